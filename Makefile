@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+# The developer's door.  Everything else is ./dpctl.
+
+PYTHON := .venv/bin/python
+C_FILES = $(shell find datapath tests tools -name '*.[ch]')
+
+.PHONY: help setup test lint format bench fuzz lock clean
+
+help:
+	@echo "make setup   install packages, virtual environment, build C and BPF"
+	@echo "make test    everything that selftest runs"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make format  ruff format, clang-format"
+	@echo "make bench   the quickstart experiment"
+	@echo "make fuzz    libFuzzer on packet input for a minute (FUZZ_SECONDS=60)"
+	@echo "make lock    write setup/lock.txt anew from pyproject.toml (needs uv)"
+	@echo "make clean   remove what was built; the virtual environment stays"
+
+setup:
+	./dpctl --version
+
+test:
+	./dpctl selftest
+
+lint: setup
+	./dpctl selftest --stage lint
+
+format: setup
+	.venv/bin/ruff check --fix-only --quiet .
+	.venv/bin/ruff format .
+	clang-format -i $(C_FILES)
+
+bench:
+	./dpctl run experiments/quickstart.yaml
+
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	setup/fuzz $(FUZZ_SECONDS)
+
+lock:
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate \
+		--custom-compile-command "make lock" -o setup/lock.txt
+
+clean:
+	rm -rf build build-san

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What an algorithm is: a name, parameters, state and up to four hooks.
+
+`@algorithm` reads them from a class body.  The class is never instantiated;
+its functions take the flow record in the place of `self`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, TypeVar
+
+from datapath.cc import records, source
+from datapath.errors import LocalError
+
+HOOKS = {
+    "on_init": ("flow",),
+    "on_ack": ("flow", "ack"),
+    "on_loss": ("flow", "loss"),
+    "on_timeout": ("flow", "now_ns"),
+}
+"""Name of each hook and what its arguments are, in order."""
+
+KINDS = {"float": "f8", "int": "i8", "bool": "i8"}
+"""Annotation of a parameter or state member, and how the record stores it."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+_C = TypeVar("_C", bound=type)
+
+
+@dataclass(frozen=True)
+class _Param:
+    default: float
+    unit: str
+    doc: str
+    min: float | None
+    max: float | None
+
+
+@dataclass(frozen=True)
+class _State:
+    default: float
+
+
+def param(
+    default: float,
+    *,
+    unit: str = "",
+    doc: str = "",
+    min: float | None = None,  # noqa: A002
+    max: float | None = None,  # noqa: A002
+) -> Any:
+    """Declare a parameter: set once per run, read only in the hooks.
+
+    Args:
+        default: its value unless the experiment says otherwise.
+        unit: as shown to users: "ns", "bytes", "bit/s", "packets", "".
+        doc: one line of meaning.
+        min: least legal value, itself included.
+        max: greatest legal value, itself included.
+    """
+    return _Param(default, unit, doc, min, max)
+
+
+def state(default: float = 0.0) -> Any:
+    """Declare a member of the flow record that the hooks keep between calls."""
+    return _State(default)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A parameter or a member of the state, as it stands in the flow record.
+
+    kind: "float", "int" or "bool"; bool is stored as an integer, 0 or 1.
+    line: where the file declares it.
+    """
+
+    name: str
+    kind: str
+    default: float
+    line: int
+    unit: str = ""
+    doc: str = ""
+    min: float | None = None
+    max: float | None = None
+
+    def image(self, value: float) -> bytes:
+        """The eight bytes of `value` in the record."""
+        return struct.pack("=d" if self.kind == "float" else "=q", value)
+
+    def range_text(self) -> str:
+        """The legal range for people, "" when there is none."""
+        if self.min is None and self.max is None:
+            return ""
+        low = "" if self.min is None else f"{self.min:g}"
+        high = "" if self.max is None else f"{self.max:g}"
+        return f"{low}..{high}"
+
+    def checked(self, value: object, where: str) -> float:
+        """Return `value` in the field's type; LocalError when it does not fit."""
+        if self.kind == "bool":
+            if not isinstance(value, bool):
+                raise LocalError(f"{where} must be true or false, not {value!r}")
+            return int(value)
+        unit = f" ({self.unit})" if self.unit else ""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise LocalError(f"{where} must be a number{unit}, not {value!r}")
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:
+            finite = False
+        if not finite:
+            raise LocalError(f"{where} must be a finite number{unit}, not {value!r}")
+        if self.kind == "int":
+            if value != int(value) or not -(2**63) <= value < 2**63:
+                raise LocalError(f"{where} must be a whole number of 64 bits{unit}, not {value!r}")
+            value = int(value)
+        low, high = self.min, self.max
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise LocalError(f"{where} is {value!r}, outside {self.range_text()}{unit}")
+        return value if self.kind == "int" else float(value)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A congestion-control algorithm, read from its class.
+
+    file, line: where the class stands.  hooks: name to plain function.
+    """
+
+    name: str
+    class_name: str
+    source: str
+    doc: str
+    file: str
+    line: int
+    params: tuple[Field, ...]
+    state: tuple[Field, ...]
+    hooks: Mapping[str, FunctionType]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What follows the head in the flow record, in its order."""
+        return self.params + self.state
+
+    @property
+    def flow_bytes(self) -> int:
+        return records.MEMBER_BYTES * (len(records.FLOW_MEMBERS) + len(self.fields))
+
+    def flow_dtype(self) -> Any:
+        """numpy dtype of the whole flow record."""
+        return records.flow_dtype((field.name, KINDS[field.kind]) for field in self.fields)
+
+    def resolve(self, params: Mapping[str, Any]) -> dict[str, float]:
+        """All parameters with `params` over the defaults.
+
+        Raises:
+            LocalError: unknown name (with the closest one), wrong type, out of range.
+        """
+        known = {field.name: field for field in self.params}
+        values = {field.name: field.default for field in self.params}
+        for name, value in params.items():
+            if name not in known:
+                raise LocalError(
+                    f"algorithm {self.name} has no parameter {name!r}",
+                    hint=suggest(name, known, f"{self.name} has no parameters"),
+                )
+            values[name] = known[name].checked(value, f"parameter {name} of {self.name}")
+        return values
+
+    def image(self, values: Mapping[str, float]) -> bytes:
+        """The record of a new flow, given the values of all parameters."""
+        head = bytes(records.MEMBER_BYTES * len(records.FLOW_MEMBERS))
+        body = [field.image(values.get(field.name, field.default)) for field in self.fields]
+        return head + b"".join(body)
+
+
+def suggest(name: object, known: Iterable[str], otherwise: str) -> str:
+    """A hint that names the close match, or else everything there is."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"there is: {', '.join(names)}" if names else otherwise
+
+
+registered: dict[str, Algorithm] = {}
+"""Algorithms by name, filled by `@algorithm` as modules are imported."""
+
+
+class Collector:
+    """Takes the algorithms of one file in place of the registry, while it is loaded."""
+
+    active: Collector | None = None
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Algorithm] = []
+
+    def __enter__(self) -> Collector:
+        self.outer, Collector.active = Collector.active, self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        Collector.active = self.outer
+
+
+def algorithm(name: str, *, source: str = "") -> Callable[[_C], _C]:
+    """Make a class an algorithm and register it under `name`.
+
+    Args:
+        name: lower case letters, digits, "_" and "-"; begins with a letter, at most 31.
+        source: the paper or RFC, with the section.
+
+    Raises:
+        LocalError: the class is not an algorithm; the message has file and line.
+    """
+    file = sys._getframe(1).f_code.co_filename
+
+    def register(cls: _C) -> _C:
+        made = _read_class(cls, name, source, file)
+        collector = Collector.active
+        if collector is not None and collector.file == file:
+            collector.found.append(made)
+            return cls
+        other = registered.get(name)
+        if other is not None and other.file != file:
+            raise _error(made, made.line, f"name {name!r} is taken by {other.file}")
+        registered[name] = made
+        return cls
+
+    return register
+
+
+def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
+    lines = source.class_lines(file, cls.__name__)
+    line = lines.get("", 1)
+
+    def fail(member: str, message: str, hint: str = "") -> LocalError:
+        return source.located(file, lines.get(member, line), message, hint=hint)
+
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise fail("", f"{name!r} is not a name for an algorithm", "use a-z, 0-9, _ and -")
+    if cls.__bases__ not in ((object,), (records.Flow,)):
+        raise fail("", f"{cls.__name__} may inherit from datapath.cc.Flow only")
+    hooks: dict[str, FunctionType] = {}
+    params: list[Field] = []
+    states: list[Field] = []
+    annotations = inspect.get_annotations(cls)
+    for member, value in vars(cls).items():
+        if isinstance(value, staticmethod):
+            value = value.__func__
+        if isinstance(value, (_Param, _State)):
+            field = _read_field(member, value, annotations.get(member), fail, lines)
+            (params if isinstance(value, _Param) else states).append(field)
+        elif isinstance(value, FunctionType):
+            _check_hook(member, value, fail)
+            hooks[member] = value
+        elif not member.startswith("__"):
+            raise fail(
+                member,
+                f"{member} is neither param(...) nor state(...)",
+                "put constants and imports at the top of the file",
+            )
+    for member in annotations:
+        if member not in vars(cls):
+            raise fail(member, f"{member} has no value", "give it param(...) or state(...)")
+    if "on_ack" not in hooks:
+        raise fail("", f"{cls.__name__} has no on_ack(flow, ack)", "every algorithm needs one")
+    made = Algorithm(
+        name, cls.__name__, origin, _doc(cls), file, line, tuple(params), tuple(states), hooks
+    )
+    if made.flow_bytes > records.FLOW_BYTES_MAX:
+        raise fail(
+            "",
+            f"{cls.__name__} needs {made.flow_bytes} bytes per flow, "
+            f"the limit is {records.FLOW_BYTES_MAX}",
+        )
+    return made
+
+
+_Fail = Callable[..., LocalError]
+
+
+def _read_field(
+    name: str, value: _Param | _State, annotation: Any, fail: _Fail, lines: Mapping[str, int]
+) -> Field:
+    kind = "float" if annotation is None else getattr(annotation, "__name__", annotation)
+    if kind not in KINDS:
+        raise fail(name, f"{name} is annotated {kind}", "use float, int or bool")
+    if name in records.FLOW_MEMBERS:
+        raise fail(name, f"every flow has {name} already", "choose another name")
+    if name.startswith("_"):
+        raise fail(name, f"{name} begins with an underscore", "choose another name")
+    line = lines.get(name, 1)
+    if isinstance(value, _State):
+        field = Field(name, kind, value.default, line)
+    else:
+        field = Field(name, kind, value.default, line, value.unit, value.doc, value.min, value.max)
+    try:
+        default = field.checked(value.default, f"the default of {name}")
+    except LocalError as error:
+        raise fail(name, str(error)) from None
+    return Field(**{**vars(field), "default": default})
+
+
+def _check_hook(name: str, function: FunctionType, fail: _Fail) -> None:
+    if name not in HOOKS:
+        close = difflib.get_close_matches(name, HOOKS, n=1)
+        hint = f"did you mean {close[0]}?" if close else "put helper functions outside the class"
+        raise fail(name, f"{name} is not one of {', '.join(HOOKS)}", hint)
+    code, want = function.__code__, HOOKS[name]
+    extra = code.co_kwonlyargcount or code.co_flags & 0x0C or function.__defaults__
+    if code.co_argcount != len(want) or extra:
+        raise fail(
+            name, f"{name} must take ({', '.join(want)})", "there is no self, and no default"
+        )
+
+
+def _doc(cls: type) -> str:
+    return inspect.cleandoc(cls.__doc__ or "")
+
+
+def _error(made: Algorithm, line: int, message: str) -> LocalError:
+    return source.located(made.file, line, message)

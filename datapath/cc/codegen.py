@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""From checked functions to a relocatable object: the only user of numba.
+
+Each hook becomes a C function over pointers to the records.  numba types and
+lowers it, llvmlite optimises all hooks as one module and writes the object.
+The object is for a baseline CPU, not for this one: the guests of the `vm` lane
+and the hosts of the `ssh` lane see the same file, and scalar arithmetic on a
+few dozen numbers gains nothing from newer instructions.
+
+`boundscheck` is on: an index outside `ack.hop` ends the hook instead of
+reading foreign memory.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from datapath.cc import records
+from datapath.cc.algorithm import HOOKS
+from datapath.cc.source import located
+from datapath.cc.subset import Program
+from datapath.errors import LocalError
+
+# Their stubs tell less than what is used here, so they are untyped, here only.
+llvm: Any = import_module("llvmlite.binding")
+numba: Any = import_module("numba")
+ir: Any = import_module("numba.core.ir")
+types: Any = numba.types
+
+_LINE = re.compile(r"\bat (?P<file>/.+?|<.+?>) \((?P<line>\d+)\)")
+_TEMPORARY = re.compile(r" for '.*?', defined at .*")
+_SKIPPED = re.compile(r"Failed in nopython|During:|File \"|\s*$")
+_OPTIONS = {"error_model": "numpy", "boundscheck": True}
+
+
+def symbol(hook: str) -> str:
+    """Name of a hook's function in the object."""
+    return f"dp_cc_{hook}"
+
+
+def target_cpu() -> str:
+    """The CPU, in LLVM's words, for which objects are made."""
+    return "x86-64-v2" if platform.machine() == "x86_64" else "generic"
+
+
+def build_object(program: Program) -> bytes:
+    """Compile the hooks of a program to an ELF relocatable object.
+
+    Raises:
+        LocalError: numba cannot compile it; the message has file and line.
+    """
+    numba.config.DISABLE_JIT = False  # NUMBA_DISABLE_JIT is meant for the user's own jit functions
+    compiler = _Compiler(program)
+    module = None
+    for name in program.algorithm.hooks:
+        part = compiler.module(name)
+        if module is None:
+            module = part
+        else:
+            module.link_in(part)
+    return _emit(module)
+
+
+class _Compiler:
+    """Holds the numba types of the records and a dispatcher for each function."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.records = {
+            "flow": numba.from_dtype(program.algorithm.flow_dtype()),
+            "ack": numba.from_dtype(records.ack_dtype()),
+            "loss": numba.from_dtype(records.loss_dtype()),
+        }
+        self.dispatchers: dict[FunctionType, Any] = {}
+        self.scopes: dict[int, dict[str, Any]] = {}
+        for helper in program.helpers:
+            self._dispatcher(helper)
+        for function in self.dispatchers:
+            self._bind(function)
+
+    def module(self, hook: str) -> Any:
+        """The LLVM module of one hook; only the hook's symbol can be seen from outside."""
+        function = self.program.algorithm.hooks[hook]
+        dispatcher = self._dispatcher(function)
+        self._bind(function)
+        roles = HOOKS[hook]
+        arguments = tuple(self.records.get(role, types.float64) for role in roles)
+        try:
+            dispatcher.compile(arguments)
+            self._check_types()
+            wrapper = numba.cfunc(_c_signature(arguments), nopython=True)(
+                _unary(dispatcher) if len(roles) == 1 else _wrapper(dispatcher, roles[1])
+            )
+        except LocalError:
+            raise
+        except Exception as error:
+            raise self._explain(function, error) from None
+        module = llvm.parse_assembly(wrapper.inspect_llvm())
+        for item in [*module.functions, *module.global_variables]:
+            if item.name == wrapper.native_name:
+                item.name = symbol(hook)
+                item.visibility = llvm.Visibility.hidden
+            elif not item.is_declaration:
+                item.linkage = llvm.Linkage.internal
+        return module
+
+    def _dispatcher(self, function: FunctionType) -> Any:
+        """numba's compiler of a function whose globals can be replaced."""
+        if function not in self.dispatchers:
+            scope = self.scopes.setdefault(id(function.__globals__), dict(function.__globals__))
+            clone = FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+            self.dispatchers[function] = numba.njit(**_OPTIONS)(clone)
+        return self.dispatchers[function]
+
+    def _bind(self, function: FunctionType) -> None:
+        """Point the names of helpers in a function's globals to their dispatchers."""
+        scope = self.scopes[id(function.__globals__)]
+        for name in function.__code__.co_names:
+            value = scope.get(name)
+            plain = getattr(value, "py_func", value)
+            if isinstance(plain, FunctionType) and plain in self.dispatchers:
+                scope[name] = self.dispatchers[plain]
+
+    def _check_types(self) -> None:
+        """Look in numba's typed code for what it would accept and should not."""
+        for function, dispatcher in self.dispatchers.items():
+            for overload in dispatcher.overloads.values():
+                typed = overload.type_annotation
+                for block in typed.blocks.values():
+                    for statement in block.body:
+                        self._check_statement(function, statement, typed.typemap)
+
+    def _check_statement(self, function: FunctionType, statement: Any, typemap: Any) -> None:
+        line = statement.loc.line
+        if isinstance(statement, ir.SetAttr):
+            record, value = typemap[statement.target.name], typemap[statement.value.name]
+            self._check_store(function, line, record, statement.attr, value)
+        elif isinstance(statement, ir.Assign):
+            kind = typemap.get(statement.target.name)
+            if isinstance(kind, (types.List, types.Set, types.DictType, types.UnicodeType)) or (
+                isinstance(kind, types.Array) and not isinstance(kind, types.NestedArray)
+            ):
+                raise located(
+                    function.__code__.co_filename,
+                    line,
+                    f"{kind} is an object, which would be allocated on every call",
+                    hint="use variables, a tuple, or state(...)",
+                )
+
+    def _check_store(
+        self, function: FunctionType, line: int, record: Any, name: str, value: Any
+    ) -> None:
+        algorithm, file = self.program.algorithm, function.__code__.co_filename
+        kinds = {item.name: item.kind for item in algorithm.state}
+        if record != self.records["flow"] or name not in {*kinds, *records.WRITABLE}:
+            raise located(file, line, f"{name} is an input and cannot be set")
+        if kinds.get(name, "float") != "float" and isinstance(value, types.Float):
+            raise located(
+                file,
+                line,
+                f"{name} is declared {kinds[name]} and would lose the fraction of a float",
+                hint=f"annotate it float, or write int(...) around the value of {name}",
+            )
+
+    def _explain(self, function: FunctionType, error: Exception) -> LocalError:
+        """The first useful line of numba's message, at the innermost line of the user's."""
+        text = str(error)
+        for name, kind in self.records.items():
+            text = text.replace(str(kind), name)
+        lines = [item.strip() for item in text.splitlines() if not _SKIPPED.match(item)]
+        reason = lines[0] if lines else type(error).__name__
+        if reason.startswith("No implementation of function"):
+            call = next((item[4:] for item in lines if item.startswith(">>> ")), "this call")
+            reason = f"there is no {call} for these types"
+        reason = _TEMPORARY.sub("", reason)
+        file, line = self._where(function, error, text)
+        hint = "the algorithm must run without Python: see docs/cc.md for what it may use"
+        return located(file, line, f"cannot be compiled: {reason}", hint=hint)
+
+    def _where(self, function: FunctionType, error: Exception, text: str) -> tuple[str, int]:
+        for match in _LINE.finditer(text):
+            if match["file"] in self.program.files:
+                return match["file"], int(match["line"])
+        place = getattr(error, "loc", None)
+        if place is not None and place.filename in self.program.files:
+            return place.filename, place.line
+        return function.__code__.co_filename, function.__code__.co_firstlineno
+
+
+def _c_signature(arguments: tuple[Any, ...]) -> Any:
+    pointers = [
+        types.CPointer(item) if isinstance(item, types.Record) else item for item in arguments
+    ]
+    return types.void(*pointers)
+
+
+def _unary(hook: Any) -> Callable[[Any], None]:
+    carray = numba.carray
+
+    def call(flow: Any) -> None:
+        hook(carray(flow, 1)[0])
+
+    return call
+
+
+def _wrapper(hook: Any, role: str) -> Callable[[Any, Any], None]:
+    carray = numba.carray
+
+    def call_record(flow: Any, event: Any) -> None:
+        hook(carray(flow, 1)[0], carray(event, 1)[0])
+
+    def call_number(flow: Any, now_ns: Any) -> None:
+        hook(carray(flow, 1)[0], now_ns)
+
+    return call_number if role == "now_ns" else call_record
+
+
+def _emit(module: Any) -> bytes:
+    """Optimise a module as a whole and write position-independent code."""
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(
+        cpu=target_cpu(), opt=3, reloc="pic", codemodel="default"
+    )
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    module.verify()
+    return bytes(machine.emit_object(module))

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl cc`: list, show, compile and check congestion-control algorithms."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Annotated, Any
+
+import typer
+
+from datapath.errors import LocalError, RunFailed
+
+app = typer.Typer(
+    name="cc",
+    help="Congestion-control algorithms: list, show, compile, check.",
+    no_args_is_help=True,
+)
+
+
+class Format(enum.StrEnum):
+    table = "table"
+    json = "json"
+    ndjson = "ndjson"
+
+
+_Name = Annotated[str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False)]
+_Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
+]
+_Format = Annotated[Format, typer.Option("--format", help="How to print.")]
+
+
+@app.command("list")
+def list_algorithms(output: _Format = Format.table) -> None:
+    """List the algorithms that can be named in an experiment."""
+    from datapath.cc import registry
+
+    rows = [
+        {"name": item.name, "summary": item.doc.partition("\n")[0], "source": item.source}
+        for item in registry().values()
+    ]
+    _print(rows, output)
+
+
+@app.command()
+def show(name: _Name, output: _Format = Format.table) -> None:
+    """Describe an algorithm: source, parameters, state."""
+    from datapath.cc import load
+
+    made = load(name)
+    rows = [
+        {
+            "parameter": item.name,
+            "default": _value(item.kind, item.default),
+            "unit": item.unit,
+            "range": item.range_text(),
+            "meaning": item.doc,
+        }
+        for item in made.params
+    ]
+    if output is not Format.table:
+        record = {
+            "name": made.name,
+            "source": made.source,
+            "file": made.file,
+            "doc": made.doc,
+            "flow_bytes": made.flow_bytes,
+            "params": rows,
+            "state": [item.name for item in made.state],
+        }
+        typer.echo(json.dumps(record, indent=2 if output is Format.json else None))
+        return
+    typer.echo(f"{made.name}: {made.source}\n{made.file}:{made.line}\n\n{made.doc}\n")
+    _print(rows, output)
+    state = ", ".join(item.name for item in made.state) or "none"
+    typer.echo(f"\nState: {state}\nRecord: {made.flow_bytes} bytes per flow")
+
+
+@app.command("compile")
+def compile_(name: _Name, param: _Params = None) -> None:
+    """Compile an algorithm and print the path of its shared object."""
+    from datapath.cc import compile_algorithm
+
+    typer.echo(compile_algorithm(name, _parameters(name, param)).path)
+
+
+@app.command()
+def check(
+    name: _Name,
+    param: _Params = None,
+    events: Annotated[int, typer.Option(min=1, max=1_000_000, help="Events to try.")] = 5000,
+    seed: Annotated[int, typer.Option(help="Repeats a run exactly.")] = 1,
+) -> None:
+    """Compile an algorithm, then try it with random legal events.
+
+    After each event the window and rate must be within bounds and the state
+    finite, and the compiled code must agree with the Python code.
+    """
+    from datapath.cc import compile_algorithm
+    from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm
+    from datapath.cc.exercise import difference, random_steps, replay
+
+    values = _parameters(name, param)
+    compiled = compile_algorithm(name, values)
+    native, python = NativeAlgorithm(compiled), PythonAlgorithm(name, values)
+    steps = list(random_steps(seed, events))
+    runs = zip(replay(native, steps), replay(python, steps), strict=True)
+    for number, (found, _) in enumerate(runs):
+        found = found + [
+            f"compiled and Python differ in {item}" for item in difference(native, python, 16)
+        ]
+        if found:
+            event = steps[number - 1].kind if number else "on_init"
+            raise RunFailed(
+                f"{compiled.name} after event {number} ({event}): {'; '.join(found)}",
+                hint=f"repeat with --seed {seed} --events {max(number, 1)}",
+            )
+    typer.echo(f"{compiled.name}: {events} events, window, rate and state within bounds")
+
+
+def _parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE pairs as numbers; what they mean is checked by the algorithm."""
+    from datapath.cc import load
+
+    kinds = {item.name: item.kind for item in load(name).params}
+    values: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise LocalError(f"{pair!r} is not NAME=VALUE", hint="for example -p gain=0.5")
+        values[key] = _number(text, kinds.get(key, "float"))
+    return values
+
+
+def _number(text: str, kind: str) -> object:
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _value(kind: str, value: float) -> object:
+    return bool(value) if kind == "bool" else value
+
+
+def _print(rows: list[dict[str, Any]], output: Format) -> None:
+    if output is Format.json:
+        typer.echo(json.dumps(rows, indent=2))
+    elif output is Format.ndjson:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for head in rows[0]:
+            table.add_column(head, no_wrap=head in ("name", "parameter"))
+        for row in rows:
+            table.add_row(
+                *(f"{item:g}" if isinstance(item, float) else str(item) for item in row.values())
+            )
+        Console().print(table)
+    else:
+        typer.echo("(none)")

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""An algorithm and its parameters in, the path of a native shared object out.
+
+Two things are kept on disk.  The object (.o) depends on the code; the shared
+object (.so) on the object and the values of the parameters, which are data in
+it.  So a new value costs one link, and numba is imported only for new code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datapath.cc import cache, linking, records, subset
+from datapath.cc.algorithm import Algorithm
+from datapath.cc.loading import load
+
+_OWN = ("codegen.py", "linking.py", "records.py")
+
+
+@dataclass(frozen=True)
+class CompiledAlgorithm:
+    """A shared object that exports `struct dp_cc_algo dp_cc_algo`.
+
+    params: every parameter with its value.
+    from_cache: nothing was compiled or linked.
+    """
+
+    path: Path
+    name: str
+    params: Mapping[str, float]
+    from_cache: bool
+    algorithm: Algorithm = field(repr=False)
+
+
+def compile_algorithm(
+    name_or_path: str, params: Mapping[str, Any] | None = None
+) -> CompiledAlgorithm:
+    """Compile an algorithm with parameters, or find it in the cache.
+
+    Args:
+        name_or_path: as for `load`.
+        params: values that differ from the defaults.
+
+    Raises:
+        LocalError: an unknown name or parameter, a wrong value, or code that
+            cannot be compiled; with file and line where there is one.
+        CapabilityError: no C compiler, or no folder for the result.
+    """
+    algorithm = load(name_or_path)
+    values = algorithm.resolve(params or {})
+    program = subset.analyse(algorithm)
+    code_key = _code_key(program)
+    key = _digest([code_key, *(f"{name}={value!r}" for name, value in values.items())])
+    path = cache.folder() / f"{algorithm.name}-{key}.so"
+    hit = cache.load(path) is not None
+    if not hit:
+        obj = _object(program, cache.folder() / f"{algorithm.name}-{code_key}.o")
+        cache.store(path, linking.link(algorithm, values, obj))
+    return CompiledAlgorithm(path, algorithm.name, values, hit, algorithm)
+
+
+def _object(program: subset.Program, path: Path) -> bytes:
+    obj = cache.load(path)
+    if obj is None:
+        from datapath.cc import codegen
+
+        obj = codegen.build_object(program)
+        cache.store(path, obj)
+    return obj
+
+
+def _code_key(program: subset.Program) -> str:
+    """What the machine code depends on: sources, constants, layout, tools."""
+    algorithm = program.algorithm
+    here = Path(__file__).parent
+    layout = [(item.name, item.kind, item.default) for item in algorithm.fields]
+    constants = [(name, repr(value)) for (_, name), value in program.constants.items()]
+    return _digest(
+        [
+            f"abi {records.CC_ABI} {platform.machine()}",
+            *(f"{tool} {importlib.metadata.version(tool)}" for tool in ("numba", "llvmlite")),
+            *((here / name).read_text() for name in _OWN),
+            linking.HEADER.read_text(),
+            json.dumps([algorithm.name, algorithm.class_name, layout, constants]),
+            *program.files.values(),
+        ]
+    )
+
+
+def _digest(parts: list[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:24]

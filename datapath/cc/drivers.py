@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""One flow of an algorithm, run as Python or as compiled code.
+
+Both classes take the same numpy records, so a test drives them side by side
+and a researcher steps through an algorithm with a debugger.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from datapath.cc import records
+from datapath.cc.algorithm import Algorithm
+from datapath.cc.compiler import CompiledAlgorithm
+from datapath.cc.loading import load
+from datapath.errors import LocalError
+
+
+def new_ack(**members: float) -> Record:
+    """A zeroed ack record; `members` are set in it."""
+    return _record(records.ack_dtype(), members)
+
+
+def new_loss(**members: float) -> Record:
+    """A zeroed loss record; `members` are set in it."""
+    return _record(records.loss_dtype(), members)
+
+
+class Driver(typing.Protocol):
+    """One flow: the record (members are attributes), and the four hooks.
+
+    The caller plays the transport: it sets the inputs in `flow`, then calls.
+    """
+
+    algorithm: Algorithm
+    flow: Record
+
+    def on_init(self) -> None: ...
+    def on_ack(self, ack: Record) -> None: ...
+    def on_loss(self, loss: Record) -> None: ...
+    def on_timeout(self, now_ns: float) -> None: ...
+
+
+class PythonAlgorithm:
+    """Runs the functions as they stand in the file, under the interpreter."""
+
+    def __init__(self, name_or_path: str, params: Mapping[str, Any] | None = None) -> None:
+        self.algorithm = load(name_or_path)
+        values = self.algorithm.resolve(params or {})
+        self.flow = _view(bytearray(self.algorithm.image(values)), self.algorithm.flow_dtype())
+
+    def on_init(self) -> None:
+        if "on_init" in self.algorithm.hooks:
+            self._call("on_init")
+        else:
+            self.flow.cwnd_bytes = min(10 * self.flow.mss_bytes, self.flow.max_cwnd_bytes)
+
+    def on_ack(self, ack: Record) -> None:
+        self._call("on_ack", ack)
+
+    def on_loss(self, loss: Record) -> None:
+        self._call("on_loss", loss)
+
+    def on_timeout(self, now_ns: float) -> None:
+        self._call("on_timeout", np.float64(now_ns))
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        if hook in self.algorithm.hooks:
+            with np.errstate(all="ignore"):  # as in the compiled code: x / 0 is inf or nan
+                self.algorithm.hooks[hook](self.flow, *arguments)
+
+
+class _Descriptor(ctypes.Structure):
+    """struct dp_cc_algo."""
+
+    _fields_ = (
+        ("abi", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("flow_bytes", ctypes.c_uint64),
+        ("initial", ctypes.c_void_p),
+        ("on_init", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+        ("on_ack", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
+        ("on_loss", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
+        ("on_timeout", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
+    )
+
+
+class NativeAlgorithm:
+    """Opens a compiled algorithm and calls it as the engine does."""
+
+    def __init__(self, compiled: CompiledAlgorithm) -> None:
+        self.algorithm = compiled.algorithm
+        self._library = ctypes.CDLL(str(compiled.path))
+        self._descriptor = _Descriptor.in_dll(self._library, "dp_cc_algo")
+        found, want = self._descriptor.flow_bytes, self.algorithm.flow_bytes
+        if self._descriptor.abi != records.CC_ABI or found != want:
+            raise LocalError(
+                f"{compiled.path} is not {compiled.name} as it is now",
+                hint="compile it again",
+            )
+        image = bytearray(ctypes.string_at(self._descriptor.initial, found))
+        self.flow = _view(image, self.algorithm.flow_dtype())
+
+    def on_init(self) -> None:
+        if self._descriptor.on_init:
+            self._descriptor.on_init(self.flow._address)
+
+    def on_ack(self, ack: Record) -> None:
+        self._descriptor.on_ack(self.flow._address, ack._address)
+
+    def on_loss(self, loss: Record) -> None:
+        self._descriptor.on_loss(self.flow._address, loss._address)
+
+    def on_timeout(self, now_ns: float) -> None:
+        self._descriptor.on_timeout(self.flow._address, now_ns)
+
+
+class Record:
+    """A record in memory whose members are attributes, and nothing else is.
+
+    (numpy's own record class hides members called `sum` or `size`.)
+    """
+
+    __slots__ = ("_address", "_void")
+
+    def __init__(self, void: Any) -> None:
+        object.__setattr__(self, "_void", void)
+        object.__setattr__(self, "_address", void.__array_interface__["data"][0])
+
+    def __getattr__(self, name: str) -> Any:
+        self._check(name)
+        value = self._void[name]
+        return [Record(item) for item in value] if isinstance(value, np.ndarray) else value
+
+    def __setattr__(self, name: str, value: float) -> None:
+        self._check(name)
+        self._void[name] = value
+
+    def __repr__(self) -> str:
+        names = self._void.dtype.names
+        return "Record(" + ", ".join(f"{name}={self._void[name]}" for name in names) + ")"
+
+    def _check(self, name: str) -> None:
+        if name not in self._void.dtype.fields:
+            raise AttributeError(f"the record has no member {name}")
+
+
+def _record(dtype: np.dtype[Any], members: Mapping[str, float]) -> Record:
+    record = _view(bytearray(dtype.itemsize), dtype)
+    for name, value in members.items():
+        setattr(record, name, value)
+    return record
+
+
+def _view(image: bytearray, dtype: np.dtype[Any]) -> Record:
+    """The bytes as one record."""
+    return Record(np.frombuffer(image, dtype=dtype)[0])

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Legal but unkind events for any algorithm, and what must hold after each.
+
+`Transport` keeps the books of one connection (what is in flight, when it was
+sent, what was delivered) and turns a `Step` into a call that the engine could
+make.  Tests draw steps with Hypothesis; `dpctl cc check` draws them from a
+seed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datapath.cc import records
+from datapath.cc.drivers import Driver, new_ack, new_loss
+
+HOUR_NS = 3600 * 10**9
+KINDS = ("ack", "loss", "timeout", "idle")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens to a connection.
+
+    kind: one of KINDS; "idle" only lets time pass and drains what is in flight.
+    wait_ns: time since the step before.
+    use: share of the open window that the application fills before it, 0..1.
+    share: share of what is in flight that is acknowledged or lost, 0..1.
+    marked: share of what is acknowledged that carries CE, 0..1.
+    sampled: whether the acknowledgement gives an RTT (not after a retransmission).
+    hops: telemetry records, 0..8, and how long their queues are.
+    """
+
+    kind: str = "ack"
+    wait_ns: int = 10_000
+    use: float = 1.0
+    share: float = 0.5
+    marked: float = 0.0
+    sampled: bool = True
+    hops: int = 0
+    queue_bytes: float = 0.0
+
+
+@dataclass
+class _Sent:
+    size: float
+    at_ns: int
+    prior_delivered: float
+
+
+class Transport:
+    """Plays the engine's part for one driver."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        mss_bytes: float = 4096,
+        max_cwnd_bytes: float = 8 << 20,
+        line_rate_bps: float = 25e9,
+        now_ns: int = 1_000_000,
+    ) -> None:
+        self.driver, self.now_ns = driver, now_ns
+        self.sent: deque[_Sent] = deque()
+        self.delivered = self.lost_since_ack = 0.0
+        self.srtt_ns = self.min_rtt_ns = 0.0
+        flow = driver.flow
+        flow.mss_bytes, flow.max_cwnd_bytes = mss_bytes, max_cwnd_bytes
+        flow.line_rate_bps = line_rate_bps
+        self._fill_flow()
+        driver.on_init()
+
+    @property
+    def inflight(self) -> float:
+        return sum(item.size for item in self.sent)
+
+    def step(self, step: Step) -> None:
+        """Send, wait, and let `step` happen."""
+        self._send(step.use)
+        self.now_ns += step.wait_ns
+        if step.kind == "timeout":
+            self._fill_flow()
+            self.driver.on_timeout(float(self.now_ns))
+            self.sent.clear()
+        elif step.kind == "idle":
+            self.delivered += self.inflight
+            self.sent.clear()
+        elif self.sent:
+            newest, size = self._take(step.share)
+            if step.kind == "ack":
+                self._ack(step, newest, size)
+            else:
+                self._loss(newest, size)
+
+    def _send(self, use: float) -> None:
+        flow = self.driver.flow
+        room = use * (float(flow.cwnd_bytes) - self.inflight)
+        size = max(room, float(flow.mss_bytes) if not self.sent else 0.0)
+        if size > 0 and math.isfinite(size):
+            self.sent.append(_Sent(size, self.now_ns, self.delivered))
+
+    def _take(self, share: float) -> tuple[_Sent, float]:
+        """Take the oldest `share` of what is in flight; its newest part, and its size."""
+        want, taken = self.inflight * share, 0.0
+        newest = self.sent[0]
+        while self.sent and taken < want:
+            newest = self.sent[0]
+            part = min(newest.size, want - taken)
+            taken += part
+            newest.size -= part
+            if newest.size < 1:
+                self.sent.popleft()
+        return newest, taken
+
+    def _ack(self, step: Step, newest: _Sent, size: float) -> None:
+        rtt_ns = float(self.now_ns - newest.at_ns) if step.sampled else 0.0
+        self.delivered += size
+        if rtt_ns > 0:
+            self.min_rtt_ns = min(self.min_rtt_ns or rtt_ns, rtt_ns)
+            self.srtt_ns += (rtt_ns - self.srtt_ns) / 8 if self.srtt_ns else rtt_ns
+        self._fill_flow()
+        elapsed_ns = max(self.now_ns - newest.at_ns, 1)
+        ack = new_ack(
+            now_ns=self.now_ns,
+            rtt_ns=rtt_ns,
+            acked_bytes=size,
+            marked_bytes=size * step.marked,
+            lost_bytes=self.lost_since_ack,
+            inflight_bytes=self.inflight,
+            delivered_bytes=self.delivered,
+            prior_delivered_bytes=newest.prior_delivered,
+            delivery_rate_bps=8e9 * (self.delivered - newest.prior_delivered) / elapsed_ns,
+            app_limited=float(step.use < 1),
+            n_hops=step.hops,
+        )
+        for index in range(step.hops):
+            hop = ack.hop[index]
+            hop.queue_bytes, hop.ts_ns = step.queue_bytes, self.now_ns
+            hop.tx_bytes, hop.rate_bps = self.delivered, self.driver.flow.line_rate_bps
+        self.lost_since_ack = 0.0
+        self.driver.on_ack(ack)
+
+    def _loss(self, newest: _Sent, size: float) -> None:
+        self.lost_since_ack += size
+        self._fill_flow()
+        loss = new_loss(
+            now_ns=self.now_ns,
+            lost_bytes=size,
+            inflight_bytes=self.inflight,
+            prior_delivered_bytes=newest.prior_delivered,
+        )
+        self.driver.on_loss(loss)
+
+    def _fill_flow(self) -> None:
+        flow = self.driver.flow
+        flow.now_ns = self.now_ns
+        flow.inflight_bytes = self.inflight
+        flow.delivered_bytes = self.delivered
+        flow.srtt_ns, flow.min_rtt_ns = self.srtt_ns, self.min_rtt_ns
+
+
+def violations(driver: Driver) -> list[str]:
+    """What is wrong with the outputs and the state of a flow; [] when nothing is."""
+    flow, found = driver.flow, []
+    cwnd, rate = float(flow.cwnd_bytes), float(flow.pacing_rate_bps)
+    if not (math.isfinite(cwnd) and 0 < cwnd <= flow.max_cwnd_bytes):
+        found.append(f"cwnd_bytes is {cwnd:g}, outside 0..{float(flow.max_cwnd_bytes):g}")
+    if not (math.isfinite(rate) and rate >= 0):
+        found.append(f"pacing_rate_bps is {rate:g}")
+    for item in driver.algorithm.state:
+        value = float(getattr(flow, item.name))
+        if not math.isfinite(value):
+            found.append(f"state {item.name} is {value:g}")
+    return found
+
+
+def difference(one: Driver, other: Driver, ulps: int = 0) -> list[str]:
+    """Members in which two flows differ by more than `ulps` units in the last place."""
+    names = [*records.FLOW_MEMBERS, *(item.name for item in one.algorithm.fields)]
+    found = []
+    for name in names:
+        a, b = float(getattr(one.flow, name)), float(getattr(other.flow, name))
+        if a != b and not abs(a - b) <= ulps * float(np.spacing(max(abs(a), abs(b)))):
+            found.append(f"{name}: {a!r} and {b!r}")
+    return found
+
+
+def random_steps(seed: int, count: int) -> Iterator[Step]:
+    """Steps for a check by hand: mostly acknowledgements, all kinds of trouble, an idle hour."""
+    draw = random.Random(seed)
+    for number in range(count):
+        kind = draw.choices(KINDS, (88, 8, 2, 2))[0]
+        idle = kind == "idle" and number % 2 == 0
+        yield Step(
+            kind=kind,
+            wait_ns=HOUR_NS if idle else int(10 ** draw.uniform(1, 6.5)),
+            use=draw.choice((1.0, 1.0, draw.random())),
+            share=draw.random(),
+            marked=draw.choice((0.0, 0.0, draw.random(), 1.0)),
+            sampled=draw.random() < 0.95,
+            hops=draw.choice((0, 0, draw.randint(1, records.HOPS_MAX))),
+            queue_bytes=draw.expovariate(1e-5),
+        )
+
+
+def replay(driver: Driver, steps: list[Step], **path: Any) -> Iterator[list[str]]:
+    """Drive a flow through steps; the violations after each."""
+    transport = Transport(driver, **path)
+    yield violations(driver)
+    for step in steps:
+        transport.step(step)
+        yield violations(driver)

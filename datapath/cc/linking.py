@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""From an object to a shared object that a program without Python can open.
+
+A few lines of generated C give it the descriptor `dp_cc_algo` of core/cc.h and
+the image of a new flow.  numba's functions refer to Python on their error path
+only, which no accepted algorithm takes except by an index outside `ack.hop`;
+empty functions of those names, hidden in the object, stand in for Python.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datapath.cc import records
+from datapath.cc.algorithm import HOOKS, Algorithm
+from datapath.errors import CapabilityError, DatapathError, LocalError
+
+HEADER = Path(__file__).parent.parent / "core" / "cc.h"
+
+LIBC = frozenset({"memcpy", "memmove", "memset", "__stack_chk_fail"})
+LIBM = frozenset(
+    """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1
+    fabs floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint
+    nextafter pow remainder rint round sin sincos sinh sqrt tan tanh tgamma trunc""".split()  # noqa: SIM905
+)
+_TOOLCHAIN = frozenset(
+    {"__cxa_finalize", "__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"}
+)
+_STUB_DATA = frozenset({"PyExc_RuntimeError", "PyExc_SystemError", "PyExc_StopIteration"})
+_STUB_CALLS = frozenset(
+    """numba_gil_ensure numba_gil_release numba_unpickle numba_do_raise
+    numba_runtime_build_excinfo_struct PyErr_Clear PyErr_SetString PyErr_SetNone PyErr_Format
+    PyErr_WriteUnraisable PyErr_Occurred PyErr_SetObject PyUnicode_FromString
+    PyBytes_FromStringAndSize Py_DecRef Py_IncRef NRT_Free NRT_MemInfo_call_dtor""".split()  # noqa: SIM905
+)
+
+_GLUE = """\
+#include "core/cc.h"
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+{stubs}
+{hooks}
+static const uint64_t initial[] = {{ {image} }};
+
+_Static_assert(sizeof(initial) <= DP_CC_FLOW_BYTES_MAX, "flow record too large");
+
+__attribute__((visibility("default"))) struct dp_cc_algo dp_cc_algo = {{
+	.abi = DP_CC_ABI,
+	.name = "{name}",
+	.flow_bytes = sizeof(initial),
+	.initial = initial,
+{members}
+}};
+"""
+
+_DEFAULT_HOOKS = {
+    # RFC 6928: ten packets, for algorithms that do not say where they begin
+    "on_init": """static void dp_cc_on_init(void *record)
+{
+	struct dp_cc_flow *flow = record;
+
+	flow->cwnd_bytes = 10 * flow->mss_bytes;
+	if (flow->cwnd_bytes > flow->max_cwnd_bytes)
+		flow->cwnd_bytes = flow->max_cwnd_bytes;
+}
+""",
+    "on_loss": """static void dp_cc_on_loss(void *flow, const struct dp_cc_loss *loss)
+{
+	(void)flow;
+	(void)loss;
+}
+""",
+    "on_timeout": """static void dp_cc_on_timeout(void *flow, double now_ns)
+{
+	(void)flow;
+	(void)now_ns;
+}
+""",
+}
+
+_PROTOTYPES = {
+    "on_init": "void dp_cc_on_init(void *) HIDDEN;",
+    "on_ack": "void dp_cc_on_ack(void *, const struct dp_cc_ack *) HIDDEN;",
+    "on_loss": "void dp_cc_on_loss(void *, const struct dp_cc_loss *) HIDDEN;",
+    "on_timeout": "void dp_cc_on_timeout(void *, double) HIDDEN;",
+}
+
+
+def link(algorithm: Algorithm, values: Mapping[str, float], obj: bytes) -> bytes:
+    """Link an object of `codegen` into a shared object.
+
+    Args:
+        values: every parameter of the algorithm.
+        obj: ELF relocatable with the algorithm's hooks.
+
+    Raises:
+        LocalError: the hooks need something that only Python has.
+        CapabilityError: there is no C compiler.
+    """
+    stubs = _needed_stubs(algorithm, obj)
+    glue = _glue(algorithm, values, stubs)
+    with tempfile.TemporaryDirectory(prefix="datapath-cc-") as name:
+        folder = Path(name)
+        (folder / "hooks.o").write_bytes(obj)
+        (folder / "glue.c").write_text(glue)
+        _gcc(folder)
+        shared = (folder / "algorithm.so").read_bytes()
+    _check_shared(algorithm, shared)
+    return shared
+
+
+def _glue(algorithm: Algorithm, values: Mapping[str, float], stubs: list[str]) -> str:
+    hooks = [
+        _PROTOTYPES[hook] if hook in algorithm.hooks else _DEFAULT_HOOKS[hook] for hook in HOOKS
+    ]
+    image = algorithm.image(values)
+    words = [
+        f"0x{int.from_bytes(image[at : at + 8], sys.byteorder):016x}"
+        for at in range(0, len(image), records.MEMBER_BYTES)
+    ]
+    return _GLUE.format(
+        stubs="\n".join(_stub(name) for name in stubs),
+        hooks="\n".join(hooks),
+        image=", ".join(words),
+        name=algorithm.name,
+        members="\n".join(f"\t.{hook} = dp_cc_{hook}," for hook in HOOKS),
+    )
+
+
+def _stub(name: str) -> str:
+    if name in _STUB_DATA:
+        return f"HIDDEN void *{name};"
+    return f"HIDDEN void *{name}(void);\nHIDDEN void *{name}(void)\n{{\n\treturn 0;\n}}"
+
+
+def _gcc(folder: Path) -> None:
+    program = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
+    if not program:
+        raise CapabilityError("no C compiler to link the algorithm", hint="apt install gcc")
+    if not HEADER.exists():
+        raise DatapathError(f"{HEADER} is missing", hint="install the toolkit again")
+    command = [
+        *program.split(),
+        *("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin", "-shared"),
+        *("-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"),
+        f"-I{HEADER.parent.parent}",
+        *("-o", "algorithm.so", "glue.c", "hooks.o", "-lm"),
+    ]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
+    except OSError as error:
+        raise CapabilityError(
+            f"cannot run the C compiler {program}: {error.strerror}", hint="apt install gcc"
+        ) from None
+    if done.returncode:
+        raise DatapathError(f"linking the algorithm failed: {done.stderr.strip()}")
+
+
+def _needed_stubs(algorithm: Algorithm, obj: bytes) -> list[str]:
+    """Which stand-ins for Python an object needs; anything else unknown is an error."""
+    stubs = []
+    for name in sorted(_symbols(obj, ".symtab", defined=False) - LIBC - LIBM):
+        if name not in _STUB_CALLS | _STUB_DATA:
+            what = "allocates memory" if name.startswith("NRT_") else f"needs {name}"
+            raise LocalError(
+                f"{algorithm.file}:{algorithm.line}: compiled {algorithm.class_name} {what}, "
+                "which a program without Python cannot give it",
+                hint="use numbers, tuples of numbers and math's functions only",
+            )
+        stubs.append(name)
+    return stubs
+
+
+def _check_shared(algorithm: Algorithm, shared: bytes) -> None:
+    """Make sure that a C program can open the result, and sees one symbol."""
+    foreign = _symbols(shared, ".dynsym", defined=False) - LIBC - LIBM - _TOOLCHAIN
+    if foreign:
+        raise DatapathError(f"{algorithm.name} needs unknown symbols: {', '.join(sorted(foreign))}")
+    exported = _symbols(shared, ".dynsym", defined=True)
+    if exported != {"dp_cc_algo"}:
+        raise DatapathError(f"{algorithm.name} exports {', '.join(sorted(exported))}")
+
+
+def _symbols(data: bytes, section: str, *, defined: bool) -> set[str]:
+    """Global symbols of an ELF file that are (or are not) defined in it."""
+    from elftools.elf.elffile import ELFFile
+
+    table: Any = ELFFile(io.BytesIO(data)).get_section_by_name(section)
+    return {
+        item.name
+        for item in table.iter_symbols()
+        if item.name
+        and item["st_info"]["bind"] != "STB_LOCAL"
+        and (item["st_shndx"] != "SHN_UNDEF") == defined
+    }

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The records that pass between the transport and an algorithm.
+
+The classes are the Python view of `datapath/core/cc.h`: every member is eight
+bytes wide and stands in the order of the C struct.  They are the one place
+that names and explains the members; numpy dtypes, the static checker, the
+documentation and the tests are made from them.  An algorithm may inherit from
+`Flow` to tell editors and type checkers what `flow` holds; it need not.
+
+numpy is imported on use, because a cache hit of the compiler needs none.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CC_ABI = 1  # DP_CC_ABI
+HOPS_MAX = 8  # DP_CC_HOPS_MAX
+FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
+MEMBER_BYTES = 8
+
+
+class Flow:
+    """Head of a flow record; the algorithm's parameters and state follow it."""
+
+    cwnd_bytes: Annotated[
+        float, "set by the algorithm: congestion window; under one packet it is paced over RTTs"
+    ]
+    pacing_rate_bps: Annotated[float, "set by the algorithm: pacing rate, bit/s; 0: not paced"]
+    mss_bytes: Annotated[float, "payload of a full packet"]
+    line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
+    max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
+    min_rtt_ns: Annotated[float, "lowest RTT seen; 0: none yet"]
+    srtt_ns: Annotated[float, "smoothed RTT, RFC 6298; 0: none yet"]
+    inflight_bytes: Annotated[float, "sent and neither acknowledged nor declared lost"]
+    delivered_bytes: Annotated[float, "acknowledged since the connection was made"]
+    now_ns: Annotated[float, "the transport's clock"]
+
+
+class Hop:
+    """One record of in-band telemetry (HPCC, SIGCOMM 2019, section 3.1)."""
+
+    queue_bytes: Annotated[float, "length of the egress queue"]
+    tx_bytes: Annotated[float, "bytes that the egress port has sent"]
+    ts_ns: Annotated[float, "the hop's clock when the packet left"]
+    rate_bps: Annotated[float, "rate of the egress port, bit/s"]
+
+
+class Ack:
+    """An acknowledgement that delivered something or carried a mark."""
+
+    now_ns: Annotated[float, "when it arrived"]
+    rtt_ns: Annotated[float, "RTT sample of the newest packet acknowledged; 0: none"]
+    acked_bytes: Annotated[float, "newly delivered"]
+    marked_bytes: Annotated[float, "of these, arrived with CE"]
+    lost_bytes: Annotated[float, "declared lost since the previous on_ack"]
+    inflight_bytes: Annotated[float, "in flight after this acknowledgement"]
+    delivered_bytes: Annotated[float, "total delivered, after it"]
+    prior_delivered_bytes: Annotated[
+        float, "total delivered when the newest packet acknowledged was sent"
+    ]
+    delivery_rate_bps: Annotated[
+        float, "delivery rate sample, bit/s (draft-cheng-iccrg-delivery-rate-estimation); 0: none"
+    ]
+    app_limited: Annotated[float, "1: the application, not the window, limited that sample"]
+    credit_bytes: Annotated[float, "credit of the receiver; 0: not known"]
+    n_hops: Annotated[float, "telemetry records in `hop`"]
+    hop: Annotated[Sequence[Hop], "telemetry, first hop first"]
+
+
+class Loss:
+    """Packets declared lost, by order, time or the peer's word."""
+
+    now_ns: Annotated[float, "when it was noticed"]
+    lost_bytes: Annotated[float, "declared lost"]
+    inflight_bytes: Annotated[float, "in flight after the loss was taken off"]
+    prior_delivered_bytes: Annotated[float, "total delivered when the lost packet was sent"]
+
+
+WRITABLE = ("cwnd_bytes", "pacing_rate_bps")
+"""The members of the head that an algorithm sets."""
+
+
+def describe(record: type) -> dict[str, str]:
+    """Member names of a record in the order of the C struct, each with its meaning."""
+    hints = get_type_hints(record, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+FLOW_MEMBERS = describe(Flow)
+ACK_MEMBERS = describe(Ack)
+LOSS_MEMBERS = describe(Loss)
+HOP_MEMBERS = describe(Hop)
+
+
+def hop_dtype() -> "np.dtype[Any]":
+    """dtype of `struct dp_cc_hop`."""
+    return _dtype((name, "f8") for name in HOP_MEMBERS)
+
+
+def ack_dtype() -> "np.dtype[Any]":
+    """dtype of `struct dp_cc_ack`, the array of hops included."""
+    hops = ("hop", hop_dtype(), (HOPS_MAX,))
+    return _dtype(hops if name == "hop" else (name, "f8") for name in ACK_MEMBERS)
+
+
+def loss_dtype() -> "np.dtype[Any]":
+    """dtype of `struct dp_cc_loss`."""
+    return _dtype((name, "f8") for name in LOSS_MEMBERS)
+
+
+def flow_dtype(fields: Iterable[tuple[str, str]] = ()) -> "np.dtype[Any]":
+    """dtype of a flow record: the head, then `fields` as (name, "f8" or "i8")."""
+    return _dtype([(name, "f8") for name in FLOW_MEMBERS] + list(fields))
+
+
+def _dtype(members: Iterable[Any]) -> "np.dtype[Any]":
+    import numpy as np
+
+    return np.dtype(list(members), align=True)

@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The part of Python that an algorithm may use, checked before it is compiled.
+
+A hook runs inside a transport: nothing can be allocated there, nobody catches
+an exception, and there is no interpreter.  What is left is arithmetic on
+numbers and tuples of numbers, `if`, loops, the members of the records, the
+functions of `math`, numpy's ufuncs, and helper functions of the same kind.
+
+One walk over the hooks and the helpers that they call checks this, with file
+and line of every mistake, and collects what the compiled object depends on:
+the functions, the text of their files and the constants.  It needs neither
+numpy nor numba, so a file can be validated and the cache be searched quickly.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from datapath.cc import records
+from datapath.cc.algorithm import HOOKS, Algorithm, suggest
+from datapath.cc.source import function_node, located, text_of
+from datapath.errors import LocalError
+
+BUILTINS = frozenset(
+    {"abs", "bool", "divmod", "float", "int", "len", "max", "min", "pow", "range", "round"}
+)
+MODULES = frozenset({"math", "numpy"})
+NUMPY_TYPES = frozenset({"float64", "int64"})
+_MATH_LISTS = frozenset({"fsum", "prod", "dist", "sumprod"})
+
+_ALLOWED: tuple[type[ast.AST], ...] = (
+    # statements
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.Break,
+    ast.Continue,
+    ast.Pass,
+    ast.Return,
+    ast.Expr,
+    # expressions
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.Call,
+    ast.keyword,
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Constant,
+    ast.Tuple,
+    # what these are made of
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
+
+_ALLOCATES = "an object, which would be allocated on every call"
+_NOBODY = "nobody in the transport could catch it"
+_FORBIDDEN: dict[type[ast.AST], tuple[str, str]] = {
+    ast.List: ("a list is " + _ALLOCATES, "use variables, a tuple, or state(...)"),
+    ast.Dict: ("a dict is " + _ALLOCATES, "use variables, a tuple, or state(...)"),
+    ast.Set: ("a set is " + _ALLOCATES, "use variables, a tuple, or state(...)"),
+    ast.ListComp: ("a list is " + _ALLOCATES, "write a for loop"),
+    ast.DictComp: ("a dict is " + _ALLOCATES, "write a for loop"),
+    ast.SetComp: ("a set is " + _ALLOCATES, "write a for loop"),
+    ast.GeneratorExp: ("a generator is " + _ALLOCATES, "write a for loop"),
+    ast.JoinedStr: ("text is " + _ALLOCATES, "numbers only"),
+    ast.Raise: ("a hook cannot raise: " + _NOBODY, "set a safe window and return"),
+    ast.Assert: ("a hook cannot assert: " + _NOBODY, "put the check into a test"),
+    ast.Try: ("a hook cannot use try: nothing in it raises", "test the values"),
+    ast.With: ("with needs an object", ""),
+    ast.Lambda: ("functions stand at the top of the file", "use def outside the class"),
+    ast.FunctionDef: ("functions stand at the top of the file", "move it outside the class"),
+    ast.ClassDef: ("classes stand at the top of the file", ""),
+    ast.Import: ("imports stand at the top of the file", ""),
+    ast.ImportFrom: ("imports stand at the top of the file", ""),
+    ast.Global: ("flows share no variables", "keep what changes in state(...)"),
+    ast.Nonlocal: ("flows share no variables", "keep what changes in state(...)"),
+    ast.NamedExpr: ("assign in a statement of its own", ""),
+    ast.Yield: ("a hook is an ordinary function", ""),
+}
+
+_ROLE_MEMBERS: dict[str, Mapping[str, str]] = {
+    "ack": records.ACK_MEMBERS,
+    "loss": records.LOSS_MEMBERS,
+    "hop": records.HOP_MEMBERS,
+}
+
+
+@dataclass
+class Program:
+    """The hooks of an algorithm and what they depend on.
+
+    helpers: every plain function that the hooks reach.
+    files: name to text, of the files in which hooks and helpers stand.
+    constants: (file, name) to value, of the globals that they read.
+    """
+
+    algorithm: Algorithm
+    helpers: list[FunctionType] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    constants: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def analyse(algorithm: Algorithm) -> Program:
+    """Check the hooks and helpers of an algorithm and list what they depend on.
+
+    Raises:
+        LocalError: something that cannot be compiled, with file and line.
+    """
+    program = Program(algorithm)
+    seen: set[tuple[int, tuple[str, ...]]] = set()
+    for name, function in algorithm.hooks.items():
+        _Checker(program, seen, function, HOOKS[name]).run()
+    return program
+
+
+def is_constant(value: object) -> bool:
+    """Whether a global is a number, or a tuple of numbers."""
+    if isinstance(value, tuple):
+        return all(is_constant(item) for item in value)
+    return isinstance(value, (bool, int, float))
+
+
+class _Checker:
+    """Checks one function, called with arguments of the given roles.
+
+    A role is "flow", "ack", "loss", "hops", "hop", "number", or "" when unknown.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        seen: set[tuple[int, tuple[str, ...]]],
+        function: FunctionType,
+        roles: tuple[str, ...],
+    ) -> None:
+        self.program, self.seen, self.function = program, seen, function
+        self.file = function.__code__.co_filename
+        self.key = (id(function), roles)
+        if self.key in seen:
+            return
+        self.node = function_node(function)
+        names = [item.arg for item in self.node.args.args]
+        self.roles = dict(zip(names, roles, strict=False))
+        self.locals = set(names)
+
+    def run(self) -> None:
+        if self.key in self.seen:
+            return
+        self.seen.add(self.key)
+        self.program.files[self.file] = text_of(self.file)
+        self._check_signature()
+        nodes = [node for statement in self.node.body for node in self._walk(statement)]
+        for node in nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self.locals.add(node.id)
+        for node in nodes:
+            self._note_alias(node)
+        for node in nodes:
+            self._check(node)
+
+    def _walk(self, statement: ast.AST) -> Iterator[ast.AST]:
+        """All nodes in source order, without annotations; stops below a forbidden one."""
+        yield statement
+        if isinstance(statement, _ALLOWED):
+            for name, value in ast.iter_fields(statement):
+                if name == "annotation":
+                    continue
+                for child in value if isinstance(value, list) else [value]:
+                    if isinstance(child, ast.AST):
+                        yield from self._walk(child)
+
+    def _fail(self, node: ast.AST, message: str, hint: str = "") -> LocalError:
+        line = getattr(node, "lineno", self.function.__code__.co_firstlineno)
+        return located(self.file, line, message, hint=hint)
+
+    def _check_signature(self) -> None:
+        arguments, name = self.node.args, self.node.name
+        if arguments.vararg or arguments.kwarg:
+            raise self._fail(self.node, f"{name} takes a variable number of arguments")
+        if self.function.__closure__:
+            free = ", ".join(self.function.__code__.co_freevars)
+            raise self._fail(
+                self.node, f"{name} uses {free} of an enclosing function", "make it a global"
+            )
+        for decorator in self.node.decorator_list:
+            if isinstance(decorator, ast.Name) and decorator.id == "staticmethod":
+                continue
+            raise self._fail(decorator, f"{name} must be a plain function, without decorator")
+
+    def _note_alias(self, node: ast.AST) -> None:
+        """Follow `hop = ack.hop[i]` and `f = flow`."""
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, role = node.targets[0], self._role(node.value)
+            if isinstance(target, ast.Name) and role:
+                self.roles[target.id] = role
+
+    def _role(self, node: ast.AST) -> str:
+        if isinstance(node, ast.Name):
+            return self.roles.get(node.id, "")
+        if isinstance(node, ast.Attribute):
+            record = self._role(node.value)
+            if record == "ack" and node.attr == "hop":
+                return "hops"
+            return "number" if record in ("flow", "ack", "loss", "hop") else ""
+        if isinstance(node, ast.Subscript) and self._role(node.value) == "hops":
+            return "hop"
+        return ""
+
+    def _check(self, node: ast.AST) -> None:
+        if not isinstance(node, _ALLOWED):
+            default = (f"{type(node).__name__} cannot be compiled", "")
+            message, hint = _FORBIDDEN.get(type(node), default)
+            raise self._fail(node, message, hint)
+        if isinstance(node, ast.Constant):
+            self._check_constant(node)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load) and node.id not in self.locals:
+                self._check_global(node)
+        elif isinstance(node, ast.Attribute):
+            self._check_attribute(node)
+        elif isinstance(node, ast.Subscript):
+            if not isinstance(node.ctx, ast.Load):
+                raise self._fail(node, "records and tuples cannot be changed by index")
+        elif isinstance(node, ast.Call):
+            self._check_call(node)
+        elif isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, ast.Constant)):
+            raise self._fail(node, "this statement has no effect")
+
+    def _check_constant(self, node: ast.Constant) -> None:
+        if node.value is None or isinstance(node.value, (bool, int, float)):
+            return
+        if isinstance(node.value, str) and any(
+            isinstance(item, ast.Expr) and item.value is node for item in self.node.body
+        ):
+            return
+        raise self._fail(node, f"{node.value!r} is not a number", "numbers only")
+
+    def _global(self, node: ast.Name) -> Any:
+        """The value of a global name; LocalError when there is none."""
+        scope = self.function.__globals__
+        if node.id in scope:
+            return scope[node.id]
+        if hasattr(builtins, node.id):
+            return getattr(builtins, node.id)
+        fields = {item.name for item in self.program.algorithm.fields}
+        if node.id in fields:
+            hint = f"write flow.{node.id}"
+        else:
+            known = self.locals | {name for name in scope if not name.startswith("_")} | BUILTINS
+            hint = suggest(node.id, known, "")
+            hint = hint if hint.startswith("did") else ""
+        raise self._fail(node, f"name {node.id!r} is not defined", hint)
+
+    def _check_global(self, node: ast.Name) -> None:
+        value = self._global(node)
+        value = getattr(value, "py_func", value)
+        if isinstance(value, FunctionType):
+            if value not in self.program.helpers:
+                self.program.helpers.append(value)
+        elif isinstance(value, ModuleType):
+            if value.__name__ not in MODULES:
+                raise self._fail(
+                    node,
+                    f"module {value.__name__} cannot be used here",
+                    f"from {value.__name__} import the function or constant by name",
+                )
+        elif is_constant(value):
+            self.program.constants[(self.file, node.id)] = value
+        elif not self._is_native(node.id, value):
+            raise self._fail(
+                node,
+                f"{node.id} is {_a(type(value).__name__)}",
+                "globals may be numbers, tuples of numbers, and functions",
+            )
+
+    def _is_native(self, name: str, value: Any) -> bool:
+        """Whether a callable has a compiled form: a builtin, math's, a ufunc."""
+        if getattr(builtins, name, None) is value:
+            return name in BUILTINS
+        kind = type(value).__name__
+        if kind == "ufunc" or (kind == "type" and value.__module__ == "numpy"):
+            return kind == "ufunc" or value.__name__ in NUMPY_TYPES
+        return isinstance(value, BuiltinFunctionType) and _is_math(value)
+
+    def _check_attribute(self, node: ast.Attribute) -> None:
+        role = self._role(node.value)
+        if role:
+            self._check_member(node, role)
+            return
+        if isinstance(node.value, ast.Name) and node.value.id not in self.locals:
+            module = self._global(node.value)
+            if isinstance(module, ModuleType) and module.__name__ in MODULES:
+                self._check_module_member(node, module)
+                return
+        if isinstance(node.ctx, ast.Store):
+            raise self._fail(node, "only members of flow can be set")
+
+    def _check_module_member(self, node: ast.Attribute, module: ModuleType) -> None:
+        name = f"{module.__name__}.{node.attr}"
+        if not hasattr(module, node.attr):
+            hint = suggest(node.attr, dir(module), "")
+            raise self._fail(node, f"there is no {name}", hint if hint.startswith("did") else "")
+        value = getattr(module, node.attr)
+        if not is_constant(value) and not self._is_native("", value):
+            raise self._fail(
+                node, f"{name} cannot be used here", "math's functions and numpy's ufuncs can"
+            )
+
+    def _check_member(self, node: ast.Attribute, role: str) -> None:
+        name, store = node.attr, not isinstance(node.ctx, ast.Load)
+        if role == "hops":
+            raise self._fail(node, f"hop has no member {name}", "write ack.hop[i]." + name)
+        if role in _ROLE_MEMBERS:
+            members = _ROLE_MEMBERS[role]
+            if name not in members:
+                raise self._fail(node, f"{role} has no member {name}", suggest(name, members, ""))
+            if store:
+                raise self._fail(node, f"{role}.{name} is an input and cannot be set")
+        elif role == "flow":
+            self._check_flow_member(node, name, store)
+        else:
+            raise self._fail(
+                node, f"{ast.unparse(node.value)} is a number and has no member {name}"
+            )
+
+    def _check_flow_member(self, node: ast.Attribute, name: str, store: bool) -> None:
+        algorithm = self.program.algorithm
+        params = {item.name for item in algorithm.params}
+        states = {item.name for item in algorithm.state}
+        if name not in records.FLOW_MEMBERS and name not in params | states:
+            known = [*records.FLOW_MEMBERS, *params, *states]
+            raise self._fail(node, f"flow has no member {name}", suggest(name, known, ""))
+        if store and name in params:
+            raise self._fail(
+                node,
+                f"{name} is a parameter and cannot be set",
+                "keep what changes in state(...)",
+            )
+        if store and name not in states and name not in records.WRITABLE:
+            raise self._fail(
+                node,
+                f"flow.{name} is set by the transport",
+                f"an algorithm sets {' and '.join(records.WRITABLE)} and its own state",
+            )
+
+    def _check_call(self, node: ast.Call) -> None:
+        if not isinstance(node.func, ast.Name) or node.func.id in self.locals:
+            if not isinstance(node.func, ast.Attribute):
+                raise self._fail(node, f"{ast.unparse(node.func)} is not a function")
+            return
+        value = self._global(node.func)
+        value = getattr(value, "py_func", value)
+        if not isinstance(value, FunctionType):
+            return
+        roles = self._call_roles(node, value)
+        _Checker(self.program, self.seen, value, roles).run()
+
+    def _call_roles(self, node: ast.Call, function: FunctionType) -> tuple[str, ...]:
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        roles = dict.fromkeys(names, "")
+        for name, argument in zip(names, node.args, strict=False):
+            roles[name] = self._role(argument)
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                roles[keyword.arg] = self._role(keyword.value)
+        return tuple(roles[name] for name in names)
+
+
+def _is_math(value: Any) -> bool:
+    name = getattr(value, "__name__", "")
+    return getattr(math, name, None) is value and name not in _MATH_LISTS
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The commands of dpctl put together, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from datapath.cc.commands import app as cc_app
+from datapath.cli import experiments, programs, results
+from datapath.errors import DatapathError
+
+INTERRUPTED = 130
+_INTERNAL = 4
+# typer may bring a click of its own, so its base class is found and not imported.
+_ClickException = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="dpctl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    help="Datacentre transports in the laboratory: experiments from one YAML file.\n\n"
+    "\b\n"
+    "  dpctl run experiments/quickstart.yaml      measure, judge the claims, write the report\n"
+    "  dpctl validate my.yaml                     check a file, every mistake with its place\n"
+    "  dpctl exec --device dp0=afxdp:eth0 -- ib_write_bw\n"
+    "                                             any verbs program on our RDMA device\n",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"dpctl {version('datapath-rdma')}")
+        except PackageNotFoundError:
+            from datapath import __version__
+
+            typer.echo(f"dpctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="DATAPATH_DEBUG", help="Show tracebacks of errors.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["DATAPATH_DEBUG"] = "1"
+
+
+experiments.register(app)
+results.register(app)
+programs.register(app)
+app.add_typer(cc_app, name="cc")
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code, with errors told on stderr."""
+    command = typer.main.get_command(app)
+    try:
+        code = command(arguments, prog_name="dpctl", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone (`dpctl list | head`); say nothing when closing it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt as error:
+        tell_error("interrupted", getattr(error, "hint", ""))
+        return INTERRUPTED
+    except typer.Exit as error:
+        return error.exit_code
+    except _ClickException as error:
+        return _usage(error)
+    except DatapathError as error:
+        _traceback()
+        for part in getattr(error, "lacks", None) or [error]:
+            tell_error(str(part), part.hint)
+        return error.exit_code
+    except Exception as error:
+        _traceback()
+        text = " ".join(str(error).split())
+        tell_error(
+            f"internal: {type(error).__name__}: {text}",
+            "this is a mistake in dpctl; DATAPATH_DEBUG=1 shows where",
+        )
+        return _INTERNAL
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: Exception) -> int:
+    message = str(error.format_message())  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "dpctl"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+    else:
+        tell_error(message, f"{path} --help")
+    return int(error.exit_code)  # type: ignore[attr-defined]
+
+
+def _traceback() -> None:
+    if os.environ.get("DATAPATH_DEBUG"):
+        traceback.print_exc()
+
+
+def tell_error(message: str, hint: str = "") -> None:
+    """`error:` for each line of the message, then `hint:`."""
+    for line in message.splitlines() or [""]:
+        print(f"error: {line}", file=sys.stderr)
+    for line in hint.splitlines():
+        print(f"hint: {line}", file=sys.stderr)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl run | validate | schema`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.errors import LocalError
+
+if TYPE_CHECKING:
+    from datapath.experiment.load import LoadedExperiment
+    from datapath.experiment.runner import Result
+    from datapath.experiment.store import ResultStore
+
+_File = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="The experiment file.", show_default=False)
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the file; repeatable."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="Run an experiment.")(run)
+    app.command(short_help="Check an experiment file.")(validate)
+    app.command(short_help="Print the file format as JSON Schema.")(schema)
+
+
+def run(
+    file: _File = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Result folder; otherwise results/<name>-<time>.", show_default=False),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with this result folder.", show_default=False),
+    ] = None,
+    set_: _Set = None,
+    repetitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Short for --set sweep.repetitions=N.", show_default=False),
+    ] = None,
+    points_only: Annotated[
+        bool,
+        typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    fmt: FormatOption = Format.table,
+) -> int:
+    """Run an experiment: build the network, measure every point, judge the claims, report.
+
+    \b
+    dpctl run experiments/quickstart.yaml
+    dpctl run my.yaml --set path.loss=1% --repetitions 3 --out /tmp/try
+    dpctl run my.yaml --dry-run
+    dpctl run --resume results/quickstart-20250101T120000Z
+
+    Exit code 0: all well; 1: a run or a claim failed; 2: the file is wrong; 3: this machine
+    lacks something; 130: interrupted, to be resumed.
+    """
+    from datapath.experiment.load import load
+    from datapath.experiment.store import ResultStore
+
+    overrides = list(set_ or [])
+    if repetitions is not None:
+        overrides.append(f"sweep.repetitions={repetitions}")
+    if resume is not None:
+        if out is not None or overrides:
+            raise LocalError(
+                "--resume goes on with the experiment as it was",
+                hint="leave out --out, --set and --repetitions, or start a new run",
+            )
+        store = ResultStore.existing(resume)
+        experiment = _recorded(store, file)
+    elif file is not None:
+        experiment = load(file, overrides)
+    else:
+        raise LocalError("which experiment?", hint="dpctl run FILE, or dpctl run --resume DIR")
+    if points_only:
+        _print_points(experiment, fmt)
+        return 0
+    if resume is None:
+        from datapath.experiment import preflight
+
+        preflight.check(experiment)  # before a folder is made for nothing
+        store = ResultStore.create(out, experiment.spec.name)
+    return _execute(experiment, store, fmt, resume=resume is not None, quiet=quiet)
+
+
+def _recorded(store: ResultStore, file: Path | None) -> LoadedExperiment:
+    """The experiment of a result folder; what it names is relative to the original file."""
+    from datapath.experiment.load import load_text
+
+    manifest = store.read_manifest()
+    text = (store.path / "experiment.yaml").read_text(encoding="utf-8")
+    if file is not None and file.read_text(encoding="utf-8") != text:
+        raise LocalError(
+            f"{file} is not what {store.path} was begun with",
+            hint="leave the file out to go on with the old one, or start a new run",
+        )
+    return load_text(text, Path(manifest["source"]), manifest["overrides"])
+
+
+def _execute(
+    experiment: LoadedExperiment, store: ResultStore, fmt: Format, *, resume: bool, quiet: bool
+) -> int:
+    from datapath import report
+    from datapath.cli.progress import make_observer
+    from datapath.experiment.runner import Interrupted, execute
+
+    observer = make_observer(quiet=quiet)
+    argv = ["dpctl", *sys.argv[1:]]
+    print(f"results: {store.path}", file=sys.stderr, flush=True)
+    try:
+        result = execute(experiment, store, observer, argv=argv, resume=resume)
+    except Interrupted as error:
+        error.hint = f"dpctl run --resume {store.path}"  # type: ignore[attr-defined]
+        raise
+    finally:
+        observer.close()
+    page = report.build(store.path)
+    _print_result(result, page, fmt)
+    return 1 if result.failed_runs or result.failed_claims else 0
+
+
+def _print_points(experiment: LoadedExperiment, fmt: Format) -> None:
+    rows: list[dict[str, Any]] = []
+    for point in experiment.points:
+        spec = point.spec.model_dump(mode="json", exclude_none=True)
+        rows.append({"point": point.key, **point.axes, "workload": point.spec.kind, "spec": spec})
+    axes = [axis.name for axis in experiment.axes]
+    print_rows(rows, ["point", *axes, "workload"], fmt)
+    runs = len(rows) * experiment.spec.sweep.repetitions
+    print(f"{len(rows)} points, {runs} runs", file=sys.stderr)
+
+
+def _print_result(result: Result, page: Path, fmt: Format) -> None:
+    from datapath import report
+    from datapath.report import display
+
+    if fmt is not Format.table:
+        summary = {
+            "folder": str(result.folder),
+            "report": str(page),
+            "runs": len(result.records),
+            "failed_runs": result.failed_runs,
+            "claims": [verdict.as_json() for verdict in result.verdicts],
+        }
+        print(json.dumps(summary, indent=2 if fmt is Format.json else None))
+        return
+    report.print_table(result.folder, "table", sys.stdout)
+    for verdict in result.verdicts:
+        name = verdict.metric if verdict.ratio_to is None else ""
+        measured = display.quantity(verdict.measured, verdict.unit, name)
+        reason = f" ({verdict.reason})" if verdict.reason else ""
+        print(f"{'PASS' if verdict.passed else 'FAIL'}  {verdict.title}: {measured}{reason}")
+    if result.failed_runs:
+        print(f"{result.failed_runs} of {len(result.records)} runs failed")
+    print(f"report: {page}")
+
+
+def validate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
+    set_: _Set = None,
+    fmt: FormatOption = Format.table,
+) -> int:
+    """Check an experiment file; every mistake is told with line, column and what was meant.
+
+    \b
+    dpctl validate experiments/quickstart.yaml
+    dpctl validate my.yaml --set workload.size=1MiB --format json
+    """
+    from datapath.experiment.document import InvalidFile
+    from datapath.experiment.load import load
+
+    try:
+        experiment = load(file, list(set_ or []))
+    except InvalidFile as error:
+        if fmt is Format.table:
+            raise
+        rows = [
+            {
+                "file": problem.file,
+                "line": problem.place.line,
+                "column": problem.place.column,
+                "path": problem.path,
+                "message": problem.message,
+            }
+            for problem in error.problems
+        ]
+        print_rows(rows, [], fmt)
+        return error.exit_code
+    points, repetitions = len(experiment.points), experiment.spec.sweep.repetitions
+    if fmt is Format.table:
+        runs = points * repetitions
+        claims = len(experiment.spec.report.expect)
+        print(f"{file}: valid: {points} points, {runs} runs, {claims} claims")
+    else:
+        print_rows([], [], fmt)
+    return 0
+
+
+def schema() -> None:
+    """Print the format of experiment files as JSON Schema.
+
+    \b
+    dpctl schema > experiment.schema.json
+
+    An editor with a YAML language server takes it from the first line of a file:
+
+    \b
+    # yaml-language-server: $schema=experiment.schema.json
+    """
+    from datapath.experiment.spec import json_schema
+
+    print(json.dumps(json_schema(), indent=2))

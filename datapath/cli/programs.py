@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl exec | xdp | selftest`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from datapath.cli.output import Format, FormatOption
+from datapath.errors import LocalError
+
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "exec",
+        context_settings={"allow_interspersed_args": False},
+        short_help="Run a verbs program on our RDMA device.",
+    )(exec_)
+    app.command(context_settings=_PASS_ON, add_help_option=False, short_help="Run the tests.")(
+        selftest
+    )
+    app.add_typer(_xdp, name="xdp")
+
+
+def exec_(
+    program: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM [ARGUMENT]...", help="A verbs program.")
+    ],
+    device: Annotated[
+        list[str],
+        typer.Option(
+            "--device",
+            metavar="NAME=PORT:WHERE",
+            help="A device to give it, e.g. dp0=afxdp:eth1 or dp0=udp:10.0.0.1; repeatable. "
+            "Settings follow after semicolons: dp0=afxdp:eth1;mode=standard;ecn=1.",
+        ),
+    ],
+    cc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ALGO",
+            help="Congestion control: a name or ./file.py:Class.",
+            show_default=False,
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Parameter of it; repeatable."),
+    ] = None,
+    stats: Annotated[
+        Path | None,
+        typer.Option(metavar="PREFIX", help="Write the device's counters there at the end."),
+    ] = None,
+) -> int:
+    """Run a verbs program on our RDMA device; no kernel module is needed.
+
+    \b
+    dpctl exec --device dp0=afxdp:eth1 -- ibv_devinfo -v
+    dpctl exec --device dp0=udp:10.0.0.1 --cc swift -- ib_write_bw -d dp0 10.0.0.2
+    dpctl exec --device 'dp0=afxdp:eth1;mode=standard' -- python3 my_pyverbs.py
+    """
+    raise LocalError("not linked yet")
+
+
+_xdp = typer.Typer(help="XDP programs: look inside a compiled object.", no_args_is_help=True)
+
+
+@_xdp.callback()
+def _xdp_group() -> None:
+    """XDP programs: look inside a compiled object."""
+
+
+@_xdp.command("inspect")
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE.o", help="A compiled BPF object.")],
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Show programs, maps, sizes, licence and multi-buffer support of a BPF object.
+
+    \b
+    dpctl xdp inspect build/datapath/xdp/steer.bpf.o
+    dpctl xdp inspect my_prog.o --format json
+    """
+    from datapath.xdp import inspect as inspector
+
+    inspector.print_object(file, fmt.value, sys.stdout)
+
+
+def selftest(context: typer.Context) -> int:
+    """Run the tests: lint, C under sanitizers, pytest; arguments go to pytest.
+
+    \b
+    dpctl selftest
+    dpctl selftest tests/experiment -k sweep
+    dpctl selftest --stage c,san
+    """
+    from datapath.cli.selftest import selftest as run_tests
+
+    return run_tests(context.args)

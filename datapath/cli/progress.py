@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Progress of a sweep on stderr: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from datapath.experiment.runner import Observer
+    from datapath.experiment.store import RunRecord
+    from datapath.experiment.sweep import Run
+
+_HEADLINES = ("goodput", "latency_p50", "message_rate")
+
+
+def make_observer(*, quiet: bool) -> Observer:
+    """The observer that suits stderr."""
+    if quiet:
+        return Silent()
+    return Live() if sys.stderr.isatty() else Lines()
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, total: int, done: int) -> None: ...
+    def started(self, run: Run) -> None: ...
+    def finished(self, run: Run, record: RunRecord) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines:
+    """One line for each finished run."""
+
+    def begin(self, total: int, done: int) -> None:
+        self.total, self.done = total, done
+        self.digits = len(str(total))
+        if done:
+            print(f"{done} of {total} runs are there already", file=sys.stderr, flush=True)
+
+    def started(self, run: Run) -> None: ...
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        self.done += 1
+        count = f"[{self.done:{self.digits}}/{self.total}]"
+        print(f"{count} {_outcome(run, record)}", file=sys.stderr, flush=True)
+
+    def close(self) -> None: ...
+
+
+class Live:
+    """A bar with what is being measured; failures stay as lines above it."""
+
+    def begin(self, total: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.failed = 0
+        self.progress: Progress = Progress(
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self.task: TaskID = self.progress.add_task("", total=total, completed=done)
+        self.progress.start()
+
+    def started(self, run: Run) -> None:
+        failed = f"{self.failed} failed · " if self.failed else ""
+        text = f"{failed}block {run.repetition} · {run.point.label}"
+        self.progress.update(self.task, description=text)
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        if record.status != "ok":
+            self.failed += 1
+            self.progress.console.print(_outcome(run, record), markup=False, highlight=False)
+        self.progress.advance(self.task)
+
+    def close(self) -> None:
+        if hasattr(self, "progress"):
+            self.progress.stop()
+
+
+def _outcome(run: Run, record: RunRecord) -> str:
+    from datapath.report import display
+
+    if record.error is not None:
+        result = f"FAILED: {record.error['message']}"
+    else:
+        values = {entry["name"]: entry for entry in record.metrics}
+        shown = [values[name] for name in _HEADLINES if name in values][:1]
+        result = " ".join(
+            f"{m['name']} {display.quantity(m['value'], m['unit'], m['name'])}" for m in shown
+        )
+    return f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"

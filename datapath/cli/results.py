@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl list | report | clean`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.errors import CapabilityError, LocalError
+
+EXPERIMENTS = Path("experiments")
+RESULTS = Path("results")
+
+_Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A result folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("list", short_help="List experiments and results.")(list_)
+    app.command(short_help="Make the report of a result folder again.")(report)
+    app.command(short_help="Remove what a dead run left.")(clean)
+
+
+# --- list ------------------------------------------------------------------------------------
+
+
+def list_(fmt: FormatOption = Format.table) -> None:
+    """List the experiments in experiments/ and the results in results/.
+
+    \b
+    dpctl list
+    dpctl list --format json
+    """
+    experiments = [_experiment_row(file) for file in sorted(EXPERIMENTS.glob("*.y*ml"))]
+    results = [_result_row(folder) for folder in result_folders(RESULTS)]
+    if fmt is not Format.table:
+        print_rows([*experiments, *results], [], fmt)
+        return
+    if not experiments and not results:
+        print("no experiments/*.yaml and no results/ here", file=sys.stderr)
+    print_rows(experiments, ["experiment", "points", "runs", "description"], fmt)
+    if experiments and results:
+        print()
+    print_rows(results, ["result", "state", "runs", "failed", "claims"], fmt)
+
+
+def _experiment_row(file: Path) -> dict[str, Any]:
+    from datapath.errors import DatapathError
+    from datapath.experiment.load import load
+
+    try:
+        experiment = load(file)
+    except DatapathError as error:
+        first = str(error).partition("\n")[0]
+        return {"experiment": str(file), "valid": False, "description": f"not valid: {first}"}
+    points = len(experiment.points)
+    return {
+        "experiment": str(file),
+        "valid": True,
+        "points": points,
+        "runs": points * experiment.spec.sweep.repetitions,
+        "description": experiment.spec.description.strip().partition("\n")[0],
+    }
+
+
+def result_folders(root: Path) -> list[Path]:
+    """The result folders below `root`, oldest first."""
+    found = [path.parent for path in root.glob("*/manifest.json")]
+    return sorted(found, key=lambda folder: folder.stat().st_mtime)
+
+
+def _result_row(folder: Path) -> dict[str, Any]:
+    manifest = _json(folder / "manifest.json") or {}
+    claims = _json(folder / "claims.json")
+    runs = [_json(path) or {} for path in (folder / "runs").glob("*.json")]
+    planned = manifest.get("runs_planned", 0)
+    held = f"{sum(c['pass'] for c in claims)}/{len(claims)}" if claims else ""
+    return {
+        "result": str(folder),
+        "state": "complete" if claims is not None else "partial",
+        "runs": f"{len(runs)}/{planned}",
+        "failed": sum(run.get("status") != "ok" for run in runs),
+        "claims": f"{held} hold" if held else "",
+        "started": manifest.get("started"),
+    }
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+# --- report ----------------------------------------------------------------------------------
+
+
+def report(
+    folder: _Folder,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print the table as well.")] = False,
+    plots: Annotated[
+        str | None,
+        typer.Option(metavar="pdf|svg|png", help="Export every plot.", show_default=False),
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Make report.html of a result folder again, whole or broken off.
+
+    \b
+    dpctl report results/quickstart-20250101T120000Z --open
+    dpctl report results/quickstart-20250101T120000Z --plots pdf
+    dpctl report results/quickstart-20250101T120000Z --table --format json | jq
+    """
+    from datapath import report as reports
+
+    page = reports.build(folder)
+    if table:
+        reports.print_table(folder, fmt.value, sys.stdout)
+    else:
+        print(page)
+    if plots is not None:
+        if plots not in ("pdf", "svg", "png"):
+            raise LocalError(f"no plot format {plots!r}", hint="one of pdf, svg, png")
+        for path in reports.export_plots(folder, plots):
+            print(path)
+    if open_:
+        _show(page)
+
+
+def _show(page: Path) -> None:
+    viewer = shutil.which("xdg-open")
+    if viewer is None or not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise CapabilityError(
+            "no browser to show the report in", hint=f"copy {page} to your machine and open it"
+        )
+    subprocess.Popen([viewer, str(page)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+# --- clean -----------------------------------------------------------------------------------
+
+
+def clean(
+    results: Annotated[
+        bool, typer.Option("--results", help="Also delete result folders in results/.")
+    ] = False,
+    keep: Annotated[int, typer.Option(min=0, help="With --results: keep the newest N.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Remove what a dead run left: its namespaces live in a holder process of ours.
+
+    A network dies with the dpctl that built it, even by kill -9, so that this should find
+    nothing; it is here for the day when it does not.
+
+    \b
+    dpctl clean
+    dpctl clean --results --keep 5 --dry-run
+    """
+    orphans = list(orphaned_holders())
+    for pid in orphans:
+        print(f"holder process {pid} of a dead run")
+        if not dry_run:
+            os.kill(pid, signal.SIGKILL)
+    doomed = result_folders(RESULTS) if results else []
+    for folder in doomed[: len(doomed) - keep] if keep else doomed:
+        print(folder)
+        if not dry_run:
+            shutil.rmtree(folder)
+    if not orphans and not doomed:
+        print("nothing to clean", file=sys.stderr)
+
+
+def orphaned_holders() -> Iterator[int]:
+    """Processes that hold the namespaces of a dpctl that is no more.
+
+    The marker is the command line: `python -I -S .../datapath/lanes/holder.py FD OWNER ...`.
+    """
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            argv = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        marks = [i for i, word in enumerate(argv) if word.endswith(b"datapath/lanes/holder.py")]
+        if marks and len(argv) > marks[0] + 2:
+            owner = argv[marks[0] + 2]
+            if owner.isdigit() and not Path(f"/proc/{owner.decode()}").exists():
+                yield int(path.parent.name)

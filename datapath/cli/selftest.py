@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl selftest`: lint, C tests under sanitizers, and pytest, in one go.
+
+Stages, in this order; all of them run even when one fails:
+
+  lint     ruff check, ruff format, mypy, import-linter
+  c        meson test in build-san/ (AddressSanitizer and UBSan)
+  san      pytest -m san: C inside Python, with the sanitized library
+  pytest   every other test
+
+Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the two pytest
+stages run.  `--stage NAME[,NAME]` chooses stages by name.  The last line is
+`N passed, N failed, N skipped`; a lint tool counts as one test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from datapath.errors import CapabilityError, LocalError
+from datapath.native.paths import ROOT, in_source_tree
+
+NO_TESTS_COLLECTED = 5  # exit code of pytest
+
+
+@dataclass
+class Tally:
+    """Counts of tests, and a line for each stage."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    skip_reasons: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.skip_reasons += other.skip_reasons
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def run_tool(command: Sequence[str], env: dict[str, str] | None = None) -> int:
+    """Runs command in the root of the tree, output to ours; returns its exit code."""
+    print(f"$ {' '.join(command)}", flush=True)
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+
+def python_tool(name: str) -> str:
+    """A program of the virtual environment that this Python belongs to."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise CapabilityError(f"{path} is missing", hint=f"run {ROOT}/dpctl, which installs it")
+    return str(path)
+
+
+def lint(_: Sequence[str]) -> Tally:
+    tools = [
+        [python_tool("ruff"), "check", "."],
+        [python_tool("ruff"), "format", "--check", "."],
+        [python_tool("mypy")],
+        [python_tool("lint-imports"), "--no-cache"],
+    ]
+    failed = sum(run_tool(tool) != 0 for tool in tools)
+    return Tally(passed=len(tools) - failed, failed=failed)
+
+
+def meson_tests(_: Sequence[str]) -> Tally:
+    """C test programs.  Counts what meson's JUnit log says."""
+    status = run_tool(
+        [python_tool("meson"), "test", "-C", "build-san", "--no-rebuild", "--print-errorlogs"]
+    )
+    log = ROOT / "build-san" / "meson-logs" / "testlog.junit.xml"
+    tally = read_junit(log) if log.exists() else Tally()
+    if status and not tally.failed:
+        tally.failed = 1
+    return tally
+
+
+def read_junit(path: Path) -> Tally:
+    tally = Tally()
+    for case in ElementTree.parse(path).iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.failed += 1
+        elif (skip := case.find("skipped")) is not None:
+            tally.skipped += 1
+            tally.skip_reasons.append(
+                f"{case.get('classname', '')}.{case.get('name', '')}: {skip.get('message', '')}"
+            )
+        else:
+            tally.passed += 1
+    return tally
+
+
+def run_pytest(arguments: Sequence[str], env: dict[str, str]) -> Tally:
+    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
+        log = Path(folder) / "junit.xml"
+        # Not -n: the tests share two cores with the programs they drive.
+        status = run_tool(
+            [sys.executable, "-m", "pytest", f"--junitxml={log}", *arguments], env={**env}
+        )
+        tally = read_junit(log) if log.exists() else Tally()
+    if status not in (0, NO_TESTS_COLLECTED) and not tally.failed:
+        tally.failed = 1  # it ended before a test could: an abort, a usage error
+    return tally
+
+
+def sanitizer_environment() -> dict[str, str]:
+    """Environment in which an unsanitized Python can load sanitized libraries."""
+    runtimes = []
+    for name in ("libasan.so", "libubsan.so"):
+        path = subprocess.run(
+            ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        if not Path(path).is_absolute():
+            raise CapabilityError(f"{name} is missing", hint="install gcc with its sanitizers")
+        runtimes.append(path)
+    return {
+        **os.environ,
+        "DATAPATH_BUILD": "san",
+        "LD_PRELOAD": ":".join(runtimes),
+        # Python itself never frees some memory; a leak of ours is told by the C tests.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:detect_stack_use_after_return=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        # What pymalloc hands out is invisible to AddressSanitizer.
+        "PYTHONMALLOC": "malloc",
+    }
+
+
+def sanitized_pytest(arguments: Sequence[str]) -> Tally:
+    # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
+    return run_pytest(
+        ["-m", "san", "-p", "no:faulthandler", *arguments], env=sanitizer_environment()
+    )
+
+
+def plain_pytest(arguments: Sequence[str]) -> Tally:
+    return run_pytest(["-m", "not san", *arguments], env=dict(os.environ))
+
+
+STAGES: dict[str, Callable[[Sequence[str]], Tally]] = {
+    "lint": lint,
+    "c": meson_tests,
+    "san": sanitized_pytest,
+    "pytest": plain_pytest,
+}
+
+
+def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """(stages to run, what is left for pytest)."""
+    left = list(arguments)
+    for index, argument in enumerate(left):
+        match = re.fullmatch(r"--stage(?:=(.*))?", argument)
+        if not match:
+            continue
+        stop = index + 1
+        names = match[1]
+        if names is None:
+            names = left[index + 1] if index + 1 < len(left) else ""
+            stop += 1
+        stages = names.split(",")
+        if unknown := set(stages) - STAGES.keys():
+            raise LocalError(
+                f"no such stage: {', '.join(sorted(unknown)) or '(none given)'}",
+                hint=f"stages are {', '.join(STAGES)}",
+            )
+        return [name for name in STAGES if name in stages], left[:index] + left[stop:]
+    return (["san", "pytest"] if left else list(STAGES)), left
+
+
+def selftest(args: list[str]) -> int:
+    """Runs the tests; returns 0 when none failed and at least one ran, else 1."""
+    if not in_source_tree():
+        raise CapabilityError(
+            "the tests are not part of an installed package",
+            hint="run ./dpctl selftest in a source tree",
+        )
+    stages, pytest_arguments = choose_stages(args)
+    total = Tally()
+    summary = []
+    for stage in stages:
+        print(f"\n==== {stage} ====", flush=True)
+        started = time.monotonic()
+        tally = STAGES[stage](pytest_arguments)
+        total.add(tally)
+        summary.append(f"{stage:8} {tally}  ({time.monotonic() - started:.0f} s)")
+    print("\n==== summary ====")
+    for reason in total.skip_reasons:
+        print(f"skipped  {reason}")
+    print("\n".join(summary))
+    print(total, flush=True)
+    return 0 if total.failed == 0 and total.passed > 0 else 1

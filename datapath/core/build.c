@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Packets out of work requests and answers.  Buffers come from the port; the
+ * ICRC goes on last.
+ */
+#include "core/internal.h"
+
+#include <assert.h>
+
+enum position { ONLY, FIRST, MIDDLE, LAST };
+
+static const uint8_t opcodes[][4] = {
+	[DP_WR_RDMA_WRITE] = { DP_OP_WRITE_ONLY, DP_OP_WRITE_FIRST, DP_OP_WRITE_MIDDLE,
+			       DP_OP_WRITE_LAST },
+	[DP_WR_RDMA_WRITE_WITH_IMM] = { DP_OP_WRITE_ONLY_IMM, DP_OP_WRITE_FIRST, DP_OP_WRITE_MIDDLE,
+					DP_OP_WRITE_LAST_IMM },
+	[DP_WR_SEND] = { DP_OP_SEND_ONLY, DP_OP_SEND_FIRST, DP_OP_SEND_MIDDLE, DP_OP_SEND_LAST },
+	[DP_WR_SEND_WITH_IMM] = { DP_OP_SEND_ONLY_IMM, DP_OP_SEND_FIRST, DP_OP_SEND_MIDDLE,
+				  DP_OP_SEND_LAST_IMM },
+	[DP_WR_SEND_WITH_INV] = { DP_OP_SEND_ONLY_INV, DP_OP_SEND_FIRST, DP_OP_SEND_MIDDLE,
+				  DP_OP_SEND_LAST_INV },
+	[DP_WR_RDMA_READ] = { DP_OP_READ_REQUEST },
+	[DP_WR_ATOMIC_CMP_AND_SWP] = { DP_OP_COMPARE_SWAP },
+	[DP_WR_ATOMIC_FETCH_AND_ADD] = { DP_OP_FETCH_ADD },
+};
+
+static const uint8_t read_responses[] = { DP_OP_READ_RESP_ONLY, DP_OP_READ_RESP_FIRST,
+					  DP_OP_READ_RESP_MIDDLE, DP_OP_READ_RESP_LAST };
+
+static enum position position(uint32_t index, uint32_t n)
+{
+	if (n == 1)
+		return ONLY;
+	return index == 0 ? FIRST : index == n - 1 ? LAST : MIDDLE;
+}
+
+void dp_build_start(struct dp_qp *qp, struct dp_packet *pkt, uint8_t opcode, unsigned pad,
+		    unsigned solicited, unsigned ack_req, uint32_t psn)
+{
+	const struct dp_engine_config *cfg = &qp->engine->cfg;
+
+	pkt->src = cfg->addr;
+	pkt->dst = qp->attr.raddr;
+	pkt->sport = qp->sport;
+	pkt->ip_id = 0;
+	pkt->tos = cfg->tos | (cfg->ecn ? DP_ECN_ECT0 : 0);
+	pkt->flags = cfg->no_payload ? DP_PKT_NO_PAYLOAD : 0;
+	pkt->path_id = qp->attr.path_id;
+	pkt->frag = NULL;
+	pkt->frag_len = 0;
+	pkt->pay_len = 0;
+	pkt->len = DP_BTH_LEN;
+	dp_bth_set(pkt->data, opcode, solicited, pad, qp->attr.dest_qpn, ack_req, psn);
+}
+
+void dp_build_end(struct dp_qp *qp, struct dp_packet *pkt)
+{
+	if (!qp->engine->cfg.no_payload)
+		dp_icrc_append(pkt);
+}
+
+static uint8_t *push(struct dp_packet *pkt, uint32_t len)
+{
+	uint8_t *at = pkt->data + pkt->len;
+
+	pkt->len += len;
+	assert(pkt->len + DP_ICRC_LEN <= pkt->cap);
+	return at;
+}
+
+/* Room for payload and pad; NULL when the simulator carries lengths only. */
+static uint8_t *push_payload(struct dp_packet *pkt, uint32_t len)
+{
+	uint32_t pad = -len & 3;
+	uint8_t *at;
+
+	if (pkt->flags & DP_PKT_NO_PAYLOAD) {
+		pkt->pay_len = len;
+		return NULL;
+	}
+	at = push(pkt, len + pad);
+	memset(at + len, 0, pad);
+	return at;
+}
+
+static void push_xdh(struct dp_packet *pkt, uint32_t ts_ns, uint32_t rq_seq, uint32_t offset)
+{
+	struct dp_xdh xdh = { .ts_ns = ts_ns, .rq_seq = rq_seq, .offset = offset };
+
+	dp_xdh_set(push(pkt, DP_XDH_LEN), &xdh);
+}
+
+/* The headers between BTH (and XDH) and payload that the opcode calls for. */
+static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wqe, uint32_t mask,
+				 uint32_t offset, uint32_t dma_len)
+{
+	if (mask & DP_HAS_RETH)
+		dp_reth_set(push(pkt, DP_RETH_LEN), wqe->remote_addr + offset, wqe->rkey, dma_len);
+	if (mask & DP_HAS_ATOMIC_ETH) {
+		bool swap = wqe->opcode == DP_WR_ATOMIC_CMP_AND_SWP;
+
+		dp_atomic_set(push(pkt, DP_ATOMIC_ETH_LEN), wqe->remote_addr, wqe->rkey,
+			      swap ? wqe->swap : wqe->compare_add, swap ? wqe->compare_add : 0);
+	}
+	if (mask & DP_HAS_IMM)
+		memcpy(push(pkt, DP_IMM_LEN), &wqe->imm, 4);
+	if (mask & DP_HAS_IETH)
+		dp_put32(push(pkt, DP_IETH_LEN), wqe->imm);
+}
+
+int dp_build_request(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn, uint32_t n_psn,
+		     bool ack_req, struct dp_packet *pkt, uint64_t now)
+{
+	uint32_t index = (uint32_t)dp_psn_diff(psn, wqe->first_psn), mtu = qp->attr.path_mtu;
+	uint32_t offset = index * mtu, len = 0, span = wqe->len - offset, mask;
+	bool answered = dp_is_answered(wqe->opcode), ext = qp->extended, last;
+	uint8_t opcode, *at;
+
+	if (span > n_psn * mtu)
+		span = n_psn * mtu;
+	if (!answered)
+		len = span;
+	opcode = opcodes[wqe->opcode][answered ? ONLY : position(index, wqe->n_psn)];
+	if (ext)
+		opcode |= DP_OP_EXT;
+	mask = dp_opcodes[opcode].mask;
+	last = mask & DP_IS_LAST || answered;
+	dp_build_start(qp, pkt, opcode, -len & 3, last && wqe->flags & DP_SEND_SOLICITED, ack_req,
+		       psn);
+	if (ext)
+		push_xdh(pkt, (uint32_t)now, wqe->rq_seq, offset);
+	push_request_headers(pkt, wqe, mask, offset,
+			     wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len);
+	if (len) {
+		at = push_payload(pkt, len);
+		if (at && dp_gather(qp, wqe, offset, at, len))
+			return -EFAULT;
+	}
+	dp_build_end(qp, pkt);
+	return 0;
+}
+
+static int build_atomic_answer(struct dp_qp *qp, const struct dp_answer *a, struct dp_packet *pkt)
+{
+	uint8_t ext = a->extended ? DP_OP_EXT : 0;
+
+	dp_build_start(qp, pkt, DP_OP_ATOMIC_ACK | ext, 0, 0, 0, a->psn);
+	dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, a->msn);
+	dp_put64(push(pkt, DP_ATOMIC_ACK_ETH_LEN), a->value);
+	dp_build_end(qp, pkt);
+	return 0;
+}
+
+int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt)
+{
+	uint32_t mtu = qp->attr.path_mtu, offset = a->done * mtu, len = a->len - offset;
+	enum position pos = position(a->done, a->n_psn);
+	const uint8_t *from;
+	uint8_t *at;
+
+	if (a->atomic)
+		return build_atomic_answer(qp, a, pkt);
+	if (len > mtu)
+		len = mtu;
+	from = dp_mr_reach(qp->pd, a->rkey, a->va + offset, len, DP_ACCESS_REMOTE_READ);
+	if (!from)
+		return -EFAULT;
+	dp_build_start(qp, pkt, read_responses[pos] | (a->extended ? DP_OP_EXT : 0), -len & 3, 0, 0,
+		       dp_psn_add(a->psn, a->done));
+	if (a->extended)
+		push_xdh(pkt, a->ts_ns, 0, a->offset + offset);
+	if (pos != MIDDLE)
+		dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, a->msn);
+	at = len ? push_payload(pkt, len) : NULL;
+	if (at)
+		memcpy(at, from, len);
+	dp_build_end(qp, pkt);
+	return 0;
+}
+
+void dp_build_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_responder *r = &qp->resp;
+	bool nak = (r->syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK;
+	uint32_t psn = nak ? r->nak_psn : dp_psn_add(r->epsn, DP_PSN_MASK);
+	struct dp_xah xah;
+	uint8_t *at;
+
+	dp_build_start(qp, pkt, DP_OP_ACK | (qp->peer_extended ? DP_OP_EXT : 0), 0, 0, 0, psn);
+	dp_aeth_set(push(pkt, DP_AETH_LEN), r->syndrome, r->msn);
+	if (qp->peer_extended) {
+		at = push(pkt, DP_XAH_LEN);
+		xah = (struct dp_xah){
+			.ts_echo_ns = r->ts_ns,
+			.ack_delay_ns = r->ts_at_ns ? (uint32_t)(now - r->ts_at_ns) : UINT32_MAX,
+			.marked = r->marked,
+			.duplicates = r->duplicates,
+		};
+		xah.words = (uint8_t)dp_reorder_sack(qp, &xah.sack_base, at + DP_XAH_LEN);
+		dp_xah_set(at, &xah);
+		push(pkt, 4u * xah.words);
+	}
+	dp_build_end(qp, pkt);
+}
+
+void dp_build_hello(struct dp_qp *qp, uint8_t opcode, struct dp_packet *pkt)
+{
+	struct dp_hello hello = {
+		.version = DP_EXT_VERSION,
+		.window_psns = (uint16_t)qp->engine->cfg.window_psns,
+		.qpn = qp->qpn,
+	};
+
+	dp_build_start(qp, pkt, opcode, 0, 0, 0, 0);
+	dp_hello_set(push(pkt, DP_HELLO_LEN), &hello);
+	dp_build_end(qp, pkt);
+}

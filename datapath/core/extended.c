@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Requester of the extended mode: one record per PSN in flight, selective
+ * acknowledgements, loss detection by order and time (RACK-TLP, RFC 8985) and
+ * a measured time-out (RFC 6298).
+ *
+ * A record goes NONE -> FLIGHT -> DONE, over LOST and back to FLIGHT when it
+ * has to be sent again.  FLIGHT records hang in a list by sending time, one
+ * list for PSNs that an acknowledgement ends and one for those that only a
+ * response ends (READ, atomic), since the two come back at their own pace;
+ * LOST records hang in a list in the order in which they were found.
+ */
+#include "core/internal.h"
+
+/* Slack of the probe time-out beyond the receiver's delay. */
+#define TLP_SLACK_NS 50000ull
+
+/* What one acknowledgement or response delivered. */
+struct delivery {
+	uint64_t bytes;
+	bool any;
+	struct dp_rec newest; /* by sending time */
+};
+
+/* ---- records and lists -------------------------------------------------------- */
+
+static uint32_t slot(const struct dp_qp *qp, uint32_t psn)
+{
+	return psn & (qp->window - 1);
+}
+
+static struct dp_rec *rec_at(const struct dp_qp *qp, uint32_t psn)
+{
+	return &qp->req.block->rec[slot(qp, psn)];
+}
+
+static uint32_t psn_of(const struct dp_qp *qp, uint16_t index)
+{
+	uint32_t una = qp->req.snd_una;
+
+	return dp_psn_add(una, (index - una) & (qp->window - 1));
+}
+
+static void list_append(struct dp_tx_block *b, struct dp_rec_list *l, uint16_t i)
+{
+	b->rec[i].prev = l->tail;
+	b->rec[i].next = DP_NIL;
+	if (l->tail == DP_NIL)
+		l->head = i;
+	else
+		b->rec[l->tail].next = i;
+	l->tail = i;
+}
+
+static void list_remove(struct dp_tx_block *b, struct dp_rec_list *l, uint16_t i)
+{
+	uint16_t prev = b->rec[i].prev, next = b->rec[i].next;
+
+	if (prev == DP_NIL)
+		l->head = next;
+	else
+		b->rec[prev].next = next;
+	if (next == DP_NIL)
+		l->tail = prev;
+	else
+		b->rec[next].prev = prev;
+}
+
+static struct dp_rec_list *list_of(struct dp_tx_block *b, const struct dp_rec *rec)
+{
+	return rec->state == DP_REC_LOST ? &b->lost : &b->rack[rec->response].flight;
+}
+
+static void block_get(struct dp_qp *qp)
+{
+	struct dp_tx_block *b = dp_pool_get(&qp->engine->tx_blocks);
+
+	/* one block per QP was set aside when the QP was made */
+	memset(b, 0, sizeof(*b));
+	b->lost.head = b->lost.tail = DP_NIL;
+	b->rack[0].flight = b->rack[1].flight = b->lost;
+	qp->req.block = b;
+}
+
+void dp_ext_start(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+
+	qp->extended = true;
+	r->cum = r->snd_una;
+	r->timer_ns = 0;
+	r->progress_ns = now;
+	dp_flow_connect(qp, now);
+}
+
+/* ---- timers ---------------------------------------------------------------------- */
+
+static void arm_timers(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	uint64_t rto = dp_flow_rto(qp) << (r->backoff < 6 ? r->backoff : 6);
+	uint64_t pto = 2 * qp->flow.srtt_ns + DP_ACK_DELAY_NS + TLP_SLACK_NS;
+
+	if (r->snd_una == r->snd_nxt) {
+		r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+		return;
+	}
+	if (rto > DP_RTO_MAX_NS)
+		rto = DP_RTO_MAX_NS;
+	r->timer_ns = now + rto;
+	r->tlp_ns = qp->flow.srtt_ns && !r->tlp_sent && pto < rto ? now + pto : 0;
+}
+
+/* ---- transmit ------------------------------------------------------------------------ */
+
+static void record_sent(struct dp_qp *qp, uint32_t psn, uint32_t wqe, uint16_t len, bool response,
+			uint64_t now)
+{
+	struct dp_rec *rec = rec_at(qp, psn);
+	bool resent = rec->state == DP_REC_LOST && dp_psn_diff(psn, qp->req.snd_nxt) < 0;
+
+	*rec = (struct dp_rec){
+		.sent_ns = now,
+		.delivered = qp->flow.delivered_bytes,
+		.delivered_ns = qp->flow.delivered_ns,
+		.first_sent_ns = qp->flow.first_sent_ns,
+		.wqe = wqe,
+		.len = len,
+		.state = DP_REC_FLIGHT,
+		.response = response,
+		.resent = resent,
+		.app_limited = qp->flow.app_limited_at > qp->flow.delivered_bytes,
+	};
+	list_append(qp->req.block, &qp->req.block->rack[response].flight,
+		    (uint16_t)slot(qp, psn));
+}
+
+static int resend(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_tx_block *b = qp->req.block;
+	uint32_t psn = psn_of(qp, b->lost.head), n = 0, index;
+	struct dp_rec *rec = &b->rec[b->lost.head];
+	bool read, response = rec->response;
+	uint32_t bytes = 0;
+	uint16_t len;
+
+	if (!dp_flow_allows(qp, rec->len, now))
+		return 0;
+	index = rec->wqe;
+	read = dp_sq(qp, index)->opcode == DP_WR_RDMA_READ;
+	do { /* neighbouring PSNs of a READ are asked for together */
+		len = rec->len;
+		bytes += len;
+		list_remove(b, &b->lost, (uint16_t)slot(qp, dp_psn_add(psn, n)));
+		record_sent(qp, dp_psn_add(psn, n), index, len, response, now);
+		rec = rec_at(qp, dp_psn_add(psn, ++n));
+	} while (read && n < DP_READ_CHUNK &&
+		 dp_psn_diff(dp_psn_add(psn, n), qp->req.snd_nxt) < 0 &&
+		 rec->state == DP_REC_LOST && rec->wqe == index);
+	if (dp_build_request(qp, dp_sq(qp, index), psn, n, true, pkt, now)) {
+		dp_fail_send(qp, index, DP_WC_LOC_PROT_ERR);
+		return 0;
+	}
+	dp_flow_sent(qp, bytes, now);
+	if (!qp->req.timer_ns)
+		arm_timers(qp, now);
+	qp->stats.tx_packets++;
+	qp->stats.tx_bytes += read ? 0 : bytes;
+	qp->stats.retransmits++;
+	return 1;
+}
+
+/* How many PSNs of the request may go now: one, or a chunk of a READ. */
+static uint32_t allowance(struct dp_qp *qp, const struct dp_swqe *wqe, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	uint32_t mtu = qp->attr.path_mtu, index, left, room, n = 1, bytes;
+
+	index = (uint32_t)dp_psn_diff(r->snd_nxt, wqe->first_psn);
+	if (!index && !dp_may_start(qp, wqe))
+		return 0;
+	room = qp->window - (uint32_t)dp_psn_diff(r->snd_nxt, r->snd_una);
+	left = wqe->n_psn - index;
+	bytes = wqe->len - index * mtu;
+	if (wqe->opcode == DP_WR_RDMA_READ) {
+		n = left < DP_READ_CHUNK ? left : DP_READ_CHUNK;
+		n = n < room ? n : room;
+		while (n > 1 && (double)qp->flow.inflight_bytes + (double)n * mtu >
+					qp->flow.record->cwnd_bytes)
+			n /= 2;
+	}
+	if (!room)
+		return 0;
+	return dp_flow_allows(qp, bytes < n * mtu ? bytes : n * mtu, now) ? n : 0;
+}
+
+static bool wants_ack(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t n)
+{
+	const struct dp_requester *r = &qp->req;
+	uint32_t after = dp_psn_add(r->snd_nxt, n), mtu = qp->attr.path_mtu;
+
+	if (after == dp_psn_add(wqe->first_psn, wqe->n_psn))
+		return true;
+	return r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
+	       (uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= qp->window ||
+	       (double)(qp->flow.inflight_bytes + 2 * mtu) > qp->flow.record->cwnd_bytes;
+}
+
+static uint16_t psn_bytes(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn)
+{
+	uint32_t mtu = qp->attr.path_mtu;
+	uint32_t left = wqe->len - (uint32_t)dp_psn_diff(psn, wqe->first_psn) * mtu;
+
+	return (uint16_t)(left < mtu ? left : mtu);
+}
+
+static void account(struct dp_qp *qp, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	bool response = dp_is_answered(wqe->opcode);
+	uint32_t i, bytes = 0, psn;
+	uint16_t len;
+
+	if (response && !wqe->started) {
+		wqe->started = true;
+		r->rd_outstanding++;
+	}
+	for (i = 0; i < n; i++) {
+		psn = dp_psn_add(r->snd_nxt, i);
+		len = psn_bytes(qp, wqe, psn);
+		bytes += len;
+		rec_at(qp, psn)->state = DP_REC_NONE;
+		record_sent(qp, psn, qp->sq_tx, len, response, now);
+	}
+	if (r->snd_una == r->snd_nxt)
+		r->progress_ns = now;
+	r->snd_nxt = r->snd_max = dp_psn_add(r->snd_nxt, n);
+	if (r->snd_nxt == dp_psn_add(wqe->first_psn, wqe->n_psn))
+		qp->sq_tx++;
+	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
+	dp_flow_sent(qp, bytes, now);
+	if (!r->timer_ns || (!r->tlp_ns && !r->tlp_sent && qp->flow.srtt_ns))
+		arm_timers(qp, now);
+	qp->stats.tx_packets++;
+	qp->stats.tx_bytes += response ? 0 : bytes;
+}
+
+int dp_ext_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	struct dp_swqe *wqe;
+	bool ack_req;
+	uint32_t n;
+
+	if (r->block && r->block->lost.head != DP_NIL)
+		return resend(qp, pkt, now);
+	if (qp->sq_tx == qp->sq_pi) {
+		qp->flow.app_limited_at = qp->flow.delivered_bytes + qp->flow.inflight_bytes + 1;
+		return 0;
+	}
+	wqe = dp_sq(qp, qp->sq_tx);
+	n = allowance(qp, wqe, now);
+	if (!n)
+		return 0;
+	ack_req = wants_ack(qp, wqe, n);
+	if (dp_build_request(qp, wqe, r->snd_nxt, n, ack_req, pkt, now))
+		return dp_local_fault(qp);
+	if (!r->block)
+		block_get(qp);
+	account(qp, wqe, n, ack_req, now);
+	return 1;
+}
+
+/* ---- delivery -------------------------------------------------------------------------- */
+
+/* RFC 8985, section 6.2, steps 1 and 2: the newest delivered packet by sending
+ * time; one sent again and answered sooner than any RTT was answered for its
+ * first copy. */
+static void rack_update(struct dp_qp *qp, uint32_t psn, const struct dp_rec *rec, uint64_t now)
+{
+	struct dp_rack *rack = &qp->req.block->rack[rec->response];
+
+	if (rec->resent && now - rec->sent_ns < qp->flow.min_rtt_ns)
+		return;
+	if (rec->sent_ns < rack->xmit_ns ||
+	    (rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn, rack->psn) < 0 && rack->rtt_ns))
+		return;
+	rack->xmit_ns = rec->sent_ns;
+	rack->psn = psn;
+	rack->rtt_ns = now - rec->sent_ns;
+}
+
+static void deliver(struct dp_qp *qp, uint32_t psn, struct delivery *d, uint64_t now)
+{
+	struct dp_rec *rec = rec_at(qp, psn);
+	struct dp_tx_block *b = qp->req.block;
+
+	list_remove(b, list_of(b, rec), (uint16_t)slot(qp, psn));
+	if (rec->state == DP_REC_FLIGHT)
+		qp->flow.inflight_bytes -= rec->len;
+	rec->state = DP_REC_DONE;
+	rack_update(qp, psn, rec, now);
+	d->bytes += rec->len;
+	if (!d->any || rec->sent_ns >= d->newest.sent_ns)
+		d->newest = *rec;
+	d->any = true;
+}
+
+static bool outstanding(const struct dp_qp *qp, uint32_t psn, bool response)
+{
+	const struct dp_rec *rec;
+
+	if (dp_psn_diff(psn, qp->req.snd_una) < 0 || dp_psn_diff(psn, qp->req.snd_nxt) >= 0)
+		return false;
+	rec = rec_at(qp, psn);
+	return rec->response == response &&
+	       (rec->state == DP_REC_FLIGHT || rec->state == DP_REC_LOST);
+}
+
+static void deliver_cumulative(struct dp_qp *qp, uint32_t upto, struct delivery *d, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+
+	if (dp_psn_diff(r->cum, r->snd_una) < 0)
+		r->cum = r->snd_una;
+	for (; dp_psn_diff(r->cum, upto) < 0; r->cum = dp_psn_add(r->cum, 1))
+		if (outstanding(qp, r->cum, false))
+			deliver(qp, r->cum, d, now);
+}
+
+static void deliver_selective(struct dp_qp *qp, const struct dp_parsed *p,
+			      const struct dp_xah *xah, struct delivery *d, uint64_t now)
+{
+	uint32_t w, word, psn;
+
+	for (w = 0; w < xah->words; w++) {
+		for (word = dp_get32(p->sack + 4 * w); word; word &= word - 1) {
+			psn = dp_psn_add(xah->sack_base, 32 * w + (uint32_t)__builtin_ctz(word));
+			if (outstanding(qp, psn, false))
+				deliver(qp, psn, d, now);
+		}
+	}
+}
+
+/* ---- loss ---------------------------------------------------------------------------------- */
+
+static void mark_lost(struct dp_qp *qp, uint16_t i)
+{
+	struct dp_tx_block *b = qp->req.block;
+
+	list_remove(b, list_of(b, &b->rec[i]), i);
+	qp->flow.inflight_bytes -= b->rec[i].len;
+	b->rec[i].state = DP_REC_LOST;
+	list_append(b, &b->lost, i);
+}
+
+static uint64_t reorder_window(const struct dp_qp *qp)
+{
+	uint64_t window = qp->flow.min_rtt_ns / 4 * qp->req.reo_mult;
+
+	return window < qp->flow.srtt_ns ? window : qp->flow.srtt_ns;
+}
+
+/* RFC 8985, section 6.2, step 5, for one list; returns the bytes lost. */
+static uint64_t rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t *prior, uint64_t now)
+{
+	uint64_t lost = 0, due;
+	struct dp_rec *rec;
+	uint16_t i;
+
+	while ((i = rack->flight.head) != DP_NIL) {
+		rec = &qp->req.block->rec[i];
+		if (rec->sent_ns > rack->xmit_ns ||
+		    (rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn_of(qp, i), rack->psn) > 0))
+			break;
+		due = rec->sent_ns + rack->rtt_ns + reorder_window(qp);
+		if (due > now) {
+			if (!qp->req.reorder_ns || due < qp->req.reorder_ns)
+				qp->req.reorder_ns = due;
+			break;
+		}
+		if (!lost)
+			*prior = rec->delivered;
+		lost += rec->len;
+		if (!rec->len)
+			lost++; /* empty messages are lost as well */
+		mark_lost(qp, i);
+		qp->stats.fast_retransmits++;
+	}
+	return lost;
+}
+
+static void detect_losses(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_tx_block *b = qp->req.block;
+	uint64_t prior = 0, lost;
+
+	qp->req.reorder_ns = 0;
+	if (!b)
+		return;
+	lost = rack_detect(qp, &b->rack[0], &prior, now);
+	lost += rack_detect(qp, &b->rack[1], &prior, now);
+	if (!lost)
+		return;
+	dp_flow_loss(qp, lost, prior, now);
+	dp_qp_wake(qp);
+}
+
+/* ---- acknowledgements and responses ----------------------------------------------------------- */
+
+/* draft-cheng-iccrg-delivery-rate-estimation-02, section 3.3 */
+static void rate_sample(struct dp_qp *qp, const struct dp_rec *rec, struct dp_cc_ack *ack,
+			uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	uint64_t send = rec->sent_ns - rec->first_sent_ns, recv = now - rec->delivered_ns;
+	uint64_t interval = send > recv ? send : recv;
+
+	f->first_sent_ns = rec->sent_ns;
+	f->delivered_ns = now;
+	ack->prior_delivered_bytes = (double)rec->delivered;
+	ack->app_limited = rec->app_limited;
+	if (interval && interval >= f->min_rtt_ns)
+		ack->delivery_rate_bps =
+			(double)(f->delivered_bytes - rec->delivered) * 8e9 / (double)interval;
+}
+
+static void advance(struct dp_qp *qp)
+{
+	struct dp_requester *r = &qp->req;
+
+	while (r->snd_una != r->snd_nxt && rec_at(qp, r->snd_una)->state == DP_REC_DONE)
+		r->snd_una = dp_psn_add(r->snd_una, 1);
+	dp_retire(qp);
+	if (r->snd_una == r->snd_nxt && r->block) {
+		dp_pool_put(&qp->engine->tx_blocks, r->block);
+		r->block = NULL;
+	}
+}
+
+static void delivered(struct dp_qp *qp, const struct delivery *d, uint64_t rtt_ns,
+		      uint64_t marked_bytes, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	struct dp_cc_ack ack = { .rtt_ns = (double)rtt_ns, .acked_bytes = (double)d->bytes };
+
+	if (rtt_ns)
+		dp_flow_rtt(qp, rtt_ns, now);
+	if (!d->any) {
+		detect_losses(qp, now);
+		return;
+	}
+	r->backoff = 0;
+	r->tlp_sent = false;
+	r->progress_ns = now;
+	r->rnr_left = qp->attr.rnr_retry;
+	qp->flow.delivered_bytes += d->bytes;
+	rate_sample(qp, &d->newest, &ack, now);
+	ack.marked_bytes = (double)(marked_bytes < d->bytes ? marked_bytes : d->bytes);
+	detect_losses(qp, now);
+	dp_flow_ack(qp, &ack, now);
+	advance(qp);
+	if (qp->state != DP_QPS_ERR)
+		arm_timers(qp, now);
+}
+
+/* Counters that the receiver echoes: new CE marks in bytes; duplicates widen
+ * the reordering window (RFC 8985, section 6.2, step 4). */
+static uint64_t echoes(struct dp_qp *qp, const struct dp_xah *xah)
+{
+	struct dp_requester *r = &qp->req;
+	uint32_t marked = xah->marked - r->peer_marked;
+	uint32_t duplicates = xah->duplicates - r->peer_duplicates;
+
+	if ((int32_t)marked < 0)
+		marked = 0; /* an older acknowledgement overtaken by a newer */
+	else
+		r->peer_marked = xah->marked;
+	if ((int32_t)duplicates > 0) {
+		r->peer_duplicates = xah->duplicates;
+		qp->stats.spurious += duplicates;
+		if (r->reo_mult < 16)
+			r->reo_mult++;
+	}
+	return (uint64_t)marked * qp->attr.path_mtu;
+}
+
+static void refused(struct dp_qp *qp, const struct dp_parsed *p, uint8_t syndrome, uint64_t now)
+{
+	struct dp_tx_block *b = qp->req.block;
+
+	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
+		if (!outstanding(qp, p->psn, false) || !dp_rnr_wait(qp, syndrome, now))
+			return;
+		/* it drops what comes behind as well */
+		while (b->rack[0].flight.head != DP_NIL)
+			mark_lost(qp, b->rack[0].flight.head);
+		qp->req.timer_ns = qp->req.tlp_ns = qp->req.reorder_ns = 0;
+		return;
+	}
+	qp->stats.naks_rx++;
+	if ((syndrome & DP_AETH_VALUE_MASK) != DP_NAK_PSN_SEQUENCE &&
+	    (outstanding(qp, p->psn, false) || outstanding(qp, p->psn, true)))
+		dp_fail_send(qp, rec_at(qp, p->psn)->wqe, dp_nak_status(syndrome));
+}
+
+void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
+{
+	uint8_t syndrome = dp_aeth_syndrome(p->aeth);
+	bool nak = (syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK;
+	struct dp_requester *r = &qp->req;
+	struct delivery d = { 0 };
+	struct dp_xah xah;
+	uint64_t rtt = 0, marked;
+	uint32_t upto;
+
+	dp_xah_get(p->xah, &xah);
+	upto = nak ? p->psn : dp_psn_add(p->psn, 1);
+	if (!r->block || dp_psn_diff(upto, r->snd_nxt) > 0)
+		return;
+	deliver_cumulative(qp, upto, &d, now);
+	deliver_selective(qp, p, &xah, &d, now);
+	marked = echoes(qp, &xah);
+	if (d.any && xah.ack_delay_ns != UINT32_MAX)
+		rtt = (uint32_t)((uint32_t)now - xah.ts_echo_ns - xah.ack_delay_ns);
+	if (rtt > INT32_MAX)
+		rtt = 0;
+	delivered(qp, &d, rtt, marked, now);
+	if (nak && r->block)
+		refused(qp, p, syndrome, now);
+}
+
+void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
+{
+	struct delivery d = { 0 };
+	struct dp_xdh xdh;
+	uint64_t rtt = 0;
+	uint32_t index;
+	int err;
+
+	if (!qp->req.block || !outstanding(qp, p->psn, true)) {
+		qp->stats.duplicates++;
+		return;
+	}
+	index = rec_at(qp, p->psn)->wqe;
+	err = dp_place_response(qp, dp_sq(qp, index), p, p->psn);
+	if (err) {
+		dp_fail_send(qp, index, err == -EINVAL ? DP_WC_BAD_RESP_ERR : DP_WC_LOC_PROT_ERR);
+		return;
+	}
+	if (p->xdh && p->mask & DP_IS_FIRST) {
+		dp_xdh_get(p->xdh, &xdh);
+		rtt = (uint32_t)((uint32_t)now - xdh.ts_ns);
+		if (rtt > INT32_MAX)
+			rtt = 0;
+	}
+	deliver(qp, p->psn, &d, now);
+	delivered(qp, &d, rtt, 0, now);
+}
+
+/* ---- time-outs --------------------------------------------------------------------------------- */
+
+/* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement. */
+static void probe(struct dp_qp *qp)
+{
+	struct dp_tx_block *b = qp->req.block;
+	struct dp_rec_list *l = &b->rack[b->rack[0].flight.tail == DP_NIL].flight;
+
+	qp->req.tlp_ns = 0;
+	if (b->lost.head != DP_NIL || l->tail == DP_NIL)
+		return;
+	qp->req.tlp_sent = true;
+	qp->stats.probes++;
+	mark_lost(qp, l->tail);
+}
+
+static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
+{
+	uint64_t patience = dp_ib_timeout_ns(qp) * (qp->attr.retry_cnt + 1u);
+
+	return patience && qp->req.backoff >= qp->attr.retry_cnt &&
+	       now >= qp->req.progress_ns + patience;
+}
+
+static void timeout(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_tx_block *b = qp->req.block;
+	unsigned list;
+
+	if (peer_is_dead(qp, now)) {
+		qp->stats.timeouts++;
+		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
+		return;
+	}
+	for (list = 0; list < 2; list++)
+		while (b->rack[list].flight.head != DP_NIL)
+			mark_lost(qp, b->rack[list].flight.head);
+	qp->stats.timeouts++;
+	qp->req.backoff++;
+	dp_flow_timeout(qp, now);
+	arm_timers(qp, now);
+	qp->req.tlp_ns = 0;
+}
+
+void dp_ext_tick(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+
+	if (!r->block || r->rnr_until_ns)
+		return;
+	if (r->reorder_ns && now >= r->reorder_ns)
+		detect_losses(qp, now);
+	if (r->tlp_ns && now >= r->tlp_ns)
+		probe(qp);
+	if (!r->timer_ns && r->snd_una != r->snd_nxt)
+		arm_timers(qp, now); /* after a receiver-not-ready wait */
+	if (r->timer_ns && now >= r->timer_ns)
+		timeout(qp, now);
+}

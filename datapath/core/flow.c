@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Congestion control of one QP: the calls into the algorithm, and what its
+ * window and rate allow.
+ */
+#include "core/internal.h"
+
+#include <math.h>
+
+/* Credit that a paced QP may keep from a late wake-up or an idle time. */
+#define PACING_CREDIT_NS 10000ull
+/* How long the lowest RTT is believed (as BBR, draft-cardwell-iccrg-bbr). */
+#define MIN_RTT_WINDOW_NS 10000000000ull
+
+int dp_flow_init(struct dp_qp *qp, const struct dp_cc_algo *algo)
+{
+	size_t bytes = algo ? algo->flow_bytes : sizeof(struct dp_cc_flow);
+	struct dp_cc_flow *record;
+
+	if (algo && (algo->abi != DP_CC_ABI || bytes < sizeof(*record) ||
+		     bytes > DP_CC_FLOW_BYTES_MAX))
+		return -EINVAL;
+	record = calloc(1, bytes);
+	if (!record)
+		return -ENOMEM;
+	if (algo)
+		memcpy(record, algo->initial, bytes);
+	free(qp->flow.record);
+	qp->flow.record = record;
+	qp->flow.algo = algo;
+	return 0;
+}
+
+void dp_flow_free(struct dp_qp *qp)
+{
+	free(qp->flow.record);
+	qp->flow.record = NULL;
+}
+
+/* What the transport tells, in front of every call. */
+static struct dp_cc_flow *inputs(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	struct dp_cc_flow *r = f->record;
+	uint32_t window = qp->extended ? qp->window : DP_STD_WINDOW;
+
+	r->mss_bytes = qp->attr.path_mtu;
+	r->line_rate_bps = (double)qp->engine->cfg.line_rate_bps;
+	r->max_cwnd_bytes = (double)window * qp->attr.path_mtu;
+	r->min_rtt_ns = (double)f->min_rtt_ns;
+	r->srtt_ns = (double)f->srtt_ns;
+	r->inflight_bytes = (double)f->inflight_bytes;
+	r->delivered_bytes = (double)f->delivered_bytes;
+	r->now_ns = (double)now;
+	return r;
+}
+
+/* An algorithm's mistakes stay its own: no NaN, nothing beyond the limits. */
+static void outputs(struct dp_cc_flow *r)
+{
+	if (!(r->cwnd_bytes >= 1))
+		r->cwnd_bytes = 1;
+	if (r->cwnd_bytes > r->max_cwnd_bytes)
+		r->cwnd_bytes = r->max_cwnd_bytes;
+	if (!(r->pacing_rate_bps >= 0) || isinf(r->pacing_rate_bps))
+		r->pacing_rate_bps = 0;
+}
+
+static void begin(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_cc_flow *r = inputs(qp, now);
+
+	if (qp->flow.algo && qp->flow.algo->on_init)
+		qp->flow.algo->on_init(r);
+	if (!qp->flow.algo || r->cwnd_bytes <= 0)
+		r->cwnd_bytes = r->max_cwnd_bytes;
+	outputs(r);
+}
+
+void dp_flow_connect(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	const struct dp_cc_algo *algo = f->algo;
+	struct dp_cc_flow *record = f->record;
+
+	memset(f, 0, sizeof(*f));
+	f->algo = algo;
+	f->record = record;
+	if (algo)
+		memcpy(record, algo->initial, algo->flow_bytes);
+	else
+		memset(record, 0, sizeof(*record));
+	begin(qp, now);
+}
+
+int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
+{
+	int err = dp_flow_init(qp, algo);
+
+	if (!err && qp->attr.path_mtu)
+		begin(qp, now);
+	return err;
+}
+
+const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)
+{
+	return qp->attr.path_mtu ? qp->flow.record : NULL;
+}
+
+/* RFC 6298, section 2. */
+void dp_flow_rtt(struct dp_qp *qp, uint64_t rtt_ns, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	uint64_t err;
+
+	if (!rtt_ns)
+		rtt_ns = 1;
+	if (!f->srtt_ns) {
+		f->srtt_ns = rtt_ns;
+		f->rttvar_ns = rtt_ns / 2;
+	} else {
+		err = rtt_ns > f->srtt_ns ? rtt_ns - f->srtt_ns : f->srtt_ns - rtt_ns;
+		f->rttvar_ns = (3 * f->rttvar_ns + err) / 4;
+		f->srtt_ns = (7 * f->srtt_ns + rtt_ns) / 8;
+	}
+	if (!f->min_rtt_ns || rtt_ns <= f->min_rtt_ns || now - f->min_rtt_at_ns > MIN_RTT_WINDOW_NS) {
+		f->min_rtt_ns = rtt_ns;
+		f->min_rtt_at_ns = now;
+	}
+}
+
+uint64_t dp_flow_rto(const struct dp_qp *qp)
+{
+	const struct dp_flow_state *f = &qp->flow;
+	uint64_t min = qp->engine->cfg.min_rto_ns, rto = DP_RTO_INITIAL_NS;
+
+	if (f->srtt_ns)
+		rto = f->srtt_ns + 4 * f->rttvar_ns;
+	if (rto < min)
+		rto = min;
+	return rto < DP_RTO_MAX_NS ? rto : DP_RTO_MAX_NS;
+}
+
+/* A window under one packet means one packet in several RTTs. */
+static double rate(const struct dp_qp *qp)
+{
+	const struct dp_cc_flow *r = qp->flow.record;
+
+	if (r->pacing_rate_bps > 0)
+		return r->pacing_rate_bps;
+	if (r->cwnd_bytes < qp->attr.path_mtu && qp->flow.srtt_ns)
+		return r->cwnd_bytes * 8e9 / (double)qp->flow.srtt_ns;
+	return 0;
+}
+
+bool dp_flow_allows(struct dp_qp *qp, uint32_t bytes, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+
+	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > f->record->cwnd_bytes)
+		return false;
+	f->paced = rate(qp) > 0 && f->next_tx_ns > now;
+	return !f->paced;
+}
+
+void dp_flow_sent(struct dp_qp *qp, uint32_t bytes, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	double bps = rate(qp);
+
+	if (!f->inflight_bytes) {
+		f->first_sent_ns = now;
+		f->delivered_ns = now;
+	}
+	f->inflight_bytes += bytes;
+	if (bps <= 0)
+		return;
+	if (f->next_tx_ns + PACING_CREDIT_NS < now)
+		f->next_tx_ns = now - PACING_CREDIT_NS;
+	f->next_tx_ns += (uint64_t)((double)(bytes ? bytes : 1) * 8e9 / bps);
+}
+
+void dp_flow_ack(struct dp_qp *qp, struct dp_cc_ack *ack, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	struct dp_cc_flow *r = inputs(qp, now);
+
+	if (!f->algo) {
+		r->cwnd_bytes = r->max_cwnd_bytes;
+		return;
+	}
+	ack->now_ns = (double)now;
+	ack->inflight_bytes = (double)f->inflight_bytes;
+	ack->delivered_bytes = (double)f->delivered_bytes;
+	ack->lost_bytes = (double)f->lost_since_ack;
+	f->lost_since_ack = 0;
+	f->algo->on_ack(r, ack);
+	outputs(r);
+}
+
+void dp_flow_loss(struct dp_qp *qp, uint64_t lost, uint64_t prior_delivered, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+	struct dp_cc_flow *r = inputs(qp, now);
+	struct dp_cc_loss loss = {
+		.now_ns = (double)now,
+		.lost_bytes = (double)lost,
+		.inflight_bytes = (double)f->inflight_bytes,
+		.prior_delivered_bytes = (double)prior_delivered,
+	};
+
+	f->lost_since_ack += lost;
+	if (!f->algo)
+		return;
+	f->algo->on_loss(r, &loss);
+	outputs(r);
+}
+
+void dp_flow_timeout(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_cc_flow *r = inputs(qp, now);
+
+	if (!qp->flow.algo)
+		return;
+	qp->flow.algo->on_timeout(r, (double)now);
+	outputs(r);
+}

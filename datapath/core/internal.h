@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the files of the engine share.
+ *
+ *   engine.c     life cycle, demultiplexing, the transmit scheduler, events
+ *   memory.c     PDs, MRs, keys, gather and scatter
+ *   cq.c         completion queues
+ *   qp.c         QPs: states and legal transitions, attributes, flushing
+ *   post.c       work requests into the queues
+ *   build.c      packets out of work requests
+ *   requester.c  what a QP sends next, and its acknowledgement, both modes
+ *   standard.c   requester of the standard mode: go-back-N
+ *   extended.c   requester of the extended mode: scoreboard, RACK, TLP, RTO
+ *   responder.c  requests executed in order, acknowledged, replayed
+ *   reorder.c    extended mode: packets ahead of a gap
+ *   flow.c       congestion control: calls, window, pacing, RTT
+ *
+ * A QP's requester numbers its packets from snd_una (oldest not acknowledged)
+ * over snd_nxt (next to send) to snd_max (highest ever sent, plus one); its
+ * responder expects epsn.  All PSNs are 24 bits; compare with dp_psn_diff().
+ */
+#ifndef DP_CORE_INTERNAL_H
+#define DP_CORE_INTERNAL_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/engine.h"
+#include "core/wheel.h"
+#include "wire/headers.h"
+#include "wire/icrc.h"
+#include "wire/parse.h"
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+enum {
+	DP_STD_WINDOW = 128,	   /* PSNs a standard requester keeps unacknowledged */
+	DP_STD_ACK_EVERY = 32,	   /* packets between two requests for an ACK */
+	DP_EXT_ACK_EVERY = 16,
+	DP_READ_CHUNK = 32,	   /* extended mode: PSNs asked for by one READ request */
+	DP_READ_QUEUE = 64,	   /* READs and atomics a responder has yet to answer */
+	DP_TAIL_HELD = 16,	   /* bytes of a message's end kept until it is complete */
+	DP_QP_QUANTUM = 16,	   /* packets a QP may send before it is the next one's turn */
+	DP_HELLO_TRIES = 12,
+	DP_MAX_QPS = 1 << 16,
+	DP_NIL = 0xffff,
+};
+
+#define DP_ACK_DELAY_NS 50000ull
+#define DP_HELLO_FIRST_NS 500000ull
+#define DP_HELLO_LONGEST_NS 250000000ull
+#define DP_RTO_INITIAL_NS 20000000ull
+#define DP_RTO_MAX_NS 1000000000ull
+
+/* ---- pools of fixed-size blocks, filled on the control path only --------- */
+
+struct dp_pool {
+	void *free;
+	size_t size;
+};
+
+int dp_pool_grow(struct dp_pool *);
+void dp_pool_drain(struct dp_pool *);
+
+static inline void *dp_pool_get(struct dp_pool *p)
+{
+	void *b = p->free;
+
+	if (b)
+		memcpy(&p->free, b, sizeof(void *));
+	return b;
+}
+
+static inline void dp_pool_put(struct dp_pool *p, void *b)
+{
+	memcpy(b, &p->free, sizeof(void *));
+	p->free = b;
+}
+
+/* ---- events ------------------------------------------------------------- */
+
+struct dp_event_node {
+	struct dp_event_node *next;
+	uint32_t pending; /* bit per enum dp_event_type; 0: not in the list */
+	bool is_cq;
+};
+
+/* ---- objects -------------------------------------------------------------- */
+
+struct dp_pd {
+	struct dp_engine *engine;
+	uint32_t users;
+};
+
+struct dp_mr {
+	struct dp_pd *pd;
+	uint8_t *addr;
+	uint64_t len, iova;
+	uint32_t access, key;
+	bool invalidated; /* by SEND with invalidate: no remote access any more */
+};
+
+struct dp_cq {
+	struct dp_engine *engine;
+	struct dp_event_node event;
+	struct dp_wc *ring;
+	uint32_t mask, entries, head, tail;
+	uint32_t users;
+	bool armed, armed_solicited, overrun;
+	void *user;
+};
+
+/* A send request in its queue; SGEs or inline data follow. */
+struct dp_swqe {
+	uint64_t wr_id;
+	uint64_t remote_addr;
+	uint64_t compare_add, swap;
+	uint32_t rkey, imm;
+	uint32_t len;	    /* bytes of the message */
+	uint32_t first_psn, n_psn;
+	uint32_t rq_seq;    /* messages before it that consume a receive */
+	uint8_t opcode;	    /* enum dp_wr_opcode */
+	uint8_t flags;	    /* enum dp_send_flags */
+	uint8_t num_sge;
+	bool started;	    /* READ, atomic: counts in rd_outstanding */
+	struct dp_sge sge[];
+};
+
+struct dp_rwqe {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t len; /* room */
+	struct dp_sge sge[];
+};
+
+/* Extended mode: one PSN that was sent. */
+enum dp_rec_state { DP_REC_NONE, DP_REC_FLIGHT, DP_REC_LOST, DP_REC_DONE };
+
+struct dp_rec {
+	uint64_t sent_ns;
+	uint64_t delivered, delivered_ns; /* of the QP, when this was sent */
+	uint64_t first_sent_ns;
+	uint32_t wqe;	 /* free-running index into the send queue */
+	uint16_t len;
+	uint8_t state;	 /* enum dp_rec_state */
+	bool response;	 /* done when its response arrives, not when acknowledged */
+	bool resent;
+	bool app_limited;
+	uint16_t prev, next; /* in the list of its state */
+};
+
+struct dp_rec_list {
+	uint16_t head, tail;
+};
+
+/* RACK (RFC 8985), once for acknowledged and once for answered packets, since
+ * READ responses take their own time. */
+struct dp_rack {
+	struct dp_rec_list flight; /* by time of sending */
+	uint64_t xmit_ns;	   /* latest sending time among the delivered */
+	uint32_t psn;
+	uint64_t rtt_ns;
+};
+
+struct dp_tx_block {
+	void *pool_link;
+	struct dp_rec_list lost;
+	struct dp_rack rack[2]; /* [response] */
+	struct dp_rec rec[];	/* window_psns */
+};
+
+/* Extended mode: a packet that arrived ahead of a gap and still has to act. */
+enum dp_held_kind { DP_HELD_NOTHING, DP_HELD_LAST, DP_HELD_READ, DP_HELD_ATOMIC };
+
+struct dp_held {
+	uint64_t va; /* WRITE: of the tail; READ, atomic: of the request */
+	uint64_t swap_add, compare;
+	uint32_t rkey, imm, rq_seq;
+	uint32_t len;	 /* LAST: bytes of the message; READ: bytes asked for */
+	uint32_t offset; /* LAST: of the tail in the message; READ: of the answer */
+	uint32_t ts_ns;
+	uint8_t opcode;
+	uint8_t kind;
+	bool solicited;
+	uint8_t tail_len;
+	uint8_t tail[DP_TAIL_HELD];
+};
+
+struct dp_rx_block {
+	void *pool_link;
+	uint32_t count; /* bits set */
+	uint64_t bits[32]; /* by psn modulo window; window_psns <= 2048 */
+	struct dp_held held[];
+};
+
+/* READs and atomics accepted, answers not yet sent: first in, first out. */
+struct dp_answer {
+	uint64_t va, value;
+	uint32_t rkey, psn, n_psn, len;
+	uint32_t done;	 /* PSNs of it already sent */
+	uint32_t offset; /* extended: where its first byte lies in the message */
+	uint32_t ts_ns;
+	uint32_t msn;
+	bool atomic, extended;
+};
+
+struct dp_answers {
+	void *pool_link;
+	uint32_t head, tail;
+	struct dp_answer ring[DP_READ_QUEUE];
+};
+
+struct dp_atomic_result {
+	uint32_t psn;
+	bool valid;
+	uint64_t value;
+};
+
+struct dp_requester {
+	uint32_t snd_una, snd_nxt, snd_max;
+	uint32_t post_psn;    /* first PSN of the next request posted */
+	uint32_t post_rq_seq;
+	uint32_t rd_outstanding;
+	uint32_t since_ack_req;
+	uint8_t retry_left, rnr_left;
+	bool implied_nak;     /* a READ was asked for again, no progress since */
+	uint64_t rnr_until_ns;
+	uint64_t timer_ns;    /* standard: IB time-out; extended: RTO. 0: off */
+	/* extended mode */
+	struct dp_tx_block *block;
+	uint32_t cum;	      /* PSNs below it are acknowledged, if not answered */
+	uint32_t backoff;
+	uint64_t tlp_ns, reorder_ns;
+	uint64_t progress_ns;
+	bool tlp_sent;
+	uint32_t reo_mult, peer_duplicates, peer_marked;
+};
+
+struct dp_responder {
+	uint32_t epsn, msn;
+	uint32_t rq_seq; /* receives consumed so far */
+	/* standard mode: the message under way */
+	uint8_t message; /* 0 none, else DP_IS_SEND or DP_IS_WRITE >> 13 */
+	bool nak_sent;
+	uint64_t va;
+	uint32_t rkey, left, offset;
+	/* acknowledgement to send */
+	bool ack_now;
+	uint8_t syndrome; /* of the next acknowledgement */
+	bool fatal;	  /* a fatal NAK was sent: repeat it */
+	uint32_t nak_psn;
+	/* extended mode */
+	uint32_t unacked;
+	uint64_t ack_ns; /* delayed acknowledgement, 0: off */
+	uint32_t ts_ns;
+	uint64_t ts_at_ns;
+	uint32_t marked, duplicates;
+	struct dp_rx_block *block;
+	struct dp_answers *answers;
+	struct dp_atomic_result atomics[DP_RD_ATOMIC_MAX];
+	uint32_t next_atomic;
+};
+
+struct dp_flow_state {
+	const struct dp_cc_algo *algo; /* NULL: constant window */
+	struct dp_cc_flow *record;
+	uint64_t inflight_bytes;
+	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
+	uint64_t lost_since_ack;
+	uint64_t srtt_ns, rttvar_ns, min_rtt_ns;
+	uint64_t next_tx_ns;	 /* pacing */
+	bool paced;		 /* something waits for next_tx_ns */
+	uint64_t min_rtt_at_ns;
+	uint64_t app_limited_at; /* delivered_bytes up to which samples are so */
+	/* standard mode: one packet is timed at a time */
+	uint32_t timed_psn;
+	uint64_t timed_ns;
+};
+
+struct dp_qp {
+	struct dp_engine *engine;
+	struct dp_event_node event;
+	struct dp_timer timer;
+	struct dp_qp *ready_next;
+	bool ready; /* in the transmit list */
+	bool comm_est;
+	bool sq_sig_all;
+	/* extended mode: agreed with the peer; used by the requester */
+	bool peer_extended, extended;
+	bool hello_reply; /* owed to the peer */
+	uint8_t hello_tries;
+	uint64_t hello_ns;
+	uint32_t window;  /* PSNs, both ends' smaller one */
+	uint32_t qpn, state;
+	uint16_t sport;
+	struct dp_qp_attr attr;
+	struct dp_pd *pd;
+	struct dp_cq *send_cq, *recv_cq;
+	void *user;
+
+	uint8_t *sq, *rq;
+	uint32_t sq_stride, rq_stride, sq_mask, rq_mask;
+	uint32_t sq_ci, sq_tx, sq_pi; /* completed, being sent, posted */
+	uint32_t rq_ci, rq_pi;
+	uint32_t max_send_sge, max_recv_sge, max_inline;
+	struct dp_requester req;
+	struct dp_responder resp;
+	struct dp_flow_state flow;
+	struct dp_qp_stats stats;
+};
+
+struct dp_engine {
+	struct dp_engine_config cfg;
+	uint64_t rng;
+	struct dp_wheel wheel;
+	bool wheel_started;
+	struct dp_qp *ready_head, *ready_tail;
+	struct dp_event_node *event_head, *event_tail;
+	struct dp_mr **mrs;
+	uint32_t mr_cap, mr_next;
+	struct dp_qp **qps; /* by the low 16 bits of the QPN */
+	uint32_t qpn_next, n_qps, n_pds, n_cqs;
+	struct dp_pool tx_blocks, rx_blocks, answer_blocks;
+	struct dp_engine_stats stats;
+};
+
+/* ---- engine.c ---------------------------------------------------------- */
+uint64_t dp_random(struct dp_engine *);
+void dp_raise(struct dp_engine *, struct dp_event_node *, enum dp_event_type);
+void dp_unraise(struct dp_engine *, struct dp_event_node *);
+/* The QP may have something to send: put it in the transmit list. */
+void dp_qp_wake(struct dp_qp *);
+void dp_qp_unwake(struct dp_qp *);
+/* Arms the QP's timer for the earliest of its deadlines. */
+void dp_qp_rearm(struct dp_qp *);
+
+/* ---- memory.c ----------------------------------------------------------- */
+/* Host address of [va, va+len), NULL when the key, the PD, the bounds or the
+ * access do not allow it.  Zero bytes are always allowed. */
+uint8_t *dp_mr_reach(struct dp_pd *, uint32_t key, uint64_t va, uint64_t len, uint32_t access);
+int dp_mr_invalidate(struct dp_pd *, uint32_t key);
+int dp_gather(struct dp_qp *, const struct dp_swqe *, uint32_t offset, uint8_t *to, uint32_t len);
+/* Copies into an SGE list from offset on; -EFAULT: a key does not allow it.
+ * Checks alone when `from` is NULL. */
+int dp_scatter(struct dp_pd *, const struct dp_sge *, uint32_t num_sge, uint32_t offset,
+	       const uint8_t *from, uint32_t len);
+/* The same with the first len bytes of a packet's payload. */
+int dp_scatter_payload(struct dp_pd *, const struct dp_sge *, uint32_t num_sge, uint32_t offset,
+		       const struct dp_parsed *, uint32_t len);
+/* Copies payload bytes [from, from+len) of a packet. */
+void dp_copy_payload(uint8_t *to, const struct dp_parsed *, uint32_t from, uint32_t len);
+
+/* ---- cq.c ----------------------------------------------------------------- */
+void dp_cq_push(struct dp_cq *, const struct dp_wc *, bool solicited);
+
+/* ---- qp.c ----------------------------------------------------------------- */
+void dp_qp_to_error(struct dp_qp *, enum dp_event_type why);
+void dp_complete_send(struct dp_qp *, const struct dp_swqe *, enum dp_wc_status);
+/* Fails request `index` of the send queue, flushes the rest: QP in error. */
+void dp_fail_send(struct dp_qp *, uint32_t index, enum dp_wc_status);
+
+static inline struct dp_swqe *dp_sq(const struct dp_qp *qp, uint32_t i)
+{
+	return (struct dp_swqe *)(qp->sq + (size_t)(i & qp->sq_mask) * qp->sq_stride);
+}
+
+static inline struct dp_rwqe *dp_rq(const struct dp_qp *qp, uint32_t i)
+{
+	return (struct dp_rwqe *)(qp->rq + (size_t)(i & qp->rq_mask) * qp->rq_stride);
+}
+
+static inline bool dp_is_answered(uint8_t wr_opcode)
+{
+	return wr_opcode == DP_WR_RDMA_READ || wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP ||
+	       wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static inline bool dp_is_atomic(uint8_t wr_opcode)
+{
+	return wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP || wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* ---- build.c -------------------------------------------------------------- */
+/* Starts a packet to the peer: BTH at data[0], len behind it. */
+void dp_build_start(struct dp_qp *, struct dp_packet *, uint8_t opcode, unsigned pad,
+		    unsigned solicited, unsigned ack_req, uint32_t psn);
+void dp_build_end(struct dp_qp *, struct dp_packet *);
+/* One packet of a request: payload PSN `psn` of it, or a READ of n_psn from
+ * there.  -EFAULT: local memory out of reach. */
+int dp_build_request(struct dp_qp *, const struct dp_swqe *, uint32_t psn, uint32_t n_psn,
+		     bool ack_req, struct dp_packet *, uint64_t now);
+int dp_build_answer(struct dp_qp *, struct dp_answer *, struct dp_packet *);
+void dp_build_ack(struct dp_qp *, struct dp_packet *, uint64_t now);
+void dp_build_hello(struct dp_qp *, uint8_t opcode, struct dp_packet *);
+
+/* ---- requester.c ---------------------------------------------------------- */
+void dp_requester_start(struct dp_qp *, uint64_t now);
+void dp_requester_reset(struct dp_qp *);
+/* One packet, 1; nothing to send now, 0. */
+int dp_requester_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
+void dp_requester_rx(struct dp_qp *, const struct dp_parsed *, uint64_t now);
+void dp_requester_tick(struct dp_qp *, uint64_t now);
+uint32_t dp_sq_find(const struct dp_qp *, uint32_t psn);
+/* May the next unsent request start now?  Fence, READ limit. */
+bool dp_may_start(const struct dp_qp *, const struct dp_swqe *);
+/* Completes what lies below snd_una. */
+void dp_retire(struct dp_qp *);
+/* Places the answer that arrived for PSN `psn` of a READ or atomic; -EINVAL:
+ * it is not the right length; -EFAULT: local memory out of reach. */
+int dp_place_response(struct dp_qp *, const struct dp_swqe *, const struct dp_parsed *,
+		      uint32_t psn);
+/* Local memory could not be read for request sq_tx: fails it once it is the
+ * oldest.  Always 0. */
+int dp_local_fault(struct dp_qp *);
+uint64_t dp_ib_timeout_ns(const struct dp_qp *);
+bool dp_rnr_wait(struct dp_qp *, uint8_t syndrome, uint64_t now);
+enum dp_wc_status dp_nak_status(uint8_t syndrome);
+
+/* ---- standard.c ------------------------------------------------------------ */
+int dp_std_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
+void dp_std_ack(struct dp_qp *, const struct dp_parsed *, uint64_t now);
+void dp_std_response(struct dp_qp *, const struct dp_parsed *, uint64_t now);
+void dp_std_timeout(struct dp_qp *, uint64_t now);
+
+/* ---- extended.c ------------------------------------------------------------ */
+void dp_ext_start(struct dp_qp *, uint64_t now);
+int dp_ext_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
+void dp_ext_ack(struct dp_qp *, const struct dp_parsed *, uint64_t now);
+void dp_ext_response(struct dp_qp *, const struct dp_parsed *, uint64_t now);
+void dp_ext_tick(struct dp_qp *, uint64_t now);
+
+/* ---- responder.c ------------------------------------------------------------ */
+void dp_responder_start(struct dp_qp *);
+void dp_responder_reset(struct dp_qp *);
+void dp_responder_rx(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *,
+		     uint64_t now);
+int dp_responder_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
+void dp_responder_tick(struct dp_qp *, uint64_t now);
+void dp_responder_nak(struct dp_qp *, uint8_t syndrome);
+/* Run a READ or atomic: 0, the syndrome of the NAK it deserves, or -EAGAIN
+ * when it has to be asked again. */
+int dp_execute_read(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
+int dp_execute_atomic(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
+void dp_replay_atomic(struct dp_qp *, uint32_t psn, bool extended);
+uint32_t dp_read_psns(const struct dp_qp *, uint32_t len);
+/* The last packet of a message is in place: completes a receive if it has one.
+ * 0 or the syndrome of a NAK. */
+int dp_finish_message(struct dp_qp *, const struct dp_held *);
+/* The receive under way cannot take the message. */
+void dp_fail_recv(struct dp_qp *, enum dp_wc_status);
+/* What a packet asks for, kept for as long as it has to wait. */
+void dp_held_from(const struct dp_parsed *, struct dp_held *);
+void dp_answers_release(struct dp_qp *);
+
+/* ---- reorder.c --------------------------------------------------------------- */
+void dp_reorder_rx(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *,
+		   uint64_t now);
+/* Fills in the SACK bitmap; returns the number of words. */
+unsigned dp_reorder_sack(const struct dp_qp *, uint32_t *base, uint8_t *words);
+
+/* ---- flow.c ------------------------------------------------------------------- */
+int dp_flow_init(struct dp_qp *, const struct dp_cc_algo *);
+void dp_flow_free(struct dp_qp *);
+void dp_flow_connect(struct dp_qp *, uint64_t now);
+void dp_flow_rtt(struct dp_qp *, uint64_t rtt_ns, uint64_t now);
+uint64_t dp_flow_rto(const struct dp_qp *);
+/* Window and pacing allow `bytes` more now?  If pacing does not, flow.paced is
+ * set and the QP's timer will wake it. */
+bool dp_flow_allows(struct dp_qp *, uint32_t bytes, uint64_t now);
+void dp_flow_sent(struct dp_qp *, uint32_t bytes, uint64_t now);
+void dp_flow_ack(struct dp_qp *, struct dp_cc_ack *, uint64_t now);
+void dp_flow_loss(struct dp_qp *, uint64_t lost, uint64_t prior_delivered, uint64_t now);
+void dp_flow_timeout(struct dp_qp *, uint64_t now);
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The requester: what both modes have in common.  standard.c and extended.c
+ * decide what is sent and what an acknowledgement means.
+ */
+#include "core/internal.h"
+
+void dp_requester_start(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	uint32_t psn = qp->attr.sq_psn;
+
+	memset(r, 0, sizeof(*r));
+	r->snd_una = r->snd_nxt = r->snd_max = r->post_psn = r->cum = psn;
+	r->retry_left = qp->attr.retry_cnt;
+	r->rnr_left = qp->attr.rnr_retry;
+	r->reo_mult = 1;
+	r->progress_ns = now;
+}
+
+void dp_requester_reset(struct dp_qp *qp)
+{
+	if (qp->req.block)
+		dp_pool_put(&qp->engine->tx_blocks, qp->req.block);
+	memset(&qp->req, 0, sizeof(qp->req));
+	qp->flow.inflight_bytes = 0;
+	qp->flow.paced = false;
+}
+
+/* Changes to the extended mode when nothing of the standard one is under way. */
+static void maybe_extend(struct dp_qp *qp, uint64_t now)
+{
+	if (qp->peer_extended && !qp->extended && qp->req.snd_una == qp->req.snd_max)
+		dp_ext_start(qp, now);
+}
+
+int dp_requester_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	if (qp->state != DP_QPS_RTS || now < qp->req.rnr_until_ns)
+		return 0;
+	maybe_extend(qp, now);
+	return qp->extended ? dp_ext_tx(qp, pkt, now) : dp_std_tx(qp, pkt, now);
+}
+
+void dp_requester_rx(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
+{
+	bool answer = p->mask & DP_IS_READ_RESP || p->atomic_ack;
+
+	if (qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD)
+		return;
+	if (!answer)
+		qp->stats.acks_rx++;
+	if (qp->extended) {
+		if (!dp_op_is_ext(p->opcode))
+			return; /* late, from before the change of mode */
+		if (answer)
+			dp_ext_response(qp, p, now);
+		else
+			dp_ext_ack(qp, p, now);
+	} else if (answer) {
+		dp_std_response(qp, p, now);
+	} else {
+		dp_std_ack(qp, p, now);
+	}
+	dp_qp_wake(qp);
+}
+
+void dp_requester_tick(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+
+	if (r->rnr_until_ns && now >= r->rnr_until_ns)
+		r->rnr_until_ns = 0;
+	if (qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD)
+		return;
+	if (qp->extended)
+		dp_ext_tick(qp, now);
+	else if (r->timer_ns && now >= r->timer_ns)
+		dp_std_timeout(qp, now);
+}
+
+/* The request that PSN `psn`, which was sent, belongs to. */
+uint32_t dp_sq_find(const struct dp_qp *qp, uint32_t psn)
+{
+	uint32_t lo = 0, hi = qp->sq_tx - qp->sq_ci, mid;
+
+	if (qp->sq_tx == qp->sq_pi && hi)
+		hi--;
+	while (lo < hi) {
+		mid = (lo + hi + 1) / 2;
+		if (dp_psn_diff(psn, dp_sq(qp, qp->sq_ci + mid)->first_psn) < 0)
+			hi = mid - 1;
+		else
+			lo = mid;
+	}
+	return qp->sq_ci + lo;
+}
+
+bool dp_may_start(const struct dp_qp *qp, const struct dp_swqe *wqe)
+{
+	if (wqe->flags & DP_SEND_FENCE && qp->req.rd_outstanding)
+		return false;
+	return !dp_is_answered(wqe->opcode) || qp->req.rd_outstanding < qp->attr.max_rd_atomic;
+}
+
+void dp_retire(struct dp_qp *qp)
+{
+	struct dp_swqe *wqe;
+
+	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++) {
+		wqe = dp_sq(qp, qp->sq_ci);
+		if (dp_psn_diff(qp->req.snd_una, wqe->first_psn) < (int32_t)wqe->n_psn)
+			break;
+		dp_complete_send(qp, wqe, DP_WC_SUCCESS);
+	}
+	if ((int32_t)(qp->sq_tx - qp->sq_ci) < 0)
+		qp->sq_tx = qp->sq_ci;
+}
+
+int dp_place_response(struct dp_qp *qp, const struct dp_swqe *wqe, const struct dp_parsed *p,
+		      uint32_t psn)
+{
+	uint32_t len = p->payload_len + p->payload2_len, mtu = qp->attr.path_mtu, offset, want;
+	uint64_t value;
+
+	if (dp_is_atomic(wqe->opcode)) {
+		if (!p->atomic_ack)
+			return -EINVAL;
+		value = dp_get64(p->atomic_ack);
+		return dp_scatter(qp->pd, wqe->sge, wqe->num_sge, 0, (const uint8_t *)&value, 8);
+	}
+	if (wqe->opcode != DP_WR_RDMA_READ || p->atomic_ack)
+		return -EINVAL;
+	offset = (uint32_t)dp_psn_diff(psn, wqe->first_psn) * mtu;
+	want = wqe->len - offset < mtu ? wqe->len - offset : mtu;
+	if (len != want)
+		return -EINVAL;
+	qp->stats.rx_bytes += len;
+	return dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, offset, p, len);
+}
+
+int dp_local_fault(struct dp_qp *qp)
+{
+	if (qp->sq_tx == qp->sq_ci)
+		dp_fail_send(qp, qp->sq_tx, DP_WC_LOC_PROT_ERR);
+	return 0;
+}
+
+uint64_t dp_ib_timeout_ns(const struct dp_qp *qp)
+{
+	return qp->attr.timeout ? 4096ull << qp->attr.timeout : 0;
+}
+
+/* IBTA vol. 1, table 46, in units of 10 us. */
+static const uint16_t rnr_timer[32] = { 0,    1,    2,	  3,	4,    6,    8,	   12,
+					16,   24,   32,	  48,	64,   96,   128,   192,
+					256,  384,  512,  768,	1024, 1536, 2048,  3072,
+					4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+
+/* The peer has no receive: false if the QP has waited often enough. */
+bool dp_rnr_wait(struct dp_qp *qp, uint8_t syndrome, uint64_t now)
+{
+	struct dp_requester *r = &qp->req;
+	uint8_t code = syndrome & DP_AETH_VALUE_MASK;
+
+	qp->stats.rnr_rx++;
+	if (qp->attr.rnr_retry != 7) {
+		if (!r->rnr_left) {
+			dp_fail_send(qp, qp->sq_ci, DP_WC_RNR_RETRY_EXC_ERR);
+			return false;
+		}
+		r->rnr_left--;
+	}
+	r->rnr_until_ns = now + 10000ull * (code ? rnr_timer[code] : 65536);
+	r->progress_ns = r->rnr_until_ns;
+	return true;
+}
+
+enum dp_wc_status dp_nak_status(uint8_t syndrome)
+{
+	switch (syndrome & DP_AETH_VALUE_MASK) {
+	case DP_NAK_REMOTE_ACCESS:
+		return DP_WC_REM_ACCESS_ERR;
+	case DP_NAK_REMOTE_OPERATION:
+		return DP_WC_REM_OP_ERR;
+	default:
+		return DP_WC_REM_INV_REQ_ERR;
+	}
+}

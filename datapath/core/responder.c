@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The responder (IBTA vol. 1, section 9.7.4): requests in PSN order, their
+ * acknowledgements, READ and atomic answers, replays.  This file is the whole
+ * of the standard mode and what the extended mode (reorder.c) shares with it.
+ *
+ * Executing functions return 0, or the AETH syndrome of the NAK that the
+ * request deserves.
+ */
+#include "core/internal.h"
+
+#define NAK(code) (DP_AETH_NAK | (code))
+
+enum message { MSG_NONE, MSG_SEND, MSG_WRITE };
+
+void dp_responder_start(struct dp_qp *qp)
+{
+	struct dp_responder *r = &qp->resp;
+
+	memset(r, 0, sizeof(*r));
+	r->epsn = qp->attr.rq_psn;
+	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
+}
+
+void dp_answers_release(struct dp_qp *qp)
+{
+	if (qp->resp.answers)
+		dp_pool_put(&qp->engine->answer_blocks, qp->resp.answers);
+	qp->resp.answers = NULL;
+}
+
+void dp_responder_reset(struct dp_qp *qp)
+{
+	dp_answers_release(qp);
+	if (qp->resp.block)
+		dp_pool_put(&qp->engine->rx_blocks, qp->resp.block);
+	memset(&qp->resp, 0, sizeof(qp->resp));
+}
+
+/* ---- acknowledgements ----------------------------------------------------------- */
+
+static void ack_soon(struct dp_qp *qp)
+{
+	qp->resp.ack_now = true;
+	dp_qp_wake(qp);
+}
+
+/* Refuses the expected PSN.  Invalid requests and access faults are fatal: the
+ * QP goes to error, and the NAK is repeated to whatever still comes. */
+void dp_responder_nak(struct dp_qp *qp, uint8_t syndrome)
+{
+	struct dp_responder *r = &qp->resp;
+
+	r->syndrome = syndrome;
+	r->nak_psn = r->epsn;
+	r->nak_sent = true;
+	ack_soon(qp);
+	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
+		qp->stats.rnr_tx++;
+		return;
+	}
+	qp->stats.naks_tx++;
+	if (syndrome == NAK(DP_NAK_PSN_SEQUENCE))
+		return;
+	r->fatal = true;
+	dp_answers_release(qp);
+	dp_qp_to_error(qp, DP_EVENT_QP_ACCESS);
+}
+
+void dp_responder_tick(struct dp_qp *qp, uint64_t now)
+{
+	if (!qp->resp.ack_ns || now < qp->resp.ack_ns)
+		return;
+	qp->resp.ack_ns = 0;
+	ack_soon(qp);
+}
+
+/* ---- answers ------------------------------------------------------------------------ */
+
+uint32_t dp_read_psns(const struct dp_qp *qp, uint32_t len)
+{
+	return len ? (len + qp->attr.path_mtu - 1) / qp->attr.path_mtu : 1;
+}
+
+static struct dp_answer *new_answer(struct dp_qp *qp)
+{
+	struct dp_answers *q = qp->resp.answers;
+
+	if (!q) {
+		q = dp_pool_get(&qp->engine->answer_blocks);
+		q->head = q->tail = 0;
+		qp->resp.answers = q;
+	}
+	if (q->tail - q->head == DP_READ_QUEUE)
+		return NULL;
+	return &q->ring[q->tail++ % DP_READ_QUEUE];
+}
+
+int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_answer *a;
+
+	if (!(qp->attr.access & DP_ACCESS_REMOTE_READ) || h->len > DP_MSG_MAX)
+		return NAK(DP_NAK_INVALID_REQUEST);
+	if (!dp_mr_reach(qp->pd, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
+		return NAK(DP_NAK_REMOTE_ACCESS);
+	a = new_answer(qp);
+	if (!a)
+		return -EAGAIN;
+	*a = (struct dp_answer){
+		.va = h->va,
+		.rkey = h->rkey,
+		.psn = psn,
+		.n_psn = dp_read_psns(qp, h->len),
+		.len = h->len,
+		.offset = h->offset,
+		.ts_ns = h->ts_ns,
+		.msn = qp->resp.msn,
+		.extended = extended,
+	};
+	dp_qp_wake(qp);
+	return 0;
+}
+
+static int answer_atomic(struct dp_qp *qp, uint32_t psn, uint64_t value, bool extended)
+{
+	struct dp_answer *a = new_answer(qp);
+
+	if (!a)
+		return -EAGAIN;
+	*a = (struct dp_answer){ .psn = psn,
+				 .n_psn = 1,
+				 .value = value,
+				 .msn = qp->resp.msn,
+				 .atomic = true,
+				 .extended = extended };
+	dp_qp_wake(qp);
+	return 0;
+}
+
+static uint64_t perform(const struct dp_held *h, uint64_t *at)
+{
+	uint64_t value = h->compare;
+
+	if ((h->opcode & ~DP_OP_EXT) == DP_OP_FETCH_ADD)
+		return __atomic_fetch_add(at, h->swap_add, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(at, &value, h->swap_add, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_SEQ_CST);
+	return value;
+}
+
+int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_responder *r = &qp->resp;
+	uint64_t value = 0;
+	uint8_t *at;
+
+	if (!(qp->attr.access & DP_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic ||
+	    h->va & 7)
+		return NAK(DP_NAK_INVALID_REQUEST);
+	at = dp_mr_reach(qp->pd, h->rkey, h->va, 8, DP_ACCESS_REMOTE_ATOMIC);
+	if (!at)
+		return NAK(DP_NAK_REMOTE_ACCESS);
+	if ((uintptr_t)at & 7)
+		return NAK(DP_NAK_INVALID_REQUEST);
+	if (r->answers && r->answers->tail - r->answers->head == DP_READ_QUEUE)
+		return -EAGAIN;
+	if (!qp->engine->cfg.no_payload)
+		value = perform(h, (uint64_t *)(void *)at);
+	r->atomics[r->next_atomic] =
+		(struct dp_atomic_result){ .psn = psn, .valid = true, .value = value };
+	r->next_atomic = (r->next_atomic + 1) % qp->attr.max_dest_rd_atomic;
+	return answer_atomic(qp, psn, value, extended);
+}
+
+/* The saved value; an atomic is never executed twice. */
+void dp_replay_atomic(struct dp_qp *qp, uint32_t psn, bool extended)
+{
+	unsigned i;
+
+	for (i = 0; i < qp->attr.max_dest_rd_atomic; i++)
+		if (qp->resp.atomics[i].valid && qp->resp.atomics[i].psn == psn) {
+			answer_atomic(qp, psn, qp->resp.atomics[i].value, extended);
+			return;
+		}
+}
+
+/* ---- receives ------------------------------------------------------------------------- */
+
+void dp_fail_recv(struct dp_qp *qp, enum dp_wc_status status)
+{
+	struct dp_wc wc = { .wr_id = dp_rq(qp, qp->rq_ci)->wr_id,
+			    .status = status,
+			    .opcode = DP_WC_RECV,
+			    .qpn = qp->qpn,
+			    .src_qpn = qp->attr.dest_qpn };
+
+	qp->rq_ci++;
+	dp_cq_push(qp->recv_cq, &wc, true);
+}
+
+int dp_finish_message(struct dp_qp *qp, const struct dp_held *h)
+{
+	uint32_t mask = dp_opcodes[h->opcode].mask;
+	struct dp_wc wc = {
+		.opcode = mask & DP_IS_WRITE ? DP_WC_RECV_RDMA_WITH_IMM : DP_WC_RECV,
+		.byte_len = h->len,
+		.qpn = qp->qpn,
+		.src_qpn = qp->attr.dest_qpn,
+	};
+
+	if (mask & DP_HAS_IETH && dp_mr_invalidate(qp->pd, h->imm))
+		return NAK(DP_NAK_REMOTE_ACCESS);
+	qp->resp.msn = (qp->resp.msn + 1) & 0xffffff;
+	if (!(mask & (DP_IS_SEND | DP_HAS_IMM)))
+		return 0;
+	if (mask & (DP_HAS_IMM | DP_HAS_IETH)) {
+		wc.imm = h->imm;
+		wc.flags = mask & DP_HAS_IMM ? DP_WC_WITH_IMM : DP_WC_WITH_INV;
+	}
+	wc.wr_id = dp_rq(qp, qp->rq_ci++)->wr_id;
+	qp->resp.rq_seq++;
+	dp_cq_push(qp->recv_cq, &wc, h->solicited);
+	return 0;
+}
+
+void dp_held_from(const struct dp_parsed *p, struct dp_held *h)
+{
+	struct dp_xdh xdh = { 0 };
+
+	if (p->xdh)
+		dp_xdh_get(p->xdh, &xdh);
+	*h = (struct dp_held){ .opcode = p->opcode,
+			       .solicited = p->solicited,
+			       .rq_seq = xdh.rq_seq,
+			       .offset = xdh.offset,
+			       .ts_ns = xdh.ts_ns };
+	if (p->reth) {
+		h->va = dp_reth_va(p->reth);
+		h->rkey = dp_reth_rkey(p->reth);
+		h->len = dp_reth_len(p->reth);
+	}
+	if (p->atomic) {
+		h->va = dp_atomic_va(p->atomic);
+		h->rkey = dp_atomic_rkey(p->atomic);
+		h->swap_add = dp_atomic_swap_add(p->atomic);
+		h->compare = dp_atomic_compare(p->atomic);
+	}
+	if (p->imm)
+		memcpy(&h->imm, p->imm, 4);
+	if (p->ieth)
+		h->imm = dp_get32(p->ieth);
+}
+
+/* ---- requests in order, standard mode ------------------------------------------------- */
+
+/* FIRST and MIDDLE carry exactly one path MTU, LAST is not empty, and a message
+ * is not mixed with another. */
+static bool well_formed(const struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
+{
+	bool starts = p->mask & DP_IS_FIRST, ends = p->mask & DP_IS_LAST;
+	uint8_t kind = p->mask & DP_IS_SEND  ? MSG_SEND :
+		       p->mask & DP_IS_WRITE ? MSG_WRITE :
+					       MSG_NONE;
+
+	if (kind == MSG_NONE)
+		return qp->resp.message == MSG_NONE;
+	if (starts ? qp->resp.message != MSG_NONE : qp->resp.message != kind)
+		return false;
+	if (!ends)
+		return len == qp->attr.path_mtu;
+	return len <= qp->attr.path_mtu && (starts || len);
+}
+
+static uint8_t rnr(const struct dp_qp *qp)
+{
+	return DP_AETH_RNR_NAK | qp->attr.min_rnr_timer;
+}
+
+static int execute_send(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
+{
+	struct dp_responder *r = &qp->resp;
+	struct dp_rwqe *wqe = dp_rq(qp, qp->rq_ci);
+
+	if (qp->rq_ci == qp->rq_pi)
+		return rnr(qp);
+	if (p->mask & DP_IS_FIRST)
+		r->offset = 0;
+	if (len > wqe->len - r->offset) {
+		dp_fail_recv(qp, DP_WC_LOC_LEN_ERR);
+		return NAK(DP_NAK_INVALID_REQUEST);
+	}
+	if (dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, r->offset, p, len)) {
+		dp_fail_recv(qp, DP_WC_LOC_PROT_ERR);
+		return NAK(DP_NAK_REMOTE_OPERATION);
+	}
+	r->offset += len;
+	return 0;
+}
+
+static int execute_write(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
+{
+	struct dp_responder *r = &qp->resp;
+	bool last = p->mask & DP_IS_LAST;
+	uint8_t *to;
+
+	if (!(qp->attr.access & DP_ACCESS_REMOTE_WRITE))
+		return NAK(DP_NAK_INVALID_REQUEST);
+	if (p->imm && qp->rq_ci == qp->rq_pi)
+		return rnr(qp);
+	if (p->mask & DP_IS_FIRST) {
+		r->va = dp_reth_va(p->reth);
+		r->rkey = dp_reth_rkey(p->reth);
+		r->left = dp_reth_len(p->reth);
+		r->offset = 0;
+		if (r->left > DP_MSG_MAX)
+			return NAK(DP_NAK_INVALID_REQUEST);
+		if (!dp_mr_reach(qp->pd, r->rkey, r->va, r->left, DP_ACCESS_REMOTE_WRITE))
+			return NAK(DP_NAK_REMOTE_ACCESS);
+	}
+	if (last ? len != r->left : len >= r->left)
+		return NAK(DP_NAK_INVALID_REQUEST);
+	to = dp_mr_reach(qp->pd, r->rkey, r->va, len, DP_ACCESS_REMOTE_WRITE);
+	if (!to)
+		return NAK(DP_NAK_REMOTE_ACCESS);
+	dp_copy_payload(to, p, 0, len);
+	r->va += len;
+	r->left -= len;
+	r->offset += len;
+	return 0;
+}
+
+static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn)
+{
+	uint32_t len = p->payload_len + p->payload2_len;
+	struct dp_responder *r = &qp->resp;
+	struct dp_held held;
+	int err;
+
+	if (!well_formed(qp, p, len))
+		return NAK(DP_NAK_INVALID_REQUEST);
+	dp_held_from(p, &held);
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC)) {
+		if (p->mask & DP_IS_READ)
+			*n_psn = dp_read_psns(qp, held.len);
+		r->msn = (r->msn + 1) & 0xffffff;
+		err = p->mask & DP_IS_READ ? dp_execute_read(qp, &held, p->psn, false) :
+					     dp_execute_atomic(qp, &held, p->psn, false);
+		if (err)
+			r->msn = (r->msn - 1) & 0xffffff;
+		return err;
+	}
+	err = p->mask & DP_IS_SEND ? execute_send(qp, p, len) : execute_write(qp, p, len);
+	if (err)
+		return err;
+	qp->stats.rx_bytes += len;
+	r->message = p->mask & DP_IS_LAST ? MSG_NONE : p->mask & DP_IS_SEND ? MSG_SEND : MSG_WRITE;
+	if (!(p->mask & DP_IS_LAST))
+		return 0;
+	held.len = r->offset;
+	return dp_finish_message(qp, &held);
+}
+
+/* A READ asked for again takes the place of what was still to be answered from
+ * its PSN on: the requester goes back and will ask for the rest as well. */
+static void truncate_answers(struct dp_qp *qp, uint32_t psn)
+{
+	struct dp_answers *q = qp->resp.answers;
+	const struct dp_answer *a;
+
+	while (q && q->head != q->tail) {
+		a = &q->ring[(q->tail - 1) % DP_READ_QUEUE];
+		if (dp_psn_diff(psn, a->psn) >= (int32_t)a->n_psn)
+			break;
+		q->tail--;
+	}
+}
+
+static void duplicate(struct dp_qp *qp, const struct dp_parsed *p)
+{
+	struct dp_held held;
+	int err = 0;
+
+	qp->stats.duplicates++;
+	if (p->mask & DP_IS_READ) {
+		dp_held_from(p, &held);
+		truncate_answers(qp, p->psn);
+		err = dp_execute_read(qp, &held, p->psn, false);
+		if (err > 0)
+			dp_responder_nak(qp, (uint8_t)err);
+	} else if (p->mask & DP_IS_ATOMIC) {
+		truncate_answers(qp, p->psn);
+		dp_replay_atomic(qp, p->psn, false);
+	} else {
+		ack_soon(qp);
+	}
+}
+
+void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
+		     uint64_t now)
+{
+	int32_t ahead = dp_psn_diff(p->psn, qp->resp.epsn);
+	struct dp_responder *r = &qp->resp;
+	uint32_t n_psn = 1;
+	int err;
+
+	(void)now;
+	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
+		r->marked++;
+	if (ahead < 0) {
+		duplicate(qp, p);
+		return;
+	}
+	if (ahead > 0) {
+		qp->stats.dropped_ooo++;
+		if (!r->nak_sent)
+			dp_responder_nak(qp, NAK(DP_NAK_PSN_SEQUENCE));
+		return;
+	}
+	err = execute(qp, p, &n_psn);
+	if (err == -EAGAIN)
+		return; /* no room for the answer: the requester asks again */
+	if (err) {
+		dp_responder_nak(qp, (uint8_t)err);
+		return;
+	}
+	r->epsn = dp_psn_add(r->epsn, n_psn);
+	r->nak_sent = false;
+	if (p->ack_req && !(p->mask & (DP_IS_READ | DP_IS_ATOMIC)))
+		ack_soon(qp);
+}
+
+/* ---- transmit ------------------------------------------------------------------------------ */
+
+static int send_answer(struct dp_qp *qp, struct dp_packet *pkt)
+{
+	struct dp_answers *q = qp->resp.answers;
+	struct dp_answer *a;
+
+	if (!q)
+		return 0;
+	if (q->head == q->tail) {
+		dp_answers_release(qp);
+		return 0;
+	}
+	a = &q->ring[q->head % DP_READ_QUEUE];
+	if (dp_build_answer(qp, a, pkt)) {
+		/* the memory was taken away after the request was accepted */
+		dp_responder_nak(qp, NAK(DP_NAK_REMOTE_ACCESS));
+		return 0;
+	}
+	if (++a->done == a->n_psn)
+		q->head++;
+	qp->stats.tx_packets++;
+	return 1;
+}
+
+static int send_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_responder *r = &qp->resp;
+
+	if (!r->ack_now)
+		return 0;
+	dp_build_ack(qp, pkt, now);
+	r->ack_now = false;
+	r->unacked = 0;
+	r->ack_ns = 0;
+	if (!r->fatal)
+		r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
+	qp->stats.acks_tx++;
+	return 1;
+}
+
+/* A standard requester takes an ACK that overtakes READ responses for a loss. */
+int dp_responder_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	if (qp->peer_extended)
+		return send_ack(qp, pkt, now) || send_answer(qp, pkt);
+	return send_answer(qp, pkt) || send_ack(qp, pkt, now);
+}

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""From an experiment file to a result folder.
+
+document.py   YAML with the place of every part
+spec.py       the format: sections, keys, types, meaning
+schema.py     which keys may stand where, and which one was meant
+load.py       reads a file, says everything that is wrong with it
+sweep.py      axes -> points -> runs in their order
+preflight.py  what this machine lacks, before anything is built
+runner.py     makes the runs
+store.py      the result folder, written so that nothing half-done counts
+manifest.py   the machine and the software
+metrics.py    names and units of what is measured
+claims.py     what the results must show
+"""

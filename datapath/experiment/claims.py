@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Claims of an experiment held against its results.
+
+A claim is about the median over the runs that `where` selects, or, with `ratio_to`, about the
+median of per-block ratios to the runs of a reference, see datapath.stats.  A claim for which
+there is no data fails and says why: silence must not look like success.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from datapath import stats
+from datapath.experiment import metrics
+from datapath.experiment.sweep import matches
+
+if TYPE_CHECKING:
+    from datapath.experiment.load import LoadedExperiment
+    from datapath.experiment.spec import Claim
+    from datapath.experiment.store import RunRecord
+
+Selector = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with what was measured; the entries of claims.json.
+
+    measured and interval are in `unit` (of the metric, or "1" for a ratio); None: no data.
+    bound: {"min": x, "max": y} in the same unit, with the keys that the claim has.
+    n: blocks (ratio) or runs that stand behind the median.
+    """
+
+    title: str
+    metric: str
+    unit: str
+    where: dict[str, str]
+    ratio_to: dict[str, str] | None
+    measured: float | None
+    interval: tuple[float | None, float | None]
+    bound: dict[str, float]
+    passed: bool
+    reason: str
+    n: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "metric": self.metric,
+            "unit": self.unit,
+            "where": self.where,
+            "ratio_to": self.ratio_to,
+            "measured": self.measured,
+            "interval": list(self.interval),
+            "bound": self.bound,
+            "pass": self.passed,
+            "reason": self.reason,
+            "n": self.n,
+        }
+
+
+def evaluate(experiment: LoadedExperiment, records: Sequence[RunRecord]) -> list[Verdict]:
+    """A verdict for each claim, in the order of the file."""
+    claims = zip(experiment.spec.report.expect, experiment.selectors, strict=True)
+    return [
+        _verdict(claim, where, ratio_to, records, experiment.spec.seed)
+        for claim, (where, ratio_to) in claims
+    ]
+
+
+def _verdict(
+    claim: Claim, where: Selector, ratio_to: Selector, records: Sequence[RunRecord], seed: int
+) -> Verdict:
+    relative = claim.ratio_to is not None
+    bound = _bound(claim, relative=relative)
+    estimate, n, reason = stats.UNKNOWN, 0, ""
+    selected = _Selection(claim.metric, where, records)
+    if relative:
+        reference = _Selection(claim.metric, {**where, **ratio_to}, records)
+        reason = selected.missing() or reference.missing()
+        if not reason:
+            estimate, n, reason = _ratio(selected, reference, seed)
+        reason = _join(reason, selected.failures(), reference.failures())
+    else:
+        reason = selected.missing()
+        if not reason:
+            generator = stats.rng(seed, "claim", claim.metric, sorted(where.items()))
+            estimate = stats.median_interval(selected.values, generator)
+            n = len(selected.values)
+        reason = _join(reason, selected.failures())
+    measured = estimate.median if math.isfinite(estimate.median) else None
+    passed = measured is not None and _holds(measured, bound)
+    if measured is not None and not passed:
+        reason = _join(_missed(measured, bound, estimate), reason)
+    return Verdict(
+        title=claim.title or _title(claim, where, ratio_to if relative else None),
+        metric=claim.metric,
+        unit="1" if relative else metrics.UNITS[claim.metric],
+        where=_shown(where),
+        ratio_to=_shown({**where, **ratio_to}) if relative else None,
+        measured=measured,
+        interval=(_finite(estimate.lo), _finite(estimate.hi)),
+        bound=bound,
+        passed=passed,
+        reason=reason,
+        n=n,
+    )
+
+
+class _Selection:
+    """The values of one metric in the runs that a selector takes."""
+
+    def __init__(self, metric: str, where: Selector, records: Sequence[RunRecord]) -> None:
+        self.metric = metric
+        self.where = where
+        self.runs = [record for record in records if matches(where, record.axes)]
+        self.failed = sum(record.status != "ok" for record in self.runs)
+        pairs = [
+            (record.block, float(entry["value"]))
+            for record in self.runs
+            if record.status == "ok"
+            for entry in record.metrics
+            if entry["name"] == metric and entry["value"] is not None
+        ]
+        self.blocks = [block for block, _ in pairs]
+        self.values = [value for _, value in pairs]
+
+    def missing(self) -> str:
+        """Why there are no values, "" when there are."""
+        if self.values:
+            return ""
+        what = _words(self.where)
+        if not self.runs:
+            return f"no run matches {what}"
+        if self.failed == len(self.runs):
+            return f"all {self.failed} runs with {what} failed"
+        return f"the runs with {what} have no metric {self.metric}"
+
+    def failures(self) -> str:
+        if not self.failed or not self.values:
+            return ""
+        return f"{self.failed} of {len(self.runs)} runs with {_words(self.where)} failed"
+
+
+def _ratio(
+    selected: _Selection, reference: _Selection, seed: int
+) -> tuple[stats.Estimate, int, str]:
+    """(estimate, blocks, reason): the median of per-block ratios, or why there is none."""
+    shared = set(selected.blocks) & set(reference.blocks)
+    if not shared:
+        return stats.UNKNOWN, 0, "no block has both sides of the ratio"
+    generator = stats.rng(seed, "claim", selected.metric, sorted(selected.where.items()))
+    estimate = stats.paired_block_ratio(
+        selected.values,
+        reference.values,
+        selected.blocks,
+        generator,
+        baseline_blocks=reference.blocks,
+    )
+    reason = "" if math.isfinite(estimate.median) else "the reference is zero, so no ratio exists"
+    return estimate, len(shared), reason
+
+
+def _bound(claim: Claim, *, relative: bool) -> dict[str, float]:
+    given = {"min": claim.min, "max": claim.max}
+    return {
+        key: metrics.parse_number(value) if relative else metrics.parse_bound(claim.metric, value)
+        for key, value in given.items()
+        if value is not None
+    }
+
+
+def _holds(measured: float, bound: Mapping[str, float]) -> bool:
+    return bound.get("min", -math.inf) <= measured <= bound.get("max", math.inf)
+
+
+def _missed(measured: float, bound: Mapping[str, float], estimate: stats.Estimate) -> str:
+    side = "below min" if measured < bound.get("min", -math.inf) else "above max"
+    inside = _finite(estimate.lo) is not None and (
+        _holds(estimate.lo, bound) or _holds(estimate.hi, bound)
+    )
+    return f"{side}, though the interval reaches the bound" if inside else side
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _join(*reasons: str) -> str:
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+
+
+def _shown(where: Selector) -> dict[str, str]:
+    return {axis: " or ".join(texts) for axis, texts in where.items()}
+
+
+def _words(where: Selector) -> str:
+    return ", ".join(f"{axis}={text}" for axis, text in _shown(where).items()) or "any point"
+
+
+def _title(claim: Claim, where: Selector, ratio_to: Selector | None) -> str:
+    bounds = [f"at least {claim.min}"] if claim.min is not None else []
+    bounds += [f"at most {claim.max}"] if claim.max is not None else []
+    relation = f" relative to {_words(ratio_to)}" if ratio_to is not None else ""
+    return f"{claim.metric} of {_words(where)}{relation}: {' and '.join(bounds)}"

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A YAML file as plain data that remembers where each part stood.
+
+ruamel.yaml composes the file to nodes; this module turns the nodes into dicts, lists and
+scalars, and keeps for every path the place of its key and of its value, and the text of
+scalars as written (`1%`, `0x11`), which become the values of a sweep's axes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from datapath.errors import LocalError
+
+Path = tuple[str | int, ...]
+"""Where something is in a document: keys and list indices from the top."""
+
+_MERGE = "tag:yaml.org,2002:merge"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Line and column, counted from one, as editors do; 0 for what is not in a file."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong with a file: where, in which part, and what was meant."""
+
+    file: str
+    place: Place
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        part = f"{self.path}: " if self.path else ""
+        place = f":{self.place.line}:{self.place.column}" if self.place.line else ""
+        return f"{self.file}{place}: {part}{self.message}"
+
+
+class InvalidFile(LocalError):
+    """A file with mistakes, all of them in `problems`, in the order of the file."""
+
+    def __init__(self, problems: list[Problem], *, hint: str = "") -> None:
+        self.problems = sorted(set(problems))
+        super().__init__("\n".join(map(str, self.problems)), hint=hint)
+
+
+def show_path(path: Path) -> str:
+    """`("sweep", "matrix", "path.loss", 1)` -> `sweep.matrix["path.loss"][1]`."""
+    shown = ""
+    for step in path:
+        if isinstance(step, int):
+            shown += f"[{step}]"
+        elif "." in step or not step or not step.isprintable():
+            shown += f'["{step}"]'
+        else:
+            shown += f".{step}" if shown else step
+    return shown
+
+
+@dataclass
+class Document:
+    """Plain data with the places its parts came from.
+
+    data: dicts, lists, str, int, float, bool, None.
+    text: scalars as written, by path.
+    replaced: parts that came from elsewhere (`--set ...`), by path, with that origin's name.
+    """
+
+    file: str
+    data: dict[str, Any]
+    text: dict[Path, str] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)
+    values: dict[Path, Place] = field(default_factory=dict)
+    replaced: dict[Path, str] = field(default_factory=dict)
+
+    def replace(self, path: Path, part: Document, label: str) -> None:
+        """Take the key `value` of another document for `path`; `label` is its file's name."""
+        for known in (self.text, self.keys, self.values):
+            for inside in [p for p in known if p[: len(path)] == path]:
+                del known[inside]
+        for ours, theirs in (
+            (self.text, part.text),
+            (self.keys, part.keys),
+            (self.values, part.values),
+        ):
+            entries = {(*path, *p[1:]): v for p, v in theirs.items() if p[:1] == ("value",)}
+            ours.update(entries)  # type: ignore[arg-type]
+        self.replaced[path] = label
+
+    def place(self, path: Path, *, of_key: bool = False) -> Place:
+        """Place of the part, or of the nearest part around it that is in the file."""
+        for end in range(len(path), -1, -1):
+            known = path[:end]
+            if known in self.keys and (of_key or end < len(path)):
+                return self.keys[known]
+            if known in self.values:
+                return self.values[known]
+        return Place(1, 1)
+
+    def problem(self, path: Path, message: str, *, of_key: bool = False) -> Problem:
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.replaced:
+                return Problem(self.replaced[path[:end]], Place(0, 0), show_path(path), message)
+        return Problem(self.file, self.place(path, of_key=of_key), show_path(path), message)
+
+    def written(self, path: Path) -> str:
+        """A part in one line, as the user wrote it (lists and mappings in flow style)."""
+        if path in self.text:
+            return self.text[path]
+        part: Any = self.data
+        for step in path:
+            part = part[step]
+        if isinstance(part, dict):
+            return "{" + ", ".join(f"{k}: {self.written((*path, k))}" for k in part) + "}"
+        if isinstance(part, list):
+            return "[" + ", ".join(self.written((*path, i)) for i in range(len(part))) + "]"
+        return str(part)
+
+
+def parse(text: str, file: str) -> Document:
+    """Read YAML text; `file` is the name in messages.
+
+    Raises InvalidFile for syntax errors, duplicate keys (all of them) and other documents
+    than one mapping.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(io.StringIO(text))
+    except MarkedYAMLError as error:
+        raise InvalidFile([_syntax_problem(error, file)]) from None
+    except (YAMLError, ValueError) as error:
+        raise InvalidFile([Problem(file, Place(1, 1), "", f"not YAML: {error}")]) from None
+    if not isinstance(root, MappingNode):
+        problem = Problem(file, Place(1, 1), "", "not an experiment: the file is not a mapping")
+        raise InvalidFile([problem], hint="begin with `version: 1` and `name: ...`")
+    reader = _Reader(yaml, Document(file, {}))
+    data = reader.read(root, ())
+    if reader.problems:
+        raise InvalidFile(reader.problems)
+    reader.document.data = data
+    return reader.document
+
+
+def _syntax_problem(error: MarkedYAMLError, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+    what = " ".join(str(part) for part in (error.context, error.problem) if part)
+    # The scanner's own words for the commonest slips do not say what to change.
+    advice = {
+        "found character '\\t'": "; indent with spaces",
+        "mapping values are not allowed": "; quote the text, or check the indentation",
+        "could not find expected ':'": "; a key needs a colon and a space after it",
+        "found unexpected end of stream": "; a quote or bracket is not closed",
+    }
+    more = next((text for sign, text in advice.items() if sign in what), "")
+    return Problem(file, place, "", f"YAML syntax: {what}{more}")
+
+
+class _Reader:
+    """Nodes to data; collects every duplicate and unusable key instead of the first."""
+
+    def __init__(self, yaml: YAML, document: Document) -> None:
+        self.constructor = yaml.constructor
+        self.document = document
+        self.problems: list[Problem] = []
+        self.open: set[int] = set()  # collections being read, by id
+
+    def read(self, node: Node, path: Path) -> Any:
+        self.document.values[path] = _place(node)
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        if id(node) in self.open:
+            self._wrong(node, path, "an alias (*) points back into what it is part of")
+            return None
+        self.open.add(id(node))
+        try:
+            if isinstance(node, MappingNode):
+                return self._mapping(node, path)
+            return [self.read(item, (*path, i)) for i, item in enumerate(node.value)]
+        finally:
+            self.open.remove(id(node))
+
+    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+        self.document.text[path] = node.value
+        if node.tag == _TIMESTAMP:
+            return node.value
+        try:
+            return self.constructor.construct_object(node, deep=True)
+        except (YAMLError, ValueError) as error:
+            self._wrong(node, path, f"cannot be read: {getattr(error, 'problem', error)}")
+            return None
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged: dict[str, tuple[Node, Node]] = {}
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                merged.update((k.value, (k, v)) for k, v in self._merged(value, path))
+                continue
+            if not isinstance(key, ScalarNode):
+                self._wrong(key, path, "a key must be a word, not a list or mapping")
+                continue
+            if key.value in result:
+                first = self.document.keys[*path, key.value]
+                self._wrong(key, (*path, key.value), f"given twice; first in line {first.line}")
+                continue
+            self.document.keys[*path, key.value] = _place(key)
+            result[key.value] = self.read(value, (*path, key.value))
+        for name, (key, value) in merged.items():
+            if name not in result:
+                self.document.keys[*path, name] = _place(key)
+                result[name] = self.read(value, (*path, name))
+        return result
+
+    def _merged(self, node: Node, path: Path) -> Iterator[tuple[Node, Node]]:
+        """Pairs of a merge key (`<<: *defaults`); earlier mappings of a list win."""
+        sources = node.value if isinstance(node, SequenceNode) else [node]
+        for source in reversed(sources):
+            if not isinstance(source, MappingNode):
+                self._wrong(node, path, "<< needs a mapping, or a list of mappings")
+                continue
+            for key, value in source.value:
+                if key.tag == _MERGE:
+                    yield from self._merged(value, path)
+            yield from ((k, v) for k, v in source.value if k.tag != _MERGE)
+
+    def _wrong(self, node: Node, path: Path, message: str) -> None:
+        self.problems.append(Problem(self.document.file, _place(node), show_path(path), message))
+
+
+def _place(node: Node) -> Place:
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1)

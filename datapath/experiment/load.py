@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Reads an experiment file and says everything that is wrong with it at once, with places.
+
+    file:line:column: path.to.key: what was meant
+
+The file is checked whole: syntax, keys and values against the models, every point that its
+sweep makes, the axes and values that selectors name, metrics and bounds of claims, and the
+files that it refers to.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from datapath.errors import DatapathError, LocalError
+from datapath.experiment import metrics
+from datapath.experiment.document import (
+    Document,
+    InvalidFile,
+    Path,
+    Place,
+    Problem,
+    parse,
+    show_path,
+)
+from datapath.experiment.schema import Schema, close_match, did_you_mean
+from datapath.experiment.spec import SECTIONS, Cc, Experiment, PointSpec, json_schema
+from datapath.experiment.sweep import (
+    Axis,
+    Point,
+    RawPoint,
+    expand,
+    point_key,
+    read_axes,
+    read_where,
+    too_many,
+)
+from datapath.units import HAND_WRITTEN
+
+if TYPE_CHECKING:
+    from datapath.cc.algorithm import Algorithm
+
+_HINT = "correct the file; `dpctl schema` prints the format, docs/experiment-file.md explains it"
+_INCOMPLETE = ("missing", "union_tag_not_found")
+
+
+@dataclass(frozen=True)
+class LoadedExperiment:
+    """A file that is right: its models, its points, and what it was read from.
+
+    source: the file; what it names is relative to its folder.
+    text: its content, byte for byte; overrides: `--set` arguments, in order.
+    resolved: the whole experiment as plain data, defaults filled in, units normalised.
+    selectors: `where` and `ratio_to` of claim i, as axis -> texts.
+    """
+
+    source: FilePath
+    text: str
+    overrides: tuple[str, ...]
+    spec: Experiment
+    resolved: dict[str, Any]
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+    selectors: tuple[tuple[dict[str, list[str]], dict[str, list[str]]], ...]
+
+    @property
+    def folder(self) -> FilePath:
+        return self.source.parent
+
+
+def load(source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
+    """Read and check an experiment file; InvalidFile (with all problems) or LocalError."""
+    try:
+        text = source.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise LocalError(
+            f"{source}: no such file", hint=_suggest_file(source) or "name an experiment file"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise LocalError(f"{source}: cannot be read: {reason}") from None
+    return load_text(text, source, overrides)
+
+
+def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
+    """As `load`, for text that is already here; `source` names it and resolves what it names."""
+    document = parse(text, str(source))
+    for override in overrides:
+        _override(document, override)
+    return _Loader(document, text, source, tuple(overrides)).load()
+
+
+def _suggest_file(source: FilePath) -> str:
+    folder = source.parent
+    known = [p.name for p in folder.glob("*.y*ml")] if folder.is_dir() else []
+    match = close_match(source.name, known)
+    return f"did you mean {folder / match}?" if match else ""
+
+
+def _override(document: Document, override: str) -> None:
+    """Apply `--set path=value` to a document; the value is YAML."""
+    label = f"--set {override}"
+    nowhere = Place(0, 0)
+    dotted, equals, value = override.partition("=")
+    if not equals or not dotted:
+        problem = Problem(label, nowhere, "", "write --set path.to.key=value")
+        raise InvalidFile([problem], hint="for example --set path.loss=1%")
+    part = parse(f"value: {value}", label)
+    target: Any = document.data
+    steps = tuple(dotted.split("."))
+    for depth, step in enumerate(steps[:-1]):
+        inner = target.setdefault(step, {})
+        if not isinstance(inner, dict):
+            where = show_path(steps[: depth + 1])
+            text = f"{where} is {inner!r}, so nothing can be set inside it"
+            raise InvalidFile([Problem(label, nowhere, where, text)])
+        target = inner
+    target[steps[-1]] = part.data["value"]
+    document.replace(steps, part, label)
+
+
+class _Loader:
+    """One reading of one file; collects problems until the end."""
+
+    def __init__(
+        self, document: Document, text: str, source: FilePath, overrides: tuple[str, ...]
+    ) -> None:
+        self.document = document
+        self.text = text
+        self.source = source
+        self.overrides = overrides
+        self.schema = _schema()
+        self.problems: list[Problem] = []
+        self.axes: list[Axis] = []
+        self.selectors: list[tuple[dict[str, list[str]], dict[str, list[str]]]] = []
+
+    def load(self) -> LoadedExperiment:
+        spec, incomplete = self._sections()
+        points: list[Point] = []
+        if spec is not None:
+            self.axes = read_axes(self.document, self.schema, self.problems)
+            points = self._points()
+            self._report_section(spec)
+            remark = too_many(len(points), spec.sweep.repetitions)
+            if remark:
+                self.problems.append(self.document.problem(("sweep",), remark))
+        if not points:
+            self.problems += incomplete
+        if self.problems or spec is None:
+            raise InvalidFile(self.problems, hint=_HINT)
+        return LoadedExperiment(
+            source=self.source,
+            text=self.text,
+            overrides=self.overrides,
+            spec=spec,
+            resolved=self._resolved(spec),
+            axes=tuple(self.axes),
+            points=tuple(points),
+            selectors=tuple(self.selectors),
+        )
+
+    def _sections(self) -> tuple[Experiment | None, list[Problem]]:
+        """Validate the file as it stands: (models, what its sections still lack).
+
+        A section may leave out what every point gets from the sweep, so such gaps are told
+        only when no point is complete.  None when the sweep itself cannot be read.
+        """
+        data = dict(self.document.data)
+        try:
+            return Experiment.model_validate(data, context=HAND_WRITTEN), []
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        gaps = [d for d in details if d["type"] in _INCOMPLETE and d["loc"][0] in SECTIONS]
+        incomplete = explain(gaps, self.document.data, self.schema, self._locate)
+        rest = [d for d in details if d not in gaps]
+        self.problems += explain(rest, self.document.data, self.schema, self._locate)
+        for section in {str(d["loc"][0]) for d in details if d["loc"]}:
+            data.pop(section, None)
+        data = {k: v for k, v in data.items() if k in Experiment.model_fields}
+        broken = {d["loc"][0] for d in rest if d["loc"]}
+        if "sweep" in broken or not isinstance(self.document.data.get("sweep", {}), dict):
+            return None, incomplete
+        stand_in = {"version": 1, "name": "unnamed"} | data
+        return Experiment.model_validate(stand_in, context=HAND_WRITTEN), incomplete
+
+    def _locate(self, path: Path, message: str, of_key: bool) -> Problem:
+        return self.document.problem(path, message, of_key=of_key)
+
+    # --- points ---
+
+    def _points(self) -> list[Point]:
+        raw_points = expand(self.document, self.schema, self.axes, self.problems)
+        if self.problems:
+            self._check_quietly(raw_points)
+            return []
+        points = []
+        for raw in raw_points:
+            spec = self._validate(raw)
+            if spec is not None:
+                files = self._files(raw, spec)
+                self._check_cc(raw, spec.cc)
+                points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
+        return points if not self.problems else []
+
+    def _check_quietly(self, raw_points: Iterable[RawPoint]) -> None:
+        """Add what is wrong in points although the sweep has mistakes of its own."""
+        for raw in raw_points:
+            self._validate(raw, gaps=False)
+
+    def _validate(self, raw: RawPoint, *, gaps: bool = True) -> PointSpec | None:
+        def locate(path: Path, message: str, of_key: bool) -> Problem:
+            source = raw.source_of(path)
+            if source == path and not path[1:] and path[0] not in self.document.data:
+                message += "; give it in the file or in every value of an axis"
+            return self.document.problem(source, message, of_key=of_key)
+
+        try:
+            return PointSpec.model_validate(raw.data, context=HAND_WRITTEN)
+        except ValidationError as error:
+            details = [
+                d for d in error.errors(include_url=False) if gaps or d["type"] not in _INCOMPLETE
+            ]
+            found = explain(details, raw.data, self.schema, locate)
+            self.problems += [problem for problem in found if problem not in self.problems]
+            return None
+
+    def _files(self, raw: RawPoint, spec: PointSpec) -> dict[str, str]:
+        """Digests of the files that a point names; a missing one is a problem."""
+        named: dict[Path, str | None] = {("cc", "algo"): spec.cc.file}
+        if spec.xdp is not None:
+            named["xdp", "source"] = spec.xdp.source
+        digests = {}
+        for path, name in named.items():
+            if name is None:
+                continue
+            file = self.source.parent / name
+            try:
+                digests[show_path(path)] = hashlib.sha256(file.read_bytes()).hexdigest()
+            except OSError as error:
+                text = f"{file}: {error.strerror}; paths are relative to the experiment file"
+                self._add(raw.source_of(path), text)
+        return digests
+
+    def _check_cc(self, raw: RawPoint, cc: Cc) -> None:
+        """The algorithm must exist and take the parameters; it is compiled only when it runs."""
+        if cc.file is not None and not (self.source.parent / cc.file).is_file():
+            return  # told already
+        try:
+            algorithm = _algorithm(cc.located(self.source.parent))
+        except LocalError as error:
+            self._add(raw.source_of(("cc", "algo")), _with_hint(error))
+            return
+        known = {field.name: field for field in algorithm.params}
+        for name, value in cc.params.items():
+            beside = name in raw.data.get("cc", {})
+            path = raw.source_of(("cc", name) if beside else ("cc", "params", name))
+            if name not in known:
+                more = did_you_mean(name, list(known), "it has")
+                text = f"{algorithm.name} has no parameter {name!r}{more}"
+                self._add(path, text, of_key=True)
+                continue
+            try:
+                known[name].checked(value, name)
+            except LocalError as error:
+                self._add(path, _with_hint(error))
+
+    def _add(self, path: Path, text: str, *, of_key: bool = False) -> None:
+        problem = self.document.problem(path, text, of_key=of_key)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    # --- report, expect, baseline ---
+
+    def _report_section(self, spec: Experiment) -> None:
+        read_where(self.document, ("sweep", "baseline"), self.axes, self.problems)
+        names = [axis.name for axis in self.axes]
+        for index, plot in enumerate(spec.report.plots):
+            here: Path = ("report", "plots", index)
+            for key in ("x", "series"):
+                axis = getattr(plot, key)
+                if axis is not None and axis not in names:
+                    more = did_you_mean(axis, names, "axes")
+                    self._add((*here, key), f"no such axis: {axis!r}{more}")
+            read_where(self.document, (*here, "where"), self.axes, self.problems)
+            if plot.kind != "cdf":
+                for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
+                    self._check_metric((*here, "metric"), metric)
+        for index, claim in enumerate(spec.report.expect):
+            here = ("report", "expect", index)
+            where = read_where(self.document, (*here, "where"), self.axes, self.problems)
+            ratio_to: dict[str, list[str]] = {}
+            if claim.ratio_to is not None:
+                ratio_to = read_where(self.document, (*here, "ratio_to"), self.axes, self.problems)
+            self.selectors.append((where, ratio_to))
+            if self._check_metric((*here, "metric"), claim.metric):
+                self._check_bounds(here, claim.metric, relative=claim.ratio_to is not None)
+
+    def _check_metric(self, path: Path, metric: str) -> bool:
+        if metric in metrics.UNITS:
+            return True
+        more = did_you_mean(metric, list(metrics.UNITS), "metrics")
+        self._add(path, f"no metric {metric!r}{more}")
+        return False
+
+    def _check_bounds(self, here: Path, metric: str, *, relative: bool) -> None:
+        for key in ("min", "max"):
+            part = self.document.data["report"]["expect"][here[-1]]
+            if part.get(key) is None:
+                continue
+            try:
+                if relative:
+                    metrics.parse_number(part[key])
+                else:
+                    metrics.parse_bound(metric, part[key])
+            except ValueError as error:
+                self._add((*here, key), str(error))
+
+    def _resolved(self, spec: Experiment) -> dict[str, Any]:
+        """The experiment with defaults; a section that only points complete stays as written."""
+        resolved = spec.model_dump(mode="json")
+        for section in SECTIONS:
+            if resolved.get(section) is None:
+                resolved.pop(section, None)
+            if section in self.document.data and section not in spec.model_fields_set:
+                resolved[section] = self.document.data[section]
+        resolved["sweep"]["matrix"] = self.document.data.get("sweep", {}).get("matrix", {})
+        return resolved
+
+
+@functools.cache
+def _schema() -> Schema:
+    return Schema(json_schema())
+
+
+@functools.cache
+def _algorithm(name: str) -> Algorithm:
+    from datapath import cc
+
+    return cc.load(name)
+
+
+def _with_hint(error: DatapathError) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)
+
+
+# --- pydantic's errors, in the words of the file ---------------------------------------------
+
+
+def explain(
+    details: Iterable[ErrorDetails], data: Any, schema: Schema, locate: Any
+) -> list[Problem]:
+    """Validation errors as problems; `locate(path, message, of_key)` gives them a place.
+
+    A value that fits no branch of a union gives one error for each branch: they become one.
+    """
+    messages: dict[tuple[Path, bool], list[str]] = {}
+    for detail in details:
+        path = _data_path(detail, data)
+        of_key = detail["type"] == "extra_forbidden"
+        said = messages.setdefault((path, of_key), [])
+        message = _message(detail, path, data, schema)
+        if message not in said:
+            said.append(message)
+    return [locate(path, " or ".join(said), of_key) for (path, of_key), said in messages.items()]
+
+
+def _data_path(detail: ErrorDetails, data: Any) -> Path:
+    """pydantic's location without the steps that name a branch of a union."""
+    path: list[str | int] = []
+    steps = detail["loc"]
+    for index, step in enumerate(steps):
+        inside = (isinstance(data, dict) and step in data) or (
+            isinstance(data, list) and isinstance(step, int) and step < len(data)
+        )
+        if inside:
+            data = data[step]
+            path.append(step)
+        elif detail["type"] == "missing" and index == len(steps) - 1:
+            path.append(step)
+    return tuple(path)
+
+
+def _message(detail: ErrorDetails, path: Path, data: Any, schema: Schema) -> str:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    last = path[-1] if path else ""
+    if kind == "extra_forbidden":
+        known = schema.keys_at(path[:-1], data)
+        if close_match(last, known):
+            return f"unknown key{did_you_mean(last, known)}"
+        elsewhere = [s for s in schema.sections_with(str(last)) if s not in path]
+        if elsewhere:
+            return f"unknown key here; it belongs to {' or '.join(elsewhere)}"
+        return f"unknown key{did_you_mean(last, known, 'keys here')}"
+    if kind == "missing":
+        return "required, but missing"
+    if kind in ("literal_error", "enum"):
+        known = _listed(context.get("expected", ""))
+        return f"{value!r} is not possible{did_you_mean(value, known, 'one of')}"
+    if kind == "union_tag_invalid":
+        known = _listed(context.get("expected_tags", ""))
+        tag = context.get("tag")
+        return f"no {_name(context)} {tag!r}{did_you_mean(tag, known, 'one of')}"
+    if kind == "union_tag_not_found":
+        return f"{_name(context)} is missing; it says which kind this is"
+    if value is None:
+        return "is empty; give it a value, or leave the key out"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{value!r} is not a mapping (`key: value` lines)"
+    if kind == "list_type":
+        return f"{value!r} is not a list"
+    if kind in ("int_type", "int_parsing", "int_from_float"):
+        return f"{value!r} is not a whole number"
+    if kind in ("float_type", "float_parsing"):
+        return f"{value!r} is not a number"
+    if kind in ("bool_type", "bool_parsing"):
+        return f"{value!r} is neither true nor false"
+    if kind == "string_type":
+        return f"{value!r} is not text; put it in quotes"
+    if kind == "string_pattern_mismatch":
+        return f"{value!r} is not possible here; it must match {context.get('pattern')}"
+    if kind == "value_error":
+        return str(detail["msg"]).removeprefix("Value error, ")
+    shown = f"{value!r}: " if isinstance(value, (str, int, float)) else ""
+    text = str(detail["msg"])
+    return f"{shown}{text[:1].lower()}{text[1:]}".replace("input should", "it should")
+
+
+def _listed(expected: object) -> list[str]:
+    """`"'a', 'b' or 'c'"` -> [a, b, c]."""
+    parts = str(expected).replace(" or ", ", ").split(", ")
+    return [part.strip().strip("'") for part in parts if part.strip()]
+
+
+def _name(context: Mapping[str, Any]) -> str:
+    return str(context.get("discriminator", "kind")).strip("'")

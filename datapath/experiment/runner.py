@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Makes the runs of an experiment, one after the other, and leaves a result folder.
+
+Theory of operation.  Points that share a topology share one network, which is built when the
+first of them comes up and kept to the end; per run only the path is set.  A run that fails is
+recorded and the sweep goes on, but its network is taken down, since programs of the failed run
+may still be in it.  A run that finished counts from the moment its record is renamed into
+place; everything else is made again by `--resume`.  SIGINT, SIGTERM and SIGHUP end the sweep
+between two instructions, take the networks down and leave a folder that can be resumed; a
+second signal meanwhile is ignored, so that nothing is left half taken down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+import subprocess
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from datapath import lanes
+from datapath.errors import DatapathError, RunFailed
+from datapath.experiment import claims, manifest, preflight
+from datapath.experiment.metrics import UNITS
+from datapath.experiment.store import (
+    DiskFull,
+    ResultStore,
+    RunRecord,
+    disk_full,
+    error_entry,
+    to_json,
+    to_yaml,
+)
+from datapath.experiment.sweep import Run, schedule
+from datapath.workloads import REGISTRY
+from datapath.workloads.base import Metric, Outcome, RunContext
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from datapath.cc import CompiledAlgorithm
+    from datapath.experiment.load import LoadedExperiment
+    from datapath.experiment.spec import PointSpec
+    from datapath.lanes.base import Network
+
+DEVICE = "dp0"
+"""Name of the verbs device on every host."""
+
+_GRACE_S = 10.0
+"""A workload that has not ended this long after its time-out is stopped from outside."""
+
+
+class Observer(Protocol):
+    """Whoever shows the progress."""
+
+    def begin(self, total: int, done: int) -> None: ...
+    def started(self, run: Run) -> None: ...
+    def finished(self, run: Run, record: RunRecord) -> None: ...
+    def close(self) -> None: ...
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked for the end; `signum` is which."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+class _TimedOut(BaseException):
+    """The run's alarm; not an Exception, so that no workload can take it for its own."""
+
+
+@dataclass
+class Result:
+    """What a sweep came to."""
+
+    folder: Path
+    records: list[RunRecord]
+    verdicts: list[claims.Verdict] = field(default_factory=list)
+
+    @property
+    def failed_runs(self) -> int:
+        return sum(record.status != "ok" for record in self.records)
+
+    @property
+    def failed_claims(self) -> int:
+        return sum(not verdict.passed for verdict in self.verdicts)
+
+
+def execute(
+    experiment: LoadedExperiment,
+    store: ResultStore,
+    observer: Observer,
+    *,
+    argv: Sequence[str],
+    resume: bool = False,
+) -> Result:
+    """Make all runs that are not there yet, then the tables and the verdicts.
+
+    Raises Lacking before anything is built when the machine cannot, LocalError for an
+    algorithm that does not compile, and Interrupted (with the folder left resumable).
+    """
+    preflight.check(experiment)
+    algorithms = preflight.compile_algorithms(experiment)
+    runs = schedule(experiment.points, experiment.spec.sweep, experiment.spec.seed)
+    with store, _signals():
+        if resume:
+            store.event("resumed", argv=list(argv))
+        else:
+            _begin(experiment, store, argv, len(runs))
+        planned = {run.name for run in runs}
+        done = [r for r in store.records() if r.status == "ok" and r.name in planned]
+        finished = {record.name for record in done}
+        observer.begin(len(runs), len(done))
+        sweep = _Sweep(experiment, store, algorithms)
+        try:
+            with sweep:
+                for run in runs:
+                    if run.name not in finished:
+                        observer.started(run)
+                        observer.finished(run, sweep.run(run))
+        except Interrupted as signalled:
+            store.event("interrupted", signal=str(signalled))
+            raise
+        records = [record for record in store.records() if record.name in planned]
+        return _finish(experiment, store, records)
+
+
+def _begin(
+    experiment: LoadedExperiment, store: ResultStore, argv: Sequence[str], runs_planned: int
+) -> None:
+    store.write("experiment.yaml", experiment.text.encode())
+    store.write("resolved.yaml", to_yaml(experiment.resolved))
+    store.write("manifest.json", to_json(manifest.build(experiment, list(argv), runs_planned)))
+    store.event("started", argv=list(argv), runs=runs_planned)
+
+
+def _finish(experiment: LoadedExperiment, store: ResultStore, records: list[RunRecord]) -> Result:
+    store.assemble(records, [axis.name for axis in experiment.axes])
+    verdicts = claims.evaluate(experiment, records)
+    store.write("claims.json", to_json([verdict.as_json() for verdict in verdicts]))
+    result = Result(store.path, records, verdicts)
+    store.event("finished", failed_runs=result.failed_runs, failed_claims=result.failed_claims)
+    return result
+
+
+class _Sweep:
+    """The networks that are up, and how one run is made in one of them."""
+
+    def __init__(
+        self,
+        experiment: LoadedExperiment,
+        store: ResultStore,
+        algorithms: Mapping[str, CompiledAlgorithm],
+    ) -> None:
+        self.experiment = experiment
+        self.store = store
+        self.algorithms = algorithms
+        self.networks: dict[str, Network] = {}
+        self.described: set[str] = set()
+
+    def __enter__(self) -> _Sweep:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for key in list(self.networks):
+            self._close(key)
+
+    # --- networks ---
+
+    def _network(self, spec: PointSpec) -> Network:
+        key = _network_key(spec)
+        if key not in self.networks:
+            network = lanes.open_network(spec.topology, spec.path)
+            self.networks[key] = network.__enter__()
+            if key not in self.described:
+                self.described.add(key)
+                self._describe(spec, network)
+        return self.networks[key]
+
+    def _describe(self, spec: PointSpec, network: Network) -> None:
+        """Add a network to the manifest, once for each topology."""
+        data = self.store.read_manifest()
+        entry = {"topology": spec.topology.model_dump(mode="json"), **network.describe()}
+        if entry not in data["networks"]:
+            data["networks"].append(entry)
+            self.store.write("manifest.json", to_json(data))
+        self.store.event("network up", topology=entry["topology"])
+
+    def _close(self, key: str) -> None:
+        network = self.networks.pop(key)
+        network.__exit__(None, None, None)
+        self.store.event("network down")
+
+    # --- one run ---
+
+    def run(self, run: Run) -> RunRecord:
+        """Make one run; a failure becomes its record, not an exception."""
+        spec = run.point.spec
+        record = RunRecord(
+            point=run.point.key,
+            repetition=run.repetition,
+            block=run.repetition,
+            axes=dict(run.point.axes),
+            seed=run.seed,
+            status="ok",
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            seconds=0.0,
+            spec=spec.model_dump(mode="json"),
+        )
+        self.store.event("run started", run=run.name, axes=record.axes)
+        logs = self.store.logs(run.name)
+        begin = time.monotonic()
+        outcome = Outcome()
+        try:
+            with disk_full(logs):
+                outcome = self._measure(run, record, logs)
+        except DiskFull:
+            raise  # the next run would fare no better
+        except (DatapathError, subprocess.TimeoutExpired, _TimedOut) as error:
+            self._failed(run, record, error)
+        except Exception as error:  # a mistake in a workload must not cost the sweep
+            (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            self._failed(run, record, error)
+        record.seconds = round(time.monotonic() - begin, 6)
+        record.notes |= outcome.notes
+        samples = outcome.samples if self.experiment.spec.collect.samples else {}
+        self.store.save(record, samples if record.status == "ok" else {})
+        self.store.event("run finished", run=run.name, status=record.status, error=record.error)
+        if record.status != "ok" and _network_key(spec) in self.networks:
+            self._close(_network_key(spec))
+        return record
+
+    def _failed(self, run: Run, record: RunRecord, error: BaseException) -> None:
+        record.status = "failed"
+        record.metrics = []
+        if isinstance(error, (_TimedOut, subprocess.TimeoutExpired)):
+            seconds = self.experiment.spec.sweep.timeout / 1e9
+            error = RunFailed(
+                f"not done after {seconds:g} s",
+                hint=f"see logs/{run.name}, or raise sweep.timeout",
+            )
+        record.error = error_entry(error)
+
+    def _measure(self, run: Run, record: RunRecord, logs: Path) -> Outcome:
+        spec, collect = run.point.spec, self.experiment.spec.collect
+        timeout_s = self.experiment.spec.sweep.timeout / 1e9
+        workload = REGISTRY[spec.kind](spec.workload)
+        with _alarm(timeout_s + _GRACE_S):
+            network = self._network(spec)
+            network.set_path(spec.path, run.seed)
+            context = RunContext(
+                network=network,
+                transport=spec.transport,
+                cc=spec.cc,
+                device_env=self._device_env(spec, network, logs),
+                logs=logs,
+                seed=run.seed,
+                timeout_s=timeout_s,
+            )
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            with self._user_xdp(spec, network, record):
+                outcome: Outcome = workload.run(context)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            record.path_counters = asdict(network.path_counters())
+        metrics = list(outcome.metrics)
+        metrics += _path_metrics(record.path_counters)
+        metrics += [
+            Metric("cpu_user", after.ru_utime - before.ru_utime, "s"),
+            Metric("cpu_system", after.ru_stime - before.ru_stime, "s"),
+        ]
+        if collect.counters:
+            record.device = _device_statistics(logs)
+            metrics += _device_metrics(record.device)
+        record.metrics = _unique(metrics)
+        return outcome
+
+    def _device_env(self, spec: PointSpec, network: Network, logs: Path) -> list[Mapping[str, str]]:
+        """Environment of programs that use the verbs device, one for each host."""
+        if spec.transport.device != "dp":
+            return [{} for _ in network.hosts]
+        from datapath.verbs.launch import device_environment
+
+        algorithm = self.algorithms[preflight.cc_key(spec.cc)]
+        environments = []
+        for host in network.hosts:
+            where = {"afxdp": host.endpoint.netdev, "udp": host.endpoint.ipv4}
+            environment = device_environment(
+                DEVICE,
+                f"{spec.transport.port}:{where[spec.transport.port]}",
+                cc=algorithm.path,
+                options=spec.transport.device_options(),
+            )
+            if self.experiment.spec.collect.counters:
+                environment["DATAPATH_STATS"] = str((logs / f"stats-{host.name}").resolve())
+            environments.append(environment)
+        return environments
+
+    @contextlib.contextmanager
+    def _user_xdp(self, spec: PointSpec, network: Network, record: RunRecord) -> Iterator[None]:
+        """The user's own XDP program during the run; its maps' final values go to the record."""
+        if spec.xdp is None:
+            yield
+            return
+        from datapath.xdp.user import attach
+
+        source = self.experiment.folder / spec.xdp.source
+        with attach(network, source, spec.xdp.hook) as program:
+            yield
+            record.xdp_maps = program.maps()
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+def _network_key(spec: PointSpec) -> str:
+    """Points with the same key can share a network."""
+    return f"{spec.topology.model_dump_json()} {spec.path.backend}"
+
+
+def _path_metrics(counters: Mapping[str, Mapping[str, int]]) -> list[Metric]:
+    """What the path did in both directions together."""
+    return [
+        Metric(f"path_{what}", float(sum(counters[what].values())), UNITS[f"path_{what}"])
+        for what in ("passed", "dropped")
+        if counters.get(what)
+    ]
+
+
+def _device_statistics(logs: Path) -> list[dict[str, Any]]:
+    """What the verbs front wrote, a file for each process and device."""
+    statistics = []
+    for path in sorted(logs.glob("stats-*.json")):
+        host = path.name.removeprefix("stats-").partition(".")[0]
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunFailed(f"{path.name} of the verbs front is not JSON: {error}") from None
+        statistics.append({"host": host, **content})
+    return statistics
+
+
+def _device_metrics(statistics: Sequence[Mapping[str, Any]]) -> list[Metric]:
+    """Retransmissions and time-outs of all QPs on all hosts."""
+    qps = [qp for entry in statistics for qp in entry.get("qps", [])]
+    if not qps:
+        return []
+    total = {name: sum(qp.get(name, 0) for qp in qps) for name in _QP_COUNTERS}
+    metrics = [Metric(name, float(total[name]), "1") for name in ("retransmits", "timeouts")]
+    if total["tx_packets"]:
+        share = total["retransmits"] / total["tx_packets"]
+        metrics.append(Metric("retransmitted_share", share, "1"))
+    return metrics
+
+
+_QP_COUNTERS = ("retransmits", "timeouts", "tx_packets")
+
+
+def _unique(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+    """Metrics as plain data; of two with one name, the workload's own comes first and stays."""
+    first: dict[str, Metric] = {}
+    for metric in metrics:
+        first.setdefault(metric.name, metric)
+    return [asdict(metric) for metric in first.values()]
+
+
+# --- signals ---------------------------------------------------------------------------------
+
+_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Make the first ending signal an Interrupted; ignore those that come after it."""
+
+    def end(signum: int, _frame: FrameType | None) -> None:
+        for other in _END:
+            signal.signal(other, _ignore)
+        raise Interrupted(signum)
+
+    before = {signum: signal.signal(signum, end) for signum in _END}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _ignore(_signum: int, _frame: FrameType | None) -> None:
+    """A handler, not SIG_IGN, which children would inherit."""
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise _TimedOut in the body when it takes longer."""
+
+    def expired(_signum: int, _frame: FrameType | None) -> None:
+        raise _TimedOut
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

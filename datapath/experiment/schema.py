@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Questions about the format itself: which keys may stand where, and which one was meant.
+
+Answered from the JSON Schema of the models, so that there is no second list of keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datapath.experiment.document import Path
+
+
+def close_match(wanted: object, known: Iterable[object]) -> str:
+    """The one that was probably meant, or ""."""
+    names = [str(name) for name in known]
+    folded = {name.lower().replace("-", "_"): name for name in names}
+    found = difflib.get_close_matches(
+        str(wanted).lower().replace("-", "_"), list(folded), n=1, cutoff=0.6
+    )
+    return folded[found[0]] if found else ""
+
+
+def did_you_mean(wanted: object, known: Sequence[object], what: str = "known") -> str:
+    """`"; did you mean x?"`, or the list of what there is."""
+    match = close_match(wanted, known)
+    if match:
+        return f"; did you mean {match!r}?"
+    return f"; {what}: {', '.join(map(str, known))}" if known else ""
+
+
+@dataclass(frozen=True)
+class UnknownStep:
+    """The first step of a path that the format does not have, and what stands there."""
+
+    index: int
+    known: list[str]
+
+
+class Schema:
+    """A JSON Schema with its references followed."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.root = schema
+        self.definitions: dict[str, Any] = schema.get("$defs", {})
+
+    def keys_at(self, path: Path, data: Any) -> list[str]:
+        """Keys that may stand in the mapping at `path`; `data` decides between alternatives."""
+        nodes = self._alternatives(self.root, data)
+        for step in path:
+            data = _child(data, step)
+            nodes = [
+                inner
+                for node in nodes
+                if (child := _schema_of(node, step)) is not None
+                for inner in self._alternatives(child, data)
+            ]
+        return list(dict.fromkeys(key for node in nodes for key in node.get("properties", {})))
+
+    def unknown_step(self, path: Path) -> UnknownStep | None:
+        """None when some experiment can have the path."""
+        nodes = self._alternatives(self.root, None)
+        for index, step in enumerate(path):
+            children = [c for node in nodes if (c := _schema_of(node, step)) is not None]
+            if not children:
+                known = dict.fromkeys(key for node in nodes for key in node.get("properties", {}))
+                return UnknownStep(index, list(known))
+            nodes = [inner for child in children for inner in self._alternatives(child, None)]
+        return None
+
+    def sections_with(self, key: str) -> list[str]:
+        """Top-level sections that have this key, for keys that were put elsewhere."""
+        sections = []
+        for section, schema in self.root.get("properties", {}).items():
+            nodes = self._alternatives(schema, None)
+            if any(key in node.get("properties", {}) for node in nodes):
+                sections.append(section)
+        return sections
+
+    def _alternatives(self, node: dict[str, Any], data: Any) -> list[dict[str, Any]]:
+        """The plain schemas behind references and unions, narrowed by a discriminator."""
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            return self._alternatives(self.definitions[name], data)
+        discriminator = node.get("discriminator")
+        if discriminator and isinstance(data, dict):
+            tag = data.get(discriminator["propertyName"])
+            reference = discriminator["mapping"].get(tag) if isinstance(tag, str) else None
+            if reference:
+                return self._alternatives({"$ref": reference}, data)
+        branches = node.get("oneOf") or node.get("anyOf") or node.get("allOf")
+        if branches:
+            return [inner for branch in branches for inner in self._alternatives(branch, data)]
+        return [node]
+
+
+def _schema_of(node: dict[str, Any], step: str | int) -> dict[str, Any] | None:
+    """The schema of one key or item of a plain schema, None when it has no such part."""
+    if isinstance(step, int) or (isinstance(step, str) and step.isdigit() and "items" in node):
+        items = node.get("items")
+        return items if isinstance(items, dict) else None
+    properties = node.get("properties", {})
+    if step in properties:
+        found: dict[str, Any] = properties[step]
+        return found
+    more = node.get("additionalProperties")
+    if more is True:
+        return {}
+    return more if isinstance(more, dict) else None
+
+
+def _child(data: Any, step: str | int) -> Any:
+    if isinstance(data, dict):
+        return data.get(step)
+    if isinstance(data, list) and isinstance(step, int) and step < len(data):
+        return data[step]
+    return None

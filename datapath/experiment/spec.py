@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The experiment file: its sections, their keys, types, defaults and meaning.
+
+This is the one definition; `dpctl schema` prints it as JSON Schema, and docs/experiment-file.md
+explains it.  A section that a lower layer consumes is defined by that layer: `topology` and
+`path` in datapath.lanes.spec, `transport` in datapath.verbs.spec, `workload` by the `Params`
+of each workload in datapath.workloads.REGISTRY.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from datapath import units
+from datapath.lanes.spec import Path, Topology
+from datapath.units import DurationNs
+from datapath.verbs.spec import Transport
+from datapath.workloads import REGISTRY
+
+SECTIONS = ("topology", "path", "transport", "cc", "xdp", "workload")
+"""What makes a point: the sections that decide what is measured, and that a sweep may vary."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Cc(BaseModel):
+    """The congestion-control algorithm of the dp device, with its parameters.
+
+    A parameter may stand under `params` or beside `algo`; a string with a unit is converted
+    to the unit that ends the parameter's name (`target_delay_ns: 50us`).
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
+
+    algo: str = Field(
+        "fixed",
+        min_length=1,
+        description="A registered algorithm (`dpctl cc list`), or ./file.py:Class.",
+    )
+    params: dict[str, bool | int | float] = Field(
+        default_factory=dict, description="Parameters of the algorithm, by name."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_params(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        params = value.get("params", {})
+        if not isinstance(params, dict):
+            return value
+        beside = {key: v for key, v in value.items() if key not in ("algo", "params")}
+        twice = sorted(set(beside) & set(params))
+        if twice:
+            raise ValueError(f"{twice[0]} is given beside algo and under params")
+        gathered = {key: _cc_number(key, v) for key, v in (params | beside).items()}
+        return {key: v for key, v in value.items() if key == "algo"} | {"params": gathered}
+
+    @property
+    def file(self) -> str | None:
+        """The source file when the algorithm is the user's own (`./file.py:Class`), as written."""
+        stem, extension, _ = self.algo.partition(".py")
+        return stem + extension if extension else None
+
+    def located(self, folder: FilePath) -> str:
+        """`algo` with its file relative to `folder`, as datapath.cc takes it."""
+        if self.file is None:
+            return self.algo
+        return f"{(folder / self.file).resolve()}{self.algo.removeprefix(self.file)}"
+
+
+_CC_UNITS = {
+    "_ns": units.parse_duration_ns,
+    "_bps": units.parse_bit_rate,
+    "_bytes": units.parse_bytes,
+}
+
+
+def _cc_number(name: str, value: Any) -> Any:
+    """A parameter as a number; strings are read in the unit that the name ends with."""
+    if not isinstance(value, str):
+        return value
+    for suffix, parse in _CC_UNITS.items():
+        if name.endswith(suffix):
+            return parse(value)
+    if value.strip().endswith("%"):
+        return units.parse_fraction(value)
+    raise ValueError(f"{name}: {value!r} is not a number")
+
+
+class Xdp(_Model):
+    """An XDP program of the user's own, compiled by bcc and run beside the measurement."""
+
+    source: str = Field(
+        min_length=1, description="C source, relative to the experiment file; one XDP function."
+    )
+    hook: Literal["host0", "host1", "middle-forward", "middle-backward"] = Field(
+        "middle-forward",
+        description="Where it runs: as a host's device receives, or in the middle of the path.",
+    )
+
+
+def _workload_union() -> Any:
+    """A discriminated union over the registry, `kind` naming the workload."""
+    models = [
+        create_model(
+            f"{kind.replace('-', ' ').title().replace(' ', '')}Workload",
+            __base__=workload.Params,
+            __doc__=workload.Params.__doc__,
+            kind=(Literal[kind], Field(description="Which workload.")),
+        )
+        for kind, workload in sorted(REGISTRY.items())
+    ]
+    if len(models) == 1:
+        return models[0]
+    return Annotated[functools.reduce(operator.or_, models), Field(discriminator="kind")]
+
+
+if TYPE_CHECKING:
+    WorkloadSection = BaseModel
+else:
+    WorkloadSection = _workload_union()
+
+
+Scalar = str | int | float | bool
+Where = dict[str, Any]
+"""Axis -> value, or a list of values, as they stand in the matrix."""
+
+
+class NamedValue(_Model):
+    """A value of a named axis: a label, and the paths that it sets."""
+
+    label: str = Field(min_length=1, description="Shown in tables and plots.")
+    set: dict[str, Any] = Field(
+        description="Dotted path into this file -> value. A mapping replaces the mapping there."
+    )
+
+
+class Adjustment(_Model):
+    """Settings for the points in which axes have certain values together."""
+
+    where: Where = Field(description="Axis -> value (or list of values) that a point must have.")
+    set: dict[str, Any] = Field(description="Dotted path -> value, on top of the axes' own.")
+
+
+class Sweep(_Model):
+    """Which points are measured, how often, and in which order."""
+
+    matrix: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="Axis -> values. The axis is a dotted path into this file (`path.loss`) "
+        "with its values, or a name of your own with values {label: ..., set: {path: value}}.",
+    )
+    adjust: list[Adjustment] = Field(
+        default_factory=list, description="Settings for combinations of axis values, in order."
+    )
+    include: list[dict[str, Any]] = Field(
+        default_factory=list, description="Further points: {axis: value, ...}, every axis named."
+    )
+    exclude: list[Where] = Field(
+        default_factory=list, description="Points to leave out: {axis: value, ...}, all must match."
+    )
+    repetitions: int = Field(
+        10, ge=1, le=10_000, description="Runs of each point; every repetition is one block."
+    )
+    order: Literal["blocked-random", "sequential"] = Field(
+        "blocked-random",
+        description="Order of the points within a block: shuffled by the seed, or as listed.",
+    )
+    baseline: Where = Field(
+        default_factory=dict, description="The points that the report compares others with."
+    )
+    timeout: DurationNs = Field(
+        60_000_000_000, ge=1_000_000, description="Longest time of one run before it has failed."
+    )
+
+
+class Collect(_Model):
+    """What is kept besides the metrics."""
+
+    samples: bool = Field(True, description="Keep single samples (latencies) for CDF plots.")
+    counters: bool = Field(
+        True, description="Keep the counters of engine, QPs and ports, and metrics made of them."
+    )
+
+
+class Plot(_Model):
+    """One figure of the report."""
+
+    kind: Literal["bar", "line", "cdf", "ratio"] = Field(
+        "bar",
+        description="bar, line: medians with intervals. cdf: distribution of single samples. "
+        "ratio: relative to sweep.baseline.",
+    )
+    metric: str | list[str] = Field(
+        "goodput",
+        description="A metric (goodput, latency_p50), several of them for bars side by side, "
+        "or the kind of sample for a CDF (latency).",
+    )
+    where: Where = Field(default_factory=dict, description="Keep these points: axis -> value.")
+    x: str | None = Field(None, description="Axis along the x axis.")
+    series: str | None = Field(None, description="Axis whose values become series.")
+    log: bool = Field(False, description="Logarithmic value axis.")
+    title: str | None = Field(None, description="Heading; unset: made from the metric and axes.")
+
+
+class Claim(_Model):
+    """Something that the results must show; a claim that fails makes `dpctl run` exit 1.
+
+    Without `ratio_to`, the median over the runs is held against min and max.  With it, each
+    block's median is divided by that of the points which `ratio_to` describes in the same
+    block, and the median of those ratios is held against them.
+    """
+
+    metric: str = Field(description="Name of a metric.")
+    where: Where = Field(default_factory=dict, description="Axis -> value of the points meant.")
+    ratio_to: Where | None = Field(
+        None, description="Axes that differ in the points compared with; the rest is as in where."
+    )
+    min: str | int | float | None = Field(None, description="Lowest value allowed, with its unit.")
+    max: str | int | float | None = Field(None, description="Highest value allowed.")
+    title: str | None = Field(None, description="The claim in words.")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Claim:
+        if self.min is None and self.max is None:
+            raise ValueError("a claim needs min, max or both")
+        return self
+
+
+class Report(_Model):
+    """Figures and claims."""
+
+    plots: list[Plot] = Field(default_factory=list, description="Figures, in order.")
+    expect: list[Claim] = Field(default_factory=list, description="Claims the run must show.")
+
+
+class PointSpec(_Model):
+    """One point of a sweep, resolved: everything that decides what one run measures."""
+
+    topology: Topology = Field(default_factory=lambda: Topology())
+    path: Path = Field(default_factory=lambda: Path())
+    transport: Transport = Field(default_factory=lambda: Transport())
+    cc: Cc = Field(default_factory=lambda: Cc())
+    xdp: Xdp | None = None
+    workload: WorkloadSection
+
+    @property
+    def kind(self) -> str:
+        """Name of the workload in the registry."""
+        return str(getattr(self.workload, "kind"))  # noqa: B009  (made at run time)
+
+
+class Experiment(_Model):
+    """An experiment: a network, what is wrong with it, a transport, a workload, a sweep."""
+
+    version: Literal[1] = Field(description="Version of this format.")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Short name; the result folder's name begins with it.",
+    )
+    description: str = Field("", description="One or two lines, shown in the report.")
+    seed: int = Field(1, ge=0, lt=2**63, description="All randomness of the run follows from it.")
+    topology: Topology = Field(default_factory=lambda: Topology())
+    path: Path = Field(default_factory=lambda: Path())
+    transport: Transport = Field(default_factory=lambda: Transport())
+    cc: Cc = Field(default_factory=lambda: Cc())
+    xdp: Xdp | None = Field(None, description="An XDP program of your own.")
+    workload: WorkloadSection | None = Field(
+        None, description="What is driven; needed here or in every value of an axis."
+    )
+    sweep: Sweep = Field(default_factory=lambda: Sweep())
+    collect: Collect = Field(default_factory=lambda: Collect())
+    report: Report = Field(default_factory=lambda: Report())
+
+
+def json_schema() -> dict[str, Any]:
+    """The format as JSON Schema (draft 2020-12), for editors and for close matches."""
+    schema = Experiment.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "datapath experiment",
+        **schema,
+    }

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The result folder: what is written when, so that nothing half-written ever counts.
+
+    experiment.yaml   the file as it was, byte for byte       written before the first run
+    resolved.yaml     with every default filled in            written before the first run
+    manifest.json     machine, versions, seeds, points        written before the first run
+    events.ndjson     what happened when, appended            during
+    runs/P-R.json     one finished run: point P, repetition R during, by rename
+    samples/P-R.parquet, logs/P-R/                            during
+    runs.parquet, claims.json, report.html                    at the end, from runs/
+
+A run counts when its runs/*.json is there.  Whoever writes holds a lock on the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from datapath.errors import CapabilityError, DatapathError, LocalError
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
+
+@dataclass
+class RunRecord:
+    """One finished run, as it stands in runs/*.json.
+
+    axes: axis -> value as the user wrote it.  started: UTC, ISO 8601.
+    metrics: [{name, value, unit}].  error: {message, hint} of a failed run.
+    path_counters: counter -> direction -> packets.  xdp_maps: map -> entries at the end.
+    device: statistics that the verbs front left, one entry per process and device.
+    """
+
+    point: str
+    repetition: int
+    block: int
+    axes: dict[str, str]
+    seed: int
+    status: str
+    started: str
+    seconds: float
+    spec: dict[str, Any]
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+    path_counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    xdp_maps: dict[str, Any] = field(default_factory=dict)
+    device: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.point}-{self.repetition}"
+
+
+class DiskFull(CapabilityError):
+    """No space is left where results go; nothing more can be kept."""
+
+
+@contextlib.contextmanager
+def disk_full(path: Path) -> Iterator[None]:
+    """Turn a full disk into DiskFull."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        raise DiskFull(
+            f"no space left to write {path}",
+            hint="free some space, then go on with `dpctl run --resume DIR`",
+        ) from error
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into an error that says which and what to do."""
+    try:
+        with disk_full(path):
+            yield
+    except OSError as error:
+        if error.errno not in _FORBIDDEN:
+            raise
+        raise LocalError(
+            f"cannot write {path}: {error.strerror}", hint="choose another folder with --out"
+        ) from error
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write to a temporary name, flush to the disk, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk_errors(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def to_json(data: Any) -> bytes:
+    """JSON for people and programs; NaN, which is not JSON, becomes null."""
+    return (json.dumps(_finite(data), indent=1, default=str, allow_nan=False) + "\n").encode()
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return data
+
+
+def to_yaml(data: Mapping[str, Any]) -> bytes:
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 100
+    out = BytesIO()
+    yaml.dump(dict(data), out)
+    return out.getvalue()
+
+
+class ResultStore:
+    """A result folder that this process may write to; a context manager, for the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    @classmethod
+    def create(cls, path: Path | None, name: str) -> ResultStore:
+        """A new folder: `path`, or results/<name>-<UTC stamp> with a number when taken."""
+        if path is not None:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise LocalError(
+                    f"{path} exists and is not an empty folder",
+                    hint=f"choose another --out, or go on with it: --resume {path}",
+                )
+            with disk_errors(path):
+                path.mkdir(parents=True, exist_ok=True)
+            return cls(path)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        for number in range(1, 1000):
+            path = Path("results") / f"{name}-{stamp}{f'-{number}' if number > 1 else ''}"
+            with disk_errors(path), contextlib.suppress(FileExistsError):
+                path.mkdir(parents=True)
+                return cls(path)
+        raise LocalError(f"results/{name}-{stamp} and 1000 others exist")
+
+    @classmethod
+    def existing(cls, path: Path) -> ResultStore:
+        """A folder that an earlier run left."""
+        if not (path / "experiment.yaml").is_file() or not (path / "manifest.json").is_file():
+            raise LocalError(
+                f"{path} is not a result folder that can be resumed",
+                hint="name a folder below results/ with experiment.yaml and manifest.json in it",
+            )
+        return cls(path)
+
+    def __enter__(self) -> ResultStore:
+        with disk_errors(self.path):
+            for part in ("runs", "samples", "logs"):
+                (self.path / part).mkdir(exist_ok=True)
+            self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise LocalError(
+                f"{self.path} is being written by another dpctl",
+                hint="wait for it to end, or stop it",
+            ) from None
+        for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
+            leftover.unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # --- before ---
+
+    def write(self, name: str, content: bytes) -> None:
+        write_atomic(self.path / name, content)
+
+    def read_manifest(self) -> dict[str, Any]:
+        try:
+            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+        except (OSError, ValueError) as error:
+            raise LocalError(f"{self.path}/manifest.json cannot be read: {error}") from None
+        return manifest
+
+    # --- during ---
+
+    def event(self, what: str, **details: Any) -> None:
+        """Append to events.ndjson."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "event": what, **_finite(details)}, default=str)
+        path = self.path / "events.ndjson"
+        with disk_errors(path), path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def logs(self, name: str) -> Path:
+        """An empty folder for the logs of a run; what a broken-off attempt left is removed."""
+        path = self.path / "logs" / name
+        with disk_errors(path):
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+        return path
+
+    def save(self, record: RunRecord, samples: Mapping[str, Sequence[float]]) -> None:
+        """Keep a finished run: samples first, the record that makes it count last."""
+        if samples:
+            path = self.path / "samples" / f"{record.name}.parquet"
+            write_atomic(path, _samples_parquet(samples))
+        write_atomic(self.path / "runs" / f"{record.name}.json", to_json(asdict(record)))
+
+    def records(self) -> list[RunRecord]:
+        """All finished runs, by block and then in the order in which they were started."""
+        records = []
+        for path in sorted((self.path / "runs").glob("*.json")):
+            try:
+                records.append(RunRecord(**json.loads(path.read_text(encoding="utf-8"))))
+            except (OSError, ValueError, TypeError) as error:
+                raise LocalError(
+                    f"{path} is damaged: {error}", hint="remove it; --resume makes the run again"
+                ) from None
+        return sorted(records, key=lambda r: (r.block, r.started, r.point))
+
+    # --- after ---
+
+    def assemble(self, records: Sequence[RunRecord], axes: Sequence[str]) -> None:
+        """Write runs.parquet: a row for each run and metric, one without metric if it failed."""
+        import pandas as pd
+
+        rows = [row for record in records for row in _rows(record)]
+        columns = ["point", "block", "repetition", *axes]
+        columns += ["status", "metric", "value", "unit", "started", "seconds"]
+        frame = pd.DataFrame(rows, columns=columns)
+        frame = frame.astype({"value": "float64", "seconds": "float64"})
+        frame = frame.astype({"block": "int64", "repetition": "int64"})
+        frame["started"] = pd.to_datetime(frame["started"], utc=True, format="ISO8601")
+        for column in ("point", *axes, "status", "metric", "unit"):
+            frame[column] = frame[column].astype("string")
+        out = BytesIO()
+        frame.to_parquet(out, index=False)
+        self.write("runs.parquet", out.getvalue())
+
+
+def _rows(record: RunRecord) -> Iterator[dict[str, Any]]:
+    common = {
+        "point": record.point,
+        "block": record.block,
+        "repetition": record.repetition,
+        **record.axes,
+        "status": record.status,
+        "started": record.started,
+        "seconds": record.seconds,
+    }
+    if not record.metrics:
+        yield {**common, "metric": None, "value": None, "unit": None}
+    for metric in record.metrics:
+        value = {"metric": metric["name"], "value": metric["value"], "unit": metric["unit"]}
+        yield {**common, **value}
+
+
+def _samples_parquet(samples: Mapping[str, Sequence[float]]) -> bytes:
+    """A column for each kind of sample, NaN below the shorter ones."""
+    import pandas as pd
+
+    columns = {name: pd.Series(values, dtype="float64") for name, values in samples.items()}
+    out = BytesIO()
+    pd.DataFrame(columns).to_parquet(out, index=False)
+    return out.getvalue()
+
+
+def error_entry(error: BaseException) -> dict[str, str]:
+    """An error as a run's record keeps it."""
+    hint = error.hint if isinstance(error, DatapathError) else ""
+    message = str(error) if isinstance(error, DatapathError) else repr(error)
+    return {"message": message, "hint": hint}

@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""From a matrix of axes to points, and from points to runs in their order.
+
+An axis is a dotted path into the file with its values, or a name whose values set several
+paths at once.  Points are the product of the axes, minus `exclude`, plus `include`, with the
+settings of `adjust` on top.  Everything follows from the file and its seed: the same file
+gives the same points, keys, order and run seeds on every machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from datapath.experiment.document import Document, Path, Problem, show_path
+from datapath.experiment.schema import Schema, did_you_mean
+from datapath.experiment.spec import SECTIONS
+
+if TYPE_CHECKING:
+    from datapath.experiment.spec import PointSpec, Sweep
+
+RESULT_COLUMNS = (
+    "point",
+    "block",
+    "repetition",
+    "status",
+    "metric",
+    "value",
+    "unit",
+    "started",
+    "seconds",
+)
+"""Columns of runs.parquet that are not axes; no axis may have such a name."""
+
+_KEY_DIGITS = 12
+_RUNS_MAX = 100_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One path set to a value; `source` is where the value stands in the file."""
+
+    target: Path
+    value: Any
+    source: Path
+
+
+@dataclass(frozen=True)
+class AxisValue:
+    """A value of an axis: its text in tables, and what it sets."""
+
+    text: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    name: str
+    values: tuple[AxisValue, ...]
+    named: bool
+
+    def texts(self) -> list[str]:
+        return [value.text for value in self.values]
+
+
+@dataclass
+class RawPoint:
+    """A point before validation: its sections as plain data, and who set what.
+
+    origins: path in the point -> path in the file, for the parts that the sweep set.
+    """
+
+    axes: dict[str, str]
+    data: dict[str, Any]
+    origins: dict[Path, Path] = field(default_factory=dict)
+
+    def source_of(self, path: Path) -> Path:
+        """Where in the file a part of the point comes from."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.origins:
+                return (*self.origins[path[:end]], *path[end:])
+        return path
+
+
+@dataclass(frozen=True)
+class Point:
+    """A resolved point. key: hash of its content and its axes, also its name in results."""
+
+    key: str
+    axes: Mapping[str, str]
+    spec: PointSpec
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{axis}={text}" for axis, text in self.axes.items()) or "single point"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement of one point. block == repetition: a block has every point once."""
+
+    point: Point
+    repetition: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.point.key}-{self.repetition}"
+
+
+# --- axes ----------------------------------------------------------------------------------
+
+
+def read_axes(document: Document, schema: Schema, problems: list[Problem]) -> list[Axis]:
+    """The axes of `sweep.matrix`, in the order of the file."""
+    matrix = document.data.get("sweep", {}).get("matrix", {})
+    axes = []
+    for name, items in matrix.items():
+        here: Path = ("sweep", "matrix", name)
+        if name in RESULT_COLUMNS:
+            text = f"{name!r} is a column of the results; give the axis another name"
+            problems.append(document.problem(here, text, of_key=True))
+            continue
+        if not items:
+            problems.append(document.problem(here, "an axis needs at least one value"))
+            continue
+        named = all(isinstance(item, dict) and "label" in item for item in items)
+        read = _named_axis if named else _path_axis
+        values = read(document, schema, name, items, problems)
+        problems += _repeated(document, here, values)
+        axes.append(Axis(name, tuple(values), named))
+    return axes
+
+
+def _named_axis(
+    document: Document, schema: Schema, name: str, items: list[Any], problems: list[Problem]
+) -> list[AxisValue]:
+    values = []
+    for index, item in enumerate(items):
+        here: Path = ("sweep", "matrix", name, index)
+        unknown = [key for key in item if key not in ("label", "set")]
+        for key in unknown:
+            text = f"unknown key{did_you_mean(key, ('label', 'set'))}"
+            problems.append(document.problem((*here, key), text, of_key=True))
+        settings = item.get("set", {})
+        if not isinstance(settings, dict):
+            text = "set needs a mapping of dotted paths to values"
+            problems.append(document.problem((*here, "set"), text))
+            continue
+        label = document.written((*here, "label"))
+        values.append(
+            AxisValue(label, tuple(read_settings(document, schema, (*here, "set"), problems)))
+        )
+    return values
+
+
+def _path_axis(
+    document: Document, schema: Schema, name: str, items: list[Any], problems: list[Problem]
+) -> list[AxisValue]:
+    here: Path = ("sweep", "matrix", name)
+    target = tuple(name.split("."))
+    wrong = _wrong_target(schema, target)
+    if wrong:
+        labelled = any(isinstance(item, dict) and "label" in item for item in items)
+        if labelled or len(target) == 1:
+            wrong += " (a named axis has values {label: ..., set: {path: value}})"
+        problems.append(document.problem(here, wrong, of_key=True))
+        return []
+    return [
+        AxisValue(document.written((*here, index)), (Setting(target, item, (*here, index)),))
+        for index, item in enumerate(items)
+    ]
+
+
+def read_settings(
+    document: Document, schema: Schema, here: Path, problems: list[Problem]
+) -> Iterator[Setting]:
+    """The entries of a `set:` mapping, each with a path that the format has."""
+    part: Any = document.data
+    for step in here:
+        part = part.get(step, {}) if isinstance(part, dict) else part[step]
+    for dotted, value in part.items():
+        target = tuple(dotted.split("."))
+        wrong = _wrong_target(schema, target)
+        if wrong:
+            problems.append(document.problem((*here, dotted), wrong, of_key=True))
+        else:
+            yield Setting(target, value, (*here, dotted))
+
+
+def _wrong_target(schema: Schema, target: Path) -> str:
+    """What is wrong with a path that a sweep sets, "" when nothing is."""
+    if target[0] not in SECTIONS:
+        more = did_you_mean(target[0], SECTIONS, "a sweep varies")
+        return f"no section {target[0]!r} that a sweep can vary{more}"
+    unknown = schema.unknown_step(target)
+    if unknown is None:
+        return ""
+    parent = show_path(target[: unknown.index])
+    step = target[unknown.index]
+    return f"{parent} has no key {step!r}{did_you_mean(step, unknown.known, 'it has')}"
+
+
+def _repeated(document: Document, here: Path, values: list[AxisValue]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value.text in seen:
+            yield document.problem((*here, index), f"{value.text!r} is in this axis twice")
+        seen.add(value.text)
+
+
+# --- points --------------------------------------------------------------------------------
+
+
+def expand(
+    document: Document, schema: Schema, axes: Sequence[Axis], problems: list[Problem]
+) -> list[RawPoint]:
+    """All points of the file, matrix first, then `include`, in a fixed order."""
+    sweep = document.data.get("sweep", {})
+    excluded = [
+        read_where(document, ("sweep", "exclude", i), axes, problems)
+        for i in range(len(sweep.get("exclude", [])))
+    ]
+    chosen: list[Sequence[AxisValue]] = [
+        combination
+        for combination in itertools.product(*(axis.values for axis in axes))
+        if not any(matches(where, _texts(axes, combination)) for where in excluded if where)
+    ]
+    for index in range(len(sweep.get("include", []))):
+        extra = _included(document, ("sweep", "include", index), axes, problems)
+        if extra is None:
+            continue
+        if any(_texts(axes, extra) == _texts(axes, known) for known in chosen):
+            where = ("sweep", "include", index)
+            problems.append(document.problem(where, "this point is in the sweep already"))
+            continue
+        chosen.append(extra)
+    adjustments = _adjustments(document, schema, axes, problems)
+    if not chosen and not problems:
+        problems.append(document.problem(("sweep",), "no point is left: exclude removes them all"))
+    return [_build(document, axes, combination, adjustments, problems) for combination in chosen]
+
+
+def _texts(axes: Sequence[Axis], combination: Sequence[AxisValue]) -> dict[str, str]:
+    return {axis.name: value.text for axis, value in zip(axes, combination, strict=True)}
+
+
+def _included(
+    document: Document, here: Path, axes: Sequence[Axis], problems: list[Problem]
+) -> list[AxisValue] | None:
+    """The values of an `include` entry; a path axis may have a value of its own there."""
+    entry = document.data["sweep"]["include"][here[-1]]
+    before = len(problems)
+    names = [axis.name for axis in axes]
+    for key in entry:
+        if key not in names:
+            text = f"no such axis{did_you_mean(key, names, 'axes')}"
+            problems.append(document.problem((*here, key), text, of_key=True))
+    combination = []
+    for axis in axes:
+        if axis.name not in entry:
+            problems.append(document.problem(here, f"axis {axis.name!r} is missing here"))
+            continue
+        source = (*here, axis.name)
+        text = document.written(source)
+        known = next((value for value in axis.values if value.text == text), None)
+        if known is None and axis.named:
+            more = did_you_mean(text, axis.texts(), "values")
+            problems.append(document.problem(source, f"{axis.name} has no value {text!r}{more}"))
+            continue
+        target = tuple(axis.name.split("."))
+        own = AxisValue(text, (Setting(target, entry[axis.name], source),))
+        combination.append(known or own)
+    return combination if len(problems) == before else None
+
+
+def _adjustments(
+    document: Document, schema: Schema, axes: Sequence[Axis], problems: list[Problem]
+) -> list[tuple[dict[str, list[str]], list[Setting]]]:
+    adjustments = []
+    for index in range(len(document.data.get("sweep", {}).get("adjust", []))):
+        here: Path = ("sweep", "adjust", index)
+        where = read_where(document, (*here, "where"), axes, problems)
+        settings = list(read_settings(document, schema, (*here, "set"), problems))
+        adjustments.append((where, settings))
+    return adjustments
+
+
+def _build(
+    document: Document,
+    axes: Sequence[Axis],
+    combination: Sequence[AxisValue],
+    adjustments: Sequence[tuple[dict[str, list[str]], list[Setting]]],
+    problems: list[Problem],
+) -> RawPoint:
+    base = {section: document.data[section] for section in SECTIONS if section in document.data}
+    point = RawPoint(_texts(axes, combination), copy.deepcopy(base))
+    settings = [setting for value in combination for setting in value.settings]
+    for where, more in adjustments:
+        if matches(where, point.axes):
+            settings += more
+    for setting in settings:
+        wrong = _apply(point, setting)
+        if wrong:
+            problems.append(document.problem(setting.source, wrong, of_key=True))
+    return point
+
+
+def _apply(point: RawPoint, setting: Setting) -> str:
+    """Set one path in a point's data; returns what is wrong, "" when nothing is."""
+    parent: Any = point.data
+    for depth, step in enumerate(setting.target[:-1]):
+        if isinstance(parent, list):
+            if not str(step).isdigit() or int(step) >= len(parent):
+                return f"{show_path(setting.target[:depth])} has no item {step}"
+            parent = parent[int(step)]
+            continue
+        if parent.get(step) is None:
+            parent[step] = {}
+        parent = parent[step]
+        if not isinstance(parent, (dict, list)):
+            where = show_path(setting.target[: depth + 1])
+            return f"{where} is {parent!r} here, so nothing can be set inside it"
+    last = setting.target[-1]
+    if isinstance(parent, list):
+        if not str(last).isdigit() or int(last) >= len(parent):
+            return f"{show_path(setting.target[:-1])} has no item {last}"
+        parent[int(last)] = copy.deepcopy(setting.value)
+    else:
+        parent[last] = copy.deepcopy(setting.value)
+    target = tuple(int(s) if str(s).isdigit() else s for s in setting.target)
+    inside = [path for path in point.origins if path[: len(target)] == target]
+    for path in inside:
+        del point.origins[path]
+    point.origins[target] = setting.source
+    return ""
+
+
+# --- where ---------------------------------------------------------------------------------
+
+
+def read_where(
+    document: Document, here: Path, axes: Sequence[Axis], problems: list[Problem]
+) -> dict[str, list[str]]:
+    """A selector as axis -> texts that are meant; unknown axes and values are problems."""
+    part: Any = document.data
+    for step in here:
+        part = part.get(step, {}) if isinstance(part, dict) else part[step]
+    known = {axis.name: axis for axis in axes}
+    included = _included_texts(document, known)
+    where: dict[str, list[str]] = {}
+    for name, value in part.items():
+        source = (*here, name)
+        if name not in known:
+            more = did_you_mean(name, list(known), "axes")
+            problems.append(document.problem(source, f"no such axis{more}", of_key=True))
+            continue
+        items = [(*source, i) for i in range(len(value))] if isinstance(value, list) else [source]
+        texts = [*known[name].texts(), *included.get(name, [])]
+        for item in items:
+            text = document.written(item)
+            if text not in texts:
+                more = did_you_mean(text, texts, "values")
+                problems.append(document.problem(item, f"{name} has no value {text!r}{more}"))
+        where[name] = [document.written(item) for item in items]
+    return where
+
+
+def _included_texts(document: Document, axes: Mapping[str, Axis]) -> dict[str, list[str]]:
+    """Values of path axes that only `include` brings in."""
+    texts: dict[str, list[str]] = {}
+    for index, entry in enumerate(document.data.get("sweep", {}).get("include", [])):
+        for name in entry:
+            if name in axes and not axes[name].named:
+                texts.setdefault(name, []).append(
+                    document.written(("sweep", "include", index, name))
+                )
+    return texts
+
+
+def matches(where: Mapping[str, Sequence[str]], axes: Mapping[str, str]) -> bool:
+    """Whether a point's axes have values that a selector names; an empty one takes all."""
+    return all(axes.get(name) in texts for name, texts in where.items())
+
+
+# --- runs ----------------------------------------------------------------------------------
+
+
+def point_key(spec: PointSpec, axes: Mapping[str, str], files: Mapping[str, str]) -> str:
+    """Hash of what a point is: resolved content, axis values, digests of the files it names."""
+    content = {"spec": spec.model_dump(mode="json"), "axes": dict(axes), "files": dict(files)}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_KEY_DIGITS]
+
+
+def schedule(points: Sequence[Point], sweep: Sweep, seed: int) -> list[Run]:
+    """All runs in the order in which they are to be made, block after block."""
+    import numpy as np
+
+    runs = []
+    for block in range(sweep.repetitions):
+        order = list(range(len(points)))
+        if sweep.order == "blocked-random":
+            rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
+            order = rng.permutation(len(points)).tolist()
+        runs += [
+            Run(points[index], block, run_seed(seed, points[index].key, block)) for index in order
+        ]
+    return runs
+
+
+def run_seed(seed: int, key: str, repetition: int) -> int:
+    """Seed of one run, 63 bits, from the experiment's seed, the point and the repetition."""
+    import numpy as np
+
+    sequence = np.random.SeedSequence([seed, int(key, 16), repetition])
+    return int(sequence.generate_state(1, np.uint64)[0]) >> 1
+
+
+def too_many(points: int, repetitions: int) -> str:
+    """A remark when a sweep is larger than anybody means, else ""."""
+    runs = points * repetitions
+    if runs <= _RUNS_MAX:
+        return ""
+    return f"{points} points x {repetitions} repetitions are {runs} runs; the most is {_RUNS_MAX}"

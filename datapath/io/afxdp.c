@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The packet path of the AF_XDP port; afxdp.h tells how its memory is laid out. */
+#include "io/afxdp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/addr.h"
+#include "io/route.h"
+
+/* ---- routes --------------------------------------------------------------- */
+
+static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int timeout_ms,
+			 uint32_t *path_id)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	const struct dp_port_info *info = &port->info;
+	struct afxdp_route *r;
+	uint8_t mac[6] = {};
+	int err;
+
+	if (dp_addr_is_multicast(peer) || dp_addr_is_unspecified(peer))
+		return -EINVAL;
+	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&info->addr))
+		return -EAFNOSUPPORT;
+	/* A peer that was resolved keeps its link address: here is the place to
+	 * ask again should neighbours ever change during a run. */
+	for (uint32_t i = 0; i < a->n_routes; i++) {
+		if (dp_addr_equal(&a->routes[i].peer, peer)) {
+			*path_id = i;
+			return 0;
+		}
+	}
+	if (a->n_routes == MAX_ROUTES)
+		return -ENOSPC;
+	r = &a->routes[a->n_routes];
+	r->self = dp_addr_equal(peer, &info->addr);
+	if (!r->self) {
+		if (dp_addr_is_loopback(peer))
+			return -ENETUNREACH;
+		err = dp_route_resolve(info->ifindex, &info->addr, peer, timeout_ms, mac);
+		if (err)
+			return err;
+	}
+	dp_frame_template(&r->frame, mac, info->mac, peer, &info->addr);
+	r->peer = *peer;
+	*path_id = a->n_routes++;
+	return 0;
+}
+
+/* ---- waking ---------------------------------------------------------------- */
+
+/* rx() must be called though no packet will make the socket readable: packets
+ * to ourselves wait, or a kick has to be tried again. */
+static void update_wake(struct afxdp *a)
+{
+	bool want = a->loop_head != a->loop_tail || (a->tx_pending && !a->tx_down);
+	uint64_t count = 1;
+	ssize_t n;
+
+	if (want == a->wake_set)
+		return;
+	n = want ? write(a->wake_fd, &count, sizeof(count))
+		 : read(a->wake_fd, &count, sizeof(count));
+	if (n == sizeof(count))
+		a->wake_set = want;
+}
+
+static inline uint32_t tx_at_kernel(const struct afxdp *a)
+{
+	return *a->tx.producer - __atomic_load_n(a->tx.consumer, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Makes the kernel send what is in the ring.  In copy mode the call itself does
+ * the work, for a limited number of packets; it is repeated while it gets on.
+ * What is left then (no buffer, device busy or down) is tried again by the
+ * next call of rx(), reserve() or commit().
+ */
+static void kick(struct afxdp *a)
+{
+	uint32_t left = tx_at_kernel(a), before;
+
+	a->tx_pending = a->tx_down = false;
+	while (left && xsk_ring_prod__needs_wakeup(&a->tx)) {
+		before = left;
+		a->port.stats.tx_wakeups++;
+		if (sendto(a->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0) {
+			if (a->zero_copy)
+				return;
+		} else if (errno == ENETDOWN || errno == ENXIO) {
+			a->tx_down = true;
+		}
+		left = tx_at_kernel(a);
+		if (left == before)
+			break;
+	}
+	a->tx_pending = left && xsk_ring_prod__needs_wakeup(&a->tx);
+}
+
+static void retry_kick(struct afxdp *a)
+{
+	kick(a);
+	update_wake(a);
+}
+
+/* ---- receive --------------------------------------------------------------- */
+
+static void recycle(struct afxdp *a, const uint64_t *addrs, uint32_t n)
+{
+	uint32_t idx;
+
+	if (!n)
+		return;
+	/* the ring has more places than there are chunks */
+	if (!xsk_ring_prod__reserve(&a->fill, n, &idx))
+		assert(!"fill ring is full");
+	for (uint32_t i = 0; i < n; i++)
+		*xsk_ring_prod__fill_addr(&a->fill, idx + i) = addrs[i];
+	xsk_ring_prod__submit(&a->fill, n);
+}
+
+/* The descriptors of one packet, from ring index idx on; 0: not all there. */
+static uint32_t count_descs(const struct afxdp *a, uint32_t idx, uint32_t avail, uint32_t *bytes)
+{
+	*bytes = 0;
+	for (uint32_t i = 0; i < avail; i++) {
+		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&a->rx, idx + i);
+
+		*bytes += d->len;
+		if (!(d->options & XDP_PKT_CONTD))
+			return i + 1;
+	}
+	return 0;
+}
+
+/* A packet of n descriptors (total bytes) to `out`; false: not for the engine. */
+static bool take_packet(struct afxdp *a, uint32_t idx, uint32_t n, uint32_t total,
+			struct dp_packet *out)
+{
+	const struct xdp_desc *d = xsk_ring_cons__rx_desc(&a->rx, idx), *d2;
+	uint8_t *frame = a->umem_area + d->addr;
+	uint32_t in_first;
+
+	if (n > 2 || (n == 2 && d->len < RX_FIRST_MIN))
+		return false;
+	if (dp_frame_read(frame, d->len, total, out))
+		return false;
+	out->flags = 0;
+	out->frag = NULL;
+	out->frag_len = 0;
+	out->cookie = d->addr / CHUNK;
+	in_first = d->len - (uint32_t)(out->data - frame);
+	if (n == 1)
+		return true;
+	d2 = xsk_ring_cons__rx_desc(&a->rx, idx + 1);
+	out->cookie |= (d2->addr / CHUNK + 1) << 32;
+	if (out->len > in_first) {
+		out->frag = a->umem_area + d2->addr;
+		out->frag_len = out->len - in_first;
+		out->len = in_first;
+	}
+	return true;
+}
+
+static void drop_packet(struct afxdp *a, uint32_t idx, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t addr = xsk_ring_cons__rx_desc(&a->rx, idx + i)->addr;
+
+		addr &= ~(uint64_t)(CHUNK - 1);
+		recycle(a, &addr, 1);
+	}
+	a->port.stats.rx_malformed++;
+}
+
+/* Packets to ourselves: they lie in transmit buffers. */
+static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
+{
+	int n = 0;
+
+	while (n < max && a->loop_head != a->loop_tail)
+		out[n++] = a->loop[a->loop_head++ % TX_BUFFERS];
+	a->port.stats.rx_packets += (uint32_t)n;
+	for (int i = 0; i < n; i++)
+		a->port.stats.rx_bytes += out[i].len;
+	return n;
+}
+
+static int rx_ring(struct afxdp *a, struct dp_packet *out, int max)
+{
+	uint32_t idx, used = 0, avail, total;
+	int n = 0;
+
+	avail = xsk_ring_cons__peek(&a->rx, 2 * (uint32_t)max + RX_DESCS_MAX, &idx);
+	while (used < avail && n < max) {
+		uint32_t descs = count_descs(a, idx + used, avail - used, &total);
+
+		if (!descs)
+			break;
+		if (take_packet(a, idx + used, descs, total, &out[n])) {
+			a->port.stats.rx_bytes += out[n].len + out[n].frag_len;
+			n++;
+		} else {
+			drop_packet(a, idx + used, descs);
+		}
+		used += descs;
+	}
+	xsk_ring_cons__cancel(&a->rx, avail - used);
+	if (used)
+		xsk_ring_cons__release(&a->rx, used);
+	a->port.stats.rx_packets += (uint32_t)n;
+	return n;
+}
+
+/* The driver waits for a sign that the fill ring has chunks again, or busy
+ * polling is on and the queue is empty: run the driver in this thread. */
+static void rx_wakeup(struct afxdp *a)
+{
+	a->port.stats.rx_wakeups++;
+	recvfrom(a->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+}
+
+static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	int n = 0;
+
+	if (a->tx_pending)
+		retry_kick(a);
+	if (a->loop_head != a->loop_tail) {
+		n = rx_loop(a, out, max);
+		update_wake(a);
+	}
+	n += rx_ring(a, out + n, max - n);
+	if (xsk_ring_prod__needs_wakeup(&a->fill)) {
+		rx_wakeup(a);
+	} else if (!n && a->busy_poll) {
+		rx_wakeup(a);
+		n = rx_ring(a, out, max);
+	}
+	return n;
+}
+
+static void afxdp_rx_release(struct dp_port *port, const struct dp_packet *pkts, int n)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	uint64_t addrs[2 * DP_PORT_BATCH];
+	uint32_t used = 0;
+
+	for (int i = 0; i < n; i++) {
+		uint64_t cookie = pkts[i].cookie;
+
+		if (cookie & COOKIE_LOOP) {
+			a->free[a->n_free++] = (uint16_t)cookie;
+			continue;
+		}
+		addrs[used++] = (cookie & UINT32_MAX) * CHUNK;
+		if (cookie >> 32)
+			addrs[used++] = ((cookie >> 32) - 1) * CHUNK;
+		if (used >= 2 * DP_PORT_BATCH - 1) {
+			recycle(a, addrs, used);
+			used = 0;
+		}
+	}
+	recycle(a, addrs, used);
+}
+
+/* ---- transmit --------------------------------------------------------------- */
+
+static void reap_completions(struct afxdp *a)
+{
+	uint32_t idx, n = xsk_ring_cons__peek(&a->comp, COMP_RING, &idx);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t addr = *xsk_ring_cons__comp_addr(&a->comp, idx + i);
+		uint32_t buffer = (uint32_t)((addr - tx_buffer_addr(0)) / TX_BUFFER);
+
+		assert(buffer < TX_BUFFERS && a->tx_parts[buffer]);
+		if (!--a->tx_parts[buffer])
+			a->free[a->n_free++] = (uint16_t)buffer;
+	}
+	if (n)
+		xsk_ring_cons__release(&a->comp, n);
+}
+
+static int afxdp_tx_reserve(struct dp_port *port, struct dp_packet *out, int max)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	int n = 0;
+
+	if (a->n_free < (uint32_t)max) {
+		if (a->tx_pending)
+			retry_kick(a);
+		reap_completions(a);
+	}
+	while (n < max && a->n_free) {
+		uint32_t buffer = a->free[--a->n_free];
+
+		out[n].data = a->umem_area + tx_buffer_addr(buffer) + TX_HEADROOM;
+		out[n].cap = TX_BUFFER - TX_HEADROOM;
+		out[n].cookie = buffer;
+		n++;
+	}
+	if (!n)
+		a->port.stats.tx_full++;
+	return n;
+}
+
+static void loop_packet(struct afxdp *a, const struct dp_packet *pkt)
+{
+	struct dp_packet *to = &a->loop[a->loop_tail++ % TX_BUFFERS];
+
+	*to = *pkt;
+	to->src = to->dst = a->port.info.addr;
+	to->ip_id = 0;
+	to->flags = 0;
+	to->frag = NULL;
+	to->frag_len = 0;
+	to->cookie |= COOKIE_LOOP;
+}
+
+static inline bool crosses_chunk(const struct dp_packet *pkt)
+{
+	return pkt->len > CHUNK - TX_HEADROOM;
+}
+
+/* The one or two descriptors of a packet, at ring index idx. */
+static void push_packet(struct afxdp *a, uint32_t idx, const struct dp_packet *pkt)
+{
+	const struct dp_frame_template *t = &a->routes[pkt->path_id].frame;
+	struct xdp_desc *d = xsk_ring_prod__tx_desc(&a->tx, idx);
+	uint32_t buffer = (uint32_t)pkt->cookie, total = t->len + pkt->len;
+
+	dp_frame_write(t, pkt);
+	a->tx_parts[buffer] = 1;
+	d->addr = tx_buffer_addr(buffer) + TX_HEADROOM - t->len;
+	d->len = total;
+	d->options = 0;
+	if (!crosses_chunk(pkt))
+		return;
+	a->tx_parts[buffer] = 2;
+	d->len = CHUNK - TX_HEADROOM + t->len;
+	d->options = XDP_PKT_CONTD;
+	total -= d->len;
+	d = xsk_ring_prod__tx_desc(&a->tx, idx + 1);
+	d->addr = tx_buffer_addr(buffer) + CHUNK;
+	d->len = total;
+	d->options = 0;
+}
+
+/* Writes the frames of packets to the ring, and to the loop what is for us. */
+static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
+{
+	uint32_t idx = 0, descs = 0;
+
+	for (int i = 0; i < n; i++) {
+		assert(pkts[i].path_id < a->n_routes && pkts[i].len <= pkts[i].cap);
+		a->port.stats.tx_bytes += pkts[i].len;
+		if (a->routes[pkts[i].path_id].self)
+			loop_packet(a, &pkts[i]);
+		else
+			descs += 1 + crosses_chunk(&pkts[i]);
+	}
+	a->port.stats.tx_packets += (uint32_t)n;
+	if (!descs)
+		return;
+	/* the ring has more places than buffers have chunks */
+	if (!xsk_ring_prod__reserve(&a->tx, descs, &idx))
+		assert(!"transmit ring is full");
+	for (int i = 0; i < n; i++) {
+		if (a->routes[pkts[i].path_id].self)
+			continue;
+		push_packet(a, idx, &pkts[i]);
+		idx += 1 + crosses_chunk(&pkts[i]);
+	}
+	xsk_ring_prod__submit(&a->tx, descs);
+	a->tx_pending = true;
+}
+
+static int afxdp_tx_commit(struct dp_port *port, const struct dp_packet *pkts, int n_used, int n)
+{
+	struct afxdp *a = (struct afxdp *)port;
+
+	for (int i = n - 1; i >= n_used; i--)
+		a->free[a->n_free++] = (uint16_t)pkts[i].cookie;
+	push_packets(a, pkts, n_used);
+	if (a->tx_pending)
+		kick(a);
+	update_wake(a);
+	return 0;
+}
+
+static void afxdp_stats(struct dp_port *port)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	struct xdp_statistics s = {};
+	socklen_t len = sizeof(s);
+
+	if (!getsockopt(a->xsk_fd, SOL_XDP, XDP_STATISTICS, &s, &len)) {
+		port->stats.rx_dropped = s.rx_dropped + s.rx_ring_full;
+		port->stats.tx_dropped = s.tx_invalid_descs;
+	}
+	port->stats.rx_other_queue = dp_steer_other_queue(a->steer);
+	if (!a->zero_copy)
+		port->stats.copies = port->stats.rx_packets + port->stats.tx_packets;
+}
+
+const struct dp_port_ops dp_afxdp_ops = {
+	.kind = "afxdp",
+	.open = dp_afxdp_open,
+	.close = dp_afxdp_close,
+	.stats = afxdp_stats,
+	.resolve = afxdp_resolve,
+	.rx = afxdp_rx,
+	.rx_release = afxdp_rx_release,
+	.tx_reserve = afxdp_tx_reserve,
+	.tx_commit = afxdp_tx_commit,
+};

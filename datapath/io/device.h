@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A device: one port, one engine, one lock, and a thread for the times when
+ * the program is not looking.
+ *
+ * Run to completion.  Whoever polls a CQ or posts a request also moves the
+ * packets, on its own core, with no hand-over to another thread.  But RC must
+ * answer the peer while the program computes, sleeps, or spins on memory, so
+ * the device is always in one of two modes:
+ *
+ *   DP_MODE_PROGRAM  The program polls.  The thread sleeps and wakes once in a
+ *                    lease to see whether the program has called since.
+ *   DP_MODE_THREAD   The thread sleeps on the port and the engine's deadline,
+ *                    and does what they ask for.  The program may still poll.
+ *
+ *   PROGRAM -> THREAD  a lease passed without a call; the program armed a CQ
+ *                      and will wait for its event
+ *   THREAD -> PROGRAM  the program was quicker than the thread several times
+ *                      in a row, and no CQ is armed
+ *
+ * How many times is several?  A program that spins on memory and polls a CQ
+ * only now and then (ib_write_lat) leaves packets waiting; whenever the thread
+ * finds some at the end of a lease, the number grows, so such a program soon
+ * keeps the thread, whose wake-up takes microseconds and not a lease.
+ *
+ * Batches.  A request is sent in the call that posts it.  Only a program that
+ * has called again within microseconds many times in a row gets a delay: then
+ * what follows the first request since the last poll, and the acknowledgement
+ * of what a poll has just delivered, wait for its next call, and the thread's
+ * lease is DP_LEASE_HOT_NS, so that they never wait longer than that.
+ *
+ * After fork() the child has no thread and must not touch the sockets: there
+ * every call fails with -EIO (dp_device_lock()), and the parent goes on.
+ */
+#ifndef DP_IO_DEVICE_H
+#define DP_IO_DEVICE_H
+
+#include "core/engine.h"
+#include "io/port.h"
+
+struct dp_device;
+
+struct dp_device_options {
+	const char *name;	     /* names the thread */
+	bool standard;		     /* never offer extended mode */
+	bool ecn;		     /* packets are ECN-capable */
+	uint32_t path_mtu_max;	     /* bytes, 0: what the port carries */
+	uint32_t window_psns;	     /* 0: the engine's */
+	uint64_t min_rto_ns;	     /* 0: the engine's */
+	const struct dp_cc_algo *cc; /* NULL: constant window */
+	/* Called under the lock for each event of the engine. */
+	void (*on_event)(const struct dp_event *);
+};
+
+/* 0 or -errno with one line for the user in `error`. */
+int dp_device_open(const char *spec, const struct dp_device_options *, struct dp_device **out,
+		   char *error, size_t error_len);
+/* All objects of the engine must be gone. */
+void dp_device_close(struct dp_device *);
+
+struct dp_engine *dp_device_engine(struct dp_device *);
+const struct dp_port_info *dp_device_port(const struct dp_device *);
+/* Largest path MTU that the port and the options allow, bytes. */
+uint32_t dp_device_path_mtu(const struct dp_device *);
+/* Call with the lock held. */
+void dp_device_port_stats(struct dp_device *, struct dp_port_stats *out);
+int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
+		      uint32_t *path_id);
+
+/* Engine calls go between these two.  0; -EIO in a child after fork(), with
+ * nothing locked.  Unlocking hands the engine's events to on_event(). */
+int dp_device_lock(struct dp_device *);
+void dp_device_unlock(struct dp_device *);
+
+/* The same, but -ETIMEDOUT after timeout_ms: for exit handlers, which may run
+ * inside whatever a signal has interrupted. */
+int dp_device_lock_within(struct dp_device *, int timeout_ms);
+
+/* Call under the lock after requests were posted: sends what can be sent. */
+void dp_device_posted(struct dp_device *);
+/* Call under the lock before a QP goes away: sends what it still owes, such as
+ * the acknowledgement of the last message. */
+void dp_device_flush(struct dp_device *);
+/* Call under the lock after a CQ was armed: the program is going to wait. */
+void dp_device_armed(struct dp_device *);
+/* Like dp_cq_poll(), moving packets when the CQ is empty.  Takes the lock. */
+int dp_device_poll_cq(struct dp_device *, struct dp_cq *, int max, struct dp_wc *out);
+
+/* CLOCK_MONOTONIC, ns: the `now` of the device's engine. */
+uint64_t dp_device_now_ns(void);
+
+#endif

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "io/netdev.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "io/addr.h"
+
+/* One ioctl on a device, by a socket of the moment. */
+static int device_ioctl(const char *name, unsigned long request, struct ifreq *ifr)
+{
+	int fd, err = 0;
+
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	strncpy(ifr->ifr_name, name, IFNAMSIZ - 1);
+	ifr->ifr_name[IFNAMSIZ - 1] = 0;
+	if (ioctl(fd, request, ifr) < 0)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+void dp_netdev_driver(const char *name, char *out, size_t len)
+{
+	struct ethtool_drvinfo drv = {.cmd = ETHTOOL_GDRVINFO};
+	struct ifreq ifr = {.ifr_data = (void *)&drv};
+
+	out[0] = 0;
+	if (!device_ioctl(name, SIOCETHTOOL, &ifr))
+		snprintf(out, len, "%s", drv.driver);
+}
+
+int dp_netdev_rx_queues(const char *name)
+{
+	struct ethtool_channels ch = {.cmd = ETHTOOL_GCHANNELS};
+	struct ifreq ifr = {.ifr_data = (void *)&ch};
+
+	if (device_ioctl(name, SIOCETHTOOL, &ifr))
+		return 1;
+	return (int)(ch.rx_count + ch.combined_count ? ch.rx_count + ch.combined_count : 1);
+}
+
+/* Virtual devices report a speed that means nothing. */
+static bool speed_is_fiction(const char *name)
+{
+	static const char *const drivers[] = {"veth", "tun", "bridge", "dummy", "ifb", "bonding"};
+	char driver[32];
+
+	dp_netdev_driver(name, driver, sizeof(driver));
+	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
+		if (!strcmp(driver, drivers[i]))
+			return true;
+	return false;
+}
+
+static uint64_t line_rate_bps(const char *name)
+{
+	struct ethtool_cmd cmd = {.cmd = ETHTOOL_GSET};
+	struct ifreq ifr = {.ifr_data = (void *)&cmd};
+	uint32_t mbps;
+
+	if (speed_is_fiction(name) || device_ioctl(name, SIOCETHTOOL, &ifr))
+		return 0;
+	mbps = ethtool_cmd_speed(&cmd);
+	return mbps == (uint32_t)SPEED_UNKNOWN ? 0 : mbps * 1000000ull;
+}
+
+bool dp_netdev_is_up(const char *name)
+{
+	struct ifreq ifr = {};
+
+	return !device_ioctl(name, SIOCGIFFLAGS, &ifr) && ifr.ifr_flags & IFF_UP;
+}
+
+static int no_such_device(const char *name, struct dp_error *error)
+{
+	struct if_nameindex *all = if_nameindex();
+	char known[256] = "";
+
+	for (struct if_nameindex *i = all; i && i->if_index; i++) {
+		if (i != all)
+			strncat(known, ", ", sizeof(known) - strlen(known) - 1);
+		strncat(known, i->if_name, sizeof(known) - strlen(known) - 1);
+	}
+	if_freenameindex(all);
+	return dp_fail(error, -ENODEV,
+		       "no network device '%s' in this network namespace (there are: %s)", name,
+		       known);
+}
+
+int dp_netdev_query(const char *name, struct dp_port_info *info, struct dp_error *error)
+{
+	struct ifreq ifr = {};
+
+	info->ifindex = strlen(name) < sizeof(info->netdev) ? if_nametoindex(name) : 0;
+	if (!info->ifindex)
+		return no_such_device(name, error);
+	strcpy(info->netdev, name);
+	if (!device_ioctl(name, SIOCGIFHWADDR, &ifr))
+		memcpy(info->mac, ifr.ifr_hwaddr.sa_data, sizeof(info->mac));
+	if (!device_ioctl(name, SIOCGIFMTU, &ifr))
+		info->netdev_mtu = (uint32_t)ifr.ifr_mtu;
+	info->line_rate_bps = line_rate_bps(name);
+	return 0;
+}
+
+/* Preference among a device's addresses: IPv4, global IPv6, link-local. */
+static int address_rank(const struct dp_addr *a)
+{
+	return dp_addr_is_v4(a) ? 3 : dp_addr_is_link_local(a) ? 1 : 2;
+}
+
+int dp_netdev_address(const char *name, const struct dp_addr *wanted, struct dp_addr *out,
+		      struct dp_error *error)
+{
+	bool any = dp_addr_is_unspecified(wanted);
+	struct ifaddrs *all, *i;
+	int best = 0;
+	char text[DP_ADDR_TEXT];
+
+	if (getifaddrs(&all))
+		return dp_fail(error, -errno, "cannot list addresses: %s", strerror(errno));
+	for (i = all; i; i = i->ifa_next) {
+		struct dp_addr a;
+
+		if (!i->ifa_addr || strcmp(i->ifa_name, name) ||
+		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+			continue;
+		dp_addr_from_sockaddr(i->ifa_addr, &a);
+		if ((any || dp_addr_equal(&a, wanted)) && address_rank(&a) > best) {
+			best = address_rank(&a);
+			*out = a;
+		}
+	}
+	freeifaddrs(all);
+	if (best)
+		return 0;
+	if (any)
+		return dp_fail(error, -EADDRNOTAVAIL,
+			       "%s has no IP address: give it one (ip address add 10.0.0.1/24 dev "
+			       "%s)",
+			       name, name);
+	dp_addr_text(wanted, text);
+	return dp_fail(error, -EADDRNOTAVAIL,
+		       "%s is not an address of %s: add it (ip address add %s dev %s) or name "
+		       "another by ip=",
+		       text, name, text, name);
+}
+
+int dp_netdev_of_address(const struct dp_addr *addr, char *name, size_t len)
+{
+	struct ifaddrs *all, *i;
+	int err = -ENODEV;
+
+	if (getifaddrs(&all))
+		return -errno;
+	for (i = all; i && err; i = i->ifa_next) {
+		struct dp_addr a;
+
+		if (!i->ifa_addr ||
+		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+			continue;
+		dp_addr_from_sockaddr(i->ifa_addr, &a);
+		if (dp_addr_equal(&a, addr)) {
+			snprintf(name, len, "%s", i->ifa_name);
+			err = 0;
+		}
+	}
+	freeifaddrs(all);
+	/* all of 127.0.0.0/8 is local, though only 127.0.0.1 is listed */
+	if (err && dp_addr_is_loopback(addr)) {
+		snprintf(name, len, "lo");
+		err = 0;
+	}
+	return err;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "io/port.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/port_impl.h"
+
+static const struct dp_port_ops *const kinds[] = {&dp_afxdp_ops, &dp_udp_ops};
+
+int dp_port_open(const char *spec, struct dp_port **out, char *error_text, size_t error_len)
+{
+	struct dp_error error = {.text = error_text, .len = error_len};
+	struct dp_spec parsed;
+	int err;
+
+	if (error_len)
+		error_text[0] = 0;
+	err = dp_spec_parse(spec, &parsed, &error);
+	if (err)
+		return err;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (!strcmp(kinds[i]->kind, parsed.kind))
+			return kinds[i]->open(&parsed, out, &error);
+	return dp_fail(&error, -EINVAL, "no port of kind '%s' (there are: afxdp, udp)",
+		       parsed.kind);
+}
+
+void dp_port_close(struct dp_port *port)
+{
+	if (port)
+		port->ops->close(port);
+}
+
+void dp_port_info(const struct dp_port *port, struct dp_port_info *out)
+{
+	*out = port->info;
+}
+
+void dp_port_stats(struct dp_port *port, struct dp_port_stats *out)
+{
+	port->ops->stats(port);
+	*out = port->stats;
+}
+
+int dp_port_resolve(struct dp_port *port, const struct dp_addr *peer, int timeout_ms,
+		    uint32_t *path_id)
+{
+	return port->ops->resolve(port, peer, timeout_ms, path_id);
+}
+
+int dp_port_rx(struct dp_port *port, struct dp_packet *out, int max)
+{
+	return port->ops->rx(port, out, max);
+}
+
+void dp_port_rx_release(struct dp_port *port, const struct dp_packet *pkts, int n)
+{
+	port->ops->rx_release(port, pkts, n);
+}
+
+int dp_port_tx_reserve(struct dp_port *port, struct dp_packet *out, int max)
+{
+	return port->ops->tx_reserve(port, out, max);
+}
+
+int dp_port_tx_commit(struct dp_port *port, const struct dp_packet *pkts, int n_used, int n)
+{
+	return port->ops->tx_commit(port, pkts, n_used, n);
+}
+
+int dp_port_fd(const struct dp_port *port)
+{
+	return port->fd;
+}
+
+uint32_t dp_path_mtu_of(uint32_t limit)
+{
+	uint32_t mtu = 4096;
+
+	while (mtu > limit)
+		mtu >>= 1;
+	return mtu < 256 ? 0 : mtu;
+}
+
+/* As rxe does: IP, UDP and the longest RoCE headers take at most 80 bytes. */
+enum { ROCE_HEADERS_MAX = 80 };
+
+int dp_port_set_path_mtu(struct dp_port_info *info, uint32_t cap, struct dp_error *error)
+{
+	uint32_t fits = 0;
+
+	if (info->netdev_mtu > ROCE_HEADERS_MAX)
+		fits = dp_path_mtu_of(info->netdev_mtu - ROCE_HEADERS_MAX);
+	if (!fits)
+		return dp_fail(error, -EINVAL,
+			       "MTU %u of %s is too small for RoCE (256 + %d): ip link set %s mtu "
+			       "1500",
+			       info->netdev_mtu, info->netdev, ROCE_HEADERS_MAX, info->netdev);
+	info->path_mtu = fits;
+	if (fits < 4096)
+		snprintf(info->path_mtu_reason, sizeof(info->path_mtu_reason),
+			 "MTU %u of %s less %d bytes of headers", info->netdev_mtu, info->netdev,
+			 ROCE_HEADERS_MAX);
+	if (cap && dp_path_mtu_of(cap) < fits) {
+		info->path_mtu = dp_path_mtu_of(cap);
+		snprintf(info->path_mtu_reason, sizeof(info->path_mtu_reason),
+			 "path_mtu=%u was asked for", cap);
+	}
+	return 0;
+}

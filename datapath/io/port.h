@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A port moves RoCEv2 datagrams between a wire and an engine, in batches, and
+ * knows nothing of what is in them beyond the IP and UDP headers.
+ *
+ * Opened from a specification "KIND:WHERE[,key=value...]":
+ *   afxdp:eth1          AF_XDP on a network device
+ *   udp:10.0.0.1        a UDP socket on a local address (also udp:eth1)
+ *
+ * One thread at a time uses a port; the caller holds the lock.
+ */
+#ifndef DP_IO_PORT_H
+#define DP_IO_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/packet.h"
+
+enum { DP_PORT_BATCH = 64 };
+
+struct dp_port;
+
+struct dp_port_info {
+	char kind[16];	      /* "afxdp", "udp" */
+	char netdev[16];      /* network device, "" if none is bound */
+	uint32_t ifindex;
+	uint8_t mac[6];
+	struct dp_addr addr;  /* our address */
+	uint32_t netdev_mtu;
+	uint32_t path_mtu;    /* largest RoCE path MTU that fits, bytes */
+	char path_mtu_reason[128]; /* why it is no larger, in words */
+	char mode[32];	      /* "zero-copy", "copy", "gso", "plain" */
+	char mode_reason[128]; /* why it is not the faster one, "" if it is */
+	uint16_t udp_sport;   /* 0: the engine may choose the UDP source port */
+	uint32_t qpn_prefix;  /* for struct dp_engine_config */
+	uint64_t line_rate_bps; /* 0: not known */
+};
+
+#define DP_PORT_COUNTERS(X)                                            \
+	X(rx_packets)                                                  \
+	X(rx_bytes)                                                    \
+	X(tx_packets)                                                  \
+	X(tx_bytes)                                                    \
+	X(rx_wakeups)	 /* system calls made to receive */            \
+	X(tx_wakeups)	 /* system calls made to send */               \
+	X(rx_malformed)	 /* not IPv4/IPv6 UDP to our port */           \
+	X(rx_dropped)	 /* lost before us: ring full, no buffer */    \
+	X(tx_full)	 /* times that no transmit buffer was free */  \
+	X(rx_misdirected) /* udp: handed on to the process that owns the QPN */ \
+	X(copies)	 /* packets the kernel copied (afxdp copy mode) */      \
+	X(tx_dropped)	 /* refused by the kernel for good: too large, no route */ \
+	X(rx_other_queue) /* afxdp: RoCE to us on queues that are not the port's */
+
+struct dp_port_stats {
+#define X(name) uint64_t name;
+	DP_PORT_COUNTERS(X)
+#undef X
+};
+
+/* 0 or -errno; on error, `error` holds one line for the user: what failed and
+ * what to do next. */
+int dp_port_open(const char *spec, struct dp_port **out, char *error, size_t error_len);
+void dp_port_close(struct dp_port *);
+void dp_port_info(const struct dp_port *, struct dp_port_info *out);
+void dp_port_stats(struct dp_port *, struct dp_port_stats *out);
+
+/* Route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link
+ * address, and waits for their resolution up to timeout_ms. */
+int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
+		    uint32_t *path_id);
+
+/* Borrow up to max received packets; give all of them back with
+ * dp_port_rx_release() before the next call. */
+int dp_port_rx(struct dp_port *, struct dp_packet *out, int max);
+void dp_port_rx_release(struct dp_port *, const struct dp_packet *, int n);
+
+/* Reserve up to max buffers (sets data, cap, cookie); then commit: the first
+ * n_used of them are sent (packets to one path in one system call as far as
+ * possible), the other n - n_used are taken back. */
+int dp_port_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
+int dp_port_tx_commit(struct dp_port *, const struct dp_packet *, int n_used, int n);
+
+/* Readable when dp_port_rx() may have something.  Writable is never waited for. */
+int dp_port_fd(const struct dp_port *);
+
+#endif

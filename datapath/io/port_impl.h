@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a kind of port implements.  port.c parses specifications and calls
+ * through the table; a kind embeds struct dp_port as its first member.
+ */
+#ifndef DP_IO_PORT_IMPL_H
+#define DP_IO_PORT_IMPL_H
+
+#include <assert.h>
+
+#include "io/port.h"
+#include "io/spec.h"
+
+struct dp_port_ops {
+	const char *kind;
+	int (*open)(const struct dp_spec *, struct dp_port **out, struct dp_error *);
+	void (*close)(struct dp_port *);
+	/* refresh the counters that the kernel keeps */
+	void (*stats)(struct dp_port *);
+	int (*resolve)(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
+		       uint32_t *path_id);
+	int (*rx)(struct dp_port *, struct dp_packet *out, int max);
+	void (*rx_release)(struct dp_port *, const struct dp_packet *, int n);
+	int (*tx_reserve)(struct dp_port *, struct dp_packet *out, int max);
+	int (*tx_commit)(struct dp_port *, const struct dp_packet *, int n_used, int n);
+};
+
+struct dp_port {
+	const struct dp_port_ops *ops;
+	struct dp_port_info info;
+	struct dp_port_stats stats;
+	int fd; /* readable when rx() may have something */
+};
+
+extern const struct dp_port_ops dp_afxdp_ops;
+extern const struct dp_port_ops dp_udp_ops;
+
+/* The largest RoCE path MTU (256..4096) of at most `limit` bytes; 0: none. */
+uint32_t dp_path_mtu_of(uint32_t limit);
+
+/* What the path MTU of a netdev is by its own MTU, and why, into info; `cap`
+ * (0: none) is the user's.  -EINVAL with the error told when none fits. */
+int dp_port_set_path_mtu(struct dp_port_info *, uint32_t cap, struct dp_error *);
+
+#endif

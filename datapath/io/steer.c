@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "io/steer.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <linux/if_link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "xdp/steer.h"
+
+#include "steer.skel.h"
+
+enum { BUSY_WAIT_MS = 500, BUSY_STEP_MS = 10 };
+
+struct dp_steer {
+	struct steer *skel;
+	int link_fd;
+};
+
+/* libbpf's own messages go into the error line, not to the program's stderr. */
+static __thread char libbpf_said[128];
+
+static int keep_message(enum libbpf_print_level level, const char *format, va_list args)
+{
+	if (level == LIBBPF_WARN && !libbpf_said[0])
+		vsnprintf(libbpf_said, sizeof(libbpf_said), format, args);
+	libbpf_said[strcspn(libbpf_said, "\n")] = 0;
+	return 0;
+}
+
+static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue, bool frags)
+{
+	uint32_t flags;
+	int err;
+
+	s->skel = steer__open();
+	if (!s->skel)
+		return -errno;
+	memcpy(s->skel->rodata->steer_config.addr, info->addr.b, sizeof(info->addr.b));
+	err = bpf_map__set_max_entries(s->skel->maps.sockets, queue + 1);
+	if (err)
+		goto destroy;
+	flags = bpf_program__flags(s->skel->progs.dp_steer);
+	if (!frags)
+		bpf_program__set_flags(s->skel->progs.dp_steer, flags & ~BPF_F_XDP_HAS_FRAGS);
+	err = steer__load(s->skel);
+	if (!err)
+		return 0;
+destroy:
+	steer__destroy(s->skel);
+	s->skel = NULL;
+	return err;
+}
+
+static int attach(struct dp_steer *s, const struct dp_port_info *info, uint32_t mode)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = mode);
+
+	s->link_fd = bpf_link_create(bpf_program__fd(s->skel->progs.dp_steer), (int)info->ifindex,
+				     BPF_XDP, &opts);
+	return s->link_fd < 0 ? -errno : 0;
+}
+
+/* Waits for the attachment of a process that has ended to go away. */
+static int attach_patiently(struct dp_steer *s, const struct dp_port_info *info, uint32_t mode)
+{
+	int err = attach(s, info, mode);
+
+	for (int ms = 0; (err == -EBUSY || err == -EEXIST) && ms < BUSY_WAIT_MS;
+	     ms += BUSY_STEP_MS) {
+		usleep(BUSY_STEP_MS * 1000);
+		err = attach(s, info, mode);
+	}
+	return err;
+}
+
+static int occupied(const struct dp_port_info *info, int err, struct dp_error *error)
+{
+	struct bpf_prog_info prog = {};
+	uint32_t len = sizeof(prog), id = 0;
+	int fd = -1;
+
+	if (!bpf_xdp_query_id((int)info->ifindex, 0, &id) && id)
+		fd = bpf_prog_get_fd_by_id(id);
+	if (fd >= 0) {
+		bpf_obj_get_info_by_fd(fd, &prog, &len);
+		close(fd);
+	}
+	if (!strcmp(prog.name, "dp_steer"))
+		return dp_fail(error, -EBUSY,
+			       "%s is in use by another afxdp port (XDP program dp_steer, id %u): "
+			       "end that process, or use another device",
+			       info->netdev, id);
+	return dp_fail(error, err == -EEXIST ? -EBUSY : err,
+		       "%s already has an XDP program (%s, id %u): detach it (ip link set dev %s "
+		       "xdp off), or use another device",
+		       info->netdev, prog.name[0] ? prog.name : "unnamed", id, info->netdev);
+}
+
+/* Native mode if the driver has it, else generic. */
+static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_error *error)
+{
+	int err, native_err;
+
+	err = attach_patiently(s, info, XDP_FLAGS_DRV_MODE);
+	if (!err)
+		return 0;
+	native_err = err;
+	if (err == -EBUSY || err == -EEXIST)
+		return occupied(info, err, error);
+	if (err == -EPERM)
+		return dp_fail(error, err,
+			       "attaching XDP to %s needs CAP_NET_ADMIN and CAP_BPF: "
+			       "run as root, or use udp:%s",
+			       info->netdev, info->netdev);
+	err = attach(s, info, XDP_FLAGS_SKB_MODE);
+	if (err == -EBUSY || err == -EEXIST)
+		return occupied(info, err, error);
+	if (err)
+		return dp_fail(error, err, "cannot attach XDP to %s: %s (native: %s)", info->netdev,
+			       strerror(-err), strerror(-native_err));
+	snprintf(info->mode_reason, sizeof(info->mode_reason),
+		 "generic XDP: %s refused native XDP (%s)", info->netdev, strerror(-native_err));
+	return 0;
+}
+
+static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue,
+		    struct dp_error *error)
+{
+	libbpf_print_fn_t before = libbpf_set_print(keep_message);
+	int err;
+
+	libbpf_said[0] = 0;
+	err = load(s, info, queue, true);
+	if (err && err != -EPERM) /* a kernel before 5.18 knows no frags */
+		err = load(s, info, queue, false);
+	libbpf_set_print(before);
+	if (err == -EPERM)
+		return dp_fail(error, err,
+			       "loading an XDP program needs CAP_BPF and CAP_NET_ADMIN: run as "
+			       "root, or use udp:%s",
+			       info->netdev);
+	if (err)
+		return dp_fail(error, err, "cannot load the steering program: %s (%s)",
+			       strerror(-err), libbpf_said);
+	return 0;
+}
+
+int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struct dp_steer **out,
+		    struct dp_error *error)
+{
+	struct dp_steer *s = calloc(1, sizeof(*s));
+	int err;
+
+	if (!s)
+		return dp_fail(error, -ENOMEM, "out of memory");
+	s->link_fd = -1;
+	err = load_any(s, info, queue, error);
+	if (err)
+		goto fail;
+	/* The socket first: from the attachment on no packet is passed by. */
+	err = bpf_map_update_elem(bpf_map__fd(s->skel->maps.sockets), &queue, &xsk_fd, BPF_ANY);
+	if (err) {
+		err = dp_fail(error, -errno, "cannot put the socket of %s queue %u in the map: %s",
+			      info->netdev, queue, strerror(errno));
+		goto fail;
+	}
+	err = attach_best(s, info, error);
+	if (err)
+		goto fail;
+	*out = s;
+	return 0;
+fail:
+	dp_steer_detach(s);
+	return err;
+}
+
+void dp_steer_detach(struct dp_steer *s)
+{
+	if (!s)
+		return;
+	if (s->link_fd >= 0)
+		close(s->link_fd);
+	steer__destroy(s->skel);
+	free(s);
+}
+
+uint64_t dp_steer_other_queue(const struct dp_steer *s)
+{
+	return __atomic_load_n(&s->skel->bss->steer_counters.other_queue, __ATOMIC_RELAXED);
+}

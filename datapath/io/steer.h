@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Loads and attaches the steering program (xdp/steer.bpf.c), which lies inside
+ * this library.  The attachment lives as long as the process or until
+ * dp_steer_detach(); nothing is pinned.
+ */
+#ifndef DP_IO_STEER_H
+#define DP_IO_STEER_H
+
+#include <stdbool.h>
+
+#include "io/port.h"
+#include "io/spec.h"
+
+struct dp_steer;
+
+/* Steers RoCE packets to info->addr that arrive at `queue` of info->netdev to
+ * the AF_XDP socket.  On success info->mode_reason tells of a slower way of
+ * attachment, if it came to that. */
+int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struct dp_steer **out,
+		    struct dp_error *);
+void dp_steer_detach(struct dp_steer *);
+/* RoCE packets to us that arrived on queues without a socket. */
+uint64_t dp_steer_other_queue(const struct dp_steer *);
+
+#endif

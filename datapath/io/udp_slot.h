@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Several processes on one UDP address, told apart by the top 8 bits of the
+ * destination QPN.
+ *
+ * Each process holds a slot (0..255), the lowest that was free: an abstract
+ * Unix datagram socket named "datapath-udp:<address>:<slot>".  Such names
+ * belong to a network namespace, and the kernel frees them when the process
+ * dies.  All processes bind UDP port 4791 with SO_REUSEPORT, and a classic BPF
+ * program picks the member of that group by byte 5 of the datagram.
+ *
+ * The kernel numbers the members in the order in which they came; so slots are
+ * taken and ports bound by one process at a time.  When a member leaves, though,
+ * the last takes its place.  A datagram that reaches the wrong process is handed
+ * to the owner's Unix socket, with the header below in front.
+ */
+#ifndef DP_IO_UDP_SLOT_H
+#define DP_IO_UDP_SLOT_H
+
+#include <stdbool.h>
+
+#include "io/spec.h"
+#include "wire/packet.h"
+
+enum {
+	DP_SLOTS = 256,
+	DP_SLOT_BYTE = 5, /* of the BTH: top 8 bits of the destination QPN */
+};
+
+/* In front of a datagram, or a run of datagrams of one length, handed on. */
+struct dp_slot_header {
+	struct dp_addr src;
+	uint16_t sport;
+	uint8_t tos;
+	uint8_t reserved;
+	uint32_t segment_len; /* of all datagrams but the last */
+};
+
+struct dp_slot {
+	struct dp_addr addr;
+	uint32_t number;
+	int fd;		      /* -1: not open */
+	int lock_fd;	      /* likewise; held from claim to settled */
+	bool stuck[DP_SLOTS]; /* owners that take nothing */
+};
+
+/* Takes the lowest free slot, and a lock that keeps other processes from doing
+ * so before dp_slot_settled(): bind the UDP port between the two. */
+int dp_slot_claim(struct dp_slot *, const struct dp_addr *, struct dp_error *);
+void dp_slot_settled(struct dp_slot *);
+void dp_slot_release(struct dp_slot *);
+/* Makes the UDP sockets of the address choose by QPN. */
+int dp_slot_steer(int udp_fd, struct dp_error *);
+
+/* 0; -ECONNREFUSED: nobody holds that slot; -EAGAIN: its queue is full, after
+ * a short wait. */
+int dp_slot_hand_on(struct dp_slot *, uint32_t owner, const struct dp_slot_header *,
+		    const void *data, size_t len);
+/* Bytes of data received from another process of the same user, -EAGAIN. */
+int dp_slot_receive(const struct dp_slot *, struct dp_slot_header *, void *data, size_t len);
+
+#endif

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The `topology` and `path` sections of an experiment: hosts, and what happens between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from datapath.units import Bytes, Fraction
+from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, AimedFault, Direction, Impairment
+
+
+class Topology(BaseModel):
+    """Which hosts there are and how they are joined."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    lane: Literal["netns", "vm", "ssh", "sim"] = Field(
+        "netns",
+        description="Where hosts live. netns: network namespaces of this machine. vm, ssh and "
+        "sim are not in this version.",
+    )
+    preset: Literal["p2p", "dumbbell"] = Field(
+        "p2p",
+        description="p2p: two hosts and a path between them. dumbbell: half of the hosts on the "
+        "left, half on the right, one shared link between the two sides.",
+    )
+    hosts: int = Field(
+        2, ge=2, le=32, description="Number of hosts: 2 for p2p, an even number for dumbbell."
+    )
+    mtu: Bytes = Field(
+        9000, ge=1280, le=65521, description="MTU of every link, bytes (IPv6 needs 1280)."
+    )
+
+    @model_validator(mode="after")
+    def _hosts_fit_preset(self) -> Topology:
+        if self.preset == "p2p" and self.hosts != 2:
+            raise ValueError(
+                f"preset p2p joins exactly 2 hosts, not {self.hosts}; more hosts need dumbbell"
+            )
+        if self.hosts % 2:
+            raise ValueError(f"preset dumbbell needs an even number of hosts, not {self.hosts}")
+        return self
+
+
+class Bernoulli(BaseModel):
+    """Each packet is lost with the same probability, whatever happened before."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Literal["bernoulli"] = "bernoulli"
+    rate: Fraction = Field(description="Share of packets lost.")
+
+
+class GilbertElliott(BaseModel):
+    """Bursty loss: a two-state Markov chain, stepped once for each packet (Elliott, 1963).
+
+    The long-run share of packets in the bad state is p / (p + r), and the
+    mean length of a bad period is 1 / r packets.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Literal["gilbert-elliott"] = "gilbert-elliott"
+    p: Fraction = Field(description="Probability of going from the good state to the bad one.")
+    r: Fraction = Field(description="Probability of going from the bad state to the good one.")
+    good: Fraction = Field(0.0, description="Share of packets lost in the good state.")
+    bad: Fraction = Field(1.0, description="Share of packets lost in the bad state.")
+
+
+def _loss_from_scalar(value: Any) -> Any:
+    """`1%` is short for `{model: bernoulli, rate: 1%}`."""
+    if isinstance(value, (BaseModel, dict)):
+        return {"model": "bernoulli", **value} if isinstance(value, dict) else value
+    return {"model": "bernoulli", "rate": value}
+
+
+Loss = Annotated[
+    Bernoulli | GilbertElliott, Field(discriminator="model"), BeforeValidator(_loss_from_scalar)
+]
+NO_LOSS = Bernoulli(rate=0.0)
+
+
+class Fault(BaseModel):
+    """One aimed fault: the packets it matches are counted, and `count` of them are hit.
+
+    A fault with `qpn` or `psn` matches RoCE packets (UDP port 4791) with that
+    destination QPN and PSN; one without them matches every IP packet.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    direction: Direction = Field("forward", description="Which way the packet travels.")
+    action: Literal["drop", "mark", "corrupt"] = Field(description="What happens to the packet.")
+    nth: int | None = Field(
+        None, ge=1, description="Hit the n-th matching packet (the first one is 1)."
+    )
+    qpn: int | None = Field(None, ge=0, le=0xFFFFFF, description="Destination QPN in the BTH.")
+    psn: int | None = Field(None, ge=0, le=0xFFFFFF, description="PSN in the BTH.")
+    count: int = Field(1, ge=1, le=2**32 - 1, description="How many matching packets are hit.")
+
+    @model_validator(mode="after")
+    def _is_aimed(self) -> Fault:
+        if self.nth is None and self.qpn is None and self.psn is None:
+            raise ValueError("a fault needs a target: nth, qpn or psn (or several of them)")
+        return self
+
+
+class PathDirection(BaseModel):
+    """What one direction of the path has in place of the common value."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    loss: Loss | None = Field(None, description="As path.loss, for this direction.")
+    ecn_mark: Fraction | None = Field(None, description="As path.ecn_mark, for this direction.")
+    corrupt: Fraction | None = Field(None, description="As path.corrupt, for this direction.")
+
+
+class Path(BaseModel):
+    """What the network does to packets on their way, per direction."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    backend: Literal["auto", "none", "bpf", "fabric", "netem"] = Field(
+        "auto",
+        description="bpf: XDP programs in a middle namespace. none: hosts joined directly, "
+        "nothing can be impaired. auto: bpf, so that clean and impaired points share one "
+        "topology. fabric and netem are not in this version.",
+    )
+    loss: Loss = Field(NO_LOSS, description="Random loss: a share, or a model with parameters.")
+    ecn_mark: Fraction = Field(0.0, description="Share of ECN-capable packets marked CE.")
+    corrupt: Fraction = Field(0.0, description="Share of packets with one payload bit flipped.")
+    faults: list[Fault] = Field(
+        default_factory=list, description="Faults aimed at single packets, in order of matching."
+    )
+    forward: PathDirection | None = Field(None, description="Overrides, host 0 to host 1.")
+    backward: PathDirection | None = Field(None, description="Overrides, host 1 to host 0.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Path:
+        for direction in DIRECTIONS:
+            if len(self.faults_of(direction)) > MAX_FAULTS:
+                raise ValueError(f"more than {MAX_FAULTS} {direction} faults")
+        if self.backend == "none" and self.impaired:
+            raise ValueError("backend none impairs nothing; use backend auto or bpf")
+        return self
+
+    def loss_of(self, direction: Direction) -> Bernoulli | GilbertElliott:
+        override = getattr(self, direction)
+        return self.loss if override is None or override.loss is None else override.loss
+
+    def ecn_mark_of(self, direction: Direction) -> float:
+        override = getattr(self, direction)
+        if override is None or override.ecn_mark is None:
+            return self.ecn_mark
+        return float(override.ecn_mark)
+
+    def corrupt_of(self, direction: Direction) -> float:
+        override = getattr(self, direction)
+        if override is None or override.corrupt is None:
+            return self.corrupt
+        return float(override.corrupt)
+
+    def faults_of(self, direction: Direction) -> list[Fault]:
+        return [fault for fault in self.faults if fault.direction == direction]
+
+    def impairment(self, direction: Direction) -> Impairment:
+        """What the BPF program is told about one direction."""
+        loss = self.loss_of(direction)
+        if isinstance(loss, Bernoulli):
+            rates = {"loss_good": loss.rate}
+        else:
+            rates = {"loss_good": loss.good, "loss_bad": loss.bad}
+            rates |= {"to_bad": loss.p, "to_good": loss.r}
+        faults = tuple(
+            AimedFault(f.action, f.qpn, f.psn, f.nth or 1, f.count)
+            for f in self.faults_of(direction)
+        )
+        return Impairment(
+            **rates,
+            mark=self.ecn_mark_of(direction),
+            corrupt=self.corrupt_of(direction),
+            faults=faults,
+        )
+
+    @property
+    def impaired(self) -> bool:
+        """Whether any packet could be touched."""
+        return any(self.impairment(direction).touches for direction in DIRECTIONS)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Where the built C parts are: in a source tree's build folder or in the package.
+
+A source tree is one with a meson.build beside the package; its `build/` is
+used, or `build-san/` (AddressSanitizer and UBSan) when the environment says
+`DATAPATH_BUILD=san`.  An installed package has its libraries in
+`datapath/native/lib/`.  All paths returned are absolute and exist.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from datapath.errors import CapabilityError, LocalError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parent
+INSTALLED = Path(__file__).resolve().parent / "lib"
+
+BUILDS = {"": "build", "release": "build", "san": "build-san"}
+
+
+def build_name() -> str:
+    """Name of the chosen build folder: `build` or `build-san`.
+
+    Raises LocalError when DATAPATH_BUILD has no meaning.
+    """
+    choice = os.environ.get("DATAPATH_BUILD", "")
+    if choice not in BUILDS:
+        raise LocalError(
+            f"DATAPATH_BUILD is {choice!r}", hint="set it to san or release, or leave it out"
+        )
+    return BUILDS[choice]
+
+
+def in_source_tree() -> bool:
+    return (ROOT / "meson.build").is_file()
+
+
+def _artefact(in_build: str, name: str) -> Path:
+    """File `name`, which meson makes in folder `in_build` of the build folder."""
+    if in_source_tree():
+        path = ROOT / build_name() / in_build / name
+        hint = (
+            f"run {ROOT}/dpctl --version, which builds what is missing"
+            if build_name() == "build"
+            else f"run {ROOT}/dpctl selftest, which makes the sanitized build"
+        )
+    else:
+        path = INSTALLED / name
+        hint = "install datapath-rdma again: its C parts are missing"
+    if not path.exists():
+        raise CapabilityError(f"{path} has not been built", hint=hint)
+    return path
+
+
+def libdir() -> Path:
+    """Folder of libdpcore.so."""
+    return core_library().parent
+
+
+def core_library() -> Path:
+    """libdpcore.so: wire formats and engine, for datapath.native."""
+    return _artefact("datapath", "libdpcore.so")
+
+
+def core_cdef() -> Path:
+    """Declarations of libdpcore.so, in the form that cffi reads."""
+    return _artefact("datapath", "dpcore.cdef")
+
+
+def verbs_library() -> Path:
+    """libdpverbs.so, the verbs front that is preloaded."""
+    return _artefact("datapath/verbs", "libdpverbs.so")
+
+
+def compat_dir() -> Path:
+    """Folder for LD_LIBRARY_PATH in which libibverbs.so.1 is our front.
+
+    The entry is a link, never a copy: the loader must see that it is the
+    library that LD_PRELOAD names, or it would load a second one.
+    """
+    if in_source_tree():
+        return _artefact("datapath/verbs", "compat")
+    library = verbs_library()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "datapath" / "compat"
+    link = folder / "libibverbs.so.1"
+    if not (link.is_symlink() and link.readlink() == library):
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f".{link.name}.{os.getpid()}"
+        fresh.symlink_to(library)
+        fresh.replace(link)
+    return folder
+
+
+def bpf_object(name: str) -> Path:
+    """The compiled BPF program of `datapath/xdp/<name>.bpf.c`."""
+    return _artefact("datapath/xdp", f"{name}.bpf.o")
+
+
+def include_dir() -> Path:
+    """Folder to give the compiler with -I: holds core/cc.h and the other headers."""
+    return PACKAGE

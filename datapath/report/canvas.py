@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What all figures share: style, panels, legends and the ticks of log axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from datapath.report import display, tables
+from datapath.report.folder import ResultFolder
+from datapath.report.plotspec import Colours, PlotSpec, numeric
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1b1c1e", "#5c6066", "#dfe2e6"
+
+_MAX_PANELS = 12
+_LABEL_CHARS = 36
+
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "text.color": INK,
+    "text.parse_math": False,  # a "$" in a user's label is a dollar
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlesize": 8.5,
+    "axes.unicode_minus": True,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
+    "savefig.transparent": True,
+    "figure.constrained_layout.use": True,
+}
+
+
+class NothingToDraw(Exception):
+    """No run has the numbers that a plot asks for; the text says which."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The rows of one panel and the axis values that set it apart."""
+
+    title: str
+    rows: pd.DataFrame
+
+
+def panels(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> list[Panel]:
+    """One panel for each combination of the axes that x and series leave over."""
+    rest = [a for a in tables.varying(rows, result.axes) if a not in (spec.x, spec.series)]
+    if not rest:
+        return [Panel("", rows)]
+    found = rows[rest].drop_duplicates().itertuples(index=False, name=None)
+    order = {axis: result.axis_values(axis) for axis in rest}
+    combos = sorted(found, key=lambda c: [order[a].index(v) for a, v in zip(rest, c, strict=True)])
+    panels = []
+    for combo in combos[:_MAX_PANELS]:
+        keep = rows
+        for axis, value in zip(rest, combo, strict=True):
+            keep = keep[keep[axis] == value]
+        title = ", ".join(f"{a} = {v}" for a, v in zip(rest, combo, strict=True))
+        panels.append(Panel(label(title), keep))
+    return panels
+
+
+def figure(count: int, *, height: float = 3.1) -> tuple[Figure, list[Axes]]:
+    """A figure for so many panels, 4.8 inches wide for one and 8.4 for more."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, 2 if count in (2, 4) else 3)
+    lines = -(-count // columns)
+    figure = Figure(figsize=(4.8 if count == 1 else 8.4, height if lines == 1 else 2.6 * lines))
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    axes = list(grid.flat)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def values(result: ResultFolder, axis: str | None, rows: pd.DataFrame) -> list[str]:
+    """Values of an axis that occur in these rows, in the order of the experiment."""
+    if axis is None:
+        return [""]
+    seen = set(rows[axis])
+    return [value for value in result.axis_values(axis) if value in seen]
+
+
+def label(text: str) -> str:
+    text = display.clean(text).replace("\n", " ")
+    return text if len(text) <= _LABEL_CHARS else text[: _LABEL_CHARS - 1] + "…"
+
+
+def short(metric: str) -> str:
+    """`latency_p50` -> `p50`, for legends inside a latency plot."""
+    return metric.removeprefix("latency_").replace("p999", "p99.9")
+
+
+def y_label(figure: Figure, axes: Sequence[Axes], text: str) -> None:
+    if len(axes) > 3:
+        figure.supylabel(text, fontsize=8.5)
+    else:
+        axes[0].set_ylabel(text)
+
+
+def log_ticks(span: float) -> list[float]:
+    """Multiples of a decade that give a handful of ticks over a span (a factor)."""
+    if span > 50:
+        return [1]
+    return [1, 2, 5] if span > 5 else [1, 1.5, 2, 3, 4, 5, 6, 8]
+
+
+def legend(
+    figure: Figure, result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame, colours: Colours
+) -> None:
+    """Above the panels: the series, and which shade is which metric."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = []
+    if spec.series is not None and spec.series != spec.x:
+        shown = values(result, spec.series, rows)
+        bare = numeric(shown) is not None  # "1%" alone does not say of what
+        for value in shown:
+            text = label(f"{spec.series} = {value}" if bare else value)
+            if spec.kind == "bar":
+                handles.append(Patch(color=colours.colour(spec.series, value), label=text))
+            else:
+                style = colours.line(spec.series, value)
+                if spec.kind == "cdf":
+                    style["marker"] = ""
+                handles.append(Line2D([], [], label=text, markersize=4.5, **style))
+    if len(spec.metrics) > 1 and spec.kind in ("bar", "line"):
+        for k, metric in enumerate(spec.metrics):
+            handles.append(Patch(color=MUTED, alpha=0.38 if k else 0.92, label=short(metric)))
+    if len(handles) > 1:
+        figure.legend(
+            handles=handles, loc="outside upper left", ncols=min(len(handles), 5), fontsize=8,
+            handlelength=1.6 if spec.kind == "bar" else 2.6, columnspacing=1.4, borderpad=0.1,
+        )  # fmt: skip
+
+
+def held(result: ResultFolder, rows: pd.DataFrame) -> str:
+    """` All with test = bulk.`: axes that vary in the sweep, but not among these rows."""
+    axes = [axis for axis in tables.varying(result.frame, result.axes) if rows[axis].nunique() == 1]
+    text = ", ".join(f"{axis} = {rows[axis].iloc[0]}" for axis in axes)
+    return f" All with {text}." if text else ""
+
+
+def runs(counts: Sequence[int]) -> str:
+    """`n = 10 runs per point`, or the range when points differ."""
+    low, high = min(counts), max(counts)
+    if low == high:
+        return f"n = {low} run{'s' if low > 1 else ''} per point"
+    return f"n = {low} to {high} runs per point"
+
+
+def or_zero(value: float) -> float:
+    return max(0.0, value) if math.isfinite(value) else 0.0

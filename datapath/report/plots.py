@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The plots of a report: as SVG for the page, and as files for a paper."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datapath.errors import LocalError
+from datapath.report import canvas, display, figures, plotspec, svg
+from datapath.report.folder import ResultFolder, read
+
+EXPORT_FORMATS = ("pdf", "svg", "png")
+
+
+@dataclass
+class Plot:
+    """A drawn plot; svg fits into an HTML page, `wide` asks for its full width."""
+
+    name: str
+    kind: str
+    title: str
+    caption: str
+    svg: str
+    wide: bool
+
+
+def draw_all(result: ResultFolder) -> tuple[list[Plot], list[str]]:
+    """Every plot of the report as SVG for a page, and remarks on those left out."""
+    import matplotlib as mpl
+
+    specs, remarks = plotspec.plan(result)
+    colours = plotspec.Colours(result, specs)
+    plots: list[Plot] = []
+    for spec in specs:
+        name = f"plot{len(plots) + 1}"
+        title = display.clean(spec.title or figures.title(spec))
+        style = {**canvas.STYLE, "svg.fonttype": "none", "svg.hashsalt": name}
+        try:
+            with mpl.rc_context(style):
+                figure, caption = figures.draw(result, spec, colours)
+                markup = svg.inline(figure, name, title)
+        except canvas.NothingToDraw as reason:
+            remarks.append(f"No plot “{title}”: {reason}.")
+            continue
+        wide = figure.get_figwidth() > 5.9
+        plots.append(Plot(name, spec.kind, title, caption, markup, wide))
+    return plots, remarks
+
+
+def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
+    """Write each plot to `plots/<number>-<metric>.<fmt>`; returns the files."""
+    import matplotlib as mpl
+
+    if fmt not in EXPORT_FORMATS:
+        raise LocalError(
+            f"unknown plot format {fmt!r}", hint=f"use one of {', '.join(EXPORT_FORMATS)}"
+        )
+    result = read(result_folder)
+    specs, _ = plotspec.plan(result)
+    colours = plotspec.Colours(result, specs)
+    folder = result.path / "plots"
+    folder.mkdir(exist_ok=True)
+    files: list[Path] = []
+    for spec in specs:
+        metric = re.sub(r"[^A-Za-z0-9_]+", "_", spec.metrics[0])
+        file = folder / f"{len(files) + 1}-{spec.kind}-{metric}.{fmt}"
+        metadata = {"CreationDate": None} if fmt == "pdf" else {"Date": None}
+        style: Any = {"svg.hashsalt": file.stem, "savefig.transparent": fmt != "png"}
+        with mpl.rc_context({**canvas.STYLE, **style}):
+            try:
+                figure, _ = figures.draw(result, spec, colours)
+            except canvas.NothingToDraw:
+                continue
+            figure.savefig(file, dpi=300, metadata=None if fmt == "png" else metadata)
+        files.append(file)
+    return files

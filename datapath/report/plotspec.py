@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What to plot: the experiment's `report.plots`, or defaults; and one colour a series.
+
+The palette is Okabe and Ito's ("Color Universal Design", 2008), told apart with
+every common kind of colour blindness; lines differ by marker and dash too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datapath import units
+from datapath.report import display, tables
+from datapath.report.folder import ResultFolder, axis_text, mapping, sequence
+
+KINDS = ("bar", "line", "cdf", "ratio")
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+
+_MARKERS = "osD^vPX"
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+
+@dataclass(frozen=True)
+class PlotSpec:
+    """One plot to be drawn.
+
+    metrics: more than one is drawn side by side in a bar plot.
+    x, series: axes, or None when nothing varies.  Axes that vary beside these two
+    become panels.  where: axis -> values, keeps these points only.
+    """
+
+    kind: str
+    metrics: tuple[str, ...]
+    x: str | None
+    series: str | None
+    log: bool = False
+    title: str = ""
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+class Colours:
+    """Colour, marker and dash of each (axis, value), the same in every plot."""
+
+    def __init__(self, result: ResultFolder, specs: Sequence[PlotSpec]) -> None:
+        self._index: dict[tuple[str | None, str], int] = {}
+        for spec in specs:
+            if spec.series is not None:
+                for value in result.axis_values(spec.series):
+                    self._index.setdefault((spec.series, value), len(self._index))
+
+    def index(self, axis: str | None, value: str) -> int:
+        return self._index.get((axis, value), 0)
+
+    def colour(self, axis: str | None, value: str) -> str:
+        return SERIES_COLOURS[self.index(axis, value) % len(SERIES_COLOURS)]
+
+    def line(self, axis: str | None, value: str) -> dict[str, Any]:
+        index = self.index(axis, value)
+        return {
+            "color": self.colour(axis, value),
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "linestyle": _DASHES[index % len(_DASHES)],
+        }
+
+
+def plan(result: ResultFolder) -> tuple[list[PlotSpec], list[str]]:
+    """The plots that the experiment asks for, or defaults; and remarks on odd ones."""
+    remarks: list[str] = []
+    asked = [mapping(entry) for entry in sequence(result.report.get("plots"))]
+    specs = [_asked_for(result, entry, remarks) for entry in asked]
+    chosen = [spec for spec in specs if spec is not None] if asked else _defaults(result)
+    if result.baseline and not any(spec.kind == "ratio" for spec in chosen):
+        chosen.append(_spec(result, "ratio", tuple(tables.ratio_metrics(result))))
+    return chosen, remarks
+
+
+def _asked_for(
+    result: ResultFolder, entry: Mapping[str, Any], remarks: list[str]
+) -> PlotSpec | None:
+    kind = str(entry.get("kind", "bar"))
+    if kind not in KINDS:
+        remarks.append(f"report.plots: no kind of plot is called {kind!r}.")
+        return None
+    metric = entry.get("metric", "goodput")
+    if kind == "cdf" and metric == "goodput":
+        metric = "latency"  # the default of a plot's metric; goodput has no samples
+    metrics = tuple(str(m) for m in (sequence(metric) or [metric]))
+    chosen: dict[str, str | None] = {"x": None, "series": None}
+    for key in chosen:
+        axis = entry.get(key)
+        if axis is not None and axis not in result.axes:
+            remarks.append(f"report.plots: {key}: {axis} is not an axis of the sweep.")
+        elif axis is not None:
+            chosen[key] = str(axis)
+    where = {
+        str(axis): [axis_text(v) for v in sequence(value)] or [axis_text(value)]
+        for axis, value in mapping(entry.get("where")).items()
+    }
+    return _spec(
+        result,
+        kind,
+        metrics,
+        **chosen,
+        log=bool(entry.get("log", False)),
+        title=str(entry.get("title") or ""),
+        where={k: v for k, v in where.items() if k in result.axes},
+    )
+
+
+def _defaults(result: ResultFolder) -> list[PlotSpec]:
+    """Goodput (or message rate), latency p50 beside p99, and the distribution."""
+    have = set(tables.measured(result.frame)["metric"])
+    specs = []
+    for metric in ("goodput", "message_rate"):
+        if metric in have:
+            specs.append(_spec(result, "bar", (metric,)))
+            break
+    latencies = tuple(m for m in ("latency_p50", "latency_p99") if m in have)
+    if latencies:
+        specs.append(_spec(result, "bar", latencies, log=True))
+    if any((result.path / "samples").glob("*.parquet")):
+        specs.append(_spec(result, "cdf", ("latency",)))
+    if not specs:
+        specs = [_spec(result, "bar", (m,)) for m in display.metric_order(have)[:2]]
+    return specs
+
+
+def _spec(
+    result: ResultFolder,
+    kind: str,
+    metrics: tuple[str, ...],
+    *,
+    x: str | None = None,
+    series: str | None = None,
+    log: bool = False,
+    title: str = "",
+    where: Mapping[str, Sequence[str]] | None = None,
+) -> PlotSpec:
+    """Fill in the axes that the experiment leaves open."""
+    rows = tables.measured(result.frame)
+    if kind not in ("cdf", "ratio"):
+        rows = rows[rows["metric"].isin(metrics)]
+    rows = tables.select(rows, where or {})
+    free = [axis for axis in tables.varying(rows, result.axes) if axis not in (x, series)]
+    if series is None:
+        series = next((axis for axis in _series_first(result) if axis in free), None)
+    if x is None and kind in ("bar", "line"):
+        rest = [axis for axis in free if axis != series]
+        x = next((axis for axis in rest if numeric(result.axis_values(axis))), None)
+        x = x or next(iter(rest), None) or series
+    return PlotSpec(kind, metrics, x, series, log, title, where or {})
+
+
+def _series_first(result: ResultFolder) -> list[str]:
+    """Axes by how well they name a series: the baseline's, then names, then numbers."""
+    named = [axis for axis in result.axes if numeric(result.axis_values(axis)) is None]
+    order = [*result.baseline, *named, *reversed(result.axes)]
+    return list(dict.fromkeys(order))
+
+
+def numeric(values: Sequence[str]) -> list[float] | None:
+    """Axis values as numbers in one base unit, or None when they are names."""
+    for parse in (
+        float,
+        units.parse_fraction,
+        units.parse_bytes,
+        units.parse_duration_ns,
+        units.parse_bit_rate,
+    ):
+        try:
+            parsed = [float(parse(value)) for value in values]
+        except ValueError:
+            continue
+        return parsed if parsed and all(math.isfinite(v) for v in parsed) else None
+    return None

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Bars and lines: one mark for each point, with its runs and its interval."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from datapath import stats
+from datapath.report import canvas, display, tables
+from datapath.report.canvas import INK, MUTED, Panel
+from datapath.report.folder import ResultFolder
+from datapath.report.plotspec import Colours, PlotSpec, numeric
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+_FEW = 6
+"""Of fewer runs even least to greatest holds the median less often than 95 %: 1 - 2^(1 - n)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs behind one mark: their values, the median and its interval."""
+
+    values: NDArray[np.float64]
+    estimate: stats.Estimate
+
+
+def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
+    rows = _rows_of(result, spec)
+    metric, unit = spec.metrics[0], str(rows["unit"].iloc[0])
+    log = spec.log and bool((rows["value"] > 0).all())
+    values = rows["value"].to_numpy()
+    scale = display.scale_for([_typical(values)] if log else values, unit, metric)
+    scaled = rows.assign(value=rows["value"] / scale.factor)
+    panels = canvas.panels(result, spec, scaled)
+    figure, axes = canvas.figure(len(panels))
+    counts: list[int] = []
+    for panel, ax in zip(panels, axes, strict=True):
+        draw_panel = _bars if spec.kind == "bar" else _lines
+        counts += draw_panel(ax, result, spec, panel, colours, log)
+        ax.set_title(panel.title, loc="left", color=MUTED)
+        ax.grid(axis="y")
+    if log:
+        _log_axis(axes[0], scaled["value"].to_numpy(), bars=spec.kind == "bar")
+    else:
+        if float(scaled["value"].min()) >= 0:
+            axes[0].set_ylim(0, _headroom(axes[0].get_ylim()[1], scaled))
+        axes[0].yaxis.set_major_formatter(lambda v, _: display.tick(v))
+    canvas.y_label(figure, axes, _axis_label(spec, scale))
+    canvas.legend(figure, result, spec, scaled, colours)
+    return figure, _caption(spec, counts, log) + canvas.held(result, rows)
+
+
+def _rows_of(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
+    rows = tables.measured(result.frame)
+    rows = rows[rows["metric"].isin(spec.metrics)]
+    rows = tables.select(rows, spec.where)
+    if rows.empty:
+        raise canvas.NothingToDraw(f"no run has a value of {' or '.join(spec.metrics)}")
+    return rows
+
+
+def _cell(
+    result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame, key: Mapping[str | None, str]
+) -> Cell | None:
+    """The runs with these axis values, or None when there are none."""
+    for axis, value in key.items():
+        if axis is not None:
+            rows = rows[rows[axis] == value]
+    if rows.empty:
+        return None
+    first = rows.iloc[0]
+    rng = stats.rng(result.seed, "median", first["point"], first["metric"])
+    values = rows["value"].to_numpy()
+    return Cell(values, stats.median_interval(values, rng))
+
+
+def _typical(values: NDArray[np.float64]) -> float:
+    """Geometric mean: the middle of a log axis."""
+    return math.exp(sum(math.log(v) for v in values.tolist()) / len(values))
+
+
+def _headroom(top: float, rows: pd.DataFrame) -> float:
+    """Room above the tallest mark for the number written over it."""
+    most = float(rows["value"].max())
+    return max(top, most * 1.1) if most > 0 else 1.0
+
+
+def _axis_label(spec: PlotSpec, scale: display.Scale) -> str:
+    several = len(spec.metrics) > 1
+    title = "Latency" if several else display.metric_title(spec.metrics[0])
+    return f"{title} ({scale.unit})" if scale.unit else title
+
+
+def _bars(
+    ax: Axes,
+    result: ResultFolder,
+    spec: PlotSpec,
+    panel: Panel,
+    colours: Colours,
+    log: bool,
+) -> list[int]:
+    """Bars grouped by x, one for each series and metric; returns n of each."""
+    xs = canvas.values(result, spec.x, panel.rows)
+    same = spec.x == spec.series
+    series = [""] if same else canvas.values(result, spec.series, panel.rows)
+    slots = [(s, m) for s in series for m in spec.metrics]
+    width = 0.8 / len(slots)
+    written = len(slots) * len(xs) <= 12
+    counts = []
+    for i, x in enumerate(xs):
+        for j, (name, metric) in enumerate(slots):
+            at = i + (j - (len(slots) - 1) / 2) * width
+            rows = panel.rows[panel.rows["metric"] == metric]
+            key = {spec.x: x} if same else {spec.x: x, spec.series: name}
+            cell = _cell(result, spec, rows, key)
+            if cell is None:
+                _no_data(ax, at)
+                continue
+            colour = colours.colour(spec.series, x if same else name)
+            faint = spec.metrics.index(metric) > 0
+            _bar(ax, at, width * 0.88, cell, colour, faint=faint, written=written)
+            counts.append(len(cell.values))
+    ax.set_xlim(-0.55, len(xs) - 0.45)
+    _category_ticks(ax, spec.x, xs)
+    return counts
+
+
+def _bar(
+    ax: Axes, at: float, width: float, cell: Cell, colour: str, *, faint: bool, written: bool
+) -> None:
+    median, lo, hi = cell.estimate
+    ax.bar(at, median, width, color=colour, alpha=0.38 if faint else 0.92, linewidth=0)
+    n = len(cell.values)
+    if n > 1:
+        offsets = [at + width * 0.5 * ((k + 0.5) / n - 0.5) for k in range(n)]
+        ax.plot(offsets, cell.values, "o", color=INK, markersize=2.8, alpha=0.45, mew=0)
+    top = max(float(cell.values.max()), median)
+    if math.isfinite(lo):
+        error = [[max(0.0, median - lo)], [max(0.0, hi - median)]]
+        ax.errorbar(
+            at, median, yerr=error, fmt="none", color=INK, ecolor=INK, elinewidth=1.0, capsize=2.2
+        )
+        top = max(top, hi)
+    if written:
+        ax.annotate(
+            display.number(median),
+            (at, top),
+            xytext=(0, 2.5),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7.2,
+        )
+
+
+def _no_data(ax: Axes, at: float) -> None:
+    """A gap must not be taken for a zero."""
+    from matplotlib.transforms import blended_transform_factory
+
+    where = blended_transform_factory(ax.transData, ax.transAxes)
+    ax.text(
+        at, 0.02, "no data", rotation=90, ha="center", va="bottom", color=MUTED, fontsize=7,
+        transform=where,
+    )  # fmt: skip
+
+
+def _category_ticks(ax: Axes, axis: str | None, values: Sequence[str]) -> None:
+    labels = [canvas.label(value) for value in values]
+    ax.set_xticks(range(len(values)), labels)
+    ax.tick_params(axis="x", length=0)
+    inches = ax.get_position().width * ax.get_figure().get_figwidth()  # type: ignore[union-attr]
+    if max(len(label) for label in labels) * len(labels) > 14 * inches:
+        ax.set_xticks(range(len(values)), labels, rotation=28, ha="right", rotation_mode="anchor")
+    if axis is not None:
+        ax.set_xlabel(canvas.label(display.axis_title(axis)))
+
+
+def _lines(
+    ax: Axes,
+    result: ResultFolder,
+    spec: PlotSpec,
+    panel: Panel,
+    colours: Colours,
+    log: bool,
+) -> list[int]:
+    """A line over x for each series and metric, with the interval as whiskers."""
+    xs = canvas.values(result, spec.x, panel.rows)
+    positions, to_scale = _positions(xs)
+    counts = []
+    for name in canvas.values(result, spec.series, panel.rows):
+        for k, metric in enumerate(spec.metrics):
+            rows = panel.rows[panel.rows["metric"] == metric]
+            cells = [_cell(result, spec, rows, {spec.series: name, spec.x: x}) for x in xs]
+            found = [(p, c) for p, c in zip(positions, cells, strict=True) if c is not None]
+            if not found:
+                continue
+            style = colours.line(spec.series, name)
+            at, kept = zip(*found, strict=True)
+            medians = [c.estimate.median for c in kept]
+            below = [canvas.or_zero(c.estimate.median - c.estimate.lo) for c in kept]
+            above = [canvas.or_zero(c.estimate.hi - c.estimate.median) for c in kept]
+            ax.errorbar(
+                at, medians, yerr=[below, above], markersize=4.5, elinewidth=0.9, capsize=2.2,
+                alpha=0.5 if k else 1.0, **style,
+            )  # fmt: skip
+            counts += [len(c.values) for c in kept]
+    if to_scale == "log":
+        ax.set_xscale("log")
+    ax.set_xticks(positions, [canvas.label(x) for x in xs])
+    ax.minorticks_off()
+    if spec.x is not None:
+        ax.set_xlabel(canvas.label(display.axis_title(spec.x)))
+    return counts
+
+
+def _positions(xs: Sequence[str]) -> tuple[list[float], str]:
+    """Where the values of x go: to scale where their ticks then stay readable."""
+    even = [float(i) for i in range(len(xs))]
+    parsed = numeric(xs)
+    if parsed is None or len(set(parsed)) < 2:
+        return even, "even"
+    if min(parsed) > 0 and max(parsed) / min(parsed) >= 20:
+        return parsed, "log"
+    ordered = sorted(parsed)
+    closest = min(b - a for a, b in itertools.pairwise(ordered))
+    if closest >= 0.06 * (ordered[-1] - ordered[0]):
+        return parsed, "linear"
+    return even, "even"
+
+
+def _log_axis(ax: Axes, values: NDArray[np.float64], *, bars: bool) -> None:
+    """Log axis with plain numbers; bars begin at a round number below the least."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_yscale("log")
+    least, most = float(values.min()), float(values.max())
+    decade = 10 ** math.floor(math.log10(least))
+    floor = max(decade * step for step in (0.5, 1, 2, 5) if decade * step <= least / 1.3)
+    ax.set_ylim(floor if bars else least / 1.3, most * (1.6 if bars else 1.3))
+    ax.yaxis.set_major_locator(LogLocator(subs=canvas.log_ticks(most / floor)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: display.tick(v)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _caption(spec: PlotSpec, counts: Sequence[int], log: bool) -> str:
+    """What is shown, of how many runs, and what the whiskers are."""
+    what = " and ".join(display.metric_title(m) for m in spec.metrics)
+    mark = "bar" if spec.kind == "bar" else "marker"
+    text = f"{what}: the {mark} is the median over the runs of a point"
+    if max(counts) > 1:
+        dots = ", each dot is one run" if spec.kind == "bar" else ""
+        text += f"{dots}, and the whisker is the bootstrap 95 % interval of the median"
+    text += f"; {canvas.runs(counts)}."
+    if max(counts) == 1:
+        text += " With one run no interval can be given."
+    elif max(counts) < _FEW:
+        text += f" With fewer than {_FEW} runs the interval covers the true median less often."
+    elif min(counts) == 1:
+        text += " A point with one run has no whisker."
+    better = {display.metric_better(m) for m in spec.metrics}
+    if better in ({"higher"}, {"lower"}):
+        text += f" {better.pop().capitalize()} is better."
+    if spec.log and not log:
+        text += " A log axis was asked for, but some values are zero."
+    elif log:
+        text += " The vertical axis is logarithmic."
+    return text

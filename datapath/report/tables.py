@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Tables of a result folder: tidy rows, summaries of points, ratios to the baseline."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from datapath import stats
+from datapath.errors import LocalError
+from datapath.report import display
+from datapath.report.folder import ResultFolder, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RATIO_METRICS = ("goodput", "message_rate", "latency_p50", "latency_p99")
+"""Metrics of which a ratio to the baseline says something; counts may well be zero."""
+
+_TEXT_METRICS = (
+    "goodput",
+    "message_rate",
+    "latency_p50",
+    "latency_p99",
+    "latency_p999",
+    "retransmits",
+    "timeouts",
+)
+"""What fits on a terminal, when a run has any of it; JSON has everything."""
+
+FORMATS = ("table", "json", "ndjson")
+
+
+def load(result_folder: Path) -> pd.DataFrame:
+    """The tidy rows of a result folder, see docs/results.md for the columns."""
+    return read(result_folder).frame
+
+
+def measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that hold a finite number of a run that went well."""
+    good = (frame["status"] == "ok") & frame["metric"].notna()
+    return frame[good & frame["value"].map(math.isfinite)]
+
+
+def select(frame: pd.DataFrame, where: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The rows whose axes have one of the values that `where` names."""
+    for axis, values in where.items():
+        frame = frame[frame[axis].isin(values)]
+    return frame
+
+
+def in_order(result: ResultFolder, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows by their axis values, in the order of the experiment file; else as they were."""
+    rank = {axis: {v: i for i, v in enumerate(result.axis_values(axis))} for axis in result.axes}
+    if frame.empty or not rank:
+        return frame
+    return frame.sort_values(
+        result.axes, key=lambda column: column.map(rank[str(column.name)]), kind="stable"
+    )
+
+
+def summarise(frame: pd.DataFrame, axes: Sequence[str], *, seed: int = 0) -> pd.DataFrame:
+    """One row per point and metric, in the order of the file.
+
+    Columns: point, the axes, metric, unit, n (runs with a value), median, min, max,
+    and lo, hi: the bootstrap interval of the median (NaN for n < 2).  Values are in
+    `unit`.
+    """
+    import pandas as pd
+
+    rows = []
+    groups = measured(frame).groupby(["point", "metric"], sort=False)
+    for (point, metric), group in groups:
+        values = group["value"].to_numpy()
+        estimate = stats.median_interval(values, stats.rng(seed, "median", point, metric))
+        rows.append(
+            {
+                "point": point,
+                **{axis: group[axis].iloc[0] for axis in axes},
+                "metric": metric,
+                "unit": group["unit"].iloc[0],
+                "n": len(values),
+                "median": estimate.median,
+                "min": float(values.min()),
+                "max": float(values.max()),
+                "lo": estimate.lo,
+                "hi": estimate.hi,
+            }
+        )
+    columns = ["point", *axes, "metric", "unit", "n", "median", "min", "max", "lo", "hi"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def ratio_metrics(result: ResultFolder) -> list[str]:
+    """RATIO_METRICS that were measured; messages of one size repeat what goodput says."""
+    rows = measured(result.frame)
+    points = {m: set(rows.loc[rows["metric"] == m, "point"]) for m in RATIO_METRICS}
+    told = points["message_rate"] <= points["goodput"]
+    return [m for m in RATIO_METRICS if points[m] and not (m == "message_rate" and told)]
+
+
+def ratios(result: ResultFolder, metrics: Sequence[str] = RATIO_METRICS) -> pd.DataFrame:
+    """Each point against the baseline point that shares its other axis values.
+
+    One row per point and metric: point, the axes, metric, n (blocks in which both
+    sides have a value), ratio (median of the per-block ratios), lo, hi (bootstrap).
+    Empty when the experiment names no baseline, or no point matches it.
+    """
+    import pandas as pd
+
+    columns = ["point", *result.axes, "metric", "n", "ratio", "lo", "hi"]
+    rows: list[dict[str, Any]] = []
+    if result.baseline:
+        frame = measured(result.frame)
+        for metric in metrics:
+            rows += _ratios_of(result, frame[frame["metric"] == metric], metric)
+    return in_order(result, pd.DataFrame(rows, columns=columns))
+
+
+def _ratios_of(result: ResultFolder, frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
+    groups = {
+        tuple(group[axis].iloc[0] for axis in result.axes): group
+        for _, group in frame.groupby("point", sort=False)
+    }
+    rows = []
+    for key, group in groups.items():
+        values = dict(zip(result.axes, key, strict=True))
+        base = _baseline_of(result, values, groups)
+        if base is None:
+            continue
+        blocks, base_blocks = group["block"].tolist(), base["block"].tolist()
+        estimate = stats.paired_block_ratio(
+            group["value"],
+            base["value"],
+            blocks,
+            stats.rng(result.seed, "ratio", group["point"].iloc[0], metric),
+            baseline_blocks=base_blocks,
+        )
+        rows.append(
+            {
+                "point": group["point"].iloc[0],
+                **values,
+                "metric": metric,
+                "n": len(set(blocks) & set(base_blocks)),
+                "ratio": estimate.median,
+                "lo": estimate.lo,
+                "hi": estimate.hi,
+            }
+        )
+    return rows
+
+
+def _baseline_of(
+    result: ResultFolder, values: dict[str, str], groups: dict[tuple[str, ...], pd.DataFrame]
+) -> pd.DataFrame | None:
+    """Runs of the baseline point with the same other values; None for a baseline itself.
+
+    Of several baselines the first that has the metric is taken: `stack: [tcp, sockperf]`
+    compares goodput with one and latency with the other.
+    """
+    choices = list(itertools.product(*result.baseline.values()))
+    combos = [dict(zip(result.baseline, choice, strict=True)) for choice in choices]
+    if any(combo.items() <= values.items() for combo in combos):
+        return None
+    keys = (tuple({**values, **combo}[axis] for axis in result.axes) for combo in combos)
+    return next((groups[key] for key in keys if key in groups), None)
+
+
+def varying(frame: pd.DataFrame, axes: Iterable[str]) -> list[str]:
+    """The axes that take more than one value in these rows."""
+    return [axis for axis in axes if frame[axis].nunique() > 1]
+
+
+def print_table(result_folder: Path, fmt: str, stream: TextIO) -> None:
+    """Write the summary of a result folder: `table` for people, `json` or `ndjson`.
+
+    json is one object with claims, points, ratios and failures; ndjson the same
+    records one a line, each with its `kind`.  Numbers in both are in base units.
+    """
+    if fmt not in FORMATS:
+        raise LocalError(f"unknown format {fmt!r}", hint=f"use one of {', '.join(FORMATS)}")
+    result = read(result_folder)
+    writers: dict[str, Callable[[ResultFolder, TextIO], None]] = {
+        "table": _write_text,
+        "json": _write_json,
+        "ndjson": _write_ndjson,
+    }
+    writers[fmt](result, stream)
+
+
+def _sections(result: ResultFolder) -> dict[str, list[dict[str, Any]]]:
+    summary = in_order(result, summarise(result.frame, result.axes, seed=result.seed))
+    sections: dict[str, list[dict[str, Any]]] = {
+        "claims": result.claims or [],
+        "points": _records(summary),
+        "ratios": _records(ratios(result)),
+        "failures": [vars(failure) for failure in result.failures],
+        "remarks": [{"text": remark} for remark in result.remarks],
+    }
+    return sections
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: a number that is not there becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _dumps(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_plain(value), indent=indent, default=str, allow_nan=False)
+
+
+def _write_json(result: ResultFolder, stream: TextIO) -> None:
+    document = {"name": result.name, "baseline": result.baseline, **_sections(result)}
+    stream.write(_dumps(document, indent=2) + "\n")
+
+
+def _write_ndjson(result: ResultFolder, stream: TextIO) -> None:
+    for section, records in _sections(result).items():
+        for record in records:
+            stream.write(_dumps({"kind": section.removesuffix("s"), **record}) + "\n")
+
+
+def _write_text(result: ResultFolder, stream: TextIO) -> None:
+    sections = _sections(result)
+    lines = [f"{result.name}  {result.path}", ""]
+    for claim in sections["claims"]:
+        lines.append(claim_line(claim))
+    lines += [""] if sections["claims"] else []
+    lines += _points_text(result, sections["points"], sections["ratios"])
+    for failure in result.failures:
+        where = ", ".join(failure.axes.values())
+        lines.append(f"failed: {where} (run {failure.repetition}): {failure.reason}")
+        lines += [f"        see {failure.logs}"] if failure.logs else []
+    lines += [f"note: {remark}" for remark in result.remarks]
+    text = "\n".join(display.clean(line) for line in lines) + "\n"
+    stream.write(_encodable(text, stream))
+
+
+def claim_line(claim: dict[str, Any]) -> str:
+    """`PASS  title`, and the reason when the claim does not hold."""
+    verdict = "PASS" if claim.get("pass") else "FAIL"
+    reason = str(claim.get("reason") or "")
+    title = str(claim.get("title") or claim.get("metric") or "claim")
+    return f"{verdict}  {title}" + (f": {reason}" if reason else "")
+
+
+def _points_text(
+    result: ResultFolder, points: list[dict[str, Any]], ratio_rows: list[dict[str, Any]]
+) -> list[str]:
+    found = {(row["point"], row["metric"]): row for row in ratio_rows}
+    head = [*result.axes, "metric", "median", "min", "max", "n", "ratio"]
+    body = []
+    names = {str(row["metric"]) for row in points}
+    for metric in display.metric_order(names.intersection(_TEXT_METRICS) or names):
+        for row in (row for row in points if row["metric"] == metric):
+            numbers = [
+                display.quantity(row[k], row["unit"], metric) for k in ("median", "min", "max")
+            ]
+            ratio = ratio_text(found.get((row["point"], metric)))
+            axes = [str(row[axis]) for axis in result.axes]
+            body.append([*axes, metric, *numbers, str(row["n"]), ratio])
+    return [*_aligned(head, body, left=len(result.axes) + 1), ""] if body else []
+
+
+def ratio_text(row: dict[str, Any] | None) -> str:
+    """`0.93 [0.91, 0.95]`; a dash where there is no ratio."""
+    if row is None or not math.isfinite(row["ratio"]):
+        return display.DASH
+    text = display.number(row["ratio"])
+    if math.isfinite(row["lo"]):
+        text += f" [{display.number(row['lo'])}, {display.number(row['hi'])}]"
+    return text
+
+
+def _aligned(head: list[str], body: list[list[str]], *, left: int) -> list[str]:
+    """Rows in columns, the first `left` of them flush left, the rest flush right."""
+    rows = [[display.clean(cell).replace("\n", " ") for cell in row] for row in [head, *body]]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """Plain ASCII spellings where the stream cannot carry µ and dashes."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        text = text.replace("µ", "u").replace(display.DASH, "-")
+        return text.encode("ascii", "replace").decode("ascii")
+    return text

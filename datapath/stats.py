@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Medians, paired ratios and bootstrap intervals: the statistics of every result.
+
+Runs of one block are taken close together in time, so noise that a whole block
+shares (a busy neighbour, a hot CPU) cancels in the ratio of two runs of that
+block.  The ratio quoted everywhere is therefore the median of the per-block
+ratios, with a percentile bootstrap interval over blocks
+(Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
+
+Everything here is numpy only and a pure function of its arguments: a seeded
+generator comes in from outside, see `rng`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+LEVEL = 0.95
+"""Coverage of an interval unless the caller asks for another, a share of 1."""
+
+RESAMPLES = 10_000
+"""Bootstrap resamples: the end points then move by less than one order statistic."""
+
+_CHUNK = 1 << 20  # indices drawn at once, bounds the memory of a resample
+
+
+class Estimate(NamedTuple):
+    """A median with the end points of its interval, in the unit of the values.
+
+    lo and hi are NaN when fewer than two values (blocks) stand behind the median,
+    and all three are NaN when there are none.
+    """
+
+    median: float
+    lo: float
+    hi: float
+
+
+UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
+
+
+def rng(seed: int, *labels: object) -> np.random.Generator:
+    """A generator that depends on the seed and the labels only, on every machine.
+
+    Labels (a metric's name, a point) give each statistic its own stream, so that
+    adding one to a report does not move the others.
+    """
+    text = "\x1f".join(str(label) for label in labels)
+    return np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF, zlib.crc32(text.encode())])
+
+
+def finite(values: ArrayLike) -> NDArray[np.float64]:
+    """The values that are numbers, shape (n,): NaN and infinities are left out."""
+    array = np.asarray(values, dtype=np.float64).ravel()
+    return array[np.isfinite(array)]
+
+
+def median(values: ArrayLike) -> float:
+    """Median of the finite values; NaN when there are none."""
+    kept = finite(values)
+    return float(np.median(kept)) if kept.size else float("nan")
+
+
+def bootstrap(
+    values: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    statistic: Callable[..., Any] = np.median,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float]:
+    """Percentile bootstrap interval (lo, hi) of a statistic of the finite values.
+
+    statistic: takes an array (resamples, n) and axis=1, as np.median does.
+    NaN, NaN with fewer than two values: one run says nothing about its spread.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, not {level}")
+    kept = finite(values)
+    n = kept.size
+    if n < 2:
+        return float("nan"), float("nan")
+    rows = max(1, _CHUNK // n)
+    parts = []
+    for start in range(0, resamples, rows):
+        picks = rng.integers(0, n, size=(min(rows, resamples - start), n))
+        parts.append(np.asarray(statistic(kept[picks], axis=1)))
+    tail = (1 - level) / 2
+    lo, hi = np.quantile(np.concatenate(parts), [tail, 1 - tail])
+    return float(lo), float(hi)
+
+
+def median_interval(
+    values: ArrayLike, rng: np.random.Generator, *, level: float = LEVEL
+) -> Estimate:
+    """Median of the finite values with its bootstrap interval."""
+    return Estimate(median(values), *bootstrap(values, rng, level=level))
+
+
+def pair_by_block(
+    values: ArrayLike,
+    value_blocks: Sequence[object] | NDArray[Any],
+    baseline: ArrayLike,
+    baseline_blocks: Sequence[object] | NDArray[Any],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], list[object]]:
+    """Line up two sets of runs by block: (values, baseline, blocks), one entry a block.
+
+    Several runs of one block are reduced to their median first; blocks in which
+    either side has no finite value (a failed run) are left out.
+    """
+    left = _by_block(values, value_blocks)
+    right = _by_block(baseline, baseline_blocks)
+    blocks = [block for block in left if block in right]
+    pairs = [(left[block], right[block]) for block in blocks]
+    array = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    return array[:, 0], array[:, 1], blocks
+
+
+def paired_block_ratio(
+    values: ArrayLike,
+    baseline: ArrayLike,
+    blocks: Sequence[object] | NDArray[Any],
+    rng: np.random.Generator,
+    *,
+    baseline_blocks: Sequence[object] | NDArray[Any] | None = None,
+    level: float = LEVEL,
+) -> Estimate:
+    """Median of the per-block ratios values/baseline, with its bootstrap interval.
+
+    blocks: block of each value; also of each entry of `baseline`, unless
+    `baseline_blocks` says otherwise (the two sides may differ in length then).
+    A zero in the baseline makes the ratio undefined: all three are NaN, since
+    leaving that block out would flatter one side.
+    """
+    other = blocks if baseline_blocks is None else baseline_blocks
+    top, bottom, _ = pair_by_block(values, blocks, baseline, other)
+    if not top.size or bool(np.any(bottom == 0)):
+        return UNKNOWN
+    return median_interval(top / bottom, rng, level=level)
+
+
+def _by_block(values: ArrayLike, blocks: Sequence[object] | NDArray[Any]) -> dict[object, float]:
+    array = np.asarray(values, dtype=np.float64).ravel()
+    keys = list(blocks)
+    if len(keys) != array.size:
+        raise ValueError(f"{array.size} values, but {len(keys)} blocks")
+    groups: dict[object, list[float]] = {}
+    for key, value in zip(keys, array.tolist(), strict=True):
+        groups.setdefault(key, []).append(value)
+    medians = {key: median(group) for key, group in groups.items()}
+    return {key: value for key, value in medians.items() if np.isfinite(value)}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * One ibv_open_device(): the table of operations that the inline verbs go
+ * through, and what the device says of itself.
+ *
+ * GID table.  A port has one address, so there is one GID, of type RoCE v2:
+ * the address itself, IPv4 as ::ffff:a.b.c.d.  It stands at index 0, where
+ * perftest and new programs look first, and again at index 1, which is where
+ * rxe and many scripts (-x 1, -g 1) have the IPv4 one.
+ */
+#include "verbs/front.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef DP_VERSION
+#define DP_VERSION "0"
+#endif
+
+enum { PHYS_LINK_UP = 5, WIDTH_1X = 1, WIDTH_4X = 2 };
+
+static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd, (void)type;
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	(void)qp, (void)mw, (void)bind;
+	return EOPNOTSUPP;
+}
+
+static int no_dealloc_mw(struct ibv_mw *mw)
+{
+	(void)mw;
+	return EOPNOTSUPP;
+}
+
+static int no_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)srq;
+	*bad = wr;
+	return EOPNOTSUPP;
+}
+
+/* What stays NULL here is answered with EOPNOTSUPP by the inline functions of
+ * verbs.h.  (The _compat_ ones are reached by no program linked since 2008.) */
+static const struct verbs_context operations = {
+	.query_port = front_query_port,
+	.query_rt_values = front_query_rt_values,
+	.create_cq_ex = front_create_cq_ex,
+	.query_device_ex = front_query_device_ex,
+	.create_qp_ex = front_create_qp_ex,
+	.sz = sizeof(struct verbs_context),
+	.context = {
+		.ops = {
+			._compat_query_device = front_query_device,
+			.alloc_mw = no_alloc_mw,
+			.bind_mw = no_bind_mw,
+			.dealloc_mw = no_dealloc_mw,
+			.poll_cq = front_poll_cq,
+			.req_notify_cq = front_req_notify_cq,
+			.post_srq_recv = no_post_srq_recv,
+			.post_send = front_post_send,
+			.post_recv = front_post_recv,
+		},
+		.cmd_fd = -1,
+		.num_comp_vectors = 1,
+	},
+};
+
+struct front_context *front_context_create(struct front_device *device)
+{
+	struct front_context *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	if (front_queue_init(&c->async)) {
+		free(c);
+		return NULL;
+	}
+	c->device = device;
+	c->dev = device->dev;
+	c->verbs = operations;
+	c->verbs.context.device = &device->ibv;
+	c->verbs.context.async_fd = c->async.fd;
+	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&c->verbs.context.mutex, NULL);
+	return c;
+}
+
+void front_context_destroy(struct front_context *c)
+{
+	front_queue_destroy(&c->async);
+	pthread_mutex_destroy(&c->verbs.context.mutex);
+	free(c);
+}
+
+int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
+{
+	__be64 guid = front_device_guid(to_context(ibv)->device);
+
+	*attr = (struct ibv_device_attr){
+		.fw_ver = DP_VERSION,
+		.node_guid = guid,
+		.sys_image_guid = guid,
+		.max_mr_size = UINT64_MAX,
+		.page_size_cap = 0xfffff000,
+		.max_qp = FRONT_OBJECTS_MAX,
+		.max_qp_wr = DP_WR_MAX,
+		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN,
+		.max_sge = DP_SGE_MAX,
+		.max_sge_rd = DP_SGE_MAX,
+		.max_cq = FRONT_OBJECTS_MAX,
+		.max_cqe = FRONT_CQE_MAX,
+		.max_mr = FRONT_OBJECTS_MAX,
+		.max_pd = FRONT_OBJECTS_MAX,
+		.max_qp_rd_atom = DP_RD_ATOMIC_MAX,
+		.max_res_rd_atom = DP_RD_ATOMIC_MAX * FRONT_OBJECTS_MAX,
+		.max_qp_init_rd_atom = DP_RD_ATOMIC_MAX,
+		/* Only the engine's own atomics are atomic to each other. */
+		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_pkeys = 1,
+		.local_ca_ack_delay = 0,
+		.phys_port_cnt = 1,
+	};
+	return 0;
+}
+
+int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device_ex_input *input,
+			  struct ibv_device_attr_ex *attr, size_t len)
+{
+	struct ibv_device_attr_ex full = { .phys_port_cnt_ex = 1 };
+
+	if ((input && input->comp_mask) || len < sizeof(full.orig_attr))
+		return EINVAL;
+	front_query_device(ibv, &full.orig_attr);
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	/* The program may have been built with a smaller or a larger struct. */
+	memset(attr, 0, len);
+	memcpy(attr, &full, len < sizeof(full) ? len : sizeof(full));
+	return 0;
+}
+
+static enum ibv_mtu mtu_code(uint32_t bytes)
+{
+	return bytes >= 4096 ? IBV_MTU_4096 : bytes >= 2048 ? IBV_MTU_2048 :
+	       bytes >= 1024 ? IBV_MTU_1024 : bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+}
+
+/* The InfiniBand width and speed codes that come nearest from below. */
+static void link_speed(uint64_t rate_bps, struct ibv_port_attr *attr)
+{
+	static const struct {
+		uint64_t rate_bps;
+		uint8_t width, speed;
+	} codes[] = {
+		{ 400000000000, WIDTH_4X, 128 }, { 200000000000, WIDTH_4X, 64 },
+		{ 100000000000, WIDTH_4X, 32 },	 { 50000000000, WIDTH_1X, 64 },
+		{ 40000000000, WIDTH_4X, 4 },	 { 25000000000, WIDTH_1X, 32 },
+		{ 10000000000, WIDTH_1X, 4 },	 { 0, WIDTH_1X, 1 },
+	};
+	size_t i = 0;
+
+	if (!rate_bps) /* a virtual device: nothing limits it but the CPU */
+		rate_bps = 40000000000;
+	while (codes[i].rate_bps > rate_bps)
+		i++;
+	attr->active_width = codes[i].width;
+	attr->active_speed = codes[i].speed;
+}
+
+int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr *attr, size_t len)
+{
+	struct front_context *c = to_context(ibv);
+	struct ibv_port_attr full = {
+		.state = IBV_PORT_ACTIVE,
+		.max_mtu = IBV_MTU_4096,
+		.gid_tbl_len = FRONT_GIDS,
+		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+		.max_msg_sz = DP_MSG_MAX,
+		.pkey_tbl_len = 1,
+		.max_vl_num = 1,
+		.phys_state = PHYS_LINK_UP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+		.flags = IBV_QPF_GRH_REQUIRED,
+	};
+
+	if (port != FRONT_PORT)
+		return EINVAL;
+	full.active_mtu = mtu_code(dp_device_path_mtu(c->dev));
+	link_speed(dp_device_port(c->dev)->line_rate_bps, &full);
+	memset(attr, 0, len);
+	memcpy(attr, &full, len < sizeof(full) ? len : sizeof(full));
+	return 0;
+}
+
+int front_query_gid_entry(struct ibv_context *ibv, uint32_t port, uint32_t index,
+			  struct ibv_gid_entry *entry)
+{
+	const struct dp_port_info *info = dp_device_port(to_context(ibv)->dev);
+
+	if (port != FRONT_PORT)
+		return EINVAL;
+	if (index >= FRONT_GIDS)
+		return ENODATA;
+	memset(entry, 0, sizeof(*entry));
+	memcpy(entry->gid.raw, info->addr.b, sizeof(entry->gid.raw));
+	entry->gid_index = index;
+	entry->port_num = port;
+	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+	entry->ndev_ifindex = info->ifindex;
+	return 0;
+}
+
+int front_query_rt_values(struct ibv_context *ibv, struct ibv_values_ex *values)
+{
+	(void)ibv;
+	/* There is no clock but the host's; a raw one is not there to be read. */
+	values->comp_mask = 0;
+	return EOPNOTSUPP;
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Completion queues, the ibv_start_poll() calls, channels and events.
+ */
+#include "verbs/front.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- events -------------------------------------------------------------------- */
+
+static const int async_types[] = {
+	[DP_EVENT_QP_FATAL] = IBV_EVENT_QP_FATAL,
+	[DP_EVENT_QP_ACCESS] = IBV_EVENT_QP_ACCESS_ERR,
+	[DP_EVENT_COMM_EST] = IBV_EVENT_COMM_EST,
+	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR,
+};
+
+static void on_cq_event(struct front_cq *cq, int type)
+{
+	struct front_event event = {
+		.object = cq,
+		.type = type,
+		.popped = type ? &cq->async_popped : &cq->events_popped,
+	};
+
+	if (type)
+		front_queue_push(&cq->context->async, &event);
+	else if (cq->ex.channel)
+		front_queue_push(&((struct front_channel *)cq->ex.channel)->queue, &event);
+}
+
+void front_on_event(const struct dp_event *e)
+{
+	struct front_event event;
+	struct front_qp *qp;
+
+	if (e->type == DP_EVENT_CQ || e->type == DP_EVENT_CQ_OVERRUN) {
+		on_cq_event(dp_cq_user(e->cq), e->type == DP_EVENT_CQ ? 0 : IBV_EVENT_CQ_ERR);
+		return;
+	}
+	qp = dp_qp_user(e->qp);
+	event = (struct front_event){
+		.object = qp, .type = async_types[e->type], .popped = &qp->events_popped,
+	};
+	front_queue_push(&qp->context->async, &event);
+}
+
+int front_get_async_event(struct ibv_context *ibv, struct ibv_async_event *out)
+{
+	struct front_event event;
+
+	if (front_queue_pop(&to_context(ibv)->async, &event))
+		return -1;
+	out->event_type = (enum ibv_event_type)event.type;
+	if (event.type == IBV_EVENT_CQ_ERR)
+		out->element.cq = ibv_cq_ex_to_cq(&((struct front_cq *)event.object)->ex);
+	else
+		out->element.qp = &((struct front_qp *)event.object)->ex.qp_base;
+	return 0;
+}
+
+static void acknowledge(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *acked, uint32_t n)
+{
+	pthread_mutex_lock(mutex);
+	*acked += n;
+	pthread_cond_signal(cond);
+	pthread_mutex_unlock(mutex);
+}
+
+void front_ack_async_event(struct ibv_async_event *event)
+{
+	struct ibv_qp *qp = event->element.qp;
+	struct ibv_cq *cq = event->element.cq;
+
+	if (event->event_type == IBV_EVENT_CQ_ERR)
+		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed, 1);
+	else
+		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed, 1);
+}
+
+/* ---- channels ------------------------------------------------------------------ */
+
+struct ibv_comp_channel *front_create_channel(struct ibv_context *context)
+{
+	struct front_channel *channel = calloc(1, sizeof(*channel));
+	int err;
+
+	if (!channel) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	err = front_queue_init(&channel->queue);
+	if (err) {
+		free(channel);
+		errno = -err;
+		return NULL;
+	}
+	channel->ibv.context = context;
+	channel->ibv.fd = channel->queue.fd;
+	return &channel->ibv;
+}
+
+int front_destroy_channel(struct ibv_comp_channel *ibv)
+{
+	struct front_channel *channel = (struct front_channel *)ibv;
+	bool used;
+
+	pthread_mutex_lock(&ibv->context->mutex);
+	used = ibv->refcnt > 0;
+	pthread_mutex_unlock(&ibv->context->mutex);
+	if (used)
+		return EBUSY;
+	front_queue_destroy(&channel->queue);
+	free(channel);
+	return 0;
+}
+
+static void hold_channel(struct ibv_comp_channel *channel, int by)
+{
+	if (!channel)
+		return;
+	pthread_mutex_lock(&channel->context->mutex);
+	channel->refcnt += by;
+	pthread_mutex_unlock(&channel->context->mutex);
+}
+
+int front_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **cq_context)
+{
+	struct front_event event;
+
+	if (front_queue_pop(&((struct front_channel *)ibv)->queue, &event))
+		return -1;
+	*cq = ibv_cq_ex_to_cq(&((struct front_cq *)event.object)->ex);
+	*cq_context = (*cq)->cq_context;
+	return 0;
+}
+
+void front_ack_cq_events(struct ibv_cq *cq, unsigned n)
+{
+	if (n)
+		acknowledge(&cq->mutex, &cq->cond, &cq->comp_events_completed, n);
+}
+
+/* ---- extended polling: one completion at a time ---------------------------------- */
+
+static struct front_cq *of_ex(struct ibv_cq_ex *ex)
+{
+	return (struct front_cq *)ex;
+}
+
+static int ex_next_poll(struct ibv_cq_ex *ex)
+{
+	struct front_cq *cq = of_ex(ex);
+	int n = dp_device_poll_cq(cq->context->dev, cq->cq, 1, &cq->wc);
+
+	if (n < 0)
+		return -n;
+	if (n == 0)
+		return ENOENT;
+	ex->wr_id = cq->wc.wr_id;
+	ex->status = (enum ibv_wc_status)cq->wc.status;
+	return 0;
+}
+
+static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	return attr->comp_mask ? EINVAL : ex_next_poll(ex);
+}
+
+static void ex_end_poll(struct ibv_cq_ex *ex)
+{
+	(void)ex;
+}
+
+static enum ibv_wc_opcode ex_opcode(struct ibv_cq_ex *ex)
+{
+	return (enum ibv_wc_opcode)of_ex(ex)->wc.opcode;
+}
+
+static uint32_t ex_vendor_err(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.vendor_err;
+}
+
+static uint32_t ex_byte_len(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.byte_len;
+}
+
+static __be32 ex_imm(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.imm;
+}
+
+static uint32_t ex_qp_num(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.qpn;
+}
+
+static uint32_t ex_src_qp(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.src_qpn;
+}
+
+static unsigned int ex_wc_flags(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.flags;
+}
+
+static uint32_t ex_slid(struct ibv_cq_ex *ex)
+{
+	(void)ex;
+	return 0; /* no LIDs and service levels on Ethernet */
+}
+
+static uint8_t ex_zero(struct ibv_cq_ex *ex)
+{
+	(void)ex;
+	return 0;
+}
+
+static void set_ex_ops(struct ibv_cq_ex *ex, uint64_t wc_flags)
+{
+	ex->start_poll = ex_start_poll;
+	ex->next_poll = ex_next_poll;
+	ex->end_poll = ex_end_poll;
+	ex->read_opcode = ex_opcode;
+	ex->read_vendor_err = ex_vendor_err;
+	ex->read_wc_flags = ex_wc_flags;
+	if (wc_flags & IBV_WC_EX_WITH_BYTE_LEN)
+		ex->read_byte_len = ex_byte_len;
+	if (wc_flags & IBV_WC_EX_WITH_IMM)
+		ex->read_imm_data = ex_imm;
+	if (wc_flags & IBV_WC_EX_WITH_QP_NUM)
+		ex->read_qp_num = ex_qp_num;
+	if (wc_flags & IBV_WC_EX_WITH_SRC_QP)
+		ex->read_src_qp = ex_src_qp;
+	if (wc_flags & IBV_WC_EX_WITH_SLID)
+		ex->read_slid = ex_slid;
+	if (wc_flags & IBV_WC_EX_WITH_SL)
+		ex->read_sl = ex_zero;
+	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
+		ex->read_dlid_path_bits = ex_zero;
+}
+
+/* ---- queues ------------------------------------------------------------------------ */
+
+static int check_cq_attr(const struct ibv_cq_init_attr_ex *attr)
+{
+	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
+		return -EOPNOTSUPP;
+	if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+		return -EOPNOTSUPP;
+	/* Single-threaded is a promise that we need not use. */
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
+	    attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+		return -EOPNOTSUPP;
+	if (!attr->cqe || attr->cqe > FRONT_CQE_MAX || attr->comp_vector)
+		return -EINVAL;
+	return 0;
+}
+
+static int create_in_engine(struct front_cq *cq, uint32_t entries)
+{
+	struct dp_device *dev = cq->context->dev;
+	int err;
+
+	err = dp_device_lock(dev);
+	if (err)
+		return err;
+	err = dp_cq_create(dp_device_engine(dev), entries, cq, &cq->cq);
+	if (!err)
+		cq->ex.cqe = (int)dp_cq_entries(cq->cq);
+	dp_device_unlock(dev);
+	return err;
+}
+
+struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct front_cq *cq;
+	int err;
+
+	err = check_cq_attr(attr);
+	if (err)
+		goto fail;
+	cq = calloc(1, sizeof(*cq));
+	err = -ENOMEM;
+	if (!cq)
+		goto fail;
+	cq->context = to_context(context);
+	err = create_in_engine(cq, attr->cqe);
+	if (err) {
+		free(cq);
+		goto fail;
+	}
+	cq->ex.context = context;
+	cq->ex.channel = attr->channel;
+	cq->ex.cq_context = attr->cq_context;
+	pthread_mutex_init(&cq->ex.mutex, NULL);
+	pthread_cond_init(&cq->ex.cond, NULL);
+	set_ex_ops(&cq->ex, attr->wc_flags);
+	hold_channel(attr->channel, 1);
+	return &cq->ex;
+
+fail:
+	errno = -err;
+	return NULL;
+}
+
+struct ibv_cq *front_create_cq(struct ibv_context *context, int entries, void *cq_context,
+			       struct ibv_comp_channel *channel, int vector)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = entries < 0 ? 0 : (uint32_t)entries,
+		.cq_context = cq_context,
+		.channel = channel,
+		.comp_vector = (uint32_t)vector,
+		.wc_flags = IBV_WC_STANDARD_FLAGS,
+	};
+	struct ibv_cq_ex *cq = front_create_cq_ex(context, &attr);
+
+	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
+}
+
+int front_resize_cq(struct ibv_cq *ibv, int entries)
+{
+	struct front_cq *cq = to_cq(ibv);
+	int err;
+
+	if (entries <= 0 || entries > FRONT_CQE_MAX)
+		return EINVAL;
+	err = dp_device_lock(cq->context->dev);
+	if (err)
+		return -err;
+	err = dp_cq_resize(cq->cq, (uint32_t)entries);
+	ibv->cqe = (int)dp_cq_entries(cq->cq);
+	dp_device_unlock(cq->context->dev);
+	return -err;
+}
+
+int front_destroy_cq(struct ibv_cq *ibv)
+{
+	struct front_cq *cq = to_cq(ibv);
+	int err;
+
+	err = dp_device_lock(cq->context->dev);
+	if (err)
+		return -err;
+	err = dp_cq_destroy(cq->cq);
+	dp_device_unlock(cq->context->dev);
+	if (err)
+		return -err;
+	if (ibv->channel)
+		front_queue_purge(&((struct front_channel *)ibv->channel)->queue, cq);
+	front_queue_purge(&cq->context->async, cq);
+	front_wait_acked(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed, &cq->events_popped);
+	front_wait_acked(&ibv->mutex, &ibv->cond, &ibv->async_events_completed, &cq->async_popped);
+	hold_channel(ibv->channel, -1);
+	pthread_mutex_destroy(&ibv->mutex);
+	pthread_cond_destroy(&ibv->cond);
+	free(cq);
+	return 0;
+}
+
+int front_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
+{
+	struct front_cq *cq = to_cq(ibv);
+	int err;
+
+	err = dp_device_lock(cq->context->dev);
+	if (err)
+		return -err;
+	dp_cq_arm(cq->cq, solicited_only);
+	dp_device_armed(cq->context->dev);
+	dp_device_unlock(cq->context->dev);
+	return 0;
+}
+
+static void to_ibv(const struct dp_wc *in, struct ibv_wc *out)
+{
+	out->wr_id = in->wr_id;
+	out->status = (enum ibv_wc_status)in->status;
+	out->opcode = (enum ibv_wc_opcode)in->opcode;
+	out->vendor_err = in->vendor_err;
+	out->byte_len = in->byte_len;
+	out->imm_data = in->imm;
+	out->qp_num = in->qpn;
+	out->src_qp = in->src_qpn;
+	out->wc_flags = in->flags;
+	out->pkey_index = 0;
+	out->slid = 0;
+	out->sl = 0;
+	out->dlid_path_bits = 0;
+}
+
+int front_poll_cq(struct ibv_cq *ibv, int max, struct ibv_wc *out)
+{
+	struct front_cq *cq = to_cq(ibv);
+	struct dp_wc wcs[16];
+	int done = 0, want, n, i;
+
+	do {
+		want = max - done < 16 ? max - done : 16;
+		n = want > 0 ? dp_device_poll_cq(cq->context->dev, cq->cq, want, wcs) : 0;
+		if (n < 0)
+			return done ? done : n;
+		for (i = 0; i < n; i++)
+			to_ibv(&wcs[i], &out[done + i]);
+		done += n;
+	} while (n == 16);
+	return done;
+}

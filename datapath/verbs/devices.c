@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The devices of DATAPATH_DEVICES.  They are read once, at the first list;
+ * the port of one is opened by the first ibv_open_device() and shared by all.
+ */
+#include "verbs/front.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/addr.h"
+#include "io/netdev.h"
+
+static struct front_device *devices;
+static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct front_device *find(const char *name)
+{
+	struct front_device *d;
+
+	for (d = devices; d && strcmp(d->ibv.name, name); d = d->next)
+		;
+	return d;
+}
+
+static void add(const struct dp_device_config *config, struct front_device ***end)
+{
+	struct front_device *d;
+
+	if (find(config->name)) {
+		fprintf(stderr, "libdpverbs: DATAPATH_DEVICES: %s is there twice\n", config->name);
+		return;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return;
+	d->config = *config;
+	d->ibv.node_type = IBV_NODE_CA;
+	d->ibv.transport_type = IBV_TRANSPORT_IB;
+	memcpy(d->ibv.name, config->name, sizeof(config->name));
+	/* There is no such node in sysfs or /dev; the strings only name it. */
+	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "dpverbs-%.50s", config->name);
+	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/%s",
+		 d->ibv.dev_name);
+	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s",
+		 config->name);
+	**end = d;
+	*end = &d->next;
+}
+
+static void read_devices(void)
+{
+	const char *text = getenv("DATAPATH_DEVICES");
+	struct front_device **end = &devices;
+	struct dp_device_config config;
+	char error[256];
+	int got;
+
+	while (text && (got = dp_config_next(&text, &config, error, sizeof(error)))) {
+		if (got == 1)
+			add(&config, &end);
+		else
+			fprintf(stderr, "libdpverbs: DATAPATH_DEVICES: %s\n", error);
+	}
+}
+
+struct front_device *front_devices(void)
+{
+	pthread_once(&devices_once, read_devices);
+	return devices;
+}
+
+bool front_owns_device(const struct ibv_device *device)
+{
+	struct front_device *d;
+
+	for (d = devices; d && &d->ibv != device; d = d->next)
+		;
+	return d != NULL;
+}
+
+/* The modified EUI-64 of the network device's MAC; a device without one
+ * (loopback) gets a local one from its address. */
+__be64 front_device_guid(const struct front_device *d)
+{
+	struct dp_port_info info = { 0 };
+	char text[256], name[16];
+	struct dp_error error = { text, sizeof(text) };
+	const struct dp_addr any = { 0 };
+	struct dp_addr addr = any;
+	struct dp_spec spec;
+	uint8_t guid[8];
+	__be64 out;
+
+	if (dp_spec_parse(d->config.spec, &spec, &error))
+		return 0;
+	snprintf(name, sizeof(name), "%s", spec.where);
+	if (!dp_addr_parse(spec.where, &addr) && dp_netdev_of_address(&addr, name, sizeof(name)))
+		return 0;
+	if (dp_netdev_query(name, &info, &error))
+		return 0;
+	if (!memcmp(info.mac, "\0\0\0\0\0", 6)) {
+		if (!memcmp(&addr, &any, sizeof(addr)) &&
+		    dp_netdev_address(name, &any, &addr, &error))
+			return 0;
+		info.mac[0] = 2;
+		memcpy(info.mac + 2, addr.b + 12, 4);
+	}
+	memcpy(guid, info.mac, 3);
+	guid[0] ^= 2;
+	guid[3] = 0xff;
+	guid[4] = 0xfe;
+	memcpy(guid + 5, info.mac + 3, 3);
+	memcpy(&out, guid, sizeof(out));
+	return out;
+}
+
+static int refuse(const struct front_device *d, int err, const char *error)
+{
+	fprintf(stderr, "libdpverbs: cannot open %s (%s): %s\n", d->config.name, d->config.spec,
+		error);
+	return err;
+}
+
+static int load_algorithm(struct front_device *d, const struct dp_cc_algo **out)
+{
+	const struct dp_cc_algo *algo;
+	char error[320];
+
+	*out = NULL;
+	d->cc_name = "constant window";
+	if (!d->config.cc[0])
+		return 0;
+	d->cc_library = dlopen(d->config.cc, RTLD_NOW | RTLD_LOCAL);
+	if (!d->cc_library)
+		return refuse(d, -ENOENT, dlerror());
+	algo = dlsym(d->cc_library, "dp_cc_algo");
+	if (algo && algo->abi == DP_CC_ABI && algo->flow_bytes >= sizeof(struct dp_cc_flow) &&
+	    algo->flow_bytes <= DP_CC_FLOW_BYTES_MAX) {
+		*out = algo;
+		d->cc_name = algo->name;
+		return 0;
+	}
+	snprintf(error, sizeof(error), "cc=%.200s is %s", d->config.cc,
+		 algo ? "made for another version: compile it again" :
+			"not a compiled congestion-control algorithm");
+	dlclose(d->cc_library);
+	d->cc_library = NULL;
+	return refuse(d, -EINVAL, error);
+}
+
+static void unload_algorithm(struct front_device *d)
+{
+	if (d->cc_library)
+		dlclose(d->cc_library);
+	d->cc_library = NULL;
+}
+
+static void write_stats_at_exit(void)
+{
+	struct front_device *d;
+
+	for (d = devices; d; d = d->next)
+		if (d->opens && d->pid == getpid())
+			front_stats_write(d);
+}
+
+static void register_exit(void)
+{
+	atexit(write_stats_at_exit);
+}
+
+/* Under open_lock. */
+static int first_open(struct front_device *d)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct dp_device_options options = {
+		.name = d->config.name,
+		.standard = d->config.standard,
+		.ecn = d->config.ecn,
+		.path_mtu_max = d->config.path_mtu,
+		.window_psns = d->config.window,
+		.min_rto_ns = d->config.min_rto_us * UINT64_C(1000),
+		.on_event = front_on_event,
+	};
+	char error[512] = "";
+	int err;
+
+	err = load_algorithm(d, &options.cc);
+	if (err)
+		return err;
+	d->stats = front_stats_create(d);
+	if (!d->stats) {
+		err = -ENOMEM;
+		goto unload;
+	}
+	err = dp_device_open(d->config.spec, &options, &d->dev, error, sizeof(error));
+	if (err) {
+		refuse(d, err, error);
+		goto free_stats;
+	}
+	d->pid = getpid();
+	pthread_once(&once, register_exit);
+	return 0;
+
+free_stats:
+	front_stats_destroy(d->stats);
+	d->stats = NULL;
+unload:
+	unload_algorithm(d);
+	return err;
+}
+
+/* Under open_lock. */
+static void last_close(struct front_device *d)
+{
+	if (d->pid == getpid())
+		front_stats_write(d);
+	dp_device_close(d->dev);
+	d->dev = NULL;
+	front_stats_destroy(d->stats);
+	d->stats = NULL;
+	unload_algorithm(d);
+}
+
+struct ibv_context *front_open_device(struct ibv_device *device)
+{
+	struct front_device *d = container_of(device, struct front_device, ibv);
+	struct front_context *context = NULL;
+	int err = 0;
+
+	pthread_mutex_lock(&open_lock);
+	/* What the parent opened before fork() is not ours: start anew. */
+	if (d->opens && d->pid != getpid()) {
+		d->opens = 0;
+		d->dev = NULL;
+	}
+	if (!d->opens)
+		err = first_open(d);
+	if (!err) {
+		context = front_context_create(d);
+		if (context)
+			d->opens++;
+		else if (!d->opens)
+			last_close(d);
+		err = context ? 0 : -ENOMEM;
+	}
+	pthread_mutex_unlock(&open_lock);
+	if (!err)
+		return &context->verbs.context;
+	errno = -err;
+	return NULL;
+}
+
+int front_close_device(struct ibv_context *ibv)
+{
+	struct front_context *context = to_context(ibv);
+	struct front_device *d = context->device;
+
+	pthread_mutex_lock(&open_lock);
+	if (context->dev == d->dev && !--d->opens)
+		last_close(d);
+	front_context_destroy(context);
+	pthread_mutex_unlock(&open_lock);
+	return 0;
+}

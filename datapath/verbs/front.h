@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The libibverbs front: what its files share.
+ *
+ *   symbols.txt, gensyms.py  the exported symbols, and jumps for what is only forwarded
+ *   forward.c                the way to the real library
+ *   export.c                 symbols of our own: our object or a real one?
+ *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
+ *   context.c                one open: operations, device and port attributes, GIDs
+ *   objects.c                PD, MR, QP attributes
+ *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
+ *   queue.c                  event descriptors (completion channels, async events)
+ *   stats.c                  counters as JSON
+ *
+ * Every object starts with the public struct of verbs.h, so that a cast leads
+ * from one to the other.  Functions here have the meaning and the return
+ * convention of the verb they answer: pointer and errno, or a positive errno.
+ */
+#ifndef DP_VERBS_FRONT_H
+#define DP_VERBS_FRONT_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "io/device.h"
+#include "verbs/config.h"
+#include "verbs/forward.h"
+
+#pragma GCC visibility push(hidden)
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+enum {
+	FRONT_PORT = 1,	   /* the only port */
+	FRONT_GIDS = 2,	   /* both are the port's address: see context.c */
+	FRONT_CQE_MAX = 1 << 20,
+	FRONT_OBJECTS_MAX = 1 << 16,
+	FRONT_RESOLVE_MS = 3000,
+};
+
+/* ---- event descriptors ------------------------------------------------------ */
+
+struct front_event {
+	void *object; /* struct front_cq or front_qp */
+	int type;     /* enum ibv_event_type, 0 on a completion channel */
+	uint32_t *popped; /* the object's count of events handed out */
+};
+
+/* A queue whose descriptor is readable while events wait. */
+struct front_queue {
+	int fd;
+	pthread_mutex_t lock;
+	struct front_event *ring;
+	unsigned head, count, size;
+};
+
+int front_queue_init(struct front_queue *);
+void front_queue_destroy(struct front_queue *);
+void front_queue_push(struct front_queue *, const struct front_event *);
+/* Waits, unless the descriptor was made non-blocking.  0 or -1 with errno. */
+int front_queue_pop(struct front_queue *, struct front_event *out);
+/* Forgets the events of an object that goes away. */
+void front_queue_purge(struct front_queue *, const void *object);
+
+/* ---- devices and contexts ---------------------------------------------------- */
+
+struct front_device {
+	struct ibv_device ibv;
+	struct dp_device_config config;
+	struct dp_device *dev; /* while open */
+	unsigned opens;	       /* contexts on dev */
+	pid_t pid;	       /* that opened it */
+	void *cc_library;
+	const char *cc_name; /* for the counters' file */
+	struct front_stats *stats;
+	struct front_device *next;
+};
+
+/* Ours, in the order of DATAPATH_DEVICES; NULL: none. */
+struct front_device *front_devices(void);
+bool front_owns_device(const struct ibv_device *);
+__be64 front_device_guid(const struct front_device *);
+struct ibv_context *front_open_device(struct ibv_device *);
+int front_close_device(struct ibv_context *);
+
+struct front_context {
+	struct front_device *device;
+	struct dp_device *dev;
+	struct front_queue async;
+	struct verbs_context verbs; /* its struct ibv_context is last */
+};
+
+static inline struct front_context *to_context(struct ibv_context *context)
+{
+	return container_of(context, struct front_context, verbs.context);
+}
+
+struct front_context *front_context_create(struct front_device *);
+void front_context_destroy(struct front_context *);
+
+int front_poll_cq(struct ibv_cq *, int max, struct ibv_wc *);
+
+/* Real contexts have operations of their own. */
+static inline bool front_owns(const struct ibv_context *context)
+{
+	return context->ops.poll_cq == front_poll_cq;
+}
+
+int front_query_device(struct ibv_context *, struct ibv_device_attr *);
+int front_query_device_ex(struct ibv_context *, const struct ibv_query_device_ex_input *,
+			  struct ibv_device_attr_ex *, size_t len);
+int front_query_port(struct ibv_context *, uint8_t port, struct ibv_port_attr *, size_t len);
+int front_query_gid_entry(struct ibv_context *, uint32_t port, uint32_t index,
+			  struct ibv_gid_entry *);
+int front_query_rt_values(struct ibv_context *, struct ibv_values_ex *);
+
+/* ---- objects ------------------------------------------------------------------ */
+
+struct front_pd {
+	struct ibv_pd ibv;
+	struct dp_pd *pd;
+};
+
+struct front_mr {
+	struct ibv_mr ibv;
+	struct dp_mr *mr;
+};
+
+struct front_channel {
+	struct ibv_comp_channel ibv;
+	struct front_queue queue;
+};
+
+struct front_cq {
+	struct ibv_cq_ex ex; /* starts as struct ibv_cq */
+	struct dp_cq *cq;
+	struct front_context *context;
+	uint32_t events_popped; /* handed out: to be acknowledged before the end */
+	uint32_t async_popped;
+	struct dp_wc wc; /* between start_poll and end_poll */
+};
+
+/* Requests between ibv_wr_start() and ibv_wr_complete(). */
+struct front_batch {
+	pthread_mutex_t lock; /* held from start to complete or abort */
+	struct dp_send_wr *wrs;
+	struct dp_sge *sges;   /* max_sge for each request */
+	uint8_t *inline_data;  /* max_inline for each request */
+	uint32_t count, room, max_sge, max_inline;
+	int err;
+};
+
+struct front_qp {
+	struct ibv_qp_ex ex; /* starts as struct ibv_qp */
+	struct dp_qp *qp;
+	struct front_context *context;
+	struct ibv_qp_cap cap;
+	int sq_sig_all;
+	struct ibv_ah_attr ah_attr; /* as given by modify: for query */
+	uint32_t events_popped;
+	struct front_batch batch;
+};
+
+static inline struct front_cq *to_cq(struct ibv_cq *cq)
+{
+	return (struct front_cq *)cq;
+}
+
+static inline struct front_qp *to_qp(struct ibv_qp *qp)
+{
+	return (struct front_qp *)qp;
+}
+
+struct ibv_pd *front_alloc_pd(struct ibv_context *);
+int front_dealloc_pd(struct ibv_pd *);
+struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t iova,
+			    unsigned access);
+int front_dereg_mr(struct ibv_mr *);
+
+struct ibv_comp_channel *front_create_channel(struct ibv_context *);
+int front_destroy_channel(struct ibv_comp_channel *);
+int front_get_cq_event(struct ibv_comp_channel *, struct ibv_cq **, void **cq_context);
+void front_ack_cq_events(struct ibv_cq *, unsigned n);
+struct ibv_cq *front_create_cq(struct ibv_context *, int entries, void *cq_context,
+			       struct ibv_comp_channel *, int vector);
+struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+int front_resize_cq(struct ibv_cq *, int entries);
+int front_destroy_cq(struct ibv_cq *);
+int front_req_notify_cq(struct ibv_cq *, int solicited_only);
+
+struct ibv_qp *front_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
+struct ibv_qp *front_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+int front_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask);
+int front_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask, struct ibv_qp_init_attr *);
+int front_destroy_qp(struct ibv_qp *);
+int front_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
+int front_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);
+void front_set_wr_ops(struct front_qp *);
+int front_batch_init(struct front_qp *);
+void front_batch_destroy(struct front_qp *);
+
+int front_get_async_event(struct ibv_context *, struct ibv_async_event *);
+void front_ack_async_event(struct ibv_async_event *);
+
+/* Waits until the program has acknowledged `popped` events. */
+void front_wait_acked(pthread_mutex_t *, pthread_cond_t *, const uint32_t *acked,
+		      const uint32_t *popped);
+
+/* Engine events of all devices, under the device's lock. */
+void front_on_event(const struct dp_event *);
+
+/* ---- counters -------------------------------------------------------------------- */
+
+struct front_stats *front_stats_create(const struct front_device *);
+void front_stats_add_qp(struct front_stats *, struct front_qp *);
+/* Call with the device locked: keeps a QP's last counters, as it goes away. */
+void front_stats_remove_qp(struct front_stats *, struct front_qp *);
+/* Writes the file that DATAPATH_STATS asks for, if it does. */
+void front_stats_write(struct front_device *);
+void front_stats_destroy(struct front_stats *);
+
+#pragma GCC visibility pop
+
+#endif

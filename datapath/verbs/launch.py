@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Run any verbs program with one of our devices.
+
+A program gets its devices through its environment: `DATAPATH_DEVICES` names
+them, `LD_PRELOAD` and `LD_LIBRARY_PATH` put the verbs front (libdpverbs.so) in
+the place of libibverbs.so.1.  The syntax is that of datapath/verbs/config.h:
+
+    NAME=PORT[;key=value...]      dp0=afxdp:eth1;mode=standard
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from datapath.errors import CapabilityError, LocalError
+from datapath.native import paths
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+PORT_KINDS = ("afxdp", "udp")
+NETDEVS = Path("/sys/class/net")
+
+
+def _power_of_two(text: str, low: int, high: int) -> bool:
+    number = int(text) if text.isdecimal() else 0
+    return low <= number <= high and number & (number - 1) == 0
+
+
+# Key -> (what the value should be, test).
+OPTIONS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "mode": ("auto or standard", lambda v: v in ("auto", "standard")),
+    "cc": ("the absolute path of a compiled algorithm", lambda v: v.startswith("/")),
+    "ecn": ("0 or 1", lambda v: v in ("0", "1")),
+    "min_rto_us": ("microseconds, 1 or more", lambda v: v.isdecimal() and int(v) > 0),
+    "window": ("a power of two, 64 to 2048", lambda v: _power_of_two(v, 64, 2048)),
+    "path_mtu": ("256, 512, 1024, 2048 or 4096", lambda v: _power_of_two(v, 256, 4096)),
+}
+
+
+def _close(word: str, words: Sequence[str]) -> str:
+    matches = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {matches[0]}? " if matches else ""
+
+
+@dataclass
+class DeviceSpec:
+    """One device: its name, the port's specification, and options."""
+
+    name: str
+    port: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> DeviceSpec:
+        """Read "NAME=PORT[;key=value...]"; LocalError says what is wrong."""
+        head, *options = text.split(";")
+        name, equals, port = head.partition("=")
+        if not equals:
+            raise LocalError(
+                f"device {text!r} is not NAME=PORT", hint="write, for example, dp0=afxdp:eth1"
+            )
+        device = cls(name, port)
+        for option in filter(None, options):
+            key, equals, value = option.partition("=")
+            if not equals:
+                raise LocalError(
+                    f"device {name}: {option!r} is not key=value",
+                    hint=f"keys are {', '.join(OPTIONS)}",
+                )
+            device.options[key] = value
+        device.check()
+        return device
+
+    @property
+    def kind(self) -> str:
+        return self.port.partition(":")[0]
+
+    @property
+    def where(self) -> str:
+        """The network device or address of the port."""
+        return self.port.partition(":")[2].partition(",")[0]
+
+    def check(self) -> None:
+        """LocalError when the front would refuse the text."""
+        if not NAME.fullmatch(self.name):
+            raise LocalError(
+                f"{self.name!r} is not a device name",
+                hint="use letters, digits, '_', '.' and '-', at most 63",
+            )
+        if self.kind not in PORT_KINDS or not self.where or re.search(r"[\s;]", self.port):
+            raise LocalError(
+                f"device {self.name}: {self.port!r} is not a port",
+                hint="ports are afxdp:DEV and udp:ADDRESS or udp:DEV",
+            )
+        for key, value in self.options.items():
+            if key not in OPTIONS:
+                raise LocalError(
+                    f"device {self.name}: unknown key {key!r}",
+                    hint=f"{_close(key, list(OPTIONS))}keys are {', '.join(OPTIONS)}",
+                )
+            expected, test = OPTIONS[key]
+            if not test(value) or re.search(r"[\s;]", value):
+                raise LocalError(
+                    f"device {self.name}: {key}={value!r} is not valid", hint=f"give {expected}"
+                )
+
+    def __str__(self) -> str:
+        options = "".join(f";{key}={value}" for key, value in self.options.items())
+        return f"{self.name}={self.port}{options}"
+
+
+def device_environment(
+    device: str,
+    spec: str,
+    *,
+    cc: Path | None = None,
+    options: Mapping[str, object] | None = None,
+    base: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """What to add to a program's environment so that it has `device`.
+
+    device: its name, "dp0".  spec: its port, "afxdp:eth1".  cc: a compiled
+    algorithm.  options: keys of `OPTIONS`.  base: the environment that is
+    added to (this process's): what it preloads and where it finds libraries
+    is kept.  Raises LocalError for what the front would refuse, and
+    CapabilityError when the front has not been built.
+    """
+    parsed = DeviceSpec(device, spec, {k: str(v) for k, v in (options or {}).items()})
+    if cc is not None:
+        parsed.options["cc"] = str(Path(cc).resolve())
+    parsed.check()
+    return _environment([parsed], os.environ if base is None else base)
+
+
+def _environment(devices: Sequence[DeviceSpec], base: Mapping[str, str]) -> dict[str, str]:
+    front, compat = str(paths.verbs_library()), str(paths.compat_dir())
+    preload = [p for p in re.split(r"[ :]+", base.get("LD_PRELOAD", "")) if p and p != front]
+    folders = [p for p in base.get("LD_LIBRARY_PATH", "").split(":") if p and p != compat]
+    return {
+        "DATAPATH_DEVICES": " ".join(map(str, devices)),
+        # Last: a sanitizer's library has to come first.
+        "LD_PRELOAD": ":".join([*preload, front]),
+        "LD_LIBRARY_PATH": ":".join([compat, *folders]),
+    }
+
+
+def _check_program(name: str) -> str:
+    """The program's path; LocalError when it cannot be run with a front."""
+    path = shutil.which(name)
+    if path is None:
+        folder = Path(name).parent
+        known = [p.name for p in folder.iterdir()] if "/" in name and folder.is_dir() else []
+        raise LocalError(
+            f"program {name!r} not found",
+            hint=_close(Path(name).name, known) + "give its path, or install its package",
+        )
+    mode = Path(path).stat()
+    if mode.st_mode & stat.S_ISUID and mode.st_uid != os.geteuid():
+        raise LocalError(
+            f"{path} is setuid: the loader would ignore the verbs front",
+            hint="run it as its owner",
+        )
+    return path
+
+
+def _check_netdev(device: DeviceSpec) -> None:
+    name = device.where
+    if not (NETDEVS / name).exists():
+        known = sorted(path.name for path in NETDEVS.iterdir())
+        raise LocalError(
+            f"device {device.name}: there is no network device {name!r} here",
+            hint=f"{_close(name, known)}there are {', '.join(known) or 'none'}",
+        )
+
+
+def check_device(device: DeviceSpec) -> None:
+    """Tell before the program starts what its ibv_open_device would fail of."""
+    try:
+        address = ipaddress.ip_address(device.where.partition("%")[0])
+    except ValueError:
+        address = None
+    if address is None:
+        _check_netdev(device)
+    elif device.kind == "afxdp":
+        raise LocalError(
+            f"device {device.name}: an afxdp port is on a network device, not on {address}",
+            hint="write afxdp:DEV, or udp:ADDRESS",
+        )
+    if device.kind == "afxdp" and os.geteuid() != 0:
+        raise CapabilityError(
+            f"device {device.name}: AF_XDP needs root",
+            hint=f"use sudo, or the udp port, which needs no privilege: "
+            f"{device.name}=udp:{device.where}",
+        )
+
+
+def exec_program(
+    program: Sequence[str],
+    devices: Sequence[str],
+    *,
+    cc: str | None = None,
+    cc_params: Mapping[str, float | int] | None = None,
+    mode: str | None = None,
+    stats: Path | None = None,
+) -> NoReturn:
+    """Become `program` (argv), with `devices` ("NAME=PORT[;key=value...]").
+
+    cc: a registered algorithm or ./file.py:Class, compiled with cc_params.
+    mode: auto or standard.  cc and mode hold for the devices that do not say
+    otherwise.  stats: prefix of the counters' files, one for each device.
+    Raises LocalError or CapabilityError; does not return.
+    """
+    if not program:
+        raise LocalError("no program to run", hint="write dpctl exec ... -- PROGRAM [args]")
+    if not devices:
+        raise LocalError("no device", hint="write --device dp0=afxdp:DEV")
+    parsed = [DeviceSpec.parse(text) for text in devices]
+    for device in parsed:
+        if mode is not None:
+            device.options.setdefault("mode", mode)
+        device.check()
+        check_device(device)
+    path = _check_program(program[0])
+    if cc is not None:
+        from datapath.cc import compile_algorithm
+
+        compiled = compile_algorithm(cc, dict(cc_params or {}))
+        for device in parsed:
+            device.options.setdefault("cc", str(compiled.path))
+    environment = {**os.environ, **_environment(parsed, os.environ)}
+    if stats is not None:
+        environment["DATAPATH_STATS"] = str(Path(stats).absolute())
+    os.execve(path, list(program), environment)

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ibv_post_send() and ibv_post_recv(): the engine's requests have the values
+ * of verbs.h, so that little is left to translate.
+ */
+#include "verbs/front.h"
+
+#include <errno.h>
+
+_Static_assert(sizeof(struct dp_sge) == sizeof(struct ibv_sge) &&
+		       offsetof(struct dp_sge, length) == offsetof(struct ibv_sge, length) &&
+		       offsetof(struct dp_sge, lkey) == offsetof(struct ibv_sge, lkey),
+	       "scatter lists are passed on as they are");
+_Static_assert((int)DP_WR_SEND_WITH_INV == IBV_WR_SEND_WITH_INV &&
+		       (int)DP_WR_RDMA_READ == IBV_WR_RDMA_READ &&
+		       (int)DP_WR_LOCAL_INV == IBV_WR_LOCAL_INV &&
+		       (int)DP_SEND_INLINE == IBV_SEND_INLINE &&
+		       (int)DP_WC_RECV_RDMA_WITH_IMM == IBV_WC_RECV_RDMA_WITH_IMM &&
+		       (int)DP_WC_RNR_RETRY_EXC_ERR == IBV_WC_RNR_RETRY_EXC_ERR &&
+		       (int)DP_WC_WITH_INV == IBV_WC_WITH_INV,
+	       "so are codes and flags");
+
+static int translate(const struct ibv_send_wr *in, struct dp_send_wr *out)
+{
+	*out = (struct dp_send_wr){
+		.wr_id = in->wr_id,
+		.opcode = in->opcode,
+		.flags = in->send_flags,
+		.num_sge = (uint32_t)in->num_sge,
+		.sge = (const struct dp_sge *)in->sg_list,
+		.imm = in->imm_data,
+	};
+	switch (in->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+		out->remote_addr = in->wr.rdma.remote_addr;
+		out->rkey = in->wr.rdma.rkey;
+		return 0;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		out->remote_addr = in->wr.atomic.remote_addr;
+		out->rkey = in->wr.atomic.rkey;
+		out->compare_add = in->wr.atomic.compare_add;
+		out->swap = in->wr.atomic.swap;
+		return 0;
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_LOCAL_INV:
+		return 0;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+int front_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct front_qp *qp = to_qp(ibv);
+	struct dp_device *dev = qp->context->dev;
+	struct dp_send_wr one;
+	int err;
+
+	err = dp_device_lock(dev);
+	if (err)
+		goto out;
+	for (; wr; wr = wr->next) {
+		err = translate(wr, &one);
+		if (!err)
+			err = dp_qp_post_send(qp->qp, &one);
+		if (err)
+			break;
+	}
+	dp_device_posted(dev);
+	dp_device_unlock(dev);
+out:
+	if (err)
+		*bad = wr;
+	return -err;
+}
+
+int front_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct front_qp *qp = to_qp(ibv);
+	struct dp_device *dev = qp->context->dev;
+	struct dp_recv_wr one;
+	int err;
+
+	err = dp_device_lock(dev);
+	if (err)
+		goto out;
+	for (; wr; wr = wr->next) {
+		one = (struct dp_recv_wr){
+			.wr_id = wr->wr_id,
+			.num_sge = (uint32_t)wr->num_sge,
+			.sge = (const struct dp_sge *)wr->sg_list,
+		};
+		err = dp_qp_post_recv(qp->qp, &one);
+		if (err)
+			break;
+	}
+	dp_device_unlock(dev);
+out:
+	if (err)
+		*bad = wr;
+	return -err;
+}

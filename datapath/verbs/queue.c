@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * An event queue is a ring and an eventfd in semaphore mode that counts what
+ * lies in it, so that programs can poll() the descriptor, make it
+ * non-blocking, or just wait in the verb.
+ */
+#include "verbs/front.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+int front_queue_init(struct front_queue *q)
+{
+	q->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (q->fd < 0)
+		return -errno;
+	pthread_mutex_init(&q->lock, NULL);
+	q->ring = NULL;
+	q->head = q->count = q->size = 0;
+	return 0;
+}
+
+void front_queue_destroy(struct front_queue *q)
+{
+	close(q->fd);
+	free(q->ring);
+	pthread_mutex_destroy(&q->lock);
+}
+
+static bool grow(struct front_queue *q)
+{
+	unsigned size = q->size ? 2 * q->size : 16, i;
+	struct front_event *ring;
+
+	ring = malloc(size * sizeof(*ring));
+	if (!ring)
+		return false;
+	for (i = 0; i < q->count; i++)
+		ring[i] = q->ring[(q->head + i) & (q->size - 1)];
+	free(q->ring);
+	q->ring = ring;
+	q->head = 0;
+	q->size = size;
+	return true;
+}
+
+void front_queue_push(struct front_queue *q, const struct front_event *event)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&q->lock);
+	/* Out of memory: the event is lost, as it is when a CQ overruns. */
+	if (q->count < q->size || grow(q)) {
+		q->ring[(q->head + q->count) & (q->size - 1)] = *event;
+		q->count++;
+		if (write(q->fd, &one, sizeof(one)) < 0)
+			q->count--;
+	}
+	pthread_mutex_unlock(&q->lock);
+}
+
+int front_queue_pop(struct front_queue *q, struct front_event *out)
+{
+	uint64_t one;
+	bool found;
+
+	do {
+		if (read(q->fd, &one, sizeof(one)) < 0)
+			return -1;
+		pthread_mutex_lock(&q->lock);
+		found = q->count > 0; /* else purged since we read */
+		if (found) {
+			*out = q->ring[q->head];
+			q->head = (q->head + 1) & (q->size - 1);
+			q->count--;
+			/* Counted under the lock, so that whoever destroys the
+			 * object either purges the event or waits for its ack. */
+			(*out->popped)++;
+		}
+		pthread_mutex_unlock(&q->lock);
+	} while (!found);
+	return 0;
+}
+
+void front_queue_purge(struct front_queue *q, const void *object)
+{
+	unsigned i, kept = 0;
+	uint64_t one;
+	struct iovec iov = { &one, sizeof(one) };
+
+	pthread_mutex_lock(&q->lock);
+	for (i = 0; i < q->count; i++) {
+		struct front_event e = q->ring[(q->head + i) & (q->size - 1)];
+
+		if (e.object != object)
+			q->ring[(q->head + kept++) & (q->size - 1)] = e;
+	}
+	/* Not waiting: a reader that has taken the count already finds nothing
+	 * and goes on waiting. */
+	for (i = kept; i < q->count; i++)
+		if (preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) < 0)
+			break;
+	q->count = kept;
+	pthread_mutex_unlock(&q->lock);
+}

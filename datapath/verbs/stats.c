@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * DATAPATH_STATS=PREFIX: what a device and its QPs counted, as JSON, in
+ * PREFIX.<pid>.<device>.json, when the device is closed and when the program
+ * ends.  A QP that is destroyed leaves its last counters here.
+ */
+#include "verbs/front.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/addr.h"
+
+enum {
+	KEPT_MAX = 4096, /* QPs: a server that makes them for ever must not grow */
+	LOCK_MS = 200,
+};
+
+struct qp_record {
+	struct front_qp *live; /* NULL: gone, counters are its last */
+	uint32_t qpn, dest_qpn, path_mtu;
+	int extended;
+	struct dp_qp_stats counters;
+};
+
+struct front_stats {
+	const struct front_device *device;
+	struct qp_record *qps;
+	size_t n, room, forgotten;
+};
+
+struct front_stats *front_stats_create(const struct front_device *device)
+{
+	struct front_stats *s = calloc(1, sizeof(*s));
+
+	if (s)
+		s->device = device;
+	return s;
+}
+
+void front_stats_destroy(struct front_stats *s)
+{
+	if (s)
+		free(s->qps);
+	free(s);
+}
+
+/* Without memory, or with too many QPs, the file lacks one and says so. */
+void front_stats_add_qp(struct front_stats *s, struct front_qp *qp)
+{
+	struct qp_record *qps;
+	size_t room;
+
+	if (s->n == s->room) {
+		room = s->room ? 2 * s->room : 16;
+		qps = room <= KEPT_MAX ? reallocarray(s->qps, room, sizeof(*qps)) : NULL;
+		if (!qps) {
+			s->forgotten++;
+			return;
+		}
+		s->qps = qps;
+		s->room = room;
+	}
+	s->qps[s->n++] = (struct qp_record){ .live = qp };
+}
+
+static void take(struct qp_record *r)
+{
+	struct dp_qp_attr attr;
+
+	dp_qp_query(r->live->qp, &attr);
+	r->qpn = dp_qp_qpn(r->live->qp);
+	r->dest_qpn = attr.dest_qpn;
+	r->path_mtu = attr.path_mtu;
+	r->extended = dp_qp_extended(r->live->qp);
+	dp_qp_stats(r->live->qp, &r->counters);
+}
+
+void front_stats_remove_qp(struct front_stats *s, struct front_qp *qp)
+{
+	size_t i;
+
+	for (i = s->n; i-- > 0;) {
+		if (s->qps[i].live != qp)
+			continue;
+		take(&s->qps[i]);
+		s->qps[i].live = NULL;
+		return;
+	}
+}
+
+static void put_string(FILE *f, const char *key, const char *value)
+{
+	fprintf(f, "\"%s\": \"", key);
+	for (; *value; value++) {
+		if (*value == '"' || *value == '\\')
+			fputc('\\', f);
+		if ((unsigned char)*value >= ' ')
+			fputc(*value, f);
+	}
+	fputs("\"", f);
+}
+
+static void put_port(FILE *f, const struct dp_port_info *info)
+{
+	char addr[DP_ADDR_TEXT];
+
+	fputs("  \"port\": {", f);
+	put_string(f, "kind", info->kind);
+	fputs(", ", f);
+	put_string(f, "netdev", info->netdev);
+	fprintf(f, ", \"ifindex\": %u, \"mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\", ", info->ifindex,
+		info->mac[0], info->mac[1], info->mac[2], info->mac[3], info->mac[4],
+		info->mac[5]);
+	put_string(f, "addr", dp_addr_text(&info->addr, addr));
+	fprintf(f, ", \"netdev_mtu\": %u, \"path_mtu\": %u, ", info->netdev_mtu, info->path_mtu);
+	put_string(f, "path_mtu_reason", info->path_mtu_reason);
+	fputs(", ", f);
+	put_string(f, "mode", info->mode);
+	fputs(", ", f);
+	put_string(f, "mode_reason", info->mode_reason);
+	fprintf(f, ", \"udp_sport\": %u, \"qpn_prefix\": %u, \"line_rate_bps\": %llu},\n",
+		info->udp_sport, info->qpn_prefix, (unsigned long long)info->line_rate_bps);
+}
+
+static void put_counters(FILE *f, const struct dp_port_stats *port,
+			 const struct dp_engine_stats *engine)
+{
+	const char *comma = "";
+
+	fputs("  \"port_stats\": {", f);
+#define X(name)                                                                            \
+	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)port->name);        \
+	comma = ", ";
+	DP_PORT_COUNTERS(X)
+#undef X
+	fputs("},\n  \"engine\": {", f);
+	comma = "";
+#define X(name)                                                                            \
+	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)engine->name);      \
+	comma = ", ";
+	DP_ENGINE_COUNTERS(X)
+#undef X
+	fputs("},\n", f);
+}
+
+static void put_qp(FILE *f, const struct qp_record *r, const char *cc)
+{
+	fprintf(f, "    {\"qpn\": %u, \"dest_qpn\": %u, \"extended\": %d, \"path_mtu\": %u, ",
+		r->qpn, r->dest_qpn, r->extended, r->path_mtu);
+	put_string(f, "cc", cc);
+#define X(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)r->counters.name);
+	DP_QP_COUNTERS(X)
+#undef X
+	fputs("}", f);
+}
+
+static void put_device(FILE *f, struct front_device *d)
+{
+	struct front_stats *s = d->stats;
+	struct dp_engine_stats engine;
+	struct dp_port_stats port;
+	size_t i;
+
+	dp_device_port_stats(d->dev, &port);
+	dp_engine_stats(dp_device_engine(d->dev), &engine);
+	fputs("{\n  ", f);
+	put_string(f, "device", d->config.name);
+	fputs(",\n", f);
+	put_port(f, dp_device_port(d->dev));
+	put_counters(f, &port, &engine);
+	fprintf(f, "  \"qps_forgotten\": %zu,\n  \"qps\": [", s->forgotten);
+	for (i = 0; i < s->n; i++) {
+		if (s->qps[i].live)
+			take(&s->qps[i]);
+		fputs(i ? ",\n" : "\n", f);
+		put_qp(f, &s->qps[i], d->cc_name);
+	}
+	fputs(s->n ? "\n  ]\n}\n" : "]\n}\n", f);
+}
+
+void front_stats_write(struct front_device *d)
+{
+	const char *prefix = getenv("DATAPATH_STATS");
+	char path[PATH_MAX], fresh[PATH_MAX];
+	bool whole = false;
+	FILE *f;
+
+	if (!prefix || !*prefix)
+		return;
+	if (snprintf(path, sizeof(path), "%s.%d.%s.json", prefix, (int)getpid(), d->config.name) >=
+		    (int)sizeof(path) ||
+	    snprintf(fresh, sizeof(fresh), "%s.new", path) >= (int)sizeof(fresh))
+		return;
+	f = fopen(fresh, "we");
+	if (!f) {
+		fprintf(stderr, "libdpverbs: DATAPATH_STATS: cannot write %s: %m\n", fresh);
+		return;
+	}
+	if (!dp_device_lock_within(d->dev, LOCK_MS)) {
+		put_device(f, d);
+		dp_device_unlock(d->dev);
+		whole = !ferror(f);
+	}
+	if (fclose(f) || !whole || rename(fresh, path)) {
+		fprintf(stderr, "libdpverbs: DATAPATH_STATS: cannot write %s: %m\n", path);
+		unlink(fresh);
+	}
+}

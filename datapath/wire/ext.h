@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Headers of the extended mode, which two of our engines agree on in band.
+ *
+ * HELLO and HELLO_REPLY (opcodes 0xE0, 0xE1; after the BTH, 12 bytes):
+ *   version(8) resv(8) window_psns(16) features(32) qpn(32: sender's QPN)
+ * A peer that does not know the opcode drops it; silence is standard mode.
+ *
+ * XDH (12 bytes, directly after the BTH of every extended request and READ
+ * response, before the RETH/AtomicETH/AETH/ImmDt/IETH of its RC opcode):
+ *   ts_ns(32)   the sender's clock, modulo 2^32, echoed by the acknowledgement;
+ *               in a READ response the ts_ns of the request that it answers
+ *   rq_seq(32)  how many messages that consume a receive (SEND, WRITE with
+ *               immediate) preceded this one on the QP, modulo 2^32
+ *   offset(32)  where this packet's payload lies in its message, bytes
+ * Every extended WRITE packet, not only the first, carries a RETH; its VA is
+ * that of the packet's own payload and its length that of the whole message.
+ * So any packet can be placed when it arrives, in whatever order.
+ *
+ * XAH (20 bytes + bitmap, after the AETH of extended ACK 0xD1; BTH PSN = last
+ * PSN received in order, in a NAK the PSN that it refuses):
+ *   ts_echo_ns(32)   XDH timestamp of the newest packet received
+ *   ack_delay_ns(32) how long the receiver held it; all ones: none received yet
+ *   marked(32)       packets received so far with IP CE, modulo 2^32
+ *   duplicates(32)   packets received so far that had been received before
+ *   sack_base(24)    PSN of bit 0 of the bitmap, a multiple of 32
+ *   words(8)         32-bit words of bitmap that follow, 0..DP_SACK_WORDS_MAX;
+ *                    bit i (LSB first) of word w is PSN sack_base + 32 w + i
+ *
+ * The ICRC of extended packets takes the IPv4 identification as zero, since a
+ * sender that lets the kernel segment a batch does not know it.
+ */
+#ifndef DP_WIRE_EXT_H
+#define DP_WIRE_EXT_H
+
+#include "wire/headers.h"
+
+enum {
+	DP_EXT_VERSION = 1,
+	DP_HELLO_LEN = 12,
+	DP_XDH_LEN = 12,
+	DP_XAH_LEN = 20,
+	DP_SACK_WORDS_MAX = 64, /* 2048 PSNs */
+};
+
+struct dp_hello {
+	uint8_t version;
+	uint16_t window_psns; /* PSNs beyond the expected one that the sender tracks */
+	uint32_t features;    /* none defined in version 1 */
+	uint32_t qpn;
+};
+
+static inline void dp_hello_get(const uint8_t *h, struct dp_hello *out)
+{
+	out->version = h[0];
+	out->window_psns = dp_get16(h + 2);
+	out->features = dp_get32(h + 4);
+	out->qpn = dp_get32(h + 8);
+}
+
+static inline void dp_hello_set(uint8_t *h, const struct dp_hello *in)
+{
+	h[0] = in->version;
+	h[1] = 0;
+	dp_put16(h + 2, in->window_psns);
+	dp_put32(h + 4, in->features);
+	dp_put32(h + 8, in->qpn);
+}
+
+struct dp_xdh {
+	uint32_t ts_ns;
+	uint32_t rq_seq;
+	uint32_t offset;
+};
+
+static inline void dp_xdh_get(const uint8_t *h, struct dp_xdh *out)
+{
+	out->ts_ns = dp_get32(h);
+	out->rq_seq = dp_get32(h + 4);
+	out->offset = dp_get32(h + 8);
+}
+
+static inline void dp_xdh_set(uint8_t *h, const struct dp_xdh *in)
+{
+	dp_put32(h, in->ts_ns);
+	dp_put32(h + 4, in->rq_seq);
+	dp_put32(h + 8, in->offset);
+}
+
+struct dp_xah {
+	uint32_t ts_echo_ns;
+	uint32_t ack_delay_ns;
+	uint32_t marked;
+	uint32_t duplicates;
+	uint32_t sack_base;
+	uint8_t words;
+};
+
+static inline void dp_xah_get(const uint8_t *h, struct dp_xah *out)
+{
+	out->ts_echo_ns = dp_get32(h);
+	out->ack_delay_ns = dp_get32(h + 4);
+	out->marked = dp_get32(h + 8);
+	out->duplicates = dp_get32(h + 12);
+	out->sack_base = dp_get32(h + 16) >> 8;
+	out->words = h[19];
+}
+
+static inline void dp_xah_set(uint8_t *h, const struct dp_xah *in)
+{
+	dp_put32(h, in->ts_echo_ns);
+	dp_put32(h + 4, in->ack_delay_ns);
+	dp_put32(h + 8, in->marked);
+	dp_put32(h + 12, in->duplicates);
+	dp_put32(h + 16, in->sack_base << 8 | in->words);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The table of opcodes (IBTA vol. 1, table 38 and figure 79 onwards).
+ *
+ * RC() makes two rows of one line: the opcode's own and its extended form.
+ * Its arguments: name, headers and kind, and what the extended form adds.
+ *
+ * FIRST, MIDDLE and LAST say which part of a message the packet is; ONLY
+ * packets, READ requests and atomics are both FIRST and LAST.  IS_READ and
+ * IS_ATOMIC are the requests; their answers are READ_RESP and the packets
+ * that carry an AtomicAckETH.
+ */
+#include "wire/ext.h"
+#include "wire/headers.h"
+#include "wire/opcode.h"
+
+#define HAS(mask, flag, len) (((mask) & (flag)) ? (len) : 0)
+
+/* A CNP carries 16 reserved bytes after the BTH (annex A17.9.3). */
+#define HDR_LEN(mask)                                                                 \
+	(DP_BTH_LEN + HAS(mask, DP_HAS_XDH, DP_XDH_LEN) +                             \
+	 HAS(mask, DP_HAS_RETH, DP_RETH_LEN) +                                        \
+	 HAS(mask, DP_HAS_ATOMIC_ETH, DP_ATOMIC_ETH_LEN) +                            \
+	 HAS(mask, DP_HAS_AETH, DP_AETH_LEN) +                                        \
+	 HAS(mask, DP_HAS_ATOMIC_ACK_ETH, DP_ATOMIC_ACK_ETH_LEN) +                    \
+	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +    \
+	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +  \
+	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN))
+
+#define ROW(op, label, m) [op] = {.name = label, .mask = (m), .hdr_len = HDR_LEN(m)}
+#define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
+
+#define FIRST DP_IS_FIRST
+#define MIDDLE DP_IS_MIDDLE
+#define LAST DP_IS_LAST
+#define ONLY (DP_IS_FIRST | DP_IS_LAST)
+#define IMM DP_HAS_IMM
+#define INV DP_HAS_IETH
+#define RETH DP_HAS_RETH
+#define AETH DP_HAS_AETH
+#define XDH DP_HAS_XDH
+#define SEND (DP_IS_SEND | DP_IS_REQUEST | DP_HAS_PAYLOAD)
+#define WRITE (DP_IS_WRITE | DP_IS_REQUEST | DP_HAS_PAYLOAD)
+#define READ (DP_IS_READ | DP_IS_REQUEST | ONLY)
+#define READ_RESP (DP_IS_READ_RESP | DP_IS_RESPONSE | DP_HAS_PAYLOAD)
+#define ATOMIC (DP_IS_ATOMIC | DP_IS_REQUEST | ONLY | DP_HAS_ATOMIC_ETH)
+
+const struct dp_opcode_info dp_opcodes[256] = {
+	RC(SEND_FIRST, SEND | FIRST, XDH),
+	RC(SEND_MIDDLE, SEND | MIDDLE, XDH),
+	RC(SEND_LAST, SEND | LAST, XDH),
+	RC(SEND_LAST_IMM, SEND | LAST | IMM, XDH),
+	RC(SEND_ONLY, SEND | ONLY, XDH),
+	RC(SEND_ONLY_IMM, SEND | ONLY | IMM, XDH),
+	RC(SEND_LAST_INV, SEND | LAST | INV, XDH),
+	RC(SEND_ONLY_INV, SEND | ONLY | INV, XDH),
+	RC(WRITE_FIRST, WRITE | FIRST | RETH, XDH),
+	RC(WRITE_MIDDLE, WRITE | MIDDLE, XDH | RETH),
+	RC(WRITE_LAST, WRITE | LAST, XDH | RETH),
+	RC(WRITE_LAST_IMM, WRITE | LAST | IMM, XDH | RETH),
+	RC(WRITE_ONLY, WRITE | ONLY | RETH, XDH),
+	RC(WRITE_ONLY_IMM, WRITE | ONLY | RETH | IMM, XDH),
+	RC(READ_REQUEST, READ | RETH, XDH),
+	RC(READ_RESP_FIRST, READ_RESP | FIRST | AETH, XDH),
+	RC(READ_RESP_MIDDLE, READ_RESP | MIDDLE, XDH),
+	RC(READ_RESP_LAST, READ_RESP | LAST | AETH, XDH),
+	RC(READ_RESP_ONLY, READ_RESP | ONLY | AETH, XDH),
+	RC(ACK, DP_IS_RESPONSE | AETH, DP_HAS_XAH),
+	RC(ATOMIC_ACK, DP_IS_RESPONSE | AETH | DP_HAS_ATOMIC_ACK_ETH, 0),
+	RC(COMPARE_SWAP, ATOMIC, XDH),
+	RC(FETCH_ADD, ATOMIC, XDH),
+	ROW(DP_OP_CNP, "CNP", DP_IS_CNP),
+	ROW(DP_OP_HELLO, "HELLO", DP_HAS_HELLO),
+	ROW(DP_OP_HELLO_REPLY, "HELLO_REPLY", DP_HAS_HELLO),
+};

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The unit that crosses the border between a port and the engine: one UDP
+ * datagram of RoCEv2, from the BTH to the ICRC, and what its IP and UDP
+ * headers say.
+ */
+#ifndef DP_WIRE_PACKET_H
+#define DP_WIRE_PACKET_H
+
+#include <stdint.h>
+
+/* IPv6, or IPv4 as ::ffff:a.b.c.d, network byte order: the same as a GID. */
+struct dp_addr {
+	uint8_t b[16];
+};
+
+enum dp_ecn {
+	DP_ECN_NOT_ECT = 0,
+	DP_ECN_ECT1 = 1,
+	DP_ECN_ECT0 = 2,
+	DP_ECN_CE = 3,
+	DP_ECN_MASK = 3,
+};
+
+enum dp_packet_flags {
+	/* rx: the port could not see the IPv4 identification field (UDP socket) */
+	DP_PKT_IP_ID_UNKNOWN = 1 << 0,
+	/* payload-less (simulator): data holds headers only, pay_len the length
+	 * of payload that is not there; no ICRC is made or checked */
+	DP_PKT_NO_PAYLOAD = 1 << 1,
+};
+
+struct dp_packet {
+	struct dp_addr src, dst;
+	uint16_t sport;	   /* UDP source port, host order */
+	uint16_t ip_id;	   /* IPv4 identification, host order; 0 on transmit */
+	uint8_t tos;	   /* DSCP and ECN */
+	uint8_t flags;	   /* enum dp_packet_flags */
+	uint32_t path_id;  /* tx: the port's handle of the route (from its resolve()) */
+	uint32_t len;	   /* bytes at data; tx: set by the engine */
+	uint32_t cap;	   /* tx: room at data */
+	uint32_t frag_len; /* rx: bytes at frag, 0 if the packet is in one piece */
+	uint32_t pay_len;  /* DP_PKT_NO_PAYLOAD only: bytes of payload left out */
+	uint8_t *data;	   /* first byte of the BTH */
+	const uint8_t *frag; /* rx: the rest of a packet that lies in two buffers;
+			      * the first always holds all headers */
+	uint64_t cookie;     /* the port's own: buffer address, batch index */
+};
+
+#endif

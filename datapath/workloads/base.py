@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What a workload is: parameters, needs, and one measured run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import pydantic
+
+from datapath.lanes.base import Network
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of one run, e.g. Metric("goodput", 9.1e9, "bit/s")."""
+
+    name: str
+    value: float
+    unit: str
+
+
+@dataclass
+class Outcome:
+    """What one run leaves: metrics, and optionally samples and series.
+
+    samples: name -> values of one kind ("latency_ns"), for histograms.
+    notes: short facts worth showing ("mode: copy"), name -> text.
+    """
+
+    metrics: list[Metric] = field(default_factory=list)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Everything a workload may use.
+
+    transport, cc: the resolved sections of the experiment (pydantic models).
+    device_env: environment for programs that use the verbs device under test,
+    one mapping for each host, in the order of network.hosts.
+    logs: folder of this run's logs.
+    """
+
+    network: Network
+    transport: pydantic.BaseModel
+    cc: pydantic.BaseModel
+    device_env: list[Mapping[str, str]]
+    logs: Path
+    seed: int
+    timeout_s: float
+
+
+class Workload(Protocol):
+    """Registered by name in datapath.workloads.REGISTRY."""
+
+    name: ClassVar[str]
+    Params: ClassVar[type[pydantic.BaseModel]]
+    programs: ClassVar[tuple[str, ...]]  # executables it needs, checked beforehand
+    devices: ClassVar[tuple[str, ...]]  # values of transport.device it can use
+
+    def __init__(self, params: pydantic.BaseModel) -> None: ...
+
+    def run(self, ctx: RunContext) -> Outcome:
+        """Raise datapath.errors.RunFailed when the run gives no valid result."""
+        ...

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Running the programs of a workload: logs, deadlines, and errors in the program's own words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pydantic
+from pydantic import ConfigDict, Field
+
+from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.lanes.base import Host
+from datapath.workloads.base import Metric, RunContext
+
+PACKAGES: Mapping[str, str] = {
+    "ib_": "perftest",
+    "iperf3": "iperf3",
+    "sockperf": "sockperf",
+    "ucx_perftest": "ucx-utils",
+}
+"""Start of a program's name -> Debian package that has it."""
+
+_POLL_S = 0.01
+_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
+_UDP_BOUND = "07"
+_ERROR_WORDS = ("error", "fail", "unable", "couldn't", "cannot", "unexpected", "problem", "invalid")
+
+
+class WorkloadParams(pydantic.BaseModel):
+    """What every workload takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pin: bool = Field(
+        True,
+        description="Bind client and server to different CPUs, so that they never share one "
+        "while another idles.",
+    )
+    extra: list[str] = Field(
+        default_factory=list,
+        description="More command-line arguments for client and server alike.",
+    )
+
+
+@dataclass
+class Program:
+    """A started program and its two logs."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def output(self) -> str:
+        return self.out.read_text(errors="replace")
+
+    def last_words(self) -> str:
+        """The line that says best what went wrong: the last one that sounds like an error."""
+        text = self.err.read_text(errors="replace") + "\n" + self.output()
+        lines = [line.strip() for line in text.splitlines() if line.strip(" -\t\0")]
+        errors = [line for line in lines if any(word in line.lower() for word in _ERROR_WORDS)]
+        return (errors or lines or ["no output"])[-1]
+
+
+@dataclass
+class Programs:
+    """The programs of one run, as a context manager: whatever happens, none outlives it."""
+
+    ctx: RunContext
+    pin: bool = False
+    _started: list[Program] = field(default_factory=list)
+    _deadline: float = 0.0
+
+    def __enter__(self) -> Programs:
+        self._deadline = time.monotonic() + self.ctx.timeout_s
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for program in self._started:
+            program.process.kill()
+        for program in self._started:
+            program.process.wait()
+
+    def start(
+        self, host: Host, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> Program:
+        """Start a program; its logs are `<name>.out` and `<name>.err`, its command in `<name>.cmd`.
+
+        CapabilityError names the package when it is not installed.
+        """
+        require(argv[0])
+        argv = ["stdbuf", "-oL", *argv]  # so that a program that hangs has a log
+        out, err = self.ctx.logs / f"{name}.out", self.ctx.logs / f"{name}.err"
+        settings = [f"{key}={value}" for key, value in (env or {}).items()]
+        (self.ctx.logs / f"{name}.cmd").write_text(f"{host.name}: {' '.join([*settings, *argv])}\n")
+        cpus = self._cpus(len(self._started))
+        process = host.popen(argv, env=env, stdout=out, stderr=err, cpus=cpus)
+        program = Program(name, process, out, err)
+        self._started.append(program)
+        return program
+
+    def _cpus(self, index: int) -> set[int] | None:
+        cpus = sorted(os.sched_getaffinity(0))
+        return {cpus[index % len(cpus)]} if self.pin and len(cpus) > 1 else None
+
+    def remaining_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def wait_listening(self, host: Host, server: Program, port: int, *, udp: bool = False) -> None:
+        """Until the server has its socket; RunFailed when it ends or the time is over."""
+        kind, state = ("udp", _UDP_BOUND) if udp else ("tcp", _LISTEN)
+        files = [f"/proc/net/{kind}", f"/proc/net/{kind}6"]
+        while True:
+            table = host.run(["cat", *files]).stdout
+            if any(_is_bound(line, port, state) for line in table.splitlines()):
+                return
+            if server.process.poll() is not None:
+                raise self.failed(server, f"ended with status {server.process.returncode}")
+            if self.remaining_s() <= 0:
+                raise self.failed(server, f"does not listen on port {port}")
+            time.sleep(_POLL_S)
+
+    def finish(self, program: Program, *, server: Program | None = None) -> str:
+        """Wait for a program to end well; its standard output.
+
+        RunFailed with its last error line, or its server's if the server failed first.
+        """
+        try:
+            status = program.process.wait(self.remaining_s())
+        except subprocess.TimeoutExpired:
+            raise self.failed(program, f"not done after {self.ctx.timeout_s:g} s") from None
+        if status != 0:
+            culprit = server if server is not None and server.process.poll() else program
+            raise self.failed(culprit, f"ended with status {culprit.process.returncode}")
+        return program.output()
+
+    def failed(self, program: Program, what: str) -> RunFailed:
+        return RunFailed(
+            f"{program.name} {what}: {program.last_words()}",
+            hint=f"its logs are {program.out} and {program.err}",
+        )
+
+
+def require(program: str) -> None:
+    """CapabilityError with the package's name when a program is not installed."""
+    if shutil.which(program) is not None:
+        return
+    package = next((deb for start, deb in PACKAGES.items() if program.startswith(start)), None)
+    raise CapabilityError(
+        f"program {program} is not installed",
+        hint=f"apt-get install {package}" if package else "install it, or put it on PATH",
+    )
+
+
+def require_device(ctx: RunContext, workload: str, devices: Sequence[str]) -> None:
+    """LocalError when the transport section's device is not one that the workload can use."""
+    device = getattr(ctx.transport, "device", None)
+    if device not in devices:
+        raise LocalError(
+            f"workload {workload} does not run on transport device {device}",
+            hint=f"set transport: {{device: {devices[0]}}}",
+        )
+
+
+def _is_bound(line: str, port: int, state: str) -> bool:
+    fields = line.split()
+    return len(fields) > 3 and fields[1].endswith(f":{port:04X}") and fields[3] == state
+
+
+def latency_metrics(samples_ns: Sequence[float]) -> list[Metric]:
+    """Percentiles (nearest rank), mean and minimum of all samples, in nanoseconds."""
+    ordered = sorted(samples_ns)
+
+    def rank(share: float) -> float:
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    return [
+        Metric("latency_p50", rank(0.50), "ns"),
+        Metric("latency_p99", rank(0.99), "ns"),
+        Metric("latency_p999", rank(0.999), "ns"),
+        Metric("latency_mean", sum(ordered) / len(ordered), "ns"),
+        Metric("latency_min", ordered[0], "ns"),
+    ]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""ucx_perftest over UCX's TCP transport: what an MPI program without RDMA would get."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from datapath.errors import RunFailed
+from datapath.lanes.base import Host
+from datapath.units import Bytes
+from datapath.workloads.base import Metric, Outcome, RunContext
+from datapath.workloads.programs import Programs, WorkloadParams, require_device
+
+_PORT = 13337
+_TESTS: Mapping[str, str] = {
+    "tag_lat": "tag_lat",
+    "tag_bw": "tag_bw",
+    "put_lat": "ucp_put_lat",
+    "put_bw": "ucp_put_bw",
+}
+_MIB = 2**20
+
+
+class UcxParams(WorkloadParams):
+    """One ucx_perftest between client and server."""
+
+    test: Literal["tag_lat", "tag_bw", "put_lat", "put_bw"] = Field(
+        "tag_lat", description="UCP operation, and what is measured: latency or bandwidth."
+    )
+    size: Bytes = Field(64, ge=1, le=2**30, description="Bytes of each message.")
+    iterations: int = Field(10_000, ge=10, le=10**8, description="Messages that are counted.")
+    warmup: int = Field(1_000, ge=0, le=10**7, description="Messages before those.")
+
+
+class Ucx:
+    """Metrics: latency_p50, latency_mean (half round trips), or goodput and message_rate."""
+
+    name: ClassVar[str] = "ucx"
+    Params: ClassVar[type[pydantic.BaseModel]] = UcxParams
+    programs: ClassVar[tuple[str, ...]] = ("ucx_perftest",)
+    devices: ClassVar[tuple[str, ...]] = ("kernel",)
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        assert isinstance(params, UcxParams)
+        self.params = params
+
+    def run(self, ctx: RunContext) -> Outcome:
+        require_device(ctx, self.name, self.devices)
+        p = self.params
+        client, server = ctx.network.pairs[0]
+        command = ["ucx_perftest", "-p", str(_PORT), *p.extra]
+        test = ["-t", _TESTS[p.test], "-s", str(p.size), "-n", str(p.iterations)]
+        test += ["-w", str(p.warmup), "-f", "-v"]
+        with Programs(ctx, p.pin) as programs:
+            listener = programs.start(server, "ucx-server", command, _environment(server))
+            programs.wait_listening(server, listener, _PORT)
+            words = [*command, server.endpoint.mgmt_ipv4, *test]
+            caller = programs.start(client, "ucx-client", words, _environment(client))
+            output = programs.finish(caller, server=listener)
+        return self.outcome(output)
+
+    def outcome(self, output: str) -> Outcome:
+        """From the comma-separated result that -f -v prints; RunFailed when there is none."""
+        rows = list(csv.DictReader(line.strip() for line in output.splitlines() if "," in line))
+        if not rows:
+            raise RunFailed("ucx_perftest printed no result", hint="see ucx-client.err")
+        row = rows[-1]
+        if self.params.test.endswith("_lat"):
+            metrics = [
+                Metric("latency_p50", float(row["50.0_percentile_lat"]) * 1e3, "ns"),
+                Metric("latency_mean", float(row["overall_lat"]) * 1e3, "ns"),
+            ]
+        else:
+            metrics = [
+                Metric("goodput", float(row["overall_bw"]) * _MIB * 8, "bit/s"),
+                Metric("message_rate", float(row["overall_mr"]), "1/s"),
+            ]
+        return Outcome(metrics, notes={"transport": "UCX over TCP"})
+
+
+def _environment(host: Host) -> Mapping[str, str]:
+    """TCP only, on the device under test; the set-up connection takes the management network."""
+    return {"UCX_TLS": "tcp", "UCX_NET_DEVICES": host.endpoint.netdev, "UCX_LOG_LEVEL": "warn"}

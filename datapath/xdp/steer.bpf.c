@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Gives RoCEv2 to the AF_XDP socket of its queue and everything else to the
+ * kernel, so that a device in use by a port keeps its ARP, ping and ssh.
+ *
+ * RoCEv2 is: UDP to port 4791 of the port's own address, not a fragment, no
+ * IP options or extension headers (annex A17.3 has none).
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "xdp/steer.h"
+
+#define IP_FRAGMENT 0x3fff /* more-fragments flag and offset */
+
+const volatile struct dp_steer_config steer_config = {};
+struct dp_steer_counters steer_counters = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1); /* the port sets it to cover its queue */
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+static __always_inline int to_our_udp_port(const struct udphdr *udp, const void *end)
+{
+	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(DP_STEER_UDP_PORT);
+}
+
+static __always_inline int is_ours_ipv4(const struct iphdr *ip, const void *end)
+{
+	if ((const void *)(ip + 1) > end || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
+		return 0;
+	if (ip->frag_off & bpf_htons(IP_FRAGMENT))
+		return 0;
+	if (steer_config.addr[2] != bpf_htonl(0xffff) || ip->daddr != steer_config.addr[3])
+		return 0;
+	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
+}
+
+static __always_inline int is_ours_ipv6(const struct ipv6hdr *ip, const void *end)
+{
+	if ((const void *)(ip + 1) > end || ip->nexthdr != IPPROTO_UDP)
+		return 0;
+	if (ip->daddr.in6_u.u6_addr32[0] != steer_config.addr[0] ||
+	    ip->daddr.in6_u.u6_addr32[1] != steer_config.addr[1] ||
+	    ip->daddr.in6_u.u6_addr32[2] != steer_config.addr[2] ||
+	    ip->daddr.in6_u.u6_addr32[3] != steer_config.addr[3])
+		return 0;
+	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
+}
+
+/* .frags: a device whose MTU exceeds one page takes only such programs. */
+SEC("xdp.frags")
+int dp_steer(struct xdp_md *ctx)
+{
+	const void *end = (const void *)(long)ctx->data_end;
+	const struct ethhdr *eth = (const void *)(long)ctx->data;
+	int ours = 0;
+	long action;
+
+	if ((const void *)(eth + 1) > end)
+		return XDP_PASS;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		ours = is_ours_ipv4((const struct iphdr *)(eth + 1), end);
+	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+		ours = is_ours_ipv6((const struct ipv6hdr *)(eth + 1), end);
+	if (!ours)
+		return XDP_PASS;
+	action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+	if (action == XDP_PASS)
+		__sync_fetch_and_add(&steer_counters.other_queue, 1);
+	return action;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

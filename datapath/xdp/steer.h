@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the steering program and the port that loads it agree on.
+ */
+#ifndef DP_XDP_STEER_H
+#define DP_XDP_STEER_H
+
+enum {
+	DP_STEER_UDP_PORT = 4791, /* RoCEv2, annex A17.3.2 */
+};
+
+/* Constant for the life of a program: set before it is loaded. */
+struct dp_steer_config {
+	/* the port's address, IPv4 as ::ffff:a.b.c.d, network byte order */
+	unsigned int addr[4];
+};
+
+/* Written by the program, read by the port. */
+struct dp_steer_counters {
+	/* RoCEv2 packets to our address on a queue that has no socket: the
+	 * kernel got them, we did not */
+	unsigned long long other_queue;
+};
+
+#endif

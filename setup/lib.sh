@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+# shellcheck shell=bash
+#
+# Set-up of a source tree: Debian packages, virtual environment, C and BPF.
+# Sourced by dpctl with ROOT (the tree) and BUILDS (which builds) set.  A step
+# leaves a stamp that says for which input it was done; the next call compares
+# stamps and does nothing.
+#
+#   build/.packages   packages.txt and system for which all packages were there,
+#                     or "partial" when a user who is not root was told of some
+#   .venv/.stamp      lock file, interpreter and tree of the virtual environment
+#   BUILD/.stamp      younger than every C source once the build has succeeded
+
+PACKAGES=$ROOT/setup/packages.txt
+LOCK=$ROOT/setup/lock.txt
+VENV=$ROOT/.venv
+LOG=$ROOT/build/setup.log
+SYSTEM_PYTHON=/usr/bin/python3
+
+say() { printf 'dpctl: %s\n' "$*" >&2; }
+
+# fail STEP FIX: the end of the log, and what to do.
+fail() {
+	local step=$1 fix=$2
+	[ -s "$LOG" ] && { tail -n 15 "$LOG" | sed 's/^/    /' >&2; }
+	say "set-up failed: $step"
+	[ -e "$LOG" ] && say "log: $LOG"
+	say "next: $fix"
+	exit 3
+}
+
+# step TITLE COMMAND...: runs it, output to the log; returns its status.
+step() {
+	local title=$1 started=$SECONDS
+	shift
+	say "$title ..."
+	printf '\n== %s: %s\n' "$title" "$*" >>"$LOG"
+	"$@" >>"$LOG" 2>&1 9>&- || return
+	((SECONDS - started < 5)) || say "$title: done in $((SECONDS - started)) s"
+}
+
+# ---- what is already done ---------------------------------------------------
+
+packages_key() { cat "$PACKAGES" /etc/os-release 2>/dev/null | cksum; }
+venv_key() { printf '%s\n%s\n' "$ROOT" "$(cat "$LOCK" /etc/os-release 2>/dev/null | cksum)"; }
+
+packages_ready() {
+	local stamp key
+	stamp=$(cat "$ROOT/build/.packages" 2>/dev/null)
+	key=$(packages_key)
+	[ "$stamp" = "$key" ] || { [ "$stamp" = "$key partial" ] && [ "$EUID" -ne 0 ]; }
+}
+venv_ready() { [ "$(cat "$VENV/.stamp" 2>/dev/null)" = "$(venv_key)" ]; }
+
+# Sources of C and BPF newer than the last successful build.
+build_ready() {
+	local stamp=$ROOT/$1/.stamp
+	[ -e "$stamp" ] && [ "$stamp" -nt "$VENV/.stamp" ] && [ -z "$(
+		find "$ROOT/meson.build" "$ROOT/setup" "$ROOT/datapath" "$ROOT/tests" \
+			\( -name '*.[ch]' -o -name meson.build -o -name '*.map' -o -path '*/setup/*.py' \) \
+			-newer "$stamp" -print -quit
+	)" ]
+}
+
+# ---- steps --------------------------------------------------------------------
+
+# Names of CLASS that dpkg does not have installed.
+missing_packages() {
+	local class=$1
+	awk -v class="$class" -v arch="$(dpkg --print-architecture)" \
+		'!/^#/ && $2 == class { sub("@arch@", arch, $1); print $1 }' "$PACKAGES" |
+		while read -r name; do
+			dpkg-query -W -f '${Status}\n' "$name" 2>/dev/null | grep -q ' installed$' ||
+				echo "$name"
+		done | tr '\n' ' '
+}
+
+install_packages() {
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -q &&
+		apt-get install -q -y --no-install-recommends \
+			-o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"
+}
+
+setup_packages() {
+	if ! command -v dpkg-query apt-get >/dev/null; then
+		say "not a Debian system: install what $PACKAGES lists by this system's means"
+		return
+	fi
+	local build run
+	build=$(missing_packages build)
+	run=$(missing_packages run)
+	if [ -z "$build$run" ]; then
+		packages_key >"$ROOT/build/.packages"
+		return
+	fi
+	if [ "$EUID" -ne 0 ]; then
+		local fix="as root: apt-get update && apt-get install --no-install-recommends $build$run"
+		[ -z "$build" ] || fail "Debian packages are missing and this is not root" "$fix"
+		say "some workloads and tests need packages that are missing; $fix"
+		echo "$(packages_key) partial" >"$ROOT/build/.packages"
+		return
+	fi
+	# Names are words of our own list.
+	# shellcheck disable=SC2086
+	step "installing Debian packages: $build$run" install_packages $build $run ||
+		fail "apt-get install" "check the network and the sources of apt, then call dpctl again"
+	packages_key >"$ROOT/build/.packages"
+}
+
+make_venv() {
+	local site
+	export PIP_USER=0
+	rm -rf "$VENV" &&
+		"$SYSTEM_PYTHON" -m venv --system-site-packages "$VENV" &&
+		"$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
+			--require-hashes --only-binary :all: -r "$LOCK" &&
+		# The tree itself is importable wherever this Python runs.
+		site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') &&
+		printf '%s\n' "$ROOT" >"$site/datapath-source.pth"
+}
+
+setup_venv() {
+	"$SYSTEM_PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+		fail "$SYSTEM_PYTHON is missing or older than 3.11" \
+			"use Debian 12 or newer, or another system whose own Python is 3.11 or newer"
+	step "making the virtual environment" make_venv ||
+		fail "virtual environment" \
+			"check the network (pip's settings, proxy), then call dpctl again"
+	venv_key >"$VENV/.stamp"
+}
+
+build_options() {
+	case $1 in
+	build) echo "-Doptimization=3" ;;
+	build-san)
+		echo "-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Dwerror=true"
+		;;
+	esac
+}
+
+compile() {
+	local folder=$ROOT/$1 fresh=
+	# A folder that another tree or interpreter configured is made again.
+	[ -e "$folder/build.ninja" ] && [ "$folder/build.ninja" -nt "$VENV/.stamp" ] || fresh=1
+	export PATH="$VENV/bin:$PATH"
+	# Options are words of our own.
+	# shellcheck disable=SC2046
+	if [ -n "$fresh" ]; then
+		if [ -d "$folder" ]; then
+			find "$folder" -mindepth 1 -maxdepth 1 ! -name setup.log ! -name .packages \
+				-exec rm -rf {} +
+		fi
+		meson setup $(build_options "$1") "$folder" "$ROOT" || return
+	fi
+	ninja -C "$folder"
+}
+
+setup_build() {
+	local started
+	started=$(date +%s.%N) # what is edited meanwhile counts as newer
+	step "building C and BPF in $1/" compile "$1" ||
+		fail "building $1/" "the compiler's message stands above; a clean start: rm -r $ROOT/$1"
+	touch -d "@$started" "$ROOT/$1/.stamp"
+}
+
+# ---- all of it ------------------------------------------------------------------
+
+ready() {
+	local build
+	packages_ready && venv_ready || return
+	for build in $BUILDS; do
+		build_ready "$build" || return
+	done
+}
+
+setup() {
+	mkdir -p "$ROOT/build" 2>/dev/null && [ -w "$ROOT/build" ] ||
+		fail "$ROOT/build cannot be written" "run dpctl as the owner of the source tree"
+	# One set-up at a time; the lock goes with the process.
+	exec 9<"$ROOT"
+	flock -n 9 || {
+		say "waiting for another set-up of this tree"
+		flock 9
+	}
+	: >"$LOG"
+	packages_ready || setup_packages
+	venv_ready || setup_venv
+	local build
+	for build in $BUILDS; do
+		build_ready "$build" || setup_build "$build"
+	done
+	exec 9<&-
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Every file of the tree: licence, formatting, versions, and that it is built."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import datapath
+from datapath.native import paths
+
+ROOT = paths.ROOT
+FOLDERS = ("datapath", "experiments", "setup", "tests", "tools", ".ci")
+HEADER = re.compile(r"SPDX-License-Identifier: GPL-2\.0-only OR BSD-2-Clause$", re.MULTILINE)
+SOURCE_SUFFIXES = {".c", ".h", ".py", ".sh", ".map", ".j2", ".css", ".js"}
+# The formatter whose opinion the tree follows; others differ in small things.
+CLANG_FORMAT = "14"
+
+
+def sources() -> Iterator[Path]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SOURCE_SUFFIXES or path.name in {"meson.build", "run"}:
+                yield path
+    yield from (ROOT / name for name in ("dpctl", "Makefile", "meson.build", "pyproject.toml"))
+
+
+def test_every_source_file_names_its_licence() -> None:
+    files = [path for path in sources() if path.is_file() and path.stat().st_size]
+    assert len(files) > 50
+    assert [
+        str(path.relative_to(ROOT))
+        for path in files
+        if not HEADER.search("\n".join(path.read_text().splitlines()[:4]).replace(" */", ""))
+    ] == []
+
+
+def c_sources() -> list[str]:
+    return [str(path) for path in sources() if path.suffix in {".c", ".h"}]
+
+
+def test_c_is_formatted() -> None:
+    tool = shutil.which("clang-format")
+    version = tool and re.search(
+        r"version (\d+)", subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
+    )
+    if not tool or not version or version[1] != CLANG_FORMAT:
+        pytest.skip(f"needs clang-format {CLANG_FORMAT}, which is that of Debian 12")
+    result = subprocess.run(
+        [tool, "--dry-run", "--Werror", *c_sources()], capture_output=True, text=True, check=False
+    )
+    wrong = {line.split(":")[0] for line in result.stderr.splitlines() if "error:" in line}
+    assert sorted(wrong) == [], "run: make format"
+
+
+def test_every_c_file_is_built() -> None:
+    """A file that no meson.build names is not compiled, and nobody would notice."""
+    listing = subprocess.run(
+        [Path(sys.executable).parent / "meson", "introspect", "--targets", ROOT / "build"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    built = {
+        Path(source)
+        for target in json.loads(listing)
+        for group in target["target_sources"]
+        for source in group.get("sources", [])
+    }
+    files = {Path(name) for name in c_sources() if name.endswith(".c")}
+    assert sorted(str(path.relative_to(ROOT)) for path in files - built) == []
+
+
+def test_one_version() -> None:
+    project = (ROOT / "meson.build").read_text()
+    stated = re.search(r"^\s*version: '([^']+)'", project, re.MULTILINE)
+    assert stated
+    assert datapath.__version__ == stated[1]
+
+
+def test_lock_covers_what_the_package_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {
+        re.split(r"[<>=!~ ;\[]", line)[0].lower().replace(".", "-").replace("_", "-")
+        for line in [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    }
+    lock = (ROOT / "setup" / "lock.txt").read_text()
+    locked = set(re.findall(r"^([a-z0-9.-]+)==", lock, re.MULTILINE))
+    assert wanted - locked == set()
+    assert "://" not in lock

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl cc`: output, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from datapath.cc.commands import app
+from datapath.errors import LocalError, RunFailed
+
+from .conftest import WriteAlgorithm
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_list() -> None:
+    assert run("list").exit_code == 0
+    rows = json.loads(run("list", "--format", "json").output)
+    assert {"dctcp", "fixed", "swift"} <= {row["name"] for row in rows}
+    lines = run("list", "--format", "ndjson").output.splitlines()
+    assert [json.loads(line) for line in lines] == rows
+
+
+def test_show() -> None:
+    text = run("show", "swift").output
+    assert "SIGCOMM 2020" in text
+    assert "base_target_ns" in text
+    record = json.loads(run("show", "swift", "--format", "json").output)
+    assert record["flow_bytes"] == 192
+    assert record["params"][0]["unit"] == "ns"
+
+
+def test_compile() -> None:
+    done = run("compile", "fixed", "-p", "window=65536", "-p", "rate=1e9")
+    assert Path(done.output.strip()).is_file()
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("window", "is not NAME=VALUE"),
+        ("window=big", "window of fixed must be a number"),
+        ("windw=1", "no parameter 'windw'"),
+    ],
+)
+def test_wrong_parameters(pair: str, message: str) -> None:
+    with pytest.raises(LocalError, match=message):
+        run("compile", "fixed", "-p", pair)
+
+
+def test_check() -> None:
+    done = run("check", "dctcp", "--events", "500", "--seed", "3")
+    assert "500 events" in done.output
+
+
+def test_check_finds_an_escape(write: WriteAlgorithm) -> None:
+    path = write(
+        """
+        @algorithm("greedy")
+        class Greedy:
+            def on_ack(flow, ack):
+                flow.cwnd_bytes += ack.acked_bytes
+        """
+    )
+    with pytest.raises(RunFailed, match=r"greedy after event \d+ \(ack\): cwnd_bytes is") as caught:
+        run("check", path)
+    assert "--seed 1 --events" in caught.value.hint

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""From Python to an object without Python, and the cache of the results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from datapath.cc import cache, compile_algorithm, linking, load
+from datapath.cc.drivers import NativeAlgorithm, new_ack
+from datapath.errors import CapabilityError, LocalError
+
+from .conftest import WriteAlgorithm
+
+SIMPLE = """\
+GAIN = {gain}
+
+@algorithm("simple")
+class Simple:
+    factor: float = param(2)
+
+    def on_ack(flow, ack):
+        flow.cwnd_bytes = GAIN * flow.factor * ack.acked_bytes
+"""
+
+
+def answer(path: str, **params: float) -> float:
+    """The window that `SIMPLE` sets for one acknowledged byte."""
+    native = NativeAlgorithm(compile_algorithm(path, params))
+    native.on_ack(new_ack(acked_bytes=1))
+    return float(native.flow.cwnd_bytes)
+
+
+def test_parameters_and_constants_reach_the_code(write: WriteAlgorithm) -> None:
+    path = write(SIMPLE.format(gain=3))
+    assert answer(path) == 6
+    assert answer(path, factor=5) == 15
+    assert answer(write(SIMPLE.format(gain=4)), factor=5) == 20
+
+
+def test_what_is_compiled_again(write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(SIMPLE.format(gain=7))
+    first = compile_algorithm(path, {})
+    assert not first.from_cache
+    assert first.params == {"factor": 2.0}
+    again = compile_algorithm(path, {"factor": 2})
+    assert again.from_cache
+    assert again.path == first.path
+    monkeypatch.delattr("datapath.cc.codegen.build_object")
+    other = compile_algorithm(path, {"factor": 2.5})  # linked, not compiled
+    assert not other.from_cache
+    assert other.path != first.path
+    with pytest.raises(AttributeError, match="build_object"):
+        compile_algorithm(write(SIMPLE.format(gain=8)), {})
+
+
+def test_constants_of_other_files_are_part_of_the_key(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from datapath.cc import algorithm, param\nfrom consts import GAIN\n"
+        + SIMPLE.partition("\n")[2]
+    )
+    for gain in (2, 3):
+        (tmp_path / "consts.py").write_text(f"GAIN = {gain}\n" + "#" * gain)
+        assert answer(str(tmp_path / "mine.py")) == 2 * gain
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
+@pytest.mark.parametrize("suffix", [".so", ".o"])
+def test_a_damaged_file_is_built_again(
+    write: WriteAlgorithm,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+    suffix: str,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = write(SIMPLE.format(gain=11))
+    first = compile_algorithm(path, {})
+    objects = list(first.path.parent.glob("simple-*.o"))
+    for victim in [first.path, *(objects if suffix == ".o" else [])]:
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 1
+        cut = {"empty": data[:0], "truncated": data[:-100], "flipped": data}[damage]
+        victim.unlink()  # programs that have it open keep the old one
+        victim.write_bytes(cut)
+    again = compile_algorithm(path, {})
+    assert not again.from_cache
+    assert cache.load(again.path) is not None
+    assert answer(path) == 22
+    assert not list(first.path.parent.glob(".*"))
+
+
+def test_two_at_once(write: WriteAlgorithm) -> None:
+    path = write(SIMPLE.format(gain=13))
+    compile_algorithm(path, {})
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: compile_algorithm(path, {"factor": 9}), range(4)))
+    assert len({item.path for item in made}) == 1
+    assert answer(path, factor=9) == 117
+
+
+def test_a_hit_needs_neither_numba_nor_numpy() -> None:
+    compile_algorithm("swift", {})
+    code = (
+        "import sys; from datapath.cc import compile_algorithm\n"
+        "made = compile_algorithm('swift', {})\n"
+        "print(made.from_cache, [m for m in ('numba', 'llvmlite', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "True []"
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CapabilityError) as caught:
+        compile_algorithm("fixed", {})
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in ("", "relative"):  # the XDG specification: both mean the default
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert cache.folder() == tmp_path / ".cache" / "datapath" / "cc"
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, write: WriteAlgorithm) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(CapabilityError, match="no-such-compiler"):
+        compile_algorithm(write(SIMPLE.format(gain=17)), {})
+
+
+REFUSED = """\
+def loop(x):
+    return max(x, None)
+
+@algorithm("mine")
+class Mine:
+    count: int = state()
+    last: float = state()
+
+    def on_ack(flow, ack):
+        {0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "line", "message"),
+    [
+        ("flow.last = loop(ack.rtt_ns)", 6, "there is no max(float64, none) for these types"),
+        ("flow.last = max(flow.last, None)", 14, "there is no max(float64, none) for these types"),
+        ("flow.count = 0.5 * ack.rtt_ns", 14, "count is declared int"),
+        ("flow.last = (1, 2)", 14, "Cannot cast"),
+        ("flow.last = (flow, ack)[0].last", 14, ""),
+        ("g = flow if flow.last > 0 else ack", 14, "cannot be compiled: Cannot unify "),
+        ("flow.last = 1 << ack.rtt_ns", 14, "there is no lshift("),
+    ],
+)
+def test_numba_s_refusals_name_the_line(
+    write: WriteAlgorithm, statement: str, line: int, message: str
+) -> None:
+    path = write(REFUSED.format(statement))
+    if not message:
+        assert compile_algorithm(path, {}).path.exists()
+        return
+    with pytest.raises(LocalError) as caught:
+        compile_algorithm(path, {})
+    assert f"mine.py:{line}: " in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parameter_cannot_be_set_behind_the_checker(write: WriteAlgorithm) -> None:
+    path = write(
+        """
+        @algorithm("mine")
+        class Mine:
+            gain: float = param(1)
+            def on_ack(flow, ack):
+                (flow, ack)[0].gain = 2
+        """
+    )
+    with pytest.raises(LocalError, match=r"mine.py:10: .*set"):
+        compile_algorithm(path, {})
+
+
+def test_an_index_outside_the_hops_reads_nothing(write: WriteAlgorithm) -> None:
+    path = write(
+        """
+        @algorithm("mine")
+        class Mine:
+            seen: float = state(-1)
+            def on_ack(flow, ack):
+                flow.seen = ack.hop[int(ack.n_hops)].ts_ns
+        """
+    )
+    native = NativeAlgorithm(compile_algorithm(path, {}))
+    for hops, seen in ((7, 0.0), (8, 0.0), (10**6, 0.0)):
+        native.on_ack(new_ack(n_hops=hops))
+        assert native.flow.seen == seen
+
+
+def test_hooks_that_are_left_out(write: WriteAlgorithm) -> None:
+    path = write('@algorithm("mine")\nclass Mine:\n    def on_ack(flow, ack): pass\n')
+    native = NativeAlgorithm(compile_algorithm(path, {}))
+    native.flow.mss_bytes, native.flow.max_cwnd_bytes = 1000, 1e6
+    native.on_init()
+    assert native.flow.cwnd_bytes == 10_000
+    native.flow.max_cwnd_bytes = 4000
+    native.on_init()
+    assert native.flow.cwnd_bytes == 4000
+    native.on_timeout(1.0)
+    assert native.flow.cwnd_bytes == 4000
+
+
+@pytest.mark.parametrize("name", ["fixed", "dctcp", "swift"])
+def test_the_object_needs_only_libc_and_libm(name: str) -> None:
+    data = compile_algorithm(name, {}).path.read_bytes()
+    undefined = linking._symbols(data, ".dynsym", defined=False)
+    assert undefined <= linking.LIBC | linking.LIBM | linking._TOOLCHAIN
+    assert linking._symbols(data, ".dynsym", defined=True) == {"dp_cc_algo"}
+
+
+def test_what_needs_python_is_named(tmp_path: Path) -> None:
+    made = load("fixed")
+    with pytest.raises(LocalError, match=r"fixed.py:\d+: compiled Fixed allocates memory"):
+        linking.link(made, made.resolve({}), _object_that_calls("NRT_Allocate", tmp_path))
+    with pytest.raises(LocalError, match="compiled Fixed needs system"):
+        linking.link(made, made.resolve({}), _object_that_calls("system", tmp_path))
+
+
+def _object_that_calls(name: str, folder: Path) -> bytes:
+    (folder / "a.c").write_text(f"void {name}(void); void dp_cc_on_ack(void) {{ {name}(); }}")
+    subprocess.run(["gcc", "-c", "a.c"], cwd=folder, check=True)
+    return (folder / "a.o").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["fixed", "dctcp", "swift"])
+def test_a_c_program_runs_it(name: str, tmp_path: Path) -> None:
+    """Compiled by gcc against core/cc.h alone; there is no Python in the process."""
+    host = tmp_path / "host"
+    folder = Path(__file__).parent
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
+    include = f"-I{linking.HEADER.parent.parent}"
+    subprocess.run(["gcc", *flags, include, "-o", host, folder / "host.c", "-ldl"], check=True)
+    compiled = compile_algorithm(name, {})
+    done = subprocess.run(
+        [host, compiled.path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={"LD_BIND_NOW": "1", "PATH": os.environ["PATH"]},
+    )
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    native = NativeAlgorithm(compiled)
+    native.flow.mss_bytes, native.flow.max_cwnd_bytes = 4096, 1e6
+    native.on_init()
+    for number in range(1, 101):
+        native.flow.now_ns, native.flow.srtt_ns = number * 1e5, 45_000
+        native.flow.delivered_bytes = number * 4096
+        native.on_ack(
+            new_ack(
+                now_ns=number * 1e5,
+                rtt_ns=30_000 + 1000 * number,
+                acked_bytes=4096,
+                marked_bytes=4096 * (number % 4 == 0),
+                inflight_bytes=65536,
+                delivered_bytes=number * 4096,
+                prior_delivered_bytes=(number - 10) * 4096,
+            )
+        )
+    native.on_timeout(2e7)
+    assert lines["name"] == name
+    assert float(lines["cwnd_bytes"]) == native.flow.cwnd_bytes
+    assert float(lines["pacing_rate_bps"]) == native.flow.pacing_rate_bps

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""docs/cc.md is true: its code runs, its tables are the records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from datapath.cc import load, records
+from datapath.errors import LocalError
+
+PAGE = Path(__file__).parents[2] / "docs" / "cc.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "my_cc.py"
+    path.write_text(blocks("python")[0])
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def test_the_example_is_short_and_works(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(example.read_text().splitlines()) < 40
+    exec(compile(blocks("python")[1], "docs/cc.md", "exec"), {})
+    cwnd_bytes, rtt_ns = map(float, capsys.readouterr().out.split())
+    assert cwnd_bytes == pytest.approx(10 * 4096, rel=0.5)  # half of rate x target RTT
+    assert rtt_ns == pytest.approx(60_000, rel=0.2)
+
+
+def test_the_error_shown_is_the_error_given(example: Path) -> None:
+    text = example.read_text().replace("flow.cwnd_bytes + ", "flow.cwnd_byte + ")
+    example.write_text(text)
+    with pytest.raises(LocalError) as caught:
+        load("./my_cc.py")
+    (shown,) = re.findall(r"^error: (.*)\nhint: (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert shown == (str(caught.value), caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("heading", "members"),
+    [
+        ("### flow", records.FLOW_MEMBERS),
+        ("### ack", records.ACK_MEMBERS),
+        ("### ack.hop", records.HOP_MEMBERS),
+        ("### loss", records.LOSS_MEMBERS),
+    ],
+)
+def test_tables(heading: str, members: dict[str, str]) -> None:
+    section = re.split(rf"^{re.escape(heading)}\b", PAGE.read_text(), flags=re.MULTILINE)[1]
+    table = re.search(r"^\|---\|---\|\n((?:\|.*\n)*)", section, re.MULTILINE)
+    assert table
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", table[1], re.MULTILINE)
+    assert dict(rows) == members

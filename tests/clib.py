@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The C half of the tests, `tests/libdptest.so` of the chosen build folder.
+
+`testlib` has the wire headers' inline functions (X_...), the two-engine soak
+and the fuzz target's entry; it is linked to the same libdpcore.so that
+datapath.native opens, so objects of one may be given to the other.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+from datapath.native import ffi, paths
+
+CDEF = """
+uint8_t X_dp_bth_opcode(const uint8_t *h);
+unsigned X_dp_bth_solicited(const uint8_t *h);
+unsigned X_dp_bth_pad(const uint8_t *h);
+unsigned X_dp_bth_tver(const uint8_t *h);
+uint16_t X_dp_bth_pkey(const uint8_t *h);
+unsigned X_dp_bth_becn(const uint8_t *h);
+uint32_t X_dp_bth_dest_qpn(const uint8_t *h);
+unsigned X_dp_bth_ack_req(const uint8_t *h);
+uint32_t X_dp_bth_psn(const uint8_t *h);
+uint64_t X_dp_reth_va(const uint8_t *h);
+uint32_t X_dp_reth_rkey(const uint8_t *h);
+uint32_t X_dp_reth_len(const uint8_t *h);
+uint64_t X_dp_atomic_va(const uint8_t *h);
+uint32_t X_dp_atomic_rkey(const uint8_t *h);
+uint64_t X_dp_atomic_swap_add(const uint8_t *h);
+uint64_t X_dp_atomic_compare(const uint8_t *h);
+uint8_t X_dp_aeth_syndrome(const uint8_t *h);
+uint32_t X_dp_aeth_msn(const uint8_t *h);
+uint16_t X_dp_get16(const uint8_t *h);
+uint32_t X_dp_get32(const uint8_t *h);
+uint64_t X_dp_get64(const uint8_t *h);
+void X_dp_put16(uint8_t *h, uint16_t v);
+void X_dp_put32(uint8_t *h, uint32_t v);
+void X_dp_put64(uint8_t *h, uint64_t v);
+int32_t X_dp_psn_diff(uint32_t a, uint32_t b);
+uint32_t X_dp_psn_add(uint32_t psn, uint32_t n);
+void X_dp_bth_set(uint8_t *h, const uint64_t *f);
+void X_dp_reth_set(uint8_t *h, const uint64_t *f);
+void X_dp_atomic_set(uint8_t *h, const uint64_t *f);
+void X_dp_aeth_set(uint8_t *h, const uint64_t *f);
+void X_dp_hello_set(uint8_t *h, const uint64_t *f);
+void X_dp_hello_get(const uint8_t *h, uint64_t *f);
+void X_dp_xdh_set(uint8_t *h, const uint64_t *f);
+void X_dp_xdh_get(const uint8_t *h, uint64_t *f);
+void X_dp_xah_set(uint8_t *h, const uint64_t *f);
+void X_dp_xah_get(const uint8_t *h, uint64_t *f);
+
+struct X_wheel;
+struct X_wheel *X_wheel_new(uint64_t now_ns, unsigned timers);
+void X_wheel_free(struct X_wheel *w);
+void X_wheel_arm(struct X_wheel *w, unsigned timer, uint64_t expires_ns);
+void X_wheel_cancel(struct X_wheel *w, unsigned timer);
+int X_wheel_armed(const struct X_wheel *w, unsigned timer);
+uint64_t X_wheel_next(const struct X_wheel *w);
+int X_wheel_pop(struct X_wheel *w, uint64_t now_ns);
+"""
+
+SOAK = Path(__file__).parent / "core" / "soak.h"
+
+
+def soak_declarations() -> str:
+    """struct X_soak and X_soak_run(), from the header itself."""
+    text = re.sub(r"/\*.*?\*/", "", SOAK.read_text(), flags=re.DOTALL)
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def _open() -> tuple[Any, Any]:
+    own = cffi.FFI()
+    own.include(ffi)
+    own.cdef(CDEF + soak_declarations())
+    path = paths.ROOT / paths.build_name() / "tests" / "libdptest.so"
+    return own, own.dlopen(str(path))
+
+
+testffi, testlib = _open()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Opening, refusing, and what is left when a port's process is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Host, Pair, unprivileged
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("eth0", "expected KIND:WHERE"),
+        ("afxdp:", "expected KIND:WHERE"),
+        ("dpdk:eth0", "there are: afxdp, udp"),
+        ("udp:127.0.0.1,gso", "not key=value"),
+        ("udp:127.0.0.1,gro=1", "no option 'gro' (it has: path_mtu, gso)"),
+        ("udp:127.0.0.1,gso=2", "expected a number from 0 to 1"),
+        ("udp:127.0.0.1,path_mtu=100", "from 256 to 4096"),
+        ("udp:127.0.0.1,path_mtu=1k", "from 256 to 4096"),
+        ("afxdp:lo,mode=fast", "expected one of auto, copy, zerocopy"),
+        ("afxdp:lo,ip=10.0.0", "not an IP address"),
+        ("afxdp:nosuch0", "no network device 'nosuch0'"),
+        ("udp:nosuch0", "no network device 'nosuch0'"),
+        ("udp:192.0.2.77", "not an address of this network namespace"),
+        ("udp:0.0.0.0", "needs one local address"),
+        ("udp:ff02::1", "needs one local address"),
+        ("udp:" + "x" * 300, "longer than"),
+    ],
+)
+def test_bad_specification(here: Host, spec: str, told: str) -> None:
+    assert told in here.refusal(spec)
+
+
+def test_afxdp_says_which_privilege_it_needs(pair: Pair) -> None:
+    told = pair.a.refusal("afxdp:eth0", before=unprivileged())
+    assert "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF" in told
+    assert "udp:eth0" in told
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("afxdp:eth0,queue=7", "no queue 7"),
+        ("afxdp:eth0,mode=zerocopy", "cannot do AF_XDP zero-copy"),
+        ("afxdp:eth0,ip=10.9.9.9", "10.9.9.9 is not an address of eth0"),
+    ],
+)
+def test_what_the_device_cannot(pair: Pair, spec: str, told: str) -> None:
+    assert told in pair.a.refusal(spec)
+    assert pair.a.xdp_program() is None
+
+
+def test_device_down_or_bare(pair: Pair) -> None:
+    pair.a.run("ip", "address", "flush", "dev", "eth0")
+    assert "has no IP address" in pair.a.refusal("afxdp:eth0")
+    pair.a.run("ip", "link", "set", "eth0", "down")
+    assert "eth0 is down" in pair.a.refusal("afxdp:eth0")
+
+
+def test_tiny_mtu(pair: Pair) -> None:
+    pair.a.run("ip", "link", "set", "eth0", "mtu", "300")
+    assert "too small for RoCE" in pair.a.refusal("afxdp:eth0")
+
+
+def test_second_opener_is_told(pair: Pair) -> None:
+    first = pair.a.tool("afxdp:eth0", "hold")
+    told = pair.a.refusal("afxdp:eth0")
+    assert "queue 0 of eth0 is in use by another AF_XDP socket" in told
+    first.report()
+    assert pair.a.report("afxdp:eth0", "resolve", pair.b.ipv4).result["error"] == 0
+
+
+def test_foreign_xdp_program_is_named(pair: Pair) -> None:
+    from datapath.native import paths  # the steering program stands for a user's own
+
+    path = str(paths.bpf_object("steer"))
+    pair.a.run("ip", "link", "set", "dev", "eth0", "xdpdrv", "object", path, "program", "dp_steer")
+    assert "dp_steer" in pair.a.refusal("afxdp:eth0")
+    pair.a.run("ip", "link", "set", "dev", "eth0", "xdpdrv", "off")
+    assert pair.a.report("afxdp:eth0", "resolve", pair.b.ipv4).result["error"] == 0
+
+
+@pytest.mark.parametrize("violent", [False, True], ids=["closed", "killed"])
+def test_nothing_is_left(pair: Pair, violent: bool) -> None:
+    """The program goes with the process, and the device opens at once again."""
+    for _ in range(3):
+        tool = pair.a.tool("afxdp:eth0", "hold")
+        assert pair.a.xdp_program() == "dp_steer"
+        if violent:
+            tool.kill()
+        else:
+            tool.report()
+        deadline = time.monotonic() + 5
+        while pair.a.xdp_program() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert pair.a.xdp_program() is None
+    pair.a.run("ip", "link", "set", "eth0", "mtu", "1400")
+
+
+def test_packets_on_another_queue_are_told_of(make_pair: Callable[..., Pair]) -> None:
+    """What the device gives to a queue without a socket is counted, not a riddle."""
+    pair = make_pair(queues=2)
+    receiver = pair.b.tool("afxdp:eth0,queue=1", "receive", "--sleep", "--seconds", "1")
+    pair.a.report("afxdp:eth0,queue=0", "send", pair.b.ipv4, "--count", "20")
+    report = receiver.report()
+    assert report.result["received"] == 0
+    assert report.stats["rx_other_queue"] == 20
+
+
+def test_kernel_keeps_its_traffic(pair: Pair) -> None:
+    """ping (both families, with fragments) and TCP work while a port is open."""
+    held = [host.tool("afxdp:eth0", "hold") for host in (pair.a, pair.b)]
+    for peer in (pair.b.ipv4, pair.b.ipv6):
+        pair.a.run("ping", "-c", "3", "-i", "0.01", "-W", "2", peer)
+    pair.a.run("ping", "-c", "2", "-i", "0.01", "-W", "2", "-s", "20000", pair.b.ipv4)
+    server = pair.b.popen("iperf3", "-s", "-1", "-p", "5999", "--forceflush")
+    assert server.stdout
+    server.stdout.readline()
+    time.sleep(0.2)
+    pair.a.run("iperf3", "-c", pair.b.ipv4, "-p", "5999", "-n", "20M")
+    server.communicate(timeout=20)
+    for tool in held:
+        assert tool.report().stats["rx_packets"] == 0
+
+
+@pytest.mark.parametrize("spec", ["afxdp:eth0", "udp:eth0"])
+@pytest.mark.parametrize(
+    ("peer", "told"),
+    [
+        ("224.0.0.1", "Invalid argument"),
+        ("0.0.0.0", "Invalid argument"),
+        ("198.51.100.1", "Network is unreachable"),
+        ("fd12:3::2", "Address family not supported by protocol"),
+    ],
+)
+def test_unreachable_peers(pair: Pair, spec: str, peer: str, told: str) -> None:
+    assert pair.a.report(spec, "resolve", peer).result["error_text"] == told
+
+
+def test_neighbour_that_is_not_there(pair: Pair) -> None:
+    assert pair.a.report("afxdp:eth0", "resolve", "10.123.0.99").result["error_text"] == (
+        "No route to host"
+    )
+
+
+def test_next_hop_of_a_route(pair: Pair) -> None:
+    """A peer behind a gateway is reached by the gateway's link address."""
+    pair.a.run("ip", "route", "add", "198.51.100.0/24", "via", pair.b.ipv4)
+    pair.b.run("ip", "address", "add", "198.51.100.1/32", "dev", "eth0")
+    echo = pair.b.tool("afxdp:eth0,ip=198.51.100.1", "echo", "--check", "--idle-ms", "300")
+    ping = pair.a.report("afxdp:eth0", "ping", "198.51.100.1", "--count", "20", "--check")
+    assert ping.result["received"] == 20
+    assert echo.report().result["bad_icrc"] == 0

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What `dpctl report` prints, and the plots it exports."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datapath import report
+from datapath.errors import LocalError
+from datapath.report import display, tables
+from datapath.report.folder import read
+from tests.report import folders
+
+
+def printed(folder: Path, fmt: str, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    report.print_table(folder, fmt, stream)
+    return raw.getvalue().decode(encoding)
+
+
+def test_table_for_people(whole: Path) -> None:
+    text = printed(whole, "table")
+    assert "PASS  1 % loss costs AF_XDP at most a tenth of its goodput" in text
+    assert "FAIL  64 B send within 2 us: measured 3.31 us, above the bound" in text
+    assert "failed: dp-afxdp, 1%, 64 B send (run 2): no reply" in text
+    line = next(x for x in text.splitlines() if x.startswith("dp-afxdp  1%") and "goodput" in x)
+    assert "Gbit/s" in line
+    assert line.endswith("]")
+
+
+def test_table_on_a_terminal_without_unicode(whole: Path) -> None:
+    text = printed(whole, "table", "ascii")
+    assert " us " in text
+    assert "?" not in text
+
+
+def test_json_is_one_document_in_base_units(whole: Path) -> None:
+    document = json.loads(printed(whole, "json"))
+    assert [claim["pass"] for claim in document["claims"]] == [True, False]
+    goodput = [p for p in document["points"] if p["metric"] == "goodput"]
+    assert len(goodput) == 6
+    assert all(p["unit"] == "bit/s" and p["median"] > 1e9 and p["n"] == 4 for p in goodput)
+    assert {r["n"] for r in document["ratios"]} == {3, 4}
+    assert [f["repetition"] for f in document["failures"]] == [2]
+
+
+def test_ndjson_has_one_record_a_line(whole: Path) -> None:
+    records = [json.loads(line) for line in printed(whole, "ndjson").splitlines()]
+    kinds = {record["kind"] for record in records}
+    assert kinds == {"claim", "point", "ratio", "failure"}
+
+
+def test_numbers_that_do_not_exist_are_null(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "r", repetitions=1, samples=False)
+    document = json.loads(printed(folder, "json"))
+    assert {p["lo"] for p in document["points"]} == {None}
+
+
+def test_unknown_format(whole: Path) -> None:
+    with pytest.raises(LocalError, match="unknown format"):
+        report.print_table(whole, "xml", sys.stdout)
+
+
+def test_first_of_several_baselines_that_has_the_metric_is_taken(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "r", repetitions=2, samples=False)
+    text = (folder / "resolved.yaml").read_text().replace("{stack: tcp}", "{stack: [tcp, dp-udp]}")
+    (folder / "resolved.yaml").write_text(text)
+    result = read(folder)
+    assert result.baseline == {"stack": ["tcp", "dp-udp"]}
+    assert set(tables.ratios(result)["stack"]) == {"dp-afxdp"}
+    frame = result.frame
+    result.frame = frame[(frame["stack"] != "tcp") | (frame["metric"] != "latency_p50")]
+    rows = tables.ratios(result, ["latency_p50"])
+    assert set(rows["stack"]) == {"dp-afxdp"}
+    assert rows["ratio"].between(0.2, 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("fmt", "magic"), [("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")]
+)
+def test_plots_for_a_paper(tmp_path: Path, fmt: str, magic: bytes) -> None:
+    folder = folders.write(tmp_path / "r", repetitions=2)
+    files = report.export_plots(folder, fmt)
+    assert [file.name for file in files] == [
+        f"1-bar-goodput.{fmt}",
+        f"2-bar-latency_p50.{fmt}",
+        f"3-cdf-latency.{fmt}",
+        f"4-ratio-goodput.{fmt}",
+    ]
+    assert all(file.read_bytes().startswith(magic) for file in files)
+    first = [file.read_bytes() for file in files]
+    assert [file.read_bytes() for file in report.export_plots(folder, fmt)] == first
+
+
+def test_unknown_plot_format(whole: Path) -> None:
+    with pytest.raises(LocalError, match="unknown plot format"):
+        report.export_plots(whole, "gif")
+
+
+def test_import_is_light() -> None:
+    """`dpctl --help` must not pay for pandas and matplotlib."""
+    code = (
+        "import sys, datapath.report; "
+        "print([m for m in ('pandas', 'matplotlib', 'jinja2', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "metric", "text"),
+    [
+        (9.1e9, "bit/s", "goodput", "9.10 Gbit/s"),
+        (21.46e9, "bit/s", "goodput", "21.5 Gbit/s"),
+        (1_600.0, "ns", "latency_p50", "1.60 µs"),
+        (43.04e6, "ns", "latency_p50", "43.0 ms"),
+        (43e6, "ns", "latency_p50", "43 ms"),
+        (0.0123, "1", "retransmitted_share", "1.23 %"),
+        (1234.0, "packets", "path_dropped", "1,234 packets"),
+        (0.5, "s", "cpu_user", "500 ms"),
+        (0.0, "bit/s", "goodput", "0 Gbit/s"),
+        (float("nan"), "bit/s", "goodput", "–"),
+        (999.6, "ns", "latency_p50", "1,000 ns"),
+    ],
+)
+def test_quantities_have_three_digits_and_a_fitting_unit(
+    value: float, unit: str, metric: str, text: str
+) -> None:
+    assert display.quantity(value, unit, metric).replace("\N{NO-BREAK SPACE}", " ") == text

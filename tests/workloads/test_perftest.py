@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""perftest: command lines, the reading of its output, and every operation run for real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+import pytest
+
+from datapath.cc import compile_algorithm
+from datapath.errors import RunFailed
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path
+from datapath.verbs.launch import device_environment
+from datapath.workloads.base import Outcome
+from datapath.workloads.perftest import (
+    Perftest,
+    PerftestParams,
+    parse_bandwidth,
+    parse_samples,
+)
+from tests.workloads.conftest import RunWorkload
+
+# As perftest 4.5 prints it (RESULT_FMT and REPORT_FMT of its perftest_parameters.h).
+BANDWIDTH = """\
+---------------------------------------------------------------------------------------
+                    RDMA_Write BW Test
+ Dual-port       : OFF\t\tDevice         : dp0
+---------------------------------------------------------------------------------------
+ local address: LID 0000 QPN 0x0011 PSN 0x3f9e1a RKey 0x2b4c67 VAddr 0x007f3f2c1a0000
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ {size}      {iterations}             0.00               {average}\t\t   {rate}
+---------------------------------------------------------------------------------------
+"""
+LATENCY = """\
+---------------------------------------------------------------------------------------
+                    Send Latency Test
+---------------------------------------------------------------------------------------
+#, usec
+1, 2.5
+2, 0.875
+3, 1234.56
+4, 1e+03
+---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
+ 64      5          0.88           1234.56      2.50
+---------------------------------------------------------------------------------------
+"""
+
+
+def params(**section: Any) -> PerftestParams:
+    return PerftestParams.model_validate(section)
+
+
+def test_bandwidth_is_in_bits_of_the_printed_mebibytes() -> None:
+    text = BANDWIDTH.format(size=1048576, iterations=1000, average="1234.56", rate="0.001235")
+    goodput, rate = parse_bandwidth(text)
+    assert goodput == pytest.approx(1234.56 * 2**20 * 8)
+    assert rate == pytest.approx(1234.56), "from the bandwidth, which has more digits"
+
+
+def test_the_rate_of_small_messages_is_the_printed_one() -> None:
+    text = BANDWIDTH.format(size=64, iterations=1000, average="61.04", rate="1.000012")
+    goodput, rate = parse_bandwidth(text)
+    assert goodput == pytest.approx(61.04 * 2**20 * 8)
+    assert rate == pytest.approx(1000012)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Unable to find the Interface dp0\n", BANDWIDTH.split(" #bytes")[0]]
+)
+def test_no_bandwidth_is_a_failed_run(text: str) -> None:
+    with pytest.raises(RunFailed, match="printed no result"):
+        parse_bandwidth(text)
+
+
+def test_every_latency_sample_is_read() -> None:
+    assert parse_samples(LATENCY) == [2500.0, 875.0, 1234560.0, 1e6]
+    with pytest.raises(RunFailed, match="printed no result"):
+        parse_samples(LATENCY.replace("#, usec", ""))
+
+
+def test_latency_metrics_are_of_all_samples() -> None:
+    outcome = Perftest(params(test="send_lat")).outcome([LATENCY])
+    found = {metric.name: metric.value for metric in outcome.metrics}
+    assert found["latency_min"] == 875.0
+    assert found["latency_p999"] == 1234560.0
+    assert outcome.samples["latency_ns"] == parse_samples(LATENCY)
+
+
+def test_command_lines() -> None:
+    bandwidth = params(
+        test="read_bw", size="64KiB", duration="4s", qps=2, outstanding=16, tx_depth=32
+    )
+    line = " ".join(bandwidth.command("dp0"))
+    assert line.startswith("ib_read_bw --ib-dev dp0 ")
+    for part in ("--size 65536", "--duration 4", "--qp 2", "--outs 16", "--tx-depth 32"):
+        assert part in line
+    assert "--iters" not in line
+    latency = " ".join(params(test="send_lat", use_event=True, inline=64).command("rxe0"))
+    for part in ("--report-unsorted", "--events", "--inline_size 64", "--iters 1000"):
+        assert part in latency
+    assert "--size" not in " ".join(params(test="atomic_lat", size=8).command("dp0"))
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"test": "write_latency"}, "write_lat"),
+        ({"test": "send_lat", "duration": "2s"}, "ib_send_lat has no duration"),
+        ({"test": "write_bw", "use_event": True}, "has no use_event"),
+        ({"test": "write_bw", "rx_depth": 4, "outstanding": 4}, "no rx_depth and no outstanding"),
+        ({"test": "read_lat", "inline": 0}, "has no inline"),
+        ({"test": "send_lat", "qps": 2}, "has no qps"),
+        ({"test": "atomic_bw", "size": 64}, "atomics are 8 bytes"),
+        ({"test": "write_bw", "iterations": 100, "duration": "2s"}, "not both"),
+        ({"test": "write_bw", "duration": "1500ms"}, "whole seconds"),
+        ({"test": "write_bw", "iterations": 4}, "greater than or equal to 5"),
+    ],
+)
+def test_wrong_parameters_are_refused(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=words):
+        params(**section)
+
+
+# --- for real, on our device ---------------------------------------------------------------
+
+
+def environments(network: NetnsNetwork, port: str, **options: str) -> list[Mapping[str, str]]:
+    algorithm = compile_algorithm("fixed", {})
+    where = {"afxdp": [h.endpoint.netdev for h in network.hosts]}
+    where["udp"] = [h.endpoint.ipv4 for h in network.hosts]
+    return [
+        device_environment("dp0", f"{port}:{place}", cc=algorithm.path, options=options)
+        for place in where[port]
+    ]
+
+
+def values(outcome: Outcome) -> dict[str, float]:
+    return {metric.name: metric.value for metric in outcome.metrics}
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+@pytest.mark.parametrize("test", ["write_bw", "read_bw", "send_bw", "atomic_bw"])
+def test_bandwidth_of_each_operation(
+    run: RunWorkload, network: NetnsNetwork, port: str, test: str
+) -> None:
+    size = 8 if test == "atomic_bw" else 65536
+    outcome = run(
+        "perftest",
+        device="dp",
+        device_env=environments(network, port),
+        test=test,
+        size=size,
+        iterations=200,
+    )
+    found = values(outcome)
+    assert found["goodput"] > 0
+    passed = network.path_counters().passed
+    assert (passed["forward"] + passed["backward"]) * 9000 > 200 * size
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+@pytest.mark.parametrize("test", ["write_lat", "read_lat", "send_lat", "atomic_lat"])
+def test_latency_of_each_operation(
+    run: RunWorkload, network: NetnsNetwork, port: str, test: str
+) -> None:
+    environment = environments(network, port)
+    outcome = run("perftest", device="dp", device_env=environment, test=test, iterations=500)
+    assert len(outcome.samples["latency_ns"]) == 499, "one less than there are exchanges"
+    assert 0 < values(outcome)["latency_min"] <= values(outcome)["latency_p50"]
+
+
+def test_a_lossy_path_is_survived(run: RunWorkload, network: NetnsNetwork) -> None:
+    outcome = run(
+        "perftest",
+        device="dp",
+        device_env=environments(network, "afxdp"),
+        path=Path(loss="1%"),
+        test="write_bw",
+        size="1MiB",
+        iterations=20,
+    )
+    assert values(outcome)["goodput"] > 0
+    assert network.path_counters().dropped["forward"] > 0
+
+
+def test_a_device_that_is_not_there_is_told(run: RunWorkload, network: NetnsNetwork) -> None:
+    environment = [{**e, "DATAPATH_DEVICES": ""} for e in environments(network, "udp")]
+    with pytest.raises(RunFailed, match="status 1: Unable to find the Infiniband"):
+        run("perftest", device="dp", device_env=environment, test="write_bw")

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A user's own XDP source: compiled by bcc, attached at each hook, its maps read."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from datapath.errors import LocalError
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Topology
+from datapath.xdp.user import attach, entry_function
+from tests.xdp.conftest import Wire, ipv4, udp
+
+COUNT = """
+#include <uapi/linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+
+struct seen { u64 packets; u64 bytes; };
+BPF_HASH(sources, u32, struct seen, 64);
+BPF_PERCPU_ARRAY(total, u64, 1);
+
+/* int commented_out(struct xdp_md *ctx) */
+int count(struct xdp_md *ctx)
+{
+    void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+    struct ethhdr *eth = data;
+    struct iphdr *ip = data + sizeof(*eth);
+    struct seen zero = {}, *entry;
+    int first = 0;
+    u64 *all = total.lookup(&first);
+    u32 source;
+
+    if (all)
+        *all += 1;
+    if ((void *)(ip + 1) > end || eth->h_proto != htons(ETH_P_IP))
+        return XDP_PASS;
+    source = ntohl(ip->saddr);
+    entry = sources.lookup_or_try_init(&source, &zero);
+    if (!entry)
+        return XDP_PASS;
+    lock_xadd(&entry->packets, 1);
+    lock_xadd(&entry->bytes, ntohs(ip->tot_len));
+    return XDP_PASS;
+}
+"""
+HOST0 = str(struct.unpack(">I", bytes([198, 18, 0, 1]))[0])
+HOST1 = str(struct.unpack(">I", bytes([198, 18, 0, 2]))[0])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "count.c"
+    path.write_text(COUNT)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("hook", "sender"), [("host1", 0), ("middle-forward", 0), ("middle-backward", 1)]
+)
+def test_a_program_sees_the_packets_of_its_hook(
+    wire: Wire, source: Path, hook: str, sender: int
+) -> None:
+    directions = ["forward", "backward"]
+    with attach(wire.network, source, hook) as program:
+        assert (program.mode, program.reason) == ("native", "")
+        for number, direction in enumerate(directions):
+            frames = [ipv4(udp(bytes(72)), source=number)] * (5 + number)
+            assert wire.send(frames, direction) == frames
+        maps = program.maps()
+    count = 5 + sender
+    seen = {"packets": count, "bytes": 100 * count}
+    assert maps["sources"] == {(HOST0, HOST1)[sender]: seen}
+    assert sum(maps["total"]["0"]) >= count
+    # Detached: the hook is free again, and traffic passes.
+    with attach(wire.network, source, hook) as again:
+        assert again.maps()["sources"] == {}
+
+
+def test_one_program_at_a_hook(wire: Wire, source: Path) -> None:
+    with (
+        attach(wire.network, source, "host1"),
+        pytest.raises(LocalError, match="has an XDP program already"),
+        attach(wire.network, source, "host1"),
+    ):
+        pass
+
+
+def test_mistakes_are_shown_where_they_are(root: None, tmp_path: Path) -> None:
+    def written(text: str) -> Path:
+        path = tmp_path / "mine.c"
+        path.write_text(text)
+        return path
+
+    def error(path: Path, hook: str = "host0") -> str:
+        with pytest.raises(LocalError) as caught, attach(network, path, hook):
+            pass
+        assert caught.value.hint
+        return str(caught.value)
+
+    with NetnsNetwork(Topology()) as network:
+        text = COUNT.replace("*all += 1;\n", "*all += 1;\n    nonsense;\n")
+        line = text[: text.index("nonsense")].count("\n") + 1
+        message = error(written(text))
+        assert f"mine.c:{line}:5: error: use of undeclared identifier 'nonsense'" in message
+        assert "invalid access to packet" in error(
+            written(COUNT.replace("(void *)(ip + 1) > end ||", ""))
+        )
+        assert "hooks are host0, host1" in error_hint(network, written(COUNT))
+
+
+def error_hint(network: NetnsNetwork, path: Path) -> str:
+    with pytest.raises(LocalError, match="no XDP hook host9") as caught:
+        attach(network, path, "host9").__enter__()
+    return caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("int helper(int x) { return x; }", "has no function"),
+        ("int a(struct xdp_md *c){}\nint b(struct xdp_md *c){}", r"has 2 functions \(a, b\)"),
+    ],
+)
+def test_there_must_be_one_entry(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "mine.c"
+    path.write_text(text)
+    with pytest.raises(LocalError, match=words):
+        entry_function(path)
+
+
+def test_a_missing_source(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="No such file"):
+        entry_function(tmp_path / "none.c")
