@@ -62,6 +62,8 @@ void X_wheel_cancel(struct X_wheel *w, unsigned timer);
 int X_wheel_armed(const struct X_wheel *w, unsigned timer);
 uint64_t X_wheel_next(const struct X_wheel *w);
 int X_wheel_pop(struct X_wheel *w, uint64_t now_ns);
+
+int X_fuzz_packet(const uint8_t *data, size_t size);
 """
 
 SOAK = Path(__file__).parent / "core" / "soak.h"

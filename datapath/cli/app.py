@@ -12,12 +12,12 @@ import typer
 
 from datapath.cc.commands import app as cc_app
 from datapath.cli import experiments, programs, results
+from datapath.cli.output import INTERRUPTED, tell_error
 from datapath.errors import DatapathError
 
-INTERRUPTED = 130
 _INTERNAL = 4
 # typer may bring a click of its own, so its base class is found and not imported.
-_ClickException = typer.BadParameter.__mro__[2]
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="dpctl",
@@ -77,11 +77,14 @@ def run(arguments: list[str]) -> int:
         # Whoever read our output has gone (`dpctl list | head`); say nothing when closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt as error:
-        tell_error("interrupted", getattr(error, "hint", ""))
-        return INTERRUPTED
     except typer.Exit as error:
+        # typer itself makes an Exit of a KeyboardInterrupt that no command has handled.
+        if error.exit_code == INTERRUPTED:
+            tell_error("interrupted")
         return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        tell_error("interrupted")
+        return INTERRUPTED
     except _ClickException as error:
         return _usage(error)
     except DatapathError as error:
@@ -114,11 +117,3 @@ def _usage(error: Exception) -> int:
 def _traceback() -> None:
     if os.environ.get("DATAPATH_DEBUG"):
         traceback.print_exc()
-
-
-def tell_error(message: str, hint: str = "") -> None:
-    """`error:` for each line of the message, then `hint:`."""
-    for line in message.splitlines() or [""]:
-        print(f"error: {line}", file=sys.stderr)
-    for line in hint.splitlines():
-        print(f"hint: {line}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.cli.output import INTERRUPTED, Format, FormatOption, print_rows, tell_error
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def _execute(
     try:
         result = execute(experiment, store, observer, argv=argv, resume=resume)
     except Interrupted as error:
-        error.hint = f"dpctl run --resume {store.path}"  # type: ignore[attr-defined]
-        raise
+        tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
+        return INTERRUPTED
     finally:
         observer.close()
     page = report.build(store.path)
@@ -157,14 +157,22 @@ def _print_result(result: Result, page: Path, fmt: Format) -> None:
         print(json.dumps(summary, indent=2 if fmt is Format.json else None))
         return
     report.print_table(result.folder, "table", sys.stdout)
+    print(f"\nreport: {page}")
+    sys.stdout.flush()
     for verdict in result.verdicts:
-        name = verdict.metric if verdict.ratio_to is None else ""
-        measured = display.quantity(verdict.measured, verdict.unit, name)
-        reason = f" ({verdict.reason})" if verdict.reason else ""
-        print(f"{'PASS' if verdict.passed else 'FAIL'}  {verdict.title}: {measured}{reason}")
+        if not verdict.passed:
+            name = verdict.metric if verdict.ratio_to is None else ""
+            measured = display.quantity(verdict.measured, verdict.unit, name)
+            reason = f" ({verdict.reason})" if verdict.reason else ""
+            tell_error(f"claim failed: {verdict.title}: measured {measured}{reason}")
     if result.failed_runs:
-        print(f"{result.failed_runs} of {len(result.records)} runs failed")
-    print(f"report: {page}")
+        failed = [record for record in result.records if record.error is not None]
+        first = failed[0].error["message"] if failed[0].error else ""
+        tell_error(
+            f"{len(failed)} of {len(result.records)} runs failed, the first: {first}",
+            f"logs are in {result.folder}/logs/{failed[0].name}; "
+            f"`dpctl run --resume {result.folder}` makes them again",
+        )
 
 
 def validate(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Rows on stdout: a table for people, JSON for programs."""
+"""Rows on stdout, a table for people and JSON for programs; errors on stderr."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+
+INTERRUPTED = 130
+"""Exit code after SIGINT, SIGTERM or SIGHUP."""
 
 
 class Format(enum.StrEnum):
@@ -51,3 +54,11 @@ def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={inner}" for key, inner in value.items())
     return str(value)
+
+
+def tell_error(message: str, hint: str = "") -> None:
+    """`error:` for each line of the message, then `hint:`."""
+    for line in message.splitlines() or [""]:
+        print(f"error: {line}", file=sys.stderr)
+    for line in hint.splitlines():
+        print(f"hint: {line}", file=sys.stderr)

@@ -52,11 +52,19 @@ def exec_(
         list[str] | None,
         typer.Option("--param", "-p", metavar="NAME=VALUE", help="Parameter of it; repeatable."),
     ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|standard",
+            help="auto offers selective repeat to the peer; standard never does.",
+            show_default=False,
+        ),
+    ] = None,
     stats: Annotated[
         Path | None,
         typer.Option(metavar="PREFIX", help="Write the device's counters there at the end."),
     ] = None,
-) -> int:
+) -> None:
     """Run a verbs program on our RDMA device; no kernel module is needed.
 
     \b
@@ -64,7 +72,23 @@ def exec_(
     dpctl exec --device dp0=udp:10.0.0.1 --cc swift -- ib_write_bw -d dp0 10.0.0.2
     dpctl exec --device 'dp0=afxdp:eth1;mode=standard' -- python3 my_pyverbs.py
     """
-    raise LocalError("not linked yet")
+    from datapath.verbs.launch import exec_program
+
+    exec_program(program, device, cc=cc, cc_params=_numbers(param or []), mode=mode, stats=stats)
+
+
+def _numbers(pairs: list[str]) -> dict[str, float | int]:
+    """NAME=VALUE pairs as numbers; the algorithm checks what they mean."""
+    values: dict[str, float | int] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        try:
+            values[name] = int(text) if text.lstrip("-").isdecimal() else float(text)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise LocalError(f"{pair!r} is not NAME=NUMBER", hint="for example -p window=64")
+    return values
 
 
 _xdp = typer.Typer(help="XDP programs: look inside a compiled object.", no_args_is_help=True)
@@ -99,6 +123,9 @@ def selftest(context: typer.Context) -> int:
     dpctl selftest tests/experiment -k sweep
     dpctl selftest --stage c,san
     """
+    if context.args in (["--help"], ["-h"]):
+        typer.echo(context.get_help())
+        return 0
     from datapath.cli.selftest import selftest as run_tests
 
     return run_tests(context.args)

@@ -151,7 +151,7 @@ static int build_atomic_answer(struct dp_qp *qp, const struct dp_answer *a, stru
 	return 0;
 }
 
-int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt)
+int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt, uint64_t now)
 {
 	uint32_t mtu = qp->attr.path_mtu, offset = a->done * mtu, len = a->len - offset;
 	enum position pos = position(a->done, a->n_psn);
@@ -168,7 +168,7 @@ int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt
 	dp_build_start(qp, pkt, read_responses[pos] | (a->extended ? DP_OP_EXT : 0), -len & 3, 0, 0,
 		       dp_psn_add(a->psn, a->done));
 	if (a->extended)
-		push_xdh(pkt, a->ts_ns, 0, a->offset + offset);
+		push_xdh(pkt, a->ts_ns, (uint32_t)(now - a->arrived_ns), a->offset + offset);
 	if (pos != MIDDLE)
 		dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, a->msn);
 	at = len ? push_payload(pkt, len) : NULL;

@@ -24,11 +24,11 @@ struct dp_cc_flow {
 	double cwnd_bytes;	/* may be under one packet: then it is paced over RTTs */
 	double pacing_rate_bps; /* 0: not paced */
 	/* set by the transport before each call */
-	double mss_bytes;	/* payload of a full packet */
-	double line_rate_bps;	/* 0: not known */
-	double max_cwnd_bytes;	/* what the transport can track */
-	double min_rtt_ns;	/* lowest RTT seen, 0: none yet */
-	double srtt_ns;		/* RFC 6298, 0: none yet */
+	double mss_bytes;      /* payload of a full packet */
+	double line_rate_bps;  /* 0: not known */
+	double max_cwnd_bytes; /* what the transport can track */
+	double min_rtt_ns;     /* lowest RTT seen, 0: none yet */
+	double srtt_ns;	       /* RFC 6298, 0: none yet */
 	double inflight_bytes;
 	double delivered_bytes; /* since the QP was connected */
 	double now_ns;
@@ -44,16 +44,16 @@ struct dp_cc_hop {
 
 struct dp_cc_ack {
 	double now_ns;
-	double rtt_ns;		    /* sample of the newest packet acknowledged; 0: none */
-	double acked_bytes;	    /* newly delivered */
-	double marked_bytes;	    /* of which arrived with CE */
-	double lost_bytes;	    /* declared lost since the previous on_ack */
-	double inflight_bytes;	    /* after this acknowledgement */
-	double delivered_bytes;	    /* total, after it */
+	double rtt_ns;		      /* sample of the newest packet acknowledged; 0: none */
+	double acked_bytes;	      /* newly delivered */
+	double marked_bytes;	      /* of which arrived with CE */
+	double lost_bytes;	      /* declared lost since the previous on_ack */
+	double inflight_bytes;	      /* after this acknowledgement */
+	double delivered_bytes;	      /* total, after it */
 	double prior_delivered_bytes; /* total when the newest packet acked was sent */
-	double delivery_rate_bps;   /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
-	double app_limited;	    /* 1: the rate sample was limited by the application */
-	double credit_bytes;	    /* receiver credit, 0: not known */
+	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
+	double app_limited;	      /* 1: the rate sample was limited by the application */
+	double credit_bytes;	      /* receiver credit, 0: not known */
 	double n_hops;
 	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
 };
@@ -61,12 +61,12 @@ struct dp_cc_ack {
 struct dp_cc_loss {
 	double now_ns;
 	double lost_bytes;
-	double inflight_bytes; /* after the loss was taken off */
+	double inflight_bytes;	      /* after the loss was taken off */
 	double prior_delivered_bytes; /* total delivered when the lost packet was sent */
 };
 
 struct dp_cc_algo {
-	uint64_t abi;	     /* DP_CC_ABI */
+	uint64_t abi; /* DP_CC_ABI */
 	const char *name;
 	uint64_t flow_bytes; /* head, parameters and state */
 	const void *initial; /* flow_bytes: a new flow's record */

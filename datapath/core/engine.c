@@ -178,22 +178,31 @@ static void earlier(uint64_t *min, uint64_t t)
 }
 
 /* A timer that is armed too early only costs a look at the QP, so moving it to
- * a later time waits until it fires. */
-void dp_qp_rearm(struct dp_qp *qp)
+ * a later time waits until it fires.  What is due already waits for tx(), not
+ * for the clock: the timer is never armed at a time that has come. */
+void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 {
+	const struct dp_requester *r = &qp->req;
 	uint64_t min = DP_NEVER;
 
-	earlier(&min, qp->req.timer_ns);
-	earlier(&min, qp->req.tlp_ns);
-	earlier(&min, qp->req.reorder_ns);
-	earlier(&min, qp->req.rnr_until_ns);
+	if (r->rnr_until_ns) {
+		earlier(&min, r->rnr_until_ns);
+	} else {
+		earlier(&min, r->timer_ns);
+		earlier(&min, r->tlp_ns);
+		earlier(&min, r->reorder_ns);
+	}
 	earlier(&min, qp->resp.ack_ns);
-	earlier(&min, qp->hello_ns);
+	if (qp->hello_ns > now)
+		earlier(&min, qp->hello_ns);
 	if (qp->flow.paced)
 		earlier(&min, qp->flow.next_tx_ns);
-	if (min == DP_NEVER || (dp_timer_armed(&qp->timer) && qp->timer.expires_ns <= min))
+	if (min == DP_NEVER)
 		return;
-	dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
+	if (min <= now)
+		min = now + (1u << DP_WHEEL_SHIFT);
+	if (!dp_timer_armed(&qp->timer) || qp->timer.expires_ns > min)
+		dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
 }
 
 static void start_clock(struct dp_engine *e, uint64_t now)
@@ -222,7 +231,7 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 		if (qp->flow.paced && now >= qp->flow.next_tx_ns)
 			qp->flow.paced = false;
 		dp_qp_wake(qp);
-		dp_qp_rearm(qp);
+		dp_qp_rearm(qp, now);
 	}
 }
 
@@ -345,13 +354,13 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 	err = admit(e, pkt, &p, &qp);
 	if (err)
 		return err;
-	if (dp_op_is_ext(p.opcode))
+	if (p.mask & (DP_HAS_XDH | DP_HAS_XAH))
 		qp->peer_extended = true; /* whoever speaks it has agreed to it */
 	qp->stats.rx_packets++;
 	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
 		qp->stats.ecn_marked++;
 	dispatch(qp, pkt, &p, now);
-	dp_qp_rearm(qp);
+	dp_qp_rearm(qp, now);
 	return 0;
 }
 
@@ -383,7 +392,7 @@ int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t n
 		}
 		if (!quota || n == max)
 			dp_qp_wake(qp);
-		dp_qp_rearm(qp);
+		dp_qp_rearm(qp, now);
 	}
 	e->stats.tx_packets += (uint64_t)n;
 	return n;

@@ -31,18 +31,18 @@ struct dp_qp;
 /* ---- engine ---------------------------------------------------------- */
 
 struct dp_engine_config {
-	struct dp_addr addr;	/* our address: QPs accept packets to it only */
-	uint32_t path_mtu_max;	/* 256..4096: what the port can carry */
-	uint16_t udp_sport;	/* 0: 0xC000 + hash of the QPN; else always this */
-	uint8_t tos;		/* DSCP << 2; the engine adds ECT(0) when ECN is on */
-	uint8_t ecn;		/* 1: mark packets ECN-capable */
-	uint8_t extended;	/* 1: offer extended mode to peers */
-	uint8_t no_payload;	/* 1: move lengths only (simulator) */
-	uint32_t window_psns;	/* extended mode, power of two, 64..2048; 0: 2048 */
-	uint64_t line_rate_bps; /* told to CC; 0: not known */
-	uint64_t min_rto_ns;	/* 0: 4 ms */
-	uint64_t seed;		/* for keys, QPNs, PSNs: equal seeds, equal runs */
-	uint32_t qpn_prefix;	/* the top 8 bits of every QPN made (process steering) */
+	struct dp_addr addr;	     /* our address: QPs accept packets to it only */
+	uint32_t path_mtu_max;	     /* 256..4096: what the port can carry */
+	uint16_t udp_sport;	     /* 0: 0xC000 + hash of the QPN; else always this */
+	uint8_t tos;		     /* DSCP << 2; the engine adds ECT(0) when ECN is on */
+	uint8_t ecn;		     /* 1: mark packets ECN-capable */
+	uint8_t extended;	     /* 1: offer extended mode to peers */
+	uint8_t no_payload;	     /* 1: move lengths only (simulator) */
+	uint32_t window_psns;	     /* extended mode, power of two, 64..2048; 0: 2048 */
+	uint64_t line_rate_bps;	     /* told to CC; 0: not known */
+	uint64_t min_rto_ns;	     /* 0: 4 ms */
+	uint64_t seed;		     /* for keys, QPNs, PSNs: equal seeds, equal runs */
+	uint32_t qpn_prefix;	     /* the top 8 bits of every QPN made (process steering) */
 	const struct dp_cc_algo *cc; /* default of new QPs; NULL: constant window */
 };
 
@@ -60,11 +60,11 @@ uint64_t dp_engine_deadline(const struct dp_engine *);
 void dp_engine_tick(struct dp_engine *, uint64_t now_ns);
 
 enum dp_event_type {
-	DP_EVENT_CQ = 1,	/* an armed CQ got a completion */
-	DP_EVENT_QP_FATAL,	/* QP went to error by itself (peer died, local fault) */
-	DP_EVENT_QP_ACCESS,	/* a peer's request broke an access right: QP in error */
-	DP_EVENT_COMM_EST,	/* first packet arrived on a QP in RTR */
-	DP_EVENT_CQ_OVERRUN,	/* completions lost: CQ too small */
+	DP_EVENT_CQ = 1,     /* an armed CQ got a completion */
+	DP_EVENT_QP_FATAL,   /* QP went to error by itself (peer died, local fault) */
+	DP_EVENT_QP_ACCESS,  /* a peer's request broke an access right: QP in error */
+	DP_EVENT_COMM_EST,   /* first packet arrived on a QP in RTR */
+	DP_EVENT_CQ_OVERRUN, /* completions lost: CQ too small */
 };
 
 struct dp_event {
@@ -157,7 +157,7 @@ uint32_t dp_cq_entries(const struct dp_cq *);
 struct dp_qp_config {
 	struct dp_pd *pd;
 	struct dp_cq *send_cq, *recv_cq;
-	uint32_t max_send_wr, max_recv_wr; /* rounded up to a power of two */
+	uint32_t max_send_wr, max_recv_wr;   /* rounded up to a power of two */
 	uint32_t max_send_sge, max_recv_sge; /* at most DP_SGE_MAX */
 	uint32_t max_inline;		     /* bytes, at most DP_INLINE_MAX */
 	bool sq_sig_all;
@@ -231,7 +231,8 @@ int dp_qp_set_cc(struct dp_qp *, const struct dp_cc_algo *, uint64_t now_ns);
 /* The flow record, for series; NULL before the QP is connected. */
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *);
 
-enum dp_wr_opcode { /* values of enum ibv_wr_opcode */
+/* Values of enum ibv_wr_opcode. */
+enum dp_wr_opcode {
 	DP_WR_RDMA_WRITE = 0,
 	DP_WR_RDMA_WRITE_WITH_IMM = 1,
 	DP_WR_SEND = 2,
@@ -243,14 +244,16 @@ enum dp_wr_opcode { /* values of enum ibv_wr_opcode */
 	DP_WR_SEND_WITH_INV = 9,
 };
 
-enum dp_send_flags { /* values of enum ibv_send_flags */
+/* Values of enum ibv_send_flags. */
+enum dp_send_flags {
 	DP_SEND_FENCE = 1,
 	DP_SEND_SIGNALED = 2,
 	DP_SEND_SOLICITED = 4,
 	DP_SEND_INLINE = 8,
 };
 
-struct dp_sge { /* layout of struct ibv_sge */
+/* Layout of struct ibv_sge. */
+struct dp_sge {
 	uint64_t addr;
 	uint32_t length;
 	uint32_t lkey;
@@ -282,26 +285,26 @@ int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
 /* ---- counters ------------------------------------------------------------ */
 
 /* X(name): all uint64_t; one list for the struct, the JSON and the docs. */
-#define DP_QP_COUNTERS(X)                                                            \
-	X(tx_packets)	   /* data packets sent, retransmissions included */         \
-	X(tx_bytes)	   /* payload of those */                                    \
-	X(rx_packets)	   /* packets accepted */                                    \
-	X(rx_bytes)	   /* payload placed */                                      \
-	X(retransmits)	   /* data packets sent again */                             \
-	X(fast_retransmits) /* of those, found by order and time, not by time-out */ \
-	X(spurious)	   /* packets the peer got twice */                          \
-	X(timeouts)	   /* RTO or IB timeout expiries */                          \
-	X(probes)	   /* tail loss probes */                                    \
-	X(acks_tx)                                                                   \
-	X(acks_rx)                                                                   \
-	X(naks_tx)                                                                   \
-	X(naks_rx)                                                                   \
-	X(rnr_tx)                                                                    \
-	X(rnr_rx)                                                                    \
-	X(out_of_order)	   /* extended mode: packets placed ahead of a gap */        \
-	X(dropped_ooo)	   /* standard mode: packets dropped behind a gap */         \
-	X(duplicates)	   /* packets received again */                              \
-	X(ecn_marked)	   /* packets received with CE */                            \
+#define DP_QP_COUNTERS(X)                                                                          \
+	X(tx_packets)	    /* data packets sent, retransmissions included */                      \
+	X(tx_bytes)	    /* payload of those */                                                 \
+	X(rx_packets)	    /* packets accepted */                                                 \
+	X(rx_bytes)	    /* payload placed */                                                   \
+	X(retransmits)	    /* data packets sent again */                                          \
+	X(fast_retransmits) /* of those, found by order and time, not by time-out */               \
+	X(spurious)	    /* packets the peer got twice */                                       \
+	X(timeouts)	    /* RTO or IB timeout expiries */                                       \
+	X(probes)	    /* tail loss probes */                                                 \
+	X(acks_tx)                                                                                 \
+	X(acks_rx)                                                                                 \
+	X(naks_tx)                                                                                 \
+	X(naks_rx)                                                                                 \
+	X(rnr_tx)                                                                                  \
+	X(rnr_rx)                                                                                  \
+	X(out_of_order) /* extended mode: packets placed ahead of a gap */                         \
+	X(dropped_ooo)	/* standard mode: packets dropped behind a gap */                          \
+	X(duplicates)	/* packets received again */                                               \
+	X(ecn_marked)	/* packets received with CE */                                             \
 	X(cnp_rx)
 
 struct dp_qp_stats {
@@ -310,14 +313,14 @@ struct dp_qp_stats {
 #undef X
 };
 
-#define DP_ENGINE_COUNTERS(X)                                                  \
-	X(rx_packets)                                                          \
-	X(tx_packets)                                                          \
-	X(drop_malformed)    /* truncated, bad version, pad, length */         \
-	X(drop_icrc)                                                           \
-	X(drop_unknown_qp)                                                     \
-	X(drop_foreign_addr) /* source or destination is not the QP's */       \
-	X(drop_bad_state)                                                      \
+#define DP_ENGINE_COUNTERS(X)                                                                      \
+	X(rx_packets)                                                                              \
+	X(tx_packets)                                                                              \
+	X(drop_malformed) /* truncated, bad version, pad, length */                                \
+	X(drop_icrc)                                                                               \
+	X(drop_unknown_qp)                                                                         \
+	X(drop_foreign_addr) /* source or destination is not the QP's */                           \
+	X(drop_bad_state)                                                                          \
 	X(drop_unknown_opcode)
 
 struct dp_engine_stats {

@@ -6,9 +6,8 @@
  *
  * A record goes NONE -> FLIGHT -> DONE, over LOST and back to FLIGHT when it
  * has to be sent again.  FLIGHT records hang in a list by sending time, one
- * list for PSNs that an acknowledgement ends and one for those that only a
- * response ends (READ, atomic), since the two come back at their own pace;
- * LOST records hang in a list in the order in which they were found.
+ * for each enum dp_class; LOST records in one in the order in which they were
+ * found.
  */
 #include "core/internal.h"
 
@@ -66,19 +65,28 @@ static void list_remove(struct dp_tx_block *b, struct dp_rec_list *l, uint16_t i
 		b->rec[next].prev = prev;
 }
 
+static enum dp_class class_of(const struct dp_rec *rec)
+{
+	if (!rec->response)
+		return DP_ACKED;
+	return rec->resent ? DP_ANSWERED_AGAIN : DP_ANSWERED;
+}
+
 static struct dp_rec_list *list_of(struct dp_tx_block *b, const struct dp_rec *rec)
 {
-	return rec->state == DP_REC_LOST ? &b->lost : &b->rack[rec->response].flight;
+	return rec->state == DP_REC_LOST ? &b->lost : &b->rack[class_of(rec)].flight;
 }
 
 static void block_get(struct dp_qp *qp)
 {
 	struct dp_tx_block *b = dp_pool_get(&qp->engine->tx_blocks);
+	unsigned class;
 
 	/* one block per QP was set aside when the QP was made */
 	memset(b, 0, sizeof(*b));
 	b->lost.head = b->lost.tail = DP_NIL;
-	b->rack[0].flight = b->rack[1].flight = b->lost;
+	for (class = 0; class < DP_CLASSES; class++)
+		b->rack[class].flight = b->lost;
 	qp->req.block = b;
 }
 
@@ -95,11 +103,25 @@ void dp_ext_start(struct dp_qp *qp, uint64_t now)
 
 /* ---- timers ---------------------------------------------------------------------- */
 
+/* RFC 8985, section 7.2.  An answer may have to queue behind others at the
+ * responder, which the RTT leaves out. */
+static uint64_t probe_timeout(const struct dp_qp *qp)
+{
+	const struct dp_tx_block *b = qp->req.block;
+	uint64_t wait = qp->flow.srtt_ns;
+	unsigned class;
+
+	for (class = 0; b && class < DP_CLASSES; class++)
+		if (b->rack[class].rtt_ns > wait)
+			wait = b->rack[class].rtt_ns;
+	return 2 * wait + DP_ACK_DELAY_NS + TLP_SLACK_NS;
+}
+
 static void arm_timers(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_requester *r = &qp->req;
 	uint64_t rto = dp_flow_rto(qp) << (r->backoff < 6 ? r->backoff : 6);
-	uint64_t pto = 2 * qp->flow.srtt_ns + DP_ACK_DELAY_NS + TLP_SLACK_NS;
+	uint64_t pto = probe_timeout(qp);
 
 	if (r->snd_una == r->snd_nxt) {
 		r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
@@ -131,8 +153,7 @@ static void record_sent(struct dp_qp *qp, uint32_t psn, uint32_t wqe, uint16_t l
 		.resent = resent,
 		.app_limited = qp->flow.app_limited_at > qp->flow.delivered_bytes,
 	};
-	list_append(qp->req.block, &qp->req.block->rack[response].flight,
-		    (uint16_t)slot(qp, psn));
+	list_append(qp->req.block, list_of(qp->req.block, rec), (uint16_t)slot(qp, psn));
 }
 
 static int resend(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
@@ -278,7 +299,7 @@ int dp_ext_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
  * first copy. */
 static void rack_update(struct dp_qp *qp, uint32_t psn, const struct dp_rec *rec, uint64_t now)
 {
-	struct dp_rack *rack = &qp->req.block->rack[rec->response];
+	struct dp_rack *rack = &qp->req.block->rack[class_of(rec)];
 
 	if (rec->resent && now - rec->sent_ns < qp->flow.min_rtt_ns)
 		return;
@@ -361,7 +382,24 @@ static uint64_t reorder_window(const struct dp_qp *qp)
 	return window < qp->flow.srtt_ns ? window : qp->flow.srtt_ns;
 }
 
-/* RFC 8985, section 6.2, step 5, for one list; returns the bytes lost. */
+/* When the oldest of a list counts as lost: RFC 8985, section 6.2, step 5.  What
+ * was asked for again is missed after a probe time-out as well: few answers
+ * come behind it that could show that it is late.  DP_NEVER: not yet known. */
+static uint64_t due_ns(const struct dp_qp *qp, const struct dp_rack *rack, uint16_t i)
+{
+	const struct dp_rec *rec = &qp->req.block->rec[i];
+	bool overtaken = rec->sent_ns < rack->xmit_ns ||
+			 (rec->sent_ns == rack->xmit_ns &&
+			  dp_psn_diff(psn_of(qp, i), rack->psn) < 0);
+
+	if (overtaken)
+		return rec->sent_ns + rack->rtt_ns + reorder_window(qp);
+	if (class_of(rec) == DP_ANSWERED_AGAIN && qp->flow.srtt_ns)
+		return rec->sent_ns + probe_timeout(qp);
+	return DP_NEVER;
+}
+
+/* Marks what one list has lost; returns the bytes. */
 static uint64_t rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t *prior, uint64_t now)
 {
 	uint64_t lost = 0, due;
@@ -370,10 +408,9 @@ static uint64_t rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t *pr
 
 	while ((i = rack->flight.head) != DP_NIL) {
 		rec = &qp->req.block->rec[i];
-		if (rec->sent_ns > rack->xmit_ns ||
-		    (rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn_of(qp, i), rack->psn) > 0))
+		due = due_ns(qp, rack, i);
+		if (due == DP_NEVER)
 			break;
-		due = rec->sent_ns + rack->rtt_ns + reorder_window(qp);
 		if (due > now) {
 			if (!qp->req.reorder_ns || due < qp->req.reorder_ns)
 				qp->req.reorder_ns = due;
@@ -393,13 +430,12 @@ static uint64_t rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t *pr
 static void detect_losses(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
-	uint64_t prior = 0, lost;
+	uint64_t prior = 0, lost = 0;
+	unsigned class;
 
 	qp->req.reorder_ns = 0;
-	if (!b)
-		return;
-	lost = rack_detect(qp, &b->rack[0], &prior, now);
-	lost += rack_detect(qp, &b->rack[1], &prior, now);
+	for (class = 0; b && class < DP_CLASSES; class++)
+		lost += rack_detect(qp, &b->rack[class], &prior, now);
 	if (!lost)
 		return;
 	dp_flow_loss(qp, lost, prior, now);
@@ -493,8 +529,8 @@ static void refused(struct dp_qp *qp, const struct dp_parsed *p, uint8_t syndrom
 		if (!outstanding(qp, p->psn, false) || !dp_rnr_wait(qp, syndrome, now))
 			return;
 		/* it drops what comes behind as well */
-		while (b->rack[0].flight.head != DP_NIL)
-			mark_lost(qp, b->rack[0].flight.head);
+		while (b->rack[DP_ACKED].flight.head != DP_NIL)
+			mark_lost(qp, b->rack[DP_ACKED].flight.head);
 		qp->req.timer_ns = qp->req.tlp_ns = qp->req.reorder_ns = 0;
 		return;
 	}
@@ -548,9 +584,9 @@ void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 		dp_fail_send(qp, index, err == -EINVAL ? DP_WC_BAD_RESP_ERR : DP_WC_LOC_PROT_ERR);
 		return;
 	}
-	if (p->xdh && p->mask & DP_IS_FIRST) {
+	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
-		rtt = (uint32_t)((uint32_t)now - xdh.ts_ns);
+		rtt = (uint32_t)((uint32_t)now - xdh.ts_ns - xdh.rq_seq);
 		if (rtt > INT32_MAX)
 			rtt = 0;
 	}
@@ -560,18 +596,21 @@ void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 
 /* ---- time-outs --------------------------------------------------------------------------------- */
 
-/* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement. */
+/* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement;
+ * where an answer is missing, the oldest, since all others wait behind it. */
 static void probe(struct dp_qp *qp)
 {
 	struct dp_tx_block *b = qp->req.block;
-	struct dp_rec_list *l = &b->rack[b->rack[0].flight.tail == DP_NIL].flight;
+	unsigned class = 0;
 
 	qp->req.tlp_ns = 0;
-	if (b->lost.head != DP_NIL || l->tail == DP_NIL)
+	while (class < DP_CLASSES && b->rack[class].flight.tail == DP_NIL)
+		class++;
+	if (b->lost.head != DP_NIL || class == DP_CLASSES)
 		return;
 	qp->req.tlp_sent = true;
 	qp->stats.probes++;
-	mark_lost(qp, l->tail);
+	mark_lost(qp, class == DP_ACKED ? b->rack[class].flight.tail : b->rack[class].flight.head);
 }
 
 static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
@@ -585,16 +624,16 @@ static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
 static void timeout(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
-	unsigned list;
+	unsigned class;
 
 	if (peer_is_dead(qp, now)) {
 		qp->stats.timeouts++;
 		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	for (list = 0; list < 2; list++)
-		while (b->rack[list].flight.head != DP_NIL)
-			mark_lost(qp, b->rack[list].flight.head);
+	for (class = 0; class < DP_CLASSES; class++)
+		while (b->rack[class].flight.head != DP_NIL)
+			mark_lost(qp, b->rack[class].flight.head);
 	qp->stats.timeouts++;
 	qp->req.backoff++;
 	dp_flow_timeout(qp, now);
@@ -606,7 +645,7 @@ void dp_ext_tick(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_requester *r = &qp->req;
 
-	if (!r->block || r->rnr_until_ns)
+	if (!r->block)
 		return;
 	if (r->reorder_ns && now >= r->reorder_ns)
 		detect_losses(qp, now);

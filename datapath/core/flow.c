@@ -17,8 +17,8 @@ int dp_flow_init(struct dp_qp *qp, const struct dp_cc_algo *algo)
 	size_t bytes = algo ? algo->flow_bytes : sizeof(struct dp_cc_flow);
 	struct dp_cc_flow *record;
 
-	if (algo && (algo->abi != DP_CC_ABI || bytes < sizeof(*record) ||
-		     bytes > DP_CC_FLOW_BYTES_MAX))
+	if (algo &&
+	    (algo->abi != DP_CC_ABI || bytes < sizeof(*record) || bytes > DP_CC_FLOW_BYTES_MAX))
 		return -EINVAL;
 	record = calloc(1, bytes);
 	if (!record)
@@ -123,7 +123,8 @@ void dp_flow_rtt(struct dp_qp *qp, uint64_t rtt_ns, uint64_t now)
 		f->rttvar_ns = (3 * f->rttvar_ns + err) / 4;
 		f->srtt_ns = (7 * f->srtt_ns + rtt_ns) / 8;
 	}
-	if (!f->min_rtt_ns || rtt_ns <= f->min_rtt_ns || now - f->min_rtt_at_ns > MIN_RTT_WINDOW_NS) {
+	if (!f->min_rtt_ns || rtt_ns <= f->min_rtt_ns ||
+	    now - f->min_rtt_at_ns > MIN_RTT_WINDOW_NS) {
 		f->min_rtt_ns = rtt_ns;
 		f->min_rtt_at_ns = now;
 	}

@@ -40,7 +40,7 @@ enum {
 	DP_STD_ACK_EVERY = 32,	   /* packets between two requests for an ACK */
 	DP_EXT_ACK_EVERY = 16,
 	DP_READ_CHUNK = 32,	   /* extended mode: PSNs asked for by one READ request */
-	DP_READ_QUEUE = 64,	   /* READs and atomics a responder has yet to answer */
+	DP_READ_QUEUE = 1024, /* READs and atomics a responder has yet to answer */
 	DP_TAIL_HELD = 16,	   /* bytes of a message's end kept until it is complete */
 	DP_QP_QUANTUM = 16,	   /* packets a QP may send before it is the next one's turn */
 	DP_HELLO_TRIES = 12,
@@ -155,8 +155,12 @@ struct dp_rec_list {
 	uint16_t head, tail;
 };
 
-/* RACK (RFC 8985), once for acknowledged and once for answered packets, since
- * READ responses take their own time. */
+/* RACK (RFC 8985) for each class of packets that come back in the order in
+ * which they were sent: those that an acknowledgement ends; READs and atomics,
+ * which their responses end; and those of the latter that were asked for again,
+ * since the responder answers the rest only behind them. */
+enum dp_class { DP_ACKED, DP_ANSWERED, DP_ANSWERED_AGAIN, DP_CLASSES };
+
 struct dp_rack {
 	struct dp_rec_list flight; /* by time of sending */
 	uint64_t xmit_ns;	   /* latest sending time among the delivered */
@@ -167,7 +171,7 @@ struct dp_rack {
 struct dp_tx_block {
 	void *pool_link;
 	struct dp_rec_list lost;
-	struct dp_rack rack[2]; /* [response] */
+	struct dp_rack rack[DP_CLASSES];
 	struct dp_rec rec[];	/* window_psns */
 };
 
@@ -181,6 +185,7 @@ struct dp_held {
 	uint32_t len;	 /* LAST: bytes of the message; READ: bytes asked for */
 	uint32_t offset; /* LAST: of the tail in the message; READ: of the answer */
 	uint32_t ts_ns;
+	uint64_t arrived_ns;
 	uint8_t opcode;
 	uint8_t kind;
 	bool solicited;
@@ -202,6 +207,7 @@ struct dp_answer {
 	uint32_t done;	 /* PSNs of it already sent */
 	uint32_t offset; /* extended: where its first byte lies in the message */
 	uint32_t ts_ns;
+	uint64_t arrived_ns;
 	uint32_t msn;
 	bool atomic, extended;
 };
@@ -334,7 +340,7 @@ void dp_unraise(struct dp_engine *, struct dp_event_node *);
 void dp_qp_wake(struct dp_qp *);
 void dp_qp_unwake(struct dp_qp *);
 /* Arms the QP's timer for the earliest of its deadlines. */
-void dp_qp_rearm(struct dp_qp *);
+void dp_qp_rearm(struct dp_qp *, uint64_t now);
 
 /* ---- memory.c ----------------------------------------------------------- */
 /* Host address of [va, va+len), NULL when the key, the PD, the bounds or the
@@ -391,7 +397,7 @@ void dp_build_end(struct dp_qp *, struct dp_packet *);
  * there.  -EFAULT: local memory out of reach. */
 int dp_build_request(struct dp_qp *, const struct dp_swqe *, uint32_t psn, uint32_t n_psn,
 		     bool ack_req, struct dp_packet *, uint64_t now);
-int dp_build_answer(struct dp_qp *, struct dp_answer *, struct dp_packet *);
+int dp_build_answer(struct dp_qp *, struct dp_answer *, struct dp_packet *, uint64_t now);
 void dp_build_ack(struct dp_qp *, struct dp_packet *, uint64_t now);
 void dp_build_hello(struct dp_qp *, uint8_t opcode, struct dp_packet *);
 
@@ -451,7 +457,7 @@ int dp_finish_message(struct dp_qp *, const struct dp_held *);
 /* The receive under way cannot take the message. */
 void dp_fail_recv(struct dp_qp *, enum dp_wc_status);
 /* What a packet asks for, kept for as long as it has to wait. */
-void dp_held_from(const struct dp_parsed *, struct dp_held *);
+void dp_held_from(const struct dp_parsed *, struct dp_held *, uint64_t now);
 void dp_answers_release(struct dp_qp *);
 
 /* ---- reorder.c --------------------------------------------------------------- */

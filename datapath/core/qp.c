@@ -11,12 +11,11 @@
 #include "core/internal.h"
 
 #define ANY_TIME DP_QP_CUR_STATE
-#define CONNECT                                                                          \
-	(DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC | \
+#define CONNECT                                                                                    \
+	(DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |    \
 	 DP_QP_MIN_RNR_TIMER)
-#define SEND                                                                       \
-	(DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY | DP_QP_SQ_PSN |        \
-	 DP_QP_MAX_QP_RD_ATOMIC)
+#define SEND                                                                                       \
+	(DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY | DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC)
 
 static const struct transition {
 	uint8_t from, to;
@@ -57,8 +56,8 @@ static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
 	qp->max_recv_sge = c->max_recv_sge ? c->max_recv_sge : 1;
 	qp->max_inline = c->max_inline;
 	qp->sq_stride = (uint32_t)sizeof(struct dp_swqe) + behind;
-	qp->rq_stride = (uint32_t)(sizeof(struct dp_rwqe) +
-				   qp->max_recv_sge * sizeof(struct dp_sge));
+	qp->rq_stride =
+		(uint32_t)(sizeof(struct dp_rwqe) + qp->max_recv_sge * sizeof(struct dp_sge));
 	qp->sq_mask = pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
 	qp->rq_mask = pow2(c->max_recv_wr ? c->max_recv_wr : 1) - 1;
 	qp->sq = calloc(qp->sq_mask + 1, qp->sq_stride);
@@ -378,5 +377,5 @@ void dp_qp_stats(const struct dp_qp *qp, struct dp_qp_stats *out)
 
 int dp_qp_extended(const struct dp_qp *qp)
 {
-	return qp->extended;
+	return qp->peer_extended;
 }

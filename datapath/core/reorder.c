@@ -171,12 +171,12 @@ static uint32_t psns_of(const struct dp_qp *qp, const struct dp_parsed *p)
 }
 
 /* Behind a gap: place the payload, remember the rest. */
-static int take_ahead(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn)
+static int take_ahead(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
 	uint32_t whole = p->payload_len + p->payload2_len, tail = 0, i;
 	struct dp_held h;
 
-	dp_held_from(p, &h);
+	dp_held_from(p, &h, now);
 	if (p->mask & DP_IS_LAST)
 		tail = whole < DP_TAIL_HELD ? whole : DP_TAIL_HELD;
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
@@ -221,13 +221,13 @@ static int run(struct dp_qp *qp, const struct dp_held *h, uint32_t psn)
 }
 
 /* The packet that was missing. */
-static int take_expected(struct dp_qp *qp, const struct dp_parsed *p)
+static int take_expected(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	uint32_t whole = p->payload_len + p->payload2_len;
 	struct dp_held h;
 	int err;
 
-	dp_held_from(p, &h);
+	dp_held_from(p, &h, now);
 	if (p->mask & DP_IS_READ)
 		return dp_execute_read(qp, &h, p->psn, true);
 	if (p->mask & DP_IS_ATOMIC)
@@ -270,12 +270,31 @@ static void drain(struct dp_qp *qp)
 	}
 }
 
-static void again(struct dp_qp *qp, const struct dp_parsed *p)
+/* All of [psn, psn + n) is still to be answered. */
+static bool queued(const struct dp_qp *qp, uint32_t psn, uint32_t n)
+{
+	const struct dp_answers *q = qp->resp.answers;
+	const struct dp_answer *a;
+	int32_t from;
+	uint32_t i;
+
+	for (i = q ? q->head : 0; q && i != q->tail; i++) {
+		a = &q->ring[i % DP_READ_QUEUE];
+		from = dp_psn_diff(psn, a->psn);
+		if (from >= (int32_t)a->done && from + n <= a->n_psn)
+			return true;
+	}
+	return false;
+}
+
+static void again(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_held h;
 
 	qp->stats.duplicates++;
-	dp_held_from(p, &h);
+	dp_held_from(p, &h, now);
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC) && queued(qp, p->psn, psns_of(qp, p)))
+		return;
 	if (p->mask & DP_IS_READ)
 		dp_execute_read(qp, &h, p->psn, true);
 	else if (p->mask & DP_IS_ATOMIC)
@@ -287,11 +306,11 @@ static void again(struct dp_qp *qp, const struct dp_parsed *p)
 
 /* The expected PSN lies in [p->psn, p->psn + n_psn): a READ may ask again for
  * part of what was answered and for part of what was never seen. */
-static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn)
+static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
 	struct dp_responder *r = &qp->resp;
 	uint32_t end = dp_psn_add(p->psn, n_psn);
-	int err = take_expected(qp, p);
+	int err = take_expected(qp, p, now);
 
 	if (err == -EAGAIN)
 		return;
@@ -345,15 +364,15 @@ void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct d
 			r->duplicates++;
 			r->ack_now = true;
 		} else {
-			again(qp, p);
+			again(qp, p, now);
 		}
 	} else if (ahead > 0) {
-		if (take_ahead(qp, p, n_psn))
+		if (take_ahead(qp, p, n_psn, now))
 			return;
 		qp->stats.out_of_order++;
 		r->ack_now = true;
 	} else {
-		in_order(qp, p, n_psn);
+		in_order(qp, p, n_psn, now);
 	}
 	if (qp->state != DP_QPS_ERR)
 		schedule_ack(qp, p, now);

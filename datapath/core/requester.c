@@ -69,8 +69,11 @@ void dp_requester_tick(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_requester *r = &qp->req;
 
-	if (r->rnr_until_ns && now >= r->rnr_until_ns)
-		r->rnr_until_ns = 0;
+	if (r->rnr_until_ns) {
+		if (now < r->rnr_until_ns)
+			return;
+		r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+	}
 	if (qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD)
 		return;
 	if (qp->extended)

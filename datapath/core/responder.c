@@ -115,6 +115,7 @@ int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, boo
 		.len = h->len,
 		.offset = h->offset,
 		.ts_ns = h->ts_ns,
+		.arrived_ns = h->arrived_ns,
 		.msn = qp->resp.msn,
 		.extended = extended,
 	};
@@ -224,7 +225,7 @@ int dp_finish_message(struct dp_qp *qp, const struct dp_held *h)
 	return 0;
 }
 
-void dp_held_from(const struct dp_parsed *p, struct dp_held *h)
+void dp_held_from(const struct dp_parsed *p, struct dp_held *h, uint64_t now)
 {
 	struct dp_xdh xdh = { 0 };
 
@@ -234,7 +235,8 @@ void dp_held_from(const struct dp_parsed *p, struct dp_held *h)
 			       .solicited = p->solicited,
 			       .rq_seq = xdh.rq_seq,
 			       .offset = xdh.offset,
-			       .ts_ns = xdh.ts_ns };
+			       .ts_ns = xdh.ts_ns,
+			       .arrived_ns = now };
 	if (p->reth) {
 		h->va = dp_reth_va(p->reth);
 		h->rkey = dp_reth_rkey(p->reth);
@@ -330,7 +332,7 @@ static int execute_write(struct dp_qp *qp, const struct dp_parsed *p, uint32_t l
 	return 0;
 }
 
-static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn)
+static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn, uint64_t now)
 {
 	uint32_t len = p->payload_len + p->payload2_len;
 	struct dp_responder *r = &qp->resp;
@@ -339,7 +341,7 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn)
 
 	if (!well_formed(qp, p, len))
 		return NAK(DP_NAK_INVALID_REQUEST);
-	dp_held_from(p, &held);
+	dp_held_from(p, &held, now);
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC)) {
 		if (p->mask & DP_IS_READ)
 			*n_psn = dp_read_psns(qp, held.len);
@@ -376,14 +378,14 @@ static void truncate_answers(struct dp_qp *qp, uint32_t psn)
 	}
 }
 
-static void duplicate(struct dp_qp *qp, const struct dp_parsed *p)
+static void duplicate(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_held held;
 	int err = 0;
 
 	qp->stats.duplicates++;
 	if (p->mask & DP_IS_READ) {
-		dp_held_from(p, &held);
+		dp_held_from(p, &held, now);
 		truncate_answers(qp, p->psn);
 		err = dp_execute_read(qp, &held, p->psn, false);
 		if (err > 0)
@@ -404,11 +406,10 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 	uint32_t n_psn = 1;
 	int err;
 
-	(void)now;
 	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
 		r->marked++;
 	if (ahead < 0) {
-		duplicate(qp, p);
+		duplicate(qp, p, now);
 		return;
 	}
 	if (ahead > 0) {
@@ -417,7 +418,7 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 			dp_responder_nak(qp, NAK(DP_NAK_PSN_SEQUENCE));
 		return;
 	}
-	err = execute(qp, p, &n_psn);
+	err = execute(qp, p, &n_psn, now);
 	if (err == -EAGAIN)
 		return; /* no room for the answer: the requester asks again */
 	if (err) {
@@ -432,7 +433,7 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 
 /* ---- transmit ------------------------------------------------------------------------------ */
 
-static int send_answer(struct dp_qp *qp, struct dp_packet *pkt)
+static int send_answer(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_answers *q = qp->resp.answers;
 	struct dp_answer *a;
@@ -444,7 +445,7 @@ static int send_answer(struct dp_qp *qp, struct dp_packet *pkt)
 		return 0;
 	}
 	a = &q->ring[q->head % DP_READ_QUEUE];
-	if (dp_build_answer(qp, a, pkt)) {
+	if (dp_build_answer(qp, a, pkt, now)) {
 		/* the memory was taken away after the request was accepted */
 		dp_responder_nak(qp, NAK(DP_NAK_REMOTE_ACCESS));
 		return 0;
@@ -475,6 +476,6 @@ static int send_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 int dp_responder_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 {
 	if (qp->peer_extended)
-		return send_ack(qp, pkt, now) || send_answer(qp, pkt);
-	return send_answer(qp, pkt) || send_ack(qp, pkt, now);
+		return send_ack(qp, pkt, now) || send_answer(qp, pkt, now);
+	return send_answer(qp, pkt, now) || send_ack(qp, pkt, now);
 }

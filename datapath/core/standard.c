@@ -189,13 +189,20 @@ static bool acknowledged(struct dp_qp *qp, uint32_t upto, uint64_t now)
 	return passed;
 }
 
+/* A NAK shows that the peer lives, so a retry count of 7 stands for ever, as
+ * Linux' rxe takes it; time-outs are counted always. */
 static void sequence_nak(struct dp_qp *qp, uint64_t now)
 {
-	if (!qp->req.retry_left) {
+	struct dp_requester *r = &qp->req;
+
+	if (r->snd_nxt == r->snd_una)
+		return; /* told before, and not yet sent again */
+	if (!r->retry_left) {
 		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	qp->req.retry_left--;
+	if (qp->attr.retry_cnt != 7)
+		r->retry_left--;
 	go_back(qp, now, true);
 }
 

@@ -44,6 +44,7 @@ from datapath.experiment.sweep import (
     too_many,
 )
 from datapath.units import HAND_WRITTEN
+from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
     from datapath.cc.algorithm import Algorithm
@@ -205,6 +206,7 @@ class _Loader:
         for raw in raw_points:
             spec = self._validate(raw)
             if spec is not None:
+                self._check_workload(raw, spec)
                 files = self._files(raw, spec)
                 self._check_cc(raw, spec.cc)
                 points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
@@ -231,6 +233,15 @@ class _Loader:
             found = explain(details, raw.data, self.schema, locate)
             self.problems += [problem for problem in found if problem not in self.problems]
             return None
+
+    def _check_workload(self, raw: RawPoint, spec: PointSpec) -> None:
+        """A workload drives a verbs device or kernel sockets, seldom both."""
+        devices, device = REGISTRY[spec.kind].devices, spec.transport.device
+        if device not in devices:
+            where = ", ".join(f"{axis}={value}" for axis, value in raw.axes.items())
+            text = f"{spec.kind} cannot use transport.device {device}, only {', '.join(devices)}"
+            text += f" (in the point {where})" if where else ""
+            self._add(raw.source_of(("workload", "kind")), text)
 
     def _files(self, raw: RawPoint, spec: PointSpec) -> dict[str, str]:
         """Digests of the files that a point names; a missing one is a problem."""
@@ -325,10 +336,8 @@ class _Loader:
 
     def _resolved(self, spec: Experiment) -> dict[str, Any]:
         """The experiment with defaults; a section that only points complete stays as written."""
-        resolved = spec.model_dump(mode="json")
+        resolved = spec.model_dump(mode="json", exclude_none=True)
         for section in SECTIONS:
-            if resolved.get(section) is None:
-                resolved.pop(section, None)
             if section in self.document.data and section not in spec.model_fields_set:
                 resolved[section] = self.document.data[section]
         resolved["sweep"]["matrix"] = self.document.data.get("sweep", {}).get("matrix", {})

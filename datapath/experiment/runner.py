@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from datapath import lanes
 from datapath.errors import DatapathError, RunFailed
@@ -290,7 +290,7 @@ class _Sweep:
         from datapath.verbs.launch import device_environment
 
         algorithm = self.algorithms[preflight.cc_key(spec.cc)]
-        environments = []
+        environments: list[Mapping[str, str]] = []
         for host in network.hosts:
             where = {"afxdp": host.endpoint.netdev, "udp": host.endpoint.ipv4}
             environment = device_environment(
@@ -310,10 +310,10 @@ class _Sweep:
         if spec.xdp is None:
             yield
             return
-        from datapath.xdp.user import attach
+        from datapath.xdp.user import HookedNetwork, attach
 
         source = self.experiment.folder / spec.xdp.source
-        with attach(network, source, spec.xdp.hook) as program:
+        with attach(cast(HookedNetwork, network), source, spec.xdp.hook) as program:
             yield
             record.xdp_maps = program.maps()
 

@@ -107,6 +107,10 @@ class Xdp(_Model):
     )
 
 
+def _constant(text: str) -> Any:
+    return Literal[text]
+
+
 def _workload_union() -> Any:
     """A discriminated union over the registry, `kind` naming the workload."""
     models = [
@@ -114,7 +118,7 @@ def _workload_union() -> Any:
             f"{kind.replace('-', ' ').title().replace(' ', '')}Workload",
             __base__=workload.Params,
             __doc__=workload.Params.__doc__,
-            kind=(Literal[kind], Field(description="Which workload.")),
+            kind=(_constant(kind), Field(description="Which workload.")),
         )
         for kind, workload in sorted(REGISTRY.items())
     ]
@@ -286,6 +290,6 @@ def json_schema() -> dict[str, Any]:
     schema = Experiment.model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "datapath experiment",
         **schema,
+        "title": "datapath experiment",
     }

@@ -7,7 +7,7 @@
 
 bool dp_addr_is_unspecified(const struct dp_addr *a)
 {
-	static const struct dp_addr any6, any4 = {.b = {[10] = 0xff, [11] = 0xff}};
+	static const struct dp_addr any6, any4 = { .b = { [10] = 0xff, [11] = 0xff } };
 
 	return dp_addr_equal(a, &any6) || dp_addr_equal(a, &any4);
 }
@@ -19,7 +19,7 @@ bool dp_addr_is_multicast(const struct dp_addr *a)
 
 bool dp_addr_is_loopback(const struct dp_addr *a)
 {
-	static const struct dp_addr loopback6 = {.b = {[15] = 1}};
+	static const struct dp_addr loopback6 = { .b = { [15] = 1 } };
 
 	return dp_addr_is_v4(a) ? a->b[12] == 127 : dp_addr_equal(a, &loopback6);
 }

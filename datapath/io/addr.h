@@ -22,7 +22,7 @@ union dp_sockaddr {
 
 static inline bool dp_addr_is_v4(const struct dp_addr *a)
 {
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
 	return !memcmp(a->b, mapped, sizeof(mapped));
 }

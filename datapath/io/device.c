@@ -16,19 +16,20 @@
 #include <unistd.h>
 
 enum {
-	DP_LEASE_NS = 1000000,	   /* PROGRAM mode: how often the thread looks */
-	DP_LEASE_HOT_NS = 50000,   /* the same while sends may wait for a call */
-	DP_QUICK_NS = 10000,	   /* a program that calls again this soon is hot */
-	DP_HOT_CALLS = 64,	   /* after so many quick calls */
-	DP_DELAYED_MAX = 32,	   /* requests that wait for the next call */
-	DP_AHEAD_MIN = 4,	   /* THREAD -> PROGRAM after so many */
+	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
+	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call */
+	DP_QUICK_NS = 10000,	 /* a program that calls again this soon is hot */
+	DP_HOT_CALLS = 64,	 /* after so many quick calls */
+	DP_DELAYED_MAX = 32,	 /* requests that wait for the next call */
+	DP_AHEAD_MIN = 4,	 /* THREAD -> PROGRAM after so many */
 	DP_AHEAD_MAX = 4096,
-	DP_AHEAD_FORGET = 1000,	   /* leases without a miss */
-	DP_ROUNDS_PROGRAM = 4,	   /* bursts moved in one call */
+	DP_AHEAD_FORGET = 1000, /* leases without a miss */
+	DP_ROUNDS_PROGRAM = 4,	/* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
-	DP_TX_FULL_NS = 20000,	   /* no transmit buffer: look again after this */
-	DP_NAP_NS = 5000000,	   /* longest sleep while there is traffic */
-	DP_CALM_NS = 100000000,	   /* no traffic for so long: sleep until called */
+	DP_IDLE_POLLS = 8,	   /* empty polls between two looks at the clock */
+	DP_TX_FULL_NS = 20000,	/* no transmit buffer: look again after this */
+	DP_NAP_NS = 5000000,	/* longest sleep while there is traffic */
+	DP_CALM_NS = 100000000, /* no traffic for so long: sleep until called */
 	DP_RESOLVE_SLICE_MS = 20,
 };
 
@@ -40,21 +41,21 @@ struct dp_device {
 	struct dp_port *port;
 	void (*on_event)(const struct dp_event *);
 	_Atomic(enum dp_mode) mode;
-	atomic_uint calls;	/* of the program; tells the thread that it polls */
-	atomic_bool delaying;	/* the thread watches over delayed sends */
-	bool armed;		/* the program is going to wait for an event */
-	bool tx_full;		/* the port had no buffer */
-	bool dead;		/* in a child after fork() */
-	uint32_t ahead;		/* bursts that the program took before the thread */
+	atomic_uint calls;    /* of the program; tells the thread that it polls */
+	atomic_bool delaying; /* the thread watches over delayed sends */
+	bool armed;	      /* the program is going to wait for an event */
+	bool tx_full;	      /* the port had no buffer */
+	bool dead;	      /* in a child after fork() */
+	uint32_t ahead;	      /* bursts that the program took before the thread */
 	uint32_t ahead_needed;
-	uint32_t leases;	/* kept in PROGRAM mode since the last miss */
-	uint32_t hot;		/* quick calls in a row */
-	uint32_t delayed;	/* requests posted and not sent, since the last poll */
-	int tx_want;		/* transmit buffers to ask for */
-	uint64_t mark_ns;	/* when something was, or could have been, delayed */
-	uint64_t busy_ns;	/* when a packet last moved */
-	uint64_t wake_ns;	/* when the thread will wake by itself */
-	int kick_fd;		/* wakes the thread */
+	uint32_t leases;  /* kept in PROGRAM mode since the last miss */
+	uint32_t hot;	  /* quick calls in a row */
+	uint32_t delayed; /* requests posted and not sent, since the last poll */
+	int tx_want;	  /* transmit buffers to ask for */
+	uint64_t mark_ns; /* when something was, or could have been, delayed */
+	uint64_t busy_ns; /* when a packet last moved */
+	uint64_t wake_ns; /* when the thread will wake by itself */
+	int kick_fd;	  /* wakes the thread */
 	atomic_bool stop;
 	pthread_t thread;
 	struct dp_port_info info;
@@ -220,9 +221,9 @@ static void lease_expired(struct dp_device *dev)
 	uint64_t now = dp_device_now_ns();
 
 	if (dev->delaying) {
-		/* It has only become slower: no more delays. */
+		/* It has only become slower: no more delays for now. */
 		dev->delaying = false;
-		dev->hot = 0;
+		dev->hot /= 2;
 		tx_due(dev, now);
 		return;
 	}
@@ -299,7 +300,10 @@ static void note_call(struct dp_device *dev, uint64_t now)
 	dev->calls++;
 	if (!dev->mark_ns)
 		return;
-	dev->hot = now - dev->mark_ns < DP_QUICK_NS ? dev->hot + 1 : 0;
+	if (now - dev->mark_ns >= DP_QUICK_NS)
+		dev->hot /= 2;
+	else if (dev->hot < DP_HOT_MAX)
+		dev->hot++;
 	dev->mark_ns = 0;
 }
 

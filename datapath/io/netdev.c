@@ -31,8 +31,8 @@ static int device_ioctl(const char *name, unsigned long request, struct ifreq *i
 
 void dp_netdev_driver(const char *name, char *out, size_t len)
 {
-	struct ethtool_drvinfo drv = {.cmd = ETHTOOL_GDRVINFO};
-	struct ifreq ifr = {.ifr_data = (void *)&drv};
+	struct ethtool_drvinfo drv = { .cmd = ETHTOOL_GDRVINFO };
+	struct ifreq ifr = { .ifr_data = (void *)&drv };
 
 	out[0] = 0;
 	if (!device_ioctl(name, SIOCETHTOOL, &ifr))
@@ -41,8 +41,8 @@ void dp_netdev_driver(const char *name, char *out, size_t len)
 
 int dp_netdev_rx_queues(const char *name)
 {
-	struct ethtool_channels ch = {.cmd = ETHTOOL_GCHANNELS};
-	struct ifreq ifr = {.ifr_data = (void *)&ch};
+	struct ethtool_channels ch = { .cmd = ETHTOOL_GCHANNELS };
+	struct ifreq ifr = { .ifr_data = (void *)&ch };
 
 	if (device_ioctl(name, SIOCETHTOOL, &ifr))
 		return 1;
@@ -52,7 +52,7 @@ int dp_netdev_rx_queues(const char *name)
 /* Virtual devices report a speed that means nothing. */
 static bool speed_is_fiction(const char *name)
 {
-	static const char *const drivers[] = {"veth", "tun", "bridge", "dummy", "ifb", "bonding"};
+	static const char *const drivers[] = { "veth", "tun", "bridge", "dummy", "ifb", "bonding" };
 	char driver[32];
 
 	dp_netdev_driver(name, driver, sizeof(driver));
@@ -64,8 +64,8 @@ static bool speed_is_fiction(const char *name)
 
 static uint64_t line_rate_bps(const char *name)
 {
-	struct ethtool_cmd cmd = {.cmd = ETHTOOL_GSET};
-	struct ifreq ifr = {.ifr_data = (void *)&cmd};
+	struct ethtool_cmd cmd = { .cmd = ETHTOOL_GSET };
+	struct ifreq ifr = { .ifr_data = (void *)&cmd };
 	uint32_t mbps;
 
 	if (speed_is_fiction(name) || device_ioctl(name, SIOCETHTOOL, &ifr))

@@ -7,11 +7,11 @@
 
 #include "io/port_impl.h"
 
-static const struct dp_port_ops *const kinds[] = {&dp_afxdp_ops, &dp_udp_ops};
+static const struct dp_port_ops *const kinds[] = { &dp_afxdp_ops, &dp_udp_ops };
 
 int dp_port_open(const char *spec, struct dp_port **out, char *error_text, size_t error_len)
 {
-	struct dp_error error = {.text = error_text, .len = error_len};
+	struct dp_error error = { .text = error_text, .len = error_len };
 	struct dp_spec parsed;
 	int err;
 

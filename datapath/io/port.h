@@ -23,34 +23,34 @@ enum { DP_PORT_BATCH = 64 };
 struct dp_port;
 
 struct dp_port_info {
-	char kind[16];	      /* "afxdp", "udp" */
-	char netdev[16];      /* network device, "" if none is bound */
+	char kind[16];	 /* "afxdp", "udp" */
+	char netdev[16]; /* network device, "" if none is bound */
 	uint32_t ifindex;
 	uint8_t mac[6];
-	struct dp_addr addr;  /* our address */
+	struct dp_addr addr; /* our address */
 	uint32_t netdev_mtu;
-	uint32_t path_mtu;    /* largest RoCE path MTU that fits, bytes */
+	uint32_t path_mtu;	   /* largest RoCE path MTU that fits, bytes */
 	char path_mtu_reason[128]; /* why it is no larger, in words */
-	char mode[32];	      /* "zero-copy", "copy", "gso", "plain" */
-	char mode_reason[128]; /* why it is not the faster one, "" if it is */
-	uint16_t udp_sport;   /* 0: the engine may choose the UDP source port */
-	uint32_t qpn_prefix;  /* for struct dp_engine_config */
-	uint64_t line_rate_bps; /* 0: not known */
+	char mode[32];		   /* "zero-copy", "copy", "gso", "plain" */
+	char mode_reason[128];	   /* why it is not the faster one, "" if it is */
+	uint16_t udp_sport;	   /* 0: the engine may choose the UDP source port */
+	uint32_t qpn_prefix;	   /* for struct dp_engine_config */
+	uint64_t line_rate_bps;	   /* 0: not known */
 };
 
-#define DP_PORT_COUNTERS(X)                                            \
-	X(rx_packets)                                                  \
-	X(rx_bytes)                                                    \
-	X(tx_packets)                                                  \
-	X(tx_bytes)                                                    \
-	X(rx_wakeups)	 /* system calls made to receive */            \
-	X(tx_wakeups)	 /* system calls made to send */               \
-	X(rx_malformed)	 /* not IPv4/IPv6 UDP to our port */           \
-	X(rx_dropped)	 /* lost before us: ring full, no buffer */    \
-	X(tx_full)	 /* times that no transmit buffer was free */  \
-	X(rx_misdirected) /* udp: handed on to the process that owns the QPN */ \
-	X(copies)	 /* packets the kernel copied (afxdp copy mode) */      \
-	X(tx_dropped)	 /* refused by the kernel for good: too large, no route */ \
+#define DP_PORT_COUNTERS(X)                                                                        \
+	X(rx_packets)                                                                              \
+	X(rx_bytes)                                                                                \
+	X(tx_packets)                                                                              \
+	X(tx_bytes)                                                                                \
+	X(rx_wakeups)	  /* system calls made to receive */                                       \
+	X(tx_wakeups)	  /* system calls made to send */                                          \
+	X(rx_malformed)	  /* not IPv4/IPv6 UDP to our port */                                      \
+	X(rx_dropped)	  /* lost before us: ring full, no buffer */                               \
+	X(tx_full)	  /* times that no transmit buffer was free */                             \
+	X(rx_misdirected) /* udp: handed on to the process that owns the QPN */                    \
+	X(copies)	  /* packets the kernel copied (afxdp copy mode) */                        \
+	X(tx_dropped)	  /* refused by the kernel for good: too large, no route */                \
 	X(rx_other_queue) /* afxdp: RoCE to us on queues that are not the port's */
 
 struct dp_port_stats {

@@ -88,13 +88,13 @@ static int ask_route(int fd, uint32_t flags, uint32_t ifindex, const struct dp_a
 		     const struct dp_addr *peer, void *answer, size_t len)
 {
 	struct request r = {
-		.nl = {.nlmsg_len = NLMSG_LENGTH(sizeof(r.rt)),
-		       .nlmsg_type = RTM_GETROUTE,
-		       .nlmsg_flags = NLM_F_REQUEST},
-		.rt = {.rtm_family = family_of(peer),
-		       .rtm_flags = flags,
-		       .rtm_dst_len = dp_addr_is_v4(peer) ? 32 : 128,
-		       .rtm_src_len = dp_addr_is_v4(peer) ? 32 : 128},
+		.nl = { .nlmsg_len = NLMSG_LENGTH(sizeof(r.rt)),
+			.nlmsg_type = RTM_GETROUTE,
+			.nlmsg_flags = NLM_F_REQUEST },
+		.rt = { .rtm_family = family_of(peer),
+			.rtm_flags = flags,
+			.rtm_dst_len = dp_addr_is_v4(peer) ? 32 : 128,
+			.rtm_src_len = dp_addr_is_v4(peer) ? 32 : 128 },
 	};
 	int err;
 
@@ -143,10 +143,10 @@ static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop
 	const struct ndmsg *nd = NLMSG_DATA(nl);
 	const struct rtattr *a;
 	struct request r = {
-		.nl = {.nlmsg_len = NLMSG_LENGTH(sizeof(r.nd)),
-		       .nlmsg_type = RTM_GETNEIGH,
-		       .nlmsg_flags = NLM_F_REQUEST},
-		.nd = {.ndm_family = family_of(hop), .ndm_ifindex = (int)ifindex},
+		.nl = { .nlmsg_len = NLMSG_LENGTH(sizeof(r.nd)),
+			.nlmsg_type = RTM_GETNEIGH,
+			.nlmsg_flags = NLM_F_REQUEST },
+		.nd = { .ndm_family = family_of(hop), .ndm_ifindex = (int)ifindex },
 	};
 	int err;
 

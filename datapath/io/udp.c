@@ -215,7 +215,7 @@ static int find_address(struct udp_port *u, const char *where, struct dp_error *
 
 static int open_poll_fd(struct udp_port *u, struct dp_error *error)
 {
-	struct epoll_event in = {.events = EPOLLIN};
+	struct epoll_event in = { .events = EPOLLIN };
 
 	u->port.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (u->port.fd < 0 || epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->fd, &in) ||
@@ -226,7 +226,7 @@ static int open_poll_fd(struct udp_port *u, struct dp_error *error)
 
 static void prepare_message(struct udp_port *u, int i)
 {
-	u->rx_iov[i] = (struct iovec){u->rx[i].data, RX_BUFFER};
+	u->rx_iov[i] = (struct iovec){ u->rx[i].data, RX_BUFFER };
 	u->rx_msgs[i].msg_hdr = (struct msghdr){
 		.msg_name = &u->rx_from[i],
 		.msg_namelen = sizeof(u->rx_from[i]),
@@ -272,11 +272,11 @@ static void udp_close(struct dp_port *port)
 static int open_all(struct udp_port *u, const struct dp_spec *spec, struct dp_error *error)
 {
 	static const struct dp_option table[] = {
-		{"path_mtu", DP_OPT_NUMBER, offsetof(struct udp_options, path_mtu), 256, 4096,
-		 NULL},
-		{"gso", DP_OPT_NUMBER, offsetof(struct udp_options, gso), 0, 1, NULL},
+		{ "path_mtu", DP_OPT_NUMBER, offsetof(struct udp_options, path_mtu), 256, 4096,
+		  NULL },
+		{ "gso", DP_OPT_NUMBER, offsetof(struct udp_options, gso), 0, 1, NULL },
 	};
-	struct udp_options o = {.gso = 1};
+	struct udp_options o = { .gso = 1 };
 	struct dp_port_info *info = &u->port.info;
 	int err;
 
@@ -524,7 +524,7 @@ static int send_packets(struct udp_port *u, const struct dp_packet *pkts, int n)
 static void update_poll(struct udp_port *u)
 {
 	bool want = u->n_pending;
-	struct epoll_event e = {.events = want ? EPOLLIN | EPOLLOUT : EPOLLIN};
+	struct epoll_event e = { .events = want ? EPOLLIN | EPOLLOUT : EPOLLIN };
 
 	if (want != u->polls_out && !epoll_ctl(u->port.fd, EPOLL_CTL_MOD, u->fd, &e))
 		u->polls_out = want;

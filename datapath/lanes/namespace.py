@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import os
 import socket
@@ -109,7 +110,11 @@ def _in_thread(enter: Callable[[], None], function: Callable[[], _Result]) -> _R
 
     thread = threading.Thread(target=body, name="dp-namespace")
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except BaseException:  # an interrupt: what was begun is ended before anything is undone
+        thread.join()
+        raise
     if failure:
         raise failure[0]
     return result[0]
@@ -187,7 +192,10 @@ class Holder:
     def wait(self) -> None:
         """After close(), and after every program started inside has been waited for."""
         if self._process is not None:
-            self._process.wait(_HOLDER_TIMEOUT_S)
+            # The init of a PID namespace ends after all others in it have been waited for.  If
+            # one has not, the holder goes when that happens; there is nothing else to free.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_HOLDER_TIMEOUT_S)
             self._process = None
 
 
@@ -200,10 +208,19 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """subprocess.Popen in the namespaces; the working directory stays the caller's."""
     cwd = popen_arguments.pop("cwd", None) or Path.cwd()
+    started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
         if cpus is not None:
             os.sched_setaffinity(0, cpus)  # of this thread alone; the program inherits it
-        return subprocess.Popen(list(argv), cwd=cwd, start_new_session=True, **popen_arguments)
+        process = subprocess.Popen(list(argv), cwd=cwd, start_new_session=True, **popen_arguments)
+        started.append(process)
+        return process
 
-    return namespace.in_all(start)
+    try:
+        return namespace.in_all(start)
+    except BaseException:
+        for process in started:  # interrupted: nobody will ever know it
+            process.kill()
+            process.wait()
+        raise

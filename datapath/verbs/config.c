@@ -58,7 +58,8 @@ static const char *set_mode(struct dp_device_config *c, struct span v)
 static const char *set_cc(struct dp_device_config *c, struct span v)
 {
 	return v.len && v.start[0] == '/' && copy(c->cc, DP_PATH_MAX, v) ?
-		       NULL : "the absolute path of a compiled algorithm";
+		       NULL :
+		       "the absolute path of a compiled algorithm";
 }
 
 static const char *set_ecn(struct dp_device_config *c, struct span v)
@@ -76,14 +77,16 @@ static const char *set_window(struct dp_device_config *c, struct span v)
 {
 	return number(v, &c->window) && c->window >= 64 && c->window <= 2048 &&
 			       !(c->window & (c->window - 1)) ?
-		       NULL : "a power of two, 64 to 2048 PSNs";
+		       NULL :
+		       "a power of two, 64 to 2048 PSNs";
 }
 
 static const char *set_path_mtu(struct dp_device_config *c, struct span v)
 {
 	return number(v, &c->path_mtu) && c->path_mtu >= 256 && c->path_mtu <= 4096 &&
 			       !(c->path_mtu & (c->path_mtu - 1)) ?
-		       NULL : "256, 512, 1024, 2048 or 4096 bytes";
+		       NULL :
+		       "256, 512, 1024, 2048 or 4096 bytes";
 }
 
 /* A setter returns NULL, or in words what the value should be. */
@@ -91,7 +94,7 @@ static const struct {
 	const char *key;
 	const char *(*set)(struct dp_device_config *, struct span value);
 } keys[] = {
-	{ "mode", set_mode },	    { "cc", set_cc },	      { "ecn", set_ecn },
+	{ "mode", set_mode },	       { "cc", set_cc },	 { "ecn", set_ecn },
 	{ "min_rto_us", set_min_rto }, { "window", set_window }, { "path_mtu", set_path_mtu },
 };
 

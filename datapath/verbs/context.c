@@ -148,8 +148,11 @@ int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device
 
 static enum ibv_mtu mtu_code(uint32_t bytes)
 {
-	return bytes >= 4096 ? IBV_MTU_4096 : bytes >= 2048 ? IBV_MTU_2048 :
-	       bytes >= 1024 ? IBV_MTU_1024 : bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+	return bytes >= 4096 ? IBV_MTU_4096 :
+	       bytes >= 2048 ? IBV_MTU_2048 :
+	       bytes >= 1024 ? IBV_MTU_1024 :
+	       bytes >= 512  ? IBV_MTU_512 :
+			       IBV_MTU_256;
 }
 
 /* The InfiniBand width and speed codes that come nearest from below. */

@@ -41,7 +41,9 @@ void front_on_event(const struct dp_event *e)
 	}
 	qp = dp_qp_user(e->qp);
 	event = (struct front_event){
-		.object = qp, .type = async_types[e->type], .popped = &qp->events_popped,
+		.object = qp,
+		.type = async_types[e->type],
+		.popped = &qp->events_popped,
 	};
 	front_queue_push(&qp->context->async, &event);
 }

@@ -107,8 +107,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *context)
 {
-	return front_owns(context) ? front_close_device(context) :
-				     REAL(ibv_close_device)(context);
+	return front_owns(context) ? front_close_device(context) : REAL(ibv_close_device)(context);
 }
 
 /* ---- attributes -------------------------------------------------------------------- */
@@ -165,8 +164,8 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
 	return front_query_gid_entry(context, port, index, entry);
 }
 
-ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
-			     size_t max, uint32_t flags, size_t entry_size)
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+			     uint32_t flags, size_t entry_size)
 {
 	uint32_t i;
 
@@ -248,9 +247,8 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
-	return front_owns(channel->context) ?
-		       front_get_cq_event(channel, cq, cq_context) :
-		       REAL(ibv_get_cq_event)(channel, cq, cq_context);
+	return front_owns(channel->context) ? front_get_cq_event(channel, cq, cq_context) :
+					      REAL(ibv_get_cq_event)(channel, cq, cq_context);
 }
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
@@ -283,17 +281,15 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			       int access)
 {
-	return front_owns(pd->context) ?
-		       front_reg_mr(pd, addr, length, iova, (unsigned)access) :
-		       REAL(ibv_reg_mr_iova)(pd, addr, length, iova, access);
+	return front_owns(pd->context) ? front_reg_mr(pd, addr, length, iova, (unsigned)access) :
+					 REAL(ibv_reg_mr_iova)(pd, addr, length, iova, access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				unsigned int access)
 {
-	return front_owns(pd->context) ?
-		       front_reg_mr(pd, addr, length, iova, access) :
-		       REAL(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
+	return front_owns(pd->context) ? front_reg_mr(pd, addr, length, iova, access) :
+					 REAL(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
 }
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,

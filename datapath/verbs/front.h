@@ -32,8 +32,8 @@
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
-	FRONT_PORT = 1,	   /* the only port */
-	FRONT_GIDS = 2,	   /* both are the port's address: see context.c */
+	FRONT_PORT = 1, /* the only port */
+	FRONT_GIDS = 2, /* both are the port's address: see context.c */
 	FRONT_CQE_MAX = 1 << 20,
 	FRONT_OBJECTS_MAX = 1 << 16,
 	FRONT_RESOLVE_MS = 3000,
@@ -42,8 +42,8 @@ enum {
 /* ---- event descriptors ------------------------------------------------------ */
 
 struct front_event {
-	void *object; /* struct front_cq or front_qp */
-	int type;     /* enum ibv_event_type, 0 on a completion channel */
+	void *object;	  /* struct front_cq or front_qp */
+	int type;	  /* enum ibv_event_type, 0 on a completion channel */
 	uint32_t *popped; /* the object's count of events handed out */
 };
 
@@ -145,8 +145,8 @@ struct front_cq {
 struct front_batch {
 	pthread_mutex_t lock; /* held from start to complete or abort */
 	struct dp_send_wr *wrs;
-	struct dp_sge *sges;   /* max_sge for each request */
-	uint8_t *inline_data;  /* max_inline for each request */
+	struct dp_sge *sges;  /* max_sge for each request */
+	uint8_t *inline_data; /* max_inline for each request */
 	uint32_t count, room, max_sge, max_inline;
 	int err;
 };

@@ -133,8 +133,12 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t
 		return fail(-err);
 	}
 	mr->ibv = (struct ibv_mr){
-		.context = ibv->context, .pd = ibv, .addr = addr, .length = len,
-		.lkey = dp_mr_key(mr->mr), .rkey = dp_mr_key(mr->mr),
+		.context = ibv->context,
+		.pd = ibv,
+		.addr = addr,
+		.length = len,
+		.lkey = dp_mr_key(mr->mr),
+		.rkey = dp_mr_key(mr->mr),
 	};
 	return &mr->ibv;
 }
@@ -171,7 +175,8 @@ static int check_cap(const struct ibv_qp_cap *cap)
 	return cap->max_send_wr > DP_WR_MAX || cap->max_recv_wr > DP_WR_MAX ||
 			       cap->max_send_sge > DP_SGE_MAX || cap->max_recv_sge > DP_SGE_MAX ||
 			       cap->max_inline_data > DP_INLINE_MAX ?
-		       -EINVAL : 0;
+		       -EINVAL :
+		       0;
 }
 
 /* What a program may rely on: at least what it asked for. */
@@ -367,9 +372,9 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 {
 	const int unknown = ~(IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
 			      IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_PATH_MTU |
-			      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			      IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
-			      IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_DEST_QPN);
+			      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN |
+			      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN |
+			      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_DEST_QPN);
 
 	if (mask & unknown)
 		return -EOPNOTSUPP;
@@ -383,9 +388,9 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 		return -EINVAL;
 	*out = (struct dp_qp_attr){
 		.state = in->qp_state,
-		.access = (uint32_t)in->qp_access_flags & (DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |
-							   DP_ACCESS_REMOTE_ATOMIC |
-							   DP_ACCESS_LOCAL_WRITE),
+		.access = (uint32_t)in->qp_access_flags &
+			  (DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |
+			   DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_LOCAL_WRITE),
 		.path_mtu = mask & IBV_QP_PATH_MTU ? mtu_bytes(in->path_mtu) : 0,
 		.dest_qpn = in->dest_qp_num,
 		.rq_psn = in->rq_psn,

@@ -23,8 +23,8 @@ class TransportOptions(BaseModel):
         ge=1_000,
         description="Lowest retransmission time-out (RFC 6298); unset: the engine's.",
     )
-    window: int | None = Field(
-        None, ge=1, le=65536, description="Most packets in flight per QP; unset: the engine's."
+    window: Literal[64, 128, 256, 512, 1024, 2048] | None = Field(
+        None, description="Most packets in flight per QP; unset: the engine's."
     )
 
 

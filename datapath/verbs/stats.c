@@ -113,8 +113,7 @@ static void put_port(FILE *f, const struct dp_port_info *info)
 	fputs(", ", f);
 	put_string(f, "netdev", info->netdev);
 	fprintf(f, ", \"ifindex\": %u, \"mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\", ", info->ifindex,
-		info->mac[0], info->mac[1], info->mac[2], info->mac[3], info->mac[4],
-		info->mac[5]);
+		info->mac[0], info->mac[1], info->mac[2], info->mac[3], info->mac[4], info->mac[5]);
 	put_string(f, "addr", dp_addr_text(&info->addr, addr));
 	fprintf(f, ", \"netdev_mtu\": %u, \"path_mtu\": %u, ", info->netdev_mtu, info->path_mtu);
 	put_string(f, "path_mtu_reason", info->path_mtu_reason);
@@ -132,15 +131,15 @@ static void put_counters(FILE *f, const struct dp_port_stats *port,
 	const char *comma = "";
 
 	fputs("  \"port_stats\": {", f);
-#define X(name)                                                                            \
-	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)port->name);        \
+#define X(name)                                                                                    \
+	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)port->name);                \
 	comma = ", ";
 	DP_PORT_COUNTERS(X)
 #undef X
 	fputs("},\n  \"engine\": {", f);
 	comma = "";
-#define X(name)                                                                            \
-	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)engine->name);      \
+#define X(name)                                                                                    \
+	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)engine->name);              \
 	comma = ", ";
 	DP_ENGINE_COUNTERS(X)
 #undef X

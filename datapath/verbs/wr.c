@@ -77,10 +77,13 @@ static struct dp_send_wr *next_wr(struct ibv_qp_ex *ex, enum dp_wr_opcode opcode
 
 	if (!b->err && b->count == b->room)
 		b->err = b->room < of_ex(ex)->cap.max_send_wr ?
-				 reserve(b, b->room ? 2 * b->room : 1) : ENOMEM;
+				 reserve(b, b->room ? 2 * b->room : 1) :
+				 ENOMEM;
 	wr = b->err ? &nowhere : &b->wrs[b->count++];
 	*wr = (struct dp_send_wr){
-		.wr_id = ex->wr_id, .opcode = opcode, .flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE,
+		.wr_id = ex->wr_id,
+		.opcode = opcode,
+		.flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE,
 	};
 	return wr;
 }
@@ -105,8 +108,8 @@ static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 	next_wr(ex, DP_WR_LOCAL_INV)->imm = rkey;
 }
 
-static struct dp_send_wr *next_remote(struct ibv_qp_ex *ex, enum dp_wr_opcode opcode,
-				      uint32_t rkey, uint64_t addr)
+static struct dp_send_wr *next_remote(struct ibv_qp_ex *ex, enum dp_wr_opcode opcode, uint32_t rkey,
+				      uint64_t addr)
 {
 	struct dp_send_wr *wr = next_wr(ex, opcode);
 
@@ -130,8 +133,8 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
 	next_remote(ex, DP_WR_RDMA_READ, rkey, addr);
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr,
-			      uint64_t compare, uint64_t swap)
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare,
+			      uint64_t swap)
 {
 	struct dp_send_wr *wr = next_remote(ex, DP_WR_ATOMIC_CMP_AND_SWP, rkey, addr);
 

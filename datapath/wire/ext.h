@@ -11,7 +11,8 @@
  *   ts_ns(32)   the sender's clock, modulo 2^32, echoed by the acknowledgement;
  *               in a READ response the ts_ns of the request that it answers
  *   rq_seq(32)  how many messages that consume a receive (SEND, WRITE with
- *               immediate) preceded this one on the QP, modulo 2^32
+ *               immediate) preceded this one on the QP, modulo 2^32; in a READ
+ *               response how long the responder held the request, ns
  *   offset(32)  where this packet's payload lies in its message, bytes
  * Every extended WRITE packet, not only the first, carries a RETH; its VA is
  * that of the packet's own payload and its length that of the whole message.

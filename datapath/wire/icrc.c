@@ -25,7 +25,7 @@ enum {
 	SHORT_REST = 128,
 };
 
-static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
+static const uint8_t v4_mapped[12] = { [10] = 0xff, [11] = 0xff };
 
 static bool is_ipv4(const struct dp_packet *pkt)
 {
@@ -35,10 +35,10 @@ static bool is_ipv4(const struct dp_packet *pkt)
 static uint32_t put_ipv4(uint8_t *h, const struct dp_packet *pkt, uint16_t id, uint32_t udp_len)
 {
 	static const uint8_t fixed[IPV4_LEN] = {
-		0x45, 0xff,			 /* version, header length; TOS masked */
-		[6] = 0x40,			 /* DF */
+		0x45,	    0xff,	       /* version, header length; TOS masked */
+		[6] = 0x40,		       /* DF */
 		[8] = 0xff, IPPROTO_UDP_VALUE, /* TTL masked */
-		0xff, 0xff,			 /* header checksum masked */
+		0xff,	    0xff,	       /* header checksum masked */
 	};
 
 	memcpy(h, fixed, sizeof(fixed));

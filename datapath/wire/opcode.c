@@ -17,17 +17,15 @@
 #define HAS(mask, flag, len) (((mask) & (flag)) ? (len) : 0)
 
 /* A CNP carries 16 reserved bytes after the BTH (annex A17.9.3). */
-#define HDR_LEN(mask)                                                                 \
-	(DP_BTH_LEN + HAS(mask, DP_HAS_XDH, DP_XDH_LEN) +                             \
-	 HAS(mask, DP_HAS_RETH, DP_RETH_LEN) +                                        \
-	 HAS(mask, DP_HAS_ATOMIC_ETH, DP_ATOMIC_ETH_LEN) +                            \
-	 HAS(mask, DP_HAS_AETH, DP_AETH_LEN) +                                        \
-	 HAS(mask, DP_HAS_ATOMIC_ACK_ETH, DP_ATOMIC_ACK_ETH_LEN) +                    \
-	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +    \
-	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +  \
+#define HDR_LEN(mask)                                                                              \
+	(DP_BTH_LEN + HAS(mask, DP_HAS_XDH, DP_XDH_LEN) + HAS(mask, DP_HAS_RETH, DP_RETH_LEN) +    \
+	 HAS(mask, DP_HAS_ATOMIC_ETH, DP_ATOMIC_ETH_LEN) + HAS(mask, DP_HAS_AETH, DP_AETH_LEN) +   \
+	 HAS(mask, DP_HAS_ATOMIC_ACK_ETH, DP_ATOMIC_ACK_ETH_LEN) +                                 \
+	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +                 \
+	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +               \
 	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN))
 
-#define ROW(op, label, m) [op] = {.name = label, .mask = (m), .hdr_len = HDR_LEN(m)}
+#define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
 #define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
 
 #define FIRST DP_IS_FIRST

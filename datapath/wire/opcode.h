@@ -42,8 +42,8 @@ enum dp_opcode {
 	DP_OP_SEND_ONLY_INV = 0x17,
 	DP_OP_CNP = 0x81,
 
-	DP_OP_EXT = 0xc0,         /* + RC opcode: its extended form */
-	DP_OP_HELLO = 0xe0,       /* offer of extended mode */
+	DP_OP_EXT = 0xc0,	  /* + RC opcode: its extended form */
+	DP_OP_HELLO = 0xe0,	  /* offer of extended mode */
 	DP_OP_HELLO_REPLY = 0xe1, /* acceptance of it */
 };
 
@@ -55,8 +55,8 @@ enum dp_op_mask {
 	DP_HAS_ATOMIC_ACK_ETH = 1 << 3,
 	DP_HAS_IMM = 1 << 4,
 	DP_HAS_IETH = 1 << 5,
-	DP_HAS_XDH = 1 << 6,  /* extended request or read response */
-	DP_HAS_XAH = 1 << 7,  /* extended acknowledgement */
+	DP_HAS_XDH = 1 << 6, /* extended request or read response */
+	DP_HAS_XAH = 1 << 7, /* extended acknowledgement */
 	DP_HAS_HELLO = 1 << 8,
 	DP_HAS_PAYLOAD = 1 << 9,
 	DP_IS_FIRST = 1 << 10,
@@ -74,7 +74,7 @@ enum dp_op_mask {
 
 struct dp_opcode_info {
 	const char *name; /* NULL: no such opcode */
-	uint32_t mask;    /* enum dp_op_mask */
+	uint32_t mask;	  /* enum dp_op_mask */
 	uint8_t hdr_len;  /* BTH and extension headers, bytes, without a SACK bitmap */
 };
 

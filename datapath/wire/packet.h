@@ -32,16 +32,16 @@ enum dp_packet_flags {
 
 struct dp_packet {
 	struct dp_addr src, dst;
-	uint16_t sport;	   /* UDP source port, host order */
-	uint16_t ip_id;	   /* IPv4 identification, host order; 0 on transmit */
-	uint8_t tos;	   /* DSCP and ECN */
-	uint8_t flags;	   /* enum dp_packet_flags */
-	uint32_t path_id;  /* tx: the port's handle of the route (from its resolve()) */
-	uint32_t len;	   /* bytes at data; tx: set by the engine */
-	uint32_t cap;	   /* tx: room at data */
-	uint32_t frag_len; /* rx: bytes at frag, 0 if the packet is in one piece */
-	uint32_t pay_len;  /* DP_PKT_NO_PAYLOAD only: bytes of payload left out */
-	uint8_t *data;	   /* first byte of the BTH */
+	uint16_t sport;	     /* UDP source port, host order */
+	uint16_t ip_id;	     /* IPv4 identification, host order; 0 on transmit */
+	uint8_t tos;	     /* DSCP and ECN */
+	uint8_t flags;	     /* enum dp_packet_flags */
+	uint32_t path_id;    /* tx: the port's handle of the route (from its resolve()) */
+	uint32_t len;	     /* bytes at data; tx: set by the engine */
+	uint32_t cap;	     /* tx: room at data */
+	uint32_t frag_len;   /* rx: bytes at frag, 0 if the packet is in one piece */
+	uint32_t pay_len;    /* DP_PKT_NO_PAYLOAD only: bytes of payload left out */
+	uint8_t *data;	     /* first byte of the BTH */
 	const uint8_t *frag; /* rx: the rest of a packet that lies in two buffers;
 			      * the first always holds all headers */
 	uint64_t cookie;     /* the port's own: buffer address, batch index */

@@ -95,12 +95,13 @@ class Programs:
         CapabilityError names the package when it is not installed.
         """
         require(argv[0])
-        argv = ["stdbuf", "-oL", *argv]  # so that a program that hangs has a log
         out, err = self.ctx.logs / f"{name}.out", self.ctx.logs / f"{name}.err"
         settings = [f"{key}={value}" for key, value in (env or {}).items()]
         (self.ctx.logs / f"{name}.cmd").write_text(f"{host.name}: {' '.join([*settings, *argv])}\n")
         cpus = self._cpus(len(self._started))
-        process = host.popen(argv, env=env, stdout=out, stderr=err, cpus=cpus)
+        # Line by line, so that a program that hangs has a log too.
+        words = ["stdbuf", "-oL", *argv]
+        process = host.popen(words, env=env, stdout=out, stderr=err, cpus=cpus)
         program = Program(name, process, out, err)
         self._started.append(program)
         return program

@@ -66,8 +66,8 @@ struct dp_impair_config {
 	__u64 loss_model;
 	__u64 loss_good; /* loss in the good state; the rate, if Bernoulli */
 	__u64 loss_bad;
-	__u64 to_bad; /* p of Gilbert-Elliott */
-	__u64 to_good;	/* r */
+	__u64 to_bad;  /* p of Gilbert-Elliott */
+	__u64 to_good; /* r */
 	__u64 mark;
 	__u64 corrupt;
 	__u64 n_faults;
@@ -95,11 +95,11 @@ struct dp_impair_state {
 	__u64 bad;		   /* Gilbert-Elliott: in the bad state */
 	__u64 seen[DP_IMPAIR_FAULTS];
 	__u64 hits[DP_IMPAIR_FAULTS];
-	__u64 passed;	 /* IP packets, whole or spoilt, handed on */
-	__u64 dropped;	 /* IP packets dropped on purpose */
-	__u64 marked;	 /* passed with CE set here */
-	__u64 corrupted; /* passed with a bit flipped here */
-	__u64 exempt;	 /* ARP, neighbour discovery, other protocols: never touched */
+	__u64 passed;	   /* IP packets, whole or spoilt, handed on */
+	__u64 dropped;	   /* IP packets dropped on purpose */
+	__u64 marked;	   /* passed with CE set here */
+	__u64 corrupted;   /* passed with a bit flipped here */
+	__u64 exempt;	   /* ARP, neighbour discovery, other protocols: never touched */
 	__u64 unsegmented; /* several wire packets in one: an offload was left on */
 };
 

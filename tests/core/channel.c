@@ -22,7 +22,7 @@ uint64_t X_random(uint64_t *state)
 
 struct dp_addr X_address(int ipv6, int index)
 {
-	struct dp_addr a = {{0}};
+	struct dp_addr a = { { 0 } };
 
 	if (ipv6) {
 		a.b[0] = 0xfd;
@@ -36,7 +36,7 @@ struct dp_addr X_address(int ipv6, int index)
 
 void X_channel_init(struct X_channel *c, const struct X_soak *p)
 {
-	*c = (struct X_channel){.p = p, .rng = ~p->seed};
+	*c = (struct X_channel){ .p = p, .rng = ~p->seed };
 }
 
 void X_channel_free(struct X_channel *c)
@@ -122,7 +122,7 @@ static struct X_flight *copy(const struct dp_packet *p, int to, uint64_t at)
 
 	if (!f)
 		abort();
-	*f = (struct X_flight){.at = at, .to = to, .packet = *p};
+	*f = (struct X_flight){ .at = at, .to = to, .packet = *p };
 	memcpy(f->bytes, p->data, p->len);
 	f->packet.data = f->bytes;
 	f->packet.cap = 0;

@@ -70,6 +70,7 @@ class Packet(NamedTuple):
     dst: bytes
     sport: int
     tos: int
+    pay_len: int = 0  # of an engine that moves lengths only
 
     @property
     def opcode(self) -> int:
@@ -295,7 +296,7 @@ class Host:
     def _taken(p: Any) -> Packet:
         assert p.len <= FRAME
         data = bytes(ffi.buffer(p.data, p.len))
-        return Packet(data, bytes(p.src.b), bytes(p.dst.b), p.sport, p.tos)
+        return Packet(data, bytes(p.src.b), bytes(p.dst.b), p.sport, p.tos, p.pay_len)
 
     def has_something_to_say(self) -> bool:
         """A deadline of 0 alone may be about a queue pair that turns out to be silent."""
@@ -309,12 +310,13 @@ class Host:
             assert len(packets) < 100_000, f"{self.name} sends without end"
         return packets
 
-    def receive(self, packet: Packet, flags: int = 0) -> int:
+    def receive(self, packet: Packet) -> int:
         p = ffi.new("struct dp_packet *")
         buffer = ffi.new("uint8_t[]", packet.data)
         p.data, p.len = buffer, len(packet.data)
         p.src.b, p.dst.b = packet.src, packet.dst
-        p.sport, p.tos, p.flags = packet.sport, packet.tos, flags
+        p.sport, p.tos, p.pay_len = packet.sport, packet.tos, packet.pay_len
+        p.flags = lib.DP_PKT_NO_PAYLOAD if self.config.no_payload else 0
         return int(lib.dp_engine_rx(self.engine, p, self.world.now))
 
     @property

@@ -18,8 +18,8 @@ enum {
 };
 
 #define GUARD_BYTE 0xa5
-#define ACCESS                                                                       \
-	(DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |    \
+#define ACCESS                                                                                     \
+	(DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |                  \
 	 DP_ACCESS_REMOTE_ATOMIC)
 
 struct op {
@@ -107,7 +107,7 @@ static int area_make(struct side *x, struct area *a, uint64_t iova, uint32_t slo
 {
 	size_t size;
 
-	*a = (struct area){.iova = iova, .slots = slots, .room = room};
+	*a = (struct area){ .iova = iova, .slots = slots, .room = room };
 	size = (size_t)slots * stride(a);
 	a->mem = malloc(size);
 	if (!a->mem)
@@ -238,7 +238,7 @@ static uint32_t split(struct soak *s, const struct area *a, uint64_t base, uint3
 
 	while (at < len) {
 		piece = n == SGES - 1 || roll(s, 2) ? len - at : (uint32_t)roll(s, len - at + 1);
-		sge[n++] = (struct dp_sge){base + at, piece, dp_mr_key(a->mr)};
+		sge[n++] = (struct dp_sge){ base + at, piece, dp_mr_key(a->mr) };
 		at += piece;
 	}
 	return n;
@@ -287,11 +287,11 @@ static void post_send(struct side *x)
 	uint32_t i = x->posted;
 	struct op *op = &x->ops[i];
 	struct dp_sge sge[SGES];
-	struct dp_send_wr wr = {.wr_id = i, .sge = sge};
+	struct dp_send_wr wr = { .wr_id = i, .sge = sge };
 	uint64_t base;
 	int err;
 
-	*op = (struct op){.opcode = random_opcode(s)};
+	*op = (struct op){ .opcode = random_opcode(s) };
 	wr.opcode = op->opcode;
 	if (is_atomic(op->opcode))
 		prepare_atomic(x, op, &wr);
@@ -320,7 +320,7 @@ static void post_recv(struct side *x)
 {
 	uint32_t k = x->recvs_posted++;
 	struct dp_sge sge[SGES];
-	struct dp_recv_wr wr = {.wr_id = k, .sge = sge};
+	struct dp_recv_wr wr = { .wr_id = k, .sge = sge };
 	int err;
 
 	memset(slot(&x->recvs, k), GUARD_BYTE, x->recvs.room);
@@ -447,7 +447,8 @@ static void received(struct side *x, const struct dp_wc *wc)
 	if (op->opcode == DP_WR_RDMA_WRITE_WITH_IMM) {
 		expect_slot(from, i, &x->target, i, "write");
 	} else if (!arrived(from, i, slot(&x->recvs, k), op->len)) {
-		fail(x->s, "side %d: message %u in receive %u is not what was sent", x->index, i, k);
+		fail(x->s, "side %d: message %u in receive %u is not what was sent", x->index, i,
+		     k);
 	}
 	for (i = op->opcode == DP_WR_RDMA_WRITE_WITH_IMM ? 0 : op->len; i < stride(&x->recvs); i++)
 		if (slot(&x->recvs, k)[i] != GUARD_BYTE)
@@ -455,7 +456,8 @@ static void received(struct side *x, const struct dp_wc *wc)
 	x->recvs_done++;
 }
 
-static void poll(struct side *x, struct dp_cq *cq, void (*take)(struct side *, const struct dp_wc *))
+static void poll(struct side *x, struct dp_cq *cq,
+		 void (*take)(struct side *, const struct dp_wc *))
 {
 	struct dp_wc wc[16];
 	int n, i;
@@ -591,7 +593,7 @@ static int side_connect(struct side *x)
 
 static void side_free(struct side *x)
 {
-	struct area *areas[] = {&x->local, &x->target, &x->source, &x->recvs, &x->counter};
+	struct area *areas[] = { &x->local, &x->target, &x->source, &x->recvs, &x->counter };
 	int err = 0;
 	size_t i;
 

@@ -20,29 +20,29 @@
 struct X_soak {
 	uint64_t seed;
 	uint64_t latency_ns, limit_ns;
-	uint64_t jitter_ns;	 /* longest extra delay of packets that are delayed */
-	uint64_t rate_bps;	 /* of the channel, 0: unlimited */
-	uint32_t extended;	 /* bit 0: A offers it, bit 1: B does */
+	uint64_t jitter_ns; /* longest extra delay of packets that are delayed */
+	uint64_t rate_bps;  /* of the channel, 0: unlimited */
+	uint32_t extended;  /* bit 0: A offers it, bit 1: B does */
 	uint32_t ipv6;
 	uint32_t path_mtu;
-	uint32_t window_psns;	 /* 0: the engine's default */
-	uint32_t messages[2];	 /* from A, from B */
-	uint32_t max_len;	 /* bytes */
-	uint32_t depth;		 /* requests posted at once */
+	uint32_t window_psns; /* 0: the engine's default */
+	uint32_t messages[2]; /* from A, from B */
+	uint32_t max_len;     /* bytes */
+	uint32_t depth;	      /* requests posted at once */
 	uint32_t recv_depth;
-	uint32_t ops;		 /* bit per enum dp_wr_opcode */
+	uint32_t ops; /* bit per enum dp_wr_opcode */
 	uint32_t loss_ppm, duplicate_ppm, delay_ppm, corrupt_ppm, mark_ppm;
-	uint32_t slow_recv_ppm;	 /* share of receives that are posted late */
+	uint32_t slow_recv_ppm; /* share of receives that are posted late */
 	uint32_t timeout, retry_cnt, rnr_retry, rd_atomic;
 	uint32_t psn[2];
-	uint32_t may_fail;	 /* 1: RETRY_EXC and RNR_RETRY_EXC are allowed ends */
+	uint32_t may_fail; /* 1: RETRY_EXC and RNR_RETRY_EXC are allowed ends */
 	/* results */
-	uint32_t agreed;	 /* dp_qp_extended() of A and B, bits 0 and 1 */
-	uint32_t failed;	 /* bit per side whose QP failed, with may_fail */
+	uint32_t agreed; /* dp_qp_extended() of A and B, bits 0 and 1 */
+	uint32_t failed; /* bit per side whose QP failed, with may_fail */
 	uint64_t end_ns;
-	uint64_t trace;		 /* hash of all packets and their times */
+	uint64_t trace; /* hash of all packets and their times */
 	uint64_t packets, lost, retransmits, timeouts, rnr_naks, out_of_order;
-	char failure[256];	 /* "" or what went wrong */
+	char failure[256]; /* "" or what went wrong */
 };
 
 /* 0, or -1 with `failure` set. */

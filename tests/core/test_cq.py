@@ -74,19 +74,19 @@ def test_an_unarmed_queue_raises_no_event(world: World) -> None:
 
 def test_arming_gives_one_event(world: World) -> None:
     a, b = world.pair()
-    lib.dp_cq_arm(b.recv_cq, False)  # noqa: FBT003
+    lib.dp_cq_arm(b.recv_cq, False)
     messages(world, a, b, 3)
     assert b.host.events().count("CQ") == 1
     messages(world, a, b, 1)
     assert b.host.events() == []
-    lib.dp_cq_arm(b.recv_cq, False)  # noqa: FBT003
+    lib.dp_cq_arm(b.recv_cq, False)
     messages(world, a, b, 1)
     assert b.host.events() == ["CQ"]
 
 
 def test_the_event_names_its_queue(world: World) -> None:
     a, b = world.pair()
-    lib.dp_cq_arm(a.send_cq, False)  # noqa: FBT003
+    lib.dp_cq_arm(a.send_cq, False)
     messages(world, a, b, 1)
     out = ffi.new("struct dp_event *")
     assert lib.dp_engine_event(a.host.engine, out)
@@ -96,7 +96,7 @@ def test_the_event_names_its_queue(world: World) -> None:
 def test_solicited_events_only(world: World) -> None:
     a, b = world.pair()
     b.host.events()
-    lib.dp_cq_arm(b.recv_cq, True)  # noqa: FBT003
+    lib.dp_cq_arm(b.recv_cq, True)
     messages(world, a, b, 2)
     assert "CQ" not in b.host.events()
     messages(world, a, b, 1, solicited=True)
@@ -106,7 +106,7 @@ def test_solicited_events_only(world: World) -> None:
 def test_a_failed_completion_counts_as_solicited(world: World) -> None:
     _, b = world.pair()
     b.recv(8)
-    lib.dp_cq_arm(b.recv_cq, True)  # noqa: FBT003
+    lib.dp_cq_arm(b.recv_cq, True)
     assert b.to(lib.DP_QPS_ERR) == 0
     assert "CQ" in b.host.events()
 

@@ -324,9 +324,7 @@ def test_a_receive_whose_memory_is_gone(make_world: MakeWorld, extended: bool) -
 
 
 @MODES
-def test_a_read_into_memory_that_may_not_be_written(
-    make_world: MakeWorld, extended: bool
-) -> None:
+def test_a_read_into_memory_that_may_not_be_written(make_world: MakeWorld, extended: bool) -> None:
     world, a, b = pair(make_world, extended=extended)
     source = b.host.memory(pattern(64))
     into = a.host.memory(64, access=lib.DP_ACCESS_REMOTE_READ)

@@ -121,6 +121,22 @@ def test_one_way(extended: int) -> None:
     soak(messages=[300, 0], extended=extended, **CHANNELS["everything"])
 
 
+@pytest.mark.parametrize("rate_bps", [10**9, 10**10])
+@pytest.mark.parametrize("op", [0, 4], ids=["write", "read"])
+def test_a_long_queue_is_not_a_loss(op: int, rate_bps: int) -> None:
+    """Megabytes under way on a slow link: every RTT is queueing, and nothing is sent twice."""
+    result = soak(
+        extended=EXTENDED,
+        ops=1 << op,
+        messages=[60, 0],
+        max_len=1 << 20,
+        depth=64,
+        path_mtu=4096,
+        rate_bps=rate_bps,
+    )
+    assert result.retransmits == result.timeouts == 0
+
+
 @MODES
 @pytest.mark.parametrize("seed", range(6))
 def test_a_channel_that_loses_nearly_everything_ends_both_sides(extended: int, seed: int) -> None:

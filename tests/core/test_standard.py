@@ -47,7 +47,9 @@ def test_send_of_several_packets(world: World) -> None:
     data = pattern(2500)
     into = b.recv(4096)
     a.send(data)
-    world.says(a, "SEND_FIRST 100 len=1024", "SEND_MIDDLE 101 len=1024", "SEND_LAST 102 len=452 ack")
+    world.says(
+        a, "SEND_FIRST 100 len=1024", "SEND_MIDDLE 101 len=1024", "SEND_LAST 102 len=452 ack"
+    )
     world.says(b, "ACK 102 msn=1")
     assert b.poll_recv() == [ok("RECV", byte_len=2500)]
     assert bytes(into)[:2500] == data

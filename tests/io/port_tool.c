@@ -120,7 +120,7 @@ static void check_packet(struct tool *t, const struct dp_packet *p)
 
 static void wait_for_port(struct tool *t)
 {
-	struct pollfd p = {.fd = dp_port_fd(t->port), .events = POLLIN};
+	struct pollfd p = { .fd = dp_port_fd(t->port), .events = POLLIN };
 
 	if (t->o.sleep)
 		poll(&p, 1, 10);
@@ -371,11 +371,13 @@ static void usage(void)
 static void parse(struct options *o, int argc, char **argv)
 {
 	static const struct option table[] = {
-		{"count", 1, NULL, 'c'},    {"size", 1, NULL, 's'},    {"batch", 1, NULL, 'b'},
-		{"window", 1, NULL, 'w'},   {"seconds", 1, NULL, 't'}, {"idle-ms", 1, NULL, 'i'},
-		{"rate-pps", 1, NULL, 'r'}, {"qpn", 1, NULL, 'q'},     {"tos", 1, NULL, 'T'},
-		{"opcode", 1, NULL, 'o'},   {"check", 0, NULL, 'C'},   {"sleep", 0, NULL, 'S'},
-		{NULL, 0, NULL, 0},
+		{ "count", 1, NULL, 'c' },    { "size", 1, NULL, 's' },
+		{ "batch", 1, NULL, 'b' },    { "window", 1, NULL, 'w' },
+		{ "seconds", 1, NULL, 't' },  { "idle-ms", 1, NULL, 'i' },
+		{ "rate-pps", 1, NULL, 'r' }, { "qpn", 1, NULL, 'q' },
+		{ "tos", 1, NULL, 'T' },      { "opcode", 1, NULL, 'o' },
+		{ "check", 0, NULL, 'C' },    { "sleep", 0, NULL, 'S' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int c;
 
@@ -454,13 +456,13 @@ static int run(struct tool *t, const char *what, const char *peer)
 int main(int argc, char **argv)
 {
 	static struct tool t = {
-		.o = {.size = 64,
-		      .batch = 32,
-		      .window = 1,
-		      .seconds = 10,
-		      .idle_ms = 500,
-		      .qpn = 0x11,
-		      .opcode = DP_OP_EXT | DP_OP_SEND_ONLY},
+		.o = { .size = 64,
+		       .batch = 32,
+		       .window = 1,
+		       .seconds = 10,
+		       .idle_ms = 500,
+		       .qpn = 0x11,
+		       .opcode = DP_OP_EXT | DP_OP_SEND_ONLY },
 	};
 	char error[512];
 

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path as FilePath
 from typing import Any
 
 import pydantic
 import pytest
+from ruamel.yaml import YAML
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.lanes import open_network
@@ -89,6 +92,15 @@ def test_wrong_paths_are_refused(section: dict[str, Any], words: str) -> None:
 def test_wrong_topologies_are_refused(section: dict[str, Any], words: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=words):
         Topology.model_validate(section)
+
+
+def test_the_example_in_the_documentation_is_valid() -> None:
+    text = (FilePath(__file__).parents[2] / "docs/impairments.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(path:.*?)```", text, re.DOTALL)
+    assert example is not None
+    path = Path.model_validate(YAML(typ="safe").load(example.group(1))["path"])
+    assert len(path.faults) == 3
+    assert path.impairment("backward").loss_good == 0
 
 
 @pytest.mark.parametrize("lane", ["vm", "ssh", "sim"])

@@ -7,11 +7,11 @@
 #include "wire/ext.h"
 #include "wire/headers.h"
 
-#define GETTER(type, name)                                                            \
-	type X_##name(const uint8_t *h);                                              \
-	type X_##name(const uint8_t *h)                                               \
-	{                                                                             \
-		return name(h);                                                       \
+#define GETTER(type, name)                                                                         \
+	type X_##name(const uint8_t *h);                                                           \
+	type X_##name(const uint8_t *h)                                                            \
+	{                                                                                          \
+		return name(h);                                                                    \
 	}
 
 GETTER(uint8_t, dp_bth_opcode)
@@ -79,8 +79,8 @@ void X_dp_put64(uint8_t *h, uint64_t v)
 
 void X_dp_bth_set(uint8_t *h, const uint64_t *f)
 {
-	dp_bth_set(h, (uint8_t)f[0], (unsigned)f[1], (unsigned)f[2], (uint32_t)f[3],
-		   (unsigned)f[4], (uint32_t)f[5]);
+	dp_bth_set(h, (uint8_t)f[0], (unsigned)f[1], (unsigned)f[2], (uint32_t)f[3], (unsigned)f[4],
+		   (uint32_t)f[5]);
 }
 
 void X_dp_reth_set(uint8_t *h, const uint64_t *f)
@@ -100,7 +100,7 @@ void X_dp_aeth_set(uint8_t *h, const uint64_t *f)
 
 void X_dp_hello_set(uint8_t *h, const uint64_t *f)
 {
-	struct dp_hello in = {(uint8_t)f[0], (uint16_t)f[1], (uint32_t)f[2], (uint32_t)f[3]};
+	struct dp_hello in = { (uint8_t)f[0], (uint16_t)f[1], (uint32_t)f[2], (uint32_t)f[3] };
 
 	dp_hello_set(h, &in);
 }
@@ -118,7 +118,7 @@ void X_dp_hello_get(const uint8_t *h, uint64_t *f)
 
 void X_dp_xdh_set(uint8_t *h, const uint64_t *f)
 {
-	struct dp_xdh in = {(uint32_t)f[0], (uint32_t)f[1], (uint32_t)f[2]};
+	struct dp_xdh in = { (uint32_t)f[0], (uint32_t)f[1], (uint32_t)f[2] };
 
 	dp_xdh_set(h, &in);
 }

@@ -8,9 +8,11 @@ declared here from IBTA vol. 1, chapter 9, and bound to their opcodes.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import logging
 
 logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
+
 
 from scapy.contrib.roce import AETH, BTH, CNPPadding  # noqa: E402
 from scapy.fields import IntField, XIntField, XLongField  # noqa: E402
@@ -94,7 +96,7 @@ RC_PACKETS: dict[int, tuple[list[Packet], bool]] = {
 for _opcode, (_headers, _) in RC_PACKETS.items():
     if _opcode not in (0x11, 0x81) and _headers:
         bind_layers(BTH, type(_headers[0]), opcode=_opcode)
-    for _upper, _lower in zip(_headers, _headers[1:], strict=False):
+    for _upper, _lower in itertools.pairwise(_headers):
         bind_layers(type(_upper), type(_lower))
 
 V4 = ("10.1.2.3", "192.168.77.254")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.clib import testlib, testffi
+from tests.clib import testffi, testlib
 
 pytestmark = pytest.mark.san
 

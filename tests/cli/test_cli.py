@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The command line: help, exit codes, one-line errors, data apart from progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "experiments" / "quickstart.yaml"
+NOBODY = 65534
+HEAVY = (
+    *("numpy", "pandas", "numba", "matplotlib", "pyarrow", "scipy", "scapy", "pyroute2"),
+    *("ruamel.yaml", "rich"),
+)
+LIST_HEAVY = (
+    "import sys; from datapath.cli import main; main(sys.argv[2:]); "
+    "print([m for m in sys.argv[1].split(',') if m in sys.modules], file=sys.stderr)"
+)
+
+
+def dpctl(
+    *arguments: object, cwd: Path = ROOT, user: int | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "datapath.cli", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        user=user,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        *("run", "validate", "schema", "list", "report", "clean", "exec", "selftest"),
+        *("xdp", "xdp inspect", "cc"),
+    ],
+)
+def test_every_command_has_help_with_examples(words: str) -> None:
+    done = dpctl(*words.split(), "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: dpctl")
+    if words not in ("xdp", "cc"):
+        assert f"  dpctl {words}".rstrip() in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    argv = [sys.executable, "-c", LIST_HEAVY, ",".join(HEAVY), *arguments]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+
+
+def test_validate_loads_no_table_or_plot_library() -> None:
+    argv = [sys.executable, "-c", LIST_HEAVY, "pandas,numba,matplotlib,pyarrow,scipy,rich"]
+    argv += ["validate", str(QUICKSTART)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error", "hint"),
+    [
+        (["runn"], 2, "No such command 'runn'. Did you mean 'run'?", "dpctl --help"),
+        (["run", "--repetitions", "x", "f"], 2, "Invalid value for '--repetitions'", "dpctl run"),
+        (["run"], 2, "which experiment?", "dpctl run FILE"),
+        (["run", "none.yaml"], 2, "none.yaml: no such file", "name an experiment file"),
+        (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
+        (["report", "/nowhere"], 2, "/nowhere is not a folder", ""),
+        (["exec", "--", "true"], 2, "Missing option '--device'", "dpctl exec --help"),
+        (["exec", "--device", "dp0=xdp:lo", "--", "true"], 2, "is not a port", "ports are"),
+        (["exec", "--device", "dp0=udp:nope", "--", "true"], 2, "no network device 'nope'", ""),
+        (["exec", "--device", "dp0=udp:lo", "--", "no-such"], 2, "'no-such' not found", ""),
+        (["exec", "--device", "dp0=udp:lo", "--cc", "swif", "--", "true"], 2, "swif", "swift"),
+        (["xdp", "inspect", "/etc/hostname"], 2, "/etc/hostname", ""),
+    ],
+)
+def test_errors_are_one_line_with_a_hint(
+    arguments: list[str], code: int, error: str, hint: str
+) -> None:
+    done = dpctl(*arguments)
+    assert done.returncode == code
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert error in first
+    assert all(line.startswith("hint: ") for line in rest)
+    assert hint in "".join(rest)
+    assert done.stdout == ""
+
+
+def test_validate_tells_the_place_in_text_and_json(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(QUICKSTART.read_text().replace("mtu: 9000", "mtu: 99999"))
+    done = dpctl("validate", path)
+    assert done.returncode == 2
+    assert f"error: {path}:" in done.stderr
+    assert "topology.mtu: 99999" in done.stderr
+    done = dpctl("validate", path, "--format", "json")
+    assert done.returncode == 2
+    assert [row["path"] for row in json.loads(done.stdout)] == ["topology.mtu"]
+
+
+def test_validate_of_a_right_file() -> None:
+    done = dpctl("validate", QUICKSTART)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "valid: " in done.stdout
+
+
+def test_dry_run_prints_points_and_builds_nothing(tmp_path: Path) -> None:
+    done = dpctl("run", QUICKSTART, "--dry-run", "--format", "ndjson", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    points = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len({point["point"] for point in points}) == len(points) > 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_schema_is_json() -> None:
+    assert json.loads(dpctl("schema").stdout)["title"] == "datapath experiment"
+
+
+def test_list_of_nothing_and_of_experiments(tmp_path: Path) -> None:
+    assert dpctl("list", cwd=tmp_path).stdout == ""
+    (tmp_path / "experiments").mkdir()
+    shutil.copy(QUICKSTART, tmp_path / "experiments")
+    (tmp_path / "experiments" / "wrong.yaml").write_text("version: 1")
+    rows = json.loads(dpctl("list", "--format", "json", cwd=tmp_path).stdout)
+    assert [row["valid"] for row in rows] == [True, False]
+
+
+def test_clean_keeps_the_newest_results(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / "results" / f"r{number}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+        os.utime(folder, (number, number))
+    done = dpctl("clean", "--results", "--keep", 1, cwd=tmp_path)
+    assert done.returncode == 0
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["r2"]
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    program = f"{sys.executable} -m datapath.cli schema | head -1"
+    done = subprocess.run(
+        ["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+@pytest.mark.usefixtures("root")
+def test_without_root_the_run_says_what_it_needs(tmp_path: Path) -> None:
+    if subprocess.run(["test", "-x", sys.executable], user=NOBODY, check=False).returncode:
+        pytest.skip("the tree cannot be read by other users, so nobody can run dpctl")
+    done = dpctl("run", QUICKSTART, "--out", tmp_path / "out", user=NOBODY)
+    assert done.returncode == 3
+    assert "error: the netns lane needs root" in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert dpctl("validate", QUICKSTART, user=NOBODY).returncode == 0
+
+
+@pytest.mark.usefixtures("root")
+def test_a_missing_program_is_named_before_anything_is_built(tmp_path: Path) -> None:
+    done = dpctl("run", QUICKSTART, "--out", tmp_path / "out", PATH="/nowhere")
+    assert done.returncode == 3
+    assert "error: program ib_write_bw is not installed" in done.stderr
+    assert "error: program iperf3 is not installed" in done.stderr
+    assert "hint: apt-get install perftest" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cc_file_that_does_not_compile_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from datapath.cc import algorithm\n\n\n@algorithm('mine', source='none')\nclass Mine:\n"
+        "    '''Opens a file, which no compiled code can.'''\n\n"
+        "    def on_ack(flow, ack):\n        open('/tmp/x')\n"
+    )
+    path = tmp_path / "x.yaml"
+    path.write_text(QUICKSTART.read_text().replace("algo: fixed", "algo: './mine.py:Mine'"))
+    done = dpctl("run", path, "--out", tmp_path / "out")
+    assert done.returncode in (2, 3)
+    if os.geteuid() == 0:
+        assert done.returncode == 2
+        assert "mine.py:9" in done.stderr

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Wrong input, one line each: where it is said to be, and what was meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datapath.errors import LocalError
+from datapath.experiment.document import InvalidFile
+from datapath.experiment.load import load as load_file
+from datapath.experiment.load import load_text
+from datapath.experiment.spec import json_schema
+from datapath.experiment.store import to_yaml
+
+from .conftest import GOOD, Load
+
+PATH = "path: {loss: 0}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("mtu: 9000", "mtus: 9000", "3:12: topology.mtus: unknown key; did you mean 'mtu'?"),
+        ("mtu: 9000", "mtu: 70000", "3:17: topology.mtu: 70000: it should be less than or equal"),
+        ("mtu: 9000", "mtu: 100", "3:17: topology.mtu: 100: it should be greater than or equal"),
+        ("mtu: 9000", "mtu: 9kb", "3:17: topology.mtu: '9kb': unknown unit 'kb'"),
+        ("mtu: 9000", "hosts: 3", "3:11: topology: preset p2p joins exactly 2 hosts, not 3"),
+        ("path:", "paht:", "4:1: paht: unknown key; did you mean 'path'?"),
+        (PATH, "path:", "5:1: path: is empty; give it a value, or leave the key out"),
+        (PATH, "path: {mtu: 3}", "4:8: path.mtu: unknown key here; it belongs to topology"),
+        (PATH, "path: {loss: 1}\npath: {}", "5:1: path: given twice; first in line 4"),
+        (PATH, "path: {loss: {model: gilbert}}", "no model 'gilbert'; did you mean 'gilbert-el"),
+        (PATH, "path: {ecn_mark: 5}", "path.ecn_mark: 5 is not between 0% and 100%; for 5 perc"),
+        (PATH, "path: [", "YAML syntax"),
+        (PATH, "transport: {device: dpp}", "'dpp' is not possible; did you mean 'dp'?"),
+        (PATH, "transport: {path_mtu: 4000}", "transport.path_mtu: 4000 is not possible; one of"),
+        (PATH, "transport: {ecn: 3}", "transport.ecn: "),
+        (PATH, "transport: {options: {min_rto: 5}}", "min_rto: 5 has no unit; a duration is"),
+        (PATH, "cc: {algo: swif}", "4:12: cc.algo: no congestion-control algorithm is called"),
+        (PATH, "cc: {algo: swift, target_ns: 3}", "cc.target_ns: swift has no parameter 'target"),
+        (PATH, "cc: {algo: swift, params: {x: 1}, x: 1}", "x is given beside algo and under par"),
+        (PATH, "cc: {algo: ./none.py:A}", "cc.algo: "),
+        (PATH, "xdp: {source: none.c}", "none.c: No such file or directory; paths are relative"),
+        (PATH, "xdp: {source: a.c, hook: host7}", "4:26: xdp.hook: 'host7' is not possible; di"),
+        ("version: 1", "version: 2", "1:10: version: 2 is not possible; one of: 1"),
+        ("version: 1\n", "", "version: required, but missing"),
+        ("name: good", "name: a b", "2:7: name: 'a b' is not possible here; it must match"),
+        ("kind: iperf3", "kind: iperf", "no kind 'iperf'; did you mean 'iperf3'?"),
+        ("kind: iperf3", "kind: perftest, test: send_bw", "perftest cannot use transport.device"),
+        ("size: 64}", "sise: 64}", "test[0].set.workload.sise: unknown key; did you mean 'size'"),
+        ("size: 64}", "size: 64k}", "'k' is ambiguous; write KiB (binary) or kB (decimal)"),
+        ("size: 64}", "iterations: 1}", "iterations: 1: it should be greater than or equal to 5"),
+        ("path.loss: [0", "path.los: [0", '14:5: sweep.matrix["path.los"]: path has no key \'lo'),
+        ("path.loss: [0, 1%]", "path.loss: [0, 150%]", '14:20: sweep.matrix["path.loss"][1]: 150'),
+        ("path.loss: [0, 1%]", "path.loss: [1%, 1%]", "'1%' is in this axis twice"),
+        ("path.loss: [0, 1%]", "path.loss: []", "an axis needs at least one value"),
+        ("path.loss: [0, 1%]", "value: [0, 1%]", "'value' is a column of the results"),
+        ("path.loss: [0, 1%]", "report.x: [0]", "no section 'report' that a sweep can vary"),
+        ("path.loss: [0, 1%]", "path.loss: 3", 'sweep.matrix["path.loss"]: 3 is not a list'),
+        ("transport.port: afxdp", "transport.prt: afxdp", "transport has no key 'prt'; did you"),
+        ("transport.port: afxdp", "transport.port: xdp", "'xdp' is not possible; did you mean 'a"),
+        ("transport.port: afxdp", "path.loss.rate: 1%", "path.loss is 0 here, so nothing can be"),
+        ("label: tcp", "lable: tcp", "a named axis has values {label: ..., set: {path: value}}"),
+        ("baseline: {stack: tcp}", "baseline: {stack: tpc}", "no value 'tpc'; did you mean 'tcp'"),
+        ("baseline: {stack", "baseline: {stak", "18:14: sweep.baseline.stak: no such axis; did y"),
+        ("repetitions: 3", "repetitions: three", "'three' is not a whole number"),
+        ("repetitions: 3", "repetitions: 0", "it should be greater than or equal to 1"),
+        ("repetitions: 3", "exclude: [{stack: [tcp, dp-afxdp]}]", "sweep: no point is left"),
+        ("repetitions: 3", "include: [{stack: tcp}]", "axis 'test' is missing here"),
+        (
+            "repetitions: 3",
+            "include: [{stack: tcp, test: latency, path.loss: 0}]",
+            "this point is in the sweep already",
+        ),
+        ("repetitions: 3", "order: random", "'random' is not possible; did you mean 'blocked-ra"),
+        ("metric: goodput, where", "metric: godput, where", "no metric 'godput'; did you mean"),
+        ("series: stack", "series: stak", "no such axis: 'stak'; did you mean 'stack'?"),
+        ("min: 0.9", "min: lots", "'lots' is not a number; write for example 0.9 or 90%"),
+        (", min: 0.9", "", "report.expect[0]: a claim needs min, max or both"),
+        ("max: 10us", "max: 10", "10 has no unit; a bound on latency_p50 is written like 10us"),
+        ("{stack: dp-afxdp, path.loss: 1%}", "{path.loss: 2%}", "path.loss has no value '2%'"),
+    ],
+)
+def test_mistakes_are_located_and_explained(load: Load, old: str, new: str, said: str) -> None:
+    with pytest.raises(InvalidFile) as caught:
+        load(old, new)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert caught.value.hint or "YAML" in said or "twice" in said
+
+
+def test_all_mistakes_are_told_at_once(load: Load) -> None:
+    with pytest.raises(InvalidFile) as caught:
+        load("mtu: 9000}\npath: {loss: 0}", "mtu: 1}\npath: {los: 0}\nseed: -1")
+    assert [problem.path for problem in caught.value.problems] == [
+        "topology.mtu",
+        "path.los",
+        "seed",
+    ]
+
+
+MISSPELT = """\
+from datapath.cc import algorithm
+
+
+@algorithm("mine", source="none")
+class A:
+    '''Nothing.'''
+
+    def on_akc(flow, ack):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("class A:\n    pass\n", "my.py holds no algorithm"),
+        ("def (:\n", "my.py:1"),
+        (MISSPELT, "my.py:8"),
+    ],
+)
+def test_a_wrong_algorithm_file_names_its_line(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "my.py").write_text(source)
+    text = GOOD.replace("path: {loss: 0}", "cc: {algo: './my.py:A'}")
+    with pytest.raises(InvalidFile) as caught:
+        load_text(text, tmp_path / "good.yaml")
+    assert "4:12: cc.algo: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("path.loss=500%", "--set path.loss=500%: path.loss: 500% is not between"),
+        ("foo=1", "--set foo=1: foo: unknown key"),
+        ("name", "--set name: write --set path.to.key=value"),
+        ("name.x=2", "--set name.x=2: name: name is 'good', so nothing can be set inside it"),
+        ("path.loss=[", "--set path.loss=[:1:9: YAML syntax"),
+    ],
+)
+def test_overrides_are_checked_like_the_file(load: Load, override: str, said: str) -> None:
+    with pytest.raises(InvalidFile) as caught:
+        load(overrides=[override])
+    assert said in str(caught.value)
+
+
+def test_an_override_changes_the_points(load: Load) -> None:
+    experiment = load(overrides=["sweep.repetitions=7", "topology.mtu=3000"])
+    assert experiment.spec.sweep.repetitions == 7
+    assert {point.spec.topology.mtu for point in experiment.points} == {3000}
+    assert {p.key for p in experiment.points}.isdisjoint(p.key for p in load().points)
+
+
+def test_what_is_resolved_resolves_to_the_same_points(load: Load, tmp_path: Path) -> None:
+    experiment = load()
+    again = load_text(to_yaml(experiment.resolved).decode(), tmp_path / "resolved.yaml")
+    assert [point.key for point in again.points] == [point.key for point in experiment.points]
+
+
+def test_a_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.yaml").write_text(GOOD)
+    with pytest.raises(LocalError, match="no such file") as caught:
+        load_file(tmp_path / "quikstart.yaml")
+    assert "quickstart.yaml" in caught.value.hint
+
+
+def test_cc_parameters_are_read_in_their_unit(load: Load) -> None:
+    experiment = load(PATH, "cc: {algo: swift, base_target_ns: 70us}")
+    assert experiment.points[0].spec.cc.params == {"base_target_ns": 70_000}
+
+
+def test_the_schema_describes_every_section() -> None:
+    schema = json_schema()
+    json.dumps(schema)
+    assert set(schema["properties"]) >= {"topology", "path", "transport", "cc", "workload", "sweep"}
+    undescribed = [
+        f"{name}.{key}"
+        for name, part in schema["$defs"].items()
+        for key, entry in part.get("properties", {}).items()
+        if not ({"description", "$ref", "const"} & set(entry) or "allOf" in entry)
+    ]
+    assert undescribed == []
+
+
+@pytest.mark.parametrize("path", sorted(Path("experiments").glob("*.yaml")), ids=str)
+def test_the_experiments_that_come_along_are_valid(path: Path) -> None:
+    assert load_file(path).points

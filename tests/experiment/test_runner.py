@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Whole runs of dpctl on real networks: failures, time-outs, signals, kill -9, resumption."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.usefixtures("root")
+
+ROOT = Path(__file__).resolve().parents[2]
+PING = """\
+version: 1
+name: short
+transport: {port: udp}
+workload: {kind: perftest, test: send_lat, size: 64, iterations: 50}
+sweep:
+  matrix: {path.loss: [0, 2%], transport.port: [udp, afxdp]}
+  repetitions: 2
+report:
+  expect:
+    - {metric: latency_p50, where: {path.loss: 0}, max: 1s}
+"""
+COUNT = """
+BPF_ARRAY(packets, u64, 1);
+int count(struct xdp_md *ctx) { packets.increment(0); return XDP_PASS; }
+"""
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "datapath.cli", *map(str, arguments)]
+
+
+def dpctl(
+    *arguments: object, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
+
+
+def events(folder: Path) -> list[str]:
+    text = (folder / "events.ndjson").read_text()
+    return [json.loads(line)["event"] for line in text.splitlines()]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def written(text: str = PING, **replaced: str) -> Path:
+        for old, new in replaced.items():
+            text = text.replace(f"<{old}>", new)
+        path = tmp_path / "experiment.yaml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+def test_a_sweep_leaves_everything_that_is_promised(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = dpctl("run", write(), "--out", out, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["runs"], summary["failed_runs"]) == (8, 0)
+    assert [claim["pass"] for claim in summary["claims"]] == [True]
+    assert (out / "experiment.yaml").read_text() == PING
+    assert (out / "report.html").stat().st_size > 1000
+    frame = pd.read_parquet(out / "runs.parquet")
+    assert set(frame["transport.port"]) == {"udp", "afxdp"}
+    p50 = frame[frame["metric"] == "latency_p50"]
+    assert len(p50) == 8
+    assert (p50["value"] > 0).all()
+    lossy = frame[(frame["metric"] == "path_passed") & (frame["path.loss"] == "2%")]
+    assert (lossy["value"] > 50).all()
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["runs_planned"] == 8
+    assert manifest["machine"]["kernel"] == os.uname().release
+    assert len(manifest["networks"]) == 1
+    assert len(list((out / "samples").glob("*.parquet"))) == 8
+    assert all(record["device"] for record in records(out))
+    assert events(out).count("network up") == 1
+    assert events(out)[-1] == "finished"
+
+
+def test_a_failed_run_is_recorded_and_the_sweep_goes_on(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    # Forward traffic of one point is lost altogether: that QP must give up.
+    text = PING.replace("[0, 2%]", "[0, 100%]").replace("[udp, afxdp]", "[udp]")
+    text = text.replace("repetitions: 2", "repetitions: 1\n  timeout: 20s")
+    out = tmp_path / "out"
+    done = dpctl("run", write(text), "--out", out)
+    assert done.returncode == 1, done.stderr
+    assert "1 of 2 runs failed" in done.stderr
+    by_loss = {record["axes"]["path.loss"]: record for record in records(out)}
+    assert by_loss["0"]["status"] == "ok"
+    assert by_loss["100%"]["status"] == "failed"
+    assert by_loss["100%"]["error"]["message"]
+    assert by_loss["100%"]["metrics"] == []
+    frame = pd.read_parquet(out / "runs.parquet")
+    assert frame[frame["status"] == "failed"]["metric"].isna().all()
+    # Only what failed is made again.
+    begun = events(out).count("run started")
+    assert dpctl("run", "--resume", out).returncode == 1
+    assert events(out).count("run started") == begun + 1
+
+
+def test_a_run_that_takes_too_long_is_ended(write: Callable[..., Path], tmp_path: Path) -> None:
+    text = PING.replace("iterations: 50", "iterations: 50000000").replace("[0, 2%]", "[0]")
+    text = text.replace("[udp, afxdp]", "[udp]").replace(
+        "repetitions: 2", "repetitions: 1\n  timeout: 2s"
+    )
+    out = tmp_path / "out"
+    done = dpctl("run", write(text), "--out", out)
+    assert done.returncode == 1
+    (record,) = records(out)
+    assert record["status"] == "failed"
+    assert "2 s" in record["error"]["message"]
+
+
+def test_the_users_xdp_program_counts(write: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "count.c").write_text(COUNT)
+    text = PING.replace("[0, 2%]", "[0]").replace("[udp, afxdp]", "[udp]")
+    text = text.replace("sweep:", "xdp: {source: count.c, hook: middle-forward}\nsweep:")
+    out = tmp_path / "out"
+    done = dpctl("run", write(text), "--out", out, "--repetitions", 1)
+    assert done.returncode == 0, done.stderr
+    (record,) = records(out)
+    assert int(record["xdp_maps"]["packets"]["0"]) >= 50
+
+
+def test_two_at_once_do_not_disturb_each_other(write: Callable[..., Path], tmp_path: Path) -> None:
+    path = write()
+    both = [
+        subprocess.Popen(
+            command("run", path, "--out", tmp_path / f"out{i}", "--repetitions", 1),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    for process in both:
+        _, said = process.communicate(timeout=150)
+        assert process.returncode == 0, said
+    assert [len(records(tmp_path / f"out{i}")) for i in range(2)] == [4, 4]
+
+
+# --- ends -------------------------------------------------------------------------------------
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below one, now."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            found.add(child)
+            todo.append(child)
+    return found
+
+
+def namespaces(pids: set[int]) -> set[str]:
+    """Network namespaces that these processes are in, other than ours."""
+    found = set()
+    for pid in pids:
+        try:
+            found.add(str(Path(f"/proc/{pid}/ns/net").readlink()))
+        except OSError:
+            continue
+    return found - {str(Path("/proc/self/ns/net").readlink())}
+
+
+def all_namespaces() -> set[str]:
+    return namespaces({int(path.name) for path in Path("/proc").glob("[0-9]*")})
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    for _ in range(1500):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail(what)
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Those that still run; a zombie that nobody has waited for has ended."""
+    living = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            living.add(pid)
+    return living
+
+
+@pytest.fixture
+def started(write: Callable[..., Path], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command("run", write(), "--out", tmp_path / "out", "--repetitions", 1),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_cleanly_and_the_rest_can_be_resumed(
+    started: subprocess.Popen[str], tmp_path: Path, signum: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    wait_until(lambda: len(list((out / "runs").glob("[0-9a-f]*.json"))) >= 1, "no run finished")
+    below = descendants(started.pid)
+    spaces = namespaces(below)
+    started.send_signal(signum)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert f"error: interrupted by {signum.name}" in said
+    assert f"hint: go on with: dpctl run --resume {out}" in said
+    assert alive(below) == set()
+    assert not spaces & all_namespaces()
+    finished = {record["started"] for record in records(out)}
+    done = dpctl("run", "--resume", out)
+    assert done.returncode == 0, done.stderr
+    assert finished < {record["started"] for record in records(out)}
+    assert len(records(out)) == 4
+    assert events(out).count("interrupted") == 1
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_kill_9_leaves_nothing_and_the_rest_can_be_resumed(
+    started: subprocess.Popen[str], tmp_path: Path, attempt: int
+) -> None:
+    out = tmp_path / "out"
+    wait_until(lambda: (out / "events.ndjson").exists(), "the run did not begin")
+    time.sleep(random.Random(attempt).uniform(0, 3))
+    below = descendants(started.pid)
+    spaces = namespaces(below)
+    started.kill()
+    started.communicate()
+    wait_until(lambda: not alive(below), f"left after kill -9: {alive(below)}")
+    wait_until(lambda: not spaces & all_namespaces(), "a network namespace is left")
+    finished = {record["started"] for record in records(out)}
+    done = dpctl("run", "--resume", out)
+    assert done.returncode == 0, done.stderr
+    assert len(records(out)) == 4
+    assert finished <= {record["started"] for record in records(out)}

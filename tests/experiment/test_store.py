@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The result folder: atomic, locked, honest about a full disk."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from datapath.errors import LocalError
+from datapath.experiment.store import DiskFull, ResultStore, RunRecord, to_json, write_atomic
+
+
+def make(repetition: int, status: str = "ok") -> RunRecord:
+    metrics = [{"name": "goodput", "value": 1e9 + repetition, "unit": "bit/s"}]
+    return RunRecord(
+        point="0123456789ab",
+        repetition=repetition,
+        block=repetition,
+        axes={"path.loss": "1%"},
+        seed=1,
+        status=status,
+        started="2025-01-01T00:00:00.000+00:00",
+        seconds=0.5,
+        spec={},
+        metrics=metrics if status == "ok" else [],
+    )
+
+
+@pytest.fixture
+def limited_files() -> Iterator[None]:
+    """Files of this process cannot grow beyond 4 KiB: a disk that fills up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_runs_come_back_and_become_a_tidy_table(tmp_path: Path) -> None:
+    with ResultStore.create(tmp_path / "r", "x") as store:
+        store.save(make(1, "failed"), {})
+        store.save(make(0), {"latency_ns": [1.0, 2.0], "other": [3.0]})
+        records = store.records()
+        store.assemble(records, ["path.loss"])
+    assert [record.repetition for record in records] == [0, 1]
+    frame = pd.read_parquet(tmp_path / "r" / "runs.parquet")
+    assert list(frame.columns) == [
+        *("point", "block", "repetition", "path.loss"),
+        *("status", "metric", "value", "unit", "started", "seconds"),
+    ]
+    assert frame["path.loss"].tolist() == ["1%", "1%"]
+    assert frame["value"].dtype == "float64"
+    assert frame.loc[frame["status"] == "failed", "metric"].isna().all()
+    samples = pd.read_parquet(tmp_path / "r" / "samples" / "0123456789ab-0.parquet")
+    assert samples["latency_ns"].tolist() == [1.0, 2.0]
+    assert samples["other"].dropna().tolist() == [3.0]
+
+
+def test_what_was_half_written_is_removed_and_never_counts(tmp_path: Path) -> None:
+    with ResultStore.create(tmp_path / "r", "x") as store:
+        text = json.dumps(asdict(make(0)))
+        (store.path / "runs" / ".0123456789ab-0.json.77.tmp").write_text(text[:50])
+    with ResultStore(tmp_path / "r") as store:
+        assert store.records() == []
+    assert list((tmp_path / "r" / "runs").iterdir()) == []
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with (
+        ResultStore.create(tmp_path / "r", "x") as store,
+        pytest.raises(LocalError, match="being written by another dpctl"),
+        ResultStore(store.path),
+    ):
+        pass
+
+
+def test_a_used_folder_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalError, match="not an empty folder"):
+        ResultStore.create(tmp_path, "x")
+
+
+def test_folders_of_one_second_get_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = {ResultStore.create(None, "x").path for _ in range(5)}
+    assert len(made) == 5
+
+
+@pytest.mark.usefixtures("limited_files")
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", b"old")
+    with pytest.raises(DiskFull, match="no space left to write") as caught:
+        write_atomic(tmp_path / "a", bytes(10_000))
+    assert "--resume" in caught.value.hint
+    assert caught.value.exit_code == 3
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]
+
+
+def test_json_has_no_nan() -> None:
+    assert json.loads(to_json({"a": [float("nan"), 1.5], "b": float("inf")})) == {
+        "a": [None, 1.5],
+        "b": None,
+    }
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    with ResultStore.create(tmp_path / "r", "x") as store:
+        (store.path / "runs" / "a-0.json").write_text("{")
+        with pytest.raises(LocalError, match=r"a-0\.json is damaged"):
+            store.records()
