@@ -35,7 +35,7 @@ bench:
 
 FUZZ_SECONDS ?= 60
 fuzz: setup
-	setup/fuzz $(FUZZ_SECONDS)
+	tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \

@@ -15,6 +15,7 @@ PACKAGES=$ROOT/setup/packages.txt
 LOCK=$ROOT/setup/lock.txt
 VENV=$ROOT/.venv
 LOG=$ROOT/build/setup.log
+LOGGING= # set once the log is this set-up's own
 SYSTEM_PYTHON=/usr/bin/python3
 
 say() { printf 'dpctl: %s\n' "$*" >&2; }
@@ -22,9 +23,11 @@ say() { printf 'dpctl: %s\n' "$*" >&2; }
 # fail STEP FIX: the end of the log, and what to do.
 fail() {
 	local step=$1 fix=$2
-	[ -s "$LOG" ] && { tail -n 15 "$LOG" | sed 's/^/    /' >&2; }
+	if [ -n "$LOGGING" ] && [ -s "$LOG" ]; then
+		tail -n 15 "$LOG" | sed 's/^/    /' >&2
+	fi
 	say "set-up failed: $step"
-	[ -e "$LOG" ] && say "log: $LOG"
+	[ -z "$LOGGING" ] || say "log: $LOG"
 	say "next: $fix"
 	exit 3
 }
@@ -184,6 +187,7 @@ setup() {
 		flock 9
 	}
 	: >"$LOG"
+	LOGGING=1
 	packages_ready || setup_packages
 	venv_ready || setup_venv
 	local build

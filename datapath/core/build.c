@@ -83,11 +83,19 @@ static uint8_t *push_payload(struct dp_packet *pkt, uint32_t len)
 	return at;
 }
 
-static void push_xdh(struct dp_packet *pkt, uint32_t ts_ns, uint32_t rq_seq, uint32_t offset)
+/* An acknowledgement that waits leaves with a request. */
+static void carry_ack(struct dp_qp *qp, struct dp_xdh *xdh, uint64_t now)
 {
-	struct dp_xdh xdh = { .ts_ns = ts_ns, .rq_seq = rq_seq, .offset = offset };
+	struct dp_responder *r = &qp->resp;
 
-	dp_xdh_set(push(pkt, DP_XDH_LEN), &xdh);
+	if (!r->ack_ns || r->ack_now || r->block)
+		return;
+	xdh->ack = true;
+	xdh->ack_psn = dp_psn_add(r->epsn, DP_PSN_MASK);
+	xdh->ack_ts_ns = r->ts_ns + (uint32_t)(now - r->ts_at_ns);
+	r->ack_ns = 0;
+	r->unacked = 0;
+	qp->stats.acks_tx++;
 }
 
 /* The headers between BTH (and XDH) and payload that the opcode calls for. */
@@ -127,8 +135,14 @@ int dp_build_request(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn, 
 	last = mask & DP_IS_LAST || answered;
 	dp_build_start(qp, pkt, opcode, -len & 3, last && wqe->flags & DP_SEND_SOLICITED, ack_req,
 		       psn);
-	if (ext)
-		push_xdh(pkt, (uint32_t)now, wqe->rq_seq, offset);
+	if (ext) {
+		struct dp_xdh xdh = { .ts_ns = (uint32_t)now,
+				      .rq_seq = wqe->rq_seq,
+				      .offset = offset };
+
+		carry_ack(qp, &xdh, now);
+		dp_xdh_set(push(pkt, DP_XDH_LEN), &xdh);
+	}
 	push_request_headers(pkt, wqe, mask, offset,
 			     wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len);
 	if (len) {
@@ -168,7 +182,10 @@ int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt
 	dp_build_start(qp, pkt, read_responses[pos] | (a->extended ? DP_OP_EXT : 0), -len & 3, 0, 0,
 		       dp_psn_add(a->psn, a->done));
 	if (a->extended)
-		push_xdh(pkt, a->ts_ns, (uint32_t)(now - a->arrived_ns), a->offset + offset);
+		dp_xdh_set(push(pkt, DP_XDH_LEN),
+			   &(struct dp_xdh){ .ts_ns = a->ts_ns,
+					     .rq_seq = (uint32_t)(now - a->arrived_ns),
+					     .offset = a->offset + offset });
 	if (pos != MIDDLE)
 		dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, a->msn);
 	at = len ? push_payload(pkt, len) : NULL;

@@ -267,9 +267,9 @@ static int hello_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	wait = DP_HELLO_FIRST_NS << (DP_HELLO_TRIES - qp->hello_tries);
 	qp->hello_tries--;
-	qp->hello_ns = qp->hello_tries ? now + (wait < DP_HELLO_LONGEST_NS ? wait :
-									     DP_HELLO_LONGEST_NS) :
-					 0;
+	qp->hello_ns = qp->hello_tries ?
+			       now + (wait < DP_HELLO_LONGEST_NS ? wait : DP_HELLO_LONGEST_NS) :
+			       0;
 	dp_build_hello(qp, DP_OP_HELLO, pkt);
 	return 1;
 }

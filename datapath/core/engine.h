@@ -43,7 +43,7 @@ struct dp_engine_config {
 	uint64_t min_rto_ns;	     /* 0: 4 ms */
 	uint64_t seed;		     /* for keys, QPNs, PSNs: equal seeds, equal runs */
 	uint32_t qpn_prefix;	     /* the top 8 bits of every QPN made (process steering) */
-	const struct dp_cc_algo *cc; /* default of new QPs; NULL: constant window */
+	const struct dp_cc_algo *cc; /* default of new QPs; NULL: a constant window of 1 MiB */
 };
 
 int dp_engine_create(const struct dp_engine_config *, struct dp_engine **out);

@@ -85,7 +85,7 @@ static void block_get(struct dp_qp *qp)
 	/* one block per QP was set aside when the QP was made */
 	memset(b, 0, sizeof(*b));
 	b->lost.head = b->lost.tail = DP_NIL;
-	for (class = 0; class < DP_CLASSES; class++)
+	for (class = 0; class < DP_CLASSES; class ++)
 		b->rack[class].flight = b->lost;
 	qp->req.block = b;
 }
@@ -111,7 +111,7 @@ static uint64_t probe_timeout(const struct dp_qp *qp)
 	uint64_t wait = qp->flow.srtt_ns;
 	unsigned class;
 
-	for (class = 0; b && class < DP_CLASSES; class++)
+	for (class = 0; b && class < DP_CLASSES; class ++)
 		if (b->rack[class].rtt_ns > wait)
 			wait = b->rack[class].rtt_ns;
 	return 2 * wait + DP_ACK_DELAY_NS + TLP_SLACK_NS;
@@ -206,9 +206,9 @@ static uint32_t allowance(struct dp_qp *qp, const struct dp_swqe *wqe, uint64_t 
 	if (wqe->opcode == DP_WR_RDMA_READ) {
 		n = left < DP_READ_CHUNK ? left : DP_READ_CHUNK;
 		n = n < room ? n : room;
-		while (n > 1 && (double)qp->flow.inflight_bytes + (double)n * mtu >
-					qp->flow.record->cwnd_bytes)
-			n /= 2;
+		while (n > DP_READ_CHUNK / 4 && (double)qp->flow.inflight_bytes + (double)n * mtu >
+							qp->flow.record->cwnd_bytes)
+			n /= 2; /* no smaller: each costs a request packet */
 	}
 	if (!room)
 		return 0;
@@ -227,14 +227,6 @@ static bool wants_ack(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_
 	       (double)(qp->flow.inflight_bytes + 2 * mtu) > qp->flow.record->cwnd_bytes;
 }
 
-static uint16_t psn_bytes(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn)
-{
-	uint32_t mtu = qp->attr.path_mtu;
-	uint32_t left = wqe->len - (uint32_t)dp_psn_diff(psn, wqe->first_psn) * mtu;
-
-	return (uint16_t)(left < mtu ? left : mtu);
-}
-
 static void account(struct dp_qp *qp, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)
 {
 	struct dp_requester *r = &qp->req;
@@ -248,7 +240,7 @@ static void account(struct dp_qp *qp, struct dp_swqe *wqe, uint32_t n, bool ack_
 	}
 	for (i = 0; i < n; i++) {
 		psn = dp_psn_add(r->snd_nxt, i);
-		len = psn_bytes(qp, wqe, psn);
+		len = (uint16_t)dp_payload_of(qp, wqe, psn);
 		bytes += len;
 		rec_at(qp, psn)->state = DP_REC_NONE;
 		record_sent(qp, psn, qp->sq_tx, len, response, now);
@@ -349,8 +341,8 @@ static void deliver_cumulative(struct dp_qp *qp, uint32_t upto, struct delivery 
 			deliver(qp, r->cum, d, now);
 }
 
-static void deliver_selective(struct dp_qp *qp, const struct dp_parsed *p,
-			      const struct dp_xah *xah, struct delivery *d, uint64_t now)
+static void deliver_selective(struct dp_qp *qp, const struct dp_parsed *p, const struct dp_xah *xah,
+			      struct delivery *d, uint64_t now)
 {
 	uint32_t w, word, psn;
 
@@ -388,9 +380,9 @@ static uint64_t reorder_window(const struct dp_qp *qp)
 static uint64_t due_ns(const struct dp_qp *qp, const struct dp_rack *rack, uint16_t i)
 {
 	const struct dp_rec *rec = &qp->req.block->rec[i];
-	bool overtaken = rec->sent_ns < rack->xmit_ns ||
-			 (rec->sent_ns == rack->xmit_ns &&
-			  dp_psn_diff(psn_of(qp, i), rack->psn) < 0);
+	bool overtaken =
+		rec->sent_ns < rack->xmit_ns ||
+		(rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn_of(qp, i), rack->psn) < 0);
 
 	if (overtaken)
 		return rec->sent_ns + rack->rtt_ns + reorder_window(qp);
@@ -434,7 +426,7 @@ static void detect_losses(struct dp_qp *qp, uint64_t now)
 	unsigned class;
 
 	qp->req.reorder_ns = 0;
-	for (class = 0; b && class < DP_CLASSES; class++)
+	for (class = 0; b && class < DP_CLASSES; class ++)
 		lost += rack_detect(qp, &b->rack[class], &prior, now);
 	if (!lost)
 		return;
@@ -566,6 +558,22 @@ void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 		refused(qp, p, syndrome, now);
 }
 
+void dp_ext_carried_ack(struct dp_qp *qp, const struct dp_xdh *xdh, uint64_t now)
+{
+	uint32_t upto = dp_psn_add(xdh->ack_psn, 1), rtt;
+	struct delivery d = { 0 };
+
+	if (!qp->req.block || dp_psn_diff(upto, qp->req.snd_nxt) > 0)
+		return;
+	deliver_cumulative(qp, upto, &d, now);
+	if (!d.any)
+		return;
+	qp->stats.acks_rx++;
+	rtt = (uint32_t)now - xdh->ack_ts_ns;
+	delivered(qp, &d, rtt > INT32_MAX ? 0 : rtt, 0, now);
+	dp_qp_wake(qp);
+}
+
 void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct delivery d = { 0 };
@@ -605,7 +613,7 @@ static void probe(struct dp_qp *qp)
 
 	qp->req.tlp_ns = 0;
 	while (class < DP_CLASSES && b->rack[class].flight.tail == DP_NIL)
-		class++;
+		class ++;
 	if (b->lost.head != DP_NIL || class == DP_CLASSES)
 		return;
 	qp->req.tlp_sent = true;
@@ -631,7 +639,7 @@ static void timeout(struct dp_qp *qp, uint64_t now)
 		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	for (class = 0; class < DP_CLASSES; class++)
+	for (class = 0; class < DP_CLASSES; class ++)
 		while (b->rack[class].flight.head != DP_NIL)
 			mark_lost(qp, b->rack[class].flight.head);
 	qp->stats.timeouts++;

@@ -72,7 +72,9 @@ static void begin(struct dp_qp *qp, uint64_t now)
 
 	if (qp->flow.algo && qp->flow.algo->on_init)
 		qp->flow.algo->on_init(r);
-	if (!qp->flow.algo || r->cwnd_bytes <= 0)
+	if (!qp->flow.algo)
+		r->cwnd_bytes = DP_CONSTANT_WINDOW_BYTES;
+	else if (r->cwnd_bytes <= 0)
 		r->cwnd_bytes = r->max_cwnd_bytes;
 	outputs(r);
 }
@@ -186,10 +188,8 @@ void dp_flow_ack(struct dp_qp *qp, struct dp_cc_ack *ack, uint64_t now)
 	struct dp_flow_state *f = &qp->flow;
 	struct dp_cc_flow *r = inputs(qp, now);
 
-	if (!f->algo) {
-		r->cwnd_bytes = r->max_cwnd_bytes;
+	if (!f->algo)
 		return;
-	}
 	ack->now_ns = (double)now;
 	ack->inflight_bytes = (double)f->inflight_bytes;
 	ack->delivered_bytes = (double)f->delivered_bytes;

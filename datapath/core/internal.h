@@ -36,23 +36,28 @@
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
-	DP_STD_WINDOW = 128,	   /* PSNs a standard requester keeps unacknowledged */
-	DP_STD_ACK_EVERY = 32,	   /* packets between two requests for an ACK */
+	DP_STD_WINDOW = 128,   /* PSNs a standard requester keeps unacknowledged */
+	DP_STD_ACK_EVERY = 32, /* packets between two requests for an ACK */
 	DP_EXT_ACK_EVERY = 16,
-	DP_READ_CHUNK = 32,	   /* extended mode: PSNs asked for by one READ request */
+	DP_READ_CHUNK = 32,   /* extended mode: PSNs asked for by one READ request */
 	DP_READ_QUEUE = 1024, /* READs and atomics a responder has yet to answer */
-	DP_TAIL_HELD = 16,	   /* bytes of a message's end kept until it is complete */
-	DP_QP_QUANTUM = 16,	   /* packets a QP may send before it is the next one's turn */
+	DP_TAIL_HELD = 16,    /* bytes of a message's end kept until it is complete */
+	DP_QP_QUANTUM = 16,   /* packets a QP may send before it is the next one's turn */
 	DP_HELLO_TRIES = 12,
 	DP_MAX_QPS = 1 << 16,
 	DP_NIL = 0xffff,
 };
 
 #define DP_ACK_DELAY_NS 50000ull
+/* How long the ACK of a received message waits for the program's reply, to leave
+ * in it. */
+#define DP_ACK_HOLD_NS 4000ull
 #define DP_HELLO_FIRST_NS 500000ull
 #define DP_HELLO_LONGEST_NS 250000000ull
 #define DP_RTO_INITIAL_NS 20000000ull
 #define DP_RTO_MAX_NS 1000000000ull
+/* Without an algorithm: the bandwidth-delay product of 40 Gbit/s and 200 us. */
+#define DP_CONSTANT_WINDOW_BYTES 1048576.0
 
 /* ---- pools of fixed-size blocks, filled on the control path only --------- */
 
@@ -118,13 +123,13 @@ struct dp_swqe {
 	uint64_t remote_addr;
 	uint64_t compare_add, swap;
 	uint32_t rkey, imm;
-	uint32_t len;	    /* bytes of the message */
+	uint32_t len; /* bytes of the message */
 	uint32_t first_psn, n_psn;
-	uint32_t rq_seq;    /* messages before it that consume a receive */
-	uint8_t opcode;	    /* enum dp_wr_opcode */
-	uint8_t flags;	    /* enum dp_send_flags */
+	uint32_t rq_seq; /* messages before it that consume a receive */
+	uint8_t opcode;	 /* enum dp_wr_opcode */
+	uint8_t flags;	 /* enum dp_send_flags */
 	uint8_t num_sge;
-	bool started;	    /* READ, atomic: counts in rd_outstanding */
+	bool started; /* READ, atomic: counts in rd_outstanding */
 	struct dp_sge sge[];
 };
 
@@ -142,10 +147,10 @@ struct dp_rec {
 	uint64_t sent_ns;
 	uint64_t delivered, delivered_ns; /* of the QP, when this was sent */
 	uint64_t first_sent_ns;
-	uint32_t wqe;	 /* free-running index into the send queue */
+	uint32_t wqe; /* free-running index into the send queue */
 	uint16_t len;
-	uint8_t state;	 /* enum dp_rec_state */
-	bool response;	 /* done when its response arrives, not when acknowledged */
+	uint8_t state; /* enum dp_rec_state */
+	bool response; /* done when its response arrives, not when acknowledged */
 	bool resent;
 	bool app_limited;
 	uint16_t prev, next; /* in the list of its state */
@@ -172,7 +177,7 @@ struct dp_tx_block {
 	void *pool_link;
 	struct dp_rec_list lost;
 	struct dp_rack rack[DP_CLASSES];
-	struct dp_rec rec[];	/* window_psns */
+	struct dp_rec rec[]; /* window_psns */
 };
 
 /* Extended mode: a packet that arrived ahead of a gap and still has to act. */
@@ -195,7 +200,7 @@ struct dp_held {
 
 struct dp_rx_block {
 	void *pool_link;
-	uint32_t count; /* bits set */
+	uint32_t count;	   /* bits set */
 	uint64_t bits[32]; /* by psn modulo window; window_psns <= 2048 */
 	struct dp_held held[];
 };
@@ -226,17 +231,17 @@ struct dp_atomic_result {
 
 struct dp_requester {
 	uint32_t snd_una, snd_nxt, snd_max;
-	uint32_t post_psn;    /* first PSN of the next request posted */
+	uint32_t post_psn; /* first PSN of the next request posted */
 	uint32_t post_rq_seq;
 	uint32_t rd_outstanding;
 	uint32_t since_ack_req;
 	uint8_t retry_left, rnr_left;
-	bool implied_nak;     /* a READ was asked for again, no progress since */
+	bool implied_nak; /* a READ was asked for again, no progress since */
 	uint64_t rnr_until_ns;
-	uint64_t timer_ns;    /* standard: IB time-out; extended: RTO. 0: off */
+	uint64_t timer_ns; /* standard: IB time-out; extended: RTO. 0: off */
 	/* extended mode */
 	struct dp_tx_block *block;
-	uint32_t cum;	      /* PSNs below it are acknowledged, if not answered */
+	uint32_t cum; /* PSNs below it are acknowledged, if not answered */
 	uint32_t backoff;
 	uint64_t tlp_ns, reorder_ns;
 	uint64_t progress_ns;
@@ -276,8 +281,8 @@ struct dp_flow_state {
 	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
 	uint64_t lost_since_ack;
 	uint64_t srtt_ns, rttvar_ns, min_rtt_ns;
-	uint64_t next_tx_ns;	 /* pacing */
-	bool paced;		 /* something waits for next_tx_ns */
+	uint64_t next_tx_ns; /* pacing */
+	bool paced;	     /* something waits for next_tx_ns */
 	uint64_t min_rtt_at_ns;
 	uint64_t app_limited_at; /* delivered_bytes up to which samples are so */
 	/* standard mode: one packet is timed at a time */
@@ -298,7 +303,7 @@ struct dp_qp {
 	bool hello_reply; /* owed to the peer */
 	uint8_t hello_tries;
 	uint64_t hello_ns;
-	uint32_t window;  /* PSNs, both ends' smaller one */
+	uint32_t window; /* PSNs, both ends' smaller one */
 	uint32_t qpn, state;
 	uint16_t sport;
 	struct dp_qp_attr attr;
@@ -409,6 +414,8 @@ int dp_requester_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
 void dp_requester_rx(struct dp_qp *, const struct dp_parsed *, uint64_t now);
 void dp_requester_tick(struct dp_qp *, uint64_t now);
 uint32_t dp_sq_find(const struct dp_qp *, uint32_t psn);
+/* Bytes of the request that its PSN `psn` carries. */
+uint32_t dp_payload_of(const struct dp_qp *, const struct dp_swqe *, uint32_t psn);
 /* May the next unsent request start now?  Fence, READ limit. */
 bool dp_may_start(const struct dp_qp *, const struct dp_swqe *);
 /* Completes what lies below snd_una. */
@@ -435,6 +442,8 @@ void dp_ext_start(struct dp_qp *, uint64_t now);
 int dp_ext_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
 void dp_ext_ack(struct dp_qp *, const struct dp_parsed *, uint64_t now);
 void dp_ext_response(struct dp_qp *, const struct dp_parsed *, uint64_t now);
+/* An acknowledgement that came with a request of the peer. */
+void dp_ext_carried_ack(struct dp_qp *, const struct dp_xdh *, uint64_t now);
 void dp_ext_tick(struct dp_qp *, uint64_t now);
 
 /* ---- responder.c ------------------------------------------------------------ */

@@ -334,13 +334,15 @@ static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn
 static void schedule_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_responder *r = &qp->resp;
+	bool received = p->mask & DP_IS_LAST && p->mask & (DP_IS_SEND | DP_HAS_IMM);
+	uint64_t delay = received ? DP_ACK_HOLD_NS : DP_ACK_DELAY_NS;
 
-	if (p->ack_req || ++r->unacked >= DP_EXT_ACK_EVERY)
+	if (++r->unacked >= DP_EXT_ACK_EVERY || (p->ack_req && !received))
 		r->ack_now = true;
 	if (r->ack_now)
 		dp_qp_wake(qp);
-	else if (!r->ack_ns)
-		r->ack_ns = now + DP_ACK_DELAY_NS;
+	else if (!r->ack_ns || r->ack_ns > now + delay)
+		r->ack_ns = now + delay;
 }
 
 void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
@@ -354,6 +356,8 @@ void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct d
 	if (n_psn > window || ahead + (int32_t)n_psn > (int32_t)window)
 		return;
 	dp_xdh_get(p->xdh, &xdh);
+	if (xdh.ack)
+		dp_ext_carried_ack(qp, &xdh, now);
 	r->ts_ns = xdh.ts_ns;
 	r->ts_at_ns = now;
 	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)

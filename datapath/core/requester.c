@@ -99,6 +99,14 @@ uint32_t dp_sq_find(const struct dp_qp *qp, uint32_t psn)
 	return qp->sq_ci + lo;
 }
 
+uint32_t dp_payload_of(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn)
+{
+	uint32_t mtu = qp->attr.path_mtu;
+	uint32_t left = wqe->len - (uint32_t)dp_psn_diff(psn, wqe->first_psn) * mtu;
+
+	return left < mtu ? left : mtu;
+}
+
 bool dp_may_start(const struct dp_qp *qp, const struct dp_swqe *wqe)
 {
 	if (wqe->flags & DP_SEND_FENCE && qp->req.rd_outstanding)
@@ -155,9 +163,9 @@ uint64_t dp_ib_timeout_ns(const struct dp_qp *qp)
 }
 
 /* IBTA vol. 1, table 46, in units of 10 us. */
-static const uint16_t rnr_timer[32] = { 0,    1,    2,	  3,	4,    6,    8,	   12,
-					16,   24,   32,	  48,	64,   96,   128,   192,
-					256,  384,  512,  768,	1024, 1536, 2048,  3072,
+static const uint16_t rnr_timer[32] = { 0,    1,    2,	  3,	 4,	6,     8,     12,
+					16,   24,   32,	  48,	 64,	96,    128,   192,
+					256,  384,  512,  768,	 1024,	1536,  2048,  3072,
 					4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
 
 /* The peer has no receive: false if the QP has waited often enough. */

@@ -90,7 +90,7 @@ int dp_std_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 	if (dp_build_request(qp, wqe, r->snd_nxt, n, ack_req, pkt, now))
 		return dp_local_fault(qp);
 	if (!dp_is_answered(wqe->opcode))
-		qp->stats.tx_bytes += wqe->len ? qp->attr.path_mtu : 0;
+		qp->stats.tx_bytes += dp_payload_of(qp, wqe, r->snd_nxt);
 	account(qp, wqe, n, ack_req, now);
 	return 1;
 }

@@ -382,11 +382,13 @@ def _signals() -> Iterator[None]:
     """Make the first ending signal an Interrupted; ignore those that come after it."""
 
     def end(signum: int, _frame: FrameType | None) -> None:
-        for other in _END:
+        for other in caught:
             signal.signal(other, _ignore)
         raise Interrupted(signum)
 
-    before = {signum: signal.signal(signum, end) for signum in _END}
+    # What the caller ignores stays ignored: nohup does that with SIGHUP.
+    caught = [signum for signum in _END if signal.getsignal(signum) is not signal.SIG_IGN]
+    before = {signum: signal.signal(signum, end) for signum in caught}
     try:
         yield
     finally:

@@ -19,14 +19,15 @@ enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
 	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call */
 	DP_QUICK_NS = 10000,	 /* a program that calls again this soon is hot */
-	DP_HOT_CALLS = 64,	 /* after so many quick calls */
-	DP_DELAYED_MAX = 32,	 /* requests that wait for the next call */
-	DP_AHEAD_MIN = 4,	 /* THREAD -> PROGRAM after so many */
+	DP_HOT_CALLS = 64,	 /* after so many, each slow call halving the count */
+	DP_HOT_MAX = 256,
+	DP_DELAYED_MAX = 32, /* requests that wait for the next call */
+	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM after so many */
 	DP_AHEAD_MAX = 4096,
 	DP_AHEAD_FORGET = 1000, /* leases without a miss */
 	DP_ROUNDS_PROGRAM = 4,	/* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
-	DP_IDLE_POLLS = 8,	   /* empty polls between two looks at the clock */
+	DP_IDLE_POLLS = 8,	/* empty polls between two looks at the clock */
 	DP_TX_FULL_NS = 20000,	/* no transmit buffer: look again after this */
 	DP_NAP_NS = 5000000,	/* longest sleep while there is traffic */
 	DP_CALM_NS = 100000000, /* no traffic for so long: sleep until called */
@@ -48,8 +49,9 @@ struct dp_device {
 	bool dead;	      /* in a child after fork() */
 	uint32_t ahead;	      /* bursts that the program took before the thread */
 	uint32_t ahead_needed;
-	uint32_t leases;  /* kept in PROGRAM mode since the last miss */
-	uint32_t hot;	  /* quick calls in a row */
+	uint32_t leases; /* kept in PROGRAM mode since the last miss */
+	uint32_t hot;	 /* quick calls, less the slow (or preempted) ones */
+	uint32_t idle_polls;
 	uint32_t delayed; /* requests posted and not sent, since the last poll */
 	int tx_want;	  /* transmit buffers to ask for */
 	uint64_t mark_ns; /* when something was, or could have been, delayed */
@@ -77,7 +79,8 @@ uint64_t dp_device_now_ns(void)
 
 /* ---- moving packets: all under the lock --------------------------------- */
 
-static int rx_burst(struct dp_device *dev, uint64_t now)
+/* Sets *now only if there were packets: an empty look costs no clock. */
+static int rx_burst(struct dp_device *dev, uint64_t *now)
 {
 	struct dp_packet pkts[DP_PORT_BATCH];
 	int i, n;
@@ -85,10 +88,11 @@ static int rx_burst(struct dp_device *dev, uint64_t now)
 	n = dp_port_rx(dev->port, pkts, DP_PORT_BATCH);
 	if (n <= 0)
 		return 0;
+	*now = dp_device_now_ns();
 	for (i = 0; i < n; i++)
-		dp_engine_rx(dev->engine, &pkts[i], now);
+		dp_engine_rx(dev->engine, &pkts[i], *now);
 	dp_port_rx_release(dev->port, pkts, n);
-	dev->busy_ns = now;
+	dev->busy_ns = *now;
 	return n;
 }
 
@@ -119,14 +123,15 @@ static int tx_burst(struct dp_device *dev, uint64_t now)
 	return used;
 }
 
-static void tx_due(struct dp_device *dev, uint64_t now)
+/* Packets sent, a few bursts at most. */
+static int tx_due(struct dp_device *dev, uint64_t now)
 {
-	int rounds = DP_ROUNDS_PROGRAM;
+	int rounds = DP_ROUNDS_PROGRAM, n, sent = 0;
 
 	dev->delayed = 0;
-	while (rounds-- && tx_burst(dev, now) > 0)
-		if (dp_engine_deadline(dev->engine) > now)
-			break;
+	while (rounds-- && (n = tx_burst(dev, now)) > 0)
+		sent += n;
+	return sent;
 }
 
 static void hand_over_events(struct dp_device *dev)
@@ -197,7 +202,7 @@ static uint64_t serve(struct dp_device *dev)
 	int rounds = DP_ROUNDS_THREAD, rx, tx;
 
 	do {
-		rx = rx_burst(dev, now);
+		rx = rx_burst(dev, &now);
 		tx = tx_burst(dev, now);
 		if (rx)
 			dev->ahead = 0;
@@ -227,7 +232,7 @@ static void lease_expired(struct dp_device *dev)
 		tx_due(dev, now);
 		return;
 	}
-	if (rx_burst(dev, now) > 0 && dev->ahead_needed < DP_AHEAD_MAX)
+	if (rx_burst(dev, &now) > 0 && dev->ahead_needed < DP_AHEAD_MAX)
 		dev->ahead_needed *= 8;
 	dev->leases = 0;
 	enter_thread_mode(dev);
@@ -350,26 +355,42 @@ static void note_ahead(struct dp_device *dev)
 	}
 }
 
+/* Nothing received, nothing to send at once: then timers and the thread's view
+ * of the program can wait for a few polls more. */
+static bool idle_poll(struct dp_device *dev)
+{
+	return !dev->mark_ns && ++dev->idle_polls % DP_IDLE_POLLS &&
+	       dp_engine_deadline(dev->engine) != 0;
+}
+
 /* The CQ is empty: move packets, look again. */
 static int poll_moving(struct dp_device *dev, struct dp_cq *cq, int max, struct dp_wc *out)
 {
-	uint64_t now = dp_device_now_ns();
 	int rounds = DP_ROUNDS_PROGRAM, rx, n;
+	uint64_t now;
 
+	rx = rx_burst(dev, &now);
+	if (!rx) {
+		if (idle_poll(dev))
+			return 0;
+		now = dp_device_now_ns();
+	}
 	note_call(dev, now);
-	do {
-		rx = rx_burst(dev, now);
-		if (rx)
-			note_ahead(dev);
-	} while (rx == DP_PORT_BATCH && --rounds);
+	while (rx) {
+		note_ahead(dev);
+		rx = rx == DP_PORT_BATCH && --rounds ? rx_burst(dev, &now) : 0;
+	}
 	n = dp_cq_poll(cq, max, out);
 	dev->delayed = 0;
 	/* With completions in hand a hot program posts at once, and what it
 	 * posts goes out together with the acknowledgements. */
 	if (n)
 		dev->mark_ns = now;
-	if (!n || !may_delay(dev))
-		tx_due(dev, now);
+	if (n && may_delay(dev))
+		return n;
+	/* What is sent may end in a completion, too. */
+	if (tx_due(dev, now) && !n)
+		n = dp_cq_poll(cq, max, out);
 	return n;
 }
 
@@ -381,12 +402,8 @@ int dp_device_poll_cq(struct dp_device *dev, struct dp_cq *cq, int max, struct d
 	if (err)
 		return err;
 	n = dp_cq_poll(cq, max, out);
-	if (n == 0) {
+	if (n == 0)
 		n = poll_moving(dev, cq, max, out);
-		/* What was sent may have ended in a completion, too. */
-		if (n == 0)
-			n = dp_cq_poll(cq, max, out);
-	}
 	dp_device_unlock(dev);
 	return n;
 }

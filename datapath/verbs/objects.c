@@ -59,6 +59,22 @@ int front_dealloc_pd(struct ibv_pd *ibv)
 	return -err;
 }
 
+/* Whether all of [start, end) is mapped, in whatever way. */
+static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
+{
+	unsigned char resident[1024];
+	size_t step;
+
+	for (; start < end; start += step) {
+		step = sizeof(resident) * page;
+		if (step > end - start)
+			step = end - start;
+		if (mincore((void *)start, step, resident))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Hardware pins the pages, which finds bad addresses and makes first use
  * cheap; bring them in to get both.  -EFAULT: not (all) there, or read-only.
@@ -67,26 +83,21 @@ static int populate(void *addr, size_t len, unsigned access)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uintptr_t start = (uintptr_t)addr & ~(page - 1), end = (uintptr_t)addr + len;
-	int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-	unsigned char resident[1024];
-	size_t step;
+	bool writes = access & IBV_ACCESS_LOCAL_WRITE;
 
 	if (!len)
 		return 0;
 	if (end < start)
 		return -EFAULT;
-	if (!madvise((void *)start, end - start, advice))
+	if (!madvise((void *)start, end - start, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
 		return 0;
 	if (errno != EINVAL)
 		return -EFAULT;
-	/* An old kernel, or memory of a device: look only whether it is mapped. */
-	for (; start < end; start += step) {
-		step = end - start < sizeof(resident) * page ? end - start :
-							       sizeof(resident) * page;
-		if (mincore((void *)start, step, resident))
-			return -EFAULT;
-	}
-	return 0;
+	/* EINVAL: read-only memory, if it can at least be read; else memory of
+	 * a device, or an old kernel. */
+	if (writes && !madvise((void *)start, end - start, MADV_POPULATE_READ))
+		return -EFAULT;
+	return is_mapped(start, end, page) ? 0 : -EFAULT;
 }
 
 static int check_access(unsigned access)

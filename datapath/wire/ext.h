@@ -6,7 +6,7 @@
  *   version(8) resv(8) window_psns(16) features(32) qpn(32: sender's QPN)
  * A peer that does not know the opcode drops it; silence is standard mode.
  *
- * XDH (12 bytes, directly after the BTH of every extended request and READ
+ * XDH (20 bytes, directly after the BTH of every extended request and READ
  * response, before the RETH/AtomicETH/AETH/ImmDt/IETH of its RC opcode):
  *   ts_ns(32)   the sender's clock, modulo 2^32, echoed by the acknowledgement;
  *               in a READ response the ts_ns of the request that it answers
@@ -14,6 +14,10 @@
  *               immediate) preceded this one on the QP, modulo 2^32; in a READ
  *               response how long the responder held the request, ns
  *   offset(32)  where this packet's payload lies in its message, bytes
+ *   ack(32)     in a request: PSN(24) flags(8). With flag 1 the PSN acknowledges
+ *               what came the other way, as an extended ACK without bitmap would
+ *   ack_ts_ns(32) with it: XDH timestamp of the newest packet received, plus how
+ *               long the receiver held it
  * Every extended WRITE packet, not only the first, carries a RETH; its VA is
  * that of the packet's own payload and its length that of the whole message.
  * So any packet can be placed when it arrives, in whatever order.
@@ -34,12 +38,15 @@
 #ifndef DP_WIRE_EXT_H
 #define DP_WIRE_EXT_H
 
+#include <stdbool.h>
+
 #include "wire/headers.h"
 
 enum {
 	DP_EXT_VERSION = 1,
 	DP_HELLO_LEN = 12,
-	DP_XDH_LEN = 12,
+	DP_XDH_LEN = 20,
+	DP_XDH_ACK = 1, /* flag of the ack field */
 	DP_XAH_LEN = 20,
 	DP_SACK_WORDS_MAX = 64, /* 2048 PSNs */
 };
@@ -72,6 +79,9 @@ struct dp_xdh {
 	uint32_t ts_ns;
 	uint32_t rq_seq;
 	uint32_t offset;
+	bool ack;
+	uint32_t ack_psn;
+	uint32_t ack_ts_ns;
 };
 
 static inline void dp_xdh_get(const uint8_t *h, struct dp_xdh *out)
@@ -79,6 +89,9 @@ static inline void dp_xdh_get(const uint8_t *h, struct dp_xdh *out)
 	out->ts_ns = dp_get32(h);
 	out->rq_seq = dp_get32(h + 4);
 	out->offset = dp_get32(h + 8);
+	out->ack = h[15] & DP_XDH_ACK;
+	out->ack_psn = dp_get32(h + 12) >> 8;
+	out->ack_ts_ns = dp_get32(h + 16);
 }
 
 static inline void dp_xdh_set(uint8_t *h, const struct dp_xdh *in)
@@ -86,6 +99,8 @@ static inline void dp_xdh_set(uint8_t *h, const struct dp_xdh *in)
 	dp_put32(h, in->ts_ns);
 	dp_put32(h + 4, in->rq_seq);
 	dp_put32(h + 8, in->offset);
+	dp_put32(h + 12, in->ack_psn << 8 | (in->ack ? DP_XDH_ACK : 0));
+	dp_put32(h + 16, in->ack_ts_ns);
 }
 
 struct dp_xah {

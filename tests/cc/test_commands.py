@@ -37,7 +37,7 @@ def test_show() -> None:
 
 
 def test_compile() -> None:
-    done = run("compile", "fixed", "-p", "window=65536", "-p", "rate=1e9")
+    done = run("compile", "fixed", "-p", "window_bytes=65536", "-p", "rate_bps=1e9")
     assert Path(done.output.strip()).is_file()
 
 
@@ -45,7 +45,7 @@ def test_compile() -> None:
     ("pair", "message"),
     [
         ("window", "is not NAME=VALUE"),
-        ("window=big", "window of fixed must be a number"),
+        ("window_bytes=big", "window_bytes of fixed must be a number"),
         ("windw=1", "no parameter 'windw'"),
     ],
 )

@@ -79,7 +79,7 @@ def test_members_can_be_set_by_name() -> None:
 
 
 def test_flows_of_one_object_are_separate() -> None:
-    compiled = compile_algorithm("fixed", {"window": 5000})
+    compiled = compile_algorithm("fixed", {"window_bytes": 5000})
     one, other = NativeAlgorithm(compiled), NativeAlgorithm(compiled)
     for flow in (one, other):
         flow.flow.mss_bytes, flow.flow.max_cwnd_bytes = 1000, 1e6

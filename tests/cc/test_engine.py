@@ -59,7 +59,7 @@ def run() -> Iterator[Run]:
 def test_fixed_holds_its_window(run: Run) -> None:
     """Every round trip of 40 us lets five packets through."""
     messages = 20
-    seen = run("fixed", {"window": 5 * MSS}, Channel(latency_ns=20 * US), messages)
+    seen = run("fixed", {"window_bytes": 5 * MSS}, Channel(latency_ns=20 * US), messages)
     assert {item["cwnd_bytes"] for item in seen} == {5 * MSS}
     round_trips = (seen[-1]["now_ns"] - START_NS) / (40 * US)
     assert round_trips == pytest.approx(messages * MESSAGE / (5 * MSS), rel=0.1)

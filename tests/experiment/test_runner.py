@@ -265,7 +265,7 @@ def test_a_signal_ends_cleanly_and_the_rest_can_be_resumed(
     assert events(out).count("interrupted") == 1
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", range(int(os.environ.get("DATAPATH_KILLS", "3"))))
 def test_kill_9_leaves_nothing_and_the_rest_can_be_resumed(
     started: subprocess.Popen[str], tmp_path: Path, attempt: int
 ) -> None:

@@ -15,8 +15,10 @@ class Fixed(Flow):
     nothing here.  A window under one packet counts as one packet.
     """
 
-    window: float = param(0, unit="bytes", min=0, doc="congestion window; 0: all that fits")
-    rate: float = param(0, unit="bit/s", min=0, doc="pacing rate; 0: not paced")
+    window_bytes: float = param(
+        1 << 20, unit="bytes", min=0, doc="congestion window; 0: all that fits"
+    )
+    rate_bps: float = param(0, unit="bit/s", min=0, doc="pacing rate; 0: not paced")
 
     def on_init(flow) -> None:
         constant(flow)
@@ -27,6 +29,6 @@ class Fixed(Flow):
 
 def constant(flow: Fixed) -> None:
     """Set both outputs from the parameters."""
-    window = flow.window if flow.window > 0 else flow.max_cwnd_bytes
+    window = flow.window_bytes if flow.window_bytes > 0 else flow.max_cwnd_bytes
     flow.cwnd_bytes = min(max(window, flow.mss_bytes), flow.max_cwnd_bytes)
-    flow.pacing_rate_bps = flow.rate
+    flow.pacing_rate_bps = flow.rate_bps

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The wrapper `dpctl` and setup/lib.sh, on small trees of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from datapath.native import paths
+
+NOBODY = 65534
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def tree() -> Iterator[Path]:
+    """The files that set-up reads, and nothing else; pytest's own folders are for root only."""
+    with tempfile.TemporaryDirectory(prefix="datapath-setup-") as name:
+        folder = Path(name)
+        shutil.copytree(paths.ROOT / "setup", folder / "setup")
+        shutil.copy(paths.ROOT / "dpctl", folder)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture
+def shell(tree: Path) -> Shell:
+    """Runs a line of bash with setup/lib.sh loaded, as root or as nobody."""
+
+    def run(line: str, *, user: int | None = None) -> subprocess.CompletedProcess[str]:
+        script = f"ROOT={tree} BUILDS=build; . {tree}/setup/lib.sh; {line}"
+        if user is not None:
+            for path in [tree, *tree.rglob("*")]:
+                os.chown(path, user, user)
+        return subprocess.run(
+            ["/bin/bash", "-uc", script],
+            user=user,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
+
+    return run
+
+
+def packages(tree: Path, text: str) -> None:
+    (tree / "setup" / "packages.txt").write_text(text)
+
+
+def test_missing_packages_by_class(tree: Path, shell: Shell) -> None:
+    packages(tree, "# note\nno-such-package-a build x\nbash build x\nno-such-b-@arch@ run x\n")
+    machine = subprocess.run(
+        ["dpkg", "--print-architecture"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert shell("missing_packages build").stdout == "no-such-package-a "
+    assert shell("missing_packages run").stdout == f"no-such-b-{machine} "
+
+
+@pytest.mark.usefixtures("root")
+def test_without_root_the_command_for_root_is_told(tree: Path, shell: Shell) -> None:
+    packages(tree, "no-such-package-a build x\nno-such-package-b run x\n")
+    result = shell("setup", user=NOBODY)
+    assert result.returncode == 3
+    assert "apt-get install --no-install-recommends no-such-package-a no-such-package-b" in (
+        result.stderr
+    )
+
+
+@pytest.mark.usefixtures("root")
+def test_without_root_workloads_may_be_missing(tree: Path, shell: Shell) -> None:
+    """It is told once; the rest of the set-up goes on."""
+    packages(tree, "bash build x\nno-such-package-b run x\n")
+    line = "mkdir -p $ROOT/build; setup_packages; packages_ready && echo ready"
+    result = shell(line, user=NOBODY)
+    assert "apt-get install --no-install-recommends no-such-package-b" in result.stderr
+    assert result.stdout == "ready\n"
+    assert shell("packages_ready || echo no").stdout == "no\n"  # root can do better
+
+
+def test_a_failure_names_step_log_and_fix(tree: Path, shell: Shell) -> None:
+    packages(tree, "bash build x\n")
+    line = "SYSTEM_PYTHON=/nonexistent; LOGGING=1; mkdir $ROOT/build; step title cat /missing"
+    result = shell(f"{line} || fail 'the step' 'the fix'")
+    assert result.returncode == 3
+    assert "cat: /missing: No such file or directory" in result.stderr
+    assert result.stderr.splitlines()[-3:] == [
+        "dpctl: set-up failed: the step",
+        f"dpctl: log: {tree}/build/setup.log",
+        "dpctl: next: the fix",
+    ]
+
+
+def test_an_old_python_is_told(tree: Path, shell: Shell) -> None:
+    packages(tree, "bash build x\n")
+    result = shell("SYSTEM_PYTHON=/bin/false; setup")
+    assert result.returncode == 3
+    assert "set-up failed: /bin/false is missing or older than 3.11" in result.stderr
+
+
+@pytest.mark.usefixtures("root")
+def test_a_tree_of_somebody_else(tree: Path) -> None:
+    result = subprocess.run(
+        [tree / "dpctl", "--version"], user=NOBODY, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 3
+    assert "run dpctl as the owner of the source tree" in result.stderr
+
+
+def test_stamps(tree: Path, shell: Shell) -> None:
+    """A build is repeated for a younger source, an environment for another lock file."""
+    make = (
+        "mkdir -p $ROOT/build $VENV $ROOT/datapath $ROOT/tests; venv_key >$VENV/.stamp;"
+        "touch $ROOT/meson.build $ROOT/datapath/a.c; touch -d '-1 hour' $VENV/.stamp;"
+        "touch -d '+1 minute' $ROOT/build/.stamp;"
+    )
+    check = "venv_ready && build_ready build && echo ready"
+    assert shell(make + check).stdout == "ready\n"
+    assert shell(f"touch -d '+1 hour' $ROOT/datapath/a.c; {check}").stdout == ""
+    assert shell(make + f"touch -d '+1 hour' $ROOT/datapath/a.py; {check}").stdout == "ready\n"
+    assert shell(make + f"echo x >>$LOCK; {check}").stdout == ""

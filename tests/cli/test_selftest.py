@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl selftest` itself: choice of stages, counting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datapath.cli import selftest
+from datapath.errors import LocalError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stages", "left"),
+    [
+        ([], ["lint", "c", "san", "pytest"], []),
+        (["tests/wire", "-k", "bth"], ["san", "pytest"], ["tests/wire", "-k", "bth"]),
+        (["--stage", "pytest,lint"], ["lint", "pytest"], []),
+        (["--stage=san", "-x"], ["san"], ["-x"]),
+    ],
+)
+def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> None:
+    assert selftest.choose_stages(arguments) == (stages, left)
+
+
+@pytest.mark.parametrize("arguments", [["--stage", "all"], ["--stage"], ["--stage="]])
+def test_unknown_stage(arguments: list[str]) -> None:
+    with pytest.raises(LocalError, match="no such stage") as caught:
+        selftest.choose_stages(arguments)
+    assert "lint, c, san, pytest" in caught.value.hint
+
+
+def test_counts(tmp_path: Path) -> None:
+    log = tmp_path / "log.xml"
+    log.write_text(
+        "<testsuites><testsuite><testcase name='a'/>"
+        "<testcase name='b'><failure/></testcase><testcase name='c'><error/></testcase>"
+        "<testcase classname='m' name='d'><skipped message='needs a moon'/></testcase>"
+        "</testsuite></testsuites>"
+    )
+    tally = selftest.read_junit(log)
+    assert str(tally) == "1 passed, 2 failed, 1 skipped"
+    assert tally.skip_reasons == ["m.d: needs a moon"]
+
+
+def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:
+    """An abort under the sanitizer leaves no log of results."""
+    (tmp_path / "test_abort.py").write_text("import os\ndef test_it():\n    os.abort()\n")
+    tally = selftest.plain_pytest([str(tmp_path), "-q", "-p", "no:cacheprovider"])
+    assert str(tally) == "0 passed, 1 failed, 0 skipped"
+
+
+def test_the_sanitizer_finds_a_wrong_access(tmp_path: Path) -> None:
+    """The stage does what it is for: C that reads behind its buffer fails."""
+    (tmp_path / "test_overrun.py").write_text(
+        "import pytest\n"
+        "pytestmark = pytest.mark.san\n"
+        "def test_it():\n"
+        "    from datapath.native import ffi, lib\n"
+        "    packet = ffi.new('struct dp_packet *')\n"
+        "    packet.data = ffi.cast('uint8_t *', lib.malloc(8))\n"
+        "    packet.len = packet.cap = 64\n"
+        "    lib.dp_icrc_check(packet)\n"
+    )
+    tally = selftest.sanitized_pytest([str(tmp_path), "-q", "-p", "no:cacheprovider"])
+    assert tally.failed == 1

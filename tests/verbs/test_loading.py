@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""How the front gets into a process, and what it leaves to the real library."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datapath.native import paths
+from tests.verbs.conftest import environment, sanitizer
+
+REAL = next(
+    (p for p in Path("/usr/lib").glob("*/libibverbs.so.1")), Path("/usr/lib64/libibverbs.so.1")
+)
+LIST = """
+import ctypes, sys
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_get_device_name.restype = ctypes.c_char_p
+verbs.ibv_get_device_name.argtypes = [ctypes.c_void_p]
+verbs.ibv_free_device_list.argtypes = [ctypes.c_void_p]
+count = ctypes.c_int()
+devices = verbs.ibv_get_device_list(ctypes.byref(count))
+for i in range(count.value):
+    print(verbs.ibv_get_device_name(devices[i]).decode())
+if devices:
+    verbs.ibv_free_device_list(devices)
+"""
+
+
+def run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("ways", [["LD_PRELOAD"], ["LD_LIBRARY_PATH"]])
+@pytest.mark.parametrize("argv", [["ibv_devices"], [sys.executable, "-c", LIST]])
+def test_either_way_of_loading_is_enough(ways: list[str], argv: list[str]) -> None:
+    env = environment("udp:127.0.0.1")
+    dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH"} - set(ways)
+    for name in dropped:
+        env[name] = sanitizer().get(name, "")
+    done = run(argv, env)
+    assert done.returncode == 0, done.stderr
+    assert "dp0" in done.stdout
+
+
+def test_both_ways_at_once_are_one_library() -> None:
+    done = run([sys.executable, "-c", LIST], environment("udp:127.0.0.1"))
+    assert done.stdout.split() == ["dp0"], done.stderr
+    maps = run(
+        [sys.executable, "-c", LIST + "print(open('/proc/self/maps').read())"],
+        environment("udp:127.0.0.1"),
+    ).stdout
+    ours = {line.split()[-1] for line in maps.splitlines() if "libdpverbs" in line}
+    assert len(ours) == 1
+
+
+def test_without_devices_all_is_as_before() -> None:
+    env = {**environment("udp:127.0.0.1"), "DATAPATH_DEVICES": ""}
+    plain, with_front = run(["ibv_devices"], {}), run(["ibv_devices"], env)
+    assert (plain.returncode, plain.stdout) == (with_front.returncode, with_front.stdout)
+
+
+def exported(library: Path) -> set[str]:
+    text = run(["nm", "-D", "--defined-only", str(library)], {}).stdout
+    return set(re.findall(r"\w+@@?IBVERBS_\S+", text))
+
+
+def test_every_symbol_of_the_real_library_is_there() -> None:
+    assert exported(REAL) <= exported(paths.verbs_library())
+
+
+def test_nothing_else_is_exported() -> None:
+    text = run(["nm", "-D", "--defined-only", str(paths.verbs_library())], {}).stdout
+    names = [line.split()[-1] for line in text.splitlines()]
+    assert [n for n in names if not re.search(r"IBVERBS_", n)] == []
+
+
+@pytest.mark.parametrize(
+    "library", ["libmlx5.so.1", "libmlx4.so.1", "libefa.so.1", "librdmacm.so.1"]
+)
+def test_other_libraries_of_rdma_core_link_to_us(library: str) -> None:
+    program = f"import ctypes; ctypes.CDLL({library!r}, mode={os.RTLD_NOW})"
+    done = run([sys.executable, "-c", program], environment("udp:127.0.0.1"))
+    assert done.returncode == 0, done.stderr
+
+
+FORWARDED = """
+import ctypes
+verbs = ctypes.CDLL("libibverbs.so.1")
+assert verbs.ibv_rate_to_mbps(3) == 10000 and verbs.mult_to_ibv_rate(4) == 3
+verbs.ibv_wc_status_str.restype = ctypes.c_char_p
+assert verbs.ibv_wc_status_str(12) == b"transport retry counter exceeded"
+assert verbs.ibv_fork_init() == 0
+"""
+
+
+def test_what_is_not_ours_is_forwarded() -> None:
+    done = run([sys.executable, "-c", FORWARDED], environment("udp:127.0.0.1"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_shell_never_opens_the_real_library() -> None:
+    done = run(["sh", "-c", "cat /proc/$$/maps"], environment("udp:127.0.0.1"))
+    assert "libdpverbs" in done.stdout
+    assert str(REAL.resolve()) not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("dp0", "'dp0' is not NAME=PORT[;key=value...]"),
+        ("d/0=udp:lo", "'d/0' is not a device name"),
+        ("dp0=", "dp0: '' is not a port"),
+        ("dp0=udp:lo;speed=9", "dp0: unknown key 'speed'"),
+        ("dp0=udp:lo;mode=fast", "dp0: mode='fast' is not auto or standard"),
+        ("dp0=udp:lo;window=100", "dp0: window='100' is not a power of two"),
+        ("dp0=udp:lo;path_mtu=1500", "dp0: path_mtu='1500' is not 256"),
+        ("dp0=udp:lo;ecn", "dp0: 'ecn' is not key=value"),
+        ("dp0=udp:lo;cc=swift", "dp0: cc='swift' is not the absolute path"),
+        ("dp0=udp:lo;min_rto_us=0", "dp0: min_rto_us='0' is not microseconds"),
+        ("dp0=udp:lo dp0=udp:lo", "dp0 is there twice"),
+    ],
+)
+def test_a_wrong_device_is_one_line(text: str, complaint: str) -> None:
+    env = {**environment("udp:127.0.0.1"), "DATAPATH_DEVICES": f"{text} good=udp:127.0.0.1"}
+    done = run(["ibv_devices"], env)
+    lines = [line for line in done.stderr.splitlines() if "libdpverbs" in line]
+    assert len(lines) == 1
+    assert complaint in lines[0]
+    assert "good" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("udp:nosuchdev0", "nosuchdev0"),
+        ("tcp:lo", "no port of kind 'tcp'"),
+        ("udp:127.0.0.1;cc=/nonexistent.so", "/nonexistent.so"),
+    ],
+)
+def test_a_device_that_cannot_be_opened_says_why(spec: str, complaint: str) -> None:
+    env = {**environment("udp:127.0.0.1"), "DATAPATH_DEVICES": f"dp0={spec}"}
+    done = run(["ibv_devinfo", "-d", "dp0"], env)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if "libdpverbs" in line]
+    assert len(lines) == 1
+    assert complaint in lines[0]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Programs of others, unmodified, between two namespaces."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from tests.verbs.conftest import Pair
+
+both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
+both_modes = pytest.mark.parametrize("mode", ["auto", "standard"])
+
+
+@both_ports
+def test_devices_are_listed_and_described(pair: Pair, port: str) -> None:
+    env = pair.environment(0, port)
+    host = pair.hosts[0]
+    listed = host.run(["ibv_devices"], env=env).stdout
+    assert re.search(r"^\s+dp0\s+[0-9a-f]{16}$", listed, re.MULTILINE)
+    described = host.run(["ibv_devinfo", "-v"], env=env)
+    assert described.returncode == 0, described.stderr
+    assert "PORT_ACTIVE" in described.stdout
+    assert f"GID[  0]:\t\t::ffff:{host.endpoint.ipv4}, RoCE v2" in described.stdout
+
+
+@both_ports
+@both_modes
+@pytest.mark.parametrize("options", ["", "-e", "-s 100000 -n 100", "-N"])
+def test_rc_pingpong_checks_its_data(pair: Pair, port: str, mode: str, options: str) -> None:
+    argv = ["ibv_rc_pingpong", "-d", "dp0", "-g", "0", "-c", "-n", "500", *options.split()]
+    for output in pair.run(argv, port, mode=mode):
+        assert "iters in" in output
+        assert "invalid" not in output
+
+
+@both_ports
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ib_write_bw -s 1048576 -n 100",
+        "ib_read_bw -s 1048576 -n 100",
+        "ib_send_bw -s 1048576 -n 100",
+        "ib_send_bw -s 64 -n 5000",
+        "ib_write_bw -s 65536 -n 500 -b",
+        "ib_write_bw -s 4096 -n 1000 -q 4",
+        "ib_write_bw -s 65536 -n 200 --use_old_post_send",
+        "ib_send_bw -s 65536 -n 200 -e",
+        "ib_write_lat -s 64 -n 500",
+        "ib_send_lat -s 64 -n 1000",
+        "ib_send_lat -s 64 -n 500 -I 64",
+        "ib_read_lat -s 64 -n 500",
+        "ib_atomic_lat -n 500",
+        "ib_atomic_bw -n 500",
+    ],
+)
+def test_perftest(pair: Pair, port: str, command: str) -> None:
+    _, output = pair.run([*command.split(), "-d", "dp0", "-F"], port)
+    assert re.search(r"^ *\d+ +\d+ +[\d.]+ +[\d.]+", output, re.MULTILINE), output
+
+
+@pytest.mark.parametrize("options", [["-x", "0"], ["-x", "1"]])
+def test_both_gids_lead_to_the_port(pair: Pair, options: list[str]) -> None:
+    pair.run(["ib_send_lat", "-n", "100", "-d", "dp0", "-F", *options], "udp")
+
+
+@both_ports
+def test_a_peer_that_is_killed_ends_the_other(pair: Pair, port: str) -> None:
+    left, right = pair.hosts
+    server_env, client_env = pair.environment(0, port), pair.environment(1, port)
+    log = pair.logs / "client"
+    argv = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "--timeout", "8"]
+    server = left.popen(argv, env=server_env)
+    client = None
+    try:
+        limit = time.monotonic() + 20
+        while time.monotonic() < limit:
+            client = right.popen(
+                [*argv, left.endpoint.ipv4], env=client_env, stdout=log, stderr=log
+            )
+            time.sleep(1.5)
+            if client.poll() is None:
+                break
+        assert client is not None
+        assert client.poll() is None, log.read_text()
+        server.kill()
+        server.wait()
+        assert client.wait(timeout=60) != 0
+        assert "Failed status 12" in log.read_text()  # IBV_WC_RETRY_EXC_ERR
+    finally:
+        for process in (server, client):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+def test_extended_mode_is_agreed_between_two_of_us(pair: Pair) -> None:
+    for mode, extended in (("auto", 1), ("standard", 0)):
+        prefix = pair.logs / mode
+        pair.run(
+            ["ib_write_bw", "-d", "dp0", "-F", "-n", "100"],
+            "afxdp",
+            mode=mode,
+            env={"DATAPATH_STATS": str(prefix)},
+        )
+        files = list(pair.logs.glob(f"{mode}.*.json"))
+        assert len(files) == 2
+        for path in files:
+            assert [qp["extended"] for qp in json.loads(path.read_text())["qps"]] == [extended]
