@@ -35,6 +35,7 @@ from pyverbs.enums import (
 )
 from pyverbs.mr import MR
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
@@ -206,12 +207,18 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _open_device(name: str | None) -> Context:
-    names = [device.name.decode() for device in get_device_list()]
+    try:
+        names = [device.name.decode() for device in get_device_list()]
+    except PyverbsRDMAError:  # a kernel without RDMA, and no device of ours
+        names = []
     if not names:
         raise SystemExit("no verbs device; run under dpctl exec --device dp0=afxdp:DEV --")
     if name is not None and name not in names:
         raise SystemExit(f"no verbs device {name}; there are {', '.join(names)}")
-    return Context(name=name or names[0])
+    try:
+        return Context(name=name or names[0])
+    except PyverbsRDMAError as error:
+        raise SystemExit(f"cannot open {name or names[0]}: {error}") from None
 
 
 def _control_socket(args: argparse.Namespace) -> socket.socket:

@@ -82,14 +82,17 @@ def meson_tests(_: Sequence[str]) -> Tally:
         [python_tool("meson"), "test", "-C", "build-san", "--no-rebuild", "--print-errorlogs"]
     )
     log = ROOT / "build-san" / "meson-logs" / "testlog.junit.xml"
-    tally = read_junit(log) if log.exists() else Tally()
+    tally = read_junit(log)
     if status and not tally.failed:
         tally.failed = 1
     return tally
 
 
 def read_junit(path: Path) -> Tally:
+    """Counts of a JUnit log; nothing when whoever was to write it died before."""
     tally = Tally()
+    if not path.exists() or not path.stat().st_size:
+        return tally
     for case in ElementTree.parse(path).iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             tally.failed += 1
@@ -110,14 +113,19 @@ def run_pytest(arguments: Sequence[str], env: dict[str, str]) -> Tally:
         status = run_tool(
             [sys.executable, "-m", "pytest", f"--junitxml={log}", *arguments], env={**env}
         )
-        tally = read_junit(log) if log.exists() else Tally()
+        tally = read_junit(log)
     if status not in (0, NO_TESTS_COLLECTED) and not tally.failed:
-        tally.failed = 1  # it ended before a test could: an abort, a usage error
+        print(f"pytest ended with {status}, before it had counted its tests", flush=True)
+        tally.failed = 1
     return tally
 
 
-def sanitizer_environment() -> dict[str, str]:
-    """Environment in which an unsanitized Python can load sanitized libraries."""
+def sanitizer_environment(reports: Path) -> dict[str, str]:
+    """Environment in which an unsanitized Python can load sanitized libraries.
+
+    reports: start of the names of the files that findings are written to; on
+    stderr they would be lost with what pytest captures when the process dies.
+    """
     runtimes = []
     for name in ("libasan.so", "libubsan.so"):
         path = subprocess.run(
@@ -131,18 +139,24 @@ def sanitizer_environment() -> dict[str, str]:
         "DATAPATH_BUILD": "san",
         "LD_PRELOAD": ":".join(runtimes),
         # Python itself never frees some memory; a leak of ours is told by the C tests.
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:detect_stack_use_after_return=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=1:log_path={reports}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={reports}",
         # What pymalloc hands out is invisible to AddressSanitizer.
         "PYTHONMALLOC": "malloc",
     }
 
 
 def sanitized_pytest(arguments: Sequence[str]) -> Tally:
-    # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
-    return run_pytest(
-        ["-m", "san", "-p", "no:faulthandler", *arguments], env=sanitizer_environment()
-    )
+    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
+        reports = Path(folder) / "report"
+        # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
+        tally = run_pytest(
+            ["-m", "san", "-p", "no:faulthandler", *arguments],
+            env=sanitizer_environment(reports),
+        )
+        for report in sorted(reports.parent.iterdir()):
+            print(report.read_text(errors="replace"), flush=True)
+    return tally
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:

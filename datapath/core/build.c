@@ -83,12 +83,14 @@ static uint8_t *push_payload(struct dp_packet *pkt, uint32_t len)
 	return at;
 }
 
-/* An acknowledgement that waits leaves with a request. */
+/* An acknowledgement that waits leaves with a request, unless it has to tell
+ * more than a PSN. */
 static void carry_ack(struct dp_qp *qp, struct dp_xdh *xdh, uint64_t now)
 {
 	struct dp_responder *r = &qp->resp;
 
-	if (!r->ack_ns || r->ack_now || r->block)
+	if (!r->ack_ns || r->ack_now || r->block || r->told_marked != r->marked ||
+	    r->told_duplicates != r->duplicates)
 		return;
 	xdh->ack = true;
 	xdh->ack_psn = dp_psn_add(r->epsn, DP_PSN_MASK);
@@ -213,6 +215,8 @@ void dp_build_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 			.marked = r->marked,
 			.duplicates = r->duplicates,
 		};
+		r->told_marked = r->marked;
+		r->told_duplicates = r->duplicates;
 		xah.words = (uint8_t)dp_reorder_sack(qp, &xah.sack_base, at + DP_XAH_LEN);
 		dp_xah_set(at, &xah);
 		push(pkt, 4u * xah.words);

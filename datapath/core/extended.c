@@ -80,13 +80,13 @@ static struct dp_rec_list *list_of(struct dp_tx_block *b, const struct dp_rec *r
 static void block_get(struct dp_qp *qp)
 {
 	struct dp_tx_block *b = dp_pool_get(&qp->engine->tx_blocks);
-	unsigned class;
+	unsigned kind;
 
 	/* one block per QP was set aside when the QP was made */
 	memset(b, 0, sizeof(*b));
 	b->lost.head = b->lost.tail = DP_NIL;
-	for (class = 0; class < DP_CLASSES; class ++)
-		b->rack[class].flight = b->lost;
+	for (kind = 0; kind < DP_CLASSES; kind++)
+		b->rack[kind].flight = b->lost;
 	qp->req.block = b;
 }
 
@@ -109,11 +109,11 @@ static uint64_t probe_timeout(const struct dp_qp *qp)
 {
 	const struct dp_tx_block *b = qp->req.block;
 	uint64_t wait = qp->flow.srtt_ns;
-	unsigned class;
+	unsigned kind;
 
-	for (class = 0; b && class < DP_CLASSES; class ++)
-		if (b->rack[class].rtt_ns > wait)
-			wait = b->rack[class].rtt_ns;
+	for (kind = 0; b && kind < DP_CLASSES; kind++)
+		if (b->rack[kind].rtt_ns > wait)
+			wait = b->rack[kind].rtt_ns;
 	return 2 * wait + DP_ACK_DELAY_NS + TLP_SLACK_NS;
 }
 
@@ -423,11 +423,11 @@ static void detect_losses(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
 	uint64_t prior = 0, lost = 0;
-	unsigned class;
+	unsigned kind;
 
 	qp->req.reorder_ns = 0;
-	for (class = 0; b && class < DP_CLASSES; class ++)
-		lost += rack_detect(qp, &b->rack[class], &prior, now);
+	for (kind = 0; b && kind < DP_CLASSES; kind++)
+		lost += rack_detect(qp, &b->rack[kind], &prior, now);
 	if (!lost)
 		return;
 	dp_flow_loss(qp, lost, prior, now);
@@ -604,21 +604,39 @@ void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 
 /* ---- time-outs --------------------------------------------------------------------------------- */
 
+/* All that is missing of what the oldest request packet of a list asked for: it
+ * may be that packet that was lost. */
+static void ask_again(struct dp_qp *qp, const struct dp_rec_list *flight)
+{
+	const struct dp_rec *rec = qp->req.block->rec;
+	uint64_t sent_ns = rec[flight->head].sent_ns;
+	uint32_t wqe = rec[flight->head].wqe;
+	unsigned n = 0;
+
+	do {
+		mark_lost(qp, flight->head);
+	} while (++n < DP_READ_CHUNK && flight->head != DP_NIL &&
+		 rec[flight->head].sent_ns == sent_ns && rec[flight->head].wqe == wqe);
+}
+
 /* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement;
  * where an answer is missing, the oldest, since all others wait behind it. */
 static void probe(struct dp_qp *qp)
 {
 	struct dp_tx_block *b = qp->req.block;
-	unsigned class = 0;
+	unsigned kind = 0;
 
 	qp->req.tlp_ns = 0;
-	while (class < DP_CLASSES && b->rack[class].flight.tail == DP_NIL)
-		class ++;
-	if (b->lost.head != DP_NIL || class == DP_CLASSES)
+	while (kind < DP_CLASSES && b->rack[kind].flight.tail == DP_NIL)
+		kind++;
+	if (b->lost.head != DP_NIL || kind == DP_CLASSES)
 		return;
 	qp->req.tlp_sent = true;
 	qp->stats.probes++;
-	mark_lost(qp, class == DP_ACKED ? b->rack[class].flight.tail : b->rack[class].flight.head);
+	if (kind == DP_ACKED)
+		mark_lost(qp, b->rack[kind].flight.tail);
+	else
+		ask_again(qp, &b->rack[kind].flight);
 }
 
 static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
@@ -629,19 +647,25 @@ static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
 	       now >= qp->req.progress_ns + patience;
 }
 
+/* At first only the oldest is sent again; its acknowledgement tells which of the
+ * others are lost.  So a time-out that was none, because a host stood still for
+ * a while, costs one packet and not a window. */
 static void timeout(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
-	unsigned class;
+	unsigned kind;
 
 	if (peer_is_dead(qp, now)) {
 		qp->stats.timeouts++;
 		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	for (class = 0; class < DP_CLASSES; class ++)
-		while (b->rack[class].flight.head != DP_NIL)
-			mark_lost(qp, b->rack[class].flight.head);
+	for (kind = 0; kind < DP_CLASSES; kind++)
+		while (b->rack[kind].flight.head != DP_NIL) {
+			mark_lost(qp, b->rack[kind].flight.head);
+			if (!qp->req.backoff)
+				break;
+		}
 	qp->stats.timeouts++;
 	qp->req.backoff++;
 	dp_flow_timeout(qp, now);

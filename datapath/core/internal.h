@@ -268,6 +268,7 @@ struct dp_responder {
 	uint32_t ts_ns;
 	uint64_t ts_at_ns;
 	uint32_t marked, duplicates;
+	uint32_t told_marked, told_duplicates; /* of those, by the last acknowledgement */
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
 	struct dp_atomic_result atomics[DP_RD_ATOMIC_MAX];

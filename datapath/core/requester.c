@@ -34,10 +34,17 @@ static void maybe_extend(struct dp_qp *qp, uint64_t now)
 		dp_ext_start(qp, now);
 }
 
+static void end_rnr_wait(struct dp_requester *r)
+{
+	r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+}
+
 int dp_requester_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 {
 	if (qp->state != DP_QPS_RTS || now < qp->req.rnr_until_ns)
 		return 0;
+	if (qp->req.rnr_until_ns) /* over, and the clock has not said so yet */
+		end_rnr_wait(&qp->req);
 	maybe_extend(qp, now);
 	return qp->extended ? dp_ext_tx(qp, pkt, now) : dp_std_tx(qp, pkt, now);
 }
@@ -72,7 +79,7 @@ void dp_requester_tick(struct dp_qp *qp, uint64_t now)
 	if (r->rnr_until_ns) {
 		if (now < r->rnr_until_ns)
 			return;
-		r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+		end_rnr_wait(r);
 	}
 	if (qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD)
 		return;

@@ -62,8 +62,8 @@ static void update_wake(struct afxdp *a)
 
 	if (want == a->wake_set)
 		return;
-	n = want ? write(a->wake_fd, &count, sizeof(count))
-		 : read(a->wake_fd, &count, sizeof(count));
+	n = want ? write(a->wake_fd, &count, sizeof(count)) :
+		   read(a->wake_fd, &count, sizeof(count));
 	if (n == sizeof(count))
 		a->wake_set = want;
 }

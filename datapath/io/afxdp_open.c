@@ -49,14 +49,15 @@ struct afxdp_options {
 static int parse_options(const struct dp_spec *spec, struct afxdp_options *o,
 			 struct dp_error *error)
 {
-	static const char *const modes[] = {"auto", "copy", "zerocopy", NULL};
+	static const char *const modes[] = { "auto", "copy", "zerocopy", NULL };
 	static const struct dp_option table[] = {
-		{"queue", DP_OPT_NUMBER, offsetof(struct afxdp_options, queue), 0, 1023, NULL},
-		{"path_mtu", DP_OPT_NUMBER, offsetof(struct afxdp_options, path_mtu), 256, 4096,
-		 NULL},
-		{"mode", DP_OPT_CHOICE, offsetof(struct afxdp_options, mode), 0, 0, modes},
-		{"ip", DP_OPT_ADDR, offsetof(struct afxdp_options, ip), 0, 0, NULL},
-		{"busy_poll", DP_OPT_NUMBER, offsetof(struct afxdp_options, busy_poll), 0, 1, NULL},
+		{ "queue", DP_OPT_NUMBER, offsetof(struct afxdp_options, queue), 0, 1023, NULL },
+		{ "path_mtu", DP_OPT_NUMBER, offsetof(struct afxdp_options, path_mtu), 256, 4096,
+		  NULL },
+		{ "mode", DP_OPT_CHOICE, offsetof(struct afxdp_options, mode), 0, 0, modes },
+		{ "ip", DP_OPT_ADDR, offsetof(struct afxdp_options, ip), 0, 0, NULL },
+		{ "busy_poll", DP_OPT_NUMBER, offsetof(struct afxdp_options, busy_poll), 0, 1,
+		  NULL },
 	};
 
 	return dp_spec_apply(spec, table, sizeof(table) / sizeof(table[0]), o, error);
@@ -229,7 +230,7 @@ static void tune_socket(struct afxdp *a)
 
 static int open_poll_fd(struct afxdp *a, struct dp_error *error)
 {
-	struct epoll_event in = {.events = EPOLLIN};
+	struct epoll_event in = { .events = EPOLLIN };
 
 	a->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	a->port.fd = epoll_create1(EPOLL_CLOEXEC);

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io/lock.h"
+
 enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
 	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call */
@@ -37,7 +39,7 @@ enum {
 enum dp_mode { DP_MODE_THREAD, DP_MODE_PROGRAM };
 
 struct dp_device {
-	pthread_mutex_t lock;
+	struct dp_lock lock;
 	struct dp_engine *engine;
 	struct dp_port *port;
 	void (*on_event)(const struct dp_event *);
@@ -161,21 +163,17 @@ int dp_device_lock(struct dp_device *dev)
 {
 	if (__builtin_expect(dev->dead, 0))
 		return -EIO;
-	pthread_mutex_lock(&dev->lock);
+	dp_lock(&dev->lock);
 	return 0;
 }
 
 int dp_device_lock_within(struct dp_device *dev, int timeout_ms)
 {
-	struct timespec until;
+	uint64_t until = dp_device_now_ns() + (uint64_t)timeout_ms * 1000000;
 
 	if (dev->dead)
 		return -EIO;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += timeout_ms % 1000 * 1000000L;
-	until.tv_sec += timeout_ms / 1000 + until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	return -pthread_mutex_timedlock(&dev->lock, &until);
+	return dp_trylock(&dev->lock) || dp_lock_slow(&dev->lock, until) ? 0 : -ETIMEDOUT;
 }
 
 void dp_device_unlock(struct dp_device *dev)
@@ -184,7 +182,7 @@ void dp_device_unlock(struct dp_device *dev)
 	/* In THREAD mode nobody else serves a deadline that has become nearer. */
 	if (dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns)
 		kick(dev);
-	pthread_mutex_unlock(&dev->lock);
+	dp_unlock(&dev->lock);
 }
 
 static void enter_thread_mode(struct dp_device *dev)
@@ -287,11 +285,11 @@ static void *run(void *arg)
 	prctl(PR_SET_NAME, dev->name);
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	while (!dev->stop) {
-		pthread_mutex_lock(&dev->lock);
+		dp_lock(&dev->lock);
 		wake_ns = attend(dev, &seen);
 		watch_port = dev->mode == DP_MODE_THREAD;
 		dev->wake_ns = wake_ns;
-		pthread_mutex_unlock(&dev->lock);
+		dp_unlock(&dev->lock);
 		sleep_until(dev, wake_ns, watch_port);
 	}
 	return NULL;
@@ -541,7 +539,6 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
 		   char *error, size_t error_len)
 {
-	pthread_mutexattr_t attr;
 	struct dp_device *dev;
 	int err;
 
@@ -554,10 +551,6 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	dev->on_event = opt->on_event;
 	dev->ahead_needed = DP_AHEAD_MIN;
 	dev->tx_want = 4;
-	pthread_mutexattr_init(&attr);
-	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
-	pthread_mutex_init(&dev->lock, &attr);
-	pthread_mutexattr_destroy(&attr);
 
 	err = dp_port_open(spec, &dev->port, error, error_len);
 	if (err)
@@ -578,7 +571,6 @@ destroy_engine:
 close_port:
 	dp_port_close(dev->port);
 free_dev:
-	pthread_mutex_destroy(&dev->lock);
 	free(dev);
 	return err;
 }
@@ -595,6 +587,5 @@ void dp_device_close(struct dp_device *dev)
 	close(dev->kick_fd);
 	dp_engine_destroy(dev->engine);
 	dp_port_close(dev->port);
-	pthread_mutex_destroy(&dev->lock);
 	free(dev);
 }

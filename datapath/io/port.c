@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "io/port_impl.h"
+#include "wire/ext.h"
 
 static const struct dp_port_ops *const kinds[] = { &dp_afxdp_ops, &dp_udp_ops };
 
@@ -84,8 +85,12 @@ uint32_t dp_path_mtu_of(uint32_t limit)
 	return mtu < 256 ? 0 : mtu;
 }
 
-/* As rxe does: IP, UDP and the longest RoCE headers take at most 80 bytes. */
-enum { ROCE_HEADERS_MAX = 80 };
+/* IPv6 and UDP, and the longest headers in front of a full payload: those of an
+ * extended WRITE LAST with immediate. */
+enum {
+	ROCE_HEADERS_MAX =
+		40 + 8 + DP_BTH_LEN + DP_XDH_LEN + DP_RETH_LEN + DP_IMM_LEN + DP_ICRC_LEN,
+};
 
 int dp_port_set_path_mtu(struct dp_port_info *info, uint32_t cap, struct dp_error *error)
 {

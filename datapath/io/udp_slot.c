@@ -47,8 +47,8 @@ static int unix_socket(struct dp_error *error)
 {
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	return fd >= 0 ? fd
-		       : dp_fail(error, -errno, "cannot make a Unix socket: %s", strerror(errno));
+	return fd >= 0 ? fd :
+			 dp_fail(error, -errno, "cannot make a Unix socket: %s", strerror(errno));
 }
 
 /* A bound name is the lock: the kernel frees it when its holder dies. */
@@ -80,7 +80,7 @@ void dp_slot_settled(struct dp_slot *s)
 
 int dp_slot_claim(struct dp_slot *s, const struct dp_addr *addr, struct dp_error *error)
 {
-	const struct timeval wait = {.tv_usec = HAND_ON_WAIT_US};
+	const struct timeval wait = { .tv_usec = HAND_ON_WAIT_US };
 	int one = 1, size = BUFFER, err;
 	char text[DP_ADDR_TEXT];
 
@@ -120,10 +120,10 @@ int dp_slot_steer(int udp_fd, struct dp_error *error)
 {
 	/* index in the group = datagram[5]; past the end, the kernel picks any */
 	struct sock_filter code[] = {
-		{BPF_LD | BPF_B | BPF_ABS, 0, 0, DP_SLOT_BYTE},
-		{BPF_RET | BPF_A, 0, 0, 0},
+		{ BPF_LD | BPF_B | BPF_ABS, 0, 0, DP_SLOT_BYTE },
+		{ BPF_RET | BPF_A, 0, 0, 0 },
 	};
-	struct sock_fprog program = {.len = 2, .filter = code};
+	struct sock_fprog program = { .len = 2, .filter = code };
 
 	if (setsockopt(udp_fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)))
 		return dp_fail(error, -errno, "cannot steer UDP sockets by QPN: %s",
@@ -136,8 +136,8 @@ int dp_slot_hand_on(struct dp_slot *s, uint32_t owner, const struct dp_slot_head
 {
 	struct sockaddr_un name;
 	struct iovec iov[2] = {
-		{.iov_base = (void *)h, .iov_len = sizeof(*h)},
-		{.iov_base = (void *)data, .iov_len = len},
+		{ .iov_base = (void *)h, .iov_len = sizeof(*h) },
+		{ .iov_base = (void *)data, .iov_len = len },
 	};
 	struct msghdr msg = {
 		.msg_name = &name,
@@ -171,8 +171,8 @@ int dp_slot_receive(const struct dp_slot *s, struct dp_slot_header *h, void *dat
 {
 	char control[CMSG_SPACE(sizeof(struct ucred))] __attribute__((aligned(8)));
 	struct iovec iov[2] = {
-		{.iov_base = h, .iov_len = sizeof(*h)},
-		{.iov_base = data, .iov_len = len},
+		{ .iov_base = h, .iov_len = sizeof(*h) },
+		{ .iov_base = data, .iov_len = len },
 	};
 
 	/* what others wrote is thrown away, and the next message looked at */

@@ -24,6 +24,7 @@
 #include <stdatomic.h>
 
 #include "io/device.h"
+#include "io/lock.h"
 #include "verbs/config.h"
 #include "verbs/forward.h"
 
@@ -143,7 +144,7 @@ struct front_cq {
 
 /* Requests between ibv_wr_start() and ibv_wr_complete(). */
 struct front_batch {
-	pthread_mutex_t lock; /* held from start to complete or abort */
+	struct dp_lock lock; /* held from start to complete or abort */
 	struct dp_send_wr *wrs;
 	struct dp_sge *sges;  /* max_sge for each request */
 	uint8_t *inline_data; /* max_inline for each request */

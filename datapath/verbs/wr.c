@@ -43,7 +43,6 @@ int front_batch_init(struct front_qp *qp)
 {
 	struct front_batch *b = &qp->batch;
 
-	pthread_mutex_init(&b->lock, NULL);
 	b->max_sge = qp->cap.max_send_sge;
 	b->max_inline = qp->cap.max_inline_data;
 	return 0;
@@ -56,14 +55,13 @@ void front_batch_destroy(struct front_qp *qp)
 	free(b->wrs);
 	free(b->sges);
 	free(b->inline_data);
-	pthread_mutex_destroy(&b->lock);
 }
 
 static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct front_batch *b = &of_ex(ex)->batch;
 
-	pthread_mutex_lock(&b->lock);
+	dp_lock(&b->lock);
 	b->count = 0;
 	b->err = 0;
 }
@@ -274,13 +272,13 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 	if (!err && qp->batch.count)
 		err = post_batch(qp);
-	pthread_mutex_unlock(&qp->batch.lock);
+	dp_unlock(&qp->batch.lock);
 	return err;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	pthread_mutex_unlock(&of_ex(ex)->batch.lock);
+	dp_unlock(&of_ex(ex)->batch.lock);
 }
 
 void front_set_wr_ops(struct front_qp *qp)

@@ -51,17 +51,23 @@ def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:
     assert str(tally) == "0 passed, 1 failed, 0 skipped"
 
 
-def test_the_sanitizer_finds_a_wrong_access(tmp_path: Path) -> None:
-    """The stage does what it is for: C that reads behind its buffer fails."""
+def test_the_sanitizer_finds_a_wrong_access(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The stage does what it is for: C that reads behind its buffer fails, and is told."""
     (tmp_path / "test_overrun.py").write_text(
         "import pytest\n"
         "pytestmark = pytest.mark.san\n"
         "def test_it():\n"
         "    from datapath.native import ffi, lib\n"
         "    packet = ffi.new('struct dp_packet *')\n"
-        "    packet.data = ffi.cast('uint8_t *', lib.malloc(8))\n"
+        "    data = ffi.new('uint8_t[]', 8)\n"
+        "    packet.data = data\n"
         "    packet.len = packet.cap = 64\n"
         "    lib.dp_icrc_check(packet)\n"
     )
     tally = selftest.sanitized_pytest([str(tmp_path), "-q", "-p", "no:cacheprovider"])
     assert tally.failed == 1
+    told = capfd.readouterr().out
+    assert "ERROR: AddressSanitizer" in told
+    assert "dp_icrc" in told

@@ -15,14 +15,14 @@
 
 enum { DAMAGED_FRAMES = 200000, PAYLOAD = 48 };
 
-static const uint8_t mac_a[6] = {2, 0, 0, 0, 0, 1};
-static const uint8_t mac_b[6] = {2, 0, 0, 0, 0, 2};
+static const uint8_t mac_a[6] = { 2, 0, 0, 0, 0, 1 };
+static const uint8_t mac_b[6] = { 2, 0, 0, 0, 0, 2 };
 
 /* A frame from `src` to `dst` in `buffer`; returns where it begins. */
 static uint8_t *make_frame(const char *src, const char *dst, uint8_t *buffer, uint32_t *len)
 {
 	struct dp_frame_template t;
-	struct dp_packet p = {.sport = 0xc011, .tos = 0x2a, .len = PAYLOAD};
+	struct dp_packet p = { .sport = 0xc011, .tos = 0x2a, .len = PAYLOAD };
 
 	assert(!dp_addr_parse(src, &p.src) && !dp_addr_parse(dst, &p.dst));
 	p.data = buffer + DP_FRAME_HDR_MAX;

@@ -72,8 +72,9 @@ class Pair:
             stderr=server_log,
         )
         try:
+            left.run(["sh", "-c", LISTENING], timeout_s=timeout_s)
             client = right.run(
-                ["sh", "-c", RETRY, "sh", *argv, left.endpoint.ipv4],
+                [*argv, left.endpoint.ipv4],
                 env={**self.environment(1, port, **options), **(env or {})},
                 timeout_s=timeout_s,
             )
@@ -86,15 +87,8 @@ class Pair:
         return server_log.read_text(), client.stdout + client.stderr
 
 
-# These programs give up at once when the server does not listen yet.
-RETRY = """
-i=0
-while ! "$@" 2>/tmp/.err.$$; do
-  grep -qi "couldn't connect\\|refused" /tmp/.err.$$ && [ $i -lt 50 ] || { cat /tmp/.err.$$; exit 1; }
-  i=$((i + 1)); sleep 0.1
-done
-cat /tmp/.err.$$; rm -f /tmp/.err.$$
-"""
+# Until a TCP socket listens (state 0A): clients give up when none does.
+LISTENING = "until grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done"
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 
-from tests.verbs.conftest import Pair
+from tests.verbs.conftest import LISTENING, Pair
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
 both_modes = pytest.mark.parametrize("mode", ["auto", "standard"])
@@ -67,24 +66,27 @@ def test_both_gids_lead_to_the_port(pair: Pair, options: list[str]) -> None:
     pair.run(["ib_send_lat", "-n", "100", "-d", "dp0", "-F", *options], "udp")
 
 
+# Until some megabytes have come in.
+FLOWING = """
+bytes=/sys/class/net/eth1/statistics/rx_bytes
+start=$(cat $bytes)
+until [ $(($(cat $bytes) - start)) -gt 5000000 ]; do sleep 0.05; done
+"""
+
+
 @both_ports
 def test_a_peer_that_is_killed_ends_the_other(pair: Pair, port: str) -> None:
     left, right = pair.hosts
     server_env, client_env = pair.environment(0, port), pair.environment(1, port)
     log = pair.logs / "client"
-    argv = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "--timeout", "8"]
+    # -u 8: the local ACK time-out, 1 ms, retried seven times.
+    argv = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "-u", "8"]
     server = left.popen(argv, env=server_env)
     client = None
     try:
-        limit = time.monotonic() + 20
-        while time.monotonic() < limit:
-            client = right.popen(
-                [*argv, left.endpoint.ipv4], env=client_env, stdout=log, stderr=log
-            )
-            time.sleep(1.5)
-            if client.poll() is None:
-                break
-        assert client is not None
+        left.run(["sh", "-c", LISTENING])
+        client = right.popen([*argv, left.endpoint.ipv4], env=client_env, stdout=log, stderr=log)
+        left.run(["sh", "-c", FLOWING], timeout_s=30)
         assert client.poll() is None, log.read_text()
         server.kill()
         server.wait()

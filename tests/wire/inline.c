@@ -118,7 +118,14 @@ void X_dp_hello_get(const uint8_t *h, uint64_t *f)
 
 void X_dp_xdh_set(uint8_t *h, const uint64_t *f)
 {
-	struct dp_xdh in = { (uint32_t)f[0], (uint32_t)f[1], (uint32_t)f[2] };
+	struct dp_xdh in = {
+		.ts_ns = (uint32_t)f[0],
+		.rq_seq = (uint32_t)f[1],
+		.offset = (uint32_t)f[2],
+		.ack_psn = (uint32_t)f[3],
+		.ack = f[4] != 0,
+		.ack_ts_ns = (uint32_t)f[5],
+	};
 
 	dp_xdh_set(h, &in);
 }
@@ -131,6 +138,9 @@ void X_dp_xdh_get(const uint8_t *h, uint64_t *f)
 	f[0] = out.ts_ns;
 	f[1] = out.rq_seq;
 	f[2] = out.offset;
+	f[3] = out.ack_psn;
+	f[4] = out.ack;
+	f[5] = out.ack_ts_ns;
 }
 
 void X_dp_xah_set(uint8_t *h, const uint64_t *f)

@@ -15,7 +15,7 @@ logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
 
 
 from scapy.contrib.roce import AETH, BTH, CNPPadding  # noqa: E402
-from scapy.fields import IntField, XIntField, XLongField  # noqa: E402
+from scapy.fields import ByteField, IntField, ThreeBytesField, XIntField, XLongField  # noqa: E402
 from scapy.layers.inet import IP, UDP  # noqa: E402
 from scapy.layers.inet6 import IPv6  # noqa: E402
 from scapy.packet import Packet, Raw, bind_layers  # noqa: E402
@@ -55,7 +55,14 @@ class XDH(Packet):
     """The extended mode's data header (datapath/wire/ext.h)."""
 
     name = "XDH"
-    fields_desc = [IntField("ts_ns", 0), IntField("rq_seq", 0), IntField("offset", 0)]
+    fields_desc = [
+        IntField("ts_ns", 0),
+        IntField("rq_seq", 0),
+        IntField("offset", 0),
+        ThreeBytesField("ack_psn", 0),
+        ByteField("flags", 0),
+        IntField("ack_ts_ns", 0),
+    ]
 
 
 RETH_ = RETH(va=0x0123456789ABCDEF, rkey=0xDEADBEEF, length=1000)

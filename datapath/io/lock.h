@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A mutex whose uncontended way is one atomic instruction each, inline: every
+ * verb on the data path takes one, often for some tens of nanoseconds of work.
+ * Contended, it spins a little, then sleeps on the futex (U. Drepper, "Futexes
+ * are tricky", section 6).  Not recursive.
+ */
+#ifndef DP_IO_LOCK_H
+#define DP_IO_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DP_LOCK_FREE, DP_LOCK_HELD, DP_LOCK_WAITED_FOR };
+
+struct dp_lock {
+	_Atomic(uint32_t) state;
+};
+
+/* until_ns: CLOCK_MONOTONIC, UINT64_MAX: for ever.  False: time is up. */
+bool dp_lock_slow(struct dp_lock *, uint64_t until_ns);
+void dp_lock_wake(struct dp_lock *);
+
+static inline bool dp_trylock(struct dp_lock *l)
+{
+	uint32_t free = DP_LOCK_FREE;
+
+	return atomic_compare_exchange_strong_explicit(&l->state, &free, DP_LOCK_HELD,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static inline void dp_lock(struct dp_lock *l)
+{
+	if (__builtin_expect(!dp_trylock(l), 0))
+		dp_lock_slow(l, UINT64_MAX);
+}
+
+static inline void dp_unlock(struct dp_lock *l)
+{
+	if (__builtin_expect(atomic_exchange_explicit(&l->state, DP_LOCK_FREE,
+						      memory_order_release) != DP_LOCK_HELD,
+			     0))
+		dp_lock_wake(l);
+}
+
+#endif

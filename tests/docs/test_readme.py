@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The README and the pages beside it are true: commands, examples, tables and links."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from datapath.cc import compile_algorithm
+from datapath.cli.app import app
+from datapath.experiment import load as experiment
+from datapath.native.paths import ROOT
+from datapath.verbs.launch import OPTIONS
+
+README = ROOT / "README.md"
+VERBS = ROOT / "docs" / "verbs.md"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DPCTL = re.compile(r"(?:\./)?dpctl")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def without_blocks(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def dpctl_lines(page: Path) -> Iterator[list[str]]:
+    """Arguments of each dpctl command in a block of commands."""
+    for line in "".join(blocks(page, "console")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words and DPCTL.fullmatch(words[0]):
+            yield words[1:]
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The README's algorithm, as the file that the other examples name."""
+    (code,) = (b for b in blocks(README, "python") if "@algorithm" in b)
+    path = tmp_path / "my_cc.py"
+    path.write_text(code)
+    return path
+
+
+@pages
+def test_commands_are_taken(page: Path) -> None:
+    """Every dpctl command parses: the subcommand exists, and so do its options."""
+    for words in dpctl_lines(page):
+        command, context = typer.main.get_command(app), None
+        while isinstance(command, TyperGroup):
+            context = command.make_context("dpctl", words[:1], parent=context)
+            _, chosen, words = command.resolve_command(context, words)
+            assert chosen is not None
+            command = chosen
+        command.make_context("dpctl", words, parent=context)
+
+
+@pages
+def test_commands_named_in_passing_exist(page: Path) -> None:
+    dpctl = typer.main.get_command(app)
+    assert isinstance(dpctl, TyperGroup)
+    known = set(dpctl.commands)
+    assert set(re.findall(r"`(?:\./)?dpctl (\w+)", without_blocks(page))) <= known
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"(?<!!)\[[^]]*\]\(([^)#\s]+)", without_blocks(page))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_pictures_are_there() -> None:
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README.read_text())
+    assert pictures
+    assert [picture for picture in pictures if not (ROOT / picture).is_file()] == []
+
+
+@pytest.mark.parametrize("way", ["exec", "import"])
+def test_the_verbs_program_runs(way: str, tmp_path: Path) -> None:
+    (code,) = (b for b in blocks(README, "python") if "pyverbs" in b)
+    (words,) = (words for words in dpctl_lines(README) if "write.py" in words)
+    (tmp_path / "write.py").write_text(code if way == "exec" else f"import datapath.verbs\n{code}")
+    device = words[words.index("--device") + 1]
+    command = {"exec": ["-P", "-m", "datapath.cli", *words], "import": ["write.py"]}[way]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=dict(os.environ) if way == "exec" else {**os.environ, "DATAPATH_DEVICES": device},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert f"`{done.stdout.strip()}`" in README.read_text(), done.stderr
+    assert "hello" in done.stdout
+
+
+def test_the_algorithm_is_that_of_the_guide_and_compiles(
+    example: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(example.parent / "cache"))
+    assert example.read_text() == blocks(ROOT / "docs" / "cc.md", "python")[0]
+    (arguments,) = (words for words in dpctl_lines(README) if "-p" in words)
+    name, value = arguments[arguments.index("-p") + 1].split("=")
+    assert compile_algorithm(str(example), {name: int(value)}).path.is_file()
+
+
+def test_the_experiment_is_valid(example: Path) -> None:
+    (text,) = blocks(README, "yaml")
+    path = example.with_name("window.yaml")
+    path.write_text(text)
+    loaded = experiment.load(path)
+    assert len(loaded.points) == 9
+    assert len(loaded.spec.report.expect) == 1
+
+
+def test_device_keys() -> None:
+    assert set(re.findall(r"^\| `(\w+)=", README.read_text(), re.MULTILINE)) == set(OPTIONS)
+    section = VERBS.read_text().split("## Device keys")[1].split("##")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(OPTIONS)
+
+
+def test_make_targets() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", (ROOT / "CONTRIBUTING.md").read_text(), re.M)) <= targets
+
+
+def test_the_readme_names_every_page() -> None:
+    text = README.read_text()
+    named = {p.name for p in (ROOT / "docs").glob("*.md") if f"docs/{p.name}" in text}
+    assert named == {p.name for p in (ROOT / "docs").glob("*.md")}

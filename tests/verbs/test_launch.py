@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""dpctl exec, as a library: what is checked before the program starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datapath.errors import CapabilityError, LocalError
+from datapath.native import paths
+from datapath.verbs import launch
+from datapath.verbs.launch import DeviceSpec, device_environment, exec_program
+from tests.verbs.conftest import sanitizer
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["dp0=afxdp:eth1", "a.b-c_9=udp:::1", "dp0=udp:10.0.0.1,opt=1;mode=standard;ecn=1;window=128"],
+)
+def test_a_device_reads_back_as_it_was_written(text: str) -> None:
+    assert str(DeviceSpec.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("dp0", "is not NAME=PORT", "dp0=afxdp:eth1"),
+        ("d p=udp:lo", "'d p' is not a device name", "letters"),
+        ("dp0=tcp:lo", "'tcp:lo' is not a port", "afxdp:DEV"),
+        ("dp0=udp:", "'udp:' is not a port", "udp:ADDRESS"),
+        ("dp0=udp:lo;mod=auto", "unknown key 'mod'", "did you mean mode?"),
+        ("dp0=udp:lo;mode=fast", "mode='fast' is not valid", "auto or standard"),
+        ("dp0=udp:lo;window=100", "window='100' is not valid", "power of two"),
+        ("dp0=udp:lo;cc=/a b.so", "cc='/a b.so' is not valid", "absolute path"),
+        ("dp0=udp:lo;ecn", "'ecn' is not key=value", "mode"),
+    ],
+)
+def test_wrong_devices(text: str, message: str, hint: str) -> None:
+    with pytest.raises(LocalError) as error:
+        DeviceSpec.parse(text)
+    assert message in str(error.value)
+    assert hint in error.value.hint
+
+
+def test_the_environment_keeps_what_was_there() -> None:
+    base = {"LD_PRELOAD": "libfirst.so libsecond.so", "LD_LIBRARY_PATH": "/opt/lib"}
+    env = device_environment(
+        "dp0", "udp:lo", cc=Path("/tmp/algo.so"), options={"ecn": 1}, base=base
+    )
+    assert env["DATAPATH_DEVICES"] == "dp0=udp:lo;ecn=1;cc=/tmp/algo.so"
+    assert env["LD_PRELOAD"] == f"libfirst.so:libsecond.so:{paths.verbs_library()}"
+    assert env["LD_LIBRARY_PATH"] == f"{paths.compat_dir()}:/opt/lib"
+    again = device_environment("dp0", "udp:lo", base=env)
+    assert again["LD_PRELOAD"] == env["LD_PRELOAD"]
+    assert again["LD_LIBRARY_PATH"] == env["LD_LIBRARY_PATH"]
+
+
+@pytest.mark.parametrize(
+    ("program", "devices", "message", "hint"),
+    [
+        ([], ["dp0=udp:lo"], "no program", "-- PROGRAM"),
+        (["true"], [], "no device", "--device"),
+        (["ibv_devinfoo"], ["dp0=udp:lo"], "program 'ibv_devinfoo' not found", "package"),
+        (["/usr/bin/ibv_devinfoo"], ["dp0=udp:lo"], "not found", "did you mean ibv_devinfo?"),
+        (["true"], ["dp0=udp:loo"], "no network device 'loo'", "did you mean lo?"),
+        (["true"], ["dp0=afxdp:10.0.0.1"], "not on 10.0.0.1", "udp:ADDRESS"),
+    ],
+)
+def test_what_cannot_start_says_so(
+    program: list[str], devices: list[str], message: str, hint: str
+) -> None:
+    with pytest.raises(LocalError) as error:
+        exec_program(program, devices)
+    assert message in str(error.value)
+    assert hint in error.value.hint
+
+
+def test_afxdp_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(CapabilityError) as error:
+        launch.check_device(DeviceSpec.parse("dp0=afxdp:lo"))
+    assert "dp0=udp:lo" in error.value.hint
+    launch.check_device(DeviceSpec.parse("dp0=udp:lo"))
+
+
+def test_the_program_takes_our_place(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from datapath.verbs.launch import exec_program; "
+        "exec_program(['ibv_devinfo', '-d', 'dp0'], ['dp0=udp:127.0.0.1'], mode='standard', "
+        f"stats=Path({str(tmp_path / 's')!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **sanitizer()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "dp0" in done.stdout
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+IMPORT = """
+import datapath.verbs
+from pyverbs.device import get_device_list
+print([d.name.decode() for d in get_device_list()])
+"""
+
+
+def import_in(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **sanitizer(), "DATAPATH_DEVICES": "dp0=udp:127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_importing_the_package_is_enough_for_pyverbs() -> None:
+    assert import_in(IMPORT).stdout.strip() == "['dp0']"
+    late = import_in("import pyverbs.device\n" + IMPORT)
+    assert late.returncode != 0
+    assert "loaded already" in late.stderr
