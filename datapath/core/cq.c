@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "core/internal.h"
 
-static uint32_t pow2(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p <<= 1;
-	return p;
-}
-
 int dp_cq_create(struct dp_engine *e, uint32_t entries, void *user, struct dp_cq **out)
 {
 	struct dp_cq *cq;
@@ -19,14 +10,14 @@ int dp_cq_create(struct dp_engine *e, uint32_t entries, void *user, struct dp_cq
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return -ENOMEM;
-	cq->ring = calloc(pow2(entries), sizeof(*cq->ring));
+	cq->ring = calloc(dp_pow2(entries), sizeof(*cq->ring));
 	if (!cq->ring) {
 		free(cq);
 		return -ENOMEM;
 	}
 	cq->engine = e;
 	cq->event.is_cq = true;
-	cq->mask = pow2(entries) - 1;
+	cq->mask = dp_pow2(entries) - 1;
 	cq->entries = entries;
 	cq->user = user;
 	e->n_cqs++;
@@ -52,14 +43,14 @@ int dp_cq_resize(struct dp_cq *cq, uint32_t entries)
 
 	if (!entries || entries > 1u << 22 || entries < held)
 		return -EINVAL;
-	ring = calloc(pow2(entries), sizeof(*ring));
+	ring = calloc(dp_pow2(entries), sizeof(*ring));
 	if (!ring)
 		return -ENOMEM;
 	for (i = 0; i < held; i++)
 		ring[i] = cq->ring[(cq->head + i) & cq->mask];
 	free(cq->ring);
 	cq->ring = ring;
-	cq->mask = pow2(entries) - 1;
+	cq->mask = dp_pow2(entries) - 1;
 	cq->entries = entries;
 	cq->head = 0;
 	cq->tail = held;

@@ -59,6 +59,15 @@ enum {
 /* Without an algorithm: the bandwidth-delay product of 40 Gbit/s and 200 us. */
 #define DP_CONSTANT_WINDOW_BYTES 1048576.0
 
+static inline uint32_t dp_pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
 /* ---- pools of fixed-size blocks, filled on the control path only --------- */
 
 struct dp_pool {
@@ -446,6 +455,14 @@ void dp_ext_response(struct dp_qp *, const struct dp_parsed *, uint64_t now);
 /* An acknowledgement that came with a request of the peer. */
 void dp_ext_carried_ack(struct dp_qp *, const struct dp_xdh *, uint64_t now);
 void dp_ext_tick(struct dp_qp *, uint64_t now);
+
+/* Syndromes of refusals. */
+#define DP_NAK(code) (DP_AETH_NAK | (code))
+
+static inline uint8_t dp_rnr_syndrome(const struct dp_qp *qp)
+{
+	return DP_AETH_RNR_NAK | qp->attr.min_rnr_timer;
+}
 
 /* ---- responder.c ------------------------------------------------------------ */
 void dp_responder_start(struct dp_qp *);

@@ -34,15 +34,6 @@ static const struct transition {
 	{ DP_QPS_SQD, DP_QPS_RTS, 0, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
 };
 
-static uint32_t pow2(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p <<= 1;
-	return p;
-}
-
 /* ---- life cycle ------------------------------------------------------------ */
 
 static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
@@ -58,8 +49,8 @@ static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
 	qp->sq_stride = (uint32_t)sizeof(struct dp_swqe) + behind;
 	qp->rq_stride =
 		(uint32_t)(sizeof(struct dp_rwqe) + qp->max_recv_sge * sizeof(struct dp_sge));
-	qp->sq_mask = pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
-	qp->rq_mask = pow2(c->max_recv_wr ? c->max_recv_wr : 1) - 1;
+	qp->sq_mask = dp_pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
+	qp->rq_mask = dp_pow2(c->max_recv_wr ? c->max_recv_wr : 1) - 1;
 	qp->sq = calloc(qp->sq_mask + 1, qp->sq_stride);
 	qp->rq = calloc(qp->rq_mask + 1, qp->rq_stride);
 	return qp->sq && qp->rq ? 0 : -ENOMEM;

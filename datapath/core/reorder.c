@@ -10,8 +10,6 @@
  */
 #include "core/internal.h"
 
-#define NAK(code) (DP_AETH_NAK | (code))
-
 /* ---- the set of PSNs received ahead ------------------------------------------------ */
 
 static bool test_bit(const struct dp_qp *qp, uint32_t psn)
@@ -80,11 +78,6 @@ unsigned dp_reorder_sack(const struct dp_qp *qp, uint32_t *base, uint8_t *words)
 
 /* ---- placement --------------------------------------------------------------------------- */
 
-static uint8_t rnr(const struct dp_qp *qp)
-{
-	return DP_AETH_RNR_NAK | qp->attr.min_rnr_timer;
-}
-
 /* The receive that the message will take; NULL: not posted (yet). */
 static struct dp_rwqe *recv_of(const struct dp_qp *qp, uint32_t rq_seq)
 {
@@ -99,11 +92,11 @@ static int place_send(struct dp_qp *qp, const struct dp_parsed *p, const struct 
 	struct dp_rwqe *wqe = recv_of(qp, h->rq_seq);
 
 	if (!wqe)
-		return rnr(qp);
+		return dp_rnr_syndrome(qp);
 	if (h->offset > wqe->len || p->payload_len + p->payload2_len > wqe->len - h->offset)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, h->offset, p, len))
-		return NAK(DP_NAK_REMOTE_OPERATION);
+		return DP_NAK(DP_NAK_REMOTE_OPERATION);
 	return 0;
 }
 
@@ -117,12 +110,12 @@ static int place_write(struct dp_qp *qp, const struct dp_parsed *p, const struct
 
 	if (!(qp->attr.access & DP_ACCESS_REMOTE_WRITE) || h->len > DP_MSG_MAX ||
 	    h->offset > h->len || whole > h->len - h->offset)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (p->imm && !recv_of(qp, h->rq_seq))
-		return rnr(qp);
+		return dp_rnr_syndrome(qp);
 	to = dp_mr_reach(qp->pd, h->rkey, h->va - h->offset, h->len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
-		return NAK(DP_NAK_REMOTE_ACCESS);
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	dp_copy_payload(to + h->offset, p, 0, len);
 	return 0;
 }
@@ -135,7 +128,7 @@ static int place(struct dp_qp *qp, const struct dp_parsed *p, const struct dp_he
 	int err;
 
 	if (whole > qp->attr.path_mtu)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	err = p->mask & DP_IS_SEND ? place_send(qp, p, h, whole - tail) :
 				     place_write(qp, p, h, whole - tail);
 	if (!err)
@@ -153,12 +146,12 @@ static int place_tail(struct dp_qp *qp, const struct dp_held *h)
 	if (dp_opcodes[h->opcode].mask & DP_IS_SEND) {
 		wqe = dp_rq(qp, qp->rq_ci);
 		return dp_scatter(qp->pd, wqe->sge, wqe->num_sge, h->offset, h->tail, h->tail_len) ?
-			       NAK(DP_NAK_REMOTE_OPERATION) :
+			       DP_NAK(DP_NAK_REMOTE_OPERATION) :
 			       0;
 	}
 	to = dp_mr_reach(qp->pd, h->rkey, h->va, h->tail_len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
-		return NAK(DP_NAK_REMOTE_ACCESS);
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	memcpy(to, h->tail, h->tail_len);
 	return 0;
 }
@@ -234,11 +227,11 @@ static int take_expected(struct dp_qp *qp, const struct dp_parsed *p, uint64_t n
 		return dp_execute_atomic(qp, &h, p->psn, true);
 	if (p->mask & (DP_IS_SEND | DP_HAS_IMM) && p->mask & DP_IS_LAST &&
 	    h.rq_seq != qp->resp.rq_seq)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	err = place(qp, p, &h, 0);
-	if (err == NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND && qp->rq_ci != qp->rq_pi)
+	if (err == DP_NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND && qp->rq_ci != qp->rq_pi)
 		dp_fail_recv(qp, DP_WC_LOC_LEN_ERR);
-	else if (err == NAK(DP_NAK_REMOTE_OPERATION))
+	else if (err == DP_NAK(DP_NAK_REMOTE_OPERATION))
 		dp_fail_recv(qp, DP_WC_LOC_PROT_ERR);
 	if (err || !(p->mask & DP_IS_LAST))
 		return err;

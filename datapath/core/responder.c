@@ -9,8 +9,6 @@
  */
 #include "core/internal.h"
 
-#define NAK(code) (DP_AETH_NAK | (code))
-
 enum message { MSG_NONE, MSG_SEND, MSG_WRITE };
 
 void dp_responder_start(struct dp_qp *qp)
@@ -60,7 +58,7 @@ void dp_responder_nak(struct dp_qp *qp, uint8_t syndrome)
 		return;
 	}
 	qp->stats.naks_tx++;
-	if (syndrome == NAK(DP_NAK_PSN_SEQUENCE))
+	if (syndrome == DP_NAK(DP_NAK_PSN_SEQUENCE))
 		return;
 	r->fatal = true;
 	dp_answers_release(qp);
@@ -101,9 +99,9 @@ int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, boo
 	struct dp_answer *a;
 
 	if (!(qp->attr.access & DP_ACCESS_REMOTE_READ) || h->len > DP_MSG_MAX)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (!dp_mr_reach(qp->pd, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
-		return NAK(DP_NAK_REMOTE_ACCESS);
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	a = new_answer(qp);
 	if (!a)
 		return -EAGAIN;
@@ -158,12 +156,12 @@ int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, b
 
 	if (!(qp->attr.access & DP_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic ||
 	    h->va & 7)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	at = dp_mr_reach(qp->pd, h->rkey, h->va, 8, DP_ACCESS_REMOTE_ATOMIC);
 	if (!at)
-		return NAK(DP_NAK_REMOTE_ACCESS);
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	if ((uintptr_t)at & 7)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (r->answers && r->answers->tail - r->answers->head == DP_READ_QUEUE)
 		return -EAGAIN;
 	if (!qp->engine->cfg.no_payload)
@@ -211,7 +209,7 @@ int dp_finish_message(struct dp_qp *qp, const struct dp_held *h)
 	};
 
 	if (mask & DP_HAS_IETH && dp_mr_invalidate(qp->pd, h->imm))
-		return NAK(DP_NAK_REMOTE_ACCESS);
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	qp->resp.msn = (qp->resp.msn + 1) & 0xffffff;
 	if (!(mask & (DP_IS_SEND | DP_HAS_IMM)))
 		return 0;
@@ -274,27 +272,22 @@ static bool well_formed(const struct dp_qp *qp, const struct dp_parsed *p, uint3
 	return len <= qp->attr.path_mtu && (starts || len);
 }
 
-static uint8_t rnr(const struct dp_qp *qp)
-{
-	return DP_AETH_RNR_NAK | qp->attr.min_rnr_timer;
-}
-
 static int execute_send(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
 {
 	struct dp_responder *r = &qp->resp;
 	struct dp_rwqe *wqe = dp_rq(qp, qp->rq_ci);
 
 	if (qp->rq_ci == qp->rq_pi)
-		return rnr(qp);
+		return dp_rnr_syndrome(qp);
 	if (p->mask & DP_IS_FIRST)
 		r->offset = 0;
 	if (len > wqe->len - r->offset) {
 		dp_fail_recv(qp, DP_WC_LOC_LEN_ERR);
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	}
 	if (dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, r->offset, p, len)) {
 		dp_fail_recv(qp, DP_WC_LOC_PROT_ERR);
-		return NAK(DP_NAK_REMOTE_OPERATION);
+		return DP_NAK(DP_NAK_REMOTE_OPERATION);
 	}
 	r->offset += len;
 	return 0;
@@ -307,24 +300,24 @@ static int execute_write(struct dp_qp *qp, const struct dp_parsed *p, uint32_t l
 	uint8_t *to;
 
 	if (!(qp->attr.access & DP_ACCESS_REMOTE_WRITE))
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (p->imm && qp->rq_ci == qp->rq_pi)
-		return rnr(qp);
+		return dp_rnr_syndrome(qp);
 	if (p->mask & DP_IS_FIRST) {
 		r->va = dp_reth_va(p->reth);
 		r->rkey = dp_reth_rkey(p->reth);
 		r->left = dp_reth_len(p->reth);
 		r->offset = 0;
 		if (r->left > DP_MSG_MAX)
-			return NAK(DP_NAK_INVALID_REQUEST);
+			return DP_NAK(DP_NAK_INVALID_REQUEST);
 		if (!dp_mr_reach(qp->pd, r->rkey, r->va, r->left, DP_ACCESS_REMOTE_WRITE))
-			return NAK(DP_NAK_REMOTE_ACCESS);
+			return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	}
 	if (last ? len != r->left : len >= r->left)
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	to = dp_mr_reach(qp->pd, r->rkey, r->va, len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
-		return NAK(DP_NAK_REMOTE_ACCESS);
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	dp_copy_payload(to, p, 0, len);
 	r->va += len;
 	r->left -= len;
@@ -340,7 +333,7 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn,
 	int err;
 
 	if (!well_formed(qp, p, len))
-		return NAK(DP_NAK_INVALID_REQUEST);
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	dp_held_from(p, &held, now);
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC)) {
 		if (p->mask & DP_IS_READ)
@@ -415,7 +408,7 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 	if (ahead > 0) {
 		qp->stats.dropped_ooo++;
 		if (!r->nak_sent)
-			dp_responder_nak(qp, NAK(DP_NAK_PSN_SEQUENCE));
+			dp_responder_nak(qp, DP_NAK(DP_NAK_PSN_SEQUENCE));
 		return;
 	}
 	err = execute(qp, p, &n_psn, now);
@@ -447,7 +440,7 @@ static int send_answer(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 	a = &q->ring[q->head % DP_READ_QUEUE];
 	if (dp_build_answer(qp, a, pkt, now)) {
 		/* the memory was taken away after the request was accepted */
-		dp_responder_nak(qp, NAK(DP_NAK_REMOTE_ACCESS));
+		dp_responder_nak(qp, DP_NAK(DP_NAK_REMOTE_ACCESS));
 		return 0;
 	}
 	if (++a->done == a->n_psn)

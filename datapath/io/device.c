@@ -19,7 +19,9 @@
 
 enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
-	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call */
+	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call, at first */
+	DP_LEASE_TRUST = 64,	 /* twice as long after so many that were kept... */
+	DP_LEASE_TRUST_MAX = 3,	 /* ...so many times */
 	DP_QUICK_NS = 10000,	 /* a program that calls again this soon is hot */
 	DP_HOT_CALLS = 64,	 /* after so many, each slow call halving the count */
 	DP_HOT_MAX = 256,
@@ -51,8 +53,9 @@ struct dp_device {
 	bool dead;	      /* in a child after fork() */
 	uint32_t ahead;	      /* bursts that the program took before the thread */
 	uint32_t ahead_needed;
-	uint32_t leases; /* kept in PROGRAM mode since the last miss */
-	uint32_t hot;	 /* quick calls, less the slow (or preempted) ones */
+	uint32_t leases;     /* kept in PROGRAM mode since the last miss */
+	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
+	uint32_t hot_leases; /* kept while delaying */
 	uint32_t idle_polls;
 	uint32_t delayed; /* requests posted and not sent, since the last poll */
 	int tx_want;	  /* transmit buffers to ask for */
@@ -226,6 +229,7 @@ static void lease_expired(struct dp_device *dev)
 	if (dev->delaying) {
 		/* It has only become slower: no more delays for now. */
 		dev->delaying = false;
+		dev->hot_leases = 0;
 		dev->hot /= 2;
 		tx_due(dev, now);
 		return;
@@ -234,6 +238,21 @@ static void lease_expired(struct dp_device *dev)
 		dev->ahead_needed *= 8;
 	dev->leases = 0;
 	enter_thread_mode(dev);
+}
+
+/* A hot program keeps its leases, and the thread that looks is a disturbance:
+ * let it look less often the longer that lasts. */
+static uint64_t next_lease(struct dp_device *dev)
+{
+	uint32_t trust;
+
+	dev->delaying = dev->hot >= DP_HOT_CALLS;
+	if (!dev->delaying) {
+		dev->hot_leases = 0;
+		return DP_LEASE_NS;
+	}
+	trust = dev->hot_leases++ / DP_LEASE_TRUST;
+	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
 }
 
 /* Under the lock: do the thread's part, say until when to sleep. */
@@ -249,8 +268,7 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 		return serve(dev);
 	if (++dev->leases == DP_AHEAD_FORGET)
 		dev->ahead_needed = DP_AHEAD_MIN;
-	dev->delaying = dev->hot >= DP_HOT_CALLS;
-	return dp_device_now_ns() + (dev->delaying ? DP_LEASE_HOT_NS : DP_LEASE_NS);
+	return dp_device_now_ns() + next_lease(dev);
 }
 
 static void sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)

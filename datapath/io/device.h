@@ -26,8 +26,10 @@
  * Batches.  A request is sent in the call that posts it.  Only a program that
  * has called again within microseconds many times in a row gets a delay: then
  * what follows the first request since the last poll, and the acknowledgement
- * of what a poll has just delivered, wait for its next call, and the thread's
- * lease is DP_LEASE_HOT_NS, so that they never wait longer than that.
+ * of what a poll has just delivered, wait for its next call.  The thread's
+ * lease is then 50 us, so that they wait no longer if that call does not come;
+ * it doubles, up to 400 us, for a program that has kept its leases for long,
+ * since each look of the thread costs the program a context switch.
  *
  * After fork() the child has no thread and must not touch the sockets: there
  * every call fails with -EIO (dp_device_lock()), and the parent goes on.

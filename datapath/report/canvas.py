@@ -103,9 +103,9 @@ def values(result: ResultFolder, axis: str | None, rows: pd.DataFrame) -> list[s
     return [value for value in result.axis_values(axis) if value in seen]
 
 
-def label(text: str) -> str:
+def label(text: str, chars: int = _LABEL_CHARS) -> str:
     text = display.clean(text).replace("\n", " ")
-    return text if len(text) <= _LABEL_CHARS else text[: _LABEL_CHARS - 1] + "…"
+    return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
 def short(metric: str) -> str:
@@ -123,7 +123,7 @@ def y_label(figure: Figure, axes: Sequence[Axes], text: str) -> None:
 def log_ticks(span: float) -> list[float]:
     """Multiples of a decade that give a handful of ticks over a span (a factor)."""
     if span > 50:
-        return [1]
+        return [1] if span > 500 else [1, 3]
     return [1, 2, 5] if span > 5 else [1, 1.5, 2, 3, 4, 5, 6, 8]
 
 
@@ -151,10 +151,26 @@ def legend(
         for k, metric in enumerate(spec.metrics):
             handles.append(Patch(color=MUTED, alpha=0.38 if k else 0.92, label=short(metric)))
     if len(handles) > 1:
-        figure.legend(
-            handles=handles, loc="outside upper left", ncols=min(len(handles), 5), fontsize=8,
-            handlelength=1.6 if spec.kind == "bar" else 2.6, columnspacing=1.4, borderpad=0.1,
+        _wrapped(figure, handles, handlelength=1.6 if spec.kind == "bar" else 2.6)
+
+
+def _wrapped(figure: Figure, handles: Sequence[Any], *, handlelength: float) -> None:
+    """A legend in as few lines as fit the figure, which grows by the lines beyond the first.
+
+    It is read line by line; matplotlib fills column by column, hence the new order.
+    """
+    for columns in range(min(len(handles), 5), 0, -1):
+        legend = figure.legend(
+            handles=[h for column in range(columns) for h in handles[column::columns]],
+            loc="outside upper left", ncols=columns, fontsize=8, handlelength=handlelength,
+            columnspacing=1.4, borderpad=0.1,
         )  # fmt: skip
+        box = legend.get_window_extent()
+        if box.width <= 0.98 * figure.bbox.width or columns == 1:
+            break
+        legend.remove()
+    lines = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + box.height / figure.dpi * (1 - 1 / lines))
 
 
 def held(result: ResultFolder, rows: pd.DataFrame) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from datapath.report import canvas, display, tables
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MAX_RATIOS = 40
+_LABEL_CHARS = 54
 
 
 def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
@@ -25,10 +27,8 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     if table.empty:
         raise canvas.NothingToDraw("no point has a baseline point with the same other settings")
     metrics = [m for m in spec.metrics if m in set(table["metric"])]
-    most = max(int((table["metric"] == m).sum()) for m in metrics)
-    shown = [_ratio_names(result, table[table["metric"] == m]) for m in metrics]
-    same = all(names == shown[0] for names in shown)
-    figure, axes = _ratio_figure(len(metrics), most, shared=same)
+    sizes = [int((table["metric"] == metric).sum()) for metric in metrics]
+    figure, axes = _ratio_figure([min(size, _MAX_RATIOS) for size in sizes])
     for metric, ax in zip(metrics, axes, strict=True):
         _ratio_panel(ax, result, spec, table[table["metric"] == metric], metric, colours)
     names = ", ".join(f"{axis} = {' or '.join(v)}" for axis, v in result.baseline.items())
@@ -38,8 +38,11 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     text = (
         f"Ratio to the baseline ({names}) with the same other settings: the marker is the "
         f"median of the per-block ratios, the whisker its bootstrap 95 % interval; {count} "
-        f"block{'s' if high > 1 else ''}. The vertical line at 1 is the baseline itself."
+        f"block{'s' if high > 1 else ''}. The vertical line at 1 is the baseline itself; "
+        f"each panel has its own scale."
     )
+    if max(sizes) > _MAX_RATIOS:
+        text += f" Only the first {_MAX_RATIOS} points are drawn; the tables have all."
     return figure, text
 
 
@@ -49,23 +52,21 @@ def _ratio_names(result: ResultFolder, rows: pd.DataFrame) -> list[str]:
     bare = {axis for axis in axes if numeric(result.axis_values(axis)) is not None}
     return [
         canvas.label(
-            ", ".join(f"{axis} = {row[axis]}" if axis in bare else str(row[axis]) for axis in axes)
+            ", ".join(f"{axis} = {row[axis]}" if axis in bare else str(row[axis]) for axis in axes),
+            _LABEL_CHARS,
         )
         for row in rows.head(_MAX_RATIOS).to_dict("records")
     ]
 
 
-def _ratio_figure(count: int, rows: int, *, shared: bool) -> tuple[Figure, list[Axes]]:
+def _ratio_figure(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
+    """One panel below the other, each as tall as its rows: their names need the width."""
     from matplotlib.figure import Figure
 
-    columns = min(count, 3)
-    lines = -(-count // columns)
-    height = (0.3 * min(rows, _MAX_RATIOS) + 0.95) * lines
-    figure = Figure(figsize=(4.8 if count == 1 else 8.4, height))
-    axes = list(figure.subplots(lines, columns, squeeze=False, sharey=shared).flat)
-    for spare in axes[count:]:
-        spare.remove()
-    return figure, axes[:count]
+    heights = [0.25 * count + 0.1 for count in rows]
+    figure = Figure(figsize=(8.4, sum(heights) + 0.72 * len(rows)))
+    grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)
+    return figure, list(grid.flat)
 
 
 def _ratio_panel(
@@ -76,8 +77,6 @@ def _ratio_panel(
     metric: str,
     colours: Colours,
 ) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     entries = rows.head(_MAX_RATIOS).to_dict("records")
     for y, row in enumerate(entries):
         name = str(row[spec.series]) if spec.series else ""
@@ -87,23 +86,34 @@ def _ratio_panel(
         error = [[canvas.or_zero(ratio - lo)], [canvas.or_zero(hi - ratio)]]
         ax.errorbar(ratio, y, xerr=error, fmt=marker, color=colour, markersize=5, capsize=2.5)
         ax.annotate(
-            display.number(ratio), (ratio, y), xytext=(0, 4), textcoords="offset points",
-            ha="center", va="bottom", fontsize=7.2,
+            display.number(ratio), (1, y), xycoords=("axes fraction", "data"), xytext=(44, 0),
+            textcoords="offset points", ha="right", va="center",
         )  # fmt: skip
     ax.set_yticks(range(len(entries)), _ratio_names(result, rows))
-    ax.set_ylim(len(entries) - 0.5, -0.7)
+    ax.set_ylim(len(entries) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.axvline(1, color=MUTED, linewidth=0.9)
+    _ratio_axis(ax, rows.head(_MAX_RATIOS))
+    ax.grid(axis="x")
+    better = display.metric_better(metric)
+    ax.set_title(display.metric_title(metric), loc="left", fontweight="bold")
+    ax.set_xlabel("Ratio to baseline" + (f" ({better} is better)" if better else ""))
+
+
+def _ratio_axis(ax: Axes, rows: pd.DataFrame) -> None:
+    """A log axis around 1 and all whiskers: half is as far from 1 as twice."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
     if float(rows["ratio"].min()) > 0:
         ax.set_xscale("log")
         ends = [1.0, *(v for key in ("ratio", "lo", "hi") for v in rows[key] if v > 0)]
-        low, high = min(ends) / 1.25, max(ends) * 1.25
+        margin = max(1.05, (max(ends) / min(ends)) ** 0.06)
+        low, high = min(ends) / margin, max(ends) * margin
         ax.set_xlim(low, high)
-        ax.xaxis.set_major_locator(LogLocator(subs=canvas.log_ticks(high / low)))
+        if high / low > 4:
+            ax.xaxis.set_major_locator(LogLocator(subs=canvas.log_ticks(high / low)))
+        else:  # decades and their simple multiples would leave one tick or none
+            ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.xaxis.set_minor_locator(LogLocator(subs=()))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: display.tick(v)))
-    ax.grid(axis="x")
-    better = display.metric_better(metric)
-    ax.set_title(display.metric_title(metric), loc="left")
-    ax.set_xlabel("Ratio to baseline" + (f" ({better} is better)" if better else ""))

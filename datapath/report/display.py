@@ -61,6 +61,12 @@ AXES: Mapping[str, str] = {
     "transport.port": "Port",
 }
 
+_REASONS: Mapping[str, str] = {
+    "the interval reaches the bound": "the interval reaches it",
+    "above max": "above the bound",
+    "below min": "below the bound",
+}
+
 _LADDERS: Mapping[str, tuple[Scale, ...]] = {
     "bit/s": (
         Scale(1e9, "Gbit/s"),
@@ -142,6 +148,14 @@ def quantity(value: float | None, unit: str, metric: str = "") -> str:
     scale = scale_for([value], unit, metric)
     text = number(value / scale.factor)
     return f"{text}\N{NO-BREAK SPACE}{scale.unit}" if scale.unit else text
+
+
+def reason(text: object) -> str:
+    """Why a claim does not hold, in words: `above max` -> `above the bound`."""
+    words = str(text or "")
+    for short, long in _REASONS.items():
+        words = words.replace(short, long)
+    return words
 
 
 def clean(text: object) -> str:

@@ -7,11 +7,12 @@ escapes it, and only the SVG made by datapath.report.plots goes in as markup.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +27,24 @@ Row = dict[str, Any]
 _FAMILIES = ("goodput", "latency")
 """Points that measure the same of these share a table."""
 
+_COSTS = ("cpu_", "path_")
+"""Metrics that a table shows apart, so that the others fit the width of the page."""
+
 
 @dataclass(frozen=True)
 class PointTable:
-    """Points that have the same metrics; cells hold shown text."""
+    """Points that have the same metrics; cells hold shown text.
 
+    held: axis values that all points share, which are not columns.
+    groups: (common title or "", heads below it), side by side: `Latency` over p50 and p99.
+    costs: the same points' CPU times and counters of the path, if these are not all.
+    """
+
+    held: str
     axes: list[str]
-    heads: list[Row]
+    groups: list[tuple[str, list[Row]]]
     rows: list[Row]
+    costs: PointTable | None = None
 
 
 def build(result_folder: Path) -> Path:
@@ -159,7 +170,7 @@ def _claim(result: ResultFolder, index: int, claim: Mapping[str, Any]) -> Row:
         "interval": _interval(interval, unit, metric),
         "n": wanted.get("n"),
         "bound": _bound(wanted, unit, metric),
-        "reason": wanted.get("reason") or "",
+        "reason": display.reason(wanted.get("reason")),
     }
 
 
@@ -238,10 +249,16 @@ def _point_tables(result: ResultFolder, summary: pd.DataFrame) -> list[PointTabl
         if names:
             families = [any(n.startswith(f) for n in names) for f in _FAMILIES]
             kinds.setdefault(tuple(families), []).append(point)
-    return [
-        _point_table(result, summary[summary["point"].isin(points)], points, totals)
-        for points in kinds.values()
-    ]
+    shown = []
+    for points in kinds.values():
+        rows = summary[summary["point"].isin(points)]
+        cost = rows["metric"].str.startswith(_COSTS)
+        if cost.any() and not cost.all():
+            costs = _point_table(result, rows[cost], points, totals)
+            shown.append(replace(_point_table(result, rows[~cost], points, totals), costs=costs))
+        else:
+            shown.append(_point_table(result, rows, points, totals))
+    return shown
 
 
 def _silent_points(result: ResultFolder, summary: pd.DataFrame) -> list[str]:
@@ -260,30 +277,48 @@ def _point_table(
     found = {(row["point"], row["metric"]): row for row in summary.to_dict("records")}
     names = display.metric_order(set(summary["metric"]))
     scales = {name: _column_scale(summary, name) for name in names}
-    heads = [{"title": display.metric_title(n), "unit": scales[n].unit} for n in names]
+    axes = tables.varying(summary, result.axes) or result.axes
+    shared = {a: summary[a].iloc[0] for a in result.axes if a not in axes}
     rows = []
     for point in points:
         own = {name: found[point, name] for name in names if (point, name) in found}
+        if not own:
+            continue
         some = next(iter(own.values()))
         n = max(int(row["n"]) for row in own.values())
         rows.append(
             {
-                "axes": [some[axis] for axis in result.axes],
+                "axes": [some[axis] for axis in axes],
                 "n": str(n) if n == totals[point] else f"{n} of {totals[point]}",
                 "cells": [_cell(own.get(name), scales[name], n) for name in names],
             }
         )
-    return PointTable(result.axes, heads, rows)
+    return PointTable(_where_text(shared), axes, _groups(names, scales), rows)
+
+
+def _groups(
+    names: Sequence[str], scales: Mapping[str, display.Scale]
+) -> list[tuple[str, list[Row]]]:
+    """Heads of columns; neighbours whose titles begin alike go under one title."""
+    titles = [display.metric_title(name).rpartition(", ") for name in names]
+    heads = [
+        {"group": group, "title": title, "unit": scales[name].unit}
+        for name, (group, _, title) in zip(names, titles, strict=True)
+    ]
+    return [(group, list(under)) for group, under in itertools.groupby(heads, lambda h: h["group"])]
 
 
 def _column_scale(summary: pd.DataFrame, name: str) -> display.Scale:
-    """The unit of a column; all latencies of a table share one."""
+    """The unit of a column; latencies of a table share one, but for columns of thousands."""
     column = summary[summary["metric"] == name]
-    values = column["median"]
+    unit, values = str(column["unit"].iloc[0]), column["median"]
     if name.startswith("latency_"):
         several = summary.loc[summary["metric"].str.startswith("latency_"), "median"]
-        values = several.nsmallest(1 + len(several) // 2).tail(1)
-    return display.scale_for(values, str(column["unit"].iloc[0]), name)
+        common = display.scale_for(several.nsmallest(1 + len(several) // 2).tail(1), unit, name)
+        if float(values.median()) < 1000 * common.factor:
+            return common
+        values = values.nsmallest(1 + len(values) // 2).tail(1)
+    return display.scale_for(values, unit, name)
 
 
 def _cell(row: Mapping[Any, Any] | None, scale: display.Scale, n: int) -> Row:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _FEW = 6
 """Of fewer runs even least to greatest holds the median less often than 95 %: 1 - 2^(1 - n)."""
 
+_NUMBER_SIZE = 7.2
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -115,8 +117,7 @@ def _bars(
     series = [""] if same else canvas.values(result, spec.series, panel.rows)
     slots = [(s, m) for s in series for m in spec.metrics]
     width = 0.8 / len(slots)
-    written = len(slots) * len(xs) <= 12
-    counts = []
+    found: list[tuple[float, Cell]] = []
     for i, x in enumerate(xs):
         for j, (name, metric) in enumerate(slots):
             at = i + (j - (len(slots) - 1) / 2) * width
@@ -127,40 +128,45 @@ def _bars(
                 _no_data(ax, at)
                 continue
             colour = colours.colour(spec.series, x if same else name)
-            faint = spec.metrics.index(metric) > 0
-            _bar(ax, at, width * 0.88, cell, colour, faint=faint, written=written)
-            counts.append(len(cell.values))
+            _bar(ax, at, width * 0.88, cell, colour, faint=metric != spec.metrics[0])
+            found.append((at, cell))
     ax.set_xlim(-0.55, len(xs) - 0.45)
+    _written(ax, found, width)
     _category_ticks(ax, spec.x, xs)
-    return counts
+    return [len(cell.values) for _, cell in found]
 
 
-def _bar(
-    ax: Axes, at: float, width: float, cell: Cell, colour: str, *, faint: bool, written: bool
-) -> None:
+def _bar(ax: Axes, at: float, width: float, cell: Cell, colour: str, *, faint: bool) -> None:
     median, lo, hi = cell.estimate
     ax.bar(at, median, width, color=colour, alpha=0.38 if faint else 0.92, linewidth=0)
     n = len(cell.values)
     if n > 1:
         offsets = [at + width * 0.5 * ((k + 0.5) / n - 0.5) for k in range(n)]
         ax.plot(offsets, cell.values, "o", color=INK, markersize=2.8, alpha=0.45, mew=0)
-    top = max(float(cell.values.max()), median)
     if math.isfinite(lo):
         error = [[max(0.0, median - lo)], [max(0.0, hi - median)]]
         ax.errorbar(
             at, median, yerr=error, fmt="none", color=INK, ecolor=INK, elinewidth=1.0, capsize=2.2
         )
-        top = max(top, hi)
-    if written:
+
+
+def _written(ax: Axes, bars: Sequence[tuple[float, Cell]], width: float) -> None:
+    """The medians above their bars, if the widest of them fits between its neighbours."""
+    texts = [display.number(cell.estimate.median) for _, cell in bars]
+    points_each = 72 * width * _inches(ax) / abs(float(ax.get_xlim()[1] - ax.get_xlim()[0]))
+    if max(map(len, texts), default=0) * 0.62 * _NUMBER_SIZE > points_each:
+        return
+    for (at, cell), text in zip(bars, texts, strict=True):
+        ends = [float(cell.values.max()), cell.estimate.median, cell.estimate.hi]
         ax.annotate(
-            display.number(median),
-            (at, top),
-            xytext=(0, 2.5),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=7.2,
-        )
+            text, (at, max(end for end in ends if math.isfinite(end))), xytext=(0, 2.5),
+            textcoords="offset points", ha="center", va="bottom", fontsize=_NUMBER_SIZE,
+        )  # fmt: skip
+
+
+def _inches(ax: Axes) -> float:
+    """Width of a panel, as far as it is known before the layout."""
+    return float(ax.get_position().width * ax.get_figure().get_figwidth())  # type: ignore[union-attr]
 
 
 def _no_data(ax: Axes, at: float) -> None:
@@ -178,8 +184,7 @@ def _category_ticks(ax: Axes, axis: str | None, values: Sequence[str]) -> None:
     labels = [canvas.label(value) for value in values]
     ax.set_xticks(range(len(values)), labels)
     ax.tick_params(axis="x", length=0)
-    inches = ax.get_position().width * ax.get_figure().get_figwidth()  # type: ignore[union-attr]
-    if max(len(label) for label in labels) * len(labels) > 14 * inches:
+    if max(len(label) for label in labels) * len(labels) > 14 * _inches(ax):
         ax.set_xticks(range(len(values)), labels, rotation=28, ha="right", rotation_mode="anchor")
     if axis is not None:
         ax.set_xlabel(canvas.label(display.axis_title(axis)))

@@ -253,7 +253,7 @@ def _write_text(result: ResultFolder, stream: TextIO) -> None:
 def claim_line(claim: dict[str, Any]) -> str:
     """`PASS  title`, and the reason when the claim does not hold."""
     verdict = "PASS" if claim.get("pass") else "FAIL"
-    reason = str(claim.get("reason") or "")
+    reason = display.reason(claim.get("reason"))
     title = str(claim.get("title") or claim.get("metric") or "claim")
     return f"{verdict}  {title}" + (f": {reason}" if reason else "")
 

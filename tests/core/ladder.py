@@ -15,7 +15,8 @@ A test reads like a ladder diagram:
 says(x, ...) takes all that x's engine sends now, compares it with the lines,
 and gives it to the other engine.  A line is a set of words that the packet
 must have: its name, its PSN, `ack` (AckReq), `se` (solicited), `becn`,
-`msn=N`, `len=N` (payload).  `lost` at the end of a line loses the packet,
+`msn=N`, `len=N` (payload), `carries=N` or `carries=no` (the cumulative
+acknowledgement in an extended request).  `lost` at the end of a line loses the packet,
 `twice` gives it twice, `corrupt` flips a bit of it, `marked` sets CE.
 
 Time stands still unless advance(), expire() or run() moves it.
@@ -91,7 +92,7 @@ class Packet(NamedTuple):
     @property
     def aeth(self) -> tuple[int, int]:
         """(syndrome, MSN); only on packets that carry an AETH."""
-        at = 24 if self.mask & lib.DP_HAS_XDH else 12
+        at = 32 if self.mask & lib.DP_HAS_XDH else 12
         word = int.from_bytes(self.data[at : at + 4], "big")
         return word >> 24, word & 0xFFFFFF
 
@@ -127,6 +128,9 @@ class Packet(NamedTuple):
         if self.mask & lib.DP_HAS_AETH:
             words.add(f"msn={self.aeth[1]}")
             words.add(f"syndrome={self.aeth[0]:02x}")
+        if self.mask & lib.DP_HAS_XDH and self.mask & lib.DP_IS_REQUEST:
+            xdh = self.xdh()
+            words.add(f"carries={xdh['ack_psn'] if xdh['ack'] else 'no'}")
         return words
 
     def __str__(self) -> str:
@@ -140,6 +144,19 @@ class Packet(NamedTuple):
 
     def marked(self) -> Packet:
         return self._replace(tos=self.tos | lib.DP_ECN_CE)
+
+    def xdh(self) -> dict[str, int]:
+        """Fields of the header of extended requests and READ responses."""
+        assert self.mask & lib.DP_HAS_XDH
+        ts_ns, rq_seq, offset, ack, ack_ts_ns = struct.unpack("!5I", self.data[12:32])
+        return {
+            "ts_ns": ts_ns,
+            "rq_seq": rq_seq,
+            "offset": offset,
+            "ack": ack & 1,
+            "ack_psn": ack >> 8,
+            "ack_ts_ns": ack_ts_ns,
+        }
 
     def xah(self) -> dict[str, int]:
         """Fields of an extended acknowledgement."""

@@ -112,7 +112,7 @@ def test_extended_packets_mean_nothing_to_a_standard_peer(world: World) -> None:
     memory = b.host.memory(bytes(64))
     hello = forge.packet(a, 0xE0, 0, bytes.fromhex("0100080000000000") + a.qpn.to_bytes(4, "big"))
     expect_drop(world, b, hello, "drop_unknown_opcode", memory)
-    write = forge.packet(a, 0xCA, 100, bytes(12) + forge.reth(memory, 8), b"xxxxxxxx")
+    write = forge.packet(a, 0xCA, 100, bytes(20) + forge.reth(memory, 8), b"xxxxxxxx")
     assert world.give(b.host, write) < 0
     assert bytes(memory) == bytes(64)
     assert not b.extended

@@ -170,7 +170,7 @@ def test_completions_stay_in_order(ext: World, order: tuple[int, ...]) -> None:
         ext.give(b.host, packets[i])
     assert b.poll_recv() == [ok("RECV", wr_id=i, byte_len=4) for i in range(4)]
     assert [bytes(m)[:4] for m in into] == [bytes([65 + i]) * 4 for i in range(4)]
-    ext.settle()
+    assert ext.run()
     assert a.poll() == [ok("SEND")] * 4
 
 
@@ -462,7 +462,7 @@ def test_every_write_packet_says_where_it_belongs(ext: World) -> None:
     target = b.host.memory(3000)
     a.write(pattern(3000), target)
     for i, packet in enumerate(a.host.send_all()):
-        reth = packet.data[24:40]
+        reth = packet.data[32:48]
         assert int.from_bytes(reth[:8], "big") == target.addr + 1024 * i
         assert int.from_bytes(reth[12:], "big") == 3000
         assert int.from_bytes(packet.data[20:24], "big") == 1024 * i

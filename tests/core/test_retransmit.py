@@ -331,6 +331,24 @@ def test_rnr_waits_as_long_as_the_peer_asks(world: World) -> None:
     assert (a.stats()["rnr_rx"], b.stats()["rnr_tx"]) == (1, 1)
 
 
+def test_a_loss_right_after_an_rnr_wait_is_repaired(world: World) -> None:
+    """The wait is over by the clock, but the engine is asked to send before it is ticked."""
+    a, b = world.pair(min_rnr_timer=14)
+    a.send(b"knock")
+    world.says(a, "SEND_ONLY 100")
+    world.says(b, "RNR 100")
+    b.recv(8)
+    world.silent(a)
+    world.now += 1281 * US
+    a.write(b"x", b.host.memory(8))
+    world.says(a, "SEND_ONLY 100 lost", "WRITE_ONLY 101 lost")
+    a.host.tick()
+    assert world.expire(a) <= 2 * TIMEOUT_14
+    world.says(a, "SEND_ONLY 100", "WRITE_ONLY 101")
+    world.says(b, "ACK 101")
+    assert a.poll() == [ok("SEND"), ok("RDMA_WRITE")]
+
+
 def test_packets_behind_an_rnr_are_dropped_and_come_again(world: World) -> None:
     a, b = world.pair(min_rnr_timer=1)
     into_memory = b.host.memory(8)

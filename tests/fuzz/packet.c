@@ -20,6 +20,7 @@
 
 #include "../core/channel.h"
 #include "core/engine.h"
+#include "wire/ext.h"
 #include "wire/headers.h"
 #include "wire/icrc.h"
 
@@ -193,7 +194,7 @@ static void give(struct end *to, int index, const uint8_t *bytes, uint32_t len, 
 static void put_key(uint8_t *packet, uint32_t len, const struct end *to)
 {
 	const struct dp_opcode_info *info = &dp_opcodes[packet[0]];
-	uint32_t at = DP_BTH_LEN + (info->mask & DP_HAS_XDH ? 12 : 0);
+	uint32_t at = DP_BTH_LEN + (info->mask & DP_HAS_XDH ? DP_XDH_LEN : 0);
 
 	if (!(info->mask & (DP_HAS_RETH | DP_HAS_ATOMIC_ETH)) || len < at + DP_RETH_LEN)
 		return;

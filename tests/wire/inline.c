@@ -123,7 +123,7 @@ void X_dp_xdh_set(uint8_t *h, const uint64_t *f)
 		.rq_seq = (uint32_t)f[1],
 		.offset = (uint32_t)f[2],
 		.ack_psn = (uint32_t)f[3],
-		.ack = f[4] != 0,
+		.ack = f[4],
 		.ack_ts_ns = (uint32_t)f[5],
 	};
 

@@ -15,7 +15,7 @@ logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
 
 
 from scapy.contrib.roce import AETH, BTH, CNPPadding  # noqa: E402
-from scapy.fields import ByteField, IntField, ThreeBytesField, XIntField, XLongField  # noqa: E402
+from scapy.fields import IntField, X3BytesField, XByteField, XIntField, XLongField  # noqa: E402
 from scapy.layers.inet import IP, UDP  # noqa: E402
 from scapy.layers.inet6 import IPv6  # noqa: E402
 from scapy.packet import Packet, Raw, bind_layers  # noqa: E402
@@ -59,8 +59,8 @@ class XDH(Packet):
         IntField("ts_ns", 0),
         IntField("rq_seq", 0),
         IntField("offset", 0),
-        ThreeBytesField("ack_psn", 0),
-        ByteField("flags", 0),
+        X3BytesField("ack_psn", 0),
+        XByteField("ack_flags", 0),
         IntField("ack_ts_ns", 0),
     ]
 

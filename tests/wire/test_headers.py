@@ -114,9 +114,15 @@ def test_hello_bytes() -> None:
 
 
 def test_xdh_bytes() -> None:
-    header = bytes.fromhex("01020304 00000009 00001000 abcdef 01 05060708")
-    assert put("xdh", 20, 0x01020304, 9, 4096, 0xABCDEF, 1, 0x05060708) == header
-    assert get_all("xdh", header, 6) == [0x01020304, 9, 4096, 0xABCDEF, 1, 0x05060708]
+    header = bytes.fromhex("01020304 00000009 00001000 fffffe 01 0a0b0c0d")
+    fields = [0x01020304, 9, 4096, 0xFFFFFE, 1, 0x0A0B0C0D]
+    assert put("xdh", 20, *fields) == header
+    assert get_all("xdh", header, 6) == fields
+
+
+def test_only_bit_0_of_the_flags_says_that_an_ack_is_carried() -> None:
+    header = bytes.fromhex("01020304 00000009 00001000 ffffff fe 0a0b0c0d")
+    assert get_all("xdh", header, 6)[4] == 0
 
 
 def test_xah_bytes() -> None:
@@ -180,7 +186,8 @@ def test_reth_round_trip(fields: tuple[int, ...]) -> None:
     assert tuple(get(f"reth_{n}", header) for n in ("va", "rkey", "len")) == fields
 
 
-@given(hello=st.tuples(U8, U16, U32, U32), xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32),
+@given(hello=st.tuples(U8, U16, U32, U32),
+       xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32),
        xah=st.tuples(U32, U32, U32, U32, U24, U8))  # fmt: skip
 def test_extension_headers_round_trip(
     hello: tuple[int, ...], xdh: tuple[int, ...], xah: tuple[int, ...]

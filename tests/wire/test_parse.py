@@ -53,11 +53,11 @@ def test_hello() -> None:
 
 
 def test_extended_write_with_immediate_has_xdh_reth_imm_in_this_order() -> None:
-    owned = packet(bth(0xC9) + bytes(12 + 16 + 4) + b"data" + ICRC)
+    owned = packet(bth(0xC9) + bytes(20 + 16 + 4) + b"data" + ICRC)
     status, parsed = owned.parse()
     assert status == 0
     found = [offset(owned, getattr(parsed, h)) for h in ("xdh", "reth", "imm", "payload")]
-    assert found == [12, 24, 40, 44]
+    assert found == [12, 32, 48, 52]
     assert parsed.payload_len == 4
 
 
