@@ -38,9 +38,10 @@ fuzz: setup
 	tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 lock:
+	{ echo "# Made from pyproject.toml by: make lock" && \
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header --no-annotate \
-		--custom-compile-command "make lock" -o setup/lock.txt
+		--generate-hashes --no-emit-index-url --no-header --no-annotate --quiet; \
+	} >setup/lock.txt.new && mv setup/lock.txt.new setup/lock.txt
 
 clean:
 	rm -rf build build-san

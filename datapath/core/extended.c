@@ -571,7 +571,7 @@ void dp_ext_carried_ack(struct dp_qp *qp, const struct dp_xdh *xdh, uint64_t now
 	qp->stats.acks_rx++;
 	rtt = (uint32_t)now - xdh->ack_ts_ns;
 	delivered(qp, &d, rtt > INT32_MAX ? 0 : rtt, 0, now);
-	dp_qp_wake(qp);
+	dp_requester_wake(qp);
 }
 
 void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)

@@ -69,7 +69,15 @@ void dp_requester_rx(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	} else {
 		dp_std_ack(qp, p, now);
 	}
-	dp_qp_wake(qp);
+	dp_requester_wake(qp);
+}
+
+void dp_requester_wake(struct dp_qp *qp)
+{
+	const struct dp_tx_block *b = qp->req.block;
+
+	if (qp->sq_tx != qp->sq_pi || (b && b->lost.head != DP_NIL))
+		dp_qp_wake(qp);
 }
 
 void dp_requester_tick(struct dp_qp *qp, uint64_t now)

@@ -238,6 +238,7 @@ static int open_poll_fd(struct afxdp *a, struct dp_error *error)
 	    epoll_ctl(a->port.fd, EPOLL_CTL_ADD, a->wake_fd, &in) ||
 	    epoll_ctl(a->port.fd, EPOLL_CTL_ADD, a->xsk_fd, &in))
 		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
+	a->port.watched_fd = a->xsk_fd;
 	return 0;
 }
 

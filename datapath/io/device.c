@@ -306,6 +306,7 @@ static void *run(void *arg)
 		dp_lock(&dev->lock);
 		wake_ns = attend(dev, &seen);
 		watch_port = dev->mode == DP_MODE_THREAD;
+		dp_port_watch(dev->port, watch_port);
 		dev->wake_ns = wake_ns;
 		dp_unlock(&dev->lock);
 		sleep_until(dev, wake_ns, watch_port);

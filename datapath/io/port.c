@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "io/port_impl.h"
 #include "wire/ext.h"
@@ -74,6 +75,16 @@ int dp_port_tx_commit(struct dp_port *port, const struct dp_packet *pkts, int n_
 int dp_port_fd(const struct dp_port *port)
 {
 	return port->fd;
+}
+
+void dp_port_watch(struct dp_port *port, bool on)
+{
+	struct epoll_event in = { .events = EPOLLIN };
+
+	if (!port->watched_fd || on != port->unwatched)
+		return;
+	if (!epoll_ctl(port->fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, port->watched_fd, &in))
+		port->unwatched = !on;
 }
 
 uint32_t dp_path_mtu_of(uint32_t limit)

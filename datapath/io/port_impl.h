@@ -29,7 +29,9 @@ struct dp_port {
 	const struct dp_port_ops *ops;
 	struct dp_port_info info;
 	struct dp_port_stats stats;
-	int fd; /* readable when rx() may have something */
+	int fd;		/* epoll: readable when rx() may have something */
+	int watched_fd; /* in it: what dp_port_watch() takes out and in; 0: nothing */
+	bool unwatched;
 };
 
 extern const struct dp_port_ops dp_afxdp_ops;

@@ -151,10 +151,10 @@ def legend(
         for k, metric in enumerate(spec.metrics):
             handles.append(Patch(color=MUTED, alpha=0.38 if k else 0.92, label=short(metric)))
     if len(handles) > 1:
-        _wrapped(figure, handles, handlelength=1.6 if spec.kind == "bar" else 2.6)
+        wrapped_legend(figure, handles, handlelength=1.6 if spec.kind == "bar" else 2.6)
 
 
-def _wrapped(figure: Figure, handles: Sequence[Any], *, handlelength: float) -> None:
+def wrapped_legend(figure: Figure, handles: Sequence[Any], *, handlelength: float) -> None:
     """A legend in as few lines as fit the figure, which grows by the lines beyond the first.
 
     It is read line by line; matplotlib fills column by column, hence the new order.

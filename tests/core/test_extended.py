@@ -231,6 +231,35 @@ def test_a_gap_is_repaired_by_sending_only_what_is_missing(ext: World) -> None:
     assert b.stats()["out_of_order"] > 0
 
 
+@pytest.mark.parametrize("late_us", [8, 12])
+def test_a_packet_counts_as_lost_a_quarter_of_the_rtt_after_it_was_overtaken(
+    ext: World, late_us: int
+) -> None:
+    """RFC 8985's reordering window: little disorder costs nothing."""
+    a, b = ext.extended_pair()
+    target = b.host.memory(4096)
+    for _ in range(3):  # the RTT is 40 us
+        a.write(b"x", target)
+        assert ext.run(Channel(latency_ns=20 * US))
+    a.poll()
+    a.write(pattern(4096), target)
+    late, *others = a.host.send_all()
+    ext.advance(20 * US)
+    for packet in others:
+        ext.give(b.host, packet)
+    acks = b.host.send_all()
+    ext.advance(20 * US)
+    for ack in acks:
+        ext.give(a.host, ack)
+    ext.silent(a)
+    ext.advance(late_us * US)
+    ext.says(a, *(["EXT_WRITE_FIRST 103"] if late_us > 10 else []))
+    ext.give(b.host, late)
+    ext.settle()
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert a.stats()["fast_retransmits"] == (late_us > 10)
+
+
 MESSAGES = 3
 LENGTH = 4 * 1024
 PACKETS = MESSAGES * packets_of(LENGTH, 1024)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,13 +33,15 @@ def make(repetition: int, status: str = "ok") -> RunRecord:
     )
 
 
-@pytest.fixture
-def limited_files() -> Iterator[None]:
-    """Files of this process cannot grow beyond 4 KiB: a disk that fills up."""
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files of this process cannot grow beyond 4 KiB; pytest's own output is one of them."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_runs_come_back_and_become_a_tidy_table(tmp_path: Path) -> None:
@@ -91,10 +94,9 @@ def test_folders_of_one_second_get_numbers(tmp_path: Path, monkeypatch: pytest.M
     assert len(made) == 5
 
 
-@pytest.mark.usefixtures("limited_files")
 def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a", b"old")
-    with pytest.raises(DiskFull, match="no space left to write") as caught:
+    with full_disk(), pytest.raises(DiskFull, match="no space left to write") as caught:
         write_atomic(tmp_path / "a", bytes(10_000))
     assert "--resume" in caught.value.hint
     assert caught.value.exit_code == 3

@@ -29,6 +29,8 @@ UNITS = {
     "retransmits": "1",
     "timeouts": "1",
     "retransmitted_share": "1",
+    "lost_share": "1",
+    "fairness": "1",
     "cpu_user": "s",
     "cpu_system": "s",
     "path_dropped": "packets",

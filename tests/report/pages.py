@@ -68,7 +68,9 @@ class Page(HTMLParser):
         """Text of the element with an id, "" when there is none."""
         return next((e.text for e in self.elements if e.attributes.get("id") == ident), "")
 
-    def rows(self, within: str) -> list[list[str]]:
-        """Body rows of the tables in a section, as the text of their cells."""
+    def rows(self, within: str, *, folded: bool = True) -> list[list[str]]:
+        """Body rows of the tables in a section (and in its <details>), as text of their cells."""
         rows = [e for e in self.all("tr", within) if any(p.tag == "tbody" for p in e.path)]
+        if not folded:
+            rows = [e for e in rows if not any(p.tag == "details" for p in e.path)]
         return [[e.text for e in self.elements if e.tag == "td" and r in e.path] for r in rows]

@@ -45,7 +45,7 @@ def test_broken_off_sweep_is_shown_from_the_runs_that_finished(tmp_path: Path) -
     assert "20 of 48 runs are here" in remarks
     assert "--resume" in remarks
     assert page.text("verdict").startswith("Not finished: 20 of 48 runs")
-    assert len([row for row in page.rows("points") if row[0] in folders.STACKS]) == 12
+    assert len(page.rows("points", folded=False)) == 12
     assert len(page.all("svg")) == 3
     assert "have not been judged" not in page.text("claims")
     assert "no claims.json" in page.text("claims")
@@ -124,8 +124,9 @@ def test_metric_missing_in_some_points(folder: Path) -> None:
     change_frame(folder, drop)
     page = built(folder)
     assert "dp-udp" not in [e.text for e in page.all("text", "plot1")]
-    lossless = [row for row in page.rows("points") if row[:3] == ["dp-udp", "0", "1 MiB write"]]
-    assert len(lossless) == 1
+    held = [e.text for e in page.all("h3", "points")]
+    assert "stack = dp-udp, test = 1 MiB write" in held
+    assert len(page.rows("points", folded=False)) == len(folders.all_axes())
 
 
 def test_points_that_measure_less_share_the_table(folder: Path) -> None:
@@ -134,9 +135,34 @@ def test_points_that_measure_less_share_the_table(folder: Path) -> None:
 
     change_frame(folder, drop)
     page = built(folder)
-    assert len(page.all("table", "points")) == 3  # rates, latencies, notes
-    row = next(row for row in page.rows("points") if row[:3] == ["tcp", "0", "1 MiB write"])
-    assert row[5] == "–"
+    assert len(page.all("table", "points")) == 5  # rates and latencies, costs of both, notes
+    row = next(row for row in page.rows("points") if row[:2] == ["tcp", "0"])
+    assert row[4] == "–"
+
+
+def test_column_of_thousands_has_its_own_unit(folder: Path) -> None:
+    def stretch(frame: pd.DataFrame) -> pd.DataFrame:
+        tail = frame["metric"] == "latency_p999"
+        return frame.assign(value=frame["value"].where(~tail, frame["value"] * 1000))
+
+    def units(page: Page) -> dict[str, str]:
+        heads = [e.text for e in page.all("th", "points")]
+        names = ("median", "p99", "p99.9", "mean", "minimum")
+        return {n: h.removeprefix(n) for n in names for h in heads if h in (n + "µs", n + "ms")}
+
+    before = units(built(folder))
+    assert set(before.values()) == {"µs"}
+    change_frame(folder, stretch)
+    assert units(built(folder)) == before | {"p99.9": "ms"}
+
+
+def test_reason_of_a_claim_is_in_words(folder: Path) -> None:
+    reason = "below min, though the interval reaches the bound; 1 run failed"
+    claim = folders.CLAIMS[1] | {"reason": "above max"}
+    folders.dump(folder / "claims.json", [claim, claim | {"reason": reason}])
+    rows = built(folder).rows("claims")
+    assert rows[0][1].endswith("above the bound")
+    assert rows[1][1].endswith("below the bound, though the interval reaches it; 1 run failed")
 
 
 def test_point_missing_in_a_plot_is_no_zero(folder: Path) -> None:

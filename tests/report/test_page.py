@@ -104,18 +104,46 @@ def test_plots_follow_the_dark_mode_of_the_page(page: Page) -> None:
 
 
 def test_table_has_every_point_with_median_spread_and_n(page: Page, whole: Path) -> None:
-    rows = [row for row in page.rows("points") if row[0] in folders.STACKS]
+    rows = page.rows("points", folded=False)
+    tests = [e.text for e in page.all("h3", "points")]
+    assert tests == ["test = 1 MiB write", "test = 64 B send"]
+    writes, sends = rows[:6], rows[6:]
     assert len(rows) == len(folders.all_axes())
     frame = report.load(whole)
     runs = frame[
         (frame["stack"] == "tcp") & (frame["path.loss"] == "0") & (frame["metric"] == "goodput")
     ]
-    row = next(r for r in rows if r[:3] == ["tcp", "0", "1 MiB write"])
+    row = next(r for r in writes if r[:2] == ["tcp", "0"])
     low, high = runs["value"].min() / 1e9, runs["value"].max() / 1e9
-    assert row[3] == "4"
-    assert row[4] == f"{stats.median(runs['value']) / 1e9:.1f}{low:.1f}–{high:.1f}"
-    lossy = next(r for r in rows if r[:3] == ["dp-afxdp", "1%", "64 B send"])
-    assert lossy[3] == "3 of 4"
+    assert row[2] == "4"
+    assert row[3] == f"{stats.median(runs['value']) / 1e9:.1f}{low:.1f}–{high:.1f}"
+    lossy = next(r for r in sends if r[:2] == ["dp-afxdp", "1%"])
+    assert lossy[2] == "3 of 4"
+
+
+def test_heads_of_a_table_cover_its_columns(page: Page) -> None:
+    """Two lines of heads: those of one line span both, and a common title those below it."""
+    found = [e for e in page.all("table", "points") if e.attributes.get("class") == "dense"]
+    assert len(found) == 4
+    for table in found:
+        inside = [e for e in page.elements if table in e.path]
+        heads = [e for e in inside if e.tag == "th"]
+        below = sum(int(e.attributes["colspan"]) for e in heads if "colspan" in e.attributes)
+        whole = sum(e.attributes.get("rowspan") == "2" for e in heads)
+        common = sum("colspan" in e.attributes for e in heads)
+        assert len(heads) == whole + common + below
+        rows = [e for e in inside if e.tag == "tr" and any(p.tag == "tbody" for p in e.path)]
+        for row in rows:
+            assert sum(e.tag == "td" and row in e.path for e in inside) == whole + below
+
+
+def test_costs_are_in_a_table_of_their_own(page: Page) -> None:
+    shown = page.rows("points", folded=False)
+    folded = [row for row in page.rows("points") if row not in shown]
+    costs = [row for row in folded if row[0] in folders.STACKS]
+    assert len(costs) == len(shown)
+    heads = [e.text for e in page.all("th", "points") if e.attributes.get("class") == "group"]
+    assert heads == ["Retransmitted", "CPU", "Latency", "Retransmitted", "CPU"]
 
 
 def test_ratios_are_those_of_the_shared_statistics(page: Page, whole: Path) -> None:
@@ -194,7 +222,7 @@ def test_plots_are_those_that_the_experiment_asks_for(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "r", repetitions=2, report={"plots": plots})
     page = Page(report.build(folder).read_text())
     titles = [e.text for e in page.all("h3", "plots")]
-    assert titles[:3] == ["A", "Retransmitted packets", "Goodput"]
+    assert titles[:3] == ["A", "Retransmitted, packets", "Goodput"]
     assert titles[3].startswith("Distribution of latency")
     ratios = [e.text for e in page.all("text", "plot4")]
     assert [text for text in ratios if text.startswith("dp-")] == ["dp-afxdp", "dp-udp"]
