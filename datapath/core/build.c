@@ -89,7 +89,7 @@ static void carry_ack(struct dp_qp *qp, struct dp_xdh *xdh, uint64_t now)
 {
 	struct dp_responder *r = &qp->resp;
 
-	if (!r->ack_ns || r->ack_now || r->block || r->told_marked != r->marked ||
+	if (!r->ack_ns || r->ack_now || r->told_marked != r->marked ||
 	    r->told_duplicates != r->duplicates)
 		return;
 	xdh->ack = true;

@@ -653,6 +653,7 @@ static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
 static void timeout(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
+	struct dp_rec_list *flight;
 	unsigned kind;
 
 	if (peer_is_dead(qp, now)) {
@@ -660,12 +661,15 @@ static void timeout(struct dp_qp *qp, uint64_t now)
 		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	for (kind = 0; kind < DP_CLASSES; kind++)
-		while (b->rack[kind].flight.head != DP_NIL) {
-			mark_lost(qp, b->rack[kind].flight.head);
-			if (!qp->req.backoff)
-				break;
-		}
+	for (kind = 0; kind < DP_CLASSES; kind++) {
+		flight = &b->rack[kind].flight;
+		if (flight->head != DP_NIL && kind == DP_ACKED)
+			mark_lost(qp, flight->head);
+		else if (flight->head != DP_NIL)
+			ask_again(qp, flight);
+		while (flight->head != DP_NIL && qp->req.backoff)
+			mark_lost(qp, flight->head);
+	}
 	qp->stats.timeouts++;
 	qp->req.backoff++;
 	dp_flow_timeout(qp, now);

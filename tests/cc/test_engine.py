@@ -88,7 +88,7 @@ def test_fixed_holds_its_window(run: Run, extended: bool) -> None:
     """Every round trip of 40 us lets five packets through."""
     messages = 20
     channel = Channel(latency_ns=20 * US)
-    flow, _ = run("fixed", {"window": 5 * MSS}, channel, messages=messages, extended=extended)
+    flow, _ = run("fixed", {"window_bytes": 5 * MSS}, channel, messages=messages, extended=extended)
     assert set(windows(flow)) == {5 * MSS}
     round_trips = flow[-1]["now_ns"] / (40 * US)
     assert round_trips == pytest.approx(messages * MESSAGE / (5 * MSS), rel=0.1)

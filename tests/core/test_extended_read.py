@@ -101,6 +101,17 @@ def test_a_lost_request_is_asked_again_once(ext: World, lost: int) -> None:
     assert a.stats()["timeouts"] == 0
 
 
+def test_a_time_out_asks_again_for_all_that_the_request_asked_for(ext: World) -> None:
+    """No RTT is known yet, so nothing is probed."""
+    a, b = ext.extended_pair()
+    source = b.host.memory(pattern(CHUNK * MTU))
+    watch = Watch(is_request, {0})
+    read_all(ext, a, [source], watch)
+    assert watch.requests == [(100, CHUNK * MTU)] * 2
+    assert watch.responses == CHUNK
+    assert a.stats()["timeouts"] == 1
+
+
 @pytest.mark.parametrize("lost", [1, 10, 20, 30])
 def test_a_lost_response_is_asked_for_alone(ext: World, lost: int) -> None:
     a, b = ext.extended_pair()
