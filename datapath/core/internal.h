@@ -278,6 +278,7 @@ struct dp_responder {
 	uint64_t ts_at_ns;
 	uint32_t marked, duplicates;
 	uint32_t told_marked, told_duplicates; /* of those, by the last acknowledgement */
+	uint32_t highest;		       /* PSN behind the highest received */
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
 	struct dp_atomic_result atomics[DP_RD_ATOMIC_MAX];

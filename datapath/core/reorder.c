@@ -324,6 +324,24 @@ static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn
 	}
 }
 
+/* Notes how far the PSNs received reach; true if this packet leaves some out that
+ * were not missing before. */
+static bool opens_gap(struct dp_responder *r, uint32_t psn, uint32_t n_psn)
+{
+	uint32_t end = dp_psn_add(psn, n_psn);
+	bool gap;
+
+	if (dp_psn_diff(r->highest, r->epsn) < 0)
+		r->highest = r->epsn;
+	gap = dp_psn_diff(psn, r->highest) > 0;
+	if (dp_psn_diff(end, r->highest) > 0)
+		r->highest = end;
+	return gap;
+}
+
+/* At once when the requester asks for it (as it does for what it sends again)
+ * and when a gap opens or is filled; else after a number of packets or a while.  An ACK for
+ * each packet behind a gap would cost more than the loss. */
 static void schedule_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_responder *r = &qp->resp;
@@ -367,7 +385,8 @@ void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct d
 		if (take_ahead(qp, p, n_psn, now))
 			return;
 		qp->stats.out_of_order++;
-		r->ack_now = true;
+		if (opens_gap(r, p->psn, n_psn))
+			r->ack_now = true;
 	} else {
 		in_order(qp, p, n_psn, now);
 	}

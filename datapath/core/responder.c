@@ -16,7 +16,7 @@ void dp_responder_start(struct dp_qp *qp)
 	struct dp_responder *r = &qp->resp;
 
 	memset(r, 0, sizeof(*r));
-	r->epsn = qp->attr.rq_psn;
+	r->epsn = r->highest = qp->attr.rq_psn;
 	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
 }
 

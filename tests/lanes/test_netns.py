@@ -312,10 +312,10 @@ def test_nothing_has_a_name_in_the_machine(tmp_path: FilePath) -> None:
 def test_without_permission_it_says_what_is_needed() -> None:
     code = """
 import os
-os.setuid(65534)
 from datapath.errors import CapabilityError
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
+os.setuid(65534)  # after the imports: the tree may be root's alone
 try:
     NetnsNetwork(Topology()).__enter__()
 except CapabilityError as error:
