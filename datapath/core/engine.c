@@ -230,7 +230,9 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 		dp_requester_tick(qp, now);
 		if (qp->flow.paced && now >= qp->flow.next_tx_ns)
 			qp->flow.paced = false;
-		dp_qp_wake(qp);
+		if (qp->hello_ns && now >= qp->hello_ns)
+			dp_qp_wake(qp);
+		dp_requester_wake(qp);
 		dp_qp_rearm(qp, now);
 	}
 }
