@@ -426,7 +426,6 @@ void dp_requester_rx(struct dp_qp *, const struct dp_parsed *, uint64_t now);
 void dp_requester_tick(struct dp_qp *, uint64_t now);
 /* Puts the QP in the transmit list if it has a request to send. */
 void dp_requester_wake(struct dp_qp *);
-uint32_t dp_sq_find(const struct dp_qp *, uint32_t psn);
 /* Bytes of the request that its PSN `psn` carries. */
 uint32_t dp_payload_of(const struct dp_qp *, const struct dp_swqe *, uint32_t psn);
 /* May the next unsent request start now?  Fence, READ limit. */

@@ -97,23 +97,6 @@ void dp_requester_tick(struct dp_qp *qp, uint64_t now)
 		dp_std_timeout(qp, now);
 }
 
-/* The request that PSN `psn`, which was sent, belongs to. */
-uint32_t dp_sq_find(const struct dp_qp *qp, uint32_t psn)
-{
-	uint32_t lo = 0, hi = qp->sq_tx - qp->sq_ci, mid;
-
-	if (qp->sq_tx == qp->sq_pi && hi)
-		hi--;
-	while (lo < hi) {
-		mid = (lo + hi + 1) / 2;
-		if (dp_psn_diff(psn, dp_sq(qp, qp->sq_ci + mid)->first_psn) < 0)
-			hi = mid - 1;
-		else
-			lo = mid;
-	}
-	return qp->sq_ci + lo;
-}
-
 uint32_t dp_payload_of(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn)
 {
 	uint32_t mtu = qp->attr.path_mtu;
