@@ -56,6 +56,8 @@ enum {
 	RX_DESCS_MAX = 64,
 	/* the first piece must hold all headers */
 	RX_FIRST_MIN = 100,
+	RX_HEADERS = 192, /* bytes of a packet that are wanted first */
+	CACHE_LINE = 64,
 	MAX_ROUTES = 1024,
 };
 
