@@ -200,6 +200,12 @@ class _Sweep:
         network.__exit__(None, None, None)
         self.store.event("network down")
 
+    def _recover(self, key: str) -> None:
+        """What a failed run has left must not meet the next one."""
+        network = self.networks.get(key)
+        if network is not None and not network.recover():
+            self._close(key)
+
     # --- one run ---
 
     def run(self, run: Run) -> RunRecord:
@@ -235,8 +241,8 @@ class _Sweep:
         samples = outcome.samples if self.experiment.spec.collect.samples else {}
         self.store.save(record, samples if record.status == "ok" else {})
         self.store.event("run finished", run=run.name, status=record.status, error=record.error)
-        if record.status != "ok" and _network_key(spec) in self.networks:
-            self._close(_network_key(spec))
+        if record.status != "ok":
+            self._recover(_network_key(spec))
         return record
 
     def _failed(self, run: Run, record: RunRecord, error: BaseException) -> None:
@@ -256,6 +262,7 @@ class _Sweep:
         workload = REGISTRY[spec.kind](spec.workload)
         with _alarm(timeout_s + _GRACE_S):
             network = self._network(spec)
+            network.prepare(spec.transport.device)
             network.set_path(spec.path, run.seed)
             context = RunContext(
                 network=network,
@@ -270,13 +277,16 @@ class _Sweep:
             with self._user_xdp(spec, network, record):
                 outcome: Outcome = workload.run(context)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            for host in network.hosts:
+                host.fetch(logs)
             record.path_counters = asdict(network.path_counters())
         metrics = list(outcome.metrics)
         metrics += _path_metrics(record.path_counters)
-        metrics += [
-            Metric("cpu_user", after.ru_utime - before.ru_utime, "s"),
-            Metric("cpu_system", after.ru_stime - before.ru_stime, "s"),
-        ]
+        if network.local:
+            metrics += [
+                Metric("cpu_user", after.ru_utime - before.ru_utime, "s"),
+                Metric("cpu_system", after.ru_stime - before.ru_stime, "s"),
+            ]
         if collect.counters:
             record.device = _device_statistics(logs)
             metrics += _device_metrics(record.device)
@@ -300,7 +310,7 @@ class _Sweep:
                 options=spec.transport.device_options(),
             )
             if self.experiment.spec.collect.counters:
-                environment["DATAPATH_STATS"] = str((logs / f"stats-{host.name}").resolve())
+                environment["DATAPATH_STATS"] = f"{host.outputs(logs)}/stats-{host.name}"
             environments.append(environment)
         return environments
 

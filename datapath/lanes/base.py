@@ -33,6 +33,25 @@ class Endpoint:
     mgmt_ipv4: str = ""
 
 
+class Process(Protocol):
+    """A program on a host, as far as lanes agree: a part of subprocess.Popen."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, minus the signal's number when one ended it; None while it runs."""
+        ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status; subprocess.TimeoutExpired when that takes longer (seconds)."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once; harmless when it has ended.  wait() afterwards."""
+        ...
+
+
 class Host(Protocol):
     """A place where programs run: a namespace, a VM, a machine."""
 
@@ -42,6 +61,27 @@ class Host(Protocol):
     @property
     def endpoint(self) -> Endpoint: ...
 
+    @property
+    def cpus(self) -> Sequence[int]:
+        """CPUs that programs may be bound to."""
+        ...
+
+    def has_program(self, name: str) -> bool:
+        """Whether a program of this name is on the host's PATH."""
+        ...
+
+    def provide(self, path: Path) -> str:
+        """The path on the host of a local file, which is copied there if it has to be."""
+        ...
+
+    def outputs(self, folder: Path) -> str:
+        """The folder on the host into which programs write what belongs in a local folder."""
+        ...
+
+    def fetch(self, folder: Path) -> None:
+        """Bring what programs have written into outputs(folder) to the local folder."""
+        ...
+
     def popen(
         self,
         argv: Sequence[str],
@@ -49,13 +89,12 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         stdout: Path | None = None,
         stderr: Path | None = None,
-        stdin: int | None = None,
         cpus: Collection[int] | None = None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         """Start a program on the host; `env` is added to the environment.
 
-        `cpus` binds it to some of the machine's CPUs.
-        Output goes to the named log files (appended), or to /dev/null.
+        `cpus` binds it to some of the host's CPUs.
+        Output goes to the named local log files (appended), or to /dev/null.
         The program dies with the network, whatever happens.
         """
         ...
@@ -93,12 +132,28 @@ class Network(Protocol):
     def hosts(self) -> Sequence[Host]: ...
 
     @property
+    def local(self) -> bool:
+        """Whether programs are children of this process, so that their CPU time is known."""
+        ...
+
+    @property
     def pairs(self) -> Sequence[tuple[Host, Host]]:
         """(client, server) across the path; one pair in p2p, several in a dumbbell."""
         ...
 
     def __enter__(self) -> Network: ...
     def __exit__(self, *exc: object) -> None: ...
+
+    def prepare(self, device: str) -> None:
+        """Give every host the verbs device of a kind ("rxe" is rxe0, "siw" is siw0) and no other.
+
+        "dp" and "kernel" need none of the kernel's.  CapabilityError when a host cannot have it.
+        """
+        ...
+
+    def recover(self) -> bool:
+        """After a failed run: end what it left behind.  False: this network is of no more use."""
+        ...
 
     def set_path(self, path: object, seed: int) -> None:
         """Apply a resolved `path` section; resets the counters."""

@@ -6,141 +6,35 @@
     host0 eth1 --- port0 [middle: left == neckl-neckr == right] port2 --- eth1 host2 ...   dumbbell
 
 Each host also has `mgmt0` on a bridge in the middle namespace, which carries
-control traffic and is never impaired.  Addresses are those set aside for
-benchmarks of network devices (RFC 2544, RFC 5180), so that they cannot be
-mistaken for somebody's own; neighbours are permanent entries, so that no
-measurement starts with an ARP exchange.
+control traffic and is never impaired.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path as FilePath
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 from datapath.errors import CapabilityError, LocalError
-from datapath.lanes.base import Endpoint, PathCounters
+from datapath.lanes.base import PathCounters
+from datapath.lanes.local import (
+    MGMT_DEVICE,
+    TEST_DEVICE,
+    NetnsHost,
+    endpoint,
+    host_commands,
+    link_address,
+    set_ipv6,
+)
 from datapath.lanes.namespace import Holder, Namespace, spawn
 from datapath.lanes.spec import Path, Topology
 from datapath.xdp.impair import DIRECTIONS, Impairments, Port
 from datapath.xdp.user import XdpHook
 
-TEST_DEVICE = "eth1"
-MGMT_DEVICE = "mgmt0"
 _MIDDLE = "middle"
 _QUEUE_PACKETS = 1000
-_END_TIMEOUT_S = 5.0
-
-
-def endpoint(index: int, mtu: int) -> Endpoint:
-    """Addresses of host `index`: 198.18.0.0/24 and 2001:2::/64, management 198.19.0.0/24."""
-    return Endpoint(
-        netdev=TEST_DEVICE,
-        ipv4=f"198.18.0.{index + 1}",
-        ipv6=f"2001:2::{index + 1:x}",
-        mtu=mtu,
-        mgmt_ipv4=f"198.19.0.{index + 1}",
-    )
-
-
-def link_address(index: int) -> str:
-    """Link address of host `index` on the network under test (locally administered)."""
-    return f"02:00:c6:12:00:{index + 1:02x}"
-
-
-@dataclass
-class NetnsHost:
-    """A namespace in which programs run; implements datapath.lanes.base.Host."""
-
-    name: str
-    endpoint: Endpoint
-    namespace: Namespace
-    _programs: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def popen(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        stdout: FilePath | None = None,
-        stderr: FilePath | None = None,
-        stdin: int | None = None,
-        cpus: Collection[int] | None = None,
-    ) -> subprocess.Popen[bytes]:
-        """As lanes.base.Host says; CapabilityError when the program is not installed."""
-        with contextlib.ExitStack() as files:
-            out, err = (
-                files.enter_context(path.open("ab")) if path else subprocess.DEVNULL
-                for path in (stdout, stderr)
-            )
-            return self._spawn(
-                argv,
-                env=env,
-                cpus=cpus,
-                stdin=subprocess.DEVNULL if stdin is None else stdin,
-                stdout=out,
-                stderr=subprocess.STDOUT if stderr and stderr == stdout else err,
-            )
-
-    def run(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float = 30
-    ) -> subprocess.CompletedProcess[str]:
-        """As lanes.base.Host says; subprocess.TimeoutExpired after killing what overruns."""
-        process = self._spawn(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        finally:
-            self._programs.remove(process)
-        return subprocess.CompletedProcess(
-            list(argv),
-            process.returncode,
-            out.decode(errors="replace"),
-            err.decode(errors="replace"),
-        )
-
-    def _spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None,
-        cpus: Collection[int] | None = None,
-        **streams: Any,
-    ) -> subprocess.Popen[bytes]:
-        whole = {**os.environ, **(env or {})}
-        try:
-            process = spawn(self.namespace, argv, cpus=cpus, env=whole, **streams)
-        except FileNotFoundError as error:
-            if error.filename not in (argv[0], None):
-                raise
-            raise CapabilityError(
-                f"program {argv[0]} is not installed", hint="install it, or put it on PATH"
-            ) from None
-        self._programs = [p for p in self._programs if p.poll() is None]
-        self._programs.append(process)
-        return process
-
-    def end_programs(self) -> None:
-        """Kill and wait for all that popen() started and that has not ended."""
-        for process in self._programs:
-            process.kill()
-        for process in self._programs:
-            process.wait(_END_TIMEOUT_S)
-        self._programs.clear()
 
 
 class NetnsNetwork:
@@ -190,6 +84,22 @@ class NetnsNetwork:
         """(client, server) across the path: host i of the left and of the right side."""
         half = len(self.hosts) // 2
         return list(zip(self.hosts[:half], self.hosts[half:], strict=True))
+
+    @property
+    def local(self) -> bool:
+        return True
+
+    def prepare(self, device: str) -> None:
+        """The kernel's RDMA devices belong to one network stack of a kernel: the first."""
+        if device in ("rxe", "siw"):
+            raise CapabilityError(
+                f"device {device} is not for namespaces",
+                hint="use topology: {lane: vm}, where each host has a kernel of its own",
+            )
+
+    def recover(self) -> bool:
+        """Made again in a fraction of a second, which is the surer way."""
+        return False
 
     def set_path(self, path: object, seed: int) -> None:
         """Apply a `path` section; LocalError when it needs another network."""
@@ -265,14 +175,15 @@ class NetnsNetwork:
             for i, space in enumerate(spaces)
         ]
         fds = [space.net_fd for space in spaces]
-        self._middle.in_network(lambda: _set_ipv6(disable_ipv6=1))
+        self._middle.in_network(lambda: set_ipv6(disable_ipv6=1))
         self._middle.check_output(
             ["ip", "-batch", "-"], stdin=_lines(self._links(fds)), pass_fds=fds
         )
         for index, host in enumerate(self.hosts):
-            host.namespace.in_network(lambda: _set_ipv6(accept_ra=0, router_solicitations=0))
+            host.namespace.in_network(lambda: set_ipv6(accept_ra=0, router_solicitations=0))
             host.namespace.check_output(
-                ["ip", "-batch", "-"], stdin=_lines(_host_commands(index, self.topology))
+                ["ip", "-batch", "-"],
+                stdin=_lines(host_commands(index, self.topology.mtu, self.topology.hosts)),
             )
         if self.backend == "bpf":
             self._forward()
@@ -348,34 +259,6 @@ _WIRE_OFFLOADS = {
 
 def _lines(commands: Iterator[str]) -> str:
     return "".join(f"{command}\n" for command in commands)
-
-
-def _host_commands(index: int, topology: Topology) -> Iterator[str]:
-    """ip commands that bring up one host: addresses, queue, permanent neighbours."""
-    mine = endpoint(index, topology.mtu)
-    yield "link set lo up"
-    yield f"link set {MGMT_DEVICE} addrgenmode none up"
-    yield f"address add {mine.mgmt_ipv4}/24 dev {MGMT_DEVICE}"
-    yield f"link set {TEST_DEVICE} addrgenmode none up"
-    yield f"address add {mine.ipv4}/24 dev {TEST_DEVICE}"
-    yield f"address add {mine.ipv6}/64 dev {TEST_DEVICE} nodad"
-    for other in range(topology.hosts):
-        if other != index:
-            peer = endpoint(other, topology.mtu)
-            for address in (peer.ipv4, peer.ipv6):
-                yield f"neighbour add {address} lladdr {link_address(other)} dev {TEST_DEVICE}"
-
-
-def _set_ipv6(**settings: int) -> None:
-    """Settings of all devices of this network namespace, present and future."""
-    folder = FilePath("/proc/sys/net/ipv6/conf")
-    if not folder.is_dir():
-        raise CapabilityError(
-            "this kernel has no IPv6", hint="boot it without ipv6.disable=1, or with CONFIG_IPV6"
-        )
-    for name, value in settings.items():
-        for devices in ("all", "default"):
-            (folder / devices / name).write_text(str(value))
 
 
 def _describe_devices(namespace: Namespace) -> dict[str, object]:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from datapath.errors import CapabilityError, LocalError, RunFailed
-from datapath.lanes.base import Host
+from datapath.lanes.base import Host, Process
 from datapath.workloads.base import Metric, RunContext
 
 PACKAGES: Mapping[str, str] = {
@@ -53,7 +51,7 @@ class Program:
     """A started program and its two logs."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     out: Path
     err: Path
 
@@ -94,11 +92,11 @@ class Programs:
 
         CapabilityError names the package when it is not installed.
         """
-        require(argv[0])
+        require(host, argv[0])
         out, err = self.ctx.logs / f"{name}.out", self.ctx.logs / f"{name}.err"
         settings = [f"{key}={value}" for key, value in (env or {}).items()]
         (self.ctx.logs / f"{name}.cmd").write_text(f"{host.name}: {' '.join([*settings, *argv])}\n")
-        cpus = self._cpus(len(self._started))
+        cpus = self._cpus(host, len(self._started))
         # Line by line, so that a program that hangs has a log too.
         words = ["stdbuf", "-oL", *argv]
         process = host.popen(words, env=env, stdout=out, stderr=err, cpus=cpus)
@@ -106,8 +104,8 @@ class Programs:
         self._started.append(program)
         return program
 
-    def _cpus(self, index: int) -> set[int] | None:
-        cpus = sorted(os.sched_getaffinity(0))
+    def _cpus(self, host: Host, index: int) -> set[int] | None:
+        cpus = host.cpus
         return {cpus[index % len(cpus)]} if self.pin and len(cpus) > 1 else None
 
     def remaining_s(self) -> float:
@@ -148,13 +146,13 @@ class Programs:
         )
 
 
-def require(program: str) -> None:
-    """CapabilityError with the package's name when a program is not installed."""
-    if shutil.which(program) is not None:
+def require(host: Host, program: str) -> None:
+    """CapabilityError with the package's name when a host has not got a program."""
+    if host.has_program(program):
         return
     package = next((deb for start, deb in PACKAGES.items() if program.startswith(start)), None)
     raise CapabilityError(
-        f"program {program} is not installed",
+        f"program {program} is not installed on {host.name}",
         hint=f"apt-get install {package}" if package else "install it, or put it on PATH",
     )
 

@@ -16,7 +16,8 @@ from pathlib import Path as FilePath
 import pytest
 
 from datapath.errors import CapabilityError, LocalError
-from datapath.lanes.netns import NetnsHost, NetnsNetwork
+from datapath.lanes.local import NetnsHost
+from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 
 pytestmark = pytest.mark.usefixtures("root")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from datapath.lanes.netns import NetnsHost, NetnsNetwork
+from datapath.lanes.local import NetnsHost
+from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.native import paths
 from datapath.verbs.launch import device_environment

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from datapath.lanes.netns import NetnsNetwork, link_address
+from datapath.lanes.local import link_address
+from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 
 _ETH_P_ALL = 3
