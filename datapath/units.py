@@ -6,7 +6,7 @@ Four kinds, each with a parser, an exact formatter and a pydantic type:
     Bytes       int, bytes                 64KiB  1MiB  9kB  1500B   or a plain number of bytes
     BitRate     int, bit/s                 1gbit  2.5Gbit/s  100mbit
     DurationNs  int, nanoseconds           50us  1.5ms  2s  3min
-    Fraction    float, share of one (0-1)  0.1%  0.001
+    Fraction    float, share of one (0-1)  0.1%  0.001  1/4096
 
 The pydantic types take a string with a unit, or a number that is already in the base unit.
 A file written by hand is held to more: with the validation context `HAND_WRITTEN`, a bare
@@ -103,6 +103,7 @@ _KIND_BYTES = "a size in bytes"
 _KIND_RATE = "a bit rate"
 _KIND_DURATION = "a duration"
 _KIND_FRACTION = "a share"
+_RATIO = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 _PROPER = {_KIND_BYTES: _BYTES, _KIND_RATE: _RATES, _KIND_DURATION: _DURATIONS}
 _AMBIGUOUS = {
@@ -134,7 +135,12 @@ def parse_duration_ns(text: str) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """`"0.1%"` -> 0.001; `"0.001"` too.  Outside 0-100 % is a ValueError."""
+    """`"0.1%"` -> 0.001; `"0.001"` and `"1/1000"` too.  Outside 0-100 % is a ValueError."""
+    if match := _RATIO.fullmatch(text.strip()):
+        part, whole = int(match[1]), int(match[2])
+        if whole == 0:
+            raise ValueError(f"{text!r}: no share of nothing; write 1/4096")
+        return _share(part / whole, text)
     number, unit = _split(text, _KIND_FRACTION, "0.1%")
     if unit not in ("", "%"):
         raise ValueError(f"{text!r}: unknown unit {unit!r} for {_KIND_FRACTION}; write 0.1%")

@@ -37,6 +37,7 @@ class Model(BaseModel):
         (units.parse_duration_ns, "2min", 120 * 10**9),
         (units.parse_fraction, "0.1%", 0.001),
         (units.parse_fraction, "0.25", 0.25),
+        (units.parse_fraction, "1/4096", 1 / 4096),
     ],
 )
 def test_reads(parse: Callable[[str], float], text: str, value: float) -> None:

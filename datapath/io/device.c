@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "io/lock.h"
+#include "wire/crc32.h"
 
 enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
@@ -80,6 +81,11 @@ uint64_t dp_device_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static void choose_crc32(void)
+{
+	dp_crc32_choose(dp_device_now_ns);
 }
 
 /* ---- moving packets: all under the lock --------------------------------- */
@@ -558,9 +564,11 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
 		   char *error, size_t error_len)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct dp_device *dev;
 	int err;
 
+	pthread_once(&once, choose_crc32);
 	dev = calloc(1, sizeof(*dev));
 	if (!dev) {
 		snprintf(error, error_len, "out of memory");

@@ -3,16 +3,16 @@
  * The CRC register is seeded with what eight bytes of ones (the masked LRH of
  * an InfiniBand packet) leave in it, so that they are not computed each time.
  *
- * ISA-L's crc32_gzip_refl() has the convention of zlib's crc32(): it inverts
- * its first argument and its result, so pieces chain by passing the result on
+ * dp_crc32() has the convention of zlib's crc32(): it inverts its first argument
+ * and its result, so pieces chain by passing the result on
  * and the final inversion that the ICRC asks for is already done.
  */
 #include "wire/icrc.h"
 
-#include <isa-l/crc.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "wire/crc32.h"
 #include "wire/headers.h"
 
 enum {
@@ -90,13 +90,13 @@ static uint32_t icrc(const struct dp_packet *pkt, uint16_t id, uint32_t here, ui
 
 	if (rest_len <= SHORT_REST) {
 		memcpy(h + n, rest, rest_len);
-		crc = crc32_gzip_refl(ICRC_SEED, h, n + rest_len);
+		crc = dp_crc32(ICRC_SEED, h, n + rest_len);
 	} else {
-		crc = crc32_gzip_refl(ICRC_SEED, h, n);
-		crc = crc32_gzip_refl(crc, rest, rest_len);
+		crc = dp_crc32(ICRC_SEED, h, n);
+		crc = dp_crc32(crc, rest, rest_len);
 	}
 	if (body > here)
-		crc = crc32_gzip_refl(crc, pkt->frag, body - here);
+		crc = dp_crc32(crc, pkt->frag, body - here);
 	return crc;
 }
 

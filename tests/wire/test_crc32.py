@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Both implementations of CRC-32 against zlib, and the choice between them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datapath.native import ffi, lib
+
+pytestmark = pytest.mark.san
+
+
+def choose(*trials_ns: int) -> str:
+    """The choice of a clock that makes the trials take so long: those of tables come first."""
+    times = iter([0, *trials_ns, *[trials_ns[-1]] * 64])
+    now = 0
+    started = False
+
+    @ffi.callback("uint64_t(void)")
+    def clock() -> int:
+        nonlocal now, started
+        if started:
+            now += next(durations)
+        started = not started
+        return now
+
+    durations: Iterator[int] = iter(times)
+    next(durations)
+    return str(ffi.string(lib.dp_crc32_choose(clock)).decode())
+
+
+@pytest.fixture(scope="module", params=["tables", "ISA-L"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
+    trials = [1] * 4 + [9] * 4
+    assert choose(*(trials if request.param == "tables" else reversed(trials))) == request.param
+    yield request.param
+    choose(*reversed(trials))
+
+
+def test_the_shortest_trial_counts() -> None:
+    assert choose(50, 50, 2, 50, 3, 3, 3, 3) == "tables"
+    assert choose(50, 50, 5, 50, 90, 90, 90, 3) == "ISA-L"
+
+
+@given(data=st.binary(max_size=600), crc=st.integers(0, 2**32 - 1), cut=st.integers(0, 600))
+def test_is_zlibs(implementation: str, data: bytes, crc: int, cut: int) -> None:
+    assert lib.dp_crc32(crc, data, len(data)) == zlib.crc32(data, crc)
+    first, second = data[:cut], data[cut:]
+    chained = lib.dp_crc32(lib.dp_crc32(crc, first, len(first)), second, len(second))
+    assert chained == zlib.crc32(data, crc)
