@@ -78,8 +78,19 @@ missing_packages() {
 		done | tr '\n' ' '
 }
 
+# Guests need the program sshd; that this machine begins to serve is not wanted.  Debian's
+# units and init script start nothing while this file exists.
+SSHD_OFF=/etc/ssh/sshd_not_to_be_run
+keep_sshd_off() {
+	[ -e "$SSHD_OFF" ] || {
+		mkdir -p "$(dirname "$SSHD_OFF")" &&
+			echo "# openssh-server came with dpctl: remove this file to use it" >"$SSHD_OFF"
+	}
+}
+
 install_packages() {
 	export DEBIAN_FRONTEND=noninteractive
+	case " $* " in *" openssh-server "*) keep_sshd_off || return ;; esac
 	apt-get update -q &&
 		apt-get install -q -y --no-install-recommends \
 			-o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"
@@ -101,6 +112,7 @@ setup_packages() {
 		local fix="as root: apt-get update && apt-get install --no-install-recommends $build$run"
 		[ -z "$build" ] || fail "Debian packages are missing and this is not root" "$fix"
 		say "some workloads and tests need packages that are missing; $fix"
+		case $run in *openssh-server*) say "touch $SSHD_OFF before, unless sshd should serve" ;; esac
 		echo "$(packages_key) partial" >"$ROOT/build/.packages"
 		return
 	fi

@@ -15,6 +15,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from datapath import cachedir
 from datapath.errors import CapabilityError
 
 _MAGIC = b"dpcc\x01\r\n\x00"
@@ -23,10 +24,7 @@ _SEAL_BYTES = len(_MAGIC) + 32
 
 def folder() -> Path:
     """${XDG_CACHE_HOME:-~/.cache}/datapath/cc; it may not exist yet."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the XDG specification: relative paths are ignored
-        base = Path("~/.cache").expanduser()
-    return base / "datapath" / "cc"
+    return cachedir.root() / "cc"
 
 
 def load(path: Path) -> bytes | None:

@@ -11,17 +11,18 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datapath import lanes
 from datapath.errors import CapabilityError, DatapathError
-from datapath.experiment.sweep import Point
+from datapath.lanes.rdma import KERNEL_DEVICES
 from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
     from datapath.cc import CompiledAlgorithm
     from datapath.experiment.load import LoadedExperiment
-    from datapath.experiment.spec import Cc
+    from datapath.experiment.spec import Cc, PointSpec
 
 _DEBIAN_PACKAGES = {
     "ib_": "perftest",
@@ -31,7 +32,13 @@ _DEBIAN_PACKAGES = {
     "fi_": "libfabric-bin",
     "ip": "iproute2",
     "ethtool": "ethtool",
+    "qemu-": "qemu-system-x86",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "modprobe": "kmod",
 }
+_SHARE_FILES = ("netns", "vm")
+"""Lanes whose hosts have this machine's programs."""
 
 
 class Lacking(CapabilityError):
@@ -43,9 +50,12 @@ class Lacking(CapabilityError):
 
 
 def check(experiment: LoadedExperiment) -> None:
-    """Raise Lacking with everything that the points need and this machine has not."""
+    """Raise Lacking with everything that the points need and their hosts have not.
+
+    Hosts of lane ssh are logged in to for it.
+    """
     lacks: dict[str, DatapathError] = {}
-    for lack in _lacks(experiment.points):
+    for lack in _lacks(experiment):
         lacks.setdefault(str(lack), lack)
     if lacks:
         raise Lacking(list(lacks.values()))
@@ -68,15 +78,21 @@ def cc_key(cc: Cc) -> str:
     return cc.model_dump_json()
 
 
-def _lacks(points: Iterable[Point]) -> Iterator[DatapathError]:
-    for point in points:
+def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
+    remote: dict[str, list[PointSpec]] = {}
+    for point in experiment.points:
         spec = point.spec
-        yield from _network(point)
-        yield from _programs(REGISTRY[spec.kind].programs)
-        if spec.transport.device in ("rxe", "siw"):
+        yield from _network(spec, experiment.folder)
+        if spec.topology.lane in _SHARE_FILES:
+            yield from _programs(REGISTRY[spec.kind].programs)
+        if spec.topology.lane == "ssh":
+            remote.setdefault(spec.topology.model_dump_json(), []).append(spec)
+        if spec.transport.device in KERNEL_DEVICES and spec.topology.lane not in ("vm", "ssh"):
             yield CapabilityError(
-                f"device {spec.transport.device} needs the vm lane, which is not in this version",
-                hint="transport: {device: dp} is RoCEv2 without a kernel module",
+                f"device {spec.transport.device} needs the vm lane or the ssh lane, where each "
+                "host has a kernel of its own",
+                hint="topology: {lane: vm}; or transport: {device: dp}, which is RoCEv2 without "
+                "a kernel module",
             )
         if spec.transport.device == "dp":
             yield from _device(spec.transport.port)
@@ -85,34 +101,63 @@ def _lacks(points: Iterable[Point]) -> Iterator[DatapathError]:
                 "an xdp section needs bcc, which Python cannot import",
                 hint="apt-get install python3-bpfcc",
             )
+    for specs in remote.values():
+        yield from _machines(specs, experiment.folder)
 
 
-def _network(point: Point) -> Iterator[DatapathError]:
+def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
     """The lane's own opinion, asked by making (not entering) the network, and its tools."""
-    topology = point.spec.topology
+    lane = spec.topology.lane
     try:
-        lanes.open_network(topology, point.spec.path)
+        lanes.open_network(spec.topology, spec.path, folder=folder)
     except DatapathError as error:
         yield error
         return
-    if topology.lane == "netns":
+    if lane in _SHARE_FILES:
         if os.geteuid() != 0:
             yield CapabilityError(
-                "the netns lane needs root, to make network namespaces",
+                f"the {lane} lane needs root, to make network namespaces",
                 hint="run it as root: sudo dpctl ...",
             )
         yield from _programs(("ip", "ethtool"))
+    if lane == "vm":
+        yield from _programs(("qemu-system-x86_64", "sshd", "ssh-keygen", "modprobe"))
+
+
+def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathError]:
+    """What machines of lane ssh lack for points that share them; they are logged in to."""
+    from datapath.lanes.ssh import SshNetwork
+
+    first = specs[0]
+    try:
+        network = SshNetwork(first.topology, first.path, folder)
+        programs = sorted({name for spec in specs for name in REGISTRY[spec.kind].programs})
+        with network:
+            for index, host in enumerate(network.hosts):
+                for name in programs:
+                    if not host.has_program(name):
+                        yield _missing(name, f" on {network.label(index)}", ", there")
+            transports = {(spec.transport.device, spec.transport.port) for spec in specs}
+            for device, port in sorted(transports):
+                yield from network.lacks(device, port)
+    except DatapathError as error:
+        yield error
 
 
 def _programs(programs: Iterable[str]) -> Iterator[DatapathError]:
     for program in programs:
         if shutil.which(program) is None:
-            package = next(
-                (name for start, name in _DEBIAN_PACKAGES.items() if program.startswith(start)),
-                None,
-            )
-            hint = f"apt-get install {package}" if package else "install it, or put it on PATH"
-            yield CapabilityError(f"program {program} is not installed", hint=hint)
+            yield _missing(program)
+
+
+def _missing(program: str, where: str = "", there: str = "") -> CapabilityError:
+    package = next(
+        (name for start, name in _DEBIAN_PACKAGES.items() if program.startswith(start)), None
+    )
+    return CapabilityError(
+        f"program {program} is not installed{where}",
+        hint=f"apt-get install {package}{there}" if package else "install it, or put it on PATH",
+    )
 
 
 def _device(port: str) -> Iterator[DatapathError]:

@@ -166,6 +166,7 @@ class _Sweep:
         self.algorithms = algorithms
         self.networks: dict[str, Network] = {}
         self.described: set[str] = set()
+        self.opened = 0
 
     def __enter__(self) -> _Sweep:
         return self
@@ -179,7 +180,9 @@ class _Sweep:
     def _network(self, spec: PointSpec) -> Network:
         key = _network_key(spec)
         if key not in self.networks:
-            network = lanes.open_network(spec.topology, spec.path)
+            self.opened += 1
+            logs = self.store.path / "logs" / f"network-{self.opened}"
+            network = lanes.open_network(spec.topology, spec.path, logs, self.experiment.folder)
             self.networks[key] = network.__enter__()
             if key not in self.described:
                 self.described.add(key)
@@ -308,6 +311,8 @@ class _Sweep:
                 f"{spec.transport.port}:{where[spec.transport.port]}",
                 cc=algorithm.path,
                 options=spec.transport.device_options(),
+                base=None if network.local else {},
+                place=host.provide,
             )
             if self.experiment.spec.collect.counters:
                 environment["DATAPATH_STATS"] = f"{host.outputs(logs)}/stats-{host.name}"

@@ -8,6 +8,7 @@ with open_network(topology, path) as network:
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from datapath.errors import CapabilityError
@@ -19,12 +20,32 @@ if TYPE_CHECKING:
 __all__ = ["open_network"]
 
 
-def open_network(topology: Topology, path: Path) -> Network:
-    """The network of an experiment, not yet built: enter it, then set_path()."""
-    if topology.lane != "netns":
-        raise CapabilityError(
-            f"lane {topology.lane} is not in this version", hint="use topology: {lane: netns}"
-        )
-    from datapath.lanes.netns import NetnsNetwork, choose_backend
+def open_network(
+    topology: Topology,
+    path: Path,
+    logs: FilePath | None = None,
+    folder: FilePath | None = None,
+) -> Network:
+    """The network of an experiment, not yet built: enter it, then set_path().
 
-    return NetnsNetwork(topology, choose_backend(path))
+    logs: folder for what hosts themselves say (the consoles of guests).
+    folder: where relative file names of the topology begin.
+    """
+    if topology.lane == "ssh":
+        from datapath.lanes.ssh import SshNetwork
+
+        return SshNetwork(topology, path, folder)
+    from datapath.lanes.middle import choose_backend
+
+    backend = choose_backend(path)
+    if topology.lane == "netns":
+        from datapath.lanes.netns import NetnsNetwork
+
+        return NetnsNetwork(topology, backend)
+    if topology.lane == "vm":
+        from datapath.lanes.vm import VmNetwork
+
+        return VmNetwork(topology, backend, logs)
+    raise CapabilityError(
+        f"lane {topology.lane} is not in this version", hint="use topology: {lane: netns}"
+    )

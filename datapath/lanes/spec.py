@@ -3,12 +3,35 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from datapath.units import Bytes, Fraction
 from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, AimedFault, Direction, Impairment
+
+
+class Machine(BaseModel):
+    """A machine of the ssh lane."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ssh: str = Field(
+        pattern=r"^(?:[^\s@/]+@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$",
+        description="How to log in: a name that ssh_config knows, or user@host:port.",
+    )
+    netdev: str = Field(
+        pattern=r"^[^\s/]{1,15}$", description="Its network device under test, such as eth1."
+    )
+    ipv4: IPv4Address | None = Field(
+        None, description="Address of that device, if it has several. Unset: found out."
+    )
+    mgmt: IPv4Address | None = Field(
+        None,
+        description="Address at which the other machines reach it for control traffic. Unset: "
+        "the one that ssh uses; behind address translation, that of the device under test.",
+    )
 
 
 class Topology(BaseModel):
@@ -18,8 +41,9 @@ class Topology(BaseModel):
 
     lane: Literal["netns", "vm", "ssh", "sim"] = Field(
         "netns",
-        description="Where hosts live. netns: network namespaces of this machine. vm, ssh and "
-        "sim are not in this version.",
+        description="Where hosts live. netns: network namespaces of this machine. vm: QEMU "
+        "guests, each with a kernel of its own. ssh: machines one can log in to. sim is not in "
+        "this version.",
     )
     preset: Literal["p2p", "dumbbell"] = Field(
         "p2p",
@@ -30,8 +54,68 @@ class Topology(BaseModel):
         2, ge=2, le=32, description="Number of hosts: 2 for p2p, an even number for dumbbell."
     )
     mtu: Bytes = Field(
-        9000, ge=1280, le=65521, description="MTU of every link, bytes (IPv6 needs 1280)."
+        9000,
+        ge=1280,
+        le=65521,
+        description="MTU of every link, bytes (IPv6 needs 1280). Machines of lane ssh keep theirs.",
     )
+
+    kernel: str = Field(
+        "6.12",
+        description="vm: kernel of the guests, as `dpctl kernel install` names it: a version "
+        "such as 6.12, or backports, whose virtio-net has AF_XDP zero-copy.",
+    )
+    cpus: int = Field(2, ge=1, le=16, description="vm: virtual CPUs of each guest.")
+    memory: Bytes = Field(2**30, ge=2**28, le=2**36, description="vm: memory of each guest, bytes.")
+    namespaces: int = Field(
+        0,
+        ge=0,
+        le=1,
+        description="vm: 1 makes host 0 a network namespace of this machine, in which the tap of "
+        "the one guest is its eth1.",
+    )
+
+    ssh_config: str | None = Field(
+        None,
+        description="ssh: an OpenSSH client configuration, as `vagrant ssh-config` writes it; "
+        "relative to the experiment file. Unset: ~/.ssh/config.",
+    )
+    machines: list[Machine] = Field(
+        default_factory=list,
+        description="ssh: the hosts, an even number of them; the first half are the clients.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit_lane(self) -> Topology:
+        for lane, keys in _KEYS_OF_LANE.items():
+            given = [key for key in sorted(keys & self.model_fields_set) if self._differs(key)]
+            if self.lane != lane and given:
+                raise ValueError(f"{' and '.join(given)}: for lane {lane}, not for {self.lane}")
+        if self.namespaces and self.preset != "p2p":
+            raise ValueError("namespaces joins one host to its guest: use preset p2p")
+        return self
+
+    def _differs(self, key: str) -> bool:
+        default = type(self).model_fields[key].get_default(call_default_factory=True)
+        return bool(getattr(self, key) != default)
+
+    @model_validator(mode="after")
+    def _machines_are_the_hosts(self) -> Topology:
+        if self.lane != "ssh":
+            return self
+        given, count = self.model_fields_set, len(self.machines)
+        if not self.machines:
+            raise ValueError("lane ssh needs machines: [{ssh: NAME, netdev: DEVICE}, ...]")
+        if count % 2:
+            raise ValueError(f"machines: an even number of them, not {count}")
+        if "mtu" in given:
+            raise ValueError("mtu: machines of lane ssh keep the MTU that their devices have")
+        if "hosts" in given and self.hosts != count:
+            raise ValueError(f"hosts is {self.hosts}, but there are {count} machines")
+        self.hosts = count
+        if "preset" not in given:
+            self.preset = "p2p" if count == 2 else "dumbbell"
+        return self
 
     @model_validator(mode="after")
     def _hosts_fit_preset(self) -> Topology:
@@ -42,6 +126,12 @@ class Topology(BaseModel):
         if self.hosts % 2:
             raise ValueError(f"preset dumbbell needs an even number of hosts, not {self.hosts}")
         return self
+
+
+_KEYS_OF_LANE = {
+    "vm": {"kernel", "cpus", "memory", "namespaces"},
+    "ssh": {"ssh_config", "machines"},
+}
 
 
 class Bernoulli(BaseModel):

@@ -3,7 +3,8 @@
 
 The programs run unmodified.  They exchange queue pair numbers and keys over
 TCP on the management network, so that an impaired path spoils the transfer
-that is measured and not the handshake before it.
+that is measured and not the handshake before it.  siw connects by RDMA-CM,
+over the network under test.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from datapath.workloads.programs import (
 
 _PORT = 18515
 _DEVICE_NAMES: Mapping[str, str] = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
+_CM_ONLY = ("siw",)  # iWARP has no connection without RDMA-CM
 _MIB = 2**20
 _ATOMIC_SIZE = 8
 _DEFAULT_ITERATIONS = 1000
@@ -122,7 +124,9 @@ class PerftestParams(WorkloadParams):
 
     def command(self, device: str) -> list[str]:
         """Command line of the server; the client's has the server's address behind it."""
-        words = [f"ib_{self.test}", "--ib-dev", device, "--CPU-freq", "--port", str(_PORT)]
+        words = [f"ib_{self.test}", "--ib-dev", _DEVICE_NAMES[device], "--CPU-freq"]
+        words += ["--port", str(_PORT)]
+        words += ["--rdma_cm"] if device in _CM_ONLY else []
         if self.size is not None and self.operation != "atomic":
             words += ["--size", str(self.size)]
         if self.duration is not None:
@@ -163,7 +167,8 @@ class Perftest:
 
     def run(self, ctx: RunContext) -> Outcome:
         require_device(ctx, self.name, self.devices)
-        command = self.params.command(_DEVICE_NAMES[str(getattr(ctx.transport, "device", ""))])
+        device = str(getattr(ctx.transport, "device", ""))
+        command = self.params.command(device)
         pairs = list(ctx.network.pairs) if self.params.is_bandwidth else [ctx.network.pairs[0]]
         names = [host.name for host in ctx.network.hosts]
         environment = dict(zip(names, ctx.device_env, strict=True))
@@ -176,7 +181,7 @@ class Perftest:
             for program, (_, server) in zip(servers, pairs, strict=True):
                 programs.wait_listening(server, program, _PORT)
             clients = [
-                start(client, f"client-{i}", [*command, server.endpoint.mgmt_ipv4])
+                start(client, f"client-{i}", [*command, _address(server, device)])
                 for i, (client, server) in enumerate(pairs)
             ]
             outputs = []
@@ -201,6 +206,11 @@ class Perftest:
         metrics.append(Metric("fairness", jain(goodputs), "1"))
         each = ", ".join(f"{goodput / 1e9:.3f} Gbit/s" for goodput in goodputs)
         return Outcome(metrics, notes={"goodput_each": each})
+
+
+def _address(server: Host, device: str) -> str:
+    """Where the client finds its server: RDMA-CM names the device by its address."""
+    return server.endpoint.ipv4 if device in _CM_ONLY else server.endpoint.mgmt_ipv4
 
 
 def parse_bandwidth(output: str) -> tuple[float, float]:

@@ -125,3 +125,16 @@ def test_stamps(tree: Path, shell: Shell) -> None:
     assert shell(f"touch -d '+1 hour' $ROOT/datapath/a.c; {check}").stdout == ""
     assert shell(make + f"touch -d '+1 hour' $ROOT/datapath/a.py; {check}").stdout == "ready\n"
     assert shell(make + f"echo x >>$LOCK; {check}").stdout == ""
+
+
+def test_sshd_for_guests_serves_nobody_else(tree: Path, shell: Shell) -> None:
+    """Debian's ssh.service and ssh.socket start nothing while the file is there."""
+    done = shell("echo $SSHD_OFF; SSHD_OFF=$ROOT/etc/ssh/off; keep_sshd_off && cat $SSHD_OFF")
+    name, text = done.stdout.splitlines()
+    assert "remove this file" in text
+    for unit in ("ssh.service", "ssh.socket"):
+        lines = Path("/lib/systemd/system", unit).read_text().splitlines()
+        assert f"ConditionPathExists=!{name}" in lines
+    (tree / "etc/ssh/off").write_text("mine")
+    assert shell("SSHD_OFF=$ROOT/etc/ssh/off; keep_sshd_off").returncode == 0
+    assert (tree / "etc/ssh/off").read_text() == "mine"

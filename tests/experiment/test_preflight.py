@@ -34,9 +34,9 @@ def test_missing_programs_come_with_their_packages(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("mtu: 9000", "lane: vm", "lane vm is not in this version"),
+        ("mtu: 9000", "lane: sim", "lane sim is not in this version"),
         ("loss: 0", "backend: netem", "path backend netem is not in this version"),
-        ("transport.port: afxdp", "transport.device: rxe", "device rxe needs the vm lane"),
+        ("transport.port: afxdp", "transport.device: rxe", "device rxe is not for namespaces"),
     ],
 )
 def test_what_this_version_has_not(load: Load, old: str, new: str, said: str) -> None:

@@ -95,15 +95,15 @@ def test_command_lines() -> None:
     bandwidth = params(
         test="read_bw", size="64KiB", duration="4s", qps=2, outstanding=16, tx_depth=32
     )
-    line = " ".join(bandwidth.command("dp0"))
+    line = " ".join(bandwidth.command("dp"))
     assert line.startswith("ib_read_bw --ib-dev dp0 ")
     for part in ("--size 65536", "--duration 4", "--qp 2", "--outs 16", "--tx-depth 32"):
         assert part in line
     assert "--iters" not in line
-    latency = " ".join(params(test="send_lat", use_event=True, inline=64).command("rxe0"))
+    latency = " ".join(params(test="send_lat", use_event=True, inline=64).command("rxe"))
     for part in ("--report-unsorted", "--events", "--inline_size 64", "--iters 1000"):
         assert part in latency
-    assert "--size" not in " ".join(params(test="atomic_lat", size=8).command("dp0"))
+    assert "--size" not in " ".join(params(test="atomic_lat", size=8).command("dp"))
 
 
 @pytest.mark.parametrize(

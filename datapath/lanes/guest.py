@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""One virtual machine: QEMU through virtme-ng, over this machine's root file system.
+
+The guest runs a chosen kernel and sees this machine's files, read-only, with
+its own temporary layers over /etc, /usr, /var, /tmp and so on.  Its first
+program (guest_init.sh) starts sshd on the management network, over which it
+is driven from then on; its console goes to a log.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from datapath.errors import CapabilityError, RunFailed
+from datapath.lanes.kernels import Kernel
+from datapath.lanes.namespace import Namespace, spawn
+
+_INIT = Path(__file__).with_name("guest_init.sh")
+_TAIL = 2000  # bytes of the console that an error looks through
+_MIB = 2**20
+
+# What passes the tap must be what a wire would carry: whole packets with their checksums.
+_WIRE = ",".join(
+    f"{feature}=off"
+    for feature in (
+        *("csum", "guest_csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
+        *("guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo"),
+    )
+)
+# virtio-net binds AF_XDP sockets zero-copy only if it uses the kernel's DMA interface.
+_DMA = "iommu_platform=on,disable-legacy=on"
+
+# Devices that QEMU's standard machine has and a host of an experiment does not need.
+_NOT_LOADED = (
+    *("kvm_amd", "kvm_intel", "kvm", "ccp", "powernow_k8", "psmouse", "bochs", "sr_mod"),
+    *("iTCO_wdt", "i2c_i801", "snd_hda_intel", "ahci", "lpc_ich"),
+)
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network device of a guest: `tap` outside, `netdev` inside."""
+
+    tap: str
+    netdev: str
+    mac: str
+    mtu: int
+    under_test: bool = False
+
+    def qemu_options(self) -> str:
+        device = f"virtio-net-pci,netdev={self.netdev},mac={self.mac},host_mtu={self.mtu}"
+        if self.under_test:
+            device += f",{_WIRE},{_DMA}"
+        return (
+            f"-netdev tap,id={self.netdev},ifname={self.tap},script=no,downscript=no,vhost=off "
+            f"-device {device}"
+        )
+
+
+@dataclass(frozen=True)
+class GuestConfig:
+    """name: host name.  memory: bytes.  kvm: use it.  mgmt: management address with prefix."""
+
+    name: str
+    kernel: Kernel
+    cpus: int
+    memory: int
+    kvm: bool
+    nics: tuple[Nic, ...]
+    mgmt: str
+
+    def argv(self, public_key: str) -> list[str]:
+        """Command line of virtme-ng; `public_key` is let in as root."""
+        names = [f"{nic.netdev}={nic.mac}" for nic in self.nics]
+        init = shlex.join(["sh", str(_INIT), self.mgmt, public_key, *names])
+        argv = [virtme_ng(), "--run", str(self.kernel.vmlinuz), "--user", "root", "--cwd", "/"]
+        argv += ["--name", self.name, "--cpus", str(self.cpus)]
+        argv += ["--memory", f"{self.memory // _MIB}M", "--force-9p", "--disable-monitor"]
+        argv += [] if self.kvm else ["--disable-kvm"]
+        for option in ("net.ifnames=0", f"modprobe.blacklist={','.join(_NOT_LOADED)}"):
+            argv += ["--append", option]
+        argv += [f"--qemu-opts={' '.join(nic.qemu_options() for nic in self.nics)}"]
+        return [*argv, "--verbose", "--exec", init]
+
+
+class Guest:
+    """A started guest; ends with its namespace's holder, or by kill()."""
+
+    def __init__(
+        self, config: GuestConfig, namespace: Namespace, public_key: str, logs: Path | None
+    ) -> None:
+        self.config = config
+        self.console = self._open_console(logs)
+        environment = {**os.environ, "PATH": f"{Path(virtme_ng()).parent}:{os.environ['PATH']}"}
+        self._process = spawn(
+            namespace,
+            config.argv(public_key),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.console,
+            stderr=self.console,
+        )
+
+    def _open_console(self, logs: Path | None) -> IO[bytes]:
+        if logs is None:
+            return tempfile.TemporaryFile()
+        logs.mkdir(parents=True, exist_ok=True)
+        return (logs / f"{self.config.name}.console").open("ab+")
+
+    def check_alive(self) -> None:
+        """RunFailed, with the console's last line, when the guest has ended."""
+        if self._process.poll() is not None:
+            raise RunFailed(
+                f"guest {self.config.name} has ended: {self.last_words()}",
+                hint="its console is in the logs of the run",
+            )
+
+    def last_words(self) -> str:
+        """The last line of the console."""
+        descriptor = self.console.fileno()
+        size = os.fstat(descriptor).st_size
+        text = os.pread(descriptor, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else "its console is empty"
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> None:
+        """After kill() and after the holder of its namespace has closed."""
+        self._process.wait()
+        self.console.close()
+
+
+def virtme_ng() -> str:
+    """The program vng; CapabilityError when it is not there."""
+    path = Path(sys.executable).parent / "vng"
+    found = str(path) if path.exists() else shutil.which("vng")
+    if found is None:
+        raise CapabilityError(
+            "virtme-ng is not installed", hint="call ./dpctl of a source tree, which installs it"
+        )
+    return found

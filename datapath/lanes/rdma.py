@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The kernel's RDMA devices on a host: rxe0 (soft-RoCE) or siw0 (soft-iWARP) on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datapath.errors import CapabilityError
+from datapath.lanes.base import Host
+
+KERNEL_DEVICES = ("rxe", "siw")
+_MODULES = {"rxe": "rdma_rxe", "siw": "siw"}
+_USER_ACCESS = ("ib_uverbs", "rdma_ucm")
+_TIMEOUT_S = 30.0
+
+
+def add(host: Host, device: str) -> None:
+    """Load the modules and make `<device>0` on the host's device under test.
+
+    CapabilityError in the kernel's or the rdma tool's words.
+    """
+    for module in (_MODULES[device], *_USER_ACCESS):
+        _do(host, ["modprobe", module], f"load {module}")
+    netdev = host.endpoint.netdev
+    _do(
+        host,
+        ["rdma", "link", "add", f"{device}0", "type", device, "netdev", netdev],
+        f"make {device}0 on {netdev}",
+    )
+
+
+def remove(host: Host, device: str) -> None:
+    """Take `<device>0` away again; its modules stay."""
+    _do(host, ["rdma", "link", "delete", f"{device}0"], f"remove {device}0")
+
+
+def _do(host: Host, argv: Sequence[str], what: str) -> None:
+    done = host.run(argv, timeout_s=_TIMEOUT_S)
+    if done.returncode != 0:
+        words = " ".join((done.stderr or done.stdout).split())
+        raise CapabilityError(
+            f"{host.name} cannot {what}: {words or f'exit status {done.returncode}'}",
+            hint="rxe and siw need a kernel with RDMA: Debian's generic flavour, not cloud",
+        )

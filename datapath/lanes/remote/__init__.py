@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Hosts reached by ssh: one connection each, on which many programs run.
+
+loop.py        the thread in which asyncssh lives
+connection.py  logging in, and the warden that cleans up on the far side
+warden.sh      the warden itself
+session.py     what comes back over ssh
+process.py     a program on the far side, looking like subprocess.Popen
+files.py       files brought there and fetched from there
+facts.py       what the host is, and how far its clock is off
+host.py        SshHost, which is all of it behind datapath.lanes.base.Host
+"""
+
+from datapath.lanes.remote.connection import ClientKey, Connection
+from datapath.lanes.remote.host import SshHost
+
+__all__ = ["ClientKey", "Connection", "SshHost"]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A program on a host reached by ssh; implements datapath.lanes.base.Process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from datapath.errors import DatapathError
+from datapath.lanes.remote import loop
+from datapath.lanes.remote.connection import Connection
+from datapath.lanes.remote.session import ProgramSession, append_to
+
+# A program that sshd has only forked has not got the connection's token yet.
+_KILL_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 3)
+
+
+class RemoteProcess:
+    """As subprocess.Popen, as far as lanes agree.
+
+    poll() and wait() raise RunFailed when the host is gone, and the OSError
+    that kept its output from being written; not after kill(), which has then
+    done what it can.
+    """
+
+    def __init__(
+        self, connection: Connection, argv: Sequence[str], session: ProgramSession
+    ) -> None:
+        self.args = list(argv)
+        self._connection = connection
+        self._session = session
+        self._killed = False
+
+    @property
+    def returncode(self) -> int | None:
+        if not self._session.ended.is_set():
+            return None
+        if self._session.status is None and self._killed:
+            return -signal.SIGKILL
+        return self._session.status
+
+    def poll(self) -> int | None:
+        return self._result() if self._session.ended.is_set() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._session.ended.wait(timeout):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return self._result()
+
+    def _result(self) -> int:
+        status, error = self.returncode, self._session.error
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+            raise error
+        if status is None:
+            raise self._connection.gone(str(error))
+        return status
+
+    def kill(self) -> None:
+        """Kill it and all it has started; returns at once."""
+        first, self._killed = not self._killed, True
+        if first and not self._session.ended.is_set():
+            asyncio.run_coroutine_threadsafe(self.end(), loop.loop())
+
+    async def end(self) -> None:
+        """Have the warden kill it; when that shows no effect, give it up."""
+        for pause_s in _KILL_PAUSES_S:
+            with contextlib.suppress(DatapathError):
+                await self._connection.answer(f"end {self._session.word}")
+            if self._session.ended.is_set() or not self._session.begun:
+                break
+            await asyncio.sleep(pause_s)
+        self._session.connection_lost(None)
+
+
+def start(
+    connection: Connection,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cpus: Collection[int] | None,
+    session: ProgramSession,
+) -> RemoteProcess:
+    """Start a program; RunFailed when the host is gone."""
+    process = RemoteProcess(connection, argv, session)
+    session.on_error = process.kill
+    try:
+        connection.call(connection.start(argv, env, cpus, session))
+    except BaseException:
+        process.kill()  # interrupted: it may have started
+        raise
+    return process
+
+
+def log_session(out: Path | None, err: Path | None) -> ProgramSession:
+    """A session whose output is appended to files of this machine as it comes."""
+    descriptors: dict[Path, int] = {}
+    for path in (out, err):
+        if path is not None and path not in descriptors:
+            descriptors[path] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    sinks = {path: append_to(descriptor) for path, descriptor in descriptors.items()}
+
+    def close() -> None:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+
+    return ProgramSession(sinks[out] if out else None, sinks[err] if err else None, close)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#
+# Runs on a host, once for each connection, as `bash -c SCRIPT warden PATIENCE`.
+# Every program of the connection has the connection's token in its environment,
+# and so have its children, daemons included.  When the connection ends for
+# whatever reason, or nothing was heard of it for PATIENCE seconds, whatever has
+# the token is killed.
+#
+# First line in: the token.  First line out: ready FOLDER UID CPUS.  Then one
+# line out for each line in:
+#   alive          ok
+#   end WORD       kill what has the token followed by WORD; ok
+#   has NAME       yes or no: is there a program of this name
+#   now            microseconds since the epoch
+#   own FOLDER     what root wrote there belongs to the user who logged in; ok
+#   undo COMMAND   at the end, run this; ok
+#   bye            kill all, remove the folder, end
+export LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+trap "" HUP PIPE INT TERM
+
+# A program that has only been forked has it in its command line, not yet in its environment.
+end() {
+	for _ in {1..40}; do
+		found=
+		for file in $(grep -lsaF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline <<<"$1"); do
+			pid=${file#/proc/}
+			kill -KILL "${pid%%/*}" 2>/dev/null && found=1
+		done
+		[ -n "$found" ] || return 0
+		sleep 0.02
+	done
+}
+
+leave() {
+	end "$token."
+	for command in "${undo[@]}"; do
+		$command >/dev/null 2>&1
+	done
+	undo=()
+	rm -rf -- "$folder"
+}
+
+own() {
+	[ -z "$SUDO_UID" ] || chown -R "$SUDO_UID:$SUDO_GID" -- "$1"
+}
+
+undo=()
+read -r token || exit 1
+folder=$(mktemp -d "${TMPDIR:-/tmp}/datapath-XXXXXXXX") || exit 1
+own "$folder"
+while read -r key cpus; do
+	[ "$key" != Cpus_allowed_list: ] || break
+done </proc/self/status
+cd /
+echo "ready $folder $UID $cpus"
+
+while read -r -t "$1" verb word; do
+	case $verb in
+	alive) echo ok ;;
+	end) end "$token.$word" && echo ok ;;
+	has) type -P -- "$word" >/dev/null && echo yes || echo no ;;
+	now) now=${EPOCHREALTIME:-$(date +%s.%6N)} && echo "${now/./}" ;;
+	own) own "$word" && echo ok || echo no ;;
+	undo) undo+=("$word") && echo ok ;;
+	bye) leave && echo ok && exit 0 ;;
+	esac
+done
+
+# What sshd was about to start when the connection ended comes a moment later.
+for pause in 0.2 1 3; do
+	leave
+	sleep "$pause"
+done
+leave

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The ssh lane: hosts are machines that one can log in to, and the network is theirs.
+
+Nothing is built and nothing impaired; what is added (an RDMA device of the
+kernel's, files) is removed again, by the machine itself if need be.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from datapath.errors import CapabilityError, DatapathError, LocalError
+from datapath.lanes import rdma
+from datapath.lanes.base import Endpoint, PathCounters
+from datapath.lanes.remote import Connection, SshHost
+from datapath.lanes.remote.connection import import_asyncssh
+from datapath.lanes.spec import Machine, Path, Topology
+from datapath.native import paths
+from datapath.xdp.user import XdpHook
+
+_BACKEND_REASON = "the machines' own network; nothing is in between that could impair"
+_NAME = re.compile(r"(?:(?P<user>[^@]+)@)?\[?(?P<host>[^\]@]+?)\]?(?::(?P<port>\d+))?")
+_PACKAGES = {
+    "libisal.so.2": "libisal2",
+    "libxdp.so.1": "libxdp1",
+    "libbpf.so.0": "libbpf0",
+    "libbpf.so.1": "libbpf1",
+    "libelf.so.1": "libelf1",
+}
+"""Library that libdpverbs.so needs -> Debian package that has it."""
+
+_CONNECT_TIMEOUT_S = 20
+_SSH_TIMEOUT_S = 10
+
+
+class SshNetwork:
+    """Machines by ssh, as a context manager; implements datapath.lanes.base.Network.
+
+    folder: where a relative `ssh_config` begins.
+    """
+
+    def __init__(self, topology: Topology, path: Path, folder: FilePath | None = None) -> None:
+        self.topology = topology
+        self.hosts: list[SshHost] = []
+        self._config: FilePath | None = None
+        if topology.ssh_config is not None:
+            self._config = (folder or FilePath()) / FilePath(topology.ssh_config).expanduser()
+            if not self._config.is_file():
+                raise LocalError(
+                    f"topology.ssh_config: there is no file {self._config}",
+                    hint="vagrant ssh-config >ssh-config makes one; or leave the key out to use "
+                    "~/.ssh/config",
+                )
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._device = ""
+        self._added: list[SshHost] = []
+        self._check(path)
+
+    def __enter__(self) -> SshNetwork:
+        try:
+            for index, machine in enumerate(self.topology.machines):
+                self.hosts.append(self._log_in(index, machine))
+            self._check_hosts()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for host in self.hosts:
+            host.close()
+
+    @property
+    def pairs(self) -> list[tuple[SshHost, SshHost]]:
+        """(client, server): machine i of the first and of the second half."""
+        half = len(self.hosts) // 2
+        return list(zip(self.hosts[:half], self.hosts[half:], strict=True))
+
+    @property
+    def local(self) -> bool:
+        return False
+
+    def label(self, index: int) -> str:
+        """What errors call a machine."""
+        return f"machine {index} ({self.topology.machines[index].ssh})"
+
+    def prepare(self, device: str) -> None:
+        """As lanes.base.Network says; a device that was there before is used, and stays."""
+        wanted = device if device in rdma.KERNEL_DEVICES else ""
+        if wanted == self._device:
+            return
+        for host in self._added:
+            rdma.remove(host, self._device)
+        self._added.clear()
+        self._device = ""
+        for index, host in enumerate(self.hosts if wanted else []):
+            self._add_rdma(index, host, wanted)
+        self._device = wanted
+
+    def lacks(self, device: str, port: str) -> Iterator[DatapathError]:
+        """What the machines lack for a verbs device (and the port of a dp device)."""
+        needs_root = device in rdma.KERNEL_DEVICES or (device == "dp" and port == "afxdp")
+        for index, host in enumerate(self.hosts):
+            if needs_root and not host.connection.root:
+                what = "AF_XDP" if device == "dp" else f"making {device}0"
+                yield _not_root(self.label(index), what)
+            if device in rdma.KERNEL_DEVICES and not self._has_module(host, device):
+                yield CapabilityError(
+                    f"{self.label(index)}: its kernel has no {device}",
+                    hint="use a kernel with RDMA: Debian's generic flavour, not cloud",
+                )
+            if device == "dp":
+                yield from _front_lacks(self.label(index), host)
+
+    def recover(self) -> bool:
+        """End what a failed run has left; False when a machine does not answer any more."""
+        try:
+            for host in self.hosts:
+                host.end_programs()
+        except DatapathError:
+            return False
+        return True
+
+    def set_path(self, path: object, seed: int) -> None:
+        """Nothing to set: a `path` section that asks for something is a CapabilityError."""
+        assert isinstance(path, Path)
+        self._check(path)
+
+    def path_counters(self) -> PathCounters:
+        return PathCounters()
+
+    def describe(self) -> dict[str, object]:
+        """Each machine with its facts, and its device as other lanes tell it."""
+        facts: dict[str, dict[str, Any]] = {host.name: host.facts() for host in self.hosts}
+        hosts: dict[str, object] = {}
+        devices: dict[str, object] = {}
+        for machine, host in zip(self.topology.machines, self.hosts, strict=True):
+            where = host.endpoint
+            addresses = {"ipv4": where.ipv4, "ipv6": where.ipv6, "mgmt": where.mgmt_ipv4}
+            hosts[host.name] = {**facts[host.name], "ssh": machine.ssh, **addresses}
+            devices[host.name] = {where.netdev: _device(facts[host.name], where)}
+        return {
+            "lane": "ssh",
+            "preset": self.topology.preset,
+            "backend": "none",
+            "backend_reason": _BACKEND_REASON,
+            "hosts": hosts,
+            "devices": devices,
+        }
+
+    def xdp_hook(self, hook: str) -> XdpHook:
+        raise CapabilityError(
+            "an xdp section needs a network of this machine's own",
+            hint="use topology: {lane: netns}, or leave the section out",
+        )
+
+    # --- building ---
+
+    def _check(self, path: Path) -> None:
+        if path.impaired or path.backend not in ("auto", "none"):
+            raise CapabilityError(
+                "lane ssh leaves the network as it is: nothing can be lost, marked or corrupted",
+                hint="leave the path section out, or use topology: {lane: netns} or {lane: vm}",
+            )
+
+    def _log_in(self, index: int, machine: Machine) -> SshHost:
+        connection = _connect(machine.ssh, self.label(index), self._config)
+        try:
+            where = _endpoint(connection, self.label(index), machine)
+        except BaseException:
+            connection.close()
+            raise
+        return SshHost(f"host{index}", where, connection)
+
+    def _check_hosts(self) -> None:
+        """LocalError or CapabilityError for what cannot be a network."""
+        seen: dict[str, int] = {}
+        for index, host in enumerate(self.hosts):
+            address = host.endpoint.ipv4
+            if address in seen:
+                raise LocalError(
+                    f"{self.label(seen[address])} and {self.label(index)} both have {address}",
+                    hint="name each machine once, with the device that joins it to the others",
+                )
+            seen[address] = index
+            mtu = self.hosts[0].endpoint.mtu
+            if host.endpoint.mtu != mtu:
+                raise CapabilityError(
+                    f"MTU of {self.label(0)} is {mtu}, of {self.label(index)} "
+                    f"{host.endpoint.mtu}: large packets would vanish",
+                    hint=f"ip link set {host.endpoint.netdev} mtu {mtu}, there",
+                )
+
+    def _has_module(self, host: SshHost, device: str) -> bool:
+        if host.name not in self._facts:
+            self._facts[host.name] = host.facts()
+        return bool(self._facts[host.name]["rdma"][device] != "none")
+
+    def _add_rdma(self, index: int, host: SshHost, device: str) -> None:
+        if not host.connection.root:
+            raise _not_root(self.label(index), f"making {device}0")
+        links = json.loads(host.run(["rdma", "-j", "link"]).stdout or "[]")
+        there = next((link for link in links if link["ifname"] == f"{device}0"), None)
+        if there is None:
+            rdma.add(host, device)
+            self._added.append(host)
+            host.connection.ask(f"undo rdma link delete {device}0")
+        elif there.get("netdev") != host.endpoint.netdev:
+            raise CapabilityError(
+                f"{self.label(index)}: its {device}0 is on {there.get('netdev')}, "
+                f"not on {host.endpoint.netdev}",
+                hint=f"rdma link delete {device}0, there",
+            )
+
+
+def _not_root(label: str, what: str) -> CapabilityError:
+    return CapabilityError(
+        f"{label}: {what} needs root",
+        hint="log in as root, or let the user sudo there without a password",
+    )
+
+
+def _front_lacks(label: str, host: SshHost) -> Iterator[DatapathError]:
+    """Libraries that the verbs front needs and the machine has not."""
+    front = paths.verbs_library()
+    done = host.run(["ldd", host.provide(front)])
+    missing = re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)
+    if missing:
+        packages = [_PACKAGES.get(name, name) for name in missing]
+        yield CapabilityError(
+            f"{label}: the dp device needs {' and '.join(missing)}",
+            hint=f"apt-get install {' '.join(packages)}, there",
+        )
+    elif done.returncode != 0 or "not found" in done.stderr + done.stdout:
+        words = " ".join((done.stderr or done.stdout).split())
+        yield CapabilityError(
+            f"{label} cannot run {front.name} of this machine: {words}",
+            hint="use machines of this architecture, with this Debian release or a newer one",
+        )
+
+
+def _device(facts: Mapping[str, Any], where: Endpoint) -> dict[str, object]:
+    """The device under test in the words of the other lanes."""
+    offloads = {name.replace("-", "_"): value == "on" for name, value in facts["offload"].items()}
+    return {"kind": facts["nic"].get("driver", ""), "mtu": where.mtu, "offloads": offloads}
+
+
+# --- logging in ------------------------------------------------------------------------------
+
+
+def _connect(target: str, label: str, config: FilePath | None) -> Connection:
+    """Log in; every reason why that fails is one line with a hint."""
+    asyncssh = import_asyncssh()
+    by_hand = f"ssh {f'-F {config} ' if config else ''}{target} true"
+    try:
+        return Connection(label, _login(target, config), sudo=True)
+    except asyncssh.HostKeyNotVerifiable:
+        raise CapabilityError(
+            f"{label}: its host key is not known",
+            hint=f"once by hand: {by_hand}; or StrictHostKeyChecking no in the ssh_config",
+        ) from None
+    except asyncssh.PermissionDenied:
+        raise CapabilityError(
+            f"{label} refuses the login",
+            hint=f"this has to work without a password: {by_hand}",
+        ) from None
+    except (asyncssh.ConfigParseError, asyncssh.KeyImportError, UnicodeError) as error:
+        raise LocalError(f"{label}: {error}", hint="see topology.ssh_config") from None
+    except socket.gaierror:
+        raise LocalError(
+            f"{label} is neither a name in the ssh configuration nor a host that can be looked up",
+            hint=_did_you_mean(target, _aliases(config)) or f"try: {by_hand}",
+        ) from None
+    except (OSError, TimeoutError, asyncssh.Error) as error:
+        words = str(error) or f"no answer in {_CONNECT_TIMEOUT_S} s"
+        raise CapabilityError(
+            f"{label} cannot be reached: {words}", hint=f"try: {by_hand}"
+        ) from None
+
+
+def _login(target: str, config: FilePath | None) -> dict[str, Any]:
+    """Options for asyncssh.connect()."""
+    asyncssh = import_asyncssh()
+    name = _NAME.fullmatch(target)
+    assert name is not None
+    login: dict[str, Any] = {"host": name["host"], "connect_timeout": _CONNECT_TIMEOUT_S}
+    if name["user"]:
+        login["username"] = name["user"]
+    if name["port"]:
+        login["port"] = int(name["port"])
+    if config is not None:
+        login["config"] = [str(config)]
+    if not _checks_host_keys(name["host"], config):
+
+        class TrustingClient(asyncssh.SSHClient):  # type: ignore[misc, name-defined]
+            def validate_host_public_key(self, *_: object) -> bool:
+                return True
+
+        login["client_factory"] = TrustingClient
+    return login
+
+
+def _checks_host_keys(host: str, config: FilePath | None) -> bool:
+    """Whether an unknown host key is refused: the one setting asyncssh leaves to OpenSSH."""
+    words = ["ssh", *(["-F", str(config)] if config else []), "-G", host]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=_SSH_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    settings = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+    return settings.get("stricthostkeychecking") not in ("no", "off", "false")
+
+
+def _aliases(config: FilePath | None) -> list[str]:
+    """Names that the configuration gives to hosts."""
+    path = config or FilePath.home() / ".ssh" / "config"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = re.findall(r"^\s*Host[\s=]+(.+)$", text, re.MULTILINE | re.IGNORECASE)
+    return [word for line in lines for word in line.split() if not re.search(r"[*?!]", word)]
+
+
+def _did_you_mean(word: str, words: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, words, n=1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    return f"{guess}there are {', '.join(words)}" if words else ""
+
+
+# --- the device under test -------------------------------------------------------------------
+
+
+def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
+    """Find the device and its addresses on the machine."""
+    probe = SshHost(label, Endpoint(machine.netdev, "", "", 0), connection)
+    done = probe.run(["ip", "-j", "address"])
+    if done.returncode != 0:
+        raise CapabilityError(f"{label}: ip: {done.stderr.strip()}", hint="install iproute2 there")
+    links = {link["ifname"]: link for link in json.loads(done.stdout)}
+    link = links.get(machine.netdev)
+    if link is None:
+        raise LocalError(
+            f"{label} has no network device {machine.netdev}",
+            hint=_did_you_mean(machine.netdev, [name for name in links if name != "lo"]),
+        )
+    if "UP" not in link["flags"]:
+        raise CapabilityError(
+            f"{label}: {machine.netdev} is down", hint=f"ip link set {machine.netdev} up, there"
+        )
+    ipv4 = _choose(label, machine, list(_addresses(link, "inet")))
+    return Endpoint(
+        netdev=machine.netdev,
+        ipv4=ipv4,
+        ipv6=next(_addresses(link, "inet6"), ""),
+        mtu=link["mtu"],
+        mgmt_ipv4=str(machine.mgmt or connection.address or ipv4),
+    )
+
+
+def _addresses(link: Mapping[str, Any], family: str) -> Iterator[str]:
+    """Addresses of a device, global ones first."""
+    known = [info for info in link["addr_info"] if info["family"] == family]
+    for info in sorted(known, key=lambda info: info["scope"] != "global"):
+        yield info["local"]
+
+
+def _choose(label: str, machine: Machine, known: Sequence[str]) -> str:
+    if not known:
+        raise CapabilityError(
+            f"{label}: {machine.netdev} has no IPv4 address",
+            hint=f"ip address add ADDRESS/PREFIX dev {machine.netdev}, there",
+        )
+    if machine.ipv4 is None:
+        return known[0]
+    if str(machine.ipv4) not in known:
+        raise LocalError(
+            f"{label}: {machine.netdev} has not the address {machine.ipv4}",
+            hint=f"it has {', '.join(known)}",
+        )
+    return str(machine.ipv4)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The vm lane: hosts are QEMU guests, each with a kernel of its own.
+
+    guest0 eth1 --- port0 [middle] port1 --- eth1 guest1        p2p
+    guest0 eth1 --- port0 [bridge] port1 --- eth1 guest1        p2p, backend none
+    host0, a namespace, whose eth1 is the tap of --- eth1 guest1     p2p, namespaces: 1
+
+The middle is that of the netns lane, with taps in place of veth devices; a
+dumbbell works the same way.  QEMU, taps and bridges live in namespaces that
+die with this process, so no address of the network exists outside of them,
+and nothing is left behind.  Each guest has `mgmt0` too, on which it is driven
+by ssh (guest.py).  One boot serves many runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path as FilePath
+
+from datapath.errors import CapabilityError, DatapathError, RunFailed
+from datapath.lanes import kernels, rdma
+from datapath.lanes.accel import kvm_works
+from datapath.lanes.base import Host, PathCounters
+from datapath.lanes.devices import describe_devices
+from datapath.lanes.guest import Guest, GuestConfig, Nic
+from datapath.lanes.local import (
+    MGMT_DEVICE,
+    TEST_DEVICE,
+    NetnsHost,
+    endpoint,
+    host_commands,
+    link_address,
+    set_ipv6,
+)
+from datapath.lanes.middle import BACKENDS, MIDDLE, Middle
+from datapath.lanes.namespace import Holder, Namespace
+from datapath.lanes.remote import ClientKey, SshHost
+from datapath.lanes.spec import Path, Topology
+
+_BOOT_S = 240.0
+"""A guest that cannot be logged in to by then is dead; twenty to forty seconds are usual."""
+
+_LOGIN_POLL_S = 0.3
+_CONTROL = "198.19.0.254"
+"""This process's own address on the management network."""
+
+_BRIDGED = "a bridge joins the hosts, as the path section asks"
+_DIRECT = "the tap of the guest is the device of the other host"
+
+
+class VmNetwork:
+    """Guests and the network between them; implements datapath.lanes.base.Network.
+
+    logs: folder for the guests' consoles, or None.
+    """
+
+    def __init__(
+        self, topology: Topology, backend: str = "bpf", logs: FilePath | None = None
+    ) -> None:
+        if topology.namespaces and backend != "none":
+            raise CapabilityError(
+                "with namespaces: 1 the tap is the device under test, and nothing is in between",
+                hint="set path: {backend: none}; netem inside the guest can impair",
+            )
+        self.topology = topology
+        self.backend = backend
+        self.kernel = kernels.find(topology.kernel)
+        self.hosts: list[Host] = []
+        self._logs = logs
+        self._guests: list[Guest] = []
+        self._links: list[SshHost] = []
+        self._namespace_hosts: list[NetnsHost] = []
+        self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), MIDDLE])
+        self._middle: Middle | None = None
+        self._device = ""
+        self._accel = ""
+
+    def __enter__(self) -> VmNetwork:
+        if os.geteuid() != 0:
+            raise CapabilityError(
+                "the vm lane needs root, to make network namespaces and taps",
+                hint="run dpctl as root (sudo dpctl ...)",
+            )
+        try:
+            self._build()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for link in self._links:
+            link.close()
+        if self._middle is not None:
+            self._middle.close()
+        for guest in self._guests:
+            guest.kill()
+        self._holder.close()
+        for host in self._namespace_hosts:
+            host.end_programs()
+        for guest in self._guests:
+            guest.wait()
+        self._holder.wait()
+
+    @property
+    def pairs(self) -> list[tuple[Host, Host]]:
+        """(client, server) across the path: host i of the left and of the right side."""
+        half = len(self.hosts) // 2
+        return list(zip(self.hosts[:half], self.hosts[half:], strict=True))
+
+    @property
+    def local(self) -> bool:
+        return False
+
+    def prepare(self, device: str) -> None:
+        """As lanes.base.Network says; a namespace host keeps to dp and sockets."""
+        wanted = device if device in rdma.KERNEL_DEVICES else ""
+        if wanted == self._device:
+            return
+        if self._device:
+            gone, self._device = self._device, ""
+            for link in self._links:
+                rdma.remove(link, gone)
+        if not wanted:
+            return
+        if wanted == "siw" and self.kernel.siw is None:
+            raise CapabilityError(
+                f"kernel {self.kernel.release} has no siw: {self.kernel.siw_reason}",
+                hint=f"dpctl kernel install {self.topology.kernel}",
+            )
+        for link in self._links:
+            rdma.add(link, wanted)
+        self._device = wanted
+
+    def recover(self) -> bool:
+        """End what a failed run has left; False when a guest does not answer any more."""
+        try:
+            for guest, link in zip(self._guests, self._links, strict=True):
+                guest.check_alive()
+                link.end_programs()
+        except DatapathError:
+            return False
+        for host in self._namespace_hosts:
+            host.end_programs()
+        return True
+
+    def set_path(self, path: object, seed: int) -> None:
+        """Apply a `path` section; LocalError when it needs another network."""
+        assert self._middle is not None
+        assert isinstance(path, Path)
+        self._middle.set_path(path, seed)
+
+    def path_counters(self) -> PathCounters:
+        """What the impairments did since set_path(); empty for backend none."""
+        assert self._middle is not None
+        return self._middle.counters()
+
+    def describe(self) -> dict[str, object]:
+        """Kernel, acceleration and devices, outside and inside of the guests."""
+        assert self._middle is not None
+        reason = BACKENDS[self.backend]
+        if self.backend == "none":
+            reason = _DIRECT if self.topology.namespaces else _BRIDGED
+        spaces = [(host.name, host.namespace) for host in self._namespace_hosts]
+        spaces.append((self._middle.name, self._middle.namespace))
+        return {
+            "lane": "vm",
+            "preset": self.topology.preset,
+            "backend": self.backend,
+            "backend_reason": reason,
+            "kernel": self.kernel.release,
+            "acceleration": self._accel,
+            "cpus": self.topology.cpus,
+            "memory": self.topology.memory,
+            "hosts": {link.name: link.facts() for link in self._links},
+            "devices": {name: describe_devices(space) for name, space in spaces},
+        }
+
+    # --- building ---
+
+    def _build(self) -> None:
+        kvm, why = kvm_works(self.kernel)
+        self._accel = f"{'KVM' if kvm else 'TCG'}: {why}"
+        *spaces, middle = self._holder.open()
+        self._middle = Middle(middle, self.topology, self.backend)
+        self._middle.build(self._middle_links())
+        topology = self.topology
+        self._namespace_hosts = [
+            NetnsHost(space.name, endpoint(i, topology.mtu), space)
+            for i, space in enumerate(spaces)
+        ]
+        for index, host in enumerate(self._namespace_hosts):
+            self._build_namespace_host(index, host)
+        key = ClientKey.generate()
+        # The guests' QEMU runs where their taps are.
+        place = spaces[0] if spaces else middle
+        for index in range(topology.namespaces, topology.hosts):
+            config = self._guest_config(index, kvm)
+            self._guests.append(Guest(config, place, key.public, self._logs))
+        self._log_in(place, key)
+        self._middle.forward()
+        self.hosts = [*self._namespace_hosts, *self._links]
+
+    def _taps(self) -> Iterator[tuple[str, str]]:
+        """(tap under test, management tap) of each guest."""
+        if self.topology.namespaces:
+            yield TEST_DEVICE, MGMT_DEVICE
+        else:
+            for index in range(self.topology.hosts):
+                yield f"port{index}", f"mgmt{index}"
+
+    def _middle_links(self) -> Iterator[str]:
+        """ip commands, run in the middle, that make the taps."""
+        if self.topology.namespaces:
+            return
+        yield f"address add {_CONTROL}/24 dev mgmt"
+        if self.backend == "none":
+            yield f"link add bridge0 mtu {self.topology.mtu} type bridge"
+            yield "link set bridge0 up"
+        for tap, mgmt in self._taps():
+            yield from _tap(tap, self.topology.mtu)
+            yield from _tap(mgmt)
+            yield f"link set {mgmt} master mgmt"
+            if self.backend == "none":
+                yield f"link set {tap} master bridge0"
+
+    def _build_namespace_host(self, index: int, host: NetnsHost) -> None:
+        host.namespace.in_network(lambda: set_ipv6(accept_ra=0, router_solicitations=0))
+        commands = [
+            *_tap(TEST_DEVICE, self.topology.mtu, link_address(index)),
+            *_tap(MGMT_DEVICE),
+            *host_commands(index, self.topology.mtu, self.topology.hosts),
+        ]
+        host.namespace.check_output(["ip", "-batch", "-"], stdin="\n".join(commands))
+
+    def _guest_config(self, index: int, kvm: bool) -> GuestConfig:
+        topology = self.topology
+        tap, mgmt = list(self._taps())[index - topology.namespaces]
+        address = endpoint(index, topology.mtu).mgmt_ipv4
+        return GuestConfig(
+            name=f"host{index}",
+            kernel=self.kernel,
+            cpus=topology.cpus,
+            memory=topology.memory,
+            kvm=kvm,
+            nics=(
+                Nic(tap, TEST_DEVICE, link_address(index), topology.mtu, under_test=True),
+                Nic(mgmt, MGMT_DEVICE, f"02:00:c6:13:00:{index + 1:02x}", 1500),
+            ),
+            mgmt=f"{address}/24",
+        )
+
+    def _log_in(self, place: Namespace, key: ClientKey) -> None:
+        """Wait for every guest's sshd, then finish its network as that of any host."""
+        topology = self.topology
+        deadline = time.monotonic() + _BOOT_S
+        for index, guest in enumerate(self._guests, start=topology.namespaces):
+            where = endpoint(index, topology.mtu)
+            sock = _connect(place, where.mgmt_ipv4, guest, deadline)
+            link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)
+            self._links.append(link)
+            commands = host_commands(index, topology.mtu, topology.hosts)
+            _configure(link, [f"link set {TEST_DEVICE} mtu {topology.mtu}", *commands])
+
+
+def _tap(name: str, mtu: int = 1500, mac: str = "") -> Iterator[str]:
+    yield f"tuntap add dev {name} mode tap"
+    yield f"link set {name} mtu {mtu} {f'address {mac} ' if mac else ''}up"
+
+
+def _connect(place: Namespace, address: str, guest: Guest, deadline: float) -> socket.socket:
+    """A connection to the guest's sshd, made in a namespace; RunFailed when it never listens."""
+    while True:
+        guest.check_alive()
+        with contextlib.suppress(OSError):
+            sock = place.in_network(lambda: socket.create_connection((address, 22), timeout=2))
+            with contextlib.suppress(OSError):
+                # sshd speaks first: a guest that is only half up is found out here.
+                if sock.recv(4, socket.MSG_PEEK) == b"SSH-":
+                    sock.settimeout(None)
+                    return sock
+            sock.close()
+        if time.monotonic() > deadline:
+            raise RunFailed(
+                f"guest {guest.config.name} was not up after {_BOOT_S:g} s: {guest.last_words()}",
+                hint="the console is in the logs; a busy machine needs longer under TCG",
+            )
+        time.sleep(_LOGIN_POLL_S)
+
+
+def _configure(link: SshHost, commands: Sequence[str]) -> None:
+    """Addresses, MTU and neighbours of a guest, by ip commands as in a namespace."""
+    # What guest_init.sh has done is not done again.
+    done = ("link set lo", f"link set {MGMT_DEVICE}", f"address add {link.endpoint.mgmt_ipv4}")
+    lines = [line for line in commands if not line.startswith(done)]
+    script = "ip -batch - <<'END'\n" + "\n".join(lines) + "\nEND"
+    result = link.run(["sh", "-c", script], timeout_s=60)
+    if result.returncode != 0:
+        raise DatapathError(f"network of {link.name}: {' '.join(result.stderr.split())}")

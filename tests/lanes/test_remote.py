@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Hosts reached by ssh, on real sshds: programs, files, and what happens when things break."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
+from datapath.lanes.local import NetnsHost
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.remote import ClientKey, Connection, SshHost
+from datapath.lanes.remote.connection import parse_cpus, socket_login
+from datapath.lanes.remote.facts import clock_offset, parse
+from datapath.lanes.spec import Topology
+
+from .sshd import USER, Sshd
+
+pytestmark = pytest.mark.usefixtures("root")
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[NetnsNetwork]:
+    with NetnsNetwork(Topology(), "none") as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def sshd(network: NetnsNetwork, tmp_path_factory: pytest.TempPathFactory) -> Sshd:
+    return Sshd(network.hosts[0], tmp_path_factory.mktemp("sshd") / "host0").start()
+
+
+@pytest.fixture
+def host(sshd: Sshd) -> Iterator[SshHost]:
+    host = sshd.log_in()
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Polls, with a bound far above what is ever needed; says what did not happen."""
+    for _ in range(1500):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail(f"after 30 s: {what}")
+
+
+def running(place: NetnsHost, marker: str) -> bool:
+    """Whether a program on the host has `marker` in its command line."""
+    return place.run(["pgrep", "--full", marker]).returncode == 0
+
+
+def is_folder(place: NetnsHost, path: str) -> bool:
+    return place.run(["test", "-d", path]).returncode == 0
+
+
+def started(path: Path, word: str = "up") -> None:
+    until(lambda: path.exists() and word in path.read_text(), f"{path.name} says {word}")
+
+
+# --- programs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["", "two words", "it's", '"', "$HOME", "`id`", "a\\nb", "a\nb", "*", "-n;true", "é\t!", "#x"],
+)
+def test_words_and_environment_arrive_as_they_are(host: SshHost, word: str) -> None:
+    done = host.run(["sh", "-c", 'printf "%s|%s" "$1" "$WORD"', "sh", word], env={"WORD": word})
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{word}|{word}", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("kill -9 $$", -9),
+        ("kill -TERM $$", -15),
+        ("kill -11 $$", -11),
+    ],
+)
+def test_status_is_that_of_subprocess(host: SshHost, script: str, status: int) -> None:
+    done = host.run(["sh", "-c", f"echo out; echo err >&2; {script}"])
+    assert (done.returncode, done.stdout, done.stderr) == (status, "out\n", "err\n")
+
+
+def test_output_is_logged_while_the_program_runs(host: SshHost, tmp_path: Path) -> None:
+    log, errors = tmp_path / "log", tmp_path / "err"
+    log.write_text("before\n")
+    script = "echo one; echo two >&2; sleep 1000"
+    process = host.popen(["sh", "-c", script], stdout=log, stderr=errors)
+    started(log, "one")
+    started(errors, "two")
+    assert log.read_text() == "before\none\n"
+    assert (process.poll(), process.returncode) == (None, None)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    process.kill()
+    assert (process.wait(), process.poll(), process.returncode) == (-9, -9, -9)
+    process.kill()
+
+
+def test_one_log_has_both_outputs_in_order(host: SshHost, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = "for i in $(seq 200); do echo o$i; echo e$i >&2; done"
+    assert host.popen(["sh", "-c", script], stdout=log, stderr=log).wait() == 0
+    assert log.read_text().split() == [f"{c}{i}" for i in range(1, 201) for c in "oe"]
+
+
+def test_output_that_nobody_wants_costs_nothing(host: SshHost) -> None:
+    script = 'test "$(readlink /proc/$$/fd/1)$(readlink /proc/$$/fd/2)" = /dev/null/dev/null'
+    assert host.popen(["sh", "-c", script]).wait() == 0
+
+
+def test_large_output_is_whole(host: SshHost, tmp_path: Path) -> None:
+    size = 48 * 2**20
+    log = tmp_path / "log"
+    script = f"head -c {size} /dev/zero | tr '\\0' x"
+    assert host.popen(["sh", "-c", script], stdout=log).wait(60) == 0
+    assert log.stat().st_size == size
+    with log.open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(b"x" * size).digest()
+    assert len(host.run(["sh", "-c", f"head -c {2**20} /dev/zero"]).stdout) == 2**20
+
+
+def test_a_full_disk_is_told_and_ends_the_program(host: SshHost) -> None:
+    process = host.popen(["yes"], stdout=Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left"):
+        process.wait(30)
+
+
+def test_programs_are_bound_to_cpus(host: SshHost) -> None:
+    assert host.cpus == sorted(os.sched_getaffinity(0))
+    log_free = host.run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"])
+    assert parse_cpus(log_free.stdout.split()[1]) == host.cpus
+
+
+def test_a_bound_program_stays_there(host: SshHost, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    last = host.cpus[-1]
+    argv = ["grep", "Cpus_allowed_list", "/proc/self/status"]
+    assert host.popen(argv, stdout=log, cpus={last}).wait() == 0
+    assert parse_cpus(log.read_text().split()[1]) == [last]
+
+
+def test_a_missing_program_is_named(host: SshHost) -> None:
+    assert host.has_program("ls")
+    assert host.has_program("/bin/ls")
+    assert not host.has_program("no-such-program")
+    for start in (host.run, host.popen):
+        with pytest.raises(CapabilityError, match="no-such-program is not installed on host0"):
+            start(["no-such-program"])
+
+
+def test_kill_reaches_what_ignores_it_and_what_has_left(
+    host: SshHost, sshd: Sshd, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    script = "trap '' TERM HUP INT; setsid sleep 7001 & sleep 7002 & echo up; sleep 7003; echo no"
+    process = host.popen(["sh", "-c", script], stdout=log)
+    other = host.popen(["sleep", "7004"])
+    started(log)
+    process.kill()
+    assert process.wait(20) == -9
+    until(lambda: not running(sshd.host, "sleep 700[123]"), "its children are gone")
+    assert other.poll() is None
+    other.kill()
+    assert other.wait(20) == -9
+
+
+def test_a_daemon_does_not_keep_its_parent_from_ending(host: SshHost, sshd: Sshd) -> None:
+    assert host.run(["sh", "-c", "echo parent; setsid sleep 7011 &"]).stdout == "parent\n"
+    assert running(sshd.host, "sleep 7011")
+    host.end_programs()
+    assert not running(sshd.host, "sleep 7011")
+
+
+def test_a_command_that_overruns_is_ended(host: SshHost, sshd: Sshd) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        host.run(["sleep", "7021"], timeout_s=0.2)
+    assert not running(sshd.host, "sleep 7021")
+
+
+def test_an_interrupt_ends_the_command(host: SshHost, sshd: Sshd) -> None:
+    def interrupt(_signum: int, _frame: object) -> None:
+        raise InterruptedError("by the test")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(InterruptedError, match="by the test"):
+            host.run(["sleep", "7031"], timeout_s=100)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not running(sshd.host, "sleep 7031")
+    assert host.run(["echo", "still"]).stdout == "still\n"
+
+
+def test_programs_stay_out_of_the_home_folder(host: SshHost, sshd: Sshd) -> None:
+    where = host.run(["pwd"]).stdout.strip()
+    assert where == host.connection.folder
+    assert where.startswith(f"{sshd.temporary}/datapath-")
+
+
+def test_a_host_that_starts_no_more_sessions_says_so(network: NetnsNetwork, tmp_path: Path) -> None:
+    few = Sshd(network.hosts[1], tmp_path / "few", ["MaxSessions=2"]).start()
+    try:
+        host = few.log_in()
+        process = host.popen(["sleep", "7041"])
+        with pytest.raises(RunFailed, match="host1 starts no more sessions") as caught:
+            host.run(["true"])
+        assert "MaxSessions" in caught.value.hint
+        with pytest.raises(RunFailed, match="host1 starts no more sessions"):
+            host.outputs(tmp_path)
+        process.kill()
+        process.wait()
+
+        def refused() -> str:
+            with pytest.raises(DatapathError) as caught:
+                host.outputs(tmp_path)
+            return str(caught.value)
+
+        # sshd forgets a session that has ended a moment later.
+        until(lambda: "no sftp" in refused(), "another session is possible, sftp is not")
+        host.close()
+    finally:
+        few.process.kill()
+        few.process.wait()
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def test_files_are_brought_once_and_kept_apart(host: SshHost, tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho first\n")
+    tool.chmod(0o755)
+    there = host.provide(tool)
+    assert there == host.provide(tool)
+    assert Path(there).name == "tool"
+    assert there.startswith(host.connection.folder)
+    assert host.run([there]).stdout == "first\n"
+    tool.write_text("#!/bin/sh\necho second one\n")
+    newer = host.provide(tool)
+    assert host.run([newer]).stdout == "second one\n"
+    assert host.run([there]).stdout == "first\n"
+    same = tmp_path / "copy" / "tool"
+    same.parent.mkdir()
+    same.write_bytes(tool.read_bytes())
+    assert host.provide(same) == newer
+    with pytest.raises(LocalError, match="nowhere"):
+        host.provide(tmp_path / "nowhere")
+
+
+def test_a_folder_keeps_its_links(host: SshHost, tmp_path: Path) -> None:
+    library = tmp_path / "real.so"
+    library.write_bytes(os.urandom(100_000))
+    folder = tmp_path / "compat"
+    folder.mkdir()
+    (folder / "name.so.1").symlink_to(library)
+    there = host.provide(folder)
+    target = host.run(["readlink", f"{there}/name.so.1"]).stdout.strip()
+    assert target == host.provide(library)
+    digest = host.run(["sha256sum", f"{there}/name.so.1"]).stdout.split()[0]
+    assert digest == hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def test_shared_files_stay_where_they_are(sshd: Sshd, tmp_path: Path) -> None:
+    host = sshd.log_in(shared_files=True)
+    try:
+        assert host.provide(tmp_path / "x") == str(tmp_path / "x")
+        assert host.outputs(tmp_path) != str(tmp_path)
+    finally:
+        host.close()
+
+
+def test_what_programs_write_is_fetched_and_gone_there(host: SshHost, tmp_path: Path) -> None:
+    there = host.outputs(tmp_path)
+    assert there == host.outputs(tmp_path)
+    blob = hashlib.sha256(b"seed").digest() * 50_000
+    (tmp_path / "in").write_bytes(blob)
+    source = host.provide(tmp_path / "in")
+    script = f"cp {source} big; mkdir -p deep/er; echo a > deep/er/a; echo b > 'b c'; : > empty"
+    assert host.run(["sh", "-c", f"cd {there}; {script}"]).returncode == 0
+    host.fetch(tmp_path)
+    assert (tmp_path / "big").read_bytes() == blob
+    assert (tmp_path / "deep/er/a").read_text() == "a\n"
+    assert (tmp_path / "b c").read_text() == "b\n"
+    assert (tmp_path / "empty").read_text() == ""
+    assert host.run(["ls", "-A", there]).stdout == ""
+    assert host.outputs(tmp_path / "deep") != there
+    host.fetch(tmp_path / "never asked for")
+
+
+# --- the end ---------------------------------------------------------------------------------
+
+
+def test_close_leaves_nothing(sshd: Sshd, tmp_path: Path) -> None:
+    host = sshd.log_in()
+    log = tmp_path / "log"
+    process = host.popen(
+        ["sh", "-c", "trap '' TERM HUP; setsid sleep 7051 & echo up; sleep 7052"], stdout=log
+    )
+    started(log)
+    host.close()
+    assert not running(sshd.host, "sleep 705[12]")
+    assert not is_folder(sshd.host, host.connection.folder)
+    process.kill()
+    assert process.wait(20) == -9
+    with pytest.raises(RunFailed, match="host host0 is gone: its connection was closed"):
+        host.run(["true"])
+    host.close()
+
+
+def test_kill_9_of_the_client_leaves_nothing(
+    network: NetnsNetwork, sshd: Sshd, tmp_path: Path
+) -> None:
+    """From the other host, where only the client runs."""
+    key, log = tmp_path / "key", tmp_path / "log"
+    sshd.key.private.write_private_key(str(key))
+    script = "trap '' TERM HUP; setsid sleep 7061 & echo up; sleep 7062"
+    address = sshd.host.endpoint.mgmt_ipv4
+    client = network.hosts[1].popen(
+        [sys.executable, str(PROGRAMS / "ssh_client.py"), address, str(key), str(log), script],
+        stdout=tmp_path / "client",
+        stderr=tmp_path / "client",
+    )
+    started(log)
+    folder = (tmp_path / "client").read_text().strip()
+    assert is_folder(sshd.host, folder)
+    assert running(sshd.host, "sleep 706[12]")
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    until(lambda: not running(sshd.host, "sleep 706[12]"), "the programs are gone")
+    until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
+
+
+def test_a_host_that_goes_away_is_told_at_once(sshd: Sshd, tmp_path: Path) -> None:
+    host = sshd.log_in()
+    log = tmp_path / "log"
+    running_one = host.popen(["sh", "-c", "echo up; sleep 7071"], stdout=log)
+    killed_one = host.popen(["sleep", "7072"])
+    done_one = host.popen(["true"])
+    assert done_one.wait(20) == 0
+    started(log)
+    mine = sshd.host.run(["pgrep", "--full", "^sshd: root"]).stdout.split()
+    for pid in mine:
+        sshd.host.run(["kill", "-KILL", pid])
+    with pytest.raises(RunFailed, match="host host0 is gone: ") as caught:
+        running_one.wait(60)
+    assert caught.value.hint
+    for later in (
+        lambda: host.run(["true"]),
+        lambda: host.popen(["true"]),
+        lambda: host.has_program("ls"),
+        lambda: host.provide(PROGRAMS / "ssh_client.py"),
+        lambda: host.outputs(tmp_path),
+        host.facts,
+        host.end_programs,
+        running_one.poll,
+    ):
+        with pytest.raises(RunFailed, match="host host0 is gone"):
+            later()
+    killed_one.kill()
+    assert killed_one.wait(20) == -9
+    assert done_one.wait() == 0
+    until(lambda: not running(sshd.host, "sleep 707[12]"), "the programs are gone")
+    until(lambda: not is_folder(sshd.host, host.connection.folder), "the folder is gone")
+    host.close()
+
+
+def test_a_pulled_cable_is_noticed_on_both_sides(
+    network: NetnsNetwork, sshd: Sshd, tmp_path: Path
+) -> None:
+    """The client runs on the other host; then the management network carries nothing."""
+    key, log, said = tmp_path / "key", tmp_path / "log", tmp_path / "client"
+    sshd.key.private.write_private_key(str(key))
+    address = sshd.host.endpoint.mgmt_ipv4
+    client = network.hosts[1].popen(
+        [
+            *(sys.executable, str(PROGRAMS / "ssh_client.py"), address, str(key), str(log)),
+            *("echo up; sleep 7081", "1", "3"),
+        ],
+        stdout=said,
+        stderr=said,
+    )
+    started(log)
+    folder = said.read_text().strip()
+    network.hosts[1].run(["ip", "link", "set", "mgmt0", "down"])
+    try:
+        assert client.wait(60) == 3
+        assert "host there is gone" in said.read_text()
+        until(lambda: not running(sshd.host, "sleep 7081"), "the program is gone")
+        until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
+    finally:
+        network.hosts[1].run(["ip", "link", "set", "mgmt0", "up"])
+
+
+# --- logging in ------------------------------------------------------------------------------
+
+
+def test_a_wrong_key_is_refused(sshd: Sshd) -> None:
+    with pytest.raises(RunFailed, match=r"cannot log in to host0: .*Permission denied"):
+        sshd.log_in(ClientKey.generate())
+
+
+def test_a_host_without_a_shell_says_what_it_said(network: NetnsNetwork, tmp_path: Path) -> None:
+    odd = Sshd(
+        network.hosts[1], tmp_path / "odd", ["ForceCommand=echo This service is closed."]
+    ).start()
+    try:
+        with pytest.raises(DatapathError, match=r"shell on host1: This service is closed\."):
+            odd.log_in()
+    finally:
+        odd.process.kill()
+        odd.process.wait()
+
+
+@pytest.mark.parametrize("may_sudo", [True, False])
+def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo: bool) -> None:
+    tmp_path.chmod(0o755)
+    site = Sshd(network.hosts[1], tmp_path / "site", may_sudo=may_sudo).start()
+    try:
+        for parent in (site.folder, *site.folder.parents):
+            parent.chmod(parent.stat().st_mode | 0o055)
+        login = socket_login(site.socket(), site.key, USER)
+        link = Connection("host1", login, sudo=True)
+        host = SshHost("host1", network.hosts[1].endpoint, link)
+        assert (link.user, link.root) == (USER, may_sudo)
+        assert host.run(["id", "-u"]).stdout == ("0\n" if may_sudo else "1000\n")
+        assert host.run(["sh", "-c", "echo $X"], env={"X": "a b"}).stdout == "a b\n"
+        assert host.has_program("ip")
+        assert host.run(["sh", "-c", "kill -9 $$"]).returncode == -9
+        there = host.outputs(tmp_path)
+        host.run(["sh", "-c", f"mkdir {there}/d; echo yes > {there}/answer; echo 1 >{there}/d/e"])
+        host.fetch(tmp_path)
+        assert (tmp_path / "answer").read_text() == "yes\n"
+        process = host.popen(["sh", "-c", "trap '' TERM; setsid sleep 7091 & sleep 7092"])
+        until(lambda: running(network.hosts[1], "sleep 7091"), "the program is up")
+        process.kill()
+        assert process.wait(20) == -9
+        host.close()
+        until(lambda: not running(network.hosts[1], "sleep 709[12]"), "the programs are gone")
+        assert not is_folder(network.hosts[1], link.folder)
+    finally:
+        site.process.kill()
+        site.process.wait()
+
+
+# --- facts -----------------------------------------------------------------------------------
+
+
+def test_facts_are_those_of_the_host(host: SshHost) -> None:
+    facts = host.facts()
+    assert facts["kernel"] == os.uname().release
+    assert facts["cores"] == os.cpu_count()
+    assert facts["user"] == "root"
+    assert facts["nic"]["driver"] == "veth"
+    assert facts["nic"]["mtu"] == 9000
+    assert facts["offload"]["tcp-segmentation-offload"] in ("on", "off")
+    assert facts["rdma"]["rxe"] in ("loaded", "available", "none")
+    assert facts["xdp"]["sockets"] == "yes"
+    assert facts["package"]["libxdp1"]
+
+
+def test_one_clock_has_no_offset_to_itself(host: SshHost) -> None:
+    clock = clock_offset(host.connection)
+    assert abs(clock.offset_ns) <= clock.uncertainty_ns
+    assert clock.uncertainty_ns < 1_000_000_000
+
+
+def test_facts_are_nested_and_numbers_where_they_count() -> None:
+    assert parse("kernel=6.1\ncores=2\nnic.mtu=1500\nnic.speed=-1\nnonsense\n") == {
+        "kernel": "6.1",
+        "cores": 2,
+        "nic": {"mtu": 1500, "speed": -1},
+    }
+
+
+def test_cpu_lists() -> None:
+    assert parse_cpus("0") == [0]
+    assert parse_cpus("0-2,5,8-9") == [0, 1, 2, 5, 8, 9]

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The ssh lane on two machines with real sshds: whole runs of dpctl, and what can go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from datapath.errors import CapabilityError, LocalError
+from datapath.lanes import open_network
+from datapath.lanes.namespace import Namespace, spawn
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.remote import ClientKey
+from datapath.lanes.spec import Path, Topology
+
+from .sshd import USER, Sshd
+
+ROOT = FilePath(__file__).resolve().parents[2]
+MACHINES = [{"ssh": "node1", "netdev": "eth1"}, {"ssh": "node2", "netdev": "eth1"}]
+HOST = """\
+Host {name}
+  HostName {address}
+  User {user}
+  Port 22
+  UserKnownHostsFile /dev/null
+  StrictHostKeyChecking no
+  PasswordAuthentication no
+  IdentityFile {key}
+  IdentitiesOnly yes
+  LogLevel FATAL
+"""
+EXPERIMENT = """\
+version: 1
+name: two-machines
+topology:
+  lane: ssh
+  ssh_config: ./ssh-config
+  machines:
+    - {ssh: node1, netdev: eth1}
+    - {ssh: node2, netdev: eth1}
+transport: {port: udp}
+workload: {kind: perftest, test: send_lat, size: 64, iterations: 100}
+sweep:
+  timeout: 40s
+  repetitions: 1
+"""
+
+
+@dataclass
+class Site:
+    """Two machines, and a third place from which they are driven."""
+
+    network: NetnsNetwork
+    sshds: list[Sshd]
+    control: Namespace
+    folder: FilePath
+
+    def dpctl(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """A dpctl command at the place of control."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=150)
+        return subprocess.CompletedProcess(words, process.returncode, out.decode(), err.decode())
+
+    def start(self, *words: object) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "datapath.cli", *map(str, words)]
+        return spawn(
+            self.control,
+            argv,
+            cwd=ROOT,
+            env={**os.environ, "HOME": str(self.folder), "NO_COLOR": "1", "COLUMNS": "300"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def experiment(self, old: str = "", new: str = "") -> FilePath:
+        assert old in EXPERIMENT
+        path = self.folder / "experiment.yaml"
+        path.write_text(EXPERIMENT.replace(old, new, 1))
+        return path
+
+    def refusal(self, old: str = "", new: str = "") -> tuple[int, str]:
+        """(exit code, what it says) of an experiment that cannot be begun."""
+        out = self.folder / "refused"
+        done = self.dpctl("run", self.experiment(old, new), "--out", out)
+        assert not out.exists()
+        return done.returncode, done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes network namespaces")
+    folder = tmp_path_factory.mktemp("site")
+    for parent in (folder, *folder.parents):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    key = ClientKey.generate()
+    with NetnsNetwork(Topology()) as network:
+        sshds = [Sshd(host, folder / host.name, key=key).start() for host in network.hosts]
+        assert network._middle is not None
+        control = network._middle.namespace
+        control.check_output(["ip", "address", "add", "198.19.0.254/24", "dev", "mgmt"])
+        key.private.write_private_key(str(folder / "key"))
+        (folder / "key").chmod(0o600)
+        (folder / "stranger").write_bytes(ClientKey.generate().private.export_private_key())
+        (folder / "stranger").chmod(0o600)
+        address = sshds[0].host.endpoint.mgmt_ipv4
+        entries = {
+            "node1": {"address": address},
+            "node2": {"address": sshds[1].host.endpoint.mgmt_ipv4},
+            "user1": {"address": address, "user": USER},
+            "refused": {"address": address, "key": folder / "stranger"},
+            "silent": {"address": "198.19.0.77"},
+        }
+        text = "".join(
+            HOST.format(**{"name": name, "user": "root", "key": folder / "key", **entry})
+            for name, entry in entries.items()
+        )
+        text += f"Host strict\n  HostName {address}\n  User root\n  IdentityFile {folder}/key\n"
+        (folder / "ssh-config").write_text(text)
+        yield Site(network, sshds, control, folder)
+
+
+def records(folder: FilePath) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Polls, with a bound far above what is ever needed; says what did not happen."""
+    for _ in range(1500):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail(f"after 30 s: {what}")
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def test_a_sweep_on_machines_leaves_everything(site: Site, tmp_path: FilePath) -> None:
+    matrix = """sweep:
+  matrix:
+    stack:
+      - {label: udp, set: {transport.port: udp}}
+      - {label: afxdp, set: {transport.port: afxdp}}
+      - label: tcp
+        set: {transport.device: kernel, workload: {kind: iperf3, duration: 1s}}
+"""
+    out = tmp_path / "out"
+    done = site.dpctl("run", site.experiment("sweep:\n", matrix), "--out", out, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    by_stack = {record["axes"]["stack"]: record for record in records(out)}
+    assert set(by_stack) == {"udp", "afxdp", "tcp"}
+    for stack, record in by_stack.items():
+        metrics = {metric["name"]: metric["value"] for metric in record["metrics"]}
+        assert metrics["goodput" if stack == "tcp" else "latency_p50"] > 0
+        assert "cpu_user" not in metrics  # of ssh, not of the programs
+    for stack in ("udp", "afxdp"):
+        devices = by_stack[stack]["device"]
+        assert sorted(device["host"] for device in devices) == ["host0", "host1"]
+        assert {device["port"]["kind"] for device in devices} == {stack}
+        assert all(device["qps"][0]["tx_packets"] >= 100 for device in devices)
+    network = json.loads((out / "manifest.json").read_text())["networks"][0]
+    assert (network["lane"], network["backend"]) == ("ssh", "none")
+    for index, name in enumerate(("host0", "host1")):
+        host = network["hosts"][name]
+        assert host["ssh"] == f"node{index + 1}"
+        assert host["kernel"] == os.uname().release
+        assert (host["ipv4"], host["mgmt"]) == (f"198.18.0.{index + 1}", f"198.19.0.{index + 1}")
+        assert abs(host["clock"]["offset_ns"]) <= host["clock"]["uncertainty_ns"]
+        assert network["devices"][name]["eth1"]["mtu"] == 9000
+    assert "eth1" in (out / "report.html").read_text()
+    for sshd in site.sshds:
+        assert not list(sshd.temporary.iterdir())
+        assert sshd.host.run(["pgrep", "ib_send_lat"]).returncode == 1
+
+
+def test_another_user_and_control_traffic_beside_the_path(site: Site, tmp_path: FilePath) -> None:
+    """sudo makes AF_XDP possible; an address given for control traffic is used for it."""
+    machine = "{ssh: user1, netdev: eth1, mgmt: 198.18.0.1}"
+    text = EXPERIMENT.replace("{ssh: node1, netdev: eth1}", machine).replace(
+        "port: udp", "port: afxdp"
+    )
+    path = site.folder / "user.yaml"
+    path.write_text(text)
+    out = tmp_path / "out"
+    done = site.dpctl("run", path, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert len(records(out)[0]["device"]) == 2
+    hosts = json.loads((out / "manifest.json").read_text())["networks"][0]["hosts"]
+    assert (hosts["host0"]["user"], hosts["host0"]["mgmt"]) == (USER, "198.18.0.1")
+
+
+def test_a_machine_that_dies_fails_its_run_and_is_used_again(
+    site: Site, tmp_path: FilePath
+) -> None:
+    text = EXPERIMENT.replace("iterations: 100", "duration: 3s").replace(
+        "repetitions: 1", "repetitions: 2"
+    )
+    path = site.folder / "dies.yaml"
+    path.write_text(text.replace("send_lat, size: 64", "write_bw, size: 64KiB"))
+    out = tmp_path / "out"
+    process = site.start("run", path, "--out", out)
+    server = site.sshds[1].host
+    until(lambda: server.run(["pgrep", "ib_write_bw"]).returncode == 0, "the server is up")
+    until(lambda: len(list(out.glob("logs/*/perftest-client-0.cmd"))) == 1, "the client is up")
+    for pid in server.run(["pgrep", "--full", "^sshd: root"]).stdout.split():
+        if server.run(["nsenter", "-t", pid, "-n", "ip", "-o", "address"]).stdout.count(
+            "198.19.0.2/"
+        ):
+            server.run(["kill", "-KILL", pid])
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err.decode()
+    first, second = sorted(records(out), key=lambda record: record["repetition"])
+    assert (first["status"], second["status"]) == ("failed", "ok")
+    assert "machine 1 (node2) is gone" in first["error"]["message"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_leaves_the_machines_clean(
+    site: Site, tmp_path: FilePath, signum: signal.Signals
+) -> None:
+    client, temporary = site.sshds[0].host, site.sshds[0].temporary
+    process = site.start(
+        "run", site.experiment("iterations: 100", "duration: 30s"), "--out", tmp_path
+    )
+    until(lambda: client.run(["pgrep", "ib_send_lat"]).returncode == 0, "the client is up")
+    assert list(temporary.iterdir())
+    process.send_signal(signum)
+    process.communicate(timeout=60)
+    until(lambda: client.run(["pgrep", "ib_send_lat"]).returncode == 1, "programs are gone")
+    until(lambda: not list(temporary.iterdir()), "files are gone")
+
+
+# --- refusals --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "said", "hint"),
+    [
+        ("ssh: node2", "ssh: nodel2", 2, "machine 1 (nodel2) is neither", "did you mean node2?"),
+        ("ssh: node2", "ssh: refused", 3, "machine 1 (refused) refuses the login", "password: ssh"),
+        ("ssh: node2", "ssh: silent", 3, "machine 1 (silent) cannot be reached", "try: ssh -F"),
+        ("ssh: node2", "ssh: strict", 3, "machine 1 (strict): its host key is not known", "once"),
+        ("ssh: node2", "ssh: 'node1:4'", 3, "machine 1 (node1:4) cannot be reached", "try: ssh"),
+        ("ssh: node2", "ssh: node1", 2, "(node1) and machine 1 (node1) both have", "once"),
+        (
+            "node2, netdev: eth1",
+            "node2, netdev: eth2",
+            2,
+            "machine 1 (node2) has no network device eth2",
+            "did you mean eth1?",
+        ),
+        (
+            "node2, netdev: eth1",
+            "node2, netdev: eth1, ipv4: 10.1.2.3",
+            2,
+            "eth1 has not the address 10.1.2.3",
+            "it has 198.18.0.2",
+        ),
+        ("./ssh-config", "./nowhere", 2, "there is no file", "vagrant ssh-config"),
+        ("transport: {port: udp}", "path: {loss: 1%}", 3, "nothing can be lost", "lane: netns"),
+        ("transport: {port: udp}", "transport: {device: rxe}", 3, "kernel has no rxe", "generic"),
+    ],
+)
+def test_refusals_name_the_machine_and_say_what_to_do(
+    site: Site, old: str, new: str, code: int, said: str, hint: str
+) -> None:
+    returned, text = site.refusal(old, new)
+    assert said in text
+    assert hint in text
+    assert returned == code or code == 2  # several lacks at once are told with the code 3
+    assert "Traceback" not in text
+
+
+def test_different_mtus_are_told(site: Site) -> None:
+    host = site.sshds[1].host
+    host.run(["ip", "link", "set", "eth1", "mtu", "1500"])
+    try:
+        assert "MTU of machine 0 (node1) is 9000, of machine 1 (node2) 1500" in site.refusal()[1]
+        host.run(["ip", "link", "set", "eth1", "down"])
+        assert "machine 1 (node2): eth1 is down" in site.refusal()[1]
+    finally:
+        host.run(["ip", "link", "set", "eth1", "up", "mtu", "9000"])
+        host.run(["ip", "address", "add", f"{host.endpoint.ipv6}/64", "dev", "eth1", "nodad"])
+
+
+def test_what_is_missing_on_a_machine_is_named(site: Site, tmp_path: FilePath) -> None:
+    """On the second machine /usr/bin/ib_write_bw is hidden, and so is libxdp."""
+    host = site.sshds[1].host
+    pid = host.run(["pgrep", "--oldest", "-f", "sshd.*host1/host_key"]).stdout.strip()
+    inside = ["nsenter", "-t", pid, "-m"]
+    (tmp_path / "empty").mkdir()
+    library = host.run(["sh", "-c", "ls /usr/lib/*/libxdp.so.1"]).stdout.strip()
+    real = os.path.realpath(library)
+    for program in ("/usr/bin/ib_write_bw", real):
+        (tmp_path / "nothing").touch(mode=0o644)
+        done = host.run([*inside, "mount", "--bind", str(tmp_path / "nothing"), program])
+        assert done.returncode == 0, done.stderr
+    try:
+        code, text = site.refusal()
+        assert code == 3
+        assert "program ib_write_bw is not installed on machine 1 (node2)" in text
+        assert "apt-get install perftest, there" in text
+        assert "machine 1 (node2)" in text
+    finally:
+        for program in ("/usr/bin/ib_write_bw", real):
+            host.run([*inside, "umount", program])
+
+
+def test_without_root_there_afxdp_is_refused_and_udp_works(site: Site, tmp_path: FilePath) -> None:
+    sudoers = site.sshds[0].folder / "sudoers"
+    before = sudoers.read_text()
+    sudoers.write_text("root ALL=ALL\n")
+    try:
+        path = site.experiment("ssh: node1", "ssh: user1")
+        done = site.dpctl("run", path, "--out", tmp_path / "udp")
+        assert done.returncode == 0, done.stderr
+        path.write_text(path.read_text().replace("port: udp", "port: afxdp"))
+        done = site.dpctl("run", path, "--out", tmp_path / "afxdp")
+        assert done.returncode == 3
+        assert "machine 0 (user1): AF_XDP needs root" in done.stderr
+        assert "sudo" in done.stderr
+    finally:
+        sudoers.write_text(before)
+
+
+# --- the file --------------------------------------------------------------------------------
+
+
+def test_machines_are_the_hosts() -> None:
+    topology = Topology.model_validate({"lane": "ssh", "machines": MACHINES})
+    assert (topology.hosts, topology.preset) == (2, "p2p")
+    four = [{"ssh": f"n{i}", "netdev": "eth1"} for i in range(4)]
+    topology = Topology.model_validate({"lane": "ssh", "machines": four})
+    assert (topology.hosts, topology.preset) == (4, "dumbbell")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "lane ssh needs machines"),
+        ({"machines": MACHINES[:1]}, "an even number"),
+        ({"machines": MACHINES, "hosts": 4}, "hosts is 4, but there are 2"),
+        ({"machines": MACHINES, "mtu": 1500}, "keep the MTU"),
+        ({"machines": MACHINES, "kernel": "6.1"}, "kernel: for lane vm"),
+        ({"machines": [{"ssh": "a b", "netdev": "eth1"}] * 2}, "pattern"),
+        ({"machines": [{"ssh": "-oProxyCommand=x", "netdev": "eth1"}] * 2}, "pattern"),
+        ({"machines": [{"ssh": "a", "netdev": "eth1", "ipv4": "::1"}] * 2}, "IPv4"),
+        ({"machines": MACHINES, "lane": "netns"}, "machines: for lane ssh, not for netns"),
+    ],
+)
+def test_senseless_topologies_are_refused(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Topology.model_validate({"lane": "ssh", **keys})
+
+
+@pytest.mark.parametrize(
+    "target", ["n", "a.b-c", "u@h", "u@h:22", "10.0.0.1:2222", "u@[fe80::1]:22"]
+)
+def test_ways_to_name_a_machine(target: str) -> None:
+    machines = [{"ssh": target, "netdev": "eth1"}] * 2
+    topology = Topology.model_validate({"lane": "ssh", "machines": machines})
+    assert topology.machines[0].ssh == target
+
+
+def test_the_network_as_it_is_cannot_be_impaired(tmp_path: FilePath) -> None:
+    topology = Topology.model_validate({"lane": "ssh", "machines": MACHINES})
+    for path in (Path(loss="1%"), Path(backend="bpf")):
+        with pytest.raises(CapabilityError, match="leaves the network as it is"):
+            open_network(topology, path)
+    topology = Topology.model_validate(
+        {"lane": "ssh", "machines": MACHINES, "ssh_config": "none-here"}
+    )
+    with pytest.raises(LocalError, match=f"there is no file {tmp_path}/none-here"):
+        open_network(topology, Path(), folder=tmp_path)
