@@ -23,6 +23,8 @@ UNITS: Mapping[str, str] = {
     "fairness": "1",
     "cpu_user": "s",
     "cpu_system": "s",
+    "xdp_zero_copy": "1",
+    "xdp_copies": "packets",
     "path_dropped": "packets",
     "path_passed": "packets",
 }

@@ -305,10 +305,9 @@ class _Sweep:
         algorithm = self.algorithms[preflight.cc_key(spec.cc)]
         environments: list[Mapping[str, str]] = []
         for host in network.hosts:
-            where = {"afxdp": host.endpoint.netdev, "udp": host.endpoint.ipv4}
             environment = device_environment(
                 DEVICE,
-                f"{spec.transport.port}:{where[spec.transport.port]}",
+                spec.transport.port_spec(host.endpoint.netdev, host.endpoint.ipv4),
                 cc=algorithm.path,
                 options=spec.transport.device_options(),
                 base=None if network.local else {},
@@ -364,16 +363,29 @@ def _device_statistics(logs: Path) -> list[dict[str, Any]]:
 
 
 def _device_metrics(statistics: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """Retransmissions and time-outs of all QPs on all hosts."""
+    """Retransmissions and time-outs of all QPs on all hosts, and what AF_XDP copied."""
+    metrics = _xdp_metrics([entry for entry in statistics if entry["port"]["kind"] == "afxdp"])
     qps = [qp for entry in statistics for qp in entry.get("qps", [])]
     if not qps:
-        return []
+        return metrics
     total = {name: sum(qp.get(name, 0) for qp in qps) for name in _QP_COUNTERS}
-    metrics = [Metric(name, float(total[name]), "1") for name in ("retransmits", "timeouts")]
+    metrics += [Metric(name, float(total[name]), "1") for name in ("retransmits", "timeouts")]
     if total["tx_packets"]:
         share = total["retransmits"] / total["tx_packets"]
         metrics.append(Metric("retransmitted_share", share, "1"))
     return metrics
+
+
+def _xdp_metrics(ports: Sequence[Mapping[str, Any]]) -> list[Metric]:
+    """How AF_XDP sockets were bound, by their own XDP_OPTIONS, and packets the kernel copied."""
+    if not ports:
+        return []
+    bound = sum(entry["port"]["mode"] == "zero-copy" for entry in ports)
+    copies = sum(entry["port_stats"]["copies"] for entry in ports)
+    return [
+        Metric("xdp_zero_copy", bound / len(ports), UNITS["xdp_zero_copy"]),
+        Metric("xdp_copies", float(copies), UNITS["xdp_copies"]),
+    ]
 
 
 _QP_COUNTERS = ("retransmits", "timeouts", "tx_packets")

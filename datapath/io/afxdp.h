@@ -79,6 +79,7 @@ struct afxdp {
 	struct xsk_ring_prod tx, fill;
 	int xsk_fd;
 	bool zero_copy, busy_poll;
+	int zero_copy_err; /* of bind(), if it was tried */
 	bool tx_pending; /* descriptors wait for a kick that the kernel accepts */
 	bool tx_down;	 /* ... because the device is down: no use in hurry */
 	bool wake_set;	 /* wake_fd is readable */

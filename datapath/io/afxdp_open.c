@@ -168,6 +168,7 @@ static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp
 		if (err && (!two_pieces || mode_matters(err)))
 			err = make_socket(a, o->queue, XDP_ZEROCOPY);
 		zc_err = err;
+		a->zero_copy_err = err;
 	}
 	if (o->mode == MODE_COPY || (o->mode == MODE_AUTO && mode_matters(zc_err))) {
 		if (two_pieces)
@@ -205,9 +206,15 @@ static void report_mode(struct afxdp *a, const struct afxdp_options *o)
 		return;
 	}
 	dp_netdev_driver(info->netdev, driver, sizeof(driver));
-	snprintf(info->mode_reason, sizeof(info->mode_reason),
-		 "driver %s has no AF_XDP zero-copy for queue %u", driver[0] ? driver : "of it",
-		 o->queue);
+	/* EINVAL comes from a driver that has it, and not for this size of packets or buffers. */
+	if (a->zero_copy_err == -EINVAL)
+		snprintf(info->mode_reason, sizeof(info->mode_reason),
+			 "driver %s refuses zero-copy as it is set up, MTU %u; a smaller one may do",
+			 driver, info->netdev_mtu);
+	else
+		snprintf(info->mode_reason, sizeof(info->mode_reason),
+			 "driver %s has no AF_XDP zero-copy for queue %u",
+			 driver[0] ? driver : "of it", o->queue);
 }
 
 /* Options of the socket that make it faster; none is necessary. */

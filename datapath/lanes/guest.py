@@ -15,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -100,14 +102,29 @@ class Guest:
         self.config = config
         self.console = self._open_console(logs)
         environment = {**os.environ, "PATH": f"{Path(virtme_ng()).parent}:{os.environ['PATH']}"}
-        self._process = spawn(
-            namespace,
-            config.argv(public_key),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.console,
-            stderr=self.console,
+        # A pipe: QEMU opens its output anew for each console, and would overwrite a file.
+        self._writer = spawn(
+            namespace, ["cat"], stdin=subprocess.PIPE, stdout=self.console, stderr=self.console
         )
+        assert self._writer.stdin is not None
+        with self._writer.stdin as pipe:
+            self._process = spawn(
+                namespace,
+                config.argv(public_key),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=pipe,
+            )
+
+    def when_ended(self, call: Callable[[str], None]) -> None:
+        """Call, with the console's last line, in a thread, when the guest ends."""
+
+        def wait() -> None:
+            self._process.wait()
+            call(self.last_words())
+
+        threading.Thread(target=wait, name=f"dp-{self.config.name}", daemon=True).start()
 
     def _open_console(self, logs: Path | None) -> IO[bytes]:
         if logs is None:
@@ -125,9 +142,12 @@ class Guest:
 
     def last_words(self) -> str:
         """The last line of the console."""
-        descriptor = self.console.fileno()
-        size = os.fstat(descriptor).st_size
-        text = os.pread(descriptor, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
+        try:
+            descriptor = self.console.fileno()
+            size = os.fstat(descriptor).st_size
+            text = os.pread(descriptor, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
+        except (OSError, ValueError):  # closed meanwhile: the network is being taken down
+            return "its network was taken down"
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else "its console is empty"
 
@@ -137,6 +157,7 @@ class Guest:
     def wait(self) -> None:
         """After kill() and after the holder of its namespace has closed."""
         self._process.wait()
+        self._writer.wait()
         self.console.close()
 
 

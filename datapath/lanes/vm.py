@@ -263,6 +263,7 @@ class VmNetwork:
             sock = _connect(place, where.mgmt_ipv4, guest, deadline)
             link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)
             self._links.append(link)
+            guest.when_ended(link.connection.lose)
             commands = host_commands(index, topology.mtu, topology.hosts)
             _configure(link, [f"link set {TEST_DEVICE} mtu {topology.mtu}", *commands])
 

@@ -42,6 +42,8 @@ METRICS: Mapping[str, MetricInfo] = {
     "timeouts": MetricInfo("Timeouts", "lower"),
     "lost_share": MetricInfo("Lost share", "lower"),
     "fairness": MetricInfo("Fairness", "higher"),
+    "xdp_zero_copy": MetricInfo("Zero-copy, share of sockets", "higher"),
+    "xdp_copies": MetricInfo("Copied by the kernel", "lower"),
     "cpu_user": MetricInfo("CPU, user", "lower"),
     "cpu_system": MetricInfo("CPU, system", "lower"),
     "path_dropped": MetricInfo("Dropped on path", ""),

@@ -124,24 +124,28 @@ def device_environment(
     cc: Path | None = None,
     options: Mapping[str, object] | None = None,
     base: Mapping[str, str] | None = None,
+    place: Callable[[Path], str] = str,
 ) -> dict[str, str]:
     """What to add to a program's environment so that it has `device`.
 
     device: its name, "dp0".  spec: its port, "afxdp:eth1".  cc: a compiled
     algorithm.  options: keys of `OPTIONS`.  base: the environment that is
     added to (this process's): what it preloads and where it finds libraries
-    is kept.  Raises LocalError for what the front would refuse, and
+    is kept.  place: where the program will find a file or folder of this
+    machine.  Raises LocalError for what the front would refuse, and
     CapabilityError when the front has not been built.
     """
     parsed = DeviceSpec(device, spec, {k: str(v) for k, v in (options or {}).items()})
     if cc is not None:
-        parsed.options["cc"] = str(Path(cc).resolve())
+        parsed.options["cc"] = place(Path(cc).resolve())
     parsed.check()
-    return _environment([parsed], os.environ if base is None else base)
+    return _environment([parsed], os.environ if base is None else base, place)
 
 
-def _environment(devices: Sequence[DeviceSpec], base: Mapping[str, str]) -> dict[str, str]:
-    front, compat = str(paths.verbs_library()), str(paths.compat_dir())
+def _environment(
+    devices: Sequence[DeviceSpec], base: Mapping[str, str], place: Callable[[Path], str] = str
+) -> dict[str, str]:
+    front, compat = place(paths.verbs_library()), place(paths.compat_dir())
     preload = [p for p in re.split(r"[ :]+", base.get("LD_PRELOAD", "")) if p and p != front]
     folders = [p for p in base.get("LD_LIBRARY_PATH", "").split(":") if p and p != compat]
     return {

@@ -26,6 +26,10 @@ class TransportOptions(BaseModel):
     window: Literal[64, 128, 256, 512, 1024, 2048] | None = Field(
         None, description="Most packets in flight per QP; unset: the engine's."
     )
+    xdp_mode: Literal["auto", "copy", "zerocopy"] = Field(
+        "auto",
+        description="Port afxdp. auto: zero-copy where the driver has it, else copy mode.",
+    )
 
 
 class Transport(BaseModel):
@@ -53,6 +57,13 @@ class Transport(BaseModel):
     )
     ecn: bool = Field(False, description="Send packets as ECN-capable, ECT(0).")
     options: TransportOptions = Field(default_factory=lambda: TransportOptions())
+
+    def port_spec(self, netdev: str, ipv4: str) -> str:
+        """The port of a host with this device and address, as `DATAPATH_DEVICES` has it."""
+        if self.port == "udp":
+            return f"udp:{ipv4}"
+        mode = self.options.xdp_mode
+        return f"afxdp:{netdev}" + (f",mode={mode}" if mode != "auto" else "")
 
     def device_options(self) -> dict[str, str]:
         """Keys and values for `DATAPATH_DEVICES`; only what differs from the front's defaults."""

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +35,14 @@ _SETTINGS = (
     "UseDNS=no",
     "UsePAM=no",
 )
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """A temporary folder that users other than root can look into, as pytest's cannot be."""
+    with tempfile.TemporaryDirectory(prefix="dp-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @dataclass
@@ -91,6 +101,10 @@ class Sshd:
         for name, text in files.items():
             (self.folder / name).write_text(text)
         (self.folder / "sudoers").chmod(0o440)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
     def _wait(self) -> None:
         for _ in range(1000):

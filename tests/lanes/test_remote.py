@@ -22,7 +22,7 @@ from datapath.lanes.remote.connection import parse_cpus, socket_login
 from datapath.lanes.remote.facts import clock_offset, parse
 from datapath.lanes.spec import Topology
 
-from .sshd import USER, Sshd
+from .sshd import USER, Sshd, open_folder
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -36,8 +36,9 @@ def network() -> Iterator[NetnsNetwork]:
 
 
 @pytest.fixture(scope="module")
-def sshd(network: NetnsNetwork, tmp_path_factory: pytest.TempPathFactory) -> Sshd:
-    return Sshd(network.hosts[0], tmp_path_factory.mktemp("sshd") / "host0").start()
+def sshd(network: NetnsNetwork) -> Iterator[Sshd]:
+    with open_folder() as folder:
+        yield Sshd(network.hosts[0], folder / "host0").start()
 
 
 @pytest.fixture
@@ -239,8 +240,7 @@ def test_a_host_that_starts_no_more_sessions_says_so(network: NetnsNetwork, tmp_
         until(lambda: "no sftp" in refused(), "another session is possible, sftp is not")
         host.close()
     finally:
-        few.process.kill()
-        few.process.wait()
+        few.stop()
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -427,17 +427,13 @@ def test_a_host_without_a_shell_says_what_it_said(network: NetnsNetwork, tmp_pat
         with pytest.raises(DatapathError, match=r"shell on host1: This service is closed\."):
             odd.log_in()
     finally:
-        odd.process.kill()
-        odd.process.wait()
+        odd.stop()
 
 
 @pytest.mark.parametrize("may_sudo", [True, False])
 def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo: bool) -> None:
-    tmp_path.chmod(0o755)
-    site = Sshd(network.hosts[1], tmp_path / "site", may_sudo=may_sudo).start()
-    try:
-        for parent in (site.folder, *site.folder.parents):
-            parent.chmod(parent.stat().st_mode | 0o055)
+    with open_folder() as folder:
+        site = Sshd(network.hosts[1], folder / "sshd", may_sudo=may_sudo).start()
         login = socket_login(site.socket(), site.key, USER)
         link = Connection("host1", login, sudo=True)
         host = SshHost("host1", network.hosts[1].endpoint, link)
@@ -457,9 +453,7 @@ def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo:
         host.close()
         until(lambda: not running(network.hosts[1], "sleep 709[12]"), "the programs are gone")
         assert not is_folder(network.hosts[1], link.folder)
-    finally:
-        site.process.kill()
-        site.process.wait()
+        site.stop()
 
 
 # --- facts -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import ClientKey
 from datapath.lanes.spec import Path, Topology
 
-from .sshd import USER, Sshd
+from .sshd import USER, Sshd, open_folder
 
 ROOT = FilePath(__file__).resolve().parents[2]
 MACHINES = [{"ssh": "node1", "netdev": "eth1"}, {"ssh": "node2", "netdev": "eth1"}]
@@ -98,14 +98,11 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     if os.geteuid() != 0:
         pytest.skip("needs root: makes network namespaces")
-    folder = tmp_path_factory.mktemp("site")
-    for parent in (folder, *folder.parents):
-        parent.chmod(parent.stat().st_mode | 0o055)
     key = ClientKey.generate()
-    with NetnsNetwork(Topology()) as network:
+    with open_folder() as folder, NetnsNetwork(Topology()) as network:
         sshds = [Sshd(host, folder / host.name, key=key).start() for host in network.hosts]
         assert network._middle is not None
         control = network._middle.namespace
@@ -115,7 +112,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         (folder / "stranger").write_bytes(ClientKey.generate().private.export_private_key())
         (folder / "stranger").chmod(0o600)
         address = sshds[0].host.endpoint.mgmt_ipv4
-        entries = {
+        entries: dict[str, dict[str, object]] = {
             "node1": {"address": address},
             "node2": {"address": sshds[1].host.endpoint.mgmt_ipv4},
             "user1": {"address": address, "user": USER},
@@ -212,7 +209,6 @@ def test_a_machine_that_dies_fails_its_run_and_is_used_again(
     out = tmp_path / "out"
     process = site.start("run", path, "--out", out)
     server = site.sshds[1].host
-    until(lambda: server.run(["pgrep", "ib_write_bw"]).returncode == 0, "the server is up")
     until(lambda: len(list(out.glob("logs/*/perftest-client-0.cmd"))) == 1, "the client is up")
     for pid in server.run(["pgrep", "--full", "^sshd: root"]).stdout.split():
         if server.run(["nsenter", "-t", pid, "-n", "ip", "-o", "address"]).stdout.count(
@@ -231,15 +227,16 @@ def test_an_interrupted_run_leaves_the_machines_clean(
     site: Site, tmp_path: FilePath, signum: signal.Signals
 ) -> None:
     client, temporary = site.sshds[0].host, site.sshds[0].temporary
-    process = site.start(
-        "run", site.experiment("iterations: 100", "duration: 30s"), "--out", tmp_path
-    )
-    until(lambda: client.run(["pgrep", "ib_send_lat"]).returncode == 0, "the client is up")
+    path = site.experiment("send_lat, size: 64, iterations: 100", "write_bw, duration: 30s")
+    process = site.start("run", path, "--out", tmp_path / "out")
+    running = ["pgrep", "--full", "^ib_write_bw .*198"]  # the client
+    until(lambda: client.run(running).returncode == 0, "the client is up")
     assert list(temporary.iterdir())
     process.send_signal(signum)
     process.communicate(timeout=60)
-    until(lambda: client.run(["pgrep", "ib_send_lat"]).returncode == 1, "programs are gone")
-    until(lambda: not list(temporary.iterdir()), "files are gone")
+    until(lambda: client.run(["pgrep", "--full", "warden 60"]).returncode == 1, "wardens are gone")
+    assert client.run(["pgrep", "--full", "^ib_write_bw "]).returncode == 1
+    assert not list(temporary.iterdir())
 
 
 # --- refusals --------------------------------------------------------------------------------
@@ -295,27 +292,38 @@ def test_different_mtus_are_told(site: Site) -> None:
         host.run(["ip", "address", "add", f"{host.endpoint.ipv6}/64", "dev", "eth1", "nodad"])
 
 
-def test_what_is_missing_on_a_machine_is_named(site: Site, tmp_path: FilePath) -> None:
-    """On the second machine /usr/bin/ib_write_bw is hidden, and so is libxdp."""
+def test_what_is_missing_on_a_machine_is_named(site: Site) -> None:
+    """As that machine's sshd sees it, a program and a library are not there."""
     host = site.sshds[1].host
-    pid = host.run(["pgrep", "--oldest", "-f", "sshd.*host1/host_key"]).stdout.strip()
-    inside = ["nsenter", "-t", pid, "-m"]
-    (tmp_path / "empty").mkdir()
+    pid = host.run(["pgrep", "--oldest", "--full", "sshd.*host1/host_key"]).stdout.strip()
+
+    def hidden(*paths: str) -> str:
+        script = ""
+        for number, path in enumerate(paths):
+            folder, above = FilePath(path).parent, f"/tmp/above/{number}"
+            script += f"""
+                mkdir -p {above}/upper {above}/work
+                mount -t overlay hidden {folder} \\
+                    -o lowerdir={folder},upperdir={above}/upper,workdir={above}/work
+                rm {path}"""
+        return f"mount -t tmpfs above /tmp/above; {script}"
+
     library = host.run(["sh", "-c", "ls /usr/lib/*/libxdp.so.1"]).stdout.strip()
-    real = os.path.realpath(library)
-    for program in ("/usr/bin/ib_write_bw", real):
-        (tmp_path / "nothing").touch(mode=0o644)
-        done = host.run([*inside, "mount", "--bind", str(tmp_path / "nothing"), program])
-        assert done.returncode == 0, done.stderr
+    FilePath("/tmp/above").mkdir(exist_ok=True)
+    inside = ["nsenter", "-t", pid, "--mount", "sh", "-ec"]
+    done = host.run([*inside, hidden("/usr/bin/ib_write_bw", library)])
+    assert done.returncode == 0, done.stderr
     try:
         code, text = site.refusal()
         assert code == 3
         assert "program ib_write_bw is not installed on machine 1 (node2)" in text
         assert "apt-get install perftest, there" in text
-        assert "machine 1 (node2)" in text
+        assert "machine 1 (node2): the dp device needs libxdp.so.1" in text
+        assert "apt-get install libxdp1, there" in text
+        assert "machine 0" not in text
     finally:
-        for program in ("/usr/bin/ib_write_bw", real):
-            host.run([*inside, "umount", program])
+        script = f"umount --lazy /usr/bin {FilePath(library).parent} /tmp/above"
+        assert host.run([*inside, script]).stderr == ""
 
 
 def test_without_root_there_afxdp_is_refused_and_udp_works(site: Site, tmp_path: FilePath) -> None:

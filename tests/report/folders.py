@@ -31,6 +31,8 @@ UNITS = {
     "retransmitted_share": "1",
     "lost_share": "1",
     "fairness": "1",
+    "xdp_zero_copy": "1",
+    "xdp_copies": "packets",
     "cpu_user": "s",
     "cpu_system": "s",
     "path_dropped": "packets",

@@ -14,7 +14,7 @@
 #   now            microseconds since the epoch
 #   own FOLDER     what root wrote there belongs to the user who logged in; ok
 #   undo COMMAND   at the end, run this; ok
-#   bye            kill all, remove the folder, end
+#   bye            kill all, remove the folder; ok
 export LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 trap "" HUP PIPE INT TERM
 
@@ -62,7 +62,7 @@ while read -r -t "$1" verb word; do
 	now) now=${EPOCHREALTIME:-$(date +%s.%6N)} && echo "${now/./}" ;;
 	own) own "$word" && echo ok || echo no ;;
 	undo) undo+=("$word") && echo ok ;;
-	bye) leave && echo ok && exit 0 ;;
+	bye) leave && echo ok ;;
 	esac
 done
 
