@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = (
     "datapath-rdma",
+    "asyncssh",
     "numba",
     "llvmlite",
     "numpy",

@@ -87,12 +87,11 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             yield from _programs(REGISTRY[spec.kind].programs)
         if spec.topology.lane == "ssh":
             remote.setdefault(spec.topology.model_dump_json(), []).append(spec)
-        if spec.transport.device in KERNEL_DEVICES and spec.topology.lane not in ("vm", "ssh"):
+        if spec.transport.device in KERNEL_DEVICES and spec.topology.lane == "netns":
             yield CapabilityError(
-                f"device {spec.transport.device} needs the vm lane or the ssh lane, where each "
-                "host has a kernel of its own",
-                hint="topology: {lane: vm}; or transport: {device: dp}, which is RoCEv2 without "
-                "a kernel module",
+                f"device {spec.transport.device} is not for namespaces",
+                hint="use topology: {lane: vm} or {lane: ssh}, where each host has a kernel of its "
+                "own; or transport: {device: dp}, which is RoCEv2 without a kernel module",
             )
         if spec.transport.device == "dp":
             yield from _device(spec.transport.port)

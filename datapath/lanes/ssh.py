@@ -59,8 +59,8 @@ class SshNetwork:
                     "~/.ssh/config",
                 )
         self._facts: dict[str, dict[str, Any]] = {}
-        self._device = ""
-        self._added: list[SshHost] = []
+        self._device: str | None = ""
+        self._added: list[tuple[SshHost, str]] = []
         self._check(path)
 
     def __enter__(self) -> SshNetwork:
@@ -96,10 +96,11 @@ class SshNetwork:
         wanted = device if device in rdma.KERNEL_DEVICES else ""
         if wanted == self._device:
             return
-        for host in self._added:
-            rdma.remove(host, self._device)
-        self._added.clear()
-        self._device = ""
+        self._device = None  # until all of them are done
+        while self._added:
+            host, old = self._added[-1]
+            rdma.remove(host, old)
+            self._added.pop()
         for index, host in enumerate(self.hosts if wanted else []):
             self._add_rdma(index, host, wanted)
         self._device = wanted
@@ -209,9 +210,9 @@ class SshNetwork:
         links = json.loads(host.run(["rdma", "-j", "link"]).stdout or "[]")
         there = next((link for link in links if link["ifname"] == f"{device}0"), None)
         if there is None:
-            rdma.add(host, device)
-            self._added.append(host)
             host.connection.ask(f"undo rdma link delete {device}0")
+            rdma.add(host, device)
+            self._added.append((host, device))
         elif there.get("netdev") != host.endpoint.netdev:
             raise CapabilityError(
                 f"{self.label(index)}: its {device}0 is on {there.get('netdev')}, "
@@ -248,7 +249,8 @@ def _front_lacks(label: str, host: SshHost) -> Iterator[DatapathError]:
 
 def _device(facts: Mapping[str, Any], where: Endpoint) -> dict[str, object]:
     """The device under test in the words of the other lanes."""
-    offloads = {name.replace("-", "_"): value == "on" for name, value in facts["offload"].items()}
+    known: dict[str, str] = facts.get("offload", {})
+    offloads = {name.replace("-", "_"): value == "on" for name, value in known.items()}
     return {"kind": facts["nic"].get("driver", ""), "mtu": where.mtu, "offloads": offloads}
 
 
@@ -288,22 +290,28 @@ def _connect(target: str, label: str, config: FilePath | None) -> Connection:
 def _login(target: str, config: FilePath | None) -> dict[str, Any]:
     """Options for asyncssh.connect()."""
     asyncssh = import_asyncssh()
-    name = _NAME.fullmatch(target)
-    assert name is not None
-    login: dict[str, Any] = {"host": name["host"], "connect_timeout": _CONNECT_TIMEOUT_S}
-    if name["user"]:
-        login["username"] = name["user"]
-    if name["port"]:
-        login["port"] = int(name["port"])
+    login = {**parse_target(target), "connect_timeout": _CONNECT_TIMEOUT_S}
     if config is not None:
         login["config"] = [str(config)]
-    if not _checks_host_keys(name["host"], config):
+    if not _checks_host_keys(login["host"], config):
 
         class TrustingClient(asyncssh.SSHClient):  # type: ignore[misc, name-defined]
             def validate_host_public_key(self, *_: object) -> bool:
                 return True
 
         login["client_factory"] = TrustingClient
+    return login
+
+
+def parse_target(target: str) -> dict[str, Any]:
+    """user@host:port, of which only the host need be there, as asyncssh calls them."""
+    name = _NAME.fullmatch(target)
+    assert name is not None
+    login: dict[str, Any] = {"host": name["host"]}
+    if name["user"]:
+        login["username"] = name["user"]
+    if name["port"]:
+        login["port"] = int(name["port"])
     return login
 
 

@@ -23,6 +23,7 @@ from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import ClientKey
 from datapath.lanes.spec import Path, Topology
+from datapath.lanes.ssh import parse_target
 
 from .sshd import USER, Sshd, open_folder
 
@@ -297,19 +298,21 @@ def test_what_is_missing_on_a_machine_is_named(site: Site) -> None:
     host = site.sshds[1].host
     pid = host.run(["pgrep", "--oldest", "--full", "sshd.*host1/host_key"]).stdout.strip()
 
+    hidden_files = site.folder / "hidden"
+    hidden_files.mkdir()
+
     def hidden(*paths: str) -> str:
         script = ""
         for number, path in enumerate(paths):
-            folder, above = FilePath(path).parent, f"/tmp/above/{number}"
+            folder, above = FilePath(path).parent, f"{hidden_files}/{number}"
             script += f"""
                 mkdir -p {above}/upper {above}/work
                 mount -t overlay hidden {folder} \\
                     -o lowerdir={folder},upperdir={above}/upper,workdir={above}/work
                 rm {path}"""
-        return f"mount -t tmpfs above /tmp/above; {script}"
+        return f"mount -t tmpfs above {hidden_files}; {script}"
 
     library = host.run(["sh", "-c", "ls /usr/lib/*/libxdp.so.1"]).stdout.strip()
-    FilePath("/tmp/above").mkdir(exist_ok=True)
     inside = ["nsenter", "-t", pid, "--mount", "sh", "-ec"]
     done = host.run([*inside, hidden("/usr/bin/ib_write_bw", library)])
     assert done.returncode == 0, done.stderr
@@ -322,7 +325,7 @@ def test_what_is_missing_on_a_machine_is_named(site: Site) -> None:
         assert "apt-get install libxdp1, there" in text
         assert "machine 0" not in text
     finally:
-        script = f"umount --lazy /usr/bin {FilePath(library).parent} /tmp/above"
+        script = f"umount --lazy /usr/bin {FilePath(library).parent} {hidden_files}"
         assert host.run([*inside, script]).stderr == ""
 
 
@@ -374,12 +377,21 @@ def test_senseless_topologies_are_refused(keys: dict[str, object], said: str) ->
 
 
 @pytest.mark.parametrize(
-    "target", ["n", "a.b-c", "u@h", "u@h:22", "10.0.0.1:2222", "u@[fe80::1]:22"]
+    ("target", "login"),
+    [
+        ("n", {"host": "n"}),
+        ("a.b-c", {"host": "a.b-c"}),
+        ("u@h", {"username": "u", "host": "h"}),
+        ("u@h:22", {"username": "u", "host": "h", "port": 22}),
+        ("10.0.0.1:2222", {"host": "10.0.0.1", "port": 2222}),
+        ("[fe80::1]", {"host": "fe80::1"}),
+        ("u@[fe80::1]:23", {"username": "u", "host": "fe80::1", "port": 23}),
+    ],
 )
-def test_ways_to_name_a_machine(target: str) -> None:
+def test_ways_to_name_a_machine(target: str, login: dict[str, object]) -> None:
     machines = [{"ssh": target, "netdev": "eth1"}] * 2
     topology = Topology.model_validate({"lane": "ssh", "machines": machines})
-    assert topology.machines[0].ssh == target
+    assert parse_target(topology.machines[0].ssh) == login
 
 
 def test_the_network_as_it_is_cannot_be_impaired(tmp_path: FilePath) -> None:

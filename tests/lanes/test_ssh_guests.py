@@ -22,7 +22,11 @@ from datapath.lanes.spec import Topology
 from datapath.lanes.vm import VmNetwork
 from datapath.native.paths import ROOT
 
-pytestmark = [pytest.mark.usefixtures("root"), pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.usefixtures("root"),
+    pytest.mark.guests,
+    pytest.mark.timeout(400),
+]
 
 KERNEL = "6.12"
 EXPERIMENT = """\
