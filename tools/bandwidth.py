@@ -6,7 +6,8 @@
     tools/bandwidth.py -d dp0 --op write -s 1048576 10.0.0.2 # client
 
 The client moves `-n` messages, `--depth` of them at a time, each into a slot
-of its own: SEND, RDMA WRITE, or RDMA READ.  The slots are compared, byte for
+of its own: SEND, RDMA WRITE, or RDMA READ; with --cm, which iWARP needs, over
+a connection that RDMA-CM makes.  The slots are compared, byte for
 byte, before their next use (send, read) or when all is done (write).  What
 the check costs is not in the figure: the clock stands still meanwhile.
 """

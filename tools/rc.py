@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""One reliable connection, made over a TCP socket: what the programs here share.
+"""One reliable connection: what the programs here share.
 
 Plain pyverbs, no part of the toolkit, so that it also runs where only
 rdma-core is installed.  `connect()` opens the device, exchanges addresses with
-the other side, brings the QP to RTS, and gives an `Endpoint`.
+the other side over a TCP socket, brings the QP to RTS (by itself, or through
+RDMA-CM, which iWARP needs), and gives an `Endpoint`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ, WC, CompChannel
@@ -25,12 +27,14 @@ from pyverbs.enums import (
     IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE,
     IBV_MTU_4096,
+    IBV_NODE_RNIC,
     IBV_QPT_RC,
     IBV_SEND_SIGNALED,
     IBV_WC_SUCCESS,
     IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
 )
 from pyverbs.mr import MR
@@ -38,6 +42,9 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
+
+if TYPE_CHECKING:
+    from cm import Connection
 
 PORT = 1
 READS_AT_ONCE = 16
@@ -60,7 +67,22 @@ class Endpoint:
     """Our end: `size` bytes to send from, then as many to receive into."""
 
     def __init__(self, context: Context, size: int, depth: int, args: argparse.Namespace) -> None:
-        self.size, self.args = size, args
+        self.size, self.args, self.device = size, args, str(context.name)
+        iwarp = speaks_iwarp(self.device)
+        if iwarp and not args.cm:
+            raise SystemExit(
+                f"{self.device} speaks iWARP, which connects through RDMA-CM: add --cm"
+            )
+        # iWARP has no immediate data: a WRITE is announced by a SEND of nothing.
+        self.immediate = not iwarp
+        self.mtu = min(context.query_port(PORT).active_mtu, IBV_MTU_4096)
+        self.cm: Connection | None = None
+        if args.cm:
+            from cm import Connection  # librdmacm is not needed otherwise
+
+            self.cm = Connection(iwarp=iwarp, reads=READS_AT_ONCE, timeout_s=args.timeout)
+            if not args.server:
+                self.cm.listen(args.port + 1)
         self.pd = PD(context)
         self.mr = MR(self.pd, 2 * size, ACCESS)
         self.channels = [CompChannel(context) if args.events else None for _ in range(2)]
@@ -68,7 +90,8 @@ class Endpoint:
         if args.events:
             self.send_cq.req_notify()
             self.recv_cq.req_notify()
-        cap = QPCap(max_send_wr=depth + 1, max_recv_wr=depth + 1, max_send_sge=1, max_recv_sge=1)
+        sends = depth + 1 if self.immediate else 2 * (depth + 1)
+        cap = QPCap(max_send_wr=sends, max_recv_wr=depth + 1, max_send_sge=1, max_recv_sge=1)
         init = QPInitAttr(qp_type=IBV_QPT_RC, scq=self.send_cq, rcq=self.recv_cq, cap=cap)
         attr = QPAttr(port_num=PORT)
         attr.qp_access_flags = ACCESS
@@ -101,32 +124,48 @@ class Endpoint:
     def _sge(self, length: int, offset: int) -> list[SGE]:
         return [SGE(self.mr.buf + offset, length, self.mr.lkey)]
 
-    def _request(self, opcode: int, length: int, local: int, remote: int | None, imm: int) -> None:
-        wr = SendWR(
-            num_sge=1, sg=self._sge(length, local), opcode=opcode, send_flags=IBV_SEND_SIGNALED
-        )
+    def _request(
+        self,
+        opcode: int,
+        length: int,
+        local: int,
+        remote: int | None = None,
+        *,
+        imm: int | None = None,
+        flags: int = IBV_SEND_SIGNALED,
+    ) -> None:
+        wr = SendWR(num_sge=1, sg=self._sge(length, local), opcode=opcode, send_flags=flags)
         if remote is not None:
             wr.set_wr_rdma(int(self.peer["rkey"]), int(self.peer["buf"]) + remote)
-        wr.imm_data = imm
+        if imm is not None:
+            wr.imm_data = imm
         self.qp.post_send(wr, None)
 
     def post(
         self, *, write: bool = False, imm: int = 0, size: int | None = None, offset: int = 0
     ) -> None:
-        """SEND, or WRITE into the peer's receive buffer, both with immediate data."""
+        """SEND, or WRITE into the peer's receive buffer; either takes one of its receives.
+
+        One completion each; immediate data where the device has it.
+        """
         length = self.args.size if size is None else size
-        if write:
-            remote = self.size + offset
-            self._request(IBV_WR_RDMA_WRITE_WITH_IMM, length, offset, remote, imm)
+        remote = self.size + offset
+        if self.immediate and write:
+            self._request(IBV_WR_RDMA_WRITE_WITH_IMM, length, offset, remote, imm=imm)
+        elif self.immediate:
+            self._request(IBV_WR_SEND_WITH_IMM, length, offset, imm=imm)
+        elif write:
+            self._request(IBV_WR_RDMA_WRITE, length, offset, remote, flags=0)
+            self._request(IBV_WR_SEND, 0, offset)
         else:
-            self._request(IBV_WR_SEND_WITH_IMM, length, offset, None, imm)
+            self._request(IBV_WR_SEND, length, offset)
 
     def post_write(self, length: int, offset: int = 0) -> None:
-        self._request(IBV_WR_RDMA_WRITE, length, offset, self.size + offset, 0)
+        self._request(IBV_WR_RDMA_WRITE, length, offset, self.size + offset)
 
     def post_read(self, length: int, offset: int = 0) -> None:
         """READ what the peer has to send into our receive buffer."""
-        self._request(IBV_WR_RDMA_READ, length, self.size + offset, offset, 0)
+        self._request(IBV_WR_RDMA_READ, length, self.size + offset, offset)
 
     def post_receive(self, length: int | None = None, offset: int = 0) -> None:
         length = self.args.size if length is None else length
@@ -159,10 +198,14 @@ class Endpoint:
     def wait_receive(self) -> WC:
         return self._wait(self.recv_cq, self.channels[1])
 
-    def expect(self, completion: WC, length: int, wanted: bytes, number: int) -> None:
+    def expect(self, completion: WC, wanted: bytes, number: int, *, write: bool) -> None:
+        """End the program if this is not message `number`, as a SEND or by a WRITE."""
+        length = 0 if write and not self.immediate else len(wanted)
         if completion.byte_len != length:
             raise SystemExit(f"message {number} has {completion.byte_len} bytes, not {length}")
-        self.compare(length, wanted, number)
+        if write and self.immediate and completion.imm_data != number:
+            raise SystemExit(f"message {number} came with immediate {completion.imm_data}")
+        self.compare(len(wanted), wanted, number)
 
     # -- connection
 
@@ -178,6 +221,16 @@ class Endpoint:
         attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
         self.qp.to_rts(attr)
 
+    def connect(self) -> None:
+        """Bring the QP to RTS; the other side has told its numbers."""
+        args = self.args
+        if self.cm is None:
+            self.to_rts(args.gid_index, min(self.mtu, int(self.peer["mtu"])))
+        elif args.server:
+            self.cm.connect(self.qp, self.device, args.server, args.port + 1)
+        else:
+            self.cm.accept(self.qp)
+
     def barrier(self) -> None:
         """Wait until the other side is here, too."""
         assert self.control is not None
@@ -190,7 +243,8 @@ class Endpoint:
             raise SystemExit("the other side went away")
 
     def close(self) -> None:
-        for thing in (self.qp, self.send_cq, self.recv_cq, *self.channels, self.mr, self.pd):
+        things = (self.qp, self.cm, self.send_cq, self.recv_cq, *self.channels, self.mr, self.pd)
+        for thing in things:
             if thing is not None:
                 thing.close()
 
@@ -201,12 +255,15 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--iterations", type=int, default=1000, help="messages (1000)")
     parser.add_argument("-g", "--gid-index", type=int, default=0, help="GID table index (0)")
     parser.add_argument("-p", "--port", type=int, default=18520, help="TCP port (18520)")
+    parser.add_argument(
+        "--cm", action="store_true", help="connect through RDMA-CM, on the next port (iWARP: must)"
+    )
     parser.add_argument("-e", "--events", action="store_true", help="sleep for completion events")
     parser.add_argument("--timeout", type=float, default=30, help="seconds without progress (30)")
     parser.add_argument("--json", action="store_true", help="result as JSON; times in ns")
 
 
-def _open_device(name: str | None) -> Context:
+def open_device(name: str | None) -> Context:
     try:
         names = [device.name.decode() for device in get_device_list()]
     except PyverbsRDMAError:  # a kernel without RDMA, and no device of ours
@@ -221,7 +278,14 @@ def _open_device(name: str | None) -> Context:
         raise SystemExit(f"cannot open {name or names[0]}: {error}") from None
 
 
-def _control_socket(args: argparse.Namespace) -> socket.socket:
+def speaks_iwarp(device: str) -> bool:
+    return any(
+        found.name.decode() == device and found.node_type == IBV_NODE_RNIC
+        for found in get_device_list()
+    )
+
+
+def control_socket(args: argparse.Namespace) -> socket.socket:
     if not args.server:
         with socket.create_server(("", args.port)) as listener:
             listener.settimeout(args.timeout)
@@ -241,7 +305,7 @@ def _control_socket(args: argparse.Namespace) -> socket.socket:
     return connection
 
 
-def _exchange(control: socket.socket, mine: dict[str, int | str]) -> dict[str, int | str]:
+def exchange(control: socket.socket, mine: dict[str, int | str]) -> dict[str, int | str]:
     control.sendall(json.dumps(mine).encode() + b"\n")
     line = b""
     while not line.endswith(b"\n"):
@@ -264,9 +328,8 @@ def connect(
     """
     if args.size < 1 or args.iterations < 1:
         raise SystemExit("--size and --iterations are 1 or more")
-    with _open_device(args.device) as context:
+    with open_device(args.device) as context:
         end = Endpoint(context, buffer_bytes, depth, args)
-        mtu = min(context.query_port(PORT).active_mtu, IBV_MTU_4096)
         mine: dict[str, int | str] = {
             "what": f"{args.op} {args.size} {args.iterations}",
             "gid": str(context.query_gid(PORT, args.gid_index)),
@@ -274,14 +337,14 @@ def connect(
             "psn": end.psn,
             "rkey": end.mr.rkey,
             "buf": end.mr.buf,
-            "mtu": mtu,
+            "mtu": end.mtu,
         }
-        with _control_socket(args) as control:
+        with control_socket(args) as control:
             end.control = control
-            end.peer = _exchange(control, mine)
+            end.peer = exchange(control, mine)
             if end.peer["what"] != mine["what"]:
                 raise SystemExit(f"the other side wants {end.peer['what']}, not {mine['what']}")
-            end.to_rts(args.gid_index, min(mtu, int(end.peer["mtu"])))
+            end.connect()
             if receive_first:
                 end.post_receive()
             end.barrier()

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl selftest`: lint, C tests under sanitizers, and pytest, in one go.
+"""`dpctl selftest`: lint, C tests under sanitizers, pytest here and in guests, in one go.
 
 Stages, in this order; all of them run even when one fails:
 
   lint     ruff check, ruff format, mypy, import-linter
   c        meson test in build-san/ (AddressSanitizer and UBSan)
   san      pytest -m san: C inside Python, with the sanitized library
-  pytest   every other test
+  pytest   every other test that runs on this machine itself
+  guests   pytest -m guests: boots virtual machines, installing their kernel
+           first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
 
-Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the two pytest
-stages run.  `--stage NAME[,NAME]` chooses stages by name.  The last line is
-`N passed, N failed, N skipped`; a lint tool counts as one test.
+Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san
+and pytest run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
+guests count like all others, and have a line of their own for each device.  The
+last line is `N passed, N failed, N skipped`; a lint tool counts as one test.
 """
 
 from __future__ import annotations
@@ -30,22 +33,29 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
+GUEST_REPORTS = "DATAPATH_GUEST_REPORTS"
+"""Environment variable: folder for the logs of the tests that ran inside guests."""
 
 
 @dataclass
 class Tally:
-    """Counts of tests, and a line for each stage."""
+    """Counts of tests.
+
+    skip_reasons, details: lines for the summary.
+    """
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
     skip_reasons: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
         self.skip_reasons += other.skip_reasons
+        self.details += other.details
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -162,7 +172,38 @@ def sanitized_pytest(arguments: Sequence[str]) -> Tally:
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    return run_pytest(["-m", "not san", *arguments], env=dict(os.environ))
+    return run_pytest(["-m", "not san and not guests", *arguments], env=dict(os.environ))
+
+
+def guest_pytest(arguments: Sequence[str]) -> Tally:
+    """Tests with virtual machines.  What ran inside of these leaves a JUnit log for each device."""
+    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
+        tally = run_pytest(["-m", "guests", *arguments], env={**os.environ, GUEST_REPORTS: folder})
+        for log in sorted(Path(folder).glob("*.xml")):
+            inside = read_junit(log)
+            inside.details = guest_details(log, inside)
+            tally.add(inside)
+    return tally
+
+
+def guest_details(log: Path, tally: Tally) -> list[str]:
+    """Lines for the summary: what ran on the device that the log is named after."""
+    left_out = read_left_out(log)
+    count = sum(len(names) for names in left_out.values())
+    return [
+        f"verbs on {log.stem}: {tally}; {count} not applicable",
+        *(f"  no {need}: {', '.join(names)}" for need, names in left_out.items()),
+    ]
+
+
+def read_left_out(path: Path) -> dict[str, list[str]]:
+    """Of a log of verbs tests: the cases left out, by what the device lacks."""
+    found = {}
+    for entry in ElementTree.parse(path).iter("property"):
+        if entry.get("name") == "not applicable":
+            need, _, names = entry.get("value", "").partition(": ")
+            found[need] = names.split(", ")
+    return found
 
 
 STAGES: dict[str, Callable[[Sequence[str]], Tally]] = {
@@ -170,6 +211,7 @@ STAGES: dict[str, Callable[[Sequence[str]], Tally]] = {
     "c": meson_tests,
     "san": sanitized_pytest,
     "pytest": plain_pytest,
+    "guests": guest_pytest,
 }
 
 
@@ -211,6 +253,7 @@ def selftest(args: list[str]) -> int:
         tally = STAGES[stage](pytest_arguments)
         total.add(tally)
         summary.append(f"{stage:8} {tally}  ({time.monotonic() - started:.0f} s)")
+        summary += [f"{'':8} {line}" for line in tally.details]
     print("\n==== summary ====")
     for reason in total.skip_reasons:
         print(f"skipped  {reason}")

@@ -123,7 +123,7 @@ int dp_build_request(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn, 
 {
 	uint32_t index = (uint32_t)dp_psn_diff(psn, wqe->first_psn), mtu = qp->attr.path_mtu;
 	uint32_t offset = index * mtu, len = 0, span = wqe->len - offset, mask;
-	bool answered = dp_is_answered(wqe->opcode), ext = qp->extended, last;
+	bool answered = dp_is_answered(wqe->opcode), ext = qp->extended, consumes;
 	uint8_t opcode, *at;
 
 	if (span > n_psn * mtu)
@@ -134,9 +134,10 @@ int dp_build_request(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn, 
 	if (ext)
 		opcode |= DP_OP_EXT;
 	mask = dp_opcodes[opcode].mask;
-	last = mask & DP_IS_LAST || answered;
-	dp_build_start(qp, pkt, opcode, -len & 3, last && wqe->flags & DP_SEND_SOLICITED, ack_req,
-		       psn);
+	/* Only what completes a receive can solicit an event (IBTA vol. 1, 9.2.3). */
+	consumes = mask & DP_IS_LAST && mask & (DP_IS_SEND | DP_HAS_IMM);
+	dp_build_start(qp, pkt, opcode, -len & 3, consumes && wqe->flags & DP_SEND_SOLICITED,
+		       ack_req, psn);
 	if (ext) {
 		struct dp_xdh xdh = { .ts_ns = (uint32_t)now,
 				      .rq_seq = wqe->rq_seq,

@@ -277,11 +277,9 @@ class _Sweep:
                 timeout_s=timeout_s,
             )
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            with self._user_xdp(spec, network, record):
+            with _fetching(network, logs), self._user_xdp(spec, network, record):
                 outcome: Outcome = workload.run(context)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            for host in network.hosts:
-                host.fetch(logs)
             record.path_counters = asdict(network.path_counters())
         metrics = list(outcome.metrics)
         metrics += _path_metrics(record.path_counters)
@@ -330,6 +328,20 @@ class _Sweep:
         with attach(cast(HookedNetwork, network), source, spec.xdp.hook) as program:
             yield
             record.xdp_maps = program.maps()
+
+
+@contextlib.contextmanager
+def _fetching(network: Network, logs: Path) -> Iterator[None]:
+    """What programs write on the hosts comes to the logs, after a failure as far as it can."""
+    try:
+        yield
+    except DatapathError:
+        for host in network.hosts:
+            with contextlib.suppress(DatapathError):
+                host.fetch(logs)
+        raise
+    for host in network.hosts:
+        host.fetch(logs)
 
 
 # --- numbers ---------------------------------------------------------------------------------

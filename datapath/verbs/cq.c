@@ -13,20 +13,14 @@ static const int async_types[] = {
 	[DP_EVENT_QP_FATAL] = IBV_EVENT_QP_FATAL,
 	[DP_EVENT_QP_ACCESS] = IBV_EVENT_QP_ACCESS_ERR,
 	[DP_EVENT_COMM_EST] = IBV_EVENT_COMM_EST,
-	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR,
+	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR, /* which is 0 */
 };
 
-static void on_cq_event(struct front_cq *cq, int type)
+static void on_completion(struct front_cq *cq)
 {
-	struct front_event event = {
-		.object = cq,
-		.type = type,
-		.popped = type ? &cq->async_popped : &cq->events_popped,
-	};
+	struct front_event event = { .object = cq, .popped = &cq->events_popped };
 
-	if (type)
-		front_queue_push(&cq->context->async, &event);
-	else if (cq->ex.channel)
+	if (cq->ex.channel)
 		front_queue_push(&((struct front_channel *)cq->ex.channel)->queue, &event);
 }
 
@@ -34,17 +28,23 @@ void front_on_event(const struct dp_event *e)
 {
 	struct front_event event;
 	struct front_qp *qp;
+	struct front_cq *cq;
 
-	if (e->type == DP_EVENT_CQ || e->type == DP_EVENT_CQ_OVERRUN) {
-		on_cq_event(dp_cq_user(e->cq), e->type == DP_EVENT_CQ ? 0 : IBV_EVENT_CQ_ERR);
+	if (e->type == DP_EVENT_CQ) {
+		on_completion(dp_cq_user(e->cq));
+		return;
+	}
+	event.type = async_types[e->type];
+	if (e->cq) {
+		cq = dp_cq_user(e->cq);
+		event.object = cq;
+		event.popped = &cq->async_popped;
+		front_queue_push(&cq->context->async, &event);
 		return;
 	}
 	qp = dp_qp_user(e->qp);
-	event = (struct front_event){
-		.object = qp,
-		.type = async_types[e->type],
-		.popped = &qp->events_popped,
-	};
+	event.object = qp;
+	event.popped = &qp->events_popped;
 	front_queue_push(&qp->context->async, &event);
 }
 

@@ -44,7 +44,7 @@ enum {
 
 struct front_event {
 	void *object;	  /* struct front_cq or front_qp */
-	int type;	  /* enum ibv_event_type, 0 on a completion channel */
+	int type;	  /* enum ibv_event_type; of no meaning on a completion channel */
 	uint32_t *popped; /* the object's count of events handed out */
 };
 

@@ -14,10 +14,11 @@ from datapath.errors import LocalError
 @pytest.mark.parametrize(
     ("arguments", "stages", "left"),
     [
-        ([], ["lint", "c", "san", "pytest"], []),
+        ([], ["lint", "c", "san", "pytest", "guests"], []),
         (["tests/wire", "-k", "bth"], ["san", "pytest"], ["tests/wire", "-k", "bth"]),
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
         (["--stage=san", "-x"], ["san"], ["-x"]),
+        (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
     ],
 )
 def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> None:
@@ -28,7 +29,7 @@ def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> Non
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
-    assert "lint, c, san, pytest" in caught.value.hint
+    assert "lint, c, san, pytest, guests" in caught.value.hint
 
 
 def test_counts(tmp_path: Path) -> None:
@@ -42,6 +43,23 @@ def test_counts(tmp_path: Path) -> None:
     tally = selftest.read_junit(log)
     assert str(tally) == "1 passed, 2 failed, 1 skipped"
     assert tally.skip_reasons == ["m.d: needs a moon"]
+
+
+def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
+    log = tmp_path / "siw.xml"
+    log.write_text(
+        "<testsuites><testsuite><properties>"
+        "<property name='not applicable' value='atomics: add, swap'/>"
+        "<property name='not applicable' value='immediate: note'/>"
+        "<property name='not applicable' value='atomics: add, swap'/>"
+        "</properties><testcase name='a'/></testsuite></testsuites>"
+    )
+    assert selftest.read_left_out(log) == {"atomics": ["add", "swap"], "immediate": ["note"]}
+    assert selftest.guest_details(log, selftest.read_junit(log)) == [
+        "verbs on siw: 1 passed, 0 failed, 0 skipped; 3 not applicable",
+        "  no atomics: add, swap",
+        "  no immediate: note",
+    ]
 
 
 def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from datapath.lanes.vm import VmNetwork
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
 
-pytestmark = pytest.mark.usefixtures("root")
+pytestmark = [
+    pytest.mark.usefixtures("root"),
+    pytest.mark.guests,
+    pytest.mark.timeout(600),
+]
 
 ZERO_COPY_MTU = 3800  # a packet must fit one buffer
 BANDWIDTH = ["/usr/bin/python3", str(ROOT / "tools" / "bandwidth.py"), "-d", "dp0"]
@@ -110,7 +114,9 @@ def test_consoles_are_kept(network: VmNetwork) -> None:
 # --- zero-copy ---
 
 
-def transfer(network: VmNetwork, mode: str, operation: str, tmp_path: FilePath) -> list[dict[str, Any]]:
+def transfer(
+    network: VmNetwork, mode: str, operation: str, tmp_path: FilePath
+) -> list[dict[str, Any]]:
     """Move data that is compared byte for byte; what both devices say of themselves."""
     network.prepare("dp")
     network.set_path(Path(), seed=1)

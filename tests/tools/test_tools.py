@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.verbs.conftest import PYTHON, Pair
+from tests.verbs.conftest import Pair
+from tests.verbs.devices import PYTHON
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 

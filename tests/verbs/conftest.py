@@ -1,39 +1,88 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Running verbs programs on our device, alone and in pairs."""
+"""Running verbs programs: cases on any device, and programs in pairs on ours."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
-from datapath.native import paths
-from datapath.verbs.launch import device_environment
+from tests.verbs.devices import (
+    VARIANTS,
+    CaseServer,
+    applicable,
+    describe_missing,
+    environment,
+    not_applicable,
+)
 
-PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
-
-
-def sanitizer() -> dict[str, str]:
-    """What a program needs to load a front built with AddressSanitizer."""
-    if paths.build_name() != "build-san":
-        return {}
-    libasan = subprocess.run(
-        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    # The programs' own leaks are not ours to judge.
-    return {"LD_PRELOAD": libasan, "ASAN_OPTIONS": "detect_leaks=0"}
+RecordProperty: TypeAlias = Callable[[str, object], None]
 
 
-def environment(spec: str, **options: object) -> dict[str, str]:
-    """For a program with device dp0 on port `spec`."""
-    base = sanitizer()
-    return {**base, **device_environment("dp0", spec, options=options, base=base)}
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--verbs-device",
+        choices=sorted(VARIANTS),
+        help="device of the verbs cases: dp (the default), or rxe0 or siw0 of this machine; "
+        "then only the cases run",
+    )
+
+
+def kind_of_device(config: pytest.Config) -> str:
+    return str(config.getoption("--verbs-device", default=None) or "dp")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All cases of the device in each of its variants; those it cannot do are not made."""
+    if "case" in metafunc.fixturenames:
+        kind = kind_of_device(metafunc.config)
+        metafunc.parametrize("variant", VARIANTS[kind], scope="session")
+        metafunc.parametrize("case", applicable(kind))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is about our front has nothing to do with the kernel's devices."""
+    if kind_of_device(config) == "dp":
+        return
+    ours = [item for item in items if "variant" not in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=ours)
+    items[:] = [item for item in items if item not in ours]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    lines = describe_missing(kind_of_device(config))
+    if lines:
+        terminalreporter.section("cases that the device cannot do")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def case_server(
+    request: pytest.FixtureRequest, variant: str, record_testsuite_property: RecordProperty
+) -> Iterator[Callable[[str], tuple[int, str]]]:
+    """Runs a case by name on the device under test: exit status and output."""
+    kind = kind_of_device(request.config)
+    for need, names in not_applicable(kind).items():
+        record_testsuite_property("not applicable", f"{need}: {', '.join(names)}")
+    server = CaseServer(kind, variant)
+
+    def run(name: str) -> tuple[int, str]:
+        nonlocal server
+        if not server.alive:  # the last case hung
+            server = CaseServer(kind, variant)
+        return server.run(name)
+
+    yield run
+    server.close()
 
 
 @dataclass

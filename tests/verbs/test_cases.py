@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Verbs by pyverbs programs: two QPs of one device on a UDP port, no privilege needed."""
+"""Verbs by pyverbs programs: two QPs of one device, on dp, rxe or siw."""
 
 from __future__ import annotations
 
@@ -7,38 +7,69 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.verbs.conftest import PYTHON, environment
-
-PROGRAM = Path(__file__).parent / "programs" / "cases.py"
-CASES = re.findall(r"^def case_(\w+)", PROGRAM.read_text(), re.MULTILINE)
+from tests.verbs import devices
+from tests.verbs.programs.capability import KINDS, MEANING
 
 
-def run_case(name: str, mode: str, env: dict[str, str] | None = None) -> str:
+def test_case(case_server: Callable[[str], tuple[int, str]], variant: str, case: str) -> None:
+    status, output = case_server(case)
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_case_is_run_or_named_as_left_out(kind: str) -> None:
+    done = devices.applicable(kind)
+    left_out = [name for names in devices.not_applicable(kind).values() for name in names]
+    assert sorted(done + left_out) == sorted(case.name for case in devices.cases(kind))
+    assert len(set(done)) == len(done)
+    assert "capabilities" in done
+    lines = "\n".join(devices.describe_missing(kind))
+    assert all(name in lines for name in left_out)
+
+
+def test_every_capability_matters() -> None:
+    """Each is needed by a case, and lacking somewhere: the rest is what every device has."""
+    needed = {need for case in devices.cases("dp") for need in case.needs}
+    lacking = {name for have in KINDS.values() for name in MEANING.keys() - have}
+    assert lacking <= MEANING.keys()
+    assert needed <= MEANING.keys()
+    assert {name for name in MEANING if name not in needed} <= {"acknowledged", "exact status"}
+
+
+def test_a_case_that_dies_is_told() -> None:
+    """A signal, an exception and a wrong name are failures of that case alone."""
+    server = devices.CaseServer("dp", "auto")
+    try:
+        status, output = server.run("no_such_case")
+        assert status == 1
+        assert "no case no_such_case" in output
+        assert server.run("send") == (0, "")
+    finally:
+        server.close()
+
+
+def run_alone(name: str, stats: Path) -> None:
+    """The case as a program of its own, which leaves its counters behind."""
+    env = devices.environment("udp:127.0.0.1", mode="auto")
     done = subprocess.run(
-        [PYTHON, PROGRAM, name],
-        env={**os.environ, **environment("udp:127.0.0.1", mode=mode), **(env or {})},
+        [*devices.case_command("dp", "auto"), name],
+        env={**os.environ, **env, "DATAPATH_STATS": str(stats)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("mode", ["auto", "standard"])
-@pytest.mark.parametrize("name", CASES)
-def test_case(name: str, mode: str) -> None:
-    run_case(name, mode)
 
 
 @pytest.mark.parametrize("name", ["send", "exit_without_closing"])
 def test_counters_are_left_behind(name: str, tmp_path: Path) -> None:
-    run_case(name, "auto", {"DATAPATH_STATS": str(tmp_path / "stats")})
+    run_alone(name, tmp_path / "stats")
     (path,) = tmp_path.iterdir()
     assert re.fullmatch(r"stats\.\d+\.dp0\.json", path.name)
     stats = json.loads(path.read_text())
@@ -53,5 +84,5 @@ def test_counters_are_left_behind(name: str, tmp_path: Path) -> None:
 
 
 def test_counters_belong_to_their_process(tmp_path: Path) -> None:
-    run_case("fork", "auto", {"DATAPATH_STATS": str(tmp_path / "stats")})
+    run_alone("fork", tmp_path / "stats")
     assert len(list(tmp_path.iterdir())) == 1

@@ -14,7 +14,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
 from datapath.verbs import launch
 from datapath.verbs.launch import DeviceSpec, device_environment, exec_program
-from tests.verbs.conftest import sanitizer
+from tests.verbs.devices import sanitizer
 
 
 @pytest.mark.parametrize(

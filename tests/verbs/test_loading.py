@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from datapath.native import paths
-from tests.verbs.conftest import environment, sanitizer
+from tests.verbs.devices import environment, sanitizer
 
 REAL = next(
     (p for p in Path("/usr/lib").glob("*/libibverbs.so.1")), Path("/usr/lib64/libibverbs.so.1")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl interop` and `dpctl trace`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.errors import LocalError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="Our device against the kernel's rxe, in every combination.")(interop)
+    app.command(short_help="Judge RoCEv2 connections in a capture.")(trace)
+
+
+def interop(
+    port: Annotated[str, typer.Option(metavar="PORT,...", help="afxdp, udp.")] = "afxdp,udp",
+    mtu: Annotated[str, typer.Option(metavar="BYTES,...", help="Path MTUs.")] = "1024,4096",
+    loss: Annotated[
+        str, typer.Option(metavar="SHARE,...", help="Loss in each direction.")
+    ] = "0,0.1%,1%",
+    role: Annotated[
+        str, typer.Option(metavar="ROLE,...", help="Of our device: requester, responder.")
+    ] = "requester,responder",
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="The guest's, as dpctl kernel install names it.")
+    ] = "6.12",
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="For logs, captures and matrix.json.")
+    ] = Path("results/interop"),
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table there as well.")
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> int:
+    """Run every operation between our device and rxe in a guest; judge data and packets.
+
+    All data is compared byte by byte, and every packet by rules of their own.
+    Exit code 1 when a cell is red.
+
+    \b
+    dpctl interop
+    dpctl interop --port udp --mtu 4096 --loss 0
+    dpctl interop --markdown docs/interop-matrix.md
+    """
+    from datapath.interop import matrix
+    from datapath.units import parse_fraction
+
+    wanted = matrix.cells(
+        _words(port), _numbers(mtu), [parse_fraction(share) for share in _words(loss)], _words(role)
+    )
+    facts, outcomes = matrix.run(
+        wanted, out, kernel=kernel, tell=lambda o: print(matrix.text_of(o), file=sys.stderr)
+    )
+    print_rows([outcome.row() for outcome in outcomes], matrix.COLUMNS, fmt)
+    if markdown is not None:
+        command = f"dpctl interop --markdown {markdown}"
+        markdown.write_text(matrix.markdown(facts, outcomes, command))
+    return 0 if all(outcome.green for outcome in outcomes) else 1
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.replace(" ", "").split(",") if word]
+
+
+def _numbers(text: str) -> list[int]:
+    words = _words(text)
+    for word in words:
+        if not word.isdecimal():
+            raise LocalError(f"{word!r} is not a number of bytes", hint="write, for example, 1024")
+    return [int(word) for word in words]
+
+
+def trace(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A capture, pcap or pcapng.")],
+    gaps: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Packets of this sender may have been lost before the capture; repeatable.",
+        ),
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> int:
+    """Judge every RoCEv2 packet of a capture, standard reliable connections only.
+
+    Exit code 1 when a rule is broken; rules are told in docs/interop.md.
+
+    \b
+    tcpdump -i eth1 -w cap.pcap udp port 4791
+    dpctl trace cap.pcap
+    dpctl trace cap.pcap --gaps 10.0.0.2 --format json
+    """
+    from datapath.interop import capture, trace
+
+    report = trace.check(capture.read(file), gaps=gaps or ())
+    columns = ("packet", "flow", "rule", "text")
+    rows: list[dict[str, Any]] = [
+        {"packet": v.number, "flow": v.flow, "rule": v.rule, "text": v.text}
+        for v in report.violations
+    ]
+    print_rows(rows, columns, fmt)
+    print(
+        f"{report.packets} packets of {report.connections} connections, "
+        f"{len(report.violations)} violations",
+        file=sys.stderr,
+    )
+    for sender, counts in sorted(report.coverage.items()):
+        seen = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+        print(f"{sender} sent {seen}", file=sys.stderr)
+    return 1 if report.violations else 0

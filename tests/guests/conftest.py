@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Two guests on one network, booted once for all tests that are marked `guests`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from datapath.lanes import kernels
+from datapath.lanes.base import Host
+from datapath.lanes.spec import Topology
+from datapath.lanes.vm import VmNetwork
+from datapath.native.paths import ROOT
+from datapath.verbs.launch import device_environment
+
+KERNEL = "6.12"
+REPORTS = "DATAPATH_GUEST_REPORTS"
+"""Environment variable: folder in which the logs of tests inside guests stay."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Booting and emulated processors take long: these tests have a stage of their own."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.guests)
+
+
+@dataclass
+class Guests:
+    """The two guests; programs run on them as on any two machines with a verbs device."""
+
+    network: VmNetwork
+    logs: Path
+
+    def has_device(self, kind: str) -> None:
+        """From now on rxe0 or siw0 is on both; dp0 is with each program that wants it."""
+        self.network.prepare(kind)
+
+    @property
+    def server(self) -> Host:
+        return self.network.hosts[1]
+
+    def shell(self, host: Host, script: str, timeout_s: float) -> tuple[int, str]:
+        """A script in the root of the tree; exit status and all that it said."""
+        line = f"cd '{ROOT}' && {script}"
+        done = host.run(
+            ["sh", "-c", line], env={"PYTHONDONTWRITEBYTECODE": "1"}, timeout_s=timeout_s
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def pair(
+        self, argv: Sequence[str], kind: str, *, timeout_s: float = 60, cm: bool = False
+    ) -> tuple[str, str]:
+        """`argv` on one guest as server, and with its address on the other as client.
+
+        Returns what both wrote; both must end with 0.
+        """
+        client, server = self.network.hosts
+        env = environment(kind)
+        log = self.logs / "server"
+        log.unlink(missing_ok=True)
+        before = listening(server)
+        running = server.popen(argv, env=env, stdout=log, stderr=log)
+        try:
+            limit = time.monotonic() + timeout_s
+            while listening(server) <= before and not cm_listens(server, cm):
+                assert running.poll() is None, log.read_text()
+                assert time.monotonic() < limit, "the server does not listen"
+                time.sleep(0.2)
+            done = client.run([*argv, server.endpoint.ipv4], env=env, timeout_s=timeout_s)
+            said = done.stdout + done.stderr
+            assert done.returncode == 0, said + log.read_text()
+            status = running.wait(timeout=timeout_s)
+        finally:
+            running.kill()
+            running.wait(timeout=20)
+        assert status == 0, log.read_text()
+        return log.read_text(), said
+
+
+def environment(kind: str) -> Mapping[str, str]:
+    return device_environment("dp0", "afxdp:eth1", base={}) if kind == "dp" else {}
+
+
+def listening(host: Host) -> int:
+    """How many TCP sockets listen (state 0A)."""
+    script = "grep -hc ' 0A ' /proc/net/tcp /proc/net/tcp6"
+    return sum(int(n) for n in host.run(["sh", "-c", script]).stdout.split())
+
+
+def cm_listens(host: Host, wanted: bool) -> bool:
+    """Whether RDMA-CM listens: the kernel knows of an id in that state."""
+    if not wanted:
+        return False
+    return "LISTEN" in host.run(["rdma", "resource", "show", "cm_id"]).stdout
+
+
+@pytest.fixture(scope="session")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmNetwork]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes namespaces and taps for the guests")
+    kernels.install(KERNEL, lambda text: print(text, file=sys.stderr))
+    logs = tmp_path_factory.mktemp("consoles")
+    with VmNetwork(Topology(lane="vm", kernel=KERNEL), "none", logs) as network:
+        yield network
+
+
+@pytest.fixture
+def guests(network: VmNetwork, tmp_path: Path) -> Iterator[Guests]:
+    yield Guests(network, tmp_path)
+    network.recover()  # nothing of a failed test runs on

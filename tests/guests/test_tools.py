@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The same programs between two guests, on all three devices."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from datapath.native.paths import ROOT
+from tests.guests.conftest import Guests
+from tests.verbs.devices import PYTHON
+
+# Device, and how its connections are made.
+WAYS = [("dp", ""), ("rxe", "-g 1"), ("rxe", "--cm"), ("siw", "--cm")]
+ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda text: text.strip("-"))
+
+
+def run(guests: Guests, tool: str, kind: str, *arguments: str) -> dict[str, object]:
+    guests.has_device(kind)
+    argv = [PYTHON, str(ROOT / "tools" / tool), "-d", f"{kind}0", "--json", *arguments]
+    result = json.loads(guests.pair(argv, kind, cm="--cm" in arguments)[1])
+    assert isinstance(result, dict)
+    return result
+
+
+@ways
+@pytest.mark.parametrize("op", ["send", "write", "read"])
+def test_pingpong(guests: Guests, kind: str, options: str, op: str) -> None:
+    result = run(guests, "pingpong.py", kind, "--op", op, "-n", "100", *options.split())
+    assert result["verified"] is True
+    assert result["iterations"] == 100
+
+
+@ways
+@pytest.mark.parametrize("op", ["send", "write", "read"])
+def test_bandwidth(guests: Guests, kind: str, options: str, op: str) -> None:
+    arguments = ["--op", op, "-s", "262144", "-n", "20", *options.split()]
+    result = run(guests, "bandwidth.py", kind, *arguments)
+    assert result["verified"] is True
+    assert result["iterations"] == 20
+
+
+def test_events_instead_of_polling(guests: Guests) -> None:
+    for kind, options in (("rxe", "--cm"), ("siw", "--cm")):
+        result = run(guests, "pingpong.py", kind, "-e", "-n", "50", options)
+        assert result["events"] is True
+
+
+@pytest.mark.parametrize("kind", ["dp", "rxe", "siw"])
+@pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_lat", "ib_read_bw"])
+def test_perftest(guests: Guests, kind: str, program: str) -> None:
+    guests.has_device(kind)
+    options = {"dp": [], "rxe": ["-x", "1"], "siw": ["-R"]}[kind]
+    argv = [program, "-d", f"{kind}0", "-F", "-n", "200", "-s", "4096", *options]
+    _, output = guests.pair(argv, kind, cm=kind == "siw")
+    assert re.search(r"^ *4096 +200 +[\d.]+ +[\d.]+", output, re.MULTILINE), output
+
+
+def test_iwarp_asks_for_the_connection_manager(guests: Guests) -> None:
+    guests.has_device("siw")
+    status, said = guests.shell(
+        guests.server, f"{PYTHON} tools/pingpong.py -d siw0 127.0.0.1", timeout_s=60
+    )
+    assert status == 1
+    assert said.splitlines() == ["siw0 speaks iWARP, which connects through RDMA-CM: add --cm"]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What each kind of verbs device can do, as far as devices differ.
+
+A case that needs what a device has not is not made for that device.  The case
+`capabilities` asks the device itself and fails where this table is wrong, so
+nothing is left out that could run.
+"""
+
+from __future__ import annotations
+
+MEANING = {
+    "out of band": "ibv_modify_qp alone connects a QP; numbers come over any socket",
+    "acknowledged": "the responder acknowledges or refuses every request, and may be not ready",
+    "immediate": "SEND and RDMA WRITE carry immediate data",
+    "atomics": "compare-and-swap, fetch-and-add",
+    "scattered READ": "a READ into several SGEs",
+    "empty elements": "an SGE of no length beside others (siw of Linux 6.12 crashes the kernel)",
+    "invalidate": "SEND with invalidate takes back a key of an ordinary memory region",
+    "posting calls": "ibv_wr_* of extended QPs",
+    "polling calls": "ibv_start_poll and its kin of extended CQs",
+    "resize": "ibv_resize_cq",
+    "drain": "state SQD",
+    "reset": "a QP that is in error goes back to RESET and is connected anew",
+    "access events": "the responder's program gets IBV_EVENT_QP_ACCESS_ERR",
+    "error events": "a completion in error wakes who asked for solicited ones only",
+    "exact status": "a mistake of the program's own is named in its completion, not just flushed",
+    "late flush": "a receive posted to a QP that is in error is flushed",
+}
+
+KINDS: dict[str, frozenset[str]] = {
+    "dp": frozenset(MEANING),
+    "rxe": frozenset(MEANING)
+    - {"invalidate", "access events", "error events", "exact status", "late flush"},
+    "siw": frozenset({"invalidate"}),
+}
+
+
+def missing(kind: str, needs: tuple[str, ...]) -> list[str]:
+    """What a case needs and a kind of device has not."""
+    return [need for need in needs if need not in KINDS[kind]]
