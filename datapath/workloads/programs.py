@@ -58,9 +58,12 @@ class Program:
     def output(self) -> str:
         return self.out.read_text(errors="replace")
 
+    def errors(self) -> str:
+        return self.err.read_text(errors="replace")
+
     def last_words(self) -> str:
         """The line that says best what went wrong: the last one that sounds like an error."""
-        text = self.err.read_text(errors="replace") + "\n" + self.output()
+        text = self.errors() + "\n" + self.output()
         lines = [line.strip() for line in text.splitlines() if line.strip(" -\t\0")]
         errors = [line for line in lines if any(word in line.lower() for word in _ERROR_WORDS)]
         return (errors or lines or ["no output"])[-1]

@@ -57,7 +57,11 @@ def test_rc_pingpong_checks_its_data(pair: Pair, port: str, mode: str, options: 
     ],
 )
 def test_perftest(pair: Pair, port: str, command: str) -> None:
-    _, output = pair.run([*command.split(), "-d", "dp0", "-F"], port)
+    for _ in range(5):
+        _, output = pair.run([*command.split(), "-d", "dp0", "-F"], port)
+        # On a busy machine perftest fails to measure its own clock; then every time is infinite.
+        if "Correlation coefficient" not in output:
+            break
     assert re.search(r"^ *\d+ +\d+ +[\d.]+ +[\d.]+", output, re.MULTILINE), output
 
 
