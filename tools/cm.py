@@ -45,7 +45,12 @@ class Connection:
         self._listener = self._new_id()
         try:
             self._listener.bind_addr(
-                AddrInfo(src_service=str(port), port_space=RDMA_PS_TCP, flags=RAI_PASSIVE)
+                AddrInfo(
+                    src="0.0.0.0",  # with none, pyverbs makes an AddrInfo without an address
+                    src_service=str(port),
+                    port_space=RDMA_PS_TCP,
+                    flags=RAI_PASSIVE,
+                )
             )
             self._listener.listen(1)
         except PyverbsRDMAError as error:

@@ -202,10 +202,13 @@ void dp_build_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_responder *r = &qp->resp;
 	bool nak = (r->syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK;
-	uint32_t psn = nak ? r->nak_psn : dp_psn_add(r->epsn, DP_PSN_MASK);
 	struct dp_xah xah;
+	uint32_t psn;
 	uint8_t *at;
 
+	psn = nak		? r->nak_psn :
+	      qp->peer_extended ? dp_psn_add(r->epsn, DP_PSN_MASK) :
+				  dp_responder_ack_psn(qp);
 	dp_build_start(qp, pkt, DP_OP_ACK | (qp->peer_extended ? DP_OP_EXT : 0), 0, 0, 0, psn);
 	dp_aeth_set(push(pkt, DP_AETH_LEN), r->syndrome, r->msn);
 	if (qp->peer_extended) {

@@ -271,6 +271,11 @@ struct dp_responder {
 	uint8_t syndrome; /* of the next acknowledgement */
 	bool fatal;	  /* a fatal NAK was sent: repeat it */
 	uint32_t nak_psn;
+	/* standard mode: PSN behind all that was answered or acknowledged; first and
+	 * last PSN of the answers that were taken back before they were sent */
+	uint32_t told;
+	uint32_t owed_first, owed_last;
+	bool owes;
 	/* extended mode */
 	uint32_t unacked;
 	uint64_t ack_ns; /* delayed acknowledgement, 0: off */
@@ -488,6 +493,7 @@ void dp_fail_recv(struct dp_qp *, enum dp_wc_status);
 /* What a packet asks for, kept for as long as it has to wait. */
 void dp_held_from(const struct dp_parsed *, struct dp_held *, uint64_t now);
 void dp_answers_release(struct dp_qp *);
+uint32_t dp_responder_ack_psn(const struct dp_qp *);
 
 /* ---- reorder.c --------------------------------------------------------------- */
 void dp_reorder_rx(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *,

@@ -16,7 +16,7 @@ void dp_responder_start(struct dp_qp *qp)
 	struct dp_responder *r = &qp->resp;
 
 	memset(r, 0, sizeof(*r));
-	r->epsn = r->highest = qp->attr.rq_psn;
+	r->epsn = r->highest = r->told = qp->attr.rq_psn;
 	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
 }
 
@@ -356,6 +356,51 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn,
 	return dp_finish_message(qp, &held);
 }
 
+/* `a` will be asked for again, from `psn` on; until then nothing acknowledges it. */
+static void owe(struct dp_responder *r, const struct dp_answer *a, uint32_t psn)
+{
+	uint32_t first = dp_psn_add(a->psn, a->done), last = dp_psn_add(a->psn, a->n_psn - 1);
+
+	if (dp_psn_diff(psn, first) > 0)
+		first = psn;
+	if (dp_psn_diff(r->told, first) > 0)
+		first = r->told;
+	if (dp_psn_diff(first, last) > 0)
+		return; /* a repeated answer */
+	if (!r->owes || dp_psn_diff(first, r->owed_first) < 0)
+		r->owed_first = first;
+	if (!r->owes || dp_psn_diff(last, r->owed_last) > 0)
+		r->owed_last = last;
+	r->owes = true;
+}
+
+/* Answered up to `psn`, or asked for again: a requester that goes back repeats
+ * its requests in order, so what it still wants from before one came before. */
+static void settle(struct dp_responder *r, uint32_t psn)
+{
+	if (!r->owes || dp_psn_diff(psn, r->owed_first) < 0)
+		return;
+	r->owed_first = dp_psn_add(psn, 1);
+	r->owes = dp_psn_diff(psn, r->owed_last) < 0;
+}
+
+/* An answer or acknowledgement of `psn` goes out. */
+static void tell(struct dp_responder *r, uint32_t psn)
+{
+	if (dp_psn_diff(psn, r->told) >= 0)
+		r->told = dp_psn_add(psn, 1);
+	settle(r, psn);
+}
+
+/* What a standard ACK acknowledges: the last PSN received, but no answer that
+ * is yet to be sent, which the requester would take for lost. */
+uint32_t dp_responder_ack_psn(const struct dp_qp *qp)
+{
+	const struct dp_responder *r = &qp->resp;
+
+	return dp_psn_add(r->owes ? r->owed_first : r->epsn, DP_PSN_MASK);
+}
+
 /* A READ asked for again takes the place of what was still to be answered from
  * its PSN on: the requester goes back and will ask for the rest as well. */
 static void truncate_answers(struct dp_qp *qp, uint32_t psn)
@@ -367,6 +412,7 @@ static void truncate_answers(struct dp_qp *qp, uint32_t psn)
 		a = &q->ring[(q->tail - 1) % DP_READ_QUEUE];
 		if (dp_psn_diff(psn, a->psn) >= (int32_t)a->n_psn)
 			break;
+		owe(&qp->resp, a, psn);
 		q->tail--;
 	}
 }
@@ -387,6 +433,7 @@ static void duplicate(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 		truncate_answers(qp, p->psn);
 		dp_replay_atomic(qp, p->psn, false);
 	} else {
+		settle(&qp->resp, p->psn);
 		ack_soon(qp);
 	}
 }
@@ -420,7 +467,10 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 	}
 	r->epsn = dp_psn_add(r->epsn, n_psn);
 	r->nak_sent = false;
-	if (p->ack_req && !(p->mask & (DP_IS_READ | DP_IS_ATOMIC)))
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
+		return;
+	settle(r, p->psn);
+	if (p->ack_req)
 		ack_soon(qp);
 }
 
@@ -443,6 +493,7 @@ static int send_answer(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		dp_responder_nak(qp, DP_NAK(DP_NAK_REMOTE_ACCESS));
 		return 0;
 	}
+	tell(&qp->resp, dp_psn_add(a->psn, a->done));
 	if (++a->done == a->n_psn)
 		q->head++;
 	qp->stats.tx_packets++;
@@ -455,6 +506,7 @@ static int send_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (!r->ack_now)
 		return 0;
+	tell(r, dp_responder_ack_psn(qp));
 	dp_build_ack(qp, pkt, now);
 	r->ack_now = false;
 	r->unacked = 0;

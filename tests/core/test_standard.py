@@ -462,6 +462,23 @@ def test_ecn_and_tos_of_packets(make_world: MakeWorld) -> None:
     assert b.stats()["ecn_marked"] == 1
 
 
+def test_only_what_completes_a_receive_is_solicited(world: World) -> None:
+    """The bit stands in the last packet of a SEND or WRITE with immediate, and nowhere else."""
+    a, b = world.pair()
+    for _ in range(3):
+        b.recv(4096)
+    word = counter(b, 0)
+    target = b.host.memory(2000)
+    a.send(pattern(2000), solicited=True)
+    a.write(pattern(2000), target, solicited=True)
+    a.write(pattern(2000), target, imm=IMM, solicited=True)
+    a.read(2000, target, solicited=True)
+    a.faa(word, 1, solicited=True)
+    a.send(b"x", inv=target.key, solicited=True)
+    solicited = [p.name for p in a.host.send_all() if "se" in p.words()]
+    assert solicited == ["SEND_LAST", "WRITE_LAST_IMM", "SEND_ONLY_INV"]
+
+
 def test_udp_source_port(make_world: MakeWorld) -> None:
     """0xC000 and 14 bits of hash, the same for all packets of a QP; or what the port says."""
     world = make_world()

@@ -33,12 +33,13 @@ def test_every_case_is_run_or_named_as_left_out(kind: str) -> None:
 
 
 def test_every_capability_matters() -> None:
-    """Each is needed by a case, and lacking somewhere: the rest is what every device has."""
-    needed = {need for case in devices.cases("dp") for need in case.needs}
-    lacking = {name for have in KINDS.values() for name in MEANING.keys() - have}
-    assert lacking <= MEANING.keys()
-    assert needed <= MEANING.keys()
-    assert {name for name in MEANING if name not in needed} <= {"acknowledged", "exact status"}
+    """A device lacks it, and a case asks for it: the rest is what every device has."""
+    programs = "".join(path.read_text() for path in devices.PROGRAMS.glob("*.py"))
+    asked = set(re.findall(r'has\("([\w ]+)"\)', programs))
+    asked |= {need for case in devices.cases("dp") for need in case.needs}
+    assert asked == MEANING.keys()
+    assert {name for have in KINDS.values() for name in MEANING.keys() - have} == MEANING.keys()
+    assert all(have <= MEANING.keys() for have in KINDS.values())
 
 
 def test_a_case_that_dies_is_told() -> None:

@@ -15,8 +15,11 @@ MEANING = {
     "atomics": "compare-and-swap, fetch-and-add",
     "scattered READ": "a READ into several SGEs",
     "empty elements": "an SGE of no length beside others (siw of Linux 6.12 crashes the kernel)",
+    "page crossing": "a READ of a few bytes across two pages (siw of Linux 6.12: wrong data)",
     "invalidate": "SEND with invalidate takes back a key of an ordinary memory region",
+    "solicited": "a receive of a solicited message wakes who asked for such only",
     "posting calls": "ibv_wr_* of extended QPs",
+    "posting lists": "ibv_wr_set_sge_list sends all of its elements (rdma-core 44: not on rxe)",
     "polling calls": "ibv_start_poll and its kin of extended CQs",
     "resize": "ibv_resize_cq",
     "drain": "state SQD",
@@ -24,14 +27,23 @@ MEANING = {
     "access events": "the responder's program gets IBV_EVENT_QP_ACCESS_ERR",
     "error events": "a completion in error wakes who asked for solicited ones only",
     "exact status": "a mistake of the program's own is named in its completion, not just flushed",
-    "late flush": "a receive posted to a QP that is in error is flushed",
+    "completion order": "no request completes before an earlier one (siw: WRITEs before READs)",
+    "late sends": "a send posted to a QP that is in error is flushed",
+    "late receives": "a receive posted to a QP that is in error is flushed",
 }
 
 KINDS: dict[str, frozenset[str]] = {
     "dp": frozenset(MEANING),
     "rxe": frozenset(MEANING)
-    - {"invalidate", "access events", "error events", "exact status", "late flush"},
-    "siw": frozenset({"invalidate"}),
+    - {
+        "invalidate",
+        "access events",
+        "error events",
+        "exact status",
+        "late receives",
+        "posting lists",
+    },
+    "siw": frozenset(),
 }
 
 

@@ -14,6 +14,7 @@ Python and pyverbs are loaded once.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import signal
@@ -48,6 +49,8 @@ def in_child(name: str, output: int, seconds: int) -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     for ours, theirs in ((null, 0), (output, 1), (output, 2)):
         os.dup2(ours, theirs)
+    # Late: tell where, then die of it.
+    faulthandler.register(signal.SIGALRM, chain=True)
     signal.alarm(seconds)
     return 0
 

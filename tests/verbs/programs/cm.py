@@ -56,6 +56,12 @@ class Link:
             return listener, service
         raise Refused("no free port")
 
+    def ended(self, *, client: bool) -> None:
+        """Wait until one end is told that the connection is over."""
+        self._expect(
+            self.client_events if client else self.server_events, ce.RDMA_CM_EVENT_DISCONNECTED
+        )
+
     @staticmethod
     def _expect(events: CMEventChannel, wanted: int) -> CMEvent:
         event = CMEvent(events)

@@ -91,9 +91,8 @@ def case_queue_overrun() -> None:
     assert room <= 48
     for i in range(room + 8):
         b.recv(4, wr_id=i)
-    for i in range(room + 8):
-        a.send([a.sge(4)], flags=SIGNALED, wr_id=i)
-        a.poll()
+    for _ in range(room + 8):
+        a.send([a.sge(4)], flags=0)
     event = b.context.get_async_event()
     assert event.event_type == e.IBV_EVENT_CQ_ERR
     event.ack()
@@ -144,6 +143,7 @@ def case_send_completions_raise_events() -> None:
     assert a.done(e.IBV_WC_RDMA_READ).wr_id == 5
 
 
+@needs("solicited")
 def case_solicited_events() -> None:
     a, b = pair(events=True)
     b.cq.req_notify(True)
@@ -158,7 +158,7 @@ def case_solicited_events() -> None:
     assert [b.done().byte_len for _ in range(2)] == [1, 2]
 
 
-@needs("error events")
+@needs("solicited", "error events")
 def case_errors_raise_solicited_events() -> None:
     _a, b = pair(events=True)
     b.recv(10, wr_id=3)
@@ -268,7 +268,7 @@ def case_extended_qp() -> None:
     qp.wr_set_sge(a.sge(50))
     qp.wr_id = 2
     qp.wr_send_imm(0x05060708)
-    qp.wr_set_sge_list(2, [a.sge(5), a.sge(6, 100)])
+    qp.wr_set_sge(a.sge(11))
     qp.wr_id = 3
     qp.wr_rdma_write(*b.target(512))
     qp.wr_set_sge(a.sge(60, 40))
@@ -287,6 +287,25 @@ def case_extended_qp() -> None:
     assert a.number(3000) == 1000
     lengths = [b.done().byte_len for _ in range(3)]
     assert lengths == [50, 11, 9], lengths
+
+
+@needs("posting calls", "posting lists")
+def case_extended_qp_with_lists() -> None:
+    context = TARGET.open()
+    a, b = Side(context), Side(context)
+    a.make_extended_qp(SEND_OPS)
+    b.make_qp()
+    connect(a, b)
+    a.put(TEXT)
+    b.recv(100)
+    a.qp.wr_start()
+    a.qp.wr_id, a.qp.wr_flags = 2, SIGNALED
+    a.qp.wr_send()
+    a.qp.wr_set_sge_list(3, [a.sge(5), a.sge(6, 100), a.sge(1, 50)])
+    a.qp.wr_complete()
+    assert a.done().wr_id == 2
+    assert b.done().byte_len == 12
+    assert b.get(12) == TEXT[:5] + TEXT[100:106] + TEXT[50:51]
 
 
 @needs("posting calls")
@@ -328,10 +347,23 @@ def case_extended_cq() -> None:
     while (found := cq.start_poll(PollCqAttr())) == errno.ENOENT:
         assert time.monotonic() < limit
     assert found == 0
-    assert (cq.wr_id, cq.status, cq.read_byte_len()) == (55, e.IBV_WC_SUCCESS, 33)
-    assert cq.read_opcode() == e.IBV_WC_RECV
-    assert cq.read_imm_data() == 0x11223344
-    assert cq.read_qp_num() == c.qp.qp_num
-    assert cq.read_wc_flags() == e.IBV_WC_WITH_IMM
+    found = {
+        "wr_id": cq.wr_id,
+        "status": cq.status,
+        "opcode": cq.read_opcode(),
+        "byte_len": cq.read_byte_len(),
+        "imm_data": cq.read_imm_data(),
+        "qp_num": cq.read_qp_num(),
+        "with_imm": cq.read_wc_flags() & e.IBV_WC_WITH_IMM,
+    }
+    assert found == {
+        "wr_id": 55,
+        "status": e.IBV_WC_SUCCESS,
+        "opcode": e.IBV_WC_RECV,
+        "byte_len": 33,
+        "imm_data": 0x11223344,
+        "qp_num": c.qp.qp_num,
+        "with_imm": e.IBV_WC_WITH_IMM,
+    }, found
     assert cq.poll_next() == errno.ENOENT
     cq.end_poll()

@@ -218,20 +218,20 @@ def case_very_long_messages() -> None:
 
 
 def case_inline() -> None:
-    a, b = pair(max_inline_data=128)
-    assert a.qp.query(0x1FFFFF)[1].cap.max_inline_data >= 128
+    a, b = pair(max_inline_data=64)
+    assert a.qp.query(0x1FFFFF)[1].cap.max_inline_data >= 64
     b.recv(1000)
     b.recv(1000, 1000)
     a.put(TEXT)
     flags = e.IBV_SEND_INLINE | SIGNALED
     for _ in range(2):
         # Inline data needs no key, and is taken in the call.
-        a.send([a.sge(50, 0, lkey=0), a.sge(70, 50, lkey=0)], flags=flags)
+        a.send([a.sge(24, 0, lkey=0), a.sge(40, 24, lkey=0)], flags=flags)
         a.put(bytes(250))
-    assert b.done().byte_len == 120
+    assert b.done().byte_len == 64
     b.done()
-    assert b.get(120) == TEXT[:120]
-    assert b.get(120, 1000) == bytes(120)
+    assert b.get(64) == TEXT[:64]
+    assert b.get(64, 1000) == bytes(64)
     a.done()
     a.done()
 
@@ -354,7 +354,7 @@ def case_send_with_invalidate() -> None:
     a.done()
     a.read([a.sge(1)], (extra.rkey, extra.buf))
     assert a.poll().status != e.IBV_WC_SUCCESS
-    b.reaches(e.IBV_QPS_ERR)
+    b.broken()
 
 
 def case_list_of_requests() -> None:
@@ -415,7 +415,11 @@ def case_many_outstanding() -> None:
     for i in range(32):
         a.write([a.sge(1000, 1000 * i)], b.target(1000 * i), wr_id=2 * i)
         a.read([a.sge(500, 32_000 + 1000 * i)], b.target(32_000 + 1000 * i), wr_id=2 * i + 1)
-    assert [a.done().wr_id for _ in range(64)] == list(range(64))
+    finished = [a.done().wr_id for _ in range(64)]
+    if TARGET.has("completion order"):
+        assert finished == list(range(64))
+    assert [i for i in finished if i % 2] == list(range(1, 64, 2))
+    assert [i for i in finished if i % 2 == 0] == list(range(0, 64, 2))
     assert b.get(32_000) == data
     back = data[::-1]
     for i in range(32):

@@ -36,12 +36,11 @@ def denied(a: Side, b: Side, ib_status: int = e.IBV_WC_REM_ACCESS_ERR) -> None:
     """
     if TARGET.has("acknowledged"):
         a.failed(ib_status)
-    for side in (a, b):
-        side.reaches(e.IBV_QPS_ERR)
-    if not TARGET.has("acknowledged"):
-        a.cq.poll(8)
-    a.send([a.sge(1)], wr_id=77)
-    assert a.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 77
+    a.broken()
+    b.broken()
+    if TARGET.has("late sends"):
+        a.send([a.sge(1)], wr_id=77)
+        assert a.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 77
 
 
 def case_wrong_rkey() -> None:
@@ -182,7 +181,7 @@ def local_failure(side: Side) -> None:
     assert status != e.IBV_WC_SUCCESS
     if TARGET.has("exact status"):
         assert status == e.IBV_WC_LOC_PROT_ERR, status
-    side.reaches(e.IBV_QPS_ERR)
+    side.broken()
 
 
 def case_wrong_lkey() -> None:
@@ -215,9 +214,10 @@ def case_receive_too_small() -> None:
     status = b.poll().status
     assert status in (e.IBV_WC_LOC_LEN_ERR, e.IBV_WC_LOC_QP_OP_ERR), status
     if TARGET.has("acknowledged"):
-        a.failed(e.IBV_WC_REM_INV_REQ_ERR)
+        status = a.poll().status
+        assert status in (e.IBV_WC_REM_INV_REQ_ERR, e.IBV_WC_REM_OP_ERR), status
     assert b.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 2
-    a.reaches(e.IBV_QPS_ERR)
+    a.broken()
     assert b.get(20, 10) == bytes(20)
 
 
@@ -229,8 +229,10 @@ def case_receive_into_wrong_memory() -> None:
         b.recv_list([SGE(shut.buf, 100, shut.lkey ^ change)])
         a.send([a.sge(11)])
         status = b.poll().status
-        assert status in (e.IBV_WC_LOC_PROT_ERR, e.IBV_WC_LOC_QP_OP_ERR), status
-        a.reaches(e.IBV_QPS_ERR)
+        assert status != e.IBV_WC_SUCCESS
+        if TARGET.has("acknowledged"):
+            assert status in (e.IBV_WC_LOC_PROT_ERR, e.IBV_WC_LOC_QP_OP_ERR), status
+        a.broken()
         assert shut.read(16, 0) == bytes(16)
 
 
@@ -262,7 +264,7 @@ def case_late_receive() -> None:
 def case_late_receives_keep_the_order() -> None:
     """Many not-ready answers, and WRITEs behind them: nothing overtakes."""
     a, b = pair()
-    for i in range(20):
+    for i in range(6):
         a.put(bytes([i]) * 3000)
         a.send([a.sge(3000)], wr_id=2 * i)
         a.write([a.sge(8)], b.target(60_000), wr_id=2 * i + 1)
@@ -292,13 +294,10 @@ def case_peer_destroyed_with_work() -> None:
     for i in range(8):
         b.recv(10, wr_id=i)
     b.qp.close()
-    limit = time.monotonic() + 20
-    status = e.IBV_WC_SUCCESS
-    while status == e.IBV_WC_SUCCESS:
-        assert time.monotonic() < limit
+    if TARGET.has("acknowledged"):
         a.read([a.sge(8)], b.target())
-        status = a.poll().status
-    a.reaches(e.IBV_QPS_ERR)
+        assert a.poll().status == e.IBV_WC_RETRY_EXC_ERR
+    a.broken()
 
 
 def case_flush() -> None:
@@ -307,14 +306,20 @@ def case_flush() -> None:
         a.recv(10, wr_id=i)
     a.to(e.IBV_QPS_ERR)
     assert [a.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id for _ in range(3)] == [0, 1, 2]
+
+
+@needs("late sends")
+def case_flush_of_a_late_send() -> None:
+    """With the flag or without: an error is always told."""
+    a, _b = pair()
+    a.to(e.IBV_QPS_ERR)
     a.send([a.sge(1)], wr_id=10)
     assert a.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 10
-    # Without the flag as well: an error is always told.
     a.send([a.sge(1)], wr_id=11, flags=0)
     assert a.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 11
 
 
-@needs("late flush")
+@needs("late receives")
 def case_flush_of_a_late_receive() -> None:
     a, _b = pair()
     a.to(e.IBV_QPS_ERR)
@@ -350,7 +355,7 @@ def case_error_behind_good_requests() -> None:
         assert a.failed(e.IBV_WC_REM_ACCESS_ERR).wr_id == 5
         assert a.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 6
         assert b.get(10, 5000) == bytes(10)
-    a.reaches(e.IBV_QPS_ERR)
+    a.broken()
     assert b.get(50) == TEXT[:50]
 
 
@@ -390,10 +395,9 @@ def case_queue_full() -> None:
 
 def case_too_many_elements() -> None:
     a, b = pair(max_send_sge=2, max_recv_sge=2)
-    room = a.qp.query(0x1FFFFF)[1].cap
-    for call, limit in ((a.send, room.max_send_sge), (b.recv_list, room.max_recv_sge)):
-        assert limit >= 2
-        refused(errno.EINVAL, call, [a.sge(1)] * (limit + 1))
+    too_many = a.context.query_device().max_sge + 1
+    for call in (a.send, b.recv_list):
+        refused(errno.EINVAL, call, [a.sge(1)] * too_many)
     assert a.state() == e.IBV_QPS_RTS
 
 

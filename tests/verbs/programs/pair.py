@@ -68,7 +68,7 @@ def error_of(call: Callable, *args, **kwargs) -> int:
     try:
         call(*args, **kwargs)
     except PyverbsRDMAError as error:
-        return error.error_code
+        return abs(error.error_code)  # some drivers mistake the sign
     return 0
 
 
@@ -103,7 +103,8 @@ class Side:
         limits = {"max_send_wr": 64, "max_recv_wr": 64, "max_send_sge": 6, "max_recv_sge": 6}
         self.cap = QPCap(**{**limits, **cap})
         self.qp: QP | None = None
-        self.link = None
+        self.link = None  # what RDMA-CM holds of the connection
+        self.active = False
 
     def make_qp(self, *, sq_sig_all: int = 0, qp_access: int | None = None) -> None:
         """A QP in INIT; qp_access: what the peer may do, if not all that the memory allows."""
@@ -255,10 +256,20 @@ class Side:
         return self.qp.query(e.IBV_QP_STATE)[0].qp_state
 
     def reaches(self, state: int) -> None:
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 5
         while self.state() != state:
             assert time.monotonic() < limit, f"state {self.state()}, not {state}"
             time.sleep(0.005)
+
+    def broken(self) -> None:
+        """Wait until the connection is of no use to us any more.
+
+        iWARP tells by RDMA-CM; the QP may keep its state until the program changes it.
+        """
+        if TARGET.has("acknowledged"):
+            self.reaches(e.IBV_QPS_ERR)
+        else:
+            self.link.ended(client=self.active)
 
     def to(self, state: int) -> None:
         self.qp.modify(QPAttr(qp_state=state), e.IBV_QP_STATE)
@@ -274,6 +285,7 @@ def connect(a: Side, b: Side, *, timeout: int = 14, retry: int = 7, rnr: int = 7
     import cm  # brings in librdmacm
 
     a.link = b.link = cm.Link(TARGET.address)
+    a.active = True
     a.link.connect(a.qp, b.qp, iwarp=not TARGET.has("out of band"), retry=retry, rnr=rnr)
 
 

@@ -213,9 +213,10 @@ def case_error_from_the_program() -> None:
     b.recv(10, wr_id=1)
     b.to(e.IBV_QPS_ERR)
     assert b.failed(e.IBV_WC_WR_FLUSH_ERR).wr_id == 1
-    a.read([a.sge(4)], b.target())
-    assert a.poll().status != e.IBV_WC_SUCCESS
-    a.reaches(e.IBV_QPS_ERR)
+    if TARGET.has("acknowledged"):
+        a.read([a.sge(4)], b.target())
+        assert a.poll().status != e.IBV_WC_SUCCESS
+    a.broken()
 
 
 def case_connections_one_after_another() -> None:
