@@ -40,7 +40,7 @@ add_backports() {
 	# shellcheck source=/dev/null
 	suite=$(. /etc/os-release && dpkg --compare-versions "$VERSION_ID" ge 13 &&
 		echo "$VERSION_CODENAME") ||
-		fail "the backports of Debian 12 have no kernel with zero-copy" \
+		fail "kernels with zero-copy are for Debian 13 and newer" \
 			"DATAPATH_VAGRANT_BOX=debian/trixie64 vagrant up, after vagrant destroy"
 	BACKPORTS=$suite-backports
 	apt-get update -q

@@ -49,11 +49,8 @@ def interop(
     dpctl interop --markdown docs/interop-matrix.md
     """
     from datapath.interop import matrix
-    from datapath.units import parse_fraction
 
-    wanted = matrix.cells(
-        _words(port), _numbers(mtu), [parse_fraction(share) for share in _words(loss)], _words(role)
-    )
+    wanted = matrix.cells(_words(port), _numbers(mtu), _shares(loss), _words(role))
     facts, outcomes = matrix.run(
         wanted, out, kernel=kernel, tell=lambda o: print(matrix.text_of(o), file=sys.stderr)
     )
@@ -76,6 +73,22 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def _shares(text: str) -> list[float]:
+    from datapath.units import parse_fraction
+
+    try:
+        return [parse_fraction(word) for word in _words(text)]
+    except ValueError as error:
+        raise LocalError(str(error), hint="--loss 0,0.1%,1%") from None
+
+
+def _syndrome(text: str) -> int:
+    known = {f"{value:#x}": value for value in range(0x61, 0x65)}
+    if text.lower() not in known:
+        raise LocalError(f"{text!r} is no fatal NAK", hint=f"there are {', '.join(known)}")
+    return known[text.lower()]
+
+
 def trace(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A capture, pcap or pcapng.")],
     gaps: Annotated[
@@ -84,6 +97,16 @@ def trace(
             metavar="ADDRESS",
             help="Packets of this sender may have been lost before the capture; repeatable.",
         ),
+    ] = None,
+    offers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="This sender may offer extended mode, by HELLO; repeatable."
+        ),
+    ] = None,
+    refusal: Annotated[
+        list[str] | None,
+        typer.Option(metavar="0x61..0x64", help="A fatal NAK that is expected; repeatable."),
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> int:
@@ -94,11 +117,13 @@ def trace(
     \b
     tcpdump -i eth1 -w cap.pcap udp port 4791
     dpctl trace cap.pcap
-    dpctl trace cap.pcap --gaps 10.0.0.2 --format json
+    dpctl trace cap.pcap --gaps 10.0.0.2 --offers 10.0.0.1 --refusal 0x62 --format json
     """
     from datapath.interop import capture, trace
 
-    report = trace.check(capture.read(file), gaps=gaps or ())
+    refusals = [_syndrome(text) for text in refusal or ()]
+    packets = capture.read(file)
+    report = trace.check(packets, gaps=gaps or (), offers=offers or (), refusals=refusals)
     columns = ("packet", "flow", "rule", "text")
     rows: list[dict[str, Any]] = [
         {"packet": v.number, "flow": v.flow, "rule": v.rule, "text": v.text}

@@ -80,9 +80,9 @@ struct afxdp {
 	int xsk_fd;
 	bool zero_copy, busy_poll;
 	int zero_copy_err; /* of bind(), if it was tried */
-	bool tx_pending; /* descriptors wait for a kick that the kernel accepts */
-	bool tx_down;	 /* ... because the device is down: no use in hurry */
-	bool wake_set;	 /* wake_fd is readable */
+	bool tx_pending;   /* descriptors wait for a kick that the kernel accepts */
+	bool tx_down;	   /* ... because the device is down: no use in hurry */
+	bool wake_set;	   /* wake_fd is readable */
 	uint8_t *umem_area;
 	uint32_t n_free;	       /* transmit buffers in `free` */
 	uint16_t free[TX_BUFFERS];     /* a stack: the warmest is used first */

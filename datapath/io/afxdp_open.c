@@ -208,9 +208,10 @@ static void report_mode(struct afxdp *a, const struct afxdp_options *o)
 	dp_netdev_driver(info->netdev, driver, sizeof(driver));
 	/* EINVAL comes from a driver that has it, and not for this size of packets or buffers. */
 	if (a->zero_copy_err == -EINVAL)
-		snprintf(info->mode_reason, sizeof(info->mode_reason),
-			 "driver %s refuses zero-copy as it is set up, MTU %u; a smaller one may do",
-			 driver, info->netdev_mtu);
+		snprintf(
+			info->mode_reason, sizeof(info->mode_reason),
+			"driver %s refuses zero-copy as it is set up, MTU %u; a smaller one may do",
+			driver, info->netdev_mtu);
 	else
 		snprintf(info->mode_reason, sizeof(info->mode_reason),
 			 "driver %s has no AF_XDP zero-copy for queue %u",

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Our engine against others on the RoCEv2 wire, and an independent judge of what they said.
+
+opcodes.py, capture.py   RoCEv2 packets out of a pcap file
+stream.py                the rules for one direction of a reliable connection
+trace.py                 a whole capture: connections, violations, coverage
+ground.py                a namespace with our device and a guest with rxe, joined by a tap
+matrix.py                tools/conform.py over that in every combination; the table
+
+The judge shares no code with datapath/wire or datapath/core, so that a mistake
+there is not repeated here.
+"""

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The rules of a reliable connection, for what one side asks and the other answers.
+
+IBTA volume 1, section 9.7.  A capture is taken at one point of the path, so a
+rule says only what must hold there whatever happens behind it: an answer is
+judged by the requests that passed before it, never by what has not arrived.
+
+Where a side's packets may be lost before the capture (`gaps` of its side),
+holes in what it sent are no fault, and neither is what would need the missing
+packets to be judged.
+
+PSNs are unwrapped: plain integers that go on beyond 2^24.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from datapath.interop.capture import Aeth, Atomic, Flaw, Packet, Reth
+from datapath.interop.opcodes import Kind, Opcode, Place
+
+_MODULUS = 1 << 24
+_SIGN = 1 << 23
+
+ACK, RNR, NAK = 0, 1, 3
+"""Types of the AETH's syndrome, its upper three bits (table 44)."""
+SEQUENCE_ERROR = 0
+_NAK_CODES = 5
+
+# IBTA volume 1, table 46: units of 10 us.
+_RNR_UNITS = (
+    *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192),
+    *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576),
+    *(32768, 49152),
+)
+JIFFY_NS = 4_000_000
+"""A kernel's timer that counts ticks (250 Hz) may end this much early."""
+
+
+def unwrap(psn: int, near: int) -> int:
+    """The number that has this PSN modulo 2^24 and is nearest to `near`."""
+    ahead = (psn - near) % _MODULUS
+    return near + (ahead - _MODULUS if ahead >= _SIGN else ahead)
+
+
+def rnr_wait_ns(syndrome: int) -> int:
+    """How long an RNR NAK asks the requester to wait."""
+    return _RNR_UNITS[syndrome & 31] * 10_000
+
+
+@dataclass
+class Request:
+    """A request packet as it was first seen.
+
+    end: the last PSN that it takes; that of its own, but for a READ.
+    left: bytes of its WRITE that are still to come after it; None when unknown.
+    starts: PSNs from which a READ's answer was asked for.
+    answered: of READs and atomics, the first PSN that is without an answer.
+    """
+
+    psn: int
+    end: int
+    row: Opcode
+    payload_bytes: int
+    digest: bytes
+    reth: Reth | None
+    atomic: Atomic | None
+    tail: tuple[bytes, int | None, bool]
+    left: int | None = None
+    starts: set[int] = field(default_factory=set)
+    answered: int = 0
+    value: int | None = None
+    seen: int = 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is answered by data and not by an ACK."""
+        return self.row.kind in (Kind.READ, Kind.ATOMIC)
+
+
+class Stream:
+    """One direction of a connection: the requests of one side and the other side's answers.
+
+    first_psn: of the requester; None: that of the first request seen.
+    requester_gaps, responder_gaps: packets of that side may be missing here.
+    refusals: syndromes of fatal NAKs that are asked for.
+    """
+
+    def __init__(
+        self,
+        path_mtu: int,
+        first_psn: int | None,
+        *,
+        requester_gaps: bool = False,
+        responder_gaps: bool = False,
+        refusals: Collection[int] = (),
+    ) -> None:
+        self.path_mtu = path_mtu
+        self.requester_gaps, self.responder_gaps = requester_gaps, responder_gaps
+        self.refusals = refusals
+        self.retransmissions = self.naks = self.rnrs = 0
+        self._known = first_psn is not None
+        self._sent: dict[int, Request] = {}  # by each PSN that a request takes
+        self._ends: list[int] = []  # last PSNs of the messages that are there in full
+        self._unanswered: list[Request] = []
+        self._msn_offset: int | None = 0 if self._known else None
+        self._last_msn: int | None = None
+        self._rnr: tuple[int, int, int] | None = None  # PSN, until when, packet
+        self._nak: tuple[int, int] | None = None  # PSN, how often that had been seen
+        self._owed: tuple[int, Packet] | None = None
+        self._refused = False
+        self._answer_next: int | None = None
+        self._last_ack: int | None = None
+        self._begin(first_psn or 0)
+
+    def _begin(self, psn: int) -> None:
+        self._base = self._next = self._prefix = self._cursor = self._acked = psn
+
+    # -- requests
+
+    def request(self, packet: Packet) -> list[Flaw]:
+        """Judge a request."""
+        row = packet.row
+        assert row is not None
+        if not self._sent and not self._known:
+            self._begin(packet.psn)
+        psn = unwrap(packet.psn, self._next)
+        if psn < self._base:
+            return [Flaw("psn", f"PSN {packet.psn} is before the connection's first")]
+        request = self._request_of(packet, row, psn)
+        known = self._sent.get(psn)
+        flaws = self._order(packet, psn, known is None)
+        flaws += self._again(known, request) if known else self._new(request, packet)
+        flaws += self._pause(packet, psn)
+        (known or request).seen += 1
+        self._cursor = request.end + 1
+        wants = packet.ack_req or request.is_answered
+        if wants and (self._owed is None or request.end >= self._owed[0]):
+            self._owed = (request.end, packet)
+        return flaws
+
+    def _request_of(self, packet: Packet, row: Opcode, psn: int) -> Request:
+        count = 1
+        if row.kind is Kind.READ and packet.reth is not None:
+            count = max(1, -(-packet.reth.length // self.path_mtu))
+        return Request(
+            psn=psn,
+            end=psn + count - 1,
+            row=row,
+            payload_bytes=len(packet.payload),
+            digest=hashlib.blake2b(packet.payload, digest_size=16).digest(),
+            reth=packet.reth,
+            atomic=packet.atomic,
+            tail=(packet.imm, packet.ieth, packet.solicited),
+            starts={psn},
+            answered=psn,
+        )
+
+    def _order(self, packet: Packet, psn: int, new: bool) -> list[Flaw]:
+        """New packets follow one another; what is sent again is sent from some PSN on in turn."""
+        if not new:
+            self.retransmissions += 1
+        if self.requester_gaps or psn <= self._cursor or self._acked >= psn:
+            return []
+        if psn > self._next:
+            text = f"PSN {packet.psn} and not {self._next % _MODULUS}"
+            return [Flaw("psn", text)]
+        text = f"PSN {packet.psn} after going back, and not {self._cursor % _MODULUS}"
+        return [Flaw("go-back-n", text)]
+
+    def _new(self, request: Request, packet: Packet) -> list[Flaw]:
+        previous = self._sent.get(request.psn - 1)
+        flaws = self._place(request, previous)
+        flaws += self._size(request)
+        flaws += self._write_length(request, previous)
+        flaws += self._answerable(request, packet)
+        if packet.solicited and not request.row.consumes_receive:
+            flaws.append(Flaw("solicited", f"{request.row.name} with the solicited bit"))
+        for psn in range(request.psn, request.end + 1):
+            self._sent[psn] = request
+        if request.is_answered:
+            self._unanswered.append(request)
+        self._next = max(self._next, request.end + 1)
+        while self._prefix in self._sent:
+            there = self._sent[self._prefix]
+            if there.row.ends:
+                self._ends.append(there.end)
+            self._prefix = there.end + 1
+        return flaws
+
+    def _place(self, request: Request, previous: Request | None) -> list[Flaw]:
+        """FIRST, MIDDLE..., LAST of one kind, or ONLY."""
+        if previous is None and request.psn != self._base:
+            return []
+        if previous is None and not self._known:
+            return []
+        open_kind = previous.row.kind if previous and not previous.row.ends else None
+        wanted = None if request.row.starts else request.row.kind
+        if open_kind is wanted:
+            return []
+        before = previous.row.name if previous else "nothing"
+        return [Flaw("sequence", f"{request.row.name} after {before}")]
+
+    def _size(self, request: Request) -> list[Flaw]:
+        size, row = request.payload_bytes, request.row
+        if row.kind not in (Kind.SEND, Kind.WRITE):
+            return []
+        if row.place in (Place.FIRST, Place.MIDDLE):
+            right = size == self.path_mtu
+        else:
+            right = (0 if row.place is Place.ONLY else 1) <= size <= self.path_mtu
+        if right:
+            return []
+        return [Flaw("payload", f"{row.name} with {size} bytes, path MTU {self.path_mtu}")]
+
+    def _write_length(self, request: Request, previous: Request | None) -> list[Flaw]:
+        """A WRITE brings as many bytes as its RETH says."""
+        row = request.row
+        if row.kind is not Kind.WRITE:
+            return []
+        before = request.reth.length if request.reth else previous.left if previous else None
+        if before is None:
+            return []
+        request.left = before - request.payload_bytes
+        if request.left == 0 if row.ends else request.left > 0:
+            return []
+        text = f"{row.name} leaves {request.left} bytes of its RETH"
+        return [Flaw("reth", text)]
+
+    def _answerable(self, request: Request, packet: Packet) -> list[Flaw]:
+        if request.row.kind is Kind.READ and packet.reth and packet.reth.length > 1 << 31:
+            return [Flaw("reth", f"a READ of {packet.reth.length} bytes")]
+        if request.atomic is not None and request.atomic.va % 8:
+            return [Flaw("atomic", f"address {request.atomic.va:#x} is not aligned")]
+        return []
+
+    def _again(self, known: Request, request: Request) -> list[Flaw]:
+        """What is sent again says the same; a READ may ask for the rest of itself."""
+        same = (known.row.name, known.digest, known.tail, known.atomic)
+        if same != (request.row.name, request.digest, request.tail, request.atomic):
+            text = f"{request.row.name} where {known.row.name} was, or with other content"
+            return [Flaw("retransmission", text)]
+        if known.row.kind is not Kind.READ:
+            return [] if known.reth == request.reth else [Flaw("retransmission", "another RETH")]
+        assert known.reth is not None
+        assert request.reth is not None
+        skipped = (request.psn - known.psn) * self.path_mtu
+        rest = Reth(known.reth.va + skipped, known.reth.rkey, known.reth.length - skipped)
+        if request.reth != rest:
+            text = f"a READ asks again for {request.reth}, not for {rest}"
+            return [Flaw("retransmission", text)]
+        known.starts.add(request.psn)
+        return []
+
+    def _pause(self, packet: Packet, psn: int) -> list[Flaw]:
+        """A request refused with RNR comes again after the time that the NAK told."""
+        # A requester that may have missed the NAK follows its own clock.
+        if self._rnr is None or psn != self._rnr[0] or self.requester_gaps:
+            return []
+        _, until_ns, nak = self._rnr
+        self._rnr = None
+        if packet.time_ns >= until_ns - JIFFY_NS:
+            return []
+        early = (until_ns - packet.time_ns) / 1e6
+        return [Flaw("rnr-pause", f"{early:.3f} ms before the pause of packet {nak} is over")]
+
+    # -- answers
+
+    def answer(self, packet: Packet) -> list[Flaw]:
+        """Judge an ACK, NAK, READ response or ATOMIC ACK."""
+        row = packet.row
+        assert row is not None
+        psn = unwrap(packet.psn, self._next)
+        if not self._base <= psn < max(self._prefix, self._base):
+            waits_for_it = row.kind is Kind.ACK and psn == self._prefix < self._next
+            if not waits_for_it:
+                return [
+                    Flaw("ack-beyond", f"{packet.name} of PSN {packet.psn}, which was not sent")
+                ]
+        flaws = [Flaw("bth", f"{packet.name} with AckReq")] if packet.ack_req else []
+        if packet.solicited:
+            flaws.append(Flaw("solicited", f"{packet.name} with the solicited bit"))
+        judge = {Kind.ACK: self._ack, Kind.READ_RESPONSE: self._read, Kind.ATOMIC_ACK: self._swap}
+        return flaws + judge[row.kind](packet, psn)
+
+    def _ack(self, packet: Packet, psn: int) -> list[Flaw]:
+        assert packet.aeth is not None
+        syndrome = packet.aeth.syndrome
+        kind, code = syndrome >> 5, syndrome & 31
+        if kind == ACK:
+            if psn >= self._prefix:
+                return [Flaw("ack-beyond", f"ACK of PSN {packet.psn}, which was not sent")]
+            return self._positive(packet, psn) + self._msn(packet.aeth, psn)
+        if kind == RNR:
+            return self._receiver_not_ready(packet, psn) + self._msn(packet.aeth, psn - 1)
+        if kind != NAK or code >= _NAK_CODES:
+            return [Flaw("syndrome", f"syndrome {syndrome:#04x}")]
+        self.naks += 1
+        if code == SEQUENCE_ERROR:
+            return self._sequence_nak(packet, psn) + self._msn(packet.aeth, psn - 1)
+        self._refused = True
+        self._acked = max(self._acked, psn)
+        if syndrome in self.refusals:
+            return []
+        return [Flaw("refusal", f"NAK {syndrome:#04x} of PSN {packet.psn}")]
+
+    def _positive(self, packet: Packet, psn: int) -> list[Flaw]:
+        flaws = []
+        if self._last_ack is not None and psn < self._last_ack:
+            was = self._last_ack % _MODULUS
+            flaws.append(Flaw("ack-order", f"ACK of PSN {packet.psn} after one of {was}"))
+        self._last_ack = max(psn, self._last_ack or psn)
+        self._acked = max(self._acked, psn + 1)
+        pending = self._pending(psn)
+        if pending is not None and not self.responder_gaps:
+            text = f"ACK of PSN {packet.psn} before the answer to {pending.row.name} "
+            flaws.append(Flaw("answer-order", text + f"of PSN {pending.psn % _MODULUS}"))
+        return flaws
+
+    def _pending(self, psn: int) -> Request | None:
+        """The first READ or atomic that begins up to `psn` and lacks an answer."""
+        self._unanswered = [r for r in self._unanswered if r.answered <= r.end]
+        first = self._unanswered[0] if self._unanswered else None
+        return first if first is not None and first.psn <= psn else None
+
+    def _receiver_not_ready(self, packet: Packet, psn: int) -> list[Flaw]:
+        assert packet.aeth is not None
+        self.rnrs += 1
+        self._acked = max(self._acked, psn)
+        refused = self._sent.get(psn)
+        if refused is None:
+            return [Flaw("rnr", f"RNR NAK of PSN {packet.psn}, which was not sent")]
+        row = refused.row
+        # A SEND takes its receive with its first packet, a WRITE with its last.
+        if not (row.starts if row.kind is Kind.SEND else row.consumes_receive):
+            return [Flaw("rnr", f"RNR NAK of a {row.name}, which needs no receive")]
+        self._rnr = (psn, packet.time_ns + rnr_wait_ns(packet.aeth.syndrome), packet.number)
+        return []
+
+    def _sequence_nak(self, packet: Packet, psn: int) -> list[Flaw]:
+        """At the expected PSN, with something sent beyond it; once until that has come again."""
+        self._acked = max(self._acked, psn)
+        if self._last_ack is not None and psn <= self._last_ack:
+            return [Flaw("nak", f"NAK of PSN {packet.psn}, which was acknowledged")]
+        if self._next <= psn + 1:
+            return [Flaw("nak", f"NAK of PSN {packet.psn} without a packet beyond it")]
+        expected = self._sent.get(psn)
+        seen = expected.seen if expected else 0
+        before, self._nak = self._nak, (psn, seen)
+        if before == self._nak:
+            text = f"a second NAK of PSN {packet.psn}, which has not come again"
+            return [Flaw("nak-repeated", text)]
+        return []
+
+    def _msn(self, aeth: Aeth, psn: int) -> list[Flaw]:
+        """MSN counts the messages that were completed: those up to `psn`, perhaps later ones."""
+        low, high = bisect_right(self._ends, psn), len(self._ends)
+        if self._msn_offset is None:
+            self._msn_offset = aeth.msn - low
+        low, high = low + self._msn_offset, high + self._msn_offset
+        msn = unwrap(aeth.msn, low)
+        before, self._last_msn = self._last_msn, msn
+        if not low <= msn <= high:
+            return [Flaw("msn", f"MSN {aeth.msn} after {low} to {high} messages")]
+        if before is not None and msn < before:
+            return [Flaw("msn", f"MSN {aeth.msn} after {before % _MODULUS}")]
+        return []
+
+    def _read(self, packet: Packet, psn: int) -> list[Flaw]:
+        request = self._sent.get(psn)
+        if request is None or request.row.kind is not Kind.READ:
+            return [Flaw("response", f"{packet.name} of PSN {packet.psn} answers no READ")]
+        row = packet.row
+        assert row is not None
+        flaws = self._answer_order(packet, request, psn)
+        flaws += self._response_place(row, request, psn)
+        assert request.reth is not None
+        wanted = min(self.path_mtu, request.reth.length - (psn - request.psn) * self.path_mtu)
+        if len(packet.payload) != wanted:
+            text = f"{row.name} with {len(packet.payload)} bytes and not {wanted}"
+            flaws.append(Flaw("response", text))
+        if packet.aeth is not None:
+            if packet.aeth.syndrome >> 5 != ACK:
+                text = f"{row.name} with syndrome {packet.aeth.syndrome:#04x}"
+                return [*flaws, Flaw("syndrome", text)]
+            flaws += self._msn(packet.aeth, request.end)
+        return flaws
+
+    def _response_place(self, row: Opcode, request: Request, psn: int) -> list[Flaw]:
+        """FIRST, MIDDLE..., LAST or ONLY, counted from the request or from one that repeats it.
+
+        What answers a repeated request may also go on with MIDDLE or LAST.
+        """
+        ends = psn == request.end
+        right = {
+            Place.ONLY: psn in request.starts and ends,
+            Place.FIRST: psn in request.starts and not ends,
+            Place.MIDDLE: request.psn < psn and not ends,
+            Place.LAST: request.psn < psn and ends,
+        }[row.place]
+        if right:
+            return []
+        index, count = psn - request.psn + 1, request.end - request.psn + 1
+        return [Flaw("response", f"{row.name} as packet {index} of {count}")]
+
+    def _answer_order(self, packet: Packet, request: Request, psn: int) -> list[Flaw]:
+        """Answers come in the order of their requests, each from some request's start on."""
+        flaws = []
+        if not self.responder_gaps:
+            pending = self._pending(psn - 1)
+            late = pending is not None and pending is not request
+            restarts = psn in request.starts
+            if late or (psn != self._answer_next and not restarts):
+                expected = pending.answered if pending is not None else self._answer_next or psn
+                text = f"{packet.name} of PSN {packet.psn} and not {expected % _MODULUS}"
+                flaws.append(Flaw("answer-order", text))
+        if psn >= request.answered:
+            request.answered = psn + 1
+        self._answer_next = psn + 1
+        self._acked = max(self._acked, psn + 1)
+        return flaws
+
+    def _swap(self, packet: Packet, psn: int) -> list[Flaw]:
+        request = self._sent.get(psn)
+        if request is None or request.row.kind is not Kind.ATOMIC:
+            return [Flaw("response", f"ATOMIC ACK of PSN {packet.psn} answers no atomic")]
+        flaws = self._answer_order(packet, request, psn)
+        assert packet.aeth is not None
+        if packet.aeth.syndrome >> 5 != ACK:
+            text = f"ATOMIC ACK with syndrome {packet.aeth.syndrome:#04x}"
+            return [*flaws, Flaw("syndrome", text)]
+        flaws += self._msn(packet.aeth, psn)
+        if request.value is not None and packet.value != request.value:
+            text = f"ATOMIC ACK with {packet.value:#x}, before it was {request.value:#x}"
+            flaws.append(Flaw("atomic", text))
+        request.value = packet.value
+        return flaws
+
+    # -- the end
+
+    def close(self) -> tuple[Packet, Flaw] | None:
+        """At the end of the capture: whether all that asked for an answer has one."""
+        if self._owed is None or self._refused or self._acked > self._owed[0]:
+            return None
+        psn, packet = self._owed
+        return packet, Flaw("unanswered", f"PSN {psn % _MODULUS} was never acknowledged")

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A capture of reliable connections, judged packet by packet.
+
+    report = check(capture.read(path), connections)
+    for violation in report.violations: print(violation)
+
+`RULES` names what is judged: packets by themselves in capture.py, connections
+in stream.py, and here what concerns flows as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datapath.interop.capture import Flaw, Packet
+from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS, Kind, Place
+from datapath.interop.stream import Stream
+
+RULES = {
+    "frame": "one unfragmented IP packet without options, don't-fragment set, checksums right or 0",
+    "length": "IP, UDP, headers, payload and pad fit each other",
+    "icrc": "the ICRC is right",
+    "bth": "transport version 0, default P_Key, reserved bits 0, no AckReq in answers",
+    "opcode": "the opcode is one of RC, or CNP",
+    "connection": "the packet goes to a QP of a known connection",
+    "source-port": "a QP sends from one UDP port",
+    "extended": "nothing in manufacturer's opcodes but a few offers of extended mode",
+    "psn": "new requests have consecutive PSNs",
+    "go-back-n": "what is sent again is sent in order from some PSN on; only what was acknowledged "
+    "is skipped",
+    "retransmission": "a request sent again says the same; a READ asks for the rest of itself",
+    "sequence": "FIRST, MIDDLE..., LAST of one kind, or ONLY",
+    "payload": "FIRST and MIDDLE carry one path MTU, LAST at least a byte, none more than the MTU",
+    "reth": "a WRITE brings as many bytes as its RETH says",
+    "atomic": "atomics are aligned; one that is answered again has the same value",
+    "solicited": "only the last packet of a SEND or of a WRITE with immediate solicits an event",
+    "ack-beyond": "nothing is answered that was not sent, without holes up to there",
+    "ack-order": "ACKs never go back",
+    "answer-order": "READs and atomics are answered in order, and before an ACK beyond them",
+    "msn": "the MSN counts completed messages and never falls",
+    "syndrome": "the AETH's syndrome has a meaning",
+    "nak": "a sequence NAK is for the expected PSN, and something beyond it was sent",
+    "nak-repeated": "one sequence NAK for a gap, until its PSN has come again",
+    "refusal": "no fatal NAK that was not asked for",
+    "rnr": "RNR NAKs are for requests that need a receive",
+    "rnr-pause": "after an RNR NAK the request waits for the time that it told",
+    "response": "READ responses lie in their READ, with the right opcode and length; ATOMIC ACKs "
+    "answer atomics",
+    "unanswered": "what asked for an acknowledgement has one at the end",
+}
+"""What is judged, by the names that violations carry."""
+
+_HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
+_HELLO_BYTES = 12
+_PATH_MTU_MAX = 4096
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a connection; first_psn: of its requests, None when not known."""
+
+    address: str
+    qpn: int
+    first_psn: int | None = None
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Two QPs that are connected."""
+
+    ends: tuple[End, End]
+    path_mtu: int
+
+    @classmethod
+    def of_program(cls, report: Mapping[str, Any]) -> Connection:
+        """From the JSON that tools/conform.py prints."""
+        ends = []
+        for side in ("local", "remote"):
+            facts = report[side]
+            ends.append(End(_address_of(facts["gid"]), facts["qpn"], facts["psn"]))
+        return cls((ends[0], ends[1]), report["path_mtu"])
+
+
+def _address_of(gid: str) -> str:
+    import ipaddress
+
+    address = ipaddress.IPv6Address(gid)
+    return str(address.ipv4_mapped or address)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken rule: where (frame of the capture, flow) and what was found."""
+
+    number: int
+    flow: str
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"packet {self.number}, {self.flow}: {self.rule}: {self.text}"
+
+
+@dataclass
+class Report:
+    """What a capture holds.
+
+    coverage: packets by sender's address and opcode name.
+    """
+
+    violations: list[Violation] = field(default_factory=list)
+    packets: int = 0
+    connections: int = 0
+    coverage: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    retransmissions: int = 0
+    naks: int = 0
+    rnrs: int = 0
+    offers: int = 0
+
+    def not_seen(self, sender: str) -> list[str]:
+        """Opcodes of RC that this sender has not used."""
+        return [row.name for row in OPCODES.values() if not self.coverage[sender][row.name]]
+
+
+def check(
+    packets: Iterable[Packet],
+    connections: Sequence[Connection] | None = None,
+    *,
+    gaps: Collection[str] = (),
+    offers: Collection[str] = (),
+    refusals: Collection[int] = (),
+) -> Report:
+    """Judge a capture.
+
+    connections: those that may occur; None finds them by their PSNs.
+    gaps: addresses whose packets may be lost before they reach the capture.
+    offers: addresses that may offer extended mode, by HELLO and nothing else.
+    refusals: AETH syndromes of fatal NAKs that are expected, e.g. 0x62.
+    """
+    if connections is None:
+        packets = list(packets)
+        connections = find_connections(packets)
+    judge = _Judge(connections, gaps, offers, refusals)
+    for packet in packets:
+        judge.see(packet)
+    return judge.close()
+
+
+class _Judge:
+    def __init__(
+        self,
+        connections: Sequence[Connection],
+        gaps: Collection[str],
+        offers: Collection[str],
+        refusals: Collection[int],
+    ) -> None:
+        self.report = Report(connections=len(connections))
+        self._offers = offers
+        self._streams: dict[tuple[str, str, int], tuple[Stream, Stream]] = {}
+        self._ports: dict[tuple[str, str, int], int] = {}
+        self._hellos: Counter[tuple[str, str, int]] = Counter()
+        for connection in connections:
+            one, two = connection.ends
+            forward, backward = (
+                Stream(
+                    connection.path_mtu,
+                    asks.first_psn,
+                    requester_gaps=asks.address in gaps,
+                    responder_gaps=answers.address in gaps,
+                    refusals=refusals,
+                )
+                for asks, answers in ((one, two), (two, one))
+            )
+            # Of what each end sends: the stream of its requests, and that of its answers.
+            self._streams[one.address, two.address, two.qpn] = forward, backward
+            self._streams[two.address, one.address, one.qpn] = backward, forward
+
+    def see(self, packet: Packet) -> None:
+        report, key = self.report, (packet.src, packet.dst, packet.qpn)
+        report.packets += 1
+        report.coverage[packet.src][packet.name] += 1
+        self._tell(packet, packet.flaws)
+        if packet.damaged:
+            return
+        streams = self._streams.get(key)
+        if streams is None:
+            self._tell(packet, [Flaw("connection", f"{packet.name} to a QP that is none of ours")])
+            return
+        if self._ports.setdefault(key, packet.sport) != packet.sport:
+            text = f"source port {packet.sport}, before it was {self._ports[key]}"
+            self._tell(packet, [Flaw("source-port", text)])
+        row = packet.row
+        if row is None:
+            if packet.opcode >= MANUFACTURER:
+                self._tell(packet, self._extended(packet, key))
+            return
+        asks, answers = streams
+        flaws = asks.request(packet) if row.kind in REQUESTS else answers.answer(packet)
+        self._tell(packet, flaws)
+
+    def _extended(self, packet: Packet, key: tuple[str, str, int]) -> list[Flaw]:
+        """A standard peer may be offered extended mode a few times, and is asked nothing else."""
+        self._hellos[key] += 1
+        self.report.offers += 1
+        if packet.opcode != HELLO or packet.src not in self._offers:
+            return [Flaw("extended", f"{packet.name} to a standard peer")]
+        if self._hellos[key] > _HELLOS_MAX:
+            return [Flaw("extended", f"offer number {self._hellos[key]}")]
+        if packet.psn or len(packet.payload) != _HELLO_BYTES or packet.payload[0] != 1:
+            return [Flaw("extended", f"a HELLO that is none: {packet.payload.hex()}")]
+        return []
+
+    def _tell(self, packet: Packet, flaws: Iterable[Flaw]) -> None:
+        flow = f"{packet.src} -> {packet.dst} QP {packet.qpn:#x}"
+        for flaw in flaws:
+            self.report.violations.append(Violation(packet.number, flow, flaw.rule, flaw.text))
+
+    def close(self) -> Report:
+        for asks, _ in self._streams.values():
+            open_end = asks.close()
+            if open_end is not None:
+                self._tell(open_end[0], [open_end[1]])
+            self.report.retransmissions += asks.retransmissions
+            self.report.naks += asks.naks
+            self.report.rnrs += asks.rnrs
+        self.report.violations.sort(key=lambda violation: violation.number)
+        return self.report
+
+
+def find_connections(packets: Sequence[Packet]) -> list[Connection]:
+    """The connections of a capture, by the PSNs of requests and of their answers.
+
+    A packet names only the QP that it goes to, so a flow one way has to be
+    matched with one the other way: answers carry PSNs of the requests.
+    """
+    asked: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    answered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    mtus: Counter[tuple[str, str, int]] = Counter()
+    for packet in packets:
+        row, key = packet.row, (packet.src, packet.dst, packet.qpn)
+        if row is None:
+            continue
+        if row.place in (Place.FIRST, Place.MIDDLE):
+            mtus[key] = max(mtus[key], len(packet.payload))
+        span = 1
+        if row.kind is Kind.READ and packet.reth is not None:
+            span = max(1, packet.reth.length // 256)
+        place = asked if row.kind in REQUESTS else answered
+        place[key].update((packet.psn + i) % (1 << 24) for i in range(min(span, 1 << 16)))
+    flows = sorted({*asked, *answered})
+    scores = []
+    for i, one in enumerate(flows):
+        for two in flows[i + 1 :]:
+            if one[:2] == (two[1], two[0]):
+                score = len(asked[one] & answered[two]) + len(asked[two] & answered[one])
+                scores.append((score, one, two))
+    taken: set[tuple[str, str, int]] = set()
+    connections = []
+    for score, one, two in sorted(scores, key=lambda entry: -entry[0]):
+        if score and one not in taken and two not in taken:
+            taken |= {one, two}
+            mtu = max(mtus[one], mtus[two]) or _PATH_MTU_MAX
+            ends = (End(one[0], two[2]), End(two[0], one[2]))
+            connections.append(Connection(ends, mtu))
+    return connections

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""tools/conform.py between two of our devices, and its packets before the trace checker.
+
+The capture is taken in the middle of the network, at the side of host 0: what
+host 0 sends is there before any loss, what host 1 sends behind it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.interop import capture, trace
+from datapath.interop.opcodes import OPCODES, REQUESTS
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path as PathSection
+from datapath.native.paths import ROOT
+from datapath.verbs.launch import device_environment
+
+PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
+# Until a TCP socket listens (state 0A).
+LISTENING = "until grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done"
+REMOTE_ACCESS = 0x62
+
+
+@contextmanager
+def captured(network: NetnsNetwork, folder: Path) -> Iterator[Path]:
+    """Capture RoCE at host 0's port of the middle.
+
+    In immediate mode each packet takes -s bytes of the buffer, whatever its length.
+    """
+    hook = network.xdp_hook("middle-forward")
+    path, log = folder / "capture.pcap", folder / "tcpdump.log"
+    argv = [
+        "tcpdump",
+        "-i",
+        hook.netdev,
+        "-s",
+        "9100",
+        "-B",
+        "16384",
+        "--immediate-mode",
+        "-U",
+        "-w",
+        str(path),
+    ]
+    with log.open("wb") as stderr:
+        process = hook.start([*argv, "udp", "port", "4791"], env={}, stderr=stderr)
+    limit = time.monotonic() + 20
+    while "listening on" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    yield path
+    time.sleep(0.2)  # for what is on its way to tcpdump
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert "\n0 packets dropped by kernel" in log.read_text()
+
+
+def converse(
+    network: NetnsNetwork, folder: Path, port: str, mtu: int, *options: str, mode: str = "standard"
+) -> list[dict[str, Any]]:
+    """Both programs' reports: host 0, which requests, and host 1."""
+    argv = [PYTHON, str(ROOT / "tools/conform.py"), "-d", "dp0", "-m", str(mtu), *options]
+    argv += ["--requester", "client"]
+    client, server = network.hosts
+    specs = [
+        f"afxdp:{host.endpoint.netdev}" if port == "afxdp" else f"udp:{host.endpoint.ipv4}"
+        for host in (client, server)
+    ]
+    out = folder / "server.json"
+    serving = server.popen(
+        argv,
+        env=device_environment("dp0", specs[1], options={"mode": mode}),
+        stdout=out,
+        stderr=out,
+    )
+    try:
+        server.run(["sh", "-c", LISTENING], timeout_s=20)
+        done = client.run(
+            [*argv, server.endpoint.mgmt_ipv4],
+            env=device_environment("dp0", specs[0], options={"mode": mode}),
+            timeout_s=100,
+        )
+        assert serving.wait(20) == 0, out.read_text() + done.stdout
+    finally:
+        serving.kill()
+        serving.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(done.stdout), json.loads(out.read_text())]
+
+
+def judge(network: NetnsNetwork, path: Path, report: dict[str, Any], loss: bool) -> trace.Report:
+    return trace.check(
+        capture.read(path),
+        [trace.Connection.of_program(report)],
+        gaps=[network.hosts[1].endpoint.ipv4] if loss else [],
+        refusals=[REMOTE_ACCESS],
+    )
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+@pytest.mark.parametrize(("mtu", "loss"), [(1024, "0"), (4096, "0"), (1024, "1%"), (4096, "1%")])
+def test_all_packets_of_our_engine_are_right(
+    network: NetnsNetwork, port: str, mtu: int, loss: str, tmp_path: Path
+) -> None:
+    network.set_path(PathSection.model_validate({"loss": loss}), seed=5)
+    lossy = ["--lossy"] if loss != "0" else []
+    with captured(network, tmp_path) as path:
+        requester, responder = converse(network, tmp_path, port, mtu, *lossy)
+    report = judge(network, path, requester, loss != "0")
+    assert [str(violation) for violation in report.violations[:10]] == []
+
+    addresses = [host.endpoint.ipv4 for host in network.hosts]
+    for row in OPCODES.values():
+        sender = addresses[0 if row.kind in REQUESTS else 1]
+        assert report.coverage[sender][row.name], f"no {row.name}"
+    assert report.rnrs >= 9
+    assert report.offers == 0
+    if loss != "0":
+        assert report.retransmissions > 0
+        assert report.naks > 1  # more than that of the receiver that was late
+
+    done = {case["name"]: case for case in requester["cases"]}
+    assert {"send_inv", "mixed", "duplex", "late write_imm", "refused"} <= set(done)
+    assert sum(case["verified_bytes"] for case in requester["cases"]) > 10**6
+    assert responder["role"] == "responder"
+
+
+def test_a_real_capture_that_was_tampered_with(network: NetnsNetwork, tmp_path: Path) -> None:
+    """The checker is not content with whatever looks like traffic."""
+    network.set_path(PathSection(), seed=1)
+    with captured(network, tmp_path) as path:
+        requester, _ = converse(network, tmp_path, "udp", 1024)
+    packets = list(capture.read(path))
+    connection = [trace.Connection.of_program(requester)]
+
+    def rules(changed: list[capture.Packet]) -> set[str]:
+        found = trace.check(changed, connection, refusals=[REMOTE_ACCESS]).violations
+        return {violation.rule for violation in found}
+
+    assert rules(packets) == set()
+    middle = next(i for i, p in enumerate(packets) if p.name == "WRITE MIDDLE")
+    assert "psn" in rules(packets[:middle] + packets[middle + 1 :])
+    response = next(i for i, p in enumerate(packets) if p.name == "READ RESPONSE MIDDLE")
+    assert rules(packets[:response] + packets[response + 1 :]) == {"answer-order"}
+    swap = next(i for i, p in enumerate(packets) if p.name == "ATOMIC ACK")
+    value = packets[swap].value
+    assert value is not None
+    other = dataclasses.replace(packets[swap], value=value ^ 1)
+    assert rules([*packets[: swap + 1], other, *packets[swap + 1 :]]) >= {"atomic"}
+
+
+def test_extended_mode_is_not_taken_for_the_standard(network: NetnsNetwork, tmp_path: Path) -> None:
+    network.set_path(PathSection(), seed=1)
+    with captured(network, tmp_path) as path:
+        requester, _ = converse(network, tmp_path, "afxdp", 4096, mode="auto")
+    report = judge(network, path, requester, loss=False)
+    assert {violation.rule for violation in report.violations} >= {"extended"}
+    assert report.coverage[network.hosts[0].endpoint.ipv4]["HELLO"] >= 1
+
+
+def test_dpctl_trace(network: NetnsNetwork, tmp_path: Path) -> None:
+    network.set_path(PathSection(), seed=1)
+    with captured(network, tmp_path) as path:
+        converse(network, tmp_path, "udp", 1024)
+    done = subprocess.run(
+        [str(ROOT / "dpctl"), "trace", str(path), "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    # That a refusal is expected has to be told.
+    (violation,) = json.loads(done.stdout)
+    assert (violation["rule"], done.returncode) == ("refusal", 1)
+    assert "packets of 1 connections, 1 violations" in done.stderr
+    done = subprocess.run(
+        [str(ROOT / "dpctl"), "trace", str(path), "--refusal", "0x62"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{network.hosts[0].endpoint.ipv4} sent ACK" in done.stderr

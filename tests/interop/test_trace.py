@@ -1,0 +1,599 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The trace checker on captures made by hand: right ones, and ones with a single fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.errors import LocalError
+from datapath.interop import capture, trace
+from datapath.interop.opcodes import OPCODES
+from datapath.native.paths import ROOT
+from tests.interop.scribe import A_PSN, ADDRESSES, B_PSN, IP, UDP, IPOption_NOP, Scribe
+
+# PSN code 20 of the RNR timer is 10.24 ms; 0x20 makes it an RNR NAK.
+RNR = 0x20 | 20
+SEQUENCE, INVALID, ACCESS = 0x60, 0x61, 0x62
+
+
+def conversation(talk: Scribe) -> None:
+    """Everything that may occur, once."""
+    a, b = talk.a, talk.b
+    # SENDs of every shape; B answers what asks for it.
+    a("SEND ONLY", 100, ack=True, se=True)
+    b("ACK", 100, msn=1)
+    a("SEND FIRST", 101, 1024)
+    a("SEND MIDDLE", 102, 1024)
+    a("SEND LAST", 103, 5, ack=True)
+    a("SEND ONLY IMM", 104, 3, ack=True, se=True)
+    b("ACK", 103, msn=2)
+    b("ACK", 104, msn=3)
+    a("SEND FIRST", 105, 1024)
+    a("SEND LAST IMM", 106, 1)
+    a("SEND ONLY INV", 107, 8)
+    a("SEND FIRST", 108, 1024)
+    a("SEND LAST INV", 109, 1024, ack=True)
+    b("ACK", 109, msn=6)
+    # WRITEs.
+    a("WRITE ONLY", 110, length=0)
+    a("WRITE FIRST", 111, 1024, length=2050)
+    a("WRITE MIDDLE", 112, 1024)
+    a("WRITE LAST", 113, 2, ack=True)
+    a("WRITE ONLY IMM", 114, 7, length=7, se=True)
+    a("WRITE FIRST", 115, 1024, length=1025)
+    a("WRITE LAST IMM", 116, 1, ack=True, se=True)
+    b("ACK", 113, msn=8)
+    b("ACK", 116, msn=10)
+    # A READ of four packets, the answer to which is lost in the middle, and atomics.
+    a("READ REQUEST", 117, length=3073, ack=True)
+    a("FETCH ADD", 121, ack=True)
+    b("READ RESPONSE FIRST", 117, 1024, msn=11)
+    b("READ RESPONSE MIDDLE", 118, 1024)
+    b("READ RESPONSE MIDDLE", 119, 1024)
+    b("READ RESPONSE LAST", 120, 1, msn=11)
+    b("ATOMIC ACK", 121, msn=12, value=77)
+    a("READ REQUEST", 118, va=0x10000 + 1024, length=2049, ack=True)
+    a("FETCH ADD", 121, ack=True)
+    b("READ RESPONSE FIRST", 118, 1024, msn=12)
+    b("READ RESPONSE MIDDLE", 119, 1024)
+    b("READ RESPONSE LAST", 120, 1, msn=12)
+    b("ATOMIC ACK", 121, msn=12, value=77)
+    a("COMPARE SWAP", 122, ack=True)
+    a("READ REQUEST", 123, length=0, ack=True)
+    a("READ REQUEST", 124, length=1024, ack=True)
+    b("ATOMIC ACK", 122, msn=13, value=1)
+    b("READ RESPONSE ONLY", 123, msn=15)
+    b("READ RESPONSE ONLY", 124, 1024, msn=15)
+    # Something is lost behind the capture: NAK, and back.
+    a("SEND ONLY", 125, 1)
+    a("SEND ONLY", 126, 2)
+    a("SEND ONLY", 127, 3, ack=True)
+    b("ACK", 126, syndrome=SEQUENCE, msn=16)
+    a("SEND ONLY", 126, 2)
+    a("SEND ONLY", 127, 3, ack=True)
+    b("ACK", 127, msn=18)
+    # A duplicate is acknowledged by the newest PSN again.
+    a("SEND ONLY", 127, 3, ack=True)
+    b("ACK", 127, msn=18)
+    # No receive is there; A comes again after the pause.
+    a("SEND ONLY", 128, 4, ack=True)
+    a("SEND ONLY", 129, 5, ack=True)
+    b("ACK", 128, syndrome=RNR, msn=18)
+    b("ACK", 128, syndrome=SEQUENCE, msn=18)
+    talk.wait(0.0103)
+    a("SEND ONLY", 128, 4, ack=True)
+    a("SEND ONLY", 129, 5, ack=True)
+    b("ACK", 129, msn=20)
+    # The other way, and an offer; congestion is told.
+    a("HELLO", 0, bytes((1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x11)))
+    b("SEND ONLY", 500, 9, ack=True)
+    a("ACK", 500, msn=1)
+    a("CNP", 0, bytes(16))
+
+
+def test_a_right_conversation_is_accepted(tmp_path: Path) -> None:
+    talk = Scribe()
+    conversation(talk)
+    report = talk.judge(tmp_path, offers=[ADDRESSES["a"]])
+    assert [str(v) for v in report.violations] == []
+    assert report.packets == len(talk.frames)
+    assert (report.naks, report.rnrs, report.offers) == (2, 1, 1)
+    # The READ's rest, its atomic, two after the NAK, a duplicate, two after the pause.
+    assert report.retransmissions == 7
+    assert report.coverage[ADDRESSES["a"]]["SEND ONLY"] == 11
+    asked = {row.name for row in OPCODES.values() if "RESPONSE" not in row.name}
+    assert asked - set(report.coverage[ADDRESSES["a"]]) == {"ATOMIC ACK"}
+    assert report.not_seen(ADDRESSES["b"])[0] == "SEND FIRST"
+
+
+def test_every_psn_that_a_connection_may_start_with(tmp_path: Path) -> None:
+    """PSNs wrap at 2^24."""
+    talk = Scribe()
+    talk.a("SEND FIRST", (1 << 24) - 1, 1024)
+    talk.a("SEND LAST", 0, 1, ack=True)
+    talk.b("ACK", 0, msn=1)
+    talk.a("READ REQUEST", 1, length=1, ack=True)
+    talk.b("READ RESPONSE ONLY", 1, 1, msn=2)
+    path = talk.write(tmp_path / "capture.pcap")
+    ends = (trace.End(ADDRESSES["a"], 0x11, (1 << 24) - 1), trace.End(ADDRESSES["b"], 0x22, 5))
+    report = trace.check(capture.read(path), [trace.Connection(ends, 1024)])
+    assert report.violations == []
+
+
+def test_connections_are_found_by_their_psns(tmp_path: Path) -> None:
+    talk = Scribe()
+    conversation(talk)
+    path = talk.write(tmp_path / "capture.pcap")
+    packets = list(capture.read(path))
+    (connection,) = trace.find_connections(packets)
+    assert {(end.address, end.qpn) for end in connection.ends} == {
+        (ADDRESSES["a"], 0x11),
+        (ADDRESSES["b"], 0x22),
+    }
+    assert connection.path_mtu == 1024
+    assert trace.check(packets, offers=[ADDRESSES["a"]]).violations == []
+
+
+# ---- one fault each: what is written, and the number of the packet that has to be named ----
+
+
+def after(talk: Scribe, name: str, psn: int, size: int = 0, **fields: object) -> int:
+    """The conversation's beginning, then a packet of A."""
+    talk.a("SEND ONLY", 100, ack=True)
+    talk.b("ACK", 100, msn=1)
+    return talk.a(name, psn, size, **fields)
+
+
+def edited(edit: Callable[..., object]) -> Callable[[Scribe], int]:
+    """A SEND that is wrong in a way that the ICRC includes."""
+
+    def apply(frame: Any) -> Any:
+        edit(frame)
+        return frame
+
+    return lambda talk: after(talk, "SEND ONLY", 101, 8, edit=apply)
+
+
+def spoiled(spoil: Callable[[bytearray], None]) -> Callable[[Scribe], int]:
+    """A SEND that is changed when all is computed."""
+
+    def apply(raw: bytes) -> bytes:
+        data = bytearray(raw)
+        spoil(data)
+        return bytes(data)
+
+    return lambda talk: after(talk, "SEND ONLY", 101, 8, spoil=apply)
+
+
+def wrong_field(layer: object, **fields: object) -> Callable[[Scribe], int]:
+    def edit(frame: Any) -> None:
+        for name, value in fields.items():
+            setattr(frame[layer], name, value)
+
+    return edited(edit)
+
+
+def set_options(frame: Any) -> None:
+    frame[IP].options = [IPOption_NOP()] * 4
+
+
+def flip(at: int, bits: int = 1) -> Callable[[bytearray], None]:
+    def spoil(data: bytearray) -> None:
+        data[at] ^= bits
+
+    return spoil
+
+
+def longer(data: bytearray) -> None:
+    data[38:40] = (int.from_bytes(data[38:40], "big") + 4).to_bytes(2, "big")
+
+
+def cut(data: bytearray) -> None:
+    del data[-6:]
+
+
+def go_back_and_skip(talk: Scribe) -> int:
+    for psn in (100, 101, 102, 103):
+        talk.a("SEND ONLY", psn, 1)
+    talk.a("SEND ONLY", 100, 1)
+    return talk.a("SEND ONLY", 103, 1)
+
+
+def go_back_and_start_new(talk: Scribe) -> int:
+    for psn in (100, 101):
+        talk.a("SEND ONLY", psn, 1)
+    talk.a("SEND ONLY", 100, 1)
+    return talk.a("SEND ONLY", 102, 1)
+
+
+def again(first: dict[str, object], second: dict[str, object]) -> Callable[[Scribe], int]:
+    def write(talk: Scribe) -> int:
+        talk.a(**{"name": "SEND ONLY", "psn": 100, "payload": 8, **first})
+        return talk.a(**{"name": "SEND ONLY", "psn": 100, "payload": 8, **first, **second})
+
+    return write
+
+
+def read_again(**fields: object) -> Callable[[Scribe], int]:
+    def write(talk: Scribe) -> int:
+        talk.a("READ REQUEST", 100, length=3072, ack=True)
+        number = talk.a("READ REQUEST", 101, ack=True, **fields)
+        for psn, place in ((100, "FIRST"), (101, "MIDDLE"), (102, "LAST")):
+            talk.b(f"READ RESPONSE {place}", psn, 1024, msn=1)
+        return number
+
+    return write
+
+
+def requests(*packets: tuple[str, int, dict[str, object]]) -> Callable[[Scribe], int]:
+    """Requests of A from PSN 100 on; the last one is wrong."""
+
+    def write(talk: Scribe) -> int:
+        number = 0
+        for psn, (name, size, fields) in enumerate(packets, start=100):
+            number = talk.a(name, psn, size, **fields)
+        return number
+
+    return write
+
+
+def answers(*packets: tuple[str, int, dict[str, object]], sends: int = 3) -> Callable[..., int]:
+    """SENDs from PSN 100 on, the last with AckReq, then answers of B; the last one is wrong."""
+
+    def write(talk: Scribe) -> int:
+        for i in range(sends):
+            talk.a("SEND ONLY", 100 + i, 1, ack=i == sends - 1)
+        number = 0
+        for name, psn, fields in packets:
+            number = talk.b(name, psn, **fields)
+        return number
+
+    return write
+
+
+def read_answers(*packets: tuple[str, int, int], tail: bool = True) -> Callable[[Scribe], int]:
+    """A READ of 2500 bytes at PSN 100 and an atomic at 103; the last of the answers is wrong."""
+
+    def write(talk: Scribe) -> int:
+        talk.a("READ REQUEST", 100, length=2500, ack=True)
+        if tail:
+            talk.a("FETCH ADD", 103)
+        number = 0
+        for name, psn, size in packets:
+            number = talk.b(name, psn, size, msn=1 if "READ" in name else 2)
+        # What is owed at the end is not the point here.
+        talk.b("ACK", 100, syndrome=ACCESS)
+        return number
+
+    return write
+
+
+def other_value(talk: Scribe) -> int:
+    talk.a("FETCH ADD", 100, ack=True)
+    talk.b("ATOMIC ACK", 100, msn=1, value=1)
+    talk.a("FETCH ADD", 100, ack=True)
+    return talk.b("ATOMIC ACK", 100, msn=1, value=2)
+
+
+def ack_before_read(talk: Scribe) -> int:
+    talk.a("READ REQUEST", 100, length=8, ack=True)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    number = talk.b("ACK", 101, msn=2)
+    talk.b("READ RESPONSE ONLY", 100, 8, msn=2)
+    return number
+
+
+def ack_of_a_hole(talk: Scribe) -> int:
+    """Packets of A may be missing, yet B cannot acknowledge what it has not got."""
+    talk.a("SEND ONLY", 100, 1)
+    talk.a("SEND ONLY", 102, 1)
+    return talk.b("ACK", 102, msn=3)
+
+
+def nak_twice(talk: Scribe) -> int:
+    for psn in (100, 101, 102):
+        talk.a("SEND ONLY", psn, 1)
+    talk.b("ACK", 100, syndrome=SEQUENCE)
+    talk.a("SEND ONLY", 101, 1)
+    return talk.b("ACK", 100, syndrome=SEQUENCE)
+
+
+def refused_middle(talk: Scribe) -> int:
+    talk.a("SEND FIRST", 100, 1024)
+    talk.a("SEND LAST", 101, 1)
+    return talk.b("ACK", 101, syndrome=RNR)
+
+
+def no_pause(talk: Scribe) -> int:
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, syndrome=RNR)
+    talk.wait(0.006)
+    number = talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, msn=1)
+    return number
+
+
+def ports(talk: Scribe) -> int:
+    def edit(frame: Any) -> Any:
+        frame[UDP].sport += 1
+        return frame
+
+    talk.a("SEND ONLY", 100)
+    return talk.a("SEND ONLY", 101, edit=edit)
+
+
+def too_many_offers(talk: Scribe) -> int:
+    hello = bytes((1, 0, 8, 0, *bytes(8)))
+    return [talk.a("HELLO", 0, hello) for _ in range(13)][-1]
+
+
+def falling_msn(talk: Scribe) -> int:
+    for psn in (100, 101, 102):
+        talk.a("SEND ONLY", psn, 1)
+    talk.b("ACK", 100, msn=3)
+    return talk.b("ACK", 101, msn=2)
+
+
+def unfragmented(frame: Any) -> None:
+    frame[IP].flags = 0
+
+
+def msn_of_a_nak(talk: Scribe) -> int:
+    for psn in (100, 101, 102):
+        talk.a("SEND ONLY", psn, 1)
+    return talk.b("ACK", 101, syndrome=SEQUENCE, msn=0)
+
+
+def nak_without_a_gap(talk: Scribe) -> int:
+    for psn in (100, 101):
+        talk.a("SEND ONLY", psn, 1)
+    return talk.b("ACK", 101, syndrome=SEQUENCE, msn=1)
+
+
+def read_once(talk: Scribe, **fields: object) -> int:
+    number = talk.a("READ REQUEST", 100, length=1, ack=True, **fields)
+    talk.b("READ RESPONSE ONLY", 100, 1, msn=1)
+    return number
+
+
+def headless(frame: Any) -> Any:
+    frame.lastlayer().load = b""
+    return frame
+
+
+def unfinished_then_read(talk: Scribe) -> int:
+    talk.a("SEND FIRST", 100, 1024)
+    number = talk.a("READ REQUEST", 101, length=1, ack=True)
+    talk.b("READ RESPONSE ONLY", 101, 1, msn=1)
+    return number
+
+
+def unaligned(talk: Scribe) -> int:
+    number = talk.a("FETCH ADD", 100, va=0x10004, ack=True)
+    talk.b("ATOMIC ACK", 100, msn=1)
+    return number
+
+
+BTH = "BTH"
+ACKED = ("ACK", 102, {"msn": 3})
+CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
+    "may be fragmented": ("frame", edited(unfragmented)),
+    "first fragment": ("frame", wrong_field(IP, flags="DF+MF")),
+    "IP options": ("frame", edited(set_options)),
+    "IP checksum": ("frame", spoiled(flip(24))),
+    "UDP checksum": ("frame", wrong_field(UDP, chksum=0x1234)),
+    "UDP longer than IP": ("length", spoiled(longer)),
+    "captured in part": ("length", spoiled(cut)),
+    "pad beyond payload": ("length", lambda talk: after(talk, "SEND ONLY", 101, 0, pad=2)),
+    "odd payload": ("length", lambda talk: after(talk, "SEND ONLY", 101, 4, more=b"xy")),
+    "payload of a READ": (
+        "length",
+        lambda talk: read_once(talk, more=bytes(4)),
+    ),
+    "no room for headers": ("length", lambda talk: after(talk, 0x0D, 101, edit=headless)),
+    "a flipped bit": ("icrc", spoiled(flip(60))),
+    "a flipped bit in the ICRC": ("icrc", spoiled(flip(-1))),
+    "transport version": ("bth", wrong_field(BTH, version=1)),
+    "P_Key": ("bth", wrong_field(BTH, pkey=0x7FFF)),
+    "reserved bits": ("bth", wrong_field(BTH, resv7=1)),
+    "AckReq in an ACK": ("bth", answers(("ACK", 102, {"msn": 3, "ack": True}))),
+    "opcode of UD": ("opcode", lambda talk: after(talk, 0x64, 101)),
+    "opcode without meaning": ("opcode", lambda talk: after(talk, 0x15, 101)),
+    "to nobody": ("connection", lambda talk: after(talk, "SEND ONLY", 101, qpn=0x33)),
+    "another source port": ("source-port", ports),
+    "an extended request": ("extended", lambda talk: after(talk, 0xC4, 101)),
+    "offer by the other side": (
+        "extended",
+        lambda talk: talk.b("HELLO", 0, bytes((1, *bytes(11)))),
+    ),
+    "answer to an offer": ("extended", lambda talk: after(talk, 0xE1, 0, 12)),
+    "an offer of something else": ("extended", lambda talk: after(talk, "HELLO", 0, 12)),
+    "too many offers": ("extended", too_many_offers),
+    "a hole": ("psn", lambda talk: after(talk, "SEND ONLY", 102)),
+    "before the first PSN": ("psn", lambda talk: after(talk, "SEND ONLY", 99)),
+    "back and then skips": ("go-back-n", go_back_and_skip),
+    "back and then new": ("go-back-n", go_back_and_start_new),
+    "another payload": ("retransmission", again({}, {"payload": b"otherwise"[:8]})),
+    "another opcode": ("retransmission", again({}, {"name": "SEND ONLY IMM"})),
+    "another address": (
+        "retransmission",
+        again({"name": "WRITE ONLY", "length": 8}, {"va": 0x20000}),
+    ),
+    "no longer solicited": ("retransmission", again({"se": True}, {"se": False})),
+    "READ of another rest": ("retransmission", read_again(va=0x10000, length=2048)),
+    "READ of another length": ("retransmission", read_again(va=0x10400, length=1024)),
+    "LAST without FIRST": ("sequence", requests(("SEND ONLY", 1, {}), ("SEND LAST", 1, {}))),
+    "MIDDLE at first": ("sequence", requests(("WRITE MIDDLE", 1024, {}))),
+    "FIRST in a message": (
+        "sequence",
+        requests(("SEND FIRST", 1024, {}), ("SEND FIRST", 1024, {})),
+    ),
+    "READ in a message": (
+        "sequence",
+        unfinished_then_read,
+    ),
+    "WRITE goes on as SEND": (
+        "sequence",
+        requests(("WRITE FIRST", 1024, {"length": 2048}), ("SEND LAST", 1024, {})),
+    ),
+    "short FIRST": ("payload", requests(("SEND FIRST", 1020, {}))),
+    "short MIDDLE": ("payload", requests(("SEND FIRST", 1024, {}), ("SEND MIDDLE", 1020, {}))),
+    "empty LAST": ("payload", requests(("SEND FIRST", 1024, {}), ("SEND LAST", 0, {}))),
+    "long ONLY": ("payload", requests(("SEND ONLY", 1028, {}))),
+    "WRITE ONLY of less": ("reth", requests(("WRITE ONLY", 8, {"length": 9}))),
+    "WRITE of more": (
+        "reth",
+        requests(("WRITE FIRST", 1024, {"length": 1030}), ("WRITE LAST", 7, {})),
+    ),
+    "WRITE that should have ended": ("reth", requests(("WRITE FIRST", 1024, {"length": 1024}))),
+    "unaligned atomic": ("atomic", unaligned),
+    "an atomic done twice": ("atomic", other_value),
+    "solicited FIRST": ("solicited", requests(("SEND FIRST", 1024, {"se": True}))),
+    "solicited WRITE": ("solicited", requests(("WRITE ONLY", 4, {"length": 4, "se": True}))),
+    "solicited ACK": ("solicited", answers(("ACK", 102, {"msn": 3, "se": True}))),
+    "ACK of what comes": ("ack-beyond", answers(("ACK", 102, {"msn": 3}), ("ACK", 103, {}))),
+    "NAK of what comes": (
+        "ack-beyond",
+        answers(("ACK", 102, {"msn": 3}), ("ACK", 104, {"syndrome": SEQUENCE})),
+    ),
+    "ACK goes back": ("ack-order", answers(("ACK", 102, {"msn": 3}), ("ACK", 101, {"msn": 3}))),
+    "ACK before the READ's answer": ("answer-order", ack_before_read),
+    "answer skips": (
+        "answer-order",
+        read_answers(("READ RESPONSE FIRST", 100, 1024), ("READ RESPONSE LAST", 102, 452)),
+    ),
+    "atomic before the READ": (
+        "answer-order",
+        read_answers(("READ RESPONSE FIRST", 100, 1024), ("ATOMIC ACK", 103, 0)),
+    ),
+    "MSN too low": ("msn", answers(("ACK", 102, {"msn": 2}))),
+    "MSN too high": ("msn", answers(("ACK", 102, {"msn": 4}))),
+    "MSN of a NAK": (
+        "msn",
+        msn_of_a_nak,
+    ),
+    "MSN falls": ("msn", falling_msn),
+    "reserved syndrome": (
+        "syndrome",
+        answers(("ACK", 102, {"msn": 3}), ("ACK", 102, {"syndrome": 0x40, "msn": 3})),
+    ),
+    "NAK code without meaning": (
+        "syndrome",
+        answers(("ACK", 102, {"msn": 3}), ("ACK", 102, {"syndrome": 0x65, "msn": 3})),
+    ),
+    "NAK of what was acknowledged": (
+        "nak",
+        answers(("ACK", 102, {"msn": 3}), ("ACK", 101, {"syndrome": SEQUENCE, "msn": 3})),
+    ),
+    "NAK without a gap": (
+        "nak",
+        nak_without_a_gap,
+    ),
+    "a second NAK": ("nak-repeated", nak_twice),
+    "invalid request": ("refusal", answers(("ACK", 102, {"syndrome": INVALID}))),
+    "RNR in a message": ("rnr", refused_middle),
+    "no pause": ("rnr-pause", no_pause),
+    "response as LAST": (
+        "response",
+        read_answers(("READ RESPONSE LAST", 100, 1024), tail=False),
+    ),
+    "response as ONLY": (
+        "response",
+        read_answers(("READ RESPONSE ONLY", 100, 1024), tail=False),
+    ),
+    "FIRST in the middle": (
+        "response",
+        read_answers(("READ RESPONSE FIRST", 100, 1024), ("READ RESPONSE FIRST", 101, 1024)),
+    ),
+    "short response": ("response", read_answers(("READ RESPONSE FIRST", 100, 1020))),
+    "long last response": (
+        "response",
+        read_answers(
+            ("READ RESPONSE FIRST", 100, 1024),
+            ("READ RESPONSE MIDDLE", 101, 1024),
+            ("READ RESPONSE LAST", 102, 456),
+        ),
+    ),
+    "response to a SEND": ("response", answers(ACKED, ("READ RESPONSE ONLY", 102, {"msn": 3}))),
+    "ATOMIC ACK of a SEND": ("response", answers(ACKED, ("ATOMIC ACK", 102, {"msn": 3}))),
+    "no answer": ("unanswered", requests(("SEND ONLY", 1, {"ack": True}))),
+    "no answer to a READ": ("unanswered", requests(("READ REQUEST", 0, {"length": 1}))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_fault_is_found_and_named(name: str, tmp_path: Path) -> None:
+    rule, write = CASES[name]
+    talk = Scribe()
+    number = write(talk)
+    offers = () if name == "offer by the other side" else (ADDRESSES["a"],)
+    report = talk.judge(tmp_path, offers=offers, refusals=[ACCESS])
+    found = [(v.rule, v.number) for v in report.violations]
+    assert found == [(rule, number)], "\n".join(map(str, report.violations))
+    (violation,) = report.violations
+    assert str(violation).startswith(f"packet {number}, 10.0.0.")
+
+
+def test_every_rule_has_a_case_and_a_line_in_the_docs() -> None:
+    assert {rule for rule, _ in CASES.values()} == set(trace.RULES)
+    text = (ROOT / "docs" / "interop.md").read_text()
+    assert [rule for rule in trace.RULES if f"| `{rule}` |" not in text] == []
+
+
+def test_holes_are_no_fault_where_packets_may_be_missing(tmp_path: Path) -> None:
+    talk = Scribe()
+    talk.a("SEND ONLY", 100, 1)
+    talk.a("SEND LAST", 103, 1, ack=True)  # 101 and 102 were lost before the capture
+    talk.b("ACK", 101, syndrome=SEQUENCE, msn=1)
+    talk.a("SEND ONLY", 101, 1)
+    talk.a("SEND FIRST", 102, 1024)
+    talk.a("SEND LAST", 103, 1, ack=True)
+    talk.b("ACK", 103, msn=3)
+    assert talk.judge(tmp_path, gaps=[ADDRESSES["a"]]).violations == []
+    assert {v.rule for v in talk.judge(tmp_path).violations} >= {"psn"}
+
+
+def test_an_ack_over_a_hole_is_a_fault_everywhere(tmp_path: Path) -> None:
+    talk = Scribe()
+    number = ack_of_a_hole(talk)
+    report = talk.judge(tmp_path, gaps=[ADDRESSES["a"]])
+    assert [(v.rule, v.number) for v in report.violations] == [("ack-beyond", number)]
+
+
+def test_answers_may_be_missing_too(tmp_path: Path) -> None:
+    talk = Scribe()
+    talk.a("READ REQUEST", A_PSN, length=3000, ack=True)
+    talk.b("READ RESPONSE FIRST", A_PSN, 1024, msn=1)
+    talk.b("READ RESPONSE LAST", A_PSN + 2, 952, msn=1)
+    assert talk.judge(tmp_path, gaps=[ADDRESSES["b"]]).violations == []
+    assert [v.rule for v in talk.judge(tmp_path).violations] == ["answer-order"]
+
+
+def test_a_refusal_that_is_expected(tmp_path: Path) -> None:
+    talk = Scribe()
+    talk.b("WRITE ONLY", B_PSN, 8, length=8, ack=True)
+    number = talk.a("ACK", B_PSN, syndrome=ACCESS)
+    assert talk.judge(tmp_path, refusals=[ACCESS]).violations == []
+    assert [(v.rule, v.number) for v in talk.judge(tmp_path).violations] == [("refusal", number)]
+
+
+def test_other_traffic_is_passed_over(tmp_path: Path) -> None:
+    talk = Scribe()
+
+    def elsewhere(frame: Any) -> Any:
+        frame[UDP].dport = 53
+        return frame
+
+    talk.a("SEND ONLY", 100, edit=elsewhere)
+    assert talk.judge(tmp_path).packets == 0
+
+
+def test_a_file_that_is_no_capture(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"not a capture")
+    with pytest.raises(LocalError, match="cannot read"):
+        list(capture.read(path))
