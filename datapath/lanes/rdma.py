@@ -29,9 +29,16 @@ def add(host: Host, device: str) -> None:
     )
 
 
-def remove(host: Host, device: str) -> None:
-    """Take `<device>0` away again; its modules stay."""
+def remove(host: Host, device: str, *, unload: bool = False) -> None:
+    """Take `<device>0` away again.
+
+    unload: its module too.  rxe's holds UDP port 4791 as long as it is loaded,
+    which the udp port of dp needs.
+    """
     _do(host, ["rdma", "link", "delete", f"{device}0"], f"remove {device}0")
+    if unload:
+        module = _MODULES[device]
+        _do(host, ["modprobe", "--remove", module], f"unload {module}")
 
 
 def _do(host: Host, argv: Sequence[str], what: str) -> None:

@@ -124,7 +124,7 @@ class VmNetwork:
         if self._device:
             gone, self._device = self._device, ""
             for link in self._links:
-                rdma.remove(link, gone)
+                rdma.remove(link, gone, unload=True)
         if not wanted:
             return
         if wanted == "siw" and self.kernel.siw is None:
