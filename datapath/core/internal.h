@@ -271,11 +271,13 @@ struct dp_responder {
 	uint8_t syndrome; /* of the next acknowledgement */
 	bool fatal;	  /* a fatal NAK was sent: repeat it */
 	uint32_t nak_psn;
-	/* standard mode: PSN behind all that was answered or acknowledged; first and
-	 * last PSN of the answers that were taken back before they were sent */
-	uint32_t told;
+	/* standard mode: PSN behind all that was answered or acknowledged; of the
+	 * newest SEND or WRITE, of the newest one in an ACK, and of a repeated one
+	 * that waits for its ACK; first and last PSN of the answers that were taken
+	 * back before they were sent */
+	uint32_t told, newest, acked, repeated;
 	uint32_t owed_first, owed_last;
-	bool owes;
+	bool owes, has_acked;
 	/* extended mode */
 	uint32_t unacked;
 	uint64_t ack_ns; /* delayed acknowledgement, 0: off */

@@ -17,6 +17,7 @@ void dp_responder_start(struct dp_qp *qp)
 
 	memset(r, 0, sizeof(*r));
 	r->epsn = r->highest = r->told = qp->attr.rq_psn;
+	r->newest = r->acked = r->repeated = dp_psn_add(qp->attr.rq_psn, DP_PSN_MASK);
 	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
 }
 
@@ -356,9 +357,27 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn,
 	return dp_finish_message(qp, &held);
 }
 
-/* `a` will be asked for again, from `psn` on; until then nothing acknowledges it. */
-static void owe(struct dp_responder *r, const struct dp_answer *a, uint32_t psn)
+static bool is_ack(const struct dp_responder *r)
 {
+	return (r->syndrome & DP_AETH_TYPE_MASK) == DP_AETH_ACK;
+}
+
+/* The PSN of a standard ACK is that of a SEND or WRITE: rxe takes an ACK with the
+ * PSN of a READ or atomic for its answer.  It lies before every answer that is
+ * yet to be sent, which the requester would take for lost. */
+uint32_t dp_responder_ack_psn(const struct dp_qp *qp)
+{
+	const struct dp_responder *r = &qp->resp;
+
+	if (!r->owes || dp_psn_diff(r->newest, r->owed_first) < 0)
+		return r->newest;
+	return dp_psn_diff(r->repeated, r->acked) > 0 ? r->repeated : r->acked;
+}
+
+/* `a` will be asked for again, from `psn` on; until then nothing acknowledges it. */
+static void owe(struct dp_qp *qp, const struct dp_answer *a, uint32_t psn)
+{
+	struct dp_responder *r = &qp->resp;
 	uint32_t first = dp_psn_add(a->psn, a->done), last = dp_psn_add(a->psn, a->n_psn - 1);
 
 	if (dp_psn_diff(psn, first) > 0)
@@ -372,6 +391,10 @@ static void owe(struct dp_responder *r, const struct dp_answer *a, uint32_t psn)
 	if (!r->owes || dp_psn_diff(last, r->owed_last) > 0)
 		r->owed_last = last;
 	r->owes = true;
+	if (dp_psn_diff(r->repeated, r->owed_first) >= 0)
+		r->repeated = r->acked; /* comes again, too */
+	if (is_ack(r) && !r->has_acked && dp_responder_ack_psn(qp) == r->acked)
+		r->ack_now = false; /* nothing to tell yet */
 }
 
 /* Answered up to `psn`, or asked for again: a requester that goes back repeats
@@ -392,15 +415,6 @@ static void tell(struct dp_responder *r, uint32_t psn)
 	settle(r, psn);
 }
 
-/* What a standard ACK acknowledges: the last PSN received, but no answer that
- * is yet to be sent, which the requester would take for lost. */
-uint32_t dp_responder_ack_psn(const struct dp_qp *qp)
-{
-	const struct dp_responder *r = &qp->resp;
-
-	return dp_psn_add(r->owes ? r->owed_first : r->epsn, DP_PSN_MASK);
-}
-
 /* A READ asked for again takes the place of what was still to be answered from
  * its PSN on: the requester goes back and will ask for the rest as well. */
 static void truncate_answers(struct dp_qp *qp, uint32_t psn)
@@ -412,7 +426,7 @@ static void truncate_answers(struct dp_qp *qp, uint32_t psn)
 		a = &q->ring[(q->tail - 1) % DP_READ_QUEUE];
 		if (dp_psn_diff(psn, a->psn) >= (int32_t)a->n_psn)
 			break;
-		owe(&qp->resp, a, psn);
+		owe(qp, a, psn);
 		q->tail--;
 	}
 }
@@ -434,6 +448,7 @@ static void duplicate(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 		dp_replay_atomic(qp, p->psn, false);
 	} else {
 		settle(&qp->resp, p->psn);
+		qp->resp.repeated = p->psn;
 		ack_soon(qp);
 	}
 }
@@ -470,6 +485,7 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
 		return;
 	settle(r, p->psn);
+	r->newest = p->psn;
 	if (p->ack_req)
 		ack_soon(qp);
 }
@@ -506,7 +522,11 @@ static int send_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (!r->ack_now)
 		return 0;
-	tell(r, dp_responder_ack_psn(qp));
+	if (is_ack(r)) {
+		r->acked = dp_responder_ack_psn(qp);
+		r->has_acked = true;
+		tell(r, r->acked);
+	}
 	dp_build_ack(qp, pkt, now);
 	r->ack_now = false;
 	r->unacked = 0;

@@ -105,6 +105,12 @@ class Ground:
     # -- loss
 
     def _prepare_loss(self) -> None:
+        for program in ("tcpdump", "tc"):
+            if not self.rxe.has_program(program):
+                raise CapabilityError(
+                    f"program {program} is not installed",
+                    hint="call ./dpctl of a source tree, which installs it",
+                )
         netdev = self.rxe.endpoint.netdev
         for module in _MODULES:
             self._output(["modprobe", module])

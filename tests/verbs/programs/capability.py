@@ -16,6 +16,7 @@ MEANING = {
     "scattered READ": "a READ into several SGEs",
     "empty elements": "an SGE of no length beside others (siw of Linux 6.12 crashes the kernel)",
     "page crossing": "a READ of a few bytes across two pages (siw of Linux 6.12: wrong data)",
+    "guarded READ": "a region without the right is not READ (siw of Linux 6.12 gives it away)",
     "invalidate": "SEND with invalidate takes back a key of an ordinary memory region",
     "solicited": "a receive of a solicited message wakes who asked for such only",
     "posting calls": "ibv_wr_* of extended QPs",

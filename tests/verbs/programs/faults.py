@@ -99,20 +99,27 @@ def case_write_over_the_end() -> None:
     assert around.read(35_536, 30_000) == bytes(35_536)
 
 
-def case_memory_without_the_right() -> None:
-    """The region allows only the opposite of what is asked."""
-    for post, access in (
-        (Side.write, READABLE),
-        (Side.write, LOCAL),
-        (Side.read, WRITABLE),
-        (Side.read, LOCAL),
-    ):
+def case_write_without_the_right() -> None:
+    """The region may only be read."""
+    for access in (READABLE, LOCAL):
         a, b = pair()
         shut = MR(b.pd, 4096, access)
         shut.write(TEXT, 250)
-        post(a, [a.sge(16)], (shut.rkey, shut.buf))
+        a.write([a.sge(16)], (shut.rkey, shut.buf))
         denied(a, b)
         assert shut.read(250, 0) == TEXT
+
+
+@needs("guarded READ")
+def case_read_without_the_right() -> None:
+    """The region may only be written."""
+    for access in (WRITABLE, LOCAL):
+        a, b = pair()
+        shut = MR(b.pd, 4096, access)
+        shut.write(TEXT, 250)
+        a.read([a.sge(16)], (shut.rkey, shut.buf))
+        denied(a, b)
+        assert a.get(16) == bytes(16)
 
 
 @needs("atomics")
