@@ -108,6 +108,12 @@ def trace(
         list[str] | None,
         typer.Option(metavar="0x61..0x64", help="A fatal NAK that is expected; repeatable."),
     ] = None,
+    cautious: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="This sender's ACKs must not name READs or atomics; repeatable."
+        ),
+    ] = None,
     fmt: FormatOption = Format.table,
 ) -> int:
     """Judge every RoCEv2 packet of a capture, standard reliable connections only.
@@ -123,7 +129,13 @@ def trace(
 
     refusals = [_syndrome(text) for text in refusal or ()]
     packets = capture.read(file)
-    report = trace.check(packets, gaps=gaps or (), offers=offers or (), refusals=refusals)
+    report = trace.check(
+        packets,
+        gaps=gaps or (),
+        offers=offers or (),
+        refusals=refusals,
+        cautious=cautious or (),
+    )
     columns = ("packet", "flow", "rule", "text")
     rows: list[dict[str, Any]] = [
         {"packet": v.number, "flow": v.flow, "rule": v.rule, "text": v.text}

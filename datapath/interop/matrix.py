@@ -249,6 +249,7 @@ def _judge_capture(
         gaps=[rxe] if outcome.cell.loss else [],
         offers=[dp],
         refusals=[_REMOTE_ACCESS],
+        cautious=[dp],
     )
     outcome.packets, outcome.violations = report.packets, len(report.violations)
     outcome.retransmissions, outcome.naks = report.retransmissions, report.naks

@@ -87,6 +87,7 @@ class Stream:
     first_psn: of the requester; None: that of the first request seen.
     requester_gaps, responder_gaps: packets of that side may be missing here.
     refusals: syndromes of fatal NAKs that are asked for.
+    cautious: the responder's ACKs must not name READs and atomics.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class Stream:
         requester_gaps: bool = False,
         responder_gaps: bool = False,
         refusals: Collection[int] = (),
+        cautious: bool = False,
     ) -> None:
         self.path_mtu = path_mtu
+        self.cautious = cautious
         self.requester_gaps, self.responder_gaps = requester_gaps, responder_gaps
         self.refusals = refusals
         self.retransmissions = self.naks = self.rnrs = 0
@@ -312,6 +315,9 @@ class Stream:
         if self._last_ack is not None and psn < self._last_ack:
             was = self._last_ack % _MODULUS
             flaws.append(Flaw("ack-order", f"ACK of PSN {packet.psn} after one of {was}"))
+        named = self._sent[psn]
+        if self.cautious and named.is_answered:
+            flaws.append(Flaw("ack-psn", f"ACK with the PSN of a {named.row.name}"))
         self._last_ack = max(psn, self._last_ack or psn)
         self._acked = max(self._acked, psn + 1)
         pending = self._pending(psn)

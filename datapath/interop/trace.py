@@ -39,6 +39,7 @@ RULES = {
     "solicited": "only the last packet of a SEND or of a WRITE with immediate solicits an event",
     "ack-beyond": "nothing is answered that was not sent, without holes up to there",
     "ack-order": "ACKs never go back",
+    "ack-psn": "of cautious senders: an ACK has the PSN of a SEND or WRITE",
     "answer-order": "READs and atomics are answered in order, and before an ACK beyond them",
     "msn": "the MSN counts completed messages and never falls",
     "syndrome": "the AETH's syndrome has a meaning",
@@ -132,6 +133,7 @@ def check(
     gaps: Collection[str] = (),
     offers: Collection[str] = (),
     refusals: Collection[int] = (),
+    cautious: Collection[str] = (),
 ) -> Report:
     """Judge a capture.
 
@@ -139,11 +141,13 @@ def check(
     gaps: addresses whose packets may be lost before they reach the capture.
     offers: addresses that may offer extended mode, by HELLO and nothing else.
     refusals: AETH syndromes of fatal NAKs that are expected, e.g. 0x62.
+    cautious: addresses whose ACKs must not have the PSN of a READ or atomic,
+    which rxe would take for its answer.  The standard does not forbid them.
     """
     if connections is None:
         packets = list(packets)
         connections = find_connections(packets)
-    judge = _Judge(connections, gaps, offers, refusals)
+    judge = _Judge(connections, gaps, offers, refusals, cautious)
     for packet in packets:
         judge.see(packet)
     return judge.close()
@@ -156,6 +160,7 @@ class _Judge:
         gaps: Collection[str],
         offers: Collection[str],
         refusals: Collection[int],
+        cautious: Collection[str],
     ) -> None:
         self.report = Report(connections=len(connections))
         self._offers = offers
@@ -171,6 +176,7 @@ class _Judge:
                     requester_gaps=asks.address in gaps,
                     responder_gaps=answers.address in gaps,
                     refusals=refusals,
+                    cautious=answers.address in cautious,
                 )
                 for asks, answers in ((one, two), (two, one))
             )

@@ -314,6 +314,28 @@ def test_an_ack_never_overtakes_read_responses(world: World) -> None:
 # ---- RNR ------------------------------------------------------------------------------
 
 
+def test_an_ack_has_the_psn_of_a_send_or_write(world: World) -> None:
+    """rxe takes an ACK with the PSN of a READ or atomic for its answer, and completes it."""
+    a, b = world.pair()
+    target = b.host.memory(8)
+    a.write(b"x", target)
+    into = a.read(8, target)
+    a.faa(target, 1)
+    world.says(a, "WRITE_ONLY 100 ack", "READ_REQUEST 101", "FETCH_ADD 102")
+    world.says(b, "READ_RESP_ONLY 101 lost", "ATOMIC_ACK 102 lost", "ACK 100 msn=3")
+    assert [c.opcode for c in a.poll()] == ["RDMA_WRITE"]
+    a.write(b"y", target)
+    world.says(a, "WRITE_ONLY 103 ack lost")
+    world.expire(a)
+    world.says(a, "READ_REQUEST 101", "FETCH_ADD 102", "WRITE_ONLY 103 ack lost")
+    world.says(b, "READ_RESP_ONLY 101", "ATOMIC_ACK 102")
+    assert bytes(into)[0] == ord("x") + 1  # as it is when it is read again
+    world.expire(a)
+    world.says(a, "WRITE_ONLY 103 ack")
+    world.says(b, "ACK 103 msn=4")
+    assert [c.opcode for c in a.poll()] == ["RDMA_READ", "FETCH_ADD", "RDMA_WRITE"]
+
+
 def test_an_ack_of_a_duplicate_leaves_out_answers_that_were_taken_back(world: World) -> None:
     """A READ asked for again takes back the answers behind it, until they are asked for too."""
     a, b = world.pair()

@@ -106,6 +106,7 @@ def judge(network: NetnsNetwork, path: Path, report: dict[str, Any], loss: bool)
         [trace.Connection.of_program(report)],
         gaps=[network.hosts[1].endpoint.ipv4] if loss else [],
         refusals=[REMOTE_ACCESS],
+        cautious=[host.endpoint.ipv4 for host in network.hosts],
     )
 
 
