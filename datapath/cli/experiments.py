@@ -90,9 +90,14 @@ def run(
     if resume is None:
         from datapath.experiment import preflight
 
+        preflight.fetch_kernels(experiment, _progress)
         preflight.check(experiment)  # before a folder is made for nothing
         store = ResultStore.create(out, experiment.spec.name)
     return _execute(experiment, store, fmt, resume=resume is not None, quiet=quiet)
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _recorded(store: ResultStore, file: Path | None) -> LoadedExperiment:

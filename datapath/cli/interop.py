@@ -49,8 +49,10 @@ def interop(
     dpctl interop --markdown docs/interop-matrix.md
     """
     from datapath.interop import matrix
+    from datapath.lanes import kernels
 
     wanted = matrix.cells(_words(port), _numbers(mtu), _shares(loss), _words(role))
+    kernels.ensure(kernel, lambda text: print(text, file=sys.stderr))
     facts, outcomes = matrix.run(
         wanted, out, kernel=kernel, tell=lambda o: print(matrix.text_of(o), file=sys.stderr)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,22 @@ def check(experiment: LoadedExperiment) -> None:
         lacks.setdefault(str(lack), lack)
     if lacks:
         raise Lacking(list(lacks.values()))
+
+
+def fetch_kernels(experiment: LoadedExperiment, progress: Callable[[str], None]) -> None:
+    """Install the kernels that guests of the points run and that are not there yet.
+
+    progress: called with a line of text for each step.
+
+    Raises:
+        LocalError: a name cannot mean a kernel.
+        CapabilityError: no such kernel, no network, no room.
+    """
+    from datapath.lanes import kernels
+
+    guests = (point.spec.topology for point in experiment.points)
+    for name in sorted({topology.kernel for topology in guests if topology.lane == "vm"}):
+        kernels.ensure(name, progress)
 
 
 def compile_algorithms(experiment: LoadedExperiment) -> dict[str, CompiledAlgorithm]:

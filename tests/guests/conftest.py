@@ -106,7 +106,7 @@ def cm_listens(host: Host, wanted: bool) -> bool:
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmNetwork]:
     if os.geteuid() != 0:
         pytest.skip("needs root: makes namespaces and taps for the guests")
-    kernels.install(KERNEL, lambda text: print(text, file=sys.stderr))
+    kernels.ensure(KERNEL, lambda text: print(text, file=sys.stderr))
     logs = tmp_path_factory.mktemp("consoles")
     with VmNetwork(Topology(lane="vm", kernel=KERNEL), "none", logs) as network:
         yield network

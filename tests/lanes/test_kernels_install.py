@@ -106,6 +106,16 @@ def test_newest_generic_release_of_a_prefix() -> None:
     assert kernels.installed() == [kernel]
 
 
+@pytest.mark.usefixtures("home")
+def test_ensure_takes_what_is_there_before_it_asks_for_more() -> None:
+    said: list[str] = []
+    older = kernels.install(OLDER, quiet)
+    assert kernels.ensure("6.12", said.append) == older
+    assert said == []
+    assert kernels.ensure("6.1", said.append).release == OTHER
+    assert "no kernel 6.1 is installed" in said[0]
+
+
 def test_layout(home: Path) -> None:
     """As virtme-ng wants it: modules in lib/modules below a folder above the image."""
     kernel = kernels.install("6.12", quiet)

@@ -43,7 +43,7 @@ echo 1 >events/kprobes/enable
 
 
 def kernel(name: str) -> str:
-    kernels.install(name, lambda _: None)
+    kernels.ensure(name, lambda _: None)
     return name
 
 

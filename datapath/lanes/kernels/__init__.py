@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Kernels for guests, from Debian packages into a cache; nothing is installed on the machine.
 
-    kernel = find("6.12")         # or "backports", or an exact release
+    kernel = ensure("6.12", print)  # or "backports", or an exact release
     kernel.vmlinuz, kernel.modules, kernel.siw
 
 releases.py    names of kernels and what they mean
@@ -16,6 +16,6 @@ install.py     all of these put together
 from __future__ import annotations
 
 from datapath.lanes.kernels.cache import Kernel, installed
-from datapath.lanes.kernels.install import available, find, install, remove
+from datapath.lanes.kernels.install import available, ensure, find, install, remove
 
-__all__ = ["Kernel", "available", "find", "install", "installed", "remove"]
+__all__ = ["Kernel", "available", "ensure", "find", "install", "installed", "remove"]

@@ -40,6 +40,18 @@ def install(name: str, progress: Progress, *, with_siw: bool = True, again: bool
     return kernel
 
 
+def ensure(name: str, progress: Progress) -> Kernel:
+    """The newest installed kernel that `name` means; where there is none, install one.
+
+    Raises: as install().
+    """
+    try:
+        return find(name)
+    except CapabilityError:
+        progress(f"no kernel {name} is installed for guests yet: getting it")
+        return install(name, progress)
+
+
 def available(progress: Progress) -> list[tuple[str, bool]]:
     """(release, whether it is a backport) of all that install() could get, oldest first."""
     with cache.changing(progress) as here:
