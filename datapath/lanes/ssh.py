@@ -243,7 +243,7 @@ def _front_lacks(label: str, host: SshHost) -> Iterator[DatapathError]:
         words = " ".join((done.stderr or done.stdout).split())
         yield CapabilityError(
             f"{label} cannot run {front.name} of this machine: {words}",
-            hint="use machines of this architecture, with this Debian release or a newer one",
+            hint="use machines of this architecture and Debian release, or run dpctl on one",
         )
 
 

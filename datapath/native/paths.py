@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from datapath import cachedir
 from datapath.errors import CapabilityError, LocalError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -70,6 +71,16 @@ def core_cdef() -> Path:
     return _artefact("datapath", "dpcore.cdef")
 
 
+def sim_library() -> Path:
+    """libdpsim.so: the simulator, for datapath.native.sim."""
+    return _artefact("datapath/fabric/sim", "libdpsim.so")
+
+
+def sim_cdef() -> Path:
+    """Declarations of libdpsim.so, in the form that cffi reads."""
+    return _artefact("datapath/fabric/sim", "dpsim.cdef")
+
+
 def verbs_library() -> Path:
     """libdpverbs.so, the verbs front that is preloaded."""
     return _artefact("datapath/verbs", "libdpverbs.so")
@@ -84,8 +95,7 @@ def compat_dir() -> Path:
     if in_source_tree():
         return _artefact("datapath/verbs", "compat")
     library = verbs_library()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "datapath" / "compat"
+    folder = cachedir.root() / "compat"
     link = folder / "libibverbs.so.1"
     if not (link.is_symlink() and link.readlink() == library):
         folder.mkdir(parents=True, exist_ok=True)

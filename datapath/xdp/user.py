@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from datapath import cachedir
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
 _WORKER = Path(__file__).with_name("user_worker.py")
@@ -210,7 +211,7 @@ def _version(folder: Path) -> list[int]:
 
 def _merged_headers(common: Path, build: Path) -> Path:
     """A tree of links: everything of `common`, and the generated parts of `build`."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "datapath"
+    cache = cachedir.root()
     tree = cache / build.name
     if tree.is_dir():
         return tree
