@@ -8,9 +8,13 @@ iWARP's driver makes them in the kernel.
 
 from __future__ import annotations
 
+import fcntl
 import signal
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from pyverbs.cm_enums import (
@@ -27,6 +31,8 @@ from pyverbs.enums import IBV_QPS_RTR, IBV_QPS_RTS
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP
 
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
+
 
 class Connection:
     """Our end; keep it as long as the QP is in use.
@@ -40,13 +46,13 @@ class Connection:
         self._listener: CMID | None = None
         self._id: CMID | None = None
 
-    def listen(self, port: int) -> None:
+    def listen(self, device: str, port: int) -> None:
         """Before the other side is told that it may connect."""
         self._listener = self._new_id()
         try:
             self._listener.bind_addr(
                 AddrInfo(
-                    src="0.0.0.0",  # with none, pyverbs makes an AddrInfo without an address
+                    src=_address(device),  # pyverbs crashes with one that is no device's
                     src_service=str(port),
                     port_space=RDMA_PS_TCP,
                     flags=RAI_PASSIVE,
@@ -128,3 +134,16 @@ class Connection:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+def _address(device: str) -> str:
+    """The IPv4 address of the network device that an RDMA device is on."""
+    of = Path("/sys/class/infiniband") / device / "ports/1/gid_attrs/ndevs/0"
+    try:
+        netdev = of.read_text().strip()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            request = struct.pack("256s", netdev.encode())
+            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+    except OSError as error:
+        raise SystemExit(f"{device} has no IPv4 address for RDMA-CM: {error}") from None
+    return socket.inet_ntoa(answer[20:24])

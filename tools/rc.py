@@ -82,7 +82,7 @@ class Endpoint:
 
             self.cm = Connection(iwarp=iwarp, reads=READS_AT_ONCE, timeout_s=args.timeout)
             if not args.server:
-                self.cm.listen(args.port + 1)
+                self.cm.listen(self.device, args.port + 1)
         self.pd = PD(context)
         self.mr = MR(self.pd, 2 * size, ACCESS)
         self.channels = [CompChannel(context) if args.events else None for _ in range(2)]

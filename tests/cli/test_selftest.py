@@ -14,7 +14,7 @@ from datapath.errors import LocalError
 @pytest.mark.parametrize(
     ("arguments", "stages", "left"),
     [
-        ([], ["lint", "c", "san", "pytest"], []),
+        ([], ["lint", "c", "san", "pytest", "guests"], []),
         (["tests/wire", "-k", "bth"], ["san", "pytest"], ["tests/wire", "-k", "bth"]),
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
         (["--stage=san", "-x"], ["san"], ["-x"]),

@@ -255,6 +255,13 @@ class Side:
     def state(self) -> int:
         return self.qp.query(e.IBV_QP_STATE)[0].qp_state
 
+    def drained(self) -> None:
+        """Nothing is left of what was begun before SQD; sooner no QP need leave that state."""
+        limit = time.monotonic() + 5
+        while self.qp.query(e.IBV_QP_STATE)[0].sq_draining:
+            assert time.monotonic() < limit, "the send queue is not drained"
+            time.sleep(0.005)
+
     def reaches(self, state: int) -> None:
         limit = time.monotonic() + 5
         while self.state() != state:

@@ -201,6 +201,7 @@ def case_drain() -> None:
     assert a.state() in (e.IBV_QPS_SQD, e.IBV_QPS_RTS)
     b.recv(10)
     a.send([a.sge(7)], flags=SIGNALED)
+    a.drained()
     attr = QPAttr(qp_state=e.IBV_QPS_RTS)
     a.qp.modify(attr, e.IBV_QP_STATE)
     a.done()
