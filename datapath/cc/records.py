@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 1  # DP_CC_ABI
+CC_ABI = 2  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -29,6 +29,9 @@ class Flow:
         float, "set by the algorithm: congestion window; under one packet it is paced over RTTs"
     ]
     pacing_rate_bps: Annotated[float, "set by the algorithm: pacing rate, bit/s; 0: not paced"]
+    next_path: Annotated[
+        float, "set by the algorithm: path of the next packet, 0 to paths - 1; -1: taken in turn"
+    ]
     mss_bytes: Annotated[float, "payload of a full packet"]
     line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
@@ -37,6 +40,7 @@ class Flow:
     inflight_bytes: Annotated[float, "sent and neither acknowledged nor declared lost"]
     delivered_bytes: Annotated[float, "acknowledged since the connection was made"]
     now_ns: Annotated[float, "the transport's clock"]
+    paths: Annotated[float, "that packets may take, 1 to 64"]
 
 
 class Hop:
@@ -66,6 +70,7 @@ class Ack:
     ]
     app_limited: Annotated[float, "1: the application, not the window, limited that sample"]
     credit_bytes: Annotated[float, "credit of the receiver; 0: not known"]
+    path: Annotated[float, "that what was delivered had taken: one call for each path"]
     n_hops: Annotated[float, "telemetry records in `hop`"]
     hop: Annotated[Sequence[Hop], "telemetry, first hop first"]
 
@@ -77,9 +82,11 @@ class Loss:
     lost_bytes: Annotated[float, "declared lost"]
     inflight_bytes: Annotated[float, "in flight after the loss was taken off"]
     prior_delivered_bytes: Annotated[float, "total delivered when the lost packet was sent"]
+    path: Annotated[float, "that it had taken"]
+    trimmed: Annotated[float, "1: a switch cut its payload off, and told"]
 
 
-WRITABLE = ("cwnd_bytes", "pacing_rate_bps")
+WRITABLE = ("cwnd_bytes", "pacing_rate_bps", "next_path")
 """The members of the head that an algorithm sets."""
 
 
@@ -111,9 +118,9 @@ def loss_dtype() -> "np.dtype[Any]":
     return _dtype((name, "f8") for name in LOSS_MEMBERS)
 
 
-def flow_dtype(fields: Iterable[tuple[str, str]] = ()) -> "np.dtype[Any]":
-    """dtype of a flow record: the head, then `fields` as (name, "f8" or "i8")."""
-    return _dtype([(name, "f8") for name in FLOW_MEMBERS] + list(fields))
+def flow_dtype(fields: Iterable[tuple[Any, ...]] = ()) -> "np.dtype[Any]":
+    """dtype of a flow record: the head, then `fields` as (name, "f8" or "i8"[, shape])."""
+    return _dtype([*((name, "f8") for name in FLOW_MEMBERS), *fields])
 
 
 def _dtype(members: Iterable[Any]) -> "np.dtype[Any]":

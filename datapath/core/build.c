@@ -27,11 +27,14 @@ static const uint8_t opcodes[][4] = {
 static const uint8_t read_responses[] = { DP_OP_READ_RESP_ONLY, DP_OP_READ_RESP_FIRST,
 					  DP_OP_READ_RESP_MIDDLE, DP_OP_READ_RESP_LAST };
 
-static enum position position(uint32_t index, uint32_t n)
+/* Of [offset, offset + len) in a message of `total` bytes. */
+static enum position position(uint32_t offset, uint32_t len, uint32_t total)
 {
-	if (n == 1)
-		return ONLY;
-	return index == 0 ? FIRST : index == n - 1 ? LAST : MIDDLE;
+	bool last = offset + len == total;
+
+	if (!offset)
+		return last ? ONLY : FIRST;
+	return last ? LAST : MIDDLE;
 }
 
 void dp_build_start(struct dp_qp *qp, struct dp_packet *pkt, uint8_t opcode, unsigned pad,
@@ -68,6 +71,12 @@ static uint8_t *push(struct dp_packet *pkt, uint32_t len)
 	return at;
 }
 
+static void push_zeros(struct dp_packet *pkt, uint32_t len)
+{
+	if (len)
+		memset(push(pkt, len), 0, len);
+}
+
 /* Room for payload and pad; NULL when the simulator carries lengths only. */
 static uint8_t *push_payload(struct dp_packet *pkt, uint32_t len)
 {
@@ -83,6 +92,14 @@ static uint8_t *push_payload(struct dp_packet *pkt, uint32_t len)
 	return at;
 }
 
+/* Paths are told apart by the UDP source port, within the range of RoCE. */
+static uint16_t path_sport(const struct dp_qp *qp)
+{
+	if (!qp->req.path)
+		return qp->sport;
+	return (uint16_t)(0xc000 | ((qp->sport + qp->req.path) & 0x3fff));
+}
+
 /* An acknowledgement that waits leaves with a request, unless it has to tell
  * more than a PSN. */
 static void carry_ack(struct dp_qp *qp, struct dp_xdh *xdh, uint64_t now)
@@ -90,7 +107,7 @@ static void carry_ack(struct dp_qp *qp, struct dp_xdh *xdh, uint64_t now)
 	struct dp_responder *r = &qp->resp;
 
 	if (!r->ack_ns || r->ack_now || r->told_marked != r->marked ||
-	    r->told_duplicates != r->duplicates)
+	    r->told_duplicates != r->duplicates || (qp->echo && qp->echo->fresh))
 		return;
 	xdh->ack = true;
 	xdh->ack_psn = dp_psn_add(r->epsn, DP_PSN_MASK);
@@ -121,16 +138,16 @@ static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wq
 int dp_build_request(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn, uint32_t n_psn,
 		     bool ack_req, struct dp_packet *pkt, uint64_t now)
 {
-	uint32_t index = (uint32_t)dp_psn_diff(psn, wqe->first_psn), mtu = qp->attr.path_mtu;
-	uint32_t offset = index * mtu, len = 0, span = wqe->len - offset, mask;
+	uint32_t offset = dp_offset_of(qp, wqe, psn), segment = qp->req.segment;
+	uint32_t len = 0, span = wqe->len - offset, mask;
 	bool answered = dp_is_answered(wqe->opcode), ext = qp->extended, consumes;
 	uint8_t opcode, *at;
 
-	if (span > n_psn * mtu)
-		span = n_psn * mtu;
+	if (span > n_psn * segment)
+		span = n_psn * segment;
 	if (!answered)
 		len = span;
-	opcode = opcodes[wqe->opcode][answered ? ONLY : position(index, wqe->n_psn)];
+	opcode = opcodes[wqe->opcode][answered ? ONLY : position(offset, len, wqe->len)];
 	if (ext)
 		opcode |= DP_OP_EXT;
 	mask = dp_opcodes[opcode].mask;
@@ -140,11 +157,16 @@ int dp_build_request(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn, 
 		       ack_req, psn);
 	if (ext) {
 		struct dp_xdh xdh = { .ts_ns = (uint32_t)now,
-				      .rq_seq = wqe->rq_seq,
+				      .rq_seq = wqe->opcode == DP_WR_RDMA_READ ? segment :
+										 wqe->rq_seq,
 				      .offset = offset };
 
+		pkt->sport = path_sport(qp);
 		carry_ack(qp, &xdh, now);
+		/* Only what draws an acknowledgement, since that echoes the newest. */
+		xdh.records = qp->telemetry && ack_req ? DP_HOPS_MAX : 0;
 		dp_xdh_set(push(pkt, DP_XDH_LEN), &xdh);
+		push_zeros(pkt, dp_room_len(xdh.records));
 	}
 	push_request_headers(pkt, wqe, mask, offset,
 			     wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len);
@@ -162,7 +184,7 @@ static int build_atomic_answer(struct dp_qp *qp, const struct dp_answer *a, stru
 	uint8_t ext = a->extended ? DP_OP_EXT : 0;
 
 	dp_build_start(qp, pkt, DP_OP_ATOMIC_ACK | ext, 0, 0, 0, a->psn);
-	dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, a->msn);
+	dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, qp->resp.msn);
 	dp_put64(push(pkt, DP_ATOMIC_ACK_ETH_LEN), a->value);
 	dp_build_end(qp, pkt);
 	return 0;
@@ -170,15 +192,16 @@ static int build_atomic_answer(struct dp_qp *qp, const struct dp_answer *a, stru
 
 int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt, uint64_t now)
 {
-	uint32_t mtu = qp->attr.path_mtu, offset = a->done * mtu, len = a->len - offset;
-	enum position pos = position(a->done, a->n_psn);
+	uint32_t offset = a->done * a->segment, len = a->len - offset;
+	enum position pos;
 	const uint8_t *from;
 	uint8_t *at;
 
 	if (a->atomic)
 		return build_atomic_answer(qp, a, pkt);
-	if (len > mtu)
-		len = mtu;
+	if (len > a->segment)
+		len = a->segment;
+	pos = position(offset, len, a->len);
 	from = dp_mr_reach(qp->pd, a->rkey, a->va + offset, len, DP_ACCESS_REMOTE_READ);
 	if (!from)
 		return -EFAULT;
@@ -190,12 +213,32 @@ int dp_build_answer(struct dp_qp *qp, struct dp_answer *a, struct dp_packet *pkt
 					     .rq_seq = (uint32_t)(now - a->arrived_ns),
 					     .offset = a->offset + offset });
 	if (pos != MIDDLE)
-		dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, a->msn);
+		dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,
+			    qp->resp.msn);
 	at = len ? push_payload(pkt, len) : NULL;
 	if (at)
 		memcpy(at, from, len);
 	dp_build_end(qp, pkt);
 	return 0;
+}
+
+static uint8_t push_list(struct dp_packet *pkt, const struct dp_psn_list *l)
+{
+	uint32_t i;
+
+	for (i = 0; i < l->n; i++)
+		dp_put32(push(pkt, 4), l->psn[i]);
+	return (uint8_t)l->n;
+}
+
+/* Echoes the newest telemetry once; returns the number of records. */
+static uint32_t push_hops(struct dp_echo *e, struct dp_packet *pkt)
+{
+	if (!e || !e->fresh)
+		return 0;
+	memcpy(push(pkt, e->n * DP_HOP_LEN), e->record, e->n * DP_HOP_LEN);
+	e->fresh = false;
+	return e->n;
 }
 
 void dp_build_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
@@ -206,9 +249,8 @@ void dp_build_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 	uint32_t psn;
 	uint8_t *at;
 
-	psn = nak		? r->nak_psn :
-	      qp->peer_extended ? dp_psn_add(r->epsn, DP_PSN_MASK) :
-				  dp_responder_ack_psn(qp);
+	/* rxe takes a standard ACK with the PSN of a READ or atomic for its answer. */
+	psn = nak ? r->nak_psn : qp->peer_extended ? dp_psn_add(r->epsn, DP_PSN_MASK) : r->newest;
 	dp_build_start(qp, pkt, DP_OP_ACK | (qp->peer_extended ? DP_OP_EXT : 0), 0, 0, 0, psn);
 	dp_aeth_set(push(pkt, DP_AETH_LEN), r->syndrome, r->msn);
 	if (qp->peer_extended) {
@@ -222,10 +264,27 @@ void dp_build_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		r->told_marked = r->marked;
 		r->told_duplicates = r->duplicates;
 		xah.words = (uint8_t)dp_reorder_sack(qp, &xah.sack_base, at + DP_XAH_LEN);
-		dp_xah_set(at, &xah);
 		push(pkt, 4u * xah.words);
+		if (r->block) {
+			xah.n_trimmed = push_list(pkt, &r->block->trimmed);
+			xah.n_marked = push_list(pkt, &r->block->marked);
+			dp_reorder_told(qp);
+		}
+		xah.n_hops = (uint8_t)push_hops(qp->echo, pkt);
+		dp_xah_set(at, &xah);
 	}
 	dp_build_end(qp, pkt);
+}
+
+/* What this end offers.  A packet of the path MTU has to fit with the room. */
+uint32_t dp_features(const struct dp_qp *qp)
+{
+	const struct dp_engine_config *cfg = &qp->engine->cfg;
+	bool fits = !cfg->segment_max ||
+		    cfg->segment_max >= qp->attr.path_mtu + dp_room_len(DP_HOPS_MAX);
+
+	return (cfg->telemetry && fits ? DP_FEATURE_TELEMETRY : 0) |
+	       (cfg->paths > 1 ? DP_FEATURE_PATHS : 0);
 }
 
 void dp_build_hello(struct dp_qp *qp, uint8_t opcode, struct dp_packet *pkt)
@@ -233,10 +292,24 @@ void dp_build_hello(struct dp_qp *qp, uint8_t opcode, struct dp_packet *pkt)
 	struct dp_hello hello = {
 		.version = DP_EXT_VERSION,
 		.window_psns = (uint16_t)qp->engine->cfg.window_psns,
+		.features = dp_features(qp),
 		.qpn = qp->qpn,
+		.segment = (uint16_t)dp_segment_limit(qp),
 	};
 
 	dp_build_start(qp, pkt, opcode, 0, 0, 0, 0);
 	dp_hello_set(push(pkt, DP_HELLO_LEN), &hello);
+	dp_build_end(qp, pkt);
+}
+
+void dp_build_probe(struct dp_qp *qp, uint8_t opcode, uint32_t len, struct dp_packet *pkt)
+{
+	uint8_t *at;
+
+	dp_build_start(qp, pkt, opcode, 0, 0, 0, 0);
+	len += DP_PROBE_EXTRA;
+	at = push_payload(pkt, len);
+	if (at)
+		memset(at, 0, len);
 	dp_build_end(qp, pkt);
 }

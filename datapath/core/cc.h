@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 1
+#define DP_CC_ABI 2
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -23,6 +23,7 @@ struct dp_cc_flow {
 	/* set by the algorithm */
 	double cwnd_bytes;	/* may be under one packet: then it is paced over RTTs */
 	double pacing_rate_bps; /* 0: not paced */
+	double next_path;	/* of the next packet, 0 to paths - 1; -1: taken in turn */
 	/* set by the transport before each call */
 	double mss_bytes;      /* payload of a full packet */
 	double line_rate_bps;  /* 0: not known */
@@ -32,6 +33,7 @@ struct dp_cc_flow {
 	double inflight_bytes;
 	double delivered_bytes; /* since the QP was connected */
 	double now_ns;
+	double paths; /* that packets may take, 1 to 64 */
 };
 
 /* One record of in-band telemetry (HPCC, SIGCOMM 2019, section 3.1). */
@@ -54,6 +56,7 @@ struct dp_cc_ack {
 	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
 	double app_limited;	      /* 1: the rate sample was limited by the application */
 	double credit_bytes;	      /* receiver credit, 0: not known */
+	double path;		      /* that what was delivered had taken: one call for each */
 	double n_hops;
 	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
 };
@@ -63,6 +66,8 @@ struct dp_cc_loss {
 	double lost_bytes;
 	double inflight_bytes;	      /* after the loss was taken off */
 	double prior_delivered_bytes; /* total delivered when the lost packet was sent */
+	double path;		      /* that it had taken */
+	double trimmed;		      /* 1: a switch cut its payload off, and told */
 };
 
 struct dp_cc_algo {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "core/internal.h"
 
+#include <assert.h>
+
+#include "wire/trim.h"
+
 /* splitmix64 (Steele, Lea and Flood, OOPSLA 2014) */
 uint64_t dp_random(struct dp_engine *e)
 {
@@ -15,51 +19,105 @@ uint64_t dp_random(struct dp_engine *e)
 
 int dp_pool_grow(struct dp_pool *p)
 {
-	void *b = malloc(p->size);
+	void *b;
 
+	if (p->on_demand)
+		return 0;
+	b = malloc(p->size);
 	if (!b)
 		return -ENOMEM;
 	dp_pool_put(p, b);
 	return 0;
 }
 
+/* Takes back what dp_pool_grow() put in for a QP that has given back its block. */
+void dp_pool_shrink(struct dp_pool *p)
+{
+	if (!p->on_demand)
+		free(dp_pool_get(p));
+}
+
 void dp_pool_drain(struct dp_pool *p)
 {
 	void *b;
 
+	p->on_demand = false;
 	while ((b = dp_pool_get(p)))
 		free(b);
+}
+
+static bool window_valid(uint32_t w)
+{
+	return !w || (w >= 64 && w <= 2048 && !(w & (w - 1)));
+}
+
+static void store_init(struct dp_store *s, uint32_t window_psns, bool on_demand)
+{
+	uint32_t window = window_psns ? window_psns : 2048;
+
+	s->window_psns = window;
+	s->tx.size = sizeof(struct dp_tx_block) + window * sizeof(struct dp_rec);
+	s->rx.size = sizeof(struct dp_rx_block) + window * sizeof(struct dp_held);
+	s->answers.size = sizeof(struct dp_answers);
+	s->tx.on_demand = s->rx.on_demand = s->answers.on_demand = on_demand;
+}
+
+static void store_drain(struct dp_store *s)
+{
+	dp_pool_drain(&s->tx);
+	dp_pool_drain(&s->rx);
+	dp_pool_drain(&s->answers);
+}
+
+int dp_store_create(uint32_t window_psns, struct dp_store **out)
+{
+	struct dp_store *s;
+
+	if (!window_valid(window_psns))
+		return -EINVAL;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	store_init(s, window_psns, true);
+	*out = s;
+	return 0;
+}
+
+void dp_store_destroy(struct dp_store *s)
+{
+	assert(!s->engines);
+	store_drain(s);
+	free(s);
 }
 
 /* ---- life cycle --------------------------------------------------------------- */
 
 static bool config_valid(const struct dp_engine_config *c)
 {
-	uint32_t w = c->window_psns;
+	uint32_t window = c->window_psns ? c->window_psns : 2048;
 
 	if (c->path_mtu_max < 256 || c->path_mtu_max > 4096 ||
 	    c->path_mtu_max & (c->path_mtu_max - 1))
 		return false;
-	if (w && (w < 64 || w > 2048 || w & (w - 1)))
+	if (c->segment_max && (c->segment_max < DP_SEGMENT_MIN || c->segment_max > DP_SEGMENT_MAX ||
+			       c->segment_max & 3))
 		return false;
-	return c->qpn_prefix <= 0xff;
+	if (!window_valid(c->window_psns) || (c->store && c->store->window_psns != window))
+		return false;
+	if (c->paths > DP_PATHS_MAX || (c->paths > 1 && c->udp_sport))
+		return false;
+	return c->qpn_prefix <= 0xff && c->tos >> 2 != DP_DSCP_TRIMMED;
 }
 
 int dp_engine_create(const struct dp_engine_config *c, struct dp_engine **out)
 {
 	struct dp_engine *e;
-	size_t window;
 
 	if (!config_valid(c))
 		return -EINVAL;
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	e->qps = calloc(DP_MAX_QPS, sizeof(struct dp_qp *));
-	if (!e->qps) {
-		free(e);
-		return -ENOMEM;
-	}
 	e->cfg = *c;
 	if (!e->cfg.window_psns)
 		e->cfg.window_psns = 2048;
@@ -67,10 +125,9 @@ int dp_engine_create(const struct dp_engine_config *c, struct dp_engine **out)
 		e->cfg.min_rto_ns = 4000000;
 	e->rng = c->seed;
 	e->qpn_next = (uint32_t)dp_random(e) & 0xffff;
-	window = e->cfg.window_psns;
-	e->tx_blocks.size = sizeof(struct dp_tx_block) + window * sizeof(struct dp_rec);
-	e->rx_blocks.size = sizeof(struct dp_rx_block) + window * sizeof(struct dp_held);
-	e->answer_blocks.size = sizeof(struct dp_answers);
+	store_init(&e->own, e->cfg.window_psns, false);
+	e->store = c->store ? c->store : &e->own;
+	e->store->engines++;
 	*out = e;
 	return 0;
 }
@@ -80,15 +137,15 @@ void dp_engine_destroy(struct dp_engine *e)
 	uint32_t i;
 
 	for (i = 0; i < DP_MAX_QPS && e->n_qps; i++)
-		if (e->qps[i])
-			dp_qp_destroy(e->qps[i]);
+		if (dp_find_qp(e, i))
+			dp_qp_destroy(dp_find_qp(e, i));
+	for (i = 0; i < DP_MAX_QPS / DP_QP_PAGE; i++)
+		free(e->qps[i]);
 	for (i = 0; i < e->mr_cap; i++)
 		free(e->mrs[i]);
-	dp_pool_drain(&e->tx_blocks);
-	dp_pool_drain(&e->rx_blocks);
-	dp_pool_drain(&e->answer_blocks);
+	e->store->engines--;
+	store_drain(&e->own);
 	free(e->mrs);
-	free(e->qps);
 	free(e);
 }
 
@@ -239,7 +296,44 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 
 /* ---- negotiation of the extended mode --------------------------------------------------- */
 
-static void hello_rx(struct dp_qp *qp, const struct dp_parsed *p)
+static uint32_t room_len(const struct dp_qp *qp)
+{
+	return qp->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
+}
+
+/* Packets longer than the path MTU are used when the path has carried one there
+ * and one back; only with room for telemetry by a QP whose program chose a smaller
+ * MTU than it had to. */
+static void start_probe(struct dp_qp *qp, uint32_t peer_segment, uint64_t now)
+{
+	uint32_t segment = dp_segment_limit(qp);
+
+	if (segment > peer_segment)
+		segment = peer_segment & ~3u;
+	if (qp->attr.path_mtu < qp->engine->cfg.path_mtu_max &&
+	    segment > qp->attr.path_mtu + room_len(qp))
+		segment = qp->attr.path_mtu + room_len(qp);
+	if (segment <= qp->attr.path_mtu)
+		return;
+	qp->probe = (uint16_t)segment;
+	qp->probing = true;
+	qp->hello_tries = DP_PROBE_TRIES;
+	qp->hello_ns = now;
+}
+
+static void end_probe(struct dp_qp *qp, bool carried)
+{
+	uint32_t segment = qp->probe - room_len(qp);
+
+	if (!carried)
+		qp->telemetry = false;
+	else if (segment > qp->attr.path_mtu)
+		qp->segment = segment;
+	qp->probing = false;
+	qp->hello_ns = 0;
+}
+
+static void hello_rx(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_hello hello;
 
@@ -247,32 +341,70 @@ static void hello_rx(struct dp_qp *qp, const struct dp_parsed *p)
 	if (hello.version != DP_EXT_VERSION || hello.qpn != qp->attr.dest_qpn ||
 	    hello.window_psns < 64)
 		return;
-	while (qp->window > hello.window_psns)
-		qp->window >>= 1;
-	qp->peer_extended = true;
-	qp->hello_ns = 0;
 	if (p->opcode == DP_OP_HELLO)
 		qp->hello_reply = true;
 	dp_qp_wake(qp);
+	if (qp->hello_done)
+		return;
+	while (qp->window > hello.window_psns)
+		qp->window >>= 1;
+	qp->hello_done = qp->peer_extended = true;
+	qp->peer_paths = hello.features & DP_FEATURE_PATHS;
+	qp->telemetry = hello.features & dp_features(qp) & DP_FEATURE_TELEMETRY;
+	qp->hello_ns = 0;
+	start_probe(qp, hello.segment, now);
 }
 
-static int hello_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+static void probe_rx(struct dp_qp *qp, const struct dp_parsed *p)
 {
-	uint64_t wait;
+	uint32_t len = p->payload_len + p->payload2_len;
+	uint32_t segment = len - DP_PROBE_EXTRA;
 
+	if (len <= DP_PROBE_EXTRA || segment & 3 || segment > dp_segment_limit(qp))
+		return;
+	if (p->opcode == DP_OP_PROBE) {
+		qp->probe_reply = (uint16_t)segment;
+	} else if (segment == qp->probe) {
+		end_probe(qp, true);
+	}
+	dp_qp_wake(qp);
+}
+
+static int reply_tx(struct dp_qp *qp, struct dp_packet *pkt)
+{
 	if (qp->hello_reply) {
 		qp->hello_reply = false;
 		dp_build_hello(qp, DP_OP_HELLO_REPLY, pkt);
 		return 1;
 	}
+	if (!qp->probe_reply)
+		return 0;
+	dp_build_probe(qp, DP_OP_PROBE_REPLY, qp->probe_reply, pkt);
+	qp->probe_reply = 0;
+	return 1;
+}
+
+/* An offer or a probe that is due. */
+static int hello_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	uint32_t tries = qp->probing ? DP_PROBE_TRIES : DP_HELLO_TRIES;
+	uint64_t wait;
+
 	if (!qp->hello_ns || now < qp->hello_ns)
 		return 0;
-	wait = DP_HELLO_FIRST_NS << (DP_HELLO_TRIES - qp->hello_tries);
+	if (!qp->hello_tries) { /* nobody answered */
+		qp->hello_ns = 0;
+		if (qp->probing)
+			end_probe(qp, false);
+		return 0;
+	}
+	wait = DP_HELLO_FIRST_NS << (tries - qp->hello_tries);
 	qp->hello_tries--;
-	qp->hello_ns = qp->hello_tries ?
-			       now + (wait < DP_HELLO_LONGEST_NS ? wait : DP_HELLO_LONGEST_NS) :
-			       0;
-	dp_build_hello(qp, DP_OP_HELLO, pkt);
+	qp->hello_ns = now + (wait < DP_HELLO_LONGEST_NS ? wait : DP_HELLO_LONGEST_NS);
+	if (qp->probing)
+		dp_build_probe(qp, DP_OP_PROBE, qp->probe, pkt);
+	else
+		dp_build_hello(qp, DP_OP_HELLO, pkt);
 	return 1;
 }
 
@@ -297,7 +429,7 @@ static int admit(struct dp_engine *e, const struct dp_packet *pkt, struct dp_par
 		e->stats.drop_malformed++;
 		return -EPROTO;
 	}
-	qp = e->qps[p->dest_qpn & 0xffff];
+	qp = dp_find_qp(e, p->dest_qpn);
 	if (!qp || qp->qpn != p->dest_qpn) {
 		e->stats.drop_unknown_qp++;
 		return -ENOENT;
@@ -311,7 +443,7 @@ static int admit(struct dp_engine *e, const struct dp_packet *pkt, struct dp_par
 		e->stats.drop_foreign_addr++;
 		return -EACCES;
 	}
-	if (!e->cfg.no_payload && !dp_icrc_check(pkt)) {
+	if (!e->cfg.no_payload && !p->cut && !dp_icrc_check(pkt)) {
 		e->stats.drop_icrc++;
 		return -EBADMSG;
 	}
@@ -334,7 +466,9 @@ static void dispatch(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 		dp_raise(qp->engine, &qp->event, DP_EVENT_COMM_EST);
 	}
 	if (p->hello)
-		hello_rx(qp, p);
+		hello_rx(qp, p, now);
+	else if (p->mask & DP_IS_PROBE)
+		probe_rx(qp, p);
 	else if (p->mask & DP_IS_CNP)
 		qp->stats.cnp_rx++;
 	else if (p->mask & DP_IS_REQUEST && p->xdh)
@@ -343,6 +477,20 @@ static void dispatch(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 		dp_responder_rx(qp, pkt, p, now);
 	else
 		dp_requester_rx(qp, p, now);
+}
+
+/* Nothing of it is proven, so no more follows than that the PSN is sent again. */
+static int trimmed_rx(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
+{
+	if (!qp->peer_extended || qp->state == DP_QPS_ERR)
+		return -EPROTO;
+	qp->stats.trimmed++;
+	if (p->mask & DP_IS_REQUEST)
+		dp_reorder_trimmed(qp, p);
+	else if (qp->extended)
+		dp_ext_trimmed(qp, p->psn, now);
+	dp_qp_rearm(qp, now);
+	return 0;
 }
 
 int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
@@ -356,6 +504,8 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 	err = admit(e, pkt, &p, &qp);
 	if (err)
 		return err;
+	if (p.cut)
+		return trimmed_rx(qp, &p, now);
 	if (p.mask & (DP_HAS_XDH | DP_HAS_XAH))
 		qp->peer_extended = true; /* whoever speaks it has agreed to it */
 	qp->stats.rx_packets++;
@@ -376,7 +526,7 @@ static int qp_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		return 1;
 	if (!can_receive(qp))
 		return 0;
-	return hello_tx(qp, pkt, now) || dp_requester_tx(qp, pkt, now);
+	return reply_tx(qp, pkt) || hello_tx(qp, pkt, now) || dp_requester_tx(qp, pkt, now);
 }
 
 int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t now)

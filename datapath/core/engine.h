@@ -23,26 +23,43 @@
 #define DP_NEVER UINT64_MAX
 
 struct dp_engine;
+struct dp_store;
 struct dp_pd;
 struct dp_mr;
 struct dp_cq;
 struct dp_qp;
 
+/* ---- memory for windows --------------------------------------------------- */
+
+/* A QP holds the records of its window only while packets are under way.  An
+ * engine of its own sets memory for them aside when a QP is made, and allocates
+ * nothing on the packet path.  Engines of a simulation, which one thread drives,
+ * share a store instead: it grows on demand, and an idle QP costs none of it.
+ * window_psns: that of all engines that use it, 0: 2048. */
+int dp_store_create(uint32_t window_psns, struct dp_store **out);
+/* The engines that use it must be gone. */
+void dp_store_destroy(struct dp_store *);
+
 /* ---- engine ---------------------------------------------------------- */
 
 struct dp_engine_config {
-	struct dp_addr addr;	     /* our address: QPs accept packets to it only */
-	uint32_t path_mtu_max;	     /* 256..4096: what the port can carry */
-	uint16_t udp_sport;	     /* 0: 0xC000 + hash of the QPN; else always this */
-	uint8_t tos;		     /* DSCP << 2; the engine adds ECT(0) when ECN is on */
-	uint8_t ecn;		     /* 1: mark packets ECN-capable */
-	uint8_t extended;	     /* 1: offer extended mode to peers */
-	uint8_t no_payload;	     /* 1: move lengths only (simulator) */
-	uint32_t window_psns;	     /* extended mode, power of two, 64..2048; 0: 2048 */
-	uint64_t line_rate_bps;	     /* told to CC; 0: not known */
-	uint64_t min_rto_ns;	     /* 0: 4 ms */
-	uint64_t seed;		     /* for keys, QPNs, PSNs: equal seeds, equal runs */
-	uint32_t qpn_prefix;	     /* the top 8 bits of every QPN made (process steering) */
+	struct dp_addr addr;	/* our address: QPs accept packets to it only */
+	uint32_t path_mtu_max;	/* 256..4096: what the port can carry */
+	uint32_t segment_max;	/* extended mode: most payload bytes of a packet, a multiple
+				      * of 4 up to 8960; 0: the path MTU */
+	uint16_t udp_sport;	/* 0: 0xC000 + hash of the QPN; else always this */
+	uint8_t tos;		/* DSCP << 2; the engine adds ECT(0) when ECN is on */
+	uint8_t ecn;		/* 1: mark packets ECN-capable */
+	uint8_t extended;	/* 1: offer extended mode to peers */
+	uint8_t no_payload;	/* 1: move lengths only (simulator) */
+	uint8_t telemetry;	/* 1: offer room for telemetry in requests */
+	uint8_t paths;		/* extended mode: UDP source ports that packets take, 1..64; 0: 1 */
+	uint32_t window_psns;	/* extended mode, power of two, 64..2048; 0: 2048 */
+	uint64_t line_rate_bps; /* told to CC; 0: not known */
+	uint64_t min_rto_ns;	/* 0: 4 ms */
+	uint64_t seed;		/* for keys, QPNs, PSNs: equal seeds, equal runs */
+	uint32_t qpn_prefix;	/* the top 8 bits of every QPN made (process steering) */
+	struct dp_store *store; /* memory for windows; NULL: the engine's own */
 	const struct dp_cc_algo *cc; /* default of new QPs; NULL: a constant window of 1 MiB */
 };
 
@@ -305,6 +322,7 @@ int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
 	X(dropped_ooo)	/* standard mode: packets dropped behind a gap */                          \
 	X(duplicates)	/* packets received again */                                               \
 	X(ecn_marked)	/* packets received with CE */                                             \
+	X(trimmed)	/* packets received without their payload */                               \
 	X(cnp_rx)
 
 struct dp_qp_stats {
@@ -333,5 +351,7 @@ void dp_engine_stats(const struct dp_engine *, struct dp_engine_stats *out);
 void dp_qp_stats(const struct dp_qp *, struct dp_qp_stats *out);
 /* 1 once both ends have agreed on extended mode. */
 int dp_qp_extended(const struct dp_qp *);
+/* Payload bytes of a full packet that the requester sends now. */
+uint32_t dp_qp_segment(const struct dp_qp *);
 
 #endif

@@ -6,7 +6,7 @@
  *
  * A record goes NONE -> FLIGHT -> DONE, over LOST and back to FLIGHT when it
  * has to be sent again.  FLIGHT records hang in a list by sending time, one
- * for each enum dp_class; LOST records in one in the order in which they were
+ * for each class of struct dp_rack; LOST records in one in the order in which they were
  * found.
  */
 #include "core/internal.h"
@@ -18,6 +18,8 @@
 struct delivery {
 	uint64_t bytes;
 	bool any;
+	uint32_t n_hops; /* of telemetry echoed */
+	const uint8_t *hops;
 	struct dp_rec newest; /* by sending time */
 };
 
@@ -65,33 +67,40 @@ static void list_remove(struct dp_tx_block *b, struct dp_rec_list *l, uint16_t i
 		b->rec[next].prev = prev;
 }
 
-static enum dp_class class_of(const struct dp_rec *rec)
+static unsigned classes(const struct dp_tx_block *b)
 {
-	if (!rec->response)
-		return DP_ACKED;
-	return rec->resent ? DP_ANSWERED_AGAIN : DP_ANSWERED;
+	return b->paths + 2;
+}
+
+static unsigned class_of(const struct dp_tx_block *b, const struct dp_rec *rec)
+{
+	return rec->response ? b->paths + rec->resent : rec->path;
 }
 
 static struct dp_rec_list *list_of(struct dp_tx_block *b, const struct dp_rec *rec)
 {
-	return rec->state == DP_REC_LOST ? &b->lost : &b->rack[class_of(rec)].flight;
+	return rec->state == DP_REC_LOST ? &b->lost : &b->rack[class_of(b, rec)].flight;
 }
 
-static void block_get(struct dp_qp *qp)
+static bool block_get(struct dp_qp *qp)
 {
-	struct dp_tx_block *b = dp_pool_get(&qp->engine->tx_blocks);
+	struct dp_tx_block *b = dp_pool_get(&qp->engine->store->tx);
 	unsigned kind;
 
-	/* one block per QP was set aside when the QP was made */
-	memset(b, 0, sizeof(*b));
+	if (!b)
+		return false;
+	b->paths = dp_paths(qp);
+	b->xmit_ns = b->delivered = 0;
 	b->lost.head = b->lost.tail = DP_NIL;
-	for (kind = 0; kind < DP_CLASSES; kind++)
-		b->rack[kind].flight = b->lost;
+	for (kind = 0; kind < classes(b); kind++)
+		b->rack[kind] = (struct dp_rack){ .flight = b->lost };
 	qp->req.block = b;
+	return true;
 }
 
 void dp_ext_start(struct dp_qp *qp, uint64_t now)
 {
+	uint64_t delivered = qp->flow.delivered_bytes; /* counts on from the standard mode */
 	struct dp_requester *r = &qp->req;
 
 	qp->extended = true;
@@ -99,6 +108,7 @@ void dp_ext_start(struct dp_qp *qp, uint64_t now)
 	r->timer_ns = 0;
 	r->progress_ns = now;
 	dp_flow_connect(qp, now);
+	qp->flow.delivered_bytes = delivered;
 }
 
 /* ---- timers ---------------------------------------------------------------------- */
@@ -111,7 +121,7 @@ static uint64_t probe_timeout(const struct dp_qp *qp)
 	uint64_t wait = qp->flow.srtt_ns;
 	unsigned kind;
 
-	for (kind = 0; b && kind < DP_CLASSES; kind++)
+	for (kind = 0; b && kind < classes(b); kind++)
 		if (b->rack[kind].rtt_ns > wait)
 			wait = b->rack[kind].rtt_ns;
 	return 2 * wait + DP_ACK_DELAY_NS + TLP_SLACK_NS;
@@ -135,6 +145,19 @@ static void arm_timers(struct dp_qp *qp, uint64_t now)
 
 /* ---- transmit ------------------------------------------------------------------------ */
 
+/* The algorithm's, or one after the other; what was lost on one path then takes
+ * another. */
+static void choose_path(struct dp_qp *qp)
+{
+	double chosen = qp->flow.record->next_path;
+	uint32_t paths = dp_paths(qp);
+
+	if (chosen >= 0 && chosen < paths)
+		qp->req.path = (uint8_t)chosen;
+	else
+		qp->req.path = (uint8_t)((qp->req.path + 1u) % paths);
+}
+
 static void record_sent(struct dp_qp *qp, uint32_t psn, uint32_t wqe, uint16_t len, bool response,
 			uint64_t now)
 {
@@ -150,6 +173,7 @@ static void record_sent(struct dp_qp *qp, uint32_t psn, uint32_t wqe, uint16_t l
 		.len = len,
 		.state = DP_REC_FLIGHT,
 		.response = response,
+		.path = qp->req.path,
 		.resent = resent,
 		.app_limited = qp->flow.app_limited_at > qp->flow.delivered_bytes,
 	};
@@ -167,6 +191,9 @@ static int resend(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (!dp_flow_allows(qp, rec->len, now))
 		return 0;
+	choose_path(qp);
+	if (qp->req.path == rec->path && qp->flow.record->next_path < 0)
+		choose_path(qp);
 	index = rec->wqe;
 	read = dp_sq(qp, index)->opcode == DP_WR_RDMA_READ;
 	do { /* neighbouring PSNs of a READ are asked for together */
@@ -195,36 +222,39 @@ static int resend(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 static uint32_t allowance(struct dp_qp *qp, const struct dp_swqe *wqe, uint64_t now)
 {
 	struct dp_requester *r = &qp->req;
-	uint32_t mtu = qp->attr.path_mtu, index, left, room, n = 1, bytes;
+	uint32_t index, left, room, n = 1, bytes;
 
 	index = (uint32_t)dp_psn_diff(r->snd_nxt, wqe->first_psn);
-	if (!index && !dp_may_start(qp, wqe))
+	if (!index && !wqe->base && !dp_may_start(qp, wqe))
 		return 0;
 	room = qp->window - (uint32_t)dp_psn_diff(r->snd_nxt, r->snd_una);
 	left = wqe->n_psn - index;
-	bytes = wqe->len - index * mtu;
+	bytes = wqe->len - dp_offset_of(qp, wqe, r->snd_nxt);
 	if (wqe->opcode == DP_WR_RDMA_READ) {
 		n = left < DP_READ_CHUNK ? left : DP_READ_CHUNK;
 		n = n < room ? n : room;
-		while (n > DP_READ_CHUNK / 4 && (double)qp->flow.inflight_bytes + (double)n * mtu >
-							qp->flow.record->cwnd_bytes)
+		while (n > DP_READ_CHUNK / 4 &&
+		       (double)qp->flow.inflight_bytes + (double)n * r->segment >
+			       qp->flow.record->cwnd_bytes)
 			n /= 2; /* no smaller: each costs a request packet */
 	}
 	if (!room)
 		return 0;
-	return dp_flow_allows(qp, bytes < n * mtu ? bytes : n * mtu, now) ? n : 0;
+	if (bytes > n * r->segment)
+		bytes = n * r->segment;
+	return dp_flow_allows(qp, bytes, now) ? n : 0;
 }
 
 static bool wants_ack(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t n)
 {
 	const struct dp_requester *r = &qp->req;
-	uint32_t after = dp_psn_add(r->snd_nxt, n), mtu = qp->attr.path_mtu;
+	uint32_t after = dp_psn_add(r->snd_nxt, n);
 
 	if (after == dp_psn_add(wqe->first_psn, wqe->n_psn))
 		return true;
 	return r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
 	       (uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= qp->window ||
-	       (double)(qp->flow.inflight_bytes + 2 * mtu) > qp->flow.record->cwnd_bytes;
+	       (double)(qp->flow.inflight_bytes + 2 * r->segment) > qp->flow.record->cwnd_bytes;
 }
 
 static void account(struct dp_qp *qp, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)
@@ -271,15 +301,20 @@ int dp_ext_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		qp->flow.app_limited_at = qp->flow.delivered_bytes + qp->flow.inflight_bytes + 1;
 		return 0;
 	}
+	if (dp_is_changing(qp))
+		return 0;
 	wqe = dp_sq(qp, qp->sq_tx);
 	n = allowance(qp, wqe, now);
 	if (!n)
 		return 0;
+	if (!r->block && !block_get(qp)) {
+		dp_fail_send(qp, qp->sq_tx, DP_WC_LOC_QP_OP_ERR);
+		return 0;
+	}
+	choose_path(qp);
 	ack_req = wants_ack(qp, wqe, n);
 	if (dp_build_request(qp, wqe, r->snd_nxt, n, ack_req, pkt, now))
 		return dp_local_fault(qp);
-	if (!r->block)
-		block_get(qp);
 	account(qp, wqe, n, ack_req, now);
 	return 1;
 }
@@ -291,16 +326,31 @@ int dp_ext_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
  * first copy. */
 static void rack_update(struct dp_qp *qp, uint32_t psn, const struct dp_rec *rec, uint64_t now)
 {
-	struct dp_rack *rack = &qp->req.block->rack[class_of(rec)];
+	struct dp_tx_block *b = qp->req.block;
+	struct dp_rack *rack = &b->rack[class_of(b, rec)];
 
 	if (rec->resent && now - rec->sent_ns < qp->flow.min_rtt_ns)
 		return;
 	if (rec->sent_ns < rack->xmit_ns ||
 	    (rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn, rack->psn) < 0 && rack->rtt_ns))
 		return;
+	if (!rec->response && rec->sent_ns > b->xmit_ns)
+		b->xmit_ns = rec->sent_ns;
 	rack->xmit_ns = rec->sent_ns;
 	rack->psn = psn;
 	rack->rtt_ns = now - rec->sent_ns;
+}
+
+static void note_path(struct dp_tx_block *b, const struct dp_rec *rec)
+{
+	struct dp_path_bytes *bytes = &b->bytes[rec->path];
+	uint64_t bit = 1ull << rec->path;
+
+	if (!(b->delivered & bit))
+		*bytes = (struct dp_path_bytes){ 0 };
+	b->delivered |= bit;
+	bytes->acked += rec->len;
+	bytes->marked += rec->marked ? rec->len : 0;
 }
 
 static void deliver(struct dp_qp *qp, uint32_t psn, struct delivery *d, uint64_t now)
@@ -314,6 +364,8 @@ static void deliver(struct dp_qp *qp, uint32_t psn, struct delivery *d, uint64_t
 	rec->state = DP_REC_DONE;
 	rack_update(qp, psn, rec, now);
 	d->bytes += rec->len;
+	if (b->paths > 1)
+		note_path(b, rec);
 	if (!d->any || rec->sent_ns >= d->newest.sent_ns)
 		d->newest = *rec;
 	d->any = true;
@@ -367,6 +419,18 @@ static void mark_lost(struct dp_qp *qp, uint16_t i)
 	list_append(b, &b->lost, i);
 }
 
+/* The same, and adds it to what is told to the algorithm. */
+static void lose(struct dp_qp *qp, struct dp_cc_loss *loss, uint16_t i)
+{
+	const struct dp_rec *rec = &qp->req.block->rec[i];
+
+	if (!loss->lost_bytes)
+		loss->prior_delivered_bytes = (double)rec->delivered;
+	loss->path = rec->path;
+	loss->lost_bytes += rec->len ? rec->len : 1; /* empty messages are lost as well */
+	mark_lost(qp, i);
+}
+
 static uint64_t reorder_window(const struct dp_qp *qp)
 {
 	uint64_t window = qp->flow.min_rtt_ns / 4 * qp->req.reo_mult;
@@ -379,27 +443,30 @@ static uint64_t reorder_window(const struct dp_qp *qp)
  * come behind it that could show that it is late.  DP_NEVER: not yet known. */
 static uint64_t due_ns(const struct dp_qp *qp, const struct dp_rack *rack, uint16_t i)
 {
-	const struct dp_rec *rec = &qp->req.block->rec[i];
+	const struct dp_tx_block *b = qp->req.block;
+	const struct dp_rec *rec = &b->rec[i];
 	bool overtaken =
 		rec->sent_ns < rack->xmit_ns ||
 		(rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn_of(qp, i), rack->psn) < 0);
 
 	if (overtaken)
 		return rec->sent_ns + rack->rtt_ns + reorder_window(qp);
-	if (class_of(rec) == DP_ANSWERED_AGAIN && qp->flow.srtt_ns)
+	if (class_of(b, rec) == b->paths + 1 && qp->flow.srtt_ns)
+		return rec->sent_ns + probe_timeout(qp);
+	/* Another path has gone on: this one may carry nothing any more. */
+	if (b->paths > 1 && !rec->response && rec->sent_ns < b->xmit_ns)
 		return rec->sent_ns + probe_timeout(qp);
 	return DP_NEVER;
 }
 
-/* Marks what one list has lost; returns the bytes. */
-static uint64_t rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t *prior, uint64_t now)
+/* Takes off a list what counts as lost now. */
+static struct dp_cc_loss rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t now)
 {
-	uint64_t lost = 0, due;
-	struct dp_rec *rec;
+	struct dp_cc_loss loss = { 0 };
+	uint64_t due;
 	uint16_t i;
 
 	while ((i = rack->flight.head) != DP_NIL) {
-		rec = &qp->req.block->rec[i];
 		due = due_ns(qp, rack, i);
 		if (due == DP_NEVER)
 			break;
@@ -408,30 +475,51 @@ static uint64_t rack_detect(struct dp_qp *qp, struct dp_rack *rack, uint64_t *pr
 				qp->req.reorder_ns = due;
 			break;
 		}
-		if (!lost)
-			*prior = rec->delivered;
-		lost += rec->len;
-		if (!rec->len)
-			lost++; /* empty messages are lost as well */
-		mark_lost(qp, i);
+		lose(qp, &loss, i);
 		qp->stats.fast_retransmits++;
 	}
-	return lost;
+	return loss;
 }
 
 static void detect_losses(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
-	uint64_t prior = 0, lost = 0;
+	struct dp_cc_loss loss;
 	unsigned kind;
 
 	qp->req.reorder_ns = 0;
-	for (kind = 0; b && kind < DP_CLASSES; kind++)
-		lost += rack_detect(qp, &b->rack[kind], &prior, now);
-	if (!lost)
+	for (kind = 0; b && kind < classes(b); kind++) {
+		loss = rack_detect(qp, &b->rack[kind], now);
+		if (!loss.lost_bytes)
+			continue;
+		dp_flow_loss(qp, &loss, now);
+		dp_qp_wake(qp);
+	}
+}
+
+/* A switch has cut its payload off, the peer says.  A copy that has only just left
+ * is another one than it speaks of (headers travel faster than packets: an eighth of
+ * the RTT); so forged reports cost one packet in that time. */
+static void trimmed(struct dp_qp *qp, uint32_t psn, bool response, uint64_t now)
+{
+	struct dp_cc_loss loss = { .trimmed = 1 };
+	const struct dp_rec *rec;
+
+	if (!outstanding(qp, psn, response))
 		return;
-	dp_flow_loss(qp, lost, prior, now);
+	rec = rec_at(qp, psn);
+	if (rec->state != DP_REC_FLIGHT || now - rec->sent_ns < qp->flow.min_rtt_ns / 8)
+		return;
+	lose(qp, &loss, (uint16_t)slot(qp, psn));
+	qp->stats.fast_retransmits++;
+	dp_flow_loss(qp, &loss, now);
 	dp_qp_wake(qp);
+}
+
+void dp_ext_trimmed(struct dp_qp *qp, uint32_t psn, uint64_t now)
+{
+	if (qp->req.block)
+		trimmed(qp, psn, true, now);
 }
 
 /* ---- acknowledgements and responses ----------------------------------------------------------- */
@@ -461,8 +549,33 @@ static void advance(struct dp_qp *qp)
 		r->snd_una = dp_psn_add(r->snd_una, 1);
 	dp_retire(qp);
 	if (r->snd_una == r->snd_nxt && r->block) {
-		dp_pool_put(&qp->engine->tx_blocks, r->block);
+		dp_pool_put(&qp->engine->store->tx, r->block);
 		r->block = NULL;
+	}
+}
+
+/* One call for each path, the newest packet's last and with what belongs to it. */
+static void tell_paths(struct dp_qp *qp, const struct dp_cc_ack *newest, unsigned path,
+		       uint64_t now)
+{
+	struct dp_tx_block *b = qp->req.block;
+	struct dp_cc_ack ack;
+	unsigned i;
+
+	for (; b->delivered; b->delivered &= ~(1ull << i)) {
+		i = (unsigned)__builtin_ctzll(b->delivered);
+		if (i == path && b->delivered & (b->delivered - 1)) {
+			uint64_t others = b->delivered & ~(1ull << path);
+
+			i = (unsigned)__builtin_ctzll(others);
+		}
+		ack = *newest;
+		ack.path = i;
+		ack.acked_bytes = b->bytes[i].acked;
+		ack.marked_bytes = b->bytes[i].marked;
+		if (i != path)
+			ack.rtt_ns = ack.delivery_rate_bps = ack.n_hops = 0;
+		dp_flow_ack(qp, &ack, now);
 	}
 }
 
@@ -486,7 +599,12 @@ static void delivered(struct dp_qp *qp, const struct delivery *d, uint64_t rtt_n
 	rate_sample(qp, &d->newest, &ack, now);
 	ack.marked_bytes = (double)(marked_bytes < d->bytes ? marked_bytes : d->bytes);
 	detect_losses(qp, now);
-	dp_flow_ack(qp, &ack, now);
+	if (d->n_hops && qp->echo)
+		dp_flow_hops(qp, &ack, d->hops, d->n_hops, now);
+	if (r->block->paths > 1)
+		tell_paths(qp, &ack, d->newest.path, now);
+	else
+		dp_flow_ack(qp, &ack, now);
 	advance(qp);
 	if (qp->state != DP_QPS_ERR)
 		arm_timers(qp, now);
@@ -510,19 +628,21 @@ static uint64_t echoes(struct dp_qp *qp, const struct dp_xah *xah)
 		if (r->reo_mult < 16)
 			r->reo_mult++;
 	}
-	return (uint64_t)marked * qp->attr.path_mtu;
+	return (uint64_t)marked * qp->req.segment;
 }
 
 static void refused(struct dp_qp *qp, const struct dp_parsed *p, uint8_t syndrome, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
+	unsigned path;
 
 	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
 		if (!outstanding(qp, p->psn, false) || !dp_rnr_wait(qp, syndrome, now))
 			return;
 		/* it drops what comes behind as well */
-		while (b->rack[DP_ACKED].flight.head != DP_NIL)
-			mark_lost(qp, b->rack[DP_ACKED].flight.head);
+		for (path = 0; path < b->paths; path++)
+			while (b->rack[path].flight.head != DP_NIL)
+				mark_lost(qp, b->rack[path].flight.head);
 		qp->req.timer_ns = qp->req.tlp_ns = qp->req.reorder_ns = 0;
 		return;
 	}
@@ -530,6 +650,18 @@ static void refused(struct dp_qp *qp, const struct dp_parsed *p, uint8_t syndrom
 	if ((syndrome & DP_AETH_VALUE_MASK) != DP_NAK_PSN_SEQUENCE &&
 	    (outstanding(qp, p->psn, false) || outstanding(qp, p->psn, true)))
 		dp_fail_send(qp, rec_at(qp, p->psn)->wqe, dp_nak_status(syndrome));
+}
+
+/* Marks by PSN, before their packets are delivered. */
+static void note_marks(struct dp_qp *qp, const struct dp_parsed *p, const struct dp_xah *xah)
+{
+	uint32_t i, psn;
+
+	for (i = 0; i < xah->n_marked; i++) {
+		psn = dp_get32(p->marked + 4 * i) & DP_PSN_MASK;
+		if (outstanding(qp, psn, false))
+			rec_at(qp, psn)->marked = true;
+	}
 }
 
 void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
@@ -540,14 +672,19 @@ void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	struct delivery d = { 0 };
 	struct dp_xah xah;
 	uint64_t rtt = 0, marked;
-	uint32_t upto;
+	uint32_t upto, i;
 
 	dp_xah_get(p->xah, &xah);
 	upto = nak ? p->psn : dp_psn_add(p->psn, 1);
 	if (!r->block || dp_psn_diff(upto, r->snd_nxt) > 0)
 		return;
+	note_marks(qp, p, &xah);
 	deliver_cumulative(qp, upto, &d, now);
 	deliver_selective(qp, p, &xah, &d, now);
+	for (i = 0; i < xah.n_trimmed; i++)
+		trimmed(qp, dp_get32(p->trimmed + 4 * i) & DP_PSN_MASK, false, now);
+	d.n_hops = xah.n_hops;
+	d.hops = p->hops;
 	marked = echoes(qp, &xah);
 	if (d.any && xah.ack_delay_ns != UINT32_MAX)
 		rtt = (uint32_t)((uint32_t)now - xah.ts_echo_ns - xah.ack_delay_ns);
@@ -619,22 +756,38 @@ static void ask_again(struct dp_qp *qp, const struct dp_rec_list *flight)
 		 rec[flight->head].sent_ns == sent_ns && rec[flight->head].wqe == wqe);
 }
 
+/* The newest packet in flight that an acknowledgement ends, of all paths. */
+static uint16_t newest_acked(const struct dp_tx_block *b)
+{
+	uint16_t newest = DP_NIL, i;
+	unsigned path;
+
+	for (path = 0; path < b->paths; path++) {
+		i = b->rack[path].flight.tail;
+		if (i != DP_NIL &&
+		    (newest == DP_NIL || b->rec[i].sent_ns >= b->rec[newest].sent_ns))
+			newest = i;
+	}
+	return newest;
+}
+
 /* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement;
  * where an answer is missing, the oldest, since all others wait behind it. */
 static void probe(struct dp_qp *qp)
 {
 	struct dp_tx_block *b = qp->req.block;
-	unsigned kind = 0;
+	uint16_t newest = newest_acked(b);
+	unsigned kind = b->paths;
 
 	qp->req.tlp_ns = 0;
-	while (kind < DP_CLASSES && b->rack[kind].flight.tail == DP_NIL)
+	while (newest == DP_NIL && kind < classes(b) && b->rack[kind].flight.tail == DP_NIL)
 		kind++;
-	if (b->lost.head != DP_NIL || kind == DP_CLASSES)
+	if (b->lost.head != DP_NIL || kind == classes(b))
 		return;
 	qp->req.tlp_sent = true;
 	qp->stats.probes++;
-	if (kind == DP_ACKED)
-		mark_lost(qp, b->rack[kind].flight.tail);
+	if (newest != DP_NIL)
+		mark_lost(qp, newest);
 	else
 		ask_again(qp, &b->rack[kind].flight);
 }
@@ -661,9 +814,9 @@ static void timeout(struct dp_qp *qp, uint64_t now)
 		dp_fail_send(qp, qp->sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	for (kind = 0; kind < DP_CLASSES; kind++) {
+	for (kind = 0; kind < classes(b); kind++) {
 		flight = &b->rack[kind].flight;
-		if (flight->head != DP_NIL && kind == DP_ACKED)
+		if (flight->head != DP_NIL && kind < b->paths)
 			mark_lost(qp, flight->head);
 		else if (flight->head != DP_NIL)
 			ask_again(qp, flight);

@@ -44,14 +44,15 @@ static struct dp_cc_flow *inputs(struct dp_qp *qp, uint64_t now)
 	struct dp_cc_flow *r = f->record;
 	uint32_t window = qp->extended ? qp->window : DP_STD_WINDOW;
 
-	r->mss_bytes = qp->attr.path_mtu;
+	r->mss_bytes = qp->req.segment;
 	r->line_rate_bps = (double)qp->engine->cfg.line_rate_bps;
-	r->max_cwnd_bytes = (double)window * qp->attr.path_mtu;
+	r->max_cwnd_bytes = (double)window * qp->req.segment;
 	r->min_rtt_ns = (double)f->min_rtt_ns;
 	r->srtt_ns = (double)f->srtt_ns;
 	r->inflight_bytes = (double)f->inflight_bytes;
 	r->delivered_bytes = (double)f->delivered_bytes;
 	r->now_ns = (double)now;
+	r->paths = dp_paths(qp);
 	return r;
 }
 
@@ -64,12 +65,15 @@ static void outputs(struct dp_cc_flow *r)
 		r->cwnd_bytes = r->max_cwnd_bytes;
 	if (!(r->pacing_rate_bps >= 0) || isinf(r->pacing_rate_bps))
 		r->pacing_rate_bps = 0;
+	if (!(r->next_path >= 0 && r->next_path < r->paths))
+		r->next_path = -1;
 }
 
 static void begin(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_cc_flow *r = inputs(qp, now);
 
+	r->next_path = -1;
 	if (qp->flow.algo && qp->flow.algo->on_init)
 		qp->flow.algo->on_init(r);
 	if (!qp->flow.algo)
@@ -106,7 +110,16 @@ int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)
 {
-	return qp->attr.path_mtu ? qp->flow.record : NULL;
+	const struct dp_flow_state *f = &qp->flow;
+
+	if (!qp->attr.path_mtu)
+		return NULL;
+	/* As it is now, not as it was at the last call of the algorithm. */
+	f->record->srtt_ns = (double)f->srtt_ns;
+	f->record->min_rtt_ns = (double)f->min_rtt_ns;
+	f->record->inflight_bytes = (double)f->inflight_bytes;
+	f->record->delivered_bytes = (double)f->delivered_bytes;
+	return f->record;
 }
 
 /* RFC 6298, section 2. */
@@ -151,7 +164,7 @@ static double rate(const struct dp_qp *qp)
 
 	if (r->pacing_rate_bps > 0)
 		return r->pacing_rate_bps;
-	if (r->cwnd_bytes < qp->attr.path_mtu && qp->flow.srtt_ns)
+	if (r->cwnd_bytes < qp->req.segment && qp->flow.srtt_ns)
 		return r->cwnd_bytes * 8e9 / (double)qp->flow.srtt_ns;
 	return 0;
 }
@@ -199,21 +212,43 @@ void dp_flow_ack(struct dp_qp *qp, struct dp_cc_ack *ack, uint64_t now)
 	outputs(r);
 }
 
-void dp_flow_loss(struct dp_qp *qp, uint64_t lost, uint64_t prior_delivered, uint64_t now)
+/* The clock of a hop runs as ours does, and its counter only grows: what the wire
+ * leaves out follows from the echo before. */
+void dp_flow_hops(struct dp_qp *qp, struct dp_cc_ack *ack, const uint8_t *records, uint32_t n,
+		  uint64_t now)
+{
+	struct dp_echo *e = qp->echo;
+	uint64_t passed = now - e->at_ns, ts;
+	struct dp_telemetry t;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		dp_telemetry_get(records + i * DP_HOP_LEN, &t);
+		ts = e->ts_ns[i] ? e->ts_ns[i] + passed : 1ull << 32 | t.ts_ns;
+		e->ts_ns[i] = ts + (uint64_t)(int64_t)(int32_t)((uint32_t)t.ts_ns - (uint32_t)ts);
+		e->tx_bytes[i] += (t.tx_bytes - e->tx_bytes[i]) & ((1ull << 40) - 1);
+		ack->hop[i] = (struct dp_cc_hop){
+			.queue_bytes = (double)t.queue_bytes,
+			.tx_bytes = (double)e->tx_bytes[i],
+			.ts_ns = (double)e->ts_ns[i],
+			.rate_bps = (double)t.rate_mbps * 1e6,
+		};
+	}
+	e->at_ns = now;
+	ack->n_hops = n;
+}
+
+void dp_flow_loss(struct dp_qp *qp, struct dp_cc_loss *loss, uint64_t now)
 {
 	struct dp_flow_state *f = &qp->flow;
 	struct dp_cc_flow *r = inputs(qp, now);
-	struct dp_cc_loss loss = {
-		.now_ns = (double)now,
-		.lost_bytes = (double)lost,
-		.inflight_bytes = (double)f->inflight_bytes,
-		.prior_delivered_bytes = (double)prior_delivered,
-	};
 
-	f->lost_since_ack += lost;
+	loss->now_ns = (double)now;
+	loss->inflight_bytes = (double)f->inflight_bytes;
+	f->lost_since_ack += (uint64_t)loss->lost_bytes;
 	if (!f->algo)
 		return;
-	f->algo->on_loss(r, &loss);
+	f->algo->on_loss(r, loss);
 	outputs(r);
 }
 

@@ -32,6 +32,7 @@
 #include "wire/headers.h"
 #include "wire/icrc.h"
 #include "wire/parse.h"
+#include "wire/telemetry.h"
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -39,12 +40,16 @@ enum {
 	DP_STD_WINDOW = 128,   /* PSNs a standard requester keeps unacknowledged */
 	DP_STD_ACK_EVERY = 32, /* packets between two requests for an ACK */
 	DP_EXT_ACK_EVERY = 16,
-	DP_READ_CHUNK = 32,   /* extended mode: PSNs asked for by one READ request */
-	DP_READ_QUEUE = 1024, /* READs and atomics a responder has yet to answer */
-	DP_TAIL_HELD = 16,    /* bytes of a message's end kept until it is complete */
-	DP_QP_QUANTUM = 16,   /* packets a QP may send before it is the next one's turn */
+	DP_PATHS_ACK_EVERY = 4, /* from a peer whose packets take several paths */
+	DP_READ_CHUNK = 32,	/* extended mode: PSNs asked for by one READ request */
+	DP_READ_QUEUE = 1024,	/* READs and atomics a responder has yet to answer */
+	DP_TAIL_HELD = 16,	/* bytes of a message's end kept until it is complete */
+	DP_QP_QUANTUM = 16,	/* packets a QP may send before it is the next one's turn */
 	DP_HELLO_TRIES = 12,
+	DP_PROBE_TRIES = 5,
+	DP_SEGMENT_MIN = 256,
 	DP_MAX_QPS = 1 << 16,
+	DP_QP_PAGE = 256, /* QPs of one page of the engine's table */
 	DP_NIL = 0xffff,
 };
 
@@ -68,22 +73,27 @@ static inline uint32_t dp_pow2(uint32_t n)
 	return p;
 }
 
-/* ---- pools of fixed-size blocks, filled on the control path only --------- */
+/* ---- pools of fixed-size blocks -------------------------------------------- */
 
 struct dp_pool {
 	void *free;
 	size_t size;
+	bool on_demand; /* else one block for each QP was put in when it was made */
 };
 
 int dp_pool_grow(struct dp_pool *);
+void dp_pool_shrink(struct dp_pool *);
 void dp_pool_drain(struct dp_pool *);
 
+/* NULL only when a pool that grows on demand finds no memory. */
 static inline void *dp_pool_get(struct dp_pool *p)
 {
 	void *b = p->free;
 
 	if (b)
 		memcpy(&p->free, b, sizeof(void *));
+	else if (p->on_demand)
+		b = malloc(p->size);
 	return b;
 }
 
@@ -92,6 +102,11 @@ static inline void dp_pool_put(struct dp_pool *p, void *b)
 	memcpy(b, &p->free, sizeof(void *));
 	p->free = b;
 }
+
+struct dp_store {
+	struct dp_pool tx, rx, answers;
+	uint32_t window_psns, engines;
+};
 
 /* ---- events ------------------------------------------------------------- */
 
@@ -134,6 +149,7 @@ struct dp_swqe {
 	uint32_t rkey, imm;
 	uint32_t len; /* bytes of the message */
 	uint32_t first_psn, n_psn;
+	uint32_t base;	 /* bytes before those of first_psn: sent before a change of segment */
 	uint32_t rq_seq; /* messages before it that consume a receive */
 	uint8_t opcode;	 /* enum dp_wr_opcode */
 	uint8_t flags;	 /* enum dp_send_flags */
@@ -162,6 +178,8 @@ struct dp_rec {
 	bool response; /* done when its response arrives, not when acknowledged */
 	bool resent;
 	bool app_limited;
+	bool marked; /* the peer got it with CE */
+	uint8_t path;
 	uint16_t prev, next; /* in the list of its state */
 };
 
@@ -170,10 +188,10 @@ struct dp_rec_list {
 };
 
 /* RACK (RFC 8985) for each class of packets that come back in the order in
- * which they were sent: those that an acknowledgement ends; READs and atomics,
- * which their responses end; and those of the latter that were asked for again,
- * since the responder answers the rest only behind them. */
-enum dp_class { DP_ACKED, DP_ANSWERED, DP_ANSWERED_AGAIN, DP_CLASSES };
+ * which they were sent: for each path, those that an acknowledgement ends; READs
+ * and atomics, which their responses end; and those of the latter that were asked
+ * for again, since the responder answers the rest only behind them. */
+enum { DP_CLASSES_MAX = DP_PATHS_MAX + 2 };
 
 struct dp_rack {
 	struct dp_rec_list flight; /* by time of sending */
@@ -182,11 +200,20 @@ struct dp_rack {
 	uint64_t rtt_ns;
 };
 
+/* What one acknowledgement delivered over one path. */
+struct dp_path_bytes {
+	uint32_t acked, marked;
+};
+
 struct dp_tx_block {
 	void *pool_link;
+	uint32_t paths;
 	struct dp_rec_list lost;
-	struct dp_rack rack[DP_CLASSES];
-	struct dp_rec rec[]; /* window_psns */
+	uint64_t xmit_ns;   /* latest sending time of a delivered packet of any path */
+	uint64_t delivered; /* paths > 1: bit for each of `bytes` in use */
+	struct dp_path_bytes bytes[DP_PATHS_MAX];
+	struct dp_rack rack[DP_CLASSES_MAX]; /* by path; answered; answered again */
+	struct dp_rec rec[];		     /* window_psns */
 };
 
 /* Extended mode: a packet that arrived ahead of a gap and still has to act. */
@@ -207,8 +234,14 @@ struct dp_held {
 	uint8_t tail[DP_TAIL_HELD];
 };
 
+/* PSNs for the next acknowledgement; what does not fit is left out. */
+struct dp_psn_list {
+	uint32_t n, psn[DP_LIST_MAX];
+};
+
 struct dp_rx_block {
 	void *pool_link;
+	struct dp_psn_list trimmed, marked;
 	uint32_t count;	   /* bits set */
 	uint64_t bits[32]; /* by psn modulo window; window_psns <= 2048 */
 	struct dp_held held[];
@@ -221,8 +254,8 @@ struct dp_answer {
 	uint32_t done;	 /* PSNs of it already sent */
 	uint32_t offset; /* extended: where its first byte lies in the message */
 	uint32_t ts_ns;
+	uint32_t segment; /* bytes of each PSN */
 	uint64_t arrived_ns;
-	uint32_t msn;
 	bool atomic, extended;
 };
 
@@ -240,6 +273,7 @@ struct dp_atomic_result {
 
 struct dp_requester {
 	uint32_t snd_una, snd_nxt, snd_max;
+	uint32_t segment;  /* bytes of each PSN of the requests numbered */
 	uint32_t post_psn; /* first PSN of the next request posted */
 	uint32_t post_rq_seq;
 	uint32_t rd_outstanding;
@@ -251,6 +285,7 @@ struct dp_requester {
 	/* extended mode */
 	struct dp_tx_block *block;
 	uint32_t cum; /* PSNs below it are acknowledged, if not answered */
+	uint8_t path; /* of the packet being sent */
 	uint32_t backoff;
 	uint64_t tlp_ns, reorder_ns;
 	uint64_t progress_ns;
@@ -271,13 +306,7 @@ struct dp_responder {
 	uint8_t syndrome; /* of the next acknowledgement */
 	bool fatal;	  /* a fatal NAK was sent: repeat it */
 	uint32_t nak_psn;
-	/* standard mode: PSN behind all that was answered or acknowledged; of the
-	 * newest SEND or WRITE, of the newest one in an ACK, and of a repeated one
-	 * that waits for its ACK; first and last PSN of the answers that were taken
-	 * back before they were sent */
-	uint32_t told, newest, acked, repeated;
-	uint32_t owed_first, owed_last;
-	bool owes, has_acked;
+	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */
 	/* extended mode */
 	uint32_t unacked;
 	uint64_t ack_ns; /* delayed acknowledgement, 0: off */
@@ -288,7 +317,7 @@ struct dp_responder {
 	uint32_t highest;		       /* PSN behind the highest received */
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
-	struct dp_atomic_result atomics[DP_RD_ATOMIC_MAX];
+	struct dp_atomic_result *atomics; /* of the newest max_dest_rd_atomic */
 	uint32_t next_atomic;
 };
 
@@ -308,6 +337,16 @@ struct dp_flow_state {
 	uint64_t timed_ns;
 };
 
+/* In-band telemetry: the newest records received, yet to be echoed; and of each
+ * hop of the echoes, the clock and counter of which the wire has the low bits. */
+struct dp_echo {
+	uint8_t record[DP_HOPS_MAX * DP_HOP_LEN];
+	uint32_t n;
+	bool fresh;
+	uint64_t at_ns; /* of the last echo received */
+	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
+};
+
 struct dp_qp {
 	struct dp_engine *engine;
 	struct dp_event_node event;
@@ -318,10 +357,16 @@ struct dp_qp {
 	bool sq_sig_all;
 	/* extended mode: agreed with the peer; used by the requester */
 	bool peer_extended, extended;
+	bool telemetry;	  /* agreed: some requests have room for it */
+	bool peer_paths;  /* the peer's packets take several paths */
+	bool hello_done;  /* the peer's was seen */
 	bool hello_reply; /* owed to the peer */
+	bool probing;	  /* for `probe` bytes: hello_tries and hello_ns are the probe's */
 	uint8_t hello_tries;
+	uint16_t probe, probe_reply; /* bytes; those owed to the peer */
 	uint64_t hello_ns;
-	uint32_t window; /* PSNs, both ends' smaller one */
+	uint32_t window;  /* PSNs, both ends' smaller one */
+	uint32_t segment; /* bytes that a packet may carry: path MTU, or what a probe has shown */
 	uint32_t qpn, state;
 	uint16_t sport;
 	struct dp_qp_attr attr;
@@ -337,6 +382,7 @@ struct dp_qp {
 	struct dp_requester req;
 	struct dp_responder resp;
 	struct dp_flow_state flow;
+	struct dp_echo *echo; /* NULL: no telemetry wanted here */
 	struct dp_qp_stats stats;
 };
 
@@ -349,11 +395,20 @@ struct dp_engine {
 	struct dp_event_node *event_head, *event_tail;
 	struct dp_mr **mrs;
 	uint32_t mr_cap, mr_next;
-	struct dp_qp **qps; /* by the low 16 bits of the QPN */
+	struct dp_qp **qps[DP_MAX_QPS / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
 	uint32_t qpn_next, n_qps, n_pds, n_cqs;
-	struct dp_pool tx_blocks, rx_blocks, answer_blocks;
+	struct dp_store *store; /* the configuration's or own */
+	struct dp_store own;
 	struct dp_engine_stats stats;
 };
+
+/* The QP with these low 16 bits of its QPN, or NULL. */
+static inline struct dp_qp *dp_find_qp(const struct dp_engine *e, uint32_t qpn)
+{
+	struct dp_qp **page = e->qps[qpn / DP_QP_PAGE % (DP_MAX_QPS / DP_QP_PAGE)];
+
+	return page ? page[qpn % DP_QP_PAGE] : NULL;
+}
 
 /* ---- engine.c ---------------------------------------------------------- */
 uint64_t dp_random(struct dp_engine *);
@@ -406,6 +461,25 @@ static inline bool dp_is_answered(uint8_t wr_opcode)
 	       wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+/* Where the payload of PSN `psn` begins in its message. */
+static inline uint32_t dp_offset_of(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn)
+{
+	return wqe->base + (uint32_t)dp_psn_diff(psn, wqe->first_psn) * qp->req.segment;
+}
+
+static inline uint32_t dp_paths(const struct dp_qp *qp)
+{
+	return qp->extended && qp->engine->cfg.paths ? qp->engine->cfg.paths : 1;
+}
+
+/* The largest segment that we take. */
+static inline uint32_t dp_segment_limit(const struct dp_qp *qp)
+{
+	uint32_t own = qp->engine->cfg.segment_max;
+
+	return own > qp->attr.path_mtu ? own : qp->attr.path_mtu;
+}
+
 static inline bool dp_is_atomic(uint8_t wr_opcode)
 {
 	return wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP || wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
@@ -423,6 +497,13 @@ int dp_build_request(struct dp_qp *, const struct dp_swqe *, uint32_t psn, uint3
 int dp_build_answer(struct dp_qp *, struct dp_answer *, struct dp_packet *, uint64_t now);
 void dp_build_ack(struct dp_qp *, struct dp_packet *, uint64_t now);
 void dp_build_hello(struct dp_qp *, uint8_t opcode, struct dp_packet *);
+void dp_build_probe(struct dp_qp *, uint8_t opcode, uint32_t len, struct dp_packet *);
+
+uint32_t dp_features(const struct dp_qp *);
+
+/* ---- post.c --------------------------------------------------------------- */
+/* Gives what is left of a request its PSNs, behind those of the one before. */
+void dp_number(struct dp_qp *, struct dp_swqe *);
 
 /* ---- requester.c ---------------------------------------------------------- */
 void dp_requester_start(struct dp_qp *, uint64_t now);
@@ -437,6 +518,8 @@ void dp_requester_wake(struct dp_qp *);
 uint32_t dp_payload_of(const struct dp_qp *, const struct dp_swqe *, uint32_t psn);
 /* May the next unsent request start now?  Fence, READ limit. */
 bool dp_may_start(const struct dp_qp *, const struct dp_swqe *);
+/* Mode or segment have to change: nothing new is sent until all is acknowledged. */
+bool dp_is_changing(const struct dp_qp *);
 /* Completes what lies below snd_una. */
 void dp_retire(struct dp_qp *);
 /* Places the answer that arrived for PSN `psn` of a READ or atomic; -EINVAL:
@@ -464,6 +547,8 @@ void dp_ext_response(struct dp_qp *, const struct dp_parsed *, uint64_t now);
 /* An acknowledgement that came with a request of the peer. */
 void dp_ext_carried_ack(struct dp_qp *, const struct dp_xdh *, uint64_t now);
 void dp_ext_tick(struct dp_qp *, uint64_t now);
+/* The answer for PSN `psn` came without its payload. */
+void dp_ext_trimmed(struct dp_qp *, uint32_t psn, uint64_t now);
 
 /* Syndromes of refusals. */
 #define DP_NAK(code) (DP_AETH_NAK | (code))
@@ -474,7 +559,8 @@ static inline uint8_t dp_rnr_syndrome(const struct dp_qp *qp)
 }
 
 /* ---- responder.c ------------------------------------------------------------ */
-void dp_responder_start(struct dp_qp *);
+/* -ENOMEM: no room for the results of atomics. */
+int dp_responder_start(struct dp_qp *);
 void dp_responder_reset(struct dp_qp *);
 void dp_responder_rx(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *,
 		     uint64_t now);
@@ -486,7 +572,7 @@ void dp_responder_nak(struct dp_qp *, uint8_t syndrome);
 int dp_execute_read(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
 int dp_execute_atomic(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
 void dp_replay_atomic(struct dp_qp *, uint32_t psn, bool extended);
-uint32_t dp_read_psns(const struct dp_qp *, uint32_t len);
+uint32_t dp_read_psns(uint32_t len, uint32_t segment);
 /* The last packet of a message is in place: completes a receive if it has one.
  * 0 or the syndrome of a NAK. */
 int dp_finish_message(struct dp_qp *, const struct dp_held *);
@@ -495,13 +581,16 @@ void dp_fail_recv(struct dp_qp *, enum dp_wc_status);
 /* What a packet asks for, kept for as long as it has to wait. */
 void dp_held_from(const struct dp_parsed *, struct dp_held *, uint64_t now);
 void dp_answers_release(struct dp_qp *);
-uint32_t dp_responder_ack_psn(const struct dp_qp *);
 
 /* ---- reorder.c --------------------------------------------------------------- */
 void dp_reorder_rx(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *,
 		   uint64_t now);
 /* Fills in the SACK bitmap; returns the number of words. */
 unsigned dp_reorder_sack(const struct dp_qp *, uint32_t *base, uint8_t *words);
+/* A request came without its payload. */
+void dp_reorder_trimmed(struct dp_qp *, const struct dp_parsed *);
+/* The lists of PSNs were told. */
+void dp_reorder_told(struct dp_qp *);
 
 /* ---- flow.c ------------------------------------------------------------------- */
 int dp_flow_init(struct dp_qp *, const struct dp_cc_algo *);
@@ -514,7 +603,10 @@ uint64_t dp_flow_rto(const struct dp_qp *);
 bool dp_flow_allows(struct dp_qp *, uint32_t bytes, uint64_t now);
 void dp_flow_sent(struct dp_qp *, uint32_t bytes, uint64_t now);
 void dp_flow_ack(struct dp_qp *, struct dp_cc_ack *, uint64_t now);
-void dp_flow_loss(struct dp_qp *, uint64_t lost, uint64_t prior_delivered, uint64_t now);
+/* Telemetry that an acknowledgement echoed. */
+void dp_flow_hops(struct dp_qp *, struct dp_cc_ack *, const uint8_t *records, uint32_t n,
+		  uint64_t now);
+void dp_flow_loss(struct dp_qp *, struct dp_cc_loss *, uint64_t now);
 void dp_flow_timeout(struct dp_qp *, uint64_t now);
 
 #endif

@@ -69,16 +69,13 @@ static void copy_data(struct dp_swqe *wqe, const struct dp_send_wr *wr)
 	}
 }
 
-static void number(struct dp_qp *qp, struct dp_swqe *wqe)
+void dp_number(struct dp_qp *qp, struct dp_swqe *wqe)
 {
-	uint32_t mtu = qp->attr.path_mtu;
+	uint32_t segment = qp->req.segment, left = wqe->len - wqe->base;
 
 	wqe->first_psn = qp->req.post_psn;
-	wqe->n_psn = dp_is_atomic(wqe->opcode) || !wqe->len ? 1 : (wqe->len + mtu - 1) / mtu;
-	wqe->rq_seq = qp->req.post_rq_seq;
+	wqe->n_psn = dp_is_atomic(wqe->opcode) || !left ? 1 : (left + segment - 1) / segment;
 	qp->req.post_psn = dp_psn_add(qp->req.post_psn, wqe->n_psn);
-	if (requests[wqe->opcode].traits & POST_CONSUMES_RECV)
-		qp->req.post_rq_seq++;
 }
 
 int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
@@ -110,7 +107,10 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 		return 0;
 	}
 	copy_data(wqe, wr);
-	number(qp, wqe);
+	dp_number(qp, wqe);
+	wqe->rq_seq = qp->req.post_rq_seq;
+	if (requests[wqe->opcode].traits & POST_CONSUMES_RECV)
+		qp->req.post_rq_seq++;
 	qp->sq_pi++;
 	dp_qp_wake(qp);
 	return 0;

@@ -60,26 +60,60 @@ static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
  * another's; 0 and 1 are reserved (IBTA vol. 1, section 3.5.10). */
 static int take_qpn(struct dp_engine *e, struct dp_qp *qp)
 {
+	struct dp_qp ***page;
 	uint32_t i, low;
 
 	for (i = 0; i < DP_MAX_QPS; i++) {
 		low = (e->qpn_next + i) & 0xffff;
-		if (low < 2 || e->qps[low])
+		if (low < 2 || dp_find_qp(e, low))
 			continue;
+		page = &e->qps[low / DP_QP_PAGE];
+		if (!*page)
+			*page = calloc(DP_QP_PAGE, sizeof(**page));
+		if (!*page)
+			return -ENOMEM;
+		(*page)[low % DP_QP_PAGE] = qp;
 		e->qpn_next = low + 1;
-		e->qps[low] = qp;
 		qp->qpn = e->cfg.qpn_prefix << 16 | low;
 		return 0;
 	}
 	return -ENOMEM;
 }
 
+static void drop_qpn(struct dp_qp *qp)
+{
+	qp->engine->qps[(qp->qpn & 0xffff) / DP_QP_PAGE][qp->qpn % DP_QP_PAGE] = NULL;
+}
+
 static void free_qp(struct dp_qp *qp)
 {
 	dp_flow_free(qp);
+	free(qp->echo);
 	free(qp->sq);
 	free(qp->rq);
 	free(qp);
+}
+
+/* A block of each kind, which is taken while packets are under way. */
+static int reserve_blocks(struct dp_store *s)
+{
+	if (dp_pool_grow(&s->tx))
+		return -ENOMEM;
+	if (dp_pool_grow(&s->rx))
+		goto shrink_tx;
+	if (!dp_pool_grow(&s->answers))
+		return 0;
+	dp_pool_shrink(&s->rx);
+shrink_tx:
+	dp_pool_shrink(&s->tx);
+	return -ENOMEM;
+}
+
+static void release_blocks(struct dp_store *s)
+{
+	dp_pool_shrink(&s->tx);
+	dp_pool_shrink(&s->rx);
+	dp_pool_shrink(&s->answers);
 }
 
 static bool config_valid(const struct dp_qp_config *c)
@@ -108,14 +142,17 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 	err = alloc_queues(qp, c);
 	if (!err)
 		err = dp_flow_init(qp, e->cfg.cc);
-	if (!err)
-		err = dp_pool_grow(&e->tx_blocks);
-	if (!err)
-		err = dp_pool_grow(&e->rx_blocks);
-	if (!err)
-		err = dp_pool_grow(&e->answer_blocks);
+	if (!err && e->cfg.telemetry) {
+		qp->echo = calloc(1, sizeof(*qp->echo));
+		err = qp->echo ? 0 : -ENOMEM;
+	}
 	if (!err)
 		err = take_qpn(e, qp);
+	if (!err) {
+		err = reserve_blocks(e->store);
+		if (err)
+			drop_qpn(qp);
+	}
 	if (err) {
 		free_qp(qp);
 		return err;
@@ -138,8 +175,13 @@ static void qp_reset(struct dp_qp *qp)
 	dp_qp_unwake(qp);
 	qp->sq_ci = qp->sq_tx = qp->sq_pi = 0;
 	qp->rq_ci = qp->rq_pi = 0;
-	qp->peer_extended = qp->extended = qp->hello_reply = qp->comm_est = false;
+	qp->peer_extended = qp->extended = qp->comm_est = false;
+	qp->hello_done = qp->hello_reply = qp->probing = qp->telemetry = false;
+	qp->peer_paths = false;
+	if (qp->echo)
+		memset(qp->echo, 0, sizeof(*qp->echo));
 	qp->hello_ns = 0;
+	qp->probe = qp->probe_reply = 0;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
 
@@ -149,7 +191,8 @@ int dp_qp_destroy(struct dp_qp *qp)
 
 	qp_reset(qp);
 	dp_unraise(e, &qp->event);
-	e->qps[qp->qpn & 0xffff] = NULL;
+	drop_qpn(qp);
+	release_blocks(e->store);
 	e->n_qps--;
 	qp->pd->users--;
 	qp->send_cq->users--;
@@ -211,7 +254,8 @@ static void enter_error(struct dp_qp *qp)
 {
 	qp->state = DP_QPS_ERR;
 	qp->hello_ns = 0;
-	qp->hello_reply = false;
+	qp->hello_reply = qp->probing = false;
+	qp->probe_reply = 0;
 	flush(qp);
 	dp_requester_reset(qp);
 	dp_qp_wake(qp); /* a last NAK may be owed */
@@ -298,11 +342,12 @@ static void copy_attrs(struct dp_qp_attr *to, const struct dp_qp_attr *a, uint32
 		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
 }
 
-static void enter_state(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
+static int enter_state(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 {
-	qp->state = to;
 	if (from == DP_QPS_INIT && to == DP_QPS_RTR) {
-		dp_responder_start(qp);
+		if (dp_responder_start(qp))
+			return -ENOMEM;
+		qp->segment = qp->req.segment = qp->attr.path_mtu;
 		dp_flow_connect(qp, now);
 		qp->window = qp->engine->cfg.window_psns;
 		qp->hello_tries = qp->engine->cfg.extended ? DP_HELLO_TRIES : 0;
@@ -310,7 +355,9 @@ static void enter_state(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t n
 	} else if (from == DP_QPS_RTR && to == DP_QPS_RTS) {
 		dp_requester_start(qp, now);
 	}
+	qp->state = to;
 	dp_qp_wake(qp);
+	return 0;
 }
 
 int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, uint64_t now)
@@ -339,8 +386,7 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 	if (!values_valid(qp, a, mask))
 		return -EINVAL;
 	copy_attrs(&qp->attr, a, mask);
-	enter_state(qp, from, to, now);
-	return 0;
+	return enter_state(qp, from, to, now);
 }
 
 void dp_qp_query(const struct dp_qp *qp, struct dp_qp_attr *out)
@@ -369,4 +415,9 @@ void dp_qp_stats(const struct dp_qp *qp, struct dp_qp_stats *out)
 int dp_qp_extended(const struct dp_qp *qp)
 {
 	return qp->peer_extended;
+}
+
+uint32_t dp_qp_segment(const struct dp_qp *qp)
+{
+	return qp->req.segment;
 }

@@ -32,24 +32,78 @@ static struct dp_held *held_at(struct dp_qp *qp, uint32_t psn)
 	return &qp->resp.block->held[psn & (qp->engine->cfg.window_psns - 1)];
 }
 
+/* Gives the block back if nothing is in it. */
+static void block_put(struct dp_qp *qp)
+{
+	struct dp_rx_block *b = qp->resp.block;
+
+	if (b->count || b->trimmed.n || b->marked.n)
+		return;
+	dp_pool_put(&qp->engine->store->rx, b);
+	qp->resp.block = NULL;
+}
+
 static void clear_bit(struct dp_qp *qp, uint32_t psn)
 {
 	uint32_t i = psn & (qp->engine->cfg.window_psns - 1);
 	struct dp_rx_block *b = qp->resp.block;
 
 	b->bits[i / 64] &= ~(1ull << (i % 64));
-	if (--b->count)
-		return;
-	dp_pool_put(&qp->engine->rx_blocks, b);
-	qp->resp.block = NULL;
+	b->count--;
+	block_put(qp);
 }
 
-static void block_get(struct dp_qp *qp)
+static bool block_get(struct dp_qp *qp)
 {
-	/* one block per QP was set aside when the QP was made */
-	qp->resp.block = dp_pool_get(&qp->engine->rx_blocks);
-	qp->resp.block->count = 0;
-	memset(qp->resp.block->bits, 0, sizeof(qp->resp.block->bits));
+	struct dp_rx_block *b = dp_pool_get(&qp->engine->store->rx);
+
+	if (!b)
+		return false;
+	b->count = b->trimmed.n = b->marked.n = 0;
+	memset(b->bits, 0, sizeof(b->bits));
+	qp->resp.block = b;
+	return true;
+}
+
+/* ---- PSNs for the next acknowledgement ---------------------------------------------- */
+
+static void list_add(struct dp_psn_list *l, uint32_t psn)
+{
+	uint32_t i;
+
+	for (i = 0; i < l->n; i++)
+		if (l->psn[i] == psn)
+			return;
+	if (l->n < DP_LIST_MAX)
+		l->psn[l->n++] = psn;
+}
+
+void dp_reorder_told(struct dp_qp *qp)
+{
+	qp->resp.block->trimmed.n = qp->resp.block->marked.n = 0;
+	block_put(qp);
+}
+
+void dp_reorder_trimmed(struct dp_qp *qp, const struct dp_parsed *p)
+{
+	struct dp_responder *r = &qp->resp;
+	int32_t ahead = dp_psn_diff(p->psn, r->epsn);
+
+	if (ahead < 0 || ahead >= (int32_t)qp->engine->cfg.window_psns || test_bit(qp, p->psn))
+		return;
+	if (!r->block && !block_get(qp))
+		return;
+	list_add(&r->block->trimmed, p->psn);
+	r->ack_now = true;
+	dp_qp_wake(qp);
+}
+
+/* Which path a mark belongs to is known to the sender, by the PSN. */
+static void note_mark(struct dp_qp *qp, uint32_t psn)
+{
+	qp->resp.marked++;
+	if (qp->peer_paths && (qp->resp.block || block_get(qp)))
+		list_add(&qp->resp.block->marked, psn);
 }
 
 unsigned dp_reorder_sack(const struct dp_qp *qp, uint32_t *base, uint8_t *words)
@@ -127,7 +181,7 @@ static int place(struct dp_qp *qp, const struct dp_parsed *p, const struct dp_he
 	uint32_t whole = p->payload_len + p->payload2_len;
 	int err;
 
-	if (whole > qp->attr.path_mtu)
+	if (whole > dp_segment_limit(qp))
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	err = p->mask & DP_IS_SEND ? place_send(qp, p, h, whole - tail) :
 				     place_write(qp, p, h, whole - tail);
@@ -158,9 +212,17 @@ static int place_tail(struct dp_qp *qp, const struct dp_held *h)
 
 /* ---- packets ------------------------------------------------------------------------------- */
 
+/* 0: a READ of a size that no requester asks for. */
 static uint32_t psns_of(const struct dp_qp *qp, const struct dp_parsed *p)
 {
-	return p->mask & DP_IS_READ ? dp_read_psns(qp, dp_reth_len(p->reth)) : 1;
+	struct dp_xdh xdh;
+
+	if (!(p->mask & DP_IS_READ))
+		return 1;
+	dp_xdh_get(p->xdh, &xdh);
+	if (xdh.rq_seq < DP_SEGMENT_MIN || xdh.rq_seq > dp_segment_limit(qp) || xdh.rq_seq & 3)
+		return 0;
+	return dp_read_psns(dp_reth_len(p->reth), xdh.rq_seq);
 }
 
 /* Behind a gap: place the payload, remember the rest. */
@@ -184,8 +246,8 @@ static int take_ahead(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_ps
 		h.va += whole - tail;
 		h.offset += whole - tail;
 	}
-	if (!qp->resp.block)
-		block_get(qp);
+	if (!qp->resp.block && !block_get(qp))
+		return -EAGAIN;
 	*held_at(qp, p->psn) = h;
 	for (i = 0; i < n_psn; i++) {
 		if (!test_bit(qp, dp_psn_add(p->psn, i)))
@@ -318,9 +380,9 @@ static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn
 			clear_bit(qp, r->epsn);
 		r->epsn = dp_psn_add(r->epsn, 1);
 	}
-	if (r->block) {
+	if (r->block && r->block->count) {
 		drain(qp);
-		r->ack_now = true;
+		r->ack_now = r->ack_now || !qp->peer_paths;
 	}
 }
 
@@ -348,12 +410,26 @@ static void schedule_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t n
 	bool received = p->mask & DP_IS_LAST && p->mask & (DP_IS_SEND | DP_HAS_IMM);
 	uint64_t delay = received ? DP_ACK_HOLD_NS : DP_ACK_DELAY_NS;
 
-	if (++r->unacked >= DP_EXT_ACK_EVERY || (p->ack_req && !received))
+	uint32_t every = qp->peer_paths ? DP_PATHS_ACK_EVERY : DP_EXT_ACK_EVERY;
+
+	if (++r->unacked >= every || (p->ack_req && !received))
 		r->ack_now = true;
 	if (r->ack_now)
 		dp_qp_wake(qp);
 	else if (!r->ack_ns || r->ack_ns > now + delay)
 		r->ack_ns = now + delay;
+}
+
+/* Telemetry to be echoed by the next acknowledgement. */
+static void keep_hops(struct dp_echo *e, const uint8_t *room, uint32_t records)
+{
+	uint32_t n = room[0];
+
+	if (!n || n > records)
+		return;
+	memcpy(e->record, room + DP_ROOM_HEAD_LEN, n * DP_HOP_LEN);
+	e->n = n;
+	e->fresh = true;
 }
 
 void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
@@ -364,15 +440,17 @@ void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct d
 	uint32_t window = qp->engine->cfg.window_psns, n_psn = psns_of(qp, p);
 	struct dp_xdh xdh;
 
-	if (n_psn > window || ahead + (int32_t)n_psn > (int32_t)window)
+	if (!n_psn || n_psn > window || ahead + (int32_t)n_psn > (int32_t)window)
 		return;
 	dp_xdh_get(p->xdh, &xdh);
 	if (xdh.ack)
 		dp_ext_carried_ack(qp, &xdh, now);
 	r->ts_ns = xdh.ts_ns;
 	r->ts_at_ns = now;
+	if (p->room && qp->echo)
+		keep_hops(qp->echo, p->room, xdh.records);
 	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
-		r->marked++;
+		note_mark(qp, p->psn);
 	if (ahead + (int32_t)n_psn <= 0 || (ahead > 0 && test_bit(qp, p->psn))) {
 		if (ahead > 0) {
 			qp->stats.duplicates++;
@@ -385,7 +463,8 @@ void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct d
 		if (take_ahead(qp, p, n_psn, now))
 			return;
 		qp->stats.out_of_order++;
-		if (opens_gap(r, p->psn, n_psn))
+		/* Paths of different length are no sign of loss. */
+		if (opens_gap(r, p->psn, n_psn) && !qp->peer_paths)
 			r->ack_now = true;
 	} else {
 		in_order(qp, p, n_psn, now);

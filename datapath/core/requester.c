@@ -12,6 +12,7 @@ void dp_requester_start(struct dp_qp *qp, uint64_t now)
 
 	memset(r, 0, sizeof(*r));
 	r->snd_una = r->snd_nxt = r->snd_max = r->post_psn = r->cum = psn;
+	r->segment = qp->attr.path_mtu;
 	r->retry_left = qp->attr.retry_cnt;
 	r->rnr_left = qp->attr.rnr_retry;
 	r->reo_mult = 1;
@@ -21,16 +22,41 @@ void dp_requester_start(struct dp_qp *qp, uint64_t now)
 void dp_requester_reset(struct dp_qp *qp)
 {
 	if (qp->req.block)
-		dp_pool_put(&qp->engine->tx_blocks, qp->req.block);
+		dp_pool_put(&qp->engine->store->tx, qp->req.block);
 	memset(&qp->req, 0, sizeof(qp->req));
 	qp->flow.inflight_bytes = 0;
 	qp->flow.paced = false;
 }
 
-/* Changes to the extended mode when nothing of the standard one is under way. */
-static void maybe_extend(struct dp_qp *qp, uint64_t now)
+bool dp_is_changing(const struct dp_qp *qp)
 {
-	if (qp->peer_extended && !qp->extended && qp->req.snd_una == qp->req.snd_max)
+	if (!qp->extended)
+		return qp->peer_extended && !qp->probing;
+	return qp->req.segment != qp->segment;
+}
+
+/* What is not sent yet gets its PSNs anew; of the oldest, a part may be sent. */
+static void renumber(struct dp_qp *qp)
+{
+	struct dp_requester *r = &qp->req;
+	uint32_t i = qp->sq_tx;
+
+	if (i != qp->sq_pi)
+		dp_sq(qp, i)->base = dp_offset_of(qp, dp_sq(qp, i), r->snd_nxt);
+	r->segment = qp->segment;
+	r->post_psn = r->snd_nxt;
+	for (; i != qp->sq_pi; i++)
+		dp_number(qp, dp_sq(qp, i));
+}
+
+/* Changes mode and segment when nothing is under way. */
+static void maybe_change(struct dp_qp *qp, uint64_t now)
+{
+	if (!dp_is_changing(qp) || qp->req.snd_una != qp->req.snd_max)
+		return;
+	if (qp->req.segment != qp->segment)
+		renumber(qp);
+	if (!qp->extended)
 		dp_ext_start(qp, now);
 }
 
@@ -45,7 +71,7 @@ int dp_requester_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	if (qp->req.rnr_until_ns) /* over, and the clock has not said so yet */
 		end_rnr_wait(&qp->req);
-	maybe_extend(qp, now);
+	maybe_change(qp, now);
 	return qp->extended ? dp_ext_tx(qp, pkt, now) : dp_std_tx(qp, pkt, now);
 }
 
@@ -99,10 +125,9 @@ void dp_requester_tick(struct dp_qp *qp, uint64_t now)
 
 uint32_t dp_payload_of(const struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t psn)
 {
-	uint32_t mtu = qp->attr.path_mtu;
-	uint32_t left = wqe->len - (uint32_t)dp_psn_diff(psn, wqe->first_psn) * mtu;
+	uint32_t left = wqe->len - dp_offset_of(qp, wqe, psn);
 
-	return left < mtu ? left : mtu;
+	return left < qp->req.segment ? left : qp->req.segment;
 }
 
 bool dp_may_start(const struct dp_qp *qp, const struct dp_swqe *wqe)
@@ -129,7 +154,7 @@ void dp_retire(struct dp_qp *qp)
 int dp_place_response(struct dp_qp *qp, const struct dp_swqe *wqe, const struct dp_parsed *p,
 		      uint32_t psn)
 {
-	uint32_t len = p->payload_len + p->payload2_len, mtu = qp->attr.path_mtu, offset, want;
+	uint32_t len = p->payload_len + p->payload2_len;
 	uint64_t value;
 
 	if (dp_is_atomic(wqe->opcode)) {
@@ -140,12 +165,11 @@ int dp_place_response(struct dp_qp *qp, const struct dp_swqe *wqe, const struct 
 	}
 	if (wqe->opcode != DP_WR_RDMA_READ || p->atomic_ack)
 		return -EINVAL;
-	offset = (uint32_t)dp_psn_diff(psn, wqe->first_psn) * mtu;
-	want = wqe->len - offset < mtu ? wqe->len - offset : mtu;
-	if (len != want)
+	if (len != dp_payload_of(qp, wqe, psn))
 		return -EINVAL;
 	qp->stats.rx_bytes += len;
-	return dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, offset, p, len);
+	return dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, dp_offset_of(qp, wqe, psn), p,
+				  len);
 }
 
 int dp_local_fault(struct dp_qp *qp)

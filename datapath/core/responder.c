@@ -11,20 +11,27 @@
 
 enum message { MSG_NONE, MSG_SEND, MSG_WRITE };
 
-void dp_responder_start(struct dp_qp *qp)
+int dp_responder_start(struct dp_qp *qp)
 {
 	struct dp_responder *r = &qp->resp;
+	unsigned n = qp->attr.max_dest_rd_atomic;
 
 	memset(r, 0, sizeof(*r));
-	r->epsn = r->highest = r->told = qp->attr.rq_psn;
-	r->newest = r->acked = r->repeated = dp_psn_add(qp->attr.rq_psn, DP_PSN_MASK);
+	if (n) {
+		r->atomics = calloc(n, sizeof(*r->atomics));
+		if (!r->atomics)
+			return -ENOMEM;
+	}
+	r->epsn = r->highest = qp->attr.rq_psn;
+	r->newest = dp_psn_add(qp->attr.rq_psn, DP_PSN_MASK);
 	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
+	return 0;
 }
 
 void dp_answers_release(struct dp_qp *qp)
 {
 	if (qp->resp.answers)
-		dp_pool_put(&qp->engine->answer_blocks, qp->resp.answers);
+		dp_pool_put(&qp->engine->store->answers, qp->resp.answers);
 	qp->resp.answers = NULL;
 }
 
@@ -32,7 +39,8 @@ void dp_responder_reset(struct dp_qp *qp)
 {
 	dp_answers_release(qp);
 	if (qp->resp.block)
-		dp_pool_put(&qp->engine->rx_blocks, qp->resp.block);
+		dp_pool_put(&qp->engine->store->rx, qp->resp.block);
+	free(qp->resp.atomics);
 	memset(&qp->resp, 0, sizeof(qp->resp));
 }
 
@@ -76,46 +84,81 @@ void dp_responder_tick(struct dp_qp *qp, uint64_t now)
 
 /* ---- answers ------------------------------------------------------------------------ */
 
-uint32_t dp_read_psns(const struct dp_qp *qp, uint32_t len)
+uint32_t dp_read_psns(uint32_t len, uint32_t segment)
 {
-	return len ? (len + qp->attr.path_mtu - 1) / qp->attr.path_mtu : 1;
+	return len ? (len + segment - 1) / segment : 1;
 }
 
-static struct dp_answer *new_answer(struct dp_qp *qp)
+static bool may_answer(struct dp_qp *qp)
 {
 	struct dp_answers *q = qp->resp.answers;
 
 	if (!q) {
-		q = dp_pool_get(&qp->engine->answer_blocks);
+		q = dp_pool_get(&qp->engine->store->answers);
+		if (!q)
+			return false;
 		q->head = q->tail = 0;
 		qp->resp.answers = q;
 	}
-	if (q->tail - q->head == DP_READ_QUEUE)
+	return q->tail - q->head < DP_READ_QUEUE;
+}
+
+/* A standard requester takes answers in the order of PSNs.  What it asks for
+ * again goes before those that wait, or takes the place of the one that waits
+ * and holds its PSN: a requester that goes back has what lies before that.  The
+ * one behind it may have begun: then it begins anew. */
+static struct dp_answer *insert(struct dp_answers *q, uint32_t psn)
+{
+	struct dp_answer *a;
+	uint32_t at = q->tail, i;
+
+	for (; at != q->head; at--) {
+		a = &q->ring[(at - 1) % DP_READ_QUEUE];
+		if (dp_psn_diff(psn, a->psn) >= (int32_t)a->n_psn)
+			break;
+	}
+	a = &q->ring[at % DP_READ_QUEUE];
+	if (at != q->tail && dp_psn_diff(psn, a->psn) >= 0)
+		return a;
+	for (i = q->tail++; i != at; i--) {
+		q->ring[i % DP_READ_QUEUE] = q->ring[(i - 1) % DP_READ_QUEUE];
+		q->ring[i % DP_READ_QUEUE].done = 0;
+	}
+	return a;
+}
+
+static struct dp_answer *new_answer(struct dp_qp *qp, uint32_t psn, bool extended)
+{
+	struct dp_answers *q;
+
+	if (!may_answer(qp))
 		return NULL;
-	return &q->ring[q->tail++ % DP_READ_QUEUE];
+	q = qp->resp.answers;
+	return extended ? &q->ring[q->tail++ % DP_READ_QUEUE] : insert(q, psn);
 }
 
 int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
 {
+	uint32_t segment = extended ? h->rq_seq : qp->attr.path_mtu;
 	struct dp_answer *a;
 
 	if (!(qp->attr.access & DP_ACCESS_REMOTE_READ) || h->len > DP_MSG_MAX)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (!dp_mr_reach(qp->pd, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
-	a = new_answer(qp);
+	a = new_answer(qp, psn, extended);
 	if (!a)
 		return -EAGAIN;
 	*a = (struct dp_answer){
 		.va = h->va,
 		.rkey = h->rkey,
 		.psn = psn,
-		.n_psn = dp_read_psns(qp, h->len),
+		.n_psn = dp_read_psns(h->len, segment),
+		.segment = segment,
 		.len = h->len,
 		.offset = h->offset,
 		.ts_ns = h->ts_ns,
 		.arrived_ns = h->arrived_ns,
-		.msn = qp->resp.msn,
 		.extended = extended,
 	};
 	dp_qp_wake(qp);
@@ -124,16 +167,13 @@ int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, boo
 
 static int answer_atomic(struct dp_qp *qp, uint32_t psn, uint64_t value, bool extended)
 {
-	struct dp_answer *a = new_answer(qp);
+	struct dp_answer *a = new_answer(qp, psn, extended);
 
 	if (!a)
 		return -EAGAIN;
-	*a = (struct dp_answer){ .psn = psn,
-				 .n_psn = 1,
-				 .value = value,
-				 .msn = qp->resp.msn,
-				 .atomic = true,
-				 .extended = extended };
+	*a = (struct dp_answer){
+		.psn = psn, .n_psn = 1, .value = value, .atomic = true, .extended = extended
+	};
 	dp_qp_wake(qp);
 	return 0;
 }
@@ -163,7 +203,7 @@ int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, b
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	if ((uintptr_t)at & 7)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	if (r->answers && r->answers->tail - r->answers->head == DP_READ_QUEUE)
+	if (!may_answer(qp))
 		return -EAGAIN;
 	if (!qp->engine->cfg.no_payload)
 		value = perform(h, (uint64_t *)(void *)at);
@@ -338,7 +378,7 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn,
 	dp_held_from(p, &held, now);
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC)) {
 		if (p->mask & DP_IS_READ)
-			*n_psn = dp_read_psns(qp, held.len);
+			*n_psn = dp_read_psns(held.len, qp->attr.path_mtu);
 		r->msn = (r->msn + 1) & 0xffffff;
 		err = p->mask & DP_IS_READ ? dp_execute_read(qp, &held, p->psn, false) :
 					     dp_execute_atomic(qp, &held, p->psn, false);
@@ -357,80 +397,6 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn,
 	return dp_finish_message(qp, &held);
 }
 
-static bool is_ack(const struct dp_responder *r)
-{
-	return (r->syndrome & DP_AETH_TYPE_MASK) == DP_AETH_ACK;
-}
-
-/* The PSN of a standard ACK is that of a SEND or WRITE: rxe takes an ACK with the
- * PSN of a READ or atomic for its answer.  It lies before every answer that is
- * yet to be sent, which the requester would take for lost. */
-uint32_t dp_responder_ack_psn(const struct dp_qp *qp)
-{
-	const struct dp_responder *r = &qp->resp;
-
-	if (!r->owes || dp_psn_diff(r->newest, r->owed_first) < 0)
-		return r->newest;
-	return dp_psn_diff(r->repeated, r->acked) > 0 ? r->repeated : r->acked;
-}
-
-/* `a` will be asked for again, from `psn` on; until then nothing acknowledges it. */
-static void owe(struct dp_qp *qp, const struct dp_answer *a, uint32_t psn)
-{
-	struct dp_responder *r = &qp->resp;
-	uint32_t first = dp_psn_add(a->psn, a->done), last = dp_psn_add(a->psn, a->n_psn - 1);
-
-	if (dp_psn_diff(psn, first) > 0)
-		first = psn;
-	if (dp_psn_diff(r->told, first) > 0)
-		first = r->told;
-	if (dp_psn_diff(first, last) > 0)
-		return; /* a repeated answer */
-	if (!r->owes || dp_psn_diff(first, r->owed_first) < 0)
-		r->owed_first = first;
-	if (!r->owes || dp_psn_diff(last, r->owed_last) > 0)
-		r->owed_last = last;
-	r->owes = true;
-	if (dp_psn_diff(r->repeated, r->owed_first) >= 0)
-		r->repeated = r->acked; /* comes again, too */
-	if (is_ack(r) && !r->has_acked && dp_responder_ack_psn(qp) == r->acked)
-		r->ack_now = false; /* nothing to tell yet */
-}
-
-/* Answered up to `psn`, or asked for again: a requester that goes back repeats
- * its requests in order, so what it still wants from before one came before. */
-static void settle(struct dp_responder *r, uint32_t psn)
-{
-	if (!r->owes || dp_psn_diff(psn, r->owed_first) < 0)
-		return;
-	r->owed_first = dp_psn_add(psn, 1);
-	r->owes = dp_psn_diff(psn, r->owed_last) < 0;
-}
-
-/* An answer or acknowledgement of `psn` goes out. */
-static void tell(struct dp_responder *r, uint32_t psn)
-{
-	if (dp_psn_diff(psn, r->told) >= 0)
-		r->told = dp_psn_add(psn, 1);
-	settle(r, psn);
-}
-
-/* A READ asked for again takes the place of what was still to be answered from
- * its PSN on: the requester goes back and will ask for the rest as well. */
-static void truncate_answers(struct dp_qp *qp, uint32_t psn)
-{
-	struct dp_answers *q = qp->resp.answers;
-	const struct dp_answer *a;
-
-	while (q && q->head != q->tail) {
-		a = &q->ring[(q->tail - 1) % DP_READ_QUEUE];
-		if (dp_psn_diff(psn, a->psn) >= (int32_t)a->n_psn)
-			break;
-		owe(qp, a, psn);
-		q->tail--;
-	}
-}
-
 static void duplicate(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_held held;
@@ -439,16 +405,12 @@ static void duplicate(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	qp->stats.duplicates++;
 	if (p->mask & DP_IS_READ) {
 		dp_held_from(p, &held, now);
-		truncate_answers(qp, p->psn);
 		err = dp_execute_read(qp, &held, p->psn, false);
 		if (err > 0)
 			dp_responder_nak(qp, (uint8_t)err);
 	} else if (p->mask & DP_IS_ATOMIC) {
-		truncate_answers(qp, p->psn);
 		dp_replay_atomic(qp, p->psn, false);
 	} else {
-		settle(&qp->resp, p->psn);
-		qp->resp.repeated = p->psn;
 		ack_soon(qp);
 	}
 }
@@ -484,7 +446,6 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 	r->nak_sent = false;
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
 		return;
-	settle(r, p->psn);
 	r->newest = p->psn;
 	if (p->ack_req)
 		ack_soon(qp);
@@ -509,7 +470,6 @@ static int send_answer(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		dp_responder_nak(qp, DP_NAK(DP_NAK_REMOTE_ACCESS));
 		return 0;
 	}
-	tell(&qp->resp, dp_psn_add(a->psn, a->done));
 	if (++a->done == a->n_psn)
 		q->head++;
 	qp->stats.tx_packets++;
@@ -522,11 +482,6 @@ static int send_ack(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (!r->ack_now)
 		return 0;
-	if (is_ack(r)) {
-		r->acked = dp_responder_ack_psn(qp);
-		r->has_acked = true;
-		tell(r, r->acked);
-	}
 	dp_build_ack(qp, pkt, now);
 	r->ack_now = false;
 	r->unacked = 0;

@@ -36,7 +36,7 @@ static bool may_send(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t bytes
 	struct dp_requester *r = &qp->req;
 
 	if (r->snd_nxt == r->snd_max) {
-		if (qp->peer_extended) /* change of mode: let the line run dry */
+		if (dp_is_changing(qp)) /* let the line run dry */
 			return false;
 		if (r->snd_nxt == wqe->first_psn && !dp_may_start(qp, wqe))
 			return false;
@@ -105,8 +105,14 @@ static void go_back(struct dp_qp *qp, uint64_t now, bool congestion)
 	r->since_ack_req = 0;
 	qp->flow.timed_ns = 0;
 	qp->flow.inflight_bytes = 0;
-	if (congestion && lost)
-		dp_flow_loss(qp, lost, qp->flow.delivered_bytes, now);
+	if (congestion && lost) {
+		struct dp_cc_loss loss = {
+			.lost_bytes = (double)lost,
+			.prior_delivered_bytes = (double)qp->flow.delivered_bytes,
+		};
+
+		dp_flow_loss(qp, &loss, now);
+	}
 }
 
 /* All of the request lies before `psn`. */

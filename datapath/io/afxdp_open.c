@@ -29,6 +29,9 @@
 enum {
 	/* largest path MTU of which a packet fits one receive chunk of 3840 */
 	ONE_CHUNK_PATH_MTU = 2048,
+	/* largest payload of which a packet fits one receive chunk, or two */
+	ONE_CHUNK_SEGMENT = 3712,
+	TWO_CHUNKS_SEGMENT = 7552,
 	BUSY_POLL_US = 20,
 	BUSY_POLL_BUDGET = 64,
 	SOCKET_BUFFER = 64 << 20,
@@ -154,10 +157,19 @@ static bool mode_matters(int err)
 	return err == -EOPNOTSUPP || err == -EINVAL || err == -EPROTONOSUPPORT;
 }
 
+static void limit_segment(struct dp_port_info *info, uint32_t most)
+{
+	if (info->segment_max > most)
+		info->segment_max = most;
+	if (info->segment > most)
+		info->segment = most;
+}
+
 /* From the fastest way to the slowest; tells in info what it came to. */
 static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp_error *error)
 {
-	bool two_pieces = a->port.info.path_mtu > ONE_CHUNK_PATH_MTU;
+	bool two_pieces = a->port.info.path_mtu > ONE_CHUNK_PATH_MTU ||
+			  a->port.info.segment_max > ONE_CHUNK_SEGMENT;
 	int err = -EINVAL, zc_err = 0;
 	bool sg = false;
 
@@ -179,7 +191,8 @@ static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp
 	}
 	if (err)
 		return bind_failed(a, o, err, error);
-	if (two_pieces && !sg) {
+	limit_segment(&a->port.info, sg ? TWO_CHUNKS_SEGMENT : ONE_CHUNK_SEGMENT);
+	if (a->port.info.path_mtu > ONE_CHUNK_PATH_MTU && !sg) {
 		a->port.info.path_mtu = ONE_CHUNK_PATH_MTU;
 		snprintf(a->port.info.path_mtu_reason, sizeof(a->port.info.path_mtu_reason),
 			 "a packet must fit one %d-byte buffer: no multi-buffer AF_XDP here%s",
@@ -323,6 +336,8 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 	err = open_poll_fd(a, error);
 	if (!err)
 		err = dp_steer_attach(info, o.queue, a->xsk_fd, &a->steer, error);
+	if (!err && !a->zero_copy)
+		dp_netdev_renew_buffers(info->netdev);
 	return err;
 }
 

@@ -17,6 +17,7 @@
 
 #include "io/lock.h"
 #include "wire/crc32.h"
+#include "wire/ext.h"
 
 enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
@@ -511,6 +512,19 @@ static void list_del(struct dp_device *dev)
 	pthread_mutex_unlock(&devices_lock);
 }
 
+/* What was asked for, with room for telemetry, as far as the port carries it. */
+static uint32_t choose_segment(const struct dp_device *dev, const struct dp_device_options *opt)
+{
+	uint32_t segment = opt->segment, room = opt->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
+
+	if (!segment) /* who asks for a small path MTU wants small packets */
+		segment = dev->path_mtu < dev->info.path_mtu ? dev->path_mtu : dev->info.segment;
+	segment += room;
+	if (segment > dev->info.segment_max)
+		segment = dev->info.segment_max;
+	return segment & ~3u;
+}
+
 static int open_engine(struct dp_device *dev, const struct dp_device_options *opt, char *error,
 		       size_t error_len)
 {
@@ -518,6 +532,8 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 		.addr = dev->info.addr,
 		.udp_sport = dev->info.udp_sport,
 		.ecn = opt->ecn,
+		.telemetry = opt->telemetry,
+		.paths = (uint8_t)opt->paths,
 		.extended = !opt->standard,
 		.window_psns = opt->window_psns,
 		.line_rate_bps = dev->info.line_rate_bps,
@@ -527,10 +543,17 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 	};
 	int err;
 
+	if (opt->paths > 1 && dev->info.udp_sport) {
+		snprintf(error, error_len,
+			 "paths=%u: a port of kind %s has one UDP source port; use afxdp",
+			 opt->paths, dev->info.kind);
+		return -EINVAL;
+	}
 	dev->path_mtu = dev->info.path_mtu;
 	if (opt->path_mtu_max && opt->path_mtu_max < dev->path_mtu)
 		dev->path_mtu = opt->path_mtu_max;
 	config.path_mtu_max = dev->path_mtu;
+	config.segment_max = choose_segment(dev, opt);
 	if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
 		config.seed = dp_device_now_ns();
 	err = dp_engine_create(&config, &dev->engine);

@@ -43,12 +43,15 @@
 struct dp_device;
 
 struct dp_device_options {
-	const char *name;	     /* names the thread */
-	bool standard;		     /* never offer extended mode */
-	bool ecn;		     /* packets are ECN-capable */
-	uint32_t path_mtu_max;	     /* bytes, 0: what the port carries */
-	uint32_t window_psns;	     /* 0: the engine's */
-	uint64_t min_rto_ns;	     /* 0: the engine's */
+	const char *name;      /* names the thread */
+	bool standard;	       /* never offer extended mode */
+	bool ecn;	       /* packets are ECN-capable */
+	bool telemetry;	       /* offer room for telemetry in requests */
+	uint32_t paths;	       /* UDP source ports that packets of extended mode take; 0: 1 */
+	uint32_t path_mtu_max; /* bytes, 0: what the port carries */
+	uint32_t segment;      /* payload of an extended packet, bytes; 0: what suits the port */
+	uint32_t window_psns;  /* 0: the engine's */
+	uint64_t min_rto_ns;   /* 0: the engine's */
 	const struct dp_cc_algo *cc; /* NULL: constant window */
 	/* Called under the lock for each event of the engine. */
 	void (*on_event)(const struct dp_event *);

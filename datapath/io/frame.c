@@ -6,6 +6,7 @@
 
 #include "io/addr.h"
 #include "wire/headers.h"
+#include "wire/trim.h"
 
 enum {
 	ETHERTYPE_OFF = 12,
@@ -33,6 +34,7 @@ enum {
 	UDP_SPORT = 0,
 	UDP_DPORT = 2,
 	UDP_LENGTH = 4,
+	UDP_CHECKSUM = 6,
 
 	HOP_LIMIT = 64,
 };
@@ -152,4 +154,39 @@ int dp_frame_read(uint8_t *frame, uint32_t len, uint32_t total, struct dp_packet
 	out->data = udp + DP_UDP_LEN;
 	out->len = udp_len - DP_UDP_LEN;
 	return 0;
+}
+
+/* RFC 1071 */
+static uint16_t ipv4_sum(const uint8_t *ip)
+{
+	uint32_t sum = 0;
+
+	for (int i = 0; i < DP_IPV4_LEN; i += 2)
+		sum += i == V4_SUM ? 0 : dp_get16(ip + i);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
+}
+
+uint32_t dp_frame_trim(uint8_t *frame, uint32_t len)
+{
+	struct dp_packet pkt = { 0 };
+	uint8_t *ip = frame + DP_ETH_LEN, *udp;
+	uint32_t total;
+
+	if (dp_frame_read(frame, len, len, &pkt) || !dp_trim(&pkt))
+		return 0;
+	udp = pkt.data - DP_UDP_LEN;
+	total = (uint32_t)(pkt.data - frame) + pkt.len;
+	if (ip[0] >> 4 == 4) {
+		ip[V4_TOS] = pkt.tos;
+		dp_put16(ip + V4_TOTAL, (uint16_t)(total - DP_ETH_LEN));
+		dp_put16(ip + V4_SUM, ipv4_sum(ip));
+	} else {
+		ip[0] = 0x60 | pkt.tos >> 4;
+		ip[1] = (uint8_t)(pkt.tos << 4) | (ip[1] & 0xf);
+		dp_put16(ip + V6_PAYLOAD, (uint16_t)(pkt.len + DP_UDP_LEN));
+	}
+	dp_put16(udp + UDP_LENGTH, (uint16_t)(pkt.len + DP_UDP_LEN));
+	dp_put16(udp + UDP_CHECKSUM, 0);
+	return total;
 }

@@ -33,6 +33,10 @@ void dp_frame_template(struct dp_frame_template *, const uint8_t dst_mac[6],
  * of room there; they begin at pkt->data - template->len. */
 void dp_frame_write(const struct dp_frame_template *, const struct dp_packet *pkt);
 
+/* Trims the frame of a data packet as a full switch does (wire/trim.h); returns its
+ * new length, 0 if it cannot be trimmed. */
+uint32_t dp_frame_trim(uint8_t *frame, uint32_t len);
+
 /* Reads the headers of a frame of `total` bytes, whose first `len` lie at
  * `frame`; fills src, dst, sport, ip_id, tos, data and len of `out` (len: of
  * the whole datagram, without Ethernet padding).  0 or -EBADMSG. */

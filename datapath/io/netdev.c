@@ -49,6 +49,27 @@ int dp_netdev_rx_queues(const char *name)
 	return (int)(ch.rx_count + ch.combined_count ? ch.rx_count + ch.combined_count : 1);
 }
 
+void dp_netdev_renew_buffers(const char *name)
+{
+	struct ethtool_ringparam ring = { .cmd = ETHTOOL_GRINGPARAM };
+	struct ifreq ifr = { .ifr_data = (void *)&ring };
+	char driver[32];
+	uint32_t size;
+
+	dp_netdev_driver(name, driver, sizeof(driver));
+	if (strcmp(driver, "virtio_net") || device_ioctl(name, SIOCETHTOOL, &ifr))
+		return;
+	/* Only another size makes the driver give buffers back.  An error means a
+	 * kernel or a host without this (before Linux 6.1, QEMU 7.2). */
+	size = ring.rx_pending;
+	ring.cmd = ETHTOOL_SRINGPARAM;
+	ring.rx_pending = size / 2;
+	if (device_ioctl(name, SIOCETHTOOL, &ifr))
+		return;
+	ring.rx_pending = size;
+	device_ioctl(name, SIOCETHTOOL, &ifr);
+}
+
 /* Virtual devices report a speed that means nothing. */
 static bool speed_is_fiction(const char *name)
 {

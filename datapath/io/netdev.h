@@ -16,6 +16,11 @@ bool dp_netdev_is_up(const char *name);
 /* Driver's name ("veth"), "" when it does not tell. */
 void dp_netdev_driver(const char *name, char *out, size_t len);
 int dp_netdev_rx_queues(const char *name);
+/* Has virtio-net take new receive buffers.  Those that it was given before an XDP
+ * program was attached lack room in front, and of a packet in such a buffer it
+ * drops what does not fit one page with it: packets of 4 KiB, until all of the
+ * ring has been used once. */
+void dp_netdev_renew_buffers(const char *name);
 
 /* The address of a port on `name`: `wanted` if it is there, or, when that is
  * unspecified, the device's first IPv4 address, else its first IPv6 one. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "io/addr.h"
 #include "io/port_impl.h"
 #include "wire/ext.h"
 
@@ -101,7 +102,22 @@ uint32_t dp_path_mtu_of(uint32_t limit)
 enum {
 	ROCE_HEADERS_MAX =
 		40 + 8 + DP_BTH_LEN + DP_XDH_LEN + DP_RETH_LEN + DP_IMM_LEN + DP_ICRC_LEN,
+	CACHE_LINE = 64,
 };
+
+static void set_segment(struct dp_port_info *info, uint32_t path_mtu)
+{
+	uint32_t fits = info->netdev_mtu - ROCE_HEADERS_MAX;
+
+	if (dp_addr_is_v4(&info->addr))
+		fits += 20;
+	if (fits > DP_SEGMENT_MAX)
+		fits = DP_SEGMENT_MAX;
+	fits &= ~(uint32_t)(CACHE_LINE - 1);
+	info->segment_max = fits > path_mtu ? fits : path_mtu;
+	/* who asks for a small path MTU wants small packets */
+	info->segment = info->path_mtu < path_mtu ? info->path_mtu : info->segment_max;
+}
 
 int dp_port_set_path_mtu(struct dp_port_info *info, uint32_t cap, struct dp_error *error)
 {
@@ -124,5 +140,6 @@ int dp_port_set_path_mtu(struct dp_port_info *info, uint32_t cap, struct dp_erro
 		snprintf(info->path_mtu_reason, sizeof(info->path_mtu_reason),
 			 "path_mtu=%u was asked for", cap);
 	}
+	set_segment(info, fits);
 	return 0;
 }

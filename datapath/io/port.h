@@ -31,6 +31,8 @@ struct dp_port_info {
 	uint32_t netdev_mtu;
 	uint32_t path_mtu;	   /* largest RoCE path MTU that fits, bytes */
 	char path_mtu_reason[128]; /* why it is no larger, in words */
+	uint32_t segment_max;	   /* payload of the longest extended packet that fits */
+	uint32_t segment;	   /* the best one: what a device takes unless told */
 	char mode[32];		   /* "zero-copy", "copy", "gso", "plain" */
 	char mode_reason[128];	   /* why it is not the faster one, "" if it is */
 	uint16_t udp_sport;	   /* 0: the engine may choose the UDP source port */

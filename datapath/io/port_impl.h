@@ -41,7 +41,8 @@ extern const struct dp_port_ops dp_udp_ops;
 uint32_t dp_path_mtu_of(uint32_t limit);
 
 /* What the path MTU of a netdev is by its own MTU, and why, into info; `cap`
- * (0: none) is the user's.  -EINVAL with the error told when none fits. */
+ * (0: none) is the user's.  -EINVAL with the error told when none fits.  The
+ * segment is what the MTU leaves, in whole cache lines. */
 int dp_port_set_path_mtu(struct dp_port_info *, uint32_t cap, struct dp_error *);
 
 #endif

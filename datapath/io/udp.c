@@ -27,7 +27,7 @@
 #include "io/netdev.h"
 #include "io/port_impl.h"
 #include "io/udp_slot.h"
-#include "wire/headers.h"
+#include "wire/ext.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -41,9 +41,10 @@
 
 enum {
 	TX_BUFFERS = 512,
-	TX_BUFFER = 4096 + 512, /* largest path MTU and longest headers */
-	GSO_BYTES_MAX = 65000,	/* one IP packet, with its headers */
+	TX_BUFFER = DP_SEGMENT_MAX + 128, /* and longest headers */
+	GSO_BYTES_MAX = 65000,		  /* one IP packet, with its headers */
 	GSO_SEGMENTS_MAX = 64,
+	GSO_SEGMENT = 4096, /* longer packets gain nothing where 15 leave at once */
 	RX_MESSAGES = 8,
 	RX_BUFFER = 65536,
 	RX_TRIES_PER_SLOT_CHECK = 8,
@@ -187,6 +188,8 @@ static void choose_gso(struct udp_port *u, const struct udp_options *o)
 		err = set_option(u->fd, IPPROTO_UDP, UDP_GRO, 1);
 	u->gso = o->gso && !err;
 	strcpy(info->mode, u->gso ? "gso" : "plain");
+	if (u->gso && info->segment > GSO_SEGMENT)
+		info->segment = GSO_SEGMENT;
 	if (!o->gso)
 		strcpy(info->mode_reason, "gso=0 was asked for");
 	else if (err)

@@ -2,9 +2,13 @@
 /*
  * Headers of the extended mode, which two of our engines agree on in band.
  *
- * HELLO and HELLO_REPLY (opcodes 0xE0, 0xE1; after the BTH, 12 bytes):
+ * HELLO and HELLO_REPLY (opcodes 0xE0, 0xE1; after the BTH, 16 bytes):
  *   version(8) resv(8) window_psns(16) features(32) qpn(32: sender's QPN)
+ *   segment(16: most payload bytes of a packet) resv(16)
  * A peer that does not know the opcode drops it; silence is standard mode.
+ *
+ * PROBE and PROBE_REPLY (opcodes 0xE2, 0xE3): payload of zeros, as long as the
+ * packets that the requester would like to send; the reply is as long.
  *
  * XDH (20 bytes, directly after the BTH of every extended request and READ
  * response, before the RETH/AtomicETH/AETH/ImmDt/IETH of its RC opcode):
@@ -12,18 +16,21 @@
  *               in a READ response the ts_ns of the request that it answers
  *   rq_seq(32)  how many messages that consume a receive (SEND, WRITE with
  *               immediate) preceded this one on the QP, modulo 2^32; in a READ
+ *               request how many bytes each PSN of the answer carries, in a READ
  *               response how long the responder held the request, ns
  *   offset(32)  where this packet's payload lies in its message, bytes
  *   ack(32)     in a request: PSN(24) flags(8). With flag 1 the PSN acknowledges
- *               what came the other way, as an extended ACK without bitmap would
+ *               what came the other way, as an extended ACK without bitmap would;
+ *               bits 4-7 of the flags: records that the room for telemetry behind
+ *               the XDH holds (wire/telemetry.h), 0: there is none
  *   ack_ts_ns(32) with it: XDH timestamp of the newest packet received, plus how
  *               long the receiver held it
  * Every extended WRITE packet, not only the first, carries a RETH; its VA is
  * that of the packet's own payload and its length that of the whole message.
  * So any packet can be placed when it arrives, in whatever order.
  *
- * XAH (20 bytes + bitmap, after the AETH of extended ACK 0xD1; BTH PSN = last
- * PSN received in order, in a NAK the PSN that it refuses):
+ * XAH (24 bytes and what it announces, after the AETH of extended ACK 0xD1; BTH
+ * PSN = last PSN received in order, in a NAK the PSN that it refuses):
  *   ts_echo_ns(32)   XDH timestamp of the newest packet received
  *   ack_delay_ns(32) how long the receiver held it; all ones: none received yet
  *   marked(32)       packets received so far with IP CE, modulo 2^32
@@ -31,6 +38,13 @@
  *   sack_base(24)    PSN of bit 0 of the bitmap, a multiple of 32
  *   words(8)         32-bit words of bitmap that follow, 0..DP_SACK_WORDS_MAX;
  *                    bit i (LSB first) of word w is PSN sack_base + 32 w + i
+ *   n_trimmed(8)     PSNs that follow the bitmap, 32 bits each, 0..DP_LIST_MAX: of
+ *                    each of them a packet without its payload has arrived
+ *   n_hops(8)        telemetry records that follow at the end, 0..DP_HOPS_MAX: from
+ *                    the newest packet that had room for them
+ *   n_marked(8)      PSNs that follow those, 0..DP_LIST_MAX: received with CE since
+ *                    the last acknowledgement; for a peer with several paths
+ *   resv(8)
  *
  * The ICRC of extended packets takes the IPv4 identification as zero, since a
  * sender that lets the kernel segment a batch does not know it.
@@ -43,19 +57,30 @@
 #include "wire/headers.h"
 
 enum {
-	DP_EXT_VERSION = 1,
-	DP_HELLO_LEN = 12,
+	DP_EXT_VERSION = 2,
+	DP_HELLO_LEN = 16,
+	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
+	/* a probe is as long as the longest packet of a segment: WRITE with immediate */
+	DP_PROBE_EXTRA = 20 + DP_RETH_LEN + DP_IMM_LEN,
 	DP_XDH_LEN = 20,
 	DP_XDH_ACK = 1, /* flag of the ack field */
-	DP_XAH_LEN = 20,
+	DP_XAH_LEN = 24,
 	DP_SACK_WORDS_MAX = 64, /* 2048 PSNs */
+	DP_LIST_MAX = 32,	/* PSNs of a list in an acknowledgement */
+	DP_HOPS_MAX = 8,
+	DP_HOP_LEN = 16,      /* a telemetry record */
+	DP_ROOM_HEAD_LEN = 4, /* in front of the records of a request */
+	DP_FEATURE_TELEMETRY = 1 << 0,
+	DP_FEATURE_PATHS = 1 << 1, /* the sender's packets take several paths */
+	DP_PATHS_MAX = 64,
 };
 
 struct dp_hello {
 	uint8_t version;
 	uint16_t window_psns; /* PSNs beyond the expected one that the sender tracks */
-	uint32_t features;    /* none defined in version 1 */
+	uint32_t features;    /* DP_FEATURE_* */
 	uint32_t qpn;
+	uint16_t segment; /* payload bytes of the longest packet that the sender takes */
 };
 
 static inline void dp_hello_get(const uint8_t *h, struct dp_hello *out)
@@ -64,6 +89,7 @@ static inline void dp_hello_get(const uint8_t *h, struct dp_hello *out)
 	out->window_psns = dp_get16(h + 2);
 	out->features = dp_get32(h + 4);
 	out->qpn = dp_get32(h + 8);
+	out->segment = dp_get16(h + 12);
 }
 
 static inline void dp_hello_set(uint8_t *h, const struct dp_hello *in)
@@ -73,6 +99,8 @@ static inline void dp_hello_set(uint8_t *h, const struct dp_hello *in)
 	dp_put16(h + 2, in->window_psns);
 	dp_put32(h + 4, in->features);
 	dp_put32(h + 8, in->qpn);
+	dp_put16(h + 12, in->segment);
+	dp_put16(h + 14, 0);
 }
 
 struct dp_xdh {
@@ -82,7 +110,19 @@ struct dp_xdh {
 	bool ack;
 	uint32_t ack_psn;
 	uint32_t ack_ts_ns;
+	uint32_t records; /* room for telemetry: records */
 };
+
+static inline uint32_t dp_xdh_records(const uint8_t *h)
+{
+	return h[15] >> 4;
+}
+
+/* Bytes of a room for so many records. */
+static inline uint32_t dp_room_len(uint32_t records)
+{
+	return records ? DP_ROOM_HEAD_LEN + DP_HOP_LEN * records : 0;
+}
 
 static inline void dp_xdh_get(const uint8_t *h, struct dp_xdh *out)
 {
@@ -92,6 +132,7 @@ static inline void dp_xdh_get(const uint8_t *h, struct dp_xdh *out)
 	out->ack = h[15] & DP_XDH_ACK;
 	out->ack_psn = dp_get32(h + 12) >> 8;
 	out->ack_ts_ns = dp_get32(h + 16);
+	out->records = dp_xdh_records(h);
 }
 
 static inline void dp_xdh_set(uint8_t *h, const struct dp_xdh *in)
@@ -99,7 +140,7 @@ static inline void dp_xdh_set(uint8_t *h, const struct dp_xdh *in)
 	dp_put32(h, in->ts_ns);
 	dp_put32(h + 4, in->rq_seq);
 	dp_put32(h + 8, in->offset);
-	dp_put32(h + 12, in->ack_psn << 8 | (in->ack ? DP_XDH_ACK : 0));
+	dp_put32(h + 12, in->ack_psn << 8 | in->records << 4 | (in->ack ? DP_XDH_ACK : 0));
 	dp_put32(h + 16, in->ack_ts_ns);
 }
 
@@ -109,7 +150,7 @@ struct dp_xah {
 	uint32_t marked;
 	uint32_t duplicates;
 	uint32_t sack_base;
-	uint8_t words;
+	uint8_t words, n_trimmed, n_hops, n_marked;
 };
 
 static inline void dp_xah_get(const uint8_t *h, struct dp_xah *out)
@@ -120,6 +161,9 @@ static inline void dp_xah_get(const uint8_t *h, struct dp_xah *out)
 	out->duplicates = dp_get32(h + 12);
 	out->sack_base = dp_get32(h + 16) >> 8;
 	out->words = h[19];
+	out->n_trimmed = h[20];
+	out->n_hops = h[21];
+	out->n_marked = h[22];
 }
 
 static inline void dp_xah_set(uint8_t *h, const struct dp_xah *in)
@@ -129,6 +173,10 @@ static inline void dp_xah_set(uint8_t *h, const struct dp_xah *in)
 	dp_put32(h + 8, in->marked);
 	dp_put32(h + 12, in->duplicates);
 	dp_put32(h + 16, in->sack_base << 8 | in->words);
+	h[20] = in->n_trimmed;
+	h[21] = in->n_hops;
+	h[22] = in->n_marked;
+	h[23] = 0;
 }
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "wire/crc32.h"
 #include "wire/headers.h"
+#include "wire/telemetry.h"
 
 enum {
 	ICRC_SEED = 0x2144df1c, /* ~0xdebb20e3: crc32() of eight 0xff bytes */
@@ -76,6 +77,15 @@ static uint32_t put_pseudo(uint8_t *h, const struct dp_packet *pkt, uint16_t id,
 	return n + DP_BTH_LEN;
 }
 
+/* The XDH, and the room for telemetry behind it as ones: switches fill it in. */
+static uint32_t masked_room(uint32_t crc, const uint8_t *xdh, uint32_t room)
+{
+	uint8_t ones[DP_ROOM_HEAD_LEN + DP_HOP_LEN * DP_HOPS_MAX];
+
+	memset(ones, 0xff, room);
+	return dp_crc32(dp_crc32(crc, xdh, DP_XDH_LEN), ones, room);
+}
+
 /*
  * ICRC over `body` bytes, BTH included, the first `here` of which are at
  * pkt->data and the rest at pkt->frag.
@@ -86,9 +96,12 @@ static uint32_t icrc(const struct dp_packet *pkt, uint16_t id, uint32_t here, ui
 	uint32_t n = put_pseudo(h, pkt, id, body + DP_ICRC_LEN);
 	const uint8_t *rest = pkt->data + DP_BTH_LEN;
 	uint32_t rest_len = here - DP_BTH_LEN;
-	uint32_t crc;
+	uint32_t crc, room = dp_telemetry_len(pkt->data, here);
 
-	if (rest_len <= SHORT_REST) {
+	if (room) {
+		crc = masked_room(dp_crc32(ICRC_SEED, h, n), rest, room);
+		crc = dp_crc32(crc, rest + DP_XDH_LEN + room, rest_len - DP_XDH_LEN - room);
+	} else if (rest_len <= SHORT_REST) {
 		memcpy(h + n, rest, rest_len);
 		crc = dp_crc32(ICRC_SEED, h, n + rest_len);
 	} else {

@@ -7,7 +7,8 @@
  *
  * Both functions rebuild the IP and UDP headers from struct dp_packet: IPv4
  * with DF set and no options when src is IPv4-mapped, IPv6 with flow label 0
- * otherwise.  Extended opcodes take the identification as zero (wire/ext.h).
+ * otherwise.  Extended opcodes take the identification as zero (wire/ext.h), and
+ * the room for telemetry in a request as ones (wire/telemetry.h).
  */
 #ifndef DP_WIRE_ICRC_H
 #define DP_WIRE_ICRC_H

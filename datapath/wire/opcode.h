@@ -45,6 +45,8 @@ enum dp_opcode {
 	DP_OP_EXT = 0xc0,	  /* + RC opcode: its extended form */
 	DP_OP_HELLO = 0xe0,	  /* offer of extended mode */
 	DP_OP_HELLO_REPLY = 0xe1, /* acceptance of it */
+	DP_OP_PROBE = 0xe2,	  /* does the path carry a packet of this size? */
+	DP_OP_PROBE_REPLY = 0xe3, /* yes, both ways: as long as the probe */
 };
 
 /* What a packet is (kind) and which headers it carries (mask). */
@@ -70,12 +72,13 @@ enum dp_op_mask {
 	DP_IS_RESPONSE = 1 << 18, /* READ response, ACK or ATOMIC ACK */
 	DP_IS_READ_RESP = 1 << 19,
 	DP_IS_CNP = 1 << 20,
+	DP_IS_PROBE = 1 << 21,
 };
 
 struct dp_opcode_info {
 	const char *name; /* NULL: no such opcode */
 	uint32_t mask;	  /* enum dp_op_mask */
-	uint8_t hdr_len;  /* BTH and extension headers, bytes, without a SACK bitmap */
+	uint8_t hdr_len;  /* BTH and extension headers, bytes, without what they announce */
 };
 
 /* One row for each of the 256 values of the BTH opcode field. */

@@ -4,6 +4,7 @@
  * over the opcode's mask finds them all.
  */
 #include "wire/parse.h"
+#include "wire/trim.h"
 
 #include <errno.h>
 
@@ -20,10 +21,14 @@ static const uint8_t *take(const uint8_t **p, uint32_t mask, uint32_t flag, uint
 static void find_headers(const uint8_t *bth, struct dp_parsed *out)
 {
 	const uint8_t *p = bth + DP_BTH_LEN;
-	uint32_t mask = out->mask;
+	uint32_t mask = out->mask, room;
+	struct dp_xah xah;
 
 	out->hello = take(&p, mask, DP_HAS_HELLO, DP_HELLO_LEN);
 	out->xdh = take(&p, mask, DP_HAS_XDH, DP_XDH_LEN);
+	room = mask & DP_IS_REQUEST && out->xdh ? dp_room_len(dp_xdh_records(out->xdh)) : 0;
+	out->room = room ? p : NULL;
+	p += room;
 	out->reth = take(&p, mask, DP_HAS_RETH, DP_RETH_LEN);
 	out->atomic = take(&p, mask, DP_HAS_ATOMIC_ETH, DP_ATOMIC_ETH_LEN);
 	out->aeth = take(&p, mask, DP_HAS_AETH, DP_AETH_LEN);
@@ -31,23 +36,45 @@ static void find_headers(const uint8_t *bth, struct dp_parsed *out)
 	out->imm = take(&p, mask, DP_HAS_IMM, DP_IMM_LEN);
 	out->ieth = take(&p, mask, DP_HAS_IETH, DP_IETH_LEN);
 	out->xah = take(&p, mask, DP_HAS_XAH, DP_XAH_LEN);
-	out->sack = out->xah ? p : NULL;
+	out->sack = out->trimmed = out->marked = out->hops = NULL;
+	if (!out->xah)
+		return;
+	dp_xah_get(out->xah, &xah);
+	out->sack = p;
+	out->trimmed = out->sack + 4 * xah.words;
+	out->marked = out->trimmed + 4 * xah.n_trimmed;
+	out->hops = out->marked + 4 * xah.n_marked;
 }
 
-/* Length of all headers, SACK bitmap included, or -EBADMSG. */
+/* Bytes that follow an XAH, or -EBADMSG. */
+static int announced_length(const uint8_t *h)
+{
+	struct dp_xah xah;
+
+	dp_xah_get(h, &xah);
+	if (xah.words > DP_SACK_WORDS_MAX || xah.n_trimmed > DP_LIST_MAX ||
+	    xah.n_marked > DP_LIST_MAX || xah.n_hops > DP_HOPS_MAX)
+		return -EBADMSG;
+	return 4 * (xah.words + xah.n_trimmed + xah.n_marked) + DP_HOP_LEN * xah.n_hops;
+}
+
+/* Length of all headers, with what an XDH or XAH announces, or -EBADMSG. */
 static int header_length(const struct dp_packet *pkt, const struct dp_opcode_info *info)
 {
-	uint32_t len = info->hdr_len;
-	uint32_t words;
+	uint32_t len = info->hdr_len, records;
+	int more = 0;
 
 	if (pkt->len < len)
 		return -EBADMSG;
-	if (!(info->mask & DP_HAS_XAH))
-		return (int)len;
-	words = pkt->data[len - 1]; /* the last byte of the XAH */
-	if (words > DP_SACK_WORDS_MAX || pkt->len - len < 4 * words)
+	if (info->mask & DP_HAS_XAH) {
+		more = announced_length(pkt->data + len - DP_XAH_LEN);
+	} else if (info->mask & DP_HAS_XDH && info->mask & DP_IS_REQUEST) {
+		records = dp_xdh_records(pkt->data + DP_BTH_LEN);
+		more = records > DP_HOPS_MAX ? -EBADMSG : (int)dp_room_len(records);
+	}
+	if (more < 0 || pkt->len - len < (uint32_t)more)
 		return -EBADMSG;
-	return (int)(len + 4 * words);
+	return (int)len + more;
 }
 
 /* Bytes of payload, or -EBADMSG. */
@@ -56,6 +83,8 @@ static int64_t payload_length(const struct dp_packet *pkt, uint32_t mask, uint32
 	uint32_t pad = dp_bth_pad(pkt->data);
 	int64_t len;
 
+	if (dp_is_trimmed(pkt)) /* only data ever is; some of it may be left */
+		return mask & DP_HAS_PAYLOAD && mask & DP_HAS_XDH ? 0 : -EBADMSG;
 	if (pkt->flags & DP_PKT_NO_PAYLOAD)
 		len = pkt->len == hdr_len ? (int64_t)pkt->pay_len : -1;
 	else
@@ -76,7 +105,7 @@ static void find_payload(const struct dp_packet *pkt, uint32_t hdr_len, uint32_t
 	out->payload2 = NULL;
 	out->payload_len = len;
 	out->payload2_len = 0;
-	if (pkt->flags & DP_PKT_NO_PAYLOAD)
+	if (out->cut || pkt->flags & DP_PKT_NO_PAYLOAD)
 		return;
 	out->payload = pkt->data + hdr_len;
 	if (len > here) {
@@ -109,6 +138,7 @@ int dp_packet_parse(const struct dp_packet *pkt, struct dp_parsed *out)
 	out->ack_req = dp_bth_ack_req(bth);
 	out->solicited = dp_bth_solicited(bth);
 	out->becn = dp_bth_becn(bth);
+	out->cut = dp_is_trimmed(pkt);
 	out->mask = info->mask;
 	out->psn = dp_bth_psn(bth);
 	out->dest_qpn = dp_bth_dest_qpn(bth);

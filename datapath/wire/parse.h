@@ -12,12 +12,16 @@
 struct dp_parsed {
 	uint8_t opcode; /* with the DP_OP_EXT bits */
 	bool ack_req, solicited, becn;
+	bool cut;      /* trimmed: the payload is missing, and nothing is proven */
 	uint32_t mask; /* dp_opcodes[opcode].mask */
 	uint32_t psn;
 	uint32_t dest_qpn;
 	/* NULL where the opcode has no such header */
 	const uint8_t *hello, *xdh, *reth, *atomic, *aeth, *atomic_ack, *imm, *ieth, *xah;
-	const uint8_t *sack; /* xah: 4 * words bytes of bitmap */
+	const uint8_t *room; /* request: room for telemetry; NULL: none */
+	/* xah: 4 * words bytes of bitmap, 4 * n_trimmed and 4 * n_marked of PSNs, 16 * n_hops
+	 * of telemetry */
+	const uint8_t *sack, *trimmed, *marked, *hops;
 	/* payload without pad and ICRC, in one piece or two */
 	const uint8_t *payload, *payload2;
 	uint32_t payload_len, payload2_len;

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/trim.h"
+
 enum {
-	FRAME = 4096 + 512,
+	FRAME = 9216,
 	BATCH = 16,
 	IP_UDP_ETHERNET = 66, /* bytes around a datagram, for the rate */
 };
@@ -130,26 +132,54 @@ static struct X_flight *copy(const struct dp_packet *p, int to, uint64_t at)
 	return f;
 }
 
+/* A few switches, as many as it likes. */
+static void stamp(struct X_channel *c, const struct dp_packet *p, uint64_t now)
+{
+	uint64_t n = X_random(&c->rng) % 10;
+
+	while (n--)
+		dp_telemetry_stamp(p->data, p->len,
+				   &(struct dp_telemetry){ .ts_ns = now, .tx_bytes = c->packets });
+}
+
+/* Of the extended mode: what takes several paths. */
+static bool is_request(const struct dp_packet *p)
+{
+	uint32_t mask = dp_opcodes[dp_bth_opcode(p->data)].mask;
+
+	return mask & DP_IS_REQUEST && mask & DP_HAS_XDH;
+}
+
 static void depart(struct X_channel *c, const struct dp_packet *p, int to, uint64_t now)
 {
 	const struct X_soak *s = c->p;
 	uint64_t at = now > c->free_at[to] ? now : c->free_at[to];
+	uint32_t path = s->paths && is_request(p) ? p->sport % s->paths : s->dead_paths;
 	int copies = chance(c, s->duplicate_ppm) ? 2 : 1;
 
 	trace(c, p, now);
 	c->packets++;
+	if (s->telemetry)
+		stamp(c, p, now);
 	if (s->rate_bps) {
 		at += (uint64_t)(p->len + IP_UDP_ETHERNET) * 8 * 1000000000 / s->rate_bps;
 		c->free_at[to] = at;
 	}
-	if (chance(c, s->loss_ppm)) {
+	if (chance(c, s->loss_ppm) || (s->limit_bytes && p->len > s->limit_bytes) ||
+	    path < s->dead_paths) {
 		c->lost++;
 		return;
 	}
 	while (copies--) {
 		bool late = s->jitter_ns && (copies || chance(c, s->delay_ppm));
 		uint64_t extra = late ? X_random(&c->rng) % s->jitter_ns : 0;
-		struct X_flight *f = copy(p, to, at + s->latency_ns + extra);
+		struct X_flight *f;
+
+		if (s->paths)
+			extra += p->sport % s->paths * s->path_skew_ns;
+		f = copy(p, to, at + s->latency_ns + extra);
+		if (chance(c, s->trim_ppm))
+			dp_trim(&f->packet);
 
 		if (chance(c, s->corrupt_ppm)) {
 			uint64_t bit = X_random(&c->rng) % (8 * (uint64_t)p->len);

@@ -37,7 +37,7 @@ US = 1_000
 MS = 1_000_000
 S = 1_000_000_000
 GUARD = 64
-FRAME = 4096 + 512
+FRAME = 9216
 BATCH = 64
 ALL_ACCESS = (
     lib.DP_ACCESS_LOCAL_WRITE
@@ -55,6 +55,7 @@ SYNDROMES = {
     0x63: "NAK_OPERATION",
     0x64: "NAK_RD",
 }
+COUNTS = {"n_trimmed": 24, "n_hops": 16, "n_marked": 8}
 FATES = {"lost", "twice", "corrupt", "marked"}
 
 
@@ -110,7 +111,19 @@ class Packet(NamedTuple):
     @property
     def header_len(self) -> int:
         length = int(lib.dp_opcodes[self.opcode].hdr_len)
-        return length + 4 * self.data[length - 1] if self.mask & lib.DP_HAS_XAH else length
+        if self.mask & lib.DP_HAS_XAH:
+            xah = self.xah()
+            lists = xah["words"] + xah["n_trimmed"] + xah["n_marked"]
+            length += 4 * lists + 16 * xah["n_hops"]
+        if self.mask & lib.DP_HAS_XDH and self.mask & lib.DP_IS_REQUEST:
+            length += self.room
+        return length
+
+    @property
+    def room(self) -> int:
+        """Bytes for telemetry in an extended request."""
+        records = self.data[27] >> 4
+        return 4 + 16 * records if records else 0
 
     @property
     def payload(self) -> bytes:
@@ -131,6 +144,7 @@ class Packet(NamedTuple):
         if self.mask & lib.DP_HAS_XDH and self.mask & lib.DP_IS_REQUEST:
             xdh = self.xdh()
             words.add(f"carries={xdh['ack_psn'] if xdh['ack'] else 'no'}")
+            words.add(f"room={self.room}")
         return words
 
     def __str__(self) -> str:
@@ -161,15 +175,22 @@ class Packet(NamedTuple):
     def xah(self) -> dict[str, int]:
         """Fields of an extended acknowledgement."""
         assert self.mask & lib.DP_HAS_XAH
-        names = ("ts_echo_ns", "ack_delay_ns", "marked", "duplicates", "last")
-        fields = dict(zip(names, struct.unpack("!5I", self.data[16:36]), strict=True))
-        last = fields.pop("last")
-        return fields | {"sack_base": last >> 8, "words": last & 0xFF}
+        names = ("ts_echo_ns", "ack_delay_ns", "marked", "duplicates", "last", "more")
+        fields = dict(zip(names, struct.unpack("!6I", self.data[16:40]), strict=True))
+        last, more = fields.pop("last"), fields.pop("more")
+        counts = {name: more >> shift & 0xFF for name, shift in COUNTS.items()}
+        return fields | {"sack_base": last >> 8, "words": last & 0xFF} | counts
+
+    def listed(self, name: str) -> list[int]:
+        """PSNs that an extended acknowledgement lists as `trimmed` or `marked`."""
+        xah = self.xah()
+        at = 40 + 4 * xah["words"] + (4 * xah["n_trimmed"] if name == "marked" else 0)
+        return list(struct.unpack(f"!{xah['n_' + name]}I", self.data[at:][: 4 * xah["n_" + name]]))
 
     def sacked(self) -> set[int]:
         """PSNs that the bitmap of an extended acknowledgement names."""
         xah = self.xah()
-        words = struct.unpack(f"!{xah['words']}I", self.data[36 : 36 + 4 * xah["words"]])
+        words = struct.unpack(f"!{xah['words']}I", self.data[40 : 40 + 4 * xah["words"]])
         return {
             (xah["sack_base"] + 32 * w + i) & 0xFFFFFF
             for w, word in enumerate(words)

@@ -523,7 +523,10 @@ static int side_make(struct soak *s, int index)
 	struct side *x = &s->side[index];
 	const struct X_soak *p = s->p;
 	struct dp_engine_config config = {
-		.path_mtu_max = 4096,
+		.path_mtu_max = p->segment_max[index] ? p->path_mtu : 4096,
+		.segment_max = p->segment_max[index],
+		.telemetry = (uint8_t)p->telemetry,
+		.paths = (uint8_t)p->paths,
 		.extended = p->extended >> index & 1,
 		.ecn = 1,
 		.window_psns = p->window_psns,
@@ -715,10 +718,13 @@ static void check_end(struct side *x)
 	dp_qp_stats(x->qp, &stats);
 	p->agreed |= (uint32_t)dp_qp_extended(x->qp) << x->index;
 	p->failed |= (uint32_t)x->failed << x->index;
+	p->segment[x->index] = dp_qp_segment(x->qp);
 	p->retransmits += stats.retransmits;
 	p->timeouts += stats.timeouts;
 	p->rnr_naks += stats.rnr_tx;
 	p->out_of_order += stats.out_of_order;
+	p->spurious += stats.spurious;
+	p->trimmed += stats.trimmed;
 }
 
 int X_soak_run(struct X_soak *p)

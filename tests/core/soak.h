@@ -25,6 +25,13 @@ struct X_soak {
 	uint32_t extended;  /* bit 0: A offers it, bit 1: B does */
 	uint32_t ipv6;
 	uint32_t path_mtu;
+	uint32_t segment_max[2]; /* of A, of B; 0: the path MTU */
+	uint32_t limit_bytes;	 /* longer packets never arrive; 0: no limit */
+	uint32_t telemetry;	 /* 1: both want it, and the channel fills it in */
+	uint32_t paths;		 /* UDP source ports of either side's packets */
+	uint64_t path_skew_ns;	 /* each path takes so much longer than the one before */
+	uint32_t dead_paths;	 /* so many of them lose everything */
+	uint32_t trim_ppm;
 	uint32_t window_psns; /* 0: the engine's default */
 	uint32_t messages[2]; /* from A, from B */
 	uint32_t max_len;     /* bytes */
@@ -40,8 +47,10 @@ struct X_soak {
 	uint32_t agreed; /* dp_qp_extended() of A and B, bits 0 and 1 */
 	uint32_t failed; /* bit per side whose QP failed, with may_fail */
 	uint64_t end_ns;
-	uint64_t trace; /* hash of all packets and their times */
+	uint64_t trace;	     /* hash of all packets and their times */
+	uint32_t segment[2]; /* that A, B used at last */
 	uint64_t packets, lost, retransmits, timeouts, rnr_naks, out_of_order;
+	uint64_t spurious, trimmed;
 	char failure[256]; /* "" or what went wrong */
 };
 

@@ -110,7 +110,8 @@ def test_unknown_opcodes(world: World, opcode: int) -> None:
 def test_extended_packets_mean_nothing_to_a_standard_peer(world: World) -> None:
     a, b = world.pair()
     memory = b.host.memory(bytes(64))
-    hello = forge.packet(a, 0xE0, 0, bytes.fromhex("0100080000000000") + a.qpn.to_bytes(4, "big"))
+    offer = bytes.fromhex(f"0200 0800 00000000 {a.qpn:08x} 1000 0000")
+    hello = forge.packet(a, 0xE0, 0, offer)
     expect_drop(world, b, hello, "drop_unknown_opcode", memory)
     write = forge.packet(a, 0xCA, 100, bytes(20) + forge.reth(memory, 8), b"xxxxxxxx")
     assert world.give(b.host, write) < 0

@@ -41,7 +41,7 @@ def test_hello_and_its_reply(ext: World) -> None:
     ext.expire(a)
     (hello,) = a.host.send_all()
     assert hello.name == "HELLO"
-    assert hello.data[12:24] == bytes.fromhex("0100 0800 00000000") + a.qpn.to_bytes(4, "big")
+    assert hello.data[12:28] == bytes.fromhex(f"0200 0800 00000000 {a.qpn:08x} 0400 0000")
     ext.give(b.host, hello)
     replies = b.host.send_all()
     assert "HELLO_REPLY" in [p.name for p in replies]
@@ -89,10 +89,14 @@ def test_lost_offers_are_made_again(ext: World) -> None:
 
 @pytest.mark.parametrize(
     "hello",
-    ["00 00 0800 00000000 {qpn}", "01 00 0800 00000000 00000001", "01 00 0010 00000000 {qpn}"],
+    [
+        "01 00 0800 00000000 {qpn} 0400 0000",
+        "02 00 0800 00000000 00000001 0400 0000",
+        "02 00 0010 00000000 {qpn} 0400 0000",
+    ],
 )
 def test_offers_that_make_no_sense_are_ignored(ext: World, hello: str) -> None:
-    """Version 0, another queue pair's number, a window of 16."""
+    """Version 1, another queue pair's number, a window of 16."""
     a, b = ext.pair()
     ext.advance(US)
     a.host.send_all()

@@ -46,3 +46,23 @@ def test_a_packet_is_its_headers(make_world: MakeWorld) -> None:
     first, last = a.host.send_all()
     assert (len(first.data), first.pay_len) == (lib.DP_BTH_LEN + lib.DP_RETH_LEN, 1024)
     assert (len(last.data), last.pay_len) == (lib.DP_BTH_LEN, 1023)
+
+
+def test_all_of_the_extended_mode_at_once(make_world: MakeWorld) -> None:
+    """Longer packets, several paths, telemetry, and switches that trim."""
+    config = {"path_mtu_max": 1024, "segment_max": 1408, "paths": 4, "telemetry": 1}
+    world = make_world(extended=True, no_payload=1, **config)
+    a, b = world.pair()
+    assert world.run()
+    target = b.host.memory(50_000)
+    for _ in range(3):
+        a.write(pattern(50_000), target)
+        packets = a.host.send_all()
+        world.advance(10_000)
+        assert {p.pay_len for p in packets} == {1408 - 132, 50_000 % (1408 - 132)}
+        for i, packet in enumerate(packets):
+            cut = packet._replace(pay_len=0, tos=lib.DP_DSCP_TRIMMED << 2)
+            world.give(b.host, packet if i % 5 else cut)
+        assert world.run(Channel(loss=0.02))
+    assert a.poll() == [ok("RDMA_WRITE")] * 3
+    assert b.stats()["trimmed"] == 24

@@ -30,6 +30,13 @@ DEFAULTS: dict[str, Any] = {
     "extended": STANDARD,
     "ipv6": 0,
     "path_mtu": 1024,
+    "segment_max": [0, 0],
+    "limit_bytes": 0,
+    "telemetry": 0,
+    "paths": 0,
+    "path_skew_ns": 0,
+    "dead_paths": 0,
+    "trim_ppm": 0,
     "window_psns": 0,
     "messages": [150, 150],
     "max_len": 20_000,
@@ -110,6 +117,59 @@ def test_windows_of_the_extended_mode(window_psns: int) -> None:
     soak(window_psns=window_psns, extended=EXTENDED, max_len=100_000, **CHANNELS["loss"])
 
 
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("path_mtu", [1024, 4096])
+def test_packets_longer_than_the_path_mtu(channel: str, path_mtu: int) -> None:
+    own, peer = (1408, 1300) if path_mtu == 1024 else (8960, 7552)
+    changes = {"path_mtu": path_mtu, "segment_max": [own, peer], "max_len": 60_000}
+    result = soak(extended=EXTENDED, **changes, **CHANNELS[channel])
+    assert list(result.segment) == [peer, peer]
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("paths", [2, 64])
+def test_several_paths(channel: str, paths: int) -> None:
+    """Of which the longest takes 30 us more than the shortest, three times as long."""
+    skew = {"paths": paths, "path_skew_ns": 30_000 // (paths - 1)}
+    result = soak(extended=EXTENDED, **skew, **CHANNELS[channel])
+    assert result.out_of_order > 100
+    if channel == "clean":
+        assert result.retransmits == 0
+
+
+@pytest.mark.parametrize("channel", ["clean", "loss", "everything"])
+def test_a_path_that_has_died(channel: str) -> None:
+    """The others carry what it loses."""
+    result = soak(extended=EXTENDED, paths=4, dead_paths=1, messages=[60, 60], **CHANNELS[channel])
+    assert result.retransmits > 50
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("paths", [0, 8])
+def test_trimmed_packets(channel: str, paths: int) -> None:
+    changes = {"trim_ppm": 50_000, "paths": paths, "path_skew_ns": 1000}
+    result = soak(extended=EXTENDED, **changes, **CHANNELS[channel])
+    assert result.trimmed > 0
+    if channel == "clean":
+        assert result.timeouts == 0
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("segment_max", [0, 1408])
+def test_telemetry(channel: str, segment_max: int) -> None:
+    changes = {"segment_max": [segment_max, segment_max], "telemetry": 1}
+    result = soak(extended=EXTENDED, **changes, **CHANNELS[channel])
+    assert list(result.segment) == [1408 - 132 if segment_max else 1024] * 2
+
+
+@pytest.mark.parametrize("channel", ["clean", "loss", "everything"])
+def test_a_path_that_loses_long_packets_is_no_black_hole(channel: str) -> None:
+    changes = {"segment_max": [1408, 1408], "limit_bytes": 1024 + 56, "max_len": 60_000}
+    result = soak(extended=EXTENDED, **changes, **CHANNELS[channel])
+    assert list(result.segment) == [1024, 1024]
+    assert result.retransmits == 0 or channel != "clean"
+
+
 @pytest.mark.parametrize("extended", [1, 2])
 def test_an_offer_that_nobody_answers_is_standard_mode(extended: int) -> None:
     result = soak(extended=extended, **CHANNELS["loss"])
@@ -166,6 +226,11 @@ share = st.sampled_from([0, 0, 1_000, 10_000, 50_000])
     extended=st.sampled_from([STANDARD, EXTENDED, 1, 2]),
     ipv6=st.integers(0, 1),
     path_mtu=st.sampled_from([256, 1024, 4096]),
+    segment_max=st.lists(st.sampled_from([0, 260, 1408, 8960]), min_size=2, max_size=2),
+    telemetry=st.integers(0, 1),
+    paths=st.sampled_from([0, 0, 2, 7, 64]),
+    path_skew_ns=st.sampled_from([0, 1_000, 50_000]),
+    trim_ppm=share,
     window_psns=st.sampled_from([0, 64, 512]),
     messages=st.tuples(st.integers(0, 60), st.integers(0, 60)).map(list),
     max_len=st.sampled_from([1, 300, 5_000, 70_000]),
@@ -186,7 +251,8 @@ share = st.sampled_from([0, 0, 1_000, 10_000, 50_000])
 )
 def test_any_channel_any_mix(**parameters: Any) -> None:
     """The IB time-out is chosen longer than the path, as a user has to."""
-    longest = parameters["latency_ns"] * 2 + parameters["jitter_ns"]
+    skew = parameters["paths"] * parameters["path_skew_ns"]
+    longest = parameters["latency_ns"] * 2 + parameters["jitter_ns"] + skew
     slow = 20_000_000 if parameters["rate_bps"] == 10**8 else 0
     timeout = next(n for n in range(8, 20) if 4096 * 2**n > 4 * (longest + slow))
     note(f"timeout={timeout}")

@@ -173,10 +173,10 @@ def test_read_of_several_packets(world: World) -> None:
     world.says(a, "READ_REQUEST 100", "WRITE_ONLY 104 ack")
     responses = world.says(
         b,
-        "READ_RESP_FIRST 100 len=1024 msn=1",
+        "READ_RESP_FIRST 100 len=1024 msn=2",
         "READ_RESP_MIDDLE 101 len=1024",
         "READ_RESP_MIDDLE 102 len=1024",
-        "READ_RESP_LAST 103 len=928 msn=1",
+        "READ_RESP_LAST 103 len=928 msn=2",
         "ACK 104 msn=2",
     )
     assert [len(p.data) for p in responses[:2]] == [12 + 4 + 1024 + 4, 12 + 1024 + 4]

@@ -23,6 +23,7 @@
 #include "wire/ext.h"
 #include "wire/headers.h"
 #include "wire/icrc.h"
+#include "wire/trim.h"
 
 enum step {
 	STEP_RAW,      /* n, n bytes: a packet as it is */
@@ -36,6 +37,7 @@ enum step {
 	STEP_MASK = 7,
 	STEP_B = 8,	 /* for engine B */
 	STEP_SPLIT = 16, /* the packet comes in two pieces */
+	STEP_CUT = 32,	 /* it comes as a trimmed one */
 };
 
 enum {
@@ -43,7 +45,7 @@ enum {
 	MEM = 4096,
 	GUARD = 64,
 	SENT = 32, /* packets looked at per exchange */
-	FRAME = 4096 + 512,
+	FRAME = 9216,
 };
 
 #define GUARD_BYTE 0xa5
@@ -98,6 +100,9 @@ static void make(struct end *e, int index, bool extended)
 		.addr = X_address(0, index),
 		.path_mtu_max = MTU,
 		.extended = extended,
+		.segment_max = 2 * MTU - 4,
+		.telemetry = 1,
+		.paths = 3,
 		.window_psns = 64,
 		.seed = (uint64_t)index + 1,
 	};
@@ -169,12 +174,13 @@ static void take_apart(struct end *e)
 /* ---- steps -------------------------------------------------------------------------- */
 
 static void give(struct end *to, int index, const uint8_t *bytes, uint32_t len, int split,
-		 uint64_t now)
+		 uint8_t tos, uint64_t now)
 {
 	struct dp_packet p = {
 		.src = X_address(0, !index),
 		.dst = X_address(0, index),
 		.sport = 0xc000,
+		.tos = tos,
 		.len = split < (int)len ? (uint32_t)split : len,
 	};
 	uint8_t *first = malloc(p.len ? p.len : 1), *rest = NULL;
@@ -243,7 +249,7 @@ static void forged(struct input *in, struct end *to, int index, unsigned step, u
 	p.len = len;
 	dp_icrc_append(&p);
 	give(to, index, packet, p.len, step & STEP_SPLIT ? dp_opcodes[opcode].hdr_len + 1 : FRAME,
-	     now);
+	     step & STEP_CUT ? DP_DSCP_TRIMMED << 2 : 0, now);
 }
 
 static void exchange(struct end *from, struct end *to, int to_index, unsigned lost, uint64_t now)
@@ -260,7 +266,7 @@ static void exchange(struct end *from, struct end *to, int to_index, unsigned lo
 	n = dp_engine_tx(from->engine, out, SENT, now);
 	for (i = 0; i < n; i++)
 		if (!(lost >> (i & 7) & 1))
-			give(to, to_index, out[i].data, out[i].len, FRAME, now);
+			give(to, to_index, out[i].data, out[i].len, FRAME, out[i].tos, now);
 }
 
 static void post(struct input *in, struct end *e, const struct end *peer)
@@ -298,7 +304,7 @@ static void raw(struct input *in, struct end *to, int index, uint64_t now)
 	uint32_t n = next(in);
 	const uint8_t *bytes = take(in, &n);
 
-	give(to, index, bytes, n, FRAME, now);
+	give(to, index, bytes, n, FRAME, 0, now);
 }
 
 static void pass_time(struct end *e, uint64_t now)

@@ -89,7 +89,7 @@ def conversation(talk: Scribe) -> None:
     a("SEND ONLY", 129, 5, ack=True)
     b("ACK", 129, msn=20)
     # The other way, and an offer; congestion is told.
-    a("HELLO", 0, bytes((1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x11)))
+    a("HELLO", 0, bytes((2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x11, 4, 0, 0, 0)))
     b("SEND ONLY", 500, 9, ack=True)
     a("ACK", 500, msn=1)
     a("CNP", 0, bytes(16))
@@ -334,7 +334,7 @@ def ports(talk: Scribe) -> int:
 
 
 def too_many_offers(talk: Scribe) -> int:
-    hello = bytes((1, 0, 8, 0, *bytes(8)))
+    hello = bytes((2, 0, 8, 0, *bytes(12)))
     return [talk.a("HELLO", 0, hello) for _ in range(13)][-1]
 
 
@@ -415,7 +415,7 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "an extended request": ("extended", lambda talk: after(talk, 0xC4, 101)),
     "offer by the other side": (
         "extended",
-        lambda talk: talk.b("HELLO", 0, bytes((1, *bytes(11)))),
+        lambda talk: talk.b("HELLO", 0, bytes((2, *bytes(15)))),
     ),
     "answer to an offer": ("extended", lambda talk: after(talk, 0xE1, 0, 12)),
     "an offer of something else": ("extended", lambda talk: after(talk, "HELLO", 0, 12)),

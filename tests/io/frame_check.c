@@ -11,6 +11,7 @@
 
 #include "io/addr.h"
 #include "io/frame.h"
+#include "wire/trim.h"
 #include "wire/headers.h"
 
 enum { DAMAGED_FRAMES = 200000, PAYLOAD = 48 };
@@ -118,6 +119,38 @@ static void check_damaged(const char *src, const char *dst)
 	assert(accepted > DAMAGED_FRAMES / 20);
 }
 
+/* An extended WRITE ONLY loses its payload; its checksums and lengths are right. */
+static void check_trim(const char *src, const char *dst)
+{
+	enum { DATA = 1000, HEADERS = DP_BTH_LEN + DP_XDH_LEN + DP_RETH_LEN };
+	uint8_t buffer[DP_FRAME_HDR_MAX + HEADERS + DATA + DP_ICRC_LEN] = {};
+	struct dp_frame_template t;
+	struct dp_packet pkt = { .sport = 0xc011, .tos = 0x2a, .data = buffer + DP_FRAME_HDR_MAX },
+			 out = {};
+	struct dp_addr to, from;
+	uint8_t mac[6] = { 2 }, *frame;
+	uint32_t sum = 0, len, left;
+
+	assert(!dp_addr_parse(src, &from) && !dp_addr_parse(dst, &to));
+	dp_frame_template(&t, mac, mac, &to, &from);
+	dp_bth_set(pkt.data, DP_OP_EXT | DP_OP_WRITE_ONLY, 0, 0, 17, 1, 100);
+	pkt.len = HEADERS + DATA + DP_ICRC_LEN;
+	dp_frame_write(&t, &pkt);
+	frame = pkt.data - t.len;
+	len = t.len + pkt.len;
+	left = dp_frame_trim(frame, len);
+	assert(left == t.len + HEADERS);
+	assert(!dp_frame_read(frame, left, left, &out));
+	assert(out.len == HEADERS && dp_is_trimmed(&out) && (out.tos & 3) == 2);
+	for (int i = 0; frame[DP_ETH_LEN] >> 4 == 4 && i < DP_IPV4_LEN; i += 2)
+		sum += dp_get16(frame + DP_ETH_LEN + i);
+	assert((sum & 0xffff) + (sum >> 16) == (sum ? 0xffff : 0));
+	assert(!dp_frame_trim(frame, left)); /* nothing more to cut */
+	pkt.data[0] = DP_OP_WRITE_ONLY;
+	dp_frame_write(&t, &pkt);
+	assert(!dp_frame_trim(frame, len)); /* standard mode */
+}
+
 int main(void)
 {
 	check_literal_ipv4();
@@ -126,6 +159,8 @@ int main(void)
 	check_round_trip("fd00::1", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff");
 	check_damaged("10.0.0.1", "10.0.0.2");
 	check_damaged("fd00::1", "fd00::2");
+	check_trim("10.0.0.1", "192.168.255.254");
+	check_trim("fd00::1", "fd00::2");
 	puts("ok");
 	return 0;
 }

@@ -4,7 +4,7 @@
  * that Python tests can call them.  `X_` before a name; a get/set pair of a
  * whole header passes its fields as an array of integers, in wire order.
  */
-#include "wire/ext.h"
+#include "wire/telemetry.h"
 #include "wire/headers.h"
 
 #define GETTER(type, name)                                                                         \
@@ -100,7 +100,8 @@ void X_dp_aeth_set(uint8_t *h, const uint64_t *f)
 
 void X_dp_hello_set(uint8_t *h, const uint64_t *f)
 {
-	struct dp_hello in = { (uint8_t)f[0], (uint16_t)f[1], (uint32_t)f[2], (uint32_t)f[3] };
+	struct dp_hello in = { (uint8_t)f[0], (uint16_t)f[1], (uint32_t)f[2], (uint32_t)f[3],
+			       (uint16_t)f[4] };
 
 	dp_hello_set(h, &in);
 }
@@ -114,6 +115,7 @@ void X_dp_hello_get(const uint8_t *h, uint64_t *f)
 	f[1] = out.window_psns;
 	f[2] = out.features;
 	f[3] = out.qpn;
+	f[4] = out.segment;
 }
 
 void X_dp_xdh_set(uint8_t *h, const uint64_t *f)
@@ -125,6 +127,7 @@ void X_dp_xdh_set(uint8_t *h, const uint64_t *f)
 		.ack_psn = (uint32_t)f[3],
 		.ack = f[4],
 		.ack_ts_ns = (uint32_t)f[5],
+		.records = (uint32_t)f[6],
 	};
 
 	dp_xdh_set(h, &in);
@@ -141,6 +144,7 @@ void X_dp_xdh_get(const uint8_t *h, uint64_t *f)
 	f[3] = out.ack_psn;
 	f[4] = out.ack;
 	f[5] = out.ack_ts_ns;
+	f[6] = out.records;
 }
 
 void X_dp_xah_set(uint8_t *h, const uint64_t *f)
@@ -152,6 +156,9 @@ void X_dp_xah_set(uint8_t *h, const uint64_t *f)
 		.duplicates = (uint32_t)f[3],
 		.sack_base = (uint32_t)f[4],
 		.words = (uint8_t)f[5],
+		.n_trimmed = (uint8_t)f[6],
+		.n_hops = (uint8_t)f[7],
+		.n_marked = (uint8_t)f[8],
 	};
 
 	dp_xah_set(h, &in);
@@ -168,4 +175,28 @@ void X_dp_xah_get(const uint8_t *h, uint64_t *f)
 	f[3] = out.duplicates;
 	f[4] = out.sack_base;
 	f[5] = out.words;
+	f[6] = out.n_trimmed;
+	f[7] = out.n_hops;
+	f[8] = out.n_marked;
+}
+
+int X_dp_telemetry_stamp(uint8_t *bth, uint32_t len, const uint64_t *f);
+void X_dp_telemetry_get(const uint8_t *r, uint64_t *f);
+
+int X_dp_telemetry_stamp(uint8_t *bth, uint32_t len, const uint64_t *f)
+{
+	struct dp_telemetry in = { f[0], f[1], f[2], f[3] };
+
+	return dp_telemetry_stamp(bth, len, &in);
+}
+
+void X_dp_telemetry_get(const uint8_t *r, uint64_t *f)
+{
+	struct dp_telemetry out;
+
+	dp_telemetry_get(r, &out);
+	f[0] = out.queue_bytes;
+	f[1] = out.ts_ns;
+	f[2] = out.tx_bytes;
+	f[3] = out.rate_mbps;
 }

@@ -108,27 +108,28 @@ def test_aeth_bytes() -> None:
 
 
 def test_hello_bytes() -> None:
-    header = bytes.fromhex("01 00 0800 00000000 00012345")
-    assert put("hello", 12, 1, 2048, 0, 0x12345) == header
-    assert get_all("hello", header, 4) == [1, 2048, 0, 0x12345]
+    header = bytes.fromhex("02 00 0800 00000000 00012345 0580 0000")
+    assert put("hello", 16, 2, 2048, 0, 0x12345, 1408) == header
+    assert get_all("hello", header, 5) == [2, 2048, 0, 0x12345, 1408]
 
 
 def test_xdh_bytes() -> None:
-    header = bytes.fromhex("01020304 00000009 00001000 fffffe 01 0a0b0c0d")
-    fields = [0x01020304, 9, 4096, 0xFFFFFE, 1, 0x0A0B0C0D]
+    header = bytes.fromhex("01020304 00000009 00001000 fffffe 81 0a0b0c0d")
+    fields = [0x01020304, 9, 4096, 0xFFFFFE, 1, 0x0A0B0C0D, 8]
     assert put("xdh", 20, *fields) == header
-    assert get_all("xdh", header, 6) == fields
+    assert get_all("xdh", header, 7) == fields
 
 
 def test_only_bit_0_of_the_flags_says_that_an_ack_is_carried() -> None:
     header = bytes.fromhex("01020304 00000009 00001000 ffffff fe 0a0b0c0d")
-    assert get_all("xdh", header, 6)[4] == 0
+    assert get_all("xdh", header, 7)[4] == 0
 
 
 def test_xah_bytes() -> None:
-    header = bytes.fromhex("01020304 00000009 00000002 00000001 ffffe0 40")
-    assert put("xah", 20, 0x01020304, 9, 2, 1, 0xFFFFE0, 64) == header
-    assert get_all("xah", header, 6) == [0x01020304, 9, 2, 1, 0xFFFFE0, 64]
+    header = bytes.fromhex("01020304 00000009 00000002 00000001 ffffe0 40 03 05 02 00")
+    fields = [0x01020304, 9, 2, 1, 0xFFFFE0, 64, 3, 5, 2]
+    assert put("xah", 24, *fields) == header
+    assert get_all("xah", header, 9) == fields
 
 
 @pytest.mark.parametrize(
@@ -186,11 +187,11 @@ def test_reth_round_trip(fields: tuple[int, ...]) -> None:
     assert tuple(get(f"reth_{n}", header) for n in ("va", "rkey", "len")) == fields
 
 
-@given(hello=st.tuples(U8, U16, U32, U32),
-       xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32),
-       xah=st.tuples(U32, U32, U32, U32, U24, U8))  # fmt: skip
+@given(hello=st.tuples(U8, U16, U32, U32, U16),
+       xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32, st.integers(0, 15)),
+       xah=st.tuples(U32, U32, U32, U32, U24, U8, U8, U8, U8))  # fmt: skip
 def test_extension_headers_round_trip(
     hello: tuple[int, ...], xdh: tuple[int, ...], xah: tuple[int, ...]
 ) -> None:
-    for name, length, fields in (("hello", 12, hello), ("xdh", 20, xdh), ("xah", 20, xah)):
+    for name, length, fields in (("hello", 16, hello), ("xdh", 20, xdh), ("xah", 24, xah)):
         assert tuple(get_all(name, put(name, length, *fields), len(fields))) == fields

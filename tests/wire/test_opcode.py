@@ -28,15 +28,17 @@ ROWS = {
     0x0E: ("READ_RESP_MIDDLE", 12, 32),
     0x0F: ("READ_RESP_LAST", 16, 36),
     0x10: ("READ_RESP_ONLY", 16, 36),
-    0x11: ("ACK", 16, 36),
+    0x11: ("ACK", 16, 40),
     0x12: ("ATOMIC_ACK", 24, 24),
     0x13: ("COMPARE_SWAP", 40, 60),
     0x14: ("FETCH_ADD", 40, 60),
     0x16: ("SEND_LAST_INV", 16, 36),
     0x17: ("SEND_ONLY_INV", 16, 36),
     0x81: ("CNP", 28, None),
-    0xE0: ("HELLO", 24, None),
-    0xE1: ("HELLO_REPLY", 24, None),
+    0xE0: ("HELLO", 28, None),
+    0xE1: ("HELLO_REPLY", 28, None),
+    0xE2: ("PROBE", 12, None),
+    0xE3: ("PROBE_REPLY", 12, None),
 }
 
 
@@ -79,6 +81,7 @@ def masks(opcode: int) -> set[str]:
         (0x17, {"IS_SEND", "IS_REQUEST", "HAS_PAYLOAD", "IS_FIRST", "IS_LAST", "HAS_IETH"}),
         (0x81, {"IS_CNP"}),
         (0xE0, {"HAS_HELLO"}),
+        (0xE2, {"IS_PROBE", "HAS_PAYLOAD"}),
     ],
 )
 def test_masks(opcode: int, expected: set[str]) -> None:

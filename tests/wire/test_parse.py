@@ -21,7 +21,7 @@ def bth(opcode: int, pad: int = 0, tver: int = 0) -> bytes:
     return bytes([opcode, 0x40 | pad << 4 | tver]) + bytes.fromhex("ffff 00 000011 00 000022")
 
 
-@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1C, 0x20, 0x64, 0x80, 0xC1 + 0x14, 0xE2, 0xFF])
+@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1C, 0x20, 0x64, 0x80, 0xC1 + 0x14, 0xE4, 0xFF])
 def test_unknown_opcode(opcode: int) -> None:
     assert packet(bth(opcode) + bytes(64)).parse()[0] == -errno.EOPNOTSUPP
 
@@ -46,7 +46,7 @@ def test_payload_on_an_opcode_without(opcode: int) -> None:
 
 
 def test_hello() -> None:
-    owned = packet(bth(0xE0) + bytes.fromhex("01 00 0800 00000000 00000017") + ICRC)
+    owned = packet(bth(0xE0) + bytes.fromhex("02 00 0800 00000000 00000017 1000 0000") + ICRC)
     status, parsed = owned.parse()
     assert (status, offset(owned, parsed.hello)) == (0, 12)
     assert offset(owned, parsed.xdh) is None
@@ -61,9 +61,10 @@ def test_extended_write_with_immediate_has_xdh_reth_imm_in_this_order() -> None:
     assert parsed.payload_len == 4
 
 
-def xack(words: int, bitmap: int) -> bytes:
-    """An extended ACK that announces `words` words and carries `bitmap` bytes."""
-    return bth(0xD1) + bytes(4) + bytes(19) + bytes([words]) + bytes(bitmap) + ICRC
+def xack(words: int, follow: int, trimmed: int = 0, hops: int = 0, marked: int = 0) -> bytes:
+    """An extended ACK that announces so much, and has `follow` bytes behind its XAH."""
+    xah = bytes(19) + bytes([words, trimmed, hops, marked, 0])
+    return bth(0xD1) + bytes(4) + xah + bytes(follow) + ICRC
 
 
 @pytest.mark.parametrize("words", [0, 1, 2, 63, 64])
@@ -71,13 +72,52 @@ def test_sack_bitmap_is_whole(words: int) -> None:
     owned = packet(xack(words, 4 * words))
     status, parsed = owned.parse()
     assert status == 0
-    assert [offset(owned, getattr(parsed, h)) for h in ("aeth", "xah", "sack")] == [12, 16, 36]
+    assert [offset(owned, getattr(parsed, h)) for h in ("aeth", "xah", "sack")] == [12, 16, 40]
     assert parsed.payload_len == 0
 
 
 @pytest.mark.parametrize(("words", "bitmap"), [(1, 0), (2, 4), (64, 252), (65, 260), (255, 1020)])
 def test_sack_bitmap_that_is_too_short_or_too_long(words: int, bitmap: int) -> None:
     assert packet(xack(words, bitmap)).parse()[0] == -errno.EBADMSG
+
+
+def test_what_an_extended_ack_announces_has_an_order() -> None:
+    owned = packet(xack(2, 8 + 3 * 4 + 2 * 4 + 5 * 16, 3, 5, 2))
+    status, parsed = owned.parse()
+    assert status == 0
+    found = [offset(owned, getattr(parsed, h)) for h in ("sack", "trimmed", "marked", "hops")]
+    assert found == [40, 48, 60, 68]
+
+
+@pytest.mark.parametrize(
+    ("trimmed", "hops", "follow"), [(1, 0, 0), (33, 0, 132), (0, 1, 15), (0, 9, 144), (255, 255, 0)]
+)
+def test_an_extended_ack_that_announces_too_much(trimmed: int, hops: int, follow: int) -> None:
+    assert packet(xack(0, follow, trimmed, hops)).parse()[0] == -errno.EBADMSG
+
+
+def with_room(records: int, room: int) -> bytes:
+    """An extended WRITE ONLY whose XDH announces `records`, with `room` bytes for them."""
+    xdh = bytes(15) + bytes([records << 4]) + bytes(4)
+    return bth(0xCA) + xdh + bytes(room) + bytes(16) + b"data" + ICRC
+
+
+@pytest.mark.parametrize("records", [0, 1, 8])
+def test_a_room_for_telemetry_lies_behind_the_xdh(records: int) -> None:
+    room = 4 + 16 * records if records else 0
+    owned = packet(with_room(records, room))
+    status, parsed = owned.parse()
+    assert status == 0
+    assert offset(owned, parsed.room) == (32 if records else None)
+    assert [offset(owned, getattr(parsed, h)) for h in ("reth", "payload")] == [
+        32 + room,
+        48 + room,
+    ]
+
+
+@pytest.mark.parametrize(("records", "room"), [(9, 148), (15, 244), (8, 100), (2, 8)])
+def test_a_room_that_is_none(records: int, room: int) -> None:
+    assert packet(with_room(records, room)).parse()[0] == -errno.EBADMSG
 
 
 @pytest.mark.parametrize("words", [0, 1, 64])
