@@ -52,6 +52,22 @@ def run(
         bool,
         typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
     ] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEDULER",
+            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT).",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Simulated runs at once on this machine; otherwise one for each CPU.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     fmt: FormatOption = Format.table,
 ) -> int:
@@ -93,7 +109,9 @@ def run(
         preflight.fetch_kernels(experiment, _progress)
         preflight.check(experiment)  # before a folder is made for nothing
         store = ResultStore.create(out, experiment.spec.name)
-    return _execute(experiment, store, fmt, resume=resume is not None, quiet=quiet)
+    return _execute(
+        experiment, store, fmt, resume=resume is not None, quiet=quiet, dask=dask, jobs=jobs
+    )
 
 
 def _progress(text: str) -> None:
@@ -115,7 +133,14 @@ def _recorded(store: ResultStore, file: Path | None) -> LoadedExperiment:
 
 
 def _execute(
-    experiment: LoadedExperiment, store: ResultStore, fmt: Format, *, resume: bool, quiet: bool
+    experiment: LoadedExperiment,
+    store: ResultStore,
+    fmt: Format,
+    *,
+    resume: bool,
+    quiet: bool,
+    dask: str | None,
+    jobs: int | None,
 ) -> int:
     from datapath import report
     from datapath.cli.progress import make_observer
@@ -125,7 +150,9 @@ def _execute(
     argv = ["dpctl", *sys.argv[1:]]
     print(f"results: {store.path}", file=sys.stderr, flush=True)
     try:
-        result = execute(experiment, store, observer, argv=argv, resume=resume)
+        result = execute(
+            experiment, store, observer, argv=argv, resume=resume, dask=dask, jobs=jobs
+        )
     except Interrupted as error:
         tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
         return INTERRUPTED

@@ -64,6 +64,15 @@ def exec_(
         Path | None,
         typer.Option(metavar="PREFIX", help="Write the device's counters there at the end."),
     ] = None,
+    series: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PREFIX",
+            help="Sample the QPs into files there; settings follow after semicolons: "
+            "PREFIX;interval_us=1000;qps=4.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a verbs program on our RDMA device; no kernel module is needed.
 
@@ -74,7 +83,15 @@ def exec_(
     """
     from datapath.verbs.launch import exec_program
 
-    exec_program(program, device, cc=cc, cc_params=_numbers(param or []), mode=mode, stats=stats)
+    exec_program(
+        program,
+        device,
+        cc=cc,
+        cc_params=_numbers(param or []),
+        mode=mode,
+        stats=stats,
+        series=series,
+    )
 
 
 def _numbers(pairs: list[str]) -> dict[str, float | int]:

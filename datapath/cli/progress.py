@@ -52,7 +52,7 @@ class Lines:
 
 
 class Live:
-    """A bar with what is being measured; failures stay as lines above it."""
+    """A bar with what is being measured; failures and remarks stay as lines above it."""
 
     def begin(self, total: int, done: int) -> None:
         from rich.console import Console
@@ -84,6 +84,7 @@ class Live:
     def finished(self, run: Run, record: RunRecord) -> None:
         if record.status != "ok":
             self.failed += 1
+        if record.status != "ok" or "path" in record.notes:
             self.progress.console.print(_outcome(run, record), markup=False, highlight=False)
         self.progress.advance(self.task)
 
@@ -103,4 +104,6 @@ def _outcome(run: Run, record: RunRecord) -> str:
         result = " ".join(
             f"{m['name']} {display.quantity(m['value'], m['unit'], m['name'])}" for m in shown
         )
+        # What makes the numbers worth less: a path that was not what was asked for.
+        result = "; ".join(filter(None, (result, record.notes.get("path"))))
     return f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl list | report | clean`."""
+"""`dpctl list | report | series | clean`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A result folder.")
 def register(app: typer.Typer) -> None:
     app.command("list", short_help="List experiments and results.")(list_)
     app.command(short_help="Make the report of a result folder again.")(report)
+    app.command(short_help="Print what was sampled over time, as CSV.")(series)
     app.command(short_help="Remove what a dead run left.")(clean)
 
 
@@ -144,6 +145,49 @@ def _show(page: Path) -> None:
             "no browser to show the report in", hint=f"copy {page} to your machine and open it"
         )
     subprocess.Popen([viewer, str(page)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+# --- series ----------------------------------------------------------------------------------
+
+
+def series(
+    folder: _Folder,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="<point>-<repetition>.", show_default=False),
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Print the series that a run collected, as CSV; without a run, list those that have some.
+
+    \b
+    dpctl series results/quickstart-20250101T120000Z
+    dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 > run.csv
+    """
+    from datapath import report as reports
+
+    if run is not None:
+        reports.series(folder, run).to_csv(sys.stdout, index=False)
+        return
+    rows = []
+    for file in sorted((folder / "series").glob("*.parquet")):
+        record = _json(folder / "runs" / f"{file.stem}.json") or {}
+        about = record.get("series", {})
+        rows.append(
+            {
+                "run": file.stem,
+                **record.get("axes", {}),
+                "rows": about.get("rows"),
+                "left out": about.get("rows_left_out"),
+                "absent": ", ".join(about.get("absent", {})),
+            }
+        )
+    if not rows:
+        raise LocalError(
+            f"{folder} has no series",
+            hint="they are collected when the experiment has, say, collect: {series: [cwnd, rtt]}",
+        )
+    print_rows(rows, list(rows[0]), fmt)
 
 
 # --- clean -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from datapath import series
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment import metrics
 from datapath.experiment.document import (
@@ -32,7 +33,7 @@ from datapath.experiment.document import (
     show_path,
 )
 from datapath.experiment.schema import Schema, close_match, did_you_mean
-from datapath.experiment.spec import SECTIONS, Cc, Experiment, PointSpec, json_schema
+from datapath.experiment.spec import SECTIONS, Cc, Experiment, Plot, PointSpec, json_schema
 from datapath.experiment.sweep import (
     Axis,
     Point,
@@ -176,7 +177,7 @@ class _Loader:
         """
         data = dict(self.document.data)
         try:
-            return Experiment.model_validate(data, context=HAND_WRITTEN), []
+            return Experiment.model_validate(data, context=self._context()), []
         except ValidationError as error:
             details = error.errors(include_url=False)
         gaps = [d for d in details if d["type"] in _INCOMPLETE and d["loc"][0] in SECTIONS]
@@ -190,7 +191,11 @@ class _Loader:
         if "sweep" in broken or not isinstance(self.document.data.get("sweep", {}), dict):
             return None, incomplete
         stand_in = {"version": 1, "name": "unnamed"} | data
-        return Experiment.model_validate(stand_in, context=HAND_WRITTEN), incomplete
+        return Experiment.model_validate(stand_in, context=self._context()), incomplete
+
+    def _context(self) -> dict[str, Any]:
+        """How the file is validated: units are required, and file names begin beside it."""
+        return {**HAND_WRITTEN, "folder": str(self.source.parent)}
 
     def _locate(self, path: Path, message: str, of_key: bool) -> Problem:
         return self.document.problem(path, message, of_key=of_key)
@@ -225,7 +230,7 @@ class _Loader:
             return self.document.problem(source, message, of_key=of_key)
 
         try:
-            return PointSpec.model_validate(raw.data, context=HAND_WRITTEN)
+            return PointSpec.model_validate(raw.data, context=self._context())
         except ValidationError as error:
             details = [
                 d for d in error.errors(include_url=False) if gaps or d["type"] not in _INCOMPLETE
@@ -248,6 +253,7 @@ class _Loader:
         named: dict[Path, str | None] = {("cc", "algo"): spec.cc.file}
         if spec.xdp is not None:
             named["xdp", "source"] = spec.xdp.source
+        named["workload", "sizes"] = getattr(spec.workload, "file", None)
         digests = {}
         for path, name in named.items():
             if name is None:
@@ -301,7 +307,9 @@ class _Loader:
                     more = did_you_mean(axis, names, "axes")
                     self._add((*here, key), f"no such axis: {axis!r}{more}")
             read_where(self.document, (*here, "where"), self.axes, self.problems)
-            if plot.kind != "cdf":
+            if plot.kind == "series":
+                self._check_panels((*here, "metric"), plot, spec.collect.series)
+            elif plot.kind != "cdf":
                 for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
                     self._check_metric((*here, "metric"), metric)
         for index, claim in enumerate(spec.report.expect):
@@ -320,6 +328,19 @@ class _Loader:
         more = did_you_mean(metric, list(metrics.UNITS), "metrics")
         self._add(path, f"no metric {metric!r}{more}")
         return False
+
+    def _check_panels(self, path: Path, plot: Plot, collected: Sequence[str]) -> None:
+        """A figure over time needs series, and those that it names."""
+        if not collected:
+            self._add(path[:-1], "a plot of kind series needs some: collect: {series: [cwnd, rtt]}")
+        if "metric" not in plot.model_fields_set:
+            return
+        known = [*series.NAMES, "rate"]
+        for name in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
+            if name not in known:
+                self._add(path, f"no series {name!r}{did_you_mean(name, known, 'series')}")
+            elif collected and ("delivered" if name == "rate" else name) not in collected:
+                self._add(path, f"series {name} is not collected; add it to collect.series")
 
     def _check_bounds(self, here: Path, metric: str, *, relative: bool) -> None:
         for key in ("min", "max"):

@@ -21,12 +21,27 @@ UNITS: Mapping[str, str] = {
     "retransmitted_share": "1",
     "lost_share": "1",
     "fairness": "1",
+    "utilisation": "1",
+    "unfinished_share": "1",
+    **{f"fct_{quantile}": "ns" for quantile in ("p50", "p99", "p999")},
+    **{f"round_{quantile}": "ns" for quantile in ("p50", "p99", "p999")},
+    **{
+        f"slowdown_{quantile}{bucket}": "1"
+        for quantile in ("p50", "p99", "p999")
+        for bucket in ("", "_small", "_medium", "_large")
+    },
+    "queueing_delay_mean": "ns",
+    "queueing_delay_p99": "ns",
     "cpu_user": "s",
     "cpu_system": "s",
     "xdp_zero_copy": "1",
     "xdp_copies": "packets",
     "path_dropped": "packets",
     "path_passed": "packets",
+    "path_overflowed": "packets",
+    "path_marked": "packets",
+    "path_late_p99": "ns",
+    "path_cpu_limited": "1",
 }
 """Metric -> unit of its values in runs.parquet."""
 

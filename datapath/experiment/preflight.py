@@ -99,6 +99,9 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
     for point in experiment.points:
         spec = point.spec
         yield from _network(spec, experiment.folder)
+        if spec.topology.lane == "sim":
+            yield from _simulation(spec)
+            continue
         if spec.topology.lane in _SHARE_FILES:
             yield from _programs(REGISTRY[spec.kind].programs)
         if spec.topology.lane == "ssh":
@@ -137,6 +140,30 @@ def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
         yield from _programs(("ip", "ethtool"))
     if lane == "vm":
         yield from _programs(("qemu-system-x86_64", "sshd", "ssh-keygen", "modprobe"))
+
+
+def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
+    """What lane sim cannot do, and its library."""
+    from datapath.native import paths
+    from datapath.workloads.traffic.workloads import Traffic
+
+    if not issubclass(REGISTRY[spec.kind], Traffic):
+        kinds = sorted(name for name, kind in REGISTRY.items() if issubclass(kind, Traffic))
+        yield CapabilityError(
+            f"workload {spec.kind} runs programs, and hosts of lane sim run none",
+            hint=f"lane sim has the workloads {', '.join(kinds)}",
+        )
+    if spec.transport.device != "dp":
+        yield CapabilityError(
+            f"lane sim has no device {spec.transport.device}", hint="use transport: {device: dp}"
+        )
+    if spec.xdp is not None:
+        yield CapabilityError("lane sim runs no XDP programs", hint="take the xdp section away")
+    for find in (paths.sim_library, paths.sim_cdef):
+        try:
+            find()
+        except DatapathError as error:
+            yield error
 
 
 def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathError]:

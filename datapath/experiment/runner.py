@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from datapath import lanes
 from datapath.errors import DatapathError, RunFailed
-from datapath.experiment import claims, manifest, preflight
+from datapath.experiment import claims, collecting, manifest, parallel, preflight
 from datapath.experiment.metrics import UNITS
 from datapath.experiment.store import (
     DiskFull,
@@ -102,8 +102,12 @@ def execute(
     *,
     argv: Sequence[str],
     resume: bool = False,
+    dask: str | None = None,
+    jobs: int | None = None,
 ) -> Result:
     """Make all runs that are not there yet, then the tables and the verdicts.
+
+    dask, jobs: where simulated runs are made, as datapath.experiment.parallel has them.
 
     Raises Lacking before anything is built when the machine cannot, LocalError for an
     algorithm that does not compile, and Interrupted (with the folder left resumable).
@@ -123,10 +127,14 @@ def execute(
         sweep = _Sweep(experiment, store, algorithms)
         try:
             with sweep:
-                for run in runs:
-                    if run.name not in finished:
+                pending = [run for run in runs if run.name not in finished]
+                for run in pending:
+                    if not parallel.is_simulated(run):
                         observer.started(run)
                         observer.finished(run, sweep.run(run))
+                simulated = list(filter(parallel.is_simulated, pending))
+                for run, record in sweep.simulate(simulated, observer, dask=dask, jobs=jobs):
+                    observer.finished(run, record)
         except Interrupted as signalled:
             store.event("interrupted", signal=str(signalled))
             raise
@@ -209,22 +217,58 @@ class _Sweep:
         if network is not None and not network.recover():
             self._close(key)
 
+    # --- simulated runs ---
+
+    def simulate(
+        self, runs: Sequence[Run], observer: Observer, *, dask: str | None, jobs: int | None
+    ) -> Iterator[tuple[Run, RunRecord]]:
+        """Make simulated runs, several at once; each with its record as it is done.
+
+        They all count as started when they were handed out, so that the order of records does
+        not depend on where they were made.
+        """
+        spec = self.experiment.spec
+        timeout_s = spec.sweep.timeout / 1e9
+        by_name = {run.name: run for run in runs}
+        for run in runs:
+            self._network(run.point.spec)  # for the manifest
+            observer.started(run)
+        folder, travels = self.experiment.folder, dask is not None
+        tasks = [
+            parallel.task(run, spec.collect, folder, timeout_s, travels=travels) for run in runs
+        ]
+        records = {run.name: _record(run) for run in runs}
+        for record in records.values():
+            record.started = next(iter(records.values())).started
+        for task, answer in parallel.answers(tasks, dask=dask, jobs=jobs):
+            record = records[task.name]
+            self._keep(record, answer)
+            yield by_name[task.name], record
+
+    def _keep(self, record: RunRecord, answer: parallel.Answer) -> None:
+        """Complete the record of a simulated run and save it."""
+        record.seconds = answer.seconds
+        logs = self.store.logs(record.name)
+        with disk_full(logs):
+            for name, content in answer.logs.items():
+                (logs / name).parent.mkdir(parents=True, exist_ok=True)
+                (logs / name).write_bytes(content)
+        if answer.error is not None:
+            record.status, record.error = "failed", answer.error
+            self.store.save(record, {})
+        else:
+            record.notes |= answer.notes
+            record.path_counters, record.series = answer.path_counters, answer.about_series
+            record.metrics = _unique([*answer.metrics, *_path_metrics(answer.path_counters)])
+            self.store.save(record, answer.samples, answer.series)
+        self.store.event("run finished", run=record.name, status=record.status, error=record.error)
+
     # --- one run ---
 
     def run(self, run: Run) -> RunRecord:
         """Make one run; a failure becomes its record, not an exception."""
         spec = run.point.spec
-        record = RunRecord(
-            point=run.point.key,
-            repetition=run.repetition,
-            block=run.repetition,
-            axes=dict(run.point.axes),
-            seed=run.seed,
-            status="ok",
-            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            seconds=0.0,
-            spec=spec.model_dump(mode="json"),
-        )
+        record = _record(run)
         self.store.event("run started", run=run.name, axes=record.axes)
         logs = self.store.logs(run.name)
         begin = time.monotonic()
@@ -241,8 +285,11 @@ class _Sweep:
             self._failed(run, record, error)
         record.seconds = round(time.monotonic() - begin, 6)
         record.notes |= outcome.notes
-        samples = outcome.samples if self.experiment.spec.collect.samples else {}
-        self.store.save(record, samples if record.status == "ok" else {})
+        if record.status == "ok":
+            samples = outcome.samples if self.experiment.spec.collect.samples else {}
+            self.store.save(record, samples, outcome.series)
+        else:
+            self.store.save(record, {})
         self.store.event("run finished", run=run.name, status=record.status, error=record.error)
         if record.status != "ok":
             self._recover(_network_key(spec))
@@ -275,14 +322,25 @@ class _Sweep:
                 logs=logs,
                 seed=run.seed,
                 timeout_s=timeout_s,
+                series=collect.request,
+                path=spec.path,
+                folder=self.experiment.folder,
+                traffic_seed=run.traffic_seed,
             )
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            with _fetching(network, logs), self._user_xdp(spec, network, record):
+            with (
+                _fetching(network, logs),
+                collecting.sampling(collect.request, network, spec.transport.device, logs),
+                self._user_xdp(spec, network, record),
+            ):
                 outcome: Outcome = workload.run(context)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            record.path_counters = asdict(network.path_counters())
+            counters = network.path_counters()
+            record.path_counters = asdict(counters)
+            if limit := counters.limit():
+                record.notes["path"] = limit
         metrics = list(outcome.metrics)
-        metrics += _path_metrics(record.path_counters)
+        metrics += _path_metrics(record.path_counters, limited="path" in record.notes)
         if network.local:
             metrics += [
                 Metric("cpu_user", after.ru_utime - before.ru_utime, "s"),
@@ -291,6 +349,11 @@ class _Sweep:
         if collect.counters:
             record.device = _device_statistics(logs)
             metrics += _device_metrics(record.device)
+        if collect.request is not None:
+            outcome.series, record.series, derived = collecting.gather(
+                collect.request, outcome.series, spec.transport.device, logs
+            )
+            metrics += derived
         record.metrics = _unique(metrics)
         return outcome
 
@@ -313,6 +376,10 @@ class _Sweep:
             )
             if self.experiment.spec.collect.counters:
                 environment["DATAPATH_STATS"] = f"{host.outputs(logs)}/stats-{host.name}"
+            if self.experiment.spec.collect.request is not None:
+                environment |= collecting.environment(
+                    self.experiment.spec.collect.request, host, logs
+                )
             environments.append(environment)
         return environments
 
@@ -344,21 +411,42 @@ def _fetching(network: Network, logs: Path) -> Iterator[None]:
         host.fetch(logs)
 
 
+def _record(run: Run) -> RunRecord:
+    """Of a run that begins now."""
+    return RunRecord(
+        point=run.point.key,
+        repetition=run.repetition,
+        block=run.repetition,
+        axes=dict(run.point.axes),
+        seed=run.seed,
+        status="ok",
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        seconds=0.0,
+        spec=run.point.spec.model_dump(mode="json"),
+    )
+
+
 # --- numbers ---------------------------------------------------------------------------------
 
 
 def _network_key(spec: PointSpec) -> str:
     """Points with the same key can share a network."""
-    return f"{spec.topology.model_dump_json()} {spec.path.backend}"
+    return f"{spec.topology.model_dump_json()} {spec.path.carrier}"
 
 
-def _path_metrics(counters: Mapping[str, Mapping[str, int]]) -> list[Metric]:
-    """What the path did in both directions together."""
-    return [
-        Metric(f"path_{what}", float(sum(counters[what].values())), UNITS[f"path_{what}"])
-        for what in ("passed", "dropped")
+def _path_metrics(
+    counters: Mapping[str, Mapping[str, int]], *, limited: bool = False
+) -> list[Metric]:
+    """What the path did in both directions together, and how exactly."""
+    found = {
+        f"path_{what}": float(sum(counters[what].values()))
+        for what in ("passed", "dropped", "overflowed", "marked")
         if counters.get(what)
-    ]
+    }
+    if late := counters.get("late_p99_ns"):
+        found["path_late_p99"] = float(max(late.values()))
+        found["path_cpu_limited"] = float(limited)
+    return [Metric(name, value, UNITS[name]) for name, value in found.items()]
 
 
 def _device_statistics(logs: Path) -> list[dict[str, Any]]:

@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from datapath import units
 from datapath.lanes.spec import Path, Topology
+from datapath.series import Name as SeriesName
+from datapath.series import Request
 from datapath.units import DurationNs
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
@@ -193,26 +195,61 @@ class Collect(_Model):
     counters: bool = Field(
         True, description="Keep the counters of engine, QPs and ports, and metrics made of them."
     )
+    series: list[SeriesName] = Field(
+        default_factory=list,
+        description="What to sample of every QP, TCP flow and link, and metrics made of it.",
+    )
+    interval: DurationNs = Field(
+        10_000_000, ge=100_000, le=10_000_000_000, description="Time from one sample to the next."
+    )
+    qps: int = Field(
+        16, ge=1, le=4096, description="QPs sampled at a time, at most, of each process."
+    )
+
+    @model_validator(mode="after")
+    def _once_each(self) -> Collect:
+        twice = sorted({name for name in self.series if self.series.count(name) > 1})
+        if twice:
+            raise ValueError(f"series: {twice[0]} is there twice")
+        return self
+
+    @property
+    def request(self) -> Request | None:
+        """What is to be sampled; None: nothing."""
+        if not self.series:
+            return None
+        return Request(tuple(self.series), self.interval, self.qps)
 
 
 class Plot(_Model):
     """One figure of the report."""
 
-    kind: Literal["bar", "line", "cdf", "ratio"] = Field(
+    kind: Literal["bar", "line", "cdf", "ratio", "series"] = Field(
         "bar",
         description="bar, line: medians with intervals. cdf: distribution of single samples. "
-        "ratio: relative to sweep.baseline.",
+        "ratio: relative to sweep.baseline. series: what was collected, over time.",
     )
     metric: str | list[str] = Field(
         "goodput",
         description="A metric (goodput, latency_p50), several of them for bars side by side, "
-        "or the kind of sample for a CDF (latency).",
+        "or the kind of sample for a CDF (latency). Of kind series: one panel for each of these "
+        "series, or rate (of delivery); unset: those that were collected.",
     )
     where: Where = Field(default_factory=dict, description="Keep these points: axis -> value.")
     x: str | None = Field(None, description="Axis along the x axis.")
     series: str | None = Field(None, description="Axis whose values become series.")
     log: bool = Field(False, description="Logarithmic value axis.")
     title: str | None = Field(None, description="Heading; unset: made from the metric and axes.")
+    repetition: int | None = Field(
+        None,
+        ge=0,
+        description="Of kind series: the run that is drawn; unset: the median over the runs.",
+    )
+    qps: list[int] | None = Field(
+        None,
+        description="Of kind series: the flows that are drawn, counted from 0 by host and QPN; "
+        "unset: the first eight.",
+    )
 
 
 class Claim(_Model):

@@ -6,7 +6,7 @@
     manifest.json     machine, versions, seeds, points        written before the first run
     events.ndjson     what happened when, appended            during
     runs/P-R.json     one finished run: point P, repetition R during, by rename
-    samples/P-R.parquet, logs/P-R/                            during
+    samples/P-R.parquet, series/P-R.parquet, logs/P-R/        during
     runs.parquet, claims.json, report.html                    at the end, from runs/
 
 A run counts when its runs/*.json is there.  Whoever writes holds a lock on the folder.
@@ -26,9 +26,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datapath.errors import CapabilityError, DatapathError, LocalError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -42,6 +45,8 @@ class RunRecord:
     metrics: [{name, value, unit}].  error: {message, hint} of a failed run.
     path_counters: counter -> direction -> packets.  xdp_maps: map -> entries at the end.
     device: statistics that the verbs front left, one entry per process and device.
+    series: what was collected over time: rows, rows_left_out, flows_left_out, and absent,
+    which gives the reason for each series that was asked for and is not there.
     """
 
     point: str
@@ -59,6 +64,7 @@ class RunRecord:
     path_counters: dict[str, dict[str, int]] = field(default_factory=dict)
     xdp_maps: dict[str, Any] = field(default_factory=dict)
     device: list[dict[str, Any]] = field(default_factory=list)
+    series: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -227,11 +233,21 @@ class ResultStore:
             path.mkdir(parents=True)
         return path
 
-    def save(self, record: RunRecord, samples: Mapping[str, Sequence[float]]) -> None:
-        """Keep a finished run: samples first, the record that makes it count last."""
+    def save(
+        self,
+        record: RunRecord,
+        samples: Mapping[str, Sequence[float]],
+        series: pd.DataFrame | None = None,
+    ) -> None:
+        """Keep a finished run: samples and series first, the record that makes it count last."""
         if samples:
             path = self.path / "samples" / f"{record.name}.parquet"
             write_atomic(path, _samples_parquet(samples))
+        if series is not None:
+            path = self.path / "series" / f"{record.name}.parquet"
+            with disk_errors(path.parent):
+                path.parent.mkdir(exist_ok=True)
+            write_atomic(path, _series_parquet(record.name, series))
         write_atomic(self.path / "runs" / f"{record.name}.json", to_json(asdict(record)))
 
     def records(self) -> list[RunRecord]:
@@ -290,6 +306,14 @@ def _samples_parquet(samples: Mapping[str, Sequence[float]]) -> bytes:
     columns = {name: pd.Series(values, dtype="float64") for name, values in samples.items()}
     out = BytesIO()
     pd.DataFrame(columns).to_parquet(out, index=False)
+    return out.getvalue()
+
+
+def _series_parquet(run: str, series: pd.DataFrame) -> bytes:
+    """The table of datapath.series behind the name of its run."""
+    series = series.assign(run=run)[["run", *series.columns]].astype({"run": "category"})
+    out = BytesIO()
+    series.to_parquet(out, index=False, compression="zstd")
     return out.getvalue()
 
 

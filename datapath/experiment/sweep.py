@@ -102,11 +102,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement of one point. block == repetition: a block has every point once."""
+    """One measurement of one point. block == repetition: a block has every point once.
+
+    traffic_seed: equal for all points of a block, which so meet the same traffic.
+    """
 
     point: Point
     repetition: int
     seed: int
+    traffic_seed: int = 0
 
     @property
     def name(self) -> str:
@@ -408,8 +412,10 @@ def schedule(points: Sequence[Point], sweep: Sweep, seed: int) -> list[Run]:
         if sweep.order == "blocked-random":
             rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
             order = rng.permutation(len(points)).tolist()
+        traffic = run_seed(seed, "0", block)
         runs += [
-            Run(points[index], block, run_seed(seed, points[index].key, block)) for index in order
+            Run(points[index], block, run_seed(seed, points[index].key, block), traffic)
+            for index in order
         ]
     return runs
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
-from datapath.errors import CapabilityError
-
 if TYPE_CHECKING:
     from datapath.lanes.base import Network
     from datapath.lanes.spec import Path, Topology
@@ -31,6 +29,10 @@ def open_network(
     logs: folder for what hosts themselves say (the consoles of guests).
     folder: where relative file names of the topology begin.
     """
+    if topology.lane == "sim":
+        from datapath.lanes.sim import SimNetwork
+
+        return SimNetwork(topology, path, folder)
     if topology.lane == "ssh":
         from datapath.lanes.ssh import SshNetwork
 
@@ -42,10 +44,6 @@ def open_network(
         from datapath.lanes.netns import NetnsNetwork
 
         return NetnsNetwork(topology, backend)
-    if topology.lane == "vm":
-        from datapath.lanes.vm import VmNetwork
+    from datapath.lanes.vm import VmNetwork
 
-        return VmNetwork(topology, backend, logs)
-    raise CapabilityError(
-        f"lane {topology.lane} is not in this version", hint="use topology: {lane: netns}"
-    )
+    return VmNetwork(topology, backend, logs)

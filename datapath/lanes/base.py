@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -114,6 +115,14 @@ class PathCounters:
     by aimed faults (also counted as dropped, marked or corrupted).
     unsegmented: packets that stood for several, which loss hit as one; 0 in a
     valid run.
+
+    Of backend fabric alone: overflowed: dropped because the queue was full.
+    trimmed: of which only the headers went on.
+    starved: lost because the emulator had no CPU or memory for them; 0 in a
+    valid run.  unstamped: whose time of arrival the device could not tell,
+    so that they count from when the emulator saw them.  queue_max_bytes: most
+    that waited.  late_*_ns: how much later than they should frames left,
+    quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.
     """
 
     passed: dict[str, int] = field(default_factory=dict)
@@ -123,6 +132,33 @@ class PathCounters:
     exempt: dict[str, int] = field(default_factory=dict)
     fault_hits: dict[str, int] = field(default_factory=dict)
     unsegmented: dict[str, int] = field(default_factory=dict)
+    overflowed: dict[str, int] = field(default_factory=dict)
+    trimmed: dict[str, int] = field(default_factory=dict)
+    duplicated: dict[str, int] = field(default_factory=dict)
+    reordered: dict[str, int] = field(default_factory=dict)
+    starved: dict[str, int] = field(default_factory=dict)
+    unstamped: dict[str, int] = field(default_factory=dict)
+    queue_max_bytes: dict[str, int] = field(default_factory=dict)
+    late_p50_ns: dict[str, int] = field(default_factory=dict)
+    late_p99_ns: dict[str, int] = field(default_factory=dict)
+    late_max_ns: dict[str, int] = field(default_factory=dict)
+    late_allowed_ns: dict[str, int] = field(default_factory=dict)
+
+    def limit(self) -> str:
+        """Why the path was not what was asked for: the CPU did not suffice.  "": it was."""
+        for direction, allowed in self.late_allowed_ns.items():
+            if self.starved[direction]:
+                return (
+                    f"CPU-limited: {self.starved[direction]} {direction} frames came while the "
+                    "emulator had no CPU or no buffer for them"
+                )
+            late = self.late_p99_ns[direction]
+            if late > allowed:
+                return (
+                    f"CPU-limited: 1% of the {direction} frames left more than "
+                    f"{late / 1000:.0f} us late"
+                )
+        return ""
 
 
 class Network(Protocol):
@@ -160,6 +196,15 @@ class Network(Protocol):
         ...
 
     def path_counters(self) -> PathCounters: ...
+
+    def sampled_path(
+        self, prefix: Path, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """Sample the path's queues while the body runs, into files that begin with `prefix`.
+
+        They are those of datapath.series; a path that has no queue leaves none.
+        """
+        ...
 
     def describe(self) -> dict[str, object]:
         """For the manifest: devices, MTU, offloads, impairment back end and why."""

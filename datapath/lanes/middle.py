@@ -8,20 +8,27 @@ bridge `mgmt`.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path as FilePath
+from typing import Literal
 
 from datapath.errors import CapabilityError, LocalError
+from datapath.fabric import emulation
+from datapath.fabric.emulation import Emulator
 from datapath.lanes.base import PathCounters
 from datapath.lanes.local import link_address, set_ipv6
-from datapath.lanes.namespace import Namespace
+from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.spec import Path, Topology
-from datapath.xdp.impair import DIRECTIONS, Impairments, Port
+from datapath.xdp.impair import DIRECTIONS, Impairments, Port, stream_seed
 
 MIDDLE = "middle"
 ONE_QUEUE = "numtxqueues 1 numrxqueues 1"
 BACKENDS = {
     "none": "hosts are joined directly, as the path section asks",
     "bpf": "a BPF program in the middle namespace forwards, lossless and impaired alike",
+    "fabric": "a program in the middle namespace emulates a link, between AF_XDP sockets",
 }
 """Path back end -> the reason for it, in words."""
 
@@ -46,6 +53,8 @@ class Middle:
         self.topology = topology
         self.backend = backend
         self._impairments: Impairments | None = None
+        self._emulator: Emulator | None = None
+        self._path = Path()
 
     def build(self, links: Iterable[str], *, pass_fds: Sequence[int] = ()) -> None:
         """The management bridge, the neck of a dumbbell, and `links` (ip commands)."""
@@ -56,10 +65,12 @@ class Middle:
         )
 
     def forward(self) -> None:
-        """Make the ports forward, by datapath.xdp.impair; hosts joined directly need nothing."""
+        """Make the ports forward; hosts joined directly need nothing."""
         if self.backend == "bpf":
             ports = self._ports()
             self._impairments = self.namespace.in_network(lambda: Impairments(ports))
+        elif self.backend == "fabric":
+            self._emulator = Emulator(list(self._emulated_ports()), self._start)
 
     def set_path(self, path: Path, seed: int) -> None:
         """Apply a `path` section; LocalError when it needs another network."""
@@ -71,21 +82,35 @@ class Middle:
         if self._impairments is not None:
             impairments = {direction: path.impairment(direction) for direction in DIRECTIONS}
             self._impairments.configure(impairments, seed)
+        if self._emulator is not None:
+            for direction in DIRECTIONS:
+                self._emulator.configure(
+                    direction,
+                    path.link(direction),
+                    ecn_mark=path.ecn_mark_of(direction),
+                    seed=stream_seed(seed, direction, "link"),
+                )
+        self._path = path
 
     def counters(self) -> PathCounters:
-        """What the impairments did since set_path(); empty for backend none."""
-        counters = PathCounters()
+        """What the path did since set_path(); empty for backend none."""
         if self._impairments is not None:
-            for direction in DIRECTIONS:
-                counts = self._impairments.counts(direction)
-                for name, value in vars(counters).items():
-                    number = getattr(counts, name)
-                    value[direction] = sum(number) if name == "fault_hits" else number
-        return counters
+            return _bpf_counters(self._impairments)
+        if self._emulator is not None:
+            return _fabric_counters(self._emulator, self._path)
+        return PathCounters()
+
+    def emulator(self) -> Emulator:
+        """The running emulator; LocalError when the back end is another one."""
+        if self._emulator is None:
+            raise LocalError(
+                f"path backend {self.backend} has no emulator", hint="build it for fabric"
+            )
+        return self._emulator
 
     def hooks(self) -> dict[str, tuple[Namespace, str]]:
         """Where XDP programs see what travels in a direction, before it is impaired."""
-        if self.backend == "none":
+        if self.backend != "bpf":  # the emulator needs the hooks for itself
             return {}
         dumbbell = self.topology.preset == "dumbbell"
         return {
@@ -93,18 +118,29 @@ class Middle:
             "middle-backward": (self.namespace, "neckl" if dumbbell else "port1"),
         }
 
+    def sampled(
+        self, prefix: FilePath, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """Sample the queues of an emulated link; nothing else has any."""
+        if self._emulator is None:
+            return nullcontext()
+        return self._emulator.sampled(prefix, interval_ns, max_bytes)
+
     def close(self) -> None:
         """Let go of the programs; safe to call twice."""
         if self._impairments is not None:
             self._impairments.close()
             self._impairments = None
+        if self._emulator is not None:
+            self._emulator.close()
+            self._emulator = None
 
     def _own_links(self) -> Iterator[str]:
         mtu = self.topology.mtu
         yield "link set lo up"
         yield "link add mgmt type bridge"
         yield "link set mgmt up"
-        if self.topology.preset == "dumbbell":
+        if self.topology.preset == "dumbbell" and self.backend == "bpf":
             yield (
                 f"link add neckl mtu {mtu} {ONE_QUEUE} type veth "
                 f"peer name neckr mtu {mtu} {ONE_QUEUE}"
@@ -129,12 +165,65 @@ class Middle:
             Port("neckr", "right", direction="forward"),
         ]
 
+    def _emulated_ports(self) -> Iterator[emulation.Port]:
+        if self.topology.preset == "p2p":
+            yield emulation.Port("port0", "left")
+            yield emulation.Port("port1", "right")
+            return
+        hosts = self.topology.hosts
+        for i in range(hosts):
+            side: Literal["left", "right"] = "left" if i < hosts // 2 else "right"
+            yield emulation.Port(f"port{i}", side, link_address(i))
+
+    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        return spawn(self.namespace, arguments, stdin=pipe, stdout=pipe)
+
+
+def _bpf_counters(impairments: Impairments) -> PathCounters:
+    counters = PathCounters()
+    for direction in DIRECTIONS:
+        counts = impairments.counts(direction)
+        for name, number in vars(counts).items():
+            value = sum(number) if name == "fault_hits" else number
+            getattr(counters, name)[direction] = value
+    return counters
+
+
+def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
+    counters = PathCounters()
+    everything = emulator.counters()
+    for direction in DIRECTIONS:
+        mine = everything[direction]
+        found = {
+            "passed": mine["delivered"],
+            "dropped": mine["lost"],
+            "marked": mine["marked"] + mine["random_marks"],
+            "starved": mine["starved"] + mine["ring_drops"],
+            "late_allowed_ns": emulation.allowed_lateness_ns(path.link(direction).delay_ns),
+        }
+        for name in (
+            "corrupted",
+            "exempt",
+            "overflowed",
+            "trimmed",
+            "duplicated",
+            "unstamped",
+            "reordered",
+        ):
+            found[name] = mine[name]
+        for name in ("queue_max_bytes", "late_p50_ns", "late_p99_ns", "late_max_ns"):
+            found[name] = mine[name]
+        for name, value in found.items():
+            getattr(counters, name)[direction] = value
+    return counters
+
 
 def choose_backend(path: Path) -> str:
-    """The back end that will carry a `path` section; CapabilityError for those to come."""
-    if path.backend in ("fabric", "netem"):
+    """The back end that will carry a `path` section; CapabilityError for what is to come."""
+    if path.backend == "netem":
         raise CapabilityError(
-            f"path backend {path.backend} is not in this version",
-            hint="backend: bpf gives loss, ECN marking, corruption and aimed faults",
+            "path backend netem is not in this version",
+            hint="backend: fabric gives rate, delay, jitter, queues, loss and reordering",
         )
-    return "none" if path.backend == "none" else "bpf"
+    return path.carrier

@@ -14,9 +14,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path as FilePath
 from typing import IO
 
 from datapath.errors import CapabilityError, LocalError
+from datapath.fabric.emulation import Emulator
 from datapath.lanes.base import PathCounters
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.local import (
@@ -37,8 +40,8 @@ from datapath.xdp.user import XdpHook
 class NetnsNetwork:
     """Hosts in namespaces, as a context manager; implements datapath.lanes.base.Network.
 
-    `backend` is "bpf" (a middle namespace forwards, and can impair) or "none"
-    (hosts joined directly).
+    `backend` is "bpf" (a middle namespace forwards, and can impair), "fabric" (it
+    emulates a link) or "none" (hosts joined directly).
     """
 
     def __init__(self, topology: Topology, backend: str = "bpf") -> None:
@@ -107,6 +110,18 @@ class NetnsNetwork:
         assert self._middle is not None
         return self._middle.counters()
 
+    def sampled_path(
+        self, prefix: FilePath, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """As lanes.base.Network says: the two directions of an emulated link."""
+        assert self._middle is not None
+        return self._middle.sampled(prefix, interval_ns, max_bytes)
+
+    def emulator(self) -> Emulator:
+        """The running emulator of backend fabric."""
+        assert self._middle is not None
+        return self._middle.emulator()
+
     def describe(self) -> dict[str, object]:
         """Devices with MTU, offloads and XDP mode, and what forwards between the hosts."""
         assert self._middle is not None
@@ -159,7 +174,7 @@ class NetnsNetwork:
                 ["ip", "-batch", "-"],
                 stdin="\n".join(host_commands(index, self.topology.mtu, self.topology.hosts)),
             )
-            if self.backend == "bpf":
+            if self.backend != "none":
                 host.namespace.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
         self._middle.forward()
 

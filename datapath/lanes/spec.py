@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from datapath.units import Bytes, Fraction
+from datapath.fabric.links import Link
+from datapath.fabric.links import Loss as LinkLoss
+from datapath.lanes.link_spec import LINK_KEYS, QUEUE_BYTES, LinkSettings
+from datapath.units import BitRate, Bytes, DurationNs, Fraction
 from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, AimedFault, Direction, Impairment
 
 
@@ -42,16 +45,21 @@ class Topology(BaseModel):
     lane: Literal["netns", "vm", "ssh", "sim"] = Field(
         "netns",
         description="Where hosts live. netns: network namespaces of this machine. vm: QEMU "
-        "guests, each with a kernel of its own. ssh: machines one can log in to. sim is not in "
-        "this version.",
+        "guests, each with a kernel of its own. ssh: machines one can log in to. sim: the engine "
+        "and the link model in virtual time.",
     )
-    preset: Literal["p2p", "dumbbell"] = Field(
+    preset: Literal["p2p", "dumbbell", "star", "leaf-spine", "fat-tree", "rail"] = Field(
         "p2p",
         description="p2p: two hosts and a path between them. dumbbell: half of the hosts on the "
-        "left, half on the right, one shared link between the two sides.",
+        "left, half on the right, one shared link between the two sides. In lane sim also star, "
+        "leaf-spine, fat-tree and rail.",
     )
     hosts: int = Field(
-        2, ge=2, le=32, description="Number of hosts: 2 for p2p, an even number for dumbbell."
+        2,
+        ge=2,
+        le=65536,
+        description="Number of hosts: 2 for p2p, an even number for dumbbell, at most 32 that are "
+        "not simulated. leaf-spine, fat-tree and rail have as many as their dimensions say.",
     )
     mtu: Bytes = Field(
         9000,
@@ -83,6 +91,32 @@ class Topology(BaseModel):
     machines: list[Machine] = Field(
         default_factory=list,
         description="ssh: the hosts, an even number of them; the first half are the clients.",
+    )
+
+    host_rate: BitRate | None = Field(
+        None,
+        ge=1_000,
+        description="sim: rate of the hosts' links. Unset: as path.rate or, in p2p and dumbbell, "
+        "no limit.",
+    )
+    host_delay: DurationNs | None = Field(
+        None,
+        description="sim: propagation delay of the hosts' links, one way. Unset: as path.delay "
+        "or, in p2p and dumbbell, none.",
+    )
+    buffer: Bytes | None = Field(
+        None,
+        ge=1,
+        description="sim: packet buffer that all queues of a switch share, with dynamic "
+        "thresholds (each queue may have as much as is free). Unset: path.queue alone limits.",
+    )
+    leaves: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: leaf switches.")
+    spines: int = Field(2, ge=1, le=1024, description="sim, leaf-spine and rail: spine switches.")
+    hosts_per_leaf: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: hosts of a leaf.")
+    k: int = Field(4, ge=2, le=64, multiple_of=2, description="sim, fat-tree: ports of a switch.")
+    servers: int = Field(2, ge=1, le=8192, description="sim, rail: servers.")
+    rails: int = Field(
+        8, ge=1, le=64, description="sim, rail: NICs of a server, each a host, and rail switches."
     )
 
     @model_validator(mode="after")
@@ -118,12 +152,38 @@ class Topology(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _dimensions_are_the_hosts(self) -> Topology:
+        """Lane sim: dimensions fit the preset and say how many hosts there are."""
+        wanted = _DIMENSIONS.get(self.preset, ())
+        if self.lane != "sim":
+            if wanted or self.preset == "star":
+                raise ValueError(f"preset {self.preset}: for lane sim, not for {self.lane}")
+            if self.hosts > 32:
+                raise ValueError(f"hosts is {self.hosts}: at most 32 of lane {self.lane}")
+            return self
+        every = {key for keys in _DIMENSIONS.values() for key in keys}
+        others = sorted(key for key in every - set(wanted) if self._differs(key))
+        if others:
+            raise ValueError(f"{' and '.join(others)}: not for preset {self.preset}")
+        if not wanted:
+            return self
+        count = {
+            "leaf-spine": self.leaves * self.hosts_per_leaf,
+            "fat-tree": self.k**3 // 4,
+            "rail": self.servers * self.rails,
+        }[self.preset]
+        if "hosts" in self.model_fields_set and self.hosts != count:
+            raise ValueError(f"hosts is {self.hosts}, but the dimensions make {count}")
+        self.hosts = count
+        return self
+
+    @model_validator(mode="after")
     def _hosts_fit_preset(self) -> Topology:
         if self.preset == "p2p" and self.hosts != 2:
             raise ValueError(
                 f"preset p2p joins exactly 2 hosts, not {self.hosts}; more hosts need dumbbell"
             )
-        if self.hosts % 2:
+        if self.preset == "dumbbell" and self.hosts % 2:
             raise ValueError(f"preset dumbbell needs an even number of hosts, not {self.hosts}")
         return self
 
@@ -131,6 +191,15 @@ class Topology(BaseModel):
 _KEYS_OF_LANE = {
     "vm": {"kernel", "cpus", "memory", "namespaces"},
     "ssh": {"ssh_config", "machines"},
+    "sim": {
+        *("host_rate", "host_delay", "buffer"),
+        *("leaves", "spines", "hosts_per_leaf", "k", "servers", "rails"),
+    },
+}
+_DIMENSIONS = {
+    "leaf-spine": ("leaves", "spines", "hosts_per_leaf"),
+    "fat-tree": ("k",),
+    "rail": ("servers", "rails", "spines"),
 }
 
 
@@ -197,26 +266,23 @@ class Fault(BaseModel):
         return self
 
 
-class PathDirection(BaseModel):
+class PathDirection(LinkSettings):
     """What one direction of the path has in place of the common value."""
-
-    model_config = ConfigDict(extra="forbid")
 
     loss: Loss | None = Field(None, description="As path.loss, for this direction.")
     ecn_mark: Fraction | None = Field(None, description="As path.ecn_mark, for this direction.")
     corrupt: Fraction | None = Field(None, description="As path.corrupt, for this direction.")
 
 
-class Path(BaseModel):
+class Path(LinkSettings):
     """What the network does to packets on their way, per direction."""
-
-    model_config = ConfigDict(extra="forbid")
 
     backend: Literal["auto", "none", "bpf", "fabric", "netem"] = Field(
         "auto",
-        description="bpf: XDP programs in a middle namespace. none: hosts joined directly, "
-        "nothing can be impaired. auto: bpf, so that clean and impaired points share one "
-        "topology. fabric and netem are not in this version.",
+        description="bpf: a BPF program in a middle namespace, at line rate. fabric: an emulated "
+        "link with rate, delay and queue. none: hosts joined directly, nothing can be impaired. "
+        "auto: fabric if something is set that only it can do (rate, trace, delay, jitter, "
+        "queue, ecn, reorder, duplicate, trim, telemetry), else bpf. netem is not in this version.",
     )
     loss: Loss = Field(NO_LOSS, description="Random loss: a share, or a model with parameters.")
     ecn_mark: Fraction = Field(0.0, description="Share of ECN-capable packets marked CE.")
@@ -234,7 +300,54 @@ class Path(BaseModel):
                 raise ValueError(f"more than {MAX_FAULTS} {direction} faults")
         if self.backend == "none" and self.impaired:
             raise ValueError("backend none impairs nothing; use backend auto or bpf")
+        keys = " and ".join(self.link_keys)
+        if self.backend == "bpf" and keys:
+            raise ValueError(f"{keys}: not for backend bpf; use auto or fabric")
+        if self.faults and (self.backend == "fabric" or keys):
+            raise ValueError(f"faults are for backend bpf, which has no {keys or 'link model'}")
         return self
+
+    @property
+    def carrier(self) -> str:
+        """The back end that carries this path: what backend says, or what auto comes to."""
+        if self.backend != "auto":
+            return self.backend
+        return "fabric" if self.link_keys else "bpf"
+
+    @property
+    def link_keys(self) -> list[str]:
+        """What is set, in common or for a direction, that only a link model can do."""
+        parts = [part for part in (self, self.forward, self.backward) if part is not None]
+        return [key for key in LINK_KEYS if any(getattr(part, key) is not None for part in parts)]
+
+    def link(self, direction: Direction) -> Link:
+        """One direction as the link model has it: for the emulator and the simulator.
+
+        Random marking (ecn_mark) and aimed faults are not part of it.
+        """
+        override = getattr(self, direction)
+        given = {key: getattr(self, key) for key in LINK_KEYS}
+        if override is not None:
+            own = {key: getattr(override, key) for key in LINK_KEYS}
+            if own["rate"] is not None or own["trace"] is not None:
+                given |= {"rate": None, "trace": None}
+            given |= {key: value for key, value in own.items() if value is not None}
+        reorder = given["reorder"]
+        return Link(
+            rate_bps=given["rate"] or 0,
+            trace_ms=tuple(given["trace"] or ()),
+            delay_ns=given["delay"] or 0,
+            limit_bytes=given["queue"] or QUEUE_BYTES,
+            marking=given["ecn"].setting() if given["ecn"] else None,
+            loss=_link_loss(self.loss_of(direction)),
+            jitter=given["jitter"].setting() if given["jitter"] else None,
+            reorder=reorder.share if reorder else 0.0,
+            reorder_ns=reorder.by if reorder else 0,
+            duplicate=given["duplicate"] or 0.0,
+            corrupt=self.corrupt_of(direction),
+            trim=bool(given["trim"]),
+            telemetry=bool(given["telemetry"]),
+        )
 
     def loss_of(self, direction: Direction) -> Bernoulli | GilbertElliott:
         override = getattr(self, direction)
@@ -277,4 +390,11 @@ class Path(BaseModel):
     @property
     def impaired(self) -> bool:
         """Whether any packet could be touched."""
-        return any(self.impairment(direction).touches for direction in DIRECTIONS)
+        touched = (self.impairment(direction).touches for direction in DIRECTIONS)
+        return bool(self.link_keys) or any(touched)
+
+
+def _link_loss(loss: Bernoulli | GilbertElliott) -> LinkLoss | None:
+    if isinstance(loss, Bernoulli):
+        return LinkLoss(good=loss.rate) if loss.rate else None
+    return LinkLoss(p=loss.p, r=loss.r, good=loss.good, bad=loss.bad)

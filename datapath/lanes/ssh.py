@@ -13,6 +13,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -136,6 +137,12 @@ class SshNetwork:
 
     def path_counters(self) -> PathCounters:
         return PathCounters()
+
+    def sampled_path(
+        self, prefix: FilePath, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """Whatever queues there are, they are not ours."""
+        return nullcontext()
 
     def describe(self) -> dict[str, object]:
         """Each machine with its facts, and its device as other lanes tell it."""

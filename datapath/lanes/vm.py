@@ -19,6 +19,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path as FilePath
 
 from datapath.errors import CapabilityError, DatapathError, RunFailed
@@ -158,6 +159,13 @@ class VmNetwork:
         """What the impairments did since set_path(); empty for backend none."""
         assert self._middle is not None
         return self._middle.counters()
+
+    def sampled_path(
+        self, prefix: FilePath, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """As lanes.base.Network says: the two directions of an emulated link."""
+        assert self._middle is not None
+        return self._middle.sampled(prefix, interval_ns, max_bytes)
 
     def describe(self) -> dict[str, object]:
         """Kernel, acceleration and devices, outside and inside of the guests."""

@@ -81,6 +81,21 @@ def sim_cdef() -> Path:
     return _artefact("datapath/fabric/sim", "dpsim.cdef")
 
 
+def traffic_generator() -> Path:
+    """dp-traffic, the program that runs traffic tables."""
+    return _artefact("datapath/workloads/traffic", "dp-traffic")
+
+
+def tcp_sampler() -> Path:
+    """dp-tcp-sampler, the program that samples kernel TCP on a host."""
+    return _artefact("datapath/io", "dp-tcp-sampler")
+
+
+def emulator_program() -> Path:
+    """dp_fabric, the emulator of path backend fabric."""
+    return _artefact("datapath/fabric/emulator", "dp_fabric")
+
+
 def verbs_library() -> Path:
     """libdpverbs.so, the verbs front that is preloaded."""
     return _artefact("datapath/verbs", "libdpverbs.so")

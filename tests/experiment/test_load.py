@@ -39,6 +39,11 @@ PATH = "path: {loss: 0}"
         (PATH, "transport: {path_mtu: 4000}", "transport.path_mtu: 4000 is not possible; one of"),
         (PATH, "transport: {ecn: 3}", "transport.ecn: "),
         (PATH, "transport: {options: {min_rto: 5}}", "min_rto: 5 has no unit; a duration is"),
+        (PATH, "collect: {series: [cwn]}", "4:20: collect.series[0]: 'cwn' is not possible; did y"),
+        (PATH, "collect: {series: [rtt, rtt]}", "4:10: collect: series: rtt is there twice"),
+        (PATH, "collect: {interval: 10us}", "4:21: collect.interval: 10000: it should be gr"),
+        (PATH, "collect: {interval: 10}", "collect.interval: 10 has no unit; a duration is"),
+        ("kind: bar, metric: goodput", "kind: series", "kind series needs some: collect: {series"),
         (PATH, "cc: {algo: swif}", "4:12: cc.algo: no congestion-control algorithm is called"),
         (PATH, "cc: {algo: swift, target_ns: 3}", "cc.target_ns: swift has no parameter 'target"),
         (PATH, "cc: {algo: swift, params: {x: 1}, x: 1}", "x is given beside algo and under par"),
@@ -189,3 +194,24 @@ def test_the_schema_describes_every_section() -> None:
 @pytest.mark.parametrize("path", sorted(Path("experiments").glob("*.yaml")), ids=str)
 def test_the_experiments_that_come_along_are_valid(path: Path) -> None:
     assert load_file(path).points
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("[cwnd, rat]", "no series 'rat'; did you mean 'rate'?"),
+        ("queue", "series queue is not collected; add it to collect.series"),
+        ("rate", "series rate is not collected; add it to collect.series"),
+        ("[cwnd, rtt]", ""),
+    ],
+)
+def test_a_plot_over_time_shows_what_is_collected(load: Load, metric: str, said: str) -> None:
+    old = "{kind: bar, metric: goodput, x: path.loss, series: stack}"
+    new = f"{{kind: series, metric: {metric}}}"
+    collect = "collect.series=[cwnd, rtt]"
+    if not said:
+        assert load(old, new, [collect]).spec.report.plots[0].kind == "series"
+        return
+    with pytest.raises(InvalidFile) as caught:
+        load(old, new, [collect])
+    assert said in str(caught.value)

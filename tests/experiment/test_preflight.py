@@ -34,7 +34,8 @@ def test_missing_programs_come_with_their_packages(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("mtu: 9000", "lane: sim", "lane sim is not in this version"),
+        ("mtu: 9000", "lane: sim", "workload perftest runs programs, and hosts of lane sim run"),
+        ("mtu: 9000", "lane: sim", "lane sim has no device kernel"),
         ("loss: 0", "backend: netem", "path backend netem is not in this version"),
         ("transport.port: afxdp", "transport.device: rxe", "device rxe is not for namespaces"),
     ],

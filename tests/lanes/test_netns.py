@@ -72,7 +72,7 @@ def echoes(
         process.wait()
 
 
-@pytest.mark.parametrize("backend", ["bpf", "none"])
+@pytest.mark.parametrize("backend", ["bpf", "fabric", "none"])
 @pytest.mark.parametrize("mtu", [1280, 1500, 9000, 65521])
 def test_whole_packets_pass_at_every_mtu(backend: str, mtu: int, tmp_path: FilePath) -> None:
     with NetnsNetwork(Topology(mtu=mtu), backend) as network:

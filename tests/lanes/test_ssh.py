@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from datapath import report, series
 from datapath.errors import CapabilityError, LocalError
 from datapath.lanes import open_network
 from datapath.lanes.namespace import Namespace, spawn
@@ -404,3 +405,31 @@ def test_the_network_as_it_is_cannot_be_impaired(tmp_path: FilePath) -> None:
     )
     with pytest.raises(LocalError, match=f"there is no file {tmp_path}/none-here"):
         open_network(topology, Path(), folder=tmp_path)
+
+
+OVER_TIME = """\
+sweep:
+  matrix:
+    stack:
+      - {label: dp, set: {workload: {kind: perftest, test: write_bw, size: 64KiB}}}
+      - {label: tcp, set: {transport.device: kernel, workload: {kind: iperf3, duration: 1s}}}
+"""
+
+
+def test_series_come_from_both_machines(site: Site, tmp_path: FilePath) -> None:
+    path = site.experiment("sweep:\n", OVER_TIME)
+    path.write_text(path.read_text() + "collect: {series: [cwnd, delivered], interval: 1ms}\n")
+    done = site.dpctl("run", path, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    for file in (tmp_path / "out" / "runs").glob("*.json"):
+        record = json.loads(file.read_text())
+        assert record["series"]["absent"] == {}
+        frame = report.series(tmp_path / "out", f"{record['point']}-0")
+        ((host, _, rows),) = series.flows(frame)
+        assert host == "host0"
+        assert len(rows) > 10
+        if record["axes"]["stack"] == "dp":
+            assert set(frame["host"]) == {"host0", "host1"}
+            # Both have the clock of this machine, and ran at the same time.
+            times = frame.groupby("host")["time_ns"].agg(["min", "max"])
+            assert times["min"].max() < times["max"].min()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl fabric`: the emulator of path backend fabric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from datapath.errors import RunFailed
+from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns
+
+if TYPE_CHECKING:
+    from datapath.lanes.accuracy import Report
+
+app = typer.Typer(no_args_is_help=True, help="The emulator of path backend fabric.")
+
+_RATE_ERROR = 0.01
+
+
+@app.command()
+def accuracy(
+    rate: Annotated[str, typer.Option(help="Of the link.")] = "1gbit",
+    delay: Annotated[str, typer.Option(help="One way.")] = "100us",
+    mtu: Annotated[str, typer.Option(help="Of the network, bytes.")] = "9000",
+    probes: Annotated[int, typer.Option(min=1, help="How many measure the delay.")] = 2000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the rate is measured.")] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure how exactly this machine emulates a link, from outside of the emulator.
+
+    \b
+    dpctl fabric accuracy --rate 1gbit --delay 100us
+
+    Exit code 1 when the rate is off by more than 1 %, or the emulator says that the CPU does not
+    suffice.
+    """
+    from datapath.lanes.accuracy import measure, to_json
+
+    report = measure(
+        _parsed(parse_bit_rate, rate),
+        _parsed(parse_duration_ns, delay),
+        mtu=_parsed(parse_bytes, mtu),
+        probes=probes,
+        seconds=seconds,
+    )
+    print(to_json(report) if as_json else _table(report, rate, delay, mtu))
+    if report.limit:
+        raise RunFailed(report.limit, hint="end other work, or ask for less")
+    if abs(report.rate_error) > _RATE_ERROR:
+        raise RunFailed(
+            f"the rate is off by {report.rate_error:+.2%}",
+            hint="was the sender kept from sending? end other work and try again",
+        )
+
+
+def _table(report: Report, rate: str, delay: str, mtu: str) -> str:
+    error, without = report.delay_error, report.without
+    rows = [
+        ("rate", f"{report.rate_measured_bps / 1e6:.2f} Mbit/s", f"{report.rate_error:+.3%}"),
+        ("delay, error", *_spread(error.p50, error.p99, error.max)),
+        ("... without emulator", *_spread(without.p50, without.p99, without.max)),
+        ("late when saturated", *_spread(*_late(report))),
+        ("marked when saturated", f"{report.marked_share:.1%}", "of ECN-capable packets"),
+        ("CPU when saturated", f"{report.cpu_share:.0%}", f"of one, priority {report.priority}"),
+    ]
+    head = f"{rate}, {delay} each way, MTU {mtu}, {error.n} probes"
+    return "\n".join([head, *(f"  {name:<22}  {a:>16}  {b}" for name, a, b in rows)])
+
+
+def _late(report: Report) -> tuple[float, float, float]:
+    return report.late_p50_ns, report.late_p99_ns, report.late_max_ns
+
+
+def _spread(p50: float, p99: float, most: float) -> tuple[str, str]:
+    return f"p50 {p50 / 1000:.1f} us", f"p99 {p99 / 1000:.1f} us, most {most / 1000:.0f} us"
+
+
+def _parsed(parse: object, text: str) -> int:
+    assert callable(parse)
+    try:
+        return int(parse(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

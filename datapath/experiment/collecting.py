@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Collecting series during a run: who samples, where the samples are, what is missing and why.
+
+Every process with a device of ours samples its own QPs (verbs/series.c); kernel TCP is
+sampled by a program of ours on each host (io/tcp_sampler.c); both leave files in the
+run's logs, as does the emulator of the path, and the files become one table.  A simulation
+gives the table itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datapath import series
+from datapath.errors import RunFailed
+from datapath.experiment.metrics import UNITS
+from datapath.lanes.base import Host, Network, Process
+from datapath.native import paths
+from datapath.series import Name, Request
+from datapath.workloads.base import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_BYTES = 64 * 2**20
+"""Of the file of one process: at 10 ms and 16 QPs, some eight minutes."""
+
+_START_S = 10.0
+_QUEUE = "no link of this network tells its queue"
+_NO_QPS = "the kernel tells nothing of the QPs of {device}"
+_NO_FLOWS = "nothing was sampled: no flow of the run lasted for an interval"
+_NO_TCP = "nothing was sampled: no TCP connection of the run carried data"
+
+
+def environment(request: Request, host: Host, logs: Path) -> dict[str, str]:
+    """What makes programs with a device of ours sample it; see docs/verbs.md."""
+    prefix = f"{host.outputs(logs)}/series-{host.name}"
+    interval_us = max(1, request.interval_ns // 1000)
+    settings = f"interval_us={interval_us};qps={request.qps};max_bytes={MAX_BYTES}"
+    return {"DATAPATH_SERIES": f"{prefix};{settings}"}
+
+
+@contextlib.contextmanager
+def sampling(request: Request | None, network: Network, device: str, logs: Path) -> Iterator[None]:
+    """Sample kernel TCP on every host, and the path's queues, while the body runs."""
+    if request is None:
+        yield
+        return
+    samplers: list[Process] = []
+    try:
+        if device == "kernel":
+            for host in network.hosts:
+                samplers.append(_start(request, host, logs))
+        with network.sampled_path(logs / "series-path", request.interval_ns, MAX_BYTES):
+            yield
+    finally:
+        for sampler in samplers:
+            sampler.kill()
+        for sampler in samplers:
+            sampler.wait()
+
+
+def _start(request: Request, host: Host, logs: Path) -> Process:
+    """A running sampler, whose file is there."""
+    program = host.provide(paths.tcp_sampler())
+    file = f"{host.outputs(logs)}/series-{host.name}.tcp{series.SUFFIX}"
+    numbers = map(str, (request.interval_ns, request.qps, MAX_BYTES))
+    addresses = [address for address in (host.endpoint.ipv4, host.endpoint.ipv6) if address]
+    argv = [program, file, *numbers, *addresses]
+    errors = logs / f"tcp-sampler-{host.name}.err"
+    process = host.popen(argv, stderr=errors)
+    deadline = time.monotonic() + _START_S
+    while host.run(["test", "-s", file]).returncode != 0:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            said = errors.read_text(errors="replace").split("\n") if errors.exists() else []
+            words = next((line for line in reversed(said) if line), "it does not begin")
+            raise RunFailed(f"the sampler of TCP on {host.name}: {words}", hint=f"see {errors}")
+    return process
+
+
+def gather(
+    request: Request, simulated: pd.DataFrame | None, device: str, logs: Path
+) -> tuple[pd.DataFrame, dict[str, Any], list[Metric]]:
+    """The table of a run, with the series asked for; what a record says of it; and metrics.
+
+    Files of samples are taken from the logs; RunFailed when one is damaged.
+    """
+    files = []
+    for path in sorted(logs.glob(f"*{series.SUFFIX}")):
+        host = path.name.removeprefix("series-").partition(".")[0]
+        files.append(series.read_file(path, host))
+        path.unlink()
+    frame = series.join([file.frame for file in files], from_zero=True)
+    if simulated is not None:
+        frame = series.join([simulated, frame])
+    derived = series.derived(frame)
+    frame = series.keep(frame, request.names)
+    there = series.present(frame)
+    about = {
+        "rows": len(frame),
+        "rows_left_out": sum(file.rows_left_out for file in files),
+        "flows_left_out": sum(file.flows_left_out for file in files),
+        "absent": {
+            name: _why_absent(name, device, nothing=not there)
+            for name in request.names
+            if name not in there
+        },
+    }
+    return frame, about, [Metric(name, value, UNITS[name]) for name, value in derived.items()]
+
+
+def _why_absent(name: Name, device: str, *, nothing: bool) -> str:
+    if name == "queue":
+        return _QUEUE
+    if device in ("rxe", "siw"):
+        return _NO_QPS.format(device=device)
+    if device == "kernel":
+        return _NO_TCP if nothing else "the kernel does not tell it"
+    return _NO_FLOWS if nothing else "no flow of the run has it"

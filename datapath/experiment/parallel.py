@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Simulated runs: many at once, on all cores of this machine or on those of a Dask cluster.
+
+A run is a task that holds everything it depends on, so it gives the same numbers wherever it
+is made: in this process, in another one, on another machine.  Its answer travels back whole,
+and only the process that owns the result folder writes to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datapath
+from datapath import lanes
+from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
+from datapath.experiment import collecting
+from datapath.experiment.spec import Collect, PointSpec
+from datapath.experiment.store import error_entry
+from datapath.experiment.sweep import Run
+from datapath.workloads import REGISTRY
+from datapath.workloads.base import Metric, RunContext
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Task:
+    """One simulated run.
+
+    spec, collect: the point and the collect section as JSON has them.  folder: where relative
+    file names begin.  files: content of those files, by the name that the spec has for them,
+    for a machine that does not have the folder.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    collect: dict[str, Any]
+    seed: int
+    traffic_seed: int
+    folder: str
+    timeout_s: float
+    files: Mapping[str, str] = field(default_factory=dict)
+    version: str = datapath.__version__
+
+
+@dataclass
+class Answer:
+    """What it came to.  logs: content of files by name; error: {message, hint} if it failed."""
+
+    seconds: float = 0.0
+    metrics: list[Metric] = field(default_factory=list)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    series: pd.DataFrame | None = None
+    about_series: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    path_counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    logs: dict[str, bytes] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+
+
+def is_simulated(run: Run) -> bool:
+    return run.point.spec.topology.lane == "sim"
+
+
+def task(run: Run, collect: Collect, folder: Path, timeout_s: float, *, travels: bool) -> Task:
+    """The task of a run; `travels`: to a machine that does not have the experiment's folder."""
+    spec = run.point.spec
+    files: dict[str, str] = {}
+    if travels:
+        for name in filter(None, (spec.cc.file, getattr(spec.workload, "file", None))):
+            files[name] = (folder / name).read_text(encoding="utf-8")
+    return Task(
+        run.name,
+        spec.model_dump(mode="json"),
+        collect.model_dump(mode="json"),
+        run.seed,
+        run.traffic_seed,
+        str(folder),
+        timeout_s,
+        files,
+    )
+
+
+def measure(task: Task) -> Answer:
+    """Make one run; what goes wrong becomes part of the answer."""
+    answer = Answer()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="datapath-sim-") as temporary:
+        logs = Path(temporary) / "logs"
+        logs.mkdir()
+        try:
+            _measure(task, answer, logs, Path(temporary))
+        except DatapathError as error:
+            answer.error = error_entry(error)
+        except Exception as error:  # a mistake in a workload must not cost the sweep
+            answer.error = error_entry(error)
+            (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        answer.logs = {
+            str(path.relative_to(logs)): path.read_bytes()
+            for path in sorted(logs.rglob("*"))
+            if path.is_file()
+        }
+    answer.seconds = round(time.monotonic() - begin, 6)
+    return answer
+
+
+def _measure(task: Task, answer: Answer, logs: Path, temporary: Path) -> None:
+    if task.version != datapath.__version__:
+        raise LocalError(
+            f"this machine has datapath {datapath.__version__}, the sweep {task.version}",
+            hint="install the same version on the workers",
+        )
+    spec, folder = _unpacked(task, temporary)
+    collect = Collect.model_validate(task.collect)
+    network = lanes.open_network(spec.topology, spec.path, folder=folder)
+    network.prepare(spec.transport.device)
+    network.set_path(spec.path, task.seed)
+    setattr(network, "timeout_s", task.timeout_s)  # noqa: B010  (simulated networks have it)
+    with network:
+        outcome = REGISTRY[spec.kind](spec.workload).run(
+            RunContext(
+                network=network,
+                transport=spec.transport,
+                cc=spec.cc,
+                device_env=[{} for _ in network.hosts],
+                logs=logs,
+                seed=task.seed,
+                timeout_s=task.timeout_s,
+                series=collect.request,
+                path=spec.path,
+                folder=folder,
+                traffic_seed=task.traffic_seed,
+            )
+        )
+        answer.path_counters = asdict(network.path_counters())
+    answer.metrics, answer.notes = list(outcome.metrics), dict(outcome.notes)
+    answer.samples = outcome.samples if collect.samples else {}
+    if collect.request is not None:
+        answer.series, answer.about_series, derived = collecting.gather(
+            collect.request, outcome.series, spec.transport.device, logs
+        )
+        answer.metrics += derived
+
+
+def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
+    """The point, and the folder in which its files are."""
+    if not task.files:
+        return PointSpec.model_validate(task.spec), Path(task.folder)
+    text = task.spec
+    for name, content in task.files.items():
+        (temporary / Path(name).name).write_text(content, encoding="utf-8")
+        local = f"./{Path(name).name}"
+        cc, workload = dict(text["cc"]), dict(text["workload"])
+        if cc["algo"].startswith(name):
+            cc["algo"] = local + cc["algo"].removeprefix(name)
+        workload = {key: local if value == name else value for key, value in workload.items()}
+        text = {**text, "cc": cc, "workload": workload}
+    return PointSpec.model_validate(text), temporary
+
+
+# --- where tasks are made --------------------------------------------------------------------
+
+
+def answers(
+    tasks: Sequence[Task], *, dask: str | None = None, jobs: int | None = None
+) -> Iterator[tuple[Task, Answer]]:
+    """Tasks with their answers, as they come.
+
+    dask: address of a scheduler; unset: this machine.  jobs: processes, unset: one for each CPU.
+    A process that dies (for want of memory, say) costs the runs that were under way in the pool.
+    """
+    count = min(jobs or len(os.sched_getaffinity(0)), len(tasks))
+    if dask is None and count <= 1:
+        yield from ((task, measure(task)) for task in tasks)
+        return
+    with _cluster(dask) if dask is not None else _pool(count) as executor:
+        waiting: dict[Future[Answer], Task] = {executor.submit(measure, t): t for t in tasks}
+        for future in as_completed(waiting):
+            yield waiting[future], _answer(future)
+
+
+def _answer(future: Future[Answer]) -> Answer:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        gone = RunFailed(
+            "a process of the simulation died",
+            hint="it may have run out of memory: see dmesg, and try --jobs 1",
+        )
+        return Answer(error=error_entry(gone))
+
+
+@contextlib.contextmanager
+def _pool(count: int) -> Iterator[Executor]:
+    """Processes of this machine, which end with this one, however it ends."""
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin_worker)
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.kill()
+        executor.shutdown()
+        raise
+    executor.shutdown()
+
+
+def _begin_worker() -> None:
+    """Interrupts are the parent's affair; its end is ours."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
+    """The workers of a Dask scheduler."""
+    try:
+        distributed = importlib.import_module("distributed")
+    except ImportError:
+        raise CapabilityError(
+            "--dask needs the Python package distributed", hint="pip install distributed"
+        ) from None
+    try:
+        client = distributed.Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise LocalError(
+            f"no Dask scheduler at {address}: {error}", hint="start one: dask scheduler"
+        ) from None
+    try:
+        yield client.get_executor(pure=False)
+    finally:
+        client.close()

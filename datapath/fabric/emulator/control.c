@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Commands, one a line, words separated by tabs; each is answered by one line:
+ *
+ *   configure <forward|backward> <key>=<value> ...   ok, or: error <why>
+ *   counters                                         a JSON object
+ *   sample <interval_ns> <max_bytes> <prefix>        ok, or: error <why>
+ *   sample                                           ok; no more of them
+ *
+ * configure makes the link anew: what was in it is gone, counters begin at 0.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabric/emulator/emulator.h"
+
+struct settings {
+	struct dp_link_config link;
+	double ecn_mark;
+	const char *trace;  /* milliseconds, between commas */
+	const char *jitter; /* nanoseconds, between commas */
+};
+
+enum kind { U32, U64, DOUBLE, BOOL, LIST };
+
+static const struct key {
+	const char *name;
+	enum kind kind;
+	size_t offset;
+} keys[] = {
+#define KEY(name, kind, member)                                                                    \
+	{                                                                                          \
+		name, kind, offsetof(struct settings, member)                                      \
+	}
+	KEY("rate_bps", U64, link.rate_bps),
+	KEY("delay_ns", U64, link.delay_ns),
+	KEY("trace_ms", LIST, trace),
+	KEY("jitter_kind", U32, link.jitter.kind),
+	KEY("jitter_scale_ns", DOUBLE, link.jitter.scale_ns),
+	KEY("jitter_shape", DOUBLE, link.jitter.shape),
+	KEY("jitter_reorders", BOOL, link.jitter.reorders),
+	KEY("jitter_samples_ns", LIST, jitter),
+	KEY("loss_p", DOUBLE, link.loss.p),
+	KEY("loss_r", DOUBLE, link.loss.r),
+	KEY("loss_good", DOUBLE, link.loss.good),
+	KEY("loss_bad", DOUBLE, link.loss.bad),
+	KEY("reorder", DOUBLE, link.reorder),
+	KEY("reorder_ns", U64, link.reorder_ns),
+	KEY("duplicate", DOUBLE, link.duplicate),
+	KEY("corrupt", DOUBLE, link.corrupt),
+	KEY("limit_bytes", U64, link.limit_bytes),
+	KEY("trim", BOOL, link.trim),
+	KEY("telemetry", BOOL, link.telemetry),
+	KEY("mark_kind", U32, link.marking.kind),
+	KEY("mark_kmin_bytes", U64, link.marking.kmin_bytes),
+	KEY("mark_kmax_bytes", U64, link.marking.kmax_bytes),
+	KEY("mark_pmax", DOUBLE, link.marking.pmax),
+	KEY("seed", U64, link.seed),
+	KEY("ecn_mark", DOUBLE, ecn_mark),
+#undef KEY
+};
+
+static int set(struct settings *s, const struct key *key, char *value)
+{
+	void *at = (char *)s + key->offset;
+	char *end = value;
+
+	errno = 0;
+	switch (key->kind) {
+	case U32:
+		*(uint32_t *)at = (uint32_t)strtoul(value, &end, 10);
+		break;
+	case U64:
+		*(uint64_t *)at = strtoull(value, &end, 10);
+		break;
+	case DOUBLE:
+		*(double *)at = strtod(value, &end);
+		break;
+	case BOOL:
+		*(bool *)at = strtoul(value, &end, 10);
+		break;
+	case LIST:
+		*(const char **)at = value;
+		return 0;
+	}
+	return errno || end == value || *end ? -EINVAL : 0;
+}
+
+static int read_word(struct settings *s, char *word)
+{
+	char *value = strchr(word, '=');
+
+	if (!value)
+		return -EINVAL;
+	*value++ = 0;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (!strcmp(word, keys[i].name))
+			return set(s, &keys[i], value);
+	return -EINVAL;
+}
+
+/* ---- traces ------------------------------------------------------------------- */
+
+static uint32_t count(const char *list)
+{
+	uint32_t n = 1;
+
+	for (; *list; list++)
+		n += *list == ',';
+	return n;
+}
+
+static int read_rate_trace(struct direction *d, struct settings *s)
+{
+	uint32_t n = count(s->trace);
+	char *at = (char *)s->trace;
+
+	d->trace = calloc(n, sizeof(*d->trace));
+	if (!d->trace)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++, at++)
+		d->trace[i] = (uint32_t)strtoul(at, &at, 10);
+	s->link.trace.ms = d->trace;
+	s->link.trace.n = n;
+	return 0;
+}
+
+static int read_jitter_trace(struct direction *d, struct settings *s)
+{
+	uint32_t n = count(s->jitter);
+	char *at = (char *)s->jitter;
+
+	d->jitter = calloc(n, sizeof(*d->jitter));
+	if (!d->jitter)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++, at++)
+		d->jitter[i] = strtod(at, &at);
+	s->link.jitter.sample = d->jitter;
+	s->link.jitter.n_samples = n;
+	return 0;
+}
+
+/* What the link's configuration points to lives as long as the link. */
+static int read_traces(struct direction *d, struct settings *s)
+{
+	int err = s->trace ? read_rate_trace(d, s) : 0;
+
+	return !err && s->jitter ? read_jitter_trace(d, s) : err;
+}
+
+/* ---- a direction ---------------------------------------------------------------- */
+
+void direction_close(struct direction *d)
+{
+	if (d->link)
+		dp_link_destroy(d->link);
+	d->link = NULL;
+	free(d->trace);
+	free(d->jitter);
+	d->trace = NULL;
+	d->jitter = NULL;
+}
+
+static int apply(struct direction *d, struct settings *s)
+{
+	int err;
+
+	direction_close(d);
+	/* Trimmed frames overtake whole ones. */
+	d->trims = s->link.trim;
+	s->link.n_classes = d->trims ? 2 : 1;
+	err = read_traces(d, s);
+	if (!err)
+		err = dp_link_create(&s->link, &forward_ops, d, &d->link);
+	if (err)
+		return err;
+	d->delay_ns = s->link.jitter.kind == DP_JITTER_NONE ? s->link.delay_ns : 0;
+	d->ecn_mark = (uint64_t)(s->ecn_mark * 0x1p32 + 0.5);
+	/* A sequence that the link's own streams do not have. */
+	d->mark_rng = ~s->link.seed;
+	memset(&d->counts, 0, sizeof(d->counts));
+	memset(&d->late, 0, sizeof(d->late));
+	return 0;
+}
+
+static void reset_ports(struct emulator *e, unsigned side)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++) {
+		struct port *p = &e->port[i];
+
+		if (p->side != side)
+			continue;
+		p->ring_drops = port_ring_drops(p);
+		p->unstamped = port_unstamped(p);
+	}
+	e->began_ns = clock_ns();
+	e->busy_ns = 0;
+}
+
+static void configure(struct emulator *e, char *words)
+{
+	struct settings s = {};
+	char *word = strsep(&words, "\t");
+	unsigned side = word && !strcmp(word, "backward") ? BACKWARD : FORWARD;
+	int err = 0;
+
+	while (!err && (word = strsep(&words, "\t"))) {
+		err = read_word(&s, word);
+		if (err)
+			printf("error %s: not a key, or not its kind of value\n", word);
+	}
+	if (err)
+		return;
+	err = apply(&e->direction[side], &s);
+	reset_ports(e, side);
+	if (err)
+		printf("error %s\n", strerror(-err));
+	else
+		printf("ok\n");
+}
+
+static void sample(struct emulator *e, char *words)
+{
+	char *interval = strsep(&words, "\t"), *max_bytes = strsep(&words, "\t");
+	int err = 0;
+
+	if (!interval)
+		sample_end(e);
+	else if (!words || !strtoull(interval, NULL, 10))
+		err = -EINVAL;
+	else
+		err = sample_begin(e, words, strtoull(interval, NULL, 10),
+				   strtoull(max_bytes, NULL, 10));
+	if (err)
+		printf("error %s\n", strerror(-err));
+	else
+		printf("ok\n");
+}
+
+static void command(struct emulator *e, char *line)
+{
+	char *words = line, *name = strsep(&words, "\t");
+
+	if (!strcmp(name, "configure"))
+		configure(e, words);
+	else if (!strcmp(name, "counters"))
+		report_counters(e, stdout);
+	else if (!strcmp(name, "sample"))
+		sample(e, words);
+	else
+		printf("error %s: no such command\n", name);
+	fflush(stdout);
+}
+
+static int make_room(struct emulator *e)
+{
+	size_t size = e->line_size ? 2 * e->line_size : 4096;
+	char *line;
+
+	if (e->line_len + 1 < e->line_size)
+		return 0;
+	line = realloc(e->line, size);
+	if (!line)
+		return -ENOMEM;
+	e->line = line;
+	e->line_size = size;
+	return 0;
+}
+
+void control_read(struct emulator *e)
+{
+	ssize_t n;
+	char *end;
+
+	if (make_room(e)) {
+		e->quit = true;
+		return;
+	}
+	n = read(STDIN_FILENO, e->line + e->line_len, e->line_size - 1 - e->line_len);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		e->quit = true;
+		return;
+	}
+	e->line_len += (size_t)n;
+	e->line[e->line_len] = 0;
+	while ((end = strchr(e->line, '\n'))) {
+		*end++ = 0;
+		command(e, e->line);
+		e->line_len -= (size_t)(end - e->line);
+		memmove(e->line, end, e->line_len + 1);
+	}
+}

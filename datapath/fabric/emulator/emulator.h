@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The emulator: two links of core/link.h between AF_XDP sockets, driven by the
+ * machine's clock.
+ *
+ *   main.c     arguments, the loop, when to sleep
+ *   control.c  commands on standard input: configure, counters
+ *   sockets.c  UMEM, sockets, their XDP programs, chunks
+ *   forward.c  frames in and out: which way, what becomes of them
+ *   parse.c    what the link model has to know of a frame; marks, flipped bits
+ *   report.c   how late frames left: the emulator's own accuracy
+ *   sample.c   the queues over time, as a file
+ *
+ * One UMEM serves all devices, so a frame is forwarded in the chunks in which it
+ * was received; in copy mode, which veth and taps have, the kernel copies it in
+ * and out.  A frame of more than one chunk is a chain of them.
+ *
+ * Time: the XDP program writes into each frame when it arrived, and the links work
+ * with that.  So it does not matter how soon the emulator sees a frame, as long as
+ * it does before the frame has to leave.  How much later than that frames really
+ * left is the emulator's error; it is measured for every frame.
+ */
+#ifndef DP_FABRIC_EMULATOR_H
+#define DP_FABRIC_EMULATOR_H
+
+#include <linux/if_xdp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <xdp/xsk.h>
+
+#include "core/link.h"
+
+enum {
+	CHUNK = 4096,
+	CHUNKS = 32768,
+	NO_CHUNK = UINT32_MAX,
+	RING = 4096,
+	FILL_RING = 8192, /* the kernel announces a frame before it gives its place back */
+	PORTS_MAX = 34,
+	FORWARD = 0, /* from the left side to the right one */
+	BACKWARD = 1,
+	DIRECTIONS = 2,
+	NO_PORT = 0xffff,
+	LATE_BUCKETS = 64 * 16,
+};
+
+#define NS_PER_US 1000ull
+#define NS_PER_S 1000000000ull
+
+/* What became of the frames of one direction beside what the link counts. */
+struct counts {
+	uint64_t exempt;   /* ARP and the like: forwarded at once */
+	uint64_t marked;   /* CE at random, not by the queue */
+	uint64_t unrouted; /* no port has this link address */
+	uint64_t starved;  /* no chunk, or the device took no more: the emulator's fault */
+};
+
+/* A histogram of nanoseconds, 16 buckets for each power of two. */
+struct lateness {
+	uint64_t n, max_ns;
+	uint64_t bucket[LATE_BUCKETS];
+};
+
+struct direction {
+	struct emulator *emulator;
+	struct dp_link *link;
+	uint64_t ecn_mark; /* probability, times 2^32 */
+	uint64_t mark_rng;
+	uint32_t *trace; /* what the link's configuration points to */
+	double *jitter;
+	uint64_t delay_ns;
+	bool trims;
+	uint64_t last_ns; /* time of the last offer: does not go back */
+	struct counts counts;
+	struct lateness late;
+};
+
+/* A chunk, and in the first one of a frame the frame. */
+struct chunk {
+	struct dp_frame frame;
+	uint64_t addr; /* of its bytes in the UMEM */
+	uint32_t len;
+	uint32_t next;	  /* chunk of the same frame, or of the free list */
+	uint32_t total;	  /* of the whole frame, bytes */
+	uint16_t out;	  /* port it leaves by */
+	uint16_t payload; /* first byte that corruption may touch */
+	uint32_t end;	  /* one past the last such byte */
+	uint16_t bth;	  /* of RoCEv2: where it begins; 0: other */
+	uint8_t version;  /* of IP, 0: none */
+	struct dp_cc_hop hop;
+};
+
+struct port {
+	char name[16];
+	uint32_t ifindex;
+	uint8_t mac[6];
+	bool has_mac;
+	uint8_t side; /* the direction of what comes in here */
+	struct xsk_ring_cons rx, comp;
+	struct xsk_ring_prod tx, fill;
+	struct xsk_socket *xsk;
+	struct fabric *skel;
+	int fd, link_fd;
+	uint32_t filled;     /* chunks at the kernel to receive into */
+	bool pending;	     /* descriptors wait for a kick */
+	uint64_t ring_drops; /* of the kernel, when counters were reset */
+	uint64_t unstamped;  /* likewise */
+};
+
+struct emulator {
+	struct port port[PORTS_MAX];
+	uint32_t n_ports;
+	uint32_t fill_target; /* chunks of each port */
+	struct direction direction[DIRECTIONS];
+	uint8_t *area;
+	struct xsk_umem *umem;
+	struct chunk *chunk;
+	uint32_t free, n_free;
+	uint64_t drained_ns; /* when all receive rings were last seen empty */
+	uint64_t began_ns, busy_ns;
+	struct dp_series *series[DIRECTIONS];
+	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
+	bool quit;
+	char *line; /* of a command, as far as it has been read */
+	size_t line_len, line_size;
+};
+
+/* ---- sockets.c --------------------------------------------------------------- */
+
+/* 0 or -errno; `why` says what failed. */
+int sockets_open(struct emulator *, char *why, size_t size);
+void sockets_close(struct emulator *);
+uint32_t chunk_get(struct emulator *);
+void chunks_put(struct emulator *, uint32_t first);
+void sockets_reclaim(struct emulator *);
+void sockets_kick(struct emulator *);
+/* Frames that the kernel dropped because a receive ring was full or had no chunks. */
+uint64_t port_ring_drops(const struct port *);
+/* Frames in front of which the driver had no room for the time. */
+uint64_t port_unstamped(const struct port *);
+
+static inline uint8_t *chunk_bytes(const struct emulator *e, uint32_t i)
+{
+	return e->area + e->chunk[i].addr;
+}
+
+/* ---- forward.c ---------------------------------------------------------------- */
+
+extern const struct dp_link_ops forward_ops;
+/* Takes what has arrived to the links; how many frames. */
+uint32_t forward_receive(struct emulator *);
+/* Sends what the links let go by now; how many frames. */
+uint32_t forward_send(struct emulator *, uint64_t now_ns);
+
+/* ---- parse.c ------------------------------------------------------------------- */
+
+/* Fills in ecn, payload, end and header_bytes; false: exempt from all impairment. */
+bool parse_frame(const uint8_t *bytes, struct chunk *);
+void mark_ce(uint8_t *bytes, const struct chunk *);
+void flip_bit(struct emulator *, uint32_t first, uint32_t draw);
+/* Adds the record `hop` to a RoCEv2 packet that has room for it. */
+void stamp_telemetry(uint8_t *bytes, const struct chunk *);
+/* What trimming leaves of the frame, bytes; 0: it cannot be trimmed. */
+uint32_t trimmed_len(const uint8_t *bytes, const struct chunk *);
+/* Cuts the payload off, all of which lies behind trimmed_len(). */
+void trim_payload(uint8_t *bytes, struct chunk *);
+
+/* ---- control.c ----------------------------------------------------------------- */
+
+/* Reads what there is of standard input; `quit` is set at its end. */
+void control_read(struct emulator *);
+void direction_close(struct direction *);
+
+/* ---- report.c ------------------------------------------------------------------ */
+
+void late_add(struct lateness *, uint64_t ns);
+uint64_t late_quantile(const struct lateness *, double q);
+void report_counters(struct emulator *, FILE *);
+
+/* ---- sample.c ------------------------------------------------------------------ */
+
+/* Samples go to `prefix`.forward.series and .backward.series.  0 or -errno. */
+int sample_begin(struct emulator *, const char *prefix, uint64_t interval_ns, uint64_t max_bytes);
+void sample_take(struct emulator *, uint64_t now_ns);
+void sample_end(struct emulator *);
+
+static inline uint32_t draw(uint64_t *rng)
+{
+	uint64_t z = *rng += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+	return (uint32_t)((z ^ (z >> 31)) >> 32);
+}
+
+uint64_t clock_ns(void);
+
+#endif

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <string.h>
+
+#include "fabric/emulator/emulator.h"
+#include "xdp/fabric.h"
+
+#ifndef XDP_PKT_CONTD
+#define XDP_PKT_CONTD (1 << 0)
+#endif
+
+enum { BATCH = 64, MAC_LEN = 6 };
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+static uint32_t first_of(const struct emulator *e, const struct dp_frame *f)
+{
+	return (uint32_t)(container_of(f, struct chunk, frame) - e->chunk);
+}
+
+/* ---- the link's user ------------------------------------------------------------ */
+
+static void on_drop(void *user, struct dp_frame *f, enum dp_drop why)
+{
+	struct direction *d = user;
+
+	(void)why;
+	chunks_put(d->emulator, first_of(d->emulator, f));
+}
+
+/* A copy in chunks of its own; NULL when there are not enough. */
+static struct dp_frame *on_clone(void *user, const struct dp_frame *f)
+{
+	struct direction *d = user;
+	struct emulator *e = d->emulator;
+	uint32_t from = first_of(e, f), to, head = NO_CHUNK, last = NO_CHUNK;
+
+	for (; from != NO_CHUNK; from = e->chunk[from].next) {
+		to = chunk_get(e);
+		if (to == NO_CHUNK) {
+			chunks_put(e, head);
+			d->counts.starved++;
+			return NULL;
+		}
+		e->chunk[to] = e->chunk[from];
+		e->chunk[to].addr = (uint64_t)to * CHUNK + e->chunk[from].addr % CHUNK;
+		e->chunk[to].next = NO_CHUNK;
+		e->chunk[to].frame.hop = &e->chunk[to].hop;
+		memcpy(chunk_bytes(e, to), chunk_bytes(e, from), e->chunk[from].len);
+		if (last == NO_CHUNK)
+			head = to;
+		else
+			e->chunk[last].next = to;
+		last = to;
+	}
+	return &e->chunk[head].frame;
+}
+
+const struct dp_link_ops forward_ops = { .drop = on_drop, .clone = on_clone };
+
+/* ---- out ------------------------------------------------------------------------ */
+
+/* Hands the frame to the device; its chunks come back when it has been sent. */
+static bool transmit(struct emulator *e, struct port *p, uint32_t first)
+{
+	uint32_t n = 0, idx, next;
+
+	for (uint32_t i = first; i != NO_CHUNK; i = e->chunk[i].next)
+		n++;
+	if (xsk_ring_prod__reserve(&p->tx, n, &idx) != n) {
+		chunks_put(e, first);
+		return false;
+	}
+	for (uint32_t i = first; i != NO_CHUNK; i = next) {
+		struct xdp_desc *desc = xsk_ring_prod__tx_desc(&p->tx, idx++);
+
+		next = e->chunk[i].next;
+		desc->addr = e->chunk[i].addr;
+		desc->len = e->chunk[i].len;
+		desc->options = next == NO_CHUNK ? 0 : XDP_PKT_CONTD;
+	}
+	xsk_ring_prod__submit(&p->tx, n);
+	p->pending = true;
+	return true;
+}
+
+/* What the link has decided about a frame is done to its bytes. */
+static void finish(struct direction *d, struct dp_frame *f, uint32_t first)
+{
+	struct chunk *c = &d->emulator->chunk[first];
+
+	if (f->n_hops && c->bth)
+		stamp_telemetry(chunk_bytes(d->emulator, first), c);
+	if (f->flags & DP_FRAME_TRIMMED) {
+		trim_payload(chunk_bytes(d->emulator, first), c);
+		chunks_put(d->emulator, c->next);
+		c->next = NO_CHUNK;
+	}
+	if (f->ecn == DP_ECN_CE)
+		mark_ce(chunk_bytes(d->emulator, first), c);
+	if (f->flags & DP_FRAME_CORRUPT)
+		flip_bit(d->emulator, first, draw(&d->mark_rng));
+}
+
+static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t now)
+{
+	struct dp_frame *frame[BATCH];
+	uint64_t at[BATCH], sent;
+	uint32_t n = 0, first;
+
+	while (n < BATCH && (frame[n] = dp_link_take(d->link, now))) {
+		first = first_of(e, frame[n]);
+		at[n] = frame[n]->at_ns;
+		finish(d, frame[n], first);
+		if (!transmit(e, &e->port[e->chunk[first].out], first))
+			d->counts.starved++;
+		n++;
+	}
+	if (!n)
+		return 0;
+	sockets_kick(e);
+	sent = clock_ns();
+	for (uint32_t i = 0; i < n; i++)
+		late_add(&d->late, sent - at[i]);
+	return n;
+}
+
+uint32_t forward_send(struct emulator *e, uint64_t now)
+{
+	uint32_t sum = 0, n;
+
+	for (unsigned side = 0; side < DIRECTIONS; side++) {
+		struct direction *d = &e->direction[side];
+
+		if (!d->link)
+			continue;
+		do {
+			n = send_direction(e, d, now);
+			sum += n;
+		} while (n == BATCH);
+	}
+	return sum;
+}
+
+/* ---- in -------------------------------------------------------------------------- */
+
+/* The port behind which a link address is, of those of a side; NO_PORT: not known. */
+static uint16_t port_of(const struct emulator *e, unsigned side, const uint8_t *mac)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		if (e->port[i].side == side && e->port[i].has_mac &&
+		    !memcmp(e->port[i].mac, mac, MAC_LEN))
+			return (uint16_t)i;
+	return NO_PORT;
+}
+
+/* Two ports need no addresses: what comes in by one leaves by the other. */
+static uint16_t far_port(const struct emulator *e, const struct port *p, const uint8_t *mac)
+{
+	if (e->n_ports == 2)
+		return p == e->port;
+	return port_of(e, !p->side, mac);
+}
+
+static void mark_at_random(struct direction *d, struct dp_frame *f)
+{
+	bool capable = f->ecn == DP_ECN_ECT0 || f->ecn == DP_ECN_ECT1;
+
+	if (!d->ecn_mark || !capable || draw(&d->mark_rng) >= d->ecn_mark)
+		return;
+	f->ecn = DP_ECN_CE;
+	d->counts.marked++;
+}
+
+static void offer(struct direction *d, struct chunk *c, const uint8_t *bytes, uint64_t at)
+{
+	uint32_t left;
+
+	c->frame.bytes = c->total + DP_LINK_HEADROOM;
+	c->frame.header_bytes = 0;
+	c->frame.class = d->trims;
+	if (d->trims && (left = trimmed_len(bytes, c)))
+		c->frame.header_bytes = left + DP_LINK_HEADROOM;
+	c->frame.flags = 0;
+	c->frame.n_hops = 0;
+	c->frame.hop = &c->hop;
+	mark_at_random(d, &c->frame);
+	if (at < d->last_ns)
+		at = d->last_ns;
+	d->last_ns = at;
+	dp_link_offer(d->link, &c->frame, at);
+}
+
+static void send_now(struct emulator *e, struct direction *d, uint16_t out, uint32_t first)
+{
+	if (!transmit(e, &e->port[out], first))
+		d->counts.starved++;
+}
+
+static void route(struct emulator *e, struct port *p, uint32_t first, uint64_t at)
+{
+	struct direction *d = &e->direction[p->side];
+	struct chunk *c = &e->chunk[first];
+	const uint8_t *bytes = chunk_bytes(e, first);
+	uint16_t near = e->n_ports == 2 ? NO_PORT : port_of(e, p->side, bytes);
+
+	if (near != NO_PORT) { /* hosts of one side meet before the neck */
+		send_now(e, d, near, first);
+		return;
+	}
+	c->out = far_port(e, p, bytes);
+	if (c->out == NO_PORT) {
+		d->counts.unrouted++;
+		chunks_put(e, first);
+	} else if (!parse_frame(bytes, c) || !d->link) {
+		d->counts.exempt++;
+		send_now(e, d, c->out, first);
+	} else {
+		offer(d, c, bytes, at);
+	}
+}
+
+static uint64_t arrival(const struct emulator *e, uint64_t addr, uint64_t now)
+{
+	struct dp_fabric_meta *meta = (struct dp_fabric_meta *)(e->area + addr) - 1;
+	uint64_t at = meta->arrived_ns;
+
+	meta->arrived_ns = 0;
+	return at && at < now ? at : now;
+}
+
+/* The chunks of one frame, from ring index idx on; 0: not all there. */
+static uint32_t collect(struct emulator *e, struct port *p, uint32_t idx, uint32_t avail,
+			uint32_t *first)
+{
+	uint32_t last = NO_CHUNK, total = 0;
+
+	for (uint32_t n = 0; n < avail; n++) {
+		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&p->rx, idx + n);
+		uint32_t i = (uint32_t)(desc->addr / CHUNK);
+
+		e->chunk[i].addr = desc->addr;
+		e->chunk[i].len = desc->len;
+		e->chunk[i].next = NO_CHUNK;
+		total += desc->len;
+		if (last == NO_CHUNK)
+			*first = i;
+		else
+			e->chunk[last].next = i;
+		last = i;
+		if (!(desc->options & XDP_PKT_CONTD)) {
+			e->chunk[*first].total = total;
+			return n + 1;
+		}
+	}
+	return 0;
+}
+
+static uint32_t receive(struct emulator *e, struct port *p)
+{
+	uint32_t idx, used = 0, avail, n, first = NO_CHUNK, frames = 0;
+	uint64_t now = clock_ns();
+
+	avail = xsk_ring_cons__peek(&p->rx, RING, &idx);
+	while (used < avail) {
+		n = collect(e, p, idx + used, avail - used, &first);
+		if (!n)
+			break;
+		used += n;
+		frames++;
+		route(e, p, first, arrival(e, e->chunk[first].addr, now));
+	}
+	xsk_ring_cons__cancel(&p->rx, avail - used);
+	if (used)
+		xsk_ring_cons__release(&p->rx, used);
+	p->filled -= used;
+	return frames;
+}
+
+uint32_t forward_receive(struct emulator *e)
+{
+	uint32_t sum = 0;
+
+	e->drained_ns = clock_ns();
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		sum += receive(e, &e->port[i]);
+	sockets_kick(e);
+	return sum;
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * dp_fabric PORT PORT ...       PORT: left:NETDEV[:MAC] or right:NETDEV[:MAC]
+ *
+ * Without MACs there are two ports, and what comes in by one leaves by the other.
+ * With them there may be many on each side: frames to an address of the own side
+ * go there at once, those to the other side go through its link.
+ *
+ * Says `ready {...}` or `error ...`, then obeys control.c until standard input ends.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabric/emulator/emulator.h"
+
+enum {
+	PRIORITY = 1, /* of the real-time ones: before everything that shares the CPU */
+	NICE = -20,
+};
+
+/* A wait shorter than this is not worth a system call. */
+#define SPIN_NS (4 * NS_PER_US)
+/* A link's frames cannot leave before its delay is over; so long the receive rings
+ * need no look.  What is left is for waking up. */
+#define LOOK_MARGIN_NS (50 * NS_PER_US)
+/* A receive ring holds what comes in so long at 40 Gbit/s and 1500 bytes. */
+#define LOOK_MAX_NS (1000 * NS_PER_US)
+/* A device that took no more is asked again so soon. */
+#define RETRY_NS (50 * NS_PER_US)
+#define CONTROL_NS (2000 * NS_PER_US)
+
+uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* ---- waiting ---------------------------------------------------------------------- */
+
+static uint64_t next_deadline(const struct emulator *e)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (unsigned side = 0; side < DIRECTIONS; side++) {
+		const struct direction *d = &e->direction[side];
+		uint64_t at = d->link ? dp_link_deadline(d->link) : UINT64_MAX;
+
+		if (at < first)
+			first = at;
+	}
+	return first;
+}
+
+static bool is_pending(const struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		if (e->port[i].pending)
+			return true;
+	return false;
+}
+
+/* How long after it came in a frame can leave at the earliest. */
+static uint64_t shortest_delay(const struct emulator *e)
+{
+	uint64_t shortest = UINT64_MAX;
+
+	for (unsigned side = 0; side < DIRECTIONS; side++) {
+		uint64_t delay = e->direction[side].link ? e->direction[side].delay_ns : 0;
+
+		if (delay < shortest)
+			shortest = delay;
+	}
+	return shortest;
+}
+
+static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
+{
+	struct pollfd fds[PORTS_MAX + 1] = { { .fd = STDIN_FILENO, .events = POLLIN } };
+	struct timespec wait;
+	uint64_t now = clock_ns();
+	nfds_t n = 1;
+
+	if (until > e->sample_ns)
+		until = e->sample_ns;
+	if (until <= now)
+		return;
+	wait.tv_sec = (time_t)((until - now) / NS_PER_S);
+	wait.tv_nsec = (long)((until - now) % NS_PER_S);
+	for (uint32_t i = 0; arrivals && i < e->n_ports; i++)
+		fds[n++] = (struct pollfd){ .fd = e->port[i].fd, .events = POLLIN };
+	if (ppoll(fds, n, until == UINT64_MAX ? NULL : &wait, NULL) > 0 && fds[0].revents)
+		control_read(e);
+}
+
+/*
+ * While frames are under way the next deadline tells when to wake.  New ones may
+ * come in meanwhile: they are looked for within the delay that they have anyhow,
+ * or, if there is none to speak of, wake the sleeper.
+ */
+static void wait_for_work(struct emulator *e)
+{
+	uint64_t deadline = next_deadline(e), now = clock_ns(), look;
+
+	if (deadline <= now + SPIN_NS)
+		return;
+	if (is_pending(e) && deadline > now + RETRY_NS)
+		deadline = now + RETRY_NS;
+	look = shortest_delay(e);
+	if (deadline == UINT64_MAX || look < 2 * LOOK_MARGIN_NS) {
+		sleep_until(e, deadline, true);
+		return;
+	}
+	if (look > LOOK_MAX_NS)
+		look = LOOK_MAX_NS;
+	look += e->drained_ns - LOOK_MARGIN_NS;
+	sleep_until(e, look < deadline ? look : deadline, false);
+}
+
+static void run(struct emulator *e)
+{
+	uint64_t controlled = 0, now, asleep;
+	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+
+	while (!e->quit) {
+		now = clock_ns();
+		forward_receive(e);
+		forward_send(e, clock_ns());
+		sockets_reclaim(e);
+		if (now >= e->sample_ns)
+			sample_take(e, now);
+		/* Also when there is no time to sleep. */
+		if (now - controlled > CONTROL_NS) {
+			controlled = now;
+			if (poll(&in, 1, 0) > 0)
+				control_read(e);
+		}
+		asleep = clock_ns();
+		e->busy_ns += asleep - now;
+		wait_for_work(e);
+	}
+}
+
+/* ---- beginning ------------------------------------------------------------------- */
+
+static int parse_mac(const char *text, uint8_t *mac)
+{
+	unsigned b[6];
+	char rest;
+
+	if (sscanf(text, "%x:%x:%x:%x:%x:%x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6)
+		return -EINVAL;
+	for (unsigned i = 0; i < 6; i++)
+		mac[i] = (uint8_t)b[i];
+	return 0;
+}
+
+static int parse_port(char *text, struct port *p)
+{
+	char *side = strsep(&text, ":"), *name = strsep(&text, ":");
+
+	p->link_fd = -1;
+	if (!name || !*name || strlen(name) >= sizeof(p->name))
+		return -EINVAL;
+	strcpy(p->name, name);
+	if (!strcmp(side, "left"))
+		p->side = FORWARD;
+	else if (!strcmp(side, "right"))
+		p->side = BACKWARD;
+	else
+		return -EINVAL;
+	p->has_mac = text;
+	return text ? parse_mac(text, p->mac) : 0;
+}
+
+static int parse_ports(struct emulator *e, int argc, char **argv)
+{
+	if (argc < 3 || argc - 1 > PORTS_MAX)
+		return -EINVAL;
+	for (int i = 1; i < argc; i++)
+		if (parse_port(argv[i], &e->port[e->n_ports++]))
+			return -EINVAL;
+	return 0;
+}
+
+/* Frames leave in time only if this program gets the CPU when it wakes; it sleeps
+ * most of the time. */
+static const char *take_priority(void)
+{
+	const struct sched_param param = { .sched_priority = PRIORITY };
+
+	prctl(PR_SET_TIMERSLACK, 1);
+	mlockall(MCL_CURRENT);
+	if (!sched_setscheduler(0, SCHED_FIFO, &param))
+		return "fifo";
+	return setpriority(PRIO_PROCESS, 0, NICE) ? "ordinary" : "nice";
+}
+
+int main(int argc, char **argv)
+{
+	struct emulator *e = calloc(1, sizeof(*e));
+	char why[256] = "usage: dp_fabric left:NETDEV[:MAC] right:NETDEV[:MAC] ...";
+	int err;
+
+	if (!e)
+		return 1;
+	err = parse_ports(e, argc, argv);
+	if (!err) {
+		e->direction[FORWARD].emulator = e->direction[BACKWARD].emulator = e;
+		err = sockets_open(e, why, sizeof(why));
+	}
+	if (err) {
+		printf("error %s\n", why);
+	} else {
+		fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+		e->began_ns = clock_ns();
+		e->sample_ns = UINT64_MAX;
+		printf("ready {\"priority\":\"%s\"}\n", take_priority());
+		fflush(stdout);
+		run(e);
+	}
+	sample_end(e);
+	direction_close(&e->direction[FORWARD]);
+	direction_close(&e->direction[BACKWARD]);
+	sockets_close(e);
+	free(e->line);
+	free(e);
+	return err ? 1 : 0;
+}

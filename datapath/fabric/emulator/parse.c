@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The same reading of frames as in xdp/impair.bpf.c: what is exempt, what is payload. */
+#include <string.h>
+
+#include "fabric/emulator/emulator.h"
+#include "wire/trim.h"
+
+enum {
+	ETH_LEN = 14,
+	ETHERTYPE_IPV4 = 0x0800,
+	ETHERTYPE_IPV6 = 0x86dd,
+	IPV4_LEN = 20,
+	IPV6_LEN = 40,
+	IP_FRAGMENT_OFFSET = 0x1fff,
+	PROTO_HOP_BY_HOP = 0,
+	PROTO_TCP = 6,
+	PROTO_UDP = 17,
+	PROTO_ICMPV6 = 58,
+	UDP_LEN = 8,
+	ROCE_PORT = 4791,
+	/* neighbour discovery and multicast listener discovery (RFC 4861, 2710, 3810) */
+	ICMP6_MLD_QUERY = 130,
+	ICMP6_REDIRECT = 137,
+	ICMP6_MLD2_REPORT = 143,
+};
+
+/* All headers lie in the first chunk, of which `len` bytes are there. */
+static bool parse_transport(const uint8_t *b, uint32_t len, uint32_t at, uint8_t protocol,
+			    struct chunk *c)
+{
+	uint32_t payload = at;
+
+	if (protocol == PROTO_UDP && at + UDP_LEN <= len) {
+		payload = at + UDP_LEN;
+		if (dp_get16(b + at + 2) == ROCE_PORT && payload + DP_BTH_LEN <= c->end) {
+			c->bth = (uint16_t)payload;
+			payload += DP_BTH_LEN;
+		}
+	} else if (protocol == PROTO_TCP && at + 13 <= len) {
+		payload = at + (b[at + 12] >> 4) * 4u;
+	} else if (protocol == PROTO_ICMPV6 && at < len) {
+		if ((b[at] >= ICMP6_MLD_QUERY && b[at] <= ICMP6_REDIRECT) ||
+		    b[at] == ICMP6_MLD2_REPORT)
+			return false;
+	}
+	c->payload = (uint16_t)payload;
+	return true;
+}
+
+static bool parse_ipv4(const uint8_t *b, uint32_t len, struct chunk *c)
+{
+	const uint8_t *ip = b + ETH_LEN;
+	uint32_t at;
+
+	if (len < ETH_LEN + IPV4_LEN)
+		return false;
+	at = ETH_LEN + (ip[0] & 15) * 4u;
+	c->version = 4;
+	c->frame.ecn = ip[1] & DP_ECN_MASK;
+	c->payload = (uint16_t)at;
+	c->end = ETH_LEN + dp_get16(ip + 2);
+	if (dp_get16(ip + 6) & IP_FRAGMENT_OFFSET)
+		return true;
+	return parse_transport(b, len, at, ip[9], c);
+}
+
+static bool parse_ipv6(const uint8_t *b, uint32_t len, struct chunk *c)
+{
+	const uint8_t *ip = b + ETH_LEN;
+	uint32_t at = ETH_LEN + IPV6_LEN;
+	uint8_t next;
+
+	if (len < at)
+		return false;
+	c->version = 6;
+	c->frame.ecn = ip[1] >> 4 & DP_ECN_MASK;
+	c->payload = (uint16_t)at;
+	c->end = at + dp_get16(ip + 4);
+	next = ip[6];
+	/* Multicast listener reports come behind a router alert option. */
+	if (next == PROTO_HOP_BY_HOP && at + 8 <= len) {
+		next = b[at];
+		at += (b[at + 1] + 1u) * 8;
+	}
+	return parse_transport(b, len, at, next, c);
+}
+
+bool parse_frame(const uint8_t *b, struct chunk *c)
+{
+	uint16_t type = c->len >= ETH_LEN ? dp_get16(b + 12) : 0;
+	bool ip = false;
+
+	c->version = 0;
+	c->bth = 0;
+	c->frame.ecn = 0;
+	if (type == ETHERTYPE_IPV4)
+		ip = parse_ipv4(b, c->len, c);
+	else if (type == ETHERTYPE_IPV6)
+		ip = parse_ipv6(b, c->len, c);
+	/* A length that lies touches nothing beyond the frame. */
+	if (c->end > c->total)
+		c->end = c->total;
+	return ip;
+}
+
+/* RFC 1624, equation 3: HC' = ~(~HC + ~m + m'). */
+static void mark_ipv4(uint8_t *ip)
+{
+	uint16_t word = dp_get16(ip), marked = word | DP_ECN_CE;
+	uint32_t sum = (uint16_t)~dp_get16(ip + 10) + (uint32_t)(uint16_t)~word + marked;
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	dp_put16(ip, marked);
+	dp_put16(ip + 10, (uint16_t)~sum);
+}
+
+void mark_ce(uint8_t *b, const struct chunk *c)
+{
+	if (c->version == 4)
+		mark_ipv4(b + ETH_LEN);
+	else if (c->version == 6)
+		b[ETH_LEN + 1] |= DP_ECN_CE << 4;
+}
+
+/* One bit of the payload, wherever in the chain it lies. */
+void flip_bit(struct emulator *e, uint32_t first, uint32_t random)
+{
+	const struct chunk *c = &e->chunk[first];
+	uint32_t at, i = first;
+
+	if (c->payload >= c->end)
+		return;
+	at = c->payload + (uint32_t)((uint64_t)(c->end - c->payload) * random >> 32);
+	while (at >= e->chunk[i].len) {
+		at -= e->chunk[i].len;
+		i = e->chunk[i].next;
+		if (i == NO_CHUNK)
+			return;
+	}
+	chunk_bytes(e, i)[at] ^= 1u << (random & 7);
+}
+
+/* ---- what a switch does to packets of ours ---------------------------------------- */
+
+static uint32_t sum_words(const uint8_t *b, uint32_t len)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i + 1 < len; i += 2)
+		sum += dp_get16(b + i);
+	return len & 1 ? sum + ((uint32_t)b[len - 1] << 8) : sum;
+}
+
+static uint16_t fold(uint32_t sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)((sum & 0xffff) + (sum >> 16));
+}
+
+/* The bytes of the datagram from its BTH that lie in the first chunk. */
+static uint32_t datagram_len(const struct chunk *c)
+{
+	uint32_t end = c->len < c->end ? c->len : c->end;
+
+	return end > c->bth ? end - c->bth : 0;
+}
+
+/* The UDP checksum after the words of its datagram came to another sum; 0: it has none. */
+static void update_udp_checksum(uint8_t *udp, uint32_t before, uint32_t after)
+{
+	uint16_t check = dp_get16(udp + 6);
+
+	if (!check)
+		return;
+	check = (uint16_t)~fold((uint16_t)~check + (uint32_t)(uint16_t)~fold(before) + fold(after));
+	dp_put16(udp + 6, check ? check : 0xffff);
+}
+
+void stamp_telemetry(uint8_t *b, const struct chunk *c)
+{
+	const struct dp_telemetry record = {
+		.queue_bytes = (uint64_t)c->hop.queue_bytes,
+		.ts_ns = (uint64_t)c->hop.ts_ns,
+		.tx_bytes = (uint64_t)c->hop.tx_bytes,
+		.rate_mbps = (uint64_t)(c->hop.rate_bps / 1e6),
+	};
+	uint8_t *bth = b + c->bth;
+	uint32_t room = dp_telemetry_len(bth, datagram_len(c)), before;
+
+	if (!room)
+		return;
+	room += DP_BTH_LEN + DP_XDH_LEN;
+	before = sum_words(bth, room);
+	if (dp_telemetry_stamp(bth, datagram_len(c), &record))
+		update_udp_checksum(bth - UDP_LEN, before, sum_words(bth, room));
+}
+
+uint32_t trimmed_len(const uint8_t *b, const struct chunk *c)
+{
+	uint32_t left = c->bth ? dp_trim_len(b + c->bth, c->end - c->bth) : 0;
+
+	return left && c->bth + left <= c->len ? c->bth + left : 0;
+}
+
+/* Of a datagram that lies in one piece; over the pseudo-header (RFC 768, RFC 8200). */
+static uint16_t udp_checksum(const uint8_t *ip, bool v6, const uint8_t *udp, uint32_t len)
+{
+	uint32_t sum = PROTO_UDP + len + sum_words(udp, len);
+	uint16_t check = (uint16_t)~fold(sum + sum_words(ip + (v6 ? 8 : 12), v6 ? 32 : 8));
+
+	return check ? check : 0xffff;
+}
+
+void trim_payload(uint8_t *b, struct chunk *c)
+{
+	uint32_t left = trimmed_len(b, c);
+	uint8_t *ip = b + ETH_LEN, *udp = b + c->bth - UDP_LEN;
+	bool v6 = c->version == 6, summed = dp_get16(udp + 6);
+	uint32_t udp_len = left - c->bth + UDP_LEN;
+
+	if (v6) {
+		dp_put32(ip, (dp_get32(ip) & ~(0xfcu << 20)) | (uint32_t)DP_DSCP_TRIMMED << 22);
+		dp_put16(ip + 4, (uint16_t)(left - ETH_LEN - IPV6_LEN));
+	} else {
+		ip[1] = (uint8_t)(DP_DSCP_TRIMMED << 2 | (ip[1] & DP_ECN_MASK));
+		dp_put16(ip + 2, (uint16_t)(left - ETH_LEN));
+		dp_put16(ip + 10, 0);
+		dp_put16(ip + 10, (uint16_t)~fold(sum_words(ip, (ip[0] & 15) * 4u)));
+	}
+	dp_put16(udp + 4, (uint16_t)udp_len);
+	dp_put16(udp + 6, 0);
+	if (summed)
+		dp_put16(udp + 6, udp_checksum(ip, v6, udp, udp_len));
+	c->len = c->total = c->end = left;
+}

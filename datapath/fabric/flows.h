@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The traffic table and its results, as they lie in files and in memory.
+ *
+ * One schedule drives the simulator and the live generator; both answer with
+ * the same rows and the same histogram.  Little endian, naturally aligned, no
+ * padding.  flows.py has the same layout and the meaning of the rules.
+ *
+ * A table file:   dp_flow_table, then `rows` dp_flow, ordered by start_ns
+ * A result file:  dp_flow_report, then `buckets` uint64_t counts of latencies,
+ *                 then `rows` dp_flow_result
+ *
+ * All times are nanoseconds after the schedule's zero.
+ */
+#ifndef DP_FABRIC_FLOWS_H
+#define DP_FABRIC_FLOWS_H
+
+#include <stdint.h>
+
+#define DP_FLOW_TABLE_MAGIC "DPFLOWS"
+#define DP_FLOW_REPORT_MAGIC "DPREPRT"
+#define DP_FLOW_ABI 1
+#define DP_FLOW_UNTIL_STOP UINT64_MAX
+#define DP_FLOW_MESSAGE_MAX (1ULL << 30)
+
+/* One flow: messages of one size from src to dst. */
+struct dp_flow {
+	uint64_t start_ns;	/* the first message is posted then */
+	uint64_t stop_ns;	/* 0: ends when all bytes are delivered */
+	uint32_t src, dst;	/* host indices */
+	uint64_t bytes;		/* DP_FLOW_UNTIL_STOP: as many as it can until stop_ns */
+	uint64_t message_bytes; /* 0: the flow is one message */
+	uint32_t depth;		/* messages outstanding at once */
+	uint32_t qp;		/* which QP from src to dst; its flows queue behind each other */
+	uint32_t tag;		/* free for whoever made the table */
+	uint32_t opcode;	/* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
+};
+
+/* What became of it. */
+struct dp_flow_result {
+	uint64_t posted_ns;	  /* its first message was posted */
+	uint64_t finish_ns;	  /* its last message completed, or stop_ns; 0: not finished */
+	uint64_t delivered_bytes; /* of completed messages */
+	uint64_t messages;	  /* completed */
+	uint32_t failed;	  /* enum dp_wc_status of the first failure; 0: none */
+	uint32_t flow;		  /* its row in the table */
+};
+
+struct dp_flow_table {
+	char magic[8];
+	uint32_t abi, row_bytes;
+	uint64_t rows;
+	uint32_t hosts;
+	uint32_t reserved;
+	uint64_t seed; /* that the schedule was drawn from */
+};
+
+struct dp_flow_report {
+	char magic[8];
+	uint32_t abi, row_bytes;
+	uint64_t rows;
+	uint32_t host;	  /* whose flows these are; UINT32_MAX: of several */
+	uint32_t buckets; /* DP_LATENCY_BUCKETS */
+	uint64_t latency_min_ns, latency_max_ns, latency_sum_ns;
+	uint64_t data_packets, retransmitted_packets; /* of the transport; 0 and 0: not known */
+};
+
+/*
+ * Latencies are counted in buckets whose width is at most 1/128 of their value
+ * (the idea of HdrHistogram): below 256 ns one for each nanosecond, above it 128
+ * for each doubling.
+ */
+enum {
+	DP_LATENCY_SUB_BITS = 7,
+	DP_LATENCY_SUB = 1 << DP_LATENCY_SUB_BITS,
+	DP_LATENCY_BUCKETS = (64 - DP_LATENCY_SUB_BITS + 1) * DP_LATENCY_SUB,
+};
+
+static inline uint32_t dp_latency_bucket(uint64_t ns)
+{
+	int top = ns ? 63 - __builtin_clzll(ns) : 0;
+	int shift = top > DP_LATENCY_SUB_BITS ? top - DP_LATENCY_SUB_BITS : 0;
+
+	return ((uint32_t)shift << DP_LATENCY_SUB_BITS) + (uint32_t)(ns >> shift);
+}
+
+#endif

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * A host: one engine, and the link that is its NIC.
+ *
+ * The engine is asked for a packet only when the NIC can use it: one is being
+ * transmitted and one waits behind it, as in hardware that schedules its QPs.
+ * So a window never stands in an endless queue of the host's own.
+ *
+ * All memory regions cover one reserved piece of address space that cannot be
+ * read or written: the engines move lengths only, and the machine would tell if
+ * one did not.
+ */
+#include "fabric/sim/internal.h"
+
+#include "wire/ext.h"
+#include "wire/opcode.h"
+#include "wire/telemetry.h"
+#include "wire/trim.h"
+
+#define MEMORY_BYTES DP_FLOW_MESSAGE_MAX
+#define ACCESS (DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ)
+
+/* ::ffff:10.x.y.z */
+static struct dp_addr address(uint32_t host)
+{
+	return (struct dp_addr){ { [10] = 0xff,
+				   [11] = 0xff,
+				   [12] = 10,
+				   [13] = (uint8_t)(host >> 16),
+				   [14] = (uint8_t)(host >> 8),
+				   [15] = (uint8_t)host } };
+}
+
+int sim_host_open(struct dp_sim *s, struct sim_host *h)
+{
+	struct dp_engine_config c = s->cfg.engine;
+	int err;
+
+	if (h->engine)
+		return 0;
+	c.addr = address(h->index);
+	c.seed = sim_mix(s->cfg.seed ^ sim_mix(0x686f737400000000ull + h->index));
+	c.no_payload = 1;
+	c.cc = NULL;
+	c.store = s->store;
+	err = dp_engine_create(&c, &h->engine);
+	if (!err)
+		err = dp_pd_create(h->engine, &h->pd);
+	if (!err)
+		err = dp_mr_create(h->pd, s->memory, MEMORY_BYTES, (uintptr_t)s->memory, ACCESS,
+				   &h->mr);
+	if (!err)
+		err = dp_cq_create(h->engine, 64, NULL, &h->cq);
+	return err;
+}
+
+void sim_host_free(struct dp_sim *s, struct sim_host *h)
+{
+	if (h->spare)
+		sim_packet_put(&s->pool, h->spare);
+	if (h->cq)
+		dp_cq_destroy(h->cq);
+	if (h->mr)
+		dp_mr_destroy(h->mr);
+	if (h->pd)
+		dp_pd_destroy(h->pd);
+	if (h->engine)
+		dp_engine_destroy(h->engine);
+}
+
+/* ---- packets -------------------------------------------------------------------- */
+
+static uint32_t flow_hash(struct sim_channel *c, uint32_t end, const struct dp_packet *p)
+{
+	if (c->sport[end] != p->sport) {
+		c->sport[end] = p->sport;
+		c->hash[end] = dp_flow_hash(&p->src, &p->dst, p->sport, 4791);
+	}
+	return c->hash[end];
+}
+
+/* Data of the extended mode is what a switch may cut off. */
+static bool can_be_trimmed(const struct dp_packet *p)
+{
+	uint32_t mask = dp_opcodes[dp_bth_opcode(p->data)].mask;
+
+	return p->pay_len && mask & DP_HAS_XDH && mask & DP_HAS_PAYLOAD;
+}
+
+/* What links see of a packet that the engine has filled. */
+static void dress(struct dp_sim *s, struct sim_packet *p)
+{
+	uint32_t end = p->packet.path_id & 1, pay = p->packet.pay_len;
+	struct sim_channel *c = &s->channel[p->packet.path_id >> 1];
+	uint32_t headers = DP_LINK_HEADROOM + SIM_OUTER_BYTES + p->packet.len;
+	struct dp_frame *f = &p->frame;
+
+	p->channel = p->packet.path_id >> 1;
+	p->src = end ? c->dst : c->src;
+	p->dst = end ? c->src : c->dst;
+	f->bytes = headers + ((pay + 3) & ~3u);
+	f->header_bytes = can_be_trimmed(&p->packet) ? headers : 0;
+	f->flow_hash = flow_hash(c, end, &p->packet);
+	f->class = pay ? s->cfg.data_class : s->cfg.control_class;
+	f->ecn = p->packet.tos & DP_ECN_MASK;
+	f->flags = 0;
+	f->n_hops = 0;
+	f->hop = s->pool.telemetry ? p->hop : NULL;
+}
+
+static bool transmit(struct dp_sim *s, struct sim_host *h)
+{
+	struct sim_packet *p = h->spare;
+
+	if (!p) {
+		p = h->spare = sim_packet_get(&s->pool);
+		if (!p) {
+			sim_fail(s, -ENOMEM, "no memory for packets");
+			return false;
+		}
+		p->packet.data = p->bytes;
+		p->packet.cap = SIM_HEADERS_MAX;
+	}
+	if (!dp_engine_tx(h->engine, &p->packet, 1, s->now))
+		return false;
+	h->spare = NULL;
+	dress(s, p);
+	sim_inject(s, h, p);
+	return true;
+}
+
+static void take_completions(struct dp_sim *s, struct sim_host *h)
+{
+	struct dp_event event;
+	struct dp_wc wc[16];
+	int n, i;
+
+	while ((n = dp_cq_poll(h->cq, 16, wc)) > 0)
+		for (i = 0; i < n; i++)
+			sim_completed(s, &wc[i]);
+	while (dp_engine_event(h->engine, &event))
+		if (event.type == DP_EVENT_CQ_OVERRUN)
+			sim_fail(s, -EPROTO, "host %u lost completions", h->index);
+}
+
+void sim_host_run(struct dp_sim *s, struct sim_host *h)
+{
+	struct dp_link *nic = s->link[h->nic].link;
+	uint64_t at, turn;
+
+	if (!h->engine)
+		return;
+	take_completions(s, h);
+	while ((turn = dp_link_turn_ns(nic)) <= s->now)
+		if (!transmit(s, h))
+			break;
+	at = dp_engine_deadline(h->engine);
+	/* It has a packet that the NIC cannot take yet. */
+	if (!at)
+		at = turn;
+	else if (at <= s->now)
+		at = s->now + 1;
+	sim_queue_set(&s->queue, s->n_links + h->index, at);
+}
+
+void sim_host_act(struct dp_sim *s, struct sim_host *h)
+{
+	dp_engine_tick(h->engine, s->now);
+	sim_host_run(s, h);
+}
+
+/* What switches have done to it on the way becomes part of the packet. */
+static void undress(struct sim_packet *p)
+{
+	const struct dp_frame *f = &p->frame;
+	struct dp_packet *k = &p->packet;
+	unsigned i;
+
+	k->tos = (uint8_t)((k->tos & ~DP_ECN_MASK) | f->ecn);
+	if (f->flags & DP_FRAME_TRIMMED)
+		dp_trim(k);
+	for (i = 0; i < f->n_hops; i++)
+		dp_telemetry_stamp(k->data, k->len,
+				   &(struct dp_telemetry){
+					   .queue_bytes = (uint64_t)p->hop[i].queue_bytes,
+					   .ts_ns = (uint64_t)p->hop[i].ts_ns,
+					   .tx_bytes = (uint64_t)p->hop[i].tx_bytes,
+					   .rate_mbps = (uint64_t)(p->hop[i].rate_bps / 1e6),
+				   });
+}
+
+void sim_host_rx(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
+{
+	if (p->frame.flags & DP_FRAME_CORRUPT) {
+		s->corrupted++;
+		sim_trace_packet(s, DP_SIM_CORRUPT, h->index, p, 0);
+	} else {
+		s->delivered++;
+		s->packet_events++;
+		undress(p);
+		sim_trace_packet(s, DP_SIM_RX, h->index, p, p->frame.ecn);
+		dp_engine_rx(h->engine, &p->packet, s->now);
+	}
+	sim_packet_put(&s->pool, p);
+}
+
+/* ---- connections ------------------------------------------------------------------ */
+
+static int create_qp(struct dp_sim *s, struct sim_host *h, uint32_t sends, uint32_t receives,
+		     struct dp_qp **out)
+{
+	struct dp_qp_config c = {
+		.pd = h->pd,
+		.send_cq = h->cq,
+		.recv_cq = h->cq,
+		.max_send_wr = sends,
+		.max_recv_wr = receives,
+		.max_send_sge = 1,
+		.max_recv_sge = 1,
+		.sq_sig_all = true,
+	};
+	int err;
+
+	h->cq_wanted += sends + receives;
+	if (h->cq_wanted > dp_cq_entries(h->cq)) {
+		err = dp_cq_resize(h->cq, 2 * h->cq_wanted);
+		if (err)
+			return err;
+	}
+	s->qps++;
+	return dp_qp_create(h->engine, &c, out);
+}
+
+static int bring_up(struct dp_sim *s, struct dp_qp *qp, const struct dp_qp *peer,
+		    uint32_t peer_host, uint32_t path_id)
+{
+	struct dp_qp_attr a = {
+		.state = DP_QPS_INIT,
+		.access = DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ,
+		.raddr = address(peer_host),
+		.path_id = path_id,
+		.path_mtu = s->cfg.path_mtu,
+		.dest_qpn = dp_qp_qpn(peer),
+		.timeout = s->cfg.timeout,
+		.retry_cnt = s->cfg.retry_cnt,
+		.rnr_retry = s->cfg.rnr_retry,
+		.min_rnr_timer = s->cfg.min_rnr_timer,
+		.max_rd_atomic = DP_RD_ATOMIC_MAX,
+		.max_dest_rd_atomic = DP_RD_ATOMIC_MAX,
+	};
+	int err;
+
+	a.sq_psn = (uint32_t)sim_mix(s->cfg.seed ^ sim_mix(path_id)) & 0xffffff;
+	a.rq_psn = (uint32_t)sim_mix(s->cfg.seed ^ sim_mix(path_id ^ 1)) & 0xffffff;
+	err = dp_qp_modify(qp, &a, DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS,
+			   s->now);
+	a.state = DP_QPS_RTR;
+	if (!err)
+		err = dp_qp_modify(qp, &a,
+				   DP_QP_STATE | DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN |
+					   DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |
+					   DP_QP_MIN_RNR_TIMER,
+				   s->now);
+	a.state = DP_QPS_RTS;
+	if (!err)
+		err = dp_qp_modify(qp, &a,
+				   DP_QP_STATE | DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY |
+					   DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC,
+				   s->now);
+	return err;
+}
+
+/* A packet as the peer would send it, without its way through the network. */
+static int tell(struct dp_sim *s, struct sim_host *h, const struct dp_qp *qp, uint32_t peer_host,
+		uint8_t *bytes, uint32_t len, uint32_t pay_len, uint8_t opcode)
+{
+	struct dp_packet p = {
+		.src = address(peer_host),
+		.dst = address(h->index),
+		.flags = DP_PKT_NO_PAYLOAD,
+		.len = DP_BTH_LEN + len,
+		.pay_len = pay_len,
+		.data = bytes,
+	};
+
+	dp_bth_set(bytes, opcode, 0, -pay_len & 3, dp_qp_qpn(qp), 0, 0);
+	return dp_engine_rx(h->engine, &p, s->now);
+}
+
+/* What the peer's HELLO_REPLY and PROBE_REPLY would say. */
+static int agree(struct dp_sim *s, struct sim_host *h, const struct dp_qp *qp,
+		 const struct dp_qp *peer, uint32_t peer_host)
+{
+	const struct dp_engine_config *c = &s->cfg.engine;
+	uint32_t segment = c->segment_max ? c->segment_max : s->cfg.path_mtu;
+	bool fits = !c->segment_max || segment >= s->cfg.path_mtu + dp_room_len(DP_HOPS_MAX);
+	struct dp_hello hello = {
+		.version = DP_EXT_VERSION,
+		.window_psns = (uint16_t)(c->window_psns ? c->window_psns : 2048),
+		.features = (c->telemetry && fits ? DP_FEATURE_TELEMETRY : 0) |
+			    (c->paths > 1 ? DP_FEATURE_PATHS : 0),
+		.qpn = dp_qp_qpn(peer),
+		.segment = (uint16_t)segment,
+	};
+	uint8_t bytes[DP_BTH_LEN + DP_HELLO_LEN];
+	int err;
+
+	dp_hello_set(bytes + DP_BTH_LEN, &hello);
+	err = tell(s, h, qp, peer_host, bytes, DP_HELLO_LEN, 0, DP_OP_HELLO_REPLY);
+	if (!err && segment > s->cfg.path_mtu)
+		err = tell(s, h, qp, peer_host, bytes, 0, segment + DP_PROBE_EXTRA,
+			   DP_OP_PROBE_REPLY);
+	return err;
+}
+
+int sim_connect(struct dp_sim *s, struct sim_channel *c)
+{
+	struct sim_host *src = &s->host[c->src], *dst = &s->host[c->dst];
+	uint32_t depth = c->ring_mask + 1, path = (uint32_t)(c - s->channel) << 1;
+	int err = sim_host_open(s, src);
+
+	if (!err)
+		err = sim_host_open(s, dst);
+	if (!err)
+		err = create_qp(s, src, depth, 1, &c->requester);
+	if (!err)
+		err = create_qp(s, dst, 1, c->receives ? depth : 1, &c->responder);
+	if (!err)
+		err = dp_qp_set_cc(c->requester, c->algo, s->now);
+	if (!err)
+		err = bring_up(s, c->requester, c->responder, c->dst, path);
+	if (!err)
+		err = bring_up(s, c->responder, c->requester, c->src, path | 1);
+	if (!err && s->cfg.preset_extended) {
+		err = agree(s, src, c->requester, c->responder, c->dst);
+		if (!err)
+			err = agree(s, dst, c->responder, c->requester, c->src);
+	}
+	for (; !err && c->receives && c->receives_posted < depth;)
+		err = sim_post_receive(s, c);
+	return err;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the files of the simulator share; sim.h lists them. */
+#ifndef DP_FABRIC_SIM_INTERNAL_H
+#define DP_FABRIC_SIM_INTERNAL_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabric/sim/sim.h"
+
+enum {
+	SIM_HEADERS_MAX = 768, /* of a packet, from the BTH on */
+	SIM_PACKETS_PER_SLAB = 128,
+	SIM_CACHE_LINE = 64,
+	/* Ethernet, IPv4 and UDP headers, and the ICRC, which payload-less packets have
+	 * not got. */
+	SIM_OUTER_BYTES = 14 + 20 + 8 + 4,
+	SIM_SEND_QUEUE = 64, /* requests, when many flows share a QP */
+};
+
+#define SIM_NONE UINT32_MAX
+/* PSNs that a QP may have posted: well under half of their space. */
+#define SIM_PSNS_MAX (1u << 22)
+
+/* ---- the objects that act at a time of their own ------------------------------- */
+
+struct sim_turn {
+	uint64_t at_ns; /* DP_NEVER: it does not act */
+	uint32_t id;
+};
+
+struct sim_queue {
+	struct sim_turn *node;
+	uint32_t leaves, waiting;
+};
+
+int sim_queue_init(struct sim_queue *, uint32_t ids);
+void sim_queue_free(struct sim_queue *);
+/* Object `id` acts at at_ns in place of whatever was said before; DP_NEVER: not at
+ * all.  Of objects with one time the lowest id is first. */
+void sim_queue_set(struct sim_queue *, uint32_t id, uint64_t at_ns);
+
+/* Who acts next. */
+static inline struct sim_turn sim_queue_first(const struct sim_queue *q)
+{
+	return q->node[1];
+}
+
+/* ---- packets -------------------------------------------------------------------- */
+
+struct sim_packet {
+	struct dp_frame frame; /* first: a frame is its packet */
+	uint64_t number;
+	uint32_t src, dst; /* hosts */
+	uint32_t channel;
+	struct dp_packet packet;
+	uint8_t bytes[SIM_HEADERS_MAX];
+	struct dp_cc_hop hop[]; /* DP_CC_HOPS_MAX, if any link stamps telemetry */
+};
+
+struct sim_pool {
+	struct sim_packet *free; /* by frame.next */
+	void **slab;
+	uint32_t slabs;
+	uint64_t used;
+	size_t size;
+	bool telemetry;
+};
+
+struct sim_packet *sim_packet_get(struct sim_pool *);
+void sim_packet_put(struct sim_pool *, struct sim_packet *);
+/* A packet with the same content. */
+struct sim_packet *sim_packet_copy(struct sim_pool *, const struct sim_packet *);
+void sim_pool_free(struct sim_pool *);
+
+/* ---- the network ------------------------------------------------------------------ */
+
+/* PFC: what a pause frame under way will say. */
+struct sim_pause {
+	uint64_t at_ns;
+	uint32_t class;
+	bool paused;
+};
+
+struct sim_link {
+	struct dp_link *link;
+	struct dp_sim *sim;
+	uint32_t from, to;
+	uint16_t ingress;	 /* port of the switch at its end */
+	uint64_t pause_delay_ns; /* until a pause frame from there has come back */
+	struct sim_pause *pause; /* first in, first out */
+	uint32_t pauses, pause_room;
+};
+
+struct sim_switch {
+	struct dp_sim *sim;
+	struct dp_buffer *buffer; /* NULL: each queue for itself */
+	uint32_t n_ports;
+	uint32_t *into; /* by port: the link that ends there */
+	uint32_t leaf;	/* column of the routes, or SIM_NONE */
+	uint64_t seed;
+};
+
+/* Links that lead a switch nearer to a leaf: next_hop[first], ... */
+struct sim_route {
+	uint32_t first, n;
+};
+
+struct sim_host {
+	struct dp_engine *engine; /* NULL: no QP yet */
+	struct dp_pd *pd;
+	struct dp_mr *mr;
+	struct dp_cq *cq;
+	struct sim_packet *spare; /* a buffer that the engine had nothing for */
+	uint32_t index, nic;	  /* its link into the network */
+	uint32_t cq_wanted;	  /* completions that its QPs could have at once */
+};
+
+/* ---- traffic ---------------------------------------------------------------------- */
+
+struct sim_message {
+	uint64_t posted_ns;
+	uint32_t flow, bytes;
+	bool arrived; /* SEND: the receive has completed */
+};
+
+/* A QP of src, and the one of dst that it talks to. */
+struct sim_channel {
+	uint32_t src, dst, qp;
+	uint32_t depth_max, depth_sum; /* over its flows */
+	uint32_t bytes_max;	       /* of a message */
+	bool receives, reads, failed;
+	struct dp_qp *requester, *responder;
+	const struct dp_cc_algo *algo;
+	uint32_t head, tail; /* flows that have not posted all: rows, or SIM_NONE */
+	uint32_t posted, completed, received; /* messages, modulo 2^32 */
+	uint32_t receives_posted, receives_done;
+	uint32_t psns; /* posted and not completed */
+	uint32_t ring_mask;
+	struct sim_message *ring;
+	uint64_t placed_bytes; /* of completed messages */
+	uint32_t hash[2];      /* of the packets of either end; */
+	uint16_t sport[2];     /* with this source port */
+	struct dp_sim_trace *trace;
+	uint32_t traced;
+};
+
+struct sim_flow {
+	uint64_t left; /* bytes to post */
+	uint32_t channel, next, outstanding;
+	bool ended;
+};
+
+struct dp_sim {
+	struct dp_sim_config cfg;
+	uint64_t now, digest, packet_events, turns;
+	uint64_t arrived_at; /* the turn at which time came to now */
+	char failure[320];
+	int broken; /* -errno */
+	struct sim_queue queue;
+	struct sim_pool pool;
+	struct dp_store *store; /* of all engines' windows */
+	uint8_t *memory;	/* what all memory regions cover; none of it is touched */
+
+	uint32_t n_hosts, n_switches, n_links;
+	struct sim_host *host;
+	struct sim_link *link;
+	struct sim_switch *switches;
+	uint32_t *leaf; /* by host: the node that its cable leads to */
+	uint32_t *down; /* by host: the link that leads to it */
+	uint32_t n_leaves;
+	struct sim_route *route; /* [switch][column of the leaf] */
+	uint32_t *next_hop;
+	uint64_t injected, duplicated, delivered, corrupted, dropped[DP_DROPS];
+
+	const struct dp_flow *table;
+	uint64_t n_flows, started, ended, failed, messages, bytes, qps;
+	struct sim_flow *flow;
+	struct dp_flow_result *result;
+	struct sim_channel *channel;
+	uint32_t n_channels;
+	uint64_t *stop; /* rows with a stop_ns, by it */
+	uint64_t n_stops, stopped;
+	uint64_t latency[DP_LATENCY_BUCKETS], latency_min, latency_max, latency_sum;
+
+	uint64_t sample_ns, n_samples, room;
+	uint32_t sampled_flows, sampled_links;
+	uint64_t *sampled_flow;
+	uint32_t *sampled_link;
+	uint64_t *sample_at;
+	struct dp_sim_qp_sample *qp_sample;
+	struct dp_sim_link_sample *link_sample;
+
+	uint64_t moved; /* frames that had been sent or had left a link when last looked */
+};
+
+/* Objects of the queue, behind links and hosts. */
+enum sim_clock { SIM_STARTS, SIM_STOPS, SIM_SAMPLES, SIM_WATCH, SIM_CLOCKS };
+
+static inline uint32_t sim_clock_id(const struct dp_sim *s, enum sim_clock clock)
+{
+	return s->n_links + s->n_hosts + (uint32_t)clock;
+}
+
+/* PFC of a link: the last ids, which there are only if switches have buffers. */
+static inline uint32_t sim_pause_id(const struct dp_sim *s, uint32_t link)
+{
+	return s->n_links + s->n_hosts + SIM_CLOCKS + link;
+}
+
+static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
+{
+	sim_queue_set(&s->queue, link, dp_link_deadline(s->link[link].link));
+}
+
+/* splitmix64's finaliser. */
+static inline uint64_t sim_mix(uint64_t z)
+{
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+static inline uint64_t sim_link_seed(const struct dp_sim *s, uint32_t link)
+{
+	return sim_mix(s->cfg.seed ^ sim_mix(0x6c696e6b00000000ull + link));
+}
+
+/* What happens becomes part of the digest: FNV-1a over words. */
+static inline void sim_note(struct dp_sim *s, uint64_t a, uint64_t b)
+{
+	uint64_t h = s->digest;
+
+	h = (h ^ s->now) * 0x100000001b3ull;
+	h = (h ^ a) * 0x100000001b3ull;
+	h = (h ^ b) * 0x100000001b3ull;
+	s->digest = h ^ h >> 29;
+}
+
+/* ---- sim.c ------------------------------------------------------------------------ */
+/* The run is over: tells why.  Only the first failure counts. */
+__attribute__((format(printf, 3, 4))) void sim_fail(struct dp_sim *, int error, const char *, ...);
+
+/* ---- graph.c ---------------------------------------------------------------------- */
+int sim_graph_create(struct dp_sim *, const struct dp_sim_graph *);
+void sim_graph_free(struct dp_sim *);
+/* A link's deadline has come. */
+void sim_link_act(struct dp_sim *, uint32_t link);
+/* Pause frames have come to where a link begins. */
+void sim_pause_act(struct dp_sim *, uint32_t link);
+void sim_pause_link(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
+/* A host's packet goes onto its NIC. */
+void sim_inject(struct dp_sim *, struct sim_host *, struct sim_packet *);
+
+/* ---- host.c ----------------------------------------------------------------------- */
+int sim_host_open(struct dp_sim *, struct sim_host *);
+void sim_host_free(struct dp_sim *, struct sim_host *);
+void sim_host_rx(struct dp_sim *, struct sim_host *, struct sim_packet *);
+/* Completions are taken, packets leave as long as the NIC has room. */
+void sim_host_run(struct dp_sim *, struct sim_host *);
+/* Its timers have run out. */
+void sim_host_act(struct dp_sim *, struct sim_host *);
+int sim_connect(struct dp_sim *, struct sim_channel *);
+
+/* ---- traffic.c -------------------------------------------------------------------- */
+void sim_traffic_free(struct dp_sim *);
+void sim_start_flows(struct dp_sim *);
+void sim_stop_flows(struct dp_sim *);
+void sim_completed(struct dp_sim *, const struct dp_wc *);
+int sim_post_receive(struct dp_sim *, struct sim_channel *);
+
+/* ---- sample.c --------------------------------------------------------------------- */
+void sim_take_sample(struct dp_sim *);
+void sim_sample_free(struct dp_sim *);
+void sim_trace(struct dp_sim *, uint32_t channel, const struct dp_sim_trace *);
+void sim_trace_packet(struct dp_sim *, enum dp_sim_trace_kind, uint32_t node,
+		      const struct sim_packet *, uint32_t detail);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The simulator: real engines and the link model of core/link.h in virtual time.
+ *
+ *   sim.c      life cycle, the event loop, what a run is judged by
+ *   queue.c    which object acts next
+ *   packet.c   packets in flight
+ *   graph.c    links, routes, and a frame's way through them
+ *   host.c     an engine and its NIC
+ *   traffic.c  flows: what is posted, what completes
+ *   sample.c   series, and the last events of each QP
+ *
+ * One thread runs one simulation.  Nodes are numbered: hosts from 0, switches
+ * behind them.  Equal configurations and equal calls give equal runs, down to
+ * dp_sim_totals.digest, on any machine.
+ */
+#ifndef DP_FABRIC_SIM_H
+#define DP_FABRIC_SIM_H
+
+#include "core/engine.h"
+#include "core/link.h"
+#include "core/switch.h"
+#include "fabric/flows.h"
+
+struct dp_sim;
+
+/* One direction of a cable; links 2i and 2i + 1 are the two of cable i. */
+struct dp_sim_link {
+	uint32_t from, to; /* nodes; a host has one cable */
+	uint32_t config;   /* index into dp_sim_graph.config */
+};
+
+struct dp_sim_graph {
+	uint32_t hosts, switches, links, configs, buffers;
+	const struct dp_sim_link *link;
+	const struct dp_link_config *config;   /* their seeds are not used */
+	const struct dp_buffer_config *buffer; /* n_ports is not used */
+	const uint32_t *switch_buffer;	       /* by switch: index into buffer, or UINT32_MAX */
+};
+
+struct dp_sim_config {
+	uint64_t seed;
+	/* Of all engines; addr, seed, cc, no_payload and store are the simulator's. */
+	struct dp_engine_config engine;
+	uint32_t path_mtu;
+	uint32_t preset_extended; /* 1: QPs begin in extended mode; 0: they negotiate in band */
+	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer; /* as in struct dp_qp_attr */
+	uint8_t data_class, control_class; /* of packets with payload, and without */
+	uint32_t trace_events;		   /* kept for each QP, power of two; 0: none */
+	uint64_t stall_ns;		   /* nothing has moved for so long: deadlock */
+};
+
+int dp_sim_create(const struct dp_sim_graph *, const struct dp_sim_config *, struct dp_sim **out);
+void dp_sim_destroy(struct dp_sim *);
+
+/* The traffic, once, before the first run; the caller keeps the table.  -EINVAL: a
+ * row makes no sense (flows.py's check() tells which). */
+int dp_sim_flows(struct dp_sim *, const struct dp_flow *, uint64_t n);
+/* The algorithm of the QP that a flow uses, also while it runs; NULL: a constant
+ * window.  The caller keeps it loaded. */
+int dp_sim_set_cc(struct dp_sim *, uint64_t flow, const struct dp_cc_algo *);
+/* A link's configuration from now on. */
+int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config *);
+/* Stops classes of a link, or lets them go on. */
+int dp_sim_pause(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
+
+enum dp_sim_end {
+	DP_SIM_MORE,  /* `events` were handled: call again */
+	DP_SIM_UNTIL, /* until_ns has come */
+	DP_SIM_DONE,  /* every flow has ended */
+};
+
+/* Goes on from where it stands.  enum dp_sim_end; -EPROTO: an invariant does not
+ * hold, -EDEADLK: nothing moves any more, -ENOMEM: dp_sim_failure() tells. */
+int dp_sim_run(struct dp_sim *, uint64_t until_ns, uint64_t events);
+const char *dp_sim_failure(const struct dp_sim *);
+
+/* X(name): all uint64_t.  A packet event is one frame at one hop: its way into
+ * and out of a link, an engine's transmission, an engine's reception. */
+#define DP_SIM_TOTALS(X)                                                                           \
+	X(now_ns)                                                                                  \
+	X(packet_events)                                                                           \
+	X(turns)      /* of the event loop */                                                      \
+	X(injected)   /* packets that engines sent */                                              \
+	X(duplicated) /* by links */                                                               \
+	X(delivered)  /* to engines */                                                             \
+	X(corrupted)  /* dropped by the receiving host */                                          \
+	X(lost)	      /* spoiled on purpose */                                                     \
+	X(overflowed) /* no room in a queue */                                                     \
+	X(in_flight)                                                                               \
+	X(flows)                                                                                   \
+	X(ended)  /* of them: finished, cut short or failed */                                     \
+	X(failed) /* of them */                                                                    \
+	X(messages)                                                                                \
+	X(bytes)                                                                                   \
+	X(qps)                                                                                     \
+	X(digest) /* of all events so far */
+
+struct dp_sim_totals {
+#define X(name) uint64_t name;
+	DP_SIM_TOTALS(X)
+#undef X
+};
+
+void dp_sim_totals(const struct dp_sim *, struct dp_sim_totals *out);
+/* A row for each flow, as of now. */
+const struct dp_flow_result *dp_sim_results(const struct dp_sim *);
+/* DP_LATENCY_BUCKETS counts; min, max and sum (ns) go to limits[3]. */
+const uint64_t *dp_sim_latencies(const struct dp_sim *, uint64_t *limits);
+int dp_sim_link_stats(const struct dp_sim *, uint32_t link, struct dp_link_stats *out);
+/* Counters of a flow's QP at its source (end 0) or destination (end 1); -ENOENT:
+ * it has not started. */
+int dp_sim_qp_stats(const struct dp_sim *, uint64_t flow, uint32_t end, struct dp_qp_stats *out);
+/* The sum over all QPs. */
+void dp_sim_qp_totals(const struct dp_sim *, struct dp_qp_stats *out);
+
+/* ---- series ------------------------------------------------------------------- */
+
+/* X(name): all double, one value for each sample; the names are those of
+ * datapath/series.py. */
+#define DP_SIM_QP_SERIES(X)                                                                        \
+	X(cwnd_bytes)                                                                              \
+	X(pacing_rate_bps)                                                                         \
+	X(rtt_ns) /* smoothed */                                                                   \
+	X(min_rtt_ns)                                                                              \
+	X(inflight_bytes)                                                                          \
+	X(delivered_bytes)                                                                         \
+	X(marked_packets) /* received with CE by the peer */                                       \
+	X(retransmitted_packets)                                                                   \
+	X(sent_packets)
+
+#define DP_SIM_LINK_SERIES(X)                                                                      \
+	X(queue_bytes)                                                                             \
+	X(delivered_bytes)                                                                         \
+	X(marked_packets)                                                                          \
+	X(dropped_packets)
+
+struct dp_sim_qp_sample {
+#define X(name) double name;
+	DP_SIM_QP_SERIES(X)
+#undef X
+};
+
+struct dp_sim_link_sample {
+#define X(name) double name;
+	DP_SIM_LINK_SERIES(X)
+#undef X
+};
+
+/* Every interval_ns from now on: the QPs of some flows, and some links.  Once,
+ * before the first run. */
+int dp_sim_sample(struct dp_sim *, uint64_t interval_ns, const uint64_t *flow, uint32_t flows,
+		  const uint32_t *link, uint32_t links);
+/* Samples so far; sample i of flow j at qp[i * flows + j], NaN before its QP is
+ * connected, and of link j at link[i * links + j]. */
+uint64_t dp_sim_series(const struct dp_sim *, const uint64_t **at_ns,
+		       const struct dp_sim_qp_sample **qp, const struct dp_sim_link_sample **link);
+
+/* ---- trace -------------------------------------------------------------------- */
+
+enum dp_sim_trace_kind {
+	DP_SIM_POST = 1, /* a message: psn is its number */
+	DP_SIM_TX,
+	DP_SIM_RX,
+	DP_SIM_DROP,	/* node: the link's number */
+	DP_SIM_CORRUPT, /* dropped by the receiving host */
+	DP_SIM_COMPLETE,
+	DP_SIM_RECEIVE,
+};
+
+struct dp_sim_trace {
+	uint64_t at_ns;
+	uint32_t kind; /* enum dp_sim_trace_kind */
+	uint32_t node;
+	uint32_t opcode; /* of the BTH; of the request */
+	uint32_t psn;
+	uint32_t bytes;	 /* on the wire; of the message */
+	uint32_t detail; /* DROP: enum dp_drop; RX: enum dp_ecn; COMPLETE: enum dp_wc_status */
+};
+
+/* The last events of a flow's QP, oldest first; returns how many of max there were. */
+uint32_t dp_sim_trace(const struct dp_sim *, uint64_t flow, struct dp_sim_trace *out, uint32_t max);
+
+#endif

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Flows: what is posted, what completes, and whether that is as it should be.
+ *
+ * The rules are those of fabric/flows.py.  A channel is a QP of the source and
+ * its peer; they are made when the first of its flows starts.  Work requests are
+ * numbered on each channel, so a completion that is missing, comes twice or out
+ * of turn is seen at once.
+ */
+#include "fabric/sim/internal.h"
+
+#define RECEIVE (1ull << 63)
+
+/* ---- set-up ----------------------------------------------------------------------- */
+
+static bool flow_valid(const struct dp_sim *s, const struct dp_flow *f, uint64_t since)
+{
+	uint64_t largest = f->message_bytes ? f->message_bytes : f->bytes;
+
+	if (f->src >= s->n_hosts || f->dst >= s->n_hosts || f->src == f->dst || !f->bytes ||
+	    !f->depth || largest > DP_FLOW_MESSAGE_MAX || f->start_ns < since)
+		return false;
+	if (f->bytes == DP_FLOW_UNTIL_STOP ? !f->stop_ns : false)
+		return false;
+	if (f->stop_ns && f->stop_ns <= f->start_ns)
+		return false;
+	return f->opcode == DP_WR_RDMA_WRITE || f->opcode == DP_WR_SEND ||
+	       f->opcode == DP_WR_RDMA_READ;
+}
+
+static uint64_t channel_hash(const struct dp_flow *f)
+{
+	return sim_mix(((uint64_t)f->src << 32 | f->dst) ^ sim_mix(f->qp));
+}
+
+static uint32_t find_channel(struct dp_sim *s, uint32_t *slots, uint64_t mask,
+			     const struct dp_flow *f)
+{
+	uint64_t i = channel_hash(f) & mask;
+	struct sim_channel *c;
+
+	for (; slots[i] != SIM_NONE; i = (i + 1) & mask) {
+		c = &s->channel[slots[i]];
+		if (c->src == f->src && c->dst == f->dst && c->qp == f->qp)
+			return slots[i];
+	}
+	slots[i] = s->n_channels++;
+	s->channel[slots[i]] = (struct sim_channel){
+		.src = f->src, .dst = f->dst, .qp = f->qp, .head = SIM_NONE, .tail = SIM_NONE
+	};
+	return slots[i];
+}
+
+static void join_channel(struct dp_sim *s, uint32_t row, uint32_t channel)
+{
+	const struct dp_flow *f = &s->table[row];
+	struct sim_channel *c = &s->channel[channel];
+	uint64_t bytes = f->message_bytes ? f->message_bytes : f->bytes;
+
+	s->flow[row] = (struct sim_flow){ .left = f->bytes, .channel = channel, .next = SIM_NONE };
+	s->result[row].flow = row;
+	if (f->depth > c->depth_max)
+		c->depth_max = f->depth;
+	c->depth_sum = c->depth_sum + f->depth < DP_WR_MAX ? c->depth_sum + f->depth : DP_WR_MAX;
+	if (bytes > c->bytes_max)
+		c->bytes_max = (uint32_t)bytes;
+	c->receives |= f->opcode == DP_WR_SEND;
+	c->reads |= f->opcode == DP_WR_RDMA_READ;
+}
+
+static int find_channels(struct dp_sim *s)
+{
+	uint64_t slots_n = 64, i;
+	uint32_t *slots;
+
+	while (slots_n < 2 * s->n_flows)
+		slots_n *= 2;
+	slots = malloc(slots_n * sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	memset(slots, 0xff, slots_n * sizeof(*slots));
+	for (i = 0; i < s->n_flows; i++)
+		join_channel(s, (uint32_t)i, find_channel(s, slots, slots_n - 1, &s->table[i]));
+	free(slots);
+	return 0;
+}
+
+struct stop {
+	uint64_t at_ns, row;
+};
+
+static int compare_stops(const void *a, const void *b)
+{
+	const struct stop *x = a, *y = b;
+
+	if (x->at_ns != y->at_ns)
+		return x->at_ns < y->at_ns ? -1 : 1;
+	return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static int sort_stops(struct dp_sim *s)
+{
+	struct stop *stops = malloc((s->n_flows + 1) * sizeof(*stops));
+	uint64_t i;
+
+	s->stop = malloc((s->n_flows + 1) * sizeof(*s->stop));
+	if (!stops || !s->stop) {
+		free(stops);
+		return -ENOMEM;
+	}
+	for (i = 0; i < s->n_flows; i++)
+		if (s->table[i].stop_ns)
+			stops[s->n_stops++] = (struct stop){ s->table[i].stop_ns, i };
+	qsort(stops, s->n_stops, sizeof(*stops), compare_stops);
+	for (i = 0; i < s->n_stops; i++)
+		s->stop[i] = stops[i].row;
+	free(stops);
+	return 0;
+}
+
+int dp_sim_flows(struct dp_sim *s, const struct dp_flow *table, uint64_t n)
+{
+	uint64_t i;
+	int err;
+
+	if (s->n_flows || !n || n >= SIM_NONE)
+		return -EINVAL;
+	for (i = 0; i < n; i++)
+		if (!flow_valid(s, &table[i], i ? table[i - 1].start_ns : 0))
+			return -EINVAL;
+	s->flow = malloc(n * sizeof(*s->flow));
+	s->result = calloc(n, sizeof(*s->result));
+	s->channel = malloc(n * sizeof(*s->channel));
+	if (!s->flow || !s->result || !s->channel)
+		return -ENOMEM;
+	s->table = table;
+	s->n_flows = n;
+	err = find_channels(s);
+	if (!err)
+		err = sort_stops(s);
+	if (err)
+		return err;
+	sim_queue_set(&s->queue, sim_clock_id(s, SIM_STARTS), table[0].start_ns);
+	if (s->n_stops)
+		sim_queue_set(&s->queue, sim_clock_id(s, SIM_STOPS), table[s->stop[0]].stop_ns);
+	return 0;
+}
+
+void sim_traffic_free(struct dp_sim *s)
+{
+	struct sim_channel *c;
+
+	for (c = s->channel; c < s->channel + s->n_channels; c++) {
+		if (c->requester)
+			dp_qp_destroy(c->requester);
+		if (c->responder)
+			dp_qp_destroy(c->responder);
+		free(c->ring);
+		free(c->trace);
+	}
+	free(s->channel);
+	free(s->stop);
+	free(s->result);
+	free(s->flow);
+}
+
+int dp_sim_set_cc(struct dp_sim *s, uint64_t flow, const struct dp_cc_algo *algo)
+{
+	struct sim_channel *c;
+
+	if (flow >= s->n_flows)
+		return -EINVAL;
+	c = &s->channel[s->flow[flow].channel];
+	if (c->algo == algo)
+		return 0;
+	c->algo = algo;
+	return c->requester ? dp_qp_set_cc(c->requester, algo, s->now) : 0;
+}
+
+/* ---- posting ---------------------------------------------------------------------- */
+
+static void end_flow(struct dp_sim *s, uint32_t row, uint64_t finish_ns)
+{
+	struct sim_flow *f = &s->flow[row];
+
+	if (f->ended)
+		return;
+	f->ended = true;
+	f->left = 0;
+	s->result[row].finish_ns = finish_ns;
+	s->ended++;
+	sim_note(s, row, finish_ns);
+}
+
+static void fail_flow(struct dp_sim *s, uint32_t row, uint32_t status)
+{
+	if (s->flow[row].ended)
+		return;
+	s->result[row].failed = status;
+	s->failed++;
+	end_flow(s, row, 0);
+}
+
+static uint32_t psns_of(const struct dp_sim *s, uint32_t bytes)
+{
+	return bytes ? (bytes + s->cfg.path_mtu - 1) / s->cfg.path_mtu : 1;
+}
+
+static bool has_room(const struct dp_sim *s, const struct sim_channel *c, uint32_t bytes)
+{
+	uint32_t queued = c->posted - c->completed;
+
+	return !queued || (queued <= c->ring_mask && c->psns + psns_of(s, bytes) <= SIM_PSNS_MAX);
+}
+
+static bool post_message(struct dp_sim *s, struct sim_channel *c, uint32_t row, uint32_t bytes)
+{
+	const struct dp_flow *f = &s->table[row];
+	struct dp_sge sge = { (uintptr_t)s->memory, bytes, dp_mr_key(s->host[c->src].mr) };
+	struct dp_send_wr wr = {
+		.wr_id = (uint64_t)(c - s->channel) << 32 | c->posted,
+		.opcode = f->opcode,
+		.flags = DP_SEND_SIGNALED,
+		.num_sge = 1,
+		.sge = &sge,
+		.remote_addr = (uintptr_t)s->memory,
+		.rkey = dp_mr_key(s->host[c->dst].mr),
+	};
+	int err = dp_qp_post_send(c->requester, &wr);
+
+	if (err) {
+		sim_fail(s, err, "flow %u: posting failed (errno %d)", row, -err);
+		return false;
+	}
+	c->ring[c->posted & c->ring_mask] = (struct sim_message){ s->now, row, bytes, false };
+	sim_trace(s, (uint32_t)(c - s->channel),
+		  &(struct dp_sim_trace){ s->now, DP_SIM_POST, c->src, f->opcode, c->posted, bytes,
+					  0 });
+	c->posted++;
+	c->psns += psns_of(s, bytes);
+	return true;
+}
+
+/* Messages of the flow at the head: true when it has posted all. */
+static bool post_flow(struct dp_sim *s, struct sim_channel *c, uint32_t row)
+{
+	const struct dp_flow *f = &s->table[row];
+	struct sim_flow *flow = &s->flow[row];
+	uint64_t bytes;
+
+	while (flow->left) {
+		bytes = f->message_bytes && f->message_bytes < flow->left ? f->message_bytes :
+									    flow->left;
+		if (flow->outstanding >= f->depth || !has_room(s, c, (uint32_t)bytes))
+			return false;
+		if (flow->left == f->bytes)
+			s->result[row].posted_ns = s->now;
+		if (!post_message(s, c, row, (uint32_t)bytes))
+			return false;
+		flow->outstanding++;
+		if (f->bytes != DP_FLOW_UNTIL_STOP)
+			flow->left -= bytes;
+		else
+			flow->left = DP_FLOW_UNTIL_STOP - 1;
+	}
+	return true;
+}
+
+static void post(struct dp_sim *s, struct sim_channel *c)
+{
+	while (c->head != SIM_NONE && !s->broken) {
+		if (!post_flow(s, c, c->head))
+			return;
+		c->head = s->flow[c->head].next;
+	}
+	c->tail = SIM_NONE;
+}
+
+/* ---- starts and stops --------------------------------------------------------------- */
+
+static int open_channel(struct dp_sim *s, struct sim_channel *c)
+{
+	uint32_t depth = c->depth_max, n = 1;
+
+	if (depth < SIM_SEND_QUEUE)
+		depth = c->depth_sum < SIM_SEND_QUEUE ? c->depth_sum : SIM_SEND_QUEUE;
+	while (n < depth && n < DP_WR_MAX)
+		n *= 2;
+	c->ring_mask = n - 1;
+	c->ring = calloc(n, sizeof(*c->ring));
+	if (s->cfg.trace_events)
+		c->trace = calloc(s->cfg.trace_events, sizeof(*c->trace));
+	if (!c->ring || (s->cfg.trace_events && !c->trace))
+		return -ENOMEM;
+	return sim_connect(s, c);
+}
+
+static void start_flow(struct dp_sim *s, uint32_t row)
+{
+	struct sim_channel *c = &s->channel[s->flow[row].channel];
+	int err = c->requester ? 0 : open_channel(s, c);
+
+	sim_note(s, row, 0);
+	if (err) {
+		sim_fail(s, err, "flow %u: connecting its QPs failed (errno %d)", row, -err);
+		return;
+	}
+	if (c->failed) {
+		fail_flow(s, row, DP_WC_WR_FLUSH_ERR);
+		return;
+	}
+	if (c->head == SIM_NONE)
+		c->head = row;
+	else
+		s->flow[c->tail].next = row;
+	c->tail = row;
+	if (c->head == row)
+		post(s, c);
+	sim_host_run(s, &s->host[c->src]);
+}
+
+void sim_start_flows(struct dp_sim *s)
+{
+	while (s->started < s->n_flows && s->table[s->started].start_ns <= s->now && !s->broken)
+		start_flow(s, (uint32_t)s->started++);
+	sim_queue_set(&s->queue, sim_clock_id(s, SIM_STARTS),
+		      s->started < s->n_flows ? s->table[s->started].start_ns : DP_NEVER);
+}
+
+static void stop_flow(struct dp_sim *s, uint32_t row)
+{
+	struct sim_channel *c = &s->channel[s->flow[row].channel];
+	bool unlimited = s->table[row].bytes == DP_FLOW_UNTIL_STOP;
+
+	end_flow(s, row, unlimited ? s->table[row].stop_ns : 0);
+	/* Whoever stood behind it may go on. */
+	if (c->head != SIM_NONE && c->requester && !c->failed) {
+		post(s, c);
+		sim_host_run(s, &s->host[c->src]);
+	}
+}
+
+void sim_stop_flows(struct dp_sim *s)
+{
+	while (s->stopped < s->n_stops && s->table[s->stop[s->stopped]].stop_ns <= s->now)
+		stop_flow(s, (uint32_t)s->stop[s->stopped++]);
+	sim_queue_set(&s->queue, sim_clock_id(s, SIM_STOPS),
+		      s->stopped < s->n_stops ? s->table[s->stop[s->stopped]].stop_ns : DP_NEVER);
+}
+
+/* ---- completions ---------------------------------------------------------------------- */
+
+static void count_latency(struct dp_sim *s, uint64_t ns)
+{
+	s->latency[dp_latency_bucket(ns)]++;
+	if (ns < s->latency_min)
+		s->latency_min = ns;
+	if (ns > s->latency_max)
+		s->latency_max = ns;
+	s->latency_sum += ns;
+}
+
+static void count_message(struct dp_sim *s, uint32_t row, const struct sim_message *m)
+{
+	struct dp_flow_result *r = &s->result[row];
+	struct sim_flow *f = &s->flow[row];
+
+	f->outstanding--;
+	s->messages++;
+	s->bytes += m->bytes;
+	if (f->ended)
+		return;
+	r->messages++;
+	r->delivered_bytes += m->bytes;
+	count_latency(s, s->now - m->posted_ns);
+	if (!f->left && !f->outstanding)
+		end_flow(s, row, s->now);
+}
+
+/* Every byte of every message was placed once, no more and no less. */
+static void check_bytes(struct dp_sim *s, const struct sim_channel *c)
+{
+	struct dp_qp_stats a, b;
+
+	dp_qp_stats(c->requester, &a);
+	dp_qp_stats(c->responder, &b);
+	if (a.rx_bytes + b.rx_bytes != c->placed_bytes)
+		sim_fail(s, -EPROTO,
+			 "QP %u from host %u to %u: %llu bytes were placed for messages of %llu",
+			 c->qp, c->src, c->dst, (unsigned long long)(a.rx_bytes + b.rx_bytes),
+			 (unsigned long long)c->placed_bytes);
+}
+
+static void channel_failed(struct dp_sim *s, struct sim_channel *c)
+{
+	c->failed = true;
+	for (; c->head != SIM_NONE; c->head = s->flow[c->head].next)
+		fail_flow(s, c->head, DP_WC_WR_FLUSH_ERR);
+	c->tail = SIM_NONE;
+}
+
+static void sent(struct dp_sim *s, struct sim_channel *c, const struct dp_wc *wc)
+{
+	uint32_t number = (uint32_t)wc->wr_id;
+	struct sim_message *m = &c->ring[number & c->ring_mask];
+	uint32_t opcode = s->table[m->flow].opcode;
+
+	if (number != c->completed || c->completed == c->posted) {
+		sim_fail(s, -EPROTO,
+			 "QP %u from host %u to %u: request %u completed where %u of %u was next",
+			 c->qp, c->src, c->dst, number, c->completed, c->posted);
+		return;
+	}
+	c->completed++;
+	c->psns -= psns_of(s, m->bytes);
+	if (wc->status != DP_WC_SUCCESS) {
+		fail_flow(s, m->flow, wc->status);
+		channel_failed(s, c);
+		return;
+	}
+	if (opcode == DP_WR_SEND && !m->arrived) {
+		sim_fail(s, -EPROTO, "QP %u from host %u to %u: SEND %u completed, its receive not",
+			 c->qp, c->src, c->dst, number);
+		return;
+	}
+	c->placed_bytes += m->bytes;
+	count_message(s, m->flow, m);
+	if (c->completed == c->posted)
+		check_bytes(s, c);
+	post(s, c);
+}
+
+/* The number of the next message that consumes a receive. */
+static bool next_received(const struct dp_sim *s, struct sim_channel *c)
+{
+	for (; c->received != c->posted; c->received++)
+		if (s->table[c->ring[c->received & c->ring_mask].flow].opcode == DP_WR_SEND)
+			return true;
+	return false;
+}
+
+int sim_post_receive(struct dp_sim *s, struct sim_channel *c)
+{
+	struct dp_sge sge = { (uintptr_t)s->memory, c->bytes_max, dp_mr_key(s->host[c->dst].mr) };
+	struct dp_recv_wr wr = {
+		.wr_id = RECEIVE | (uint64_t)(c - s->channel) << 32 | c->receives_posted,
+		.num_sge = 1,
+		.sge = &sge,
+	};
+
+	c->receives_posted++;
+	return dp_qp_post_recv(c->responder, &wr);
+}
+
+static void received(struct dp_sim *s, struct sim_channel *c, const struct dp_wc *wc)
+{
+	struct sim_message *m;
+	int err;
+
+	if (wc->status != DP_WC_SUCCESS) {
+		if (wc->status != DP_WC_WR_FLUSH_ERR)
+			sim_fail(s, -EPROTO, "QP %u from host %u to %u: receive failed, status %u",
+				 c->qp, c->src, c->dst, wc->status);
+		return;
+	}
+	if ((uint32_t)wc->wr_id != c->receives_done || !next_received(s, c)) {
+		sim_fail(s, -EPROTO, "QP %u from host %u to %u: receive %u completed, not %u",
+			 c->qp, c->src, c->dst, (uint32_t)wc->wr_id, c->receives_done);
+		return;
+	}
+	m = &c->ring[c->received++ & c->ring_mask];
+	c->receives_done++;
+	m->arrived = true;
+	if (wc->byte_len != m->bytes)
+		sim_fail(s, -EPROTO, "QP %u from host %u to %u: %u bytes received of %u sent",
+			 c->qp, c->src, c->dst, wc->byte_len, m->bytes);
+	err = sim_post_receive(s, c);
+	if (err)
+		sim_fail(s, err, "posting a receive failed (errno %d)", -err);
+}
+
+void sim_completed(struct dp_sim *s, const struct dp_wc *wc)
+{
+	uint32_t channel = (uint32_t)(wc->wr_id >> 32) & 0x7fffffff;
+	struct sim_channel *c = &s->channel[channel];
+	bool is_receive = wc->wr_id & RECEIVE;
+
+	sim_note(s, wc->wr_id, wc->status);
+	sim_trace(s, channel,
+		  &(struct dp_sim_trace){ s->now, is_receive ? DP_SIM_RECEIVE : DP_SIM_COMPLETE,
+					  is_receive ? c->dst : c->src, wc->opcode,
+					  (uint32_t)wc->wr_id, wc->byte_len, wc->status });
+	if (is_receive)
+		received(s, c, wc);
+	else
+		sent(s, c, wc);
+}

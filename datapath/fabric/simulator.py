@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Runs flows over a simulated network with the real engine, in virtual time.
+
+    simulation = Simulation(LeafSpine(leaves=4, hosts_per_leaf=8), seed=1)
+    result = simulation.run(flows, compile_algorithm("dctcp"))
+    result.flows.rows["finish_ns"], result.digest
+
+Equal arguments give equal results, down to `digest`, which is made of every event: on any
+machine, in any process, in the sanitized build.  An invariant that breaks ends the run with
+SimulationBroken, and a deadlock with Deadlock; both tell how to replay it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from datapath.errors import DatapathError, LocalError, RunFailed
+from datapath.fabric import flows as traffic
+from datapath.fabric.links import Link
+from datapath.fabric.topology import Graph, Topology
+from datapath.native.sim import ffi, lib
+
+if TYPE_CHECKING:
+    from datapath.cc import CompiledAlgorithm
+
+NO_END = 2**64 - 2
+_SLICE = 200_000
+"""Turns of the event loop between two looks at Python's signals."""
+_STALL_NS = 100_000_000
+
+Algorithm: TypeAlias = "CompiledAlgorithm | None"
+"""None: a constant window."""
+
+
+class SimulationBroken(DatapathError):
+    """Something happened that must never happen: a mistake in the engine or the simulator."""
+
+    exit_code = 4
+
+
+class Deadlock(DatapathError):
+    """Flows have not ended and nothing moves: such as a cycle of paused links."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The engines of all hosts, and how their QPs are set up.
+
+    path_mtu: payload of a full packet, bytes.  extended: offer the extended mode; preset: both
+    ends begin in it, so that no exchange is needed.  ecn: packets are ECN-capable.
+    window_psns, min_rto_ns: 0: the engine's defaults.  segment_max: payload of a packet in
+    extended mode that is longer than path_mtu, 0: none is.  paths: UDP source ports that packets
+    of a QP take.  telemetry: room for the records that links with telemetry stamp.
+    line_rate_bps: told to algorithms, 0: that of the first host's link.  timeout, retry_cnt,
+    rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
+    packets with payload, and of those without.
+    """
+
+    path_mtu: int = 4096
+    extended: bool = True
+    preset: bool = True
+    ecn: bool = True
+    window_psns: int = 0
+    min_rto_ns: int = 0
+    segment_max: int = 0
+    paths: int = 1
+    telemetry: bool = False
+    line_rate_bps: int = 0
+    timeout: int = 14
+    retry_cnt: int = 7
+    rnr_retry: int = 7
+    min_rnr_timer: int = 12
+    data_class: int = 0
+    control_class: int = 0
+
+
+@dataclass(frozen=True)
+class SetAlgorithm:
+    """At a time, the QPs of some flows get another algorithm.  flows: rows; None: all."""
+
+    at_ns: int
+    algorithm: Algorithm
+    flows: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class SetLink:
+    """At a time, a link (its number) gets other settings."""
+
+    at_ns: int
+    link: int
+    settings: Link
+
+
+@dataclass(frozen=True)
+class PauseLink:
+    """At a time, classes (a mask) of a link stop, or go on."""
+
+    at_ns: int
+    link: int
+    classes: int = 0xFF
+    paused: bool = True
+
+
+Change: TypeAlias = SetAlgorithm | SetLink | PauseLink
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Series at an interval: of the QPs of some flows (rows) and of some links (numbers)."""
+
+    interval_ns: int
+    flows: Sequence[int] = ()
+    links: Sequence[int] = ()
+
+
+@dataclass
+class Series:
+    """Samples as columns.
+
+    time_ns: shape (samples,).  flows, sources: row and source host of each sampled QP.
+    qps: column name -> shape (samples, flows), NaN before the QP is connected; links: column
+    name -> shape (samples, links).  The names are those of datapath.series.
+    """
+
+    time_ns: np.ndarray[Any, np.dtype[np.uint64]]
+    flows: list[int] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
+    link_names: list[str] = field(default_factory=list)
+    qps: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=dict)
+    links: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=dict)
+
+
+@dataclass
+class SimResult:
+    """What became of the flows, and what the network did.
+
+    totals: packets by their fate, packet events and turns of the loop, `now_ns`.
+    links: counters, one row for each link with its `name`.  qps: counters summed over all QPs.
+    cpu_s: CPU time of the event loop, the only thing here that differs between equal runs.
+    """
+
+    flows: traffic.FlowResults
+    totals: dict[str, int]
+    links: np.ndarray[Any, np.dtype[np.void]]
+    qps: dict[str, int]
+    series: Series
+    cpu_s: float
+
+    @property
+    def digest(self) -> str:
+        """Of every event; equal for equal runs."""
+        return f"{self.totals['digest']:016x}"
+
+    @property
+    def packet_events(self) -> int:
+        return self.totals["packet_events"]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every flow ended before the simulation did."""
+        return self.totals["ended"] == self.totals["flows"]
+
+
+class Simulation:
+    """A network and its transport; each run() begins with everything fresh."""
+
+    def __init__(
+        self, topology: Topology, *, seed: int = 1, transport: EngineOptions | None = None
+    ) -> None:
+        self.topology = topology
+        self.graph: Graph = topology.graph()
+        self.seed = seed
+        self.transport = EngineOptions() if transport is None else transport
+
+    def run(
+        self,
+        flows: traffic.Flows,
+        algorithms: Algorithm | Sequence[Algorithm] = None,
+        *,
+        until_ns: int | None = None,
+        sampling: Sampling | None = None,
+        changes: Sequence[Change] = (),
+        trace_events: int = 0,
+        keep: Path | None = None,
+        timeout_s: float | None = None,
+    ) -> SimResult:
+        """Run until every flow has ended, or until_ns.
+
+        Args:
+            flows: traffic table, shape (flows,).
+            algorithms: of all QPs, or one for each flow (flows of one QP share the last one's).
+            trace_events: how many of each QP's last events to keep for a failure, a power of two.
+            timeout_s: give up after so many seconds of the machine's time.
+            keep: folder for a failure's case and trace; unset: the message has only the seed.
+
+        Raises:
+            LocalError: the table, the topology or an option makes no sense.
+            SimulationBroken, Deadlock: as they say.
+            RunFailed: timeout_s is over.
+        """
+        traffic.check(flows, self.graph.hosts)
+        give_up = None if timeout_s is None else time.monotonic() + timeout_s
+        with _Run(self.graph, self.seed, self.transport, trace_events, give_up) as run:
+            run.load(flows, algorithms)
+            if sampling is not None:
+                run.sample(sampling)
+            end = NO_END if until_ns is None else until_ns
+            try:
+                for change in sorted(changes, key=lambda c: c.at_ns):
+                    if change.at_ns > end or not run.until(change.at_ns):
+                        break
+                    run.change(change)
+                run.until(end)
+            except (SimulationBroken, Deadlock) as error:
+                if keep is None:
+                    error.hint = f"run it again with keep=FOLDER (seed {self.seed}) to replay it"
+                    raise
+                from datapath.fabric import replay
+
+                case = replay.write(keep, self, flows, algorithms, changes, until_ns)
+                if trace_events:
+                    replay.write_trace(keep / "trace.tsv", run, flows, trace_events)
+                error.hint = f"replay it: python -m datapath.fabric.replay {case}"
+                raise
+            return run.result(sampling)
+
+
+class _Run:
+    """One simulation in C, as a context manager."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        seed: int,
+        transport: EngineOptions,
+        trace_events: int,
+        give_up: float | None,
+    ) -> None:
+        self.graph = graph
+        self.give_up = give_up
+        self.sim: Any = ffi.NULL
+        self.cpu_s = 0.0
+        self.kept: list[Any] = []
+        self.flows: traffic.Flows = traffic.empty(0)
+        self.loaded: dict[str, tuple[Any, Any]] = {}
+        config = _config(seed, transport, graph, trace_events)
+        out = ffi.new("struct dp_sim **")
+        error = lib.dp_sim_create(self._graph(), config, out)
+        if error:
+            raise LocalError(
+                f"the simulator refuses this network or transport (errno {-error})",
+                hint="see EngineOptions and datapath.fabric.links for what values may be",
+            )
+        self.sim = out[0]
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        lib.dp_sim_destroy(self.sim)
+        self.sim = ffi.NULL
+
+    def _graph(self) -> Any:
+        """struct dp_sim_graph *, with equal link settings stored once."""
+        graph = ffi.new("struct dp_sim_graph *")
+        settings: dict[Link, int] = {}
+        ends = []
+        for cable in self.graph.cables:
+            forward = settings.setdefault(cable.forward, len(settings))
+            backward = settings.setdefault(cable.backward, len(settings))
+            ends += [(cable.a, cable.b, forward), (cable.b, cable.a, backward)]
+        links = ffi.new("struct dp_sim_link[]", ends)
+        configs = ffi.new("struct dp_link_config[]", len(settings))
+        for link, index in settings.items():
+            self.kept += link.fill(ffi, configs[index])
+        graph.hosts, graph.switches = self.graph.hosts, self.graph.switches
+        graph.links, graph.link = len(ends), links
+        graph.configs, graph.config = len(settings), configs
+        shared = [buffer for buffer in self.graph.buffers if buffer is not None]
+        if shared:
+            buffers = ffi.new("struct dp_buffer_config[]", len(shared))
+            for index, buffer in enumerate(shared):
+                buffer.fill(buffers[index])
+            numbers = iter(range(len(shared)))
+            of_switch = [
+                2**32 - 1 if buffer is None else next(numbers) for buffer in self.graph.buffers
+            ]
+            indices = ffi.new("uint32_t[]", of_switch)
+            graph.buffers, graph.buffer, graph.switch_buffer = len(shared), buffers, indices
+            self.kept += [buffers, indices]
+        self.kept += [links, configs, graph]
+        return graph
+
+    # --- traffic and what governs it ---
+
+    def load(self, flows: traffic.Flows, algorithms: Algorithm | Sequence[Algorithm]) -> None:
+        self.flows = np.ascontiguousarray(flows)
+        table = ffi.cast("struct dp_flow *", self.flows.ctypes.data)
+        error = lib.dp_sim_flows(self.sim, table, len(flows))
+        if error:
+            raise LocalError(f"the simulator refuses this traffic table (errno {-error})")
+        if algorithms is None:
+            return
+        each = algorithms if isinstance(algorithms, Sequence) else [algorithms] * len(flows)
+        if len(each) != len(flows):
+            raise LocalError(f"{len(each)} algorithms for {len(flows)} flows")
+        for row, algorithm in enumerate(each):
+            self._set_algorithm(row, algorithm)
+
+    def _set_algorithm(self, row: int, algorithm: Algorithm) -> None:
+        error = lib.dp_sim_set_cc(self.sim, row, self._loaded(algorithm))
+        if error:
+            raise LocalError(f"flow {row} cannot have this algorithm (errno {-error})")
+
+    def _loaded(self, algorithm: Algorithm) -> Any:
+        if algorithm is None:
+            return ffi.NULL
+        path = str(algorithm.path)
+        if path not in self.loaded:
+            library = ctypes.CDLL(path)
+            at = ctypes.addressof(ctypes.c_char.in_dll(library, "dp_cc_algo"))
+            self.loaded[path] = (ffi.cast("struct dp_cc_algo *", at), library)
+        return self.loaded[path][0]
+
+    def sample(self, sampling: Sampling) -> None:
+        error = lib.dp_sim_sample(
+            self.sim,
+            sampling.interval_ns,
+            ffi.new("uint64_t[]", list(sampling.flows)),
+            len(sampling.flows),
+            ffi.new("uint32_t[]", list(sampling.links)),
+            len(sampling.links),
+        )
+        if error:
+            raise LocalError(
+                "sampling needs an interval, rows of the traffic table and numbers of links"
+            )
+
+    def change(self, change: Change) -> None:
+        if isinstance(change, SetAlgorithm):
+            rows = range(len(self.flows)) if change.flows is None else change.flows
+            for row in rows:
+                self._set_algorithm(row, change.algorithm)
+            return
+        if isinstance(change, SetLink):
+            config = ffi.new("struct dp_link_config *")
+            self.kept += change.settings.fill(ffi, config[0])
+            error = lib.dp_sim_set_link(self.sim, change.link, config)
+        else:
+            error = lib.dp_sim_pause(self.sim, change.link, change.classes, change.paused)
+        if error:
+            raise LocalError(f"{change} cannot be done (errno {-error})")
+
+    # --- time ---
+
+    def until(self, until_ns: int) -> bool:
+        """Go on to a time; False: every flow has ended before."""
+        begin = time.process_time()
+        while (end := lib.dp_sim_run(self.sim, until_ns, _SLICE)) == lib.DP_SIM_MORE:
+            if self.give_up is not None and time.monotonic() > self.give_up:
+                now = self.totals()["now_ns"]
+                raise RunFailed(
+                    f"not done in time: the simulation has come to {now / 1e9:g} s",
+                    hint="raise sweep.timeout, or simulate less",
+                )
+        self.cpu_s += time.process_time() - begin
+        if end < 0:
+            reason = ffi.string(lib.dp_sim_failure(self.sim)).decode()
+            now = self.totals()["now_ns"]
+            kind = Deadlock if end == -errno.EDEADLK else SimulationBroken
+            raise kind(f"after {now} ns: {reason}")
+        return bool(end == lib.DP_SIM_UNTIL)
+
+    # --- results ---
+
+    def totals(self) -> dict[str, int]:
+        totals = ffi.new("struct dp_sim_totals *")
+        lib.dp_sim_totals(self.sim, totals)
+        return _fields(totals)
+
+    def result(self, sampling: Sampling | None) -> SimResult:
+        qps = ffi.new("struct dp_qp_stats *")
+        lib.dp_sim_qp_totals(self.sim, qps)
+        counters = _fields(qps)
+        return SimResult(
+            flows=traffic.FlowResults(
+                self._rows(),
+                self._latencies(),
+                data_packets=counters["tx_packets"],
+                retransmitted_packets=counters["retransmits"],
+            ),
+            totals=self.totals(),
+            links=self._links(),
+            qps=counters,
+            series=self._series(sampling),
+            cpu_s=self.cpu_s,
+        )
+
+    def _rows(self) -> traffic.Flows:
+        rows = lib.dp_sim_results(self.sim)
+        data = ffi.buffer(rows, len(self.flows) * traffic.RESULT_DTYPE.itemsize)
+        return np.frombuffer(data, traffic.RESULT_DTYPE).copy()
+
+    def _latencies(self) -> traffic.Latencies:
+        limits = ffi.new("uint64_t[3]")
+        counts = lib.dp_sim_latencies(self.sim, limits)
+        data = ffi.buffer(counts, 8 * traffic.LATENCY_BUCKETS)
+        return traffic.Latencies(np.frombuffer(data, np.uint64).copy(), *map(int, limits))
+
+    def _links(self) -> np.ndarray[Any, np.dtype[np.void]]:
+        stats = ffi.new("struct dp_link_stats *")
+        names = self.graph.link_names()
+        counters = [name for name, _ in ffi.typeof(stats).item.fields]
+        width = max(map(len, names))
+        dtype = np.dtype([("name", f"U{width}"), *((counter, np.uint64) for counter in counters)])
+        rows = np.zeros(len(names), dtype)
+        for index, name in enumerate(names):
+            lib.dp_sim_link_stats(self.sim, index, stats)
+            rows[index] = (name, *(getattr(stats, counter) for counter in counters))
+        return rows
+
+    def _series(self, sampling: Sampling | None) -> Series:
+        if sampling is None:
+            return Series(np.zeros(0, np.uint64))
+        at = ffi.new("const uint64_t **")
+        qp = ffi.new("const struct dp_sim_qp_sample **")
+        link = ffi.new("const struct dp_sim_link_sample **")
+        count = int(lib.dp_sim_series(self.sim, at, qp, link))
+        names = self.graph.link_names()
+        return Series(
+            np.frombuffer(ffi.buffer(at[0], 8 * count), np.uint64).copy(),
+            list(sampling.flows),
+            [int(self.flows["src"][row]) for row in sampling.flows],
+            [names[index] for index in sampling.links],
+            _columns(qp[0], count, len(sampling.flows)),
+            _columns(link[0], count, len(sampling.links)),
+        )
+
+    def trace(self, row: int, most: int) -> Iterator[dict[str, int]]:
+        """The last events of a flow's QP, oldest first."""
+        out = ffi.new("struct dp_sim_trace[]", max(most, 1))
+        for index in range(lib.dp_sim_trace(self.sim, row, out, most)):
+            yield _fields(out[index])
+
+
+def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) -> Any:
+    """struct dp_sim_config *."""
+    config = ffi.new("struct dp_sim_config *")
+    config.seed, config.trace_events = seed, trace_events
+    engine = config.engine
+    engine.path_mtu_max = options.path_mtu
+    engine.extended, engine.ecn = options.extended, options.ecn
+    engine.window_psns, engine.min_rto_ns = options.window_psns, options.min_rto_ns
+    engine.segment_max, engine.paths = options.segment_max, options.paths
+    engine.telemetry = options.telemetry
+    engine.line_rate_bps = options.line_rate_bps or _host_rate(graph)
+    config.path_mtu = options.path_mtu
+    config.preset_extended = options.extended and options.preset
+    config.timeout, config.retry_cnt = options.timeout, options.retry_cnt
+    config.rnr_retry, config.min_rnr_timer = options.rnr_retry, options.min_rnr_timer
+    config.data_class, config.control_class = options.data_class, options.control_class
+    delays = [link.delay_ns for c in graph.cables for link in (c.forward, c.backward)]
+    config.stall_ns = _STALL_NS + 4 * max(delays, default=0)
+    return config
+
+
+def _host_rate(graph: Graph) -> int:
+    for cable in graph.cables:
+        if 0 in (cable.a, cable.b):
+            return cable.forward.rate_bps if cable.a == 0 else cable.backward.rate_bps
+    return 0
+
+
+def _fields(struct: Any) -> dict[str, int]:
+    kind = ffi.typeof(struct)
+    kind = kind.item if kind.kind == "pointer" else kind
+    return {name: int(getattr(struct, name)) for name, _ in kind.fields}
+
+
+def _columns(rows: Any, count: int, width: int) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    """Structs of doubles, `width` for each of `count` samples, as arrays (count, width)."""
+    names = [name for name, _ in ffi.typeof(rows).item.fields]
+    if not count or not width:
+        return {name: np.zeros((count, width)) for name in names}
+    data = np.frombuffer(ffi.buffer(rows, 8 * len(names) * count * width), np.float64)
+    cube = data.reshape(count, width, len(names))
+    return {name: cube[:, :, index].copy() for index, name in enumerate(names)}
+
+
+def algorithm_per_host(
+    flows: traffic.Flows, algorithms: Mapping[int, Algorithm], default: Algorithm = None
+) -> list[Algorithm]:
+    """For run(): the algorithm of each flow by its source host."""
+    return [algorithms.get(int(source), default) for source in flows["src"]]

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The sim lane: the engine and the link model in virtual time, on one core and without root.
+
+Hosts have names and addresses, but run no programs: a workload hands its traffic table to
+simulate().  What `path` says holds for
+
+    p2p, dumbbell               the one link between the two sides
+    star                        the links from the switch to the hosts
+    leaf-spine, fat-tree, rail  the links between switches
+
+and what it says of queues and marking for all links of the last three.
+
+The hosts' own links have topology.host_rate and host_delay, and spoil nothing (in a star,
+those to the hosts do).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from datapath.errors import LocalError, RunFailed
+from datapath.fabric.links import Link, QueueClass, SharedBuffer
+from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
+from datapath.fabric.topology import Topology as Shape
+from datapath.lanes.base import Endpoint, PathCounters, Process
+from datapath.lanes.spec import Path, Topology
+from datapath.xdp.impair import DIRECTIONS
+
+if TYPE_CHECKING:
+    import subprocess
+
+    import pandas as pd
+
+    from datapath.fabric.flows import FlowResults, Flows
+    from datapath.fabric.simulator import EngineOptions, Sampling, SimResult
+    from datapath.series import Request
+
+DEFAULT_RATE_BPS = 100_000_000_000
+"""Of links in presets with more than one switch, unless the file gives another."""
+HEADERS_BYTES = 104
+"""What the headers of a packet may take of the MTU, as docs/verbs.md has it."""
+TELEMETRY_BYTES = 132
+"""Room for telemetry in a packet, docs/extended-mode.md."""
+AFXDP_SEGMENT = 7552
+"""Longest payload of a packet over AF_XDP, io/afxdp_open.c."""
+_SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
+_TRACE_EVENTS = 64
+_COUNTED = ("marked", "corrupted", "overflowed", "trimmed", "duplicated", "reordered")
+_OF_QUEUES = ("limit_bytes", "marking", "trim", "telemetry", "classes")
+"""What the links of hosts have in common with those between switches."""
+_TRIM_CLASSES = (QueueClass(), QueueClass())
+"""Strict: packets without payload, and trimmed ones, before data."""
+_NO_PROGRAMS = "hosts of lane sim run no programs"
+
+
+@dataclass(frozen=True)
+class SimHost:
+    """A name and an address; there is nothing that a program could run on."""
+
+    name: str
+    endpoint: Endpoint
+
+    @property
+    def cpus(self) -> Sequence[int]:
+        return ()
+
+    def has_program(self, name: str) -> bool:
+        return False
+
+    def provide(self, path: FilePath) -> str:
+        return str(path)
+
+    def outputs(self, folder: FilePath) -> str:
+        return str(folder)
+
+    def fetch(self, folder: FilePath) -> None:
+        """Nothing is written elsewhere."""
+
+    def popen(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdout: FilePath | None = None,
+        stderr: FilePath | None = None,
+        cpus: Collection[int] | None = None,
+    ) -> Process:
+        self._refuse()
+
+    def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float = 30
+    ) -> subprocess.CompletedProcess[str]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise LocalError(
+            _NO_PROGRAMS, hint="use a workload that it can simulate: stream, flows, incast ..."
+        )
+
+
+@dataclass
+class Simulated:
+    """What a simulation answers: the flows' results, and the table of datapath.series."""
+
+    flows: FlowResults
+    frame: pd.DataFrame | None
+    result: SimResult
+
+
+class SimNetwork:
+    """A simulated network, as a context manager; implements datapath.lanes.base.Network.
+
+    timeout_s: seconds of the machine's time after which simulate() gives up; None: never.
+    """
+
+    def __init__(self, topology: Topology, path: Path, folder: FilePath | None = None) -> None:
+        self.topology = topology
+        self.folder = FilePath() if folder is None else folder
+        self.path = path
+        self.timeout_s: float | None = None
+        self._counters = PathCounters()
+        self.hosts = [
+            SimHost(f"host{i}", Endpoint("sim0", _ipv4(i), _ipv6(i), topology.mtu))
+            for i in range(topology.hosts)
+        ]
+        refuse_path(path, topology.preset)
+        refuse_infinite(topology, path)
+        shape(topology, path)
+
+    def __enter__(self) -> SimNetwork:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing outlives simulate()."""
+
+    @property
+    def local(self) -> bool:
+        return False
+
+    @property
+    def pairs(self) -> list[tuple[SimHost, SimHost]]:
+        """Host i of the first and of the second half."""
+        half = len(self.hosts) // 2
+        return list(zip(self.hosts[:half], self.hosts[half : 2 * half], strict=True))
+
+    def prepare(self, device: str) -> None:
+        if device != "dp":
+            raise LocalError(f"lane sim has no device {device}", hint="use transport: {device: dp}")
+
+    def recover(self) -> bool:
+        """There is nothing that a failed run could leave."""
+        return True
+
+    def set_path(self, path: object, seed: int) -> None:
+        assert isinstance(path, Path)
+        refuse_path(path, self.topology.preset)
+        refuse_infinite(self.topology, path)
+        self.path = path
+        self._counters = PathCounters()
+        self.__dict__.pop("base_rtt_ns", None)
+
+    def path_counters(self) -> PathCounters:
+        """Of the last simulation: the links that the path section is about, both ways."""
+        return self._counters
+
+    def sampled_path(
+        self, prefix: FilePath, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """simulate() gives the queues itself."""
+        return nullcontext()
+
+    def describe(self) -> dict[str, object]:
+        graph = shape(self.topology, self.path).graph()
+        return {
+            "lane": "sim",
+            "preset": self.topology.preset,
+            "backend": "sim",
+            "backend_reason": "lane sim: the engine and the link model in virtual time",
+            "hosts": graph.hosts,
+            "switches": graph.switches,
+            "links": 2 * len(graph.cables),
+        }
+
+    # --- what workloads ask ---
+
+    @property
+    def link_rate_bps(self) -> float:
+        """Of a host's link, or of the shared one if that is slower; 0: not limited."""
+        own = _host_link(self.topology, self.path).rate_bps
+        shared = self.path.rate or 0
+        if self.topology.preset not in ("p2p", "dumbbell"):
+            return float(own)
+        return float(min(own, shared) if own and shared else own or shared)
+
+    @functools.cached_property
+    def base_rtt_ns(self) -> Any:
+        """There and back of a small packet on the idle network, shape (hosts, hosts)."""
+        there = shape(self.topology, self.path).graph().one_way_ns(_SMALL_FRAME)
+        return there + there.T
+
+    def simulate(
+        self,
+        flows: Flows,
+        *,
+        transport: Any,
+        cc: Any,
+        seed: int,
+        until_ns: int | None = None,
+        series: Request | None = None,
+        logs: FilePath | None = None,
+    ) -> Simulated:
+        """Run a traffic table.
+
+        transport, cc: the sections of the experiment.  logs: folder for the case and the trace
+        of a simulation that breaks.  RunFailed when it deadlocks.
+        """
+        from datapath.fabric.simulator import Deadlock, Simulation
+
+        trims = self.path.link("forward").trim or self.path.link("backward").trim
+        simulation = Simulation(
+            shape(self.topology, self.path),
+            seed=seed,
+            transport=engine_options(
+                transport, self.topology.mtu, int(self.link_rate_bps), data_class=int(trims)
+            ),
+        )
+        sampling = self._sampling(simulation, flows, series)
+        try:
+            result = simulation.run(
+                flows,
+                self._algorithm(cc),
+                until_ns=until_ns,
+                sampling=sampling,
+                trace_events=_TRACE_EVENTS if len(flows) <= 10_000 else 0,
+                keep=logs,
+                timeout_s=self.timeout_s,
+            )
+        except Deadlock as error:
+            raise RunFailed(str(error), hint=error.hint) from error
+        self._counters = self._count(result)
+        return Simulated(result.flows, _frame(result) if sampling else None, result)
+
+    def _algorithm(self, cc: Any) -> Any:
+        from datapath.cc import compile_algorithm
+
+        return compile_algorithm(cc.located(self.folder), cc.params)
+
+    def _sampling(self, simulation: Any, flows: Flows, series: Request | None) -> Sampling | None:
+        """The first QPs, and the queues of up to as many links between switches or to hosts."""
+        from datapath.fabric.simulator import Sampling
+
+        if series is None:
+            return None
+        first: dict[tuple[int, int, int], int] = {}
+        for row, flow in enumerate(flows):
+            key = (int(flow["src"]), int(flow["dst"]), int(flow["qp"]))
+            if len(first) < series.qps or key in first:
+                first.setdefault(key, row)
+        graph = simulation.graph
+        queues = [
+            index
+            for index, name in enumerate(graph.link_names())
+            if name.partition(">")[0] not in graph.names[: graph.hosts]
+        ]
+        return Sampling(series.interval_ns, list(first.values()), queues[: series.qps])
+
+    def _count(self, result: SimResult) -> PathCounters:
+        """forward: links 0, 2, 4 ... (host 0 to host 1 of p2p), backward: the others."""
+        links = result.links
+        if self.topology.preset in ("p2p", "dumbbell"):
+            links = links[:2]
+        ways = {"forward": links[0::2], "backward": links[1::2]}
+
+        def total(name: str) -> dict[str, int]:
+            return {way: int(rows[name].sum()) for way, rows in ways.items()}
+
+        return PathCounters(
+            passed=total("delivered"),
+            dropped=total("lost"),
+            queue_max_bytes={w: int(rows["queue_max_bytes"].max()) for w, rows in ways.items()},
+            **{name: total(name) for name in _COUNTED},
+        )
+
+
+# --- from the file to the simulator --------------------------------------------------------------
+
+
+def shape(topology: Topology, path: Path) -> Shape:
+    """The topology of datapath.fabric that the two sections describe."""
+    forward, backward = _switched(path.link("forward")), _switched(path.link("backward"))
+    edge = _host_link(topology, path)
+    buffer = None if topology.buffer is None else SharedBuffer(topology.buffer)
+    if topology.preset in ("p2p", "dumbbell"):
+        return Dumbbell(topology.hosts // 2, edge, forward, backward, buffer)
+    if not forward.rate_bps and not forward.trace_ms:
+        forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
+    edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
+    if topology.preset == "star":
+        down = replace(forward, rate_bps=edge.rate_bps, delay_ns=edge.delay_ns)
+        return Star(topology.hosts, edge, down, buffer)
+    if topology.preset == "leaf-spine":
+        size = (topology.leaves, topology.spines, topology.hosts_per_leaf)
+        return LeafSpine(*size, edge, forward, buffer)
+    if topology.preset == "fat-tree":
+        return FatTree(topology.k, edge, forward, buffer)
+    size = (topology.servers, topology.rails, topology.spines)
+    return Rail(*size, edge, forward, buffer)
+
+
+def _switched(link: Link) -> Link:
+    """What is trimmed needs a queue to go first in."""
+    return replace(link, classes=_TRIM_CLASSES) if link.trim else link
+
+
+def _host_link(topology: Topology, path: Path) -> Link:
+    rate, delay = topology.host_rate, topology.host_delay
+    shared = topology.preset in ("p2p", "dumbbell")
+    if rate is None:
+        rate = 0 if shared else path.rate or DEFAULT_RATE_BPS
+    if delay is None:
+        delay = 0 if shared else path.delay or 0
+    return Link(rate_bps=rate, delay_ns=delay)
+
+
+def refuse_path(path: Path, preset: str) -> None:
+    """LocalError for what of a `path` section cannot be simulated."""
+    if path.backend not in ("auto", "fabric"):
+        raise LocalError(
+            f"lane sim has no path backend {path.backend}", hint="use backend auto or fabric"
+        )
+    if path.faults or any(path.ecn_mark_of(direction) for direction in DIRECTIONS):
+        raise LocalError(
+            "lane sim has no aimed faults and no random marking",
+            hint="use loss and ecn (marks by the queue)",
+        )
+    if preset not in ("p2p", "dumbbell") and (path.forward or path.backward):
+        raise LocalError(
+            f"preset {preset} has no directions", hint="take path.forward and path.backward away"
+        )
+
+
+def refuse_infinite(topology: Topology, path: Path) -> None:
+    """LocalError for a network without any rate: nothing in it would take time."""
+    if topology.preset not in ("p2p", "dumbbell") or topology.host_rate:
+        return
+    for direction in DIRECTIONS:
+        link = path.link(direction)
+        if not link.rate_bps and not link.trace_ms:
+            raise LocalError(
+                f"nothing limits the {direction} rate of this network",
+                hint="give path.rate or topology.host_rate",
+            )
+
+
+def engine_options(
+    transport: Any, mtu: int, line_rate_bps: int, *, data_class: int = 0
+) -> EngineOptions:
+    """What the `transport` section says of the engine, as devices of live lanes take it."""
+    from datapath.fabric.simulator import EngineOptions
+
+    options = transport.options
+    path_mtu = min(transport.path_mtu, _path_mtu(mtu))
+    segment = _segment(transport, mtu)
+    return EngineOptions(
+        path_mtu=path_mtu,
+        extended=transport.mode == "auto",
+        ecn=transport.ecn,
+        window_psns=options.window or 0,
+        min_rto_ns=options.min_rto or 0,
+        segment_max=segment if segment > path_mtu else 0,
+        paths=options.paths,
+        telemetry=options.telemetry,
+        line_rate_bps=line_rate_bps,
+        data_class=data_class,
+    )
+
+
+def _path_mtu(mtu: int) -> int:
+    """The largest IB path MTU that an Ethernet MTU carries; as io/port.c has it."""
+    return min(4096, 1 << ((mtu - HEADERS_BYTES).bit_length() - 1))
+
+
+def _segment(transport: Any, mtu: int) -> int:
+    """Payload of a packet in extended mode, docs/extended-mode.md: whole cache lines over IPv4."""
+    most = min(mtu - HEADERS_BYTES + 20, 8960) // 64 * 64
+    if transport.port == "afxdp":
+        most = min(most, AFXDP_SEGMENT)
+    if transport.options.segment is not None:
+        room = TELEMETRY_BYTES if transport.options.telemetry else 0
+        return int(min(transport.options.segment + room, most)) & ~3
+    return most if transport.path_mtu >= _path_mtu(mtu) else 0
+
+
+def _frame(result: SimResult) -> pd.DataFrame:
+    """The table of datapath.series: QPs by their first flow's row, links by their names."""
+    from datapath import series
+
+    sampled = result.series
+    return series.join(
+        [
+            series.stack(
+                sampled.time_ns,
+                sampled.qps,
+                host=[f"host{int(host)}" for host in sampled.sources],
+                qp=sampled.flows,
+            ),
+            series.stack(
+                sampled.time_ns,
+                {"queue_bytes": sampled.links["queue_bytes"]},
+                link=sampled.link_names,
+            ),
+        ]
+    )
+
+
+def _ipv4(index: int) -> str:
+    return f"10.{index >> 16 & 255}.{index >> 8 & 255}.{index & 255}"
+
+
+def _ipv6(index: int) -> str:
+    return f"::ffff:{_ipv4(index)}"

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Gives every frame of a device to the AF_XDP socket of its queue, with the time
+ * of its arrival in front: the emulator may then come late and still know when
+ * the frame began to travel.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "xdp/fabric.h"
+
+struct dp_fabric_counters fabric_counters = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+/* .frags: a device whose MTU exceeds one page takes only such programs. */
+SEC("xdp.frags")
+int dp_fabric(struct xdp_md *ctx)
+{
+	struct dp_fabric_meta *meta;
+
+	if (!bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
+		meta = (void *)(long)ctx->data_meta;
+		if ((void *)(meta + 1) <= (void *)(long)ctx->data)
+			meta->arrived_ns = bpf_ktime_get_ns();
+	} else {
+		__sync_fetch_and_add(&fabric_counters.unstamped, 1);
+	}
+	return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Simulated sweeps: the same results in one process, in several, and on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from datapath.experiment import parallel
+from datapath.experiment.load import load
+from datapath.experiment.sweep import schedule
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = """\
+version: 1
+name: simulated
+topology: {lane: sim, preset: dumbbell, hosts: 4}
+path: {rate: 10gbit, delay: 10us, queue: 100kB}
+workload: {kind: stream, duration: 5ms}
+cc: {algo: ./mine.py:Mine}
+collect: {series: [cwnd, queue], interval: 1ms}
+sweep:
+  matrix: {path.loss: [0, 1%]}
+  repetitions: 2
+"""
+ALGORITHM = '''\
+from datapath.cc import Ack, Flow, algorithm, param
+
+
+@algorithm("mine", source="a test")
+class Mine:
+    """A window that stays."""
+
+    window_bytes: float = param(100_000, unit="bytes", doc="Its size.")
+
+    def on_ack(flow: Flow, ack: Ack) -> None:
+        flow.cwnd_bytes = flow.window_bytes
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(ALGORITHM)
+    path = tmp_path / "sweep.yaml"
+    path.write_text(SWEEP)
+    return path
+
+
+def dpctl(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "datapath.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def results(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    table = pd.read_parquet(folder / "runs.parquet").drop(columns=["started", "seconds"])
+    series = {p.name: pd.read_parquet(p) for p in sorted((folder / "series").glob("*.parquet"))}
+    return table, series
+
+
+def assert_same(one: Path, other: Path) -> None:
+    (table, series), (other_table, other_series) = results(one), results(other)
+    assert len(table) > 40
+    pd.testing.assert_frame_equal(table, other_table)
+    assert len(series) == 4
+    assert series.keys() == other_series.keys()
+    for name, frame in series.items():
+        pd.testing.assert_frame_equal(frame, other_series[name])
+
+
+def test_a_sweep_is_the_same_on_one_core_and_on_several(file: Path, tmp_path: Path) -> None:
+    for jobs in (1, 2):
+        done = dpctl("run", file, "--out", tmp_path / str(jobs), "--jobs", jobs)
+        assert done.returncode == 0, done.stderr
+    assert_same(tmp_path / "1", tmp_path / "2")
+    manifest = json.loads((tmp_path / "1" / "manifest.json").read_text())
+    assert [network["lane"] for network in manifest["networks"]] == ["sim"]
+
+
+def test_a_sweep_is_the_same_on_a_cluster(file: Path, tmp_path: Path) -> None:
+    """Its workers have neither the experiment's folder nor the user's algorithm."""
+    distributed = importlib.import_module("distributed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address
+        done = dpctl("run", file, "--out", tmp_path / "dask", "--dask", address)
+        assert done.returncode == 0, done.stderr
+    assert dpctl("run", file, "--out", tmp_path / "here").returncode == 0
+    assert_same(tmp_path / "dask", tmp_path / "here")
+
+
+def test_no_scheduler_is_told(file: Path, tmp_path: Path) -> None:
+    done = dpctl("run", file, "--out", tmp_path / "x", "--dask", "127.0.0.1:9")
+    assert done.returncode == 2
+    assert "no Dask scheduler at 127.0.0.1:9" in done.stderr
+
+
+def test_a_task_takes_its_files_along(file: Path) -> None:
+    experiment = load(file, [])
+    run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
+    collect = experiment.spec.collect
+    task = parallel.task(run, collect, experiment.folder, 60, travels=True)
+    assert task.files == {"./mine.py": ALGORITHM}
+    (file.parent / "mine.py").unlink()
+    answer = parallel.measure(task)
+    assert answer.error is None
+    assert {metric.name for metric in answer.metrics} >= {"goodput", "fairness"}
+
+
+def test_what_fails_on_a_worker_is_the_runs_failure(file: Path) -> None:
+    experiment = load(file, [])
+    run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
+    task = parallel.task(run, experiment.spec.collect, experiment.folder, 60, travels=False)
+    other = parallel.measure(dataclasses.replace(task, version="0"))
+    assert other.error is not None
+    assert "the sweep 0" in other.error["message"]
+    (file.parent / "mine.py").unlink()
+    gone = parallel.measure(task)
+    assert gone.error is not None
+    assert "mine.py" in gone.error["message"]
+    assert gone.metrics == []

@@ -1,0 +1,600 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The simulator: what its numbers must be, that runs repeat, and that it sees what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datapath.cc import compile_algorithm
+from datapath.errors import LocalError
+from datapath.fabric import flows as traffic
+from datapath.fabric import replay
+from datapath.fabric.links import Jitter, Link, Loss, Marking, QueueClass, SharedBuffer
+from datapath.fabric.simulator import (
+    Deadlock,
+    EngineOptions,
+    PauseLink,
+    Sampling,
+    SetLink,
+    Simulation,
+)
+from datapath.fabric.topology import Cable, Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
+from datapath.native import paths
+
+pytestmark = pytest.mark.san
+
+GBIT = 10**9
+HEADROOM = 24  # FCS, preamble, gap
+OUTER = 14 + 20 + 8 + 4  # Ethernet, IPv4, UDP, ICRC
+BTH, RETH, XDH, AETH, XAH = 12, 16, 20, 4, 20
+WRITE_HEADERS = HEADROOM + OUTER + BTH + XDH + RETH
+ACK_BYTES = HEADROOM + OUTER + BTH + AETH + XAH
+
+
+def flow(
+    src: int = 0, dst: int = 1, size: int = 1_000_000, *, start_ns: int = 0, **more: int
+) -> traffic.Flows:
+    row = traffic.empty(1)
+    row["src"], row["dst"], row["bytes"], row["start_ns"] = src, dst, size, start_ns
+    for name, value in more.items():
+        row[name] = value
+    return row
+
+
+def serialization_ns(frame_bytes: int, rate_bps: int) -> float:
+    return frame_bytes * 8e9 / rate_bps
+
+
+# --- numbers that can be told beforehand ---------------------------------------------------------
+
+
+def test_goodput_is_what_the_headers_leave() -> None:
+    """One QP on an idle dumbbell keeps the bottleneck busy but for one packet and the way."""
+    rate, delay, mtu, size = 10 * GBIT, 2_000, 4096, 64 * 2**20
+    line = Dumbbell(1, edge=Link(100 * GBIT, delay), bottleneck=Link(rate, delay))
+    result = Simulation(line).run(flow(size=size, message_bytes=2**20, depth=8))
+    packets = size // mtu
+    busy = serialization_ns(packets * (mtu + WRITE_HEADERS), rate)
+    way = 2 * serialization_ns(mtu + WRITE_HEADERS, 100 * GBIT) + 3 * delay
+    back = (
+        3 * delay + 2 * serialization_ns(ACK_BYTES, 100 * GBIT) + serialization_ns(ACK_BYTES, rate)
+    )
+    finish = int(result.flows.rows["finish_ns"][0])
+    packet = serialization_ns(mtu + WRITE_HEADERS, rate)
+    assert busy + way + back <= finish <= busy + way + back + packet
+    row = result.links[0]
+    assert (row["name"], row["delivered_bytes"]) == (
+        "left>right",
+        packets * (mtu + WRITE_HEADERS),
+    )
+
+
+def test_a_small_flow_takes_serialization_and_propagation() -> None:
+    """Every term is known: the packet over three links, and its ACK back over three."""
+    edge, neck = Link(100 * GBIT, 1_500), Link(40 * GBIT, 7_000)
+    size = 1000
+    result = Simulation(Dumbbell(1, edge=edge, bottleneck=neck)).run(flow(size=size))
+
+    def one_way(frame: int) -> int:
+        """The nanosecond in which the last bit comes, hop by hop."""
+        return sum(
+            link.delay_ns + int(np.ceil(serialization_ns(frame, link.rate_bps)))
+            for link in (edge, neck, edge)
+        )
+
+    expected = one_way(size + WRITE_HEADERS) + one_way(ACK_BYTES)
+    assert int(result.flows.rows["finish_ns"][0]) == expected
+    assert result.flows.latencies.max_ns == int(result.flows.rows["finish_ns"][0])
+
+
+@pytest.mark.parametrize("senders", [2, 8])
+def test_equal_flows_share_a_bottleneck(senders: int) -> None:
+    """Windows alone, no algorithm: bytes delivered by the end are equal within a fifth."""
+    line = Dumbbell(senders, edge=Link(), bottleneck=Link(10 * GBIT, 1_000, limit_bytes=10**8))
+    rows = [
+        flow(i, senders + i, traffic.UNTIL_STOP, stop_ns=40_000_000, message_bytes=65536, depth=8)
+        for i in range(senders)
+    ]
+    delivered = Simulation(line).run(traffic.join(rows)).flows.rows["delivered_bytes"]
+    share = delivered.astype(float)
+    jain = share.sum() ** 2 / (senders * (share**2).sum())
+    assert jain > 0.95
+    assert share.sum() * 8e9 / 40e6 > 0.9 * 10 * GBIT
+
+
+def test_incast_into_a_short_queue_drops_and_recovers() -> None:
+    """32 to 1 with drop-tail: packets are lost, every flow ends, every byte comes once."""
+    senders = 32
+    star = Star(senders + 1, edge=Link(25 * GBIT, 1_000, limit_bytes=200_000))
+    rows = traffic.join([flow(i, senders, 300_000) for i in range(senders)])
+    result = Simulation(star).run(rows)
+    assert result.finished
+    assert (result.flows.rows["failed"] == 0).all()
+    assert result.totals["overflowed"] > 0
+    assert result.qps["retransmits"] >= result.totals["overflowed"] * 0.9
+    assert result.qps["rx_bytes"] == senders * 300_000
+
+
+@pytest.mark.parametrize("opcode", sorted(traffic.OPCODES.values()))
+@pytest.mark.parametrize("extended", [True, False], ids=["extended", "standard"])
+def test_every_operation_under_loss(opcode: int, extended: bool) -> None:
+    lossy = Link(25 * GBIT, 2_000, loss=Loss(good=0.01))
+    options = EngineOptions(extended=extended, path_mtu=1024)
+    simulation = Simulation(Star(2, edge=lossy), transport=options)
+    rows = flow(size=2_000_000, message_bytes=50_001, depth=4, opcode=opcode)
+    result = simulation.run(rows)
+    assert result.finished
+    assert result.totals["lost"] > 0
+    assert result.flows.rows["delivered_bytes"][0] == 2_000_000
+    assert result.flows.rows["messages"][0] == 40
+
+
+def test_negotiation_in_band_reaches_extended_mode() -> None:
+    in_band = EngineOptions(preset=False)
+    rows = flow(size=5_000_000, message_bytes=100_000)
+    counts = [
+        Simulation(Star(2), transport=options).run(rows).totals["injected"]
+        for options in (EngineOptions(), in_band)
+    ]
+    assert counts[1] > counts[0]
+
+
+def test_the_host_does_not_queue_its_window() -> None:
+    """A slow NIC holds one packet behind the one that it transmits."""
+    star = Star(2, edge=Link(GBIT, 1_000))
+    result = Simulation(star).run(flow(size=4_000_000))
+    nic = result.links[result.links["name"] == "host0>switch"]
+    assert int(nic["queue_max_bytes"][0]) <= 4096 + WRITE_HEADERS
+
+
+# --- flows ---------------------------------------------------------------------------------------
+
+
+def test_flows_of_one_qp_queue_behind_each_other() -> None:
+    rows = traffic.join([flow(size=1_000_000, message_bytes=10_000), flow(size=5_000)])
+    same = Simulation(Star(2)).run(rows).flows.rows
+    rows["qp"] = [0, 1]
+    apart = Simulation(Star(2)).run(rows).flows.rows
+    assert same["posted_ns"][1] > 0
+    assert same["finish_ns"][1] > same["finish_ns"][0]
+    assert apart["posted_ns"][1] == 0
+    assert apart["finish_ns"][1] < apart["finish_ns"][0]
+
+
+def test_stop_ends_flows() -> None:
+    """One until it is stopped, one that is cut short, one that had finished before."""
+    stop = 500_000
+    rows = traffic.join(
+        [
+            flow(0, 1, traffic.UNTIL_STOP, stop_ns=stop, message_bytes=10_000, depth=2),
+            flow(2, 3, 10**9, stop_ns=stop, message_bytes=10_000),
+            flow(4, 5, 10_000, stop_ns=stop),
+        ]
+    )
+    result = Simulation(Star(6)).run(rows)
+    finish = result.flows.rows["finish_ns"].tolist()
+    assert finish[:2] == [stop, 0]
+    assert 0 < finish[2] < stop
+    assert result.flows.rows["delivered_bytes"][0] == 10_000 * result.flows.rows["messages"][0] > 0
+
+
+def test_a_dead_path_fails_the_flow_and_those_behind_it() -> None:
+    star = Star(3, edge=Link())
+    simulation = Simulation(star, transport=EngineOptions(timeout=8, retry_cnt=1))
+    rows = traffic.join(
+        [flow(0, 1, 10_000), flow(0, 1, 10_000, start_ns=1), flow(0, 2, 1_000, start_ns=2)]
+    )
+    dead = SetLink(0, simulation.graph.link("switch", "host1"), Link(loss=Loss(good=1.0)))
+    result = simulation.run(rows, changes=[dead])
+    assert result.finished
+    failed = result.flows.rows["failed"].tolist()
+    assert failed[0] == 12  # retry exceeded
+    assert failed[1] != 0
+    assert failed[2] == 0
+
+
+# --- what it refuses -----------------------------------------------------------------------------
+
+
+def test_a_table_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(LocalError, match="src and dst"):
+        Simulation(Star(2)).run(flow(0, 0))
+    with pytest.raises(LocalError, match="not one of the 2 hosts"):
+        Simulation(Star(2)).run(flow(0, 7))
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(LocalError, match="refuses"):
+        Simulation(Star(2), transport=EngineOptions(path_mtu=1000)).run(flow())
+
+
+# --- repeatability -------------------------------------------------------------------------------
+
+
+MIXED = """
+import sys
+from tests.fabric.test_simulator import mixed
+result = mixed(int(sys.argv[1]))
+print(result.digest, result.packet_events, result.flows.rows["finish_ns"].sum())
+"""
+
+
+def mixed(seed: int) -> Any:
+    """Everything random at once: loss, jitter, reordering, duplicates, ECMP, marking."""
+    core = Link(
+        40 * GBIT,
+        1_000,
+        limit_bytes=300_000,
+        marking=Marking("red", 20_000, 100_000, 0.2),
+        loss=Loss(good=0.001, bad=0.5, p=0.001, r=0.2),
+        jitter=Jitter("pareto", 300, 2.5, reorders=True),
+        reorder=0.01,
+        reorder_ns=5_000,
+        duplicate=0.01,
+        corrupt=0.001,
+    )
+    spines = LeafSpine(4, 3, 4, edge=Link(25 * GBIT, 700, limit_bytes=200_000), core=core)
+    rng = np.random.default_rng(7)
+    rows = []
+    for i in range(60):
+        src, dst = rng.choice(16, 2, replace=False)
+        size, start = int(rng.integers(1, 300_000)), int(rng.integers(0, 200_000))
+        rows.append(flow(src, dst, size, start_ns=start, qp=i % 2, opcode=[0, 2, 4][i % 3]))
+    return Simulation(spines, seed=seed).run(traffic.join(rows))
+
+
+def test_equal_seeds_give_equal_runs() -> None:
+    first, again, other = mixed(1), mixed(1), mixed(2)
+    assert first.finished
+    assert first.digest == again.digest
+    assert np.array_equal(first.flows.rows, again.flows.rows)
+    assert np.array_equal(first.links, again.links)
+    assert first.digest != other.digest
+
+
+def test_another_process_and_another_build_repeat_it() -> None:
+    """The digest of this process, of a new one, and of the other build if it is there."""
+    expected = mixed(3)
+    text = f"{expected.digest} {expected.packet_events} {expected.flows.rows['finish_ns'].sum()}"
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(paths.ROOT), "PYTHONHASHSEED": "7"}
+    if paths.build_name() == "build-san":
+        environment["DATAPATH_BUILD"] = "release"
+    done = subprocess.run(
+        [sys.executable, "-c", MIXED, "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert (done.stdout.strip(), done.stderr) == (text, "")
+
+
+# --- invariants ----------------------------------------------------------------------------------
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
+    """Any topology, any spoiling, any traffic, any transport."""
+    share = st.one_of(st.just(0.0), st.floats(0.0, 0.05))
+    jitters = st.one_of(
+        st.none(),
+        st.builds(Jitter, st.sampled_from(["normal", "pareto"]), st.floats(0, 5_000), st.just(3.0)),
+        st.builds(
+            Jitter, st.just("normal"), st.floats(0, 5_000), st.just(3.0), reorders=st.just(True)
+        ),
+    )
+    classes = (QueueClass(0), QueueClass(1), QueueClass(3, limit_bytes=60_000))
+    links = st.builds(
+        Link,
+        rate_bps=st.sampled_from([0, GBIT, 10 * GBIT, 100 * GBIT]),
+        delay_ns=st.integers(0, 20_000),
+        limit_bytes=st.sampled_from([0, 20_000, 200_000]),
+        marking=st.one_of(st.none(), st.just(Marking("step", 10_000))),
+        loss=st.one_of(st.none(), st.builds(Loss, good=share)),
+        jitter=jitters,
+        reorder=share,
+        reorder_ns=st.integers(0, 50_000),
+        duplicate=share,
+        corrupt=share,
+        trim=st.booleans(),
+        telemetry=st.booleans(),
+        classes=st.sampled_from([(), classes]),
+    )
+    edge, core = draw(links), draw(links)
+    buffer = draw(st.sampled_from([None, SharedBuffer(100_000, 1.0)]))
+    shape: Any = draw(
+        st.sampled_from(
+            [
+                Dumbbell(2, edge, core, buffer=buffer),
+                Star(4, edge, core, buffer),
+                LeafSpine(2, 2, 2, edge, core, buffer),
+                FatTree(2, edge, core, buffer),
+                FatTree(4, edge, core, buffer),
+                Rail(2, 2, 2, edge, core, buffer),
+            ]
+        )
+    )
+    hosts = shape.graph().hosts
+    rows = []
+    for _ in range(draw(st.integers(1, 6))):
+        src = draw(st.integers(0, hosts - 1))
+        rows.append(
+            flow(
+                src,
+                (src + draw(st.integers(1, hosts - 1))) % hosts,
+                draw(st.integers(1, 100_000)),
+                start_ns=draw(st.integers(0, 100_000)),
+                message_bytes=draw(st.sampled_from([0, 999, 30_000])),
+                depth=draw(st.integers(1, 8)),
+                qp=draw(st.integers(0, 1)),
+                opcode=draw(st.sampled_from(sorted(traffic.OPCODES.values()))),
+            )
+        )
+    options = EngineOptions(
+        path_mtu=draw(st.sampled_from([256, 1024, 4096])),
+        extended=draw(st.booleans()),
+        preset=draw(st.booleans()),
+        window_psns=draw(st.sampled_from([0, 64])),
+        data_class=draw(st.integers(0, 2)),
+        telemetry=draw(st.booleans()),
+        paths=draw(st.sampled_from([1, 8])),
+        segment_max=draw(st.sampled_from([0, 8960])),
+    )
+    return Simulation(shape, seed=draw(st.integers(0, 2**32)), transport=options), traffic.join(
+        rows
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(networks())
+def test_whatever_the_network_does(case: tuple[Simulation, traffic.Flows]) -> None:
+    """The simulator itself checks order, exactly-once and conservation; here the rest."""
+    simulation, rows = case
+    result = simulation.run(rows, until_ns=20 * 10**9)
+    totals, links = result.totals, result.links
+    ended = totals["delivered"] + totals["corrupted"] + totals["lost"] + totals["overflowed"]
+    assert totals["injected"] + totals["duplicated"] == ended + totals["in_flight"]
+    assert links["lost"].sum() == totals["lost"]
+    assert links["overflowed"].sum() == totals["overflowed"]
+    assert links["duplicated"].sum() == totals["duplicated"]
+    good = result.flows.rows["failed"] == 0
+    assert result.finished
+    assert (result.flows.rows["delivered_bytes"] <= rows["bytes"]).all()
+    assert (result.flows.rows["delivered_bytes"][good] == rows["bytes"][good]).all()
+    assert simulation.run(rows, until_ns=20 * 10**9).digest == result.digest
+
+
+# --- deadlock ------------------------------------------------------------------------------------
+
+
+class Ring:
+    """Switches in a circle, a host on each: shortest paths of two hops go around it."""
+
+    name = "ring"
+
+    def __init__(self, buffer: SharedBuffer) -> None:
+        self.buffer = buffer
+
+    def graph(self) -> Graph:
+        n, link = 5, Link(10 * GBIT, 1_000)
+        cables = [Cable(i, n + i, link, link) for i in range(n)]
+        cables += [Cable(n + i, n + (i + 1) % n, link, link) for i in range(n)]
+        names = (*(f"host{i}" for i in range(n)), *(f"switch{i}" for i in range(n)))
+        return Graph(n, names, tuple(cables), (self.buffer,) * n)
+
+
+def test_a_cycle_of_paused_links_is_found() -> None:
+    """PFC on a ring: every link waits for the next one, for ever."""
+    buffer = SharedBuffer(
+        2_000_000, 1.0, pfc_classes=1, xoff_bytes=20_000, xon_bytes=10_000, headroom_bytes=100_000
+    )
+    rows = traffic.join([flow(i, (i + 2) % 5, 20_000_000) for i in range(5)])
+    with pytest.raises(Deadlock, match="packets stand still"):
+        Simulation(Ring(buffer), transport=EngineOptions(timeout=0)).run(rows)
+
+
+def test_the_same_ring_without_pfc_moves_on() -> None:
+    rows = traffic.join([flow(i, (i + 2) % 5, 2_000_000) for i in range(5)])
+    assert Simulation(Ring(SharedBuffer(2_000_000))).run(rows).finished
+
+
+def test_a_link_that_stays_paused_is_a_deadlock_and_replays(tmp_path: Path) -> None:
+    simulation = Simulation(Star(2), seed=5)
+    pause = PauseLink(10_000, simulation.graph.link("switch", "host1"))
+    rows = flow(size=1_000_000)
+    with pytest.raises(Deadlock) as caught:
+        simulation.run(rows, changes=[pause], trace_events=64, keep=tmp_path)
+    assert f"python -m datapath.fabric.replay {tmp_path}/case.json" in caught.value.hint
+    case = json.loads((tmp_path / "case.json").read_text())
+    assert (case["seed"], case["commit"]) == (5, replay.commit())
+    trace = (tmp_path / "trace.tsv").read_text().splitlines()
+    assert trace[0].split("\t")[:3] == ["flow", "at_ns", "event"]
+    assert {line.split("\t")[2] for line in trace[1:]} <= {"post", "tx", "rx", "drop"}
+    again, arguments = replay.read(tmp_path / "case.json")
+    with pytest.raises(Deadlock) as repeated:
+        again.run(**arguments)
+    assert str(repeated.value) == str(caught.value)
+
+
+def test_a_network_that_takes_no_time_is_found() -> None:
+    endless = flow(size=traffic.UNTIL_STOP, stop_ns=1_000, message_bytes=100, start_ns=1)
+    with pytest.raises(Deadlock, match="time does not pass"):
+        Simulation(Star(2, Link(0, 0))).run(endless)
+
+
+def test_a_long_wait_for_a_time_out_is_no_deadlock() -> None:
+    """Every packet is lost for a while, so that the next is sent after 160 ms of silence."""
+    simulation = Simulation(Star(2), transport=EngineOptions(min_rto_ns=160_000_000))
+    lost = simulation.graph.link("host0", "switch")
+    changes = [
+        SetLink(0, lost, Link(loss=Loss(good=1.0))),
+        SetLink(100_000_000, lost, Link(delay_ns=50_000_000)),
+    ]
+    result = simulation.run(flow(size=100, start_ns=10), changes=changes)
+    assert result.finished
+    assert result.totals["lost"] > 0
+    assert result.totals["failed"] == 0
+
+
+# --- changes and series --------------------------------------------------------------------------
+
+
+def test_a_longer_route_is_seen_in_the_rtt() -> None:
+    """10 ms more on the way, from one moment on; nothing is lost by it."""
+    line = Dumbbell(1, bottleneck=Link(10 * GBIT, 5_000))
+    simulation = Simulation(line, transport=EngineOptions(min_rto_ns=50_000_000))
+    rows = flow(0, 1, traffic.UNTIL_STOP, stop_ns=100_000_000, message_bytes=65536, depth=16)
+    longer = SetLink(30_000_000, 0, Link(10 * GBIT, 10_000_000))
+    series = simulation.run(
+        rows, changes=[longer], sampling=Sampling(1_000_000, flows=[0], links=[0])
+    ).series
+    rtt = series.qps["rtt_ns"][:, 0]
+    before = (series.time_ns > 5_000_000) & (series.time_ns <= 30_000_000)
+    assert np.nanmax(rtt[before]) < 2_000_000
+    assert rtt[-1] > 9_000_000
+    assert series.link_names == ["left>right"]
+    assert (np.diff(series.links["delivered_bytes"][:, 0]) >= 0).all()
+    assert np.nanmax(series.qps["inflight_bytes"]) > 500_000
+
+
+# --- what switches and engines do together -------------------------------------------------------
+
+
+def test_telemetry_reaches_the_algorithm() -> None:
+    """HPCC keeps a queue that the constant window fills; without records it cannot know."""
+    neck = Link(10 * GBIT, 5_000, limit_bytes=10**7, telemetry=True)
+    rows = traffic.join(
+        [
+            flow(i, 2 + i, traffic.UNTIL_STOP, stop_ns=20_000_000, message_bytes=2**20, depth=4)
+            for i in range(2)
+        ]
+    )
+    edge = Link(25 * GBIT, 1_000)
+    hpcc = compile_algorithm("hpcc")
+    queues = []
+    for telemetry, algorithm in ((True, hpcc), (True, None)):
+        simulation = Simulation(
+            Dumbbell(2, edge, neck), transport=EngineOptions(telemetry=telemetry)
+        )
+        sampling = Sampling(100_000, links=[0])
+        series = simulation.run(rows, algorithm, sampling=sampling).series
+        later = series.time_ns > 5_000_000
+        queues.append(series.links["queue_bytes"][later, 0].mean())
+    assert queues[1] > 500_000
+    assert queues[0] < 100_000
+
+
+def test_trimmed_packets_tell_what_was_lost() -> None:
+    """Incast into a short queue: with trimming every header arrives, and the end comes sooner."""
+    senders = 16
+    classes = (QueueClass(), QueueClass())
+    results = []
+    for trim in (False, True):
+        edge = Link(25 * GBIT, 1_000, limit_bytes=100_000, trim=trim, classes=classes)
+        simulation = Simulation(
+            Star(senders + 1, edge), transport=EngineOptions(data_class=1, control_class=0)
+        )
+        results.append(
+            simulation.run(traffic.join([flow(i, senders, 200_000) for i in range(senders)]))
+        )
+    dropped, trimmed = results
+    assert dropped.totals["overflowed"] > 100
+    assert trimmed.totals["overflowed"] == 0
+    assert trimmed.qps["trimmed"] == trimmed.links["trimmed"].sum() > 100
+    assert trimmed.totals["now_ns"] < dropped.totals["now_ns"]
+
+
+def test_packets_of_one_qp_take_several_paths() -> None:
+    for ports, most in ((1, 1), (16, 4)):
+        simulation = Simulation(LeafSpine(2, 4, 1), transport=EngineOptions(paths=ports))
+        links = simulation.run(flow(size=4_000_000)).links
+        used = [
+            row["name"]
+            for row in links
+            if row["name"].startswith("leaf0>spine") and row["delivered_bytes"] > 100_000
+        ]
+        assert len(used) == most
+
+
+def test_segments_are_longer_than_the_path_mtu() -> None:
+    counts = [
+        Simulation(Star(2), transport=EngineOptions(segment_max=segment))
+        .run(flow(size=896_000))
+        .qps["tx_packets"]
+        for segment in (0, 8960)
+    ]
+    assert counts == [219, 100]
+
+
+@pytest.mark.parametrize(
+    ("shape", "hosts", "switches", "cables"),
+    [
+        (Dumbbell(3), 6, 2, 7),
+        (Star(5), 5, 1, 5),
+        (LeafSpine(4, 2, 3), 12, 6, 20),
+        (FatTree(4), 16, 20, 48),
+        (Rail(4, 2, 2), 8, 4, 12),
+    ],
+)
+def test_every_pair_of_hosts_is_joined(shape: Any, hosts: int, switches: int, cables: int) -> None:
+    graph = shape.graph()
+    assert (graph.hosts, graph.switches, len(graph.cables)) == (hosts, switches, cables)
+    pairs = [flow(a, b, 100) for a in range(hosts) for b in range(hosts) if a != b]
+    result = Simulation(shape).run(traffic.join(pairs))
+    assert result.finished
+    assert result.totals["failed"] == 0
+
+
+def test_equal_paths_are_all_used() -> None:
+    spines = LeafSpine(2, 4, 16)
+    rows = traffic.join([flow(i, 16 + i, 4096) for i in range(16)])
+    links = Simulation(spines).run(rows).links
+    up = [row for row in links if row["name"].startswith("leaf0>spine")]
+    assert len(up) == 4
+    assert sum(row["offered"] > 0 for row in up) >= 3
+
+
+# --- size ----------------------------------------------------------------------------------------
+
+THOUSAND_HOSTS = """
+import resource
+import numpy as np
+from datapath.fabric import flows as traffic
+from datapath.fabric.links import Link
+from datapath.fabric.simulator import Simulation
+from datapath.fabric.topology import LeafSpine
+
+hosts = 1024
+rows = traffic.empty(8 * hosts)
+rows["src"] = np.tile(np.arange(hosts), 8)
+rows["dst"] = (rows["src"] + 1 + 37 * np.repeat(np.arange(8), hosts)) % hosts
+rows["bytes"] = 65536
+queue = Link(limit_bytes=1_000_000)
+result = Simulation(LeafSpine(32, 8, 32, edge=queue, core=queue)).run(rows)
+assert result.finished and not result.totals["failed"]
+assert result.totals["qps"] == 16 * hosts
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(paths.build_name() == "build-san", reason="sanitizers take memory of their own")
+def test_a_thousand_hosts_fit_in_memory() -> None:
+    """16,384 QPs between 1,024 hosts of a leaf-spine, all at once: well under 2 GiB."""
+    done = subprocess.run(
+        [sys.executable, "-c", THOUSAND_HOSTS],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert int(done.stdout) * 1024 < 1 << 29

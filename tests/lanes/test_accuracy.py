@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The measurement of the emulator from outside: what it measures, not how good it is here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from datapath.cli import fabric
+from datapath.errors import RunFailed
+from datapath.lanes.accuracy import Spread, measure, to_json
+
+pytestmark = pytest.mark.usefixtures("root")
+
+
+def test_a_link_is_never_early_and_never_too_fast() -> None:
+    report = measure(50_000_000, 200_000, mtu=1500, probes=40, seconds=1)
+    assert report.delay_error.n == report.without.n == 40
+    assert report.delay_error.p50 >= 0
+    assert report.without.p50 > 0
+    # An interval may begin right before a frame and end right behind one.
+    assert report.rate_error < 0.01
+    assert 0 < report.marked_share <= 1
+    assert report.late_p50_ns <= report.late_p99_ns <= report.late_max_ns
+    told = json.loads(to_json(report))
+    assert told["rate_error"] == report.rate_error
+    assert told["delay_error"]["n"] == 40
+
+
+def test_the_table_names_what_was_asked_for() -> None:
+    result = CliRunner().invoke(
+        fabric.app, ["--rate", "20mbit", "--delay", "1ms", "--probes", "5", "--seconds", "1"]
+    )
+    assert result.output.startswith("20mbit, 1ms each way, MTU 9000, 5 probes")
+
+
+def test_wrong_quantities_are_usage_errors() -> None:
+    result = CliRunner().invoke(fabric.app, ["--rate", "fast"])
+    assert result.exit_code == 2
+    assert "fast" in result.output
+
+
+def test_a_spread_needs_a_sample() -> None:
+    with pytest.raises(RunFailed, match="no probe arrived"):
+        Spread.of([])
+    assert Spread.of([3.0, 1.0, 2.0]) == Spread(3, 2.0, 2.0, 3.0, 3.0)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The sim lane: sections of a file become a topology, and traffic tables are run on it."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pydantic
+import pytest
+
+from datapath.errors import LocalError, RunFailed
+from datapath.experiment.spec import Cc
+from datapath.fabric import flows as traffic
+from datapath.fabric.links import Link, Loss, Marking, QueueClass, SharedBuffer
+from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
+from datapath.lanes import open_network
+from datapath.lanes.sim import SimNetwork, engine_options, shape
+from datapath.lanes.spec import Path, Topology
+from datapath.series import Request
+from datapath.verbs.spec import Transport
+
+GBIT = 10**9
+QUEUE = 2**20  # of a link for which none is named
+
+
+def topology(**section: Any) -> Topology:
+    return Topology.model_validate({"lane": "sim", **section})
+
+
+def path(**section: Any) -> Path:
+    return Path.model_validate(section)
+
+
+def test_a_dumbbell_is_its_shared_link() -> None:
+    section = path(rate="10gbit", delay="20us", queue="100kB", ecn="30kB", backward={"loss": "1%"})
+    made = shape(topology(preset="dumbbell", hosts=6, host_rate="25gbit"), section)
+    assert isinstance(made, Dumbbell)
+    assert (made.pairs, made.edge) == (3, Link(25 * GBIT, 0))
+    neck = Link(10 * GBIT, 20_000, 100_000, Marking("step", 30_000))
+    assert made.bottleneck == neck
+    assert made.backward is not None
+    assert made.backward.loss == Loss(good=0.01)
+
+
+def test_hosts_of_two_are_as_fast_as_can_be() -> None:
+    made = shape(topology(), path(rate="1gbit"))
+    assert isinstance(made, Dumbbell)
+    assert made.edge.rate_bps == 0
+
+
+def test_a_star_spoils_on_the_way_to_hosts() -> None:
+    made = shape(topology(preset="star", hosts=9), path(rate="25gbit", delay="1us", loss="1%"))
+    assert isinstance(made, Star)
+    assert (made.hosts, made.edge) == (9, Link(25 * GBIT, 1_000, QUEUE))
+    assert made.downlink == Link(25 * GBIT, 1_000, QUEUE, loss=Loss(good=0.01))
+
+
+@pytest.mark.parametrize(
+    ("section", "kind", "hosts"),
+    [
+        ({"preset": "leaf-spine", "leaves": 4, "spines": 3, "hosts_per_leaf": 5}, LeafSpine, 20),
+        ({"preset": "fat-tree", "k": 6}, FatTree, 54),
+        ({"preset": "rail", "servers": 4, "rails": 8, "spines": 2}, Rail, 32),
+    ],
+)
+def test_dimensions_make_the_hosts(section: dict[str, Any], kind: type, hosts: int) -> None:
+    made = topology(**section)
+    assert made.hosts == hosts
+    built = shape(made, path(delay="2us", loss="1%", ecn="10kB"))
+    assert isinstance(built, kind)
+    assert built.graph().hosts == hosts
+    assert built.core == Link(  # type: ignore[attr-defined]
+        100 * GBIT, 2_000, QUEUE, Marking("step", 10_000), Loss(good=0.01)
+    )
+    assert built.edge == Link(  # type: ignore[attr-defined]
+        100 * GBIT, 2_000, QUEUE, Marking("step", 10_000)
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"preset": "star", "leaves": 3}, "leaves: not for preset star"),
+        ({"preset": "leaf-spine", "hosts": 5}, "the dimensions make 4"),
+        ({"preset": "fat-tree", "k": 5}, "multiple of 2"),
+        ({"lane": "netns", "preset": "leaf-spine"}, "for lane sim, not for netns"),
+        ({"lane": "netns", "host_rate": "1gbit"}, "for lane sim, not for netns"),
+        ({"lane": "netns", "preset": "dumbbell", "hosts": 34}, "at most 32"),
+    ],
+)
+def test_topologies_that_make_no_sense(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=words):
+        topology(**section)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"backend": "bpf"}, "no path backend bpf"),
+        ({"faults": [{"action": "drop", "nth": 1}]}, "no aimed faults"),
+        ({"ecn_mark": "1%"}, "no random marking"),
+        ({}, "nothing limits the forward rate"),
+        ({"forward": {"rate": "1gbit"}}, "nothing limits the backward rate"),
+    ],
+)
+def test_paths_that_it_has_not(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(LocalError, match=words):
+        open_network(topology(), path(**section))
+
+
+def test_transport_options_reach_the_engine() -> None:
+    section = Transport.model_validate(
+        {
+            "mode": "standard",
+            "ecn": True,
+            "options": {"window": 128, "min_rto": "1ms", "paths": 4, "telemetry": True},
+        }
+    )
+    options = engine_options(section, 1500, GBIT)
+    assert (options.path_mtu, options.extended, options.ecn) == (1024, False, True)
+    assert (options.window_psns, options.min_rto_ns) == (128, 10**6)
+    assert (options.paths, options.telemetry, options.segment_max) == (4, True, 1408)
+    assert (options.line_rate_bps, options.data_class) == (GBIT, 0)
+
+
+@pytest.mark.parametrize(
+    ("section", "mtu", "segment"),
+    [
+        ({}, 9000, 7552),
+        ({"port": "udp"}, 9000, 8896),
+        ({}, 1500, 1408),
+        ({"path_mtu": 1024}, 9000, 0),
+        ({"options": {"segment": 5000}}, 9000, 5000),
+        ({"options": {"segment": 5000, "telemetry": True}}, 9000, 5132),
+    ],
+)
+def test_packets_are_as_long_as_live_ones(section: dict[str, Any], mtu: int, segment: int) -> None:
+    options = engine_options(Transport.model_validate(section), mtu, GBIT)
+    assert options.segment_max == segment
+
+
+def test_switches_share_buffers_trim_and_stamp() -> None:
+    section = topology(preset="star", hosts=4, buffer="1MB")
+    made = shape(section, path(trim=True, telemetry=True))
+    assert isinstance(made, Star)
+    assert made.buffer == SharedBuffer(10**6)
+    assert made.downlink is not None
+    for link in (made.edge, made.downlink):
+        assert (link.trim, link.telemetry) == (True, True)
+        assert link.classes == (QueueClass(), QueueClass())
+
+
+def test_trimmed_headers_go_before_data() -> None:
+    with open_network(topology(), path(rate="10gbit", queue="20kB", trim=True)) as network:
+        result = simulate(network, flow(0, 1, 4_000_000, message_bytes=2**20, depth=4))
+    links = result.result.links
+    assert links["trimmed"].sum() > 0
+    assert result.result.qps["trimmed"] == links["trimmed"].sum()
+
+
+def flow(src: int, dst: int, size: int, **more: int) -> traffic.Flows:
+    row = traffic.empty(1)
+    row["src"], row["dst"], row["bytes"] = src, dst, size
+    for name, value in more.items():
+        row[name] = value
+    return row
+
+
+def simulate(network: Any, flows: traffic.Flows, **more: Any) -> Any:
+    arguments: dict[str, Any] = {"transport": Transport(), "cc": Cc(algo="dctcp"), "seed": 1}
+    return network.simulate(flows, **(arguments | more))
+
+
+def test_a_table_runs_and_its_packets_are_counted() -> None:
+    with open_network(topology(), path(rate="10gbit", delay="10us", loss="1%")) as network:
+        assert [host.name for host in network.hosts] == ["host0", "host1"]
+        network.set_path(path(rate="10gbit", delay="10us", loss="1%"), 1)
+        result = simulate(network, flow(0, 1, 4_000_000, message_bytes=65536, depth=16))
+        counters = network.path_counters()
+    assert result.flows.rows["delivered_bytes"][0] == 4_000_000
+    assert counters.passed["forward"] >= 4_000_000 / 7552
+    assert counters.dropped["forward"] > 0
+    assert result.frame is None
+
+
+def test_series_are_the_tables_of_live_lanes() -> None:
+    with open_network(topology(), path(rate="10gbit", delay="10us")) as network:
+        request = Request(("cwnd", "rtt", "queue"), 100_000, 4)
+        frame = simulate(network, flow(0, 1, 10_000_000), series=request).frame
+    qps, links = frame[frame["qp"].notna()], frame[frame["link"].notna()]
+    assert set(qps["host"]) == {"host0"}
+    assert (qps["cwnd_bytes"] > 0).all()
+    assert qps["rtt_ns"].max() > 20_000
+    assert links[links["link"] == "left>right"]["queue_bytes"].max() > 0
+
+
+def test_the_base_rtt_is_that_of_a_small_message() -> None:
+    """What the network says of itself is what the simulator does, but for the larger headers."""
+    network = SimNetwork(
+        topology(preset="leaf-spine", leaves=2, hosts_per_leaf=2), path(rate="100gbit", delay="1us")
+    )
+    rtt = network.base_rtt_ns
+    assert rtt.shape == (4, 4)
+    assert np.array_equal(rtt, rtt.T)
+    for dst in (1, 3):
+        took = simulate(network, flow(0, dst, 1)).flows.rows["finish_ns"][0]
+        assert rtt[0, dst] < took < rtt[0, dst] + 100
+    assert network.link_rate_bps == 100 * GBIT
+
+
+def test_hosts_run_no_programs() -> None:
+    host = SimNetwork(topology(), path(rate="1gbit")).hosts[0]
+    assert not host.has_program("python3")
+    with pytest.raises(LocalError, match="run no programs"):
+        host.run(["true"])
+
+
+def test_it_gives_up_in_time(tmp_path: FilePath) -> None:
+    network = SimNetwork(topology(), path(rate="100gbit"))
+    network.timeout_s = 0.0
+    endless = flow(0, 1, traffic.UNTIL_STOP, stop_ns=10**12, message_bytes=2**20, depth=4)
+    with pytest.raises(RunFailed, match="not done in time"):
+        simulate(network, endless, logs=tmp_path)
+
+
+def test_the_algorithm_of_the_file_is_taken() -> None:
+    """A window of ten packets: each round trip begins when all of them have arrived."""
+    network = SimNetwork(topology(), path(rate="10gbit", delay="100us"))
+    fixed = Cc.model_validate({"algo": "fixed", "window_bytes": "40960"})
+    short = Transport.model_validate({"options": {"segment": 4096}})
+    result = simulate(network, flow(0, 1, 4_096_000), cc=fixed, transport=short)
+    took = int(result.flows.rows["finish_ns"][0])
+    packet_ns = (4096 + 118) * 8 / 10
+    assert took == pytest.approx(100 * (200_000 + 10 * packet_ns), rel=0.01)
