@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pydantic
 
 from datapath.lanes.base import Network
+from datapath.series import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -28,21 +32,27 @@ class Outcome:
 
     samples: name -> values of one kind ("latency_ns"), for histograms.
     notes: short facts worth showing ("mode: copy"), name -> text.
+    series: of a simulated network, the table of datapath.series; live hosts leave theirs in
+    files that the runner reads.
     """
 
     metrics: list[Metric] = field(default_factory=list)
     samples: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    series: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
 class RunContext:
     """Everything a workload may use.
 
-    transport, cc: the resolved sections of the experiment (pydantic models).
+    transport, cc, path: the resolved sections of the experiment (pydantic models).
     device_env: environment for programs that use the verbs device under test,
     one mapping for each host, in the order of network.hosts.
     logs: folder of this run's logs.
+    series: what a simulated network shall sample, None: nothing.
+    folder: where relative file names of the experiment begin.
+    traffic_seed: of random traffic, equal for all points of a block; None: seed.
     """
 
     network: Network
@@ -52,6 +62,15 @@ class RunContext:
     logs: Path
     seed: int
     timeout_s: float
+    series: Request | None = None
+    path: pydantic.BaseModel | None = None
+    folder: Path = field(default_factory=Path)
+    traffic_seed: int | None = None
+
+    @property
+    def table_seed(self) -> int:
+        """Of a traffic table: points of a block that differ in nothing else have the same one."""
+        return self.seed if self.traffic_seed is None else self.traffic_seed
 
 
 class Workload(Protocol):

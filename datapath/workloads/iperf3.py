@@ -116,15 +116,11 @@ class Iperf3:
             lost = sum(end["sum"]["lost_packets"] for end in reports)
             result.metrics.append(Metric("lost_share", lost / packets if packets else 0.0, "1"))
         if len(goodputs) > 1:
+            from datapath.stats import jain
+
             result.metrics.append(Metric("fairness", jain(goodputs), "1"))
             result.notes["goodput_each"] = ", ".join(f"{g / 1e9:.3f} Gbit/s" for g in goodputs)
         return result
-
-
-def jain(shares: list[float]) -> float:
-    """Jain's fairness index: 1 when all are equal, 1/n when one has everything."""
-    squares = sum(s * s for s in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
 
 
 def _report(programs: Programs, client: Program) -> dict[str, Any]:

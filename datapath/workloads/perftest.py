@@ -19,7 +19,6 @@ from datapath.errors import RunFailed
 from datapath.lanes.base import Host
 from datapath.units import Bytes, DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
-from datapath.workloads.iperf3 import jain
 from datapath.workloads.programs import (
     Program,
     Programs,
@@ -222,6 +221,8 @@ class Perftest:
         ]
         if len(results) == 1:
             return Outcome(metrics)
+        from datapath.stats import jain
+
         metrics.append(Metric("fairness", jain(goodputs), "1"))
         each = ", ".join(f"{goodput / 1e9:.3f} Gbit/s" for goodput in goodputs)
         return Outcome(metrics, notes={"goodput_each": each})

@@ -39,7 +39,8 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
         **parameters: Any,
     ) -> Outcome:
         workload = REGISTRY[kind]
-        network.set_path(path or Path(), seed=1)
+        path = path or Path()
+        network.set_path(path, seed=1)
         context = RunContext(
             network=network,
             transport=Transport.model_validate({"device": device}),
@@ -48,6 +49,8 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
             logs=tmp_path,
             seed=1,
             timeout_s=timeout_s,
+            path=path,
+            folder=tmp_path,
         )
         return workload(workload.Params.model_validate(parameters)).run(context)
 

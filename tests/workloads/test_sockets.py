@@ -14,7 +14,6 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome
-from datapath.workloads.iperf3 import jain
 from tests.workloads.conftest import RunWorkload
 
 
@@ -141,9 +140,3 @@ def test_workloads_of_kernel_sockets_refuse_a_verbs_device(run: RunWorkload) -> 
 def test_wrong_parameters_are_refused(kind: str, section: dict[str, Any], words: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=words):
         REGISTRY[kind].Params.model_validate(section)
-
-
-def test_jain_index() -> None:
-    assert jain([5.0, 5.0, 5.0]) == pytest.approx(1.0)
-    assert jain([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
-    assert jain([0.0, 0.0]) == 0.0

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Traffic of many flows: schedules, the generator that runs them on live hosts, and metrics.
+
+sizes.py      distributions of flow sizes, published ones among them (cdf/)
+schedules.py  traffic tables from a seed: Poisson arrivals, incast, permutation, streams
+live.py       the generator (C, in this folder) on the hosts of a network
+simulated.py  the same table in a simulated network
+ideal.py      how long a flow takes on an idle path
+measure.py    metrics from what became of the flows
+workloads.py  the workloads stream, flows, incast and permutation
+"""

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The generator dp-traffic on the hosts of a live network: one process on each of them.
+
+They find each other on the management network, and connect QPs out of band, so that an impaired
+path spoils the traffic that is measured and not the set-up before it.  Over siw they connect by
+RDMA-CM, over the network under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datapath.errors import DatapathError, RunFailed
+from datapath.fabric import flows as table
+from datapath.lanes.base import Host
+from datapath.native import paths
+from datapath.workloads.base import RunContext
+from datapath.workloads.programs import Program, Programs
+
+_DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
+_CM_ONLY = ("siw",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the generator runs, beside the table.
+
+    spin_ns: how long it polls without success before it sleeps; None: it never sleeps.
+    deadline_ns: after the schedule's zero; flows that have not ended by then stay unfinished.
+    """
+
+    spin_ns: int | None = 20_000
+    deadline_ns: int | None = None
+    verify: bool = False
+    tcp_cc: str | None = None
+    gid_index: int | None = None
+    pin: bool = True
+    extra: Sequence[str] = ()
+
+    def words(self) -> list[str]:
+        """As arguments of the program."""
+        words = ["--spin", "always" if self.spin_ns is None else str(self.spin_ns // 1000)]
+        words += ["--verify"] if self.verify else []
+        if self.deadline_ns is not None:
+            words += ["--deadline", f"{self.deadline_ns / 1e9:.9f}"]
+        if self.tcp_cc is not None:
+            words += ["--tcp-cc", self.tcp_cc]
+        if self.gid_index is not None:
+            words += ["--gid-index", str(self.gid_index)]
+        return [*words, *self.extra]
+
+
+def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResults:
+    """Run a table whose hosts are those of the network; RunFailed with the program's own words.
+
+    The table and the reports of the hosts stay among the run's logs.
+    """
+    hosts = list(ctx.network.hosts)
+    schedule = (ctx.logs / "traffic.table").resolve()
+    table.write(schedule, flows, len(hosts), seed=ctx.table_seed)
+    with Programs(ctx, options.pin) as programs:
+        started = [
+            programs.start(
+                host,
+                f"traffic-{host.name}",
+                [
+                    host.provide(paths.traffic_generator()),
+                    *("--table", host.provide(schedule)),
+                    *("--report", f"{host.outputs(ctx.logs)}/{_report(host)}"),
+                    *("--host", str(index)),
+                    *_where(ctx, hosts),
+                    *options.words(),
+                ],
+                ctx.device_env[index],
+            )
+            for index, host in enumerate(hosts)
+        ]
+        _finish(programs, started)
+    return table.FlowResults.merge((_read(ctx, host) for host in hosts), flows)
+
+
+def _where(ctx: RunContext, hosts: Sequence[Host]) -> list[str]:
+    """Addresses, and what carries the messages."""
+    device = str(getattr(ctx.transport, "device", "dp"))
+    words = ["--management", ",".join(host.endpoint.mgmt_ipv4 for host in hosts)]
+    words += ["--address", ",".join(host.endpoint.ipv4 for host in hosts)]
+    if device == "kernel":
+        return [*words, "--tcp"]
+    words += ["--device", _DEVICE_NAMES[device]]
+    return [*words, "--cm"] if device in _CM_ONLY else words
+
+
+def _report(host: Host) -> str:
+    return f"traffic-{host.name}.report"
+
+
+def _finish(programs: Programs, started: Sequence[Program]) -> None:
+    """Wait for all; of several that failed, the one that knows most about it is told.
+
+    When one host fails the others only see that it went away.  Status 1 means that there is a
+    report, which tells of the flows that failed.
+    """
+    failed: list[tuple[Program, RunFailed]] = []
+    for program in started:
+        try:
+            programs.finish(program)
+        except RunFailed as error:
+            if program.process.returncode != 1:
+                failed.append((program, error))
+            if program.process.returncode is None:
+                break  # out of time, and so are the others
+    if failed:
+        own = [error for program, error in failed if "went away" not in program.last_words()]
+        raise (own or [error for _, error in failed])[0]
+
+
+def _read(ctx: RunContext, host: Host) -> table.FlowResults:
+    host.fetch(ctx.logs)
+    path = ctx.logs / _report(host)
+    try:
+        return table.FlowResults.read(path)
+    except (OSError, DatapathError) as error:
+        raise RunFailed(
+            f"no report of {host.name}: {error}", hint=f"see traffic-{host.name}.err"
+        ) from None

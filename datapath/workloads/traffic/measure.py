@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Metrics from what became of the flows, the same for live hosts and simulated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datapath.errors import RunFailed
+from datapath.stats import jain
+from datapath.workloads.base import Metric, Outcome
+
+if TYPE_CHECKING:
+    from datapath.fabric.flows import FlowResults, Flows, Latencies
+    from datapath.workloads.traffic.ideal import Ideal
+
+SIZE_BUCKETS: Mapping[str, tuple[float, float]] = {
+    "small": (0, 10_000),
+    "medium": (10_000, 1_000_000),
+    "large": (1_000_000, float("inf")),
+}
+"""Name -> bytes of its flows, more than the first and at most the second."""
+
+_QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+_SAMPLES = 10_000
+
+_WC = {
+    1: "local length error",
+    2: "local QP operation error",
+    4: "local protection error",
+    5: "flushed",
+    9: "remote invalid request",
+    10: "remote access error",
+    11: "remote operation error",
+    12: "transport retry counter exceeded",
+    13: "RNR retry counter exceeded",
+    21: "the connection broke",
+}
+
+
+def check(flows: Flows, results: FlowResults) -> None:
+    """RunFailed when a flow failed, or when nothing was delivered at all."""
+    failed = np.flatnonzero(results.rows["failed"])
+    if failed.size:
+        first = int(failed[0])
+        status = int(results.rows["failed"][first])
+        flow = flows[first]
+        raise RunFailed(
+            f"{failed.size} of {len(flows)} flows failed; flow {first} from host {flow['src']} to "
+            f"host {flow['dst']}: {_WC.get(status, f'work completion status {status}')}",
+            hint="see the traffic-*.err among the run's logs",
+        )
+    if not results.rows["delivered_bytes"].sum():
+        raise RunFailed(
+            "not one message was delivered",
+            hint="give it more time, smaller messages or less loss",
+        )
+
+
+def outcome(
+    flows: Flows,
+    results: FlowResults,
+    *,
+    ideal: Ideal | None = None,
+    shared_link: bool = False,
+    fair: bool = False,
+    completion: bool = False,
+    rounds: bool = False,
+) -> Outcome:
+    """Metrics and samples of one run.
+
+    ideal: gives utilisation, and slowdown if it knows the RTT.  shared_link: all flows of a
+    direction pass one link (of two hosts the lower one is on its left), else the links of the
+    hosts are meant.
+    fair: Jain's index over the QPs.  completion: times and slowdowns of whole flows.
+    rounds: flows of one tag belong together (incast).
+    """
+    check(flows, results)
+    rows = results.rows
+    metrics = [
+        *_throughput(flows, rows),
+        *latency_metrics(results.latencies),
+    ]
+    if fair:
+        shares = _rates(flows, rows)
+        metrics += [Metric("fairness", jain(shares), "1")] if len(shares) > 1 else []
+    if results.data_packets:
+        share = results.retransmitted_packets / results.data_packets
+        metrics.append(Metric("retransmits", float(results.retransmitted_packets), "1"))
+        metrics.append(Metric("retransmitted_share", share, "1"))
+    samples = {"latency_ns": results.latencies.samples(_SAMPLES)}
+    if ideal is not None:
+        metrics.append(Metric("utilisation", _utilisation(flows, rows, ideal, shared_link), "1"))
+    if completion:
+        more, of_flows = _completion(flows, rows, ideal)
+        metrics += more
+        samples |= of_flows
+    if rounds:
+        metrics += _rounds(flows, rows)
+    return Outcome(metrics, samples, {"flows": str(len(flows))})
+
+
+def latency_metrics(latencies: Latencies) -> list[Metric]:
+    """Percentiles, mean and minimum of all messages, nanoseconds."""
+    if not latencies.count:
+        return []
+    return [
+        *(Metric(f"latency_{n}", latencies.quantile(q), "ns") for n, q in _QUANTILES.items()),
+        Metric("latency_mean", latencies.mean_ns, "ns"),
+        Metric("latency_min", float(latencies.min_ns), "ns"),
+    ]
+
+
+def _ends(flows: Flows, rows: Any) -> tuple[float, float]:
+    """First start and last end of any flow, ns; what has not finished ends with the last."""
+    return float(flows["start_ns"].min()), float(max(rows["finish_ns"].max(), 1))
+
+
+def _throughput(flows: Flows, rows: Any) -> list[Metric]:
+    begin, end = _ends(flows, rows)
+    seconds = max(end - begin, 1.0) / 1e9
+    unfinished = float((rows["finish_ns"] == 0).mean())
+    return [
+        Metric("goodput", float(rows["delivered_bytes"].sum()) * 8 / seconds, "bit/s"),
+        Metric("message_rate", float(rows["messages"].sum()) / seconds, "1/s"),
+        Metric("unfinished_share", unfinished, "1"),
+    ]
+
+
+def _rates(flows: Flows, rows: Any) -> list[float]:
+    """bit/s that each QP got while it had a flow, from start to end."""
+    end = np.where(rows["finish_ns"] > 0, rows["finish_ns"], rows["finish_ns"].max())
+    lasted = np.maximum(end.astype(np.float64) - flows["start_ns"], 1)
+    _, qp = np.unique(flows[["src", "dst", "qp"]], return_inverse=True)
+    delivered = np.bincount(qp, rows["delivered_bytes"].astype(np.float64))
+    return [float(rate) for rate in delivered * 8e9 / np.bincount(qp, lasted)]
+
+
+def _utilisation(flows: Flows, rows: Any, ideal: Ideal, shared_link: bool) -> float:
+    """Of the busiest link: what was delivered over it, headers included, over its capacity.
+
+    What was sent again does not count, so that it tells what the transport made of the line.
+    """
+    delivered = rows["delivered_bytes"].astype(np.float64)
+    wire = ideal.framing.wire_bytes(delivered, flows["message_bytes"])
+    hosts = int(max(flows["src"].max(), flows["dst"].max())) + 1
+    if shared_link:
+        links = [wire[(flows["src"] < flows["dst"]) == way].sum() for way in (True, False)]
+    else:
+        links = [np.bincount(flows[end], wire, hosts).max() for end in ("src", "dst")]
+    begin, end = _ends(flows, rows)
+    return float(max(links) * 8e9 / (max(end - begin, 1.0) * ideal.rate_bps))
+
+
+def _completion(
+    flows: Flows, rows: Any, ideal: Ideal | None
+) -> tuple[list[Metric], dict[str, list[float]]]:
+    """Times from the scheduled start to the end, of the flows that finished."""
+    finished = rows["finish_ns"] > 0
+    done = flows[finished]
+    fct = rows["finish_ns"][finished].astype(np.float64) - done["start_ns"]
+    metrics = [Metric(f"fct_{n}", _rank(fct, q), "ns") for n, q in _QUANTILES.items() if fct.size]
+    samples = {"fct_ns": _thinned(fct)}
+    if ideal is None or ideal.base_rtt_ns is None or not fct.size:
+        return metrics, samples
+    slowdown = np.maximum(fct / ideal.fct_ns(done), 1.0)
+    metrics += [Metric(f"slowdown_{n}", _rank(slowdown, q), "1") for n, q in _QUANTILES.items()]
+    for bucket, (more_than, at_most) in SIZE_BUCKETS.items():
+        inside = slowdown[(done["bytes"] > more_than) & (done["bytes"] <= at_most)]
+        if inside.size:
+            metrics += [
+                Metric(f"slowdown_{n}_{bucket}", _rank(inside, q), "1")
+                for n, q in _QUANTILES.items()
+            ]
+    return metrics, samples
+
+
+def _rounds(flows: Flows, rows: Any) -> list[Metric]:
+    """How long it takes until the last flow of a round has finished."""
+    if (rows["finish_ns"] == 0).any():
+        return []
+    count = int(flows["tag"].max()) + 1
+    begin, end = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(begin, flows["tag"], flows["start_ns"].astype(np.float64))
+    np.maximum.at(end, flows["tag"], rows["finish_ns"].astype(np.float64))
+    return [Metric(f"round_{n}", _rank(end - begin, q), "ns") for n, q in _QUANTILES.items()]
+
+
+def _rank(values: Any, share: float) -> float:
+    """Nearest rank, as everywhere."""
+    ordered = np.sort(values)
+    return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
+
+
+def _thinned(values: Any) -> list[float]:
+    """At most _SAMPLES of them, spread as all are."""
+    ordered = np.sort(values)
+    if len(ordered) > _SAMPLES:
+        at = ((np.arange(_SAMPLES) + 0.5) / _SAMPLES * len(ordered)).astype(np.int64)
+        ordered = ordered[at]
+    return [float(value) for value in ordered]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Distributions of flow sizes: piecewise linear CDFs, from files.
+
+A file has one point a line, bytes and the percentage of flows that are not larger, from 0 % to
+100 %, both growing; lines that begin with # are comments.  Between two points sizes are spread
+evenly.  That is the form and the meaning of the HPCC artefact's files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datapath.errors import LocalError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PUBLISHED = ("websearch", "fb_hadoop", "alistorage2019")
+"""Names of the files in cdf/, each of which states its source."""
+
+_FOLDER = Path(__file__).parent / "cdf"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A distribution of flow sizes.
+
+    bytes, shares: the points of the CDF, growing; shares from 0 to 1.
+    """
+
+    name: str
+    bytes: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of the piecewise linear CDF."""
+        return sum(
+            (self.bytes[i] + self.bytes[i - 1]) / 2 * (self.shares[i] - self.shares[i - 1])
+            for i in range(1, len(self.bytes))
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
+        """Whole bytes, at least 1; shape (count,), uint64."""
+        import numpy as np
+
+        drawn = np.interp(rng.random(count), self.shares, self.bytes)
+        return np.maximum(drawn, 1).astype(np.uint64)
+
+    def cdf(self, sizes: Any) -> Any:
+        """Share of flows that are not larger than each of `sizes`."""
+        import numpy as np
+
+        return np.interp(sizes, self.bytes, self.shares)
+
+
+def published(name: str) -> Sizes:
+    """One of PUBLISHED."""
+    return read(_FOLDER / f"{name}.cdf")
+
+
+def read(path: Path) -> Sizes:
+    """A distribution of a file; LocalError names the line that is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LocalError(f"flow sizes {path}: {error}") from None
+    points: list[tuple[float, float]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words:
+            points.append(_point(path, number, words, points[-1] if points else None))
+    if len(points) < 2 or points[0][1] != 0 or points[-1][1] != 100:
+        raise LocalError(
+            f"flow sizes {path}: a CDF goes from 0 to 100 %",
+            hint="one point a line: bytes, and the percentage of flows that are not larger",
+        )
+    return Sizes(
+        path.stem, tuple(size for size, _ in points), tuple(share / 100 for _, share in points)
+    )
+
+
+def _point(
+    path: Path, number: int, words: list[str], before: tuple[float, float] | None
+) -> tuple[float, float]:
+    try:
+        size, share = map(float, words)
+    except ValueError:
+        raise LocalError(f"{path}:{number}: {' '.join(words)!r} is not two numbers") from None
+    if not (0 <= size <= 2**30 and 0 <= share <= 100):
+        raise LocalError(f"{path}:{number}: sizes are 0 to 1 GiB, shares 0 to 100 %")
+    if before is not None and not (size > before[0] and share > before[1]):
+        raise LocalError(f"{path}:{number}: both columns have to grow from line to line")
+    return size, share

@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The generator between real namespaces: data compared, times consistent, faults told."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datapath.fabric import flows as table
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path, Topology
+from datapath.native import paths
+from tests.workloads.traffic.hosts import TRANSPORTS, Generators, consistent
+
+MS = 10**6
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[NetnsNetwork]:
+    with NetnsNetwork(Topology()) as built:
+        yield built
+
+
+@pytest.fixture
+def pair(root: None, network: NetnsNetwork) -> NetnsNetwork:
+    """Two hosts and a path that does nothing."""
+    network.set_path(Path(), seed=1)
+    return network
+
+
+def mixed(count: int, operation: str = "write", qps: int = 4) -> table.Flows:
+    """Flows of many sizes both ways, some of several messages, on a few QPs."""
+    rng = np.random.default_rng(5)
+    flows = table.empty(count)
+    flows["start_ns"] = np.sort(rng.integers(0, 50 * MS, count))
+    flows["src"] = np.arange(count) % 2
+    flows["dst"] = 1 - flows["src"]
+    flows["bytes"] = np.exp(rng.uniform(0, np.log(300_000), count))
+    flows["message_bytes"] = np.where(np.arange(count) % 3 == 0, 1 + rng.integers(5000, 9000), 0)
+    flows["depth"] = rng.integers(1, 5, count)
+    flows["qp"] = rng.integers(0, qps, count)
+    flows["opcode"] = table.OPCODES[operation]
+    return table.check(flows, 2)
+
+
+def until(stop_ns: int, **columns: Any) -> table.Flows:
+    flows = table.empty(1)
+    flows["dst"], flows["stop_ns"], flows["bytes"] = 1, stop_ns, table.UNTIL_STOP
+    flows["message_bytes"] = 20_000
+    for name, value in columns.items():
+        flows[name] = value
+    return flows
+
+
+# --- what is delivered -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("operation", ["write", "send", "read"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_flow_is_delivered(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str, operation: str, verify: bool
+) -> None:
+    flows = mixed(300, operation)
+    generators = Generators(pair, tmp_path, flows, transport, *(["--verify"] if verify else []))
+    if (transport, operation) == ("tcp", "read"):
+        assert generators.statuses() == [2, 2]
+        assert "TCP has no READ" in generators.errors(0)
+        return
+    consistent(flows, generators.results())
+
+
+@pytest.mark.san
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_flow_is_delivered_under_sanitizers(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str
+) -> None:
+    flows = mixed(100)
+    consistent(flows, Generators(pair, tmp_path, flows, transport, "--verify").results())
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_data_is_whole_over_a_lossy_path(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str
+) -> None:
+    pair.set_path(Path(loss="2%"), seed=3)
+    flows = mixed(200)
+    consistent(flows, Generators(pair, tmp_path, flows, transport, "--verify").results())
+    assert sum(pair.path_counters().dropped.values()) > 0
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_hundreds_of_qps(pair: NetnsNetwork, tmp_path: FilePath, transport: str) -> None:
+    flows = mixed(600, qps=300)
+    assert len(np.unique(flows[["src", "dst", "qp"]])) > 300
+    consistent(flows, Generators(pair, tmp_path, flows, transport).results())
+
+
+@pytest.mark.parametrize("options", [["--spin", "0"], ["--spin", "always"], ["--spin", "1000"]])
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_sleeping_and_polling(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str, options: list[str]
+) -> None:
+    flows = mixed(100)
+    consistent(flows, Generators(pair, tmp_path, flows, transport, *options).results())
+
+
+def test_tcp_tells_what_it_sent_again(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    pair.set_path(Path(loss="2%"), seed=3)
+    flows = mixed(200)
+    results = Generators(pair, tmp_path, flows, "tcp", "--tcp-cc", "reno").results()
+    packets = int(flows["bytes"].sum()) / 9000
+    assert results.data_packets > packets
+    assert 0 < results.retransmitted_packets < results.data_packets
+
+
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_four_hosts(root: None, tmp_path: FilePath, transport: str) -> None:
+    rng = np.random.default_rng(2)
+    flows = table.empty(200)
+    flows["start_ns"] = np.sort(rng.integers(0, 20 * MS, 200))
+    flows["src"] = rng.integers(0, 4, 200)
+    flows["dst"] = (flows["src"] + rng.integers(1, 4, 200)) % 4
+    flows["bytes"] = rng.integers(1, 50_000, 200)
+    with NetnsNetwork(Topology(preset="dumbbell", hosts=4)) as network:
+        network.set_path(Path(), seed=1)
+        results = Generators(network, tmp_path, flows, transport, "--verify").results()
+    consistent(flows, results)
+
+
+def test_hosts_without_traffic_take_part(root: None, tmp_path: FilePath) -> None:
+    flows = mixed(10)
+    with NetnsNetwork(Topology(preset="dumbbell", hosts=4)) as network:
+        network.set_path(Path(), seed=1)
+        consistent(flows, Generators(network, tmp_path, flows, "dp-udp").results())
+
+
+# --- rules of the table ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_flow_until_its_stop(pair: NetnsNetwork, tmp_path: FilePath, transport: str) -> None:
+    flows = until(100 * MS, depth=4)
+    results = Generators(pair, tmp_path, flows, transport).results()
+    (row,) = results.rows
+    assert row["finish_ns"] == 100 * MS
+    assert row["messages"] > 0
+    assert row["delivered_bytes"] == row["messages"] * 20_000
+    assert results.latencies.count == row["messages"]
+    assert results.latencies.max_ns < 100 * MS
+
+
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_one_message_at_a_time(pair: NetnsNetwork, tmp_path: FilePath, transport: str) -> None:
+    """With depth 1 the messages' latencies follow each other, so they fit into the flow's time."""
+    flows = until(50 * MS, depth=1)
+    results = Generators(pair, tmp_path, flows, transport).results()
+    assert results.latencies.sum_ns <= 50 * MS
+    deep = until(50 * MS, depth=16)
+    (tmp_path / "deep").mkdir()
+    results = Generators(pair, tmp_path / "deep", deep, transport).results()
+    assert results.latencies.sum_ns > 50 * MS, "16 at once overlap"
+
+
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_flows_of_a_qp_queue(pair: NetnsNetwork, tmp_path: FilePath, transport: str) -> None:
+    """The second one posts only when the first has posted its last message."""
+    flows = table.empty(2)
+    flows["dst"], flows["message_bytes"] = 1, 10_000
+    flows["bytes"] = [500_000, 10_000]
+    rows = Generators(pair, tmp_path, flows, transport).results().rows
+    assert rows["posted_ns"][1] > rows["posted_ns"][0]
+    assert rows["finish_ns"][1] > rows["finish_ns"][0], "RC completes in order"
+
+
+def test_a_flow_that_is_cut_short_is_unfinished(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    flows = until(20 * MS, bytes=2**40)
+    (row,) = Generators(pair, tmp_path, flows, "dp-udp").results().rows
+    assert row["finish_ns"] == 0
+    assert 0 < row["delivered_bytes"] < 2**40
+
+
+def test_the_deadline_ends_everything(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    flows = table.empty(2)
+    flows["dst"], flows["message_bytes"], flows["bytes"] = 1, 10_000, [10_000, 2**40]
+    flows["qp"] = [0, 1]
+    rows = Generators(pair, tmp_path, flows, "dp-udp", "--deadline", "0.2").results().rows
+    assert rows["finish_ns"][0] > 0
+    assert rows["finish_ns"][1] == 0
+    assert rows["failed"].tolist() == [0, 0]
+
+
+# --- faults ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("transport", ["dp-udp", "dp-afxdp", "tcp"])
+def test_a_host_that_is_killed_is_an_error_of_the_other(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str, victim: int
+) -> None:
+    flows = until(50_000 * MS, depth=4)
+    generators = Generators(pair, tmp_path, flows, transport)
+    while sum(pair.path_counters().passed.values()) < 1000:  # it is under way
+        assert generators.processes[victim].poll() is None, generators.errors(victim)
+    generators.processes[victim].kill()
+    assert generators.statuses()[1 - victim] == 3
+    assert f"host {victim} went away" in generators.errors(1 - victim)
+
+
+def test_the_hub_tells_the_others_who_went_away(root: None, tmp_path: FilePath) -> None:
+    flows = until(50_000 * MS, depth=4)
+    with NetnsNetwork(Topology(preset="dumbbell", hosts=4)) as network:
+        network.set_path(Path(), seed=1)
+        flows["dst"] = 2
+        generators = Generators(network, tmp_path, flows, "dp-udp")
+        while sum(network.path_counters().passed.values()) < 1000:
+            assert generators.processes[3].poll() is None
+        generators.processes[3].kill()
+        assert generators.statuses() == [3, 3, 3, -9]
+        for host in (0, 1, 2):
+            assert "host 3 went away" in generators.errors(host)
+
+
+def test_a_dead_path_fails_flows_by_their_status(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    pair.set_path(Path(loss="100%"), seed=1)
+    flows = mixed(20)
+    options = ("--retries", "1", "--ack-timeout", "8")
+    generators = Generators(pair, tmp_path, flows, "dp-udp", *options)
+    assert generators.statuses() == [1, 1]
+    assert "transport retry counter exceeded" in generators.errors(0)
+    assert "10 of 10 flows of host 0 failed" in generators.errors(0)
+    parts = [table.FlowResults.read(generators.report(host)) for host in (0, 1)]
+    rows = table.FlowResults.merge(parts, flows).rows
+    assert set(rows["failed"]) == {12}
+    assert set(rows["finish_ns"]) == {0}
+
+
+def test_another_table_is_noticed(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    other = mixed(20)
+    other["bytes"][7] += 1
+    generators = Generators(pair, tmp_path, mixed(20), "dp-udp", tables={1: other})
+    assert generators.statuses() == [3, 3]
+    assert "host 1 has another table" in generators.errors(0)
+
+
+@pytest.mark.parametrize(
+    ("host", "what"), [(0, "1 of 1 hosts did not come"), (1, "host 0 at 198.19.0.1 port 18600")]
+)
+def test_a_host_that_does_not_come(
+    pair: NetnsNetwork, tmp_path: FilePath, host: int, what: str
+) -> None:
+    generators = Generators(pair, tmp_path, mixed(20), "dp-udp", "--setup", "0.5", only=[host])
+    assert generators.statuses() == [3]
+    assert what in generators.errors(host)
+
+
+def test_an_unknown_congestion_control(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    generators = Generators(pair, tmp_path, mixed(20), "tcp", "--tcp-cc", "nosuch")
+    assert generators.statuses() == [3, 3]
+    assert "TCP congestion control nosuch" in generators.errors(0)
+
+
+def test_an_unknown_device(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    generators = Generators(pair, tmp_path, mixed(20), "dp-udp", "--device", "dp7")
+    assert generators.statuses() == [3, 3]
+    assert "device dp7" in generators.errors(0)
+
+
+def test_too_much_depth_is_told(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    generators = Generators(pair, tmp_path, until(MS, depth=100_000), "dp-udp")
+    assert generators.statuses() == [3, 3]
+    assert "depth 100000: device dp0 has at most" in generators.errors(0)
+
+
+def test_slots_beyond_reason_are_refused(pair: NetnsNetwork, tmp_path: FilePath) -> None:
+    flows = until(MS, depth=1000, message_bytes=2**24)
+    generators = Generators(pair, tmp_path, flows, "dp-udp", "--verify")
+    assert 3 in generators.statuses()
+    assert "--verify would take" in generators.errors(0)
+
+
+# --- the command line ------------------------------------------------------------------------
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [str(paths.traffic_generator()), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_help_has_every_option_and_examples() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    source = (paths.PACKAGE / "workloads" / "traffic" / "main.c").read_text()
+    options = [line.split('"')[1] for line in source.splitlines() if "_argument, NULL" in line]
+    assert len(options) > 10
+    for option in options:
+        if option != "help":
+            assert f"--{option}" in done.stdout
+    assert "Examples" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ([], "are needed"),
+        (["--nosuch"], "unrecognized option"),
+        (["extra"], "unexpected argument extra"),
+        (["--host", "x"], "--host: x is not a number"),
+        (["--host", "-1"], "--host: -1 is not a number"),
+        (["--port", "99999"], "--port: 99999 is not a number up to 65534"),
+        (["--deadline", "soon"], "--deadline: soon is not a number of seconds"),
+        (["--management", "a,,b"], "--management: an empty address"),
+        (["--spin", "fast"], "--spin: fast"),
+    ],
+)
+def test_wrong_options_are_told(words: list[str], what: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert what in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--host", 2], "--host 2, but the table has 2 hosts"),
+        (["--management", "a"], "--management has 1 addresses, the table 2 hosts"),
+        (["--tcp"], "--tcp and --cm need --address"),
+        (["--tcp-cc", "bbr"], "--tcp-cc is for --tcp"),
+        (["--address", "a"], "--address has 1 addresses"),
+    ],
+)
+def test_options_that_do_not_fit_are_told(
+    tmp_path: FilePath, words: list[object], what: str
+) -> None:
+    table.write(tmp_path / "table", mixed(4), 2)
+    base = ["--table", tmp_path / "table", "--report", tmp_path / "r", "--host", 0]
+    done = run(*base, "--management", "127.0.0.1,127.0.0.2", *words)
+    assert done.returncode == 2
+    assert what in done.stderr
+
+
+@pytest.mark.san
+def test_damaged_tables_are_refused(tmp_path: FilePath) -> None:
+    table.write(tmp_path / "table", mixed(4), 2)
+    whole = (tmp_path / "table").read_bytes()
+    head, row = table.TABLE_DTYPE.itemsize, table.FLOW_DTYPE.itemsize
+    wrong_rows = np.frombuffer(whole[head:], table.FLOW_DTYPE)
+    cases = [(b"", "shorter"), (whole[:20], "shorter"), (whole[:-1], "length"), (b"x" * 80, "not")]
+    cases.append((whole[:8] + b"\x07" + whole[9:], "version 7"))
+    for name, value, what in [
+        ("src", 2, "flow 1: src and dst"),
+        ("bytes", 0, "flow 1: bytes or depth"),
+        ("bytes", 2**33, "flow 1: a message is at most 1 GiB"),
+        ("opcode", 9, "flow 1: opcode"),
+        ("bytes", table.UNTIL_STOP, "flow 1: it has no end"),
+    ]:
+        rows = wrong_rows.copy()
+        rows["message_bytes"][1] = 0
+        rows[name][1] = value
+        cases.append((whole[:head] + rows.tobytes(), what))
+    assert len(whole) == head + 4 * row
+    for content, what in cases:
+        (tmp_path / "damaged").write_bytes(content)
+        done = run(
+            *("--table", tmp_path / "damaged", "--report", tmp_path / "r", "--host", 0),
+            *("--management", "127.0.0.1,127.0.0.2"),
+        )
+        assert done.returncode == 2
+        assert what in done.stderr
+
+
+# --- the pattern -----------------------------------------------------------------------------
+
+PATTERN = """
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "generator.h"
+
+int main(void)
+{
+	uint8_t whole[4096], part[4096];
+
+	pattern_fill(whole, 3, 7, 0, sizeof(whole));
+	for (size_t from = 0; from < 40; from++) {
+		for (size_t bytes = 0; bytes < 60; bytes++) {
+			pattern_fill(part, 3, 7, from, bytes);
+			assert(!memcmp(part, whole + from, bytes));
+			assert(pattern_compare(part, 3, 7, from, bytes) == -1);
+		}
+	}
+	assert(pattern_compare(whole, 3, 7, 0, sizeof(whole)) == -1);
+	for (size_t at = 0; at < sizeof(whole); at++) {
+		whole[at] ^= 1 << at % 8;
+		assert(pattern_compare(whole, 3, 7, 0, sizeof(whole)) == (int64_t)at);
+		whole[at] ^= 1 << at % 8;
+	}
+	assert(pattern_compare(whole, 4, 7, 0, 64) >= 0); /* of another connection */
+	assert(pattern_compare(whole, 3, 8, 0, 64) >= 0); /* of another message */
+	assert(pattern_compare(whole + 8, 3, 7, 0, 64) >= 0); /* of another place */
+	return 0;
+}
+"""
+
+
+def test_the_pattern_tells_what_is_wrong(tmp_path: FilePath) -> None:
+    source = tmp_path / "check.c"
+    source.write_text(PATTERN)
+    folder = paths.PACKAGE / "workloads" / "traffic"
+    build = ["gcc", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    build += ["-I", str(paths.include_dir()), "-I", str(folder), "-o", str(tmp_path / "check")]
+    subprocess.run([*build, str(source), str(folder / "pattern.c")], check=True)
+    subprocess.run([str(tmp_path / "check")], check=True)

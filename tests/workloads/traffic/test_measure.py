@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Metrics, by hand-made results whose values are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datapath.errors import RunFailed
+from datapath.fabric import flows as table
+from datapath.verbs.spec import Transport
+from datapath.workloads.traffic import measure
+from datapath.workloads.traffic.ideal import Framing, Ideal, framing
+
+US = 1000
+
+
+def done(flows: table.Flows, finish_ns: list[int], **columns: Any) -> table.FlowResults:
+    """Results of flows that finished then, with all their bytes in one message."""
+    rows = np.zeros(len(flows), table.RESULT_DTYPE)
+    rows["flow"] = np.arange(len(flows))
+    rows["posted_ns"] = flows["start_ns"]
+    rows["finish_ns"] = finish_ns
+    rows["delivered_bytes"] = np.where(rows["finish_ns"] > 0, flows["bytes"], 0)
+    rows["messages"] = rows["finish_ns"] > 0
+    for name, values in columns.items():
+        rows[name] = values
+    latencies = table.Latencies()
+    latencies.add(rows["finish_ns"][rows["finish_ns"] > 0])
+    return table.FlowResults(rows, latencies)
+
+
+def pair(sizes: list[int], starts: list[int] | None = None) -> table.Flows:
+    flows = table.empty(len(sizes))
+    flows["dst"] = 1
+    flows["bytes"] = sizes
+    flows["start_ns"] = starts or 0
+    return flows
+
+
+def values(flows: table.Flows, results: table.FlowResults, **more: Any) -> dict[str, float]:
+    return {m.name: m.value for m in measure.outcome(flows, results, **more).metrics}
+
+
+# --- framing and the ideal -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "message", "expected"),
+    [
+        (1000, 0, 1000 + 100 + 16),
+        (1001, 0, 1001 + 200 + 16),
+        (5000, 1000, 5000 + 500 + 5 * 16),
+        (5500, 1500, 5500 + 3 * 200 + 100 + 4 * 16),
+        (500, 1500, 500 + 100 + 16),
+        (0, 1500, 0),
+    ],
+)
+def test_wire_bytes(size: int, message: int, expected: int) -> None:
+    assert Framing(1000, 100, 16).wire_bytes(size, message) == expected
+
+
+def test_framing_of_transports() -> None:
+    """Ethernet with preamble, FCS and gap 38, IPv4 20, UDP 8, BTH and ICRC 16, XDH 20, RETH 16."""
+    assert framing(Transport(device="dp", port="afxdp"), 9000) == Framing(7552, 118)
+    assert framing(Transport(device="dp", port="udp"), 9000) == Framing(8896, 118)
+    assert framing(Transport(device="dp"), 1500) == Framing(1408, 118)
+    assert framing(Transport(device="dp"), 1500, "send") == Framing(1408, 102)
+    assert framing(Transport(device="dp"), 1500, "read") == Framing(1408, 102, 8)
+    assert framing(Transport(device="dp", path_mtu=2048), 9000) == Framing(2048, 118)
+    assert framing(Transport(device="dp", options={"segment": 5000}), 9000) == Framing(5000, 118)
+    assert framing(Transport(device="dp", mode="standard"), 9000) == Framing(4096, 82, 16)
+    assert framing(Transport(device="rxe"), 9000, "send") == Framing(4096, 82)
+    assert framing(Transport(device="kernel"), 1500) == Framing(1448, 90)
+
+
+def test_ideal_is_rtt_and_serialisation() -> None:
+    ideal = Ideal(1e9, Framing(1000, 100), 10 * US)
+    assert ideal.fct_ns(pair([1000, 10_000])).tolist() == [10 * US + 8800, 10 * US + 88_000]
+    between = np.array([[0, 5 * US], [7 * US, 0]])
+    assert Ideal(1e9, Framing(1000, 0), between).fct_ns(pair([1000])).tolist() == [5 * US + 8000]
+
+
+# --- metrics ---------------------------------------------------------------------------------
+
+
+def test_goodput_is_over_all_flows() -> None:
+    flows = pair([1000, 3000], [0, 1000])
+    found = values(flows, done(flows, [2000, 4000]))
+    assert found["goodput"] == pytest.approx(4000 * 8 / 4e-6)
+    assert found["message_rate"] == pytest.approx(2 / 4e-6)
+    assert found["unfinished_share"] == 0
+
+
+def test_slowdown_is_at_least_one_and_by_size() -> None:
+    flows = pair([5_000, 500_000, 5_000_000])
+    ideal = Ideal(8e9, Framing(1000, 0), 5 * US)
+    results = done(flows, [20 * US, 100 * US, 50_050 * US])
+    found = values(flows, results, ideal=ideal, completion=True)
+    assert found["slowdown_p50_small"] == pytest.approx(2)
+    assert found["slowdown_p99_medium"] == 1, "faster than can be: 1, as in the artefact"
+    assert found["slowdown_p999_large"] == pytest.approx(10)
+    assert found["slowdown_p50"] == pytest.approx(2)
+    assert found["fct_p99"] == 50_050 * US
+
+
+def test_completion_counts_from_the_scheduled_start() -> None:
+    flows = pair([1000], [100 * US])
+    found = values(flows, done(flows, [150 * US], posted_ns=[140 * US]), completion=True)
+    assert found["fct_p50"] == 50 * US, "waiting behind another flow of the QP is part of it"
+
+
+def test_utilisation_of_a_shared_and_of_own_links() -> None:
+    flows = table.empty(3)
+    flows["src"], flows["dst"] = [0, 1, 2], [2, 3, 1]
+    flows["bytes"] = [1000, 2000, 500]
+    results = done(flows, [1000, 1000, 500])
+    ideal = Ideal(32e9, Framing(1000, 100), None)
+    assert values(flows, results, ideal=ideal, shared_link=True)["utilisation"] == pytest.approx(
+        3300 * 8 / 32e3
+    )
+    assert values(flows, results, ideal=ideal)["utilisation"] == pytest.approx(2200 * 8 / 32e3)
+
+
+def test_fairness_is_between_qps() -> None:
+    flows = pair([1000, 1000, 1000, 1000])
+    flows["qp"] = [0, 1, 0, 1]
+    assert values(flows, done(flows, [10, 10, 10, 10]), fair=True)["fairness"] == 1
+    uneven = done(flows, [10, 10**9, 10, 10**9])
+    assert values(flows, uneven, fair=True)["fairness"] == pytest.approx(0.5, abs=0.01)
+    assert "fairness" not in values(flows[:1], done(flows[:1], [10]), fair=True)
+
+
+def test_rounds_end_with_their_last_flow() -> None:
+    flows = pair([100] * 4, [0, 0, 1000, 1000])
+    flows["tag"] = [0, 0, 1, 1]
+    found = values(flows, done(flows, [300, 500, 1200, 1100]), rounds=True)
+    assert (found["round_p50"], found["round_p99"]) == (500, 500)
+    unfinished = done(flows, [300, 500, 1200, 0])
+    assert "round_p50" not in values(flows, unfinished, rounds=True)
+
+
+def test_what_is_unfinished_is_counted() -> None:
+    flows = pair([100, 100])
+    found = values(flows, done(flows, [300, 0]), completion=True)
+    assert found["unfinished_share"] == 0.5
+    assert found["fct_p999"] == 300
+
+
+def test_retransmissions_when_the_transport_tells() -> None:
+    flows = pair([100])
+    results = done(flows, [300])
+    assert "retransmitted_share" not in values(flows, results)
+    results.data_packets, results.retransmitted_packets = 200, 3
+    assert values(flows, results)["retransmitted_share"] == pytest.approx(0.015)
+
+
+def test_a_failed_flow_fails_the_run_with_its_status() -> None:
+    flows = pair([100, 100])
+    with pytest.raises(RunFailed, match="1 of 2 flows failed; flow 1 from host 0 to host 1: tran"):
+        measure.outcome(flows, done(flows, [300, 0], failed=[0, 12]))
+
+
+def test_nothing_delivered_fails_the_run() -> None:
+    flows = pair([100])
+    with pytest.raises(RunFailed, match="not one message"):
+        measure.outcome(flows, done(flows, [0]))
+
+
+def test_every_metric_has_its_unit() -> None:
+    from datapath.experiment.metrics import UNITS
+
+    flows = pair([5_000, 500_000, 5_000_000])
+    results = done(flows, [20 * US, 100 * US, 50_050 * US])
+    results.data_packets = 1
+    outcome = measure.outcome(
+        flows,
+        results,
+        ideal=Ideal(1e9, Framing(1000, 0), 1),
+        fair=True,
+        completion=True,
+        rounds=True,
+    )
+    assert {m.name: m.unit for m in outcome.metrics} == {
+        m.name: UNITS[m.name] for m in outcome.metrics
+    }
+    assert set(outcome.samples) == {"latency_ns", "fct_ns"}
