@@ -104,6 +104,17 @@ def median_interval(
     return Estimate(median(values), *bootstrap(values, rng, level=level))
 
 
+def jain(shares: ArrayLike) -> float:
+    """Jain's fairness index of the finite shares: 1 when all are equal, 1/n when one has all.
+
+    0 when nobody has anything (Jain, Chiu and Hawe, A Quantitative Measure of Fairness and
+    Discrimination for Resource Allocation, DEC Research Report TR-301, 1984, section 3).
+    """
+    kept = finite(shares)
+    squares = float(np.sum(kept * kept))
+    return float(np.sum(kept)) ** 2 / (kept.size * squares) if squares else 0.0
+
+
 def pair_by_block(
     values: ArrayLike,
     value_blocks: Sequence[object] | NDArray[Any],

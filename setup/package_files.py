@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-SUFFIXES = {".py", ".h", ".j2", ".html", ".css", ".js", ".sh", ".typed"}
+SUFFIXES = {".py", ".h", ".cdf", ".j2", ".html", ".css", ".js", ".sh", ".typed"}
 
 
 def package_files(root: Path) -> list[str]:

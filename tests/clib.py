@@ -53,6 +53,8 @@ void X_dp_xdh_set(uint8_t *h, const uint64_t *f);
 void X_dp_xdh_get(const uint8_t *h, uint64_t *f);
 void X_dp_xah_set(uint8_t *h, const uint64_t *f);
 void X_dp_xah_get(const uint8_t *h, uint64_t *f);
+int X_dp_telemetry_stamp(uint8_t *bth, uint32_t len, const uint64_t *f);
+void X_dp_telemetry_get(const uint8_t *r, uint64_t *f);
 
 struct X_wheel;
 struct X_wheel *X_wheel_new(uint64_t now_ns, unsigned timers);

@@ -133,3 +133,15 @@ def test_ratio_that_does_not_exist_is_not_a_number(
 def test_values_and_blocks_must_be_as_many() -> None:
     with pytest.raises(ValueError, match="2 values, but 1 blocks"):
         stats.paired_block_ratio([1.0, 2.0], [1.0, 2.0], [0], generator())
+
+
+@pytest.mark.parametrize(
+    ("shares", "index"),
+    [([5.0, 5.0, 5.0], 1.0), ([1.0, 0.0, 0.0, 0.0], 0.25), ([1.0, 3.0], 0.8), ([0.0, 0.0], 0.0)],
+)
+def test_jain_index(shares: list[float], index: float) -> None:
+    assert stats.jain(shares) == pytest.approx(index)
+
+
+def test_jain_index_leaves_out_what_is_not_a_number() -> None:
+    assert stats.jain([2.0, math.nan, 2.0]) == 1.0

@@ -48,6 +48,7 @@ class _Param:
 @dataclass(frozen=True)
 class _State:
     default: float
+    length: int
 
 
 def param(
@@ -70,9 +71,15 @@ def param(
     return _Param(default, unit, doc, min, max)
 
 
-def state(default: float = 0.0) -> Any:
-    """Declare a member of the flow record that the hooks keep between calls."""
-    return _State(default)
+def state(default: float = 0.0, *, length: int = 0) -> Any:
+    """Declare a member of the flow record that the hooks keep between calls.
+
+    Args:
+        default: its value in a new flow.
+        length: 0: one number; above 0: an array of so many, read and set by index, and
+            annotated list[float] or list[int].
+    """
+    return _State(default, length)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ class Field:
 
     kind: "float", "int" or "bool"; bool is stored as an integer, 0 or 1.
     line: where the file declares it.
+    length: elements of an array; 0: a single number.
     """
 
     name: str
@@ -91,10 +99,12 @@ class Field:
     doc: str = ""
     min: float | None = None
     max: float | None = None
+    length: int = 0
 
     def image(self, value: float) -> bytes:
-        """The eight bytes of `value` in the record."""
-        return struct.pack("=d" if self.kind == "float" else "=q", value)
+        """`value` as it stands in the record: eight bytes, for an array so many times that."""
+        word = struct.pack("=d" if self.kind == "float" else "=q", value)
+        return word * (self.length or 1)
 
     def range_text(self) -> str:
         """The legal range for people, "" when there is none."""
@@ -153,11 +163,17 @@ class Algorithm:
 
     @property
     def flow_bytes(self) -> int:
-        return records.MEMBER_BYTES * (len(records.FLOW_MEMBERS) + len(self.fields))
+        members = len(records.FLOW_MEMBERS) + sum(item.length or 1 for item in self.fields)
+        return records.MEMBER_BYTES * members
 
     def flow_dtype(self) -> Any:
         """numpy dtype of the whole flow record."""
-        return records.flow_dtype((field.name, KINDS[field.kind]) for field in self.fields)
+        return records.flow_dtype(
+            (item.name, KINDS[item.kind], (item.length,))
+            if item.length
+            else (item.name, KINDS[item.kind])
+            for item in self.fields
+        )
 
     def resolve(self, params: Mapping[str, Any]) -> dict[str, float]:
         """All parameters with `params` over the defaults.
@@ -293,7 +309,12 @@ _Fail = Callable[..., LocalError]
 def _read_field(
     name: str, value: _Param | _State, annotation: Any, fail: _Fail, lines: Mapping[str, int]
 ) -> Field:
-    kind = "float" if annotation is None else getattr(annotation, "__name__", annotation)
+    kind = _kind(annotation)
+    if isinstance(value, _State) and value.length:
+        element = re.fullmatch(r"list\[(\w+)\]", kind)
+        if annotation is not None and (not element or element[1] not in KINDS):
+            raise fail(name, f"{name} is annotated {kind}", "use list[float] or list[int]")
+        kind = element[1] if element else "float"
     if kind not in KINDS:
         raise fail(name, f"{name} is annotated {kind}", "use float, int or bool")
     if name in records.FLOW_MEMBERS:
@@ -302,7 +323,9 @@ def _read_field(
         raise fail(name, f"{name} begins with an underscore", "choose another name")
     line = lines.get(name, 1)
     if isinstance(value, _State):
-        field = Field(name, kind, value.default, line)
+        if not isinstance(value.length, int) or value.length < 0:
+            raise fail(name, f"length of {name} is {value.length!r}", "a whole number, 1 or more")
+        field = Field(name, kind, value.default, line, length=value.length)
     else:
         field = Field(name, kind, value.default, line, value.unit, value.doc, value.min, value.max)
     try:
@@ -310,6 +333,15 @@ def _read_field(
     except LocalError as error:
         raise fail(name, str(error)) from None
     return Field(**{**vars(field), "default": default})
+
+
+def _kind(annotation: Any) -> str:
+    """An annotation as it is written; float when there is none."""
+    if annotation is None:
+        return "float"
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        return annotation.__name__
+    return str(annotation)
 
 
 def _check_hook(name: str, function: FunctionType, fail: _Fail) -> None:

@@ -140,6 +140,15 @@ class _Compiler:
         if isinstance(statement, ir.SetAttr):
             record, value = typemap[statement.target.name], typemap[statement.value.name]
             self._check_store(function, line, record, statement.attr, value)
+        elif isinstance(statement, (ir.SetItem, ir.StaticSetItem)):
+            array, value = typemap[statement.target.name], typemap[statement.value.name]
+            if isinstance(array.dtype, types.Integer) and isinstance(value, types.Float):
+                raise located(
+                    function.__code__.co_filename,
+                    line,
+                    "an array declared int would lose the fraction of a float",
+                    hint="annotate it float, or write int(...) around the value",
+                )
         elif isinstance(statement, ir.Assign):
             kind = typemap.get(statement.target.name)
             if isinstance(kind, (types.List, types.Set, types.DictType, types.UnicodeType)) or (

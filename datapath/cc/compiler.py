@@ -80,7 +80,7 @@ def _code_key(program: subset.Program) -> str:
     """What the machine code depends on: sources, constants, layout, tools."""
     algorithm = program.algorithm
     here = Path(__file__).parent
-    layout = [(item.name, item.kind, item.default) for item in algorithm.fields]
+    layout = [(item.name, item.kind, item.default, item.length) for item in algorithm.fields]
     constants = [(name, repr(value)) for (_, name), value in program.constants.items()]
     return _digest(
         [

@@ -135,7 +135,9 @@ class Record:
     def __getattr__(self, name: str) -> Any:
         self._check(name)
         value = self._void[name]
-        return [Record(item) for item in value] if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray) and value.dtype.names:
+            return [Record(item) for item in value]
+        return value
 
     def __setattr__(self, name: str, value: float) -> None:
         self._check(name)

@@ -36,6 +36,7 @@ class Step:
     marked: share of what is acknowledged that carries CE, 0..1.
     sampled: whether the acknowledgement gives an RTT (not after a retransmission).
     hops: telemetry records, 0..8, and how long their queues are.
+    path: that the newest packet had taken; more than there are is taken for the last.
     """
 
     kind: str = "ack"
@@ -46,6 +47,7 @@ class Step:
     sampled: bool = True
     hops: int = 0
     queue_bytes: float = 0.0
+    path: int = 0
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Transport:
         mss_bytes: float = 4096,
         max_cwnd_bytes: float = 8 << 20,
         line_rate_bps: float = 25e9,
+        paths: int = 4,
         now_ns: int = 1_000_000,
     ) -> None:
         self.driver, self.now_ns = driver, now_ns
@@ -74,6 +77,7 @@ class Transport:
         flow = driver.flow
         flow.mss_bytes, flow.max_cwnd_bytes = mss_bytes, max_cwnd_bytes
         flow.line_rate_bps = line_rate_bps
+        flow.next_path, flow.paths = -1, paths
         self._fill_flow()
         driver.on_init()
 
@@ -97,7 +101,7 @@ class Transport:
             if step.kind == "ack":
                 self._ack(step, newest, size)
             else:
-                self._loss(newest, size)
+                self._loss(step, newest, size)
 
     def _send(self, use: float) -> None:
         flow = self.driver.flow
@@ -138,6 +142,7 @@ class Transport:
             prior_delivered_bytes=newest.prior_delivered,
             delivery_rate_bps=8e9 * (self.delivered - newest.prior_delivered) / elapsed_ns,
             app_limited=float(step.use < 1),
+            path=min(step.path, int(self.driver.flow.paths) - 1),
             n_hops=step.hops,
         )
         for index in range(step.hops):
@@ -147,7 +152,7 @@ class Transport:
         self.lost_since_ack = 0.0
         self.driver.on_ack(ack)
 
-    def _loss(self, newest: _Sent, size: float) -> None:
+    def _loss(self, step: Step, newest: _Sent, size: float) -> None:
         self.lost_since_ack += size
         self._fill_flow()
         loss = new_loss(
@@ -155,6 +160,7 @@ class Transport:
             lost_bytes=size,
             inflight_bytes=self.inflight,
             prior_delivered_bytes=newest.prior_delivered,
+            path=min(step.path, int(self.driver.flow.paths) - 1),
         )
         self.driver.on_loss(loss)
 
@@ -174,10 +180,13 @@ def violations(driver: Driver) -> list[str]:
         found.append(f"cwnd_bytes is {cwnd:g}, outside 0..{float(flow.max_cwnd_bytes):g}")
     if not (math.isfinite(rate) and rate >= 0):
         found.append(f"pacing_rate_bps is {rate:g}")
+    path, paths = float(flow.next_path), float(flow.paths)
+    if path not in range(-1, int(paths)):
+        found.append(f"next_path is {path:g}, of {paths:g} paths")
     for item in driver.algorithm.state:
-        value = float(getattr(flow, item.name))
-        if not math.isfinite(value):
-            found.append(f"state {item.name} is {value:g}")
+        value = getattr(flow, item.name)
+        if not np.all(np.isfinite(value)):
+            found.append(f"state {item.name} is {value}")
     return found
 
 
@@ -186,9 +195,11 @@ def difference(one: Driver, other: Driver, ulps: int = 0) -> list[str]:
     names = [*records.FLOW_MEMBERS, *(item.name for item in one.algorithm.fields)]
     found = []
     for name in names:
-        a, b = float(getattr(one.flow, name)), float(getattr(other.flow, name))
-        if a != b and not abs(a - b) <= ulps * float(np.spacing(max(abs(a), abs(b)))):
-            found.append(f"{name}: {a!r} and {b!r}")
+        a = np.asarray(getattr(one.flow, name), float)
+        b = np.asarray(getattr(other.flow, name), float)
+        near = np.abs(a - b) <= ulps * np.spacing(np.maximum(np.abs(a), np.abs(b)))
+        if not np.all((a == b) | near):
+            found.append(f"{name}: {a} and {b}")
     return found
 
 
@@ -207,6 +218,7 @@ def random_steps(seed: int, count: int) -> Iterator[Step]:
             sampled=draw.random() < 0.95,
             hops=draw.choice((0, 0, draw.randint(1, records.HOPS_MAX))),
             queue_bytes=draw.expovariate(1e-5),
+            path=draw.randint(0, 3),
         )
 
 

@@ -4,8 +4,11 @@
 Every packet is an event; the queue is FIFO with drop-tail and an ECN step (a
 packet is marked when it finds more than the threshold, as in the DCTCP paper).
 All propagation delay lies behind the queue.  A lost packet is noticed when its
-acknowledgement would have come.  It serves unit tests of algorithms; the lanes
-run them in a real transport.
+acknowledgement would have come.  The queue tells telemetry of itself: what a
+packet found waiting, and the port's counter and clock when it left.
+
+It takes a flow that runs as Python, so an algorithm can be stepped through with a
+debugger; `datapath.fabric.simulator` runs the compiled one in the real engine.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ class Bottleneck:
     """The path that all flows share.
 
     mark_bytes: packets that find a longer queue are marked; 0: none are.
+    telemetry: acknowledgements carry a record of the queue.
     loss: share of packets lost at random, 0..1.
     """
 
@@ -32,6 +36,7 @@ class Bottleneck:
     buffer_bytes: float
     mark_bytes: float = 0.0
     loss: float = 0.0
+    telemetry: bool = False
     seed: int = 1
 
 
@@ -56,6 +61,8 @@ class _Packet:
     queue_bytes: float = 0.0
     marked: bool = False
     lost: bool = False
+    left_ns: float = 0.0
+    tx_bytes: float = 0.0
 
 
 @dataclass
@@ -81,12 +88,13 @@ class _Simulation:
         self.draw = random.Random(path.seed)
         self.order = itertools.count()
         self.events: list[tuple[float, int, int, _Packet | None]] = []
-        self.busy_until_ns = 0.0
+        self.busy_until_ns = self.tx_bytes = 0.0
         self.senders = [_Sender(driver, Trace()) for driver in drivers]
         for index, sender in enumerate(self.senders):
             flow = sender.driver.flow
             flow.mss_bytes, flow.line_rate_bps = mss_bytes, path.rate_bps
             flow.max_cwnd_bytes = 2048 * mss_bytes
+            flow.next_path, flow.paths = -1, 1
             sender.driver.on_init()
             self._at(0.0, index, None)
 
@@ -127,6 +135,8 @@ class _Simulation:
         if not packet.lost:
             leaves_ns += 8e9 * self.mss / path.rate_bps
             self.busy_until_ns = leaves_ns
+            self.tx_bytes += self.mss
+        packet.left_ns, packet.tx_bytes = leaves_ns, self.tx_bytes
         sender.inflight += self.mss
         self._at(leaves_ns + path.base_rtt_ns, index, packet)
 
@@ -155,6 +165,10 @@ class _Simulation:
             prior_delivered_bytes=packet.prior_delivered,
             delivery_rate_bps=8e9 * (trace.delivered_bytes - packet.prior_delivered) / rtt_ns,
         )
+        if self.path.telemetry:
+            hop, ack.n_hops = ack.hop[0], 1
+            hop.queue_bytes, hop.rate_bps = packet.queue_bytes, self.path.rate_bps
+            hop.tx_bytes, hop.ts_ns = packet.tx_bytes, packet.left_ns
         sender.lost_since_ack = 0.0
         sender.driver.on_ack(ack)
         trace.time_ns.append(now_ns)

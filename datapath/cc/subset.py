@@ -139,7 +139,7 @@ def is_constant(value: object) -> bool:
 class _Checker:
     """Checks one function, called with arguments of the given roles.
 
-    A role is "flow", "ack", "loss", "hops", "hop", "number", or "" when unknown.
+    A role is "flow", "ack", "loss", "hops", "hop", "array", "number", or "" when unknown.
     """
 
     def __init__(
@@ -217,10 +217,15 @@ class _Checker:
             record = self._role(node.value)
             if record == "ack" and node.attr == "hop":
                 return "hops"
+            if record == "flow" and node.attr in self._arrays():
+                return "array"
             return "number" if record in ("flow", "ack", "loss", "hop") else ""
-        if isinstance(node, ast.Subscript) and self._role(node.value) == "hops":
-            return "hop"
+        if isinstance(node, ast.Subscript):
+            return {"hops": "hop", "array": "number"}.get(self._role(node.value), "")
         return ""
+
+    def _arrays(self) -> set[str]:
+        return {item.name for item in self.program.algorithm.state if item.length}
 
     def _check(self, node: ast.AST) -> None:
         if not isinstance(node, _ALLOWED):
@@ -235,7 +240,7 @@ class _Checker:
         elif isinstance(node, ast.Attribute):
             self._check_attribute(node)
         elif isinstance(node, ast.Subscript):
-            if not isinstance(node.ctx, ast.Load):
+            if not isinstance(node.ctx, ast.Load) and self._role(node.value) != "array":
                 raise self._fail(node, "records and tuples cannot be changed by index")
         elif isinstance(node, ast.Call):
             self._check_call(node)
@@ -326,6 +331,10 @@ class _Checker:
         name, store = node.attr, not isinstance(node.ctx, ast.Load)
         if role == "hops":
             raise self._fail(node, f"hop has no member {name}", "write ack.hop[i]." + name)
+        if role == "array":
+            raise self._fail(
+                node, f"{ast.unparse(node.value)} is an array and has no member {name}"
+            )
         if role in _ROLE_MEMBERS:
             members = _ROLE_MEMBERS[role]
             if name not in members:
@@ -352,6 +361,8 @@ class _Checker:
                 f"{name} is a parameter and cannot be set",
                 "keep what changes in state(...)",
             )
+        if store and name in self._arrays():
+            raise self._fail(node, f"flow.{name} is an array", f"set flow.{name}[i]")
         if store and name not in states and name not in records.WRITABLE:
             raise self._fail(
                 node,

@@ -4,7 +4,7 @@
     folder.py      reads a result folder, whole or not, into one value
     tables.py      summaries of points, ratios to the baseline, text and JSON
     plotspec.py    which plots, over which axes, in which colours
-    figures.py     draws one: points.py, distribution.py, comparison.py on canvas.py
+    figures.py     draws one: points.py, distribution.py, comparison.py, timeline.py on canvas.py
     plots.py       all plots, for the page (svg.py) and as files for papers
     provenance.py  machine, network, devices, revision, command line
     page.py        the self-contained HTML page, from page.html.j2
@@ -42,6 +42,16 @@ def print_table(result_folder: Path, fmt: str, stream: TextIO) -> None:
     from datapath.report import tables
 
     tables.print_table(Path(result_folder), fmt, stream)
+
+
+def series(result_folder: Path, run: str) -> pd.DataFrame:
+    """The series that one run (`<point>-<repetition>`) collected; docs/results.md has the columns.
+
+    LocalError when the run left none, or a file that cannot be read.
+    """
+    from datapath.report import tables
+
+    return tables.series(Path(result_folder), run)
 
 
 def export_plots(result_folder: Path, fmt: str = "pdf") -> list[Path]:

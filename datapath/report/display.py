@@ -29,6 +29,8 @@ class MetricInfo(NamedTuple):
     better: str
 
 
+_QUANTILES = {"p50": "median", "p99": "p99", "p999": "p99.9"}
+
 METRICS: Mapping[str, MetricInfo] = {
     "goodput": MetricInfo("Goodput", "higher"),
     "message_rate": MetricInfo("Message rate", "higher"),
@@ -42,12 +44,35 @@ METRICS: Mapping[str, MetricInfo] = {
     "timeouts": MetricInfo("Timeouts", "lower"),
     "lost_share": MetricInfo("Lost share", "lower"),
     "fairness": MetricInfo("Fairness", "higher"),
+    "utilisation": MetricInfo("Utilisation", "higher"),
+    "unfinished_share": MetricInfo("Unfinished flows, share", "lower"),
+    **{
+        f"{name}_{quantile}": MetricInfo(f"{title}, {said}", "lower")
+        for name, title in (("fct", "Flow completion time"), ("round", "Time of a round"))
+        for quantile, said in _QUANTILES.items()
+    },
+    **{
+        f"slowdown_{quantile}{bucket}": MetricInfo(f"Slowdown{of}, {said}", "lower")
+        for bucket, of in (
+            ("", ""),
+            ("_small", " of small flows"),
+            ("_medium", " of medium flows"),
+            ("_large", " of large flows"),
+        )
+        for quantile, said in _QUANTILES.items()
+    },
+    "queueing_delay_mean": MetricInfo("Queueing delay, mean", "lower"),
+    "queueing_delay_p99": MetricInfo("Queueing delay, p99", "lower"),
     "xdp_zero_copy": MetricInfo("Zero-copy, share of sockets", "higher"),
     "xdp_copies": MetricInfo("Copied by the kernel", "lower"),
     "cpu_user": MetricInfo("CPU, user", "lower"),
     "cpu_system": MetricInfo("CPU, system", "lower"),
     "path_dropped": MetricInfo("Dropped on path", ""),
     "path_passed": MetricInfo("Passed on path", ""),
+    "path_overflowed": MetricInfo("Dropped by the queue", ""),
+    "path_marked": MetricInfo("Marked on path", ""),
+    "path_late_p99": MetricInfo("Emulation late, p99", "lower"),
+    "path_cpu_limited": MetricInfo("Emulation CPU-limited", "lower"),
 }
 """The metrics every workload may give, in the order in which tables show them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from datapath.report import canvas, comparison, display, distribution, points
+from datapath.report import canvas, comparison, display, distribution, points, timeline
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import Colours, PlotSpec
 
@@ -17,6 +17,7 @@ _DRAW = {
     "line": points.draw,
     "cdf": distribution.draw,
     "ratio": comparison.draw,
+    "series": timeline.draw,
 }
 
 
@@ -31,6 +32,8 @@ def title(spec: PlotSpec) -> str:
     if spec.kind == "cdf":
         of_what = spec.metrics[0].partition("_")[0]
         return f"Distribution of {display.metric_title(of_what).lower()}"
+    if spec.kind == "series":
+        return "Over time"
     if len(spec.metrics) > 1 and all(m.startswith("latency_") for m in spec.metrics):
         return "Latency: " + " and ".join(canvas.short(m) for m in spec.metrics)
     return " and ".join(display.metric_title(m) for m in spec.metrics)

@@ -15,8 +15,9 @@ from typing import Any
 from datapath import units
 from datapath.report import display, tables
 from datapath.report.folder import ResultFolder, axis_text, mapping, sequence
+from datapath.series import NAMES
 
-KINDS = ("bar", "line", "cdf", "ratio")
+KINDS = ("bar", "line", "cdf", "ratio", "series")
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 
 _MARKERS = "osD^vPX"
@@ -30,6 +31,8 @@ class PlotSpec:
     metrics: more than one is drawn side by side in a bar plot.
     x, series: axes, or None when nothing varies.  Axes that vary beside these two
     become panels.  where: axis -> values, keeps these points only.
+    Of kind series: repetition is the run that is drawn (None: all, as medians), qps the
+    flows (None: the first ones), and asked says whether the experiment named the panels.
     """
 
     kind: str
@@ -39,6 +42,9 @@ class PlotSpec:
     log: bool = False
     title: str = ""
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    repetition: int | None = None
+    qps: tuple[int, ...] | None = None
+    asked: bool = False
 
 
 class Colours:
@@ -74,6 +80,8 @@ def plan(result: ResultFolder) -> tuple[list[PlotSpec], list[str]]:
     chosen = [spec for spec in specs if spec is not None] if asked else _defaults(result)
     if result.baseline and not any(spec.kind == "ratio" for spec in chosen):
         chosen.append(_spec(result, "ratio", tuple(tables.ratio_metrics(result))))
+    if _collected(result) and not any(spec.kind == "series" for spec in chosen):
+        chosen.append(_spec(result, "series", _collected(result)))
     return chosen, remarks
 
 
@@ -88,6 +96,12 @@ def _asked_for(
     if kind == "cdf" and metric == "goodput":
         metric = "latency"  # the default of a plot's metric; goodput has no samples
     metrics = tuple(str(m) for m in (sequence(metric) or [metric]))
+    named = metrics != ("goodput",)  # the default of a plot's metric; it is no series
+    if kind == "series":
+        metrics = _panels(metrics, remarks) if named else _collected(result)
+        if not metrics:
+            remarks.append("report.plots: no series were collected (collect.series).")
+            return None
     chosen: dict[str, str | None] = {"x": None, "series": None}
     for key in chosen:
         axis = entry.get(key)
@@ -107,7 +121,30 @@ def _asked_for(
         log=bool(entry.get("log", False)),
         title=str(entry.get("title") or ""),
         where={k: v for k, v in where.items() if k in result.axes},
+        repetition=entry["repetition"] if isinstance(entry.get("repetition"), int) else None,
+        qps=tuple(int(qp) for qp in sequence(entry.get("qps"))) or None,
+        asked=named,
     )
+
+
+_PANELS = ("cwnd", "rtt", "inflight", "rate", "queue", "pacing_rate", "retransmits", "marks")
+"""Of a figure of series that does not name them; `rate` is that of `delivered`."""
+
+
+def _collected(result: ResultFolder) -> tuple[str, ...]:
+    """The panels that collected series make, in order; none when there are no files of them."""
+    if not any((result.path / "series").glob("*.parquet")):
+        return ()
+    names = sequence(mapping(result.resolved.get("collect")).get("series"))
+    have = {"rate" if name == "delivered" else str(name) for name in names}
+    return tuple(name for name in _PANELS if name in have)
+
+
+def _panels(asked: Sequence[str], remarks: list[str]) -> tuple[str, ...]:
+    """Those of the panels asked for that there can be; a remark for each other."""
+    known = (*NAMES, "rate")
+    remarks += [f"report.plots: {name} is not a series." for name in asked if name not in known]
+    return tuple(name for name in asked if name in known)
 
 
 def _defaults(result: ResultFolder) -> list[PlotSpec]:
@@ -138,10 +175,13 @@ def _spec(
     log: bool = False,
     title: str = "",
     where: Mapping[str, Sequence[str]] | None = None,
+    repetition: int | None = None,
+    qps: tuple[int, ...] | None = None,
+    asked: bool = False,
 ) -> PlotSpec:
     """Fill in the axes that the experiment leaves open."""
     rows = tables.measured(result.frame)
-    if kind not in ("cdf", "ratio"):
+    if kind not in ("cdf", "ratio", "series"):
         rows = rows[rows["metric"].isin(metrics)]
     rows = tables.select(rows, where or {})
     free = [axis for axis in tables.varying(rows, result.axes) if axis not in (x, series)]
@@ -151,7 +191,7 @@ def _spec(
         rest = [axis for axis in free if axis != series]
         x = next((axis for axis in rest if numeric(result.axis_values(axis))), None)
         x = x or next(iter(rest), None) or series
-    return PlotSpec(kind, metrics, x, series, log, title, where or {})
+    return PlotSpec(kind, metrics, x, series, log, title, where or {}, repetition, qps, asked)
 
 
 def _series_first(result: ResultFolder) -> list[str]:

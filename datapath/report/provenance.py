@@ -205,6 +205,7 @@ def files(result: ResultFolder) -> list[Row]:
         "events.ndjson": "what happened when",
         "runs": "one file for each run",
         "samples": "single samples",
+        "series": "samples over time",
         "logs": "output of every program",
     }
     return [

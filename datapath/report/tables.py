@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from datapath import stats
 from datapath.errors import LocalError
 from datapath.report import display
-from datapath.report.folder import ResultFolder, read
+from datapath.report.folder import ResultFolder, first_line, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,27 @@ FORMATS = ("table", "json", "ndjson")
 def load(result_folder: Path) -> pd.DataFrame:
     """The tidy rows of a result folder, see docs/results.md for the columns."""
     return read(result_folder).frame
+
+
+def series(result_folder: Path, run: str) -> pd.DataFrame:
+    """The series of one run; LocalError with the runs that have some when this one has not."""
+    import pandas as pd
+
+    folder = result_folder / "series"
+    known = sorted(file.stem for file in folder.glob("*.parquet"))
+    if run not in known:
+        there = f"runs with series: `dpctl series {result_folder}` lists them"
+        raise LocalError(
+            f"{result_folder} has no series of run {run!r}",
+            hint=there if known else "they are collected when the experiment has collect.series",
+        )
+    try:
+        return pd.read_parquet(folder / f"{run}.parquet")
+    except Exception as error:  # pyarrow has a dozen error classes for a damaged file
+        raise LocalError(
+            f"{folder / run}.parquet cannot be read: {first_line(error)}",
+            hint="remove it with its runs/*.json; `dpctl run --resume` makes the run again",
+        ) from None
 
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:

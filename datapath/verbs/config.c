@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/ext.h"
+
 /* One word of the text: from start up to, not including, end. */
 struct span {
 	const char *start;
@@ -68,6 +70,17 @@ static const char *set_ecn(struct dp_device_config *c, struct span v)
 	return c->ecn || is(v, "0") ? NULL : "0 or 1";
 }
 
+static const char *set_telemetry(struct dp_device_config *c, struct span v)
+{
+	c->telemetry = is(v, "1");
+	return c->telemetry || is(v, "0") ? NULL : "0 or 1";
+}
+
+static const char *set_paths(struct dp_device_config *c, struct span v)
+{
+	return number(v, &c->paths) && c->paths >= 1 && c->paths <= DP_PATHS_MAX ? NULL : "1 to 64";
+}
+
 static const char *set_min_rto(struct dp_device_config *c, struct span v)
 {
 	return number(v, &c->min_rto_us) && c->min_rto_us > 0 ? NULL : "microseconds, 1 or more";
@@ -89,13 +102,24 @@ static const char *set_path_mtu(struct dp_device_config *c, struct span v)
 		       "256, 512, 1024, 2048 or 4096 bytes";
 }
 
+static const char *set_segment(struct dp_device_config *c, struct span v)
+{
+	return number(v, &c->segment) && c->segment >= 256 && c->segment <= DP_SEGMENT_MAX &&
+			       !(c->segment & 3) ?
+		       NULL :
+		       "a multiple of 4, 256 to 8960 bytes";
+}
+
 /* A setter returns NULL, or in words what the value should be. */
 static const struct {
 	const char *key;
 	const char *(*set)(struct dp_device_config *, struct span value);
 } keys[] = {
-	{ "mode", set_mode },	       { "cc", set_cc },	 { "ecn", set_ecn },
-	{ "min_rto_us", set_min_rto }, { "window", set_window }, { "path_mtu", set_path_mtu },
+	{ "mode", set_mode },	    { "cc", set_cc },
+	{ "ecn", set_ecn },	    { "min_rto_us", set_min_rto },
+	{ "window", set_window },   { "path_mtu", set_path_mtu },
+	{ "segment", set_segment }, { "telemetry", set_telemetry },
+	{ "paths", set_paths },
 };
 
 static int set_option(struct dp_device_config *c, struct span opt, char *error, size_t error_len)
@@ -120,9 +144,10 @@ static int set_option(struct dp_device_config *c, struct span opt, char *error, 
 			 (int)value.len, value.start, expected);
 		return -EINVAL;
 	}
-	snprintf(error, error_len,
-		 "%s: unknown key '%.*s' (known: mode, cc, ecn, min_rto_us, window, path_mtu)",
-		 c->name, (int)key.len, key.start);
+	snprintf(
+		error, error_len,
+		"%s: unknown key '%.*s' (known: mode, cc, ecn, min_rto_us, window, path_mtu, segment, telemetry, paths)",
+		c->name, (int)key.len, key.start);
 	return -EINVAL;
 }
 

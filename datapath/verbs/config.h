@@ -25,7 +25,10 @@ struct dp_device_config {
 	char cc[DP_PATH_MAX + 1];   /* compiled algorithm, "": constant window */
 	bool standard;		    /* mode=standard: never offer extended mode */
 	bool ecn;
+	bool telemetry;	     /* room for it in requests of extended mode */
+	uint32_t paths;	     /* UDP source ports, 0: 1 */
 	uint32_t path_mtu;   /* bytes, 0: what the port carries */
+	uint32_t segment;    /* payload of an extended packet, bytes; 0: what suits the port */
 	uint32_t window;     /* PSNs, 0: the engine's */
 	uint32_t min_rto_us; /* 0: the engine's */
 };

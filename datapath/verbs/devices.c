@@ -161,18 +161,25 @@ static void unload_algorithm(struct front_device *d)
 	d->cc_library = NULL;
 }
 
-static void write_stats_at_exit(void)
+static void leave_numbers(struct front_device *d)
+{
+	front_stats_write(d);
+	if (d->series)
+		front_series_flush(d->series);
+}
+
+static void leave_numbers_at_exit(void)
 {
 	struct front_device *d;
 
 	for (d = devices; d; d = d->next)
 		if (d->opens && d->pid == getpid())
-			front_stats_write(d);
+			leave_numbers(d);
 }
 
 static void register_exit(void)
 {
-	atexit(write_stats_at_exit);
+	atexit(leave_numbers_at_exit);
 }
 
 /* Under open_lock. */
@@ -184,6 +191,9 @@ static int first_open(struct front_device *d)
 		.standard = d->config.standard,
 		.ecn = d->config.ecn,
 		.path_mtu_max = d->config.path_mtu,
+		.segment = d->config.segment,
+		.telemetry = d->config.telemetry,
+		.paths = d->config.paths,
 		.window_psns = d->config.window,
 		.min_rto_ns = d->config.min_rto_us * UINT64_C(1000),
 		.on_event = front_on_event,
@@ -205,6 +215,7 @@ static int first_open(struct front_device *d)
 		goto free_stats;
 	}
 	d->pid = getpid();
+	d->series = front_series_start(d->dev, d->config.name);
 	pthread_once(&once, register_exit);
 	return 0;
 
@@ -219,8 +230,13 @@ unload:
 /* Under open_lock. */
 static void last_close(struct front_device *d)
 {
-	if (d->pid == getpid())
-		front_stats_write(d);
+	/* A child after fork() has no threads, and its parent's files are not its own. */
+	if (d->pid == getpid()) {
+		leave_numbers(d);
+		if (d->series)
+			front_series_stop(d->series);
+	}
+	d->series = NULL;
 	dp_device_close(d->dev);
 	d->dev = NULL;
 	front_stats_destroy(d->stats);
@@ -239,6 +255,7 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 	if (d->opens && d->pid != getpid()) {
 		d->opens = 0;
 		d->dev = NULL;
+		d->series = NULL;
 	}
 	if (!d->opens)
 		err = first_open(d);

@@ -10,7 +10,7 @@
  *   objects.c                PD, MR, QP attributes
  *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
- *   stats.c                  counters as JSON
+ *   stats.c, series.c        counters as JSON, samples of QPs over time
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads
  * from one to the other.  Functions here have the meaning and the return
@@ -75,6 +75,7 @@ struct front_device {
 	void *cc_library;
 	const char *cc_name; /* for the counters' file */
 	struct front_stats *stats;
+	struct front_series *series; /* NULL: none are collected */
 	struct front_device *next;
 };
 
@@ -220,6 +221,17 @@ void front_stats_remove_qp(struct front_stats *, struct front_qp *);
 /* Writes the file that DATAPATH_STATS asks for, if it does. */
 void front_stats_write(struct front_device *);
 void front_stats_destroy(struct front_stats *);
+
+/* Starts what DATAPATH_SERIES asks for; NULL: nothing, or it cannot be done,
+ * which is told on stderr. */
+struct front_series *front_series_start(struct dp_device *, const char *device);
+/* Call both with the device locked. */
+void front_series_add_qp(struct front_series *, struct front_qp *);
+void front_series_remove_qp(struct front_series *, const struct front_qp *);
+/* A last sample, as the program ends. */
+void front_series_flush(struct front_series *);
+/* While the device is still open. */
+void front_series_stop(struct front_series *);
 
 #pragma GCC visibility pop
 

@@ -34,13 +34,21 @@ def _power_of_two(text: str, low: int, high: int) -> bool:
     return low <= number <= high and number & (number - 1) == 0
 
 
+def _multiple_of_4(text: str, low: int, high: int) -> bool:
+    number = int(text) if text.isdecimal() else 0
+    return low <= number <= high and number % 4 == 0
+
+
 # Key -> (what the value should be, test).
 OPTIONS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "mode": ("auto or standard", lambda v: v in ("auto", "standard")),
     "cc": ("the absolute path of a compiled algorithm", lambda v: v.startswith("/")),
     "ecn": ("0 or 1", lambda v: v in ("0", "1")),
+    "paths": ("1 to 64", lambda v: v.isdecimal() and 1 <= int(v) <= 64),
+    "telemetry": ("0 or 1", lambda v: v in ("0", "1")),
     "min_rto_us": ("microseconds, 1 or more", lambda v: v.isdecimal() and int(v) > 0),
     "window": ("a power of two, 64 to 2048", lambda v: _power_of_two(v, 64, 2048)),
+    "segment": ("a multiple of 4, 256 to 8960", lambda v: _multiple_of_4(v, 256, 8960)),
     "path_mtu": ("256, 512, 1024, 2048 or 4096", lambda v: _power_of_two(v, 256, 4096)),
 }
 
@@ -214,12 +222,14 @@ def exec_program(
     cc_params: Mapping[str, float | int] | None = None,
     mode: str | None = None,
     stats: Path | None = None,
+    series: str | None = None,
 ) -> NoReturn:
     """Become `program` (argv), with `devices` ("NAME=PORT[;key=value...]").
 
     cc: a registered algorithm or ./file.py:Class, compiled with cc_params.
     mode: auto or standard.  cc and mode hold for the devices that do not say
     otherwise.  stats: prefix of the counters' files, one for each device.
+    series: prefix of the files of samples, with settings after semicolons.
     Raises LocalError or CapabilityError; does not return.
     """
     if not program:
@@ -242,4 +252,7 @@ def exec_program(
     environment = {**os.environ, **_environment(parsed, os.environ)}
     if stats is not None:
         environment["DATAPATH_STATS"] = str(Path(stats).absolute())
+    if series is not None:
+        prefix, semicolon, settings = series.partition(";")
+        environment["DATAPATH_SERIES"] = f"{Path(prefix).absolute()}{semicolon}{settings}"
     os.execve(path, list(program), environment)

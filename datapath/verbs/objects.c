@@ -227,6 +227,25 @@ static int check_init_attr(const struct ibv_qp_init_attr_ex *attr)
 	return check_cap(&attr->cap);
 }
 
+/* Counters and series, both under the device's lock. */
+static void track(struct front_qp *qp)
+{
+	struct front_device *device = qp->context->device;
+
+	front_stats_add_qp(device->stats, qp);
+	if (device->series)
+		front_series_add_qp(device->series, qp);
+}
+
+static void untrack(struct front_qp *qp)
+{
+	struct front_device *device = qp->context->device;
+
+	front_stats_remove_qp(device->stats, qp);
+	if (device->series)
+		front_series_remove_qp(device->series, qp);
+}
+
 static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 {
 	struct dp_device *dev = qp->context->dev;
@@ -249,7 +268,7 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 		return err;
 	err = dp_qp_create(dp_device_engine(dev), &config, &qp->qp);
 	if (!err)
-		front_stats_add_qp(qp->context->device->stats, qp);
+		track(qp);
 	dp_device_unlock(dev);
 	return err;
 }
@@ -339,7 +358,7 @@ int front_destroy_qp(struct ibv_qp *base)
 	if (err)
 		return -err;
 	dp_device_flush(dev);
-	front_stats_remove_qp(qp->context->device->stats, qp);
+	untrack(qp);
 	err = dp_qp_destroy(qp->qp);
 	dp_device_unlock(dev);
 	if (err)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from datapath.units import DurationNs
+from datapath.units import Bytes, DurationNs
 
 
 class TransportOptions(BaseModel):
@@ -25,6 +25,25 @@ class TransportOptions(BaseModel):
     )
     window: Literal[64, 128, 256, 512, 1024, 2048] | None = Field(
         None, description="Most packets in flight per QP; unset: the engine's."
+    )
+    segment: Bytes | None = Field(
+        None,
+        ge=256,
+        le=8960,
+        multiple_of=4,
+        description="Payload of a full packet of the extended protocol, where the path carries "
+        "it; unset: what suits the port.",
+    )
+    paths: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="UDP source ports over which the extended protocol spreads the packets of a "
+        "QP; more than one needs port afxdp.",
+    )
+    telemetry: bool = Field(
+        False,
+        description="Room in requests of the extended protocol for what switches know (HPCC).",
     )
     xdp_mode: Literal["auto", "copy", "zerocopy"] = Field(
         "auto",
@@ -70,6 +89,12 @@ class Transport(BaseModel):
         options = {"mode": self.mode, "path_mtu": str(self.path_mtu), "ecn": str(int(self.ecn))}
         if self.options.min_rto is not None:
             options["min_rto_us"] = str(max(1, round(self.options.min_rto / 1000)))
+        if self.options.segment is not None:
+            options["segment"] = str(self.options.segment)
+        if self.options.paths > 1:
+            options["paths"] = str(self.options.paths)
+        if self.options.telemetry:
+            options["telemetry"] = "1"
         if self.options.window is not None:
             options["window"] = str(self.options.window)
         return options

@@ -21,7 +21,7 @@ enum {
 
 struct qp_record {
 	struct front_qp *live; /* NULL: gone, counters are its last */
-	uint32_t qpn, dest_qpn, path_mtu;
+	uint32_t qpn, dest_qpn, path_mtu, segment;
 	int extended;
 	struct dp_qp_stats counters;
 };
@@ -75,6 +75,7 @@ static void take(struct qp_record *r)
 	r->qpn = dp_qp_qpn(r->live->qp);
 	r->dest_qpn = attr.dest_qpn;
 	r->path_mtu = attr.path_mtu;
+	r->segment = dp_qp_segment(r->live->qp);
 	r->extended = dp_qp_extended(r->live->qp);
 	dp_qp_stats(r->live->qp, &r->counters);
 }
@@ -148,8 +149,9 @@ static void put_counters(FILE *f, const struct dp_port_stats *port,
 
 static void put_qp(FILE *f, const struct qp_record *r, const char *cc)
 {
-	fprintf(f, "    {\"qpn\": %u, \"dest_qpn\": %u, \"extended\": %d, \"path_mtu\": %u, ",
-		r->qpn, r->dest_qpn, r->extended, r->path_mtu);
+	fprintf(f,
+		"    {\"qpn\": %u, \"dest_qpn\": %u, \"extended\": %d, \"path_mtu\": %u, \"segment\": %u, ",
+		r->qpn, r->dest_qpn, r->extended, r->path_mtu, r->segment);
 	put_string(f, "cc", cc);
 #define X(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)r->counters.name);
 	DP_QP_COUNTERS(X)

@@ -25,6 +25,10 @@ MAY_INCLUDE = {
     "io": {"io", "core", "wire", "xdp"},
     "verbs": {"verbs", "io", "core", "wire"},
     "xdp": {"xdp"},
+    "fabric/emulator": {"fabric", "io", "core", "wire", "xdp"},
+    "fabric/sim": {"fabric", "core", "wire"},
+    "workloads/traffic": {"fabric"},
+    "fabric": {"fabric", "io", "core", "wire"},
 }
 
 # System headers that wire and core may use: language and memory, no system.

@@ -7,9 +7,10 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from datapath.cc import load, registry
+from datapath.cc import load, records, registry
 from datapath.cc.algorithm import registered
 from datapath.errors import LocalError
 
@@ -54,6 +55,28 @@ def test_a_class_is_read(write: WriteAlgorithm) -> None:
     assert "mine" not in registry()  # a file of the user's own is not registered
 
 
+def test_state_may_be_an_array(write: WriteAlgorithm) -> None:
+    made = load(
+        write(
+            """
+            @algorithm("mine")
+            class Mine:
+                one = state()
+                rates: list[float] = state(2, length=3)
+                counts: "list[int]" = state(-1, length=2)
+
+                def on_ack(flow, ack):
+                    flow.rates[1] = ack.rtt_ns
+            """
+        )
+    )
+    head = len(records.FLOW_MEMBERS)
+    assert made.flow_bytes == 8 * (head + 1 + 3 + 2) == len(made.image({}))
+    record = np.frombuffer(made.image({}), made.flow_dtype())[0]
+    assert record["rates"].tolist() == [2, 2, 2]
+    assert record["counts"].tolist() == [-1, -1]
+
+
 @pytest.mark.parametrize(
     ("body", "line", "message", "hint"),
     [
@@ -70,6 +93,8 @@ def test_a_class_is_read(write: WriteAlgorithm) -> None:
         ("x: int = param(1.5)\ndef on_ack(flow, ack): pass", 8, "whole number", ""),
         ("x = param(1, max=0)\ndef on_ack(flow, ack): pass", 8, "outside ..0", ""),
         ("mss_bytes = state(1)\ndef on_ack(flow, ack): pass", 8, "has mss_bytes already", ""),
+        ("x: float = state(length=2)\ndef on_ack(flow, ack): pass", 8, "annotated float", "list["),
+        ("x = state(length=-1)\ndef on_ack(flow, ack): pass", 8, "length of x is -1", "whole"),
         ("_x = state(1)\ndef on_ack(flow, ack): pass", 8, "underscore", "another name"),
     ],
 )
@@ -86,7 +111,7 @@ def test_wrong_class(write: WriteAlgorithm, body: str, line: int, message: str, 
 def test_too_much_state(write: WriteAlgorithm) -> None:
     members = "\n".join(f"    s{number} = state()" for number in range(119))
     path = write(f'@algorithm("mine")\nclass Mine:\n{members}\n    def on_ack(f, a): pass\n')
-    with pytest.raises(LocalError, match="1032 bytes per flow, the limit is 1024"):
+    with pytest.raises(LocalError, match="1048 bytes per flow, the limit is 1024"):
         load(path)
 
 

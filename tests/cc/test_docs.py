@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from datapath.cc import load, records
+from datapath.cc import load, records, registry
 from datapath.errors import LocalError
 
 PAGE = Path(__file__).parents[2] / "docs" / "cc.md"
@@ -32,6 +32,20 @@ def test_the_example_is_short_and_works(example: Path, capsys: pytest.CaptureFix
     cwnd_bytes, rtt_ns = map(float, capsys.readouterr().out.split())
     assert cwnd_bytes == pytest.approx(10 * 4096, rel=0.5)  # half of rate x target RTT
     assert rtt_ns == pytest.approx(60_000, rel=0.2)
+
+
+def test_the_simulator_runs_it_as_shown(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(blocks("python")[2], "docs/cc.md", "exec"), {})
+    first, second = map(int, capsys.readouterr().out.strip("[]\n").split())
+    alone_ns = 20_000_000 * 8e9 / 1e10
+    assert alone_ns < min(first, second)
+    assert 1.9 * alone_ns < max(first, second) < 2.5 * alone_ns
+
+
+def test_every_algorithm_is_in_the_table() -> None:
+    section = PAGE.read_text().split("## The algorithms")[1]
+    names = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(names) == list(registry())
 
 
 def test_the_error_shown_is_the_error_given(example: Path) -> None:

@@ -33,12 +33,18 @@ def test_all_members_and_functions(write: WriteAlgorithm) -> None:
             flow.calls += 1
             return math.exp(-x) + math.log1p(x) * math.sqrt(x) + math.atan2(x, 2.0) + x ** 1.7
 
+        def keep(flow, x):
+            flow.rates[0] *= 0.75
+            return x + flow.rates[0]
+
         @algorithm("mine")
         class Mine:
             gain: float = param(0.3)
             deep: bool = param(True)
             calls: int = state(3)
             sum: float = state()
+            rates: list[float] = state(0.5, length=4)
+            turns: list[int] = state(length=2)
 
             def on_init(flow):
                 flow.cwnd_bytes = flow.mss_bytes
@@ -50,6 +56,11 @@ def test_all_members_and_functions(write: WriteAlgorithm) -> None:
                     flow.sum -= hop.ts_ns // 7.0
                 if flow.deep and not ack.app_limited:
                     flow.sum += mix(flow, ack.rtt_ns / 1e5) % 3.0 + flow.gain
+                flow.turns[0] += 1
+                flow.turns[1] = int(ack.now_ns) % 7
+                flow.rates[flow.turns[0] % len(flow.rates)] = keep(flow, ack.acked_bytes)
+                for i in range(len(flow.rates)):
+                    flow.sum += flow.rates[i] / (i + 1)
                 flow.sum = flow.sum % 1e6
                 flow.cwnd_bytes = flow.mss_bytes * (1 + flow.calls % 100)
 

@@ -27,6 +27,7 @@ STEP = st.builds(
     sampled=st.booleans(),
     hops=st.integers(0, 8),
     queue_bytes=st.floats(0, 1e8),
+    path=st.integers(0, 63),
 )
 STEPS = st.lists(STEP, max_size=60)
 IDLE_HOUR = Step(kind="idle", wait_ns=HOUR_NS)
@@ -61,6 +62,7 @@ def test_bounds_hold(compiled: CompiledAlgorithm, data: st.DataObject) -> None:
         mss_bytes=mss_bytes,
         max_cwnd_bytes=mss_bytes * data.draw(st.sampled_from([1, 128, 2048]), "window"),
         line_rate_bps=data.draw(st.sampled_from([0.0, 1e9, 400e9]), "rate"),
+        paths=data.draw(st.sampled_from([1, 8, 64]), "paths"),
         now_ns=data.draw(st.sampled_from([0, 1, 10**18]), "start"),
     )
     assert violations(driver) == []

@@ -31,11 +31,12 @@ class Mine:
     gain: float = param(0.5)
     count: int = state()
     last: float = state()
+    many: list[float] = state(length=3)
 
     def on_ack(flow, ack):
         {0}
 """
-LINE = 5 + 18  # of the first statement of on_ack
+LINE = 5 + 19  # of the first statement of on_ack
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,11 @@ LINE = 5 + 18  # of the first statement of on_ack
         ("print(flow.last)", "print is a builtin_function_or_method", ""),
         ("x = sorted((1, 2))", "sorted is a builtin_function_or_method", ""),
         ("x = (1, 2); x[0] = 3", "cannot be changed by index", ""),
+        ("flow.many = 1", "flow.many is an array", "flow.many[i]"),
+        ("flow.many[0].x = 1", "is a number and has no member x", ""),
+        ("flow.last = flow.many.x", "is an array and has no member x", ""),
+        ("flow.last[0] = 1", "cannot be changed by index", ""),
+        ("ack.hop[0] = 1", "cannot be changed by index", ""),
         ("flow.last == 1", "no effect", ""),
         ("x = flow.last.real", "flow.last is a number", ""),
         ("x = reads(flow)", "flow has no member nothing", ""),

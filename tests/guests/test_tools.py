@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -48,13 +49,28 @@ def test_events_instead_of_polling(guests: Guests) -> None:
         assert result["events"] is True
 
 
+def siw_pair(guests: Guests, argv: list[str]) -> str:
+    """perftest over RDMA-CM on siw; both are others' work, and now and then one hangs or crashes.
+
+    Seen with Linux 6.12 and 7.2, perftest 4.5: no answer to the last message, and a
+    general protection fault in librdmacm at the start.
+    """
+    for _ in range(2):
+        try:
+            return guests.pair(argv, "siw", timeout_s=20, cm=True)[1]
+        except (AssertionError, subprocess.TimeoutExpired):
+            guests.network.recover()
+            guests.has_device("siw")
+    return guests.pair(argv, "siw", cm=True)[1]
+
+
 @pytest.mark.parametrize("kind", ["dp", "rxe", "siw"])
 @pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_lat", "ib_read_bw"])
 def test_perftest(guests: Guests, kind: str, program: str) -> None:
     guests.has_device(kind)
     options = {"dp": [], "rxe": ["-x", "1"], "siw": ["-R"]}[kind]
     argv = [program, "-d", f"{kind}0", "-F", "-n", "200", "-s", "4096", *options]
-    _, output = guests.pair(argv, kind, cm=kind == "siw")
+    output = siw_pair(guests, argv) if kind == "siw" else guests.pair(argv, kind)[1]
     assert re.search(r"^ *4096 +200 +[\d.]+ +[\d.]+", output, re.MULTILINE), output
 
 

@@ -31,12 +31,26 @@ UNITS = {
     "retransmitted_share": "1",
     "lost_share": "1",
     "fairness": "1",
+    "utilisation": "1",
+    "queueing_delay_mean": "ns",
+    "queueing_delay_p99": "ns",
     "xdp_zero_copy": "1",
     "xdp_copies": "packets",
     "cpu_user": "s",
     "cpu_system": "s",
     "path_dropped": "packets",
     "path_passed": "packets",
+    "unfinished_share": "1",
+    **{f"{name}_{rank}": "ns" for name in ("fct", "round") for rank in ("p50", "p99", "p999")},
+    **{
+        f"slowdown_{rank}{size}": "1"
+        for rank in ("p50", "p99", "p999")
+        for size in ("", "_small", "_medium", "_large")
+    },
+    "path_overflowed": "packets",
+    "path_marked": "packets",
+    "path_late_p99": "ns",
+    "path_cpu_limited": "1",
 }
 RATES = {"dp-afxdp": 9.1e9, "dp-udp": 14.2e9, "tcp": 21.5e9}
 LATENCIES = {"dp-afxdp": 3_300.0, "dp-udp": 9_800.0, "tcp": 24_000.0}

@@ -35,6 +35,10 @@ def test_a_device_reads_back_as_it_was_written(text: str) -> None:
         ("dp0=udp:lo;mod=auto", "unknown key 'mod'", "did you mean mode?"),
         ("dp0=udp:lo;mode=fast", "mode='fast' is not valid", "auto or standard"),
         ("dp0=udp:lo;window=100", "window='100' is not valid", "power of two"),
+        ("dp0=udp:lo;segment=1402", "segment='1402' is not valid", "multiple of 4"),
+        ("dp0=udp:lo;segment=252", "segment='252' is not valid", "multiple of 4"),
+        ("dp0=udp:lo;paths=65", "paths='65' is not valid", "1 to 64"),
+        ("dp0=udp:lo;telemetry=2", "telemetry='2' is not valid", "0 or 1"),
         ("dp0=udp:lo;cc=/a b.so", "cc='/a b.so' is not valid", "absolute path"),
         ("dp0=udp:lo;ecn", "'ecn' is not key=value", "mode"),
     ],
@@ -91,11 +95,12 @@ def test_the_program_takes_our_place(tmp_path: Path) -> None:
     program = (
         "from pathlib import Path; from datapath.verbs.launch import exec_program; "
         "exec_program(['ibv_devinfo', '-d', 'dp0'], ['dp0=udp:127.0.0.1'], mode='standard', "
-        f"stats=Path({str(tmp_path / 's')!r}))"
+        f"stats=Path({str(tmp_path / 's')!r}), series='s;qps=1')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, **sanitizer()},
+        env={**os.environ, **sanitizer(), "PYTHONPATH": str(paths.ROOT)},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,
@@ -103,7 +108,7 @@ def test_the_program_takes_our_place(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "dp0" in done.stdout
-    assert len(list(tmp_path.iterdir())) == 1
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".series"]
 
 
 IMPORT = """

@@ -127,6 +127,9 @@ def test_a_shell_never_opens_the_real_library() -> None:
         ("dp0=udp:lo;speed=9", "dp0: unknown key 'speed'"),
         ("dp0=udp:lo;mode=fast", "dp0: mode='fast' is not auto or standard"),
         ("dp0=udp:lo;window=100", "dp0: window='100' is not a power of two"),
+        ("dp0=udp:lo;segment=9000", "dp0: segment='9000' is not a multiple of 4, 256 to 8960"),
+        ("dp0=udp:lo;paths=0", "dp0: paths='0' is not 1 to 64"),
+        ("dp0=udp:lo;telemetry=yes", "dp0: telemetry='yes' is not 0 or 1"),
         ("dp0=udp:lo;path_mtu=1500", "dp0: path_mtu='1500' is not 256"),
         ("dp0=udp:lo;ecn", "dp0: 'ecn' is not key=value"),
         ("dp0=udp:lo;cc=swift", "dp0: cc='swift' is not the absolute path"),
@@ -149,6 +152,7 @@ def test_a_wrong_device_is_one_line(text: str, complaint: str) -> None:
         ("udp:nosuchdev0", "nosuchdev0"),
         ("tcp:lo", "no port of kind 'tcp'"),
         ("udp:127.0.0.1;cc=/nonexistent.so", "/nonexistent.so"),
+        ("udp:127.0.0.1;paths=4", "paths=4: a port of kind udp has one UDP source port"),
     ],
 )
 def test_a_device_that_cannot_be_opened_says_why(spec: str, complaint: str) -> None:

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+# ruff: noqa: N805, the first argument of a hook is the flow
+"""VPC: a small, fair queue on paths that lose packets for no reason."""
+
+import math
+
+from datapath.cc import Ack, Flow, algorithm, param, state
+
+BITS_NS = 8e9  # bytes per ns to bit/s
+NONE_YET = 1e18  # of minima
+SAMPLES = 4  # that slow start looks at together
+LOSS_BATCH = 32  # packets over which a share of loss is taken, at least
+GROWTH_CALM = 1 / 16  # per RTT, after a long calm
+STALL_KEPT = 0.9  # of the window, at the first sight of a long delay
+FLAT = 0.1  # two RTTs that differ by less are taken for equal
+FIRST_GAP = 8.0  # RTTs until a new flow drains its part of the queue
+FLAT_WINDOW = 0.25  # packets, least while that is being found out
+ROW = 8  # decreases in a row without effect that tell a longer path
+
+
+@algorithm("vpc", source="this toolkit; docs/cc.md, section vpc")
+class Vpc(Flow):
+    """Window control toward a small queueing delay; loss alone says nothing.
+
+    Delay is the lower of the last two samples less the base RTT, or, where
+    telemetry is there, the queues it tells.  Its target is a share of the base RTT,
+    larger for small windows, which makes equal flows equal (Swift's flow
+    scaling).  Below the target the window grows by `ai` packets per RTT, less
+    the nearer it is; above it shrinks by the excess, and far above (`far`) to
+    what the path holds without a queue, so that a newcomer sees the path empty;
+    the latter only when packets that were sent after the first sight of it see
+    it too: a host that stands still for a while delays one round.
+
+    The base RTT is the lowest seen.  Flows that have not seen it confirmed for
+    `drain_rounds` empty their part of the queue for two round trips; as all of
+    them last saw it together, they do so together.  It rises when decreases in
+    a row leave the delay as it was (the route has changed), or when
+    `relearn_rounds` have not come near it.
+
+    Loss counts as congestion only as far as its share exceeds by `excess_loss` what was
+    lost while the delay was low.  Marks shrink the window as in DCTCP.  A flow
+    begins with what its port sends in `initial_rtt_ns`, then doubles per RTT;
+    everything is paced.
+    """
+
+    target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
+    scaling: float = param(0.4, min=0, max=10, doc="added to it for a window of one packet")
+    jitter_gain: float = param(3, min=0, max=100, doc="least target, in mean changes of the RTT")
+    longest_base_ns: float = param(
+        250_000, unit="ns", min=1000, doc="longer base RTTs have the target of this one"
+    )
+    ai: float = param(1, unit="packets", min=0.001, max=1000, doc="additive increase per RTT")
+    beta: float = param(0.8, min=0.01, max=1, doc="decrease per excess delay")
+    far: float = param(2, min=1, max=100, doc="targets from which on the queue is drained at once")
+    max_decrease: float = param(0.5, min=0.01, max=0.95, doc="largest decrease by delay, per RTT")
+    g: float = param(1 / 16, min=0.001, max=1, doc="weight of the newest share of marks")
+    excess_loss: float = param(0.15, min=0.01, max=1, doc="loss above the usual that counts")
+    drain_rounds: float = param(50, unit="RTT", min=5, doc="age of the base RTT at which to drain")
+    drain_share: float = param(
+        0.8, min=0.1, max=1, doc="of the empty path's window, while draining"
+    )
+    relearn_rounds: float = param(2000, unit="RTT", min=50, doc="age of the base RTT to replace it")
+    initial_rtt_ns: float = param(100_000, unit="ns", min=0, doc="at line rate: first window")
+    initial_window: float = param(16, unit="packets", min=1, doc="most of the first window")
+    min_window: float = param(0.1, unit="packets", min=0.001, max=1, doc="least window")
+    pacing_gain: float = param(1.2, min=1, max=10, doc="pacing rate, in windows per RTT")
+
+    w: float = state()
+    starting: bool = state(True)
+    base_ns: float = state()
+    jitter_ns: float = state()
+    last_rtt_ns: float = state()
+    confirmed_ns: float = state()
+    last_queue_ns: float = state(NONE_YET)
+    start_rtt_ns: float = state(NONE_YET)
+    start_samples: int = state(0)
+    decreased_ns: float = state()
+    seen_bytes: float = state()
+    calm_bytes: float = state()
+    draining: bool = state(False)
+    drain_until_ns: float = state()
+    drain_samples: int = state(0)
+    drain_gap: float = state(FIRST_GAP)
+    relearn_rtt_ns: float = state(NONE_YET)
+    relearn_ns: float = state()
+    row: int = state(0)
+    row_rtt_ns: float = state()
+    row_w: float = state()
+    alpha: float = state()
+    marked_bytes: float = state()
+    window_bytes: float = state()
+    window_end_bytes: float = state()
+    batch_bytes: float = state()
+    batch_lost_bytes: float = state()
+    usual_loss: float = state()
+    timeout_delivered_bytes: float = state(-1)
+
+    def on_init(flow) -> None:
+        flow.starting = True
+        flow.draining = False
+        flow.drain_gap = FIRST_GAP
+        flow.jitter_ns = 0
+        flow.last_rtt_ns = 0
+        flow.base_ns = 0
+        flow.confirmed_ns = flow.now_ns
+        flow.decreased_ns = flow.now_ns
+        flow.relearn_ns = flow.now_ns
+        flow.window_end_bytes = flow.delivered_bytes
+        flow.timeout_delivered_bytes = -1
+        flow.w = 10
+        if flow.line_rate_bps > 0:
+            first_bytes = flow.line_rate_bps * flow.initial_rtt_ns / BITS_NS
+            flow.w = max(first_bytes / flow.mss_bytes, 2)
+        flow.w = min(flow.w, flow.initial_window)
+        apply(flow)
+
+    def on_ack(flow, ack: Ack) -> None:
+        if ack.rtt_ns > 0:
+            learn_base(flow, ack)
+            delay_ns = queueing_delay(flow, ack)
+            used = 2 * (ack.inflight_bytes + ack.acked_bytes) >= flow.cwnd_bytes
+            acked = ack.acked_bytes / flow.mss_bytes if used else 0.0
+            if flow.draining:
+                drain(flow, ack)
+            elif flow.starting:
+                start(flow, ack, acked)
+            elif delay_ns < target_ns(flow):
+                flow.seen_bytes = ack.delivered_bytes + flow.mss_bytes
+                grow(flow, delay_ns, acked)
+            elif ack.now_ns - flow.decreased_ns >= ack.rtt_ns:
+                shrink(flow, ack, delay_ns)
+        heed_marks(flow, ack)
+        heed_loss(flow, ack)
+        apply(flow)
+
+    def on_timeout(flow, now_ns: float) -> None:
+        if flow.timeout_delivered_bytes != flow.delivered_bytes:
+            flow.w = min(flow.w, 1)
+        else:
+            flow.w /= 2  # nothing was delivered since the last one
+        flow.starting = True
+        flow.timeout_delivered_bytes = flow.delivered_bytes
+        apply(flow)
+
+
+def target_ns(flow: Vpc) -> float:
+    """Queueing delay aimed at, for the window as it is."""
+    share = flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window))
+    wanted_ns = share * min(flow.base_ns, flow.longest_base_ns)
+    return max(wanted_ns, flow.jitter_gain * flow.jitter_ns)
+
+
+def queueing_delay(flow: Vpc, ack: Ack) -> float:
+    """The lower of the last two samples: one late packet is no queue."""
+    sample_ns = ack.rtt_ns - flow.base_ns
+    hops = min(int(ack.n_hops), len(ack.hop))
+    if hops > 0:
+        sample_ns = 0.0
+        for i in range(hops):
+            sample_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
+    delay_ns = min(sample_ns, flow.last_queue_ns)
+    flow.last_queue_ns = sample_ns
+    return delay_ns
+
+
+def learn_base(flow: Vpc, ack: Ack) -> None:
+    """Keep the lowest RTT, note when it was last seen, and drain when that is long ago."""
+    now_ns, rtt_ns = ack.now_ns, ack.rtt_ns
+    flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
+    if flow.last_rtt_ns > 0:
+        flow.jitter_ns += (abs(rtt_ns - flow.last_rtt_ns) - flow.jitter_ns) / 16
+    flow.last_rtt_ns = rtt_ns
+    if flow.base_ns <= 0 or rtt_ns < flow.base_ns:
+        if rtt_ns < flow.base_ns - target_ns(flow) / 4:
+            flow.drain_gap = FIRST_GAP
+        flow.base_ns = rtt_ns
+        flow.confirmed_ns = now_ns
+    elif rtt_ns <= flow.base_ns * (1 + flow.target / 8):
+        flow.confirmed_ns = now_ns
+    if now_ns - flow.relearn_ns > flow.relearn_rounds * flow.base_ns:
+        flow.base_ns = flow.relearn_rtt_ns
+        flow.relearn_rtt_ns = NONE_YET
+        flow.relearn_ns = now_ns
+    old_ns = now_ns - flow.confirmed_ns
+    gap_ns = flow.drain_gap * min(flow.base_ns, flow.longest_base_ns)
+    if not flow.draining and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns):
+        flow.draining = True
+        flow.drain_until_ns = now_ns + 2 * rtt_ns
+        flow.drain_samples = 0
+
+
+def drain(flow: Vpc, ack: Ack) -> None:
+    """Two round trips, and two samples, with less than the path holds."""
+    flow.drain_samples += 1
+    if ack.now_ns > flow.drain_until_ns and flow.drain_samples > 2:
+        flow.draining = False
+        flow.drain_gap = min(2 * flow.drain_gap, flow.drain_rounds)
+        flow.confirmed_ns = ack.now_ns
+
+
+def start(flow: Vpc, ack: Ack, acked: float) -> None:
+    """Double per RTT until a few samples in a row are above the target."""
+    flow.w += acked
+    flow.start_samples += 1
+    flow.start_rtt_ns = min(flow.start_rtt_ns, ack.rtt_ns)
+    if flow.start_samples < SAMPLES:
+        return
+    if flow.start_rtt_ns > flow.base_ns + target_ns(flow):
+        flow.starting = False
+        flow.w *= max(flow.base_ns / flow.start_rtt_ns, 1 - flow.max_decrease)
+        flow.decreased_ns = ack.now_ns
+    flow.start_samples = 0
+    flow.start_rtt_ns = NONE_YET
+
+
+def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
+    """Additive increase that ends at the target; a share of the window after eight calm RTTs."""
+    near = delay_ns / target_ns(flow)
+    flow.row = 0
+    flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
+    step = flow.ai * min(1, 1 / flow.w)
+    if flow.calm_bytes > 8 * flow.cwnd_bytes:
+        step = max(step, GROWTH_CALM)
+    flow.w += (1 - max(near, 0)) * step * acked
+
+
+def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
+    """At most once per RTT."""
+    limit = target_ns(flow)
+    kept = 1 - flow.beta * (delay_ns - limit) / ack.rtt_ns
+    least = 1 - flow.max_decrease
+    if flow.w <= 1:
+        least = 1 - flow.max_decrease / 2
+    elif delay_ns > flow.far * limit and ack.prior_delivered_bytes < flow.seen_bytes:
+        kept = STALL_KEPT  # sent before this was seen: perhaps a host that stood still
+    elif delay_ns > flow.far * limit:
+        kept = 0.9 * flow.base_ns / (flow.base_ns + delay_ns)
+        least /= 2
+    floor = FLAT_WINDOW if notice_longer_path(flow, ack.rtt_ns) else 0.0
+    if not flow.starting:
+        flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
+    flow.decreased_ns = ack.now_ns
+    flow.calm_bytes = 0
+
+
+def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
+    """Several decreases that leave a long RTT as it is: it is not this flow's queue.
+
+    True while that is open: the window must not become so small that samples are rare.
+    """
+    if flow.row == 0 or abs(rtt_ns - flow.row_rtt_ns) > FLAT * flow.row_rtt_ns:
+        flow.row = 0
+        flow.row_rtt_ns = rtt_ns
+        flow.row_w = flow.w
+    flow.row += 1
+    flow.row_rtt_ns = min(flow.row_rtt_ns, rtt_ns)
+    slack = 2 * (flow.target + flow.scaling / math.sqrt(flow.min_window))
+    if rtt_ns < flow.base_ns + slack * min(flow.base_ns, flow.longest_base_ns):
+        return False
+    if flow.row > ROW:
+        flow.base_ns = flow.row_rtt_ns
+        flow.relearn_ns = flow.now_ns
+        flow.relearn_rtt_ns = NONE_YET
+        flow.confirmed_ns = flow.now_ns
+        flow.w = max(flow.w, flow.row_w)
+        flow.starting = True
+        flow.row = 0
+        flow.jitter_ns = 0
+    return True
+
+
+def heed_marks(flow: Vpc, ack: Ack) -> None:
+    """RFC 8257: alpha is the usual share of marks; a window with marks shrinks by half of it."""
+    flow.window_bytes += ack.acked_bytes
+    flow.marked_bytes += min(ack.marked_bytes, ack.acked_bytes)
+    if ack.prior_delivered_bytes < flow.window_end_bytes or flow.window_bytes <= 0:
+        return
+    share = flow.marked_bytes / flow.window_bytes
+    flow.alpha += flow.g * (share - flow.alpha)
+    if share > 0:
+        flow.w *= 1 - flow.alpha / 2
+        flow.starting = False
+    flow.marked_bytes = 0
+    flow.window_bytes = 0
+    flow.window_end_bytes = ack.delivered_bytes
+
+
+def heed_loss(flow: Vpc, ack: Ack) -> None:
+    """Learn the usual share of loss; shrink by what is lost when it is far more."""
+    flow.batch_bytes += ack.acked_bytes + ack.lost_bytes
+    flow.batch_lost_bytes += ack.lost_bytes
+    if flow.batch_bytes < max(LOSS_BATCH, 2 * flow.w) * flow.mss_bytes:
+        return
+    share = flow.batch_lost_bytes / flow.batch_bytes
+    if share > flow.usual_loss + flow.excess_loss:
+        flow.w *= max(1 - share, 1 - flow.max_decrease)
+        flow.starting = False
+    if flow.last_queue_ns < target_ns(flow):
+        flow.usual_loss += (share - flow.usual_loss) / 8
+    flow.batch_bytes = 0
+    flow.batch_lost_bytes = 0
+
+
+def apply(flow: Vpc) -> None:
+    """Clamp the window and pace it."""
+    flow.w = min(max(flow.w, flow.min_window), flow.max_cwnd_bytes / flow.mss_bytes)
+    window = flow.w
+    rtt_ns = flow.srtt_ns
+    if flow.draining and flow.base_ns > 0:
+        share = flow.drain_share if flow.drain_gap >= flow.drain_rounds else 0.5
+        window *= share * min(flow.base_ns / max(rtt_ns, 1), 1)
+    window = max(window, flow.min_window)
+    flow.cwnd_bytes = min(window * flow.mss_bytes, flow.max_cwnd_bytes)
+    rate_bps = flow.line_rate_bps
+    if rtt_ns > 0:
+        gain = 2 if flow.starting else flow.pacing_gain
+        if window < 1:
+            gain = 1
+        paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
+        rate_bps = min(paced_bps, rate_bps) if rate_bps > 0 else paced_bps
+    flow.pacing_rate_bps = rate_bps

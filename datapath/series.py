@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Collected series: what flows and links looked like over time, as one tidy table.
+
+A row is one moment of one QP (or TCP flow, or link); a column is one quantity, NaN where
+whoever sampled cannot know it.  Live hosts write their samples into files whose layout is
+that of datapath/io/series.h; `read_file` reads them, also when the writer was killed.  A
+simulation hands its arrays to `table`.  Both become series/*.parquet of the result folder.
+
+This module lies below all Python and is cheap to import: numpy and pandas are loaded on use.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from datapath.errors import RunFailed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIX = ".series"
+"""End of the name of a file that samples were written into."""
+
+
+Name = Literal[
+    "cwnd", "pacing_rate", "rtt", "inflight", "delivered", "queue", "marks", "retransmits"
+]
+NAMES: tuple[Name, ...] = get_args(Name)
+"""The series by the names under which an experiment asks for them."""
+
+
+class Column(NamedTuple):
+    """A column of the table: the series it belongs to, its unit, and what it says."""
+
+    series: Name
+    unit: str
+    meaning: str
+
+
+COLUMNS: Mapping[str, Column] = {
+    "cwnd_bytes": Column("cwnd", "B", "congestion window"),
+    "pacing_rate_bps": Column("pacing_rate", "bit/s", "pacing rate; 0: not paced"),
+    "rtt_ns": Column("rtt", "ns", "smoothed RTT (RFC 6298)"),
+    "min_rtt_ns": Column("rtt", "ns", "lowest RTT that the sender knows of"),
+    "inflight_bytes": Column("inflight", "B", "sent and neither delivered nor known to be lost"),
+    "delivered_bytes": Column("delivered", "B", "payload delivered since the flow began"),
+    "queue_bytes": Column("queue", "B", "waiting in the queue of a link"),
+    "marked_packets": Column("marks", "packets", "packets that arrived with CE, so far"),
+    "retransmitted_packets": Column("retransmits", "packets", "packets sent again, so far"),
+    "sent_packets": Column("retransmits", "packets", "data packets sent, those again included"),
+}
+"""The quantities, in the order of the table's columns."""
+
+KEYS = ("host", "qp", "link", "time_ns")
+"""Columns in front: whose row it is, and when."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an experiment asks for: series, ns between samples, QPs of each process at most."""
+
+    names: tuple[Name, ...]
+    interval_ns: int
+    qps: int
+
+
+def table(
+    *,
+    time_ns: Any,
+    host: Any = None,
+    qp: Any = None,
+    link: Any = None,
+    **columns: Any,
+) -> pd.DataFrame:
+    """The tidy table of n samples; arrays of length n, or one value for all of them.
+
+    time_ns: since the start of the run.  host: its name; None for a link.  qp: QPN, of a
+    TCP flow its local port; None for a link.  link: its name; None for a flow.  columns:
+    by the names of COLUMNS, those left out become NaN.  ValueError for another name.
+    """
+    import numpy as np
+    import pandas as pd
+
+    unknown = sorted(set(columns) - set(COLUMNS))
+    if unknown:
+        raise ValueError(f"no series column {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
+    index = pd.RangeIndex(len(time_ns))
+    values: dict[str, Any] = {
+        "host": pd.Series(host, index=index, dtype="string"),
+        "qp": pd.Series(qp, index=index, dtype="Int64"),
+        "link": pd.Series(link, index=index, dtype="string"),
+        "time_ns": pd.Series(time_ns, index=index, dtype="int64"),
+    }
+    for name in COLUMNS:
+        values[name] = pd.Series(columns.get(name, np.nan), index=index, dtype="float64")
+    return pd.DataFrame(values)
+
+
+def stack(
+    time_ns: Any,
+    columns: Mapping[str, Any],
+    *,
+    host: Sequence[str] | None = None,
+    qp: Sequence[int] | None = None,
+    link: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """The table of arrays of shape (samples, sources), as a simulation has them.
+
+    host and qp, or link: one for each source.  Rows of which nothing is known (a flow that
+    has not begun) are left out.
+    """
+    import numpy as np
+
+    arrays = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+    samples = len(time_ns)
+    sources = len(link if link is not None else qp or ())
+    known = np.zeros(samples * sources, dtype=bool)
+    for values in arrays.values():
+        known |= np.isfinite(values).ravel()
+
+    def each(names: Sequence[Any] | None) -> Any:
+        return None if names is None else np.tile(np.asarray(names, dtype=object), samples)[known]
+
+    return table(
+        time_ns=np.repeat(np.asarray(time_ns, dtype=np.int64), sources)[known],
+        host=each(host),
+        qp=each(qp),
+        link=each(link),
+        **{name: values.ravel()[known] for name, values in arrays.items()},
+    )
+
+
+def keep(frame: pd.DataFrame, names: Iterable[Name]) -> pd.DataFrame:
+    """The table with NaN in all columns of series that are not among `names`."""
+    wanted = set(names)
+    dropped = [name for name, column in COLUMNS.items() if column.series not in wanted]
+    return frame.assign(**dict.fromkeys(dropped, float("nan")))
+
+
+def present(frame: pd.DataFrame) -> set[Name]:
+    """Names of the series of which the table has any value."""
+    return {column.series for name, column in COLUMNS.items() if frame[name].notna().any()}
+
+
+def join(parts: Sequence[pd.DataFrame], *, from_zero: bool = False) -> pd.DataFrame:
+    """Tables one below the other, by host, QP, link and time.
+
+    from_zero: times are of a clock, and shall count from the first sample of them all.
+    """
+    import pandas as pd
+
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return table(time_ns=[])
+    frame = pd.concat(parts, ignore_index=True)
+    if from_zero:
+        frame["time_ns"] -= frame["time_ns"].min()
+    return frame.sort_values(list(KEYS), kind="stable", ignore_index=True)
+
+
+# --- files of live hosts ---------------------------------------------------------------------
+
+_MAGIC = b"dpseries"
+_HEADER = struct.Struct("<8s6I4Q64s")
+_NAME_BYTES = 24
+_VERSION = 1
+KIND_FLOW, KIND_LINK = 0, 1
+"""What the rows of a file are about; enum dp_series_kind."""
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """A file of samples.
+
+    frame: times are CLOCK_REALTIME, ns.  rows_left_out: samples for which the file had no
+    room.  flows_left_out: QPs that were never sampled, being more than had been asked for.
+    """
+
+    frame: pd.DataFrame
+    rows_left_out: int
+    flows_left_out: int
+
+
+def read_file(path: Path, host: str | None) -> SeriesFile:
+    """Read what a live host wrote; a last row that is cut off does not count.
+
+    RunFailed when it is not such a file.  A writer that was killed in its first moment
+    leaves an empty file, which has no rows.
+    """
+    import numpy as np
+
+    content = path.read_bytes()
+    if not content:
+        return SeriesFile(table(time_ns=[]), 0, 0)
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        raise RunFailed(f"{path.name} is not a file of series")
+    (_, version, header_bytes, row_bytes, kind, n_columns, flows_left_out,
+     rows_left_out, _interval, mono_ns, real_ns, name) = _HEADER.unpack_from(content)  # fmt: skip
+    whole = _HEADER.size + n_columns * _NAME_BYTES
+    if version != _VERSION or header_bytes != whole or row_bytes != 16 + 8 * n_columns:
+        raise RunFailed(f"{path.name} was written by another version (its format is {version})")
+    names = [
+        content[at : at + _NAME_BYTES].rstrip(b"\0").decode("ascii", "replace")
+        for at in range(_HEADER.size, header_bytes, _NAME_BYTES)
+    ]
+    fields = [("time_ns", "<u8"), ("id", "<u8"), *((name, "<f8") for name in names)]
+    count = max(0, len(content) - header_bytes) // row_bytes
+    rows = np.frombuffer(content, np.dtype(fields), count, header_bytes)
+    flows = kind == KIND_FLOW
+    frame = table(
+        host=host if flows else None,
+        time_ns=rows["time_ns"].astype(np.int64) + (real_ns - mono_ns),
+        qp=rows["id"].astype(np.int64) if flows else None,
+        link=None if flows else name.rstrip(b"\0").decode("utf-8", "replace"),
+        **{name: rows[name] for name in names},
+    )
+    return SeriesFile(frame, rows_left_out, flows_left_out)
+
+
+# --- what follows from series ------------------------------------------------------------------
+
+
+def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:
+    """(host, QPN, rows by time) of every flow that sent anything, in the order of the table."""
+    found = []
+    rows = frame[frame["qp"].notna()]
+    for _, group in rows.groupby(["host", "qp"], sort=False):
+        if group["delivered_bytes"].max() > 0:
+            found.append((str(group["host"].iloc[0]), int(group["qp"].iloc[0]), group))
+    return found
+
+
+def derived(frame: pd.DataFrame) -> dict[str, float]:
+    """Metrics that follow from the series of one run, by name; those that do are there.
+
+    queueing_delay_mean, queueing_delay_p99 (ns): RTT less the lowest RTT of the same flow,
+    over the samples of all flows between which something was delivered.  fairness: Jain's
+    index of the bytes that the flows delivered.  retransmitted_share: of the packets of
+    all flows.
+    """
+    import numpy as np
+
+    from datapath.stats import jain
+
+    sending = flows(frame)
+    delays = [_queueing_delay(rows) for _, _, rows in sending]
+    delay = np.concatenate(delays) if delays else np.empty(0)
+    found: dict[str, float] = {}
+    if delay.size:
+        found["queueing_delay_mean"] = float(delay.mean())
+        found["queueing_delay_p99"] = float(np.quantile(delay, 0.99))
+    if len(sending) > 1:
+        found["fairness"] = jain([float(rows["delivered_bytes"].max()) for _, _, rows in sending])
+    sent = sum(float(rows["sent_packets"].max()) for _, _, rows in sending)
+    again = sum(float(rows["retransmitted_packets"].max()) for _, _, rows in sending)
+    if sent > 0 and np.isfinite(again):
+        found["retransmitted_share"] = again / sent
+    return found
+
+
+def _queueing_delay(rows: pd.DataFrame) -> Any:
+    """RTT less the lowest, ns, of the samples before which something was delivered."""
+    import numpy as np
+
+    rtt = rows["rtt_ns"].to_numpy()
+    lowest = np.concatenate([rtt, rows["min_rtt_ns"].to_numpy()])
+    lowest = lowest[np.isfinite(lowest)]
+    busy = np.diff(rows["delivered_bytes"].to_numpy(), prepend=np.nan) > 0
+    delay = rtt[busy & np.isfinite(rtt)]
+    return delay - lowest.min() if lowest.size else delay[:0]

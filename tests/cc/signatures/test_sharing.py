@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""All algorithms on one link: fairness, incast, newcomers, and trouble on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datapath.cc import compile_algorithm
+from datapath.fabric.links import Marking
+from datapath.fabric.simulator import SetAlgorithm, SetLink
+
+from .scene import (
+    GBIT,
+    MS,
+    MSS,
+    US,
+    WIRE,
+    Row,
+    Shared,
+    check_table,
+    jain,
+    long_flows,
+    run,
+    steady,
+)
+
+STEP = Marking("step", 65 * WIRE)  # DCTCP's K for 10 Gbit/s
+RED = Marking("red", 5_000, 200_000, 0.01)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "newreno": {},
+    "cubic": {},
+    "dctcp": {},
+    "dcqcn": {},
+    "timely": {"patched": True, "rtt_ref_ns": 60 * US},
+    "swift": {"base_target_ns": 80 * US},
+    "hpcc": {"n_flows": 20},
+    "bbr": {},
+    "mprdma": {},
+    "vpc": {},
+}
+"""Delays of the papers' own networks are set for this one; everything else is the default."""
+
+
+def path(name: str) -> Shared:
+    """10 Gbit/s and 40 us, with the marking or telemetry that the algorithm's paper has."""
+    marking = RED if name == "dcqcn" else STEP
+    return Shared(10 * GBIT, 40 * US, 1_000_000, marking, telemetry=name == "hpcc")
+
+
+def test_equal_flows_get_equal_shares() -> None:
+    """Jain's index among 2, 8 and 32 flows that start one after the other.
+
+    BBR's first version does not promise it.
+    """
+    rows: list[Row] = []
+    for name, params in SETTINGS.items():
+        row: Row = {"algorithm": name}
+        for count in (2, 8, 32):
+            seen = steady(
+                name,
+                path(name),
+                count=count,
+                duration_ns=400 * MS,
+                params=params,
+                stagger_ns=MS // 2,
+                interval_ns=MS,
+            )
+            index = jain(seen.goodput_bps(200 * MS))
+            if name != "bbr":
+                assert index >= 0.95, (name, count)
+            assert seen.share(200 * MS) > 0.7
+            row[f"jain_{count}"], row[f"queue_us_{count}"] = index, seen.queue_us(200 * MS)
+        rows.append(row)
+    check_table("fairness", rows, slack=0.2)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_incast_does_not_collapse(name: str) -> None:
+    """32 hosts send 1 MB each over one link at once: in less than three times what it needs."""
+    flows = long_flows(32, 0)
+    flows["stop_ns"], flows["bytes"], flows["message_bytes"] = 0, 1_000_000, 0
+    seen = run(compile_algorithm(name, SETTINGS[name]), path(name), flows, interval_ns=MS)
+    ideal_ns = 32 * 1_000_000 * WIRE / MSS * 8e9 / (10 * GBIT)
+    assert seen.result.finished
+    assert seen.result.flows.rows["finish_ns"].max() < 3 * ideal_ns
+
+
+def test_vpc_keeps_its_goodput_when_packets_are_lost() -> None:
+    """1 Gbit/s, 200 us, no marks: 97 % without loss; of 1 - p, 97 % up to 1 %, 93 % at 5 %.
+
+    CUBIC beside it, and its queue.
+    """
+    rows: list[Row] = []
+    for loss in (0, 1 / 4096, 0.001, 0.01, 0.05, 0.1):
+        row: Row = {"loss": f"{loss:.4g}"}
+        for name in ("vpc", "cubic"):
+            seen = steady(name, Shared(loss=loss), duration_ns=1000 * MS, interval_ns=MS)
+            row[name], row[f"{name}_queue_us"] = seen.share(200 * MS), seen.queue_us(200 * MS)
+        assert float(row["vpc"]) >= (1 - loss) * (0.97 if loss <= 0.01 else 0.93)
+        assert float(row["vpc_queue_us"]) < 100
+        rows.append(row)
+    check_table("loss", rows)
+
+
+def test_vpc_has_short_messages_beside_loss() -> None:
+    """p99 of 64 KiB messages, eight at a time, with 1 % loss: near the median, below CUBIC's."""
+    flows = long_flows(1, 2000 * MS)
+    flows["depth"] = 8
+    median, p99 = {}, {}
+    for name in ("vpc", "cubic"):
+        seen = run(
+            compile_algorithm(name), Shared(loss=0.01), flows, until_ns=2000 * MS, interval_ns=MS
+        )
+        median[name] = seen.result.flows.latencies.quantile(0.5)
+        p99[name] = seen.result.flows.latencies.quantile(0.99)
+    assert p99["vpc"] < 1.15 * median["vpc"]
+    assert p99["vpc"] < 0.95 * p99["cubic"]
+
+
+@pytest.mark.parametrize(("name", "rtts"), [("vpc", 100), ("swift", 200), ("dctcp", 600)])
+def test_a_newcomer_gets_its_share(name: str, rtts: int) -> None:
+    """A second flow has 80 % of its half after so many RTTs of the empty path, for the next 300."""
+    seen = steady(
+        name,
+        path(name),
+        count=2,
+        duration_ns=70 * MS,
+        params=SETTINGS[name],
+        stagger_ns=20 * MS,
+        interval_ns=50 * US,
+    )
+    rtt_ns = 50 * US
+    start = 20 * MS + rtts * rtt_ns
+    mine = seen.goodput_bps(start, start + 300 * rtt_ns)
+    assert mine[1] > 0.8 * mine.sum() / 2
+
+
+def test_vpc_survives() -> None:
+    """Two flows: jitter of half the delay, 3 % reordered, 10 ms more at once.
+
+    On the long way two flows are far from fair for a while, and neither starves.
+    """
+    shared = Shared()
+    longer = SetLink(at_ns=400 * MS, link=0, settings=shared.link(extra_ns=10 * MS))
+    cases: dict[str, tuple[Shared, list[SetLink], float]] = {
+        "calm": (shared, [], 0.97),
+        "jitter": (Shared(jitter_ns=50 * US), [], 0.8),
+        "reordering": (Shared(reorder=0.03), [], 0.9),
+        "route": (shared, [longer], 0.85),
+    }
+    rows: list[Row] = []
+    for case, (path_, changes, least) in cases.items():
+        seen = steady("vpc", path_, count=2, duration_ns=1600 * MS, changes=changes, interval_ns=MS)
+        rates = seen.goodput_bps(800 * MS)
+        assert seen.share(800 * MS) > least, case
+        assert jain(rates) > (0.75 if changes else 0.95), case
+        assert rates.min() > 0.25 * rates.mean()
+        rows.append({"case": case, "share": seen.share(800 * MS), "jain": jain(rates)})
+    check_table("survival", rows)
+
+
+def test_an_algorithm_is_changed_while_the_flows_run() -> None:
+    """Two CUBIC flows fill the queue; vpc empties it without a loss of its own; CUBIC again."""
+    vpc, cubic = compile_algorithm("vpc"), compile_algorithm("cubic")
+    changes = [SetAlgorithm(400 * MS, vpc), SetAlgorithm(800 * MS, cubic, flows=[0, 1])]
+    seen = steady("cubic", Shared(), count=2, duration_ns=1200 * MS, changes=changes)
+    queue_us = seen.result.series.links["queue_bytes"][:, 0] * 8e6 / seen.shared.rate_bps
+    parts = [(seen.time_ns > a * MS) & (seen.time_ns < b * MS)
+             for a, b in ((200, 400), (600, 800), (1000, 1200))]  # fmt: skip
+    before, during, after = (queue_us[part].mean() for part in parts)
+    assert during < 150 < 1000 < min(before, after)
+    assert seen.share(600 * MS) > 0.97
+    assert jain(seen.goodput_bps(600 * MS, 800 * MS)) > 0.95
+
+
+def test_one_of_two_flows_gets_another_algorithm() -> None:
+    """The other goes on with its own: its window stays what `fixed` says."""
+    fixed = compile_algorithm("fixed", {"window_bytes": 8 * MSS})
+    changes = [SetAlgorithm(100 * MS, compile_algorithm("vpc"), flows=[1])]
+    seen = run(
+        fixed, Shared(), long_flows(2, 300 * MS), until_ns=300 * MS, interval_ns=MS, changes=changes
+    )
+    windows = seen.qp("cwnd_bytes")[seen.after(110 * MS)]
+    assert set(windows[:, 0]) == {8 * MSS}
+    assert len(set(windows[:, 1])) > 20

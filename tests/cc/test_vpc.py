@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""vpc: its rules, each against the number that docs/cc.md gives for it."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from .hand import MSS, Hand
+
+US = 1000.0
+BASE = 100 * US
+GBIT = 1e9
+
+
+def steady(packets: float, **params: float) -> Hand:
+    """A flow past its start, with a base RTT of 100 us and no jitter."""
+    flow = Hand("vpc", line_rate_bps=100 * GBIT, **params)
+    flow.ack(1, rtt_ns=BASE)
+    flow.flow.starting, flow.flow.w = False, packets
+    flow.ack(1e-9, rtt_ns=BASE, wait_ns=BASE)
+    return flow
+
+
+def target(packets: float) -> float:
+    """Queueing delay aimed at, ns."""
+    return BASE * (0.15 + 0.4 / math.sqrt(packets))
+
+
+def twice(flow: Hand, queue_ns: float, packets: float = 1e-9) -> float:
+    """Two samples: the lower of the last two counts.  The window after the second."""
+    flow.ack(1e-9, rtt_ns=BASE + queue_ns)
+    flow.flow.jitter_ns = 0
+    return flow.ack(packets, rtt_ns=BASE + queue_ns, wait_ns=2 * BASE + queue_ns)
+
+
+def test_first_window_is_what_the_port_sends_in_the_initial_rtt() -> None:
+    """1 Gbit/s x 100 us = 12500 bytes; 16 packets at most, 2 at least; 10 when it is not known."""
+    assert Hand("vpc", line_rate_bps=GBIT).packets == pytest.approx(12500 / MSS)
+    assert Hand("vpc", line_rate_bps=100 * GBIT).packets == 16
+    assert Hand("vpc", line_rate_bps=1e6).packets == 2
+    assert Hand("vpc", line_rate_bps=0).packets == 10
+    assert Hand("vpc", line_rate_bps=GBIT).rate_bps == GBIT
+
+
+def test_it_doubles_until_four_samples_are_above_the_target() -> None:
+    flow = Hand("vpc", line_rate_bps=100 * GBIT)
+    flow.ack(16, rtt_ns=BASE, inflight=0)
+    assert flow.packets == 32
+    for _ in range(3):
+        flow.ack(0, rtt_ns=3 * BASE)
+    assert flow.packets == 32  # among these four was one without queue
+    for _ in range(4):
+        flow.ack(0, rtt_ns=1.5 * BASE)
+    assert flow.packets == pytest.approx(32 / 1.5)
+    assert not flow.flow.starting
+
+
+@pytest.mark.parametrize("packets", [2, 10, 100])
+def test_growth_ends_at_the_target(packets: float) -> None:
+    """One packet per RTT without a queue, half a packet at half of the target, none at it."""
+    for share in (0.0, 0.5, 0.99):
+        flow = steady(packets)
+        grown = twice(flow, share * target(packets), packets) - packets
+        assert grown == pytest.approx(1 - share, rel=0.02)
+
+
+@pytest.mark.parametrize("packets", [2, 10, 100])
+def test_decrease_by_the_excess(packets: float) -> None:
+    queue = 1.5 * target(packets)
+    flow = steady(packets)
+    want = 1 - 0.8 * (queue - target(packets)) / (BASE + queue)
+    assert twice(flow, queue) == pytest.approx(packets * want)
+    once = flow.packets
+    flow.ack(1e-9, rtt_ns=BASE + queue, wait_ns=BASE)  # not twice in an RTT
+    assert flow.packets == pytest.approx(once, rel=0.01)
+
+
+def test_far_above_the_target_the_queue_is_drained_at_once() -> None:
+    """Twice the target: 0.9 of what the path holds without a queue."""
+    flow = steady(50)
+    queue = 3 * target(50)
+    twice(flow, queue, 2)  # the first sight of it
+    before = float(flow.flow.w)
+    assert before == pytest.approx(50 * 0.9, rel=0.01)
+    flow.flow.jitter_ns = 0
+    flow.ack(1e-9, rtt_ns=BASE + queue, wait_ns=2 * BASE + queue)
+    assert flow.packets == pytest.approx(before * 0.9 * BASE / (BASE + queue), rel=0.01)
+
+
+def test_a_host_that_stood_still_is_no_queue() -> None:
+    """A round of packets is late, all sent before that was seen: a tenth, not half."""
+    flow = steady(50)
+    sent = flow.delivered
+    flow.ack(1, rtt_ns=50 * BASE, prior=sent, wait_ns=50 * BASE)
+    for _ in range(20):
+        flow.ack(1, rtt_ns=50 * BASE, prior=sent, wait_ns=1 * US)
+    assert flow.packets == pytest.approx(45, rel=0.01)
+
+
+def test_one_late_packet_is_no_queue() -> None:
+    flow = steady(50)
+    flow.ack(1e-9, rtt_ns=5 * BASE, wait_ns=2 * BASE)
+    assert flow.packets >= 50
+
+
+def test_jitter_widens_the_target() -> None:
+    """RTTs that change by 40 us from one to the next: a least target of three times that."""
+    kept = {}
+    for gain in (3.0, 0.0):
+        flow = steady(100, jitter_gain=gain, drain_rounds=1e6)
+        for number in range(400):
+            if number == 200:
+                flow.flow.w = 100
+            flow.ack(1e-9, rtt_ns=BASE + 60 * US + 40 * US * (number % 2), wait_ns=10 * US)
+        assert float(flow.flow.jitter_ns) == pytest.approx(40 * US, rel=0.01)
+        kept[gain] = float(flow.flow.w)
+    assert kept[3.0] == pytest.approx(100, rel=0.01)
+    assert kept[0.0] < 70
+
+
+def test_telemetry_takes_the_place_of_the_delay() -> None:
+    """Two queues of 12500 bytes at 10 Gbit/s are 20 us, whatever the RTT says."""
+    hops = [(12500, 0, 0, 10e9), (12500, 0, 0, 10e9), (0, 0, 0, 10e9)]
+    flow = steady(10)
+    flow.ack(1e-9, rtt_ns=4 * BASE, hops=hops)
+    flow.flow.jitter_ns = 0
+    before = flow.packets
+    flow.ack(before, rtt_ns=4 * BASE, hops=hops, wait_ns=4 * BASE)
+    # the second sample's change of RTT is 0
+    assert flow.packets - before == pytest.approx(1 - 20 * US / target(before), rel=0.01)
+
+
+def test_loss_at_random_changes_nothing() -> None:
+    """One packet in twenty is lost, for long, with no delay: the window grows as without."""
+    flow, other = steady(20), steady(20)
+    for _ in range(100):
+        flow.ack(19, rtt_ns=BASE, wait_ns=BASE, lost=1, inflight=1)
+        other.ack(19, rtt_ns=BASE, wait_ns=BASE, inflight=1)
+        flow.lose()
+    assert flow.packets == other.packets
+    assert float(flow.flow.usual_loss) == pytest.approx(0.05, rel=0.1)
+
+
+def test_much_more_loss_than_usual_is_congestion() -> None:
+    flow = steady(64)
+    start = flow.packets
+    flow.ack(48, rtt_ns=BASE, lost=0, inflight=16)
+    flow.ack(96, rtt_ns=BASE, lost=64, inflight=0)
+    share = 64 / (48 + 96 + 64 + 1)  # one was acknowledged before
+    assert flow.packets == pytest.approx((start + 2.2) * (1 - share), rel=0.03)
+
+
+def test_marks_shrink_the_window_by_half_of_alpha() -> None:
+    """g = 1/16: the first window that is marked as a whole takes off 1/32."""
+    flow = steady(20)
+    before = flow.packets
+    after = flow.ack(1e-6, marked=1)
+    assert after == pytest.approx(before * (1 - 1 / 32), rel=1e-3)
+
+
+def test_the_queue_is_drained_when_the_base_rtt_is_old() -> None:
+    """A new flow after 8 RTTs, to half of the empty path's window for two; then after 16, 32."""
+    flow = steady(30)
+    queue, step = 0.1 * BASE, 0.1 * BASE
+    draining, starts = False, []
+    for _ in range(800):
+        flow.ack(1e-9, rtt_ns=BASE + queue, wait_ns=step)
+        if flow.flow.draining and not draining:
+            starts.append(flow.now_ns)
+            assert flow.packets == pytest.approx(30 * 0.5 * BASE / (BASE + queue), rel=0.01)
+        draining = bool(flow.flow.draining)
+    gaps = [(b - a) / BASE for a, b in pairwise(starts)]
+    assert gaps == pytest.approx([16 + 2.2, 32 + 2.2], abs=0.5)
+
+
+def test_a_longer_path_is_learnt() -> None:
+    """10 ms more: nine decreases that change nothing, then it starts anew from where it was."""
+    flow = steady(30)
+    for _ in range(9):
+        assert flow.flow.base_ns == BASE
+        flow.ack(1e-9, rtt_ns=10e6 + BASE, wait_ns=11e6)
+        flow.flow.jitter_ns = 0
+        assert flow.packets >= 0.25
+    flow.ack(1e-9, rtt_ns=10e6 + BASE, wait_ns=11e6)
+    assert flow.flow.base_ns == 10e6 + BASE
+    assert flow.packets == pytest.approx(30, rel=0.1)
+    assert flow.flow.starting
+
+
+def test_timeouts() -> None:
+    flow = steady(30)
+    flow.ack(1, rtt_ns=BASE)
+    assert flow.timeout() == 1
+    assert flow.timeout() == 0.5
+    assert flow.rate_bps == pytest.approx(0.5 * MSS * 8e9 / BASE)
+    assert flow.flow.starting

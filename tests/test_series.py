@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The table of series: its columns, what follows from it, and files that are not whole."""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+import pytest
+
+from datapath import series
+from datapath.errors import RunFailed
+
+
+def flow(qp: int, delivered: list[float], **columns: list[float]) -> pd.DataFrame:
+    """A flow of host0, sampled every millisecond."""
+    times = [1_000_000 * i for i in range(len(delivered))]
+    return series.table(host="host0", qp=qp, time_ns=times, delivered_bytes=delivered, **columns)
+
+
+def test_a_table_has_every_column_and_nothing_else() -> None:
+    frame = flow(17, [0, 1, 2])
+    assert list(frame.columns) == [*series.KEYS, *series.COLUMNS]
+    assert frame["link"].isna().all()
+    assert frame["cwnd_bytes"].isna().all()
+    assert (frame["qp"] == 17).all()
+    assert {column.series for column in series.COLUMNS.values()} == set(get_args(series.Name))
+    with pytest.raises(ValueError, match="no series column cwnd; there are cwnd_bytes"):
+        series.table(time_ns=[0], cwnd=[1.0])
+
+
+def test_links_and_flows_share_a_table_that_begins_at_zero() -> None:
+    link = series.table(link="forward", time_ns=[500, 700], queue_bytes=[1.0, 2.0])
+    frame = series.join([flow(3, [0, 1]).assign(time_ns=[600, 800]), link], from_zero=True)
+    assert frame["time_ns"].min() == 0
+    assert frame.loc[frame["link"] == "forward", "time_ns"].tolist() == [0, 200]
+    assert series.present(frame) == {"delivered", "queue"}
+    assert series.present(series.keep(frame, ["queue", "cwnd"])) == {"queue"}
+    assert len(series.join([])) == 0
+
+
+def test_queueing_delay_is_what_rtt_has_above_its_lowest() -> None:
+    rtt = [50.0, 100.0, 150.0, 950.0]
+    # The last sample stands behind no delivery: its RTT is an old one.
+    first = flow(1, [0, 10, 20, 20], rtt_ns=rtt, min_rtt_ns=[40.0] * 4)
+    # A flow that has nothing to do with the first one, and a receiver.
+    second = flow(2, [0, 5, 10, 15], rtt_ns=[200.0, 210.0, 220.0, 230.0])
+    idle = flow(3, [0, 0, 0, 0], rtt_ns=[9e9] * 4)
+    found = series.derived(series.join([first, second, idle]))
+    assert found["queueing_delay_mean"] == pytest.approx((60 + 110 + 10 + 20 + 30) / 5)
+    assert 60 < found["queueing_delay_p99"] <= 110
+    assert found["fairness"] == pytest.approx(35**2 / (2 * (20**2 + 15**2)))
+    assert "retransmitted_share" not in found
+
+
+def test_share_of_packets_sent_again_is_that_of_all_flows() -> None:
+    first = flow(1, [0, 10], sent_packets=[0.0, 90.0], retransmitted_packets=[0.0, 9.0])
+    second = flow(2, [0, 10], sent_packets=[0.0, 10.0], retransmitted_packets=[0.0, 1.0])
+    found = series.derived(series.join([first, second]))
+    assert found == {"fairness": 1.0, "retransmitted_share": pytest.approx(0.1)}
+
+
+def test_nothing_follows_from_nothing() -> None:
+    assert series.derived(series.table(time_ns=[])) == {}
+
+
+def test_arrays_of_a_simulation_become_rows() -> None:
+    nan = math.nan
+    columns = {"cwnd_bytes": [[1.0, nan], [2.0, 3.0]], "rtt_ns": [[nan, nan], [5.0, nan]]}
+    frame = series.stack([10, 20], columns, host=["a", "b"], qp=[1, 2])
+    rows = frame[["host", "qp", "time_ns", "cwnd_bytes"]].to_numpy().tolist()
+    assert rows == [["a", 1, 10, 1.0], ["a", 1, 20, 2.0], ["b", 2, 20, 3.0]]
+    links = series.stack([10], {"queue_bytes": [[7.0, 8.0]]}, link=["up", "down"])
+    assert links[["link", "queue_bytes"]].to_numpy().tolist() == [["up", 7.0], ["down", 8.0]]
+    assert series.stack([], {"queue_bytes": []}, link=[]).empty
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def content(rows: int, *, kind: int = 0, version: int = 1) -> bytes:
+    names = [b"queue_bytes"] if kind else [b"cwnd_bytes", b"rtt_ns"]
+    head = struct.pack(
+        "<8s6I4Q64s", b"dpseries", version, 128 + 24 * len(names), 16 + 8 * len(names), kind,
+        len(names), 2, 5, 1_000_000, 100, 1_000_000_000_000, b"forward",
+    )  # fmt: skip
+    body = b"".join(
+        struct.pack(f"<2Q{len(names)}d", 100 + i, 9, *[float(i)] * len(names)) for i in range(rows)
+    )
+    return head + b"".join(name.ljust(24, b"\0") for name in names) + body
+
+
+def test_a_file_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:
+    file = tmp_path / "a.series"
+    whole = content(3)
+    for cut in range(32):
+        file.write_bytes(whole[: len(whole) - cut])
+        found = series.read_file(file, "host0")
+        assert len(found.frame) == (3 if cut == 0 else 2)
+    assert (found.rows_left_out, found.flows_left_out) == (5, 2)
+    assert found.frame["time_ns"].tolist() == [1_000_000_000_000, 1_000_000_000_001]
+    assert found.frame["qp"].tolist() == [9, 9]
+    assert found.frame["rtt_ns"].tolist() == [0.0, 1.0]
+    assert math.isnan(found.frame["queue_bytes"][0])
+
+
+def test_a_file_of_a_link_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.series"
+    file.write_bytes(content(2, kind=1))
+    frame = series.read_file(file, "path").frame
+    assert frame["link"].tolist() == ["forward", "forward"]
+    assert frame["host"].isna().all()
+    assert frame["qp"].isna().all()
+    assert frame["queue_bytes"].tolist() == [0.0, 1.0]
+
+
+def test_a_writer_that_was_killed_at_once_left_no_rows(tmp_path: Path) -> None:
+    file = tmp_path / "a.series"
+    file.write_bytes(b"")
+    assert len(series.read_file(file, "host0").frame) == 0
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "said"),
+    [
+        (b"nonsense" * 40, "a.series is not a file of series"),
+        (content(1)[:100], "a.series is not a file of series"),
+        (content(1, version=2), "written by another version"),
+        (content(1)[:24] + b"\xff" * 4 + content(1)[28:], "written by another version"),
+    ],
+)
+def test_what_is_not_such_a_file_is_refused(tmp_path: Path, bytes_: bytes, said: str) -> None:
+    file = tmp_path / "a.series"
+    file.write_bytes(bytes_)
+    with pytest.raises(RunFailed, match=said):
+        series.read_file(file, "host0")
