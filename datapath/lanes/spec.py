@@ -142,7 +142,7 @@ class Topology(BaseModel):
             raise ValueError("lane ssh needs machines: [{ssh: NAME, netdev: DEVICE}, ...]")
         if count % 2:
             raise ValueError(f"machines: an even number of them, not {count}")
-        if "mtu" in given:
+        if self._differs("mtu"):
             raise ValueError("mtu: machines of lane ssh keep the MTU that their devices have")
         if "hosts" in given and self.hosts != count:
             raise ValueError(f"hosts is {self.hosts}, but there are {count} machines")

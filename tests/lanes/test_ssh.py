@@ -356,6 +356,7 @@ def test_machines_are_the_hosts() -> None:
     four = [{"ssh": f"n{i}", "netdev": "eth1"} for i in range(4)]
     topology = Topology.model_validate({"lane": "ssh", "machines": four})
     assert (topology.hosts, topology.preset) == (4, "dumbbell")
+    assert Topology.model_validate(topology.model_dump(mode="json")) == topology
 
 
 @pytest.mark.parametrize(
