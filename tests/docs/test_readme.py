@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -26,6 +27,8 @@ VERBS = ROOT / "docs" / "verbs.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DPCTL = re.compile(r"(?:\./)?dpctl")
 
+DPCTL_ARGV = [sys.executable, "-P", "-m", "datapath.cli"]
+
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -43,6 +46,12 @@ def dpctl_lines(page: Path) -> Iterator[list[str]]:
         words = shlex.split(line, comments=True)
         if words and DPCTL.fullmatch(words[0]):
             yield words[1:]
+
+
+def dpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DPCTL_ARGV, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.fixture
@@ -94,9 +103,9 @@ def test_the_verbs_program_runs(way: str, tmp_path: Path) -> None:
     (words,) = (words for words in dpctl_lines(README) if "write.py" in words)
     (tmp_path / "write.py").write_text(code if way == "exec" else f"import datapath.verbs\n{code}")
     device = words[words.index("--device") + 1]
-    command = {"exec": ["-P", "-m", "datapath.cli", *words], "import": ["write.py"]}[way]
+    command = {"exec": [*DPCTL_ARGV, *words], "import": [sys.executable, "write.py"]}[way]
     done = subprocess.run(
-        [sys.executable, *command],
+        command,
         cwd=tmp_path,
         env=dict(os.environ) if way == "exec" else {**os.environ, "DATAPATH_DEVICES": device},
         capture_output=True,
@@ -119,12 +128,40 @@ def test_the_algorithm_is_that_of_the_guide_and_compiles(
 
 
 def test_the_experiment_is_valid(example: Path) -> None:
-    (text,) = blocks(README, "yaml")
+    (text,) = (text for text in blocks(README, "yaml") if "name: window-and-loss" in text)
     path = example.with_name("window.yaml")
     path.write_text(text)
     loaded = experiment.load(path)
     assert len(loaded.points) == 9
     assert len(loaded.spec.report.expect) == 1
+
+
+def test_the_algorithm_runs_in_a_namespace_and_in_the_simulator(example: Path) -> None:
+    (text,) = (text for text in blocks(README, "yaml") if "name: compare" in text)
+    path = example.with_name("compare.yaml")
+    path.write_text(text)
+    out = example.with_name("out")
+    done = dpctl("run", str(path), "--repetitions", "1", "--out", str(out), "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"] == 4
+    assert len(list((out / "series").iterdir())) == 4
+
+
+def test_the_algorithm_runs_inside_perftest(example: Path) -> None:
+    """As the README's command, but both ends on one address of this machine."""
+    (arguments,) = (words for words in dpctl_lines(README) if "-p" in words)
+    option = arguments[arguments.index("-p") + 1]
+    command = ["exec", "--device", "dp0=udp:127.0.0.1", "--cc", str(example), "-p", option, "--"]
+    program = ["ib_write_bw", "-d", "dp0", "-F", "-n", "200", "-p", "18599"]
+    with subprocess.Popen([*DPCTL_ARGV, *command, *program], stdout=subprocess.DEVNULL) as server:
+        try:
+            done = dpctl(*command, *program, "127.0.0.1")
+            while "Couldn't connect" in done.stderr and server.poll() is None:
+                done = dpctl(*command, *program, "127.0.0.1")
+        finally:
+            server.kill()
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ *65536 +200 +[\d.]+ +[\d.]+", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_device_keys() -> None:
