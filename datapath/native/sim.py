@@ -7,30 +7,14 @@ the two names is first used.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from datapath.native import paths
+from datapath.native.binding import attributes_of
 
 __all__ = ["ffi", "lib"]
 
 ffi: Any
 lib: Any
 
-
-@functools.cache
-def _library() -> tuple[Any, Any]:
-    """(ffi, lib).  Raises CapabilityError when the library has not been built."""
-    import cffi
-
-    ffi = cffi.FFI()
-    ffi.cdef(paths.sim_cdef().read_text())
-    return ffi, ffi.dlopen(str(paths.sim_library()))
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ffi":
-        return _library()[0]
-    if name == "lib":
-        return _library()[1]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = attributes_of(__name__, paths.sim_cdef, paths.sim_library)
