@@ -9,6 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+const char *const dp_flow_columns[] = {
+#define X(name) #name,
+	DP_FLOW_COLUMNS(X)
+#undef X
+};
+
 struct dp_series {
 	int fd;
 	uint64_t size, max_bytes;

@@ -51,6 +51,28 @@ struct dp_series_info {
 	uint64_t max_bytes; /* size of the file at most */
 };
 
+/* X(name): columns of DP_SERIES_FLOWS, as datapath/series.py names them. */
+#define DP_FLOW_COLUMNS(X)                                                                         \
+	X(cwnd_bytes)                                                                              \
+	X(pacing_rate_bps)                                                                         \
+	X(rtt_ns)                                                                                  \
+	X(min_rtt_ns)                                                                              \
+	X(inflight_bytes)                                                                          \
+	X(delivered_bytes)                                                                         \
+	X(marked_packets)                                                                          \
+	X(retransmitted_packets)                                                                   \
+	X(sent_packets)
+
+struct dp_flow_row {
+	uint64_t time_ns, id;
+#define X(name) double name;
+	DP_FLOW_COLUMNS(X)
+#undef X
+};
+
+extern const char *const dp_flow_columns[];
+enum { DP_FLOW_N_COLUMNS = (sizeof(struct dp_flow_row) - 16) / sizeof(double) };
+
 struct dp_series;
 
 /* Makes the file, which must not be there.  0 or -errno. */

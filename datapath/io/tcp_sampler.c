@@ -44,22 +44,6 @@ enum {
 /* Of the kernel's net/tcp_states.h: established, and being closed. */
 #define STATES (1u << 1 | 1u << 4 | 1u << 5 | 1u << 8 | 1u << 9 | 1u << 11)
 
-/* As datapath/series.py names them. */
-static const char *const columns[] = {
-	"cwnd_bytes",	  "pacing_rate_bps",	   "rtt_ns",
-	"min_rtt_ns",	  "inflight_bytes",	   "delivered_bytes",
-	"marked_packets", "retransmitted_packets", "sent_packets",
-};
-
-struct row {
-	uint64_t time_ns, port;
-	double cwnd_bytes, pacing_rate_bps, rtt_ns, min_rtt_ns, inflight_bytes, delivered_bytes,
-		marked_packets, retransmitted_packets, sent_packets;
-};
-
-_Static_assert(sizeof(struct row) == 16 + sizeof(double) * (sizeof(columns) / sizeof(*columns)),
-	       "a row is its time, its port and its columns");
-
 struct flow {
 	struct inet_diag_sockid id;
 	uint8_t family;
@@ -82,9 +66,9 @@ struct sampler {
 	struct known others; /* for which there was no room */
 	struct known old;    /* that were there before: of an earlier run */
 	bool starting;
-	uint32_t seq;	  /* of the first request that was asked last */
-	uint64_t list_ns; /* when to look for new connections */
-	struct row *rows; /* of one sample */
+	uint32_t seq;		  /* of the first request that was asked last */
+	uint64_t list_ns;	  /* when to look for new connections */
+	struct dp_flow_row *rows; /* of one sample */
 	char answer[ANSWER_BYTES];
 };
 
@@ -278,9 +262,9 @@ static double in_flight(const struct tcp_info *t)
 
 static void add_row(struct sampler *s, const struct flow *f, const struct tcp_info *t, uint64_t now)
 {
-	s->rows[s->n_rows++] = (struct row){
+	s->rows[s->n_rows++] = (struct dp_flow_row){
 		.time_ns = now,
-		.port = ntohs(f->id.idiag_sport),
+		.id = ntohs(f->id.idiag_sport),
 		.cwnd_bytes = (double)t->tcpi_snd_cwnd * t->tcpi_snd_mss,
 		.pacing_rate_bps =
 			t->tcpi_pacing_rate == UINT64_MAX ? 0 : (double)t->tcpi_pacing_rate * 8,
@@ -402,8 +386,8 @@ static void open_all(struct sampler *s, char **argv, uint64_t interval_ns)
 	const struct dp_series_info info = {
 		.kind = DP_SERIES_FLOWS,
 		.name = "tcp",
-		.columns = columns,
-		.n_columns = sizeof(columns) / sizeof(*columns),
+		.columns = dp_flow_columns,
+		.n_columns = DP_FLOW_N_COLUMNS,
 		.interval_ns = interval_ns,
 		.max_bytes = number(argv[4], 1, UINT64_MAX),
 	};

@@ -36,22 +36,6 @@ enum {
 	LOCK_MS = 200, /* longest wait for the device: rather no sample */
 };
 
-/* As datapath/series.py names them. */
-static const char *const columns[] = {
-	"cwnd_bytes",	  "pacing_rate_bps",	   "rtt_ns",
-	"min_rtt_ns",	  "inflight_bytes",	   "delivered_bytes",
-	"marked_packets", "retransmitted_packets", "sent_packets",
-};
-
-struct row {
-	uint64_t time_ns, qpn;
-	double cwnd_bytes, pacing_rate_bps, rtt_ns, min_rtt_ns, inflight_bytes, delivered_bytes,
-		marked_packets, retransmitted_packets, sent_packets;
-};
-
-_Static_assert(sizeof(struct row) == 16 + sizeof(double) * (sizeof(columns) / sizeof(*columns)),
-	       "a row is its time, its QPN and its columns");
-
 struct settings {
 	char prefix[PATH_MAX];
 	uint32_t interval_us, qps, max_bytes;
@@ -68,8 +52,8 @@ struct front_series {
 	uint32_t max_qps, n_qps, n_late;
 	uint32_t left_out, told_left_out; /* QPs; in the file's header */
 	struct front_qp **qps;
-	struct row *late; /* of QPs that have gone since the last sample */
-	struct row *rows; /* one sample: max_qps of each */
+	struct dp_flow_row *late; /* of QPs that have gone since the last sample */
+	struct dp_flow_row *rows; /* one sample: max_qps of each */
 };
 
 /* ---- settings --------------------------------------------------------------- */
@@ -134,7 +118,7 @@ static double known(double value)
 }
 
 /* Under the device's lock.  False: the QP is not connected. */
-static bool sample_qp(const struct front_qp *qp, uint64_t now, struct row *out)
+static bool sample_qp(const struct front_qp *qp, uint64_t now, struct dp_flow_row *out)
 {
 	const struct dp_cc_flow *flow = dp_qp_flow(qp->qp);
 	struct dp_qp_stats counters;
@@ -142,9 +126,9 @@ static bool sample_qp(const struct front_qp *qp, uint64_t now, struct row *out)
 	if (!flow)
 		return false;
 	dp_qp_stats(qp->qp, &counters);
-	*out = (struct row){
+	*out = (struct dp_flow_row){
 		.time_ns = now,
-		.qpn = dp_qp_qpn(qp->qp),
+		.id = dp_qp_qpn(qp->qp),
 		.cwnd_bytes = flow->cwnd_bytes,
 		.pacing_rate_bps = flow->pacing_rate_bps,
 		.rtt_ns = known(flow->srtt_ns),
@@ -244,8 +228,8 @@ static int open_file(struct front_series *s, const struct settings *settings, co
 	const struct dp_series_info info = {
 		.kind = DP_SERIES_FLOWS,
 		.name = device,
-		.columns = columns,
-		.n_columns = sizeof(columns) / sizeof(*columns),
+		.columns = dp_flow_columns,
+		.n_columns = DP_FLOW_N_COLUMNS,
 		.interval_ns = s->interval_ns,
 		.max_bytes = settings->max_bytes,
 	};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Worlds of two engines that are taken apart when the test ends."""
+"""Worlds of two engines, and links, that are taken apart when the test ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.ladder import World
+from tests.core.links import Link, MakeLink
 
 MakeWorld = Callable[..., World]
 
@@ -37,3 +38,17 @@ def world(make_world: MakeWorld) -> World:
 def ext(make_world: MakeWorld) -> World:
     """Extended mode over IPv4."""
     return make_world(extended=True)
+
+
+@pytest.fixture
+def make_link() -> Iterator[MakeLink]:
+    """make_link(any field of struct dp_link_config)."""
+    links: list[Link] = []
+
+    def make(**config: Any) -> Link:
+        links.append(Link(**config))
+        return links[-1]
+
+    yield make
+    for link in links:
+        link.close()

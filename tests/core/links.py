@@ -8,7 +8,7 @@ assert link.arrivals() == [Arrival(0, 13304)]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from datapath.native import ffi, lib
@@ -168,3 +168,6 @@ def stream(seed: int, number: int) -> Iterator[int]:
     for _ in range(2 * number):
         next(start)
     return draws(next(start) << 32 | next(start))
+
+
+MakeLink = Callable[..., Link]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -15,25 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datapath.native import ffi, lib
-from tests.core.links import NEVER, Arrival, Link
+from tests.core.links import NEVER, Arrival, Link, MakeLink
 
 pytestmark = pytest.mark.san
 
 GBIT = 10**9
-MakeLink = Callable[..., Link]
-
-
-@pytest.fixture
-def make_link() -> Iterator[MakeLink]:
-    links: list[Link] = []
-
-    def make(**config: Any) -> Link:
-        links.append(Link(**config))
-        return links[-1]
-
-    yield make
-    for link in links:
-        link.close()
 
 
 # ---- times -----------------------------------------------------------------------

@@ -8,32 +8,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from datapath.native import ffi, lib
-from tests.core.links import Link, stream
+from tests.core.links import Link, MakeLink, stream
 
 pytestmark = pytest.mark.san
 
-MakeLink = Callable[..., Link]
 LOSS, MARK, CORRUPT, JITTER, REORDER, DUPLICATE = range(6)
 N = 20_000
-
-
-@pytest.fixture
-def make_link() -> Iterator[MakeLink]:
-    links: list[Link] = []
-
-    def make(**config: Any) -> Link:
-        links.append(Link(**config))
-        return links[-1]
-
-    yield make
-    for link in links:
-        link.close()
 
 
 def lost(link: Link, n: int = N) -> list[bool]:
