@@ -9,13 +9,16 @@ is driven from then on; its console goes to a log.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,21 +104,44 @@ class Guest:
     ) -> None:
         self.config = config
         self.console = self._open_console(logs)
+        self._namespace = namespace
+        self._argv = config.argv(public_key)
+        self._start()
+
+    def _start(self) -> None:
         environment = {**os.environ, "PATH": f"{Path(virtme_ng()).parent}:{os.environ['PATH']}"}
         # A pipe: QEMU opens its output anew for each console, and would overwrite a file.
         self._writer = spawn(
-            namespace, ["cat"], stdin=subprocess.PIPE, stdout=self.console, stderr=self.console
+            self._namespace,
+            ["cat"],
+            stdin=subprocess.PIPE,
+            stdout=self.console,
+            stderr=self.console,
         )
         assert self._writer.stdin is not None
         with self._writer.stdin as pipe:
             self._process = spawn(
-                namespace,
-                config.argv(public_key),
+                self._namespace,
+                self._argv,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=pipe,
             )
+
+    def restart(self, reason: str) -> None:
+        """End this boot and begin another; `reason` stands between the two in the console."""
+        # virtme-ng and the QEMU below it are a session of their own, hence a process group.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._writer.wait()
+        os.write(self.console.fileno(), f"\ndpctl: {reason}; started again\n".encode())
+        self._start()
+
+    def silent_s(self) -> float:
+        """Seconds since the console last said something."""
+        return time.time() - os.fstat(self.console.fileno()).st_mtime
 
     def when_ended(self, call: Callable[[str], None]) -> None:
         """Call, with the console's last line, in a thread, when the guest ends."""

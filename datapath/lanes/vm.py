@@ -45,6 +45,13 @@ from datapath.lanes.spec import Path, Topology
 _BOOT_S = 240.0
 """A guest that cannot be logged in to by then is dead; twenty to forty seconds are usual."""
 
+_SILENT_S = 60.0
+"""A guest that boots and says nothing for so long is stuck, and is started again, once.
+
+Seen with Linux 7.2 and two virtual CPUs under TCG, where the kernel stops all CPUs to change
+its clock source.
+"""
+
 _LOGIN_POLL_S = 0.3
 _CONTROL = "198.19.0.254"
 """This process's own address on the management network."""
@@ -268,7 +275,7 @@ class VmNetwork:
         deadline = time.monotonic() + _BOOT_S
         for index, guest in enumerate(self._guests, start=topology.namespaces):
             where = endpoint(index, topology.mtu)
-            sock = _connect(place, where.mgmt_ipv4, guest, deadline)
+            sock = _connect(place, where.mgmt_ipv4, guest, deadline, _SILENT_S)
             link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)
             self._links.append(link)
             guest.when_ended(link.connection.lose)
@@ -281,7 +288,9 @@ def _tap(name: str, mtu: int = 1500, mac: str = "") -> Iterator[str]:
     yield f"link set {name} mtu {mtu} {f'address {mac} ' if mac else ''}up"
 
 
-def _connect(place: Namespace, address: str, guest: Guest, deadline: float) -> socket.socket:
+def _connect(
+    place: Namespace, address: str, guest: Guest, deadline: float, silent_s: float
+) -> socket.socket:
     """A connection to the guest's sshd, made in a namespace; RunFailed when it never listens."""
     while True:
         guest.check_alive()
@@ -293,6 +302,9 @@ def _connect(place: Namespace, address: str, guest: Guest, deadline: float) -> s
                     sock.settimeout(None)
                     return sock
             sock.close()
+        if guest.silent_s() > silent_s:
+            guest.restart(f"nothing was said for {silent_s:g} s")
+            silent_s = float("inf")
         if time.monotonic() > deadline:
             raise RunFailed(
                 f"guest {guest.config.name} was not up after {_BOOT_S:g} s: {guest.last_words()}",

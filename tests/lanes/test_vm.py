@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
@@ -14,7 +18,7 @@ from typing import Any
 import pytest
 
 from datapath.errors import CapabilityError, RunFailed
-from datapath.lanes import kernels
+from datapath.lanes import kernels, vm
 from datapath.lanes.base import Host, Process
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.vm import VmNetwork
@@ -196,6 +200,33 @@ with VmNetwork(Topology(lane="vm", kernel="6.12", namespaces=1), "none") as netw
     print("up", flush=True)
     time.sleep(600)
 """
+
+
+def test_a_guest_that_is_stuck_is_started_again(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm, "_SILENT_S", 25.0)
+    topology = Topology(lane="vm", kernel=kernel("6.12"), namespaces=1)
+    stopped: list[int] = []
+
+    def stop_the_first() -> None:
+        while not stopped:
+            time.sleep(0.2)
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(OSError):
+                    if FilePath(f"/proc/{pid}/comm").read_text().startswith("qemu-system"):
+                        os.kill(pid, signal.SIGSTOP)
+                        stopped.append(pid)
+
+    stopper = threading.Thread(target=stop_the_first)
+    stopper.start()
+    with VmNetwork(topology, "none", tmp_path) as network:
+        stopper.join()
+        assert output(network.hosts[1], "uname", "-r").strip() == network.kernel.release
+        for pid in stopped:
+            assert not FilePath(f"/proc/{pid}").exists()
+    console = (tmp_path / "host1.console").read_text(errors="replace")
+    assert "dpctl: nothing was said for 25 s; started again" in console
 
 
 def descendants(pid: int) -> list[int]:
