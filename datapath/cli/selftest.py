@@ -42,12 +42,13 @@ GUEST_REPORTS = "DATAPATH_GUEST_REPORTS"
 class Tally:
     """Counts of tests.
 
-    skip_reasons, details: lines for the summary.
+    failures, skip_reasons, details: lines for the summary.
     """
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    failures: list[str] = field(default_factory=list)
     skip_reasons: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
 
@@ -55,6 +56,7 @@ class Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.failures += other.failures
         self.skip_reasons += other.skip_reasons
         self.details += other.details
 
@@ -107,16 +109,23 @@ def read_junit(path: Path) -> Tally:
     except (FileNotFoundError, ElementTree.ParseError):
         return tally
     for case in cases:
-        if case.find("failure") is not None or case.find("error") is not None:
+        name = f"{case.get('classname', '')}.{case.get('name', '')}"
+        failures = [*case.iter("failure"), *case.iter("error")]
+        if failures:
             tally.failed += 1
+            tally.failures.append(f"{name}: {in_short(failures[0].get('message', ''))}")
         elif (skip := case.find("skipped")) is not None:
             tally.skipped += 1
-            tally.skip_reasons.append(
-                f"{case.get('classname', '')}.{case.get('name', '')}: {skip.get('message', '')}"
-            )
+            tally.skip_reasons.append(f"{name}: {skip.get('message', '')}")
         else:
             tally.passed += 1
     return tally
+
+
+def in_short(message: str) -> str:
+    """A message on one line; of a long one its beginning and, as that says why, more of its end."""
+    line = " ".join(message.split())
+    return line if len(line) <= 400 else f"{line[:100]} ... {line[-300:]}"
 
 
 def run_pytest(arguments: Sequence[str], env: dict[str, str]) -> Tally:
@@ -256,6 +265,8 @@ def selftest(args: list[str]) -> int:
         summary.append(f"{stage:8} {tally}  ({time.monotonic() - started:.0f} s)")
         summary += [f"{'':8} {line}" for line in tally.details]
     print("\n==== summary ====")
+    for failure in total.failures:
+        print(f"failed   {failure}")
     for reason in total.skip_reasons:
         print(f"skipped  {reason}")
     print("\n".join(summary))

@@ -129,19 +129,24 @@ class Guest:
                 stderr=pipe,
             )
 
-    def restart(self, reason: str) -> None:
-        """End this boot and begin another; `reason` stands between the two in the console."""
+    def restart(self, trouble: str) -> None:
+        """End this boot and begin another; `trouble` stands between the two in the console."""
         # virtme-ng and the QEMU below it are a session of their own, hence a process group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._writer.wait()
-        os.write(self.console.fileno(), f"\ndpctl: {reason}; started again\n".encode())
+        os.write(self.console.fileno(), f"\ndpctl: {trouble}; started again\n".encode())
         self._start()
 
-    def silent_s(self) -> float:
-        """Seconds since the console last said something."""
-        return time.time() - os.fstat(self.console.fileno()).st_mtime
+    def ended(self) -> str:
+        """What it said last, when it has ended; else nothing."""
+        return "" if self._process.poll() is None else f"it has ended: {self.last_words()}"
+
+    def stuck(self, silent_s: float) -> str:
+        """That its console has said nothing for longer than `silent_s`, if so; else nothing."""
+        spoke = os.fstat(self.console.fileno()).st_mtime
+        return f"it said nothing for {silent_s:g} s" if time.time() - spoke > silent_s else ""
 
     def when_ended(self, call: Callable[[str], None]) -> None:
         """Call, with the console's last line, in a thread, when the guest ends."""
@@ -160,9 +165,9 @@ class Guest:
 
     def check_alive(self) -> None:
         """RunFailed, with the console's last line, when the guest has ended."""
-        if self._process.poll() is not None:
+        if ended := self.ended():
             raise RunFailed(
-                f"guest {self.config.name} has ended: {self.last_words()}",
+                f"guest {self.config.name}: {ended}",
                 hint="its console is in the logs of the run",
             )
 

@@ -36,13 +36,24 @@ def test_counts(tmp_path: Path) -> None:
     log = tmp_path / "log.xml"
     log.write_text(
         "<testsuites><testsuite><testcase name='a'/>"
-        "<testcase name='b'><failure/></testcase><testcase name='c'><error/></testcase>"
+        "<testcase classname='m' name='b'><failure message='one&#10; two'/></testcase>"
+        "<testcase name='c'><error/></testcase>"
         "<testcase classname='m' name='d'><skipped message='needs a moon'/></testcase>"
         "</testsuite></testsuites>"
     )
     tally = selftest.read_junit(log)
     assert str(tally) == "1 passed, 2 failed, 1 skipped"
+    assert tally.failures == ["m.b: one two", ".c: "]
     assert tally.skip_reasons == ["m.d: needs a moon"]
+
+
+def test_a_long_message_keeps_its_end() -> None:
+    line = selftest.in_short(
+        "AssertionError: results: x\n" + 100 * "progress\n" + "error: no such device"
+    )
+    assert line.startswith("AssertionError: results: x progress")
+    assert line.endswith(" progress error: no such device")
+    assert len(line) < 410
 
 
 def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:

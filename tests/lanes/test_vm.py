@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -202,31 +203,36 @@ with VmNetwork(Topology(lane="vm", kernel="6.12", namespaces=1), "none") as netw
 """
 
 
-def test_a_guest_that_is_stuck_is_started_again(
-    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGSTOP, "it said nothing for 25 s"), (signal.SIGKILL, "it has ended: ")],
+    ids=["stuck", "ended"],
+)
+def test_a_guest_that_does_not_boot_is_started_again(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     monkeypatch.setattr(vm, "_SILENT_S", 25.0)
     topology = Topology(lane="vm", kernel=kernel("6.12"), namespaces=1)
-    stopped: list[int] = []
+    hit: list[int] = []
 
-    def stop_the_first() -> None:
-        while not stopped:
+    def hit_the_first() -> None:
+        while not hit:
             time.sleep(0.2)
             for pid in descendants(os.getpid()):
                 with contextlib.suppress(OSError):
                     if FilePath(f"/proc/{pid}/comm").read_text().startswith("qemu-system"):
-                        os.kill(pid, signal.SIGSTOP)
-                        stopped.append(pid)
+                        os.kill(pid, number)
+                        hit.append(pid)
 
-    stopper = threading.Thread(target=stop_the_first)
-    stopper.start()
+    hitter = threading.Thread(target=hit_the_first)
+    hitter.start()
     with VmNetwork(topology, "none", tmp_path) as network:
-        stopper.join()
+        hitter.join()
         assert output(network.hosts[1], "uname", "-r").strip() == network.kernel.release
-        for pid in stopped:
+        for pid in hit:
             assert not FilePath(f"/proc/{pid}").exists()
     console = (tmp_path / "host1.console").read_text(errors="replace")
-    assert "dpctl: nothing was said for 25 s; started again" in console
+    assert re.search(rf"dpctl: {said}.*; started again", console)
 
 
 def descendants(pid: int) -> list[int]:
