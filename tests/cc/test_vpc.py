@@ -37,16 +37,17 @@ def twice(flow: Hand, queue_ns: float, packets: float = 1e-9) -> float:
 
 
 def test_first_window_is_what_the_port_sends_in_the_initial_rtt() -> None:
-    """1 Gbit/s x 100 us = 12500 bytes; 16 packets at most, 2 at least; 10 when it is not known."""
+    """1 Gbit/s x 100 us = 12500 bytes; 32 kB at most, 2 packets at least, whatever the rate."""
     assert Hand("vpc", line_rate_bps=GBIT).packets == pytest.approx(12500 / MSS)
-    assert Hand("vpc", line_rate_bps=100 * GBIT).packets == 16
+    assert Hand("vpc", line_rate_bps=100 * GBIT).packets == 32_000 / MSS
     assert Hand("vpc", line_rate_bps=1e6).packets == 2
-    assert Hand("vpc", line_rate_bps=0).packets == 10
+    assert Hand("vpc", line_rate_bps=0).packets == 32_000 / MSS
+    assert Hand("vpc", line_rate_bps=0, initial_bytes=1e6).packets == 10
     assert Hand("vpc", line_rate_bps=GBIT).rate_bps == GBIT
 
 
 def test_it_doubles_until_four_samples_are_above_the_target() -> None:
-    flow = Hand("vpc", line_rate_bps=100 * GBIT)
+    flow = Hand("vpc", line_rate_bps=100 * GBIT, initial_bytes=16 * MSS)
     flow.ack(16, rtt_ns=BASE, inflight=0)
     assert flow.packets == 32
     for _ in range(3):
@@ -119,6 +120,35 @@ def test_jitter_widens_the_target() -> None:
         kept[gain] = float(flow.flow.w)
     assert kept[3.0] == pytest.approx(100, rel=0.01)
     assert kept[0.0] < 70
+
+
+def test_changes_over_a_round_trip_are_queue_and_not_jitter() -> None:
+    """The same changes of the RTT, seen by a window of one packet: they widen nothing."""
+    flow = steady(1, drain_rounds=1e6)
+    for number in range(100):
+        flow.ack(1e-9, rtt_ns=BASE + 40 * US * (number % 2), wait_ns=BASE)
+    assert flow.flow.jitter_ns == 0
+
+
+def test_a_path_of_few_packets_has_the_target_of_ten() -> None:
+    """At 1 Gbit/s ten packets of 4096 bytes take 328 us, at 10 Gbit/s 33 us.
+
+    A queue of half the target grows a window by half a packet; the base RTT is 10 us.
+    """
+    for rate, length_ns in (
+        (GBIT, 250 * US),
+        (10 * GBIT, 10 * MSS * 8 / 10),
+        (100 * GBIT, 10 * US),
+    ):
+        flow = Hand("vpc", line_rate_bps=rate)
+        flow.ack(1, rtt_ns=10 * US)
+        flow.flow.starting, flow.flow.w = False, 4
+        queue = 0.5 * length_ns * (0.15 + 0.4 / 2)
+        flow.ack(1e-9, rtt_ns=10 * US + queue, wait_ns=200 * US)
+        flow.flow.jitter_ns, flow.flow.draining = 0, False
+        flow.flow.confirmed_ns, before = flow.now_ns, float(flow.flow.w)
+        flow.ack(before, rtt_ns=10 * US + queue, wait_ns=20 * US)
+        assert float(flow.flow.w) - before == pytest.approx(0.5, rel=0.03)
 
 
 def test_telemetry_takes_the_place_of_the_delay() -> None:

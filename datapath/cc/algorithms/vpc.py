@@ -15,6 +15,7 @@ STALL_KEPT = 0.9  # of the window, at the first sight of a long delay
 FLAT = 0.1  # two RTTs that differ by less are taken for equal
 FIRST_GAP = 8.0  # RTTs until a new flow drains its part of the queue
 FLAT_WINDOW = 0.25  # packets, least while that is being found out
+CLOSE = 0.25  # of an RTT: samples further apart differ by the queue, not by jitter
 ROW = 8  # decreases in a row without effect that tell a longer path
 
 
@@ -25,11 +26,15 @@ class Vpc(Flow):
     Delay is the lower of the last two samples less the base RTT, or, where
     telemetry is there, the queues it tells.  Its target is a share of the base RTT,
     larger for small windows, which makes equal flows equal (Swift's flow
-    scaling).  Below the target the window grows by `ai` packets per RTT, less
-    the nearer it is; above it shrinks by the excess, and far above (`far`) to
-    what the path holds without a queue, so that a newcomer sees the path empty;
-    the latter only when packets that were sent after the first sight of it see
-    it too: a host that stands still for a while delays one round.
+    scaling).  A path that holds few packets has the target of one that holds
+    `least_packets`: a queue is made of whole packets, and flows over one switch
+    and over three then stand equal at the port where they meet.
+
+    Below the target the window grows by `ai` packets per RTT, less the nearer it
+    is; above it shrinks by the excess, and far above (`far`) to what the path
+    holds without a queue, so that a newcomer sees the path empty; the latter only
+    when packets that were sent after the first sight of it see it too: a host
+    that stands still for a while delays one round.
 
     The base RTT is the lowest seen.  Flows that have not seen it confirmed for
     `drain_rounds` empty their part of the queue for two round trips; as all of
@@ -39,15 +44,21 @@ class Vpc(Flow):
 
     Loss counts as congestion only as far as its share exceeds by `excess_loss` what was
     lost while the delay was low.  Marks shrink the window as in DCTCP.  A flow
-    begins with what its port sends in `initial_rtt_ns`, then doubles per RTT;
-    everything is paced.
+    begins with what its port sends in `initial_rtt_ns`, `initial_bytes` at most:
+    a switch has to hold the first windows of many at once.  Then it doubles per
+    RTT; everything is paced.
     """
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
     scaling: float = param(0.4, min=0, max=10, doc="added to it for a window of one packet")
-    jitter_gain: float = param(3, min=0, max=100, doc="least target, in mean changes of the RTT")
+    jitter_gain: float = param(
+        3, min=0, max=100, doc="least target, in mean changes of the RTT from packet to packet"
+    )
     longest_base_ns: float = param(
         250_000, unit="ns", min=1000, doc="longer base RTTs have the target of this one"
+    )
+    least_packets: float = param(
+        10, unit="packets", min=0, doc="shorter base RTTs, at line rate, have the target of these"
     )
     ai: float = param(1, unit="packets", min=0.001, max=1000, doc="additive increase per RTT")
     beta: float = param(0.8, min=0.01, max=1, doc="decrease per excess delay")
@@ -61,8 +72,8 @@ class Vpc(Flow):
     )
     relearn_rounds: float = param(2000, unit="RTT", min=50, doc="age of the base RTT to replace it")
     initial_rtt_ns: float = param(100_000, unit="ns", min=0, doc="at line rate: first window")
-    initial_window: float = param(16, unit="packets", min=1, doc="most of the first window")
-    min_window: float = param(0.1, unit="packets", min=0.001, max=1, doc="least window")
+    initial_bytes: float = param(32_000, unit="bytes", min=1, doc="most of the first window")
+    min_window: float = param(0.25, unit="packets", min=0.001, max=1, doc="least window")
     pacing_gain: float = param(1.2, min=1, max=10, doc="pacing rate, in windows per RTT")
 
     w: float = state()
@@ -70,6 +81,7 @@ class Vpc(Flow):
     base_ns: float = state()
     jitter_ns: float = state()
     last_rtt_ns: float = state()
+    last_sample_ns: float = state()
     confirmed_ns: float = state()
     last_queue_ns: float = state(NONE_YET)
     start_rtt_ns: float = state(NONE_YET)
@@ -101,17 +113,17 @@ class Vpc(Flow):
         flow.drain_gap = FIRST_GAP
         flow.jitter_ns = 0
         flow.last_rtt_ns = 0
+        flow.last_sample_ns = 0
         flow.base_ns = 0
         flow.confirmed_ns = flow.now_ns
         flow.decreased_ns = flow.now_ns
         flow.relearn_ns = flow.now_ns
         flow.window_end_bytes = flow.delivered_bytes
         flow.timeout_delivered_bytes = -1
-        flow.w = 10
+        first_bytes = 10 * flow.mss_bytes
         if flow.line_rate_bps > 0:
             first_bytes = flow.line_rate_bps * flow.initial_rtt_ns / BITS_NS
-            flow.w = max(first_bytes / flow.mss_bytes, 2)
-        flow.w = min(flow.w, flow.initial_window)
+        flow.w = max(min(first_bytes, flow.initial_bytes) / flow.mss_bytes, 2)
         apply(flow)
 
     def on_ack(flow, ack: Ack) -> None:
@@ -146,8 +158,16 @@ class Vpc(Flow):
 def target_ns(flow: Vpc) -> float:
     """Queueing delay aimed at, for the window as it is."""
     share = flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window))
-    wanted_ns = share * min(flow.base_ns, flow.longest_base_ns)
-    return max(wanted_ns, flow.jitter_gain * flow.jitter_ns)
+    return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns)
+
+
+def length_ns(flow: Vpc) -> float:
+    """Base RTT of which the target is a share: within its limits."""
+    length = flow.base_ns
+    if flow.line_rate_bps > 0:
+        packet_ns = BITS_NS * flow.mss_bytes / flow.line_rate_bps
+        length = max(length, flow.least_packets * packet_ns)
+    return min(length, flow.longest_base_ns)
 
 
 def queueing_delay(flow: Vpc, ack: Ack) -> float:
@@ -167,9 +187,10 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     """Keep the lowest RTT, note when it was last seen, and drain when that is long ago."""
     now_ns, rtt_ns = ack.now_ns, ack.rtt_ns
     flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
-    if flow.last_rtt_ns > 0:
+    if flow.last_rtt_ns > 0 and now_ns - flow.last_sample_ns < CLOSE * rtt_ns:
         flow.jitter_ns += (abs(rtt_ns - flow.last_rtt_ns) - flow.jitter_ns) / 16
     flow.last_rtt_ns = rtt_ns
+    flow.last_sample_ns = now_ns
     if flow.base_ns <= 0 or rtt_ns < flow.base_ns:
         if rtt_ns < flow.base_ns - target_ns(flow) / 4:
             flow.drain_gap = FIRST_GAP
@@ -255,7 +276,7 @@ def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
     flow.row += 1
     flow.row_rtt_ns = min(flow.row_rtt_ns, rtt_ns)
     slack = 2 * (flow.target + flow.scaling / math.sqrt(flow.min_window))
-    if rtt_ns < flow.base_ns + slack * min(flow.base_ns, flow.longest_base_ns):
+    if rtt_ns < flow.base_ns + slack * length_ns(flow):
         return False
     if flow.row > ROW:
         flow.base_ns = flow.row_rtt_ns
