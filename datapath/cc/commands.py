@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl cc`: list, show, compile and check congestion-control algorithms."""
+"""`dpctl cc`: list, show, compile and check congestion-control algorithms.
+
+`of` and `set`, which reach into running programs, are in datapath.cli.running.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from datapath.errors import LocalError, RunFailed
 
 app = typer.Typer(
     name="cc",
-    help="Congestion-control algorithms: list, show, compile, check.",
+    help="Congestion-control algorithms: list, show, compile, check; of and set for programs "
+    "that run.",
     no_args_is_help=True,
 )
 
@@ -25,7 +29,7 @@ class Format(enum.StrEnum):
 
 
 _Name = Annotated[str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False)]
-_Params = Annotated[
+Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
 ]
@@ -79,17 +83,17 @@ def show(name: _Name, output: _Format = Format.table) -> None:
 
 
 @app.command("compile")
-def compile_(name: _Name, param: _Params = None) -> None:
+def compile_(name: _Name, param: Params = None) -> None:
     """Compile an algorithm and print the path of its shared object."""
     from datapath.cc import compile_algorithm
 
-    typer.echo(compile_algorithm(name, _parameters(name, param)).path)
+    typer.echo(compile_algorithm(name, parameters(name, param)).path)
 
 
 @app.command()
 def check(
     name: _Name,
-    param: _Params = None,
+    param: Params = None,
     events: Annotated[int, typer.Option(min=1, max=1_000_000, help="Events to try.")] = 5000,
     seed: Annotated[int, typer.Option(help="Repeats a run exactly.")] = 1,
 ) -> None:
@@ -102,7 +106,7 @@ def check(
     from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm
     from datapath.cc.exercise import difference, random_steps, replay
 
-    values = _parameters(name, param)
+    values = parameters(name, param)
     compiled = compile_algorithm(name, values)
     native, python = NativeAlgorithm(compiled), PythonAlgorithm(name, values)
     steps = list(random_steps(seed, events))
@@ -120,7 +124,7 @@ def check(
     typer.echo(f"{compiled.name}: {events} events, window, rate and state within bounds")
 
 
-def _parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
+def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
     """NAME=VALUE pairs as numbers; what they mean is checked by the algorithm."""
     from datapath.cc import load
 

@@ -87,6 +87,7 @@ class _Descriptor(ctypes.Structure):
         ("on_ack", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_loss", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_timeout", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
+        ("params", ctypes.c_char_p),
     )
 
 

@@ -59,6 +59,7 @@ __attribute__((visibility("default"))) struct dp_cc_algo dp_cc_algo = {{
 	.flow_bytes = sizeof(initial),
 	.initial = initial,
 {members}
+	.params = "{params}",
 }};
 """
 
@@ -132,8 +133,14 @@ def _glue(algorithm: Algorithm, values: Mapping[str, float], stubs: list[str]) -
         hooks="\n".join(hooks),
         image=", ".join(words),
         name=algorithm.name,
+        params=" ".join(f"{key}={_plain(value)}" for key, value in values.items()),
         members="\n".join(f"\t.{hook} = dp_cc_{hook}," for hook in HOOKS),
     )
+
+
+def _plain(value: float) -> str:
+    """A parameter as people write it: 65536, not 65536.0."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _stub(name: str) -> str:

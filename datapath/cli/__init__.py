@@ -5,6 +5,7 @@
     experiments.py  run, validate, schema
     results.py      list, report, clean
     programs.py     exec, xdp, selftest
+    running.py      cc of, cc set
     progress.py     what a run shows while it goes on
     output.py       --format table | json | ndjson
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from datapath.cc.commands import app as cc_app
-from datapath.cli import experiments, fabric, interop, kernels, programs, results
+from datapath.cli import experiments, fabric, interop, kernels, programs, results, running
 from datapath.cli.output import INTERRUPTED, tell_error
 from datapath.errors import DatapathError
 
@@ -65,6 +65,7 @@ experiments.register(app)
 results.register(app)
 programs.register(app)
 interop.register(app)
+running.register(cc_app)
 app.add_typer(cc_app, name="cc")
 app.add_typer(kernels.app, name="kernel")
 app.add_typer(fabric.app, name="fabric")

@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 2
+#define DP_CC_ABI 3
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -79,6 +79,7 @@ struct dp_cc_algo {
 	void (*on_ack)(void *flow, const struct dp_cc_ack *ack);
 	void (*on_loss)(void *flow, const struct dp_cc_loss *loss);
 	void (*on_timeout)(void *flow, double now_ns);
+	const char *params; /* "name=value name=value", for people; may be NULL */
 };
 
 #define DP_CC_FLOW_BYTES_MAX 1024

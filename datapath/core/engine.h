@@ -243,7 +243,8 @@ int dp_qp_modify(struct dp_qp *, const struct dp_qp_attr *, uint32_t mask, uint6
 void dp_qp_query(const struct dp_qp *, struct dp_qp_attr *out);
 uint32_t dp_qp_qpn(const struct dp_qp *);
 void *dp_qp_user(const struct dp_qp *);
-/* Sets the algorithm of one QP, also while it runs. NULL: constant window. */
+/* Sets the algorithm of one QP, also while it runs: it begins anew, with what the
+ * transport knows of the path.  On an error nothing is changed.  NULL: constant window. */
 int dp_qp_set_cc(struct dp_qp *, const struct dp_cc_algo *, uint64_t now_ns);
 /* The flow record, for series; NULL before the QP is connected. */
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *);

@@ -101,11 +101,18 @@ void dp_flow_connect(struct dp_qp *qp, uint64_t now)
 
 int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 {
+	struct dp_flow_state *f = &qp->flow;
 	int err = dp_flow_init(qp, algo);
 
-	if (!err && qp->attr.path_mtu)
-		begin(qp, now);
-	return err;
+	if (err || !qp->attr.path_mtu)
+		return err;
+	begin(qp, now);
+	/* What waits does so for the old window and rate. */
+	f->paced = false;
+	if (f->next_tx_ns > now)
+		f->next_tx_ns = now;
+	dp_requester_wake(qp);
+	return 0;
 }
 
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)

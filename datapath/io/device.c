@@ -47,6 +47,9 @@ struct dp_device {
 	struct dp_engine *engine;
 	struct dp_port *port;
 	void (*on_event)(const struct dp_event *);
+	void (*on_control)(struct dp_device *, void *control);
+	void *control;
+	int control_fd; /* -1: none */
 	_Atomic(enum dp_mode) mode;
 	atomic_uint calls;    /* of the program; tells the thread that it polls */
 	atomic_bool delaying; /* the thread watches over delayed sends */
@@ -278,10 +281,12 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	return dp_device_now_ns() + next_lease(dev);
 }
 
-static void sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)
+/* True: somebody wants something of control_fd. */
+static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)
 {
-	struct pollfd fds[2] = {
+	struct pollfd fds[3] = {
 		{ .fd = dev->kick_fd, .events = POLLIN },
+		{ .fd = dev->control_fd, .events = POLLIN }, /* none is passed over */
 		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
 	};
 	struct timespec ts, *timeout = NULL;
@@ -294,10 +299,12 @@ static void sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 		ts.tv_nsec = (long)(left % 1000000000);
 		timeout = &ts;
 	}
-	if (ppoll(fds, watch_port ? 2 : 1, timeout, NULL) > 0 && fds[0].revents &&
-	    read(dev->kick_fd, &count, sizeof(count)) < 0) {
+	if (ppoll(fds, watch_port ? 3 : 2, timeout, NULL) <= 0)
+		return false;
+	if (fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
 		/* Another reader there is not; nothing to do. */
 	}
+	return fds[1].revents != 0;
 }
 
 static void *run(void *arg)
@@ -316,7 +323,8 @@ static void *run(void *arg)
 		dp_port_watch(dev->port, watch_port);
 		dev->wake_ns = wake_ns;
 		dp_unlock(&dev->lock);
-		sleep_until(dev, wake_ns, watch_port);
+		if (sleep_until(dev, wake_ns, watch_port))
+			dev->on_control(dev, dev->control);
 	}
 	return NULL;
 }
@@ -539,7 +547,6 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 		.line_rate_bps = dev->info.line_rate_bps,
 		.min_rto_ns = opt->min_rto_ns,
 		.qpn_prefix = dev->info.qpn_prefix,
-		.cc = opt->cc,
 	};
 	int err;
 
@@ -599,6 +606,9 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	}
 	snprintf(dev->name, sizeof(dev->name), "dp:%.12s", opt->name);
 	dev->on_event = opt->on_event;
+	dev->on_control = opt->on_control;
+	dev->control = opt->control;
+	dev->control_fd = opt->on_control ? opt->control_fd : -1;
 	dev->ahead_needed = DP_AHEAD_MIN;
 	dev->tx_want = 4;
 

@@ -52,9 +52,12 @@ struct dp_device_options {
 	uint32_t segment;      /* payload of an extended packet, bytes; 0: what suits the port */
 	uint32_t window_psns;  /* 0: the engine's */
 	uint64_t min_rto_ns;   /* 0: the engine's */
-	const struct dp_cc_algo *cc; /* NULL: constant window */
 	/* Called under the lock for each event of the engine. */
 	void (*on_event)(const struct dp_event *);
+	/* Called by the thread, without the lock, when control_fd is readable; NULL: never. */
+	void (*on_control)(struct dp_device *, void *control);
+	void *control;
+	int control_fd;
 };
 
 /* 0 or -errno with one line for the user in `error`. */

@@ -10,6 +10,8 @@ our devices beside real ones:
     from pyverbs.device import Context
 
 Under `dpctl exec` the front is there already, and this does nothing.
+
+`set_cc` and `cc_of` are about the congestion-control algorithm of one QP.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ import os
 from pathlib import Path
 
 from datapath.errors import LocalError
+from datapath.verbs.direct import QpAlgorithm, cc_of, set_cc
+
+__all__ = ["QpAlgorithm", "cc_of", "load_front", "set_cc"]
 
 
 def _mapped(name: str) -> bool:

@@ -5,7 +5,6 @@
  */
 #include "verbs/front.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,38 +126,22 @@ static int refuse(const struct front_device *d, int err, const char *error)
 	return err;
 }
 
-static int load_algorithm(struct front_device *d, const struct dp_cc_algo **out)
+static int load_algorithm(struct front_device *d)
 {
-	const struct dp_cc_algo *algo;
-	char error[320];
+	char error[1400];
+	int err = 0;
 
-	*out = NULL;
-	d->cc_name = "constant window";
-	if (!d->config.cc[0])
-		return 0;
-	d->cc_library = dlopen(d->config.cc, RTLD_NOW | RTLD_LOCAL);
-	if (!d->cc_library)
-		return refuse(d, -ENOENT, dlerror());
-	algo = dlsym(d->cc_library, "dp_cc_algo");
-	if (algo && algo->abi == DP_CC_ABI && algo->flow_bytes >= sizeof(struct dp_cc_flow) &&
-	    algo->flow_bytes <= DP_CC_FLOW_BYTES_MAX) {
-		*out = algo;
-		d->cc_name = algo->name;
-		return 0;
-	}
-	snprintf(error, sizeof(error), "cc=%.200s is %s", d->config.cc,
-		 algo ? "made for another version: compile it again" :
-			"not a compiled congestion-control algorithm");
-	dlclose(d->cc_library);
-	d->cc_library = NULL;
-	return refuse(d, -EINVAL, error);
+	d->cc = NULL;
+	if (d->config.cc[0])
+		err = front_cc_load(d->config.cc, &d->cc, error, sizeof(error));
+	return err ? refuse(d, err, error) : 0;
 }
 
 static void unload_algorithm(struct front_device *d)
 {
-	if (d->cc_library)
-		dlclose(d->cc_library);
-	d->cc_library = NULL;
+	front_cc_put(d->cc);
+	d->cc = NULL;
+	front_cc_sweep();
 }
 
 static void leave_numbers(struct front_device *d)
@@ -201,25 +184,35 @@ static int first_open(struct front_device *d)
 	char error[512] = "";
 	int err;
 
-	err = load_algorithm(d, &options.cc);
+	err = load_algorithm(d);
 	if (err)
 		return err;
+	d->qps = NULL;
+	d->end = &d->qps;
 	d->stats = front_stats_create(d);
 	if (!d->stats) {
 		err = -ENOMEM;
 		goto unload;
 	}
+	d->control = front_control_open(d);
+	if (d->control) {
+		options.on_control = front_control_serve;
+		options.control = d->control;
+		options.control_fd = front_control_fd(d->control);
+	}
 	err = dp_device_open(d->config.spec, &options, &d->dev, error, sizeof(error));
 	if (err) {
 		refuse(d, err, error);
-		goto free_stats;
+		goto close_control;
 	}
 	d->pid = getpid();
 	d->series = front_series_start(d->dev, d->config.name);
 	pthread_once(&once, register_exit);
 	return 0;
 
-free_stats:
+close_control:
+	front_control_close(d->control);
+	d->control = NULL;
 	front_stats_destroy(d->stats);
 	d->stats = NULL;
 unload:
@@ -239,6 +232,8 @@ static void last_close(struct front_device *d)
 	d->series = NULL;
 	dp_device_close(d->dev);
 	d->dev = NULL;
+	front_control_close(d->control);
+	d->control = NULL;
 	front_stats_destroy(d->stats);
 	d->stats = NULL;
 	unload_algorithm(d);
@@ -256,6 +251,10 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 		d->opens = 0;
 		d->dev = NULL;
 		d->series = NULL;
+		front_control_close(d->control);
+		d->control = NULL;
+		front_cc_put(d->cc);
+		d->cc = NULL;
 	}
 	if (!d->opens)
 		err = first_open(d);
@@ -272,6 +271,39 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 		return &context->verbs.context;
 	errno = -err;
 	return NULL;
+}
+
+/* Under open_lock. */
+static struct front_qp *qp_of(struct front_device *d, uint32_t qpn)
+{
+	struct front_qp *qp;
+
+	if (!d->opens || d->pid != getpid() || dp_device_lock(d->dev))
+		return NULL;
+	for (qp = d->qps; qp && dp_qp_qpn(qp->qp) != qpn; qp = qp->next)
+		;
+	dp_device_unlock(d->dev);
+	return qp;
+}
+
+int front_find_qp(const char *device, uint32_t qpn, struct front_qp **out)
+{
+	struct front_qp *qp, *found = NULL;
+	struct front_device *d;
+	int n = 0;
+
+	pthread_mutex_lock(&open_lock);
+	for (d = front_devices(); d; d = d->next) {
+		qp = !device || !strcmp(d->config.name, device) ? qp_of(d, qpn) : NULL;
+		if (qp) {
+			found = qp;
+			n++;
+		}
+	}
+	pthread_mutex_unlock(&open_lock);
+	if (n == 1)
+		*out = found;
+	return n == 1 ? 0 : n ? ENOTUNIQ : ENOENT;
 }
 
 int front_close_device(struct ibv_context *ibv)

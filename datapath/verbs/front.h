@@ -11,6 +11,8 @@
  *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
+ *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
+ *   control.c                the same from outside, for dpctl cc set and of
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads
  * from one to the other.  Functions here have the meaning and the return
@@ -22,6 +24,9 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <time.h>
 
 #include "io/device.h"
 #include "io/lock.h"
@@ -66,14 +71,20 @@ void front_queue_purge(struct front_queue *, const void *object);
 
 /* ---- devices and contexts ---------------------------------------------------- */
 
+struct front_cc;
+struct front_control;
+struct front_qp;
+
 struct front_device {
 	struct ibv_device ibv;
 	struct dp_device_config config;
-	struct dp_device *dev; /* while open */
-	unsigned opens;	       /* contexts on dev */
-	pid_t pid;	       /* that opened it */
-	void *cc_library;
-	const char *cc_name; /* for the counters' file */
+	struct dp_device *dev;	     /* while open */
+	unsigned opens;		     /* contexts on dev */
+	pid_t pid;		     /* that opened it */
+	struct front_cc *cc;	     /* of QPs that are made from now on */
+	struct front_qp *qps, **end; /* alive, in the order in which they were made */
+	uint64_t qps_made;
+	struct front_control *control; /* NULL: nobody can ask from outside */
 	struct front_stats *stats;
 	struct front_series *series; /* NULL: none are collected */
 	struct front_device *next;
@@ -85,6 +96,8 @@ bool front_owns_device(const struct ibv_device *);
 __be64 front_device_guid(const struct front_device *);
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
+/* By number, on the device of that name (NULL: on any).  0, ENOENT or ENOTUNIQ. */
+int front_find_qp(const char *device, uint32_t qpn, struct front_qp **out);
 
 struct front_context {
 	struct front_device *device;
@@ -162,6 +175,11 @@ struct front_qp {
 	struct ibv_ah_attr ah_attr; /* as given by modify: for query */
 	uint32_t events_popped;
 	struct front_batch batch;
+	/* under the device's lock */
+	struct front_cc *cc;
+	uint32_t cc_changes; /* while it lived */
+	uint64_t number;     /* on the device, from 1 */
+	struct front_qp *next, **at;
 };
 
 static inline struct front_cq *to_cq(struct ibv_cq *cq)
@@ -212,12 +230,56 @@ void front_wait_acked(pthread_mutex_t *, pthread_cond_t *, const uint32_t *acked
 /* Engine events of all devices, under the device's lock. */
 void front_on_event(const struct dp_event *);
 
+/* ---- congestion control ------------------------------------------------------------ */
+
+/* An algorithm in use by QPs and devices, which count in it.  NULL, here and
+ * below: a constant window. */
+struct front_cc {
+	const struct dp_cc_algo *algo;
+	void *library;
+	unsigned users;
+	dev_t file_dev; /* the file, as it was when it was loaded */
+	ino_t file_ino;
+	struct timespec file_mtime;
+	struct front_cc *next;
+	char object[]; /* path */
+};
+
+/* Loads a compiled algorithm, or finds it loaded.  0 or -errno with one line for
+ * the user in `error`: -EINVAL the path is not absolute, -ENOENT and the like
+ * for the file, -ENOEXEC it holds no algorithm, -EPROTONOSUPPORT one for
+ * another DP_CC_ABI, -EBUSY another file of that name is in use. */
+int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len);
+struct front_cc *front_cc_hold(struct front_cc *);
+/* May be called under any lock: what nobody uses any longer is unloaded by the
+ * next front_cc_sweep(), which may not. */
+void front_cc_put(struct front_cc *);
+void front_cc_sweep(void);
+const char *front_cc_name(const struct front_cc *);
+const char *front_cc_params(const struct front_cc *);
+const char *front_cc_object(const struct front_cc *);
+
+/* These under the device's lock. */
+int front_cc_begin(struct front_qp *); /* a new QP gets the device's */
+int front_cc_set(struct front_qp *, struct front_cc *);
+void front_qps_add(struct front_qp *);
+void front_qps_remove(struct front_qp *);
+
+/* A socket on which dpctl finds the device; NULL: there is none, which is told
+ * on stderr. */
+struct front_control *front_control_open(struct front_device *);
+int front_control_fd(const struct front_control *);
+void front_control_serve(struct dp_device *, void *control);
+void front_control_close(struct front_control *);
+
 /* ---- counters -------------------------------------------------------------------- */
 
 struct front_stats *front_stats_create(const struct front_device *);
 void front_stats_add_qp(struct front_stats *, struct front_qp *);
 /* Call with the device locked: keeps a QP's last counters, as it goes away. */
 void front_stats_remove_qp(struct front_stats *, struct front_qp *);
+/* "key": "value", quoted as JSON wants it. */
+void front_put_string(FILE *, const char *key, const char *value);
 /* Writes the file that DATAPATH_STATS asks for, if it does. */
 void front_stats_write(struct front_device *);
 void front_stats_destroy(struct front_stats *);

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PRIVATE = "IBVERBS_PRIVATE"
+DIRECT = "DPDV"
+"""What is not in libibverbs: defined in direct.c, in versions of its own."""
 
 TRAMPOLINES = {
     "x86_64": {
@@ -128,7 +130,7 @@ class Symbol:
     name: str
     version: str
     default: bool
-    handling: str  # own, forward, data
+    handling: str  # own, forward, data, direct
 
 
 def read_table(path: Path) -> list[Symbol]:
@@ -141,7 +143,7 @@ def read_table(path: Path) -> list[Symbol]:
         if (
             len(fields) != 4
             or fields[2] not in ("default", "old")
-            or fields[3] not in ("own", "forward", "data")
+            or fields[3] not in ("own", "forward", "data", "direct")
         ):
             raise SystemExit(f"{path}:{number}: not a row: {line}")
         symbols.append(Symbol(fields[0], fields[1], fields[2] == "default", fields[3]))
@@ -174,15 +176,20 @@ def merge(table: list[Symbol], library: list[Symbol]) -> list[Symbol]:
     return symbols
 
 
+def stands_alone(version: str) -> bool:
+    """Whether a version is not one in the row IBVERBS_1.0, 1.1, ..."""
+    return version.startswith((PRIVATE, DIRECT))
+
+
 def version_order(version: str) -> tuple[int, list[int]]:
     digits = [int(d) for d in re.findall(r"\d+", version)]
-    return (1 if version.startswith(PRIVATE) else 0, digits)
+    return (1 if stands_alone(version) else 0, digits)
 
 
 def version_script(symbols: list[Symbol]) -> str:
     versions = sorted({s.version for s in symbols}, key=version_order)
     # In the first version, "local: *" would also hide the old bindings.
-    last = [v for v in versions if not v.startswith(PRIVATE)][-1]
+    last = [v for v in versions if not stands_alone(v)][-1]
     text, previous = "", ""
     for version in versions:
         names = sorted(s.name for s in symbols if s.version == version and s.default)
@@ -192,7 +199,7 @@ def version_script(symbols: list[Symbol]) -> str:
         if version == last:
             text += "\tlocal: *;\n"
         text += "}" + (f" {previous}" if previous else "") + ";\n\n"
-        previous = "" if version.startswith(PRIVATE) else version
+        previous = "" if stands_alone(version) else version
     return text
 
 
@@ -245,6 +252,7 @@ def main() -> None:
     library = read_library(args.library) if args.library and args.library.exists() else []
     symbols = merge(read_table(args.table), library)
     args.map.write_text(version_script(symbols))
+    symbols = [s for s in symbols if s.handling != "direct"]
     args.asm.write_text(assembly(symbols, args.machine))
     args.header.write_text(header(symbols))
 

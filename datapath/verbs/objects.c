@@ -227,11 +227,12 @@ static int check_init_attr(const struct ibv_qp_init_attr_ex *attr)
 	return check_cap(&attr->cap);
 }
 
-/* Counters and series, both under the device's lock. */
+/* List, counters and series, all under the device's lock. */
 static void track(struct front_qp *qp)
 {
 	struct front_device *device = qp->context->device;
 
+	front_qps_add(qp);
 	front_stats_add_qp(device->stats, qp);
 	if (device->series)
 		front_series_add_qp(device->series, qp);
@@ -241,6 +242,7 @@ static void untrack(struct front_qp *qp)
 {
 	struct front_device *device = qp->context->device;
 
+	front_qps_remove(qp);
 	front_stats_remove_qp(device->stats, qp);
 	if (device->series)
 		front_series_remove_qp(device->series, qp);
@@ -267,8 +269,13 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 	if (err)
 		return err;
 	err = dp_qp_create(dp_device_engine(dev), &config, &qp->qp);
-	if (!err)
-		track(qp);
+	if (!err) {
+		err = front_cc_begin(qp);
+		if (err)
+			dp_qp_destroy(qp->qp);
+		else
+			track(qp);
+	}
 	dp_device_unlock(dev);
 	return err;
 }
@@ -363,6 +370,8 @@ int front_destroy_qp(struct ibv_qp *base)
 	dp_device_unlock(dev);
 	if (err)
 		return -err;
+	front_cc_put(qp->cc);
+	front_cc_sweep();
 	front_queue_purge(&qp->context->async, qp);
 	front_wait_acked(&base->mutex, &base->cond, &base->events_completed, &qp->events_popped);
 	pthread_mutex_destroy(&base->mutex);

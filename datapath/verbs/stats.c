@@ -23,6 +23,8 @@ struct qp_record {
 	struct front_qp *live; /* NULL: gone, counters are its last */
 	uint32_t qpn, dest_qpn, path_mtu, segment;
 	int extended;
+	uint32_t cc_changes;
+	char cc[64]; /* the object that has the name may be gone before the file is written */
 	struct dp_qp_stats counters;
 };
 
@@ -77,6 +79,8 @@ static void take(struct qp_record *r)
 	r->path_mtu = attr.path_mtu;
 	r->segment = dp_qp_segment(r->live->qp);
 	r->extended = dp_qp_extended(r->live->qp);
+	r->cc_changes = r->live->cc_changes;
+	snprintf(r->cc, sizeof(r->cc), "%s", front_cc_name(r->live->cc));
 	dp_qp_stats(r->live->qp, &r->counters);
 }
 
@@ -93,7 +97,7 @@ void front_stats_remove_qp(struct front_stats *s, struct front_qp *qp)
 	}
 }
 
-static void put_string(FILE *f, const char *key, const char *value)
+void front_put_string(FILE *f, const char *key, const char *value)
 {
 	fprintf(f, "\"%s\": \"", key);
 	for (; *value; value++) {
@@ -110,18 +114,18 @@ static void put_port(FILE *f, const struct dp_port_info *info)
 	char addr[DP_ADDR_TEXT];
 
 	fputs("  \"port\": {", f);
-	put_string(f, "kind", info->kind);
+	front_put_string(f, "kind", info->kind);
 	fputs(", ", f);
-	put_string(f, "netdev", info->netdev);
+	front_put_string(f, "netdev", info->netdev);
 	fprintf(f, ", \"ifindex\": %u, \"mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\", ", info->ifindex,
 		info->mac[0], info->mac[1], info->mac[2], info->mac[3], info->mac[4], info->mac[5]);
-	put_string(f, "addr", dp_addr_text(&info->addr, addr));
+	front_put_string(f, "addr", dp_addr_text(&info->addr, addr));
 	fprintf(f, ", \"netdev_mtu\": %u, \"path_mtu\": %u, ", info->netdev_mtu, info->path_mtu);
-	put_string(f, "path_mtu_reason", info->path_mtu_reason);
+	front_put_string(f, "path_mtu_reason", info->path_mtu_reason);
 	fputs(", ", f);
-	put_string(f, "mode", info->mode);
+	front_put_string(f, "mode", info->mode);
 	fputs(", ", f);
-	put_string(f, "mode_reason", info->mode_reason);
+	front_put_string(f, "mode_reason", info->mode_reason);
 	fprintf(f, ", \"udp_sport\": %u, \"qpn_prefix\": %u, \"line_rate_bps\": %llu},\n",
 		info->udp_sport, info->qpn_prefix, (unsigned long long)info->line_rate_bps);
 }
@@ -147,12 +151,13 @@ static void put_counters(FILE *f, const struct dp_port_stats *port,
 	fputs("},\n", f);
 }
 
-static void put_qp(FILE *f, const struct qp_record *r, const char *cc)
+static void put_qp(FILE *f, const struct qp_record *r)
 {
 	fprintf(f,
 		"    {\"qpn\": %u, \"dest_qpn\": %u, \"extended\": %d, \"path_mtu\": %u, \"segment\": %u, ",
 		r->qpn, r->dest_qpn, r->extended, r->path_mtu, r->segment);
-	put_string(f, "cc", cc);
+	front_put_string(f, "cc", r->cc);
+	fprintf(f, ", \"cc_changes\": %u", r->cc_changes);
 #define X(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)r->counters.name);
 	DP_QP_COUNTERS(X)
 #undef X
@@ -169,7 +174,7 @@ static void put_device(FILE *f, struct front_device *d)
 	dp_device_port_stats(d->dev, &port);
 	dp_engine_stats(dp_device_engine(d->dev), &engine);
 	fputs("{\n  ", f);
-	put_string(f, "device", d->config.name);
+	front_put_string(f, "device", d->config.name);
 	fputs(",\n", f);
 	put_port(f, dp_device_port(d->dev));
 	put_counters(f, &port, &engine);
@@ -178,7 +183,7 @@ static void put_device(FILE *f, struct front_device *d)
 		if (s->qps[i].live)
 			take(&s->qps[i]);
 		fputs(i ? ",\n" : "\n", f);
-		put_qp(f, &s->qps[i], d->cc_name);
+		put_qp(f, &s->qps[i]);
 	}
 	fputs(s->n ? "\n  ]\n}\n" : "]\n}\n", f);
 }

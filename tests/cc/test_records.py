@@ -60,7 +60,7 @@ def test_constants_and_hooks(ffi: Any) -> None:
         assert int(found[1]) == value
     members = [name for name, _ in ffi.typeof("struct dp_cc_algo").fields]
     assert members[:4] == ["abi", "name", "flow_bytes", "initial"]
-    assert members[4:] == list(HOOKS)
+    assert members[4:] == [*HOOKS, "params"]
 
 
 def test_parameters_and_state_follow_the_head() -> None:

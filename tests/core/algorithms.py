@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A congestion-control algorithm that keeps what the engine tells it."""
+"""Congestion-control algorithms: one that keeps what the engine tells it, one that never moves."""
 
 from __future__ import annotations
 
@@ -54,3 +54,21 @@ class Witness:
 
     def _on_loss(self, _: Any, loss: Any) -> None:
         self.losses.append({name: getattr(loss, name) for name in LOSS})
+
+
+def constant_cc(cwnd_bytes: float, rate_bps: float) -> tuple[Any, Any]:
+    """An algorithm that never changes its mind, and what must live as long as it."""
+    record = ffi.new("struct dp_cc_flow *")
+    record.cwnd_bytes, record.pacing_rate_bps = cwnd_bytes, rate_bps
+    algo = ffi.new("struct dp_cc_algo *")
+    name = ffi.new("char[]", b"constant")
+    calls = [
+        ffi.callback("void(void *)", lambda flow: None),
+        ffi.callback("void(void *, const struct dp_cc_ack *)", lambda flow, ack: None),
+        ffi.callback("void(void *, const struct dp_cc_loss *)", lambda flow, loss: None),
+        ffi.callback("void(void *, double)", lambda flow, now: None),
+    ]
+    algo.abi, algo.name, algo.initial = lib.DP_CC_ABI, name, record
+    algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
+    algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout = calls
+    return algo, (record, name, calls)

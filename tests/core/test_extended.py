@@ -7,8 +7,9 @@ import itertools
 
 import pytest
 
-from datapath.native import ffi, lib
+from datapath.native import lib
 from tests.core import forge
+from tests.core.algorithms import constant_cc
 from tests.core.conftest import MakeWorld
 from tests.core.ladder import (
     MS,
@@ -393,24 +394,6 @@ def test_the_smaller_window_of_both_is_used(make_world: MakeWorld) -> None:
     a.write(pattern(500 * 256), b.host.memory(500 * 256))
     assert len(a.host.send_all()) == 64
     old.close()
-
-
-def constant_cc(cwnd_bytes: float, rate_bps: float):  # type: ignore[no-untyped-def]
-    """An algorithm that never changes its mind."""
-    record = ffi.new("struct dp_cc_flow *")
-    record.cwnd_bytes, record.pacing_rate_bps = cwnd_bytes, rate_bps
-    algo = ffi.new("struct dp_cc_algo *")
-    name = ffi.new("char[]", b"constant")
-    calls = [
-        ffi.callback("void(void *)", lambda flow: None),
-        ffi.callback("void(void *, const struct dp_cc_ack *)", lambda flow, ack: None),
-        ffi.callback("void(void *, const struct dp_cc_loss *)", lambda flow, loss: None),
-        ffi.callback("void(void *, double)", lambda flow, now: None),
-    ]
-    algo.abi, algo.name, algo.initial = lib.DP_CC_ABI, name, record
-    algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
-    algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout = calls
-    return algo, (record, name, calls)
 
 
 @pytest.mark.parametrize("rate_bps", [1e8, 1e9, 25e9])

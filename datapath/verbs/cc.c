@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Congestion-control algorithms in use: loaded once each, counted by the QPs
+ * and devices that use them, unloaded when nobody does.
+ *
+ * The lock is taken inside a device's and covers only the lists.  The loader is
+ * called without any lock: it runs constructors, which may call verbs.
+ */
+#include "verbs/front.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct front_cc *loaded;	 /* somebody uses them */
+static struct front_cc *retired; /* nobody does: for front_cc_sweep() */
+
+static int complain(int err, char *error, size_t error_len, const char *path, const char *what)
+{
+	snprintf(error, error_len, "cc=%s %s", path, what);
+	return err;
+}
+
+static int check(const struct dp_cc_algo *algo, char *error, size_t error_len, const char *path)
+{
+	if (!algo)
+		return complain(-ENOEXEC, error, error_len, path,
+				"is not a compiled congestion-control algorithm");
+	if (algo->abi != DP_CC_ABI)
+		return complain(-EPROTONOSUPPORT, error, error_len, path,
+				"is made for another version: compile it again");
+	if (!algo->name || !algo->initial || !algo->on_ack || !algo->on_loss || !algo->on_timeout ||
+	    algo->flow_bytes < sizeof(struct dp_cc_flow) || algo->flow_bytes > DP_CC_FLOW_BYTES_MAX)
+		return complain(-ENOEXEC, error, error_len, path,
+				"is not a complete congestion-control algorithm");
+	return 0;
+}
+
+static bool is_same_file(const struct front_cc *a, const struct front_cc *b)
+{
+	return a->file_dev == b->file_dev && a->file_ino == b->file_ino &&
+	       a->file_mtime.tv_sec == b->file_mtime.tv_sec &&
+	       a->file_mtime.tv_nsec == b->file_mtime.tv_nsec;
+}
+
+/* An object that is loaded already is counted once more in place of `fresh`. */
+static struct front_cc *enter(struct front_cc *fresh)
+{
+	struct front_cc *c;
+
+	pthread_mutex_lock(&lock);
+	for (c = loaded; c && c->library != fresh->library; c = c->next)
+		;
+	if (c) {
+		c->users++;
+	} else {
+		fresh->next = loaded;
+		loaded = c = fresh;
+	}
+	pthread_mutex_unlock(&lock);
+	return c;
+}
+
+static int open_object(const char *path, struct front_cc **out, char *error, size_t error_len)
+{
+	struct front_cc *c;
+	struct stat st;
+	int err;
+
+	if (path[0] != '/')
+		return complain(-EINVAL, error, error_len, path, "is not an absolute path");
+	if (stat(path, &st)) {
+		err = -errno;
+		return complain(err, error, error_len, path, strerror(-err));
+	}
+	c = calloc(1, sizeof(*c) + strlen(path) + 1);
+	if (!c)
+		return complain(-ENOMEM, error, error_len, path, "finds no memory");
+	strcpy(c->object, path);
+	c->users = 1;
+	c->file_dev = st.st_dev;
+	c->file_ino = st.st_ino;
+	c->file_mtime = st.st_mtim;
+	c->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!c->library) {
+		snprintf(error, error_len, "%s", dlerror()); /* names the file */
+		free(c);
+		return -ENOEXEC;
+	}
+	*out = c;
+	return 0;
+}
+
+static void unload(struct front_cc *c)
+{
+	dlclose(c->library);
+	free(c);
+}
+
+int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len)
+{
+	struct front_cc *fresh = NULL, *c;
+	bool changed;
+	int err;
+
+	err = open_object(path, &fresh, error, error_len);
+	if (err)
+		return err;
+	fresh->algo = dlsym(fresh->library, "dp_cc_algo");
+	err = check(fresh->algo, error, error_len, path);
+	if (err) {
+		unload(fresh);
+		return err;
+	}
+	c = enter(fresh);
+	changed = !is_same_file(c, fresh);
+	if (c != fresh)
+		unload(fresh); /* the loader counts, too */
+	if (!changed) {
+		*out = c;
+		return 0;
+	}
+	/* The loader goes by the name and has given the older one. */
+	front_cc_put(c);
+	front_cc_sweep();
+	return complain(-EBUSY, error, error_len, path,
+			"was changed, and its older content is in use: give it another name");
+}
+
+struct front_cc *front_cc_hold(struct front_cc *c)
+{
+	if (!c)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	c->users++;
+	pthread_mutex_unlock(&lock);
+	return c;
+}
+
+void front_cc_put(struct front_cc *c)
+{
+	struct front_cc **at;
+
+	if (!c)
+		return;
+	pthread_mutex_lock(&lock);
+	if (!--c->users) {
+		for (at = &loaded; *at != c; at = &(*at)->next)
+			;
+		*at = c->next;
+		c->next = retired;
+		retired = c;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void front_cc_sweep(void)
+{
+	struct front_cc *c, *next;
+
+	pthread_mutex_lock(&lock);
+	c = retired;
+	retired = NULL;
+	pthread_mutex_unlock(&lock);
+	for (; c; c = next) {
+		next = c->next;
+		unload(c);
+	}
+}
+
+const char *front_cc_name(const struct front_cc *c)
+{
+	return c ? c->algo->name : "constant window";
+}
+
+const char *front_cc_params(const struct front_cc *c)
+{
+	return c && c->algo->params ? c->algo->params : "";
+}
+
+const char *front_cc_object(const struct front_cc *c)
+{
+	return c ? c->object : "";
+}
+
+/* ---- QPs, under the device's lock ---------------------------------------------------- */
+
+static int use(struct front_qp *qp, struct front_cc *cc)
+{
+	int err = dp_qp_set_cc(qp->qp, cc ? cc->algo : NULL, dp_device_now_ns());
+
+	if (!err)
+		qp->cc = front_cc_hold(cc);
+	return err;
+}
+
+int front_cc_begin(struct front_qp *qp)
+{
+	return use(qp, qp->context->device->cc);
+}
+
+int front_cc_set(struct front_qp *qp, struct front_cc *cc)
+{
+	struct front_cc *before = qp->cc;
+	int err = use(qp, cc);
+
+	if (err)
+		return err;
+	front_cc_put(before);
+	qp->cc_changes++;
+	return 0;
+}
+
+void front_qps_add(struct front_qp *qp)
+{
+	struct front_device *d = qp->context->device;
+
+	qp->number = ++d->qps_made;
+	qp->at = d->end;
+	*d->end = qp;
+	d->end = &qp->next;
+}
+
+void front_qps_remove(struct front_qp *qp)
+{
+	struct front_device *d = qp->context->device;
+
+	*qp->at = qp->next;
+	if (qp->next)
+		qp->next->at = qp->at;
+	else
+		d->end = qp->at;
+}
