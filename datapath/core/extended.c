@@ -13,6 +13,8 @@
 
 /* Slack of the probe time-out beyond the receiver's delay. */
 #define TLP_SLACK_NS 50000ull
+/* Time-outs in a row after each of which only the oldest packet is sent again. */
+#define LONE_TIMEOUTS 3
 
 /* What one acknowledgement or response delivered. */
 struct delivery {
@@ -21,6 +23,9 @@ struct delivery {
 	uint32_t n_hops; /* of telemetry echoed */
 	const uint8_t *hops;
 	struct dp_rec newest; /* by sending time */
+	bool fresh;	      /* something that no time-out had sent again */
+	bool again;	      /* something that one had: again_psn is the last */
+	uint32_t again_psn;
 };
 
 /* ---- records and lists -------------------------------------------------------- */
@@ -362,7 +367,13 @@ static void deliver(struct dp_qp *qp, uint32_t psn, struct delivery *d, uint64_t
 	if (rec->state == DP_REC_FLIGHT)
 		qp->flow.inflight_bytes -= rec->len;
 	rec->state = DP_REC_DONE;
-	rack_update(qp, psn, rec, now);
+	if (rec->resent && qp->req.backoff) {
+		d->again = true;
+		d->again_psn = psn;
+	} else {
+		d->fresh = true;
+		rack_update(qp, psn, rec, now);
+	}
 	d->bytes += rec->len;
 	if (b->paths > 1)
 		note_path(b, rec);
@@ -591,6 +602,10 @@ static void delivered(struct dp_qp *qp, const struct delivery *d, uint64_t rtt_n
 		detect_losses(qp, now);
 		return;
 	}
+	/* What was sent once arrived too: the time-out was none, and the answer may be one to
+	 * the first copy, after which nothing else is missing (F-RTO, RFC 5682). */
+	if (d->again && !d->fresh)
+		rack_update(qp, d->again_psn, rec_at(qp, d->again_psn), now);
 	r->backoff = 0;
 	r->tlp_sent = false;
 	r->progress_ns = now;
@@ -801,8 +816,8 @@ static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
 }
 
 /* At first only the oldest is sent again; its acknowledgement tells which of the
- * others are lost.  So a time-out that was none, because a host stood still for
- * a while, costs one packet and not a window. */
+ * others are lost.  So time-outs that were none, because a host stood still for
+ * a while, cost a packet each and not a window. */
 static void timeout(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
@@ -820,7 +835,7 @@ static void timeout(struct dp_qp *qp, uint64_t now)
 			mark_lost(qp, flight->head);
 		else if (flight->head != DP_NIL)
 			ask_again(qp, flight);
-		while (flight->head != DP_NIL && qp->req.backoff)
+		while (flight->head != DP_NIL && qp->req.backoff >= LONE_TIMEOUTS)
 			mark_lost(qp, flight->head);
 	}
 	qp->stats.timeouts++;

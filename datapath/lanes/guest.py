@@ -43,6 +43,10 @@ _WIRE = ",".join(
 # virtio-net binds AF_XDP sockets zero-copy only if it uses the kernel's DMA interface.
 _DMA = "iommu_platform=on,disable-legacy=on"
 
+# virtme-ng's six serial devices have 64 queues each, and the descriptor of every one would be
+# polled whenever QEMU looks for packets.
+_FEW_EVENTS = "-global virtio-serial-pci.ioeventfd=off"
+
 # Devices that QEMU's standard machine has and a host of an experiment does not need.
 _NOT_LOADED = (
     *("kvm_amd", "kvm_intel", "kvm", "ccp", "powernow_k8", "psmouse", "bochs", "sr_mod"),
@@ -92,7 +96,7 @@ class GuestConfig:
         argv += [] if self.kvm else ["--disable-kvm"]
         for option in ("net.ifnames=0", f"modprobe.blacklist={','.join(_NOT_LOADED)}"):
             argv += ["--append", option]
-        argv += [f"--qemu-opts={' '.join(nic.qemu_options() for nic in self.nics)}"]
+        argv += [f"--qemu-opts={_FEW_EVENTS} {' '.join(nic.qemu_options() for nic in self.nics)}"]
         return [*argv, "--verbose", "--exec", init]
 
 

@@ -308,6 +308,43 @@ def test_a_lost_tail_is_probed_before_the_time_out(ext: World) -> None:
     assert ext.now - begin < 4 * MS
 
 
+@pytest.mark.parametrize("lost", [set(), {30}], ids=["nothing", "one"])
+def test_a_host_that_stands_still_costs_a_packet_for_each_time_out(
+    ext: World, lost: set[int]
+) -> None:
+    """The answers to what was sent before come late, and are told from those to the copies."""
+    a, b = ext.extended_pair()
+    data = pattern(80 * 1024)
+    target = b.host.memory(len(data))
+    for _ in range(3):  # so that the RTT is known
+        a.write(b"x", target)
+        assert ext.run(Channel(latency_ns=20 * US))
+    a.poll()
+    a.write(data, target)
+    packets = a.host.send_all()
+    assert len(packets) == 80
+    for _ in range(5):
+        ext.advance(3 * MS)
+        packets += a.host.send_all()
+    stats = a.stats()
+    assert stats["timeouts"] == 2
+    copies = stats["timeouts"] + stats["probes"]
+    assert len(packets) == 80 + copies
+
+    for first in range(0, len(packets), 20):
+        for number, packet in enumerate(packets[first : first + 20], start=first):
+            if number not in lost:
+                ext.give(b.host, packet)
+        ext.advance(20 * US)
+        for ack in b.host.send_all():
+            ext.give(a.host, ack)
+        ext.advance(20 * US)
+    assert ext.run(Channel(latency_ns=20 * US))
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert bytes(target) == data
+    assert a.stats()["retransmits"] == copies + len(lost)
+
+
 def test_lost_acknowledgements_do_no_harm(ext: World) -> None:
     a, b = ext.extended_pair()
     data = pattern(200 * 1024)
