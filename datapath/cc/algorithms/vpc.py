@@ -51,6 +51,9 @@ class Vpc(Flow):
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
     scaling: float = param(0.4, min=0, max=10, doc="added to it for a window of one packet")
+    noise: float = param(
+        0.25, min=0, max=10, doc="most that is added for what a drained path shows, in base RTTs"
+    )
     jitter_gain: float = param(
         3, min=0, max=100, doc="least target, in mean changes of the RTT from packet to packet"
     )
@@ -81,6 +84,7 @@ class Vpc(Flow):
     base_ns: float = state()
     jitter_ns: float = state()
     last_rtt_ns: float = state()
+    noise_ns: float = state()
     last_sample_ns: float = state()
     confirmed_ns: float = state()
     last_queue_ns: float = state(NONE_YET)
@@ -113,6 +117,7 @@ class Vpc(Flow):
         flow.drain_gap = FIRST_GAP
         flow.jitter_ns = 0
         flow.last_rtt_ns = 0
+        flow.noise_ns = 0
         flow.last_sample_ns = 0
         flow.base_ns = 0
         flow.confirmed_ns = flow.now_ns
@@ -158,7 +163,8 @@ class Vpc(Flow):
 def target_ns(flow: Vpc) -> float:
     """Queueing delay aimed at, for the window as it is."""
     share = flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window))
-    return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns)
+    noise_ns = min(flow.noise_ns, flow.noise * min(flow.base_ns, flow.longest_base_ns))
+    return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns) + noise_ns
 
 
 def length_ns(flow: Vpc) -> float:
@@ -200,6 +206,7 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
         flow.confirmed_ns = now_ns
     if now_ns - flow.relearn_ns > flow.relearn_rounds * flow.base_ns:
         flow.base_ns = flow.relearn_rtt_ns
+        flow.noise_ns = 0
         flow.relearn_rtt_ns = NONE_YET
         flow.relearn_ns = now_ns
     old_ns = now_ns - flow.confirmed_ns
@@ -211,8 +218,13 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
 
 
 def drain(flow: Vpc, ack: Ack) -> None:
-    """Two round trips, and two samples, with less than the path holds."""
+    """Two round trips, and two samples, with less than the path holds.
+
+    What the second of them still shows above the base RTT is the hosts' and no queue.
+    """
     flow.drain_samples += 1
+    if ack.n_hops == 0 and ack.now_ns > flow.drain_until_ns - ack.rtt_ns:
+        flow.noise_ns += (ack.rtt_ns - flow.base_ns - flow.noise_ns) / 8
     if ack.now_ns > flow.drain_until_ns and flow.drain_samples > 2:
         flow.draining = False
         flow.drain_gap = min(2 * flow.drain_gap, flow.drain_rounds)
@@ -280,6 +292,7 @@ def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
         return False
     if flow.row > ROW:
         flow.base_ns = flow.row_rtt_ns
+        flow.noise_ns = 0
         flow.relearn_ns = flow.now_ns
         flow.relearn_rtt_ns = NONE_YET
         flow.confirmed_ns = flow.now_ns
