@@ -56,8 +56,9 @@ def set_(
     """Change the congestion-control algorithm of a running program's QPs.
 
     The algorithm begins anew on each QP; what is in flight stays so, and
-    nothing is lost or sent twice. An error changes nothing. The process may be
-    in any namespace; it must be your own, unless you are root.
+    nothing is lost or sent twice. An error changes nothing on its device; of
+    several devices, those before it keep the change. The process may be in any
+    namespace; it must be your own, unless you are root.
 
     \b
     dpctl cc set ib_write_bw swift

@@ -14,7 +14,8 @@
  *   set QPN PATH     the algorithm of one QP
  *   set all PATH     of all QPs, and of those that are made from now on
  *
- * An answer is one JSON object in one datagram; {"error": "..."}: nothing was done.
+ * An answer is one JSON object in one datagram; {"error": "..."}: nothing was done,
+ * unless memory ran out on the way.
  */
 #include "verbs/front.h"
 

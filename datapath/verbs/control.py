@@ -206,7 +206,7 @@ def _ask(device: Device, request: str) -> Mapping[str, Any]:
     if "error" in answer:
         raise LocalError(
             f"process {device.pid} ({device.program}): {answer['error']}",
-            hint="nothing was changed",
+            hint=f"dpctl cc of {device.pid} shows what its QPs use",
         )
     return answer
 

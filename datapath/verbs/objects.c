@@ -269,13 +269,14 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 	if (err)
 		return err;
 	err = dp_qp_create(dp_device_engine(dev), &config, &qp->qp);
-	if (!err) {
-		err = front_cc_begin(qp);
-		if (err)
-			dp_qp_destroy(qp->qp);
-		else
-			track(qp);
-	}
+	if (err)
+		goto unlock;
+	err = front_cc_begin(qp);
+	if (err)
+		dp_qp_destroy(qp->qp);
+	else
+		track(qp);
+unlock:
 	dp_device_unlock(dev);
 	return err;
 }

@@ -331,15 +331,20 @@ sys.stdin.readline()
 """
 
 
-def test_hundreds_of_qps_and_those_that_come_later() -> None:
+def python(code: str) -> subprocess.Popen[str]:
+    """A program with dp0 on loopback, which hears and is heard through pipes."""
     environ = {**os.environ, **environment("udp:127.0.0.1")}
-    with subprocess.Popen(
-        [sys.executable, "-c", MANY],
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
         env={**environ, "PYTHONPATH": f"{paths.ROOT}:{PROGRAMS}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
+    )
+
+
+def test_hundreds_of_qps_and_those_that_come_later() -> None:
+    with python(MANY) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -364,14 +369,7 @@ def test_a_child_is_not_taken_for_its_parent() -> None:
         "sys.stdin.readline()\n"
         "if child: os.waitpid(child, 0)\n"
     )
-    environ = {**os.environ, **environment("udp:127.0.0.1")}
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**environ, "PYTHONPATH": f"{paths.ROOT}:{PROGRAMS}"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with python(code) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         with pytest.raises(LocalError, match="has no device of ours open"):
