@@ -109,7 +109,8 @@ class Stream:
         self._sent: dict[int, Request] = {}  # by each PSN that a request takes
         self._ends: list[int] = []  # last PSNs of the messages that are there in full
         self._unanswered: list[Request] = []
-        self._msn_offset: int | None = 0 if self._known else None
+        # What the MSN may have been before the first message seen, from and to.
+        self._msn_before: tuple[int, int] | None = (0, 0) if self._known else None
         self._last_msn: int | None = None
         self._rnr: tuple[int, int, int] | None = None  # PSN, until when, packet
         self._nak: tuple[int, int] | None = None  # PSN, how often that had been seen
@@ -362,17 +363,21 @@ class Stream:
         return []
 
     def _msn(self, aeth: Aeth, psn: int) -> list[Flaw]:
-        """MSN counts the messages that were completed: those up to `psn`, perhaps later ones."""
+        """MSN counts the messages that were completed: those up to `psn`, perhaps later ones.
+
+        So where the count began, if that was not seen, each answer tells only
+        within limits; all of them together have to leave a number.
+        """
         low, high = bisect_right(self._ends, psn), len(self._ends)
-        if self._msn_offset is None:
-            self._msn_offset = aeth.msn - low
-        low, high = low + self._msn_offset, high + self._msn_offset
-        msn = unwrap(aeth.msn, low)
-        before, self._last_msn = self._last_msn, msn
-        if not low <= msn <= high:
-            return [Flaw("msn", f"MSN {aeth.msn} after {low} to {high} messages")]
-        if before is not None and msn < before:
-            return [Flaw("msn", f"MSN {aeth.msn} after {before % _MODULUS}")]
+        least, most = self._msn_before or (aeth.msn - high, aeth.msn - low)
+        msn = unwrap(aeth.msn, low + least)
+        last, self._last_msn = self._last_msn, msn
+        if not low + least <= msn <= high + most:
+            text = f"MSN {aeth.msn} after {low + least} to {high + most} messages"
+            return [Flaw("msn", text)]
+        self._msn_before = max(least, msn - high), min(most, msn - low)
+        if last is not None and msn < last:
+            return [Flaw("msn", f"MSN {aeth.msn} after {last % _MODULUS}")]
         return []
 
     def _read(self, packet: Packet, psn: int) -> list[Flaw]:

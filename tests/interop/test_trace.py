@@ -138,6 +138,21 @@ def test_connections_are_found_by_their_psns(tmp_path: Path) -> None:
     assert trace.check(packets, offers=[ADDRESSES["a"]]).violations == []
 
 
+@pytest.mark.parametrize("fault", [None, "fewer", "more"])
+def test_where_the_msn_began_is_learnt_within_limits(tmp_path: Path, fault: str | None) -> None:
+    """The first answer counts messages that came before it was sent, and more than it names."""
+    talk = Scribe()
+    for psn in range(4):
+        talk.a("READ REQUEST", psn, length=1, ack=True)
+    talk.b("READ RESPONSE ONLY", 0, 1, msn=42)  # two messages or more are complete
+    talk.b("READ RESPONSE ONLY", 1, 1, msn=42)  # so the count began at 38 to 40
+    talk.b("READ RESPONSE ONLY", 2, 1, msn=42)
+    talk.b("READ RESPONSE ONLY", 3, 1, msn={None: 43, "fewer": 41, "more": 44}[fault])
+    report = trace.check(capture.read(talk.write(tmp_path / "capture.pcap")))
+    found = [(violation.number, violation.rule) for violation in report.violations]
+    assert found == ([(8, "msn")] if fault else [])
+
+
 # ---- one fault each: what is written, and the number of the packet that has to be named ----
 
 
