@@ -285,8 +285,7 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 		qp = container_of(t, struct dp_qp, timer);
 		dp_responder_tick(qp, now);
 		dp_requester_tick(qp, now);
-		if (qp->flow.paced && now >= qp->flow.next_tx_ns)
-			qp->flow.paced = false;
+		dp_flow_turn(qp, now);
 		if (qp->hello_ns && now >= qp->hello_ns)
 			dp_qp_wake(qp);
 		dp_requester_wake(qp);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Credit that a paced QP may keep from a late wake-up or an idle time. */
+/* Credit that a paced QP keeps from an idle time. */
 #define PACING_CREDIT_NS 10000ull
 /* How long the lowest RTT is believed (as BBR, draft-cardwell-iccrg-bbr). */
 #define MIN_RTT_WINDOW_NS 10000000000ull
@@ -176,12 +176,29 @@ static double rate(const struct dp_qp *qp)
 	return 0;
 }
 
+/* What waited for its turn and is told of it late makes up for that; what did not
+ * wait, or cannot go on for the window, does not. */
+void dp_flow_turn(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_flow_state *f = &qp->flow;
+
+	if (!f->paced || now < f->next_tx_ns)
+		return;
+	f->paced = false;
+	f->late_ns = now - f->next_tx_ns;
+	if (f->late_ns > f->srtt_ns / 2)
+		f->late_ns = f->srtt_ns / 2;
+}
+
 bool dp_flow_allows(struct dp_qp *qp, uint32_t bytes, uint64_t now)
 {
 	struct dp_flow_state *f = &qp->flow;
 
-	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > f->record->cwnd_bytes)
+	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > f->record->cwnd_bytes) {
+		f->late_ns = 0;
 		return false;
+	}
+	dp_flow_turn(qp, now);
 	f->paced = rate(qp) > 0 && f->next_tx_ns > now;
 	return !f->paced;
 }
@@ -198,9 +215,11 @@ void dp_flow_sent(struct dp_qp *qp, uint32_t bytes, uint64_t now)
 	f->inflight_bytes += bytes;
 	if (bps <= 0)
 		return;
-	if (f->next_tx_ns + PACING_CREDIT_NS < now)
-		f->next_tx_ns = now - PACING_CREDIT_NS;
+	if (f->next_tx_ns + PACING_CREDIT_NS + f->late_ns < now)
+		f->next_tx_ns = now - PACING_CREDIT_NS - f->late_ns;
 	f->next_tx_ns += (uint64_t)((double)(bytes ? bytes : 1) * 8e9 / bps);
+	if (f->next_tx_ns >= now)
+		f->late_ns = 0;
 }
 
 void dp_flow_ack(struct dp_qp *qp, struct dp_cc_ack *ack, uint64_t now)

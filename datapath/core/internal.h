@@ -329,6 +329,7 @@ struct dp_flow_state {
 	uint64_t lost_since_ack;
 	uint64_t srtt_ns, rttvar_ns, min_rtt_ns;
 	uint64_t next_tx_ns; /* pacing */
+	uint64_t late_ns;    /* credit for a wake-up after that */
 	bool paced;	     /* something waits for next_tx_ns */
 	uint64_t min_rtt_at_ns;
 	uint64_t app_limited_at; /* delivered_bytes up to which samples are so */
@@ -601,6 +602,8 @@ uint64_t dp_flow_rto(const struct dp_qp *);
 /* Window and pacing allow `bytes` more now?  If pacing does not, flow.paced is
  * set and the QP's timer will wake it. */
 bool dp_flow_allows(struct dp_qp *, uint32_t bytes, uint64_t now);
+/* If next_tx_ns has come for what waited for it: not paced any more. */
+void dp_flow_turn(struct dp_qp *, uint64_t now);
 void dp_flow_sent(struct dp_qp *, uint32_t bytes, uint64_t now);
 void dp_flow_ack(struct dp_qp *, struct dp_cc_ack *, uint64_t now);
 /* Telemetry that an acknowledgement echoed. */

@@ -26,12 +26,12 @@ def steady(packets: float, **params: float) -> Hand:
 
 def target(packets: float) -> float:
     """Queueing delay aimed at, ns."""
-    return BASE * (0.15 + 0.4 / math.sqrt(packets))
+    return BASE * (0.15 + 0.4 / math.sqrt(packets) + 0.15)
 
 
 def twice(flow: Hand, queue_ns: float, packets: float = 1e-9) -> float:
-    """Two samples: the lower of the last two counts.  The window after the second."""
-    flow.ack(1e-9, rtt_ns=BASE + queue_ns)
+    """Two samples: the lowest of two spans counts.  The window after the second."""
+    flow.ack(1e-9, rtt_ns=BASE + queue_ns, wait_ns=BASE)
     flow.flow.jitter_ns = 0
     return flow.ack(packets, rtt_ns=BASE + queue_ns, wait_ns=2 * BASE + queue_ns)
 
@@ -54,8 +54,8 @@ def test_it_doubles_until_four_samples_are_above_the_target() -> None:
         flow.ack(0, rtt_ns=3 * BASE)
     assert flow.packets == 32  # among these four was one without queue
     for _ in range(4):
-        flow.ack(0, rtt_ns=1.5 * BASE)
-    assert flow.packets == pytest.approx(32 / 1.5)
+        flow.ack(0, rtt_ns=1.7 * BASE)
+    assert flow.packets == pytest.approx(32 / 1.7)
     assert not flow.flow.starting
 
 
@@ -97,8 +97,18 @@ def test_a_host_that_stood_still_is_no_queue() -> None:
     sent = flow.delivered
     flow.ack(1, rtt_ns=50 * BASE, prior=sent, wait_ns=50 * BASE)
     for _ in range(20):
-        flow.ack(1, rtt_ns=50 * BASE, prior=sent, wait_ns=1 * US)
+        flow.ack(1, rtt_ns=50 * BASE, prior=sent, wait_ns=BASE)
     assert flow.packets == pytest.approx(45, rel=0.01)
+
+
+def test_a_quarter_of_an_rtt_of_late_packets_is_no_queue() -> None:
+    flow = steady(50)
+    for _ in range(24):
+        flow.ack(1e-9, rtt_ns=2 * BASE, wait_ns=BASE / 50)
+    assert flow.packets >= 50
+    for _ in range(27):
+        flow.ack(1e-9, rtt_ns=2 * BASE, wait_ns=BASE / 50)
+    assert flow.packets < 50
 
 
 def test_one_late_packet_is_no_queue() -> None:
@@ -143,7 +153,7 @@ def test_a_path_of_few_packets_has_the_target_of_ten() -> None:
         flow = Hand("vpc", line_rate_bps=rate)
         flow.ack(1, rtt_ns=10 * US)
         flow.flow.starting, flow.flow.w = False, 4
-        queue = 0.5 * length_ns * (0.15 + 0.4 / 2)
+        queue = 0.5 * (length_ns * (0.15 + 0.4 / 2) + 0.15 * 10 * US)
         flow.ack(1e-9, rtt_ns=10 * US + queue, wait_ns=200 * US)
         flow.flow.jitter_ns, flow.flow.draining = 0, False
         flow.flow.confirmed_ns, before = flow.now_ns, float(flow.flow.w)
@@ -155,7 +165,7 @@ def test_telemetry_takes_the_place_of_the_delay() -> None:
     """Two queues of 12500 bytes at 10 Gbit/s are 20 us, whatever the RTT says."""
     hops = [(12500, 0, 0, 10e9), (12500, 0, 0, 10e9), (0, 0, 0, 10e9)]
     flow = steady(10)
-    flow.ack(1e-9, rtt_ns=4 * BASE, hops=hops)
+    flow.ack(1e-9, rtt_ns=4 * BASE, hops=hops, wait_ns=BASE)
     flow.flow.jitter_ns = 0
     before = flow.packets
     flow.ack(before, rtt_ns=4 * BASE, hops=hops, wait_ns=4 * BASE)

@@ -455,6 +455,29 @@ def test_pacing_obeys_its_rate(ext: World, rate_bps: float) -> None:
     del keep
 
 
+def test_what_was_told_late_of_its_turn_makes_up_for_it(ext: World) -> None:
+    """1024 bytes per us: late by 100 us are 100 packets, idle for 100 us those of 10 us."""
+    a, b = ext.extended_pair()
+    a.write(pattern(1024), b.host.memory(1024))
+    assert ext.run(Channel(latency_ns=500 * US))
+    algo, keep = constant_cc(1e9, 1024 * 8e6)
+    assert lib.dp_qp_set_cc(a.qp, algo, ext.now) == 0
+
+    def sent_after(wait_us: int) -> int:
+        ext.now += wait_us * US
+        a.host.tick()
+        return sum(map(is_data, a.host.send_all()))
+
+    ext.now += 100 * US
+    a.write(pattern(1000 * 1024), b.host.memory(1000 * 1024))
+    assert sent_after(0) == pytest.approx(10, abs=2)
+    assert sent_after(100) == pytest.approx(100, abs=2)
+    most_us = lib.dp_qp_flow(a.qp).srtt_ns / 2 / US  # that is made up for
+    assert sent_after(1000) == pytest.approx(most_us + 10, abs=2)
+    assert sent_after(20) == pytest.approx(20, abs=2)
+    del keep
+
+
 @pytest.mark.parametrize("extended", [False, True], ids=["standard", "extended"])
 def test_the_congestion_window_limits_what_is_in_flight(
     make_world: MakeWorld, extended: bool

@@ -23,8 +23,8 @@ ROW = 8  # decreases in a row without effect that tell a longer path
 class Vpc(Flow):
     """Window control toward a small queueing delay; loss alone says nothing.
 
-    Delay is the lower of the last two samples less the base RTT, or, where
-    telemetry is there, the queues it tells.  Its target is a share of the base RTT,
+    Delay is the lowest sample of the last quarter of an RTT less the base RTT, or,
+    where telemetry is there, the queues it tells.  Its target is a share of the base RTT,
     larger for small windows, which makes equal flows equal (Swift's flow
     scaling).  A path that holds few packets has the target of one that holds
     `least_packets`: a queue is made of whole packets, and flows over one switch
@@ -51,9 +51,7 @@ class Vpc(Flow):
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
     scaling: float = param(0.4, min=0, max=10, doc="added to it for a window of one packet")
-    noise: float = param(
-        0.25, min=0, max=10, doc="most that is added for what a drained path shows, in base RTTs"
-    )
+    slack: float = param(0.15, min=0, max=10, doc="added to it for what hosts add, in base RTTs")
     jitter_gain: float = param(
         3, min=0, max=100, doc="least target, in mean changes of the RTT from packet to packet"
     )
@@ -63,13 +61,16 @@ class Vpc(Flow):
     least_packets: float = param(
         10, unit="packets", min=0, doc="shorter base RTTs, at line rate, have the target of these"
     )
+    span: float = param(
+        0.25, unit="RTT", min=0, max=2, doc="of which the lowest delay counts, at least"
+    )
     ai: float = param(1, unit="packets", min=0.001, max=1000, doc="additive increase per RTT")
     beta: float = param(0.8, min=0.01, max=1, doc="decrease per excess delay")
     far: float = param(2, min=1, max=100, doc="targets from which on the queue is drained at once")
     max_decrease: float = param(0.5, min=0.01, max=0.95, doc="largest decrease by delay, per RTT")
     g: float = param(1 / 16, min=0.001, max=1, doc="weight of the newest share of marks")
     excess_loss: float = param(0.15, min=0.01, max=1, doc="loss above the usual that counts")
-    drain_rounds: float = param(50, unit="RTT", min=5, doc="age of the base RTT at which to drain")
+    drain_rounds: float = param(75, unit="RTT", min=5, doc="age of the base RTT at which to drain")
     drain_share: float = param(
         0.8, min=0.1, max=1, doc="of the empty path's window, while draining"
     )
@@ -84,10 +85,12 @@ class Vpc(Flow):
     base_ns: float = state()
     jitter_ns: float = state()
     last_rtt_ns: float = state()
-    noise_ns: float = state()
     last_sample_ns: float = state()
     confirmed_ns: float = state()
-    last_queue_ns: float = state(NONE_YET)
+    queue_ns: float = state(NONE_YET)
+    low_ns: float = state(NONE_YET)
+    last_low_ns: float = state(NONE_YET)
+    low_until_ns: float = state()
     start_rtt_ns: float = state(NONE_YET)
     start_samples: int = state(0)
     decreased_ns: float = state()
@@ -117,8 +120,9 @@ class Vpc(Flow):
         flow.drain_gap = FIRST_GAP
         flow.jitter_ns = 0
         flow.last_rtt_ns = 0
-        flow.noise_ns = 0
         flow.last_sample_ns = 0
+        flow.low_ns = NONE_YET
+        flow.last_low_ns = NONE_YET
         flow.base_ns = 0
         flow.confirmed_ns = flow.now_ns
         flow.decreased_ns = flow.now_ns
@@ -163,8 +167,8 @@ class Vpc(Flow):
 def target_ns(flow: Vpc) -> float:
     """Queueing delay aimed at, for the window as it is."""
     share = flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window))
-    noise_ns = min(flow.noise_ns, flow.noise * min(flow.base_ns, flow.longest_base_ns))
-    return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns) + noise_ns
+    slack_ns = flow.slack * min(flow.base_ns, flow.longest_base_ns)
+    return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns) + slack_ns
 
 
 def length_ns(flow: Vpc) -> float:
@@ -177,16 +181,23 @@ def length_ns(flow: Vpc) -> float:
 
 
 def queueing_delay(flow: Vpc, ack: Ack) -> float:
-    """The lower of the last two samples: one late packet is no queue."""
+    """The lowest of the samples within one to two spans, of two at least.
+
+    One late packet is no queue, nor are those that a host that stood still holds up.
+    """
     sample_ns = ack.rtt_ns - flow.base_ns
     hops = min(int(ack.n_hops), len(ack.hop))
     if hops > 0:
         sample_ns = 0.0
         for i in range(hops):
             sample_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
-    delay_ns = min(sample_ns, flow.last_queue_ns)
-    flow.last_queue_ns = sample_ns
-    return delay_ns
+    if ack.now_ns >= flow.low_until_ns:
+        flow.low_until_ns = ack.now_ns + flow.span * ack.rtt_ns
+        flow.last_low_ns = flow.low_ns
+        flow.low_ns = sample_ns
+    flow.low_ns = min(flow.low_ns, sample_ns)
+    flow.queue_ns = min(flow.low_ns, flow.last_low_ns)
+    return flow.queue_ns
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
@@ -206,7 +217,6 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
         flow.confirmed_ns = now_ns
     if now_ns - flow.relearn_ns > flow.relearn_rounds * flow.base_ns:
         flow.base_ns = flow.relearn_rtt_ns
-        flow.noise_ns = 0
         flow.relearn_rtt_ns = NONE_YET
         flow.relearn_ns = now_ns
     old_ns = now_ns - flow.confirmed_ns
@@ -218,13 +228,8 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
 
 
 def drain(flow: Vpc, ack: Ack) -> None:
-    """Two round trips, and two samples, with less than the path holds.
-
-    What the second of them still shows above the base RTT is the hosts' and no queue.
-    """
+    """Two round trips, and two samples, with less than the path holds."""
     flow.drain_samples += 1
-    if ack.n_hops == 0 and ack.now_ns > flow.drain_until_ns - ack.rtt_ns:
-        flow.noise_ns += (ack.rtt_ns - flow.base_ns - flow.noise_ns) / 8
     if ack.now_ns > flow.drain_until_ns and flow.drain_samples > 2:
         flow.draining = False
         flow.drain_gap = min(2 * flow.drain_gap, flow.drain_rounds)
@@ -292,7 +297,6 @@ def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
         return False
     if flow.row > ROW:
         flow.base_ns = flow.row_rtt_ns
-        flow.noise_ns = 0
         flow.relearn_ns = flow.now_ns
         flow.relearn_rtt_ns = NONE_YET
         flow.confirmed_ns = flow.now_ns
@@ -329,7 +333,7 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
     if share > flow.usual_loss + flow.excess_loss:
         flow.w *= max(1 - share, 1 - flow.max_decrease)
         flow.starting = False
-    if flow.last_queue_ns < target_ns(flow):
+    if flow.queue_ns < target_ns(flow):
         flow.usual_loss += (share - flow.usual_loss) / 8
     flow.batch_bytes = 0
     flow.batch_lost_bytes = 0
