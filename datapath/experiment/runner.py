@@ -266,8 +266,27 @@ class _Sweep:
     # --- one run ---
 
     def run(self, run: Run) -> RunRecord:
-        """Make one run; a failure becomes its record, not an exception."""
-        spec = run.point.spec
+        """Make one run, again if its path was not what was asked for, and save its record."""
+        record, outcome = self._attempt(run)
+        retakes, most = 0, self.experiment.spec.sweep.retakes
+        while record.status == "ok" and "path" in record.notes and retakes < most:
+            self.store.event("run retaken", run=run.name, because=record.notes["path"])
+            retakes += 1
+            record, outcome = self._attempt(run)
+        if retakes:
+            record.notes["retakes"] = str(retakes)
+        if record.status == "ok":
+            samples = outcome.samples if self.experiment.spec.collect.samples else {}
+            self.store.save(record, samples, outcome.series)
+        else:
+            self.store.save(record, {})
+        self.store.event("run finished", run=run.name, status=record.status, error=record.error)
+        if record.status != "ok":
+            self._recover(_network_key(run.point.spec))
+        return record
+
+    def _attempt(self, run: Run) -> tuple[RunRecord, Outcome]:
+        """Make a run once; a failure becomes its record, not an exception."""
         record = _record(run)
         self.store.event("run started", run=run.name, axes=record.axes)
         logs = self.store.logs(run.name)
@@ -285,15 +304,7 @@ class _Sweep:
             self._failed(run, record, error)
         record.seconds = round(time.monotonic() - begin, 6)
         record.notes |= outcome.notes
-        if record.status == "ok":
-            samples = outcome.samples if self.experiment.spec.collect.samples else {}
-            self.store.save(record, samples, outcome.series)
-        else:
-            self.store.save(record, {})
-        self.store.event("run finished", run=run.name, status=record.status, error=record.error)
-        if record.status != "ok":
-            self._recover(_network_key(spec))
-        return record
+        return record, outcome
 
     def _failed(self, run: Run, record: RunRecord, error: BaseException) -> None:
         record.status = "failed"

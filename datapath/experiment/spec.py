@@ -180,6 +180,13 @@ class Sweep(_Model):
         "blocked-random",
         description="Order of the points within a block: shuffled by the seed, or as listed.",
     )
+    retakes: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="How often a run is made again, at once, during which the emulated path was "
+        "not what was asked for (CPU-limited). The last time counts.",
+    )
     baseline: Where = Field(
         default_factory=dict, description="The points that the report compares others with."
     )

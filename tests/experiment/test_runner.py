@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -212,6 +213,60 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
             return
         time.sleep(0.02)
     pytest.fail(what)
+
+
+SLOW = """\
+version: 1
+name: slow
+path: {rate: 100mbit, delay: 1ms}
+transport: {port: udp}
+workload: {kind: stream, size: 32KiB, depth: 4, duration: 500ms}
+sweep: {repetitions: 1, retakes: <retakes>}
+"""
+
+
+@pytest.mark.parametrize("retakes", [0, 20])
+def test_a_run_without_the_network_that_was_asked_for_is_made_again(
+    write: Callable[..., Path], tmp_path: Path, retakes: int
+) -> None:
+    """The emulator is stopped for most of the time, until a run has been made again."""
+    folder = tmp_path / "out"
+    with subprocess.Popen(
+        command("run", write(SLOW, retakes=str(retakes)), "--out", folder),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        until = "run retaken" if retakes else "run finished"
+        while process.poll() is None:
+            disturb(process.pid)
+            if (folder / "events.ndjson").exists() and until in events(folder):
+                break
+        assert process.wait(150) == 0
+    (record,) = records(folder)
+    made_again = int(record["notes"].get("retakes", 0))
+    seen = events(folder)
+    assert seen.count("run retaken") == made_again
+    assert seen.count("run started") == made_again + 1
+    assert seen.count("run finished") == 1
+    assert record["notes"].get("path", "").startswith("CPU-limited") == (made_again == retakes)
+    assert (made_again > 0) == (retakes > 0)
+    # Nothing of the attempts that do not count is in what does.
+    assert len(record["device"]) == 2
+
+
+def disturb(pid: int) -> None:
+    """Stop the emulator below a process for a while, if there is one."""
+    found = []
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text() == "dp_fabric\n":
+                os.kill(child, signal.SIGSTOP)
+                found.append(child)
+    time.sleep(0.03)
+    for child in found:
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGCONT)
+    time.sleep(0.01)
 
 
 def alive(pids: set[int]) -> set[int]:
