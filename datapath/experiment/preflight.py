@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datapath import lanes
-from datapath.errors import CapabilityError, DatapathError
+from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.lanes.rdma import KERNEL_DEVICES
 from datapath.workloads import REGISTRY
 
@@ -99,6 +99,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
     for point in experiment.points:
         spec = point.spec
         yield from _network(spec, experiment.folder)
+        yield from _telemetry(spec)
         if spec.topology.lane == "sim":
             yield from _simulation(spec)
             continue
@@ -121,6 +122,21 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             )
     for specs in remote.values():
         yield from _machines(specs, experiment.folder)
+
+
+def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
+    """Devices that have no room for records offer no telemetry, and nobody would notice."""
+    from datapath.lanes.sim import TELEMETRY_BYTES, has_room_for_telemetry
+
+    transport, mtu = spec.transport, spec.topology.mtu
+    if transport.device != "dp" or not transport.options.telemetry or spec.topology.lane == "ssh":
+        return
+    if not has_room_for_telemetry(transport, mtu):
+        yield LocalError(
+            f"telemetry needs {TELEMETRY_BYTES} bytes in packets beside the path MTU of "
+            f"{transport.path_mtu}, and an MTU of {mtu} has no room for them",
+            hint="raise topology.mtu, or set a smaller transport.path_mtu",
+        )
 
 
 def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:

@@ -365,14 +365,13 @@ def engine_options(
 
     options = transport.options
     path_mtu = min(transport.path_mtu, _path_mtu(mtu))
-    segment = _segment(transport, mtu)
     return EngineOptions(
         path_mtu=path_mtu,
         extended=transport.mode == "auto",
         ecn=transport.ecn,
         window_psns=options.window or 0,
         min_rto_ns=options.min_rto or 0,
-        segment_max=segment if segment > path_mtu else 0,
+        segment_max=_segment(transport, path_mtu, mtu),
         paths=options.paths,
         telemetry=options.telemetry,
         line_rate_bps=line_rate_bps,
@@ -385,15 +384,23 @@ def _path_mtu(mtu: int) -> int:
     return min(4096, 1 << ((mtu - HEADERS_BYTES).bit_length() - 1))
 
 
-def _segment(transport: Any, mtu: int) -> int:
+def _segment(transport: Any, path_mtu: int, mtu: int) -> int:
     """Payload of a packet in extended mode, docs/extended-mode.md: whole cache lines over IPv4."""
     most = min(mtu - HEADERS_BYTES + 20, 8960) // 64 * 64
     if transport.port == "afxdp":
         most = min(most, AFXDP_SEGMENT)
-    if transport.options.segment is not None:
-        room = TELEMETRY_BYTES if transport.options.telemetry else 0
-        return int(min(transport.options.segment + room, most)) & ~3
-    return most if transport.path_mtu >= _path_mtu(mtu) else 0
+    most = max(most, path_mtu)
+    segment = transport.options.segment
+    if segment is None:  # who asks for a small path MTU wants small packets
+        segment = path_mtu if path_mtu < _path_mtu(mtu) else most
+    room = TELEMETRY_BYTES if transport.options.telemetry else 0
+    return int(min(segment + room, most)) & ~3
+
+
+def has_room_for_telemetry(transport: Any, mtu: int) -> bool:
+    """Whether an Ethernet MTU carries the path MTU and the records of switches beside it."""
+    options = engine_options(transport, mtu, 0)
+    return options.segment_max >= options.path_mtu + TELEMETRY_BYTES
 
 
 def _frame(result: SimResult) -> pd.DataFrame:

@@ -38,6 +38,11 @@ def test_missing_programs_come_with_their_packages(
         ("mtu: 9000", "lane: sim", "lane sim has no device kernel"),
         ("loss: 0", "backend: netem", "path backend netem is not in this version"),
         ("transport.port: afxdp", "transport.device: rxe", "device rxe is not for namespaces"),
+        (
+            "set: {transport.port: afxdp}",
+            "set: {topology.mtu: 4200, transport.options.telemetry: true}",
+            "telemetry needs 132 bytes in packets beside the path MTU of 4096, and an MTU of 4200",
+        ),
     ],
 )
 def test_what_this_version_has_not(load: Load, old: str, new: str, said: str) -> None:
