@@ -40,6 +40,9 @@ _UNCALIBRATED = "Correlation coefficient"
 """perftest measures its clock when it starts; on a busy machine that fails, and every time it
 prints is infinite, every rate zero."""
 
+_UNCONNECTED = "Failed to connect RDMA CM events"
+"""How perftest's client over siw ends once in a while, crashing; nothing has been measured yet."""
+
 _ATTEMPTS = 3
 
 Test = Literal[
@@ -157,6 +160,10 @@ class PerftestParams(WorkloadParams):
         return words + self.extra
 
 
+class _NotConnected(RunFailed):
+    """No client has begun to measure."""
+
+
 class Perftest:
     """Metrics: goodput and message_rate (all pairs), or latency_* with samples of each exchange."""
 
@@ -175,7 +182,12 @@ class Perftest:
         with Programs(ctx, self.params.pin) as programs:
             for attempt in range(_ATTEMPTS):
                 suffix = f".again-{attempt}" if attempt else ""
-                clients = self._drive(ctx, programs, device, suffix)
+                try:
+                    clients = self._drive(ctx, programs, device, suffix)
+                except _NotConnected:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    continue
                 if not any(_UNCALIBRATED in client.errors() for client in clients):
                     return self.outcome([client.output() for client in clients])
         raise RunFailed(
@@ -203,9 +215,15 @@ class Perftest:
             start(client, f"client-{i}", [*command, _address(server, device)])
             for i, (client, server) in enumerate(pairs)
         ]
-        for client, listener in zip(clients, servers, strict=True):
-            programs.finish(client, server=listener)
-            programs.finish(listener)
+        try:
+            for client, listener in zip(clients, servers, strict=True):
+                programs.finish(client, server=listener)
+                programs.finish(listener)
+        except RunFailed as error:
+            if not any(_UNCONNECTED in client.errors() + client.output() for client in clients):
+                raise
+            programs.end([*clients, *servers])
+            raise _NotConnected(str(error), hint=error.hint) from None
         return clients
 
     def outcome(self, outputs: list[str]) -> Outcome:

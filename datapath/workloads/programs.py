@@ -83,9 +83,13 @@ class Programs:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for program in self._started:
+        self.end(self._started)
+
+    def end(self, programs: Sequence[Program]) -> None:
+        """Kill those that still run."""
+        for program in programs:
             program.process.kill()
-        for program in self._started:
+        for program in programs:
             program.process.wait()
 
     def start(

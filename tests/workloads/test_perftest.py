@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 import pydantic
@@ -186,6 +188,54 @@ def test_a_lossy_path_is_survived(run: RunWorkload, network: NetnsNetwork) -> No
     )
     assert values(outcome)["goodput"] > 0
     assert network.path_counters().dropped["forward"] > 0
+
+
+CRASHES = """\
+#!/bin/bash
+# The real one, but for the first clients: these end as over siw once in a while.
+if [ "${@: -1}" = "$CLIENT_OF" ] && [ "$(wc -l <"$DID")" -lt "$CRASHES" ]; then
+	echo crashed >>"$DID"
+	echo "Failed to connect RDMA CM events." >&2
+	kill -SEGV $$
+fi
+exec /usr/bin/ib_send_bw "$@"
+"""
+
+
+@pytest.mark.parametrize("crashes", [1, 3])
+def test_a_client_that_does_not_connect_tries_again(
+    run: RunWorkload,
+    network: NetnsNetwork,
+    tmp_path: FilePath,
+    monkeypatch: pytest.MonkeyPatch,
+    crashes: int,
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ib_send_bw").write_text(CRASHES)
+    (folder / "ib_send_bw").chmod(0o755)
+    (folder / "did").touch()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("DID", str(folder / "did"))
+    monkeypatch.setenv("CRASHES", str(crashes))
+    monkeypatch.setenv("CLIENT_OF", network.hosts[1].endpoint.mgmt_ipv4)
+
+    def once() -> Outcome:
+        return run(
+            "perftest",
+            device="dp",
+            device_env=environments(network, "udp"),
+            test="send_bw",
+            size=4096,
+            iterations=100,
+        )
+
+    if crashes == 1:
+        assert values(once())["goodput"] > 0
+        assert (tmp_path / "perftest-client-0.again-1.out").exists()
+    else:
+        with pytest.raises(RunFailed, match=r"client-0\.again-2 ended with status -11"):
+            once()
 
 
 def test_a_device_that_is_not_there_is_told(run: RunWorkload, network: NetnsNetwork) -> None:
