@@ -26,6 +26,7 @@ void dp_requester_reset(struct dp_qp *qp)
 	memset(&qp->req, 0, sizeof(qp->req));
 	qp->flow.inflight_bytes = 0;
 	qp->flow.paced = false;
+	qp->flow.late_ns = 0;
 }
 
 bool dp_is_changing(const struct dp_qp *qp)
