@@ -194,8 +194,9 @@ static int resend(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 	uint32_t bytes = 0;
 	uint16_t len;
 
-	if (!dp_flow_allows(qp, rec->len, now))
+	if (!qp->req.forced && !dp_flow_allows(qp, rec->len, now))
 		return 0;
+	qp->req.forced = false;
 	choose_path(qp);
 	if (qp->req.path == rec->path && qp->flow.record->next_path < 0)
 		choose_path(qp);
@@ -607,7 +608,7 @@ static void delivered(struct dp_qp *qp, const struct delivery *d, uint64_t rtt_n
 	if (d->again && !d->fresh)
 		rack_update(qp, d->again_psn, rec_at(qp, d->again_psn), now);
 	r->backoff = 0;
-	r->tlp_sent = false;
+	r->tlp_sent = r->forced = false;
 	r->progress_ns = now;
 	r->rnr_left = qp->attr.rnr_retry;
 	qp->flow.delivered_bytes += d->bytes;
@@ -786,8 +787,9 @@ static uint16_t newest_acked(const struct dp_tx_block *b)
 	return newest;
 }
 
-/* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement;
- * where an answer is missing, the oldest, since all others wait behind it. */
+/* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement,
+ * whatever the window; where an answer is missing, the oldest, since all others
+ * wait behind it. */
 static void probe(struct dp_qp *qp)
 {
 	struct dp_tx_block *b = qp->req.block;
@@ -799,7 +801,7 @@ static void probe(struct dp_qp *qp)
 		kind++;
 	if (b->lost.head != DP_NIL || kind == classes(b))
 		return;
-	qp->req.tlp_sent = true;
+	qp->req.tlp_sent = qp->req.forced = true;
 	qp->stats.probes++;
 	if (newest != DP_NIL)
 		mark_lost(qp, newest);
@@ -815,9 +817,10 @@ static bool peer_is_dead(const struct dp_qp *qp, uint64_t now)
 	       now >= qp->req.progress_ns + patience;
 }
 
-/* At first only the oldest is sent again; its acknowledgement tells which of the
- * others are lost.  So time-outs that were none, because a host stood still for
- * a while, cost a packet each and not a window. */
+/* At first only the oldest is sent again, whatever the window, as the others still
+ * count as in flight; its acknowledgement tells which of them are lost.  So
+ * time-outs that were none, because a host stood still for a while, cost a packet
+ * each and not a window. */
 static void timeout(struct dp_qp *qp, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
@@ -840,6 +843,7 @@ static void timeout(struct dp_qp *qp, uint64_t now)
 	}
 	qp->stats.timeouts++;
 	qp->req.backoff++;
+	qp->req.forced = true;
 	dp_flow_timeout(qp, now);
 	arm_timers(qp, now);
 	qp->req.tlp_ns = 0;

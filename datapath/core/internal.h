@@ -290,6 +290,7 @@ struct dp_requester {
 	uint64_t tlp_ns, reorder_ns;
 	uint64_t progress_ns;
 	bool tlp_sent;
+	bool forced; /* the next copy leaves whatever the window: a probe, a time-out */
 	uint32_t reo_mult, peer_duplicates, peer_marked;
 };
 

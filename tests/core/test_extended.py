@@ -345,6 +345,34 @@ def test_a_host_that_stands_still_costs_a_packet_for_each_time_out(
     assert a.stats()["retransmits"] == copies + len(lost)
 
 
+def test_a_window_below_what_is_in_flight_does_not_hold_back_a_time_out(ext: World) -> None:
+    """All is lost, and the algorithm has made the window small: a probe and a copy for each
+    time-out leave nevertheless."""
+    a, b = ext.extended_pair()
+    target = b.host.memory(8 * 1024)
+    for _ in range(3):  # so that the RTT is known
+        a.write(b"x", target)
+        assert ext.run(Channel(latency_ns=20 * US))
+    a.poll()
+    before = a.stats()
+    a.write(pattern(8 * 1024), target)
+    assert len(a.host.send_all()) == 8
+    algo, keep = constant_cc(1024, 1e9)
+    assert lib.dp_qp_set_cc(a.qp, algo, ext.now) == 0
+    copies = 0
+    for _ in range(5):
+        ext.advance(3 * MS)
+        copies += len(a.host.send_all())
+    stats = {name: value - before[name] for name, value in a.stats().items()}
+    assert (stats["probes"], stats["timeouts"]) == (1, 2)
+    assert copies == 3
+
+    assert ext.run(Channel(latency_ns=20 * US))
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert bytes(target) == pattern(8 * 1024)
+    del keep
+
+
 def test_lost_acknowledgements_do_no_harm(ext: World) -> None:
     a, b = ext.extended_pair()
     data = pattern(200 * 1024)
