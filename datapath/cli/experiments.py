@@ -82,36 +82,48 @@ def run(
     Exit code 0: all well; 1: a run or a claim failed; 2: the file is wrong; 3: this machine
     lacks something; 130: interrupted, to be resumed.
     """
-    from datapath.experiment.load import load
-    from datapath.experiment.store import ResultStore
-
     overrides = list(set_ or [])
     if repetitions is not None:
         overrides.append(f"sweep.repetitions={repetitions}")
-    if resume is not None:
-        if out is not None or overrides:
-            raise LocalError(
-                "--resume goes on with the experiment as it was",
-                hint="leave out --out, --set and --repetitions, or start a new run",
-            )
-        store = ResultStore.existing(resume)
-        experiment = _recorded(store, file)
-    elif file is not None:
-        experiment = load(file, overrides)
-    else:
-        raise LocalError("which experiment?", hint="dpctl run FILE, or dpctl run --resume DIR")
+    experiment, store = _chosen(file, resume, out, overrides)
     if points_only:
         _print_points(experiment, fmt)
         return 0
-    if resume is None:
-        from datapath.experiment import preflight
-
-        preflight.fetch_kernels(experiment, _progress)
-        preflight.check(experiment)  # before a folder is made for nothing
-        store = ResultStore.create(out, experiment.spec.name)
+    if store is None:
+        store = _fresh_store(experiment, out)
     return _execute(
         experiment, store, fmt, resume=resume is not None, quiet=quiet, dask=dask, jobs=jobs
     )
+
+
+def _chosen(
+    file: Path | None, resume: Path | None, out: Path | None, overrides: list[str]
+) -> tuple[LoadedExperiment, ResultStore | None]:
+    """The experiment to run, and the result folder to go on with, if one is."""
+    from datapath.experiment.load import load
+    from datapath.experiment.store import ResultStore
+
+    if resume is None:
+        if file is None:
+            raise LocalError("which experiment?", hint="dpctl run FILE, or dpctl run --resume DIR")
+        return load(file, overrides), None
+    if out is not None or overrides:
+        raise LocalError(
+            "--resume goes on with the experiment as it was",
+            hint="leave out --out, --set and --repetitions, or start a new run",
+        )
+    store = ResultStore.existing(resume)
+    return _recorded(store, file), store
+
+
+def _fresh_store(experiment: LoadedExperiment, out: Path | None) -> ResultStore:
+    """A new result folder, once this machine is known to be able to run the experiment."""
+    from datapath.experiment import preflight
+    from datapath.experiment.store import ResultStore
+
+    preflight.fetch_kernels(experiment, _progress)
+    preflight.check(experiment)
+    return ResultStore.create(out, experiment.spec.name)
 
 
 def _progress(text: str) -> None:
