@@ -230,6 +230,38 @@ def test_a_longer_path_is_learnt() -> None:
     assert flow.flow.starting
 
 
+def test_a_longer_path_is_learnt_sooner_when_a_quarter_of_the_window_changes_nothing() -> None:
+    """A quarter of the window is kept meanwhile; the fifth decrease is enough."""
+    flow = steady(2)
+    flow.ack(1, rtt_ns=10e6 + BASE, wait_ns=11e6)  # not yet the lowest of two spans: it grows
+    for _ in range(5):
+        assert flow.flow.base_ns == BASE
+        assert flow.packets >= 0.5
+        flow.ack(1, rtt_ns=10e6 + BASE, wait_ns=11e6)
+        assert not flow.flow.draining
+    assert flow.flow.base_ns == 10e6 + BASE
+    assert flow.packets == pytest.approx(2.5)
+
+
+def test_loss_before_a_time_out_is_not_counted_after_it() -> None:
+    flow = steady(20)
+    flow.ack(1, rtt_ns=BASE, lost=12)
+    flow.timeout()
+    flow.ack(25, rtt_ns=BASE, wait_ns=BASE)
+    assert flow.flow.starting
+    assert flow.packets == 26
+
+
+def test_pacing_goes_above_the_line_rate_for_what_is_lost_on_the_way() -> None:
+    """1.2 times the line rate at most; without an RTT the line rate."""
+    flow = Hand("vpc", line_rate_bps=GBIT)
+    assert flow.rate_bps == GBIT
+    flow.ack(1, rtt_ns=BASE)
+    flow.flow.starting, flow.flow.w = False, 1000
+    flow.ack(1, rtt_ns=BASE)
+    assert flow.rate_bps == pytest.approx(1.2 * GBIT)
+
+
 def test_timeouts() -> None:
     flow = steady(30)
     flow.ack(1, rtt_ns=BASE)

@@ -14,9 +14,10 @@ GROWTH_CALM = 1 / 16  # per RTT, after a long calm
 STALL_KEPT = 0.9  # of the window, at the first sight of a long delay
 FLAT = 0.1  # two RTTs that differ by less are taken for equal
 FIRST_GAP = 8.0  # RTTs until a new flow drains its part of the queue
-FLAT_WINDOW = 0.25  # packets, least while that is being found out
+FLAT_SHARE = 0.25  # of the window, at most 4 packets, kept while that is being found out
 CLOSE = 0.25  # of an RTT: samples further apart differ by the queue, not by jitter
-ROW = 8  # decreases in a row without effect that tell a longer path
+ROW = 8  # decreases in a row without effect that tell a longer path; half of them, if
+CUT = 4  # the window has become this much smaller
 
 
 @algorithm("vpc", source="this toolkit; docs/cc.md, section vpc")
@@ -161,6 +162,7 @@ class Vpc(Flow):
             flow.w /= 2  # nothing was delivered since the last one
         flow.starting = True
         flow.timeout_delivered_bytes = flow.delivered_bytes
+        forget_losses(flow)
         apply(flow)
 
 
@@ -221,7 +223,8 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
         flow.relearn_ns = now_ns
     old_ns = now_ns - flow.confirmed_ns
     gap_ns = flow.drain_gap * min(flow.base_ns, flow.longest_base_ns)
-    if not flow.draining and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns):
+    far = rtt_ns - flow.base_ns > flow.far * target_ns(flow)  # that shrinks the window anyway
+    if not (flow.draining or far) and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns):
         flow.draining = True
         flow.drain_until_ns = now_ns + 2 * rtt_ns
         flow.drain_samples = 0
@@ -274,7 +277,9 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
     elif delay_ns > flow.far * limit:
         kept = 0.9 * flow.base_ns / (flow.base_ns + delay_ns)
         least /= 2
-    floor = FLAT_WINDOW if notice_longer_path(flow, ack.rtt_ns) else 0.0
+    floor = 0.0
+    if notice_longer_path(flow, ack.rtt_ns):
+        floor = FLAT_SHARE * min(max(flow.row_w, 1), 4)
     if not flow.starting:
         flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
     flow.decreased_ns = ack.now_ns
@@ -295,7 +300,7 @@ def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
     slack = 2 * (flow.target + flow.scaling / math.sqrt(flow.min_window))
     if rtt_ns < flow.base_ns + slack * length_ns(flow):
         return False
-    if flow.row > ROW:
+    if flow.row > ROW or (2 * flow.row > ROW and CUT * flow.w <= flow.row_w):
         flow.base_ns = flow.row_rtt_ns
         flow.relearn_ns = flow.now_ns
         flow.relearn_rtt_ns = NONE_YET
@@ -304,6 +309,7 @@ def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
         flow.starting = True
         flow.row = 0
         flow.jitter_ns = 0
+        forget_losses(flow)
     return True
 
 
@@ -335,6 +341,11 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
         flow.starting = False
     if flow.queue_ns < target_ns(flow):
         flow.usual_loss += (share - flow.usual_loss) / 8
+    forget_losses(flow)
+
+
+def forget_losses(flow: Vpc) -> None:
+    """Of the batch under way."""
     flow.batch_bytes = 0
     flow.batch_lost_bytes = 0
 
@@ -355,5 +366,6 @@ def apply(flow: Vpc) -> None:
         if window < 1:
             gain = 1
         paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
-        rate_bps = min(paced_bps, rate_bps) if rate_bps > 0 else paced_bps
+        most_bps = flow.pacing_gain * rate_bps  # above the line: for what is lost on the way
+        rate_bps = min(paced_bps, most_bps) if rate_bps > 0 else paced_bps
     flow.pacing_rate_bps = rate_bps

@@ -140,7 +140,7 @@ def test_a_newcomer_gets_its_share(name: str, rtts: int) -> None:
 def test_vpc_survives() -> None:
     """Two flows: jitter of half the delay, 3 % reordered, 10 ms more at once.
 
-    On the long way two flows are far from fair for a while, and neither starves.
+    After the change of route they have 200 ms, some twenty of its RTTs.
     """
     shared = Shared()
     longer = SetLink(at_ns=400 * MS, link=0, settings=shared.link(extra_ns=10 * MS))
@@ -153,11 +153,10 @@ def test_vpc_survives() -> None:
     rows: list[Row] = []
     for case, (path_, changes, least) in cases.items():
         seen = steady("vpc", path_, count=2, duration_ns=1600 * MS, changes=changes, interval_ns=MS)
-        rates = seen.goodput_bps(800 * MS)
-        assert seen.share(800 * MS) > least, case
-        assert jain(rates) > (0.75 if changes else 0.95), case
-        assert rates.min() > 0.25 * rates.mean()
-        rows.append({"case": case, "share": seen.share(800 * MS), "jain": jain(rates)})
+        share, fairness = seen.share(600 * MS), jain(seen.goodput_bps(600 * MS))
+        assert share > least, case
+        assert fairness > 0.95, case
+        rows.append({"case": case, "share": share, "jain": fairness})
     check_table("survival", rows)
 
 
