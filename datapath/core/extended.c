@@ -23,9 +23,8 @@ struct delivery {
 	uint32_t n_hops; /* of telemetry echoed */
 	const uint8_t *hops;
 	struct dp_rec newest; /* by sending time */
-	bool fresh;	      /* something that no time-out had sent again */
-	bool again;	      /* something that one had: again_psn is the last */
-	uint32_t again_psn;
+	bool echoed;	      /* the peer tells when what it answers was sent: */
+	uint32_t echo_ns;     /* then, or before */
 };
 
 /* ---- records and lists -------------------------------------------------------- */
@@ -327,16 +326,25 @@ int dp_ext_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 /* ---- delivery -------------------------------------------------------------------------- */
 
+/* Of a packet sent again, whether the last copy is answered and not one before it:
+ * by the peer's echo as in RFC 3522, or else because it takes an RTT. */
+static bool answers_last_copy(const struct dp_qp *qp, const struct dp_rec *rec,
+			      const struct delivery *d, uint64_t now)
+{
+	if (!rec->resent)
+		return true;
+	if (d->echoed)
+		return (int32_t)(d->echo_ns - (uint32_t)rec->sent_ns) >= 0;
+	return now - rec->sent_ns >= qp->flow.min_rtt_ns;
+}
+
 /* RFC 8985, section 6.2, steps 1 and 2: the newest delivered packet by sending
- * time; one sent again and answered sooner than any RTT was answered for its
- * first copy. */
+ * time. */
 static void rack_update(struct dp_qp *qp, uint32_t psn, const struct dp_rec *rec, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
 	struct dp_rack *rack = &b->rack[class_of(b, rec)];
 
-	if (rec->resent && now - rec->sent_ns < qp->flow.min_rtt_ns)
-		return;
 	if (rec->sent_ns < rack->xmit_ns ||
 	    (rec->sent_ns == rack->xmit_ns && dp_psn_diff(psn, rack->psn) < 0 && rack->rtt_ns))
 		return;
@@ -368,13 +376,8 @@ static void deliver(struct dp_qp *qp, uint32_t psn, struct delivery *d, uint64_t
 	if (rec->state == DP_REC_FLIGHT)
 		qp->flow.inflight_bytes -= rec->len;
 	rec->state = DP_REC_DONE;
-	if (rec->resent && qp->req.backoff) {
-		d->again = true;
-		d->again_psn = psn;
-	} else {
-		d->fresh = true;
+	if (answers_last_copy(qp, rec, d, now))
 		rack_update(qp, psn, rec, now);
-	}
 	d->bytes += rec->len;
 	if (b->paths > 1)
 		note_path(b, rec);
@@ -603,10 +606,6 @@ static void delivered(struct dp_qp *qp, const struct delivery *d, uint64_t rtt_n
 		detect_losses(qp, now);
 		return;
 	}
-	/* What was sent once arrived too: the time-out was none, and the answer may be one to
-	 * the first copy, after which nothing else is missing (F-RTO, RFC 5682). */
-	if (d->again && !d->fresh)
-		rack_update(qp, d->again_psn, rec_at(qp, d->again_psn), now);
 	r->backoff = 0;
 	r->tlp_sent = r->forced = false;
 	r->progress_ns = now;
@@ -695,6 +694,8 @@ void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	if (!r->block || dp_psn_diff(upto, r->snd_nxt) > 0)
 		return;
 	note_marks(qp, p, &xah);
+	d.echoed = xah.ack_delay_ns != UINT32_MAX;
+	d.echo_ns = xah.ts_echo_ns;
 	deliver_cumulative(qp, upto, &d, now);
 	deliver_selective(qp, p, &xah, &d, now);
 	for (i = 0; i < xah.n_trimmed; i++)
@@ -702,7 +703,7 @@ void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	d.n_hops = xah.n_hops;
 	d.hops = p->hops;
 	marked = echoes(qp, &xah);
-	if (d.any && xah.ack_delay_ns != UINT32_MAX)
+	if (d.any && d.echoed)
 		rtt = (uint32_t)((uint32_t)now - xah.ts_echo_ns - xah.ack_delay_ns);
 	if (rtt > INT32_MAX)
 		rtt = 0;
@@ -714,7 +715,7 @@ void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 void dp_ext_carried_ack(struct dp_qp *qp, const struct dp_xdh *xdh, uint64_t now)
 {
 	uint32_t upto = dp_psn_add(xdh->ack_psn, 1), rtt;
-	struct delivery d = { 0 };
+	struct delivery d = { .echoed = true, .echo_ns = xdh->ack_ts_ns };
 
 	if (!qp->req.block || dp_psn_diff(upto, qp->req.snd_nxt) > 0)
 		return;
@@ -750,6 +751,8 @@ void dp_ext_response(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 		rtt = (uint32_t)((uint32_t)now - xdh.ts_ns - xdh.rq_seq);
 		if (rtt > INT32_MAX)
 			rtt = 0;
+		d.echoed = true;
+		d.echo_ns = xdh.ts_ns;
 	}
 	deliver(qp, p->psn, &d, now);
 	delivered(qp, &d, rtt, 0, now);

@@ -265,6 +265,43 @@ def test_a_packet_counts_as_lost_a_quarter_of_the_rtt_after_it_was_overtaken(
     assert a.stats()["fast_retransmits"] == (late_us > 10)
 
 
+def test_an_answer_to_the_first_copy_is_not_taken_for_one_to_the_second(ext: World) -> None:
+    """The queue has become longer than the lowest RTT, and one packet was late: had its second
+    copy been answered already, all that was sent before that copy would be lost."""
+    a, b = ext.extended_pair()
+    data = pattern(100 * 1024)
+    target = b.host.memory(len(data))
+    for _ in range(3):  # the lowest RTT is 40 us
+        a.write(b"x", target)
+        assert ext.run(Channel(latency_ns=20 * US))
+    a.poll()
+
+    def arrive(packets: list[Packet]) -> None:
+        for packet in packets:
+            ext.give(b.host, packet)
+        acks = b.host.send_all()
+        assert acks
+        ext.advance(20 * US)
+        for ack in acks:
+            ext.give(a.host, ack)
+
+    a.write(data, target)
+    packets = a.host.send_all()
+    ext.advance(20 * US)
+    arrive(packets[:10] + packets[11:50])
+    ext.advance(20 * US)
+    (copy,) = a.host.send_all()
+    ext.advance(60 * US)
+    arrive([packets[10]])
+    ext.advance(20 * US)
+    ext.silent(a)
+    arrive([*packets[50:], copy])
+    assert ext.run(Channel(latency_ns=20 * US))
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert bytes(target) == data
+    assert (a.stats()["retransmits"], a.stats()["spurious"]) == (1, 1)
+
+
 MESSAGES = 3
 LENGTH = 4 * 1024
 PACKETS = MESSAGES * packets_of(LENGTH, 1024)
