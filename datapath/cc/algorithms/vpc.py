@@ -14,10 +14,9 @@ GROWTH_CALM = 1 / 16  # per RTT, after a long calm
 STALL_KEPT = 0.9  # of the window, at the first sight of a long delay
 FLAT = 0.1  # two RTTs that differ by less are taken for equal
 FIRST_GAP = 8.0  # RTTs until a new flow drains its part of the queue
-FLAT_SHARE = 0.25  # of the window, at most 4 packets, kept while that is being found out
 CLOSE = 0.25  # of an RTT: samples further apart differ by the queue, not by jitter
-ROW = 8  # decreases in a row without effect that tell a longer path; half of them, if
-CUT = 4  # the window has become this much smaller
+ROW = 8  # decreases in a row without effect that tell a longer path; half as many do
+CUT = 4  # when they have made the window smaller by this
 
 
 @algorithm("vpc", source="this toolkit; docs/cc.md, section vpc")
@@ -223,8 +222,8 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
         flow.relearn_ns = now_ns
     old_ns = now_ns - flow.confirmed_ns
     gap_ns = flow.drain_gap * min(flow.base_ns, flow.longest_base_ns)
-    far = rtt_ns - flow.base_ns > flow.far * target_ns(flow)  # that shrinks the window anyway
-    if not (flow.draining or far) and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns):
+    due = not flow.draining and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns)
+    if due and rtt_ns - flow.base_ns <= flow.far * target_ns(flow):  # above it, it shrinks
         flow.draining = True
         flow.drain_until_ns = now_ns + 2 * rtt_ns
         flow.drain_samples = 0
@@ -279,7 +278,7 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
         least /= 2
     floor = 0.0
     if notice_longer_path(flow, ack.rtt_ns):
-        floor = FLAT_SHARE * min(max(flow.row_w, 1), 4)
+        floor = min(max(flow.row_w, 1) / CUT, 1)
     if not flow.starting:
         flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
     flow.decreased_ns = ack.now_ns
