@@ -34,6 +34,7 @@ UNITS: Mapping[str, str] = {
     "queueing_delay_p99": "ns",
     "cpu_user": "s",
     "cpu_system": "s",
+    "cpu_stolen": "s",
     "xdp_zero_copy": "1",
     "xdp_copies": "packets",
     "path_dropped": "packets",

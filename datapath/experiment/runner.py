@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
 import signal
 import subprocess
 import time
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from datapath import lanes
 from datapath.errors import DatapathError, RunFailed
 from datapath.experiment import claims, collecting, manifest, parallel, preflight
+from datapath.experiment.cputime import CpuTime
 from datapath.experiment.metrics import UNITS
 from datapath.experiment.store import (
     DiskFull,
@@ -338,25 +338,21 @@ class _Sweep:
                 folder=self.experiment.folder,
                 traffic_seed=run.traffic_seed,
             )
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            begin = CpuTime.now()
             with (
                 _fetching(network, logs),
                 collecting.sampling(collect.request, network, spec.transport.device, logs),
                 self._user_xdp(spec, network, record),
             ):
                 outcome: Outcome = workload.run(context)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = begin.since(local=network.local)
             counters = network.path_counters()
             record.path_counters = asdict(counters)
             if limit := counters.limit():
                 record.notes["path"] = limit
         metrics = list(outcome.metrics)
         metrics += _path_metrics(record.path_counters, limited="path" in record.notes)
-        if network.local:
-            metrics += [
-                Metric("cpu_user", after.ru_utime - before.ru_utime, "s"),
-                Metric("cpu_system", after.ru_stime - before.ru_stime, "s"),
-            ]
+        metrics += cpu
         if collect.counters:
             record.device = _device_statistics(logs)
             metrics += _device_metrics(record.device)

@@ -67,6 +67,7 @@ METRICS: Mapping[str, MetricInfo] = {
     "xdp_copies": MetricInfo("Copied by the kernel", "lower"),
     "cpu_user": MetricInfo("CPU, user", "lower"),
     "cpu_system": MetricInfo("CPU, system", "lower"),
+    "cpu_stolen": MetricInfo("CPU, stolen", "lower"),
     "path_dropped": MetricInfo("Dropped on path", ""),
     "path_passed": MetricInfo("Passed on path", ""),
     "path_overflowed": MetricInfo("Dropped by the queue", ""),

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""CPU time of a run: what its programs used, and what the hypervisor kept from this machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from datapath.experiment.metrics import UNITS
+from datapath.workloads.base import Metric
+
+_STAT = Path("/proc/stat")
+_STEAL = 8  # field of its first line (proc_stat(5)), in clock ticks, all CPUs together
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Seconds since some fixed moment: of ended child processes, and stolen from all CPUs."""
+
+    user: float
+    system: float
+    stolen: float
+
+    @classmethod
+    def now(cls) -> CpuTime:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ticks = int(_STAT.read_text().split(maxsplit=_STEAL + 1)[_STEAL])
+        return cls(children.ru_utime, children.ru_stime, ticks / os.sysconf("SC_CLK_TCK"))
+
+    def since(self, *, local: bool) -> list[Metric]:
+        """What came to it until now; the programs' share only if they ran on this machine."""
+        now = CpuTime.now()
+        used = {"cpu_user": now.user - self.user, "cpu_system": now.system - self.system}
+        found = {**(used if local else {}), "cpu_stolen": now.stolen - self.stolen}
+        return [Metric(name, value, UNITS[name]) for name, value in found.items()]
