@@ -391,17 +391,17 @@ struct dp_qp {
 struct dp_engine {
 	struct dp_engine_config cfg;
 	uint64_t rng;
-	struct dp_wheel wheel;
-	bool wheel_started;
+	struct dp_store *store; /* the configuration's or own */
+	struct dp_engine_stats stats;
 	struct dp_qp *ready_head, *ready_tail;
 	struct dp_event_node *event_head, *event_tail;
 	struct dp_mr **mrs;
 	uint32_t mr_cap, mr_next;
-	struct dp_qp **qps[DP_MAX_QPS / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
+	bool wheel_started;
+	struct dp_wheel wheel;
 	uint32_t qpn_next, n_qps, n_pds, n_cqs;
-	struct dp_store *store; /* the configuration's or own */
 	struct dp_store own;
-	struct dp_engine_stats stats;
+	struct dp_qp **qps[DP_MAX_QPS / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
 };
 
 /* The QP with these low 16 bits of its QPN, or NULL. */

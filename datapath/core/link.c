@@ -49,6 +49,7 @@ static struct dp_frame *dequeue(struct dp_link *l, unsigned class)
 	struct dp_frame *f = q->head;
 
 	q->head = f->next;
+	__builtin_prefetch(q->head); /* its turn is next */
 	if (!q->head) {
 		q->tail = &q->head;
 		l->ready &= ~(1u << class);
@@ -170,6 +171,7 @@ static struct dp_frame *pop_arrival(struct dp_link *l)
 	if (l->held && held_first(l))
 		return dp_link_held_pop(l);
 	l->wire = f->next;
+	__builtin_prefetch(l->wire);
 	if (!l->wire)
 		l->wire_tail = &l->wire;
 	return f;
@@ -268,11 +270,12 @@ static int configure(struct dp_link *l, const struct dp_link_config *config)
 int dp_link_create(const struct dp_link_config *config, const struct dp_link_ops *ops, void *user,
 		   struct dp_link **out)
 {
-	struct dp_link *l = calloc(1, sizeof(*l));
+	struct dp_link *l = aligned_alloc(DP_LINK_ALIGN, sizeof(*l));
 	int err;
 
 	if (!l)
 		return -ENOMEM;
+	memset(l, 0, sizeof(*l));
 	l->wire_tail = &l->wire;
 	for (unsigned c = 0; c < DP_LINK_CLASSES; c++)
 		l->queue[c].tail = &l->queue[c].head;

@@ -43,16 +43,17 @@ struct dp_frame {
 	struct dp_frame *next;	/* the link's, while the frame is in it */
 	struct dp_frame *child; /* the link's */
 	uint64_t at_ns;		/* the link's; from take(): when it arrived */
+	struct dp_cc_hop *hop;	/* room for DP_CC_HOPS_MAX telemetry records, or NULL */
 	uint32_t bytes;		/* on the wire, DP_LINK_HEADROOM included */
-	uint32_t header_bytes;	/* what trimming leaves of it; 0: cannot be trimmed */
 	uint32_t flow_hash;	/* of the addresses and ports: ECMP */
+	uint32_t order;		/* the link's: of frames that arrive at one time */
+	uint32_t to;		/* the user's */
+	uint16_t header_bytes;	/* what trimming leaves of it; 0: cannot be trimmed */
+	uint16_t ingress;	/* switch port it came in by (PFC, shared buffer) */
 	uint8_t class;		/* 0..DP_LINK_CLASSES-1 */
 	uint8_t ecn;		/* enum dp_ecn */
 	uint8_t flags;		/* enum dp_frame_flags */
 	uint8_t n_hops;
-	uint16_t ingress;      /* switch port it came in by (PFC, shared buffer) */
-	uint32_t order;	       /* the link's: of frames that arrive at one time */
-	struct dp_cc_hop *hop; /* room for DP_CC_HOPS_MAX telemetry records, or NULL */
 };
 
 enum dp_drop {

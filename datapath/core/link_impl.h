@@ -34,6 +34,8 @@
 
 typedef unsigned __int128 dp_u128;
 
+enum { DP_LINK_ALIGN = 64 }; /* a cache line */
+
 /* One random stream for each purpose. */
 enum dp_link_stream {
 	DP_RNG_LOSS,
@@ -70,34 +72,42 @@ struct dp_link_trace {
 	bool begun;
 };
 
+/*
+ * In the order in which a frame on a plain link needs it: the first two cache lines
+ * and that of its class, then the counters and what a full queue is judged by.  With
+ * thousands of links in one simulation, memory is what a frame waits for.
+ */
 struct dp_link {
 	/* the transmitter */
-	uint64_t busy_ns, busy_frac; /* until when; fraction in 2^-64 ns */
+	_Alignas(DP_LINK_ALIGN) uint64_t busy_ns;
+	uint64_t busy_frac;	     /* until when; fraction in 2^-64 ns */
 	uint64_t byte_ns, byte_frac; /* what one byte takes */
 	uint64_t delay_ns;
 	uint32_t ready;	 /* mask of classes in which frames wait */
 	uint32_t paused; /* mask */
 	uint32_t strict; /* mask */
 	uint32_t n_classes;
-	uint64_t virtual_start; /* tag of the weighted frame transmitted last */
 	bool lossy, spoils, eager, telemetry, trims, traced;
 
 	/* the wire */
-	struct dp_frame *wire, **wire_tail;
+	_Alignas(DP_LINK_ALIGN) struct dp_frame *wire;
+	struct dp_frame **wire_tail;
 	uint64_t wire_last_ns; /* arrival of the last frame in the list */
 	struct dp_frame *held; /* the heap */
-	uint32_t order;
+	uint64_t bytes;	       /* in the queue */
+	uint64_t tx_bytes;
+	struct dp_buffer *buffer;
+	uint32_t order, port;
 
 	/* the queue */
-	uint64_t bytes;
-	uint64_t trimmed;     /* bytes of trimmed frames among them */
+	_Alignas(DP_LINK_ALIGN) struct dp_link_queue queue[DP_LINK_CLASSES];
+	struct dp_link_stats stats;
 	uint64_t limit_bytes; /* UINT64_MAX: none */
 	struct dp_marking marking;
-	double mark_slope; /* of 2^32 per byte */
-	struct dp_link_queue queue[DP_LINK_CLASSES];
+	double mark_slope;	/* of 2^32 per byte */
+	uint64_t trimmed;	/* bytes of trimmed frames that wait */
+	uint64_t virtual_start; /* tag of the weighted frame transmitted last */
 
-	uint64_t tx_bytes;
-	struct dp_link_stats stats;
 	struct dp_link_trace trace;
 	struct dp_link_odds odds;
 	bool bad;	 /* Gilbert-Elliott: in the bad state */
@@ -110,8 +120,6 @@ struct dp_link {
 	uint64_t seed;
 	uint64_t rng[DP_RNGS];
 
-	struct dp_buffer *buffer;
-	uint32_t port;
 	struct dp_link_ops ops;
 	void *user;
 };

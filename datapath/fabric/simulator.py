@@ -52,6 +52,9 @@ class Deadlock(DatapathError):
     exit_code = 1
 
 
+_FAILURES = {errno.EDEADLK: Deadlock, errno.ERANGE: RunFailed}
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """The engines of all hosts, and how their QPs are set up.
@@ -207,7 +210,7 @@ class Simulation:
         Raises:
             LocalError: the table, the topology or an option makes no sense.
             SimulationBroken, Deadlock: as they say.
-            RunFailed: timeout_s is over.
+            RunFailed: timeout_s is over, or simulated time is (docs/simulator.md).
         """
         traffic.check(flows, self.graph.hosts)
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
@@ -378,8 +381,7 @@ class _Run:
         if end < 0:
             reason = ffi.string(lib.dp_sim_failure(self.sim)).decode()
             now = self.totals()["now_ns"]
-            kind = Deadlock if end == -errno.EDEADLK else SimulationBroken
-            raise kind(f"after {now} ns: {reason}")
+            raise _FAILURES.get(-end, SimulationBroken)(f"after {now} ns: {reason}")
         return bool(end == lib.DP_SIM_UNTIL)
 
     # --- results ---

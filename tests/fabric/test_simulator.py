@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datapath.cc import compile_algorithm
-from datapath.errors import LocalError
+from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import replay
 from datapath.fabric.links import Jitter, Link, Loss, Marking, QueueClass, SharedBuffer
@@ -429,6 +429,12 @@ def test_a_network_that_takes_no_time_is_found() -> None:
     endless = flow(size=traffic.UNTIL_STOP, stop_ns=1_000, message_bytes=100, start_ns=1)
     with pytest.raises(Deadlock, match="time does not pass"):
         Simulation(Star(2, Link(0, 0))).run(endless)
+
+
+def test_simulated_time_ends() -> None:
+    """36 years, where an object's number leaves so many bits for the time."""
+    with pytest.raises(RunFailed, match="simulated time ends after 1152921504 s"):
+        Simulation(Star(2, Link(delay_ns=1 << 60))).run(flow(size=1000, start_ns=1 << 61))
 
 
 def test_a_long_wait_for_a_time_out_is_no_deadlock() -> None:

@@ -179,7 +179,7 @@ static void offer(struct direction *d, struct chunk *c, const uint8_t *bytes, ui
 	c->frame.header_bytes = 0;
 	c->frame.class = d->trims;
 	if (d->trims && (left = trimmed_len(bytes, c)))
-		c->frame.header_bytes = left + DP_LINK_HEADROOM;
+		c->frame.header_bytes = (uint16_t)(left + DP_LINK_HEADROOM);
 	c->frame.flags = 0;
 	c->frame.n_hops = 0;
 	c->frame.hop = &c->hop;

@@ -45,11 +45,11 @@ static const struct dp_link_ops ops = { .drop = dropped, .clone = cloned };
 static uint32_t next_link(const struct dp_sim *s, const struct sim_switch *sw,
 			  const struct sim_packet *p)
 {
-	const struct sim_switch *leaf = &s->switches[s->leaf[p->dst] - s->n_hosts];
+	const struct sim_switch *leaf = &s->switches[s->leaf[p->frame.to] - s->n_hosts];
 	const struct sim_route *r;
 
 	if (leaf == sw)
-		return s->down[p->dst];
+		return s->down[p->frame.to];
 	r = &s->route[(size_t)(sw - s->switches) * s->n_leaves + leaf->leaf];
 	return s->next_hop[r->first + (r->n > 1 ? dp_ecmp(p->frame.flow_hash, sw->seed, r->n) : 0)];
 }

@@ -97,9 +97,9 @@ static void dress(struct dp_sim *s, struct sim_packet *p)
 
 	p->channel = p->packet.path_id >> 1;
 	p->src = end ? c->dst : c->src;
-	p->dst = end ? c->src : c->dst;
+	f->to = end ? c->src : c->dst;
 	f->bytes = headers + ((pay + 3) & ~3u);
-	f->header_bytes = can_be_trimmed(&p->packet) ? headers : 0;
+	f->header_bytes = can_be_trimmed(&p->packet) ? (uint16_t)headers : 0;
 	f->flow_hash = flow_hash(c, end, &p->packet);
 	f->class = pay ? s->cfg.data_class : s->cfg.control_class;
 	f->ecn = p->packet.tos & DP_ECN_MASK;

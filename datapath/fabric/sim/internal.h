@@ -11,8 +11,8 @@
 #include "fabric/sim/sim.h"
 
 enum {
-	SIM_HEADERS_MAX = 768, /* of a packet, from the BTH on */
-	SIM_PACKETS_PER_SLAB = 128,
+	SIM_HEADERS_MAX = 768,	  /* of a packet, from the BTH on */
+	SIM_SLAB_BYTES = 2 << 20, /* of packets: a huge page */
 	SIM_CACHE_LINE = 64,
 	/* Ethernet, IPv4 and UDP headers, and the ICRC, which payload-less packets have
 	 * not got. */
@@ -27,34 +27,35 @@ enum {
 /* ---- the objects that act at a time of their own ------------------------------- */
 
 struct sim_turn {
-	uint64_t at_ns; /* DP_NEVER: it does not act */
+	uint64_t at_ns;
 	uint32_t id;
 };
 
 struct sim_queue {
-	struct sim_turn *node;
-	uint32_t leaves, waiting;
+	uint64_t *node;	     /* at_ns << id_bits | id; UINT64_MAX: it does not act */
+	uint64_t horizon_ns; /* the last time that a node can hold */
+	uint32_t leaves, id_bits, waiting;
 };
 
 int sim_queue_init(struct sim_queue *, uint32_t ids);
 void sim_queue_free(struct sim_queue *);
-/* Object `id` acts at at_ns in place of whatever was said before; DP_NEVER: not at
- * all.  Of objects with one time the lowest id is first. */
+/* Object `id` acts at at_ns, or at the horizon if that is earlier, in place of whatever
+ * was said before; DP_NEVER: not at all.  Of objects with one time the lowest id is first. */
 void sim_queue_set(struct sim_queue *, uint32_t id, uint64_t at_ns);
 
-/* Who acts next. */
+/* Who acts next; somebody does (the watch). */
 static inline struct sim_turn sim_queue_first(const struct sim_queue *q)
 {
-	return q->node[1];
+	return (struct sim_turn){ q->node[1] >> q->id_bits,
+				  (uint32_t)q->node[1] & (q->leaves - 1) };
 }
 
 /* ---- packets -------------------------------------------------------------------- */
 
 struct sim_packet {
-	struct dp_frame frame; /* first: a frame is its packet */
-	uint64_t number;
-	uint32_t src, dst; /* hosts */
-	uint32_t channel;
+	struct dp_frame frame; /* first: a frame is its packet; `to` is a host */
+	uint64_t number;       /* the last that links and switches look at: one cache line */
+	uint32_t src, channel;
 	struct dp_packet packet;
 	uint8_t bytes[SIM_HEADERS_MAX];
 	struct dp_cc_hop hop[]; /* DP_CC_HOPS_MAX, if any link stamps telemetry */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "fabric/sim/internal.h"
 
+#include <sys/mman.h>
+
 /* Whole cache lines: what links look at lies in the first one. */
 static size_t block_size(bool telemetry)
 {
@@ -16,18 +18,21 @@ static int grow(struct sim_pool *pool)
 	void **slabs = realloc(pool->slab, (pool->slabs + 1) * sizeof(*slabs));
 	struct sim_packet *p;
 	uint8_t *at;
-	uint32_t i;
+	size_t i;
 
 	if (!slabs)
 		return -ENOMEM;
 	pool->slab = slabs;
 	if (!pool->size)
 		pool->size = block_size(pool->telemetry);
-	at = aligned_alloc(SIM_CACHE_LINE, SIM_PACKETS_PER_SLAB * pool->size);
+	at = aligned_alloc(SIM_SLAB_BYTES, SIM_SLAB_BYTES);
 	if (!at)
 		return -ENOMEM;
+	/* Packets are met in any order: each on a small page would cost a walk through page
+	 * tables.  Where there are no huge pages it works all the same. */
+	madvise(at, SIM_SLAB_BYTES, MADV_HUGEPAGE);
 	slabs[pool->slabs++] = at;
-	for (i = 0; i < SIM_PACKETS_PER_SLAB; i++, at += pool->size) {
+	for (i = 0; i < SIM_SLAB_BYTES / pool->size; i++, at += pool->size) {
 		p = (struct sim_packet *)at;
 		p->frame.next = (struct dp_frame *)pool->free;
 		pool->free = p;

@@ -274,6 +274,10 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 	else if (s->turns - s->arrived_at > STANDSTILL)
 		sim_fail(s, -EDEADLK,
 			 "time does not pass: nothing limits the rate of this network");
+	if (next.at_ns == s->queue.horizon_ns)
+		sim_fail(s, -ERANGE,
+			 "simulated time ends after %llu s with so many hosts and links",
+			 (unsigned long long)(next.at_ns / 1000000000));
 	s->now = next.at_ns;
 	s->turns++;
 	act(s, next.id);
