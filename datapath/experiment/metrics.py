@@ -41,6 +41,7 @@ UNITS: Mapping[str, str] = {
     "path_passed": "packets",
     "path_overflowed": "packets",
     "path_marked": "packets",
+    "path_paused": "ns",
     "path_late_p99": "ns",
     "path_cpu_limited": "1",
 }

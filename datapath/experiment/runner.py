@@ -450,6 +450,8 @@ def _path_metrics(
         for what in ("passed", "dropped", "overflowed", "marked")
         if counters.get(what)
     }
+    if paused := counters.get("paused_ns"):
+        found["path_paused"] = float(sum(paused.values()))
     if late := counters.get("late_p99_ns"):
         found["path_late_p99"] = float(max(late.values()))
         found["path_cpu_limited"] = float(limited)

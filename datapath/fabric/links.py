@@ -8,7 +8,11 @@ everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Literal
+
+PAUSE_FRAME_BYTES = 64 + 20
+"""On the wire, as fabric/sim/graph.c has it."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ class Link:
 class SharedBuffer:
     """The packet buffer of a switch: dynamic thresholds, and PFC for the classes of a mask.
 
-    alpha: 0: only total_bytes limits.  xoff, xon and headroom are of each ingress port and class.
+    alpha: 0: only total_bytes limits.  xoff, xon and headroom are of each ingress port and class;
+    see headroom_bytes().
     """
 
     total_bytes: int
@@ -138,3 +143,13 @@ class SharedBuffer:
         config.pfc_classes = self.pfc_classes
         config.xoff_bytes, config.xon_bytes = self.xoff_bytes, self.xon_bytes
         config.headroom_bytes = self.headroom_bytes
+
+
+def headroom_bytes(link: Link, frame_bytes: int) -> int:
+    """What can arrive over a link after the frame that made its end ask for a pause, with it.
+
+    While the pause frame is on its way back, the other side sends on, and what it has sent is on
+    its way for another delay.  Neither side interrupts a frame (IEEE 802.1Qbb, annex O).
+    """
+    back_ns = 2 * link.delay_ns * link.rate_bps / 8e9
+    return ceil(back_ns) + PAUSE_FRAME_BYTES + 2 * frame_bytes

@@ -123,6 +123,8 @@ class PathCounters:
     so that they count from when the emulator saw them.  queue_max_bytes: most
     that waited.  late_*_ns: how much later than they should frames left,
     quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.
+
+    Of lane sim with PFC alone: paused_ns: for how long, all links together.
     """
 
     passed: dict[str, int] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class PathCounters:
     trimmed: dict[str, int] = field(default_factory=dict)
     duplicated: dict[str, int] = field(default_factory=dict)
     reordered: dict[str, int] = field(default_factory=dict)
+    paused_ns: dict[str, int] = field(default_factory=dict)
     starved: dict[str, int] = field(default_factory=dict)
     unstamped: dict[str, int] = field(default_factory=dict)
     queue_max_bytes: dict[str, int] = field(default_factory=dict)

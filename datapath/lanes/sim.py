@@ -16,6 +16,7 @@ those to the hosts do).
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,8 +25,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.errors import LocalError, RunFailed
-from datapath.fabric.links import Link, QueueClass, SharedBuffer
-from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
+from datapath.fabric.links import Link, QueueClass, SharedBuffer, headroom_bytes
+from datapath.fabric.topology import Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
 from datapath.fabric.topology import Topology as Shape
 from datapath.lanes.base import Endpoint, PathCounters, Process
 from datapath.lanes.spec import Path, Topology
@@ -53,8 +54,11 @@ _TRACE_EVENTS = 64
 _COUNTED = ("marked", "corrupted", "overflowed", "trimmed", "duplicated", "reordered")
 _OF_QUEUES = ("limit_bytes", "marking", "trim", "telemetry", "classes")
 """What the links of hosts have in common with those between switches."""
-_TRIM_CLASSES = (QueueClass(), QueueClass())
+_TWO_CLASSES = (QueueClass(), QueueClass())
 """Strict: packets without payload, and trimmed ones, before data."""
+_DATA_CLASS = 1
+_FRAME_EXTRA = 38
+"""Of a frame on the wire, beside what the MTU counts."""
 _NO_PROGRAMS = "hosts of lane sim run no programs"
 
 
@@ -130,6 +134,7 @@ class SimNetwork:
         ]
         refuse_path(path, topology.preset)
         refuse_infinite(topology, path)
+        refuse_lossless(topology, path)
         shape(topology, path)
 
     def __enter__(self) -> SimNetwork:
@@ -160,6 +165,7 @@ class SimNetwork:
         assert isinstance(path, Path)
         refuse_path(path, self.topology.preset)
         refuse_infinite(self.topology, path)
+        refuse_lossless(self.topology, path)
         self.path = path
         self._counters = PathCounters()
         self.__dict__.pop("base_rtt_ns", None)
@@ -222,11 +228,15 @@ class SimNetwork:
         from datapath.fabric.simulator import Deadlock, Simulation
 
         trims = self.path.link("forward").trim or self.path.link("backward").trim
+        two_classes = trims or self.topology.lossless is not None
         simulation = Simulation(
             shape(self.topology, self.path),
             seed=seed,
             transport=engine_options(
-                transport, self.topology.mtu, int(self.link_rate_bps), data_class=int(trims)
+                transport,
+                self.topology.mtu,
+                int(self.link_rate_bps),
+                data_class=_DATA_CLASS if two_classes else 0,
             ),
         )
         sampling = self._sampling(simulation, flows, series)
@@ -271,7 +281,7 @@ class SimNetwork:
 
     def _count(self, result: SimResult) -> PathCounters:
         """forward: links 0, 2, 4 ... (host 0 to host 1 of p2p), backward: the others."""
-        links = result.links
+        links = every = result.links
         if self.topology.preset in ("p2p", "dumbbell"):
             links = links[:2]
         ways = {"forward": links[0::2], "backward": links[1::2]}
@@ -284,7 +294,13 @@ class SimNetwork:
             dropped=total("lost"),
             queue_max_bytes={w: int(rows["queue_max_bytes"].max()) for w, rows in ways.items()},
             **{name: total(name) for name in _COUNTED},
+            **({"paused_ns": _paused_ns(every)} if self.topology.lossless else {}),
         )
+
+
+def _paused_ns(links: Any) -> dict[str, int]:
+    """Hosts are paused by the switches, so all links count."""
+    return {way: int(links[i::2]["paused_ns"].sum()) for i, way in enumerate(DIRECTIONS)}
 
 
 # --- from the file to the simulator --------------------------------------------------------------
@@ -294,12 +310,26 @@ def shape(topology: Topology, path: Path) -> Shape:
     """The topology of datapath.fabric that the two sections describe."""
     forward, backward = _switched(path.link("forward")), _switched(path.link("backward"))
     edge = _host_link(topology, path)
-    buffer = None if topology.buffer is None else SharedBuffer(topology.buffer)
+    shared = topology.preset in ("p2p", "dumbbell")
+    if not shared and not forward.rate_bps and not forward.trace_ms:
+        forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
+    if not shared:
+        edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
+    if topology.lossless is None:
+        buffer = None if topology.buffer is None else SharedBuffer(topology.buffer)
+        return _assembled(topology, edge, forward, backward, buffer)
+    edge, forward, backward = (
+        replace(link, limit_bytes=0, classes=_TWO_CLASSES) for link in (edge, forward, backward)
+    )
+    graph = _assembled(topology, edge, forward, backward, None).graph()
+    return _assembled(topology, edge, forward, backward, _lossless_buffer(topology, graph))
+
+
+def _assembled(
+    topology: Topology, edge: Link, forward: Link, backward: Link, buffer: SharedBuffer | None
+) -> Shape:
     if topology.preset in ("p2p", "dumbbell"):
         return Dumbbell(topology.hosts // 2, edge, forward, backward, buffer)
-    if not forward.rate_bps and not forward.trace_ms:
-        forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
-    edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
     if topology.preset == "star":
         down = replace(forward, rate_bps=edge.rate_bps, delay_ns=edge.delay_ns)
         return Star(topology.hosts, edge, down, buffer)
@@ -312,9 +342,43 @@ def shape(topology: Topology, path: Path) -> Shape:
     return Rail(*size, edge, forward, buffer)
 
 
+def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
+    """With PFC for data, and thresholds that lose nothing where the file has none.
+
+    LocalError when the buffer is too small for them.
+    """
+    pfc, total = topology.lossless, topology.buffer
+    assert pfc is not None
+    assert total is not None
+    frame = topology.mtu + _FRAME_EXTRA
+    ends = collections.Counter(end for cable in graph.cables for end in (cable.a, cable.b))
+    ports = max(count for node, count in ends.items() if node >= graph.hosts)
+    links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
+    headroom = pfc.headroom
+    if headroom is None:
+        headroom = max(headroom_bytes(link, frame) for link in links)
+    xoff = total // ports - headroom if pfc.xoff is None else pfc.xoff
+    if headroom * ports > total or xoff <= 0:
+        raise LocalError(
+            f"topology.buffer: {total} bytes are too few for PFC on {ports} ports with "
+            f"{headroom} bytes of headroom each",
+            hint=f"at least {ports * (headroom + 3 * frame)} let a switch forward at full rate",
+        )
+    xon = max(xoff - 2 * frame, 0) if pfc.xon is None else pfc.xon
+    if xon > xoff:
+        raise LocalError(f"topology.pfc: xon is {xon}, above xoff, which is {xoff}")
+    return SharedBuffer(
+        total,
+        pfc_classes=1 << _DATA_CLASS,
+        xoff_bytes=xoff,
+        xon_bytes=xon,
+        headroom_bytes=headroom,
+    )
+
+
 def _switched(link: Link) -> Link:
     """What is trimmed needs a queue to go first in."""
-    return replace(link, classes=_TRIM_CLASSES) if link.trim else link
+    return replace(link, classes=_TWO_CLASSES) if link.trim else link
 
 
 def _host_link(topology: Topology, path: Path) -> Link:
@@ -355,6 +419,25 @@ def refuse_infinite(topology: Topology, path: Path) -> None:
                 f"nothing limits the {direction} rate of this network",
                 hint="give path.rate or topology.host_rate",
             )
+
+
+def refuse_lossless(topology: Topology, path: Path) -> None:
+    """LocalError for a section beside which PFC makes no sense."""
+    if topology.lossless is None:
+        return
+    links = [path, *filter(None, (path.forward, path.backward))]
+    if topology.buffer is None:
+        raise LocalError("topology.pfc needs a buffer to guard", hint="give topology.buffer")
+    if any(link.queue is not None or link.trim for link in links):
+        raise LocalError(
+            "path.queue and path.trim: with topology.pfc no queue drops or trims",
+            hint="take them away; topology.buffer limits what waits",
+        )
+    if any(link.trace for link in links) or not _host_link(topology, path).rate_bps:
+        raise LocalError(
+            "topology.pfc: a link without a constant rate needs an endless headroom",
+            hint="give path.rate and topology.host_rate",
+        )
 
 
 def engine_options(

@@ -37,6 +37,30 @@ class Machine(BaseModel):
     )
 
 
+class Pfc(BaseModel):
+    """Priority flow control (IEEE 802.1Qbb): a switch pauses who sends faster than it can forward.
+
+    What is set holds for each port of each switch.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    xoff: Bytes | None = Field(
+        None,
+        ge=1,
+        description="Bytes that wait of what came in by a port, above which its peer is paused. "
+        "Unset: the port's equal part of the buffer, less its headroom.",
+    )
+    xon: Bytes | None = Field(
+        None, description="Bytes down to which it stays paused. Unset: two packets below xoff."
+    )
+    headroom: Bytes | None = Field(
+        None,
+        description="Room of a port alone, for what still arrives once its peer is paused. "
+        "Unset: as much as rate, delay and MTU of the links ask for.",
+    )
+
+
 class Topology(BaseModel):
     """Which hosts there are and how they are joined."""
 
@@ -110,6 +134,11 @@ class Topology(BaseModel):
         description="sim: packet buffer that all queues of a switch share, with dynamic "
         "thresholds (each queue may have as much as is free). Unset: path.queue alone limits.",
     )
+    pfc: bool | Pfc = Field(
+        False,
+        description="sim: data packets are never dropped for want of room; switches pause their "
+        "peers instead. Needs buffer, and takes the place of path.queue. true, or thresholds.",
+    )
     leaves: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: leaf switches.")
     spines: int = Field(2, ge=1, le=1024, description="sim, leaf-spine and rail: spine switches.")
     hosts_per_leaf: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: hosts of a leaf.")
@@ -128,6 +157,11 @@ class Topology(BaseModel):
         if self.namespaces and self.preset != "p2p":
             raise ValueError("namespaces joins one host to its guest: use preset p2p")
         return self
+
+    @property
+    def lossless(self) -> Pfc | None:
+        """What `pfc` says; None: there is none."""
+        return Pfc() if self.pfc is True else self.pfc or None
 
     def _differs(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)
@@ -192,7 +226,7 @@ _KEYS_OF_LANE = {
     "vm": {"kernel", "cpus", "memory", "namespaces"},
     "ssh": {"ssh_config", "machines"},
     "sim": {
-        *("host_rate", "host_delay", "buffer"),
+        *("host_rate", "host_delay", "buffer", "pfc"),
         *("leaves", "spines", "hosts_per_leaf", "k", "servers", "rails"),
     },
 }

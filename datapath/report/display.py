@@ -72,6 +72,7 @@ METRICS: Mapping[str, MetricInfo] = {
     "path_passed": MetricInfo("Passed on path", ""),
     "path_overflowed": MetricInfo("Dropped by the queue", ""),
     "path_marked": MetricInfo("Marked on path", ""),
+    "path_paused": MetricInfo("Paused by PFC, all links", "lower"),
     "path_late_p99": MetricInfo("Emulation late, p99", "lower"),
     "path_cpu_limited": MetricInfo("Emulation CPU-limited", "lower"),
 }

@@ -16,6 +16,7 @@ from datapath.fabric import flows as traffic
 from datapath.fabric.links import Link, Loss, Marking, QueueClass, SharedBuffer
 from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
 from datapath.lanes import open_network
+from datapath.lanes.base import PathCounters
 from datapath.lanes.sim import SimNetwork, engine_options, shape
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Request
@@ -152,6 +153,75 @@ def test_switches_share_buffers_trim_and_stamp() -> None:
     for link in (made.edge, made.downlink):
         assert (link.trim, link.telemetry) == (True, True)
         assert link.classes == (QueueClass(), QueueClass())
+
+
+def test_pfc_has_thresholds_that_fit_the_network() -> None:
+    section = topology(
+        preset="leaf-spine", leaves=2, spines=2, hosts_per_leaf=6, buffer="2MB", pfc=True, mtu=1500
+    )
+    made = shape(section, path(rate="40gbit", delay="10us"))
+    assert isinstance(made, LeafSpine)
+    headroom = 2 * 10_000 * 40 // 8 + 84 + 2 * 1538  # of the fastest link
+    xoff = 2_000_000 // 8 - headroom
+    assert made.buffer == SharedBuffer(
+        2_000_000,
+        pfc_classes=2,
+        xoff_bytes=xoff,
+        xon_bytes=xoff - 2 * 1538,
+        headroom_bytes=headroom,
+    )
+    for link in (made.edge, made.core):
+        assert (link.limit_bytes, link.classes) == (0, (QueueClass(), QueueClass()))
+
+
+INCAST = {"preset": "leaf-spine", "leaves": 4, "hosts_per_leaf": 4, "buffer": "1500kB"}
+
+
+def incast(delay: str, **more: Any) -> tuple[Any, PathCounters]:
+    """Twelve hosts of three leaves send to one of the fourth, without congestion control."""
+    section = topology(**INCAST, **more)
+    network = SimNetwork(section, path(rate="40gbit", delay=delay))
+    rows = np.concatenate([flow(src, 15, 1_000_000) for src in range(12)])
+    result = simulate(network, rows, cc=Cc(algo="fixed", window_bytes=2_000_000))
+    return result, network.path_counters()
+
+
+@pytest.mark.parametrize("delay", ["100ns", "1us", "5us"])
+def test_with_pfc_no_packet_is_dropped(delay: str) -> None:
+    result, counters = incast(delay, pfc=True)
+    assert (result.flows.rows["delivered_bytes"] == 1_000_000).all()
+    assert sum(counters.overflowed.values()) == 0
+    assert sum(counters.paused_ns.values()) > 100_000
+    assert result.result.qps["retransmits"] == 0
+
+
+def test_without_pfc_the_same_incast_drops() -> None:
+    _, counters = incast("1us")
+    assert sum(counters.overflowed.values()) > 0
+    assert counters.paused_ns == {}
+
+
+def test_with_too_little_headroom_pfc_drops() -> None:
+    _, counters = incast("5us", pfc={"headroom": "20kB", "xoff": "100kB"})
+    assert sum(counters.overflowed.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("section", "way", "words"),
+    [
+        ({"pfc": True}, {}, "needs a buffer"),
+        ({"pfc": True, "buffer": "1MB"}, {"queue": "64kB"}, "no queue drops or trims"),
+        ({"pfc": True, "buffer": "1MB"}, {"trim": True}, "no queue drops or trims"),
+        ({"pfc": True, "buffer": "1MB", "preset": "p2p", "hosts": 2}, {}, "constant rate"),
+        ({"pfc": True, "buffer": "50kB"}, {}, "too few for PFC on 4 ports"),
+        ({"pfc": {"xoff": "9kB", "xon": "10kB"}, "buffer": "1MB"}, {}, "xon is 10000, above xoff"),
+    ],
+)
+def test_pfc_that_makes_no_sense(section: dict[str, Any], way: dict[str, Any], words: str) -> None:
+    with pytest.raises(LocalError, match=words):
+        SimNetwork(
+            topology(**{"preset": "star", "hosts": 4, **section}), path(rate="10gbit", **way)
+        )
 
 
 def test_trimmed_headers_go_before_data() -> None:
