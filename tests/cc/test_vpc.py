@@ -91,6 +91,33 @@ def test_far_above_the_target_the_queue_is_drained_at_once() -> None:
     assert flow.packets == pytest.approx(before * 0.9 * BASE / (BASE + queue), rel=0.01)
 
 
+def test_one_decrease_leaves_a_packet() -> None:
+    """From more than one packet, however far above the target; from less, to three quarters."""
+    flow = steady(2.5)
+    queue = 20 * target(2.5)
+    twice(flow, queue, 2)  # the first sight of it
+    flow.flow.jitter_ns = 0
+    flow.ack(1e-9, rtt_ns=BASE + queue, wait_ns=2 * BASE + queue)
+    assert flow.packets == pytest.approx(1)
+    flow = steady(0.8)
+    assert twice(flow, queue) == pytest.approx(0.8 * 0.75)
+
+
+def test_below_one_packet_growth_is_a_share_of_the_window() -> None:
+    flow = steady(0.5)
+    flow.ack(1e-9, rtt_ns=BASE, wait_ns=BASE)
+    assert flow.ack(1, rtt_ns=BASE, wait_ns=2 * BASE) == pytest.approx(2 * 0.5)
+
+
+def test_below_one_packet_the_last_rtt_paces() -> None:
+    """The mean, of samples that come once in several RTTs, tells of a queue long gone."""
+    flow = steady(0.5)
+    for rtt_ns in (20 * BASE, 2 * BASE):
+        flow.ack(1e-9, rtt_ns=rtt_ns, wait_ns=rtt_ns)
+    assert flow.packets < 1
+    assert flow.rate_bps == pytest.approx(flow.packets * MSS * 8e9 / (2 * BASE), rel=0.01)
+
+
 def test_a_host_that_stood_still_is_no_queue() -> None:
     """A round of packets is late, all sent before that was seen: a tenth, not half."""
     flow = steady(50)

@@ -258,7 +258,7 @@ def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
     near = delay_ns / target_ns(flow)
     flow.row = 0
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
-    step = flow.ai * min(1, 1 / flow.w)
+    step = flow.ai * min(flow.w, 1 / flow.w)
     if flow.calm_bytes > 8 * flow.cwnd_bytes:
         step = max(step, GROWTH_CALM)
     flow.w += (1 - max(near, 0)) * step * acked
@@ -275,7 +275,7 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
         kept = STALL_KEPT  # sent before this was seen: perhaps a host that stood still
     elif delay_ns > flow.far * limit:
         kept = 0.9 * flow.base_ns / (flow.base_ns + delay_ns)
-        least /= 2
+        least = max(least / 2, 1 / flow.w)  # one packet; below it each step is long
     floor = 0.0
     if notice_longer_path(flow, ack.rtt_ns):
         floor = min(max(flow.row_w, 1) / CUT, 1)
@@ -364,6 +364,8 @@ def apply(flow: Vpc) -> None:
         gain = 2 if flow.starting else flow.pacing_gain
         if window < 1:
             gain = 1
+            if flow.last_rtt_ns > 0:  # samples are rare: their mean tells of a queue long gone
+                rtt_ns = min(rtt_ns, flow.last_rtt_ns)
         paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
         most_bps = flow.pacing_gain * rate_bps  # above the line: for what is lost on the way
         rate_bps = min(paced_bps, most_bps) if rate_bps > 0 else paced_bps
