@@ -291,7 +291,7 @@ def control_socket(args: argparse.Namespace) -> socket.socket:
             listener.settimeout(args.timeout)
             connection = listener.accept()[0]
     else:
-        limit = time.monotonic() + min(args.timeout, 5)
+        limit = time.monotonic() + min(args.timeout, 20)  # its start may take long in a guest
         while True:
             try:
                 connection = socket.create_connection((args.server, args.port), args.timeout)

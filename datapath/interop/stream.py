@@ -114,6 +114,7 @@ class Stream:
         self._last_msn: int | None = None
         self._rnr: tuple[int, int, int] | None = None  # PSN, until when, packet
         self._nak: tuple[int, int] | None = None  # PSN, how often that had been seen
+        self._naks_of_psn = 0
         self._owed: tuple[int, Packet] | None = None
         self._refused = False
         self._answer_next: int | None = None
@@ -348,7 +349,11 @@ class Stream:
         return []
 
     def _sequence_nak(self, packet: Packet, psn: int) -> list[Flaw]:
-        """At the expected PSN, with something sent beyond it; once until that has come again."""
+        """At the expected PSN, with something sent beyond it; once until that has come again.
+
+        A NAK may answer to what came before a copy that the capture has already
+        seen, so a copy between two NAKs is not asked for, only enough of them.
+        """
         self._acked = max(self._acked, psn)
         if self._last_ack is not None and psn <= self._last_ack:
             return [Flaw("nak", f"NAK of PSN {packet.psn}, which was acknowledged")]
@@ -357,7 +362,8 @@ class Stream:
         expected = self._sent.get(psn)
         seen = expected.seen if expected else 0
         before, self._nak = self._nak, (psn, seen)
-        if before == self._nak:
+        self._naks_of_psn = self._naks_of_psn + 1 if before and before[0] == psn else 1
+        if before == self._nak and self._naks_of_psn > max(seen, 1):
             text = f"a second NAK of PSN {packet.psn}, which has not come again"
             return [Flaw("nak-repeated", text)]
         return []

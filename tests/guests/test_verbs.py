@@ -14,7 +14,7 @@ import pytest
 from tests.guests.conftest import REPORTS, Guests
 from tests.verbs.devices import VARIANTS, applicable
 
-CASES_S = 420
+CASES_S = 900
 
 
 @pytest.mark.timeout(CASES_S + 60)

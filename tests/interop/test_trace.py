@@ -581,6 +581,19 @@ def test_holes_are_no_fault_where_packets_may_be_missing(tmp_path: Path) -> None
     assert {v.rule for v in talk.judge(tmp_path).violations} >= {"psn"}
 
 
+def test_a_nak_may_be_older_than_a_copy_seen_before_it(tmp_path: Path) -> None:
+    """100 comes again by a time-out while its NAK is on the way; a third NAK is one too many."""
+    talk = Scribe()
+    for psn in (100, 101, 102, 100, 101):
+        talk.a("SEND ONLY", psn, 1)
+    talk.b("ACK", 100, syndrome=SEQUENCE)
+    talk.b("ACK", 100, syndrome=SEQUENCE)
+    assert {v.rule for v in talk.judge(tmp_path).violations} <= {"unanswered"}
+    number = talk.b("ACK", 100, syndrome=SEQUENCE)
+    found = [v for v in talk.judge(tmp_path).violations if v.rule != "unanswered"]
+    assert [(v.rule, v.number) for v in found] == [("nak-repeated", number)]
+
+
 def test_an_ack_over_a_hole_is_a_fault_everywhere(tmp_path: Path) -> None:
     talk = Scribe()
     number = ack_of_a_hole(talk)
