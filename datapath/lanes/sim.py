@@ -2,33 +2,28 @@
 """The sim lane: the engine and the link model in virtual time, on one core and without root.
 
 Hosts have names and addresses, but run no programs: a workload hands its traffic table to
-simulate().  What `path` says holds for
-
-    p2p, dumbbell               the one link between the two sides
-    star                        the links from the switch to the hosts
-    leaf-spine, fat-tree, rail  the links between switches
-
-and what it says of queues and marking for all links of the last three.
-
-The hosts' own links have topology.host_rate and host_delay, and spoil nothing (in a star,
-those to the hosts do).
+simulate().  What becomes of the sections is in sim_shape.py.
 """
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.errors import LocalError, RunFailed
-from datapath.fabric.links import Link, QueueClass, SharedBuffer, headroom_bytes
-from datapath.fabric.topology import Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
-from datapath.fabric.topology import Topology as Shape
 from datapath.lanes.base import Endpoint, PathCounters, Process
+from datapath.lanes.sim_shape import (
+    DATA_CLASS,
+    host_link,
+    refuse_infinite,
+    refuse_lossless,
+    refuse_path,
+    shape,
+)
 from datapath.lanes.spec import Path, Topology
 from datapath.xdp.impair import DIRECTIONS
 
@@ -41,8 +36,6 @@ if TYPE_CHECKING:
     from datapath.fabric.simulator import EngineOptions, Sampling, SimResult
     from datapath.series import Request
 
-DEFAULT_RATE_BPS = 100_000_000_000
-"""Of links in presets with more than one switch, unless the file gives another."""
 HEADERS_BYTES = 104
 """What the headers of a packet may take of the MTU, as docs/verbs.md has it."""
 TELEMETRY_BYTES = 132
@@ -52,13 +45,6 @@ AFXDP_SEGMENT = 7552
 _SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
 _TRACE_EVENTS = 64
 _COUNTED = ("marked", "corrupted", "overflowed", "trimmed", "duplicated", "reordered")
-_OF_QUEUES = ("limit_bytes", "marking", "trim", "telemetry", "classes")
-"""What the links of hosts have in common with those between switches."""
-_TWO_CLASSES = (QueueClass(), QueueClass())
-"""Strict: packets without payload, and trimmed ones, before data."""
-_DATA_CLASS = 1
-_FRAME_EXTRA = 38
-"""Of a frame on the wire, beside what the MTU counts."""
 _NO_PROGRAMS = "hosts of lane sim run no programs"
 
 
@@ -197,7 +183,7 @@ class SimNetwork:
     @property
     def link_rate_bps(self) -> float:
         """Of a host's link, or of the shared one if that is slower; 0: not limited."""
-        own = _host_link(self.topology, self.path).rate_bps
+        own = host_link(self.topology, self.path).rate_bps
         shared = self.path.rate or 0
         if self.topology.preset not in ("p2p", "dumbbell"):
             return float(own)
@@ -236,7 +222,7 @@ class SimNetwork:
                 transport,
                 self.topology.mtu,
                 int(self.link_rate_bps),
-                data_class=_DATA_CLASS if two_classes else 0,
+                data_class=DATA_CLASS if two_classes else 0,
             ),
         )
         sampling = self._sampling(simulation, flows, series)
@@ -303,141 +289,7 @@ def _paused_ns(links: Any) -> dict[str, int]:
     return {way: int(links[i::2]["paused_ns"].sum()) for i, way in enumerate(DIRECTIONS)}
 
 
-# --- from the file to the simulator --------------------------------------------------------------
-
-
-def shape(topology: Topology, path: Path) -> Shape:
-    """The topology of datapath.fabric that the two sections describe."""
-    forward, backward = _switched(path.link("forward")), _switched(path.link("backward"))
-    edge = _host_link(topology, path)
-    shared = topology.preset in ("p2p", "dumbbell")
-    if not shared and not forward.rate_bps and not forward.trace_ms:
-        forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
-    if not shared:
-        edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
-    if topology.lossless is None:
-        buffer = None if topology.buffer is None else SharedBuffer(topology.buffer)
-        return _assembled(topology, edge, forward, backward, buffer)
-    edge, forward, backward = (
-        replace(link, limit_bytes=0, classes=_TWO_CLASSES) for link in (edge, forward, backward)
-    )
-    graph = _assembled(topology, edge, forward, backward, None).graph()
-    return _assembled(topology, edge, forward, backward, _lossless_buffer(topology, graph))
-
-
-def _assembled(
-    topology: Topology, edge: Link, forward: Link, backward: Link, buffer: SharedBuffer | None
-) -> Shape:
-    if topology.preset in ("p2p", "dumbbell"):
-        return Dumbbell(topology.hosts // 2, edge, forward, backward, buffer)
-    if topology.preset == "star":
-        down = replace(forward, rate_bps=edge.rate_bps, delay_ns=edge.delay_ns)
-        return Star(topology.hosts, edge, down, buffer)
-    if topology.preset == "leaf-spine":
-        size = (topology.leaves, topology.spines, topology.hosts_per_leaf)
-        return LeafSpine(*size, edge, forward, buffer)
-    if topology.preset == "fat-tree":
-        return FatTree(topology.k, edge, forward, buffer)
-    size = (topology.servers, topology.rails, topology.spines)
-    return Rail(*size, edge, forward, buffer)
-
-
-def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
-    """With PFC for data, and thresholds that lose nothing where the file has none.
-
-    LocalError when the buffer is too small for them.
-    """
-    pfc, total = topology.lossless, topology.buffer
-    assert pfc is not None
-    assert total is not None
-    frame = topology.mtu + _FRAME_EXTRA
-    ends = collections.Counter(end for cable in graph.cables for end in (cable.a, cable.b))
-    ports = max(count for node, count in ends.items() if node >= graph.hosts)
-    links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
-    headroom = pfc.headroom
-    if headroom is None:
-        headroom = max(headroom_bytes(link, frame) for link in links)
-    xoff = total // ports - headroom if pfc.xoff is None else pfc.xoff
-    if headroom * ports > total or xoff <= 0:
-        raise LocalError(
-            f"topology.buffer: {total} bytes are too few for PFC on {ports} ports with "
-            f"{headroom} bytes of headroom each",
-            hint=f"at least {ports * (headroom + 3 * frame)} let a switch forward at full rate",
-        )
-    xon = max(xoff - 2 * frame, 0) if pfc.xon is None else pfc.xon
-    if xon > xoff:
-        raise LocalError(f"topology.pfc: xon is {xon}, above xoff, which is {xoff}")
-    return SharedBuffer(
-        total,
-        pfc_classes=1 << _DATA_CLASS,
-        xoff_bytes=xoff,
-        xon_bytes=xon,
-        headroom_bytes=headroom,
-    )
-
-
-def _switched(link: Link) -> Link:
-    """What is trimmed needs a queue to go first in."""
-    return replace(link, classes=_TWO_CLASSES) if link.trim else link
-
-
-def _host_link(topology: Topology, path: Path) -> Link:
-    rate, delay = topology.host_rate, topology.host_delay
-    shared = topology.preset in ("p2p", "dumbbell")
-    if rate is None:
-        rate = 0 if shared else path.rate or DEFAULT_RATE_BPS
-    if delay is None:
-        delay = 0 if shared else path.delay or 0
-    return Link(rate_bps=rate, delay_ns=delay)
-
-
-def refuse_path(path: Path, preset: str) -> None:
-    """LocalError for what of a `path` section cannot be simulated."""
-    if path.backend not in ("auto", "fabric"):
-        raise LocalError(
-            f"lane sim has no path backend {path.backend}", hint="use backend auto or fabric"
-        )
-    if path.faults or any(path.ecn_mark_of(direction) for direction in DIRECTIONS):
-        raise LocalError(
-            "lane sim has no aimed faults and no random marking",
-            hint="use loss and ecn (marks by the queue)",
-        )
-    if preset not in ("p2p", "dumbbell") and (path.forward or path.backward):
-        raise LocalError(
-            f"preset {preset} has no directions", hint="take path.forward and path.backward away"
-        )
-
-
-def refuse_infinite(topology: Topology, path: Path) -> None:
-    """LocalError for a network without any rate: nothing in it would take time."""
-    if topology.preset not in ("p2p", "dumbbell") or topology.host_rate:
-        return
-    for direction in DIRECTIONS:
-        link = path.link(direction)
-        if not link.rate_bps and not link.trace_ms:
-            raise LocalError(
-                f"nothing limits the {direction} rate of this network",
-                hint="give path.rate or topology.host_rate",
-            )
-
-
-def refuse_lossless(topology: Topology, path: Path) -> None:
-    """LocalError for a section beside which PFC makes no sense."""
-    if topology.lossless is None:
-        return
-    links = [path, *filter(None, (path.forward, path.backward))]
-    if topology.buffer is None:
-        raise LocalError("topology.pfc needs a buffer to guard", hint="give topology.buffer")
-    if any(link.queue is not None or link.trim for link in links):
-        raise LocalError(
-            "path.queue and path.trim: with topology.pfc no queue drops or trims",
-            hint="take them away; topology.buffer limits what waits",
-        )
-    if any(link.trace for link in links) or not _host_link(topology, path).rate_bps:
-        raise LocalError(
-            "topology.pfc: a link without a constant rate needs an endless headroom",
-            hint="give path.rate and topology.host_rate",
-        )
+# --- what the engine is told --------------------------------------------------------------------
 
 
 def engine_options(

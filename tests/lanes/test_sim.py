@@ -17,7 +17,8 @@ from datapath.fabric.links import Link, Loss, Marking, QueueClass, SharedBuffer
 from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
 from datapath.lanes import open_network
 from datapath.lanes.base import PathCounters
-from datapath.lanes.sim import SimNetwork, engine_options, shape
+from datapath.lanes.sim import SimNetwork, engine_options
+from datapath.lanes.sim_shape import shape
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Request
 from datapath.verbs.spec import Transport

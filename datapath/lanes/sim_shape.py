@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The sections `topology` and `path` as a network of the simulator, and what of them it has not.
+
+What `path` says holds for
+
+    p2p, dumbbell               the one link between the two sides
+    star                        the links from the switch to the hosts
+    leaf-spine, fat-tree, rail  the links between switches
+
+and what it says of queues and marking for all links of the last three.
+
+The hosts' own links have topology.host_rate and host_delay, and spoil nothing (in a star,
+those to the hosts do).
+"""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import replace
+
+from datapath.errors import LocalError
+from datapath.fabric.links import Link, QueueClass, SharedBuffer, headroom_bytes
+from datapath.fabric.topology import Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
+from datapath.fabric.topology import Topology as Shape
+from datapath.lanes.spec import Path, Topology
+from datapath.xdp.impair import DIRECTIONS
+
+DEFAULT_RATE_BPS = 100_000_000_000
+"""Of links in presets with more than one switch, unless the file gives another."""
+DATA_CLASS = 1
+"""Of data where links have two classes, with what is trimmed or has no payload before it."""
+_OF_QUEUES = ("limit_bytes", "marking", "trim", "telemetry", "classes")
+"""What the links of hosts have in common with those between switches."""
+_TWO_CLASSES = (QueueClass(), QueueClass())
+"""Strict."""
+_FRAME_EXTRA = 38
+"""Of a frame on the wire, beside what the MTU counts."""
+
+
+def shape(topology: Topology, path: Path) -> Shape:
+    """The topology of datapath.fabric that the two sections describe."""
+    forward, backward = _switched(path.link("forward")), _switched(path.link("backward"))
+    edge = host_link(topology, path)
+    shared = topology.preset in ("p2p", "dumbbell")
+    if not shared and not forward.rate_bps and not forward.trace_ms:
+        forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
+    if not shared:
+        edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
+    if topology.lossless is None:
+        buffer = None if topology.buffer is None else SharedBuffer(topology.buffer)
+        return _assembled(topology, edge, forward, backward, buffer)
+    edge, forward, backward = (
+        replace(link, limit_bytes=0, classes=_TWO_CLASSES) for link in (edge, forward, backward)
+    )
+    graph = _assembled(topology, edge, forward, backward, None).graph()
+    return _assembled(topology, edge, forward, backward, _lossless_buffer(topology, graph))
+
+
+def _assembled(
+    topology: Topology, edge: Link, forward: Link, backward: Link, buffer: SharedBuffer | None
+) -> Shape:
+    if topology.preset in ("p2p", "dumbbell"):
+        return Dumbbell(topology.hosts // 2, edge, forward, backward, buffer)
+    if topology.preset == "star":
+        down = replace(forward, rate_bps=edge.rate_bps, delay_ns=edge.delay_ns)
+        return Star(topology.hosts, edge, down, buffer)
+    if topology.preset == "leaf-spine":
+        size = (topology.leaves, topology.spines, topology.hosts_per_leaf)
+        return LeafSpine(*size, edge, forward, buffer)
+    if topology.preset == "fat-tree":
+        return FatTree(topology.k, edge, forward, buffer)
+    size = (topology.servers, topology.rails, topology.spines)
+    return Rail(*size, edge, forward, buffer)
+
+
+def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
+    """With PFC for data, and thresholds that lose nothing where the file has none.
+
+    LocalError when the buffer is too small for them.
+    """
+    pfc, total = topology.lossless, topology.buffer
+    assert pfc is not None
+    assert total is not None
+    frame = topology.mtu + _FRAME_EXTRA
+    ends = collections.Counter(end for cable in graph.cables for end in (cable.a, cable.b))
+    ports = max(count for node, count in ends.items() if node >= graph.hosts)
+    links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
+    headroom = pfc.headroom
+    if headroom is None:
+        headroom = max(headroom_bytes(link, frame) for link in links)
+    xoff = total // ports - headroom if pfc.xoff is None else pfc.xoff
+    if headroom * ports > total or xoff <= 0:
+        raise LocalError(
+            f"topology.buffer: {total} bytes are too few for PFC on {ports} ports with "
+            f"{headroom} bytes of headroom each",
+            hint=f"at least {ports * (headroom + 3 * frame)} let a switch forward at full rate",
+        )
+    xon = max(xoff - 2 * frame, 0) if pfc.xon is None else pfc.xon
+    if xon > xoff:
+        raise LocalError(f"topology.pfc: xon is {xon}, above xoff, which is {xoff}")
+    return SharedBuffer(
+        total,
+        pfc_classes=1 << DATA_CLASS,
+        xoff_bytes=xoff,
+        xon_bytes=xon,
+        headroom_bytes=headroom,
+    )
+
+
+def _switched(link: Link) -> Link:
+    """What is trimmed needs a queue to go first in."""
+    return replace(link, classes=_TWO_CLASSES) if link.trim else link
+
+
+def host_link(topology: Topology, path: Path) -> Link:
+    rate, delay = topology.host_rate, topology.host_delay
+    shared = topology.preset in ("p2p", "dumbbell")
+    if rate is None:
+        rate = 0 if shared else path.rate or DEFAULT_RATE_BPS
+    if delay is None:
+        delay = 0 if shared else path.delay or 0
+    return Link(rate_bps=rate, delay_ns=delay)
+
+
+def refuse_path(path: Path, preset: str) -> None:
+    """LocalError for what of a `path` section cannot be simulated."""
+    if path.backend not in ("auto", "fabric"):
+        raise LocalError(
+            f"lane sim has no path backend {path.backend}", hint="use backend auto or fabric"
+        )
+    if path.faults or any(path.ecn_mark_of(direction) for direction in DIRECTIONS):
+        raise LocalError(
+            "lane sim has no aimed faults and no random marking",
+            hint="use loss and ecn (marks by the queue)",
+        )
+    if preset not in ("p2p", "dumbbell") and (path.forward or path.backward):
+        raise LocalError(
+            f"preset {preset} has no directions", hint="take path.forward and path.backward away"
+        )
+
+
+def refuse_infinite(topology: Topology, path: Path) -> None:
+    """LocalError for a network without any rate: nothing in it would take time."""
+    if topology.preset not in ("p2p", "dumbbell") or topology.host_rate:
+        return
+    for direction in DIRECTIONS:
+        link = path.link(direction)
+        if not link.rate_bps and not link.trace_ms:
+            raise LocalError(
+                f"nothing limits the {direction} rate of this network",
+                hint="give path.rate or topology.host_rate",
+            )
+
+
+def refuse_lossless(topology: Topology, path: Path) -> None:
+    """LocalError for a section beside which PFC makes no sense."""
+    if topology.lossless is None:
+        return
+    links = [path, *filter(None, (path.forward, path.backward))]
+    if topology.buffer is None:
+        raise LocalError("topology.pfc needs a buffer to guard", hint="give topology.buffer")
+    if any(link.queue is not None or link.trim for link in links):
+        raise LocalError(
+            "path.queue and path.trim: with topology.pfc no queue drops or trims",
+            hint="take them away; topology.buffer limits what waits",
+        )
+    if any(link.trace for link in links) or not host_link(topology, path).rate_bps:
+        raise LocalError(
+            "topology.pfc: a link without a constant rate needs an endless headroom",
+            hint="give path.rate and topology.host_rate",
+        )
