@@ -38,6 +38,7 @@ UNITS = {
     "xdp_copies": "packets",
     "cpu_user": "s",
     "cpu_system": "s",
+    "cpu_stolen": "s",
     "path_dropped": "packets",
     "path_passed": "packets",
     "unfinished_share": "1",
@@ -49,6 +50,7 @@ UNITS = {
     },
     "path_overflowed": "packets",
     "path_marked": "packets",
+    "path_paused": "ns",
     "path_late_p99": "ns",
     "path_cpu_limited": "1",
 }

@@ -12,7 +12,8 @@
 
 enum {
 	SIM_HEADERS_MAX = 768,	  /* of a packet, from the BTH on */
-	SIM_SLAB_BYTES = 2 << 20, /* of packets: a huge page */
+	SIM_SLAB_FIRST = 1 << 17, /* bytes of packets; each is twice the one before, up to */
+	SIM_SLAB_LAST = 1 << 21,  /* a huge page */
 	SIM_CACHE_LINE = 64,
 	/* Ethernet, IPv4 and UDP headers, and the ICRC, which payload-less packets have
 	 * not got. */

@@ -13,26 +13,38 @@ static size_t block_size(bool telemetry)
 	return (size + SIM_CACHE_LINE - 1) & ~(size_t)(SIM_CACHE_LINE - 1);
 }
 
+/* Packets are met in any order, so that on small pages each would cost a walk through
+ * page tables.  Where there are no huge ones it works all the same. */
+static uint8_t *new_slab(size_t bytes)
+{
+	uint8_t *slab;
+
+	if (bytes < SIM_SLAB_LAST)
+		return aligned_alloc(SIM_CACHE_LINE, bytes);
+	slab = aligned_alloc(SIM_SLAB_LAST, bytes);
+	if (slab)
+		madvise(slab, bytes, MADV_HUGEPAGE);
+	return slab;
+}
+
 static int grow(struct sim_pool *pool)
 {
 	void **slabs = realloc(pool->slab, (pool->slabs + 1) * sizeof(*slabs));
 	struct sim_packet *p;
+	size_t bytes, i;
 	uint8_t *at;
-	size_t i;
 
 	if (!slabs)
 		return -ENOMEM;
 	pool->slab = slabs;
 	if (!pool->size)
 		pool->size = block_size(pool->telemetry);
-	at = aligned_alloc(SIM_SLAB_BYTES, SIM_SLAB_BYTES);
+	bytes = pool->slabs < 4 ? (size_t)SIM_SLAB_FIRST << pool->slabs : SIM_SLAB_LAST;
+	at = new_slab(bytes);
 	if (!at)
 		return -ENOMEM;
-	/* Packets are met in any order: each on a small page would cost a walk through page
-	 * tables.  Where there are no huge pages it works all the same. */
-	madvise(at, SIM_SLAB_BYTES, MADV_HUGEPAGE);
 	slabs[pool->slabs++] = at;
-	for (i = 0; i < SIM_SLAB_BYTES / pool->size; i++, at += pool->size) {
+	for (i = 0; i < bytes / pool->size; i++, at += pool->size) {
 		p = (struct sim_packet *)at;
 		p->frame.next = (struct dp_frame *)pool->free;
 		pool->free = p;
