@@ -373,6 +373,15 @@ def test_whatever_the_network_does(case: tuple[Simulation, traffic.Flows]) -> No
     assert simulation.run(rows, until_ns=20 * 10**9).digest == result.digest
 
 
+def test_totals_and_links_are_of_one_moment() -> None:
+    """However long ago the last packet arrived: what links have duplicated since then counts."""
+    sent = [flow(src, 2, size=40_000) for src in (0, 1)]
+    for until_ns in range(400_000, 460_000, 1_000):
+        simulation = Simulation(Star(3, Link(GBIT, 100_000), Link(GBIT, 100_000, duplicate=1.0)))
+        result = simulation.run(traffic.join(sent), until_ns=until_ns)
+        assert result.links["duplicated"].sum() == result.totals["duplicated"] > 0
+
+
 # --- deadlock ------------------------------------------------------------------------------------
 
 
