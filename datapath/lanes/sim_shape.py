@@ -46,31 +46,34 @@ def shape(topology: Topology, path: Path) -> Shape:
         forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
     if not shared:
         edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
-    if topology.lossless is None:
-        buffer = None if topology.buffer is None else SharedBuffer(topology.buffer)
-        return _assembled(topology, edge, forward, backward, buffer)
-    edge, forward, backward = (
-        replace(link, limit_bytes=0, classes=_TWO_CLASSES) for link in (edge, forward, backward)
-    )
-    graph = _assembled(topology, edge, forward, backward, None).graph()
-    return _assembled(topology, edge, forward, backward, _lossless_buffer(topology, graph))
+    if topology.lossless is not None:
+        edge, forward, backward = (
+            replace(link, limit_bytes=0, classes=_TWO_CLASSES) for link in (edge, forward, backward)
+        )
+    made = _assembled(topology, edge, forward, backward)
+    if topology.lossless is not None:
+        return replace(made, buffer=_lossless_buffer(topology, made.graph()))
+    if topology.buffer is not None:
+        return replace(made, buffer=SharedBuffer(topology.buffer))
+    return made
 
 
 def _assembled(
-    topology: Topology, edge: Link, forward: Link, backward: Link, buffer: SharedBuffer | None
-) -> Shape:
+    topology: Topology, edge: Link, forward: Link, backward: Link
+) -> Dumbbell | Star | LeafSpine | FatTree | Rail:
+    """Without buffers."""
     if topology.preset in ("p2p", "dumbbell"):
-        return Dumbbell(topology.hosts // 2, edge, forward, backward, buffer)
+        return Dumbbell(topology.hosts // 2, edge, forward, backward)
     if topology.preset == "star":
         down = replace(forward, rate_bps=edge.rate_bps, delay_ns=edge.delay_ns)
-        return Star(topology.hosts, edge, down, buffer)
+        return Star(topology.hosts, edge, down)
     if topology.preset == "leaf-spine":
         size = (topology.leaves, topology.spines, topology.hosts_per_leaf)
-        return LeafSpine(*size, edge, forward, buffer)
+        return LeafSpine(*size, edge, forward)
     if topology.preset == "fat-tree":
-        return FatTree(topology.k, edge, forward, buffer)
+        return FatTree(topology.k, edge, forward)
     size = (topology.servers, topology.rails, topology.spines)
-    return Rail(*size, edge, forward, buffer)
+    return Rail(*size, edge, forward)
 
 
 def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:

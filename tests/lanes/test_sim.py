@@ -22,6 +22,7 @@ from datapath.lanes.sim_shape import shape
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Request
 from datapath.verbs.spec import Transport
+from datapath.workloads.traffic import schedules
 
 GBIT = 10**9
 QUEUE = 2**20  # of a link for which none is named
@@ -182,7 +183,7 @@ def incast(delay: str, **more: Any) -> tuple[Any, PathCounters]:
     """Twelve hosts of three leaves send to one of the fourth, without congestion control."""
     section = topology(**INCAST, **more)
     network = SimNetwork(section, path(rate="40gbit", delay=delay))
-    rows = np.concatenate([flow(src, 15, 1_000_000) for src in range(12)])
+    rows = schedules.incast(range(12), 15, size=1_000_000, rounds=1, interval_ns=1)
     result = simulate(network, rows, cc=Cc(algo="fixed", window_bytes=2_000_000))
     return result, network.path_counters()
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from datapath.cc import compile_algorithm
-from datapath.fabric import flows as traffic
 from datapath.fabric.links import Link, Marking
 from datapath.fabric.simulator import EngineOptions, SetAlgorithm, SetLink, Simulation
 from datapath.fabric.topology import Star
+from datapath.workloads.traffic import schedules
 
 from .scene import (
     GBIT,
@@ -93,9 +93,7 @@ def test_incast_does_not_collapse(name: str) -> None:
 def test_short_incasts_leave_vpc_no_stragglers() -> None:
     """31 hosts send 256 KiB each at once, ten times: the last ends in 1.2 times what all need."""
     senders, rounds, size = 31, 10, 262_144
-    table = traffic.empty(senders * rounds)
-    table["src"], table["dst"] = np.tile(np.arange(senders), rounds), senders
-    table["bytes"], table["start_ns"] = size, np.repeat(np.arange(rounds) * 50 * MS, senders)
+    table = schedules.incast(range(senders), senders, size=size, rounds=rounds, interval_ns=50 * MS)
     net = Star(senders + 1, Link(10 * GBIT, 2_000, limit_bytes=2 << 20))
     result = Simulation(net, seed=1, transport=EngineOptions(ecn=True)).run(
         table, compile_algorithm("vpc")
