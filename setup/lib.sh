@@ -17,6 +17,8 @@ VENV=$ROOT/.venv
 LOG=$ROOT/build/setup.log
 LOGGING= # set once the log is this set-up's own
 SYSTEM_PYTHON=/usr/bin/python3
+BACKPORTS_FILE=/etc/apt/sources.list.d/datapath-backports.sources
+OS_RELEASE=/etc/os-release
 
 say() { printf 'dpctl: %s\n' "$*" >&2; }
 
@@ -44,8 +46,8 @@ step() {
 
 # ---- what is already done ---------------------------------------------------
 
-packages_key() { cat "$PACKAGES" /etc/os-release 2>/dev/null | cksum; }
-venv_key() { printf '%s\n%s\n' "$ROOT" "$(cat "$LOCK" /etc/os-release 2>/dev/null | cksum)"; }
+packages_key() { cat "$PACKAGES" "$OS_RELEASE" 2>/dev/null | cksum; }
+venv_key() { printf '%s\n%s\n' "$ROOT" "$(cat "$LOCK" "$OS_RELEASE" 2>/dev/null | cksum)"; }
 
 packages_ready() {
 	local stamp key
@@ -71,11 +73,55 @@ build_ready() {
 missing_packages() {
 	local class=$1
 	awk -v class="$class" -v arch="$(dpkg --print-architecture)" \
-		'!/^#/ && $2 == class { sub("@arch@", arch, $1); print $1 }' "$PACKAGES" |
+		'!/^#/ && $2 == class { sub("@arch@", arch, $1); sub(">=.*", "", $1); print $1 }' \
+		"$PACKAGES" |
 		while read -r name; do
 			dpkg-query -W -f '${Status}\n' "$name" 2>/dev/null | grep -q ' installed$' ||
 				echo "$name"
 		done | tr '\n' ' '
+}
+
+# Names of which an older version is installed than wanted.
+outdated_packages() {
+	local name least version
+	awk '!/^#/ && sub(">=", " ", $1) { print $1 }' "$PACKAGES" |
+		while read -r name least; do
+			version=$(dpkg-query -W -f '${Version}' "$name" 2>/dev/null) &&
+				dpkg --compare-versions "$version" lt-nl "$least" && echo "$name"
+		done | tr '\n' ' '
+}
+
+# apt_sources RELEASE: address and key of each of apt's sources for main of RELEASE, one a line;
+# those that apt has lists of.
+apt_sources() {
+	# shellcheck disable=SC2016
+	apt-get indextargets --format '$(REPO_URI) $(SIGNED_BY)' 'Created-By: Packages' \
+		'Component: main' "Release: $1"
+}
+
+# The backports of this Debian, from where its own packages come from; leaves their suite in
+# BACKPORTS.  They are installed only when asked for by name.
+add_backports() {
+	local suite uri key
+	# shellcheck source=/dev/null
+	suite=$(. "$OS_RELEASE" && echo "$VERSION_CODENAME")
+	BACKPORTS=$suite-backports
+	apt-get update -q
+	[ -z "$(apt_sources "$BACKPORTS")" ] || return 0
+	read -r uri key < <(apt_sources "$suite") || {
+		say "the sources of apt name no archive of $suite: man 5 sources.list"
+		return 1
+	}
+	# shellcheck disable=SC2016
+	[ "$key" != '$(SIGNED_BY)' ] || key= # apt's way to say that there is none
+	printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\n%s' \
+		"$uri" "$BACKPORTS" "${key:+Signed-By: $key$'\n'}" >"$BACKPORTS_FILE"
+}
+
+renew_packages() {
+	add_backports && install_packages --no-remove -t "$BACKPORTS" "$@" && return
+	rm -f "$BACKPORTS_FILE" # apt would complain of it from now on
+	return 1
 }
 
 # Guests need the program sshd; that this machine begins to serve is not wanted.  Debian's
@@ -101,26 +147,37 @@ setup_packages() {
 		say "not a Debian system: install what $PACKAGES lists by this system's means"
 		return
 	fi
-	local build run
+	local build run old
 	build=$(missing_packages build)
 	run=$(missing_packages run)
-	if [ -z "$build$run" ]; then
-		packages_key >"$ROOT/build/.packages"
-		return
-	fi
 	if [ "$EUID" -ne 0 ]; then
-		local fix="as root: apt-get update && apt-get install --no-install-recommends $build$run"
-		[ -z "$build" ] || fail "Debian packages are missing and this is not root" "$fix"
-		say "some workloads and tests need packages that are missing; $fix"
-		case $run in *openssh-server*) say "touch $SSHD_OFF before, unless sshd should serve" ;; esac
-		echo "$(packages_key) partial" >"$ROOT/build/.packages"
+		without_root "$build" "$run"
 		return
 	fi
 	# Names are words of our own list.
 	# shellcheck disable=SC2086
-	step "installing Debian packages: $build$run" install_packages $build $run ||
+	[ -z "$build$run" ] ||
+		step "installing Debian packages: $build$run" install_packages $build $run ||
 		fail "apt-get install" "check the network and the sources of apt, then call dpctl again"
+	old=$(outdated_packages)
+	# shellcheck disable=SC2086
+	[ -z "$old" ] || step "installing newer ones from backports: $old" renew_packages $old ||
+		say "no newer ones were to be had ($LOG): going on with what there is"
 	packages_key >"$ROOT/build/.packages"
+}
+
+# What a user who is not root is told of missing packages, by class.
+without_root() {
+	local build=$1 run=$2 partial=
+	local fix="as root: apt-get update && apt-get install --no-install-recommends $build$run"
+	[ -z "$build" ] || fail "Debian packages are missing and this is not root" "$fix"
+	if [ -n "$run" ]; then
+		say "some workloads and tests need packages that are missing; $fix"
+		case $run in *openssh-server*) say "touch $SSHD_OFF before, unless sshd should serve" ;; esac
+	fi
+	# Root can do better.
+	[ -z "$run$(outdated_packages)" ] || partial=" partial"
+	echo "$(packages_key)$partial" >"$ROOT/build/.packages"
 }
 
 make_venv() {

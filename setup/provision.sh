@@ -16,7 +16,6 @@ export BUILDS=build
 # shellcheck source=setup/lib.sh
 . "$ROOT/setup/lib.sh"
 
-BACKPORTS_FILE=/etc/apt/sources.list.d/datapath-backports.sources
 MODULES_FILE=/etc/modules-load.d/datapath.conf
 GRUB_FILE=/etc/default/grub.d/datapath.cfg
 MTU_FILE=/etc/udev/rules.d/80-datapath.rules
@@ -25,34 +24,6 @@ MTU_FILE=/etc/udev/rules.d/80-datapath.rules
 has_module() { modinfo -k "$1" -n "$2" >/dev/null 2>&1; }
 
 # ---- kernel -----------------------------------------------------------------------
-
-# apt_sources RELEASE: address and key of each of apt's sources for main of RELEASE, one a line;
-# those that apt has lists of.
-apt_sources() {
-	# shellcheck disable=SC2016
-	apt-get indextargets --format '$(REPO_URI) $(SIGNED_BY)' 'Created-By: Packages' \
-		'Component: main' "Release: $1"
-}
-
-# The backports of this Debian, from where its own packages come from.
-add_backports() {
-	local suite uri key
-	# shellcheck source=/dev/null
-	suite=$(. /etc/os-release && dpkg --compare-versions "$VERSION_ID" ge 13 &&
-		echo "$VERSION_CODENAME") ||
-		fail "kernels with zero-copy are for Debian 13 and newer" \
-			"DATAPATH_VAGRANT_BOX=debian/trixie64 vagrant up, after vagrant destroy"
-	BACKPORTS=$suite-backports
-	apt-get update -q
-	[ -z "$(apt_sources "$BACKPORTS")" ] || return 0
-	read -r uri key < <(apt_sources "$suite") ||
-		fail "the sources of apt name no archive of $suite" \
-			"add one in the machine: man 5 sources.list"
-	# shellcheck disable=SC2016
-	[ "$key" != '$(SIGNED_BY)' ] || key= # apt's way to say that there is none
-	printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\n%s' \
-		"$uri" "$BACKPORTS" "${key:+Signed-By: $key$'\n'}" >"$BACKPORTS_FILE"
-}
 
 # Newest release of the generic flavour whose version starts with $1, of those that apt knows.
 newest_release() {
@@ -75,7 +46,11 @@ install_kernel() {
 		return
 		;;
 	backports)
-		add_backports
+		# shellcheck source=/dev/null
+		(. "$OS_RELEASE" && dpkg --compare-versions "$VERSION_ID" ge 13) ||
+			fail "kernels with zero-copy are for Debian 13 and newer" \
+				"DATAPATH_VAGRANT_BOX=debian/trixie64 vagrant up, after vagrant destroy"
+		add_backports || fail "there are no backports" "add their source in the machine"
 		version='[0-9]+'
 		suite=(-t "$BACKPORTS")
 		;;

@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Whether KVM can run a guest's kernel here: tried, not assumed.
+"""What executes a guest's instructions: KVM where it works, else QEMU's translator, TCG.
 
-/dev/kvm may exist and still not run an ordinary kernel (nested
-virtualisation that is only partly emulated), so a kernel without a root file
-system is started with it: it works when the kernel's first words appear on
-its console.  The answer holds for one kernel and one boot of the machine.
+KVM is tried, not assumed: /dev/kvm may exist and still not run an ordinary
+kernel (nested virtualisation that is only partly emulated), so a kernel without
+a root file system is started with it: it works when the kernel's first words
+appear on its console.  The answer holds for one kernel and one boot of the
+machine.
+
+TCG has a thread for each of the guest's CPUs.  Before QEMU 8.1 it may execute
+what it translated while another CPU was writing there.  Kernels patch their
+own code under way (static keys: `ping` switches one), with a breakpoint first,
+and a CPU that meets the old breakpoint afterwards panics ("Oops: int3").  So
+an older QEMU gets one thread for all CPUs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from datapath.errors import CapabilityError
 from datapath.lanes.kernels import Kernel, cache
 
 QEMU = "qemu-system-x86_64"
@@ -23,9 +33,47 @@ _TRIAL_S = 8.0
 _FIRST_WORDS = b"Linux version"
 _FAILURES = (b"KVM internal error", b"failed to initialize", b"Could not access KVM")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_SAFE_THREADS = (8, 1)  # QEMU's version
 
 
-def kvm_works(kernel: Kernel) -> tuple[bool, str]:
+@dataclass(frozen=True)
+class Accelerator:
+    """options: for vng, and for the QEMU that it starts.  words: what was chosen, and why."""
+
+    vng: tuple[str, ...]
+    qemu: tuple[str, ...]
+    words: str
+
+
+def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
+    """What a guest with this kernel and that many CPUs is run with."""
+    works, reason = _kvm_works(kernel)
+    if works:
+        return Accelerator((), (), f"KVM: {reason}")
+    version = qemu_version()
+    if cpus == 1 or version >= _SAFE_THREADS:
+        return Accelerator(("--disable-kvm",), (), f"TCG: {reason}")
+    why = f"QEMU {'.'.join(map(str, version))} with more crashes kernels, 8.1 does not"
+    return Accelerator(
+        ("--disable-kvm",),
+        ("-accel", "tcg,thread=single"),
+        f"TCG, one thread for all CPUs ({why}): {reason}",
+    )
+
+
+def qemu_version() -> tuple[int, ...]:
+    """QEMU's version; (0,) when it says none."""
+    try:
+        done = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise CapabilityError(
+            f"{QEMU} is not installed", hint="call ./dpctl of a source tree, which installs it"
+        ) from None
+    found = re.search(r"version (\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, found.groups())) if found else (0,)
+
+
+def _kvm_works(kernel: Kernel) -> tuple[bool, str]:
     """(whether guests with this kernel can use KVM, the reason in words)."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False, "there is no /dev/kvm that can be opened"

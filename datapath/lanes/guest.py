@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,11 +26,13 @@ from pathlib import Path
 from typing import IO
 
 from datapath.errors import CapabilityError, RunFailed
+from datapath.lanes.accel import Accelerator
 from datapath.lanes.kernels import Kernel
 from datapath.lanes.namespace import Namespace, spawn
 
 _INIT = Path(__file__).with_name("guest_init.sh")
-_TAIL = 2000  # bytes of the console that an error looks through
+_TAIL = 16384  # bytes of the console that an error looks through
+_DEATH = re.compile(r"(?:Oops|BUG|Kernel panic)\b.*")
 _MIB = 2**20
 
 # What passes the tap must be what a wire would carry: whole packets with their checksums.
@@ -76,13 +79,13 @@ class Nic:
 
 @dataclass(frozen=True)
 class GuestConfig:
-    """name: host name.  memory: bytes.  kvm: use it.  mgmt: management address with prefix."""
+    """name: host name.  memory: bytes.  mgmt: management address with prefix."""
 
     name: str
     kernel: Kernel
     cpus: int
     memory: int
-    kvm: bool
+    accelerator: Accelerator
     nics: tuple[Nic, ...]
     mgmt: str
 
@@ -93,10 +96,11 @@ class GuestConfig:
         argv = [virtme_ng(), "--run", str(self.kernel.vmlinuz), "--user", "root", "--cwd", "/"]
         argv += ["--name", self.name, "--cpus", str(self.cpus)]
         argv += ["--memory", f"{self.memory // _MIB}M", "--force-9p", "--disable-monitor"]
-        argv += [] if self.kvm else ["--disable-kvm"]
+        argv += self.accelerator.vng
         for option in ("net.ifnames=0", f"modprobe.blacklist={','.join(_NOT_LOADED)}"):
             argv += ["--append", option]
-        argv += [f"--qemu-opts={_FEW_EVENTS} {' '.join(nic.qemu_options() for nic in self.nics)}"]
+        qemu = [*self.accelerator.qemu, _FEW_EVENTS, *(nic.qemu_options() for nic in self.nics)]
+        argv += [f"--qemu-opts={' '.join(qemu)}"]
         return [*argv, "--verbose", "--exec", init]
 
 
@@ -176,7 +180,7 @@ class Guest:
             )
 
     def last_words(self) -> str:
-        """The last line of the console."""
+        """Why the guest's kernel died, if the console ends with that; else its last line."""
         try:
             descriptor = self.console.fileno()
             size = os.fstat(descriptor).st_size
@@ -184,6 +188,8 @@ class Guest:
         except (OSError, ValueError):  # closed meanwhile: the network is being taken down
             return "its network was taken down"
         lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if trouble := _DEATH.findall(text):
+            return "; ".join(line.strip() for line in trouble)
         return lines[-1] if lines else "its console is empty"
 
     def kill(self) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path as FilePath
 
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
-from datapath.lanes.accel import kvm_works
+from datapath.lanes.accel import Accelerator, accelerator
 from datapath.lanes.base import Host, PathCounters
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.guest import Guest, GuestConfig, Nic
@@ -202,8 +202,8 @@ class VmNetwork:
     # --- building ---
 
     def _build(self) -> None:
-        kvm, why = kvm_works(self.kernel)
-        self._accel = f"{'KVM' if kvm else 'TCG'}: {why}"
+        accel = accelerator(self.kernel, self.topology.cpus)
+        self._accel = accel.words
         *spaces, middle = self._holder.open()
         self._middle = Middle(middle, self.topology, self.backend)
         self._middle.build(self._middle_links())
@@ -218,7 +218,7 @@ class VmNetwork:
         # The guests' QEMU runs where their taps are.
         place = spaces[0] if spaces else middle
         for index in range(topology.namespaces, topology.hosts):
-            config = self._guest_config(index, kvm)
+            config = self._guest_config(index, accel)
             self._guests.append(Guest(config, place, key.public, self._logs))
         self._log_in(place, key)
         self._middle.forward()
@@ -256,7 +256,7 @@ class VmNetwork:
         ]
         host.namespace.check_output(["ip", "-batch", "-"], stdin="\n".join(commands))
 
-    def _guest_config(self, index: int, kvm: bool) -> GuestConfig:
+    def _guest_config(self, index: int, accel: Accelerator) -> GuestConfig:
         topology = self.topology
         tap, mgmt = list(self._taps())[index - topology.namespaces]
         address = endpoint(index, topology.mtu).mgmt_ipv4
@@ -265,7 +265,7 @@ class VmNetwork:
             kernel=self.kernel,
             cpus=topology.cpus,
             memory=topology.memory,
-            kvm=kvm,
+            accelerator=accel,
             nics=(
                 Nic(tap, TEST_DEVICE, link_address(index), topology.mtu, under_test=True),
                 Nic(mgmt, MGMT_DEVICE, f"02:00:c6:13:00:{index + 1:02x}", 1500),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from datapath.native import paths
+from tests.lanes.aptrepo import Archive
 
 NOBODY = 65534
 Shell = Callable[..., subprocess.CompletedProcess[str]]
@@ -61,6 +62,59 @@ def test_missing_packages_by_class(tree: Path, shell: Shell) -> None:
     ).stdout.strip()
     assert shell("missing_packages build").stdout == "no-such-package-a "
     assert shell("missing_packages run").stdout == f"no-such-b-{machine} "
+
+
+def test_outdated_packages(tree: Path, shell: Shell) -> None:
+    """What is missing is not outdated; a version without an epoch is older than one with."""
+    lines = ("no-such-a>=1 build x", "bash>=9:1 build x", "dpkg>=0.1 run x", "grep run x")
+    packages(tree, "".join(f"{line}\n" for line in lines))
+    assert shell("outdated_packages").stdout == "bash "
+    assert shell("missing_packages build").stdout == "no-such-a "
+
+
+def with_apt(archive: Archive, line: str) -> str:
+    """Shell: the line, on a machine whose Debian is called stable and is this archive's."""
+    here = archive.config.parent
+    (here / "os-release").write_text("VERSION_CODENAME=stable\n")
+    settings = [f"{key}={value}" for key, value in archive.isolate().items()]
+    settings += [f"OS_RELEASE={here}/os-release", f"BACKPORTS_FILE={here}/parts/backports.sources"]
+    return f"export {' '.join(settings)}; {line}"
+
+
+def test_sources_of_a_suite(shell: Shell, tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("stable", "some-package", "1")
+    archive.publish("stable")
+    lines = "apt_sources stable; echo end; apt_sources stable-backports"
+    done = shell(with_apt(archive, f"apt-get update -q >/dev/null && {{ {lines}; }}"))
+    stable, none = done.stdout.split("end\n")
+    address, key = stable.split()
+    assert address.rstrip("/") == f"file:{archive.folder}"
+    assert key == "$(SIGNED_BY)"  # which add_backports takes for none
+    assert none == ""
+
+
+def test_backports_come_from_where_the_machines_own_packages_do(
+    shell: Shell, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path)
+    archive.add("stable", "some-package", "1")
+    archive.publish("stable")
+    line = "add_backports >/dev/null && cat $BACKPORTS_FILE && echo $BACKPORTS"
+    done = shell(with_apt(archive, line))
+    assert done.returncode == 0, done.stderr
+    _, address, *rest = done.stdout.splitlines()
+    assert address.rstrip("/") == f"URIs: file:{archive.folder}"
+    assert rest == ["Suites: stable-backports", "Components: main", "stable-backports"]
+
+
+def test_without_backports_no_source_of_them_stays(shell: Shell, tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("stable", "some-package", "1")
+    archive.publish("stable")
+    line = "renew_packages some-package; echo $?; ls $(dirname $BACKPORTS_FILE)"
+    done = shell(with_apt(archive, line))
+    assert done.stdout.splitlines()[-1] == "1", done.stdout
 
 
 @pytest.mark.usefixtures("root")

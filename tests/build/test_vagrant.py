@@ -243,15 +243,7 @@ def test_a_wrong_call_is_refused(arguments: list[str]) -> None:
 def apt(tmp_path: Path) -> tuple[Archive, dict[str, str]]:
     """An archive, and the environment in which the real apt knows it and nothing else."""
     archive = Archive(tmp_path)
-    for name in ("lists/partial", "cache/archives/partial"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "status").touch()
-    with archive.config.open("a") as config:
-        config.write(
-            f'Dir::State::lists "{tmp_path}/lists";\nDir::State::status "{tmp_path}/status";\n'
-            f'Dir::Cache "{tmp_path}/cache";\nAPT::Sandbox::User "root";\n'
-        )
-    return archive, {"APT_CONFIG": str(archive.config)}
+    return archive, archive.isolate()
 
 
 @pytest.mark.parametrize(
@@ -276,16 +268,3 @@ def test_newest_release_of_a_version(
     archive.publish("stable")
     result = bash(f"apt-get update -q >/dev/null && newest_release '{version}'", **environment)
     assert (result.returncode, result.stdout.strip()) == (0, release), result.stderr
-
-
-def test_sources_of_a_suite(apt: tuple[Archive, dict[str, str]]) -> None:
-    archive, environment = apt
-    archive.add("stable", "some-package", "1")
-    archive.publish("stable")
-    lines = "apt_sources stable; echo end; apt_sources stable-backports"
-    result = bash(f"apt-get update -q >/dev/null && {{ {lines}; }}", **environment)
-    stable, none = result.stdout.split("end\n")
-    address, key = stable.split()
-    assert address.rstrip("/") == f"file:{archive.folder}"
-    assert key == "$(SIGNED_BY)"  # which add_backports takes for none
-    assert none == ""

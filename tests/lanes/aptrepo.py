@@ -34,6 +34,19 @@ class Archive:
             + ("Trusted: yes\n" if trusted else "")
         )
 
+    def isolate(self) -> dict[str, str]:
+        """An environment in which the real apt knows this archive and no package is installed."""
+        state = self.config.parent
+        for name in ("lists/partial", "cache/archives/partial"):
+            (state / name).mkdir(parents=True)
+        (state / "status").touch()
+        with self.config.open("a") as config:
+            config.write(
+                f'Dir::State::lists "{state}/lists";\nDir::State::status "{state}/status";\n'
+                f'Dir::Cache "{state}/cache";\nAPT::Sandbox::User "root";\n'
+            )
+        return {"APT_CONFIG": str(self.config)}
+
     def add(
         self,
         suite: str,

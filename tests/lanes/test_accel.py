@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What guests are run with, for QEMUs of which this machine has only one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datapath.errors import CapabilityError
+from datapath.lanes import accel
+from datapath.lanes.kernels import Kernel
+
+KERNEL = Kernel("6.12.1-amd64", Path("/none"), Path("/none"), None, "")
+ONE_THREAD = ("-accel", "tcg,thread=single")
+
+
+@pytest.fixture
+def without_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accel, "_kvm_works", lambda _: (False, "no KVM"))
+
+
+def qemu(folder: Path, words: str) -> str:
+    """A QEMU that says this of its version."""
+    program = folder / "qemu"
+    program.write_text(f"#!/bin/sh\necho '{words}'\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.usefixtures("without_kvm")
+@pytest.mark.parametrize(
+    ("words", "cpus", "options"),
+    [
+        ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)", 2, ONE_THREAD),
+        ("QEMU emulator version 8.0.5", 2, ONE_THREAD),
+        ("QEMU emulator version 8.1.0", 2, ()),
+        ("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)", 2, ()),
+        ("QEMU emulator version 7.2.22", 1, ()),
+        ("no version at all", 2, ONE_THREAD),
+    ],
+)
+def test_an_old_translator_gets_one_thread(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    cpus: int,
+    options: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(accel, "QEMU", qemu(tmp_path, words))
+    chosen = accel.accelerator(KERNEL, cpus)
+    assert chosen.qemu == options
+    assert chosen.vng == ("--disable-kvm",)
+    assert ("one thread" in chosen.words) == bool(options)
+    assert "no KVM" in chosen.words
+
+
+def test_kvm_needs_no_translator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accel, "_kvm_works", lambda _: (True, "tried"))
+    monkeypatch.setattr(accel, "QEMU", "/none")
+    assert accel.accelerator(KERNEL, 2) == accel.Accelerator((), (), "KVM: tried")
+
+
+@pytest.mark.usefixtures("without_kvm")
+def test_a_missing_qemu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accel, "QEMU", "/none")
+    with pytest.raises(CapabilityError, match="/none is not installed"):
+        accel.accelerator(KERNEL, 2)
