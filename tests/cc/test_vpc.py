@@ -47,16 +47,21 @@ def test_first_window_is_what_the_port_sends_in_the_initial_rtt() -> None:
 
 
 def test_it_doubles_until_four_samples_are_above_the_target() -> None:
-    flow = Hand("vpc", line_rate_bps=100 * GBIT, initial_bytes=16 * MSS)
+    """Then half of its packets leave the queue for two RTTs, so that it sees the path empty."""
+    flow = Hand("vpc", line_rate_bps=100 * GBIT, initial_bytes=16 * MSS, jitter_gain=0)
     flow.ack(16, rtt_ns=BASE, inflight=0)
     assert flow.packets == 32
-    for _ in range(3):
-        flow.ack(0, rtt_ns=3 * BASE)
-    assert flow.packets == 32  # among these four was one without queue
-    for _ in range(4):
-        flow.ack(0, rtt_ns=1.7 * BASE)
-    assert flow.packets == pytest.approx(32 / 1.7)
+    for _ in range(2):
+        flow.ack(1, rtt_ns=1.7 * BASE, wait_ns=BASE, inflight=31)
+    assert flow.packets == 33  # the lowest of two spans was the empty path's, once
+    for _ in range(2):
+        flow.ack(1, rtt_ns=1.7 * BASE, wait_ns=BASE, inflight=31)
+        assert flow.packets == 33
+    assert flow.flow.starting
+    flow.ack(1, rtt_ns=1.7 * BASE, wait_ns=BASE, inflight=31)
     assert not flow.flow.starting
+    assert float(flow.flow.w) == pytest.approx(33 / 1.7)
+    assert flow.packets == pytest.approx(33 / 1.7 / 2 / 1.7)
 
 
 @pytest.mark.parametrize("packets", [2, 10, 100])
@@ -212,12 +217,73 @@ def test_loss_at_random_changes_nothing() -> None:
 
 
 def test_much_more_loss_than_usual_is_congestion() -> None:
-    flow = steady(64)
-    start = flow.packets
-    flow.ack(48, rtt_ns=BASE, lost=0, inflight=16)
-    flow.ack(96, rtt_ns=BASE, lost=64, inflight=0)
-    share = 64 / (48 + 96 + 64 + 1)  # one was acknowledged before
-    assert flow.packets == pytest.approx((start + 2.2) * (1 - share), rel=0.03)
+    """By twice the excess, here all of the share, and half at most."""
+    for lost in (32, 64):
+        flow = steady(64)
+        before = flow.packets + 2.2
+        flow.ack(48, rtt_ns=BASE, inflight=16)
+        flow.ack(96, rtt_ns=BASE, lost=lost, inflight=0)
+        share = lost / (48 + 96 + lost + 1)  # one was acknowledged before
+        assert flow.packets == pytest.approx(before * (1 - min(2 * share, 0.5)), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("window", "batch", "counts"), [(10, 32, 0.15), (63, 128, 0.075), (499, 1000, 0.05)]
+)
+def test_more_packets_tell_a_smaller_excess(window: float, batch: float, counts: float) -> None:
+    """15 % of 32 packets; less by the root of their number; never less than 5 %."""
+    for share, counted in ((0.9 * counts, False), (1.1 * counts, True)):
+        flow = steady(window)
+        flow.flow.batch_bytes = 0
+        flow.ack(batch * (1 - share), lost=batch * share, inflight=0)  # no sample: no growth
+        assert (float(flow.flow.w) < window) == counted
+
+
+def losing(share: float, packets: float = 64) -> Hand:
+    """A flow that has lately lost this share of its packets, in batches too small to count."""
+    flow = steady(packets)
+    for _ in range(40):
+        flow.ack(8 * (1 - share), lost=8 * share, inflight=packets)
+        flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
+    flow.flow.w = packets
+    return flow
+
+
+def test_loss_above_the_usual_narrows_the_target() -> None:
+    """By 12 times what exceeds it: at 5 % to 0.4, at 10 % to a tenth, which is the least."""
+    for share, width in ((0.0, 1.0), (0.05, 0.4), (0.1, 0.1), (0.3, 0.1)):
+        for side, grows in ((0.97, True), (1.03, False)):
+            flow = losing(share)
+            assert (twice(flow, side * width * target(64), 1) > 64) == grows, (share, side)
+
+
+def test_no_more_than_8_percent_are_taken_for_usual() -> None:
+    flow = steady(20)
+    for _ in range(200):
+        flow.ack(17, rtt_ns=BASE, wait_ns=BASE, lost=3, inflight=1)
+    assert float(flow.flow.usual_loss) == pytest.approx(0.08, rel=0.01)
+
+
+def test_a_buffer_that_overflows_is_no_longer_path() -> None:
+    """The delay stays as it is, whatever the window: with 30 % lost it is no path's."""
+    flow = losing(0.3, 30)
+    for _ in range(30):
+        flow.ack(0.7, rtt_ns=4 * BASE, wait_ns=4 * BASE, lost=0.3)
+        flow.flow.jitter_ns = 0
+    assert flow.flow.base_ns == BASE
+    assert flow.packets < 1
+
+
+def test_a_dip_of_the_delay_puts_draining_off() -> None:
+    """When others drain the RTT has its lowest since the last time: this flow drains with them."""
+    flow = steady(30)
+    queue, step = 0.1 * BASE, 0.1 * BASE
+    flow.flow.drain_gap, flow.flow.dip_rtt_ns = 32.0, BASE + queue
+    dip, rounds = 200, 0
+    while not flow.flow.draining:
+        flow.ack(1e-9, rtt_ns=BASE + (queue / 2 if rounds == dip else queue), wait_ns=step)
+        rounds += 1
+    assert (rounds - dip) * step == pytest.approx(32 * BASE, abs=2 * step)
 
 
 def test_marks_shrink_the_window_by_half_of_alpha() -> None:

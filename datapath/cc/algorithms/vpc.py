@@ -10,6 +10,10 @@ BITS_NS = 8e9  # bytes per ns to bit/s
 NONE_YET = 1e18  # of minima
 SAMPLES = 4  # that slow start looks at together
 LOSS_BATCH = 32  # packets over which a share of loss is taken, at least
+USUAL_MOST = 0.08  # share of loss that is taken for usual, at most
+SURE_EXCESS = 0.05  # loss above the usual that counts, however many packets tell it
+NARROWING = 12.0  # of the target, per share lost above the usual
+NARROWEST = 0.1  # of it that is left
 GROWTH_CALM = 1 / 16  # per RTT, after a long calm
 STALL_KEPT = 0.9  # of the window, at the first sight of a long delay
 FLAT = 0.1  # two RTTs that differ by less are taken for equal
@@ -43,7 +47,9 @@ class Vpc(Flow):
     `relearn_rounds` have not come near it.
 
     Loss counts as congestion only as far as its share exceeds by `excess_loss` what was
-    lost while the delay was low.  Marks shrink the window as in DCTCP.  A flow
+    lost while the delay was low; less is enough when many packets tell it.  What
+    exceeds it at all narrows the target: flows that have only ever seen a full buffer
+    take its delay for their path's.  Marks shrink the window as in DCTCP.  A flow
     begins with what its port sends in `initial_rtt_ns`, `initial_bytes` at most:
     a switch has to hold the first windows of many at once.  Then it doubles per
     RTT; everything is paced.
@@ -69,7 +75,9 @@ class Vpc(Flow):
     far: float = param(2, min=1, max=100, doc="targets from which on the queue is drained at once")
     max_decrease: float = param(0.5, min=0.01, max=0.95, doc="largest decrease by delay, per RTT")
     g: float = param(1 / 16, min=0.001, max=1, doc="weight of the newest share of marks")
-    excess_loss: float = param(0.15, min=0.01, max=1, doc="loss above the usual that counts")
+    excess_loss: float = param(
+        0.15, min=0.01, max=1, doc="loss above the usual that counts, of 32 packets"
+    )
     drain_rounds: float = param(75, unit="RTT", min=5, doc="age of the base RTT at which to drain")
     drain_share: float = param(
         0.8, min=0.1, max=1, doc="of the empty path's window, while draining"
@@ -91,7 +99,6 @@ class Vpc(Flow):
     low_ns: float = state(NONE_YET)
     last_low_ns: float = state(NONE_YET)
     low_until_ns: float = state()
-    start_rtt_ns: float = state(NONE_YET)
     start_samples: int = state(0)
     decreased_ns: float = state()
     seen_bytes: float = state()
@@ -102,6 +109,7 @@ class Vpc(Flow):
     drain_gap: float = state(FIRST_GAP)
     relearn_rtt_ns: float = state(NONE_YET)
     relearn_ns: float = state()
+    dip_rtt_ns: float = state(NONE_YET)
     row: int = state(0)
     row_rtt_ns: float = state()
     row_w: float = state()
@@ -112,6 +120,7 @@ class Vpc(Flow):
     batch_bytes: float = state()
     batch_lost_bytes: float = state()
     usual_loss: float = state()
+    recent_loss: float = state()
     timeout_delivered_bytes: float = state(-1)
 
     def on_init(flow) -> None:
@@ -144,7 +153,7 @@ class Vpc(Flow):
             if flow.draining:
                 drain(flow, ack)
             elif flow.starting:
-                start(flow, ack, acked)
+                start(flow, ack, delay_ns, acked)
             elif delay_ns < target_ns(flow):
                 flow.seen_bytes = ack.delivered_bytes + flow.mss_bytes
                 grow(flow, delay_ns, acked)
@@ -167,9 +176,21 @@ class Vpc(Flow):
 
 def target_ns(flow: Vpc) -> float:
     """Queueing delay aimed at, for the window as it is."""
-    share = flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window))
-    slack_ns = flow.slack * min(flow.base_ns, flow.longest_base_ns)
+    width = 1 - crowding(flow)
+    share = width * (flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window)))
+    slack_ns = width * flow.slack * min(flow.base_ns, flow.longest_base_ns)
     return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns) + slack_ns
+
+
+def crowding(flow: Vpc) -> float:
+    """How sure it is that a buffer overflows, whatever the delay seems: 0 to 1 - NARROWEST."""
+    excess = max(flow.recent_loss - flow.usual_loss, 0)
+    return min(NARROWING * excess, 1 - NARROWEST)
+
+
+def overflows(flow: Vpc) -> bool:
+    """So much is lost that no RTT is that of an empty path."""
+    return crowding(flow) >= 1 - NARROWEST
 
 
 def length_ns(flow: Vpc) -> float:
@@ -202,7 +223,11 @@ def queueing_delay(flow: Vpc, ack: Ack) -> float:
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
-    """Keep the lowest RTT, note when it was last seen, and drain when that is long ago."""
+    """Keep the lowest RTT, note when it was last seen, and drain when that is long ago.
+
+    The lowest since the last drain counts as seen, too: it is when other flows drain, who
+    may have seen less than this one.  All share these dips, so they come to drain together.
+    """
     now_ns, rtt_ns = ack.now_ns, ack.rtt_ns
     flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
     if flow.last_rtt_ns > 0 and now_ns - flow.last_sample_ns < CLOSE * rtt_ns:
@@ -214,8 +239,11 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
             flow.drain_gap = FIRST_GAP
         flow.base_ns = rtt_ns
         flow.confirmed_ns = now_ns
-    elif rtt_ns <= flow.base_ns * (1 + flow.target / 8):
-        flow.confirmed_ns = now_ns
+    else:
+        empty = rtt_ns <= flow.base_ns * (1 + flow.target / 8) and not overflows(flow)
+        if empty or (rtt_ns < flow.dip_rtt_ns and not flow.draining):
+            flow.confirmed_ns = now_ns
+    flow.dip_rtt_ns = min(flow.dip_rtt_ns, rtt_ns)
     if now_ns - flow.relearn_ns > flow.relearn_rounds * flow.base_ns:
         flow.base_ns = flow.relearn_rtt_ns
         flow.relearn_rtt_ns = NONE_YET
@@ -224,9 +252,13 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     gap_ns = flow.drain_gap * min(flow.base_ns, flow.longest_base_ns)
     due = not flow.draining and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns)
     if due and rtt_ns - flow.base_ns <= flow.far * target_ns(flow):  # above it, it shrinks
-        flow.draining = True
-        flow.drain_until_ns = now_ns + 2 * rtt_ns
-        flow.drain_samples = 0
+        begin_drain(flow, ack)
+
+
+def begin_drain(flow: Vpc, ack: Ack) -> None:
+    flow.draining = True
+    flow.drain_until_ns = ack.now_ns + 2 * ack.rtt_ns
+    flow.drain_samples = 0
 
 
 def drain(flow: Vpc, ack: Ack) -> None:
@@ -236,21 +268,23 @@ def drain(flow: Vpc, ack: Ack) -> None:
         flow.draining = False
         flow.drain_gap = min(2 * flow.drain_gap, flow.drain_rounds)
         flow.confirmed_ns = ack.now_ns
+        flow.dip_rtt_ns = NONE_YET
 
 
-def start(flow: Vpc, ack: Ack, acked: float) -> None:
-    """Double per RTT until a few samples in a row are above the target."""
-    flow.w += acked
+def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
+    """Double per RTT; drain when a few samples in a row are above the target."""
+    if delay_ns <= target_ns(flow):
+        flow.w += acked
+        flow.start_samples = 0
+        return
     flow.start_samples += 1
-    flow.start_rtt_ns = min(flow.start_rtt_ns, ack.rtt_ns)
     if flow.start_samples < SAMPLES:
         return
-    if flow.start_rtt_ns > flow.base_ns + target_ns(flow):
-        flow.starting = False
-        flow.w *= max(flow.base_ns / flow.start_rtt_ns, 1 - flow.max_decrease)
-        flow.decreased_ns = ack.now_ns
+    flow.starting = False
     flow.start_samples = 0
-    flow.start_rtt_ns = NONE_YET
+    flow.w *= max(flow.base_ns / (flow.base_ns + delay_ns), 1 - flow.max_decrease)
+    flow.decreased_ns = ack.now_ns
+    begin_drain(flow, ack)
 
 
 def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
@@ -297,7 +331,7 @@ def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
     flow.row += 1
     flow.row_rtt_ns = min(flow.row_rtt_ns, rtt_ns)
     slack = 2 * (flow.target + flow.scaling / math.sqrt(flow.min_window))
-    if rtt_ns < flow.base_ns + slack * length_ns(flow):
+    if rtt_ns < flow.base_ns + slack * length_ns(flow) or overflows(flow):
         return False
     if flow.row > ROW or (2 * flow.row > ROW and CUT * flow.w <= flow.row_w):
         flow.base_ns = flow.row_rtt_ns
@@ -329,17 +363,24 @@ def heed_marks(flow: Vpc, ack: Ack) -> None:
 
 
 def heed_loss(flow: Vpc, ack: Ack) -> None:
-    """Learn the usual share of loss; shrink by what is lost when it is far more."""
-    flow.batch_bytes += ack.acked_bytes + ack.lost_bytes
+    """Learn the usual share of loss; shrink when far more is lost, by twice the excess."""
+    told_bytes = ack.acked_bytes + ack.lost_bytes
+    if told_bytes > 0:
+        weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
+        flow.recent_loss += weight * (ack.lost_bytes / told_bytes - flow.recent_loss)
+    flow.batch_bytes += told_bytes
     flow.batch_lost_bytes += ack.lost_bytes
-    if flow.batch_bytes < max(LOSS_BATCH, 2 * flow.w) * flow.mss_bytes:
+    packets = flow.batch_bytes / flow.mss_bytes
+    if packets < max(LOSS_BATCH, 2 * flow.w):
         return
     share = flow.batch_lost_bytes / flow.batch_bytes
-    if share > flow.usual_loss + flow.excess_loss:
-        flow.w *= max(1 - share, 1 - flow.max_decrease)
+    excess = share - flow.usual_loss
+    # A share of n packets varies by 1 / sqrt(n).
+    if excess > max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS):
+        flow.w *= 1 - min(2 * excess, flow.max_decrease)
         flow.starting = False
     if flow.queue_ns < target_ns(flow):
-        flow.usual_loss += (share - flow.usual_loss) / 8
+        flow.usual_loss += (min(share, USUAL_MOST) - flow.usual_loss) / 8
     forget_losses(flow)
 
 
