@@ -12,6 +12,10 @@ what it translated while another CPU was writing there.  Kernels patch their
 own code under way (static keys: `ping` switches one), with a breakpoint first,
 and a CPU that meets the old breakpoint afterwards panics ("Oops: int3").  So
 an older QEMU gets one thread for all CPUs.
+
+TCG speculates about nothing, so the kernel's mitigations only cost time.  It
+executes string instructions byte by byte, so guests are not told that these
+are fast: the kernel and libc would copy with them.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ _FIRST_WORDS = b"Linux version"
 _FAILURES = (b"KVM internal error", b"failed to initialize", b"Could not access KVM")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAFE_THREADS = (8, 1)  # QEMU's version
+_TCG = ("--disable-kvm", "--append", "mitigations=off")
+_TCG_CPU = ("-cpu", "max,erms=off,fsrm=off")
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,11 @@ def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
         return Accelerator((), (), f"KVM: {reason}")
     version = qemu_version()
     if cpus == 1 or version >= _SAFE_THREADS:
-        return Accelerator(("--disable-kvm",), (), f"TCG: {reason}")
+        return Accelerator(_TCG, _TCG_CPU, f"TCG: {reason}")
     why = f"QEMU {'.'.join(map(str, version))} with more crashes kernels, 8.1 does not"
     return Accelerator(
-        ("--disable-kvm",),
-        ("-accel", "tcg,thread=single"),
+        _TCG,
+        (*_TCG_CPU, "-accel", "tcg,thread=single"),
         f"TCG, one thread for all CPUs ({why}): {reason}",
     )
 
