@@ -44,7 +44,7 @@ _TCG_CPU = ("-cpu", "max,erms=off,fsrm=off")
 
 @dataclass(frozen=True)
 class Accelerator:
-    """options: for vng, and for the QEMU that it starts.  words: what was chosen, and why."""
+    """vng, qemu: options for these.  words: what was chosen, and why."""
 
     vng: tuple[str, ...]
     qemu: tuple[str, ...]

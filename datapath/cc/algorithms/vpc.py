@@ -8,7 +8,7 @@ from datapath.cc import Ack, Flow, algorithm, param, state
 
 BITS_NS = 8e9  # bytes per ns to bit/s
 NONE_YET = 1e18  # of minima
-SAMPLES = 4  # that slow start looks at together
+SAMPLES = 4  # above the target in a row that end slow start
 LOSS_BATCH = 32  # packets over which a share of loss is taken, at least
 USUAL_MOST = 0.08  # share of loss that is taken for usual, at most
 SURE_EXCESS = 0.05  # loss above the usual that counts, however many packets tell it
