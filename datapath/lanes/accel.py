@@ -56,7 +56,7 @@ def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
     works, reason = _kvm_works(kernel)
     if works:
         return Accelerator((), (), f"KVM: {reason}")
-    version = qemu_version()
+    version = _qemu_version()
     if cpus == 1 or version >= _SAFE_THREADS:
         return Accelerator(_TCG, _TCG_CPU, f"TCG: {reason}")
     why = f"QEMU {'.'.join(map(str, version))} with more crashes kernels, 8.1 does not"
@@ -67,7 +67,7 @@ def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
     )
 
 
-def qemu_version() -> tuple[int, ...]:
+def _qemu_version() -> tuple[int, ...]:
     """QEMU's version; (0,) when it says none."""
     try:
         done = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=False)

@@ -114,6 +114,7 @@ def test_without_backports_no_source_of_them_stays(shell: Shell, tmp_path: Path)
     archive.publish("stable")
     line = "renew_packages some-package; echo $?; ls $(dirname $BACKPORTS_FILE)"
     done = shell(with_apt(archive, line))
+    assert "stable-backports" in done.stdout + done.stderr  # apt has looked for it
     assert done.stdout.splitlines()[-1] == "1", done.stdout
 
 

@@ -73,6 +73,14 @@ def test_each_guest_runs_the_kernel_asked_for(network: VmNetwork) -> None:
         assert output(host, "hostname").strip() == host.name
 
 
+def test_an_emulated_cpu_is_spared_what_emulation_makes_slow(network: VmNetwork) -> None:
+    if str(network.describe()["acceleration"]).startswith("KVM"):
+        return
+    for host in network.hosts:
+        assert not {"erms", "fsrm"} & {*output(host, "cat", "/proc/cpuinfo").split()}
+        assert "mitigations=off" in output(host, "cat", "/proc/cmdline").split()
+
+
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_packets_of_the_full_mtu_pass(network: VmNetwork, family: str) -> None:
     client, server = network.pairs[0]
