@@ -65,6 +65,8 @@ int X_wheel_armed(const struct X_wheel *w, unsigned timer);
 uint64_t X_wheel_next(const struct X_wheel *w);
 int X_wheel_pop(struct X_wheel *w, uint64_t now_ns);
 
+int X_give_many(struct dp_engine *e, const struct dp_packet *first, uint32_t count, uint64_t now);
+
 int X_fuzz_packet(const uint8_t *data, size_t size);
 """
 

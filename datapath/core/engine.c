@@ -345,6 +345,7 @@ static void hello_rx(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	dp_qp_wake(qp);
 	if (qp->hello_done)
 		return;
+	/* The requester changes mode only after this, so nothing is in flight by the window. */
 	while (qp->window > hello.window_psns)
 		qp->window >>= 1;
 	qp->hello_done = qp->peer_extended = true;
@@ -352,6 +353,16 @@ static void hello_rx(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	qp->telemetry = hello.features & dp_features(qp) & DP_FEATURE_TELEMETRY;
 	qp->hello_ns = 0;
 	start_probe(qp, hello.segment, now);
+}
+
+void dp_peer_is_extended(struct dp_qp *qp, uint64_t now)
+{
+	qp->peer_extended = true;
+	if (qp->hello_done || qp->hello_ns)
+		return;
+	qp->hello_tries = DP_HELLO_TRIES;
+	qp->hello_ns = now;
+	dp_qp_wake(qp);
 }
 
 static void probe_rx(struct dp_qp *qp, const struct dp_parsed *p)
@@ -505,8 +516,6 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 		return err;
 	if (p.cut)
 		return trimmed_rx(qp, &p, now);
-	if (p.mask & (DP_HAS_XDH | DP_HAS_XAH))
-		qp->peer_extended = true; /* whoever speaks it has agreed to it */
 	qp->stats.rx_packets++;
 	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
 		qp->stats.ecn_marked++;

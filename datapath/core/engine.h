@@ -75,6 +75,9 @@ int dp_engine_tx(struct dp_engine *, struct dp_packet *out, int max, uint64_t no
  * packet now, DP_NEVER when only a packet or a verb can make it do anything. */
 uint64_t dp_engine_deadline(const struct dp_engine *);
 void dp_engine_tick(struct dp_engine *, uint64_t now_ns);
+/* For tests and fuzzers: the first invariant of the engine's state that does not hold, in
+ * words, or NULL.  Takes time in proportion to everything that the engine holds. */
+const char *dp_engine_check(const struct dp_engine *);
 
 enum dp_event_type {
 	DP_EVENT_CQ = 1,     /* an armed CQ got a completion */
@@ -82,6 +85,7 @@ enum dp_event_type {
 	DP_EVENT_QP_ACCESS,  /* a peer's request broke an access right: QP in error */
 	DP_EVENT_COMM_EST,   /* first packet arrived on a QP in RTR */
 	DP_EVENT_CQ_OVERRUN, /* completions lost: CQ too small */
+	DP_EVENT_SQ_DRAINED, /* a QP in SQD has finished every message that it had begun */
 };
 
 struct dp_event {
@@ -100,6 +104,9 @@ enum dp_access {
 	DP_ACCESS_REMOTE_WRITE = 2,
 	DP_ACCESS_REMOTE_READ = 4,
 	DP_ACCESS_REMOTE_ATOMIC = 8,
+	/* A SEND with invalidate may take the key away (IBTA vol. 1, 10.6.7.2): fast-registered
+	 * memory and type 2 windows, not what ibv_reg_mr() makes. */
+	DP_ACCESS_INVALIDATE = 1 << 30,
 };
 
 int dp_pd_create(struct dp_engine *, struct dp_pd **out);
@@ -204,6 +211,7 @@ enum dp_qp_state {
 enum dp_qp_attr_mask {
 	DP_QP_STATE = 1 << 0,
 	DP_QP_CUR_STATE = 1 << 1,
+	DP_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
 	DP_QP_ACCESS_FLAGS = 1 << 3,
 	DP_QP_PKEY_INDEX = 1 << 4,
 	DP_QP_PORT = 1 << 5,
@@ -233,6 +241,8 @@ struct dp_qp_attr {
 	uint8_t rnr_retry; /* 0..7, 7: for ever */
 	uint8_t min_rnr_timer;
 	uint8_t max_rd_atomic, max_dest_rd_atomic;
+	uint8_t sqd_notify;  /* DP_QP_EN_SQD_ASYNC_NOTIFY: raise DP_EVENT_SQ_DRAINED */
+	uint8_t sq_draining; /* query: in SQD, and a message that was begun is not finished */
 };
 
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);

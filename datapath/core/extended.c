@@ -302,7 +302,7 @@ int dp_ext_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (r->block && r->block->lost.head != DP_NIL)
 		return resend(qp, pkt, now);
-	if (qp->sq_tx == qp->sq_pi) {
+	if (qp->sq_tx == dp_send_limit(qp)) {
 		qp->flow.app_limited_at = qp->flow.delivered_bytes + qp->flow.inflight_bytes + 1;
 		return 0;
 	}
@@ -646,6 +646,25 @@ static uint64_t echoes(struct dp_qp *qp, const struct dp_xah *xah)
 	return (uint64_t)marked * qp->req.segment;
 }
 
+/* The connection ends at PSN `psn`, which the peer could not execute, whether or not it
+ * told before that the packet had arrived.  What lies before it and is delivered succeeds. */
+static void end_at(struct dp_qp *qp, uint32_t psn, enum dp_wc_status status)
+{
+	struct dp_requester *r = &qp->req;
+	uint32_t index = rec_at(qp, psn)->wqe;
+
+	while (r->snd_una != psn && rec_at(qp, r->snd_una)->state == DP_REC_DONE)
+		r->snd_una = dp_psn_add(r->snd_una, 1);
+	dp_retire(qp);
+	dp_fail_send(qp, index, status);
+}
+
+static bool is_fatal(uint8_t syndrome)
+{
+	return (syndrome & DP_AETH_TYPE_MASK) == DP_AETH_NAK &&
+	       (syndrome & DP_AETH_VALUE_MASK) != DP_NAK_PSN_SEQUENCE;
+}
+
 static void refused(struct dp_qp *qp, const struct dp_parsed *p, uint8_t syndrome, uint64_t now)
 {
 	struct dp_tx_block *b = qp->req.block;
@@ -662,9 +681,6 @@ static void refused(struct dp_qp *qp, const struct dp_parsed *p, uint8_t syndrom
 		return;
 	}
 	qp->stats.naks_rx++;
-	if ((syndrome & DP_AETH_VALUE_MASK) != DP_NAK_PSN_SEQUENCE &&
-	    (outstanding(qp, p->psn, false) || outstanding(qp, p->psn, true)))
-		dp_fail_send(qp, rec_at(qp, p->psn)->wqe, dp_nak_status(syndrome));
 }
 
 /* Marks by PSN, before their packets are delivered. */
@@ -697,6 +713,12 @@ void dp_ext_ack(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	d.echoed = xah.ack_delay_ns != UINT32_MAX;
 	d.echo_ns = xah.ts_echo_ns;
 	deliver_cumulative(qp, upto, &d, now);
+	if (is_fatal(syndrome) && dp_psn_diff(p->psn, r->snd_una) >= 0 &&
+	    dp_psn_diff(p->psn, r->snd_nxt) < 0) {
+		qp->stats.naks_rx++;
+		end_at(qp, p->psn, dp_nak_status(syndrome));
+		return;
+	}
 	deliver_selective(qp, p, &xah, &d, now);
 	for (i = 0; i < xah.n_trimmed; i++)
 		trimmed(qp, dp_get32(p->trimmed + 4 * i) & DP_PSN_MASK, false, now);

@@ -3,6 +3,7 @@
  * What the files of the engine share.
  *
  *   engine.c     life cycle, demultiplexing, the transmit scheduler, events
+ *   check.c      the invariants of all state, for tests and fuzzers
  *   memory.c     PDs, MRs, keys, gather and scatter
  *   cq.c         completion queues
  *   qp.c         QPs: states and legal transitions, attributes, flushing
@@ -265,10 +266,16 @@ struct dp_answers {
 	struct dp_answer ring[DP_READ_QUEUE];
 };
 
-struct dp_atomic_result {
-	uint32_t psn;
-	bool valid;
-	uint64_t value;
+/* A READ or atomic that was accepted, kept in case the requester asks again (the
+ * responder resources of IBTA vol. 1, 9.7.7.2). */
+struct dp_accepted {
+	uint64_t at; /* first PSN, counted on beyond 24 bits; see struct dp_responder */
+	uint64_t n_psn;
+	uint64_t va, len; /* READ */
+	uint64_t value;	  /* atomic: its result */
+	uint64_t start;	  /* extended READ: address of the message's first byte */
+	uint32_t rkey, segment;
+	bool atomic;
 };
 
 struct dp_requester {
@@ -318,8 +325,9 @@ struct dp_responder {
 	uint32_t highest;		       /* PSN behind the highest received */
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
-	struct dp_atomic_result *atomics; /* of the newest max_dest_rd_atomic */
-	uint32_t next_atomic;
+	uint64_t expected;	      /* epsn, counted on beyond 24 bits */
+	struct dp_accepted *accepted; /* the newest max_dest_rd_atomic, in a ring */
+	uint32_t n_accepted;	      /* ever */
 };
 
 struct dp_flow_state {
@@ -379,6 +387,8 @@ struct dp_qp {
 	uint8_t *sq, *rq;
 	uint32_t sq_stride, rq_stride, sq_mask, rq_mask;
 	uint32_t sq_ci, sq_tx, sq_pi; /* completed, being sent, posted */
+	uint32_t sq_drain;	      /* in SQD: the first request that had not begun */
+	bool drain_notify;	      /* DP_EVENT_SQ_DRAINED is still to be raised */
 	uint32_t rq_ci, rq_pi;
 	uint32_t max_send_sge, max_recv_sge, max_inline;
 	struct dp_requester req;
@@ -419,6 +429,9 @@ void dp_unraise(struct dp_engine *, struct dp_event_node *);
 /* The QP may have something to send: put it in the transmit list. */
 void dp_qp_wake(struct dp_qp *);
 void dp_qp_unwake(struct dp_qp *);
+/* A request in the window came in extended form: answer in that form.  The requester waits
+ * for the peer's HELLO, which tells the window; asks for it again if it has given up. */
+void dp_peer_is_extended(struct dp_qp *, uint64_t now);
 /* Arms the QP's timer for the earliest of its deadlines. */
 void dp_qp_rearm(struct dp_qp *, uint64_t now);
 
@@ -426,6 +439,7 @@ void dp_qp_rearm(struct dp_qp *, uint64_t now);
 /* Host address of [va, va+len), NULL when the key, the PD, the bounds or the
  * access do not allow it.  Zero bytes are always allowed. */
 uint8_t *dp_mr_reach(struct dp_pd *, uint32_t key, uint64_t va, uint64_t len, uint32_t access);
+/* -EFAULT: no such key in the PD, or not one that a peer may take away. */
 int dp_mr_invalidate(struct dp_pd *, uint32_t key);
 int dp_gather(struct dp_qp *, const struct dp_swqe *, uint32_t offset, uint8_t *to, uint32_t len);
 /* Copies into an SGE list from offset on; -EFAULT: a key does not allow it.
@@ -443,6 +457,8 @@ void dp_cq_push(struct dp_cq *, const struct dp_wc *, bool solicited);
 
 /* ---- qp.c ----------------------------------------------------------------- */
 void dp_qp_to_error(struct dp_qp *, enum dp_event_type why);
+/* Raises DP_EVENT_SQ_DRAINED if that is due. */
+void dp_qp_drained(struct dp_qp *);
 void dp_complete_send(struct dp_qp *, const struct dp_swqe *, enum dp_wc_status);
 /* Fails request `index` of the send queue, flushes the rest: QP in error. */
 void dp_fail_send(struct dp_qp *, uint32_t index, enum dp_wc_status);
@@ -524,6 +540,9 @@ bool dp_may_start(const struct dp_qp *, const struct dp_swqe *);
 bool dp_is_changing(const struct dp_qp *);
 /* Completes what lies below snd_una. */
 void dp_retire(struct dp_qp *);
+/* The first request that may not be sent now: the send queue's end, or in SQD the first
+ * that had not begun. */
+uint32_t dp_send_limit(const struct dp_qp *);
 /* Places the answer that arrived for PSN `psn` of a READ or atomic; -EINVAL:
  * it is not the right length; -EFAULT: local memory out of reach. */
 int dp_place_response(struct dp_qp *, const struct dp_swqe *, const struct dp_parsed *,
@@ -568,12 +587,19 @@ void dp_responder_rx(struct dp_qp *, const struct dp_packet *, const struct dp_p
 		     uint64_t now);
 int dp_responder_tx(struct dp_qp *, struct dp_packet *, uint64_t now);
 void dp_responder_tick(struct dp_qp *, uint64_t now);
-void dp_responder_nak(struct dp_qp *, uint8_t syndrome);
-/* Run a READ or atomic: 0, the syndrome of the NAK it deserves, or -EAGAIN
- * when it has to be asked again. */
+/* Refuses PSN `psn`.  Invalid requests and access faults are fatal: the QP goes to
+ * error, and the NAK is repeated to whatever still comes. */
+void dp_responder_nak(struct dp_qp *, uint32_t psn, uint8_t syndrome);
+/* Expects n_psn PSNs more than before. */
+void dp_responder_advance(struct dp_responder *, uint32_t n_psn);
+/* Run a READ or atomic that comes for the first time: 0, the syndrome of the NAK it
+ * deserves, or -EAGAIN when it has to be asked again. */
 int dp_execute_read(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
 int dp_execute_atomic(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
-void dp_replay_atomic(struct dp_qp *, uint32_t psn, bool extended);
+/* Answer one again that was accepted before; anything else is dropped. */
+void dp_replay(struct dp_qp *, const struct dp_held *, uint32_t psn, bool extended);
+/* A READ was accepted of which [psn, psn + n_psn) of this request is a part. */
+bool dp_was_accepted(const struct dp_qp *, const struct dp_held *, uint32_t psn, uint32_t n_psn);
 uint32_t dp_read_psns(uint32_t len, uint32_t segment);
 /* The last packet of a message is in place: completes a receive if it has one.
  * 0 or the syndrome of a NAK. */

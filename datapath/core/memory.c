@@ -132,7 +132,7 @@ int dp_mr_invalidate(struct dp_pd *pd, uint32_t key)
 {
 	struct dp_mr *mr = find(pd, key);
 
-	if (!mr)
+	if (!mr || !(mr->access & DP_ACCESS_INVALIDATE))
 		return -EFAULT;
 	mr->invalidated = true;
 	return 0;

@@ -27,7 +27,7 @@ static const struct transition {
 	{ DP_QPS_INIT, DP_QPS_RTR, CONNECT, ANY_TIME | DP_QP_PKEY_INDEX | DP_QP_ACCESS_FLAGS },
 	{ DP_QPS_RTR, DP_QPS_RTS, SEND, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
 	{ DP_QPS_RTS, DP_QPS_RTS, 0, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
-	{ DP_QPS_RTS, DP_QPS_SQD, 0, ANY_TIME },
+	{ DP_QPS_RTS, DP_QPS_SQD, 0, ANY_TIME | DP_QP_EN_SQD_ASYNC_NOTIFY },
 	{ DP_QPS_SQD, DP_QPS_SQD, 0,
 	  ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER | DP_QP_TIMEOUT | DP_QP_RETRY_CNT |
 		  DP_QP_RNR_RETRY },
@@ -174,6 +174,7 @@ static void qp_reset(struct dp_qp *qp)
 	dp_wheel_cancel(&qp->engine->wheel, &qp->timer);
 	dp_qp_unwake(qp);
 	qp->sq_ci = qp->sq_tx = qp->sq_pi = 0;
+	qp->drain_notify = false;
 	qp->rq_ci = qp->rq_pi = 0;
 	qp->peer_extended = qp->extended = qp->comm_est = false;
 	qp->hello_done = qp->hello_reply = qp->probing = qp->telemetry = false;
@@ -253,6 +254,7 @@ static void flush(struct dp_qp *qp)
 static void enter_error(struct dp_qp *qp)
 {
 	qp->state = DP_QPS_ERR;
+	qp->drain_notify = false;
 	qp->hello_ns = 0;
 	qp->hello_reply = qp->probing = false;
 	qp->probe_reply = 0;
@@ -342,6 +344,35 @@ static void copy_attrs(struct dp_qp_attr *to, const struct dp_qp_attr *a, uint32
 		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
 }
 
+/* ---- send queue drained (IBTA vol. 1, 10.3.1.5) ------------------------------------ */
+
+static bool draining(const struct dp_qp *qp)
+{
+	return qp->state == DP_QPS_SQD && qp->sq_ci != qp->sq_drain;
+}
+
+void dp_qp_drained(struct dp_qp *qp)
+{
+	if (!qp->drain_notify || draining(qp))
+		return;
+	qp->drain_notify = false;
+	dp_raise(qp->engine, &qp->event, DP_EVENT_SQ_DRAINED);
+}
+
+/* Messages that were begun are finished; the rest waits for RTS. */
+static void start_draining(struct dp_qp *qp)
+{
+	const struct dp_swqe *wqe;
+	uint32_t i;
+
+	for (i = qp->sq_ci; i != qp->sq_pi; i++) {
+		wqe = dp_sq(qp, i);
+		if (!wqe->base && dp_psn_diff(qp->req.snd_max, wqe->first_psn) <= 0)
+			break;
+	}
+	qp->sq_drain = i;
+}
+
 static int enter_state(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 {
 	if (from == DP_QPS_INIT && to == DP_QPS_RTR) {
@@ -354,8 +385,11 @@ static int enter_state(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t no
 		qp->hello_ns = qp->hello_tries ? now + 1 : 0; /* 0: off */
 	} else if (from == DP_QPS_RTR && to == DP_QPS_RTS) {
 		dp_requester_start(qp, now);
+	} else if (from == DP_QPS_RTS && to == DP_QPS_SQD) {
+		start_draining(qp);
 	}
 	qp->state = to;
+	qp->drain_notify = qp->drain_notify && to == DP_QPS_SQD;
 	dp_qp_wake(qp);
 	return 0;
 }
@@ -364,6 +398,7 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 {
 	uint32_t to = mask & DP_QP_STATE ? a->state : qp->state, from = qp->state;
 	const struct transition *t;
+	int err;
 
 	mask &= ~(uint32_t)DP_QP_STATE;
 	if (to == DP_QPS_ERR) {
@@ -386,13 +421,19 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 	if (!values_valid(qp, a, mask))
 		return -EINVAL;
 	copy_attrs(&qp->attr, a, mask);
-	return enter_state(qp, from, to, now);
+	err = enter_state(qp, from, to, now);
+	if (err)
+		return err;
+	qp->drain_notify = qp->drain_notify || (mask & DP_QP_EN_SQD_ASYNC_NOTIFY && a->sqd_notify);
+	dp_qp_drained(qp);
+	return 0;
 }
 
 void dp_qp_query(const struct dp_qp *qp, struct dp_qp_attr *out)
 {
 	*out = qp->attr;
 	out->state = qp->state;
+	out->sq_draining = draining(qp);
 	out->sq_psn = qp->req.snd_nxt;
 	out->rq_psn = qp->resp.epsn;
 }
@@ -414,7 +455,7 @@ void dp_qp_stats(const struct dp_qp *qp, struct dp_qp_stats *out)
 
 int dp_qp_extended(const struct dp_qp *qp)
 {
-	return qp->peer_extended;
+	return qp->hello_done;
 }
 
 uint32_t dp_qp_segment(const struct dp_qp *qp)

@@ -258,6 +258,17 @@ static int take_ahead(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_ps
 	return 0;
 }
 
+/* A message that consumes a receive: it must be the next one's turn, whatever the sender
+ * said when the packet was placed. */
+static int take_turn(const struct dp_qp *qp, const struct dp_held *h)
+{
+	if (!(dp_opcodes[h->opcode].mask & (DP_IS_SEND | DP_HAS_IMM)))
+		return 0;
+	if (h->rq_seq != qp->resp.rq_seq)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	return recv_of(qp, h->rq_seq) ? 0 : dp_rnr_syndrome(qp);
+}
+
 static int run(struct dp_qp *qp, const struct dp_held *h, uint32_t psn)
 {
 	int err;
@@ -268,7 +279,9 @@ static int run(struct dp_qp *qp, const struct dp_held *h, uint32_t psn)
 	case DP_HELD_ATOMIC:
 		return dp_execute_atomic(qp, h, psn, true);
 	case DP_HELD_LAST:
-		err = place_tail(qp, h);
+		err = take_turn(qp, h);
+		if (!err)
+			err = place_tail(qp, h);
 		return err ? err : dp_finish_message(qp, h);
 	default:
 		return 0;
@@ -276,29 +289,27 @@ static int run(struct dp_qp *qp, const struct dp_held *h, uint32_t psn)
 }
 
 /* The packet that was missing. */
-static int take_expected(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
+static int take_expected(struct dp_qp *qp, const struct dp_parsed *p, struct dp_held *h)
 {
 	uint32_t whole = p->payload_len + p->payload2_len;
-	struct dp_held h;
 	int err;
 
-	dp_held_from(p, &h, now);
 	if (p->mask & DP_IS_READ)
-		return dp_execute_read(qp, &h, p->psn, true);
+		return dp_execute_read(qp, h, p->psn, true);
 	if (p->mask & DP_IS_ATOMIC)
-		return dp_execute_atomic(qp, &h, p->psn, true);
-	if (p->mask & (DP_IS_SEND | DP_HAS_IMM) && p->mask & DP_IS_LAST &&
-	    h.rq_seq != qp->resp.rq_seq)
-		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	err = place(qp, p, &h, 0);
+		return dp_execute_atomic(qp, h, p->psn, true);
+	err = p->mask & DP_IS_LAST ? take_turn(qp, h) : 0;
+	if (err)
+		return err;
+	err = place(qp, p, h, 0);
 	if (err == DP_NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND && qp->rq_ci != qp->rq_pi)
 		dp_fail_recv(qp, DP_WC_LOC_LEN_ERR);
 	else if (err == DP_NAK(DP_NAK_REMOTE_OPERATION))
 		dp_fail_recv(qp, DP_WC_LOC_PROT_ERR);
 	if (err || !(p->mask & DP_IS_LAST))
 		return err;
-	h.len = h.offset + whole;
-	return dp_finish_message(qp, &h);
+	h->len = h->offset + whole;
+	return dp_finish_message(qp, h);
 }
 
 /* Runs what is now in order. */
@@ -311,17 +322,12 @@ static void drain(struct dp_qp *qp)
 	while (r->block && test_bit(qp, r->epsn)) {
 		h = *held_at(qp, r->epsn);
 		err = run(qp, &h, r->epsn);
-		if (err == -EAGAIN) {
-			/* no room for an answer now: as if it had not come */
-			clear_bit(qp, r->epsn);
+		clear_bit(qp, r->epsn); /* what could not run counts as if it had not come */
+		if (err > 0)
+			dp_responder_nak(qp, r->epsn, (uint8_t)err);
+		if (err)
 			return;
-		}
-		if (err) {
-			dp_responder_nak(qp, (uint8_t)err);
-			return;
-		}
-		clear_bit(qp, r->epsn);
-		r->epsn = dp_psn_add(r->epsn, 1);
+		dp_responder_advance(r, 1);
 	}
 }
 
@@ -350,10 +356,8 @@ static void again(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 	dp_held_from(p, &h, now);
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC) && queued(qp, p->psn, psns_of(qp, p)))
 		return;
-	if (p->mask & DP_IS_READ)
-		dp_execute_read(qp, &h, p->psn, true);
-	else if (p->mask & DP_IS_ATOMIC)
-		dp_replay_atomic(qp, p->psn, true);
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
+		dp_replay(qp, &h, p->psn, true);
 	else
 		qp->resp.duplicates++;
 	qp->resp.ack_now = true;
@@ -365,12 +369,18 @@ static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn
 {
 	struct dp_responder *r = &qp->resp;
 	uint32_t end = dp_psn_add(p->psn, n_psn);
-	int err = take_expected(qp, p, now);
+	uint32_t known = (uint32_t)dp_psn_diff(r->epsn, p->psn);
+	struct dp_held h;
+	int err;
 
+	dp_held_from(p, &h, now);
+	if (known && !dp_was_accepted(qp, &h, p->psn, known))
+		return;
+	err = take_expected(qp, p, &h);
 	if (err == -EAGAIN)
 		return;
 	if (err) {
-		dp_responder_nak(qp, (uint8_t)err);
+		dp_responder_nak(qp, r->epsn, (uint8_t)err);
 		return;
 	}
 	r->nak_sent = false;
@@ -378,7 +388,7 @@ static void in_order(struct dp_qp *qp, const struct dp_parsed *p, uint32_t n_psn
 	while (dp_psn_diff(r->epsn, end) < 0) {
 		if (test_bit(qp, r->epsn))
 			clear_bit(qp, r->epsn);
-		r->epsn = dp_psn_add(r->epsn, 1);
+		dp_responder_advance(r, 1);
 	}
 	if (r->block && r->block->count) {
 		drain(qp);
@@ -440,8 +450,11 @@ void dp_reorder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct d
 	uint32_t window = qp->engine->cfg.window_psns, n_psn = psns_of(qp, p);
 	struct dp_xdh xdh;
 
-	if (!n_psn || n_psn > window || ahead + (int32_t)n_psn > (int32_t)window)
+	if (!n_psn || n_psn > window || ahead + (int32_t)n_psn > (int32_t)window ||
+	    ahead < -(int32_t)window)
 		return;
+	if (ahead + (int32_t)n_psn > 0)
+		dp_peer_is_extended(qp, now);
 	dp_xdh_get(p->xdh, &xdh);
 	if (xdh.ack)
 		dp_ext_carried_ack(qp, &xdh, now);

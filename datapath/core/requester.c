@@ -32,7 +32,7 @@ void dp_requester_reset(struct dp_qp *qp)
 bool dp_is_changing(const struct dp_qp *qp)
 {
 	if (!qp->extended)
-		return qp->peer_extended && !qp->probing;
+		return qp->hello_done && !qp->probing;
 	return qp->req.segment != qp->segment;
 }
 
@@ -68,7 +68,7 @@ static void end_rnr_wait(struct dp_requester *r)
 
 int dp_requester_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 {
-	if (qp->state != DP_QPS_RTS || now < qp->req.rnr_until_ns)
+	if ((qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD) || now < qp->req.rnr_until_ns)
 		return 0;
 	if (qp->req.rnr_until_ns) /* over, and the clock has not said so yet */
 		end_rnr_wait(&qp->req);
@@ -103,7 +103,7 @@ void dp_requester_wake(struct dp_qp *qp)
 {
 	const struct dp_tx_block *b = qp->req.block;
 
-	if (qp->sq_tx != qp->sq_pi || (b && b->lost.head != DP_NIL))
+	if (qp->sq_tx != dp_send_limit(qp) || (b && b->lost.head != DP_NIL))
 		dp_qp_wake(qp);
 }
 
@@ -150,6 +150,12 @@ void dp_retire(struct dp_qp *qp)
 	}
 	if ((int32_t)(qp->sq_tx - qp->sq_ci) < 0)
 		qp->sq_tx = qp->sq_ci;
+	dp_qp_drained(qp);
+}
+
+uint32_t dp_send_limit(const struct dp_qp *qp)
+{
+	return qp->state == DP_QPS_SQD ? qp->sq_drain : qp->sq_pi;
 }
 
 int dp_place_response(struct dp_qp *qp, const struct dp_swqe *wqe, const struct dp_parsed *p,

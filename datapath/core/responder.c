@@ -18,11 +18,12 @@ int dp_responder_start(struct dp_qp *qp)
 
 	memset(r, 0, sizeof(*r));
 	if (n) {
-		r->atomics = calloc(n, sizeof(*r->atomics));
-		if (!r->atomics)
+		r->accepted = calloc(n, sizeof(*r->accepted));
+		if (!r->accepted)
 			return -ENOMEM;
 	}
 	r->epsn = r->highest = qp->attr.rq_psn;
+	r->expected = 1ull << 32 | r->epsn;
 	r->newest = dp_psn_add(qp->attr.rq_psn, DP_PSN_MASK);
 	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
 	return 0;
@@ -40,7 +41,7 @@ void dp_responder_reset(struct dp_qp *qp)
 	dp_answers_release(qp);
 	if (qp->resp.block)
 		dp_pool_put(&qp->engine->store->rx, qp->resp.block);
-	free(qp->resp.atomics);
+	free(qp->resp.accepted);
 	memset(&qp->resp, 0, sizeof(qp->resp));
 }
 
@@ -52,14 +53,18 @@ static void ack_soon(struct dp_qp *qp)
 	dp_qp_wake(qp);
 }
 
-/* Refuses the expected PSN.  Invalid requests and access faults are fatal: the
- * QP goes to error, and the NAK is repeated to whatever still comes. */
-void dp_responder_nak(struct dp_qp *qp, uint8_t syndrome)
+void dp_responder_advance(struct dp_responder *r, uint32_t n_psn)
+{
+	r->epsn = dp_psn_add(r->epsn, n_psn);
+	r->expected += n_psn;
+}
+
+void dp_responder_nak(struct dp_qp *qp, uint32_t psn, uint8_t syndrome)
 {
 	struct dp_responder *r = &qp->resp;
 
 	r->syndrome = syndrome;
-	r->nak_psn = r->epsn;
+	r->nak_psn = psn;
 	r->nak_sent = true;
 	ack_soon(qp);
 	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
@@ -137,12 +142,102 @@ static struct dp_answer *new_answer(struct dp_qp *qp, uint32_t psn, bool extende
 	return extended ? &q->ring[q->tail++ % DP_READ_QUEUE] : insert(q, psn);
 }
 
-int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+/* ---- requests that were accepted ----------------------------------------------------- */
+
+static uint32_t segment_of(const struct dp_qp *qp, const struct dp_held *h, bool extended)
 {
-	uint32_t segment = extended ? h->rq_seq : qp->attr.path_mtu;
+	return extended ? h->rq_seq : qp->attr.path_mtu;
+}
+
+/* A PSN near the expected one, counted on beyond 24 bits. */
+static uint64_t counted_on(const struct dp_responder *r, uint32_t psn)
+{
+	return r->expected + (uint64_t)(int64_t)dp_psn_diff(psn, r->epsn);
+}
+
+/* `read` may be a part of the READ `e`, `bytes` behind its beginning. */
+static bool continues(const struct dp_accepted *e, const struct dp_accepted *read, uint64_t bytes)
+{
+	return !e->atomic && read->rkey == e->rkey && read->segment == e->segment &&
+	       read->start == e->start && read->va == e->va + bytes;
+}
+
+/* A long READ of extended mode is asked for in parts, which count as one. */
+static void accept(struct dp_qp *qp, const struct dp_accepted *new)
+{
+	struct dp_responder *r = &qp->resp;
+	uint32_t max = qp->attr.max_dest_rd_atomic;
+	struct dp_accepted *last = &r->accepted[(r->n_accepted - 1) % max];
+	uint64_t psns = new->at - last->at, bytes = psns *new->segment;
+
+	if (!new->atomic && r->n_accepted &&new->at >= last->at &&psns <= last->n_psn &&bytes <=
+				    last->len &&continues(last, new, bytes)) {
+		last->n_psn = psns + new->n_psn;
+		last->len = bytes + new->len;
+		return;
+	}
+	r->accepted[r->n_accepted++ % max] = *new;
+}
+
+static struct dp_accepted read_as_accepted(const struct dp_qp *qp, const struct dp_held *h,
+					   uint32_t psn, bool extended)
+{
+	uint32_t segment = segment_of(qp, h, extended);
+
+	return (struct dp_accepted){ .at = counted_on(&qp->resp, psn),
+				     .n_psn = dp_read_psns(h->len, segment),
+				     .va = h->va,
+				     .len = h->len,
+				     .start = extended ? h->va - h->offset : 0,
+				     .rkey = h->rkey,
+				     .segment = segment };
+}
+
+static uint32_t accepted_count(const struct dp_qp *qp)
+{
+	uint32_t n = qp->resp.n_accepted, max = qp->attr.max_dest_rd_atomic;
+
+	return n < max ? n : max;
+}
+
+static bool covers(const struct dp_accepted *e, const struct dp_accepted *read)
+{
+	uint64_t bytes = (read->at - e->at) * read->segment;
+
+	return read->at >= e->at && read->at + read->n_psn <= e->at + e->n_psn &&
+	       bytes + read->len <= e->len && continues(e, read, bytes);
+}
+
+static bool was_accepted(const struct dp_qp *qp, const struct dp_accepted *read)
+{
+	uint32_t i;
+
+	for (i = 0; i < accepted_count(qp); i++)
+		if (covers(&qp->resp.accepted[i], read))
+			return true;
+	return false;
+}
+
+bool dp_was_accepted(const struct dp_qp *qp, const struct dp_held *h, uint32_t psn, uint32_t n_psn)
+{
+	struct dp_accepted part = read_as_accepted(qp, h, psn, true);
+
+	if (part.n_psn > n_psn) {
+		part.n_psn = n_psn;
+		part.len = (uint64_t)n_psn * part.segment;
+	}
+	return was_accepted(qp, &part);
+}
+
+/* ---- READs and atomics -------------------------------------------------------------- */
+
+static int answer_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	uint32_t segment = segment_of(qp, h, extended);
 	struct dp_answer *a;
 
-	if (!(qp->attr.access & DP_ACCESS_REMOTE_READ) || h->len > DP_MSG_MAX)
+	if (!(qp->attr.access & DP_ACCESS_REMOTE_READ) || !qp->attr.max_dest_rd_atomic ||
+	    h->len > DP_MSG_MAX)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (!dp_mr_reach(qp->pd, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
@@ -163,6 +258,16 @@ int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, boo
 	};
 	dp_qp_wake(qp);
 	return 0;
+}
+
+int dp_execute_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_accepted read = read_as_accepted(qp, h, psn, extended);
+	int err = answer_read(qp, h, psn, extended);
+
+	if (!err)
+		accept(qp, &read);
+	return err;
 }
 
 static int answer_atomic(struct dp_qp *qp, uint32_t psn, uint64_t value, bool extended)
@@ -191,8 +296,7 @@ static uint64_t perform(const struct dp_held *h, uint64_t *at)
 
 int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
 {
-	struct dp_responder *r = &qp->resp;
-	uint64_t value = 0;
+	struct dp_accepted atomic = { .n_psn = 1, .atomic = true };
 	uint8_t *at;
 
 	if (!(qp->attr.access & DP_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic ||
@@ -206,23 +310,50 @@ int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, b
 	if (!may_answer(qp))
 		return -EAGAIN;
 	if (!qp->engine->cfg.no_payload)
-		value = perform(h, (uint64_t *)(void *)at);
-	r->atomics[r->next_atomic] =
-		(struct dp_atomic_result){ .psn = psn, .valid = true, .value = value };
-	r->next_atomic = (r->next_atomic + 1) % qp->attr.max_dest_rd_atomic;
-	return answer_atomic(qp, psn, value, extended);
+		atomic.value = perform(h, (uint64_t *)(void *)at);
+	atomic.at = counted_on(&qp->resp, psn);
+	accept(qp, &atomic);
+	return answer_atomic(qp, psn, atomic.value, extended);
 }
 
 /* The saved value; an atomic is never executed twice. */
-void dp_replay_atomic(struct dp_qp *qp, uint32_t psn, bool extended)
+static void replay_atomic(struct dp_qp *qp, uint32_t psn, bool extended)
 {
-	unsigned i;
+	const struct dp_accepted *e = qp->resp.accepted;
+	uint64_t at = counted_on(&qp->resp, psn);
+	uint32_t i;
 
-	for (i = 0; i < qp->attr.max_dest_rd_atomic; i++)
-		if (qp->resp.atomics[i].valid && qp->resp.atomics[i].psn == psn) {
-			answer_atomic(qp, psn, qp->resp.atomics[i].value, extended);
+	for (i = 0; i < accepted_count(qp); i++)
+		if (e[i].atomic && e[i].at == at) {
+			answer_atomic(qp, psn, e[i].value, extended);
 			return;
 		}
+}
+
+/* A request that comes again proves nothing, so it ends nothing here.  A requester that
+ * still waits for the answer learns that the memory is gone. */
+static void replay_read(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_accepted read = read_as_accepted(qp, h, psn, extended);
+	struct dp_responder *r = &qp->resp;
+	int err;
+
+	if (!was_accepted(qp, &read))
+		return;
+	err = answer_read(qp, h, psn, extended);
+	if (err <= 0 || (r->syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK)
+		return;
+	r->syndrome = (uint8_t)err;
+	r->nak_psn = psn;
+	ack_soon(qp);
+}
+
+void dp_replay(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	if (dp_opcodes[h->opcode].mask & DP_IS_READ)
+		replay_read(qp, h, psn, extended);
+	else
+		replay_atomic(qp, psn, extended);
 }
 
 /* ---- receives ------------------------------------------------------------------------- */
@@ -400,19 +531,14 @@ static int execute(struct dp_qp *qp, const struct dp_parsed *p, uint32_t *n_psn,
 static void duplicate(struct dp_qp *qp, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_held held;
-	int err = 0;
 
 	qp->stats.duplicates++;
-	if (p->mask & DP_IS_READ) {
-		dp_held_from(p, &held, now);
-		err = dp_execute_read(qp, &held, p->psn, false);
-		if (err > 0)
-			dp_responder_nak(qp, (uint8_t)err);
-	} else if (p->mask & DP_IS_ATOMIC) {
-		dp_replay_atomic(qp, p->psn, false);
-	} else {
+	if (!(p->mask & (DP_IS_READ | DP_IS_ATOMIC))) {
 		ack_soon(qp);
+		return;
 	}
+	dp_held_from(p, &held, now);
+	dp_replay(qp, &held, p->psn, false);
 }
 
 void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
@@ -432,17 +558,17 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 	if (ahead > 0) {
 		qp->stats.dropped_ooo++;
 		if (!r->nak_sent)
-			dp_responder_nak(qp, DP_NAK(DP_NAK_PSN_SEQUENCE));
+			dp_responder_nak(qp, r->epsn, DP_NAK(DP_NAK_PSN_SEQUENCE));
 		return;
 	}
 	err = execute(qp, p, &n_psn, now);
 	if (err == -EAGAIN)
 		return; /* no room for the answer: the requester asks again */
 	if (err) {
-		dp_responder_nak(qp, (uint8_t)err);
+		dp_responder_nak(qp, r->epsn, (uint8_t)err);
 		return;
 	}
-	r->epsn = dp_psn_add(r->epsn, n_psn);
+	dp_responder_advance(r, n_psn);
 	r->nak_sent = false;
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
 		return;
@@ -467,7 +593,7 @@ static int send_answer(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 	a = &q->ring[q->head % DP_READ_QUEUE];
 	if (dp_build_answer(qp, a, pkt, now)) {
 		/* the memory was taken away after the request was accepted */
-		dp_responder_nak(qp, DP_NAK(DP_NAK_REMOTE_ACCESS));
+		dp_responder_nak(qp, dp_psn_add(a->psn, a->done), DP_NAK(DP_NAK_REMOTE_ACCESS));
 		return 0;
 	}
 	if (++a->done == a->n_psn)

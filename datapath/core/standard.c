@@ -79,7 +79,7 @@ int dp_std_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 	uint32_t n = 1;
 	bool ack_req;
 
-	if (qp->sq_tx == qp->sq_pi)
+	if (qp->sq_tx == dp_send_limit(qp))
 		return 0;
 	wqe = dp_sq(qp, qp->sq_tx);
 	if (wqe->opcode == DP_WR_RDMA_READ)

@@ -14,6 +14,7 @@ static const int async_types[] = {
 	[DP_EVENT_QP_ACCESS] = IBV_EVENT_QP_ACCESS_ERR,
 	[DP_EVENT_COMM_EST] = IBV_EVENT_COMM_EST,
 	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR, /* which is 0 */
+	[DP_EVENT_SQ_DRAINED] = IBV_EVENT_SQ_DRAINED,
 };
 
 static void on_completion(struct front_cq *cq)

@@ -410,11 +410,11 @@ static int set_path(struct front_qp *qp, const struct ibv_ah_attr *ah, struct dp
 static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 		    struct dp_qp_attr *out)
 {
-	const int unknown = ~(IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
-			      IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_PATH_MTU |
-			      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN |
-			      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN |
-			      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_DEST_QPN);
+	const int unknown = ~(
+		IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
+		IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
+		IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+		IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_DEST_QPN);
 
 	if (mask & unknown)
 		return -EOPNOTSUPP;
@@ -441,6 +441,7 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 		.min_rnr_timer = in->min_rnr_timer,
 		.max_rd_atomic = in->max_rd_atomic,
 		.max_dest_rd_atomic = in->max_dest_rd_atomic,
+		.sqd_notify = in->en_sqd_async_notify,
 	};
 	return mask & IBV_QP_AV ? set_path(qp, &in->ah_attr, out) : 0;
 }
@@ -494,6 +495,7 @@ int front_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
 		.sq_psn = now_attr.sq_psn,
 		.dest_qp_num = now_attr.dest_qpn,
 		.qp_access_flags = now_attr.access,
+		.sq_draining = now_attr.sq_draining,
 		.cap = qp->cap,
 		.ah_attr = qp->ah_attr,
 		.max_rd_atomic = now_attr.max_rd_atomic,

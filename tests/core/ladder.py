@@ -328,6 +328,7 @@ class Host:
         for i in range(most):
             self._batch[i].data, self._batch[i].cap = self._buffers[i], FRAME
         count = lib.dp_engine_tx(self.engine, self._batch, most, self.world.now)
+        self.verify()
         return [self._taken(self._batch[i]) for i in range(count)]
 
     @staticmethod
@@ -348,14 +349,21 @@ class Host:
             assert len(packets) < 100_000, f"{self.name} sends without end"
         return packets
 
-    def receive(self, packet: Packet) -> int:
+    def as_c(self, packet: Packet) -> tuple[Any, Any]:
+        """A struct dp_packet of it, and the bytes that live as long as it is used."""
         p = ffi.new("struct dp_packet *")
         buffer = ffi.new("uint8_t[]", packet.data)
         p.data, p.len = buffer, len(packet.data)
         p.src.b, p.dst.b = packet.src, packet.dst
         p.sport, p.tos, p.pay_len = packet.sport, packet.tos, packet.pay_len
         p.flags = lib.DP_PKT_NO_PAYLOAD if self.config.no_payload else 0
-        return int(lib.dp_engine_rx(self.engine, p, self.world.now))
+        return p, buffer
+
+    def receive(self, packet: Packet) -> int:
+        p, _buffer = self.as_c(packet)
+        status = int(lib.dp_engine_rx(self.engine, p, self.world.now))
+        self.verify()
+        return status
 
     @property
     def deadline(self) -> int:
@@ -363,6 +371,12 @@ class Host:
 
     def tick(self) -> None:
         lib.dp_engine_tick(self.engine, self.world.now)
+        self.verify()
+
+    def verify(self) -> None:
+        """Every invariant of the engine's state holds."""
+        why = lib.dp_engine_check(self.engine)
+        assert why == ffi.NULL, f"{self.name}: {ffi.string(why).decode()}"
 
     def events(self) -> list[str]:
         out = ffi.new("struct dp_event *")
@@ -468,7 +482,11 @@ class QP:
                 attr.raddr.b = value
             else:
                 setattr(attr, name, value)
-        return int(lib.dp_qp_modify(self.qp, attr, mask, self.world.now))
+        return self._verified(lib.dp_qp_modify(self.qp, attr, mask, self.world.now))
+
+    def _verified(self, status: int) -> int:
+        self.host.verify()
+        return int(status)
 
     def to(self, state: int) -> int:
         return self.modify(lib.DP_QP_STATE, state=state)
@@ -557,14 +575,14 @@ class QP:
         wr.imm = imm
         wr.remote_addr, wr.rkey = remote
         wr.compare_add, wr.swap = compare_add, swap
-        return int(lib.dp_qp_post_send(self.qp, wr))
+        return self._verified(lib.dp_qp_post_send(self.qp, wr))
 
     def post_recv(self, sges: list[tuple[int, int, int]], wr_id: int | None = None) -> int:
         list_ = ffi.new("struct dp_sge[]", [dict(zip(SGE, s, strict=True)) for s in sges])
         wr = ffi.new("struct dp_recv_wr *")
         wr.wr_id = self.next_id() if wr_id is None else wr_id
         wr.num_sge, wr.sge = len(sges), list_
-        return int(lib.dp_qp_post_recv(self.qp, wr))
+        return self._verified(lib.dp_qp_post_recv(self.qp, wr))
 
     def recv(self, size: int, **options: Any) -> Memory:
         memory = self.host.memory(size)
@@ -656,14 +674,19 @@ class Channel:
 
 
 class World:
-    """Two hosts, their clock and the wire between them."""
+    """Two hosts, their clock and the wire between them.
+
+    config: fields of struct dp_engine_config, for both; b_... for B alone.
+    """
 
     def __init__(self, *, v6: bool = False, extended: bool = False, **config: Any) -> None:
         self.now = 1 * S
         addresses = V6 if v6 else V4
         config = {"extended": int(extended)} | config
-        self.a_host = Host(self, "a", addresses[0], **config)
-        self.b_host = Host(self, "b", addresses[1], **config | {"seed": 2})
+        mine = {k: v for k, v in config.items() if not k.startswith("b_")}
+        b_only = {k[2:]: v for k, v in config.items() if k.startswith("b_")}
+        self.a_host = Host(self, "a", addresses[0], **mine)
+        self.b_host = Host(self, "b", addresses[1], **mine | {"seed": 2} | b_only)
         self.hosts = (self.a_host, self.b_host)
         self.lost: list[Packet] = []
         self.log: list[tuple[int, str, Packet]] = []

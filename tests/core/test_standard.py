@@ -10,7 +10,17 @@ import pytest
 
 from datapath.native import lib
 from tests.core.conftest import MakeWorld
-from tests.core.ladder import QP, Channel, Completion, Memory, World, failed, ok, pattern
+from tests.core.ladder import (
+    ALL_ACCESS,
+    QP,
+    Channel,
+    Completion,
+    Memory,
+    World,
+    failed,
+    ok,
+    pattern,
+)
 
 pytestmark = pytest.mark.san
 
@@ -77,7 +87,7 @@ def test_send_with_immediate(world: World, length: int, last: str) -> None:
 )
 def test_send_with_invalidate(world: World, length: int, last: str) -> None:
     a, b = world.pair()
-    shared = b.host.memory(64)
+    shared = b.host.memory(64, access=ALL_ACCESS | lib.DP_ACCESS_INVALIDATE)
     b.recv(2000)
     a.send(pattern(length), inv=shared.key)
     world.says(a, *(["SEND_FIRST 100"] if length > 1024 else []), last)

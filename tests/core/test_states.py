@@ -16,12 +16,15 @@ from tests.core.ladder import (
     QP,
     RESET_TO_INIT,
     RTR_TO_RTS,
+    Channel,
     Options,
+    S,
     World,
     failed,
     ok,
     pattern,
 )
+from tests.core.test_errors import MODES, pair
 
 pytestmark = pytest.mark.san
 
@@ -240,22 +243,74 @@ def test_rtr_answers_but_does_not_ask(world: World) -> None:
     assert b.host.events() == ["COMM_EST"]
 
 
-def test_sqd_finishes_what_was_begun_and_starts_nothing(world: World) -> None:
-    a, b = world.pair()
-    target = b.host.memory(4096)
-    a.write(pattern(100), target)
-    sent = a.host.send_all()
-    assert a.to(lib.DP_QPS_SQD) == 0
-    a.write(pattern(100, seed=2), target)
-    world.silent(a)
-    world.give(b.host, sent[0])
-    world.settle()
-    assert a.poll() == [ok("RDMA_WRITE")]
-    world.silent(a)
+# ---- the send queue drains (IBTA vol. 1, 10.3.1.5) ---------------------------------------
+
+NOTIFY = lib.DP_QP_STATE | lib.DP_QP_EN_SQD_ASYNC_NOTIFY
+
+
+@MODES
+def test_sqd_finishes_what_was_begun_and_starts_nothing(
+    make_world: MakeWorld, extended: bool
+) -> None:
+    """The first packet of a message leaves; the rest of it is sent and sent again in SQD."""
+    world, a, b = pair(make_world, extended=extended)
+    first, second = b.host.memory(5000), b.host.memory(100)
+    a.write(pattern(5000), first, wr_id=1)
+    a.write(pattern(100), second, wr_id=2)
+    a.host.send(1)  # and that is lost
+    assert a.modify(NOTIFY, state=lib.DP_QPS_SQD, sqd_notify=1) == 0
+    assert a.attr.sq_draining
+    a.write(pattern(100), second, wr_id=3)
+    assert world.run(limit_ns=10 * S)
+    assert a.poll() == [ok("RDMA_WRITE", wr_id=1)]
+    assert bytes(first) == pattern(5000)
+    assert bytes(second) == bytes(100)
+    assert not a.attr.sq_draining
+    assert a.host.events().count("SQ_DRAINED") == 1
+    assert a.stats()["retransmits"] >= 1
     assert a.to(lib.DP_QPS_RTS) == 0
-    world.says(a, "WRITE_ONLY 101")
-    world.settle()
-    assert a.poll() == [ok("RDMA_WRITE")]
+    assert world.run(limit_ns=10 * S)
+    assert a.poll() == [ok("RDMA_WRITE", wr_id=2), ok("RDMA_WRITE", wr_id=3)]
+    assert "SQ_DRAINED" not in a.host.events()
+
+
+@MODES
+def test_sqd_waits_for_answers(make_world: MakeWorld, extended: bool) -> None:
+    world, a, b = pair(make_world, extended=extended)
+    into = a.read(100_000, b.host.memory(pattern(100_000)), wr_id=1)
+    a.host.send(1)
+    assert a.to(lib.DP_QPS_SQD) == 0
+    assert a.attr.sq_draining
+    assert world.run(Channel(loss=0.05, seed=3), limit_ns=100 * S)
+    assert a.poll() == [ok("RDMA_READ", wr_id=1)]
+    assert bytes(into) == pattern(100_000)
+    assert not a.attr.sq_draining
+    assert a.host.events().count("SQ_DRAINED") == 0  # nobody asked for it
+
+
+@MODES
+def test_sqd_of_an_idle_queue_pair_is_drained_at_once(
+    make_world: MakeWorld, extended: bool
+) -> None:
+    _, a, b = pair(make_world, extended=extended)
+    a.write(b"waits", b.host.memory(8))
+    assert a.modify(NOTIFY, state=lib.DP_QPS_SQD, sqd_notify=1) == 0
+    assert not a.attr.sq_draining
+    assert a.host.events() == ["SQ_DRAINED"]
+    assert [p.name for p in a.host.send_all()] == []
+
+
+@MODES
+def test_sqd_ends_with_the_peer(make_world: MakeWorld, extended: bool) -> None:
+    """A drain that cannot be finished fails as in RTS."""
+    world, a, b = pair(make_world, extended=extended, retry_cnt=1, timeout=10)
+    a.write(pattern(5000), b.host.memory(5000), wr_id=1)
+    a.host.send_all()
+    assert a.modify(NOTIFY, state=lib.DP_QPS_SQD, sqd_notify=1) == 0
+    a.write(b"x", b.host.memory(8), wr_id=2)
+    assert world.run(Channel(loss=1.0), limit_ns=100 * S)
+    assert a.poll() == [failed("RETRY_EXC_ERR", wr_id=1), failed("WR_FLUSH_ERR", wr_id=2)]
+    assert a.host.events() == ["QP_FATAL"]
 
 
 # ---- objects in use --------------------------------------------------------------------
