@@ -167,16 +167,19 @@ def mixed(mtu: int, seed: int, count: int, empty: bool) -> tuple[Message, ...]:
     return messages(plan)
 
 
-def cases(mtu: int, *, empty_reads: bool = True, empty_duplex: bool = True) -> Iterator[Case]:
+def cases(
+    mtu: int, *, empty_reads: bool = True, empty_duplex: bool = True, windows: bool = True
+) -> Iterator[Case]:
     """What is done, in order; both sides make the same list.
 
     empty_reads: READs of no bytes, and WRITEs of no bytes beside READs, in one
-    direction.  empty_duplex: the same in both.
+    direction.  empty_duplex: the same in both.  windows: the responder has memory windows,
+    so that it has keys that may be invalidated.
     """
     small = (0, 1, 2, 3, 4, mtu - 1, mtu)
     sizes = (*small, mtu + 1, 2 * mtu, 2 * mtu + 2, 3 * mtu, 4 * mtu + 3)
     for op in OPCODES:
-        if op not in ATOMICS:
+        if op not in ATOMICS and (windows or op != "send_inv"):
             for size in sizes:
                 if size or op != "read" or empty_reads:
                     yield Case(op, messages([(op, size)] * 4))
@@ -227,7 +230,7 @@ class Side:
         self.windows = self._has_windows()
         access = IBV_ACCESS_LOCAL_WRITE | REMOTE
         self.mr = MR(self.pd, 4 * AREA, access | (IBV_ACCESS_MW_BIND if self.windows else 0))
-        self.keys: list[MW | MR] = []
+        self.keys: list[MW] = []
         self.send_cq, self.recv_cq = (CQ(context, DEPTH, None, None, 0) for _ in range(2))
         cap = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH, max_send_sge=1, max_recv_sge=1)
         attr = QPAttr(port_num=PORT)
@@ -345,15 +348,11 @@ class Side:
     # -- keys that the peer invalidates
 
     def make_keys(self, count: int) -> list[int]:
-        """Fresh remote keys over memory of their own kind: windows where the device has them."""
+        """Fresh remote keys: bound windows, since no peer may invalidate ordinary memory."""
         for key in self.keys:
             key.close()
         self.keys = []
         access = IBV_ACCESS_REMOTE_WRITE
-        if not self.windows:
-            access |= IBV_ACCESS_LOCAL_WRITE
-            self.keys = [MR(self.pd, KEY_BYTES, access) for _ in range(count)]
-            return [key.rkey for key in self.keys]
         rkeys = []
         for i in range(count):
             window = MW(self.pd, IBV_MW_TYPE_2)
@@ -508,52 +507,57 @@ def duplex(side: Side, case: Case, seed: int, peer_seed: int) -> int:
 
 
 def refuse(side: Side, requests: bool, lossy: bool) -> str:
-    """A WRITE with a key that the last SEND with invalidate took away: it must be refused.
+    """A WRITE with a key that was taken away: it must be refused.
 
-    It ends the connection.  On a path that loses packets the refusal may be lost, too.
+    A SEND with invalidate takes it where the responder has memory windows; else the memory is
+    deregistered.  It ends the connection.  On a path that loses packets the refusal may be
+    lost, too.
     """
     message = messages([("write", 8)])[0]
     if not requests:
-        key = side.make_keys(1)[0]
-        case = Case("send_inv", messages([("send_inv", 1)]))
-        prepare_responder(side, case, 1)
-        post_receives(side, case)
-        side.tell(key=key, address=_key_address(side))
-        side.hear()
-        collect_receives(side, case, 1, [key])
-        before = _key_memory(side)
-        side.tell(invalidated=True)
+        key = _take_key_away(side)
+        before = side.mr.read(KEY_BYTES, RESULT)
+        side.tell(taken=True)
         status = int(str(side.hear()["status"]))
-        if _key_memory(side) != before:
-            raise Failure("an invalidated key let a WRITE through", op="refused", size=8)
+        if side.mr.read(KEY_BYTES, RESULT) != before:
+            raise Failure(f"key {key:#x}, taken away, let a WRITE through", op="refused", size=8)
         return str(status)
     facts = side.hear()
     key, address = int(str(facts["key"])), int(str(facts["address"]))
-    side.post(messages([("send_inv", 1)])[0], 1, key)
-    side.wait(side.send_cq, "send_inv")
-    side.tell(sent=True)
+    if facts["invalidate"]:
+        side.post(messages([("send_inv", 1)])[0], 1, key)
+        side.wait(side.send_cq, "send_inv")
+        side.tell(sent=True)
     side.hear()
     side.put(OUT, message, bytes(8))
     sge = SGE(side.mr.buf + OUT, 8, side.mr.lkey)
     wr = SendWR(num_sge=1, sg=[sge], opcode=IBV_WR_RDMA_WRITE, send_flags=IBV_SEND_SIGNALED)
     wr.set_wr_rdma(key, address)
     side.qp.post_send(wr, None)
-    status = side.wait(side.send_cq, "a WRITE with an invalidated key").status
+    status = side.wait(side.send_cq, "a WRITE with a key that was taken away").status
     side.tell(status=status)
     if status not in (IBV_WC_REM_ACCESS_ERR, *((IBV_WC_RETRY_EXC_ERR,) if lossy else ())):
         raise Failure(f"completion status {status}", op="refused", size=8)
     return str(status)
 
 
-def _key_address(side: Side) -> int:
-    key = side.keys[0]
-    return int(side.mr.buf + RESULT if side.windows else key.buf)
-
-
-def _key_memory(side: Side) -> bytes:
-    key = side.keys[0]
-    data = side.mr.read(KEY_BYTES, RESULT) if side.windows else key.read(KEY_BYTES, 0)
-    return bytes(data)
+def _take_key_away(side: Side) -> int:
+    """A remote key over the start of the results, which the requester learns and cannot use."""
+    address = side.mr.buf + RESULT
+    if not side.windows:
+        access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+        with MR(side.pd, KEY_BYTES, access, address=address) as region:
+            key = int(region.rkey)
+        side.tell(key=key, address=address, invalidate=False)
+        return key
+    key = side.make_keys(1)[0]
+    case = Case("send_inv", messages([("send_inv", 1)]))
+    prepare_responder(side, case, 1)
+    post_receives(side, case)
+    side.tell(key=key, address=address, invalidate=True)
+    side.hear()
+    collect_receives(side, case, 1, [key])
+    return key
 
 
 # -- the whole
@@ -577,6 +581,7 @@ def play(side: Side, args: argparse.Namespace, mtu: int, client: bool) -> list[R
         mtu,
         empty_reads=not (theirs if requests else mine),
         empty_duplex=not (mine or theirs),
+        windows=responder_has_windows(side, requests),
     )
     results = []
     for number, case in enumerate(plan, start=1):
@@ -603,6 +608,10 @@ def play(side: Side, args: argparse.Namespace, mtu: int, client: bool) -> list[R
     refuse(side, requests, args.lossy)
     results.append(Result("refused", 8, 1, 8, 0.0))
     return results
+
+
+def responder_has_windows(side: Side, requests: bool) -> bool:
+    return bool(side.peer["windows"] if requests else side.windows)
 
 
 def forgets(device: object) -> bool:
@@ -658,6 +667,7 @@ def main() -> int:
             "psn": side.psn,
             "rkey": side.mr.rkey,
             "buf": side.mr.buf,
+            "windows": int(side.windows),
         }
         side.peer = exchange(control, mine)
         report: dict[str, object] = {
@@ -666,12 +676,13 @@ def main() -> int:
             "path_mtu": args.mtu,
             "local": {key: mine[key] for key in ("qpn", "psn", "gid")},
             "remote": {key: side.peer[key] for key in ("qpn", "psn", "gid")},
-            "invalidation": "memory window" if side.windows else "memory region",
             "ok": True,
         }
         try:
             if side.peer["what"] != mine["what"]:
                 raise Failure(f"the other side wants {side.peer['what']}, not {mine['what']}")
+            requests = client == (args.requester == "client")
+            report["invalidates"] = responder_has_windows(side, requests)
             side.connect(args.mtu, gid_index)
             side.tell(connected=True)
             side.hear()

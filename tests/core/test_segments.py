@@ -11,7 +11,7 @@ import pytest
 from datapath.native import lib
 from tests.core import forge
 from tests.core.conftest import MakeWorld
-from tests.core.ladder import MS, QP, US, Channel, Host, Packet, S, World, ok, pattern
+from tests.core.ladder import MS, QP, US, Channel, Host, Packet, World, ok, pattern
 
 pytestmark = pytest.mark.san
 

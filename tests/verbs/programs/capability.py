@@ -17,7 +17,7 @@ MEANING = {
     "empty elements": "an SGE of no length beside others (siw of Linux 6.12 crashes the kernel)",
     "page crossing": "a READ of a few bytes across two pages (siw of Linux 6.12: wrong data)",
     "guarded READ": "a region without the right is not READ (siw of Linux 6.12 gives it away)",
-    "invalidate": "SEND with invalidate takes back a key of an ordinary memory region",
+    "refused invalidate": "SEND with invalidate of an ordinary memory region fails",
     "solicited": "a receive of a solicited message wakes who asked for such only",
     "posting calls": "ibv_wr_* of extended QPs",
     "posting lists": "ibv_wr_set_sge_list sends all of its elements (rdma-core 44: not on rxe)",
@@ -37,7 +37,7 @@ KINDS: dict[str, frozenset[str]] = {
     "dp": frozenset(MEANING),
     "rxe": frozenset(MEANING)
     - {
-        "invalidate",
+        "refused invalidate",
         "access events",
         "error events",
         "exact status",
