@@ -26,10 +26,16 @@ static bool requests(const struct dp_qp *qp)
 
 /* ---- lists of the engine ---------------------------------------------------------------- */
 
-static const char *check_transmit_list(const struct dp_engine *e)
+/* What all QPs together have. */
+struct totals {
+	uint32_t qps, ready;
+	uint32_t tx, rx, answers; /* blocks of the pools */
+};
+
+static const char *check_transmit_list(const struct dp_engine *e, const struct totals *all)
 {
 	const struct dp_qp *qp, *last = NULL;
-	uint32_t listed = 0, ready = 0, i;
+	uint32_t listed = 0;
 
 	for (qp = e->ready_head; qp; last = qp, qp = qp->ready_next) {
 		MUST(qp->ready, "a QP in the transmit list is not marked ready");
@@ -37,13 +43,7 @@ static const char *check_transmit_list(const struct dp_engine *e)
 		MUST(++listed <= e->n_qps, "the transmit list has a loop");
 	}
 	MUST(e->ready_tail == last || !e->ready_head, "the transmit list has lost its end");
-	for (i = 0; i < DP_MAX_QPS; i++) {
-		if (!e->qps[i / DP_QP_PAGE])
-			i |= DP_QP_PAGE - 1;
-		else if (dp_find_qp(e, i))
-			ready += dp_find_qp(e, i)->ready;
-	}
-	MUST(ready == listed, "a QP is marked ready and not in the transmit list");
+	MUST(all->ready == listed, "a QP is marked ready and not in the transmit list");
 	return NULL;
 }
 
@@ -70,20 +70,16 @@ static uint32_t pool_count(const struct dp_pool *p)
 	return n;
 }
 
-struct held_blocks {
-	uint32_t tx, rx, answers;
-};
-
 /* Each QP has put one block of each kind into the engine's own store. */
-static const char *check_pools(const struct dp_engine *e, const struct held_blocks *held)
+static const char *check_pools(const struct dp_engine *e, const struct totals *all)
 {
 	const struct dp_store *s = e->store;
 
 	if (s != &e->own)
 		return NULL;
-	MUST(pool_count(&s->tx) + held->tx == e->n_qps, "a block of send records is lost");
-	MUST(pool_count(&s->rx) + held->rx == e->n_qps, "a block of packets ahead is lost");
-	MUST(pool_count(&s->answers) + held->answers == e->n_qps, "a block of answers is lost");
+	MUST(pool_count(&s->tx) + all->tx == e->n_qps, "a block of send records is lost");
+	MUST(pool_count(&s->rx) + all->rx == e->n_qps, "a block of packets ahead is lost");
+	MUST(pool_count(&s->answers) + all->answers == e->n_qps, "a block of answers is lost");
 	return NULL;
 }
 
@@ -343,29 +339,38 @@ static const char *check_qp(const struct dp_qp *qp)
 	return NULL;
 }
 
-const char *dp_engine_check(const struct dp_engine *e)
+static const char *check_qps(const struct dp_engine *e, struct totals *all)
 {
-	struct held_blocks held = { 0 };
+	const struct dp_qp *qp;
 	const char *why;
-	struct dp_qp *qp;
 	uint32_t i;
 
-	if ((why = check_transmit_list(e)) || (why = check_events(e)) || (why = check_memory(e)))
-		return why;
-	for (i = 0; i < DP_MAX_QPS; i++) {
-		if (!e->qps[i / DP_QP_PAGE]) {
+	for (i = 0; i < DP_MAX_QPS && all->qps < e->n_qps; i++) {
+		if (!e->qps[i / DP_QP_PAGE])
 			i |= DP_QP_PAGE - 1;
-			continue;
-		}
 		qp = dp_find_qp(e, i);
 		if (!qp)
 			continue;
 		why = check_qp(qp);
 		if (why)
 			return why;
-		held.tx += !!qp->req.block;
-		held.rx += !!qp->resp.block;
-		held.answers += !!qp->resp.answers;
+		all->qps++;
+		all->ready += qp->ready;
+		all->tx += !!qp->req.block;
+		all->rx += !!qp->resp.block;
+		all->answers += !!qp->resp.answers;
 	}
-	return check_pools(e, &held);
+	MUST(all->qps == e->n_qps, "a QP cannot be found by its number");
+	return NULL;
+}
+
+const char *dp_engine_check(const struct dp_engine *e)
+{
+	struct totals all = { 0 };
+	const char *why = check_qps(e, &all);
+
+	if (why || (why = check_transmit_list(e, &all)) || (why = check_events(e)) ||
+	    (why = check_memory(e)))
+		return why;
+	return check_pools(e, &all);
 }
