@@ -66,6 +66,7 @@ uint64_t X_wheel_next(const struct X_wheel *w);
 int X_wheel_pop(struct X_wheel *w, uint64_t now_ns);
 
 int X_give_many(struct dp_engine *e, const struct dp_packet *first, uint32_t count, uint64_t now);
+const char *X_spoil(struct dp_qp *, int number, int by);
 
 int X_fuzz_packet(const uint8_t *data, size_t size);
 """

@@ -61,6 +61,7 @@ struct soak {
 	uint64_t rng, now;
 	struct X_channel channel;
 	struct side side[2];
+	uint64_t turns;
 	bool broken;
 };
 
@@ -665,6 +666,20 @@ static void deliver(struct soak *s)
 	}
 }
 
+/* The engines' invariants; not at every turn, since that takes time. */
+static void verify(struct soak *s)
+{
+	const char *why;
+	int i;
+
+	for (i = 0; i < 2 && !(s->turns & 15); i++) {
+		why = dp_engine_check(s->side[i].engine);
+		if (why)
+			fail(s, "side %d: %s", i, why);
+	}
+	s->turns++;
+}
+
 /* Until `done`, or until all is quiet. */
 static void turn(struct soak *s, bool until_quiet)
 {
@@ -700,6 +715,7 @@ static void turn(struct soak *s, bool until_quiet)
 		deliver(s);
 		for (i = 0; i < 2; i++)
 			dp_engine_tick(s->side[i].engine, s->now);
+		verify(s);
 	}
 }
 

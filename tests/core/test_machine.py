@@ -38,6 +38,7 @@ from tests.core.ladder import (
 )
 
 SIDES = st.integers(0, 1)
+WINDOWS = st.sampled_from([64, 128, 2048])
 INDEX = st.integers(0, 63)
 LENGTHS = st.one_of(st.integers(0, 16), st.integers(0, 3000), st.sampled_from([255, 256, 257, 512]))
 MTU = 256
@@ -69,9 +70,10 @@ class Network(RuleBasedStateMachine):
     extended = False
     world: World | None = None
 
-    @initialize(seed=st.integers(1, 1000))
-    def connect(self, seed: int) -> None:
-        world = World(extended=self.extended, seed=seed, window_psns=64 if self.extended else 0)
+    @initialize(seed=st.integers(1, 1000), a_window=WINDOWS, b_window=WINDOWS)
+    def connect(self, seed: int, a_window: int, b_window: int) -> None:
+        windows = {"window_psns": a_window, "b_window_psns": b_window} if self.extended else {}
+        world = World(extended=self.extended, seed=seed, **windows)
         options: dict[str, Any] = {"mtu": MTU, "timeout": 12, "min_rnr_timer": 1}
         make = world.extended_pair if self.extended else world.pair
         a, b = make(a_psn=0xFFFFF0, b_psn=3, **options)
