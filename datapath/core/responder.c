@@ -555,6 +555,11 @@ void dp_responder_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct
 		duplicate(qp, p, now);
 		return;
 	}
+	/* A requester changes mode when nothing is under way: this one follows no protocol. */
+	if (r->block && r->block->count) {
+		qp->stats.dropped_ooo++;
+		return;
+	}
 	if (ahead > 0) {
 		qp->stats.dropped_ooo++;
 		if (!r->nak_sent)

@@ -247,3 +247,16 @@ def test_a_peer_cannot_invalidate_ordinary_memory(make_world: MakeWorld, extende
     c.write(b"still here", memory)
     assert world.run(limit_ns=10 * S)
     assert c.poll() == [ok("RDMA_WRITE")]
+
+
+def test_a_standard_request_while_packets_are_held_ahead(ext: World) -> None:
+    """No requester of ours mixes the modes: it changes when nothing is under way."""
+    a, b = ext.extended_pair()
+    b.recv(64, wr_id=1)
+    b.recv(64, wr_id=2)
+    ext.give(b.host, forge.packet(a, 0xC4, 101, forge.xdh(rq_seq=1), b"held"))
+    ext.give(b.host, forge.packet(a, 0x04, 100, b"", b"mixed"))
+    assert b.poll_recv() == []
+    ext.give(b.host, forge.packet(a, 0xC4, 100, forge.xdh(rq_seq=0), b"first"))
+    assert b.poll_recv() == [ok("RECV", wr_id=1, byte_len=5), ok("RECV", wr_id=2, byte_len=4)]
+    assert b.state == "RTS"
