@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from datapath import lanes
-from datapath.errors import DatapathError, RunFailed
+from datapath.errors import DatapathError, RemoteError, RunFailed
 from datapath.experiment import claims, collecting, manifest, parallel, preflight
 from datapath.experiment.cputime import CpuTime
 from datapath.experiment.metrics import UNITS
@@ -39,6 +39,7 @@ from datapath.experiment.store import (
     to_yaml,
 )
 from datapath.experiment.sweep import Run, schedule
+from datapath.names import plain_path
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Metric, Outcome, RunContext
 
@@ -250,9 +251,10 @@ class _Sweep:
         record.seconds = answer.seconds
         logs = self.store.logs(record.name)
         with disk_full(logs):
-            for name, content in answer.logs.items():
-                (logs / name).parent.mkdir(parents=True, exist_ok=True)
-                (logs / name).write_bytes(content)
+            try:
+                write_logs(logs, answer, f"the worker of run {record.name}")
+            except RemoteError as error:
+                answer.error = error_entry(error)
         if answer.error is not None:
             record.status, record.error = "failed", answer.error
             self.store.save(record, {})
@@ -416,6 +418,14 @@ def _fetching(network: Network, logs: Path) -> Iterator[None]:
         raise
     for host in network.hosts:
         host.fetch(logs)
+
+
+def write_logs(folder: Path, answer: parallel.Answer, source: str) -> None:
+    """Keep what a worker logged; RemoteError (and nothing written) for a name that leads out."""
+    logs = {folder / plain_path(name, source): data for name, data in answer.logs.items()}
+    for path, content in logs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def _record(run: Run) -> RunRecord:

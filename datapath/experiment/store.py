@@ -255,7 +255,10 @@ class ResultStore:
         records = []
         for path in sorted((self.path / "runs").glob("*.json")):
             try:
-                records.append(RunRecord(**json.loads(path.read_text(encoding="utf-8"))))
+                record = RunRecord(**json.loads(path.read_text(encoding="utf-8")))
+                if f"{record.name}.json" != path.name:
+                    raise ValueError(f"it is the record of run {record.name!r}")
+                records.append(record)
             except (OSError, ValueError, TypeError) as error:
                 raise LocalError(
                     f"{path} is damaged: {error}", hint="remove it; --resume makes the run again"
