@@ -76,7 +76,7 @@ def test_a_folder_that_others_can_change_is_refused(
 ) -> None:
     USERS[user]()
     spoil(place / part)
-    with pytest.raises(CapabilityError, match="the cache .* is not used") as caught:
+    with pytest.raises(CapabilityError, match=r"the cache .* is not used") as caught:
         USERS[user]()
     assert str((place / part).resolve()) in str(caught.value).replace("cache/..", "")
     assert "XDG_CACHE_HOME" in caught.value.hint

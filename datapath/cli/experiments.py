@@ -161,16 +161,17 @@ def _execute(
     observer = make_observer(quiet=quiet)
     argv = ["dpctl", *sys.argv[1:]]
     print(f"results: {store.path}", file=sys.stderr, flush=True)
-    try:
-        result = execute(
-            experiment, store, observer, argv=argv, resume=resume, dask=dask, jobs=jobs
-        )
-    except Interrupted as error:
-        tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
-        return INTERRUPTED
-    finally:
-        observer.close()
-    page = report.build(store.path)
+    with store:  # until the report is there: dpctl clean leaves it alone
+        try:
+            result = execute(
+                experiment, store, observer, argv=argv, resume=resume, dask=dask, jobs=jobs
+            )
+        except Interrupted as error:
+            tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
+            return INTERRUPTED
+        finally:
+            observer.close()
+        page = report.build(store.path)
     _print_result(result, page, fmt)
     return 1 if result.failed_runs or result.failed_claims else 0
 
