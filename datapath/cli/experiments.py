@@ -61,7 +61,8 @@ def run(
         str | None,
         typer.Option(
             metavar="SCHEDULER",
-            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT).",
+            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT, "
+            "or tls://HOST:PORT).",
             show_default=False,
         ),
     ] = None,

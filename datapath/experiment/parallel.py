@@ -231,18 +231,26 @@ def _begin_worker() -> None:
 
 @contextlib.contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
-    """The workers of a Dask scheduler."""
+    """The workers of a Dask scheduler; at tls://... by the certificates of Dask's configuration.
+
+    Dask trusts whoever can connect: what is sent is pickled Python, both ways.
+    """
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
         raise CapabilityError(
             "--dask needs the Python package distributed", hint="pip install distributed"
         ) from None
+    encrypted = address.startswith("tls://")
+    hint = "check distributed.comm.tls in Dask's configuration; docs/simulator.md has an example"
     try:
-        client = distributed.Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
+        client = distributed.Client(
+            address, security=distributed.Security(), timeout="10s", set_as_default=False
+        )
+    except (OSError, ValueError, TypeError) as error:  # TypeError: no certificates
         raise LocalError(
-            f"no Dask scheduler at {address}: {error}", hint="start one: dask scheduler"
+            f"no Dask scheduler at {address}: {error}",
+            hint=hint if encrypted else "start one: dask scheduler",
         ) from None
     try:
         yield client.get_executor(pure=False)
