@@ -12,8 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from datapath.errors import RemoteError
-from datapath.experiment.parallel import Answer
-from datapath.experiment.runner import write_logs
+from datapath.experiment.parallel import Answer, write_logs
 from datapath.lanes.remote.files import local_target
 from datapath.names import plain_name, plain_path
 

@@ -31,6 +31,7 @@ from datapath.experiment import collecting
 from datapath.experiment.spec import Collect, PointSpec
 from datapath.experiment.store import error_entry
 from datapath.experiment.sweep import Run
+from datapath.names import plain_path
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Metric, RunContext
 
@@ -173,6 +174,14 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
         workload = {key: local if value == name else value for key, value in workload.items()}
         text = {**text, "cc": cc, "workload": workload}
     return PointSpec.model_validate(text), temporary
+
+
+def write_logs(folder: Path, answer: Answer, source: str) -> None:
+    """Keep what a worker logged; RemoteError (and nothing written) for a name that leads out."""
+    logs = {folder / plain_path(name, source): data for name, data in answer.logs.items()}
+    for path, content in logs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 # --- where tasks are made --------------------------------------------------------------------

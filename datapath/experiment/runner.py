@@ -39,7 +39,6 @@ from datapath.experiment.store import (
     to_yaml,
 )
 from datapath.experiment.sweep import Run, schedule
-from datapath.names import plain_path
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Metric, Outcome, RunContext
 
@@ -252,7 +251,7 @@ class _Sweep:
         logs = self.store.logs(record.name)
         with disk_full(logs):
             try:
-                write_logs(logs, answer, f"the worker of run {record.name}")
+                parallel.write_logs(logs, answer, f"the worker of run {record.name}")
             except RemoteError as error:
                 answer.error = error_entry(error)
         if answer.error is not None:
@@ -418,14 +417,6 @@ def _fetching(network: Network, logs: Path) -> Iterator[None]:
         raise
     for host in network.hosts:
         host.fetch(logs)
-
-
-def write_logs(folder: Path, answer: parallel.Answer, source: str) -> None:
-    """Keep what a worker logged; RemoteError (and nothing written) for a name that leads out."""
-    logs = {folder / plain_path(name, source): data for name, data in answer.logs.items()}
-    for path, content in logs.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def _record(run: Run) -> RunRecord:
