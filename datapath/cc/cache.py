@@ -4,8 +4,9 @@
 The seal is the last 40 bytes of the file: a magic word and SHA-256 of what
 stands before it.  The loader of ELF files does not look there, so a sealed
 shared object is opened as it is; a truncated or changed one is noticed and
-built again.  Files are written under a temporary name and renamed, so two
-processes that build the same object at once do no harm.
+built again.  The digest is no signature: that nobody else wrote the file is
+seen by owner and mode (cachedir.check).  Files are written under a temporary
+name and renamed, so two processes that build the same object at once do no harm.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ def folder() -> Path:
 
 
 def load(path: Path) -> bytes | None:
-    """The content of a sealed file without its seal; None when absent or damaged."""
+    """The content of a sealed file without its seal; None when absent or damaged.
+
+    Raises:
+        CapabilityError: another user can change the file.
+    """
+    cachedir.check(path)
     try:
         data = path.read_bytes()
     except OSError:
@@ -41,11 +47,11 @@ def store(path: Path, content: bytes) -> None:
     """Write `content` and its seal; what stood there before stays whole until then.
 
     Raises:
-        CapabilityError: the folder cannot be written.
+        CapabilityError: the folder cannot be written, or another user can change it.
     """
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        cachedir.make(path.parent)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from datapath.cc.commands import app as cc_app
-from datapath.cli import experiments, fabric, interop, kernels, programs, results, running
+from datapath.cli import clean, experiments, fabric, interop, kernels, programs, results, running
 from datapath.cli.output import INTERRUPTED, tell_error
 from datapath.errors import DatapathError
 
@@ -63,6 +63,7 @@ def _global(
 
 experiments.register(app)
 results.register(app)
+clean.register(app)
 programs.register(app)
 interop.register(app)
 running.register(cc_app)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
     from datapath.experiment.runner import Result
     from datapath.experiment.store import ResultStore
+    from datapath.experiment.trust import Begun
 
 _File = Annotated[
     Path | None, typer.Argument(metavar="FILE", help="The experiment file.", show_default=False)
@@ -43,6 +44,10 @@ def run(
         Path | None,
         typer.Option(help="Go on with this result folder.", show_default=False),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="With --resume: run what the folder names, whoever made it."),
+    ] = False,
     set_: _Set = None,
     repetitions: Annotated[
         int | None,
@@ -56,7 +61,8 @@ def run(
         str | None,
         typer.Option(
             metavar="SCHEDULER",
-            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT).",
+            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT, "
+            "or tls://HOST:PORT).",
             show_default=False,
         ),
     ] = None,
@@ -85,7 +91,7 @@ def run(
     overrides = list(set_ or [])
     if repetitions is not None:
         overrides.append(f"sweep.repetitions={repetitions}")
-    experiment, store = _chosen(file, resume, out, overrides)
+    experiment, store = _chosen(file, resume, out, overrides, trust=trust)
     if points_only:
         _print_points(experiment, fmt)
         return 0
@@ -97,13 +103,20 @@ def run(
 
 
 def _chosen(
-    file: Path | None, resume: Path | None, out: Path | None, overrides: list[str]
+    file: Path | None,
+    resume: Path | None,
+    out: Path | None,
+    overrides: list[str],
+    *,
+    trust: bool,
 ) -> tuple[LoadedExperiment, ResultStore | None]:
     """The experiment to run, and the result folder to go on with, if one is."""
     from datapath.experiment.load import load
     from datapath.experiment.store import ResultStore
 
     if resume is None:
+        if trust:
+            raise LocalError("--trust is for --resume", hint="a file that you name is run as it is")
         if file is None:
             raise LocalError("which experiment?", hint="dpctl run FILE, or dpctl run --resume DIR")
         return load(file, overrides), None
@@ -113,7 +126,7 @@ def _chosen(
             hint="leave out --out, --set and --repetitions, or start a new run",
         )
     store = ResultStore.existing(resume)
-    return _recorded(store, file), store
+    return _recorded(store, file, trust=trust), store
 
 
 def _fresh_store(experiment: LoadedExperiment, out: Path | None) -> ResultStore:
@@ -130,18 +143,36 @@ def _progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _recorded(store: ResultStore, file: Path | None) -> LoadedExperiment:
+def _recorded(store: ResultStore, file: Path | None, *, trust: bool) -> LoadedExperiment:
     """The experiment of a result folder; what it names is relative to the original file."""
     from datapath.experiment.load import load_text
+    from datapath.experiment.trust import Begun
 
-    manifest = store.read_manifest()
-    text = (store.path / "experiment.yaml").read_text(encoding="utf-8")
-    if file is not None and file.read_text(encoding="utf-8") != text:
+    begun = Begun.read(store.path, store.read_manifest())
+    if file is not None and file.read_text(encoding="utf-8") != begun.text:
         raise LocalError(
             f"{file} is not what {store.path} was begun with",
             hint="leave the file out to go on with the old one, or start a new run",
         )
-    return load_text(text, Path(manifest["source"]), manifest["overrides"])
+    if not trust:
+        _ask_before_running(store.path, begun)
+    return load_text(begun.text, begun.source, begun.overrides)
+
+
+def _ask_before_running(folder: Path, begun: Begun) -> None:
+    """Nothing when the folder was begun here; LocalError unless somebody agrees otherwise."""
+    from datapath.experiment.trust import doubts
+
+    why, named = doubts(begun)
+    if not named:
+        return
+    tell = f"{folder} {why}; going on would run or use:\n" + "\n".join(f"  {n}" for n in named)
+    if sys.stdin.isatty():
+        print(tell, file=sys.stderr)
+        if typer.confirm("go on?", err=True):
+            return
+        raise LocalError("nothing was run")
+    raise LocalError(tell, hint=f"look at them, then: dpctl run --resume {folder} --trust")
 
 
 def _execute(
@@ -161,16 +192,17 @@ def _execute(
     observer = make_observer(quiet=quiet)
     argv = ["dpctl", *sys.argv[1:]]
     print(f"results: {store.path}", file=sys.stderr, flush=True)
-    try:
-        result = execute(
-            experiment, store, observer, argv=argv, resume=resume, dask=dask, jobs=jobs
-        )
-    except Interrupted as error:
-        tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
-        return INTERRUPTED
-    finally:
-        observer.close()
-    page = report.build(store.path)
+    with store:  # until the report is there: dpctl clean leaves it alone
+        try:
+            result = execute(
+                experiment, store, observer, argv=argv, resume=resume, dask=dask, jobs=jobs
+            )
+        except Interrupted as error:
+            tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
+            return INTERRUPTED
+        finally:
+            observer.close()
+        page = report.build(store.path)
     _print_result(result, page, fmt)
     return 1 if result.failed_runs or result.failed_claims else 0
 

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl list | report | series | clean`."""
+"""`dpctl list | report | series`."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +26,6 @@ def register(app: typer.Typer) -> None:
     app.command("list", short_help="List experiments and results.")(list_)
     app.command(short_help="Make the report of a result folder again.")(report)
     app.command(short_help="Print what was sampled over time, as CSV.")(series)
-    app.command(short_help="Remove what a dead run left.")(clean)
 
 
 # --- list ------------------------------------------------------------------------------------
@@ -188,53 +185,3 @@ def series(
             hint="they are collected when the experiment has, say, collect: {series: [cwnd, rtt]}",
         )
     print_rows(rows, list(rows[0]), fmt)
-
-
-# --- clean -----------------------------------------------------------------------------------
-
-
-def clean(
-    results: Annotated[
-        bool, typer.Option("--results", help="Also delete result folders in results/.")
-    ] = False,
-    keep: Annotated[int, typer.Option(min=0, help="With --results: keep the newest N.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-) -> None:
-    """Remove what a dead run left: its namespaces live in a holder process of ours.
-
-    A network dies with the dpctl that built it, even by kill -9, so that this should find
-    nothing; it is here for the day when it does not.
-
-    \b
-    dpctl clean
-    dpctl clean --results --keep 5 --dry-run
-    """
-    orphans = list(orphaned_holders())
-    for pid in orphans:
-        print(f"holder process {pid} of a dead run")
-        if not dry_run:
-            os.kill(pid, signal.SIGKILL)
-    doomed = result_folders(RESULTS) if results else []
-    for folder in doomed[: len(doomed) - keep] if keep else doomed:
-        print(folder)
-        if not dry_run:
-            shutil.rmtree(folder)
-    if not orphans and not doomed:
-        print("nothing to clean", file=sys.stderr)
-
-
-def orphaned_holders() -> Iterator[int]:
-    """Processes that hold the namespaces of a dpctl that is no more.
-
-    The marker is the command line: `python -I -S .../datapath/lanes/holder.py FD OWNER ...`.
-    """
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            argv = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        marks = [i for i, word in enumerate(argv) if word.endswith(b"datapath/lanes/holder.py")]
-        if marks and len(argv) > marks[0] + 2:
-            owner = argv[marks[0] + 2]
-            if owner.isdigit() and not Path(f"/proc/{owner.decode()}").exists():
-                yield int(path.parent.name)

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datapath.experiment import trust
+
 if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
 
@@ -56,6 +58,7 @@ def build(experiment: LoadedExperiment, argv: list[str], runs_planned: int) -> d
         "cwd": str(Path.cwd()),
         "source": str(experiment.source.resolve()),
         "overrides": list(experiment.overrides),
+        "seal": trust.seal(experiment),
         "seed": spec.seed,
         "runs_planned": runs_planned,
         "points": [{"point": point.key, "axes": dict(point.axes)} for point in experiment.points],

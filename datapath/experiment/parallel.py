@@ -31,6 +31,7 @@ from datapath.experiment import collecting
 from datapath.experiment.spec import Collect, PointSpec
 from datapath.experiment.store import error_entry
 from datapath.experiment.sweep import Run
+from datapath.names import plain_path
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Metric, RunContext
 
@@ -175,6 +176,14 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
     return PointSpec.model_validate(text), temporary
 
 
+def write_logs(folder: Path, answer: Answer, source: str) -> None:
+    """Keep what a worker logged; RemoteError (and nothing written) for a name that leads out."""
+    logs = {folder / plain_path(name, source): data for name, data in answer.logs.items()}
+    for path, content in logs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
 # --- where tasks are made --------------------------------------------------------------------
 
 
@@ -231,18 +240,26 @@ def _begin_worker() -> None:
 
 @contextlib.contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
-    """The workers of a Dask scheduler."""
+    """The workers of a Dask scheduler; at tls://... by the certificates of Dask's configuration.
+
+    Dask trusts whoever can connect: what is sent is pickled Python, both ways.
+    """
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
         raise CapabilityError(
             "--dask needs the Python package distributed", hint="pip install distributed"
         ) from None
+    encrypted = address.startswith("tls://")
+    hint = "check distributed.comm.tls in Dask's configuration; docs/simulator.md has an example"
     try:
-        client = distributed.Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
+        client = distributed.Client(
+            address, security=distributed.Security(), timeout="10s", set_as_default=False
+        )
+    except (OSError, ValueError, TypeError) as error:  # TypeError: no certificates
         raise LocalError(
-            f"no Dask scheduler at {address}: {error}", hint="start one: dask scheduler"
+            f"no Dask scheduler at {address}: {error}",
+            hint=hint if encrypted else "start one: dask scheduler",
         ) from None
     try:
         yield client.get_executor(pure=False)

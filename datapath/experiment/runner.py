@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from datapath import lanes
-from datapath.errors import DatapathError, RunFailed
+from datapath.errors import DatapathError, RemoteError, RunFailed
 from datapath.experiment import claims, collecting, manifest, parallel, preflight
 from datapath.experiment.cputime import CpuTime
 from datapath.experiment.metrics import UNITS
@@ -250,9 +250,10 @@ class _Sweep:
         record.seconds = answer.seconds
         logs = self.store.logs(record.name)
         with disk_full(logs):
-            for name, content in answer.logs.items():
-                (logs / name).parent.mkdir(parents=True, exist_ok=True)
-                (logs / name).write_bytes(content)
+            try:
+                parallel.write_logs(logs, answer, f"the worker of run {record.name}")
+            except RemoteError as error:
+                answer.error = error_entry(error)
         if answer.error is not None:
             record.status, record.error = "failed", answer.error
             self.store.save(record, {})

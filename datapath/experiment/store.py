@@ -33,6 +33,7 @@ from datapath.errors import CapabilityError, DatapathError, LocalError
 if TYPE_CHECKING:
     import pandas as pd
 
+_LOCK = ".lock"
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -144,12 +145,60 @@ def to_yaml(data: Mapping[str, Any]) -> bytes:
     return out.getvalue()
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only dpctl that writes to a result folder, or deletes it.
+
+    Raises:
+        LocalError: another one does, or the folder is gone.
+    """
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with disk_errors(folder):
+            lock = os.open(folder / _LOCK, flags, 0o644)
+    except FileNotFoundError:
+        raise _deleted(folder) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LocalError(
+                f"{folder} is being written by another dpctl",
+                hint="wait for it to end, or stop it",
+            ) from None
+        if os.fstat(lock).st_nlink == 0:
+            raise _deleted(folder)
+        yield
+    finally:
+        os.close(lock)
+
+
+def is_being_written(folder: Path) -> bool:
+    """Whether some dpctl has the lock of a result folder; changes nothing there."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _deleted(folder: Path) -> LocalError:
+    return LocalError(f"{folder} has been deleted", hint="start a new run")
+
+
 class ResultStore:
     """A result folder that this process may write to; a context manager, for the lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
+        self._lock = contextlib.ExitStack()
+        self._entered = 0
 
     @classmethod
     def create(cls, path: Path | None, name: str) -> ResultStore:
@@ -182,26 +231,26 @@ class ResultStore:
         return cls(path)
 
     def __enter__(self) -> ResultStore:
+        """Take the lock; whoever has it may enter again, and the last one out gives it back."""
+        self._entered += 1
+        if self._entered > 1:
+            return self
+        try:
+            self._lock.enter_context(locked(self.path))
+        except BaseException:
+            self._entered -= 1
+            raise
         with disk_errors(self.path):
             for part in ("runs", "samples", "logs"):
                 (self.path / part).mkdir(exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise LocalError(
-                f"{self.path} is being written by another dpctl",
-                hint="wait for it to end, or stop it",
-            ) from None
         for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
             leftover.unlink(missing_ok=True)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._entered -= 1
+        if self._entered == 0:
+            self._lock.close()
 
     # --- before ---
 
@@ -255,7 +304,10 @@ class ResultStore:
         records = []
         for path in sorted((self.path / "runs").glob("*.json")):
             try:
-                records.append(RunRecord(**json.loads(path.read_text(encoding="utf-8"))))
+                record = RunRecord(**json.loads(path.read_text(encoding="utf-8")))
+                if f"{record.name}.json" != path.name:
+                    raise ValueError(f"it is the record of run {record.name!r}")
+                records.append(record)
             except (OSError, ValueError, TypeError) as error:
                 raise LocalError(
                     f"{path} is damaged: {error}", hint="remove it; --resume makes the run again"

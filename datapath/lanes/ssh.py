@@ -8,19 +8,19 @@ kernel's, files) is removed again, by the machine itself if need be.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import re
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
 from typing import Any
 
-from datapath.errors import CapabilityError, DatapathError, LocalError
+from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
 from datapath.lanes.base import Endpoint, PathCounters
-from datapath.lanes.remote import Connection, SshHost
+from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
 from datapath.lanes.spec import Machine, Path, Topology
 from datapath.native import paths
@@ -38,7 +38,6 @@ _PACKAGES = {
 """Library that libdpverbs.so needs -> Debian package that has it."""
 
 _CONNECT_TIMEOUT_S = 20
-_SSH_TIMEOUT_S = 10
 
 
 class SshNetwork:
@@ -300,7 +299,11 @@ def _login(target: str, config: FilePath | None) -> dict[str, Any]:
     login = {**parse_target(target), "connect_timeout": _CONNECT_TIMEOUT_S}
     if config is not None:
         login["config"] = [str(config)]
-    if not _checks_host_keys(login["host"], config):
+    known = openssh.settings(login["host"], config)
+    if known is None:
+        return login
+    login["known_hosts"] = openssh.known_hosts(known)
+    if not openssh.checks_host_keys(known):
 
         class TrustingClient(asyncssh.SSHClient):  # type: ignore[misc, name-defined]
             def validate_host_public_key(self, *_: object) -> bool:
@@ -320,19 +323,6 @@ def parse_target(target: str) -> dict[str, Any]:
     if name["port"]:
         login["port"] = int(name["port"])
     return login
-
-
-def _checks_host_keys(host: str, config: FilePath | None) -> bool:
-    """Whether an unknown host key is refused: the one setting asyncssh leaves to OpenSSH."""
-    words = ["ssh", *(["-F", str(config)] if config else []), "-G", host]
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=_SSH_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return True
-    settings = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
-    return settings.get("stricthostkeychecking") not in ("no", "off", "false")
 
 
 def _aliases(config: FilePath | None) -> list[str]:
@@ -361,7 +351,7 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
     done = probe.run(["ip", "-j", "address"])
     if done.returncode != 0:
         raise CapabilityError(f"{label}: ip: {done.stderr.strip()}", hint="install iproute2 there")
-    links = {link["ifname"]: link for link in json.loads(done.stdout)}
+    links = _links(label, done.stdout)
     link = links.get(machine.netdev)
     if link is None:
         raise LocalError(
@@ -380,6 +370,26 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
         mtu=link["mtu"],
         mgmt_ipv4=str(machine.mgmt or connection.address or ipv4),
     )
+
+
+def _links(label: str, text: str) -> dict[str, Any]:
+    """Devices by name, from `ip -j address`; RemoteError when that is not what the text is.
+
+    Addresses become part of command lines on the other machines, so each must be one.
+    """
+    try:
+        links = {str(link["ifname"]): link for link in json.loads(text)}
+        for link in links.values():
+            for info in link["addr_info"]:
+                if info["family"] in ("inet", "inet6"):
+                    ipaddress.ip_address(info["local"])
+            link["mtu"] = int(link["mtu"])
+            link["flags"] = list(link["flags"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise RemoteError(
+            f"{label} does not tell its addresses: {error!r}", hint="run there: ip -j address"
+        ) from None
+    return links
 
 
 def _addresses(link: Mapping[str, Any], family: str) -> Iterator[str]:

@@ -109,11 +109,14 @@ def compat_dir() -> Path:
     """
     if in_source_tree():
         return _artefact("datapath/verbs", "compat")
-    library = verbs_library()
-    folder = cachedir.root() / "compat"
+    return _linked(verbs_library())
+
+
+def _linked(library: Path) -> Path:
+    """A folder of the user's cache with that link in it."""
+    folder = cachedir.make(cachedir.root() / "compat")
     link = folder / "libibverbs.so.1"
     if not (link.is_symlink() and link.readlink() == library):
-        folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f".{link.name}.{os.getpid()}"
         fresh.symlink_to(library)
         fresh.replace(link)

@@ -211,11 +211,11 @@ def _version(folder: Path) -> list[int]:
 
 def _merged_headers(common: Path, build: Path) -> Path:
     """A tree of links: everything of `common`, and the generated parts of `build`."""
-    cache = cachedir.root()
+    cache = cachedir.make(cachedir.root())
     tree = cache / build.name
     if tree.is_dir():
+        cachedir.check(tree)
         return tree
-    cache.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{build.name}.", dir=cache))
     folders = ["include"]
     folders += [f"{arch.relative_to(build)}/include" for arch in (build / "arch").iterdir()]

@@ -140,17 +140,6 @@ def test_list_of_nothing_and_of_experiments(tmp_path: Path) -> None:
     assert [row["valid"] for row in rows] == [True, False]
 
 
-def test_clean_keeps_the_newest_results(tmp_path: Path) -> None:
-    for number in range(3):
-        folder = tmp_path / "results" / f"r{number}"
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text("{}")
-        os.utime(folder, (number, number))
-    done = dpctl("clean", "--results", "--keep", 1, cwd=tmp_path)
-    assert done.returncode == 0
-    assert [path.name for path in (tmp_path / "results").iterdir()] == ["r2"]
-
-
 def test_a_reader_that_leaves_is_no_error() -> None:
     program = f"{sys.executable} -m datapath.cli schema | head -1"
     done = subprocess.run(

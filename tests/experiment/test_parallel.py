@@ -6,13 +6,20 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from datapath.experiment import parallel
 from datapath.experiment.load import load
@@ -54,9 +61,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def dpctl(*arguments: object) -> subprocess.CompletedProcess[str]:
+def dpctl(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "datapath.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
 
 
 def results(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -95,6 +104,64 @@ def test_a_sweep_is_the_same_on_a_cluster(file: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert dpctl("run", file, "--out", tmp_path / "here").returncode == 0
     assert_same(tmp_path / "dask", tmp_path / "here")
+
+
+def certificate(folder: Path) -> dict[str, str]:
+    """A certificate that signs itself, and Dask's settings by which both ends show and want it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
+    begin = datetime.now(UTC) - timedelta(days=1)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=3))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, keys = folder / "certificate.pem", folder / "key.pem"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    keys.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    start = "DASK_DISTRIBUTED__COMM__TLS"
+    return {
+        f"{start}__CA_FILE": str(pem),
+        f"{start}__CLIENT__CERT": str(pem),
+        f"{start}__CLIENT__KEY": str(keys),
+    }
+
+
+def test_a_cluster_with_tls_knows_its_own(file: Path, tmp_path: Path) -> None:
+    """docs/simulator.md: certificates by Dask's own configuration, and a tls:// address."""
+    distributed = importlib.import_module("distributed")
+    (tmp_path / "other").mkdir()
+    ours, others = certificate(tmp_path), certificate(tmp_path / "other")
+    pem, keys = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    ends = {f"tls_{end}_cert": pem for end in ("scheduler", "worker", "client")}
+    ends |= {f"tls_{end}_key": keys for end in ("scheduler", "worker", "client")}
+    security = distributed.Security(tls_ca_file=pem, require_encryption=True, **ends)
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tls",
+        security=security,
+        dashboard_address=None,
+    ) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        done = dpctl("run", file, "--out", tmp_path / "x", "--dask", address, **ours)
+        assert done.returncode == 0, done.stderr
+        for refused in (others, {}):
+            done = dpctl("run", file, "--out", tmp_path / "y", "--dask", address, **refused)
+            assert done.returncode == 2, done.stderr
+            assert f"no Dask scheduler at {address}" in done.stderr
+            assert "distributed.comm.tls" in done.stderr
+            shutil.rmtree(tmp_path / "y")
 
 
 def test_no_scheduler_is_told(file: Path, tmp_path: Path) -> None:

@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
+from datapath.errors import (
+    CapabilityError,
+    DatapathError,
+    LocalError,
+    RemoteError,
+    RunFailed,
+)
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import ClientKey, Connection, SshHost
@@ -305,6 +311,58 @@ def test_what_programs_write_is_fetched_and_gone_there(host: SshHost, tmp_path: 
     assert host.run(["ls", "-A", there]).stdout == ""
     assert host.outputs(tmp_path / "deep") != there
     host.fetch(tmp_path / "never asked for")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize(("there", "hostile"), [("AAxAAxvictim", "../../victim"), ("AAA", "..\n")])
+def test_a_host_cannot_name_a_file_outside_the_folder(
+    network: NetnsNetwork, tmp_path: Path, there: str, hostile: str, kind: str
+) -> None:
+    filter_ = f"/usr/bin/python3 -I -S {PROGRAMS / 'renaming_sftp.py'} {there} '{hostile}'"
+    logs = tmp_path / "outer" / "run" / "logs"
+    logs.mkdir(parents=True)
+    with open_folder() as folder:
+        program = folder / "sftp"
+        program.write_text(f"#!/bin/sh\nexec {filter_}\n")
+        program.chmod(0o755)
+        site = Sshd(network.hosts[1], folder / "sshd", [f"Subsystem=sftp {program}"]).start()
+        host = site.log_in()
+        try:
+            place = host.outputs(logs)
+            make = "mkdir" if kind == "folder" else "touch"
+            assert host.run([make, f"{place}/{there}"]).returncode == 0
+            with pytest.raises(RemoteError, match="host1 names a file") as caught:
+                host.fetch(logs)
+            assert repr(hostile) in str(caught.value)
+        finally:
+            host.close()
+            site.stop()
+    assert sorted(path.name for path in (tmp_path / "outer").rglob("*")) == ["logs", "run"]
+
+
+def test_a_link_on_a_host_is_not_followed_here(host: SshHost, tmp_path: Path) -> None:
+    logs, secret = tmp_path / "logs", tmp_path / "secret"
+    secret.mkdir()
+    logs.mkdir()
+    there = host.outputs(logs)
+    host.run(["ln", "-s", str(secret), f"{there}/link"])
+    with pytest.raises(RemoteError, match=r"host0: .*/link is neither a file nor a folder"):
+        host.fetch(logs)
+    assert list(logs.iterdir()) == []
+
+
+def test_a_link_here_is_not_written_through(host: SshHost, tmp_path: Path) -> None:
+    logs, secret = tmp_path / "logs", tmp_path / "secret"
+    secret.mkdir()
+    logs.mkdir()
+    (logs / "folder").symlink_to(secret)
+    (logs / "file").symlink_to(secret / "file")
+    for make in ("mkdir folder; touch folder/x", "touch file"):
+        host.run(["sh", "-c", f"cd {host.outputs(logs)}; {make}"])
+        with pytest.raises(LocalError, match="is a link"):
+            host.fetch(logs)
+        host.run(["sh", "-c", f"rm -rf {host.outputs(logs)}/*"])
+    assert list(secret.iterdir()) == []
 
 
 # --- the end ---------------------------------------------------------------------------------

@@ -18,13 +18,13 @@ import pytest
 from pydantic import ValidationError
 
 from datapath import report, series
-from datapath.errors import CapabilityError, LocalError
+from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.lanes import open_network
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import ClientKey
 from datapath.lanes.spec import Path, Topology
-from datapath.lanes.ssh import parse_target
+from datapath.lanes.ssh import _links, parse_target
 
 from .sshd import USER, Sshd, open_folder
 
@@ -42,6 +42,8 @@ Host {name}
   IdentitiesOnly yes
   LogLevel FATAL
 """
+HOSTILE_ADDRESS = """[{"ifname": "eth1", "mtu": 1, "flags": ["UP"], "addr_info":
+    [{"family": "inet", "scope": "global", "local": "198.18.0.9;cc=/tmp/x.so"}]}]"""
 EXPERIMENT = """\
 version: 1
 name: two-machines
@@ -126,6 +128,17 @@ def site() -> Iterator[Site]:
             for name, entry in entries.items()
         )
         text += f"Host strict\n  HostName {address}\n  User root\n  IdentityFile {folder}/key\n"
+        strict = f"  HostName {address}\n  User root\n  IdentityFile {folder}/key\n"
+        nothing = "  UserKnownHostsFile {}\n  GlobalKnownHostsFile {}/nowhere\n"
+        text += f"Host unmet\n{strict}{nothing.format(folder / 'nowhere', folder)}"
+        text += f"Host unlisted\n{strict}{nothing.format('none', folder)}"
+        text += f"Host careless\n{strict}{nothing.format(folder / 'nowhere', folder)}"
+        text += "  StrictHostKeyChecking no\n"
+        text += f"Host met\n{strict}  UserKnownHostsFile {folder}/nowhere {folder}/met\n"
+        host_key = (folder / "host0" / "host_key.pub").read_text()
+        (folder / "met").write_text(f"{address} {host_key}")
+        text += f"Host damaged\n{strict}  UserKnownHostsFile {folder}/damaged\n"
+        (folder / "damaged").write_text("@nonsense x\n")
         (folder / "ssh-config").write_text(text)
         yield Site(network, sshds, control, folder)
 
@@ -251,6 +264,11 @@ def test_an_interrupted_run_leaves_the_machines_clean(
         ("ssh: node2", "ssh: refused", 3, "machine 1 (refused) refuses the login", "password: ssh"),
         ("ssh: node2", "ssh: silent", 3, "machine 1 (silent) cannot be reached", "try: ssh -F"),
         ("ssh: node2", "ssh: strict", 3, "machine 1 (strict): its host key is not known", "once"),
+        ("ssh: node2", "ssh: unmet", 3, "machine 1 (unmet): its host key is not known", "once"),
+        ("ssh: node2", "ssh: unlisted", 3, "(unlisted): its host key is not known", "once"),
+        ("ssh: node2", "ssh: damaged", 2, "damaged: ", "correct that line"),
+        ("ssh: node2", "ssh: careless", 2, "(node1) and machine 1 (careless) both have", "once"),
+        ("ssh: node2", "ssh: met", 2, "(node1) and machine 1 (met) both have", "once"),
         ("ssh: node2", "ssh: 'node1:4'", 3, "machine 1 (node1:4) cannot be reached", "try: ssh"),
         ("ssh: node2", "ssh: node1", 2, "(node1) and machine 1 (node1) both have", "once"),
         (
@@ -280,6 +298,21 @@ def test_refusals_name_the_machine_and_say_what_to_do(
     assert hint in text
     assert returned == code or code == 2  # several lacks at once are told with the code 3
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[1]",
+        '[{"ifname": "eth1"}]',
+        HOSTILE_ADDRESS,
+    ],
+)
+def test_what_a_machine_says_of_its_addresses_is_checked(text: str) -> None:
+    with pytest.raises(RemoteError, match="machine 1 does not tell its addresses"):
+        _links("machine 1", text)
 
 
 def test_different_mtus_are_told(site: Site) -> None:

@@ -62,8 +62,13 @@ def home(release: str) -> Path:
 
 
 def load(release: str) -> Kernel | None:
-    """The installed kernel of this release; None when it is not there or not whole."""
+    """The installed kernel of this release; None when it is not there or not whole.
+
+    Raises:
+        CapabilityError: another user can change it.
+    """
     here = home(release)
+    cachedir.check(here / RECORD)
     try:
         record = json.loads((here / RECORD).read_text())
         siw = record["siw"]
@@ -77,6 +82,8 @@ def load(release: str) -> Kernel | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    for part in (kernel.vmlinuz, kernel.modules / "modules.dep"):
+        cachedir.check(part)
     whole = kernel.vmlinuz.is_file() and (kernel.modules / "modules.dep").is_file()
     return kernel if whole and kernel.release == release else None
 
@@ -99,7 +106,7 @@ def changing(progress: Progress) -> Iterator[Path]:
     """Hold the cache for a change; yields its folder, cleared of what others left unfinished."""
     here = folder()
     try:
-        here.mkdir(parents=True, exist_ok=True)
+        cachedir.make(here)
         lock = (here / ".lock").open("w")
     except OSError as error:
         raise CapabilityError(

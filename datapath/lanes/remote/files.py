@@ -9,19 +9,23 @@ FOLDER/out/<number>/                          what programs write for one local 
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from datapath.errors import LocalError
+from datapath.errors import LocalError, RemoteError
 from datapath.lanes.remote.connection import Connection
+from datapath.names import plain_name
 
 if TYPE_CHECKING:
     import asyncssh
 
 _HASH_DIGITS = 16
+_CHUNK_BYTES = 4 << 20
+_WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RemoteFiles:
@@ -118,11 +122,34 @@ class RemoteFiles:
             name = str(entry.filename)
             if name in (".", ".."):
                 continue
-            source, target = posixpath.join(remote, name), folder / name
-            if stat.S_ISDIR(entry.attrs.permissions or 0):
+            target = local_target(folder, name, self._connection.name)
+            source, kind = posixpath.join(remote, name), entry.attrs.permissions or 0
+            if stat.S_ISDIR(kind):
                 target.mkdir(exist_ok=True)
                 await self._move(source, target)
                 await sftp.rmdir(source)
-            else:
-                await sftp.get(source, target)
+            elif stat.S_ISREG(kind):
+                await self._copy(source, target)
                 await sftp.remove(source)
+            else:
+                raise RemoteError(
+                    f"{self._connection.name}: {source} is neither a file nor a folder",
+                    hint="only files and folders are fetched; find out what made it there",
+                )
+
+    async def _copy(self, source: str, target: Path) -> None:
+        """Not by SFTPClient.get(), which asks again what `source` is and makes links of links."""
+        sftp = await self._connection.sftp()
+        descriptor = os.open(target, _WRITE_NO_LINK, 0o666)
+        with os.fdopen(descriptor, "wb") as local:
+            async with sftp.open(source, "rb") as file:
+                while data := await file.read(_CHUNK_BYTES):
+                    local.write(cast(bytes, data))
+
+
+def local_target(folder: Path, name: str, host: str) -> Path:
+    """Where a file goes that `host` calls `name`; RemoteError unless that is in `folder`."""
+    target = folder / plain_name(name, host)
+    if target.is_symlink():
+        raise LocalError(f"{target} is a link, so nothing is fetched to it", hint="remove the link")
+    return target

@@ -19,10 +19,17 @@
 
 enum { RESOLVE_MS = 5000, BACKLOG = 1024 };
 
+/* Private data of a call. */
+struct purpose {
+	uint8_t token[TOKEN_BYTES];
+	uint32_t conn;
+};
+
 struct cm {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;
-	struct rdma_cm_id **id; /* by connection */
+	struct rdma_cm_id **id;	     /* by connection */
+	struct rdma_cm_id *stranger; /* of the event at hand, to be destroyed behind it */
 	struct ibv_context **contexts;
 	uint32_t n_conns;
 	uint32_t established;
@@ -67,26 +74,35 @@ int cm_open(struct run *run, struct cm **out, struct ibv_context **context)
 	return listen_here(run, cm);
 }
 
-/* The next event within the set-up's patience; it is acknowledged by the caller. */
-static int next_event(struct run *run, struct cm *cm, struct rdma_cm_event **event)
+/* The next event; it is acknowledged by the caller. */
+static int next_event(struct cm *cm, uint64_t until, struct rdma_cm_event **event)
 {
 	struct pollfd pfd = { .fd = cm->channel->fd, .events = POLLIN };
+	uint64_t now = clock_ns();
 
-	if (poll(&pfd, 1, (int)(run->opt.setup_ns / 1000000)) < 1)
-		return complain(ETIMEDOUT, "RDMA-CM: nothing happens");
+	if (now >= until || poll(&pfd, 1, (int)((until - now) / 1000000 + 1)) < 1)
+		return complain(ETIMEDOUT, "RDMA-CM: a connection did not come");
 	if (rdma_get_cm_event(cm->channel, event))
 		return complain(errno, "RDMA-CM: %s", strerror(errno));
 	return 0;
 }
 
-static struct rdma_conn_param parameters(const struct run *run, uint32_t *conn)
+static struct rdma_conn_param parameters(const struct run *run, const struct purpose *purpose)
 {
-	return (struct rdma_conn_param){ .private_data = conn,
-					 .private_data_len = sizeof(*conn),
+	return (struct rdma_conn_param){ .private_data = purpose,
+					 .private_data_len = sizeof(*purpose),
 					 .responder_resources = 16,
 					 .initiator_depth = 16,
 					 .retry_count = run->opt.retries,
 					 .rnr_retry_count = 7 };
+}
+
+static struct purpose purpose_of(const struct run *run, uint32_t conn)
+{
+	struct purpose purpose = { .conn = conn };
+
+	memcpy(purpose.token, run->opt.token, TOKEN_BYTES);
+	return purpose;
 }
 
 static int make_qp(struct run *run, struct rdma_cm_id *id, struct ibv_pd *pd, uint32_t conn,
@@ -100,6 +116,15 @@ static int make_qp(struct run *run, struct rdma_cm_id *id, struct ibv_pd *pd, ui
 	return err;
 }
 
+/* Whoever calls without the token is turned away and counted. */
+static int turn_away(struct run *run, struct cm *cm, struct rdma_cm_id *id)
+{
+	run->strangers++;
+	cm->stranger = id;
+	rdma_reject(id, NULL, 0);
+	return 0;
+}
+
 /* A call came in: the private data has the number of the connection. */
 static int accept_call(struct run *run, struct cm *cm, struct ibv_pd *pd,
 		       const struct rdma_cm_event *event,
@@ -107,19 +132,22 @@ static int accept_call(struct run *run, struct cm *cm, struct ibv_pd *pd,
 {
 	const struct rdma_conn_param *asked = &event->param.conn;
 	struct rdma_conn_param param;
-	uint32_t conn;
+	struct purpose purpose;
 	int err;
 
-	if (asked->private_data_len < sizeof(conn))
-		return complain(EPROTO, "RDMA-CM: a call that does not say what for");
-	memcpy(&conn, asked->private_data, sizeof(conn));
-	if (conn >= run->n_conns || !conn_in(run, &run->conn[conn]) || cm->id[conn])
-		return complain(EPROTO, "RDMA-CM: a call for connection %u", conn);
-	cm->id[conn] = event->id;
-	err = make_qp(run, event->id, pd, conn, attributes);
+	if (asked->private_data_len < sizeof(purpose))
+		return turn_away(run, cm, event->id);
+	memcpy(&purpose, asked->private_data, sizeof(purpose));
+	if (!token_fits(run, purpose.token))
+		return turn_away(run, cm, event->id);
+	if (purpose.conn >= run->n_conns || !conn_in(run, &run->conn[purpose.conn]) ||
+	    cm->id[purpose.conn])
+		return complain(EPROTO, "RDMA-CM: a call for connection %u", purpose.conn);
+	cm->id[purpose.conn] = event->id;
+	err = make_qp(run, event->id, pd, purpose.conn, attributes);
 	if (err)
 		return err;
-	param = parameters(run, &conn);
+	param = parameters(run, &purpose);
 	param.responder_resources = asked->initiator_depth;
 	param.initiator_depth = asked->responder_resources;
 	if (rdma_accept(event->id, &param))
@@ -146,7 +174,8 @@ static int call(struct run *run, struct rdma_cm_id *id, struct ibv_pd *pd,
 		int (*attributes)(struct run *, uint32_t, struct ibv_qp_init_attr *))
 {
 	uint32_t conn = (uint32_t)(uintptr_t)id->context;
-	struct rdma_conn_param param = parameters(run, &conn);
+	struct purpose purpose = purpose_of(run, conn);
+	struct rdma_conn_param param = parameters(run, &purpose);
 	int err = make_qp(run, id, pd, conn, attributes);
 
 	if (!err && rdma_connect(id, &param))
@@ -180,6 +209,7 @@ int cm_connect(struct run *run, struct cm *cm, struct ibv_pd *pd,
 	       int (*attributes)(struct run *, uint32_t, struct ibv_qp_init_attr *),
 	       struct ibv_qp **qp)
 {
+	uint64_t until = clock_ns() + run->opt.setup_ns;
 	uint32_t wanted = 0;
 	int err = 0;
 
@@ -191,11 +221,14 @@ int cm_connect(struct run *run, struct cm *cm, struct ibv_pd *pd,
 	while (!err && cm->established < wanted) {
 		struct rdma_cm_event *event;
 
-		err = next_event(run, cm, &event);
+		err = next_event(cm, until, &event);
 		if (err)
 			break;
 		err = handle(run, cm, pd, event, attributes);
 		rdma_ack_cm_event(event);
+		if (cm->stranger)
+			rdma_destroy_id(cm->stranger);
+		cm->stranger = NULL;
 	}
 	for (uint32_t i = 0; i < run->n_conns; i++)
 		qp[i] = cm->id[i] ? cm->id[i]->qp : NULL;

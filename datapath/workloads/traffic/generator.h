@@ -4,6 +4,7 @@
  *
  *   main.c      options, and the life of a run
  *   schedule.c  the table, its connections, the report
+ *   door.c      who may connect: callers that show the run's token
  *   manage.c    the hosts find each other, exchange records, start and end together
  *   pump.c      which message is posted when, and what its completion means
  *   verbs.c     messages as work requests of RC QPs
@@ -31,6 +32,8 @@ enum {
 	STATUS_GENERAL = 21, /* IBV_WC_GENERAL_ERR: of a failure without a work completion */
 	HOSTS_MAX = 1024,
 	QUEUE_MAX = 64, /* messages of several flows that one QP takes at once */
+	TOKEN_BYTES = 16,
+	GREETING_MAX = 128,
 };
 
 #define NEVER UINT64_MAX
@@ -44,7 +47,8 @@ struct options {
 	uint32_t n_management, n_address;
 	uint32_t host;
 	uint16_t port;
-	int gid_index; /* -1: the first IPv4 one */
+	uint8_t token[TOKEN_BYTES]; /* what the hosts of this run know; zeros without --token */
+	int gid_index;		    /* -1: the first IPv4 one */
 	bool tcp, cm, verify;
 	uint64_t spin_ns;     /* NEVER: never sleep */
 	uint64_t deadline_ns; /* after the schedule's zero */
@@ -139,6 +143,9 @@ struct run {
 	uint64_t *latency; /* DP_LATENCY_BUCKETS */
 	uint64_t latency_min_ns, latency_max_ns, latency_sum_ns;
 
+	/* door.c */
+	uint32_t strangers; /* connections that were dropped */
+
 	/* manage.c */
 	int *peer; /* host 0: sockets of the others by number; others: [0] is host 0's */
 	uint32_t n_done;
@@ -178,9 +185,19 @@ static inline uint32_t conn_outstanding(const struct conn *conn)
 	return conn->head - conn->tail;
 }
 
-/* manage.c */
+/* door.c */
 struct addrinfo;
+struct door;
 int resolve(const char *address, uint16_t port, struct addrinfo **);
+int token_read(const char *path, uint8_t token[TOKEN_BYTES]);
+bool token_fits(const struct run *, const uint8_t token[TOKEN_BYTES]);
+/* At a listening, non-blocking socket, which stays the caller's; NULL: no memory. */
+struct door *door_open(struct run *, int listener, uint32_t greeting_bytes, uint32_t expected);
+/* The socket of the next who has said a whole greeting with the token; -ETIMEDOUT. */
+int door_next(struct door *, uint64_t until_ns, void *greeting);
+void door_close(struct door *);
+
+/* manage.c */
 int manage_open(struct run *);
 /* Everybody's bytes, of host 0 first; *all is the caller's to free. */
 int manage_gather(struct run *, const void *mine, size_t bytes, void **all, size_t *total);

@@ -3,13 +3,17 @@
 
 They find each other on the management network, and connect QPs out of band, so that an impaired
 path spoils the traffic that is measured and not the set-up before it.  Over siw they connect by
-RDMA-CM, over the network under test.
+RDMA-CM, over the network under test.  They know each other by a token of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from datapath.errors import DatapathError, RunFailed
 from datapath.fabric import flows as table
@@ -20,6 +24,7 @@ from datapath.workloads.programs import Program, Programs
 
 _DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)
+_TOKEN_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
     hosts = list(ctx.network.hosts)
     schedule = (ctx.logs / "traffic.table").resolve()
     table.write(schedule, flows, len(hosts), seed=ctx.table_seed)
-    with Programs(ctx, options.pin) as programs:
+    with _token(ctx.logs) as token, Programs(ctx, options.pin) as programs:
         started = [
             programs.start(
                 host,
@@ -68,7 +73,7 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
                     host.provide(paths.traffic_generator()),
                     *("--table", host.provide(schedule)),
                     *("--report", f"{host.outputs(ctx.logs)}/{_report(host)}"),
-                    *("--host", str(index)),
+                    *("--host", str(index), "--token", host.provide(token)),
                     *_where(ctx, hosts),
                     *options.words(),
                 ],
@@ -78,6 +83,23 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
         ]
         _finish(programs, started)
     return table.FlowResults.merge((_read(ctx, host) for host in hosts), flows)
+
+
+@contextlib.contextmanager
+def _token(folder: Path) -> Iterator[Path]:
+    """A file with a secret of this run, for this user alone and as long as the run lasts.
+
+    Programs that do not know it are strangers, who may share the networks with the hosts.
+    """
+    path = folder.resolve() / "traffic.token"
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(secrets.token_hex(_TOKEN_BYTES) + "\n")
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _where(ctx: RunContext, hosts: Sequence[Host]) -> list[str]:

@@ -28,6 +28,8 @@ static const char usage[] =
 	"  --management A0,A1..  management addresses of all hosts, in their order\n"
 	"  --port P              management port of host 0 (18600); TCP and --cm use P + 1 of the\n"
 	"                        network under test\n"
+	"  --token FILE          32 hexadecimal digits, the same at every host of a run and no\n"
+	"                        other's: connections without them are dropped\n"
 	"\n"
 	"  --device NAME         verbs device (dp0)\n"
 	"  --gid-index I         GID of the port; otherwise the first that is an IPv4 address\n"
@@ -67,6 +69,7 @@ enum {
 	OPT_HOST,
 	OPT_MANAGEMENT,
 	OPT_PORT,
+	OPT_TOKEN,
 	OPT_DEVICE,
 	OPT_GID_INDEX,
 	OPT_CM,
@@ -88,6 +91,7 @@ static const struct option known[] = {
 	{ "host", required_argument, NULL, OPT_HOST },
 	{ "management", required_argument, NULL, OPT_MANAGEMENT },
 	{ "port", required_argument, NULL, OPT_PORT },
+	{ "token", required_argument, NULL, OPT_TOKEN },
 	{ "device", required_argument, NULL, OPT_DEVICE },
 	{ "gid-index", required_argument, NULL, OPT_GID_INDEX },
 	{ "cm", no_argument, NULL, OPT_CM },
@@ -228,6 +232,8 @@ static int take_option(struct options *opt, int which, char *value)
 	case OPT_REPORT:
 		opt->report = value;
 		return 0;
+	case OPT_TOKEN:
+		return token_read(value, opt->token);
 	case OPT_DEVICE:
 		opt->device = value;
 		return 0;
@@ -372,6 +378,13 @@ static int drive(struct run *run)
 	return err ? err : schedule_report(run);
 }
 
+static void tell_strangers(const struct run *run)
+{
+	if (run->strangers)
+		fprintf(stderr, "dp-traffic: dropped %u connection%s not of this run\n",
+			run->strangers, run->strangers == 1 ? " that is" : "s that are");
+}
+
 static int failed_flows(const struct run *run)
 {
 	uint32_t failed = 0;
@@ -405,6 +418,7 @@ int main(int argc, char **argv)
 	if (!parse(argc, argv, &run.opt) && !schedule_load(&run) && !check_hosts(&run)) {
 		run.transport = run.opt.tcp ? &tcp_transport : &verbs_transport;
 		status = drive(&run) ? EXIT_RUN : failed_flows(&run);
+		tell_strangers(&run);
 		run.transport->close(&run);
 		manage_close(&run);
 		if (run.epoll_fd >= 0)

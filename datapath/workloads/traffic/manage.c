@@ -32,6 +32,7 @@ enum {
 #define GATHER_BYTES_MAX (1ULL << 30)
 
 struct hello {
+	uint8_t token[TOKEN_BYTES];
 	char magic[8];
 	uint32_t abi, host;
 	uint64_t rows, seed, digest;
@@ -162,17 +163,6 @@ static int hear(struct run *run, uint32_t peer, struct word *word)
 
 /* ---- meeting --------------------------------------------------------------- */
 
-int resolve(const char *address, uint16_t port, struct addrinfo **out)
-{
-	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
-	char service[8];
-	int err;
-
-	snprintf(service, sizeof(service), "%u", port);
-	err = getaddrinfo(address, service, &hints, out);
-	return err ? complain(EINVAL, "address %s: %s", address, gai_strerror(err)) : 0;
-}
-
 static void no_delay(int fd)
 {
 	int on = 1;
@@ -191,30 +181,27 @@ static struct hello greeting(const struct run *run)
 		.digest = digest_of(run),
 	};
 
+	memcpy(hello.token, run->opt.token, TOKEN_BYTES);
 	read_boot_id(hello.boot_id);
 	return hello;
 }
 
 /* Take one host in: its greeting says which. */
-static int admit(struct run *run, int fd, const struct hello *mine, char (*boot_id)[BOOT_ID_BYTES])
+static int admit(struct run *run, int fd, const struct hello *theirs, const struct hello *mine,
+		 char (*boot_id)[BOOT_ID_BYTES])
 {
-	struct hello theirs;
-	int err;
-
-	no_delay(fd);
-	run->peer[0] = fd; /* for receive_whole() until its number is known */
-	err = receive_whole(run, 0, &theirs, sizeof(theirs));
-	run->peer[0] = -1;
-	if (err || memcmp(theirs.magic, mine->magic, sizeof(mine->magic)) ||
-	    theirs.host >= run->table->hosts || !theirs.host || run->peer[theirs.host] >= 0) {
-		close(fd); /* a stranger: whoever scans ports must not end the run */
+	if (memcmp(theirs->magic, mine->magic, sizeof(mine->magic)) ||
+	    theirs->host >= run->table->hosts || !theirs->host || run->peer[theirs->host] >= 0) {
+		close(fd); /* whoever scans ports must not end the run */
+		run->strangers++;
 		return 0;
 	}
-	run->peer[theirs.host] = fd;
-	if (theirs.abi != mine->abi || theirs.rows != mine->rows || theirs.seed != mine->seed ||
-	    theirs.digest != mine->digest)
-		return complain(EPROTO, "host %u has another table", theirs.host);
-	memcpy(boot_id[theirs.host], theirs.boot_id, BOOT_ID_BYTES);
+	no_delay(fd);
+	run->peer[theirs->host] = fd;
+	if (theirs->abi != mine->abi || theirs->rows != mine->rows || theirs->seed != mine->seed ||
+	    theirs->digest != mine->digest)
+		return complain(EPROTO, "host %u has another table", theirs->host);
+	memcpy(boot_id[theirs->host], theirs->boot_id, BOOT_ID_BYTES);
 	return 1;
 }
 
@@ -225,7 +212,7 @@ static int listen_at(struct run *run)
 
 	if (err)
 		return err;
-	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, HOSTS_MAX)) {
 		err = complain(errno, "management address %s port %u: %s", run->opt.management[0],
@@ -243,29 +230,28 @@ static int accept_all(struct run *run, const struct hello *mine, char (*boot_id)
 	uint64_t until = clock_ns() + run->opt.setup_ns;
 	uint32_t missing = run->table->hosts - 1;
 	int listener = listen_at(run), err = 0;
+	struct door *door;
 
 	if (listener < 0)
 		return listener;
+	door = door_open(run, listener, sizeof(*mine), missing);
+	if (!door)
+		err = complain(ENOMEM, "no memory");
 	while (missing && !err) {
-		struct pollfd pfd = { .fd = listener, .events = POLLIN };
-		uint64_t now = clock_ns();
-		int fd;
+		struct hello theirs;
+		int fd = door_next(door, until, &theirs);
 
-		if (now >= until || poll(&pfd, 1, (int)((until - now) / 1000000 + 1)) < 1) {
-			if (clock_ns() >= until)
-				err = complain(ETIMEDOUT, "%u of %u hosts did not come", missing,
-					       run->table->hosts - 1);
-			continue;
-		}
-		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
-			continue;
-		err = admit(run, fd, mine, boot_id);
+		if (fd == -ETIMEDOUT)
+			complain(ETIMEDOUT, "%u of %u hosts did not come", missing,
+				 run->table->hosts - 1);
+		err = fd < 0 ? fd : admit(run, fd, &theirs, mine, boot_id);
 		if (err == 1) {
 			missing--;
 			err = 0;
 		}
 	}
+	if (door)
+		door_close(door);
 	close(listener);
 	return err;
 }

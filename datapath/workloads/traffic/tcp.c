@@ -12,7 +12,6 @@
 #include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +27,12 @@ enum {
 	EVENTS = 64,
 	READS = 4, /* of one socket in turn */
 	BACKLOG = 4096,
+};
+
+/* How a connection begins. */
+struct opening {
+	uint8_t token[TOKEN_BYTES];
+	uint32_t conn;
 };
 
 struct header {
@@ -120,19 +125,20 @@ static void no_delay(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/* A connection begins with its number. */
 static int connect_one(struct run *run, struct tcp *tcp, uint32_t i)
 {
+	struct opening opening = { .conn = i };
 	struct addrinfo *found;
 	int fd, err = resolve(run->opt.address[run->conn[i].dst], run->opt.port + 1, &found);
 
 	if (err)
 		return err;
+	memcpy(opening.token, run->opt.token, TOKEN_BYTES);
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	tcp->stream[i].fd = fd;
 	err = set_congestion_control(run, fd);
 	if (!err && (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) ||
-		     send(fd, &i, sizeof(i), MSG_NOSIGNAL) != sizeof(i)))
+		     send(fd, &opening, sizeof(opening), MSG_NOSIGNAL) != sizeof(opening)))
 		err = complain(errno, "TCP to host %u at %s: %s", run->conn[i].dst,
 			       run->opt.address[run->conn[i].dst], strerror(errno));
 	freeaddrinfo(found);
@@ -140,31 +146,40 @@ static int connect_one(struct run *run, struct tcp *tcp, uint32_t i)
 	return err;
 }
 
-/* Blocking, with the set-up's patience; a lost packet may cost seconds here. */
-static int accept_one(struct run *run, struct tcp *tcp, uint64_t until)
+static int accept_one(struct run *run, struct tcp *tcp, struct door *door, uint64_t until)
 {
-	struct timeval patience = { .tv_sec = (time_t)(run->opt.setup_ns / 1000000000) + 1 };
-	struct pollfd pfd = { .fd = tcp->listener, .events = POLLIN };
-	uint64_t now = clock_ns();
+	struct opening opening;
+	int fd = door_next(door, until, &opening);
 	uint32_t i;
-	int fd;
 
-	if (now >= until)
+	if (fd == -ETIMEDOUT)
 		return complain(ETIMEDOUT, "a TCP connection did not come");
-	if (poll(&pfd, 1, (int)((until - now) / 1000000 + 1)) < 1)
-		return 0;
-	fd = accept4(tcp->listener, NULL, NULL, SOCK_CLOEXEC);
 	if (fd < 0)
-		return 0;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (recv(fd, &i, sizeof(i), MSG_WAITALL) != sizeof(i) || i >= run->n_conns ||
-	    !conn_in(run, &run->conn[i]) || tcp->stream[i].fd >= 0) {
+		return fd;
+	i = opening.conn;
+	if (i >= run->n_conns || !conn_in(run, &run->conn[i]) || tcp->stream[i].fd >= 0) {
 		close(fd);
-		return complain(EPROTO, "a TCP connection that is not of this run");
+		return complain(EPROTO, "a host opened connection %u, which is not due", i);
 	}
 	no_delay(fd);
 	tcp->stream[i].fd = fd;
-	return 1;
+	return 0;
+}
+
+/* With the set-up's patience; a lost packet may cost seconds here. */
+static int accept_all(struct run *run, struct tcp *tcp, uint32_t missing)
+{
+	uint64_t until = clock_ns() + run->opt.setup_ns;
+	struct door *door = door_open(run, tcp->listener, sizeof(struct opening), missing);
+	int err = door ? 0 : complain(ENOMEM, "no memory");
+
+	for (; missing && !err; missing--)
+		err = accept_one(run, tcp, door, until);
+	if (door)
+		door_close(door);
+	close(tcp->listener); /* nobody else is waited for */
+	tcp->listener = -1;
+	return err;
 }
 
 static int watch(struct run *run, struct tcp *tcp, uint32_t i, int operation, bool out)
@@ -184,7 +199,6 @@ static int watch(struct run *run, struct tcp *tcp, uint32_t i, int operation, bo
 static int tcp_connect(struct run *run, const struct record *all)
 {
 	struct tcp *tcp = run->state;
-	uint64_t until = clock_ns() + run->opt.setup_ns;
 	uint32_t missing = 0;
 	int err = 0;
 
@@ -194,11 +208,8 @@ static int tcp_connect(struct run *run, const struct record *all)
 			err = connect_one(run, tcp, i);
 		missing += conn_in(run, &run->conn[i]);
 	}
-	while (missing && !err) {
-		err = accept_one(run, tcp, until);
-		missing -= err == 1;
-		err = err < 0 ? err : 0;
-	}
+	if (!err)
+		err = accept_all(run, tcp, missing);
 	for (uint32_t i = 0; i < run->n_conns && !err; i++) {
 		if (conn_mine(run, &run->conn[i]))
 			err = watch(run, tcp, i, EPOLL_CTL_ADD, false);

@@ -17,6 +17,7 @@ from datapath.verbs.launch import device_environment
 from tests.verbs.devices import sanitizer
 
 TRANSPORTS = ("dp-udp", "dp-afxdp", "tcp")
+TOKEN = "0123456789abcdef" * 2
 _PATIENCE_S = 60.0
 
 
@@ -46,6 +47,7 @@ class Generators:
         transport: str,
         *options: str,
         only: Sequence[int] | None = None,
+        tokens: Mapping[int, str] | None = None,
         tables: Mapping[int, table.Flows] | None = None,
     ) -> None:
         self.folder, self.flows = folder, flows
@@ -59,6 +61,9 @@ class Generators:
             words += ["--management", ",".join(end.mgmt_ipv4 for end in ends)]
             words += ["--address", ",".join(end.ipv4 for end in ends)]
             words += ["--tcp"] if transport == "tcp" else []
+            token = folder / f"token-{index}"
+            token.write_text((tokens or {}).get(index, TOKEN))
+            words += ["--token", token]
             self.processes[index] = network.hosts[index].popen(
                 [str(word) for word in [*words, *options]],
                 env=environment(network, transport, index),

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
@@ -15,7 +19,7 @@ from datapath.fabric import flows as table
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.native import paths
-from tests.workloads.traffic.hosts import TRANSPORTS, Generators, consistent
+from tests.workloads.traffic.hosts import TOKEN, TRANSPORTS, Generators, consistent
 
 MS = 10**6
 
@@ -282,6 +286,103 @@ def test_slots_beyond_reason_are_refused(pair: NetnsNetwork, tmp_path: FilePath)
     generators = Generators(pair, tmp_path, flows, "dp-udp", "--verify")
     assert 3 in generators.statuses()
     assert "--verify would take" in generators.errors(0)
+
+
+# --- strangers -------------------------------------------------------------------------------
+
+JUNK = (b"", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 400, TOKEN.encode() * 20)
+
+
+def call_in(network: NetnsNetwork, address: str, port: int, words: bytes) -> socket.socket:
+    """A connection of somebody who is not of the run, from host 1, once somebody listens there."""
+
+    def call() -> socket.socket:
+        for _ in range(500):
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection((address, port), timeout=5)
+            time.sleep(0.01)
+        raise AssertionError("nobody listens")
+
+    sock = network.hosts[1].namespace.in_network(call)
+    sock.sendall(words)
+    return sock
+
+
+@pytest.mark.san
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_strangers_at_the_management_port_do_not_delay_the_run(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str
+) -> None:
+    flows = mixed(20)
+    first = Generators(pair, tmp_path, flows, transport, only=[0])
+    address = pair.hosts[0].endpoint.mgmt_ipv4
+    strangers = [call_in(pair, address, 18600, words) for words in JUNK * 3]
+    second = Generators(pair, tmp_path, flows, transport, only=[1])
+    assert (first.statuses(), second.statuses()) == ([0], [0]), first.errors(0) + second.errors(1)
+    assert first.errors(0) == "dp-traffic: dropped 12 connections that are not of this run\n"
+    for stranger in strangers:
+        stranger.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(100) == b""
+        stranger.close()
+
+
+@pytest.mark.san
+def test_strangers_at_the_data_port_do_not_end_the_run(
+    pair: NetnsNetwork, tmp_path: FilePath
+) -> None:
+    """They come in all the time while hundreds of connections are made."""
+    address, over = pair.hosts[0].endpoint.ipv4, threading.Event()
+    strangers: list[socket.socket] = []
+
+    def swarm() -> None:
+        while not over.is_set() and len(strangers) < 2000:
+            sock = socket.socket()
+            strangers.append(sock)
+            with contextlib.suppress(OSError):
+                sock.connect((address, 18601))
+                sock.sendall(JUNK[len(strangers) % len(JUNK)])
+                continue
+            sock.close()
+
+    namespace = pair.hosts[1].namespace
+    thread = threading.Thread(target=lambda: namespace.in_network(swarm))
+    flows = mixed(1200, qps=300)
+    generators = Generators(pair, tmp_path, flows, "tcp")
+    thread.start()
+    try:
+        statuses = generators.statuses()
+    finally:
+        over.set()
+        thread.join()
+        for sock in strangers:
+            sock.close()
+    assert statuses == [0, 0], generators.errors(0) + generators.errors(1)
+    assert "connections that are not of this run" in generators.errors(0)
+    assert generators.errors(1) == ""
+
+
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_a_host_of_another_run_is_not_let_in(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str
+) -> None:
+    tokens = {1: TOKEN[::-1]}
+    generators = Generators(pair, tmp_path, mixed(20), transport, "--setup", "2", tokens=tokens)
+    assert generators.statuses() == [3, 3]
+    assert "1 of 1 hosts did not come" in generators.errors(0)
+    assert "dropped 1 connection that is not of this run" in generators.errors(0)
+    assert "host 0 went away" in generators.errors(1)
+
+
+@pytest.mark.san
+@pytest.mark.parametrize("token", ["", "12", "x" * 32, "0" * 33, "0" * 31 + "\n\n"])
+def test_a_damaged_token_is_refused(tmp_path: FilePath, token: str) -> None:
+    table.write(tmp_path / "table", mixed(4), 2)
+    (tmp_path / "token").write_text(token)
+    base = ["--table", tmp_path / "table", "--report", tmp_path / "r", "--host", 0]
+    done = run(*base, "--management", "127.0.0.1,127.0.0.2", "--token", tmp_path / "token")
+    assert done.returncode == 2
+    assert "32 hexadecimal digits" in done.stderr
 
 
 # --- the command line ------------------------------------------------------------------------

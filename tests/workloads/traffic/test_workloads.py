@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
@@ -87,6 +89,26 @@ def test_on_every_device(
         assert (results.rows["finish_ns"] == 100_000_000).all()
         delivered = float(results.rows["delivered_bytes"].sum())
         assert found["goodput"] == pytest.approx(delivered * 8 / 0.1)
+
+
+def test_every_run_has_a_token_that_no_log_keeps(run: RunWorkload, tmp_path: FilePath) -> None:
+    token = tmp_path / "traffic.token"
+    seen: set[tuple[str, int]] = set()
+    for _ in range(2):
+        thread = threading.Thread(target=run, args=("stream",), kwargs={**SHORT["stream"]})
+        thread.start()
+        while thread.is_alive():
+            with contextlib.suppress(FileNotFoundError):
+                seen.add((token.read_text(), token.stat().st_mode & 0o777))
+        thread.join()
+    tokens = {text.strip() for text, _ in seen if len(text) == 33}
+    assert len(tokens) == 2
+    assert {mode for _, mode in seen} == {0o600}
+    assert not token.exists()
+    for command in tmp_path.glob("*.cmd"):
+        assert f"--token {token}" in command.read_text()
+    logs = "".join(path.read_text(errors="replace") for path in tmp_path.iterdir())
+    assert not any(text in logs for text in tokens)
 
 
 def test_a_permutation_of_bytes_has_completion_times(run: RunWorkload) -> None:

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl clean`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from datapath.cli.results import RESULTS, result_folders
+from datapath.errors import LocalError
+
+_KEEP = 5
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="Remove what a dead run left, and old results.")(clean)
+
+
+def clean(
+    results: Annotated[
+        bool, typer.Option("--results", help="Also delete old result folders in results/.")
+    ] = False,
+    keep: Annotated[int, typer.Option(min=0, help="With --results: keep the newest N.")] = _KEEP,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+) -> None:
+    """Remove what a dead run left: its namespaces live in a holder process of ours.
+
+    A network dies with the dpctl that built it, even by kill -9, so that this should find
+    nothing; it is here for the day when it does not. With --results, old result folders
+    are named and, after a question, deleted; one that a run is writing stays.
+
+    \b
+    dpctl clean
+    dpctl clean --results --dry-run
+    dpctl clean --results --keep 20 --yes
+    """
+    from datapath.lanes import orphans
+
+    found = orphans.orphaned_holders()
+    for pid in found:
+        print(f"holder process {pid} of a dead run", flush=True)
+        if not dry_run:
+            orphans.end(pid)
+    doomed = list(_doomed(keep)) if results else []
+    for folder in doomed:
+        print(folder, flush=True)
+    if not found and not doomed:
+        print("nothing to clean", file=sys.stderr)
+    if doomed and not dry_run and (yes or _agreed(doomed)):
+        _delete(doomed)
+
+
+def _doomed(keep: int) -> Iterator[Path]:
+    """Result folders that go: all but the newest, those being written, and links."""
+    from datapath.experiment.store import is_being_written
+
+    folders = result_folders(RESULTS)
+    for folder in folders[: max(0, len(folders) - keep)]:
+        if folder.is_symlink():
+            print(f"{folder} is a link, and stays", file=sys.stderr)
+        elif is_being_written(folder):
+            print(f"{folder} is being written, and stays", file=sys.stderr)
+        else:
+            yield folder
+
+
+def _agreed(doomed: Sequence[Path]) -> bool:
+    what = f"{len(doomed)} result folder{'s' if len(doomed) > 1 else ''}"
+    if not sys.stdin.isatty():
+        raise LocalError(
+            f"{what} would be deleted, and there is no terminal to ask at",
+            hint="--yes deletes without asking, --dry-run only lists",
+        )
+    return typer.confirm(f"delete these {what}?", err=True)
+
+
+def _delete(doomed: Sequence[Path]) -> None:
+    from datapath.experiment.store import locked
+
+    for folder in doomed:
+        try:
+            with locked(folder):
+                shutil.rmtree(folder)
+        except OSError as error:
+            raise LocalError(
+                f"{folder} is not deleted whole: {error.filename}: {error.strerror}",
+                hint="delete it as the user to whom it belongs",
+            ) from None
