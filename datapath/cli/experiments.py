@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import INTERRUPTED, Format, FormatOption, print_rows, tell_error
+from datapath.cli import INTERRUPTED
+from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -132,16 +133,22 @@ def _progress(text: str) -> None:
 
 def _recorded(store: ResultStore, file: Path | None) -> LoadedExperiment:
     """The experiment of a result folder; what it names is relative to the original file."""
-    from datapath.experiment.load import load_text
+    from datapath.experiment.load import load_text, read_experiment
 
     manifest = store.read_manifest()
-    text = (store.path / "experiment.yaml").read_text(encoding="utf-8")
-    if file is not None and file.read_text(encoding="utf-8") != text:
+    text = read_experiment(store.path / "experiment.yaml")
+    if file is not None and read_experiment(file) != text:
         raise LocalError(
             f"{file} is not what {store.path} was begun with",
             hint="leave the file out to go on with the old one, or start a new run",
         )
-    return load_text(text, Path(manifest["source"]), manifest["overrides"])
+    source, overrides = manifest.get("source"), manifest.get("overrides")
+    if not isinstance(source, str) or not isinstance(overrides, list):
+        raise LocalError(
+            f"{store.path}/manifest.json does not say which file it was and what --set changed",
+            hint="start a new run",
+        )
+    return load_text(text, Path(source), list(map(str, overrides)))
 
 
 def _execute(
@@ -156,7 +163,8 @@ def _execute(
 ) -> int:
     from datapath import report
     from datapath.cli.progress import make_observer
-    from datapath.experiment.runner import Interrupted, execute
+    from datapath.experiment.runner import execute
+    from datapath.interrupts import Interrupted
 
     observer = make_observer(quiet=quiet)
     argv = ["dpctl", *sys.argv[1:]]
