@@ -100,6 +100,18 @@ def table(
     return pd.DataFrame(values)
 
 
+def checked(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table that was read from a file, with the columns and types of `table`.
+
+    A quantity that the file does not have is NaN.  ValueError when it is no such table.
+    """
+    try:
+        keys = {name: frame[name] for name in KEYS}
+        return table(**keys, **{name: frame[name] for name in COLUMNS if name in frame})
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"it is no table of series: {error}") from None
+
+
 def stack(
     time_ns: Any,
     columns: Mapping[str, Any],

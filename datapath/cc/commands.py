@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
 
 from datapath.errors import LocalError, RunFailed
+from datapath.terminal import printable, raw
 
 app = typer.Typer(
     name="cc",
@@ -155,6 +157,10 @@ def _value(kind: str, value: float) -> object:
     return bool(value) if kind == "bool" else value
 
 
+def _cell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else printable(value, keep="\n")
+
+
 def _print(rows: list[dict[str, Any]], output: Format) -> None:
     if output is Format.json:
         typer.echo(json.dumps(rows, indent=2))
@@ -166,13 +172,12 @@ def _print(rows: list[dict[str, Any]], output: Format) -> None:
         from rich.console import Console
         from rich.table import Table
 
+        console = Console(file=raw(sys.stdout), markup=False, emoji=False, highlight=False)
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for head in rows[0]:
             table.add_column(head, no_wrap=head in ("name", "parameter"))
         for row in rows:
-            table.add_row(
-                *(f"{item:g}" if isinstance(item, float) else str(item) for item in row.values())
-            )
-        Console().print(table)
+            table.add_row(*map(_cell, row.values()))
+        console.print(table)
     else:
         typer.echo("(none)")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from datapath import foreign
 from datapath.cc.algorithm import Algorithm, Collector, registered, suggest
 from datapath.cc.source import display, located
 from datapath.cc.subset import analyse
@@ -85,10 +86,12 @@ def _load_file(path: Path) -> list[Algorithm]:
     """Run a file of the user's own and return the algorithms that it declares."""
     file = str(path.expanduser().resolve())
     try:
-        text = importlib.util.decode_source(Path(file).read_bytes())
+        text = importlib.util.decode_source(foreign.read_bytes(Path(file)))
     except OSError as error:
         reason = error.strerror or str(error)
         raise LocalError(f"cannot read {path}: {reason}") from None
+    except foreign.Refused:
+        raise
     except (SyntaxError, UnicodeDecodeError) as error:
         raise LocalError(f"{path} is not Python text: {error}") from None
     module = ModuleType(f"datapath_cc_{Path(file).stem}")

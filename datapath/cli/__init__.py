@@ -17,9 +17,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from datapath.interrupts import ending_signals
+from datapath.terminal import guarded
+
+INTERRUPTED = 130
+"""Exit code after SIGINT, SIGTERM or SIGHUP."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run dpctl with the given or the process's arguments; returns the exit code."""
-    from datapath.cli.app import run
+    try:
+        with ending_signals(to_the_end=True), guarded():
+            return _run(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED  # the signal came when all was done
 
-    return run(list(sys.argv[1:] if argv is None else argv))
+
+def _run(arguments: list[str]) -> int:
+    try:
+        from datapath.cli.app import run
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return run(arguments)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -11,9 +12,19 @@ from typing import Annotated
 import typer
 
 from datapath.cc.commands import app as cc_app
-from datapath.cli import clean, experiments, fabric, interop, kernels, programs, results, running
-from datapath.cli.output import INTERRUPTED, tell_error
-from datapath.errors import DatapathError
+from datapath.cli import (
+    INTERRUPTED,
+    clean,
+    experiments,
+    fabric,
+    interop,
+    kernels,
+    programs,
+    results,
+    running,
+)
+from datapath.cli.output import tell_error
+from datapath.errors import CapabilityError, DatapathError
 
 _INTERNAL = 4
 # typer may bring a click of its own, so its base class is found and not imported.
@@ -79,8 +90,7 @@ def run(arguments: list[str]) -> int:
         code = command(arguments, prog_name="dpctl", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone (`dpctl list | head`); say nothing when closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it has gone (`dpctl list | head`)
         return 0
     except typer.Exit as error:
         # typer itself makes an Exit of a KeyboardInterrupt that no command has handled.
@@ -97,6 +107,13 @@ def run(arguments: list[str]) -> int:
         for part in getattr(error, "lacks", None) or [error]:
             tell_error(str(part), part.hint)
         return error.exit_code
+    except OSError as error:
+        _traceback()
+        return _machine_failed(error)
+    except MemoryError:
+        _traceback()
+        tell_error("out of memory", "use a machine with more, or a smaller experiment")
+        return CapabilityError.exit_code
     except Exception as error:
         _traceback()
         text = " ".join(str(error).split())
@@ -106,6 +123,20 @@ def run(arguments: list[str]) -> int:
         )
         return _INTERNAL
     return code if isinstance(code, int) else 0
+
+
+def _machine_failed(error: OSError) -> int:
+    """Tell what the system refused; no part of dpctl foresaw it, but it is no mistake of dpctl."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    tell_error(": ".join([" -> ".join(names), error.strerror or str(error)]).removeprefix(": "))
+    if error.errno == errno.ENOSPC:
+        _drop_output()  # it may be what is full, and Python writes the rest of it at its end
+    return CapabilityError.exit_code
+
+
+def _drop_output() -> None:
+    """Let what is not written yet go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Exception) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import INTERRUPTED, Format, FormatOption, print_rows, tell_error
+from datapath.cli import INTERRUPTED
+from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -145,11 +146,11 @@ def _progress(text: str) -> None:
 
 def _recorded(store: ResultStore, file: Path | None, *, trust: bool) -> LoadedExperiment:
     """The experiment of a result folder; what it names is relative to the original file."""
-    from datapath.experiment.load import load_text
+    from datapath.experiment.load import load_text, read_experiment
     from datapath.experiment.trust import Begun
 
     begun = Begun.read(store.path, store.read_manifest())
-    if file is not None and file.read_text(encoding="utf-8") != begun.text:
+    if file is not None and read_experiment(file) != begun.text:
         raise LocalError(
             f"{file} is not what {store.path} was begun with",
             hint="leave the file out to go on with the old one, or start a new run",
@@ -187,7 +188,8 @@ def _execute(
 ) -> int:
     from datapath import report
     from datapath.cli.progress import make_observer
-    from datapath.experiment.runner import Interrupted, execute
+    from datapath.experiment.runner import execute
+    from datapath.interrupts import Interrupted
 
     observer = make_observer(quiet=quiet)
     argv = ["dpctl", *sys.argv[1:]]

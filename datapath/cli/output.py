@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-INTERRUPTED = 130
-"""Exit code after SIGINT, SIGTERM or SIGHUP."""
+from datapath.terminal import printable
 
 
 class Format(enum.StrEnum):
@@ -52,8 +51,8 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={inner}" for key, inner in value.items())
-    return str(value)
+        return printable(", ".join(f"{key}={inner}" for key, inner in value.items()))
+    return printable(value)
 
 
 def tell_error(message: str, hint: str = "") -> None:

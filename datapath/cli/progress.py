@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from datapath.terminal import printable, raw
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -70,7 +72,7 @@ class Live:
             BarColumn(bar_width=24),
             TimeRemainingColumn(),
             TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
+            console=Console(file=raw(sys.stderr), markup=False, emoji=False),
             transient=True,
         )
         self.task: TaskID = self.progress.add_task("", total=total, completed=done)
@@ -79,7 +81,7 @@ class Live:
     def started(self, run: Run) -> None:
         failed = f"{self.failed} failed · " if self.failed else ""
         text = f"{failed}block {run.repetition} · {run.point.label}"
-        self.progress.update(self.task, description=text)
+        self.progress.update(self.task, description=printable(text))
 
     def finished(self, run: Run, record: RunRecord) -> None:
         if record.status != "ok":
@@ -106,4 +108,5 @@ def _outcome(run: Run, record: RunRecord) -> str:
         )
         # What makes the numbers worth less: a path that was not what was asked for.
         result = "; ".join(filter(None, (result, record.notes.get("path"))))
-    return f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"
+    line = f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"
+    return printable(line)

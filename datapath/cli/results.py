@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from datapath import foreign
 from datapath.cli.output import Format, FormatOption, print_rows
 from datapath.errors import CapabilityError, LocalError
 
@@ -77,11 +77,14 @@ def result_folders(root: Path) -> list[Path]:
 
 
 def _result_row(folder: Path) -> dict[str, Any]:
-    manifest = _json(folder / "manifest.json") or {}
+    from datapath.report.folder import mapping, sequence
+
+    manifest = mapping(_json(folder / "manifest.json"))
     claims = _json(folder / "claims.json")
-    runs = [_json(path) or {} for path in (folder / "runs").glob("*.json")]
+    verdicts = [mapping(claim) for claim in sequence(claims)]
+    runs = [mapping(_json(path)) for path in (folder / "runs").glob("*.json")]
     planned = manifest.get("runs_planned", 0)
-    held = f"{sum(c['pass'] for c in claims)}/{len(claims)}" if claims else ""
+    held = f"{sum(bool(v.get('pass')) for v in verdicts)}/{len(verdicts)}" if verdicts else ""
     return {
         "result": str(folder),
         "state": "complete" if claims is not None else "partial",
@@ -94,7 +97,7 @@ def _result_row(folder: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return foreign.read_json(path)
     except (OSError, ValueError):
         return None
 
@@ -162,21 +165,22 @@ def series(
     dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 > run.csv
     """
     from datapath import report as reports
+    from datapath.report.folder import mapping
 
     if run is not None:
         reports.series(folder, run).to_csv(sys.stdout, index=False)
         return
     rows = []
     for file in sorted((folder / "series").glob("*.parquet")):
-        record = _json(folder / "runs" / f"{file.stem}.json") or {}
-        about = record.get("series", {})
+        record = mapping(_json(folder / "runs" / f"{file.stem}.json"))
+        about = mapping(record.get("series"))
         rows.append(
             {
                 "run": file.stem,
-                **record.get("axes", {}),
+                **mapping(record.get("axes")),
                 "rows": about.get("rows"),
                 "left out": about.get("rows_left_out"),
-                "absent": ", ".join(about.get("absent", {})),
+                "absent": ", ".join(mapping(about.get("absent"))),
             }
         )
     if not rows:

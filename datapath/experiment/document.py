@@ -4,23 +4,42 @@
 ruamel.yaml composes the file to nodes; this module turns the nodes into dicts, lists and
 scalars, and keeps for every path the place of its key and of its value, and the text of
 scalars as written (`1%`, `0x11`), which become the values of a sweep's axes.
+
+An alias (`*name`) stands for a copy of what it names, and aliases of aliases multiply.  The
+values that a file comes to are counted while it is composed, before any copy is made.
 """
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from datapath.errors import LocalError
+from datapath.foreign import NESTING_MAX
+from datapath.terminal import printable
 
 Path = tuple[str | int, ...]
 """Where something is in a document: keys and list indices from the top."""
+
+BYTES_MAX = 2**20
+"""Of an experiment file."""
+
+VALUES_MAX = 10_000
+"""Keys, values, lists and mappings of a file, with a copy for each alias."""
+
+TOLD_MAX = 100
+"""Problems of a file that are told; who made that many by one slip needs no more."""
+
+_INT_BITS_MAX = 64
 
 _MERGE = "tag:yaml.org,2002:merge"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -46,7 +65,7 @@ class Problem:
     def __str__(self) -> str:
         part = f"{self.path}: " if self.path else ""
         place = f":{self.place.line}:{self.place.column}" if self.place.line else ""
-        return f"{self.file}{place}: {part}{self.message}"
+        return printable(f"{self.file}{place}: {part}{self.message}")
 
 
 class InvalidFile(LocalError):
@@ -54,7 +73,10 @@ class InvalidFile(LocalError):
 
     def __init__(self, problems: list[Problem], *, hint: str = "") -> None:
         self.problems = sorted(set(problems))
-        super().__init__("\n".join(map(str, self.problems)), hint=hint)
+        told = [str(problem) for problem in self.problems[:TOLD_MAX]]
+        more = len(self.problems) - len(told)
+        told += [f"and {more} more problems"] if more else []
+        super().__init__("\n".join(told), hint=hint)
 
 
 def show_path(path: Path) -> str:
@@ -116,6 +138,10 @@ class Document:
                 return Problem(self.replaced[path[:end]], Place(0, 0), show_path(path), message)
         return Problem(self.file, self.place(path, of_key=of_key), show_path(path), message)
 
+    def count(self, path: Path) -> int:
+        """Values at and below a path, with those that `--set` put there."""
+        return sum(known[: len(path)] == path for known in self.values)
+
     def written(self, path: Path) -> str:
         """A part in one line, as the user wrote it (lists and mappings in flow style)."""
         if path in self.text:
@@ -133,12 +159,18 @@ class Document:
 def parse(text: str, file: str) -> Document:
     """Read YAML text; `file` is the name in messages.
 
-    Raises InvalidFile for syntax errors, duplicate keys (all of them) and other documents
-    than one mapping.
+    Raises InvalidFile for syntax errors, duplicate keys (all of them), other documents than
+    one mapping, and files that are larger than any that is meant.
     """
+    if len(text) > BYTES_MAX:
+        problem = Problem(file, Place(0, 0), "", f"larger than {BYTES_MAX:,} characters")
+        raise InvalidFile([problem], hint=_SHORTER)
     yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _Composer  # type: ignore[assignment]
     try:
         root = yaml.compose(io.StringIO(text))
+    except _TooMuch as error:
+        raise InvalidFile([_syntax_problem(error, file)], hint=_SHORTER) from None
     except MarkedYAMLError as error:
         raise InvalidFile([_syntax_problem(error, file)]) from None
     except (YAMLError, ValueError) as error:
@@ -154,6 +186,42 @@ def parse(text: str, file: str) -> Document:
     return reader.document
 
 
+_SHORTER = "put long lists into files of their own, as docs/experiment-file.md shows"
+
+
+class _TooMuch(MarkedYAMLError):
+    """The file comes to more than any that is meant."""
+
+
+class _Composer(Composer):
+    """Composes nodes, and counts what they come to when aliases are copied."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        self.values = 0
+        self.nesting = 0
+        self.sizes: dict[int, int] = {}  # values of a node, by its id
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        mark = self.parser.peek_event().start_mark
+        is_alias = self.parser.check_event(AliasEvent)
+        before = self.values
+        self.values += 1
+        self.nesting += 1
+        if self.nesting > NESTING_MAX:
+            raise _TooMuch(problem=f"nested more than {NESTING_MAX} deep", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.nesting -= 1
+        if is_alias:
+            self.values += self.sizes.get(id(node), 1) - 1
+        else:
+            self.sizes[id(node)] = self.values - before
+        if self.values > VALUES_MAX:
+            text = f"more than {VALUES_MAX:,} values, with a copy for each alias (*)"
+            raise _TooMuch(problem=text, problem_mark=mark)
+        return node
+
+
 def _syntax_problem(error: MarkedYAMLError, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
@@ -166,7 +234,8 @@ def _syntax_problem(error: MarkedYAMLError, file: str) -> Problem:
         "found unexpected end of stream": "; a quote or bracket is not closed",
     }
     more = next((text for sign, text in advice.items() if sign in what), "")
-    return Problem(file, place, "", f"YAML syntax: {what}{more}")
+    kind = "" if isinstance(error, _TooMuch) else "YAML syntax: "
+    return Problem(file, place, "", f"{kind}{what}{more}")
 
 
 class _Reader:
@@ -198,10 +267,17 @@ class _Reader:
         if node.tag == _TIMESTAMP:
             return node.value
         try:
-            return self.constructor.construct_object(node, deep=True)
+            value = self.constructor.construct_object(node, deep=True)
         except (YAMLError, ValueError) as error:
             self._wrong(node, path, f"cannot be read: {getattr(error, 'problem', error)}")
             return None
+        if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
+            self._wrong(node, path, f"a whole number has at most {_INT_BITS_MAX} bits")
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            self._wrong(node, path, f"{node.value} is not a finite number")
+            return None
+        return value
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}

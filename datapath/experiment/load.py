@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from datapath import series
+from datapath import foreign, series
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment import metrics
 from datapath.experiment.document import (
+    BYTES_MAX,
+    TOLD_MAX,
     Document,
     InvalidFile,
     Path,
@@ -42,7 +44,6 @@ from datapath.experiment.sweep import (
     point_key,
     read_axes,
     read_where,
-    too_many,
 )
 from datapath.units import HAND_WRITTEN
 from datapath.workloads import REGISTRY
@@ -80,16 +81,19 @@ class LoadedExperiment:
 
 def load(source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
     """Read and check an experiment file; InvalidFile (with all problems) or LocalError."""
+    return load_text(read_experiment(source), source, overrides)
+
+
+def read_experiment(source: FilePath) -> str:
+    """The text of an experiment file; LocalError when it cannot be read."""
     try:
-        text = source.read_text(encoding="utf-8")
+        return foreign.read_text(source, BYTES_MAX)
     except FileNotFoundError:
         raise LocalError(
             f"{source}: no such file", hint=_suggest_file(source) or "name an experiment file"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise LocalError(f"{source}: cannot be read: {reason}") from None
-    return load_text(text, source, overrides)
+        raise LocalError(f"{source}: cannot be read: {_why(error)}") from None
 
 
 def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
@@ -98,6 +102,13 @@ def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> Loa
     for override in overrides:
         _override(document, override)
     return _Loader(document, text, source, tuple(overrides)).load()
+
+
+def _why(error: OSError | ValueError) -> str:
+    """Why a file cannot be read, in few words."""
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _suggest_file(source: FilePath) -> str:
@@ -149,11 +160,8 @@ class _Loader:
         points: list[Point] = []
         if spec is not None:
             self.axes = read_axes(self.document, self.schema, self.problems)
-            points = self._points()
+            points = self._points(spec.sweep.repetitions)
             self._report_section(spec)
-            remark = too_many(len(points), spec.sweep.repetitions)
-            if remark:
-                self.problems.append(self.document.problem(("sweep",), remark))
         if not points:
             self.problems += incomplete
         if self.problems or spec is None:
@@ -202,13 +210,15 @@ class _Loader:
 
     # --- points ---
 
-    def _points(self) -> list[Point]:
-        raw_points = expand(self.document, self.schema, self.axes, self.problems)
+    def _points(self, repetitions: int) -> list[Point]:
+        raw_points = expand(self.document, self.schema, self.axes, repetitions, self.problems)
         if self.problems:
             self._check_quietly(raw_points)
             return []
         points = []
         for raw in raw_points:
+            if len(self.problems) > TOLD_MAX:
+                break
             spec = self._validate(raw)
             if spec is not None:
                 self._check_workload(raw, spec)
@@ -220,7 +230,8 @@ class _Loader:
     def _check_quietly(self, raw_points: Iterable[RawPoint]) -> None:
         """Add what is wrong in points although the sweep has mistakes of its own."""
         for raw in raw_points:
-            self._validate(raw, gaps=False)
+            if len(self.problems) <= TOLD_MAX:
+                self._validate(raw, gaps=False)
 
     def _validate(self, raw: RawPoint, *, gaps: bool = True) -> PointSpec | None:
         def locate(path: Path, message: str, of_key: bool) -> Problem:
@@ -260,9 +271,9 @@ class _Loader:
                 continue
             file = self.source.parent / name
             try:
-                digests[show_path(path)] = hashlib.sha256(file.read_bytes()).hexdigest()
-            except OSError as error:
-                text = f"{file}: {error.strerror}; paths are relative to the experiment file"
+                digests[show_path(path)] = hashlib.sha256(foreign.read_bytes(file)).hexdigest()
+            except (OSError, ValueError) as error:
+                text = f"{file}: {_why(error)}; paths are relative to the experiment file"
                 self._add(raw.source_of(path), text)
         return digests
 

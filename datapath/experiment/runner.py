@@ -25,20 +25,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from datapath import lanes
+from datapath.disk import DiskFull, disk_full
 from datapath.errors import DatapathError, RemoteError, RunFailed
 from datapath.experiment import claims, collecting, manifest, parallel, preflight
 from datapath.experiment.cputime import CpuTime
 from datapath.experiment.metrics import UNITS
 from datapath.experiment.store import (
-    DiskFull,
     ResultStore,
     RunRecord,
-    disk_full,
     error_entry,
     to_json,
     to_yaml,
 )
 from datapath.experiment.sweep import Run, schedule
+from datapath.interrupts import Interrupted, ending_signals
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Metric, Outcome, RunContext
 
@@ -64,14 +64,6 @@ class Observer(Protocol):
     def started(self, run: Run) -> None: ...
     def finished(self, run: Run, record: RunRecord) -> None: ...
     def close(self) -> None: ...
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal asked for the end; `signum` is which."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.signum = signum
 
 
 class _TimedOut(BaseException):
@@ -115,7 +107,7 @@ def execute(
     preflight.check(experiment)
     algorithms = preflight.compile_algorithms(experiment)
     runs = schedule(experiment.points, experiment.spec.sweep, experiment.spec.seed)
-    with store, _signals():
+    with store, ending_signals():
         if resume:
             store.event("resumed", argv=list(argv))
         else:
@@ -509,32 +501,7 @@ def _unique(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
     return [asdict(metric) for metric in first.values()]
 
 
-# --- signals ---------------------------------------------------------------------------------
-
-_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Make the first ending signal an Interrupted; ignore those that come after it."""
-
-    def end(signum: int, _frame: FrameType | None) -> None:
-        for other in caught:
-            signal.signal(other, _ignore)
-        raise Interrupted(signum)
-
-    # What the caller ignores stays ignored: nohup does that with SIGHUP.
-    caught = [signum for signum in _END if signal.getsignal(signum) is not signal.SIG_IGN]
-    before = {signum: signal.signal(signum, end) for signum in caught}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-def _ignore(_signum: int, _frame: FrameType | None) -> None:
-    """A handler, not SIG_IGN, which children would inherit."""
+# --- time-outs ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ A run counts when its runs/*.json is there.  Whoever writes holds a lock on the 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import math
@@ -28,14 +27,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datapath.errors import CapabilityError, DatapathError, LocalError
+from datapath import foreign
+from datapath.disk import disk_errors, write_atomic
+from datapath.errors import DatapathError, LocalError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LOCK = ".lock"
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 @dataclass
@@ -70,53 +69,6 @@ class RunRecord:
     @property
     def name(self) -> str:
         return f"{self.point}-{self.repetition}"
-
-
-class DiskFull(CapabilityError):
-    """No space is left where results go; nothing more can be kept."""
-
-
-@contextlib.contextmanager
-def disk_full(path: Path) -> Iterator[None]:
-    """Turn a full disk into DiskFull."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK:
-            raise
-        raise DiskFull(
-            f"no space left to write {path}",
-            hint="free some space, then go on with `dpctl run --resume DIR`",
-        ) from error
-
-
-@contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into an error that says which and what to do."""
-    try:
-        with disk_full(path):
-            yield
-    except OSError as error:
-        if error.errno not in _FORBIDDEN:
-            raise
-        raise LocalError(
-            f"cannot write {path}: {error.strerror}", hint="choose another folder with --out"
-        ) from error
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write to a temporary name, flush to the disk, rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with disk_errors(path):
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 def to_json(data: Any) -> bytes:
@@ -204,7 +156,9 @@ class ResultStore:
     def create(cls, path: Path | None, name: str) -> ResultStore:
         """A new folder: `path`, or results/<name>-<UTC stamp> with a number when taken."""
         if path is not None:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            with disk_errors(path):
+                taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+            if taken:
                 raise LocalError(
                     f"{path} exists and is not an empty folder",
                     hint=f"choose another --out, or go on with it: --resume {path}",
@@ -259,9 +213,11 @@ class ResultStore:
 
     def read_manifest(self) -> dict[str, Any]:
         try:
-            manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+            manifest = foreign.read_json(self.path / "manifest.json")
         except (OSError, ValueError) as error:
             raise LocalError(f"{self.path}/manifest.json cannot be read: {error}") from None
+        if not isinstance(manifest, dict):
+            raise LocalError(f"{self.path}/manifest.json is not a manifest")
         return manifest
 
     # --- during ---
@@ -304,7 +260,7 @@ class ResultStore:
         records = []
         for path in sorted((self.path / "runs").glob("*.json")):
             try:
-                record = RunRecord(**json.loads(path.read_text(encoding="utf-8")))
+                record = RunRecord(**foreign.read_json(path))
                 if f"{record.name}.json" != path.name:
                     raise ValueError(f"it is the record of run {record.name!r}")
                 records.append(record)

@@ -13,6 +13,7 @@ import copy
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,11 @@ RESULT_COLUMNS = (
 
 _KEY_DIGITS = 12
 _RUNS_MAX = 100_000
+_CANDIDATES_MAX = 5_000_000
+"""Combinations of axis values, for each mapping of `exclude` once more."""
+
+_VALUES_MAX = 10_000_000
+"""Values in the sections of all points together."""
 
 
 @dataclass(frozen=True)
@@ -222,32 +228,90 @@ def _repeated(document: Document, here: Path, values: list[AxisValue]) -> Iterat
 
 
 def expand(
-    document: Document, schema: Schema, axes: Sequence[Axis], problems: list[Problem]
+    document: Document,
+    schema: Schema,
+    axes: Sequence[Axis],
+    repetitions: int,
+    problems: list[Problem],
 ) -> list[RawPoint]:
-    """All points of the file, matrix first, then `include`, in a fixed order."""
+    """All points of the file, matrix first, then `include`, in a fixed order.
+
+    A sweep that is too large is a problem, and is found before any point is made.
+    """
     sweep = document.data.get("sweep", {})
     excluded = [
         read_where(document, ("sweep", "exclude", i), axes, problems)
         for i in range(len(sweep.get("exclude", [])))
     ]
+    excluded = [where for where in excluded if where]
+    remark = _too_large(axes, excluded, repetitions)
+    if remark:
+        problems.append(document.problem(("sweep",), remark))
+        return []
     chosen: list[Sequence[AxisValue]] = [
         combination
         for combination in itertools.product(*(axis.values for axis in axes))
-        if not any(matches(where, _texts(axes, combination)) for where in excluded if where)
+        if not any(matches(where, _texts(axes, combination)) for where in excluded)
     ]
+    known = {_words(combination) for combination in chosen}
     for index in range(len(sweep.get("include", []))):
         extra = _included(document, ("sweep", "include", index), axes, problems)
         if extra is None:
             continue
-        if any(_texts(axes, extra) == _texts(axes, known) for known in chosen):
+        if _words(extra) in known:
             where = ("sweep", "include", index)
             problems.append(document.problem(where, "this point is in the sweep already"))
             continue
+        known.add(_words(extra))
         chosen.append(extra)
     adjustments = _adjustments(document, schema, axes, problems)
+    remark = _too_many(len(chosen), repetitions) or _too_heavy(document, len(chosen))
+    if remark:
+        problems.append(document.problem(("sweep",), remark))
+        return []
     if not chosen and not problems:
         problems.append(document.problem(("sweep",), "no point is left: exclude removes them all"))
     return [_build(document, axes, combination, adjustments, problems) for combination in chosen]
+
+
+def _too_many(points: int, repetitions: int) -> str:
+    """A remark when a sweep has more runs than anybody means, else ""."""
+    runs = points * repetitions
+    if runs <= _RUNS_MAX:
+        return ""
+    return (
+        f"{points:,} points x {repetitions} repetitions are {runs:,} runs; "
+        f"the most is {_RUNS_MAX:,}"
+    )
+
+
+def _too_large(axes: Sequence[Axis], excluded: Sequence[Any], repetitions: int) -> str:
+    """A remark when the combinations of axis values are too many to look at, else ""."""
+    combinations = math.prod(len(axis.values) for axis in axes)
+    if not excluded:
+        return _too_many(combinations, repetitions)
+    if combinations * (1 + len(excluded)) <= _CANDIDATES_MAX:
+        return ""
+    return (
+        f"{combinations:,} combinations of axis values are too many to exclude some; "
+        "name the points under include"
+    )
+
+
+def _too_heavy(document: Document, points: int) -> str:
+    """A remark when the sections of all points together are more than anybody means, else ""."""
+    values = sum(document.count((section,)) for section in SECTIONS)
+    values += document.count(("sweep", "adjust"))
+    if points * values <= _VALUES_MAX:
+        return ""
+    return (
+        f"{points:,} points with {values:,} values each; the most in all is {_VALUES_MAX:,}: "
+        "put long lists into files, or make several experiments"
+    )
+
+
+def _words(combination: Sequence[AxisValue]) -> tuple[str, ...]:
+    return tuple(value.text for value in combination)
 
 
 def _texts(axes: Sequence[Axis], combination: Sequence[AxisValue]) -> dict[str, str]:
@@ -426,11 +490,3 @@ def run_seed(seed: int, key: str, repetition: int) -> int:
 
     sequence = np.random.SeedSequence([seed, int(key, 16), repetition])
     return int(sequence.generate_state(1, np.uint64)[0]) >> 1
-
-
-def too_many(points: int, repetitions: int) -> str:
-    """A remark when a sweep is larger than anybody means, else ""."""
-    runs = points * repetitions
-    if runs <= _RUNS_MAX:
-        return ""
-    return f"{points} points x {repetitions} repetitions are {runs} runs; the most is {_RUNS_MAX}"

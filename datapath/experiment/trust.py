@@ -19,14 +19,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datapath import cachedir
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment.document import parse
-
-if TYPE_CHECKING:
-    from datapath.experiment.load import LoadedExperiment
+from datapath.experiment.load import LoadedExperiment, read_experiment
 
 _KEY_BYTES = 32
 _PYTHON = re.compile(r"(?P<file>.+\.py)(:\w*)?")
@@ -53,7 +51,7 @@ class Begun:
             raise LocalError(
                 f"{folder}/manifest.json does not tell what was run", hint="start a new run"
             )
-        text = (folder / "experiment.yaml").read_text(encoding="utf-8")
+        text = read_experiment(folder / "experiment.yaml")
         words = tuple(map(str, overrides))
         return cls(text, Path(source), words, seal if isinstance(seal, dict) else {})
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import datapath
+from datapath import foreign
 from datapath.errors import DatapathError, LocalError
 from datapath.fabric import flows as traffic
 from datapath.fabric import links, topology
@@ -84,7 +85,7 @@ def read(path: Path) -> tuple[Simulation, dict[str, Any]]:
     from datapath.fabric import simulator
 
     try:
-        case = json.loads(path.read_text(encoding="utf-8"))
+        case = foreign.read_json(path)
         made = _object(topology, case["topology"])
         transport = simulator.EngineOptions(**case["transport"]["values"])
         flows, _ = traffic.read(path.parent / "flows.bin")
@@ -92,7 +93,7 @@ def read(path: Path) -> tuple[Simulation, dict[str, Any]]:
         each = [compiled[index] for index in case["algorithm_of_flow"]]
         changes = [_changed(change) for change in case["changes"]]
         until_ns = case["until_ns"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise LocalError(f"{path} is not the case of a simulation: {error}") from None
     simulation = simulator.Simulation(made, seed=case["seed"], transport=transport)
     single = len(each) == 1 and len(flows) != 1

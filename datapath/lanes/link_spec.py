@@ -16,8 +16,12 @@ from pydantic import (
     model_validator,
 )
 
+from datapath import foreign
 from datapath.fabric.links import Jitter, Marking
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
+
+_NUMBERS_BYTES_MAX = 8 * 2**20
+"""Of a file of numbers: a trace of about a million packets."""
 
 QUEUE_BYTES = 2**20
 """Queue of a link for which none is named."""
@@ -44,9 +48,9 @@ def _numbers_of_file(value: Any, info: ValidationInfo) -> Any:
         return value
     folder = (info.context or {}).get("folder", "")
     try:
-        text = FilePath(folder, value).read_text(encoding="ascii")
+        text = foreign.read_text(FilePath(folder, value), _NUMBERS_BYTES_MAX, encoding="ascii")
         return [int(word) for word in text.split()]
-    except (OSError, UnicodeError) as error:
+    except (OSError, UnicodeError, foreign.Refused) as error:
         raise ValueError(f"cannot read {value}: {error}") from None
     except ValueError:
         raise ValueError(f"{value} is not a list of whole numbers, one a line") from None

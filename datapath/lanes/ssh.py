@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
 from typing import Any
 
+from datapath import foreign
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
 from datapath.lanes.base import Endpoint, PathCounters
@@ -329,8 +330,8 @@ def _aliases(config: FilePath | None) -> list[str]:
     """Names that the configuration gives to hosts."""
     path = config or FilePath.home() / ".ssh" / "config"
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        text = foreign.read_bytes(path).decode("utf-8", "replace")
+    except (OSError, foreign.Refused):
         return []
     lines = re.findall(r"^\s*Host[\s=]+(.+)$", text, re.MULTILINE | re.IGNORECASE)
     return [word for line in lines for word in line.split() if not re.search(r"[*?!]", word)]

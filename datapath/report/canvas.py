@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from datapath.report import display, tables
+from datapath.report import tables
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import Colours, PlotSpec, numeric
+from datapath.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +105,7 @@ def values(result: ResultFolder, axis: str | None, rows: pd.DataFrame) -> list[s
 
 
 def label(text: str, chars: int = _LABEL_CHARS) -> str:
-    text = display.clean(text).replace("\n", " ")
+    text = printable(text)
     return text if len(text) <= chars else text[: chars - 1] + "…"
 
 

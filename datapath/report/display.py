@@ -187,11 +187,3 @@ def reason(text: object) -> str:
     for short, long in _REASONS.items():
         words = words.replace(short, long)
     return words
-
-
-def clean(text: object) -> str:
-    """Text that XML and terminals can carry: control characters become U+FFFD."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t\N{NO-BREAK SPACE}" else "\N{REPLACEMENT CHARACTER}"
-        for c in str(text)
-    )

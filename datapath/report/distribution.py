@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from datapath import foreign
 from datapath.report import canvas, display, tables
 from datapath.report.canvas import MUTED
 from datapath.report.folder import ResultFolder
@@ -100,8 +101,8 @@ def _samples(
         if not file.is_file():
             continue
         try:
-            table = pd.read_parquet(file)
-        except Exception:  # pyarrow has a dozen error classes for a damaged file
+            table = foreign.read_table(file)
+        except (OSError, ValueError):
             damaged.append(file.name)
             continue
         names = [str(name) for name in table.columns]

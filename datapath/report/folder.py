@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datapath import foreign
 from datapath.errors import LocalError
+from datapath.experiment.document import BYTES_MAX, parse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,9 +186,9 @@ def _resolved(path: Path, remarks: list[str]) -> tuple[dict[str, Any], str]:
             remarks.append(f"{name} is missing.")
             continue
         try:
-            text = file.read_text(encoding="utf-8", errors="replace")
-            data = mapping(_yaml(text))
-        except Exception as error:  # any parser error: the report goes on without it
+            text = foreign.read_bytes(file, BYTES_MAX).decode("utf-8", "replace")
+            data = parse(text, name).data
+        except (OSError, LocalError) as error:
             remarks.append(f"{name} cannot be read: {first_line(error)}")
             continue
         if data:
@@ -195,19 +197,13 @@ def _resolved(path: Path, remarks: list[str]) -> tuple[dict[str, Any], str]:
     return {}, ""
 
 
-def _yaml(text: str) -> object:
-    from ruamel.yaml import YAML
-
-    return YAML(typ="safe", pure=True).load(text)
-
-
 def _json(file: Path, remarks: list[str], *, needed: bool = True) -> Any:
     if not file.is_file():
         if needed:
             remarks.append(f"{file.name} is missing.")
         return None
     try:
-        return json.loads(file.read_text(encoding="utf-8", errors="replace"))
+        return foreign.read_json(file)
     except (OSError, ValueError) as error:
         remarks.append(f"{file.name} cannot be read: {first_line(error)}")
         return None
@@ -240,8 +236,8 @@ def _frame(path: Path, records: list[dict[str, Any]], remarks: list[str]) -> pd.
     frame = pd.DataFrame()
     if file.is_file():
         try:
-            frame = pd.read_parquet(file)
-        except Exception as error:  # pyarrow has a dozen error classes for a damaged file
+            frame = foreign.read_table(file)
+        except (OSError, ValueError) as error:
             remarks.append(f"runs.parquet cannot be read: {first_line(error)}")
     if frame.empty and records:
         if not file.is_file():

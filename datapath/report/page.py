@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datapath.disk import write_atomic
 from datapath.report import display, plots, plotspec, provenance, tables
 from datapath.report.folder import Failure, ResultFolder, axis_text, mapping, read, sequence
+from datapath.terminal import LAYOUT, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,12 +53,7 @@ def build(result_folder: Path) -> Path:
     result = read(result_folder)
     page = render(result)
     target = result.path / "report.html"
-    temporary = target.with_name(f".report.html.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomic(target, page.encode())
     return target
 
 
@@ -71,9 +67,14 @@ def render(result: ResultFolder) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if hasattr(value, "__html__") else display.clean(value),
+        finalize=_shown,
     )
     return environment.get_template("page.html.j2").render(_context(result))
+
+
+def _shown(value: Any) -> Any:
+    """Markup as it is; of text what XML can carry."""
+    return value if hasattr(value, "__html__") else printable(value, keep=LAYOUT)
 
 
 def _context(result: ResultFolder) -> dict[str, Any]:

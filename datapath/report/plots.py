@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datapath.disk import disk_errors, write_atomic
 from datapath.errors import LocalError
-from datapath.report import canvas, display, figures, plotspec, svg
+from datapath.report import canvas, figures, plotspec, svg
 from datapath.report.folder import ResultFolder, read
+from datapath.terminal import printable
 
 EXPORT_FORMATS = ("pdf", "svg", "png")
 
@@ -36,7 +39,7 @@ def draw_all(result: ResultFolder) -> tuple[list[Plot], list[str]]:
     plots: list[Plot] = []
     for spec in specs:
         name = f"plot{len(plots) + 1}"
-        title = display.clean(spec.title or figures.title(spec))
+        title = printable(spec.title or figures.title(spec))
         style = {**canvas.STYLE, "svg.fonttype": "none", "svg.hashsalt": name}
         try:
             with mpl.rc_context(style):
@@ -62,7 +65,8 @@ def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
     specs, _ = plotspec.plan(result)
     colours = plotspec.Colours(result, specs)
     folder = result.path / "plots"
-    folder.mkdir(exist_ok=True)
+    with disk_errors(folder):
+        folder.mkdir(exist_ok=True)
     files: list[Path] = []
     for spec in specs:
         metric = re.sub(r"[^A-Za-z0-9_]+", "_", spec.metrics[0])
@@ -74,6 +78,10 @@ def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
                 figure, _ = figures.draw(result, spec, colours)
             except canvas.NothingToDraw:
                 continue
-            figure.savefig(file, dpi=300, metadata=None if fmt == "png" else metadata)
+            content = io.BytesIO()
+            figure.savefig(
+                content, format=fmt, dpi=300, metadata=None if fmt == "png" else metadata
+            )
+        write_atomic(file, content.getvalue())
         files.append(file)
     return files

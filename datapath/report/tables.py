@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from datapath import stats
+from datapath import foreign, stats
 from datapath.errors import LocalError
 from datapath.report import display
 from datapath.report.folder import ResultFolder, first_line, read
+from datapath.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +43,6 @@ def load(result_folder: Path) -> pd.DataFrame:
 
 def series(result_folder: Path, run: str) -> pd.DataFrame:
     """The series of one run; LocalError with the runs that have some when this one has not."""
-    import pandas as pd
-
     folder = result_folder / "series"
     known = sorted(file.stem for file in folder.glob("*.parquet"))
     if run not in known:
@@ -53,8 +52,8 @@ def series(result_folder: Path, run: str) -> pd.DataFrame:
             hint=there if known else "they are collected when the experiment has collect.series",
         )
     try:
-        return pd.read_parquet(folder / f"{run}.parquet")
-    except Exception as error:  # pyarrow has a dozen error classes for a damaged file
+        return foreign.read_table(folder / f"{run}.parquet")
+    except (OSError, ValueError) as error:
         raise LocalError(
             f"{folder / run}.parquet cannot be read: {first_line(error)}",
             hint="remove it with its runs/*.json; `dpctl run --resume` makes the run again",
@@ -267,7 +266,7 @@ def _write_text(result: ResultFolder, stream: TextIO) -> None:
         lines.append(f"failed: {where} (run {failure.repetition}): {failure.reason}")
         lines += [f"        see {failure.logs}"] if failure.logs else []
     lines += [f"note: {remark}" for remark in result.remarks]
-    text = "\n".join(display.clean(line) for line in lines) + "\n"
+    text = "\n".join(map(printable, lines)) + "\n"
     stream.write(_encodable(text, stream))
 
 
@@ -309,7 +308,7 @@ def ratio_text(row: dict[str, Any] | None) -> str:
 
 def _aligned(head: list[str], body: list[list[str]], *, left: int) -> list[str]:
     """Rows in columns, the first `left` of them flush left, the rest flush right."""
-    rows = [[display.clean(cell).replace("\n", " ") for cell in row] for row in [head, *body]]
+    rows = [list(map(printable, row)) for row in [head, *body]]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     return [
         "  ".join(

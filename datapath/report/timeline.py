@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from datapath import series
+from datapath import foreign, series
 from datapath.report import canvas, display, tables
 from datapath.report.canvas import GRID, MUTED
 from datapath.report.folder import ResultFolder, mapping
@@ -132,17 +132,15 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
 
 def _traces(result: ResultFolder, run: str, spec: PlotSpec, damaged: list[str]) -> list[Trace]:
     """The flows and links of a run that are to be drawn; none when it left no series."""
-    import pandas as pd
-
     file = result.path / "series" / f"{run}.parquet"
     if not file.is_file():
         return []
     try:
-        frame = pd.read_parquet(file)
-        found = series.flows(frame)
-    except Exception:  # pyarrow has a dozen error classes for a damaged file
+        frame = series.checked(foreign.read_table(file))
+    except (OSError, ValueError):
         damaged.append(file.name)
         return []
+    found = series.flows(frame)
     if not found:
         return []
     start = min(_first_delivery(rows) for _, _, rows in found)

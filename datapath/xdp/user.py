@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from datapath import cachedir
+from datapath import cachedir, foreign
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
 _WORKER = Path(__file__).with_name("user_worker.py")
@@ -117,7 +117,7 @@ def attach(network: HookedNetwork, source: Path, hook: str) -> Iterator[UserProg
 def entry_function(source: Path) -> str:
     """Name of the one XDP function of a source; LocalError when there is none or several."""
     try:
-        text = _COMMENT.sub(" ", source.read_text(encoding="utf-8"))
+        text = _COMMENT.sub(" ", foreign.read_text(source))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise LocalError(f"XDP source {source}: {reason}", hint="name a C file for bcc") from None

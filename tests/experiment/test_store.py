@@ -13,8 +13,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from datapath.disk import DiskFull, write_atomic
 from datapath.errors import LocalError
-from datapath.experiment.store import DiskFull, ResultStore, RunRecord, to_json, write_atomic
+from datapath.experiment.store import ResultStore, RunRecord, to_json
 
 
 def make(repetition: int, status: str = "ok") -> RunRecord:

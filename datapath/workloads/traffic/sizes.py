@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datapath import foreign
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 PUBLISHED = ("websearch", "fb_hadoop", "alistorage2019")
 """Names of the files in cdf/, each of which states its source."""
 
+_BYTES_MAX = 2**20
 _FOLDER = Path(__file__).parent / "cdf"
 
 
@@ -64,8 +66,8 @@ def published(name: str) -> Sizes:
 def read(path: Path) -> Sizes:
     """A distribution of a file; LocalError names the line that is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = foreign.read_text(path, _BYTES_MAX)
+    except (OSError, ValueError) as error:
         raise LocalError(f"flow sizes {path}: {error}") from None
     points: list[tuple[float, float]] = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Writing files whole or not at all, and telling why a disk did not take them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from datapath.errors import CapabilityError, LocalError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class DiskFull(CapabilityError):
+    """No space is left where results go; nothing more can be kept."""
+
+
+@contextlib.contextmanager
+def disk_full(path: Path) -> Iterator[None]:
+    """Turn a full disk into DiskFull."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise DiskFull(
+            f"no space left to write {path}",
+            hint="free some space, then go on with `dpctl run --resume DIR`, or make the report "
+            "again with `dpctl report DIR`",
+        ) from error
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn whatever the disk has against writing into an error that says which and what to do."""
+    try:
+        with disk_full(path):
+            yield
+    except OSError as error:
+        hint = "choose another folder with --out"
+        if error.errno == errno.ENOENT:
+            hint = "was the folder removed meanwhile? if not, choose another one with --out"
+        raise LocalError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write to a temporary name, flush to the disk, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk_errors(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise

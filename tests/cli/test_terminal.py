@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Whatever stands in files, names and the words of programs: a terminal is never told to obey."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.server import Done, Dpctl
+from tests.report import folders
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTROLS = "\x1b\x07\x08\r\n\t\x0b\x00\x7f\x80\x85\x9b\x9d\u2028\u202e\u2066\udcff"
+SEQUENCES = ("\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\x1bPq", "\r\x1b[2K")
+nasty = st.lists(
+    st.sampled_from([*SEQUENCES, *CONTROLS, "a", "=", "é"]), min_size=1, max_size=6
+).map("".join)
+
+EXPERIMENT = """\
+version: 1
+name: <name>
+description: <text>
+workload: {kind: perftest, test: send_lat, size: 64<key>}
+sweep:
+  repetitions: 1
+  matrix:
+    <axis>:
+      - {label: <text>, set: {path.loss: 0}}
+      - {label: other, set: {path.loss: <loss>}}
+report:
+  expect:
+    - {metric: latency_p50, where: {<axis>: <text>}, max: 1s, title: <text>}
+"""
+
+
+def harmless(done: Done) -> None:
+    """Nothing but printed characters and the layout of lines, whatever dpctl made of it."""
+    assert done.code in (0, 1, 2, 3), done.err
+    left = {c for c in done.out + done.err if not c.isprintable()}
+    assert left <= {"\n", "\t", "\N{NO-BREAK SPACE}"}
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def quoted(text: str) -> str:
+    """As YAML has it; its escapes are those of JSON, but it has no halves of characters."""
+    return json.dumps(text.encode("utf-8", "replace").decode())
+
+
+def experiment(text: str, *, name: str = "good", key: str = "", loss: str = "1%") -> str:
+    filled = EXPERIMENT.replace("<name>", name).replace("<key>", key).replace("<loss>", loss)
+    return filled.replace("<axis>", quoted(text)).replace("<text>", quoted(text))
+
+
+def file_name(text: str) -> str:
+    return text.replace("/", "").replace("\0", "") or "x"
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nasty)
+@example("\x1b]0;title\x07")
+@example("\udcff")
+def test_experiment_files(quick_dpctl: Dpctl, text: str) -> None:
+    with workplace() as here:
+        path = here / f"{file_name(text)}.yaml"
+        for content in (
+            experiment(text),
+            experiment(text, name=quoted(text)),
+            experiment(text, key=f", {quoted(text)}: 1"),
+            experiment(text, loss=quoted(text)),
+        ):
+            path.write_text(content)
+            harmless(quick_dpctl("validate", path))
+        path.write_text(experiment(text))
+        harmless(quick_dpctl("run", path, "--dry-run"))
+        harmless(quick_dpctl("run", path, "--dry-run", "--set", f"path.{file_name(text)}=1"))
+        harmless(quick_dpctl("validate", here / file_name(text)))
+        harmless(quick_dpctl(file_name(text)))
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nasty)
+@example("\x1b]0;title\x07")
+@example("\udcff")
+def test_result_folders(quick_dpctl: Dpctl, text: str) -> None:
+    with workplace() as here:
+        folder = here / "results" / file_name(text)
+        claim = {
+            "title": text,
+            "metric": text,
+            "pass": False,
+            "reason": text,
+            "where": {text: text},
+        }
+        folders.write(here / "r", repetitions=1, samples=False, failed=[(0, 0)], claims=[claim])
+        (here / "r" / "runs.parquet").unlink()
+        folder.parent.mkdir()
+        (here / "r").rename(folder)
+        for file in (folder / "runs").glob("*.json"):
+            record = json.loads(file.read_text())
+            record["axes"] |= {"stack": text, text: text}
+            record["error"] = record.get("error") and {"message": text, "hint": text}
+            folders.dump(file, record)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        folders.dump(folder / "manifest.json", manifest | {"started": text, "runs_planned": text})
+        (folder / "series").mkdir()
+        (folder / "series" / f"{file_name(text)}.parquet").write_text(text.encode().hex())
+        harmless(quick_dpctl("report", folder, "--table"))
+        harmless(quick_dpctl("list", cwd=here))
+        harmless(quick_dpctl("series", folder))
+        harmless(quick_dpctl("series", folder, file_name(text)))
+        harmless(quick_dpctl("run", "--resume", folder))
+
+
+# --- a program of the run says it, and rich tells of it ---------------------------------------
+
+RUN = """\
+version: 1
+name: short
+transport: {port: udp}
+workload: {kind: perftest, test: send_lat, size: 64, iterations: 50}
+sweep:
+  repetitions: 1
+  matrix:
+    path: [{label: "\\e]0;label\\a", set: {path.loss: 0}}]
+"""
+PROGRAM = """\
+#!/bin/sh
+printf 'error: \\033]0;program\\007 \\302\\2332J\\n' >&2
+exit 1
+"""
+
+
+def on_a_terminal(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
+    """(exit code, all that a program writes) when stdout and stderr are a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while part := os.read(ours, 65536):
+                seen += part
+    os.close(ours)
+    return process.returncode, seen.decode()
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("terminal", [False, True])
+def test_last_words_of_a_program(tmp_path: Path, terminal: bool) -> None:
+    if shutil.which("ib_send_lat") is None:
+        pytest.skip("perftest is not installed")
+    path, programs = tmp_path / "x.yaml", tmp_path / "bin"
+    path.write_text(RUN)
+    programs.mkdir()
+    (programs / "ib_send_lat").write_text(PROGRAM)
+    (programs / "ib_send_lat").chmod(0o755)
+    argv = [sys.executable, "-m", "datapath.cli", "run", str(path), "--out", str(tmp_path / "r")]
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TERM": "xterm"}
+    if terminal:
+        code, seen = on_a_terminal(argv, env)
+    else:
+        done = subprocess.run(
+            argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+        code, seen = done.returncode, done.stdout + done.stderr
+        assert all(c.isprintable() or c in "\n\N{NO-BREAK SPACE}" for c in seen)
+    assert code == 1, seen
+    assert r"\x1b]0;program\x07" in seen
+    assert r"\x9b2J" in seen
+    assert r"\x1b]0;label\x07" in seen
+    assert "\x1b]" not in seen
+    assert "\x9b" not in seen
