@@ -48,6 +48,8 @@ class _Guarded:
         self.stream = stream
 
     def write(self, text: str) -> int:
+        if not isinstance(text, str):  # click tries bytes, to see which kind of stream it has
+            raise TypeError(f"a text stream takes str, not {type(text).__name__}")
         self.stream.write(_encodable(printable(text, keep=LAYOUT), self.stream))
         return len(text)
 

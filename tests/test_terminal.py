@@ -8,6 +8,7 @@ import sys
 import unicodedata
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,3 +58,11 @@ def test_streams_are_guarded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> 
     assert sys.stdout is below
     below.flush()
     assert below.buffer.getvalue() == b"\\x1b[31m \\xb5 \\udcff\n\\x07\n"  # type: ignore[attr-defined]
+
+
+def test_what_click_prints_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """click writes bytes first, to learn which kind of stream it has."""
+    with guarded():
+        typer.echo("dpctl 0.1.0")
+        typer.echo(b"\xc2\xb5s", err=True)
+    assert capsys.readouterr() == ("dpctl 0.1.0\n", "µs\n")
