@@ -457,6 +457,11 @@ int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int tim
 	return err;
 }
 
+void dp_device_release(struct dp_device *dev, uint32_t path_id)
+{
+	dp_port_release(dev->port, path_id);
+}
+
 struct dp_engine *dp_device_engine(struct dp_device *dev)
 {
 	return dev->engine;

@@ -312,6 +312,7 @@ int front_close_device(struct ibv_context *ibv)
 	struct front_device *d = context->device;
 
 	pthread_mutex_lock(&open_lock);
+	front_end_objects(context);
 	if (context->dev == d->dev && !--d->opens)
 		last_close(d);
 	front_context_destroy(context);
