@@ -221,7 +221,7 @@ static int open_poll_fd(struct udp_port *u, struct dp_error *error)
 
 	u->port.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (u->port.fd < 0 || epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->fd, &in) ||
-	    epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->slot.fd, &in))
+	    epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->slot.poll_fd, &in))
 		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 	return 0;
 }
@@ -308,7 +308,8 @@ static int udp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_
 	if (!u)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	u->port.ops = &dp_udp_ops;
-	u->port.fd = u->fd = u->slot.fd = u->slot.lock_fd = -1;
+	u->port.fd = u->fd = -1;
+	dp_slot_init(&u->slot);
 	strcpy(u->port.info.kind, dp_udp_ops.kind);
 	err = open_all(u, spec, error);
 	if (err)
