@@ -413,6 +413,7 @@ static void add_control(struct msghdr *msg, int level, int type, const void *val
 {
 	struct cmsghdr *c = (void *)((char *)msg->msg_control + msg->msg_controllen);
 
+	memset(c, 0, CMSG_SPACE(len)); /* the kernel copies the padding, too */
 	c->cmsg_level = level;
 	c->cmsg_type = type;
 	c->cmsg_len = CMSG_LEN(len);

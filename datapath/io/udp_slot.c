@@ -254,8 +254,11 @@ int dp_slot_steer(int udp_fd, struct dp_error *error)
 		{ BPF_LD | BPF_B | BPF_ABS, 0, 0, DP_SLOT_BYTE },
 		{ BPF_RET | BPF_A, 0, 0, 0 },
 	};
-	struct sock_fprog program = { .len = 2, .filter = code };
+	struct sock_fprog program;
 
+	memset(&program, 0, sizeof(program)); /* the kernel copies the padding, too */
+	program.len = 2;
+	program.filter = code;
 	if (setsockopt(udp_fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)))
 		return dp_fail(error, -errno, "cannot steer UDP sockets by QPN: %s",
 			       strerror(errno));
