@@ -54,7 +54,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 
 static void read_devices(void)
 {
-	const char *text = getenv("DATAPATH_DEVICES");
+	const char *text = secure_getenv("DATAPATH_DEVICES");
 	struct front_device **end = &devices;
 	struct dp_device_config config;
 	char error[256];

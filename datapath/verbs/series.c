@@ -85,7 +85,7 @@ static bool read_setting(struct settings *s, const char *word)
 /* False: no series are asked for, or (told on stderr) not in a way we know. */
 static bool read_settings(struct settings *s)
 {
-	const char *text = getenv("DATAPATH_SERIES");
+	const char *text = secure_getenv("DATAPATH_SERIES");
 	char *at, *word;
 
 	if (!text || !*text)
