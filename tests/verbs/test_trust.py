@@ -28,11 +28,11 @@ def folders(tmp_path: Path) -> Path:
     return path
 
 
-def load(path: Path) -> subprocess.CompletedProcess[str]:
+def load(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Opens a device with that algorithm."""
     return subprocess.run(
         ["ibv_devinfo", "-d", "dp0"],
-        env={**os.environ, **environment("udp:127.0.0.1", cc=path)},
+        env={**os.environ, **environment("udp:127.0.0.1", cc=path), **env},
         capture_output=True,
         text=True,
         timeout=60,
@@ -105,6 +105,13 @@ def test_not_loaded(root: None, folders: Path, what: str) -> None:
     (line,) = (line for line in done.stderr.splitlines() if "libdpverbs" in line)
     assert f"cc={folders} is not loaded: " in line
     assert "belongs to user 65534" in line or "chmod go-w" in line
+
+
+def test_who_became_root_by_sudo_is_trusted(root: None, folders: Path) -> None:
+    for path in (folders, folders.parent):
+        give_away(path)
+    assert load(folders, SUDO_UID=str(NOBODY)).returncode == 0
+    assert load(folders, SUDO_UID="1").returncode != 0
 
 
 @pytest.mark.parametrize("suffix", [".dp0.json.new", ".dp0.json", ".dp0-0.series"])
