@@ -256,6 +256,9 @@ void front_batch_destroy(struct front_qp *);
 int front_get_async_event(struct ibv_context *, struct ibv_async_event *);
 void front_ack_async_event(struct ibv_async_event *);
 
+/* For exit handlers, which may run inside whatever a signal has interrupted. */
+bool front_lock_within(pthread_mutex_t *, int timeout_ms);
+
 /* Waits until the program has acknowledged `popped` events. */
 void front_wait_acked(pthread_mutex_t *, pthread_cond_t *, const uint32_t *acked,
 		      const uint32_t *popped);

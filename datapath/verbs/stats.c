@@ -18,7 +18,7 @@
 
 enum {
 	KEPT_MAX = 4096, /* QPs: a server that makes them for ever must not grow */
-	LOCK_MS = 200,
+	LOCK_MS = 1000,	 /* threads that go on polling leave others little of the lock */
 };
 
 struct qp_record {
