@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from datapath.cc.commands import Params, parameters
-from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 
 _WHICH = "PID|PROGRAM"
 _COLUMNS = ("pid", "program", "device", "qpn", "cc", "params", "changes", "cwnd_bytes")
@@ -33,9 +33,20 @@ def of(
     dpctl cc of ib_write_bw
     dpctl cc of 4711 --format json
     """
+    from datapath.errors import LocalError, RemoteError
     from datapath.verbs import control
 
-    print_rows(control.algorithms(control.devices(program)), _COLUMNS, fmt)
+    found = control.devices(program)
+    if program is not None:
+        print_rows(control.algorithms(found), _COLUMNS, fmt)
+        return
+    rows = []
+    for item in found:
+        try:
+            rows += control.algorithms([item])
+        except (LocalError, RemoteError) as error:  # the others are not to blame
+            tell_error(str(error), error.hint)
+    print_rows(rows, _COLUMNS, fmt)
 
 
 def set_(

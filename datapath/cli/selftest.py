@@ -4,7 +4,7 @@
 Stages, in this order; each runs, even when an earlier one failed:
 
   lint     ruff check, ruff format, mypy, import-linter
-  c        meson test in build-san/ (AddressSanitizer and UBSan)
+  c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
   pytest   every other test that runs on this machine itself
   guests   pytest -m guests: boots virtual machines, installing their kernels

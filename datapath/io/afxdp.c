@@ -17,37 +17,34 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 {
 	struct afxdp *a = (struct afxdp *)port;
 	const struct dp_port_info *info = &port->info;
-	struct afxdp_route *r;
+	struct afxdp_route r = { .self = dp_addr_equal(peer, &info->addr) };
 	uint8_t mac[6] = {};
-	int err;
+	int err = 0;
 
 	if (dp_addr_is_multicast(peer) || dp_addr_is_unspecified(peer))
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&info->addr))
 		return -EAFNOSUPPORT;
-	/* A peer that was resolved keeps its link address: here is the place to
-	 * ask again should neighbours ever change during a run. */
-	for (uint32_t i = 0; i < a->n_routes; i++) {
-		if (dp_addr_equal(&a->routes[i].peer, peer)) {
-			*path_id = i;
-			return 0;
-		}
-	}
-	if (a->n_routes == MAX_ROUTES)
-		return -ENOSPC;
-	r = &a->routes[a->n_routes];
-	r->self = dp_addr_equal(peer, &info->addr);
-	if (!r->self) {
-		if (dp_addr_is_loopback(peer))
-			return -ENETUNREACH;
+	/* A peer keeps its link address as long as a QP uses it: here is the place
+	 * to ask again should neighbours ever change meanwhile. */
+	if (dp_peers_find(&a->peers, peer, path_id))
+		return 0;
+	if (dp_addr_is_loopback(peer) && !r.self)
+		return -ENETUNREACH;
+	if (!r.self)
 		err = dp_route_resolve(info->ifindex, &info->addr, peer, timeout_ms, mac);
-		if (err)
-			return err;
-	}
-	dp_frame_template(&r->frame, mac, info->mac, peer, &info->addr);
-	r->peer = *peer;
-	*path_id = a->n_routes++;
+	if (!err)
+		err = dp_peers_add(&a->peers, peer, path_id);
+	if (err)
+		return err;
+	dp_frame_template(&r.frame, mac, info->mac, peer, &info->addr);
+	a->routes[*path_id] = r;
 	return 0;
+}
+
+static void afxdp_release(struct dp_port *port, uint32_t path_id)
+{
+	dp_peers_release(&((struct afxdp *)port)->peers, path_id);
 }
 
 /* ---- waking ---------------------------------------------------------------- */
@@ -373,7 +370,7 @@ static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
 	uint32_t idx = 0, descs = 0;
 
 	for (int i = 0; i < n; i++) {
-		assert(pkts[i].path_id < a->n_routes && pkts[i].len <= pkts[i].cap);
+		assert(dp_peers_has(&a->peers, pkts[i].path_id) && pkts[i].len <= pkts[i].cap);
 		a->port.stats.tx_bytes += pkts[i].len;
 		if (a->routes[pkts[i].path_id].self)
 			loop_packet(a, &pkts[i]);
@@ -430,6 +427,7 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.close = dp_afxdp_close,
 	.stats = afxdp_stats,
 	.resolve = afxdp_resolve,
+	.release = afxdp_release,
 	.rx = afxdp_rx,
 	.rx_release = afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,

@@ -28,6 +28,7 @@
 #include <xdp/xsk.h>
 
 #include "io/frame.h"
+#include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/steer.h"
 
@@ -58,7 +59,6 @@ enum {
 	RX_FIRST_MIN = 100,
 	RX_HEADERS = 192, /* bytes of a packet that are wanted first */
 	CACHE_LINE = 64,
-	MAX_ROUTES = 1024,
 };
 
 _Static_assert((int)TX_HEADROOM >= (int)DP_FRAME_HDR_MAX, "headers fit in front of a packet");
@@ -68,7 +68,6 @@ _Static_assert((int)TX_HEADROOM >= (int)DP_FRAME_HDR_MAX, "headers fit in front 
 #define COOKIE_LOOP (1ull << 63)
 
 struct afxdp_route {
-	struct dp_addr peer;
 	bool self; /* our own address */
 	struct dp_frame_template frame;
 };
@@ -89,8 +88,8 @@ struct afxdp {
 	uint8_t tx_parts[TX_BUFFERS];  /* descriptors at the kernel */
 	uint32_t loop_head, loop_tail; /* of `loop`, counting on */
 	struct dp_packet loop[TX_BUFFERS];
-	uint32_t n_routes;
-	struct afxdp_route *routes;
+	struct dp_peers peers;
+	struct afxdp_route routes[DP_PEERS_MAX]; /* by path_id */
 
 	struct xsk_socket *xsk;
 	struct xsk_umem *umem;

@@ -302,7 +302,6 @@ void dp_afxdp_close(struct dp_port *port)
 	delete_socket(a);
 	if (a->umem_area)
 		munmap(a->umem_area, umem_size);
-	free(a->routes);
 	free(a);
 }
 
@@ -351,8 +350,7 @@ int dp_afxdp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_er
 	a->port.ops = &dp_afxdp_ops;
 	a->port.fd = a->wake_fd = -1;
 	strcpy(a->port.info.kind, dp_afxdp_ops.kind);
-	a->routes = calloc(MAX_ROUTES, sizeof(*a->routes));
-	err = a->routes ? open_device(a, spec, error) : dp_fail(error, -ENOMEM, "out of memory");
+	err = open_device(a, spec, error);
 	if (err)
 		dp_afxdp_close(&a->port);
 	else

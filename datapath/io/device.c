@@ -162,6 +162,7 @@ static void hand_over_events(struct dp_device *dev)
 
 /* ---- lock and thread ------------------------------------------------------ */
 
+/* Under the lock. */
 static void kick(struct dp_device *dev)
 {
 	uint64_t one = 1;
@@ -457,6 +458,11 @@ int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int tim
 	return err;
 }
 
+void dp_device_release(struct dp_device *dev, uint32_t path_id)
+{
+	dp_port_release(dev->port, path_id);
+}
+
 struct dp_engine *dp_device_engine(struct dp_device *dev)
 {
 	return dev->engine;
@@ -641,8 +647,10 @@ void dp_device_close(struct dp_device *dev)
 	if (dev->dead)
 		return;
 	list_del(dev);
+	dp_lock(&dev->lock);
 	dev->stop = true;
 	kick(dev);
+	dp_unlock(&dev->lock);
 	pthread_join(dev->thread, NULL);
 	close(dev->kick_fd);
 	dp_engine_destroy(dev->engine);

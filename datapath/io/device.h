@@ -72,8 +72,10 @@ const struct dp_port_info *dp_device_port(const struct dp_device *);
 uint32_t dp_device_path_mtu(const struct dp_device *);
 /* Call with the lock held. */
 void dp_device_port_stats(struct dp_device *, struct dp_port_stats *out);
+/* As dp_port_resolve().  Call without the lock, and the second with it. */
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id);
+void dp_device_release(struct dp_device *, uint32_t path_id);
 
 /* Engine calls go between these two.  0; -EIO in a child after fork(), with
  * nothing locked.  Unlocking hands the engine's events to on_event(). */

@@ -53,6 +53,11 @@ int dp_port_resolve(struct dp_port *port, const struct dp_addr *peer, int timeou
 	return port->ops->resolve(port, peer, timeout_ms, path_id);
 }
 
+void dp_port_release(struct dp_port *port, uint32_t path_id)
+{
+	port->ops->release(port, path_id);
+}
+
 int dp_port_rx(struct dp_port *port, struct dp_packet *out, int max)
 {
 	return port->ops->rx(port, out, max);

@@ -25,6 +25,7 @@
 
 #include "io/addr.h"
 #include "io/netdev.h"
+#include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/udp_slot.h"
 #include "wire/ext.h"
@@ -48,7 +49,6 @@ enum {
 	RX_MESSAGES = 8,
 	RX_BUFFER = 65536,
 	RX_TRIES_PER_SLOT_CHECK = 8,
-	MAX_ROUTES = 1024,
 	SOCKET_BUFFER = 32 << 20,
 };
 
@@ -73,7 +73,6 @@ struct rx_message {
 };
 
 struct udp_route {
-	struct dp_addr peer;
 	union dp_sockaddr to;
 	socklen_t to_len;
 };
@@ -99,8 +98,8 @@ struct udp_port {
 	struct dp_packet pending[TX_BUFFERS];
 	uint8_t *buffers; /* RX_MESSAGES receive buffers, then TX_BUFFERS */
 
-	uint32_t n_routes;
-	struct udp_route *routes;
+	struct dp_peers peers;
+	struct udp_route routes[DP_PEERS_MAX]; /* by path_id */
 };
 
 /* ---- opening --------------------------------------------------------------- */
@@ -222,7 +221,7 @@ static int open_poll_fd(struct udp_port *u, struct dp_error *error)
 
 	u->port.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (u->port.fd < 0 || epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->fd, &in) ||
-	    epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->slot.fd, &in))
+	    epoll_ctl(u->port.fd, EPOLL_CTL_ADD, u->slot.poll_fd, &in))
 		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 	return 0;
 }
@@ -245,8 +244,7 @@ static int make_buffers(struct udp_port *u, struct dp_error *error)
 	size_t size = (size_t)RX_MESSAGES * RX_BUFFER + (size_t)TX_BUFFERS * TX_BUFFER;
 
 	u->buffers = aligned_alloc(4096, size);
-	u->routes = calloc(MAX_ROUTES, sizeof(*u->routes));
-	if (!u->buffers || !u->routes)
+	if (!u->buffers)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	for (int i = 0; i < RX_MESSAGES; i++) {
 		u->rx[i].data = u->buffers + (size_t)i * RX_BUFFER;
@@ -268,7 +266,6 @@ static void udp_close(struct dp_port *port)
 		close(u->fd);
 	dp_slot_release(&u->slot);
 	free(u->buffers);
-	free(u->routes);
 	free(u);
 }
 
@@ -311,7 +308,8 @@ static int udp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_
 	if (!u)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	u->port.ops = &dp_udp_ops;
-	u->port.fd = u->fd = u->slot.fd = u->slot.lock_fd = -1;
+	u->port.fd = u->fd = -1;
+	dp_slot_init(&u->slot);
 	strcpy(u->port.info.kind, dp_udp_ops.kind);
 	err = open_all(u, spec, error);
 	if (err)
@@ -343,7 +341,7 @@ static int udp_resolve(struct dp_port *port, const struct dp_addr *peer, int tim
 		       uint32_t *path_id)
 {
 	struct udp_port *u = (struct udp_port *)port;
-	struct udp_route *r;
+	struct udp_route r;
 	int err;
 
 	(void)timeout_ms; /* the kernel resolves while it sends */
@@ -351,22 +349,20 @@ static int udp_resolve(struct dp_port *port, const struct dp_addr *peer, int tim
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&port->info.addr))
 		return -EAFNOSUPPORT;
-	for (uint32_t i = 0; i < u->n_routes; i++) {
-		if (dp_addr_equal(&u->routes[i].peer, peer)) {
-			*path_id = i;
-			return 0;
-		}
-	}
-	if (u->n_routes == MAX_ROUTES)
-		return -ENOSPC;
-	r = &u->routes[u->n_routes];
-	r->to_len = dp_addr_to_sockaddr(peer, DP_ROCE_PORT, port->info.ifindex, &r->to);
-	err = check_route(u, r);
-	if (err)
-		return err;
-	r->peer = *peer;
-	*path_id = u->n_routes++;
-	return 0;
+	if (dp_peers_find(&u->peers, peer, path_id))
+		return 0;
+	r.to_len = dp_addr_to_sockaddr(peer, DP_ROCE_PORT, port->info.ifindex, &r.to);
+	err = check_route(u, &r);
+	if (!err)
+		err = dp_peers_add(&u->peers, peer, path_id);
+	if (!err)
+		u->routes[*path_id] = r;
+	return err;
+}
+
+static void udp_release(struct dp_port *port, uint32_t path_id)
+{
+	dp_peers_release(&((struct udp_port *)port)->peers, path_id);
 }
 
 /* ---- transmit ------------------------------------------------------------------ */
@@ -417,6 +413,7 @@ static void add_control(struct msghdr *msg, int level, int type, const void *val
 {
 	struct cmsghdr *c = (void *)((char *)msg->msg_control + msg->msg_controllen);
 
+	memset(c, 0, CMSG_SPACE(len)); /* the kernel copies the padding, too */
 	c->cmsg_level = level;
 	c->cmsg_type = type;
 	c->cmsg_len = CMSG_LEN(len);
@@ -444,7 +441,7 @@ static void make_message(struct udp_port *u, struct tx_batch *b, int i,
 		b->iov[i + j].iov_base = pkts[j].data;
 		b->iov[i + j].iov_len = pkts[j].len;
 	}
-	if (dp_addr_is_v4(&r->peer))
+	if (r->to.sa.sa_family == AF_INET)
 		add_control(msg, IPPROTO_IP, IP_TOS, &tos, sizeof(tos));
 	else
 		add_control(msg, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof(tos));
@@ -537,6 +534,8 @@ static void flush_pending(struct udp_port *u)
 {
 	uint32_t done = (uint32_t)send_packets(u, u->pending, (int)u->n_pending);
 
+	for (uint32_t i = 0; i < done; i++)
+		dp_peers_release(&u->peers, u->pending[i].path_id);
 	u->n_pending -= done;
 	memmove(u->pending, u->pending + done, u->n_pending * sizeof(u->pending[0]));
 	update_poll(u);
@@ -568,7 +567,7 @@ static int udp_tx_commit(struct dp_port *port, const struct dp_packet *pkts, int
 
 	give_back(u, pkts + n_used, n - n_used);
 	for (int i = 0; i < n_used; i++) {
-		assert(pkts[i].path_id < u->n_routes && pkts[i].len <= pkts[i].cap);
+		assert(dp_peers_has(&u->peers, pkts[i].path_id) && pkts[i].len <= pkts[i].cap);
 		u->port.stats.tx_bytes += pkts[i].len;
 	}
 	u->port.stats.tx_packets += (uint32_t)n_used;
@@ -577,6 +576,8 @@ static int udp_tx_commit(struct dp_port *port, const struct dp_packet *pkts, int
 	if (!u->n_pending)
 		done = send_packets(u, pkts, n_used);
 	if (done < n_used) {
+		for (int i = done; i < n_used; i++)
+			dp_peers_hold(&u->peers, pkts[i].path_id);
 		memcpy(u->pending + u->n_pending, pkts + done,
 		       (size_t)(n_used - done) * sizeof(*pkts));
 		u->n_pending += (uint32_t)(n_used - done);
@@ -767,6 +768,7 @@ const struct dp_port_ops dp_udp_ops = {
 	.close = udp_close,
 	.stats = udp_stats,
 	.resolve = udp_resolve,
+	.release = udp_release,
 	.rx = udp_rx,
 	.rx_release = udp_rx_release,
 	.tx_reserve = udp_tx_reserve,

@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <linux/filter.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "io/addr.h"
@@ -15,11 +18,12 @@
 enum {
 	BUFFER = 8 << 20,
 	LOCK_WAIT_MS = 1000,
-	FOREIGN_MAX = 16,
-	/* A Unix socket queues few datagrams (net.unix.max_dgram_qlen, often 10):
-	 * so long a process waits for another to take some. */
-	HAND_ON_WAIT_US = 10000,
+	SILENT_TRIES = 20, /* of 1 ms: so long a name may be bound and not yet listen */
+	EVENTS_MAX = 16,   /* looked at in one call */
 };
+
+/* Who answers under a name. */
+enum holder { HOLDER_OURS, HOLDER_FOREIGN, HOLDER_SILENT };
 
 /* The abstract name of something of an address: a slot's number, or "lock". */
 static socklen_t unix_name(const struct dp_addr *addr, const char *what, struct sockaddr_un *out)
@@ -43,32 +47,115 @@ static socklen_t slot_name(const struct dp_addr *addr, uint32_t number, struct s
 	return unix_name(addr, text, out);
 }
 
-static int unix_socket(struct dp_error *error)
+static int unix_socket(void)
 {
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	return fd >= 0 ? fd :
-			 dp_fail(error, -errno, "cannot make a Unix socket: %s", strerror(errno));
+	return fd >= 0 ? fd : -errno;
 }
 
-/* A bound name is the lock: the kernel frees it when its holder dies. */
+static int socket_failed(struct dp_error *error, int err)
+{
+	return dp_fail(error, err, "cannot make a Unix socket: %s", strerror(-err));
+}
+
+void dp_slot_init(struct dp_slot *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->fd = s->lock_fd = s->poll_fd = -1;
+	for (int i = 0; i < DP_SLOTS; i++)
+		s->to[i] = -1;
+}
+
+/* ---- who is at the other end ------------------------------------------------- */
+
+static bool is_ours(const struct dp_slot *s, int fd)
+{
+	struct ucred peer = {};
+	socklen_t len = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && peer.uid == s->uid;
+}
+
+/* Connects to a name: what holds it, and to one of ours the connection. */
+static enum holder connect_to(const struct dp_slot *s, const struct sockaddr_un *name,
+			      socklen_t len, int *out)
+{
+	int fd = unix_socket();
+
+	if (fd < 0)
+		return HOLDER_SILENT;
+	if (!connect(fd, (const void *)name, len)) {
+		if (is_ours(s, fd)) {
+			*out = fd;
+			return HOLDER_OURS;
+		}
+		close(fd);
+		return HOLDER_FOREIGN;
+	}
+	close(fd);
+	return HOLDER_SILENT;
+}
+
+/* ---- claiming ------------------------------------------------------------------ */
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+/* 0: bound and listening; -EADDRINUSE: somebody else is. */
+static int bind_and_listen(int fd, const struct sockaddr_un *name, socklen_t len)
+{
+	return bind(fd, (const void *)name, len) || listen(fd, SOMAXCONN) ? -errno : 0;
+}
+
+/* The lock's holder never accepts; as it lets go, the kernel hangs up on us. */
+static void wait_for_hang_up(int fd, int64_t until_ms)
+{
+	struct pollfd p = { .fd = fd };
+	int64_t left = until_ms - now_ms();
+
+	poll(&p, 1, left > 0 ? (int)left : 0);
+	close(fd);
+}
+
+/*
+ * A bound name is the lock: the kernel frees it when its holder dies.  One that
+ * another user holds, or that nobody answers under, is gone without.
+ */
 static int take_lock(struct dp_slot *s, struct dp_error *error)
 {
+	int64_t until_ms = now_ms() + LOCK_WAIT_MS;
+	int silent = 0, err, other = -1;
 	struct sockaddr_un name;
 	socklen_t len = unix_name(&s->addr, "lock", &name);
 
-	s->lock_fd = unix_socket(error);
+	s->lock_fd = unix_socket();
 	if (s->lock_fd < 0)
-		return s->lock_fd;
-	for (int ms = 0; bind(s->lock_fd, (void *)&name, len); ms++) {
-		if (errno != EADDRINUSE || ms >= LOCK_WAIT_MS)
-			return dp_fail(error, -errno,
+		return socket_failed(error, s->lock_fd);
+	while ((err = bind_and_listen(s->lock_fd, &name, len)) == -EADDRINUSE) {
+		if (now_ms() >= until_ms)
+			return dp_fail(error, err,
 				       "another process has been opening a UDP port on the same "
 				       "address for %d ms: is it stopped?",
-				       ms);
-		usleep(1000);
+				       LOCK_WAIT_MS);
+		switch (connect_to(s, &name, len, &other)) {
+		case HOLDER_OURS:
+			wait_for_hang_up(other, until_ms);
+			break;
+		case HOLDER_FOREIGN:
+			return 0;
+		case HOLDER_SILENT:
+			if (++silent == SILENT_TRIES)
+				return 0;
+			usleep(1000);
+		}
 	}
-	return 0;
+	return err ? dp_fail(error, err, "cannot lock a UDP address: %s", strerror(-err)) : 0;
 }
 
 void dp_slot_settled(struct dp_slot *s)
@@ -78,42 +165,86 @@ void dp_slot_settled(struct dp_slot *s)
 	s->lock_fd = -1;
 }
 
+static int no_slot_left(const struct dp_slot *s, struct dp_error *error)
+{
+	char text[DP_ADDR_TEXT];
+	struct sockaddr_un name;
+	int foreign = 0, fd = -1;
+
+	for (uint32_t i = 0; i < DP_SLOTS; i++) {
+		socklen_t len = slot_name(&s->addr, i, &name);
+
+		if (connect_to(s, &name, len, &fd) == HOLDER_OURS)
+			close(fd);
+		else
+			foreign++;
+	}
+	dp_addr_text(&s->addr, text);
+	if (!foreign)
+		return dp_fail(error, -EADDRINUSE, "%d processes use UDP ports on %s already",
+			       DP_SLOTS, text);
+	return dp_fail(error, -EADDRINUSE,
+		       "other users hold %d of the %d names that processes with UDP ports on %s "
+		       "need: ss -xlp | grep datapath-udp shows them",
+		       foreign, DP_SLOTS, text);
+}
+
+static int take_number(struct dp_slot *s, struct dp_error *error)
+{
+	struct sockaddr_un name;
+	int err;
+
+	for (s->number = 0; s->number < DP_SLOTS; s->number++) {
+		socklen_t len = slot_name(&s->addr, s->number, &name);
+
+		err = bind_and_listen(s->fd, &name, len);
+		if (!err)
+			return 0;
+		if (err != -EADDRINUSE)
+			return dp_fail(error, err, "cannot bind a Unix socket: %s", strerror(-err));
+	}
+	return no_slot_left(s, error);
+}
+
 int dp_slot_claim(struct dp_slot *s, const struct dp_addr *addr, struct dp_error *error)
 {
-	const struct timeval wait = { .tv_usec = HAND_ON_WAIT_US };
-	int one = 1, size = BUFFER, err;
-	char text[DP_ADDR_TEXT];
+	struct epoll_event in = { .events = EPOLLIN };
+	int err;
 
 	s->addr = *addr;
+	s->uid = geteuid();
 	err = take_lock(s, error);
 	if (err)
 		return err;
-	s->fd = unix_socket(error);
+	s->fd = unix_socket();
 	if (s->fd < 0)
-		return s->fd;
-	setsockopt(s->fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
-	setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-	for (s->number = 0; s->number < DP_SLOTS; s->number++) {
-		struct sockaddr_un name;
-		socklen_t len = slot_name(addr, s->number, &name);
+		return socket_failed(error, s->fd);
+	err = take_number(s, error);
+	if (err)
+		return err;
+	in.data.fd = s->fd;
+	s->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (s->poll_fd < 0 || epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, s->fd, &in))
+		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
+	return 0;
+}
 
-		if (!bind(s->fd, (void *)&name, len))
-			return 0;
-		if (errno != EADDRINUSE)
-			return dp_fail(error, -errno, "cannot bind a Unix socket: %s",
-				       strerror(errno));
-	}
-	return dp_fail(error, -EADDRINUSE, "%d processes use UDP ports on %s already", DP_SLOTS,
-		       dp_addr_text(addr, text));
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
 }
 
 void dp_slot_release(struct dp_slot *s)
 {
 	dp_slot_settled(s);
-	if (s->fd >= 0)
-		close(s->fd);
-	s->fd = -1;
+	close_fd(&s->fd);
+	close_fd(&s->poll_fd);
+	for (int i = 0; i < DP_SLOTS; i++)
+		close_fd(&s->to[i]);
+	while (s->n_from)
+		close(s->from[--s->n_from]);
 }
 
 int dp_slot_steer(int udp_fd, struct dp_error *error)
@@ -123,72 +254,105 @@ int dp_slot_steer(int udp_fd, struct dp_error *error)
 		{ BPF_LD | BPF_B | BPF_ABS, 0, 0, DP_SLOT_BYTE },
 		{ BPF_RET | BPF_A, 0, 0, 0 },
 	};
-	struct sock_fprog program = { .len = 2, .filter = code };
+	struct sock_fprog program;
 
+	memset(&program, 0, sizeof(program)); /* the kernel copies the padding, too */
+	program.len = 2;
+	program.filter = code;
 	if (setsockopt(udp_fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)))
 		return dp_fail(error, -errno, "cannot steer UDP sockets by QPN: %s",
 			       strerror(errno));
 	return 0;
 }
 
+/* ---- handing on ----------------------------------------------------------------- */
+
+static bool connect_to_owner(struct dp_slot *s, uint32_t owner)
+{
+	struct sockaddr_un name;
+	socklen_t len = slot_name(&s->addr, owner, &name);
+	int size = BUFFER;
+
+	if (connect_to(s, &name, len, &s->to[owner]) != HOLDER_OURS)
+		return false;
+	setsockopt(s->to[owner], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	return true;
+}
+
 int dp_slot_hand_on(struct dp_slot *s, uint32_t owner, const struct dp_slot_header *h,
 		    const void *data, size_t len)
 {
-	struct sockaddr_un name;
 	struct iovec iov[2] = {
 		{ .iov_base = (void *)h, .iov_len = sizeof(*h) },
 		{ .iov_base = (void *)data, .iov_len = len },
 	};
-	struct msghdr msg = {
-		.msg_name = &name,
-		.msg_namelen = slot_name(&s->addr, owner, &name),
-		.msg_iov = iov,
-		.msg_iovlen = 2,
-	};
-	int flags = MSG_NOSIGNAL;
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
 	ssize_t n;
 
-	/* One that kept us waiting in vain must not do so for each packet. */
-	if (s->stuck[owner])
-		flags |= MSG_DONTWAIT;
-	do
-		n = sendmsg(s->fd, &msg, flags);
-	while (n < 0 && errno == EINTR);
-	s->stuck[owner] = n < 0 && errno == EAGAIN;
-	return n < 0 ? -errno : 0;
+	/* Twice: an owner that has died may have a successor. */
+	for (int tries = 0; tries < 2; tries++) {
+		if (s->to[owner] < 0 && !connect_to_owner(s, owner))
+			break;
+		do
+			n = sendmsg(s->to[owner], &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		while (n < 0 && errno == EINTR);
+		if (n >= 0)
+			return 0;
+		if (errno != EPIPE && errno != ECONNRESET)
+			return -errno;
+		close_fd(&s->to[owner]);
+	}
+	return -ECONNREFUSED;
 }
 
-static bool from_same_user(const struct msghdr *msg)
+static void accept_one(struct dp_slot *s)
 {
-	const struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+	struct epoll_event in = { .events = EPOLLIN };
+	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
-		return false;
-	return ((const struct ucred *)CMSG_DATA(c))->uid == geteuid();
+	if (fd < 0)
+		return;
+	in.data.fd = fd;
+	if (s->n_from < DP_SLOTS && is_ours(s, fd) &&
+	    !epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, fd, &in))
+		s->from[s->n_from++] = fd;
+	else
+		close(fd);
 }
 
-int dp_slot_receive(const struct dp_slot *s, struct dp_slot_header *h, void *data, size_t len)
+static void hang_up(struct dp_slot *s, int fd)
 {
-	char control[CMSG_SPACE(sizeof(struct ucred))] __attribute__((aligned(8)));
+	uint32_t i;
+
+	for (i = 0; s->from[i] != fd; i++)
+		;
+	s->from[i] = s->from[--s->n_from];
+	close(fd);
+}
+
+int dp_slot_receive(struct dp_slot *s, struct dp_slot_header *h, void *data, size_t len)
+{
 	struct iovec iov[2] = {
 		{ .iov_base = h, .iov_len = sizeof(*h) },
 		{ .iov_base = data, .iov_len = len },
 	};
+	struct epoll_event event;
 
-	/* what others wrote is thrown away, and the next message looked at */
-	for (int tries = 0; tries < FOREIGN_MAX; tries++) {
-		struct msghdr msg = {
-			.msg_iov = iov,
-			.msg_iovlen = 2,
-			.msg_control = control,
-			.msg_controllen = sizeof(control),
-		};
-		ssize_t n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+	for (int tries = 0; tries < EVENTS_MAX; tries++) {
+		struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+		ssize_t n;
 
-		if (n < 0)
-			return -errno;
-		if (from_same_user(&msg) && n > (ssize_t)sizeof(*h) && h->segment_len)
+		if (epoll_wait(s->poll_fd, &event, 1, 0) <= 0)
+			break;
+		if (event.data.fd == s->fd) {
+			accept_one(s);
+			continue;
+		}
+		n = recvmsg(event.data.fd, &msg, MSG_DONTWAIT);
+		if (n > (ssize_t)sizeof(*h) && h->segment_len)
 			return (int)(n - (ssize_t)sizeof(*h));
+		if (!n || (n < 0 && errno != EAGAIN && errno != EINTR))
+			hang_up(s, event.data.fd);
 	}
 	return -EAGAIN;
 }

@@ -4,20 +4,28 @@
  * destination QPN.
  *
  * Each process holds a slot (0..255), the lowest that was free: an abstract
- * Unix datagram socket named "datapath-udp:<address>:<slot>".  Such names
+ * Unix socket named "datapath-udp:<address>:<slot>" that listens.  Such names
  * belong to a network namespace, and the kernel frees them when the process
- * dies.  All processes bind UDP port 4791 with SO_REUSEPORT, and a classic BPF
- * program picks the member of that group by byte 5 of the datagram.
+ * dies.  All processes bind UDP port 4791 with SO_REUSEPORT, which the kernel
+ * grants to one user, and a classic BPF program picks the member of that group
+ * by byte 5 of the datagram.
  *
  * The kernel numbers the members in the order in which they came; so slots are
  * taken and ports bound by one process at a time.  When a member leaves, though,
  * the last takes its place.  A datagram that reaches the wrong process is handed
  * to the owner's Unix socket, with the header below in front.
+ *
+ * Any user may bind any abstract name, so a name proves nothing: both ends of a
+ * connection ask the kernel who the other is (SO_PEERCRED).  A slot that another
+ * user holds is passed over, and gets no packet.  If another user holds the
+ * lock's name, slots are taken without a lock, which costs order, and so time to
+ * hand packets on, and nothing else.
  */
 #ifndef DP_IO_UDP_SLOT_H
 #define DP_IO_UDP_SLOT_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "io/spec.h"
 #include "wire/packet.h"
@@ -39,11 +47,17 @@ struct dp_slot_header {
 struct dp_slot {
 	struct dp_addr addr;
 	uint32_t number;
-	int fd;		      /* -1: not open */
-	int lock_fd;	      /* likewise; held from claim to settled */
-	bool stuck[DP_SLOTS]; /* owners that take nothing */
+	uid_t uid;
+	int fd;		    /* listens; all of these -1: not open */
+	int lock_fd;	    /* held from claim to settled */
+	int poll_fd;	    /* epoll: readable when dp_slot_receive() may have something */
+	int to[DP_SLOTS];   /* connections to the owners of other slots */
+	int from[DP_SLOTS]; /* and from them, in no order */
+	uint32_t n_from;
 };
 
+/* Before anything else, so that dp_slot_release() is right at any time. */
+void dp_slot_init(struct dp_slot *);
 /* Takes the lowest free slot, and a lock that keeps other processes from doing
  * so before dp_slot_settled(): bind the UDP port between the two. */
 int dp_slot_claim(struct dp_slot *, const struct dp_addr *, struct dp_error *);
@@ -52,11 +66,12 @@ void dp_slot_release(struct dp_slot *);
 /* Makes the UDP sockets of the address choose by QPN. */
 int dp_slot_steer(int udp_fd, struct dp_error *);
 
-/* 0; -ECONNREFUSED: nobody holds that slot; -EAGAIN: its queue is full, after
- * a short wait. */
+/* Never waits.  0; -ECONNREFUSED: no process of this user holds that slot;
+ * -EAGAIN: its queue is full. */
 int dp_slot_hand_on(struct dp_slot *, uint32_t owner, const struct dp_slot_header *,
 		    const void *data, size_t len);
-/* Bytes of data received from another process of the same user, -EAGAIN. */
-int dp_slot_receive(const struct dp_slot *, struct dp_slot_header *, void *data, size_t len);
+/* Never waits.  Bytes of data received from another process of the same user,
+ * -EAGAIN. */
+int dp_slot_receive(struct dp_slot *, struct dp_slot_header *, void *data, size_t len);
 
 #endif

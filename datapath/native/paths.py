@@ -102,25 +102,27 @@ def verbs_library() -> Path:
 
 
 def compat_dir() -> Path:
-    """Folder for LD_LIBRARY_PATH in which libibverbs.so.1 is our front.
+    """Folder for LD_LIBRARY_PATH in which libibverbs.so.1 and libibverbs.so are our front.
 
-    The entry is a link, never a copy: the loader must see that it is the
-    library that LD_PRELOAD names, or it would load a second one.
+    The entries are links, never copies: the loader must see that each is the
+    library that LD_PRELOAD names, or it would load a second one.  librdmacm.so
+    is there for programs that open it by that name.
     """
     if in_source_tree():
         return _artefact("datapath/verbs", "compat")
-    return _linked(verbs_library())
-
-
-def _linked(library: Path) -> Path:
-    """A folder of the user's cache with that link in it."""
     folder = cachedir.make(cachedir.root() / "compat")
-    link = folder / "libibverbs.so.1"
-    if not (link.is_symlink() and link.readlink() == library):
-        fresh = folder / f".{link.name}.{os.getpid()}"
-        fresh.symlink_to(library)
-        fresh.replace(link)
+    for name in ("libibverbs.so.1", "libibverbs.so"):
+        _link(folder / name, verbs_library())
+    _link(folder / "librdmacm.so", _artefact("datapath/verbs", "librdmacm.so"))
     return folder
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    fresh = link.parent / f".{link.name}.{os.getpid()}"
+    fresh.symlink_to(target)
+    fresh.replace(link)
 
 
 def bpf_object(name: str) -> Path:

@@ -64,15 +64,21 @@ static struct front_cc *enter(struct front_cc *fresh)
 	return c;
 }
 
-static int open_object(const char *path, struct front_cc **out, char *error, size_t error_len)
+/* `real` is `path` without links, so that nobody moves one between look and load. */
+static int load(const char *path, const char *real, struct front_cc **out, char *error,
+		size_t error_len)
 {
+	char why[DP_PATH_MAX + 128];
 	struct front_cc *c;
 	struct stat st;
 	int err;
 
-	if (path[0] != '/')
-		return complain(-EINVAL, error, error_len, path, "is not an absolute path");
-	if (stat(path, &st)) {
+	err = front_check_trust(real, why, sizeof(why));
+	if (err) {
+		snprintf(error, error_len, "cc=%s is not loaded: %s", path, why);
+		return err;
+	}
+	if (stat(real, &st)) {
 		err = -errno;
 		return complain(err, error, error_len, path, strerror(-err));
 	}
@@ -84,7 +90,7 @@ static int open_object(const char *path, struct front_cc **out, char *error, siz
 	c->file_dev = st.st_dev;
 	c->file_ino = st.st_ino;
 	c->file_mtime = st.st_mtim;
-	c->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	c->library = dlopen(real, RTLD_NOW | RTLD_LOCAL);
 	if (!c->library) {
 		snprintf(error, error_len, "%s", dlerror()); /* names the file */
 		free(c);
@@ -92,6 +98,23 @@ static int open_object(const char *path, struct front_cc **out, char *error, siz
 	}
 	*out = c;
 	return 0;
+}
+
+static int open_object(const char *path, struct front_cc **out, char *error, size_t error_len)
+{
+	char *real;
+	int err;
+
+	if (path[0] != '/')
+		return complain(-EINVAL, error, error_len, path, "is not an absolute path");
+	real = realpath(path, NULL);
+	if (!real) {
+		err = -errno;
+		return complain(err, error, error_len, path, strerror(-err));
+	}
+	err = load(path, real, out, error, error_len);
+	free(real);
+	return err;
 }
 
 static void unload(struct front_cc *c)

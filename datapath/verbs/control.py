@@ -5,6 +5,10 @@ Each device that a program has open listens on an abstract Unix socket
 (verbs/control.c has the protocol).  A process is found by the sockets that it
 holds, in whatever network or PID namespace it is; the kernel lets its own user
 and root look.
+
+Any process may give its sockets such names, and answer what it likes.  So names
+are bytes until they fit, the kernel says which process has answered
+(SCM_CREDENTIALS), and an answer is believed only as far as a device can give it.
 """
 
 from __future__ import annotations
@@ -13,8 +17,11 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +31,12 @@ from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.verbs.direct import read_params
 
 _PROC = Path("/proc")
-_PREFIX = "@datapath-verbs:"
+_NAME = re.compile(rb"@datapath-verbs:([0-9]{1,10}):([A-Za-z0-9_.-]{1,63}):[0-9]{1,3}")
 _ANSWER_S = 5.0
-_ANSWER_BYTES = 1 << 18
+_LIST_S = 20.0
+_ANSWER_BYTES = 1 << 17
+_QPS_MAX = 1 << 16  # of a device: FRONT_OBJECTS_MAX in verbs/front.h
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _CLONE_NEWNET = 0x40000000
 
 
@@ -83,19 +93,13 @@ def algorithms(found: list[Device]) -> list[dict[str, Any]]:
 
     Columns: pid, program, device, qpn, cc, params (a dictionary), object,
     changes; for a QP that is connected also cwnd_bytes, pacing_rate_bps (0: not
-    paced), srtt_ns and delivered_bytes.
+    paced), srtt_ns and delivered_bytes.  Raises RemoteError when a process does
+    not answer, or not as a device does.
     """
     rows = []
     for device in found:
-        number = 0
-        while True:
-            answer = _ask(device, f"list {number}")
-            for qp in answer["qps"]:
-                head = {"pid": device.pid, "program": device.program, "device": device.name}
-                rows.append({**head, **qp, "params": read_params(qp["params"])})
-            number = answer["next"]
-            if not number:
-                break
+        head = {"pid": device.pid, "program": device.program, "device": device.name}
+        rows += [{**head, **qp} for qp in _qps(device)]
     return rows
 
 
@@ -108,7 +112,7 @@ def set_algorithm(found: list[Device], qpn: int | None, path: Path) -> int:
     program cannot load the object.
     """
     if qpn is None:
-        return sum(_ask(device, f"set all {path}")["changed"] for device in found)
+        return sum(_changed(device, f"set all {path}") for device in found)
     having = [row["device"] for row in algorithms(found) if row["qpn"] == qpn]
     names = ", ".join(device.name for device in found)
     if not having:
@@ -119,9 +123,7 @@ def set_algorithm(found: list[Device], qpn: int | None, path: Path) -> int:
     if len(having) > 1:
         raise LocalError(f"QP {qpn} is there on {names}", hint=f"say --device {having[0]}")
     (device,) = (device for device in found if device.name == having[0])
-    changed = _ask(device, f"set {qpn} {path}")["changed"]
-    assert isinstance(changed, int)
-    return changed
+    return _changed(device, f"set {qpn} {path}")
 
 
 # ---- finding ------------------------------------------------------------------------
@@ -133,7 +135,7 @@ def _pids() -> list[int]:
 
 def _program(pid: int) -> str:
     try:
-        return (_PROC / str(pid) / "comm").read_text().strip()
+        return (_PROC / str(pid) / "comm").read_bytes().strip().decode(errors="backslashreplace")
     except OSError:
         return "gone"
 
@@ -150,8 +152,8 @@ def _devices_of(pid: int) -> Iterator[Device]:
     folder = _PROC / str(pid)
     try:
         inodes = set(_sockets(folder / "fd"))
-        table = (folder / "net" / "unix").read_text()
-        inner = _inner_pid((folder / "status").read_text())
+        table = (folder / "net" / "unix").read_bytes()
+        inner = _inner_pid((folder / "status").read_bytes())
     except PermissionError:
         raise CapabilityError(
             f"process {pid} ({_program(pid)}) may not be looked into",
@@ -159,56 +161,146 @@ def _devices_of(pid: int) -> Iterator[Device]:
         ) from None
     except OSError:
         raise LocalError(f"process {pid} has ended", hint="dpctl cc of lists what runs") from None
-    names = []
-    for line in table.splitlines():
-        fields = line.split()
-        if len(fields) == 8 and fields[6] in inodes and fields[7].startswith(_PREFIX):
-            names.append(fields[7])
+    fields = (line.split(None, 7) for line in table.split(b"\n"))
+    names = {words[7] for words in fields if len(words) == 8 and words[6] in inodes}
     for name in sorted(names):
-        owner, device, _ = name.removeprefix(_PREFIX).split(":")
-        if int(owner) == inner:
-            yield Device(pid, _program(pid), device, name)
+        match = _NAME.fullmatch(name)
+        if match and int(match[1]) == inner:
+            yield Device(pid, _program(pid), match[2].decode(), name.decode())
 
 
-def _sockets(folder: Path) -> Iterator[str]:
+def _sockets(folder: Path) -> Iterator[bytes]:
     """Inodes of the sockets among the descriptors of a process."""
     for entry in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed in between
-            link = str(entry.readlink())
-            if link.startswith("socket:["):
+            link = os.fsencode(entry.readlink())
+            if link.startswith(b"socket:["):
                 yield link[8:-1]
 
 
-def _inner_pid(status: str) -> int:
+def _inner_pid(status: bytes) -> int:
     """The PID by which the process knows itself."""
-    (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
+    (line,) = (line for line in status.split(b"\n") if line.startswith(b"NSpid:"))
     return int(line.split()[-1])
 
 
 # ---- asking --------------------------------------------------------------------------
 
 
+def _qps(device: Device) -> list[dict[str, Any]]:
+    """All QPs of a device: a part at a time, each from where the last one ended."""
+    until = time.monotonic() + _LIST_S
+    rows: list[dict[str, Any]] = []
+    number = 0
+    while True:
+        answer = _ask(device, f"list {number}")
+        try:
+            part = [_row(qp) for qp in answer["qps"]]
+            following = int(answer["next"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise _strange(device) from None
+        rows += part
+        if not following:
+            return rows
+        if following <= number or not part or len(rows) > _QPS_MAX:
+            raise _strange(device)
+        if time.monotonic() > until:
+            raise RemoteError(
+                f"the list of QPs of process {device.pid} ({device.program}) does not come to "
+                f"an end within {_LIST_S:g} s",
+                hint="ask for another process by its PID",
+            )
+        number = following
+
+
+def _row(qp: Mapping[str, Any]) -> dict[str, Any]:
+    """A QP as a device tells it; KeyError, TypeError or ValueError when none can."""
+    row: dict[str, Any] = {"qpn": int(qp["qpn"]), "cc": str(qp["cc"])}
+    row["params"] = read_params(qp["params"])
+    row["object"] = str(qp["object"])
+    row["changes"] = int(qp["changes"])
+    if not 0 <= row["qpn"] < 1 << 24:
+        raise ValueError(row["qpn"])
+    for name in ("cwnd_bytes", "pacing_rate_bps", "srtt_ns", "delivered_bytes"):
+        if name in qp:
+            row[name] = qp[name] + 0  # a number
+    return row
+
+
+def _changed(device: Device, request: str) -> int:
+    changed = _ask(device, request).get("changed")
+    if not isinstance(changed, int):
+        raise _strange(device)
+    return changed
+
+
 def _ask(device: Device, request: str) -> Mapping[str, Any]:
     """One request, one answer; LocalError with the device's words when it refuses."""
     try:
-        with _socket_beside(device.pid) as sock:
-            sock.settimeout(_ANSWER_S)
-            sock.bind("")  # the kernel makes up a name
-            sock.connect("\0" + device.socket[1:])
-            sock.send(os.fsencode(request))
-            data = sock.recv(_ANSWER_BYTES)
-    except (TimeoutError, ConnectionError):
-        raise RemoteError(
-            f"process {device.pid} ({device.program}) does not answer",
-            hint="is it stopped, or has it ended?",
-        ) from None
-    answer: Mapping[str, Any] = json.loads(data)
+        answer = json.loads(_exchange(device, os.fsencode(request)))
+    except (ValueError, RecursionError):
+        raise _strange(device) from None
+    if not isinstance(answer, dict) or not isinstance(answer.get("error", ""), str):
+        raise _strange(device)
     if "error" in answer:
         raise LocalError(
             f"process {device.pid} ({device.program}): {answer['error']}",
             hint=f"dpctl cc of {device.pid} shows what its QPs use",
         )
     return answer
+
+
+def _strange(device: Device) -> RemoteError:
+    return RemoteError(
+        f"process {device.pid} ({device.program}) does not answer as a device does",
+        hint="does it run another version of the verbs front? start it again with this one",
+    )
+
+
+def _exchange(device: Device, request: bytes) -> bytes:
+    """The answer of that very process; RemoteError when there is none."""
+    try:
+        with _socket_beside(device.pid) as sock:
+            sock.settimeout(_ANSWER_S)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            sock.bind("")  # the kernel makes up a name
+            sock.connect("\0" + device.socket[1:])
+            sock.send(request)
+            data, control, flags, _ = sock.recvmsg(
+                _ANSWER_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+            )
+    except (TimeoutError, ConnectionError):
+        raise RemoteError(
+            f"process {device.pid} ({device.program}) does not answer",
+            hint="is it stopped, or has it ended?",
+        ) from None
+    if _sender(control) != (device.pid, _user(device.pid)):
+        raise RemoteError(
+            f"another process answers in the place of {device.pid} ({device.program})",
+            hint="ss -xp | grep datapath-verbs shows which process has the name",
+        )
+    if flags & socket.MSG_TRUNC:
+        raise _strange(device)
+    return data
+
+
+def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int] | None:
+    """PID and user of the process that has sent a message, as the kernel tells them."""
+    for level, kind, data in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            pid, uid, _ = _CREDENTIALS.unpack(data)
+            return pid, uid
+    return None
+
+
+def _user(pid: int) -> int | None:
+    """The user of a process, as SCM_CREDENTIALS tells it; None: the process has ended."""
+    try:
+        status = (_PROC / str(pid) / "status").read_bytes()
+    except OSError:
+        return None
+    (line,) = (line for line in status.split(b"\n") if line.startswith(b"Uid:"))
+    return int(line.split()[1])
 
 
 def _socket_beside(pid: int) -> socket.socket:

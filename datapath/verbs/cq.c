@@ -101,7 +101,14 @@ struct ibv_comp_channel *front_create_channel(struct ibv_context *context)
 	}
 	channel->ibv.context = context;
 	channel->ibv.fd = channel->queue.fd;
+	front_enter(context, &to_context(context)->channels, &channel->object);
 	return &channel->ibv;
+}
+
+void front_free_channel(struct front_channel *channel)
+{
+	front_queue_destroy(&channel->queue);
+	free(channel);
 }
 
 int front_destroy_channel(struct ibv_comp_channel *ibv)
@@ -114,8 +121,8 @@ int front_destroy_channel(struct ibv_comp_channel *ibv)
 	pthread_mutex_unlock(&ibv->context->mutex);
 	if (used)
 		return EBUSY;
-	front_queue_destroy(&channel->queue);
-	free(channel);
+	front_leave(ibv->context, &channel->object);
+	front_free_channel(channel);
 	return 0;
 }
 
@@ -249,7 +256,7 @@ static void set_ex_ops(struct ibv_cq_ex *ex, uint64_t wc_flags)
 
 /* ---- queues ------------------------------------------------------------------------ */
 
-static int check_cq_attr(const struct ibv_cq_init_attr_ex *attr)
+static int check_cq_attr(const struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
 	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
 		return -EOPNOTSUPP;
@@ -260,6 +267,8 @@ static int check_cq_attr(const struct ibv_cq_init_attr_ex *attr)
 	    attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > FRONT_CQE_MAX || attr->comp_vector)
+		return -EINVAL;
+	if (attr->channel && attr->channel->context != context)
 		return -EINVAL;
 	return 0;
 }
@@ -284,7 +293,7 @@ struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	struct front_cq *cq;
 	int err;
 
-	err = check_cq_attr(attr);
+	err = check_cq_attr(context, attr);
 	if (err)
 		goto fail;
 	cq = calloc(1, sizeof(*cq));
@@ -304,6 +313,7 @@ struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	pthread_cond_init(&cq->ex.cond, NULL);
 	set_ex_ops(&cq->ex, attr->wc_flags);
 	hold_channel(attr->channel, 1);
+	front_enter(context, &cq->context->cqs, &cq->object);
 	return &cq->ex;
 
 fail:
@@ -342,6 +352,13 @@ int front_resize_cq(struct ibv_cq *ibv, int entries)
 	return -err;
 }
 
+void front_free_cq(struct front_cq *cq)
+{
+	pthread_mutex_destroy(&cq->ex.mutex);
+	pthread_cond_destroy(&cq->ex.cond);
+	free(cq);
+}
+
 int front_destroy_cq(struct ibv_cq *ibv)
 {
 	struct front_cq *cq = to_cq(ibv);
@@ -360,9 +377,8 @@ int front_destroy_cq(struct ibv_cq *ibv)
 	front_wait_acked(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed, &cq->events_popped);
 	front_wait_acked(&ibv->mutex, &ibv->cond, &ibv->async_events_completed, &cq->async_popped);
 	hold_channel(ibv->channel, -1);
-	pthread_mutex_destroy(&ibv->mutex);
-	pthread_cond_destroy(&ibv->cond);
-	free(cq);
+	front_leave(ibv->context, &cq->object);
+	front_free_cq(cq);
 	return 0;
 }
 

@@ -14,6 +14,8 @@
 #include "io/addr.h"
 #include "io/netdev.h"
 
+enum { EXIT_MS = 1000 };
+
 static struct front_device *devices;
 static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -54,7 +56,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 
 static void read_devices(void)
 {
-	const char *text = getenv("DATAPATH_DEVICES");
+	const char *text = secure_getenv("DATAPATH_DEVICES");
 	struct front_device **end = &devices;
 	struct dp_device_config config;
 	char error[256];
@@ -144,6 +146,16 @@ static void unload_algorithm(struct front_device *d)
 	front_cc_sweep();
 }
 
+bool front_lock_within(pthread_mutex_t *mutex, int timeout_ms)
+{
+	while (pthread_mutex_trylock(mutex)) {
+		if (!timeout_ms--)
+			return false;
+		usleep(1000);
+	}
+	return true;
+}
+
 static void leave_numbers(struct front_device *d)
 {
 	front_stats_write(d);
@@ -151,13 +163,17 @@ static void leave_numbers(struct front_device *d)
 		front_series_flush(d->series);
 }
 
+/* Other threads may open and close devices while one calls exit(). */
 static void leave_numbers_at_exit(void)
 {
 	struct front_device *d;
 
+	if (!front_lock_within(&open_lock, EXIT_MS))
+		return;
 	for (d = devices; d; d = d->next)
 		if (d->opens && d->pid == getpid())
 			leave_numbers(d);
+	pthread_mutex_unlock(&open_lock);
 }
 
 static void register_exit(void)
@@ -312,6 +328,7 @@ int front_close_device(struct ibv_context *ibv)
 	struct front_device *d = context->device;
 
 	pthread_mutex_lock(&open_lock);
+	front_end_objects(context);
 	if (context->dev == d->dev && !--d->opens)
 		last_close(d);
 	front_context_destroy(context);

@@ -36,6 +36,8 @@ bool dpdv_is_supported(struct ibv_device *device);
  *   EOPNOTSUPP       the QP is not one of our devices'
  *   EINVAL           the path is not absolute
  *   ENOENT, EACCES   and the like: the file cannot be opened
+ *   EPERM            another user owns or can write the file or a folder on the
+ *                    way to it
  *   ENOEXEC          it holds no algorithm
  *   EPROTONOSUPPORT  it was compiled for another version: compile it again
  *   EBUSY            the file was changed while its older content is in use:

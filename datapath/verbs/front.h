@@ -7,16 +7,21 @@
  *   export.c                 symbols of our own: our object or a real one?
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
  *   context.c                one open: operations, device and port attributes, GIDs
- *   objects.c                PD, MR, QP attributes
+ *   objects.c                what a context holds, and its end
+ *   memory.c, qp.c           PDs and MRs; QPs and their attributes
  *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
+ *   trust.c                  whose files are loaded as code
  *   control.c                the same from outside, for dpctl cc set and of
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads
  * from one to the other.  Functions here have the meaning and the return
  * convention of the verb they answer: pointer and errno, or a positive errno.
+ *
+ * A context holds the objects that were made through it, and ends them when it
+ * is closed, as the kernel does.
  */
 #ifndef DP_VERBS_FRONT_H
 #define DP_VERBS_FRONT_H
@@ -99,10 +104,17 @@ int front_close_device(struct ibv_context *);
 /* By number, on the device of that name (NULL: on any).  0, ENOENT or ENOTUNIQ. */
 int front_find_qp(const char *device, uint32_t qpn, struct front_qp **out);
 
+/* A place in a list of objects of one kind. */
+struct front_object {
+	struct front_object *next, **at;
+};
+
 struct front_context {
 	struct front_device *device;
 	struct dp_device *dev;
 	struct front_queue async;
+	/* alive; under verbs.context.mutex */
+	struct front_object *pds, *mrs, *channels, *cqs, *qps;
 	struct verbs_context verbs; /* its struct ibv_context is last */
 };
 
@@ -135,22 +147,26 @@ int front_query_rt_values(struct ibv_context *, struct ibv_values_ex *);
 struct front_pd {
 	struct ibv_pd ibv;
 	struct dp_pd *pd;
+	struct front_object object;
 };
 
 struct front_mr {
 	struct ibv_mr ibv;
 	struct dp_mr *mr;
+	struct front_object object;
 };
 
 struct front_channel {
 	struct ibv_comp_channel ibv;
 	struct front_queue queue;
+	struct front_object object;
 };
 
 struct front_cq {
 	struct ibv_cq_ex ex; /* starts as struct ibv_cq */
 	struct dp_cq *cq;
 	struct front_context *context;
+	struct front_object object;
 	uint32_t events_popped; /* handed out: to be acknowledged before the end */
 	uint32_t async_popped;
 	struct dp_wc wc; /* between start_poll and end_poll */
@@ -170,12 +186,15 @@ struct front_qp {
 	struct ibv_qp_ex ex; /* starts as struct ibv_qp */
 	struct dp_qp *qp;
 	struct front_context *context;
+	struct front_object object;
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
 	struct ibv_ah_attr ah_attr; /* as given by modify: for query */
 	uint32_t events_popped;
 	struct front_batch batch;
 	/* under the device's lock */
+	bool has_path; /* the port's route to the peer, to be given back */
+	uint32_t path_id;
 	struct front_cc *cc;
 	uint32_t cc_changes; /* while it lived */
 	uint64_t number;     /* on the device, from 1 */
@@ -191,6 +210,20 @@ static inline struct front_qp *to_qp(struct ibv_qp *qp)
 {
 	return (struct front_qp *)qp;
 }
+
+/* Sets errno, returns NULL. */
+void *front_fail(int err);
+/* Into and out of a list of the object's context. */
+void front_enter(struct ibv_context *, struct front_object **list, struct front_object *);
+void front_leave(struct ibv_context *, struct front_object *);
+
+/* Ends all that a context holds.  No call on it may be under way. */
+void front_end_objects(struct front_context *);
+/* The two steps of an end; the first under the device's lock. */
+void front_end_qp(struct front_qp *);
+void front_free_qp(struct front_qp *);
+void front_free_cq(struct front_cq *);
+void front_free_channel(struct front_channel *);
 
 struct ibv_pd *front_alloc_pd(struct ibv_context *);
 int front_dealloc_pd(struct ibv_pd *);
@@ -223,6 +256,9 @@ void front_batch_destroy(struct front_qp *);
 int front_get_async_event(struct ibv_context *, struct ibv_async_event *);
 void front_ack_async_event(struct ibv_async_event *);
 
+/* For exit handlers, which may run inside whatever a signal has interrupted. */
+bool front_lock_within(pthread_mutex_t *, int timeout_ms);
+
 /* Waits until the program has acknowledged `popped` events. */
 void front_wait_acked(pthread_mutex_t *, pthread_cond_t *, const uint32_t *acked,
 		      const uint32_t *popped);
@@ -247,9 +283,13 @@ struct front_cc {
 
 /* Loads a compiled algorithm, or finds it loaded.  0 or -errno with one line for
  * the user in `error`: -EINVAL the path is not absolute, -ENOENT and the like
- * for the file, -ENOEXEC it holds no algorithm, -EPROTONOSUPPORT one for
+ * for the file, -EPERM another user could have changed it,
+ * -ENOEXEC it holds no algorithm, -EPROTONOSUPPORT one for
  * another DP_CC_ABI, -EBUSY another file of that name is in use. */
 int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len);
+/* Of a path without links.  -EPERM with one line: another user owns or can write
+ * the file or a folder on the way to it. */
+int front_check_trust(const char *path, char *error, size_t error_len);
 struct front_cc *front_cc_hold(struct front_cc *);
 /* May be called under any lock: what nobody uses any longer is unloaded by the
  * next front_cc_sweep(), which may not. */

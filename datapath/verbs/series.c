@@ -34,6 +34,7 @@ enum {
 	MAX_BYTES = 64 << 20,
 	MAX_BYTES_MIN = 4096,
 	LOCK_MS = 200, /* longest wait for the device: rather no sample */
+	FLUSH_MS = 1000,
 };
 
 struct settings {
@@ -85,7 +86,7 @@ static bool read_setting(struct settings *s, const char *word)
 /* False: no series are asked for, or (told on stderr) not in a way we know. */
 static bool read_settings(struct settings *s)
 {
-	const char *text = getenv("DATAPATH_SERIES");
+	const char *text = secure_getenv("DATAPATH_SERIES");
 	char *at, *word;
 
 	if (!text || !*text)
@@ -301,11 +302,7 @@ struct front_series *front_series_start(struct dp_device *dev, const char *devic
 
 void front_series_flush(struct front_series *s)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec++;
-	if (pthread_mutex_clocklock(&s->tick, CLOCK_MONOTONIC, &until))
+	if (!front_lock_within(&s->tick, FLUSH_MS))
 		return;
 	sample(s);
 	pthread_mutex_unlock(&s->tick);

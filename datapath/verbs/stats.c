@@ -6,6 +6,8 @@
  */
 #include "verbs/front.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 
 enum {
 	KEPT_MAX = 4096, /* QPs: a server that makes them for ever must not grow */
-	LOCK_MS = 200,
+	LOCK_MS = 1000,	 /* threads that go on polling leave others little of the lock */
 };
 
 struct qp_record {
@@ -188,9 +190,24 @@ static void put_device(FILE *f, struct front_device *d)
 	fputs(s->n ? "\n  ]\n}\n" : "]\n}\n", f);
 }
 
+/* Whatever lies there, a link above all, is taken away and not followed. */
+static FILE *create(const char *path)
+{
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+	int fd = open(path, flags, 0644);
+	FILE *f;
+
+	if (fd < 0 && errno == EEXIST && !unlink(path))
+		fd = open(path, flags, 0644);
+	f = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!f && fd >= 0)
+		close(fd);
+	return f;
+}
+
 void front_stats_write(struct front_device *d)
 {
-	const char *prefix = getenv("DATAPATH_STATS");
+	const char *prefix = secure_getenv("DATAPATH_STATS");
 	char path[PATH_MAX], fresh[PATH_MAX];
 	bool whole = false;
 	FILE *f;
@@ -201,7 +218,7 @@ void front_stats_write(struct front_device *d)
 		    (int)sizeof(path) ||
 	    snprintf(fresh, sizeof(fresh), "%s.new", path) >= (int)sizeof(fresh))
 		return;
-	f = fopen(fresh, "we");
+	f = create(fresh);
 	if (!f) {
 		fprintf(stderr, "libdpverbs: DATAPATH_STATS: cannot write %s: %m\n", fresh);
 		return;

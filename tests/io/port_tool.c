@@ -8,11 +8,13 @@
  *   port_tool SPEC ping PEER [options]       closed loop of `window` packets
  *   port_tool SPEC echo [options]            send everything back
  *   port_tool SPEC resolve PEER
+ *   port_tool SPEC peers FIRST [options]     resolve `count` peers, one after another
  *
  * Prints "ready" when the port is open, and at the end one line of JSON: what
  * the port is (info), its counters (stats) and what happened (result).  Exit
  * code 1: the port could not be opened; 2: usage.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -429,6 +431,21 @@ static void parse(struct options *o, int argc, char **argv)
 		usage();
 }
 
+/* The addresses from the peer's on; each is given back before the next. */
+static void see_peers(struct tool *t)
+{
+	uint32_t last;
+
+	memcpy(&last, t->peer.b + 12, sizeof(last));
+	while (!t->r.error && t->r.sent < t->o.count) {
+		dp_port_release(t->port, t->path);
+		last = htonl(ntohl(last) + 1);
+		memcpy(t->peer.b + 12, &last, sizeof(last));
+		t->r.error = dp_port_resolve(t->port, &t->peer, 2000, &t->path);
+		t->r.sent++;
+	}
+}
+
 static int run(struct tool *t, const char *what, const char *peer)
 {
 	if (peer) {
@@ -448,6 +465,8 @@ static int run(struct tool *t, const char *what, const char *peer)
 		send_all(t);
 	else if (!strcmp(what, "ping") && peer)
 		ping(t);
+	else if (!strcmp(what, "peers") && peer)
+		see_peers(t);
 	else if (strcmp(what, "resolve") || !peer)
 		usage();
 	return 0;

@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
-from .conftest import Host, Pair, Report, Tool
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import Host, Pair, Report, Tool, tool_path
 
 
 def qpn(slot: int) -> str:
@@ -71,3 +78,118 @@ def test_qpn_that_nobody_owns(pair: Pair) -> None:
     reports = [tool.report() for tool in tools]
     assert sum(report.result["received"] for report in reports) == 50
     assert sum(report.stats["rx_misdirected"] for report in reports) == 0
+
+
+SQUATTER = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+held = []
+for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+    for name in sys.argv[1:]:
+        sock = socket.socket(socket.AF_UNIX, kind)
+        sock.bind("\\0" + name)
+        if kind != socket.SOCK_DGRAM:
+            sock.listen()
+        sock.setblocking(False)
+        held.append(sock)
+print("ready", flush=True)
+sys.stdin.read()
+for sock in held:
+    try:
+        peer = sock if sock.type == socket.SOCK_DGRAM else sock.accept()[0]
+        peer.setblocking(False)
+        if data := peer.recv(65536):
+            sys.exit(f"got {len(data)} bytes")
+    except (BlockingIOError, ConnectionError):
+        pass
+"""
+
+
+def name_of(host: Host, slot: int) -> str:
+    """The abstract name of a slot that a process holds."""
+    names = re.findall(rf"@(datapath-udp:\S+:{slot})$", host.run("cat", "/proc/net/unix"), re.M)
+    assert names
+    return str(names[0])
+
+
+def squat(host: Host, *names: str) -> subprocess.Popen[bytes]:
+    """Another user takes names; ends with 0 if nobody sent it anything."""
+    process = host.popen(sys.executable, "-c", SQUATTER, *names)
+    assert process.stdout
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def assert_got_nothing(squatter: subprocess.Popen[bytes]) -> None:
+    _, error = squatter.communicate(timeout=20)
+    assert (squatter.returncode, error) == (0, b"")
+
+
+def test_names_that_another_user_holds_keep_nobody_out(pair: Pair) -> None:
+    (first,) = receivers(pair.b, 1)
+    lock = name_of(pair.b, 0).rpartition(":")[0] + ":lock"
+    first.kill()
+    squatter = squat(pair.b, lock, *(lock.replace("lock", str(slot)) for slot in range(3)))
+    tools = receivers(pair.b, 2)
+    for slot in (3, 4):
+        send(pair, slot, 200)
+    for slot, tool in enumerate(tools, 3):
+        assert_got(tool.report(), slot, 200)
+    assert_got_nothing(squatter)
+
+
+def test_another_user_gets_no_payload(pair: Pair) -> None:
+    """Packets to a slot whose owner has died, and whose name another user has taken."""
+    first, *others = receivers(pair.b, 3)
+    name = name_of(pair.b, 0)
+    first.kill()
+    squatter = squat(pair.b, name)
+    send(pair, 0, 200)
+    reports = [tool.report() for tool in others]
+    assert sum(report.result["received"] for report in reports) == 200
+    assert sum(report.stats["rx_misdirected"] for report in reports) == 0
+    assert_got_nothing(squatter)
+
+
+INTRUDER = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+    sock = socket.socket(socket.AF_UNIX, kind)
+    try:
+        sock.connect("\\0" + sys.argv[1])
+        for _ in range(5):
+            sock.send(bytes(16) + bytes([0, 0, 0, 0, 64, 0, 0, 0]) + bytes(64))
+    except OSError:
+        pass  # of another kind, or hung up on
+"""
+
+
+def test_another_user_hands_on_nothing(pair: Pair) -> None:
+    (tool,) = receivers(pair.b, 1)
+    pair.b.run(sys.executable, "-c", INTRUDER, name_of(pair.b, 0))
+    send(pair, 0, 100)
+    assert_got(tool.report(), 0, 100)
+
+
+def test_a_stopped_owner_holds_up_nobody(pair: Pair) -> None:
+    """What goes astray to it is dropped once its queue is full; the others get theirs."""
+    first, second, third = receivers(pair.b, 3, seconds=15)
+    first.kill()  # the kernel numbers the sockets anew: third, second
+    third.process.send_signal(signal.SIGSTOP)
+    send(pair, 2, 5000, "--rate-pps", "0")
+    send(pair, 1, 200)
+    third.process.send_signal(signal.SIGCONT)
+    assert second.report().result["received"] == 200
+    third.report()
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["free", "lock held by another user"])
+def test_many_that_open_at_once_get_a_slot_each(pair: Pair, locked: bool) -> None:
+    if locked:
+        squat(pair.b, f"datapath-udp:{pair.b.ipv4}:lock")
+    command = (str(tool_path()), "udp:eth0", "hold")
+    tools = [Tool(process) for process in [pair.b.popen(*command) for _ in range(12)]]
+    assert {tool.report().info["qpn_prefix"] for tool in tools} == set(range(12))

@@ -163,3 +163,12 @@ def test_loopback_without_privilege(here: Host) -> None:
     assert ping.info["netdev"] == "lo"
     assert ping.info["path_mtu"] == 4096
     assert ping.info["udp_sport"] == 4791
+
+
+@pytest.mark.parametrize("kind", ["udp", "afxdp"])
+def test_any_number_of_peers_one_after_another(pair: Pair, kind: str) -> None:
+    """More than a port has places for, each given back before the next."""
+    pair.a.run("ip", "route", "add", "10.77.0.0/16", "via", pair.b.ipv4)
+    report = pair.a.report(f"{kind}:eth0", "peers", "10.77.0.0", "--count", "2500")
+    assert report.result["error"] == 0
+    assert report.result["sent"] == 2500

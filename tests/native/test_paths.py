@@ -21,9 +21,10 @@ def test_artefacts_of_the_source_tree() -> None:
 
 def test_compat_is_a_link_to_the_front() -> None:
     """Were it a copy, the loader would load a second engine."""
-    entry = paths.compat_dir() / "libibverbs.so.1"
-    assert entry.is_symlink()
-    assert entry.samefile(paths.verbs_library())
+    for name in ("libibverbs.so.1", "libibverbs.so"):
+        entry = paths.compat_dir() / name
+        assert entry.is_symlink()
+        assert entry.samefile(paths.verbs_library())
 
 
 def test_environment_chooses_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,11 +47,14 @@ def test_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     installed.mkdir()
     library = installed / "libdpverbs.so"
     library.write_bytes(b"")
+    (installed / "librdmacm.so").write_bytes(b"")
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(paths, "INSTALLED", installed)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for _ in range(2):
-        assert (paths.compat_dir() / "libibverbs.so.1").readlink() == library
+        for name in ("libibverbs.so.1", "libibverbs.so"):
+            assert (paths.compat_dir() / name).readlink() == library
+        assert (paths.compat_dir() / "librdmacm.so").readlink() == installed / "librdmacm.so"
     with pytest.raises(CapabilityError, match=r"libdpcore\.so has not been built") as caught:
         paths.core_library()
     assert "install datapath-rdma again" in caught.value.hint

@@ -17,6 +17,7 @@ from tests.verbs.devices import environment, sanitizer
 REAL = next(
     (p for p in Path("/usr/lib").glob("*/libibverbs.so.1")), Path("/usr/lib64/libibverbs.so.1")
 )
+CM = REAL.parent / "librdmacm.so.1"
 LIST = """
 import ctypes, sys
 verbs = ctypes.CDLL("libibverbs.so.1")
@@ -54,6 +55,64 @@ def test_either_way_of_loading_is_enough(ways: list[str], argv: list[str]) -> No
     done = run(argv, env)
     assert done.returncode == 0, done.stderr
     assert "dp0" in done.stdout
+
+
+# As NCCL does, which asks for symbols with their versions.
+BY_NAME = """
+import ctypes, os, sys
+verbs = ctypes.CDLL(sys.argv[1])
+find = ctypes.CDLL(None).dlvsym
+find.restype = ctypes.c_void_p
+find.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+def symbol(name, version, result, *arguments):
+    found = find(verbs._handle, name, version)
+    assert found, name
+    return ctypes.CFUNCTYPE(result, *arguments)(found)
+get_list = symbol(b"ibv_get_device_list", b"IBVERBS_1.1", ctypes.POINTER(ctypes.c_void_p),
+                  ctypes.POINTER(ctypes.c_int))
+name_of = symbol(b"ibv_get_device_name", b"IBVERBS_1.1", ctypes.c_char_p, ctypes.c_void_p)
+count = ctypes.c_int()
+devices = get_list(ctypes.byref(count))
+print(*[name_of(devices[i]).decode() for i in range(count.value)])
+"""
+
+
+@pytest.mark.parametrize("ways", [["LD_PRELOAD", "LD_LIBRARY_PATH"], ["LD_LIBRARY_PATH"]])
+@pytest.mark.parametrize("name", ["libibverbs.so", "libibverbs.so.1"])
+def test_a_program_that_opens_libibverbs_by_any_name_finds_the_device(
+    name: str, ways: list[str]
+) -> None:
+    env = environment("udp:127.0.0.1")
+    if "LD_PRELOAD" not in ways:
+        env["LD_PRELOAD"] = sanitizer().get("LD_PRELOAD", "")
+    done = run([sys.executable, "-c", BY_NAME, name], env)
+    assert (done.stdout, done.stderr) == ("dp0\n", "")
+
+
+RDMACM = """
+import ctypes, os, sys
+cm = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)
+cm.rdma_event_str.restype = ctypes.c_char_p
+assert cm.rdma_event_str(0) == b"RDMA_CM_EVENT_ADDR_RESOLVED"
+maps = {line.split()[-1] for line in open("/proc/self/maps") if "/" in line}
+print(*sorted(os.path.realpath(path) for path in maps if "ibverbs" in path or "dpverbs" in path))
+print(*sorted({os.path.realpath(path) for path in maps if "librdmacm" in path}))
+"""
+
+
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("name", ["librdmacm.so", "librdmacm.so.1"])
+def test_librdmacm_is_the_systems_and_binds_to_us(name: str, preload: bool) -> None:
+    env = environment("udp:127.0.0.1")
+    if not preload:
+        env["LD_PRELOAD"] = sanitizer().get("LD_PRELOAD", "")
+    done = run([sys.executable, "-c", RDMACM, name], env)
+    assert done.returncode == 0, done.stderr
+    verbs, cm = done.stdout.splitlines()
+    assert verbs == str(paths.verbs_library())
+    # By the short name it is there without the package that has it.
+    opened = [str(path.resolve()) for path in (paths.compat_dir() / name, CM) if path.exists()]
+    assert set(cm.split()) == set(opened)
 
 
 def test_both_ways_at_once_are_one_library() -> None:

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Protection domains and memory regions.
+ */
+#include "verbs/front.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+struct ibv_pd *front_alloc_pd(struct ibv_context *context)
+{
+	struct dp_device *dev = to_context(context)->dev;
+	struct front_pd *pd = calloc(1, sizeof(*pd));
+	int err = -ENOMEM;
+
+	if (!pd)
+		return front_fail(ENOMEM);
+	pd->ibv.context = context;
+	err = dp_device_lock(dev);
+	if (!err) {
+		err = dp_pd_create(dp_device_engine(dev), &pd->pd);
+		dp_device_unlock(dev);
+	}
+	if (err) {
+		free(pd);
+		return front_fail(-err);
+	}
+	front_enter(context, &to_context(context)->pds, &pd->object);
+	return &pd->ibv;
+}
+
+int front_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct dp_device *dev = to_context(ibv->context)->dev;
+	struct front_pd *pd = (struct front_pd *)ibv;
+	int err;
+
+	err = dp_device_lock(dev);
+	if (err)
+		return -err;
+	err = dp_pd_destroy(pd->pd);
+	dp_device_unlock(dev);
+	if (err)
+		return -err;
+	front_leave(ibv->context, &pd->object);
+	free(pd);
+	return 0;
+}
+
+/* Whether all of [start, end) is mapped, in whatever way. */
+static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
+{
+	unsigned char resident[1024];
+	size_t step;
+
+	for (; start < end; start += step) {
+		step = sizeof(resident) * page;
+		if (step > end - start)
+			step = end - start;
+		if (mincore((void *)start, step, resident))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Hardware pins the pages, which finds bad addresses and makes first use
+ * cheap; bring them in to get both.  -EFAULT: not (all) there, or read-only.
+ */
+static int populate(void *addr, size_t len, unsigned access)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t start = (uintptr_t)addr & ~(page - 1), end = (uintptr_t)addr + len;
+	bool writes = access & IBV_ACCESS_LOCAL_WRITE;
+
+	if (!len)
+		return 0;
+	if (end < start)
+		return -EFAULT;
+	if (!madvise((void *)start, end - start, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
+		return 0;
+	if (errno != EINVAL)
+		return -EFAULT;
+	/* EINVAL: read-only memory, if it can at least be read; else memory of
+	 * a device, or an old kernel. */
+	if (writes && !madvise((void *)start, end - start, MADV_POPULATE_READ))
+		return -EFAULT;
+	return is_mapped(start, end, page) ? 0 : -EFAULT;
+}
+
+static int check_access(unsigned access)
+{
+	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			       IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+			       IBV_ACCESS_OPTIONAL_RANGE;
+
+	if (access & ~known)
+		return -EOPNOTSUPP;
+	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
+	    !(access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	return 0;
+}
+
+struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t iova,
+			    unsigned access)
+{
+	const uint32_t rights = DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE |
+				DP_ACCESS_REMOTE_READ | DP_ACCESS_REMOTE_ATOMIC;
+	struct dp_device *dev = to_context(ibv->context)->dev;
+	struct front_mr *mr;
+	int err;
+
+	err = check_access(access);
+	if (!err)
+		err = populate(addr, len, access);
+	if (err)
+		return front_fail(-err);
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return front_fail(ENOMEM);
+	err = dp_device_lock(dev);
+	if (!err) {
+		err = dp_mr_create(((struct front_pd *)ibv)->pd, addr, len,
+				   access & IBV_ACCESS_ZERO_BASED ? 0 : iova, access & rights,
+				   &mr->mr);
+		dp_device_unlock(dev);
+	}
+	if (err) {
+		free(mr);
+		return front_fail(-err);
+	}
+	mr->ibv = (struct ibv_mr){
+		.context = ibv->context,
+		.pd = ibv,
+		.addr = addr,
+		.length = len,
+		.lkey = dp_mr_key(mr->mr),
+		.rkey = dp_mr_key(mr->mr),
+	};
+	front_enter(ibv->context, &to_context(ibv->context)->mrs, &mr->object);
+	return &mr->ibv;
+}
+
+int front_dereg_mr(struct ibv_mr *ibv)
+{
+	struct dp_device *dev = to_context(ibv->context)->dev;
+	struct front_mr *mr = (struct front_mr *)ibv;
+	int err;
+
+	err = dp_device_lock(dev);
+	if (err)
+		return -err;
+	err = dp_mr_destroy(mr->mr);
+	dp_device_unlock(dev);
+	if (err)
+		return -err;
+	front_leave(ibv->context, &mr->object);
+	free(mr);
+	return 0;
+}
