@@ -50,12 +50,16 @@ def _headers() -> None:
     xdp_user._merged_headers(common, build)
 
 
+def _links() -> None:
+    paths.installed_compat_dir()
+
+
 # All that takes from the cache what will run, or puts it there.
 USERS: dict[str, Callable[[], object]] = {
     "an algorithm": lambda: compile_algorithm("fixed", {}),
     "a kernel": _kernel,
     "a change of the kernels": _kernel_change,
-    "the links of an installed front": lambda: paths._linked(paths.verbs_library()),
+    "the links of an installed front": _links,
     "headers for XDP": _headers,
 }
 

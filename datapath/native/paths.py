@@ -110,6 +110,11 @@ def compat_dir() -> Path:
     """
     if in_source_tree():
         return _artefact("datapath/verbs", "compat")
+    return installed_compat_dir()
+
+
+def installed_compat_dir() -> Path:
+    """The same of an installed package: links in the user's cache."""
     folder = cachedir.make(cachedir.root() / "compat")
     for name in ("libibverbs.so.1", "libibverbs.so"):
         _link(folder / name, verbs_library())
