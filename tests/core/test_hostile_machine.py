@@ -208,7 +208,7 @@ class Hostile(RuleBasedStateMachine):
         self.poll()
 
     @precondition(lambda self: self.victim.state != "RESET")
-    @rule(count=st.sampled_from([1, 1, 1, 4]), room=st.sampled_from([0, 8, ROOM]))
+    @rule(count=st.sampled_from([1, 1, 1, 4]), room=st.sampled_from([ROOM, ROOM, 8, 0]))
     def post_receives(self, count: int, room: int) -> None:
         for _ in range(count):
             if self.receives.open < 32:
@@ -291,8 +291,12 @@ class Hostile(RuleBasedStateMachine):
         memory = known[choice % len(known)]
         return memory.addr, memory.key
 
-    @rule(f=A_REQUEST)
-    def request(self, f: Fields) -> None:
+    @rule(burst=st.lists(A_REQUEST, min_size=1, max_size=6))
+    def requests(self, burst: list[Fields]) -> None:
+        for fields in burst:
+            self._request(fields)
+
+    def _request(self, f: Fields) -> None:
         opcode, payload, length, flags = f["opcode"], f["payload"], f["length"], f["flags"]
         mask = lib.dp_opcodes[opcode].mask
         va, rkey = self._memory(f["memory"])
