@@ -272,7 +272,8 @@ def _bandwidth_row(output: str) -> tuple[dict[str, float], str]:
     lines = iter(output.splitlines())
     header = next((line for line in lines if f"{_BW_COLUMN}[" in line), "")
     columns = re.split(r"\s{2,}", header.strip())
-    rows = [line.split() for line in itertools.takewhile(lambda line: line.strip(" -"), lines)]
+    table = itertools.takewhile(lambda line: line.strip(" -"), lines)
+    rows = [line.split() for line in table if line.strip()[0].isdigit()]
     if len(rows) > 1:
         raise RunFailed(
             f"perftest printed {len(rows)} results, and a run has one",
