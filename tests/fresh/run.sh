@@ -16,6 +16,9 @@
 #   build-fresh/base-RELEASE      what debootstrap made; the next run copies it again
 #   build-fresh/machine-RELEASE   the machine; removed at the end, or by the next run after a kill
 #   build-fresh/results-RELEASE   what the commands left in results/, and the log of the set-up
+#
+# One run for each RELEASE at a time.  It can be interrupted at any moment: all that it started
+# and mounted ends with it.
 set -u
 ROOT=$(cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 export BUILDS=
@@ -28,7 +31,13 @@ QUICKSTART="./dpctl run experiments/quickstart.yaml"
 TREE=/root/datapath # the clone, inside
 SCRIPTS=/usr/share/debootstrap/scripts
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
-LOG=$FRESH/log
+
+# alone COMMAND...: with mounts and processes of its own, which end with this script at the latest.
+# In the background, since bash heeds a signal only then at once.
+alone() {
+	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child=KILL "$@" </dev/null &
+	wait $!
+}
 
 # ---- base --------------------------------------------------------------------------
 
@@ -58,8 +67,7 @@ apt_settings() { apt-config dump | grep -E '^Acquire::(https?|Check-[A-Za-z-]+|R
 bootstrap() {
 	local release=$1 folder=$2 mirror=$3 proxy=
 	eval "$(apt-config shell proxy Acquire::http::Proxy)"
-	# Its own test of the folder wants no mount option nodev; so does making device files.
-	${proxy:+env http_proxy="$proxy"} debootstrap --variant=minbase \
+	alone env ${proxy:+http_proxy="$proxy"} debootstrap --variant=minbase \
 		--include=ca-certificates,git --keyring="$KEYRING" "$release" "$folder" "$mirror"
 }
 
@@ -130,18 +138,21 @@ keep_results() {
 
 # ---- runs ---------------------------------------------------------------------------
 
-# run_inside MACHINE LINE: in the background, so that a signal ends it at once; what is left of
-# it dies with this script.
-run_inside() {
-	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child=KILL \
-		"$ROOT/tests/fresh/enter.sh" "$1" "$TREE" "$2" </dev/null &
-	wait $!
+# The lock of a release, and its log; the lock goes with the process.
+begin() {
+	exec 8>"$FRESH/lock-$1"
+	flock -n 8 || fail "another run has the machine of $1" "wait for its end"
+	RELEASE=$1
+	LOG=$FRESH/log-$1
+	: >"$LOG"
+	LOGGING=1
 }
 
 # try RELEASE LINE...: every line on one machine; a line of SUMMARY for each.
 try() {
 	local release=$1 machine=$FRESH/machine-$1 line status started
 	shift
+	begin "$release"
 	make_base "$release"
 	[ -n "$KEEP" ] && [ -d "$machine" ] ||
 		step "copying the base of $release" make_machine "$release" ||
@@ -150,19 +161,28 @@ try() {
 	for line in "$@"; do
 		say "$release: $line"
 		started=$SECONDS
-		run_inside "$machine" "$line"
+		alone "$ROOT/tests/fresh/enter.sh" "$machine" "$TREE" "$line"
 		status=$?
 		SUMMARY+=("$release: $line: status $status after $((SECONDS - started)) s")
 		[ "$status" -eq 0 ] || FAILED=1
 	done
 	keep_results "$machine" "$FRESH/results-$release"
-	[ -n "$KEEP" ] || rm -rf --one-file-system "$machine"
+	remove_machine
+}
+
+# What belongs to RELEASE, whose lock this script has.
+remove_machine() {
+	[ -z "$KEEP" ] && [ -n "$RELEASE" ] || return
+	set -- "$FRESH/machine-$RELEASE" "$FRESH"/*-"$RELEASE".new
+	# What was just killed may still have made a file.
+	rm -rf --one-file-system "$@" 2>/dev/null || { sleep 1 && rm -rf --one-file-system "$@"; }
 }
 
 clean_up() {
 	local job
 	for job in $(jobs -p); do kill -KILL "$job"; done
-	[ -n "$KEEP" ] || rm -rf --one-file-system "$FRESH"/machine-* "$FRESH"/*.new
+	wait
+	remove_machine
 }
 
 main() {
@@ -182,10 +202,6 @@ main() {
 	done
 	[ "$EUID" -eq 0 ] || fail "this is not root" "call it as root"
 	mkdir -p "$FRESH"
-	exec 8<"$FRESH"
-	flock -n 8 || fail "another run has $FRESH" "wait for its end"
-	: >"$LOG"
-	LOGGING=1
 	trap clean_up EXIT
 	trap 'exit 130' INT TERM HUP
 	[ -z "$(git -C "$ROOT" status --porcelain 2>/dev/null)" ] ||
@@ -198,6 +214,7 @@ main() {
 }
 
 KEEP=
+RELEASE= # whose lock this script has
 FAILED=0
 SUMMARY=()
 
