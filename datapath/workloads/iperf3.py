@@ -100,7 +100,15 @@ class Iperf3:
         return words + p.extra
 
     def outcome(self, reports: list[dict[str, Any]]) -> Outcome:
-        """From the `end` objects of the clients' reports."""
+        """From the `end` objects of the clients' reports; RunFailed when one lacks a total."""
+        try:
+            return self._outcome(reports)
+        except KeyError as error:
+            raise RunFailed(
+                f"iperf3's report has no {error}", hint="see iperf3-client-*.out among the logs"
+            ) from None
+
+    def _outcome(self, reports: list[dict[str, Any]]) -> Outcome:
         goodputs = [float(end["sum_received"]["bits_per_second"]) for end in reports]
         result = Outcome(metrics=[Metric("goodput", sum(goodputs), "bit/s")])
         if self.params.protocol == "tcp":

@@ -304,7 +304,10 @@ def parse_samples(output: str) -> list[float]:
         _number, comma, value = line.partition(", ")
         if not comma:
             break
-        samples.append(float(value) * 1e3)
+        try:
+            samples.append(float(value) * 1e3)
+        except ValueError:
+            raise _no_result(output) from None
     if not samples:
         raise _no_result(output)
     return samples

@@ -68,20 +68,22 @@ class Ucx:
     def outcome(self, output: str) -> Outcome:
         """From the comma-separated result that -f -v prints; RunFailed when there is none."""
         rows = list(csv.DictReader(line.strip() for line in output.splitlines() if "," in line))
-        if not rows:
-            raise RunFailed("ucx_perftest printed no result", hint="see ucx-client.err")
-        row = rows[-1]
+        try:
+            metrics = self._metrics(rows[-1])
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise RunFailed("ucx_perftest printed no result", hint="see ucx-client.err") from None
+        return Outcome(metrics, notes={"transport": "UCX over TCP"})
+
+    def _metrics(self, row: Mapping[str, str]) -> list[Metric]:
         if self.params.test.endswith("_lat"):
-            metrics = [
+            return [
                 Metric("latency_p50", float(row["50.0_percentile_lat"]) * 1e3, "ns"),
                 Metric("latency_mean", float(row["overall_lat"]) * 1e3, "ns"),
             ]
-        else:
-            metrics = [
-                Metric("goodput", float(row["overall_bw"]) * _MIB * 8, "bit/s"),
-                Metric("message_rate", float(row["overall_mr"]), "1/s"),
-            ]
-        return Outcome(metrics, notes={"transport": "UCX over TCP"})
+        return [
+            Metric("goodput", float(row["overall_bw"]) * _MIB * 8, "bit/s"),
+            Metric("message_rate", float(row["overall_mr"]), "1/s"),
+        ]
 
 
 def _command(host: Host) -> list[str]:

@@ -76,7 +76,7 @@ make_base() {
 	[ ! -d "$base" ] || return 0
 	need_debootstrap
 	[ -e "$SCRIPTS/$release" ] ||
-		fail "debootstrap knows no Debian $release" "choose among: ${RELEASES[*]}"
+		fail "debootstrap is older than $release" "install a newer one"
 	mirror=$(archive_of "") || fail "the sources of apt name no archive of Debian" \
 		"call this on Debian, after apt-get update"
 	rm -rf --one-file-system "$base.new"
@@ -138,10 +138,11 @@ keep_results() {
 
 # ---- runs ---------------------------------------------------------------------------
 
-# The lock of a release, and its log; the lock goes with the process.
+# The lock of a release, and its log; the lock goes with the script and all that it started.
 begin() {
 	exec 8>"$FRESH/lock-$1"
-	flock -n 8 || fail "another run has the machine of $1" "wait for its end"
+	# What a kill has ended may take a moment to be gone, and holds it as well.
+	flock -w 3 8 || fail "another run has the machine of $1" "wait for its end"
 	RELEASE=$1
 	LOG=$FRESH/log-$1
 	: >"$LOG"
@@ -196,7 +197,11 @@ main() {
 			shift
 			;;
 		-*) fail "no such option: $1" "see the head of tests/fresh/run.sh" ;;
-		*) releases+=("$1") ;;
+		*)
+			[[ " ${RELEASES[*]} " == *" $1 "* ]] ||
+				fail "no such release: $1" "choose among: ${RELEASES[*]}"
+			releases+=("$1")
+			;;
 		esac
 		shift
 	done

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from datapath.errors import RunFailed
+from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome
 from datapath.workloads.iperf3 import Iperf3, read_report
 from datapath.workloads.perftest import Perftest
@@ -98,3 +99,31 @@ def test_ucx(path: Path) -> None:
         assert found["latency_p50"] == float(row[1]) * 1e3
     else:
         assert found["goodput"] == pytest.approx(float(row[7]) * 64 * 8, rel=0.01)
+
+
+def damaged(text: str) -> list[str]:
+    """The output cut off anywhere, and without each of its lines."""
+    lines = text.splitlines(keepends=True)
+    step = max(1, len(text) // 400)
+    cut = [text[:end] for end in range(0, len(text), step)]
+    return cut + ["".join(lines[:n] + lines[n + 1 :]) for n in range(len(lines))]
+
+
+def read(kind: str, name: str, text: str) -> Outcome:
+    params = REGISTRY[kind].Params.model_validate(CASES[kind][name])
+    if kind == "iperf3":
+        return Iperf3(params).outcome([read_report(text, "client")])
+    return Ucx(params).outcome(text) if kind == "ucx" else Perftest(params).outcome([text])
+
+
+@pytest.mark.parametrize("path", [*outputs("perftest"), *outputs("iperf3"), *outputs("ucx")])
+def test_damaged_output_is_a_failed_run(path: Path) -> None:
+    """And nothing worse: a version that prints less must not end the whole experiment."""
+    kind = path.parent.name.partition("-")[0]
+    failed = 0
+    for text in damaged(path.read_text()):
+        try:
+            read(kind, path.stem, text)
+        except RunFailed:
+            failed += 1
+    assert failed
