@@ -17,8 +17,8 @@
 #   build-fresh/machine-RELEASE   the machine; removed at the end, or by the next run after a kill
 #   build-fresh/results-RELEASE   what the commands left in results/, and the log of the set-up
 #
-# One run for each RELEASE at a time.  It can be interrupted at any moment: all that it started
-# and mounted ends with it.
+# FRESH_FOLDER names another place than build-fresh/.  One run for each RELEASE at a time.  It can
+# be interrupted at any moment: all that it started and mounted ends with it.
 set -u
 ROOT=$(cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 export BUILDS=
