@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from datapath.cli import selftest
 from datapath.native import paths
 from tests.lanes.aptrepo import Archive
 
@@ -181,3 +182,13 @@ def test_sources_are_those_of_this_machine(tmp_path: Path) -> None:
     assert lines[2:4] == ["Suites: trixie", "Components: main"]
     assert done.stdout.count("URIs") == 1
     assert all(line.startswith("Acquire::") for line in lines[6:])
+
+
+@pytest.mark.usefixtures("fresh")
+def test_the_stage_counts_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Debian of a dozen programs cannot be set up, and is not told to be good."""
+    make_small_root(tmp_path / "base-bookworm")
+    monkeypatch.setenv("FRESH_FOLDER", str(tmp_path))
+    tally = selftest.fresh_machines([])
+    assert str(tally) == "0 passed, 2 failed, 0 skipped"
+    assert [line.split(":")[1] for line in tally.failures] == [" bookworm", " trixie"]
