@@ -170,7 +170,7 @@ assert os.wait()[1] == 0
 
 def test_each_opening_and_each_process_has_a_file_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", OPEN_AND_FORK],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", OPEN_AND_FORK],
         env={
             **os.environ,
             **sanitizer(),
