@@ -18,7 +18,8 @@ from tests.verbs.conftest import LISTENING, Pair
 from tests.verbs.devices import sanitizer
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
-WRITES = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "2000"]
+WRITE = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536"]
+WRITES = [*WRITE, "-n", "2000"]
 BYTES = 2000 * 65536
 
 
@@ -65,7 +66,7 @@ def test_samples_end_in_what_the_counters_say(pair: Pair, port: str, mode: str) 
 
 
 def test_an_interval_is_kept(pair: Pair) -> None:
-    pair.run([*WRITES, "-n", "20000"], "udp", env={"DATAPATH_SERIES": f"{pair.logs}/s"})
+    pair.run([*WRITE, "-n", "20000"], "udp", env={"DATAPATH_SERIES": f"{pair.logs}/s"})
     file, _ = sender(pair)
     ((_, _, rows),) = series.flows(file.frame)
     # Sleeps end late on a busy machine, but never early, and later ones make up for it.
