@@ -4,7 +4,7 @@
 PYTHON := .venv/bin/python
 C_FILES = $(shell find datapath tests tools -name '*.[ch]')
 
-.PHONY: help setup test lint format bench fuzz lock clean
+.PHONY: help setup test lint format bench fuzz fresh lock clean
 
 help:
 	@echo "make setup   install packages, virtual environment, build C and BPF"
@@ -13,6 +13,8 @@ help:
 	@echo "make format  ruff format, clang-format"
 	@echo "make bench   the quickstart experiment"
 	@echo "make fuzz    libFuzzer on packet input for a minute (FUZZ_SECONDS=60)"
+	@echo "make fresh   the quickstart on fresh machines of Debian 12 and 13, from no package on"
+	@echo "             (FRESH=trixie: one of them; FRESH_RUN='./dpctl selftest': another command)"
 	@echo "make lock    write setup/lock.txt anew from pyproject.toml (needs uv)"
 	@echo "make clean   remove what was built; the virtual environment stays"
 
@@ -37,6 +39,12 @@ FUZZ_SECONDS ?= 60
 fuzz: setup
 	tests/fuzz/run.sh $(FUZZ_SECONDS)
 
+FRESH ?=
+FRESH_RUN ?= ./dpctl run experiments/quickstart.yaml
+export FRESH_RUN
+fresh:
+	tests/fresh/run.sh --command "$$FRESH_RUN" $(FRESH)
+
 lock:
 	{ echo "# Made from pyproject.toml by: make lock" && \
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
@@ -44,4 +52,4 @@ lock:
 	} >setup/lock.txt.new && mv setup/lock.txt.new setup/lock.txt
 
 clean:
-	rm -rf build build-san
+	rm -rf build build-san build-fresh

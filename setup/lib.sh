@@ -62,7 +62,7 @@ build_ready() {
 	local stamp=$ROOT/$1/.stamp
 	[ -e "$stamp" ] && [ "$stamp" -nt "$VENV/.stamp" ] && [ -z "$(
 		find "$ROOT/meson.build" "$ROOT/setup" "$ROOT/datapath" "$ROOT/tests" \
-			\( -name '*.[ch]' -o -name meson.build -o -name '*.map' -o -path '*/setup/*.py' \) \
+			\( -name '*.[ch]' -o -name meson.build -o -name '*.map' -o -path "$ROOT/setup/*.py" \) \
 			-newer "$stamp" -print -quit
 	)" ]
 }

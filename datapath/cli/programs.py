@@ -139,6 +139,7 @@ def selftest(context: typer.Context) -> int:
     dpctl selftest
     dpctl selftest tests/experiment -k sweep
     dpctl selftest --stage c,san
+    dpctl selftest --all      what takes long as well
     """
     if context.args in (["--help"], ["-h"]):
         typer.echo(context.get_help())

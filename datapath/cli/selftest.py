@@ -11,6 +11,11 @@ Stages, in this order; each runs, even when an earlier one failed:
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP.
            Under TCG this takes longer than all others together
 
+`--all` adds the long ones, which prove what rarely changes:
+
+  fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
+           13, from no package to its report; needs the network and 3 GB of disk
+
 Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san
 and pytest run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
 guests count like all others, and have a line of their own for each device.  The
@@ -34,6 +39,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
+FRESH_RELEASES = ("bookworm", "trixie")
 GUEST_REPORTS = "DATAPATH_GUEST_REPORTS"
 """Environment variable: folder for the logs of the tests that ran inside guests."""
 
@@ -216,18 +222,40 @@ def read_left_out(path: Path) -> dict[str, list[str]]:
     return found
 
 
-STAGES: dict[str, Callable[[Sequence[str]], Tally]] = {
+def fresh_machines(_: Sequence[str]) -> Tally:
+    """What the README promises of a fresh machine: a test for each release."""
+    if os.geteuid() != 0:
+        reason = "fresh: needs root: makes the root folder of a Debian and enters it"
+        return Tally(skipped=len(FRESH_RELEASES), skip_reasons=[reason])
+    tally = Tally()
+    for release in FRESH_RELEASES:
+        if run_tool([str(ROOT / "tests" / "fresh" / "run.sh"), release]) == 0:
+            tally.passed += 1
+        else:
+            tally.failed += 1
+            tally.failures.append(f"fresh: {release}: see above, or make fresh FRESH={release}")
+    return tally
+
+
+Stage = Callable[[Sequence[str]], Tally]
+STAGES: dict[str, Stage] = {
     "lint": lint,
     "c": meson_tests,
     "san": sanitized_pytest,
     "pytest": plain_pytest,
     "guests": guest_pytest,
 }
+LONG_STAGES: dict[str, Stage] = {
+    "fresh": fresh_machines,
+}
+"""Stages that run with --all, or when --stage names them."""
 
 
 def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
     """(stages to run, what is left for pytest)."""
-    left = list(arguments)
+    every = [*STAGES, *LONG_STAGES]
+    left = [argument for argument in arguments if argument != "--all"]
+    wants_all = len(left) < len(arguments)
     for index, argument in enumerate(left):
         match = re.fullmatch(r"--stage(?:=(.*))?", argument)
         if not match:
@@ -238,12 +266,16 @@ def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
             names = left[index + 1] if index + 1 < len(left) else ""
             stop += 1
         stages = names.split(",")
-        if unknown := set(stages) - STAGES.keys():
+        if unknown := set(stages) - set(every):
             raise LocalError(
                 f"no such stage: {', '.join(sorted(unknown)) or '(none given)'}",
-                hint=f"stages are {', '.join(STAGES)}",
+                hint=f"stages are {', '.join(every)}",
             )
-        return [name for name in STAGES if name in stages], left[:index] + left[stop:]
+        if wants_all:
+            raise LocalError("--all and --stage both choose stages", hint="leave one of them out")
+        return [name for name in every if name in stages], left[:index] + left[stop:]
+    if wants_all:
+        return every, left
     return (["san", "pytest"] if left else list(STAGES)), left
 
 
@@ -260,7 +292,7 @@ def selftest(args: list[str]) -> int:
     for stage in stages:
         print(f"\n==== {stage} ====", flush=True)
         started = time.monotonic()
-        tally = STAGES[stage](pytest_arguments)
+        tally = (STAGES | LONG_STAGES)[stage](pytest_arguments)
         total.add(tally)
         summary.append(f"{stage:8} {tally}  ({time.monotonic() - started:.0f} s)")
         summary += [f"{'':8} {line}" for line in tally.details]

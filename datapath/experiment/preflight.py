@@ -146,16 +146,31 @@ def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
         lanes.open_network(spec.topology, spec.path, folder=folder)
     except DatapathError as error:
         yield error
-        return
     if lane in _SHARE_FILES:
         if os.geteuid() != 0:
             yield CapabilityError(
                 f"the {lane} lane needs root, to make network namespaces",
                 hint="run it as root: sudo dpctl ...",
             )
+        if not root_is_mount_point():
+            yield CapabilityError(
+                "the root directory is no mount point, as in a plain chroot: hosts cannot get "
+                "mount namespaces of their own",
+                hint="make it one before the chroot: mount --rbind FOLDER FOLDER, then chroot "
+                "FOLDER; or enter it by pivot_root",
+            )
         yield from _programs(("ip", "ethtool"))
     if lane == "vm":
         yield from _programs(("qemu-system-x86_64", "sshd", "ssh-keygen", "modprobe"))
+
+
+def root_is_mount_point(table: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a mount begins at this process's root; True where /proc does not tell."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return True
+    return any(line.split()[4] == "/" for line in lines)
 
 
 def _simulation(spec: PointSpec) -> Iterator[DatapathError]:

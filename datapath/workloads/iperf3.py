@@ -100,7 +100,15 @@ class Iperf3:
         return words + p.extra
 
     def outcome(self, reports: list[dict[str, Any]]) -> Outcome:
-        """From the `end` objects of the clients' reports."""
+        """From the `end` objects of the clients' reports; RunFailed when one lacks a total."""
+        try:
+            return self._outcome(reports)
+        except KeyError as error:
+            raise RunFailed(
+                f"iperf3's report has no {error}", hint="see iperf3-client-*.out among the logs"
+            ) from None
+
+    def _outcome(self, reports: list[dict[str, Any]]) -> Outcome:
         goodputs = [float(end["sum_received"]["bits_per_second"]) for end in reports]
         result = Outcome(metrics=[Metric("goodput", sum(goodputs), "bit/s")])
         if self.params.protocol == "tcp":
@@ -132,11 +140,16 @@ def _report(programs: Programs, client: Program) -> dict[str, Any]:
         if error:
             raise RunFailed(f"{client.name}: {error}", hint=f"its log is {client.out}") from None
         raise
+    return read_report(text, client.name)
+
+
+def read_report(text: str, name: str) -> dict[str, Any]:
+    """The `end` object of what the client `name` printed; RunFailed when it has no totals."""
     report = _parse(text)
     end: dict[str, Any] = report.get("end", {})
     if "error" in report or not ("sum_received" in end or "sum" in end):
         reason = report.get("error", "its report has no totals")
-        raise RunFailed(f"{client.name}: {reason}", hint=f"its log is {client.out}")
+        raise RunFailed(f"{name}: {reason}", hint=f"see {name}.out among the run's logs")
     if "sum_received" not in end:
         end["sum_received"] = _udp_received(end)
     return end

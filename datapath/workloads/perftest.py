@@ -9,6 +9,8 @@ over the network under test.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -31,10 +33,11 @@ _PORT = 18515
 _DEVICE_NAMES: Mapping[str, str] = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)  # iWARP has no connection without RDMA-CM
 _MIB = 2**20
+_BIT_RATES: Mapping[str, float] = {"MB/sec": 8 * _MIB, "MiB/sec": 8 * _MIB, "Gb/sec": 1e9}
+"""Units of perftest's bandwidth, in bit/s.  2^20 bytes are MB up to version 4.5, MiB later."""
 _ATOMIC_SIZE = 8
 _DEFAULT_ITERATIONS = 1000
-_BW_HEADER = "BW average[MB/sec]"
-_BW_COLUMNS = 5
+_BW_COLUMN = "BW average"
 _SAMPLES_HEADER = "#, usec"
 _UNCALIBRATED = "Correlation coefficient"
 """perftest measures its clock when it starts; on a busy machine that fails, and every time it
@@ -254,21 +257,37 @@ def _address(server: Host, device: str) -> str:
 def parse_bandwidth(output: str) -> tuple[float, float]:
     """(bit/s, messages/s) from the result line of a bandwidth test.
 
-    perftest's "MB" is 2^20 bytes.  The message rate it prints has six decimals
-    of a million; the bandwidth, with two decimals of a MiB/s, is finer for
-    large messages, so the rate is taken from it where the size is known.
+    The message rate that perftest prints has six decimals of a million; the
+    bandwidth, with two decimals of a MiB/s, is finer for large messages, so
+    the rate is taken from it there.
     """
+    row, unit = _bandwidth_row(output)
+    size, goodput = row["#bytes"], row[f"{_BW_COLUMN}[{unit}]"] * _BIT_RATES[unit]
+    rate = goodput / (8 * size) if size >= _MIB else row["MsgRate[Mpps]"] * 1e6
+    return goodput, rate
+
+
+def _bandwidth_row(output: str) -> tuple[dict[str, float], str]:
+    """The only line of the table by the names of its columns, and the unit of the bandwidth."""
     lines = iter(output.splitlines())
-    if not any(_BW_HEADER in line for line in lines):
-        raise _no_result(output)
-    fields = next(lines, "").split()
+    header = next((line for line in lines if f"{_BW_COLUMN}[" in line), "")
+    columns = re.split(r"\s{2,}", header.strip())
+    table = itertools.takewhile(lambda line: line.strip(" -"), lines)
+    rows = [line.split() for line in table if line.strip()[0].isdigit()]
+    if len(rows) > 1:
+        raise RunFailed(
+            f"perftest printed {len(rows)} results, and a run has one",
+            hint="sweep workload.size in place of perftest's own --all",
+        )
     try:
-        size, _iterations, _peak, average, million_rate = map(float, fields[:_BW_COLUMNS])
+        [fields] = rows
+        row = dict(zip(columns, map(float, fields), strict=True))
+        [unit] = (u for u in _BIT_RATES if f"{_BW_COLUMN}[{u}]" in row)
     except ValueError:
         raise _no_result(output) from None
-    goodput = average * _MIB * 8
-    rate = goodput / (8 * size) if size >= _MIB else million_rate * 1e6
-    return goodput, rate
+    if not {"#bytes", "MsgRate[Mpps]"} <= row.keys():
+        raise _no_result(output)
+    return row, unit
 
 
 def parse_samples(output: str) -> list[float]:
@@ -285,7 +304,10 @@ def parse_samples(output: str) -> list[float]:
         _number, comma, value = line.partition(", ")
         if not comma:
             break
-        samples.append(float(value) * 1e3)
+        try:
+            samples.append(float(value) * 1e3)
+        except ValueError:
+            raise _no_result(output) from None
     if not samples:
         raise _no_result(output)
     return samples

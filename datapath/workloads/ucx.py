@@ -14,8 +14,9 @@ from datapath.errors import RunFailed
 from datapath.lanes.base import Host
 from datapath.units import Bytes
 from datapath.workloads.base import Metric, Outcome, RunContext
-from datapath.workloads.programs import Programs, WorkloadParams, require_device
+from datapath.workloads.programs import Programs, WorkloadParams, require, require_device
 
+_PROGRAM = "ucx_perftest"
 _PORT = 13337
 _TESTS: Mapping[str, str] = {
     "tag_lat": "tag_lat",
@@ -42,7 +43,7 @@ class Ucx:
 
     name: ClassVar[str] = "ucx"
     Params: ClassVar[type[pydantic.BaseModel]] = UcxParams
-    programs: ClassVar[tuple[str, ...]] = ("ucx_perftest",)
+    programs: ClassVar[tuple[str, ...]] = (_PROGRAM,)
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
 
     def __init__(self, params: pydantic.BaseModel) -> None:
@@ -53,13 +54,13 @@ class Ucx:
         require_device(ctx, self.name, self.devices)
         p = self.params
         client, server = ctx.network.pairs[0]
-        command = ["ucx_perftest", "-p", str(_PORT), *p.extra]
         test = ["-t", _TESTS[p.test], "-s", str(p.size), "-n", str(p.iterations)]
         test += ["-w", str(p.warmup), "-f", "-v"]
         with Programs(ctx, p.pin) as programs:
-            listener = programs.start(server, "ucx-server", command, _environment(server))
+            words = [*_command(server), *p.extra]
+            listener = programs.start(server, "ucx-server", words, _environment(server))
             programs.wait_listening(server, listener, _PORT)
-            words = [*command, server.endpoint.mgmt_ipv4, *test]
+            words = [*_command(client), *p.extra, server.endpoint.mgmt_ipv4, *test]
             caller = programs.start(client, "ucx-client", words, _environment(client))
             output = programs.finish(caller, server=listener)
         return self.outcome(output)
@@ -67,20 +68,33 @@ class Ucx:
     def outcome(self, output: str) -> Outcome:
         """From the comma-separated result that -f -v prints; RunFailed when there is none."""
         rows = list(csv.DictReader(line.strip() for line in output.splitlines() if "," in line))
-        if not rows:
-            raise RunFailed("ucx_perftest printed no result", hint="see ucx-client.err")
-        row = rows[-1]
+        try:
+            metrics = self._metrics(rows[-1])
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise RunFailed("ucx_perftest printed no result", hint="see ucx-client.err") from None
+        return Outcome(metrics, notes={"transport": "UCX over TCP"})
+
+    def _metrics(self, row: Mapping[str, str]) -> list[Metric]:
         if self.params.test.endswith("_lat"):
-            metrics = [
+            return [
                 Metric("latency_p50", float(row["50.0_percentile_lat"]) * 1e3, "ns"),
                 Metric("latency_mean", float(row["overall_lat"]) * 1e3, "ns"),
             ]
-        else:
-            metrics = [
-                Metric("goodput", float(row["overall_bw"]) * _MIB * 8, "bit/s"),
-                Metric("message_rate", float(row["overall_mr"]), "1/s"),
-            ]
-        return Outcome(metrics, notes={"transport": "UCX over TCP"})
+        return [
+            Metric("goodput", float(row["overall_bw"]) * _MIB * 8, "bit/s"),
+            Metric("message_rate", float(row["overall_mr"]), "1/s"),
+        ]
+
+
+def _command(host: Host) -> list[str]:
+    """The host's ucx_perftest, alone.
+
+    One that is built with MPI (Debian 13) takes every call without a terminal for one by mpirun,
+    and ends as there is no second process; its option -P, which others lack, makes it do without.
+    """
+    require(host, _PROGRAM)
+    has_mpi = "MPI mode" in host.run([_PROGRAM, "-h"]).stdout
+    return [_PROGRAM, *(["-P", "0"] if has_mpi else []), "-p", str(_PORT)]
 
 
 def _environment(host: Host) -> Mapping[str, str]:

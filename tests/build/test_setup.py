@@ -21,9 +21,14 @@ Shell = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def tree() -> Iterator[Path]:
-    """The files that set-up reads, and nothing else; pytest's own folders are for root only."""
+    """The files that set-up reads, and nothing else; pytest's own folders are for root only.
+
+    Its folder is called as one of the tree's own is.
+    """
     with tempfile.TemporaryDirectory(prefix="datapath-setup-") as name:
-        folder = Path(name)
+        Path(name).chmod(0o755)
+        folder = Path(name) / "setup"
+        folder.mkdir()
         shutil.copytree(paths.ROOT / "setup", folder / "setup")
         shutil.copy(paths.ROOT / "dpctl", folder)
         folder.chmod(0o755)

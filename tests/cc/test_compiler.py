@@ -160,7 +160,11 @@ class Mine:
         ("flow.count = 0.5 * ack.rtt_ns", 14, "count is declared int"),
         ("flow.last = (1, 2)", 14, "Cannot cast"),
         ("flow.last = (flow, ack)[0].last", 14, ""),
-        ("g = flow if flow.last > 0 else ack", 14, "cannot be compiled: Cannot unify "),
+        (
+            "flow.last = min(0.0, flow if flow.last > 0 else ack)",
+            14,
+            "cannot be compiled: Cannot unify ",
+        ),
         ("flow.last = 1 << ack.rtt_ns", 14, "there is no lshift("),
     ],
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from datapath.errors import LocalError
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
         (["--stage=san", "-x"], ["san"], ["-x"]),
         (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
+        (["--all"], ["lint", "c", "san", "pytest", "guests", "fresh"], []),
+        (["-x", "--all"], ["lint", "c", "san", "pytest", "guests", "fresh"], ["-x"]),
+        (["--stage", "fresh,c"], ["c", "fresh"], []),
     ],
 )
 def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> None:
@@ -29,7 +33,18 @@ def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> Non
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
-    assert "lint, c, san, pytest, guests" in caught.value.hint
+    assert "lint, c, san, pytest, guests, fresh" in caught.value.hint
+
+
+def test_all_and_some_is_a_contradiction() -> None:
+    with pytest.raises(LocalError, match="both choose stages"):
+        selftest.choose_stages(["--all", "--stage", "c"])
+
+
+def test_every_stage_is_told() -> None:
+    """By the module's docstring, in their order."""
+    told = re.findall(r"(?m)^  (\w+)  ", selftest.__doc__ or "")
+    assert told == [*selftest.STAGES, *selftest.LONG_STAGES]
 
 
 def test_counts(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from datapath.experiment import preflight
 from datapath.experiment.preflight import Lacking
+from datapath.native import paths
 
 from .conftest import Load
 
@@ -47,3 +50,60 @@ def test_missing_programs_come_with_their_packages(
 )
 def test_what_this_version_has_not(load: Load, old: str, new: str, said: str) -> None:
     assert any(said in lack for lack in lacks(load, old, new))
+
+
+PLAIN = """\
+set -eu
+cd "$1"
+for path in /*; do
+    if [ -L "$path" ]; then cp -P "$path" .
+    elif [ -d "$path" ]; then mkdir ".$path"; mount --rbind "$path" ".$path"
+    fi
+done
+[ "$2" = plain ] || { mount --rbind . . && cd "$1"; }
+shift 2
+exec chroot . "$@"
+"""
+CHECK = """\
+import sys
+from pathlib import Path
+from datapath.experiment import preflight
+from datapath.experiment.load import load_text
+try:
+    preflight.check(load_text(sys.argv[1], Path("/tmp/e.yaml")))
+except preflight.Lacking as lacking:
+    print(*(f"{lack}; {lack.hint}" for lack in lacking.lacks), sep="\\n")
+"""
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("lane", ["netns", "vm"])
+@pytest.mark.parametrize("kind", ["plain", "bound"])
+def test_a_chroot_whose_root_is_no_mount_point(tmp_path: Path, lane: str, kind: str) -> None:
+    """Networks cannot be made there.  The hint's remedy makes the check content."""
+    (tmp_path / "root").mkdir()
+    text = (
+        f"version: 1\nname: e\ntopology: {{lane: {lane}}}\ntransport: {{device: kernel}}\n"
+        "workload: {kind: iperf3}\n"
+    )
+    check = [sys.executable, "-c", CHECK, text]
+    script = ["bash", "-c", PLAIN, "bash", str(tmp_path / "root"), kind, *check]
+    done = subprocess.run(
+        ["unshare", "--mount", *script], capture_output=True, text=True, check=False, cwd=paths.ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    told = "the root directory is no mount point" in done.stdout
+    assert told == (kind == "plain"), done.stdout
+    if told:
+        assert "mount --rbind FOLDER FOLDER" in done.stdout
+
+
+def test_mount_points_are_read(tmp_path: Path) -> None:
+    """The root has a line of its own, also where mount points have odd names."""
+    table = tmp_path / "mountinfo"
+    line = "36 35 98:0 /mnt1 {} rw,noatime - ext3 /dev/root rw\n"
+    table.write_text(line.format("/a\\040/"))
+    assert not preflight.root_is_mount_point(table)
+    table.write_text(line.format("/sys") + line.format("/"))
+    assert preflight.root_is_mount_point(table)
+    assert preflight.root_is_mount_point(tmp_path / "none"), "without /proc nothing is known"

@@ -416,7 +416,7 @@ def test_a_host_that_goes_away_is_told_at_once(sshd: Sshd, tmp_path: Path) -> No
     done_one = host.popen(["true"])
     assert done_one.wait(20) == 0
     started(log)
-    mine = sshd.host.run(["pgrep", "--full", "^sshd: root"]).stdout.split()
+    mine = sshd.host.run(["pgrep", "--full", "^sshd(-session)?: root"]).stdout.split()
     for pid in mine:
         sshd.host.run(["kill", "-KILL", pid])
     with pytest.raises(RunFailed, match="host host0 is gone: ") as caught:

@@ -225,7 +225,7 @@ def test_a_machine_that_dies_fails_its_run_and_is_used_again(
     process = site.start("run", path, "--out", out)
     server = site.sshds[1].host
     until(lambda: len(list(out.glob("logs/*/perftest-client-0.cmd"))) == 1, "the client is up")
-    for pid in server.run(["pgrep", "--full", "^sshd: root"]).stdout.split():
+    for pid in server.run(["pgrep", "--full", "^sshd(-session)?: root"]).stdout.split():
         if server.run(["nsenter", "-t", pid, "-n", "ip", "-o", "address"]).stdout.count(
             "198.19.0.2/"
         ):

@@ -86,8 +86,9 @@ def test_it_sees_what_iperf3_sees(
     delivered = sum(rows["delivered_bytes"].max() for _, _, rows in flows)
     again = sum(rows["retransmitted_packets"].max() for _, _, rows in flows)
     sent = end["sum_sent"]
-    # The last sample may lie up to an interval before the end.
-    assert 0.5 * sent["bytes"] < delivered <= sent["bytes"] + 1024
+    # The last sample may lie up to an interval before the end.  iperf3 from 3.18 on may leave out
+    # the last write of each stream, of 128 KiB.
+    assert 0.5 * sent["bytes"] < delivered <= sent["bytes"] + 2 * 2**17 + 1024
     # The kernel's own count goes on after iperf3's last look: what is lost at the end.
     assert 0 < again <= segments_again(network.hosts[0]) - before
     assert again >= 0.5 * sent["retransmits"]

@@ -18,7 +18,8 @@ from tests.verbs.conftest import LISTENING, Pair
 from tests.verbs.devices import sanitizer
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
-WRITES = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "2000"]
+WRITE = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536"]
+WRITES = [*WRITE, "-n", "2000"]
 BYTES = 2000 * 65536
 
 
@@ -65,7 +66,7 @@ def test_samples_end_in_what_the_counters_say(pair: Pair, port: str, mode: str) 
 
 
 def test_an_interval_is_kept(pair: Pair) -> None:
-    pair.run([*WRITES, "-n", "20000"], "udp", env={"DATAPATH_SERIES": f"{pair.logs}/s"})
+    pair.run([*WRITE, "-n", "20000"], "udp", env={"DATAPATH_SERIES": f"{pair.logs}/s"})
     file, _ = sender(pair)
     ((_, _, rows),) = series.flows(file.frame)
     # Sleeps end late on a busy machine, but never early, and later ones make up for it.
@@ -170,7 +171,7 @@ assert os.wait()[1] == 0
 
 def test_each_opening_and_each_process_has_a_file_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", OPEN_AND_FORK],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", OPEN_AND_FORK],
         env={
             **os.environ,
             **sanitizer(),

@@ -34,7 +34,6 @@
 enum {
 	CHUNK = 4096,
 	CHUNKS = 32768,
-	NO_CHUNK = UINT32_MAX,
 	RING = 4096,
 	FILL_RING = 8192, /* the kernel announces a frame before it gives its place back */
 	PORTS_MAX = 34,
@@ -45,6 +44,7 @@ enum {
 	LATE_BUCKETS = 64 * 16,
 };
 
+#define NO_CHUNK UINT32_MAX
 #define NS_PER_US 1000ull
 #define NS_PER_S 1000000000ull
 
