@@ -10,6 +10,8 @@
  */
 #include "core/internal.h"
 
+#include <assert.h>
+
 #define ANY_TIME DP_QP_CUR_STATE
 #define CONNECT                                                                                    \
 	(DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |    \
@@ -242,6 +244,7 @@ static void flush(struct dp_qp *qp)
 {
 	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
 
+	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 && qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
 	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
 		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
 	qp->sq_tx = qp->sq_ci;

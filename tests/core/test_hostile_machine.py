@@ -405,6 +405,7 @@ class Hostile(RuleBasedStateMachine):
         if self.world is None:
             return
         try:
+            self.victim.host.verify()  # a broken queue could not be flushed
             self.poll()
             check(self.victim.to(lib.DP_QPS_ERR))
             self.poll()
