@@ -24,6 +24,7 @@ MEANING = {
     "polling calls": "ibv_start_poll and its kin of extended CQs",
     "resize": "ibv_resize_cq",
     "drain": "state SQD",
+    "drain event": "IBV_EVENT_SQ_DRAINED, also when nothing was under way",
     "reset": "a QP that is in error goes back to RESET and is connected anew",
     "access events": "the responder's program gets IBV_EVENT_QP_ACCESS_ERR",
     "error events": "a completion in error wakes who asked for solicited ones only",
@@ -38,6 +39,7 @@ KINDS: dict[str, frozenset[str]] = {
     "rxe": frozenset(MEANING)
     - {
         "refused invalidate",
+        "drain event",
         "access events",
         "error events",
         "exact status",

@@ -208,6 +208,24 @@ def case_drain() -> None:
     assert b.done().byte_len == 7
 
 
+@needs("drain", "drain event")
+def case_drain_event() -> None:
+    """Who asks for it hears once that the send queue is drained."""
+    a, b = pair()
+    for _ in range(8):
+        a.write([a.sge(4096)], b.target())
+    attr = QPAttr(qp_state=e.IBV_QPS_SQD)
+    attr.en_sqd_async_notify = 1
+    a.qp.modify(attr, e.IBV_QP_STATE | e.IBV_QP_EN_SQD_ASYNC_NOTIFY)
+    event = a.context.get_async_event()
+    assert event.event_type == e.IBV_EVENT_SQ_DRAINED
+    event.ack()
+    assert not a.qp.query(e.IBV_QP_STATE)[0].sq_draining
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RTS), e.IBV_QP_STATE)
+    for _ in range(8):
+        a.done()
+
+
 def case_error_from_the_program() -> None:
     """Either end may end the connection; the other one notices, at the latest when it sends."""
     a, b = pair(timeout=8, retry=2)
