@@ -279,7 +279,7 @@ class _Loader:
 
     def _check_cc(self, raw: RawPoint, cc: Cc) -> None:
         """The algorithm must exist and take the parameters; it is compiled only when it runs."""
-        if cc.file is not None and not (self.source.parent / cc.file).is_file():
+        if cc.file is not None and not foreign.is_file(self.source.parent / cc.file):
             return  # told already
         try:
             algorithm = _algorithm(cc.located(self.source.parent))
