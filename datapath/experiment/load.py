@@ -87,7 +87,7 @@ def load(source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
 def read_experiment(source: FilePath) -> str:
     """The text of an experiment file; LocalError when it cannot be read."""
     try:
-        return foreign.read_text(source, BYTES_MAX)
+        return foreign.read_bytes(source, BYTES_MAX).decode()
     except FileNotFoundError:
         raise LocalError(
             f"{source}: no such file", hint=_suggest_file(source) or "name an experiment file"
