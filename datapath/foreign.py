@@ -36,6 +36,22 @@ class Refused(LocalError, ValueError):
     """A file that is larger than any that is meant; a ValueError, as damaged files raise."""
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file; no error for a name that is none, or where nobody may look."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def expanded(path: Path) -> Path:
+    """With the home folder for a `~` or `~user` at the begin; as it is when there is no such."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def read_bytes(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
     """The content of a file, of a pipe too; an endless one is read no further than the bound."""
     with path.open("rb") as file:

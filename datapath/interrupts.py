@@ -8,13 +8,19 @@ same clean end, and the same exit code, as somebody who presses it once.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import cast
 
 _END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_AGAIN_S = 0.001
 
 
 class Interrupted(KeyboardInterrupt):
@@ -32,35 +38,65 @@ _guarded = False
 def ending_signals(*, to_the_end: bool = False) -> Iterator[None]:
     """Make the first ending signal an Interrupted; ignore those that come after it.
 
-    Inside another one it does nothing: the outer one sees to the signals.  to_the_end: after
-    a signal, they stay ignored for the rest of the process, which is about to end.
+    Inside another one it does nothing: the outer one sees to the signals.  to_the_end: they
+    stay ignored for the rest of the process, which is about to end.
     """
     global _guarded
     if _guarded or threading.current_thread() is not threading.main_thread():
         yield
         return
-    interrupted = False
-
-    def end(signum: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        interrupted = True
-        for other in caught:
-            signal.signal(other, _ignore)
-        raise Interrupted(signum)
-
     # What the caller ignores stays ignored: nohup does that with SIGHUP.
     caught = [signum for signum in _END if signal.getsignal(signum) is not signal.SIG_IGN]
-    before = {signum: signal.signal(signum, end) for signum in caught}
+    ending = _Ending(sys.unraisablehook)
     _guarded = True
+    before = {signum: signal.signal(signum, ending.signalled) for signum in caught}
+    sys.unraisablehook = ending.lost
     try:
-        yield
+        try:
+            yield
+        finally:
+            ending.over = True
     finally:
         _guarded = False
+        sys.unraisablehook = ending.hook
         for signum, handler in before.items():
             # Python puts a handler back to the default when it ends, but leaves SIG_IGN.
-            last = interrupted and to_the_end
-            signal.signal(signum, signal.SIG_IGN if last else handler)
+            signal.signal(signum, signal.SIG_IGN if to_the_end else handler)
 
 
-def _ignore(_signum: int, _frame: FrameType | None) -> None:
-    """A handler, not SIG_IGN, which children would inherit."""
+class _Ending:
+    """What becomes of the signals of one `ending_signals`.
+
+    Python drops an exception that is raised in a destructor or in the callback of a weak
+    reference, and tells sys.unraisablehook.  An Interrupted that is lost there is raised again.
+    """
+
+    def __init__(self, hook: Callable[[sys.UnraisableHookArgs], object]) -> None:
+        self.hook = hook
+        self.raised = False
+        self.over = False
+        self._telling = False
+
+    def signalled(self, signum: int, _frame: FrameType | None) -> None:
+        """A handler also for what is ignored: children would inherit SIG_IGN."""
+        if not self.raised and not self.over:
+            self.raised = True
+            raise Interrupted(signum)
+
+    def lost(self, dropped: sys.UnraisableHookArgs) -> None:
+        if not isinstance(dropped.exc_value, Interrupted):
+            self.hook(dropped)
+            return
+        self._telling = True
+        # Not threading.Thread: the main thread may stand in it, with its locks.
+        _thread.start_new_thread(self._again, (dropped.exc_value.signum,))
+        self._telling = False
+
+    def _again(self, signum: int) -> None:
+        """In a thread: signal once more, when the main thread has left `lost`."""
+        time.sleep(_AGAIN_S)
+        while self._telling:
+            time.sleep(_AGAIN_S)
+        self.raised = False
+        if not self.over:
+            signal.pthread_kill(cast(int, threading.main_thread().ident), signum)

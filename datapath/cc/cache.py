@@ -12,11 +12,9 @@ name and renamed, so two processes that build the same object at once do no harm
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
-from datapath import cachedir
+from datapath import cachedir, disk
 from datapath.errors import CapabilityError
 
 _MAGIC = b"dpcc\x01\r\n\x00"
@@ -49,18 +47,10 @@ def store(path: Path, content: bytes) -> None:
     Raises:
         CapabilityError: the folder cannot be written, or another user can change it.
     """
-    temporary = None
     try:
         cachedir.make(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content + _seal(content))
-            os.fchmod(file.fileno(), 0o644)
-        temporary.rename(path)
+        disk.replace(path, content + _seal(content), mode=0o644)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise CapabilityError(
             f"cannot write the compiled algorithm to {path.parent}: {error.strerror}",
             hint="set XDG_CACHE_HOME to a folder that can be written",

@@ -84,7 +84,7 @@ def _pick(found: list[Algorithm], path: Path, class_name: str) -> Algorithm:
 
 def _load_file(path: Path) -> list[Algorithm]:
     """Run a file of the user's own and return the algorithms that it declares."""
-    file = str(path.expanduser().resolve())
+    file = str(foreign.expanded(path).resolve())
     try:
         text = importlib.util.decode_source(foreign.read_bytes(Path(file)))
     except OSError as error:

@@ -3,7 +3,8 @@
 
     app.py          the commands put together, and how errors are told
     experiments.py  run, validate, schema
-    results.py      list, report, clean
+    results.py      list, report, series
+    clean.py        clean
     programs.py     exec, xdp, selftest
     running.py      cc of, cc set
     progress.py     what a run shows while it goes on

@@ -271,6 +271,8 @@ class _Reader:
         except (YAMLError, ValueError) as error:
             self._wrong(node, path, f"cannot be read: {getattr(error, 'problem', error)}")
             return None
+        if isinstance(value, str) and self._has_half(node, path):
+            return None
         if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
             self._wrong(node, path, f"a whole number has at most {_INT_BITS_MAX} bits")
             return None
@@ -284,10 +286,10 @@ class _Reader:
         merged: dict[str, tuple[Node, Node]] = {}
         for key, value in node.value:
             if key.tag == _MERGE:
-                merged.update((k.value, (k, v)) for k, v in self._merged(value, path))
+                pairs = self._merged(value, path)
+                merged.update((k.value, (k, v)) for k, v in pairs if self._is_key(k, path))
                 continue
-            if not isinstance(key, ScalarNode):
-                self._wrong(key, path, "a key must be a word, not a list or mapping")
+            if not self._is_key(key, path):
                 continue
             if key.value in result:
                 first = self.document.keys[*path, key.value]
@@ -312,6 +314,19 @@ class _Reader:
                 if key.tag == _MERGE:
                     yield from self._merged(value, path)
             yield from ((k, v) for k, v in source.value if k.tag != _MERGE)
+
+    def _is_key(self, node: Node, path: Path) -> bool:
+        if not isinstance(node, ScalarNode):
+            self._wrong(node, path, "a key must be a word, not a list or mapping")
+            return False
+        return not self._has_half(node, path)
+
+    def _has_half(self, node: ScalarNode, path: Path) -> bool:
+        """Refuse text that no file or table can hold: escapes can make halves of characters."""
+        found = any("\ud800" <= c <= "\udfff" for c in node.value)
+        if found:
+            self._wrong(node, path, "text holds half a character (\\ud800 to \\udfff)")
+        return found
 
     def _wrong(self, node: Node, path: Path, message: str) -> None:
         self.problems.append(Problem(self.document.file, _place(node), show_path(path), message))

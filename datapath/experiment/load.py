@@ -87,7 +87,7 @@ def load(source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
 def read_experiment(source: FilePath) -> str:
     """The text of an experiment file; LocalError when it cannot be read."""
     try:
-        return foreign.read_text(source, BYTES_MAX)
+        return foreign.read_bytes(source, BYTES_MAX).decode()
     except FileNotFoundError:
         raise LocalError(
             f"{source}: no such file", hint=_suggest_file(source) or "name an experiment file"
@@ -279,7 +279,7 @@ class _Loader:
 
     def _check_cc(self, raw: RawPoint, cc: Cc) -> None:
         """The algorithm must exist and take the parameters; it is compiled only when it runs."""
-        if cc.file is not None and not (self.source.parent / cc.file).is_file():
+        if cc.file is not None and not foreign.is_file(self.source.parent / cc.file):
             return  # told already
         try:
             algorithm = _algorithm(cc.located(self.source.parent))

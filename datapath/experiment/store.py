@@ -103,11 +103,11 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         LocalError: another one does, or the folder is gone.
+        OSError: the folder takes no lock.
     """
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        with disk_errors(folder):
-            lock = os.open(folder / _LOCK, flags, 0o644)
+        lock = os.open(folder / _LOCK, flags, 0o644)
     except FileNotFoundError:
         raise _deleted(folder) from None
     try:
@@ -187,19 +187,22 @@ class ResultStore:
     def __enter__(self) -> ResultStore:
         """Take the lock; whoever has it may enter again, and the last one out gives it back."""
         self._entered += 1
-        if self._entered > 1:
-            return self
-        try:
-            self._lock.enter_context(locked(self.path))
-        except BaseException:
-            self._entered -= 1
-            raise
+        if self._entered == 1:
+            try:
+                self._take()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def _take(self) -> None:
+        """Lock the folder and make it ready; what a broken-off write left is removed."""
         with disk_errors(self.path):
+            self._lock.enter_context(locked(self.path))
             for part in ("runs", "samples", "logs"):
                 (self.path / part).mkdir(exist_ok=True)
-        for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
-            leftover.unlink(missing_ok=True)
-        return self
+            for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
+                leftover.unlink(missing_ok=True)
 
     def __exit__(self, *exc: object) -> None:
         self._entered -= 1

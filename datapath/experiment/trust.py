@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datapath import cachedir
+from datapath import cachedir, foreign
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment.document import parse
 from datapath.experiment.load import LoadedExperiment, read_experiment
@@ -86,7 +86,7 @@ def _code(experiment: LoadedExperiment) -> Iterator[Path]:
         named = (spec.cc.file, spec.xdp.source if spec.xdp else None, spec.topology.ssh_config)
         names |= {name for name in named if name is not None}
     for name in sorted(names):
-        yield (experiment.folder / Path(name).expanduser()).resolve()
+        yield (experiment.folder / foreign.expanded(Path(name))).resolve()
 
 
 def _holds(begun: Begun) -> bool:
@@ -97,7 +97,7 @@ def _holds(begun: Begun) -> bool:
         wanted = _hmac(_key(), begun.text, begun.source, begun.overrides, files)
     except (OSError, DatapathError):
         return False
-    return hmac.compare_digest(wanted.encode(), mark.encode())
+    return hmac.compare_digest(wanted.encode(), mark.encode("utf-8", "replace"))
 
 
 def _named(begun: Begun) -> list[str]:
@@ -111,8 +111,9 @@ def _named(begun: Begun) -> list[str]:
         python = _PYTHON.fullmatch(value)
         if python or any(part in _RUNS for key in keys for part in key.split(".")):
             file = python["file"] if python else value
-            here = begun.source.parent / Path(file).expanduser()
-            named.append(str(here.resolve()) if here.is_file() else f"{'.'.join(keys)}: {value}")
+            here = begun.source.parent / foreign.expanded(Path(file))
+            there = foreign.is_file(here)
+            named.append(str(here.resolve()) if there else f"{'.'.join(keys)}: {value}")
     return sorted(set(named))
 
 
@@ -131,8 +132,8 @@ def _values(keys: tuple[str, ...], data: Any) -> Iterator[tuple[tuple[str, ...],
 def _digest(file: Path) -> str:
     """ "" for what is not there."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(foreign.read_bytes(file)).hexdigest()
+    except (OSError, ValueError):
         return ""
 
 

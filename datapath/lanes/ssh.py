@@ -52,8 +52,8 @@ class SshNetwork:
         self.hosts: list[SshHost] = []
         self._config: FilePath | None = None
         if topology.ssh_config is not None:
-            self._config = (folder or FilePath()) / FilePath(topology.ssh_config).expanduser()
-            if not self._config.is_file():
+            self._config = (folder or FilePath()) / foreign.expanded(FilePath(topology.ssh_config))
+            if not foreign.is_file(self._config):
                 raise LocalError(
                     f"topology.ssh_config: there is no file {self._config}",
                     hint="vagrant ssh-config >ssh-config makes one; or leave the key out to use "

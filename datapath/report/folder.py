@@ -203,10 +203,21 @@ def _json(file: Path, remarks: list[str], *, needed: bool = True) -> Any:
             remarks.append(f"{file.name} is missing.")
         return None
     try:
-        return foreign.read_json(file)
+        return _encodable(foreign.read_json(file))
     except (OSError, ValueError) as error:
         remarks.append(f"{file.name} cannot be read: {first_line(error)}")
         return None
+
+
+def _encodable(data: Any) -> Any:
+    """The data with escapes for halves of characters, which JSON may hold but no table may."""
+    if isinstance(data, dict):
+        return {_encodable(key): _encodable(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_encodable(value) for value in data]
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    return data
 
 
 def _records(path: Path, remarks: list[str]) -> list[dict[str, Any]]:

@@ -129,6 +129,27 @@ def test_a_folder_that_was_deleted_cannot_be_written(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_that_cannot_be_made_ready_is_not_locked(tmp_path: Path) -> None:
+    store = ResultStore.create(tmp_path / "r", "x")
+    (store.path / "runs").touch()
+    with pytest.raises(LocalError, match="File exists"), store:
+        pass
+    assert not is_being_written(store.path)
+    (store.path / "runs").unlink()
+    with store:
+        assert is_being_written(store.path)
+
+
+def test_a_folder_that_takes_no_lock_is_named(results: Path) -> None:
+    (results / "r0" / ".lock").symlink_to("elsewhere")
+    os.utime(results / "r0", (0, 0))
+    code, said = clean(results, "--yes", "--keep", 7)
+    assert (code, len(left(results))) == (2, 8)
+    assert "results/r0 is not deleted whole: " in said
+    assert "Too many levels of symbolic links" in said
+    assert "--out" not in said
+
+
 def test_the_lock_lasts_until_the_report_is_written(tmp_path: Path) -> None:
     store = ResultStore.create(tmp_path / "r", "x")
     with store:

@@ -50,6 +50,8 @@ WORDS = [
         '"\\e[31m"',
         "./none.py",
         "./none.py:A",
+        '"~no-such-user/x.py"',
+        f"./{'x' * 300}.py",
         "/",
         ".",
         "/dev/null",
@@ -114,6 +116,9 @@ VALUES: list[Any] = [
         "1e400",
         "9" * 5000,
         "../../etc",
+        "~no-such-user/x.py",
+        ["cc.algo=~no-such-user/x.py"],
+        [f"cc.algo=./{'x' * 300}.py", "xdp.source=/", "topology={ssh_config: '\0'}"],
         "x" * 9000,
     ),
     *([], {}, [[]], [None], {"a": None}, {"": {}}, [{}] * 3, {"label": []}, {"min": "x"}),
@@ -320,6 +325,48 @@ def test_result_folders(
         sound(quick_dpctl("series", folder), (0, 2))
         for file in sorted((folder / "series").glob("*"))[:1]:
             sound(quick_dpctl("series", folder, file.stem), (0, 2))
+
+
+@hostile
+@given(
+    st.sampled_from(EXPERIMENTS),
+    *(
+        st.sampled_from(("experiment.yaml", "manifest.json")),
+        edits,
+        places,
+        st.sampled_from(VALUES),
+    ),
+    st.lists(words.map(lambda word: f"cc.algo={word}"), max_size=2),
+)
+def test_going_on(
+    quick_dpctl: Dpctl,
+    text: str,
+    spoiled: str,
+    changes: list[Edit],
+    place: float,
+    value: Any,
+    overrides: list[str],
+) -> None:
+    """A folder to go on with, without a run; dpctl looks at it, and runs nothing."""
+    with tempfile.TemporaryDirectory() as here:
+        folder = Path(here, "results", "r")
+        folder.mkdir(parents=True)
+        (folder / "experiment.yaml").write_text(text)
+        manifest = json.dumps(
+            {
+                "source": str(ROOT / "experiments" / "x.yaml"),
+                "overrides": overrides,
+                "seal": {"files": {"x": "y"}, "hmac": "z"},
+            }
+        ).encode()
+        if spoiled == "manifest.json":
+            manifest = with_value(manifest, place, value)
+        else:
+            (folder / spoiled).write_bytes(edited(text.encode(), changes))
+        (folder / "manifest.json").write_bytes(manifest)
+        sound(quick_dpctl("run", "--resume", folder, "--dry-run"), (0, 2))
+        sound(quick_dpctl("run", "--resume", folder, "--dry-run", "--trust"), (0, 2))
+        sound(quick_dpctl("clean", "--results", "--keep", "0", "--dry-run", cwd=Path(here)), (0,))
 
 
 # --- other files -------------------------------------------------------------------------------

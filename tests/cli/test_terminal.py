@@ -118,14 +118,18 @@ def test_result_folders(quick_dpctl: Dpctl, text: str) -> None:
             record["error"] = record.get("error") and {"message": text, "hint": text}
             folders.dump(file, record)
         manifest = json.loads((folder / "manifest.json").read_text())
-        folders.dump(folder / "manifest.json", manifest | {"started": text, "runs_planned": text})
+        manifest |= {"started": text, "runs_planned": text}
+        manifest |= {"source": f"{text}/x.yaml", "overrides": [f"cc.algo=./{text}.py"]}
+        folders.dump(folder / "manifest.json", manifest)
+        (folder / "experiment.yaml").write_text(f"cc: {{algo: {quoted(f'./{text}.py')}}}\n")
         (folder / "series").mkdir()
-        (folder / "series" / f"{file_name(text)}.parquet").write_text(text.encode().hex())
+        (folder / "series" / f"{file_name(text)}.parquet").write_text("no table")
         harmless(quick_dpctl("report", folder, "--table"))
         harmless(quick_dpctl("list", cwd=here))
         harmless(quick_dpctl("series", folder))
         harmless(quick_dpctl("series", folder, file_name(text)))
         harmless(quick_dpctl("run", "--resume", folder))
+        harmless(quick_dpctl("run", "--resume", folder, "--trust"))
 
 
 # --- a program of the run says it, and rich tells of it ---------------------------------------

@@ -166,6 +166,18 @@ def test_what_is_resolved_resolves_to_the_same_points(load: Load, tmp_path: Path
     assert [point.key for point in again.points] == [point.key for point in experiment.points]
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_the_text_is_kept_byte_for_byte(tmp_path: Path, line_end: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(GOOD.replace("\n", line_end).encode())
+    experiment = load_file(path)
+    assert experiment.text.encode() == path.read_bytes()
+    assert experiment.resolved == load_text(GOOD, path).resolved
+    path.write_bytes(path.read_bytes() + b"unknown: 1")
+    with pytest.raises(InvalidFile, match=f"x.yaml:{GOOD.count(chr(10)) + 1}:1: unknown"):
+        load_file(path)
+
+
 def test_a_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "quickstart.yaml").write_text(GOOD)
     with pytest.raises(LocalError, match="no such file") as caught:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -116,3 +117,12 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         (store.path / "runs" / "a-0.json").write_text("{")
         with pytest.raises(LocalError, match=r"a-0\.json is damaged"):
             store.records()
+
+
+def test_who_writes_a_file_at_the_same_time_does_no_harm(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(len(contents)) as pool:
+        for _ in range(10):
+            list(pool.map(lambda content: write_atomic(tmp_path / "a", content), contents))
+            assert (tmp_path / "a").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

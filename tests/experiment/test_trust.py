@@ -51,6 +51,10 @@ def dpctl(*words: object, stdin: int = subprocess.DEVNULL) -> subprocess.Complet
     )
 
 
+LONG = "x" * 300
+"""More than a file's name may have."""
+
+
 def change_manifest(folder: Path, **entries: object) -> None:
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
@@ -62,6 +66,10 @@ def another_machine(folder: Path) -> None:
 
 def unsealed(folder: Path) -> None:
     change_manifest(folder, seal={})
+
+
+def unreadably_sealed(folder: Path) -> None:
+    change_manifest(folder, seal={"files": {}, "hmac": "\ud800"})
 
 
 def forged(folder: Path) -> None:
@@ -97,7 +105,15 @@ def test_ones_own_folder_is_gone_on_with_unasked(begun: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "spoil",
-    [another_machine, unsealed, forged, another_option, another_place, changed_algorithm],
+    [
+        another_machine,
+        unsealed,
+        unreadably_sealed,
+        forged,
+        another_option,
+        another_place,
+        changed_algorithm,
+    ],
 )
 def test_a_strange_folder_is_doubted(begun: Path, tmp_path: Path, spoil: Any) -> None:
     assert doubted(begun) == ("", [])
@@ -138,6 +154,15 @@ def test_at_a_terminal_it_asks(begun: Path, tmp_path: Path, answer: str) -> None
     assert done.returncode == (0 if answer == "y\n" else 2)
 
 
+@pytest.mark.parametrize("algorithm", ["~no-such-user/x.py", f"./{LONG}.py"])
+def test_a_name_that_no_file_can_have(begun: Path, algorithm: str) -> None:
+    change_manifest(begun, overrides=[f"cc.algo={algorithm}"])
+    done = dpctl("run", "--resume", begun, "--dry-run", "--trust")
+    assert done.returncode == 2, done.stderr
+    assert "error: --set cc.algo=" in done.stderr
+    assert dpctl("cc", "check", algorithm).returncode == 2
+
+
 def test_trust_is_for_resume(tmp_path: Path) -> None:
     done = dpctl("run", tmp_path / "x.yaml", "--trust")
     assert done.returncode == 2
@@ -159,6 +184,8 @@ def test_trust_is_for_resume(tmp_path: Path) -> None:
         ("a: &a {algo: ./x.py}\ncc: *a", [], ["a.algo: ./x.py", "cc.algo: ./x.py"]),
         ("name: x", ["cc.algo=./x.py"], ["cc.algo: ./x.py"]),
         ("name: x", ["cc={algo: ./x.py}"], ["cc.algo: ./x.py"]),
+        ("cc: {algo: ~no-such-user/x.py}", [], ["cc.algo: ~no-such-user/x.py"]),
+        (f"cc: {{algo: ./{LONG}.py}}", [], [f"cc.algo: ./{LONG}.py"]),
         ("xdp: {source: drop.c}", [], ["xdp.source: drop.c"]),
         ("topology: {ssh_config: /c}", [], ["topology.ssh_config: /c"]),
         ("workload: {extra: [--logfile, /etc/x]}", [], None),
