@@ -7,7 +7,8 @@ victim works meanwhile: it posts, changes state, deregisters memory.
 
 After every call all invariants of the engine hold (Host.verify). Here stands what a program sees:
 a request completes once and in order, a completed receive is not touched again, memory changes
-only where a right was given, and in the end everything that was posted has completed.
+only where a right was given, only the request that is expected next may end the QP, and in the
+end everything that was posted has completed.
 
 DATAPATH_HUNT=10000 in the environment asks for that many examples in place of 60.
 """
@@ -40,6 +41,7 @@ from tests.core.ladder import (
     S,
     World,
     check,
+    packets_of,
     pattern,
 )
 
@@ -322,7 +324,11 @@ class Hostile(RuleBasedStateMachine):
             payload = min(length, MTU)  # what its RETH says, as far as it goes
         body = bytes([0x5A]) * payload if mask & lib.DP_HAS_PAYLOAD else b""
         where = (int(attr.rq_psn) + f["psn"]) % 2**24
+        before = self.victim.state
         self.give(forge.packet(self.peer, opcode, where, headers, body, ack=bool(f["ack"])))
+        reach = packets_of(length, f["segment"] or MTU) if mask & lib.DP_IS_READ else 1
+        if not -reach < f["psn"] <= 0:
+            assert self.victim.state == before, "a request that is not the next one ends the QP"
 
     @rule(
         f=AN_ANSWER,
