@@ -298,6 +298,20 @@ class Hostile(RuleBasedStateMachine):
         for fields in burst:
             self._request(fields)
 
+    @rule(
+        opcode=st.sampled_from([0x0C, 0x13, 0x14]),
+        behind=st.sampled_from([1, 2, 3, 64, 1 << 22]),
+        memory=st.integers(0, 20),
+        length=st.sampled_from([0, 8, 5000]),
+        key=st.sampled_from([0, 1]),
+    )
+    def stale_request(self, opcode: int, behind: int, memory: int, length: int, key: int) -> None:
+        """A READ or an atomic that looks as if it came again."""
+        form = 0xC0 if self.extended else 0
+        usual = {"rq_seq": 0, "offset": 0, "shift": 0, "payload": 0, "segment": MTU, "flags": 0}
+        given = {"opcode": form + opcode, "psn": -behind, "memory": memory, "length": length}
+        self._request({**usual, **given, "key": key, "ack": 1})
+
     def _request(self, f: Fields) -> None:
         opcode, payload, length, flags = f["opcode"], f["payload"], f["length"], f["flags"]
         mask = lib.dp_opcodes[opcode].mask
