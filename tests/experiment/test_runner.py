@@ -312,7 +312,8 @@ def test_a_signal_ends_cleanly_and_the_rest_can_be_resumed(
     assert f"hint: go on with: dpctl run --resume {out}" in said
     assert alive(below) == set()
     assert not spaces & all_namespaces()
-    finished = {record["started"] for record in records(out)}
+    # One that failed is made again: perftest fails on a machine that takes its CPU away.
+    finished = {record["started"] for record in records(out) if record["status"] == "ok"}
     done = dpctl("run", "--resume", out)
     assert done.returncode == 0, done.stderr
     assert finished < {record["started"] for record in records(out)}
