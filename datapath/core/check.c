@@ -192,7 +192,8 @@ static const char *check_records(const struct dp_qp *qp, struct tally *t)
 	for (psn = r->snd_una; psn != r->snd_nxt; psn = dp_psn_add(psn, 1)) {
 		rec = rec_at(qp, psn);
 		MUST(rec->state != DP_REC_NONE, "a PSN that was sent has no record");
-		MUST(has_psn(qp, rec->wqe, psn), "a record names a request that has not its PSN");
+		MUST(has_psn(qp, rec->wqe, psn),
+		     "a record names a request that does not hold its PSN");
 		MUST(rec->response == dp_is_answered(dp_sq(qp, rec->wqe)->opcode),
 		     "a record waits for the wrong thing");
 		t->flight += rec->state == DP_REC_FLIGHT;

@@ -269,7 +269,7 @@ struct dp_answers {
 /* A READ or atomic that was accepted, kept in case the requester asks again (the
  * responder resources of IBTA vol. 1, 9.7.7.2). */
 struct dp_accepted {
-	uint64_t at; /* first PSN, counted on beyond 24 bits; see struct dp_responder */
+	uint64_t at; /* first PSN, unwrapped: not modulo 2^24 */
 	uint64_t n_psn;
 	uint64_t va, len; /* READ */
 	uint64_t value;	  /* atomic: its result */
@@ -325,7 +325,7 @@ struct dp_responder {
 	uint32_t highest;		       /* PSN behind the highest received */
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
-	uint64_t expected;	      /* epsn, counted on beyond 24 bits */
+	uint64_t expected;	      /* epsn, unwrapped: not modulo 2^24 */
 	struct dp_accepted *accepted; /* the newest max_dest_rd_atomic, in a ring */
 	uint32_t n_accepted;	      /* ever */
 };

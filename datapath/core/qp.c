@@ -244,7 +244,8 @@ static void flush(struct dp_qp *qp)
 {
 	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
 
-	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 && qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
+	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 &&
+	       qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
 	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
 		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
 	qp->sq_tx = qp->sq_ci;

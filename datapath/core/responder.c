@@ -149,8 +149,8 @@ static uint32_t segment_of(const struct dp_qp *qp, const struct dp_held *h, bool
 	return extended ? h->rq_seq : qp->attr.path_mtu;
 }
 
-/* A PSN near the expected one, counted on beyond 24 bits. */
-static uint64_t counted_on(const struct dp_responder *r, uint32_t psn)
+/* A PSN near the expected one, unwrapped. */
+static uint64_t unwrapped(const struct dp_responder *r, uint32_t psn)
 {
 	return r->expected + (uint64_t)(int64_t)dp_psn_diff(psn, r->epsn);
 }
@@ -184,7 +184,7 @@ static struct dp_accepted read_as_accepted(const struct dp_qp *qp, const struct 
 {
 	uint32_t segment = segment_of(qp, h, extended);
 
-	return (struct dp_accepted){ .at = counted_on(&qp->resp, psn),
+	return (struct dp_accepted){ .at = unwrapped(&qp->resp, psn),
 				     .n_psn = dp_read_psns(h->len, segment),
 				     .va = h->va,
 				     .len = h->len,
@@ -311,7 +311,7 @@ int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, b
 		return -EAGAIN;
 	if (!qp->engine->cfg.no_payload)
 		atomic.value = perform(h, (uint64_t *)(void *)at);
-	atomic.at = counted_on(&qp->resp, psn);
+	atomic.at = unwrapped(&qp->resp, psn);
 	accept(qp, &atomic);
 	return answer_atomic(qp, psn, atomic.value, extended);
 }
@@ -320,7 +320,7 @@ int dp_execute_atomic(struct dp_qp *qp, const struct dp_held *h, uint32_t psn, b
 static void replay_atomic(struct dp_qp *qp, uint32_t psn, bool extended)
 {
 	const struct dp_accepted *e = qp->resp.accepted;
-	uint64_t at = counted_on(&qp->resp, psn);
+	uint64_t at = unwrapped(&qp->resp, psn);
 	uint32_t i;
 
 	for (i = 0; i < accepted_count(qp); i++)

@@ -34,7 +34,7 @@ const char *X_spoil(struct dp_qp *qp, int number, int by)
 		return "wrong list";
 	case 6:
 		oldest(qp)->wqe += step;
-		return "has not its PSN";
+		return "does not hold its PSN";
 	case 7:
 		qp->window = by > 0 ? qp->window / 64 : qp->window * 64;
 		return "window";
