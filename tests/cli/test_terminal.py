@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -167,8 +166,6 @@ def on_a_terminal(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize("terminal", [False, True])
 def test_last_words_of_a_program(tmp_path: Path, terminal: bool) -> None:
-    if shutil.which("ib_send_lat") is None:
-        pytest.skip("perftest is not installed")
     path, programs = tmp_path / "x.yaml", tmp_path / "bin"
     path.write_text(RUN)
     programs.mkdir()
