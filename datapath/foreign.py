@@ -10,6 +10,7 @@ Files that cannot be opened raise OSError, as `open` does; damaged ones raise Va
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -71,7 +72,7 @@ def read_text(path: Path, bytes_max: int = FILE_BYTES_MAX, *, encoding: str = "u
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file."""
+    """The value of a JSON file; a whole number that no float can hold is infinite."""
     content = read_bytes(path)
     # Each value but the first follows one of these; in strings they count as well.
     values = sum(content.count(sign) for sign in (b",", b"[", b"{"))
@@ -79,12 +80,17 @@ def read_json(path: Path) -> Any:
         raise Refused(f"{path}: some {values:,} values; the most is {_JSON_VALUES_MAX:,}")
     too_deep = Refused(f"{path}: nested more than {NESTING_MAX} deep")
     try:
-        data = json.loads(content)
+        data = json.loads(content, parse_int=_whole)
     except RecursionError:
         raise too_deep from None
     if _deeper_than(data, NESTING_MAX):
         raise too_deep
     return data
+
+
+def _whole(digits: str) -> int | float:
+    number = float(digits)
+    return int(digits) if math.isfinite(number) else number
 
 
 def _deeper_than(data: Any, levels: int) -> bool:

@@ -31,7 +31,18 @@ class Interrupted(KeyboardInterrupt):
         self.signum = signum
 
 
-_guarded = False
+_current: _Ending | None = None
+
+
+def check() -> None:
+    """Raise Interrupted if a signal asked for the end and its exception got lost on the way.
+
+    Libraries in C and Rust make an error of their own of an exception that is raised in a
+    function that they call (pydantic does in a serializer), or go on without it.  To be called
+    before work goes on, and before an error is taken for what it says.
+    """
+    if _current is not None and _current.raised is not None:
+        raise Interrupted(_current.raised)
 
 
 @contextlib.contextmanager
@@ -41,14 +52,14 @@ def ending_signals(*, to_the_end: bool = False) -> Iterator[None]:
     Inside another one it does nothing: the outer one sees to the signals.  to_the_end: they
     stay ignored for the rest of the process, which is about to end.
     """
-    global _guarded
-    if _guarded or threading.current_thread() is not threading.main_thread():
+    global _current
+    if _current is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
     # What the caller ignores stays ignored: nohup does that with SIGHUP.
     caught = [signum for signum in _END if signal.getsignal(signum) is not signal.SIG_IGN]
     ending = _Ending(sys.unraisablehook)
-    _guarded = True
+    _current = ending
     before = {signum: signal.signal(signum, ending.signalled) for signum in caught}
     sys.unraisablehook = ending.lost
     try:
@@ -57,7 +68,7 @@ def ending_signals(*, to_the_end: bool = False) -> Iterator[None]:
         finally:
             ending.over = True
     finally:
-        _guarded = False
+        _current = None
         sys.unraisablehook = ending.hook
         for signum, handler in before.items():
             # Python puts a handler back to the default when it ends, but leaves SIG_IGN.
@@ -73,14 +84,15 @@ class _Ending:
 
     def __init__(self, hook: Callable[[sys.UnraisableHookArgs], object]) -> None:
         self.hook = hook
-        self.raised = False
+        self.raised: int | None = None
+        """The signal that has become an exception."""
         self.over = False
         self._telling = False
 
     def signalled(self, signum: int, _frame: FrameType | None) -> None:
         """A handler also for what is ignored: children would inherit SIG_IGN."""
-        if not self.raised and not self.over:
-            self.raised = True
+        if self.raised is None and not self.over:
+            self.raised = signum
             raise Interrupted(signum)
 
     def lost(self, dropped: sys.UnraisableHookArgs) -> None:
@@ -97,6 +109,6 @@ class _Ending:
         time.sleep(_AGAIN_S)
         while self._telling:
             time.sleep(_AGAIN_S)
-        self.raised = False
+        self.raised = None
         if not self.over:
             signal.pthread_kill(cast(int, threading.main_thread().ident), signum)

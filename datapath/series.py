@@ -46,6 +46,7 @@ COLUMNS: Mapping[str, Column] = {
     "pacing_rate_bps": Column("pacing_rate", "bit/s", "pacing rate; 0: not paced"),
     "rtt_ns": Column("rtt", "ns", "smoothed RTT (RFC 6298)"),
     "min_rtt_ns": Column("rtt", "ns", "lowest RTT that the sender knows of"),
+    "host_ns": Column("rtt", "ns", "what the two hosts add to the RTT, smoothed as the RTT"),
     "inflight_bytes": Column("inflight", "B", "sent and neither delivered nor known to be lost"),
     "delivered_bytes": Column("delivered", "B", "payload delivered since the flow began"),
     "queue_bytes": Column("queue", "B", "waiting in the queue of a link"),
@@ -244,43 +245,3 @@ def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:
         if group["delivered_bytes"].max() > 0:
             found.append((str(group["host"].iloc[0]), int(group["qp"].iloc[0]), group))
     return found
-
-
-def derived(frame: pd.DataFrame) -> dict[str, float]:
-    """Metrics that follow from the series of one run, by name; those that do are there.
-
-    queueing_delay_mean, queueing_delay_p99 (ns): RTT less the lowest RTT of the same flow,
-    over the samples of all flows between which something was delivered.  fairness: Jain's
-    index of the bytes that the flows delivered.  retransmitted_share: of the packets of
-    all flows.
-    """
-    import numpy as np
-
-    from datapath.stats import jain
-
-    sending = flows(frame)
-    delays = [_queueing_delay(rows) for _, _, rows in sending]
-    delay = np.concatenate(delays) if delays else np.empty(0)
-    found: dict[str, float] = {}
-    if delay.size:
-        found["queueing_delay_mean"] = float(delay.mean())
-        found["queueing_delay_p99"] = float(np.quantile(delay, 0.99))
-    if len(sending) > 1:
-        found["fairness"] = jain([float(rows["delivered_bytes"].max()) for _, _, rows in sending])
-    sent = sum(float(rows["sent_packets"].max()) for _, _, rows in sending)
-    again = sum(float(rows["retransmitted_packets"].max()) for _, _, rows in sending)
-    if sent > 0 and np.isfinite(again):
-        found["retransmitted_share"] = again / sent
-    return found
-
-
-def _queueing_delay(rows: pd.DataFrame) -> Any:
-    """RTT less the lowest, ns, of the samples before which something was delivered."""
-    import numpy as np
-
-    rtt = rows["rtt_ns"].to_numpy()
-    lowest = np.concatenate([rtt, rows["min_rtt_ns"].to_numpy()])
-    lowest = lowest[np.isfinite(lowest)]
-    busy = np.diff(rows["delivered_bytes"].to_numpy(), prepend=np.nan) > 0
-    delay = rtt[busy & np.isfinite(rtt)]
-    return delay - lowest.min() if lowest.size else delay[:0]

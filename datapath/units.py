@@ -33,6 +33,9 @@ HAND_WRITTEN: Mapping[str, bool] = {"units_required": True}
 
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d[\d_]*)?(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S*)\s*$")
 
+_DIGITS_MAX = 30
+"""Before the point.  Python refuses to write an int of thousands of digits into a message."""
+
 # Decimal prefixes are the tc(8) and iperf3 habit for rates; binary ones must say so (KiB), as
 # "K" alone means 1000 to some programs and 1024 to others.
 _BYTES = {
@@ -71,9 +74,12 @@ def _split(text: str, kind: str, example: str) -> tuple[Decimal, str]:
     if not match or not match.group(1):
         raise ValueError(f"{text!r} is not {kind}; write for example {example}")
     try:
-        return Decimal(match.group(1).replace("_", "")), match.group(2)
+        number = Decimal(match.group(1).replace("_", ""))
     except InvalidOperation:
         raise ValueError(f"{text!r} is not {kind}; write for example {example}") from None
+    if number.adjusted() >= _DIGITS_MAX:
+        raise ValueError(f"{text[:_DIGITS_MAX]!r}... is too large for {kind}")
+    return number, match.group(2)
 
 
 def _scaled(text: str, kind: str, example: str, units: Mapping[str, int]) -> int:
@@ -103,7 +109,7 @@ _KIND_BYTES = "a size in bytes"
 _KIND_RATE = "a bit rate"
 _KIND_DURATION = "a duration"
 _KIND_FRACTION = "a share"
-_RATIO = re.compile(r"(\d+)\s*/\s*(\d+)")
+_RATIO = re.compile(rf"(\d{{1,{_DIGITS_MAX}}})\s*/\s*(\d{{1,{_DIGITS_MAX}}})")
 
 _PROPER = {_KIND_BYTES: _BYTES, _KIND_RATE: _RATES, _KIND_DURATION: _DURATIONS}
 _AMBIGUOUS = {

@@ -3,7 +3,7 @@
 
 Run by meson when it configures: `package_files.py ROOT` prints paths relative
 to ROOT, one a line.  Headers are among them, since a congestion-control
-algorithm is compiled against core/cc.h on the user's machine.
+algorithm is compiled against engine/cc.h on the user's machine.
 """
 
 from __future__ import annotations

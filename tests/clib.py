@@ -41,6 +41,7 @@ uint64_t X_dp_get64(const uint8_t *h);
 void X_dp_put16(uint8_t *h, uint16_t v);
 void X_dp_put32(uint8_t *h, uint32_t v);
 void X_dp_put64(uint8_t *h, uint64_t v);
+int X_state_after_crc(const uint8_t *data, size_t len);
 int32_t X_dp_psn_diff(uint32_t a, uint32_t b);
 uint32_t X_dp_psn_add(uint32_t psn, uint32_t n);
 void X_dp_bth_set(uint8_t *h, const uint64_t *f);
@@ -71,19 +72,23 @@ const char *X_spoil(struct dp_qp *, int number, int by);
 int X_fuzz_packet(const uint8_t *data, size_t size);
 """
 
-SOAK = Path(__file__).parent / "core" / "soak.h"
+HEADERS = (
+    paths.PACKAGE / "engine" / "rtt.h",
+    paths.PACKAGE / "engine" / "rc" / "rack.h",
+    Path(__file__).parent / "engine" / "soak.h",
+)
 
 
-def soak_declarations() -> str:
-    """struct X_soak and X_soak_run(), from the header itself."""
-    text = re.sub(r"/\*.*?\*/", "", SOAK.read_text(), flags=re.DOTALL)
+def declarations(header: Path) -> str:
+    """Of a header that has nothing but structs, functions and comments."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def _open() -> tuple[Any, Any]:
     own = cffi.FFI()
     own.include(ffi)
-    own.cdef(CDEF + soak_declarations())
+    own.cdef(CDEF + "".join(map(declarations, HEADERS)))
     path = paths.ROOT / paths.build_name() / "tests" / "libdptest.so"
     return own, own.dlopen(str(path))
 

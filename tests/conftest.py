@@ -4,14 +4,33 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# The machine is shared with the programs under test: how long an example
-# takes says nothing.
-settings.register_profile("datapath", deadline=None, print_blob=True)
+# The machine is shared with the programs under test: how long an example takes says nothing.
+# A selftest tries the same examples each time; a hunt tries others.
+HUNTS = ("DATAPATH_HUNT", "DATAPATH_HOSTILE")
+settings.register_profile(
+    "datapath",
+    deadline=None,
+    print_blob=True,
+    derandomize=not any(name in os.environ for name in HUNTS),
+)
 settings.load_profile("datapath")
+
+HERE = Path(__file__).parent
+COMPUTING = ("cc", "docs", "engine", "fabric", "hunt", "link", "report", "wire")
+"""Folders with tests that compute, beside those that run on the machine's network."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that only compute do not mind what runs beside them: dpctl selftest runs several."""
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0]
+        if folder in COMPUTING and "root" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.compute)
 
 
 @pytest.fixture

@@ -74,6 +74,35 @@ def test_a_signal_that_comes_when_all_is_done_changes_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_a_signal_that_a_library_makes_an_error_of() -> None:
+    """pydantic does, in a function of ours that it calls to serialize a value."""
+    program = PROGRAM.replace("<signal>", "SIGINT")
+    program = program.replace("time.sleep(100)", "interrupts.check()")
+    program = program.replace("<where>", "dump()").replace("try:", SERIALIZED + "try:", 1)
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "interrupted by SIGINT\n"
+
+
+SERIALIZED = """
+from typing import Annotated
+from pydantic import BaseModel, PlainSerializer
+from datapath import interrupts
+
+class Model(BaseModel):
+    size: Annotated[int, PlainSerializer(lambda _: signal_me())] = 1
+
+def dump():
+    try:
+        Model().model_dump_json()
+    except ValueError as error:
+        assert "Interrupted" in str(error), error
+    else:
+        raise AssertionError("pydantic hands the exception on")
+
+"""
+
+
 def test_other_exceptions_that_python_drops_are_told() -> None:
     done = run(DROPPED)
     assert done.returncode == 0

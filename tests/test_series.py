@@ -11,7 +11,7 @@ from typing import get_args
 import pandas as pd
 import pytest
 
-from datapath import series
+from datapath import series, series_metrics
 from datapath.errors import RunFailed
 
 
@@ -49,9 +49,15 @@ def test_queueing_delay_is_what_rtt_has_above_its_lowest() -> None:
     # A flow that has nothing to do with the first one, and a receiver.
     second = flow(2, [0, 5, 10, 15], rtt_ns=[200.0, 210.0, 220.0, 230.0])
     idle = flow(3, [0, 0, 0, 0], rtt_ns=[9e9] * 4)
-    found = series.derived(series.join([first, second, idle]))
+    assert "host_delay_mean" not in series_metrics.derived(first)
+    second["host_ns"] = [70.0, 20.0, float("nan"), 30.0]  # the first stands before any delivery
+    found = series_metrics.derived(series.join([first, second, idle]))
     assert found["queueing_delay_mean"] == pytest.approx((60 + 110 + 10 + 20 + 30) / 5)
     assert 60 < found["queueing_delay_p99"] <= 110
+    assert found["host_delay_mean"] == pytest.approx((20 + 30) / 2)
+    assert 25 < found["host_delay_p99"] <= 30
+    assert found["rtt_p50"] == pytest.approx(210)
+    assert found["rtt_p99"] == pytest.approx(229.6)
     assert found["fairness"] == pytest.approx(35**2 / (2 * (20**2 + 15**2)))
     assert "retransmitted_share" not in found
 
@@ -59,12 +65,23 @@ def test_queueing_delay_is_what_rtt_has_above_its_lowest() -> None:
 def test_share_of_packets_sent_again_is_that_of_all_flows() -> None:
     first = flow(1, [0, 10], sent_packets=[0.0, 90.0], retransmitted_packets=[0.0, 9.0])
     second = flow(2, [0, 10], sent_packets=[0.0, 10.0], retransmitted_packets=[0.0, 1.0])
-    found = series.derived(series.join([first, second]))
+    found = series_metrics.derived(series.join([first, second]))
     assert found == {"fairness": 1.0, "retransmitted_share": pytest.approx(0.1)}
 
 
+def test_a_stall_is_without_delivery_and_with_something_in_flight() -> None:
+    moving = flow(1, [0, 5, 10, 15, 20, 25, 30], inflight_bytes=[9.0] * 7)
+    assert series_metrics.derived(moving)["longest_stall"] == 0
+    stuck = flow(2, [0, 5, 5, 5, 6, 6, 7], inflight_bytes=[0.0, 9.0, 9.0, 0.0, 0.0, 9.0, 0.0])
+    assert series_metrics.derived(series.join([moving, stuck]))["longest_stall"] == 2_000_000
+    idle = flow(3, [0, 5, 5, 5, 5, 5, 6], inflight_bytes=[9.0, 0.0, 0.0, 0.0, 0.0, 9.0, 0.0])
+    assert series_metrics.derived(idle)["longest_stall"] == 1_000_000
+    never = flow(4, [0, 0, 0], inflight_bytes=[0.0, 9.0, 9.0])
+    assert series_metrics.derived(never)["longest_stall"] == 2_000_000
+
+
 def test_nothing_follows_from_nothing() -> None:
-    assert series.derived(series.table(time_ns=[])) == {}
+    assert series_metrics.derived(series.table(time_ns=[])) == {}
 
 
 def test_arrays_of_a_simulation_become_rows() -> None:
@@ -137,3 +154,13 @@ def test_what_is_not_such_a_file_is_refused(tmp_path: Path, bytes_: bytes, said:
     file.write_bytes(bytes_)
     with pytest.raises(RunFailed, match=said):
         series.read_file(file, "host0")
+
+
+def test_startup_lasts_until_nine_tenths_of_the_later_rate() -> None:
+    slow = flow(1, [0, 1, 2, 4, 8, 16, *range(26, 106, 10)])
+    quick = flow(2, range(0, 140, 10))
+    both = series_metrics.derived(series.join([slow, quick]))
+    assert series_metrics.derived(quick)["startup_time"] == 1_000_000
+    assert series_metrics.derived(slow)["startup_time"] == both["startup_time"] == 6_000_000
+    assert "startup_time" not in series_metrics.derived(flow(3, range(8))), "too short to tell"
+    assert "startup_time" not in series_metrics.derived(flow(4, [9] * 14)), "nothing moves"

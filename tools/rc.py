@@ -14,6 +14,7 @@ import functools
 import json
 import random
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ PORT = 1
 READS_AT_ONCE = 16
 ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
 SHIFTS = 4093  # prime: messages repeat only after so many
+START_S = 120.0
+"""Until both sides run: Python in an emulated guest on a busy machine starts in half a minute."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -286,12 +289,17 @@ def speaks_iwarp(device: str) -> bool:
 
 
 def control_socket(args: argparse.Namespace) -> socket.socket:
+    """TCP to the other side, for which either side waits START_S; SystemExit when it is absent."""
     if not args.server:
         with socket.create_server(("", args.port)) as listener:
-            listener.settimeout(args.timeout)
-            connection = listener.accept()[0]
+            listener.settimeout(START_S)
+            try:
+                connection = listener.accept()[0]
+            except TimeoutError:
+                raise SystemExit(f"no client came to port {args.port} in {START_S:g} s") from None
     else:
-        limit = time.monotonic() + min(args.timeout, 20)  # its start may take long in a guest
+        limit = time.monotonic() + START_S
+        tell = limit - START_S + 5
         while True:
             try:
                 connection = socket.create_connection((args.server, args.port), args.timeout)
@@ -299,6 +307,9 @@ def control_socket(args: argparse.Namespace) -> socket.socket:
             except ConnectionRefusedError:
                 if time.monotonic() > limit:
                     raise SystemExit(f"nobody listens on {args.server}:{args.port}") from None
+                if time.monotonic() > tell:
+                    print(f"waiting for a server on {args.server}:{args.port}", file=sys.stderr)
+                    tell = limit + 1
                 time.sleep(0.05)
     connection.settimeout(args.timeout)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

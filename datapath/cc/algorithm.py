@@ -256,6 +256,9 @@ def algorithm(name: str, *, source: str = "") -> Callable[[_C], _C]:
     return register
 
 
+_Fail = Callable[..., LocalError]
+
+
 def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
     lines = source.class_lines(file, cls.__name__)
     line = lines.get("", 1)
@@ -294,16 +297,23 @@ def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
     made = Algorithm(
         name, cls.__name__, origin, _doc(cls), file, line, tuple(params), tuple(states), hooks
     )
-    if made.flow_bytes > records.FLOW_BYTES_MAX:
-        raise fail(
-            "",
-            f"{cls.__name__} needs {made.flow_bytes} bytes per flow, "
-            f"the limit is {records.FLOW_BYTES_MAX}",
-        )
+    _check_size(made, fail)
     return made
 
 
-_Fail = Callable[..., LocalError]
+def _check_size(made: Algorithm, fail: _Fail) -> None:
+    """LocalError at the first parameter or state that a flow record has no room for."""
+    size = records.MEMBER_BYTES * len(records.FLOW_MEMBERS)
+    for field in made.fields:
+        size += records.MEMBER_BYTES * (field.length or 1)
+        if size > records.FLOW_BYTES_MAX:
+            over = made.flow_bytes - records.FLOW_BYTES_MAX
+            raise fail(
+                field.name,
+                f"{made.class_name} needs {made.flow_bytes} bytes per flow, {over} more than the "
+                f"limit of {records.FLOW_BYTES_MAX}: {field.name} is the first without room",
+                "every number of param(...) and state(...) takes 8 bytes: make arrays shorter",
+            )
 
 
 def _read_field(

@@ -160,6 +160,22 @@ class _Compiler:
                     f"{kind} is an object, which would be allocated on every call",
                     hint="use variables, a tuple, or state(...)",
                 )
+            self._check_range(function, line, statement.value, typemap)
+
+    def _check_range(self, function: FunctionType, line: int, value: Any, typemap: Any) -> None:
+        """numba cuts the fraction of a float off without a word; Python raises."""
+        if not isinstance(value, ir.Expr) or value.op != "call":
+            return
+        if getattr(typemap[value.func.name], "typing_key", None) is not range:
+            return
+        if any(isinstance(typemap[item.name], types.Float) for item in value.args):
+            raise located(
+                function.__code__.co_filename,
+                line,
+                "range() takes whole numbers, and members of records are floats",
+                hint="write int(...) around it; for the records of an acknowledgement "
+                "range(min(int(ack.n_hops), len(ack.hop)))",
+            )
 
     def _check_store(
         self, function: FunctionType, line: int, record: Any, name: str, value: Any

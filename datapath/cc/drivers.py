@@ -127,11 +127,19 @@ class Record:
     (numpy's own record class hides members called `sum` or `size`.)
     """
 
-    __slots__ = ("_address", "_void")
+    __slots__ = ("_place", "_void")
 
     def __init__(self, void: Any) -> None:
         object.__setattr__(self, "_void", void)
-        object.__setattr__(self, "_address", void.__array_interface__["data"][0])
+        object.__setattr__(self, "_place", None)
+
+    @property
+    def _address(self) -> int:
+        """Where it lies; asked for once, since numpy describes the whole record to tell it."""
+        if self._place is None:
+            place = self._void.__array_interface__["data"][0]
+            object.__setattr__(self, "_place", place)
+        return int(self._place)
 
     def __getattr__(self, name: str) -> Any:
         self._check(name)
@@ -143,6 +151,10 @@ class Record:
     def __setattr__(self, name: str, value: float) -> None:
         self._check(name)
         self._void[name] = value
+
+    def same_bytes(self, other: Record) -> bool:
+        """Whether all members of the two are equal, to the last bit."""
+        return bool(self._void.tobytes() == other._void.tobytes())
 
     def __repr__(self) -> str:
         names = self._void.dtype.names

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """From an object to a shared object that a program without Python can open.
 
-A few lines of generated C give it the descriptor `dp_cc_algo` of core/cc.h and
+A few lines of generated C give it the descriptor `dp_cc_algo` of engine/cc.h and
 the image of a new flow.  numba's functions refer to Python on their error path
 only, which no accepted algorithm takes except by an index outside `ack.hop`;
 empty functions of those names, hidden in the object, stand in for Python.
@@ -23,7 +23,7 @@ from datapath.cc import records
 from datapath.cc.algorithm import HOOKS, Algorithm
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
-HEADER = Path(__file__).parent.parent / "core" / "cc.h"
+HEADER = Path(__file__).parent.parent / "engine" / "cc.h"
 
 LIBC = frozenset({"memcpy", "memmove", "memset", "__stack_chk_fail"})
 LIBM = frozenset(
@@ -43,7 +43,7 @@ _STUB_CALLS = frozenset(
 )
 
 _GLUE = """\
-#include "core/cc.h"
+#include "engine/cc.h"
 
 #define HIDDEN __attribute__((visibility("hidden")))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The records that pass between the transport and an algorithm.
 
-The classes are the Python view of `datapath/core/cc.h`: every member is eight
+The classes are the Python view of `datapath/engine/cc.h`: every member is eight
 bytes wide and stands in the order of the C struct.  They are the one place
 that names and explains the members; numpy dtypes, the static checker, the
 documentation and the tests are made from them.  An algorithm may inherit from
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 3  # DP_CC_ABI
+CC_ABI = 4  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -37,6 +37,7 @@ class Flow:
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
     min_rtt_ns: Annotated[float, "lowest RTT seen; 0: none yet"]
     srtt_ns: Annotated[float, "smoothed RTT, RFC 6298; 0: none yet"]
+    host_ns: Annotated[float, "what the two hosts add to it, smoothed the same way"]
     inflight_bytes: Annotated[float, "sent and neither acknowledged nor declared lost"]
     delivered_bytes: Annotated[float, "acknowledged since the connection was made"]
     now_ns: Annotated[float, "the transport's clock"]
@@ -56,7 +57,11 @@ class Ack:
     """An acknowledgement that delivered something or carried a mark."""
 
     now_ns: Annotated[float, "when it arrived"]
-    rtt_ns: Annotated[float, "RTT sample of the newest packet acknowledged; 0: none"]
+    rtt_ns: Annotated[
+        float,
+        "RTT sample of the newest packet acknowledged, without the time in the two hosts; 0: none",
+    ]
+    host_ns: Annotated[float, "that time: what the two hosts add to `rtt_ns`"]
     acked_bytes: Annotated[float, "newly delivered"]
     marked_bytes: Annotated[float, "of these, arrived with CE"]
     lost_bytes: Annotated[float, "declared lost since the previous on_ack"]
@@ -69,7 +74,6 @@ class Ack:
         float, "delivery rate sample, bit/s (draft-cheng-iccrg-delivery-rate-estimation); 0: none"
     ]
     app_limited: Annotated[float, "1: the application, not the window, limited that sample"]
-    credit_bytes: Annotated[float, "credit of the receiver; 0: not known"]
     path: Annotated[float, "that what was delivered had taken: one call for each path"]
     n_hops: Annotated[float, "telemetry records in `hop`"]
     hop: Annotated[Sequence[Hop], "telemetry, first hop first"]

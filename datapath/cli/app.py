@@ -11,12 +11,14 @@ from typing import Annotated
 
 import typer
 
+from datapath import interrupts
 from datapath.cc.commands import app as cc_app
 from datapath.cli import (
     INTERRUPTED,
     clean,
     experiments,
     fabric,
+    hunting,
     interop,
     kernels,
     programs,
@@ -78,6 +80,7 @@ clean.register(app)
 programs.register(app)
 interop.register(app)
 running.register(cc_app)
+hunting.register(cc_app)
 app.add_typer(cc_app, name="cc")
 app.add_typer(kernels.app, name="kernel")
 app.add_typer(fabric.app, name="fabric")
@@ -85,10 +88,8 @@ app.add_typer(fabric.app, name="fabric")
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code, with errors told on stderr."""
-    command = typer.main.get_command(app)
     try:
-        code = command(arguments, prog_name="dpctl", standalone_mode=False)
-        sys.stdout.flush()
+        code = _command(arguments)
     except BrokenPipeError:
         _drop_output()  # whoever read it has gone (`dpctl list | head`)
         return 0
@@ -123,6 +124,20 @@ def run(arguments: list[str]) -> int:
         )
         return _INTERNAL
     return code if isinstance(code, int) else 0
+
+
+def _command(arguments: list[str]) -> object:
+    """Run it; what a library has made of an ending signal is the signal again."""
+    command = typer.main.get_command(app)
+    try:
+        code = command(arguments, prog_name="dpctl", standalone_mode=False)
+        sys.stdout.flush()
+    except Exception:
+        interrupts.check()
+        raise
+    if code != INTERRUPTED:
+        interrupts.check()
+    return code
 
 
 def _machine_failed(error: OSError) -> int:

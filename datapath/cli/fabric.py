@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -12,6 +13,7 @@ from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
     from datapath.lanes.accuracy import Report
+    from datapath.lanes.wakeup import Report as WakeupReport
 
 app = typer.Typer(no_args_is_help=True, help="The emulator of path backend fabric.")
 
@@ -52,6 +54,65 @@ def accuracy(
             f"the rate is off by {report.rate_error:+.2%}",
             hint="was the sender kept from sending? end other work and try again",
         )
+
+
+@app.command()
+def wakeup(
+    out: Annotated[
+        Path | None, typer.Option(help="Write a file that topology.wakeup of lane sim may name.")
+    ] = None,
+    scheduling: Annotated[
+        str, typer.Option(help="As topology.scheduling; auto is that of an emulated link.")
+    ] = "auto",
+    keep_awake: Annotated[bool, typer.Option(help="As topology.keep_awake.")] = True,
+    rate: Annotated[str, typer.Option(help="Of the emulated link.")] = "1gbit",
+    delay: Annotated[str, typer.Option(help="One way.")] = "100us",
+    gap: Annotated[
+        str | None,
+        typer.Option(
+            help="Mean time between packets of a host; otherwise so that four fifths of the link "
+            "are busy, as in a run."
+        ),
+    ] = None,
+    size: Annotated[str, typer.Option(help="Bytes of a packet's payload.")] = "4096",
+    seconds: Annotated[int, typer.Option(min=1, max=600, help="How long is measured.")] = 3,
+) -> None:
+    """Measure how late programs of lane netns wake on this machine, after a packet and a timer.
+
+    \b
+    dpctl fabric wakeup --out wakeup.json
+    """
+    from datapath import disk
+    from datapath.lanes.spec import Path as LinkPath
+    from datapath.lanes.spec import Topology
+    from datapath.lanes.wakeup import measure
+
+    if scheduling not in get_args(Topology.model_fields["scheduling"].annotation):
+        raise typer.BadParameter(f"no scheduling {scheduling!r}: see dpctl schema")
+    report = measure(
+        Topology.model_validate({"scheduling": scheduling, "keep_awake": keep_awake}),
+        LinkPath(rate=_parsed(parse_bit_rate, rate), delay=_parsed(parse_duration_ns, delay)),
+        gap_ns=None if gap is None else _parsed(parse_duration_ns, gap),
+        size=_parsed(parse_bytes, size),
+        seconds=seconds,
+    )
+    print(_wakeup_table(report))
+    if out is not None:
+        disk.write_atomic(out, (report.to_json() + "\n").encode())
+
+
+def _wakeup_table(report: WakeupReport) -> str:
+    from datapath.lanes.wakeup import quantile
+
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+    rows = [["late by, us", *shares, "most", "sleeps"]]
+    for name, ordered in (("after a packet", report.packet), ("after a timer", report.timer)):
+        values = [*(quantile(ordered, share) for share in shares.values()), ordered[-1]]
+        rows.append([name, *(f"{ns / 1000:.1f}" for ns in values), str(len(ordered))])
+    rows.append(["the emulator", *(f"{report.emulator[name] / 1000:.1f}" for name in shares)])
+    head = f"scheduling {report.scheduling}, {report.kept_awake} CPUs kept awake"
+    lines = [f"  {row[0]:<14}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows]
+    return "\n".join([head, *report.trouble, *lines])
 
 
 def _table(report: Report, rate: str, delay: str, mtu: str) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from datapath.cli.output import Format, FormatOption
 from datapath.errors import LocalError
+from datapath.verbs.device_keys import DEVICE_KEYS
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -37,7 +38,9 @@ def exec_(
             "--device",
             metavar="NAME=PORT:WHERE",
             help="A device to give it, e.g. dp0=afxdp:eth1 or dp0=udp:10.0.0.1; repeatable. "
-            "Settings follow after semicolons: dp0=afxdp:eth1;mode=standard;ecn=1.",
+            "Settings follow after semicolons: dp0=afxdp:eth1;mode=standard;ecn=1. Keys: "
+            + "; ".join(f"{key.name} ({key.expected})" for key in DEVICE_KEYS.values())
+            + ".",
         ),
     ],
     cc: Annotated[

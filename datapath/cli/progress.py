@@ -31,6 +31,7 @@ class Silent:
     def begin(self, total: int, done: int) -> None: ...
     def started(self, run: Run) -> None: ...
     def finished(self, run: Run, record: RunRecord) -> None: ...
+    def told(self, text: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -49,6 +50,9 @@ class Lines:
         self.done += 1
         count = f"[{self.done:{self.digits}}/{self.total}]"
         print(f"{count} {_outcome(run, record)}", file=sys.stderr, flush=True)
+
+    def told(self, text: str) -> None:
+        print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
     def close(self) -> None: ...
 
@@ -86,9 +90,12 @@ class Live:
     def finished(self, run: Run, record: RunRecord) -> None:
         if record.status != "ok":
             self.failed += 1
-        if record.status != "ok" or "path" in record.notes:
+        if record.status != "ok" or record.cpu_limit:
             self.progress.console.print(_outcome(run, record), markup=False, highlight=False)
         self.progress.advance(self.task)
+
+    def told(self, text: str) -> None:
+        self.progress.console.print(f"note: {printable(text)}", markup=False, highlight=False)
 
     def close(self) -> None:
         if hasattr(self, "progress"):
@@ -106,7 +113,7 @@ def _outcome(run: Run, record: RunRecord) -> str:
         result = " ".join(
             f"{m['name']} {display.quantity(m['value'], m['unit'], m['name'])}" for m in shown
         )
-        # What makes the numbers worth less: a path that was not what was asked for.
-        result = "; ".join(filter(None, (result, record.notes.get("path"))))
+        # What makes the numbers worth less: the CPUs did not suffice.
+        result = "; ".join(filter(None, (result, record.cpu_limit)))
     line = f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"
     return printable(line)

@@ -6,18 +6,18 @@ Stages, in this order; each runs, even when an earlier one failed:
   lint     ruff check, ruff format, mypy, import-linter
   c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
+  compute  tests that need nothing of the machine but time, several at once
   pytest   every other test that runs on this machine itself
   guests   pytest -m guests: boots virtual machines, installing their kernels
-           first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP.
-           Under TCG this takes longer than all others together
+           first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
 
 `--all` adds the long ones, which prove what rarely changes:
 
   fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
            13, from no package to its report; needs the network and 3 GB of disk
 
-Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san
-and pytest run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
+Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san,
+compute and pytest run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
 guests count like all others, and have a line of their own for each device.  The
 last line is `N passed, N failed, N skipped`; a lint tool counts as one test.
 """
@@ -40,8 +40,6 @@ from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
 FRESH_RELEASES = ("bookworm", "trixie")
-GUEST_REPORTS = "DATAPATH_GUEST_REPORTS"
-"""Environment variable: folder for the logs of the tests that ran inside guests."""
 
 
 @dataclass
@@ -107,14 +105,15 @@ def meson_tests(_: Sequence[str]) -> Tally:
     return tally
 
 
-def read_junit(path: Path) -> Tally:
-    """Counts of a JUnit log; nothing when whoever was to write it died before."""
+def read_junit(path: Path, wanted: str = "") -> Tally:
+    """Counts of a JUnit log; nothing when whoever was to write it died before.
+
+    wanted: only the tests whose names begin so.
+    """
     tally = Tally()
-    try:
-        cases = list(ElementTree.parse(path).iter("testcase"))
-    except (FileNotFoundError, ElementTree.ParseError):
-        return tally
-    for case in cases:
+    for case in elements(path, "testcase"):
+        if not case.get("name", "").startswith(wanted):
+            continue
         name = f"{case.get('classname', '')}.{case.get('name', '')}"
         failures = [*case.iter("failure"), *case.iter("error")]
         if failures:
@@ -128,20 +127,40 @@ def read_junit(path: Path) -> Tally:
     return tally
 
 
+def elements(path: Path, tag: str) -> list[ElementTree.Element]:
+    """The elements of a JUnit log that have this tag; none when the log is not whole."""
+    try:
+        return list(ElementTree.parse(path).iter(tag))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return []
+
+
 def in_short(message: str) -> str:
     """A message on one line; of a long one its beginning and, as that says why, more of its end."""
     line = " ".join(message.split())
     return line if len(line) <= 400 else f"{line[:100]} ... {line[-300:]}"
 
 
-def run_pytest(arguments: Sequence[str], env: dict[str, str]) -> Tally:
+def run_pytest(
+    arguments: Sequence[str],
+    env: dict[str, str],
+    details: Callable[[Path], list[str]] = lambda log: [],
+    *,
+    jobs: int = 1,
+) -> Tally:
+    """details: what the summary says of a JUnit log beside its counts.  jobs: tests at once.
+
+    One unless the tests only compute: others share the cores with the programs that they drive.
+    """
+    if jobs > 1:
+        arguments = ["-n", str(jobs), "--dist", "worksteal", *arguments]
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
         log = Path(folder) / "junit.xml"
-        # Not -n: the tests share two cores with the programs they drive.
         status = run_tool(
             [sys.executable, "-m", "pytest", f"--junitxml={log}", *arguments], env={**env}
         )
         tally = read_junit(log)
+        tally.details = details(log)
     if status not in (0, NO_TESTS_COLLECTED) and not tally.failed:
         print(f"pytest ended with {status}, before it had counted its tests", flush=True)
         tally.failed = 1
@@ -179,44 +198,60 @@ def sanitized_pytest(arguments: Sequence[str]) -> Tally:
         reports = Path(folder) / "report"
         # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
         tally = run_pytest(
-            ["-m", "san", "-p", "no:faulthandler", *arguments],
+            ["-m", "san and compute", "-p", "no:faulthandler", *arguments],
             env=sanitizer_environment(reports),
+            jobs=_cpus(),
+        )
+        tally.add(
+            run_pytest(
+                ["-m", "san and not compute", "-p", "no:faulthandler", *arguments],
+                env=sanitizer_environment(reports),
+            )
         )
         for report in sorted(reports.parent.iterdir()):
             print(report.read_text(errors="replace"), flush=True)
     return tally
 
 
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def compute_pytest(arguments: Sequence[str]) -> Tally:
+    """Tests that do not mind what runs beside them."""
+    mark = "compute and not san and not guests"
+    return run_pytest(["-m", mark, *arguments], env=dict(os.environ), jobs=_cpus())
+
+
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    return run_pytest(["-m", "not san and not guests", *arguments], env=dict(os.environ))
+    mark = "not compute and not san and not guests"
+    return run_pytest(["-m", mark, *arguments], env=dict(os.environ))
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
-    """Tests with virtual machines.  What ran inside of these leaves a JUnit log for each device."""
-    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
-        tally = run_pytest(["-m", "guests", *arguments], env={**os.environ, GUEST_REPORTS: folder})
-        for log in sorted(Path(folder).glob("*.xml")):
-            inside = read_junit(log)
-            inside.details = guest_details(log, inside)
-            tally.add(inside)
-    return tally
+    """Tests with virtual machines."""
+    return run_pytest(["-m", "guests", *arguments], env=dict(os.environ), details=guest_details)
 
 
-def guest_details(log: Path, tally: Tally) -> list[str]:
-    """Lines for the summary: what ran on the device that the log is named after."""
-    left_out = read_left_out(log)
-    count = sum(len(names) for names in left_out.values())
-    return [
-        f"verbs on {log.stem}: {tally}; {count} not applicable",
-        *(f"  no {need}: {', '.join(names)}" for need, names in left_out.items()),
-    ]
+def guest_details(log: Path) -> list[str]:
+    """Lines for the summary: the verbs cases of each kind of device."""
+    lines = []
+    for kind in ("dp", "rxe", "siw"):
+        tally = read_junit(log, f"test_case[{kind}-")
+        if tally.passed + tally.failed + tally.skipped == 0:
+            continue
+        left_out = read_left_out(log, kind)
+        count = sum(len(names) for names in left_out.values())
+        lines.append(f"verbs on {kind}: {tally}; {count} not applicable")
+        lines += [f"  no {need}: {', '.join(names)}" for need, names in left_out.items()]
+    return lines
 
 
-def read_left_out(path: Path) -> dict[str, list[str]]:
-    """Of a log of verbs tests: the cases left out, by what the device lacks."""
+def read_left_out(log: Path, kind: str) -> dict[str, list[str]]:
+    """The verbs cases left out on a kind of device, by what it lacks."""
     found = {}
-    for entry in ElementTree.parse(path).iter("property"):
-        if entry.get("name") == "not applicable":
+    for entry in elements(log, "property"):
+        if entry.get("name") == f"not applicable: {kind}":
             need, _, names = entry.get("value", "").partition(": ")
             found[need] = names.split(", ")
     return found
@@ -242,6 +277,7 @@ STAGES: dict[str, Stage] = {
     "lint": lint,
     "c": meson_tests,
     "san": sanitized_pytest,
+    "compute": compute_pytest,
     "pytest": plain_pytest,
     "guests": guest_pytest,
 }
@@ -276,7 +312,7 @@ def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
         return [name for name in every if name in stages], left[:index] + left[stop:]
     if wants_all:
         return every, left
-    return (["san", "pytest"] if left else list(STAGES)), left
+    return (["san", "compute", "pytest"] if left else list(STAGES)), left
 
 
 def selftest(args: list[str]) -> int:

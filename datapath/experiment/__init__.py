@@ -5,9 +5,14 @@ document.py   YAML with the place of every part
 spec.py       the format: sections, keys, types, meaning
 schema.py     which keys may stand where, and which one was meant
 load.py       reads a file, says everything that is wrong with it
+explain.py    errors of pydantic in the words of the file
+axes.py       the axes of a sweep
 sweep.py      axes -> points -> runs in their order
 preflight.py  what this machine lacks, before anything is built
-runner.py     makes the runs
+runner.py     makes the runs: the live ones one by one, the simulated ones at once
+live.py       one live run
+parallel.py   simulated runs, in processes or on a cluster
+measuring.py  what live and simulated runs have in common
 store.py      the result folder, written so that nothing half-done counts
 manifest.py   the machine and the software
 metrics.py    names and units of what is measured

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datapath import series
+from datapath import series, series_metrics
 from datapath.errors import RunFailed
 from datapath.experiment.metrics import UNITS
 from datapath.lanes.base import Host, Network, Process
@@ -99,7 +99,7 @@ def gather(
     frame = series.join([file.frame for file in files], from_zero=True)
     if simulated is not None:
         frame = series.join([simulated, frame])
-    derived = series.derived(frame)
+    derived = series_metrics.derived(frame)
     frame = series.keep(frame, request.names)
     there = series.present(frame)
     about = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""CPU time of a run: what its programs used, and what the hypervisor kept from this machine."""
+"""CPU time of a run: what its programs used and waited for, and what the hypervisor kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datapath.experiment.metrics import UNITS
+from datapath.lanes.base import CpuUse
 from datapath.workloads.base import Metric
 
 _STAT = Path("/proc/stat")
@@ -35,3 +36,11 @@ class CpuTime:
         used = {"cpu_user": now.user - self.user, "cpu_system": now.system - self.system}
         found = {**(used if local else {}), "cpu_stolen": now.stolen - self.stolen}
         return [Metric(name, value, UNITS[name]) for name, value in found.items()]
+
+
+def waited(use: CpuUse) -> list[Metric]:
+    """For how long programs waited for a CPU, and whether that is too long; if it is known."""
+    if use.waited_ns is None:
+        return []
+    found = {"cpu_waited": use.waited_ns / 1e9, "cpu_starved": float(bool(use.limit()))}
+    return [Metric(name, value, UNITS[name]) for name, value in found.items()]

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from datapath import foreign, series
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment import metrics
+from datapath.experiment.axes import Axis, read_axes
 from datapath.experiment.document import (
     BYTES_MAX,
     TOLD_MAX,
@@ -34,18 +34,12 @@ from datapath.experiment.document import (
     parse,
     show_path,
 )
+from datapath.experiment.explain import explain
 from datapath.experiment.schema import Schema, close_match, did_you_mean
 from datapath.experiment.spec import SECTIONS, Cc, Experiment, Plot, PointSpec, json_schema
-from datapath.experiment.sweep import (
-    Axis,
-    Point,
-    RawPoint,
-    expand,
-    point_key,
-    read_axes,
-    read_where,
-)
+from datapath.experiment.sweep import Point, RawPoint, expand, point_key, read_where
 from datapath.units import HAND_WRITTEN
+from datapath.verbs.spec import QP_ATTRIBUTE_DEVICES
 from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
@@ -251,13 +245,23 @@ class _Loader:
             return None
 
     def _check_workload(self, raw: RawPoint, spec: PointSpec) -> None:
-        """A workload drives a verbs device or kernel sockets, seldom both."""
+        """A workload drives a verbs device or kernel sockets, and sets what it can of QPs."""
         devices, device = REGISTRY[spec.kind].devices, spec.transport.device
         if device not in devices:
             where = ", ".join(f"{axis}={value}" for axis, value in raw.axes.items())
             text = f"{spec.kind} cannot use transport.device {device}, only {', '.join(devices)}"
             text += f" (in the point {where})" if where else ""
             self._add(raw.source_of(("workload", "kind")), text)
+            return
+        for key in spec.transport.qp_attributes():
+            text = ""
+            if device not in QP_ATTRIBUTE_DEVICES:
+                text = f"device {device} has no {key}, only {', '.join(QP_ATTRIBUTE_DEVICES)} have"
+            elif key not in REGISTRY[spec.kind].qp_attributes:
+                able = [n for n, other in REGISTRY.items() if key in other.qp_attributes]
+                text = f"workload {spec.kind} cannot set {key}; these can: {', '.join(able)}"
+            if text:
+                self._add(raw.source_of(("transport", key)), text, of_key=True)
 
     def _files(self, raw: RawPoint, spec: PointSpec) -> dict[str, str]:
         """Digests of the files that a point names; a missing one is a problem."""
@@ -390,95 +394,3 @@ def _algorithm(name: str) -> Algorithm:
 
 def _with_hint(error: DatapathError) -> str:
     return f"{error}; {error.hint}" if error.hint else str(error)
-
-
-# --- pydantic's errors, in the words of the file ---------------------------------------------
-
-
-def explain(
-    details: Iterable[ErrorDetails], data: Any, schema: Schema, locate: Any
-) -> list[Problem]:
-    """Validation errors as problems; `locate(path, message, of_key)` gives them a place.
-
-    A value that fits no branch of a union gives one error for each branch: they become one.
-    """
-    messages: dict[tuple[Path, bool], list[str]] = {}
-    for detail in details:
-        path = _data_path(detail, data)
-        of_key = detail["type"] == "extra_forbidden"
-        said = messages.setdefault((path, of_key), [])
-        message = _message(detail, path, data, schema)
-        if message not in said:
-            said.append(message)
-    return [locate(path, " or ".join(said), of_key) for (path, of_key), said in messages.items()]
-
-
-def _data_path(detail: ErrorDetails, data: Any) -> Path:
-    """pydantic's location without the steps that name a branch of a union."""
-    path: list[str | int] = []
-    steps = detail["loc"]
-    for index, step in enumerate(steps):
-        inside = (isinstance(data, dict) and step in data) or (
-            isinstance(data, list) and isinstance(step, int) and step < len(data)
-        )
-        if inside:
-            data = data[step]
-            path.append(step)
-        elif detail["type"] == "missing" and index == len(steps) - 1:
-            path.append(step)
-    return tuple(path)
-
-
-def _message(detail: ErrorDetails, path: Path, data: Any, schema: Schema) -> str:
-    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    last = path[-1] if path else ""
-    if kind == "extra_forbidden":
-        known = schema.keys_at(path[:-1], data)
-        if close_match(last, known):
-            return f"unknown key{did_you_mean(last, known)}"
-        elsewhere = [s for s in schema.sections_with(str(last)) if s not in path]
-        if elsewhere:
-            return f"unknown key here; it belongs to {' or '.join(elsewhere)}"
-        return f"unknown key{did_you_mean(last, known, 'keys here')}"
-    if kind == "missing":
-        return "required, but missing"
-    if kind in ("literal_error", "enum"):
-        known = _listed(context.get("expected", ""))
-        return f"{value!r} is not possible{did_you_mean(value, known, 'one of')}"
-    if kind == "union_tag_invalid":
-        known = _listed(context.get("expected_tags", ""))
-        tag = context.get("tag")
-        return f"no {_name(context)} {tag!r}{did_you_mean(tag, known, 'one of')}"
-    if kind == "union_tag_not_found":
-        return f"{_name(context)} is missing; it says which kind this is"
-    if value is None:
-        return "is empty; give it a value, or leave the key out"
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{value!r} is not a mapping (`key: value` lines)"
-    if kind == "list_type":
-        return f"{value!r} is not a list"
-    if kind in ("int_type", "int_parsing", "int_from_float"):
-        return f"{value!r} is not a whole number"
-    if kind in ("float_type", "float_parsing"):
-        return f"{value!r} is not a number"
-    if kind in ("bool_type", "bool_parsing"):
-        return f"{value!r} is neither true nor false"
-    if kind == "string_type":
-        return f"{value!r} is not text; put it in quotes"
-    if kind == "string_pattern_mismatch":
-        return f"{value!r} is not possible here; it must match {context.get('pattern')}"
-    if kind == "value_error":
-        return str(detail["msg"]).removeprefix("Value error, ")
-    shown = f"{value!r}: " if isinstance(value, (str, int, float)) else ""
-    text = str(detail["msg"])
-    return f"{shown}{text[:1].lower()}{text[1:]}".replace("input should", "it should")
-
-
-def _listed(expected: object) -> list[str]:
-    """`"'a', 'b' or 'c'"` -> [a, b, c]."""
-    parts = str(expected).replace(" or ", ", ").split(", ")
-    return [part.strip().strip("'") for part in parts if part.strip()]
-
-
-def _name(context: Mapping[str, Any]) -> str:
-    return str(context.get("discriminator", "kind")).strip("'")

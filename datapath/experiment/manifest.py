@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datapath.experiment import trust
+from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
@@ -36,10 +37,6 @@ _PACKAGES = (
     "pyverbs",
 )
 _VERSION_OF = {
-    "iperf3": ("--version",),
-    "sockperf": ("--version",),
-    "ucx_perftest": (),
-    "ib_write_bw": ("--version",),
     "bpftool": ("version",),
     "ip": ("-V",),
     "ethtool": ("--version",),
@@ -66,9 +63,15 @@ def build(experiment: LoadedExperiment, argv: list[str], runs_planned: int) -> d
         "git": git_state(),
         "machine": machine(),
         "packages": package_versions(_PACKAGES),
-        "programs": program_versions(_VERSION_OF),
+        "programs": program_versions(_version_commands()),
         "networks": [],
     }
+
+
+def _version_commands() -> dict[str, tuple[str, ...]]:
+    """Program -> arguments with which it tells its version."""
+    tools = [tool for workload in REGISTRY.values() for tool in workload.tools]
+    return {tool.name: tool.version for tool in tools if tool.version is not None} | _VERSION_OF
 
 
 def machine() -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The metrics of a run: names, units, and how a bound in an experiment file is read."""
+"""The metrics of a run: one row for each, and how a bound in an experiment file is read."""
 
 from __future__ import annotations
 
@@ -7,44 +7,81 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 
 from datapath import units
+from datapath.metric_kind import MetricKind
+from datapath.series_metrics import DERIVED
+from datapath.workloads import REGISTRY
 
-UNITS: Mapping[str, str] = {
-    "goodput": "bit/s",
-    "message_rate": "1/s",
-    "latency_p50": "ns",
-    "latency_p99": "ns",
-    "latency_p999": "ns",
-    "latency_mean": "ns",
-    "latency_min": "ns",
-    "retransmits": "1",
-    "timeouts": "1",
-    "retransmitted_share": "1",
-    "lost_share": "1",
-    "fairness": "1",
-    "utilisation": "1",
-    "unfinished_share": "1",
-    **{f"fct_{quantile}": "ns" for quantile in ("p50", "p99", "p999")},
-    **{f"round_{quantile}": "ns" for quantile in ("p50", "p99", "p999")},
-    **{
-        f"slowdown_{quantile}{bucket}": "1"
-        for quantile in ("p50", "p99", "p999")
-        for bucket in ("", "_small", "_medium", "_large")
-    },
-    "queueing_delay_mean": "ns",
-    "queueing_delay_p99": "ns",
-    "cpu_user": "s",
-    "cpu_system": "s",
-    "cpu_stolen": "s",
-    "xdp_zero_copy": "1",
-    "xdp_copies": "packets",
-    "path_dropped": "packets",
-    "path_passed": "packets",
-    "path_overflowed": "packets",
-    "path_marked": "packets",
-    "path_paused": "ns",
-    "path_late_p99": "ns",
-    "path_cpu_limited": "1",
+_QUANTILES = {"p50": "median", "p99": "p99", "p999": "p99.9"}
+
+_OF_WORKLOADS = (
+    MetricKind("goodput", "bit/s", "Goodput", "higher"),
+    MetricKind("message_rate", "1/s", "Message rate", "higher"),
+    MetricKind("latency_p50", "ns", "Latency, median", "lower"),
+    MetricKind("latency_p99", "ns", "Latency, p99", "lower"),
+    MetricKind("latency_p999", "ns", "Latency, p99.9", "lower"),
+    MetricKind("latency_mean", "ns", "Latency, mean", "lower"),
+    MetricKind("latency_min", "ns", "Latency, minimum", "lower"),
+    MetricKind("retransmits", "1", "Retransmitted, packets", "lower"),
+    MetricKind("retransmitted_share", "1", "Retransmitted, share", "lower"),
+    MetricKind("timeouts", "1", "Timeouts", "lower"),
+    MetricKind("lost_share", "1", "Lost share", "lower"),
+    MetricKind("fairness", "1", "Fairness", "higher"),
+    MetricKind("utilisation", "1", "Utilisation", "higher"),
+    MetricKind("unfinished_share", "1", "Unfinished flows, share", "lower"),
+    *(
+        MetricKind(f"{name}_{quantile}", "ns", f"{title}, {said}", "lower")
+        for name, title in (("fct", "Flow completion time"), ("round", "Time of a round"))
+        for quantile, said in _QUANTILES.items()
+    ),
+    *(
+        MetricKind(f"slowdown_{quantile}{bucket}", "1", f"Slowdown{of}, {said}", "lower")
+        for bucket, of in (
+            ("", ""),
+            ("_small", " of small flows"),
+            ("_medium", " of medium flows"),
+            ("_large", " of large flows"),
+        )
+        for quantile, said in _QUANTILES.items()
+    ),
+)
+
+_OF_RUNS = (
+    MetricKind("spurious_share", "1", "Sent again in vain, share", "lower"),
+    MetricKind("fair_share", "1", "Goodput, of the fair share", "higher"),
+    MetricKind("competing_fair_share", "1", "Goodput of competing flows, of the fair share", ""),
+    MetricKind("xdp_zero_copy", "1", "Zero-copy, share of sockets", "higher"),
+    MetricKind("xdp_copies", "packets", "Copied by the kernel", "lower"),
+    MetricKind("cpu_user", "s", "CPU, user", "lower"),
+    MetricKind("cpu_system", "s", "CPU, system", "lower"),
+    MetricKind("cpu_stolen", "s", "CPU, stolen", "lower"),
+    MetricKind("cpu_waited", "s", "CPU, waited for", "lower"),
+    MetricKind("cpu_starved", "1", "CPU-starved", "lower"),
+    MetricKind("pacing_late_mean", "ns", "Pacing late, mean", "lower"),
+    MetricKind("pacing_late_max", "ns", "Pacing late, most", "lower"),
+    MetricKind("pacing_burst_max", "packets", "Pacing, longest burst", "lower"),
+    MetricKind("path_dropped", "packets", "Dropped on path", ""),
+    MetricKind("path_passed", "packets", "Passed on path", ""),
+    MetricKind("path_overflowed", "packets", "Dropped by the queue", ""),
+    MetricKind("path_policed", "packets", "Dropped by the policer", ""),
+    MetricKind("path_aqm_dropped", "packets", "Dropped by the AQM", ""),
+    MetricKind("path_marked", "packets", "Marked on path", ""),
+    MetricKind("path_paused", "ns", "Paused by PFC, all links", "lower"),
+    MetricKind("path_late_p99", "ns", "Emulation late, p99", "lower"),
+    MetricKind("path_cpu_limited", "1", "Emulation CPU-limited", "lower"),
+)
+
+METRICS: Mapping[str, MetricKind] = {
+    kind.name: kind
+    for kind in (
+        *_OF_WORKLOADS,
+        *(kind for kinds, _ in DERIVED for kind in kinds),
+        *_OF_RUNS,
+        *(kind for workload in REGISTRY.values() for kind in workload.metrics),
+    )
 }
+"""The metrics that a run may have, by name, in the order in which tables show them."""
+
+UNITS: Mapping[str, str] = {kind.name: kind.unit for kind in METRICS.values()}
 """Metric -> unit of its values in runs.parquet."""
 
 _PARSERS: Mapping[str, Callable[[str], float]] = {

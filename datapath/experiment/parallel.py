@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import datapath
-from datapath import lanes
+from datapath import interrupts, lanes
 from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
-from datapath.experiment import collecting
+from datapath.experiment import measuring
+from datapath.experiment.measuring import Conditions
 from datapath.experiment.spec import Collect, PointSpec
 from datapath.experiment.store import error_entry
 from datapath.experiment.sweep import Run
 from datapath.names import plain_path
-from datapath.workloads import REGISTRY
-from datapath.workloads.base import Metric, RunContext
+from datapath.workloads.base import Metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class Answer:
 
 
 def is_simulated(run: Run) -> bool:
-    return run.point.spec.topology.lane == "sim"
+    return run.point.spec.topology.of_lane.simulated
 
 
 def task(run: Run, collect: Collect, folder: Path, timeout_s: float, *, travels: bool) -> Task:
@@ -109,8 +109,10 @@ def measure(task: Task) -> Answer:
         try:
             _measure(task, answer, logs, Path(temporary))
         except DatapathError as error:
+            interrupts.check()
             answer.error = error_entry(error)
         except Exception as error:  # a mistake in a workload must not cost the sweep
+            interrupts.check()
             answer.error = error_entry(error)
             (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
         answer.logs = {
@@ -130,34 +132,24 @@ def _measure(task: Task, answer: Answer, logs: Path, temporary: Path) -> None:
         )
     spec, folder = _unpacked(task, temporary)
     collect = Collect.model_validate(task.collect)
+    conditions = Conditions(
+        collect=collect,
+        folder=folder,
+        logs=logs,
+        seed=task.seed,
+        traffic_seed=task.traffic_seed,
+        timeout_s=task.timeout_s,
+    )
     network = lanes.open_network(spec.topology, spec.path, folder=folder)
-    network.prepare(spec.transport.device)
-    network.set_path(spec.path, task.seed)
-    setattr(network, "timeout_s", task.timeout_s)  # noqa: B010  (simulated networks have it)
+    measuring.set_up(network, spec, task.seed)
     with network:
-        outcome = REGISTRY[spec.kind](spec.workload).run(
-            RunContext(
-                network=network,
-                transport=spec.transport,
-                cc=spec.cc,
-                device_env=[{} for _ in network.hosts],
-                logs=logs,
-                seed=task.seed,
-                timeout_s=task.timeout_s,
-                series=collect.request,
-                path=spec.path,
-                folder=folder,
-                traffic_seed=task.traffic_seed,
-            )
-        )
+        outcome = measuring.run_workload(network, spec, conditions, [{} for _ in network.hosts])
         answer.path_counters = asdict(network.path_counters())
-    answer.metrics, answer.notes = list(outcome.metrics), dict(outcome.notes)
+    answer.about_series, derived = measuring.gather_series(outcome, spec, conditions)
+    answer.metrics, answer.notes = [*outcome.metrics, *derived], dict(outcome.notes)
     answer.samples = outcome.samples if collect.samples else {}
     if collect.request is not None:
-        answer.series, answer.about_series, derived = collecting.gather(
-            collect.request, outcome.series, spec.transport.device, logs
-        )
-        answer.metrics += derived
+        answer.series = outcome.series
 
 
 def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
@@ -199,7 +191,7 @@ def answers(
     if dask is None and count <= 1:
         yield from ((task, measure(task)) for task in tasks)
         return
-    with _cluster(dask) if dask is not None else _pool(count) as executor:
+    with _cluster(dask) if dask is not None else pool(count) as executor:
         waiting: dict[Future[Answer], Task] = {executor.submit(measure, t): t for t in tasks}
         for future in as_completed(waiting):
             yield waiting[future], _answer(future)
@@ -217,7 +209,7 @@ def _answer(future: Future[Answer]) -> Answer:
 
 
 @contextlib.contextmanager
-def _pool(count: int) -> Iterator[Executor]:
+def pool(count: int) -> Iterator[Executor]:
     """Processes of this machine, which end with this one, however it ends."""
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin_worker)

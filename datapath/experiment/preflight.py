@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from datapath import lanes
 from datapath.errors import CapabilityError, DatapathError, LocalError
+from datapath.lanes.base import Tool
 from datapath.lanes.rdma import KERNEL_DEVICES
 from datapath.workloads import REGISTRY
 
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
     from datapath.cc import CompiledAlgorithm
     from datapath.experiment.load import LoadedExperiment
     from datapath.experiment.spec import Cc, PointSpec
-
-_DEBIAN_PACKAGES = {
-    "ib_": "perftest",
-    "iperf3": "iperf3",
-    "sockperf": "sockperf",
-    "ucx_": "ucx-utils",
-    "fi_": "libfabric-bin",
-    "ip": "iproute2",
-    "ethtool": "ethtool",
-    "qemu-": "qemu-system-x86",
-    "sshd": "openssh-server",
-    "ssh-keygen": "openssh-client",
-    "modprobe": "kmod",
-}
-_SHARE_FILES = ("netns", "vm")
-"""Lanes whose hosts have this machine's programs."""
 
 
 class Lacking(CapabilityError):
@@ -73,7 +58,7 @@ def fetch_kernels(experiment: LoadedExperiment, progress: Callable[[str], None])
     from datapath.lanes import kernels
 
     guests = (point.spec.topology for point in experiment.points)
-    for name in sorted({topology.kernel for topology in guests if topology.lane == "vm"}):
+    for name in sorted({topology.kernel for topology in guests if topology.of_lane.boots}):
         kernels.ensure(name, progress)
 
 
@@ -100,14 +85,16 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
         spec = point.spec
         yield from _network(spec, experiment.folder)
         yield from _telemetry(spec)
-        if spec.topology.lane == "sim":
+        yield from _policer(spec)
+        lane = spec.topology.of_lane
+        if lane.simulated:
             yield from _simulation(spec)
             continue
-        if spec.topology.lane in _SHARE_FILES:
-            yield from _programs(REGISTRY[spec.kind].programs)
-        if spec.topology.lane == "ssh":
+        if lane.local:
+            yield from _tools(REGISTRY[spec.kind].tools)
+        else:
             remote.setdefault(spec.topology.model_dump_json(), []).append(spec)
-        if spec.transport.device in KERNEL_DEVICES and spec.topology.lane == "netns":
+        if spec.transport.device in KERNEL_DEVICES and not lane.own_kernels:
             yield CapabilityError(
                 f"device {spec.transport.device} is not for namespaces",
                 hint="use topology: {lane: vm} or {lane: ssh}, where each host has a kernel of its "
@@ -129,7 +116,9 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
     from datapath.lanes.sim import TELEMETRY_BYTES, has_room_for_telemetry
 
     transport, mtu = spec.transport, spec.topology.mtu
-    if transport.device != "dp" or not transport.options.telemetry or spec.topology.lane == "ssh":
+    if transport.device != "dp" or not transport.options.telemetry:
+        return
+    if spec.topology.of_lane.keeps_mtu:
         return
     if not has_room_for_telemetry(transport, mtu):
         yield LocalError(
@@ -139,17 +128,35 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
         )
 
 
+def _policer(spec: PointSpec) -> Iterator[DatapathError]:
+    """A bucket smaller than a packet passes none, as long as one waits."""
+    from datapath.fabric.links import frame_bytes
+    from datapath.xdp.impair import DIRECTIONS
+
+    if spec.topology.of_lane.keeps_mtu:
+        return
+    largest = frame_bytes(spec.topology.mtu)
+    for direction in DIRECTIONS:
+        policer = spec.path.link(direction).policer
+        if policer is not None and policer.burst_bytes < largest:
+            yield LocalError(
+                f"path.policer: a burst of {policer.burst_bytes} bytes passes no {direction} "
+                f"packet of topology.mtu {spec.topology.mtu}, which takes {largest} on the wire",
+                hint=f"give a burst of {largest}B or more",
+            )
+
+
 def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
     """The lane's own opinion, asked by making (not entering) the network, and its tools."""
-    lane = spec.topology.lane
+    lane = spec.topology.of_lane
     try:
         lanes.open_network(spec.topology, spec.path, folder=folder)
     except DatapathError as error:
         yield error
-    if lane in _SHARE_FILES:
+    if lane.local:
         if os.geteuid() != 0:
             yield CapabilityError(
-                f"the {lane} lane needs root, to make network namespaces",
+                f"the {spec.topology.lane} lane needs root, to make network namespaces",
                 hint="run it as root: sudo dpctl ...",
             )
         if not root_is_mount_point():
@@ -159,9 +166,7 @@ def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
                 hint="make it one before the chroot: mount --rbind FOLDER FOLDER, then chroot "
                 "FOLDER; or enter it by pivot_root",
             )
-        yield from _programs(("ip", "ethtool"))
-    if lane == "vm":
-        yield from _programs(("qemu-system-x86_64", "sshd", "ssh-keygen", "modprobe"))
+    yield from _tools(lane.tools)
 
 
 def root_is_mount_point(table: Path = Path("/proc/self/mountinfo")) -> bool:
@@ -176,7 +181,7 @@ def root_is_mount_point(table: Path = Path("/proc/self/mountinfo")) -> bool:
 def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
     """What lane sim cannot do, and its library."""
     from datapath.native import paths
-    from datapath.workloads.traffic.workloads import Traffic
+    from datapath.workloads.traffic.base import Traffic
 
     if not issubclass(REGISTRY[spec.kind], Traffic):
         kinds = sorted(name for name, kind in REGISTRY.items() if issubclass(kind, Traffic))
@@ -204,12 +209,12 @@ def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathErro
     first = specs[0]
     try:
         network = SshNetwork(first.topology, first.path, folder)
-        programs = sorted({name for spec in specs for name in REGISTRY[spec.kind].programs})
+        tools = {tool.name: tool for spec in specs for tool in REGISTRY[spec.kind].tools}
         with network:
             for index, host in enumerate(network.hosts):
-                for name in programs:
+                for name, tool in sorted(tools.items()):
                     if not host.has_program(name):
-                        yield _missing(name, f" on {network.label(index)}", ", there")
+                        yield _missing(tool, f" on {network.label(index)}", ", there")
             transports = {(spec.transport.device, spec.transport.port) for spec in specs}
             for device, port in sorted(transports):
                 yield from network.lacks(device, port)
@@ -217,19 +222,16 @@ def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathErro
         yield error
 
 
-def _programs(programs: Iterable[str]) -> Iterator[DatapathError]:
-    for program in programs:
-        if shutil.which(program) is None:
-            yield _missing(program)
+def _tools(tools: Iterable[Tool]) -> Iterator[DatapathError]:
+    for tool in tools:
+        if shutil.which(tool.name) is None:
+            yield _missing(tool)
 
 
-def _missing(program: str, where: str = "", there: str = "") -> CapabilityError:
-    package = next(
-        (name for start, name in _DEBIAN_PACKAGES.items() if program.startswith(start)), None
-    )
+def _missing(tool: Tool, where: str = "", there: str = "") -> CapabilityError:
     return CapabilityError(
-        f"program {program} is not installed{where}",
-        hint=f"apt-get install {package}{there}" if package else "install it, or put it on PATH",
+        f"program {tool.name} is not installed{where}",
+        hint=f"apt-get install {tool.package}{there}",
     )
 
 

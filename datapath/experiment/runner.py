@@ -12,24 +12,28 @@ second signal meanwhile is ignored, so that nothing is left half taken down.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import signal
+import functools
 import subprocess
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from datapath import lanes
+from datapath import interrupts, lanes
 from datapath.disk import DiskFull, disk_full
 from datapath.errors import DatapathError, RemoteError, RunFailed
-from datapath.experiment import claims, collecting, manifest, parallel, preflight
-from datapath.experiment.cputime import CpuTime
-from datapath.experiment.metrics import UNITS
+from datapath.experiment import (
+    claims,
+    counters,
+    live,
+    manifest,
+    parallel,
+    preflight,
+)
+from datapath.experiment.measuring import Conditions
 from datapath.experiment.store import (
     ResultStore,
     RunRecord,
@@ -39,22 +43,13 @@ from datapath.experiment.store import (
 )
 from datapath.experiment.sweep import Run, schedule
 from datapath.interrupts import Interrupted, ending_signals
-from datapath.workloads import REGISTRY
-from datapath.workloads.base import Metric, Outcome, RunContext
+from datapath.workloads.base import Outcome
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from datapath.cc import CompiledAlgorithm
     from datapath.experiment.load import LoadedExperiment
     from datapath.experiment.spec import PointSpec
     from datapath.lanes.base import Network
-
-DEVICE = "dp0"
-"""Name of the verbs device on every host."""
-
-_GRACE_S = 10.0
-"""A workload that has not ended this long after its time-out is stopped from outside."""
 
 
 class Observer(Protocol):
@@ -63,11 +58,8 @@ class Observer(Protocol):
     def begin(self, total: int, done: int) -> None: ...
     def started(self, run: Run) -> None: ...
     def finished(self, run: Run, record: RunRecord) -> None: ...
+    def told(self, text: str) -> None: ...
     def close(self) -> None: ...
-
-
-class _TimedOut(BaseException):
-    """The run's alarm; not an Exception, so that no workload can take it for its own."""
 
 
 @dataclass
@@ -116,17 +108,19 @@ def execute(
         done = [r for r in store.records() if r.status == "ok" and r.name in planned]
         finished = {record.name for record in done}
         observer.begin(len(runs), len(done))
-        sweep = _Sweep(experiment, store, algorithms)
+        sweep = _Sweep(experiment, store, algorithms, observer)
         try:
             with sweep:
                 pending = [run for run in runs if run.name not in finished]
                 for run in pending:
+                    interrupts.check()
                     if not parallel.is_simulated(run):
                         observer.started(run)
                         observer.finished(run, sweep.run(run))
                 simulated = list(filter(parallel.is_simulated, pending))
                 for run, record in sweep.simulate(simulated, observer, dask=dask, jobs=jobs):
                     observer.finished(run, record)
+                interrupts.check()
         except Interrupted as signalled:
             store.event("interrupted", signal=str(signalled))
             raise
@@ -160,7 +154,10 @@ class _Sweep:
         experiment: LoadedExperiment,
         store: ResultStore,
         algorithms: Mapping[str, CompiledAlgorithm],
+        observer: Observer,
     ) -> None:
+        self.observer = observer
+        self.told: set[str] = set()
         self.experiment = experiment
         self.store = store
         self.algorithms = algorithms
@@ -197,6 +194,11 @@ class _Sweep:
             data["networks"].append(entry)
             self.store.write("manifest.json", to_json(data))
         self.store.event("network up", topology=entry["topology"])
+        cpu = cast(Mapping[str, Any], entry.get("cpu", {}))
+        for trouble in cpu.get("trouble", []):
+            if trouble not in self.told:
+                self.told.add(trouble)
+                self.observer.told(trouble)
 
     def _close(self, key: str) -> None:
         network = self.networks.pop(key)
@@ -233,6 +235,7 @@ class _Sweep:
         for record in records.values():
             record.started = next(iter(records.values())).started
         for task, answer in parallel.answers(tasks, dask=dask, jobs=jobs):
+            interrupts.check()
             record = records[task.name]
             self._keep(record, answer)
             yield by_name[task.name], record
@@ -252,18 +255,20 @@ class _Sweep:
         else:
             record.notes |= answer.notes
             record.path_counters, record.series = answer.path_counters, answer.about_series
-            record.metrics = _unique([*answer.metrics, *_path_metrics(answer.path_counters)])
+            record.metrics = counters.unique(
+                [*answer.metrics, *counters.path_metrics(answer.path_counters)]
+            )
             self.store.save(record, answer.samples, answer.series)
         self.store.event("run finished", run=record.name, status=record.status, error=record.error)
 
     # --- one run ---
 
     def run(self, run: Run) -> RunRecord:
-        """Make one run, again if its path was not what was asked for, and save its record."""
+        """Make one run, again if this machine's CPUs did not suffice, and save its record."""
         record, outcome = self._attempt(run)
         retakes, most = 0, self.experiment.spec.sweep.retakes
-        while record.status == "ok" and "path" in record.notes and retakes < most:
-            self.store.event("run retaken", run=run.name, because=record.notes["path"])
+        while record.status == "ok" and record.cpu_limit and retakes < most:
+            self.store.event("run retaken", run=run.name, because=record.cpu_limit)
             retakes += 1
             record, outcome = self._attempt(run)
         if retakes:
@@ -290,7 +295,7 @@ class _Sweep:
                 outcome = self._measure(run, record, logs)
         except DiskFull:
             raise  # the next run would fare no better
-        except (DatapathError, subprocess.TimeoutExpired, _TimedOut) as error:
+        except (DatapathError, subprocess.TimeoutExpired, live.TimedOut) as error:
             self._failed(run, record, error)
         except Exception as error:  # a mistake in a workload must not cost the sweep
             (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
@@ -300,9 +305,10 @@ class _Sweep:
         return record, outcome
 
     def _failed(self, run: Run, record: RunRecord, error: BaseException) -> None:
+        interrupts.check()
         record.status = "failed"
         record.metrics = []
-        if isinstance(error, (_TimedOut, subprocess.TimeoutExpired)):
+        if isinstance(error, (live.TimedOut, subprocess.TimeoutExpired)):
             seconds = self.experiment.spec.sweep.timeout / 1e9
             error = RunFailed(
                 f"not done after {seconds:g} s",
@@ -311,104 +317,17 @@ class _Sweep:
         record.error = error_entry(error)
 
     def _measure(self, run: Run, record: RunRecord, logs: Path) -> Outcome:
-        spec, collect = run.point.spec, self.experiment.spec.collect
-        timeout_s = self.experiment.spec.sweep.timeout / 1e9
-        workload = REGISTRY[spec.kind](spec.workload)
-        with _alarm(timeout_s + _GRACE_S):
-            network = self._network(spec)
-            network.prepare(spec.transport.device)
-            network.set_path(spec.path, run.seed)
-            context = RunContext(
-                network=network,
-                transport=spec.transport,
-                cc=spec.cc,
-                device_env=self._device_env(spec, network, logs),
-                logs=logs,
-                seed=run.seed,
-                timeout_s=timeout_s,
-                series=collect.request,
-                path=spec.path,
-                folder=self.experiment.folder,
-                traffic_seed=run.traffic_seed,
-            )
-            begin = CpuTime.now()
-            with (
-                _fetching(network, logs),
-                collecting.sampling(collect.request, network, spec.transport.device, logs),
-                self._user_xdp(spec, network, record),
-            ):
-                outcome: Outcome = workload.run(context)
-            cpu = begin.since(local=network.local)
-            counters = network.path_counters()
-            record.path_counters = asdict(counters)
-            if limit := counters.limit():
-                record.notes["path"] = limit
-        metrics = list(outcome.metrics)
-        metrics += _path_metrics(record.path_counters, limited="path" in record.notes)
-        metrics += cpu
-        if collect.counters:
-            record.device = _device_statistics(logs)
-            metrics += _device_metrics(record.device)
-        if collect.request is not None:
-            outcome.series, record.series, derived = collecting.gather(
-                collect.request, outcome.series, spec.transport.device, logs
-            )
-            metrics += derived
-        record.metrics = _unique(metrics)
-        return outcome
-
-    def _device_env(self, spec: PointSpec, network: Network, logs: Path) -> list[Mapping[str, str]]:
-        """Environment of programs that use the verbs device, one for each host."""
-        if spec.transport.device != "dp":
-            return [{} for _ in network.hosts]
-        from datapath.verbs.launch import device_environment
-
-        algorithm = self.algorithms[preflight.cc_key(spec.cc)]
-        environments: list[Mapping[str, str]] = []
-        for host in network.hosts:
-            environment = device_environment(
-                DEVICE,
-                spec.transport.port_spec(host.endpoint.netdev, host.endpoint.ipv4),
-                cc=algorithm.path,
-                options=spec.transport.device_options(),
-                base=None if network.local else {},
-                place=host.provide,
-            )
-            if self.experiment.spec.collect.counters:
-                environment["DATAPATH_STATS"] = f"{host.outputs(logs)}/stats-{host.name}"
-            if self.experiment.spec.collect.request is not None:
-                environment |= collecting.environment(
-                    self.experiment.spec.collect.request, host, logs
-                )
-            environments.append(environment)
-        return environments
-
-    @contextlib.contextmanager
-    def _user_xdp(self, spec: PointSpec, network: Network, record: RunRecord) -> Iterator[None]:
-        """The user's own XDP program during the run; its maps' final values go to the record."""
-        if spec.xdp is None:
-            yield
-            return
-        from datapath.xdp.user import HookedNetwork, attach
-
-        source = self.experiment.folder / spec.xdp.source
-        with attach(cast(HookedNetwork, network), source, spec.xdp.hook) as program:
-            yield
-            record.xdp_maps = program.maps()
-
-
-@contextlib.contextmanager
-def _fetching(network: Network, logs: Path) -> Iterator[None]:
-    """What programs write on the hosts comes to the logs, after a failure as far as it can."""
-    try:
-        yield
-    except DatapathError:
-        for host in network.hosts:
-            with contextlib.suppress(DatapathError):
-                host.fetch(logs)
-        raise
-    for host in network.hosts:
-        host.fetch(logs)
+        spec = run.point.spec
+        conditions = Conditions(
+            collect=self.experiment.spec.collect,
+            folder=self.experiment.folder,
+            logs=logs,
+            seed=run.seed,
+            traffic_seed=run.traffic_seed,
+            timeout_s=self.experiment.spec.sweep.timeout / 1e9,
+        )
+        network = functools.partial(self._network, spec)
+        return live.measure(spec, network, conditions, self.algorithms, record)
 
 
 def _record(run: Run) -> RunRecord:
@@ -426,95 +345,6 @@ def _record(run: Run) -> RunRecord:
     )
 
 
-# --- numbers ---------------------------------------------------------------------------------
-
-
 def _network_key(spec: PointSpec) -> str:
     """Points with the same key can share a network."""
     return f"{spec.topology.model_dump_json()} {spec.path.carrier}"
-
-
-def _path_metrics(
-    counters: Mapping[str, Mapping[str, int]], *, limited: bool = False
-) -> list[Metric]:
-    """What the path did in both directions together, and how exactly."""
-    found = {
-        f"path_{what}": float(sum(counters[what].values()))
-        for what in ("passed", "dropped", "overflowed", "marked")
-        if counters.get(what)
-    }
-    if paused := counters.get("paused_ns"):
-        found["path_paused"] = float(sum(paused.values()))
-    if late := counters.get("late_p99_ns"):
-        found["path_late_p99"] = float(max(late.values()))
-        found["path_cpu_limited"] = float(limited)
-    return [Metric(name, value, UNITS[name]) for name, value in found.items()]
-
-
-def _device_statistics(logs: Path) -> list[dict[str, Any]]:
-    """What the verbs front wrote, a file for each process and device."""
-    statistics = []
-    for path in sorted(logs.glob("stats-*.json")):
-        host = path.name.removeprefix("stats-").partition(".")[0]
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RunFailed(f"{path.name} of the verbs front is not JSON: {error}") from None
-        statistics.append({"host": host, **content})
-    return statistics
-
-
-def _device_metrics(statistics: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """Retransmissions and time-outs of all QPs on all hosts, and what AF_XDP copied."""
-    metrics = _xdp_metrics([entry for entry in statistics if entry["port"]["kind"] == "afxdp"])
-    qps = [qp for entry in statistics for qp in entry.get("qps", [])]
-    if not qps:
-        return metrics
-    total = {name: sum(qp.get(name, 0) for qp in qps) for name in _QP_COUNTERS}
-    metrics += [Metric(name, float(total[name]), "1") for name in ("retransmits", "timeouts")]
-    if total["tx_packets"]:
-        share = total["retransmits"] / total["tx_packets"]
-        metrics.append(Metric("retransmitted_share", share, "1"))
-    return metrics
-
-
-def _xdp_metrics(ports: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """How AF_XDP sockets were bound, by their own XDP_OPTIONS, and packets the kernel copied."""
-    if not ports:
-        return []
-    bound = sum(entry["port"]["mode"] == "zero-copy" for entry in ports)
-    copies = sum(entry["port_stats"]["copies"] for entry in ports)
-    return [
-        Metric("xdp_zero_copy", bound / len(ports), UNITS["xdp_zero_copy"]),
-        Metric("xdp_copies", float(copies), UNITS["xdp_copies"]),
-    ]
-
-
-_QP_COUNTERS = ("retransmits", "timeouts", "tx_packets")
-
-
-def _unique(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
-    """Metrics as plain data; of two with one name, the workload's own comes first and stays."""
-    first: dict[str, Metric] = {}
-    for metric in metrics:
-        first.setdefault(metric.name, metric)
-    return [asdict(metric) for metric in first.values()]
-
-
-# --- time-outs ---------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise _TimedOut in the body when it takes longer."""
-
-    def expired(_signum: int, _frame: FrameType | None) -> None:
-        raise _TimedOut
-
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

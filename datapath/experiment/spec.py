@@ -184,8 +184,9 @@ class Sweep(_Model):
         0,
         ge=0,
         le=100,
-        description="How often a run is made again, at once, during which the emulated path was "
-        "not what was asked for (CPU-limited). The last time counts.",
+        description="How often a run is made again, at once, for which the CPUs did not suffice: "
+        "the emulated path was not what was asked for (CPU-limited), or programs waited too long "
+        "for a CPU (CPU-starved). The last time counts.",
     )
     baseline: Where = Field(
         default_factory=dict, description="The points that the report compares others with."

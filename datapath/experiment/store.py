@@ -70,6 +70,11 @@ class RunRecord:
     def name(self) -> str:
         return f"{self.point}-{self.repetition}"
 
+    @property
+    def cpu_limit(self) -> str:
+        """How this machine's CPUs did not suffice for the path or the programs.  "": they did."""
+        return "; ".join(self.notes[key] for key in ("path", "cpu") if key in self.notes)
+
 
 def to_json(data: Any) -> bytes:
     """JSON for people and programs; NaN, which is not JSON, becomes null."""

@@ -14,29 +14,17 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from datapath.experiment.axes import Axis, AxisValue, Setting, read_settings
 from datapath.experiment.document import Document, Path, Problem, show_path
 from datapath.experiment.schema import Schema, did_you_mean
 from datapath.experiment.spec import SECTIONS
 
 if TYPE_CHECKING:
     from datapath.experiment.spec import PointSpec, Sweep
-
-RESULT_COLUMNS = (
-    "point",
-    "block",
-    "repetition",
-    "status",
-    "metric",
-    "value",
-    "unit",
-    "started",
-    "seconds",
-)
-"""Columns of runs.parquet that are not axes; no axis may have such a name."""
 
 _KEY_DIGITS = 12
 _RUNS_MAX = 100_000
@@ -45,33 +33,6 @@ _CANDIDATES_MAX = 5_000_000
 
 _VALUES_MAX = 10_000_000
 """Values in the sections of all points together."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One path set to a value; `source` is where the value stands in the file."""
-
-    target: Path
-    value: Any
-    source: Path
-
-
-@dataclass(frozen=True)
-class AxisValue:
-    """A value of an axis: its text in tables, and what it sets."""
-
-    text: str
-    settings: tuple[Setting, ...]
-
-
-@dataclass(frozen=True)
-class Axis:
-    name: str
-    values: tuple[AxisValue, ...]
-    named: bool
-
-    def texts(self) -> list[str]:
-        return [value.text for value in self.values]
 
 
 @dataclass
@@ -121,107 +82,6 @@ class Run:
     @property
     def name(self) -> str:
         return f"{self.point.key}-{self.repetition}"
-
-
-# --- axes ----------------------------------------------------------------------------------
-
-
-def read_axes(document: Document, schema: Schema, problems: list[Problem]) -> list[Axis]:
-    """The axes of `sweep.matrix`, in the order of the file."""
-    matrix = document.data.get("sweep", {}).get("matrix", {})
-    axes = []
-    for name, items in matrix.items():
-        here: Path = ("sweep", "matrix", name)
-        if name in RESULT_COLUMNS:
-            text = f"{name!r} is a column of the results; give the axis another name"
-            problems.append(document.problem(here, text, of_key=True))
-            continue
-        if not items:
-            problems.append(document.problem(here, "an axis needs at least one value"))
-            continue
-        named = all(isinstance(item, dict) and "label" in item for item in items)
-        read = _named_axis if named else _path_axis
-        values = read(document, schema, name, items, problems)
-        problems += _repeated(document, here, values)
-        axes.append(Axis(name, tuple(values), named))
-    return axes
-
-
-def _named_axis(
-    document: Document, schema: Schema, name: str, items: list[Any], problems: list[Problem]
-) -> list[AxisValue]:
-    values = []
-    for index, item in enumerate(items):
-        here: Path = ("sweep", "matrix", name, index)
-        unknown = [key for key in item if key not in ("label", "set")]
-        for key in unknown:
-            text = f"unknown key{did_you_mean(key, ('label', 'set'))}"
-            problems.append(document.problem((*here, key), text, of_key=True))
-        settings = item.get("set", {})
-        if not isinstance(settings, dict):
-            text = "set needs a mapping of dotted paths to values"
-            problems.append(document.problem((*here, "set"), text))
-            continue
-        label = document.written((*here, "label"))
-        values.append(
-            AxisValue(label, tuple(read_settings(document, schema, (*here, "set"), problems)))
-        )
-    return values
-
-
-def _path_axis(
-    document: Document, schema: Schema, name: str, items: list[Any], problems: list[Problem]
-) -> list[AxisValue]:
-    here: Path = ("sweep", "matrix", name)
-    target = tuple(name.split("."))
-    wrong = _wrong_target(schema, target)
-    if wrong:
-        labelled = any(isinstance(item, dict) and "label" in item for item in items)
-        if labelled or len(target) == 1:
-            wrong += " (a named axis has values {label: ..., set: {path: value}})"
-        problems.append(document.problem(here, wrong, of_key=True))
-        return []
-    return [
-        AxisValue(document.written((*here, index)), (Setting(target, item, (*here, index)),))
-        for index, item in enumerate(items)
-    ]
-
-
-def read_settings(
-    document: Document, schema: Schema, here: Path, problems: list[Problem]
-) -> Iterator[Setting]:
-    """The entries of a `set:` mapping, each with a path that the format has."""
-    part: Any = document.data
-    for step in here:
-        part = part.get(step, {}) if isinstance(part, dict) else part[step]
-    for dotted, value in part.items():
-        target = tuple(dotted.split("."))
-        wrong = _wrong_target(schema, target)
-        if wrong:
-            problems.append(document.problem((*here, dotted), wrong, of_key=True))
-        else:
-            yield Setting(target, value, (*here, dotted))
-
-
-def _wrong_target(schema: Schema, target: Path) -> str:
-    """What is wrong with a path that a sweep sets, "" when nothing is."""
-    if target[0] not in SECTIONS:
-        more = did_you_mean(target[0], SECTIONS, "a sweep varies")
-        return f"no section {target[0]!r} that a sweep can vary{more}"
-    unknown = schema.unknown_step(target)
-    if unknown is None:
-        return ""
-    parent = show_path(target[: unknown.index])
-    step = target[unknown.index]
-    return f"{parent} has no key {step!r}{did_you_mean(step, unknown.known, 'it has')}"
-
-
-def _repeated(document: Document, here: Path, values: list[AxisValue]) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for index, value in enumerate(values):
-        if value.text in seen:
-            yield document.problem((*here, index), f"{value.text!r} is in this axis twice")
-        seen.add(value.text)
 
 
 # --- points --------------------------------------------------------------------------------

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from datapath.errors import CapabilityError, DatapathError, RunFailed
+from datapath.dialogue import Dialogue
+from datapath.errors import CapabilityError, DatapathError
 from datapath.fabric.links import Link
 from datapath.native import paths
 
 Start = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 """Starts a program where the devices are, with pipes as standard input and output."""
 
-_ANSWER_S = 10.0
 _LATE_NS = 100_000
 _LATE_SHARE = 0.2
 _JITTER = {"normal": 1, "pareto": 2, "trace": 3}
@@ -56,18 +54,20 @@ def allowed_lateness_ns(delay_ns: int) -> int:
 
 def words(link: Link, *, ecn_mark: float, seed: int) -> Iterator[str]:
     """key=value of a `configure` command; classes are for the simulator alone."""
-    yield f"rate_bps={link.rate_bps}"
-    yield f"delay_ns={link.delay_ns}"
-    yield f"limit_bytes={link.limit_bytes}"
-    yield f"trim={int(link.trim)}"
-    yield f"telemetry={int(link.telemetry)}"
-    for name in ("reorder", "reorder_ns", "duplicate", "corrupt"):
-        yield f"{name}={getattr(link, name)!r}"
+    for name, number in link.numbers().items():
+        yield f"{name}={+number!r}"  # a bool becomes 0 or 1
     if link.trace_ms:
         yield "trace_ms=" + ",".join(map(str, link.trace_ms))
     if link.loss is not None:
-        for name in ("p", "r", "good", "bad"):
+        for name in ("p", "r", "good", "bad", "good_ns", "bad_ns"):
             yield f"loss_{name}={getattr(link.loss, name)!r}"
+    if link.policer is not None:
+        yield f"policer_rate_bps={link.policer.rate_bps}"
+        yield f"policer_burst_bytes={link.policer.burst_bytes}"
+    if link.aqm is not None:
+        yield f"aqm_kind={link.aqm.kind}"
+        for name, value in asdict(link.aqm).items():
+            yield f"aqm_{name}={+value!r}"  # a bool becomes 0 or 1
     if link.marking is not None:
         yield f"mark_kind={_MARKING[link.marking.kind]}"
         for name in ("kmin_bytes", "kmax_bytes", "pmax"):
@@ -88,10 +88,9 @@ class Emulator:
 
     def __init__(self, ports: Sequence[Port], start: Start) -> None:
         arguments = [str(paths.emulator_program()), *(port.argument() for port in ports)]
-        self._process = start(arguments)
-        self._unread = b""
+        self._program = Dialogue(start(arguments), "the emulator")
         try:
-            answer = self._answer()
+            answer = self._program.hear()
             if not answer.startswith("ready "):
                 raise CapabilityError(
                     f"the emulator cannot work here: {answer.removeprefix('error ')}",
@@ -143,14 +142,7 @@ class Emulator:
 
     def close(self) -> None:
         """End the program; safe to call twice."""
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        try:
-            self._process.wait(_ANSWER_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._program.close()
 
     def __enter__(self) -> Emulator:
         return self
@@ -159,33 +151,4 @@ class Emulator:
         self.close()
 
     def _ask(self, *line: str) -> str:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write("\t".join(line).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            raise self._ended() from None
-        return self._answer()
-
-    def _answer(self) -> str:
-        """The next line that the program says."""
-        assert self._process.stdout is not None
-        deadline = time.monotonic() + _ANSWER_S
-        fd = self._process.stdout.fileno()
-        while b"\n" not in self._unread:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
-                raise RunFailed("the emulator does not answer", hint="the machine is overloaded")
-            # One read of the descriptor: the buffered stream would wait for more.
-            chunk = self._process.stdout.raw.read(65536)  # type: ignore[attr-defined]
-            if not chunk:
-                raise self._ended()
-            self._unread += chunk
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line.decode()
-
-    def _ended(self) -> RunFailed:
-        status = self._process.wait(_ANSWER_S)
-        return RunFailed(
-            f"the emulator ended with status {status}", hint="dmesg says if it was killed"
-        )
+        return self._program.ask("\t".join(line))

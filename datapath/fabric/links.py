@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Settings of a link and of a switch's buffer, as core/link.h and core/switch.h have them.
+"""Settings of a link and of a switch's buffer, as link/link.h and link/switch.h have them.
 
 Times are nanoseconds, sizes bytes, rates bit/s, shares between 0 and 1.  A frame counts with
 everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap included).
@@ -7,12 +7,15 @@ everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import ceil
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 PAUSE_FRAME_BYTES = 64 + 20
 """On the wire, as fabric/sim/graph.c has it."""
+
+_ETHERNET_BYTES = 14 + 24
+"""Of a frame on the wire, beside what the MTU counts."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,84 @@ class Marking:
 
 @dataclass(frozen=True)
 class Loss:
-    """Two-state loss (Elliott, 1963); p = 0: Bernoulli with share `good`."""
+    """Two-state loss (Elliott, 1963): shares `good` and `bad` of the frames in the two states.
+
+    The state changes after each frame with probability p (to bad) or r; or, if good_ns and bad_ns
+    are given in their place, after exponentially distributed times with these means, whatever is
+    sent.  Neither: Bernoulli with share `good`.
+    """
 
     good: float = 0.0
     bad: float = 1.0
     p: float = 0.0
     r: float = 0.0
+    good_ns: int = 0
+    bad_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Policer:
+    """A token bucket before the queue (RFC 2697 without its excess bucket).
+
+    burst_bytes: size of the bucket, full at the beginning.  A frame that finds fewer tokens than
+    it has bytes is dropped and takes none.
+    """
+
+    rate_bps: int
+    burst_bytes: int
+
+
+@dataclass(frozen=True)
+class CoDel:
+    """Drops when its turn comes what has waited too long (RFC 8289, section 5).
+
+    target_ns, interval_ns: TARGET and INTERVAL.  ecn: mark ECN-capable frames instead.
+    """
+
+    kind: ClassVar[int] = 1
+
+    target_ns: int = 5_000_000
+    interval_ns: int = 100_000_000
+    ecn: bool = False
+
+
+@dataclass(frozen=True)
+class FqCoDel:
+    """CoDel for each of so many hashes of flows, which take turns (RFC 8290, section 4).
+
+    quantum_bytes: credit of a queue for each round, in bytes on the wire.
+    """
+
+    kind: ClassVar[int] = 2
+
+    target_ns: int = 5_000_000
+    interval_ns: int = 100_000_000
+    ecn: bool = True
+    flows: int = 1024
+    quantum_bytes: int = 1514
+
+
+@dataclass(frozen=True)
+class Pie:
+    """Drops on arrival with a probability that follows the delay (RFC 8033, section 4).
+
+    target_ns: QDELAY_REF.  interval_ns: T_UPDATE.  alpha, beta: 1/s.  max_burst_ns: MAX_BURST.
+    ecn: mark ECN-capable frames instead, while the probability is below mark_max.
+    """
+
+    kind: ClassVar[int] = 3
+
+    target_ns: int = 15_000_000
+    interval_ns: int = 15_000_000
+    alpha: float = 0.125
+    beta: float = 1.25
+    max_burst_ns: int = 150_000_000
+    ecn: bool = False
+    mark_max: float = 0.1
+
+
+Aqm = CoDel | FqCoDel | Pie
+"""Active queue management: keeps the queue short by dropping before it is full."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +145,8 @@ class Link:
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
     mahimahi has them, in place of a rate.  limit_bytes: of the queue, 0: no limit.  trim: cut
     off the payload of what the queue would drop.  telemetry: stamp a record on each packet.
+    slot_ns: frames arrive at multiples of it only, 0: at any time.
+    aqm: for a link with one class, and not beside marking, trim or a shared buffer.
     """
 
     rate_bps: int = 100_000_000_000
@@ -80,27 +157,40 @@ class Link:
     jitter: Jitter | None = None
     reorder: float = 0.0
     reorder_ns: int = 0
+    slot_ns: int = 0
     duplicate: float = 0.0
     corrupt: float = 0.0
     trim: bool = False
     telemetry: bool = False
     trace_ms: tuple[int, ...] = ()
     classes: tuple[QueueClass, ...] = field(default=())
+    policer: Policer | None = None
+    aqm: Aqm | None = None
+
+    def numbers(self) -> dict[str, int | float | bool]:
+        """The settings that are single numbers, by name, which C has too."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, (int, float))}
 
     def fill(self, ffi: Any, config: Any) -> list[Any]:
         """Write it into a `struct dp_link_config`; returns what has to live as long as that."""
         kept: list[Any] = []
-        config.rate_bps, config.delay_ns = self.rate_bps, self.delay_ns
-        config.limit_bytes, config.trim = self.limit_bytes, self.trim
-        config.telemetry = self.telemetry
-        config.reorder, config.reorder_ns = self.reorder, self.reorder_ns
-        config.duplicate, config.corrupt = self.duplicate, self.corrupt
+        for name, number in self.numbers().items():
+            setattr(config, name, number)
         if self.trace_ms:
             kept.append(ffi.new("uint32_t[]", list(self.trace_ms)))
             config.trace.ms, config.trace.n = kept[-1], len(self.trace_ms)
         if self.loss is not None:
             config.loss.p, config.loss.r = self.loss.p, self.loss.r
             config.loss.good, config.loss.bad = self.loss.good, self.loss.bad
+            config.loss.good_ns, config.loss.bad_ns = self.loss.good_ns, self.loss.bad_ns
+        if self.policer is not None:
+            config.policer.rate_bps = self.policer.rate_bps
+            config.policer.burst_bytes = self.policer.burst_bytes
+        if self.aqm is not None:
+            config.aqm.kind = self.aqm.kind
+            for name, value in asdict(self.aqm).items():
+                setattr(config.aqm, name, value)
         if self.marking is not None:
             config.marking.kind = {"step": 1, "red": 2}[self.marking.kind]
             config.marking.kmin_bytes = self.marking.kmin_bytes
@@ -145,11 +235,18 @@ class SharedBuffer:
         config.headroom_bytes = self.headroom_bytes
 
 
-def headroom_bytes(link: Link, frame_bytes: int) -> int:
+def frame_bytes(mtu: int) -> int:
+    """What the largest IP packet of an MTU takes of the wire."""
+    return mtu + _ETHERNET_BYTES
+
+
+def headroom_bytes(link: Link, frame: int) -> int:
     """What can arrive over a link after the frame that made its end ask for a pause, with it.
+
+    frame: bytes of the largest frame.
 
     While the pause frame is on its way back, the other side sends on, and what it has sent is on
     its way for another delay.  Neither side interrupts a frame (IEEE 802.1Qbb, annex O).
     """
     back_ns = 2 * link.delay_ns * link.rate_bps / 8e9
-    return ceil(back_ns) + PAUSE_FRAME_BYTES + 2 * frame_bytes
+    return ceil(back_ns) + PAUSE_FRAME_BYTES + 2 * frame

@@ -23,10 +23,12 @@ from datapath import foreign
 from datapath.errors import DatapathError, LocalError
 from datapath.fabric import flows as traffic
 from datapath.fabric import links, topology
+from datapath.fabric import wakeup as programs
 from datapath.native import paths
 
 if TYPE_CHECKING:
-    from datapath.fabric.simulator import Algorithm, Change, Simulation
+    from datapath.fabric.changes import Algorithm, Change
+    from datapath.fabric.simulator import Simulation
 
 TRACE_EVENTS = 256
 
@@ -54,6 +56,7 @@ def write(
         "seed": simulation.seed,
         "topology": _plain(simulation.topology),
         "transport": _plain(simulation.transport),
+        "wakeup": _plain(simulation.wakeup),
         "algorithms": known,
         "algorithm_of_flow": rows,
         "changes": [_change(change) for change in changes],
@@ -82,12 +85,14 @@ def write_trace(path: Path, run: Any, flows: traffic.Flows, most: int) -> None:
 
 def read(path: Path) -> tuple[Simulation, dict[str, Any]]:
     """(simulation, arguments of its run()); LocalError when it is no case."""
-    from datapath.fabric import simulator
+    from datapath.fabric.engine_options import EngineOptions
+    from datapath.fabric.simulator import Simulation
 
     try:
         case = foreign.read_json(path)
         made = _object(topology, case["topology"])
-        transport = simulator.EngineOptions(**case["transport"]["values"])
+        transport = EngineOptions(**case["transport"]["values"])
+        wakeup = _object(programs, case["wakeup"])
         flows, _ = traffic.read(path.parent / "flows.bin")
         compiled = [_compiled(one) for one in case["algorithms"]]
         each = [compiled[index] for index in case["algorithm_of_flow"]]
@@ -95,7 +100,7 @@ def read(path: Path) -> tuple[Simulation, dict[str, Any]]:
         until_ns = case["until_ns"]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise LocalError(f"{path} is not the case of a simulation: {error}") from None
-    simulation = simulator.Simulation(made, seed=case["seed"], transport=transport)
+    simulation = Simulation(made, seed=case["seed"], transport=transport, wakeup=wakeup)
     single = len(each) == 1 and len(flows) != 1
     return simulation, {
         "flows": flows,
@@ -168,7 +173,7 @@ def _index(known: list[dict[str, Any] | None], value: dict[str, Any] | None) -> 
 
 
 def _change(change: Change) -> Any:
-    from datapath.fabric.simulator import SetAlgorithm
+    from datapath.fabric.changes import SetAlgorithm
 
     if not isinstance(change, SetAlgorithm):
         return _plain(change)
@@ -178,13 +183,13 @@ def _change(change: Change) -> Any:
 
 
 def _changed(value: dict[str, Any]) -> Change:
-    from datapath.fabric import simulator
+    from datapath.fabric import changes
 
-    kinds = {kind.__name__: kind for kind in get_args(simulator.Change)}
+    kinds = {kind.__name__: kind for kind in get_args(changes.Change)}
     values = dict(value["values"])
     if value["kind"] == "SetAlgorithm":
         values["algorithm"] = _compiled(values["algorithm"])
-    values = {name: _object(simulator, item) for name, item in values.items()}
+    values = {name: _object(changes, item) for name, item in values.items()}
     made: Change = kinds[value["kind"]](**values)
     return made
 

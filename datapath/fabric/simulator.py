@@ -16,28 +16,25 @@ import ctypes
 import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.fabric import flows as traffic
+from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink
+from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link
+from datapath.fabric.sim_result import Sampling, Series, SimResult
 from datapath.fabric.topology import Graph, Topology
+from datapath.fabric.wakeup import Wakeup
 from datapath.native.sim import ffi, lib
-
-if TYPE_CHECKING:
-    from datapath.cc import CompiledAlgorithm
 
 NO_END = 2**64 - 2
 _SLICE = 200_000
 """Turns of the event loop between two looks at Python's signals."""
 _STALL_NS = 100_000_000
-
-Algorithm: TypeAlias = "CompiledAlgorithm | None"
-"""None: a constant window."""
 
 
 class SimulationBroken(DatapathError):
@@ -55,136 +52,25 @@ class Deadlock(DatapathError):
 _FAILURES = {errno.EDEADLK: Deadlock, errno.ERANGE: RunFailed}
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """The engines of all hosts, and how their QPs are set up.
-
-    path_mtu: payload of a full packet, bytes.  extended: offer the extended mode; preset: both
-    ends begin in it, so that no exchange is needed.  ecn: packets are ECN-capable.
-    window_psns, min_rto_ns: 0: the engine's defaults.  segment_max: payload of a packet in
-    extended mode that is longer than path_mtu, 0: none is.  paths: UDP source ports that packets
-    of a QP take.  telemetry: room for the records that links with telemetry stamp.
-    line_rate_bps: told to algorithms, 0: that of the first host's link.  timeout, retry_cnt,
-    rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
-    packets with payload, and of those without.
-    """
-
-    path_mtu: int = 4096
-    extended: bool = True
-    preset: bool = True
-    ecn: bool = True
-    window_psns: int = 0
-    min_rto_ns: int = 0
-    segment_max: int = 0
-    paths: int = 1
-    telemetry: bool = False
-    line_rate_bps: int = 0
-    timeout: int = 14
-    retry_cnt: int = 7
-    rnr_retry: int = 7
-    min_rnr_timer: int = 12
-    data_class: int = 0
-    control_class: int = 0
-
-
-@dataclass(frozen=True)
-class SetAlgorithm:
-    """At a time, the QPs of some flows get another algorithm.  flows: rows; None: all."""
-
-    at_ns: int
-    algorithm: Algorithm
-    flows: Sequence[int] | None = None
-
-
-@dataclass(frozen=True)
-class SetLink:
-    """At a time, a link (its number) gets other settings."""
-
-    at_ns: int
-    link: int
-    settings: Link
-
-
-@dataclass(frozen=True)
-class PauseLink:
-    """At a time, classes (a mask) of a link stop, or go on."""
-
-    at_ns: int
-    link: int
-    classes: int = 0xFF
-    paused: bool = True
-
-
-Change: TypeAlias = SetAlgorithm | SetLink | PauseLink
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Series at an interval: of the QPs of some flows (rows) and of some links (numbers)."""
-
-    interval_ns: int
-    flows: Sequence[int] = ()
-    links: Sequence[int] = ()
-
-
-@dataclass
-class Series:
-    """Samples as columns.
-
-    time_ns: shape (samples,).  flows, sources: row and source host of each sampled QP.
-    qps: column name -> shape (samples, flows), NaN before the QP is connected; links: column
-    name -> shape (samples, links).  The names are those of datapath.series.
-    """
-
-    time_ns: np.ndarray[Any, np.dtype[np.uint64]]
-    flows: list[int] = field(default_factory=list)
-    sources: list[int] = field(default_factory=list)
-    link_names: list[str] = field(default_factory=list)
-    qps: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=dict)
-    links: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=dict)
-
-
-@dataclass
-class SimResult:
-    """What became of the flows, and what the network did.
-
-    totals: packets by their fate, packet events and turns of the loop, `now_ns`.
-    links: counters, one row for each link with its `name`.  qps: counters summed over all QPs.
-    cpu_s: CPU time of the event loop, the only thing here that differs between equal runs.
-    """
-
-    flows: traffic.FlowResults
-    totals: dict[str, int]
-    links: np.ndarray[Any, np.dtype[np.void]]
-    qps: dict[str, int]
-    series: Series
-    cpu_s: float
-
-    @property
-    def digest(self) -> str:
-        """Of every event; equal for equal runs."""
-        return f"{self.totals['digest']:016x}"
-
-    @property
-    def packet_events(self) -> int:
-        return self.totals["packet_events"]
-
-    @property
-    def finished(self) -> bool:
-        """Whether every flow ended before the simulation did."""
-        return self.totals["ended"] == self.totals["flows"]
-
-
 class Simulation:
-    """A network and its transport; each run() begins with everything fresh."""
+    """A network and its transport; each run() begins with everything fresh.
+
+    wakeup: how late programs run after they have slept; None: in time.
+    """
 
     def __init__(
-        self, topology: Topology, *, seed: int = 1, transport: EngineOptions | None = None
+        self,
+        topology: Topology,
+        *,
+        seed: int = 1,
+        transport: EngineOptions | None = None,
+        wakeup: Wakeup | None = None,
     ) -> None:
         self.topology = topology
         self.graph: Graph = topology.graph()
         self.seed = seed
         self.transport = EngineOptions() if transport is None else transport
+        self.wakeup = wakeup
 
     def run(
         self,
@@ -214,7 +100,7 @@ class Simulation:
         """
         traffic.check(flows, self.graph.hosts)
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
-        with _Run(self.graph, self.seed, self.transport, trace_events, give_up) as run:
+        with _Run(self, trace_events, give_up) as run:
             run.load(flows, algorithms)
             if sampling is not None:
                 run.sample(sampling)
@@ -242,22 +128,17 @@ class Simulation:
 class _Run:
     """One simulation in C, as a context manager."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        seed: int,
-        transport: EngineOptions,
-        trace_events: int,
-        give_up: float | None,
-    ) -> None:
-        self.graph = graph
+    def __init__(self, simulation: Simulation, trace_events: int, give_up: float | None) -> None:
+        self.graph = simulation.graph
         self.give_up = give_up
         self.sim: Any = ffi.NULL
         self.cpu_s = 0.0
         self.kept: list[Any] = []
         self.flows: traffic.Flows = traffic.empty(0)
         self.loaded: dict[str, tuple[Any, Any]] = {}
-        config = _config(seed, transport, graph, trace_events)
+        config = _config(simulation.seed, simulation.transport, self.graph, trace_events)
+        if simulation.wakeup is not None:
+            self._wake_late(config, simulation.wakeup)
         out = ffi.new("struct dp_sim **")
         error = lib.dp_sim_create(self._graph(), config, out)
         if error:
@@ -304,6 +185,19 @@ class _Run:
             self.kept += [buffers, indices]
         self.kept += [links, configs, graph]
         return graph
+
+    def _wake_late(self, config: Any, wakeup: Wakeup) -> None:
+        packet, timer = wakeup.packet.fill(ffi), wakeup.timer.fill(ffi)
+        late = config.wakeup
+        late.packet, late.n_packet = packet, len(packet)
+        late.timer, late.n_timer = timer, len(timer)
+        late.spin_ns = wakeup.spin_ns
+        if wakeup.emulator is not None:
+            emulator = wakeup.emulator.fill(ffi)
+            late.emulator, late.n_emulator = emulator, len(emulator)
+            self.kept.append(emulator)
+        config.stall_ns += wakeup.longest_ns
+        self.kept += [packet, timer]
 
     # --- traffic and what governs it ---
 

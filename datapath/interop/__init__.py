@@ -7,6 +7,6 @@ trace.py                 a whole capture: connections, violations, coverage
 ground.py                a namespace with our device and a guest with rxe, joined by a tap
 matrix.py                tools/conform.py over that in every combination; the table
 
-The judge shares no code with datapath/wire or datapath/core, so that a mistake
+The judge shares no code with datapath/wire or datapath/engine, so that a mistake
 there is not repeated here.
 """

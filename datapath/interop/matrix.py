@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datapath import interrupts
 from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
 from datapath.interop import capture, trace
 from datapath.interop.ground import Facts, Ground
@@ -32,7 +33,7 @@ ROLES = ("requester", "responder")
 """Of our device."""
 
 _PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
-_RUN_S = 150.0
+_RUN_S = 300.0
 _END_S = 25.0
 _REMOTE_ACCESS = 0x62
 _SHOWN = 5
@@ -140,6 +141,7 @@ def run(
         with Ground(kernel, out) as ground:
             facts = ground.facts()
             while left:
+                interrupts.check()
                 outcome = run_cell(ground, left.pop(0), out)
                 outcomes.append(outcome)
                 tell(outcome)

@@ -14,13 +14,12 @@ PSNs are unwrapped: plain integers that go on beyond 2^24.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
-from datapath.interop.capture import Aeth, Atomic, Flaw, Packet, Reth
+from datapath.interop.capture import Aeth, Flaw, Packet
 from datapath.interop.opcodes import Kind, Opcode, Place
+from datapath.interop.request import Request, judge_again, judge_new, request_of
 
 _MODULUS = 1 << 24
 _SIGN = 1 << 23
@@ -38,6 +37,8 @@ _RNR_UNITS = (
 )
 JIFFY_NS = 4_000_000
 """A kernel's timer that counts ticks (250 Hz) may end this much early."""
+ACK_TIMEOUT_NS = 4096 << 14
+"""Time-out of a QP with timeout=14 (section 9.7.6.1.3), which most programs ask for."""
 
 
 def unwrap(psn: int, near: int) -> int:
@@ -51,36 +52,6 @@ def rnr_wait_ns(syndrome: int) -> int:
     return _RNR_UNITS[syndrome & 31] * 10_000
 
 
-@dataclass
-class Request:
-    """A request packet as it was first seen.
-
-    end: the last PSN that it takes; that of its own, but for a READ.
-    left: bytes of its WRITE that are still to come after it; None when unknown.
-    starts: PSNs from which a READ's answer was asked for.
-    answered: of READs and atomics, the first PSN that is without an answer.
-    """
-
-    psn: int
-    end: int
-    row: Opcode
-    payload_bytes: int
-    digest: bytes
-    reth: Reth | None
-    atomic: Atomic | None
-    tail: tuple[bytes, int | None, bool]
-    left: int | None = None
-    starts: set[int] = field(default_factory=set)
-    answered: int = 0
-    value: int | None = None
-    seen: int = 0
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether it is answered by data and not by an ACK."""
-        return self.row.kind in (Kind.READ, Kind.ATOMIC)
-
-
 class Stream:
     """One direction of a connection: the requests of one side and the other side's answers.
 
@@ -88,6 +59,7 @@ class Stream:
     requester_gaps, responder_gaps: packets of that side may be missing here.
     refusals: syndromes of fatal NAKs that are asked for.
     cautious: the responder's ACKs must not name READs and atomics.
+    ack_timeout_ns: after which the requester asks again by itself.
     """
 
     def __init__(
@@ -99,8 +71,10 @@ class Stream:
         responder_gaps: bool = False,
         refusals: Collection[int] = (),
         cautious: bool = False,
+        ack_timeout_ns: int = ACK_TIMEOUT_NS,
     ) -> None:
         self.path_mtu = path_mtu
+        self.ack_timeout_ns = ack_timeout_ns
         self.cautious = cautious
         self.requester_gaps, self.responder_gaps = requester_gaps, responder_gaps
         self.refusals = refusals
@@ -113,6 +87,7 @@ class Stream:
         self._msn_before: tuple[int, int] | None = (0, 0) if self._known else None
         self._last_msn: int | None = None
         self._rnr: tuple[int, int, int] | None = None  # PSN, until when, packet
+        self._may_cross = False  # a copy of what that NAK refuses may be under way
         self._nak: tuple[int, int] | None = None  # PSN, how often that had been seen
         self._naks_of_psn = 0
         self._owed: tuple[int, Packet] | None = None
@@ -135,34 +110,18 @@ class Stream:
         psn = unwrap(packet.psn, self._next)
         if psn < self._base:
             return [Flaw("psn", f"PSN {packet.psn} is before the connection's first")]
-        request = self._request_of(packet, row, psn)
+        request = request_of(packet, row, psn, self.path_mtu)
         known = self._sent.get(psn)
         flaws = self._order(packet, psn, known is None)
-        flaws += self._again(known, request) if known else self._new(request, packet)
+        flaws += judge_again(known, request, self.path_mtu) if known else self._new(request, packet)
         flaws += self._pause(packet, psn)
         (known or request).seen += 1
+        (known or request).sent_ns = packet.time_ns
         self._cursor = request.end + 1
         wants = packet.ack_req or request.is_answered
         if wants and (self._owed is None or request.end >= self._owed[0]):
             self._owed = (request.end, packet)
         return flaws
-
-    def _request_of(self, packet: Packet, row: Opcode, psn: int) -> Request:
-        count = 1
-        if row.kind is Kind.READ and packet.reth is not None:
-            count = max(1, -(-packet.reth.length // self.path_mtu))
-        return Request(
-            psn=psn,
-            end=psn + count - 1,
-            row=row,
-            payload_bytes=len(packet.payload),
-            digest=hashlib.blake2b(packet.payload, digest_size=16).digest(),
-            reth=packet.reth,
-            atomic=packet.atomic,
-            tail=(packet.imm, packet.ieth, packet.solicited),
-            starts={psn},
-            answered=psn,
-        )
 
     def _order(self, packet: Packet, psn: int, new: bool) -> list[Flaw]:
         """New packets follow one another; what is sent again is sent from some PSN on in turn."""
@@ -179,11 +138,7 @@ class Stream:
     def _new(self, request: Request, packet: Packet) -> list[Flaw]:
         previous = self._sent.get(request.psn - 1)
         flaws = self._place(request, previous)
-        flaws += self._size(request)
-        flaws += self._write_length(request, previous)
-        flaws += self._answerable(request, packet)
-        if packet.solicited and not request.row.consumes_receive:
-            flaws.append(Flaw("solicited", f"{request.row.name} with the solicited bit"))
+        flaws += judge_new(request, packet, previous, self.path_mtu)
         for psn in range(request.psn, request.end + 1):
             self._sent[psn] = request
         if request.is_answered:
@@ -209,61 +164,13 @@ class Stream:
         before = previous.row.name if previous else "nothing"
         return [Flaw("sequence", f"{request.row.name} after {before}")]
 
-    def _size(self, request: Request) -> list[Flaw]:
-        size, row = request.payload_bytes, request.row
-        if row.kind not in (Kind.SEND, Kind.WRITE):
-            return []
-        if row.place in (Place.FIRST, Place.MIDDLE):
-            right = size == self.path_mtu
-        else:
-            right = (0 if row.place is Place.ONLY else 1) <= size <= self.path_mtu
-        if right:
-            return []
-        return [Flaw("payload", f"{row.name} with {size} bytes, path MTU {self.path_mtu}")]
-
-    def _write_length(self, request: Request, previous: Request | None) -> list[Flaw]:
-        """A WRITE brings as many bytes as its RETH says."""
-        row = request.row
-        if row.kind is not Kind.WRITE:
-            return []
-        before = request.reth.length if request.reth else previous.left if previous else None
-        if before is None:
-            return []
-        request.left = before - request.payload_bytes
-        if request.left == 0 if row.ends else request.left > 0:
-            return []
-        text = f"{row.name} leaves {request.left} bytes of its RETH"
-        return [Flaw("reth", text)]
-
-    def _answerable(self, request: Request, packet: Packet) -> list[Flaw]:
-        if request.row.kind is Kind.READ and packet.reth and packet.reth.length > 1 << 31:
-            return [Flaw("reth", f"a READ of {packet.reth.length} bytes")]
-        if request.atomic is not None and request.atomic.va % 8:
-            return [Flaw("atomic", f"address {request.atomic.va:#x} is not aligned")]
-        return []
-
-    def _again(self, known: Request, request: Request) -> list[Flaw]:
-        """What is sent again says the same; a READ may ask for the rest of itself."""
-        same = (known.row.name, known.digest, known.tail, known.atomic)
-        if same != (request.row.name, request.digest, request.tail, request.atomic):
-            text = f"{request.row.name} where {known.row.name} was, or with other content"
-            return [Flaw("retransmission", text)]
-        if known.row.kind is not Kind.READ:
-            return [] if known.reth == request.reth else [Flaw("retransmission", "another RETH")]
-        assert known.reth is not None
-        assert request.reth is not None
-        skipped = (request.psn - known.psn) * self.path_mtu
-        rest = Reth(known.reth.va + skipped, known.reth.rkey, known.reth.length - skipped)
-        if request.reth != rest:
-            text = f"a READ asks again for {request.reth}, not for {rest}"
-            return [Flaw("retransmission", text)]
-        known.starts.add(request.psn)
-        return []
-
     def _pause(self, packet: Packet, psn: int) -> list[Flaw]:
         """A request refused with RNR comes again after the time that the NAK told."""
         # A requester that may have missed the NAK follows its own clock.
         if self._rnr is None or psn != self._rnr[0] or self.requester_gaps:
+            return []
+        if self._may_cross:
+            self._may_cross = False
             return []
         _, until_ns, nak = self._rnr
         self._rnr = None
@@ -345,7 +252,11 @@ class Stream:
         # A SEND takes its receive with its first packet, a WRITE with its last.
         if not (row.starts if row.kind is Kind.SEND else row.consumes_receive):
             return [Flaw("rnr", f"RNR NAK of a {row.name}, which needs no receive")]
+        if self._rnr is not None and self._rnr[0] == psn:
+            return []  # of an older copy: the request may have left before this came
         self._rnr = (psn, packet.time_ns + rnr_wait_ns(packet.aeth.syndrome), packet.number)
+        # So late that the requester's own time-out was over.
+        self._may_cross = packet.time_ns - refused.sent_ns >= self.ack_timeout_ns - JIFFY_NS
         return []
 
     def _sequence_nak(self, packet: Packet, psn: int) -> list[Flaw]:

@@ -55,7 +55,7 @@ RULES = {
 """What is judged, by the names that violations carry."""
 
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
-_HELLO_BYTES = 16
+_HELLO_BYTES = 20
 _PATH_MTU_MAX = 4096
 
 
@@ -215,7 +215,7 @@ class _Judge:
             return [Flaw("extended", f"{packet.name} to a standard peer")]
         if self._hellos[key] > _HELLOS_MAX:
             return [Flaw("extended", f"offer number {self._hellos[key]}")]
-        if packet.psn or len(packet.payload) != _HELLO_BYTES or packet.payload[0] != 2:
+        if packet.psn or len(packet.payload) != _HELLO_BYTES or packet.payload[0] != 3:
             return [Flaw("extended", f"a HELLO that is none: {packet.payload.hex()}")]
         return []
 

@@ -149,6 +149,7 @@ static bool take_packet(struct afxdp *a, uint32_t idx, uint32_t n, uint32_t tota
 	out->frag = NULL;
 	out->frag_len = 0;
 	out->cookie = d->addr / CHUNK;
+	out->arrived_ns = dp_steer_arrived(a->steer, frame);
 	in_first = d->len - (uint32_t)(out->data - frame);
 	if (n == 1)
 		return true;
@@ -173,7 +174,7 @@ static void drop_packet(struct afxdp *a, uint32_t idx, uint32_t n)
 	a->port.stats.rx_malformed++;
 }
 
-/* Packets to ourselves: they lie in transmit buffers. */
+/* Packets to ourselves: they lie in transmit buffers, and crossed no network. */
 static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
@@ -188,7 +189,7 @@ static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 
 /*
  * The kernel uses chunks in the order of the fill ring, so that the place of a
- * packet is known without its descriptor: its headers then come from the other
+ * packet is known without its descriptor: its time and its headers then come from the other
  * core's cache together with the descriptor, not one after the other.  Only a
  * hint, which a driver with another order makes useless and no worse.
  */
@@ -197,7 +198,7 @@ static inline void prefetch_packet(const struct afxdp *a, uint32_t idx)
 	const uint64_t *addrs = a->fill.ring;
 	const uint8_t *frame = a->umem_area + addrs[idx & a->fill.mask] + XDP_PACKET_HEADROOM;
 
-	for (uint32_t at = 0; at < RX_HEADERS; at += CACHE_LINE)
+	for (int at = -CACHE_LINE; at < RX_HEADERS; at += CACHE_LINE)
 		__builtin_prefetch(frame + at);
 }
 
@@ -216,6 +217,7 @@ static int rx_ring(struct afxdp *a, struct dp_packet *out, int max)
 			break;
 		if (take_packet(a, idx + used, descs, total, &out[n])) {
 			a->port.stats.rx_bytes += out[n].len + out[n].frag_len;
+			a->port.stats.rx_untimed += !out[n].arrived_ns;
 			n++;
 		} else {
 			drop_packet(a, idx + used, descs);
@@ -333,6 +335,7 @@ static void loop_packet(struct afxdp *a, const struct dp_packet *pkt)
 	to->frag = NULL;
 	to->frag_len = 0;
 	to->cookie |= COOKIE_LOOP;
+	to->arrived_ns = 0;
 }
 
 static inline bool crosses_chunk(const struct dp_packet *pkt)

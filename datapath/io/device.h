@@ -37,7 +37,7 @@
 #ifndef DP_IO_DEVICE_H
 #define DP_IO_DEVICE_H
 
-#include "core/engine.h"
+#include "engine/engine.h"
 #include "io/port.h"
 
 struct dp_device;

@@ -53,6 +53,7 @@ struct dp_port_info {
 	X(rx_misdirected) /* udp: handed on to the process that owns the QPN */                    \
 	X(copies)	  /* packets the kernel copied (afxdp copy mode) */                        \
 	X(tx_dropped)	  /* refused by the kernel for good: too large, no route */                \
+	X(rx_untimed)	  /* whose time of arrival is not known */                                 \
 	X(rx_other_queue) /* afxdp: RoCE to us on queues that are not the port's */
 
 struct dp_port_stats {
@@ -75,8 +76,8 @@ int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, int timeout_ms
 		    uint32_t *path_id);
 void dp_port_release(struct dp_port *, uint32_t path_id);
 
-/* Borrow up to max received packets; give all of them back with
- * dp_port_rx_release() before the next call. */
+/* Borrow up to max received packets, with the time of their arrival where that is known;
+ * give all of them back with dp_port_rx_release() before the next call. */
 int dp_port_rx(struct dp_port *, struct dp_packet *out, int max);
 void dp_port_rx_release(struct dp_port *, const struct dp_packet *, int n);
 

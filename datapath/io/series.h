@@ -57,6 +57,7 @@ struct dp_series_info {
 	X(pacing_rate_bps)                                                                         \
 	X(rtt_ns)                                                                                  \
 	X(min_rtt_ns)                                                                              \
+	X(host_ns)                                                                                 \
 	X(inflight_bytes)                                                                          \
 	X(delivered_bytes)                                                                         \
 	X(marked_packets)                                                                          \

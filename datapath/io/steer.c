@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "xdp/steer.h"
@@ -19,6 +20,7 @@ enum { BUSY_WAIT_MS = 500, BUSY_STEP_MS = 10 };
 
 struct dp_steer {
 	struct steer *skel;
+	uint64_t seal;
 	int link_fd;
 };
 
@@ -42,6 +44,7 @@ static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t qu
 	if (!s->skel)
 		return -errno;
 	memcpy(s->skel->rodata->steer_config.addr, info->addr.b, sizeof(info->addr.b));
+	s->skel->rodata->steer_config.seal = s->seal;
 	err = bpf_map__set_max_entries(s->skel->maps.sockets, queue + 1);
 	if (err)
 		goto destroy;
@@ -160,6 +163,10 @@ int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struc
 	if (!s)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	s->link_fd = -1;
+	if (getrandom(&s->seal, sizeof(s->seal), 0) != sizeof(s->seal)) {
+		err = dp_fail(error, -errno, "no random numbers: %s", strerror(errno));
+		goto fail;
+	}
 	err = load_any(s, info, queue, error);
 	if (err)
 		goto fail;
@@ -188,6 +195,18 @@ void dp_steer_detach(struct dp_steer *s)
 		close(s->link_fd);
 	steer__destroy(s->skel);
 	free(s);
+}
+
+uint64_t dp_steer_arrived(const struct dp_steer *s, uint8_t *frame)
+{
+	uint8_t *at = frame - sizeof(struct dp_steer_meta);
+	struct dp_steer_meta meta;
+
+	memcpy(&meta, at, sizeof(meta));
+	if ((meta.arrived_ns ^ meta.seal) != s->seal)
+		return 0;
+	memset(at, 0, sizeof(meta));
+	return meta.arrived_ns;
 }
 
 uint64_t dp_steer_other_queue(const struct dp_steer *s)

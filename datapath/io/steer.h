@@ -20,6 +20,9 @@ struct dp_steer;
 int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struct dp_steer **out,
 		    struct dp_error *);
 void dp_steer_detach(struct dp_steer *);
+/* When a frame came through the program, CLOCK_MONOTONIC; 0: its driver leaves no room to
+ * tell.  Takes it away: the memory is used again. */
+uint64_t dp_steer_arrived(const struct dp_steer *, uint8_t *frame);
 /* RoCE packets to us that arrived on queues without a socket. */
 uint64_t dp_steer_other_queue(const struct dp_steer *);
 

@@ -272,6 +272,7 @@ static void add_row(struct sampler *s, const struct flow *f, const struct tcp_in
 		.min_rtt_ns = t->tcpi_min_rtt && t->tcpi_min_rtt != UINT32_MAX ?
 				      t->tcpi_min_rtt * 1e3 :
 				      NAN,
+		.host_ns = NAN, /* part of rtt_ns */
 		.inflight_bytes = in_flight(t),
 		.delivered_bytes = (double)t->tcpi_bytes_acked,
 		.marked_packets = t->tcpi_delivered_ce,

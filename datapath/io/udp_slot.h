@@ -42,6 +42,7 @@ struct dp_slot_header {
 	uint8_t tos;
 	uint8_t reserved;
 	uint32_t segment_len; /* of all datagrams but the last */
+	uint64_t arrived_ns;  /* as in struct dp_packet */
 };
 
 struct dp_slot {

@@ -29,21 +29,4 @@ def open_network(
     logs: folder for what hosts themselves say (the consoles of guests).
     folder: where relative file names of the topology begin.
     """
-    if topology.lane == "sim":
-        from datapath.lanes.sim import SimNetwork
-
-        return SimNetwork(topology, path, folder)
-    if topology.lane == "ssh":
-        from datapath.lanes.ssh import SshNetwork
-
-        return SshNetwork(topology, path, folder)
-    from datapath.lanes.middle import choose_backend
-
-    backend = choose_backend(path)
-    if topology.lane == "netns":
-        from datapath.lanes.netns import NetnsNetwork
-
-        return NetnsNetwork(topology, backend)
-    from datapath.lanes.vm import VmNetwork
-
-    return VmNetwork(topology, backend, logs)
+    return topology.of_lane.open(topology, path, logs, folder)

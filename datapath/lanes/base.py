@@ -17,6 +17,19 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
+class Tool:
+    """A program that a lane or a workload starts.
+
+    package: the Debian package that has it.  version: arguments with which it tells its version,
+    None: it cannot.
+    """
+
+    name: str
+    package: str
+    version: tuple[str, ...] | None = ("--version",)
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """A host's attachment to the network under test.
 
@@ -91,10 +104,12 @@ class Host(Protocol):
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] | None = None,
+        polls: bool = False,
     ) -> Process:
         """Start a program on the host; `env` is added to the environment.
 
         `cpus` binds it to some of the host's CPUs.
+        `polls`: it never sleeps, and so gets no real-time priority.
         Output goes to the named local log files (appended), or to /dev/null.
         The program dies with the network, whatever happens.
         """
@@ -116,7 +131,8 @@ class PathCounters:
     unsegmented: packets that stood for several, which loss hit as one; 0 in a
     valid run.
 
-    Of backend fabric alone: overflowed: dropped because the queue was full.
+    Of backend fabric and lane sim alone: overflowed: dropped because the queue
+    was full.  policed: dropped by the policer.  aqm_dropped: dropped by the AQM.
     trimmed: of which only the headers went on.
     starved: lost because the emulator had no CPU or memory for them; 0 in a
     valid run.  unstamped: whose time of arrival the device could not tell,
@@ -135,6 +151,8 @@ class PathCounters:
     fault_hits: dict[str, int] = field(default_factory=dict)
     unsegmented: dict[str, int] = field(default_factory=dict)
     overflowed: dict[str, int] = field(default_factory=dict)
+    policed: dict[str, int] = field(default_factory=dict)
+    aqm_dropped: dict[str, int] = field(default_factory=dict)
     trimmed: dict[str, int] = field(default_factory=dict)
     duplicated: dict[str, int] = field(default_factory=dict)
     reordered: dict[str, int] = field(default_factory=dict)
@@ -162,6 +180,35 @@ class PathCounters:
                     f"{late / 1000:.0f} us late"
                 )
         return ""
+
+
+@dataclass
+class CpuUse:
+    """What the programs of a run had of this machine's CPUs while they were measured.
+
+    ran_ns: for how long they ran, all threads together.  waited_ns: for how long they were
+    ready to run and had no CPU.  None: not known.  demoted: names of threads that lost their
+    real-time priority because they did not sleep.
+    """
+
+    ran_ns: int | None = None
+    waited_ns: int | None = None
+    demoted: list[str] = field(default_factory=list)
+
+    def limit(self) -> str:
+        """Why the host's scheduler was measured and not the network.  "": it was not."""
+        if not self.ran_ns or self.waited_ns is None:
+            return ""
+        if self.waited_ns <= STARVED_SHARE * (self.waited_ns + self.ran_ns):
+            return ""
+        return (
+            f"CPU-starved: the programs ran for {self.ran_ns / 1e9:.2f} s and waited for a CPU "
+            f"for {self.waited_ns / 1e9:.2f} s"
+        )
+
+
+STARVED_SHARE = 1 / 3
+"""Of the time in which programs wanted a CPU, what they may wait for one; see docs/results.md."""
 
 
 class Network(Protocol):
@@ -199,6 +246,13 @@ class Network(Protocol):
         ...
 
     def path_counters(self) -> PathCounters: ...
+
+    def measuring(self) -> AbstractContextManager[CpuUse]:
+        """Give the programs that are started in the body the CPU when they need it.
+
+        After the body the object tells what they had of it, as far as that can be known.
+        """
+        ...
 
     def sampled_path(
         self, prefix: Path, interval_ns: int, max_bytes: int

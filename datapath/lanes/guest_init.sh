@@ -2,13 +2,23 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #
 # First program of a guest (see guest.py), as root on the serial console:
-#   guest_init.sh ADDRESS/PREFIX PUBLIC_KEY NAME=LINK_ADDRESS...
+#   guest_init.sh ADDRESS/PREFIX PUBLIC_KEY FOLDER[:FOLDER...] NAME=LINK_ADDRESS...
 # Names the network devices, brings up management, lets PUBLIC_KEY in by ssh.
+# What is read in a FOLDER of the machine stays in the guest's memory.
 # The root file system is that of the machine, read-only; /etc and /run are the
 # guest's own.  When this ends, so does the guest.
 set -eu
-address=$1 key=$2
-shift 2
+address=$1 key=$2 cached=$3
+shift 3
+
+mkdir -p /run/datapath/machine
+mount -t 9p -o ro,version=9p2000.L,trans=virtio,cache=loose,msize=512000 \
+	machine /run/datapath/machine
+IFS=:
+for folder in $cached; do
+	mount --bind "/run/datapath/machine$folder" "$folder"
+done
+unset IFS
 
 name_of() {
 	for pair in "$@"; do
@@ -16,6 +26,10 @@ name_of() {
 	done
 }
 
+# The kernel may have given to one device the name that is meant for another.
+for device in /sys/class/net/eth*; do
+	ip link set "${device##*/}" down name "was-${device##*/}"
+done
 for device in /sys/class/net/*; do
 	read -r mac <"$device/address"
 	name=$(name_of "$@")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from pydantic import (
 )
 
 from datapath import foreign
-from datapath.fabric.links import Jitter, Marking
+from datapath.fabric.links import CoDel, FqCoDel, Jitter, Marking, Pie, Policer
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
 
 _NUMBERS_BYTES_MAX = 8 * 2**20
@@ -146,6 +147,96 @@ class RedMarking(BaseModel):
         return Marking("red", kmin_bytes=self.min, kmax_bytes=self.max, pmax=self.probability)
 
 
+_Delay = Annotated[DurationNs, Field(ge=1_000, le=10 * 10**9)]
+"""A target or an interval of an AQM."""
+
+
+class CoDelQueue(BaseModel):
+    """CoDel (RFC 8289): drops what has waited too long, when its turn comes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Literal["codel"] = "codel"
+    target: _Delay = Field(5_000_000, description="TARGET: acceptable time in the queue.")
+    interval: _Delay = Field(
+        100_000_000, description="INTERVAL: how long more than the target is tolerated."
+    )
+    ecn: bool = Field(False, description="Mark ECN-capable packets instead of dropping them.")
+
+    def setting(self) -> CoDel:
+        return CoDel(self.target, self.interval, self.ecn)
+
+
+class FqCoDelQueue(BaseModel):
+    """FQ-CoDel (RFC 8290): flows take turns, and CoDel acts on each of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Literal["fq-codel"] = "fq-codel"
+    target: _Delay = Field(5_000_000, description="TARGET: acceptable time in the queue.")
+    interval: _Delay = Field(
+        100_000_000, description="INTERVAL: how long more than the target is tolerated."
+    )
+    ecn: bool = Field(True, description="Mark ECN-capable packets instead of dropping them.")
+    flows: int = Field(1024, ge=1, le=65536, description="Queues, by hash of the flow.")
+    quantum: Bytes = Field(
+        1514, ge=256, le=2**20, description="Bytes on the wire that a queue may send in a turn."
+    )
+
+    def setting(self) -> FqCoDel:
+        return FqCoDel(self.target, self.interval, self.ecn, self.flows, self.quantum)
+
+
+class PieQueue(BaseModel):
+    """PIE (RFC 8033): drops arrivals with a probability that follows the queueing delay."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Literal["pie"] = "pie"
+    target: _Delay = Field(15_000_000, description="QDELAY_REF: the delay to be kept.")
+    update: Annotated[DurationNs, Field(ge=100_000, le=10 * 10**9)] = Field(
+        15_000_000, description="T_UPDATE: time between two updates of the probability."
+    )
+    alpha: float = Field(0.125, ge=0.001, le=1000, description="Gain of the delay's error, 1/s.")
+    beta: float = Field(1.25, ge=0, le=1000, description="Gain of the delay's change, 1/s.")
+    max_burst: DurationNs = Field(
+        150_000_000,
+        le=10 * 10**9,
+        description="MAX_BURST: so long nothing is dropped when a queue begins to build up.",
+    )
+    ecn: bool = Field(False, description="Mark ECN-capable packets instead of dropping them.")
+    mark_max: Fraction = Field(
+        0.1, description="With ecn: probability from which ECN-capable packets are dropped too."
+    )
+
+    def setting(self) -> Pie:
+        return Pie(
+            target_ns=self.target,
+            interval_ns=self.update,
+            alpha=self.alpha,
+            beta=self.beta,
+            max_burst_ns=self.max_burst,
+            ecn=self.ecn,
+            mark_max=self.mark_max,
+        )
+
+
+class PolicerBucket(BaseModel):
+    """A token bucket before the queue: what exceeds it is dropped, nothing waits."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rate: Annotated[BitRate, Field(ge=1000)] = Field(
+        description="Long-run rate that passes, everything on an Ethernet wire counted."
+    )
+    burst: Annotated[Bytes, Field(ge=1, le=2**30)] = Field(
+        description="Bytes that pass at once after a silence: the size of the bucket."
+    )
+
+    def setting(self) -> Policer:
+        return Policer(self.rate, self.burst)
+
+
 class Reordering(BaseModel):
     """A share of packets is held back for a while, so that others overtake them."""
 
@@ -157,6 +248,7 @@ class Reordering(BaseModel):
 
 JitterModel = Annotated[NormalJitter | ParetoJitter | TraceJitter, Field(discriminator="model")]
 MarkingModel = Annotated[StepMarking | RedMarking, Field(discriminator="model")]
+AqmModel = Annotated[CoDelQueue | FqCoDelQueue | PieQueue, Field(discriminator="model")]
 
 
 class LinkSettings(BaseModel):
@@ -186,10 +278,25 @@ class LinkSettings(BaseModel):
     ecn: Annotated[MarkingModel | None, _short_for("step", "threshold")] = Field(
         None, description="Marks by the queue: a threshold, or a model with parameters."
     )
+    aqm: Annotated[AqmModel | None, _short_for(None, "model")] = Field(
+        None,
+        description="Active queue management: codel, fq-codel or pie, or a model with parameters. "
+        "`queue` remains the limit. Not beside ecn and trim.",
+    )
+    policer: PolicerBucket | None = Field(
+        None, description="A token bucket before the queue: {rate: 500mbit, burst: 64KiB}."
+    )
     reorder: Annotated[Reordering | None, _short_for(None, "share")] = Field(
         None, description="Share of packets held back, by 500us or as told."
     )
     duplicate: Fraction | None = Field(None, description="Share of packets that arrive twice.")
+    slot: DurationNs | None = Field(
+        None,
+        ge=1_000,
+        le=10**9,
+        description="Packets arrive at multiples of this time only, in bursts, as where a medium "
+        "is shared in slots (Wi-Fi, cellular).",
+    )
     trim: bool | None = Field(
         None,
         description="Cut the payload off packets of ours that the queue would drop, and send the "
@@ -213,3 +320,29 @@ class LinkSettings(BaseModel):
 
 
 LINK_KEYS = tuple(LinkSettings.model_fields)
+
+_ARGUMENTS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+    "rate": lambda rate: {"rate_bps": rate},
+    "trace": lambda trace: {"trace_ms": tuple(trace)},
+    "delay": lambda delay: {"delay_ns": delay},
+    "jitter": lambda model: {"jitter": model.setting()},
+    "queue": lambda size: {"limit_bytes": size},
+    "ecn": lambda model: {"marking": model.setting()},
+    "aqm": lambda model: {"aqm": model.setting()},
+    "policer": lambda model: {"policer": model.setting()},
+    "reorder": lambda model: {"reorder": model.share, "reorder_ns": model.by},
+    "slot": lambda slot: {"slot_ns": slot},
+    "duplicate": lambda share: {"duplicate": share},
+    "trim": lambda trim: {"trim": trim},
+    "telemetry": lambda telemetry: {"telemetry": telemetry},
+}
+_UNSET: Mapping[str, Any] = {"rate_bps": 0, "delay_ns": 0, "limit_bytes": QUEUE_BYTES}
+
+
+def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of Link, of values by key of LINK_KEYS; None: unset."""
+    arguments = dict(_UNSET)
+    for key, value in settings.items():
+        if value is not None:
+            arguments |= _ARGUMENTS[key](value)
+    return arguments

@@ -20,6 +20,7 @@ from typing import Any
 from datapath.errors import CapabilityError
 from datapath.lanes.base import Endpoint
 from datapath.lanes.namespace import Namespace, spawn
+from datapath.lanes.scheduling import Policy, Scheduling
 
 TEST_DEVICE = "eth1"
 MGMT_DEVICE = "mgmt0"
@@ -44,11 +45,15 @@ def link_address(index: int) -> str:
 
 @dataclass
 class NetnsHost:
-    """A namespace in which programs run; implements datapath.lanes.base.Host."""
+    """A namespace in which programs run; implements datapath.lanes.base.Host.
+
+    scheduling: what popen() starts programs with; None: as this process has it.
+    """
 
     name: str
     endpoint: Endpoint
     namespace: Namespace
+    scheduling: Scheduling | None = None
     _programs: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -75,6 +80,7 @@ class NetnsHost:
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] | None = None,
+        polls: bool = False,
     ) -> subprocess.Popen[bytes]:
         """As lanes.base.Host says; CapabilityError when the program is not installed."""
         with contextlib.ExitStack() as files:
@@ -86,6 +92,7 @@ class NetnsHost:
                 argv,
                 env=env,
                 cpus=cpus,
+                policy=self.scheduling.of(polls=polls) if self.scheduling else "ordinary",
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT if stderr and stderr == stdout else err,
@@ -123,11 +130,12 @@ class NetnsHost:
         *,
         env: Mapping[str, str] | None,
         cpus: Collection[int] | None = None,
+        policy: Policy = "ordinary",
         **streams: Any,
     ) -> subprocess.Popen[bytes]:
         whole = {**os.environ, **(env or {})}
         try:
-            process = spawn(self.namespace, argv, cpus=cpus, env=whole, **streams)
+            process = spawn(self.namespace, argv, cpus=cpus, policy=policy, env=whole, **streams)
         except FileNotFoundError as error:
             if error.filename not in (argv[0], None):
                 raise

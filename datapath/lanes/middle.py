@@ -206,6 +206,8 @@ def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
             "corrupted",
             "exempt",
             "overflowed",
+            "policed",
+            "aqm_dropped",
             "trimmed",
             "duplicated",
             "unstamped",

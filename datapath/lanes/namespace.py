@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from datapath.errors import CapabilityError, DatapathError
+from datapath.lanes import scheduling
+from datapath.lanes.scheduling import Policy
 
 _CLONE_FS = 0x00000200
 _CLONE_NEWNS = 0x00020000
@@ -204,17 +206,23 @@ def spawn(
     argv: Sequence[str],
     *,
     cpus: Collection[int] | None = None,
+    policy: Policy = "ordinary",
     **popen_arguments: Any,
 ) -> subprocess.Popen[bytes]:
-    """subprocess.Popen in the namespaces; the working directory stays the caller's."""
+    """subprocess.Popen in the namespaces; the working directory stays the caller's.
+
+    policy: the program's scheduling policy, which this process must be allowed to give.
+    """
     cwd = popen_arguments.pop("cwd", None) or Path.cwd()
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
         if cpus is not None:
             os.sched_setaffinity(0, cpus)  # of this thread alone; the program inherits it
+        scheduling.enter(policy)  # likewise
         process = subprocess.Popen(list(argv), cwd=cwd, start_new_session=True, **popen_arguments)
         started.append(process)
+        scheduling.limit(process.pid, policy)
         return process
 
     try:

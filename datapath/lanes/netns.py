@@ -11,6 +11,7 @@ control traffic and is never impaired.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,9 @@ from typing import IO
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
-from datapath.lanes.base import PathCounters
+from datapath.lanes import scheduling
+from datapath.lanes.base import CpuUse, PathCounters
+from datapath.lanes.cpu_keeper import CpuKeeper
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.local import (
     MGMT_DEVICE,
@@ -35,6 +38,17 @@ from datapath.lanes.middle import BACKENDS, MIDDLE, ONE_QUEUE, WIRE_OFFLOADS, Mi
 from datapath.lanes.namespace import Holder, spawn
 from datapath.lanes.spec import Path, Topology
 from datapath.xdp.user import XdpHook
+
+
+def _wanted(topology: Topology, backend: str) -> scheduling.Policy:
+    """The policy that `scheduling: auto` stands for.
+
+    Behind an emulated link programs wait for the link and sleep meanwhile.  Without one it is
+    the CPUs that they wait for, and programs of real-time priority would take them from others.
+    """
+    if topology.scheduling != "auto":
+        return topology.scheduling
+    return "realtime" if backend == "fabric" else "short-slice"
 
 
 class NetnsNetwork:
@@ -52,6 +66,7 @@ class NetnsNetwork:
             )
         self.topology = topology
         self.backend = backend
+        self._scheduling = scheduling.choose(_wanted(topology, backend))
         self.hosts: list[NetnsHost] = []
         self._holder = Holder([*(f"host{i}" for i in range(topology.hosts)), MIDDLE])
         self._middle: Middle | None = None
@@ -110,6 +125,28 @@ class NetnsNetwork:
         assert self._middle is not None
         return self._middle.counters()
 
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[CpuUse]:
+        """As lanes.base.Network says; the topology has what is asked for."""
+        use = CpuUse()
+        with self._keeper() as keeper:
+            try:
+                for host in self.hosts:
+                    host.scheduling = self._scheduling
+                yield use
+            finally:
+                for host in self.hosts:
+                    host.scheduling = None
+            keeper.finish(use)
+
+    def _keeper(self) -> CpuKeeper:
+        assert self._middle is not None
+        return CpuKeeper(
+            self._middle.namespace,
+            keep_awake=self.topology.keep_awake,
+            watch=self._scheduling.programs == "realtime",
+        )
+
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
@@ -133,7 +170,18 @@ class NetnsNetwork:
             "backend": self.backend,
             "backend_reason": BACKENDS[self.backend],
             "devices": {name: describe_devices(space) for name, space in spaces},
+            "cpu": self._describe_cpu(),
         }
+
+    def _describe_cpu(self) -> dict[str, object]:
+        """What programs have of the CPUs while they are measured, tried out."""
+        with self._keeper() as keeper:
+            return {
+                "scheduling": self._scheduling.programs,
+                "scheduling_of_polling_programs": self._scheduling.polling,
+                "kept_awake": keeper.awake,
+                "trouble": [*self._scheduling.trouble, *keeper.trouble],
+            }
 
     def xdp_hook(self, hook: str) -> XdpHook:
         """Where a program of the user's own is attached; see datapath.xdp.user.

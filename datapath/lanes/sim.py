@@ -15,13 +15,14 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.errors import LocalError, RunFailed
-from datapath.lanes.base import Endpoint, PathCounters, Process
+from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process
 from datapath.lanes.sim_shape import (
     DATA_CLASS,
     host_link,
     refuse_infinite,
     refuse_lossless,
     refuse_path,
+    refuse_shared_aqm,
     shape,
 )
 from datapath.lanes.spec import Path, Topology
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.flows import FlowResults, Flows
-    from datapath.fabric.simulator import EngineOptions, Sampling, SimResult
+    from datapath.fabric.sim_result import Sampling, SimResult
+    from datapath.fabric.wakeup import Wakeup
     from datapath.series import Request
 
 HEADERS_BYTES = 104
@@ -44,7 +47,10 @@ AFXDP_SEGMENT = 7552
 """Longest payload of a packet over AF_XDP, io/afxdp_open.c."""
 _SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
 _TRACE_EVENTS = 64
-_COUNTED = ("marked", "corrupted", "overflowed", "trimmed", "duplicated", "reordered")
+_COUNTED = (
+    *("overflowed", "policed", "aqm_dropped"),
+    *("marked", "corrupted", "trimmed", "duplicated", "reordered"),
+)
 _NO_PROGRAMS = "hosts of lane sim run no programs"
 
 
@@ -79,6 +85,7 @@ class SimHost:
         stdout: FilePath | None = None,
         stderr: FilePath | None = None,
         cpus: Collection[int] | None = None,
+        polls: bool = False,
     ) -> Process:
         self._refuse()
 
@@ -101,18 +108,19 @@ class Simulated:
     frame: pd.DataFrame | None
     result: SimResult
 
+    @property
+    def qps(self) -> Mapping[str, int]:
+        """Counters summed over all QPs."""
+        return self.result.qps
+
 
 class SimNetwork:
-    """A simulated network, as a context manager; implements datapath.lanes.base.Network.
-
-    timeout_s: seconds of the machine's time after which simulate() gives up; None: never.
-    """
+    """A simulated network, as a context manager; implements datapath.lanes.base.Network."""
 
     def __init__(self, topology: Topology, path: Path, folder: FilePath | None = None) -> None:
         self.topology = topology
         self.folder = FilePath() if folder is None else folder
         self.path = path
-        self.timeout_s: float | None = None
         self._counters = PathCounters()
         self.hosts = [
             SimHost(f"host{i}", Endpoint("sim0", _ipv4(i), _ipv6(i), topology.mtu))
@@ -121,6 +129,7 @@ class SimNetwork:
         refuse_path(path, topology.preset)
         refuse_infinite(topology, path)
         refuse_lossless(topology, path)
+        refuse_shared_aqm(topology, path)
         shape(topology, path)
 
     def __enter__(self) -> SimNetwork:
@@ -152,6 +161,7 @@ class SimNetwork:
         refuse_path(path, self.topology.preset)
         refuse_infinite(self.topology, path)
         refuse_lossless(self.topology, path)
+        refuse_shared_aqm(self.topology, path)
         self.path = path
         self._counters = PathCounters()
         self.__dict__.pop("base_rtt_ns", None)
@@ -159,6 +169,10 @@ class SimNetwork:
     def path_counters(self) -> PathCounters:
         """Of the last simulation: the links that the path section is about, both ways."""
         return self._counters
+
+    def measuring(self) -> AbstractContextManager[CpuUse]:
+        """In virtual time nothing waits for a CPU."""
+        return nullcontext(CpuUse())
 
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
@@ -201,15 +215,21 @@ class SimNetwork:
         *,
         transport: Any,
         cc: Any,
+        others: Mapping[int, str] | None = None,
         seed: int,
         until_ns: int | None = None,
         series: Request | None = None,
         logs: FilePath | None = None,
+        spin_ns: int | None = 0,
+        timeout_s: float | None = None,
     ) -> Simulated:
         """Run a traffic table.
 
-        transport, cc: the sections of the experiment.  logs: folder for the case and the trace
-        of a simulation that breaks.  RunFailed when it deadlocks.
+        transport, cc: the sections of the experiment.  others: row of the table -> registered
+        algorithm, of flows that do not have that of cc.  logs: folder for the case and the trace
+        of a simulation that breaks.  spin_ns: how long programs poll after a completion before
+        they sleep; None: they never sleep.  timeout_s: seconds of the machine's time after which
+        it gives up; None: never.  RunFailed when it deadlocks.
         """
         from datapath.fabric.simulator import Deadlock, Simulation
 
@@ -224,31 +244,41 @@ class SimNetwork:
                 int(self.link_rate_bps),
                 data_class=DATA_CLASS if two_classes else 0,
             ),
+            wakeup=self._wakeup(spin_ns),
         )
         sampling = self._sampling(simulation, flows, series)
         try:
             result = simulation.run(
                 flows,
-                self._algorithm(cc),
+                self._algorithms(cc, others or {}, len(flows)),
                 until_ns=until_ns,
                 sampling=sampling,
                 trace_events=_TRACE_EVENTS if len(flows) <= 10_000 else 0,
                 keep=logs,
-                timeout_s=self.timeout_s,
+                timeout_s=timeout_s,
             )
         except Deadlock as error:
             raise RunFailed(str(error), hint=error.hint) from error
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
 
-    def _algorithm(self, cc: Any) -> Any:
+    def _wakeup(self, spin_ns: int | None) -> Wakeup | None:
+        given = self.topology.wakeup
+        if given is None or spin_ns is None:
+            return None
+        return given.setting(spin_ns, emulated=self.topology.preset in ("p2p", "dumbbell"))
+
+    def _algorithms(self, cc: Any, others: Mapping[int, str], flows: int) -> list[Any]:
+        """One for each row of the table."""
         from datapath.cc import compile_algorithm
 
-        return compile_algorithm(cc.located(self.folder), cc.params)
+        own = compile_algorithm(cc.located(self.folder), cc.params)
+        compiled = {name: compile_algorithm(name) for name in set(others.values())}
+        return [compiled[others[row]] if row in others else own for row in range(flows)]
 
     def _sampling(self, simulation: Any, flows: Flows, series: Request | None) -> Sampling | None:
         """The first QPs, and the queues of up to as many links between switches or to hosts."""
-        from datapath.fabric.simulator import Sampling
+        from datapath.fabric.sim_result import Sampling
 
         if series is None:
             return None
@@ -296,9 +326,11 @@ def engine_options(
     transport: Any, mtu: int, line_rate_bps: int, *, data_class: int = 0
 ) -> EngineOptions:
     """What the `transport` section says of the engine, as devices of live lanes take it."""
-    from datapath.fabric.simulator import EngineOptions
+    from datapath.fabric.engine_options import EngineOptions
 
     options = transport.options
+    names = {"retry_count": "retry_cnt", "ack_timeout": "timeout", "rnr_retry": "rnr_retry"}
+    of_qps = {names[name]: value for name, value in transport.qp_attributes().items()}
     path_mtu = min(transport.path_mtu, _path_mtu(mtu))
     return EngineOptions(
         path_mtu=path_mtu,
@@ -311,6 +343,7 @@ def engine_options(
         telemetry=options.telemetry,
         line_rate_bps=line_rate_bps,
         data_class=data_class,
+        **of_qps,
     )
 
 

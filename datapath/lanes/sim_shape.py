@@ -19,7 +19,7 @@ import collections
 from dataclasses import replace
 
 from datapath.errors import LocalError
-from datapath.fabric.links import Link, QueueClass, SharedBuffer, headroom_bytes
+from datapath.fabric.links import Link, QueueClass, SharedBuffer, frame_bytes, headroom_bytes
 from datapath.fabric.topology import Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
 from datapath.fabric.topology import Topology as Shape
 from datapath.lanes.spec import Path, Topology
@@ -29,12 +29,10 @@ DEFAULT_RATE_BPS = 100_000_000_000
 """Of links in presets with more than one switch, unless the file gives another."""
 DATA_CLASS = 1
 """Of data where links have two classes, with what is trimmed or has no payload before it."""
-_OF_QUEUES = ("limit_bytes", "marking", "trim", "telemetry", "classes")
+_OF_QUEUES = ("limit_bytes", "marking", "aqm", "trim", "telemetry", "classes")
 """What the links of hosts have in common with those between switches."""
 _TWO_CLASSES = (QueueClass(), QueueClass())
 """Strict."""
-_FRAME_EXTRA = 38
-"""Of a frame on the wire, beside what the MTU counts."""
 
 
 def shape(topology: Topology, path: Path) -> Shape:
@@ -84,7 +82,7 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
     pfc, total = topology.lossless, topology.buffer
     assert pfc is not None
     assert total is not None
-    frame = topology.mtu + _FRAME_EXTRA
+    frame = frame_bytes(topology.mtu)
     ends = collections.Counter(end for cable in graph.cables for end in (cable.a, cable.b))
     ports = max(count for node, count in ends.items() if node >= graph.hosts)
     links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
@@ -153,6 +151,17 @@ def refuse_infinite(topology: Topology, path: Path) -> None:
                 f"nothing limits the {direction} rate of this network",
                 hint="give path.rate or topology.host_rate",
             )
+
+
+def refuse_shared_aqm(topology: Topology, path: Path) -> None:
+    """LocalError for AQMs on queues that share a buffer."""
+    if topology.buffer is None:
+        return
+    if any(link.aqm for link in (path, path.forward, path.backward) if link is not None):
+        raise LocalError(
+            "path.aqm is for queues of their own, not for a shared topology.buffer",
+            hint="give path.queue in place of topology.buffer",
+        )
 
 
 def refuse_lossless(topology: Topology, path: Path) -> None:

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from datapath.fabric.links import Link
-from datapath.fabric.links import Loss as LinkLoss
-from datapath.lanes.link_spec import LINK_KEYS, QUEUE_BYTES, LinkSettings
+from datapath.lanes.lane import LANES, Lane
+from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, link_arguments
+from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
+from datapath.lanes.wakeup_spec import WakeupSetting
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
-from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, AimedFault, Direction, Impairment
+from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, Direction, Impairment
 
 
 class Machine(BaseModel):
@@ -92,6 +94,17 @@ class Topology(BaseModel):
         description="MTU of every link, bytes (IPv6 needs 1280). Machines of lane ssh keep theirs.",
     )
 
+    scheduling: Literal["auto", "realtime", "short-slice", "ordinary"] = Field(
+        "auto",
+        description="netns: how programs get a CPU while they are measured. realtime: before "
+        "all others. short-slice: sooner than others, and as much as they. ordinary: as others. "
+        "auto: realtime behind an emulated link, else short-slice. What cannot be had here is "
+        "told, and the next one taken.",
+    )
+    keep_awake: bool = Field(
+        True, description="netns: keep CPUs from going to sleep while programs are measured."
+    )
+
     kernel: str = Field(
         "6.12",
         description="vm: kernel of the guests, as `dpctl kernel install` names it: a version "
@@ -139,6 +152,12 @@ class Topology(BaseModel):
         description="sim: data packets are never dropped for want of room; switches pause their "
         "peers instead. Needs buffer, and takes the place of path.queue. true, or thresholds.",
     )
+    wakeup: WakeupSetting = Field(
+        None,
+        description="sim: how late the hosts' programs run after they have slept: a duration, "
+        "quantiles such as {p50: 20us, p99: 90us, max: 1ms}, or a file (with a / in its name) that "
+        "`dpctl fabric wakeup` wrote. Unset: in time.",
+    )
     leaves: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: leaf switches.")
     spines: int = Field(2, ge=1, le=1024, description="sim, leaf-spine and rail: spine switches.")
     hosts_per_leaf: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: hosts of a leaf.")
@@ -150,13 +169,18 @@ class Topology(BaseModel):
 
     @model_validator(mode="after")
     def _keys_fit_lane(self) -> Topology:
-        for lane, keys in _KEYS_OF_LANE.items():
-            given = [key for key in sorted(keys & self.model_fields_set) if self._differs(key)]
+        for lane, row in LANES.items():
+            given = [key for key in sorted(row.keys & self.model_fields_set) if self._differs(key)]
             if self.lane != lane and given:
                 raise ValueError(f"{' and '.join(given)}: for lane {lane}, not for {self.lane}")
         if self.namespaces and self.preset != "p2p":
             raise ValueError("namespaces joins one host to its guest: use preset p2p")
         return self
+
+    @property
+    def of_lane(self) -> Lane:
+        """What there is to know of its lane."""
+        return LANES[self.lane]
 
     @property
     def lossless(self) -> Pfc | None:
@@ -222,82 +246,11 @@ class Topology(BaseModel):
         return self
 
 
-_KEYS_OF_LANE = {
-    "vm": {"kernel", "cpus", "memory", "namespaces"},
-    "ssh": {"ssh_config", "machines"},
-    "sim": {
-        *("host_rate", "host_delay", "buffer", "pfc"),
-        *("leaves", "spines", "hosts_per_leaf", "k", "servers", "rails"),
-    },
-}
 _DIMENSIONS = {
     "leaf-spine": ("leaves", "spines", "hosts_per_leaf"),
     "fat-tree": ("k",),
     "rail": ("servers", "rails", "spines"),
 }
-
-
-class Bernoulli(BaseModel):
-    """Each packet is lost with the same probability, whatever happened before."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: Literal["bernoulli"] = "bernoulli"
-    rate: Fraction = Field(description="Share of packets lost.")
-
-
-class GilbertElliott(BaseModel):
-    """Bursty loss: a two-state Markov chain, stepped once for each packet (Elliott, 1963).
-
-    The long-run share of packets in the bad state is p / (p + r), and the
-    mean length of a bad period is 1 / r packets.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: Literal["gilbert-elliott"] = "gilbert-elliott"
-    p: Fraction = Field(description="Probability of going from the good state to the bad one.")
-    r: Fraction = Field(description="Probability of going from the bad state to the good one.")
-    good: Fraction = Field(0.0, description="Share of packets lost in the good state.")
-    bad: Fraction = Field(1.0, description="Share of packets lost in the bad state.")
-
-
-def _loss_from_scalar(value: Any) -> Any:
-    """`1%` is short for `{model: bernoulli, rate: 1%}`."""
-    if isinstance(value, (BaseModel, dict)):
-        return {"model": "bernoulli", **value} if isinstance(value, dict) else value
-    return {"model": "bernoulli", "rate": value}
-
-
-Loss = Annotated[
-    Bernoulli | GilbertElliott, Field(discriminator="model"), BeforeValidator(_loss_from_scalar)
-]
-NO_LOSS = Bernoulli(rate=0.0)
-
-
-class Fault(BaseModel):
-    """One aimed fault: the packets it matches are counted, and `count` of them are hit.
-
-    A fault with `qpn` or `psn` matches RoCE packets (UDP port 4791) with that
-    destination QPN and PSN; one without them matches every IP packet.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    direction: Direction = Field("forward", description="Which way the packet travels.")
-    action: Literal["drop", "mark", "corrupt"] = Field(description="What happens to the packet.")
-    nth: int | None = Field(
-        None, ge=1, description="Hit the n-th matching packet (the first one is 1)."
-    )
-    qpn: int | None = Field(None, ge=0, le=0xFFFFFF, description="Destination QPN in the BTH.")
-    psn: int | None = Field(None, ge=0, le=0xFFFFFF, description="PSN in the BTH.")
-    count: int = Field(1, ge=1, le=2**32 - 1, description="How many matching packets are hit.")
-
-    @model_validator(mode="after")
-    def _is_aimed(self) -> Fault:
-        if self.nth is None and self.qpn is None and self.psn is None:
-            raise ValueError("a fault needs a target: nth, qpn or psn (or several of them)")
-        return self
 
 
 class PathDirection(LinkSettings):
@@ -315,8 +268,8 @@ class Path(LinkSettings):
         "auto",
         description="bpf: a BPF program in a middle namespace, at line rate. fabric: an emulated "
         "link with rate, delay and queue. none: hosts joined directly, nothing can be impaired. "
-        "auto: fabric if something is set that only it can do (rate, trace, delay, jitter, "
-        "queue, ecn, reorder, duplicate, trim, telemetry), else bpf. netem is not in this version.",
+        f"auto: fabric if something is set that only it can do ({', '.join(LINK_KEYS)}), else bpf. "
+        "netem is not in this version.",
     )
     loss: Loss = Field(NO_LOSS, description="Random loss: a share, or a model with parameters.")
     ecn_mark: Fraction = Field(0.0, description="Share of ECN-capable packets marked CE.")
@@ -332,6 +285,7 @@ class Path(LinkSettings):
         for direction in DIRECTIONS:
             if len(self.faults_of(direction)) > MAX_FAULTS:
                 raise ValueError(f"more than {MAX_FAULTS} {direction} faults")
+            self._check_aqm(direction)
         if self.backend == "none" and self.impaired:
             raise ValueError("backend none impairs nothing; use backend auto or bpf")
         keys = " and ".join(self.link_keys)
@@ -340,6 +294,13 @@ class Path(LinkSettings):
         if self.faults and (self.backend == "fabric" or keys):
             raise ValueError(f"faults are for backend bpf, which has no {keys or 'link model'}")
         return self
+
+    def _check_aqm(self, direction: Direction) -> None:
+        given = self._settings(direction)
+        beside = [key for key in ("ecn", "trim") if given["aqm"] and given[key]]
+        if beside:
+            hint = "; aqm: {model: codel, ecn: true} marks" if "ecn" in beside else ""
+            raise ValueError(f"{direction}: aqm and {beside[0]} exclude each other{hint}")
 
     @property
     def carrier(self) -> str:
@@ -359,6 +320,14 @@ class Path(LinkSettings):
 
         Random marking (ecn_mark) and aimed faults are not part of it.
         """
+        return Link(
+            **link_arguments(self._settings(direction)),
+            loss=self.loss_of(direction).setting(),
+            corrupt=self.corrupt_of(direction),
+        )
+
+    def _settings(self, direction: Direction) -> dict[str, Any]:
+        """The keys of LINK_KEYS, those of the direction in place of the common ones."""
         override = getattr(self, direction)
         given = {key: getattr(self, key) for key in LINK_KEYS}
         if override is not None:
@@ -366,24 +335,9 @@ class Path(LinkSettings):
             if own["rate"] is not None or own["trace"] is not None:
                 given |= {"rate": None, "trace": None}
             given |= {key: value for key, value in own.items() if value is not None}
-        reorder = given["reorder"]
-        return Link(
-            rate_bps=given["rate"] or 0,
-            trace_ms=tuple(given["trace"] or ()),
-            delay_ns=given["delay"] or 0,
-            limit_bytes=given["queue"] or QUEUE_BYTES,
-            marking=given["ecn"].setting() if given["ecn"] else None,
-            loss=_link_loss(self.loss_of(direction)),
-            jitter=given["jitter"].setting() if given["jitter"] else None,
-            reorder=reorder.share if reorder else 0.0,
-            reorder_ns=reorder.by if reorder else 0,
-            duplicate=given["duplicate"] or 0.0,
-            corrupt=self.corrupt_of(direction),
-            trim=bool(given["trim"]),
-            telemetry=bool(given["telemetry"]),
-        )
+        return given
 
-    def loss_of(self, direction: Direction) -> Bernoulli | GilbertElliott:
+    def loss_of(self, direction: Direction) -> LossModel:
         override = getattr(self, direction)
         return self.loss if override is None or override.loss is None else override.loss
 
@@ -404,21 +358,11 @@ class Path(LinkSettings):
 
     def impairment(self, direction: Direction) -> Impairment:
         """What the BPF program is told about one direction."""
-        loss = self.loss_of(direction)
-        if isinstance(loss, Bernoulli):
-            rates = {"loss_good": loss.rate}
-        else:
-            rates = {"loss_good": loss.good, "loss_bad": loss.bad}
-            rates |= {"to_bad": loss.p, "to_good": loss.r}
-        faults = tuple(
-            AimedFault(f.action, f.qpn, f.psn, f.nth or 1, f.count)
-            for f in self.faults_of(direction)
-        )
         return Impairment(
-            **rates,
+            **self.loss_of(direction).states(),
             mark=self.ecn_mark_of(direction),
             corrupt=self.corrupt_of(direction),
-            faults=faults,
+            faults=tuple(fault.aimed() for fault in self.faults_of(direction)),
         )
 
     @property
@@ -426,9 +370,3 @@ class Path(LinkSettings):
         """Whether any packet could be touched."""
         touched = (self.impairment(direction).touches for direction in DIRECTIONS)
         return bool(self.link_keys) or any(touched)
-
-
-def _link_loss(loss: Bernoulli | GilbertElliott) -> LinkLoss | None:
-    if isinstance(loss, Bernoulli):
-        return LinkLoss(good=loss.rate) if loss.rate else None
-    return LinkLoss(p=loss.p, r=loss.r, good=loss.good, bad=loss.bad)

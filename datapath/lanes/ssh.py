@@ -20,7 +20,7 @@ from typing import Any
 from datapath import foreign
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
-from datapath.lanes.base import Endpoint, PathCounters
+from datapath.lanes.base import CpuUse, Endpoint, PathCounters
 from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
 from datapath.lanes.spec import Machine, Path, Topology
@@ -137,6 +137,10 @@ class SshNetwork:
 
     def path_counters(self) -> PathCounters:
         return PathCounters()
+
+    def measuring(self) -> AbstractContextManager[CpuUse]:
+        """The machines are their owners'; nothing of how they share their CPUs is changed."""
+        return nullcontext(CpuUse())
 
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int

@@ -19,13 +19,14 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path as FilePath
 
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import Accelerator, accelerator
-from datapath.lanes.base import Host, PathCounters
+from datapath.lanes.base import CpuUse, Host, PathCounters
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.guest import Guest, GuestConfig, Nic
 from datapath.lanes.local import (
@@ -171,6 +172,10 @@ class VmNetwork:
         assert self._middle is not None
         return self._middle.counters()
 
+    def measuring(self) -> AbstractContextManager[CpuUse]:
+        """Programs run in guests, whose kernels give them their CPUs."""
+        return nullcontext(CpuUse())
+
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
@@ -276,13 +281,17 @@ class VmNetwork:
     def _log_in(self, place: Namespace, key: ClientKey) -> None:
         """Wait for every guest's sshd, then finish its network as that of any host."""
         topology = self.topology
-        deadline = time.monotonic() + _BOOT_S
-        for index, guest in enumerate(self._guests, start=topology.namespaces):
-            where = endpoint(index, topology.mtu)
-            sock = _connect(place, where.mgmt_ipv4, guest, deadline)
+        places = range(topology.namespaces, topology.hosts)
+        wheres = [endpoint(index, topology.mtu) for index in places]
+        links: dict[int, SshHost] = {}
+        # At once: an sshd waits two minutes for whoever has connected to log in.
+        for number, sock in _connect(place, [where.mgmt_ipv4 for where in wheres], self._guests):
+            guest, where = self._guests[number], wheres[number]
             link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)
-            self._links.append(link)
+            links[number] = link
+            self._links = [links[number] for number in sorted(links)]
             guest.when_ended(link.connection.lose)
+        for index, link in zip(places, self._links, strict=True):
             commands = host_commands(index, topology.mtu, topology.hosts)
             _configure(link, [f"link set {TEST_DEVICE} mtu {topology.mtu}", *commands])
 
@@ -292,24 +301,39 @@ def _tap(name: str, mtu: int = 1500, mac: str = "") -> Iterator[str]:
     yield f"link set {name} mtu {mtu} {f'address {mac} ' if mac else ''}up"
 
 
-def _connect(place: Namespace, address: str, guest: Guest, deadline: float) -> socket.socket:
-    """A connection to the guest's sshd, made in a namespace; RunFailed when it never listens."""
-    restarts = _RESTARTS
-    while True:
-        sock = place.in_network(lambda: _sshd(address))
-        if sock is not None:
-            return sock
-        trouble = guest.ended() or guest.stuck(_SILENT_S)
-        if trouble and restarts:
-            guest.restart(trouble)
-            restarts -= 1
-        guest.check_alive()
-        if time.monotonic() > deadline:
-            raise RunFailed(
-                f"guest {guest.config.name} was not up after {_BOOT_S:g} s: {guest.last_words()}",
-                hint="the console is in the logs; a busy machine needs longer under TCG",
-            )
+def _connect(
+    place: Namespace, addresses: Sequence[str], guests: Sequence[Guest]
+) -> Iterator[tuple[int, socket.socket]]:
+    """(number of a guest, connection to its sshd made in a namespace), as the guests come up.
+
+    RunFailed when one never listens.
+    """
+    deadline = time.monotonic() + _BOOT_S
+    restarts = [_RESTARTS] * len(guests)
+    waiting = list(range(len(guests)))
+    while waiting:
+        for index in tuple(waiting):
+            guest = guests[index]
+            sock = place.in_network(partial(_sshd, addresses[index]))
+            if sock is not None:
+                waiting.remove(index)
+                yield index, sock
+                continue
+            trouble = guest.ended() or guest.stuck(_SILENT_S)
+            if trouble and restarts[index]:
+                guest.restart(trouble)
+                restarts[index] -= 1
+            guest.check_alive()
+            _check_time(guest, deadline)
         time.sleep(_LOGIN_POLL_S)
+
+
+def _check_time(guest: Guest, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise RunFailed(
+            f"guest {guest.config.name} was not up after {_BOOT_S:g} s: {guest.last_words()}",
+            hint="the console is in the logs; a busy machine needs longer under TCG",
+        )
 
 
 def _sshd(address: str) -> socket.socket | None:

@@ -96,6 +96,16 @@ def emulator_program() -> Path:
     return _artefact("datapath/fabric/emulator", "dp_fabric")
 
 
+def cpu_keeper() -> Path:
+    """dp-cpu-keeper, the program that runs beside those of a live run while it is measured."""
+    return _artefact("datapath/lanes", "dp-cpu-keeper")
+
+
+def wakeup_probe() -> Path:
+    """dp-wakeup, the program that measures how late programs wake."""
+    return _artefact("datapath/lanes", "dp-wakeup")
+
+
 def verbs_library() -> Path:
     """libdpverbs.so, the verbs front that is preloaded."""
     return _artefact("datapath/verbs", "libdpverbs.so")
@@ -136,5 +146,5 @@ def bpf_object(name: str) -> Path:
 
 
 def include_dir() -> Path:
-    """Folder to give the compiler with -I: holds core/cc.h and the other headers."""
+    """Folder to give the compiler with -I: holds engine/cc.h and the other headers."""
     return PACKAGE

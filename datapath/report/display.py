@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from datapath.experiment.metrics import METRICS
+
 DASH = "–"
 """Shown where there is no value."""
 
@@ -21,62 +23,6 @@ class Scale(NamedTuple):
     factor: float
     unit: str
 
-
-class MetricInfo(NamedTuple):
-    """Title for people; `better` is "higher", "lower" or "" where neither is."""
-
-    title: str
-    better: str
-
-
-_QUANTILES = {"p50": "median", "p99": "p99", "p999": "p99.9"}
-
-METRICS: Mapping[str, MetricInfo] = {
-    "goodput": MetricInfo("Goodput", "higher"),
-    "message_rate": MetricInfo("Message rate", "higher"),
-    "latency_p50": MetricInfo("Latency, median", "lower"),
-    "latency_p99": MetricInfo("Latency, p99", "lower"),
-    "latency_p999": MetricInfo("Latency, p99.9", "lower"),
-    "latency_mean": MetricInfo("Latency, mean", "lower"),
-    "latency_min": MetricInfo("Latency, minimum", "lower"),
-    "retransmits": MetricInfo("Retransmitted, packets", "lower"),
-    "retransmitted_share": MetricInfo("Retransmitted, share", "lower"),
-    "timeouts": MetricInfo("Timeouts", "lower"),
-    "lost_share": MetricInfo("Lost share", "lower"),
-    "fairness": MetricInfo("Fairness", "higher"),
-    "utilisation": MetricInfo("Utilisation", "higher"),
-    "unfinished_share": MetricInfo("Unfinished flows, share", "lower"),
-    **{
-        f"{name}_{quantile}": MetricInfo(f"{title}, {said}", "lower")
-        for name, title in (("fct", "Flow completion time"), ("round", "Time of a round"))
-        for quantile, said in _QUANTILES.items()
-    },
-    **{
-        f"slowdown_{quantile}{bucket}": MetricInfo(f"Slowdown{of}, {said}", "lower")
-        for bucket, of in (
-            ("", ""),
-            ("_small", " of small flows"),
-            ("_medium", " of medium flows"),
-            ("_large", " of large flows"),
-        )
-        for quantile, said in _QUANTILES.items()
-    },
-    "queueing_delay_mean": MetricInfo("Queueing delay, mean", "lower"),
-    "queueing_delay_p99": MetricInfo("Queueing delay, p99", "lower"),
-    "xdp_zero_copy": MetricInfo("Zero-copy, share of sockets", "higher"),
-    "xdp_copies": MetricInfo("Copied by the kernel", "lower"),
-    "cpu_user": MetricInfo("CPU, user", "lower"),
-    "cpu_system": MetricInfo("CPU, system", "lower"),
-    "cpu_stolen": MetricInfo("CPU, stolen", "lower"),
-    "path_dropped": MetricInfo("Dropped on path", ""),
-    "path_passed": MetricInfo("Passed on path", ""),
-    "path_overflowed": MetricInfo("Dropped by the queue", ""),
-    "path_marked": MetricInfo("Marked on path", ""),
-    "path_paused": MetricInfo("Paused by PFC, all links", "lower"),
-    "path_late_p99": MetricInfo("Emulation late, p99", "lower"),
-    "path_cpu_limited": MetricInfo("Emulation CPU-limited", "lower"),
-}
-"""The metrics every workload may give, in the order in which tables show them."""
 
 AXES: Mapping[str, str] = {
     "path.loss": "Packet loss",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datapath import units
+from datapath.experiment.metrics import METRICS
 from datapath.report import display, tables
 from datapath.report.folder import ResultFolder, axis_text, mapping, sequence
 from datapath.series import NAMES
@@ -148,7 +149,9 @@ def _panels(asked: Sequence[str], remarks: list[str]) -> tuple[str, ...]:
 
 
 def _defaults(result: ResultFolder) -> list[PlotSpec]:
-    """Goodput (or message rate), latency p50 beside p99, and the distribution."""
+    """Goodput (or message rate), latency p50 beside p99, the distribution, and whatever other
+    metric asks to be drawn.
+    """
     have = set(tables.measured(result.frame)["metric"])
     specs = []
     for metric in ("goodput", "message_rate"):
@@ -160,6 +163,11 @@ def _defaults(result: ResultFolder) -> list[PlotSpec]:
         specs.append(_spec(result, "bar", latencies, log=True))
     if any((result.path / "samples").glob("*.parquet")):
         specs.append(_spec(result, "cdf", ("latency",)))
+    specs += [
+        _spec(result, "bar", (name,), log=kind.plot == "log")
+        for name, kind in METRICS.items()
+        if kind.plot and name in have
+    ]
     if not specs:
         specs = [_spec(result, "bar", (m,)) for m in display.metric_order(have)[:2]]
     return specs

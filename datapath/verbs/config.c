@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "wire/ext.h"
+
+/* Its assertions need the headers above. */
+#include "device_keys.h"
 
 /* One word of the text: from start up to, not including, end. */
 struct span {
@@ -51,81 +55,51 @@ static bool number(struct span s, uint32_t *out)
 	return true;
 }
 
-static const char *set_mode(struct dp_device_config *c, struct span v)
-{
-	c->standard = is(v, "standard");
-	return c->standard || is(v, "auto") ? NULL : "auto or standard";
-}
-
-static const char *set_cc(struct dp_device_config *c, struct span v)
-{
-	return v.len && v.start[0] == '/' && copy(c->cc, DP_PATH_MAX, v) ?
-		       NULL :
-		       "the absolute path of a compiled algorithm";
-}
-
-static const char *set_ecn(struct dp_device_config *c, struct span v)
-{
-	c->ecn = is(v, "1");
-	return c->ecn || is(v, "0") ? NULL : "0 or 1";
-}
-
-static const char *set_telemetry(struct dp_device_config *c, struct span v)
-{
-	c->telemetry = is(v, "1");
-	return c->telemetry || is(v, "0") ? NULL : "0 or 1";
-}
-
-static const char *set_paths(struct dp_device_config *c, struct span v)
-{
-	return number(v, &c->paths) && c->paths >= 1 && c->paths <= DP_PATHS_MAX ? NULL : "1 to 64";
-}
-
-static const char *set_min_rto(struct dp_device_config *c, struct span v)
-{
-	return number(v, &c->min_rto_us) && c->min_rto_us > 0 ? NULL : "microseconds, 1 or more";
-}
-
-static const char *set_window(struct dp_device_config *c, struct span v)
-{
-	return number(v, &c->window) && c->window >= 64 && c->window <= 2048 &&
-			       !(c->window & (c->window - 1)) ?
-		       NULL :
-		       "a power of two, 64 to 2048 PSNs";
-}
-
-static const char *set_path_mtu(struct dp_device_config *c, struct span v)
-{
-	return number(v, &c->path_mtu) && c->path_mtu >= 256 && c->path_mtu <= 4096 &&
-			       !(c->path_mtu & (c->path_mtu - 1)) ?
-		       NULL :
-		       "256, 512, 1024, 2048 or 4096 bytes";
-}
-
-static const char *set_segment(struct dp_device_config *c, struct span v)
-{
-	return number(v, &c->segment) && c->segment >= 256 && c->segment <= DP_SEGMENT_MAX &&
-			       !(c->segment & 3) ?
-		       NULL :
-		       "a multiple of 4, 256 to 8960 bytes";
-}
-
-/* A setter returns NULL, or in words what the value should be. */
-static const struct {
-	const char *key;
-	const char *(*set)(struct dp_device_config *, struct span value);
-} keys[] = {
-	{ "mode", set_mode },	    { "cc", set_cc },
-	{ "ecn", set_ecn },	    { "min_rto_us", set_min_rto },
-	{ "window", set_window },   { "path_mtu", set_path_mtu },
-	{ "segment", set_segment }, { "telemetry", set_telemetry },
-	{ "paths", set_paths },
+enum key_kind {
+	DP_KEY_SWITCH, /* bool: off or on */
+	DP_KEY_NUMBER, /* uint32_t */
+	DP_KEY_PATH,   /* char[DP_PATH_MAX + 1] */
 };
+
+/* device_keys.py has the rows, and what each is for. */
+static const struct key {
+	const char *name, *expected;
+	size_t member; /* of struct dp_device_config */
+	enum key_kind kind;
+	const char *off, *on;
+	uint32_t low, high, multiple;
+	bool power_of_two;
+} keys[] = { DP_DEVICE_KEYS };
+
+static bool set_number(const struct key *key, uint32_t *member, struct span v)
+{
+	return number(v, member) && *member >= key->low && *member <= key->high &&
+	       *member % key->multiple == 0 && !(key->power_of_two && *member & (*member - 1));
+}
+
+static bool set_switch(const struct key *key, bool *member, struct span v)
+{
+	*member = is(v, key->on);
+	return *member || is(v, key->off);
+}
+
+static bool set_key(const struct key *key, struct dp_device_config *c, struct span v)
+{
+	void *member = (char *)c + key->member;
+
+	switch (key->kind) {
+	case DP_KEY_SWITCH:
+		return set_switch(key, member, v);
+	case DP_KEY_NUMBER:
+		return set_number(key, member, v);
+	default:
+		return v.len && v.start[0] == '/' && copy(member, DP_PATH_MAX, v);
+	}
+}
 
 static int set_option(struct dp_device_config *c, struct span opt, char *error, size_t error_len)
 {
 	struct span key = until(opt.start, opt.start + opt.len, '='), value;
-	const char *expected;
 	size_t i;
 
 	if (key.len == opt.len) {
@@ -135,19 +109,16 @@ static int set_option(struct dp_device_config *c, struct span opt, char *error, 
 	}
 	value = (struct span){ key.start + key.len + 1, opt.len - key.len - 1 };
 	for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		if (!is(key, keys[i].key))
+		if (!is(key, keys[i].name))
 			continue;
-		expected = keys[i].set(c, value);
-		if (!expected)
+		if (set_key(&keys[i], c, value))
 			return 0;
-		snprintf(error, error_len, "%s: %s='%.*s' is not %s", c->name, keys[i].key,
-			 (int)value.len, value.start, expected);
+		snprintf(error, error_len, "%s: %s='%.*s' is not %s", c->name, keys[i].name,
+			 (int)value.len, value.start, keys[i].expected);
 		return -EINVAL;
 	}
-	snprintf(
-		error, error_len,
-		"%s: unknown key '%.*s' (known: mode, cc, ecn, min_rto_us, window, path_mtu, segment, telemetry, paths)",
-		c->name, (int)key.len, key.start);
+	snprintf(error, error_len, "%s: unknown key '%.*s' (known: " DP_DEVICE_KEY_NAMES ")",
+		 c->name, (int)key.len, key.start);
 	return -EINVAL;
 }
 

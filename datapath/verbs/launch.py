@@ -23,34 +23,11 @@ from typing import NoReturn
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
+from datapath.verbs.device_keys import DEVICE_KEYS
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 PORT_KINDS = ("afxdp", "udp")
 NETDEVS = Path("/sys/class/net")
-
-
-def _power_of_two(text: str, low: int, high: int) -> bool:
-    number = int(text) if text.isdecimal() else 0
-    return low <= number <= high and number & (number - 1) == 0
-
-
-def _multiple_of_4(text: str, low: int, high: int) -> bool:
-    number = int(text) if text.isdecimal() else 0
-    return low <= number <= high and number % 4 == 0
-
-
-# Key -> (what the value should be, test).
-OPTIONS: dict[str, tuple[str, Callable[[str], bool]]] = {
-    "mode": ("auto or standard", lambda v: v in ("auto", "standard")),
-    "cc": ("the absolute path of a compiled algorithm", lambda v: v.startswith("/")),
-    "ecn": ("0 or 1", lambda v: v in ("0", "1")),
-    "paths": ("1 to 64", lambda v: v.isdecimal() and 1 <= int(v) <= 64),
-    "telemetry": ("0 or 1", lambda v: v in ("0", "1")),
-    "min_rto_us": ("microseconds, 1 or more", lambda v: v.isdecimal() and int(v) > 0),
-    "window": ("a power of two, 64 to 2048", lambda v: _power_of_two(v, 64, 2048)),
-    "segment": ("a multiple of 4, 256 to 8960", lambda v: _multiple_of_4(v, 256, 8960)),
-    "path_mtu": ("256, 512, 1024, 2048 or 4096", lambda v: _power_of_two(v, 256, 4096)),
-}
 
 
 def _close(word: str, words: Sequence[str]) -> str:
@@ -81,7 +58,7 @@ class DeviceSpec:
             if not equals:
                 raise LocalError(
                     f"device {name}: {option!r} is not key=value",
-                    hint=f"keys are {', '.join(OPTIONS)}",
+                    hint=f"keys are {', '.join(DEVICE_KEYS)}",
                 )
             device.options[key] = value
         device.check()
@@ -109,15 +86,16 @@ class DeviceSpec:
                 hint="ports are afxdp:DEV and udp:ADDRESS or udp:DEV",
             )
         for key, value in self.options.items():
-            if key not in OPTIONS:
+            if key not in DEVICE_KEYS:
                 raise LocalError(
                     f"device {self.name}: unknown key {key!r}",
-                    hint=f"{_close(key, list(OPTIONS))}keys are {', '.join(OPTIONS)}",
+                    hint=f"{_close(key, list(DEVICE_KEYS))}keys are {', '.join(DEVICE_KEYS)}",
                 )
-            expected, test = OPTIONS[key]
-            if not test(value) or re.search(r"[\s;]", value):
+            row = DEVICE_KEYS[key]
+            if not row.allows(value) or re.search(r"[\s;]", value):
                 raise LocalError(
-                    f"device {self.name}: {key}={value!r} is not valid", hint=f"give {expected}"
+                    f"device {self.name}: {key}={value!r} is not valid",
+                    hint=f"give {row.expected}",
                 )
 
     def __str__(self) -> str:
@@ -137,7 +115,7 @@ def device_environment(
     """What to add to a program's environment so that it has `device`.
 
     device: its name, "dp0".  spec: its port, "afxdp:eth1".  cc: a compiled
-    algorithm.  options: keys of `OPTIONS`.  base: the environment that is
+    algorithm.  options: keys of DEVICE_KEYS.  base: the environment that is
     added to (this process's): what it preloads and where it finds libraries
     is kept.  place: where the program will find a file or folder of this
     machine.  Raises LocalError for what the front would refuse, and

@@ -134,6 +134,7 @@ static bool sample_qp(const struct front_qp *qp, uint64_t now, struct dp_flow_ro
 		.pacing_rate_bps = flow->pacing_rate_bps,
 		.rtt_ns = known(flow->srtt_ns),
 		.min_rtt_ns = known(flow->min_rtt_ns),
+		.host_ns = flow->srtt_ns > 0 ? flow->host_ns : NAN,
 		.inflight_bytes = flow->inflight_bytes,
 		.delivered_bytes = flow->delivered_bytes,
 		.marked_packets = (double)counters.ecn_marked,

@@ -6,11 +6,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from datapath.units import Bytes, DurationNs
+from datapath.verbs.device_keys import DEVICE_KEYS
+
+QP_ATTRIBUTES = ("retry_count", "ack_timeout", "rnr_retry")
+"""Keys of `transport` that are attributes of each QP: retry_cnt, timeout, rnr_retry of verbs."""
+QP_ATTRIBUTE_DEVICES = ("dp", "rxe")
+"""Devices whose QPs have them; iWARP (siw) and the kernel's sockets leave recovery to TCP."""
 
 
 class TransportOptions(BaseModel):
@@ -21,29 +28,27 @@ class TransportOptions(BaseModel):
     min_rto: DurationNs | None = Field(
         None,
         ge=1_000,
-        description="Lowest retransmission time-out (RFC 6298); unset: the engine's.",
+        description=DEVICE_KEYS["min_rto_us"].text,
     )
-    window: Literal[64, 128, 256, 512, 1024, 2048] | None = Field(
-        None, description="Most packets in flight per QP; unset: the engine's."
-    )
+    window: (
+        Literal[64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072] | None
+    ) = Field(None, description=DEVICE_KEYS["window"].text)
     segment: Bytes | None = Field(
         None,
-        ge=256,
-        le=8960,
-        multiple_of=4,
-        description="Payload of a full packet of the extended protocol, where the path carries "
-        "it; unset: what suits the port.",
+        ge=DEVICE_KEYS["segment"].low,
+        le=DEVICE_KEYS["segment"].high,
+        multiple_of=DEVICE_KEYS["segment"].multiple,
+        description=DEVICE_KEYS["segment"].text,
     )
     paths: int = Field(
         1,
-        ge=1,
-        le=64,
-        description="UDP source ports over which the extended protocol spreads the packets of a "
-        "QP; more than one needs port afxdp.",
+        ge=DEVICE_KEYS["paths"].low,
+        le=DEVICE_KEYS["paths"].high,
+        description=DEVICE_KEYS["paths"].text,
     )
     telemetry: bool = Field(
         False,
-        description="Room in requests of the extended protocol for what switches know (HPCC).",
+        description=DEVICE_KEYS["telemetry"].text,
     )
     xdp_mode: Literal["auto", "copy", "zerocopy"] = Field(
         "auto",
@@ -68,14 +73,40 @@ class Transport(BaseModel):
     )
     mode: Literal["auto", "standard"] = Field(
         "auto",
-        description="auto: offer the extended protocol (selective repeat) to the peer, use "
-        "standard RoCEv2 if it does not answer. standard: never offer it.",
+        description=DEVICE_KEYS["mode"].text,
     )
     path_mtu: Literal[256, 512, 1024, 2048, 4096] = Field(
-        4096, description="Largest RoCE path MTU, bytes; lowered to what the device carries."
+        4096, description=DEVICE_KEYS["path_mtu"].text
     )
-    ecn: bool = Field(False, description="Send packets as ECN-capable, ECT(0).")
+    ecn: bool = Field(False, description=DEVICE_KEYS["ecn"].text)
+    retry_count: int | None = Field(
+        None,
+        ge=0,
+        le=7,
+        description="retry_cnt of the QPs: time-outs and sequence errors in a row before a QP "
+        "fails with RETRY_EXC. Unset: the program's, 7 in the workloads of traffic tables.",
+    )
+    ack_timeout: int | None = Field(
+        None,
+        ge=0,
+        le=31,
+        description="timeout of the QPs, as the code that InfiniBand has: 4.096us * 2^ack_timeout; "
+        "0: wait for ever. Unset: the program's, 14 (67ms) in the workloads of traffic tables.",
+    )
+    rnr_retry: int | None = Field(
+        None,
+        ge=0,
+        le=7,
+        description="rnr_retry of the QPs: how often in a row the receiver may have no receive "
+        "posted before a QP fails; 7: any number of times. Unset: the program's, 7 in the "
+        "workloads of traffic tables.",
+    )
     options: TransportOptions = Field(default_factory=lambda: TransportOptions())
+
+    def qp_attributes(self) -> Mapping[str, int]:
+        """Attributes of QPs that the file sets, by their keys; a workload passes them on."""
+        given = {name: getattr(self, name) for name in QP_ATTRIBUTES}
+        return {name: value for name, value in given.items() if value is not None}
 
     def port_spec(self, netdev: str, ipv4: str) -> str:
         """The port of a host with this device and address, as `DATAPATH_DEVICES` has it."""

@@ -162,6 +162,7 @@ static void put_qp(FILE *f, const struct qp_record *r)
 	fprintf(f, ", \"cc_changes\": %u", r->cc_changes);
 #define X(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)r->counters.name);
 	DP_QP_COUNTERS(X)
+	DP_QP_PEAKS(X)
 #undef X
 	fputs("}", f);
 }

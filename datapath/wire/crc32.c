@@ -92,9 +92,25 @@ static uint32_t by_shifts(uint32_t crc, const uint8_t *p, size_t len)
 	return by_tables(~0u, tail, len);
 }
 
+/*
+ * ISA-L 2.31 returns from its AVX-512 code without clearing the upper halves of
+ * the vector registers.  That slows down the SSE code
+ * behind it and each switch of the CPU: 64-byte messages between two namespaces
+ * took 6.6 us instead of 4.7.
+ */
+static inline void clear_upper_halves(void)
+{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx"))
+		__asm__ volatile("vzeroupper" ::: "memory");
+#endif
+}
+
 static uint32_t by_isal(uint32_t crc, const uint8_t *data, size_t len)
 {
-	return crc32_gzip_refl(crc, data, len);
+	crc = crc32_gzip_refl(crc, data, len);
+	clear_upper_halves();
+	return crc;
 }
 
 static crc32_fn chosen = by_isal;

@@ -2,9 +2,10 @@
 /*
  * Headers of the extended mode, which two of our engines agree on in band.
  *
- * HELLO and HELLO_REPLY (opcodes 0xE0, 0xE1; after the BTH, 16 bytes):
- *   version(8) resv(8) window_psns(16) features(32) qpn(32: sender's QPN)
+ * HELLO and HELLO_REPLY (opcodes 0xE0, 0xE1; after the BTH, 20 bytes):
+ *   version(8) window_psns(24) features(32) qpn(32: sender's QPN)
  *   segment(16: most payload bytes of a packet) resv(16)
+ *   ts_ns(32: the sender's clock, modulo 2^32; in a reply that of the HELLO)
  * A peer that does not know the opcode drops it; silence is standard mode.
  *
  * PROBE and PROBE_REPLY (opcodes 0xE2, 0xE3): payload of zeros, as long as the
@@ -57,8 +58,8 @@
 #include "wire/headers.h"
 
 enum {
-	DP_EXT_VERSION = 2,
-	DP_HELLO_LEN = 16,
+	DP_EXT_VERSION = 3,
+	DP_HELLO_LEN = 20,
 	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
 	/* a probe is as long as the longest packet of a segment: WRITE with immediate */
 	DP_PROBE_EXTRA = 20 + DP_RETH_LEN + DP_IMM_LEN,
@@ -77,30 +78,31 @@ enum {
 
 struct dp_hello {
 	uint8_t version;
-	uint16_t window_psns; /* PSNs beyond the expected one that the sender tracks */
+	uint32_t window_psns; /* PSNs beyond the expected one that the sender tracks */
 	uint32_t features;    /* DP_FEATURE_* */
 	uint32_t qpn;
 	uint16_t segment; /* payload bytes of the longest packet that the sender takes */
+	uint32_t ts_ns;
 };
 
 static inline void dp_hello_get(const uint8_t *h, struct dp_hello *out)
 {
 	out->version = h[0];
-	out->window_psns = dp_get16(h + 2);
+	out->window_psns = dp_get32(h) & 0xffffff;
 	out->features = dp_get32(h + 4);
 	out->qpn = dp_get32(h + 8);
 	out->segment = dp_get16(h + 12);
+	out->ts_ns = dp_get32(h + 16);
 }
 
 static inline void dp_hello_set(uint8_t *h, const struct dp_hello *in)
 {
-	h[0] = in->version;
-	h[1] = 0;
-	dp_put16(h + 2, in->window_psns);
+	dp_put32(h, (uint32_t)in->version << 24 | in->window_psns);
 	dp_put32(h + 4, in->features);
 	dp_put32(h + 8, in->qpn);
 	dp_put16(h + 12, in->segment);
 	dp_put16(h + 14, 0);
+	dp_put32(h + 16, in->ts_ns);
 }
 
 struct dp_xdh {

@@ -9,6 +9,9 @@
 
 #include <stdint.h>
 
+/* A time that does not come. */
+#define DP_NEVER UINT64_MAX
+
 /* IPv6, or IPv4 as ::ffff:a.b.c.d, network byte order: the same as a GID. */
 struct dp_addr {
 	uint8_t b[16];
@@ -45,6 +48,9 @@ struct dp_packet {
 	const uint8_t *frag; /* rx: the rest of a packet that lies in two buffers;
 			      * the first always holds all headers */
 	uint64_t cookie;     /* the port's own: buffer address, batch index */
+	/* rx: when it reached this host, by the kernel or the simulator; the clock is that
+	 * of dp_engine_rx()'s now_ns (CLOCK_MONOTONIC).  0: not known */
+	uint64_t arrived_ns;
 };
 
 #endif

@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What is driven over the network: REGISTRY has every workload by its name."""
+"""What is driven over the network: REGISTRY has every workload by its name.
+
+A workload is one file in the folder kinds/.  Its class says which programs it starts and which
+Debian packages have them, which devices and QP attributes it can use, and which metrics it has
+that no other has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
 
+from datapath.workloads import kinds
 from datapath.workloads.base import Workload
-from datapath.workloads.iperf3 import Iperf3
-from datapath.workloads.perftest import Perftest
-from datapath.workloads.sockperf import Sockperf
-from datapath.workloads.traffic.workloads import Incast, Permutation, PoissonFlows, Stream
-from datapath.workloads.ucx import Ucx
 
-REGISTRY: Mapping[str, type[Workload]] = {
-    workload.name: workload
-    for workload in (Perftest, Iperf3, Sockperf, Ucx, Stream, PoissonFlows, Incast, Permutation)
-}
+
+def _found() -> Iterator[type[Workload]]:
+    """The classes of the modules in kinds/ that have a name."""
+    for module in pkgutil.iter_modules(kinds.__path__):
+        loaded = importlib.import_module(f"{kinds.__name__}.{module.name}")
+        for member in vars(loaded).values():
+            own = isinstance(member, type) and member.__module__ == loaded.__name__
+            if own and hasattr(member, "name") and hasattr(member, "tools"):
+                yield member
+
+
+REGISTRY: Mapping[str, type[Workload]] = {workload.name: workload for workload in _found()}
 
 __all__ = ["REGISTRY"]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pydantic
 
-from datapath.lanes.base import Network
+from datapath.lanes.base import Network, Tool
+from datapath.metric_kind import MetricKind
 from datapath.series import Request
 
 if TYPE_CHECKING:
@@ -74,12 +75,14 @@ class RunContext:
 
 
 class Workload(Protocol):
-    """Registered by name in datapath.workloads.REGISTRY."""
+    """A class in a file of datapath/workloads/kinds/."""
 
     name: ClassVar[str]
     Params: ClassVar[type[pydantic.BaseModel]]
-    programs: ClassVar[tuple[str, ...]]  # executables it needs, checked beforehand
+    tools: ClassVar[tuple[Tool, ...]]  # programs it needs, looked for beforehand
     devices: ClassVar[tuple[str, ...]]  # values of transport.device it can use
+    metrics: ClassVar[tuple[MetricKind, ...]]  # those that no other workload has
+    qp_attributes: ClassVar[tuple[str, ...]]  # of verbs.spec.QP_ATTRIBUTES, those it can set
 
     def __init__(self, params: pydantic.BaseModel) -> None: ...
 

@@ -13,16 +13,8 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from datapath.errors import CapabilityError, LocalError, RunFailed
-from datapath.lanes.base import Host, Process
+from datapath.lanes.base import Host, Process, Tool
 from datapath.workloads.base import Metric, RunContext
-
-PACKAGES: Mapping[str, str] = {
-    "ib_": "perftest",
-    "iperf3": "iperf3",
-    "sockperf": "sockperf",
-    "ucx_perftest": "ucx-utils",
-}
-"""Start of a program's name -> Debian package that has it."""
 
 _POLL_S = 0.01
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
@@ -71,10 +63,15 @@ class Program:
 
 @dataclass
 class Programs:
-    """The programs of one run, as a context manager: whatever happens, none outlives it."""
+    """The programs of one run, as a context manager: whatever happens, none outlives it.
+
+    tools: what the workload starts.  polls: they never sleep.
+    """
 
     ctx: RunContext
+    tools: Sequence[Tool]
     pin: bool = False
+    polls: bool = False
     _started: list[Program] = field(default_factory=list)
     _deadline: float = 0.0
 
@@ -99,14 +96,14 @@ class Programs:
 
         CapabilityError names the package when it is not installed.
         """
-        require(host, argv[0])
+        require(host, argv[0], self.tools)
         out, err = self.ctx.logs / f"{name}.out", self.ctx.logs / f"{name}.err"
         settings = [f"{key}={value}" for key, value in (env or {}).items()]
         (self.ctx.logs / f"{name}.cmd").write_text(f"{host.name}: {' '.join([*settings, *argv])}\n")
         cpus = self._cpus(host, len(self._started))
         # Line by line, so that a program that hangs has a log too.
         words = ["stdbuf", "-oL", *argv]
-        process = host.popen(words, env=env, stdout=out, stderr=err, cpus=cpus)
+        process = host.popen(words, env=env, stdout=out, stderr=err, cpus=cpus, polls=self.polls)
         program = Program(name, process, out, err)
         self._started.append(program)
         return program
@@ -153,11 +150,12 @@ class Programs:
         )
 
 
-def require(host: Host, program: str) -> None:
+def require(host: Host, program: str, tools: Sequence[Tool]) -> None:
     """CapabilityError with the package's name when a host has not got a program."""
     if host.has_program(program):
         return
-    package = next((deb for start, deb in PACKAGES.items() if program.startswith(start)), None)
+    named = [tool.package for tool in tools if tool.name == program]
+    package = next(iter(named or [tool.package for tool in tools]), None)
     raise CapabilityError(
         f"program {program} is not installed on {host.name}",
         hint=f"apt-get install {package}" if package else "install it, or put it on PATH",

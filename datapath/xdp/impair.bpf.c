@@ -22,6 +22,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "wire/random.h"
 #include "xdp/impair_common.h"
 
 enum {
@@ -76,18 +77,9 @@ struct packet {
 	__u32 psn;
 };
 
-static __always_inline __u32 draw(__u64 *rng)
-{
-	__u64 z = *rng += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return (z ^ (z >> 31)) >> 32;
-}
-
 static __always_inline bool happens(__u64 *rng, __u64 probability)
 {
-	return probability && draw(rng) < probability;
+	return probability && dp_random32(rng) < probability;
 }
 
 static __always_inline void parse_bth(struct __sk_buff *ctx, struct packet *p)
@@ -205,13 +197,17 @@ static __always_inline void corrupt(struct __sk_buff *ctx, const struct packet *
 }
 
 static __always_inline bool loses(const struct dp_impair_config *config,
-				  struct dp_impair_state *state)
+				  struct dp_impair_state *state, __u64 now)
 {
 	__u64 *rng = &state->rng[DP_IMPAIR_RNG_LOSS];
 	bool lost;
 
 	if (config->loss_model == DP_IMPAIR_BERNOULLI)
 		return happens(rng, config->loss_good);
+	if (config->loss_model == DP_IMPAIR_GE_TIME) {
+		lost = dp_ge_time_is_bad(&config->ge_time, &state->ge_state, now);
+		return happens(rng, lost ? config->loss_bad : config->loss_good);
+	}
 	lost = happens(rng, state->bad ? config->loss_bad : config->loss_good);
 	if (happens(rng, state->bad ? config->to_good : config->to_bad))
 		state->bad = !state->bad;
@@ -258,13 +254,13 @@ struct verdict {
 };
 
 static __always_inline void decide(const struct dp_impair_config *config,
-				   struct dp_impair_state *state, const struct packet *p,
+				   struct dp_impair_state *state, const struct packet *p, __u64 now,
 				   struct verdict *v)
 {
 	bool capable = p->ecn == 1 || p->ecn == 2;
 	__u32 actions = aimed_actions(config, state, p);
 
-	v->drop = loses(config, state) || actions & 1 << DP_IMPAIR_DROP;
+	v->drop = loses(config, state, now) || actions & 1 << DP_IMPAIR_DROP;
 	if (v->drop) {
 		state->dropped++;
 		return;
@@ -275,7 +271,7 @@ static __always_inline void decide(const struct dp_impair_config *config,
 		     (happens(&state->rng[DP_IMPAIR_RNG_CORRUPT], config->corrupt) ||
 		      actions & 1 << DP_IMPAIR_CORRUPT);
 	if (v->corrupt)
-		v->where = draw(&state->rng[DP_IMPAIR_RNG_CORRUPT]);
+		v->where = dp_random32(&state->rng[DP_IMPAIR_RNG_CORRUPT]);
 	state->marked += v->mark;
 	state->corrupted += v->corrupt;
 	state->passed++;
@@ -288,13 +284,17 @@ static __always_inline bool impair(struct __sk_buff *ctx, __u32 direction, const
 	struct dp_impair_state *state = bpf_map_lookup_elem(&states, &direction);
 	bool unsegmented = ctx->gso_segs > 1;
 	struct verdict v = {};
+	__u64 now = 0;
 
 	if (!config || !state)
 		return true;
+	/* No helper may be called under the lock. */
+	if (config->loss_model == DP_IMPAIR_GE_TIME)
+		now = bpf_ktime_get_ns();
 	bpf_spin_lock(&state->lock);
 	state->unsegmented += unsegmented;
 	if (p->ip)
-		decide(config, state, p, &v);
+		decide(config, state, p, now, &v);
 	else
 		state->exempt++;
 	bpf_spin_unlock(&state->lock);

@@ -29,19 +29,20 @@ _PROGRAM = "dp_impair"
 _CERTAIN = 1 << 32
 _GROUPS = ("left", "right")
 _STREAMS = ("loss", "mark", "corrupt")
+_GE_TIME_STREAM = "ge-time"
 _NO_DIRECTION = len(DIRECTIONS)
 _ACTIONS = {"drop": 1, "mark": 2, "corrupt": 3}
 _MATCH_QPN, _MATCH_PSN = 1, 2
-_BERNOULLI, _GILBERT_ELLIOTT = 0, 1
+_BERNOULLI, _GILBERT_ELLIOTT, _GE_TIME = 0, 1, 2
 
 _INDEX = struct.Struct("=I")
 _PORT = struct.Struct("=IHH")
 _ADDRESS = struct.Struct("=6sH")
-_CONFIG = struct.Struct("=8Q")
+_CONFIG = struct.Struct("=10Q")
 _FAULT = struct.Struct("=IIIIQQ")
 _FAULT_STATE = struct.Struct(f"={MAX_FAULTS}Q")
-_STATE = struct.Struct(f"=8x{len(_STREAMS) + 1}Q{_FAULT_STATE.size}x{_FAULT_STATE.size}s6Q")
-"""dp_impair_state: lock and pad, random streams, bad, seen[], hits[], six counters."""
+_STATE = struct.Struct(f"=8x{len(_STREAMS) + 1}Q2Q2I{_FAULT_STATE.size}x{_FAULT_STATE.size}s6Q")
+"""dp_impair_state: lock and pad, random streams, bad, ge_state, seen[], hits[], six counters."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,18 @@ class AimedFault:
 class Impairment:
     """What one direction does to IP packets; all rates are probabilities.
 
-    Loss is `loss_good` for every packet while to_bad is 0 (Bernoulli), else
-    that of the state (Gilbert-Elliott), which changes after each packet with
-    probability to_bad or to_good.
+    Loss is `loss_good` for every packet while to_bad and good_ns are 0
+    (Bernoulli), else that of the state (Gilbert-Elliott).  The state changes
+    after each packet with probability to_bad or to_good; or, where good_ns
+    and bad_ns are given, after times with these means, whatever is sent.
     """
 
     loss_good: float = 0.0
     loss_bad: float = 0.0
     to_bad: float = 0.0
     to_good: float = 0.0
+    good_ns: int = 0
+    bad_ns: int = 0
     mark: float = 0.0
     corrupt: float = 0.0
     faults: tuple[AimedFault, ...] = ()
@@ -105,17 +109,26 @@ class Impairment:
     @property
     def touches(self) -> bool:
         """Whether any packet could be hit."""
-        lossy = self.loss_good > 0 or (self.to_bad > 0 and self.loss_bad > 0)
+        bursts = self.to_bad > 0 or self.good_ns > 0
+        lossy = self.loss_good > 0 or (bursts and self.loss_bad > 0)
         return lossy or self.mark > 0 or self.corrupt > 0 or bool(self.faults)
 
     def pack(self) -> bytes:
         """struct dp_impair_config."""
         if len(self.faults) > MAX_FAULTS:
             raise LocalError(f"{len(self.faults)} faults in one direction; {MAX_FAULTS} fit")
-        rates = (self.loss_good, self.loss_bad, self.to_bad, self.to_good, self.mark, self.corrupt)
-        model = _GILBERT_ELLIOTT if self.to_bad else _BERNOULLI
+        model = _GILBERT_ELLIOTT if self.to_bad else _GE_TIME if self.good_ns else _BERNOULLI
+        loss = (self.loss_good, self.loss_bad, self.to_bad, self.to_good)
         faults = b"".join(fault.pack() for fault in self.faults)
-        head = _CONFIG.pack(model, *map(fixed_point, rates), len(self.faults))
+        head = _CONFIG.pack(
+            model,
+            *map(fixed_point, loss),
+            self.good_ns,
+            self.bad_ns,
+            fixed_point(self.mark),
+            fixed_point(self.corrupt),
+            len(self.faults),
+        )
         return head + faults.ljust(MAX_FAULTS * _FAULT.size, b"\0")
 
 
@@ -148,7 +161,8 @@ def stream_seed(seed: int, direction: Direction, stream: str) -> int:
 
 def _initial_state(seed: int, direction: Direction) -> bytes:
     streams = [stream_seed(seed, direction, stream) for stream in _STREAMS]
-    return _STATE.pack(*streams, 0, b"", 0, 0, 0, 0, 0, 0)
+    ge_time = stream_seed(seed, direction, _GE_TIME_STREAM)
+    return _STATE.pack(*streams, 0, ge_time, 0, 0, 0, b"", 0, 0, 0, 0, 0, 0)
 
 
 class Impairments:

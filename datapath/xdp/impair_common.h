@@ -10,6 +10,8 @@
 #include <linux/bpf.h>
 #include <linux/types.h>
 
+#include "link/ge_time.h"
+
 enum {
 	DP_IMPAIR_FORWARD = 0,
 	DP_IMPAIR_BACKWARD = 1,
@@ -37,8 +39,9 @@ struct dp_impair_address {
 };
 
 enum dp_impair_loss_model {
-	DP_IMPAIR_BERNOULLI = 0,       /* lost with bad_or_rate */
+	DP_IMPAIR_BERNOULLI = 0,       /* lost with loss_good */
 	DP_IMPAIR_GILBERT_ELLIOTT = 1, /* two states, see struct dp_impair_config */
+	DP_IMPAIR_GE_TIME = 2,	       /* the same, states that last for a time */
 };
 
 enum dp_impair_action {
@@ -68,6 +71,7 @@ struct dp_impair_config {
 	__u64 loss_bad;
 	__u64 to_bad;  /* p of Gilbert-Elliott */
 	__u64 to_good; /* r */
+	struct dp_ge_time ge_time;
 	__u64 mark;
 	__u64 corrupt;
 	__u64 n_faults;
@@ -93,6 +97,7 @@ struct dp_impair_state {
 	__u32 pad;
 	__u64 rng[DP_IMPAIR_RNGS]; /* splitmix64 */
 	__u64 bad;		   /* Gilbert-Elliott: in the bad state */
+	struct dp_ge_time_state ge_state;
 	__u64 seen[DP_IMPAIR_FAULTS];
 	__u64 hits[DP_IMPAIR_FAULTS];
 	__u64 passed;	   /* IP packets, whole or spoilt, handed on */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Gives RoCEv2 to the AF_XDP socket of its queue and everything else to the
- * kernel, so that a device in use by a port keeps its ARP, ping and ssh.
+ * kernel, so that a device in use by a port keeps its ARP, ping and ssh.  In front
+ * of a frame for the socket lies the time of its arrival.
  *
  * RoCEv2 is: UDP to port 4791 of the port's own address, not a fragment, no
  * IP options or extension headers (annex A17.3 has none).
@@ -57,6 +58,19 @@ static __always_inline int is_ours_ipv6(const struct ipv6hdr *ip, const void *en
 	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
 }
 
+static __always_inline void stamp(struct xdp_md *ctx)
+{
+	struct dp_steer_meta *meta;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return;
+	meta->arrived_ns = bpf_ktime_get_ns();
+	meta->seal = meta->arrived_ns ^ steer_config.seal;
+}
+
 /* .frags: a device whose MTU exceeds one page takes only such programs. */
 SEC("xdp.frags")
 int dp_steer(struct xdp_md *ctx)
@@ -77,6 +91,8 @@ int dp_steer(struct xdp_md *ctx)
 	action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 	if (action == XDP_PASS)
 		__sync_fetch_and_add(&steer_counters.other_queue, 1);
+	else
+		stamp(ctx);
 	return action;
 }
 

@@ -13,6 +13,14 @@ enum {
 struct dp_steer_config {
 	/* the port's address, IPv4 as ::ffff:a.b.c.d, network byte order */
 	unsigned int addr[4];
+	unsigned long long seal; /* random */
+};
+
+/* Lies in front of a frame that the program gives to a socket, if the driver has room for
+ * it; if not, other bytes lie there, which the seal tells apart. */
+struct dp_steer_meta {
+	unsigned long long arrived_ns; /* CLOCK_MONOTONIC */
+	unsigned long long seal;       /* arrived_ns ^ steer_config.seal */
 };
 
 /* Written by the program, read by the port. */

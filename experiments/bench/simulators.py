@@ -138,8 +138,9 @@ def ours(pairs: int, size: int) -> None:
     """Prints what the programs print."""
     from datapath.cc import compile_algorithm
     from datapath.fabric import flows as traffic
+    from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.links import Link
-    from datapath.fabric.simulator import EngineOptions, Simulation
+    from datapath.fabric.simulator import Simulation
     from datapath.fabric.topology import Dumbbell
 
     frame = PAYLOAD + 118  # with all headers of a WRITE

@@ -43,6 +43,14 @@ def test_every_source_file_names_its_licence() -> None:
     ] == []
 
 
+@pytest.mark.parametrize(("suffix", "most"), [(".c", 500), (".h", 500), (".py", 450)])
+def test_files_of_the_package_are_short(suffix: str, most: int) -> None:
+    """A longer one has more than one responsibility, and is split along them."""
+    files = (ROOT / "datapath").rglob(f"*{suffix}")
+    lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
+    assert {name: count for name, count in lines.items() if count >= most} == {}
+
+
 def c_sources() -> list[str]:
     return [str(path) for path in sources() if path.suffix in {".c", ".h"}]
 

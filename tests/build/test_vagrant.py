@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import json
 import os
 import re
@@ -31,12 +32,18 @@ needs_vagrant = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def vagrant(tmp_path: Path) -> Command:
-    """Runs a program of Vagrant's with options, in a folder that has our Vagrantfile alone."""
-    shutil.copy(ROOT / "Vagrantfile", tmp_path)
-    home = tmp_path / "home"
-    home.mkdir()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that has our Vagrantfile alone."""
+    folder = tmp_path_factory.mktemp("vagrant")
+    shutil.copy(ROOT / "Vagrantfile", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vagrant(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Runs a program of Vagrant's with options, in that folder."""
+    home = tmp_path_factory.mktemp("home")
 
     def run(*argv: str, **options: str) -> subprocess.CompletedProcess[str]:
         # Options of the caller's own shell would change what is read.
@@ -45,7 +52,7 @@ def vagrant(tmp_path: Path) -> Command:
         return subprocess.run(
             argv,
             env=own | given | {"HOME": str(home), "VAGRANT_NO_COLOR": "1"},
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
             check=False,
@@ -54,11 +61,12 @@ def vagrant(tmp_path: Path) -> Command:
     return run
 
 
-@pytest.fixture
-def machines(vagrant: Command, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """What Vagrant makes of the file, for a provider and options."""
+@pytest.fixture(scope="module")
+def machines(vagrant: Command, folder: Path) -> Callable[..., list[dict[str, Any]]]:
+    """What Vagrant makes of the file, for a provider and options; read once for all tests."""
 
-    def read(provider: str, *, folder: Path = tmp_path, **options: str) -> list[dict[str, Any]]:
+    @functools.cache
+    def read(provider: str, *, folder: Path = folder, **options: str) -> list[dict[str, Any]]:
         ruby = ("/usr/bin/ruby", "-rvagrant", str(READER))  # that of Debian's vagrant
         result = vagrant(*ruby, str(folder), provider, **options)
         assert result.returncode == 0, result.stderr

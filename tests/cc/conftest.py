@@ -19,7 +19,7 @@ from datapath.cc import algorithm, param, state
 WriteAlgorithm = Callable[..., str]
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="package")
 def cc_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The cache folder that all these tests share."""
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/cc.h"
+#include "engine/cc.h"
 
 static void drive(const struct dp_cc_algo *algo, void *record)
 {

@@ -166,6 +166,10 @@ class Mine:
             "cannot be compiled: Cannot unify ",
         ),
         ("flow.last = 1 << ack.rtt_ns", 14, "there is no lshift("),
+        ("for i in range(ack.n_hops): flow.last = i", 14, "range() takes whole numbers"),
+        ("n = ack.n_hops; flow.last = len(range(0, n))", 14, "range() takes whole numbers"),
+        ("for i in range(min(int(ack.n_hops), len(ack.hop))): flow.last = i", 14, ""),
+        ("for i in range(flow.count): flow.last = i", 14, ""),
     ],
 )
 def test_numba_s_refusals_name_the_line(
@@ -249,7 +253,7 @@ def _object_that_calls(name: str, folder: Path) -> bytes:
 
 @pytest.mark.parametrize("name", ["fixed", "dctcp", "swift"])
 def test_a_c_program_runs_it(name: str, tmp_path: Path) -> None:
-    """Compiled by gcc against core/cc.h alone; there is no Python in the process."""
+    """Compiled by gcc against engine/cc.h alone; there is no Python in the process."""
     host = tmp_path / "host"
     folder = Path(__file__).parent
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]

@@ -48,6 +48,17 @@ def test_every_algorithm_is_in_the_table() -> None:
     assert sorted(names) == list(registry())
 
 
+def test_the_room_for_state_is_what_the_page_says() -> None:
+    sentence = next(
+        line for line in PAGE.read_text().splitlines() if "DP_CC_FLOW_BYTES_MAX" in line
+    )
+    limit, head, each, most = (int(n) for n in re.findall(r"(\d+) (?:bytes|for|numbers)", sentence))
+    assert limit == records.FLOW_BYTES_MAX
+    assert head == records.MEMBER_BYTES * len(records.FLOW_MEMBERS)
+    assert each == records.MEMBER_BYTES
+    assert most == (limit - head) // each
+
+
 def test_the_error_shown_is_the_error_given(example: Path) -> None:
     text = example.read_text().replace("flow.cwnd_bytes + ", "flow.cwnd_byte + ")
     example.write_text(text)

@@ -18,7 +18,9 @@ def test_compiled_equals_python(name: str, seed: int) -> None:
     native = NativeAlgorithm(compile_algorithm(name, {}))
     python = PythonAlgorithm(name, {})
     steps = list(random_steps(seed, 1500))
-    for number, _ in enumerate(zip(replay(native, steps), replay(python, steps), strict=True)):
+    both = zip(replay(native, steps), replay(python, steps), strict=True)
+    for number, violations in enumerate(both):
+        assert violations == ([], []), f"after step {number}"
         assert not difference(native, python), f"after step {number}"
     assert native.flow.delivered_bytes > 0
 

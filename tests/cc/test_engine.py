@@ -12,7 +12,7 @@ import pytest
 
 from datapath.cc import compile_algorithm
 from datapath.native import ffi, lib
-from tests.core.ladder import US, Channel, World
+from tests.engine.ladder import US, Channel, World
 
 MSS = 4096
 MESSAGE = 64 * MSS

@@ -25,6 +25,7 @@ STEP = st.builds(
     share=SHARE,
     marked=SHARE,
     sampled=st.booleans(),
+    hosts=SHARE,
     hops=st.integers(0, 8),
     queue_bytes=st.floats(0, 1e8),
     path=st.integers(0, 63),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The Python records are the C structs of core/cc.h, byte for byte."""
+"""The Python records are the C structs of engine/cc.h, byte for byte."""
 
 from __future__ import annotations
 

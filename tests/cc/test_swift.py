@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""swift against algorithm 1 and section 3.5 of Kumar et al. (SIGCOMM 2020)."""
+"""swift against algorithm 1 and sections 3.3 and 3.5 of Kumar et al. (SIGCOMM 2020)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,22 @@ class Flow:
         self.driver.on_init()
         self.flow.srtt_ns = 50_000
 
-    def ack(self, rtt_ns: float, packets: float = 1, wait_ns: float = 0, hops: int = 0) -> float:
-        """Acknowledge packets; the window after it, in packets."""
+    def ack(
+        self,
+        rtt_ns: float,
+        packets: float = 1,
+        wait_ns: float = 0,
+        hops: int = 0,
+        host_ns: float = 0,
+    ) -> float:
+        """Acknowledge packets; the window after it, in packets.  host_ns has lasted."""
         self.now_ns += wait_ns
+        self.flow.host_ns = host_ns
         size = packets * MSS
         ack = new_ack(
             now_ns=self.now_ns,
             rtt_ns=rtt_ns,
+            host_ns=host_ns,
             acked_bytes=size,
             inflight_bytes=float(self.flow.cwnd_bytes),
             n_hops=hops,
@@ -95,6 +104,53 @@ def test_multiplicative_decrease_by_the_excess_once_per_rtt() -> None:
     assert flow.ack(80_000, wait_ns=1_000) == pytest.approx(once * 0.7)
     bounded = Flow(**FIXED_TARGET, max_mdf=0.25)
     assert bounded.ack(10_000_000) == pytest.approx(12)
+
+
+def test_hosts_and_fabric_have_a_window_each() -> None:
+    """Section 3.3: the smaller one is in force, and each follows its own delay."""
+    flow = Flow(**FIXED_TARGET, endpoint_target_ns=200_000, beta=0.8)
+    assert flow.ack(40_000, host_ns=199_000) > 16  # neither is above its target
+    before = flow.packets
+    assert flow.ack(40_000, host_ns=400_000) == pytest.approx(before * (1 - 0.8 / 2))
+    assert flow.flow.fcwnd_bytes > before * MSS  # the fabric has nothing to do with it
+    flow = Flow(**FIXED_TARGET, endpoint_target_ns=200_000, beta=0.8)
+    assert flow.ack(80_000, host_ns=100_000) == pytest.approx(16 * 0.7)
+    assert flow.flow.ecwnd_bytes > 16 * MSS
+    assert flow.flow.fcwnd_bytes == flow.flow.cwnd_bytes
+
+
+def test_the_window_of_the_hosts_decreases_once_per_rtt() -> None:
+    """Of the whole one, from program to program."""
+    flow = Flow(**FIXED_TARGET, endpoint_target_ns=200_000, beta=0.8)
+    once = flow.ack(40_000, host_ns=400_000)
+    flow.ack(40_000, host_ns=400_000, wait_ns=439_000)
+    assert flow.packets == once
+    flow.ack(40_000, host_ns=400_000, wait_ns=1_000)
+    assert flow.packets == pytest.approx(once * 0.6)
+
+
+def test_a_busy_host_does_not_stop_the_fabric() -> None:
+    """Below their own target hosts may be slower than the fabric's target."""
+    flow = Flow(**FIXED_TARGET, endpoint_target_ns=500_000, initial_cwnd=20)
+    for _ in range(20):
+        flow.ack(40_000, host_ns=400_000)
+    assert flow.packets == pytest.approx(21, abs=0.05)
+
+
+def test_a_window_that_hosts_limit_lets_the_other_not_run_away() -> None:
+    """What is not in use does not grow."""
+    flow = Flow(**FIXED_TARGET, endpoint_target_ns=200_000)
+    for _ in range(5000):
+        flow.ack(40_000, host_ns=201_000, wait_ns=20_000)
+    assert flow.packets < 16
+    assert flow.flow.fcwnd_bytes <= 2 * (16 + 1) * MSS + MSS
+
+
+def test_loss_shrinks_the_window_of_the_fabric() -> None:
+    flow = Flow(**FIXED_TARGET, loss_mdf=0.5)
+    flow.lose()
+    assert flow.flow.fcwnd_bytes == flow.flow.cwnd_bytes == 8 * MSS
+    assert flow.flow.ecwnd_bytes == 16 * MSS
 
 
 def test_a_busy_flow_above_its_target_goes_on_decreasing() -> None:

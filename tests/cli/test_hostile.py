@@ -263,9 +263,14 @@ def with_column(file: Path, place: float, value: Any, kind: str) -> None:
         frame = frame.rename(columns={name: value.encode("utf-8", "replace").decode()})
     elif isinstance(value, str):
         frame[name] = value.encode("utf-8", "replace").decode()
-    elif not isinstance(value, (list, dict)) and value != 10**400:
+    elif not isinstance(value, (list, dict)) and not _too_long(value):
         frame[name] = value
     frame.to_parquet(file)
+
+
+def _too_long(value: Any) -> bool:
+    """No column of a table holds it."""
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 changes_of_files = st.lists(

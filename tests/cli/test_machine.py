@@ -167,6 +167,47 @@ def test_nine_interrupts_are_one(tmp_path: Path, pause_s: float) -> None:
     assert events(out).count("interrupted") == 1
 
 
+# A library that is interrupted while a record is saved, and makes what `after` says of it.
+LOST = """
+import os, signal, sys
+from datapath.cli import main
+from datapath.experiment.store import ResultStore
+
+save = ResultStore.save
+
+def interrupted(*arguments):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt:
+        {after}
+    return save(*arguments)
+
+ResultStore.save = interrupted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("after", ["pass", "raise ValueError('of the library')"])
+def test_an_interrupt_that_a_library_loses(tmp_path: Path, after: str) -> None:
+    (tmp_path / "x.yaml").write_text(
+        OUT.replace("sweep: {repetitions: 1}", "sweep: {repetitions: 9}")
+    )
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", LOST.format(after=after), "run", tmp_path / "x.yaml", "--out", out],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert "error: interrupted" in done.stderr
+    assert len(list((out / "runs").glob("[0-9a-f]*.json"))) <= 1
+    assert "finished" not in events(out)
+
+
 @pytest.mark.parametrize("arguments", ["validate", "run --dry-run"])
 def test_interrupts_without_an_end_are_one(arguments: str) -> None:
     """From the moment on at which dpctl sees to signals, whatever it does then."""

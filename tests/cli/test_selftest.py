@@ -15,13 +15,13 @@ from datapath.errors import LocalError
 @pytest.mark.parametrize(
     ("arguments", "stages", "left"),
     [
-        ([], ["lint", "c", "san", "pytest", "guests"], []),
-        (["tests/wire", "-k", "bth"], ["san", "pytest"], ["tests/wire", "-k", "bth"]),
+        ([], ["lint", "c", "san", "compute", "pytest", "guests"], []),
+        (["tests/wire", "-k", "bth"], ["san", "compute", "pytest"], ["tests/wire", "-k", "bth"]),
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
         (["--stage=san", "-x"], ["san"], ["-x"]),
         (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
-        (["--all"], ["lint", "c", "san", "pytest", "guests", "fresh"], []),
-        (["-x", "--all"], ["lint", "c", "san", "pytest", "guests", "fresh"], ["-x"]),
+        (["--all"], ["lint", "c", "san", "compute", "pytest", "guests", "fresh"], []),
+        (["-x", "--all"], ["lint", "c", "san", "compute", "pytest", "guests", "fresh"], ["-x"]),
         (["--stage", "fresh,c"], ["c", "fresh"], []),
     ],
 )
@@ -33,7 +33,7 @@ def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> Non
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
-    assert "lint, c, san, pytest, guests, fresh" in caught.value.hint
+    assert "lint, c, san, compute, pytest, guests, fresh" in caught.value.hint
 
 
 def test_all_and_some_is_a_contradiction() -> None:
@@ -72,16 +72,18 @@ def test_a_long_message_keeps_its_end() -> None:
 
 
 def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
-    log = tmp_path / "siw.xml"
+    log = tmp_path / "log.xml"
     log.write_text(
         "<testsuites><testsuite><properties>"
-        "<property name='not applicable' value='atomics: add, swap'/>"
-        "<property name='not applicable' value='immediate: note'/>"
-        "<property name='not applicable' value='atomics: add, swap'/>"
-        "</properties><testcase name='a'/></testsuite></testsuites>"
+        "<property name='not applicable: siw' value='atomics: add, swap'/>"
+        "<property name='not applicable: siw' value='immediate: note'/>"
+        "<property name='not applicable: rxe' value='drain event: drain'/>"
+        "</properties><testcase name='test_case[siw-rdma-cm-send]'/>"
+        "<testcase name='test_case[dp-auto-send]'><failure/></testcase>"
+        "<testcase name='test_perftest[siw]'/></testsuite></testsuites>"
     )
-    assert selftest.read_left_out(log) == {"atomics": ["add", "swap"], "immediate": ["note"]}
-    assert selftest.guest_details(log, selftest.read_junit(log)) == [
+    assert selftest.guest_details(log) == [
+        "verbs on dp: 0 passed, 1 failed, 0 skipped; 0 not applicable",
         "verbs on siw: 1 passed, 0 failed, 0 skipped; 3 not applicable",
         "  no atomics: add, swap",
         "  no immediate: note",

@@ -20,7 +20,7 @@ from datapath.cc import compile_algorithm
 from datapath.cli.app import app
 from datapath.experiment import load as experiment
 from datapath.native.paths import ROOT
-from datapath.verbs.launch import OPTIONS
+from datapath.verbs.device_keys import DEVICE_KEYS
 
 README = ROOT / "README.md"
 VERBS = ROOT / "docs" / "verbs.md"
@@ -165,9 +165,9 @@ def test_the_algorithm_runs_inside_perftest(example: Path) -> None:
 
 
 def test_device_keys() -> None:
-    assert set(re.findall(r"^\| `(\w+)=", README.read_text(), re.MULTILINE)) == set(OPTIONS)
+    assert set(re.findall(r"^\| `(\w+)=", README.read_text(), re.MULTILINE)) == set(DEVICE_KEYS)
     section = VERBS.read_text().split("## Device keys")[1].split("##")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(OPTIONS)
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(DEVICE_KEYS)
 
 
 def test_make_targets() -> None:

@@ -39,6 +39,21 @@ PATH = "path: {loss: 0}"
         (PATH, "transport: {path_mtu: 4000}", "transport.path_mtu: 4000 is not possible; one of"),
         (PATH, "transport: {ecn: 3}", "transport.ecn: "),
         (PATH, "transport: {options: {min_rto: 5}}", "min_rto: 5 has no unit; a duration is"),
+        (PATH, "transport: {retry_count: 8}", "4:26: transport.retry_count: 8: it should be less"),
+        (PATH, "transport: {ack_timeout: 32}", "ack_timeout: 32: it should be less than or equal"),
+        (PATH, "transport: {ack_timeout: 67ms}", "ack_timeout: '67ms' is not a whole number"),
+        (PATH, "transport: {rnr_retry: -1}", "rnr_retry: -1: it should be greater than or equal"),
+        (PATH, "transport: {retry_cnt: 1}", "4:13: transport.retry_cnt: unknown key; did you mean"),
+        (
+            PATH,
+            "transport: {ack_timeout: 9}",
+            "4:13: transport.ack_timeout: device kernel has no ack_timeout, only dp, rxe have",
+        ),
+        (
+            "label: dp-afxdp, set: {transport.port: afxdp}",
+            "label: dp-afxdp, set: {transport.rnr_retry: 3}",
+            'transport.rnr_retry"]: workload perftest cannot set rnr_retry; these can: flows',
+        ),
         (PATH, "collect: {series: [cwn]}", "4:20: collect.series[0]: 'cwn' is not possible; did y"),
         (PATH, "collect: {series: [rtt, rtt]}", "4:10: collect: series: rtt is there twice"),
         (PATH, "collect: {interval: 10us}", "4:21: collect.interval: 10000: it should be gr"),
@@ -104,6 +119,23 @@ def test_all_mistakes_are_told_at_once(load: Load) -> None:
         "topology.mtu",
         "path.los",
         "seed",
+    ]
+
+
+def test_attributes_of_qps_are_axes(tmp_path: Path) -> None:
+    text = """\
+version: 1
+name: patience
+transport: {retry_count: 2}
+workload: {kind: stream}
+sweep:
+  matrix: {transport.ack_timeout: [0, 8, 31], transport.rnr_retry: [0, 7]}
+"""
+    points = load_text(text, tmp_path / "patience.yaml").points
+    assert [dict(point.spec.transport.qp_attributes()) for point in points] == [
+        {"retry_count": 2, "ack_timeout": timeout, "rnr_retry": rnr}
+        for timeout in (0, 8, 31)
+        for rnr in (0, 7)
     ]
 
 

@@ -93,6 +93,47 @@ def test_a_sweep_is_the_same_on_one_core_and_on_several(file: Path, tmp_path: Pa
     assert [network["lane"] for network in manifest["networks"]] == ["sim"]
 
 
+CLOUD = """\
+version: 1
+name: cloud
+topology: {lane: sim, mtu: 1500}
+path: {rate: 100mbit, delay: 1ms, queue: 1MB}
+workload: {kind: stream, size: 64KiB, depth: 4, duration: 200ms}
+transport: {ecn: false}
+cc: {algo: newreno}
+sweep:
+  matrix:
+    shape:
+      - {label: plain, set: {}}
+      - {label: policer, set: {path.policer: {rate: 50mbit, burst: 60kB}}}
+      - {label: codel, set: {path.aqm: {model: codel, target: 1ms, interval: 10ms}}}
+      - {label: fq-codel, set: {path.aqm: {model: fq-codel, target: 1ms, interval: 10ms}}}
+      - {label: pie, set: {path.aqm: {model: pie, target: 1ms, update: 1ms, max_burst: 0}}}
+      - label: bursts
+        set: {path.loss: {model: gilbert-elliott-time, good_time: 9ms, bad_time: 1ms}}
+  repetitions: 1
+report:
+  expect:
+    - {metric: path_policed, where: {shape: policer}, min: 1}
+    - {metric: path_aqm_dropped, where: {shape: codel}, min: 1}
+    - {metric: path_aqm_dropped, where: {shape: fq-codel}, min: 1}
+    - {metric: path_aqm_dropped, where: {shape: pie}, min: 1}
+    - {metric: path_dropped, where: {shape: bursts}, min: 1}
+    - {metric: path_policed, where: {shape: plain}, max: 0}
+    - {metric: path_aqm_dropped, where: {shape: plain}, max: 0}
+"""
+
+
+def test_policers_aqms_and_bursts_by_time_are_part_of_an_experiment(tmp_path: Path) -> None:
+    """What each of them drops is a metric, on which claims are made."""
+    path = tmp_path / "cloud.yaml"
+    path.write_text(CLOUD)
+    done = dpctl("run", path, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    claims = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert [claim["pass"] for claim in claims] == [True] * 7
+
+
 def test_a_sweep_is_the_same_on_a_cluster(file: Path, tmp_path: Path) -> None:
     """Its workers have neither the experiment's folder nor the user's algorithm."""
     distributed = importlib.import_module("distributed")

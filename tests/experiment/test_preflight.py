@@ -46,6 +46,11 @@ def test_missing_programs_come_with_their_packages(
             "set: {topology.mtu: 4200, transport.options.telemetry: true}",
             "telemetry needs 132 bytes in packets beside the path MTU of 4096, and an MTU of 4200",
         ),
+        (
+            "loss: 0",
+            "forward: {policer: {rate: 1gbit, burst: 9037B}}",
+            "a burst of 9037 bytes passes no forward packet of topology.mtu 9000, which takes 9038",
+        ),
     ],
 )
 def test_what_this_version_has_not(load: Load, old: str, new: str, said: str) -> None:

@@ -254,6 +254,71 @@ def test_a_run_without_the_network_that_was_asked_for_is_made_again(
     assert len(record["device"]) == 2
 
 
+POLLING = """\
+version: 1
+name: polling
+topology: {scheduling: <scheduling>}
+transport: {port: udp}
+workload: {kind: perftest, test: write_bw, size: 64KiB, duration: 1s}
+sweep: {repetitions: 1, retakes: 2}
+"""
+
+
+def test_a_run_that_had_no_cpu_is_made_again(write: Callable[..., Path], tmp_path: Path) -> None:
+    """Its programs want both CPUs all the time, and so does somebody else."""
+    out = tmp_path / "out"
+    cpus = sorted(os.sched_getaffinity(0))
+    spin = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    alone = ["setpriv", "--pdeathsig=KILL", "taskset", "-c"]
+    others = [
+        subprocess.Popen([*alone, str(cpu), *spin], start_new_session=True)
+        for cpu in cpus
+        for _ in range(2)
+    ]
+    try:
+        done = dpctl("run", write(POLLING, scheduling="ordinary"), "--out", out)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert done.returncode == 0, done.stderr
+    (record,) = records(out)
+    assert record["notes"]["cpu"].startswith("CPU-starved: the programs ran for")
+    assert record["notes"]["cpu"] in done.stderr
+    assert record["notes"]["retakes"] == "2"
+    assert events(out).count("run retaken") == 2
+    metrics = {metric["name"]: metric for metric in record["metrics"]}
+    assert metrics["cpu_starved"]["value"] == 1
+    assert metrics["cpu_waited"]["unit"] == "s"
+    assert metrics["cpu_waited"]["value"] > 0.5
+    # What keeps the CPUs awake is no program of the run.
+    used = metrics["cpu_user"]["value"] + metrics["cpu_system"]["value"]
+    assert used < metrics["cpu_waited"]["value"] * 2
+
+
+def test_a_machine_without_the_privilege_says_so_once(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    text = PING.replace("[udp, afxdp]", "[udp]") + "topology: {scheduling: realtime}\n"
+    text = text.replace("transport.port: [udp]", "topology.mtu: [1500, 9000]")
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-sys_nice", *command("run", write(text), "--out", out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr
+    told = "note: no realtime scheduling of programs: Operation not permitted"
+    assert done.stderr.count(told) == 1
+    networks = json.loads((out / "manifest.json").read_text())["networks"]
+    assert len(networks) == 2
+    for network in networks:
+        assert network["cpu"]["scheduling"] in ("short-slice", "ordinary")
+        assert network["cpu"]["trouble"]
+
+
 def disturb(pid: int) -> None:
     """Stop the emulator below a process for a while, if there is one."""
     found = []

@@ -30,7 +30,8 @@ from datapath.lanes.namespace import Holder, spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.xdp.impair import stream_seed
-from tests.core.links import stream
+from tests.link import aqm_reference
+from tests.link.links import stream
 from tests.xdp.conftest import checksum, ethernet, ipv4, ipv6, roce, udp
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -80,7 +81,8 @@ class Wire:
     def _passed(self) -> tuple[int, int]:
         """(frames that came in, frames sent on), the first one once none is under way."""
         mine = self.network.emulator().counters()["forward"]
-        fates = mine["delivered"] - mine["duplicated"] + mine["lost"] + mine["overflowed"]
+        fates = mine["delivered"] - mine["duplicated"]
+        fates += sum(mine[why] for why in ("lost", "overflowed", "policed", "aqm_dropped"))
         came = mine["offered"] + mine["exempt"] if fates == mine["offered"] else -1
         return came, mine["delivered"] + mine["exempt"]
 
@@ -290,6 +292,85 @@ def test_a_trace_lets_one_frame_pass_at_a_time(wire: Wire) -> None:
     assert len(arrived) == 6
 
 
+# ---- policer, AQMs, bursts by time -----------------------------------------------------
+
+HOUR = "3600s"
+
+
+def test_a_policer_passes_its_burst(wire: Wire) -> None:
+    """Four of 1038 bytes; at 125 bytes a second, the next one had to come 8 seconds later."""
+    wire.configure(policer={"rate": "1000bit", "burst": f"{4 * 1038}B"})
+    assert numbers(wire.send(numbered(10, size=972))) == [0, 1, 2, 3]
+    counters = wire.counters()
+    assert (counters["policed"], counters["dropped"], counters["overflowed"]) == (6, 0, 0)
+
+
+@pytest.mark.parametrize("tos", [0, ECT0], ids=["drop", "mark"])
+def test_codel_decides_as_rfc_8289(wire: Wire, tos: int) -> None:
+    """Frames leave 83 ms apart, which is far more than they come apart."""
+    aqm = {"model": "codel", "target": "1ms", "interval": "10ms", "ecn": True}
+    wire.configure(rate="100kbit", aqm=aqm)
+    arrived = wire.send(numbered(12, size=972, tos=tos))
+    queue = aqm_reference.CoDel(10**6, 10**7, True, 2**20)
+    packets = [(n, aqm_reference.Packet(n, 1038, tos)) for n in range(12)]
+    outcome = aqm_reference.transmit(queue, packets, 80_000)
+    assert numbers(arrived) == [number for number, _ in outcome.sent]
+    marked = [n for n, (_, f) in zip(numbers(arrived), arrived, strict=True) if f[IP_AT + 1] == CE]
+    assert marked == outcome.marked
+    counters = wire.counters()
+    assert (counters["aqm_dropped"], counters["marked"]) == (12 - len(arrived), len(marked))
+    assert counters["aqm_dropped"] + counters["marked"] > 3
+
+
+def test_fq_codel_lets_another_flow_overtake(wire: Wire) -> None:
+    """A queue of its own for each flow, by addresses and ports, IPv4 and IPv6."""
+    wire.configure(rate="100kbit", aqm={"model": "fq-codel", "target": "10s"})
+    others = [ipv4(udp(bytes(972), port=10)), ipv6(udp(bytes(952)))]
+    frames = [*numbered(6, size=972), *others]
+    arrived = [frame for _, frame in wire.send(frames)]
+    # Two of the first flow use its credit; then the new flows have their turn.
+    assert arrived == [*frames[:2], *others, *frames[2:6]]
+
+
+def test_pie_drops_arrivals_once_the_delay_is_known(wire: Wire) -> None:
+    """With gains so large that one update is enough."""
+    pie = {"model": "pie", "target": "1ms", "update": "1ms", "max_burst": 0}
+    wire.configure(rate="1mbit", aqm={**pie, "alpha": 1000, "beta": 1000})
+    sent = 0
+    for _ in range(200):
+        for frame in numbered(5, size=972):
+            wire.sockets[0].send(frame)
+        sent += 5
+        if wire.counters()["aqm_dropped"]:
+            break
+        time.sleep(0.005)
+    wait_until(lambda: sum(wire.counters()[w] for w in ("passed", "aqm_dropped")) == sent, "fates")
+    counters = wire.counters()
+    assert counters["aqm_dropped"] > 0
+    assert counters["overflowed"] == 0
+
+
+def test_bursts_by_time_do_not_depend_on_packets(wire: Wire) -> None:
+    """Thousands of packets end no period, and time alone does."""
+
+    def periods(good: str, bad: str) -> dict[str, str]:
+        return {"model": "gilbert-elliott-time", "good_time": good, "bad_time": bad}
+
+    wire.configure(loss=periods(HOUR, "1us"))
+    assert numbers(wire.send(numbered(1000))) == list(range(1000))
+    wire.configure(loss=periods("1us", HOUR))
+    assert wire.send(numbered(1000)) == []
+    assert wire.counters()["dropped"] == 1000
+    wire.configure(loss=periods("5ms", "5ms"))
+    fates = set()
+    for _ in range(2000):
+        fates.add(len(wire.send(numbered(1))))
+        if fates == {0, 1}:
+            break
+        time.sleep(0.001)
+    assert fates == {0, 1}
+
+
 def test_directions_differ(wire: Wire) -> None:
     wire.configure(loss="100%", backward={"loss": 0})
     assert wire.send(numbered(3)) == []
@@ -318,6 +399,8 @@ def test_every_frame_is_accounted_for(wire: Wire) -> None:
     assert c["passed"] + c["dropped"] + c["overflowed"] == 2000 + c["duplicated"]
     assert c["starved"] == c["unstamped"] == 0  # on veth every frame tells when it came
     assert c["late_p50_ns"] <= c["late_p99_ns"] <= c["late_max_ns"]
+    said = wire.network.emulator().counters()["forward"]
+    assert 0 < said["turn_late_p50_ns"] <= said["turn_late_p99_ns"] <= said["late_max_ns"]
 
 
 # ---- packets of ours -----------------------------------------------------------------
@@ -474,7 +557,7 @@ def test_a_dumbbell_shares_the_neck() -> None:
 def test_it_dies_with_its_network_and_alone() -> None:
     with NetnsNetwork(Topology(), "fabric") as network:
         network.set_path(Path(backend="fabric"), 1)
-        process = network.emulator()._process
+        process = network.emulator()._program.process
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(RunFailed, match="the emulator ended"):
             network.path_counters()
@@ -574,6 +657,7 @@ def test_every_setting_reaches_the_program() -> None:
         jitter=Jitter("trace", samples_ns=(1.5, 2.0), reorders=True),
         reorder=0.125,
         reorder_ns=8,
+        slot_ns=9,
         duplicate=0.25,
         corrupt=0.5,
         trim=True,
@@ -582,7 +666,7 @@ def test_every_setting_reaches_the_program() -> None:
     )
     told = dict(word.split("=") for word in words(link, ecn_mark=0.75, seed=9))
     assert told["trace_ms"] == "1,2,3"
-    assert (told["trim"], told["telemetry"]) == ("1", "1")
+    assert (told["trim"], told["telemetry"], told["slot_ns"]) == ("1", "1", "9")
     assert told["jitter_samples_ns"] == "1.5,2.0"
     assert (told["mark_kind"], told["mark_pmax"]) == ("2", "0.5")
     assert (told["loss_good"], told["loss_p"]) == ("0.1", "0.3")
@@ -595,7 +679,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 with NetnsNetwork(Topology(), "fabric") as network:
     network.set_path(Path(backend="fabric"), 1)
-    print(network.emulator()._process.pid, flush=True)
+    print(network.emulator()._program.process.pid, flush=True)
     sys.stdin.read()
 """
 

@@ -18,16 +18,25 @@ from datapath.cc import compile_algorithm
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import replay
-from datapath.fabric.links import Jitter, Link, Loss, Marking, QueueClass, SharedBuffer
-from datapath.fabric.simulator import (
-    Deadlock,
-    EngineOptions,
-    PauseLink,
-    Sampling,
-    SetLink,
-    Simulation,
+from datapath.fabric.changes import PauseLink, SetLink
+from datapath.fabric.engine_options import EngineOptions
+from datapath.fabric.links import (
+    Aqm,
+    CoDel,
+    FqCoDel,
+    Jitter,
+    Link,
+    Loss,
+    Marking,
+    Pie,
+    Policer,
+    QueueClass,
+    SharedBuffer,
 )
+from datapath.fabric.sim_result import Sampling
+from datapath.fabric.simulator import Deadlock, Simulation
 from datapath.fabric.topology import Cable, Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
+from datapath.fabric.wakeup import Lateness, Wakeup
 from datapath.native import paths
 
 pytestmark = pytest.mark.san
@@ -303,14 +312,35 @@ def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
         jitter=jitters,
         reorder=share,
         reorder_ns=st.integers(0, 50_000),
+        slot_ns=st.sampled_from([0, 0, 3_000]),
         duplicate=share,
         corrupt=share,
         trim=st.booleans(),
         telemetry=st.booleans(),
         classes=st.sampled_from([(), classes]),
     )
-    edge, core = draw(links), draw(links)
-    buffer = draw(st.sampled_from([None, SharedBuffer(100_000, 1.0)]))
+    aqms = st.sampled_from(
+        [
+            CoDel(20_000, 100_000),
+            CoDel(20_000, 100_000, ecn=True),
+            FqCoDel(20_000, 100_000, flows=3, quantum_bytes=300),
+            Pie(20_000, 50_000, alpha=1000, beta=5000, max_burst_ns=0),
+        ]
+    )
+    managed = st.builds(
+        Link,
+        rate_bps=st.sampled_from([GBIT, 10 * GBIT]),
+        delay_ns=st.integers(0, 20_000),
+        limit_bytes=st.sampled_from([0, 20_000]),
+        aqm=aqms,
+        loss=st.sampled_from([None, Loss(bad=0.5, good_ns=500_000, bad_ns=50_000)]),
+        policer=st.sampled_from([None, Policer(GBIT, 20_000)]),
+        jitter=jitters,
+        duplicate=share,
+        telemetry=st.booleans(),
+    )
+    edge, core = draw(links), draw(st.one_of(links, managed))
+    buffer = draw(st.sampled_from([None, SharedBuffer(100_000, 1.0)])) if not core.aqm else None
     shape: Any = draw(
         st.sampled_from(
             [
@@ -349,9 +379,17 @@ def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
         paths=draw(st.sampled_from([1, 8])),
         segment_max=draw(st.sampled_from([0, 8960])),
     )
-    return Simulation(shape, seed=draw(st.integers(0, 2**32)), transport=options), traffic.join(
-        rows
+    lateness = st.sampled_from(
+        [
+            Lateness.constant(0),
+            Lateness.constant(30_000),
+            Lateness(((0.0, 0), (0.9, 20_000), (1.0, 400_000))),
+        ]
     )
+    emulator = st.one_of(st.none(), lateness)
+    wakeups = st.builds(Wakeup, lateness, lateness, emulator, st.sampled_from([0, 20_000]))
+    wakeup, seed = draw(st.one_of(st.none(), wakeups)), draw(st.integers(0, 2**32))
+    return Simulation(shape, seed=seed, transport=options, wakeup=wakeup), traffic.join(rows)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -361,16 +399,127 @@ def test_whatever_the_network_does(case: tuple[Simulation, traffic.Flows]) -> No
     simulation, rows = case
     result = simulation.run(rows, until_ns=20 * 10**9)
     totals, links = result.totals, result.links
-    ended = totals["delivered"] + totals["corrupted"] + totals["lost"] + totals["overflowed"]
+    reasons = ("lost", "overflowed", "policed", "aqm_dropped")
+    ended = totals["delivered"] + totals["corrupted"] + sum(totals[why] for why in reasons)
     assert totals["injected"] + totals["duplicated"] == ended + totals["in_flight"]
-    assert links["lost"].sum() == totals["lost"]
-    assert links["overflowed"].sum() == totals["overflowed"]
+    assert all(links[why].sum() == totals[why] for why in reasons)
     assert links["duplicated"].sum() == totals["duplicated"]
     good = result.flows.rows["failed"] == 0
     assert result.finished
     assert (result.flows.rows["delivered_bytes"] <= rows["bytes"]).all()
     assert (result.flows.rows["delivered_bytes"][good] == rows["bytes"][good]).all()
     assert simulation.run(rows, until_ns=20 * 10**9).digest == result.digest
+
+
+# --- policers, AQMs, bursts by time --------------------------------------------------------------
+
+
+def bulk(senders: int, size: int) -> traffic.Flows:
+    rows = [flow(i, senders + i, size, message_bytes=100_000, depth=4) for i in range(senders)]
+    return traffic.join(rows)
+
+
+def congested(aqm: Aqm | None, *, ecn: bool = False, rows: traffic.Flows | None = None) -> Any:
+    """Four NewReno flows on 100 Mbit/s and 4 ms of RTT with room for 80 ms in the queue.
+
+    Returns the result, and the mean queue in milliseconds of the line.
+    """
+    neck = Link(GBIT // 10, 2_000_000, limit_bytes=1_000_000, aqm=aqm)
+    simulation = Simulation(
+        Dumbbell(4, bottleneck=neck), transport=EngineOptions(path_mtu=1024, ecn=ecn)
+    )
+    result = simulation.run(
+        bulk(4, 6_000_000) if rows is None else rows,
+        compile_algorithm("newreno"),
+        sampling=Sampling(1_000_000, links=[0]),
+    )
+    queue_ms = float(result.series.links["queue_bytes"].mean()) * 8e3 / (GBIT // 10)
+    return result, queue_ms
+
+
+@pytest.mark.parametrize(
+    "aqm", [CoDel(), FqCoDel(ecn=False), Pie()], ids=lambda a: type(a).__name__
+)
+def test_an_aqm_keeps_the_queue_short(aqm: Aqm) -> None:
+    """And the line busy: within a tenth of the time that drop-tail needs."""
+    long, long_ms = congested(None)
+    short, short_ms = congested(aqm)
+    assert short.finished
+    assert short.totals["aqm_dropped"] > 0
+    assert long.totals["aqm_dropped"] == 0
+    assert short_ms < long_ms / 2
+    assert short.totals["now_ns"] < 1.1 * long.totals["now_ns"]
+
+
+@pytest.mark.parametrize(
+    "aqm", [CoDel(ecn=True), FqCoDel(ecn=True), Pie(ecn=True)], ids=lambda a: type(a).__name__
+)
+def test_an_aqm_marks_instead_of_dropping(aqm: Aqm) -> None:
+    result, queue_ms = congested(aqm, ecn=True)
+    assert result.finished
+    assert result.links["marked"][0] > 0
+    assert result.totals["aqm_dropped"] == 0
+    assert queue_ms < congested(None, ecn=True)[1] / 2
+
+
+def test_fq_codel_keeps_a_small_flow_from_waiting() -> None:
+    """Beside bulk flows its messages wait as long as the queue is; with FQ-CoDel they do not."""
+    mice = flow(0, 4, 50_000, start_ns=1_000_000_000, message_bytes=1000, qp=1)
+    rows = traffic.join([bulk(4, 6_000_000), mice])
+    rtt_ns = 4_000_000
+
+    def each_ns(aqm: Aqm | None) -> float:
+        row = congested(aqm, rows=rows)[0].flows.rows[-1]
+        return float(row["finish_ns"] - 1_000_000_000) / 50
+
+    assert each_ns(None) > 4 * rtt_ns
+    assert each_ns(FqCoDel()) < 1.2 * rtt_ns
+
+
+def test_a_policer_passes_its_rate_and_queues_nothing() -> None:
+    policed = Link(10 * GBIT, 100_000, policer=Policer(GBIT, 100_000))
+    simulation = Simulation(Dumbbell(1, bottleneck=policed), transport=EngineOptions(path_mtu=1024))
+    result = simulation.run(
+        flow(size=20_000_000, message_bytes=100_000, depth=4), compile_algorithm("newreno")
+    )
+    assert result.finished
+    row, seconds = result.links[0], result.totals["now_ns"] / 1e9
+    assert row["policed"] == result.totals["policed"] > 0
+    assert row["overflowed"] == 0
+    assert row["delivered_bytes"] <= 100_000 + GBIT / 8 * seconds
+    assert row["delivered_bytes"] > 0.5 * GBIT / 8 * seconds
+
+
+def test_bursts_by_time_end_while_a_qp_waits() -> None:
+    """1 % lost in bursts of 8 packets each, or of the time that 8 packets take.
+
+    By packets, a QP that sends one at a time, and then again and again after time-outs, is in the
+    bad state until it gives up; by time the bad state is over long before the first time-out.
+    """
+    options = EngineOptions(extended=False, path_mtu=1024, timeout=10)  # of 4 ms
+
+    def failed(loss: Loss) -> int:
+        link = Link(GBIT, 10_000, loss=loss)
+        rows = [flow(i, 8 + i, 2_000_000, message_bytes=1000) for i in range(8)]
+        simulation = Simulation(Dumbbell(8, Link(), link), seed=3, transport=options)
+        result = simulation.run(traffic.join(rows))
+        assert result.totals["lost"] > 50
+        return int((result.flows.rows["failed"] != 0).sum())
+
+    eight_ns = 8 * int(serialization_ns(1000 + WRITE_HEADERS, GBIT))
+    assert failed(Loss(bad=1.0, p=1 / 8 / 99, r=1 / 8)) > 0
+    assert failed(Loss(bad=1.0, good_ns=99 * eight_ns, bad_ns=eight_ns)) == 0
+
+
+def test_who_looks_at_the_queue_changes_nothing() -> None:
+    """An AQM's drops are made up for whenever somebody looks; the run is the same."""
+    rows = bulk(2, 2_000_000)
+    neck = Link(GBIT // 10, 2_000_000, limit_bytes=1_000_000, aqm=CoDel(1_000_000, 20_000_000))
+    simulation = Simulation(Dumbbell(2, bottleneck=neck), transport=EngineOptions(path_mtu=1024))
+    plain = simulation.run(rows)
+    watched = simulation.run(rows, sampling=Sampling(77_000, links=[0, 1]))
+    assert plain.totals["aqm_dropped"] == watched.totals["aqm_dropped"] > 0
+    assert plain.digest == watched.digest
 
 
 def test_totals_and_links_are_of_one_moment() -> None:
@@ -417,7 +566,8 @@ def test_the_same_ring_without_pfc_moves_on() -> None:
 
 
 def test_a_link_that_stays_paused_is_a_deadlock_and_replays(tmp_path: Path) -> None:
-    simulation = Simulation(Star(2), seed=5)
+    """With senders that wait for ever; others try again until they give up."""
+    simulation = Simulation(Star(2), seed=5, transport=EngineOptions(timeout=0))
     pause = PauseLink(10_000, simulation.graph.link("switch", "host1"))
     rows = flow(size=1_000_000)
     with pytest.raises(Deadlock) as caught:
@@ -476,6 +626,8 @@ def test_a_longer_route_is_seen_in_the_rtt() -> None:
     before = (series.time_ns > 5_000_000) & (series.time_ns <= 30_000_000)
     assert np.nanmax(rtt[before]) < 2_000_000
     assert rtt[-1] > 9_000_000
+    # Packets are read as they arrive: what hosts add is the wait of an acknowledgement.
+    assert 0 < np.nanmax(series.qps["host_ns"]) <= 50_000
     assert series.link_names == ["left>right"]
     assert (np.diff(series.links["delivered_bytes"][:, 0]) >= 0).all()
     assert np.nanmax(series.qps["inflight_bytes"]) > 500_000

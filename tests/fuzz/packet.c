@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../core/channel.h"
-#include "core/engine.h"
+#include "../engine/channel.h"
+#include "engine/engine.h"
 #include "wire/ext.h"
 #include "wire/headers.h"
 #include "wire/icrc.h"
@@ -151,7 +151,7 @@ static void make_context(struct end *e, struct context *c)
 
 static void make(struct end *e, int index, unsigned settings)
 {
-	static const uint32_t windows[] = { 64, 128, 512, 2048 };
+	static const uint32_t windows[] = { 64, 128, 512, DP_WINDOW_MAX };
 	unsigned window = settings / (index ? SET_WINDOW_B : SET_WINDOW_A) % 4;
 	struct dp_engine_config config = {
 		.addr = X_address(0, index),
@@ -224,6 +224,14 @@ static void take_apart(struct end *e)
 
 /* ---- steps -------------------------------------------------------------------------- */
 
+/* Not known, a while ago, too long ago, in the future. */
+static uint64_t arrival(uint32_t draw, uint64_t now)
+{
+	const uint64_t at[] = { 0, now - now % 4096, now / 2, now + 1 };
+
+	return at[draw % 4];
+}
+
 static void give(struct end *to, const uint8_t *bytes, uint32_t len, int split, uint8_t tos,
 		 uint64_t now)
 {
@@ -233,6 +241,7 @@ static void give(struct end *to, const uint8_t *bytes, uint32_t len, int split, 
 		.sport = 0xc000,
 		.tos = tos,
 		.len = split < (int)len ? (uint32_t)split : len,
+		.arrived_ns = arrival(len / 4, now),
 	};
 	uint8_t *first = malloc(p.len ? p.len : 1), *rest = NULL;
 

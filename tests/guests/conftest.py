@@ -20,16 +20,31 @@ from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
 
 KERNEL = "6.12"
-REPORTS = "DATAPATH_GUEST_REPORTS"
-"""Environment variable: folder in which the logs of tests inside guests stay."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Booting and emulated processors take long: these tests have a stage of their own."""
+    """Booting and emulated processors take long: these tests have a stage of their own.
+
+    Inside a file they run device by device, since changing the device takes seconds.
+    """
     here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.guests)
+    places = [place for place, item in enumerate(items) if here in item.path.parents]
+    ours = [items[place] for place in places]
+    files = list(dict.fromkeys(item.path for item in ours))
+    ours.sort(key=lambda item: (files.index(item.path), kind_of(item)))
+    for place, item in zip(places, ours, strict=True):
+        items[place] = item
+        item.add_marker(pytest.mark.guests)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
+
+
+def kind_of(item: pytest.Item) -> str:
+    """The kind of device that a test is for; "" when it is for none or several."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return ""
+    return str(callspec.params.get("device", callspec.params.get("kind", "")))
 
 
 @dataclass
@@ -56,33 +71,39 @@ class Guests:
         return done.returncode, done.stdout + done.stderr
 
     def pair(
-        self, argv: Sequence[str], kind: str, *, timeout_s: float = 60, cm: bool = False
+        self,
+        argv: Sequence[str],
+        kind: str,
+        *,
+        timeout_s: float = 120,
+        cm: bool = False,
+        client_waits: bool = False,
     ) -> tuple[str, str]:
         """`argv` on one guest as server, and with its address on the other as client.
 
-        Returns what both wrote; both must end with 0.
+        client_waits: the program waits for its server, so that both start at once.
+        Returns all that the server wrote, and the client's standard output; both must end with 0.
         """
         client, server = self.network.hosts
         env = environment(kind)
         log = self.logs / "server"
         log.unlink(missing_ok=True)
-        before = listening(server)
+        before = 0 if client_waits else listening(server)
         running = server.popen(argv, env=env, stdout=log, stderr=log)
         try:
             limit = time.monotonic() + timeout_s
-            while listening(server) <= before and not cm_listens(server, cm):
+            while not client_waits and listening(server) <= before and not cm_listens(server, cm):
                 assert running.poll() is None, log.read_text()
                 assert time.monotonic() < limit, "the server does not listen"
                 time.sleep(0.2)
             done = client.run([*argv, server.endpoint.ipv4], env=env, timeout_s=timeout_s)
-            said = done.stdout + done.stderr
-            assert done.returncode == 0, said + log.read_text()
+            assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
             status = running.wait(timeout=timeout_s)
         finally:
             running.kill()
             running.wait(timeout=20)
         assert status == 0, log.read_text()
-        return log.read_text(), said
+        return log.read_text(), done.stdout
 
 
 def environment(kind: str) -> Mapping[str, str]:

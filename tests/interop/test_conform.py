@@ -94,6 +94,33 @@ def test_a_peer_that_dies(network: NetnsNetwork) -> None:
     assert time.monotonic() > started
 
 
+def test_a_peer_that_starts_late_or_never(network: NetnsNetwork) -> None:
+    """Its Python may take longer to start than what is granted without progress."""
+    client, server = network.hosts
+    env = device_environment("dp0", f"udp:{server.endpoint.ipv4}")
+    serving = server.popen([PYTHON, str(CONFORM), "--timeout", "1"], env=env)
+    server.run(["sh", "-c", LISTENING], timeout_s=20)
+    time.sleep(2)
+    script = (
+        f"import socket; s = socket.create_connection(('{server.endpoint.mgmt_ipv4}', 18521))\n"
+        "print(s.recv(1))"
+    )
+    assert client.run([PYTHON, "-c", script]).stdout == "b'{'\n"
+    assert serving.wait(20) == 1
+    script = (
+        f"import sys; sys.path[:0] = [{str(CONFORM.parent)!r}]; import rc\n"
+        "rc.START_S = 0.2\n"
+        "from argparse import Namespace as N\n"
+        "for server in (None, '127.0.0.1'):\n"
+        "    try: rc.control_socket(N(server=server, port=9, timeout=1))\n"
+        "    except SystemExit as error: print(error)"
+    )
+    assert server.run([PYTHON, "-c", script]).stdout.splitlines() == [
+        "no client came to port 9 in 0.2 s",
+        "nobody listens on 127.0.0.1:9",
+    ]
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["-d", "nosuch0", "127.0.0.1"]])
 def test_what_it_tells_before_it_starts(arguments: list[str]) -> None:
     done = subprocess.run(

@@ -89,7 +89,7 @@ SOME = [
 
 
 @pytest.mark.guests
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_against_rxe(root: None, tmp_path: Path) -> None:
     """Four cells that have every value of every axis once, and one that has to be red."""
     with Ground("6.12", tmp_path) as ground:

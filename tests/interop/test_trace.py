@@ -89,7 +89,7 @@ def conversation(talk: Scribe) -> None:
     a("SEND ONLY", 129, 5, ack=True)
     b("ACK", 129, msn=20)
     # The other way, and an offer; congestion is told.
-    a("HELLO", 0, bytes((2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x11, 4, 0, 0, 0)))
+    a("HELLO", 0, bytes((3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x11, 4, 0, 0, 0, 0, 0, 0, 9)))
     b("SEND ONLY", 500, 9, ack=True)
     a("ACK", 500, msn=1)
     a("CNP", 0, bytes(16))
@@ -339,6 +339,48 @@ def no_pause(talk: Scribe) -> int:
     return number
 
 
+def late_refusal(talk: Scribe) -> None:
+    """So late that the requester has asked again by itself, and the two cross."""
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.wait(0.08)
+    talk.b("ACK", 100, syndrome=RNR)
+    talk.a("SEND ONLY", 100, 1, ack=True)
+
+
+def no_pause_after_crossing(talk: Scribe) -> int:
+    late_refusal(talk)
+    number = talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, msn=1)
+    return number
+
+
+def test_a_time_out_may_cross_a_late_refusal(tmp_path: Path) -> None:
+    talk = Scribe()
+    late_refusal(talk)
+    talk.wait(0.02)
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, msn=1)
+    assert [str(v) for v in talk.judge(tmp_path).violations] == []
+
+
+def two_refusals(talk: Scribe, wait_s: float) -> int:
+    """Of two copies of one request; the second crosses what is sent after the first one's pause."""
+    for _ in range(2):
+        talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, syndrome=RNR)
+    talk.wait(wait_s)
+    talk.b("ACK", 100, syndrome=RNR)
+    number = talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, msn=1)
+    return number
+
+
+def test_a_second_refusal_may_cross_what_follows_the_first(tmp_path: Path) -> None:
+    talk = Scribe()
+    two_refusals(talk, 0.011)
+    assert [v.rule for v in talk.judge(tmp_path).violations if v.rule == "rnr-pause"] == []
+
+
 def ports(talk: Scribe) -> int:
     def edit(frame: Any) -> Any:
         frame[UDP].sport += 1
@@ -349,7 +391,7 @@ def ports(talk: Scribe) -> int:
 
 
 def too_many_offers(talk: Scribe) -> int:
-    hello = bytes((2, 0, 8, 0, *bytes(12)))
+    hello = bytes((3, 2, 0, 0, *bytes(16)))
     return [talk.a("HELLO", 0, hello) for _ in range(13)][-1]
 
 
@@ -430,7 +472,7 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "an extended request": ("extended", lambda talk: after(talk, 0xC4, 101)),
     "offer by the other side": (
         "extended",
-        lambda talk: talk.b("HELLO", 0, bytes((2, *bytes(15)))),
+        lambda talk: talk.b("HELLO", 0, bytes((3, *bytes(19)))),
     ),
     "answer to an offer": ("extended", lambda talk: after(talk, 0xE1, 0, 12)),
     "an offer of something else": ("extended", lambda talk: after(talk, "HELLO", 0, 12)),
@@ -520,6 +562,8 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "invalid request": ("refusal", answers(("ACK", 102, {"syndrome": INVALID}))),
     "RNR in a message": ("rnr", refused_middle),
     "no pause": ("rnr-pause", no_pause),
+    "no pause after two refusals": ("rnr-pause", lambda talk: two_refusals(talk, 0.001)),
+    "no pause after a copy that crossed": ("rnr-pause", no_pause_after_crossing),
     "response as LAST": (
         "response",
         read_answers(("READ RESPONSE LAST", 100, 1024), tail=False),

@@ -43,11 +43,14 @@ struct options {
 	uint32_t qpn, tos, opcode;
 	bool check; /* pattern and ICRC of each packet */
 	bool sleep; /* poll() while there is nothing, instead of spinning */
+	bool wait;  /* receive: read nothing before the end of input */
 };
 
 struct result {
 	uint64_t sent, received, in_order, bad_pattern, bad_icrc, in_two_pieces, ip_id_nonzero;
 	uint64_t marked, first_ns, last_ns, lost_echoes;
+	uint64_t untimed, arrived_first_ns, arrived_last_ns; /* as the port tells */
+	uint64_t read_ns;				     /* when reading began */
 	int error;
 	uint64_t rtt_min_ns, rtt_p50_ns, rtt_p99_ns, rtt_mean_ns;
 };
@@ -128,6 +131,16 @@ static void wait_for_port(struct tool *t)
 		poll(&p, 1, 10);
 }
 
+static void count_arrival(struct tool *t, uint64_t arrived_ns)
+{
+	if (!arrived_ns)
+		t->r.untimed++;
+	else if (!t->r.arrived_first_ns || arrived_ns < t->r.arrived_first_ns)
+		t->r.arrived_first_ns = arrived_ns;
+	if (arrived_ns > t->r.arrived_last_ns)
+		t->r.arrived_last_ns = arrived_ns;
+}
+
 static void count_received(struct tool *t, const struct dp_packet *p, uint64_t now)
 {
 	if (dp_bth_psn(p->data) == (t->r.received & DP_PSN_MASK))
@@ -136,14 +149,27 @@ static void count_received(struct tool *t, const struct dp_packet *p, uint64_t n
 		t->r.first_ns = now;
 	t->r.last_ns = now;
 	t->r.received++;
+	count_arrival(t, p->arrived_ns);
 	check_packet(t, p);
+}
+
+static void hold(void)
+{
+	char c;
+
+	while (read(0, &c, 1) > 0)
+		;
 }
 
 static void receive(struct tool *t)
 {
-	uint64_t end = now_ns() + t->o.seconds * 1000000000ull, now = now_ns(), last = now;
 	struct dp_packet p[DP_PORT_BATCH];
+	uint64_t end, now, last;
 
+	if (t->o.wait)
+		hold();
+	now = last = t->r.read_ns = now_ns();
+	end = now + t->o.seconds * 1000000000ull;
 	while (now < end && t->r.received < t->o.count) {
 		int n = dp_port_rx(t->port, p, DP_PORT_BATCH);
 
@@ -345,6 +371,10 @@ static void print_json(struct tool *t)
 	FIELD(ip_id_nonzero);
 	FIELD(marked);
 	FIELD(lost_echoes);
+	FIELD(untimed);
+	FIELD(arrived_first_ns);
+	FIELD(arrived_last_ns);
+	FIELD(read_ns);
 	FIELD(rtt_min_ns);
 	FIELD(rtt_p50_ns);
 	FIELD(rtt_p99_ns);
@@ -354,19 +384,11 @@ static void print_json(struct tool *t)
 	       r->last_ns - r->first_ns, r->error, r->error ? strerror(-r->error) : "");
 }
 
-static void hold(void)
-{
-	char c;
-
-	while (read(0, &c, 1) > 0)
-		;
-}
-
 static void usage(void)
 {
 	fprintf(stderr, "usage: port_tool SPEC hold|receive|echo | send|ping|resolve PEER\n"
 			"  --count N --size BYTES --batch N --window N --seconds N --idle-ms N\n"
-			"  --rate-pps N --qpn N --tos N --opcode N --check --sleep\n");
+			"  --rate-pps N --qpn N --tos N --opcode N --check --sleep --wait\n");
 	exit(2);
 }
 
@@ -379,7 +401,7 @@ static void parse(struct options *o, int argc, char **argv)
 		{ "rate-pps", 1, NULL, 'r' }, { "qpn", 1, NULL, 'q' },
 		{ "tos", 1, NULL, 'T' },      { "opcode", 1, NULL, 'o' },
 		{ "check", 0, NULL, 'C' },    { "sleep", 0, NULL, 'S' },
-		{ NULL, 0, NULL, 0 },
+		{ "wait", 0, NULL, 'W' },     { NULL, 0, NULL, 0 },
 	};
 	int c;
 
@@ -422,6 +444,9 @@ static void parse(struct options *o, int argc, char **argv)
 			break;
 		case 'S':
 			o->sleep = true;
+			break;
+		case 'W':
+			o->wait = true;
 			break;
 		default:
 			usage();

@@ -31,13 +31,14 @@ def test_a_link_is_never_early_and_never_too_fast() -> None:
 
 def test_the_table_names_what_was_asked_for() -> None:
     result = CliRunner().invoke(
-        fabric.app, ["--rate", "20mbit", "--delay", "1ms", "--probes", "5", "--seconds", "1"]
+        fabric.app,
+        ["accuracy", "--rate", "20mbit", "--delay", "1ms", "--probes", "5", "--seconds", "1"],
     )
     assert result.output.startswith("20mbit, 1ms each way, MTU 9000, 5 probes")
 
 
 def test_wrong_quantities_are_usage_errors() -> None:
-    result = CliRunner().invoke(fabric.app, ["--rate", "fast"])
+    result = CliRunner().invoke(fabric.app, ["accuracy", "--rate", "fast"])
     assert result.exit_code == 2
     assert "fast" in result.output
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from datapath.experiment.runner import _path_metrics
+from datapath.experiment.counters import path_metrics
 from datapath.fabric.emulation import allowed_lateness_ns
 from datapath.lanes.base import PathCounters
 
@@ -46,7 +46,7 @@ def test_starved_frames_limit_a_run() -> None:
 
 @pytest.mark.parametrize("limited", [False, True])
 def test_metrics_tell_the_worse_direction(limited: bool) -> None:
-    found = {m.name: m.value for m in _path_metrics(asdict(counters()), limited=limited)}
+    found = {m.name: m.value for m in path_metrics(asdict(counters()), limited=limited)}
     assert found == {
         "path_passed": 15.0,
         "path_late_p99": 10_000.0,
@@ -55,5 +55,5 @@ def test_metrics_tell_the_worse_direction(limited: bool) -> None:
 
 
 def test_a_path_without_an_emulator_has_no_such_metrics() -> None:
-    found = _path_metrics(asdict(PathCounters(passed={"forward": 1, "backward": 0})))
+    found = path_metrics(asdict(PathCounters(passed={"forward": 1, "backward": 0})))
     assert [m.name for m in found] == ["path_passed"]

@@ -13,7 +13,15 @@ import pytest
 from datapath.errors import LocalError, RunFailed
 from datapath.experiment.spec import Cc
 from datapath.fabric import flows as traffic
-from datapath.fabric.links import Link, Loss, Marking, QueueClass, SharedBuffer
+from datapath.fabric.links import (
+    FqCoDel,
+    Link,
+    Loss,
+    Marking,
+    Policer,
+    QueueClass,
+    SharedBuffer,
+)
 from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
 from datapath.lanes import open_network
 from datapath.lanes.base import PathCounters
@@ -113,6 +121,33 @@ def test_paths_that_it_has_not(section: dict[str, Any], words: str) -> None:
         open_network(topology(), path(**section))
 
 
+def test_an_aqm_does_not_share_a_buffer() -> None:
+    section = topology(preset="star", hosts=4, buffer="1MB")
+    with pytest.raises(LocalError, match="not for a shared"):
+        open_network(section, path(aqm="codel"))
+    network = open_network(section, path())
+    with network, pytest.raises(LocalError, match="not for a shared"):
+        network.set_path(path(aqm="codel"), 1)
+
+
+def test_what_policer_and_aqm_drop_is_counted() -> None:
+    section = {
+        "rate": "1gbit",
+        "delay": "50us",
+        "policer": {"rate": "900mbit", "burst": "60kB"},
+        "backward": {"policer": {"rate": "1gbit", "burst": "9kB"}},
+        "aqm": {"model": "codel", "target": "50us", "interval": "500us"},
+    }
+    with open_network(topology(mtu=1500), path(**section)) as network:
+        rows = flow(0, 1, 4_000_000, message_bytes=65536, depth=16)
+        simulate(network, rows, cc=Cc(algo="newreno"))
+        counters = network.path_counters()
+    assert counters.policed["forward"] > 0
+    assert counters.aqm_dropped["forward"] > 0
+    assert counters.dropped == {"forward": 0, "backward": 0}
+    assert counters.overflowed == {"forward": 0, "backward": 0}
+
+
 def test_transport_options_reach_the_engine() -> None:
     section = Transport.model_validate(
         {
@@ -126,6 +161,13 @@ def test_transport_options_reach_the_engine() -> None:
     assert (options.window_psns, options.min_rto_ns) == (128, 10**6)
     assert (options.paths, options.telemetry, options.segment_max) == (4, True, 1408)
     assert (options.line_rate_bps, options.data_class) == (GBIT, 0)
+    assert (options.retry_cnt, options.timeout, options.rnr_retry) == (7, 14, 7)
+
+
+def test_attributes_of_qps_reach_the_engine() -> None:
+    section = Transport(retry_count=3, ack_timeout=0, rnr_retry=1)
+    options = engine_options(section, 1500, GBIT)
+    assert (options.retry_cnt, options.timeout, options.rnr_retry) == (3, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +197,14 @@ def test_switches_share_buffers_trim_and_stamp() -> None:
     for link in (made.edge, made.downlink):
         assert (link.trim, link.telemetry) == (True, True)
         assert link.classes == (QueueClass(), QueueClass())
+
+
+def test_queues_have_aqms_and_the_links_between_switches_a_policer() -> None:
+    section = topology(preset="leaf-spine")
+    made = shape(section, path(aqm="fq-codel", policer={"rate": "1gbit", "burst": "20kB"}))
+    assert isinstance(made, LeafSpine)
+    assert made.edge.aqm == made.core.aqm == FqCoDel()
+    assert (made.edge.policer, made.core.policer) == (None, Policer(GBIT, 20_000))
 
 
 def test_pfc_has_thresholds_that_fit_the_network() -> None:
@@ -293,10 +343,9 @@ def test_hosts_run_no_programs() -> None:
 
 def test_it_gives_up_in_time(tmp_path: FilePath) -> None:
     network = SimNetwork(topology(), path(rate="100gbit"))
-    network.timeout_s = 0.0
     endless = flow(0, 1, traffic.UNTIL_STOP, stop_ns=10**12, message_bytes=2**20, depth=4)
     with pytest.raises(RunFailed, match="not done in time"):
-        simulate(network, endless, logs=tmp_path)
+        simulate(network, endless, logs=tmp_path, timeout_s=0.0)
 
 
 def test_the_algorithm_of_the_file_is_taken() -> None:
@@ -308,3 +357,38 @@ def test_the_algorithm_of_the_file_is_taken() -> None:
     took = int(result.flows.rows["finish_ns"][0])
     packet_ns = (4096 + 118) * 8 / 10
     assert took == pytest.approx(100 * (200_000 + 10 * packet_ns), rel=0.01)
+
+
+# --- late programs -------------------------------------------------------------------------------
+
+
+def median_latency_ns(late: Any, **more: Any) -> float:
+    network = SimNetwork(topology(wakeup=late), path(rate="10gbit", delay="50us"))
+    one_at_a_time = flow(0, 1, 64 * 50, message_bytes=64, depth=1)
+    result = simulate(network, one_at_a_time, **more)
+    return float(result.flows.latencies.quantile(0.5))
+
+
+def test_programs_wake_late() -> None:
+    """The receiver's, and the sender's unless it polls."""
+    in_time = median_latency_ns(None)
+    assert median_latency_ns("10us") == pytest.approx(in_time + 20_000, rel=0.03)
+    assert median_latency_ns("10us", spin_ns=1_000_000) == pytest.approx(in_time + 10_000, rel=0.03)
+
+
+def test_what_always_polls_is_never_late() -> None:
+    assert median_latency_ns("10us", spin_ns=None) == median_latency_ns(None)
+
+
+def test_the_shared_link_alone_is_emulated() -> None:
+    section = {"packet": "0us", "timer": "0us", "emulator": "10us"}
+    none = {"packet": "0us", "timer": "0us"}
+    assert median_latency_ns(section) == pytest.approx(median_latency_ns(none) + 20_000, rel=0.03)
+    spines = {"preset": "leaf-spine", "leaves": 2, "hosts_per_leaf": 1}
+    took = [
+        simulate(
+            SimNetwork(topology(wakeup=late, **spines), path(rate="10gbit")), flow(0, 1, 64)
+        ).flows.rows["finish_ns"][0]
+        for late in (section, none)
+    ]
+    assert took[0] == took[1]

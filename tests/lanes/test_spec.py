@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path as FilePath
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from datapath.errors import CapabilityError, LocalError
-from datapath.fabric.links import Jitter, Loss, Marking
-from datapath.lanes import open_network
-from datapath.lanes.spec import Bernoulli, GilbertElliott, Path, Topology
+from datapath.fabric.links import CoDel, FqCoDel, Jitter, Loss, Marking, Pie, Policer
+from datapath.fabric.wakeup import Lateness, Wakeup
+from datapath.lanes import link_spec, open_network
+from datapath.lanes.loss_spec import Bernoulli, GilbertElliott
+from datapath.lanes.spec import Path, Topology
 from datapath.units import HAND_WRITTEN
 
 
@@ -26,6 +29,42 @@ def test_a_bare_share_is_bernoulli_loss(written: Any) -> None:
 def test_gilbert_elliott_defaults_to_losing_all_in_the_bad_state() -> None:
     path = Path.model_validate({"loss": {"model": "gilbert-elliott", "p": "1%", "r": "25%"}})
     assert path.loss == GilbertElliott(p=0.01, r=0.25, good=0.0, bad=1.0)
+
+
+def test_loss_in_bursts_by_time_is_the_same_in_both_back_ends() -> None:
+    loss = {"model": "gilbert-elliott-time", "good_time": "1s", "bad_time": "5ms", "good": "0.1%"}
+    path = Path.model_validate({"loss": loss})
+    assert path.impaired
+    assert path.carrier == "bpf"
+    assert path.link("forward").loss == Loss(0.001, 1.0, good_ns=10**9, bad_ns=5 * 10**6)
+    impairment = path.impairment("forward")
+    assert (impairment.loss_good, impairment.loss_bad) == (0.001, 1.0)
+    assert (impairment.good_ns, impairment.bad_ns) == (10**9, 5 * 10**6)
+
+
+def test_aqms_have_the_defaults_of_their_rfcs() -> None:
+    def aqm(value: Any) -> Any:
+        return Path.model_validate({"aqm": value}).link("forward").aqm
+
+    assert aqm("codel") == CoDel(target_ns=5_000_000, interval_ns=100_000_000, ecn=False)
+    assert aqm("fq-codel") == FqCoDel(5_000_000, 100_000_000, True, 1024, 1514)
+    assert aqm("pie") == Pie(15_000_000, 15_000_000, 0.125, 1.25, 150_000_000, False, 0.1)
+    given = {"model": "pie", "target": "1ms", "update": "2ms", "max_burst": 0, "ecn": True}
+    assert aqm(given) == Pie(10**6, 2 * 10**6, max_burst_ns=0, ecn=True)
+
+
+def test_a_direction_has_an_aqm_and_a_policer_of_its_own() -> None:
+    path = Path.model_validate(
+        {
+            "aqm": {"model": "codel", "target": "1ms"},
+            "forward": {"policer": {"rate": "500mbit", "burst": "64KiB"}},
+            "backward": {"aqm": "pie"},
+        }
+    )
+    forward, backward = path.link("forward"), path.link("backward")
+    assert (forward.aqm, forward.policer) == (CoDel(10**6), Policer(500 * 10**6, 65536))
+    assert (backward.aqm, backward.policer) == (Pie(), None)
+    assert path.link_keys == ["aqm", "policer"]
 
 
 def test_directions_override_the_common_values() -> None:
@@ -65,6 +104,19 @@ def test_a_path_that_does_nothing_is_not_impaired() -> None:
         ({"loss": "101%"}, "not between 0% and 100%"),
         ({"loss": {"model": "gilbert", "p": 0.1, "r": 0.1}}, "gilbert-elliott"),
         ({"loss": {"model": "bernoulli", "p": 0.1}}, "rate"),
+        ({"loss": {"model": "gilbert-elliott-time", "good_time": "1s"}}, "bad_time"),
+        ({"loss": {"model": "gilbert-elliott-time", "p": 0.1, "r": 0.1}}, "good_time"),
+        ({"loss": {"model": "gilbert-elliott-time", "good_time": 0, "bad_time": "1s"}}, "1000"),
+        ({"policer": {"rate": "1gbit"}}, "burst"),
+        ({"policer": {"rate": "1gbit", "burst": 0}}, "greater than or equal to 1"),
+        ({"policer": "1gbit"}, "policer"),
+        ({"aqm": "red"}, "'codel', 'fq-codel', 'pie'"),
+        ({"aqm": {"model": "codel", "flows": 3}}, "flows"),
+        ({"aqm": {"model": "fq-codel", "flows": 0}}, "greater than or equal to 1"),
+        ({"aqm": {"model": "codel", "target": "5 bananas"}}, "unknown unit"),
+        ({"aqm": "codel", "ecn": "64KiB"}, "aqm and ecn exclude each other; aqm: {model"),
+        ({"aqm": "codel", "backward": {"trim": True}}, "backward: aqm and trim exclude each"),
+        ({"backend": "bpf", "aqm": "codel"}, "aqm: not for backend bpf"),
         ({"latency": "10us"}, "latency"),
         ({"rate": "1gbit", "trace": [1, 2]}, "exclude each other"),
         ({"trace": [3, 2]}, "do not fall"),
@@ -138,6 +190,7 @@ def test_short_forms_of_link_settings() -> None:
         {"rate": "1gbit", "delay": "100us", "jitter": "5us", "ecn": "64KiB", "reorder": "1%"}
     )
     link = path.link("forward")
+    assert set(link_spec.LINK_KEYS) == set(link_spec._ARGUMENTS), "each key says what it sets"
     assert (link.rate_bps, link.delay_ns, link.limit_bytes) == (10**9, 100_000, 2**20)
     assert link.jitter == Jitter("normal", scale_ns=5000.0)
     assert link.marking == Marking("step", kmin_bytes=65536)
@@ -167,6 +220,10 @@ def test_a_direction_overrides_link_settings_one_by_one() -> None:
 
 def test_a_resolved_path_reads_back_as_itself() -> None:
     path = Path.model_validate({"rate": "1gbit", "jitter": "5us", "ecn": "64KiB"})
+    assert Path.model_validate(path.model_dump(mode="json")) == path
+    policer = {"rate": "1gbit", "burst": "9kB"}
+    loss = {"model": "gilbert-elliott-time", "good_time": "1s", "bad_time": "5ms"}
+    path = Path.model_validate({"policer": policer, "aqm": "fq-codel", "loss": loss})
     assert Path.model_validate(path.model_dump(mode="json")) == path
 
 
@@ -198,3 +255,85 @@ def test_files_that_are_no_traces_are_refused(
         (tmp_path / "t").write_text(content)
     with pytest.raises(pydantic.ValidationError, match=words):
         Path.model_validate({"trace": "t"}, context={"folder": str(tmp_path)})
+
+
+# --- wakeup --------------------------------------------------------------------------------------
+
+
+def wakeup(value: Any, folder: FilePath | None = None) -> Any:
+    context = {**HAND_WRITTEN, "folder": str(folder or "")}
+    section = {"lane": "sim", "wakeup": value}
+    topology = Topology.model_validate(section, context=context)
+    # What a run keeps is whole without the files.
+    assert Topology.model_validate(topology.model_dump(mode="json")) == topology
+    assert topology.wakeup is not None
+    return topology.wakeup.setting(20_000, emulated=True)
+
+
+def test_one_delay_and_one_list_of_quantiles_stand_for_packets_and_timers() -> None:
+    constant = Lateness.constant(30_000)
+    assert wakeup("30us") == Wakeup(constant, constant)
+    drawn = Lateness(((0.0, 0), (0.5, 20_000), (0.999, 90_000), (1.0, 90_000)))
+    assert wakeup({"p99.9": "90us", "p50": "20us"}) == Wakeup(drawn, drawn)
+    bounded = Lateness(((0.0, 5_000), (0.5, 20_000), (1.0, 1_000_000)))
+    assert wakeup({"min": "5us", "p50": "20us", "max": "1ms"}).packet == bounded
+
+
+def test_packets_timers_and_the_emulator_have_delays_of_their_own() -> None:
+    given = wakeup({"packet": "10us", "timer": {"p50": "20us"}, "emulator": "40us"})
+    assert given.packet == Lateness.constant(10_000)
+    assert given.timer == Lateness(((0.0, 0), (0.5, 20_000), (1.0, 20_000)))
+    assert given.emulator == Lateness.constant(40_000)
+
+
+def test_presets_without_an_emulator_have_none() -> None:
+    section = {"lane": "sim", "wakeup": {"packet": "1us", "timer": "1us", "emulator": "1us"}}
+    late = Topology.model_validate(section).wakeup
+    assert late is not None
+    assert late.setting(0, emulated=False).emulator is None
+
+
+def test_delays_come_from_a_file_that_was_measured(tmp_path: FilePath) -> None:
+    content = {
+        "about": {"scheduling": "realtime"},
+        "packet": {"p50": "7us"},
+        "timer": {"max": "9us"},
+    }
+    (tmp_path / "late.json").write_text(json.dumps(content))
+    given = wakeup("./late.json", tmp_path)
+    assert given.packet == Lateness(((0.0, 0), (0.5, 7_000), (1.0, 7_000)))
+    assert given.timer == Lateness(((0.0, 0), (1.0, 9_000)))
+    assert given.emulator is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("20", "no unit"),
+        ("late.json", "is not a duration"),  # a file has a / in its name
+        ("2s", "1000000000"),
+        ({}, "needs a quantile"),
+        ({"p50": 20}, "no unit"),
+        ({"median": "20us"}, "median is not a quantile: write p50"),
+        ({"p101": "20us"}, "p101 is not a quantile"),
+        ({"p50": "20us", "p50.0": "30us"}, "names a quantile twice"),
+        ({"max": "20us", "p100": "20us"}, "names a quantile twice"),
+        ({"p50": "20us", "p90": "10us"}, "a higher quantile is lower"),
+        ({"packet": "20us"}, "timer"),
+        ({"packet": "20us", "timer": "1us", "emulater": "1us"}, "emulater"),
+        ("./none.json", "cannot read ./none.json"),
+        ("./text", "cannot read ./text"),
+        ("./list", "./list is not a file that `dpctl fabric wakeup --out` wrote"),
+    ],
+)
+def test_wrong_wakeups_are_refused(value: Any, words: str, tmp_path: FilePath) -> None:
+    (tmp_path / "text").write_text("late")
+    (tmp_path / "list").write_text("[1, 2]")
+    with pytest.raises(pydantic.ValidationError, match=re.escape(words)):
+        wakeup(value, tmp_path)
+
+
+@pytest.mark.parametrize("lane", ["netns", "vm", "ssh"])
+def test_live_programs_are_as_late_as_they_are(lane: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=f"wakeup: for lane sim, not for {lane}"):
+        Topology.model_validate({"lane": lane, "wakeup": "20us"})

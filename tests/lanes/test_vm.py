@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -184,21 +185,78 @@ def test_zero_copy_moves_data_that_the_kernel_never_copies(
             assert min(counts.values()) > 0
 
 
-# --- guests that die, and what is left of networks ---
+# --- guests that do not boot, that die, and what is left of networks ---
+
+TROUBLES = {
+    "host0": (signal.SIGKILL, "it has ended: "),
+    "host1": (signal.SIGSTOP, "it said nothing for 25 s"),
+}
 
 
-def test_a_dead_guest_is_an_error_and_not_a_hang(tmp_path: FilePath) -> None:
-    topology = Topology(lane="vm", kernel=kernel("6.12"), namespaces=1)
-    with VmNetwork(topology, "none", tmp_path) as network:
-        guest = network.hosts[1]
-        output(network.hosts[0], "ping", "-c", "1", guest.endpoint.ipv4)
-        sleeper = guest.popen(["sleep", "600"])
-        with pytest.raises(RunFailed, match=r"host1 is gone: .*Kernel panic - .*sysrq"):
-            guest.run(["sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger"])
-        with pytest.raises(RunFailed, match="host1"):
-            sleeper.wait(timeout=60)
-        assert not network.recover()
-    assert b"sysrq triggered crash" in (tmp_path / "host1.console").read_bytes()
+@dataclass
+class Restarted:
+    """A network whose first guests did not boot: `hit` are their processes."""
+
+    network: VmNetwork
+    logs: FilePath
+    hit: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
+    """Of the two guests one is killed and one stopped while they boot for the first time."""
+    topology = Topology(lane="vm", kernel=kernel("6.12"))
+    others = guests(os.getpid())  # of networks that other tests share
+    hit: dict[str, int] = {}
+
+    def hit_the_first() -> None:
+        while len(hit) < len(TROUBLES):
+            time.sleep(0.2)
+            for pid in guests(os.getpid()) - others:
+                if (name := guest_name(pid)) in TROUBLES and name not in hit:
+                    os.kill(pid, TROUBLES[name][0])
+                    hit[name] = pid
+
+    logs = tmp_path_factory.mktemp("consoles")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vm, "_SILENT_S", 25.0)
+        hitter = threading.Thread(target=hit_the_first, daemon=True)
+        hitter.start()
+        with VmNetwork(topology, "none", logs) as network:
+            hitter.join()
+            yield Restarted(network, logs, hit)
+
+
+def guest_name(pid: int) -> str:
+    """Which host it is; "" while the process has no command line yet, or none any more."""
+    words = FilePath(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return words[words.index("-name") + 1] if "-name" in words else ""
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["ended", "stuck"])
+def test_a_guest_that_does_not_boot_is_started_again(restarted: Restarted, index: int) -> None:
+    host = restarted.network.hosts[index]
+    assert output(host, "uname", "-r").strip() == restarted.network.kernel.release
+    limit = time.monotonic() + 30
+    while runs(restarted.hit[host.name]) and time.monotonic() < limit:
+        time.sleep(0.2)
+    assert not runs(restarted.hit[host.name])
+    console = (restarted.logs / f"{host.name}.console").read_text(errors="replace")
+    assert re.search(rf"dpctl: {TROUBLES[host.name][1]}.*; started again", console)
+
+
+def test_a_dead_guest_is_an_error_and_not_a_hang(restarted: Restarted) -> None:
+    """The last test of this network."""
+    network = restarted.network
+    guest = network.hosts[1]
+    output(network.hosts[0], "ping", "-c", "1", guest.endpoint.ipv4)
+    sleeper = guest.popen(["sleep", "600"])
+    with pytest.raises(RunFailed, match=r"host1 is gone: .*Kernel panic - .*sysrq"):
+        guest.run(["sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger"])
+    with pytest.raises(RunFailed, match="host1"):
+        sleeper.wait(timeout=60)
+    assert not network.recover()
+    assert b"sysrq triggered crash" in (restarted.logs / "host1.console").read_bytes()
 
 
 BUILD = """
@@ -209,39 +267,6 @@ with VmNetwork(Topology(lane="vm", kernel="6.12", namespaces=1), "none") as netw
     print("up", flush=True)
     time.sleep(600)
 """
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [(signal.SIGSTOP, "it said nothing for 25 s"), (signal.SIGKILL, "it has ended: ")],
-    ids=["stuck", "ended"],
-)
-def test_a_guest_that_does_not_boot_is_started_again(
-    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch, number: int, said: str
-) -> None:
-    monkeypatch.setattr(vm, "_SILENT_S", 25.0)
-    topology = Topology(lane="vm", kernel=kernel("6.12"), namespaces=1)
-    others = guests(os.getpid())  # of networks that other tests share
-    hit: list[int] = []
-
-    def hit_the_first() -> None:
-        while not hit:
-            time.sleep(0.2)
-            hit.extend(guests(os.getpid()) - others)
-        for pid in hit:
-            os.kill(pid, number)
-
-    hitter = threading.Thread(target=hit_the_first)
-    hitter.start()
-    with VmNetwork(topology, "none", tmp_path) as network:
-        hitter.join()
-        assert output(network.hosts[1], "uname", "-r").strip() == network.kernel.release
-        limit = time.monotonic() + 30
-        while any(map(runs, hit)) and time.monotonic() < limit:
-            time.sleep(0.2)
-        assert not any(map(runs, hit))
-    console = (tmp_path / "host1.console").read_text(errors="replace")
-    assert re.search(rf"dpctl: {said}.*; started again", console)
 
 
 def runs(pid: int) -> bool:

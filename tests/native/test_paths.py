@@ -16,7 +16,7 @@ def test_artefacts_of_the_source_tree() -> None:
     assert paths.libdir() == paths.core_library().parent
     assert "struct dp_packet" in paths.core_cdef().read_text()
     assert paths.bpf_object("steer").read_bytes()[:4] == b"\x7fELF"
-    assert (paths.include_dir() / "core" / "cc.h").is_file()
+    assert (paths.include_dir() / "engine" / "cc.h").is_file()
 
 
 def test_compat_is_a_link_to_the_front() -> None:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* An algorithm that leaves its window as it is, for programs in C. */
-#include "core/cc.h"
+#include "engine/cc.h"
 
 static const struct dp_cc_flow initial;
 

@@ -42,12 +42,12 @@ def compiled(name: str, **params: float) -> Path:
 def foreign(tmp_path: Path) -> dict[str, Path]:
     """Files that hold no algorithm for this version."""
     (tmp_path / "none.c").write_text("int nothing;\n")
-    header = tmp_path / "core" / "cc.h"
+    header = tmp_path / "engine" / "cc.h"
     header.parent.mkdir()
     text = linking.HEADER.read_text()
     header.write_text(re.sub(r"(#define DP_CC_ABI) \d+", r"\1 1", text))
     (tmp_path / "old.c").write_text(
-        '#include "core/cc.h"\nstruct dp_cc_algo dp_cc_algo = { .abi = DP_CC_ABI };\n'
+        '#include "engine/cc.h"\nstruct dp_cc_algo dp_cc_algo = { .abi = DP_CC_ABI };\n'
     )
     for name in ("none", "old"):
         command = [

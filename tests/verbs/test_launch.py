@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
 from datapath.verbs import launch
+from datapath.verbs.device_keys import DEVICE_KEYS
 from datapath.verbs.launch import DeviceSpec, device_environment, exec_program
+from datapath.verbs.spec import Transport, TransportOptions
 from tests.verbs.devices import sanitizer
 
 
@@ -134,3 +138,20 @@ def test_importing_the_package_is_enough_for_pyverbs() -> None:
     late = import_in("import pyverbs.device\n" + IMPORT)
     assert late.returncode != 0
     assert "loaded already" in late.stderr
+
+
+def test_the_page_has_the_values_of_keys() -> None:
+    page = (paths.ROOT / "docs" / "verbs.md").read_text()
+    table = page.partition("## Device keys")[2].partition("\n\nThe path MTU")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*)$", table, re.MULTILINE))
+    for name in ("window", "segment", "paths", "path_mtu"):
+        assert DEVICE_KEYS[name].expected in rows[name]
+
+
+def test_the_file_allows_what_a_device_does() -> None:
+    windows = get_args(get_args(TransportOptions.model_fields["window"].annotation)[0])
+    assert windows == DEVICE_KEYS["window"].numbers
+    assert (
+        get_args(Transport.model_fields["path_mtu"].annotation) == DEVICE_KEYS["path_mtu"].numbers
+    )
+    assert get_args(Transport.model_fields["mode"].annotation) == DEVICE_KEYS["mode"].words

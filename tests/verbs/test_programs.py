@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -116,3 +118,26 @@ def test_extended_mode_is_agreed_between_two_of_us(pair: Pair) -> None:
         assert len(files) == 2
         for path in files:
             assert [qp["extended"] for qp in json.loads(path.read_text())["qps"]] == [extended]
+
+
+@both_ports
+@both_modes
+def test_a_program_that_stood_still_has_no_time_outs(pair: Pair, port: str, mode: str) -> None:
+    """The answers came in time; it was only late to read them.
+
+    The time-out is one that a peer does not miss when it is late itself.
+    """
+    env = {"DATAPATH_STATS": str(pair.logs / "still")}
+    program = str(Path(__file__).parent / "programs" / "standstill.py")
+    pair.run(
+        [sys.executable, program, "-d", "dp0", "-n", "10"],
+        port,
+        mode=mode,
+        env=env,
+        min_rto_us=200000,
+    )
+    files = list(pair.logs.glob("still.*.json"))
+    assert len(files) == 2
+    for path in files:
+        (qp,) = json.loads(path.read_text())["qps"]
+        assert qp["timeouts"] == 0, qp

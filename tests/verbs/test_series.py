@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datapath import series
+from datapath import series, series_metrics
 from tests.verbs.conftest import LISTENING, Pair
 from tests.verbs.devices import sanitizer
 
@@ -62,7 +62,7 @@ def test_samples_end_in_what_the_counters_say(pair: Pair, port: str, mode: str) 
         assert last["inflight_bytes"] == 0
         assert last["sent_packets"] == counters[qpn]["tx_packets"]
         assert last["retransmitted_packets"] == counters[qpn]["retransmits"]
-    assert series.derived(file.frame)["fairness"] == 1.0
+    assert series_metrics.derived(file.frame)["fairness"] == 1.0
 
 
 def test_an_interval_is_kept(pair: Pair) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datapath.native import ffi, lib
+from tests.clib import testlib
 
 pytestmark = pytest.mark.san
 
@@ -48,3 +49,12 @@ def test_is_zlibs(implementation: str, data: bytes, crc: int, cut: int) -> None:
     first, second = data[:cut], data[cut:]
     chained = lib.dp_crc32(lib.dp_crc32(crc, first, len(first)), second, len(second))
     assert chained == zlib.crc32(data, crc)
+
+
+@pytest.mark.parametrize("length", [1, 64, 100, 256, 300, 1024, 4096, 9000])
+def test_leaves_no_wide_registers_in_use(implementation: str, length: int) -> None:
+    """Code with SSE is slow while the upper halves are in use, and so is each switch."""
+    state = testlib.X_state_after_crc(bytes(length), length)
+    if state < 0:
+        pytest.skip("the CPU does not tell which vector registers are in use (XGETBV 1)")
+    assert state == 0

@@ -108,9 +108,9 @@ def test_aeth_bytes() -> None:
 
 
 def test_hello_bytes() -> None:
-    header = bytes.fromhex("02 00 0800 00000000 00012345 0580 0000")
-    assert put("hello", 16, 2, 2048, 0, 0x12345, 1408) == header
-    assert get_all("hello", header, 5) == [2, 2048, 0, 0x12345, 1408]
+    header = bytes.fromhex("03 020000 00000000 00012345 0580 0000 89abcdef")
+    assert put("hello", 20, 3, 131072, 0, 0x12345, 1408, 0x89ABCDEF) == header
+    assert get_all("hello", header, 6) == [3, 131072, 0, 0x12345, 1408, 0x89ABCDEF]
 
 
 def test_xdh_bytes() -> None:
@@ -187,11 +187,11 @@ def test_reth_round_trip(fields: tuple[int, ...]) -> None:
     assert tuple(get(f"reth_{n}", header) for n in ("va", "rkey", "len")) == fields
 
 
-@given(hello=st.tuples(U8, U16, U32, U32, U16),
+@given(hello=st.tuples(U8, U24, U32, U32, U16, U32),
        xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32, st.integers(0, 15)),
        xah=st.tuples(U32, U32, U32, U32, U24, U8, U8, U8, U8))  # fmt: skip
 def test_extension_headers_round_trip(
     hello: tuple[int, ...], xdh: tuple[int, ...], xah: tuple[int, ...]
 ) -> None:
-    for name, length, fields in (("hello", 16, hello), ("xdh", 20, xdh), ("xah", 24, xah)):
+    for name, length, fields in (("hello", 20, hello), ("xdh", 20, xdh), ("xah", 24, xah)):
         assert tuple(get_all(name, put(name, length, *fields), len(fields))) == fields

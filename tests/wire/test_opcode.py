@@ -35,8 +35,8 @@ ROWS = {
     0x16: ("SEND_LAST_INV", 16, 36),
     0x17: ("SEND_ONLY_INV", 16, 36),
     0x81: ("CNP", 28, None),
-    0xE0: ("HELLO", 28, None),
-    0xE1: ("HELLO_REPLY", 28, None),
+    0xE0: ("HELLO", 32, None),
+    0xE1: ("HELLO_REPLY", 32, None),
     0xE2: ("PROBE", 12, None),
     0xE3: ("PROBE_REPLY", 12, None),
 }

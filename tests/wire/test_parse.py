@@ -46,7 +46,9 @@ def test_payload_on_an_opcode_without(opcode: int) -> None:
 
 
 def test_hello() -> None:
-    owned = packet(bth(0xE0) + bytes.fromhex("02 00 0800 00000000 00000017 1000 0000") + ICRC)
+    owned = packet(
+        bth(0xE0) + bytes.fromhex("03 020000 00000000 00000017 1000 0000 00000000") + ICRC
+    )
     status, parsed = owned.parse()
     assert (status, offset(owned, parsed.hello)) == (0, 12)
     assert offset(owned, parsed.xdh) is None

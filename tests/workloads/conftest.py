@@ -26,7 +26,7 @@ def network() -> Iterator[NetnsNetwork]:
 
 @pytest.fixture
 def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
-    """run(kind, device=, path=, timeout_s=, **parameters) on a fresh path."""
+    """run(kind, device=, path=, timeout_s=, transport=, **parameters) on a fresh path."""
 
     def run(
         kind: str,
@@ -35,6 +35,7 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
         path: Path | None = None,
         timeout_s: float = 30,
         device_env: list[Mapping[str, str]] | None = None,
+        transport: Mapping[str, Any] | None = None,
         network: NetnsNetwork = network,
         **parameters: Any,
     ) -> Outcome:
@@ -43,7 +44,7 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
         network.set_path(path, seed=1)
         context = RunContext(
             network=network,
-            transport=Transport.model_validate({"device": device}),
+            transport=Transport.model_validate({"device": device, **(transport or {})}),
             cc=Transport(),
             device_env=device_env or [{} for _ in network.hosts],
             logs=tmp_path,

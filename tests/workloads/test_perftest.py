@@ -17,7 +17,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path
 from datapath.verbs.launch import device_environment
 from datapath.workloads.base import Outcome
-from datapath.workloads.perftest import (
+from datapath.workloads.kinds.perftest import (
     Perftest,
     PerftestParams,
     parse_bandwidth,
@@ -106,6 +106,8 @@ def test_command_lines() -> None:
     for part in ("--report-unsorted", "--events", "--inline_size 64", "--iters 1000"):
         assert part in latency
     assert "--size" not in " ".join(params(test="atomic_lat", size=8).command("dp"))
+    assert "--qp-timeout" not in latency
+    assert "--qp-timeout 0" in " ".join(params(test="send_lat").command("dp", ack_timeout=0))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from datapath.errors import RunFailed
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome
-from datapath.workloads.iperf3 import Iperf3, read_report
-from datapath.workloads.perftest import Perftest
-from datapath.workloads.ucx import Ucx
+from datapath.workloads.kinds.iperf3 import Iperf3, read_report
+from datapath.workloads.kinds.perftest import Perftest
+from datapath.workloads.kinds.ucx import Ucx
 from tests.workloads.recorded.record import CASES, FOLDER
 
 DEBIAN = {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +83,31 @@ def test_gilbert_elliott_loss_follows_its_chain(wire: Wire) -> None:
             expected.append(number)
     assert arrived == expected
     assert 100 < 3000 - len(arrived) < 500, "the stationary rate is 7.4 %"
+
+
+def test_loss_in_bursts_by_time_does_not_depend_on_packets(wire: Wire) -> None:
+    """Thousands of packets end no period, and time alone does."""
+
+    def periods(good: str, bad: str) -> dict[str, str]:
+        return {"model": "gilbert-elliott-time", "good_time": good, "bad_time": bad}
+
+    configure(wire, loss=periods("3600s", "1us"))
+    assert numbers(wire.send(numbered(2000))) == list(range(2000))
+    configure(wire, loss=periods("1us", "3600s"))
+    assert wire.send(numbered(2000)) == []
+    assert wire.network.path_counters().dropped["forward"] == 2000
+    configure(wire, loss=periods("3600s", "1us") | {"good": "10%"})
+    model = SplitMix64(stream_seed(1, "forward", "loss"))
+    expected = [n for n in range(2000) if not model.happens(0.1)]
+    assert numbers(wire.send(numbered(2000))) == expected
+    configure(wire, loss=periods("5ms", "5ms"))
+    fates = set()
+    for _ in range(2000):
+        fates.add(len(wire.send(numbered(1))))
+        if fates == {0, 1}:
+            break
+        time.sleep(0.001)
+    assert fates == {0, 1}
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_does_not(wire: Wire) -> None:

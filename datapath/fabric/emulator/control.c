@@ -47,8 +47,13 @@ static const struct key {
 	KEY("loss_r", DOUBLE, link.loss.r),
 	KEY("loss_good", DOUBLE, link.loss.good),
 	KEY("loss_bad", DOUBLE, link.loss.bad),
+	KEY("loss_good_ns", U64, link.loss.good_ns),
+	KEY("loss_bad_ns", U64, link.loss.bad_ns),
+	KEY("policer_rate_bps", U64, link.policer.rate_bps),
+	KEY("policer_burst_bytes", U64, link.policer.burst_bytes),
 	KEY("reorder", DOUBLE, link.reorder),
 	KEY("reorder_ns", U64, link.reorder_ns),
+	KEY("slot_ns", U64, link.slot_ns),
 	KEY("duplicate", DOUBLE, link.duplicate),
 	KEY("corrupt", DOUBLE, link.corrupt),
 	KEY("limit_bytes", U64, link.limit_bytes),
@@ -58,6 +63,16 @@ static const struct key {
 	KEY("mark_kmin_bytes", U64, link.marking.kmin_bytes),
 	KEY("mark_kmax_bytes", U64, link.marking.kmax_bytes),
 	KEY("mark_pmax", DOUBLE, link.marking.pmax),
+	KEY("aqm_kind", U32, link.aqm.kind),
+	KEY("aqm_ecn", BOOL, link.aqm.ecn),
+	KEY("aqm_target_ns", U64, link.aqm.target_ns),
+	KEY("aqm_interval_ns", U64, link.aqm.interval_ns),
+	KEY("aqm_flows", U32, link.aqm.flows),
+	KEY("aqm_quantum_bytes", U32, link.aqm.quantum_bytes),
+	KEY("aqm_alpha", DOUBLE, link.aqm.alpha),
+	KEY("aqm_beta", DOUBLE, link.aqm.beta),
+	KEY("aqm_max_burst_ns", U64, link.aqm.max_burst_ns),
+	KEY("aqm_mark_max", DOUBLE, link.aqm.mark_max),
 	KEY("seed", U64, link.seed),
 	KEY("ecn_mark", DOUBLE, ecn_mark),
 #undef KEY
@@ -171,6 +186,7 @@ static int apply(struct direction *d, struct settings *s)
 	direction_close(d);
 	/* Trimmed frames overtake whole ones. */
 	d->trims = s->link.trim;
+	d->hashes = s->link.aqm.kind == DP_AQM_FQ_CODEL;
 	s->link.n_classes = d->trims ? 2 : 1;
 	err = read_traces(d, s);
 	if (!err)
@@ -183,6 +199,7 @@ static int apply(struct direction *d, struct settings *s)
 	d->mark_rng = ~s->link.seed;
 	memset(&d->counts, 0, sizeof(d->counts));
 	memset(&d->late, 0, sizeof(d->late));
+	memset(&d->turn_late, 0, sizeof(d->turn_late));
 	return 0;
 }
 

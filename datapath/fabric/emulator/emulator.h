@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The emulator: two links of core/link.h between AF_XDP sockets, driven by the
+ * The emulator: two links of link/link.h between AF_XDP sockets, driven by the
  * machine's clock.
  *
  *   main.c     arguments, the loop, when to sleep
@@ -29,7 +29,9 @@
 #include <stdio.h>
 #include <xdp/xsk.h>
 
-#include "core/link.h"
+#include "link/link.h"
+#include "link/switch.h"
+#include "wire/random.h"
 
 enum {
 	CHUNK = 4096,
@@ -71,9 +73,12 @@ struct direction {
 	double *jitter;
 	uint64_t delay_ns;
 	bool trims;
+	bool hashes;	  /* the link asks which flow a frame is of */
 	uint64_t last_ns; /* time of the last offer: does not go back */
 	struct counts counts;
-	struct lateness late;
+	struct lateness late; /* of all frames */
+	struct lateness
+		turn_late; /* of the first frame of each turn, which those behind it share */
 };
 
 /* A chunk, and in the first one of a frame the frame. */
@@ -87,8 +92,9 @@ struct chunk {
 	uint16_t payload; /* first byte that corruption may touch */
 	uint32_t end;	  /* one past the last such byte */
 	uint16_t bth;	  /* of RoCEv2: where it begins; 0: other */
+	uint16_t ports;	  /* of UDP and TCP: where they stand; 0: other */
 	uint8_t version;  /* of IP, 0: none */
-	struct dp_cc_hop hop;
+	struct dp_telemetry hop;
 };
 
 struct port {
@@ -157,6 +163,8 @@ uint32_t forward_send(struct emulator *, uint64_t now_ns);
 
 /* Fills in ecn, payload, end and header_bytes; false: exempt from all impairment. */
 bool parse_frame(const uint8_t *bytes, struct chunk *);
+/* Of the addresses and, if there are any, the ports. */
+uint32_t hash_flow(const uint8_t *bytes, const struct chunk *);
 void mark_ce(uint8_t *bytes, const struct chunk *);
 void flip_bit(struct emulator *, uint32_t first, uint32_t draw);
 /* Adds the record `hop` to a RoCEv2 packet that has room for it. */
@@ -184,15 +192,6 @@ void report_counters(struct emulator *, FILE *);
 int sample_begin(struct emulator *, const char *prefix, uint64_t interval_ns, uint64_t max_bytes);
 void sample_take(struct emulator *, uint64_t now_ns);
 void sample_end(struct emulator *);
-
-static inline uint32_t draw(uint64_t *rng)
-{
-	uint64_t z = *rng += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return (uint32_t)((z ^ (z >> 31)) >> 32);
-}
 
 uint64_t clock_ns(void);
 

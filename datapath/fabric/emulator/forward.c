@@ -98,7 +98,7 @@ static void finish(struct direction *d, struct dp_frame *f, uint32_t first)
 	if (f->ecn == DP_ECN_CE)
 		mark_ce(chunk_bytes(d->emulator, first), c);
 	if (f->flags & DP_FRAME_CORRUPT)
-		flip_bit(d->emulator, first, draw(&d->mark_rng));
+		flip_bit(d->emulator, first, dp_random32(&d->mark_rng));
 }
 
 static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t now)
@@ -119,6 +119,7 @@ static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t
 		return 0;
 	sockets_kick(e);
 	sent = clock_ns();
+	late_add(&d->turn_late, sent - at[0]);
 	for (uint32_t i = 0; i < n; i++)
 		late_add(&d->late, sent - at[i]);
 	return n;
@@ -165,7 +166,7 @@ static void mark_at_random(struct direction *d, struct dp_frame *f)
 {
 	bool capable = f->ecn == DP_ECN_ECT0 || f->ecn == DP_ECN_ECT1;
 
-	if (!d->ecn_mark || !capable || draw(&d->mark_rng) >= d->ecn_mark)
+	if (!d->ecn_mark || !capable || dp_random32(&d->mark_rng) >= d->ecn_mark)
 		return;
 	f->ecn = DP_ECN_CE;
 	d->counts.marked++;
@@ -180,6 +181,8 @@ static void offer(struct direction *d, struct chunk *c, const uint8_t *bytes, ui
 	c->frame.class = d->trims;
 	if (d->trims && (left = trimmed_len(bytes, c)))
 		c->frame.header_bytes = (uint16_t)(left + DP_LINK_HEADROOM);
+	if (d->hashes)
+		c->frame.flow_hash = hash_flow(bytes, c);
 	c->frame.flags = 0;
 	c->frame.n_hops = 0;
 	c->frame.hop = &c->hop;

@@ -17,6 +17,7 @@ enum {
 	PROTO_UDP = 17,
 	PROTO_ICMPV6 = 58,
 	UDP_LEN = 8,
+	PORTS_LEN = 4, /* source and destination */
 	ROCE_PORT = 4791,
 	/* neighbour discovery and multicast listener discovery (RFC 4861, 2710, 3810) */
 	ICMP6_MLD_QUERY = 130,
@@ -30,6 +31,8 @@ static bool parse_transport(const uint8_t *b, uint32_t len, uint32_t at, uint8_t
 {
 	uint32_t payload = at;
 
+	if ((protocol == PROTO_UDP || protocol == PROTO_TCP) && at + PORTS_LEN <= len)
+		c->ports = (uint16_t)at;
 	if (protocol == PROTO_UDP && at + UDP_LEN <= len) {
 		payload = at + UDP_LEN;
 		if (dp_get16(b + at + 2) == ROCE_PORT && payload + DP_BTH_LEN <= c->end) {
@@ -92,6 +95,7 @@ bool parse_frame(const uint8_t *b, struct chunk *c)
 
 	c->version = 0;
 	c->bth = 0;
+	c->ports = 0;
 	c->frame.ecn = 0;
 	if (type == ETHERTYPE_IPV4)
 		ip = parse_ipv4(b, c->len, c);
@@ -101,6 +105,26 @@ bool parse_frame(const uint8_t *b, struct chunk *c)
 	if (c->end > c->total)
 		c->end = c->total;
 	return ip;
+}
+
+uint32_t hash_flow(const uint8_t *b, const struct chunk *c)
+{
+	struct dp_addr src = { .b = { [10] = 0xff, [11] = 0xff } }, dst = src;
+	const uint8_t *ip = b + ETH_LEN;
+	uint16_t sport = 0, dport = 0;
+
+	if (c->version == 6) {
+		memcpy(src.b, ip + 8, 16);
+		memcpy(dst.b, ip + 24, 16);
+	} else {
+		memcpy(src.b + 12, ip + 12, 4);
+		memcpy(dst.b + 12, ip + 16, 4);
+	}
+	if (c->ports) {
+		sport = dp_get16(b + c->ports);
+		dport = dp_get16(b + c->ports + 2);
+	}
+	return dp_flow_hash(&src, &dst, sport, dport);
 }
 
 /* RFC 1624, equation 3: HC' = ~(~HC + ~m + m'). */
@@ -179,12 +203,6 @@ static void update_udp_checksum(uint8_t *udp, uint32_t before, uint32_t after)
 
 void stamp_telemetry(uint8_t *b, const struct chunk *c)
 {
-	const struct dp_telemetry record = {
-		.queue_bytes = (uint64_t)c->hop.queue_bytes,
-		.ts_ns = (uint64_t)c->hop.ts_ns,
-		.tx_bytes = (uint64_t)c->hop.tx_bytes,
-		.rate_mbps = (uint64_t)(c->hop.rate_bps / 1e6),
-	};
 	uint8_t *bth = b + c->bth;
 	uint32_t room = dp_telemetry_len(bth, datagram_len(c)), before;
 
@@ -192,7 +210,7 @@ void stamp_telemetry(uint8_t *b, const struct chunk *c)
 		return;
 	room += DP_BTH_LEN + DP_XDH_LEN;
 	before = sum_words(bth, room);
-	if (dp_telemetry_stamp(bth, datagram_len(c), &record))
+	if (dp_telemetry_stamp(bth, datagram_len(c), &c->hop))
 		update_udp_checksum(bth - UDP_LEN, before, sum_words(bth, room));
 }
 

@@ -85,9 +85,15 @@ static void report_direction(const struct emulator *e, unsigned side, FILE *out)
 	fprintf(out, "\"late_n\":%llu,\"late_p50_ns\":%llu,\"late_p90_ns\":%llu,",
 		(unsigned long long)d->late.n, (unsigned long long)late_quantile(&d->late, 0.5),
 		(unsigned long long)late_quantile(&d->late, 0.9));
-	fprintf(out, "\"late_p99_ns\":%llu,\"late_max_ns\":%llu",
+	fprintf(out, "\"late_p99_ns\":%llu,\"late_max_ns\":%llu,",
 		(unsigned long long)late_quantile(&d->late, 0.99),
 		(unsigned long long)d->late.max_ns);
+	fprintf(out, "\"turn_late_p50_ns\":%llu,\"turn_late_p90_ns\":%llu,",
+		(unsigned long long)late_quantile(&d->turn_late, 0.5),
+		(unsigned long long)late_quantile(&d->turn_late, 0.9));
+	fprintf(out, "\"turn_late_p99_ns\":%llu,\"turn_late_p999_ns\":%llu",
+		(unsigned long long)late_quantile(&d->turn_late, 0.99),
+		(unsigned long long)late_quantile(&d->turn_late, 0.999));
 }
 
 void report_counters(struct emulator *e, FILE *out)

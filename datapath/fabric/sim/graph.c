@@ -22,7 +22,9 @@ static void dropped(void *user, struct dp_frame *f, enum dp_drop why)
 
 	s->packet_events++;
 	s->dropped[why]++;
-	sim_note(s, p->number, why);
+	/* An AQM drops when its link makes up for a turn, which is whenever somebody looks. */
+	if (why != DP_DROP_AQM)
+		sim_note(s, p->number, why);
 	sim_trace_packet(s, DP_SIM_DROP, (uint32_t)(l - s->link), p, why);
 	sim_packet_put(&s->pool, p);
 }
@@ -75,6 +77,7 @@ void sim_link_act(struct dp_sim *s, uint32_t link)
 	struct sim_link *l = &s->link[link];
 	struct sim_packet *p;
 
+	sim_link_woke(s, link);
 	while ((p = (struct sim_packet *)dp_link_take(l->link, s->now))) {
 		s->packet_events++;
 		sim_note(s, p->number, link);
@@ -363,7 +366,7 @@ int sim_graph_create(struct dp_sim *s, const struct dp_sim_graph *g)
 	for (i = 0; i < s->n_switches; i++) {
 		s->switches[i].sim = s;
 		s->switches[i].leaf = SIM_NONE;
-		s->switches[i].seed = sim_mix(s->cfg.seed ^ sim_mix(0x7377697463680000ull + i));
+		s->switches[i].seed = dp_mix64(s->cfg.seed ^ dp_mix64(0x7377697463680000ull + i));
 	}
 	err = create_links(s, g);
 	if (!err)

@@ -12,7 +12,6 @@
  */
 #include "fabric/sim/internal.h"
 
-#include "wire/ext.h"
 #include "wire/opcode.h"
 #include "wire/telemetry.h"
 #include "wire/trim.h"
@@ -39,7 +38,7 @@ int sim_host_open(struct dp_sim *s, struct sim_host *h)
 	if (h->engine)
 		return 0;
 	c.addr = address(h->index);
-	c.seed = sim_mix(s->cfg.seed ^ sim_mix(0x686f737400000000ull + h->index));
+	c.seed = dp_mix64(s->cfg.seed ^ dp_mix64(0x686f737400000000ull + h->index));
 	c.no_payload = 1;
 	c.cc = NULL;
 	c.store = s->store;
@@ -135,9 +134,12 @@ static void take_completions(struct dp_sim *s, struct sim_host *h)
 	struct dp_wc wc[16];
 	int n, i;
 
-	while ((n = dp_cq_poll(h->cq, 16, wc)) > 0)
+	while ((n = dp_cq_poll(h->cq, 16, wc)) > 0) {
+		if (sim_sleeps(s))
+			sim_stay_awake(h, s->now + s->cfg.wakeup.spin_ns);
 		for (i = 0; i < n; i++)
 			sim_completed(s, &wc[i]);
+	}
 	while (dp_engine_event(h->engine, &event))
 		if (event.type == DP_EVENT_CQ_OVERRUN)
 			sim_fail(s, -EPROTO, "host %u lost completions", h->index);
@@ -155,8 +157,9 @@ void sim_host_run(struct dp_sim *s, struct sim_host *h)
 		if (!transmit(s, h))
 			break;
 	at = dp_engine_deadline(h->engine);
-	/* It has a packet that the NIC cannot take yet. */
-	if (!at)
+	if (sim_sleeps(s))
+		at = sim_next_turn(s, h, at, turn);
+	else if (!at) /* it has a packet that the NIC cannot take yet */
 		at = turn;
 	else if (at <= s->now)
 		at = s->now + 1;
@@ -165,6 +168,8 @@ void sim_host_run(struct dp_sim *s, struct sim_host *h)
 
 void sim_host_act(struct dp_sim *s, struct sim_host *h)
 {
+	if (sim_sleeps(s))
+		sim_wake(s, h);
 	dp_engine_tick(h->engine, s->now);
 	sim_host_run(s, h);
 }
@@ -180,16 +185,10 @@ static void undress(struct sim_packet *p)
 	if (f->flags & DP_FRAME_TRIMMED)
 		dp_trim(k);
 	for (i = 0; i < f->n_hops; i++)
-		dp_telemetry_stamp(k->data, k->len,
-				   &(struct dp_telemetry){
-					   .queue_bytes = (uint64_t)p->hop[i].queue_bytes,
-					   .ts_ns = (uint64_t)p->hop[i].ts_ns,
-					   .tx_bytes = (uint64_t)p->hop[i].tx_bytes,
-					   .rate_mbps = (uint64_t)(p->hop[i].rate_bps / 1e6),
-				   });
+		dp_telemetry_stamp(k->data, k->len, &p->hop[i]);
 }
 
-void sim_host_rx(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
+void sim_host_read(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 {
 	if (p->frame.flags & DP_FRAME_CORRUPT) {
 		s->corrupted++;
@@ -202,6 +201,13 @@ void sim_host_rx(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 		dp_engine_rx(h->engine, &p->packet, s->now);
 	}
 	sim_packet_put(&s->pool, p);
+}
+
+void sim_host_rx(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
+{
+	p->packet.arrived_ns = s->now;
+	if (!sim_sleeps(s) || !sim_lies_unread(s, h, p))
+		sim_host_read(s, h, p);
 }
 
 /* ---- connections ------------------------------------------------------------------ */
@@ -250,8 +256,8 @@ static int bring_up(struct dp_sim *s, struct dp_qp *qp, const struct dp_qp *peer
 	};
 	int err;
 
-	a.sq_psn = (uint32_t)sim_mix(s->cfg.seed ^ sim_mix(path_id)) & 0xffffff;
-	a.rq_psn = (uint32_t)sim_mix(s->cfg.seed ^ sim_mix(path_id ^ 1)) & 0xffffff;
+	a.sq_psn = (uint32_t)dp_mix64(s->cfg.seed ^ dp_mix64(path_id)) & 0xffffff;
+	a.rq_psn = (uint32_t)dp_mix64(s->cfg.seed ^ dp_mix64(path_id ^ 1)) & 0xffffff;
 	err = dp_qp_modify(qp, &a, DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS,
 			   s->now);
 	a.state = DP_QPS_RTR;
@@ -267,49 +273,6 @@ static int bring_up(struct dp_sim *s, struct dp_qp *qp, const struct dp_qp *peer
 				   DP_QP_STATE | DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY |
 					   DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC,
 				   s->now);
-	return err;
-}
-
-/* A packet as the peer would send it, without its way through the network. */
-static int tell(struct dp_sim *s, struct sim_host *h, const struct dp_qp *qp, uint32_t peer_host,
-		uint8_t *bytes, uint32_t len, uint32_t pay_len, uint8_t opcode)
-{
-	struct dp_packet p = {
-		.src = address(peer_host),
-		.dst = address(h->index),
-		.flags = DP_PKT_NO_PAYLOAD,
-		.len = DP_BTH_LEN + len,
-		.pay_len = pay_len,
-		.data = bytes,
-	};
-
-	dp_bth_set(bytes, opcode, 0, -pay_len & 3, dp_qp_qpn(qp), 0, 0);
-	return dp_engine_rx(h->engine, &p, s->now);
-}
-
-/* What the peer's HELLO_REPLY and PROBE_REPLY would say. */
-static int agree(struct dp_sim *s, struct sim_host *h, const struct dp_qp *qp,
-		 const struct dp_qp *peer, uint32_t peer_host)
-{
-	const struct dp_engine_config *c = &s->cfg.engine;
-	uint32_t segment = c->segment_max ? c->segment_max : s->cfg.path_mtu;
-	bool fits = !c->segment_max || segment >= s->cfg.path_mtu + dp_room_len(DP_HOPS_MAX);
-	struct dp_hello hello = {
-		.version = DP_EXT_VERSION,
-		.window_psns = (uint16_t)(c->window_psns ? c->window_psns : 2048),
-		.features = (c->telemetry && fits ? DP_FEATURE_TELEMETRY : 0) |
-			    (c->paths > 1 ? DP_FEATURE_PATHS : 0),
-		.qpn = dp_qp_qpn(peer),
-		.segment = (uint16_t)segment,
-	};
-	uint8_t bytes[DP_BTH_LEN + DP_HELLO_LEN];
-	int err;
-
-	dp_hello_set(bytes + DP_BTH_LEN, &hello);
-	err = tell(s, h, qp, peer_host, bytes, DP_HELLO_LEN, 0, DP_OP_HELLO_REPLY);
-	if (!err && segment > s->cfg.path_mtu)
-		err = tell(s, h, qp, peer_host, bytes, 0, segment + DP_PROBE_EXTRA,
-			   DP_OP_PROBE_REPLY);
 	return err;
 }
 
@@ -332,9 +295,8 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 	if (!err)
 		err = bring_up(s, c->responder, c->requester, c->src, path | 1);
 	if (!err && s->cfg.preset_extended) {
-		err = agree(s, src, c->requester, c->responder, c->dst);
-		if (!err)
-			err = agree(s, dst, c->responder, c->requester, c->src);
+		dp_qp_agree(c->requester, c->responder, s->now);
+		dp_qp_agree(c->responder, c->requester, s->now);
 	}
 	for (; !err && c->receives && c->receives_posted < depth;)
 		err = sim_post_receive(s, c);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "fabric/sim/sim.h"
+#include "wire/random.h"
 
 enum {
 	SIM_HEADERS_MAX = 768,	  /* of a packet, from the BTH on */
@@ -59,7 +60,7 @@ struct sim_packet {
 	uint32_t src, channel;
 	struct dp_packet packet;
 	uint8_t bytes[SIM_HEADERS_MAX];
-	struct dp_cc_hop hop[]; /* DP_CC_HOPS_MAX, if any link stamps telemetry */
+	struct dp_telemetry hop[]; /* DP_HOPS_MAX, if any link stamps telemetry */
 };
 
 struct sim_pool {
@@ -79,6 +80,12 @@ void sim_pool_free(struct sim_pool *);
 
 /* ---- the network ------------------------------------------------------------------ */
 
+/* How late a program wakes the next time, by one random stream for each program. */
+struct sim_lateness {
+	uint64_t draws;
+	uint32_t share; /* of UINT32_MAX */
+};
+
 /* PFC: what a pause frame under way will say. */
 struct sim_pause {
 	uint64_t at_ns;
@@ -94,6 +101,8 @@ struct sim_link {
 	uint64_t pause_delay_ns; /* until a pause frame from there has come back */
 	struct sim_pause *pause; /* first in, first out */
 	uint32_t pauses, pause_room;
+	bool emulated;		  /* by a program that wakes late */
+	struct sim_lateness late; /* of that */
 };
 
 struct sim_switch {
@@ -110,6 +119,15 @@ struct sim_route {
 	uint32_t first, n;
 };
 
+/* What a host's program sleeps through (wakeup.c). */
+struct sim_sleep {
+	struct sim_packet *unread; /* oldest first, by frame.next */
+	struct sim_packet *newest;
+	uint64_t arrived_ns; /* of the oldest */
+	uint64_t awake_ns;   /* it does not sleep until then */
+	struct sim_lateness late;
+};
+
 struct sim_host {
 	struct dp_engine *engine; /* NULL: no QP yet */
 	struct dp_pd *pd;
@@ -118,6 +136,7 @@ struct sim_host {
 	struct sim_packet *spare; /* a buffer that the engine had nothing for */
 	uint32_t index, nic;	  /* its link into the network */
 	uint32_t cq_wanted;	  /* completions that its QPs could have at once */
+	struct sim_sleep sleep;
 };
 
 /* ---- traffic ---------------------------------------------------------------------- */
@@ -176,6 +195,7 @@ struct dp_sim {
 	struct sim_route *route; /* [switch][column of the leaf] */
 	uint32_t *next_hop;
 	uint64_t injected, duplicated, delivered, corrupted, dropped[DP_DROPS];
+	uint64_t unread; /* packets that lie in hosts whose programs sleep */
 
 	const struct dp_flow *table;
 	uint64_t n_flows, started, ended, failed, messages, bytes, qps;
@@ -212,22 +232,9 @@ static inline uint32_t sim_pause_id(const struct dp_sim *s, uint32_t link)
 	return s->n_links + s->n_hosts + SIM_CLOCKS + link;
 }
 
-static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
-{
-	sim_queue_set(&s->queue, link, dp_link_deadline(s->link[link].link));
-}
-
-/* splitmix64's finaliser. */
-static inline uint64_t sim_mix(uint64_t z)
-{
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
-}
-
 static inline uint64_t sim_link_seed(const struct dp_sim *s, uint32_t link)
 {
-	return sim_mix(s->cfg.seed ^ sim_mix(0x6c696e6b00000000ull + link));
+	return dp_mix64(s->cfg.seed ^ dp_mix64(0x6c696e6b00000000ull + link));
 }
 
 /* What happens becomes part of the digest: FNV-1a over words. */
@@ -259,12 +266,46 @@ void sim_inject(struct dp_sim *, struct sim_host *, struct sim_packet *);
 /* ---- host.c ----------------------------------------------------------------------- */
 int sim_host_open(struct dp_sim *, struct sim_host *);
 void sim_host_free(struct dp_sim *, struct sim_host *);
+/* A packet has come; it is read when the program runs. */
 void sim_host_rx(struct dp_sim *, struct sim_host *, struct sim_packet *);
+void sim_host_read(struct dp_sim *, struct sim_host *, struct sim_packet *);
 /* Completions are taken, packets leave as long as the NIC has room. */
 void sim_host_run(struct dp_sim *, struct sim_host *);
 /* Its timers have run out. */
 void sim_host_act(struct dp_sim *, struct sim_host *);
 int sim_connect(struct dp_sim *, struct sim_channel *);
+
+/* ---- wakeup.c --------------------------------------------------------------------- */
+bool sim_wakeup_valid(const struct dp_sim_wakeup *);
+
+static inline bool sim_sleeps(const struct dp_sim *s)
+{
+	return s->cfg.wakeup.n_packet;
+}
+
+/* The links that have a program of their own, when all links are there. */
+void sim_emulate_links(struct dp_sim *);
+/* When an emulated link hands over the frame that is due. */
+uint64_t sim_link_turn(const struct dp_sim *, const struct sim_link *, uint64_t deadline_ns);
+/* It has done so. */
+void sim_link_woke(struct dp_sim *, uint32_t link);
+
+static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
+{
+	const struct sim_link *l = &s->link[link];
+	uint64_t at = dp_link_deadline(l->link);
+
+	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, l, at) : at);
+}
+
+/* False: the program is awake and reads the packet now. */
+bool sim_lies_unread(struct dp_sim *, struct sim_host *, struct sim_packet *);
+/* When the program runs next, given the deadline of its engine and the next turn of its
+ * NIC, for which packets wait if the deadline is 0. */
+uint64_t sim_next_turn(struct dp_sim *, struct sim_host *, uint64_t deadline_ns, uint64_t nic_ns);
+void sim_stay_awake(struct sim_host *, uint64_t until_ns);
+/* The program runs, and reads what has come. */
+void sim_wake(struct dp_sim *, struct sim_host *);
 
 /* ---- traffic.c -------------------------------------------------------------------- */
 void sim_traffic_free(struct dp_sim *);

@@ -9,7 +9,7 @@ static size_t block_size(bool telemetry)
 	size_t size = sizeof(struct sim_packet);
 
 	if (telemetry)
-		size += DP_CC_HOPS_MAX * sizeof(struct dp_cc_hop);
+		size += DP_HOPS_MAX * sizeof(struct dp_telemetry);
 	return (size + SIM_CACHE_LINE - 1) & ~(size_t)(SIM_CACHE_LINE - 1);
 }
 

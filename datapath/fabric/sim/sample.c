@@ -45,7 +45,9 @@ static void sample_qp(const struct sim_channel *c, struct dp_sim_qp_sample *out)
 	struct dp_qp_stats sent, received;
 
 	if (!f) {
-		*out = (struct dp_sim_qp_sample){ NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN };
+		*out = (struct dp_sim_qp_sample){
+			NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN
+		};
 		return;
 	}
 	dp_qp_stats(c->requester, &sent);
@@ -55,6 +57,7 @@ static void sample_qp(const struct sim_channel *c, struct dp_sim_qp_sample *out)
 		.pacing_rate_bps = f->pacing_rate_bps,
 		.rtt_ns = known(f->srtt_ns),
 		.min_rtt_ns = known(f->min_rtt_ns),
+		.host_ns = f->srtt_ns > 0 ? f->host_ns : NAN,
 		.inflight_bytes = f->inflight_bytes,
 		.delivered_bytes = f->delivered_bytes,
 		.marked_packets = (double)received.ecn_marked,
@@ -74,7 +77,8 @@ static void sample_link(const struct dp_sim *s, uint32_t link, struct dp_sim_lin
 		.queue_bytes = (double)dp_link_queue_bytes(l),
 		.delivered_bytes = (double)stats.delivered_bytes,
 		.marked_packets = (double)stats.marked,
-		.dropped_packets = (double)(stats.lost + stats.overflowed),
+		.dropped_packets =
+			(double)(stats.lost + stats.overflowed + stats.policed + stats.aqm_dropped),
 	};
 }
 

@@ -30,7 +30,7 @@ static bool config_valid(const struct dp_sim_config *c)
 {
 	return c->stall_ns && !(c->trace_events & (c->trace_events - 1)) &&
 	       c->trace_events <= 1u << 20 && c->path_mtu <= c->engine.path_mtu_max &&
-	       (!c->preset_extended || c->engine.extended);
+	       (!c->preset_extended || c->engine.extended) && sim_wakeup_valid(&c->wakeup);
 }
 
 /* Whether an engine takes its part of the configuration. */
@@ -64,6 +64,8 @@ int dp_sim_create(const struct dp_sim_graph *graph, const struct dp_sim_config *
 	s->memory = mmap(NULL, MEMORY_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 			 -1, 0);
 	err = s->memory == MAP_FAILED ? -ENOMEM : sim_graph_create(s, graph);
+	if (!err)
+		sim_emulate_links(s);
 	if (!err)
 		err = dp_store_create(s->cfg.engine.window_psns, &s->store);
 	if (!err)
@@ -148,11 +150,39 @@ static void sum_links(const struct dp_sim *s, struct dp_link_stats *sum)
 	}
 }
 
+static uint64_t dropped_by_links(const struct dp_link_stats *l)
+{
+	return l->lost + l->overflowed + l->policed + l->aqm_dropped;
+}
+
+/* Of those that hosts were told of, every reason for itself. */
+static void check_reasons(struct dp_sim *s, const struct dp_link_stats *l)
+{
+	const uint64_t *d = s->dropped;
+
+	if (l->lost != d[DP_DROP_LOSS] || l->policed != d[DP_DROP_POLICER] ||
+	    l->aqm_dropped != d[DP_DROP_AQM] ||
+	    l->overflowed != d[DP_DROP_QUEUE] + d[DP_DROP_BUFFER])
+		sim_fail(s, -EPROTO,
+			 "links counted %llu packets lost, %llu overflowed, %llu policed and %llu "
+			 "dropped by an AQM, and gave back others",
+			 (unsigned long long)l->lost, (unsigned long long)l->overflowed,
+			 (unsigned long long)l->policed, (unsigned long long)l->aqm_dropped);
+}
+
+static uint64_t dropped_packets(const struct dp_sim *s)
+{
+	uint64_t sum = 0;
+
+	for (unsigned why = 0; why < DP_DROPS; why++)
+		sum += s->dropped[why];
+	return sum;
+}
+
 /* Three accounts of the same packets, kept apart: of hosts, of links, of memory. */
 static void check_conservation(struct dp_sim *s)
 {
-	uint64_t dropped =
-		s->dropped[DP_DROP_LOSS] + s->dropped[DP_DROP_QUEUE] + s->dropped[DP_DROP_BUFFER];
+	uint64_t dropped = dropped_packets(s);
 	uint64_t out = s->delivered + s->corrupted + dropped, held = in_flight(s);
 	struct dp_link_stats l;
 
@@ -163,13 +193,15 @@ static void check_conservation(struct dp_sim *s)
 			 "are under way",
 			 (unsigned long long)s->injected, (unsigned long long)s->duplicated,
 			 (unsigned long long)out, (unsigned long long)held);
-	if (l.offered + l.duplicated != l.delivered + l.lost + l.overflowed + held)
+	check_reasons(s, &l);
+	held -= s->unread;
+	if (l.offered + l.duplicated != l.delivered + dropped_by_links(&l) + held)
 		sim_fail(s, -EPROTO,
 			 "links were offered %llu frames and made %llu, but gave back "
 			 "%llu, dropped %llu and hold %llu",
 			 (unsigned long long)l.offered, (unsigned long long)l.duplicated,
-			 (unsigned long long)l.delivered,
-			 (unsigned long long)(l.lost + l.overflowed), (unsigned long long)held);
+			 (unsigned long long)l.delivered, (unsigned long long)dropped_by_links(&l),
+			 (unsigned long long)held);
 }
 
 /* The first link that holds frames, for the message. */
@@ -211,7 +243,7 @@ static void watch(struct dp_sim *s)
 
 	check_conservation(s);
 	sum_links(s, &l);
-	moved = s->injected + l.delivered + l.lost + l.overflowed;
+	moved = s->injected + l.delivered + dropped_by_links(&l);
 	if (moved == s->moved && in_flight(s) && s->ended < s->n_flows)
 		deadlock(s);
 	s->moved = moved;
@@ -331,6 +363,8 @@ void dp_sim_totals(const struct dp_sim *s, struct dp_sim_totals *out)
 		.corrupted = s->corrupted,
 		.lost = s->dropped[DP_DROP_LOSS],
 		.overflowed = s->dropped[DP_DROP_QUEUE] + s->dropped[DP_DROP_BUFFER],
+		.policed = s->dropped[DP_DROP_POLICER],
+		.aqm_dropped = s->dropped[DP_DROP_AQM],
 		.in_flight = in_flight(s),
 		.flows = s->n_flows,
 		.ended = s->ended,
@@ -386,6 +420,11 @@ static void add_stats(const struct dp_qp *qp, struct dp_qp_stats *sum)
 	dp_qp_stats(qp, &one);
 #define X(name) sum->name += one.name;
 	DP_QP_COUNTERS(X)
+#undef X
+#define X(name)                                                                                    \
+	if (one.name > sum->name)                                                                  \
+		sum->name = one.name;
+	DP_QP_PEAKS(X)
 #undef X
 }
 

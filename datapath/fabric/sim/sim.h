@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The simulator: real engines and the link model of core/link.h in virtual time.
+ * The simulator: real engines and the link model of link/link.h in virtual time.
  *
  *   sim.c      life cycle, the event loop, what a run is judged by
  *   queue.c    which object acts next
  *   packet.c   packets in flight
  *   graph.c    links, routes, and a frame's way through them
  *   host.c     an engine and its NIC
+ *   wakeup.c   when programs run, of hosts and of emulated links
  *   traffic.c  flows: what is posted, what completes
  *   sample.c   series, and the last events of each QP
  *
@@ -17,9 +18,9 @@
 #ifndef DP_FABRIC_SIM_H
 #define DP_FABRIC_SIM_H
 
-#include "core/engine.h"
-#include "core/link.h"
-#include "core/switch.h"
+#include "engine/engine.h"
+#include "link/link.h"
+#include "link/switch.h"
 #include "fabric/flows.h"
 
 struct dp_sim;
@@ -38,6 +39,23 @@ struct dp_sim_graph {
 	const uint32_t *switch_buffer;	       /* by switch: index into buffer, or UINT32_MAX */
 };
 
+/* A point of a distribution function, which is linear between two points. */
+struct dp_sim_quantile {
+	uint32_t share; /* of UINT32_MAX; the first is 0, the last is all, none falls */
+	uint32_t ns;	/* none falls */
+};
+
+/* How late programs run after they have slept: one draw for each sleep.  The caller keeps
+ * the points. */
+struct dp_sim_wakeup {
+	const struct dp_sim_quantile *packet;	/* of a host, after a packet has come */
+	const struct dp_sim_quantile *timer;	/* of a host, after its time has come */
+	const struct dp_sim_quantile *emulator; /* of each link between switches */
+	uint32_t n_packet, n_timer;		/* both 0: hosts run in time */
+	uint32_t n_emulator;			/* 0: links are exact */
+	uint64_t spin_ns;			/* a host polls so long after a completion */
+};
+
 struct dp_sim_config {
 	uint64_t seed;
 	/* Of all engines; addr, seed, cc, no_payload and store are the simulator's. */
@@ -48,6 +66,7 @@ struct dp_sim_config {
 	uint8_t data_class, control_class; /* of packets with payload, and without */
 	uint32_t trace_events;		   /* kept for each QP, power of two; 0: none */
 	uint64_t stall_ns;		   /* nothing has moved for so long: deadlock */
+	struct dp_sim_wakeup wakeup;
 };
 
 int dp_sim_create(const struct dp_sim_graph *, const struct dp_sim_config *, struct dp_sim **out);
@@ -87,6 +106,8 @@ const char *dp_sim_failure(const struct dp_sim *);
 	X(corrupted)  /* dropped by the receiving host */                                          \
 	X(lost)	      /* spoiled on purpose */                                                     \
 	X(overflowed) /* no room in a queue */                                                     \
+	X(policed)    /* above a policer's rate */                                                 \
+	X(aqm_dropped)                                                                             \
 	X(in_flight)                                                                               \
 	X(flows)                                                                                   \
 	X(ended)  /* of them: finished, cut short or failed */                                     \
@@ -123,6 +144,7 @@ void dp_sim_qp_totals(const struct dp_sim *, struct dp_qp_stats *out);
 	X(pacing_rate_bps)                                                                         \
 	X(rtt_ns) /* smoothed */                                                                   \
 	X(min_rtt_ns)                                                                              \
+	X(host_ns)                                                                                 \
 	X(inflight_bytes)                                                                          \
 	X(delivered_bytes)                                                                         \
 	X(marked_packets) /* received with CE by the peer */                                       \

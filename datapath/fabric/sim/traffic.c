@@ -30,7 +30,7 @@ static bool flow_valid(const struct dp_sim *s, const struct dp_flow *f, uint64_t
 
 static uint64_t channel_hash(const struct dp_flow *f)
 {
-	return sim_mix(((uint64_t)f->src << 32 | f->dst) ^ sim_mix(f->qp));
+	return dp_mix64(((uint64_t)f->src << 32 | f->dst) ^ dp_mix64(f->qp));
 }
 
 static uint32_t find_channel(struct dp_sim *s, uint32_t *slots, uint64_t mask,

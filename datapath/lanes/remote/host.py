@@ -93,6 +93,7 @@ class SshHost:
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] | None = None,
+        polls: bool = False,
     ) -> RemoteProcess:
         """As lanes.base.Host says; CapabilityError when the program is not installed.
 

@@ -7,5 +7,5 @@ live.py       the generator (C, in this folder) on the hosts of a network
 simulated.py  the same table in a simulated network
 ideal.py      how long a flow takes on an idle path
 measure.py    metrics from what became of the flows
-workloads.py  the workloads stream, flows, incast and permutation
+base.py       what workloads of traffic have in common
 """

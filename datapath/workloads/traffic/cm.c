@@ -93,8 +93,8 @@ static struct rdma_conn_param parameters(const struct run *run, const struct pur
 					 .private_data_len = sizeof(*purpose),
 					 .responder_resources = 16,
 					 .initiator_depth = 16,
-					 .retry_count = run->opt.retries,
-					 .rnr_retry_count = 7 };
+					 .retry_count = run->opt.retry_count,
+					 .rnr_retry_count = run->opt.rnr_retry };
 }
 
 static struct purpose purpose_of(const struct run *run, uint32_t conn)

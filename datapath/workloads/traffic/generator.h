@@ -6,8 +6,9 @@
  *   schedule.c  the table, its connections, the report
  *   door.c      who may connect: callers that show the run's token
  *   manage.c    the hosts find each other, exchange records, start and end together
+ *               (meet.c, words.c)
  *   pump.c      which message is posted when, and what its completion means
- *   verbs.c     messages as work requests of RC QPs
+ *   verbs.c     messages as work requests of RC QPs (verbs_*.c)
  *   cm.c        those QPs connected by RDMA-CM
  *   tcp.c       messages over TCP, with an acknowledgement for each
  *   pattern.c   payload that can be compared
@@ -33,6 +34,7 @@ enum {
 	HOSTS_MAX = 1024,
 	QUEUE_MAX = 64, /* messages of several flows that one QP takes at once */
 	TOKEN_BYTES = 16,
+	RNR_FOREVER = 7, /* rnr_retry: any number of times */
 	GREETING_MAX = 128,
 };
 
@@ -53,7 +55,7 @@ struct options {
 	uint64_t spin_ns;     /* NEVER: never sleep */
 	uint64_t deadline_ns; /* after the schedule's zero */
 	uint64_t setup_ns;
-	uint32_t retries, ack_timeout; /* of RC QPs */
+	uint32_t retry_count, ack_timeout, rnr_retry; /* of RC QPs, as ibv_qp_attr has them */
 };
 
 /* A message that was posted and has not completed; a QP completes in order. */

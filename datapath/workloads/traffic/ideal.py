@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from datapath.fabric.flows import Flows
 
-_ETHERNET = 14 + 24  # header; FCS, preamble and gap, as core/link.h counts them
+_ETHERNET = 14 + 24  # header; FCS, preamble and gap, as link/link.h counts them
 _IPV4 = 20
 _IPV6 = 40
 _UDP = 8

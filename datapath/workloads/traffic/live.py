@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from datapath.errors import DatapathError, RunFailed
@@ -33,6 +33,7 @@ class Options:
 
     spin_ns: how long it polls without success before it sleeps; None: it never sleeps.
     deadline_ns: after the schedule's zero; flows that have not ended by then stay unfinished.
+    qp_attributes: as datapath.verbs.spec.QP_ATTRIBUTES names them; the program has defaults.
     """
 
     spin_ns: int | None = 20_000
@@ -40,6 +41,7 @@ class Options:
     verify: bool = False
     tcp_cc: str | None = None
     gid_index: int | None = None
+    qp_attributes: Mapping[str, int] = field(default_factory=dict)
     pin: bool = True
     extra: Sequence[str] = ()
 
@@ -53,6 +55,8 @@ class Options:
             words += ["--tcp-cc", self.tcp_cc]
         if self.gid_index is not None:
             words += ["--gid-index", str(self.gid_index)]
+        for name, value in self.qp_attributes.items():
+            words += [f"--{name.replace('_', '-')}", str(value)]
         return [*words, *self.extra]
 
 
@@ -64,7 +68,8 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
     hosts = list(ctx.network.hosts)
     schedule = (ctx.logs / "traffic.table").resolve()
     table.write(schedule, flows, len(hosts), seed=ctx.table_seed)
-    with _token(ctx.logs) as token, Programs(ctx, options.pin) as programs:
+    polls = options.spin_ns is None
+    with _token(ctx.logs) as token, Programs(ctx, (), options.pin, polls) as programs:
         started = [
             programs.start(
                 host,

@@ -34,8 +34,9 @@ static const char usage[] =
 	"  --device NAME         verbs device (dp0)\n"
 	"  --gid-index I         GID of the port; otherwise the first that is an IPv4 address\n"
 	"  --cm                  connect QPs by RDMA-CM, which iWARP needs; wants --address\n"
-	"  --retries N           retry_cnt of the QPs, 0 to 7 (7)\n"
-	"  --ack-timeout T       timeout of the QPs, 4.096 us * 2^T, 0 to 31 (14)\n"
+	"  --retry-count N       retry_cnt of the QPs, 0 to 7 (7)\n"
+	"  --ack-timeout T       timeout of the QPs, 4.096 us * 2^T, 0 to 31 (14); 0: for ever\n"
+	"  --rnr-retry N         rnr_retry of the QPs, 0 to 7 (7: any number of times)\n"
 	"  --tcp                 TCP in place of verbs; wants --address\n"
 	"  --tcp-cc NAME         its congestion control: cubic, bbr, reno ...\n"
 	"  --address A0,A1..     addresses of all hosts on the network under test\n"
@@ -73,8 +74,9 @@ enum {
 	OPT_DEVICE,
 	OPT_GID_INDEX,
 	OPT_CM,
-	OPT_RETRIES,
+	OPT_RETRY_COUNT,
 	OPT_ACK_TIMEOUT,
+	OPT_RNR_RETRY,
 	OPT_TCP,
 	OPT_TCP_CC,
 	OPT_ADDRESS,
@@ -95,8 +97,9 @@ static const struct option known[] = {
 	{ "device", required_argument, NULL, OPT_DEVICE },
 	{ "gid-index", required_argument, NULL, OPT_GID_INDEX },
 	{ "cm", no_argument, NULL, OPT_CM },
-	{ "retries", required_argument, NULL, OPT_RETRIES },
+	{ "retry-count", required_argument, NULL, OPT_RETRY_COUNT },
 	{ "ack-timeout", required_argument, NULL, OPT_ACK_TIMEOUT },
+	{ "rnr-retry", required_argument, NULL, OPT_RNR_RETRY },
 	{ "tcp", no_argument, NULL, OPT_TCP },
 	{ "tcp-cc", required_argument, NULL, OPT_TCP_CC },
 	{ "address", required_argument, NULL, OPT_ADDRESS },
@@ -195,8 +198,9 @@ static int take_number(struct options *opt, int which, const char *text)
 		[OPT_HOST - OPT_TABLE] = { "host", HOSTS_MAX - 1 },
 		[OPT_PORT - OPT_TABLE] = { "port", 65534 },
 		[OPT_GID_INDEX - OPT_TABLE] = { "gid-index", 255 },
-		[OPT_RETRIES - OPT_TABLE] = { "retries", 7 },
+		[OPT_RETRY_COUNT - OPT_TABLE] = { "retry-count", 7 },
 		[OPT_ACK_TIMEOUT - OPT_TABLE] = { "ack-timeout", 31 },
+		[OPT_RNR_RETRY - OPT_TABLE] = { "rnr-retry", RNR_FOREVER },
 	};
 	uint64_t value;
 	int err =
@@ -214,8 +218,11 @@ static int take_number(struct options *opt, int which, const char *text)
 	case OPT_GID_INDEX:
 		opt->gid_index = value;
 		break;
-	case OPT_RETRIES:
-		opt->retries = value;
+	case OPT_RETRY_COUNT:
+		opt->retry_count = value;
+		break;
+	case OPT_RNR_RETRY:
+		opt->rnr_retry = value;
 		break;
 	default:
 		opt->ack_timeout = value;
@@ -407,8 +414,9 @@ int main(int argc, char **argv)
 			 .spin_ns = 20000,
 			 .deadline_ns = NEVER,
 			 .setup_ns = 20000000000ULL,
-			 .retries = 7,
-			 .ack_timeout = 14 },
+			 .retry_count = 7,
+			 .ack_timeout = 14,
+			 .rnr_retry = RNR_FOREVER },
 		.epoll_fd = -1,
 	};
 	int status = EXIT_USE;

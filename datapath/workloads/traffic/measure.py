@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +68,7 @@ def outcome(
     fair: bool = False,
     completion: bool = False,
     rounds: bool = False,
+    competing: Sequence[int] = (),
 ) -> Outcome:
     """Metrics and samples of one run.
 
@@ -76,6 +77,7 @@ def outcome(
     hosts are meant.
     fair: Jain's index over the QPs.  completion: times and slowdowns of whole flows.
     rounds: flows of one tag belong together (incast).
+    competing: rows of flows that compete with the others, which are those that are judged.
     """
     check(flows, results)
     rows = results.rows
@@ -86,6 +88,8 @@ def outcome(
     if fair:
         shares = _rates(flows, rows)
         metrics += [Metric("fairness", jain(shares), "1")] if len(shares) > 1 else []
+    if competing:
+        metrics += _competing(flows, rows, competing)
     if results.data_packets:
         share = results.retransmitted_packets / results.data_packets
         metrics.append(Metric("retransmits", float(results.retransmitted_packets), "1"))
@@ -136,6 +140,20 @@ def _rates(flows: Flows, rows: Any) -> list[float]:
     _, qp = np.unique(flows[["src", "dst", "qp"]], return_inverse=True)
     delivered = np.bincount(qp, rows["delivered_bytes"].astype(np.float64))
     return [float(rate) for rate in delivered * 8e9 / np.bincount(qp, lasted)]
+
+
+def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric]:
+    """What the flows got that are judged, and what those that compete with them."""
+    end = np.where(rows["finish_ns"] > 0, rows["finish_ns"], rows["finish_ns"].max())
+    rates = (
+        rows["delivered_bytes"] * 8e9 / np.maximum(end.astype(np.float64) - flows["start_ns"], 1)
+    )
+    others = np.zeros(len(flows), bool)
+    others[list(competing)] = True
+    return [
+        Metric("fair_share", float(rates[~others].mean() / rates.mean()), "1"),
+        Metric("competing_fair_share", float(rates[others].mean() / rates.mean()), "1"),
+    ]
 
 
 def _utilisation(flows: Flows, rows: Any, ideal: Ideal, shared_link: bool) -> float:

@@ -30,10 +30,22 @@ def generator(seed: int, *stream: int) -> np.random.Generator:
 
 
 def stream(
-    pairs: Pairs, *, message_bytes: int, depth: int, duration_ns: int, qps: int = 1
+    pairs: Pairs,
+    *,
+    message_bytes: int,
+    depth: int,
+    duration_ns: int,
+    qps: int = 1,
+    stagger_ns: int = 0,
 ) -> table.Flows:
-    """Each pair keeps `depth` messages outstanding on each of its QPs, for a time."""
+    """Each pair keeps `depth` messages outstanding on each of its QPs, up to a time.
+
+    stagger_ns: from the start of one pair to that of the next.
+    """
     flows = table.empty(len(pairs) * qps)
+    flows["start_ns"] = np.repeat(
+        np.arange(len(pairs), dtype=np.uint64) * np.uint64(stagger_ns), qps
+    )
     _set_pairs(flows, [pair for pair in pairs for _ in range(qps)])
     flows["qp"] = np.tile(np.arange(qps), len(pairs))
     flows["bytes"] = table.UNTIL_STOP

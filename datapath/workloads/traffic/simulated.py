@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,14 +11,19 @@ import pydantic
 
 from datapath.fabric.flows import FlowResults, Flows
 from datapath.series import Request
-from datapath.workloads.base import RunContext
+from datapath.workloads.base import Metric, RunContext
 
 
 class Simulated(Protocol):
-    """What a simulation answers."""
+    """What a simulation answers.
+
+    qps: counters summed over all QPs.
+    """
 
     @property
     def flows(self) -> FlowResults: ...
+    @property
+    def qps(self) -> Mapping[str, int]: ...
 
 
 @runtime_checkable
@@ -25,7 +31,9 @@ class SimulatedNetwork(Protocol):
     """A network that runs traffic tables itself.
 
     link_rate_bps: of a host's link.  base_rtt_ns: both ways of a small packet on an idle path,
-    one value or an array of shape (hosts, hosts).
+    one value or an array of shape (hosts, hosts).  others: row of the table -> registered
+    algorithm, of flows that do not have that of cc.  spin_ns: how long programs poll after a
+    completion before they sleep; None: they never do.
     """
 
     link_rate_bps: float
@@ -37,23 +45,40 @@ class SimulatedNetwork(Protocol):
         *,
         transport: pydantic.BaseModel,
         cc: pydantic.BaseModel,
+        others: Mapping[int, str],
         seed: int,
         until_ns: int | None,
         series: Request | None,
         logs: Path,
+        spin_ns: int | None,
+        timeout_s: float | None,
     ) -> Simulated: ...
 
 
-def run(ctx: RunContext, flows: Flows, until_ns: int | None) -> tuple[FlowResults, Any]:
-    """(results, table of series or None)."""
+def run(
+    ctx: RunContext,
+    flows: Flows,
+    until_ns: int | None,
+    others: Mapping[int, str],
+    spin_ns: int | None,
+) -> tuple[FlowResults, Any, list[Metric]]:
+    """(results, table of series or None, metrics of the transport)."""
     assert isinstance(ctx.network, SimulatedNetwork)
     result = ctx.network.simulate(
         flows,
         transport=ctx.transport,
         cc=ctx.cc,
+        others=others,
         seed=ctx.seed,
         until_ns=until_ns,
         series=ctx.series,
         logs=ctx.logs,
+        spin_ns=spin_ns,
+        timeout_s=ctx.timeout_s,
     )
-    return result.flows, getattr(result, "frame", None)
+    sent = max(result.qps["tx_packets"], 1)
+    metrics = [
+        Metric("timeouts", float(result.qps["timeouts"]), "1"),
+        Metric("spurious_share", result.qps["spurious"] / sent, "1"),
+    ]
+    return result.flows, getattr(result, "frame", None), metrics

@@ -21,8 +21,11 @@ import pytest
 
 from datapath.cc import CompiledAlgorithm, compile_algorithm
 from datapath.fabric import flows as traffic
+from datapath.fabric.changes import Change
+from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Jitter, Link, Loss, Marking
-from datapath.fabric.simulator import Change, EngineOptions, Sampling, SimResult, Simulation
+from datapath.fabric.sim_result import Sampling, SimResult
+from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Dumbbell
 
 MSS = 4096

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from datapath.cc import compile_algorithm
+from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link, Marking
-from datapath.fabric.simulator import EngineOptions, Simulation
+from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import LeafSpine
 
 from .scene import (

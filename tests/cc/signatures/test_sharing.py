@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from datapath.cc import compile_algorithm
+from datapath.fabric.changes import SetAlgorithm, SetLink
+from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link, Marking
-from datapath.fabric.simulator import EngineOptions, SetAlgorithm, SetLink, Simulation
+from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Star
 from datapath.workloads.traffic import schedules
 

@@ -233,7 +233,7 @@ def test_the_hub_tells_the_others_who_went_away(root: None, tmp_path: FilePath) 
 def test_a_dead_path_fails_flows_by_their_status(pair: NetnsNetwork, tmp_path: FilePath) -> None:
     pair.set_path(Path(loss="100%"), seed=1)
     flows = mixed(20)
-    options = ("--retries", "1", "--ack-timeout", "8")
+    options = ("--retry-count", "1", "--ack-timeout", "8")
     generators = Generators(pair, tmp_path, flows, "dp-udp", *options)
     assert generators.statuses() == [1, 1]
     assert "transport retry counter exceeded" in generators.errors(0)
@@ -338,12 +338,13 @@ def test_strangers_at_the_data_port_do_not_end_the_run(
     def swarm() -> None:
         while not over.is_set() and len(strangers) < 2000:
             sock = socket.socket()
-            strangers.append(sock)
-            with contextlib.suppress(OSError):
+            try:
                 sock.connect((address, 18601))
+                strangers.append(sock)
                 sock.sendall(JUNK[len(strangers) % len(JUNK)])
-                continue
-            sock.close()
+            except OSError:  # nobody listens yet, or any more
+                sock.close()
+                over.wait(0.001)
 
     namespace = pair.hosts[1].namespace
     thread = threading.Thread(target=lambda: namespace.in_network(swarm))
@@ -414,6 +415,9 @@ def test_help_has_every_option_and_examples() -> None:
         (["--host", "x"], "--host: x is not a number"),
         (["--host", "-1"], "--host: -1 is not a number"),
         (["--port", "99999"], "--port: 99999 is not a number up to 65534"),
+        (["--retry-count", "8"], "--retry-count: 8 is not a number up to 7"),
+        (["--ack-timeout", "32"], "--ack-timeout: 32 is not a number up to 31"),
+        (["--rnr-retry", "8"], "--rnr-retry: 8 is not a number up to 7"),
         (["--deadline", "soon"], "--deadline: soon is not a number of seconds"),
         (["--management", "a,,b"], "--management: an empty address"),
         (["--spin", "fast"], "--spin: fast"),

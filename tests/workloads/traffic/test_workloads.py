@@ -49,6 +49,9 @@ KNOWN: dict[str, Any] = {"link_rate": "1gbit", "base_rtt": "100us"}
         ("permutation", {"duration": "1s", "bytes": "1MiB"}, "duration or bytes, not both"),
         ("incast", {"sender": 3}, "Extra inputs"),
         ("stream", {"operation": "atomic"}, "write"),
+        ("stream", {"competing": {"algo": "cubik"}}, "no algorithm 'cubik': there are bbr, cubic"),
+        ("stream", {"competing": {"algo": "cubic", "pairs": 0}}, "greater than or equal to 1"),
+        ("flows", {"competing": {"algo": "cubic"}}, "Extra inputs"),
     ],
 )
 def test_wrong_parameters_are_refused(kind: str, section: dict[str, Any], words: str) -> None:
@@ -167,13 +170,29 @@ def test_a_dead_path_is_a_failed_run(run: RunWorkload, network: NetnsNetwork) ->
     arguments: dict[str, Any] = {"device": "dp", "device_env": environments(network, "udp")}
     with pytest.raises(RunFailed, match="not one message"):
         run("stream", path=Path(loss="100%"), duration="100ms", **arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_over_a_dead_path_ends_as_early_as_the_file_says(
+    run: RunWorkload, network: NetnsNetwork, tmp_path: FilePath, kind: str
+) -> None:
+    """The defaults would try for 8 x 67 ms and, for `stream`, until its own end."""
     with pytest.raises(RunFailed, match=r"flows failed; flow 0 .* retry counter exceeded"):
         run(
-            "incast",
+            kind,
+            device="dp",
+            device_env=environments(network, "udp"),
             path=Path(loss="100%"),
-            extra=["--retries", "0", "--ack-timeout", "8"],
-            **arguments,
+            transport={"retry_count": 0, "ack_timeout": 8, "rnr_retry": 3},
+            **SHORT[kind],
+            **KNOWN,
         )
+    flows, hosts = table.read(tmp_path / "traffic.table")
+    parts = [table.FlowResults.read(tmp_path / f"traffic-host{h}.report") for h in range(hosts)]
+    rows = table.FlowResults.merge(parts, flows).rows
+    assert set(rows["failed"]) == {12}, "all of them by RETRY_EXC, none by the end of time"
+    for command in tmp_path.glob("traffic-*.cmd"):
+        assert "--retry-count 0 --ack-timeout 8 --rnr-retry 3" in command.read_text()
 
 
 def test_too_few_hosts_for_an_incast(run: RunWorkload) -> None:
@@ -188,20 +207,28 @@ def test_too_few_hosts_for_an_incast(run: RunWorkload) -> None:
 def simulate(tmp_path: FilePath) -> Any:
     """simulate(kind, **parameters) on four hosts of a star in virtual time."""
     topology = Topology(lane="sim", preset="star", hosts=4, host_rate="10gbit", host_delay="1us")
-    path = Path()
 
-    def run(kind: str, *, device: str = "dp", **parameters: Any) -> Outcome:
-        with SimNetwork(topology, path) as network:
-            network.set_path(path, seed=9)
+    def run(
+        kind: str,
+        *,
+        device: str = "dp",
+        transport: Mapping[str, Any] | None = None,
+        path: Mapping[str, Any] | None = None,
+        topology: Topology = topology,
+        **parameters: Any,
+    ) -> Outcome:
+        section = Path.model_validate(path or {})
+        with SimNetwork(topology, section) as network:
+            network.set_path(section, seed=9)
             context = RunContext(
                 network=network,
-                transport=Transport.model_validate({"device": device}),
+                transport=Transport.model_validate({"device": device, **(transport or {})}),
                 cc=Cc(),
                 device_env=[{} for _ in network.hosts],
                 logs=tmp_path,
                 seed=9,
                 timeout_s=30,
-                path=path,
+                path=section,
             )
             workload = REGISTRY[kind]
             return workload(workload.Params.model_validate(parameters)).run(context)
@@ -286,3 +313,46 @@ def test_utilisation_is_what_the_headers_leave() -> None:
             outcome = workload(params).run(context)
         # The messages that the end cuts short do not count: 1 MiB of 25 MB at most.
         assert 0.955 < values(outcome)["utilisation"] <= 1.0, operation
+
+
+def test_competing_flows_have_their_own_algorithm(simulate: Any) -> None:
+    """A constant window of most of the queue, beside one that gives way to loss."""
+    arguments: dict[str, Any] = {"size": 4096, "depth": 64, "duration": "20ms"}
+    arguments["topology"] = Topology(lane="sim", preset="dumbbell", hosts=4)
+    arguments["path"] = {"rate": "1gbit", "delay": "100us", "queue": "300kB"}
+    large = values(simulate("stream", competing={"algo": "newreno"}, **arguments))
+    assert large["fair_share"] > 1
+    assert 0 < large["competing_fair_share"] < 1
+    assert large["fair_share"] + large["competing_fair_share"] == pytest.approx(2)
+    alone = values(simulate("stream", **arguments))
+    assert "fair_share" not in alone
+    assert "competing_fair_share" not in alone
+    assert alone["spurious_share"] == 0
+
+
+def test_pairs_begin_one_after_the_other(simulate: Any) -> None:
+    together = values(simulate("stream", duration="4ms", size=4096, depth=4))
+    staggered = values(simulate("stream", duration="4ms", size=4096, depth=4, stagger="2ms"))
+    assert staggered["goodput"] == pytest.approx(together["goodput"] * 3 / 4, rel=0.05)
+    with pytest.raises(LocalError, match="the last of 2 pairs would begin when all have ended"):
+        simulate("stream", duration="4ms", stagger="4ms")
+
+
+def test_what_is_left_to_compete_with(simulate: Any, run: RunWorkload) -> None:
+    with pytest.raises(LocalError, match="2 of 2 pairs compete"):
+        simulate("stream", competing={"algo": "cubic", "pairs": 2})
+    with pytest.raises(LocalError, match="competing is for lane sim"):
+        run("stream", competing={"algo": "cubic"}, **KNOWN)
+
+
+LONG_ENOUGH = {kind: {"duration": "200ms"} if "duration" in SHORT[kind] else {} for kind in KINDS}
+"""For four time-outs of 20 ms, as nothing is known of the path."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_simulated_qp_gives_up_as_the_file_says(simulate: Any, kind: str) -> None:
+    transport = {"retry_count": 0, "ack_timeout": 8}
+    with pytest.raises(RunFailed, match=r"flow 0 .* retry counter exceeded"):
+        simulate(
+            kind, transport=transport, path={"loss": "100%"}, **SHORT[kind] | LONG_ENOUGH[kind]
+        )

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A program of ours that runs beside the others and answers in lines, over two pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+import time
+
+from datapath.errors import RunFailed
+
+_ANSWER_S = 10.0
+
+
+class Dialogue:
+    """The running program, from construction to close().
+
+    process: has pipes as standard input and output, in bytes.  name: as errors call it.  RunFailed
+    when it does not answer for 10 s, or has ended.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise ValueError(f"{name} has no pipes")
+        self.process, self.name = process, name
+        self._input, self._output = process.stdin, process.stdout
+        self._unread = b""
+
+    def ask(self, line: str) -> str:
+        """Say a line; the answer to it."""
+        try:
+            self._input.write(line.encode() + b"\n")
+            self._input.flush()
+        except (BrokenPipeError, ValueError):
+            raise self._ended() from None
+        return self.hear()
+
+    def say_no_more(self) -> None:
+        """End its standard input: what the program says after that can still be heard."""
+        with contextlib.suppress(BrokenPipeError):  # what it did not read goes nowhere
+            self._input.close()
+
+    def hear(self) -> str:
+        """The next line that the program says."""
+        deadline = time.monotonic() + _ANSWER_S
+        while b"\n" not in self._unread:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._output], [], [], left)[0]:
+                raise RunFailed(f"{self.name} does not answer", hint="the machine is overloaded")
+            # One read of the descriptor: the buffered stream would wait for more.
+            chunk = self._output.raw.read(65536)  # type: ignore[attr-defined]
+            if not chunk:
+                raise self._ended()
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+    def close(self) -> None:
+        """End the program; safe to call twice."""
+        self.say_no_more()
+        self._output.close()
+        try:
+            self.process.wait(_ANSWER_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _ended(self) -> RunFailed:
+        status = self.process.wait(_ANSWER_S)
+        return RunFailed(
+            f"{self.name} ended with status {status}", hint="dmesg says if it was killed"
+        )

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Congestion control: what an algorithm sees and what it sets.
+ *
+ * An algorithm is four functions over a flow record.  It is written in Python
+ * (datapath/cc/), compiled to a shared object that exports one
+ * `struct dp_cc_algo dp_cc_algo`, and runs without Python.  The records are
+ * also numpy dtypes (datapath/cc/records.py); a test compares every offset.
+ *
+ * All members are 8 bytes wide, so there is no padding to get wrong.  Only
+ * what a kernel transport could know as well stands here.
+ */
+#ifndef DP_ENGINE_CC_H
+#define DP_ENGINE_CC_H
+
+#include <stdint.h>
+
+#define DP_CC_ABI 4
+#define DP_CC_HOPS_MAX 8
+
+/* Head of every flow record; parameters and state of the algorithm follow. */
+struct dp_cc_flow {
+	/* set by the algorithm */
+	double cwnd_bytes;	/* may be under one packet: then it is paced over RTTs */
+	double pacing_rate_bps; /* 0: not paced */
+	double next_path;	/* of the next packet, 0 to paths - 1; -1: taken in turn */
+	/* set by the transport before each call */
+	double mss_bytes;      /* payload of a full packet */
+	double line_rate_bps;  /* 0: not known */
+	double max_cwnd_bytes; /* what the transport can track */
+	double min_rtt_ns;     /* lowest RTT seen, 0: none yet */
+	double srtt_ns;	       /* RFC 6298, 0: none yet */
+	double host_ns;	       /* what the two hosts add to it, smoothed the same way */
+	double inflight_bytes;
+	double delivered_bytes; /* since the QP was connected */
+	double now_ns;
+	double paths; /* that packets may take, 1 to 64 */
+};
+
+/* One record of in-band telemetry (HPCC, SIGCOMM 2019, section 3.1). */
+struct dp_cc_hop {
+	double queue_bytes;
+	double tx_bytes;
+	double ts_ns;
+	double rate_bps;
+};
+
+struct dp_cc_ack {
+	double now_ns;
+	double rtt_ns;		      /* sample of the newest packet acknowledged, of the
+				       * network: without the time in the two hosts; 0: none */
+	double host_ns;		      /* that time: what they add to rtt_ns */
+	double acked_bytes;	      /* newly delivered */
+	double marked_bytes;	      /* of which arrived with CE */
+	double lost_bytes;	      /* declared lost since the previous on_ack */
+	double inflight_bytes;	      /* after this acknowledgement */
+	double delivered_bytes;	      /* total, after it */
+	double prior_delivered_bytes; /* total when the newest packet acked was sent */
+	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
+	double app_limited;	      /* 1: the rate sample was limited by the application */
+	double path;		      /* that what was delivered had taken: one call for each */
+	double n_hops;
+	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
+};
+
+struct dp_cc_loss {
+	double now_ns;
+	double lost_bytes;
+	double inflight_bytes;	      /* after the loss was taken off */
+	double prior_delivered_bytes; /* total delivered when the lost packet was sent */
+	double path;		      /* that it had taken */
+	double trimmed;		      /* 1: a switch cut its payload off, and told */
+};
+
+struct dp_cc_algo {
+	uint64_t abi; /* DP_CC_ABI */
+	const char *name;
+	uint64_t flow_bytes; /* head, parameters and state */
+	const void *initial; /* flow_bytes: a new flow's record */
+	void (*on_init)(void *flow);
+	void (*on_ack)(void *flow, const struct dp_cc_ack *ack);
+	void (*on_loss)(void *flow, const struct dp_cc_loss *loss);
+	void (*on_timeout)(void *flow, double now_ns);
+	const char *params; /* "name=value name=value", for people; may be NULL */
+};
+
+#define DP_CC_FLOW_BYTES_MAX 1024
+
+#endif

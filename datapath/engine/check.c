@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The invariants of the engine's state, for tests and fuzzers.
+ *
+ * Every function returns the first invariant that does not hold, in words, or
+ * NULL.  An invariant says what holds between two calls of the engine, not
+ * within one.
+ */
+#include "engine/check.h"
+#include "engine/qp.h"
+#include "engine/rc/store.h"
+
+/* ---- lists of the engine ---------------------------------------------------------------- */
+
+/* What all QPs together have. */
+struct totals {
+	uint32_t qps, ready;
+};
+
+static const char *check_transmit_list(const struct dp_engine *e, const struct totals *all)
+{
+	const struct dp_qp *qp, *last = NULL;
+	uint32_t listed = 0;
+
+	for (qp = e->ready_head; qp; last = qp, qp = qp->ready_next) {
+		MUST(qp->ready, "a QP in the transmit list is not marked ready");
+		MUST(dp_find_qp(e, qp->qpn) == qp, "the transmit list holds a QP that is gone");
+		MUST(++listed <= e->n_qps, "the transmit list has a loop");
+	}
+	MUST(e->ready_tail == last || !e->ready_head, "the transmit list has lost its end");
+	MUST(all->ready == listed, "a QP is marked ready and not in the transmit list");
+	return NULL;
+}
+
+static const char *check_events(const struct dp_engine *e)
+{
+	const struct dp_event_node *n, *last = NULL;
+	uint32_t listed = 0;
+
+	for (n = e->event_head; n; last = n, n = n->next) {
+		MUST(n->pending, "an object in the event list has no event");
+		MUST(++listed <= e->n_qps + e->n_cqs, "the event list has a loop");
+	}
+	MUST(e->event_tail == last || !e->event_head, "the event list has lost its end");
+	return NULL;
+}
+
+static const char *check_memory(const struct dp_engine *e)
+{
+	uint32_t i;
+
+	for (i = 0; i < e->mr_cap; i++) {
+		if (!e->mrs[i])
+			continue;
+		MUST(i, "key 0 is in use");
+		MUST(e->mrs[i]->key >> 16 == i, "a key does not name its slot");
+		MUST(e->mrs[i]->pd->engine == e && e->mrs[i]->pd->users, "memory has lost its PD");
+	}
+	return NULL;
+}
+
+static const char *check_cq(const struct dp_cq *cq)
+{
+	MUST(cq->users, "a QP's CQ does not count it as a user");
+	MUST(cq->tail - cq->head <= cq->mask + 1, "a CQ holds more than it has room for");
+	return NULL;
+}
+
+/* ---- queues ------------------------------------------------------------------------------- */
+
+static const char *check_queues(const struct dp_qp *qp)
+{
+	uint32_t posted = qp->sq_pi - qp->sq_ci;
+
+	MUST(posted <= qp->sq_mask + 1, "more send requests than the queue holds");
+	MUST(qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1, "more receives than the queue holds");
+	MUST(qp->sq_tx - qp->sq_ci <= posted, "the request being sent is not in the queue");
+	if (qp->state == DP_QPS_SQD)
+		MUST(qp->sq_drain - qp->sq_ci <= posted, "the drain ends outside of the queue");
+	if (qp->state == DP_QPS_ERR)
+		MUST(!posted && qp->rq_pi == qp->rq_ci, "a QP in error has requests left");
+	return NULL;
+}
+
+/* ---- the whole ------------------------------------------------------------------- */
+
+static const char *check_qp(const struct dp_qp *qp)
+{
+	const char *why;
+
+	MUST(qp->pd->users, "a QP's PD does not count it as a user");
+	if ((why = check_cq(qp->send_cq)) || (why = check_cq(qp->recv_cq)) ||
+	    (why = check_queues(qp)))
+		return why;
+	return qp->ops->check(qp);
+}
+
+static const char *check_qps(const struct dp_engine *e, struct totals *all)
+{
+	const struct dp_qp *qp;
+	const char *why;
+	uint32_t i;
+
+	for (i = 0; i < DP_MAX_QPS && all->qps < e->n_qps; i++) {
+		if (!e->qps[i / DP_QP_PAGE])
+			i |= DP_QP_PAGE - 1;
+		qp = dp_find_qp(e, i);
+		if (!qp)
+			continue;
+		why = check_qp(qp);
+		if (why)
+			return why;
+		all->qps++;
+		all->ready += qp->ready;
+	}
+	MUST(all->qps == e->n_qps, "a QP cannot be found by its number");
+	return NULL;
+}
+
+const char *dp_engine_check(const struct dp_engine *e)
+{
+	struct totals all = { 0 };
+	const char *why = check_qps(e, &all);
+
+	if (why || (why = check_transmit_list(e, &all)) || (why = check_events(e)) ||
+	    (why = check_memory(e)))
+		return why;
+	return dp_store_check(e);
+}

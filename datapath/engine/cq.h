@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Completion queues. */
+#ifndef DP_ENGINE_CQ_H
+#define DP_ENGINE_CQ_H
+
+#include "engine/instance.h"
+
+struct dp_cq {
+	struct dp_engine *engine;
+	struct dp_event_node event;
+	struct dp_wc *ring;
+	uint32_t mask, entries, head, tail;
+	uint32_t users;
+	bool armed, armed_solicited, overrun;
+	void *user;
+};
+
+/* A ring has room for a power of two. */
+static inline uint32_t dp_pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+void dp_cq_push(struct dp_cq *, const struct dp_wc *, bool solicited);
+
+#endif

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/qp.h"
+#include "engine/rc/store.h"
+#include "wire/icrc.h"
+#include "wire/random.h"
+#include "wire/trim.h"
+
+uint64_t dp_random(struct dp_engine *e)
+{
+	return dp_random64(&e->rng);
+}
+
+/* ---- life cycle --------------------------------------------------------------- */
+
+static bool config_valid(const struct dp_engine_config *c)
+{
+	uint32_t window = dp_window_of(c->window_psns);
+
+	if (c->path_mtu_max < 256 || c->path_mtu_max > 4096 ||
+	    c->path_mtu_max & (c->path_mtu_max - 1))
+		return false;
+	if (c->segment_max && (c->segment_max < DP_SEGMENT_MIN || c->segment_max > DP_SEGMENT_MAX ||
+			       c->segment_max & 3))
+		return false;
+	if (!dp_window_valid(c->window_psns) || (c->store && c->store->window_psns != window))
+		return false;
+	if (c->paths > DP_PATHS_MAX || (c->paths > 1 && c->udp_sport))
+		return false;
+	return c->qpn_prefix <= 0xff && c->tos >> 2 != DP_DSCP_TRIMMED;
+}
+
+int dp_engine_create(const struct dp_engine_config *c, struct dp_engine **out)
+{
+	struct dp_engine *e;
+
+	if (!config_valid(c))
+		return -EINVAL;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	e->own = calloc(1, sizeof(*e->own));
+	if (!e->own) {
+		free(e);
+		return -ENOMEM;
+	}
+	e->cfg = *c;
+	e->cfg.window_psns = dp_window_of(c->window_psns);
+	if (!e->cfg.min_rto_ns)
+		e->cfg.min_rto_ns = 4000000;
+	e->rng = c->seed;
+	e->heard_ns = DP_NEVER;
+	e->qpn_next = (uint32_t)dp_random(e) & 0xffff;
+	dp_store_init(e->own, e->cfg.window_psns, false);
+	e->store = c->store ? c->store : e->own;
+	e->store->engines++;
+	*out = e;
+	return 0;
+}
+
+void dp_engine_destroy(struct dp_engine *e)
+{
+	uint32_t i;
+
+	for (i = 0; i < DP_MAX_QPS && e->n_qps; i++)
+		if (dp_find_qp(e, i))
+			dp_qp_destroy(dp_find_qp(e, i));
+	for (i = 0; i < DP_MAX_QPS / DP_QP_PAGE; i++)
+		free(e->qps[i]);
+	for (i = 0; i < e->mr_cap; i++)
+		free(e->mrs[i]);
+	e->store->engines--;
+	dp_store_drain(e->own);
+	free(e->own);
+	free(e->mrs);
+	free(e);
+}
+
+/* ---- events --------------------------------------------------------------------- */
+
+void dp_raise(struct dp_engine *e, struct dp_event_node *n, enum dp_event_type type)
+{
+	bool listed = n->pending;
+
+	n->pending |= 1u << type;
+	if (listed)
+		return;
+	n->next = NULL;
+	if (e->event_tail)
+		e->event_tail->next = n;
+	else
+		e->event_head = n;
+	e->event_tail = n;
+}
+
+void dp_unraise(struct dp_engine *e, struct dp_event_node *n)
+{
+	struct dp_event_node **at = &e->event_head, *prev = NULL;
+
+	if (!n->pending)
+		return;
+	for (; *at != n; at = &(*at)->next)
+		prev = *at;
+	*at = n->next;
+	if (e->event_tail == n)
+		e->event_tail = prev;
+	n->pending = 0;
+}
+
+bool dp_engine_event(struct dp_engine *e, struct dp_event *out)
+{
+	struct dp_event_node *n = e->event_head;
+
+	if (!n)
+		return false;
+	out->type = (enum dp_event_type)__builtin_ctz(n->pending);
+	out->cq = n->is_cq ? container_of(n, struct dp_cq, event) : NULL;
+	out->qp = n->is_cq ? NULL : container_of(n, struct dp_qp, event);
+	if (!(n->pending & (n->pending - 1)))
+		dp_unraise(e, n);
+	else
+		n->pending &= n->pending - 1;
+	return true;
+}
+
+/* ---- the transmit list and timers ---------------------------------------------------- */
+
+void dp_qp_wake(struct dp_qp *qp)
+{
+	struct dp_engine *e = qp->engine;
+
+	if (qp->ready)
+		return;
+	qp->ready = true;
+	qp->ready_next = NULL;
+	if (e->ready_tail)
+		e->ready_tail->ready_next = qp;
+	else
+		e->ready_head = qp;
+	e->ready_tail = qp;
+}
+
+void dp_qp_unwake(struct dp_qp *qp)
+{
+	struct dp_engine *e = qp->engine;
+	struct dp_qp **at = &e->ready_head, *prev = NULL;
+
+	if (!qp->ready)
+		return;
+	for (; *at != qp; at = &(*at)->ready_next)
+		prev = *at;
+	*at = qp->ready_next;
+	if (e->ready_tail == qp)
+		e->ready_tail = prev;
+	qp->ready = false;
+}
+
+/* A timer that is armed too early only costs a look at the QP, so moving it to
+ * a later time waits until it fires.  What is due already waits for tx(), not
+ * for the clock: the timer is never armed at a time that has come. */
+void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
+{
+	uint64_t min = qp->ops->deadline(qp, now);
+
+	if (min == DP_NEVER)
+		return;
+	if (min <= now)
+		min = now + (1u << DP_WHEEL_SHIFT);
+	if (!dp_timer_armed(&qp->timer) || qp->timer.expires_ns > min)
+		dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
+}
+
+static void start_clock(struct dp_engine *e, uint64_t now)
+{
+	if (e->wheel_started)
+		return;
+	e->wheel_started = true;
+	dp_wheel_init(&e->wheel, now);
+}
+
+uint64_t dp_engine_deadline(const struct dp_engine *e)
+{
+	return e->ready_head ? 0 : dp_wheel_next(&e->wheel);
+}
+
+void dp_engine_heard(struct dp_engine *e, uint64_t heard_ns)
+{
+	e->heard_ns = heard_ns;
+}
+
+void dp_engine_tick(struct dp_engine *e, uint64_t now)
+{
+	struct dp_timer *t;
+	struct dp_qp *qp;
+
+	start_clock(e, now);
+	while ((t = dp_wheel_pop(&e->wheel, now))) {
+		qp = container_of(t, struct dp_qp, timer);
+		qp->ops->tick(qp, now);
+		dp_qp_rearm(qp, now);
+	}
+}
+
+/* ---- receive -------------------------------------------------------------------------------- */
+
+static int admit(struct dp_engine *e, const struct dp_packet *pkt, struct dp_parsed *p,
+		 struct dp_qp **out)
+{
+	struct dp_qp *qp;
+	int err = dp_packet_parse(pkt, p);
+
+	if (err == -EOPNOTSUPP || (!err && dp_op_is_ext(p->opcode) && !e->cfg.extended)) {
+		e->stats.drop_unknown_opcode++;
+		return -EPROTO;
+	}
+	if (err || (dp_bth_pkey(pkt->data) & 0x7fff) != (DP_PKEY_DEFAULT & 0x7fff)) {
+		e->stats.drop_malformed++;
+		return -EPROTO;
+	}
+	qp = dp_find_qp(e, p->dest_qpn);
+	if (!qp || qp->qpn != p->dest_qpn) {
+		e->stats.drop_unknown_qp++;
+		return -ENOENT;
+	}
+	if (!dp_qp_receives(qp) && !qp->refusing) {
+		e->stats.drop_bad_state++;
+		return -ENOTCONN;
+	}
+	if ((qp->ops->connected && memcmp(&pkt->src, &qp->attr.raddr, sizeof(pkt->src))) ||
+	    memcmp(&pkt->dst, &e->cfg.addr, sizeof(pkt->dst))) {
+		e->stats.drop_foreign_addr++;
+		return -EACCES;
+	}
+	if (!e->cfg.no_payload && !p->cut && !dp_icrc_check(pkt)) {
+		e->stats.drop_icrc++;
+		return -EBADMSG;
+	}
+	*out = qp;
+	return 0;
+}
+
+int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_parsed p;
+	struct dp_qp *qp;
+	int err;
+
+	start_clock(e, now);
+	e->stats.rx_packets++;
+	err = admit(e, pkt, &p, &qp);
+	if (err)
+		return err;
+	if (!p.cut) {
+		qp->stats.rx_packets++;
+		qp->stats.ecn_marked += (pkt->tos & DP_ECN_MASK) == DP_ECN_CE;
+	}
+	err = qp->ops->rx(qp, pkt, &p, now);
+	if (!err)
+		dp_qp_rearm(qp, now);
+	return err;
+}
+
+/* ---- transmit ---------------------------------------------------------------------------------- */
+
+int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t now)
+{
+	struct dp_qp *qp;
+	int n = 0, quota;
+
+	start_clock(e, now);
+	while (n < max && (qp = e->ready_head)) {
+		dp_qp_unwake(qp);
+		for (quota = DP_QP_QUANTUM; quota && n < max; quota--) {
+			if (!qp->ops->tx(qp, &out[n], now))
+				break;
+			n++;
+		}
+		if (!quota || n == max)
+			dp_qp_wake(qp);
+		dp_qp_rearm(qp, now);
+	}
+	e->stats.tx_packets += (uint64_t)n;
+	return n;
+}
+
+void dp_engine_stats(const struct dp_engine *e, struct dp_engine_stats *out)
+{
+	*out = e->stats;
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The RC engine: packets and time in, packets and completions out.
+ *
+ * It knows no socket, clock, thread or file.  A port calls dp_engine_rx(),
+ * dp_engine_tx(), dp_engine_deadline() and dp_engine_tick(); the verbs front
+ * calls the rest.  One engine is used by one thread at a time: the caller
+ * holds whatever lock that takes.  Objects belong to the engine that made
+ * them; destroying one that is in use fails with -EBUSY.
+ *
+ * Functions return 0 (or what they say) or -errno.  `now` is nanoseconds on
+ * any clock that does not go backwards.
+ */
+#ifndef DP_ENGINE_ENGINE_H
+#define DP_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/cc.h"
+#include "wire/packet.h"
+
+struct dp_engine;
+struct dp_store;
+struct dp_pd;
+struct dp_mr;
+struct dp_cq;
+struct dp_qp;
+
+enum {
+	DP_WINDOW_MIN = 64,
+	DP_WINDOW_MAX =
+		1 << 17, /* more than twice 10 Gbit/s times 40 ms in packets of 1500 bytes */
+};
+
+/* ---- memory for windows --------------------------------------------------- */
+
+/* A QP holds the records of its window only while packets are under way, in pages
+ * of 256 PSNs.  An engine of its own sets one page each way aside when a QP is
+ * made, takes more from the system as windows grow, and keeps some.  Engines of a
+ * simulation, which one thread drives, share a store instead: an idle QP costs
+ * none of it.  window_psns: that of all engines that use it, 0: 131072. */
+int dp_store_create(uint32_t window_psns, struct dp_store **out);
+/* The engines that use it must be gone. */
+void dp_store_destroy(struct dp_store *);
+
+/* ---- engine ---------------------------------------------------------- */
+
+struct dp_engine_config {
+	struct dp_addr addr;	/* our address: QPs accept packets to it only */
+	uint32_t path_mtu_max;	/* 256..4096: what the port can carry */
+	uint32_t segment_max;	/* extended mode: most payload bytes of a packet, a multiple
+				      * of 4 up to 8960; 0: the path MTU */
+	uint16_t udp_sport;	/* 0: 0xC000 + hash of the QPN; else always this */
+	uint8_t tos;		/* DSCP << 2; the engine adds ECT(0) when ECN is on */
+	uint8_t ecn;		/* 1: mark packets ECN-capable */
+	uint8_t extended;	/* 1: offer extended mode to peers */
+	uint8_t no_payload;	/* 1: move lengths only (simulator) */
+	uint8_t telemetry;	/* 1: offer room for telemetry in requests */
+	uint8_t paths;		/* extended mode: UDP source ports that packets take, 1..64; 0: 1 */
+	uint32_t window_psns;	/* extended mode, power of two, 64..131072; 0: 131072 */
+	uint64_t line_rate_bps; /* told to CC; 0: not known */
+	uint64_t min_rto_ns;	/* 0: 4 ms */
+	uint64_t seed;		/* for keys, QPNs, PSNs: equal seeds, equal runs */
+	uint32_t qpn_prefix;	/* the top 8 bits of every QPN made (process steering) */
+	struct dp_store *store; /* memory for windows; NULL: the engine's own */
+	const struct dp_cc_algo *cc; /* default of new QPs; NULL: a constant window of 1 MiB */
+};
+
+int dp_engine_create(const struct dp_engine_config *, struct dp_engine **out);
+void dp_engine_destroy(struct dp_engine *);
+
+/* Give one packet.  0, or -EPROTO and the like when it was dropped (counted).  Its
+ * arrived_ns tells the time that the network took from that of the host, and does nothing
+ * else; one that cannot be right (in the future, more than a second ago, before what the
+ * packet answers had left) is not believed. */
+int dp_engine_rx(struct dp_engine *, const struct dp_packet *, uint64_t now_ns);
+/* Take up to max packets: the caller sets data and cap of each, the engine the
+ * rest.  Returns how many were filled. */
+int dp_engine_tx(struct dp_engine *, struct dp_packet *out, int max, uint64_t now_ns);
+/* Next instant at which tick() or tx() has something to do: 0 when tx() has a
+ * packet now, DP_NEVER when only a packet or a verb can make it do anything. */
+uint64_t dp_engine_deadline(const struct dp_engine *);
+void dp_engine_tick(struct dp_engine *, uint64_t now_ns);
+/* All that had arrived by heard_ns has gone through rx(): a peer counts as silent only up to
+ * then, and time-outs wait for it.  Without this call, it is always so. */
+void dp_engine_heard(struct dp_engine *, uint64_t heard_ns);
+/* For tests and fuzzers: the first invariant of the engine's state that does not hold, in
+ * words, or NULL.  Takes time in proportion to everything that the engine holds. */
+const char *dp_engine_check(const struct dp_engine *);
+
+enum dp_event_type {
+	DP_EVENT_CQ = 1,     /* an armed CQ got a completion */
+	DP_EVENT_QP_FATAL,   /* QP went to error by itself (peer died, local fault) */
+	DP_EVENT_QP_ACCESS,  /* a peer's request broke an access right: QP in error */
+	DP_EVENT_COMM_EST,   /* first packet arrived on a QP in RTR */
+	DP_EVENT_CQ_OVERRUN, /* completions lost: CQ too small */
+	DP_EVENT_SQ_DRAINED, /* a QP in SQD has finished every message that it had begun */
+};
+
+struct dp_event {
+	enum dp_event_type type;
+	struct dp_qp *qp;
+	struct dp_cq *cq;
+};
+
+/* Takes the oldest event; false when there is none. */
+bool dp_engine_event(struct dp_engine *, struct dp_event *out);
+
+/* ---- protection domains and memory ------------------------------------ */
+
+enum dp_access {
+	DP_ACCESS_LOCAL_WRITE = 1,
+	DP_ACCESS_REMOTE_WRITE = 2,
+	DP_ACCESS_REMOTE_READ = 4,
+	DP_ACCESS_REMOTE_ATOMIC = 8,
+	/* A SEND with invalidate may take the key away (IBTA vol. 1, 10.6.7.2): fast-registered
+	 * memory and type 2 windows, not what ibv_reg_mr() makes. */
+	DP_ACCESS_INVALIDATE = 1 << 30,
+};
+
+int dp_pd_create(struct dp_engine *, struct dp_pd **out);
+int dp_pd_destroy(struct dp_pd *);
+
+/* Registers [addr, addr+len); remote and local addresses are given from iova
+ * on.  lkey and rkey are the same number, part of it random. */
+int dp_mr_create(struct dp_pd *, void *addr, uint64_t len, uint64_t iova, uint32_t access,
+		 struct dp_mr **out);
+int dp_mr_destroy(struct dp_mr *);
+uint32_t dp_mr_key(const struct dp_mr *);
+
+/* ---- completion queues ------------------------------------------------- */
+
+/* Values are those of enum ibv_wc_status / ibv_wc_opcode / ibv_wc_flags, so
+ * the front passes them on as they are. */
+enum dp_wc_status {
+	DP_WC_SUCCESS = 0,
+	DP_WC_LOC_LEN_ERR = 1,
+	DP_WC_LOC_QP_OP_ERR = 2,
+	DP_WC_LOC_PROT_ERR = 4,
+	DP_WC_WR_FLUSH_ERR = 5,
+	DP_WC_BAD_RESP_ERR = 7,
+	DP_WC_LOC_ACCESS_ERR = 8,
+	DP_WC_REM_INV_REQ_ERR = 9,
+	DP_WC_REM_ACCESS_ERR = 10,
+	DP_WC_REM_OP_ERR = 11,
+	DP_WC_RETRY_EXC_ERR = 12,
+	DP_WC_RNR_RETRY_EXC_ERR = 13,
+};
+
+enum dp_wc_opcode {
+	DP_WC_SEND = 0,
+	DP_WC_RDMA_WRITE = 1,
+	DP_WC_RDMA_READ = 2,
+	DP_WC_COMP_SWAP = 3,
+	DP_WC_FETCH_ADD = 4,
+	DP_WC_RECV = 128,
+	DP_WC_RECV_RDMA_WITH_IMM = 129,
+};
+
+enum dp_wc_flags {
+	DP_WC_WITH_IMM = 2,
+	DP_WC_WITH_INV = 8,
+};
+
+struct dp_wc {
+	uint64_t wr_id;
+	uint32_t status; /* enum dp_wc_status */
+	uint32_t opcode; /* enum dp_wc_opcode */
+	uint32_t vendor_err;
+	uint32_t byte_len;
+	uint32_t imm; /* immediate, as on the wire (network order), or invalidated rkey */
+	uint32_t qpn;
+	uint32_t src_qpn;
+	uint32_t flags; /* enum dp_wc_flags */
+};
+
+int dp_cq_create(struct dp_engine *, uint32_t entries, void *user, struct dp_cq **out);
+int dp_cq_destroy(struct dp_cq *);
+int dp_cq_resize(struct dp_cq *, uint32_t entries);
+/* Takes up to max completions, oldest first; returns how many. */
+int dp_cq_poll(struct dp_cq *, int max, struct dp_wc *out);
+/* The next completion (or the next solicited or failed one) raises one
+ * DP_EVENT_CQ. */
+void dp_cq_arm(struct dp_cq *, bool solicited_only);
+void *dp_cq_user(const struct dp_cq *);
+uint32_t dp_cq_entries(const struct dp_cq *);
+
+/* ---- queue pairs -------------------------------------------------------- */
+
+enum dp_qp_type { DP_QPT_RC };
+
+struct dp_qp_config {
+	uint32_t type; /* enum dp_qp_type */
+	struct dp_pd *pd;
+	struct dp_cq *send_cq, *recv_cq;
+	uint32_t max_send_wr, max_recv_wr;   /* rounded up to a power of two */
+	uint32_t max_send_sge, max_recv_sge; /* at most DP_SGE_MAX */
+	uint32_t max_inline;		     /* bytes, at most DP_INLINE_MAX */
+	bool sq_sig_all;
+	void *user;
+};
+
+enum {
+	DP_SGE_MAX = 32,
+	DP_INLINE_MAX = 1024,
+	DP_WR_MAX = 16384,
+	DP_RD_ATOMIC_MAX = 16,
+	DP_MSG_MAX = 1 << 30, /* bytes */
+};
+
+/* Values of enum ibv_qp_state. */
+enum dp_qp_state {
+	DP_QPS_RESET = 0,
+	DP_QPS_INIT = 1,
+	DP_QPS_RTR = 2,
+	DP_QPS_RTS = 3,
+	DP_QPS_SQD = 4,
+	DP_QPS_SQE = 5,
+	DP_QPS_ERR = 6,
+};
+
+/* Values of enum ibv_qp_attr_mask (those that RC uses). */
+enum dp_qp_attr_mask {
+	DP_QP_STATE = 1 << 0,
+	DP_QP_CUR_STATE = 1 << 1,
+	DP_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+	DP_QP_ACCESS_FLAGS = 1 << 3,
+	DP_QP_PKEY_INDEX = 1 << 4,
+	DP_QP_PORT = 1 << 5,
+	DP_QP_AV = 1 << 7,
+	DP_QP_PATH_MTU = 1 << 8,
+	DP_QP_TIMEOUT = 1 << 9,
+	DP_QP_RETRY_CNT = 1 << 10,
+	DP_QP_RNR_RETRY = 1 << 11,
+	DP_QP_RQ_PSN = 1 << 12,
+	DP_QP_MAX_QP_RD_ATOMIC = 1 << 13,
+	DP_QP_MIN_RNR_TIMER = 1 << 15,
+	DP_QP_SQ_PSN = 1 << 16,
+	DP_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
+	DP_QP_DEST_QPN = 1 << 20,
+};
+
+struct dp_qp_attr {
+	uint32_t state;	      /* enum dp_qp_state */
+	uint32_t access;      /* enum dp_access: what the peer may do */
+	struct dp_addr raddr; /* DP_QP_AV: the peer, and the port's route to it */
+	uint32_t path_id;
+	uint32_t path_mtu; /* bytes */
+	uint32_t dest_qpn;
+	uint32_t rq_psn, sq_psn;
+	uint8_t timeout;   /* 4.096 us * 2^n, 0: none */
+	uint8_t retry_cnt; /* 0..7 */
+	uint8_t rnr_retry; /* 0..7, 7: for ever */
+	uint8_t min_rnr_timer;
+	uint8_t max_rd_atomic, max_dest_rd_atomic;
+	uint8_t sqd_notify;  /* DP_QP_EN_SQD_ASYNC_NOTIFY: raise DP_EVENT_SQ_DRAINED */
+	uint8_t sq_draining; /* query: in SQD, and a message that was begun is not finished */
+};
+
+int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
+int dp_qp_destroy(struct dp_qp *);
+/* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
+ * illegal transition, a missing or an unknown attribute: nothing is changed. */
+int dp_qp_modify(struct dp_qp *, const struct dp_qp_attr *, uint32_t mask, uint64_t now_ns);
+/* As if a HELLO and a PROBE of the peer had come, over a path that carries any packet: for
+ * simulations in which connections are there from the start. */
+void dp_qp_agree(struct dp_qp *, const struct dp_qp *peer, uint64_t now_ns);
+void dp_qp_query(const struct dp_qp *, struct dp_qp_attr *out);
+uint32_t dp_qp_qpn(const struct dp_qp *);
+void *dp_qp_user(const struct dp_qp *);
+/* Sets the algorithm of one QP, also while it runs: it begins anew, with what the
+ * transport knows of the path.  On an error nothing is changed.  NULL: constant window. */
+int dp_qp_set_cc(struct dp_qp *, const struct dp_cc_algo *, uint64_t now_ns);
+/* The flow record, for series; NULL before the QP is connected. */
+const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *);
+
+/* Values of enum ibv_wr_opcode. */
+enum dp_wr_opcode {
+	DP_WR_RDMA_WRITE = 0,
+	DP_WR_RDMA_WRITE_WITH_IMM = 1,
+	DP_WR_SEND = 2,
+	DP_WR_SEND_WITH_IMM = 3,
+	DP_WR_RDMA_READ = 4,
+	DP_WR_ATOMIC_CMP_AND_SWP = 5,
+	DP_WR_ATOMIC_FETCH_AND_ADD = 6,
+	DP_WR_LOCAL_INV = 7,
+	DP_WR_SEND_WITH_INV = 9,
+};
+
+/* Values of enum ibv_send_flags. */
+enum dp_send_flags {
+	DP_SEND_FENCE = 1,
+	DP_SEND_SIGNALED = 2,
+	DP_SEND_SOLICITED = 4,
+	DP_SEND_INLINE = 8,
+};
+
+/* Layout of struct ibv_sge. */
+struct dp_sge {
+	uint64_t addr;
+	uint32_t length;
+	uint32_t lkey;
+};
+
+struct dp_send_wr {
+	uint64_t wr_id;
+	uint32_t opcode; /* enum dp_wr_opcode */
+	uint32_t flags;	 /* enum dp_send_flags */
+	uint32_t num_sge;
+	const struct dp_sge *sge;
+	uint32_t imm; /* network order, or the rkey to invalidate */
+	uint64_t remote_addr;
+	uint32_t rkey;
+	uint64_t compare_add, swap;
+};
+
+struct dp_recv_wr {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	const struct dp_sge *sge;
+};
+
+/* -ENOMEM: queue full; -EINVAL: bad request or QP state; inline data is copied
+ * before the return.  A QP in error takes the request and flushes it. */
+int dp_qp_post_send(struct dp_qp *, const struct dp_send_wr *);
+int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
+
+/* ---- counters ------------------------------------------------------------ */
+
+/* X(name): all uint64_t; one list for the struct, the JSON and the docs. */
+#define DP_QP_COUNTERS(X)                                                                          \
+	X(tx_packets)	    /* data packets sent, retransmissions included */                      \
+	X(tx_bytes)	    /* payload of those */                                                 \
+	X(rx_packets)	    /* packets accepted */                                                 \
+	X(rx_bytes)	    /* payload placed */                                                   \
+	X(retransmits)	    /* data packets sent again */                                          \
+	X(fast_retransmits) /* of those, found by order and time, not by time-out */               \
+	X(spurious)	    /* packets the peer got twice */                                       \
+	X(timeouts)	    /* RTO or IB timeout expiries */                                       \
+	X(probes)	    /* tail loss probes */                                                 \
+	X(acks_tx)                                                                                 \
+	X(acks_rx)                                                                                 \
+	X(naks_tx)                                                                                 \
+	X(naks_rx)                                                                                 \
+	X(rnr_tx)                                                                                  \
+	X(rnr_rx)                                                                                  \
+	X(out_of_order) /* extended mode: packets placed ahead of a gap */                         \
+	X(dropped_ooo)	/* standard mode: packets dropped behind a gap */                          \
+	X(duplicates)	/* packets received again */                                               \
+	X(ecn_marked)	/* packets received with CE */                                             \
+	X(trimmed)	/* packets received without their payload */                               \
+	X(cnp_rx)                                                                                  \
+	X(pacing_waits)	  /* packets that had to wait for their time */                            \
+	X(pacing_late_ns) /* how much later than that they were sent, all together */
+
+/* The same, but the largest so far: of several QPs not the sum, but the largest. */
+#define DP_QP_PEAKS(X)                                                                             \
+	X(pacing_late_max_ns)                                                                      \
+	X(pacing_burst_max) /* packets that a paced QP sent in a row to reach its plan */
+
+struct dp_qp_stats {
+#define X(name) uint64_t name;
+	DP_QP_COUNTERS(X)
+	DP_QP_PEAKS(X)
+#undef X
+};
+
+#define DP_ENGINE_COUNTERS(X)                                                                      \
+	X(rx_packets)                                                                              \
+	X(tx_packets)                                                                              \
+	X(drop_malformed) /* truncated, bad version, pad, length */                                \
+	X(drop_icrc)                                                                               \
+	X(drop_unknown_qp)                                                                         \
+	X(drop_foreign_addr) /* source or destination is not the QP's */                           \
+	X(drop_bad_state)                                                                          \
+	X(drop_unknown_opcode)
+
+struct dp_engine_stats {
+#define X(name) uint64_t name;
+	DP_ENGINE_COUNTERS(X)
+#undef X
+};
+
+void dp_engine_stats(const struct dp_engine *, struct dp_engine_stats *out);
+void dp_qp_stats(const struct dp_qp *, struct dp_qp_stats *out);
+/* 1 once both ends have agreed on extended mode. */
+int dp_qp_extended(const struct dp_qp *);
+/* Payload bytes of a full packet that the requester sends now. */
+uint32_t dp_qp_segment(const struct dp_qp *);
+
+#endif

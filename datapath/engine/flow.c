@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Congestion control of one QP: the calls into the algorithm, and what its
+ * window and rate allow.
+ */
+#include "engine/flow.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Credit that a paced QP keeps from an idle time. */
+#define PACING_CREDIT_NS 10000ull
+
+static void forget(struct dp_flow *f)
+{
+	free(f->before);
+	f->before = NULL;
+}
+
+void dp_flow_free(struct dp_flow *f)
+{
+	forget(f);
+	free(f->record);
+	f->record = NULL;
+}
+
+static int set_algorithm(struct dp_flow *f, const struct dp_cc_algo *algo)
+{
+	size_t bytes = algo ? algo->flow_bytes : sizeof(struct dp_cc_flow);
+	struct dp_cc_flow *record;
+
+	if (algo &&
+	    (algo->abi != DP_CC_ABI || bytes < sizeof(*record) || bytes > DP_CC_FLOW_BYTES_MAX))
+		return -EINVAL;
+	record = calloc(1, bytes);
+	if (!record)
+		return -ENOMEM;
+	if (algo)
+		memcpy(record, algo->initial, bytes);
+	dp_flow_free(f);
+	f->record = record;
+	f->algo = algo;
+	return 0;
+}
+
+int dp_flow_init(struct dp_flow *f, const struct dp_engine_config *cfg, struct dp_qp_stats *stats)
+{
+	f->cfg = cfg;
+	f->stats = stats;
+	return set_algorithm(f, cfg->cc);
+}
+
+/* What the transport tells, in front of every call. */
+static struct dp_cc_flow *inputs(struct dp_flow *f, uint64_t now)
+{
+	struct dp_cc_flow *r = f->record;
+
+	r->mss_bytes = f->mss_bytes;
+	r->line_rate_bps = (double)f->cfg->line_rate_bps;
+	r->max_cwnd_bytes = (double)f->window_psns * f->mss_bytes;
+	r->min_rtt_ns = (double)f->rtt.min_rtt_ns;
+	r->srtt_ns = (double)f->rtt.srtt_ns;
+	r->host_ns = (double)f->rtt.host_ns;
+	r->inflight_bytes = (double)f->inflight_bytes;
+	r->delivered_bytes = (double)f->delivered_bytes;
+	r->now_ns = (double)now;
+	r->paths = f->paths;
+	return r;
+}
+
+/* An algorithm's mistakes stay its own: no NaN, nothing beyond the limits. */
+static void outputs(struct dp_cc_flow *r)
+{
+	if (!(r->cwnd_bytes >= 1))
+		r->cwnd_bytes = 1;
+	if (r->cwnd_bytes > r->max_cwnd_bytes)
+		r->cwnd_bytes = r->max_cwnd_bytes;
+	if (!(r->pacing_rate_bps >= 0) || isinf(r->pacing_rate_bps))
+		r->pacing_rate_bps = 0;
+	if (!(r->next_path >= 0 && r->next_path < r->paths))
+		r->next_path = -1;
+}
+
+static void begin(struct dp_flow *f, uint64_t now)
+{
+	struct dp_cc_flow *r = inputs(f, now);
+
+	r->next_path = -1;
+	if (f->algo && f->algo->on_init)
+		f->algo->on_init(r);
+	if (!f->algo)
+		r->cwnd_bytes = DP_CONSTANT_WINDOW_BYTES;
+	else if (r->cwnd_bytes <= 0)
+		r->cwnd_bytes = r->max_cwnd_bytes;
+	outputs(r);
+}
+
+void dp_flow_connect(struct dp_flow *f, uint32_t mss_bytes, uint32_t window_psns, uint8_t paths,
+		     uint64_t now)
+{
+	forget(f);
+	*f = (struct dp_flow){
+		.cfg = f->cfg,
+		.stats = f->stats,
+		.algo = f->algo,
+		.record = f->record,
+		.mss_bytes = mss_bytes,
+		.window_psns = window_psns,
+		.paths = paths,
+	};
+	if (f->algo)
+		memcpy(f->record, f->algo->initial, f->algo->flow_bytes);
+	else
+		memset(f->record, 0, sizeof(*f->record));
+	begin(f, now);
+}
+
+int dp_flow_replace(struct dp_flow *f, const struct dp_cc_algo *algo, uint64_t now)
+{
+	int err = set_algorithm(f, algo);
+
+	if (err || !f->mss_bytes)
+		return err;
+	begin(f, now);
+	/* What waits does so for the old window and rate. */
+	f->paced = false;
+	f->waited = false;
+	f->burst = 0;
+	if (f->next_tx_ns > now)
+		f->next_tx_ns = now;
+	return 0;
+}
+
+const struct dp_cc_flow *dp_flow_record(const struct dp_flow *f)
+{
+	/* As it is now, not as it was at the last call of the algorithm. */
+	f->record->srtt_ns = (double)f->rtt.srtt_ns;
+	f->record->host_ns = (double)f->rtt.host_ns;
+	f->record->min_rtt_ns = (double)f->rtt.min_rtt_ns;
+	f->record->inflight_bytes = (double)f->inflight_bytes;
+	f->record->delivered_bytes = (double)f->delivered_bytes;
+	return f->record;
+}
+
+void dp_flow_stop(struct dp_flow *f)
+{
+	f->inflight_bytes = 0;
+	f->paced = false;
+	f->waited = false;
+	f->late_ns = 0;
+}
+
+uint64_t dp_flow_rto(const struct dp_flow *f, uint64_t handshake_ns)
+{
+	uint64_t min = f->cfg->min_rto_ns, rto = dp_rtt_rto(&f->rtt);
+
+	if (!rto)
+		rto = 3 * handshake_ns > DP_RTO_INITIAL_NS ? 3 * handshake_ns : DP_RTO_INITIAL_NS;
+	if (rto < min)
+		rto = min;
+	return rto < DP_RTO_MAX_NS ? rto : DP_RTO_MAX_NS;
+}
+
+/* A window under one packet means one packet in several RTTs. */
+static double rate(const struct dp_flow *f)
+{
+	const struct dp_cc_flow *r = f->record;
+
+	if (r->pacing_rate_bps > 0)
+		return r->pacing_rate_bps;
+	if (r->cwnd_bytes < f->mss_bytes && f->rtt.srtt_ns)
+		return r->cwnd_bytes * 8e9 / (double)f->rtt.srtt_ns;
+	return 0;
+}
+
+/* A paced QP that wakes late may catch up.  An idle or window-limited QP may not. */
+void dp_flow_turn(struct dp_flow *f, uint64_t now)
+{
+	if (!f->paced || now < f->next_tx_ns)
+		return;
+	f->paced = false;
+	f->late_ns = now - f->next_tx_ns;
+	if (f->late_ns > f->rtt.srtt_ns / 2)
+		f->late_ns = f->rtt.srtt_ns / 2;
+}
+
+bool dp_flow_allows(struct dp_flow *f, uint32_t bytes, uint64_t now)
+{
+	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > f->record->cwnd_bytes) {
+		f->late_ns = 0;
+		f->waited = false; /* from here on it is the window that it waits for */
+		f->burst = 0;
+		return false;
+	}
+	dp_flow_turn(f, now);
+	f->paced = rate(f) > 0 && f->next_tx_ns > now;
+	f->waited |= f->paced;
+	return !f->paced;
+}
+
+/* How late a packet that waited for its time is sent. */
+static void count_lateness(struct dp_flow *f, uint64_t now)
+{
+	struct dp_qp_stats *s = f->stats;
+	uint64_t late = now > f->next_tx_ns ? now - f->next_tx_ns : 0;
+
+	if (!f->waited)
+		return;
+	f->waited = false;
+	s->pacing_waits++;
+	s->pacing_late_ns += late;
+	if (late > s->pacing_late_max_ns)
+		s->pacing_late_max_ns = late;
+}
+
+/* After the plan has moved on by a packet: those that leave in a row, until its next
+ * time lies in the future again, are a burst. */
+static void count_burst(struct dp_flow *f, uint64_t now)
+{
+	f->burst++;
+	if (f->burst > f->stats->pacing_burst_max)
+		f->stats->pacing_burst_max = f->burst;
+	if (f->next_tx_ns > now)
+		f->burst = 0;
+}
+
+void dp_flow_sent(struct dp_flow *f, uint32_t bytes, uint64_t now)
+{
+	double bps = rate(f);
+
+	if (!f->inflight_bytes) {
+		f->first_sent_ns = now;
+		f->delivered_ns = now;
+	}
+	f->inflight_bytes += bytes;
+	if (bps <= 0)
+		return;
+	count_lateness(f, now);
+	if (f->next_tx_ns + PACING_CREDIT_NS + f->late_ns < now) {
+		f->next_tx_ns = now - PACING_CREDIT_NS - f->late_ns;
+		f->burst = 0;
+	}
+	f->next_tx_ns += (uint64_t)((double)(bytes ? bytes : 1) * 8e9 / bps);
+	if (f->next_tx_ns >= now)
+		f->late_ns = 0;
+	count_burst(f, now);
+}
+
+void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
+{
+	struct dp_cc_flow *r = inputs(f, now);
+
+	if (!f->algo)
+		return;
+	ack->now_ns = (double)now;
+	ack->inflight_bytes = (double)f->inflight_bytes;
+	ack->delivered_bytes = (double)f->delivered_bytes;
+	ack->lost_bytes = (double)f->lost_since_ack;
+	f->lost_since_ack = 0;
+	f->algo->on_ack(r, ack);
+	outputs(r);
+}
+
+/* The clock of a hop runs as ours does, and its counter only grows: what the wire
+ * leaves out follows from the echo before. */
+void dp_flow_hops(struct dp_echo *e, struct dp_cc_ack *ack, const uint8_t *records, uint32_t n,
+		  uint64_t now)
+{
+	uint64_t passed = now - e->at_ns, ts;
+	struct dp_telemetry t;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		dp_telemetry_get(records + i * DP_HOP_LEN, &t);
+		ts = e->ts_ns[i] ? e->ts_ns[i] + passed : 1ull << 32 | t.ts_ns;
+		e->ts_ns[i] = ts + (uint64_t)(int64_t)(int32_t)((uint32_t)t.ts_ns - (uint32_t)ts);
+		e->tx_bytes[i] += (t.tx_bytes - e->tx_bytes[i]) & ((1ull << 40) - 1);
+		ack->hop[i] = (struct dp_cc_hop){
+			.queue_bytes = (double)t.queue_bytes,
+			.tx_bytes = (double)e->tx_bytes[i],
+			.ts_ns = (double)e->ts_ns[i],
+			.rate_bps = (double)t.rate_mbps * 1e6,
+		};
+	}
+	e->at_ns = now;
+	ack->n_hops = n;
+}
+
+void dp_flow_loss(struct dp_flow *f, struct dp_cc_loss *loss, uint64_t now)
+{
+	struct dp_cc_flow *r = inputs(f, now);
+
+	loss->now_ns = (double)now;
+	loss->inflight_bytes = (double)f->inflight_bytes;
+	f->lost_since_ack += (uint64_t)loss->lost_bytes;
+	if (!f->algo)
+		return;
+	f->algo->on_loss(r, loss);
+	outputs(r);
+}
+
+void dp_flow_timeout(struct dp_flow *f, bool first, uint64_t now)
+{
+	struct dp_cc_flow *r = inputs(f, now);
+
+	if (!f->algo)
+		return;
+	if (first) {
+		forget(f);
+		f->before = malloc(f->algo->flow_bytes); /* without it nothing can be undone */
+	}
+	if (first && f->before)
+		memcpy(f->before, r, f->algo->flow_bytes);
+	f->algo->on_timeout(r, (double)now);
+	outputs(r);
+}
+
+void dp_flow_undo_timeout(struct dp_flow *f)
+{
+	if (f->before)
+		memcpy(f->record, f->before, f->algo->flow_bytes);
+	forget(f);
+}
+
+void dp_flow_keep_timeout(struct dp_flow *f)
+{
+	forget(f);
+}

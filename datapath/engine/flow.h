@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Congestion control of one QP: the calls into the algorithm, and what its window and rate
+ * allow.  It knows no QP.
+ */
+#ifndef DP_ENGINE_FLOW_H
+#define DP_ENGINE_FLOW_H
+
+#include "engine/engine.h"
+#include "engine/rtt.h"
+#include "wire/telemetry.h"
+
+#define DP_RTO_INITIAL_NS 20000000ull
+#define DP_RTO_MAX_NS 60000000000ull
+/* Without an algorithm: the bandwidth-delay product of 40 Gbit/s and 200 us. */
+#define DP_CONSTANT_WINDOW_BYTES 1048576.0
+
+/* The sender's window and pacing of one QP. */
+struct dp_flow {
+	const struct dp_engine_config *cfg;
+	struct dp_qp_stats *stats;     /* of pacing */
+	const struct dp_cc_algo *algo; /* NULL: constant window */
+	struct dp_cc_flow *record;
+	struct dp_cc_flow *before; /* the record before a row of time-outs; NULL: none */
+	uint32_t mss_bytes, window_psns;
+	uint8_t paths;
+	bool paced;	/* something waits for next_tx_ns */
+	bool waited;	/* what is sent next has done so */
+	uint32_t burst; /* packets sent since the plan was last reached */
+	uint64_t inflight_bytes;
+	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
+	uint64_t lost_since_ack;
+	struct dp_rtt rtt;
+	uint64_t next_tx_ns;	 /* pacing */
+	uint64_t late_ns;	 /* credit for a wake-up after that */
+	uint64_t app_limited_at; /* delivered_bytes up to which samples are so */
+	/* standard mode: one packet is timed at a time */
+	uint64_t timed_ns;
+	uint32_t timed_psn;
+};
+
+/* In-band telemetry: the newest records received, yet to be echoed; and of each
+ * hop of the echoes, the clock and counter of which the wire has the low bits. */
+struct dp_echo {
+	uint8_t record[DP_HOPS_MAX * DP_HOP_LEN];
+	uint32_t n;
+	bool fresh;
+	uint64_t at_ns; /* of the last echo received */
+	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
+};
+
+/* Of a QP that is new: 0, -EINVAL or -ENOMEM. */
+int dp_flow_init(struct dp_flow *, const struct dp_engine_config *, struct dp_qp_stats *);
+void dp_flow_free(struct dp_flow *);
+/* Begins anew, with segments of mss_bytes and a window of window_psns over `paths` paths. */
+void dp_flow_connect(struct dp_flow *, uint32_t mss_bytes, uint32_t window_psns, uint8_t paths,
+		     uint64_t now);
+/* Another algorithm, which begins now if the flow is connected. */
+int dp_flow_replace(struct dp_flow *, const struct dp_cc_algo *, uint64_t now);
+/* The algorithm's record, with what the transport knows now. */
+const struct dp_cc_flow *dp_flow_record(const struct dp_flow *);
+/* handshake_ns: RTT of the first packets, which counts until there is a sample; 0: unknown. */
+uint64_t dp_flow_rto(const struct dp_flow *, uint64_t handshake_ns);
+/* Window and pacing allow `bytes` more now?  If pacing does not, `paced` is set and the
+ * QP's timer will wake it. */
+bool dp_flow_allows(struct dp_flow *, uint32_t bytes, uint64_t now);
+/* If next_tx_ns has come for what waited for it: not paced any more. */
+void dp_flow_turn(struct dp_flow *, uint64_t now);
+void dp_flow_sent(struct dp_flow *, uint32_t bytes, uint64_t now);
+void dp_flow_ack(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
+/* Telemetry that an acknowledgement echoed. */
+void dp_flow_hops(struct dp_echo *, struct dp_cc_ack *, const uint8_t *records, uint32_t n,
+		  uint64_t now);
+void dp_flow_loss(struct dp_flow *, struct dp_cc_loss *, uint64_t now);
+/* The first of a row of time-outs keeps the algorithm's record as it was. */
+void dp_flow_timeout(struct dp_flow *, bool first, uint64_t now);
+/* Those time-outs were none: the record is what it was before. */
+void dp_flow_undo_timeout(struct dp_flow *);
+/* They were right. */
+void dp_flow_keep_timeout(struct dp_flow *);
+/* Nothing is in flight any more, and nothing waits for its time. */
+void dp_flow_stop(struct dp_flow *);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * One engine: what belongs to no QP alone.  Events, the transmit list, timers, the
+ * table of QPs.
+ *
+ * The files of this folder:
+ *
+ *   engine.c  life cycle, demultiplexing, the transmit scheduler, events
+ *   qp.c      QPs of all types: states, attributes, completions, flushing
+ *   post.c    work requests into the queues
+ *   cq.c      completion queues
+ *   memory.c  PDs, MRs, keys, gather and scatter
+ *   flow.c    congestion control: calls, window, pacing, RTT
+ *   rtt.c     what is known of the RTT
+ *   wheel.c   the timer wheel
+ *   pool.c    pools of fixed-size blocks
+ *   check.c   the invariants of all state, for tests and fuzzers
+ *   rc/       reliable connections
+ */
+#ifndef DP_ENGINE_INSTANCE_H
+#define DP_ENGINE_INSTANCE_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/engine.h"
+#include "engine/wheel.h"
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+enum {
+	DP_QP_QUANTUM = 16, /* packets a QP may send before it is the next one's turn */
+	DP_SEGMENT_MIN = 256,
+	DP_MAX_QPS = 1 << 16,
+	DP_QP_PAGE = 256, /* QPs of one page of the engine's table */
+};
+
+struct dp_event_node {
+	struct dp_event_node *next;
+	uint32_t pending; /* bit per enum dp_event_type; 0: not in the list */
+	bool is_cq;
+};
+
+struct dp_engine {
+	struct dp_engine_config cfg;
+	uint64_t rng;
+	struct dp_store *store; /* the configuration's or own (rc/store.h) */
+	struct dp_engine_stats stats;
+	struct dp_qp *ready_head, *ready_tail;
+	struct dp_event_node *event_head, *event_tail;
+	struct dp_mr **mrs;
+	uint32_t mr_cap, mr_next;
+	bool wheel_started;
+	uint64_t heard_ns; /* DP_NEVER: all that has arrived is known at any time */
+	struct dp_wheel wheel;
+	uint32_t qpn_next, n_qps, n_pds, n_cqs;
+	struct dp_store *own;
+	struct dp_qp **qps[DP_MAX_QPS / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
+};
+
+/* The QP with these low 16 bits of its QPN, or NULL. */
+static inline struct dp_qp *dp_find_qp(const struct dp_engine *e, uint32_t qpn)
+{
+	struct dp_qp **page = e->qps[qpn / DP_QP_PAGE % (DP_MAX_QPS / DP_QP_PAGE)];
+
+	return page ? page[qpn % DP_QP_PAGE] : NULL;
+}
+
+uint64_t dp_random(struct dp_engine *);
+void dp_raise(struct dp_engine *, struct dp_event_node *, enum dp_event_type);
+void dp_unraise(struct dp_engine *, struct dp_event_node *);
+/* The QP may have something to send: put it in the transmit list. */
+void dp_qp_wake(struct dp_qp *);
+void dp_qp_unwake(struct dp_qp *);
+/* Arms the QP's timer for the earliest of its deadlines. */
+void dp_qp_rearm(struct dp_qp *, uint64_t now);
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Work requests: checked and copied into their queues.
+ */
+#include "engine/qp.h"
+
+static bool total_length(const struct dp_sge *sge, uint32_t n, uint64_t *out)
+{
+	uint32_t i;
+
+	*out = 0;
+	for (i = 0; i < n; i++)
+		*out += sge[i].length;
+	return *out <= DP_MSG_MAX;
+}
+
+static bool send_valid(const struct dp_qp *qp, const struct dp_send_wr *wr, uint64_t *len)
+{
+	bool in_line = wr->flags & DP_SEND_INLINE;
+
+	/* inline data may come in any number of pieces */
+	if (wr->num_sge > (in_line ? (uint32_t)DP_SGE_MAX : qp->max_send_sge))
+		return false;
+	if (!total_length(wr->sge, wr->num_sge, len) || (in_line && *len > qp->max_inline))
+		return false;
+	return qp->ops->accepts(qp, wr, (uint32_t)*len);
+}
+
+static void copy_data(struct dp_swqe *wqe, const struct dp_send_wr *wr)
+{
+	uint8_t *to = (uint8_t *)wqe->sge;
+	uint32_t i;
+
+	if (!(wr->flags & DP_SEND_INLINE)) {
+		if (wr->num_sge)
+			memcpy(wqe->sge, wr->sge, wr->num_sge * sizeof(*wr->sge));
+		return;
+	}
+	for (i = 0; i < wr->num_sge; i++) {
+		memcpy(to, (const void *)(uintptr_t)wr->sge[i].addr, wr->sge[i].length);
+		to += wr->sge[i].length;
+	}
+}
+
+int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
+{
+	struct dp_swqe *wqe;
+	uint64_t len;
+
+	if (qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD && qp->state != DP_QPS_ERR)
+		return -EINVAL;
+	if (!send_valid(qp, wr, &len))
+		return -EINVAL;
+	if (qp->sq_pi - qp->sq_ci > qp->sq_mask)
+		return -ENOMEM;
+	wqe = dp_sq(qp, qp->sq_pi);
+	*wqe = (struct dp_swqe){
+		.wr_id = wr->wr_id,
+		.remote_addr = wr->remote_addr,
+		.rkey = wr->rkey,
+		.compare_add = wr->compare_add,
+		.swap = wr->swap,
+		.imm = wr->imm,
+		.len = (uint32_t)len,
+		.opcode = (uint8_t)wr->opcode,
+		.flags = (uint8_t)wr->flags,
+		.num_sge = (uint8_t)wr->num_sge,
+	};
+	if (qp->state == DP_QPS_ERR) {
+		dp_complete_send(qp, wqe, DP_WC_WR_FLUSH_ERR);
+		return 0;
+	}
+	copy_data(wqe, wr);
+	qp->ops->post(qp, wqe);
+	qp->sq_pi++;
+	dp_qp_wake(qp);
+	return 0;
+}
+
+int dp_qp_post_recv(struct dp_qp *qp, const struct dp_recv_wr *wr)
+{
+	struct dp_rwqe *wqe;
+	uint64_t len;
+
+	if (qp->state == DP_QPS_RESET || wr->num_sge > qp->max_recv_sge)
+		return -EINVAL;
+	if (!total_length(wr->sge, wr->num_sge, &len))
+		return -EINVAL;
+	if (qp->state == DP_QPS_ERR) {
+		struct dp_wc wc = { .wr_id = wr->wr_id,
+				    .status = DP_WC_WR_FLUSH_ERR,
+				    .opcode = DP_WC_RECV,
+				    .qpn = qp->qpn };
+
+		dp_cq_push(qp->recv_cq, &wc, false);
+		return 0;
+	}
+	if (qp->rq_pi - qp->rq_ci > qp->rq_mask)
+		return -ENOMEM;
+	wqe = dp_rq(qp, qp->rq_pi);
+	wqe->wr_id = wr->wr_id;
+	wqe->num_sge = wr->num_sge;
+	wqe->len = (uint32_t)len;
+	if (wr->num_sge)
+		memcpy(wqe->sge, wr->sge, wr->num_sge * sizeof(*wr->sge));
+	qp->rq_pi++;
+	return 0;
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Queue pairs of all types: the state machine of IBTA vol. 1, section 10.3.1, driven by the
+ * table of the type.
+ *
+ *   RESET -> INIT -> RTR -> RTS <-> SQD
+ *     any -> ERR, any -> RESET
+ *
+ * A fault takes a QP to ERR by itself; its requests are then flushed, oldest first.
+ */
+#include "engine/qp.h"
+
+#include <assert.h>
+
+#include "engine/rc/rc.h"
+
+static const struct dp_qp_ops *const types[] = {
+	[DP_QPT_RC] = &dp_rc_ops,
+};
+
+/* ---- life cycle ------------------------------------------------------------ */
+
+static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
+{
+	uint32_t sges = c->max_send_sge ? c->max_send_sge : 1;
+	uint32_t behind = sges * (uint32_t)sizeof(struct dp_sge);
+
+	if (c->max_inline > behind)
+		behind = (c->max_inline + 7) & ~7u;
+	qp->max_send_sge = sges;
+	qp->max_recv_sge = c->max_recv_sge ? c->max_recv_sge : 1;
+	qp->max_inline = c->max_inline;
+	qp->sq_stride = (uint32_t)sizeof(struct dp_swqe) + behind;
+	qp->rq_stride =
+		(uint32_t)(sizeof(struct dp_rwqe) + qp->max_recv_sge * sizeof(struct dp_sge));
+	qp->sq_mask = dp_pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
+	qp->rq_mask = dp_pow2(c->max_recv_wr ? c->max_recv_wr : 1) - 1;
+	qp->sq = calloc(qp->sq_mask + 1, qp->sq_stride);
+	qp->rq = calloc(qp->rq_mask + 1, qp->rq_stride);
+	return qp->sq && qp->rq ? 0 : -ENOMEM;
+}
+
+/* QPNs run through the low 16 bits, so that one just given up is not soon
+ * another's; 0 and 1 are reserved (IBTA vol. 1, section 3.5.10). */
+static int take_qpn(struct dp_engine *e, struct dp_qp *qp)
+{
+	struct dp_qp ***page;
+	uint32_t i, low;
+
+	for (i = 0; i < DP_MAX_QPS; i++) {
+		low = (e->qpn_next + i) & 0xffff;
+		if (low < 2 || dp_find_qp(e, low))
+			continue;
+		page = &e->qps[low / DP_QP_PAGE];
+		if (!*page)
+			*page = calloc(DP_QP_PAGE, sizeof(**page));
+		if (!*page)
+			return -ENOMEM;
+		(*page)[low % DP_QP_PAGE] = qp;
+		e->qpn_next = low + 1;
+		qp->qpn = e->cfg.qpn_prefix << 16 | low;
+		return 0;
+	}
+	return -ENOMEM;
+}
+
+static void drop_qpn(struct dp_qp *qp)
+{
+	qp->engine->qps[(qp->qpn & 0xffff) / DP_QP_PAGE][qp->qpn % DP_QP_PAGE] = NULL;
+}
+
+static void free_qp(struct dp_qp *qp)
+{
+	free(qp->sq);
+	free(qp->rq);
+	free(qp);
+}
+
+static bool config_valid(const struct dp_qp_config *c)
+{
+	return c->type < ARRAY_SIZE(types) && c->pd && c->send_cq && c->recv_cq &&
+	       c->max_send_wr <= DP_WR_MAX && c->max_recv_wr <= DP_WR_MAX &&
+	       c->max_send_sge <= DP_SGE_MAX && c->max_recv_sge <= DP_SGE_MAX &&
+	       c->max_inline <= DP_INLINE_MAX;
+}
+
+int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp **out)
+{
+	struct dp_qp *qp;
+	int err;
+
+	if (!config_valid(c))
+		return -EINVAL;
+	qp = calloc(1, types[c->type]->bytes);
+	if (!qp)
+		return -ENOMEM;
+	qp->ops = types[c->type];
+	qp->engine = e;
+	qp->pd = c->pd;
+	qp->send_cq = c->send_cq;
+	qp->recv_cq = c->recv_cq;
+	qp->sq_sig_all = c->sq_sig_all;
+	qp->user = c->user;
+	err = alloc_queues(qp, c);
+	if (!err)
+		err = take_qpn(e, qp);
+	if (!err) {
+		err = qp->ops->create(qp);
+		if (err)
+			drop_qpn(qp);
+	}
+	if (err) {
+		free_qp(qp);
+		return err;
+	}
+	qp->sport = e->cfg.udp_sport ? e->cfg.udp_sport :
+				       (uint16_t)(0xc000 | ((qp->qpn * 0x9e3779b1u) >> 18));
+	e->n_qps++;
+	qp->pd->users++;
+	qp->send_cq->users++;
+	qp->recv_cq->users++;
+	*out = qp;
+	return 0;
+}
+
+static void qp_reset(struct dp_qp *qp)
+{
+	qp->ops->reset(qp);
+	dp_wheel_cancel(&qp->engine->wheel, &qp->timer);
+	dp_qp_unwake(qp);
+	qp->sq_ci = qp->sq_tx = qp->sq_pi = 0;
+	qp->rd_outstanding = 0;
+	qp->drain_notify = qp->refusing = false;
+	qp->rq_ci = qp->rq_pi = 0;
+	memset(&qp->attr, 0, sizeof(qp->attr));
+}
+
+int dp_qp_destroy(struct dp_qp *qp)
+{
+	struct dp_engine *e = qp->engine;
+
+	qp_reset(qp);
+	dp_unraise(e, &qp->event);
+	drop_qpn(qp);
+	qp->ops->destroy(qp);
+	e->n_qps--;
+	qp->pd->users--;
+	qp->send_cq->users--;
+	qp->recv_cq->users--;
+	free_qp(qp);
+	return 0;
+}
+
+/* ---- completions and errors -------------------------------------------------- */
+
+static uint32_t wc_opcode(uint8_t wr_opcode)
+{
+	switch (wr_opcode) {
+	case DP_WR_RDMA_WRITE:
+	case DP_WR_RDMA_WRITE_WITH_IMM:
+		return DP_WC_RDMA_WRITE;
+	case DP_WR_RDMA_READ:
+		return DP_WC_RDMA_READ;
+	case DP_WR_ATOMIC_CMP_AND_SWP:
+		return DP_WC_COMP_SWAP;
+	case DP_WR_ATOMIC_FETCH_AND_ADD:
+		return DP_WC_FETCH_ADD;
+	default:
+		return DP_WC_SEND;
+	}
+}
+
+void dp_complete_send(struct dp_qp *qp, const struct dp_swqe *wqe, enum dp_wc_status status)
+{
+	struct dp_wc wc = {
+		.wr_id = wqe->wr_id,
+		.status = status,
+		.opcode = wc_opcode(wqe->opcode),
+		.byte_len = wqe->len,
+		.qpn = qp->qpn,
+	};
+
+	if (wqe->started)
+		qp->rd_outstanding--;
+	if (status == DP_WC_SUCCESS && !qp->sq_sig_all && !(wqe->flags & DP_SEND_SIGNALED))
+		return;
+	dp_cq_push(qp->send_cq, &wc, false);
+}
+
+static void flush(struct dp_qp *qp)
+{
+	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
+
+	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 &&
+	       qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
+	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
+		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
+	qp->sq_tx = qp->sq_ci;
+	for (; qp->rq_ci != qp->rq_pi; qp->rq_ci++) {
+		wc.wr_id = dp_rq(qp, qp->rq_ci)->wr_id;
+		dp_cq_push(qp->recv_cq, &wc, false);
+	}
+}
+
+static void enter_error(struct dp_qp *qp)
+{
+	qp->state = DP_QPS_ERR;
+	qp->drain_notify = false;
+	flush(qp);
+	qp->ops->stop(qp);
+	dp_qp_wake(qp); /* a last NAK may be owed */
+}
+
+void dp_qp_to_error(struct dp_qp *qp, enum dp_event_type why)
+{
+	if (qp->state == DP_QPS_ERR)
+		return;
+	enter_error(qp);
+	dp_raise(qp->engine, &qp->event, why);
+}
+
+void dp_fail_send(struct dp_qp *qp, uint32_t index, enum dp_wc_status status)
+{
+	while (qp->sq_ci != index)
+		dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), DP_WC_WR_FLUSH_ERR);
+	if (qp->sq_ci != qp->sq_pi)
+		dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), status);
+	dp_qp_to_error(qp, DP_EVENT_QP_FATAL);
+}
+
+/* ---- modify ----------------------------------------------------------------- */
+
+static const struct dp_qp_transition *find_transition(const struct dp_qp_ops *ops, uint32_t from,
+						      uint32_t to)
+{
+	uint32_t i;
+
+	for (i = 0; i < ops->n_transitions; i++)
+		if (ops->transitions[i].from == from && ops->transitions[i].to == to)
+			return &ops->transitions[i];
+	return NULL;
+}
+
+static bool mtu_valid(uint32_t mtu, uint32_t max)
+{
+	return mtu >= 256 && mtu <= max && !(mtu & (mtu - 1));
+}
+
+static bool values_valid(const struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask)
+{
+	if (mask & DP_QP_PATH_MTU && !mtu_valid(a->path_mtu, qp->engine->cfg.path_mtu_max))
+		return false;
+	if (mask & DP_QP_TIMEOUT && a->timeout > 31)
+		return false;
+	if (mask & DP_QP_RETRY_CNT && a->retry_cnt > 7)
+		return false;
+	if (mask & DP_QP_RNR_RETRY && a->rnr_retry > 7)
+		return false;
+	if (mask & DP_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31)
+		return false;
+	if (mask & DP_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > DP_RD_ATOMIC_MAX)
+		return false;
+	return !(mask & DP_QP_MAX_DEST_RD_ATOMIC) || a->max_dest_rd_atomic <= DP_RD_ATOMIC_MAX;
+}
+
+static void copy_attrs(struct dp_qp_attr *to, const struct dp_qp_attr *a, uint32_t mask)
+{
+	if (mask & DP_QP_ACCESS_FLAGS)
+		to->access = a->access;
+	if (mask & DP_QP_AV) {
+		to->raddr = a->raddr;
+		to->path_id = a->path_id;
+	}
+	if (mask & DP_QP_PATH_MTU)
+		to->path_mtu = a->path_mtu;
+	if (mask & DP_QP_DEST_QPN)
+		to->dest_qpn = a->dest_qpn & 0xffffff;
+	if (mask & DP_QP_RQ_PSN)
+		to->rq_psn = a->rq_psn & DP_PSN_MASK;
+	if (mask & DP_QP_SQ_PSN)
+		to->sq_psn = a->sq_psn & DP_PSN_MASK;
+	if (mask & DP_QP_TIMEOUT)
+		to->timeout = a->timeout;
+	if (mask & DP_QP_RETRY_CNT)
+		to->retry_cnt = a->retry_cnt;
+	if (mask & DP_QP_RNR_RETRY)
+		to->rnr_retry = a->rnr_retry;
+	if (mask & DP_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = a->min_rnr_timer;
+	if (mask & DP_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = a->max_rd_atomic;
+	if (mask & DP_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+}
+
+/* ---- send queue drained (IBTA vol. 1, 10.3.1.5) ------------------------------------ */
+
+static bool draining(const struct dp_qp *qp)
+{
+	return qp->state == DP_QPS_SQD && qp->sq_ci != qp->sq_drain;
+}
+
+void dp_qp_drained(struct dp_qp *qp)
+{
+	if (!qp->drain_notify || draining(qp))
+		return;
+	qp->drain_notify = false;
+	dp_raise(qp->engine, &qp->event, DP_EVENT_SQ_DRAINED);
+}
+
+int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, uint64_t now)
+{
+	uint32_t to = mask & DP_QP_STATE ? a->state : qp->state, from = qp->state;
+	const struct dp_qp_transition *t;
+	int err;
+
+	mask &= ~(uint32_t)DP_QP_STATE;
+	if (to == DP_QPS_ERR) {
+		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
+			return -EINVAL;
+		if (from != DP_QPS_ERR)
+			enter_error(qp);
+		return 0;
+	}
+	if (to == DP_QPS_RESET) {
+		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
+			return -EINVAL;
+		qp_reset(qp);
+		qp->state = DP_QPS_RESET;
+		return 0;
+	}
+	t = find_transition(qp->ops, from, to);
+	if (!t || (mask & t->required) != t->required || mask & ~(t->required | t->optional))
+		return -EINVAL;
+	if (!values_valid(qp, a, mask))
+		return -EINVAL;
+	copy_attrs(&qp->attr, a, mask);
+	err = qp->ops->modify(qp, from, to, now);
+	if (err)
+		return err;
+	qp->state = to;
+	qp->drain_notify = qp->drain_notify && to == DP_QPS_SQD;
+	dp_qp_wake(qp);
+	qp->drain_notify = qp->drain_notify || (mask & DP_QP_EN_SQD_ASYNC_NOTIFY && a->sqd_notify);
+	dp_qp_drained(qp);
+	return 0;
+}
+
+void dp_qp_query(const struct dp_qp *qp, struct dp_qp_attr *out)
+{
+	*out = qp->attr;
+	out->state = qp->state;
+	out->sq_draining = draining(qp);
+	qp->ops->query(qp, out);
+}
+
+uint32_t dp_qp_qpn(const struct dp_qp *qp)
+{
+	return qp->qpn;
+}
+
+void *dp_qp_user(const struct dp_qp *qp)
+{
+	return qp->user;
+}
+
+void dp_qp_stats(const struct dp_qp *qp, struct dp_qp_stats *out)
+{
+	*out = qp->stats;
+}

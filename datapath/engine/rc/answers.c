@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * READs and atomics at the responder: executed once, answered in PSN order, and answered
+ * again from what was kept (the responder resources of IBTA vol. 1, 9.7.7.2).
+ */
+#include "engine/rc/answers.h"
+
+void dp_answers_release(struct dp_rc *rc)
+{
+	if (rc->resp.answers)
+		dp_pool_put(&rc->qp.engine->store->answers, rc->resp.answers);
+	rc->resp.answers = NULL;
+}
+
+uint32_t dp_read_psns(uint32_t len, uint32_t segment)
+{
+	return len ? (len + segment - 1) / segment : 1;
+}
+
+static bool may_answer(struct dp_rc *rc)
+{
+	struct dp_answers *q = rc->resp.answers;
+
+	if (!q) {
+		q = dp_pool_get(&rc->qp.engine->store->answers);
+		if (!q)
+			return false;
+		q->head = q->tail = 0;
+		rc->resp.answers = q;
+	}
+	return q->tail - q->head < DP_READ_QUEUE;
+}
+
+/* A standard requester takes answers in the order of PSNs.  What it asks for
+ * again goes before those that wait, or takes the place of the one that waits
+ * and holds its PSN: a requester that goes back has what lies before that.  The
+ * one behind it may have begun: then it begins anew. */
+static struct dp_answer *insert(struct dp_answers *q, uint32_t psn)
+{
+	struct dp_answer *a;
+	uint32_t at = q->tail, i;
+
+	for (; at != q->head; at--) {
+		a = &q->ring[(at - 1) % DP_READ_QUEUE];
+		if (dp_psn_diff(psn, a->psn) >= (int32_t)a->n_psn)
+			break;
+	}
+	a = &q->ring[at % DP_READ_QUEUE];
+	if (at != q->tail && dp_psn_diff(psn, a->psn) >= 0)
+		return a;
+	for (i = q->tail++; i != at; i--) {
+		q->ring[i % DP_READ_QUEUE] = q->ring[(i - 1) % DP_READ_QUEUE];
+		q->ring[i % DP_READ_QUEUE].done = 0;
+	}
+	return a;
+}
+
+static struct dp_answer *new_answer(struct dp_rc *rc, uint32_t psn, bool extended)
+{
+	struct dp_answers *q;
+
+	if (!may_answer(rc))
+		return NULL;
+	q = rc->resp.answers;
+	return extended ? &q->ring[q->tail++ % DP_READ_QUEUE] : insert(q, psn);
+}
+
+/* ---- requests that were accepted ----------------------------------------------------- */
+
+static uint32_t segment_of(const struct dp_rc *rc, const struct dp_held *h, bool extended)
+{
+	return extended ? h->rq_seq : rc->qp.attr.path_mtu;
+}
+
+/* A PSN near the expected one, unwrapped. */
+static uint64_t unwrapped(const struct dp_responder *r, uint32_t psn)
+{
+	return r->expected + (uint64_t)(int64_t)dp_psn_diff(psn, r->epsn);
+}
+
+/* `read` may be a part of the READ `e`, `bytes` behind its beginning. */
+static bool continues(const struct dp_accepted *e, const struct dp_accepted *read, uint64_t bytes)
+{
+	return !e->atomic && read->rkey == e->rkey && read->segment == e->segment &&
+	       read->start == e->start && read->va == e->va + bytes;
+}
+
+/* A long READ of extended mode is asked for in parts, which count as one. */
+static void accept(struct dp_rc *rc, const struct dp_accepted *new)
+{
+	struct dp_responder *r = &rc->resp;
+	uint32_t max = rc->qp.attr.max_dest_rd_atomic;
+	struct dp_accepted *last = &r->accepted[(r->n_accepted - 1) % max];
+	uint64_t psns = new->at - last->at, bytes = psns *new->segment;
+
+	if (!new->atomic && r->n_accepted &&new->at >= last->at &&psns <= last->n_psn &&bytes <=
+				    last->len &&continues(last, new, bytes)) {
+		last->n_psn = psns + new->n_psn;
+		last->len = bytes + new->len;
+		return;
+	}
+	r->accepted[r->n_accepted++ % max] = *new;
+}
+
+static struct dp_accepted read_as_accepted(const struct dp_rc *rc, const struct dp_held *h,
+					   uint32_t psn, bool extended)
+{
+	uint32_t segment = segment_of(rc, h, extended);
+
+	return (struct dp_accepted){ .at = unwrapped(&rc->resp, psn),
+				     .n_psn = dp_read_psns(h->len, segment),
+				     .va = h->va,
+				     .len = h->len,
+				     .start = extended ? h->va - h->offset : 0,
+				     .rkey = h->rkey,
+				     .segment = segment };
+}
+
+static uint32_t accepted_count(const struct dp_rc *rc)
+{
+	uint32_t n = rc->resp.n_accepted, max = rc->qp.attr.max_dest_rd_atomic;
+
+	return n < max ? n : max;
+}
+
+static bool covers(const struct dp_accepted *e, const struct dp_accepted *read)
+{
+	uint64_t bytes = (read->at - e->at) * read->segment;
+
+	return read->at >= e->at && read->at + read->n_psn <= e->at + e->n_psn &&
+	       bytes + read->len <= e->len && continues(e, read, bytes);
+}
+
+static bool was_accepted(const struct dp_rc *rc, const struct dp_accepted *read)
+{
+	uint32_t i;
+
+	for (i = 0; i < accepted_count(rc); i++)
+		if (covers(&rc->resp.accepted[i], read))
+			return true;
+	return false;
+}
+
+bool dp_was_accepted(const struct dp_rc *rc, const struct dp_held *h, uint32_t psn, uint32_t n_psn)
+{
+	struct dp_accepted part = read_as_accepted(rc, h, psn, true);
+
+	if (part.n_psn > n_psn) {
+		part.n_psn = n_psn;
+		part.len = (uint64_t)n_psn * part.segment;
+	}
+	return was_accepted(rc, &part);
+}
+
+/* ---- READs and atomics -------------------------------------------------------------- */
+
+static int answer_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	uint32_t segment = segment_of(rc, h, extended);
+	struct dp_answer *a;
+
+	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_READ) || !rc->qp.attr.max_dest_rd_atomic ||
+	    h->len > DP_MSG_MAX)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	if (!dp_mr_reach(rc->qp.pd, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
+	a = new_answer(rc, psn, extended);
+	if (!a)
+		return -EAGAIN;
+	*a = (struct dp_answer){
+		.va = h->va,
+		.rkey = h->rkey,
+		.psn = psn,
+		.n_psn = dp_read_psns(h->len, segment),
+		.segment = segment,
+		.len = h->len,
+		.offset = h->offset,
+		.ts_ns = h->ts_ns,
+		.arrived_ns = h->arrived_ns,
+		.extended = extended,
+	};
+	dp_qp_wake(&rc->qp);
+	return 0;
+}
+
+int dp_execute_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_accepted read = read_as_accepted(rc, h, psn, extended);
+	int err = answer_read(rc, h, psn, extended);
+
+	if (!err)
+		accept(rc, &read);
+	return err;
+}
+
+static int answer_atomic(struct dp_rc *rc, uint32_t psn, uint64_t value, bool extended)
+{
+	struct dp_answer *a = new_answer(rc, psn, extended);
+
+	if (!a)
+		return -EAGAIN;
+	*a = (struct dp_answer){
+		.psn = psn, .n_psn = 1, .value = value, .atomic = true, .extended = extended
+	};
+	dp_qp_wake(&rc->qp);
+	return 0;
+}
+
+static uint64_t perform(const struct dp_held *h, uint64_t *at)
+{
+	uint64_t value = h->compare;
+
+	if ((h->opcode & ~DP_OP_EXT) == DP_OP_FETCH_ADD)
+		return __atomic_fetch_add(at, h->swap_add, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(at, &value, h->swap_add, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_SEQ_CST);
+	return value;
+}
+
+int dp_execute_atomic(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_accepted atomic = { .n_psn = 1, .atomic = true };
+	uint8_t *at;
+
+	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_ATOMIC) || !rc->qp.attr.max_dest_rd_atomic ||
+	    h->va & 7)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	at = dp_mr_reach(rc->qp.pd, h->rkey, h->va, 8, DP_ACCESS_REMOTE_ATOMIC);
+	if (!at)
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
+	if ((uintptr_t)at & 7)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	if (!may_answer(rc))
+		return -EAGAIN;
+	if (!rc->qp.engine->cfg.no_payload)
+		atomic.value = perform(h, (uint64_t *)(void *)at);
+	atomic.at = unwrapped(&rc->resp, psn);
+	accept(rc, &atomic);
+	return answer_atomic(rc, psn, atomic.value, extended);
+}
+
+/* The saved value; an atomic is never executed twice. */
+static void replay_atomic(struct dp_rc *rc, uint32_t psn, bool extended)
+{
+	const struct dp_accepted *e = rc->resp.accepted;
+	uint64_t at = unwrapped(&rc->resp, psn);
+	uint32_t i;
+
+	for (i = 0; i < accepted_count(rc); i++)
+		if (e[i].atomic && e[i].at == at) {
+			answer_atomic(rc, psn, e[i].value, extended);
+			return;
+		}
+}
+
+/* A request that comes again proves nothing, so it ends nothing here.  A requester that
+ * still waits for the answer learns that the memory is gone. */
+static void replay_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_accepted read = read_as_accepted(rc, h, psn, extended);
+	struct dp_responder *r = &rc->resp;
+	int err;
+
+	if (!was_accepted(rc, &read))
+		return;
+	err = answer_read(rc, h, psn, extended);
+	if (err <= 0 || (r->syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK)
+		return;
+	r->syndrome = (uint8_t)err;
+	r->nak_psn = psn;
+	dp_ack_soon(rc);
+}
+
+void dp_replay(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	if (dp_opcodes[h->opcode].mask & DP_IS_READ)
+		replay_read(rc, h, psn, extended);
+	else
+		replay_atomic(rc, psn, extended);
+}

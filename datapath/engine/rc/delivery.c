@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * What acknowledgements and responses tell a selective-repeat requester: what was delivered,
+ * with RTT, rate, marks and telemetry for the algorithm; refusals.
+ */
+#include "engine/rc/loss.h"
+#include "engine/rc/requester.h"
+
+/* What one acknowledgement or response delivered. */
+struct delivery {
+	uint64_t bytes;
+	bool any;
+	uint32_t n_hops; /* of telemetry echoed */
+	const uint8_t *hops;
+	struct dp_rec newest; /* by sending time */
+	bool echoed;	      /* the peer tells when what it answers was sent: */
+	uint32_t echo_ns;     /* then, or before */
+	uint64_t rtt_ns;      /* of the network; 0: no sample */
+	uint64_t host_ns;     /* what the two hosts added to it... */
+	uint64_t held_ns;     /* ...of which a READ waited, behind a gap perhaps: no time-out
+			       * waits for that again */
+};
+
+/* ---- delivery -------------------------------------------------------------------------- */
+
+/* Of a packet sent again, whether the last copy is answered and not one before it:
+ * by the peer's echo as in RFC 3522, or else because it takes an RTT. */
+static bool answers_last_copy(const struct dp_rc *rc, const struct dp_rec *rec,
+			      const struct delivery *d, uint64_t now)
+{
+	if (!rec->resent)
+		return true;
+	if (d->echoed)
+		return (int32_t)(d->echo_ns - (uint32_t)rec->sent_ns) >= 0;
+	return now - rec->sent_ns >= rc->flow.rtt.min_rtt_ns;
+}
+
+static void note_path(struct dp_tx_block *b, const struct dp_rec *rec)
+{
+	struct dp_path_bytes *bytes = &b->bytes[rec->path];
+	uint64_t bit = 1ull << rec->path;
+
+	if (!(b->delivered & bit))
+		*bytes = (struct dp_path_bytes){ 0 };
+	b->delivered |= bit;
+	bytes->acked += rec->len;
+	bytes->marked += rec->marked ? rec->len : 0;
+}
+
+static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t now)
+{
+	struct dp_rec *rec = dp_rec_at(rc, psn);
+	struct dp_tx_block *b = rc->req.block;
+
+	dp_rec_remove(b, dp_rec_list_of(b, rec), dp_rec_slot(rc, psn));
+	if (rec->state == DP_REC_FLIGHT)
+		rc->flow.inflight_bytes -= rec->len;
+	rec->state = DP_REC_DONE;
+	if (answers_last_copy(rc, rec, d, now))
+		dp_rack_update(rc, psn, rec, now);
+	d->bytes += rec->len;
+	if (b->paths > 1)
+		note_path(b, rec);
+	if (!d->any || rec->sent_ns >= d->newest.sent_ns)
+		d->newest = *rec;
+	d->any = true;
+}
+
+static void deliver_cumulative(struct dp_rc *rc, uint32_t upto, struct delivery *d, uint64_t now)
+{
+	struct dp_requester *r = &rc->req;
+
+	if (dp_psn_diff(r->cum, r->snd_una) < 0)
+		r->cum = r->snd_una;
+	for (; dp_psn_diff(r->cum, upto) < 0; r->cum = dp_psn_add(r->cum, 1))
+		if (dp_is_outstanding(rc, r->cum, false))
+			deliver(rc, r->cum, d, now);
+}
+
+static void deliver_selective(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_xah *xah,
+			      struct delivery *d, uint64_t now)
+{
+	uint32_t w, word, psn;
+
+	for (w = 0; w < xah->words; w++) {
+		for (word = dp_get32(p->sack + 4 * w); word; word &= word - 1) {
+			psn = dp_psn_add(xah->sack_base, 32 * w + (uint32_t)__builtin_ctz(word));
+			if (dp_is_outstanding(rc, psn, false))
+				deliver(rc, psn, d, now);
+		}
+	}
+}
+
+/* ---- acknowledgements and responses ----------------------------------------------------------- */
+
+/* draft-cheng-iccrg-delivery-rate-estimation-02, section 3.3 */
+static void rate_sample(struct dp_rc *rc, const struct dp_rec *rec, struct dp_cc_ack *ack,
+			uint64_t now)
+{
+	struct dp_flow *f = &rc->flow;
+	uint64_t send = rec->sent_ns - rec->first_sent_ns, recv = now - rec->delivered_ns;
+	uint64_t interval = send > recv ? send : recv;
+
+	f->first_sent_ns = rec->sent_ns;
+	f->delivered_ns = now;
+	ack->prior_delivered_bytes = (double)rec->delivered;
+	ack->app_limited = rec->app_limited;
+	if (interval && interval >= f->rtt.min_rtt_ns)
+		ack->delivery_rate_bps =
+			(double)(f->delivered_bytes - rec->delivered) * 8e9 / (double)interval;
+}
+
+/* Goes over what is delivered, up to `end`, and gives back the pages behind. */
+static void pass_done(struct dp_rc *rc, uint32_t end)
+{
+	struct dp_requester *r = &rc->req;
+	uint32_t passed;
+
+	while (r->snd_una != end && dp_rec_at(rc, r->snd_una)->state == DP_REC_DONE) {
+		passed = r->snd_una;
+		r->snd_una = dp_psn_add(passed, 1);
+		/* the newest PSNs of a full window may lie in the page of the oldest */
+		if (dp_rec_slot(rc, r->snd_una) % DP_PAGE_PSNS == 0 &&
+		    (uint32_t)dp_psn_diff(r->snd_nxt, r->snd_una) + DP_PAGE_PSNS <= rc->window)
+			dp_tx_page_put(rc, passed);
+	}
+}
+
+static void advance(struct dp_rc *rc)
+{
+	struct dp_requester *r = &rc->req;
+
+	pass_done(rc, r->snd_nxt);
+	dp_retire(rc);
+	if (r->snd_una == r->snd_nxt)
+		dp_tx_release(rc);
+}
+
+/* One call for each path, the newest packet's last and with what belongs to it. */
+static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigned path,
+		       uint64_t now)
+{
+	struct dp_tx_block *b = rc->req.block;
+	struct dp_cc_ack ack;
+	unsigned i;
+
+	for (; b->delivered; b->delivered &= ~(1ull << i)) {
+		i = (unsigned)__builtin_ctzll(b->delivered);
+		if (i == path && b->delivered & (b->delivered - 1)) {
+			uint64_t others = b->delivered & ~(1ull << path);
+
+			i = (unsigned)__builtin_ctzll(others);
+		}
+		ack = *newest;
+		ack.path = i;
+		ack.acked_bytes = b->bytes[i].acked;
+		ack.marked_bytes = b->bytes[i].marked;
+		if (i != path)
+			ack.rtt_ns = ack.host_ns = ack.delivery_rate_bps = ack.n_hops = 0;
+		dp_flow_ack(&rc->flow, &ack, now);
+	}
+}
+
+/* An answer to what had been sent before the first of a row of time-outs: they came too
+ * early (RFC 3522, and RFC 4015 for what follows). */
+static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
+{
+	uint32_t timeout_ns = (uint32_t)rc->req.timeout_ns;
+
+	if (d->echoed && (int32_t)(d->echo_ns - timeout_ns) < 0)
+		dp_flow_undo_timeout(&rc->flow);
+	else
+		dp_flow_keep_timeout(&rc->flow);
+	rc->req.timeout_ns = 0;
+}
+
+/* The peer held for `hold_ns` what had left at `sent_ns` of our clock.  A packet cannot have
+ * arrived before what it answers had left. */
+static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t sent_ns,
+		       uint32_t hold_ns, uint64_t now)
+{
+	uint64_t arrived = dp_arrived(p, now);
+	uint32_t rtt = (uint32_t)arrived - sent_ns - hold_ns;
+
+	if (rtt > INT32_MAX) {
+		arrived = now;
+		rtt = (uint32_t)now - sent_ns - hold_ns;
+	}
+	if (!rtt || rtt > INT32_MAX || hold_ns > INT32_MAX)
+		return;
+	d->rtt_ns = rtt;
+	d->host_ns = now - arrived + hold_ns;
+}
+
+static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marked_bytes,
+		      uint64_t now)
+{
+	struct dp_requester *r = &rc->req;
+	struct dp_cc_ack ack = {
+		.rtt_ns = (double)d->rtt_ns,
+		.host_ns = (double)d->host_ns,
+		.acked_bytes = (double)d->bytes,
+	};
+
+	if (d->rtt_ns)
+		dp_rtt_sample(&rc->flow.rtt, d->rtt_ns, d->host_ns - d->held_ns, now);
+	if (!d->any) {
+		dp_detect_losses(rc, now);
+		return;
+	}
+	if (r->timeout_ns)
+		judge_timeouts(rc, d);
+	r->backoff = 0;
+	r->tlp_sent = r->forced = false;
+	r->progress_ns = now;
+	r->rnr_left = rc->qp.attr.rnr_retry;
+	rc->flow.delivered_bytes += d->bytes;
+	rate_sample(rc, &d->newest, &ack, now);
+	ack.marked_bytes = (double)(marked_bytes < d->bytes ? marked_bytes : d->bytes);
+	dp_detect_losses(rc, now);
+	if (d->n_hops && rc->echo)
+		dp_flow_hops(rc->echo, &ack, d->hops, d->n_hops, now);
+	if (r->block->paths > 1)
+		tell_paths(rc, &ack, d->newest.path, now);
+	else
+		dp_flow_ack(&rc->flow, &ack, now);
+	advance(rc);
+	if (rc->qp.state != DP_QPS_ERR)
+		dp_ext_arm_timers(rc, now);
+}
+
+/* Counters that the receiver echoes: new CE marks in bytes; duplicates widen
+ * the reordering window (RFC 8985, section 6.2, step 4). */
+static uint64_t echoes(struct dp_rc *rc, const struct dp_xah *xah, uint64_t now)
+{
+	struct dp_requester *r = &rc->req;
+	uint32_t marked = xah->marked - r->peer_marked;
+	uint32_t duplicates = xah->duplicates - r->peer_duplicates;
+
+	if ((int32_t)marked < 0)
+		marked = 0; /* an older acknowledgement overtaken by a newer */
+	else
+		r->peer_marked = xah->marked;
+	if ((int32_t)duplicates > 0) {
+		r->peer_duplicates = xah->duplicates;
+		rc->qp.stats.spurious += duplicates;
+		dp_reordering_widen(&r->reordering, &rc->flow.rtt, now);
+	}
+	return (uint64_t)marked * rc->req.segment;
+}
+
+/* The connection ends at PSN `psn`, which the peer could not execute, whether or not it
+ * told before that the packet had arrived.  What lies before it and is delivered succeeds. */
+static void end_at(struct dp_rc *rc, uint32_t psn, enum dp_wc_status status)
+{
+	uint32_t index = dp_rec_at(rc, psn)->wqe;
+
+	pass_done(rc, psn);
+	dp_retire(rc);
+	dp_fail_send(&rc->qp, index, status);
+}
+
+static bool is_fatal(uint8_t syndrome)
+{
+	return (syndrome & DP_AETH_TYPE_MASK) == DP_AETH_NAK &&
+	       (syndrome & DP_AETH_VALUE_MASK) != DP_NAK_PSN_SEQUENCE;
+}
+
+static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrome, uint64_t now)
+{
+	struct dp_tx_block *b = rc->req.block;
+	unsigned path;
+
+	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
+		if (!dp_is_outstanding(rc, p->psn, false) || !dp_rnr_wait(rc, syndrome, now))
+			return;
+		/* it drops what comes behind as well */
+		for (path = 0; path < b->paths; path++)
+			while (b->class[path].flight.head != DP_NIL)
+				dp_mark_lost(rc, b->class[path].flight.head);
+		rc->req.timer_ns = rc->req.tlp_ns = rc->req.reorder_ns = 0;
+		return;
+	}
+	rc->qp.stats.naks_rx++;
+}
+
+/* Marks by PSN, before their packets are delivered. */
+static void note_marks(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_xah *xah)
+{
+	uint32_t i, psn;
+
+	for (i = 0; i < xah->n_marked; i++) {
+		psn = dp_get32(p->marked + 4 * i) & DP_PSN_MASK;
+		if (dp_is_outstanding(rc, psn, false))
+			dp_rec_at(rc, psn)->marked = true;
+	}
+}
+
+void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	uint8_t syndrome = dp_aeth_syndrome(p->aeth);
+	bool nak = (syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK;
+	struct dp_requester *r = &rc->req;
+	struct delivery d = { 0 };
+	struct dp_xah xah;
+	uint64_t marked;
+	uint32_t upto, i;
+
+	dp_xah_get(p->xah, &xah);
+	upto = nak ? p->psn : dp_psn_add(p->psn, 1);
+	if (!r->block || dp_psn_diff(upto, r->snd_nxt) > 0)
+		return;
+	note_marks(rc, p, &xah);
+	d.echoed = xah.ack_delay_ns != UINT32_MAX;
+	d.echo_ns = xah.ts_echo_ns;
+	deliver_cumulative(rc, upto, &d, now);
+	if (is_fatal(syndrome) && dp_psn_diff(p->psn, r->snd_una) >= 0 &&
+	    dp_psn_diff(p->psn, r->snd_nxt) < 0) {
+		rc->qp.stats.naks_rx++;
+		end_at(rc, p->psn, dp_nak_status(syndrome));
+		return;
+	}
+	deliver_selective(rc, p, &xah, &d, now);
+	for (i = 0; i < xah.n_trimmed; i++)
+		dp_lose_trimmed(rc, dp_get32(p->trimmed + 4 * i) & DP_PSN_MASK, false, now);
+	d.n_hops = xah.n_hops;
+	d.hops = p->hops;
+	marked = echoes(rc, &xah, now);
+	if (d.any && d.echoed)
+		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
+	delivered(rc, &d, marked, now);
+	if (nak && r->block)
+		refused(rc, p, syndrome, now);
+}
+
+void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_xdh *xdh,
+			uint64_t now)
+{
+	uint32_t upto = dp_psn_add(xdh->ack_psn, 1), hold;
+	struct delivery d = { .echoed = true, .echo_ns = xdh->ack_ts_ns };
+
+	if (!rc->req.block || dp_psn_diff(upto, rc->req.snd_nxt) > 0)
+		return;
+	deliver_cumulative(rc, upto, &d, now);
+	if (!d.any)
+		return;
+	rc->qp.stats.acks_rx++;
+	/* The wire has the sum: the peer's echo is of what it tells last. */
+	hold = xdh->ack_ts_ns - (uint32_t)d.newest.sent_ns;
+	if (hold > INT32_MAX)
+		hold = 0;
+	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, now);
+	delivered(rc, &d, 0, now);
+	dp_requester_wake(rc);
+}
+
+void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	struct delivery d = { 0 };
+	struct dp_xdh xdh;
+	uint32_t index;
+	int err;
+
+	if (!rc->req.block || !dp_is_outstanding(rc, p->psn, true)) {
+		rc->qp.stats.duplicates++;
+		return;
+	}
+	index = dp_rec_at(rc, p->psn)->wqe;
+	err = dp_place_response(rc, dp_sq(&rc->qp, index), p, p->psn);
+	if (err) {
+		dp_fail_send(&rc->qp, index,
+			     err == -EINVAL ? DP_WC_BAD_RESP_ERR : DP_WC_LOC_PROT_ERR);
+		return;
+	}
+	if (p->xdh) {
+		dp_xdh_get(p->xdh, &xdh);
+		sample_rtt(&d, p, xdh.ts_ns, xdh.rq_seq, now);
+		d.held_ns = d.rtt_ns ? xdh.rq_seq : 0;
+		d.echoed = true;
+		d.echo_ns = xdh.ts_ns;
+	}
+	deliver(rc, p->psn, &d, now);
+	delivered(rc, &d, 0, now);
+}

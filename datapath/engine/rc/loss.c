@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/rc/loss.h"
+
+uint64_t dp_probe_timeout(const struct dp_rc *rc)
+{
+	const struct dp_tx_block *b = rc->req.block;
+	uint64_t slowest = 0;
+	unsigned kind;
+
+	for (kind = 0; b && kind < dp_classes(b); kind++)
+		if (b->class[kind].rack.rtt_ns > slowest)
+			slowest = b->class[kind].rack.rtt_ns;
+	return dp_tlp_timeout(&rc->flow.rtt, slowest, DP_ACK_DELAY_NS);
+}
+
+/* ---- RACK ---- */
+
+void dp_rack_update(struct dp_rc *rc, uint32_t psn, const struct dp_rec *rec, uint64_t now)
+{
+	struct dp_tx_block *b = rc->req.block;
+
+	if (!rec->response && rec->sent_ns > b->xmit_ns)
+		b->xmit_ns = rec->sent_ns;
+	dp_rack_delivered(&b->class[dp_class_of(b, rec)].rack, psn, rec->sent_ns, now);
+}
+
+void dp_mark_lost(struct dp_rc *rc, uint32_t i)
+{
+	struct dp_tx_block *b = rc->req.block;
+	struct dp_rec *rec = dp_rec(b, i);
+
+	dp_rec_remove(b, dp_rec_list_of(b, rec), i);
+	rc->flow.inflight_bytes -= rec->len;
+	rec->state = DP_REC_LOST;
+	dp_rec_append(b, &b->lost, i);
+}
+
+/* The same, and adds it to what is told to the algorithm. */
+static void lose(struct dp_rc *rc, struct dp_cc_loss *loss, uint32_t i)
+{
+	const struct dp_rec *rec = dp_rec(rc->req.block, i);
+
+	if (!loss->lost_bytes)
+		loss->prior_delivered_bytes = (double)rec->delivered;
+	loss->path = rec->path;
+	loss->lost_bytes += rec->len ? rec->len : 1; /* empty messages are lost as well */
+	dp_mark_lost(rc, i);
+}
+
+/* When the oldest of a class counts as lost.  What was asked for again is missed after a probe
+ * time-out as well: few answers come behind it that could show that it is late.  DP_NEVER: not
+ * yet known. */
+static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_t i)
+{
+	const struct dp_tx_block *b = rc->req.block;
+	const struct dp_rec *rec = dp_rec(b, i);
+
+	if (dp_rack_overtook(&c->rack, dp_rec_psn(rc, i), rec->sent_ns))
+		return dp_rack_due(&c->rack, rec->sent_ns,
+				   dp_reordering_window(&rc->req.reordering, &rc->flow.rtt));
+	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow.rtt.srtt_ns)
+		return rec->sent_ns + dp_probe_timeout(rc);
+	/* Another path has gone on: this one may carry nothing any more. */
+	if (b->paths > 1 && !rec->response && rec->sent_ns < b->xmit_ns)
+		return rec->sent_ns + dp_probe_timeout(rc);
+	return DP_NEVER;
+}
+
+/* Takes off a class what counts as lost now. */
+static struct dp_cc_loss detect(struct dp_rc *rc, struct dp_class *c, uint64_t now)
+{
+	struct dp_cc_loss loss = { 0 };
+	uint64_t due;
+	uint32_t i;
+
+	while ((i = c->flight.head) != DP_NIL) {
+		due = due_ns(rc, c, i);
+		if (due == DP_NEVER)
+			break;
+		if (due > now) {
+			if (!rc->req.reorder_ns || due < rc->req.reorder_ns)
+				rc->req.reorder_ns = due;
+			break;
+		}
+		lose(rc, &loss, i);
+		rc->qp.stats.fast_retransmits++;
+	}
+	return loss;
+}
+
+void dp_detect_losses(struct dp_rc *rc, uint64_t now)
+{
+	struct dp_tx_block *b = rc->req.block;
+	struct dp_cc_loss loss;
+	unsigned kind;
+
+	rc->req.reorder_ns = 0;
+	for (kind = 0; b && kind < dp_classes(b); kind++) {
+		loss = detect(rc, &b->class[kind], now);
+		if (!loss.lost_bytes)
+			continue;
+		dp_reordering_narrow(&rc->req.reordering, &rc->flow.rtt, now);
+		dp_flow_loss(&rc->flow, &loss, now);
+		dp_qp_wake(&rc->qp);
+	}
+}
+
+void dp_lose_trimmed(struct dp_rc *rc, uint32_t psn, bool response, uint64_t now)
+{
+	struct dp_cc_loss loss = { .trimmed = 1 };
+	const struct dp_rec *rec;
+
+	if (!dp_is_outstanding(rc, psn, response))
+		return;
+	rec = dp_rec_at(rc, psn);
+	if (rec->state != DP_REC_FLIGHT || now - rec->sent_ns < rc->flow.rtt.min_rtt_ns / 8)
+		return;
+	lose(rc, &loss, dp_rec_slot(rc, psn));
+	rc->qp.stats.fast_retransmits++;
+	dp_flow_loss(&rc->flow, &loss, now);
+	dp_qp_wake(&rc->qp);
+}
+
+void dp_ext_trimmed(struct dp_rc *rc, uint32_t psn, uint64_t now)
+{
+	if (rc->req.block)
+		dp_lose_trimmed(rc, psn, true, now);
+}
+
+/* ---- tail loss probes ---- */
+
+void dp_ask_again(struct dp_rc *rc, const struct dp_rec_list *flight)
+{
+	const struct dp_tx_block *b = rc->req.block;
+	const struct dp_rec *first = dp_rec(b, flight->head), *rec;
+	unsigned n = 0;
+
+	do {
+		dp_mark_lost(rc, flight->head);
+		rec = flight->head == DP_NIL ? NULL : dp_rec(b, flight->head);
+	} while (++n < DP_READ_CHUNK && rec && rec->sent_ns == first->sent_ns &&
+		 rec->wqe == first->wqe);
+}
+
+/* The newest packet in flight that an acknowledgement ends, of all paths. */
+static uint32_t newest_acked(const struct dp_tx_block *b)
+{
+	uint32_t newest = DP_NIL, i;
+	unsigned path;
+
+	for (path = 0; path < b->paths; path++) {
+		i = b->class[path].flight.tail;
+		if (i != DP_NIL &&
+		    (newest == DP_NIL || dp_rec(b, i)->sent_ns >= dp_rec(b, newest)->sent_ns))
+			newest = i;
+	}
+	return newest;
+}
+
+void dp_probe(struct dp_rc *rc)
+{
+	struct dp_tx_block *b = rc->req.block;
+	uint32_t newest = newest_acked(b);
+	unsigned kind = b->paths;
+
+	rc->req.tlp_ns = 0;
+	while (newest == DP_NIL && kind < dp_classes(b) && b->class[kind].flight.tail == DP_NIL)
+		kind++;
+	if (b->lost.head != DP_NIL || kind == dp_classes(b))
+		return;
+	rc->req.tlp_sent = rc->req.forced = true;
+	rc->qp.stats.probes++;
+	if (newest != DP_NIL)
+		dp_mark_lost(rc, newest);
+	else
+		dp_ask_again(rc, &b->class[kind].flight);
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * What two ends agree on in band: extended mode, window and features by HELLO, the bytes
+ * that a packet may carry by PROBE (docs/extended-mode.md).
+ */
+#include "engine/rc/negotiate.h"
+#include "engine/rc/packets.h"
+
+#define HELLO_FIRST_NS 500000ull
+#define HELLO_LONGEST_NS 250000000ull
+/* A longer RTT than this is a mistake. */
+#define HELLO_RTT_MAX_NS 1000000000u
+
+/* What this end offers.  A packet of the path MTU has to fit with the room. */
+static uint32_t features_of(const struct dp_rc *rc)
+{
+	const struct dp_engine_config *cfg = &rc->qp.engine->cfg;
+	bool fits = !cfg->segment_max ||
+		    cfg->segment_max >= rc->qp.attr.path_mtu + dp_room_len(DP_HOPS_MAX);
+
+	return (cfg->telemetry && fits ? DP_FEATURE_TELEMETRY : 0) |
+	       (cfg->paths > 1 ? DP_FEATURE_PATHS : 0);
+}
+
+static struct dp_hello hello_of(const struct dp_rc *rc, uint32_t ts_ns)
+{
+	return (struct dp_hello){
+		.version = DP_EXT_VERSION,
+		.window_psns = rc->qp.engine->cfg.window_psns,
+		.features = features_of(rc),
+		.qpn = rc->qp.qpn,
+		.segment = (uint16_t)dp_segment_limit(rc),
+		.ts_ns = ts_ns,
+	};
+}
+
+static uint32_t room_len(const struct dp_rc *rc)
+{
+	return rc->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
+}
+
+/* Packets longer than the path MTU are used when the path has carried one there
+ * and one back; only with room for telemetry by a QP whose program chose a smaller
+ * MTU than it had to. */
+static void start_probe(struct dp_rc *rc, uint32_t peer_segment, uint64_t now)
+{
+	uint32_t segment = dp_segment_limit(rc);
+
+	if (segment > peer_segment)
+		segment = peer_segment & ~3u;
+	if (rc->qp.attr.path_mtu < rc->qp.engine->cfg.path_mtu_max &&
+	    segment > rc->qp.attr.path_mtu + room_len(rc))
+		segment = rc->qp.attr.path_mtu + room_len(rc);
+	if (segment <= rc->qp.attr.path_mtu)
+		return;
+	rc->probe = (uint16_t)segment;
+	rc->probing = true;
+	rc->hello_tries = DP_PROBE_TRIES;
+	rc->hello_ns = now;
+}
+
+static void end_probe(struct dp_rc *rc, bool carried)
+{
+	uint32_t segment = rc->probe - room_len(rc);
+
+	if (!carried)
+		rc->telemetry = false;
+	else if (segment > rc->qp.attr.path_mtu)
+		rc->segment = segment;
+	rc->probing = false;
+	rc->hello_ns = 0;
+}
+
+/* What an exchange of small packets took: until data is acknowledged, all that is known of
+ * the path. */
+static void note_rtt(struct dp_rc *rc, uint32_t rtt_ns)
+{
+	if (rtt_ns <= HELLO_RTT_MAX_NS)
+		rc->hello_rtt_ns = rtt_ns;
+}
+
+/* The first HELLO of the peer. */
+static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_t now)
+{
+	/* The requester changes mode only after this, so nothing is in flight by the window. */
+	while (rc->window > hello->window_psns)
+		rc->window >>= 1;
+	rc->hello_done = rc->peer_extended = true;
+	rc->peer_paths = hello->features & DP_FEATURE_PATHS;
+	rc->telemetry = hello->features & features_of(rc) & DP_FEATURE_TELEMETRY;
+	rc->hello_ns = 0;
+	start_probe(rc, hello->segment, now);
+}
+
+static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	struct dp_hello hello;
+
+	dp_hello_get(p->hello, &hello);
+	if (hello.version != DP_EXT_VERSION || hello.qpn != rc->qp.attr.dest_qpn ||
+	    hello.window_psns < DP_WINDOW_MIN)
+		return;
+	if (p->opcode == DP_OP_HELLO) {
+		rc->hello_reply = true;
+		rc->hello_ts = hello.ts_ns;
+	} else {
+		note_rtt(rc, (uint32_t)now - hello.ts_ns);
+	}
+	dp_qp_wake(&rc->qp);
+	if (!rc->hello_done)
+		accept_hello(rc, &hello, now);
+}
+
+void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t now)
+{
+	struct dp_hello hello = hello_of(dp_rc_of_const(peer), 0);
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	accept_hello(rc, &hello, now);
+	if (rc->probing)
+		end_probe(rc, true);
+	dp_qp_wake(qp);
+}
+
+void dp_peer_is_extended(struct dp_rc *rc, uint64_t now)
+{
+	rc->peer_extended = true;
+	if (rc->hello_done || rc->hello_ns)
+		return;
+	rc->hello_tries = DP_HELLO_TRIES;
+	rc->hello_ns = now;
+	dp_qp_wake(&rc->qp);
+}
+
+static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p)
+{
+	uint32_t len = p->payload_len + p->payload2_len;
+	uint32_t segment = len - DP_PROBE_EXTRA;
+
+	if (len <= DP_PROBE_EXTRA || segment & 3 || segment > dp_segment_limit(rc))
+		return;
+	if (p->opcode == DP_OP_PROBE) {
+		rc->probe_reply = (uint16_t)segment;
+	} else if (segment == rc->probe) {
+		end_probe(rc, true);
+	}
+	dp_qp_wake(&rc->qp);
+}
+
+static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt)
+{
+	struct dp_hello hello;
+
+	if (rc->hello_reply) {
+		rc->hello_reply = false;
+		hello = hello_of(rc, rc->hello_ts);
+		dp_build_hello(rc, DP_OP_HELLO_REPLY, &hello, pkt);
+		return 1;
+	}
+	if (!rc->probe_reply)
+		return 0;
+	dp_build_probe(rc, DP_OP_PROBE_REPLY, rc->probe_reply, pkt);
+	rc->probe_reply = 0;
+	return 1;
+}
+
+/* An offer or a probe that is due. */
+static int hello_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+{
+	uint32_t tries = rc->probing ? DP_PROBE_TRIES : DP_HELLO_TRIES;
+	struct dp_hello hello;
+	uint64_t wait;
+
+	if (!rc->hello_ns || now < rc->hello_ns)
+		return 0;
+	if (!rc->hello_tries) { /* nobody answered */
+		rc->hello_ns = 0;
+		if (rc->probing)
+			end_probe(rc, false);
+		return 0;
+	}
+	wait = HELLO_FIRST_NS << (tries - rc->hello_tries);
+	rc->hello_tries--;
+	rc->hello_ns = now + (wait < HELLO_LONGEST_NS ? wait : HELLO_LONGEST_NS);
+	if (rc->probing) {
+		dp_build_probe(rc, DP_OP_PROBE, rc->probe, pkt);
+	} else {
+		hello = hello_of(rc, (uint32_t)now);
+		dp_build_hello(rc, DP_OP_HELLO, &hello, pkt);
+	}
+	return 1;
+}
+
+void dp_negotiate_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	if (p->hello)
+		hello_rx(rc, p, now);
+	else
+		probe_rx(rc, p);
+}
+
+int dp_negotiate_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+{
+	return reply_tx(rc, pkt) || hello_tx(rc, pkt, now);
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Reliable connections as a type of QP. */
+#include "engine/rc/rc.h"
+
+#include "engine/rc/loss.h"
+#include "engine/rc/negotiate.h"
+#include "engine/rc/requester.h"
+#include "engine/rc/responder.h"
+
+#define ANY_TIME DP_QP_CUR_STATE
+#define CONNECT                                                                                    \
+	(DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |    \
+	 DP_QP_MIN_RNR_TIMER)
+#define SEND                                                                                       \
+	(DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY | DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC)
+
+static const struct dp_qp_transition transitions[] = {
+	{ DP_QPS_RESET, DP_QPS_INIT, DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS, ANY_TIME },
+	{ DP_QPS_INIT, DP_QPS_INIT, 0,
+	  ANY_TIME | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS },
+	{ DP_QPS_INIT, DP_QPS_RTR, CONNECT, ANY_TIME | DP_QP_PKEY_INDEX | DP_QP_ACCESS_FLAGS },
+	{ DP_QPS_RTR, DP_QPS_RTS, SEND, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
+	{ DP_QPS_RTS, DP_QPS_RTS, 0, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
+	{ DP_QPS_RTS, DP_QPS_SQD, 0, ANY_TIME | DP_QP_EN_SQD_ASYNC_NOTIFY },
+	{ DP_QPS_SQD, DP_QPS_SQD, 0,
+	  ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER | DP_QP_TIMEOUT | DP_QP_RETRY_CNT |
+		  DP_QP_RNR_RETRY },
+	{ DP_QPS_SQD, DP_QPS_RTS, 0, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
+};
+
+/* ---- life cycle ------------------------------------------------------------ */
+
+static int rc_create(struct dp_qp *qp)
+{
+	const struct dp_engine *e = qp->engine;
+	struct dp_rc *rc = dp_rc_of(qp);
+	int err = dp_flow_init(&rc->flow, &e->cfg, &qp->stats);
+
+	if (!err && e->cfg.telemetry) {
+		rc->echo = calloc(1, sizeof(*rc->echo));
+		err = rc->echo ? 0 : -ENOMEM;
+	}
+	if (!err)
+		err = dp_store_reserve(e->store);
+	if (err) {
+		dp_flow_free(&rc->flow);
+		free(rc->echo);
+	}
+	return err;
+}
+
+static void rc_destroy(struct dp_qp *qp)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	dp_store_release(qp->engine->store);
+	dp_flow_free(&rc->flow);
+	free(rc->echo);
+}
+
+static void rc_reset(struct dp_qp *qp)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	dp_requester_reset(rc);
+	dp_responder_reset(rc);
+	rc->flow.mss_bytes = 0;
+	rc->peer_extended = rc->extended = rc->comm_est = false;
+	rc->hello_done = rc->hello_reply = rc->probing = rc->telemetry = false;
+	rc->peer_paths = false;
+	if (rc->echo)
+		memset(rc->echo, 0, sizeof(*rc->echo));
+	rc->hello_ns = 0;
+	rc->probe = rc->probe_reply = 0;
+}
+
+static void rc_stop(struct dp_qp *qp)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	rc->hello_ns = 0;
+	rc->hello_reply = rc->probing = false;
+	rc->probe_reply = 0;
+	dp_requester_reset(rc);
+}
+
+/* Messages that were begun are finished; the rest waits for RTS. */
+static void start_draining(struct dp_rc *rc)
+{
+	const struct dp_swqe *wqe;
+	uint32_t i;
+
+	for (i = rc->qp.sq_ci; i != rc->qp.sq_pi; i++) {
+		wqe = dp_sq(&rc->qp, i);
+		if (!wqe->base && dp_psn_diff(rc->req.snd_max, wqe->first_psn) <= 0)
+			break;
+	}
+	rc->qp.sq_drain = i;
+}
+
+static int rc_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	if (from == DP_QPS_INIT && to == DP_QPS_RTR) {
+		if (dp_responder_start(rc))
+			return -ENOMEM;
+		rc->segment = rc->req.segment = qp->attr.path_mtu;
+		dp_flow_connect(&rc->flow, rc->segment, DP_STD_WINDOW, 1, now);
+		rc->window = qp->engine->cfg.window_psns;
+		rc->hello_tries = qp->engine->cfg.extended ? DP_HELLO_TRIES : 0;
+		rc->hello_ns = rc->hello_tries ? now + 1 : 0; /* 0: off */
+	} else if (from == DP_QPS_RTR && to == DP_QPS_RTS) {
+		dp_requester_start(rc, now);
+	} else if (from == DP_QPS_RTS && to == DP_QPS_SQD) {
+		start_draining(rc);
+	}
+	return 0;
+}
+
+static void rc_query(const struct dp_qp *qp, struct dp_qp_attr *out)
+{
+	const struct dp_rc *rc = dp_rc_of_const(qp);
+
+	out->sq_psn = rc->req.snd_nxt;
+	out->rq_psn = rc->resp.epsn;
+}
+
+/* ---- requests posted --------------------------------------------------------- */
+
+enum {
+	POST_INLINE_OK = 1,
+	POST_CONSUMES_RECV = 2,
+};
+
+static const struct {
+	bool known;
+	uint8_t traits;
+} requests[] = {
+	[DP_WR_RDMA_WRITE] = { true, POST_INLINE_OK },
+	[DP_WR_RDMA_WRITE_WITH_IMM] = { true, POST_INLINE_OK | POST_CONSUMES_RECV },
+	[DP_WR_SEND] = { true, POST_INLINE_OK | POST_CONSUMES_RECV },
+	[DP_WR_SEND_WITH_IMM] = { true, POST_INLINE_OK | POST_CONSUMES_RECV },
+	[DP_WR_SEND_WITH_INV] = { true, POST_INLINE_OK | POST_CONSUMES_RECV },
+	[DP_WR_RDMA_READ] = { true, 0 },
+	[DP_WR_ATOMIC_CMP_AND_SWP] = { true, 0 },
+	[DP_WR_ATOMIC_FETCH_AND_ADD] = { true, 0 },
+};
+
+static bool rc_accepts(const struct dp_qp *qp, const struct dp_send_wr *wr, uint32_t len)
+{
+	if (wr->opcode >= ARRAY_SIZE(requests) || !requests[wr->opcode].known)
+		return false;
+	if (wr->flags & DP_SEND_INLINE && !(requests[wr->opcode].traits & POST_INLINE_OK))
+		return false;
+	if (dp_is_atomic((uint8_t)wr->opcode) && len != 8)
+		return false;
+	return !dp_is_answered((uint8_t)wr->opcode) || qp->attr.max_rd_atomic ||
+	       qp->state == DP_QPS_ERR;
+}
+
+static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	dp_number(rc, wqe);
+	wqe->rq_seq = rc->req.post_rq_seq;
+	if (requests[wqe->opcode].traits & POST_CONSUMES_RECV)
+		rc->req.post_rq_seq++;
+}
+
+/* ---- packets ------------------------------------------------------------------- */
+
+static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
+		     uint64_t now)
+{
+	struct dp_qp *qp = &rc->qp;
+
+	if (qp->state == DP_QPS_ERR) {
+		if (p->mask & DP_IS_REQUEST) {
+			rc->resp.ack_now = true;
+			dp_qp_wake(qp);
+		}
+		return;
+	}
+	if (qp->state == DP_QPS_RTR && !rc->comm_est && p->mask & DP_IS_REQUEST) {
+		rc->comm_est = true;
+		dp_raise(qp->engine, &qp->event, DP_EVENT_COMM_EST);
+	}
+	if (p->hello || p->mask & DP_IS_PROBE)
+		dp_negotiate_rx(rc, p, now);
+	else if (p->mask & DP_IS_CNP)
+		qp->stats.cnp_rx++;
+	else if (p->mask & DP_IS_REQUEST && p->xdh)
+		dp_reorder_rx(rc, pkt, p, now);
+	else if (p->mask & DP_IS_REQUEST)
+		dp_responder_rx(rc, pkt, p, now);
+	else
+		dp_requester_rx(rc, p, now);
+}
+
+/* Nothing of it is proven, so no more follows than that the PSN is sent again. */
+static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	if (!rc->peer_extended || rc->qp.state == DP_QPS_ERR)
+		return -EPROTO;
+	rc->qp.stats.trimmed++;
+	if (p->mask & DP_IS_REQUEST)
+		dp_reorder_trimmed(rc, p);
+	else if (rc->extended)
+		dp_ext_trimmed(rc, p->psn, now);
+	return 0;
+}
+
+static int rc_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
+		 uint64_t now)
+{
+	if (p->cut)
+		return trimmed_rx(dp_rc_of(qp), p, now);
+	dispatch(dp_rc_of(qp), pkt, p, now);
+	return 0;
+}
+
+static int rc_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	if (!dp_qp_receives(qp) && !qp->refusing)
+		return 0;
+	if (dp_responder_tx(rc, pkt, now))
+		return 1;
+	if (!dp_qp_receives(qp))
+		return 0;
+	return dp_negotiate_tx(rc, pkt, now) || dp_requester_tx(rc, pkt, now);
+}
+
+/* ---- time ------------------------------------------------------------------------ */
+
+static void rc_tick(struct dp_qp *qp, uint64_t now)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	dp_responder_tick(rc, now);
+	dp_requester_tick(rc, now);
+	dp_flow_turn(&rc->flow, now);
+	if (rc->hello_ns && now >= rc->hello_ns)
+		dp_qp_wake(qp);
+	dp_requester_wake(rc);
+}
+
+static void earlier(uint64_t *min, uint64_t t)
+{
+	if (t && t < *min)
+		*min = t;
+}
+
+static uint64_t rc_deadline(const struct dp_qp *qp, uint64_t now)
+{
+	const struct dp_rc *rc = dp_rc_of_const(qp);
+	const struct dp_requester *r = &rc->req;
+	uint64_t min = DP_NEVER;
+
+	if (r->rnr_until_ns) {
+		earlier(&min, r->rnr_until_ns);
+	} else {
+		earlier(&min, r->timer_ns);
+		earlier(&min, r->tlp_ns);
+		earlier(&min, r->reorder_ns);
+	}
+	earlier(&min, rc->resp.ack_ns);
+	if (rc->hello_ns > now)
+		earlier(&min, rc->hello_ns);
+	if (rc->flow.paced)
+		earlier(&min, rc->flow.next_tx_ns);
+	return min;
+}
+
+const struct dp_qp_ops dp_rc_ops = {
+	.bytes = sizeof(struct dp_rc),
+	.connected = true,
+	.transitions = transitions,
+	.n_transitions = ARRAY_SIZE(transitions),
+	.create = rc_create,
+	.destroy = rc_destroy,
+	.modify = rc_modify,
+	.query = rc_query,
+	.reset = rc_reset,
+	.stop = rc_stop,
+	.accepts = rc_accepts,
+	.post = rc_post,
+	.rx = rc_rx,
+	.tx = rc_tx,
+	.tick = rc_tick,
+	.deadline = rc_deadline,
+	.check = dp_rc_check,
+};
+
+/* ---- what is of connections alone ---------------------------------------------------- */
+
+int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
+{
+	int err = dp_flow_replace(&dp_rc_of(qp)->flow, algo, now);
+
+	if (!err)
+		dp_requester_wake(dp_rc_of(qp));
+	return err;
+}
+
+const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)
+{
+	return qp->attr.path_mtu ? dp_flow_record(&dp_rc_of_const(qp)->flow) : NULL;
+}
+
+int dp_qp_extended(const struct dp_qp *qp)
+{
+	return dp_rc_of_const(qp)->hello_done;
+}
+
+uint32_t dp_qp_segment(const struct dp_qp *qp)
+{
+	return dp_rc_of_const(qp)->req.segment;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Reliable connections: the state of one, which all files of this folder share.
+ *
+ *   rc.c                      the type's row: states, packets in and out, deadlines
+ *   negotiate.c               HELLO and PROBE: extended mode, segment
+ *   packets.c                 packets out of work requests
+ *   requester.c               what a QP sends next, and its acknowledgement, both modes
+ *   requester_gbn.c           requester of the standard mode: go-back-N
+ *   requester_sr.c            requester of the extended mode: selective repeat, RTO
+ *   delivery.c                its acknowledgements and responses
+ *   scoreboard.c              its record of each PSN in flight
+ *   loss.c                    which of these are lost, and probes
+ *   rack.c                    RACK-TLP as arithmetic
+ *   responder_in_order.c      requests executed in order, acknowledged
+ *   responder_out_of_order.c  extended mode: packets ahead of a gap
+ *   received.c                the set of these, and the SACK bitmap
+ *   answers.c                 READs and atomics: executed, answered, replayed
+ *   store.c                   memory for windows
+ *   check.c                   the invariants of all this
+ *
+ * A QP's requester numbers its packets from snd_una (oldest not acknowledged)
+ * over snd_nxt (next to send) to snd_max (highest ever sent, plus one); its
+ * responder expects epsn.  All PSNs are 24 bits; compare with dp_psn_diff().
+ */
+#ifndef DP_ENGINE_RC_RC_H
+#define DP_ENGINE_RC_RC_H
+
+#include "engine/flow.h"
+#include "engine/qp.h"
+#include "engine/rc/rack.h"
+#include "engine/rc/store.h"
+#include "wire/headers.h"
+#include "wire/icrc.h"
+#include "wire/parse.h"
+
+enum {
+	DP_STD_WINDOW = 128,   /* PSNs a standard requester keeps unacknowledged */
+	DP_STD_FIRST = 32,     /* ...while it offers extended mode: of the path it knows nothing */
+	DP_STD_ACK_EVERY = 32, /* packets between two requests for an ACK */
+	DP_EXT_ACK_EVERY = 16,
+	DP_PATHS_ACK_EVERY = 4, /* from a peer whose packets take several paths */
+	DP_READ_CHUNK = 32,	/* extended mode: PSNs asked for by one READ request */
+	DP_HELLO_TRIES = 12,
+	DP_PROBE_TRIES = 5,
+	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
+	DP_TRIES = 4,	    /* time-outs in a row, for each that the attributes grant, before a peer
+		       * can count as dead */
+};
+
+#define DP_ACK_DELAY_NS 50000ull
+/* How long the ACK of a received message waits for the program's reply, to leave
+ * in it. */
+#define DP_ACK_HOLD_NS 4000ull
+/* A packet that is said to have arrived longer ago has not. */
+#define DP_ARRIVAL_AGE_NS 1000000000ull
+
+struct dp_requester {
+	uint32_t snd_una, snd_nxt, snd_max;
+	uint32_t segment;  /* bytes of each PSN of the requests numbered */
+	uint32_t post_psn; /* first PSN of the next request posted */
+	uint32_t post_rq_seq;
+	uint32_t since_ack_req;
+	uint8_t retry_left, rnr_left;
+	bool implied_nak; /* a READ was asked for again, no progress since */
+	uint8_t path;	  /* extended mode: of the packet being sent */
+	bool tlp_sent;
+	bool forced; /* the next copy leaves whatever the window: a probe, a time-out */
+	uint64_t rnr_until_ns;
+	uint64_t timer_ns; /* standard: IB time-out; extended: RTO. 0: off */
+	/* extended mode */
+	struct dp_tx_block *block;
+	uint32_t cum;	  /* PSNs below it are acknowledged, if not answered */
+	uint16_t backoff; /* time-outs in a row */
+	uint64_t tlp_ns, reorder_ns;
+	uint64_t progress_ns;
+	uint64_t timeout_ns; /* the first of a row of time-outs; 0: none */
+	struct dp_reordering reordering;
+	uint32_t peer_duplicates, peer_marked;
+};
+
+struct dp_responder {
+	uint32_t epsn, msn;
+	uint32_t rq_seq; /* receives consumed so far */
+	/* standard mode: the message under way */
+	uint32_t rkey, left, offset;
+	uint64_t va;
+	uint8_t message; /* 0 none, else DP_IS_SEND or DP_IS_WRITE >> 13 */
+	bool nak_sent;
+	/* acknowledgement to send */
+	bool ack_now;
+	uint8_t syndrome;   /* of the next acknowledgement */
+	uint8_t sacks;	    /* acknowledgements of a part of the bitmap */
+	uint16_t sack_turn; /* word at which the next of those in turn begins */
+	uint32_t nak_psn;
+	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */
+	/* extended mode */
+	uint32_t unacked;
+	uint32_t ts_ns;
+	uint64_t ts_at_ns;
+	uint64_t ack_ns; /* delayed acknowledgement, 0: off */
+	uint32_t marked, duplicates;
+	uint32_t told_marked, told_duplicates; /* of those, by the last acknowledgement */
+	uint32_t highest;		       /* PSN behind the highest received */
+	uint32_t latest;		       /* PSN of the latest arrival ahead of a gap */
+	struct dp_rx_block *block;
+	struct dp_answers *answers;
+	uint64_t expected;	      /* epsn, unwrapped: not modulo 2^24 */
+	struct dp_accepted *accepted; /* the newest max_dest_rd_atomic, in a ring */
+	uint32_t n_accepted;	      /* ever */
+};
+
+struct dp_rc {
+	struct dp_qp qp;
+	bool comm_est;
+	/* extended mode: agreed with the peer; used by the requester */
+	bool peer_extended, extended;
+	bool telemetry;	  /* agreed: some requests have room for it */
+	bool peer_paths;  /* the peer's packets take several paths */
+	bool hello_done;  /* the peer's was seen */
+	bool hello_reply; /* owed to the peer */
+	bool probing;	  /* for `probe` bytes: hello_tries and hello_ns are the probe's */
+	uint8_t hello_tries;
+	uint16_t probe, probe_reply; /* bytes; those owed to the peer */
+	uint64_t hello_ns;
+	uint32_t hello_rtt_ns; /* 0: not known */
+	uint32_t hello_ts;     /* to be echoed in the reply that is owed */
+	uint32_t window;       /* PSNs, both ends' smaller one */
+	uint32_t segment; /* bytes that a packet may carry: path MTU, or what a probe has shown */
+	struct dp_requester req;
+	struct dp_responder resp;
+	struct dp_flow flow;
+	struct dp_echo *echo; /* NULL: no telemetry wanted here */
+};
+
+extern const struct dp_qp_ops dp_rc_ops;
+
+static inline struct dp_rc *dp_rc_of(struct dp_qp *qp)
+{
+	return container_of(qp, struct dp_rc, qp);
+}
+
+static inline const struct dp_rc *dp_rc_of_const(const struct dp_qp *qp)
+{
+	return (const struct dp_rc *)qp;
+}
+
+/* Pages of a window. */
+static inline uint32_t dp_pages(uint32_t window)
+{
+	return window > DP_PAGE_PSNS ? window / DP_PAGE_PSNS : 1;
+}
+
+/* When the packet reached this host, if that is told and can be; else now. */
+static inline uint64_t dp_arrived(const struct dp_parsed *p, uint64_t now)
+{
+	bool known = p->arrived_ns && p->arrived_ns <= now;
+
+	return known && now - p->arrived_ns <= DP_ARRIVAL_AGE_NS ? p->arrived_ns : now;
+}
+
+/* Where the payload of PSN `psn` begins in its message. */
+static inline uint32_t dp_offset_of(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn)
+{
+	return wqe->base + (uint32_t)dp_psn_diff(psn, wqe->first_psn) * rc->req.segment;
+}
+
+static inline uint32_t dp_paths(const struct dp_rc *rc)
+{
+	return rc->extended && rc->qp.engine->cfg.paths ? rc->qp.engine->cfg.paths : 1;
+}
+
+/* The largest segment that we take. */
+static inline uint32_t dp_segment_limit(const struct dp_rc *rc)
+{
+	uint32_t own = rc->qp.engine->cfg.segment_max;
+
+	return own > rc->qp.attr.path_mtu ? own : rc->qp.attr.path_mtu;
+}
+
+/* The first invariant of a connection that does not hold, in words, or NULL. */
+const char *dp_rc_check(const struct dp_qp *);
+
+#endif

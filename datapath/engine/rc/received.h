@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The packets that arrived ahead of a gap: a bit and a struct dp_held for each PSN of the
+ * window, in pages that are there only where bits are set. */
+#ifndef DP_ENGINE_RC_RECEIVED_H
+#define DP_ENGINE_RC_RECEIVED_H
+
+#include "engine/rc/responder.h"
+
+/* PSNs for the next acknowledgement; what does not fit is left out. */
+struct dp_psn_list {
+	uint32_t n, psn[DP_LIST_MAX];
+};
+
+/* Part of a window in which a packet has arrived ahead of a gap.  A free page has no bits. */
+struct dp_rx_page {
+	void *pool_link;
+	uint32_t count; /* bits set */
+	uint64_t bits[DP_PAGE_PSNS / 64];
+	struct dp_held held[DP_PAGE_PSNS];
+};
+
+struct dp_rx_block {
+	void *pool_link;
+	struct dp_psn_list trimmed, marked;
+	uint32_t count;		   /* bits set in all pages */
+	struct dp_rx_page *page[]; /* by PSN modulo window, / DP_PAGE_PSNS */
+};
+
+/* Where the PSN's page hangs in the block. */
+static inline struct dp_rx_page **dp_rx_page_at(const struct dp_rc *rc, uint32_t psn)
+{
+	uint32_t i = psn & (rc->qp.engine->cfg.window_psns - 1);
+
+	return &rc->resp.block->page[i / DP_PAGE_PSNS];
+}
+
+/* The PSN's place in its page; a window of less than a page has one of those places for
+ * each PSN. */
+static inline uint32_t dp_rx_place(const struct dp_rc *rc, uint32_t psn)
+{
+	return psn & (rc->qp.engine->cfg.window_psns - 1) & (DP_PAGE_PSNS - 1);
+}
+
+static inline bool dp_rx_test(const struct dp_rc *rc, uint32_t psn)
+{
+	const struct dp_rx_page *page = rc->resp.block ? *dp_rx_page_at(rc, psn) : NULL;
+	uint32_t i = dp_rx_place(rc, psn);
+
+	return page && page->bits[i / 64] >> (i % 64) & 1;
+}
+
+static inline void dp_rx_set(struct dp_rc *rc, uint32_t psn)
+{
+	struct dp_rx_page *page = *dp_rx_page_at(rc, psn);
+	uint32_t i = dp_rx_place(rc, psn);
+
+	page->bits[i / 64] |= 1ull << (i % 64);
+	page->count++;
+	rc->resp.block->count++;
+}
+
+static inline struct dp_held *dp_rx_held(struct dp_rc *rc, uint32_t psn)
+{
+	return &(*dp_rx_page_at(rc, psn))->held[dp_rx_place(rc, psn)];
+}
+
+void dp_rx_clear(struct dp_rc *, uint32_t psn);
+/* Block and pages for n_psn PSNs, fewer than a page has: false if there is no memory. */
+bool dp_rx_pages_get(struct dp_rc *, uint32_t psn, uint32_t n_psn);
+/* PSN `psn` came with CE.  Which path the mark belongs to is known to the sender, by the PSN. */
+void dp_reorder_marked(struct dp_rc *, uint32_t psn);
+
+#endif

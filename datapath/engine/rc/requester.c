@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The requester: what both modes have in common.  requester_gbn.c and requester_sr.c
+ * decide what is sent and what an acknowledgement means.
+ */
+#include "engine/rc/requester.h"
+#include "engine/rc/scoreboard.h"
+
+void dp_requester_start(struct dp_rc *rc, uint64_t now)
+{
+	struct dp_requester *r = &rc->req;
+	uint32_t psn = rc->qp.attr.sq_psn;
+
+	memset(r, 0, sizeof(*r));
+	r->snd_una = r->snd_nxt = r->snd_max = r->post_psn = r->cum = psn;
+	r->segment = rc->qp.attr.path_mtu;
+	r->retry_left = rc->qp.attr.retry_cnt;
+	r->rnr_left = rc->qp.attr.rnr_retry;
+	r->reordering.quarters = 1;
+	r->progress_ns = now;
+}
+
+void dp_requester_reset(struct dp_rc *rc)
+{
+	dp_tx_release(rc);
+	memset(&rc->req, 0, sizeof(rc->req));
+	dp_flow_stop(&rc->flow);
+}
+
+bool dp_is_changing(const struct dp_rc *rc)
+{
+	if (!rc->extended)
+		return rc->hello_done && !rc->probing;
+	return rc->req.segment != rc->segment;
+}
+
+void dp_number(struct dp_rc *rc, struct dp_swqe *wqe)
+{
+	uint32_t segment = rc->req.segment, left = wqe->len - wqe->base;
+
+	wqe->first_psn = rc->req.post_psn;
+	wqe->n_psn = dp_is_atomic(wqe->opcode) || !left ? 1 : (left + segment - 1) / segment;
+	rc->req.post_psn = dp_psn_add(rc->req.post_psn, wqe->n_psn);
+}
+
+/* Renumber unsent requests.  The oldest may be partly sent. */
+static void renumber(struct dp_rc *rc)
+{
+	struct dp_requester *r = &rc->req;
+	uint32_t i = rc->qp.sq_tx;
+
+	if (i != rc->qp.sq_pi)
+		dp_sq(&rc->qp, i)->base = dp_offset_of(rc, dp_sq(&rc->qp, i), r->snd_nxt);
+	r->segment = rc->flow.mss_bytes = rc->segment;
+	r->post_psn = r->snd_nxt;
+	for (; i != rc->qp.sq_pi; i++)
+		dp_number(rc, dp_sq(&rc->qp, i));
+}
+
+/* Changes mode and segment when nothing is under way. */
+static void maybe_change(struct dp_rc *rc, uint64_t now)
+{
+	if (!dp_is_changing(rc) || rc->req.snd_una != rc->req.snd_max)
+		return;
+	if (rc->req.segment != rc->segment)
+		renumber(rc);
+	if (!rc->extended)
+		dp_ext_start(rc, now);
+}
+
+static void end_rnr_wait(struct dp_requester *r)
+{
+	r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+}
+
+int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+{
+	if ((rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD) ||
+	    now < rc->req.rnr_until_ns)
+		return 0;
+	if (rc->req.rnr_until_ns) /* over, and the clock has not said so yet */
+		end_rnr_wait(&rc->req);
+	maybe_change(rc, now);
+	return rc->extended ? dp_ext_tx(rc, pkt, now) : dp_std_tx(rc, pkt, now);
+}
+
+void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	bool answer = p->mask & DP_IS_READ_RESP || p->atomic_ack;
+
+	if (rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD)
+		return;
+	if (!answer)
+		rc->qp.stats.acks_rx++;
+	if (rc->extended) {
+		if (!dp_op_is_ext(p->opcode))
+			return; /* late, from before the change of mode */
+		if (answer)
+			dp_ext_response(rc, p, now);
+		else
+			dp_ext_ack(rc, p, now);
+	} else if (answer) {
+		dp_std_response(rc, p, now);
+	} else {
+		dp_std_ack(rc, p, now);
+	}
+	dp_requester_wake(rc);
+}
+
+void dp_requester_wake(struct dp_rc *rc)
+{
+	const struct dp_tx_block *b = rc->req.block;
+
+	if (rc->qp.sq_tx != dp_send_limit(rc) || (b && b->lost.head != DP_NIL))
+		dp_qp_wake(&rc->qp);
+}
+
+void dp_requester_tick(struct dp_rc *rc, uint64_t now)
+{
+	struct dp_requester *r = &rc->req;
+
+	if (r->rnr_until_ns) {
+		if (now < r->rnr_until_ns)
+			return;
+		end_rnr_wait(r);
+	}
+	if (rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD)
+		return;
+	if (rc->extended)
+		dp_ext_tick(rc, now);
+	else if (dp_has_expired(rc, r->timer_ns, now))
+		dp_std_timeout(rc, now);
+}
+
+uint32_t dp_payload_of(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn)
+{
+	uint32_t left = wqe->len - dp_offset_of(rc, wqe, psn);
+
+	return left < rc->req.segment ? left : rc->req.segment;
+}
+
+bool dp_may_start(const struct dp_rc *rc, const struct dp_swqe *wqe)
+{
+	if (wqe->flags & DP_SEND_FENCE && rc->qp.rd_outstanding)
+		return false;
+	return !dp_is_answered(wqe->opcode) || rc->qp.rd_outstanding < rc->qp.attr.max_rd_atomic;
+}
+
+void dp_retire(struct dp_rc *rc)
+{
+	struct dp_swqe *wqe;
+
+	for (; rc->qp.sq_ci != rc->qp.sq_pi; rc->qp.sq_ci++) {
+		wqe = dp_sq(&rc->qp, rc->qp.sq_ci);
+		if (dp_psn_diff(rc->req.snd_una, wqe->first_psn) < (int32_t)wqe->n_psn)
+			break;
+		dp_complete_send(&rc->qp, wqe, DP_WC_SUCCESS);
+	}
+	if ((int32_t)(rc->qp.sq_tx - rc->qp.sq_ci) < 0)
+		rc->qp.sq_tx = rc->qp.sq_ci;
+	dp_qp_drained(&rc->qp);
+}
+
+uint32_t dp_send_limit(const struct dp_rc *rc)
+{
+	return rc->qp.state == DP_QPS_SQD ? rc->qp.sq_drain : rc->qp.sq_pi;
+}
+
+int dp_place_response(struct dp_rc *rc, const struct dp_swqe *wqe, const struct dp_parsed *p,
+		      uint32_t psn)
+{
+	uint32_t len = p->payload_len + p->payload2_len;
+	uint64_t value;
+
+	if (dp_is_atomic(wqe->opcode)) {
+		if (!p->atomic_ack)
+			return -EINVAL;
+		value = dp_get64(p->atomic_ack);
+		return dp_scatter(rc->qp.pd, wqe->sge, wqe->num_sge, 0, (const uint8_t *)&value, 8);
+	}
+	if (wqe->opcode != DP_WR_RDMA_READ || p->atomic_ack)
+		return -EINVAL;
+	if (len != dp_payload_of(rc, wqe, psn))
+		return -EINVAL;
+	rc->qp.stats.rx_bytes += len;
+	return dp_scatter_payload(rc->qp.pd, wqe->sge, wqe->num_sge, dp_offset_of(rc, wqe, psn), p,
+				  len);
+}
+
+int dp_local_fault(struct dp_rc *rc)
+{
+	if (rc->qp.sq_tx == rc->qp.sq_ci)
+		dp_fail_send(&rc->qp, rc->qp.sq_tx, DP_WC_LOC_PROT_ERR);
+	return 0;
+}
+
+uint64_t dp_ib_timeout_ns(const struct dp_rc *rc)
+{
+	return rc->qp.attr.timeout ? 4096ull << rc->qp.attr.timeout : 0;
+}
+
+/* IBTA vol. 1, table 46, in units of 10 us. */
+static const uint16_t rnr_timer[32] = { 0,    1,    2,	  3,	 4,	6,     8,     12,
+					16,   24,   32,	  48,	 64,	96,    128,   192,
+					256,  384,  512,  768,	 1024,	1536,  2048,  3072,
+					4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+
+/* The peer has no receive: false if the QP has waited often enough. */
+bool dp_rnr_wait(struct dp_rc *rc, uint8_t syndrome, uint64_t now)
+{
+	struct dp_requester *r = &rc->req;
+	uint8_t code = syndrome & DP_AETH_VALUE_MASK;
+
+	rc->qp.stats.rnr_rx++;
+	if (rc->qp.attr.rnr_retry != 7) {
+		if (!r->rnr_left) {
+			dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RNR_RETRY_EXC_ERR);
+			return false;
+		}
+		r->rnr_left--;
+	}
+	r->rnr_until_ns = now + 10000ull * (code ? rnr_timer[code] : 65536);
+	r->progress_ns = r->rnr_until_ns;
+	return true;
+}
+
+enum dp_wc_status dp_nak_status(uint8_t syndrome)
+{
+	switch (syndrome & DP_AETH_VALUE_MASK) {
+	case DP_NAK_REMOTE_ACCESS:
+		return DP_WC_REM_ACCESS_ERR;
+	case DP_NAK_REMOTE_OPERATION:
+		return DP_WC_REM_OP_ERR;
+	default:
+		return DP_WC_REM_INV_REQ_ERR;
+	}
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Responder of the extended mode.  Every packet says where it belongs, so its
+ * payload is placed when it arrives; what a message's end has to do (complete
+ * a receive, run a READ or an atomic) waits until all before it has arrived,
+ * and so do the last bytes of a message, since programs watch them.
+ *
+ * A packet that cannot be taken out of order (no receive posted yet, or an
+ * error that has to be told in order) is dropped and comes again.
+ */
+#include "engine/rc/answers.h"
+#include "engine/rc/negotiate.h"
+#include "engine/rc/received.h"
+#include "engine/rc/requester.h"
+
+/* ---- placement --------------------------------------------------------------------------- */
+
+/* The receive that the message will take; NULL: not posted (yet). */
+static struct dp_rwqe *recv_of(const struct dp_rc *rc, uint32_t rq_seq)
+{
+	uint32_t ahead = rq_seq - rc->resp.rq_seq;
+
+	return ahead < rc->qp.rq_pi - rc->qp.rq_ci ? dp_rq(&rc->qp, rc->qp.rq_ci + ahead) : NULL;
+}
+
+static int place_send(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
+		      uint32_t len)
+{
+	struct dp_rwqe *wqe = recv_of(rc, h->rq_seq);
+
+	if (!wqe)
+		return dp_rnr_syndrome(rc);
+	if (h->offset > wqe->len || p->payload_len + p->payload2_len > wqe->len - h->offset)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	if (dp_scatter_payload(rc->qp.pd, wqe->sge, wqe->num_sge, h->offset, p, len))
+		return DP_NAK(DP_NAK_REMOTE_OPERATION);
+	return 0;
+}
+
+/* The RETH of an extended WRITE gives the packet's own address and the length
+ * of the whole message. */
+static int place_write(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
+		       uint32_t len)
+{
+	uint32_t whole = p->payload_len + p->payload2_len;
+	uint8_t *to;
+
+	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_WRITE) || h->len > DP_MSG_MAX ||
+	    h->offset > h->len || whole > h->len - h->offset)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	if (p->imm && !recv_of(rc, h->rq_seq))
+		return dp_rnr_syndrome(rc);
+	to = dp_mr_reach(rc->qp.pd, h->rkey, h->va - h->offset, h->len, DP_ACCESS_REMOTE_WRITE);
+	if (!to)
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
+	dp_copy_payload(to + h->offset, p, 0, len);
+	return 0;
+}
+
+/* Places all but the last `tail` bytes of the payload. */
+static int place(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
+		 uint32_t tail)
+{
+	uint32_t whole = p->payload_len + p->payload2_len;
+	int err;
+
+	if (whole > dp_segment_limit(rc))
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	err = p->mask & DP_IS_SEND ? place_send(rc, p, h, whole - tail) :
+				     place_write(rc, p, h, whole - tail);
+	if (!err)
+		rc->qp.stats.rx_bytes += whole;
+	return err;
+}
+
+static int place_tail(struct dp_rc *rc, const struct dp_held *h)
+{
+	struct dp_rwqe *wqe;
+	uint8_t *to;
+
+	if (!h->tail_len || rc->qp.engine->cfg.no_payload)
+		return 0;
+	if (dp_opcodes[h->opcode].mask & DP_IS_SEND) {
+		wqe = dp_rq(&rc->qp, rc->qp.rq_ci);
+		return dp_scatter(rc->qp.pd, wqe->sge, wqe->num_sge, h->offset, h->tail,
+				  h->tail_len) ?
+			       DP_NAK(DP_NAK_REMOTE_OPERATION) :
+			       0;
+	}
+	to = dp_mr_reach(rc->qp.pd, h->rkey, h->va, h->tail_len, DP_ACCESS_REMOTE_WRITE);
+	if (!to)
+		return DP_NAK(DP_NAK_REMOTE_ACCESS);
+	memcpy(to, h->tail, h->tail_len);
+	return 0;
+}
+
+/* ---- packets ------------------------------------------------------------------------------- */
+
+/* 0: a READ of a size that no requester asks for. */
+static uint32_t psns_of(const struct dp_rc *rc, const struct dp_parsed *p)
+{
+	struct dp_xdh xdh;
+	uint32_t n;
+
+	if (!(p->mask & DP_IS_READ))
+		return 1;
+	dp_xdh_get(p->xdh, &xdh);
+	if (xdh.rq_seq < DP_SEGMENT_MIN || xdh.rq_seq > dp_segment_limit(rc) || xdh.rq_seq & 3)
+		return 0;
+	n = dp_read_psns(dp_reth_len(p->reth), xdh.rq_seq);
+	return n <= DP_READ_CHUNK ? n : 0;
+}
+
+/* PSNs from `psn` on, n at most, before the first that has arrived already. */
+static uint32_t missing(const struct dp_rc *rc, uint32_t psn, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (i < n && !dp_rx_test(rc, dp_psn_add(psn, i)))
+		i++;
+	return i;
+}
+
+/* Of a READ only the first n_psn PSNs: what lies behind is held already, as a part of another
+ * request, whose end may lie elsewhere. */
+static void cut_read(const struct dp_parsed *p, struct dp_held *h, uint32_t n_psn)
+{
+	if (p->mask & DP_IS_READ && n_psn < dp_read_psns(h->len, h->rq_seq))
+		h->len = n_psn * h->rq_seq;
+}
+
+/* Behind a gap: place the payload, remember the rest. */
+static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
+{
+	uint32_t whole = p->payload_len + p->payload2_len, tail = 0, i;
+	struct dp_held h;
+
+	n_psn = missing(rc, p->psn, n_psn);
+	dp_held_from(p, &h, now);
+	cut_read(p, &h, n_psn);
+	if (p->mask & DP_IS_LAST)
+		tail = whole < DP_TAIL_HELD ? whole : DP_TAIL_HELD;
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
+		h.kind = p->mask & DP_IS_READ ? DP_HELD_READ : DP_HELD_ATOMIC;
+	else if (place(rc, p, &h, tail))
+		return -EAGAIN;
+	if (p->mask & DP_IS_LAST && !h.kind) {
+		h.kind = DP_HELD_LAST;
+		h.tail_len = (uint8_t)tail;
+		dp_copy_payload(h.tail, p, whole - tail, tail);
+		h.len = h.offset + whole;
+		h.va += whole - tail;
+		h.offset += whole - tail;
+	}
+	if (!dp_rx_pages_get(rc, p->psn, n_psn))
+		return -EAGAIN;
+	*dp_rx_held(rc, p->psn) = h;
+	for (i = 0; i < n_psn; i++) {
+		dp_rx_set(rc, dp_psn_add(p->psn, i));
+		if (i)
+			dp_rx_held(rc, dp_psn_add(p->psn, i))->kind = DP_HELD_NOTHING;
+	}
+	return 0;
+}
+
+/* A message that consumes a receive: it must be the next one's turn, whatever the sender
+ * said when the packet was placed. */
+static int take_turn(const struct dp_rc *rc, const struct dp_held *h)
+{
+	if (!(dp_opcodes[h->opcode].mask & (DP_IS_SEND | DP_HAS_IMM)))
+		return 0;
+	if (h->rq_seq != rc->resp.rq_seq)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	return recv_of(rc, h->rq_seq) ? 0 : dp_rnr_syndrome(rc);
+}
+
+static int run(struct dp_rc *rc, const struct dp_held *h, uint32_t psn)
+{
+	int err;
+
+	switch (h->kind) {
+	case DP_HELD_READ:
+		return dp_execute_read(rc, h, psn, true);
+	case DP_HELD_ATOMIC:
+		return dp_execute_atomic(rc, h, psn, true);
+	case DP_HELD_LAST:
+		err = take_turn(rc, h);
+		if (!err)
+			err = place_tail(rc, h);
+		return err ? err : dp_finish_message(rc, h);
+	default:
+		return 0;
+	}
+}
+
+/* The packet that was missing. */
+static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_held *h)
+{
+	uint32_t whole = p->payload_len + p->payload2_len;
+	int err;
+
+	if (p->mask & DP_IS_READ)
+		return dp_execute_read(rc, h, p->psn, true);
+	if (p->mask & DP_IS_ATOMIC)
+		return dp_execute_atomic(rc, h, p->psn, true);
+	err = p->mask & DP_IS_LAST ? take_turn(rc, h) : 0;
+	if (err)
+		return err;
+	err = place(rc, p, h, 0);
+	if (err == DP_NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND &&
+	    rc->qp.rq_ci != rc->qp.rq_pi)
+		dp_fail_recv(rc, DP_WC_LOC_LEN_ERR);
+	else if (err == DP_NAK(DP_NAK_REMOTE_OPERATION))
+		dp_fail_recv(rc, DP_WC_LOC_PROT_ERR);
+	if (err || !(p->mask & DP_IS_LAST))
+		return err;
+	h->len = h->offset + whole;
+	return dp_finish_message(rc, h);
+}
+
+/* Runs what is now in order. */
+static void drain(struct dp_rc *rc)
+{
+	struct dp_responder *r = &rc->resp;
+	struct dp_held h;
+	int err;
+
+	while (r->block && dp_rx_test(rc, r->epsn)) {
+		h = *dp_rx_held(rc, r->epsn);
+		err = run(rc, &h, r->epsn);
+		dp_rx_clear(rc, r->epsn); /* what could not run counts as if it had not come */
+		if (err > 0)
+			dp_responder_nak(rc, r->epsn, (uint8_t)err);
+		if (err)
+			return;
+		dp_responder_advance(r, 1);
+	}
+}
+
+/* All of [psn, psn + n) is still to be answered. */
+static bool queued(const struct dp_rc *rc, uint32_t psn, uint32_t n)
+{
+	const struct dp_answers *q = rc->resp.answers;
+	const struct dp_answer *a;
+	int32_t from;
+	uint32_t i;
+
+	for (i = q ? q->head : 0; q && i != q->tail; i++) {
+		a = &q->ring[i % DP_READ_QUEUE];
+		from = dp_psn_diff(psn, a->psn);
+		if (from >= (int32_t)a->done && from + n <= a->n_psn)
+			return true;
+	}
+	return false;
+}
+
+static void again(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	struct dp_held h;
+
+	rc->qp.stats.duplicates++;
+	dp_held_from(p, &h, now);
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC) && queued(rc, p->psn, psns_of(rc, p)))
+		return;
+	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
+		dp_replay(rc, &h, p->psn, true);
+	else
+		rc->resp.duplicates++;
+	rc->resp.ack_now = true;
+}
+
+/* A READ whose first part is in order, or held as another request's: the rest, as far as it
+ * never came. */
+static void rest_of_read(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
+{
+	struct dp_responder *r = &rc->resp;
+	uint32_t done, new;
+	struct dp_held h;
+
+	while ((done = (uint32_t)dp_psn_diff(r->epsn, p->psn)) < n_psn) {
+		new = missing(rc, r->epsn, n_psn - done);
+		dp_held_from(p, &h, now);
+		h.va += done * h.rq_seq;
+		h.offset += done * h.rq_seq;
+		h.len -= done * h.rq_seq;
+		cut_read(p, &h, new);
+		if (!new || dp_execute_read(rc, &h, r->epsn, true))
+			return;
+		dp_responder_advance(r, new);
+		drain(rc);
+	}
+}
+
+/* The expected PSN lies in [p->psn, p->psn + n_psn): a READ may ask again for
+ * part of what was answered and for part of what was never seen. */
+static void in_order(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
+{
+	struct dp_responder *r = &rc->resp;
+	uint32_t known = (uint32_t)dp_psn_diff(r->epsn, p->psn);
+	uint32_t new = missing(rc, r->epsn, n_psn - known);
+	struct dp_held h;
+	int err;
+
+	dp_held_from(p, &h, now);
+	cut_read(p, &h, known + new);
+	if (known && !dp_was_accepted(rc, &h, p->psn, known))
+		return;
+	err = take_expected(rc, p, &h);
+	if (err == -EAGAIN)
+		return;
+	if (err) {
+		dp_responder_nak(rc, r->epsn, (uint8_t)err);
+		return;
+	}
+	r->nak_sent = false;
+	r->message = 0;
+	dp_responder_advance(r, new);
+	if (r->block && r->block->count) {
+		drain(rc);
+		r->ack_now = r->ack_now || !rc->peer_paths;
+	}
+	if (p->mask & DP_IS_READ)
+		rest_of_read(rc, p, n_psn, now);
+}
+
+/* Notes how far the PSNs received reach; true if this packet leaves some out that
+ * were not missing before. */
+static bool opens_gap(struct dp_responder *r, uint32_t psn, uint32_t n_psn)
+{
+	uint32_t end = dp_psn_add(psn, n_psn);
+	bool gap;
+
+	if (dp_psn_diff(r->highest, r->epsn) < 0)
+		r->highest = r->epsn;
+	r->latest = psn;
+	gap = dp_psn_diff(psn, r->highest) > 0;
+	if (dp_psn_diff(end, r->highest) > 0)
+		r->highest = end;
+	return gap;
+}
+
+/* At once when the requester asks for it (as it does for what it sends again)
+ * and when a gap opens or is filled; else after a number of packets or a while.  An ACK for
+ * each packet behind a gap would cost more than the loss. */
+static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	struct dp_responder *r = &rc->resp;
+	bool received = p->mask & DP_IS_LAST && p->mask & (DP_IS_SEND | DP_HAS_IMM);
+	uint64_t delay = received ? DP_ACK_HOLD_NS : DP_ACK_DELAY_NS;
+
+	uint32_t every = rc->peer_paths ? DP_PATHS_ACK_EVERY : DP_EXT_ACK_EVERY;
+
+	if (++r->unacked >= every || (p->ack_req && !received))
+		r->ack_now = true;
+	if (r->ack_now)
+		dp_qp_wake(&rc->qp);
+	else if (!r->ack_ns || r->ack_ns > now + delay)
+		r->ack_ns = now + delay;
+}
+
+/* Telemetry to be echoed by the next acknowledgement. */
+static void keep_hops(struct dp_echo *e, const uint8_t *room, uint32_t records)
+{
+	uint32_t n = room[0];
+
+	if (!n || n > records)
+		return;
+	memcpy(e->record, room + DP_ROOM_HEAD_LEN, n * DP_HOP_LEN);
+	e->n = n;
+	e->fresh = true;
+}
+
+void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
+		   uint64_t now)
+{
+	struct dp_responder *r = &rc->resp;
+	int32_t ahead = dp_psn_diff(p->psn, r->epsn);
+	uint32_t window = rc->qp.engine->cfg.window_psns, n_psn = psns_of(rc, p);
+	struct dp_xdh xdh;
+
+	if (!n_psn || n_psn > window || ahead + (int32_t)n_psn > (int32_t)window ||
+	    ahead < -(int32_t)window)
+		return;
+	if (ahead + (int32_t)n_psn > 0)
+		dp_peer_is_extended(rc, now);
+	dp_xdh_get(p->xdh, &xdh);
+	if (xdh.ack)
+		dp_ext_carried_ack(rc, p, &xdh, now);
+	r->ts_ns = xdh.ts_ns;
+	r->ts_at_ns = dp_arrived(p, now);
+	if (p->room && rc->echo)
+		keep_hops(rc->echo, p->room, xdh.records);
+	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
+		dp_reorder_marked(rc, p->psn);
+	if (ahead + (int32_t)n_psn <= 0 || (ahead > 0 && dp_rx_test(rc, p->psn))) {
+		if (ahead > 0) {
+			rc->qp.stats.duplicates++;
+			r->duplicates++;
+			r->ack_now = true;
+		} else {
+			again(rc, p, now);
+		}
+	} else if (ahead > 0) {
+		if (take_ahead(rc, p, n_psn, now))
+			return;
+		rc->qp.stats.out_of_order++;
+		/* Paths of different length are no sign of loss. */
+		if (opens_gap(r, p->psn, n_psn) && !rc->peer_paths)
+			r->ack_now = true;
+	} else {
+		in_order(rc, p, n_psn, now);
+	}
+	if (rc->qp.state != DP_QPS_ERR)
+		schedule_ack(rc, p, now);
+}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Makes one live run: programs on hosts, with what is measured of the machine beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from datapath.errors import DatapathError
+from datapath.experiment import collecting, counters, cputime, measuring, preflight
+from datapath.experiment.cputime import CpuTime
+from datapath.experiment.measuring import Conditions
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from datapath.cc import CompiledAlgorithm
+    from datapath.experiment.spec import PointSpec
+    from datapath.experiment.store import RunRecord
+    from datapath.lanes.base import Network
+    from datapath.workloads.base import Outcome
+
+DEVICE = "dp0"
+"""Name of the verbs device on every host."""
+
+_GRACE_S = 10.0
+"""A workload that has not ended this long after its time-out is stopped from outside."""
+
+
+class TimedOut(BaseException):
+    """The run's alarm; not an Exception, so that no workload can take it for its own."""
+
+
+def measure(
+    spec: PointSpec,
+    open_network: Callable[[], Network],
+    conditions: Conditions,
+    algorithms: Mapping[str, CompiledAlgorithm],
+    record: RunRecord,
+) -> Outcome:
+    """Run the point's workload and complete the record.
+
+    algorithms: by preflight.cc_key().  Raises TimedOut when opening the network and the run
+    together take longer than the time-out and some grace.
+    """
+    logs, collect = conditions.logs, conditions.collect
+    with _alarm(conditions.timeout_s + _GRACE_S):
+        network = open_network()
+        measuring.set_up(network, spec, conditions.seed)
+        environments = _device_env(spec, network, conditions, algorithms)
+        with network.measuring() as use:
+            begin = CpuTime.now()
+            with (
+                _fetching(network, logs),
+                collecting.sampling(collect.request, network, spec.transport.device, logs),
+                _user_xdp(spec, network, conditions.folder, record),
+            ):
+                outcome = measuring.run_workload(network, spec, conditions, environments)
+            cpu = begin.since(local=network.local)
+        path = network.path_counters()
+        record.path_counters = asdict(path)
+        if limit := path.limit():
+            record.notes["path"] = limit
+        if starved := use.limit():
+            record.notes["cpu"] = starved
+        if use.demoted:
+            record.notes["polling"] = f"without real-time priority: {', '.join(use.demoted)}"
+    metrics = list(outcome.metrics)
+    metrics += counters.path_metrics(record.path_counters, limited="path" in record.notes)
+    metrics += cpu + cputime.waited(use)
+    if collect.counters:
+        record.device = counters.device_statistics(logs)
+        metrics += counters.device_metrics(record.device)
+    record.series, derived = measuring.gather_series(outcome, spec, conditions)
+    record.metrics = counters.unique(metrics + derived)
+    return outcome
+
+
+def _device_env(
+    spec: PointSpec,
+    network: Network,
+    conditions: Conditions,
+    algorithms: Mapping[str, CompiledAlgorithm],
+) -> list[Mapping[str, str]]:
+    """Environment of programs that use the verbs device, one for each host."""
+    if spec.transport.device != "dp":
+        return [{} for _ in network.hosts]
+    from datapath.verbs.launch import device_environment
+
+    algorithm = algorithms[preflight.cc_key(spec.cc)]
+    collect, logs = conditions.collect, conditions.logs
+    environments: list[Mapping[str, str]] = []
+    for host in network.hosts:
+        environment = device_environment(
+            DEVICE,
+            spec.transport.port_spec(host.endpoint.netdev, host.endpoint.ipv4),
+            cc=algorithm.path,
+            options=spec.transport.device_options(),
+            base=None if network.local else {},
+            place=host.provide,
+        )
+        if collect.counters:
+            environment["DATAPATH_STATS"] = f"{host.outputs(logs)}/stats-{host.name}"
+        if collect.request is not None:
+            environment |= collecting.environment(collect.request, host, logs)
+        environments.append(environment)
+    return environments
+
+
+@contextlib.contextmanager
+def _user_xdp(spec: PointSpec, network: Network, folder: Path, record: RunRecord) -> Iterator[None]:
+    """The user's own XDP program during the run; its maps' final values go to the record."""
+    if spec.xdp is None:
+        yield
+        return
+    from datapath.xdp.user import HookedNetwork, attach
+
+    with attach(cast(HookedNetwork, network), folder / spec.xdp.source, spec.xdp.hook) as program:
+        yield
+        record.xdp_maps = program.maps()
+
+
+@contextlib.contextmanager
+def _fetching(network: Network, logs: Path) -> Iterator[None]:
+    """What programs write on the hosts comes to the logs, after a failure as far as it can."""
+    try:
+        yield
+    except DatapathError:
+        for host in network.hosts:
+            with contextlib.suppress(DatapathError):
+                host.fetch(logs)
+        raise
+    for host in network.hosts:
+        host.fetch(logs)
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise TimedOut in the body when it takes longer."""
+
+    def expired(_signum: int, _frame: FrameType | None) -> None:
+        raise TimedOut
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

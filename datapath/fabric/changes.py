@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What changes while a simulation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from datapath.fabric.links import Link
+
+if TYPE_CHECKING:
+    from datapath.cc import CompiledAlgorithm
+
+
+Algorithm: TypeAlias = "CompiledAlgorithm | None"
+"""None: a constant window."""
+
+
+@dataclass(frozen=True)
+class SetAlgorithm:
+    """At a time, the QPs of some flows get another algorithm.  flows: rows; None: all."""
+
+    at_ns: int
+    algorithm: Algorithm
+    flows: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class SetLink:
+    """At a time, a link (its number) gets other settings."""
+
+    at_ns: int
+    link: int
+    settings: Link
+
+
+@dataclass(frozen=True)
+class PauseLink:
+    """At a time, classes (a mask) of a link stop, or go on."""
+
+    at_ns: int
+    link: int
+    classes: int = 0xFF
+    paused: bool = True
+
+
+Change: TypeAlias = SetAlgorithm | SetLink | PauseLink

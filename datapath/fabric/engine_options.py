@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What the engines of a simulation's hosts are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The engines of all hosts, and how their QPs are set up.
+
+    path_mtu: payload of a full packet, bytes.  extended: offer the extended mode; preset: both
+    ends begin in it, so that no exchange is needed.  ecn: packets are ECN-capable.
+    window_psns, min_rto_ns: 0: the engine's defaults.  segment_max: payload of a packet in
+    extended mode that is longer than path_mtu, 0: none is.  paths: UDP source ports that packets
+    of a QP take.  telemetry: room for the records that links with telemetry stamp.
+    line_rate_bps: told to algorithms, 0: that of the first host's link.  timeout, retry_cnt,
+    rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
+    packets with payload, and of those without.
+    """
+
+    path_mtu: int = 4096
+    extended: bool = True
+    preset: bool = True
+    ecn: bool = True
+    window_psns: int = 0
+    min_rto_ns: int = 0
+    segment_max: int = 0
+    paths: int = 1
+    telemetry: bool = False
+    line_rate_bps: int = 0
+    timeout: int = 14
+    retry_cnt: int = 7
+    rnr_retry: int = 7
+    min_rnr_timer: int = 12
+    data_class: int = 0
+    control_class: int = 0

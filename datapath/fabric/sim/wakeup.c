@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * When the program of a host runs.
+ *
+ * A live program sleeps while it has nothing to do.  It runs again some time after a
+ * packet has arrived, or after the time at which it wanted to be woken.  That delay is
+ * drawn once for each sleep, from a random stream of the host's own.  A packet keeps
+ * its time of arrival, as the kernel stamps it; it lies unread until the program runs.
+ *
+ * A program is awake, and late for nothing, while it polls after a completion, and
+ * while packets of it wait for the NIC.
+ *
+ * A link between switches may be a program too, as that which emulates the link of a
+ * live run: the link model is exact, and frames are handed over when the program wakes.
+ *
+ * Without a distribution (dp_sim_config.wakeup) nothing here is called.
+ */
+#include "fabric/sim/internal.h"
+
+static bool points_valid(const struct dp_sim_quantile *point, uint32_t n)
+{
+	uint32_t i;
+
+	if (n < 2 || point[0].share || point[n - 1].share != UINT32_MAX)
+		return false;
+	for (i = 1; i < n; i++)
+		if (point[i].share < point[i - 1].share || point[i].ns < point[i - 1].ns)
+			return false;
+	return true;
+}
+
+bool sim_wakeup_valid(const struct dp_sim_wakeup *w)
+{
+	bool hosts = w->n_packet || w->n_timer;
+
+	return (!hosts ||
+		(points_valid(w->packet, w->n_packet) && points_valid(w->timer, w->n_timer))) &&
+	       (!w->n_emulator || points_valid(w->emulator, w->n_emulator));
+}
+
+/* The quantile of a share: found by bisection, and linear between two points. */
+static uint64_t quantile(const struct dp_sim_quantile *point, uint32_t n, uint32_t share)
+{
+	uint32_t low = 0, high = n - 1, middle, width;
+
+	while (high - low > 1) {
+		middle = (low + high) / 2;
+		if (point[middle].share <= share)
+			low = middle;
+		else
+			high = middle;
+	}
+	width = point[high].share - point[low].share;
+	if (!width)
+		return point[high].ns;
+	return point[low].ns +
+	       (uint64_t)(point[high].ns - point[low].ns) * (share - point[low].share) / width;
+}
+
+static void draw(struct dp_sim *s, struct sim_lateness *l, uint64_t program)
+{
+	uint64_t stream = dp_mix64(s->cfg.seed ^ dp_mix64(program));
+
+	l->share = (uint32_t)(dp_mix64(stream + ++l->draws * DP_RANDOM_STEP) >> 32);
+}
+
+/* ---- hosts ------------------------------------------------------------------------ */
+
+static void draw_host(struct dp_sim *s, struct sim_host *h)
+{
+	draw(s, &h->sleep.late, 0x77616b6500000000ull + h->index);
+}
+
+bool sim_lies_unread(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
+{
+	struct sim_sleep *z = &h->sleep;
+
+	/* In the order in which they came, also if a program is awake by now. */
+	if (s->now <= z->awake_ns && !z->unread)
+		return false;
+	if (!z->unread) {
+		z->unread = p;
+		z->arrived_ns = s->now;
+	} else {
+		z->newest->frame.next = &p->frame;
+	}
+	p->frame.next = NULL;
+	z->newest = p;
+	s->unread++;
+	return true;
+}
+
+void sim_stay_awake(struct sim_host *h, uint64_t until_ns)
+{
+	if (until_ns > h->sleep.awake_ns)
+		h->sleep.awake_ns = until_ns;
+}
+
+uint64_t sim_next_turn(struct dp_sim *s, struct sim_host *h, uint64_t deadline_ns, uint64_t nic_ns)
+{
+	const struct dp_sim_wakeup *w = &s->cfg.wakeup;
+	const struct sim_sleep *z = &h->sleep;
+	uint64_t at = DP_NEVER;
+
+	if (!z->late.draws)
+		draw_host(s, h);
+	if (z->unread)
+		at = z->arrived_ns + quantile(w->packet, w->n_packet, z->late.share);
+	if (!deadline_ns) {
+		deadline_ns = nic_ns;
+		if (nic_ns != DP_NEVER) /* the NIC is not paused */
+			sim_stay_awake(h, nic_ns);
+	}
+	if (deadline_ns != DP_NEVER && deadline_ns > z->awake_ns)
+		deadline_ns += quantile(w->timer, w->n_timer, z->late.share);
+	if (deadline_ns < at)
+		at = deadline_ns;
+	return at > s->now ? at : s->now + 1;
+}
+
+void sim_wake(struct dp_sim *s, struct sim_host *h)
+{
+	struct sim_sleep *z = &h->sleep;
+	struct sim_packet *p;
+
+	sim_stay_awake(h, s->now);
+	draw_host(s, h);
+	while ((p = z->unread)) {
+		z->unread = (struct sim_packet *)p->frame.next;
+		s->unread--;
+		sim_host_read(s, h, p);
+	}
+}
+
+/* ---- links ------------------------------------------------------------------------ */
+
+static void draw_link(struct dp_sim *s, uint32_t link)
+{
+	draw(s, &s->link[link].late, 0x656d756c00000000ull + link);
+}
+
+void sim_emulate_links(struct dp_sim *s)
+{
+	struct sim_link *l;
+	uint32_t i;
+
+	for (i = 0; i < s->n_links; i++) {
+		l = &s->link[i];
+		l->emulated = s->cfg.wakeup.n_emulator && l->from >= s->n_hosts &&
+			      l->to >= s->n_hosts;
+		if (l->emulated)
+			draw_link(s, i);
+	}
+}
+
+uint64_t sim_link_turn(const struct dp_sim *s, const struct sim_link *l, uint64_t deadline_ns)
+{
+	const struct dp_sim_wakeup *w = &s->cfg.wakeup;
+
+	if (deadline_ns == DP_NEVER)
+		return DP_NEVER;
+	return deadline_ns + quantile(w->emulator, w->n_emulator, l->late.share);
+}
+
+void sim_link_woke(struct dp_sim *s, uint32_t link)
+{
+	if (s->link[link].emulated)
+		draw_link(s, link);
+}

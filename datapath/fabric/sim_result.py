@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What a simulation samples, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from datapath.fabric import flows as traffic
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Series at an interval: of the QPs of some flows (rows) and of some links (numbers)."""
+
+    interval_ns: int
+    flows: Sequence[int] = ()
+    links: Sequence[int] = ()
+
+
+@dataclass
+class Series:
+    """Samples as columns.
+
+    time_ns: shape (samples,).  flows, sources: row and source host of each sampled QP.
+    qps: column name -> shape (samples, flows), NaN before the QP is connected; links: column
+    name -> shape (samples, links).  The names are those of datapath.series.
+    """
+
+    time_ns: np.ndarray[Any, np.dtype[np.uint64]]
+    flows: list[int] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
+    link_names: list[str] = field(default_factory=list)
+    qps: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=dict)
+    links: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=dict)
+
+
+@dataclass
+class SimResult:
+    """What became of the flows, and what the network did.
+
+    totals: packets by their fate, packet events and turns of the loop, `now_ns`.
+    links: counters, one row for each link with its `name`.  qps: counters summed over all QPs.
+    cpu_s: CPU time of the event loop, the only thing here that differs between equal runs.
+    """
+
+    flows: traffic.FlowResults
+    totals: dict[str, int]
+    links: np.ndarray[Any, np.dtype[np.void]]
+    qps: dict[str, int]
+    series: Series
+    cpu_s: float
+
+    @property
+    def digest(self) -> str:
+        """Of every event; equal for equal runs."""
+        return f"{self.totals['digest']:016x}"
+
+    @property
+    def packet_events(self) -> int:
+        return self.totals["packet_events"]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every flow ended before the simulation did."""
+        return self.totals["ended"] == self.totals["flows"]

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the files of the device share.
+ *
+ *   device.c         the lock, and the calls of the program
+ *   device_move.c    packets between port and engine
+ *   device_thread.c  the thread
+ *   device_open.c    opening, closing, fork()
+ */
+#ifndef DP_IO_DEVICE_IMPL_H
+#define DP_IO_DEVICE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "io/device.h"
+#include "io/lock.h"
+
+enum {
+	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
+	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call, at first */
+	DP_LEASE_TRUST = 64,	 /* twice as long after so many that were kept... */
+	DP_LEASE_TRUST_MAX = 3,	 /* ...so many times */
+	DP_QUICK_NS = 10000,	 /* a program that calls again this soon is hot */
+	DP_HOT_CALLS = 64,	 /* after so many, each slow call halving the count */
+	DP_HOT_MAX = 256,
+	DP_DELAYED_MAX = 32, /* requests that wait for the next call */
+	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM after so many */
+	DP_AHEAD_MAX = 4096,
+	DP_AHEAD_FORGET = 1000, /* leases without a miss */
+	DP_QUEUED_MAX = 4096,	/* packets that may wait in a port: AF_XDP's receive ring */
+	DP_ROUNDS_PROGRAM = 4,	/* bursts moved in one call */
+	DP_ROUNDS_THREAD = 16,
+	DP_IDLE_POLLS = 8,	/* empty polls between two looks at the clock */
+	DP_TX_FULL_NS = 20000,	/* no transmit buffer: look again after this */
+	DP_NAP_NS = 5000000,	/* longest sleep while there is traffic */
+	DP_CALM_NS = 100000000, /* no traffic for so long: sleep until called */
+	DP_RESOLVE_SLICE_MS = 20,
+};
+
+enum dp_mode { DP_MODE_THREAD, DP_MODE_PROGRAM };
+
+struct dp_device {
+	struct dp_lock lock;
+	struct dp_engine *engine;
+	struct dp_port *port;
+	void (*on_event)(const struct dp_event *);
+	void (*on_control)(struct dp_device *, void *control);
+	void *control;
+	int control_fd; /* -1: none */
+	_Atomic(enum dp_mode) mode;
+	atomic_uint calls;    /* of the program; tells the thread that it polls */
+	atomic_bool delaying; /* the thread watches over delayed sends */
+	bool armed;	      /* the program is going to wait for an event */
+	bool tx_full;	      /* the port had no buffer */
+	bool dead;	      /* in a child after fork() */
+	uint32_t ahead;	      /* bursts that the program took before the thread */
+	uint32_t ahead_needed;
+	uint32_t leases;     /* kept in PROGRAM mode since the last miss */
+	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
+	uint32_t hot_leases; /* kept while delaying */
+	uint32_t idle_polls;
+	uint32_t delayed;   /* requests posted and not sent, since the last poll */
+	int tx_want;	    /* transmit buffers to ask for */
+	uint64_t mark_ns;   /* when something was, or could have been, delayed */
+	uint64_t busy_ns;   /* when a packet last moved */
+	uint64_t clock_ns;  /* the last look at the clock */
+	uint64_t heard_ns;  /* all that arrived before has reached the engine */
+	uint64_t looked_ns; /* clock_ns when the count of `taken` began */
+	uint32_t taken;	    /* packets taken from the port since then */
+	uint64_t wake_ns;   /* when the thread will wake by itself */
+	int kick_fd;	    /* wakes the thread */
+	atomic_bool stop;
+	pthread_t thread;
+	struct dp_port_info info;
+	uint32_t path_mtu;
+	char name[16];
+	struct dp_device *next; /* list of all, for fork() */
+};
+
+/* All of these under the lock. */
+
+static inline uint64_t dp_device_read_clock(struct dp_device *dev)
+{
+	return dev->clock_ns = dp_device_now_ns();
+}
+
+/* Packets received.  Sets *now only if there were any: an empty look costs no clock. */
+int dp_device_rx_burst(struct dp_device *, uint64_t *now);
+/* Sends one burst, if the engine has anything due. */
+int dp_device_tx_burst(struct dp_device *, uint64_t now);
+/* Packets sent, a few bursts at most. */
+int dp_device_tx_due(struct dp_device *, uint64_t now);
+void dp_device_hand_over_events(struct dp_device *);
+/* Wakes the thread. */
+void dp_device_kick(struct dp_device *);
+void dp_device_enter_thread_mode(struct dp_device *);
+
+/* The thread. */
+void *dp_device_run(void *device);
+
+#endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "io/device_impl.h"
+#include "wire/crc32.h"
+#include "wire/ext.h"
+
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dp_device *devices;
+
+static void choose_crc32(void)
+{
+	dp_crc32_choose(dp_device_now_ns);
+}
+
+static void mark_all_dead(void)
+{
+	struct dp_device *dev;
+
+	/* The child has one thread, and whatever the others held stays held. */
+	for (dev = devices; dev; dev = dev->next)
+		dev->dead = true;
+	devices = NULL;
+	pthread_mutex_init(&devices_lock, NULL);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, mark_all_dead);
+}
+
+static void list_add(struct dp_device *dev)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&devices_lock);
+	dev->next = devices;
+	devices = dev;
+	pthread_mutex_unlock(&devices_lock);
+}
+
+static void list_del(struct dp_device *dev)
+{
+	struct dp_device **at;
+
+	pthread_mutex_lock(&devices_lock);
+	for (at = &devices; *at; at = &(*at)->next) {
+		if (*at == dev) {
+			*at = dev->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&devices_lock);
+}
+
+/* What was asked for, with room for telemetry, as far as the port carries it. */
+static uint32_t choose_segment(const struct dp_device *dev, const struct dp_device_options *opt)
+{
+	uint32_t segment = opt->segment, room = opt->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
+
+	if (!segment) /* who asks for a small path MTU wants small packets */
+		segment = dev->path_mtu < dev->info.path_mtu ? dev->path_mtu : dev->info.segment;
+	segment += room;
+	if (segment > dev->info.segment_max)
+		segment = dev->info.segment_max;
+	return segment & ~3u;
+}
+
+static int open_engine(struct dp_device *dev, const struct dp_device_options *opt, char *error,
+		       size_t error_len)
+{
+	struct dp_engine_config config = {
+		.addr = dev->info.addr,
+		.udp_sport = dev->info.udp_sport,
+		.ecn = opt->ecn,
+		.telemetry = opt->telemetry,
+		.paths = (uint8_t)opt->paths,
+		.extended = !opt->standard,
+		.window_psns = opt->window_psns,
+		.line_rate_bps = dev->info.line_rate_bps,
+		.min_rto_ns = opt->min_rto_ns,
+		.qpn_prefix = dev->info.qpn_prefix,
+	};
+	int err;
+
+	if (opt->paths > 1 && dev->info.udp_sport) {
+		snprintf(error, error_len,
+			 "paths=%u: a port of kind %s has one UDP source port; use afxdp",
+			 opt->paths, dev->info.kind);
+		return -EINVAL;
+	}
+	dev->path_mtu = dev->info.path_mtu;
+	if (opt->path_mtu_max && opt->path_mtu_max < dev->path_mtu)
+		dev->path_mtu = opt->path_mtu_max;
+	config.path_mtu_max = dev->path_mtu;
+	config.segment_max = choose_segment(dev, opt);
+	if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
+		config.seed = dp_device_now_ns();
+	dev->heard_ns = dev->looked_ns = dp_device_read_clock(dev);
+	err = dp_engine_create(&config, &dev->engine);
+	if (err)
+		snprintf(error, error_len, "cannot make an RC engine: %s", strerror(-err));
+	return err;
+}
+
+static int start_thread(struct dp_device *dev, char *error, size_t error_len)
+{
+	sigset_t all, before;
+	int err;
+
+	dev->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (dev->kick_fd < 0) {
+		err = errno;
+	} else {
+		/* Signals are the program's. */
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		err = pthread_create(&dev->thread, NULL, dp_device_run, dev);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		if (err)
+			close(dev->kick_fd);
+	}
+	if (err)
+		snprintf(error, error_len, "cannot start the device's thread: %s", strerror(err));
+	return -err;
+}
+
+int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
+		   char *error, size_t error_len)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct dp_device *dev;
+	int err;
+
+	pthread_once(&once, choose_crc32);
+	dev = calloc(1, sizeof(*dev));
+	if (!dev) {
+		snprintf(error, error_len, "out of memory");
+		return -ENOMEM;
+	}
+	snprintf(dev->name, sizeof(dev->name), "dp:%.12s", opt->name);
+	dev->on_event = opt->on_event;
+	dev->on_control = opt->on_control;
+	dev->control = opt->control;
+	dev->control_fd = opt->on_control ? opt->control_fd : -1;
+	dev->ahead_needed = DP_AHEAD_MIN;
+	dev->tx_want = 4;
+
+	err = dp_port_open(spec, &dev->port, error, error_len);
+	if (err)
+		goto free_dev;
+	dp_port_info(dev->port, &dev->info);
+	err = open_engine(dev, opt, error, error_len);
+	if (err)
+		goto close_port;
+	err = start_thread(dev, error, error_len);
+	if (err)
+		goto destroy_engine;
+	list_add(dev);
+	*out = dev;
+	return 0;
+
+destroy_engine:
+	dp_engine_destroy(dev->engine);
+close_port:
+	dp_port_close(dev->port);
+free_dev:
+	free(dev);
+	return err;
+}
+
+void dp_device_close(struct dp_device *dev)
+{
+	/* A child leaves the parent's sockets and programs alone. */
+	if (dev->dead)
+		return;
+	list_del(dev);
+	dp_lock(&dev->lock);
+	dev->stop = true;
+	dp_device_kick(dev);
+	dp_unlock(&dev->lock);
+	pthread_join(dev->thread, NULL);
+	close(dev->kick_fd);
+	dp_engine_destroy(dev->engine);
+	dp_port_close(dev->port);
+	free(dev);
+}

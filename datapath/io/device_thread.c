@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The device's thread: device.h tells when it moves packets and when it only looks. */
+#include <poll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "io/device_impl.h"
+
+void dp_device_kick(struct dp_device *dev)
+{
+	uint64_t one = 1;
+
+	dev->wake_ns = 0;
+	if (write(dev->kick_fd, &one, sizeof(one)) < 0) {
+		/* The counter is full: the thread is awake. */
+	}
+}
+
+void dp_device_enter_thread_mode(struct dp_device *dev)
+{
+	dev->mode = DP_MODE_THREAD;
+	dev->delaying = false;
+	dev->hot = 0;
+	dev->ahead = 0;
+}
+
+/* THREAD mode, under the lock: do what is due, say until when to sleep. */
+static uint64_t serve(struct dp_device *dev)
+{
+	uint64_t now = dp_device_read_clock(dev), deadline, nap;
+	int rounds = DP_ROUNDS_THREAD, rx, tx;
+
+	do {
+		rx = dp_device_rx_burst(dev, &now);
+		tx = dp_device_tx_burst(dev, now);
+		if (rx)
+			dev->ahead = 0;
+		now = dp_device_read_clock(dev);
+	} while ((rx || tx) && --rounds);
+	dp_device_hand_over_events(dev);
+	if (rx || tx)
+		return now; /* more to do: let others have the lock, then go on */
+	if (dev->tx_full)
+		return now + DP_TX_FULL_NS;
+	deadline = dp_engine_deadline(dev->engine);
+	/* While there is traffic the program's posts keep making new deadlines,
+	 * milliseconds away: a nap spares the kick that each would need. */
+	nap = now - dev->busy_ns < DP_CALM_NS ? now + DP_NAP_NS : DP_NEVER;
+	return deadline < nap ? deadline : nap;
+}
+
+/* PROGRAM mode, under the lock, a lease having passed without a call. */
+static void lease_expired(struct dp_device *dev)
+{
+	uint64_t now = dp_device_read_clock(dev);
+
+	if (dev->delaying) {
+		/* It has only become slower: no more delays for now. */
+		dev->delaying = false;
+		dev->hot_leases = 0;
+		dev->hot /= 2;
+		dp_device_tx_due(dev, now);
+		return;
+	}
+	if (dp_device_rx_burst(dev, &now) > 0 && dev->ahead_needed < DP_AHEAD_MAX)
+		dev->ahead_needed *= 8;
+	dev->leases = 0;
+	dp_device_enter_thread_mode(dev);
+}
+
+/* A hot program keeps its leases, and the thread that looks is a disturbance:
+ * let it look less often the longer that lasts. */
+static uint64_t next_lease(struct dp_device *dev)
+{
+	uint32_t trust;
+
+	dev->delaying = dev->hot >= DP_HOT_CALLS;
+	if (!dev->delaying) {
+		dev->hot_leases = 0;
+		return DP_LEASE_NS;
+	}
+	trust = dev->hot_leases++ / DP_LEASE_TRUST;
+	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
+}
+
+/* Under the lock: do the thread's part, say until when to sleep. */
+static uint64_t attend(struct dp_device *dev, unsigned *seen)
+{
+	unsigned calls = dev->calls;
+	bool called = calls != *seen;
+
+	*seen = calls;
+	if (dev->mode == DP_MODE_PROGRAM && !called)
+		lease_expired(dev);
+	if (dev->mode == DP_MODE_THREAD)
+		return serve(dev);
+	if (++dev->leases == DP_AHEAD_FORGET)
+		dev->ahead_needed = DP_AHEAD_MIN;
+	return dp_device_now_ns() + next_lease(dev);
+}
+
+/* True: somebody wants something of control_fd. */
+static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)
+{
+	struct pollfd fds[3] = {
+		{ .fd = dev->kick_fd, .events = POLLIN },
+		{ .fd = dev->control_fd, .events = POLLIN }, /* none is passed over */
+		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
+	};
+	struct timespec ts, *timeout = NULL;
+	uint64_t now, left, count;
+
+	if (wake_ns != DP_NEVER) {
+		now = dp_device_now_ns();
+		left = wake_ns > now ? wake_ns - now : 0;
+		ts.tv_sec = (time_t)(left / 1000000000);
+		ts.tv_nsec = (long)(left % 1000000000);
+		timeout = &ts;
+	}
+	if (ppoll(fds, watch_port ? 3 : 2, timeout, NULL) <= 0)
+		return false;
+	if (fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
+		/* Another reader there is not; nothing to do. */
+	}
+	return fds[1].revents != 0;
+}
+
+void *dp_device_run(void *arg)
+{
+	struct dp_device *dev = arg;
+	unsigned seen = 0;
+	uint64_t wake_ns;
+	bool watch_port;
+
+	prctl(PR_SET_NAME, dev->name);
+	prctl(PR_SET_TIMERSLACK, 1000UL);
+	while (!dev->stop) {
+		dp_lock(&dev->lock);
+		wake_ns = attend(dev, &seen);
+		watch_port = dev->mode == DP_MODE_THREAD;
+		dp_port_watch(dev->port, watch_port);
+		dev->wake_ns = wake_ns;
+		dp_unlock(&dev->lock);
+		if (sleep_until(dev, wake_ns, watch_port))
+			dev->on_control(dev, dev->control);
+	}
+	return NULL;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the files of the UDP port share.
+ *
+ *   udp.c       opening, routes, counters
+ *   udp_tx.c    sending, with UDP_SEGMENT
+ *   udp_rx.c    receiving, with UDP_GRO
+ *   udp_slot.c  several processes at one address
+ */
+#ifndef DP_IO_UDP_IMPL_H
+#define DP_IO_UDP_IMPL_H
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include "io/addr.h"
+#include "io/peers.h"
+#include "io/port_impl.h"
+#include "io/udp_slot.h"
+#include "io/wall_clock.h"
+#include "wire/ext.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+
+enum {
+	TX_BUFFERS = 512,
+	TX_BUFFER = DP_SEGMENT_MAX + 128, /* and longest headers */
+	GSO_BYTES_MAX = 65000,		  /* one IP packet, with its headers */
+	GSO_SEGMENTS_MAX = 64,
+	GSO_SEGMENT = 4096, /* longer packets gain nothing where 15 leave at once */
+	RX_MESSAGES = 8,
+	RX_BUFFER = 65536,
+	RX_TRIES_PER_SLOT_CHECK = 8,
+	SOCKET_BUFFER = 32 << 20,
+};
+
+struct udp_options {
+	uint32_t path_mtu;
+	uint32_t gso;
+};
+
+union rx_control {
+	char bytes[CMSG_SPACE(sizeof(int)) * 2 + CMSG_SPACE(sizeof(struct timespec))];
+	struct cmsghdr align;
+};
+
+/* A received run of datagrams of segment_len bytes each, the last maybe less. */
+struct rx_message {
+	struct dp_addr src;
+	uint16_t sport;
+	uint8_t tos;
+	bool handed_on; /* by another process: not to be handed on again */
+	uint32_t len, segment_len, done;
+	uint64_t arrived_ns; /* 0: not known */
+	uint8_t *data;
+};
+
+struct udp_route {
+	union dp_sockaddr to;
+	socklen_t to_len;
+};
+
+struct udp_port {
+	struct dp_port port;
+	int fd;
+	bool gso;
+	bool polls_out; /* the poll descriptor waits for room to send */
+	struct dp_slot slot;
+	struct dp_wall_clock wall_clock;
+	uint32_t kernel_drops; /* those that are in the counters */
+
+	uint32_t n_rx, next_rx, idle_rx;
+	struct rx_message rx[RX_MESSAGES];
+	struct mmsghdr rx_msgs[RX_MESSAGES]; /* ready to receive, with what follows */
+	struct iovec rx_iov[RX_MESSAGES];
+	union dp_sockaddr rx_from[RX_MESSAGES];
+	union rx_control rx_control[RX_MESSAGES];
+
+	uint32_t n_free;
+	uint16_t free[TX_BUFFERS];
+	uint32_t n_pending;
+	struct dp_packet pending[TX_BUFFERS];
+	uint8_t *buffers; /* RX_MESSAGES receive buffers, then TX_BUFFERS */
+
+	struct dp_peers peers;
+	struct udp_route routes[DP_PEERS_MAX]; /* by path_id */
+};
+
+void dp_udp_flush_pending(struct udp_port *);
+int dp_udp_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
+int dp_udp_tx_commit(struct dp_port *, const struct dp_packet *pkts, int n_used, int n);
+/* Readies message `i` to receive into. */
+void dp_udp_rx_prepare(struct udp_port *, int i);
+int dp_udp_rx(struct dp_port *, struct dp_packet *out, int max);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A CPU that has nothing to do goes to sleep, and takes its time to wake: a virtual
+ * one gives itself back to the hypervisor.  A thread of policy SCHED_IDLE on each
+ * keeps it busy, and is put aside at once by whatever else wants to run.
+ */
+#include "lanes/keeper/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_t thread[CPU_SETSIZE];
+static int threads;
+static atomic_bool stop;
+
+static void *stay_awake(void *arg)
+{
+	(void)arg;
+	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+	}
+	return NULL;
+}
+
+/* With autogroups (sched(7)) a session has a share of its own, whatever its threads'
+ * policies are: this one's is made as small as it can be. */
+static void shrink_autogroup(void)
+{
+	static const char nice[] = "19";
+	int fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (write(fd, nice, strlen(nice)) < 0) {
+		/* Without autogroups there is nothing to shrink. */
+	}
+	close(fd);
+}
+
+static int begin_on(int cpu)
+{
+	const struct sched_param param = { .sched_priority = 0 };
+	pthread_attr_t attr;
+	cpu_set_t set;
+	int err;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	pthread_attr_init(&attr);
+	pthread_attr_setinheritsched(&attr, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setaffinity_np(&attr, sizeof(set), &set);
+	err = pthread_attr_setschedpolicy(&attr, SCHED_OTHER);
+	if (!err)
+		err = pthread_create(&thread[threads], &attr, stay_awake, NULL);
+	pthread_attr_destroy(&attr);
+	if (err)
+		return -err;
+	err = pthread_setschedparam(thread[threads++], SCHED_IDLE, &param);
+	return -err;
+}
+
+int awake_begin(void)
+{
+	cpu_set_t allowed;
+	int cpu, err;
+
+	if (sched_getaffinity(0, sizeof(allowed), &allowed))
+		return -errno;
+	shrink_autogroup();
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		err = CPU_ISSET(cpu, &allowed) ? begin_on(cpu) : 0;
+		if (err) {
+			awake_end();
+			return err;
+		}
+	}
+	return threads;
+}
+
+/* With any other policy they see at once that it is over, however busy the CPU is. */
+static void hurry(pthread_t one)
+{
+	const struct sched_param first = { .sched_priority = 1 },
+				 ordinary = { .sched_priority = 0 };
+
+	if (pthread_setschedparam(one, SCHED_RR, &first))
+		pthread_setschedparam(one, SCHED_OTHER, &ordinary);
+}
+
+void awake_end(void)
+{
+	int i;
+
+	atomic_store(&stop, true);
+	for (i = 0; i < threads; i++)
+		hurry(thread[i]);
+	while (threads)
+		pthread_join(thread[--threads], NULL);
+}

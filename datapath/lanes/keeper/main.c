@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * dp-cpu-keeper [--awake] [--watch SLICE_NS]
+ *
+ * Runs beside the programs of a live run, in their PID namespace, while they are
+ * measured:
+ *
+ * - counts how long they wait for a CPU (waits.c);
+ * - with --awake keeps the CPUs from going to sleep (awake.c);
+ * - with --watch takes real-time priority from a program that never sleeps, which
+ *   goes on at ordinary priority with slices of SLICE_NS (watch.c).
+ *
+ * Says `{"awake": CPUS, "trouble": [...]}`, and at the end of its standard input, at
+ * which it ends, `{"ran_ns": ..., "waited_ns": ..., "demoted": [...]}`.  What could not
+ * be counted is not there.
+ */
+#include "lanes/keeper/keeper.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WHY_ROOM = 200 };
+
+uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+struct settings {
+	bool awake;
+	uint64_t slice_ns; /* 0: nobody is watched */
+};
+
+static int parse(int argc, char **argv, struct settings *s)
+{
+	char *end;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--awake")) {
+			s->awake = true;
+		} else if (!strcmp(argv[i], "--watch") && i + 1 < argc) {
+			s->slice_ns = strtoull(argv[++i], &end, 10);
+			if (*end || !s->slice_ns)
+				return -EINVAL;
+		} else {
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+/* Whoever watches must get a CPU beside those that it watches: in turn with them. */
+static bool take_priority(void)
+{
+	const struct sched_param param = { .sched_priority = 1 };
+
+	return !sched_setscheduler(0, SCHED_RR, &param);
+}
+
+static void wait_for_the_end(const struct settings *s)
+{
+	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+	uint64_t next = clock_ns() + WATCH_NS, now;
+	int timeout = -1;
+	char word[64];
+
+	for (;;) {
+		if (s->slice_ns) {
+			now = clock_ns();
+			if (now >= next) {
+				watch_look(s->slice_ns);
+				next = now + WATCH_NS;
+			}
+			timeout = (int)((next - now) / 1000000) + 1;
+		}
+		if (poll(&in, 1, timeout) > 0 && read(STDIN_FILENO, word, sizeof(word)) <= 0)
+			return;
+	}
+}
+
+static void say_ready(int awake, const char *why_not_awake, const char *why_not_counted)
+{
+	const char *comma = *why_not_awake && *why_not_counted ? ", " : "";
+
+	printf("{\"awake\": %d, \"trouble\": [%s%s%s]}\n", awake, why_not_awake, comma,
+	       why_not_counted);
+	fflush(stdout);
+}
+
+static void say_counted(bool counted)
+{
+	struct cpu_time total;
+
+	printf("{");
+	if (counted) {
+		total = waits_total();
+		printf("\"ran_ns\": %llu, \"waited_ns\": %llu, ", (unsigned long long)total.ran_ns,
+		       (unsigned long long)total.waited_ns);
+	}
+	printf("\"demoted\": ");
+	watch_print(stdout);
+	printf("}\n");
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	char why[WHY_ROOM], not_awake[WHY_ROOM] = "", not_counted[WHY_ROOM + 2] = "";
+	struct settings settings = { 0 };
+	bool counted;
+	int awake;
+
+	if (parse(argc, argv, &settings)) {
+		fprintf(stderr, "usage: dp-cpu-keeper [--awake] [--watch SLICE_NS]\n");
+		return 2;
+	}
+	awake = settings.awake ? awake_begin() : 0;
+	if (awake < 0)
+		snprintf(not_awake, sizeof(not_awake), "\"CPUs are not kept awake: %s\"",
+			 strerror(-awake));
+	counted = !waits_begin(why, sizeof(why));
+	if (!counted)
+		snprintf(not_counted, sizeof(not_counted), "\"%s\"", why);
+	take_priority();
+	say_ready(awake > 0 ? awake : 0, not_awake, not_counted);
+	wait_for_the_end(&settings);
+	say_counted(counted);
+	awake_end();
+	if (counted)
+		waits_end();
+	return 0;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the files of the link model share.
+ *
+ *   link.c        life cycle, offer, take, deadline, pause
+ *   police.c      the policer
+ *   queue.c       admission, marking, trimming, the turns of the classes
+ *   aqm.c         the queue of a link with an AQM; FQ-CoDel's choice among flows
+ *   codel.c       CoDel
+ *   pie.c         PIE
+ *   rate.c        how long a frame takes: a constant rate or a trace
+ *   spoil.c       loss, and what happens on the wire
+ *   switch.c      the shared buffer, PFC, ECMP
+ *
+ * Theory of operation.  The transmitter is idle or busy until `busy`.  Its turns
+ * have no deadlines of their own: each call first makes up for the turns that
+ * fell due since the last one, in their order and with their times, because
+ * nothing can have changed in between.  The frames whose transmission has begun
+ * are on the wire, with the time of their arrival: in a list, or, if they may be
+ * overtaken, in a pairing heap (Fredman et al., 1986).  So one deadline, the next
+ * arrival, is enough, unless others look at the queue (PFC) or a later frame may
+ * arrive earlier (`eager`).
+ *
+ * An AQM decides when a frame's turn comes, or at intervals, and both are made up for
+ * in the same way: what it decides depends on nothing that came later.  Which frame is
+ * transmitted next is not known before, so a link with nothing on its wire is called
+ * when the first one could arrive at the earliest.
+ *
+ * Times within the transmitter have 64 bits of fraction, and what a byte takes
+ * is rounded down: n frames end no more than a nanosecond after they would on a
+ * clock without ticks, whatever n.
+ */
+#ifndef DP_LINK_IMPL_H
+#define DP_LINK_IMPL_H
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/ge_time.h"
+#include "link/link.h"
+#include "link/switch.h"
+#include "wire/random.h"
+
+typedef unsigned __int128 dp_u128;
+
+enum { DP_LINK_ALIGN = 64 }; /* a cache line */
+
+/* One random stream for each purpose. */
+enum dp_link_stream {
+	DP_RNG_LOSS,
+	DP_RNG_MARK,
+	DP_RNG_CORRUPT,
+	DP_RNG_JITTER,
+	DP_RNG_REORDER,
+	DP_RNG_DUPLICATE,
+	DP_RNG_GE_TIME,
+	DP_RNG_AQM,
+	DP_RNGS,
+};
+
+/* The probability p is round(p * 2^32); a 32-bit draw below it is a hit. */
+struct dp_link_odds {
+	uint64_t to_bad, to_good, good, bad;
+	uint64_t corrupt, reorder, duplicate;
+};
+
+struct dp_link_queue {
+	struct dp_frame *head, **tail;
+	uint64_t bytes;
+	uint64_t limit_bytes;  /* UINT64_MAX: none */
+	uint64_t trimmed;      /* bytes of trimmed frames among them */
+	uint64_t start;	       /* weighted: tag of the next frame (start-time fair queueing) */
+	uint64_t tag_per_byte; /* 0: strict */
+	uint64_t paused_since_ns;
+};
+
+/* What CoDel knows of a queue (RFC 8289, section 5). */
+struct dp_codel {
+	uint64_t first_above_ns; /* when it may begin to drop; 0: delay was below target */
+	uint64_t drop_next_ns;
+	uint32_t count, last_count;
+	bool dropping;
+};
+
+/* One of FQ-CoDel's queues, or the only one. */
+struct dp_aqm_queue {
+	struct dp_frame *head, *tail;
+	uint64_t bytes;
+	uint32_t frames;
+	bool listed;
+	struct dp_aqm_queue *next; /* in its list */
+	int64_t credit;
+	struct dp_codel codel;
+};
+
+struct dp_aqm_list {
+	struct dp_aqm_queue *head, *tail;
+};
+
+/* The names of RFC 8033. */
+struct dp_pie {
+	double drop_prob, accu_prob;
+	uint64_t qdelay_ns, qdelay_old_ns;
+	uint64_t burst_allowance_ns;
+	uint64_t update_ns; /* the next update; the first frame sets it */
+	bool begun;
+};
+
+struct dp_aqm_state {
+	struct dp_aqm config;
+	uint32_t frames;    /* that wait */
+	uint32_t frame_max; /* bytes of the largest frame so far */
+	uint32_t n_queues;
+	struct dp_aqm_list fresh, old; /* FQ-CoDel: queues by whose turn it is */
+	struct dp_pie pie;
+	struct dp_aqm_queue queue[];
+};
+
+/* Credit is in bit times 10^-9. */
+struct dp_link_policer {
+	uint64_t rate_bps; /* 0: none */
+	uint64_t burst_bytes, full, credit, at_ns;
+};
+
+/* Where in its trace a link is. */
+struct dp_link_trace {
+	const uint32_t *ms;
+	uint32_t n, i;	   /* the opportunity at hand */
+	uint64_t cycle_ns; /* when the present pass over the trace began */
+	uint32_t left;	   /* bytes of it not yet used */
+	bool begun;
+};
+
+/*
+ * In the order in which a frame on a plain link needs it: the first two cache lines
+ * and that of its class, then the counters and what a full queue is judged by.  With
+ * thousands of links in one simulation, memory is what a frame waits for.
+ */
+struct dp_link {
+	/* the transmitter */
+	_Alignas(DP_LINK_ALIGN) uint64_t busy_ns;
+	uint64_t busy_frac;	     /* until when; fraction in 2^-64 ns */
+	uint64_t byte_ns, byte_frac; /* what one byte takes */
+	uint64_t delay_ns;
+	uint32_t ready;	 /* mask of classes in which frames wait */
+	uint32_t paused; /* mask */
+	uint32_t strict; /* mask */
+	uint32_t n_classes;
+	bool guarded; /* there is loss, a policer or an AQM */
+	bool managed; /* there is an AQM */
+	bool spoils, eager, telemetry, trims, traced;
+
+	/* the wire */
+	_Alignas(DP_LINK_ALIGN) struct dp_frame *wire;
+	struct dp_frame **wire_tail;
+	uint64_t wire_last_ns; /* arrival of the last frame in the list */
+	struct dp_frame *held; /* the heap */
+	uint64_t bytes;	       /* in the queue */
+	uint64_t tx_bytes;
+	struct dp_buffer *buffer;
+	uint32_t order, port;
+
+	/* the queue */
+	_Alignas(DP_LINK_ALIGN) struct dp_link_queue queue[DP_LINK_CLASSES];
+	struct dp_link_stats stats;
+	uint64_t limit_bytes; /* UINT64_MAX: none */
+	struct dp_marking marking;
+	double mark_slope;	/* of 2^32 per byte */
+	uint64_t trimmed;	/* bytes of trimmed frames that wait */
+	uint64_t virtual_start; /* tag of the weighted frame transmitted last */
+
+	struct dp_link_trace trace;
+	struct dp_link_odds odds;
+	bool bad; /* Gilbert-Elliott by frames: in the bad state */
+	struct dp_ge_time ge_time;
+	struct dp_ge_time_state ge_state;
+	struct dp_link_policer policer;
+	struct dp_aqm_state *aqm;
+	uint64_t rate_mbps; /* as telemetry tells it */
+	uint64_t reorder_ns;
+	uint64_t slot_ns;
+	struct dp_jitter jitter;
+	uint32_t jitter_next; /* of the trace */
+	double normal_spare;
+	bool has_normal_spare;
+	uint64_t seed;
+	uint64_t rng[DP_RNGS];
+
+	struct dp_link_ops ops;
+	void *user;
+};
+
+/* ---- spoil.c --------------------------------------------------------- */
+
+static inline bool dp_link_happens(uint64_t *rng, uint64_t probability)
+{
+	return probability && dp_random32(rng) < probability;
+}
+
+void dp_link_seed(struct dp_link *, uint64_t seed);
+int dp_link_spoil_configure(struct dp_link *, const struct dp_link_config *);
+bool dp_link_loses(struct dp_link *, uint64_t now);
+/* Puts a frame that would arrive at at_ns on a wire that spoils. */
+void dp_link_spoil(struct dp_link *, struct dp_frame *, uint64_t at_ns);
+struct dp_frame *dp_link_held_pop(struct dp_link *);
+
+/* ---- rate.c ---------------------------------------------------------- */
+
+int dp_link_rate_configure(struct dp_link *, const struct dp_link_config *);
+void dp_link_trace_transmit(struct dp_link *, uint32_t bytes);
+
+/* The first whole nanosecond at which the transmitter is idle. */
+static inline uint64_t dp_link_idle_ns(const struct dp_link *l)
+{
+	return l->busy_ns + (l->busy_frac != 0);
+}
+
+static inline bool dp_link_busy(const struct dp_link *l, uint64_t now)
+{
+	return l->busy_ns >= now && (l->busy_ns > now || l->busy_frac);
+}
+
+/* An idle transmitter begins no earlier than now. */
+static inline void dp_link_not_before(struct dp_link *l, uint64_t now)
+{
+	if (l->busy_ns < now) {
+		l->busy_ns = now;
+		l->busy_frac = 0;
+	}
+}
+
+static inline void dp_link_serialize(struct dp_link *l, uint32_t bytes)
+{
+	dp_u128 t = (dp_u128)l->byte_frac * bytes + l->busy_frac;
+
+	l->busy_ns += l->byte_ns * bytes + (uint64_t)(t >> 64);
+	l->busy_frac = (uint64_t)t;
+}
+
+/* ---- police.c -------------------------------------------------------- */
+
+int dp_link_police_configure(struct dp_link *, const struct dp_policer *);
+/* Brings the tokens up to now, at the rate as it is. */
+void dp_link_refill(struct dp_link *, uint64_t now);
+/* Whether a frame finds enough tokens, which it then takes. */
+bool dp_link_conforms(struct dp_link *, const struct dp_frame *, uint64_t now);
+
+/* ---- queue.c --------------------------------------------------------- */
+
+int dp_link_queue_configure(struct dp_link *, const struct dp_link_config *);
+/* Whether a frame that has to wait may; it may be marked or trimmed.  False: it has
+ * been dropped. */
+bool dp_link_admit(struct dp_link *, struct dp_frame *, uint64_t now);
+void dp_link_drop(struct dp_link *, struct dp_frame *, enum dp_drop why);
+bool dp_link_within(uint64_t waiting, const struct dp_frame *, uint64_t limit);
+/* Whether the frame is ECN-capable or marked already; then it is marked now. */
+bool dp_link_set_ce(struct dp_link *, struct dp_frame *);
+/* Of the classes in the mask, which is not empty, the one whose turn it is. */
+unsigned dp_link_turn(const struct dp_link *, uint32_t mask);
+/* The frames of a weighted class begin to wait, or may go on. */
+void dp_link_tag(struct dp_link *, struct dp_link_queue *);
+
+static inline uint32_t dp_link_eligible(const struct dp_link *l)
+{
+	return l->ready & ~l->paused;
+}
+
+static inline unsigned dp_link_next_class(const struct dp_link *l, uint32_t mask)
+{
+	return mask & (mask - 1) ? dp_link_turn(l, mask) : (unsigned)__builtin_ctz(mask);
+}
+
+/* ---- aqm.c ------------------------------------------------------------- */
+
+/* Whether what waits would have to move. */
+bool dp_aqm_differs(const struct dp_link *, const struct dp_aqm *);
+/* 0, -ENOMEM, or -EINVAL: the AQM, alone or beside the other settings, makes no sense. */
+int dp_aqm_configure(struct dp_link *, const struct dp_link_config *);
+/* A frame has come; the turns up to now have been made up for.  False: it was dropped. */
+bool dp_aqm_enqueue(struct dp_link *, struct dp_frame *, uint64_t now);
+/* The frame whose turn it is at now; NULL: all were dropped. */
+struct dp_frame *dp_aqm_dequeue(struct dp_link *, uint64_t now);
+/* FQ-CoDel: brings what waits back to the limit. */
+void dp_aqm_confine(struct dp_link *, uint64_t now);
+struct dp_frame *dp_aqm_pop(struct dp_link *, struct dp_aqm_queue *);
+void dp_aqm_drop(struct dp_link *, struct dp_frame *, enum dp_drop why, uint64_t now);
+/* Any frame that waits; NULL: none. */
+struct dp_frame *dp_aqm_flush(struct dp_link *);
+
+/* ---- codel.c ----------------------------------------------------------- */
+
+struct dp_frame *dp_codel_dequeue(struct dp_link *, struct dp_aqm_queue *, uint64_t now);
+/* The transmitter has found the queue empty. */
+void dp_codel_rest(struct dp_codel *);
+
+/* ---- pie.c ------------------------------------------------------------- */
+
+void dp_pie_begin(struct dp_pie *, const struct dp_aqm *);
+/* Whether a frame that comes now is dropped; it may be marked instead. */
+bool dp_pie_drops(struct dp_link *, struct dp_frame *, uint64_t now);
+/* A frame has left the queue after so long. */
+void dp_pie_sojourn(struct dp_link *, uint64_t sojourn_ns);
+/* Makes up for the updates that fell due before a time. */
+void dp_pie_update_before(struct dp_link *, uint64_t time_ns);
+
+/* ---- switch.c --------------------------------------------------------------- */
+
+int dp_buffer_join(struct dp_buffer *, struct dp_link *);
+void dp_buffer_leave(struct dp_buffer *, struct dp_link *);
+bool dp_buffer_has_pfc(const struct dp_buffer *);
+/* Takes room for a frame that has to wait in l. */
+bool dp_buffer_take(struct dp_buffer *, struct dp_link *l, const struct dp_frame *, uint64_t now);
+void dp_buffer_give(struct dp_buffer *, const struct dp_frame *, uint64_t now);
+
+#endif

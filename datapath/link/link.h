@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * One direction of a link: a policer, a queue, a transmitter, and a wire.
+ *
+ * It knows no clock and moves no bytes: the simulator drives it with virtual
+ * time, the fabric emulator with the machine's clock.  What crosses it is a
+ * dp_frame, which its user embeds in whatever carries the bytes.
+ *
+ *   offer:    the frame is lost, or meets the policer, then the queue: dropped,
+ *             marked, trimmed or queued
+ *   transmit: classes take turns, rate decides how long a frame takes; with an AQM a
+ *             frame may be dropped or marked when its turn comes
+ *   wire:     delay and jitter; corruption, duplication, reordering
+ *   take:     the frame's last bit has reached the far end
+ *
+ * A frame belongs to the link from dp_link_offer() until dp_link_take() returns
+ * it or the drop callback gets it.  All randomness comes from one generator for
+ * each kind of spoiling, seeded from the configuration: equal frames at equal
+ * times meet equal fates, and a mark rate does not change which frames are lost.
+ * Times are nanoseconds on a clock that does not go backwards.
+ */
+#ifndef DP_LINK_H
+#define DP_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/packet.h"
+#include "wire/telemetry.h"
+
+enum {
+	DP_LINK_CLASSES = 8,   /* queues of a link; 0 is served first among the strict ones */
+	DP_LINK_HEADROOM = 24, /* bytes on an Ethernet wire beside the frame: FCS, preamble, gap */
+	DP_LINK_OPPORTUNITY = 1500 + 14 + DP_LINK_HEADROOM,
+	DP_LINK_WEIGHT_MAX = 4096,
+	DP_POLICER_BURST_MAX = 1 << 30,
+	DP_AQM_FLOWS_MAX = 65536,
+	DP_AQM_QUANTUM_MIN = 256,
+	DP_AQM_QUANTUM_MAX = 1 << 20,
+};
+
+enum dp_frame_flags {
+	DP_FRAME_CORRUPT = 1 << 0, /* a bit was flipped on the wire: its user flips one */
+	DP_FRAME_TRIMMED = 1 << 1, /* payload cut off: bytes is now header_bytes */
+	DP_FRAME_COPY = 1 << 2,	   /* a duplicate that the link had cloned */
+};
+
+struct dp_frame {
+	struct dp_frame *next;	  /* the link's, while the frame is in it */
+	struct dp_frame *child;	  /* the link's */
+	uint64_t at_ns;		  /* the link's; from take(): when it arrived; of a frame that
+				 * an AQM drops: when */
+	struct dp_telemetry *hop; /* room for DP_HOPS_MAX records, or NULL */
+	uint32_t bytes;		  /* on the wire, DP_LINK_HEADROOM included */
+	uint32_t flow_hash;	  /* of the addresses and ports: ECMP, FQ-CoDel */
+	uint32_t order;		  /* the link's: of frames that arrive at one time */
+	uint32_t to;		  /* the user's */
+	uint16_t header_bytes;	  /* what trimming leaves of it; 0: cannot be trimmed */
+	uint16_t ingress;	  /* switch port it came in by (PFC, shared buffer) */
+	uint8_t class;		  /* 0..DP_LINK_CLASSES-1 */
+	uint8_t ecn;		  /* enum dp_ecn */
+	uint8_t flags;		  /* enum dp_frame_flags */
+	uint8_t n_hops;
+};
+
+enum dp_drop {
+	DP_DROP_LOSS,	  /* spoiled on purpose */
+	DP_DROP_QUEUE,	  /* the queue was full */
+	DP_DROP_BUFFER,	  /* the switch's shared buffer was full */
+	DP_DROP_POLICER,  /* above the policer's rate */
+	DP_DROP_AQM,	  /* by the AQM, to keep the queue short */
+	DP_DROP_SHUTDOWN, /* the link was destroyed */
+	DP_DROPS,
+};
+
+/* What the link needs of its user.  clone may be NULL if nothing is duplicated;
+ * NULL from it: no duplicate this time. */
+struct dp_link_ops {
+	void (*drop)(void *user, struct dp_frame *, enum dp_drop why);
+	struct dp_frame *(*clone)(void *user, const struct dp_frame *);
+};
+
+enum dp_jitter_kind { DP_JITTER_NONE, DP_JITTER_NORMAL, DP_JITTER_PARETO, DP_JITTER_TRACE };
+
+/* Added to the delay of each frame, never below 0 in sum.  The order of frames is
+ * kept unless `reorders`. */
+struct dp_jitter {
+	uint32_t kind; /* enum dp_jitter_kind */
+	bool reorders;
+	double scale_ns;      /* NORMAL: standard deviation; PARETO: mean of what is added */
+	double shape;	      /* PARETO: tail index, above 1 (type II, which begins at 0) */
+	const double *sample; /* TRACE: ns, taken in turn; the caller keeps it */
+	uint32_t n_samples;
+};
+
+/* Two-state loss (Elliott, 1963): frames are lost with the probability of the state.
+ * After each frame the state changes with probability p (to bad) or r (to good); or,
+ * if good_ns and bad_ns are given in their place, after exponentially distributed times
+ * with these means, whatever is sent.  Neither: Bernoulli with rate `good`. */
+struct dp_loss {
+	double p, r, good, bad;
+	uint64_t good_ns, bad_ns;
+};
+
+/* A token bucket, full at the beginning: a frame that finds fewer tokens than it has
+ * bytes is dropped, and takes none (the single-rate marker of RFC 2697 without its
+ * excess bucket, which drops what is not green). */
+struct dp_policer {
+	uint64_t rate_bps;    /* 0: none */
+	uint64_t burst_bytes; /* size of the bucket, at most DP_POLICER_BURST_MAX */
+};
+
+enum dp_ecn_kind { DP_MARK_NONE, DP_MARK_STEP, DP_MARK_RED };
+
+/* By what waits in the frame's class when it arrives (as DCTCP, SIGCOMM 2010,
+ * section 3.1, and DCQCN, SIGCOMM 2015, figure 5).  Only ECN-capable frames. */
+struct dp_marking {
+	uint32_t kind;	     /* enum dp_ecn_kind */
+	uint64_t kmin_bytes; /* STEP: the threshold */
+	uint64_t kmax_bytes; /* RED: from here on always */
+	double pmax;	     /* RED: probability just below kmax */
+};
+
+/* Delivery opportunities, as mahimahi's traces have them: ms[i] not falling,
+ * repeated with period ms[n-1], counted from the first frame.  Each carries
+ * DP_LINK_OPPORTUNITY bytes, an IP packet of 1500 bytes on its wire; what is not
+ * used is lost, large frames take several.  The caller keeps it. */
+struct dp_rate_trace {
+	const uint32_t *ms;
+	uint32_t n;
+};
+
+enum dp_aqm_kind {
+	DP_AQM_NONE,
+	DP_AQM_CODEL,	 /* RFC 8289 */
+	DP_AQM_FQ_CODEL, /* RFC 8290 */
+	DP_AQM_PIE,	 /* RFC 8033 */
+};
+
+/* Active queue management: keeps the queue short by dropping before it is full.  For a
+ * link with one class, without marking, trimming and shared buffer. */
+struct dp_aqm {
+	uint32_t kind;
+	bool ecn;		/* mark ECN-capable frames instead; PIE: up to mark_max */
+	uint64_t target_ns;	/* of the time in the queue; PIE: QDELAY_REF */
+	uint64_t interval_ns;	/* CoDel: INTERVAL; PIE: T_UPDATE */
+	uint32_t flows;		/* FQ-CoDel: queues, at most DP_AQM_FLOWS_MAX */
+	uint32_t quantum_bytes; /* FQ-CoDel: credit of a queue for each round */
+	double alpha, beta;	/* PIE: gains, 1/s; alpha at least 0.001 */
+	uint64_t max_burst_ns;	/* PIE: MAX_BURST, in which nothing is dropped */
+	double mark_max;	/* PIE: drop probability above which ECN does not help */
+};
+
+struct dp_class_config {
+	uint32_t weight;      /* 0: strict priority over all higher numbers and all weighted ones */
+	uint64_t limit_bytes; /* of this class; 0: only the link's limit */
+};
+
+struct dp_link_config {
+	uint64_t rate_bps;	    /* 0: a frame takes no time */
+	struct dp_rate_trace trace; /* n > 0: in place of rate_bps */
+	uint64_t delay_ns;
+	struct dp_jitter jitter;
+	struct dp_loss loss;
+	struct dp_policer policer;
+	double reorder;	      /* share of frames held back */
+	uint64_t reorder_ns;  /* by how long */
+	uint64_t slot_ns;     /* > 0: frames arrive at multiples of it only, as where a
+				 * medium is shared in slots (Wi-Fi, cellular) */
+	double duplicate;     /* share of frames */
+	double corrupt;	      /* share of frames */
+	uint64_t limit_bytes; /* of what waits, all classes together; 0: no limit */
+	bool trim;	      /* cut what would be dropped by the queue down to its headers;
+				 * it goes on in class 0, beside the limit; as many bytes of
+				 * trimmed frames may wait as the limit of class 0 or of the
+				 * link says */
+	bool telemetry;	      /* stamp a record when a frame starts to be transmitted */
+	struct dp_marking marking;
+	struct dp_aqm aqm;
+	uint32_t n_classes; /* 1..DP_LINK_CLASSES; 0 means 1 */
+	struct dp_class_config class[DP_LINK_CLASSES];
+	uint64_t seed;
+};
+
+#define DP_LINK_COUNTERS(X)                                                                        \
+	X(offered)                                                                                 \
+	X(offered_bytes)                                                                           \
+	X(delivered)                                                                               \
+	X(delivered_bytes)                                                                         \
+	X(lost)	       /* spoiled on purpose */                                                    \
+	X(overflowed)  /* queue or shared buffer full */                                           \
+	X(policed)     /* dropped by the policer */                                                \
+	X(aqm_dropped) /* dropped by the AQM */                                                    \
+	X(marked)                                                                                  \
+	X(trimmed)                                                                                 \
+	X(corrupted)                                                                               \
+	X(duplicated)                                                                              \
+	X(reordered)                                                                               \
+	X(paused_ns) /* sum over classes */                                                        \
+	X(queue_max_bytes)
+
+struct dp_link_stats {
+#define X(name) uint64_t name;
+	DP_LINK_COUNTERS(X)
+#undef X
+};
+
+struct dp_link;
+struct dp_buffer; /* link/switch.h */
+
+int dp_link_create(const struct dp_link_config *, const struct dp_link_ops *, void *user,
+		   struct dp_link **out);
+/* Drops what is in it. */
+void dp_link_destroy(struct dp_link *);
+/* Changes rate, delay, spoiling, limits while it runs; what is queued stays, what
+ * is on the wire keeps its time, and a shorter delay makes no frame overtake.
+ * Random streams start again when the seed differs.  -EBUSY: another number of
+ * classes, another AQM or another number of its flows while frames wait. */
+int dp_link_configure(struct dp_link *, const struct dp_link_config *, uint64_t now_ns);
+/* The shared buffer that its queue is in; before the first frame.  0, -ENOMEM, or
+ * -EINVAL: it has an AQM. */
+int dp_link_share(struct dp_link *, struct dp_buffer *, uint32_t port);
+
+void dp_link_offer(struct dp_link *, struct dp_frame *, uint64_t now_ns);
+/* The next frame that has arrived by now, in order of arrival; NULL: none.  Call
+ * until NULL at each deadline. */
+struct dp_frame *dp_link_take(struct dp_link *, uint64_t now_ns);
+/* When take() has to be called next: a frame arrives, or the transmitter turns
+ * to the next one.  DP_NEVER when the link is empty or paused. */
+uint64_t dp_link_deadline(const struct dp_link *);
+/* PFC: classes of the mask stop (after the frame under way) or go on. */
+void dp_link_pause(struct dp_link *, uint32_t class_mask, bool paused, uint64_t now_ns);
+
+/* Brings queue and counters up to now, which offer() and take() do as well: the
+ * transmitter's turns are made up for later, at the times that they had. */
+void dp_link_advance(struct dp_link *, uint64_t now_ns);
+/* What waits, the frame being transmitted not counted, as of the last call. */
+uint64_t dp_link_queue_bytes(const struct dp_link *);
+/* When the transmitter turns to the next frame that waits, as of the last call: 0
+ * when none waits, DP_NEVER when what waits is paused.  For a NIC, which takes the
+ * next packet only when it can use it. */
+uint64_t dp_link_turn_ns(const struct dp_link *);
+void dp_link_stats(const struct dp_link *, struct dp_link_stats *out);
+
+#endif

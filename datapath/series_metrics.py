@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Metrics that follow from the series of one run.
+
+A metric is a function of the run's table and a row of DERIVED, which says all that claims, tables
+and plots have to know of it.  Nothing else names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from datapath.metric_kind import MetricKind
+from datapath.series import flows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PLATEAU_SHARE = 0.9
+_STARTUP_SAMPLES = 10
+"""Of a flow, fewer than these do not tell a plateau."""
+
+
+def derived(frame: pd.DataFrame) -> dict[str, float]:
+    """Metrics of the table of one run, by name; those that its series tell are there."""
+    found: dict[str, float] = {}
+    for _, function in DERIVED:
+        found |= function(frame)
+    return found
+
+
+def _delay(name: str, quantity: Callable[[pd.DataFrame], Any]) -> _Function:
+    """Mean and p99 of a quantity over the samples of all flows that sent."""
+
+    def function(frame: pd.DataFrame) -> dict[str, float]:
+        import numpy as np
+
+        delay = np.concatenate([np.empty(0), *(quantity(rows) for _, _, rows in flows(frame))])
+        if not delay.size:
+            return {}
+        p99 = float(np.quantile(delay, 0.99))
+        return {f"{name}_mean": float(delay.mean()), f"{name}_p99": p99}
+
+    return function
+
+
+def _rtts(frame: pd.DataFrame) -> dict[str, float]:
+    import numpy as np
+
+    rtt = np.concatenate([np.empty(0), *(_rtt(rows) for _, _, rows in flows(frame))])
+    if not rtt.size:
+        return {}
+    return {"rtt_p50": float(np.quantile(rtt, 0.5)), "rtt_p99": float(np.quantile(rtt, 0.99))}
+
+
+def _stall(frame: pd.DataFrame) -> dict[str, float]:
+    if not frame["inflight_bytes"].notna().any():
+        return {}
+    flows_of = frame[frame["qp"].notna()].groupby(["host", "qp"], sort=False)
+    return {"longest_stall": max(_longest_stall(rows) for _, rows in flows_of)}
+
+
+def _startup(frame: pd.DataFrame) -> dict[str, float]:
+    """Of the slowest flow."""
+    times = [_startup_ns(rows) for _, _, rows in flows(frame)]
+    known = [time for time in times if time is not None]
+    return {"startup_time": max(known)} if known else {}
+
+
+def _startup_ns(rows: pd.DataFrame) -> float | None:
+    """From a flow's first sample until it has nine tenths of its median rate of the second half."""
+    import numpy as np
+
+    at, delivered = rows["time_ns"].to_numpy(), rows["delivered_bytes"].to_numpy()
+    if len(at) <= _STARTUP_SAMPLES:
+        return None
+    rate = np.diff(delivered) / np.diff(at)
+    plateau = float(np.median(rate[len(rate) // 2 :]))
+    if not plateau > 0:
+        return None
+    return float(at[1 + int(np.argmax(rate >= _PLATEAU_SHARE * plateau))] - at[0])
+
+
+def _fairness(frame: pd.DataFrame) -> dict[str, float]:
+    from datapath.stats import jain
+
+    sending = flows(frame)
+    if len(sending) < 2:
+        return {}
+    return {"fairness": jain([float(rows["delivered_bytes"].max()) for _, _, rows in sending])}
+
+
+def _retransmitted(frame: pd.DataFrame) -> dict[str, float]:
+    import numpy as np
+
+    sending = flows(frame)
+    sent = sum(float(rows["sent_packets"].max()) for _, _, rows in sending)
+    again = sum(float(rows["retransmitted_packets"].max()) for _, _, rows in sending)
+    return {"retransmitted_share": again / sent} if sent > 0 and np.isfinite(again) else {}
+
+
+def _queueing_delay(rows: pd.DataFrame) -> Any:
+    """RTT less the lowest, ns, of the samples before which something was delivered."""
+    import numpy as np
+
+    lowest = np.concatenate([rows["rtt_ns"].to_numpy(), rows["min_rtt_ns"].to_numpy()])
+    lowest = lowest[np.isfinite(lowest)]
+    rtt = _rtt(rows)
+    return rtt - lowest.min() if lowest.size else rtt[:0]
+
+
+def _rtt(rows: pd.DataFrame) -> Any:
+    """RTT, ns, of the samples before which something was delivered."""
+    import numpy as np
+
+    rtt = rows["rtt_ns"].to_numpy()
+    return rtt[_busy(rows) & np.isfinite(rtt)]
+
+
+def _host_delay(rows: pd.DataFrame) -> Any:
+    """What the hosts added, ns, of the same samples."""
+    import numpy as np
+
+    host = rows["host_ns"].to_numpy()
+    return host[_busy(rows) & np.isfinite(host)]
+
+
+def _busy(rows: pd.DataFrame) -> Any:
+    """Whether something was delivered before each sample, and since the one before."""
+    import numpy as np
+
+    return np.diff(rows["delivered_bytes"].to_numpy(), prepend=np.nan) > 0
+
+
+def _longest_stall(rows: pd.DataFrame) -> float:
+    """The longest time, ns, in which a flow had something in flight and delivered nothing."""
+    import numpy as np
+
+    waits = rows["inflight_bytes"].to_numpy() > 0
+    still = np.diff(rows["delivered_bytes"].to_numpy()) == 0
+    still &= waits[:-1] | waits[1:]
+    if not still.any():
+        return 0.0
+    stalled = np.cumsum(np.where(still, np.diff(rows["time_ns"].to_numpy()), 0))
+    before = np.maximum.accumulate(np.where(still, 0, stalled))
+    return float((stalled - before).max())
+
+
+_Function = Callable[["pd.DataFrame"], Mapping[str, float]]
+
+DERIVED: tuple[tuple[tuple[MetricKind, ...], _Function], ...] = (
+    (
+        (
+            MetricKind("queueing_delay_mean", "ns", "Queueing delay, mean", "lower"),
+            MetricKind("queueing_delay_p99", "ns", "Queueing delay, p99", "lower"),
+        ),
+        _delay("queueing_delay", _queueing_delay),
+    ),
+    (
+        (
+            MetricKind("host_delay_mean", "ns", "Delay by hosts, mean", "lower"),
+            MetricKind("host_delay_p99", "ns", "Delay by hosts, p99", "lower"),
+        ),
+        _delay("host_delay", _host_delay),
+    ),
+    (
+        (
+            MetricKind("rtt_p50", "ns", "RTT, median", "lower"),
+            MetricKind("rtt_p99", "ns", "RTT, p99", "lower"),
+        ),
+        _rtts,
+    ),
+    ((MetricKind("longest_stall", "ns", "Longest stall", "lower"),), _stall),
+    ((MetricKind("startup_time", "ns", "Time to the full rate", "lower", plot="log"),), _startup),
+    # Workloads measure these too, and their rows are in experiment/metrics.py.
+    ((), _fairness),
+    ((), _retransmitted),
+)
+"""(What there is to know of the metrics, the function that makes them of a run's table)."""

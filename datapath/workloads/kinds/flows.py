@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Flows of drawn sizes begin at drawn times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pydantic
+from pydantic import Field, model_validator
+
+from datapath.units import DurationNs, Fraction
+from datapath.workloads.base import RunContext
+from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams, pair_indices
+
+if TYPE_CHECKING:
+    from datapath.fabric.flows import Flows
+    from datapath.workloads.traffic.sizes import Sizes
+
+
+class FlowsParams(TrafficParams):
+    """Flows of drawn sizes begin at drawn times: an open loop."""
+
+    sizes: str = Field(
+        "websearch",
+        min_length=1,
+        description="Distribution of flow sizes: websearch, fb_hadoop, alistorage2019, or a file "
+        "of your own (with a / in its name) with two columns: bytes, and the percentage of flows "
+        "that are not larger.",
+    )
+    load: Fraction = Field(
+        0.5, gt=0, description="Payload that each source offers, as a share of its link's rate."
+    )
+    duration: DurationNs = Field(S_NS, ge=MS_NS, description="How long flows begin.")
+    between: Literal["any", "pairs"] = Field(
+        "any",
+        description="any: each host sends to all others, chosen evenly for each flow. pairs: the "
+        "client of each pair to its server.",
+    )
+    qps: int = Field(
+        8, ge=1, le=1024, description="QPs of each pair, which its flows take in turn."
+    )
+
+    @model_validator(mode="after")
+    def _known_sizes(self) -> FlowsParams:
+        from datapath.workloads.traffic.sizes import PUBLISHED
+
+        if self.sizes not in PUBLISHED and self.file is None:
+            raise ValueError(
+                f"no distribution {self.sizes!r}: there are {', '.join(PUBLISHED)}; a file of "
+                "your own is written with a slash, ./my.cdf"
+            )
+        return self
+
+    @property
+    def file(self) -> str | None:
+        """The file of a distribution of the user's own, as written."""
+        return self.sizes if "/" in self.sizes else None
+
+    def distribution(self, folder: Path) -> Sizes:
+        """folder: where a relative file name begins."""
+        from datapath.workloads.traffic import sizes
+
+        if self.file is None:
+            return sizes.published(self.sizes)
+        return sizes.read(folder / self.file)
+
+
+class PoissonFlows(Traffic):
+    """Metrics: fct_*, slowdown_* overall and by size, goodput, latency_*, utilisation."""
+
+    name: ClassVar[str] = "flows"
+    Params: ClassVar[type[pydantic.BaseModel]] = FlowsParams
+
+    def measured(self) -> dict[str, bool]:
+        return {"completion": True}
+
+    def table(self, ctx: RunContext) -> Flows:
+        from datapath.workloads.traffic import schedules
+
+        p = self.common
+        assert isinstance(p, FlowsParams)
+        hosts = len(ctx.network.hosts)
+        if p.between == "any":
+            destinations = [[d for d in range(hosts) if d != s] for s in range(hosts)]
+        else:
+            pairs = dict(pair_indices(ctx))
+            destinations = [[pairs[s]] if s in pairs else [] for s in range(hosts)]
+        return schedules.poisson(
+            p.distribution(ctx.folder),
+            hosts=hosts,
+            load=p.load,
+            rate_bps=self.needed_rate_bps(ctx),
+            duration_ns=p.duration,
+            seed=ctx.table_seed,
+            qps=p.qps,
+            destinations=destinations,
+        )

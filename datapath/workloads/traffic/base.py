@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What the workloads stream, flows, incast and permutation have in common.
+
+Each one makes a traffic table from its parameters and the run's seed; the generator runs it on a
+live network, the simulator on a simulated one.  numpy is loaded when a run begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from datapath.errors import LocalError
+from datapath.lanes.base import Tool
+from datapath.metric_kind import MetricKind
+from datapath.units import BitRate, DurationNs
+from datapath.verbs.spec import QP_ATTRIBUTES, Transport
+from datapath.workloads.base import Outcome, RunContext
+from datapath.workloads.programs import WorkloadParams, require_device
+
+if TYPE_CHECKING:
+    from datapath.fabric.flows import Flows
+    from datapath.workloads.traffic.ideal import Ideal
+
+_DEVICES = ("dp", "rxe", "siw", "kernel")
+MS_NS = 1_000_000
+S_NS = 1_000_000_000
+_SHARED = ("p2p", "dumbbell")
+"""Presets in which all pairs share one link."""
+
+
+class TrafficParams(WorkloadParams):
+    """What all of them take."""
+
+    operation: Literal["write", "send", "read"] = Field(
+        "write", description="RC operation of each message; TCP has no read."
+    )
+    tcp_cc: str | None = Field(
+        None,
+        description="transport.device kernel: TCP congestion control of both ends' kernels "
+        "(cubic, bbr, reno ...). Unset: the kernel's default.",
+    )
+    spin: DurationNs = Field(
+        20_000,
+        description="How long the generator polls without success before it sleeps; in lane sim "
+        "with topology.wakeup.",
+    )
+    always_poll: bool = Field(
+        False,
+        description="The generator never sleeps; in lane sim topology.wakeup is then without "
+        "effect.",
+    )
+    drain: DurationNs = Field(
+        10 * S_NS,
+        description="Flows that have not ended this long after the last one began count as "
+        "unfinished.",
+    )
+    verify: bool = Field(
+        False,
+        description="Live lanes: fill each message with a pattern and compare it on arrival. "
+        "Costs time, so it is for tests of a transport, not for measurements.",
+    )
+    link_rate: BitRate | None = Field(
+        None,
+        gt=0,
+        description="Rate that load, slowdown and utilisation refer to. Unset: that of the path "
+        "or of the simulated host's link.",
+    )
+    base_rtt: DurationNs | None = Field(
+        None,
+        description="RTT of the idle path, for the slowdown. Unset: twice the path's delay, or "
+        "what the simulated links add up to.",
+    )
+    gid_index: int | None = Field(
+        None, ge=0, le=255, description="Index of the GID that names each end; unset: IPv4's."
+    )
+
+
+class Traffic:
+    """What the four have in common; a subclass makes the table and says what is measured."""
+
+    Params: ClassVar[type[pydantic.BaseModel]]
+    tools: ClassVar[tuple[Tool, ...]] = ()  # the generator is a part of datapath
+    devices: ClassVar[tuple[str, ...]] = _DEVICES
+    metrics: ClassVar[tuple[MetricKind, ...]] = ()
+    qp_attributes: ClassVar[tuple[str, ...]] = QP_ATTRIBUTES
+    name: ClassVar[str]
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        assert isinstance(params, TrafficParams)
+        self.common = params
+
+    def table(self, ctx: RunContext) -> Flows:
+        """The schedule, without the operation."""
+        raise NotImplementedError
+
+    def measured(self) -> dict[str, bool]:
+        """Further arguments of measure.outcome()."""
+        raise NotImplementedError
+
+    def others(self, flows: Flows) -> dict[int, str]:
+        """Rows of the table whose flows have another algorithm than that of the file, and which."""
+        return {}
+
+    def run(self, ctx: RunContext) -> Outcome:
+        from datapath.fabric.flows import OPCODES
+        from datapath.workloads.traffic import measure, simulated
+
+        require_device(ctx, self.name, self.devices)
+        p = self.common
+        if p.operation == "read" and _device(ctx) == "kernel":
+            raise LocalError("TCP has no read", hint="use operation: write")
+        if p.tcp_cc and _device(ctx) != "kernel":
+            raise LocalError("tcp_cc is for transport device kernel", hint="take it away")
+        if isinstance(ctx.network, simulated.SimulatedNetwork):
+            _check_simulated(ctx, p)
+        elif getattr(p, "competing", None) is not None:
+            raise LocalError(
+                "workload.competing is for lane sim",
+                hint="use topology: {lane: sim}, or take it away",
+            )
+        flows = self.table(ctx)
+        if not len(flows):
+            raise LocalError(
+                f"workload {self.name}: not one flow begins", hint="raise duration or load"
+            )
+        flows["opcode"] = OPCODES[p.operation]
+        last = int(max(flows["start_ns"].max(), flows["stop_ns"].max()))
+        others = self.others(flows)
+        results, series, metrics = _run(ctx, flows, others, p, last + p.drain)
+        outcome = measure.outcome(
+            flows,
+            results,
+            ideal=self.ideal(ctx),
+            shared_link=_preset(ctx) in _SHARED,
+            competing=list(others),
+            **self.measured(),
+        )
+        outcome.metrics += metrics
+        outcome.series = series
+        return outcome
+
+    # --- what is known of the path ---
+
+    def rate_bps(self, ctx: RunContext) -> float | None:
+        """Of the link that a host's traffic meets; None: not known."""
+        known = self.common.link_rate or getattr(ctx.network, "link_rate_bps", None)
+        known = known or getattr(ctx.path, "rate", None)
+        return float(known) if isinstance(known, (int, float)) and known else None
+
+    def ideal(self, ctx: RunContext) -> Ideal | None:
+        """None when the rate is not known."""
+        from datapath.workloads.traffic.ideal import Ideal, framing
+
+        rate = self.rate_bps(ctx)
+        rtt: Any = self.common.base_rtt
+        if rtt is None:
+            rtt = getattr(ctx.network, "base_rtt_ns", None)
+        if rtt is None and getattr(ctx.path, "delay", None) is not None:
+            rtt = 2 * getattr(ctx.path, "delay")  # noqa: B009  (a later version's key)
+        if rate is None:
+            return None
+        mtu = ctx.network.hosts[0].endpoint.mtu
+        return Ideal(rate, framing(ctx.transport, mtu, self.common.operation), rtt)
+
+    def needed_rate_bps(self, ctx: RunContext) -> float:
+        rate = self.rate_bps(ctx)
+        if rate is None:
+            raise LocalError(
+                f"workload {self.name} has to know the rate of the link that load refers to",
+                hint="give workload.link_rate, or path: {backend: fabric, rate: ...}",
+            )
+        return rate
+
+
+def _device(ctx: RunContext) -> str:
+    return str(getattr(ctx.transport, "device", "dp"))
+
+
+def _check_simulated(ctx: RunContext, params: TrafficParams) -> None:
+    """LocalError for what only programs on live hosts can do."""
+    if _device(ctx) != "dp":
+        raise LocalError(
+            f"lane sim has no device {_device(ctx)}", hint="use transport: {device: dp}"
+        )
+    if params.verify or params.extra:
+        what = "verify" if params.verify else "extra"
+        raise LocalError(
+            f"workload.{what} is for live lanes",
+            hint="a simulated packet has a length and no content, and no program takes arguments",
+        )
+
+
+def _preset(ctx: RunContext) -> str:
+    """Of the topology; a network that does not say has hosts with links of their own."""
+    return str(getattr(getattr(ctx.network, "topology", None), "preset", ""))
+
+
+def _run(
+    ctx: RunContext,
+    flows: Flows,
+    others: Mapping[int, str],
+    params: TrafficParams,
+    deadline_ns: int,
+) -> Any:
+    """(results, series or None, metrics of the transport) from the simulator or the generator."""
+    from datapath.workloads.traffic import live, simulated
+
+    spin_ns = None if params.always_poll else params.spin
+    if isinstance(ctx.network, simulated.SimulatedNetwork):
+        return simulated.run(ctx, flows, deadline_ns, others, spin_ns)
+    assert isinstance(ctx.transport, Transport)
+    options = live.Options(
+        spin_ns=spin_ns,
+        deadline_ns=deadline_ns,
+        verify=params.verify,
+        tcp_cc=params.tcp_cc,
+        gid_index=params.gid_index,
+        qp_attributes=ctx.transport.qp_attributes(),
+        pin=params.pin,
+        extra=params.extra,
+    )
+    return live.run(ctx, flows, options), None, []
+
+
+def pair_indices(ctx: RunContext) -> list[tuple[int, int]]:
+    """The network's pairs as host indices."""
+    names = [host.name for host in ctx.network.hosts]
+    return [(names.index(a.name), names.index(b.name)) for a, b in ctx.network.pairs]

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Whole pieces and words over the connections of the management network.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "manage.h"
+
+int manage_gone(uint32_t peer)
+{
+	return complain(ECONNRESET, "host %u went away", peer);
+}
+
+static int wait_for(struct run *run, uint32_t peer, short events, uint64_t until_ns)
+{
+	struct pollfd pfd = { .fd = run->peer[peer], .events = events };
+	uint64_t now = clock_ns();
+	int n;
+
+	if (now >= until_ns)
+		return complain(ETIMEDOUT, "host %u does not answer", peer);
+	n = poll(&pfd, 1, (int)((until_ns - now) / 1000000 + 1));
+	return n < 0 && errno != EINTR ? complain(errno, "poll: %s", strerror(errno)) : 0;
+}
+
+int manage_send_whole(struct run *run, uint32_t peer, const void *from, size_t bytes)
+{
+	uint64_t until = clock_ns() + run->opt.setup_ns;
+	const char *at = from;
+
+	while (bytes) {
+		ssize_t n = send(run->peer[peer], at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno != EAGAIN)
+			return manage_gone(peer);
+		if (n < 0) {
+			int err = wait_for(run, peer, POLLOUT, until);
+
+			if (err)
+				return err;
+			continue;
+		}
+		at += n;
+		bytes -= n;
+	}
+	return 0;
+}
+
+int manage_receive_whole(struct run *run, uint32_t peer, void *to, size_t bytes)
+{
+	uint64_t until = clock_ns() + run->opt.setup_ns;
+	char *at = to;
+
+	while (bytes) {
+		ssize_t n = recv(run->peer[peer], at, bytes, MSG_DONTWAIT);
+
+		if (n == 0 || (n < 0 && errno != EAGAIN))
+			return manage_gone(peer);
+		if (n < 0) {
+			int err = wait_for(run, peer, POLLIN, until);
+
+			if (err)
+				return err;
+			continue;
+		}
+		at += n;
+		bytes -= n;
+	}
+	return 0;
+}
+
+int manage_say(struct run *run, uint32_t peer, uint64_t kind, uint64_t value)
+{
+	struct word word = { kind, value };
+
+	return manage_send_whole(run, peer, &word, sizeof(word));
+}
+
+int manage_hear(struct run *run, uint32_t peer, struct word *word)
+{
+	int err = manage_receive_whole(run, peer, word, sizeof(*word));
+
+	if (!err && word->kind == WORD_GONE)
+		return complain(ECONNRESET, "host %llu went away", (unsigned long long)word->value);
+	return err;
+}

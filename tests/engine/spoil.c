@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Planted faults: what dp_engine_check() has to see. */
+#include "spoil.h"
+
+#include "engine/rc/received.h"
+#include "engine/rc/scoreboard.h"
+
+static struct dp_rec *oldest(struct dp_rc *rc)
+{
+	return dp_rec(rc->req.block, rc->req.snd_una & (rc->window - 1));
+}
+
+static struct dp_rx_page *first_page(const struct dp_rc *rc)
+{
+	uint32_t i = 0;
+
+	while (!rc->resp.block->page[i])
+		i++;
+	return rc->resp.block->page[i];
+}
+
+const char *X_spoil(struct dp_qp *qp, int number, int by)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+	uint32_t step = (uint32_t)by;
+
+	switch (number) {
+	case 0:
+		qp->rq_ci += step;
+		return "receives";
+	case 1:
+		qp->sq_tx -= 100 * step;
+		return "being sent";
+	case 2:
+		rc->req.post_psn += step;
+		return "next PSN to be posted";
+	case 3:
+		qp->rd_outstanding += step;
+		return "counted wrong";
+	case 4:
+		rc->flow.inflight_bytes += (uint64_t)(int64_t)by;
+		return "bytes in flight";
+	case 5:
+		oldest(rc)->state = by > 0 ? DP_REC_LOST : DP_REC_FLIGHT;
+		return "wrong list";
+	case 6:
+		oldest(rc)->wqe += step;
+		return "does not hold its PSN";
+	case 7:
+		rc->window = by > 0 ? rc->window / 64 : rc->window * 64;
+		return "window";
+	case 8:
+		rc->resp.expected += (uint64_t)(int64_t)by;
+		return "expected PSN";
+	case 9:
+		rc->resp.block->count += step;
+		return "packets ahead";
+	case 10:
+		first_page(rc)->bits[0] ^= 1ull << 63;
+		return "packets ahead";
+	case 11:
+		qp->engine->n_qps += step;
+		return "by its number";
+	case 12:
+		qp->ready = !qp->ready;
+		return "transmit list";
+	case 13:
+		rc->req.timer_ns = by > 0 ? 0 : 1;
+		return "time-out";
+	case 14:
+		rc->req.snd_una -= step;
+		return "unacknowledged PSN";
+	default:
+		return NULL;
+	}
+}

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""When packets arrived: it parts the network's time from the hosts', and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from datapath.native import lib
+from tests.engine.algorithms import Witness
+from tests.engine.conftest import MakeWorld
+from tests.engine.ladder import QP, US, Channel, Packet, S, World, ok, pattern
+from tests.engine.test_extended_read import is_response
+
+pytestmark = pytest.mark.san
+
+THERE, BACK = 30 * US, 10 * US  # what the network takes
+UNREAD_B, UNREAD_A = 500 * US, 700 * US  # how long packets lie unread in the hosts
+HELD = 20 * US  # by B, before it acknowledges
+
+
+def pass_late(world: World, to: QP, packet: Packet, under_way_ns: int, unread_ns: int) -> None:
+    """The packet takes its way, then lies in the host, then is read."""
+    world.advance(under_way_ns)
+    arrived = world.now
+    world.now += unread_ns  # nobody looks at the engine meanwhile
+    world.give(to.host, packet, arrived_ns=arrived)
+
+
+def flow(qp: QP) -> Any:
+    return lib.dp_qp_flow(qp.qp)
+
+
+def assert_parted(
+    qp: QP, seen: Witness, rtt_ns: int, host_ns: int, mean_ns: int | None = None
+) -> None:
+    (ack,) = seen.acks
+    assert (ack["rtt_ns"], ack["host_ns"]) == (rtt_ns, host_ns)
+    mean_ns = host_ns if mean_ns is None else mean_ns
+    assert (flow(qp).srtt_ns, flow(qp).min_rtt_ns, flow(qp).host_ns) == (rtt_ns, rtt_ns, mean_ns)
+
+
+def test_an_acknowledgement(ext: World) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    (packet,) = a.host.send_all()
+    pass_late(ext, b, packet, THERE, UNREAD_B)
+    ext.advance(HELD)
+    (ack,) = b.host.send_all()
+    assert ack.xah()["ack_delay_ns"] == UNREAD_B + HELD
+    pass_late(ext, a, ack, BACK, UNREAD_A)
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert_parted(a, seen, THERE + BACK, UNREAD_B + HELD + UNREAD_A)
+
+
+def test_an_acknowledgement_that_a_request_carries(ext: World) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    b.recv(8)
+    a.recv(8)
+    a.send(b"question")
+    (question,) = a.host.send_all()
+    pass_late(ext, b, question, THERE, UNREAD_B)
+    b.send(b"answer")
+    (answer,) = b.host.send_all()
+    pass_late(ext, a, answer, BACK, UNREAD_A)
+    assert a.poll() == [ok("SEND")]
+    assert_parted(a, seen, THERE + BACK, UNREAD_B + UNREAD_A)
+
+
+def test_the_answer_of_a_read(ext: World) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.read(8, b.host.memory(8))
+    (request,) = a.host.send_all()
+    pass_late(ext, b, request, THERE, UNREAD_B)
+    ext.advance(HELD)
+    (response,) = (p for p in b.host.send_all() if is_response(p))
+    assert response.xdh()["rq_seq"] == UNREAD_B + HELD
+    pass_late(ext, a, response, BACK, UNREAD_A)
+    assert a.poll() == [ok("RDMA_READ")]
+    # No time-out waits for what the peer held: the request may have been behind a gap.
+    assert_parted(a, seen, THERE + BACK, UNREAD_B + HELD + UNREAD_A, mean_ns=UNREAD_A)
+
+
+def test_a_read_that_waited_for_a_gap_to_close(ext: World) -> None:
+    """Its time with the responder begins with its own arrival."""
+    a, b = ext.extended_pair()
+    target = b.host.memory(8)
+    a.write(b"x", target)
+    a.read(8, target)
+    lost, request = a.host.send_all()
+    pass_late(ext, b, request, THERE, UNREAD_B)
+    b.host.send_all()
+    ext.advance(HELD)
+    ext.give(b.host, lost)
+    (response,) = (p for p in b.host.send_all() if is_response(p))
+    assert response.xdh()["rq_seq"] == UNREAD_B + HELD
+
+
+def test_standard_mode_knows_of_this_host_only(world: World) -> None:
+    a, b = world.pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    (packet,) = a.host.send_all()
+    pass_late(world, b, packet, THERE, UNREAD_B)
+    (ack,) = b.host.send_all()
+    pass_late(world, a, ack, BACK, UNREAD_A)
+    assert_parted(a, seen, THERE + UNREAD_B + BACK, UNREAD_A)
+
+
+WRONG: dict[str, Callable[[World, int], int]] = {
+    "not known": lambda world, sent: 0,
+    "in the future": lambda world, sent: world.now + 1,
+    "long ago": lambda world, sent: world.now - 1 * S - 1,
+    "before what it answers had left": lambda world, sent: sent + HELD - 1,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("mode", ["standard", "extended"])
+def test_an_arrival_that_cannot_be(make_world: MakeWorld, mode: str, wrong: str) -> None:
+    """Such a packet arrives as it is read."""
+    world = make_world(extended=mode == "extended")
+    a, b = world.extended_pair() if mode == "extended" else world.pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    sent, held = world.now, HELD if mode == "extended" else 0
+    (packet,) = a.host.send_all()
+    world.advance(THERE)
+    world.give(b.host, packet)
+    world.advance(held)
+    (ack,) = b.host.send_all()
+    world.advance(BACK)
+    world.now += UNREAD_A
+    arrived = sent - 1 if not held and wrong.startswith("before") else WRONG[wrong](world, sent)
+    world.give(a.host, ack, arrived_ns=arrived)
+    assert_parted(a, seen, THERE + BACK + UNREAD_A, held)
+
+
+@pytest.mark.parametrize("wrong", ["not known", "in the future", "long ago"])
+def test_a_wrong_arrival_at_the_responder(ext: World, wrong: str) -> None:
+    a, b = ext.extended_pair()
+    a.write(b"x", b.host.memory(8))
+    sent = ext.now
+    (packet,) = a.host.send_all()
+    ext.advance(THERE)
+    ext.give(b.host, packet, arrived_ns=WRONG[wrong](ext, sent))
+    ext.advance(HELD)
+    (ack,) = b.host.send_all()
+    assert ack.xah()["ack_delay_ns"] == HELD
+
+
+def test_a_peer_that_claims_to_have_held_it_for_longer(ext: World) -> None:
+    """The rest would be less than nothing: no sample."""
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    (packet,) = a.host.send_all()
+    ext.advance(THERE)
+    ext.give(b.host, packet, arrived_ns=ext.now - 2 * THERE)  # before it was sent
+    (ack,) = b.host.send_all()
+    ext.advance(BACK)
+    ext.give(a.host, ack, arrived_ns=ext.now)
+    assert a.poll() == [ok("RDMA_WRITE")]
+    (event,) = seen.acks
+    assert event["rtt_ns"] == event["host_ns"] == flow(a).srtt_ns == 0
+
+
+def test_the_time_out_waits_for_the_hosts(make_world: MakeWorld) -> None:
+    """RFC 6298 with all that an answer took: three times the first sample."""
+    world = make_world(extended=True, min_rto_ns=1)
+    a, b = world.extended_pair()
+    target = b.host.memory(8)
+    a.write(b"x", target)
+    (packet,) = a.host.send_all()
+    pass_late(world, b, packet, THERE, UNREAD_B)
+    (ack,) = b.host.send_all()
+    pass_late(world, a, ack, BACK, UNREAD_A)
+    took = THERE + UNREAD_B + BACK + UNREAD_A
+    a.write(b"x", target)
+    a.host.send_all()
+    world.advance(2 * took - 1 * US)
+    assert a.stats()["probes"] == 0  # nor does the probe think that nothing comes back
+    world.advance(took + 1 * US - 1)
+    a.host.send_all()
+    assert (a.stats()["timeouts"], a.stats()["probes"]) == (0, 1)
+    world.advance(2 * US)  # timers are that coarse
+    assert a.stats()["timeouts"] == 1
+
+
+def test_events_stay_in_the_order_in_which_packets_are_read(make_world: MakeWorld) -> None:
+    """Whatever times of arrival claim, the same packets leave at the same times."""
+
+    def play(claimed: int) -> list[tuple[int, str, str, int]]:
+        world = make_world(extended=True)
+        a, b = world.extended_pair()
+        real = world.give
+
+        def give(host: Any, packet: Packet, **_: int) -> int:
+            return real(host, packet, arrived_ns=world.now + claimed if claimed else 0)
+
+        world.give = give  # type: ignore[method-assign]
+        world.log.clear()
+        into = b.host.memory(200_000)
+        a.write(pattern(200_000), into)
+        a.read(100_000, into)
+        channel = Channel(latency_ns=50 * US, jitter_ns=20 * US, loss=0.05, rate_bps=1e10, seed=3)
+        assert world.run(channel)
+        assert len(a.poll()) == 2
+        return [(at, host, packet.name, packet.psn) for at, host, packet in world.log]
+
+    usual = play(0)
+    assert any("READ_RESP" in name for _, _, name, _ in usual)
+    assert play(1) == play(-(1 * S) - 1) == usual
+
+
+def test_other_paths_have_no_sample(make_world: MakeWorld) -> None:
+    world = make_world(extended=True, paths=4)
+    a, b = world.extended_pair()
+    seen = Witness(a)
+    a.write(pattern(8 * 1024), b.host.memory(8 * 1024))
+    packets = a.host.send_all()
+    world.advance(THERE + UNREAD_B)
+    for packet in packets:
+        world.give(b.host, packet, arrived_ns=world.now - UNREAD_B)
+    world.settle()
+    with_sample = [ack for ack in seen.acks if ack["rtt_ns"]]
+    assert with_sample
+    assert all(not ack["host_ns"] for ack in seen.acks if not ack["rtt_ns"])
+    assert any(ack["host_ns"] for ack in with_sample)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Extended mode: what the bitmap tells, what is sent again first, and time-outs that were none."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from datapath.native import ffi, lib
+from tests.engine import forge
+from tests.engine.conftest import MakeWorld
+from tests.engine.ladder import MS, QP, US, Channel, Packet, S, World, failed, ok, pattern
+
+pytestmark = pytest.mark.san
+
+MTU = 1024
+READ = 0xCC
+WORDS = 64
+TURN = 8  # acknowledgements of which one tells another part of a long bitmap
+
+
+def acks_of(qp: QP) -> list[Packet]:
+    return [p for p in qp.host.send_all() if p.name == "EXT_ACK"]
+
+
+# ---- the bitmap ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [64, 128, 512])
+@pytest.mark.parametrize("first", [0, 1, 31, 100, 0xFFFFF0])
+def test_all_of_the_window_can_be_acknowledged(
+    make_world: MakeWorld, window: int, first: int
+) -> None:
+    """Wherever in a word of the bitmap it begins."""
+    world = make_world(extended=True, window_psns=window)
+    a, b = world.extended_pair(a_psn=first)
+    a.write(pattern(window * MTU), b.host.memory(window * MTU))
+    packets = a.host.send_all()
+    assert len(packets) == window
+    for packet in packets[1:]:
+        world.give(b.host, packet)
+    world.advance(MS)
+    told = acks_of(b)[-1].sacked()
+    assert told == {p.psn for p in packets[1:]}
+    assert packets[0].psn not in told
+
+
+def test_a_long_bitmap_is_told_in_parts(make_world: MakeWorld) -> None:
+    """Those that end with the newest packet as it comes, and all again in turn later."""
+    count = 5000
+    world = make_world(extended=True, window_psns=8192)
+    a, b = world.extended_pair()
+    a.write(pattern(count * MTU), b.host.memory(count * MTU))
+    packets = a.host.send_all()
+    lost = {0, 700, 2500, 4900}
+    told: set[int] = set()
+    for i, packet in enumerate(packets):
+        if i not in lost:
+            world.give(b.host, packet)
+        for ack in acks_of(b):
+            assert ack.xah()["words"] <= WORDS
+            told |= ack.sacked()
+    wanted = {p.psn for i, p in enumerate(packets) if i not in lost}
+    assert told == wanted
+    again: set[int] = set()
+    parts = -(-count // (32 * WORDS))
+    for _ in range(TURN * (parts + 1)):
+        world.give(b.host, packets[-1])
+        for ack in acks_of(b):
+            again |= ack.sacked()
+    assert again == wanted, "a lost acknowledgement is not made up for"
+
+
+def test_what_comes_far_behind_the_newest_is_told_at_once(make_world: MakeWorld) -> None:
+    count = 5000
+    world = make_world(extended=True, window_psns=8192)
+    a, b = world.extended_pair()
+    a.write(pattern(count * MTU), b.host.memory(count * MTU))
+    packets = a.host.send_all()
+    for i, packet in enumerate(packets):
+        if i not in (0, 700):
+            world.give(b.host, packet)
+    acks_of(b)
+    world.give(b.host, packets[700])
+    answers = acks_of(b)
+    if packets[700].psn not in set().union(*(ack.sacked() for ack in answers)):
+        world.give(b.host, packets[700])  # it was the turn of another part
+        answers = acks_of(b)
+    assert packets[700].psn in set().union(*(ack.sacked() for ack in answers))
+
+
+# ---- what is sent again first ------------------------------------------------------------------
+
+
+def test_the_oldest_packet_is_sent_again_before_all_others(make_world: MakeWorld) -> None:
+    """A copy that was lost as well does not wait behind what the window cannot use."""
+    world = make_world(extended=True, window_psns=64)
+    a, b = world.extended_pair()
+    a.write(b"x", b.host.memory(8))
+    assert world.run(Channel(latency_ns=20 * US))
+    a.write(pattern(64 * MTU), b.host.memory(64 * MTU))
+    packets = a.host.send_all()
+    world.advance(40 * US)
+    world.give(b.host, packets[-1])
+    for ack in acks_of(b):
+        world.give(a.host, ack)
+    world.advance(100 * US)
+    a.host.tick()
+    again = a.host.send_all()
+    assert again[0].psn == packets[0].psn
+
+
+# ---- READs ---------------------------------------------------------------------------------------
+
+
+def part(a: QP, source: Any, index: int, count: int) -> Packet:
+    """The request for PSNs [100 + index, + count) of a READ that begins at PSN 100."""
+    reth = struct.pack("!QII", source.addr + index * MTU, source.key, count * MTU)
+    return forge.packet(a, READ, 100 + index, forge.xdh(rq_seq=MTU, offset=index * MTU) + reth)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [(2, 4), (1, 2), (0, 1)],  # held; a part of it once more; what was missing
+        [(3, 3), (1, 3), (0, 1)],
+        [(2, 4), (0, 3)],  # the missing one reaches into what is held, and ends within it
+        [(4, 2), (2, 1), (1, 4), (0, 6)],
+        [(5, 1), (3, 3), (1, 3), (0, 2)],
+    ],
+)
+def test_parts_of_a_read_that_overlap_are_all_answered(
+    make_world: MakeWorld, order: list[tuple[int, int]]
+) -> None:
+    """A time-out asks for other parts than those that are held already."""
+    world = make_world(extended=True)
+    a, b = world.extended_pair()
+    source = b.host.memory(pattern(6 * MTU))
+    answered: set[int] = set()
+    for index, count in order:
+        world.give(b.host, part(a, source, index, count))
+        answered |= {p.psn for p in b.host.send_all() if "READ_RESP" in p.name}
+    assert answered == set(range(100, 106))
+
+
+# ---- time-outs -----------------------------------
+
+
+def counting_cc(cwnd: int) -> tuple[Any, Any]:
+    """A constant window that becomes one packet at a time-out."""
+
+    def collapse(flow: Any, now: float) -> None:
+        del now
+        ffi.cast("struct dp_cc_flow *", flow).cwnd_bytes = MTU
+
+    record = ffi.new("struct dp_cc_flow *")
+    record.cwnd_bytes = cwnd
+    algo, name = ffi.new("struct dp_cc_algo *"), ffi.new("char[]", b"collapse")
+    calls = [
+        ffi.callback("void(void *)", lambda flow: None),
+        ffi.callback("void(void *, const struct dp_cc_ack *)", lambda flow, ack: None),
+        ffi.callback("void(void *, const struct dp_cc_loss *)", lambda flow, loss: None),
+        ffi.callback("void(void *, double)", collapse),
+    ]
+    algo.abi, algo.name, algo.initial = lib.DP_CC_ABI, name, record
+    algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
+    algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout = calls
+    return algo, (algo, record, name, calls)
+
+
+def window_of(qp: QP) -> float:
+    return float(lib.dp_qp_flow(qp.qp).cwnd_bytes)
+
+
+def timed_out(ext: World) -> tuple[QP, QP, list[Packet], Any]:
+    """Eight packets were sent, nothing came back in time, and the window is one packet."""
+    a, b = ext.extended_pair()
+    a.write(b"x", b.host.memory(8))
+    assert ext.run(Channel(latency_ns=20 * US))
+    algo, keep = counting_cc(64 * MTU)
+    assert lib.dp_qp_set_cc(a.qp, algo, ext.now) == 0
+    a.write(pattern(8 * MTU), b.host.memory(8 * MTU))
+    packets = a.host.send_all()
+    assert len(packets) == 8
+    while a.stats()["timeouts"] == 0:
+        ext.expire(a)
+        copies = a.host.send_all()
+    assert window_of(a) == MTU
+    return a, b, packets + copies, keep
+
+
+def test_a_time_out_that_was_none_changes_nothing_for_the_algorithm(ext: World) -> None:
+    """RFC 3522: the acknowledgement echoes the time of a packet from before it."""
+    a, b, packets, keep = timed_out(ext)
+    for packet in packets[:8]:
+        ext.give(b.host, packet)
+    for ack in acks_of(b):
+        ext.give(a.host, ack)
+    assert window_of(a) == 64 * MTU
+    del keep
+
+
+def test_a_time_out_that_was_right_stands(ext: World) -> None:
+    a, b, packets, keep = timed_out(ext)
+    ext.give(b.host, packets[8])  # only the copy arrives
+    for ack in acks_of(b):
+        ext.give(a.host, ack)
+    assert window_of(a) == MTU
+    del keep
+
+
+def test_the_first_time_out_knows_the_way_from_the_offer(make_world: MakeWorld) -> None:
+    """An RTT of 100 ms, and nothing lost: no time-out before the first answer."""
+    world = make_world(extended=True)
+    a, b = world.pair(timeout=20)
+    assert world.run(Channel(latency_ns=50 * MS), limit_ns=10 * S)
+    a.write(pattern(64 * MTU), b.host.memory(64 * MTU))
+    assert world.run(Channel(latency_ns=50 * MS), limit_ns=10 * S)
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert a.extended
+    assert (a.stats()["timeouts"], a.stats()["retransmits"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("timeout", "retry"), [(14, 7), (14, 0), (1, 1), (18, 3)])
+def test_a_silent_peer_ends_the_qp_after_what_was_granted(
+    make_world: MakeWorld, timeout: int, retry: int
+) -> None:
+    """And after 4 attempts for each; at most twice as late, where the path is short."""
+    world = make_world(extended=True)
+    a, b = world.extended_pair(timeout=timeout, retry_cnt=retry)
+    a.write(b"x", b.host.memory(8))
+    assert world.run(Channel(latency_ns=20 * US))
+    a.poll()
+    begun = world.now
+    a.write(b"x", b.host.memory(8))
+    while a.state == "RTS":
+        world.expire(a)
+        a.host.send_all()
+    granted = (4096 << timeout) * (retry + 1)
+    tries = 4 * (retry + 1)
+    least = max(granted, tries * 4 * MS)
+    assert a.poll() == [failed("RETRY_EXC_ERR")]
+    assert a.stats()["timeouts"] >= tries
+    assert granted <= world.now - begun <= 2 * least
+
+
+def test_few_packets_go_while_the_offer_is_open(make_world: MakeWorld) -> None:
+    """Standard mode has one fixed time-out: a slow path must not have more than fits into it."""
+    world = make_world(extended=True)
+    a, b = world.pair()
+    a.write(pattern(200 * MTU), b.host.memory(200 * MTU))
+    data = [p for p in a.host.send_all() if p.name.startswith("WRITE")]
+    assert len(data) == 32

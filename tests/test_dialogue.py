@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A program on two pipes: what it says, and what it fails to say."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from datapath import dialogue
+from datapath.dialogue import Dialogue
+from datapath.errors import RunFailed
+
+
+def begin(script: str) -> Dialogue:
+    process = subprocess.Popen(
+        ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
+    )
+    return Dialogue(process, "the script")
+
+
+@pytest.fixture
+def echo() -> Iterator[Dialogue]:
+    """Says two lines for each that it hears, and one at the end."""
+    program = begin('while read -r line; do printf "<%s>\\nmore\\n" "$line"; done; echo end')
+    yield program
+    program.close()
+
+
+def test_lines_are_told_one_by_one(echo: Dialogue) -> None:
+    assert echo.ask("one") == "<one>"
+    assert echo.hear() == "more"
+    assert echo.ask("two") == "<two>"
+    echo.say_no_more()
+    assert [echo.hear(), echo.hear()] == ["more", "end"]
+    with pytest.raises(RunFailed, match="the script ended with status 0"):
+        echo.hear()
+    with pytest.raises(RunFailed, match="the script ended with status 0"):
+        echo.ask("three")
+
+
+def test_one_that_ends_before_it_is_asked() -> None:
+    program = begin("exit 3")
+    program.process.wait(10)
+    with pytest.raises(RunFailed, match="the script ended with status 3"):
+        program.ask("anything")
+    program.close()
+    program.close()
+
+
+def test_one_that_says_nothing_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialogue, "_ANSWER_S", 0.1)
+    program = begin("trap '' HUP PIPE TERM; sleep 60 >&- <&- & wait; wait")
+    with pytest.raises(RunFailed, match="the script does not answer"):
+        program.hear()
+    program.close()
+    assert program.process.returncode == -9
+
+
+def test_a_program_without_pipes() -> None:
+    process = subprocess.Popen(["true"])
+    process.wait(10)
+    with pytest.raises(ValueError, match="it has no pipes"):
+        Dialogue(process, "it")
