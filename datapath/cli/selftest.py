@@ -18,8 +18,14 @@ Stages, in this order; each runs, even when an earlier one failed:
 
 Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san,
 compute and pytest run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
-guests count like all others, and have a line of their own for each device.  The
-last line is `N passed, N failed, N skipped`; a lint tool counts as one test.
+guests count like all others, and have a line of their own for each device.
+
+In the stages pytest and guests, tests that fail run once more, unless more than five
+of a stage did: they share the cores with programs and virtual machines.  A test that
+passes then counts as passed, and the summary names it as unsteady, with its failure.
+
+The summary ends with the slowest ten tests and `N passed, N failed, N skipped`; a lint
+tool counts as one test.
 """
 
 from __future__ import annotations
@@ -31,41 +37,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree import ElementTree
 
+from datapath.cli.tally import Failure, Tally, after_second_try, elements, read_junit
 from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
+AGAIN_MOST = 5  # failed tests of a stage that run once more; where more failed, no chance was it
+SLOWEST = 10  # tests that the summary names
 FRESH_RELEASES = ("bookworm", "trixie")
-
-
-@dataclass
-class Tally:
-    """Counts of tests.
-
-    failures, skip_reasons, details: lines for the summary.
-    """
-
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    failures: list[str] = field(default_factory=list)
-    skip_reasons: list[str] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        self.passed += other.passed
-        self.failed += other.failed
-        self.skipped += other.skipped
-        self.failures += other.failures
-        self.skip_reasons += other.skip_reasons
-        self.details += other.details
-
-    def __str__(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
 def run_tool(command: Sequence[str], env: dict[str, str] | None = None) -> int:
@@ -103,42 +84,6 @@ def meson_tests(_: Sequence[str]) -> Tally:
     if status and not tally.failed:
         tally.failed = 1
     return tally
-
-
-def read_junit(path: Path, wanted: str = "") -> Tally:
-    """Counts of a JUnit log; nothing when whoever was to write it died before.
-
-    wanted: only the tests whose names begin so.
-    """
-    tally = Tally()
-    for case in elements(path, "testcase"):
-        if not case.get("name", "").startswith(wanted):
-            continue
-        name = f"{case.get('classname', '')}.{case.get('name', '')}"
-        failures = [*case.iter("failure"), *case.iter("error")]
-        if failures:
-            tally.failed += 1
-            tally.failures.append(f"{name}: {in_short(failures[0].get('message', ''))}")
-        elif (skip := case.find("skipped")) is not None:
-            tally.skipped += 1
-            tally.skip_reasons.append(f"{name}: {skip.get('message', '')}")
-        else:
-            tally.passed += 1
-    return tally
-
-
-def elements(path: Path, tag: str) -> list[ElementTree.Element]:
-    """The elements of a JUnit log that have this tag; none when the log is not whole."""
-    try:
-        return list(ElementTree.parse(path).iter(tag))
-    except (FileNotFoundError, ElementTree.ParseError):
-        return []
-
-
-def in_short(message: str) -> str:
-    """A message on one line; of a long one its beginning and, as that says why, more of its end."""
-    line = " ".join(message.split())
-    return line if len(line) <= 400 else f"{line[:100]} ... {line[-300:]}"
 
 
 def run_pytest(
@@ -223,14 +168,28 @@ def compute_pytest(arguments: Sequence[str]) -> Tally:
     return run_pytest(["-m", mark, *arguments], env=dict(os.environ), jobs=_cpus())
 
 
+def pytest_with_second_try(
+    arguments: Sequence[str], details: Callable[[Path], list[str]] = lambda log: []
+) -> Tally:
+    """Tests that drive programs on cores that others use as well.
+
+    A few that fail run once more: what then passes is told as unsteady.
+    """
+    tally = run_pytest(arguments, env=dict(os.environ), details=details)
+    if 0 < len(tally.failures) <= AGAIN_MOST:
+        again = ["--last-failed", "--last-failed-no-failures", "none"]
+        tally = after_second_try(tally, run_pytest([*arguments, *again], env=dict(os.environ)))
+    return tally
+
+
 def plain_pytest(arguments: Sequence[str]) -> Tally:
     mark = "not compute and not san and not guests"
-    return run_pytest(["-m", mark, *arguments], env=dict(os.environ))
+    return pytest_with_second_try(["-m", mark, *arguments])
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
     """Tests with virtual machines."""
-    return run_pytest(["-m", "guests", *arguments], env=dict(os.environ), details=guest_details)
+    return pytest_with_second_try(["-m", "guests", *arguments], guest_details)
 
 
 def guest_details(log: Path) -> list[str]:
@@ -268,7 +227,8 @@ def fresh_machines(_: Sequence[str]) -> Tally:
             tally.passed += 1
         else:
             tally.failed += 1
-            tally.failures.append(f"fresh: {release}: see above, or make fresh FRESH={release}")
+            told = f"see above, or make fresh FRESH={release}"
+            tally.failures.append(Failure(f"fresh: {release}", told))
     return tally
 
 
@@ -338,5 +298,7 @@ def selftest(args: list[str]) -> int:
     for reason in total.skip_reasons:
         print(f"skipped  {reason}")
     print("\n".join(summary))
+    for seconds, name in total.slowest(SLOWEST):
+        print(f"{seconds:7.1f} s  {name}")
     print(total, flush=True)
     return 0 if total.failed == 0 and total.passed > 0 else 1

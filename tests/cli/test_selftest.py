@@ -47,30 +47,6 @@ def test_every_stage_is_told() -> None:
     assert told == [*selftest.STAGES, *selftest.LONG_STAGES]
 
 
-def test_counts(tmp_path: Path) -> None:
-    log = tmp_path / "log.xml"
-    log.write_text(
-        "<testsuites><testsuite><testcase name='a'/>"
-        "<testcase classname='m' name='b'><failure message='one&#10; two'/></testcase>"
-        "<testcase name='c'><error/></testcase>"
-        "<testcase classname='m' name='d'><skipped message='needs a moon'/></testcase>"
-        "</testsuite></testsuites>"
-    )
-    tally = selftest.read_junit(log)
-    assert str(tally) == "1 passed, 2 failed, 1 skipped"
-    assert tally.failures == ["m.b: one two", ".c: "]
-    assert tally.skip_reasons == ["m.d: needs a moon"]
-
-
-def test_a_long_message_keeps_its_end() -> None:
-    line = selftest.in_short(
-        "AssertionError: results: x\n" + 100 * "progress\n" + "error: no such device"
-    )
-    assert line.startswith("AssertionError: results: x progress")
-    assert line.endswith(" progress error: no such device")
-    assert len(line) < 410
-
-
 def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
     log = tmp_path / "log.xml"
     log.write_text(
@@ -95,6 +71,46 @@ def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "test_abort.py").write_text("import os\ndef test_it():\n    os.abort()\n")
     tally = selftest.plain_pytest([str(tmp_path), "-q", "-p", "no:cacheprovider"])
     assert str(tally) == "0 passed, 1 failed, 0 skipped"
+
+
+UNSTEADY = """
+from pathlib import Path
+
+MARK = Path(__file__).with_suffix(".mark")
+
+def test_good():
+    pass
+
+def test_unsteady():
+    seen = MARK.exists()
+    MARK.touch()
+    assert seen, "the first time"
+"""
+
+
+def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(UNSTEADY)
+    tally = selftest.plain_pytest([str(tmp_path), "-q", "-o", f"cache_dir={tmp_path}/cache"])
+    assert str(tally) == "2 passed, 0 failed, 0 skipped"
+    [told] = tally.details
+    assert told.startswith("unsteady, passed when run again: ")
+    assert "test_it.test_unsteady: AssertionError: the first time" in told
+
+
+def test_what_fails_again_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(UNSTEADY + "\ndef test_bad():\n    assert False\n")
+    tally = selftest.plain_pytest([str(tmp_path), "-q", "-o", f"cache_dir={tmp_path}/cache"])
+    assert str(tally) == "2 passed, 1 failed, 0 skipped"
+    assert [failure.name.rpartition(".")[2] for failure in tally.failures] == ["test_bad"]
+    assert len(tally.details) == 1
+
+
+def test_many_failures_are_no_chance(tmp_path: Path) -> None:
+    """Then the whole stage would take its time again, to no avail."""
+    bad = "\n".join(f"def test_bad{n}():\n    assert False\n" for n in range(6))
+    (tmp_path / "test_it.py").write_text(UNSTEADY + bad)
+    tally = selftest.plain_pytest([str(tmp_path), "-q", "-o", f"cache_dir={tmp_path}/cache"])
+    assert str(tally) == "1 passed, 7 failed, 0 skipped"
 
 
 def test_the_sanitizer_finds_a_wrong_access(

@@ -191,4 +191,4 @@ def test_the_stage_counts_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FRESH_FOLDER", str(tmp_path))
     tally = selftest.fresh_machines([])
     assert str(tally) == "0 passed, 2 failed, 0 skipped"
-    assert [line.split(":")[1] for line in tally.failures] == [" bookworm", " trixie"]
+    assert [failure.name for failure in tally.failures] == ["fresh: bookworm", "fresh: trixie"]

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What a JUnit log says, and what two tries of a test come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datapath.cli.tally import Failure, Tally, after_second_try, in_short, read_junit
+
+
+def test_counts(tmp_path: Path) -> None:
+    log = tmp_path / "log.xml"
+    log.write_text(
+        "<testsuites><testsuite><testcase name='a' time='2.5'/>"
+        "<testcase classname='m' name='b'><failure message='one&#10; two'/></testcase>"
+        "<testcase name='c'><error/></testcase>"
+        "<testcase classname='m' name='d'><skipped message='needs a moon'/></testcase>"
+        "</testsuite></testsuites>"
+    )
+    tally = read_junit(log)
+    assert str(tally) == "1 passed, 2 failed, 1 skipped"
+    assert tally.failures == [("m.b", "one two"), (".c", "")]
+    assert tally.slowest(2) == [(2.5, ".a"), (0.0, "m.d")]
+    assert tally.skip_reasons == ["m.d: needs a moon"]
+
+
+def test_a_long_message_keeps_its_end() -> None:
+    line = in_short("AssertionError: results: x\n" + 100 * "progress\n" + "error: no such device")
+    assert line.startswith("AssertionError: results: x progress")
+    assert line.endswith(" progress error: no such device")
+    assert len(line) < 410
+
+
+def test_the_second_try_must_be_of_the_tests_that_failed() -> None:
+    first = Tally(passed=5, failed=2, failures=[Failure("a", "x"), Failure("b", "y")])
+    assert after_second_try(first, Tally()) is first
+    assert after_second_try(first, Tally(passed=3)) is first
