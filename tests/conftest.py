@@ -24,13 +24,26 @@ HERE = Path(__file__).parent
 COMPUTING = ("cc", "docs", "engine", "fabric", "hunt", "link", "report", "wire")
 """Folders with tests that compute, beside those that run on the machine's network."""
 
+MEASURING = (
+    "experiment/test_cputime.py",
+    "fabric/test_emulator.py",
+    "io/test_arrival.py",
+    "lanes/test_accuracy.py",
+    "lanes/test_scheduling.py",
+    "lanes/test_wakeup.py",
+    "verbs/test_cc.py",
+)
+"""Files with tests of what time, rates or CPUs come to."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that only compute do not mind what runs beside them: dpctl selftest runs several."""
+    """Tests that only compute do not mind what runs beside them; those that measure do."""
     for item in items:
-        folder = item.path.relative_to(HERE).parts[0]
-        if folder in COMPUTING and "root" not in getattr(item, "fixturenames", ()):
+        place = item.path.relative_to(HERE)
+        if place.parts[0] in COMPUTING and "root" not in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.compute)
+        elif str(place) in MEASURING:
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture

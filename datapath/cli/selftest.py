@@ -7,7 +7,8 @@ Stages, in this order; each runs, even when an earlier one failed:
   c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
   compute  tests that need nothing of the machine but time, several at once
-  pytest   every other test that runs on this machine itself
+  pytest   every other test that runs on this machine itself: several files at once,
+           then, one by one, the tests that measure time (pytest -m alone)
   guests   pytest -m guests: boots virtual machines, installing their kernels
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
 
@@ -91,14 +92,17 @@ def run_pytest(
     env: dict[str, str],
     details: Callable[[Path], list[str]] = lambda log: [],
     *,
-    jobs: int = 1,
+    spread: str = "",
 ) -> Tally:
-    """details: what the summary says of a JUnit log beside its counts.  jobs: tests at once.
+    """details: what the summary says of a JUnit log beside its counts.
 
-    One unless the tests only compute: others share the cores with the programs that they drive.
+    spread: how tests are spread over as many processes as there are CPUs (--dist of
+    pytest-xdist); "": one process.
     """
-    if jobs > 1:
-        arguments = ["-n", str(jobs), "--dist", "worksteal", *arguments]
+    if spread:
+        jobs = len(os.sched_getaffinity(0))
+        # A test that ends its process would end every one that took its place.
+        arguments = ["-n", str(jobs), "--dist", spread, "--max-worker-restart=0", *arguments]
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
         log = Path(folder) / "junit.xml"
         status = run_tool(
@@ -145,7 +149,7 @@ def sanitized_pytest(arguments: Sequence[str]) -> Tally:
         tally = run_pytest(
             ["-m", "san and compute", "-p", "no:faulthandler", *arguments],
             env=sanitizer_environment(reports),
-            jobs=_cpus(),
+            spread="worksteal",
         )
         tally.add(
             run_pytest(
@@ -158,24 +162,23 @@ def sanitized_pytest(arguments: Sequence[str]) -> Tally:
     return tally
 
 
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def compute_pytest(arguments: Sequence[str]) -> Tally:
     """Tests that do not mind what runs beside them."""
     mark = "compute and not san and not guests"
-    return run_pytest(["-m", mark, *arguments], env=dict(os.environ), jobs=_cpus())
+    return run_pytest(["-m", mark, *arguments], env=dict(os.environ), spread="worksteal")
 
 
 def pytest_with_second_try(
-    arguments: Sequence[str], details: Callable[[Path], list[str]] = lambda log: []
+    arguments: Sequence[str],
+    details: Callable[[Path], list[str]] = lambda log: [],
+    *,
+    spread: str = "",
 ) -> Tally:
     """Tests that drive programs on cores that others use as well.
 
     A few that fail run once more: what then passes is told as unsteady.
     """
-    tally = run_pytest(arguments, env=dict(os.environ), details=details)
+    tally = run_pytest(arguments, env=dict(os.environ), details=details, spread=spread)
     if 0 < len(tally.failures) <= AGAIN_MOST:
         again = ["--last-failed", "--last-failed-no-failures", "none"]
         tally = after_second_try(tally, run_pytest([*arguments, *again], env=dict(os.environ)))
@@ -183,8 +186,11 @@ def pytest_with_second_try(
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
+    """Tests that drive programs: some wait while others compute, unless they measure time."""
     mark = "not compute and not san and not guests"
-    return pytest_with_second_try(["-m", mark, *arguments])
+    tally = pytest_with_second_try(["-m", f"{mark} and not alone", *arguments], spread="loadfile")
+    tally.add(pytest_with_second_try(["-m", f"{mark} and alone", *arguments]))
+    return tally
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:

@@ -57,8 +57,9 @@ def after_second_try(first: Tally, second: Tally) -> Tally:
     A test that passed the second time counts as passed and is told as unsteady, with the
     message of its failure.
     """
-    if second.passed + second.failed + second.skipped != first.failed:
-        return first  # other tests ran than those that had failed
+    ran = second.passed + second.failed + second.skipped
+    if ran != first.failed or len(second.failures) != second.failed:
+        return first  # other tests ran than those that had failed, or pytest died
     repeated = {failure.name for failure in second.failures}
     unsteady = [failure for failure in first.failures if failure.name not in repeated]
     return Tally(

@@ -35,3 +35,5 @@ def test_the_second_try_must_be_of_the_tests_that_failed() -> None:
     first = Tally(passed=5, failed=2, failures=[Failure("a", "x"), Failure("b", "y")])
     assert after_second_try(first, Tally()) is first
     assert after_second_try(first, Tally(passed=3)) is first
+    died = Tally(passed=1, failed=1)
+    assert after_second_try(first, died) is first

@@ -408,6 +408,22 @@ def test_kill_9_of_the_client_leaves_nothing(
     until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
 
 
+def test_a_session_asked_for_while_the_connection_closes(host: SshHost) -> None:
+    """The host is gone; it does not lack sessions."""
+    connection = host.connection
+
+    async def close_and_ask() -> None:
+        assert connection._ssh is not None
+        for watcher in connection._tasks:  # they would notice it first, or not
+            watcher.cancel()
+        connection._ssh.abort()
+        await connection._ssh.create_process("true")
+
+    with pytest.raises(RunFailed, match="host host0 is gone: SSH connection closed"):
+        connection.call(close_and_ask())
+    assert connection.lost
+
+
 def test_a_host_that_goes_away_is_told_at_once(sshd: Sshd, tmp_path: Path) -> None:
     host = sshd.log_in()
     log = tmp_path / "log"

@@ -43,6 +43,7 @@ WARDEN_PATIENCE_S = 60
 HEARTBEAT_S = 10
 _ANSWER_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 10.0
+_CLOSING_S = 0.1  # from the news of a closing connection until it is closed, at most
 _PATH = '"PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin"'
 
 _Result = TypeVar("_Result")
@@ -143,12 +144,23 @@ class Connection:
                 f"files of {self.name}: {error.reason}", hint=f"look at {self.folder} there"
             ) from None
         except asyncssh.ChannelOpenError as error:
-            if self._lost:
+            if self._is_closing():
+                self.lose(str(error))
                 raise self.gone() from None
             raise RunFailed(
                 f"{self.name} starts no more sessions: {error}",
                 hint="raise MaxSessions in its /etc/ssh/sshd_config",
             ) from None
+
+    def _is_closing(self) -> bool:
+        """The connection is closed, or is so in a moment: channels are told first."""
+        if self._lost or self._ssh is None:
+            return True
+        try:
+            loop.call(asyncio.wait_for(self._ssh.wait_closed(), _CLOSING_S))
+        except TimeoutError:
+            return False
+        return True
 
     def ask(self, line: str, timeout_s: float = _ANSWER_TIMEOUT_S) -> str:
         """The warden's answer to a line; see warden.sh."""
