@@ -7,7 +7,6 @@ kernel's, files) is removed again, by the machine itself if need be.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import re
@@ -25,6 +24,7 @@ from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
 from datapath.lanes.spec import Machine, Path, Topology
 from datapath.native import paths
+from datapath.spelling import did_you_mean
 from datapath.xdp.user import XdpHook
 
 _BACKEND_REASON = "the machines' own network; nothing is in between that could impair"
@@ -289,7 +289,7 @@ def _connect(target: str, label: str, config: FilePath | None) -> Connection:
     except socket.gaierror:
         raise LocalError(
             f"{label} is neither a name in the ssh configuration nor a host that can be looked up",
-            hint=_did_you_mean(target, _aliases(config)) or f"try: {by_hand}",
+            hint=did_you_mean(target, _aliases(config), "there are") or f"try: {by_hand}",
         ) from None
     except (OSError, TimeoutError, asyncssh.Error) as error:
         words = str(error) or f"no answer in {_CONNECT_TIMEOUT_S} s"
@@ -341,12 +341,6 @@ def _aliases(config: FilePath | None) -> list[str]:
     return [word for line in lines for word in line.split() if not re.search(r"[*?!]", word)]
 
 
-def _did_you_mean(word: str, words: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, words, n=1)
-    guess = f"did you mean {close[0]}? " if close else ""
-    return f"{guess}there are {', '.join(words)}" if words else ""
-
-
 # --- the device under test -------------------------------------------------------------------
 
 
@@ -361,7 +355,9 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
     if link is None:
         raise LocalError(
             f"{label} has no network device {machine.netdev}",
-            hint=_did_you_mean(machine.netdev, [name for name in links if name != "lo"]),
+            hint=did_you_mean(
+                machine.netdev, [name for name in links if name != "lo"], "there are"
+            ),
         )
     if "UP" not in link["flags"]:
         raise CapabilityError(
