@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from datapath.native import paths
 from datapath.spelling import close_match, did_you_mean, or_rather
 
 pytestmark = pytest.mark.compute
@@ -36,14 +33,3 @@ def test_a_hint_names_the_match_or_all_there_is() -> None:
     assert did_you_mean("hops", [], "there are") == ""
     assert or_rather("rate_bp", KNOWN, "known") == "; did you mean rate_bps?"
     assert or_rather("hops", [], "known") == ""
-
-
-def test_no_other_file_looks_for_close_names() -> None:
-    """One rule says how alike two names have to be, and how a hint reads."""
-    imports = re.compile(r"^\s*(import|from) difflib\b", re.MULTILINE)
-    homes = [
-        str(path.relative_to(paths.PACKAGE))
-        for path in sorted(paths.PACKAGE.rglob("*.py"))
-        if imports.search(path.read_text())
-    ]
-    assert homes == ["spelling.py"]

@@ -9,11 +9,13 @@
  * (what is left of it is less than e^-64), and the state is drawn anew from the
  * long-run shares.  So a packet costs few steps, however long nothing was sent.
  *
- * Whole numbers only, which are the same on every machine, and no other header:
- * xdp/impair.bpf.c includes this one.
+ * Whole numbers only, which are the same on every machine.  BPF programs include
+ * this header.
  */
 #ifndef DP_LINK_GE_TIME_H
 #define DP_LINK_GE_TIME_H
+
+#include "wire/random.h"
 
 #define DP_GE_TIME_INLINE static inline __attribute__((always_inline))
 #define DP_GE_TIME_SILENCE 16
@@ -32,15 +34,6 @@ struct dp_ge_time_state {
 	unsigned long long until_ns;
 	unsigned int bad, begun;
 };
-
-DP_GE_TIME_INLINE unsigned long long dp_ge_time_draw(unsigned long long *rng)
-{
-	unsigned long long z = *rng += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
-}
 
 /* -log2(draw / 2^64) with 24 bits of fraction, rounded up; draw is not 0. */
 DP_GE_TIME_INLINE unsigned long long dp_ge_time_neg_log2(unsigned long long draw)
@@ -67,8 +60,7 @@ DP_GE_TIME_INLINE unsigned long long dp_ge_time_neg_log2(unsigned long long draw
 DP_GE_TIME_INLINE unsigned long long dp_ge_time_period(unsigned long long mean_ns,
 						       unsigned long long *rng)
 {
-	unsigned long long e = dp_ge_time_neg_log2(dp_ge_time_draw(rng) | 1) * DP_GE_TIME_LN2_Q32 >>
-			       32;
+	unsigned long long e = dp_ge_time_neg_log2(dp_random64(rng) | 1) * DP_GE_TIME_LN2_Q32 >> 32;
 
 	return (mean_ns >> 24) * e + ((mean_ns & 0xffffff) * e >> 24);
 }
@@ -77,7 +69,7 @@ DP_GE_TIME_INLINE void dp_ge_time_begin(const struct dp_ge_time *c, struct dp_ge
 					unsigned long long now_ns)
 {
 	s->begun = 1;
-	s->bad = dp_ge_time_draw(&s->rng) % (c->good_ns + c->bad_ns) < c->bad_ns;
+	s->bad = dp_random64(&s->rng) % (c->good_ns + c->bad_ns) < c->bad_ns;
 	s->until_ns = now_ns + dp_ge_time_period(s->bad ? c->bad_ns : c->good_ns, &s->rng);
 }
 

@@ -24,18 +24,19 @@ PACKAGE = paths.PACKAGE
 # What the C of each folder may include from the tree.  BPF programs share
 # their headers with the port, and link/ge_time.h with the link model.
 MAY_INCLUDE = {
+    "posix": {"posix"},
     "wire": {"wire"},
     "link": {"link", "wire"},
     "engine": {"engine", "wire"},
     "engine/rc": {"engine", "wire"},
-    "io": {"io", "engine", "wire", "xdp"},
-    "verbs": {"verbs", "io", "engine", "wire"},
+    "io": {"io", "engine", "posix", "wire", "xdp"},
+    "verbs": {"verbs", "io", "engine", "posix", "wire"},
     "xdp": {"xdp", "link", "wire"},
-    "fabric/emulator": {"fabric", "io", "link", "wire", "xdp"},
+    "fabric/emulator": {"fabric", "io", "link", "posix", "wire", "xdp"},
     "fabric/sim": {"fabric", "engine", "link", "wire"},
-    "workloads/traffic": {"fabric"},
-    "lanes/keeper": {"lanes", "xdp"},
-    "lanes/probe": {"wire"},
+    "workloads/traffic": {"fabric", "posix", "wire"},
+    "lanes/keeper": {"lanes", "posix", "xdp"},
+    "lanes/probe": {"posix", "wire"},
     "fabric": {"fabric", "io", "engine", "wire"},
 }
 

@@ -17,7 +17,7 @@ int manage_gone(uint32_t peer)
 static int wait_for(struct run *run, uint32_t peer, short events, uint64_t until_ns)
 {
 	struct pollfd pfd = { .fd = run->peer[peer], .events = events };
-	uint64_t now = clock_ns();
+	uint64_t now = dp_now_ns();
 	int n;
 
 	if (now >= until_ns)
@@ -28,7 +28,7 @@ static int wait_for(struct run *run, uint32_t peer, short events, uint64_t until
 
 int manage_send_whole(struct run *run, uint32_t peer, const void *from, size_t bytes)
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
 	const char *at = from;
 
 	while (bytes) {
@@ -51,7 +51,7 @@ int manage_send_whole(struct run *run, uint32_t peer, const void *from, size_t b
 
 int manage_receive_whole(struct run *run, uint32_t peer, void *to, size_t bytes)
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
 	char *at = to;
 
 	while (bytes) {
