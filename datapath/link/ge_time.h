@@ -35,6 +35,13 @@ struct dp_ge_time_state {
 	unsigned int bad, begun;
 };
 
+/* A function: where each call is the macro, clang 14 makes code that the kernel's verifier
+ * finds too long to check. */
+DP_GE_TIME_INLINE unsigned long long dp_ge_time_draw(unsigned long long *rng)
+{
+	return dp_random64(rng);
+}
+
 /* -log2(draw / 2^64) with 24 bits of fraction, rounded up; draw is not 0. */
 DP_GE_TIME_INLINE unsigned long long dp_ge_time_neg_log2(unsigned long long draw)
 {
@@ -60,7 +67,8 @@ DP_GE_TIME_INLINE unsigned long long dp_ge_time_neg_log2(unsigned long long draw
 DP_GE_TIME_INLINE unsigned long long dp_ge_time_period(unsigned long long mean_ns,
 						       unsigned long long *rng)
 {
-	unsigned long long e = dp_ge_time_neg_log2(dp_random64(rng) | 1) * DP_GE_TIME_LN2_Q32 >> 32;
+	unsigned long long e = dp_ge_time_neg_log2(dp_ge_time_draw(rng) | 1) * DP_GE_TIME_LN2_Q32 >>
+			       32;
 
 	return (mean_ns >> 24) * e + ((mean_ns & 0xffffff) * e >> 24);
 }
@@ -69,7 +77,7 @@ DP_GE_TIME_INLINE void dp_ge_time_begin(const struct dp_ge_time *c, struct dp_ge
 					unsigned long long now_ns)
 {
 	s->begun = 1;
-	s->bad = dp_random64(&s->rng) % (c->good_ns + c->bad_ns) < c->bad_ns;
+	s->bad = dp_ge_time_draw(&s->rng) % (c->good_ns + c->bad_ns) < c->bad_ns;
 	s->until_ns = now_ns + dp_ge_time_period(s->bad ? c->bad_ns : c->good_ns, &s->rng);
 }
 
