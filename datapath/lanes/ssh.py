@@ -17,6 +17,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from datapath import foreign
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters
@@ -29,15 +30,6 @@ from datapath.xdp.user import XdpHook
 
 _BACKEND_REASON = "the machines' own network; nothing is in between that could impair"
 _NAME = re.compile(r"(?:(?P<user>[^@]+)@)?\[?(?P<host>[^\]@]+?)\]?(?::(?P<port>\d+))?")
-_PACKAGES = {
-    "libisal.so.2": "libisal2",
-    "libxdp.so.1": "libxdp1",
-    "libbpf.so.0": "libbpf0",
-    "libbpf.so.1": "libbpf1",
-    "libelf.so.1": "libelf1",
-}
-"""Library that libdpverbs.so needs -> Debian package that has it."""
-
 _CONNECT_TIMEOUT_S = 20
 
 
@@ -245,10 +237,9 @@ def _front_lacks(label: str, host: SshHost) -> Iterator[DatapathError]:
     done = host.run(["ldd", host.provide(front)])
     missing = re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)
     if missing:
-        packages = [_PACKAGES.get(name, name) for name in missing]
         yield CapabilityError(
             f"{label}: the dp device needs {' and '.join(missing)}",
-            hint=f"apt-get install {' '.join(packages)}, there",
+            hint=install_hint(*missing, where="there"),
         )
     elif done.returncode != 0 or "not found" in done.stderr + done.stdout:
         words = " ".join((done.stderr or done.stdout).split())
@@ -349,7 +340,9 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
     probe = SshHost(label, Endpoint(machine.netdev, "", "", 0), connection)
     done = probe.run(["ip", "-j", "address"])
     if done.returncode != 0:
-        raise CapabilityError(f"{label}: ip: {done.stderr.strip()}", hint="install iproute2 there")
+        raise CapabilityError(
+            f"{label}: ip: {done.stderr.strip()}", hint=install_hint("ip", where="there")
+        )
     links = _links(label, done.stdout)
     link = links.get(machine.netdev)
     if link is None:

@@ -14,6 +14,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from datapath.debian import packages
 from datapath.lanes.lane import LANES
 from datapath.lanes.spec import Topology
 from datapath.native import paths
@@ -194,11 +195,9 @@ def test_each_lane_of_the_file_has_its_row() -> None:
 
 
 def test_set_up_installs_what_lanes_and_workloads_start() -> None:
-    rows = (paths.ROOT / "setup" / "packages.txt").read_text().splitlines()
-    known = {row.split()[0].partition(">=")[0] for row in rows if row and row[0] != "#"}
     tools = [tool for lane in LANES.values() for tool in lane.tools]
     tools += [tool for workload in REGISTRY.values() for tool in workload.tools]
-    assert {tool.package for tool in tools} - known == set()
+    assert {tool.name for tool in tools} - set(packages()) == set()
 
 
 def test_the_doors_name_files_that_exist() -> None:
