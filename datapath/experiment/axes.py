@@ -12,18 +12,10 @@ from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS
 from datapath.spelling import or_rather
 
-RESULT_COLUMNS = (
-    "point",
-    "block",
-    "repetition",
-    "status",
-    "metric",
-    "value",
-    "unit",
-    "started",
-    "seconds",
-)
-"""Columns of runs.parquet that are not axes; no axis may have such a name."""
+COLUMNS_BEFORE = ("point", "block", "repetition")
+COLUMNS_BEHIND = ("status", "metric", "value", "unit", "started", "seconds")
+RESULT_COLUMNS = (*COLUMNS_BEFORE, *COLUMNS_BEHIND)
+"""Columns of runs.parquet before and behind the axes; no axis may have such a name."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
 
 def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
     """Devices that have no room for records offer no telemetry, and nobody would notice."""
-    from datapath.lanes.sim import TELEMETRY_BYTES, has_room_for_telemetry
+    from datapath.lanes.sim import has_room_for_telemetry
+    from datapath.verbs.sizes import telemetry_room
 
     transport, mtu = spec.transport, spec.topology.mtu
     if transport.device != "dp" or not transport.options.telemetry:
@@ -123,7 +124,7 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
         return
     if not has_room_for_telemetry(transport, mtu):
         yield LocalError(
-            f"telemetry needs {TELEMETRY_BYTES} bytes in packets beside the path MTU of "
+            f"telemetry needs {telemetry_room()} bytes in packets beside the path MTU of "
             f"{transport.path_mtu}, and an MTU of {mtu} has no room for them",
             hint="raise topology.mtu, or set a smaller transport.path_mtu",
         )
