@@ -83,10 +83,7 @@ static void end_flow(struct run *run, struct flow *flow, uint64_t finish_ns)
 
 static uint64_t message_bytes(const struct flow *flow)
 {
-	uint64_t left = flow->row->bytes - flow->posted_bytes;
-	uint64_t each = flow->row->message_bytes;
-
-	return each && each < left ? each : left;
+	return dp_flow_next_message(flow->row, flow->row->bytes - flow->posted_bytes);
 }
 
 static int post_message(struct run *run, struct conn *conn, struct flow *flow)
@@ -186,9 +183,7 @@ bool pump_failed(struct run *run, struct conn *conn, uint32_t status)
 
 static void stop_flow(struct run *run, struct flow *flow)
 {
-	bool whole = flow->row->bytes == DP_FLOW_UNTIL_STOP;
-
-	end_flow(run, flow, whole ? flow->row->stop_ns : 0);
+	end_flow(run, flow, dp_flow_finish_at_stop(flow->row));
 }
 
 static int handle_events(struct run *run)
