@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datapath.cli import INTERRUPTED
-from datapath.cli.output import Format, FormatOption, print_rows, tell_error
+from datapath.cli.output import Format, FormatOption, print_record, print_rows, tell_error
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -232,9 +232,9 @@ def _print_result(result: Result, page: Path, fmt: Format) -> None:
             "failed_runs": result.failed_runs,
             "claims": [verdict.as_json() for verdict in result.verdicts],
         }
-        print(json.dumps(summary, indent=2 if fmt is Format.json else None))
+        print_record(summary, fmt)
         return
-    report.print_table(result.folder, "table", sys.stdout)
+    report.print_table(result.folder, sys.stdout)
     print(f"\nreport: {page}")
     sys.stdout.flush()
     for verdict in result.verdicts:

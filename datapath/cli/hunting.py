@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cc.commands import Params, parameters
 from datapath.cli import INTERRUPTED
+from datapath.cli.algorithms import Params, parameters
 from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 from datapath.errors import LocalError
 from datapath.terminal import printable, raw

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from datapath.cli.output import Format, FormatOption
+from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import LocalError
 from datapath.verbs.device_keys import DEVICE_KEYS
 
@@ -130,9 +131,14 @@ def inspect(
     dpctl xdp inspect build/datapath/xdp/steer.bpf.o
     dpctl xdp inspect my_prog.o --format json
     """
-    from datapath.xdp import inspect as inspector
+    from datapath.xdp.inspect import as_text
+    from datapath.xdp.inspect import inspect as inspect_object
 
-    inspector.print_object(file, fmt.value, sys.stdout)
+    found = inspect_object(file)
+    if fmt is Format.table:
+        sys.stdout.write(as_text(found))
+    else:
+        print_record(asdict(found), fmt)
 
 
 def selftest(context: typer.Context) -> int:

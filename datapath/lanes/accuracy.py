@@ -9,7 +9,6 @@ carry.  Beside them stands what the emulator says of itself.
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import socket
 import struct
@@ -272,7 +271,3 @@ def _received(host: NetnsHost) -> tuple[int, int]:
         return now, int(line.partition(":")[2].split()[1])
 
     return host.namespace.in_network(read)
-
-
-def to_json(report: Report) -> str:
-    return json.dumps(report.as_dict(), indent=2)
