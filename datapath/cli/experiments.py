@@ -28,6 +28,45 @@ _Set = Annotated[
     typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the file; repeatable."),
 ]
 
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="Result folder; otherwise results/<name>-<time>.", show_default=False),
+]
+_Resume = Annotated[
+    Path | None,
+    typer.Option(help="Go on with this result folder.", show_default=False),
+]
+_Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="With --resume: run what the folder names, whoever made it."),
+]
+_Repetitions = Annotated[
+    int | None,
+    typer.Option(min=1, help="Short for --set sweep.repetitions=N.", show_default=False),
+]
+_PointsOnly = Annotated[
+    bool,
+    typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
+]
+_Dask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SCHEDULER",
+        help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT, "
+        "or tls://HOST:PORT).",
+        show_default=False,
+    ),
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Simulated runs at once on this machine; otherwise one for each CPU.",
+        show_default=False,
+    ),
+]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="Run an experiment.")(run)
@@ -37,45 +76,15 @@ def register(app: typer.Typer) -> None:
 
 def run(
     file: _File = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Result folder; otherwise results/<name>-<time>.", show_default=False),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with this result folder.", show_default=False),
-    ] = None,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="With --resume: run what the folder names, whoever made it."),
-    ] = False,
+    out: _Out = None,
+    resume: _Resume = None,
+    trust: _Trust = False,
     set_: _Set = None,
-    repetitions: Annotated[
-        int | None,
-        typer.Option(min=1, help="Short for --set sweep.repetitions=N.", show_default=False),
-    ] = None,
-    points_only: Annotated[
-        bool,
-        typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
-    ] = False,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCHEDULER",
-            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT, "
-            "or tls://HOST:PORT).",
-            show_default=False,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Simulated runs at once on this machine; otherwise one for each CPU.",
-            show_default=False,
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    repetitions: _Repetitions = None,
+    points_only: _PointsOnly = False,
+    dask: _Dask = None,
+    jobs: _Jobs = None,
+    quiet: _Quiet = False,
     fmt: FormatOption = Format.table,
 ) -> int:
     """Run an experiment: build the network, measure every point, judge the claims, report.
