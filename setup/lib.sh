@@ -11,7 +11,7 @@
 #   .venv/.stamp      lock file, interpreter and tree of the virtual environment
 #   BUILD/.stamp      younger than every C source once the build has succeeded
 
-PACKAGES=$ROOT/setup/packages.txt
+PACKAGES=$ROOT/datapath/packages.txt
 LOCK=$ROOT/setup/lock.txt
 VENV=$ROOT/.venv
 LOG=$ROOT/build/setup.log

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+# The table of Debian packages, which messages name.
+FILES = {"packages.txt"}
 SUFFIXES = {".py", ".h", ".cdf", ".j2", ".html", ".css", ".js", ".sh", ".typed"}
 
 
@@ -18,7 +20,7 @@ def package_files(root: Path) -> list[str]:
     return sorted(
         str(path.relative_to(root))
         for path in (root / "datapath").rglob("*")
-        if path.suffix in SUFFIXES and path.is_file()
+        if (path.suffix in SUFFIXES or path.name in FILES) and path.is_file()
     )
 
 

@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
-from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ, WC
 from pyverbs.device import Context
 from pyverbs.enums import (
@@ -60,7 +59,7 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
-from rc import PORT, READS_AT_ONCE, control_socket, exchange, open_device, pattern
+from rc import PORT, control_socket, exchange, open_device, pattern, to_rts
 
 DEPTH = 256
 AREA = 1 << 20
@@ -71,7 +70,6 @@ GUARD_BYTES = 64
 KEY_BYTES = 64  # memory behind each key that is to be invalidated
 LATE_S = 0.03
 MIN_RNR_TIMER = 20  # 10.24 ms
-TIMEOUT = 14  # 67 ms
 MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
 
@@ -249,15 +247,14 @@ class Side:
         return True
 
     def connect(self, mtu: int, gid_index: int) -> None:
-        route = GlobalRoute(dgid=GID(str(self.peer["gid"])), sgid_index=gid_index)
-        attr = QPAttr(port_num=PORT)
-        attr.dest_qp_num, attr.path_mtu = int(self.peer["qpn"]), MTUS[mtu]
-        attr.rq_psn, attr.sq_psn = int(self.peer["psn"]), self.psn
-        attr.max_rd_atomic = attr.max_dest_rd_atomic = READS_AT_ONCE
-        attr.min_rnr_timer, attr.timeout = MIN_RNR_TIMER, TIMEOUT
-        attr.retry_cnt = attr.rnr_retry = 7
-        attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
-        self.qp.to_rts(attr)
+        to_rts(
+            self.qp,
+            self.psn,
+            self.peer,
+            mtu=MTUS[mtu],
+            gid_index=gid_index,
+            min_rnr_timer=MIN_RNR_TIMER,
+        )
 
     def close(self) -> None:
         for key in self.keys:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 PORT = 1
 READS_AT_ONCE = 16
+MIN_RNR_TIMER = 12  # 0.64 ms
+TIMEOUT = 14  # 67 ms
 ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
 SHIFTS = 4093  # prime: messages repeat only after so many
 START_S = 120.0
@@ -64,6 +66,27 @@ def pattern(size: int, number: int, seed: int) -> bytes:
     """Content of message `number`: no two neighbours, and no two places in one, are alike."""
     start = number % SHIFTS
     return _noise(size, seed)[start : start + size]
+
+
+def to_rts(
+    qp: QP,
+    psn: int,
+    peer: dict[str, int | str],
+    *,
+    mtu: int,
+    gid_index: int,
+    min_rnr_timer: int = MIN_RNR_TIMER,
+) -> None:
+    """Connect a QP to the peer's `qpn`, which sends from `psn` at `gid`; mtu: an ibv_mtu."""
+    route = GlobalRoute(dgid=GID(str(peer["gid"])), sgid_index=gid_index)
+    attr = QPAttr(port_num=PORT)
+    attr.dest_qp_num, attr.path_mtu = int(peer["qpn"]), mtu
+    attr.rq_psn, attr.sq_psn = int(peer["psn"]), psn
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = READS_AT_ONCE
+    attr.min_rnr_timer, attr.timeout = min_rnr_timer, TIMEOUT
+    attr.retry_cnt = attr.rnr_retry = 7
+    attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
+    qp.to_rts(attr)
 
 
 class Endpoint:
@@ -212,23 +235,12 @@ class Endpoint:
 
     # -- connection
 
-    def to_rts(self, gid_index: int, mtu: int) -> None:
-        route = GlobalRoute(dgid=GID(str(self.peer["gid"])), sgid_index=gid_index)
-        attr = QPAttr(port_num=PORT)
-        attr.dest_qp_num = int(self.peer["qpn"])
-        attr.rq_psn = int(self.peer["psn"])
-        attr.sq_psn = self.psn
-        attr.path_mtu = mtu
-        attr.max_rd_atomic = attr.max_dest_rd_atomic = READS_AT_ONCE
-        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
-        attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
-        self.qp.to_rts(attr)
-
     def connect(self) -> None:
         """Bring the QP to RTS; the other side has told its numbers."""
         args = self.args
         if self.cm is None:
-            self.to_rts(args.gid_index, min(self.mtu, int(self.peer["mtu"])))
+            mtu = min(self.mtu, int(self.peer["mtu"]))
+            to_rts(self.qp, self.psn, self.peer, mtu=mtu, gid_index=args.gid_index)
         elif args.server:
             self.cm.connect(self.qp, self.device, args.server, args.port + 1)
         else:

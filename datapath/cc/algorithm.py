@@ -7,19 +7,19 @@ its functions take the flow record in the place of `self`.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeVar
 
 from datapath.cc import records, source
 from datapath.errors import LocalError
+from datapath.spelling import did_you_mean
 
 HOOKS = {
     "on_init": ("flow",),
@@ -187,7 +187,8 @@ class Algorithm:
             if name not in known:
                 raise LocalError(
                     f"algorithm {self.name} has no parameter {name!r}",
-                    hint=suggest(name, known, f"{self.name} has no parameters"),
+                    hint=did_you_mean(name, sorted(known), "there are")
+                    or f"{self.name} has no parameters",
                 )
             values[name] = known[name].checked(value, f"parameter {name} of {self.name}")
         return values
@@ -197,15 +198,6 @@ class Algorithm:
         head = bytes(records.MEMBER_BYTES * len(records.FLOW_MEMBERS))
         body = [field.image(values.get(field.name, field.default)) for field in self.fields]
         return head + b"".join(body)
-
-
-def suggest(name: object, known: Iterable[str], otherwise: str) -> str:
-    """A hint that names the close match, or else everything there is."""
-    names = sorted(known)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"there is: {', '.join(names)}" if names else otherwise
 
 
 registered: dict[str, Algorithm] = {}
@@ -356,8 +348,7 @@ def _kind(annotation: Any) -> str:
 
 def _check_hook(name: str, function: FunctionType, fail: _Fail) -> None:
     if name not in HOOKS:
-        close = difflib.get_close_matches(name, HOOKS, n=1)
-        hint = f"did you mean {close[0]}?" if close else "put helper functions outside the class"
+        hint = did_you_mean(name, list(HOOKS)) or "put helper functions outside the class"
         raise fail(name, f"{name} is not one of {', '.join(HOOKS)}", hint)
     code, want = function.__code__, HOOKS[name]
     extra = code.co_kwonlyargcount or code.co_flags & 0x0C or function.__defaults__

@@ -21,6 +21,7 @@ from typing import Any
 
 from datapath.cc import records
 from datapath.cc.algorithm import HOOKS, Algorithm
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
 HEADER = Path(__file__).parent.parent / "engine" / "cc.h"
@@ -152,7 +153,7 @@ def _stub(name: str) -> str:
 def _gcc(folder: Path) -> None:
     program = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
     if not program:
-        raise CapabilityError("no C compiler to link the algorithm", hint="apt install gcc")
+        raise CapabilityError("no C compiler to link the algorithm", hint=install_hint("gcc"))
     if not HEADER.exists():
         raise DatapathError(f"{HEADER} is missing", hint="install the toolkit again")
     command = [
@@ -168,7 +169,7 @@ def _gcc(folder: Path) -> None:
         )
     except OSError as error:
         raise CapabilityError(
-            f"cannot run the C compiler {program}: {error.strerror}", hint="apt install gcc"
+            f"cannot run the C compiler {program}: {error.strerror}", hint=install_hint("gcc")
         ) from None
     if done.returncode:
         raise DatapathError(f"linking the algorithm failed: {done.stderr.strip()}")

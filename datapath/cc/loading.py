@@ -17,10 +17,11 @@ from pathlib import Path
 from types import ModuleType
 
 from datapath import foreign
-from datapath.cc.algorithm import Algorithm, Collector, registered, suggest
+from datapath.cc.algorithm import Algorithm, Collector, registered
 from datapath.cc.source import display, located
 from datapath.cc.subset import analyse
 from datapath.errors import LocalError
+from datapath.spelling import did_you_mean
 
 _loading = threading.RLock()  # a file is run with sys.path and the registry changed
 _PATH = re.compile(r"(?P<path>.+\.py)(:(?P<class_name>\w*))?")
@@ -56,7 +57,8 @@ def load(name_or_path: str) -> Algorithm:
     if name_or_path not in known:
         raise LocalError(
             f"no congestion-control algorithm is called {name_or_path!r}",
-            hint=suggest(name_or_path, known, "") + " (your own is named as ./my_cc.py:MyCC)",
+            hint=did_you_mean(name_or_path, sorted(known), "there are")
+            + " (your own is named as ./my_cc.py:MyCC)",
         )
     return known[name_or_path]
 
@@ -72,7 +74,8 @@ def _pick(found: list[Algorithm], path: Path, class_name: str) -> Algorithm:
             if item.class_name == class_name:
                 return item
         raise LocalError(
-            f"{path} holds no algorithm class {class_name}", hint=suggest(class_name, names, "")
+            f"{path} holds no algorithm class {class_name}",
+            hint=did_you_mean(class_name, sorted(names), "there are"),
         )
     if len(found) > 1:
         raise LocalError(

@@ -23,9 +23,10 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from datapath.cc import records
-from datapath.cc.algorithm import HOOKS, Algorithm, suggest
+from datapath.cc.algorithm import HOOKS, Algorithm
 from datapath.cc.source import function_node, located, text_of
 from datapath.errors import LocalError
+from datapath.spelling import did_you_mean
 
 BUILTINS = frozenset(
     {"abs", "bool", "divmod", "float", "int", "len", "max", "min", "pow", "range", "round"}
@@ -268,8 +269,7 @@ class _Checker:
             hint = f"write flow.{node.id}"
         else:
             known = self.locals | {name for name in scope if not name.startswith("_")} | BUILTINS
-            hint = suggest(node.id, known, "")
-            hint = hint if hint.startswith("did") else ""
+            hint = did_you_mean(node.id, sorted(known))
         raise self._fail(node, f"name {node.id!r} is not defined", hint)
 
     def _check_global(self, node: ast.Name) -> None:
@@ -319,8 +319,7 @@ class _Checker:
     def _check_module_member(self, node: ast.Attribute, module: ModuleType) -> None:
         name = f"{module.__name__}.{node.attr}"
         if not hasattr(module, node.attr):
-            hint = suggest(node.attr, dir(module), "")
-            raise self._fail(node, f"there is no {name}", hint if hint.startswith("did") else "")
+            raise self._fail(node, f"there is no {name}", did_you_mean(node.attr, dir(module)))
         value = getattr(module, node.attr)
         if not is_constant(value) and not self._is_native("", value):
             raise self._fail(
@@ -338,7 +337,11 @@ class _Checker:
         if role in _ROLE_MEMBERS:
             members = _ROLE_MEMBERS[role]
             if name not in members:
-                raise self._fail(node, f"{role} has no member {name}", suggest(name, members, ""))
+                raise self._fail(
+                    node,
+                    f"{role} has no member {name}",
+                    did_you_mean(name, sorted(members), "there are"),
+                )
             if store:
                 raise self._fail(node, f"{role}.{name} is an input and cannot be set")
         elif role == "flow":
@@ -354,7 +357,9 @@ class _Checker:
         states = {item.name for item in algorithm.state}
         if name not in records.FLOW_MEMBERS and name not in params | states:
             known = [*records.FLOW_MEMBERS, *params, *states]
-            raise self._fail(node, f"flow has no member {name}", suggest(name, known, ""))
+            raise self._fail(
+                node, f"flow has no member {name}", did_you_mean(name, sorted(known), "there are")
+            )
         if store and name in params:
             raise self._fail(
                 node,

@@ -6,7 +6,12 @@
     results.py      list, report, series
     clean.py        clean
     programs.py     exec, xdp, selftest
+    algorithms.py   cc list, show, compile, check
     running.py      cc of, cc set
+    hunting.py      cc hunt
+    kernels.py      kernel
+    fabric.py       fabric
+    interop.py      interop, trace
     progress.py     what a run shows while it goes on
     output.py       --format table | json | ndjson
 

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from datapath import interrupts
-from datapath.cc.commands import app as cc_app
 from datapath.cli import (
     INTERRUPTED,
     clean,
@@ -25,6 +24,7 @@ from datapath.cli import (
     results,
     running,
 )
+from datapath.cli.algorithms import app as cc_app
 from datapath.cli.output import tell_error
 from datapath.errors import CapabilityError, DatapathError
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datapath.cli import INTERRUPTED
-from datapath.cli.output import Format, FormatOption, print_rows, tell_error
+from datapath.cli.output import Format, FormatOption, print_record, print_rows, tell_error
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -28,6 +28,45 @@ _Set = Annotated[
     typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the file; repeatable."),
 ]
 
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="Result folder; otherwise results/<name>-<time>.", show_default=False),
+]
+_Resume = Annotated[
+    Path | None,
+    typer.Option(help="Go on with this result folder.", show_default=False),
+]
+_Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="With --resume: run what the folder names, whoever made it."),
+]
+_Repetitions = Annotated[
+    int | None,
+    typer.Option(min=1, help="Short for --set sweep.repetitions=N.", show_default=False),
+]
+_PointsOnly = Annotated[
+    bool,
+    typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
+]
+_Dask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SCHEDULER",
+        help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT, "
+        "or tls://HOST:PORT).",
+        show_default=False,
+    ),
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Simulated runs at once on this machine; otherwise one for each CPU.",
+        show_default=False,
+    ),
+]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="Run an experiment.")(run)
@@ -37,45 +76,15 @@ def register(app: typer.Typer) -> None:
 
 def run(
     file: _File = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Result folder; otherwise results/<name>-<time>.", show_default=False),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with this result folder.", show_default=False),
-    ] = None,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="With --resume: run what the folder names, whoever made it."),
-    ] = False,
+    out: _Out = None,
+    resume: _Resume = None,
+    trust: _Trust = False,
     set_: _Set = None,
-    repetitions: Annotated[
-        int | None,
-        typer.Option(min=1, help="Short for --set sweep.repetitions=N.", show_default=False),
-    ] = None,
-    points_only: Annotated[
-        bool,
-        typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
-    ] = False,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCHEDULER",
-            help="Make simulated runs on the workers of this Dask scheduler (HOST:PORT, "
-            "or tls://HOST:PORT).",
-            show_default=False,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Simulated runs at once on this machine; otherwise one for each CPU.",
-            show_default=False,
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    repetitions: _Repetitions = None,
+    points_only: _PointsOnly = False,
+    dask: _Dask = None,
+    jobs: _Jobs = None,
+    quiet: _Quiet = False,
     fmt: FormatOption = Format.table,
 ) -> int:
     """Run an experiment: build the network, measure every point, judge the claims, report.
@@ -232,9 +241,9 @@ def _print_result(result: Result, page: Path, fmt: Format) -> None:
             "failed_runs": result.failed_runs,
             "claims": [verdict.as_json() for verdict in result.verdicts],
         }
-        print(json.dumps(summary, indent=2 if fmt is Format.json else None))
+        print_record(summary, fmt)
         return
-    report.print_table(result.folder, "table", sys.stdout)
+    report.print_table(result.folder, sys.stdout)
     print(f"\nreport: {page}")
     sys.stdout.flush()
     for verdict in result.verdicts:

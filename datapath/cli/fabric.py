@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import RunFailed
 from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns
 
@@ -27,7 +28,7 @@ def accuracy(
     mtu: Annotated[str, typer.Option(help="Of the network, bytes.")] = "9000",
     probes: Annotated[int, typer.Option(min=1, help="How many measure the delay.")] = 2000,
     seconds: Annotated[float, typer.Option(min=1, help="How long the rate is measured.")] = 5.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Measure how exactly this machine emulates a link, from outside of the emulator.
 
@@ -37,7 +38,7 @@ def accuracy(
     Exit code 1 when the rate is off by more than 1 %, or the emulator says that the CPU does not
     suffice.
     """
-    from datapath.lanes.accuracy import measure, to_json
+    from datapath.lanes.accuracy import measure
 
     report = measure(
         _parsed(parse_bit_rate, rate),
@@ -46,7 +47,10 @@ def accuracy(
         probes=probes,
         seconds=seconds,
     )
-    print(to_json(report) if as_json else _table(report, rate, delay, mtu))
+    if fmt is Format.table:
+        print(_table(report, rate, delay, mtu))
+    else:
+        print_record(report.as_dict(), fmt)
     if report.limit:
         raise RunFailed(report.limit, hint="end other work, or ask for less")
     if abs(report.rate_error) > _RATE_ERROR:

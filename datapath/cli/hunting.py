@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cc.commands import Params, parameters
 from datapath.cli import INTERRUPTED
+from datapath.cli.algorithms import Params, parameters
 from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 from datapath.errors import LocalError
 from datapath.terminal import printable, raw
@@ -28,55 +28,65 @@ _ANY = "{version: 1, name: hunt, topology: {lane: sim}, workload: {kind: stream}
 _LINE_S = 10.0
 """From one line of progress to the next, where stderr is no terminal."""
 
+_Algorithm = Annotated[
+    str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False, help="Which one.")
+]
+_Time = Annotated[
+    str | None,
+    typer.Option(
+        "--time", metavar="DURATION", help="How long, e.g. 5min (1min).", show_default=False
+    ),
+]
+_Cases = Annotated[
+    int | None,
+    typer.Option(min=1, help="In place of a time: how many cases to try.", show_default=False),
+]
+_Seed = Annotated[int, typer.Option(min=0, help="With --cases it decides what is found.")]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Cases at once; otherwise one for each CPU.", show_default=False),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder; otherwise hunts/<name>-<time>.", show_default=False),
+]
+_Only = Annotated[
+    str | None,
+    typer.Option(metavar="DIM,DIM...", help="Vary nothing else.", show_default=False),
+]
+_Without = Annotated[
+    str | None,
+    typer.Option(metavar="DIM,DIM...", help="Do not vary these.", show_default=False),
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Of transport, path.ecn, path.trim or path.telemetry: for all cases.",
+    ),
+]
+_List = Annotated[bool, typer.Option("--dimensions", help="List what can vary, and end.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
 
 def register(app: typer.Typer) -> None:
     app.command("hunt", short_help="Look for what breaks an algorithm, in the simulator.")(hunt)
 
 
 def hunt(
-    algorithm: Annotated[
-        str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False, help="Which one.")
-    ],
+    algorithm: _Algorithm,
     param: Params = None,
-    time_: Annotated[
-        str | None,
-        typer.Option(
-            "--time", metavar="DURATION", help="How long, e.g. 5min (1min).", show_default=False
-        ),
-    ] = None,
-    cases: Annotated[
-        int | None,
-        typer.Option(min=1, help="In place of a time: how many cases to try.", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="With --cases it decides what is found.")] = 1,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cases at once; otherwise one for each CPU.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder; otherwise hunts/<name>-<time>.", show_default=False),
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="DIM,DIM...", help="Vary nothing else.", show_default=False),
-    ] = None,
-    without: Annotated[
-        str | None,
-        typer.Option(metavar="DIM,DIM...", help="Do not vary these.", show_default=False),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Of transport, path.ecn, path.trim or path.telemetry: for all cases.",
-        ),
-    ] = None,
-    dimensions: Annotated[
-        bool, typer.Option("--dimensions", help="List what can vary, and end.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    time_: _Time = None,
+    cases: _Cases = None,
+    seed: _Seed = 1,
+    jobs: _Jobs = None,
+    out: _Out = None,
+    only: _Only = None,
+    without: _Without = None,
+    set_: _Set = None,
+    dimensions: _List = False,
+    quiet: _Quiet = False,
     fmt: FormatOption = Format.table,
 ) -> int:
     """Look for networks and traffic in which an algorithm does badly.

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from datapath.cli.output import Format, FormatOption, print_rows
 from datapath.errors import LocalError
+
+if TYPE_CHECKING:
+    from datapath.interop.trace import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -130,14 +133,19 @@ def trace(
     from datapath.interop import capture, trace
 
     refusals = [_syndrome(text) for text in refusal or ()]
-    packets = capture.read(file)
     report = trace.check(
-        packets,
+        capture.read(file),
         gaps=gaps or (),
         offers=offers or (),
         refusals=refusals,
         cautious=cautious or (),
     )
+    _print_verdict(report, fmt)
+    return 1 if report.violations else 0
+
+
+def _print_verdict(report: Report, fmt: Format) -> None:
+    """The violations; on stderr what was looked at."""
     columns = ("packet", "flow", "rule", "text")
     rows: list[dict[str, Any]] = [
         {"packet": v.number, "flow": v.flow, "rule": v.rule, "text": v.text}
@@ -152,4 +160,3 @@ def trace(
     for sender, counts in sorted(report.coverage.items()):
         seen = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         print(f"{sender} sent {seen}", file=sys.stderr)
-    return 1 if report.violations else 0

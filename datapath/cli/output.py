@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from datapath.terminal import printable
+from datapath.terminal import printable, raw
 
 
 class Format(enum.StrEnum):
@@ -36,6 +36,29 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], fmt: F
         print_table(rows, columns)
 
 
+def print_record(record: Mapping[str, Any], fmt: Format) -> None:
+    """Print one JSON object, not for people: in several lines, or (ndjson) in one."""
+    print(json.dumps(record, indent=None if fmt is Format.ndjson else 2, default=str))
+
+
+def print_wrapped(rows: Sequence[Mapping[str, Any]], fmt: Format) -> None:
+    """As print_rows, with sentences in cells: the table is as wide as the terminal."""
+    if fmt is not Format.table or not rows:
+        print_rows(rows, [], fmt)
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=raw(sys.stdout), markup=False, emoji=False, highlight=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in rows[0]:
+        table.add_column(head, no_wrap=head in ("name", "parameter"))
+    for row in rows:
+        table.add_row(*map(_sentence, row.values()))
+    console.print(table)
+
+
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Columns padded to their widest value; never cut, since it may go to a file."""
     cells = [[_text(row.get(column)) for column in columns] for row in rows]
@@ -45,6 +68,10 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> No
     for line in [list(columns), *cells]:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         sys.stdout.write(padded.rstrip() + "\n")
+
+
+def _sentence(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else printable(value, keep="\n")
 
 
 def _text(value: object) -> str:

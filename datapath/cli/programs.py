@@ -4,16 +4,62 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from datapath.cli.output import Format, FormatOption
+from datapath.cli.algorithms import Params, parameters
+from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import LocalError
 from datapath.verbs.device_keys import DEVICE_KEYS
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+_Program = Annotated[
+    list[str], typer.Argument(metavar="PROGRAM [ARGUMENT]...", help="A verbs program.")
+]
+_Devices = Annotated[
+    list[str],
+    typer.Option(
+        "--device",
+        metavar="NAME=PORT:WHERE",
+        help="A device to give it, e.g. dp0=afxdp:eth1 or dp0=udp:10.0.0.1; repeatable. "
+        "Settings follow after semicolons: dp0=afxdp:eth1;mode=standard;ecn=1. Keys: "
+        + "; ".join(f"{key.name} ({key.expected})" for key in DEVICE_KEYS.values())
+        + ".",
+    ),
+]
+_Cc = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ALGO",
+        help="Congestion control: a name or ./file.py:Class.",
+        show_default=False,
+    ),
+]
+_Mode = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|standard",
+        help="auto offers selective repeat to the peer; standard never does.",
+        show_default=False,
+    ),
+]
+_Stats = Annotated[
+    Path | None,
+    typer.Option(metavar="PREFIX", help="Write the device's counters there at the end."),
+]
+_Series = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PREFIX",
+        help="Sample the QPs into files there; settings follow after semicolons: "
+        "PREFIX;interval_us=1000;qps=4.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,53 +75,13 @@ def register(app: typer.Typer) -> None:
 
 
 def exec_(
-    program: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM [ARGUMENT]...", help="A verbs program.")
-    ],
-    device: Annotated[
-        list[str],
-        typer.Option(
-            "--device",
-            metavar="NAME=PORT:WHERE",
-            help="A device to give it, e.g. dp0=afxdp:eth1 or dp0=udp:10.0.0.1; repeatable. "
-            "Settings follow after semicolons: dp0=afxdp:eth1;mode=standard;ecn=1. Keys: "
-            + "; ".join(f"{key.name} ({key.expected})" for key in DEVICE_KEYS.values())
-            + ".",
-        ),
-    ],
-    cc: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ALGO",
-            help="Congestion control: a name or ./file.py:Class.",
-            show_default=False,
-        ),
-    ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Parameter of it; repeatable."),
-    ] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|standard",
-            help="auto offers selective repeat to the peer; standard never does.",
-            show_default=False,
-        ),
-    ] = None,
-    stats: Annotated[
-        Path | None,
-        typer.Option(metavar="PREFIX", help="Write the device's counters there at the end."),
-    ] = None,
-    series: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PREFIX",
-            help="Sample the QPs into files there; settings follow after semicolons: "
-            "PREFIX;interval_us=1000;qps=4.",
-            show_default=False,
-        ),
-    ] = None,
+    program: _Program,
+    device: _Devices,
+    cc: _Cc = None,
+    param: Params = None,
+    mode: _Mode = None,
+    stats: _Stats = None,
+    series: _Series = None,
 ) -> None:
     """Run a verbs program on our RDMA device; no kernel module is needed.
 
@@ -86,29 +92,17 @@ def exec_(
     """
     from datapath.verbs.launch import exec_program
 
+    if param and cc is None:
+        raise LocalError("-p sets parameters of an algorithm", hint="name it: --cc ALGO")
     exec_program(
         program,
         device,
         cc=cc,
-        cc_params=_numbers(param or []),
+        cc_params=None if cc is None else parameters(cc, param),
         mode=mode,
         stats=stats,
         series=series,
     )
-
-
-def _numbers(pairs: list[str]) -> dict[str, float | int]:
-    """NAME=VALUE pairs as numbers; the algorithm checks what they mean."""
-    values: dict[str, float | int] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        try:
-            values[name] = int(text) if text.lstrip("-").isdecimal() else float(text)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise LocalError(f"{pair!r} is not NAME=NUMBER", hint="for example -p window=64")
-    return values
 
 
 _xdp = typer.Typer(help="XDP programs: look inside a compiled object.", no_args_is_help=True)
@@ -130,9 +124,14 @@ def inspect(
     dpctl xdp inspect build/datapath/xdp/steer.bpf.o
     dpctl xdp inspect my_prog.o --format json
     """
-    from datapath.xdp import inspect as inspector
+    from datapath.xdp.inspect import as_text
+    from datapath.xdp.inspect import inspect as inspect_object
 
-    inspector.print_object(file, fmt.value, sys.stdout)
+    found = inspect_object(file)
+    if fmt is Format.table:
+        sys.stdout.write(as_text(found))
+    else:
+        print_record(asdict(found), fmt)
 
 
 def selftest(context: typer.Context) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from datapath import foreign
-from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.cli.output import Format, FormatOption, print_record, print_rows
 from datapath.errors import CapabilityError, LocalError
 
 EXPERIMENTS = Path("experiments")
@@ -125,10 +125,14 @@ def report(
     from datapath import report as reports
 
     page = reports.build(folder)
-    if table:
-        reports.print_table(folder, fmt.value, sys.stdout)
-    else:
+    if not table:
         print(page)
+    elif fmt is Format.table:
+        reports.print_table(folder, sys.stdout)
+    elif fmt is Format.json:
+        print_record(reports.summary(folder), fmt)
+    else:
+        print_rows(reports.records(folder), [], fmt)
     if plots is not None:
         if plots not in ("pdf", "svg", "png"):
             raise LocalError(f"no plot format {plots!r}", hint="one of pdf, svg, png")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from datapath.cc.commands import Params, parameters
+from datapath.cli.algorithms import Params, parameters
 from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 
 _WHICH = "PID|PROGRAM"

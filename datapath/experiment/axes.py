@@ -8,21 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from datapath.experiment.document import Document, Path, Problem, show_path
-from datapath.experiment.schema import Schema, did_you_mean
+from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS
+from datapath.spelling import or_rather
 
-RESULT_COLUMNS = (
-    "point",
-    "block",
-    "repetition",
-    "status",
-    "metric",
-    "value",
-    "unit",
-    "started",
-    "seconds",
-)
-"""Columns of runs.parquet that are not axes; no axis may have such a name."""
+COLUMNS_BEFORE = ("point", "block", "repetition")
+COLUMNS_BEHIND = ("status", "metric", "value", "unit", "started", "seconds")
+RESULT_COLUMNS = (*COLUMNS_BEFORE, *COLUMNS_BEHIND)
+"""Columns of runs.parquet before and behind the axes; no axis may have such a name."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ def _named_axis(
         here: Path = ("sweep", "matrix", name, index)
         unknown = [key for key in item if key not in ("label", "set")]
         for key in unknown:
-            text = f"unknown key{did_you_mean(key, ('label', 'set'))}"
+            text = f"unknown key{or_rather(key, ('label', 'set'), 'known')}"
             problems.append(document.problem((*here, key), text, of_key=True))
         settings = item.get("set", {})
         if not isinstance(settings, dict):
@@ -132,14 +125,14 @@ def read_settings(
 def _wrong_target(schema: Schema, target: Path) -> str:
     """What is wrong with a path that a sweep sets, "" when nothing is."""
     if target[0] not in SECTIONS:
-        more = did_you_mean(target[0], SECTIONS, "a sweep varies")
+        more = or_rather(target[0], SECTIONS, "a sweep varies")
         return f"no section {target[0]!r} that a sweep can vary{more}"
     unknown = schema.unknown_step(target)
     if unknown is None:
         return ""
     parent = show_path(target[: unknown.index])
     step = target[unknown.index]
-    return f"{parent} has no key {step!r}{did_you_mean(step, unknown.known, 'it has')}"
+    return f"{parent} has no key {step!r}{or_rather(step, unknown.known, 'it has')}"
 
 
 def _repeated(document: Document, here: Path, values: list[AxisValue]) -> Iterator[Problem]:

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from datapath.experiment.document import Path, Problem
-from datapath.experiment.schema import Schema, close_match, did_you_mean
+from datapath.experiment.schema import Schema
+from datapath.spelling import close_match, or_rather
 
 
 def explain(
@@ -52,20 +53,20 @@ def _message(detail: ErrorDetails, path: Path, data: Any, schema: Schema) -> str
     if kind == "extra_forbidden":
         known = schema.keys_at(path[:-1], data)
         if close_match(last, known):
-            return f"unknown key{did_you_mean(last, known)}"
+            return f"unknown key{or_rather(last, known, 'known')}"
         elsewhere = [s for s in schema.sections_with(str(last)) if s not in path]
         if elsewhere:
             return f"unknown key here; it belongs to {' or '.join(elsewhere)}"
-        return f"unknown key{did_you_mean(last, known, 'keys here')}"
+        return f"unknown key{or_rather(last, known, 'keys here')}"
     if kind == "missing":
         return "required, but missing"
     if kind in ("literal_error", "enum"):
         known = _listed(context.get("expected", ""))
-        return f"{value!r} is not possible{did_you_mean(value, known, 'one of')}"
+        return f"{value!r} is not possible{or_rather(value, known, 'one of')}"
     if kind == "union_tag_invalid":
         known = _listed(context.get("expected_tags", ""))
         tag = context.get("tag")
-        return f"no {_name(context)} {tag!r}{did_you_mean(tag, known, 'one of')}"
+        return f"no {_name(context)} {tag!r}{or_rather(tag, known, 'one of')}"
     if kind == "union_tag_not_found":
         return f"{_name(context)} is missing; it says which kind this is"
     if value is None:

@@ -35,9 +35,10 @@ from datapath.experiment.document import (
     show_path,
 )
 from datapath.experiment.explain import explain
-from datapath.experiment.schema import Schema, close_match, did_you_mean
+from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS, Cc, Experiment, Plot, PointSpec, json_schema
 from datapath.experiment.sweep import Point, RawPoint, expand, point_key, read_where
+from datapath.spelling import close_match, or_rather
 from datapath.units import HAND_WRITTEN
 from datapath.verbs.spec import QP_ATTRIBUTE_DEVICES
 from datapath.workloads import REGISTRY
@@ -295,7 +296,7 @@ class _Loader:
             beside = name in raw.data.get("cc", {})
             path = raw.source_of(("cc", name) if beside else ("cc", "params", name))
             if name not in known:
-                more = did_you_mean(name, list(known), "it has")
+                more = or_rather(name, list(known), "it has")
                 text = f"{algorithm.name} has no parameter {name!r}{more}"
                 self._add(path, text, of_key=True)
                 continue
@@ -319,7 +320,7 @@ class _Loader:
             for key in ("x", "series"):
                 axis = getattr(plot, key)
                 if axis is not None and axis not in names:
-                    more = did_you_mean(axis, names, "axes")
+                    more = or_rather(axis, names, "axes")
                     self._add((*here, key), f"no such axis: {axis!r}{more}")
             read_where(self.document, (*here, "where"), self.axes, self.problems)
             if plot.kind == "series":
@@ -340,7 +341,7 @@ class _Loader:
     def _check_metric(self, path: Path, metric: str) -> bool:
         if metric in metrics.UNITS:
             return True
-        more = did_you_mean(metric, list(metrics.UNITS), "metrics")
+        more = or_rather(metric, list(metrics.UNITS), "metrics")
         self._add(path, f"no metric {metric!r}{more}")
         return False
 
@@ -353,7 +354,7 @@ class _Loader:
         known = [*series.NAMES, "rate"]
         for name in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
             if name not in known:
-                self._add(path, f"no series {name!r}{did_you_mean(name, known, 'series')}")
+                self._add(path, f"no series {name!r}{or_rather(name, known, 'series')}")
             elif collected and ("delivered" if name == "rate" else name) not in collected:
                 self._add(path, f"series {name} is not collected; add it to collect.series")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datapath import lanes
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.lanes.base import Tool
 from datapath.lanes.rdma import KERNEL_DEVICES
@@ -105,7 +106,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
         if spec.xdp is not None and importlib.util.find_spec("bcc") is None:
             yield CapabilityError(
                 "an xdp section needs bcc, which Python cannot import",
-                hint="apt-get install python3-bpfcc",
+                hint=install_hint("bcc"),
             )
     for specs in remote.values():
         yield from _machines(specs, experiment.folder)
@@ -113,7 +114,8 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
 
 def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
     """Devices that have no room for records offer no telemetry, and nobody would notice."""
-    from datapath.lanes.sim import TELEMETRY_BYTES, has_room_for_telemetry
+    from datapath.lanes.sim import has_room_for_telemetry
+    from datapath.verbs.sizes import telemetry_room
 
     transport, mtu = spec.transport, spec.topology.mtu
     if transport.device != "dp" or not transport.options.telemetry:
@@ -122,7 +124,7 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
         return
     if not has_room_for_telemetry(transport, mtu):
         yield LocalError(
-            f"telemetry needs {TELEMETRY_BYTES} bytes in packets beside the path MTU of "
+            f"telemetry needs {telemetry_room()} bytes in packets beside the path MTU of "
             f"{transport.path_mtu}, and an MTU of {mtu} has no room for them",
             hint="raise topology.mtu, or set a smaller transport.path_mtu",
         )
@@ -214,7 +216,7 @@ def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathErro
             for index, host in enumerate(network.hosts):
                 for name, tool in sorted(tools.items()):
                     if not host.has_program(name):
-                        yield _missing(tool, f" on {network.label(index)}", ", there")
+                        yield _missing(tool, f" on {network.label(index)}", "there")
             transports = {(spec.transport.device, spec.transport.port) for spec in specs}
             for device, port in sorted(transports):
                 yield from network.lacks(device, port)
@@ -231,7 +233,7 @@ def _tools(tools: Iterable[Tool]) -> Iterator[DatapathError]:
 def _missing(tool: Tool, where: str = "", there: str = "") -> CapabilityError:
     return CapabilityError(
         f"program {tool.name} is not installed{where}",
-        hint=f"apt-get install {tool.package}{there}",
+        hint=install_hint(tool.name, where=there),
     )
 
 

@@ -6,30 +6,10 @@ Answered from the JSON Schema of the models, so that there is no second list of 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from datapath.experiment.document import Path
-
-
-def close_match(wanted: object, known: Iterable[object]) -> str:
-    """The one that was probably meant, or ""."""
-    names = [str(name) for name in known]
-    folded = {name.lower().replace("-", "_"): name for name in names}
-    found = difflib.get_close_matches(
-        str(wanted).lower().replace("-", "_"), list(folded), n=1, cutoff=0.6
-    )
-    return folded[found[0]] if found else ""
-
-
-def did_you_mean(wanted: object, known: Sequence[object], what: str = "known") -> str:
-    """`"; did you mean x?"`, or the list of what there is."""
-    match = close_match(wanted, known)
-    if match:
-        return f"; did you mean {match!r}?"
-    return f"; {what}: {', '.join(map(str, known))}" if known else ""
 
 
 @dataclass(frozen=True)

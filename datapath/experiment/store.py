@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from datapath import foreign
 from datapath.disk import disk_errors, write_atomic
 from datapath.errors import DatapathError, LocalError
+from datapath.experiment.axes import COLUMNS_BEFORE, COLUMNS_BEHIND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -285,8 +286,7 @@ class ResultStore:
         import pandas as pd
 
         rows = [row for record in records for row in _rows(record)]
-        columns = ["point", "block", "repetition", *axes]
-        columns += ["status", "metric", "value", "unit", "started", "seconds"]
+        columns = [*COLUMNS_BEFORE, *axes, *COLUMNS_BEHIND]
         frame = pd.DataFrame(rows, columns=columns)
         frame = frame.astype({"value": "float64", "seconds": "float64"})
         frame = frame.astype({"block": "int64", "repetition": "int64"})

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from datapath.experiment.axes import Axis, AxisValue, Setting, read_settings
 from datapath.experiment.document import Document, Path, Problem, show_path
-from datapath.experiment.schema import Schema, did_you_mean
+from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS
+from datapath.spelling import or_rather
 
 if TYPE_CHECKING:
     from datapath.experiment.spec import PointSpec, Sweep
@@ -187,7 +188,7 @@ def _included(
     names = [axis.name for axis in axes]
     for key in entry:
         if key not in names:
-            text = f"no such axis{did_you_mean(key, names, 'axes')}"
+            text = f"no such axis{or_rather(key, names, 'axes')}"
             problems.append(document.problem((*here, key), text, of_key=True))
     combination = []
     for axis in axes:
@@ -198,7 +199,7 @@ def _included(
         text = document.written(source)
         known = next((value for value in axis.values if value.text == text), None)
         if known is None and axis.named:
-            more = did_you_mean(text, axis.texts(), "values")
+            more = or_rather(text, axis.texts(), "values")
             problems.append(document.problem(source, f"{axis.name} has no value {text!r}{more}"))
             continue
         target = tuple(axis.name.split("."))
@@ -285,7 +286,7 @@ def read_where(
     for name, value in part.items():
         source = (*here, name)
         if name not in known:
-            more = did_you_mean(name, list(known), "axes")
+            more = or_rather(name, list(known), "axes")
             problems.append(document.problem(source, f"no such axis{more}", of_key=True))
             continue
         items = [(*source, i) for i in range(len(value))] if isinstance(value, list) else [source]
@@ -293,7 +294,7 @@ def read_where(
         for item in items:
             text = document.written(item)
             if text not in texts:
-                more = did_you_mean(text, texts, "values")
+                more = or_rather(text, texts, "values")
                 problems.append(document.problem(item, f"{name} has no value {text!r}{more}"))
         where[name] = [document.written(item) for item in items]
     return where

@@ -36,6 +36,19 @@ struct dp_flow {
 	uint32_t opcode;	/* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
 };
 
+/* Bytes of the next message when so many are left to post. */
+static inline uint64_t dp_flow_next_message(const struct dp_flow *flow, uint64_t left)
+{
+	return flow->message_bytes && flow->message_bytes < left ? flow->message_bytes : left;
+}
+
+/* finish_ns of a flow that its stop_ns ends: one that sends until then has finished, one with
+ * a number of bytes has not. */
+static inline uint64_t dp_flow_finish_at_stop(const struct dp_flow *flow)
+{
+	return flow->bytes == DP_FLOW_UNTIL_STOP ? flow->stop_ns : 0;
+}
+
 /* What became of it. */
 struct dp_flow_result {
 	uint64_t posted_ns;	  /* its first message was posted */

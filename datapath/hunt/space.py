@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from datapath.errors import LocalError
-from datapath.experiment.schema import did_you_mean
 from datapath.hunt.values import Both, Choice, Log, Value, Values, Whole, part, parts_of
+from datapath.spelling import or_rather
 from datapath.units import format_bit_rate, format_bytes, format_duration_ns, format_fraction
 from datapath.verbs.spec import Transport
 from datapath.workloads.traffic.ideal import Framing, framing
@@ -258,7 +258,7 @@ def by_name(name: str) -> Dimension:
         if dimension.name == name:
             return dimension
     names = [dimension.name for dimension in SPACE]
-    raise LocalError(f"no dimension {name!r}{did_you_mean(name, names, 'there are')}")
+    raise LocalError(f"no dimension {name!r}{or_rather(name, names, 'there are')}")
 
 
 def causes(case: Case) -> tuple[str, ...]:

@@ -16,6 +16,7 @@
 #include "io/addr.h"
 #include "io/afxdp.h"
 #include "io/netdev.h"
+#include "wire/sizes.h"
 
 /* Kernels newer than the headers: 6.17 and 5.11. */
 #ifndef XDP_MAX_TX_SKB_BUDGET
@@ -29,9 +30,6 @@
 enum {
 	/* largest path MTU of which a packet fits one receive chunk of 3840 */
 	ONE_CHUNK_PATH_MTU = 2048,
-	/* largest payload of which a packet fits one receive chunk, or two */
-	ONE_CHUNK_SEGMENT = 3712,
-	TWO_CHUNKS_SEGMENT = 7552,
 	BUSY_POLL_US = 20,
 	BUSY_POLL_BUDGET = 64,
 	SOCKET_BUFFER = 64 << 20,
@@ -169,7 +167,7 @@ static void limit_segment(struct dp_port_info *info, uint32_t most)
 static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp_error *error)
 {
 	bool two_pieces = a->port.info.path_mtu > ONE_CHUNK_PATH_MTU ||
-			  a->port.info.segment_max > ONE_CHUNK_SEGMENT;
+			  a->port.info.segment_max > DP_ONE_CHUNK_SEGMENT;
 	int err = -EINVAL, zc_err = 0;
 	bool sg = false;
 
@@ -191,7 +189,7 @@ static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp
 	}
 	if (err)
 		return bind_failed(a, o, err, error);
-	limit_segment(&a->port.info, sg ? TWO_CHUNKS_SEGMENT : ONE_CHUNK_SEGMENT);
+	limit_segment(&a->port.info, sg ? DP_TWO_CHUNKS_SEGMENT : DP_ONE_CHUNK_SEGMENT);
 	if (a->port.info.path_mtu > ONE_CHUNK_PATH_MTU && !sg) {
 		a->port.info.path_mtu = ONE_CHUNK_PATH_MTU;
 		snprintf(a->port.info.path_mtu_reason, sizeof(a->port.info.path_mtu_reason),

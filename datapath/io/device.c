@@ -2,16 +2,13 @@
 #include "io/device.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "io/device_impl.h"
+#include "posix/clock.h"
 
 uint64_t dp_device_now_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	return dp_now_ns();
 }
 
 /* ---- the lock --------------------------------------------------------------- */

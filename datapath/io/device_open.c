@@ -10,7 +10,7 @@
 
 #include "io/device_impl.h"
 #include "wire/crc32.h"
-#include "wire/ext.h"
+#include "wire/sizes.h"
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_device *devices;
@@ -64,14 +64,11 @@ static void list_del(struct dp_device *dev)
 /* What was asked for, with room for telemetry, as far as the port carries it. */
 static uint32_t choose_segment(const struct dp_device *dev, const struct dp_device_options *opt)
 {
-	uint32_t segment = opt->segment, room = opt->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
+	uint32_t segment = dp_segment_wanted(opt->segment, dev->path_mtu, dev->info.path_mtu,
+					     dev->info.segment);
 
-	if (!segment) /* who asks for a small path MTU wants small packets */
-		segment = dev->path_mtu < dev->info.path_mtu ? dev->path_mtu : dev->info.segment;
-	segment += room;
-	if (segment > dev->info.segment_max)
-		segment = dev->info.segment_max;
-	return segment & ~3u;
+	return dp_segment_with_room(segment, opt->telemetry ? DP_TELEMETRY_ROOM_MAX : 0,
+				    dev->info.segment_max);
 }
 
 static int open_engine(struct dp_device *dev, const struct dp_device_options *opt, char *error,

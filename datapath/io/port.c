@@ -8,7 +8,7 @@
 
 #include "io/addr.h"
 #include "io/port_impl.h"
-#include "wire/ext.h"
+#include "wire/sizes.h"
 
 static const struct dp_port_ops *const kinds[] = { &dp_afxdp_ops, &dp_udp_ops };
 
@@ -93,53 +93,26 @@ void dp_port_watch(struct dp_port *port, bool on)
 		port->unwatched = !on;
 }
 
-uint32_t dp_path_mtu_of(uint32_t limit)
-{
-	uint32_t mtu = 4096;
-
-	while (mtu > limit)
-		mtu >>= 1;
-	return mtu < 256 ? 0 : mtu;
-}
-
-/* IPv6 and UDP, and the longest headers in front of a full payload: those of an
- * extended WRITE LAST with immediate. */
-enum {
-	ROCE_HEADERS_MAX =
-		40 + 8 + DP_BTH_LEN + DP_XDH_LEN + DP_RETH_LEN + DP_IMM_LEN + DP_ICRC_LEN,
-	CACHE_LINE = 64,
-};
-
 static void set_segment(struct dp_port_info *info, uint32_t path_mtu)
 {
-	uint32_t fits = info->netdev_mtu - ROCE_HEADERS_MAX;
-
-	if (dp_addr_is_v4(&info->addr))
-		fits += 20;
-	if (fits > DP_SEGMENT_MAX)
-		fits = DP_SEGMENT_MAX;
-	fits &= ~(uint32_t)(CACHE_LINE - 1);
-	info->segment_max = fits > path_mtu ? fits : path_mtu;
-	/* who asks for a small path MTU wants small packets */
-	info->segment = info->path_mtu < path_mtu ? info->path_mtu : info->segment_max;
+	info->segment_max = dp_segment_of_netdev(info->netdev_mtu, dp_addr_is_v4(&info->addr));
+	info->segment = dp_segment_wanted(0, info->path_mtu, path_mtu, info->segment_max);
 }
 
 int dp_port_set_path_mtu(struct dp_port_info *info, uint32_t cap, struct dp_error *error)
 {
-	uint32_t fits = 0;
+	uint32_t fits = dp_path_mtu_of_netdev(info->netdev_mtu);
 
-	if (info->netdev_mtu > ROCE_HEADERS_MAX)
-		fits = dp_path_mtu_of(info->netdev_mtu - ROCE_HEADERS_MAX);
 	if (!fits)
 		return dp_fail(error, -EINVAL,
 			       "MTU %u of %s is too small for RoCE (256 + %d): ip link set %s mtu "
 			       "1500",
-			       info->netdev_mtu, info->netdev, ROCE_HEADERS_MAX, info->netdev);
+			       info->netdev_mtu, info->netdev, DP_ROCE_HEADERS_MAX, info->netdev);
 	info->path_mtu = fits;
-	if (fits < 4096)
+	if (fits < DP_PATH_MTU_MAX)
 		snprintf(info->path_mtu_reason, sizeof(info->path_mtu_reason),
 			 "MTU %u of %s less %d bytes of headers", info->netdev_mtu, info->netdev,
-			 ROCE_HEADERS_MAX);
+			 DP_ROCE_HEADERS_MAX);
 	if (cap && dp_path_mtu_of(cap) < fits) {
 		info->path_mtu = dp_path_mtu_of(cap);
 		snprintf(info->path_mtu_reason, sizeof(info->path_mtu_reason),

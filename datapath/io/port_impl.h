@@ -38,9 +38,6 @@ struct dp_port {
 extern const struct dp_port_ops dp_afxdp_ops;
 extern const struct dp_port_ops dp_udp_ops;
 
-/* The largest RoCE path MTU (256..4096) of at most `limit` bytes; 0: none. */
-uint32_t dp_path_mtu_of(uint32_t limit);
-
 /* What the path MTU of a netdev is by its own MTU, and why, into info; `cap`
  * (0: none) is the user's.  -EINVAL with the error told when none fits.  The
  * segment is what the MTU leaves, in whole cache lines. */

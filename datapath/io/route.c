@@ -6,10 +6,10 @@
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/addr.h"
+#include "posix/clock.h"
 
 #ifndef SO_BINDTOIFINDEX
 #define SO_BINDTOIFINDEX 62
@@ -186,18 +186,10 @@ static int start_resolution(uint32_t ifindex, const struct dp_addr *src, const s
 	return err;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
-}
-
 int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer,
 		     int timeout_ms, uint8_t mac[MAC_LEN])
 {
-	int64_t until = now_ms() + timeout_ms;
+	uint64_t until = dp_now_ns() + (uint64_t)timeout_ms * 1000000;
 	struct dp_addr hop;
 	int fd, err;
 
@@ -217,7 +209,7 @@ int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct d
 		err = look_up_neighbour(fd, ifindex, &hop, mac);
 		if (!err || err != -EAGAIN)
 			break;
-		err = now_ms() < until ? 0 : -EHOSTUNREACH;
+		err = dp_now_ns() < until ? 0 : -EHOSTUNREACH;
 	}
 out:
 	close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #include "io/series.h"
+#include "posix/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,14 +21,6 @@ struct dp_series {
 	uint64_t size, max_bytes;
 	struct dp_series_header header;
 };
-
-static uint64_t clock_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 /* All or nothing: 0 or -errno. */
 static int put(int fd, const void *data, size_t len, uint64_t at)
@@ -72,8 +65,8 @@ int dp_series_open(const char *path, const struct dp_series_info *info, struct d
 		.kind = info->kind,
 		.n_columns = info->n_columns,
 		.interval_ns = info->interval_ns,
-		.started_mono_ns = clock_ns(CLOCK_MONOTONIC),
-		.started_real_ns = clock_ns(CLOCK_REALTIME),
+		.started_mono_ns = dp_now_ns(),
+		.started_real_ns = dp_clock_ns(CLOCK_REALTIME),
 	};
 	strncpy(s->header.name, info->name, sizeof(s->header.name) - 1);
 	s->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "io/addr.h"
+#include "posix/number.h"
 
 int dp_fail(struct dp_error *error, int err, const char *format, ...)
 {
@@ -60,15 +60,9 @@ int dp_spec_parse(const char *spec, struct dp_spec *out, struct dp_error *error)
 static int apply_number(const struct dp_option *o, const char *value, void *to,
 			struct dp_error *error)
 {
-	char *end;
-	unsigned long n;
-
-	errno = 0;
-	n = strtoul(value, &end, 10);
-	if (errno || *end || *value == '-' || n < o->min || n > o->max)
+	if (dp_read_u32(value, o->min, o->max, to))
 		return dp_fail(error, -EINVAL, "%s=%s: expected a number from %u to %u", o->key,
 			       value, o->min, o->max);
-	*(uint32_t *)to = (uint32_t)n;
 	return 0;
 }
 

@@ -32,6 +32,8 @@
 #include <unistd.h>
 
 #include "io/series.h"
+#include "posix/clock.h"
+#include "posix/number.h"
 
 enum {
 	FLOW_BYTES = 65536,
@@ -76,14 +78,6 @@ struct request {
 	struct nlmsghdr head;
 	struct inet_diag_req_v2 body;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 static _Noreturn void fail(const char *what)
 {
@@ -309,7 +303,7 @@ static uint32_t read_flows(struct sampler *s, uint32_t from, uint32_t n, uint64_
 static void ask_for_flows(struct sampler *s, uint32_t from, uint32_t n)
 {
 	struct request requests[BATCH];
-	uint64_t now = now_ns();
+	uint64_t now = dp_now_ns();
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
@@ -355,16 +349,13 @@ static void sample(struct sampler *s, uint64_t now)
 
 static uint64_t number(const char *text, uint64_t min, uint64_t max)
 {
-	unsigned long long v;
-	char *end;
+	uint64_t value;
 
-	errno = 0;
-	v = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || v < min || v > max) {
+	if (dp_read_number(text, min, max, &value)) {
 		errno = EINVAL;
 		fail(text);
 	}
-	return v;
+	return value;
 }
 
 /* An IPv4 address stands for what an IPv6 socket calls it, too. */
@@ -435,8 +426,8 @@ int main(int argc, char **argv)
 	interval = number(argv[2], 100000, UINT64_MAX / 4);
 	open_all(&s, argv, interval);
 	prctl(PR_SET_TIMERSLACK, 1000UL);
-	for (next = now_ns();;) {
-		now = now_ns();
+	for (next = dp_now_ns();;) {
+		now = dp_now_ns();
 		if (now >= next) {
 			sample(&s, now);
 			next += interval * ((now - next) / interval + 1);

@@ -10,10 +10,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/addr.h"
+#include "posix/clock.h"
 
 enum {
 	BUFFER = 8 << 20,
@@ -99,14 +99,6 @@ static enum holder connect_to(const struct dp_slot *s, const struct sockaddr_un 
 
 /* ---- claiming ------------------------------------------------------------------ */
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
-}
-
 /* 0: bound and listening; -EADDRINUSE: somebody else is. */
 static int bind_and_listen(int fd, const struct sockaddr_un *name, socklen_t len)
 {
@@ -114,12 +106,12 @@ static int bind_and_listen(int fd, const struct sockaddr_un *name, socklen_t len
 }
 
 /* The lock's holder never accepts; as it lets go, the kernel hangs up on us. */
-static void wait_for_hang_up(int fd, int64_t until_ms)
+static void wait_for_hang_up(int fd, uint64_t until_ns)
 {
 	struct pollfd p = { .fd = fd };
-	int64_t left = until_ms - now_ms();
+	uint64_t now = dp_now_ns();
 
-	poll(&p, 1, left > 0 ? (int)left : 0);
+	poll(&p, 1, now < until_ns ? (int)((until_ns - now) / 1000000) : 0);
 	close(fd);
 }
 
@@ -129,7 +121,7 @@ static void wait_for_hang_up(int fd, int64_t until_ms)
  */
 static int take_lock(struct dp_slot *s, struct dp_error *error)
 {
-	int64_t until_ms = now_ms() + LOCK_WAIT_MS;
+	uint64_t until_ns = dp_now_ns() + LOCK_WAIT_MS * 1000000ull;
 	int silent = 0, err, other = -1;
 	struct sockaddr_un name;
 	socklen_t len = unix_name(&s->addr, "lock", &name);
@@ -138,14 +130,14 @@ static int take_lock(struct dp_slot *s, struct dp_error *error)
 	if (s->lock_fd < 0)
 		return socket_failed(error, s->lock_fd);
 	while ((err = bind_and_listen(s->lock_fd, &name, len)) == -EADDRINUSE) {
-		if (now_ms() >= until_ms)
+		if (dp_now_ns() >= until_ns)
 			return dp_fail(error, err,
 				       "another process has been opening a UDP port on the same "
 				       "address for %d ms: is it stopped?",
 				       LOCK_WAIT_MS);
 		switch (connect_to(s, &name, len, &other)) {
 		case HOLDER_OURS:
-			wait_for_hang_up(other, until_ms);
+			wait_for_hang_up(other, until_ns);
 			break;
 		case HOLDER_FOREIGN:
 			return 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "io/wall_clock.h"
+#include "posix/clock.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -12,18 +13,10 @@ enum {
 	SLEW = 1000, /* the kernel slews by less than one part in this many */
 };
 
-static uint64_t read_clock(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 void dp_wall_clock_init(struct dp_wall_clock *w)
 {
 	memset(w, 0, sizeof(*w));
-	w->read = read_clock;
+	w->read = dp_clock_ns;
 }
 
 /* One moment on both clocks; false: this thread was interrupted in between each time. */

@@ -29,6 +29,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError
 from datapath.lanes.kernels import Kernel, cache
 
@@ -72,9 +73,7 @@ def _qemu_version() -> tuple[int, ...]:
     try:
         done = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise CapabilityError(
-            f"{QEMU} is not installed", hint="call ./dpctl of a source tree, which installs it"
-        ) from None
+        raise CapabilityError(f"{QEMU} is not installed", hint=install_hint(QEMU)) from None
     found = re.search(r"version (\d+)\.(\d+)", done.stdout)
     return tuple(map(int, found.groups())) if found else (0,)
 

@@ -9,7 +9,6 @@ carry.  Beside them stands what the emulator says of itself.
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import socket
 import struct
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path as FilePath
 
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, RunFailed
 from datapath.lanes.base import Process
 from datapath.lanes.local import TEST_DEVICE, NetnsHost, link_address
@@ -209,7 +209,7 @@ def _saturate(network: NetnsNetwork, rate_bps: int, mtu: int, seconds: float) ->
     """Bit/s that reach host 1, everything on the wire counted, while host 0 offers more."""
     client, server = network.hosts
     if not client.has_program("iperf3"):
-        raise CapabilityError("program iperf3 is not installed", hint="apt-get install iperf3")
+        raise CapabilityError("program iperf3 is not installed", hint=install_hint("iperf3"))
     listener = server.popen(["iperf3", "--server", "--one-off"])
     time.sleep(0.5)
     offered = int(rate_bps * _OFFERED)
@@ -271,7 +271,3 @@ def _received(host: NetnsHost) -> tuple[int, int]:
         return now, int(line.partition(":")[2].split()[1])
 
     return host.namespace.in_network(read)
-
-
-def to_json(report: Report) -> str:
-    return json.dumps(report.as_dict(), indent=2)

@@ -20,12 +20,11 @@ from typing import Protocol
 class Tool:
     """A program that a lane or a workload starts.
 
-    package: the Debian package that has it.  version: arguments with which it tells its version,
-    None: it cannot.
+    version: arguments with which it tells its version, None: it cannot.  datapath/packages.txt
+    has the Debian package that brings it.
     """
 
     name: str
-    package: str
     version: tuple[str, ...] | None = ("--version",)
 
 

@@ -68,12 +68,12 @@ def _sim(topology: Topology, path: Path, logs: FilePath | None, folder: FilePath
     return SimNetwork(topology, path, folder)
 
 
-_NAMESPACES = (Tool("ip", "iproute2"), Tool("ethtool", "ethtool"))
+_NAMESPACES = (Tool("ip"), Tool("ethtool"))
 _GUESTS = (
-    Tool("qemu-system-x86_64", "qemu-system-x86"),
-    Tool("sshd", "openssh-server"),
-    Tool("ssh-keygen", "openssh-client"),
-    Tool("modprobe", "kmod"),
+    Tool("qemu-system-x86_64"),
+    Tool("sshd"),
+    Tool("ssh-keygen"),
+    Tool("modprobe"),
 )
 
 LANES: Mapping[str, Lane] = {

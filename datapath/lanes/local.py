@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError
 from datapath.lanes.base import Endpoint
 from datapath.lanes.namespace import Namespace, spawn
@@ -140,7 +141,7 @@ class NetnsHost:
             if error.filename not in (argv[0], None):
                 raise
             raise CapabilityError(
-                f"program {argv[0]} is not installed", hint="install it, or put it on PATH"
+                f"program {argv[0]} is not installed", hint=install_hint(argv[0])
             ) from None
         self._programs = [p for p in self._programs if p.poll() is None]
         self._programs.append(process)

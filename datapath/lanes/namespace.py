@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError
 from datapath.lanes import scheduling
 from datapath.lanes.scheduling import Policy
@@ -90,7 +91,7 @@ class Namespace:
         except FileNotFoundError:
             raise CapabilityError(
                 f"program {argv[0]} is not installed",
-                hint=f"apt-get install {'ethtool' if argv[0] == 'ethtool' else 'iproute2'}",
+                hint=install_hint(argv[0]),
             ) from None
         if done.returncode != 0:
             words = " ".join(done.stderr.split()) or f"exit status {done.returncode}"

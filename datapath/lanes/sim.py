@@ -26,6 +26,7 @@ from datapath.lanes.sim_shape import (
     shape,
 )
 from datapath.lanes.spec import Path, Topology
+from datapath.verbs import sizes
 from datapath.xdp.impair import DIRECTIONS
 
 if TYPE_CHECKING:
@@ -39,12 +40,6 @@ if TYPE_CHECKING:
     from datapath.fabric.wakeup import Wakeup
     from datapath.series import Request
 
-HEADERS_BYTES = 104
-"""What the headers of a packet may take of the MTU, as docs/verbs.md has it."""
-TELEMETRY_BYTES = 132
-"""Room for telemetry in a packet, docs/extended-mode.md."""
-AFXDP_SEGMENT = 7552
-"""Longest payload of a packet over AF_XDP, io/afxdp_open.c."""
 _SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
 _TRACE_EVENTS = 64
 _COUNTED = (
@@ -331,14 +326,20 @@ def engine_options(
     options = transport.options
     names = {"retry_count": "retry_cnt", "ack_timeout": "timeout", "rnr_retry": "rnr_retry"}
     of_qps = {names[name]: value for name, value in transport.qp_attributes().items()}
-    path_mtu = min(transport.path_mtu, _path_mtu(mtu))
+    path_mtu = sizes.path_mtu(mtu, transport.path_mtu)
     return EngineOptions(
         path_mtu=path_mtu,
         extended=transport.mode == "auto",
         ecn=transport.ecn,
         window_psns=options.window or 0,
         min_rto_ns=options.min_rto or 0,
-        segment_max=_segment(transport, path_mtu, mtu),
+        segment_max=sizes.segment(
+            mtu,
+            path_mtu,
+            asked=options.segment or 0,
+            afxdp=transport.port == "afxdp",
+            room=sizes.telemetry_room() if options.telemetry else 0,
+        ),
         paths=options.paths,
         telemetry=options.telemetry,
         line_rate_bps=line_rate_bps,
@@ -347,28 +348,11 @@ def engine_options(
     )
 
 
-def _path_mtu(mtu: int) -> int:
-    """The largest IB path MTU that an Ethernet MTU carries; as io/port.c has it."""
-    return min(4096, 1 << ((mtu - HEADERS_BYTES).bit_length() - 1))
-
-
-def _segment(transport: Any, path_mtu: int, mtu: int) -> int:
-    """Payload of a packet in extended mode, docs/extended-mode.md: whole cache lines over IPv4."""
-    most = min(mtu - HEADERS_BYTES + 20, 8960) // 64 * 64
-    if transport.port == "afxdp":
-        most = min(most, AFXDP_SEGMENT)
-    most = max(most, path_mtu)
-    segment = transport.options.segment
-    if segment is None:  # who asks for a small path MTU wants small packets
-        segment = path_mtu if path_mtu < _path_mtu(mtu) else most
-    room = TELEMETRY_BYTES if transport.options.telemetry else 0
-    return int(min(segment + room, most)) & ~3
-
-
 def has_room_for_telemetry(transport: Any, mtu: int) -> bool:
     """Whether an Ethernet MTU carries the path MTU and the records of switches beside it."""
+
     options = engine_options(transport, mtu, 0)
-    return options.segment_max >= options.path_mtu + TELEMETRY_BYTES
+    return options.segment_max >= options.path_mtu + sizes.telemetry_room()
 
 
 def _frame(result: SimResult) -> pd.DataFrame:

@@ -7,7 +7,6 @@ kernel's, files) is removed again, by the machine itself if need be.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import re
@@ -18,6 +17,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from datapath import foreign
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters
@@ -25,19 +25,11 @@ from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
 from datapath.lanes.spec import Machine, Path, Topology
 from datapath.native import paths
+from datapath.spelling import did_you_mean
 from datapath.xdp.user import XdpHook
 
 _BACKEND_REASON = "the machines' own network; nothing is in between that could impair"
 _NAME = re.compile(r"(?:(?P<user>[^@]+)@)?\[?(?P<host>[^\]@]+?)\]?(?::(?P<port>\d+))?")
-_PACKAGES = {
-    "libisal.so.2": "libisal2",
-    "libxdp.so.1": "libxdp1",
-    "libbpf.so.0": "libbpf0",
-    "libbpf.so.1": "libbpf1",
-    "libelf.so.1": "libelf1",
-}
-"""Library that libdpverbs.so needs -> Debian package that has it."""
-
 _CONNECT_TIMEOUT_S = 20
 
 
@@ -245,10 +237,9 @@ def _front_lacks(label: str, host: SshHost) -> Iterator[DatapathError]:
     done = host.run(["ldd", host.provide(front)])
     missing = re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)
     if missing:
-        packages = [_PACKAGES.get(name, name) for name in missing]
         yield CapabilityError(
             f"{label}: the dp device needs {' and '.join(missing)}",
-            hint=f"apt-get install {' '.join(packages)}, there",
+            hint=install_hint(*missing, where="there"),
         )
     elif done.returncode != 0 or "not found" in done.stderr + done.stdout:
         words = " ".join((done.stderr or done.stdout).split())
@@ -289,7 +280,7 @@ def _connect(target: str, label: str, config: FilePath | None) -> Connection:
     except socket.gaierror:
         raise LocalError(
             f"{label} is neither a name in the ssh configuration nor a host that can be looked up",
-            hint=_did_you_mean(target, _aliases(config)) or f"try: {by_hand}",
+            hint=did_you_mean(target, _aliases(config), "there are") or f"try: {by_hand}",
         ) from None
     except (OSError, TimeoutError, asyncssh.Error) as error:
         words = str(error) or f"no answer in {_CONNECT_TIMEOUT_S} s"
@@ -341,12 +332,6 @@ def _aliases(config: FilePath | None) -> list[str]:
     return [word for line in lines for word in line.split() if not re.search(r"[*?!]", word)]
 
 
-def _did_you_mean(word: str, words: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, words, n=1)
-    guess = f"did you mean {close[0]}? " if close else ""
-    return f"{guess}there are {', '.join(words)}" if words else ""
-
-
 # --- the device under test -------------------------------------------------------------------
 
 
@@ -355,13 +340,17 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
     probe = SshHost(label, Endpoint(machine.netdev, "", "", 0), connection)
     done = probe.run(["ip", "-j", "address"])
     if done.returncode != 0:
-        raise CapabilityError(f"{label}: ip: {done.stderr.strip()}", hint="install iproute2 there")
+        raise CapabilityError(
+            f"{label}: ip: {done.stderr.strip()}", hint=install_hint("ip", where="there")
+        )
     links = _links(label, done.stdout)
     link = links.get(machine.netdev)
     if link is None:
         raise LocalError(
             f"{label} has no network device {machine.netdev}",
-            hint=_did_you_mean(machine.netdev, [name for name in links if name != "lo"]),
+            hint=did_you_mean(
+                machine.netdev, [name for name in links if name != "lo"], "there are"
+            ),
         )
     if "UP" not in link["flags"]:
         raise CapabilityError(

@@ -9,11 +9,13 @@
  * (what is left of it is less than e^-64), and the state is drawn anew from the
  * long-run shares.  So a packet costs few steps, however long nothing was sent.
  *
- * Whole numbers only, which are the same on every machine, and no other header:
- * xdp/impair.bpf.c includes this one.
+ * Whole numbers only, which are the same on every machine.  BPF programs include
+ * this header.
  */
 #ifndef DP_LINK_GE_TIME_H
 #define DP_LINK_GE_TIME_H
+
+#include "wire/random.h"
 
 #define DP_GE_TIME_INLINE static inline __attribute__((always_inline))
 #define DP_GE_TIME_SILENCE 16
@@ -33,13 +35,11 @@ struct dp_ge_time_state {
 	unsigned int bad, begun;
 };
 
+/* A function: where each call is the macro, clang 14 makes code that the kernel's verifier
+ * finds too long to check. */
 DP_GE_TIME_INLINE unsigned long long dp_ge_time_draw(unsigned long long *rng)
 {
-	unsigned long long z = *rng += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
+	return dp_random64(rng);
 }
 
 /* -log2(draw / 2^64) with 24 bits of fraction, rounded up; draw is not 0. */

@@ -17,7 +17,7 @@ the format.  pandas and matplotlib are loaded on first use.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,11 +37,25 @@ def load(result_folder: Path) -> pd.DataFrame:
     return tables.load(Path(result_folder))
 
 
-def print_table(result_folder: Path, fmt: str, stream: TextIO) -> None:
-    """Write the summary to a stream; fmt is `table`, `json` or `ndjson`."""
+def print_table(result_folder: Path, stream: TextIO) -> None:
+    """Write the summary to a stream, for people."""
     from datapath.report import tables
 
-    tables.print_table(Path(result_folder), fmt, stream)
+    tables.print_table(Path(result_folder), stream)
+
+
+def summary(result_folder: Path) -> dict[str, Any]:
+    """Claims, points, ratios and failures as plain data, numbers in base units."""
+    from datapath.report import tables
+
+    return tables.summary(Path(result_folder))
+
+
+def records(result_folder: Path) -> list[dict[str, Any]]:
+    """The same as one list, each record with its `kind`."""
+    from datapath.report import tables
+
+    return tables.records(Path(result_folder))
 
 
 def series(result_folder: Path, run: str) -> pd.DataFrame:

@@ -16,23 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from datapath import foreign
 from datapath.errors import LocalError
+from datapath.experiment.axes import RESULT_COLUMNS
 from datapath.experiment.document import BYTES_MAX, parse
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FIXED_COLUMNS = (
-    "point",
-    "block",
-    "repetition",
-    "status",
-    "metric",
-    "value",
-    "unit",
-    "started",
-    "seconds",
-)
-"""Columns of runs.parquet that are not axes."""
 
 NOT_VARIED = "–"
 """Value of an axis in a point that was included without it."""
@@ -54,7 +42,7 @@ class Failure:
 class ResultFolder:
     """Everything the report needs, read once.
 
-    frame: tidy rows with the columns of FIXED_COLUMNS and one per axis; axis values
+    frame: tidy rows with the columns of RESULT_COLUMNS and one per axis; axis values
     are strings.  claims is None when no claims.json is there.
     records: the runs/*.json files that could be read, sorted by name.
     remarks: what a reader must know about gaps, plain text.
@@ -148,7 +136,7 @@ def read(result_folder: Path) -> ResultFolder:
     manifest = _json(path / "manifest.json", remarks)
     records = _records(path, remarks)
     frame = _frame(path, records, remarks)
-    axes = [c for c in frame.columns if c not in FIXED_COLUMNS]
+    axes = [c for c in frame.columns if c not in RESULT_COLUMNS]
     result = ResultFolder(
         path=path,
         frame=frame,
@@ -266,7 +254,7 @@ def _rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tidy rows of one finished run; one row without a metric for a failed one."""
     common = {
         **{str(k): axis_text(v) for k, v in mapping(record.get("axes")).items()},
-        **{key: record.get(key) for key in FIXED_COLUMNS if key in record},
+        **{key: record.get(key) for key in RESULT_COLUMNS if key in record},
     }
     metrics = [mapping(m) for m in sequence(record.get("metrics"))] or [{}]
     return [
@@ -286,7 +274,7 @@ def _normalise(frame: pd.DataFrame) -> pd.DataFrame:
 
     frame = frame.copy()
     defaults = {"point": "", "status": "ok", "unit": ""}
-    for column in FIXED_COLUMNS:
+    for column in RESULT_COLUMNS:
         if column not in frame:
             frame[column] = defaults.get(column)
     for column in ("block", "repetition"):
@@ -296,7 +284,7 @@ def _normalise(frame: pd.DataFrame) -> pd.DataFrame:
     frame["point"] = frame["point"].astype(str)
     frame["status"] = frame["status"].fillna("ok").astype(str)
     frame["unit"] = frame["unit"].fillna("").astype(str)
-    for axis in [c for c in frame.columns if c not in FIXED_COLUMNS]:
+    for axis in [c for c in frame.columns if c not in RESULT_COLUMNS]:
         text = frame[axis].astype(object)
         frame[axis] = text.where(text.notna(), NOT_VARIED).map(axis_text)
     return frame

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -32,8 +31,6 @@ _TEXT_METRICS = (
     "timeouts",
 )
 """What fits on a terminal, when a run has any of it; JSON has everything."""
-
-FORMATS = ("table", "json", "ndjson")
 
 
 def load(result_folder: Path) -> pd.DataFrame:
@@ -195,21 +192,20 @@ def varying(frame: pd.DataFrame, axes: Iterable[str]) -> list[str]:
     return [axis for axis in axes if frame[axis].nunique() > 1]
 
 
-def print_table(result_folder: Path, fmt: str, stream: TextIO) -> None:
-    """Write the summary of a result folder: `table` for people, `json` or `ndjson`.
-
-    json is one object with claims, points, ratios and failures; ndjson the same
-    records one a line, each with its `kind`.  Numbers in both are in base units.
-    """
-    if fmt not in FORMATS:
-        raise LocalError(f"unknown format {fmt!r}", hint=f"use one of {', '.join(FORMATS)}")
+def summary(result_folder: Path) -> dict[str, Any]:
+    """Claims, points, ratios and failures as plain data; numbers are in base units."""
     result = read(result_folder)
-    writers: dict[str, Callable[[ResultFolder, TextIO], None]] = {
-        "table": _write_text,
-        "json": _write_json,
-        "ndjson": _write_ndjson,
-    }
-    writers[fmt](result, stream)
+    whole = {"name": result.name, "baseline": result.baseline, **_sections(result)}
+    return {key: _plain(value) for key, value in whole.items()}
+
+
+def records(result_folder: Path) -> list[dict[str, Any]]:
+    """The same as one list, each record with its `kind`."""
+    return [
+        {"kind": section.removesuffix("s"), **_plain(record)}
+        for section, rows in _sections(read(result_folder)).items()
+        for record in rows
+    ]
 
 
 def _sections(result: ResultFolder) -> dict[str, list[dict[str, Any]]]:
@@ -239,22 +235,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _dumps(value: Any, indent: int | None = None) -> str:
-    return json.dumps(_plain(value), indent=indent, default=str, allow_nan=False)
-
-
-def _write_json(result: ResultFolder, stream: TextIO) -> None:
-    document = {"name": result.name, "baseline": result.baseline, **_sections(result)}
-    stream.write(_dumps(document, indent=2) + "\n")
-
-
-def _write_ndjson(result: ResultFolder, stream: TextIO) -> None:
-    for section, records in _sections(result).items():
-        for record in records:
-            stream.write(_dumps({"kind": section.removesuffix("s"), **record}) + "\n")
-
-
-def _write_text(result: ResultFolder, stream: TextIO) -> None:
+def print_table(result_folder: Path, stream: TextIO) -> None:
+    """Write the summary of a result folder for people."""
+    result = read(result_folder)
     sections = _sections(result)
     lines = [f"{result.name}  {result.path}", ""]
     for claim in sections["claims"]:

@@ -10,7 +10,6 @@ the place of libibverbs.so.1.  The syntax is that of datapath/verbs/config.h:
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
@@ -23,16 +22,12 @@ from typing import NoReturn
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
+from datapath.spelling import did_you_mean
 from datapath.verbs.device_keys import DEVICE_KEYS
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 PORT_KINDS = ("afxdp", "udp")
 NETDEVS = Path("/sys/class/net")
-
-
-def _close(word: str, words: Sequence[str]) -> str:
-    matches = difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {matches[0]}? " if matches else ""
 
 
 @dataclass
@@ -89,7 +84,7 @@ class DeviceSpec:
             if key not in DEVICE_KEYS:
                 raise LocalError(
                     f"device {self.name}: unknown key {key!r}",
-                    hint=f"{_close(key, list(DEVICE_KEYS))}keys are {', '.join(DEVICE_KEYS)}",
+                    hint=did_you_mean(key, list(DEVICE_KEYS), "keys are"),
                 )
             row = DEVICE_KEYS[key]
             if not row.allows(value) or re.search(r"[\s;]", value):
@@ -150,7 +145,7 @@ def _check_program(name: str) -> str:
         known = [p.name for p in folder.iterdir()] if "/" in name and folder.is_dir() else []
         raise LocalError(
             f"program {name!r} not found",
-            hint=_close(Path(name).name, known) + "give its path, or install its package",
+            hint=did_you_mean(Path(name).name, known) or "give its path, or install its package",
         )
     mode = Path(path).stat()
     if mode.st_mode & stat.S_ISUID and mode.st_uid != os.geteuid():
@@ -167,7 +162,7 @@ def _check_netdev(device: DeviceSpec) -> None:
         known = sorted(path.name for path in NETDEVS.iterdir())
         raise LocalError(
             f"device {device.name}: there is no network device {name!r} here",
-            hint=f"{_close(name, known)}there are {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, known, "there are"),
         )
 
 

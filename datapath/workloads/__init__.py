@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What is driven over the network: REGISTRY has every workload by its name.
 
-A workload is one file in the folder kinds/.  Its class says which programs it starts and which
-Debian packages have them, which devices and QP attributes it can use, and which metrics it has
-that no other has.
+A workload is one file in the folder kinds/.  Its class says which programs it starts, which
+devices and QP attributes it can use, and which metrics it has that no other has.
 """
 
 from __future__ import annotations

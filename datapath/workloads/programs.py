@@ -12,6 +12,7 @@ from pathlib import Path
 import pydantic
 from pydantic import ConfigDict, Field
 
+from datapath.debian import install_hint, packages
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.base import Host, Process, Tool
 from datapath.workloads.base import Metric, RunContext
@@ -154,11 +155,11 @@ def require(host: Host, program: str, tools: Sequence[Tool]) -> None:
     """CapabilityError with the package's name when a host has not got a program."""
     if host.has_program(program):
         return
-    named = [tool.package for tool in tools if tool.name == program]
-    package = next(iter(named or [tool.package for tool in tools]), None)
+    # A workload's first program stands for the others of its package.
+    known = program if program in packages() or not tools else tools[0].name
     raise CapabilityError(
         f"program {program} is not installed on {host.name}",
-        hint=f"apt-get install {package}" if package else "install it, or put it on PATH",
+        hint=install_hint(known),
     )
 
 

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from datapath.errors import LocalError
 from datapath.xdp.btf import ARRAY, PTR, STRUCT, Btf, BtfError
@@ -254,16 +253,8 @@ def _data_maps(elf: ELFFile) -> list[Map]:
     ]
 
 
-def print_object(path: Path, form: str, out: IO[str]) -> None:
-    """Inspect and print; form is "table", "json" or "ndjson" (one line)."""
-    found = inspect(path)
-    if form == "table":
-        out.write(_as_text(found))
-    else:
-        out.write(json.dumps(asdict(found), indent=2 if form == "json" else None) + "\n")
-
-
-def _as_text(found: Inspection) -> str:
+def as_text(found: Inspection) -> str:
+    """For people: lines and two tables."""
     gpl = "GPL-compatible" if found.gpl_compatible else "not GPL-compatible: few helpers allowed"
     btf = f"{found.btf_bytes} bytes" if found.btf_bytes else "none"
     lines = [

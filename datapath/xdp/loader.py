@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
 _LINES_SHOWN = 6
@@ -94,7 +95,7 @@ def _libbpf() -> tuple[ctypes.CDLL, _Messages]:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
         raise CapabilityError(
-            f"libbpf cannot be loaded: {error}", hint="apt-get install libbpf1"
+            f"libbpf cannot be loaded: {error}", hint=install_hint("libbpf.so.1")
         ) from None
     pointer, text, integer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (

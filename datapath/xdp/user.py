@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from datapath import cachedir, foreign
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
 _WORKER = Path(__file__).with_name("user_worker.py")
@@ -154,7 +155,7 @@ def _read_line(
 def _worker_died(process: subprocess.Popen[bytes], messages: IO[bytes]) -> DatapathError:
     lines = _lines(messages)
     if any("No module named 'bcc'" in line for line in lines):
-        return CapabilityError("Python cannot import bcc", hint="apt-get install python3-bpfcc")
+        return CapabilityError("Python cannot import bcc", hint=install_hint("bcc"))
     detail = f": {lines[-1]}" if lines else f", status {process.wait()}"
     return DatapathError(f"the XDP program's process ended{detail}")
 

@@ -31,6 +31,8 @@ def tree() -> Iterator[Path]:
         folder.mkdir()
         shutil.copytree(paths.ROOT / "setup", folder / "setup")
         shutil.copy(paths.ROOT / "dpctl", folder)
+        (folder / "datapath").mkdir()
+        shutil.copy(paths.PACKAGE / "packages.txt", folder / "datapath")
         folder.chmod(0o755)
         yield folder
 
@@ -57,7 +59,7 @@ def shell(tree: Path) -> Shell:
 
 
 def packages(tree: Path, text: str) -> None:
-    (tree / "setup" / "packages.txt").write_text(text)
+    (tree / "datapath" / "packages.txt").write_text(text)
 
 
 def test_missing_packages_by_class(tree: Path, shell: Shell) -> None:

@@ -135,7 +135,7 @@ def test_other_base_class(write: WriteAlgorithm) -> None:
     ("params", "message", "hint"),
     [
         ({"betta": 0.5}, "swift has no parameter 'betta'", "did you mean beta?"),
-        ({"zzzz": 1}, "no parameter 'zzzz'", "there is: "),
+        ({"zzzz": 1}, "no parameter 'zzzz'", "there are: "),
         ({"beta": "0.5"}, "parameter beta of swift must be a number", ""),
         ({"beta": True}, "must be a number", ""),
         ({"beta": float("nan")}, "finite", ""),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from datapath.cc.commands import app
+from datapath.cli.algorithms import app
 from datapath.errors import LocalError, RunFailed
 
 from .conftest import WriteAlgorithm

@@ -85,6 +85,12 @@ def test_validate_loads_no_table_or_plot_library() -> None:
         (["exec", "--device", "dp0=udp:nope", "--", "true"], 2, "no network device 'nope'", ""),
         (["exec", "--device", "dp0=udp:lo", "--", "no-such"], 2, "'no-such' not found", ""),
         (["exec", "--device", "dp0=udp:lo", "--cc", "swif", "--", "true"], 2, "swif", "swift"),
+        (
+            ["exec", "--device", "dp0=udp:lo", "-p", "a=1", "--", "true"],
+            2,
+            "an algorithm",
+            "--cc ALGO",
+        ),
         (["xdp", "inspect", "/etc/hostname"], 2, "/etc/hostname", ""),
     ],
 )

@@ -290,58 +290,79 @@ def test_another_process_and_another_build_repeat_it() -> None:
 # --- invariants ----------------------------------------------------------------------------------
 
 
+SHARES = st.one_of(st.just(0.0), st.floats(0.0, 0.05))
+JITTERS = st.one_of(
+    st.none(),
+    st.builds(Jitter, st.sampled_from(["normal", "pareto"]), st.floats(0, 5_000), st.just(3.0)),
+    st.builds(Jitter, st.just("normal"), st.floats(0, 5_000), st.just(3.0), reorders=st.just(True)),
+)
+CLASSES = (QueueClass(0), QueueClass(1), QueueClass(3, limit_bytes=60_000))
+LINKS = st.builds(
+    Link,
+    rate_bps=st.sampled_from([0, GBIT, 10 * GBIT, 100 * GBIT]),
+    delay_ns=st.integers(0, 20_000),
+    limit_bytes=st.sampled_from([0, 20_000, 200_000]),
+    marking=st.one_of(st.none(), st.just(Marking("step", 10_000))),
+    loss=st.one_of(st.none(), st.builds(Loss, good=SHARES)),
+    jitter=JITTERS,
+    reorder=SHARES,
+    reorder_ns=st.integers(0, 50_000),
+    slot_ns=st.sampled_from([0, 0, 3_000]),
+    duplicate=SHARES,
+    corrupt=SHARES,
+    trim=st.booleans(),
+    telemetry=st.booleans(),
+    classes=st.sampled_from([(), CLASSES]),
+)
+AQMS = st.sampled_from(
+    [
+        CoDel(20_000, 100_000),
+        CoDel(20_000, 100_000, ecn=True),
+        FqCoDel(20_000, 100_000, flows=3, quantum_bytes=300),
+        Pie(20_000, 50_000, alpha=1000, beta=5000, max_burst_ns=0),
+    ]
+)
+MANAGED_LINKS = st.builds(
+    Link,
+    rate_bps=st.sampled_from([GBIT, 10 * GBIT]),
+    delay_ns=st.integers(0, 20_000),
+    limit_bytes=st.sampled_from([0, 20_000]),
+    aqm=AQMS,
+    loss=st.sampled_from([None, Loss(bad=0.5, good_ns=500_000, bad_ns=50_000)]),
+    policer=st.sampled_from([None, Policer(GBIT, 20_000)]),
+    jitter=JITTERS,
+    duplicate=SHARES,
+    telemetry=st.booleans(),
+)
+TRANSPORTS = st.builds(
+    EngineOptions,
+    path_mtu=st.sampled_from([256, 1024, 4096]),
+    extended=st.booleans(),
+    preset=st.booleans(),
+    window_psns=st.sampled_from([0, 64]),
+    data_class=st.integers(0, 2),
+    telemetry=st.booleans(),
+    paths=st.sampled_from([1, 8]),
+    segment_max=st.sampled_from([0, 8960]),
+)
+LATENESS = st.sampled_from(
+    [
+        Lateness.constant(0),
+        Lateness.constant(30_000),
+        Lateness(((0.0, 0), (0.9, 20_000), (1.0, 400_000))),
+    ]
+)
+WAKEUPS = st.builds(
+    Wakeup, LATENESS, LATENESS, st.one_of(st.none(), LATENESS), st.sampled_from([0, 20_000])
+)
+
+
 @st.composite
-def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
-    """Any topology, any spoiling, any traffic, any transport."""
-    share = st.one_of(st.just(0.0), st.floats(0.0, 0.05))
-    jitters = st.one_of(
-        st.none(),
-        st.builds(Jitter, st.sampled_from(["normal", "pareto"]), st.floats(0, 5_000), st.just(3.0)),
-        st.builds(
-            Jitter, st.just("normal"), st.floats(0, 5_000), st.just(3.0), reorders=st.just(True)
-        ),
-    )
-    classes = (QueueClass(0), QueueClass(1), QueueClass(3, limit_bytes=60_000))
-    links = st.builds(
-        Link,
-        rate_bps=st.sampled_from([0, GBIT, 10 * GBIT, 100 * GBIT]),
-        delay_ns=st.integers(0, 20_000),
-        limit_bytes=st.sampled_from([0, 20_000, 200_000]),
-        marking=st.one_of(st.none(), st.just(Marking("step", 10_000))),
-        loss=st.one_of(st.none(), st.builds(Loss, good=share)),
-        jitter=jitters,
-        reorder=share,
-        reorder_ns=st.integers(0, 50_000),
-        slot_ns=st.sampled_from([0, 0, 3_000]),
-        duplicate=share,
-        corrupt=share,
-        trim=st.booleans(),
-        telemetry=st.booleans(),
-        classes=st.sampled_from([(), classes]),
-    )
-    aqms = st.sampled_from(
-        [
-            CoDel(20_000, 100_000),
-            CoDel(20_000, 100_000, ecn=True),
-            FqCoDel(20_000, 100_000, flows=3, quantum_bytes=300),
-            Pie(20_000, 50_000, alpha=1000, beta=5000, max_burst_ns=0),
-        ]
-    )
-    managed = st.builds(
-        Link,
-        rate_bps=st.sampled_from([GBIT, 10 * GBIT]),
-        delay_ns=st.integers(0, 20_000),
-        limit_bytes=st.sampled_from([0, 20_000]),
-        aqm=aqms,
-        loss=st.sampled_from([None, Loss(bad=0.5, good_ns=500_000, bad_ns=50_000)]),
-        policer=st.sampled_from([None, Policer(GBIT, 20_000)]),
-        jitter=jitters,
-        duplicate=share,
-        telemetry=st.booleans(),
-    )
-    edge, core = draw(links), draw(st.one_of(links, managed))
+def shapes(draw: st.DrawFn) -> Any:
+    """Any topology of links that spoil, or that manage their queue."""
+    edge, core = draw(LINKS), draw(st.one_of(LINKS, MANAGED_LINKS))
     buffer = draw(st.sampled_from([None, SharedBuffer(100_000, 1.0)])) if not core.aqm else None
-    shape: Any = draw(
+    return draw(
         st.sampled_from(
             [
                 Dumbbell(2, edge, core, buffer=buffer),
@@ -353,7 +374,10 @@ def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
             ]
         )
     )
-    hosts = shape.graph().hosts
+
+
+@st.composite
+def flow_tables(draw: st.DrawFn, hosts: int) -> traffic.Flows:
     rows = []
     for _ in range(draw(st.integers(1, 6))):
         src = draw(st.integers(0, hosts - 1))
@@ -369,27 +393,20 @@ def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
                 opcode=draw(st.sampled_from(sorted(traffic.OPCODES.values()))),
             )
         )
-    options = EngineOptions(
-        path_mtu=draw(st.sampled_from([256, 1024, 4096])),
-        extended=draw(st.booleans()),
-        preset=draw(st.booleans()),
-        window_psns=draw(st.sampled_from([0, 64])),
-        data_class=draw(st.integers(0, 2)),
-        telemetry=draw(st.booleans()),
-        paths=draw(st.sampled_from([1, 8])),
-        segment_max=draw(st.sampled_from([0, 8960])),
+    return traffic.join(rows)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[Simulation, traffic.Flows]:
+    """Any topology, any spoiling, any traffic, any transport."""
+    shape = draw(shapes())
+    simulation = Simulation(
+        shape,
+        transport=draw(TRANSPORTS),
+        wakeup=draw(st.one_of(st.none(), WAKEUPS)),
+        seed=draw(st.integers(0, 2**32)),
     )
-    lateness = st.sampled_from(
-        [
-            Lateness.constant(0),
-            Lateness.constant(30_000),
-            Lateness(((0.0, 0), (0.9, 20_000), (1.0, 400_000))),
-        ]
-    )
-    emulator = st.one_of(st.none(), lateness)
-    wakeups = st.builds(Wakeup, lateness, lateness, emulator, st.sampled_from([0, 20_000]))
-    wakeup, seed = draw(st.one_of(st.none(), wakeups)), draw(st.integers(0, 2**32))
-    return Simulation(shape, seed=seed, transport=options, wakeup=wakeup), traffic.join(rows)
+    return simulation, draw(flow_tables(shape.graph().hosts))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -162,7 +162,7 @@ def alive(pid: int) -> bool:
     [
         (["nosuch"], "no congestion-control algorithm is called 'nosuch'"),
         (["fixed", "-p", "windw=1"], "has no parameter 'windw'"),
-        (["fixed", "--only", "los"], "no dimension 'los'; did you mean 'loss'?"),
+        (["fixed", "--only", "los"], "no dimension 'los'; did you mean loss?"),
         (["fixed", "--only", "loss", "--without", "loss"], "nothing is left to vary"),
         (["fixed", "--time", "5"], "--time: '5' has no unit"),
         (["fixed", "--set", "path.rate=1gbit"], "path.rate cannot be the same for all cases"),
@@ -170,7 +170,7 @@ def alive(pid: int) -> bool:
             ["fixed", "--set", "transport.mode"],
             "transport.mode: write --set path.to.key=val",
         ),
-        (["fixed", "--set", "transport.mod=standard", "--cases", "1"], "did you mean 'mode'?"),
+        (["fixed", "--set", "transport.mod=standard", "--cases", "1"], "did you mean mode?"),
         (["fixed", "--out", "full"], "full exists and is not an empty folder"),
     ],
 )

@@ -22,8 +22,16 @@ SEQUENCE, INVALID, ACCESS = 0x60, 0x61, 0x62
 
 def conversation(talk: Scribe) -> None:
     """Everything that may occur, once."""
+    sends(talk)
+    writes(talk)
+    reads_and_atomics(talk)
+    losses_and_pauses(talk)
+    the_other_way(talk)
+
+
+def sends(talk: Scribe) -> None:
+    """SENDs of every shape; B answers what asks for it."""
     a, b = talk.a, talk.b
-    # SENDs of every shape; B answers what asks for it.
     a("SEND ONLY", 100, ack=True, se=True)
     b("ACK", 100, msn=1)
     a("SEND FIRST", 101, 1024)
@@ -38,7 +46,10 @@ def conversation(talk: Scribe) -> None:
     a("SEND FIRST", 108, 1024)
     a("SEND LAST INV", 109, 1024, ack=True)
     b("ACK", 109, msn=6)
-    # WRITEs.
+
+
+def writes(talk: Scribe) -> None:
+    a, b = talk.a, talk.b
     a("WRITE ONLY", 110, length=0)
     a("WRITE FIRST", 111, 1024, length=2050)
     a("WRITE MIDDLE", 112, 1024)
@@ -48,7 +59,11 @@ def conversation(talk: Scribe) -> None:
     a("WRITE LAST IMM", 116, 1, ack=True, se=True)
     b("ACK", 113, msn=8)
     b("ACK", 116, msn=10)
-    # A READ of four packets, the answer to which is lost in the middle, and atomics.
+
+
+def reads_and_atomics(talk: Scribe) -> None:
+    """A READ of four packets, the answer to which is lost in the middle, and atomics."""
+    a, b = talk.a, talk.b
     a("READ REQUEST", 117, length=3073, ack=True)
     a("FETCH ADD", 121, ack=True)
     b("READ RESPONSE FIRST", 117, 1024, msn=11)
@@ -68,6 +83,10 @@ def conversation(talk: Scribe) -> None:
     b("ATOMIC ACK", 122, msn=13, value=1)
     b("READ RESPONSE ONLY", 123, msn=15)
     b("READ RESPONSE ONLY", 124, 1024, msn=15)
+
+
+def losses_and_pauses(talk: Scribe) -> None:
+    a, b = talk.a, talk.b
     # Something is lost behind the capture: NAK, and back.
     a("SEND ONLY", 125, 1)
     a("SEND ONLY", 126, 2)
@@ -88,7 +107,11 @@ def conversation(talk: Scribe) -> None:
     a("SEND ONLY", 128, 4, ack=True)
     a("SEND ONLY", 129, 5, ack=True)
     b("ACK", 129, msn=20)
-    # The other way, and an offer; congestion is told.
+
+
+def the_other_way(talk: Scribe) -> None:
+    """An offer, a SEND of B, and congestion is told."""
+    a, b = talk.a, talk.b
     a("HELLO", 0, bytes((3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x11, 4, 0, 0, 0, 0, 0, 0, 9)))
     b("SEND ONLY", 500, 9, ack=True)
     a("ACK", 500, msn=1)

@@ -15,18 +15,17 @@
  * code 1: the port could not be opened; 2: usage.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/addr.h"
 #include "io/port.h"
+#include "posix/clock.h"
 #include "wire/headers.h"
 #include "wire/icrc.h"
 
@@ -66,14 +65,6 @@ struct tool {
 	uint64_t n_samples;
 	uint64_t sent_ns[65536];
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Byte i of the payload of packet psn; the payload begins behind the BTH. */
 static inline uint8_t pattern(uint32_t psn, uint32_t i)
@@ -168,12 +159,12 @@ static void receive(struct tool *t)
 
 	if (t->o.wait)
 		hold();
-	now = last = t->r.read_ns = now_ns();
+	now = last = t->r.read_ns = dp_now_ns();
 	end = now + t->o.seconds * 1000000000ull;
 	while (now < end && t->r.received < t->o.count) {
 		int n = dp_port_rx(t->port, p, DP_PORT_BATCH);
 
-		now = now_ns();
+		now = dp_now_ns();
 		for (int i = 0; i < n; i++)
 			count_received(t, &p[i], now);
 		dp_port_rx_release(t->port, p, n);
@@ -188,14 +179,14 @@ static void receive(struct tool *t)
 
 static void send_all(struct tool *t)
 {
-	uint64_t start = now_ns(), end = start + t->o.seconds * 1000000000ull, now = start;
+	uint64_t start = dp_now_ns(), end = start + t->o.seconds * 1000000000ull, now = start;
 	struct dp_packet p[DP_PORT_BATCH];
 
 	while (now < end && t->r.sent < t->o.count) {
 		uint64_t want = t->o.count - t->r.sent;
 		int n;
 
-		now = now_ns();
+		now = dp_now_ns();
 		if (t->o.rate_pps && t->r.sent > (now - start) * t->o.rate_pps / 1000000000u)
 			continue;
 		n = dp_port_tx_reserve(t->port, p, want < t->o.batch ? (int)want : (int)t->o.batch);
@@ -204,7 +195,7 @@ static void send_all(struct tool *t)
 		dp_port_tx_commit(t->port, p, n, n);
 	}
 	t->r.first_ns = start;
-	t->r.last_ns = now_ns();
+	t->r.last_ns = dp_now_ns();
 	/* what waits for the device goes out while we read nothing */
 	for (int i = 0; i < 100; i++) {
 		int n = dp_port_rx(t->port, p, DP_PORT_BATCH);
@@ -242,13 +233,13 @@ static int echo_batch(struct tool *t, const struct dp_packet *in, int n)
 
 static void echo(struct tool *t)
 {
-	uint64_t end = now_ns() + t->o.seconds * 1000000000ull, now = now_ns(), last = now;
+	uint64_t end = dp_now_ns() + t->o.seconds * 1000000000ull, now = dp_now_ns(), last = now;
 	struct dp_packet p[DP_PORT_BATCH];
 
 	while (now < end && t->r.sent < t->o.count) {
 		int n = dp_port_rx(t->port, p, DP_PORT_BATCH);
 
-		now = now_ns();
+		now = dp_now_ns();
 		if (n && !t->r.received)
 			t->r.error = dp_port_resolve(t->port, &p[0].src, 1000, &t->path);
 		for (int i = 0; i < n; i++)
@@ -280,7 +271,7 @@ static void ping_send(struct tool *t)
 		return;
 	n = dp_port_tx_reserve(t->port, p, (int)want);
 	for (int i = 0; i < n; i++) {
-		t->sent_ns[t->r.sent & 0xffff] = now_ns();
+		t->sent_ns[t->r.sent & 0xffff] = dp_now_ns();
 		write_packet(t, &p[i], (uint32_t)t->r.sent++);
 	}
 	dp_port_tx_commit(t->port, p, n, n);
@@ -311,7 +302,7 @@ static void ping_statistics(struct tool *t)
 /* A packet that has not come back after idle_ms is taken for lost. */
 static void ping(struct tool *t)
 {
-	uint64_t end = now_ns() + t->o.seconds * 1000000000ull, now = now_ns(), last = now;
+	uint64_t end = dp_now_ns() + t->o.seconds * 1000000000ull, now = dp_now_ns(), last = now;
 	struct dp_packet p[DP_PORT_BATCH];
 
 	while (now < end && t->r.received + t->r.lost_echoes < t->o.count) {
@@ -319,7 +310,7 @@ static void ping(struct tool *t)
 
 		ping_send(t);
 		n = dp_port_rx(t->port, p, DP_PORT_BATCH);
-		now = now_ns();
+		now = dp_now_ns();
 		for (int i = 0; i < n; i++) {
 			uint64_t rtt = now - t->sent_ns[dp_bth_psn(p[i].data) & 0xffff];
 

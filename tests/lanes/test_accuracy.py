@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from datapath.cli import fabric
 from datapath.errors import RunFailed
-from datapath.lanes.accuracy import Spread, measure, to_json
+from datapath.lanes.accuracy import Spread, measure
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -24,7 +24,7 @@ def test_a_link_is_never_early_and_never_too_fast() -> None:
     assert report.rate_error < 0.01
     assert 0 < report.marked_share <= 1
     assert report.late_p50_ns <= report.late_p99_ns <= report.late_max_ns
-    told = json.loads(to_json(report))
+    told = json.loads(json.dumps(report.as_dict()))
     assert told["rate_error"] == report.rate_error
     assert told["delay_error"]["n"] == 40
 

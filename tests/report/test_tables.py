@@ -18,15 +18,15 @@ from datapath.report.folder import read
 from tests.report import folders
 
 
-def printed(folder: Path, fmt: str, encoding: str = "utf-8") -> str:
+def printed(folder: Path, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    report.print_table(folder, fmt, stream)
+    report.print_table(folder, stream)
     return raw.getvalue().decode(encoding)
 
 
 def test_table_for_people(whole: Path) -> None:
-    text = printed(whole, "table")
+    text = printed(whole)
     assert "PASS  1 % loss costs AF_XDP at most a tenth of its goodput" in text
     assert "FAIL  64 B send within 2 us: measured 3.31 us, above the bound" in text
     assert "failed: dp-afxdp, 1%, 64 B send (run 2): no reply" in text
@@ -36,13 +36,13 @@ def test_table_for_people(whole: Path) -> None:
 
 
 def test_table_on_a_terminal_without_unicode(whole: Path) -> None:
-    text = printed(whole, "table", "ascii")
+    text = printed(whole, "ascii")
     assert " us " in text
     assert "?" not in text
 
 
-def test_json_is_one_document_in_base_units(whole: Path) -> None:
-    document = json.loads(printed(whole, "json"))
+def test_the_summary_is_in_base_units(whole: Path) -> None:
+    document = report.summary(whole)
     assert [claim["pass"] for claim in document["claims"]] == [True, False]
     goodput = [p for p in document["points"] if p["metric"] == "goodput"]
     assert len(goodput) == 6
@@ -51,21 +51,16 @@ def test_json_is_one_document_in_base_units(whole: Path) -> None:
     assert [f["repetition"] for f in document["failures"]] == [2]
 
 
-def test_ndjson_has_one_record_a_line(whole: Path) -> None:
-    records = [json.loads(line) for line in printed(whole, "ndjson").splitlines()]
-    kinds = {record["kind"] for record in records}
+def test_each_record_has_its_kind(whole: Path) -> None:
+    kinds = {record["kind"] for record in report.records(whole)}
     assert kinds == {"claim", "point", "ratio", "failure"}
 
 
 def test_numbers_that_do_not_exist_are_null(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "r", repetitions=1, samples=False)
-    document = json.loads(printed(folder, "json"))
+    document = report.summary(folder)
     assert {p["lo"] for p in document["points"]} == {None}
-
-
-def test_unknown_format(whole: Path) -> None:
-    with pytest.raises(LocalError, match="unknown format"):
-        report.print_table(whole, "xml", sys.stdout)
+    json.dumps([document, report.records(folder)], allow_nan=False)
 
 
 def test_first_of_several_baselines_that_has_the_metric_is_taken(tmp_path: Path) -> None:

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from datapath.cli.app import app
 from datapath.errors import LocalError
 from datapath.native import paths
-from datapath.xdp.inspect import Map, Program, inspect, print_object
+from datapath.xdp.inspect import Map, inspect
 
 SOURCE = """
 #include <linux/bpf.h>
@@ -102,17 +104,15 @@ def test_our_own_objects() -> None:
 
 def test_the_table_and_the_json_say_the_same(tmp_path: Path) -> None:
     target = compiled(tmp_path, "-g", licence="Proprietary")
-    text, document = io.StringIO(), io.StringIO()
-    print_object(target, "table", text)
-    print_object(target, "json", document)
-    data = json.loads(document.getvalue())
-    assert Program(**data["programs"][0]) in inspect(target).programs
-    for entry in data["programs"] + data["maps"]:
-        assert entry["name"] in text.getvalue()
-    assert "not GPL-compatible" in text.getvalue()
-    line = io.StringIO()
-    print_object(target, "ndjson", line)
-    assert line.getvalue().count("\n") == 1
+    found, command = inspect(target), ["xdp", "inspect", str(target)]
+    text = CliRunner().invoke(app, command).output
+    document = CliRunner().invoke(app, [*command, "--format", "json"]).output
+    line = CliRunner().invoke(app, [*command, "--format", "ndjson"]).output
+    assert json.loads(line) == json.loads(document) == json.loads(json.dumps(asdict(found)))
+    assert line.count("\n") == 1
+    assert all(program.name in text for program in found.programs)
+    assert all(found_map.name in text for found_map in found.maps)
+    assert "not GPL-compatible" in text
 
 
 @pytest.mark.parametrize(

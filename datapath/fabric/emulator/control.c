@@ -16,12 +16,13 @@
 #include <unistd.h>
 
 #include "fabric/emulator/emulator.h"
+#include "posix/number.h"
 
 struct settings {
 	struct dp_link_config link;
 	double ecn_mark;
-	const char *trace;  /* milliseconds, between commas */
-	const char *jitter; /* nanoseconds, between commas */
+	char *trace;  /* milliseconds, between commas */
+	char *jitter; /* nanoseconds, between commas */
 };
 
 enum kind { U32, U64, DOUBLE, BOOL, LIST };
@@ -81,27 +82,25 @@ static const struct key {
 static int set(struct settings *s, const struct key *key, char *value)
 {
 	void *at = (char *)s + key->offset;
-	char *end = value;
+	uint64_t on;
 
-	errno = 0;
 	switch (key->kind) {
 	case U32:
-		*(uint32_t *)at = (uint32_t)strtoul(value, &end, 10);
-		break;
+		return dp_read_u32(value, 0, UINT32_MAX, at);
 	case U64:
-		*(uint64_t *)at = strtoull(value, &end, 10);
-		break;
+		return dp_read_number(value, 0, UINT64_MAX, at);
 	case DOUBLE:
-		*(double *)at = strtod(value, &end);
-		break;
+		return dp_read_real(value, at);
 	case BOOL:
-		*(bool *)at = strtoul(value, &end, 10);
-		break;
+		if (dp_read_number(value, 0, 1, &on))
+			return -EINVAL;
+		*(bool *)at = on;
+		return 0;
 	case LIST:
-		*(const char **)at = value;
+		*(char **)at = value;
 		return 0;
 	}
-	return errno || end == value || *end ? -EINVAL : 0;
+	return -EINVAL;
 }
 
 static int read_word(struct settings *s, char *word)
@@ -131,13 +130,13 @@ static uint32_t count(const char *list)
 static int read_rate_trace(struct direction *d, struct settings *s)
 {
 	uint32_t n = count(s->trace);
-	char *at = (char *)s->trace;
 
 	d->trace = calloc(n, sizeof(*d->trace));
 	if (!d->trace)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < n; i++, at++)
-		d->trace[i] = (uint32_t)strtoul(at, &at, 10);
+	for (uint32_t i = 0; i < n; i++)
+		if (dp_read_u32(strsep(&s->trace, ","), 0, UINT32_MAX, &d->trace[i]))
+			return -EINVAL;
 	s->link.trace.ms = d->trace;
 	s->link.trace.n = n;
 	return 0;
@@ -146,13 +145,13 @@ static int read_rate_trace(struct direction *d, struct settings *s)
 static int read_jitter_trace(struct direction *d, struct settings *s)
 {
 	uint32_t n = count(s->jitter);
-	char *at = (char *)s->jitter;
 
 	d->jitter = calloc(n, sizeof(*d->jitter));
 	if (!d->jitter)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < n; i++, at++)
-		d->jitter[i] = strtod(at, &at);
+	for (uint32_t i = 0; i < n; i++)
+		if (dp_read_real(strsep(&s->jitter, ","), &d->jitter[i]))
+			return -EINVAL;
 	s->link.jitter.sample = d->jitter;
 	s->link.jitter.n_samples = n;
 	return 0;
@@ -213,7 +212,7 @@ static void reset_ports(struct emulator *e, unsigned side)
 		p->ring_drops = port_ring_drops(p);
 		p->unstamped = port_unstamped(p);
 	}
-	e->began_ns = clock_ns();
+	e->began_ns = dp_now_ns();
 	e->busy_ns = 0;
 }
 
@@ -242,15 +241,16 @@ static void configure(struct emulator *e, char *words)
 static void sample(struct emulator *e, char *words)
 {
 	char *interval = strsep(&words, "\t"), *max_bytes = strsep(&words, "\t");
+	uint64_t interval_ns, most;
 	int err = 0;
 
 	if (!interval)
 		sample_end(e);
-	else if (!words || !strtoull(interval, NULL, 10))
+	else if (!words || dp_read_number(interval, 1, UINT64_MAX, &interval_ns) ||
+		 dp_read_number(max_bytes, 0, UINT64_MAX, &most))
 		err = -EINVAL;
 	else
-		err = sample_begin(e, words, strtoull(interval, NULL, 10),
-				   strtoull(max_bytes, NULL, 10));
+		err = sample_begin(e, words, interval_ns, most);
 	if (err)
 		printf("error %s\n", strerror(-err));
 	else

@@ -31,6 +31,7 @@
 
 #include "link/link.h"
 #include "link/switch.h"
+#include "posix/clock.h"
 #include "wire/random.h"
 
 enum {
@@ -192,7 +193,5 @@ void report_counters(struct emulator *, FILE *);
 int sample_begin(struct emulator *, const char *prefix, uint64_t interval_ns, uint64_t max_bytes);
 void sample_take(struct emulator *, uint64_t now_ns);
 void sample_end(struct emulator *);
-
-uint64_t clock_ns(void);
 
 #endif

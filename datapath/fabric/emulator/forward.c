@@ -118,7 +118,7 @@ static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t
 	if (!n)
 		return 0;
 	sockets_kick(e);
-	sent = clock_ns();
+	sent = dp_now_ns();
 	late_add(&d->turn_late, sent - at[0]);
 	for (uint32_t i = 0; i < n; i++)
 		late_add(&d->late, sent - at[i]);
@@ -261,7 +261,7 @@ static uint32_t collect(struct emulator *e, struct port *p, uint32_t idx, uint32
 static uint32_t receive(struct emulator *e, struct port *p)
 {
 	uint32_t idx, used = 0, avail, n, first = NO_CHUNK, frames = 0;
-	uint64_t now = clock_ns();
+	uint64_t now = dp_now_ns();
 
 	avail = xsk_ring_cons__peek(&p->rx, RING, &idx);
 	while (used < avail) {
@@ -283,7 +283,7 @@ uint32_t forward_receive(struct emulator *e)
 {
 	uint32_t sum = 0;
 
-	e->drained_ns = clock_ns();
+	e->drained_ns = dp_now_ns();
 	for (uint32_t i = 0; i < e->n_ports; i++)
 		sum += receive(e, &e->port[i]);
 	sockets_kick(e);

@@ -17,7 +17,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fabric/emulator/emulator.h"
@@ -37,14 +36,6 @@ enum {
 /* A device that took no more is asked again so soon. */
 #define RETRY_NS (50 * NS_PER_US)
 #define CONTROL_NS (2000 * NS_PER_US)
-
-uint64_t clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
 
 /* ---- waiting ---------------------------------------------------------------------- */
 
@@ -88,7 +79,7 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 {
 	struct pollfd fds[PORTS_MAX + 1] = { { .fd = STDIN_FILENO, .events = POLLIN } };
 	struct timespec wait;
-	uint64_t now = clock_ns();
+	uint64_t now = dp_now_ns();
 	nfds_t n = 1;
 
 	if (until > e->sample_ns)
@@ -110,7 +101,7 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
  */
 static void wait_for_work(struct emulator *e)
 {
-	uint64_t deadline = next_deadline(e), now = clock_ns(), look;
+	uint64_t deadline = next_deadline(e), now = dp_now_ns(), look;
 
 	if (deadline <= now + SPIN_NS)
 		return;
@@ -133,9 +124,9 @@ static void run(struct emulator *e)
 	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
 
 	while (!e->quit) {
-		now = clock_ns();
+		now = dp_now_ns();
 		forward_receive(e);
-		forward_send(e, clock_ns());
+		forward_send(e, dp_now_ns());
 		sockets_reclaim(e);
 		if (now >= e->sample_ns)
 			sample_take(e, now);
@@ -145,7 +136,7 @@ static void run(struct emulator *e)
 			if (poll(&in, 1, 0) > 0)
 				control_read(e);
 		}
-		asleep = clock_ns();
+		asleep = dp_now_ns();
 		e->busy_ns += asleep - now;
 		wait_for_work(e);
 	}
@@ -223,7 +214,7 @@ int main(int argc, char **argv)
 		printf("error %s\n", why);
 	} else {
 		fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
-		e->began_ns = clock_ns();
+		e->began_ns = dp_now_ns();
 		e->sample_ns = UINT64_MAX;
 		printf("ready {\"priority\":\"%s\"}\n", take_priority());
 		fflush(stdout);

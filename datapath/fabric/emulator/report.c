@@ -103,5 +103,5 @@ void report_counters(struct emulator *e, FILE *out)
 	fprintf(out, "},\"backward\":{");
 	report_direction(e, BACKWARD, out);
 	fprintf(out, "},\"elapsed_ns\":%llu,\"busy_ns\":%llu}\n",
-		(unsigned long long)(clock_ns() - e->began_ns), (unsigned long long)e->busy_ns);
+		(unsigned long long)(dp_now_ns() - e->began_ns), (unsigned long long)e->busy_ns);
 }

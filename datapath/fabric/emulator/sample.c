@@ -44,7 +44,7 @@ int sample_begin(struct emulator *e, const char *prefix, uint64_t interval_ns, u
 		return err;
 	}
 	e->sample_interval_ns = interval_ns;
-	e->sample_ns = clock_ns();
+	e->sample_ns = dp_now_ns();
 	return 0;
 }
 

@@ -249,8 +249,7 @@ static bool post_flow(struct dp_sim *s, struct sim_channel *c, uint32_t row)
 	uint64_t bytes;
 
 	while (flow->left) {
-		bytes = f->message_bytes && f->message_bytes < flow->left ? f->message_bytes :
-									    flow->left;
+		bytes = dp_flow_next_message(f, flow->left);
 		if (flow->outstanding >= f->depth || !has_room(s, c, (uint32_t)bytes))
 			return false;
 		if (flow->left == f->bytes)
@@ -330,9 +329,8 @@ void sim_start_flows(struct dp_sim *s)
 static void stop_flow(struct dp_sim *s, uint32_t row)
 {
 	struct sim_channel *c = &s->channel[s->flow[row].channel];
-	bool unlimited = s->table[row].bytes == DP_FLOW_UNTIL_STOP;
 
-	end_flow(s, row, unlimited ? s->table[row].stop_ns : 0);
+	end_flow(s, row, dp_flow_finish_at_stop(&s->table[row]));
 	/* Whoever stood behind it may go on. */
 	if (c->head != SIM_NONE && c->requester && !c->failed) {
 		post(s, c);

@@ -16,8 +16,6 @@ struct cpu_time {
 	uint64_t waited_ns; /* ready to run, without a CPU */
 };
 
-uint64_t clock_ns(void);
-
 /* ---- threads.c: the threads of the programs of this PID namespace ------------------ */
 
 /* Calls visit() for each, this program's and its init's left out. */

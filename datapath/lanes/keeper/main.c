@@ -15,24 +15,16 @@
  * be counted is not there.
  */
 #include "lanes/keeper/keeper.h"
+#include "posix/clock.h"
+#include "posix/number.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { WHY_ROOM = 200 };
-
-uint64_t clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 struct settings {
 	bool awake;
@@ -41,14 +33,11 @@ struct settings {
 
 static int parse(int argc, char **argv, struct settings *s)
 {
-	char *end;
-
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--awake")) {
 			s->awake = true;
 		} else if (!strcmp(argv[i], "--watch") && i + 1 < argc) {
-			s->slice_ns = strtoull(argv[++i], &end, 10);
-			if (*end || !s->slice_ns)
+			if (dp_read_number(argv[++i], 1, UINT64_MAX, &s->slice_ns))
 				return -EINVAL;
 		} else {
 			return -EINVAL;
@@ -68,13 +57,13 @@ static bool take_priority(void)
 static void wait_for_the_end(const struct settings *s)
 {
 	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-	uint64_t next = clock_ns() + WATCH_NS, now;
+	uint64_t next = dp_now_ns() + WATCH_NS, now;
 	int timeout = -1;
 	char word[64];
 
 	for (;;) {
 		if (s->slice_ns) {
-			now = clock_ns();
+			now = dp_now_ns();
 			if (now >= next) {
 				watch_look(s->slice_ns);
 				next = now + WATCH_NS;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #include "lanes/keeper/keeper.h"
+#include "posix/number.h"
 
 #include <dirent.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,10 +12,9 @@ enum { INIT = 1, PATH_ROOM = 64 };
 /* The number that a folder's entry is; 0: it is none. */
 static pid_t number(const struct dirent *entry)
 {
-	char *end;
-	long n = strtol(entry->d_name, &end, 10);
+	uint32_t n;
 
-	return *end || n <= 0 ? 0 : (pid_t)n;
+	return dp_read_u32(entry->d_name, 1, INT32_MAX, &n) ? 0 : (pid_t)n;
 }
 
 static bool read_schedstat(pid_t tgid, pid_t tid, struct cpu_time *time)

@@ -6,6 +6,7 @@
  * as fast as time itself has not slept.
  */
 #include "lanes/keeper/keeper.h"
+#include "posix/clock.h"
 
 #include <linux/types.h>
 #include <sched.h>
@@ -56,7 +57,7 @@ static void demote(pid_t tid, uint64_t slice_ns)
 static void look_at(pid_t tid, const struct cpu_time *time, void *slice_ns)
 {
 	typeof(seen[0]) *s = &seen[tid % SLOTS];
-	uint64_t now = clock_ns(), wanted = time->ran_ns + time->waited_ns;
+	uint64_t now = dp_now_ns(), wanted = time->ran_ns + time->waited_ns;
 
 	if (s->tid == tid && (wanted - s->wanted_ns) * 100 >= (now - s->at_ns) * AWAKE_PCT)
 		s->looks++;

@@ -18,13 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "posix/clock.h"
+#include "posix/number.h"
 #include "wire/random.h"
 
 enum {
@@ -48,12 +49,9 @@ static struct nap naps[NAPS_MAX];
 static uint32_t n_naps;
 
 /* The clock that the kernel stamps packets by. */
-static uint64_t clock_ns(void)
+static uint64_t stamp_clock_ns(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return dp_clock_ns(CLOCK_REALTIME);
 }
 
 static int fail(const char *what)
@@ -150,13 +148,13 @@ static uint64_t next_gap(uint64_t mean_ns, uint64_t *random)
 
 static void measure(int fd, uint64_t gap_ns, size_t bytes, uint64_t seconds)
 {
-	uint64_t now = clock_ns(), end = now + seconds * 1000000000, random = now;
+	uint64_t now = stamp_clock_ns(), end = now + seconds * 1000000000, random = now;
 	uint64_t timer = now + gap_ns, slept, arrived;
 
 	while (now < end) {
-		slept = clock_ns();
+		slept = stamp_clock_ns();
 		sleep_until(fd, timer, slept);
-		now = clock_ns();
+		now = stamp_clock_ns();
 		arrived = drain(fd);
 		note(slept, arrived, timer, now);
 		if (now < timer)
@@ -170,23 +168,15 @@ static void measure(int fd, uint64_t gap_ns, size_t bytes, uint64_t seconds)
 	}
 }
 
-static bool number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
-{
-	char *end;
-
-	*out = strtoull(text, &end, 10);
-	return *text && !*end && *out >= least && *out <= most;
-}
-
 int main(int argc, char **argv)
 {
 	uint64_t gap_ns, bytes, seconds;
 	uint32_t i;
 	int fd;
 
-	if (argc != 6 || !number(argv[3], 1000, 1000000000, &gap_ns) ||
-	    !number(argv[4], 1, BYTES_MAX - 1, &bytes) ||
-	    !number(argv[5], 1, PATIENCE_S, &seconds)) {
+	if (argc != 6 || dp_read_number(argv[3], 1000, 1000000000, &gap_ns) ||
+	    dp_read_number(argv[4], 1, BYTES_MAX - 1, &bytes) ||
+	    dp_read_number(argv[5], 1, PATIENCE_S, &seconds)) {
 		fprintf(stderr, "usage: dp-wakeup OWN PEER GAP_NS BYTES SECONDS\n");
 		return 2;
 	}

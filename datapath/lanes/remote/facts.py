@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from datapath.debian import measured_with
 from datapath.errors import RunFailed
 from datapath.lanes.remote.connection import Connection
 
@@ -33,7 +34,11 @@ def gather(host: SshHost) -> dict[str, Any]:
     Keys with a dot in facts.sh become nested; RunFailed when the script does not run.
     """
     script = importlib.resources.files(__package__).joinpath("facts.sh").read_text()
-    done = host.run(["sh", "-c", script, "facts", host.endpoint.netdev], timeout_s=_TIMEOUT_S)
+    arguments = ["sh", "-c", script, "facts", host.endpoint.netdev, *measured_with()]
+    done = host.run(
+        arguments,
+        timeout_s=_TIMEOUT_S,
+    )
     facts = parse(done.stdout)
     if "kernel" not in facts:
         raise RunFailed(f"{host.name} does not tell what it is: {done.stderr.strip()}")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #
 # Prints what a host is, as lines KEY=VALUE; what cannot be found out is left
-# out.  $1: the network device under test.
+# out.  $1: the network device under test; further ones: Debian packages, of which
+# the versions are told.
 say() { [ -z "$2" ] || printf '%s=%s\n' "$1" "$2"; }
 first() { sed -n "s/^$1[[:space:]]*[=:][[:space:]]*//p" "$2" 2>/dev/null | head -n 1; }
 
@@ -17,8 +18,7 @@ say governor "$(cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev
 say clocksource "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)"
 
 if command -v dpkg-query >/dev/null; then
-	dpkg-query -W -f '${db:Status-Abbrev}package.${Package}=${Version}\n' perftest libibverbs1 \
-		rdma-core iperf3 sockperf ucx-utils libxdp1 libbpf1 libbpf0 libisal2 2>/dev/null |
+	(shift && dpkg-query -W -f '${db:Status-Abbrev}package.${Package}=${Version}\n' "$@") 2>/dev/null |
 		sed -n 's/^ii //p'
 else
 	say package.iperf3 "$(iperf3 --version 2>/dev/null | sed -n '1s/^iperf //p')"

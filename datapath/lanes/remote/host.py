@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datapath.debian import install_hint
 from datapath.errors import CapabilityError, RunFailed
 from datapath.lanes.base import Endpoint
 from datapath.lanes.remote import facts
@@ -157,5 +158,5 @@ class SshHost:
         if not self.has_program(program):
             raise CapabilityError(
                 f"program {program} is not installed on {self.name}",
-                hint="install it there, or put it on its PATH",
+                hint=install_hint(program, where="there"),
             )

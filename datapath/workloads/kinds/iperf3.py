@@ -54,7 +54,7 @@ class Iperf3:
 
     name: ClassVar[str] = "iperf3"
     Params: ClassVar[type[pydantic.BaseModel]] = Iperf3Params
-    tools: ClassVar[tuple[Tool, ...]] = (Tool("iperf3", "iperf3"),)
+    tools: ClassVar[tuple[Tool, ...]] = (Tool("iperf3"),)
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

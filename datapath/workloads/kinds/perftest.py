@@ -177,7 +177,7 @@ class Perftest:
 
     name: ClassVar[str] = "perftest"
     Params: ClassVar[type[pydantic.BaseModel]] = PerftestParams
-    tools: ClassVar[tuple[Tool, ...]] = (Tool("ib_write_bw", "perftest"),)
+    tools: ClassVar[tuple[Tool, ...]] = (Tool("ib_write_bw"),)
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout",)

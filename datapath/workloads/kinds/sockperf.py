@@ -44,7 +44,7 @@ class Sockperf:
 
     name: ClassVar[str] = "sockperf"
     Params: ClassVar[type[pydantic.BaseModel]] = SockperfParams
-    tools: ClassVar[tuple[Tool, ...]] = (Tool("sockperf", "sockperf"),)
+    tools: ClassVar[tuple[Tool, ...]] = (Tool("sockperf"),)
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

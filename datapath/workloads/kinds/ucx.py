@@ -44,7 +44,7 @@ class Ucx:
 
     name: ClassVar[str] = "ucx"
     Params: ClassVar[type[pydantic.BaseModel]] = UcxParams
-    tools: ClassVar[tuple[Tool, ...]] = (Tool(_PROGRAM, "ucx-utils", version=()),)
+    tools: ClassVar[tuple[Tool, ...]] = (Tool(_PROGRAM, version=()),)
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

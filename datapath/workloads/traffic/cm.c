@@ -78,7 +78,7 @@ int cm_open(struct run *run, struct cm **out, struct ibv_context **context)
 static int next_event(struct cm *cm, uint64_t until, struct rdma_cm_event **event)
 {
 	struct pollfd pfd = { .fd = cm->channel->fd, .events = POLLIN };
-	uint64_t now = clock_ns();
+	uint64_t now = dp_now_ns();
 
 	if (now >= until || poll(&pfd, 1, (int)((until - now) / 1000000 + 1)) < 1)
 		return complain(ETIMEDOUT, "RDMA-CM: a connection did not come");
@@ -209,7 +209,7 @@ int cm_connect(struct run *run, struct cm *cm, struct ibv_pd *pd,
 	       int (*attributes)(struct run *, uint32_t, struct ibv_qp_init_attr *),
 	       struct ibv_qp **qp)
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
 	uint32_t wanted = 0;
 	int err = 0;
 

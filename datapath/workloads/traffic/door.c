@@ -108,7 +108,7 @@ static void let_in(struct door *door)
 	if (door->n_callers == door->room)
 		drop(door, 0);
 	door->caller[door->n_callers++] =
-		(struct caller){ .fd = fd, .until_ns = clock_ns() + PATIENCE_NS };
+		(struct caller){ .fd = fd, .until_ns = dp_now_ns() + PATIENCE_NS };
 }
 
 /* 1: the greeting is whole and has the token; -errno: a stranger. */
@@ -145,7 +145,7 @@ static int wait_at(struct door *door, uint64_t now, uint64_t until_ns)
 int door_next(struct door *door, uint64_t until_ns, void *greeting)
 {
 	for (;;) {
-		uint64_t now = clock_ns();
+		uint64_t now = dp_now_ns();
 
 		while (door->n_callers && door->caller[0].until_ns <= now)
 			drop(door, 0);

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "fabric/flows.h"
+#include "posix/clock.h"
 
 enum {
 	/* enum dp_wr_opcode and enum ibv_wr_opcode agree. */
@@ -163,7 +164,6 @@ struct run {
 };
 
 /* main.c */
-uint64_t clock_ns(void);
 __attribute__((format(printf, 2, 3))) int complain(int error, const char *format, ...);
 
 /* schedule.c */

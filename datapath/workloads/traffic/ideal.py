@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datapath.verbs import sizes
+
 if TYPE_CHECKING:
     import pydantic
 
@@ -19,17 +21,13 @@ if TYPE_CHECKING:
 
 _ETHERNET = 14 + 24  # header; FCS, preamble and gap, as link/link.h counts them
 _IPV4 = 20
-_IPV6 = 40
 _UDP = 8
 _BTH_ICRC = 12 + 4
 _XDH = 20  # of extended mode, docs/extended-mode.md
 _RETH = 16
 _AETH = 4
 _TCP = 20 + 12  # with time stamps
-_PATH_MTUS = (4096, 2048, 1024, 512, 256)
-_ROCE_HEADROOM = 104  # docs/verbs.md: what the headers of a packet may take, over IPv6
-_SEGMENT_MAX = 8960
-_AFXDP_SEGMENT = 7552
+_PATH_MTU_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -70,31 +68,17 @@ def framing(transport: pydantic.BaseModel, mtu: int, operation: str = "write") -
     device = getattr(transport, "device", "kernel")
     if device == "kernel":
         return Framing(mtu - _IPV4 - _TCP, _ETHERNET + _IPV4 + _TCP)
-    asked = int(getattr(transport, "path_mtu", _PATH_MTUS[0]))
-    payload = _path_mtu(min(mtu - _ROCE_HEADROOM, asked))
+    payload = sizes.path_mtu(mtu, int(getattr(transport, "path_mtu", _PATH_MTU_MAX)))
     extended = device == "dp" and getattr(transport, "mode", "auto") == "auto"
     overhead = _ETHERNET + _IPV4 + _UDP + _BTH_ICRC + (_XDH if extended else 0)
     once = {"write": _RETH, "read": 2 * _AETH, "send": 0}[operation]
     if extended and operation == "write":
         overhead, once = overhead + _RETH, 0
     if extended:
-        payload = _segment(transport, mtu, payload)
+        asked = getattr(getattr(transport, "options", None), "segment", None)
+        afxdp = getattr(transport, "port", "udp") == "afxdp"
+        payload = sizes.segment(mtu, payload, asked=int(asked or 0), afxdp=afxdp)
     return Framing(payload, overhead, once)
-
-
-def _path_mtu(most: int) -> int:
-    return next((size for size in _PATH_MTUS if size <= most), _PATH_MTUS[-1])
-
-
-def _segment(transport: pydantic.BaseModel, mtu: int, path_mtu: int) -> int:
-    """docs/extended-mode.md, longer packets: what the port carries, in whole cache lines."""
-    asked = getattr(getattr(transport, "options", None), "segment", None)
-    carried = min(mtu - _ROCE_HEADROOM + (_IPV6 - _IPV4), _SEGMENT_MAX) // 64 * 64
-    if getattr(transport, "port", "udp") == "afxdp":
-        carried = min(carried, _AFXDP_SEGMENT)
-    if asked is not None:
-        return min(int(asked), carried)
-    return path_mtu if path_mtu < _path_mtu(mtu - _ROCE_HEADROOM) else max(carried, path_mtu)
 
 
 @dataclass(frozen=True)

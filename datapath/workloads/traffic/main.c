@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "generator.h"
+#include "posix/number.h"
 
 static const char usage[] =
 	"usage: dp-traffic --table FILE --report FILE --host N --management A0,A1,... [options]\n"
@@ -111,14 +111,6 @@ static const struct option known[] = {
 	{ 0 },
 };
 
-uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 int complain(int error, const char *format, ...)
 {
 	va_list args;
@@ -135,11 +127,7 @@ int complain(int error, const char *format, ...)
 
 static int number(const char *name, const char *text, uint64_t max, uint64_t *out)
 {
-	char *end;
-
-	errno = 0;
-	*out = strtoull(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || *out > max)
+	if (dp_read_number(text, 0, max, out))
 		return complain(EINVAL, "--%s: %s is not a number up to %llu", name, text,
 				(unsigned long long)max);
 	return 0;
@@ -147,10 +135,9 @@ static int number(const char *name, const char *text, uint64_t max, uint64_t *ou
 
 static int seconds(const char *name, const char *text, uint64_t *out_ns)
 {
-	char *end;
-	double value = strtod(text, &end);
+	double value;
 
-	if (end == text || *end || !(value > 0 && value < 1e9))
+	if (dp_read_real(text, &value) || value <= 0 || value >= 1e9)
 		return complain(EINVAL, "--%s: %s is not a number of seconds", name, text);
 	*out_ns = (uint64_t)(value * 1e9);
 	return 0;

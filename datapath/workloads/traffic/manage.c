@@ -128,7 +128,7 @@ int manage_start(struct run *run)
 		run->zero_ns = word.value;
 		return err;
 	}
-	run->zero_ns = clock_ns() + LEAD_NS + 4 * clocks.longest_way_ns;
+	run->zero_ns = dp_now_ns() + LEAD_NS + 4 * clocks.longest_way_ns;
 	for (uint32_t i = 1; i < peers(run) && !err; i++)
 		err = manage_say(run, i, WORD_GO, run->zero_ns + clocks.offset[i]);
 	return err;

@@ -114,7 +114,7 @@ static int listen_at(struct run *run)
 
 static int accept_all(struct run *run, const struct hello *mine, char (*boot_id)[BOOT_ID_BYTES])
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
 	uint32_t missing = run->table->hosts - 1;
 	int listener = listen_at(run), err = 0;
 	struct door *door;
@@ -145,7 +145,7 @@ static int accept_all(struct run *run, const struct hello *mine, char (*boot_id)
 
 static int join_hub(struct run *run, const struct hello *mine)
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	struct addrinfo *found;
 	int err = resolve(run->opt.management[0], run->opt.port, &found);
@@ -163,7 +163,7 @@ static int join_hub(struct run *run, const struct hello *mine)
 		err = errno;
 		if (fd >= 0)
 			close(fd);
-		if (clock_ns() > until) {
+		if (dp_now_ns() > until) {
 			freeaddrinfo(found);
 			return complain(err, "host 0 at %s port %u: %s", run->opt.management[0],
 					run->opt.port, strerror(err));
@@ -182,7 +182,7 @@ static int compare_clock(struct run *run, uint32_t peer, bool same, int64_t *off
 
 	*offset = 0;
 	for (int i = 0; i < PINGS; i++) {
-		uint64_t sent = clock_ns(), back;
+		uint64_t sent = dp_now_ns(), back;
 		struct word word;
 		int err = manage_say(run, peer, WORD_PING, 0);
 
@@ -190,7 +190,7 @@ static int compare_clock(struct run *run, uint32_t peer, bool same, int64_t *off
 			err = manage_hear(run, peer, &word);
 		if (err)
 			return err;
-		back = clock_ns();
+		back = dp_now_ns();
 		if (back - sent < best) {
 			best = back - sent;
 			*offset = (int64_t)(word.value - (sent + best / 2));
@@ -224,7 +224,7 @@ static int answer_pings(struct run *run)
 		int err = manage_hear(run, 0, &word);
 
 		if (!err)
-			err = manage_say(run, 0, WORD_PING, clock_ns());
+			err = manage_say(run, 0, WORD_PING, dp_now_ns());
 		if (err)
 			return err;
 	}

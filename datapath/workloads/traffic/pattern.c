@@ -6,14 +6,11 @@
 #include <string.h>
 
 #include "generator.h"
+#include "wire/random.h"
 
 static uint64_t word_at(uint32_t conn, uint64_t number, uint64_t place)
 {
-	uint64_t x = ((uint64_t)conn << 40) + number * 0x9e3779b97f4a7c15ULL + place;
-
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-	return x ^ (x >> 31);
+	return dp_mix64(((uint64_t)conn << 40) + number * DP_RANDOM_STEP + place);
 }
 
 /* How many bytes of the word at `offset` lie in it and within `bytes`; they go to *out. */

@@ -83,10 +83,7 @@ static void end_flow(struct run *run, struct flow *flow, uint64_t finish_ns)
 
 static uint64_t message_bytes(const struct flow *flow)
 {
-	uint64_t left = flow->row->bytes - flow->posted_bytes;
-	uint64_t each = flow->row->message_bytes;
-
-	return each && each < left ? each : left;
+	return dp_flow_next_message(flow->row, flow->row->bytes - flow->posted_bytes);
 }
 
 static int post_message(struct run *run, struct conn *conn, struct flow *flow)
@@ -94,7 +91,7 @@ static int post_message(struct run *run, struct conn *conn, struct flow *flow)
 	struct message *message = &conn->ring[conn->head & conn->mask];
 	struct dp_flow_result *result = &run->result[flow - run->mine];
 
-	*message = (struct message){ .posted_ns = clock_ns() - run->zero_ns,
+	*message = (struct message){ .posted_ns = dp_now_ns() - run->zero_ns,
 				     .number = conn->posted,
 				     .bytes = message_bytes(flow),
 				     .flow = flow - run->mine };
@@ -150,7 +147,7 @@ int pump_completed(struct run *run, struct conn *conn)
 	struct message *message = &conn->ring[conn->tail & conn->mask];
 	struct flow *flow = &run->mine[message->flow];
 	struct dp_flow_result *result = &run->result[message->flow];
-	uint64_t now = clock_ns() - run->zero_ns;
+	uint64_t now = dp_now_ns() - run->zero_ns;
 
 	conn->tail++;
 	flow->outstanding--;
@@ -186,9 +183,7 @@ bool pump_failed(struct run *run, struct conn *conn, uint32_t status)
 
 static void stop_flow(struct run *run, struct flow *flow)
 {
-	bool whole = flow->row->bytes == DP_FLOW_UNTIL_STOP;
-
-	end_flow(run, flow, whole ? flow->row->stop_ns : 0);
+	end_flow(run, flow, dp_flow_finish_at_stop(flow->row));
 }
 
 static int handle_events(struct run *run)
@@ -220,7 +215,7 @@ static int handle_events(struct run *run)
 static int sleep_until(struct run *run, uint64_t until_ns)
 {
 	struct epoll_event events[EVENTS];
-	uint64_t clock = clock_ns(), until = run->zero_ns + until_ns;
+	uint64_t clock = dp_now_ns(), until = run->zero_ns + until_ns;
 	uint64_t wait = until > clock ? until - clock : 0;
 	struct timespec timeout = { wait / 1000000000, wait % 1000000000 };
 	int n = run->transport->arm(run);
@@ -269,7 +264,7 @@ int pump_run(struct run *run)
 
 	first_events(run);
 	while (!finished(run, &told, &err) && !err) {
-		uint64_t clock = clock_ns(), due;
+		uint64_t clock = dp_now_ns(), due;
 		int found;
 
 		run->now_ns = clock > run->zero_ns ? clock - run->zero_ns : 0;
@@ -315,7 +310,7 @@ static bool arrived_all(const struct run *run, const struct tally *tally, size_t
 
 static int await_arrivals(struct run *run, const struct tally *tally, size_t n)
 {
-	uint64_t until = clock_ns() + VERIFY_PATIENCE_NS;
+	uint64_t until = dp_now_ns() + VERIFY_PATIENCE_NS;
 	const struct tally *missing = NULL;
 
 	while (!arrived_all(run, tally, n, &missing)) {
@@ -323,7 +318,7 @@ static int await_arrivals(struct run *run, const struct tally *tally, size_t n)
 
 		if (found < 0)
 			return found;
-		if (clock_ns() >= until)
+		if (dp_now_ns() >= until)
 			return complain(EBADMSG,
 					"connection %llu: %llu messages completed, %llu arrived",
 					(unsigned long long)missing->conn,

@@ -169,7 +169,7 @@ static int accept_one(struct run *run, struct tcp *tcp, struct door *door, uint6
 /* With the set-up's patience; a lost packet may cost seconds here. */
 static int accept_all(struct run *run, struct tcp *tcp, uint32_t missing)
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
 	struct door *door = door_open(run, tcp->listener, sizeof(struct opening), missing);
 	int err = door ? 0 : complain(ENOMEM, "no memory");
 

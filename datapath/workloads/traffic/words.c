@@ -17,7 +17,7 @@ int manage_gone(uint32_t peer)
 static int wait_for(struct run *run, uint32_t peer, short events, uint64_t until_ns)
 {
 	struct pollfd pfd = { .fd = run->peer[peer], .events = events };
-	uint64_t now = clock_ns();
+	uint64_t now = dp_now_ns();
 	int n;
 
 	if (now >= until_ns)
@@ -26,50 +26,39 @@ static int wait_for(struct run *run, uint32_t peer, short events, uint64_t until
 	return n < 0 && errno != EINTR ? complain(errno, "poll: %s", strerror(errno)) : 0;
 }
 
-int manage_send_whole(struct run *run, uint32_t peer, const void *from, size_t bytes)
+/* All bytes at `at` go out (POLLOUT) or come in (POLLIN), within the time that hosts have to
+ * set up. */
+static int move_whole(struct run *run, uint32_t peer, short way, char *at, size_t bytes)
 {
-	uint64_t until = clock_ns() + run->opt.setup_ns;
-	const char *at = from;
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
+	int fd = run->peer[peer], err;
 
 	while (bytes) {
-		ssize_t n = send(run->peer[peer], at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno != EAGAIN)
-			return manage_gone(peer);
-		if (n < 0) {
-			int err = wait_for(run, peer, POLLOUT, until);
-
-			if (err)
-				return err;
-			continue;
-		}
-		at += n;
-		bytes -= n;
-	}
-	return 0;
-}
-
-int manage_receive_whole(struct run *run, uint32_t peer, void *to, size_t bytes)
-{
-	uint64_t until = clock_ns() + run->opt.setup_ns;
-	char *at = to;
-
-	while (bytes) {
-		ssize_t n = recv(run->peer[peer], at, bytes, MSG_DONTWAIT);
+		ssize_t n = way == POLLOUT ? send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) :
+					     recv(fd, at, bytes, MSG_DONTWAIT);
 
 		if (n == 0 || (n < 0 && errno != EAGAIN))
 			return manage_gone(peer);
 		if (n < 0) {
-			int err = wait_for(run, peer, POLLIN, until);
-
+			err = wait_for(run, peer, way, until);
 			if (err)
 				return err;
 			continue;
 		}
 		at += n;
-		bytes -= n;
+		bytes -= (size_t)n;
 	}
 	return 0;
+}
+
+int manage_send_whole(struct run *run, uint32_t peer, const void *from, size_t bytes)
+{
+	return move_whole(run, peer, POLLOUT, (char *)from, bytes);
+}
+
+int manage_receive_whole(struct run *run, uint32_t peer, void *to, size_t bytes)
+{
+	return move_whole(run, peer, POLLIN, to, bytes);
 }
 
 int manage_say(struct run *run, uint32_t peer, uint64_t kind, uint64_t value)

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """`dpctl cc`: list, show, compile and check congestion-control algorithms.
 
-`of` and `set`, which reach into running programs, are in datapath.cli.running.
+`of` and `set`, which reach into running programs, are in running.py; `hunt` is in hunting.py.
 """
 
 from __future__ import annotations
 
-import enum
-import json
-import sys
 from typing import Annotated, Any
 
 import typer
 
+from datapath.cli.output import Format, FormatOption, print_record, print_wrapped
 from datapath.errors import LocalError, RunFailed
-from datapath.terminal import printable, raw
 
 app = typer.Typer(
     name="cc",
@@ -24,22 +21,15 @@ app = typer.Typer(
 )
 
 
-class Format(enum.StrEnum):
-    table = "table"
-    json = "json"
-    ndjson = "ndjson"
-
-
 _Name = Annotated[str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False)]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
 ]
-_Format = Annotated[Format, typer.Option("--format", help="How to print.")]
 
 
 @app.command("list")
-def list_algorithms(output: _Format = Format.table) -> None:
+def list_algorithms(fmt: FormatOption = Format.table) -> None:
     """List the algorithms that can be named in an experiment."""
     from datapath.cc import registry
 
@@ -47,11 +37,11 @@ def list_algorithms(output: _Format = Format.table) -> None:
         {"name": item.name, "summary": item.doc.partition("\n")[0], "source": item.source}
         for item in registry().values()
     ]
-    _print(rows, output)
+    print_wrapped(rows, fmt)
 
 
 @app.command()
-def show(name: _Name, output: _Format = Format.table) -> None:
+def show(name: _Name, fmt: FormatOption = Format.table) -> None:
     """Describe an algorithm: source, parameters, state."""
     from datapath.cc import load
 
@@ -66,7 +56,7 @@ def show(name: _Name, output: _Format = Format.table) -> None:
         }
         for item in made.params
     ]
-    if output is not Format.table:
+    if fmt is not Format.table:
         record = {
             "name": made.name,
             "source": made.source,
@@ -76,10 +66,10 @@ def show(name: _Name, output: _Format = Format.table) -> None:
             "params": rows,
             "state": [item.name for item in made.state],
         }
-        typer.echo(json.dumps(record, indent=2 if output is Format.json else None))
+        print_record(record, fmt)
         return
     typer.echo(f"{made.name}: {made.source}\n{made.file}:{made.line}\n\n{made.doc}\n")
-    _print(rows, output)
+    print_wrapped(rows, fmt)
     state = ", ".join(item.name for item in made.state) or "none"
     typer.echo(f"\nState: {state}\nRecord: {made.flow_bytes} bytes per flow")
 
@@ -155,29 +145,3 @@ def _number(text: str, kind: str) -> object:
 
 def _value(kind: str, value: float) -> object:
     return bool(value) if kind == "bool" else value
-
-
-def _cell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else printable(value, keep="\n")
-
-
-def _print(rows: list[dict[str, Any]], output: Format) -> None:
-    if output is Format.json:
-        typer.echo(json.dumps(rows, indent=2))
-    elif output is Format.ndjson:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    elif rows:
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-
-        console = Console(file=raw(sys.stdout), markup=False, emoji=False, highlight=False)
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for head in rows[0]:
-            table.add_column(head, no_wrap=head in ("name", "parameter"))
-        for row in rows:
-            table.add_row(*map(_cell, row.values()))
-        console.print(table)
-    else:
-        typer.echo("(none)")

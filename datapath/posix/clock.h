@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The kernel's clocks, in nanoseconds. */
+#ifndef DP_POSIX_CLOCK_H
+#define DP_POSIX_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t dp_clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* CLOCK_MONOTONIC: the time that deadlines, pacing and samples go by. */
+static inline uint64_t dp_now_ns(void)
+{
+	return dp_clock_ns(CLOCK_MONOTONIC);
+}
+
+#endif
