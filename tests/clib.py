@@ -29,6 +29,8 @@ uint32_t X_dp_bth_psn(const uint8_t *h);
 uint64_t X_dp_reth_va(const uint8_t *h);
 uint32_t X_dp_reth_rkey(const uint8_t *h);
 uint32_t X_dp_reth_len(const uint8_t *h);
+uint32_t X_dp_deth_qkey(const uint8_t *h);
+uint32_t X_dp_deth_src_qpn(const uint8_t *h);
 uint64_t X_dp_atomic_va(const uint8_t *h);
 uint32_t X_dp_atomic_rkey(const uint8_t *h);
 uint64_t X_dp_atomic_swap_add(const uint8_t *h);
@@ -46,6 +48,7 @@ int32_t X_dp_psn_diff(uint32_t a, uint32_t b);
 uint32_t X_dp_psn_add(uint32_t psn, uint32_t n);
 void X_dp_bth_set(uint8_t *h, const uint64_t *f);
 void X_dp_reth_set(uint8_t *h, const uint64_t *f);
+void X_dp_deth_set(uint8_t *h, const uint64_t *f);
 void X_dp_atomic_set(uint8_t *h, const uint64_t *f);
 void X_dp_aeth_set(uint8_t *h, const uint64_t *f);
 void X_dp_hello_set(uint8_t *h, const uint64_t *f);
@@ -68,6 +71,7 @@ int X_wheel_pop(struct X_wheel *w, uint64_t now_ns);
 
 int X_give_many(struct dp_engine *e, const struct dp_packet *first, uint32_t count, uint64_t now);
 const char *X_spoil(struct dp_qp *, int number, int by);
+const char *X_spoil_datagram(struct dp_qp *, int number, int by);
 
 int X_fuzz_packet(const uint8_t *data, size_t size);
 """

@@ -77,6 +77,8 @@ static const char *check_queues(const struct dp_qp *qp)
 	MUST(qp->sq_tx - qp->sq_ci <= posted, "the request being sent is not in the queue");
 	if (qp->state == DP_QPS_SQD)
 		MUST(qp->sq_drain - qp->sq_ci <= posted, "the drain ends outside of the queue");
+	if (qp->state == DP_QPS_SQE)
+		MUST(!posted, "a QP in SQE has requests to send left");
 	if (qp->state == DP_QPS_ERR)
 		MUST(!posted && qp->rq_pi == qp->rq_ci, "a QP in error has requests left");
 	return NULL;

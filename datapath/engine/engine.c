@@ -225,6 +225,10 @@ static int admit(struct dp_engine *e, const struct dp_packet *pkt, struct dp_par
 		e->stats.drop_bad_state++;
 		return -ENOTCONN;
 	}
+	if (qp->ops->connected == !!(p->mask & DP_HAS_DETH)) {
+		e->stats.drop_other_type++;
+		return -EPROTO;
+	}
 	if ((qp->ops->connected && memcmp(&pkt->src, &qp->attr.raddr, sizeof(pkt->src))) ||
 	    memcmp(&pkt->dst, &e->cfg.addr, sizeof(pkt->dst))) {
 		e->stats.drop_foreign_addr++;

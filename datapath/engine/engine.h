@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The RC engine: packets and time in, packets and completions out.
+ * The engine: packets and time in, packets and completions out.
  *
  * It knows no socket, clock, thread or file.  A port calls dp_engine_rx(),
  * dp_engine_tx(), dp_engine_deadline() and dp_engine_tick(); the verbs front
@@ -25,6 +25,7 @@ struct dp_store;
 struct dp_pd;
 struct dp_mr;
 struct dp_cq;
+struct dp_ah;
 struct dp_qp;
 
 enum {
@@ -129,6 +130,14 @@ int dp_mr_create(struct dp_pd *, void *addr, uint64_t len, uint64_t iova, uint32
 int dp_mr_destroy(struct dp_mr *);
 uint32_t dp_mr_key(const struct dp_mr *);
 
+/* ---- address handles ---------------------------------------------------- */
+
+/* Where a datagram goes: the peer's address, and the port's route to it, which stays
+ * in use until the handle is gone. */
+int dp_ah_create(struct dp_pd *, const struct dp_addr *to, uint32_t path_id, struct dp_ah **out);
+/* -EBUSY: requests that are posted and not yet sent use it. */
+int dp_ah_destroy(struct dp_ah *);
+
 /* ---- completion queues ------------------------------------------------- */
 
 /* Values are those of enum ibv_wc_status / ibv_wc_opcode / ibv_wc_flags, so
@@ -159,6 +168,7 @@ enum dp_wc_opcode {
 };
 
 enum dp_wc_flags {
+	DP_WC_GRH = 1, /* the receive buffer begins with 40 bytes of header (wire/grh.h) */
 	DP_WC_WITH_IMM = 2,
 	DP_WC_WITH_INV = 8,
 };
@@ -188,7 +198,7 @@ uint32_t dp_cq_entries(const struct dp_cq *);
 
 /* ---- queue pairs -------------------------------------------------------- */
 
-enum dp_qp_type { DP_QPT_RC };
+enum dp_qp_type { DP_QPT_RC, DP_QPT_UD };
 
 struct dp_qp_config {
 	uint32_t type; /* enum dp_qp_type */
@@ -216,11 +226,11 @@ enum dp_qp_state {
 	DP_QPS_RTR = 2,
 	DP_QPS_RTS = 3,
 	DP_QPS_SQD = 4,
-	DP_QPS_SQE = 5,
+	DP_QPS_SQE = 5, /* UD: a send failed; receives go on */
 	DP_QPS_ERR = 6,
 };
 
-/* Values of enum ibv_qp_attr_mask (those that RC uses). */
+/* Values of enum ibv_qp_attr_mask (those that RC and UD use). */
 enum dp_qp_attr_mask {
 	DP_QP_STATE = 1 << 0,
 	DP_QP_CUR_STATE = 1 << 1,
@@ -228,6 +238,7 @@ enum dp_qp_attr_mask {
 	DP_QP_ACCESS_FLAGS = 1 << 3,
 	DP_QP_PKEY_INDEX = 1 << 4,
 	DP_QP_PORT = 1 << 5,
+	DP_QP_QKEY = 1 << 6,
 	DP_QP_AV = 1 << 7,
 	DP_QP_PATH_MTU = 1 << 8,
 	DP_QP_TIMEOUT = 1 << 9,
@@ -243,7 +254,9 @@ enum dp_qp_attr_mask {
 
 struct dp_qp_attr {
 	uint32_t state;	      /* enum dp_qp_state */
+	uint32_t cur_state;   /* DP_QP_CUR_STATE: the state that the caller takes it to be in */
 	uint32_t access;      /* enum dp_access: what the peer may do */
+	uint32_t qkey;	      /* UD: what a datagram must carry */
 	struct dp_addr raddr; /* DP_QP_AV: the peer, and the port's route to it */
 	uint32_t path_id;
 	uint32_t path_mtu; /* bytes */
@@ -270,9 +283,10 @@ void dp_qp_query(const struct dp_qp *, struct dp_qp_attr *out);
 uint32_t dp_qp_qpn(const struct dp_qp *);
 void *dp_qp_user(const struct dp_qp *);
 /* Sets the algorithm of one QP, also while it runs: it begins anew, with what the
- * transport knows of the path.  On an error nothing is changed.  NULL: constant window. */
+ * transport knows of the path.  On an error nothing is changed.  NULL: constant window.
+ * -EOPNOTSUPP: QPs of this type have no congestion control. */
 int dp_qp_set_cc(struct dp_qp *, const struct dp_cc_algo *, uint64_t now_ns);
-/* The flow record, for series; NULL before the QP is connected. */
+/* The flow record, for series; NULL before the QP is connected, or it has none. */
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *);
 
 /* Values of enum ibv_wr_opcode. */
@@ -313,6 +327,9 @@ struct dp_send_wr {
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint64_t compare_add, swap;
+	/* UD.  A Q_Key with its highest bit set stands for that of the QP. */
+	struct dp_ah *ah;
+	uint32_t remote_qpn, remote_qkey;
 };
 
 struct dp_recv_wr {
@@ -322,7 +339,8 @@ struct dp_recv_wr {
 };
 
 /* -ENOMEM: queue full; -EINVAL: bad request or QP state; inline data is copied
- * before the return.  A QP in error takes the request and flushes it. */
+ * before the return.  A QP in error takes the request and flushes it, and so does the
+ * send queue of one in SQE. */
 int dp_qp_post_send(struct dp_qp *, const struct dp_send_wr *);
 int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
 
@@ -374,7 +392,12 @@ struct dp_qp_stats {
 	X(drop_unknown_qp)                                                                         \
 	X(drop_foreign_addr) /* source or destination is not the QP's */                           \
 	X(drop_bad_state)                                                                          \
-	X(drop_unknown_opcode)
+	X(drop_other_type) /* an opcode that QPs of another type have */                           \
+	X(drop_unknown_opcode)                                                                     \
+	X(drop_qkey)	   /* UD: with another Q_Key than the QP's */                              \
+	X(drop_no_receive) /* UD: no receive was posted */                                         \
+	X(drop_too_long)   /* UD: longer than the receive */                                       \
+	X(tx_too_long)	   /* UD: messages longer than the path MTU, which are not sent */
 
 struct dp_engine_stats {
 #define X(name) uint64_t name;

@@ -10,12 +10,15 @@
  *   post.c    work requests into the queues
  *   cq.c      completion queues
  *   memory.c  PDs, MRs, keys, gather and scatter
+ *   ah.c      address handles
+ *   build.h   packets to be sent
  *   flow.c    congestion control: calls, window, pacing, RTT
  *   rtt.c     what is known of the RTT
  *   wheel.c   the timer wheel
  *   pool.c    pools of fixed-size blocks
  *   check.c   the invariants of all state, for tests and fuzzers
  *   rc/       reliable connections
+ *   ud/       unreliable datagrams
  */
 #ifndef DP_ENGINE_INSTANCE_H
 #define DP_ENGINE_INSTANCE_H

@@ -47,7 +47,7 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 	struct dp_swqe *wqe;
 	uint64_t len;
 
-	if (qp->state != DP_QPS_RTS && qp->state != DP_QPS_SQD && qp->state != DP_QPS_ERR)
+	if (!dp_qp_sends(qp) && !dp_qp_flushes(qp))
 		return -EINVAL;
 	if (!send_valid(qp, wr, &len))
 		return -EINVAL;
@@ -56,22 +56,19 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 	wqe = dp_sq(qp, qp->sq_pi);
 	*wqe = (struct dp_swqe){
 		.wr_id = wr->wr_id,
-		.remote_addr = wr->remote_addr,
 		.rkey = wr->rkey,
-		.compare_add = wr->compare_add,
-		.swap = wr->swap,
 		.imm = wr->imm,
 		.len = (uint32_t)len,
 		.opcode = (uint8_t)wr->opcode,
 		.flags = (uint8_t)wr->flags,
 		.num_sge = (uint8_t)wr->num_sge,
 	};
-	if (qp->state == DP_QPS_ERR) {
+	if (dp_qp_flushes(qp)) {
 		dp_complete_send(qp, wqe, DP_WC_WR_FLUSH_ERR);
 		return 0;
 	}
 	copy_data(wqe, wr);
-	qp->ops->post(qp, wqe);
+	qp->ops->post(qp, wqe, wr);
 	qp->sq_pi++;
 	dp_qp_wake(qp);
 	return 0;

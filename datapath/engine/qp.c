@@ -4,6 +4,7 @@
  * table of the type.
  *
  *   RESET -> INIT -> RTR -> RTS <-> SQD
+ *   RTS -> SQE -> RTS, UD alone
  *     any -> ERR, any -> RESET
  *
  * A fault takes a QP to ERR by itself; its requests are then flushed, oldest first.
@@ -13,9 +14,11 @@
 #include <assert.h>
 
 #include "engine/rc/rc.h"
+#include "engine/ud/ud.h"
 
 static const struct dp_qp_ops *const types[] = {
 	[DP_QPT_RC] = &dp_rc_ops,
+	[DP_QPT_UD] = &dp_ud_ops,
 };
 
 /* ---- life cycle ------------------------------------------------------------ */
@@ -187,15 +190,20 @@ void dp_complete_send(struct dp_qp *qp, const struct dp_swqe *wqe, enum dp_wc_st
 	dp_cq_push(qp->send_cq, &wc, false);
 }
 
+void dp_flush_sends(struct dp_qp *qp)
+{
+	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
+		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
+	qp->sq_tx = qp->sq_ci;
+}
+
 static void flush(struct dp_qp *qp)
 {
 	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
 
 	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 &&
 	       qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
-	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
-	qp->sq_tx = qp->sq_ci;
+	dp_flush_sends(qp);
 	for (; qp->rq_ci != qp->rq_pi; qp->rq_ci++) {
 		wc.wr_id = dp_rq(qp, qp->rq_ci)->wr_id;
 		dp_cq_push(qp->recv_cq, &wc, false);
@@ -267,6 +275,8 @@ static void copy_attrs(struct dp_qp_attr *to, const struct dp_qp_attr *a, uint32
 {
 	if (mask & DP_QP_ACCESS_FLAGS)
 		to->access = a->access;
+	if (mask & DP_QP_QKEY)
+		to->qkey = a->qkey;
 	if (mask & DP_QP_AV) {
 		to->raddr = a->raddr;
 		to->path_id = a->path_id;
@@ -314,6 +324,8 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 	const struct dp_qp_transition *t;
 	int err;
 
+	if (mask & DP_QP_CUR_STATE && a->cur_state != from)
+		return -EINVAL;
 	mask &= ~(uint32_t)DP_QP_STATE;
 	if (to == DP_QPS_ERR) {
 		if (mask & ~(uint32_t)DP_QP_CUR_STATE)

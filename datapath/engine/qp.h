@@ -15,8 +15,16 @@
 /* A send request in its queue; SGEs or inline data follow. */
 struct dp_swqe {
 	uint64_t wr_id;
-	uint64_t remote_addr;
-	uint64_t compare_add, swap;
+	union {
+		struct {
+			uint64_t remote_addr;
+			uint64_t compare_add, swap;
+		};
+		struct { /* UD */
+			struct dp_ah *ah;
+			uint32_t remote_qpn, remote_qkey;
+		};
+	};
 	uint32_t rkey, imm;
 	uint32_t len; /* bytes of the message */
 	uint32_t first_psn, n_psn;
@@ -43,8 +51,10 @@ struct dp_qp_transition {
 };
 
 struct dp_qp_ops {
-	size_t bytes;	/* of its struct */
-	bool connected; /* takes packets of the peer in its attributes alone */
+	size_t bytes; /* of its struct */
+	/* It takes packets of the peer in its attributes alone; otherwise each of them has a
+	 * DETH. */
+	bool connected;
 	const struct dp_qp_transition *transitions;
 	uint32_t n_transitions;
 	/* After what all types have is there: 0 or an error, with nothing of its own left. */
@@ -60,8 +70,8 @@ struct dp_qp_ops {
 	void (*stop)(struct dp_qp *);
 	/* The type has this request of `len` bytes, and the QP's attributes allow it. */
 	bool (*accepts)(const struct dp_qp *, const struct dp_send_wr *, uint32_t len);
-	/* A request that was accepted is at the end of the send queue. */
-	void (*post)(struct dp_qp *, struct dp_swqe *);
+	/* A request that was accepted is at the end of the send queue, with what all types have. */
+	void (*post)(struct dp_qp *, struct dp_swqe *, const struct dp_send_wr *);
 	/* A packet for the QP, whose form and ICRC are right: 0 or why it is dropped. */
 	int (*rx)(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *, uint64_t now);
 	/* One packet, 1; nothing to send now, 0. */
@@ -103,12 +113,19 @@ struct dp_qp {
 
 static inline bool dp_qp_receives(const struct dp_qp *qp)
 {
-	return qp->state == DP_QPS_RTR || qp->state == DP_QPS_RTS || qp->state == DP_QPS_SQD;
+	return qp->state == DP_QPS_RTR || qp->state == DP_QPS_RTS || qp->state == DP_QPS_SQD ||
+	       qp->state == DP_QPS_SQE;
 }
 
 static inline bool dp_qp_sends(const struct dp_qp *qp)
 {
 	return qp->state == DP_QPS_RTS || qp->state == DP_QPS_SQD;
+}
+
+/* What is posted to its send queue is flushed. */
+static inline bool dp_qp_flushes(const struct dp_qp *qp)
+{
+	return qp->state == DP_QPS_ERR || qp->state == DP_QPS_SQE;
 }
 
 static inline struct dp_swqe *dp_sq(const struct dp_qp *qp, uint32_t i)
@@ -135,6 +152,8 @@ static inline bool dp_is_atomic(uint8_t wr_opcode)
 void dp_qp_to_error(struct dp_qp *, enum dp_event_type why);
 /* Raises DP_EVENT_SQ_DRAINED if that is due. */
 void dp_qp_drained(struct dp_qp *);
+/* Completes all requests of the send queue as flushed, oldest first. */
+void dp_flush_sends(struct dp_qp *);
 void dp_complete_send(struct dp_qp *, const struct dp_swqe *, enum dp_wc_status);
 /* Fails request `index` of the send queue, flushes the rest: QP in error. */
 void dp_fail_send(struct dp_qp *, uint32_t index, enum dp_wc_status);

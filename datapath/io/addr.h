@@ -6,8 +6,6 @@
 #define DP_IO_ADDR_H
 
 #include <netinet/in.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "wire/packet.h"
@@ -20,23 +18,9 @@ union dp_sockaddr {
 	struct sockaddr_in6 v6;
 };
 
-static inline bool dp_addr_is_v4(const struct dp_addr *a)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return !memcmp(a->b, mapped, sizeof(mapped));
-}
-
 static inline bool dp_addr_equal(const struct dp_addr *a, const struct dp_addr *b)
 {
 	return !memcmp(a->b, b->b, sizeof(a->b));
-}
-
-static inline void dp_addr_from_v4(struct dp_addr *a, const void *four_bytes)
-{
-	memset(a->b, 0, 10);
-	memset(a->b + 10, 0xff, 2);
-	memcpy(a->b + 12, four_bytes, 4);
 }
 
 bool dp_addr_is_unspecified(const struct dp_addr *);

@@ -104,7 +104,7 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 	dev->heard_ns = dev->looked_ns = dp_device_read_clock(dev);
 	err = dp_engine_create(&config, &dev->engine);
 	if (err)
-		snprintf(error, error_len, "cannot make an RC engine: %s", strerror(-err));
+		snprintf(error, error_len, "cannot make an engine: %s", strerror(-err));
 	return err;
 }
 

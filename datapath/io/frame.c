@@ -5,25 +5,13 @@
 #include <string.h>
 
 #include "io/addr.h"
-#include "wire/headers.h"
+#include "wire/ipv4.h"
 #include "wire/trim.h"
 
 enum {
 	ETHERTYPE_OFF = 12,
 	ETHERTYPE_IPV4 = 0x0800,
 	ETHERTYPE_IPV6 = 0x86dd,
-
-	V4_TOS = 1,
-	V4_TOTAL = 2,
-	V4_ID = 4,
-	V4_FRAG = 6,
-	V4_TTL = 8,
-	V4_PROTO = 9,
-	V4_SUM = 10,
-	V4_SRC = 12,
-	V4_DST = 16,
-	V4_DF = 0x4000,
-	V4_FRAGMENT = 0x3fff, /* more-fragments flag and offset */
 
 	V6_PAYLOAD = 4,
 	V6_NEXT = 6,
@@ -51,11 +39,11 @@ void dp_frame_template(struct dp_frame_template *t, const uint8_t dst_mac[6],
 	if (dp_addr_is_v4(dst)) {
 		dp_put16(t->hdr + ETHERTYPE_OFF, ETHERTYPE_IPV4);
 		ip[0] = 0x45;
-		dp_put16(ip + V4_FRAG, V4_DF);
-		ip[V4_TTL] = HOP_LIMIT;
-		ip[V4_PROTO] = IPPROTO_UDP;
-		memcpy(ip + V4_SRC, src->b + 12, 4);
-		memcpy(ip + V4_DST, dst->b + 12, 4);
+		dp_put16(ip + DP_IPV4_FRAG, DP_IPV4_DF);
+		ip[DP_IPV4_TTL] = HOP_LIMIT;
+		ip[DP_IPV4_PROTO] = IPPROTO_UDP;
+		memcpy(ip + DP_IPV4_SRC, src->b + 12, 4);
+		memcpy(ip + DP_IPV4_DST, dst->b + 12, 4);
 		for (int i = 0; i < DP_IPV4_LEN; i += 2)
 			t->v4_sum += dp_get16(ip + i);
 		udp = ip + DP_IPV4_LEN;
@@ -85,9 +73,9 @@ void dp_frame_write(const struct dp_frame_template *t, const struct dp_packet *p
 
 		sum = (sum & 0xffff) + (sum >> 16);
 		sum = (sum & 0xffff) + (sum >> 16);
-		ip[V4_TOS] = pkt->tos;
-		dp_put16(ip + V4_TOTAL, total);
-		dp_put16(ip + V4_SUM, (uint16_t)~sum);
+		ip[DP_IPV4_TOS] = pkt->tos;
+		dp_put16(ip + DP_IPV4_TOTAL, total);
+		dp_put16(ip + DP_IPV4_SUM, (uint16_t)~sum);
 	} else {
 		ip[0] = 0x60 | pkt->tos >> 4;
 		ip[1] = (uint8_t)(pkt->tos << 4);
@@ -101,15 +89,15 @@ void dp_frame_write(const struct dp_frame_template *t, const struct dp_packet *p
 /* Both return the bytes that IP carries, or 0 if the header is not ours. */
 static uint32_t read_ipv4(const uint8_t *ip, uint32_t room, struct dp_packet *out)
 {
-	uint32_t total = dp_get16(ip + V4_TOTAL);
+	uint32_t total = dp_get16(ip + DP_IPV4_TOTAL);
 
-	if (ip[0] != 0x45 || ip[V4_PROTO] != IPPROTO_UDP || total > room || total < DP_IPV4_LEN ||
-	    dp_get16(ip + V4_FRAG) & V4_FRAGMENT)
+	if (ip[0] != 0x45 || ip[DP_IPV4_PROTO] != IPPROTO_UDP || total > room ||
+	    total < DP_IPV4_LEN || dp_get16(ip + DP_IPV4_FRAG) & DP_IPV4_FRAGMENT)
 		return 0;
-	dp_addr_from_v4(&out->src, ip + V4_SRC);
-	dp_addr_from_v4(&out->dst, ip + V4_DST);
-	out->tos = ip[V4_TOS];
-	out->ip_id = dp_get16(ip + V4_ID);
+	dp_addr_from_v4(&out->src, ip + DP_IPV4_SRC);
+	dp_addr_from_v4(&out->dst, ip + DP_IPV4_DST);
+	out->tos = ip[DP_IPV4_TOS];
+	out->ip_id = dp_get16(ip + DP_IPV4_ID);
 	return total - DP_IPV4_LEN;
 }
 
@@ -156,17 +144,6 @@ int dp_frame_read(uint8_t *frame, uint32_t len, uint32_t total, struct dp_packet
 	return 0;
 }
 
-/* RFC 1071 */
-static uint16_t ipv4_sum(const uint8_t *ip)
-{
-	uint32_t sum = 0;
-
-	for (int i = 0; i < DP_IPV4_LEN; i += 2)
-		sum += i == V4_SUM ? 0 : dp_get16(ip + i);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
-}
-
 uint32_t dp_frame_trim(uint8_t *frame, uint32_t len)
 {
 	struct dp_packet pkt = { 0 };
@@ -178,9 +155,9 @@ uint32_t dp_frame_trim(uint8_t *frame, uint32_t len)
 	udp = pkt.data - DP_UDP_LEN;
 	total = (uint32_t)(pkt.data - frame) + pkt.len;
 	if (ip[0] >> 4 == 4) {
-		ip[V4_TOS] = pkt.tos;
-		dp_put16(ip + V4_TOTAL, (uint16_t)(total - DP_ETH_LEN));
-		dp_put16(ip + V4_SUM, ipv4_sum(ip));
+		ip[DP_IPV4_TOS] = pkt.tos;
+		dp_put16(ip + DP_IPV4_TOTAL, (uint16_t)(total - DP_ETH_LEN));
+		dp_put16(ip + DP_IPV4_SUM, dp_ipv4_sum(ip));
 	} else {
 		ip[0] = 0x60 | pkt.tos >> 4;
 		ip[1] = (uint8_t)(pkt.tos << 4) | (ip[1] & 0xf);

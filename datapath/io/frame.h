@@ -9,11 +9,11 @@
 #ifndef DP_IO_FRAME_H
 #define DP_IO_FRAME_H
 
+#include "wire/ipv4.h"
 #include "wire/packet.h"
 
 enum {
 	DP_ETH_LEN = 14,
-	DP_IPV4_LEN = 20,
 	DP_IPV6_LEN = 40,
 	DP_UDP_LEN = 8,
 	DP_FRAME_HDR_MAX = DP_ETH_LEN + DP_IPV6_LEN + DP_UDP_LEN,

@@ -220,9 +220,14 @@ static int use(struct front_qp *qp, struct front_cc *cc)
 	return err;
 }
 
+bool front_has_cc(const struct front_qp *qp)
+{
+	return qp->type == IBV_QPT_RC;
+}
+
 int front_cc_begin(struct front_qp *qp)
 {
-	return use(qp, qp->context->device->cc);
+	return front_has_cc(qp) ? use(qp, qp->context->device->cc) : 0;
 }
 
 int front_cc_set(struct front_qp *qp, struct front_cc *cc)
@@ -241,6 +246,8 @@ void front_qps_add(struct front_qp *qp)
 {
 	struct front_device *d = qp->context->device;
 
+	if (!front_has_cc(qp))
+		return;
 	qp->number = ++d->qps_made;
 	qp->at = d->end;
 	*d->end = qp;
@@ -251,6 +258,8 @@ void front_qps_remove(struct front_qp *qp)
 {
 	struct front_device *d = qp->context->device;
 
+	if (!front_has_cc(qp))
+		return;
 	*qp->at = qp->next;
 	if (qp->next)
 		qp->next->at = qp->at;

@@ -119,6 +119,7 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 		.max_cqe = FRONT_CQE_MAX,
 		.max_mr = FRONT_OBJECTS_MAX,
 		.max_pd = FRONT_OBJECTS_MAX,
+		.max_ah = FRONT_OBJECTS_MAX,
 		.max_qp_rd_atom = DP_RD_ATOMIC_MAX,
 		.max_res_rd_atom = DP_RD_ATOMIC_MAX * FRONT_OBJECTS_MAX,
 		.max_qp_init_rd_atom = DP_RD_ATOMIC_MAX,

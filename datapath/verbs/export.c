@@ -3,7 +3,7 @@
  * The symbols of libibverbs that we define ("own" in symbols.txt): each looks
  * whether the object is ours, and otherwise calls the real library.
  *
- * What our device does not do ends with EOPNOTSUPP: SRQ, AH, multicast, ECE,
+ * What our device does not do ends with EOPNOTSUPP: SRQ, multicast, ECE,
  * DMA-BUF, objects imported from another process.
  */
 #include "verbs/front.h"
@@ -369,6 +369,30 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return front_owns(qp->context) ? front_destroy_qp(qp) : REAL(ibv_destroy_qp)(qp);
 }
 
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return front_owns(pd->context) ? front_create_ah(pd, attr) : REAL(ibv_create_ah)(pd, attr);
+}
+
+int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
+			struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	return front_owns(context) ? front_init_ah_from_wc(context, port, wc, grh, attr) :
+				     REAL(ibv_init_ah_from_wc)(context, port, wc, grh, attr);
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+				     uint8_t port)
+{
+	return front_owns(pd->context) ? front_create_ah_from_wc(pd, wc, grh, port) :
+					 REAL(ibv_create_ah_from_wc)(pd, wc, grh, port);
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	return front_owns(ah->context) ? front_destroy_ah(ah) : REAL(ibv_destroy_ah)(ah);
+}
+
 /* ---- what our device has not ---------------------------------------------------------------- */
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
@@ -389,32 +413,6 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
 	return front_owns(srq->context) ? EOPNOTSUPP : REAL(ibv_destroy_srq)(srq);
-}
-
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	return front_owns(pd->context) ? unsupported() : REAL(ibv_create_ah)(pd, attr);
-}
-
-int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
-			struct ibv_grh *grh, struct ibv_ah_attr *attr)
-{
-	if (!front_owns(context))
-		return REAL(ibv_init_ah_from_wc)(context, port, wc, grh, attr);
-	errno = EOPNOTSUPP;
-	return -1;
-}
-
-struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
-				     uint8_t port)
-{
-	return front_owns(pd->context) ? unsupported() :
-					 REAL(ibv_create_ah_from_wc)(pd, wc, grh, port);
-}
-
-int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return front_owns(ah->context) ? EOPNOTSUPP : REAL(ibv_destroy_ah)(ah);
 }
 
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)

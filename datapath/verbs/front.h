@@ -8,7 +8,8 @@
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
  *   context.c                one open: operations, device and port attributes, GIDs
  *   objects.c                what a context holds, and its end
- *   memory.c, qp.c           PDs and MRs; QPs and their attributes
+ *   memory.c, ah.c           PDs and MRs; address handles
+ *   qp.c, qp_attr.c          QPs; their attributes
  *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
@@ -83,11 +84,12 @@ struct front_qp;
 struct front_device {
 	struct ibv_device ibv;
 	struct dp_device_config config;
-	struct dp_device *dev;	     /* while open */
-	unsigned opens;		     /* contexts on dev */
-	pid_t pid;		     /* that opened it */
-	struct front_cc *cc;	     /* of QPs that are made from now on */
-	struct front_qp *qps, **end; /* alive, in the order in which they were made */
+	struct dp_device *dev; /* while open */
+	unsigned opens;	       /* contexts on dev */
+	pid_t pid;	       /* that opened it */
+	struct front_cc *cc;   /* of QPs that are made from now on */
+	/* Alive and with a congestion control, in the order in which they were made. */
+	struct front_qp *qps, **end;
 	uint64_t qps_made;
 	struct front_control *control; /* NULL: nobody can ask from outside */
 	struct front_stats *stats;
@@ -114,7 +116,7 @@ struct front_context {
 	struct dp_device *dev;
 	struct front_queue async;
 	/* alive; under verbs.context.mutex */
-	struct front_object *pds, *mrs, *channels, *cqs, *qps;
+	struct front_object *pds, *mrs, *ahs, *channels, *cqs, *qps;
 	struct verbs_context verbs; /* its struct ibv_context is last */
 };
 
@@ -147,6 +149,18 @@ int front_query_rt_values(struct ibv_context *, struct ibv_values_ex *);
 struct front_pd {
 	struct ibv_pd ibv;
 	struct dp_pd *pd;
+	struct front_object object;
+};
+
+static inline struct dp_pd *front_engine_pd(const struct ibv_pd *pd)
+{
+	return ((const struct front_pd *)pd)->pd;
+}
+
+struct front_ah {
+	struct ibv_ah ibv;
+	struct dp_ah *ah;
+	uint32_t path_id; /* the port's route, to be given back */
 	struct front_object object;
 };
 
@@ -187,6 +201,7 @@ struct front_qp {
 	struct dp_qp *qp;
 	struct front_context *context;
 	struct front_object object;
+	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
 	struct ibv_ah_attr ah_attr; /* as given by modify: for query */
@@ -222,6 +237,8 @@ void front_end_objects(struct front_context *);
 /* The two steps of an end; the first under the device's lock. */
 void front_end_qp(struct front_qp *);
 void front_free_qp(struct front_qp *);
+void front_give_back_path(struct front_qp *);
+int front_end_ah(struct front_ah *); /* under the device's lock */
 void front_free_cq(struct front_cq *);
 void front_free_channel(struct front_channel *);
 
@@ -230,6 +247,16 @@ int front_dealloc_pd(struct ibv_pd *);
 struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t iova,
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);
+
+/* The address that attributes name, and the port's way to it, to be given back. */
+int front_resolve(struct front_context *, const struct ibv_ah_attr *, struct dp_addr *,
+		  uint32_t *path_id);
+struct ibv_ah *front_create_ah(struct ibv_pd *, const struct ibv_ah_attr *);
+int front_destroy_ah(struct ibv_ah *);
+int front_init_ah_from_wc(struct ibv_context *, uint8_t port, const struct ibv_wc *,
+			  const struct ibv_grh *, struct ibv_ah_attr *);
+struct ibv_ah *front_create_ah_from_wc(struct ibv_pd *, const struct ibv_wc *,
+				       const struct ibv_grh *, uint8_t port);
 
 struct ibv_comp_channel *front_create_channel(struct ibv_context *);
 int front_destroy_channel(struct ibv_comp_channel *);
@@ -249,6 +276,8 @@ int front_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask, struct ibv_q
 int front_destroy_qp(struct ibv_qp *);
 int front_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
 int front_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);
+/* Of a datagram. */
+void front_set_receiver(struct dp_send_wr *, struct ibv_ah *, uint32_t qpn, uint32_t qkey);
 void front_set_wr_ops(struct front_qp *);
 int front_batch_init(struct front_qp *);
 void front_batch_destroy(struct front_qp *);
@@ -300,7 +329,8 @@ const char *front_cc_params(const struct front_cc *);
 const char *front_cc_object(const struct front_cc *);
 
 /* These under the device's lock. */
-int front_cc_begin(struct front_qp *); /* a new QP gets the device's */
+bool front_has_cc(const struct front_qp *);
+int front_cc_begin(struct front_qp *); /* a new QP gets the device's, if it has any */
 int front_cc_set(struct front_qp *, struct front_cc *);
 void front_qps_add(struct front_qp *);
 void front_qps_remove(struct front_qp *);

@@ -129,7 +129,7 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t
 		return front_fail(ENOMEM);
 	err = dp_device_lock(dev);
 	if (!err) {
-		err = dp_mr_create(((struct front_pd *)ibv)->pd, addr, len,
+		err = dp_mr_create(front_engine_pd(ibv), addr, len,
 				   access & IBV_ACCESS_ZERO_BASED ? 0 : iova, access & rights,
 				   &mr->mr);
 		dp_device_unlock(dev);

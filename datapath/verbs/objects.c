@@ -53,6 +53,7 @@ static void end_all(struct front_context *c, bool in_engine)
 {
 	struct front_channel *channel;
 	struct front_qp *qp;
+	struct front_ah *ah;
 	struct front_mr *mr;
 	struct front_pd *pd;
 	struct front_cq *cq;
@@ -61,6 +62,11 @@ static void end_all(struct front_context *c, bool in_engine)
 		if (in_engine)
 			front_end_qp(qp);
 		front_free_qp(qp);
+	}
+	while ((ah = FIRST(&c->ahs, struct front_ah))) {
+		if (in_engine)
+			front_end_ah(ah);
+		free(ah);
 	}
 	while ((mr = FIRST(&c->mrs, struct front_mr))) {
 		if (in_engine)

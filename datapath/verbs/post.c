@@ -17,10 +17,17 @@ _Static_assert((int)DP_WR_SEND_WITH_INV == IBV_WR_SEND_WITH_INV &&
 		       (int)DP_SEND_INLINE == IBV_SEND_INLINE &&
 		       (int)DP_WC_RECV_RDMA_WITH_IMM == IBV_WC_RECV_RDMA_WITH_IMM &&
 		       (int)DP_WC_RNR_RETRY_EXC_ERR == IBV_WC_RNR_RETRY_EXC_ERR &&
-		       (int)DP_WC_WITH_INV == IBV_WC_WITH_INV,
+		       (int)DP_WC_WITH_INV == IBV_WC_WITH_INV && (int)DP_WC_GRH == IBV_WC_GRH,
 	       "so are codes and flags");
 
-static int translate(const struct ibv_send_wr *in, struct dp_send_wr *out)
+void front_set_receiver(struct dp_send_wr *wr, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	wr->ah = ah ? ((struct front_ah *)ah)->ah : NULL;
+	wr->remote_qpn = qpn;
+	wr->remote_qkey = qkey;
+}
+
+static int translate(enum ibv_qp_type type, const struct ibv_send_wr *in, struct dp_send_wr *out)
 {
 	*out = (struct dp_send_wr){
 		.wr_id = in->wr_id,
@@ -46,6 +53,10 @@ static int translate(const struct ibv_send_wr *in, struct dp_send_wr *out)
 		return 0;
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
+		if (type == IBV_QPT_UD)
+			front_set_receiver(out, in->wr.ud.ah, in->wr.ud.remote_qpn,
+					   in->wr.ud.remote_qkey);
+		return 0;
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_LOCAL_INV:
 		return 0;
@@ -65,7 +76,7 @@ int front_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_
 	if (err)
 		goto out;
 	for (; wr; wr = wr->next) {
-		err = translate(wr, &one);
+		err = translate(ibv->qp_type, wr, &one);
 		if (!err)
 			err = dp_qp_post_send(qp->qp, &one);
 		if (err)

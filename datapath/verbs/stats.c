@@ -82,7 +82,8 @@ static void take(struct qp_record *r)
 	r->segment = dp_qp_segment(r->live->qp);
 	r->extended = dp_qp_extended(r->live->qp);
 	r->cc_changes = r->live->cc_changes;
-	snprintf(r->cc, sizeof(r->cc), "%s", front_cc_name(r->live->cc));
+	snprintf(r->cc, sizeof(r->cc), "%s",
+		 front_has_cc(r->live) ? front_cc_name(r->live->cc) : "none");
 	dp_qp_stats(r->live->qp, &r->counters);
 }
 

@@ -165,8 +165,12 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t len, uint16_t 
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-	(void)ah, (void)qpn, (void)qkey;
-	unsupported(ex);
+	struct front_batch *b = &of_ex(ex)->batch;
+
+	if (!b->count)
+		b->err = EINVAL;
+	if (!b->err)
+		front_set_receiver(&b->wrs[b->count - 1], ah, qpn, qkey);
 }
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)

@@ -19,6 +19,7 @@ enum {
 	DP_BTH_LEN = 12,
 	DP_RETH_LEN = 16,
 	DP_ATOMIC_ETH_LEN = 28,
+	DP_DETH_LEN = 8,
 	DP_AETH_LEN = 4,
 	DP_ATOMIC_ACK_ETH_LEN = 8,
 	DP_IMM_LEN = 4,
@@ -193,6 +194,23 @@ static inline void dp_atomic_set(uint8_t *h, uint64_t va, uint32_t rkey, uint64_
 	dp_put32(h + 8, rkey);
 	dp_put64(h + 12, swap_add);
 	dp_put64(h + 20, compare);
+}
+
+/* DETH: Q_Key(32) resv(8) SrcQP(24) */
+static inline uint32_t dp_deth_qkey(const uint8_t *h)
+{
+	return dp_get32(h);
+}
+
+static inline uint32_t dp_deth_src_qpn(const uint8_t *h)
+{
+	return dp_get32(h + 4) & 0xffffff;
+}
+
+static inline void dp_deth_set(uint8_t *h, uint32_t qkey, uint32_t src_qpn)
+{
+	dp_put32(h, qkey);
+	dp_put32(h + 4, src_qpn & 0xffffff);
 }
 
 /* AETH: Syndrome(8) MSN(24) */

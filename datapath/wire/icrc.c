@@ -13,12 +13,11 @@
 #include <string.h>
 
 #include "wire/crc32.h"
-#include "wire/headers.h"
+#include "wire/ipv4.h"
 #include "wire/telemetry.h"
 
 enum {
 	ICRC_SEED = 0x2144df1c, /* ~0xdebb20e3: crc32() of eight 0xff bytes */
-	IPV4_LEN = 20,
 	IPV6_LEN = 40,
 	UDP_LEN = 8,
 	IPPROTO_UDP_VALUE = 17,
@@ -26,16 +25,9 @@ enum {
 	SHORT_REST = 128,
 };
 
-static const uint8_t v4_mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-static bool is_ipv4(const struct dp_packet *pkt)
-{
-	return memcmp(pkt->src.b, v4_mapped, sizeof(v4_mapped)) == 0;
-}
-
 static uint32_t put_ipv4(uint8_t *h, const struct dp_packet *pkt, uint16_t id, uint32_t udp_len)
 {
-	static const uint8_t fixed[IPV4_LEN] = {
+	static const uint8_t fixed[DP_IPV4_LEN] = {
 		0x45,	    0xff,	       /* version, header length; TOS masked */
 		[6] = 0x40,		       /* DF */
 		[8] = 0xff, IPPROTO_UDP_VALUE, /* TTL masked */
@@ -43,11 +35,11 @@ static uint32_t put_ipv4(uint8_t *h, const struct dp_packet *pkt, uint16_t id, u
 	};
 
 	memcpy(h, fixed, sizeof(fixed));
-	dp_put16(h + 2, (uint16_t)(IPV4_LEN + udp_len));
+	dp_put16(h + 2, (uint16_t)(DP_IPV4_LEN + udp_len));
 	dp_put16(h + 4, id);
 	memcpy(h + 12, pkt->src.b + 12, 4);
 	memcpy(h + 16, pkt->dst.b + 12, 4);
-	return IPV4_LEN;
+	return DP_IPV4_LEN;
 }
 
 static uint32_t put_ipv6(uint8_t *h, const struct dp_packet *pkt, uint32_t udp_len)
@@ -65,7 +57,8 @@ static uint32_t put_ipv6(uint8_t *h, const struct dp_packet *pkt, uint32_t udp_l
 static uint32_t put_pseudo(uint8_t *h, const struct dp_packet *pkt, uint16_t id, uint32_t total)
 {
 	uint32_t udp_len = UDP_LEN + total;
-	uint32_t n = is_ipv4(pkt) ? put_ipv4(h, pkt, id, udp_len) : put_ipv6(h, pkt, udp_len);
+	uint32_t n = dp_addr_is_v4(&pkt->src) ? put_ipv4(h, pkt, id, udp_len) :
+						put_ipv6(h, pkt, udp_len);
 
 	dp_put16(h + n, pkt->sport);
 	dp_put16(h + n + 2, DP_ROCE_PORT);
@@ -186,9 +179,9 @@ bool dp_icrc_check(const struct dp_packet *pkt)
 
 	/* The IPv4 and UDP length fields have 16 bits. */
 	if (pkt->len < DP_BTH_LEN || total < DP_BTH_LEN + DP_ICRC_LEN ||
-	    total > UINT16_MAX - IPV4_LEN - UDP_LEN)
+	    total > UINT16_MAX - DP_IPV4_LEN - UDP_LEN)
 		return false;
-	any_id = !dp_op_is_ext(dp_bth_opcode(pkt->data)) && is_ipv4(pkt) &&
+	any_id = !dp_op_is_ext(dp_bth_opcode(pkt->data)) && dp_addr_is_v4(&pkt->src) &&
 		 (pkt->flags & DP_PKT_IP_ID_UNKNOWN);
 	body = (uint32_t)total - DP_ICRC_LEN;
 	here = pkt->len < body ? pkt->len : body;
@@ -200,5 +193,5 @@ bool dp_icrc_check(const struct dp_packet *pkt)
 	if (diff == 0)
 		return true;
 	/* After the identification: the rest of IPv4, UDP, and the body. */
-	return any_id && explained_by_id(diff, IPV4_LEN - 6 + UDP_LEN + body);
+	return any_id && explained_by_id(diff, DP_IPV4_LEN - 6 + UDP_LEN + body);
 }

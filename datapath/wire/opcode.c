@@ -23,7 +23,7 @@
 	 HAS(mask, DP_HAS_ATOMIC_ACK_ETH, DP_ATOMIC_ACK_ETH_LEN) +                                 \
 	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +                 \
 	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +               \
-	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN))
+	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN) + HAS(mask, DP_HAS_DETH, DP_DETH_LEN))
 
 #define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
 #define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
@@ -37,6 +37,7 @@
 #define RETH DP_HAS_RETH
 #define AETH DP_HAS_AETH
 #define XDH DP_HAS_XDH
+#define DETH DP_HAS_DETH
 #define SEND (DP_IS_SEND | DP_IS_REQUEST | DP_HAS_PAYLOAD)
 #define WRITE (DP_IS_WRITE | DP_IS_REQUEST | DP_HAS_PAYLOAD)
 #define READ (DP_IS_READ | DP_IS_REQUEST | ONLY)
@@ -67,6 +68,8 @@ const struct dp_opcode_info dp_opcodes[256] = {
 	RC(ATOMIC_ACK, DP_IS_RESPONSE | AETH | DP_HAS_ATOMIC_ACK_ETH, 0),
 	RC(COMPARE_SWAP, ATOMIC, XDH),
 	RC(FETCH_ADD, ATOMIC, XDH),
+	ROW(DP_OP_UD_SEND_ONLY, "UD_SEND_ONLY", SEND | ONLY | DETH),
+	ROW(DP_OP_UD_SEND_ONLY_IMM, "UD_SEND_ONLY_IMM", SEND | ONLY | DETH | IMM),
 	ROW(DP_OP_CNP, "CNP", DP_IS_CNP),
 	ROW(DP_OP_HELLO, "HELLO", DP_HAS_HELLO),
 	ROW(DP_OP_HELLO_REPLY, "HELLO_REPLY", DP_HAS_HELLO),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * RoCEv2 RC opcodes, one row each (IBTA vol. 1, section 9.2 and table 38).
+ * RoCEv2 opcodes of RC and UD, one row each (IBTA vol. 1, section 9.2 and table 38).
  *
  * A row gives the extension headers that follow the BTH, in order, and what
  * kind of packet it is.  Lengths and offsets follow from the mask, so a fact
@@ -40,6 +40,8 @@ enum dp_opcode {
 	DP_OP_FETCH_ADD = 0x14,
 	DP_OP_SEND_LAST_INV = 0x16,
 	DP_OP_SEND_ONLY_INV = 0x17,
+	DP_OP_UD_SEND_ONLY = 0x64,
+	DP_OP_UD_SEND_ONLY_IMM = 0x65,
 	DP_OP_CNP = 0x81,
 
 	DP_OP_EXT = 0xc0,	  /* + RC opcode: its extended form */
@@ -73,6 +75,7 @@ enum dp_op_mask {
 	DP_IS_READ_RESP = 1 << 19,
 	DP_IS_CNP = 1 << 20,
 	DP_IS_PROBE = 1 << 21,
+	DP_HAS_DETH = 1 << 22, /* of an unreliable datagram; no other packet has one */
 };
 
 struct dp_opcode_info {

@@ -7,7 +7,9 @@
 #ifndef DP_WIRE_PACKET_H
 #define DP_WIRE_PACKET_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 /* A time that does not come. */
 #define DP_NEVER UINT64_MAX
@@ -16,6 +18,20 @@
 struct dp_addr {
 	uint8_t b[16];
 };
+
+static inline bool dp_addr_is_v4(const struct dp_addr *a)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(a->b, mapped, sizeof(mapped));
+}
+
+static inline void dp_addr_from_v4(struct dp_addr *a, const void *four_bytes)
+{
+	memset(a->b, 0, 10);
+	memset(a->b + 10, 0xff, 2);
+	memcpy(a->b + 12, four_bytes, 4);
+}
 
 enum dp_ecn {
 	DP_ECN_NOT_ECT = 0,

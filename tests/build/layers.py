@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "link": {"link", "wire"},
     "engine": {"engine", "wire"},
     "engine/rc": {"engine", "wire"},
+    "engine/ud": {"engine", "wire"},
     "io": {"io", "engine", "posix", "wire", "xdp"},
     "verbs": {"verbs", "io", "engine", "posix", "wire"},
     "xdp": {"xdp", "link", "wire"},
@@ -34,7 +35,7 @@ MAY_INCLUDE = {
 # These know the types of QPs: the table of types, and the memory that windows take.
 KNOW_TYPES = {"qp.c", "engine.c", "check.c"}
 
-PURE = ("wire", "link", "engine", "engine/rc")
+PURE = ("wire", "link", "engine", "engine/rc", "engine/ud")
 
 # System headers that they may use: language and memory, no system.
 PURE_HEADERS = {

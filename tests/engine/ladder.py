@@ -426,6 +426,7 @@ class Options:
     max_recv_wr: int = 256
     max_sge: int = 8
     max_inline: int = 256
+    type: int = lib.DP_QPT_RC
     sq_sig_all: bool = False
     cq_entries: int = 1024
     pd: Any = None
@@ -461,6 +462,7 @@ class QP:
         self.send_cq = host.make_cq(options.cq_entries)
         self.recv_cq = host.make_cq(options.cq_entries)
         config = ffi.new("struct dp_qp_config *")
+        config.type = options.type
         config.pd = options.pd or host.pd
         config.send_cq, config.recv_cq = self.send_cq, self.recv_cq
         config.max_send_wr, config.max_recv_wr = options.max_send_wr, options.max_recv_wr
@@ -561,6 +563,7 @@ class QP:
         remote: tuple[int, int] = (0, 0),
         compare_add: int = 0,
         swap: int = 0,
+        to: tuple[Any, int, int] = (ffi.NULL, 0, 0),
     ) -> int:
         """dp_qp_post_send(); returns its status."""
         list_ = ffi.new("struct dp_sge[]", [dict(zip(SGE, s, strict=True)) for s in sges])
@@ -576,6 +579,7 @@ class QP:
         wr.imm = imm
         wr.remote_addr, wr.rkey = remote
         wr.compare_add, wr.swap = compare_add, swap
+        wr.ah, wr.remote_qpn, wr.remote_qkey = to
         return self._verified(lib.dp_qp_post_send(self.qp, wr))
 
     def post_recv(self, sges: list[tuple[int, int, int]], wr_id: int | None = None) -> int:

@@ -4,6 +4,7 @@
 
 #include "engine/rc/received.h"
 #include "engine/rc/scoreboard.h"
+#include "engine/ud/ud.h"
 
 static struct dp_rec *oldest(struct dp_rc *rc)
 {
@@ -70,6 +71,29 @@ const char *X_spoil(struct dp_qp *qp, int number, int by)
 	case 14:
 		rc->req.snd_una -= step;
 		return "unacknowledged PSN";
+	default:
+		return NULL;
+	}
+}
+
+const char *X_spoil_datagram(struct dp_qp *qp, int number, int by)
+{
+	struct dp_ud *ud = dp_ud_of(qp);
+	uint32_t step = (uint32_t)by;
+
+	switch (number) {
+	case 0:
+		qp->sq_tx += step;
+		return "not completed";
+	case 1:
+		ud->ah_ci += step;
+		return "holds its address handle";
+	case 2:
+		dp_sq(qp, qp->sq_ci)->ah->users -= step;
+		return "does not count";
+	case 3:
+		qp->rd_outstanding += step;
+		return "waits for an answer";
 	default:
 		return NULL;
 	}

@@ -8,5 +8,7 @@
  * Returns the words of which the check's answer has to have some, NULL: there is no such
  * number. */
 const char *X_spoil(struct dp_qp *, int number, int by);
+/* The same of a QP of datagrams, which has one request that waits to be sent. */
+const char *X_spoil_datagram(struct dp_qp *, int number, int by);
 
 #endif

@@ -100,7 +100,7 @@ def test_malformed(world: World, at: str) -> None:
     expect_drop(world, b, bad, "drop_malformed", memory)
 
 
-@pytest.mark.parametrize("opcode", [0x15, 0x1F, 0x2A, 0x64, 0xD5, 0xFF])
+@pytest.mark.parametrize("opcode", [0x15, 0x1F, 0x2A, 0x66, 0xD5, 0xFF])
 def test_unknown_opcodes(world: World, opcode: int) -> None:
     a, b = world.pair()
     packet, memory = a_write(a, b)

@@ -53,6 +53,12 @@ def test_rc_pingpong_checks_its_data(pair: Pair, port: str, mode: str, options: 
         "ib_write_lat -s 64 -n 500",
         "ib_send_lat -s 64 -n 1000",
         "ib_send_lat -s 64 -n 500 -I 64",
+        "ib_send_lat -c UD -s 64 -n 1000",
+        "ib_send_lat -c UD -s 4096 -n 500",
+        "ib_send_lat -c UD -s 64 -n 500 -e",
+        "ib_send_bw -c UD -s 1024 -n 2000",
+        "ib_send_bw -c UD -s 4096 -n 1000 -q 4",
+        "ib_send_bw -c UD -s 64 -n 1000 --use_old_post_send",
         "ib_read_lat -s 64 -n 500",
         "ib_atomic_lat -n 500",
         "ib_atomic_bw -n 500",
@@ -65,6 +71,15 @@ def test_perftest(pair: Pair, port: str, command: str) -> None:
         if "Correlation coefficient" not in output:
             break
     assert re.search(r"^ *\d+ +\d+ +[\d.]+ +[\d.]+", output, re.MULTILINE), output
+
+
+@both_ports
+@pytest.mark.parametrize("options", ["", "-e", "-s 2048 -r 100"])
+def test_ud_pingpong_checks_its_data(pair: Pair, port: str, options: str) -> None:
+    argv = ["ibv_ud_pingpong", "-d", "dp0", "-g", "0", "-c", "-n", "500", *options.split()]
+    for output in pair.run(argv, port):
+        assert "iters in" in output
+        assert "invalid" not in output
 
 
 @pytest.mark.parametrize("options", [["-x", "0"], ["-x", "1"]])

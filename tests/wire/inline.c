@@ -26,6 +26,8 @@ GETTER(uint32_t, dp_bth_psn)
 GETTER(uint64_t, dp_reth_va)
 GETTER(uint32_t, dp_reth_rkey)
 GETTER(uint32_t, dp_reth_len)
+GETTER(uint32_t, dp_deth_qkey)
+GETTER(uint32_t, dp_deth_src_qpn)
 GETTER(uint64_t, dp_atomic_va)
 GETTER(uint32_t, dp_atomic_rkey)
 GETTER(uint64_t, dp_atomic_swap_add)
@@ -43,6 +45,7 @@ void X_dp_put32(uint8_t *h, uint32_t v);
 void X_dp_put64(uint8_t *h, uint64_t v);
 void X_dp_bth_set(uint8_t *h, const uint64_t *f);
 void X_dp_reth_set(uint8_t *h, const uint64_t *f);
+void X_dp_deth_set(uint8_t *h, const uint64_t *f);
 void X_dp_atomic_set(uint8_t *h, const uint64_t *f);
 void X_dp_aeth_set(uint8_t *h, const uint64_t *f);
 void X_dp_hello_set(uint8_t *h, const uint64_t *f);
@@ -86,6 +89,11 @@ void X_dp_bth_set(uint8_t *h, const uint64_t *f)
 void X_dp_reth_set(uint8_t *h, const uint64_t *f)
 {
 	dp_reth_set(h, f[0], (uint32_t)f[1], (uint32_t)f[2]);
+}
+
+void X_dp_deth_set(uint8_t *h, const uint64_t *f)
+{
+	dp_deth_set(h, (uint32_t)f[0], (uint32_t)f[1]);
 }
 
 void X_dp_atomic_set(uint8_t *h, const uint64_t *f)

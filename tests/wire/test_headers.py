@@ -84,6 +84,13 @@ def test_bth_set_keeps_psn_and_qpn_in_24_bits() -> None:
     assert header == bytes.fromhex("04 40 ffff 00 000001 00 000002")
 
 
+def test_deth_bytes() -> None:
+    header = bytes.fromhex("11223344 00 abcdef")
+    assert put("deth", 8, 0x11223344, 0xABCDEF) == header
+    assert get("deth_qkey", header) == 0x11223344
+    assert get("deth_src_qpn", bytes.fromhex("11223344 ff abcdef")) == 0xABCDEF
+
+
 def test_reth_bytes() -> None:
     header = bytes.fromhex("0123456789abcdef deadbeef 00001000")
     assert put("reth", 16, 0x0123456789ABCDEF, 0xDEADBEEF, 4096) == header

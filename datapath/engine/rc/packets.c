@@ -4,9 +4,9 @@
  * ICRC goes on last.
  */
 #include "engine/rc/packets.h"
-#include "engine/rc/received.h"
 
-#include <assert.h>
+#include "engine/build.h"
+#include "engine/rc/received.h"
 
 enum position { ONLY, FIRST, MIDDLE, LAST };
 
@@ -41,57 +41,15 @@ static enum position position(uint32_t offset, uint32_t len, uint32_t total)
 void dp_build_start(struct dp_rc *rc, struct dp_packet *pkt, uint8_t opcode, unsigned pad,
 		    unsigned solicited, unsigned ack_req, uint32_t psn)
 {
-	const struct dp_engine_config *cfg = &rc->qp.engine->cfg;
-
-	pkt->src = cfg->addr;
-	pkt->dst = rc->qp.attr.raddr;
-	pkt->sport = rc->qp.sport;
-	pkt->ip_id = 0;
-	pkt->tos = cfg->tos | (cfg->ecn ? DP_ECN_ECT0 : 0);
-	pkt->flags = cfg->no_payload ? DP_PKT_NO_PAYLOAD : 0;
-	pkt->path_id = rc->qp.attr.path_id;
-	pkt->frag = NULL;
-	pkt->frag_len = 0;
-	pkt->pay_len = 0;
-	pkt->arrived_ns = 0;
-	pkt->len = DP_BTH_LEN;
-	dp_bth_set(pkt->data, opcode, solicited, pad, rc->qp.attr.dest_qpn, ack_req, psn);
-}
-
-void dp_build_end(struct dp_rc *rc, struct dp_packet *pkt)
-{
-	if (!rc->qp.engine->cfg.no_payload)
-		dp_icrc_append(pkt);
-}
-
-static uint8_t *push(struct dp_packet *pkt, uint32_t len)
-{
-	uint8_t *at = pkt->data + pkt->len;
-
-	pkt->len += len;
-	assert(pkt->len + DP_ICRC_LEN <= pkt->cap);
-	return at;
+	dp_packet_start(&rc->qp, pkt, &rc->qp.attr.raddr, rc->qp.attr.path_id);
+	dp_bth_set(dp_packet_push(pkt, DP_BTH_LEN), opcode, solicited, pad, rc->qp.attr.dest_qpn,
+		   ack_req, psn);
 }
 
 static void push_zeros(struct dp_packet *pkt, uint32_t len)
 {
 	if (len)
-		memset(push(pkt, len), 0, len);
-}
-
-/* Room for payload and pad; NULL when the simulator carries lengths only. */
-static uint8_t *push_payload(struct dp_packet *pkt, uint32_t len)
-{
-	uint32_t pad = -len & 3;
-	uint8_t *at;
-
-	if (pkt->flags & DP_PKT_NO_PAYLOAD) {
-		pkt->pay_len = len;
-		return NULL;
-	}
-	at = push(pkt, len + pad);
-	memset(at + len, 0, pad);
-	return at;
+		memset(dp_packet_push(pkt, len), 0, len);
 }
 
 /* Paths are told apart by the UDP source port, within the range of RoCE. */
@@ -124,17 +82,18 @@ static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wq
 				 uint32_t offset, uint32_t dma_len)
 {
 	if (mask & DP_HAS_RETH)
-		dp_reth_set(push(pkt, DP_RETH_LEN), wqe->remote_addr + offset, wqe->rkey, dma_len);
+		dp_reth_set(dp_packet_push(pkt, DP_RETH_LEN), wqe->remote_addr + offset, wqe->rkey,
+			    dma_len);
 	if (mask & DP_HAS_ATOMIC_ETH) {
 		bool swap = wqe->opcode == DP_WR_ATOMIC_CMP_AND_SWP;
 
-		dp_atomic_set(push(pkt, DP_ATOMIC_ETH_LEN), wqe->remote_addr, wqe->rkey,
+		dp_atomic_set(dp_packet_push(pkt, DP_ATOMIC_ETH_LEN), wqe->remote_addr, wqe->rkey,
 			      swap ? wqe->swap : wqe->compare_add, swap ? wqe->compare_add : 0);
 	}
 	if (mask & DP_HAS_IMM)
-		memcpy(push(pkt, DP_IMM_LEN), &wqe->imm, 4);
+		memcpy(dp_packet_push(pkt, DP_IMM_LEN), &wqe->imm, 4);
 	if (mask & DP_HAS_IETH)
-		dp_put32(push(pkt, DP_IETH_LEN), wqe->imm);
+		dp_put32(dp_packet_push(pkt, DP_IETH_LEN), wqe->imm);
 }
 
 int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, uint32_t n_psn,
@@ -166,17 +125,17 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 		pkt->sport = path_sport(rc);
 		carry_ack(rc, &xdh, now);
 		xdh.records = rc->telemetry ? DP_HOPS_MAX : 0;
-		dp_xdh_set(push(pkt, DP_XDH_LEN), &xdh);
+		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN), &xdh);
 		push_zeros(pkt, dp_room_len(xdh.records));
 	}
 	push_request_headers(pkt, wqe, mask, offset,
 			     wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len);
 	if (len) {
-		at = push_payload(pkt, len);
+		at = dp_packet_push_payload(pkt, len);
 		if (at && dp_gather(&rc->qp, wqe, offset, at, len))
 			return -EFAULT;
 	}
-	dp_build_end(rc, pkt);
+	dp_packet_end(&rc->qp, pkt);
 	return 0;
 }
 
@@ -185,9 +144,10 @@ static int build_atomic_answer(struct dp_rc *rc, const struct dp_answer *a, stru
 	uint8_t ext = a->extended ? DP_OP_EXT : 0;
 
 	dp_build_start(rc, pkt, DP_OP_ATOMIC_ACK | ext, 0, 0, 0, a->psn);
-	dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID, rc->resp.msn);
-	dp_put64(push(pkt, DP_ATOMIC_ACK_ETH_LEN), a->value);
-	dp_build_end(rc, pkt);
+	dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,
+		    rc->resp.msn);
+	dp_put64(dp_packet_push(pkt, DP_ATOMIC_ACK_ETH_LEN), a->value);
+	dp_packet_end(&rc->qp, pkt);
 	return 0;
 }
 
@@ -209,17 +169,17 @@ int dp_build_answer(struct dp_rc *rc, struct dp_answer *a, struct dp_packet *pkt
 	dp_build_start(rc, pkt, read_responses[pos] | (a->extended ? DP_OP_EXT : 0), -len & 3, 0, 0,
 		       dp_psn_add(a->psn, a->done));
 	if (a->extended)
-		dp_xdh_set(push(pkt, DP_XDH_LEN),
+		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN),
 			   &(struct dp_xdh){ .ts_ns = a->ts_ns,
 					     .rq_seq = (uint32_t)(now - a->arrived_ns),
 					     .offset = a->offset + offset });
 	if (pos != MIDDLE)
-		dp_aeth_set(push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,
+		dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,
 			    rc->resp.msn);
-	at = len ? push_payload(pkt, len) : NULL;
+	at = len ? dp_packet_push_payload(pkt, len) : NULL;
 	if (at)
 		memcpy(at, from, len);
-	dp_build_end(rc, pkt);
+	dp_packet_end(&rc->qp, pkt);
 	return 0;
 }
 
@@ -228,7 +188,7 @@ static uint8_t push_list(struct dp_packet *pkt, const struct dp_psn_list *l)
 	uint32_t i;
 
 	for (i = 0; i < l->n; i++)
-		dp_put32(push(pkt, 4), l->psn[i]);
+		dp_put32(dp_packet_push(pkt, 4), l->psn[i]);
 	return (uint8_t)l->n;
 }
 
@@ -237,7 +197,7 @@ static uint32_t push_hops(struct dp_echo *e, struct dp_packet *pkt)
 {
 	if (!e || !e->fresh)
 		return 0;
-	memcpy(push(pkt, e->n * DP_HOP_LEN), e->record, e->n * DP_HOP_LEN);
+	memcpy(dp_packet_push(pkt, e->n * DP_HOP_LEN), e->record, e->n * DP_HOP_LEN);
 	e->fresh = false;
 	return e->n;
 }
@@ -253,9 +213,9 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	/* rxe takes a standard ACK with the PSN of a READ or atomic for its answer. */
 	psn = nak ? r->nak_psn : rc->peer_extended ? dp_psn_add(r->epsn, DP_PSN_MASK) : r->newest;
 	dp_build_start(rc, pkt, DP_OP_ACK | (rc->peer_extended ? DP_OP_EXT : 0), 0, 0, 0, psn);
-	dp_aeth_set(push(pkt, DP_AETH_LEN), r->syndrome, r->msn);
+	dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), r->syndrome, r->msn);
 	if (rc->peer_extended) {
-		at = push(pkt, DP_XAH_LEN);
+		at = dp_packet_push(pkt, DP_XAH_LEN);
 		xah = (struct dp_xah){
 			.ts_echo_ns = r->ts_ns,
 			.ack_delay_ns = r->ts_at_ns ? (uint32_t)(now - r->ts_at_ns) : UINT32_MAX,
@@ -265,7 +225,7 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		r->told_marked = r->marked;
 		r->told_duplicates = r->duplicates;
 		xah.words = (uint8_t)dp_reorder_sack(rc, &xah.sack_base, at + DP_XAH_LEN);
-		push(pkt, 4u * xah.words);
+		dp_packet_push(pkt, 4u * xah.words);
 		if (r->block) {
 			xah.n_trimmed = push_list(pkt, &r->block->trimmed);
 			xah.n_marked = push_list(pkt, &r->block->marked);
@@ -274,15 +234,15 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		xah.n_hops = (uint8_t)push_hops(rc->echo, pkt);
 		dp_xah_set(at, &xah);
 	}
-	dp_build_end(rc, pkt);
+	dp_packet_end(&rc->qp, pkt);
 }
 
 void dp_build_hello(struct dp_rc *rc, uint8_t opcode, const struct dp_hello *hello,
 		    struct dp_packet *pkt)
 {
 	dp_build_start(rc, pkt, opcode, 0, 0, 0, 0);
-	dp_hello_set(push(pkt, DP_HELLO_LEN), hello);
-	dp_build_end(rc, pkt);
+	dp_hello_set(dp_packet_push(pkt, DP_HELLO_LEN), hello);
+	dp_packet_end(&rc->qp, pkt);
 }
 
 void dp_build_probe(struct dp_rc *rc, uint8_t opcode, uint32_t len, struct dp_packet *pkt)
@@ -291,8 +251,8 @@ void dp_build_probe(struct dp_rc *rc, uint8_t opcode, uint32_t len, struct dp_pa
 
 	dp_build_start(rc, pkt, opcode, 0, 0, 0, 0);
 	len += DP_PROBE_EXTRA;
-	at = push_payload(pkt, len);
+	at = dp_packet_push_payload(pkt, len);
 	if (at)
 		memset(at, 0, len);
-	dp_build_end(rc, pkt);
+	dp_packet_end(&rc->qp, pkt);
 }

@@ -9,7 +9,6 @@
 /* Starts a packet to the peer: BTH at data[0], len behind it. */
 void dp_build_start(struct dp_rc *, struct dp_packet *, uint8_t opcode, unsigned pad,
 		    unsigned solicited, unsigned ack_req, uint32_t psn);
-void dp_build_end(struct dp_rc *, struct dp_packet *);
 /* One packet of a request: payload PSN `psn` of it, or a READ of n_psn from
  * there.  -EFAULT: local memory out of reach. */
 int dp_build_request(struct dp_rc *, const struct dp_swqe *, uint32_t psn, uint32_t n_psn,

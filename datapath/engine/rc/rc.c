@@ -159,10 +159,13 @@ static bool rc_accepts(const struct dp_qp *qp, const struct dp_send_wr *wr, uint
 	       qp->state == DP_QPS_ERR;
 }
 
-static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe)
+static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe, const struct dp_send_wr *wr)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
 
+	wqe->remote_addr = wr->remote_addr;
+	wqe->compare_add = wr->compare_add;
+	wqe->swap = wr->swap;
 	dp_number(rc, wqe);
 	wqe->rq_seq = rc->req.post_rq_seq;
 	if (requests[wqe->opcode].traits & POST_CONSUMES_RECV)
@@ -297,9 +300,14 @@ const struct dp_qp_ops dp_rc_ops = {
 
 /* ---- what is of connections alone ---------------------------------------------------- */
 
+static bool is_rc(const struct dp_qp *qp)
+{
+	return qp->ops == &dp_rc_ops;
+}
+
 int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 {
-	int err = dp_flow_replace(&dp_rc_of(qp)->flow, algo, now);
+	int err = !is_rc(qp) ? -EOPNOTSUPP : dp_flow_replace(&dp_rc_of(qp)->flow, algo, now);
 
 	if (!err)
 		dp_requester_wake(dp_rc_of(qp));
@@ -308,15 +316,15 @@ int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)
 {
-	return qp->attr.path_mtu ? dp_flow_record(&dp_rc_of_const(qp)->flow) : NULL;
+	return is_rc(qp) && qp->attr.path_mtu ? dp_flow_record(&dp_rc_of_const(qp)->flow) : NULL;
 }
 
 int dp_qp_extended(const struct dp_qp *qp)
 {
-	return dp_rc_of_const(qp)->hello_done;
+	return is_rc(qp) && dp_rc_of_const(qp)->hello_done;
 }
 
 uint32_t dp_qp_segment(const struct dp_qp *qp)
 {
-	return dp_rc_of_const(qp)->req.segment;
+	return is_rc(qp) ? dp_rc_of_const(qp)->req.segment : qp->engine->cfg.path_mtu_max;
 }

@@ -12,6 +12,7 @@ MEANING = {
     "out of band": "ibv_modify_qp alone connects a QP; numbers come over any socket",
     "acknowledged": "the responder acknowledges or refuses every request, and may be not ready",
     "immediate": "SEND and RDMA WRITE carry immediate data",
+    "datagrams": "UD QPs and address handles",
     "atomics": "compare-and-swap, fetch-and-add",
     "scattered READ": "a READ into several SGEs",
     "empty elements": "an SGE of no length beside others (siw of Linux 6.12 crashes the kernel)",

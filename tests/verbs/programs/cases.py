@@ -24,13 +24,14 @@ from collections.abc import Callable
 
 import completions
 import data
+import datagrams
 import faults
 import front
 import memory
 import states
 from pair import TARGET
 
-MODULES = (data, completions, faults, memory, states, front)
+MODULES = (data, datagrams, completions, faults, memory, states, front)
 
 
 def find(name: str) -> Callable[[], None]:

@@ -10,7 +10,6 @@ import sys
 
 from pair import TARGET, Side, connect, pair, refused
 from pyverbs import enums as e
-from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
 from pyverbs.device import get_device_list
 from pyverbs.mr import MR, MW
@@ -25,8 +24,6 @@ def case_unsupported() -> None:
     pd = PD(context)
     refused(errno.EOPNOTSUPP, SRQ, pd, SrqInitAttr())
     refused(errno.EOPNOTSUPP, MW, pd, e.IBV_MW_TYPE_1)
-    route = GlobalRoute(dgid=context.query_gid(1, 0))
-    refused(errno.EOPNOTSUPP, AH, pd, attr=AHAttr(port_num=1, is_global=1, gr=route))
     refused(
         errno.EOPNOTSUPP,
         ParentDomain,
@@ -34,7 +31,7 @@ def case_unsupported() -> None:
         attr=ParentDomainInitAttr(pd=pd),
     )
     cq = CQ(context, 10)
-    for kind in (e.IBV_QPT_UD, e.IBV_QPT_UC, e.IBV_QPT_RAW_PACKET):
+    for kind in (e.IBV_QPT_UC, e.IBV_QPT_RAW_PACKET):
         init = QPInitAttr(qp_type=kind, scq=cq, rcq=cq, cap=QPCap())
         refused(errno.EOPNOTSUPP, QP, pd, init)
     refused(errno.EOPNOTSUPP, MR, pd, 4096, e.IBV_ACCESS_ON_DEMAND)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Address handles. */
+#ifndef DP_ENGINE_AH_H
+#define DP_ENGINE_AH_H
+
+#include "engine/memory.h"
+
+struct dp_ah {
+	struct dp_pd *pd;
+	struct dp_addr addr;
+	uint32_t path_id;
+	uint32_t users; /* requests in send queues */
+};
+
+#endif
