@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 PORT = 1
 READS_AT_ONCE = 16
 MIN_RNR_TIMER = 12  # 0.64 ms
-TIMEOUT = 14  # 67 ms
+ACK_TIMEOUT = 14  # 67 ms
 ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
 SHIFTS = 4093  # prime: messages repeat only after so many
 START_S = 120.0
@@ -76,6 +76,7 @@ def to_rts(
     mtu: int,
     gid_index: int,
     min_rnr_timer: int = MIN_RNR_TIMER,
+    ack_timeout: int = ACK_TIMEOUT,
 ) -> None:
     """Connect a QP to the peer's `qpn`, which sends from `psn` at `gid`; mtu: an ibv_mtu."""
     route = GlobalRoute(dgid=GID(str(peer["gid"])), sgid_index=gid_index)
@@ -83,7 +84,7 @@ def to_rts(
     attr.dest_qp_num, attr.path_mtu = int(peer["qpn"]), mtu
     attr.rq_psn, attr.sq_psn = int(peer["psn"]), psn
     attr.max_rd_atomic = attr.max_dest_rd_atomic = READS_AT_ONCE
-    attr.min_rnr_timer, attr.timeout = min_rnr_timer, TIMEOUT
+    attr.min_rnr_timer, attr.timeout = min_rnr_timer, ack_timeout
     attr.retry_cnt = attr.rnr_retry = 7
     attr.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
     qp.to_rts(attr)
@@ -240,7 +241,14 @@ class Endpoint:
         args = self.args
         if self.cm is None:
             mtu = min(self.mtu, int(self.peer["mtu"]))
-            to_rts(self.qp, self.psn, self.peer, mtu=mtu, gid_index=args.gid_index)
+            to_rts(
+                self.qp,
+                self.psn,
+                self.peer,
+                mtu=mtu,
+                gid_index=args.gid_index,
+                ack_timeout=args.ack_timeout,
+            )
         elif args.server:
             self.cm.connect(self.qp, self.device, args.server, args.port + 1)
         else:
@@ -275,6 +283,13 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-e", "--events", action="store_true", help="sleep for completion events")
     parser.add_argument("--timeout", type=float, default=30, help="seconds without progress (30)")
+    parser.add_argument(
+        "--ack-timeout",
+        type=int,
+        default=ACK_TIMEOUT,
+        metavar="N",
+        help=f"wait 4.096 us * 2^N for an answer, 8 times ({ACK_TIMEOUT}; slow peer: 19)",
+    )
     parser.add_argument("--json", action="store_true", help="result as JSON; times in ns")
 
 

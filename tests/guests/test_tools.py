@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from datapath.native.paths import ROOT
-from tests.guests.conftest import Guests
+from tests.guests.conftest import PATIENT, Guests
 from tests.verbs.devices import PYTHON
 
 # Device, and how its connections are made.
@@ -21,6 +21,7 @@ ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda text: text.
 def run(guests: Guests, tool: str, kind: str, *arguments: str) -> dict[str, object]:
     guests.has_device(kind)
     argv = [PYTHON, str(ROOT / "tools" / tool), "-d", f"{kind}0", "--json", *arguments]
+    argv += PATIENT.get(kind, [])
     result = json.loads(guests.pair(argv, kind, client_waits=True)[1])
     assert isinstance(result, dict)
     return result
@@ -68,7 +69,7 @@ def siw_pair(guests: Guests, argv: list[str]) -> str:
 @pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_lat", "ib_read_bw"])
 def test_perftest(guests: Guests, kind: str, program: str) -> None:
     guests.has_device(kind)
-    options = {"dp": [], "rxe": ["-x", "1"], "siw": ["-R"]}[kind]
+    options = {"dp": ["-u", "19"], "rxe": ["-x", "1"], "siw": ["-R"]}[kind]
     argv = [program, "-d", f"{kind}0", "-F", "-n", "200", "-s", "4096", *options]
     output = siw_pair(guests, argv) if kind == "siw" else guests.pair(argv, kind)[1]
     assert re.search(r"^ *4096 +200 +[\d.]+ +[\d.]+", output, re.MULTILINE), output
