@@ -15,8 +15,8 @@ from datapath.errors import LocalError, RunFailed
 
 app = typer.Typer(
     name="cc",
-    help="Congestion-control algorithms: list, show, compile, check; of and set for programs "
-    "that run.",
+    help="Congestion-control algorithms: list, show, compile, check, hunt; of and set for running "
+    "programs.",
     no_args_is_help=True,
 )
 
@@ -30,7 +30,7 @@ Params = Annotated[
 
 @app.command("list")
 def list_algorithms(fmt: FormatOption = Format.table) -> None:
-    """List the algorithms that can be named in an experiment."""
+    """List the algorithms that experiments and programs can use."""
     from datapath.cc import registry
 
     rows = [
@@ -87,7 +87,7 @@ def check(
     name: _Name,
     param: Params = None,
     events: Annotated[int, typer.Option(min=1, max=1_000_000, help="Events to try.")] = 5000,
-    seed: Annotated[int, typer.Option(help="Repeats a run exactly.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
 ) -> None:
     """Compile an algorithm, then try it with random legal events.
 
@@ -117,7 +117,7 @@ def check(
 
 
 def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE pairs as numbers; what they mean is checked by the algorithm."""
+    """NAME=VALUE pairs as numbers; the algorithm checks the names and ranges."""
     from datapath.cc import load
 
     kinds = {item.name: item.kind for item in load(name).params}

@@ -127,7 +127,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> object:
-    """Run it; what a library has made of an ending signal is the signal again."""
+    """Run the command; where a library made an error of an ending signal, raise the signal."""
     command = typer.main.get_command(app)
     try:
         code = command(arguments, prog_name="dpctl", standalone_mode=False)
@@ -141,7 +141,7 @@ def _command(arguments: list[str]) -> object:
 
 
 def _machine_failed(error: OSError) -> int:
-    """Tell what the system refused; no part of dpctl foresaw it, but it is no mistake of dpctl."""
+    """Tell an error of the system that no part of dpctl foresaw; dpctl made no mistake."""
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
     tell_error(": ".join([" -> ".join(names), error.strerror or str(error)]).removeprefix(": "))
     if error.errno == errno.ENOSPC:
@@ -150,7 +150,7 @@ def _machine_failed(error: OSError) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is not written yet go nowhere."""
+    """Drop the output that is not written yet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -18,7 +18,7 @@ _KEEP = 5
 
 
 def register(app: typer.Typer) -> None:
-    app.command(short_help="Remove what a dead run left, and old results.")(clean)
+    app.command(short_help="Remove the remains of dead runs, and old results.")(clean)
 
 
 def clean(
@@ -26,14 +26,14 @@ def clean(
         bool, typer.Option("--results", help="Also delete old result folders in results/.")
     ] = False,
     keep: Annotated[int, typer.Option(min=0, help="With --results: keep the newest N.")] = _KEEP,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
-    """Remove what a dead run left: its namespaces live in a holder process of ours.
+    """Remove the remains of dead runs: holder processes, with their namespaces.
 
-    A network dies with the dpctl that built it, even by kill -9, so that this should find
-    nothing; it is here for the day when it does not. With --results, old result folders
-    are named and, after a question, deleted; one that a run is writing stays.
+    A network dies with the dpctl that built it, even by kill -9, so this should find nothing.
+    With --results it also lists old result folders, asks, and deletes them; a folder that a
+    run is writing stays.
 
     \b
     dpctl clean
@@ -57,7 +57,7 @@ def clean(
 
 
 def _doomed(keep: int) -> Iterator[Path]:
-    """Result folders that go: all but the newest, those being written, and links."""
+    """Result folders to delete: all but the newest, those being written, and links."""
     from datapath.experiment.store import is_being_written
 
     folders = result_folders(RESULTS)

@@ -30,15 +30,18 @@ _Set = Annotated[
 
 _Out = Annotated[
     Path | None,
-    typer.Option(help="Result folder; otherwise results/<name>-<time>.", show_default=False),
+    typer.Option(help="Result folder; default: results/<name>-<time>.", show_default=False),
 ]
 _Resume = Annotated[
     Path | None,
-    typer.Option(help="Go on with this result folder.", show_default=False),
+    typer.Option(help="Continue this result folder.", show_default=False),
 ]
 _Trust = Annotated[
     bool,
-    typer.Option("--trust", help="With --resume: run what the folder names, whoever made it."),
+    typer.Option(
+        "--trust",
+        help="With --resume: run the code that the folder names, even if it is not yours.",
+    ),
 ]
 _Repetitions = Annotated[
     int | None,
@@ -46,7 +49,7 @@ _Repetitions = Annotated[
 ]
 _PointsOnly = Annotated[
     bool,
-    typer.Option("--points-only", "--dry-run", help="Print the points; build nothing."),
+    typer.Option("--points-only", "--dry-run", help="Print the points, and run nothing."),
 ]
 _Dask = Annotated[
     str | None,
@@ -61,11 +64,11 @@ _Jobs = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Simulated runs at once on this machine; otherwise one for each CPU.",
+        help="Number of simulated runs at once on this machine; default: one for each CPU.",
         show_default=False,
     ),
 ]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -120,7 +123,7 @@ def _chosen(
     *,
     trust: bool,
 ) -> tuple[LoadedExperiment, ResultStore | None]:
-    """The experiment to run, and the result folder to go on with, if one is."""
+    """The experiment to run, and the result folder to continue, if there is one."""
     from datapath.experiment.load import load
     from datapath.experiment.store import ResultStore
 
@@ -162,7 +165,7 @@ def _recorded(store: ResultStore, file: Path | None, *, trust: bool) -> LoadedEx
     if file is not None and read_experiment(file) != begun.text:
         raise LocalError(
             f"{file} is not what {store.path} was begun with",
-            hint="leave the file out to go on with the old one, or start a new run",
+            hint="leave the file out to continue the old run, or start a new run",
         )
     if not trust:
         _ask_before_running(store.path, begun)
@@ -267,7 +270,7 @@ def validate(
     set_: _Set = None,
     fmt: FormatOption = Format.table,
 ) -> int:
-    """Check an experiment file; every mistake is told with line, column and what was meant.
+    """Check an experiment file; tells every mistake with its line, its column and a hint.
 
     \b
     dpctl validate experiments/quickstart.yaml

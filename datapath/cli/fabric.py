@@ -23,14 +23,16 @@ _RATE_ERROR = 0.01
 
 @app.command()
 def accuracy(
-    rate: Annotated[str, typer.Option(help="Of the link.")] = "1gbit",
-    delay: Annotated[str, typer.Option(help="One way.")] = "100us",
-    mtu: Annotated[str, typer.Option(help="Of the network, bytes.")] = "9000",
-    probes: Annotated[int, typer.Option(min=1, help="How many measure the delay.")] = 2000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the rate is measured.")] = 5.0,
+    rate: Annotated[str, typer.Option(help="Rate of the link.")] = "1gbit",
+    delay: Annotated[str, typer.Option(help="Delay one way.")] = "100us",
+    mtu: Annotated[str, typer.Option(help="MTU of the network, bytes.")] = "9000",
+    probes: Annotated[
+        int, typer.Option(min=1, help="Number of probes that measure the delay.")
+    ] = 2000,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for measuring the rate.")] = 5.0,
     fmt: FormatOption = Format.table,
 ) -> None:
-    """Measure how exactly this machine emulates a link, from outside of the emulator.
+    """Measure from outside how exactly this machine emulates a link.
 
     \b
     dpctl fabric accuracy --rate 1gbit --delay 100us
@@ -56,30 +58,30 @@ def accuracy(
     if abs(report.rate_error) > _RATE_ERROR:
         raise RunFailed(
             f"the rate is off by {report.rate_error:+.2%}",
-            hint="was the sender kept from sending? end other work and try again",
+            hint="the sender may have lost the CPU: end other work and try again",
         )
 
 
 @app.command()
 def wakeup(
     out: Annotated[
-        Path | None, typer.Option(help="Write a file that topology.wakeup of lane sim may name.")
+        Path | None, typer.Option(help="Write a file for topology.wakeup of lane sim.")
     ] = None,
     scheduling: Annotated[
-        str, typer.Option(help="As topology.scheduling; auto is that of an emulated link.")
+        str, typer.Option(help="As topology.scheduling; auto: as with an emulated link.")
     ] = "auto",
     keep_awake: Annotated[bool, typer.Option(help="As topology.keep_awake.")] = True,
-    rate: Annotated[str, typer.Option(help="Of the emulated link.")] = "1gbit",
-    delay: Annotated[str, typer.Option(help="One way.")] = "100us",
+    rate: Annotated[str, typer.Option(help="Rate of the emulated link.")] = "1gbit",
+    delay: Annotated[str, typer.Option(help="Delay one way.")] = "100us",
     gap: Annotated[
         str | None,
         typer.Option(
-            help="Mean time between packets of a host; otherwise so that four fifths of the link "
-            "are busy, as in a run."
+            help="Mean time between packets of a host; default: the hosts fill four fifths of the "
+            "link, as in a run."
         ),
     ] = None,
     size: Annotated[str, typer.Option(help="Bytes of a packet's payload.")] = "4096",
-    seconds: Annotated[int, typer.Option(min=1, max=600, help="How long is measured.")] = 3,
+    seconds: Annotated[int, typer.Option(min=1, max=600, help="Time for measuring.")] = 3,
 ) -> None:
     """Measure how late programs of lane netns wake on this machine, after a packet and a timer.
 

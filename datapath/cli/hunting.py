@@ -29,49 +29,54 @@ _LINE_S = 10.0
 """From one line of progress to the next, where stderr is no terminal."""
 
 _Algorithm = Annotated[
-    str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False, help="Which one.")
+    str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False, help="The algorithm.")
 ]
 _Time = Annotated[
     str | None,
     typer.Option(
-        "--time", metavar="DURATION", help="How long, e.g. 5min (1min).", show_default=False
+        "--time",
+        metavar="DURATION",
+        help="How long to hunt, e.g. 5min; default: 1min.",
+        show_default=False,
     ),
 ]
 _Cases = Annotated[
     int | None,
-    typer.Option(min=1, help="In place of a time: how many cases to try.", show_default=False),
+    typer.Option(min=1, help="Number of cases to try, in place of a time.", show_default=False),
 ]
-_Seed = Annotated[int, typer.Option(min=0, help="With --cases it decides what is found.")]
+_Seed = Annotated[int, typer.Option(min=0, help="With --cases, the same seed finds the same.")]
 _Jobs = Annotated[
     int | None,
-    typer.Option(min=1, help="Cases at once; otherwise one for each CPU.", show_default=False),
+    typer.Option(min=1, help="Cases at once; default: one for each CPU.", show_default=False),
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(help="Folder; otherwise hunts/<name>-<time>.", show_default=False),
+    typer.Option(help="Folder of the findings; default: hunts/<name>-<time>.", show_default=False),
 ]
 _Only = Annotated[
     str | None,
-    typer.Option(metavar="DIM,DIM...", help="Vary nothing else.", show_default=False),
+    typer.Option(metavar="DIM,DIM...", help="Vary these dimensions only.", show_default=False),
 ]
 _Without = Annotated[
     str | None,
-    typer.Option(metavar="DIM,DIM...", help="Do not vary these.", show_default=False),
+    typer.Option(metavar="DIM,DIM...", help="Do not vary these dimensions.", show_default=False),
 ]
 _Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Of transport, path.ecn, path.trim or path.telemetry: for all cases.",
+        help="Set a key for all cases: of transport, or path.ecn, path.trim, path.telemetry.",
     ),
 ]
-_List = Annotated[bool, typer.Option("--dimensions", help="List what can vary, and end.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+_List = Annotated[bool, typer.Option("--dimensions", help="List the dimensions, and end.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("hunt", short_help="Look for what breaks an algorithm, in the simulator.")(hunt)
+    app.command("hunt", short_help="Look for networks that break an algorithm, in the simulator.")(
+        hunt
+    )
 
 
 def hunt(
@@ -91,10 +96,10 @@ def hunt(
 ) -> int:
     """Look for networks and traffic in which an algorithm does badly.
 
-    Simulates random cases, then changes of the worst. What it finds is made
-    as small as possible and written as an experiment file: `dpctl run FILE`
-    gives the same score again, and fails until the algorithm is better.
-    docs/cc.md tells what counts as bad.
+    Simulates random cases, then changes of the worst. Reduces each finding to
+    its cause, and writes it as an experiment file: `dpctl run FILE` gives the
+    same score again, and fails until the algorithm is better. docs/cc.md tells
+    what counts as bad.
 
     \b
     dpctl cc hunt cubic
@@ -104,8 +109,8 @@ def hunt(
     dpctl cc hunt dctcp --set transport.ecn=true --set path.ecn=30kB
     dpctl cc hunt vpc --dimensions
 
-    Exit code 0: nothing was found; 1: something was; 130: interrupted, and
-    what was found until then is there.
+    Exit code 0: no finding; 1: at least one; 130: interrupted, with the
+    findings until then in the folder.
     """
     from datapath.hunt.space import SPACE
 
@@ -125,7 +130,7 @@ def hunt(
             tried = _hunt(space, findings, budget, jobs, quiet=quiet)
         except Interrupted as error:
             _print_findings(findings, fmt)
-            tell_error(f"interrupted by {error}", f"what was found is in {findings.folder}")
+            tell_error(f"interrupted by {error}", f"the findings are in {findings.folder}")
             return INTERRUPTED
     _print_findings(findings, fmt)
     count = len(findings.all)
@@ -146,7 +151,7 @@ def _hunt(
 
 
 def _space(every: Sequence[Dimension], only: str | None, without: str | None) -> list[Dimension]:
-    """The dimensions that vary; LocalError names one that is not there."""
+    """The dimensions that vary; LocalError names an unknown one."""
     from datapath.hunt.space import by_name
 
     chosen = [by_name(name) for name in _names(only)] or list(every)
@@ -164,7 +169,7 @@ def _names(listed: str | None) -> list[str]:
 def _setup(
     algorithm: str, param: list[str] | None, settings: list[str] | None, seed: int
 ) -> tuple[Any, str]:
-    """What all cases have in common, and the algorithm's name; compiles it, so that it can run."""
+    """The settings of all cases, and the name of the algorithm, which is compiled."""
     from datapath.cc import compile_algorithm
     from datapath.hunt.case import Setup
 

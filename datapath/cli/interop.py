@@ -22,19 +22,21 @@ def register(app: typer.Typer) -> None:
 
 
 def interop(
-    port: Annotated[str, typer.Option(metavar="PORT,...", help="afxdp, udp.")] = "afxdp,udp",
-    mtu: Annotated[str, typer.Option(metavar="BYTES,...", help="Path MTUs.")] = "1024,4096",
+    port: Annotated[
+        str, typer.Option(metavar="PORT,...", help="Ports of our device.")
+    ] = "afxdp,udp",
+    mtu: Annotated[str, typer.Option(metavar="BYTES,...", help="Path MTUs to try.")] = "1024,4096",
     loss: Annotated[
-        str, typer.Option(metavar="SHARE,...", help="Loss in each direction.")
+        str, typer.Option(metavar="SHARE,...", help="Shares of packets to lose in each direction.")
     ] = "0,0.1%,1%",
     role: Annotated[
-        str, typer.Option(metavar="ROLE,...", help="Of our device: requester, responder.")
+        str, typer.Option(metavar="ROLE,...", help="Roles of our device.")
     ] = "requester,responder",
     kernel: Annotated[
-        str, typer.Option(metavar="NAME", help="The guest's, as dpctl kernel install names it.")
+        str, typer.Option(metavar="NAME", help="Kernel of the guest, as for dpctl kernel install.")
     ] = "6.12",
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="For logs, captures and matrix.json.")
+        Path, typer.Option(metavar="FOLDER", help="Folder for logs, captures and matrix.json.")
     ] = Path("results/interop"),
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table there as well.")
@@ -43,7 +45,7 @@ def interop(
 ) -> int:
     """Run every operation between our device and rxe in a guest; judge data and packets.
 
-    All data is compared byte by byte, and every packet by rules of their own.
+    Compares all data byte by byte, and checks every packet of the capture.
     Exit code 1 when a cell is red.
 
     \b
@@ -123,7 +125,7 @@ def trace(
 ) -> int:
     """Judge every RoCEv2 packet of a capture, standard reliable connections only.
 
-    Exit code 1 when a rule is broken; rules are told in docs/interop.md.
+    Exit code 1 when a packet breaks a rule; docs/interop.md lists the rules.
 
     \b
     tcpdump -i eth1 -w cap.pcap udp port 4791
@@ -145,7 +147,7 @@ def trace(
 
 
 def _print_verdict(report: Report, fmt: Format) -> None:
-    """The violations; on stderr what was looked at."""
+    """The violations; on stderr the numbers of packets that were checked."""
     columns = ("packet", "flow", "rule", "text")
     rows: list[dict[str, Any]] = [
         {"packet": v.number, "flow": v.flow, "rule": v.rule, "text": v.text}

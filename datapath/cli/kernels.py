@@ -27,7 +27,7 @@ def install(
     siw: Annotated[
         bool, typer.Option("--siw/--no-siw", help="Build the siw module for it as well.")
     ] = True,
-    again: Annotated[bool, typer.Option("--again", help="Replace one that is there.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Replace an installed one.")] = False,
     fmt: FormatOption = Format.table,
 ) -> None:
     """Download a kernel for guests, unpack it into the cache and build siw for it.
@@ -49,11 +49,11 @@ def install(
 @app.command("list")
 def list_(
     here: Annotated[
-        bool, typer.Option("--installed", help="Only what is installed; asks no network.")
+        bool, typer.Option("--installed", help="List installed kernels only, without the network.")
     ] = False,
     fmt: FormatOption = Format.table,
 ) -> None:
-    """List the kernels that are installed, and those that could be.
+    """List the kernels that are installed, and those that can be installed.
 
     \b
     dpctl kernel list
@@ -81,7 +81,7 @@ def list_(
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=_NAME_HELP)],
 ) -> None:
-    """Remove installed kernels: all that NAME means.
+    """Remove all installed kernels that match NAME.
 
     \b
     dpctl kernel remove 6.12

@@ -25,7 +25,7 @@ _Devices = Annotated[
     typer.Option(
         "--device",
         metavar="NAME=PORT:WHERE",
-        help="A device to give it, e.g. dp0=afxdp:eth1 or dp0=udp:10.0.0.1; repeatable. "
+        help="A device for the program, e.g. dp0=afxdp:eth1 or dp0=udp:10.0.0.1; repeatable. "
         "Settings follow after semicolons: dp0=afxdp:eth1;mode=standard;ecn=1. Keys: "
         + "; ".join(f"{key.name} ({key.expected})" for key in DEVICE_KEYS.values())
         + ".",
@@ -49,13 +49,16 @@ _Mode = Annotated[
 ]
 _Stats = Annotated[
     Path | None,
-    typer.Option(metavar="PREFIX", help="Write the device's counters there at the end."),
+    typer.Option(
+        metavar="PREFIX",
+        help="Write the device's counters to PREFIX.<pid>.<device>.json at the end.",
+    ),
 ]
 _Series = Annotated[
     str | None,
     typer.Option(
         metavar="PREFIX",
-        help="Sample the QPs into files there; settings follow after semicolons: "
+        help="Sample the QPs into PREFIX.*.series; settings follow after semicolons: "
         "PREFIX;interval_us=1000;qps=4.",
         show_default=False,
     ),

@@ -25,7 +25,7 @@ _Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A result folder.")
 def register(app: typer.Typer) -> None:
     app.command("list", short_help="List experiments and results.")(list_)
     app.command(short_help="Make the report of a result folder again.")(report)
-    app.command(short_help="Print what was sampled over time, as CSV.")(series)
+    app.command(short_help="Print series over time, as CSV.")(series)
 
 
 # --- list ------------------------------------------------------------------------------------
@@ -107,15 +107,17 @@ def _json(path: Path) -> Any:
 
 def report(
     folder: _Folder,
-    open_: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Show the report in a browser.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print the table as well.")] = False,
     plots: Annotated[
         str | None,
-        typer.Option(metavar="pdf|svg|png", help="Export every plot.", show_default=False),
+        typer.Option(
+            metavar="pdf|svg|png", help="Export every plot in this format.", show_default=False
+        ),
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:
-    """Make report.html of a result folder again, whole or broken off.
+    """Make report.html of a result folder again, also of an unfinished one.
 
     \b
     dpctl report results/quickstart-20250101T120000Z --open
@@ -158,11 +160,11 @@ def series(
     folder: _Folder,
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="<point>-<repetition>.", show_default=False),
+        typer.Argument(metavar="[RUN]", help="The run: <point>-<repetition>.", show_default=False),
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:
-    """Print the series that a run collected, as CSV; without a run, list those that have some.
+    """Print the series of a run as CSV; without RUN, list the runs that have series.
 
     \b
     dpctl series results/quickstart-20250101T120000Z
@@ -190,6 +192,6 @@ def series(
     if not rows:
         raise LocalError(
             f"{folder} has no series",
-            hint="they are collected when the experiment has, say, collect: {series: [cwnd, rtt]}",
+            hint="an experiment collects them with, for example, collect: {series: [cwnd, rtt]}",
         )
     print_rows(rows, list(rows[0]), fmt)

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def of(
     program: Annotated[
         str | None,
-        typer.Argument(metavar=_WHICH, help="Which one; all without.", show_default=False),
+        typer.Argument(metavar=_WHICH, help="The program; default: all.", show_default=False),
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:
@@ -50,26 +50,24 @@ def of(
 
 
 def set_(
-    program: Annotated[str, typer.Argument(metavar=_WHICH, help="A program that runs.")],
+    program: Annotated[str, typer.Argument(metavar=_WHICH, help="A running program.")],
     algorithm: Annotated[str, typer.Argument(metavar="ALGO", help="A name, or ./file.py:Class.")],
     param: Params = None,
     qpn: Annotated[
         str,
-        typer.Option(
-            metavar="N|all", help="One QP; or all, with those that the program makes later."
-        ),
+        typer.Option(metavar="N|all", help="One QP, or all: present and future ones."),
     ] = "all",
     device: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only this device of it.", show_default=False),
+        typer.Option(metavar="NAME", help="Only this device of the program.", show_default=False),
     ] = None,
 ) -> None:
     """Change the congestion-control algorithm of a running program's QPs.
 
-    The algorithm begins anew on each QP; what is in flight stays so, and
-    nothing is lost or sent twice. An error changes nothing on its device; of
-    several devices, those before it keep the change. The process may be in any
-    namespace; it must be your own, unless you are root.
+    The algorithm begins anew on each QP. Packets in flight stay in flight, and
+    none is lost or sent twice. An error leaves its device unchanged; devices
+    that came before keep the change. The process may be in any namespace; it
+    must be your own, unless you are root.
 
     \b
     dpctl cc set ib_write_bw swift
