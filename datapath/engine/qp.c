@@ -30,17 +30,16 @@ static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
 
 	if (c->max_inline > behind)
 		behind = (c->max_inline + 7) & ~7u;
-	qp->max_send_sge = sges;
-	qp->max_recv_sge = c->max_recv_sge ? c->max_recv_sge : 1;
-	qp->max_inline = c->max_inline;
-	qp->sq_stride = (uint32_t)sizeof(struct dp_swqe) + behind;
-	qp->rq_stride =
-		(uint32_t)(sizeof(struct dp_rwqe) + qp->max_recv_sge * sizeof(struct dp_sge));
+	qp->max_send_sge = (uint16_t)sges;
+	qp->max_inline = (uint16_t)c->max_inline;
+	qp->sq_stride = (uint16_t)(sizeof(struct dp_swqe) + behind);
 	qp->sq_mask = dp_pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
-	qp->rq_mask = dp_pow2(c->max_recv_wr ? c->max_recv_wr : 1) - 1;
 	qp->sq = calloc(qp->sq_mask + 1, qp->sq_stride);
-	qp->rq = calloc(qp->rq_mask + 1, qp->rq_stride);
-	return qp->sq && qp->rq ? 0 : -ENOMEM;
+	if (!qp->sq)
+		return -ENOMEM;
+	if (qp->srq)
+		return dp_receives_init(&qp->rq, DP_BORROWED_MAX, qp->srq->rq.max_sge);
+	return dp_receives_init(&qp->rq, c->max_recv_wr, c->max_recv_sge);
 }
 
 /* QPNs run through the low 16 bits, so that one just given up is not soon
@@ -50,7 +49,7 @@ static int take_qpn(struct dp_engine *e, struct dp_qp *qp)
 	struct dp_qp ***page;
 	uint32_t i, low;
 
-	for (i = 0; i < DP_MAX_QPS; i++) {
+	for (i = 0; i < DP_QPN_SPACE; i++) {
 		low = (e->qpn_next + i) & 0xffff;
 		if (low < 2 || dp_find_qp(e, low))
 			continue;
@@ -75,7 +74,8 @@ static void drop_qpn(struct dp_qp *qp)
 static void free_qp(struct dp_qp *qp)
 {
 	free(qp->sq);
-	free(qp->rq);
+	free(qp->rq.wqes);
+	free(qp->locals);
 	free(qp);
 }
 
@@ -102,6 +102,7 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 	qp->pd = c->pd;
 	qp->send_cq = c->send_cq;
 	qp->recv_cq = c->recv_cq;
+	qp->srq = c->srq;
 	qp->sq_sig_all = c->sq_sig_all;
 	qp->user = c->user;
 	err = alloc_queues(qp, c);
@@ -122,6 +123,8 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 	qp->pd->users++;
 	qp->send_cq->users++;
 	qp->recv_cq->users++;
+	if (qp->srq)
+		qp->srq->users++;
 	*out = qp;
 	return 0;
 }
@@ -131,10 +134,11 @@ static void qp_reset(struct dp_qp *qp)
 	qp->ops->reset(qp);
 	dp_wheel_cancel(&qp->engine->wheel, &qp->timer);
 	dp_qp_unwake(qp);
+	dp_locals_reset(qp);
 	qp->sq_ci = qp->sq_tx = qp->sq_pi = 0;
 	qp->rd_outstanding = 0;
 	qp->drain_notify = qp->refusing = false;
-	qp->rq_ci = qp->rq_pi = 0;
+	dp_receives_reset(qp);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
 
@@ -144,12 +148,15 @@ int dp_qp_destroy(struct dp_qp *qp)
 
 	qp_reset(qp);
 	dp_unraise(e, &qp->event);
+	dp_windows_forget(e, qp->qpn);
 	drop_qpn(qp);
 	qp->ops->destroy(qp);
 	e->n_qps--;
 	qp->pd->users--;
 	qp->send_cq->users--;
 	qp->recv_cq->users--;
+	if (qp->srq)
+		qp->srq->users--;
 	free_qp(qp);
 	return 0;
 }
@@ -190,31 +197,28 @@ void dp_complete_send(struct dp_qp *qp, const struct dp_swqe *wqe, enum dp_wc_st
 	dp_cq_push(qp->send_cq, &wc, false);
 }
 
-void dp_flush_sends(struct dp_qp *qp)
+void dp_pop_send(struct dp_qp *qp, enum dp_wc_status status)
 {
-	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
-	qp->sq_tx = qp->sq_ci;
+	dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), status);
+	dp_locals_complete(qp, status == DP_WC_SUCCESS ? status : DP_WC_WR_FLUSH_ERR);
 }
 
-static void flush(struct dp_qp *qp)
+void dp_flush_sends(struct dp_qp *qp)
 {
-	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
-
-	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 &&
-	       qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
-	dp_flush_sends(qp);
-	for (; qp->rq_ci != qp->rq_pi; qp->rq_ci++) {
-		wc.wr_id = dp_rq(qp, qp->rq_ci)->wr_id;
-		dp_cq_push(qp->recv_cq, &wc, false);
-	}
+	while (qp->sq_ci != qp->sq_pi)
+		dp_pop_send(qp, DP_WC_WR_FLUSH_ERR);
+	qp->sq_tx = qp->sq_ci;
 }
 
 static void enter_error(struct dp_qp *qp)
 {
 	qp->state = DP_QPS_ERR;
 	qp->drain_notify = false;
-	flush(qp);
+	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1);
+	dp_flush_sends(qp);
+	dp_receives_flush(qp);
+	if (qp->srq)
+		dp_raise(qp->engine, &qp->event, DP_EVENT_LAST_WQE);
 	qp->ops->stop(qp);
 	dp_qp_wake(qp); /* a last NAK may be owed */
 }
@@ -230,9 +234,9 @@ void dp_qp_to_error(struct dp_qp *qp, enum dp_event_type why)
 void dp_fail_send(struct dp_qp *qp, uint32_t index, enum dp_wc_status status)
 {
 	while (qp->sq_ci != index)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), DP_WC_WR_FLUSH_ERR);
+		dp_pop_send(qp, DP_WC_WR_FLUSH_ERR);
 	if (qp->sq_ci != qp->sq_pi)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), status);
+		dp_pop_send(qp, status);
 	dp_qp_to_error(qp, DP_EVENT_QP_FATAL);
 }
 
@@ -324,6 +328,7 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 	const struct dp_qp_transition *t;
 	int err;
 
+	qp->engine->now_ns = now;
 	if (mask & DP_QP_CUR_STATE && a->cur_state != from)
 		return -EINVAL;
 	mask &= ~(uint32_t)DP_QP_STATE;
@@ -338,6 +343,9 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
 			return -EINVAL;
 		qp_reset(qp);
+		/* The program has done with what the QP was: of its new life it is told alone. */
+		dp_cq_forget(qp->send_cq, qp->qpn);
+		dp_cq_forget(qp->recv_cq, qp->qpn);
 		qp->state = DP_QPS_RESET;
 		return 0;
 	}

@@ -48,7 +48,8 @@ static const struct {
 	  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
 		  IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
 		  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-		  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV },
+		  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+		  IBV_QP_EX_WITH_SEND_WITH_INV },
 	{ IBV_QPT_UD, DP_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM },
 };
 
@@ -66,7 +67,7 @@ static int check_init_attr(const struct ibv_context *context,
 {
 	int type = find_type(attr->qp_type);
 
-	if (type < 0 || attr->srq)
+	if (type < 0)
 		return -EOPNOTSUPP;
 	if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
 					  IBV_QP_INIT_ATTR_CREATE_FLAGS))
@@ -81,7 +82,7 @@ static int check_init_attr(const struct ibv_context *context,
 		return -EINVAL;
 	/* Each context ends its objects by itself, so they do not use one another's. */
 	if (attr->pd->context != context || attr->send_cq->context != context ||
-	    attr->recv_cq->context != context)
+	    attr->recv_cq->context != context || (attr->srq && attr->srq->context != context))
 		return -EINVAL;
 	return check_cap(&attr->cap);
 }
@@ -115,6 +116,7 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 		.pd = front_engine_pd(attr->pd),
 		.send_cq = to_cq(attr->send_cq)->cq,
 		.recv_cq = to_cq(attr->recv_cq)->cq,
+		.srq = attr->srq ? ((struct front_srq *)attr->srq)->srq : NULL,
 		.max_send_wr = qp->cap.max_send_wr,
 		.max_recv_wr = qp->cap.max_recv_wr,
 		.max_send_sge = qp->cap.max_send_sge,
@@ -156,6 +158,8 @@ struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 	qp->context = to_context(context);
 	qp->type = attr->qp_type;
 	qp->cap = granted(&attr->cap);
+	if (attr->srq)
+		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
 	qp->sq_sig_all = attr->sq_sig_all;
 	err = front_batch_init(qp);
 	if (err)
@@ -170,6 +174,7 @@ struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 	base->pd = attr->pd;
 	base->send_cq = attr->send_cq;
 	base->recv_cq = attr->recv_cq;
+	base->srq = attr->srq;
 	base->qp_num = dp_qp_qpn(qp->qp);
 	base->handle = base->qp_num;
 	base->state = IBV_QPS_RESET;
