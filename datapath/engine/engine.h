@@ -15,6 +15,7 @@
 #define DP_ENGINE_ENGINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/cc.h"
@@ -262,6 +263,9 @@ struct dp_qp_config {
 	uint32_t max_send_wr, max_recv_wr;   /* rounded up to a power of two */
 	uint32_t max_send_sge, max_recv_sge; /* at most DP_SGE_MAX */
 	uint32_t max_inline;		     /* bytes, at most DP_INLINE_MAX */
+	/* For the queues, zeroed and as long as dp_qp_queue_bytes() says, until
+	 * dp_qp_destroy(); NULL: the engine's own. */
+	void *sq_memory, *rq_memory;
 	bool sq_sig_all;
 	void *user;
 };
@@ -329,6 +333,8 @@ struct dp_qp_attr {
 	uint8_t sq_draining; /* query: in SQD, and a message that was begun is not finished */
 };
 
+/* -EINVAL: the configuration is not valid. */
+int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
 int dp_qp_destroy(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an

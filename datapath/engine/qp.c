@@ -23,23 +23,59 @@ static const struct dp_qp_ops *const types[] = {
 
 /* ---- life cycle ------------------------------------------------------------ */
 
-static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
+static bool config_valid(const struct dp_qp_config *c)
 {
-	uint32_t sges = c->max_send_sge ? c->max_send_sge : 1;
-	uint32_t behind = sges * (uint32_t)sizeof(struct dp_sge);
+	return c->type < ARRAY_SIZE(types) && c->pd && c->send_cq && c->recv_cq &&
+	       c->max_send_wr <= DP_WR_MAX && c->max_recv_wr <= DP_WR_MAX &&
+	       c->max_send_sge <= DP_SGE_MAX && c->max_recv_sge <= DP_SGE_MAX &&
+	       c->max_inline <= DP_INLINE_MAX;
+}
+
+static uint32_t sq_entries(const struct dp_qp_config *c)
+{
+	return dp_pow2(c->max_send_wr ? c->max_send_wr : 1);
+}
+
+static uint16_t sq_stride(const struct dp_qp_config *c)
+{
+	uint32_t behind = (c->max_send_sge ? c->max_send_sge : 1) * (uint32_t)sizeof(struct dp_sge);
 
 	if (c->max_inline > behind)
 		behind = (c->max_inline + 7) & ~7u;
-	qp->max_send_sge = (uint16_t)sges;
+	return (uint16_t)(sizeof(struct dp_swqe) + behind);
+}
+
+static uint32_t rq_entries(const struct dp_qp_config *c)
+{
+	return c->srq ? (uint32_t)DP_BORROWED_MAX : c->max_recv_wr;
+}
+
+static uint32_t rq_sges(const struct dp_qp_config *c)
+{
+	return c->srq ? c->srq->rq.max_sge : c->max_recv_sge;
+}
+
+int dp_qp_queue_bytes(const struct dp_qp_config *c, size_t *sq, size_t *rq)
+{
+	if (!config_valid(c))
+		return -EINVAL;
+	*sq = (size_t)sq_entries(c) * sq_stride(c);
+	*rq = dp_receives_bytes(rq_entries(c), rq_sges(c));
+	return 0;
+}
+
+static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
+{
+	qp->max_send_sge = (uint16_t)(c->max_send_sge ? c->max_send_sge : 1);
 	qp->max_inline = (uint16_t)c->max_inline;
-	qp->sq_stride = (uint16_t)(sizeof(struct dp_swqe) + behind);
-	qp->sq_mask = dp_pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
-	qp->sq = calloc(qp->sq_mask + 1, qp->sq_stride);
+	qp->sq_stride = sq_stride(c);
+	qp->sq_mask = sq_entries(c) - 1;
+	qp->sq_lent = c->sq_memory;
+	qp->rq_lent = c->rq_memory;
+	qp->sq = c->sq_memory ? c->sq_memory : calloc(qp->sq_mask + 1, qp->sq_stride);
 	if (!qp->sq)
 		return -ENOMEM;
-	if (qp->srq)
-		return dp_receives_init(&qp->rq, DP_BORROWED_MAX, qp->srq->rq.max_sge);
-	return dp_receives_init(&qp->rq, c->max_recv_wr, c->max_recv_sge);
+	return dp_receives_init(&qp->rq, rq_entries(c), rq_sges(c), c->rq_memory);
 }
 
 /* QPNs run through the low 16 bits, so that one just given up is not soon
@@ -73,18 +109,12 @@ static void drop_qpn(struct dp_qp *qp)
 
 static void free_qp(struct dp_qp *qp)
 {
-	free(qp->sq);
-	free(qp->rq.wqes);
+	if (!qp->sq_lent)
+		free(qp->sq);
+	if (!qp->rq_lent)
+		free(qp->rq.wqes);
 	free(qp->locals);
 	free(qp);
-}
-
-static bool config_valid(const struct dp_qp_config *c)
-{
-	return c->type < ARRAY_SIZE(types) && c->pd && c->send_cq && c->recv_cq &&
-	       c->max_send_wr <= DP_WR_MAX && c->max_recv_wr <= DP_WR_MAX &&
-	       c->max_send_sge <= DP_SGE_MAX && c->max_recv_sge <= DP_SGE_MAX &&
-	       c->max_inline <= DP_INLINE_MAX;
 }
 
 int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp **out)

@@ -83,10 +83,11 @@ struct dp_qp {
 	struct dp_event_node event;
 	struct dp_timer timer;
 	struct dp_qp *ready_next;
-	bool ready; /* in the transmit list */
-	bool sq_sig_all;
-	bool refusing;	   /* in error, and repeats the NAK that told of it */
-	bool drain_notify; /* DP_EVENT_SQ_DRAINED is still to be raised */
+	bool ready : 1; /* in the transmit list */
+	bool sq_sig_all : 1;
+	bool refusing : 1;	       /* in error, and repeats the NAK that told of it */
+	bool drain_notify : 1;	       /* DP_EVENT_SQ_DRAINED is still to be raised */
+	bool sq_lent : 1, rq_lent : 1; /* memory of the queues is the caller's */
 	uint32_t qpn, state;
 	uint16_t sport;
 	uint16_t sq_stride, max_send_sge, max_inline;

@@ -3,12 +3,27 @@
 
 /* ---- rings -------------------------------------------------------------------------- */
 
-int dp_receives_init(struct dp_receives *r, uint32_t max_wr, uint32_t max_sge)
+static uint32_t entries(uint32_t max_wr)
+{
+	return dp_pow2(max_wr ? max_wr : 1);
+}
+
+static size_t stride(uint32_t max_sge)
+{
+	return sizeof(struct dp_rwqe) + (max_sge ? max_sge : 1) * sizeof(struct dp_sge);
+}
+
+size_t dp_receives_bytes(uint32_t max_wr, uint32_t max_sge)
+{
+	return entries(max_wr) * stride(max_sge);
+}
+
+int dp_receives_init(struct dp_receives *r, uint32_t max_wr, uint32_t max_sge, void *memory)
 {
 	r->max_sge = (uint16_t)(max_sge ? max_sge : 1);
-	r->stride = (uint16_t)(sizeof(struct dp_rwqe) + r->max_sge * sizeof(struct dp_sge));
-	r->mask = dp_pow2(max_wr ? max_wr : 1) - 1;
-	r->wqes = calloc(r->mask + 1, r->stride);
+	r->stride = (uint16_t)stride(max_sge);
+	r->mask = entries(max_wr) - 1;
+	r->wqes = memory ? memory : calloc(r->mask + 1, r->stride);
 	return r->wqes ? 0 : -ENOMEM;
 }
 
@@ -42,7 +57,7 @@ int dp_srq_create(struct dp_pd *pd, const struct dp_srq_attr *attr, void *user, 
 	if (attr->max_wr > DP_WR_MAX || attr->max_sge > DP_SGE_MAX)
 		return -EINVAL;
 	srq = calloc(1, sizeof(*srq));
-	if (!srq || dp_receives_init(&srq->rq, attr->max_wr, attr->max_sge)) {
+	if (!srq || dp_receives_init(&srq->rq, attr->max_wr, attr->max_sge, NULL)) {
 		free(srq);
 		return -ENOMEM;
 	}
@@ -97,7 +112,7 @@ static int resize(struct dp_srq *srq, uint32_t max_wr)
 
 	if (!max_wr || max_wr > DP_WR_MAX || max_wr < held + srq->lent)
 		return -EINVAL;
-	if (dp_receives_init(&now, max_wr, srq->rq.max_sge))
+	if (dp_receives_init(&now, max_wr, srq->rq.max_sge, NULL))
 		return -ENOMEM;
 	for (i = 0; i < held; i++)
 		memcpy(dp_receives_at(&now, now.pi++), dp_receives_at(&srq->rq, srq->rq.ci + i),

@@ -38,7 +38,9 @@ struct dp_srq {
 };
 
 /* max_wr is rounded up to a power of two. */
-int dp_receives_init(struct dp_receives *, uint32_t max_wr, uint32_t max_sge);
+size_t dp_receives_bytes(uint32_t max_wr, uint32_t max_sge);
+/* memory: of so many bytes and zeroed, NULL: its own. */
+int dp_receives_init(struct dp_receives *, uint32_t max_wr, uint32_t max_sge, void *memory);
 /* -EINVAL: not a request for this ring. */
 int dp_receives_check(const struct dp_receives *, const struct dp_recv_wr *, uint32_t *len);
 void dp_receives_push(struct dp_receives *, const struct dp_recv_wr *, uint32_t len);

@@ -297,7 +297,8 @@ static int check_cq_attr(const struct ibv_context *context, const struct ibv_cq_
 
 	if (attr->wc_flags & ~fields)
 		return -EOPNOTSUPP;
-	if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+	/* A parent domain's allocator is asked for the queues of QPs alone. */
+	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return -EOPNOTSUPP;
 	/* Single-threaded is a promise that we need not use. */
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&

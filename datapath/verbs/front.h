@@ -8,7 +8,8 @@
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
  *   context.c                one open: operations, device and port attributes, GIDs
  *   objects.c                what a context holds, and its end
- *   memory.c, window.c       PDs and MRs; memory windows
+ *   domain.c                 PDs, parent domains
+ *   memory.c, window.c       MRs; memory windows
  *   ah.c                     address handles
  *   qp.c, qp_attr.c          QPs; their attributes
  *   srq.c                    shared receive queues
@@ -157,6 +158,12 @@ struct front_pd {
 	struct ibv_pd ibv;
 	struct dp_pd *pd;
 	struct front_object object;
+	unsigned users; /* under the context's mutex; see domain.c */
+	/* of a parent domain */
+	struct front_pd *plain; /* that it stands for; NULL: it is none */
+	void *(*alloc)(struct ibv_pd *, void *context, size_t, size_t alignment, uint64_t type);
+	void (*free)(struct ibv_pd *, void *context, void *, uint64_t type);
+	void *alloc_context;
 };
 
 static inline struct dp_pd *front_engine_pd(const struct ibv_pd *pd)
@@ -226,7 +233,8 @@ struct front_qp {
 	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
-	struct ibv_ah_attr ah_attr; /* as given by modify: for query */
+	struct ibv_ah_attr ah_attr;  /* as given by modify: for query */
+	void *sq_memory, *rq_memory; /* of the parent domain's allocator; NULL: none */
 	uint32_t events_popped;
 	struct front_batch batch;
 	/* under the device's lock */
@@ -266,6 +274,13 @@ void front_free_channel(struct front_channel *);
 
 struct ibv_pd *front_alloc_pd(struct ibv_context *);
 int front_dealloc_pd(struct ibv_pd *);
+struct ibv_pd *front_alloc_parent_domain(struct ibv_context *,
+					 struct ibv_parent_domain_init_attr *);
+struct ibv_td *front_alloc_td(struct ibv_context *, struct ibv_td_init_attr *);
+int front_dealloc_td(struct ibv_td *);
+/* Zeroed memory of the domain's allocator; *out NULL: it has none. */
+int front_domain_alloc(struct ibv_pd *, size_t bytes, void **out);
+void front_domain_free(struct ibv_pd *, void *); /* NULL: nothing */
 struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t iova,
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);

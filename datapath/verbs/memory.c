@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Protection domains and memory regions.
+ * Memory regions.
  */
 #include "verbs/front.h"
 
@@ -13,46 +13,6 @@
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
-
-struct ibv_pd *front_alloc_pd(struct ibv_context *context)
-{
-	struct dp_device *dev = to_context(context)->dev;
-	struct front_pd *pd = calloc(1, sizeof(*pd));
-	int err = -ENOMEM;
-
-	if (!pd)
-		return front_fail(ENOMEM);
-	pd->ibv.context = context;
-	err = dp_device_lock(dev);
-	if (!err) {
-		err = dp_pd_create(dp_device_engine(dev), &pd->pd);
-		dp_device_unlock(dev);
-	}
-	if (err) {
-		free(pd);
-		return front_fail(-err);
-	}
-	front_enter(context, &to_context(context)->pds, &pd->object);
-	return &pd->ibv;
-}
-
-int front_dealloc_pd(struct ibv_pd *ibv)
-{
-	struct dp_device *dev = to_context(ibv->context)->dev;
-	struct front_pd *pd = (struct front_pd *)ibv;
-	int err;
-
-	err = dp_device_lock(dev);
-	if (err)
-		return -err;
-	err = dp_pd_destroy(pd->pd);
-	dp_device_unlock(dev);
-	if (err)
-		return -err;
-	front_leave(ibv->context, &pd->object);
-	free(pd);
-	return 0;
-}
 
 /* Whether all of [start, end) is mapped, in whatever way. */
 static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)

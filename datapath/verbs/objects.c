@@ -86,7 +86,7 @@ static void end_all(struct front_context *c, bool in_engine)
 		free(mr);
 	}
 	while ((pd = FIRST(&c->pds, struct front_pd))) {
-		if (in_engine)
+		if (in_engine && !pd->plain)
 			dp_pd_destroy(pd->pd);
 		free(pd);
 	}

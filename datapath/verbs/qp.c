@@ -108,6 +108,26 @@ static void untrack(struct front_qp *qp)
 		front_series_remove_qp(device->series, qp);
 }
 
+static int make_queues(struct front_qp *qp, struct ibv_pd *pd, struct dp_qp_config *config)
+{
+	size_t sq, rq;
+	int err = dp_qp_queue_bytes(config, &sq, &rq);
+
+	if (!err)
+		err = front_domain_alloc(pd, sq, &qp->sq_memory);
+	if (!err)
+		err = front_domain_alloc(pd, rq, &qp->rq_memory);
+	config->sq_memory = qp->sq_memory;
+	config->rq_memory = qp->rq_memory;
+	return err;
+}
+
+static void free_queues(struct front_qp *qp, struct ibv_pd *pd)
+{
+	front_domain_free(pd, qp->sq_memory);
+	front_domain_free(pd, qp->rq_memory);
+}
+
 static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 {
 	struct dp_device *dev = qp->context->dev;
@@ -125,21 +145,24 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 		.sq_sig_all = attr->sq_sig_all,
 		.user = qp,
 	};
-	int err;
+	int err = make_queues(qp, attr->pd, &config);
 
-	err = dp_device_lock(dev);
+	if (!err)
+		err = dp_device_lock(dev);
 	if (err)
-		return err;
+		goto free_memory;
 	err = dp_qp_create(dp_device_engine(dev), &config, &qp->qp);
-	if (err)
-		goto unlock;
-	err = front_cc_begin(qp);
-	if (err)
-		dp_qp_destroy(qp->qp);
-	else
-		track(qp);
-unlock:
+	if (!err) {
+		err = front_cc_begin(qp);
+		if (err)
+			dp_qp_destroy(qp->qp);
+		else
+			track(qp);
+	}
 	dp_device_unlock(dev);
+free_memory:
+	if (err)
+		free_queues(qp, attr->pd);
 	return err;
 }
 
@@ -241,6 +264,7 @@ void front_end_qp(struct front_qp *qp)
 void front_free_qp(struct front_qp *qp)
 {
 	front_cc_put(qp->cc);
+	free_queues(qp, qp->ex.qp_base.pd);
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
 	pthread_cond_destroy(&qp->ex.qp_base.cond);
 	front_batch_destroy(qp);

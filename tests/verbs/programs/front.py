@@ -14,11 +14,13 @@ from pair import TARGET, Side, connect, pair, refused
 from pyverbs import enums as e
 from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from pyverbs.device import Context, get_device_list
+from pyverbs.mem_alloc import free, posix_memalign
 from pyverbs.mr import MR, MW
-from pyverbs.pd import PD, ParentDomain, ParentDomainInitAttr
+from pyverbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqInitAttrEx
+from pyverbs.wr import SGE
 
 
 def case_unsupported() -> None:
@@ -28,12 +30,6 @@ def case_unsupported() -> None:
     tagged.srq_type, tagged.comp_mask = e.IBV_SRQT_TM, e.IBV_SRQ_INIT_ATTR_TYPE
     refused(errno.EOPNOTSUPP, SRQ, context, tagged)
     refused(errno.EINVAL, MW, pd, 3)
-    refused(
-        errno.EOPNOTSUPP,
-        ParentDomain,
-        context,
-        attr=ParentDomainInitAttr(pd=pd),
-    )
     cq = CQ(context, 10)
     for kind in (e.IBV_QPT_UC, e.IBV_QPT_RAW_PACKET):
         init = QPInitAttr(qp_type=kind, scq=cq, rcq=cq, cap=QPCap())
@@ -43,6 +39,63 @@ def case_unsupported() -> None:
     flow_tag = CqInitAttrEx(cqe=16, wc_flags=e.IBV_WC_EX_WITH_FLOW_TAG)
     refused(errno.EOPNOTSUPP, CQEX, context, flow_tag)
     refused(errno.EOPNOTSUPP, Context, cmd_fd=os.dup(context.cmd_fd))
+
+
+def case_parent_domain() -> None:
+    """It stands for its domain, and the queues of QPs come from its allocator."""
+    context = TARGET.open()
+    plain = PD(context)
+    taken: dict[int, int] = {}
+
+    def take(pd, context, size, alignment, kind) -> int:
+        taken[address := posix_memalign(size, alignment)] = size
+        return address
+
+    def give_back(pd, context, address, kind) -> None:
+        del taken[address]
+        free(address)
+
+    allocator = ParentDomainContext(plain, take, give_back)
+    domain = ParentDomain(context, attr=ParentDomainInitAttr(pd=plain, pd_context=allocator))
+    a, b = Side(context), Side(context)
+    b.pd = domain
+    for side in (a, b):
+        side.make_qp()
+    assert len(taken) == 2
+    connect(a, b)
+    memory = MR(plain, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+    for _ in range(100):
+        b.recv_list([SGE(memory.buf, 100, memory.lkey)])
+        a.send([a.sge(10)])
+        assert b.done().byte_len == 10
+        a.done()
+    b.qp.close()
+    assert taken == {}
+    domain.close()
+    plain.close()
+
+
+def case_parent_domain_with_default_memory() -> None:
+    context = TARGET.open()
+    plain = PD(context)
+    asked = []
+
+    def default(*of) -> int:
+        asked.append(of)
+        return e._IBV_ALLOCATOR_USE_DEFAULT
+
+    allocator = ParentDomainContext(plain, default, default)
+    domain = ParentDomain(context, attr=ParentDomainInitAttr(pd=plain, pd_context=allocator))
+    a, b = Side(context), Side(context)
+    a.pd = domain
+    a.make_qp()
+    b.make_qp()
+    connect(a, b)
+    assert len(asked) == 2
+    a.qp.close()
+    assert len(asked) == 2  # nothing of the allocator's is given back
+    again = ParentDomainInitAttr(pd=domain)
+    refused(errno.EINVAL, ParentDomain, context, attr=again)
 
 
 def case_device_says_who_it_is() -> None:
