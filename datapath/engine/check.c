@@ -39,7 +39,7 @@ static const char *check_events(const struct dp_engine *e)
 
 	for (n = e->event_head; n; last = n, n = n->next) {
 		MUST(n->pending, "an object in the event list has no event");
-		MUST(++listed <= e->n_qps + e->n_cqs, "the event list has a loop");
+		MUST(++listed <= e->n_qps + e->n_cqs + e->n_srqs, "the event list has a loop");
 	}
 	MUST(e->event_tail == last || !e->event_head, "the event list has lost its end");
 	return NULL;
@@ -54,6 +54,8 @@ static const char *check_memory(const struct dp_engine *e)
 			continue;
 		MUST(i, "key 0 is in use");
 		MUST(e->mrs[i]->key >> 16 == i, "a key does not name its slot");
+		MUST(!e->mrs[i]->region || (e->mrs[i]->window && e->mrs[i]->region->windows),
+		     "a window does not count in its region");
 		MUST(e->mrs[i]->pd->engine == e && e->mrs[i]->pd->users, "memory has lost its PD");
 	}
 	return NULL;
@@ -72,15 +74,19 @@ static const char *check_queues(const struct dp_qp *qp)
 {
 	uint32_t posted = qp->sq_pi - qp->sq_ci;
 
-	MUST(posted <= qp->sq_mask + 1, "more send requests than the queue holds");
-	MUST(qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1, "more receives than the queue holds");
+	MUST(posted + dp_locals_waiting(qp) <= qp->sq_mask + 1,
+	     "more send requests than the queue holds");
+	MUST(dp_receives_count(&qp->rq) <= qp->rq.mask + 1, "more receives than the queue holds");
+	if (qp->srq)
+		MUST(qp->srq->users && dp_receives_count(&qp->rq) <= qp->srq->lent,
+		     "a QP holds receives that its shared queue has not lent");
 	MUST(qp->sq_tx - qp->sq_ci <= posted, "the request being sent is not in the queue");
 	if (qp->state == DP_QPS_SQD)
 		MUST(qp->sq_drain - qp->sq_ci <= posted, "the drain ends outside of the queue");
 	if (qp->state == DP_QPS_SQE)
 		MUST(!posted, "a QP in SQE has requests to send left");
 	if (qp->state == DP_QPS_ERR)
-		MUST(!posted && qp->rq_pi == qp->rq_ci, "a QP in error has requests left");
+		MUST(!posted && !dp_receives_count(&qp->rq), "a QP in error has requests left");
 	return NULL;
 }
 
@@ -103,7 +109,7 @@ static const char *check_qps(const struct dp_engine *e, struct totals *all)
 	const char *why;
 	uint32_t i;
 
-	for (i = 0; i < DP_MAX_QPS && all->qps < e->n_qps; i++) {
+	for (i = 0; i < DP_QPN_SPACE && all->qps < e->n_qps; i++) {
 		if (!e->qps[i / DP_QP_PAGE])
 			i |= DP_QP_PAGE - 1;
 		qp = dp_find_qp(e, i);

@@ -16,7 +16,7 @@ int dp_cq_create(struct dp_engine *e, uint32_t entries, void *user, struct dp_cq
 		return -ENOMEM;
 	}
 	cq->engine = e;
-	cq->event.is_cq = true;
+	cq->event.source = DP_SOURCE_CQ;
 	cq->mask = dp_pow2(entries) - 1;
 	cq->entries = entries;
 	cq->user = user;
@@ -85,6 +85,16 @@ uint32_t dp_cq_entries(const struct dp_cq *cq)
 	return cq->entries;
 }
 
+void dp_cq_forget(struct dp_cq *cq, uint32_t qpn)
+{
+	uint32_t from, to = cq->head;
+
+	for (from = cq->head; from != cq->tail; from++)
+		if (cq->ring[from & cq->mask].qpn != qpn)
+			cq->ring[to++ & cq->mask] = cq->ring[from & cq->mask];
+	cq->tail = to;
+}
+
 void dp_cq_push(struct dp_cq *cq, const struct dp_wc *wc, bool solicited)
 {
 	if (cq->tail - cq->head > cq->mask) {
@@ -93,7 +103,8 @@ void dp_cq_push(struct dp_cq *cq, const struct dp_wc *wc, bool solicited)
 		cq->overrun = true;
 		return;
 	}
-	cq->ring[cq->tail++ & cq->mask] = *wc;
+	cq->ring[cq->tail & cq->mask] = *wc;
+	cq->ring[cq->tail++ & cq->mask].completed_ns = cq->engine->now_ns;
 	if (!cq->armed || (cq->armed_solicited && !solicited && wc->status == DP_WC_SUCCESS))
 		return;
 	cq->armed = false;

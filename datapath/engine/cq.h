@@ -25,6 +25,8 @@ static inline uint32_t dp_pow2(uint32_t n)
 	return p;
 }
 
+/* Takes out what a QP has completed. */
+void dp_cq_forget(struct dp_cq *, uint32_t qpn);
 void dp_cq_push(struct dp_cq *, const struct dp_wc *, bool solicited);
 
 #endif

@@ -61,10 +61,10 @@ void dp_engine_destroy(struct dp_engine *e)
 {
 	uint32_t i;
 
-	for (i = 0; i < DP_MAX_QPS && e->n_qps; i++)
+	for (i = 0; i < DP_QPN_SPACE && e->n_qps; i++)
 		if (dp_find_qp(e, i))
 			dp_qp_destroy(dp_find_qp(e, i));
-	for (i = 0; i < DP_MAX_QPS / DP_QP_PAGE; i++)
+	for (i = 0; i < DP_QPN_SPACE / DP_QP_PAGE; i++)
 		free(e->qps[i]);
 	for (i = 0; i < e->mr_cap; i++)
 		free(e->mrs[i]);
@@ -113,8 +113,9 @@ bool dp_engine_event(struct dp_engine *e, struct dp_event *out)
 	if (!n)
 		return false;
 	out->type = (enum dp_event_type)__builtin_ctz(n->pending);
-	out->cq = n->is_cq ? container_of(n, struct dp_cq, event) : NULL;
-	out->qp = n->is_cq ? NULL : container_of(n, struct dp_qp, event);
+	out->cq = n->source == DP_SOURCE_CQ ? container_of(n, struct dp_cq, event) : NULL;
+	out->qp = n->source == DP_SOURCE_QP ? container_of(n, struct dp_qp, event) : NULL;
+	out->srq = n->source == DP_SOURCE_SRQ ? container_of(n, struct dp_srq, event) : NULL;
 	if (!(n->pending & (n->pending - 1)))
 		dp_unraise(e, n);
 	else
@@ -169,8 +170,9 @@ void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 		dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
 }
 
-static void start_clock(struct dp_engine *e, uint64_t now)
+static void set_clock(struct dp_engine *e, uint64_t now)
 {
+	e->now_ns = now;
 	if (e->wheel_started)
 		return;
 	e->wheel_started = true;
@@ -192,7 +194,7 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 	struct dp_timer *t;
 	struct dp_qp *qp;
 
-	start_clock(e, now);
+	set_clock(e, now);
 	while ((t = dp_wheel_pop(&e->wheel, now))) {
 		qp = container_of(t, struct dp_qp, timer);
 		qp->ops->tick(qp, now);
@@ -248,7 +250,7 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 	struct dp_qp *qp;
 	int err;
 
-	start_clock(e, now);
+	set_clock(e, now);
 	e->stats.rx_packets++;
 	err = admit(e, pkt, &p, &qp);
 	if (err)
@@ -270,7 +272,7 @@ int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t n
 	struct dp_qp *qp;
 	int n = 0, quota;
 
-	start_clock(e, now);
+	set_clock(e, now);
 	while (n < max && (qp = e->ready_head)) {
 		dp_qp_unwake(qp);
 		for (quota = DP_QP_QUANTUM; quota && n < max; quota--) {

@@ -15,6 +15,7 @@
 #define DP_ENGINE_ENGINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/cc.h"
@@ -26,6 +27,7 @@ struct dp_pd;
 struct dp_mr;
 struct dp_cq;
 struct dp_ah;
+struct dp_srq;
 struct dp_qp;
 
 enum {
@@ -97,12 +99,15 @@ enum dp_event_type {
 	DP_EVENT_COMM_EST,   /* first packet arrived on a QP in RTR */
 	DP_EVENT_CQ_OVERRUN, /* completions lost: CQ too small */
 	DP_EVENT_SQ_DRAINED, /* a QP in SQD has finished every message that it had begun */
+	DP_EVENT_LAST_WQE,   /* a QP in error will take no more of its shared receive queue */
+	DP_EVENT_SRQ_LIMIT,  /* a shared receive queue has fewer receives than its limit */
 };
 
 struct dp_event {
 	enum dp_event_type type;
-	struct dp_qp *qp;
+	struct dp_qp *qp; /* the one of the three that it is about; the others are NULL */
 	struct dp_cq *cq;
+	struct dp_srq *srq;
 };
 
 /* Takes the oldest event; false when there is none. */
@@ -115,8 +120,10 @@ enum dp_access {
 	DP_ACCESS_REMOTE_WRITE = 2,
 	DP_ACCESS_REMOTE_READ = 4,
 	DP_ACCESS_REMOTE_ATOMIC = 8,
-	/* A SEND with invalidate may take the key away (IBTA vol. 1, 10.6.7.2): fast-registered
-	 * memory and type 2 windows, not what ibv_reg_mr() makes. */
+	DP_ACCESS_MW_BIND = 16,	   /* of a region: windows may be bound to it */
+	DP_ACCESS_ZERO_BASED = 32, /* of a window: its first byte has address 0 */
+	/* A SEND with invalidate may take the key away (IBTA vol. 1, 10.6.7.2), as that of
+	 * fast-registered memory; not of what ibv_reg_mr() makes. */
 	DP_ACCESS_INVALIDATE = 1 << 30,
 };
 
@@ -127,8 +134,34 @@ int dp_pd_destroy(struct dp_pd *);
  * on.  lkey and rkey are the same number, part of it random. */
 int dp_mr_create(struct dp_pd *, void *addr, uint64_t len, uint64_t iova, uint32_t access,
 		 struct dp_mr **out);
+/* -EBUSY: windows are bound to it. */
 int dp_mr_destroy(struct dp_mr *);
 uint32_t dp_mr_key(const struct dp_mr *);
+
+struct dp_range {
+	void *addr;
+	uint64_t len, iova;
+};
+
+/* Changes what is not NULL; the key stays.  -EINVAL as dp_mr_create(), -EBUSY: windows are
+ * bound to it; nothing is changed. */
+int dp_mr_change(struct dp_mr *, struct dp_pd *, const struct dp_range *, const uint32_t *access);
+
+/* Memory windows.  Values of enum ibv_mw_type. */
+enum dp_mw_type { DP_MW_TYPE_1 = 1, DP_MW_TYPE_2 = 2 };
+
+/* A window has a key, of which a request DP_WR_BIND_MW chooses the low 8 bits, and ends with
+ * dp_mr_destroy(). */
+int dp_mw_create(struct dp_pd *, enum dp_mw_type, struct dp_mr **out);
+
+/* The part of a region that a window opens to the peer.  Type 1: of no bytes, it is closed;
+ * type 2 is closed by DP_WR_LOCAL_INV, by the peer's SEND with invalidate, and with its QP. */
+struct dp_bind {
+	struct dp_mr *window, *region;
+	uint64_t addr, len;
+	uint32_t access; /* enum dp_access */
+	uint32_t key;
+};
 
 /* ---- address handles ---------------------------------------------------- */
 
@@ -163,6 +196,8 @@ enum dp_wc_opcode {
 	DP_WC_RDMA_READ = 2,
 	DP_WC_COMP_SWAP = 3,
 	DP_WC_FETCH_ADD = 4,
+	DP_WC_BIND_MW = 5,
+	DP_WC_LOCAL_INV = 6,
 	DP_WC_RECV = 128,
 	DP_WC_RECV_RDMA_WITH_IMM = 129,
 };
@@ -183,6 +218,9 @@ struct dp_wc {
 	uint32_t qpn;
 	uint32_t src_qpn;
 	uint32_t flags; /* enum dp_wc_flags */
+	/* `now` of the call of the engine in which it was completed; of what a verb without
+	 * `now` completes, that of the last such call. */
+	uint64_t completed_ns;
 };
 
 int dp_cq_create(struct dp_engine *, uint32_t entries, void *user, struct dp_cq **out);
@@ -196,6 +234,23 @@ void dp_cq_arm(struct dp_cq *, bool solicited_only);
 void *dp_cq_user(const struct dp_cq *);
 uint32_t dp_cq_entries(const struct dp_cq *);
 
+/* ---- shared receive queues ----------------------------------------------- */
+
+struct dp_srq_attr {
+	uint32_t max_wr, max_sge; /* at least those asked for */
+	uint32_t limit;		  /* 0: no event */
+};
+
+/* Values of enum ibv_srq_attr_mask. */
+enum dp_srq_attr_mask { DP_SRQ_MAX_WR = 1, DP_SRQ_LIMIT = 2 };
+
+int dp_srq_create(struct dp_pd *, const struct dp_srq_attr *, void *user, struct dp_srq **out);
+int dp_srq_destroy(struct dp_srq *);
+/* -EINVAL: the limit is more than the queue holds, or it holds more than the new size. */
+int dp_srq_modify(struct dp_srq *, const struct dp_srq_attr *, uint32_t mask);
+void dp_srq_query(const struct dp_srq *, struct dp_srq_attr *out);
+void *dp_srq_user(const struct dp_srq *);
+
 /* ---- queue pairs -------------------------------------------------------- */
 
 enum dp_qp_type { DP_QPT_RC, DP_QPT_UD };
@@ -204,14 +259,21 @@ struct dp_qp_config {
 	uint32_t type; /* enum dp_qp_type */
 	struct dp_pd *pd;
 	struct dp_cq *send_cq, *recv_cq;
+	struct dp_srq *srq;		     /* NULL: a receive queue of its own */
 	uint32_t max_send_wr, max_recv_wr;   /* rounded up to a power of two */
 	uint32_t max_send_sge, max_recv_sge; /* at most DP_SGE_MAX */
 	uint32_t max_inline;		     /* bytes, at most DP_INLINE_MAX */
+	/* For the queues, zeroed and as long as dp_qp_queue_bytes() says, until
+	 * dp_qp_destroy(); NULL: the engine's own. */
+	void *sq_memory, *rq_memory;
 	bool sq_sig_all;
 	void *user;
 };
 
 enum {
+	DP_QPN_SPACE = 1 << 16, /* low bits of a QPN */
+	DP_QPS_MAX = DP_QPN_SPACE - 2,
+	DP_KEYS_MAX = (1 << 16) - 1,
 	DP_SGE_MAX = 32,
 	DP_INLINE_MAX = 1024,
 	DP_WR_MAX = 16384,
@@ -271,6 +333,8 @@ struct dp_qp_attr {
 	uint8_t sq_draining; /* query: in SQD, and a message that was begun is not finished */
 };
 
+/* -EINVAL: the configuration is not valid. */
+int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
 int dp_qp_destroy(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
@@ -299,6 +363,7 @@ enum dp_wr_opcode {
 	DP_WR_ATOMIC_CMP_AND_SWP = 5,
 	DP_WR_ATOMIC_FETCH_AND_ADD = 6,
 	DP_WR_LOCAL_INV = 7,
+	DP_WR_BIND_MW = 8,
 	DP_WR_SEND_WITH_INV = 9,
 };
 
@@ -330,6 +395,7 @@ struct dp_send_wr {
 	/* UD.  A Q_Key with its highest bit set stands for that of the QP. */
 	struct dp_ah *ah;
 	uint32_t remote_qpn, remote_qkey;
+	struct dp_bind bind; /* DP_WR_BIND_MW */
 };
 
 struct dp_recv_wr {
@@ -342,7 +408,9 @@ struct dp_recv_wr {
  * before the return.  A QP in error takes the request and flushes it, and so does the
  * send queue of one in SQE. */
 int dp_qp_post_send(struct dp_qp *, const struct dp_send_wr *);
+/* -EINVAL also for a QP on a shared receive queue. */
 int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
+int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 
 /* ---- counters ------------------------------------------------------------ */
 

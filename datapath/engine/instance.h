@@ -9,7 +9,10 @@
  *   qp.c      QPs of all types: states, attributes, completions, flushing
  *   post.c    work requests into the queues
  *   cq.c      completion queues
+ *   receives.c  receives of a QP, shared receive queues
  *   memory.c  PDs, MRs, keys, gather and scatter
+ *   window.c  memory windows
+ *   local.c   requests that send nothing
  *   ah.c      address handles
  *   build.h   packets to be sent
  *   flow.c    congestion control: calls, window, pacing, RTT
@@ -36,14 +39,15 @@
 enum {
 	DP_QP_QUANTUM = 16, /* packets a QP may send before it is the next one's turn */
 	DP_SEGMENT_MIN = 256,
-	DP_MAX_QPS = 1 << 16,
 	DP_QP_PAGE = 256, /* QPs of one page of the engine's table */
 };
+
+enum dp_event_source { DP_SOURCE_QP, DP_SOURCE_CQ, DP_SOURCE_SRQ };
 
 struct dp_event_node {
 	struct dp_event_node *next;
 	uint32_t pending; /* bit per enum dp_event_type; 0: not in the list */
-	bool is_cq;
+	uint8_t source;	  /* enum dp_event_source */
 };
 
 struct dp_engine {
@@ -56,17 +60,19 @@ struct dp_engine {
 	struct dp_mr **mrs;
 	uint32_t mr_cap, mr_next;
 	bool wheel_started;
+	uint64_t now_ns;   /* of the last call that told it */
 	uint64_t heard_ns; /* DP_NEVER: all that has arrived is known at any time */
 	struct dp_wheel wheel;
-	uint32_t qpn_next, n_qps, n_pds, n_cqs;
+	uint32_t qpn_next, n_qps, n_pds, n_cqs, n_srqs;
+	uint32_t n_bound; /* windows */
 	struct dp_store *own;
-	struct dp_qp **qps[DP_MAX_QPS / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
+	struct dp_qp **qps[DP_QPN_SPACE / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
 };
 
 /* The QP with these low 16 bits of its QPN, or NULL. */
 static inline struct dp_qp *dp_find_qp(const struct dp_engine *e, uint32_t qpn)
 {
-	struct dp_qp **page = e->qps[qpn / DP_QP_PAGE % (DP_MAX_QPS / DP_QP_PAGE)];
+	struct dp_qp **page = e->qps[qpn / DP_QP_PAGE % (DP_QPN_SPACE / DP_QP_PAGE)];
 
 	return page ? page[qpn % DP_QP_PAGE] : NULL;
 }

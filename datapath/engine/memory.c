@@ -37,7 +37,7 @@ static int key_slot(struct dp_engine *e, uint32_t *out)
 			return 0;
 		}
 	}
-	if (cap >= 1u << 16)
+	if (cap > DP_KEYS_MAX)
 		return -ENOMEM;
 	cap = cap ? cap * 2 : 64;
 	mrs = realloc(e->mrs, cap * sizeof(*mrs));
@@ -51,18 +51,27 @@ static int key_slot(struct dp_engine *e, uint32_t *out)
 	return 0;
 }
 
+static bool range_valid(const struct dp_range *r)
+{
+	return r->iova + r->len >= r->iova && (uintptr_t)r->addr + r->len >= (uintptr_t)r->addr;
+}
+
+static bool access_valid(uint32_t access)
+{
+	return !(access & (DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_ATOMIC)) ||
+	       access & DP_ACCESS_LOCAL_WRITE;
+}
+
 int dp_mr_create(struct dp_pd *pd, void *addr, uint64_t len, uint64_t iova, uint32_t access,
 		 struct dp_mr **out)
 {
+	struct dp_range range = { addr, len, iova };
 	struct dp_engine *e = pd->engine;
 	struct dp_mr *mr;
 	uint32_t slot;
 	int err;
 
-	if (iova + len < iova || (uintptr_t)addr + len < (uintptr_t)addr)
-		return -EINVAL;
-	if (access & (DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_ATOMIC) &&
-	    !(access & DP_ACCESS_LOCAL_WRITE))
+	if (!range_valid(&range) || !access_valid(access))
 		return -EINVAL;
 	err = key_slot(e, &slot);
 	if (err)
@@ -84,8 +93,33 @@ int dp_mr_create(struct dp_pd *pd, void *addr, uint64_t len, uint64_t iova, uint
 	return 0;
 }
 
+int dp_mr_change(struct dp_mr *mr, struct dp_pd *pd, const struct dp_range *range,
+		 const uint32_t *access)
+{
+	if ((range && !range_valid(range)) || (access && !access_valid(*access)))
+		return -EINVAL;
+	if (mr->windows)
+		return -EBUSY;
+	if (pd) {
+		mr->pd->users--;
+		mr->pd = pd;
+		pd->users++;
+	}
+	if (range) {
+		mr->addr = range->addr;
+		mr->len = range->len;
+		mr->iova = range->iova;
+	}
+	if (access)
+		mr->access = *access;
+	return 0;
+}
+
 int dp_mr_destroy(struct dp_mr *mr)
 {
+	if (mr->windows)
+		return -EBUSY;
+	dp_window_unbind(mr);
 	mr->pd->engine->mrs[mr->key >> 16] = NULL;
 	mr->pd->users--;
 	free(mr);
@@ -109,18 +143,12 @@ static struct dp_mr *find(struct dp_pd *pd, uint32_t key)
 	return mr && mr->key == key && mr->pd == pd ? mr : NULL;
 }
 
-uint8_t *dp_mr_reach(struct dp_pd *pd, uint32_t key, uint64_t va, uint64_t len, uint32_t access)
+/* Host address of [va, va+len). */
+static uint8_t *reach(struct dp_mr *mr, uint64_t va, uint64_t len, uint32_t access)
 {
-	static uint8_t nothing;
-	struct dp_mr *mr;
 	uint64_t off;
 
-	if (!len)
-		return &nothing;
-	mr = find(pd, key);
 	if (!mr || (mr->access & access) != access)
-		return NULL;
-	if (mr->invalidated && access & ~(uint32_t)DP_ACCESS_LOCAL_WRITE)
 		return NULL;
 	off = va - mr->iova;
 	if (va < mr->iova || off > mr->len || len > mr->len - off)
@@ -128,12 +156,40 @@ uint8_t *dp_mr_reach(struct dp_pd *pd, uint32_t key, uint64_t va, uint64_t len, 
 	return mr->addr + off;
 }
 
-int dp_mr_invalidate(struct dp_pd *pd, uint32_t key)
-{
-	struct dp_mr *mr = find(pd, key);
+static uint8_t nothing;
 
+uint8_t *dp_remote_reach(const struct dp_qp *qp, uint32_t key, uint64_t va, uint64_t len,
+			 uint32_t access)
+{
+	struct dp_mr *mr = len ? find(qp->pd, key) : NULL;
+
+	if (!len)
+		return &nothing;
+	if (mr && (mr->invalidated || (mr->window == DP_MW_TYPE_2 && mr->qpn != qp->qpn)))
+		return NULL;
+	return reach(mr, va, len, access);
+}
+
+static uint8_t *local_reach(struct dp_pd *pd, uint32_t key, uint64_t va, uint64_t len,
+			    uint32_t access)
+{
+	struct dp_mr *mr = len ? find(pd, key) : NULL;
+
+	if (!len)
+		return &nothing;
+	return mr && !mr->window ? reach(mr, va, len, access) : NULL;
+}
+
+int dp_mr_invalidate(const struct dp_qp *qp, uint32_t key)
+{
+	struct dp_mr *mr = find(qp->pd, key);
+
+	if (mr && mr->window == DP_MW_TYPE_2 && mr->region && mr->qpn == qp->qpn) {
+		dp_window_unbind(mr);
+		return 0;
+	}
 	if (!mr || !(mr->access & DP_ACCESS_INVALIDATE))
-		return -EFAULT;
+		return -EINVAL;
 	mr->invalidated = true;
 	return 0;
 }
@@ -157,7 +213,7 @@ static int next_run(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge
 	out->len = sge[*i].length - *offset;
 	if (out->len > want)
 		out->len = want;
-	out->at = dp_mr_reach(pd, sge[*i].lkey, sge[*i].addr + *offset, out->len, access);
+	out->at = local_reach(pd, sge[*i].lkey, sge[*i].addr + *offset, out->len, access);
 	*offset += out->len;
 	return out->at ? 0 : -EFAULT;
 }

@@ -6,6 +6,7 @@
 #include "engine/instance.h"
 #include "wire/parse.h"
 
+struct dp_qp;
 struct dp_swqe;
 
 struct dp_pd {
@@ -18,14 +19,24 @@ struct dp_mr {
 	uint8_t *addr;
 	uint64_t len, iova;
 	uint32_t access, key;
-	bool invalidated; /* by SEND with invalidate: no remote access any more */
+	bool invalidated;     /* by SEND with invalidate: no remote access any more */
+	uint8_t window;	      /* enum dp_mw_type; 0: a region */
+	uint32_t windows;     /* region: bound to it */
+	uint32_t qpn;	      /* window of type 2, bound: the QP whose peer may use it */
+	struct dp_mr *region; /* window: bound to it; NULL: not bound */
 };
 
-/* Host address of [va, va+len), NULL when the key, the PD, the bounds or the
- * access do not allow it.  Zero bytes are always allowed. */
-uint8_t *dp_mr_reach(struct dp_pd *, uint32_t key, uint64_t va, uint64_t len, uint32_t access);
-/* -EFAULT: no such key in the PD, or not one that a peer may take away. */
-int dp_mr_invalidate(struct dp_pd *, uint32_t key);
+/* Host address of [va, va+len) for the peer of a QP, NULL when the key, the PD, the bounds or
+ * the access do not allow it.  Zero bytes are always allowed. */
+uint8_t *dp_remote_reach(const struct dp_qp *, uint32_t key, uint64_t va, uint64_t len,
+			 uint32_t access);
+/* -EINVAL: no such key in the QP's PD, or not one that can be taken away. */
+int dp_mr_invalidate(const struct dp_qp *, uint32_t key);
+void dp_window_unbind(struct dp_mr *window);
+/* -EINVAL: the window cannot be bound so. */
+int dp_window_bind(struct dp_qp *, const struct dp_bind *);
+/* Closes the windows of a QP that goes away. */
+void dp_windows_forget(struct dp_engine *, uint32_t qpn);
 int dp_gather(struct dp_qp *, const struct dp_swqe *, uint32_t offset, uint8_t *to, uint32_t len);
 /* Copies into an SGE list from offset on; -EFAULT: a key does not allow it.
  * Checks alone when `from` is NULL. */

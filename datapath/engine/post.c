@@ -4,7 +4,7 @@
  */
 #include "engine/qp.h"
 
-static bool total_length(const struct dp_sge *sge, uint32_t n, uint64_t *out)
+bool dp_total_length(const struct dp_sge *sge, uint32_t n, uint64_t *out)
 {
 	uint32_t i;
 
@@ -21,7 +21,7 @@ static bool send_valid(const struct dp_qp *qp, const struct dp_send_wr *wr, uint
 	/* inline data may come in any number of pieces */
 	if (wr->num_sge > (in_line ? (uint32_t)DP_SGE_MAX : qp->max_send_sge))
 		return false;
-	if (!total_length(wr->sge, wr->num_sge, len) || (in_line && *len > qp->max_inline))
+	if (!dp_total_length(wr->sge, wr->num_sge, len) || (in_line && *len > qp->max_inline))
 		return false;
 	return qp->ops->accepts(qp, wr, (uint32_t)*len);
 }
@@ -51,8 +51,10 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 		return -EINVAL;
 	if (!send_valid(qp, wr, &len))
 		return -EINVAL;
-	if (qp->sq_pi - qp->sq_ci > qp->sq_mask)
+	if (qp->sq_pi - qp->sq_ci + dp_locals_waiting(qp) > qp->sq_mask)
 		return -ENOMEM;
+	if (dp_is_local(wr->opcode))
+		return dp_post_local(qp, wr);
 	wqe = dp_sq(qp, qp->sq_pi);
 	*wqe = (struct dp_swqe){
 		.wr_id = wr->wr_id,
@@ -76,12 +78,9 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 
 int dp_qp_post_recv(struct dp_qp *qp, const struct dp_recv_wr *wr)
 {
-	struct dp_rwqe *wqe;
-	uint64_t len;
+	uint32_t len;
 
-	if (qp->state == DP_QPS_RESET || wr->num_sge > qp->max_recv_sge)
-		return -EINVAL;
-	if (!total_length(wr->sge, wr->num_sge, &len))
+	if (qp->state == DP_QPS_RESET || qp->srq || dp_receives_check(&qp->rq, wr, &len))
 		return -EINVAL;
 	if (qp->state == DP_QPS_ERR) {
 		struct dp_wc wc = { .wr_id = wr->wr_id,
@@ -92,14 +91,8 @@ int dp_qp_post_recv(struct dp_qp *qp, const struct dp_recv_wr *wr)
 		dp_cq_push(qp->recv_cq, &wc, false);
 		return 0;
 	}
-	if (qp->rq_pi - qp->rq_ci > qp->rq_mask)
+	if (dp_receives_count(&qp->rq) > qp->rq.mask)
 		return -ENOMEM;
-	wqe = dp_rq(qp, qp->rq_pi);
-	wqe->wr_id = wr->wr_id;
-	wqe->num_sge = wr->num_sge;
-	wqe->len = (uint32_t)len;
-	if (wr->num_sge)
-		memcpy(wqe->sge, wr->sge, wr->num_sge * sizeof(*wr->sge));
-	qp->rq_pi++;
+	dp_receives_push(&qp->rq, wr, len);
 	return 0;
 }

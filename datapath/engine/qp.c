@@ -23,24 +23,59 @@ static const struct dp_qp_ops *const types[] = {
 
 /* ---- life cycle ------------------------------------------------------------ */
 
-static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
+static bool config_valid(const struct dp_qp_config *c)
 {
-	uint32_t sges = c->max_send_sge ? c->max_send_sge : 1;
-	uint32_t behind = sges * (uint32_t)sizeof(struct dp_sge);
+	return c->type < ARRAY_SIZE(types) && c->pd && c->send_cq && c->recv_cq &&
+	       c->max_send_wr <= DP_WR_MAX && c->max_recv_wr <= DP_WR_MAX &&
+	       c->max_send_sge <= DP_SGE_MAX && c->max_recv_sge <= DP_SGE_MAX &&
+	       c->max_inline <= DP_INLINE_MAX;
+}
+
+static uint32_t sq_entries(const struct dp_qp_config *c)
+{
+	return dp_pow2(c->max_send_wr ? c->max_send_wr : 1);
+}
+
+static uint16_t sq_stride(const struct dp_qp_config *c)
+{
+	uint32_t behind = (c->max_send_sge ? c->max_send_sge : 1) * (uint32_t)sizeof(struct dp_sge);
 
 	if (c->max_inline > behind)
 		behind = (c->max_inline + 7) & ~7u;
-	qp->max_send_sge = sges;
-	qp->max_recv_sge = c->max_recv_sge ? c->max_recv_sge : 1;
-	qp->max_inline = c->max_inline;
-	qp->sq_stride = (uint32_t)sizeof(struct dp_swqe) + behind;
-	qp->rq_stride =
-		(uint32_t)(sizeof(struct dp_rwqe) + qp->max_recv_sge * sizeof(struct dp_sge));
-	qp->sq_mask = dp_pow2(c->max_send_wr ? c->max_send_wr : 1) - 1;
-	qp->rq_mask = dp_pow2(c->max_recv_wr ? c->max_recv_wr : 1) - 1;
-	qp->sq = calloc(qp->sq_mask + 1, qp->sq_stride);
-	qp->rq = calloc(qp->rq_mask + 1, qp->rq_stride);
-	return qp->sq && qp->rq ? 0 : -ENOMEM;
+	return (uint16_t)(sizeof(struct dp_swqe) + behind);
+}
+
+static uint32_t rq_entries(const struct dp_qp_config *c)
+{
+	return c->srq ? (uint32_t)DP_BORROWED_MAX : c->max_recv_wr;
+}
+
+static uint32_t rq_sges(const struct dp_qp_config *c)
+{
+	return c->srq ? c->srq->rq.max_sge : c->max_recv_sge;
+}
+
+int dp_qp_queue_bytes(const struct dp_qp_config *c, size_t *sq, size_t *rq)
+{
+	if (!config_valid(c))
+		return -EINVAL;
+	*sq = (size_t)sq_entries(c) * sq_stride(c);
+	*rq = dp_receives_bytes(rq_entries(c), rq_sges(c));
+	return 0;
+}
+
+static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
+{
+	qp->max_send_sge = (uint16_t)(c->max_send_sge ? c->max_send_sge : 1);
+	qp->max_inline = (uint16_t)c->max_inline;
+	qp->sq_stride = sq_stride(c);
+	qp->sq_mask = sq_entries(c) - 1;
+	qp->sq_lent = c->sq_memory;
+	qp->rq_lent = c->rq_memory;
+	qp->sq = c->sq_memory ? c->sq_memory : calloc(qp->sq_mask + 1, qp->sq_stride);
+	if (!qp->sq)
+		return -ENOMEM;
+	return dp_receives_init(&qp->rq, rq_entries(c), rq_sges(c), c->rq_memory);
 }
 
 /* QPNs run through the low 16 bits, so that one just given up is not soon
@@ -50,7 +85,7 @@ static int take_qpn(struct dp_engine *e, struct dp_qp *qp)
 	struct dp_qp ***page;
 	uint32_t i, low;
 
-	for (i = 0; i < DP_MAX_QPS; i++) {
+	for (i = 0; i < DP_QPN_SPACE; i++) {
 		low = (e->qpn_next + i) & 0xffff;
 		if (low < 2 || dp_find_qp(e, low))
 			continue;
@@ -74,17 +109,12 @@ static void drop_qpn(struct dp_qp *qp)
 
 static void free_qp(struct dp_qp *qp)
 {
-	free(qp->sq);
-	free(qp->rq);
+	if (!qp->sq_lent)
+		free(qp->sq);
+	if (!qp->rq_lent)
+		free(qp->rq.wqes);
+	free(qp->locals);
 	free(qp);
-}
-
-static bool config_valid(const struct dp_qp_config *c)
-{
-	return c->type < ARRAY_SIZE(types) && c->pd && c->send_cq && c->recv_cq &&
-	       c->max_send_wr <= DP_WR_MAX && c->max_recv_wr <= DP_WR_MAX &&
-	       c->max_send_sge <= DP_SGE_MAX && c->max_recv_sge <= DP_SGE_MAX &&
-	       c->max_inline <= DP_INLINE_MAX;
 }
 
 int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp **out)
@@ -102,6 +132,7 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 	qp->pd = c->pd;
 	qp->send_cq = c->send_cq;
 	qp->recv_cq = c->recv_cq;
+	qp->srq = c->srq;
 	qp->sq_sig_all = c->sq_sig_all;
 	qp->user = c->user;
 	err = alloc_queues(qp, c);
@@ -122,6 +153,8 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 	qp->pd->users++;
 	qp->send_cq->users++;
 	qp->recv_cq->users++;
+	if (qp->srq)
+		qp->srq->users++;
 	*out = qp;
 	return 0;
 }
@@ -131,10 +164,11 @@ static void qp_reset(struct dp_qp *qp)
 	qp->ops->reset(qp);
 	dp_wheel_cancel(&qp->engine->wheel, &qp->timer);
 	dp_qp_unwake(qp);
+	dp_locals_reset(qp);
 	qp->sq_ci = qp->sq_tx = qp->sq_pi = 0;
 	qp->rd_outstanding = 0;
 	qp->drain_notify = qp->refusing = false;
-	qp->rq_ci = qp->rq_pi = 0;
+	dp_receives_reset(qp);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
 
@@ -144,12 +178,15 @@ int dp_qp_destroy(struct dp_qp *qp)
 
 	qp_reset(qp);
 	dp_unraise(e, &qp->event);
+	dp_windows_forget(e, qp->qpn);
 	drop_qpn(qp);
 	qp->ops->destroy(qp);
 	e->n_qps--;
 	qp->pd->users--;
 	qp->send_cq->users--;
 	qp->recv_cq->users--;
+	if (qp->srq)
+		qp->srq->users--;
 	free_qp(qp);
 	return 0;
 }
@@ -190,31 +227,28 @@ void dp_complete_send(struct dp_qp *qp, const struct dp_swqe *wqe, enum dp_wc_st
 	dp_cq_push(qp->send_cq, &wc, false);
 }
 
-void dp_flush_sends(struct dp_qp *qp)
+void dp_pop_send(struct dp_qp *qp, enum dp_wc_status status)
 {
-	for (; qp->sq_ci != qp->sq_pi; qp->sq_ci++)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci), DP_WC_WR_FLUSH_ERR);
-	qp->sq_tx = qp->sq_ci;
+	dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), status);
+	dp_locals_complete(qp, status == DP_WC_SUCCESS ? status : DP_WC_WR_FLUSH_ERR);
 }
 
-static void flush(struct dp_qp *qp)
+void dp_flush_sends(struct dp_qp *qp)
 {
-	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
-
-	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1 &&
-	       qp->rq_pi - qp->rq_ci <= qp->rq_mask + 1);
-	dp_flush_sends(qp);
-	for (; qp->rq_ci != qp->rq_pi; qp->rq_ci++) {
-		wc.wr_id = dp_rq(qp, qp->rq_ci)->wr_id;
-		dp_cq_push(qp->recv_cq, &wc, false);
-	}
+	while (qp->sq_ci != qp->sq_pi)
+		dp_pop_send(qp, DP_WC_WR_FLUSH_ERR);
+	qp->sq_tx = qp->sq_ci;
 }
 
 static void enter_error(struct dp_qp *qp)
 {
 	qp->state = DP_QPS_ERR;
 	qp->drain_notify = false;
-	flush(qp);
+	assert(qp->sq_pi - qp->sq_ci <= qp->sq_mask + 1);
+	dp_flush_sends(qp);
+	dp_receives_flush(qp);
+	if (qp->srq)
+		dp_raise(qp->engine, &qp->event, DP_EVENT_LAST_WQE);
 	qp->ops->stop(qp);
 	dp_qp_wake(qp); /* a last NAK may be owed */
 }
@@ -230,9 +264,9 @@ void dp_qp_to_error(struct dp_qp *qp, enum dp_event_type why)
 void dp_fail_send(struct dp_qp *qp, uint32_t index, enum dp_wc_status status)
 {
 	while (qp->sq_ci != index)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), DP_WC_WR_FLUSH_ERR);
+		dp_pop_send(qp, DP_WC_WR_FLUSH_ERR);
 	if (qp->sq_ci != qp->sq_pi)
-		dp_complete_send(qp, dp_sq(qp, qp->sq_ci++), status);
+		dp_pop_send(qp, status);
 	dp_qp_to_error(qp, DP_EVENT_QP_FATAL);
 }
 
@@ -324,6 +358,7 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 	const struct dp_qp_transition *t;
 	int err;
 
+	qp->engine->now_ns = now;
 	if (mask & DP_QP_CUR_STATE && a->cur_state != from)
 		return -EINVAL;
 	mask &= ~(uint32_t)DP_QP_STATE;
@@ -338,6 +373,9 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
 			return -EINVAL;
 		qp_reset(qp);
+		/* The program has done with what the QP was: of its new life it is told alone. */
+		dp_cq_forget(qp->send_cq, qp->qpn);
+		dp_cq_forget(qp->recv_cq, qp->qpn);
 		qp->state = DP_QPS_RESET;
 		return 0;
 	}

@@ -9,7 +9,7 @@
 #define DP_ENGINE_QP_H
 
 #include "engine/cq.h"
-#include "engine/memory.h"
+#include "engine/receives.h"
 #include "wire/parse.h"
 
 /* A send request in its queue; SGEs or inline data follow. */
@@ -34,13 +34,6 @@ struct dp_swqe {
 	uint8_t flags;	 /* enum dp_send_flags */
 	uint8_t num_sge;
 	bool started; /* READ, atomic: counts in rd_outstanding */
-	struct dp_sge sge[];
-};
-
-struct dp_rwqe {
-	uint64_t wr_id;
-	uint32_t num_sge;
-	uint32_t len; /* room */
 	struct dp_sge sge[];
 };
 
@@ -90,24 +83,27 @@ struct dp_qp {
 	struct dp_event_node event;
 	struct dp_timer timer;
 	struct dp_qp *ready_next;
-	bool ready; /* in the transmit list */
-	bool sq_sig_all;
-	bool refusing;	   /* in error, and repeats the NAK that told of it */
-	bool drain_notify; /* DP_EVENT_SQ_DRAINED is still to be raised */
+	bool ready : 1; /* in the transmit list */
+	bool sq_sig_all : 1;
+	bool refusing : 1;	       /* in error, and repeats the NAK that told of it */
+	bool drain_notify : 1;	       /* DP_EVENT_SQ_DRAINED is still to be raised */
+	bool sq_lent : 1, rq_lent : 1; /* memory of the queues is the caller's */
 	uint32_t qpn, state;
 	uint16_t sport;
+	uint16_t sq_stride, max_send_sge, max_inline;
 	struct dp_qp_attr attr;
 	struct dp_pd *pd;
 	struct dp_cq *send_cq, *recv_cq;
+	struct dp_srq *srq; /* NULL: none */
 	void *user;
 
-	uint8_t *sq, *rq;
-	uint32_t sq_stride, rq_stride, sq_mask, rq_mask;
+	struct dp_receives rq;
+	uint8_t *sq;
+	uint32_t sq_mask;
 	uint32_t sq_ci, sq_tx, sq_pi; /* completed, being sent, posted */
 	uint32_t sq_drain;	      /* in SQD: the first request that had not begun */
-	uint32_t rq_ci, rq_pi;
-	uint32_t max_send_sge, max_recv_sge, max_inline;
-	uint32_t rd_outstanding; /* READs and atomics under way */
+	uint32_t rd_outstanding;      /* READs and atomics under way */
+	struct dp_locals *locals;     /* NULL: there was none yet */
 	struct dp_qp_stats stats;
 };
 
@@ -133,11 +129,6 @@ static inline struct dp_swqe *dp_sq(const struct dp_qp *qp, uint32_t i)
 	return (struct dp_swqe *)(qp->sq + (size_t)(i & qp->sq_mask) * qp->sq_stride);
 }
 
-static inline struct dp_rwqe *dp_rq(const struct dp_qp *qp, uint32_t i)
-{
-	return (struct dp_rwqe *)(qp->rq + (size_t)(i & qp->rq_mask) * qp->rq_stride);
-}
-
 static inline bool dp_is_answered(uint8_t wr_opcode)
 {
 	return wr_opcode == DP_WR_RDMA_READ || wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP ||
@@ -149,12 +140,30 @@ static inline bool dp_is_atomic(uint8_t wr_opcode)
 	return wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP || wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+/* Requests that send nothing (local.c). */
+static inline bool dp_is_local(uint32_t wr_opcode)
+{
+	return wr_opcode == DP_WR_BIND_MW || wr_opcode == DP_WR_LOCAL_INV;
+}
+
+/* -EINVAL: it cannot be done. */
+int dp_post_local(struct dp_qp *, const struct dp_send_wr *);
+/* Done, and behind requests that have not completed. */
+uint32_t dp_locals_waiting(const struct dp_qp *);
+/* Completes those that sq_ci has reached. */
+void dp_locals_complete(struct dp_qp *, enum dp_wc_status);
+void dp_locals_reset(struct dp_qp *);
+
+/* False: longer than any message. */
+bool dp_total_length(const struct dp_sge *, uint32_t n, uint64_t *out);
 void dp_qp_to_error(struct dp_qp *, enum dp_event_type why);
 /* Raises DP_EVENT_SQ_DRAINED if that is due. */
 void dp_qp_drained(struct dp_qp *);
 /* Completes all requests of the send queue as flushed, oldest first. */
 void dp_flush_sends(struct dp_qp *);
 void dp_complete_send(struct dp_qp *, const struct dp_swqe *, enum dp_wc_status);
+/* Completes the oldest request of the send queue, and those behind it that send nothing. */
+void dp_pop_send(struct dp_qp *, enum dp_wc_status);
 /* Fails request `index` of the send queue, flushes the rest: QP in error. */
 void dp_fail_send(struct dp_qp *, uint32_t index, enum dp_wc_status);
 

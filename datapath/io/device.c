@@ -2,6 +2,7 @@
 #include "io/device.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "io/device_impl.h"
 #include "posix/clock.h"
@@ -185,6 +186,15 @@ const struct dp_port_info *dp_device_port(const struct dp_device *dev)
 uint32_t dp_device_path_mtu(const struct dp_device *dev)
 {
 	return dev->path_mtu;
+}
+
+void dp_device_engine_stats(struct dp_device *dev, struct dp_engine_stats *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (dp_device_lock(dev))
+		return;
+	dp_engine_stats(dev->engine, out);
+	dp_device_unlock(dev);
 }
 
 void dp_device_port_stats(struct dp_device *dev, struct dp_port_stats *out)

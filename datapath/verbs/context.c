@@ -14,38 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "io/netdev.h"
 
 #ifndef DP_VERSION
 #define DP_VERSION "0"
 #endif
 
-enum { PHYS_LINK_UP = 5, WIDTH_1X = 1, WIDTH_4X = 2 };
-
-static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-	(void)pd, (void)type;
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	(void)qp, (void)mw, (void)bind;
-	return EOPNOTSUPP;
-}
-
-static int no_dealloc_mw(struct ibv_mw *mw)
-{
-	(void)mw;
-	return EOPNOTSUPP;
-}
-
-static int no_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	(void)srq;
-	*bad = wr;
-	return EOPNOTSUPP;
-}
+enum { PHYS_DISABLED = 3, PHYS_LINK_UP = 5, WIDTH_1X = 1, WIDTH_4X = 2 };
 
 /* What stays NULL here is answered with EOPNOTSUPP by the inline functions of
  * verbs.h.  (The _compat_ ones are reached by no program linked since 2008.) */
@@ -55,23 +33,51 @@ static const struct verbs_context operations = {
 	.create_cq_ex = front_create_cq_ex,
 	.query_device_ex = front_query_device_ex,
 	.create_qp_ex = front_create_qp_ex,
+	.create_srq_ex = front_create_srq_ex,
+	.alloc_parent_domain = front_alloc_parent_domain,
+	.alloc_td = front_alloc_td,
+	.dealloc_td = front_dealloc_td,
 	.sz = sizeof(struct verbs_context),
 	.context = {
 		.ops = {
 			._compat_query_device = front_query_device,
-			.alloc_mw = no_alloc_mw,
-			.bind_mw = no_bind_mw,
-			.dealloc_mw = no_dealloc_mw,
+			.alloc_mw = front_alloc_mw,
+			.bind_mw = front_bind_mw,
+			.dealloc_mw = front_dealloc_mw,
 			.poll_cq = front_poll_cq,
 			.req_notify_cq = front_req_notify_cq,
-			.post_srq_recv = no_post_srq_recv,
+			.post_srq_recv = front_post_srq_recv,
 			.post_send = front_post_send,
 			.post_recv = front_post_recv,
 		},
-		.cmd_fd = -1,
 		.num_comp_vectors = 1,
 	},
 };
+
+/* The kernel's devices have a file through which commands go, whose descriptor programs may
+ * duplicate and hand on.  Ours is empty and only tells whose it is. */
+static int command_fd = -1;
+
+static void make_command_fd(void)
+{
+	command_fd = memfd_create("libdpverbs", MFD_CLOEXEC);
+}
+
+static int get_command_fd(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, make_command_fd);
+	return command_fd;
+}
+
+bool front_owns_fd(int fd)
+{
+	struct stat ours, other;
+
+	return command_fd >= 0 && !fstat(command_fd, &ours) && !fstat(fd, &other) &&
+	       ours.st_dev == other.st_dev && ours.st_ino == other.st_ino;
+}
 
 struct front_context *front_context_create(struct front_device *device)
 {
@@ -88,6 +94,7 @@ struct front_context *front_context_create(struct front_device *device)
 	c->verbs = operations;
 	c->verbs.context.device = &device->ibv;
 	c->verbs.context.async_fd = c->async.fd;
+	c->verbs.context.cmd_fd = get_command_fd();
 	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&c->verbs.context.mutex, NULL);
 	return c;
@@ -110,18 +117,27 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 		.sys_image_guid = guid,
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = 0xfffff000,
-		.max_qp = FRONT_OBJECTS_MAX,
+		.vendor_id = FRONT_VENDOR_ID,
+		.vendor_part_id = FRONT_PART_ID,
+		.hw_ver = DP_CC_ABI,
+		.max_qp = DP_QPS_MAX,
 		.max_qp_wr = DP_WR_MAX,
-		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN,
+		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
+				    IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_SRQ_RESIZE |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 		.max_sge = DP_SGE_MAX,
 		.max_sge_rd = DP_SGE_MAX,
 		.max_cq = FRONT_OBJECTS_MAX,
 		.max_cqe = FRONT_CQE_MAX,
-		.max_mr = FRONT_OBJECTS_MAX,
+		.max_mr = DP_KEYS_MAX,
+		.max_mw = DP_KEYS_MAX,
 		.max_pd = FRONT_OBJECTS_MAX,
 		.max_ah = FRONT_OBJECTS_MAX,
+		.max_srq = FRONT_OBJECTS_MAX,
+		.max_srq_wr = DP_WR_MAX,
+		.max_srq_sge = DP_SGE_MAX,
 		.max_qp_rd_atom = DP_RD_ATOMIC_MAX,
-		.max_res_rd_atom = DP_RD_ATOMIC_MAX * FRONT_OBJECTS_MAX,
+		.max_res_rd_atom = DP_RD_ATOMIC_MAX * DP_QPS_MAX,
 		.max_qp_init_rd_atom = DP_RD_ATOMIC_MAX,
 		/* Only the engine's own atomics are atomic to each other. */
 		.atomic_cap = IBV_ATOMIC_HCA,
@@ -135,7 +151,11 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device_ex_input *input,
 			  struct ibv_device_attr_ex *attr, size_t len)
 {
-	struct ibv_device_attr_ex full = { .phys_port_cnt_ex = 1 };
+	struct ibv_device_attr_ex full = {
+		.phys_port_cnt_ex = 1,
+		.completion_timestamp_mask = UINT64_MAX,
+		.hca_core_clock = 1000000, /* kHz: time stamps are nanoseconds */
+	};
 
 	if ((input && input->comp_mask) || len < sizeof(full.orig_attr))
 		return EINVAL;
@@ -193,9 +213,16 @@ int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 		.flags = IBV_QPF_GRH_REQUIRED,
 	};
+	struct dp_engine_stats stats;
 
 	if (port != FRONT_PORT)
 		return EINVAL;
+	dp_device_engine_stats(c->dev, &stats);
+	full.qkey_viol_cntr = (uint32_t)stats.drop_qkey;
+	if (!dp_netdev_is_up(dp_device_port(c->dev)->netdev)) {
+		full.state = IBV_PORT_DOWN;
+		full.phys_state = PHYS_DISABLED;
+	}
 	full.active_mtu = mtu_code(dp_device_path_mtu(c->dev));
 	link_speed(dp_device_port(c->dev)->line_rate_bps, &full);
 	memset(attr, 0, len);
@@ -224,7 +251,10 @@ int front_query_gid_entry(struct ibv_context *ibv, uint32_t port, uint32_t index
 int front_query_rt_values(struct ibv_context *ibv, struct ibv_values_ex *values)
 {
 	(void)ibv;
-	/* There is no clock but the host's; a raw one is not there to be read. */
-	values->comp_mask = 0;
-	return EOPNOTSUPP;
+	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
+		return EINVAL;
+	/* All of the clock of time stamps stands in tv_nsec, as mlx5 has it. */
+	if (values->comp_mask)
+		values->raw_clock = (struct timespec){ .tv_nsec = (long)dp_device_now_ns() };
+	return 0;
 }

@@ -15,6 +15,8 @@ static const int async_types[] = {
 	[DP_EVENT_COMM_EST] = IBV_EVENT_COMM_EST,
 	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR, /* which is 0 */
 	[DP_EVENT_SQ_DRAINED] = IBV_EVENT_SQ_DRAINED,
+	[DP_EVENT_LAST_WQE] = IBV_EVENT_QP_LAST_WQE_REACHED,
+	[DP_EVENT_SRQ_LIMIT] = IBV_EVENT_SRQ_LIMIT_REACHED,
 };
 
 static void on_completion(struct front_cq *cq)
@@ -28,6 +30,7 @@ static void on_completion(struct front_cq *cq)
 void front_on_event(const struct dp_event *e)
 {
 	struct front_event event;
+	struct front_srq *srq;
 	struct front_qp *qp;
 	struct front_cq *cq;
 
@@ -41,6 +44,13 @@ void front_on_event(const struct dp_event *e)
 		event.object = cq;
 		event.popped = &cq->async_popped;
 		front_queue_push(&cq->context->async, &event);
+		return;
+	}
+	if (e->srq) {
+		srq = dp_srq_user(e->srq);
+		event.object = srq;
+		event.popped = &srq->events_popped;
+		front_queue_push(&srq->context->async, &event);
 		return;
 	}
 	qp = dp_qp_user(e->qp);
@@ -58,6 +68,8 @@ int front_get_async_event(struct ibv_context *ibv, struct ibv_async_event *out)
 	out->event_type = (enum ibv_event_type)event.type;
 	if (event.type == IBV_EVENT_CQ_ERR)
 		out->element.cq = ibv_cq_ex_to_cq(&((struct front_cq *)event.object)->ex);
+	else if (event.type == IBV_EVENT_SRQ_LIMIT_REACHED)
+		out->element.srq = &((struct front_srq *)event.object)->ibv;
 	else
 		out->element.qp = &((struct front_qp *)event.object)->ex.qp_base;
 	return 0;
@@ -75,9 +87,12 @@ void front_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_qp *qp = event->element.qp;
 	struct ibv_cq *cq = event->element.cq;
+	struct ibv_srq *srq = event->element.srq;
 
 	if (event->event_type == IBV_EVENT_CQ_ERR)
 		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed, 1);
+	else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+		acknowledge(&srq->mutex, &srq->cond, &srq->events_completed, 1);
 	else
 		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed, 1);
 }
@@ -218,6 +233,21 @@ static unsigned int ex_wc_flags(struct ibv_cq_ex *ex)
 	return of_ex(ex)->wc.flags;
 }
 
+/* CLOCK_MONOTONIC; hca_core_clock says that it counts nanoseconds. */
+static uint64_t ex_timestamp(struct ibv_cq_ex *ex)
+{
+	return of_ex(ex)->wc.completed_ns;
+}
+
+static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
+{
+	uint64_t age_ns = dp_device_now_ns() - of_ex(ex)->wc.completed_ns;
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec - age_ns;
+}
+
 static uint32_t ex_slid(struct ibv_cq_ex *ex)
 {
 	(void)ex;
@@ -246,6 +276,10 @@ static void set_ex_ops(struct ibv_cq_ex *ex, uint64_t wc_flags)
 		ex->read_qp_num = ex_qp_num;
 	if (wc_flags & IBV_WC_EX_WITH_SRC_QP)
 		ex->read_src_qp = ex_src_qp;
+	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+		ex->read_completion_ts = ex_timestamp;
+	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+		ex->read_completion_wallclock_ns = ex_wallclock;
 	if (wc_flags & IBV_WC_EX_WITH_SLID)
 		ex->read_slid = ex_slid;
 	if (wc_flags & IBV_WC_EX_WITH_SL)
@@ -258,9 +292,13 @@ static void set_ex_ops(struct ibv_cq_ex *ex, uint64_t wc_flags)
 
 static int check_cq_attr(const struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
-	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
+	const uint64_t fields = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+				IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+	if (attr->wc_flags & ~fields)
 		return -EOPNOTSUPP;
-	if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+	/* A parent domain's allocator is asked for the queues of QPs alone. */
+	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return -EOPNOTSUPP;
 	/* Single-threaded is a promise that we need not use. */
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&

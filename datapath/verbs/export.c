@@ -3,7 +3,7 @@
  * The symbols of libibverbs that we define ("own" in symbols.txt): each looks
  * whether the object is ours, and otherwise calls the real library.
  *
- * What our device does not do ends with EOPNOTSUPP: SRQ, multicast, ECE,
+ * What our device does not do ends with EOPNOTSUPP: multicast, ECE,
  * DMA-BUF, objects imported from another process.
  */
 #include "verbs/front.h"
@@ -211,12 +211,15 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 
 static struct ibv_context *context_of_event(const struct ibv_async_event *event)
 {
-	/* Ours name a CQ or a QP only; both start with their context. */
+	/* Ours name a CQ, a QP or an SRQ; all start with their context. */
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		return event->element.qp->context;
 	default:
 		return NULL;
@@ -303,10 +306,9 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 int access)
 {
-	if (!front_owns(mr->context))
-		return REAL(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT;
+	return front_owns(mr->context) ?
+		       front_rereg_mr(mr, flags, pd, addr, length, (unsigned)access) :
+		       REAL(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -369,6 +371,29 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return front_owns(qp->context) ? front_destroy_qp(qp) : REAL(ibv_destroy_qp)(qp);
 }
 
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	return front_owns(pd->context) ? front_create_srq(pd, attr) :
+					 REAL(ibv_create_srq)(pd, attr);
+}
+
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	return front_owns(srq->context) ? front_modify_srq(srq, attr, mask) :
+					  REAL(ibv_modify_srq)(srq, attr, mask);
+}
+
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	return front_owns(srq->context) ? front_query_srq(srq, attr) :
+					  REAL(ibv_query_srq)(srq, attr);
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	return front_owns(srq->context) ? front_destroy_srq(srq) : REAL(ibv_destroy_srq)(srq);
+}
+
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	return front_owns(pd->context) ? front_create_ah(pd, attr) : REAL(ibv_create_ah)(pd, attr);
@@ -395,26 +420,6 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 
 /* ---- what our device has not ---------------------------------------------------------------- */
 
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
-	return front_owns(pd->context) ? unsupported() : REAL(ibv_create_srq)(pd, attr);
-}
-
-int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
-	return front_owns(srq->context) ? EOPNOTSUPP : REAL(ibv_modify_srq)(srq, attr, mask);
-}
-
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-	return front_owns(srq->context) ? EOPNOTSUPP : REAL(ibv_query_srq)(srq, attr);
-}
-
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	return front_owns(srq->context) ? EOPNOTSUPP : REAL(ibv_destroy_srq)(srq);
-}
-
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_attach_mcast)(qp, gid, lid);
@@ -440,6 +445,13 @@ int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_query_ece)(qp, ece);
+}
+
+struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	if (front_owns_fd(cmd_fd) || !REAL(ibv_import_device))
+		return unsupported();
+	return REAL(ibv_import_device)(cmd_fd);
 }
 
 struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)

@@ -8,8 +8,11 @@
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
  *   context.c                one open: operations, device and port attributes, GIDs
  *   objects.c                what a context holds, and its end
- *   memory.c, ah.c           PDs and MRs; address handles
+ *   domain.c                 PDs, parent domains
+ *   memory.c, window.c       MRs; memory windows
+ *   ah.c                     address handles
  *   qp.c, qp_attr.c          QPs; their attributes
+ *   srq.c                    shared receive queues
  *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
@@ -44,6 +47,9 @@
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
+	/* "dp" as an OUI that nobody is given: its locally administered bit is set. */
+	FRONT_VENDOR_ID = 0x026470,
+	FRONT_PART_ID = 1,
 	FRONT_PORT = 1, /* the only port */
 	FRONT_GIDS = 2, /* both are the port's address: see context.c */
 	FRONT_CQE_MAX = 1 << 20,
@@ -54,7 +60,7 @@ enum {
 /* ---- event descriptors ------------------------------------------------------ */
 
 struct front_event {
-	void *object;	  /* struct front_cq or front_qp */
+	void *object;	  /* struct front_cq, front_qp or front_srq */
 	int type;	  /* enum ibv_event_type; of no meaning on a completion channel */
 	uint32_t *popped; /* the object's count of events handed out */
 };
@@ -116,7 +122,7 @@ struct front_context {
 	struct dp_device *dev;
 	struct front_queue async;
 	/* alive; under verbs.context.mutex */
-	struct front_object *pds, *mrs, *ahs, *channels, *cqs, *qps;
+	struct front_object *pds, *mrs, *mws, *ahs, *channels, *cqs, *srqs, *qps;
 	struct verbs_context verbs; /* its struct ibv_context is last */
 };
 
@@ -136,6 +142,8 @@ static inline bool front_owns(const struct ibv_context *context)
 	return context->ops.poll_cq == front_poll_cq;
 }
 
+/* A descriptor, or a duplicate of one, that a context of ours has as its cmd_fd. */
+bool front_owns_fd(int fd);
 int front_query_device(struct ibv_context *, struct ibv_device_attr *);
 int front_query_device_ex(struct ibv_context *, const struct ibv_query_device_ex_input *,
 			  struct ibv_device_attr_ex *, size_t len);
@@ -150,6 +158,12 @@ struct front_pd {
 	struct ibv_pd ibv;
 	struct dp_pd *pd;
 	struct front_object object;
+	unsigned users; /* under the context's mutex; see domain.c */
+	/* of a parent domain */
+	struct front_pd *plain; /* that it stands for; NULL: it is none */
+	void *(*alloc)(struct ibv_pd *, void *context, size_t, size_t alignment, uint64_t type);
+	void (*free)(struct ibv_pd *, void *context, void *, uint64_t type);
+	void *alloc_context;
 };
 
 static inline struct dp_pd *front_engine_pd(const struct ibv_pd *pd)
@@ -167,6 +181,13 @@ struct front_ah {
 struct front_mr {
 	struct ibv_mr ibv;
 	struct dp_mr *mr;
+	unsigned access; /* enum ibv_access_flags, as asked for */
+	struct front_object object;
+};
+
+struct front_mw {
+	struct ibv_mw ibv;
+	struct dp_mr *mw;
 	struct front_object object;
 };
 
@@ -184,6 +205,14 @@ struct front_cq {
 	uint32_t events_popped; /* handed out: to be acknowledged before the end */
 	uint32_t async_popped;
 	struct dp_wc wc; /* between start_poll and end_poll */
+};
+
+struct front_srq {
+	struct ibv_srq ibv;
+	struct dp_srq *srq;
+	struct front_context *context;
+	struct front_object object;
+	uint32_t events_popped;
 };
 
 /* Requests between ibv_wr_start() and ibv_wr_complete(). */
@@ -204,7 +233,8 @@ struct front_qp {
 	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
-	struct ibv_ah_attr ah_attr; /* as given by modify: for query */
+	struct ibv_ah_attr ah_attr;  /* as given by modify: for query */
+	void *sq_memory, *rq_memory; /* of the parent domain's allocator; NULL: none */
 	uint32_t events_popped;
 	struct front_batch batch;
 	/* under the device's lock */
@@ -244,9 +274,25 @@ void front_free_channel(struct front_channel *);
 
 struct ibv_pd *front_alloc_pd(struct ibv_context *);
 int front_dealloc_pd(struct ibv_pd *);
+struct ibv_pd *front_alloc_parent_domain(struct ibv_context *,
+					 struct ibv_parent_domain_init_attr *);
+struct ibv_td *front_alloc_td(struct ibv_context *, struct ibv_td_init_attr *);
+int front_dealloc_td(struct ibv_td *);
+/* Zeroed memory of the domain's allocator; *out NULL: it has none. */
+int front_domain_alloc(struct ibv_pd *, size_t bytes, void **out);
+void front_domain_free(struct ibv_pd *, void *); /* NULL: nothing */
 struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t iova,
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);
+int front_rereg_mr(struct ibv_mr *, int flags, struct ibv_pd *, void *addr, size_t len,
+		   unsigned access);
+
+struct ibv_mw *front_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
+int front_dealloc_mw(struct ibv_mw *);
+int front_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
+/* Of a request to bind. */
+void front_set_bind(struct dp_send_wr *, const struct ibv_mw *, uint32_t rkey,
+		    const struct ibv_mw_bind_info *);
 
 /* The address that attributes name, and the port's way to it, to be given back. */
 int front_resolve(struct front_context *, const struct ibv_ah_attr *, struct dp_addr *,
@@ -269,6 +315,14 @@ int front_resize_cq(struct ibv_cq *, int entries);
 int front_destroy_cq(struct ibv_cq *);
 int front_req_notify_cq(struct ibv_cq *, int solicited_only);
 
+struct ibv_srq *front_create_srq(struct ibv_pd *, struct ibv_srq_init_attr *);
+struct ibv_srq *front_create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
+int front_modify_srq(struct ibv_srq *, const struct ibv_srq_attr *, int mask);
+int front_query_srq(struct ibv_srq *, struct ibv_srq_attr *);
+int front_destroy_srq(struct ibv_srq *);
+void front_free_srq(struct front_srq *);
+int front_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);
+
 struct ibv_qp *front_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 struct ibv_qp *front_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 int front_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask);
@@ -276,6 +330,8 @@ int front_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask, struct ibv_q
 int front_destroy_qp(struct ibv_qp *);
 int front_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
 int front_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);
+/* The same request, of which only the pointers are taken. */
+struct dp_recv_wr front_recv_wr(const struct ibv_recv_wr *);
 /* Of a datagram. */
 void front_set_receiver(struct dp_send_wr *, struct ibv_ah *, uint32_t qpn, uint32_t qkey);
 void front_set_wr_ops(struct front_qp *);

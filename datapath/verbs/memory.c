@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Protection domains and memory regions.
+ * Memory regions.
  */
 #include "verbs/front.h"
 
@@ -13,46 +13,6 @@
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
-
-struct ibv_pd *front_alloc_pd(struct ibv_context *context)
-{
-	struct dp_device *dev = to_context(context)->dev;
-	struct front_pd *pd = calloc(1, sizeof(*pd));
-	int err = -ENOMEM;
-
-	if (!pd)
-		return front_fail(ENOMEM);
-	pd->ibv.context = context;
-	err = dp_device_lock(dev);
-	if (!err) {
-		err = dp_pd_create(dp_device_engine(dev), &pd->pd);
-		dp_device_unlock(dev);
-	}
-	if (err) {
-		free(pd);
-		return front_fail(-err);
-	}
-	front_enter(context, &to_context(context)->pds, &pd->object);
-	return &pd->ibv;
-}
-
-int front_dealloc_pd(struct ibv_pd *ibv)
-{
-	struct dp_device *dev = to_context(ibv->context)->dev;
-	struct front_pd *pd = (struct front_pd *)ibv;
-	int err;
-
-	err = dp_device_lock(dev);
-	if (err)
-		return -err;
-	err = dp_pd_destroy(pd->pd);
-	dp_device_unlock(dev);
-	if (err)
-		return -err;
-	front_leave(ibv->context, &pd->object);
-	free(pd);
-	return 0;
-}
 
 /* Whether all of [start, end) is mapped, in whatever way. */
 static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
@@ -99,7 +59,7 @@ static int check_access(unsigned access)
 {
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-			       IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+			       IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
 			       IBV_ACCESS_OPTIONAL_RANGE;
 
 	if (access & ~known)
@@ -110,11 +70,15 @@ static int check_access(unsigned access)
 	return 0;
 }
 
+static uint32_t rights_of(unsigned access)
+{
+	return access & (DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |
+			 DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_MW_BIND);
+}
+
 struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t iova,
 			    unsigned access)
 {
-	const uint32_t rights = DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE |
-				DP_ACCESS_REMOTE_READ | DP_ACCESS_REMOTE_ATOMIC;
 	struct dp_device *dev = to_context(ibv->context)->dev;
 	struct front_mr *mr;
 	int err;
@@ -130,7 +94,7 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t
 	err = dp_device_lock(dev);
 	if (!err) {
 		err = dp_mr_create(front_engine_pd(ibv), addr, len,
-				   access & IBV_ACCESS_ZERO_BASED ? 0 : iova, access & rights,
+				   access & IBV_ACCESS_ZERO_BASED ? 0 : iova, rights_of(access),
 				   &mr->mr);
 		dp_device_unlock(dev);
 	}
@@ -138,6 +102,7 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t
 		free(mr);
 		return front_fail(-err);
 	}
+	mr->access = access;
 	mr->ibv = (struct ibv_mr){
 		.context = ibv->context,
 		.pd = ibv,
@@ -148,6 +113,62 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t
 	};
 	front_enter(ibv->context, &to_context(ibv->context)->mrs, &mr->object);
 	return &mr->ibv;
+}
+
+static int check_change(const struct front_mr *mr, int flags, const struct ibv_pd *pd, void *addr,
+			size_t len, unsigned access)
+{
+	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	int err = 0;
+
+	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
+		return -EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_PD && (!pd || pd->context != mr->ibv.context))
+		return -EINVAL;
+	if (moves && (!addr || !len))
+		return -EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		err = check_access(access);
+	else
+		access = mr->access;
+	if (err || !(flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)))
+		return err;
+	return moves ? populate(addr, len, access) : populate(mr->ibv.addr, mr->ibv.length, access);
+}
+
+/* A refused change leaves the region as it was. */
+int front_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len,
+		   unsigned access)
+{
+	struct dp_device *dev = to_context(ibv->context)->dev;
+	struct dp_range range = { addr, len, (uintptr_t)addr };
+	struct front_mr *mr = (struct front_mr *)ibv;
+	bool new_pd = flags & IBV_REREG_MR_CHANGE_PD;
+	bool new_range = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	bool new_access = flags & IBV_REREG_MR_CHANGE_ACCESS;
+	uint32_t rights = rights_of(access);
+	int err = check_change(mr, flags, pd, addr, len, access);
+
+	if (!err)
+		err = dp_device_lock(dev);
+	if (!err) {
+		err = dp_mr_change(mr->mr, new_pd ? front_engine_pd(pd) : NULL,
+				   new_range ? &range : NULL, new_access ? &rights : NULL);
+		dp_device_unlock(dev);
+	}
+	if (err) {
+		errno = -err;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	if (new_pd)
+		ibv->pd = pd;
+	if (new_range) {
+		ibv->addr = addr;
+		ibv->length = len;
+	}
+	if (new_access)
+		mr->access = access;
+	return 0;
 }
 
 int front_dereg_mr(struct ibv_mr *ibv)

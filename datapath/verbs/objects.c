@@ -52,9 +52,11 @@ static void *first(struct front_object **list, size_t offset)
 static void end_all(struct front_context *c, bool in_engine)
 {
 	struct front_channel *channel;
+	struct front_srq *srq;
 	struct front_qp *qp;
 	struct front_ah *ah;
 	struct front_mr *mr;
+	struct front_mw *mw;
 	struct front_pd *pd;
 	struct front_cq *cq;
 
@@ -63,10 +65,20 @@ static void end_all(struct front_context *c, bool in_engine)
 			front_end_qp(qp);
 		front_free_qp(qp);
 	}
+	while ((srq = FIRST(&c->srqs, struct front_srq))) {
+		if (in_engine)
+			dp_srq_destroy(srq->srq);
+		front_free_srq(srq);
+	}
 	while ((ah = FIRST(&c->ahs, struct front_ah))) {
 		if (in_engine)
 			front_end_ah(ah);
 		free(ah);
+	}
+	while ((mw = FIRST(&c->mws, struct front_mw))) {
+		if (in_engine)
+			dp_mr_destroy(mw->mw);
+		free(mw);
 	}
 	while ((mr = FIRST(&c->mrs, struct front_mr))) {
 		if (in_engine)
@@ -74,7 +86,7 @@ static void end_all(struct front_context *c, bool in_engine)
 		free(mr);
 	}
 	while ((pd = FIRST(&c->pds, struct front_pd))) {
-		if (in_engine)
+		if (in_engine && !pd->plain)
 			dp_pd_destroy(pd->pd);
 		free(pd);
 	}

@@ -60,6 +60,9 @@ static int translate(enum ibv_qp_type type, const struct ibv_send_wr *in, struct
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_LOCAL_INV:
 		return 0;
+	case IBV_WR_BIND_MW:
+		front_set_bind(out, in->bind_mw.mw, in->bind_mw.rkey, &in->bind_mw.bind_info);
+		return in->bind_mw.mw->type == IBV_MW_TYPE_2 ? 0 : -EINVAL;
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -90,6 +93,15 @@ out:
 	return -err;
 }
 
+struct dp_recv_wr front_recv_wr(const struct ibv_recv_wr *wr)
+{
+	return (struct dp_recv_wr){
+		.wr_id = wr->wr_id,
+		.num_sge = (uint32_t)wr->num_sge,
+		.sge = (const struct dp_sge *)wr->sg_list,
+	};
+}
+
 int front_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct front_qp *qp = to_qp(ibv);
@@ -101,11 +113,7 @@ int front_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_
 	if (err)
 		goto out;
 	for (; wr; wr = wr->next) {
-		one = (struct dp_recv_wr){
-			.wr_id = wr->wr_id,
-			.num_sge = (uint32_t)wr->num_sge,
-			.sge = (const struct dp_sge *)wr->sg_list,
-		};
+		one = front_recv_wr(wr);
 		err = dp_qp_post_recv(qp->qp, &one);
 		if (err)
 			break;

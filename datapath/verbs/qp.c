@@ -48,7 +48,8 @@ static const struct {
 	  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
 		  IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
 		  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-		  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV },
+		  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+		  IBV_QP_EX_WITH_SEND_WITH_INV },
 	{ IBV_QPT_UD, DP_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM },
 };
 
@@ -66,7 +67,7 @@ static int check_init_attr(const struct ibv_context *context,
 {
 	int type = find_type(attr->qp_type);
 
-	if (type < 0 || attr->srq)
+	if (type < 0)
 		return -EOPNOTSUPP;
 	if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
 					  IBV_QP_INIT_ATTR_CREATE_FLAGS))
@@ -81,7 +82,7 @@ static int check_init_attr(const struct ibv_context *context,
 		return -EINVAL;
 	/* Each context ends its objects by itself, so they do not use one another's. */
 	if (attr->pd->context != context || attr->send_cq->context != context ||
-	    attr->recv_cq->context != context)
+	    attr->recv_cq->context != context || (attr->srq && attr->srq->context != context))
 		return -EINVAL;
 	return check_cap(&attr->cap);
 }
@@ -107,6 +108,26 @@ static void untrack(struct front_qp *qp)
 		front_series_remove_qp(device->series, qp);
 }
 
+static int make_queues(struct front_qp *qp, struct ibv_pd *pd, struct dp_qp_config *config)
+{
+	size_t sq, rq;
+	int err = dp_qp_queue_bytes(config, &sq, &rq);
+
+	if (!err)
+		err = front_domain_alloc(pd, sq, &qp->sq_memory);
+	if (!err)
+		err = front_domain_alloc(pd, rq, &qp->rq_memory);
+	config->sq_memory = qp->sq_memory;
+	config->rq_memory = qp->rq_memory;
+	return err;
+}
+
+static void free_queues(struct front_qp *qp, struct ibv_pd *pd)
+{
+	front_domain_free(pd, qp->sq_memory);
+	front_domain_free(pd, qp->rq_memory);
+}
+
 static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 {
 	struct dp_device *dev = qp->context->dev;
@@ -115,6 +136,7 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 		.pd = front_engine_pd(attr->pd),
 		.send_cq = to_cq(attr->send_cq)->cq,
 		.recv_cq = to_cq(attr->recv_cq)->cq,
+		.srq = attr->srq ? ((struct front_srq *)attr->srq)->srq : NULL,
 		.max_send_wr = qp->cap.max_send_wr,
 		.max_recv_wr = qp->cap.max_recv_wr,
 		.max_send_sge = qp->cap.max_send_sge,
@@ -123,21 +145,24 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 		.sq_sig_all = attr->sq_sig_all,
 		.user = qp,
 	};
-	int err;
+	int err = make_queues(qp, attr->pd, &config);
 
-	err = dp_device_lock(dev);
+	if (!err)
+		err = dp_device_lock(dev);
 	if (err)
-		return err;
+		goto free_memory;
 	err = dp_qp_create(dp_device_engine(dev), &config, &qp->qp);
-	if (err)
-		goto unlock;
-	err = front_cc_begin(qp);
-	if (err)
-		dp_qp_destroy(qp->qp);
-	else
-		track(qp);
-unlock:
+	if (!err) {
+		err = front_cc_begin(qp);
+		if (err)
+			dp_qp_destroy(qp->qp);
+		else
+			track(qp);
+	}
 	dp_device_unlock(dev);
+free_memory:
+	if (err)
+		free_queues(qp, attr->pd);
 	return err;
 }
 
@@ -156,6 +181,8 @@ struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 	qp->context = to_context(context);
 	qp->type = attr->qp_type;
 	qp->cap = granted(&attr->cap);
+	if (attr->srq)
+		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
 	qp->sq_sig_all = attr->sq_sig_all;
 	err = front_batch_init(qp);
 	if (err)
@@ -170,6 +197,7 @@ struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 	base->pd = attr->pd;
 	base->send_cq = attr->send_cq;
 	base->recv_cq = attr->recv_cq;
+	base->srq = attr->srq;
 	base->qp_num = dp_qp_qpn(qp->qp);
 	base->handle = base->qp_num;
 	base->state = IBV_QPS_RESET;
@@ -236,6 +264,7 @@ void front_end_qp(struct front_qp *qp)
 void front_free_qp(struct front_qp *qp)
 {
 	front_cc_put(qp->cc);
+	free_queues(qp, qp->ex.qp_base.pd);
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
 	pthread_cond_destroy(&qp->ex.qp_base.cond);
 	front_batch_destroy(qp);

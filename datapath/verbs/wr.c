@@ -153,8 +153,9 @@ static void unsupported(struct ibv_qp_ex *ex)
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 		       const struct ibv_mw_bind_info *info)
 {
-	(void)mw, (void)rkey, (void)info;
-	unsupported(ex);
+	front_set_bind(next_wr(ex, DP_WR_BIND_MW), mw, rkey, info);
+	if (mw->type != IBV_MW_TYPE_2)
+		of_ex(ex)->batch.err = EINVAL;
 }
 
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t len, uint16_t mss)

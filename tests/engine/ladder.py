@@ -430,6 +430,8 @@ class Options:
     sq_sig_all: bool = False
     cq_entries: int = 1024
     pd: Any = None
+    srq: Any = None
+    cq: Any = None  # of both queues, instead of one for each
 
 
 RESET_TO_INIT = lib.DP_QP_STATE | lib.DP_QP_PKEY_INDEX | lib.DP_QP_PORT | lib.DP_QP_ACCESS_FLAGS
@@ -459,12 +461,13 @@ class QP:
         self.host = host
         self.world = host.world
         self.options = options
-        self.send_cq = host.make_cq(options.cq_entries)
-        self.recv_cq = host.make_cq(options.cq_entries)
+        self.send_cq = options.cq or host.make_cq(options.cq_entries)
+        self.recv_cq = options.cq or host.make_cq(options.cq_entries)
         config = ffi.new("struct dp_qp_config *")
         config.type = options.type
         config.pd = options.pd or host.pd
         config.send_cq, config.recv_cq = self.send_cq, self.recv_cq
+        config.srq = options.srq or ffi.NULL
         config.max_send_wr, config.max_recv_wr = options.max_send_wr, options.max_recv_wr
         config.max_send_sge = config.max_recv_sge = options.max_sge
         config.max_inline, config.sq_sig_all = options.max_inline, options.sq_sig_all

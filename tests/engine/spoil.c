@@ -27,7 +27,7 @@ const char *X_spoil(struct dp_qp *qp, int number, int by)
 
 	switch (number) {
 	case 0:
-		qp->rq_ci += step;
+		qp->rq.ci += step;
 		return "receives";
 	case 1:
 		qp->sq_tx -= 100 * step;

@@ -162,7 +162,7 @@ static int answer_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, 
 	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_READ) || !rc->qp.attr.max_dest_rd_atomic ||
 	    h->len > DP_MSG_MAX)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	if (!dp_mr_reach(rc->qp.pd, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
+	if (!dp_remote_reach(&rc->qp, h->rkey, h->va, h->len, DP_ACCESS_REMOTE_READ))
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	a = new_answer(rc, psn, extended);
 	if (!a)
@@ -225,7 +225,7 @@ int dp_execute_atomic(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, b
 	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_ATOMIC) || !rc->qp.attr.max_dest_rd_atomic ||
 	    h->va & 7)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	at = dp_mr_reach(rc->qp.pd, h->rkey, h->va, 8, DP_ACCESS_REMOTE_ATOMIC);
+	at = dp_remote_reach(&rc->qp, h->rkey, h->va, 8, DP_ACCESS_REMOTE_ATOMIC);
 	if (!at)
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	if ((uintptr_t)at & 7)

@@ -253,7 +253,7 @@ const char *dp_rc_check(const struct dp_qp *qp)
 	const char *why;
 
 	if (dp_qp_receives(qp))
-		MUST(rc->resp.rq_seq == qp->rq_ci, "completed receives and messages differ");
+		MUST(rc->resp.rq_seq == qp->rq.ci, "completed receives and messages differ");
 	if ((why = check_responder(rc)) || (why = check_timer(rc)))
 		return why;
 	if (dp_qp_sends(qp))
@@ -275,7 +275,7 @@ static void count_blocks(const struct dp_engine *e, struct used *all)
 	const struct dp_qp *qp;
 	uint32_t i;
 
-	for (i = 0; i < DP_MAX_QPS; i++) {
+	for (i = 0; i < DP_QPN_SPACE; i++) {
 		if (!e->qps[i / DP_QP_PAGE])
 			i |= DP_QP_PAGE - 1;
 		qp = dp_find_qp(e, i);

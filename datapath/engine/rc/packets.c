@@ -163,7 +163,7 @@ int dp_build_answer(struct dp_rc *rc, struct dp_answer *a, struct dp_packet *pkt
 	if (len > a->segment)
 		len = a->segment;
 	pos = position(offset, len, a->len);
-	from = dp_mr_reach(rc->qp.pd, a->rkey, a->va + offset, len, DP_ACCESS_REMOTE_READ);
+	from = dp_remote_reach(&rc->qp, a->rkey, a->va + offset, len, DP_ACCESS_REMOTE_READ);
 	if (!from)
 		return -EFAULT;
 	dp_build_start(rc, pkt, read_responses[pos] | (a->extended ? DP_OP_EXT : 0), -len & 3, 0, 0,

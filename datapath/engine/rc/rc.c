@@ -149,6 +149,8 @@ static const struct {
 
 static bool rc_accepts(const struct dp_qp *qp, const struct dp_send_wr *wr, uint32_t len)
 {
+	if (dp_is_local(wr->opcode))
+		return !wr->num_sge;
 	if (wr->opcode >= ARRAY_SIZE(requests) || !requests[wr->opcode].known)
 		return false;
 	if (wr->flags & DP_SEND_INLINE && !(requests[wr->opcode].traits & POST_INLINE_OK))

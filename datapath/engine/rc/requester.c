@@ -150,11 +150,11 @@ void dp_retire(struct dp_rc *rc)
 {
 	struct dp_swqe *wqe;
 
-	for (; rc->qp.sq_ci != rc->qp.sq_pi; rc->qp.sq_ci++) {
+	while (rc->qp.sq_ci != rc->qp.sq_pi) {
 		wqe = dp_sq(&rc->qp, rc->qp.sq_ci);
 		if (dp_psn_diff(rc->req.snd_una, wqe->first_psn) < (int32_t)wqe->n_psn)
 			break;
-		dp_complete_send(&rc->qp, wqe, DP_WC_SUCCESS);
+		dp_pop_send(&rc->qp, DP_WC_SUCCESS);
 	}
 	if ((int32_t)(rc->qp.sq_tx - rc->qp.sq_ci) < 0)
 		rc->qp.sq_tx = rc->qp.sq_ci;

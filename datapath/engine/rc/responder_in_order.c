@@ -86,13 +86,12 @@ void dp_responder_tick(struct dp_rc *rc, uint64_t now)
 
 void dp_fail_recv(struct dp_rc *rc, enum dp_wc_status status)
 {
-	struct dp_wc wc = { .wr_id = dp_rq(&rc->qp, rc->qp.rq_ci)->wr_id,
+	struct dp_wc wc = { .wr_id = dp_receive_take(&rc->qp),
 			    .status = status,
 			    .opcode = DP_WC_RECV,
 			    .qpn = rc->qp.qpn,
 			    .src_qpn = rc->qp.attr.dest_qpn };
 
-	rc->qp.rq_ci++;
 	dp_cq_push(rc->qp.recv_cq, &wc, true);
 }
 
@@ -106,7 +105,7 @@ int dp_finish_message(struct dp_rc *rc, const struct dp_held *h)
 		.src_qpn = rc->qp.attr.dest_qpn,
 	};
 
-	if (mask & DP_HAS_IETH && dp_mr_invalidate(rc->qp.pd, h->imm))
+	if (mask & DP_HAS_IETH && dp_mr_invalidate(&rc->qp, h->imm))
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	rc->resp.msn = (rc->resp.msn + 1) & 0xffffff;
 	if (!(mask & (DP_IS_SEND | DP_HAS_IMM)))
@@ -115,7 +114,7 @@ int dp_finish_message(struct dp_rc *rc, const struct dp_held *h)
 		wc.imm = h->imm;
 		wc.flags = mask & DP_HAS_IMM ? DP_WC_WITH_IMM : DP_WC_WITH_INV;
 	}
-	wc.wr_id = dp_rq(&rc->qp, rc->qp.rq_ci++)->wr_id;
+	wc.wr_id = dp_receive_take(&rc->qp);
 	rc->resp.rq_seq++;
 	dp_cq_push(rc->qp.recv_cq, &wc, h->solicited);
 	return 0;
@@ -173,9 +172,9 @@ static bool well_formed(const struct dp_rc *rc, const struct dp_parsed *p, uint3
 static int execute_send(struct dp_rc *rc, const struct dp_parsed *p, uint32_t len)
 {
 	struct dp_responder *r = &rc->resp;
-	struct dp_rwqe *wqe = dp_rq(&rc->qp, rc->qp.rq_ci);
+	struct dp_rwqe *wqe = dp_receive(&rc->qp, 0);
 
-	if (rc->qp.rq_ci == rc->qp.rq_pi)
+	if (!wqe)
 		return dp_rnr_syndrome(rc);
 	if (p->mask & DP_IS_FIRST)
 		r->offset = 0;
@@ -183,7 +182,7 @@ static int execute_send(struct dp_rc *rc, const struct dp_parsed *p, uint32_t le
 		dp_fail_recv(rc, DP_WC_LOC_LEN_ERR);
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	}
-	if (dp_scatter_payload(rc->qp.pd, wqe->sge, wqe->num_sge, r->offset, p, len)) {
+	if (dp_receive_payload(&rc->qp, wqe, r->offset, p, len)) {
 		dp_fail_recv(rc, DP_WC_LOC_PROT_ERR);
 		return DP_NAK(DP_NAK_REMOTE_OPERATION);
 	}
@@ -199,7 +198,7 @@ static int execute_write(struct dp_rc *rc, const struct dp_parsed *p, uint32_t l
 
 	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_WRITE))
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	if (p->imm && rc->qp.rq_ci == rc->qp.rq_pi)
+	if (p->imm && !dp_receive(&rc->qp, 0))
 		return dp_rnr_syndrome(rc);
 	if (p->mask & DP_IS_FIRST) {
 		r->va = dp_reth_va(p->reth);
@@ -208,12 +207,12 @@ static int execute_write(struct dp_rc *rc, const struct dp_parsed *p, uint32_t l
 		r->offset = 0;
 		if (r->left > DP_MSG_MAX)
 			return DP_NAK(DP_NAK_INVALID_REQUEST);
-		if (!dp_mr_reach(rc->qp.pd, r->rkey, r->va, r->left, DP_ACCESS_REMOTE_WRITE))
+		if (!dp_remote_reach(&rc->qp, r->rkey, r->va, r->left, DP_ACCESS_REMOTE_WRITE))
 			return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	}
 	if (last ? len != r->left : len >= r->left)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	to = dp_mr_reach(rc->qp.pd, r->rkey, r->va, len, DP_ACCESS_REMOTE_WRITE);
+	to = dp_remote_reach(&rc->qp, r->rkey, r->va, len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	dp_copy_payload(to, p, 0, len);

@@ -16,11 +16,9 @@
 /* ---- placement --------------------------------------------------------------------------- */
 
 /* The receive that the message will take; NULL: not posted (yet). */
-static struct dp_rwqe *recv_of(const struct dp_rc *rc, uint32_t rq_seq)
+static struct dp_rwqe *recv_of(struct dp_rc *rc, uint32_t rq_seq)
 {
-	uint32_t ahead = rq_seq - rc->resp.rq_seq;
-
-	return ahead < rc->qp.rq_pi - rc->qp.rq_ci ? dp_rq(&rc->qp, rc->qp.rq_ci + ahead) : NULL;
+	return dp_receive(&rc->qp, rq_seq - rc->resp.rq_seq);
 }
 
 static int place_send(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
@@ -32,7 +30,7 @@ static int place_send(struct dp_rc *rc, const struct dp_parsed *p, const struct 
 		return dp_rnr_syndrome(rc);
 	if (h->offset > wqe->len || p->payload_len + p->payload2_len > wqe->len - h->offset)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	if (dp_scatter_payload(rc->qp.pd, wqe->sge, wqe->num_sge, h->offset, p, len))
+	if (dp_receive_payload(&rc->qp, wqe, h->offset, p, len))
 		return DP_NAK(DP_NAK_REMOTE_OPERATION);
 	return 0;
 }
@@ -50,7 +48,7 @@ static int place_write(struct dp_rc *rc, const struct dp_parsed *p, const struct
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	if (p->imm && !recv_of(rc, h->rq_seq))
 		return dp_rnr_syndrome(rc);
-	to = dp_mr_reach(rc->qp.pd, h->rkey, h->va - h->offset, h->len, DP_ACCESS_REMOTE_WRITE);
+	to = dp_remote_reach(&rc->qp, h->rkey, h->va - h->offset, h->len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	dp_copy_payload(to + h->offset, p, 0, len);
@@ -81,13 +79,12 @@ static int place_tail(struct dp_rc *rc, const struct dp_held *h)
 	if (!h->tail_len || rc->qp.engine->cfg.no_payload)
 		return 0;
 	if (dp_opcodes[h->opcode].mask & DP_IS_SEND) {
-		wqe = dp_rq(&rc->qp, rc->qp.rq_ci);
-		return dp_scatter(rc->qp.pd, wqe->sge, wqe->num_sge, h->offset, h->tail,
-				  h->tail_len) ?
+		wqe = dp_receive(&rc->qp, 0);
+		return dp_receive_fill(&rc->qp, wqe, h->offset, h->tail, h->tail_len) ?
 			       DP_NAK(DP_NAK_REMOTE_OPERATION) :
 			       0;
 	}
-	to = dp_mr_reach(rc->qp.pd, h->rkey, h->va, h->tail_len, DP_ACCESS_REMOTE_WRITE);
+	to = dp_remote_reach(&rc->qp, h->rkey, h->va, h->tail_len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	memcpy(to, h->tail, h->tail_len);
@@ -165,7 +162,7 @@ static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_ps
 
 /* A message that consumes a receive: it must be the next one's turn, whatever the sender
  * said when the packet was placed. */
-static int take_turn(const struct dp_rc *rc, const struct dp_held *h)
+static int take_turn(struct dp_rc *rc, const struct dp_held *h)
 {
 	if (!(dp_opcodes[h->opcode].mask & (DP_IS_SEND | DP_HAS_IMM)))
 		return 0;
@@ -207,8 +204,7 @@ static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_
 	if (err)
 		return err;
 	err = place(rc, p, h, 0);
-	if (err == DP_NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND &&
-	    rc->qp.rq_ci != rc->qp.rq_pi)
+	if (err == DP_NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND && dp_receive(&rc->qp, 0))
 		dp_fail_recv(rc, DP_WC_LOC_LEN_ERR);
 	else if (err == DP_NAK(DP_NAK_REMOTE_OPERATION))
 		dp_fail_recv(rc, DP_WC_LOC_PROT_ERR);

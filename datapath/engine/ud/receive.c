@@ -10,15 +10,18 @@
 /* 0, or why the packet is dropped. */
 static int refuse(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
 {
+	const struct dp_rwqe *wqe;
+
 	if (dp_deth_qkey(p->deth) != qp->attr.qkey) {
 		qp->engine->stats.drop_qkey++;
 		return -EACCES;
 	}
-	if (qp->rq_ci == qp->rq_pi) {
+	wqe = dp_receive(qp, 0);
+	if (!wqe) {
 		qp->engine->stats.drop_no_receive++;
 		return -ENOBUFS;
 	}
-	if (DP_GRH_LEN + len > dp_rq(qp, qp->rq_ci)->len) {
+	if (DP_GRH_LEN + len > wqe->len) {
 		qp->engine->stats.drop_too_long++;
 		return -EMSGSIZE;
 	}
@@ -30,16 +33,15 @@ static int refuse(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
 static int place(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
 		 uint32_t len)
 {
-	const struct dp_rwqe *wqe = dp_rq(qp, qp->rq_ci);
+	const struct dp_rwqe *wqe = dp_receive(qp, 0);
 	uint8_t grh[DP_GRH_LEN];
 	int err;
 
 	dp_grh_set(grh, pkt);
-	err = dp_scatter(qp->pd, wqe->sge, wqe->num_sge, 0, qp->engine->cfg.no_payload ? NULL : grh,
-			 DP_GRH_LEN);
+	err = dp_receive_fill(qp, wqe, 0, qp->engine->cfg.no_payload ? NULL : grh, DP_GRH_LEN);
 	if (err)
 		return err;
-	return dp_scatter_payload(qp->pd, wqe->sge, wqe->num_sge, DP_GRH_LEN, p, len);
+	return dp_receive_payload(qp, wqe, DP_GRH_LEN, p, len);
 }
 
 int dp_ud_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p, uint64_t now)
@@ -63,7 +65,7 @@ int dp_ud_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_pars
 		memcpy(&wc.imm, p->imm, sizeof(wc.imm));
 		wc.flags |= DP_WC_WITH_IMM;
 	}
-	wc.wr_id = dp_rq(qp, qp->rq_ci++)->wr_id;
+	wc.wr_id = dp_receive_take(qp);
 	qp->stats.rx_bytes += len;
 	dp_cq_push(qp->recv_cq, &wc, p->solicited);
 	if (wc.status)

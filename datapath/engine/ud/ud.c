@@ -112,8 +112,8 @@ static void finish(struct dp_ud *ud, enum dp_wc_status status)
 {
 	struct dp_qp *qp = &ud->qp;
 
-	dp_complete_send(qp, dp_sq(qp, qp->sq_ci), status);
-	qp->sq_tx = ++qp->sq_ci;
+	dp_pop_send(qp, status);
+	qp->sq_tx = qp->sq_ci;
 	release_ahs(ud, qp->sq_ci);
 }
 

@@ -13,6 +13,9 @@ MEANING = {
     "acknowledged": "the responder acknowledges or refuses every request, and may be not ready",
     "immediate": "SEND and RDMA WRITE carry immediate data",
     "datagrams": "UD QPs and address handles",
+    "windows": "memory windows of both types, and LOCAL_INV",
+    "registration anew": "ibv_rereg_mr changes rights, place and domain",
+    "shared receives": "SRQ with limit event",
     "atomics": "compare-and-swap, fetch-and-add",
     "scattered READ": "a READ into several SGEs",
     "empty elements": "an SGE of no length beside others (siw of Linux 6.12 crashes the kernel)",
@@ -46,6 +49,7 @@ KINDS: dict[str, frozenset[str]] = {
         "exact status",
         "late receives",
         "posting lists",
+        "registration anew",
     },
     "siw": frozenset(),
 }

@@ -28,10 +28,11 @@ import datagrams
 import faults
 import front
 import memory
+import shared
 import states
 from pair import TARGET
 
-MODULES = (data, datagrams, completions, faults, memory, states, front)
+MODULES = (data, datagrams, completions, faults, memory, shared, states, front)
 
 
 def find(name: str) -> Callable[[], None]:

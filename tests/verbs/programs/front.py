@@ -7,40 +7,158 @@ import errno
 import os
 import signal
 import sys
+import time
 
+from datagrams import Endpoint
 from pair import TARGET, Side, connect, pair, refused
 from pyverbs import enums as e
-from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
-from pyverbs.device import get_device_list
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
+from pyverbs.device import Context, get_device_list
+from pyverbs.mem_alloc import free, posix_memalign
 from pyverbs.mr import MR, MW
-from pyverbs.pd import PD, ParentDomain, ParentDomainInitAttr
+from pyverbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPCap, QPInitAttr
-from pyverbs.srq import SRQ, SrqInitAttr
+from pyverbs.srq import SRQ, SrqInitAttrEx
+from pyverbs.wr import SGE
 
 
 def case_unsupported() -> None:
     context = TARGET.open()
     pd = PD(context)
-    refused(errno.EOPNOTSUPP, SRQ, pd, SrqInitAttr())
-    refused(errno.EOPNOTSUPP, MW, pd, e.IBV_MW_TYPE_1)
-    refused(
-        errno.EOPNOTSUPP,
-        ParentDomain,
-        context,
-        attr=ParentDomainInitAttr(pd=pd),
-    )
+    tagged = SrqInitAttrEx(max_wr=1, max_sge=1)
+    tagged.srq_type, tagged.comp_mask = e.IBV_SRQT_TM, e.IBV_SRQ_INIT_ATTR_TYPE
+    refused(errno.EOPNOTSUPP, SRQ, context, tagged)
+    refused(errno.EINVAL, MW, pd, 3)
     cq = CQ(context, 10)
     for kind in (e.IBV_QPT_UC, e.IBV_QPT_RAW_PACKET):
         init = QPInitAttr(qp_type=kind, scq=cq, rcq=cq, cap=QPCap())
         refused(errno.EOPNOTSUPP, QP, pd, init)
     refused(errno.EOPNOTSUPP, MR, pd, 4096, e.IBV_ACCESS_ON_DEMAND)
     refused(errno.EINVAL, CQ, context, 0)
-    refused(errno.EOPNOTSUPP, CQEX, context, with_time_stamps())
+    flow_tag = CqInitAttrEx(cqe=16, wc_flags=e.IBV_WC_EX_WITH_FLOW_TAG)
+    refused(errno.EOPNOTSUPP, CQEX, context, flow_tag)
+    refused(errno.EOPNOTSUPP, Context, cmd_fd=os.dup(context.cmd_fd))
 
 
-def with_time_stamps() -> CqInitAttrEx:
-    return CqInitAttrEx(cqe=16, wc_flags=e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+def case_parent_domain() -> None:
+    """It stands for its domain, and the queues of QPs come from its allocator."""
+    context = TARGET.open()
+    plain = PD(context)
+    taken: dict[int, int] = {}
+
+    def take(pd, context, size, alignment, kind) -> int:
+        taken[address := posix_memalign(size, alignment)] = size
+        return address
+
+    def give_back(pd, context, address, kind) -> None:
+        del taken[address]
+        free(address)
+
+    allocator = ParentDomainContext(plain, take, give_back)
+    domain = ParentDomain(context, attr=ParentDomainInitAttr(pd=plain, pd_context=allocator))
+    a, b = Side(context), Side(context)
+    b.pd = domain
+    for side in (a, b):
+        side.make_qp()
+    assert len(taken) == 2
+    connect(a, b)
+    memory = MR(plain, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+    for _ in range(100):
+        b.recv_list([SGE(memory.buf, 100, memory.lkey)])
+        a.send([a.sge(10)])
+        assert b.done().byte_len == 10
+        a.done()
+    b.qp.close()
+    assert taken == {}
+    domain.close()
+    plain.close()
+
+
+def case_parent_domain_with_default_memory() -> None:
+    context = TARGET.open()
+    plain = PD(context)
+    asked = []
+
+    def default(*of) -> int:
+        asked.append(of)
+        return e._IBV_ALLOCATOR_USE_DEFAULT
+
+    allocator = ParentDomainContext(plain, default, default)
+    domain = ParentDomain(context, attr=ParentDomainInitAttr(pd=plain, pd_context=allocator))
+    a, b = Side(context), Side(context)
+    a.pd = domain
+    a.make_qp()
+    b.make_qp()
+    connect(a, b)
+    assert len(asked) == 2
+    a.qp.close()
+    assert len(asked) == 2  # nothing of the allocator's is given back
+    again = ParentDomainInitAttr(pd=domain)
+    refused(errno.EINVAL, ParentDomain, context, attr=again)
+
+
+def case_device_says_who_it_is() -> None:
+    attr = TARGET.open().query_device()
+    assert attr.vendor_id == 0x026470
+    assert attr.vendor_part_id == 1
+    assert attr.max_ah > 0
+    assert attr.max_mw > 0
+
+
+def case_as_many_queue_pairs_as_the_device_says() -> None:
+    """All of them live at once, and one more is refused."""
+    context = TARGET.open()
+    most = context.query_device().max_qp
+    pd, cq = PD(context), CQ(context, 1)
+    cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+    init = QPInitAttr(qp_type=e.IBV_QPT_UD, scq=cq, rcq=cq, cap=cap)
+    qps = [QP(pd, init) for _ in range(most)]
+    assert len({qp.qp_num for qp in qps}) == most
+    refused(errno.ENOMEM, QP, pd, init)
+
+
+def case_port_counts_wrong_keys() -> None:
+    context = TARGET.open()
+    a, b = Endpoint(context), Endpoint(context)
+    before = context.query_port(1).qkey_viol_cntr
+    b.recv(100)
+    ah = a.ah(b)
+    a.datagram(ah, b, 1, qkey=1)
+    a.datagram(ah, b, 1)
+    b.done(e.IBV_WC_RECV)
+    assert context.query_port(1).qkey_viol_cntr == before + 1
+
+
+def case_completion_time_stamps() -> None:
+    """Nanoseconds of CLOCK_MONOTONIC, and of the clock on the wall."""
+    context = TARGET.open()
+    assert context.query_device_ex().hca_core_clock == 1_000_000
+    flags = e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    flags |= e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+    cq = CQEX(context, CqInitAttrEx(cqe=16, wc_flags=flags))
+    a, b = Side(context), Side(context)
+    a.recv_cq = cq
+    a.make_qp()
+    b.make_qp()
+    connect(a, b)
+    before = time.monotonic_ns(), time.time_ns()
+    for i in range(2):
+        a.recv(10, wr_id=i)
+        b.send([b.sge(1)])
+        b.done()
+    stamps = []
+    while len(stamps) < 2:
+        if cq.start_poll(PollCqAttr()) == 0:
+            stamps.append((cq.read_timestamp(), cq.read_completion_wallclock_ns()))
+            cq.end_poll()
+    after = time.monotonic_ns(), time.time_ns()
+    slack_ns = 1_000_000  # the clock on the wall is read when it is asked for
+    assert before[0] <= stamps[0][0] <= stamps[1][0] <= after[0]
+    assert before[1] - slack_ns <= stamps[0][1] <= stamps[1][1] + slack_ns
+    assert stamps[1][1] <= after[1] + slack_ns
+    _, clock = context.query_rt_values_ex()
+    assert after[0] <= clock <= time.monotonic_ns()
 
 
 def case_port_details() -> None:

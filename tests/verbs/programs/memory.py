@@ -9,10 +9,11 @@ import mmap
 import os
 import tempfile
 
-from pair import LOCAL, READABLE, TARGET, WRITABLE, Side, needs, pair, refused
+from pair import LOCAL, READABLE, SIGNALED, TARGET, WRITABLE, Side, needs, pair, refused
 from pyverbs import enums as e
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
+from pyverbs.wr import SendWR
 
 PAGE = mmap.PAGESIZE
 
@@ -169,3 +170,66 @@ def case_memory_is_kept_by_its_context() -> None:
     a.poll()
     b.broken()
     assert other.get(16) == bytes(16)
+
+
+def bindable(side: Side) -> MR:
+    return MR(side.pd, 4096, WRITABLE | READABLE | e.IBV_ACCESS_MW_BIND)
+
+
+@needs("windows")
+def case_window_of_type_1() -> None:
+    a, b = pair()
+    region = bindable(b)
+    window = MW(b.pd, e.IBV_MW_TYPE_1)
+    info = MWBindInfo(region, region.buf + 100, 10, WRITABLE)
+    b.qp.bind_mw(window, MWBind(info, SIGNALED))
+    b.done(e.IBV_WC_BIND_MW)
+    a.put(b"through it")
+    a.write([a.sge(10)], (window.rkey, region.buf + 100))
+    a.done()
+    assert region.read(10, 100) == b"through it"
+    b.qp.bind_mw(window, MWBind(MWBindInfo(region, region.buf, 0, 0), SIGNALED))
+    b.done(e.IBV_WC_BIND_MW)
+    a.write([a.sge(10)], (window.rkey, region.buf + 100))
+    a.failed(e.IBV_WC_REM_ACCESS_ERR)
+
+
+@needs("windows")
+def case_window_of_type_2() -> None:
+    """Bound under a key of the program's, used, and taken away by a request."""
+    a, b = pair()
+    region = bindable(b)
+    window = MW(b.pd, e.IBV_MW_TYPE_2)
+    wr = SendWR(opcode=e.IBV_WR_BIND_MW, send_flags=SIGNALED)
+    wr.set_bind_wr(window, MWBindInfo(region, region.buf, 100, WRITABLE))
+    b.qp.post_send(wr)
+    b.done(e.IBV_WC_BIND_MW)
+    a.put(b"bound")
+    a.write([a.sge(5)], (wr.rkey, region.buf))
+    a.done()
+    assert region.read(5, 0) == b"bound"
+    invalidate = SendWR(opcode=e.IBV_WR_LOCAL_INV, send_flags=SIGNALED)
+    invalidate.imm_data = wr.rkey
+    b.qp.post_send(invalidate)
+    b.done(e.IBV_WC_LOCAL_INV)
+    a.write([a.sge(5)], (wr.rkey, region.buf))
+    a.failed(e.IBV_WC_REM_ACCESS_ERR)
+
+
+@needs("registration anew")
+def case_registered_anew() -> None:
+    a, b = pair()
+    region = MR(b.pd, 4096, WRITABLE)
+    place = mapping(3)
+    region.rereg(e.IBV_REREG_MR_CHANGE_TRANSLATION, None, place, PAGE, 0)
+    a.put(b"moved")
+    a.write([a.sge(5)], (region.rkey, place))
+    a.done()
+    assert ctypes.string_at(place, 5) == b"moved"
+    region.rereg(e.IBV_REREG_MR_CHANGE_ACCESS, None, 0, 0, LOCAL)
+    a.write([a.sge(5)], (region.rkey, place))
+    a.failed(e.IBV_WC_REM_ACCESS_ERR)
+    other = PD(b.context)
+    region.rereg(e.IBV_REREG_MR_CHANGE_PD, other, 0, 0, 0)
+    flags = e.IBV_REREG_MR_CHANGE_TRANSLATION
+    refused(errno.EFAULT, region.rereg, flags, None, PAGE, PAGE, 0)

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/qp.h"
+
+/* ---- rings -------------------------------------------------------------------------- */
+
+static uint32_t entries(uint32_t max_wr)
+{
+	return dp_pow2(max_wr ? max_wr : 1);
+}
+
+static size_t stride(uint32_t max_sge)
+{
+	return sizeof(struct dp_rwqe) + (max_sge ? max_sge : 1) * sizeof(struct dp_sge);
+}
+
+size_t dp_receives_bytes(uint32_t max_wr, uint32_t max_sge)
+{
+	return entries(max_wr) * stride(max_sge);
+}
+
+int dp_receives_init(struct dp_receives *r, uint32_t max_wr, uint32_t max_sge, void *memory)
+{
+	r->max_sge = (uint16_t)(max_sge ? max_sge : 1);
+	r->stride = (uint16_t)stride(max_sge);
+	r->mask = entries(max_wr) - 1;
+	r->wqes = memory ? memory : calloc(r->mask + 1, r->stride);
+	return r->wqes ? 0 : -ENOMEM;
+}
+
+int dp_receives_check(const struct dp_receives *r, const struct dp_recv_wr *wr, uint32_t *len)
+{
+	uint64_t total;
+
+	if (wr->num_sge > r->max_sge || !dp_total_length(wr->sge, wr->num_sge, &total))
+		return -EINVAL;
+	*len = (uint32_t)total;
+	return 0;
+}
+
+void dp_receives_push(struct dp_receives *r, const struct dp_recv_wr *wr, uint32_t len)
+{
+	struct dp_rwqe *wqe = dp_receives_at(r, r->pi++);
+
+	wqe->wr_id = wr->wr_id;
+	wqe->num_sge = wr->num_sge;
+	wqe->len = len;
+	if (wr->num_sge)
+		memcpy(wqe->sge, wr->sge, wr->num_sge * sizeof(*wr->sge));
+}
+
+/* ---- shared receive queues -------------------------------------------------------------- */
+
+int dp_srq_create(struct dp_pd *pd, const struct dp_srq_attr *attr, void *user, struct dp_srq **out)
+{
+	struct dp_srq *srq;
+
+	if (attr->max_wr > DP_WR_MAX || attr->max_sge > DP_SGE_MAX)
+		return -EINVAL;
+	srq = calloc(1, sizeof(*srq));
+	if (!srq || dp_receives_init(&srq->rq, attr->max_wr, attr->max_sge, NULL)) {
+		free(srq);
+		return -ENOMEM;
+	}
+	srq->event.source = DP_SOURCE_SRQ;
+	srq->pd = pd;
+	srq->user = user;
+	pd->users++;
+	pd->engine->n_srqs++;
+	*out = srq;
+	return 0;
+}
+
+int dp_srq_destroy(struct dp_srq *srq)
+{
+	struct dp_engine *e = srq->pd->engine;
+
+	if (srq->users)
+		return -EBUSY;
+	dp_unraise(e, &srq->event);
+	e->n_srqs--;
+	srq->pd->users--;
+	free(srq->rq.wqes);
+	free(srq);
+	return 0;
+}
+
+int dp_srq_post_recv(struct dp_srq *srq, const struct dp_recv_wr *wr)
+{
+	uint32_t len;
+	int err = dp_receives_check(&srq->rq, wr, &len);
+
+	if (err)
+		return err;
+	if (dp_receives_count(&srq->rq) + srq->lent > srq->rq.mask)
+		return -ENOMEM;
+	dp_receives_push(&srq->rq, wr, len);
+	return 0;
+}
+
+static void look_at_limit(struct dp_srq *srq)
+{
+	if (!srq->limit || dp_receives_count(&srq->rq) >= srq->limit)
+		return;
+	srq->limit = 0;
+	dp_raise(srq->pd->engine, &srq->event, DP_EVENT_SRQ_LIMIT);
+}
+
+static int resize(struct dp_srq *srq, uint32_t max_wr)
+{
+	uint32_t held = dp_receives_count(&srq->rq), i;
+	struct dp_receives now = { 0 };
+
+	if (!max_wr || max_wr > DP_WR_MAX || max_wr < held + srq->lent)
+		return -EINVAL;
+	if (dp_receives_init(&now, max_wr, srq->rq.max_sge, NULL))
+		return -ENOMEM;
+	for (i = 0; i < held; i++)
+		memcpy(dp_receives_at(&now, now.pi++), dp_receives_at(&srq->rq, srq->rq.ci + i),
+		       now.stride);
+	free(srq->rq.wqes);
+	srq->rq = now;
+	return 0;
+}
+
+int dp_srq_modify(struct dp_srq *srq, const struct dp_srq_attr *attr, uint32_t mask)
+{
+	uint32_t most = mask & DP_SRQ_MAX_WR ? attr->max_wr : srq->rq.mask + 1;
+	int err = 0;
+
+	if (mask & ~(uint32_t)(DP_SRQ_MAX_WR | DP_SRQ_LIMIT) ||
+	    (mask & DP_SRQ_LIMIT && attr->limit > most))
+		return -EINVAL;
+	if (mask & DP_SRQ_MAX_WR)
+		err = resize(srq, attr->max_wr);
+	if (err || !(mask & DP_SRQ_LIMIT))
+		return err;
+	srq->limit = attr->limit;
+	look_at_limit(srq);
+	return 0;
+}
+
+void dp_srq_query(const struct dp_srq *srq, struct dp_srq_attr *out)
+{
+	*out = (struct dp_srq_attr){
+		.max_wr = srq->rq.mask + 1,
+		.max_sge = srq->rq.max_sge,
+		.limit = srq->limit,
+	};
+}
+
+void *dp_srq_user(const struct dp_srq *srq)
+{
+	return srq->user;
+}
+
+/* ---- the receives of a QP ------------------------------------------------------------------ */
+
+/* One more receive of the shared queue; false: it has none, or the QP holds enough. */
+static bool borrow(struct dp_qp *qp)
+{
+	struct dp_srq *srq = qp->srq;
+
+	if (!dp_receives_count(&srq->rq) || dp_receives_count(&qp->rq) > qp->rq.mask)
+		return false;
+	memcpy(dp_receives_at(&qp->rq, qp->rq.pi++), dp_receives_at(&srq->rq, srq->rq.ci++),
+	       srq->rq.stride);
+	srq->lent++;
+	look_at_limit(srq);
+	return true;
+}
+
+struct dp_rwqe *dp_receive(struct dp_qp *qp, uint32_t ahead)
+{
+	while (qp->srq && dp_receives_count(&qp->rq) <= ahead)
+		if (!borrow(qp))
+			return NULL;
+	return ahead < dp_receives_count(&qp->rq) ? dp_receives_at(&qp->rq, qp->rq.ci + ahead) :
+						    NULL;
+}
+
+uint64_t dp_receive_take(struct dp_qp *qp)
+{
+	if (qp->srq)
+		qp->srq->lent--;
+	return dp_receives_at(&qp->rq, qp->rq.ci++)->wr_id;
+}
+
+/* Keys in a shared queue are those of its own domain. */
+static struct dp_pd *pd_of(const struct dp_qp *qp)
+{
+	return qp->srq ? qp->srq->pd : qp->pd;
+}
+
+int dp_receive_fill(const struct dp_qp *qp, const struct dp_rwqe *wqe, uint32_t offset,
+		    const uint8_t *from, uint32_t len)
+{
+	return dp_scatter(pd_of(qp), wqe->sge, wqe->num_sge, offset, from, len);
+}
+
+int dp_receive_payload(const struct dp_qp *qp, const struct dp_rwqe *wqe, uint32_t offset,
+		       const struct dp_parsed *p, uint32_t len)
+{
+	return dp_scatter_payload(pd_of(qp), wqe->sge, wqe->num_sge, offset, p, len);
+}
+
+void dp_receives_flush(struct dp_qp *qp)
+{
+	struct dp_wc wc = { .status = DP_WC_WR_FLUSH_ERR, .opcode = DP_WC_RECV, .qpn = qp->qpn };
+
+	while (dp_receives_count(&qp->rq)) {
+		wc.wr_id = dp_receive_take(qp);
+		dp_cq_push(qp->recv_cq, &wc, false);
+	}
+}
+
+/* What was borrowed and not used goes back, to the front of the shared queue. */
+static void give_back(struct dp_qp *qp)
+{
+	struct dp_srq *srq = qp->srq;
+
+	while (dp_receives_count(&qp->rq)) {
+		memcpy(dp_receives_at(&srq->rq, --srq->rq.ci), dp_receives_at(&qp->rq, --qp->rq.pi),
+		       srq->rq.stride);
+		srq->lent--;
+	}
+}
+
+void dp_receives_reset(struct dp_qp *qp)
+{
+	if (qp->srq)
+		give_back(qp);
+	qp->rq.ci = qp->rq.pi = 0;
+}

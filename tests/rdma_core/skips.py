@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Why tests of rdma-core do not run on our device: the suite's own words, and what they mean.
+
+A test that skips for another reason fails ours: either the device has lost something, or the
+reason belongs here.
+"""
+
+from __future__ import annotations
+
+import re
+
+SKIPS: dict[str, tuple[str, ...]] = {
+    "for the hardware of one vendor": (
+        r"Can not run the test over non (MLX5|EFA) device",
+        r"Could not open mlx5 context",
+        r"Converting timestamp to nanoseconds is not supported",  # of mlx5 alone
+    ),
+    "asks for what this machine lacks": (
+        r"Allocating dmabuf is not supported",
+        r"cuda-python",
+        r"PCI device must be passed by the user",
+        r"There are no huge pages",
+    ),
+    "the device has no node in sysfs, by which RDMA-CM's tests find its network device": (
+        r"doesn't have net interface",
+    ),
+    "not supported: docs/verbs.md": (
+        r"Create XRCD is not supported",
+        r"Create (UC|Raw Packet) QP",
+        r"Create QP type (3|4|8) is not supported",  # UC, raw packets
+        r"Device memory is not supported",
+        r"ODP is not supported",
+        r"Extended CQ is not supported",  # with tag matching
+        r"Extended QP is not supported",  # with ATOMIC WRITE
+        r"Importing a device is not supported",
+    ),
+    "for devices with something else": (
+        r"All gid indices populated",
+        r"Create memory window of type 3 is not supported",
+    ),
+}
+
+
+def explain(why: str) -> str | None:
+    """What a reason of the suite means; None: nobody has said."""
+    for meaning, patterns in SKIPS.items():
+        if any(re.search(pattern, why) for pattern in patterns):
+            return meaning
+    return None
