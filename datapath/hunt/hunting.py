@@ -31,7 +31,7 @@ class Spent(Exception):
 
 
 class Observer(Protocol):
-    """Whoever shows the progress."""
+    """Shows the progress of a sweep."""
 
     def tried(self, cases: int, findings: int) -> None: ...
     def found(self, finding: Finding) -> None: ...

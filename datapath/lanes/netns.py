@@ -121,7 +121,7 @@ class NetnsNetwork:
         self._middle.set_path(path, seed)
 
     def path_counters(self) -> PathCounters:
-        """What the impairments did since set_path(); empty for backend none."""
+        """The impairments' counters since set_path(); empty for backend none."""
         assert self._middle is not None
         return self._middle.counters()
 

@@ -81,7 +81,7 @@ class SshNetwork:
         return False
 
     def label(self, index: int) -> str:
-        """What errors call a machine."""
+        """The name of a machine in errors."""
         return f"machine {index} ({self.topology.machines[index].ssh})"
 
     def prepare(self, device: str) -> None:
@@ -114,7 +114,7 @@ class SshNetwork:
                 yield from _front_lacks(self.label(index), host)
 
     def recover(self) -> bool:
-        """End what a failed run has left; False when a machine does not answer any more."""
+        """End the programs that a failed run left; False when a machine no longer answers."""
         try:
             for host in self.hosts:
                 host.end_programs()
@@ -137,7 +137,7 @@ class SshNetwork:
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
-        """Whatever queues there are, they are not ours."""
+        """Queues of the machines' own network are not ours to sample."""
         return nullcontext()
 
     def describe(self) -> dict[str, object]:
@@ -184,7 +184,7 @@ class SshNetwork:
         return SshHost(f"host{index}", where, connection)
 
     def _check_hosts(self) -> None:
-        """LocalError or CapabilityError for what cannot be a network."""
+        """LocalError or CapabilityError for machines that cannot be a network."""
         seen: dict[str, int] = {}
         for index, host in enumerate(self.hosts):
             address = host.endpoint.ipv4

@@ -48,7 +48,7 @@ _GAP_NS = 10_000
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured, and under which conditions.
+    """The measured times, and their conditions.
 
     packet, timer: how late programs of the hosts ran, ns, in order of size.  emulator: quantile ->
     how late the slower direction of the link handed over the first frame of a turn, ns.
