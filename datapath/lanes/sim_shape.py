@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The sections `topology` and `path` as a network of the simulator, and what of them it has not.
+"""The sections `topology` and `path` as a network of the simulator, and their limits there.
 
 What `path` says holds for
 
@@ -30,7 +30,7 @@ DEFAULT_RATE_BPS = 100_000_000_000
 DATA_CLASS = 1
 """Class of data where a class for packets without payload goes before it."""
 _OF_QUEUES = ("limit_bytes", "marking", "aqm", "trim", "telemetry", "classes")
-"""What the links of hosts have in common with those between switches."""
+"""Settings that the links of hosts share with those between switches."""
 _TWO_CLASSES = (QueueClass(), QueueClass())
 """Strict."""
 
@@ -109,7 +109,7 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
 
 
 def _switched(link: Link) -> Link:
-    """What is trimmed needs a queue to go first in."""
+    """Trimmed packets need a queue in which they go first."""
     return replace(link, classes=_TWO_CLASSES) if link.trim else link
 
 

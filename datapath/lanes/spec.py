@@ -304,7 +304,7 @@ class Path(LinkSettings):
 
     @property
     def carrier(self) -> str:
-        """The back end that carries this path: what backend says, or what auto comes to."""
+        """The back end that carries this path: the one of the file, or the choice of auto."""
         if self.backend != "auto":
             return self.backend
         return "fabric" if self.link_keys else "bpf"

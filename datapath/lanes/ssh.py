@@ -99,7 +99,7 @@ class SshNetwork:
         self._device = wanted
 
     def lacks(self, device: str, port: str) -> Iterator[DatapathError]:
-        """What the machines lack for a verbs device (and the port of a dp device)."""
+        """Parts that the machines lack for a verbs device (and the port of a dp device)."""
         needs_root = device in rdma.KERNEL_DEVICES or (device == "dp" and port == "afxdp")
         for index, host in enumerate(self.hosts):
             if needs_root and not host.connection.root:
@@ -367,7 +367,7 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
 
 
 def _links(label: str, text: str) -> dict[str, Any]:
-    """Devices by name, from `ip -j address`; RemoteError when that is not what the text is.
+    """Devices by name, from `ip -j address`; RemoteError for any other text.
 
     Addresses become part of command lines on the other machines, so each must be one.
     """

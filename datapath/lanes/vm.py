@@ -284,7 +284,7 @@ class VmNetwork:
         places = range(topology.namespaces, topology.hosts)
         wheres = [endpoint(index, topology.mtu) for index in places]
         links: dict[int, SshHost] = {}
-        # At once: an sshd waits two minutes for whoever has connected to log in.
+        # At once: an sshd waits two minutes for the log-in of a connection.
         for number, sock in _connect(place, [where.mgmt_ipv4 for where in wheres], self._guests):
             guest, where = self._guests[number], wheres[number]
             link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)

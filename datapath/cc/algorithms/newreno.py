@@ -71,7 +71,7 @@ def grow(flow: NewReno, acked_bytes: float) -> None:
 
 
 def reduce(flow: NewReno, flight_bytes: float) -> None:
-    """Equation 4, with what was in flight, which may be less than the window allowed."""
+    """Equation 4, with the bytes in flight, which may be fewer than the window allowed."""
     flight_bytes = min(flight_bytes, flow.cwnd_bytes)
     flow.ssthresh_bytes = max(flow.beta * flight_bytes, 2 * flow.mss_bytes)
     set_window(flow, min(flow.ssthresh_bytes, flow.cwnd_bytes))

@@ -6,7 +6,8 @@
  * connection) or has to stop (a flow).  A completion lets its connection post
  * again.  So the program never searches all flows.
  *
- * An idle program polls for a while and then sleeps until the transport, the management network or the next instant wakes it.
+ * An idle program polls for a while and then sleeps until the transport, the
+ * management network or the next instant wakes it.
  */
 #include <errno.h>
 #include <stdlib.h>
