@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The folder for what can be made again: compiled algorithms, guest kernels.
+"""The cache folder, for compiled algorithms and guest kernels.
 
-What lies there is run: objects are loaded into programs, kernels are booted.  So nothing is
+Its content is run: objects are loaded into programs, kernels are booted.  So nothing is
 taken from it, and nothing put there, while another user than this one (or root) could have
 changed it.
 """
@@ -60,7 +60,7 @@ def check(path: Path) -> None:
             raise CapabilityError(
                 f"the cache {path} is not used: {part} belongs to {_user(info.st_uid)}", hint=_HINT
             )
-        # In a folder with the sticky bit, as /tmp, others cannot touch what is ours.
+        # In a folder with the sticky bit, as /tmp, others cannot touch files of ours.
         open_to_all = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         sticky = stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX
         if open_to_all and not sticky and not stat.S_ISLNK(info.st_mode):
@@ -83,7 +83,7 @@ def _steps(path: Path) -> Iterator[Path]:
 
 
 def _trusted_owners() -> set[int]:
-    """This user and root; in a user namespace, whoever has no number in it owns the system."""
+    """This user and root; in a user namespace also the unmapped owner of the system's files."""
     owners = {0, os.geteuid()}
     if Path("/proc/self/uid_map").read_text().split() != _WHOLE_UID_MAP:
         owners.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))

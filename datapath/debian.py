@@ -20,12 +20,12 @@ def packages() -> Mapping[str, str]:
 
 
 def measured_with() -> list[str]:
-    """Packages whose versions a manifest tells: what runs use, and need on other machines."""
+    """Packages whose versions a manifest tells: those that runs use here or on other machines."""
     return [package for package, kind, brings in _rows() if brings or kind == "ssh"]
 
 
 def install_hint(*names: str, where: str = "") -> str:
-    """The command that installs what brings all names; `where`: on another host, "there"."""
+    """The command that installs the packages of all names; `where`: on another host, "there"."""
     known = packages()
     if not all(name in known for name in names):
         return "install it, or put it on PATH"
@@ -34,7 +34,7 @@ def install_hint(*names: str, where: str = "") -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, list[str]]]:
-    """(package, class, what it brings) of each row."""
+    """(package, class, names that it brings) of each row."""
     for line in _TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             package, kind, brings, *_ = line.split()

@@ -37,7 +37,7 @@ class Dialogue:
         return self.hear()
 
     def say_no_more(self) -> None:
-        """End its standard input: what the program says after that can still be heard."""
+        """End the program's standard input; its further output can still be read."""
         with contextlib.suppress(BrokenPipeError):  # what it did not read goes nowhere
             self._input.close()
 

@@ -36,7 +36,7 @@ def disk_full(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn whatever the disk has against writing into an error that says which and what to do."""
+    """Turn an error of the disk into one that names the file and tells what to do."""
     try:
         with disk_full(path):
             yield
@@ -54,9 +54,9 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Write to a temporary name, flush to the disk, rename; OSError leaves what was there.
+    """Write to a temporary name, flush to the disk, rename; OSError leaves the old file.
 
-    mode: permissions, less what the umask takes.
+    mode: permissions, less those of the umask.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Reads files that somebody else made, within bounds.
+"""Reads files from outside, within bounds.
 
 An experiment, the trace of a link or a result folder may come from a stranger, or be damaged.
 Its size on the disk says little: a few bytes of Parquet or YAML can stand for gigabytes.  So
@@ -38,7 +38,7 @@ class Refused(LocalError, ValueError):
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; no error for a name that is none, or where nobody may look."""
+    """Whether there is a file; no error for an impossible name or a folder without access."""
     try:
         return path.is_file()
     except OSError:

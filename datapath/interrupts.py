@@ -76,7 +76,7 @@ def ending_signals(*, to_the_end: bool = False) -> Iterator[None]:
 
 
 class _Ending:
-    """What becomes of the signals of one `ending_signals`.
+    """The state of one `ending_signals`.
 
     Python drops an exception that is raised in a destructor or in the callback of a weak
     reference, and tells sys.unraisablehook.  An Interrupted that is lost there is raised again.

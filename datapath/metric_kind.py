@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What there is to know of a metric: one row, wherever its numbers are made."""
+"""The facts of a metric: one row, wherever its numbers are made."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Collected series: what flows and links looked like over time, as one tidy table.
+"""Collected series: the state of flows and links over time, as one tidy table.
 
 A row is one moment of one QP (or TCP flow, or link); a column is one quantity, NaN where
 whoever sampled cannot know it.  Live hosts write their samples into files whose layout is
@@ -34,7 +34,7 @@ NAMES: tuple[Name, ...] = get_args(Name)
 
 
 class Column(NamedTuple):
-    """A column of the table: the series it belongs to, its unit, and what it says."""
+    """A column of the table: its series, its unit, and its meaning."""
 
     series: Name
     unit: str
@@ -62,7 +62,7 @@ KEYS = ("host", "qp", "link", "time_ns")
 
 @dataclass(frozen=True)
 class Request:
-    """What an experiment asks for: series, ns between samples, QPs of each process at most."""
+    """Request of an experiment: series, ns between samples, most QPs of each process."""
 
     names: tuple[Name, ...]
     interval_ns: int
@@ -182,7 +182,7 @@ _HEADER = struct.Struct("<8s6I4Q64s")
 _NAME_BYTES = 24
 _VERSION = 1
 KIND_FLOW, KIND_LINK = 0, 1
-"""What the rows of a file are about; enum dp_series_kind."""
+"""The kind of the rows of a file; enum dp_series_kind."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class SeriesFile:
 
 
 def read_file(path: Path, host: str | None) -> SeriesFile:
-    """Read what a live host wrote; a last row that is cut off does not count.
+    """Read the file of a live host; a last row that is cut off does not count.
 
     RunFailed when it is not such a file.  A writer that was killed in its first moment
     leaves an empty file, which has no rows.
@@ -234,7 +234,7 @@ def read_file(path: Path, host: str | None) -> SeriesFile:
     return SeriesFile(frame, rows_left_out, flows_left_out)
 
 
-# --- what follows from series ------------------------------------------------------------------
+# --- metrics of series -----------------------------------------------------------------------
 
 
 def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:

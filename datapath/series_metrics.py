@@ -118,7 +118,7 @@ def _rtt(rows: pd.DataFrame) -> Any:
 
 
 def _host_delay(rows: pd.DataFrame) -> Any:
-    """What the hosts added, ns, of the same samples."""
+    """The hosts' part of the RTT, ns, of the same samples."""
     import numpy as np
 
     host = rows["host_ns"].to_numpy()

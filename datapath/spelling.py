@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Which name was meant, when somebody wrote one that does not exist."""
+"""Suggests the name that was meant in place of an unknown one."""
 
 from __future__ import annotations
 

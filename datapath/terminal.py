@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 LAYOUT = "\n\t"
-"""What lays text out, and may stand in it when whole lines are printed."""
+"""Characters of layout, which may stand in whole lines."""
 
 _BLANKS = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
 

@@ -27,7 +27,7 @@ HOOKS = {
     "on_loss": ("flow", "loss"),
     "on_timeout": ("flow", "now_ns"),
 }
-"""Name of each hook and what its arguments are, in order."""
+"""Name of each hook, and its arguments in order."""
 
 KINDS = {"float": "f8", "int": "i8", "bool": "i8"}
 """Annotation of a parameter or state member, and how the record stores it."""
@@ -158,7 +158,7 @@ class Algorithm:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What follows the head in the flow record, in its order."""
+        """Parameters and state, in their order behind the head of the flow record."""
         return self.params + self.state
 
     @property

@@ -127,7 +127,7 @@ class _Compiler:
                 scope[name] = self.dispatchers[plain]
 
     def _check_types(self) -> None:
-        """Look in numba's typed code for what it would accept and should not."""
+        """Refuse code that numba's typing accepts and a transport cannot run."""
         for function, dispatcher in self.dispatchers.items():
             for overload in dispatcher.overloads.values():
                 typed = overload.type_annotation

@@ -77,7 +77,7 @@ def _object(program: subset.Program, path: Path) -> bytes:
 
 
 def _code_key(program: subset.Program) -> str:
-    """What the machine code depends on: sources, constants, layout, tools."""
+    """The inputs of the machine code: sources, constants, layout, tools."""
     algorithm = program.algorithm
     here = Path(__file__).parent
     layout = [(item.name, item.kind, item.default, item.length) for item in algorithm.fields]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Legal but unkind events for any algorithm, and what must hold after each.
+"""Legal but unkind events for any algorithm, and the rules that must hold after each.
 
 `Transport` keeps the books of one connection (what is in flight, when it was
 sent, what was delivered) and turns a `Step` into a call that the engine could
@@ -29,11 +29,11 @@ KINDS = ("ack", "loss", "timeout", "idle")
 class Step:
     """One thing that happens to a connection.
 
-    kind: one of KINDS; "idle" only lets time pass and drains what is in flight.
+    kind: one of KINDS; "idle" only lets time pass and delivers all packets in flight.
     wait_ns: time since the step before.
     use: share of the open window that the application fills before it, 0..1.
-    share: share of what is in flight that is acknowledged or lost, 0..1.
-    marked: share of what is acknowledged that carries CE, 0..1.
+    share: share of the bytes in flight that is acknowledged or lost, 0..1.
+    marked: share of the acknowledged bytes that carries CE, 0..1.
     sampled: whether the acknowledgement gives an RTT (not after a retransmission).
     hosts: share of the time since sending that the two hosts took, 0..1.
     hops: telemetry records, 0..8, and how long their queues are.
@@ -113,7 +113,7 @@ class Transport:
             self.sent.append(_Sent(size, self.now_ns, self.delivered))
 
     def _take(self, share: float) -> tuple[_Sent, float]:
-        """Take the oldest `share` of what is in flight; its newest part, and its size."""
+        """Take the oldest `share` of the packets in flight; the newest of them, and their size."""
         want, taken = self.inflight * share, 0.0
         newest = self.sent[0]
         while self.sent and taken < want:
@@ -180,7 +180,7 @@ class Transport:
 
 
 def violations(driver: Driver) -> list[str]:
-    """What is wrong with the outputs and the state of a flow; [] when nothing is."""
+    """Mistakes in the outputs and the state of a flow; [] when there are none."""
     flow, found = driver.flow, []
     cwnd, rate = float(flow.cwnd_bytes), float(flow.pacing_rate_bps)
     if not (math.isfinite(cwnd) and 0 < cwnd <= flow.max_cwnd_bytes):

@@ -42,7 +42,7 @@ class Bottleneck:
 
 @dataclass
 class Trace:
-    """What one flow lived through: one item per acknowledgement in each list."""
+    """The history of one flow: one item per acknowledgement in each list."""
 
     time_ns: list[float] = field(default_factory=list)
     rtt_ns: list[float] = field(default_factory=list)
@@ -110,7 +110,7 @@ class _Simulation:
         heapq.heappush(self.events, (time_ns, next(self.order), index, packet))
 
     def _send(self, now_ns: float, index: int) -> None:
-        """Send what window and pacing allow; wake up when pacing allows more."""
+        """Send as window and pacing allow; wake up when pacing allows more."""
         sender = self.senders[index]
         flow = sender.driver.flow
         while sender.inflight == 0 or sender.inflight + self.mss <= flow.cwnd_bytes:

@@ -104,7 +104,7 @@ _ROLE_MEMBERS: dict[str, Mapping[str, str]] = {
 
 @dataclass
 class Program:
-    """The hooks of an algorithm and what they depend on.
+    """The hooks of an algorithm, and their helpers and constants.
 
     helpers: every plain function that the hooks reach.
     files: name to text, of the files in which hooks and helpers stand.
@@ -118,7 +118,7 @@ class Program:
 
 
 def analyse(algorithm: Algorithm) -> Program:
-    """Check the hooks and helpers of an algorithm and list what they depend on.
+    """Check the hooks and helpers of an algorithm, and list their helpers and constants.
 
     Raises:
         LocalError: something that cannot be compiled, with file and line.

@@ -12,9 +12,9 @@ preflight.py  what this machine lacks, before anything is built
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
 live.py       one live run
 parallel.py   simulated runs, in processes or on a cluster
-measuring.py  what live and simulated runs have in common
+measuring.py  the code that live and simulated runs share
 store.py      the result folder, written so that nothing half-done counts
 manifest.py   the machine and the software
-metrics.py    names and units of what is measured
-claims.py     what the results must show
+metrics.py    names and units of metrics
+claims.py     the claims that results must meet
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The axes of a sweep, as the file has them: dotted paths or names, and what values set."""
+"""The axes of a sweep, as the file has them: dotted paths or names, and their settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class AxisValue:
-    """A value of an axis: its text in tables, and what it sets."""
+    """A value of an axis: its text in tables, and its settings."""
 
     text: str
     settings: tuple[Setting, ...]
@@ -123,7 +123,7 @@ def read_settings(
 
 
 def _wrong_target(schema: Schema, target: Path) -> str:
-    """What is wrong with a path that a sweep sets, "" when nothing is."""
+    """The mistake in a path that a sweep sets, "" when there is none."""
     if target[0] not in SECTIONS:
         more = or_rather(target[0], SECTIONS, "a sweep varies")
         return f"no section {target[0]!r} that a sweep can vary{more}"

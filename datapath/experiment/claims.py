@@ -27,7 +27,7 @@ Selector = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with what was measured; the entries of claims.json.
+    """A claim with its measured value; the entries of claims.json.
 
     measured and interval are in `unit` (of the metric, or "1" for a ratio); None: no data.
     bound: {"min": x, "max": y} in the same unit, with the keys that the claim has.

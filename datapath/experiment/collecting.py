@@ -37,7 +37,7 @@ _NO_TCP = "nothing was sampled: no TCP connection of the run carried data"
 
 
 def environment(request: Request, host: Host, logs: Path) -> dict[str, str]:
-    """What makes programs with a device of ours sample it; see docs/verbs.md."""
+    """Environment that makes programs sample their devices; see docs/verbs.md."""
     prefix = f"{host.outputs(logs)}/series-{host.name}"
     interval_us = max(1, request.interval_ns // 1000)
     settings = f"interval_us={interval_us};qps={request.qps};max_bytes={MAX_BYTES}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Metrics made of what the path and the devices of a run counted."""
+"""Metrics made of the counters of path and devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QP_COUNTERS = ("retransmits", "spurious", "timeouts", "tx_packets")
 def path_metrics(
     counters: Mapping[str, Mapping[str, int]], *, limited: bool = False
 ) -> list[Metric]:
-    """What the path did in both directions together, and how exactly."""
+    """The path's counters in both directions together, and its accuracy."""
     found = {
         f"path_{what}": float(sum(counters[what].values()))
         for what in ("passed", "dropped", "overflowed", "policed", "aqm_dropped", "marked")
@@ -34,7 +34,7 @@ def path_metrics(
 
 
 def device_statistics(logs: Path) -> list[dict[str, Any]]:
-    """What the verbs front wrote, a file for each process and device."""
+    """The counters that the verbs front wrote, a file for each process and device."""
     statistics = []
     for path in sorted(logs.glob("stats-*.json")):
         host = path.name.removeprefix("stats-").partition(".")[0]
@@ -47,7 +47,7 @@ def device_statistics(logs: Path) -> list[dict[str, Any]]:
 
 
 def device_metrics(statistics: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """Retransmissions, time-outs and pacing of all QPs on all hosts, and what AF_XDP copied."""
+    """Retransmissions, time-outs and pacing of all QPs on all hosts, and AF_XDP's copies."""
     metrics = _xdp_metrics([entry for entry in statistics if entry["port"]["kind"] == "afxdp"])
     qps = [qp for entry in statistics for qp in entry.get("qps", [])]
     if not qps:

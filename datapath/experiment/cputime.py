@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""CPU time of a run: what its programs used and waited for, and what the hypervisor kept."""
+"""CPU time of a run: used by its programs, waited for, and taken by the hypervisor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CpuTime:
         return cls(children.ru_utime, children.ru_stime, ticks / os.sysconf("SC_CLK_TCK"))
 
     def since(self, *, local: bool) -> list[Metric]:
-        """What came to it until now; the programs' share only if they ran on this machine."""
+        """The CPU time until now; the programs' share only if they ran on this machine."""
         now = CpuTime.now()
         used = {"cpu_user": now.user - self.user, "cpu_system": now.system - self.system}
         found = {**(used if local else {}), "cpu_stolen": now.stolen - self.stolen}

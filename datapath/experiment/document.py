@@ -37,7 +37,7 @@ VALUES_MAX = 10_000
 """Keys, values, lists and mappings of a file, with a copy for each alias."""
 
 TOLD_MAX = 100
-"""Problems of a file that are told; who made that many by one slip needs no more."""
+"""Most problems of a file that are told; one slip may cause many."""
 
 _INT_BITS_MAX = 64
 
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong with a file: where, in which part, and what was meant."""
+    """One mistake in a file: where, in which part, and a hint."""
 
     file: str
     place: Place
@@ -190,11 +190,11 @@ _SHORTER = "put long lists into files of their own, as docs/experiment-file.md s
 
 
 class _TooMuch(MarkedYAMLError):
-    """The file comes to more than any that is meant."""
+    """The file is larger than any reasonable one."""
 
 
 class _Composer(Composer):
-    """Composes nodes, and counts what they come to when aliases are copied."""
+    """Composes nodes, and counts them with all copies by aliases."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)

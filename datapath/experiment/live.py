@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Makes one live run: programs on hosts, with what is measured of the machine beside them."""
+"""Makes one live run: programs on hosts, and measurements of the machine beside them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _user_xdp(spec: PointSpec, network: Network, folder: Path, record: RunRecord
 
 @contextlib.contextmanager
 def _fetching(network: Network, logs: Path) -> Iterator[None]:
-    """What programs write on the hosts comes to the logs, after a failure as far as it can."""
+    """Fetch the programs' files into the logs; after a failure, as many as possible."""
     try:
         yield
     except DatapathError:

@@ -52,9 +52,9 @@ _INCOMPLETE = ("missing", "union_tag_not_found")
 
 @dataclass(frozen=True)
 class LoadedExperiment:
-    """A file that is right: its models, its points, and what it was read from.
+    """A valid file: its models, its points, and its source.
 
-    source: the file; what it names is relative to its folder.
+    source: the file; paths in it are relative to its folder.
     text: its content, byte for byte; overrides: `--set` arguments, in order.
     resolved: the whole experiment as plain data, defaults filled in, units normalised.
     selectors: `where` and `ratio_to` of claim i, as axis -> texts.
@@ -92,7 +92,7 @@ def read_experiment(source: FilePath) -> str:
 
 
 def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
-    """As `load`, for text that is already here; `source` names it and resolves what it names."""
+    """As `load`, for text that is already here; paths in it are relative to `source`."""
     document = parse(text, str(source))
     for override in overrides:
         _override(document, override)
@@ -223,7 +223,7 @@ class _Loader:
         return points if not self.problems else []
 
     def _check_quietly(self, raw_points: Iterable[RawPoint]) -> None:
-        """Add what is wrong in points although the sweep has mistakes of its own."""
+        """Add the mistakes in points, although the sweep has mistakes of its own."""
         for raw in raw_points:
             if len(self.problems) <= TOLD_MAX:
                 self._validate(raw, gaps=False)

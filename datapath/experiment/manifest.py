@@ -75,7 +75,7 @@ def _version_commands() -> dict[str, tuple[str, ...]]:
 
 
 def machine() -> dict[str, Any]:
-    """Kernel, CPU, memory and what decides their speed; None for what cannot be read."""
+    """Kernel, CPU, memory and settings of their speed; None for facts that cannot be read."""
     cpuinfo = _read("/proc/cpuinfo") or ""
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+) kB", _read("/proc/meminfo") or "", re.MULTILINE)
@@ -120,7 +120,7 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def program_versions(commands: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """First line of what the installed ones among programs say about their version."""
+    """First line of the version text of each installed program."""
     versions = {}
     for program, arguments in commands.items():
         path = shutil.which(program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What measuring a point on a network is, live (live.py) or simulated (parallel.py)."""
+"""The measuring of a point on a network, live (live.py) or simulated (parallel.py)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def parse_bound(metric: str, value: str | int | float) -> float:
     """A claim's bound in the unit of its metric: `10us` -> 10000.0 for latency_p50.
 
     A bare number is accepted where the metric has no unit (counts, shares).
-    ValueError says what was expected.
+    ValueError tells the expected form.
     """
     unit = UNITS[metric]
     parse = _PARSERS.get(unit)

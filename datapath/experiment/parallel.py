@@ -100,7 +100,7 @@ def task(run: Run, collect: Collect, folder: Path, timeout_s: float, *, travels:
 
 
 def measure(task: Task) -> Answer:
-    """Make one run; what goes wrong becomes part of the answer."""
+    """Make one run; an error becomes part of the answer."""
     answer = Answer()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="datapath-sim-") as temporary:
@@ -169,7 +169,7 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
 
 
 def write_logs(folder: Path, answer: Answer, source: str) -> None:
-    """Keep what a worker logged; RemoteError (and nothing written) for a name that leads out."""
+    """Keep a worker's logs; RemoteError (and nothing written) for a name that leads out."""
     logs = {folder / plain_path(name, source): data for name, data in answer.logs.items()}
     for path, content in logs.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def _begin_worker() -> None:
 def _cluster(address: str) -> Iterator[Executor]:
     """The workers of a Dask scheduler; at tls://... by the certificates of Dask's configuration.
 
-    Dask trusts whoever can connect: what is sent is pickled Python, both ways.
+    Dask trusts every peer that can connect: tasks and answers are pickled Python.
     """
     try:
         distributed = importlib.import_module("distributed")

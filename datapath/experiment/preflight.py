@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What this machine lacks for an experiment, found before anything is built.
+"""Finds what this machine lacks for an experiment, before a network is built.
 
 All lacks are told at once: it is no help to learn of the second missing program after having
 installed the first.
@@ -113,7 +113,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
 
 
 def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
-    """Devices that have no room for records offer no telemetry, and nobody would notice."""
+    """Devices without room for records offer no telemetry, which no user would notice."""
     from datapath.lanes.sim import has_room_for_telemetry
     from datapath.verbs.sizes import telemetry_room
 
@@ -205,7 +205,7 @@ def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
 
 
 def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathError]:
-    """What machines of lane ssh lack for points that share them; they are logged in to."""
+    """What machines of lane ssh lack for the points that share them; logs in to them."""
     from datapath.lanes.ssh import SshNetwork
 
     first = specs[0]

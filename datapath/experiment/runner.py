@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Whoever shows the progress."""
+    """Shows the progress of a sweep."""
 
     def begin(self, total: int, done: int) -> None: ...
     def started(self, run: Run) -> None: ...
@@ -64,7 +64,7 @@ class Observer(Protocol):
 
 @dataclass
 class Result:
-    """What a sweep came to."""
+    """The result of a sweep."""
 
     folder: Path
     records: list[RunRecord]
@@ -206,7 +206,7 @@ class _Sweep:
         self.store.event("network down")
 
     def _recover(self, key: str) -> None:
-        """What a failed run has left must not meet the next one."""
+        """Remove the remains of a failed run before the next one."""
         network = self.networks.get(key)
         if network is not None and not network.recover():
             self._close(key)

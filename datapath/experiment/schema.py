@@ -14,7 +14,7 @@ from datapath.experiment.document import Path
 
 @dataclass(frozen=True)
 class UnknownStep:
-    """The first step of a path that the format does not have, and what stands there."""
+    """The first step of a path that the format does not have, and the keys that it has there."""
 
     index: int
     known: list[str]

@@ -197,7 +197,7 @@ class Sweep(_Model):
 
 
 class Collect(_Model):
-    """What is kept besides the metrics."""
+    """Data that is kept besides the metrics."""
 
     samples: bool = Field(True, description="Keep single samples (latencies) for CDF plots.")
     counters: bool = Field(
@@ -223,7 +223,7 @@ class Collect(_Model):
 
     @property
     def request(self) -> Request | None:
-        """What is to be sampled; None: nothing."""
+        """The series to sample; None: none."""
         if not self.series:
             return None
         return Request(tuple(self.series), self.interval, self.qps)
@@ -308,7 +308,7 @@ class PointSpec(_Model):
 
 
 class Experiment(_Model):
-    """An experiment: a network, what is wrong with it, a transport, a workload, a sweep."""
+    """An experiment: a network, its faults, a transport, a workload, a sweep."""
 
     version: Literal[1] = Field(description="Version of this format.")
     name: str = Field(

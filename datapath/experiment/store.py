@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The result folder: what is written when, so that nothing half-written ever counts.
+"""The result folder, in which no half-written file ever counts.
 
     experiment.yaml   the file as it was, byte for byte       written before the first run
     resolved.yaml     with every default filled in            written before the first run
@@ -9,7 +9,7 @@
     samples/P-R.parquet, series/P-R.parquet, logs/P-R/        during
     runs.parquet, claims.json, report.html                    at the end, from runs/
 
-A run counts when its runs/*.json is there.  Whoever writes holds a lock on the folder.
+A run counts when its runs/*.json is there.  A process that writes holds a lock on the folder.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class ResultStore:
         return cls(path)
 
     def __enter__(self) -> ResultStore:
-        """Take the lock; whoever has it may enter again, and the last one out gives it back."""
+        """Take the lock; its holder may enter again, and the last exit releases it."""
         self._entered += 1
         if self._entered == 1:
             try:
@@ -202,7 +202,7 @@ class ResultStore:
         return self
 
     def _take(self) -> None:
-        """Lock the folder and make it ready; what a broken-off write left is removed."""
+        """Lock the folder, and remove the remains of broken-off writes."""
         with disk_errors(self.path):
             self._lock.enter_context(locked(self.path))
             for part in ("runs", "samples", "logs"):
@@ -240,7 +240,7 @@ class ResultStore:
             file.write(line + "\n")
 
     def logs(self, name: str) -> Path:
-        """An empty folder for the logs of a run; what a broken-off attempt left is removed."""
+        """An empty folder for the logs of a run; removes those of a broken-off attempt."""
         path = self.path / "logs" / name
         with disk_errors(path):
             shutil.rmtree(path, ignore_errors=True)

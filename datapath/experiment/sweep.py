@@ -241,7 +241,7 @@ def _build(
 
 
 def _apply(point: RawPoint, setting: Setting) -> str:
-    """Set one path in a point's data; returns what is wrong, "" when nothing is."""
+    """Set one path in a point's data; returns the mistake, "" when there is none."""
     parent: Any = point.data
     for depth, step in enumerate(setting.target[:-1]):
         if isinstance(parent, list):
@@ -321,7 +321,7 @@ def matches(where: Mapping[str, Sequence[str]], axes: Mapping[str, str]) -> bool
 
 
 def point_key(spec: PointSpec, axes: Mapping[str, str], files: Mapping[str, str]) -> str:
-    """Hash of what a point is: resolved content, axis values, digests of the files it names."""
+    """Hash of a point: resolved content, axis values, digests of the files that it names."""
     content = {"spec": spec.model_dump(mode="json"), "axes": dict(axes), "files": dict(files)}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_KEY_DIGITS]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Whether a result folder may be gone on with unasked: `dpctl run --resume` runs what it names.
+"""Whether `dpctl run --resume` may run the code that a result folder names without a question.
 
-A folder may come from somebody else, and its experiment may name a Python file, which is run as
+A folder may come from another user, and its experiment may name a Python file, which is run as
 soon as the experiment is read.  So the manifest has a seal: a keyed digest (HMAC) of the
 experiment, of where it came from and of the code that it names, with a key of this user on this
-machine.  A folder whose seal holds, and whose files are still what they were, was begun here.
+machine.  A folder was begun here if its seal holds and its files are unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from datapath.experiment.load import LoadedExperiment, read_experiment
 
 _KEY_BYTES = 32
 _PYTHON = re.compile(r"(?P<file>.+\.py)(:\w*)?")
-"""What datapath.cc takes for a file to run."""
+"""Names that datapath.cc takes for a file to run."""
 _RUNS = ("source", "ssh_config", "ssh", "extra")
 """Keys of an experiment that name C to load, a configuration with commands, a machine, options."""
 
@@ -130,7 +130,7 @@ def _values(keys: tuple[str, ...], data: Any) -> Iterator[tuple[tuple[str, ...],
 
 
 def _digest(file: Path) -> str:
-    """ "" for what is not there."""
+    """ "" for a missing file."""
     try:
         return hashlib.sha256(foreign.read_bytes(file)).hexdigest()
     except (OSError, ValueError):

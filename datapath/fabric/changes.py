@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What changes while a simulation runs."""
+"""Changes while a simulation runs."""
 
 from __future__ import annotations
 

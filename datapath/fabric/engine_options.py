@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the engines of a simulation's hosts are told."""
+"""Options of the engines of a simulation's hosts."""
 
 from __future__ import annotations
 

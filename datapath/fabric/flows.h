@@ -32,7 +32,7 @@ struct dp_flow {
 	uint64_t message_bytes; /* 0: the flow is one message */
 	uint32_t depth;		/* messages outstanding at once */
 	uint32_t qp;		/* which QP from src to dst; its flows queue behind each other */
-	uint32_t tag;		/* free for whoever made the table */
+	uint32_t tag;		/* free for the maker of the table */
 	uint32_t opcode;	/* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
 };
 
@@ -49,7 +49,7 @@ static inline uint64_t dp_flow_finish_at_stop(const struct dp_flow *flow)
 	return flow->bytes == DP_FLOW_UNTIL_STOP ? flow->stop_ns : 0;
 }
 
-/* What became of it. */
+/* The result of a flow. */
 struct dp_flow_result {
 	uint64_t posted_ns;	  /* its first message was posted */
 	uint64_t finish_ns;	  /* its last message completed, or stop_ns; 0: not finished */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The traffic table: what is sent from whom to whom and when, and what became of it.
+"""The traffic table: flows between hosts with their times, and the results.
 
 One row is one flow.  The same table, as an array or as a file, drives the simulator and the live
 generator, and both answer with the same results: a row for each flow, and a histogram of the
@@ -280,7 +280,7 @@ class Latencies:
 
 @dataclass
 class FlowResults:
-    """What became of a table's flows.
+    """The results of a table's flows.
 
     rows: array of RESULT_DTYPE, shape (flows,), in the order of the table once it is whole.
     data_packets, retransmitted_packets: of the transport; 0 and 0 when it does not say.

@@ -15,7 +15,7 @@ PAUSE_FRAME_BYTES = 64 + 20
 """On the wire, as fabric/sim/graph.c has it."""
 
 _ETHERNET_BYTES = 14 + 24
-"""Of a frame on the wire, beside what the MTU counts."""
+"""Bytes of a frame on the wire beside those that the MTU counts."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Policer:
 
 @dataclass(frozen=True)
 class CoDel:
-    """Drops when its turn comes what has waited too long (RFC 8289, section 5).
+    """Drops, at their turn, frames that have waited too long (RFC 8289, section 5).
 
     target_ns, interval_ns: TARGET and INTERVAL.  ecn: mark ECN-capable frames instead.
     """
@@ -173,7 +173,7 @@ class Link:
         return {name: value for name, value in values.items() if isinstance(value, (int, float))}
 
     def fill(self, ffi: Any, config: Any) -> list[Any]:
-        """Write it into a `struct dp_link_config`; returns what has to live as long as that."""
+        """Write it into a `struct dp_link_config`; returns objects that have to live as long."""
         kept: list[Any] = []
         for name, number in self.numbers().items():
             setattr(config, name, number)
@@ -236,7 +236,7 @@ class SharedBuffer:
 
 
 def frame_bytes(mtu: int) -> int:
-    """What the largest IP packet of an MTU takes of the wire."""
+    """Bytes on the wire of the largest IP packet of an MTU."""
     return mtu + _ETHERNET_BYTES
 
 

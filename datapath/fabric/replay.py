@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
 
 
 def _object(module: Any, value: Any) -> Any:
-    """What _plain() was given; classes are those of `module` or of datapath.fabric.links."""
+    """The inverse of _plain(); classes are those of `module` or of datapath.fabric.links."""
     if isinstance(value, list):
         return tuple(_object(module, item) for item in value)
     if not isinstance(value, dict):
@@ -195,7 +195,7 @@ def _changed(value: dict[str, Any]) -> Change:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Replay one case; exit code of what happens."""
+    """Replay one case; returns the exit code."""
     if len(argv) != 1:
         print("usage: python -m datapath.fabric.replay FOLDER/case.json", file=sys.stderr)
         return 2

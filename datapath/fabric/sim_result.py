@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What a simulation samples, and what it comes to."""
+"""The samples and the result of a simulation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Series:
 
 @dataclass
 class SimResult:
-    """What became of the flows, and what the network did.
+    """The results of flows, and the counters of the network.
 
     totals: packets by their fate, packet events and turns of the loop, `now_ns`.
     links: counters, one row for each link with its `name`.  qps: counters summed over all QPs.

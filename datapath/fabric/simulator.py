@@ -199,7 +199,7 @@ class _Run:
         config.stall_ns += wakeup.longest_ns
         self.kept += [packet, timer]
 
-    # --- traffic and what governs it ---
+    # --- traffic and its algorithms ---
 
     def load(self, flows: traffic.Flows, algorithms: Algorithm | Sequence[Algorithm]) -> None:
         self.flows = np.ascontiguousarray(flows)

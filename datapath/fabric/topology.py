@@ -30,7 +30,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class Graph:
-    """What the simulator is given.
+    """The network as the simulator takes it.
 
     names: of all nodes, hosts first.  buffers: of each switch, None: queues by themselves.
     """

@@ -32,7 +32,7 @@ _TIMEOUT = "60s"
 
 @dataclass(frozen=True)
 class Setup:
-    """What all cases of a hunt have in common.
+    """The settings of all cases of a hunt.
 
     algorithm, params: as the section `cc` has them; a file of the user's own with its absolute
     path.  settings: dotted path -> value, for all cases.  seed: of the experiments.
@@ -127,7 +127,7 @@ def _workload(at: Scale) -> dict[str, Any]:
 
 
 def duration_ns(at: Scale) -> int:
-    """Long enough for what is judged, short enough for hundreds of cases in a minute."""
+    """Long enough to judge, short enough for hundreds of cases in a minute."""
     wanted = max(_SHORT_NS, _RTTS * at.rtt_ns, at.pairs * _PACKETS_OF_FLOW * at.packet_ns)
     least = max(_SHORTEST_NS, _RTTS_MIN * at.rtt_ns)
     return round(max(min(wanted, _PACKETS_MAX * at.packet_ns), least)) // 1000 * 1000

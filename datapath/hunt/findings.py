@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What was found: each finding a file that `dpctl run` replays, and a table of all.
+"""The findings: for each a file that `dpctl run` replays, and a table of all.
 
-Findings that agree in what is bad and in which conditions cause it are one; the others only
+Findings with the same symptom and the same causes are one; the others only
 count.  A finding is on the disk from the moment at which its case turned out bad, and is
 written again, whole or not at all, as it becomes smaller.
 """
@@ -46,7 +46,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """What is bad, and what causes it: one finding for each."""
+        """Symptom and causes: one finding for each."""
         return self.symptom, causes(self.trial.case)
 
     def explains(self, trial: Trial, symptom: str) -> bool:
@@ -132,18 +132,18 @@ class Findings:
         (self.folder / finding.name).unlink(missing_ok=True)
 
     def merge(self, finding: Finding, into: Finding) -> None:
-        """A finding is what another one is already: only that one stays."""
+        """A finding is the same as another one: only that one stays."""
         into.cases += finding.cases
         into.worst = max(into.worst, finding.worst)
         self.drop(finding)
 
     def sorted(self) -> list[Finding]:
-        """By what is bad, the worst symptom first, then by score."""
+        """By symptom, the worst first, then by score."""
         order = list(SYMPTOMS)
         return sorted(self.all, key=lambda f: (order.index(f.symptom), -f.score, f.name))
 
     def about(self, **facts: Any) -> None:
-        """What the hunt was, and how far it has come."""
+        """The settings of the hunt, and its progress."""
         content = {
             "algorithm": self.setup.algorithm,
             "params": dict(self.setup.params),

@@ -23,7 +23,7 @@ CONFIRMING = 3
 """Runs of a case that was bad once: their medians have to be bad as well."""
 
 _KNOWN = 0.3
-"""What a score counts whose fault is known."""
+"""Weight of a score whose cause is known."""
 
 
 class Spent(Exception):
@@ -31,7 +31,7 @@ class Spent(Exception):
 
 
 class Observer(Protocol):
-    """Whoever shows the progress."""
+    """Shows the progress of a sweep."""
 
     def tried(self, cases: int, findings: int) -> None: ...
     def found(self, finding: Finding) -> None: ...
@@ -76,7 +76,7 @@ def hunt(
 
 
 def _try(generation: Sequence[Case], search: Search, findings: Findings, trials: _Trials) -> None:
-    """Run a generation; what is bad and not known becomes a finding at once."""
+    """Run a generation; a bad case that no finding explains becomes a finding at once."""
     for trial in trials.each(generation):
         worth = [0.0]
         for symptom, score in trial.scores.items():
@@ -92,7 +92,7 @@ def _try(generation: Sequence[Case], search: Search, findings: Findings, trials:
 
 
 def _minimise(findings: Findings, trials: _Trials, observer: Observer) -> None:
-    """Confirm what is new and make it as small as it can be, the worst first."""
+    """Confirm new findings and reduce them to their causes, the worst first."""
     new = [finding for finding in findings.all if not finding.minimal]
     for finding in sorted(new, key=lambda item: -item.score):
         known = findings.known(finding.trial, finding.symptom, but=finding)
@@ -111,7 +111,7 @@ def _minimise(findings: Findings, trials: _Trials, observer: Observer) -> None:
 
 
 class _Trials:
-    """Runs cases within a budget; what was run once is not run again."""
+    """Runs cases within a budget, each only once."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What an algorithm should reach in a case, and how far it is from it.
+"""The limits that an algorithm should meet in a case, and its distance from them.
 
 Each limit is a bound of one metric of the run, so that the same words stand in the table of
 findings and, as a claim, in the file that replays one.  The score of a run for a symptom is by
@@ -43,7 +43,7 @@ SYMPTOMS: Mapping[str, str] = {
     STALL: "a flow delivered nothing for 30 RTTs and 60 ms",
     SPURIOUS: "more than 5 % of the packets were sent again in vain",
 }
-"""Symptom -> what is bad, the worst first."""
+"""Symptom -> its meaning, the worst first."""
 
 SCORE_MAX = 1000.0
 SCORE_OF_FAILURE: Mapping[str, float] = {BROKEN: SCORE_MAX, DIED: 10.0}
@@ -57,7 +57,7 @@ _STALL_RTTS, _STALL_NS = 30, 60_000_000
 """Two time-outs of a QP that has not measured its RTT yet: 20 and 40 ms."""
 _SPURIOUS = 0.05
 _START_RTTS = 20
-"""In which a flow may find out what the path holds."""
+"""RTTs in which a flow may find out the capacity of the path."""
 _UNFINISHED = 0.001
 _PACKETS_TO_JUDGE = 200
 """Of each flow: below, fairness is that of single packets."""
@@ -116,7 +116,7 @@ def possible_bps(at: Scale) -> float:
 
 
 def idle_rtt_ns(at: Scale) -> float:
-    """RTT of a full packet on the path without a queue, what jitter and the like add included."""
+    """RTT of a full packet on the path without a queue, with jitter and the like."""
     added = 0.0
     for name, value in at.case.items():
         adds_ns = by_name(name).adds_ns
@@ -125,7 +125,7 @@ def idle_rtt_ns(at: Scale) -> float:
 
 
 def limits(at: Scale, duration_ns: float) -> list[Limit]:
-    """What a case asks for; of streams, over their duration."""
+    """The requirements of a case; of streams, over their duration."""
     # Flows do not send less than a packet at a time, and two are what pacing asks for.
     rtt_ns = idle_rtt_ns(at) + 2 * at.pairs * at.packet_ns
     asked = [

@@ -15,7 +15,7 @@ from datapath.hunt.space import Case, Dimension, by_name
 from datapath.hunt.values import Value
 
 GENERATION = 16
-"""Cases that are tried together, whatever the number of processes: it decides what is found."""
+"""Cases that are tried together; the findings depend on it, not on the number of processes."""
 
 _FRESH = 0.4
 """Share of a generation that is random."""
@@ -53,7 +53,7 @@ class Search:
         return found
 
     def learn(self, case: Case, fitness: float) -> None:
-        """Tell how bad a case was; 1 is bad, and what is known already counts less."""
+        """Tell the score of a case; above 1 is bad, and known causes count less."""
         self.elite.append((fitness, dict(case)))
         self.elite.sort(key=lambda entry: -entry[0])
         del self.elite[_ELITE:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What may vary from case to case: one entry of SPACE for each dimension.
+"""The dimensions in which cases vary: one entry of SPACE for each.
 
 A case names the dimensions that differ from their default.  Values are relative where that
 makes them independent of the others: a buffer in bandwidth-delay products, a jitter in RTTs.
@@ -26,7 +26,7 @@ from datapath.verbs.spec import Transport
 from datapath.workloads.traffic.ideal import Framing, framing
 
 Case: TypeAlias = Mapping[str, Value]
-"""Dimension -> value; what is not there has its default."""
+"""Dimension -> value; missing ones have their default."""
 
 Settings: TypeAlias = Mapping[str, Any]
 """Dotted path into an experiment file -> value; None: the key is left out."""
@@ -69,7 +69,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Scale:
-    """What the relative values of a case refer to, and what follows from it.
+    """The base of a case's relative values, and the values that follow.
 
     transport: settings of that section which hold for all cases.
     """
@@ -121,7 +121,7 @@ class Scale:
 
     @property
     def packet_ns(self) -> float:
-        """What a full packet takes on the shared link."""
+        """Time of a full packet on the shared link."""
         return (self.framing.payload + self.framing.overhead) * 8e9 / self.rate_bps
 
     @property
@@ -150,7 +150,7 @@ class Scale:
 
     @property
     def trace_bps(self) -> float:
-        """What the trace lets through: in each millisecond no more than the queue can hold."""
+        """Bytes that the trace lets through: in each millisecond no more than the queue holds."""
         each = (self.trace.count(ms) * _OPPORTUNITY for ms in set(self.trace))
         return sum(min(let, self.queue_bytes) for let in each) * 8000 / self.trace[-1]
 
@@ -253,7 +253,7 @@ SPACE: Sequence[Dimension] = (
 
 @functools.cache
 def by_name(name: str) -> Dimension:
-    """LocalError, with what was meant, when there is none."""
+    """LocalError, with a hint, when there is none."""
     for dimension in SPACE:
         if dimension.name == name:
             return dimension
@@ -262,7 +262,7 @@ def by_name(name: str) -> Dimension:
 
 
 def causes(case: Case) -> tuple[str, ...]:
-    """What of a case differs from the default, in words: `loss`, `rate high`, `mtu 9000`."""
+    """Differences of a case from the default, in words: `loss`, `rate high`, `mtu 9000`."""
     return tuple(
         f"{name} {word}".strip()
         for name, value in sorted(case.items())

@@ -93,7 +93,7 @@ Values: TypeAlias = Log | Choice | Both
 
 
 def parts_of(values: Values) -> tuple[Log | Choice, ...]:
-    """The parts of a tuple, or what is no tuple as its only part."""
+    """The parts of a tuple; another value is its only part."""
     return values.parts if isinstance(values, Both) else (values,)
 
 

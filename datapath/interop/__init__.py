@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Our engine against others on the RoCEv2 wire, and an independent judge of what they said.
+"""Our engine against others on the RoCEv2 wire, and an independent judge of the packets.
 
 opcodes.py, capture.py   RoCEv2 packets out of a pcap file
 stream.py                the rules for one direction of a reliable connection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""RoCEv2 packets out of a capture, and what is wrong with each by itself.
+"""RoCEv2 packets of a capture, and the mistakes in each by itself.
 
 Formats: IBTA volume 1, chapter 9 (BTH and extension headers) and annex A17
 (RoCEv2: UDP port 4791, ICRC).
@@ -47,7 +47,7 @@ class Aeth:
 
 @dataclass(frozen=True)
 class Flaw:
-    """A broken rule: its name, and what was found."""
+    """A broken rule: its name, and the details."""
 
     rule: str
     text: str

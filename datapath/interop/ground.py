@@ -40,7 +40,7 @@ _BUFFER_KIB = 32 * 1024
 
 @dataclass(frozen=True)
 class Facts:
-    """What a table of results has to name."""
+    """Facts that a table of results has to name."""
 
     kernel: str
     guest_kernel: str

@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass
 class Outcome:
-    """What one cell gave.  errors: empty when it is green."""
+    """The result of one cell.  errors: empty when it is green."""
 
     cell: Cell
     errors: list[str] = field(default_factory=list)
@@ -155,7 +155,7 @@ def run(
 
 
 def run_cell(ground: Ground, cell: Cell, out: Path) -> Outcome:
-    """One cell in a folder of its own below `out`; never raises for what went wrong in it."""
+    """One cell in a folder of its own below `out`; an error becomes part of the outcome."""
     outcome = Outcome(cell)
     folder = out / cell.name
     folder.mkdir(parents=True, exist_ok=True)

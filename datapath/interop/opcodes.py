@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """What a packet does; the first four are requests."""
+    """The kinds of packets; the first four are requests."""
 
     SEND = "SEND"
     WRITE = "WRITE"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Request packets of a reliable connection, and the rules for each by itself.
 
-IBTA volume 1, section 9.7.  What depends on other packets of the stream is in stream.py.
+IBTA volume 1, section 9.7.  Rules that depend on other packets of the stream are in stream.py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def request_of(packet: Packet, row: Opcode, psn: int, path_mtu: int) -> Request:
 def judge_new(
     request: Request, packet: Packet, previous: Request | None, path_mtu: int
 ) -> list[Flaw]:
-    """What a request may be by itself, and after the one before it (None: not seen)."""
+    """Rules for a request by itself, and after the one before it (None: not seen)."""
     flaws = _size(request, path_mtu)
     flaws += _write_length(request, previous)
     flaws += _answerable(request, packet)
@@ -114,7 +114,7 @@ def _answerable(request: Request, packet: Packet) -> list[Flaw]:
 
 
 def judge_again(known: Request, request: Request, path_mtu: int) -> list[Flaw]:
-    """What is sent again says the same; a READ may ask for the rest of itself."""
+    """A retransmission has the same content; a READ may ask for the rest of itself."""
     same = (known.row.name, known.digest, known.tail, known.atomic)
     if same != (request.row.name, request.digest, request.tail, request.atomic):
         text = f"{request.row.name} where {known.row.name} was, or with other content"

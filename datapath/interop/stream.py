@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The rules of a reliable connection, for what one side asks and the other answers.
+"""The rules of a reliable connection, for requests of one side and answers of the other.
 
 IBTA volume 1, section 9.7.  A capture is taken at one point of the path, so a
 rule says only what must hold there whatever happens behind it: an answer is
@@ -124,7 +124,7 @@ class Stream:
         return flaws
 
     def _order(self, packet: Packet, psn: int, new: bool) -> list[Flaw]:
-        """New packets follow one another; what is sent again is sent from some PSN on in turn."""
+        """New packets have consecutive PSNs; retransmissions go on in order from some PSN."""
         if not new:
             self.retransmissions += 1
         if self.requester_gaps or psn <= self._cursor or self._acked >= psn:
@@ -320,7 +320,7 @@ class Stream:
     def _response_place(self, row: Opcode, request: Request, psn: int) -> list[Flaw]:
         """FIRST, MIDDLE..., LAST or ONLY, counted from the request or from one that repeats it.
 
-        What answers a repeated request may also go on with MIDDLE or LAST.
+        The answer to a repeated request may also go on with MIDDLE or LAST.
         """
         ends = psn == request.end
         right = {

@@ -52,7 +52,7 @@ RULES = {
     "answer atomics",
     "unanswered": "what asked for an acknowledgement has one at the end",
 }
-"""What is judged, by the names that violations carry."""
+"""The rules, by the names that violations carry."""
 
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
 _HELLO_BYTES = 20
@@ -94,7 +94,7 @@ def _address_of(gid: str) -> str:
 
 @dataclass(frozen=True)
 class Violation:
-    """A broken rule: where (frame of the capture, flow) and what was found."""
+    """A broken rule: its place (frame of the capture, flow), and the details."""
 
     number: int
     flow: str
@@ -107,7 +107,7 @@ class Violation:
 
 @dataclass
 class Report:
-    """What a capture holds.
+    """The verdict on a capture.
 
     coverage: packets by sender's address and opcode name.
     """

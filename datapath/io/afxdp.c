@@ -71,10 +71,10 @@ static inline uint32_t tx_at_kernel(const struct afxdp *a)
 }
 
 /*
- * Makes the kernel send what is in the ring.  In copy mode the call itself does
- * the work, for a limited number of packets; it is repeated while it gets on.
- * What is left then (no buffer, device busy or down) is tried again by the
- * next call of rx(), reserve() or commit().
+ * Makes the kernel send the packets in the ring.  In copy mode the call itself does
+ * the work, for a limited number of packets; it is repeated while it makes
+ * progress.  The next call of rx(), reserve() or commit() tries the remaining
+ * packets again (no buffer, device busy or down).
  */
 static void kick(struct afxdp *a)
 {
@@ -367,7 +367,7 @@ static void push_packet(struct afxdp *a, uint32_t idx, const struct dp_packet *p
 	d->options = 0;
 }
 
-/* Writes the frames of packets to the ring, and to the loop what is for us. */
+/* Writes the frames of packets to the ring; those for ourselves to the loop. */
 static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
 {
 	uint32_t idx = 0, descs = 0;

@@ -199,7 +199,7 @@ static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp
 	return 0;
 }
 
-/* What the kernel made of it: XDP_OPTIONS is the proof. */
+/* Whether the socket is zero-copy: XDP_OPTIONS tells for certain. */
 static void report_mode(struct afxdp *a, const struct afxdp_options *o)
 {
 	struct xdp_options opts = {};
@@ -268,7 +268,7 @@ static int map_umem(struct afxdp *a, struct dp_error *error)
 
 	if (area == MAP_FAILED)
 		return dp_fail(error, -errno, "no memory for packet buffers: %s", strerror(errno));
-	/* A fork must not copy what the kernel has pinned. */
+	/* A fork must not copy pages that the kernel has pinned. */
 	madvise(area, umem_size, MADV_DONTFORK);
 	madvise(area, umem_size, MADV_HUGEPAGE);
 	a->umem_area = area;

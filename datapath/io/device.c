@@ -34,7 +34,7 @@ int dp_device_lock_within(struct dp_device *dev, int timeout_ms)
 void dp_device_unlock(struct dp_device *dev)
 {
 	dp_device_hand_over_events(dev);
-	/* In THREAD mode nobody else serves a deadline that has become nearer. */
+	/* In THREAD mode only the device's thread serves an earlier deadline. */
 	if (dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns)
 		dp_device_kick(dev);
 	dp_unlock(&dev->lock);
@@ -98,8 +98,8 @@ static void note_ahead(struct dp_device *dev)
 	}
 }
 
-/* Nothing received, nothing to send at once: then timers and the thread's view
- * of the program can wait for a few polls more. */
+/* The poll found no packet to receive or to send at once: timers and the thread's view
+ * of the program can wait for a few more polls. */
 static bool idle_poll(struct dp_device *dev)
 {
 	return !dev->mark_ns && ++dev->idle_polls % DP_IDLE_POLLS &&
@@ -125,13 +125,13 @@ static int poll_moving(struct dp_device *dev, struct dp_cq *cq, int max, struct 
 	}
 	n = dp_cq_poll(cq, max, out);
 	dev->delayed = 0;
-	/* With completions in hand a hot program posts at once, and what it
-	 * posts goes out together with the acknowledgements. */
+	/* A hot program posts right after it gets completions, and its requests
+	 * go out together with the acknowledgements. */
 	if (n)
 		dev->mark_ns = now;
 	if (n && may_delay(dev))
 		return n;
-	/* What is sent may end in a completion, too. */
+	/* Sending may complete requests, too. */
 	if (dp_device_tx_due(dev, now) && !n)
 		n = dp_cq_poll(cq, max, out);
 	return n;

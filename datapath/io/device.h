@@ -3,7 +3,7 @@
  * A device: one port, one engine, one lock, and a thread for the times when
  * the program is not looking.
  *
- * Run to completion.  Whoever polls a CQ or posts a request also moves the
+ * Run to completion.  A thread that polls a CQ or posts a request also moves the
  * packets, on its own core, with no hand-over to another thread.  But RC must
  * answer the peer while the program computes, sleeps, or spins on memory, so
  * the device is always in one of two modes:
@@ -11,7 +11,7 @@
  *   DP_MODE_PROGRAM  The program polls.  The thread sleeps and wakes once in a
  *                    lease to see whether the program has called since.
  *   DP_MODE_THREAD   The thread sleeps on the port and the engine's deadline,
- *                    and does what they ask for.  The program may still poll.
+ *                    and serves both.  The program may still poll.
  *
  *   PROGRAM -> THREAD  a lease passed without a call; the program armed a CQ
  *                      and will wait for its event
@@ -24,12 +24,12 @@
  * keeps the thread, whose wake-up takes microseconds and not a lease.
  *
  * Batches.  A request is sent in the call that posts it.  Only a program that
- * has called again within microseconds many times in a row gets a delay: then
- * what follows the first request since the last poll, and the acknowledgement
- * of what a poll has just delivered, wait for its next call.  The thread's
- * lease is then 50 us, so that they wait no longer if that call does not come;
- * it doubles, up to 400 us, for a program that has kept its leases for long,
- * since each look of the thread costs the program a context switch.
+ * has called again within microseconds many times in a row gets a delay: its
+ * requests after the first one since the last poll, and the acknowledgement of
+ * the packets that the last poll delivered, wait for its next call.  The thread's
+ * lease is then 50 us, which bounds the wait if that call does not come.  The lease
+ * doubles, up to 400 us, for a program that has kept its leases for long, since
+ * each look of the thread costs the program a context switch.
  *
  * After fork() the child has no thread and must not touch the sockets: there
  * every call fails with -EIO (dp_device_lock()), and the parent goes on.
@@ -87,7 +87,7 @@ void dp_device_unlock(struct dp_device *);
  * inside whatever a signal has interrupted. */
 int dp_device_lock_within(struct dp_device *, int timeout_ms);
 
-/* Call under the lock after requests were posted: sends what can be sent. */
+/* Call under the lock after requests were posted: sends as much as window and pacing allow. */
 void dp_device_posted(struct dp_device *);
 /* Call under the lock before a QP goes away: sends what it still owes, such as
  * the acknowledgement of the last message. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the files of the device share.
+ * The declarations that the files of the device share.
  *
  *   device.c         the lock, and the calls of the program
  *   device_move.c    packets between port and engine

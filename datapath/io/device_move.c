@@ -2,9 +2,9 @@
 /* Packets between port and engine: all under the lock. */
 #include "io/device_impl.h"
 
-/* What lies unread in the port while this process waits for a CPU is not late: a
- * peer's silence is measured up to the last look that found the port empty, or, if
- * it never is, up to one so many packets ago that all before must have been read. */
+/* Packets that lie unread in the port while this process waits for a CPU are not late.
+ * So a peer's silence is measured up to the last look that found the port empty; if no
+ * look does, up to a look so many packets ago that all older packets must be read. */
 static void note_heard(struct dp_device *dev, uint32_t n)
 {
 	dev->taken += n;

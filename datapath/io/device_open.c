@@ -61,7 +61,7 @@ static void list_del(struct dp_device *dev)
 	pthread_mutex_unlock(&devices_lock);
 }
 
-/* What was asked for, with room for telemetry, as far as the port carries it. */
+/* The segment that was asked for, with room for telemetry, as far as the port carries it. */
 static uint32_t choose_segment(const struct dp_device *dev, const struct dp_device_options *opt)
 {
 	uint32_t segment = dp_segment_wanted(opt->segment, dev->path_mtu, dev->info.path_mtu,

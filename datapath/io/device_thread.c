@@ -24,7 +24,7 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 	dev->ahead = 0;
 }
 
-/* THREAD mode, under the lock: do what is due, say until when to sleep. */
+/* THREAD mode, under the lock: serve what is due, and tell until when to sleep. */
 static uint64_t serve(struct dp_device *dev)
 {
 	uint64_t now = dp_device_read_clock(dev), deadline, nap;
@@ -99,7 +99,7 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	return dp_device_now_ns() + next_lease(dev);
 }
 
-/* True: somebody wants something of control_fd. */
+/* True: control_fd has a request. */
 static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)
 {
 	struct pollfd fds[3] = {
@@ -120,7 +120,7 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	if (ppoll(fds, watch_port ? 3 : 2, timeout, NULL) <= 0)
 		return false;
 	if (fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
-		/* Another reader there is not; nothing to do. */
+		/* There is no other reader; nothing to do. */
 	}
 	return fds[1].revents != 0;
 }

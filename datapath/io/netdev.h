@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the kernel says of a network device.
+ * What the kernel tells of a network device.
  */
 #ifndef DP_IO_NETDEV_H
 #define DP_IO_NETDEV_H

@@ -89,8 +89,8 @@ int dp_port_tx_commit(struct dp_port *, const struct dp_packet *, int n_used, in
 
 /* Readable when dp_port_rx() may have something.  Writable is never waited for. */
 int dp_port_fd(const struct dp_port *);
-/* Whether somebody is going to wait on dp_port_fd(), at first true: packets that
- * nobody waits for arrive a little sooner, as the kernel has no one to wake. */
+/* Whether a thread is going to wait on dp_port_fd(); true at first.  While none waits,
+ * packets arrive a little sooner, since the kernel need not wake a thread. */
 void dp_port_watch(struct dp_port *, bool on);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a kind of port implements.  port.c parses specifications and calls
+ * The calls that a kind of port implements.  port.c parses specifications and calls
  * through the table; a kind embeds struct dp_port as its first member.
  */
 #ifndef DP_IO_PORT_IMPL_H

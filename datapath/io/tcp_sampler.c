@@ -126,7 +126,7 @@ static int read_answers(struct sampler *s)
 	return got > 0 ? (int)got : 0;
 }
 
-/* False: the kernel tells nothing of it, as of one that is closed. */
+/* False: the kernel tells nothing of the connection, for example because it is closed. */
 static bool read_info(const struct nlmsghdr *nlh, struct tcp_info *out)
 {
 	const struct inet_diag_msg *msg = NLMSG_DATA(nlh);
@@ -134,7 +134,7 @@ static bool read_info(const struct nlmsghdr *nlh, struct tcp_info *out)
 	const struct nlattr *attr;
 	size_t len;
 
-	memset(out, 0, sizeof(*out)); /* an older kernel tells less of it */
+	memset(out, 0, sizeof(*out)); /* an older kernel fills fewer fields */
 	for (; at + sizeof(*attr) <= end; at += NLA_ALIGN(attr->nla_len)) {
 		attr = (const struct nlattr *)at;
 		if (attr->nla_len < sizeof(*attr) || at + attr->nla_len > end)
@@ -358,7 +358,7 @@ static uint64_t number(const char *text, uint64_t min, uint64_t max)
 	return value;
 }
 
-/* An IPv4 address stands for what an IPv6 socket calls it, too. */
+/* An IPv4 address also stands for its mapped form on IPv6 sockets. */
 static void add_source(struct sampler *s, const char *text)
 {
 	uint32_t *plain = s->sources[s->n_sources++], *mapped;

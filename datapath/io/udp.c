@@ -2,16 +2,17 @@
 /*
  * UDP port: RoCEv2 datagrams through a kernel socket.  Needs no privilege.
  *
- * What makes it fast: extended packets of one length to one peer leave as one
+ * It is fast because extended packets of one length to one peer leave as one
  * UDP_SEGMENT send, and arrive as one UDP_GRO receive, so the stack is passed
  * once for up to 64 of them.  Standard packets leave one by one, because their
  * ICRC covers the IPv4 identification, which segmentation counts up, and which
  * an unconnected socket with IP_PMTUDISC_DO sets to 0.
  *
- * What the socket does not take at once (device queue full) waits in order and
- * is tried again by the next call; the poll descriptor then tells of room, too.
+ * Packets that the socket does not take at once (device queue full) wait in order;
+ * the next call tries them again, and the poll descriptor then tells of room, too.
  *
- * The kernel tells when a datagram arrived, of a run of them when the first did.
+ * The kernel tells when a datagram arrived; of a run of datagrams, when the first one
+ * did.
  *
  * Several processes share an address: see udp_slot.h.
  */

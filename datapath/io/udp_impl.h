@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the files of the UDP port share.
+ * The declarations that the files of the UDP port share.
  *
  *   udp.c       opening, routes, counters
  *   udp_tx.c    sending, with UDP_SEGMENT

@@ -67,7 +67,7 @@ static void receive_from_socket(struct udp_port *u)
 	u->n_rx = n > 0 ? (uint32_t)n : 0;
 }
 
-/* What another process got in our stead. */
+/* Packets of ours that another process received. */
 static void receive_from_slot(struct udp_port *u)
 {
 	struct rx_message *m = &u->rx[0];

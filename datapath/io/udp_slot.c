@@ -77,7 +77,7 @@ static bool is_ours(const struct dp_slot *s, int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && peer.uid == s->uid;
 }
 
-/* Connects to a name: what holds it, and to one of ours the connection. */
+/* Connects to a name: tells who holds it; the connection if it is one of ours. */
 static enum holder connect_to(const struct dp_slot *s, const struct sockaddr_un *name,
 			      socklen_t len, int *out)
 {

@@ -18,8 +18,8 @@
  * Any user may bind any abstract name, so a name proves nothing: both ends of a
  * connection ask the kernel who the other is (SO_PEERCRED).  A slot that another
  * user holds is passed over, and gets no packet.  If another user holds the
- * lock's name, slots are taken without a lock, which costs order, and so time to
- * hand packets on, and nothing else.
+ * lock's name, processes take slots without a lock.  Then the order may be wrong, which
+ * only costs time to hand packets on.
  */
 #ifndef DP_IO_UDP_SLOT_H
 #define DP_IO_UDP_SLOT_H

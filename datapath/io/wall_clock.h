@@ -2,11 +2,11 @@
 /*
  * The kernel stamps packets of sockets with CLOCK_REALTIME; the engine's clock is
  * CLOCK_MONOTONIC.  The two differ by an offset that changes slowly while the wall clock
- * is slewed, and at once when somebody sets it.
+ * is slewed, and at once when it is set.
  *
  * The offset is measured anew for a stamp more than a millisecond away from the last
  * measurement.  If it has jumped since, stamps from before the jump was noticed are not
- * converted: nobody knows on which side of it they were made.
+ * converted, because they may be from either side of the jump.
  */
 #ifndef DP_IO_WALL_CLOCK_H
 #define DP_IO_WALL_CLOCK_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What executes a guest's instructions: KVM where it works, else QEMU's translator, TCG.
+"""The accelerator of guests: KVM where it works, else QEMU's translator, TCG.
 
 KVM is tried, not assumed: /dev/kvm may exist and still not run an ordinary
 kernel (nested virtualisation that is only partly emulated), so a kernel without
@@ -45,7 +45,7 @@ _TCG_CPU = ("-cpu", "max,erms=off,fsrm=off")
 
 @dataclass(frozen=True)
 class Accelerator:
-    """vng, qemu: options for these.  words: what was chosen, and why."""
+    """vng, qemu: options for these.  words: the choice, and its reason."""
 
     vng: tuple[str, ...]
     qemu: tuple[str, ...]
@@ -53,7 +53,7 @@ class Accelerator:
 
 
 def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
-    """What a guest with this kernel and that many CPUs is run with."""
+    """The accelerator for a guest with this kernel and that many CPUs."""
     works, reason = _kvm_works(kernel)
     if works:
         return Accelerator((), (), f"KVM: {reason}")

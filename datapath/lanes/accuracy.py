@@ -60,7 +60,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Report:
-    """What was asked for, and what came of it.
+    """The link that was asked for, and its measured behaviour.
 
     delay_error: one-way delay of probes less what was asked for, idle link; `without` is what
     the same probes take through backend bpf, which delays nothing.  rate_measured_bps: of what
@@ -152,7 +152,7 @@ def _probe(network: NetnsNetwork, probes: int) -> list[float]:
     left: dict[int, int] = {}
     arrived: dict[int, int] = {}
     with contextlib.ExitStack() as stack:
-        # A socket does not see what it sends itself.
+        # A socket does not see its own packets.
         output, source, sink = (
             stack.enter_context(contextlib.closing(host.namespace.in_network(_stamping_socket)))
             for host in (sender, sender, receiver)
@@ -189,7 +189,7 @@ def _stamps(raw: socket.socket) -> Iterator[tuple[int, int]]:
 
 
 def _probe_frame(number: int) -> bytes:
-    """A UDP datagram from host 0 to host 1, to a port where nobody listens."""
+    """A UDP datagram from host 0 to host 1, to a closed port."""
     macs = b"".join(bytes.fromhex(link_address(i).replace(":", "")) for i in (1, 0))
     body = struct.pack(">I", number).ljust(_PROBE_BYTES - 42, b"\0")
     datagram = struct.pack(">HHHH", 0xC000, _PORT, 8 + len(body), 0) + body

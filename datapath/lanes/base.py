@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What a lane gives to the layers above it: hosts joined by a network.
+"""The interface of a lane: hosts joined by a network.
 
 A lane builds a `Network` from the `topology` and `path` sections of an
 experiment and takes it down again.  Whatever happens to the process that
@@ -88,11 +88,11 @@ class Host(Protocol):
         ...
 
     def outputs(self, folder: Path) -> str:
-        """The folder on the host into which programs write what belongs in a local folder."""
+        """The folder on the host for programs' files that belong in a local folder."""
         ...
 
     def fetch(self, folder: Path) -> None:
-        """Bring what programs have written into outputs(folder) to the local folder."""
+        """Bring the files in outputs(folder) to the local folder."""
         ...
 
     def popen(
@@ -123,7 +123,7 @@ class Host(Protocol):
 
 @dataclass
 class PathCounters:
-    """What the impairments did, by direction ("forward" is host 0 to host 1).
+    """The impairments' counters, by direction ("forward" is host 0 to host 1).
 
     exempt: ARP and the like, which are never touched.  fault_hits: packets met
     by aimed faults (also counted as dropped, marked or corrupted).
@@ -165,7 +165,7 @@ class PathCounters:
     late_allowed_ns: dict[str, int] = field(default_factory=dict)
 
     def limit(self) -> str:
-        """Why the path was not what was asked for: the CPU did not suffice.  "": it was."""
+        """Why the path was not as in the file: the CPU did not suffice.  "": it was."""
         for direction, allowed in self.late_allowed_ns.items():
             if self.starved[direction]:
                 return (
@@ -183,7 +183,7 @@ class PathCounters:
 
 @dataclass
 class CpuUse:
-    """What the programs of a run had of this machine's CPUs while they were measured.
+    """The CPU time of a run's programs on this machine while they were measured.
 
     ran_ns: for how long they ran, all threads together.  waited_ns: for how long they were
     ready to run and had no CPU.  None: not known.  demoted: names of threads that lost their
@@ -207,7 +207,7 @@ class CpuUse:
 
 
 STARVED_SHARE = 1 / 3
-"""Of the time in which programs wanted a CPU, what they may wait for one; see docs/results.md."""
+"""Most of the time in which programs want a CPU that they may wait; see docs/results.md."""
 
 
 class Network(Protocol):
@@ -237,7 +237,7 @@ class Network(Protocol):
         ...
 
     def recover(self) -> bool:
-        """After a failed run: end what it left behind.  False: this network is of no more use."""
+        """After a failed run: end its programs.  False: this network is of no more use."""
         ...
 
     def set_path(self, path: object, seed: int) -> None:

@@ -39,7 +39,7 @@ class CpuKeeper:
         self.trouble = [str(text) for text in ready["trouble"]]
 
     def finish(self, use: CpuUse) -> None:
-        """Note what the programs had of the CPUs since the keeper began, which ends."""
+        """End the keeper, and note the CPU time of the programs since it began."""
         self._program.say_no_more()
         answer = self._answer()
         use.ran_ns, use.waited_ns = answer.get("ran_ns"), answer.get("waited_ns")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the network devices of a namespace are, for the manifest of a run."""
+"""The network devices of a namespace, for the manifest of a run."""
 
 from __future__ import annotations
 

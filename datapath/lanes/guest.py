@@ -42,7 +42,7 @@ _TAIL = 16384  # bytes of the console that an error looks through
 _DEATH = re.compile(r"(?:Oops|BUG|Kernel panic)\b.*")
 _MIB = 2**20
 
-# What passes the tap must be what a wire would carry: whole packets with their checksums.
+# Packets must pass the tap as they pass a wire: whole, with their checksums.
 _WIRE = ",".join(
     f"{feature}=off"
     for feature in (
@@ -192,7 +192,7 @@ class Guest:
         self._start()
 
     def ended(self) -> str:
-        """What it said last, when it has ended; else nothing."""
+        """Its last words when it has ended; else ""."""
         return "" if self._process.poll() is None else f"it has ended: {self.last_words()}"
 
     def stuck(self, silent_s: float) -> str:

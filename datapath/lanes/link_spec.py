@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What of a `path` section only a link model can do: rate, delay, queue and what spoils a wire."""
+"""The settings of `path` that need a link model: rate, delay, queue, and faults of a wire."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ _Delay = Annotated[DurationNs, Field(ge=1_000, le=10 * 10**9)]
 
 
 class CoDelQueue(BaseModel):
-    """CoDel (RFC 8289): drops what has waited too long, when its turn comes."""
+    """CoDel (RFC 8289): drops, at their turn, packets that have waited too long."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -222,7 +222,7 @@ class PieQueue(BaseModel):
 
 
 class PolicerBucket(BaseModel):
-    """A token bucket before the queue: what exceeds it is dropped, nothing waits."""
+    """A token bucket before the queue: packets beyond it are dropped, none waits."""
 
     model_config = ConfigDict(extra="forbid")
 

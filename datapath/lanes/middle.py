@@ -32,7 +32,7 @@ BACKENDS = {
 }
 """Path back end -> the reason for it, in words."""
 
-# What passes the middle must be what a wire would carry: whole packets, each with its checksum
+# Packets must pass the middle as they pass a wire: whole, each with its checksum
 # (without one, a corrupted TCP segment would be taken for intact).  gso alone does not stop
 # UDP_SEGMENT batches.
 WIRE_OFFLOADS = (
@@ -93,7 +93,7 @@ class Middle:
         self._path = path
 
     def counters(self) -> PathCounters:
-        """What the path did since set_path(); empty for backend none."""
+        """The path's counters since set_path(); empty for backend none."""
         if self._impairments is not None:
             return _bpf_counters(self._impairments)
         if self._emulator is not None:
@@ -109,7 +109,7 @@ class Middle:
         return self._emulator
 
     def hooks(self) -> dict[str, tuple[Namespace, str]]:
-        """Where XDP programs see what travels in a direction, before it is impaired."""
+        """Where XDP programs see the packets of a direction, before these are impaired."""
         if self.backend != "bpf":  # the emulator needs the hooks for itself
             return {}
         dumbbell = self.topology.preset == "dumbbell"
@@ -222,7 +222,7 @@ def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
 
 
 def choose_backend(path: Path) -> str:
-    """The back end that will carry a `path` section; CapabilityError for what is to come."""
+    """The back end for a `path` section; CapabilityError for one that does not exist yet."""
     if path.backend == "netem":
         raise CapabilityError(
             "path backend netem is not in this version",

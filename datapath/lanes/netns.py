@@ -121,13 +121,13 @@ class NetnsNetwork:
         self._middle.set_path(path, seed)
 
     def path_counters(self) -> PathCounters:
-        """What the impairments did since set_path(); empty for backend none."""
+        """The impairments' counters since set_path(); empty for backend none."""
         assert self._middle is not None
         return self._middle.counters()
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[CpuUse]:
-        """As lanes.base.Network says; the topology has what is asked for."""
+        """As lanes.base.Network; the topology has the scheduling."""
         use = CpuUse()
         with self._keeper() as keeper:
             try:
@@ -160,7 +160,7 @@ class NetnsNetwork:
         return self._middle.emulator()
 
     def describe(self) -> dict[str, object]:
-        """Devices with MTU, offloads and XDP mode, and what forwards between the hosts."""
+        """Devices with MTU, offloads and XDP mode, and the back end between the hosts."""
         assert self._middle is not None
         spaces = [(host.name, host.namespace) for host in self.hosts]
         spaces.append((self._middle.name, self._middle.namespace))
@@ -174,7 +174,7 @@ class NetnsNetwork:
         }
 
     def _describe_cpu(self) -> dict[str, object]:
-        """What programs have of the CPUs while they are measured, tried out."""
+        """The scheduling of programs while they are measured, found out by trying."""
         with self._keeper() as keeper:
             return {
                 "scheduling": self._scheduling.programs,

@@ -55,7 +55,7 @@ class _Attributes(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Scheduling:
-    """What programs are started with.
+    """The policies with which programs are started.
 
     programs: those that sleep when they have nothing to do.  polling: those that never sleep,
     which no real-time priority is given to.  trouble: why it is not what was asked for, in
@@ -71,7 +71,7 @@ class Scheduling:
 
 
 def choose(wanted: Policy) -> Scheduling:
-    """The best that this process may have, up to what is wanted; found out by trying."""
+    """The best policy that this process may have, up to the wanted one, found out by trying."""
     trouble = []
     policies: list[Policy] = ["realtime", "short-slice", "ordinary"]
     for policy in policies[policies.index(wanted) :]:
@@ -88,7 +88,7 @@ def _for_polling() -> Policy:
 
 
 def enter(policy: Policy) -> None:
-    """Give the calling thread, and what it starts, a policy; OSError when it may not have it."""
+    """Give the calling thread, and its children, a policy; OSError when it may not have it."""
     if policy == "realtime":
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
     elif policy == "short-slice":
@@ -96,7 +96,7 @@ def enter(policy: Policy) -> None:
 
 
 def limit(pid: int, policy: Policy) -> None:
-    """Bound what a real-time program, and what it starts, may do; it may have ended."""
+    """Bound a real-time program and its children; it may have ended."""
     if policy == "realtime":
         second = 1_000_000
         bounds = (REALTIME_LIMIT_US, REALTIME_LIMIT_US + second)

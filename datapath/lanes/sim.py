@@ -97,7 +97,7 @@ class SimHost:
 
 @dataclass
 class Simulated:
-    """What a simulation answers: the flows' results, and the table of datapath.series."""
+    """The answer of a simulation: the flows' results, and the table of datapath.series."""
 
     flows: FlowResults
     frame: pd.DataFrame | None
@@ -187,7 +187,7 @@ class SimNetwork:
             "links": 2 * len(graph.cables),
         }
 
-    # --- what workloads ask ---
+    # --- questions of workloads ---
 
     @property
     def link_rate_bps(self) -> float:
@@ -314,13 +314,13 @@ def _paused_ns(links: Any) -> dict[str, int]:
     return {way: int(links[i::2]["paused_ns"].sum()) for i, way in enumerate(DIRECTIONS)}
 
 
-# --- what the engine is told --------------------------------------------------------------------
+# --- options of the engine -----------------------------------------------------------------------
 
 
 def engine_options(
     transport: Any, mtu: int, line_rate_bps: int, *, data_class: int = 0
 ) -> EngineOptions:
-    """What the `transport` section says of the engine, as devices of live lanes take it."""
+    """The engine's options of a `transport` section, as devices of live lanes have them."""
     from datapath.fabric.engine_options import EngineOptions
 
     options = transport.options

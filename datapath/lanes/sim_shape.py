@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The sections `topology` and `path` as a network of the simulator, and what of them it has not.
+"""The sections `topology` and `path` as a network of the simulator, and their limits there.
 
 What `path` says holds for
 
@@ -28,9 +28,9 @@ from datapath.xdp.impair import DIRECTIONS
 DEFAULT_RATE_BPS = 100_000_000_000
 """Of links in presets with more than one switch, unless the file gives another."""
 DATA_CLASS = 1
-"""Of data where links have two classes, with what is trimmed or has no payload before it."""
+"""Class of data where a class for packets without payload goes before it."""
 _OF_QUEUES = ("limit_bytes", "marking", "aqm", "trim", "telemetry", "classes")
-"""What the links of hosts have in common with those between switches."""
+"""Settings that the links of hosts share with those between switches."""
 _TWO_CLASSES = (QueueClass(), QueueClass())
 """Strict."""
 
@@ -109,7 +109,7 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
 
 
 def _switched(link: Link) -> Link:
-    """What is trimmed needs a queue to go first in."""
+    """Trimmed packets need a queue in which they go first."""
     return replace(link, classes=_TWO_CLASSES) if link.trim else link
 
 
@@ -124,7 +124,7 @@ def host_link(topology: Topology, path: Path) -> Link:
 
 
 def refuse_path(path: Path, preset: str) -> None:
-    """LocalError for what of a `path` section cannot be simulated."""
+    """LocalError for settings of a `path` section that cannot be simulated."""
     if path.backend not in ("auto", "fabric"):
         raise LocalError(
             f"lane sim has no path backend {path.backend}", hint="use backend auto or fabric"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The `topology` and `path` sections of an experiment: hosts, and what happens between them."""
+"""The `topology` and `path` sections of an experiment: hosts, and the path between them."""
 
 from __future__ import annotations
 
@@ -179,12 +179,12 @@ class Topology(BaseModel):
 
     @property
     def of_lane(self) -> Lane:
-        """What there is to know of its lane."""
+        """The row of its lane."""
         return LANES[self.lane]
 
     @property
     def lossless(self) -> Pfc | None:
-        """What `pfc` says; None: there is none."""
+        """The settings of `pfc`; None: there is no PFC."""
         return Pfc() if self.pfc is True else self.pfc or None
 
     def _differs(self, key: str) -> bool:
@@ -254,7 +254,7 @@ _DIMENSIONS = {
 
 
 class PathDirection(LinkSettings):
-    """What one direction of the path has in place of the common value."""
+    """Settings of one direction of the path, in place of the common ones."""
 
     loss: Loss | None = Field(None, description="As path.loss, for this direction.")
     ecn_mark: Fraction | None = Field(None, description="As path.ecn_mark, for this direction.")
@@ -262,7 +262,7 @@ class PathDirection(LinkSettings):
 
 
 class Path(LinkSettings):
-    """What the network does to packets on their way, per direction."""
+    """Impairments and links on the way of packets, per direction."""
 
     backend: Literal["auto", "none", "bpf", "fabric", "netem"] = Field(
         "auto",
@@ -304,14 +304,14 @@ class Path(LinkSettings):
 
     @property
     def carrier(self) -> str:
-        """The back end that carries this path: what backend says, or what auto comes to."""
+        """The back end that carries this path: the one of the file, or the choice of auto."""
         if self.backend != "auto":
             return self.backend
         return "fabric" if self.link_keys else "bpf"
 
     @property
     def link_keys(self) -> list[str]:
-        """What is set, in common or for a direction, that only a link model can do."""
+        """Settings, in common or for a direction, that need a link model."""
         parts = [part for part in (self, self.forward, self.backward) if part is not None]
         return [key for key in LINK_KEYS if any(getattr(part, key) is not None for part in parts)]
 
@@ -357,7 +357,7 @@ class Path(LinkSettings):
         return [fault for fault in self.faults if fault.direction == direction]
 
     def impairment(self, direction: Direction) -> Impairment:
-        """What the BPF program is told about one direction."""
+        """Configuration of the BPF program for one direction."""
         return Impairment(
             **self.loss_of(direction).states(),
             mark=self.ecn_mark_of(direction),

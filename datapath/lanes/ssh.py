@@ -81,7 +81,7 @@ class SshNetwork:
         return False
 
     def label(self, index: int) -> str:
-        """What errors call a machine."""
+        """The name of a machine in errors."""
         return f"machine {index} ({self.topology.machines[index].ssh})"
 
     def prepare(self, device: str) -> None:
@@ -99,7 +99,7 @@ class SshNetwork:
         self._device = wanted
 
     def lacks(self, device: str, port: str) -> Iterator[DatapathError]:
-        """What the machines lack for a verbs device (and the port of a dp device)."""
+        """Parts that the machines lack for a verbs device (and the port of a dp device)."""
         needs_root = device in rdma.KERNEL_DEVICES or (device == "dp" and port == "afxdp")
         for index, host in enumerate(self.hosts):
             if needs_root and not host.connection.root:
@@ -114,7 +114,7 @@ class SshNetwork:
                 yield from _front_lacks(self.label(index), host)
 
     def recover(self) -> bool:
-        """End what a failed run has left; False when a machine does not answer any more."""
+        """End the programs that a failed run left; False when a machine no longer answers."""
         try:
             for host in self.hosts:
                 host.end_programs()
@@ -137,7 +137,7 @@ class SshNetwork:
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
-        """Whatever queues there are, they are not ours."""
+        """Queues of the machines' own network are not ours to sample."""
         return nullcontext()
 
     def describe(self) -> dict[str, object]:
@@ -184,7 +184,7 @@ class SshNetwork:
         return SshHost(f"host{index}", where, connection)
 
     def _check_hosts(self) -> None:
-        """LocalError or CapabilityError for what cannot be a network."""
+        """LocalError or CapabilityError for machines that cannot be a network."""
         seen: dict[str, int] = {}
         for index, host in enumerate(self.hosts):
             address = host.endpoint.ipv4
@@ -367,7 +367,7 @@ def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
 
 
 def _links(label: str, text: str) -> dict[str, Any]:
-    """Devices by name, from `ip -j address`; RemoteError when that is not what the text is.
+    """Devices by name, from `ip -j address`; RemoteError for any other text.
 
     Addresses become part of command lines on the other machines, so each must be one.
     """

@@ -150,7 +150,7 @@ class VmNetwork:
         self._device = wanted
 
     def recover(self) -> bool:
-        """End what a failed run has left; False when a guest does not answer any more."""
+        """End the programs that a failed run left; False when a guest no longer answers."""
         try:
             for guest, link in zip(self._guests, self._links, strict=True):
                 guest.check_alive()
@@ -168,7 +168,7 @@ class VmNetwork:
         self._middle.set_path(path, seed)
 
     def path_counters(self) -> PathCounters:
-        """What the impairments did since set_path(); empty for backend none."""
+        """The impairments' counters since set_path(); empty for backend none."""
         assert self._middle is not None
         return self._middle.counters()
 
@@ -284,7 +284,7 @@ class VmNetwork:
         places = range(topology.namespaces, topology.hosts)
         wheres = [endpoint(index, topology.mtu) for index in places]
         links: dict[int, SshHost] = {}
-        # At once: an sshd waits two minutes for whoever has connected to log in.
+        # At once: an sshd waits two minutes for the log-in of a connection.
         for number, sock in _connect(place, [where.mgmt_ipv4 for where in wheres], self._guests):
             guest, where = self._guests[number], wheres[number]
             link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)
@@ -351,7 +351,7 @@ def _sshd(address: str) -> socket.socket | None:
 
 def _configure(link: SshHost, commands: Sequence[str]) -> None:
     """Addresses, MTU and neighbours of a guest, by ip commands as in a namespace."""
-    # What guest_init.sh has done is not done again.
+    # guest_init.sh has done the rest.
     done = ("link set lo", f"link set {MGMT_DEVICE}", f"address add {link.endpoint.mgmt_ipv4}")
     lines = [line for line in commands if not line.startswith(done)]
     script = "ip -batch - <<'END'\n" + "\n".join(lines) + "\nEND"

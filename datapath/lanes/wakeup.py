@@ -48,7 +48,7 @@ _GAP_NS = 10_000
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured, and under which conditions.
+    """The measured times, and their conditions.
 
     packet, timer: how late programs of the hosts ran, ns, in order of size.  emulator: quantile ->
     how late the slower direction of the link handed over the first frame of a turn, ns.
@@ -134,7 +134,7 @@ def measure(
 def _probes(
     hosts: Sequence[NetnsHost], folder: FilePath, gap_ns: int, size: int, seconds: int
 ) -> Iterator[str]:
-    """What the two programs print; each has a CPU of its own, as programs of a run have."""
+    """The output of the two programs; each has a CPU of its own, as programs of a run have."""
     started: list[tuple[subprocess.Popen[bytes], FilePath]] = []
     try:
         for host, peer in zip(hosts, reversed(hosts), strict=True):

@@ -112,7 +112,7 @@ def _wakeup_of_short_form(value: Any, info: ValidationInfo) -> Any:
 
 
 def _read(name: str, info: ValidationInfo) -> Any:
-    """What `dpctl fabric wakeup` wrote; relative to `folder` of the validation context."""
+    """A file of `dpctl fabric wakeup`; relative to `folder` of the validation context."""
     folder = (info.context or {}).get("folder", "")
     try:
         content = foreign.read_json(FilePath(folder, name))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the files of the link model share.
+ * The declarations that the files of the link model share.
  *
  *   link.c        life cycle, offer, take, deadline, pause
  *   police.c      the policer
@@ -9,26 +9,25 @@
  *   codel.c       CoDel
  *   pie.c         PIE
  *   rate.c        how long a frame takes: a constant rate or a trace
- *   spoil.c       loss, and what happens on the wire
+ *   spoil.c       loss, and faults on the wire
  *   switch.c      the shared buffer, PFC, ECMP
  *
  * Theory of operation.  The transmitter is idle or busy until `busy`.  Its turns
- * have no deadlines of their own: each call first makes up for the turns that
- * fell due since the last one, in their order and with their times, because
- * nothing can have changed in between.  The frames whose transmission has begun
+ * have no deadlines of their own: each call first catches up on the turns that
+ * fell due since the last call, in their order and with their times.  This is
+ * exact, because the link cannot have changed in between.  The frames whose transmission has begun
  * are on the wire, with the time of their arrival: in a list, or, if they may be
  * overtaken, in a pairing heap (Fredman et al., 1986).  So one deadline, the next
  * arrival, is enough, unless others look at the queue (PFC) or a later frame may
  * arrive earlier (`eager`).
  *
- * An AQM decides when a frame's turn comes, or at intervals, and both are made up for
- * in the same way: what it decides depends on nothing that came later.  Which frame is
- * transmitted next is not known before, so a link with nothing on its wire is called
- * when the first one could arrive at the earliest.
+ * An AQM decides when a frame's turn comes, or at intervals.  The link catches up on
+ * these decisions in the same way, since they do not depend on later frames.  The frame
+ * that is transmitted next is not known in advance.  So a link with an empty wire has a
+ * deadline at the earliest time at which a frame could arrive.
  *
- * Times within the transmitter have 64 bits of fraction, and what a byte takes
- * is rounded down: n frames end no more than a nanosecond after they would on a
- * clock without ticks, whatever n.
+ * Times within the transmitter have 64 bits of fraction, and the time of a byte is
+ * rounded down: after any number of frames the error is less than a nanosecond.
  */
 #ifndef DP_LINK_IMPL_H
 #define DP_LINK_IMPL_H
@@ -75,7 +74,7 @@ struct dp_link_queue {
 	uint64_t paused_since_ns;
 };
 
-/* What CoDel knows of a queue (RFC 8289, section 5). */
+/* CoDel's state of a queue (RFC 8289, section 5). */
 struct dp_codel {
 	uint64_t first_above_ns; /* when it may begin to drop; 0: delay was below target */
 	uint64_t drop_next_ns;
@@ -133,15 +132,15 @@ struct dp_link_trace {
 };
 
 /*
- * In the order in which a frame on a plain link needs it: the first two cache lines
- * and that of its class, then the counters and what a full queue is judged by.  With
- * thousands of links in one simulation, memory is what a frame waits for.
+ * In the order in which a frame on a plain link needs the members: the first two cache
+ * lines and that of its class, then the counters and the state for a full queue.  With
+ * thousands of links in one simulation, cache misses take most of a frame's time.
  */
 struct dp_link {
 	/* the transmitter */
 	_Alignas(DP_LINK_ALIGN) uint64_t busy_ns;
 	uint64_t busy_frac;	     /* until when; fraction in 2^-64 ns */
-	uint64_t byte_ns, byte_frac; /* what one byte takes */
+	uint64_t byte_ns, byte_frac; /* time of one byte */
 	uint64_t delay_ns;
 	uint32_t ready;	 /* mask of classes in which frames wait */
 	uint32_t paused; /* mask */
@@ -273,15 +272,15 @@ static inline unsigned dp_link_next_class(const struct dp_link *l, uint32_t mask
 
 /* ---- aqm.c ------------------------------------------------------------- */
 
-/* Whether what waits would have to move. */
+/* Whether the waiting frames would have to move. */
 bool dp_aqm_differs(const struct dp_link *, const struct dp_aqm *);
 /* 0, -ENOMEM, or -EINVAL: the AQM, alone or beside the other settings, makes no sense. */
 int dp_aqm_configure(struct dp_link *, const struct dp_link_config *);
-/* A frame has come; the turns up to now have been made up for.  False: it was dropped. */
+/* A frame has come, and the link has caught up on its turns.  False: it was dropped. */
 bool dp_aqm_enqueue(struct dp_link *, struct dp_frame *, uint64_t now);
 /* The frame whose turn it is at now; NULL: all were dropped. */
 struct dp_frame *dp_aqm_dequeue(struct dp_link *, uint64_t now);
-/* FQ-CoDel: brings what waits back to the limit. */
+/* FQ-CoDel: drops waiting frames until the limit holds. */
 void dp_aqm_confine(struct dp_link *, uint64_t now);
 struct dp_frame *dp_aqm_pop(struct dp_link *, struct dp_aqm_queue *);
 void dp_aqm_drop(struct dp_link *, struct dp_frame *, enum dp_drop why, uint64_t now);

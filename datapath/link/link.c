@@ -139,7 +139,7 @@ static void enqueue(struct dp_link *l, struct dp_frame *f)
 		l->stats.queue_max_bytes = l->bytes;
 }
 
-/* Nothing waits before it: the frame is transmitted now. */
+/* No frame waits before this one: it is transmitted now. */
 static void pass(struct dp_link *l, struct dp_frame *f, uint64_t now)
 {
 	struct dp_link_queue *q = &l->queue[f->class];
@@ -368,7 +368,7 @@ int dp_link_configure(struct dp_link *l, const struct dp_link_config *config, ui
 	struct dp_link *probe;
 	int err;
 
-	/* All or nothing: tried on another link first. */
+	/* Tried on another link first, so that an error changes nothing. */
 	err = dp_link_create(config, &l->ops, NULL, &probe);
 	if (err)
 		return err;

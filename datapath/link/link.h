@@ -73,7 +73,7 @@ enum dp_drop {
 	DP_DROPS,
 };
 
-/* What the link needs of its user.  clone may be NULL if nothing is duplicated;
+/* The calls of the link to its user.  clone may be NULL if nothing is duplicated;
  * NULL from it: no duplicate this time. */
 struct dp_link_ops {
 	void (*drop)(void *user, struct dp_frame *, enum dp_drop why);
@@ -87,7 +87,7 @@ enum dp_jitter_kind { DP_JITTER_NONE, DP_JITTER_NORMAL, DP_JITTER_PARETO, DP_JIT
 struct dp_jitter {
 	uint32_t kind; /* enum dp_jitter_kind */
 	bool reorders;
-	double scale_ns;      /* NORMAL: standard deviation; PARETO: mean of what is added */
+	double scale_ns;      /* NORMAL: standard deviation; PARETO: mean of the addition */
 	double shape;	      /* PARETO: tail index, above 1 (type II, which begins at 0) */
 	const double *sample; /* TRACE: ns, taken in turn; the caller keeps it */
 	uint32_t n_samples;
@@ -96,7 +96,7 @@ struct dp_jitter {
 /* Two-state loss (Elliott, 1963): frames are lost with the probability of the state.
  * After each frame the state changes with probability p (to bad) or r (to good); or,
  * if good_ns and bad_ns are given in their place, after exponentially distributed times
- * with these means, whatever is sent.  Neither: Bernoulli with rate `good`. */
+ * with these means, whatever the traffic.  Neither: Bernoulli with rate `good`. */
 struct dp_loss {
 	double p, r, good, bad;
 	uint64_t good_ns, bad_ns;
@@ -104,7 +104,7 @@ struct dp_loss {
 
 /* A token bucket, full at the beginning: a frame that finds fewer tokens than it has
  * bytes is dropped, and takes none (the single-rate marker of RFC 2697 without its
- * excess bucket, which drops what is not green). */
+ * excess bucket, dropping all frames that are not green). */
 struct dp_policer {
 	uint64_t rate_bps;    /* 0: none */
 	uint64_t burst_bytes; /* size of the bucket, at most DP_POLICER_BURST_MAX */
@@ -112,7 +112,7 @@ struct dp_policer {
 
 enum dp_ecn_kind { DP_MARK_NONE, DP_MARK_STEP, DP_MARK_RED };
 
-/* By what waits in the frame's class when it arrives (as DCTCP, SIGCOMM 2010,
+/* By the queue of the frame's class when it arrives (as DCTCP, SIGCOMM 2010,
  * section 3.1, and DCQCN, SIGCOMM 2015, figure 5).  Only ECN-capable frames. */
 struct dp_marking {
 	uint32_t kind;	     /* enum dp_ecn_kind */
@@ -123,8 +123,8 @@ struct dp_marking {
 
 /* Delivery opportunities, as mahimahi's traces have them: ms[i] not falling,
  * repeated with period ms[n-1], counted from the first frame.  Each carries
- * DP_LINK_OPPORTUNITY bytes, an IP packet of 1500 bytes on its wire; what is not
- * used is lost, large frames take several.  The caller keeps it. */
+ * DP_LINK_OPPORTUNITY bytes, an IP packet of 1500 bytes on its wire; unused ones
+ * are lost, large frames take several.  The caller keeps the array. */
 struct dp_rate_trace {
 	const uint32_t *ms;
 	uint32_t n;
@@ -210,10 +210,10 @@ struct dp_buffer; /* link/switch.h */
 
 int dp_link_create(const struct dp_link_config *, const struct dp_link_ops *, void *user,
 		   struct dp_link **out);
-/* Drops what is in it. */
+/* Drops all its frames. */
 void dp_link_destroy(struct dp_link *);
-/* Changes rate, delay, spoiling, limits while it runs; what is queued stays, what
- * is on the wire keeps its time, and a shorter delay makes no frame overtake.
+/* Changes rate, delay, spoiling, limits while it runs.  Queued frames stay, frames on the
+ * wire keep their times, and a shorter delay makes no frame overtake.
  * Random streams start again when the seed differs.  -EBUSY: another number of
  * classes, another AQM or another number of its flows while frames wait. */
 int dp_link_configure(struct dp_link *, const struct dp_link_config *, uint64_t now_ns);
@@ -231,13 +231,13 @@ uint64_t dp_link_deadline(const struct dp_link *);
 /* PFC: classes of the mask stop (after the frame under way) or go on. */
 void dp_link_pause(struct dp_link *, uint32_t class_mask, bool paused, uint64_t now_ns);
 
-/* Brings queue and counters up to now, which offer() and take() do as well: the
- * transmitter's turns are made up for later, at the times that they had. */
+/* Brings queue and counters up to now, by catching up on the transmitter's turns; offer()
+ * and take() do so as well. */
 void dp_link_advance(struct dp_link *, uint64_t now_ns);
-/* What waits, the frame being transmitted not counted, as of the last call. */
+/* Bytes that wait, without the frame in transmission, as of the last call. */
 uint64_t dp_link_queue_bytes(const struct dp_link *);
 /* When the transmitter turns to the next frame that waits, as of the last call: 0
- * when none waits, DP_NEVER when what waits is paused.  For a NIC, which takes the
+ * when none waits, DP_NEVER when the waiting frames are paused.  For a NIC, which takes the
  * next packet only when it can use it. */
 uint64_t dp_link_turn_ns(const struct dp_link *);
 void dp_link_stats(const struct dp_link *, struct dp_link_stats *out);

@@ -9,7 +9,7 @@
  */
 #include "link/impl.h"
 
-/* Section 4.1: the queue is so short, or the probability so low, that nothing drops. */
+/* Section 4.1: the queue is so short, or the probability so low, that no frame is dropped. */
 #define DROP_PROB_LOW 0.2
 #define SHORT_FRAMES 2
 /* Section 5.4: no drop before, and one for certain after, so many expected ones. */
@@ -81,7 +81,7 @@ void dp_pie_update_before(struct dp_link *l, uint64_t time)
 	uint64_t n;
 
 	while (p->update_ns < time) {
-		/* Nothing changes any more: all that fell due at once. */
+		/* The state is stable: all overdue updates at once. */
 		n = 1;
 		if (p->drop_prob == 0 && !p->qdelay_ns && !p->qdelay_old_ns)
 			n = (time - 1 - p->update_ns) / config->interval_ns + 1;

@@ -78,7 +78,7 @@ unsigned dp_link_turn(const struct dp_link *l, uint32_t mask)
 	return best;
 }
 
-/* What was not used while nothing waited is not made up for. */
+/* Opportunities that passed while no frame waited are lost. */
 void dp_link_tag(struct dp_link *l, struct dp_link_queue *q)
 {
 	if ((int64_t)(l->virtual_start - q->start) > 0)

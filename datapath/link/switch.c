@@ -4,7 +4,7 @@
 #define ALPHA_SHIFT 16
 #define ALPHA_MAX 1024
 
-/* What waits of one ingress port and class with PFC. */
+/* Bytes of one ingress port and class that wait, with PFC. */
 struct ingress {
 	uint64_t bytes;	   /* in the shared part */
 	uint64_t headroom; /* in the headroom */

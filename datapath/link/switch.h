@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the links of one switch share: the packet buffer with dynamic thresholds
+ * State that the links of one switch share: the packet buffer with dynamic thresholds
  * (Choudhury and Hahne, 1998), priority flow control (IEEE 802.1Qbb) by what
  * waits of each ingress port and class, and the choice among equal paths.
  *
@@ -19,7 +19,7 @@
 #include "link/link.h"
 #include "wire/packet.h"
 
-enum { DP_NO_INGRESS = 0xffff }; /* dp_frame.ingress: made here, pauses nobody */
+enum { DP_NO_INGRESS = 0xffff }; /* dp_frame.ingress: made here, pauses no port */
 
 struct dp_buffer_config {
 	uint64_t total_bytes; /* headroom included */
@@ -45,10 +45,10 @@ int dp_buffer_create(const struct dp_buffer_config *, dp_pfc_fn *, void *user,
 void dp_buffer_destroy(struct dp_buffer *);
 /* Shared part and headrooms, as of the links' last calls. */
 uint64_t dp_buffer_used_bytes(const struct dp_buffer *);
-/* What waits of one ingress port and class with PFC. */
+/* Bytes of one ingress port and class that wait, with PFC. */
 uint64_t dp_buffer_ingress_bytes(const struct dp_buffer *, uint32_t port, uint32_t class);
 
-/* Of a flow: what ECMP hashes.  Addresses in the byte order of the wire. */
+/* The fields of a flow that ECMP hashes.  Addresses in the byte order of the wire. */
 uint32_t dp_flow_hash(const struct dp_addr *src, const struct dp_addr *dst, uint16_t sport,
 		      uint16_t dport);
 /* One of n paths, evenly; switches with different seeds choose independently. */

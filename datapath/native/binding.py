@@ -14,7 +14,7 @@ def attributes_of(
 ) -> Callable[[str], Any]:
     """A module's __getattr__; cdef, library: where declarations and library are.
 
-    What it returns raises CapabilityError when the library has not been built.
+    Its result raises CapabilityError when the library has not been built.
     """
 
     @functools.cache

@@ -14,7 +14,7 @@ static inline uint64_t dp_clock_ns(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* CLOCK_MONOTONIC: the time that deadlines, pacing and samples go by. */
+/* CLOCK_MONOTONIC: the clock of deadlines, pacing and samples. */
 static inline uint64_t dp_now_ns(void)
 {
 	return dp_clock_ns(CLOCK_MONOTONIC);

@@ -24,7 +24,7 @@ static inline int dp_read_number(const char *text, uint64_t min, uint64_t max, u
 	return 0;
 }
 
-/* The same for what is kept in 32 bits. */
+/* The same for a number of 32 bits. */
 static inline int dp_read_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out)
 {
 	uint64_t value;

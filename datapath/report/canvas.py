@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What all figures share: style, panels, legends and the ticks of log axes."""
+"""The parts that all figures share: style, panels, legends and ticks of log axes."""
 
 from __future__ import annotations
 

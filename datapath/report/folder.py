@@ -45,7 +45,7 @@ class ResultFolder:
     frame: tidy rows with the columns of RESULT_COLUMNS and one per axis; axis values
     are strings.  claims is None when no claims.json is there.
     records: the runs/*.json files that could be read, sorted by name.
-    remarks: what a reader must know about gaps, plain text.
+    remarks: gaps that a reader must know of, plain text.
     """
 
     path: Path
@@ -228,7 +228,7 @@ def _claims(path: Path, remarks: list[str]) -> list[dict[str, Any]] | None:
 
 
 def _frame(path: Path, records: list[dict[str, Any]], remarks: list[str]) -> pd.DataFrame:
-    """runs.parquet, or what the records of the finished runs say in its place."""
+    """runs.parquet, or the same table from the records of the finished runs."""
     import pandas as pd
 
     file = path / "runs.parquet"

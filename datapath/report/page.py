@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _FAMILIES = ("goodput", "latency")
-"""Points that measure the same of these share a table."""
+"""Points with the same of these metrics share a table."""
 
 _COSTS = ("cpu_", "path_")
 """Metrics that a table shows apart, so that the others fit the width of the page."""

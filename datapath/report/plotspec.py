@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What to plot: the experiment's `report.plots`, or defaults; and one colour a series.
+"""The plots: the experiment's `report.plots`, or defaults; and one colour a series.
 
 The palette is Okabe and Ito's ("Color Universal Design", 2008), told apart with
 every common kind of colour blindness; lines differ by marker and dash too.

@@ -258,7 +258,7 @@ def _log_axis(ax: Axes, values: NDArray[np.float64], *, bars: bool) -> None:
 
 
 def _caption(spec: PlotSpec, counts: Sequence[int], log: bool) -> str:
-    """What is shown, of how many runs, and what the whiskers are."""
+    """The caption: metric, number of runs, and meaning of the whiskers."""
     what = " and ".join(display.metric_title(m) for m in spec.metrics)
     mark = "bar" if spec.kind == "bar" else "marker"
     text = f"{what}: the {mark} is the median over the runs of a point"

@@ -17,7 +17,7 @@ _MAP_ENTRIES_SHOWN = 64
 
 
 def machine(result: ResultFolder) -> list[Row]:
-    """Title and value of what decides speed most: kernel, CPU, cores, memory."""
+    """Title and value of the facts that decide speed most: kernel, CPU, cores, memory."""
     host = mapping(result.manifest.get("machine"))
     kernel = [str(host[k]) for k in ("kernel", "architecture", "distribution") if host.get(k)]
     virtual = "virtual machine" if host.get("virtual") else ""
@@ -195,7 +195,7 @@ def repeat(result: ResultFolder) -> Row:
 
 
 def files(result: ResultFolder) -> list[Row]:
-    """What lies beside the page, for relative links."""
+    """Files beside the page, for relative links."""
     wanted = {
         "runs.parquet": "every number: one row per run and metric, base units",
         "claims.json": "the claims, as judged",

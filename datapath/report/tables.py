@@ -30,7 +30,7 @@ _TEXT_METRICS = (
     "retransmits",
     "timeouts",
 )
-"""What fits on a terminal, when a run has any of it; JSON has everything."""
+"""Metrics that fit on a terminal, when a run has any of them; JSON has all."""
 
 
 def load(result_folder: Path) -> pd.DataFrame:

@@ -37,7 +37,7 @@ _LINKS = 3
 
 
 class Quantity(NamedTuple):
-    """What a panel shows: a column of the table, as it is, or its growth per second."""
+    """The quantity of a panel: a column of the table, as it is, or its growth per second."""
 
     title: str
     column: str
@@ -71,7 +71,7 @@ class Trace:
 
 @dataclass
 class Line:
-    """What is drawn in one panel: the middle, and a band around it where there is one."""
+    """The curve of one panel: the middle, and a band around it where there is one."""
 
     middle: Values
     low: Values | None = None
@@ -80,7 +80,7 @@ class Line:
 
 @dataclass
 class Drawing:
-    """What the panels have in common, and what the caption will say."""
+    """The settings that panels share, and the text of the caption."""
 
     result: ResultFolder
     spec: PlotSpec
@@ -417,7 +417,7 @@ def _caption(drawing: Drawing, rows: pd.DataFrame, columns: int, damaged: Sequen
 
 
 def _gaps(result: ResultFolder, rows: pd.DataFrame) -> str:
-    """What was asked for and is not there, in the words of the runs' records."""
+    """Series that were asked for and are missing, in the words of the runs' records."""
     shown = {(str(row.point), row.repetition) for row in rows.itertuples()}
     absent: dict[str, list[str]] = {}
     lost = 0

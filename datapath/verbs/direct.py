@@ -22,7 +22,7 @@ class QP(Protocol):
 
 @dataclass(frozen=True)
 class QpAlgorithm:
-    """What a QP runs.
+    """The algorithm of a QP.
 
     name: "constant window" without an algorithm.  params: as compiled.
     object: path of the shared object, "" without.  changes: since the QP was made.
@@ -57,7 +57,7 @@ def set_cc(
     qp: of pyverbs, or its number.  algorithm: a registered name or
     ./file.py:Class, compiled with params; None: a constant window of 1 MiB.
     device: the QP's, needed when the number is that of QPs on several devices.
-    The algorithm begins anew; what is in flight stays so.  Returns what the QP
+    The algorithm begins anew; packets in flight stay in flight.  Returns what the QP
     runs now.  Raises LocalError, and nothing is changed, when there is no such
     QP of ours or the algorithm cannot be compiled or loaded.
     """
@@ -74,7 +74,7 @@ def set_cc(
 
 
 def cc_of(qp: QP | int, *, device: str | None = None) -> QpAlgorithm:
-    """What one QP of this process runs; arguments and errors as of `set_cc`."""
+    """The algorithm of a QP of this process; arguments and errors as of `set_cc`."""
     front, pointer = _find(qp, device)
     cc = _Cc()
     _check(front.dpdv_query_cc(pointer, ctypes.byref(cc), ctypes.sizeof(cc)), "ask")

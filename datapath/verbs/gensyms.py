@@ -22,7 +22,7 @@ from pathlib import Path
 
 PRIVATE = "IBVERBS_PRIVATE"
 DIRECT = "DPDV"
-"""What is not in libibverbs: defined in direct.c, in versions of its own."""
+"""Symbols that libibverbs has not: defined in direct.c, in versions of their own."""
 
 TRAMPOLINES = {
     "x86_64": {

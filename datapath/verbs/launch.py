@@ -107,7 +107,7 @@ def device_environment(
     base: Mapping[str, str] | None = None,
     place: Callable[[Path], str] = str,
 ) -> dict[str, str]:
-    """What to add to a program's environment so that it has `device`.
+    """Variables that give a program the device `device`.
 
     device: its name, "dp0".  spec: its port, "afxdp:eth1".  cc: a compiled
     algorithm.  options: keys of DEVICE_KEYS.  base: the environment that is
@@ -167,7 +167,7 @@ def _check_netdev(device: DeviceSpec) -> None:
 
 
 def check_device(device: DeviceSpec) -> None:
-    """Tell before the program starts what its ibv_open_device would fail of."""
+    """Raise, before the program starts, the error that its ibv_open_device would have."""
     try:
         address = ipaddress.ip_address(device.where.partition("%")[0])
     except ValueError:

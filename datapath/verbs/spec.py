@@ -57,7 +57,7 @@ class TransportOptions(BaseModel):
 
 
 class Transport(BaseModel):
-    """What carries the traffic: our RC engine, or the kernel's sockets."""
+    """The transport of the traffic: our RC engine, a kernel device, or the kernel's sockets."""
 
     model_config = ConfigDict(extra="forbid")
 

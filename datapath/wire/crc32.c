@@ -16,7 +16,7 @@ enum {
 
 typedef uint32_t (*crc32_fn)(uint32_t crc, const uint8_t *data, size_t len);
 
-/* tables[k][b]: what byte b does to the register when k more bytes follow it. */
+/* tables[k][b]: the change of the register by byte b when k more bytes follow it. */
 static uint32_t tables[SLICES][256];
 
 static void make_tables(void)
@@ -120,7 +120,7 @@ uint32_t dp_crc32(uint32_t crc, const uint8_t *data, size_t len)
 	return chosen(crc, data, len);
 }
 
-/* The shortest of a few trials: what disturbs one makes it longer. */
+/* The shortest of a few trials, because a disturbed trial takes longer. */
 static uint64_t trial_ns(crc32_fn fn, uint64_t (*now_ns)(void))
 {
 	static uint8_t data[TRIAL_BYTES];

@@ -19,7 +19,7 @@
 
 /* Appends the ICRC: data[len..len+4), len grows by 4.  Needs that room. */
 void dp_icrc_append(struct dp_packet *);
-/* Whether the last four bytes are the ICRC of what precedes them. */
+/* Whether the last four bytes are the ICRC of the bytes before them. */
 bool dp_icrc_check(const struct dp_packet *);
 
 #endif

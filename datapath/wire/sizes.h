@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * How long packets may be: the path MTU and the segment that a network device's MTU
- * leaves room for.  Ports and the simulator go by the same rules.
+ * leaves room for.  Ports and the simulator follow the same rules.
  */
 #ifndef DP_WIRE_SIZES_H
 #define DP_WIRE_SIZES_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What is driven over the network: REGISTRY has every workload by its name.
+"""The workloads: REGISTRY has each by its name.
 
 A workload is one file in the folder kinds/.  Its class says which programs it starts, which
 devices and QP attributes it can use, and which metrics it has that no other has.

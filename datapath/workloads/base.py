@@ -29,7 +29,7 @@ class Metric:
 
 @dataclass
 class Outcome:
-    """What one run leaves: metrics, and optionally samples and series.
+    """The result of one run: metrics, and optionally samples and series.
 
     samples: name -> values of one kind ("latency_ns"), for histograms.
     notes: short facts worth showing ("mode: copy"), name -> text.

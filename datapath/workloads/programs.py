@@ -24,7 +24,7 @@ _ERROR_WORDS = ("error", "fail", "unable", "couldn't", "cannot", "unexpected", "
 
 
 class WorkloadParams(pydantic.BaseModel):
-    """What every workload takes."""
+    """The parameters of every workload."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,7 +55,7 @@ class Program:
         return self.err.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """The line that says best what went wrong: the last one that sounds like an error."""
+        """The line that tells the error best: the last one that sounds like an error."""
         text = self.errors() + "\n" + self.output()
         lines = [line.strip() for line in text.splitlines() if line.strip(" -\t\0")]
         errors = [line for line in lines if any(word in line.lower() for word in _ERROR_WORDS)]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the emulator's XDP program and the emulator agree on. */
+/* The layout that the emulator's XDP program and the emulator share. */
 #ifndef DP_XDP_FABRIC_H
 #define DP_XDP_FABRIC_H
 

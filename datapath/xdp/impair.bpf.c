@@ -245,7 +245,7 @@ static __always_inline __u32 aimed_actions(const struct dp_impair_config *config
 	return actions;
 }
 
-/* What to do to one packet; decided under the lock, done after it. */
+/* The decision about one packet: taken under the lock, carried out after it. */
 struct verdict {
 	bool drop;
 	bool mark;

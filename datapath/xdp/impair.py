@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Configures impair.bpf.c: which device forwards where, and what happens on the way.
+"""Configures impair.bpf.c: which device forwards where, with which impairments.
 
 The struct formats below are those of impair_common.h, field by field.  Call
 everything that takes device names in the network namespace of those devices.
@@ -51,7 +51,7 @@ class Port:
 
     netdev: its name.  group: "left" or "right", the forwarding table it uses.
     default: device to which unknown link addresses go, "" for none.
-    direction: what packets received here go through, None for nothing.
+    direction: impairments of packets received here; None: none.
     macs: link addresses reached through this device.
     """
 
@@ -88,7 +88,7 @@ class AimedFault:
 
 @dataclass(frozen=True)
 class Impairment:
-    """What one direction does to IP packets; all rates are probabilities.
+    """Impairments of IP packets in one direction; all rates are probabilities.
 
     Loss is `loss_good` for every packet while to_bad and good_ns are 0
     (Bernoulli), else that of the state (Gilbert-Elliott).  The state changes
@@ -202,7 +202,7 @@ class Impairments:
             self._bpf.map("states").update(_INDEX.pack(index), _initial_state(seed, direction))
 
     def counts(self, direction: Direction) -> Counts:
-        """What happened to packets of one direction since configure()."""
+        """Counters of one direction since configure()."""
         value = self._bpf.map("states").lookup(_INDEX.pack(DIRECTIONS.index(direction)))
         assert value is not None, "array maps have every entry"
         *_, hits, passed, dropped, marked, corrupted, exempt, unsegmented = _STATE.unpack(value)

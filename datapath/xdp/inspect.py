@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What is in a compiled BPF object, without loading it: programs, maps, licence, BTF."""
+"""The content of a compiled BPF object, without loading it: programs, maps, licence, BTF."""
 
 from __future__ import annotations
 

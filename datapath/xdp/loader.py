@@ -143,7 +143,7 @@ def failure(step: str, code: int, lines: list[str]) -> DatapathError:
 
 
 def _is_noise(line: str) -> bool:
-    """Frames around the verifier's log, its statistics, and what only repeats the error."""
+    """Frames around the verifier's log, its statistics, and repetitions of the error."""
     return (
         line.startswith(("-- BEGIN", "-- END", "processed ", "verification time", "stack depth"))
         or "failed to load object" in line

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the steering program and the port that loads it agree on.
+ * The layout that the steering program and the port share.
  */
 #ifndef DP_XDP_STEER_H
 #define DP_XDP_STEER_H

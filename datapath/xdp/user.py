@@ -60,7 +60,7 @@ class XdpHook:
 
 
 class HookedNetwork(Protocol):
-    """What attach() needs of a lane's network."""
+    """The part of a lane's network that attach() needs."""
 
     def xdp_hook(self, hook: str) -> XdpHook: ...
 
@@ -184,7 +184,7 @@ def _source_error(source: Path, answer: Mapping[str, str], messages: IO[bytes]) 
 
 
 def bcc_environment() -> dict[str, str]:
-    """What bcc needs to find kernel headers; CapabilityError when there are none.
+    """Environment in which bcc finds kernel headers; CapabilityError when there are none.
 
     The running kernel's own are used where /lib/modules has them.  Otherwise
     the newest installed ones: Debian splits them into two folders, of which a

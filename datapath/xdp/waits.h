@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What waits.bpf.c and the program that loads it share. */
+/* The layout that waits.bpf.c and the program that loads it share. */
 #ifndef DP_XDP_WAITS_H
 #define DP_XDP_WAITS_H
 

@@ -129,5 +129,5 @@ def congestion_event(flow: Cubic) -> None:
 
 
 def set_window(flow: Cubic, cwnd: float) -> None:
-    """`cwnd` packets; one at least, what the transport can track at most."""
+    """`cwnd` packets: at least one, at most the window that the transport can track."""
     flow.cwnd_bytes = min(max(cwnd, 1) * flow.mss_bytes, flow.max_cwnd_bytes)

@@ -135,7 +135,7 @@ def increase(flow: Dcqcn) -> None:
 
 
 def port_rate(flow: Dcqcn) -> float:
-    """What a flow without congestion sends at."""
+    """The rate of a flow without congestion."""
     return flow.line_rate_bps if flow.line_rate_bps > 0 else flow.unknown_line_rate_bps
 
 

@@ -93,5 +93,5 @@ def grow(flow: Dctcp, ack: Ack) -> None:
 
 
 def set_window(flow: Dctcp, cwnd_bytes: float) -> None:
-    """One packet at least, what the transport can track at most."""
+    """At least one packet, at most the window that the transport can track."""
     flow.cwnd_bytes = min(max(cwnd_bytes, flow.mss_bytes), flow.max_cwnd_bytes)

@@ -84,5 +84,5 @@ def choose_path(flow: MpRdma, path: int) -> None:
 
 
 def set_window(flow: MpRdma, cwnd: float) -> None:
-    """`cwnd` packets; one at least, what the transport can track at most."""
+    """`cwnd` packets: at least one, at most the window that the transport can track."""
     flow.cwnd_bytes = min(max(cwnd, 1) * flow.mss_bytes, flow.max_cwnd_bytes)

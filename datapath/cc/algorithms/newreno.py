@@ -71,12 +71,12 @@ def grow(flow: NewReno, acked_bytes: float) -> None:
 
 
 def reduce(flow: NewReno, flight_bytes: float) -> None:
-    """Equation 4, with what was in flight, which may be less than the window allowed."""
+    """Equation 4, with the bytes in flight, which may be fewer than the window allowed."""
     flight_bytes = min(flight_bytes, flow.cwnd_bytes)
     flow.ssthresh_bytes = max(flow.beta * flight_bytes, 2 * flow.mss_bytes)
     set_window(flow, min(flow.ssthresh_bytes, flow.cwnd_bytes))
 
 
 def set_window(flow: NewReno, cwnd_bytes: float) -> None:
-    """One packet at least, what the transport can track at most."""
+    """At least one packet, at most the window that the transport can track."""
     flow.cwnd_bytes = min(max(cwnd_bytes, flow.mss_bytes), flow.max_cwnd_bytes)

@@ -111,7 +111,7 @@ def rtt(flow: Swift) -> float:
 def adjusted(
     flow: Swift, ack: Ack, cwnd: float, delay: float, target_delay: float, may_decrease: bool
 ) -> float:
-    """What becomes of a window of `cwnd` packets at a delay, in packets (algorithm 1)."""
+    """The new window after `cwnd` packets at a delay, in packets (algorithm 1)."""
     if delay < target_delay:
         if 2 * (ack.inflight_bytes + ack.acked_bytes) >= cwnd * flow.mss_bytes:
             num_acked = ack.acked_bytes / flow.mss_bytes

@@ -7,7 +7,7 @@
  *   sample <interval_ns> <max_bytes> <prefix>        ok, or: error <why>
  *   sample                                           ok; no more of them
  *
- * configure makes the link anew: what was in it is gone, counters begin at 0.
+ * configure makes the link anew: its frames are gone, counters begin at 0.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -157,7 +157,7 @@ static int read_jitter_trace(struct direction *d, struct settings *s)
 	return 0;
 }
 
-/* What the link's configuration points to lives as long as the link. */
+/* Arrays that the link's configuration points to live as long as the link. */
 static int read_traces(struct direction *d, struct settings *s)
 {
 	int err = s->trace ? read_rate_trace(d, s) : 0;

@@ -6,8 +6,8 @@
  *   main.c     arguments, the loop, when to sleep
  *   control.c  commands on standard input: configure, counters
  *   sockets.c  UMEM, sockets, their XDP programs, chunks
- *   forward.c  frames in and out: which way, what becomes of them
- *   parse.c    what the link model has to know of a frame; marks, flipped bits
+ *   forward.c  frames in and out, and their direction
+ *   parse.c    the fields of a frame that the link model needs; marks, flipped bits
  *   report.c   how late frames left: the emulator's own accuracy
  *   sample.c   the queues over time, as a file
  *
@@ -51,7 +51,7 @@ enum {
 #define NS_PER_US 1000ull
 #define NS_PER_S 1000000000ull
 
-/* What became of the frames of one direction beside what the link counts. */
+/* Counts of the frames of one direction, beside those of the link. */
 struct counts {
 	uint64_t exempt;   /* ARP and the like: forwarded at once */
 	uint64_t marked;   /* CE at random, not by the queue */
@@ -70,7 +70,7 @@ struct direction {
 	struct dp_link *link;
 	uint64_t ecn_mark; /* probability, times 2^32 */
 	uint64_t mark_rng;
-	uint32_t *trace; /* what the link's configuration points to */
+	uint32_t *trace; /* the link's configuration points to it */
 	double *jitter;
 	uint64_t delay_ns;
 	bool trims;
@@ -103,7 +103,7 @@ struct port {
 	uint32_t ifindex;
 	uint8_t mac[6];
 	bool has_mac;
-	uint8_t side; /* the direction of what comes in here */
+	uint8_t side; /* the direction of frames that come in here */
 	struct xsk_ring_cons rx, comp;
 	struct xsk_ring_prod tx, fill;
 	struct xsk_socket *xsk;
@@ -155,9 +155,9 @@ static inline uint8_t *chunk_bytes(const struct emulator *e, uint32_t i)
 /* ---- forward.c ---------------------------------------------------------------- */
 
 extern const struct dp_link_ops forward_ops;
-/* Takes what has arrived to the links; how many frames. */
+/* Hands arrived frames to the links; returns how many. */
 uint32_t forward_receive(struct emulator *);
-/* Sends what the links let go by now; how many frames. */
+/* Sends the frames that the links have let go by now; returns how many. */
 uint32_t forward_send(struct emulator *, uint64_t now_ns);
 
 /* ---- parse.c ------------------------------------------------------------------- */
@@ -170,14 +170,14 @@ void mark_ce(uint8_t *bytes, const struct chunk *);
 void flip_bit(struct emulator *, uint32_t first, uint32_t draw);
 /* Adds the record `hop` to a RoCEv2 packet that has room for it. */
 void stamp_telemetry(uint8_t *bytes, const struct chunk *);
-/* What trimming leaves of the frame, bytes; 0: it cannot be trimmed. */
+/* Bytes of the frame after trimming; 0: it cannot be trimmed. */
 uint32_t trimmed_len(const uint8_t *bytes, const struct chunk *);
 /* Cuts the payload off, all of which lies behind trimmed_len(). */
 void trim_payload(uint8_t *bytes, struct chunk *);
 
 /* ---- control.c ----------------------------------------------------------------- */
 
-/* Reads what there is of standard input; `quit` is set at its end. */
+/* Reads the lines that are there of standard input; sets `quit` at its end. */
 void control_read(struct emulator *);
 void direction_close(struct direction *);
 

@@ -83,7 +83,7 @@ static bool transmit(struct emulator *e, struct port *p, uint32_t first)
 	return true;
 }
 
-/* What the link has decided about a frame is done to its bytes. */
+/* Applies the link's decision about a frame to its bytes. */
 static void finish(struct direction *d, struct dp_frame *f, uint32_t first)
 {
 	struct chunk *c = &d->emulator->chunk[first];
@@ -154,7 +154,7 @@ static uint16_t port_of(const struct emulator *e, unsigned side, const uint8_t *
 	return NO_PORT;
 }
 
-/* Two ports need no addresses: what comes in by one leaves by the other. */
+/* Two ports need no addresses: frames of one leave by the other. */
 static uint16_t far_port(const struct emulator *e, const struct port *p, const uint8_t *mac)
 {
 	if (e->n_ports == 2)

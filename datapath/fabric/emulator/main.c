@@ -28,10 +28,10 @@ enum {
 
 /* A wait shorter than this is not worth a system call. */
 #define SPIN_NS (4 * NS_PER_US)
-/* A link's frames cannot leave before its delay is over; so long the receive rings
- * need no look.  What is left is for waking up. */
+/* A link's frames cannot leave before its delay is over, and until then the receive
+ * rings need no look.  The margin is for waking up. */
 #define LOOK_MARGIN_NS (50 * NS_PER_US)
-/* A receive ring holds what comes in so long at 40 Gbit/s and 1500 bytes. */
+/* A receive ring holds the frames of this time at 40 Gbit/s and 1500 bytes. */
 #define LOOK_MAX_NS (1000 * NS_PER_US)
 /* A device that took no more is asked again so soon. */
 #define RETRY_NS (50 * NS_PER_US)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The same reading of frames as in xdp/impair.bpf.c: what is exempt, what is payload. */
+/* Frames are read as in xdp/impair.bpf.c: the same ones are exempt, the same bytes are payload. */
 #include <string.h>
 
 #include "fabric/emulator/emulator.h"
@@ -165,7 +165,7 @@ void flip_bit(struct emulator *e, uint32_t first, uint32_t random)
 	chunk_bytes(e, i)[at] ^= 1u << (random & 7);
 }
 
-/* ---- what a switch does to packets of ours ---------------------------------------- */
+/* ---- the work of a switch on packets of ours ---------------------------------------- */
 
 static uint32_t sum_words(const uint8_t *b, uint32_t len)
 {

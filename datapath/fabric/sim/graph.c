@@ -12,7 +12,7 @@
 
 enum { PAUSE_FRAME_BYTES = 64 + 20 };
 
-/* ---- what links ask of us ----------------------------------------------------- */
+/* ---- calls of links ----------------------------------------------------- */
 
 static void dropped(void *user, struct dp_frame *f, enum dp_drop why)
 {
@@ -382,7 +382,7 @@ void sim_graph_free(struct dp_sim *s)
 {
 	uint32_t i;
 
-	/* What frames give back may still make a switch send pause frames. */
+	/* Freed frames may still make a switch send pause frames. */
 	for (i = 0; i < s->n_links; i++)
 		if (s->link[i].link)
 			dp_link_destroy(s->link[i].link);

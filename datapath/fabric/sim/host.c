@@ -78,7 +78,7 @@ static uint32_t flow_hash(struct sim_channel *c, uint32_t end, const struct dp_p
 	return c->hash[end];
 }
 
-/* Data of the extended mode is what a switch may cut off. */
+/* A switch may cut off data of the extended mode only. */
 static bool can_be_trimmed(const struct dp_packet *p)
 {
 	uint32_t mask = dp_opcodes[dp_bth_opcode(p->data)].mask;
@@ -86,7 +86,7 @@ static bool can_be_trimmed(const struct dp_packet *p)
 	return p->pay_len && mask & DP_HAS_XDH && mask & DP_HAS_PAYLOAD;
 }
 
-/* What links see of a packet that the engine has filled. */
+/* The fields of a packet of the engine that links see. */
 static void dress(struct dp_sim *s, struct sim_packet *p)
 {
 	uint32_t end = p->packet.path_id & 1, pay = p->packet.pay_len;
@@ -174,7 +174,7 @@ void sim_host_act(struct dp_sim *s, struct sim_host *h)
 	sim_host_run(s, h);
 }
 
-/* What switches have done to it on the way becomes part of the packet. */
+/* Writes the marks and cuts of switches into the packet. */
 static void undress(struct sim_packet *p)
 {
 	const struct dp_frame *f = &p->frame;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the files of the simulator share; sim.h lists them. */
+/* The declarations that the files of the simulator share; sim.h lists the files. */
 #ifndef DP_FABRIC_SIM_INTERNAL_H
 #define DP_FABRIC_SIM_INTERNAL_H
 
@@ -45,7 +45,7 @@ void sim_queue_free(struct sim_queue *);
  * was said before; DP_NEVER: not at all.  Of objects with one time the lowest id is first. */
 void sim_queue_set(struct sim_queue *, uint32_t id, uint64_t at_ns);
 
-/* Who acts next; somebody does (the watch). */
+/* The object that acts next; there is always one (the watch). */
 static inline struct sim_turn sim_queue_first(const struct sim_queue *q)
 {
 	return (struct sim_turn){ q->node[1] >> q->id_bits,
@@ -86,7 +86,7 @@ struct sim_lateness {
 	uint32_t share; /* of UINT32_MAX */
 };
 
-/* PFC: what a pause frame under way will say. */
+/* PFC: the content of a pause frame under way. */
 struct sim_pause {
 	uint64_t at_ns;
 	uint32_t class;
@@ -119,7 +119,7 @@ struct sim_route {
 	uint32_t first, n;
 };
 
-/* What a host's program sleeps through (wakeup.c). */
+/* The sleep of a host's program (wakeup.c). */
 struct sim_sleep {
 	struct sim_packet *unread; /* oldest first, by frame.next */
 	struct sim_packet *newest;
@@ -133,7 +133,7 @@ struct sim_host {
 	struct dp_pd *pd;
 	struct dp_mr *mr;
 	struct dp_cq *cq;
-	struct sim_packet *spare; /* a buffer that the engine had nothing for */
+	struct sim_packet *spare; /* a buffer that the engine did not need */
 	uint32_t index, nic;	  /* its link into the network */
 	uint32_t cq_wanted;	  /* completions that its QPs could have at once */
 	struct sim_sleep sleep;
@@ -183,7 +183,7 @@ struct dp_sim {
 	struct sim_queue queue;
 	struct sim_pool pool;
 	struct dp_store *store; /* of all engines' windows */
-	uint8_t *memory;	/* what all memory regions cover; none of it is touched */
+	uint8_t *memory;	/* covered by all memory regions, and never touched */
 
 	uint32_t n_hosts, n_switches, n_links;
 	struct sim_host *host;
@@ -237,7 +237,7 @@ static inline uint64_t sim_link_seed(const struct dp_sim *s, uint32_t link)
 	return dp_mix64(s->cfg.seed ^ dp_mix64(0x6c696e6b00000000ull + link));
 }
 
-/* What happens becomes part of the digest: FNV-1a over words. */
+/* Adds an event to the digest: FNV-1a over words. */
 static inline void sim_note(struct dp_sim *s, uint64_t a, uint64_t b)
 {
 	uint64_t h = s->digest;
@@ -257,7 +257,7 @@ int sim_graph_create(struct dp_sim *, const struct dp_sim_graph *);
 void sim_graph_free(struct dp_sim *);
 /* A link's deadline has come. */
 void sim_link_act(struct dp_sim *, uint32_t link);
-/* Pause frames have come to where a link begins. */
+/* Pause frames have arrived at the beginning of a link. */
 void sim_pause_act(struct dp_sim *, uint32_t link);
 void sim_pause_link(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
 /* A host's packet goes onto its NIC. */
@@ -304,7 +304,7 @@ bool sim_lies_unread(struct dp_sim *, struct sim_host *, struct sim_packet *);
  * NIC, for which packets wait if the deadline is 0. */
 uint64_t sim_next_turn(struct dp_sim *, struct sim_host *, uint64_t deadline_ns, uint64_t nic_ns);
 void sim_stay_awake(struct sim_host *, uint64_t until_ns);
-/* The program runs, and reads what has come. */
+/* The program runs, and reads the arrived packets. */
 void sim_wake(struct dp_sim *, struct sim_host *);
 
 /* ---- traffic.c -------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-/* Whole cache lines: what links look at lies in the first one. */
+/* Whole cache lines; the first one has the fields that links read. */
 static size_t block_size(bool telemetry)
 {
 	size_t size = sizeof(struct sim_packet);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * A tournament: a binary tree over the ids, each node of which holds the earlier
- * of its two children.  Against a heap it takes no branch that depends on times,
- * what it reads on its way up is known before it begins, and a change that does
- * not alter who is first in some part of the tree ends there.  Time and id are one
+ * of its two children.  Unlike a heap it takes no branch that depends on times, and
+ * the nodes on the way up are known in advance.  A change that does not alter the
+ * first id of a part of the tree ends there.  Time and id are one
  * number, time above, so that one comparison decides and eight nodes share a cache
- * line.  What ids leave of 64 bits lasts: 39 hours of simulated time with 131,072
+ * line.  The bits that ids leave for time last for 39 hours of simulated time with 131,072
  * objects, more with fewer.
  */
 #include "fabric/sim/internal.h"

@@ -123,7 +123,7 @@ int dp_sim_pause(struct dp_sim *s, uint32_t link, uint32_t class_mask, bool paus
 	return 0;
 }
 
-/* ---- what a run is judged by ------------------------------------------------------------- */
+/* ---- invariants of a run ------------------------------------------------------------- */
 
 static uint64_t in_flight(const struct dp_sim *s)
 {
@@ -135,7 +135,7 @@ static uint64_t in_flight(const struct dp_sim *s)
 	return n;
 }
 
-/* What all links say together. */
+/* The sum over all links. */
 static void sum_links(const struct dp_sim *s, struct dp_link_stats *sum)
 {
 	struct dp_link_stats one;
@@ -234,8 +234,8 @@ static void deadlock(struct dp_sim *s)
 			 (unsigned long long)s->n_flows);
 }
 
-/* Every stall_ns: do the books balance, and has anything moved?  What was under way
- * all the time has not, if nobody has sent anything meanwhile either. */
+/* Every stall_ns: are packets conserved, and has one moved?  Packets that were under way
+ * all the time have not moved, if no host has sent one meanwhile. */
 static void watch(struct dp_sim *s)
 {
 	struct dp_link_stats l;
@@ -315,8 +315,8 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 	act(s, next.id);
 }
 
-/* Links make up for their turns late, and what they duplicate then counts: the totals
- * and the links' own numbers have to be of one moment. */
+/* Links catch up on their turns late, and may duplicate frames then: the totals and the
+ * links' own numbers have to be of one moment. */
 static int stop(struct dp_sim *s, int how)
 {
 	uint32_t i;

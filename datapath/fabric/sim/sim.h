@@ -2,13 +2,13 @@
 /*
  * The simulator: real engines and the link model of link/link.h in virtual time.
  *
- *   sim.c      life cycle, the event loop, what a run is judged by
+ *   sim.c      life cycle, the event loop, the invariants of a run
  *   queue.c    which object acts next
  *   packet.c   packets in flight
  *   graph.c    links, routes, and a frame's way through them
  *   host.c     an engine and its NIC
  *   wakeup.c   when programs run, of hosts and of emulated links
- *   traffic.c  flows: what is posted, what completes
+ *   traffic.c  flows: posting and completions
  *   sample.c   series, and the last events of each QP
  *
  * One thread runs one simulation.  Nodes are numbered: hosts from 0, switches

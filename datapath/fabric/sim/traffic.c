@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Flows: what is posted, what completes, and whether that is as it should be.
+ * Flows: posting, completions, and whether the completions are right.
  *
  * The rules are those of fabric/flows.py.  A channel is a QP of the source and
  * its peer; they are made when the first of its flows starts.  Work requests are
@@ -331,7 +331,7 @@ static void stop_flow(struct dp_sim *s, uint32_t row)
 	struct sim_channel *c = &s->channel[s->flow[row].channel];
 
 	end_flow(s, row, dp_flow_finish_at_stop(&s->table[row]));
-	/* Whoever stood behind it may go on. */
+	/* The flows behind it may go on. */
 	if (c->head != SIM_NONE && c->requester && !c->failed) {
 		post(s, c);
 		sim_host_run(s, &s->host[c->src]);

@@ -7,13 +7,14 @@
  * drawn once for each sleep, from a random stream of the host's own.  A packet keeps
  * its time of arrival, as the kernel stamps it; it lies unread until the program runs.
  *
- * A program is awake, and late for nothing, while it polls after a completion, and
- * while packets of it wait for the NIC.
+ * A program is awake, and never late, while it polls after a completion, and while its
+ * packets wait for the NIC.
  *
- * A link between switches may be a program too, as that which emulates the link of a
- * live run: the link model is exact, and frames are handed over when the program wakes.
+ * A link between switches may be a program too, as in a live run, where a program
+ * emulates the link: the link model is exact, and the link hands frames over when the
+ * program wakes.
  *
- * Without a distribution (dp_sim_config.wakeup) nothing here is called.
+ * Without a distribution (dp_sim_config.wakeup) this file is not used.
  */
 #include "fabric/sim/internal.h"
 

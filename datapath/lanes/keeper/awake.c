@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A CPU that has nothing to do goes to sleep, and takes its time to wake: a virtual
- * one gives itself back to the hypervisor.  A thread of policy SCHED_IDLE on each
- * keeps it busy, and is put aside at once by whatever else wants to run.
+ * An idle CPU goes to sleep, and wakes slowly: a virtual one gives itself back to the
+ * hypervisor.  A thread of policy SCHED_IDLE on each CPU keeps it busy, and gives way
+ * at once to every other thread.
  */
 #include "lanes/keeper/keeper.h"
 
@@ -26,8 +26,8 @@ static void *stay_awake(void *arg)
 	return NULL;
 }
 
-/* With autogroups (sched(7)) a session has a share of its own, whatever its threads'
- * policies are: this one's is made as small as it can be. */
+/* With autogroups (sched(7)) a session has a share of the CPU that does not depend on the
+ * policies of its threads.  This session gets the smallest share. */
 static void shrink_autogroup(void)
 {
 	static const char nice[] = "19";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The parts of dp-cpu-keeper; main.c has what it is for. */
+/* The parts of dp-cpu-keeper; main.c tells its purpose. */
 #ifndef DP_LANES_KEEPER_H
 #define DP_LANES_KEEPER_H
 
@@ -30,7 +30,7 @@ void thread_name(pid_t tid, char name[COMM_MAX]);
 int awake_begin(void);
 void awake_end(void);
 
-/* ---- waits.c: what all programs have waited for a CPU, ended ones included ----------- */
+/* ---- waits.c: how long all programs, also ended ones, waited for a CPU ----------- */
 
 /* 0 or -errno; why (of room bytes) says which step failed. */
 int waits_begin(char *why, size_t room);

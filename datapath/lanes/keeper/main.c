@@ -10,9 +10,9 @@
  * - with --watch takes real-time priority from a program that never sleeps, which
  *   goes on at ordinary priority with slices of SLICE_NS (watch.c).
  *
- * Says `{"awake": CPUS, "trouble": [...]}`, and at the end of its standard input, at
- * which it ends, `{"ran_ns": ..., "waited_ns": ..., "demoted": [...]}`.  What could not
- * be counted is not there.
+ * Prints `{"awake": CPUS, "trouble": [...]}` at first.  It ends with its standard input,
+ * and prints `{"ran_ns": ..., "waited_ns": ..., "demoted": [...]}` then, without the keys
+ * that could not be counted.
  */
 #include "lanes/keeper/keeper.h"
 #include "posix/clock.h"
@@ -28,7 +28,7 @@ enum { WHY_ROOM = 200 };
 
 struct settings {
 	bool awake;
-	uint64_t slice_ns; /* 0: nobody is watched */
+	uint64_t slice_ns; /* 0: no program is watched */
 };
 
 static int parse(int argc, char **argv, struct settings *s)
@@ -46,7 +46,7 @@ static int parse(int argc, char **argv, struct settings *s)
 	return 0;
 }
 
-/* Whoever watches must get a CPU beside those that it watches: in turn with them. */
+/* The watching thread runs in turn with the threads that it watches. */
 static bool take_priority(void)
 {
 	const struct sched_param param = { .sched_priority = 1 };

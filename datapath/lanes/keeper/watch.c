@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A program that never sleeps and has real-time priority leaves its CPU to nobody
- * else, beyond the few per cent that the kernel insists on.  The kernel counts for
- * each thread how long it ran and how long it waited to run: one whose sum has grown
- * as fast as time itself has not slept.
+ * A program that never sleeps and has real-time priority leaves to others only the few
+ * per cent of its CPU that the kernel keeps for them.  The kernel counts for each thread
+ * how long it ran and how long it waited to run: a thread whose sum grows as fast as
+ * time has not slept.
  */
 #include "lanes/keeper/keeper.h"
 #include "posix/clock.h"

@@ -4,13 +4,13 @@
     kernel = ensure("6.12", print)  # or "backports", or an exact release
     kernel.vmlinuz, kernel.modules, kernel.siw
 
-releases.py    names of kernels and what they mean
+releases.py    names of kernels and their meaning
 sources.py     where apt gets packages from
 apt.py         apt with lists of its own
 unpack.py      from .deb files to a tree that boots
 siw.py         the siw module, built in a root of the kernel's own suite
 cache.py       the folder with the kernels: layout, lock, what is installed
-install.py     all of these put together
+install.py     installing, by all of the others
 """
 
 from __future__ import annotations

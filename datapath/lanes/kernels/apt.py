@@ -74,7 +74,7 @@ class Apt:
         self.cache = folder / "cache"
 
     def update(self) -> None:
-        """Get the lists; what cannot be had is told when a package is missing."""
+        """Get the lists; errors are told when a package is missing."""
         done = self._run("apt-get", "-q", "update", check=False)
         self._complaint = _first_complaint(done)
 
@@ -99,7 +99,7 @@ class Apt:
         return Package(name, fields["Version"], tuple(name for name in depends if name))
 
     def same_release(self, package: Package, release: str) -> list[Package]:
-        """The package and what it depends on that carries the same release in its name."""
+        """The package, and its dependencies that carry the same release in their names."""
         found = {package.name: package}
         waiting = [package]
         while waiting:
@@ -129,7 +129,7 @@ class Apt:
         return sorted(into.glob("*.deb"))
 
     def missing(self, what: str) -> CapabilityError:
-        """The error for what the sources do not have, with apt's complaint if it had one."""
+        """The error for a missing package, with apt's complaint if there was one."""
         reason = f" ({self._complaint})" if self._complaint else ""
         return CapabilityError(
             f"apt's sources have no {what}{reason}",

@@ -29,7 +29,7 @@ from datapath.errors import CapabilityError
 from datapath.lanes.kernels import releases
 
 Progress = Callable[[str], None]
-"""Told in a few words what is being done."""
+"""Takes a few words on the current step."""
 
 RECORD = "kernel.json"
 _UNFINISHED = ".new-"
@@ -103,7 +103,7 @@ def write_record(tree: Path, record: dict[str, Any]) -> None:
 
 @contextmanager
 def changing(progress: Progress) -> Iterator[Path]:
-    """Hold the cache for a change; yields its folder, cleared of what others left unfinished."""
+    """Hold the cache for a change; yields its folder, without unfinished installs."""
     here = folder()
     try:
         cachedir.make(here)

@@ -24,7 +24,7 @@ from datapath.lanes.kernels.cache import Progress
 from datapath.lanes.kernels.unpack import unpack
 
 _SIW = "drivers/infiniband/sw/siw"
-# What the kernel's build calls beside the dependencies of the headers.
+# Programs of the kernel's build beside the dependencies of the headers.
 _TOOLS = (
     *("bash", "coreutils", "dash", "diffutils", "findutils", "grep", "gzip", "make", "mawk"),
     *("perl-base", "sed", "tar", "xz-utils"),
@@ -37,7 +37,7 @@ _ENTER = 'mount --rbind /dev "$0/dev" && mount --rbind /proc "$0/proc" && exec c
 
 @dataclass(frozen=True)
 class Built:
-    """A module and what made it."""
+    """A module, and the tools that made it."""
 
     module: Path
     compiler: str
@@ -127,6 +127,6 @@ def _inside(root: Path, argv: Sequence[str]) -> str:
 
 
 def _complaint(output: str) -> str:
-    """The line that says what went wrong: the first with an error, or the last."""
+    """The line that tells the error: the first with one, or the last."""
     lines = output.strip().splitlines() or ["no output"]
     return next((line for line in lines if "error:" in line.lower()), lines[-1]).strip()

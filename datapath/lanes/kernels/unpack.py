@@ -61,7 +61,7 @@ def add_module(tree: Path, release: str, module: Path) -> Path:
 
 
 def index_modules(tree: Path, release: str) -> None:
-    """Write what modprobe reads: modules.dep and the like."""
+    """Write the files that modprobe reads: modules.dep and the like."""
     depmod = shutil.which("depmod") or "/usr/sbin/depmod"
     _call(depmod, "--basedir", str(tree), release)
 

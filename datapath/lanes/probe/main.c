@@ -40,7 +40,7 @@ enum {
 };
 
 struct nap {
-	bool packet; /* what ended it; or its time had come */
+	bool packet; /* a packet ended the sleep; otherwise the timer */
 	uint32_t late_ns;
 };
 

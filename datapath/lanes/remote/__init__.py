@@ -5,10 +5,10 @@ openssh.py     which host keys the user's ssh configuration trusts
 loop.py        the thread in which asyncssh lives
 connection.py  logging in, and the warden that cleans up on the far side
 warden.sh      the warden itself
-session.py     what comes back over ssh
+session.py     the output of programs over ssh
 process.py     a program on the far side, looking like subprocess.Popen
 files.py       files brought there and fetched from there
-facts.py       what the host is, and how far its clock is off
+facts.py       kernel, devices and so on of the host, and the offset of its clock
 host.py        SshHost, which is all of it behind datapath.lanes.base.Host
 """
 

@@ -239,7 +239,7 @@ class Connection:
             return self._sftp
 
     def lose(self, reason: str) -> None:
-        """From now on the host is gone; whoever waits for it is told."""
+        """The host is gone from now on; the calls that wait for it fail."""
         if not self._lost:
             self._lost = reason or "the connection was closed"
         if self._ssh is not None:
@@ -270,7 +270,7 @@ class Connection:
             self._become = ("sudo", "-n")
         peer = self._ssh.get_extra_info("peername")
         _, _, address, _ = [*rest.split("\n")[0].split(), *[""] * 4][:4]
-        # Behind address translation, what the host calls its own is no use to others.
+        # Behind address translation, the host's own address is no use to others.
         if peer and peer[0] == address and not address.startswith("127.") and ":" not in address:
             self.address = address
 

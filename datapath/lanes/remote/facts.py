@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What a host reached by ssh is, and how far its clock is off."""
+"""Facts of a host reached by ssh, and the offset of its clock."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class RemoteFiles:
             return self._provide(Path(path).absolute())
 
     def outputs(self, folder: Path) -> str:
-        """A folder on the host for what belongs in a local folder."""
+        """A folder on the host for files that belong in a local folder."""
         local = folder.resolve()
         with self._lock:
             if local not in self._outputs:
@@ -53,7 +53,7 @@ class RemoteFiles:
             return self._outputs[local]
 
     def fetch(self, folder: Path) -> None:
-        """Move what was written to outputs(folder) into the local folder."""
+        """Move the files in outputs(folder) into the local folder."""
         remote = self._outputs.get(folder.resolve())
         if remote is not None:
             if self._connection.user != "root":

@@ -134,11 +134,11 @@ class SshHost:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What results may depend on: see datapath.lanes.remote.facts."""
+        """Facts that results may depend on: see datapath.lanes.remote.facts."""
         return facts.gather(self)
 
     def end_programs(self) -> None:
-        """Kill and wait for all that popen() and run() have started, and what that has started.
+        """Kill and wait for all programs of popen() and run(), and those that they started.
 
         RunFailed when the host is gone.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the user's ssh configuration says about host keys, as OpenSSH itself reads it.
+"""The host keys of the user's ssh configuration, as OpenSSH itself reads it.
 
 asyncssh reads the configuration too, but differs: it fails when a file of known hosts does not
 exist, checks no key at all with `UserKnownHostsFile none`, and has no StrictHostKeyChecking.
@@ -23,7 +23,7 @@ _FILES = ("userknownhostsfile", "globalknownhostsfile")
 
 
 def settings(host: str, config: Path | None) -> dict[str, str] | None:
-    """What `ssh -G` says about a host, by key in lower case; None when there is no OpenSSH."""
+    """The output of `ssh -G` for a host, by key in lower case; None without OpenSSH."""
     words = ["ssh", *(["-F", str(config)] if config else []), "-G", "--", host]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)

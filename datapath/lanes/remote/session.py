@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What comes back over ssh from a program, and from the warden.
+"""The output of a program and of the warden over ssh.
 
 Everything here happens in the loop's thread.
 """

@@ -6,6 +6,6 @@ schedules.py  traffic tables from a seed: Poisson arrivals, incast, permutation,
 live.py       the generator (C, in this folder) on the hosts of a network
 simulated.py  the same table in a simulated network
 ideal.py      how long a flow takes on an idle path
-measure.py    metrics from what became of the flows
-base.py       what workloads of traffic have in common
+measure.py    metrics of the results of flows
+base.py       the code that workloads of traffic share
 """

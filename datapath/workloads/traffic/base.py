@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the workloads stream, flows, incast and permutation have in common.
+"""The code that the workloads stream, flows, incast and permutation share.
 
 Each one makes a traffic table from its parameters and the run's seed; the generator runs it on a
 live network, the simulator on a simulated one.  numpy is loaded when a run begins.
@@ -33,7 +33,7 @@ _SHARED = ("p2p", "dumbbell")
 
 
 class TrafficParams(WorkloadParams):
-    """What all of them take."""
+    """The parameters of all four."""
 
     operation: Literal["write", "send", "read"] = Field(
         "write", description="RC operation of each message; TCP has no read."
@@ -80,7 +80,7 @@ class TrafficParams(WorkloadParams):
 
 
 class Traffic:
-    """What the four have in common; a subclass makes the table and says what is measured."""
+    """The code of all four; a subclass makes the table and chooses the metrics."""
 
     Params: ClassVar[type[pydantic.BaseModel]]
     tools: ClassVar[tuple[Tool, ...]] = ()  # the generator is a part of datapath
@@ -143,7 +143,7 @@ class Traffic:
         outcome.series = series
         return outcome
 
-    # --- what is known of the path ---
+    # --- facts of the path ---
 
     def rate_bps(self, ctx: RunContext) -> float | None:
         """Of the link that a host's traffic meets; None: not known."""
@@ -181,7 +181,7 @@ def _device(ctx: RunContext) -> str:
 
 
 def _check_simulated(ctx: RunContext, params: TrafficParams) -> None:
-    """LocalError for what only programs on live hosts can do."""
+    """LocalError for settings that only live hosts support."""
     if _device(ctx) != "dp":
         raise LocalError(
             f"lane sim has no device {_device(ctx)}", hint="use transport: {device: dp}"

@@ -116,7 +116,7 @@ static int make_qp(struct run *run, struct rdma_cm_id *id, struct ibv_pd *pd, ui
 	return err;
 }
 
-/* Whoever calls without the token is turned away and counted. */
+/* A caller without the token is refused and counted. */
 static int turn_away(struct run *run, struct cm *cm, struct rdma_cm_id *id)
 {
 	run->strangers++;

@@ -78,7 +78,7 @@ bool token_fits(const struct run *run, const uint8_t token[TOKEN_BYTES])
 {
 	uint8_t differs = 0;
 
-	for (int i = 0; i < TOKEN_BYTES; i++) /* all of it: the time says nothing */
+	for (int i = 0; i < TOKEN_BYTES; i++) /* all bytes, so the time tells nothing */
 		differs |= run->opt.token[i] ^ token[i];
 	return !differs;
 }
@@ -127,7 +127,7 @@ static int listen_to(struct door *door, struct caller *caller)
 	return caller->got == door->greeting_bytes;
 }
 
-/* Sleep until somebody calls or says something, or somebody's patience ends. */
+/* Sleeps until a caller connects or sends, or until the patience with one ends. */
 static int wait_at(struct door *door, uint64_t now, uint64_t until_ns)
 {
 	int n;

@@ -7,7 +7,7 @@
  *   door.c      who may connect: callers that show the run's token
  *   manage.c    the hosts find each other, exchange records, start and end together
  *               (meet.c, words.c)
- *   pump.c      which message is posted when, and what its completion means
+ *   pump.c      posting of messages at their times, and their completions
  *   verbs.c     messages as work requests of RC QPs (verbs_*.c)
  *   cm.c        those QPs connected by RDMA-CM
  *   tcp.c       messages over TCP, with an acknowledgement for each
@@ -92,7 +92,7 @@ struct conn {
 	bool failed, waiting;
 };
 
-/* What one end of a connection tells the other. */
+/* The facts that one end of a connection tells the other. */
 struct record {
 	uint32_t conn, end; /* end 0: src */
 	uint32_t qpn, psn;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""How long a flow takes on an idle path, and what its bytes weigh on the wire.
+"""How long a flow takes on an idle path, and its bytes on the wire, headers included.
 
 As in the HPCC artefact: base RTT plus the time that its bytes, headers included, take at the
 rate of the slowest link.  A flow's slowdown is its completion time over that.
@@ -54,7 +54,7 @@ class Framing:
 
     @property
     def payload_share(self) -> float:
-        """What the headers of full packets leave of a line."""
+        """Share of a line that the headers of full packets leave to payload."""
         return self.payload / (self.payload + self.overhead)
 
 

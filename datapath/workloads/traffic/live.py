@@ -108,7 +108,7 @@ def _token(folder: Path) -> Iterator[Path]:
 
 
 def _where(ctx: RunContext, hosts: Sequence[Host]) -> list[str]:
-    """Addresses, and what carries the messages."""
+    """Addresses, and the transport of messages."""
     device = str(getattr(ctx.transport, "device", "dp"))
     words = ["--management", ",".join(host.endpoint.mgmt_ipv4 for host in hosts)]
     words += ["--address", ",".join(host.endpoint.ipv4 for host in hosts)]

@@ -368,7 +368,7 @@ static int drive(struct run *run)
 	if (!err && run->opt.verify)
 		err = pump_verify(run);
 	if (!err)
-		err = manage_barrier(run); /* nobody leaves while another still reads from it */
+		err = manage_barrier(run); /* no host leaves while another still reads from it */
 	return err ? err : schedule_report(run);
 }
 

@@ -2,10 +2,10 @@
 /*
  * How the hosts find each other, over TCP on the management network.
  *
- * Host 0 is the hub: everybody has a connection to it.  What all have to know
- * goes to host 0 and from there to all, in one piece (gather).  Host 0 also
- * compares the clocks, names the instant at which the schedule begins, collects
- * who is done, and tells when everybody is, or who went away.
+ * Host 0 is the hub: every host has a connection to it.  Facts for all hosts go to
+ * host 0 and from there to all, in one piece (gather).  Host 0 also compares the
+ * clocks, names the instant at which the schedule begins, collects which hosts are
+ * done, and tells when all are, or which one went away.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the files of the management network share.
+ * The declarations that the files of the management network share.
  *
  *   manage.c  the exchange of records, the start and the end of a run
  *   meet.c    the hosts find each other and compare their clocks

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Metrics from what became of the flows, the same for live hosts and simulated ones."""
+"""Metrics of the results of flows, the same for live hosts and simulated ones."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def latency_metrics(latencies: Latencies) -> list[Metric]:
 
 
 def _ends(flows: Flows, rows: Any) -> tuple[float, float]:
-    """First start and last end of any flow, ns; what has not finished ends with the last."""
+    """First start and last end of any flow, ns; unfinished flows end with the last one."""
     return float(flows["start_ns"].min()), float(max(rows["finish_ns"].max(), 1))
 
 
@@ -143,7 +143,7 @@ def _rates(flows: Flows, rows: Any) -> list[float]:
 
 
 def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric]:
-    """What the flows got that are judged, and what those that compete with them."""
+    """Shares of the judged flows, and of those that compete with them."""
     end = np.where(rows["finish_ns"] > 0, rows["finish_ns"], rows["finish_ns"].max())
     rates = (
         rows["delivered_bytes"] * 8e9 / np.maximum(end.astype(np.float64) - flows["start_ns"], 1)
@@ -157,9 +157,9 @@ def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric
 
 
 def _utilisation(flows: Flows, rows: Any, ideal: Ideal, shared_link: bool) -> float:
-    """Of the busiest link: what was delivered over it, headers included, over its capacity.
+    """Bytes delivered over the busiest link, headers included, over its capacity.
 
-    What was sent again does not count, so that it tells what the transport made of the line.
+    Retransmissions do not count, so this tells how well the transport used the line.
     """
     delivered = rows["delivered_bytes"].astype(np.float64)
     wire = ideal.framing.wire_bytes(delivered, flows["message_bytes"])

@@ -79,7 +79,7 @@ static int admit(struct run *run, int fd, const struct hello *theirs, const stru
 {
 	if (memcmp(theirs->magic, mine->magic, sizeof(mine->magic)) ||
 	    theirs->host >= run->table->hosts || !theirs->host || run->peer[theirs->host] >= 0) {
-		close(fd); /* whoever scans ports must not end the run */
+		close(fd); /* a port scan must not end the run */
 		run->strangers++;
 		return 0;
 	}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Which message is posted when, and what its completion means.
+ * Posting of messages at their times, and their completions.
  *
  * A heap has the instants at which something begins (the next flow of a
  * connection) or has to stop (a flow).  A completion lets its connection post
- * again.  So nothing is ever looked for among all flows.
+ * again.  So the program never searches all flows.
  *
- * While there is nothing to do, the program polls for a while and then sleeps
- * until the transport, the management network or the next instant wakes it.
+ * An idle program polls for a while and then sleeps until the transport, the
+ * management network or the next instant wakes it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -104,7 +104,7 @@ static int post_message(struct run *run, struct conn *conn, struct flow *flow)
 	return run->transport->post(run, conn, message);
 }
 
-/* Post what the connection's flows may have posted now. */
+/* Posts the messages that the connection's flows may post now. */
 static int post_some(struct run *run, struct conn *conn)
 {
 	int err = 0;
@@ -288,7 +288,7 @@ int pump_run(struct run *run)
 	return err;
 }
 
-/* ---- counting what arrived ------------------------------------------------- */
+/* ---- counting arrivals ------------------------------------------------- */
 
 struct tally {
 	uint64_t conn, messages;

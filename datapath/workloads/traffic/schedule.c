@@ -3,8 +3,8 @@
  * The table, the connections that it needs, and the report.
  *
  * Connections are the distinct (src, dst, qp), sorted, so that all hosts number
- * them alike without a word.  A host that is neither end of a connection knows
- * of it but makes nothing of it.
+ * them alike without exchanging them.  A host that is neither end of a connection
+ * numbers it but does not make it.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -15,7 +15,7 @@ from datapath.workloads.base import Metric, RunContext
 
 
 class Simulated(Protocol):
-    """What a simulation answers.
+    """The answer of a simulation.
 
     qps: counters summed over all QPs.
     """

@@ -177,7 +177,7 @@ static int accept_all(struct run *run, struct tcp *tcp, uint32_t missing)
 		err = accept_one(run, tcp, door, until);
 	if (door)
 		door_close(door);
-	close(tcp->listener); /* nobody else is waited for */
+	close(tcp->listener); /* all peers are connected */
 	tcp->listener = -1;
 	return err;
 }
@@ -354,7 +354,7 @@ static int take_header(struct run *run, uint32_t i, struct stream *s)
 			(unsigned long long)conn->arrived);
 }
 
-/* Cut what was read into messages. */
+/* Cuts the bytes that were read into messages. */
 static int take(struct run *run, uint32_t i, struct stream *s, const char *from, size_t bytes)
 {
 	while (bytes) {
@@ -441,7 +441,7 @@ static int tcp_poll(struct run *run)
 
 static int tcp_arm(struct run *run)
 {
-	(void)run; /* epoll tells what is there, not what is new */
+	(void)run; /* epoll is level-triggered */
 	return 0;
 }
 

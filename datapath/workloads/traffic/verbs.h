@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the files of the transport "verbs" share.
+ * The declarations that the files of the transport "verbs" share.
  *
- *   verbs.c          messages: posting them, and what their completions mean
+ *   verbs.c          messages: posting, and completions
  *   verbs_connect.c  QPs are made, joined and filled with receives
  *   verbs_open.c     the device, its GID, the CQ
  *   verbs_memory.c   the memory, and where each connection's slots lie in it
@@ -37,7 +37,7 @@ struct verbs {
 	struct half *half; /* by connection; a host is never both ends of one */
 	struct cm *cm;
 	char *memory;
-	uint64_t out_bytes, in_bytes; /* shared memory: first what is sent */
+	uint64_t out_bytes, in_bytes; /* shared memory: first the part that is sent */
 	uint32_t unacked_events;
 };
 

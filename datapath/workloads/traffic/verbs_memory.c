@@ -65,7 +65,7 @@ char *verbs_slot(const struct run *run, const struct verbs *v, uint32_t conn, ui
 	return v->memory + v->half[conn].offset + number % slots(run, c) * each;
 }
 
-/* What READs fetch, when it is to be compared: always message 0. */
+/* The message that READs fetch when data is compared: always message 0. */
 static void fill_for_reads(struct run *run, struct verbs *v)
 {
 	for (uint32_t i = 0; i < run->n_conns; i++) {
