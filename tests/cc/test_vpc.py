@@ -278,6 +278,14 @@ def test_loss_without_a_queue_is_a_policer() -> None:
         assert flow.rate_bps == pytest.approx(kept_bps)
 
 
+def test_a_policed_flow_keeps_the_least_window() -> None:
+    """All of a batch is lost: a rate of nothing would be no pacing at all, for ever."""
+    flow = steady(64)
+    flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
+    flow.ack(1e-9, rtt_ns=BASE, lost=200, inflight=0, wait_ns=8e6)
+    assert flow.rate_bps == pytest.approx(0.25 * MSS * 8e9 / BASE)
+
+
 def test_a_policer_that_is_gone_is_forgotten() -> None:
     """When the rate kept is twice what the window needs."""
     flow = steady(20)

@@ -14,7 +14,6 @@ LEAST_PACKETS = 10  # shorter ones, at line rate, have the target of these
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.2  # of an RTT: samples further apart differ by the queue, not by jitter
 JITTER_G, FADE_G = 0.02, 0.003  # weights of the newest change, and of a sample that is not close
-SAMPLES = 4  # above the target in a row that end doubling
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_CHANGE = 0.5  # of the window by delay, per RTT, but in slow start
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
@@ -258,7 +257,7 @@ def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
         flow.start_samples = 0
         return True
     flow.start_samples += 1
-    if flow.start_samples >= SAMPLES:
+    if flow.start_samples >= 4:
         flow.starting = False
         flow.start_samples = 0
     return flow.starting
@@ -385,7 +384,7 @@ def heed_marks(flow: Vpc, ack: Ack) -> None:
 
 
 def heed_loss(flow: Vpc, ack: Ack) -> None:
-    """Learn the usual share of loss; when far more is lost, a policer or a full buffer did it."""
+    """Learn the usual share of loss; far more is due to a policer or a full buffer."""
     told_bytes = ack.acked_bytes + ack.lost_bytes
     if told_bytes > 0:
         weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
@@ -407,11 +406,12 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
             flow.starting = False
     elif excess > (limit if policed else 2 * limit):
         rate_bps = BITS_NS * (1 - share) * flow.batch_bytes / max(ack.now_ns - flow.batch_ns, 1)
-        flow.policed_bps = min(flow.policed_bps, POLICED * rate_bps)
+        least_bps = BITS_NS * flow.min_window * flow.mss_bytes / max(flow.srtt_ns, 1)
+        flow.policed_bps = min(flow.policed_bps, max(POLICED * rate_bps, least_bps))
         flow.starting = False
     elif policed:
-        gone = flow.policed_bps > 2 * BITS_NS * flow.cwnd_bytes / max(flow.srtt_ns, 1)
-        flow.policed_bps = NONE_YET if gone else flow.policed_bps * (1 + PROBE)
+        unfelt = flow.policed_bps > 2 * BITS_NS * flow.cwnd_bytes / max(flow.srtt_ns, 1)
+        flow.policed_bps = NONE_YET if unfelt else flow.policed_bps * (1 + PROBE)
     if flow.queue_ns < target_ns(flow):
         flow.usual_loss += (min(share, USUAL_MOST) - flow.usual_loss) / 8
     forget_losses(flow)
