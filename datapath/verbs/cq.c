@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "posix/clock.h"
+
 /* ---- events -------------------------------------------------------------------- */
 
 static const int async_types[] = {
@@ -242,10 +244,8 @@ static uint64_t ex_timestamp(struct ibv_cq_ex *ex)
 static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
 {
 	uint64_t age_ns = dp_device_now_ns() - of_ex(ex)->wc.completed_ns;
-	struct timespec ts;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec - age_ns;
+	return dp_clock_ns(CLOCK_REALTIME) - age_ns;
 }
 
 static uint32_t ex_slid(struct ibv_cq_ex *ex)
