@@ -9,7 +9,7 @@
  *   qp.c      QPs of all types: states, attributes, completions, flushing
  *   post.c    work requests into the queues
  *   cq.c      completion queues
- *   receives.c  receives of a QP, shared receive queues
+ *   receives.c  the receives of a QP, shared receive queues
  *   memory.c  PDs, MRs, keys, gather and scatter
  *   window.c  memory windows
  *   local.c   requests that send nothing

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Fuzz target: any packets into two engines that are at work.  Each has two
- * contexts (a PD, a CQ, memory and a QP), connected to those of the other.
+ * contexts (a PD, a CQ, memory, a memory window, a QP connected to that of the other, and a
+ * QP of datagrams).
  *
  * The first byte of an input says how the engines are made (enum setting).  The
  * rest is a program of small steps; each begins with a byte that names the step,
  * the engine and the context it is for (enum step).  Forged packets get the right
  * addresses, QPN and ICRC, a PSN near the expected one and, if the step says
- * so, a valid key, since no mutation would ever guess them.  Every packet lies
+ * so, a valid key or Q_Key, since no mutation would ever guess them.  Every packet lies
  * in a heap buffer of just its size.
  *
  * Checked beside what the sanitizers see: all invariants of both engines after
@@ -64,6 +65,7 @@ enum {
 	GUARD = 64,
 	SENT = 32, /* packets looked at per exchange */
 	FRAME = 9216,
+	QKEY = 0x12345678,
 };
 
 #define GUARD_BYTE 0xa5
@@ -72,6 +74,9 @@ struct context {
 	struct dp_pd *pd;
 	struct dp_cq *cq;
 	struct dp_qp *qp;
+	struct dp_qp *datagrams;
+	struct dp_ah *ah; /* of the other engine */
+	struct dp_mr *window;
 	struct dp_mr *mr; /* NULL: taken away */
 	uint32_t key;	  /* of it, or the last one */
 	uint8_t mem[GUARD + MEM + GUARD];
@@ -124,8 +129,21 @@ static void verify(const struct end *e)
 
 static void register_memory(struct context *c)
 {
-	must(dp_mr_create(c->pd, c->mem + GUARD, MEM, c->iova, 15, &c->mr));
+	must(dp_mr_create(c->pd, c->mem + GUARD, MEM, c->iova, 15 | DP_ACCESS_MW_BIND, &c->mr));
 	c->key = dp_mr_key(c->mr);
+}
+
+/* From RESET to RTS. */
+static void start_datagrams(struct context *c, uint64_t now)
+{
+	struct dp_qp_attr attr = { .state = DP_QPS_INIT, .qkey = QKEY };
+
+	must(dp_qp_modify(c->datagrams, &attr,
+			  DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_QKEY, now));
+	attr.state = DP_QPS_RTR;
+	must(dp_qp_modify(c->datagrams, &attr, DP_QP_STATE, now));
+	attr.state = DP_QPS_RTS;
+	must(dp_qp_modify(c->datagrams, &attr, DP_QP_STATE | DP_QP_SQ_PSN, now));
 }
 
 /* The memory's address is the same in every run. */
@@ -138,6 +156,7 @@ static void make_context(struct end *e, struct context *c)
 		.max_recv_sge = 2,
 		.max_inline = 64,
 	};
+	struct dp_addr other = X_address(0, !e->index);
 
 	memset(c->mem, GUARD_BYTE, sizeof(c->mem));
 	c->iova = 0x10000ull << e->index << 2 * (c - e->context);
@@ -147,6 +166,10 @@ static void make_context(struct end *e, struct context *c)
 	qp.pd = c->pd;
 	qp.send_cq = qp.recv_cq = c->cq;
 	must(dp_qp_create(e->engine, &qp, &c->qp));
+	qp.type = DP_QPT_UD;
+	must(dp_qp_create(e->engine, &qp, &c->datagrams));
+	must(dp_mw_create(c->pd, DP_MW_TYPE_2, &c->window));
+	must(dp_ah_create(c->pd, &other, 0, &c->ah));
 }
 
 static void make(struct end *e, int index, unsigned settings)
@@ -213,6 +236,9 @@ static void take_apart(struct end *e)
 		for (i = 0; i < GUARD; i++)
 			assert(c->mem[i] == GUARD_BYTE && c->mem[GUARD + MEM + i] == GUARD_BYTE);
 		must(dp_qp_destroy(c->qp));
+		must(dp_qp_destroy(c->datagrams));
+		must(dp_ah_destroy(c->ah));
+		must(dp_mr_destroy(c->window));
 		if (c->mr)
 			must(dp_mr_destroy(c->mr));
 		must(dp_cq_destroy(c->cq));
@@ -257,16 +283,21 @@ static void give(struct end *to, const uint8_t *bytes, uint32_t len, int split, 
 	verify(to);
 }
 
-/* A key and an address that are right, where the opcode has them. */
+/* A key and an address that are right, where the opcode has them.  An odd key stands for the
+ * window's. */
 static void put_key(uint8_t *packet, uint32_t len, const struct context *to)
 {
 	const struct dp_opcode_info *info = &dp_opcodes[packet[0]];
 	uint32_t at = DP_BTH_LEN + (info->mask & DP_HAS_XDH ? DP_XDH_LEN : 0);
+	bool window = packet[at + 11] & 1;
+
+	if (info->mask & DP_HAS_DETH)
+		dp_put32(packet + at, QKEY);
 
 	if (!(info->mask & (DP_HAS_RETH | DP_HAS_ATOMIC_ETH)) || len < at + DP_RETH_LEN)
 		return;
 	dp_put64(packet + at, to->iova + (dp_get16(packet + at + 6) % (MEM + 64)));
-	dp_put32(packet + at + 8, to->key);
+	dp_put32(packet + at + 8, window ? dp_mr_key(to->window) : to->key);
 }
 
 static uint32_t near_psn(const struct context *to, uint8_t opcode, int distance)
@@ -282,6 +313,7 @@ static void forged(struct input *in, struct end *end, struct context *to, unsign
 		   uint64_t now)
 {
 	uint8_t packet[FRAME] = { 0 }, opcode, flags, ack;
+	const struct dp_qp *qp;
 	uint32_t n = next(in), len, pad;
 	const uint8_t *body;
 	int distance;
@@ -304,7 +336,9 @@ static void forged(struct input *in, struct end *end, struct context *to, unsign
 	pad = flags & 4 ? flags & 3 : -len & 3;
 	if (!(flags & 4))
 		len += pad;
-	dp_bth_set(packet, opcode, flags >> 7, pad, dp_qp_qpn(to->qp), ack & 1,
+	/* 16: for the QP of the other type */
+	qp = !(dp_opcodes[opcode].mask & DP_HAS_DETH) == !(flags & 16) ? to->qp : to->datagrams;
+	dp_bth_set(packet, opcode, flags >> 7, pad, dp_qp_qpn(qp), ack & 1,
 		   near_psn(to, opcode, distance));
 	if ((step & STEP_MASK) != STEP_FORGED)
 		put_key(packet, len, to);
@@ -349,9 +383,18 @@ static void post(struct input *in, struct context *c, const struct context *peer
 		.remote_addr = peer->iova + (what & 128 ? 8 : 0),
 		.rkey = peer->key,
 		.compare_add = 1,
+		.ah = c->ah,
+		.remote_qpn = dp_qp_qpn(peer->datagrams),
+		.remote_qkey = QKEY,
+		.bind = { c->window, c->mr, c->iova + len, 64, 15, dp_mr_key(c->window) ^ 1 },
 	};
 
+	if (opcode == DP_WR_LOCAL_INV || opcode == DP_WR_BIND_MW) {
+		wr.num_sge = 0;
+		wr.imm = dp_mr_key(c->window);
+	}
 	dp_qp_post_send(c->qp, &wr);
+	dp_qp_post_send(c->datagrams, &wr);
 }
 
 static void receive(struct input *in, struct context *c)
@@ -360,6 +403,7 @@ static void receive(struct input *in, struct context *c)
 	struct dp_recv_wr wr = { .wr_id = c->wr_id++, .num_sge = 1, .sge = &sge };
 
 	dp_qp_post_recv(c->qp, &wr);
+	dp_qp_post_recv(c->datagrams, &wr);
 }
 
 static void raw(struct input *in, struct end *to, uint64_t now)
@@ -376,8 +420,8 @@ static void come_or_go(struct context *c)
 		register_memory(c);
 		return;
 	}
-	must(dp_mr_destroy(c->mr));
-	c->mr = NULL;
+	if (!dp_mr_destroy(c->mr)) /* else the window is bound to it */
+		c->mr = NULL;
 }
 
 static void change_state(struct input *in, struct end *e, const struct end *peer, int context,
@@ -388,6 +432,9 @@ static void change_state(struct input *in, struct end *e, const struct end *peer
 	struct dp_qp_attr attr = { .state = states[what & 3], .sqd_notify = what >> 2 & 1 };
 	uint32_t mask = DP_QP_STATE | (what & 8 ? DP_QP_EN_SQD_ASYNC_NOTIFY : 0);
 
+	if (!dp_qp_modify(e->context[context].datagrams, &attr, mask, now) &&
+	    attr.state == DP_QPS_RESET)
+		start_datagrams(&e->context[context], now);
 	if (dp_qp_modify(e->context[context].qp, &attr, mask, now) || attr.state != DP_QPS_RESET)
 		return;
 	connect(e, peer, context, now);
@@ -495,6 +542,8 @@ int X_fuzz_packet(const uint8_t *data, size_t size)
 	for (i = 0; i < 2; i++) {
 		connect(&e[0], &e[1], i, now);
 		connect(&e[1], &e[0], i, now);
+		start_datagrams(&e[0].context[i], now);
+		start_datagrams(&e[1].context[i], now);
 	}
 	for (i = 0; settings & SET_AGREED && i < 3; i++) {
 		now += 1000;

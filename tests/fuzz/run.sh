@@ -14,10 +14,14 @@ mkdir -p "$out/found"
 cd "$root"
 flags="-std=gnu11 -g -O1 -D_GNU_SOURCE -fno-sanitize-recover=all -Idatapath -Itests/engine"
 # The invariants are checked all the time, and say nothing about what an input has reached.
-clang $flags -fsanitize=address,undefined -c datapath/engine/check.c -o "$out/check.o"
+for folder in "" rc/ ud/; do
+	clang $flags -fsanitize=address,undefined -c "datapath/engine/${folder}check.c" \
+		-o "$out/$(echo "$folder" | tr / -)check.o"
+done
 clang $flags -fsanitize=fuzzer,address,undefined \
-	datapath/wire/*.c $(ls datapath/engine/*.c datapath/engine/rc/*.c | grep -v /check.c) tests/engine/adversary.c tests/engine/channel.c \
-	tests/fuzz/*.c "$out/check.o" -lisal -lm -o "$out/packet"
+	datapath/wire/*.c $(ls datapath/engine/*.c datapath/engine/*/*.c | grep -v /check.c) \
+	tests/engine/adversary.c tests/engine/channel.c \
+	tests/fuzz/*.c "$out"/*check.o -lisal -lm -o "$out/packet"
 cd "$out"
 if [ "${1:-60}" = minimise ]; then
 	rm -rf minimal && mkdir minimal

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,16 @@ from hypothesis import strategies as st
 
 from tests.clib import testlib
 
-pytestmark = pytest.mark.san
-
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 
 
+@pytest.mark.san
 def test_the_corpus_is_small() -> None:
     assert 20 < len(CORPUS) < 300
     assert all(path.stat().st_size <= 512 for path in CORPUS)
 
 
+@pytest.mark.san
 def test_the_corpus_passes() -> None:
     for path in CORPUS:
         data = path.read_bytes()
@@ -28,7 +29,16 @@ def test_the_corpus_passes() -> None:
         assert testlib.X_fuzz_packet(data, len(data)) == 0
 
 
+@pytest.mark.san
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=400))
 def test_random_inputs_pass(data: bytes) -> None:
     assert testlib.X_fuzz_packet(data, len(data)) == 0
+
+
+def test_the_fuzzer_builds_and_runs() -> None:
+    """It names its sources itself, and nothing else would notice one that it lacks."""
+    script = Path(__file__).parent / "run.sh"
+    done = subprocess.run([script, "1"], capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DONE" in done.stderr

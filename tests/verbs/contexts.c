@@ -278,6 +278,146 @@ static void a_device_may_see_any_number_of_peers(void)
 	EXPECT(!ibv_close_device(b.context) && !ibv_close_device(a.context));
 }
 
+/* ---- datagrams, shared receives, windows, parent domains ---------------------------- */
+
+static unsigned allocated;
+
+static void *take(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t type)
+{
+	(void)pd, (void)type;
+	++*(unsigned *)context;
+	return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+static void give_back(struct ibv_pd *pd, void *context, void *at, uint64_t type)
+{
+	(void)pd, (void)type;
+	--*(unsigned *)context;
+	free(at);
+}
+
+static struct ibv_pd *make_parent(struct ibv_pd *pd)
+{
+	struct ibv_parent_domain_init_attr attr = {
+		.pd = pd,
+		.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+			     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
+		.alloc = take,
+		.free = give_back,
+		.pd_context = &allocated,
+	};
+
+	return ibv_alloc_parent_domain(pd->context, &attr);
+}
+
+static struct ibv_srq *make_srq(struct ibv_pd *pd)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
+
+	return ibv_create_srq(pd, &attr);
+}
+
+static struct ibv_qp *make_datagram_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.srq = srq,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_UD,
+	};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1 };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	EXPECT(qp && !ibv_modify_qp(qp, &attr,
+				    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	EXPECT(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	EXPECT(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	return qp;
+}
+
+static struct ibv_ah *make_ah(struct ibv_pd *pd, const union ibv_gid *gid)
+{
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *gid } };
+
+	return ibv_create_ah(pd, &attr);
+}
+
+static void post_datagram(struct ibv_qp *qp, struct ibv_ah *ah, uint32_t qpn)
+{
+	struct ibv_send_wr *bad, wr = {
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.ud = { .ah = ah, .remote_qpn = qpn, .remote_qkey = 1 },
+	};
+
+	EXPECT(!ibv_post_send(qp, &wr, &bad));
+}
+
+static void bind_window(struct side *s, struct ibv_mw *mw, const struct ibv_mr *mr)
+{
+	struct ibv_mw_bind bind = {
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = { (struct ibv_mr *)mr, (uintptr_t)memory, 10,
+			       IBV_ACCESS_REMOTE_WRITE },
+	};
+
+	EXPECT(mw && !ibv_bind_mw(s->qp, mw, &bind));
+	wait_for(s->cq, 1);
+}
+
+static void a_closed_context_ends_all_kinds(void)
+{
+	struct side a = make_side(), b = make_side();
+	struct ibv_pd *parent = make_parent(a.pd);
+	struct ibv_srq *srq = make_srq(a.pd);
+	struct ibv_qp *datagrams, *lent;
+	struct ibv_mr *mr;
+	union ibv_gid gid;
+	struct ibv_ah *ah;
+
+	EXPECT(parent && srq && !ibv_query_gid(a.context, 1, 0, &gid));
+	connect_sides(&a, &b);
+	mr = ibv_reg_mr(a.pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	EXPECT(mr);
+	bind_window(&a, ibv_alloc_mw(a.pd, IBV_MW_TYPE_1), mr);
+	EXPECT(ibv_dereg_mr(mr) == EBUSY); /* a window is bound to it */
+	lent = make_qp(parent, a.cq, a.cq);
+	EXPECT(lent && allocated == 2 && ibv_dealloc_pd(parent) == EBUSY);
+	datagrams = make_datagram_qp(a.pd, a.cq, srq);
+	ah = make_ah(a.pd, &gid);
+	EXPECT(ah && ibv_destroy_srq(srq) == EBUSY && ibv_dealloc_pd(a.pd) == EBUSY);
+	post_datagram(datagrams, ah, datagrams->qp_num);
+	wait_for(a.cq, 1);
+	EXPECT(!ibv_close_device(a.context) && !allocated);
+	EXPECT(!ibv_close_device(b.context));
+}
+
+/* An address handle holds a route as a QP does. */
+static void address_handles_to_any_number_of_peers(void)
+{
+	struct side a = make_side();
+	struct ibv_qp *qp = make_datagram_qp(a.pd, a.cq, NULL);
+	union ibv_gid gid;
+	struct ibv_ah *ah;
+	unsigned i;
+
+	EXPECT(!ibv_query_gid(a.context, 1, 0, &gid));
+	for (i = 0; i < PEERS; i++) {
+		gid.raw[13] = 3;
+		gid.raw[14] = (uint8_t)(i >> 8);
+		gid.raw[15] = (uint8_t)i;
+		ah = make_ah(a.pd, &gid);
+		EXPECT(ah);
+		post_datagram(qp, ah, 1);
+		EXPECT(!ibv_destroy_ah(ah)); /* whether it was sent or still waited */
+		wait_for(a.cq, 1);
+	}
+	EXPECT(!ibv_close_device(a.context));
+}
+
 /* ---- random runs --------------------------------------------------------------------- */
 
 struct object {
@@ -517,6 +657,8 @@ static void run_cases(void)
 	an_event_that_is_not_acknowledged_does_not_stop_close();
 	objects_of_two_contexts_do_not_mix();
 	a_device_may_see_any_number_of_peers();
+	a_closed_context_ends_all_kinds();
+	address_handles_to_any_number_of_peers();
 }
 
 int main(int argc, char **argv)
