@@ -37,7 +37,7 @@ class Flow:
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
     min_rtt_ns: Annotated[float, "lowest RTT seen; 0: none yet"]
     srtt_ns: Annotated[float, "smoothed RTT, RFC 6298; 0: none yet"]
-    host_ns: Annotated[float, "what the two hosts add to it, smoothed the same way"]
+    host_ns: Annotated[float, "time that the two hosts add to the RTT, smoothed the same way"]
     inflight_bytes: Annotated[float, "sent and neither acknowledged nor declared lost"]
     delivered_bytes: Annotated[float, "acknowledged since the connection was made"]
     now_ns: Annotated[float, "the transport's clock"]
@@ -61,9 +61,9 @@ class Ack:
         float,
         "RTT sample of the newest packet acknowledged, without the time in the two hosts; 0: none",
     ]
-    host_ns: Annotated[float, "that time: what the two hosts add to `rtt_ns`"]
+    host_ns: Annotated[float, "the time in the two hosts, which comes on top of `rtt_ns`"]
     acked_bytes: Annotated[float, "newly delivered"]
-    marked_bytes: Annotated[float, "of these, arrived with CE"]
+    marked_bytes: Annotated[float, "part of `acked_bytes` that arrived with CE"]
     lost_bytes: Annotated[float, "declared lost since the previous on_ack"]
     inflight_bytes: Annotated[float, "in flight after this acknowledgement"]
     delivered_bytes: Annotated[float, "total delivered, after it"]
@@ -74,7 +74,7 @@ class Ack:
         float, "delivery rate sample, bit/s (draft-cheng-iccrg-delivery-rate-estimation); 0: none"
     ]
     app_limited: Annotated[float, "1: the application, not the window, limited that sample"]
-    path: Annotated[float, "that what was delivered had taken: one call for each path"]
+    path: Annotated[float, "path of the delivered packets: one call for each path"]
     n_hops: Annotated[float, "telemetry records in `hop`"]
     hop: Annotated[Sequence[Hop], "telemetry, first hop first"]
 
@@ -86,8 +86,8 @@ class Loss:
     lost_bytes: Annotated[float, "declared lost"]
     inflight_bytes: Annotated[float, "in flight after the loss was taken off"]
     prior_delivered_bytes: Annotated[float, "total delivered when the lost packet was sent"]
-    path: Annotated[float, "that it had taken"]
-    trimmed: Annotated[float, "1: a switch cut its payload off, and told"]
+    path: Annotated[float, "path that the packet had taken"]
+    trimmed: Annotated[float, "1: a switch cut the payload off, and the receiver told"]
 
 
 WRITABLE = ("cwnd_bytes", "pacing_rate_bps", "next_path")
