@@ -2,12 +2,12 @@
 #include "verbs/config.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
+#include "posix/number.h"
 #include "wire/ext.h"
 
 /* Its assertions need the headers above. */
@@ -42,17 +42,9 @@ static bool copy(char *to, size_t max, struct span s)
 
 static bool number(struct span s, uint32_t *out)
 {
-	char text[16], *end;
-	unsigned long v;
+	char text[16];
 
-	if (!s.len || !isdigit((unsigned char)s.start[0]) || !copy(text, sizeof(text) - 1, s))
-		return false;
-	errno = 0;
-	v = strtoul(text, &end, 10);
-	if (*end || errno || v > UINT32_MAX)
-		return false;
-	*out = (uint32_t)v;
-	return true;
+	return copy(text, sizeof(text) - 1, s) && !dp_read_u32(text, 0, UINT32_MAX, out);
 }
 
 enum key_kind {

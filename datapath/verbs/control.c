@@ -28,6 +28,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "posix/number.h"
+
 enum {
 	REQUEST_MAX = DP_PATH_MAX + 64,
 	ANSWER_BYTES = 48 << 10, /* then no further QP */
@@ -108,8 +110,10 @@ static int refuse(FILE *f, const char *why)
 
 static void list(struct dp_device *dev, const struct front_device *d, const char *text, FILE *f)
 {
-	uint64_t after = strtoull(text, NULL, 10);
+	uint64_t after;
 
+	if (dp_read_number(text, 0, UINT64_MAX, &after))
+		after = 0; /* from the first on */
 	if (dp_device_lock(dev)) {
 		refuse(f, "the device belongs to the parent process");
 		return;
@@ -153,6 +157,7 @@ static void set(struct dp_device *dev, struct front_device *d, const char *text,
 	char which[16], error[DP_PATH_MAX + 256];
 	const char *path = strchr(text, ' ');
 	struct front_cc *cc = NULL;
+	uint32_t qpn;
 	int n = -EINVAL;
 
 	if (!path || path - text >= (int)sizeof(which)) {
@@ -165,8 +170,10 @@ static void set(struct dp_device *dev, struct front_device *d, const char *text,
 		return;
 	}
 	if (!dp_device_lock(dev)) {
-		n = !strcmp(which, "all") ? set_all(d, cc) :
-					    set_one(d, (uint32_t)strtoul(which, NULL, 10), cc);
+		if (!strcmp(which, "all"))
+			n = set_all(d, cc);
+		else
+			n = dp_read_u32(which, 0, UINT32_MAX, &qpn) ? -ENOENT : set_one(d, qpn, cc);
 		dp_device_flush(dev); /* what the new windows allow */
 		dp_device_unlock(dev);
 	}

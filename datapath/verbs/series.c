@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "io/series.h"
+#include "posix/number.h"
 
 enum {
 	INTERVAL_US = 10000,
@@ -59,27 +60,14 @@ struct front_series {
 
 /* ---- settings --------------------------------------------------------------- */
 
-static bool read_number(const char *text, uint32_t min, uint32_t max, uint32_t *out)
-{
-	unsigned long long v;
-	char *end;
-
-	errno = 0;
-	v = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || v < min || v > max)
-		return false;
-	*out = (uint32_t)v;
-	return true;
-}
-
 static bool read_setting(struct settings *s, const char *word)
 {
 	if (!strncmp(word, "interval_us=", 12))
-		return read_number(word + 12, INTERVAL_US_MIN, UINT32_MAX, &s->interval_us);
+		return !dp_read_u32(word + 12, INTERVAL_US_MIN, UINT32_MAX, &s->interval_us);
 	if (!strncmp(word, "qps=", 4))
-		return read_number(word + 4, 1, QPS_MAX, &s->qps);
+		return !dp_read_u32(word + 4, 1, QPS_MAX, &s->qps);
 	if (!strncmp(word, "max_bytes=", 10))
-		return read_number(word + 10, MAX_BYTES_MIN, UINT32_MAX, &s->max_bytes);
+		return !dp_read_u32(word + 10, MAX_BYTES_MIN, UINT32_MAX, &s->max_bytes);
 	return false;
 }
 

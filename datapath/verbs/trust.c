@@ -14,11 +14,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "posix/number.h"
+
 static bool is_trusted(uid_t user)
 {
 	const char *before = geteuid() ? NULL : secure_getenv("SUDO_UID");
+	uint32_t sudoer;
 
-	return !user || user == geteuid() || (before && user == strtoul(before, NULL, 10));
+	if (!user || user == geteuid())
+		return true;
+	return before && !dp_read_u32(before, 0, UINT32_MAX, &sudoer) && user == sudoer;
 }
 
 /* A user's own group, by the custom that gives both one number, is the user. */

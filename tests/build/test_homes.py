@@ -16,7 +16,7 @@ HOMES = {
     "which name was meant": (r"^\s*(import|from) difflib\b", "**/*.py", "spelling.py"),
     "the kernel's clocks": (r"\bclock_gettime\(", "**/*.[ch]", "posix/clock.h"),
     "random numbers": (r"0x9e3779b97f4a7c15|0x94d049bb133111eb", "**/*.[ch]", "wire/random.h"),
-    "numbers from text": (r"\b(strto(u?ll?|d|f)|ato[ilf])\(", "[!v]*/**/*.[ch]", "posix/number.h"),
+    "numbers from text": (r"\b(strto(u?ll?|d|f)|ato[ilf])\(", "**/*.[ch]", "posix/number.h"),
 }
 
 
