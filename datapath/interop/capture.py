@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datapath.errors import LocalError
-from datapath.interop.opcodes import CNP, HEADER_BYTES, MANUFACTURER, OPCODES, Opcode, name_of
+from datapath.interop.opcodes import (
+    CNP,
+    DATAGRAMS,
+    HEADER_BYTES,
+    MANUFACTURER,
+    OPCODES,
+    Opcode,
+    name_of,
+)
 
 ROCE_PORT = 4791
 _ETHERNET, _IPV4, _IPV6, _UDP = 14, 0x0800, 0x86DD, 17
@@ -43,6 +51,12 @@ class Atomic:
 class Aeth:
     syndrome: int
     msn: int
+
+
+@dataclass(frozen=True)
+class Deth:
+    qkey: int
+    src_qpn: int
 
 
 @dataclass(frozen=True)
@@ -78,13 +92,14 @@ class Packet:
     value: int | None = None
     imm: bytes = b""
     ieth: int | None = None
+    deth: Deth | None = None
     flaws: list[Flaw] = field(default_factory=list)
     damaged: bool = False
 
     @property
     def row(self) -> Opcode | None:
-        """The opcode's row; None when it is not one of RC."""
-        return OPCODES.get(self.opcode)
+        """The opcode's row; None when it is neither one of RC nor one of UD."""
+        return OPCODES.get(self.opcode) or DATAGRAMS.get(self.opcode)
 
     @property
     def name(self) -> str:
@@ -269,7 +284,7 @@ def _rest(packet: Packet, rest: bytes, pad: int) -> Iterator[Flaw]:
         if packet.opcode == CNP and rest != bytes(_CNP_BYTES):
             yield Flaw("length", "a CNP carries 16 reserved bytes of 0")
         elif packet.opcode != CNP and packet.opcode < MANUFACTURER:
-            yield Flaw("opcode", f"{packet.name} is none of RC")
+            yield Flaw("opcode", f"{packet.name} is neither one of RC nor one of UD")
         return
     if len(rest) < row.header_bytes:
         packet.damaged = True
@@ -302,5 +317,7 @@ def _header(packet: Packet, header: str, data: bytes) -> None:
         packet.value = int.from_bytes(data, "big")
     elif header == "imm":
         packet.imm = data
+    elif header == "deth":
+        packet.deth = Deth(*struct.unpack("!II", data))
     else:
         packet.ieth = int.from_bytes(data, "big")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""RC opcodes of the BTH: IBTA volume 1, section 9.2 and table 38."""
+"""Opcodes of the BTH for RC and UD: IBTA volume 1, section 9.2 and table 38."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class Kind(enum.Enum):
     READ_RESPONSE = "READ response"
     ACK = "ACK"
     ATOMIC_ACK = "ATOMIC ACK"
+    DATAGRAM = "datagram"
 
 
 class Place(enum.Enum):
@@ -30,8 +31,8 @@ class Place(enum.Enum):
 
 REQUESTS = frozenset({Kind.SEND, Kind.WRITE, Kind.READ, Kind.ATOMIC})
 
-HEADER_BYTES = {"reth": 16, "atomic": 28, "aeth": 4, "value": 8, "imm": 4, "ieth": 4}
-"""RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH, in the order in which they stand."""
+HEADER_BYTES = {"reth": 16, "atomic": 28, "aeth": 4, "value": 8, "imm": 4, "ieth": 4, "deth": 8}
+"""RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH and DETH."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Opcode:
     name: str
     kind: Kind
     place: Place
-    headers: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()  # in the order in which they stand
     payload: bool = True
 
     @property
@@ -88,13 +89,20 @@ OPCODES = {
     0x17: Opcode("SEND ONLY INV", Kind.SEND, Place.ONLY, ("ieth",)),
 }
 
+"""Opcodes of reliable connections."""
+
+DATAGRAMS = {
+    0x64: Opcode("UD SEND", Kind.DATAGRAM, Place.ONLY, ("deth",)),
+    0x65: Opcode("UD SEND IMM", Kind.DATAGRAM, Place.ONLY, ("deth", "imm")),
+}
+
 CNP = 0x81
 MANUFACTURER = 0xC0  # and above
 HELLO = 0xE0
 
 
 def name_of(opcode: int) -> str:
-    row = OPCODES.get(opcode)
+    row = OPCODES.get(opcode) or DATAGRAMS.get(opcode)
     if row is not None:
         return row.name
     return {CNP: "CNP", HELLO: "HELLO"}.get(opcode, f"opcode {opcode:#04x}")

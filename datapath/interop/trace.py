@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A capture of reliable connections, judged packet by packet.
+"""A capture of reliable connections and datagrams, judged packet by packet.
 
     report = check(capture.read(path), connections)
     for violation in report.violations: print(violation)
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datapath.interop.capture import Flaw, Packet
+from datapath.interop.capture import Deth, Flaw, Packet
 from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS, Kind, Place
 from datapath.interop.stream import Stream
 
@@ -24,8 +24,8 @@ RULES = {
     "length": "IP, UDP, headers, payload and pad fit each other",
     "icrc": "the ICRC is right",
     "bth": "transport version 0, default P_Key, reserved bits 0, no AckReq in answers",
-    "opcode": "the opcode is one of RC, or CNP",
-    "connection": "the packet goes to a QP of a known connection",
+    "opcode": "the opcode is one of RC or UD, or CNP",
+    "connection": "the packet goes to a QP of a known connection, or is a datagram",
     "source-port": "a QP sends from one UDP port",
     "extended": "nothing in manufacturer's opcodes but a few offers of extended mode",
     "psn": "new requests have consecutive PSNs",
@@ -50,6 +50,8 @@ RULES = {
     "rnr-pause": "after an RNR NAK the request waits for the time that it told",
     "response": "READ responses lie in their READ, with the right opcode and length; ATOMIC ACKs "
     "answer atomics",
+    "datagram": "no more payload than the largest path MTU, a reserved byte of 0, and consecutive "
+    "PSNs from each QP",
     "unanswered": "what asked for an acknowledgement has one at the end",
 }
 """The rules, by the names that violations carry."""
@@ -167,6 +169,8 @@ class _Judge:
         self._streams: dict[tuple[str, str, int], tuple[Stream, Stream]] = {}
         self._ports: dict[tuple[str, str, int], int] = {}
         self._hellos: Counter[tuple[str, str, int]] = Counter()
+        self._gaps = gaps
+        self._next_datagram: dict[tuple[str, int], int] = {}
         for connection in connections:
             one, two = connection.ends
             forward, backward = (
@@ -191,6 +195,9 @@ class _Judge:
         self._tell(packet, packet.flaws)
         if packet.damaged:
             return
+        if packet.deth is not None:
+            self._tell(packet, self._datagram(packet, packet.deth))
+            return
         streams = self._streams.get(key)
         if streams is None:
             self._tell(packet, [Flaw("connection", f"{packet.name} to a QP that is none of ours")])
@@ -206,6 +213,18 @@ class _Judge:
         asks, answers = streams
         flaws = asks.request(packet) if row.kind in REQUESTS else answers.answer(packet)
         self._tell(packet, flaws)
+
+    def _datagram(self, packet: Packet, deth: Deth) -> Iterable[Flaw]:
+        """A datagram stands alone.  Nothing but its PSN relates it to others of its sender."""
+        qpn, reserved = deth.src_qpn & 0xFFFFFF, deth.src_qpn >> 24
+        if reserved:
+            yield Flaw("datagram", f"the reserved byte of the DETH is {reserved:#04x}")
+        if len(packet.payload) > _PATH_MTU_MAX:
+            yield Flaw("datagram", f"{len(packet.payload)} bytes of payload")
+        wanted = self._next_datagram.get((packet.src, qpn), packet.psn)
+        if packet.psn != wanted and packet.src not in self._gaps:
+            yield Flaw("datagram", f"PSN {packet.psn} of QP {qpn:#x}, {wanted} was next")
+        self._next_datagram[packet.src, qpn] = (packet.psn + 1) % (1 << 24)
 
     def _extended(self, packet: Packet, key: tuple[str, str, int]) -> list[Flaw]:
         """A standard peer may be offered extended mode a few times, and is asked nothing else."""
@@ -247,7 +266,7 @@ def find_connections(packets: Sequence[Packet]) -> list[Connection]:
     mtus: Counter[tuple[str, str, int]] = Counter()
     for packet in packets:
         row, key = packet.row, (packet.src, packet.dst, packet.qpn)
-        if row is None:
+        if row is None or packet.deth is not None:
             continue
         if row.place in (Place.FIRST, Place.MIDDLE):
             mtus[key] = max(mtus[key], len(packet.payload))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from datapath.interop import capture, trace
-from datapath.interop.opcodes import OPCODES
+from datapath.interop.opcodes import DATAGRAMS, OPCODES
 
 logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
 
@@ -38,7 +38,8 @@ ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
 QPNS = {"a": 0x11, "b": 0x22}
 MTU = 1024
 A_PSN, B_PSN = 100, 500
-CODES = {row.name: code for code, row in OPCODES.items()} | {"CNP": 0x81, "HELLO": 0xE0}
+CODES = {row.name: code for code, row in (OPCODES | DATAGRAMS).items()}
+CODES |= {"CNP": 0x81, "HELLO": 0xE0}
 STEP_S = 10e-6
 
 
@@ -115,7 +116,7 @@ class Scribe:
 
 
 def _headers(code: int, fields: dict[str, Any]) -> bytes:
-    row = OPCODES.get(code)
+    row = OPCODES.get(code) or DATAGRAMS.get(code)
     parts: dict[str, Callable[[], bytes]] = {
         "reth": lambda: struct.pack(
             "!QII", fields.get("va", 0x10000), fields.get("rkey", 7), fields["length"]
@@ -128,6 +129,7 @@ def _headers(code: int, fields: dict[str, Any]) -> bytes:
         ),
         "value": lambda: struct.pack("!Q", fields.get("value", 0)),
         "imm": lambda: b"\1\2\3\4",
+        "deth": lambda: struct.pack("!II", 0x11111111, fields.get("src_qpn", 0x33)),
         "ieth": lambda: struct.pack("!I", 9),
     }
     return b"".join(parts[header]() for header in row.headers) if row else b""

@@ -173,6 +173,31 @@ def test_extended_mode_is_not_taken_for_the_standard(network: NetnsNetwork, tmp_
     assert report.coverage[network.hosts[0].endpoint.ipv4]["HELLO"] >= 1
 
 
+def test_datagrams_of_our_engine_are_right(network: NetnsNetwork, tmp_path: Path) -> None:
+    """Those of an unmodified program."""
+    network.set_path(PathSection(), seed=1)
+    client, server = network.hosts
+    argv = ["ibv_ud_pingpong", "-d", "dp0", "-g", "0", "-s", "512", "-n", "100"]
+    environments = [
+        device_environment("dp0", f"afxdp:{host.endpoint.netdev}") for host in (client, server)
+    ]
+    log = tmp_path / "server.log"
+    with captured(network, tmp_path) as path:
+        serving = server.popen(argv, env=environments[1], stdout=log, stderr=log)
+        try:
+            server.run(["sh", "-c", LISTENING], timeout_s=20)
+            done = client.run([*argv, server.endpoint.mgmt_ipv4], env=environments[0], timeout_s=60)
+            assert serving.wait(20) == 0, log.read_text() + done.stdout
+        finally:
+            serving.kill()
+            serving.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = trace.check(capture.read(path))
+    assert [str(violation) for violation in report.violations[:10]] == []
+    for host in (client, server):
+        assert report.coverage[host.endpoint.ipv4]["UD SEND"] == 100
+
+
 def test_dpctl_trace(network: NetnsNetwork, tmp_path: Path) -> None:
     network.set_path(PathSection(), seed=1)
     with captured(network, tmp_path) as path:

@@ -27,6 +27,15 @@ def conversation(talk: Scribe) -> None:
     reads_and_atomics(talk)
     losses_and_pauses(talk)
     the_other_way(talk)
+    datagrams(talk)
+
+
+def datagrams(talk: Scribe) -> None:
+    """To any QP, each sender with PSNs of its own."""
+    talk.a("UD SEND", (1 << 24) - 1, 0)
+    talk.a("UD SEND IMM", 0, 5, se=True)
+    talk.a("UD SEND", 900, 1024, src_qpn=0x34, qpn=0x77)
+    talk.b("UD SEND", 7, 2049)
 
 
 def sends(talk: Scribe) -> None:
@@ -184,6 +193,11 @@ def after(talk: Scribe, name: str, psn: int, size: int = 0, **fields: object) ->
     talk.a("SEND ONLY", 100, ack=True)
     talk.b("ACK", 100, msn=1)
     return talk.a(name, psn, size, **fields)
+
+
+def hole_in_datagrams(talk: Scribe) -> int:
+    talk.a("UD SEND", 7, 4)
+    return talk.a("UD SEND IMM", 9, 4)
 
 
 def edited(edit: Callable[..., object]) -> Callable[[Scribe], int]:
@@ -488,7 +502,7 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "P_Key": ("bth", wrong_field(BTH, pkey=0x7FFF)),
     "reserved bits": ("bth", wrong_field(BTH, resv7=1)),
     "AckReq in an ACK": ("bth", answers(("ACK", 102, {"msn": 3, "ack": True}))),
-    "opcode of UD": ("opcode", lambda talk: after(talk, 0x64, 101)),
+    "opcode of UC": ("opcode", lambda talk: after(talk, 0x24, 101)),
     "opcode without meaning": ("opcode", lambda talk: after(talk, 0x15, 101)),
     "to nobody": ("connection", lambda talk: after(talk, "SEND ONLY", 101, qpn=0x33)),
     "another source port": ("source-port", ports),
@@ -610,6 +624,12 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     ),
     "response to a SEND": ("response", answers(ACKED, ("READ RESPONSE ONLY", 102, {"msn": 3}))),
     "ATOMIC ACK of a SEND": ("response", answers(ACKED, ("ATOMIC ACK", 102, {"msn": 3}))),
+    "datagram with a reserved byte": (
+        "datagram",
+        lambda talk: after(talk, "UD SEND", 7, 8, src_qpn=0x01000033),
+    ),
+    "datagram beyond every path MTU": ("datagram", lambda talk: after(talk, "UD SEND", 7, 4100)),
+    "hole in datagrams": ("datagram", hole_in_datagrams),
     "no answer": ("unanswered", requests(("SEND ONLY", 1, {"ack": True}))),
     "no answer to a READ": ("unanswered", requests(("READ REQUEST", 0, {"length": 1}))),
 }
