@@ -627,6 +627,13 @@ def test_a_long_wait_for_a_time_out_is_no_deadlock() -> None:
     assert result.totals["failed"] == 0
 
 
+def test_packets_that_jitter_holds_on_a_wire_are_no_deadlock() -> None:
+    """Nothing moves for 300 ms; then all arrive."""
+    held = Star(2, Link(10 * GBIT, reorder=1.0, reorder_ns=300_000_000))
+    simulation = Simulation(held, transport=EngineOptions(min_rto_ns=2_000_000_000))
+    assert simulation.run(flow(size=100_000)).finished
+
+
 # --- changes and series --------------------------------------------------------------------------
 
 

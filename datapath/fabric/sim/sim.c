@@ -234,8 +234,8 @@ static void deadlock(struct dp_sim *s)
 			 (unsigned long long)s->n_flows);
 }
 
-/* Every stall_ns: are packets conserved, and has one moved?  Packets that were under way
- * all the time have not moved, if no host has sent one meanwhile. */
+/* Every stall_ns: are packets conserved, and has one moved?  If not, queues that hold packets
+ * are in a deadlock.  Packets on the wires arrive in time, however long jitter makes them. */
 static void watch(struct dp_sim *s)
 {
 	struct dp_link_stats l;
@@ -244,7 +244,7 @@ static void watch(struct dp_sim *s)
 	check_conservation(s);
 	sum_links(s, &l);
 	moved = s->injected + l.delivered + dropped_by_links(&l);
-	if (moved == s->moved && in_flight(s) && s->ended < s->n_flows)
+	if (moved == s->moved && holding(s) != SIM_NONE && s->ended < s->n_flows)
 		deadlock(s);
 	s->moved = moved;
 	sim_queue_set(&s->queue, sim_clock_id(s, SIM_WATCH), s->now + s->cfg.stall_ns);
