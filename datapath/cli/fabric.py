@@ -108,12 +108,12 @@ def wakeup(
 
 
 def _wakeup_table(report: WakeupReport) -> str:
-    from datapath.lanes.wakeup import quantile
+    from datapath.quantiles import nearest_rank
 
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
     rows = [["late by, us", *shares, "most", "sleeps"]]
     for name, ordered in (("after a packet", report.packet), ("after a timer", report.timer)):
-        values = [*(quantile(ordered, share) for share in shares.values()), ordered[-1]]
+        values = [*(nearest_rank(ordered, share) for share in shares.values()), ordered[-1]]
         rows.append([name, *(f"{ns / 1000:.1f}" for ns in values), str(len(ordered))])
     rows.append(["the emulator", *(f"{report.emulator[name] / 1000:.1f}" for name in shares)])
     head = f"scheduling {report.scheduling}, {report.kept_awake} CPUs kept awake"

@@ -23,6 +23,7 @@ from datapath.lanes.base import Process
 from datapath.lanes.local import TEST_DEVICE, NetnsHost, link_address
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from datapath.quantiles import nearest_rank
 
 WIRE_OVERHEAD = 14 + 24
 """Bytes that a packet has on an Ethernet wire beside its MTU's worth."""
@@ -54,7 +55,7 @@ class Spread:
         if not values:
             raise RunFailed("no probe arrived", hint="is the machine overloaded?")
         ordered = sorted(values)
-        at = [ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in (0.5, 0.99)]
+        at = [nearest_rank(ordered, share) for share in (0.5, 0.99)]
         return cls(len(ordered), sum(ordered) / len(ordered), at[0], at[1], ordered[-1])
 
 

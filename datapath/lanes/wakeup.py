@@ -21,6 +21,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.wakeup_spec import HostWakeup
 from datapath.native import paths
+from datapath.quantiles import nearest_rank
 from datapath.xdp.impair import DIRECTIONS
 
 SHARES = (
@@ -87,13 +88,8 @@ def _emulator(counters: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return {name: max(way[counter] for way in ways) for name, counter in _OF_EMULATOR.items()}
 
 
-def quantile(ordered: Sequence[int], share: float) -> int:
-    """Nearest rank."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def _quantiles(ordered: Sequence[int]) -> Mapping[str, str]:
-    return {f"p{share * 100:g}": f"{quantile(ordered, share)}ns" for share in SHARES}
+    return {f"p{share * 100:g}": f"{nearest_rank(ordered, share)}ns" for share in SHARES}
 
 
 def measure(

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from datapath.debian import install_hint, packages
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.base import Host, Process, Tool
+from datapath.quantiles import nearest_rank
 from datapath.workloads.base import Metric, RunContext
 
 _POLL_S = 0.01
@@ -181,14 +182,10 @@ def _is_bound(line: str, port: int, state: str) -> bool:
 def latency_metrics(samples_ns: Sequence[float]) -> list[Metric]:
     """Percentiles (nearest rank), mean and minimum of all samples, in nanoseconds."""
     ordered = sorted(samples_ns)
-
-    def rank(share: float) -> float:
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
     return [
-        Metric("latency_p50", rank(0.50), "ns"),
-        Metric("latency_p99", rank(0.99), "ns"),
-        Metric("latency_p999", rank(0.999), "ns"),
+        Metric("latency_p50", nearest_rank(ordered, 0.50), "ns"),
+        Metric("latency_p99", nearest_rank(ordered, 0.99), "ns"),
+        Metric("latency_p999", nearest_rank(ordered, 0.999), "ns"),
         Metric("latency_mean", sum(ordered) / len(ordered), "ns"),
         Metric("latency_min", ordered[0], "ns"),
     ]

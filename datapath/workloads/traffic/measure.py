@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datapath.errors import RunFailed
+from datapath.quantiles import nearest_rank
 from datapath.stats import jain
 from datapath.workloads.base import Metric, Outcome
 
@@ -207,9 +208,8 @@ def _rounds(flows: Flows, rows: Any) -> list[Metric]:
 
 
 def _rank(values: Any, share: float) -> float:
-    """Nearest rank, as everywhere."""
-    ordered = np.sort(values)
-    return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
+    ordered: Any = np.sort(values)
+    return float(nearest_rank(ordered, share))
 
 
 def _thinned(values: Any) -> list[float]:
