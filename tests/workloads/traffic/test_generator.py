@@ -331,11 +331,26 @@ def test_strangers_at_the_management_port_do_not_delay_the_run(
 def test_strangers_at_the_data_port_do_not_end_the_run(
     pair: NetnsNetwork, tmp_path: FilePath
 ) -> None:
-    """They come in all the time while hundreds of connections are made."""
-    address, over = pair.hosts[0].endpoint.ipv4, threading.Event()
+    """They come in all the time while hundreds of connections are made.
+
+    That may take less than a millisecond, so it takes a few runs until one meets them.
+    """
+    for turn in range(20):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        errors = errors_among_strangers(pair, folder)
+        if errors:
+            break
+    assert "not of this run" in errors
+
+
+def errors_among_strangers(pair: NetnsNetwork, folder: FilePath) -> str:
+    """The words of host 0 in a run that has to end well."""
+    address, begun, over = pair.hosts[0].endpoint.ipv4, threading.Event(), threading.Event()
     strangers: list[socket.socket] = []
 
     def swarm() -> None:
+        begun.set()
         while not over.is_set() and len(strangers) < 2000:
             sock = socket.socket()
             try:
@@ -344,14 +359,14 @@ def test_strangers_at_the_data_port_do_not_end_the_run(
                 sock.sendall(JUNK[len(strangers) % len(JUNK)])
             except OSError:  # nobody listens yet, or any more
                 sock.close()
-                over.wait(0.001)
+                over.wait(0.0001)
 
     namespace = pair.hosts[1].namespace
     thread = threading.Thread(target=lambda: namespace.in_network(swarm))
-    flows = mixed(1200, qps=300)
-    generators = Generators(pair, tmp_path, flows, "tcp")
     thread.start()
     try:
+        assert begun.wait(20)
+        generators = Generators(pair, folder, mixed(1200, qps=300), "tcp")
         statuses = generators.statuses()
     finally:
         over.set()
@@ -359,8 +374,8 @@ def test_strangers_at_the_data_port_do_not_end_the_run(
         for sock in strangers:
             sock.close()
     assert statuses == [0, 0], generators.errors(0) + generators.errors(1)
-    assert "connections that are not of this run" in generators.errors(0)
     assert generators.errors(1) == ""
+    return generators.errors(0)
 
 
 @pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
