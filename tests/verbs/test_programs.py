@@ -140,6 +140,7 @@ def test_extended_mode_is_agreed_between_two_of_us(pair: Pair) -> None:
 
 @both_ports
 @both_modes
+@pytest.mark.alone
 def test_a_program_that_stood_still_has_no_time_outs(pair: Pair, port: str, mode: str) -> None:
     """The answers came in time; it was only late to read them.
 
