@@ -45,7 +45,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
-AGAIN_MOST = 5  # failed tests of a stage that run once more; where more failed, no chance was it
+AGAIN_MOST = 5  # failed tests of a stage that run once more; more than that are no coincidence
 SLOWEST = 10  # tests that the summary names
 FRESH_RELEASES = ("bookworm", "trixie")
 
