@@ -24,7 +24,7 @@ static void mark_all_dead(void)
 {
 	struct dp_device *dev;
 
-	/* The child has one thread, and whatever the others held stays held. */
+	/* The child has only this thread.  Locks that other threads held stay locked. */
 	for (dev = devices; dev; dev = dev->next)
 		dev->dead = true;
 	devices = NULL;
@@ -61,7 +61,8 @@ static void list_del(struct dp_device *dev)
 	pthread_mutex_unlock(&devices_lock);
 }
 
-/* The segment that was asked for, with room for telemetry, as far as the port carries it. */
+/* Chooses the segment that was asked for, or less if the port does not carry it with room for
+ * telemetry. */
 static uint32_t choose_segment(const struct dp_device *dev, const struct dp_device_options *opt)
 {
 	uint32_t segment = dp_segment_wanted(opt->segment, dev->path_mtu, dev->info.path_mtu,
@@ -117,7 +118,7 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 	if (dev->kick_fd < 0) {
 		err = errno;
 	} else {
-		/* Signals are the program's. */
+		/* Signals go to the program's own threads. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		err = pthread_create(&dev->thread, NULL, dp_device_run, dev);
@@ -176,7 +177,7 @@ free_dev:
 
 void dp_device_close(struct dp_device *dev)
 {
-	/* A child leaves the parent's sockets and programs alone. */
+	/* A child does not touch the parent's sockets and XDP programs. */
 	if (dev->dead)
 		return;
 	list_del(dev);
