@@ -177,9 +177,8 @@ struct dp_link {
 	struct dp_ge_time_state ge_state;
 	struct dp_link_policer policer;
 	struct dp_aqm_state *aqm;
-	uint64_t rate_mbps; /* the rate as telemetry reports it */
-	uint64_t reorder_ns;
-	uint64_t slot_ns;
+	uint64_t rate_mbps;	   /* the rate as telemetry reports it */
+	struct dp_link_config set; /* for rules that few links have */
 	struct dp_jitter jitter;
 	uint32_t jitter_next; /* index of the next sample of the trace */
 	double normal_spare;
@@ -200,7 +199,8 @@ static inline bool dp_link_happens(uint64_t *rng, uint64_t probability)
 
 void dp_link_seed(struct dp_link *, uint64_t seed);
 int dp_link_spoil_configure(struct dp_link *, const struct dp_link_config *);
-bool dp_link_loses(struct dp_link *, uint64_t now);
+/* Whether a frame is lost before it reaches the policer. */
+bool dp_link_loses(struct dp_link *, const struct dp_frame *, uint64_t now);
 /* Puts a frame that would arrive at at_ns on a wire with faults. */
 void dp_link_spoil(struct dp_link *, struct dp_frame *, uint64_t at_ns);
 struct dp_frame *dp_link_held_pop(struct dp_link *);

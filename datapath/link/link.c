@@ -174,7 +174,7 @@ static void offer_managed(struct dp_link *l, struct dp_frame *f, uint64_t now)
 static __attribute__((noinline)) bool passes_guard(struct dp_link *l, struct dp_frame *f,
 						   uint64_t now)
 {
-	if (dp_link_loses(l, now)) {
+	if (dp_link_loses(l, f, now)) {
 		dp_link_drop(l, f, DP_DROP_LOSS);
 		return false;
 	}

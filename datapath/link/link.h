@@ -31,6 +31,7 @@
 enum {
 	DP_LINK_CLASSES = 8,   /* queues of a link; 0 is served first among the strict ones */
 	DP_LINK_HEADROOM = 24, /* bytes on an Ethernet wire beside the frame: FCS, preamble, gap */
+	DP_LINK_ETHERNET = 14, /* bytes of a frame before its IP packet */
 	DP_LINK_OPPORTUNITY = 1500 + 14 + DP_LINK_HEADROOM,
 	DP_LINK_WEIGHT_MAX = 4096,
 	DP_POLICER_BURST_MAX = 1 << 30,
@@ -63,7 +64,7 @@ struct dp_frame {
 };
 
 enum dp_drop {
-	DP_DROP_LOSS,	  /* random loss that was configured */
+	DP_DROP_LOSS,	  /* lost as configured */
 	DP_DROP_QUEUE,	  /* the queue was full */
 	DP_DROP_BUFFER,	  /* the switch's shared buffer was full */
 	DP_DROP_POLICER,  /* above the policer's rate */
@@ -155,24 +156,32 @@ struct dp_class_config {
 	uint64_t limit_bytes; /* limit of this class; 0: only the link's limit */
 };
 
+/* X(type, name): the settings that are one number.  The emulator takes a key of each name, and
+ * struct dp_link_config and the class Link (fabric/links.py) have a member. */
+#define DP_LINK_NUMBERS(X)                                                                         \
+	X(uint64_t, rate_bps) /* 0: a frame takes no time */                                       \
+	X(uint64_t, delay_ns)                                                                      \
+	X(uint64_t, limit_bytes) /* bytes that may wait in all classes together; 0: no limit */    \
+	X(double, reorder)	 /* share of frames held back */                                   \
+	X(uint64_t, reorder_ns)	 /* by how long */                                                 \
+	X(uint64_t, slot_ns)	 /* > 0: frames arrive at multiples of this time only */           \
+	X(double, duplicate)	 /* share of frames that arrive twice */                           \
+	X(double, corrupt)	 /* share of frames with one bit flipped */                        \
+	X(uint64_t, max_packet_bytes) /* longer IP packets are lost; 0: none is */                 \
+	X(bool, trim)		      /* see below */                                              \
+	X(bool, telemetry)	      /* write a record when the transmission of a frame starts */
+
+/* trim: a frame that the queue would drop is cut down to its headers.  The headers go on in class 0
+ * and do not count towards its limit; trimmed frames that wait have a second limit of the same
+ * size. */
 struct dp_link_config {
-	uint64_t rate_bps;	    /* 0: a frame takes no time */
+#define DP_LINK_MEMBER(type, name) type name;
+	DP_LINK_NUMBERS(DP_LINK_MEMBER)
+#undef DP_LINK_MEMBER
 	struct dp_rate_trace trace; /* n > 0: in place of rate_bps */
-	uint64_t delay_ns;
 	struct dp_jitter jitter;
 	struct dp_loss loss;
 	struct dp_policer policer;
-	double reorder;	      /* share of frames held back */
-	uint64_t reorder_ns;  /* by how long */
-	uint64_t slot_ns;     /* > 0: frames arrive at multiples of this time only */
-	double duplicate;     /* share of frames that arrive twice */
-	double corrupt;	      /* share of frames with one bit flipped */
-	uint64_t limit_bytes; /* bytes that may wait in all classes together; 0: no limit */
-	/* Cut a frame that the queue would drop down to its headers.  The headers go on in
-	 * class 0 and do not count towards its limit; trimmed frames that wait have a second
-	 * limit of the same size. */
-	bool trim;
-	bool telemetry; /* write a record when the transmission of a frame starts */
 	struct dp_marking marking;
 	struct dp_aqm aqm;
 	uint32_t n_classes; /* 1..DP_LINK_CLASSES; 0 means 1 */

@@ -92,22 +92,32 @@ int dp_link_spoil_configure(struct dp_link *l, const struct dp_link_config *conf
 	l->jitter = config->jitter;
 	if (l->jitter_next >= l->jitter.n_samples)
 		l->jitter_next = 0;
-	l->reorder_ns = config->reorder_ns;
-	l->slot_ns = config->slot_ns;
-	l->guarded |= odds.good || odds.to_bad || l->ge_time.good_ns;
+	l->set = *config;
+	l->guarded |= odds.good || odds.to_bad || l->ge_time.good_ns || l->set.max_packet_bytes;
 	if (!odds.to_bad)
 		l->bad = false;
-	l->spoils = odds.corrupt || odds.reorder || odds.duplicate || l->slot_ns ||
+	l->spoils = odds.corrupt || odds.reorder || odds.duplicate || l->set.slot_ns ||
 		    l->jitter.kind != DP_JITTER_NONE;
 	return 0;
 }
 
 /* ---- loss ------------------------------------------------------------------------ */
 
-bool dp_link_loses(struct dp_link *l, uint64_t now)
+/* A path whose MTU is smaller than its ends believe, and that tells nobody. */
+static bool is_too_long(const struct dp_link *l, const struct dp_frame *f)
+{
+	uint64_t most = l->set.max_packet_bytes;
+
+	return most && f->bytes > most + DP_LINK_ETHERNET + DP_LINK_HEADROOM;
+}
+
+bool dp_link_loses(struct dp_link *l, const struct dp_frame *f, uint64_t now)
 {
 	uint64_t *rng = &l->rng[DP_RNG_LOSS];
 	bool lost;
+
+	if (is_too_long(l, f))
+		return true;
 
 	if (l->ge_time.good_ns)
 		return dp_link_happens(rng, dp_ge_time_is_bad(&l->ge_time, &l->ge_state, now) ?
@@ -183,9 +193,9 @@ static uint64_t with_jitter(struct dp_link *l, uint64_t at)
 /* The first slot at or after `at`. */
 static uint64_t in_slot(const struct dp_link *l, uint64_t at)
 {
-	uint64_t late = at % l->slot_ns;
+	uint64_t late = at % l->set.slot_ns;
 
-	return late ? at + l->slot_ns - late : at;
+	return late ? at + l->set.slot_ns - late : at;
 }
 
 /* ---- the heap ---------------------------------------------------------------------- */
@@ -286,7 +296,7 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 
 	if (l->jitter.kind != DP_JITTER_NONE)
 		at = with_jitter(l, at);
-	if (l->slot_ns)
+	if (l->set.slot_ns)
 		at = in_slot(l, at);
 	if (dp_link_happens(&l->rng[DP_RNG_CORRUPT], l->odds.corrupt)) {
 		f->flags |= DP_FRAME_CORRUPT;
@@ -296,7 +306,7 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 		copy = l->ops.clone(l->user, f);
 	if (dp_link_happens(&l->rng[DP_RNG_REORDER], l->odds.reorder)) {
 		l->stats.reordered++;
-		hold(l, f, at + l->reorder_ns);
+		hold(l, f, at + l->set.reorder_ns);
 	} else {
 		put(l, f, at);
 	}

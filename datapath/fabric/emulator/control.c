@@ -27,6 +27,8 @@ struct settings {
 
 enum kind { U32, U64, DOUBLE, BOOL, LIST };
 
+#define KIND(type) _Generic((type)0, uint64_t : U64, double : DOUBLE, bool : BOOL)
+
 static const struct key {
 	const char *name;
 	enum kind kind;
@@ -36,8 +38,6 @@ static const struct key {
 	{                                                                                          \
 		name, kind, offsetof(struct settings, member)                                      \
 	}
-	KEY("rate_bps", U64, link.rate_bps),
-	KEY("delay_ns", U64, link.delay_ns),
 	KEY("trace_ms", LIST, trace),
 	KEY("jitter_kind", U32, link.jitter.kind),
 	KEY("jitter_scale_ns", DOUBLE, link.jitter.scale_ns),
@@ -52,14 +52,6 @@ static const struct key {
 	KEY("loss_bad_ns", U64, link.loss.bad_ns),
 	KEY("policer_rate_bps", U64, link.policer.rate_bps),
 	KEY("policer_burst_bytes", U64, link.policer.burst_bytes),
-	KEY("reorder", DOUBLE, link.reorder),
-	KEY("reorder_ns", U64, link.reorder_ns),
-	KEY("slot_ns", U64, link.slot_ns),
-	KEY("duplicate", DOUBLE, link.duplicate),
-	KEY("corrupt", DOUBLE, link.corrupt),
-	KEY("limit_bytes", U64, link.limit_bytes),
-	KEY("trim", BOOL, link.trim),
-	KEY("telemetry", BOOL, link.telemetry),
 	KEY("mark_kind", U32, link.marking.kind),
 	KEY("mark_kmin_bytes", U64, link.marking.kmin_bytes),
 	KEY("mark_kmax_bytes", U64, link.marking.kmax_bytes),
@@ -76,6 +68,9 @@ static const struct key {
 	KEY("aqm_mark_max", DOUBLE, link.aqm.mark_max),
 	KEY("seed", U64, link.seed),
 	KEY("ecn_mark", DOUBLE, ecn_mark),
+#define NUMBER(type, name) KEY(#name, KIND(type), link.name),
+	DP_LINK_NUMBERS(NUMBER)
+#undef NUMBER
 #undef KEY
 };
 
