@@ -134,9 +134,9 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
 	if (!front_owns(context))
 		return REAL(ibv_query_gid)(context, port, index, gid);
 	errno = front_query_gid_entry(context, port, (uint32_t)index, &entry);
-	if (errno)
+	if (errno && errno != ENODATA)
 		return -1;
-	*gid = entry.gid;
+	*gid = errno ? (union ibv_gid){ 0 } : entry.gid; /* an empty entry is zero, as of old */
 	return 0;
 }
 
@@ -148,9 +148,9 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int i
 	if (!front_owns(context))
 		return REAL(ibv_query_gid_type)(context, port, index, type);
 	errno = front_query_gid_entry(context, port, index, &entry);
-	if (errno)
+	if (errno && errno != ENODATA)
 		return -1;
-	*type = GID_TYPE_ROCE_V2;
+	*type = errno ? GID_TYPE_IB_ROCE_V1 : GID_TYPE_ROCE_V2; /* so libibverbs has it */
 	return 0;
 }
 

@@ -6,6 +6,7 @@
  *   forward.c                the way to the real library
  *   export.c                 symbols of our own: our object or a real one?
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
+ *   place.c                  where a device is, without opening it
  *   context.c                one open: operations, device and port attributes, GIDs
  *   objects.c                what a context holds, and its end
  *   domain.c                 PDs, parent domains
@@ -50,8 +51,9 @@ enum {
 	/* "dp" as an OUI that nobody is given: its locally administered bit is set. */
 	FRONT_VENDOR_ID = 0x026470,
 	FRONT_PART_ID = 1,
-	FRONT_PORT = 1, /* the only port */
-	FRONT_GIDS = 2, /* both are the port's address: see context.c */
+	FRONT_PORT = 1,	     /* the only port */
+	FRONT_GIDS = 2,	     /* both are the port's address: see context.c */
+	FRONT_GID_TABLE = 8, /* entries, the rest of them empty */
 	FRONT_CQE_MAX = 1 << 20,
 	FRONT_OBJECTS_MAX = 1 << 16,
 	FRONT_RESOLVE_MS = 3000,
@@ -106,7 +108,11 @@ struct front_device {
 /* Ours, in the order of DATAPATH_DEVICES; NULL: none. */
 struct front_device *front_devices(void);
 bool front_owns_device(const struct ibv_device *);
-__be64 front_device_guid(const struct front_device *);
+/* Where a device is: netdev, ifindex, mac, addr and line_rate_bps.  0 or -errno. */
+int front_find_place(const struct front_device *, struct dp_port_info *out);
+__be64 front_guid_of(const struct dp_port_info *);
+uint64_t front_rate_bps(const struct dp_port_info *);
+__be64 front_device_guid(const struct front_device *); /* 0: there is no such place */
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
 /* By number, on the device of that name (NULL: on any).  0, ENOENT or ENOTUNIQ. */
