@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "io/groups.h"
 #include "io/netdev.h"
 
 #ifndef DP_VERSION
@@ -37,6 +38,9 @@ static const struct verbs_context operations = {
 	.alloc_parent_domain = front_alloc_parent_domain,
 	.alloc_td = front_alloc_td,
 	.dealloc_td = front_dealloc_td,
+	.alloc_dm = front_alloc_dm,
+	.free_dm = front_free_dm,
+	.reg_dm_mr = front_reg_dm_mr,
 	.sz = sizeof(struct verbs_context),
 	.context = {
 		.ops = {
@@ -141,6 +145,9 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 		.max_qp_init_rd_atom = DP_RD_ATOMIC_MAX,
 		/* Only the engine's own atomics are atomic to each other. */
 		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_mcast_grp = DP_GROUPS_MAX,
+		.max_mcast_qp_attach = DP_QPS_MAX,
+		.max_total_mcast_qp_attach = INT32_MAX,
 		.max_pkeys = 1,
 		.local_ca_ack_delay = 0,
 		.phys_port_cnt = 1,
@@ -155,6 +162,7 @@ int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device
 		.phys_port_cnt_ex = 1,
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: time stamps are nanoseconds */
+		.max_dm_size = FRONT_DM_MAX,
 	};
 
 	if ((input && input->comp_mask) || len < sizeof(full.orig_attr))

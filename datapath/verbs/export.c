@@ -3,8 +3,8 @@
  * The symbols of libibverbs that we define ("own" in symbols.txt): each looks
  * whether the object is ours, and otherwise calls the real library.
  *
- * What our device does not do ends with EOPNOTSUPP: multicast, ECE,
- * DMA-BUF, objects imported from another process.
+ * What our device does not do ends with EOPNOTSUPP: ECE, objects imported from another
+ * process.
  */
 #include "verbs/front.h"
 
@@ -299,7 +299,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 				 int fd, int access)
 {
 	return front_owns(pd->context) ?
-		       unsupported() :
+		       front_reg_dmabuf_mr(pd, offset, length, iova, fd, (unsigned)access) :
 		       REAL(ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access);
 }
 
@@ -418,17 +418,19 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 	return front_owns(ah->context) ? front_destroy_ah(ah) : REAL(ibv_destroy_ah)(ah);
 }
 
-/* ---- what our device has not ---------------------------------------------------------------- */
-
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_attach_mcast)(qp, gid, lid);
+	return front_owns(qp->context) ? front_attach_mcast(qp, gid) :
+					 REAL(ibv_attach_mcast)(qp, gid, lid);
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_detach_mcast)(qp, gid, lid);
+	return front_owns(qp->context) ? front_detach_mcast(qp, gid) :
+					 REAL(ibv_detach_mcast)(qp, gid, lid);
 }
+
+/* ---- what our device has not ---------------------------------------------------------------- */
 
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 				uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
