@@ -334,6 +334,12 @@ struct dp_qp_attr {
 	uint8_t sq_draining; /* query: in SQD, with a message under way */
 };
 
+/* A datagram QP gets the packets of a multicast group from now on; a group is named by its IP
+ * address.  -EINVAL: another type of QP or another address, -EEXIST: it does already. */
+int dp_multicast_attach(struct dp_qp *, const struct dp_addr *group);
+/* -EINVAL: it is not in the group.  A QP that is destroyed leaves all of its groups. */
+int dp_multicast_detach(struct dp_qp *, const struct dp_addr *group);
+
 /* -EINVAL: the configuration is not valid. */
 int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
@@ -463,6 +469,7 @@ struct dp_qp_stats {
 	X(drop_other_type) /* an opcode of another QP type */                                      \
 	X(drop_unknown_opcode)                                                                     \
 	X(drop_qkey)	   /* UD: the Q_Key is not that of the QP */                               \
+	X(drop_no_member)  /* multicast: to a group in which no QP is */                           \
 	X(drop_no_receive) /* UD: no receive was posted */                                         \
 	X(drop_too_long)   /* UD: longer than the receive */                                       \
 	X(tx_too_long)	   /* UD: messages longer than the path MTU, which are not sent */

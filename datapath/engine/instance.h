@@ -14,6 +14,7 @@
  *   window.c  memory windows
  *   local.c   requests that send nothing
  *   ah.c      address handles
+ *   multicast.c  groups of datagram QPs
  *   build.h   packets to be sent
  *   flow.c    congestion control: calls, window, pacing, RTT
  *   rtt.c     what is known of the RTT
@@ -65,6 +66,10 @@ struct dp_engine {
 	struct dp_wheel wheel;
 	uint32_t qpn_next, n_qps, n_pds, n_cqs, n_srqs;
 	uint32_t n_bound; /* memory windows that are bound */
+	struct dp_members {
+		uint32_t n, room;
+		struct dp_member *at; /* in no order */
+	} members;		      /* of multicast groups */
 	struct dp_store *own;
 	struct dp_qp *
 		*qps[DP_QPN_SPACE / DP_QP_PAGE]; /* index: bits 8-15, then bits 0-7 of the QPN */

@@ -9,6 +9,7 @@
  *
  * A fault takes a QP to ERR by itself; its requests are then flushed, oldest first.
  */
+#include "engine/multicast.h"
 #include "engine/qp.h"
 
 #include <assert.h>
@@ -179,6 +180,7 @@ int dp_qp_destroy(struct dp_qp *qp)
 	qp_reset(qp);
 	dp_unraise(e, &qp->event);
 	dp_windows_forget(e, qp->qpn);
+	dp_multicast_forget(qp);
 	drop_qpn(qp);
 	qp->ops->destroy(qp);
 	e->n_qps--;

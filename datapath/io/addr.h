@@ -25,6 +25,7 @@ static inline bool dp_addr_equal(const struct dp_addr *a, const struct dp_addr *
 
 bool dp_addr_is_unspecified(const struct dp_addr *);
 bool dp_addr_is_multicast(const struct dp_addr *); /* or broadcast */
+bool dp_addr_is_peer(const struct dp_addr *);	   /* packets may go there: a host or a group */
 bool dp_addr_is_loopback(const struct dp_addr *);
 bool dp_addr_is_link_local(const struct dp_addr *); /* IPv6 fe80::/10 */
 

@@ -17,11 +17,14 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 {
 	struct afxdp *a = (struct afxdp *)port;
 	const struct dp_port_info *info = &port->info;
-	struct afxdp_route r = { .self = dp_addr_equal(peer, &info->addr) };
+	struct afxdp_route r = {
+		.self = dp_addr_equal(peer, &info->addr),
+		.group = dp_addr_is_group(peer),
+	};
 	uint8_t mac[6] = {};
 	int err = 0;
 
-	if (dp_addr_is_multicast(peer) || dp_addr_is_unspecified(peer))
+	if (!dp_addr_is_peer(peer))
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&info->addr))
 		return -EAFNOSUPPORT;
@@ -31,7 +34,9 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 		return 0;
 	if (dp_addr_is_loopback(peer) && !r.self)
 		return -ENETUNREACH;
-	if (!r.self)
+	if (r.group)
+		dp_group_mac(peer, mac);
+	else if (!r.self)
 		err = dp_route_resolve(info->ifindex, &info->addr, peer, timeout_ms, mac);
 	if (!err)
 		err = dp_peers_add(&a->peers, peer, path_id);
@@ -45,6 +50,19 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 static void afxdp_release(struct dp_port *port, uint32_t path_id)
 {
 	dp_peers_release(&((struct afxdp *)port)->peers, path_id);
+}
+
+static int afxdp_join(struct dp_port *port, const struct dp_addr *group)
+{
+	struct afxdp *a = (struct afxdp *)port;
+
+	/* The steering program takes the packets, so the socket only says that we want them. */
+	return dp_groups_join(&a->groups, group, port->info.ifindex, dp_group_socket, NULL);
+}
+
+static void afxdp_leave(struct dp_port *port, const struct dp_addr *group)
+{
+	dp_groups_leave(&((struct afxdp *)port)->groups, group);
 }
 
 /* ---- waking ---------------------------------------------------------------- */
@@ -331,13 +349,31 @@ static void loop_packet(struct afxdp *a, const struct dp_packet *pkt)
 	struct dp_packet *to = &a->loop[a->loop_tail++ % TX_BUFFERS];
 
 	*to = *pkt;
-	to->src = to->dst = a->port.info.addr;
+	to->src = a->port.info.addr;
+	to->dst = a->peers.at[pkt->path_id].addr;
 	to->ip_id = 0;
 	to->flags = 0;
 	to->frag = NULL;
 	to->frag_len = 0;
 	to->cookie |= COOKIE_LOOP;
 	to->arrived_ns = 0;
+}
+
+/* A packet to a group that this host is in: it leaves, and a copy stays. */
+static void loop_copy(struct afxdp *a, const struct dp_packet *pkt)
+{
+	struct dp_packet copy = *pkt;
+
+	if (!dp_groups_find(&a->groups, &a->peers.at[pkt->path_id].addr))
+		return;
+	if (!a->n_free) {
+		a->port.stats.tx_full++;
+		return;
+	}
+	copy.cookie = a->free[--a->n_free];
+	copy.data = a->umem_area + tx_buffer_addr((uint32_t)copy.cookie) + TX_HEADROOM;
+	memcpy(copy.data, pkt->data, pkt->len);
+	loop_packet(a, &copy);
 }
 
 static inline bool crosses_chunk(const struct dp_packet *pkt)
@@ -377,10 +413,13 @@ static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
 	for (int i = 0; i < n; i++) {
 		assert(dp_peers_has(&a->peers, pkts[i].path_id) && pkts[i].len <= pkts[i].cap);
 		a->port.stats.tx_bytes += pkts[i].len;
-		if (a->routes[pkts[i].path_id].self)
+		if (a->routes[pkts[i].path_id].self) {
 			loop_packet(a, &pkts[i]);
-		else
-			descs += 1 + crosses_chunk(&pkts[i]);
+			continue;
+		}
+		descs += 1 + crosses_chunk(&pkts[i]);
+		if (a->routes[pkts[i].path_id].group)
+			loop_copy(a, &pkts[i]);
 	}
 	a->port.stats.tx_packets += (uint32_t)n;
 	if (!descs)
@@ -433,6 +472,8 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.stats = afxdp_stats,
 	.resolve = afxdp_resolve,
 	.release = afxdp_release,
+	.join = afxdp_join,
+	.leave = afxdp_leave,
 	.rx = afxdp_rx,
 	.rx_release = afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,

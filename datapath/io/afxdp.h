@@ -14,7 +14,8 @@
  * them, so that pushing to a ring never fails (see FILL_RING).
  *
  * Packets to our own address cannot leave a device and come back; they go
- * through a queue of transmit buffers inside the port (loop_*).
+ * through a queue of transmit buffers inside the port (loop_*).  So do copies of packets to a
+ * multicast group that this host is in.
  *
  * afxdp_open.c makes and unmakes a port, afxdp.c moves packets.
  *
@@ -28,6 +29,7 @@
 #include <xdp/xsk.h>
 
 #include "io/frame.h"
+#include "io/groups.h"
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/steer.h"
@@ -68,7 +70,8 @@ _Static_assert((int)TX_HEADROOM >= (int)DP_FRAME_HDR_MAX, "headers fit in front 
 #define COOKIE_LOOP (1ull << 63)
 
 struct afxdp_route {
-	bool self; /* our own address */
+	bool self;  /* our own address */
+	bool group; /* multicast */
 	struct dp_frame_template frame;
 };
 
@@ -88,6 +91,7 @@ struct afxdp {
 	uint8_t tx_parts[TX_BUFFERS];  /* descriptors that the kernel holds */
 	uint32_t loop_head, loop_tail; /* of `loop`; free-running */
 	struct dp_packet loop[TX_BUFFERS];
+	struct dp_groups groups;
 	struct dp_peers peers;
 	struct afxdp_route routes[DP_PEERS_MAX]; /* by path_id */
 

@@ -293,6 +293,7 @@ void dp_afxdp_close(struct dp_port *port)
 	struct afxdp *a = (struct afxdp *)port;
 
 	dp_steer_detach(a->steer);
+	dp_groups_close(&a->groups);
 	if (a->port.fd >= 0)
 		close(a->port.fd);
 	if (a->wake_fd >= 0)

@@ -174,6 +174,16 @@ void dp_device_release(struct dp_device *dev, uint32_t path_id)
 	dp_port_release(dev->port, path_id);
 }
 
+int dp_device_join(struct dp_device *dev, const struct dp_addr *group)
+{
+	return dp_port_join(dev->port, group);
+}
+
+void dp_device_leave(struct dp_device *dev, const struct dp_addr *group)
+{
+	dp_port_leave(dev->port, group);
+}
+
 struct dp_engine *dp_device_engine(struct dp_device *dev)
 {
 	return dev->engine;

@@ -78,6 +78,9 @@ void dp_device_engine_stats(struct dp_device *, struct dp_engine_stats *out); /*
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id);
 void dp_device_release(struct dp_device *, uint32_t path_id);
+/* As dp_port_join() and dp_port_leave().  Call both with the lock. */
+int dp_device_join(struct dp_device *, const struct dp_addr *group);
+void dp_device_leave(struct dp_device *, const struct dp_addr *group);
 
 /* Engine calls go between these two.  0; -EIO in a child after fork(), with
  * nothing locked.  Unlocking hands the engine's events to on_event(). */

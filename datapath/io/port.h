@@ -76,6 +76,11 @@ int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, int timeout_ms
 		    uint32_t *path_id);
 void dp_port_release(struct dp_port *, uint32_t path_id);
 
+/* Receives the packets of a multicast group from now on.  Joins are counted.  -EAFNOSUPPORT:
+ * the group's address is not of the port's family, -ENOSPC: too many groups at a time. */
+int dp_port_join(struct dp_port *, const struct dp_addr *group);
+void dp_port_leave(struct dp_port *, const struct dp_addr *group);
+
 /* Borrows up to max received packets, with their times of arrival if these are known.  The caller
  * returns all of them with dp_port_rx_release() before the next call. */
 int dp_port_rx(struct dp_port *, struct dp_packet *out, int max);

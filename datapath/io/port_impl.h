@@ -20,6 +20,8 @@ struct dp_port_ops {
 	int (*resolve)(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
 		       uint32_t *path_id);
 	void (*release)(struct dp_port *, uint32_t path_id);
+	int (*join)(struct dp_port *, const struct dp_addr *group);
+	void (*leave)(struct dp_port *, const struct dp_addr *group);
 	int (*rx)(struct dp_port *, struct dp_packet *out, int max);
 	void (*rx_release)(struct dp_port *, const struct dp_packet *, int n);
 	int (*tx_reserve)(struct dp_port *, struct dp_packet *out, int max);

@@ -5,6 +5,7 @@
  *   udp.c       opening, routes, counters
  *   udp_tx.c    sending, with UDP_SEGMENT
  *   udp_rx.c    receiving, with UDP_GRO
+ *   udp_group.c multicast
  *   udp_slot.c  several processes at one address
  */
 #ifndef DP_IO_UDP_IMPL_H
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "io/addr.h"
+#include "io/groups.h"
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/udp_slot.h"
@@ -55,10 +57,10 @@ union rx_control {
 
 /* A received run of datagrams of segment_len bytes each, the last maybe less. */
 struct rx_message {
-	struct dp_addr src;
+	struct dp_addr src, dst;
 	uint16_t sport;
 	uint8_t tos;
-	bool handed_on; /* another process handed the message on; it is not handed on again */
+	bool for_us; /* whatever the QPN: handed on by another process, or of a group */
 	uint32_t len, segment_len, done;
 	uint64_t arrived_ns; /* 0: not known */
 	uint8_t *data;
@@ -91,10 +93,15 @@ struct udp_port {
 	struct dp_packet pending[TX_BUFFERS];
 	uint8_t *buffers; /* RX_MESSAGES receive buffers, then TX_BUFFERS */
 
+	struct dp_groups groups;
 	struct dp_peers peers;
 	struct udp_route routes[DP_PEERS_MAX]; /* by path_id */
 };
 
+/* Options without which a socket of the port does not work. */
+int dp_udp_configure(int fd, bool v4);
+int dp_udp_join(struct dp_port *, const struct dp_addr *group);
+void dp_udp_leave(struct dp_port *, const struct dp_addr *group);
 void dp_udp_flush_pending(struct udp_port *);
 int dp_udp_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
 int dp_udp_tx_commit(struct dp_port *, const struct dp_packet *pkts, int n_used, int n);

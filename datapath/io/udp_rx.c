@@ -45,12 +45,13 @@ static void read_control(struct udp_port *u, struct msghdr *msg, struct rx_messa
 	}
 }
 
-static void receive_from_socket(struct udp_port *u)
+/* What has come for `dst`: the port's address, or a group. */
+static void receive_from_socket(struct udp_port *u, int fd, const struct dp_addr *dst, bool for_us)
 {
 	int n;
 
 	u->port.stats.rx_wakeups++;
-	n = recvmmsg(u->fd, u->rx_msgs, RX_MESSAGES, MSG_DONTWAIT, NULL);
+	n = recvmmsg(fd, u->rx_msgs, RX_MESSAGES, MSG_DONTWAIT, NULL);
 	for (int i = 0; i < n; i++) {
 		struct rx_message *m = &u->rx[i];
 
@@ -58,7 +59,8 @@ static void receive_from_socket(struct udp_port *u)
 		m->done = 0;
 		m->tos = 0;
 		m->arrived_ns = 0;
-		m->handed_on = false;
+		m->for_us = for_us;
+		m->dst = *dst;
 		dp_addr_from_sockaddr(&u->rx_from[i].sa, &m->src);
 		m->sport = ntohs(u->rx_from[i].v4.sin_port);
 		read_control(u, &u->rx_msgs[i].msg_hdr, m);
@@ -80,11 +82,20 @@ static void receive_from_slot(struct udp_port *u)
 	m->sport = h.sport;
 	m->tos = h.tos;
 	m->arrived_ns = h.arrived_ns;
-	m->handed_on = true;
+	m->for_us = true;
+	m->dst = u->port.info.addr;
 	m->len = (uint32_t)n;
 	m->segment_len = h.segment_len;
 	m->done = 0;
 	u->n_rx = 1;
+}
+
+/* Other processes, and groups. */
+static void receive_from_others(struct udp_port *u)
+{
+	receive_from_slot(u);
+	for (uint32_t i = 0; !u->n_rx && i < u->groups.n; i++)
+		receive_from_socket(u, u->groups.at[i].fd, &u->groups.at[i].addr, true);
 }
 
 static inline uint32_t segment_len(const struct rx_message *m)
@@ -144,11 +155,11 @@ static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_pack
 			m->done += len;
 			continue;
 		}
-		if (m->handed_on || is_for(m, m->done, u->slot.number) || !hand_on(u, m))
+		if (m->for_us || is_for(m, m->done, u->slot.number) || !hand_on(u, m))
 			break;
 	}
 	out->src = m->src;
-	out->dst = u->port.info.addr;
+	out->dst = m->dst;
 	out->sport = m->sport;
 	out->ip_id = 0;
 	out->tos = m->tos;
@@ -174,10 +185,10 @@ int dp_udp_rx(struct dp_port *port, struct dp_packet *out, int max)
 		dp_udp_flush_pending(u);
 	if (u->next_rx == u->n_rx) {
 		u->next_rx = u->n_rx = 0;
-		receive_from_socket(u);
+		receive_from_socket(u, u->fd, &port->info.addr, false);
 		/* a system call for something rare: not each time */
 		if (!u->n_rx && ++u->idle_rx % RX_TRIES_PER_SLOT_CHECK == 0)
-			receive_from_slot(u);
+			receive_from_others(u);
 	}
 	while (n < max && u->next_rx < u->n_rx) {
 		if (next_packet(u, &u->rx[u->next_rx], &out[n]))
