@@ -209,8 +209,8 @@ static void reset_ports(struct emulator *e, unsigned side)
 
 		if (p->side != side)
 			continue;
-		p->ring_drops = port_ring_drops(p);
-		p->unstamped = port_unstamped(p);
+		p->ring_drops = dp_raw_drops(&p->raw);
+		p->unstamped = dp_raw_unstamped(&p->raw);
 	}
 	e->began_ns = dp_now_ns();
 	e->busy_ns = 0;

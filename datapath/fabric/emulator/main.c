@@ -37,6 +37,49 @@ enum {
 #define RETRY_NS (50 * NS_PER_US)
 #define CONTROL_NS (2000 * NS_PER_US)
 
+/* ---- all ports ---------------------------------------------------------------------- */
+
+static int open_ports(struct emulator *e, char *why, size_t size)
+{
+	/* Half of the chunks wait to be received into, the others are in the links. */
+	uint32_t fill_target = CHUNKS / 2 / e->n_ports;
+	int err;
+
+	e->chunk = calloc(CHUNKS, sizeof(*e->chunk));
+	err = e->chunk ? dp_raw_open(&e->raw, e->chunk, sizeof(*e->chunk), CHUNKS) : -ENOMEM;
+	if (err)
+		snprintf(why, size, "no memory for %d chunks", CHUNKS);
+	for (uint32_t i = 0; i < e->n_ports && !err; i++) {
+		struct dp_raw_port *p = &e->port[i].raw;
+
+		p->fill_target = fill_target < DP_RAW_RING ? fill_target : DP_RAW_RING;
+		err = dp_raw_port_open(&e->raw, p, why, size);
+	}
+	return err;
+}
+
+static void close_ports(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_port_close(&e->port[i].raw);
+	dp_raw_close(&e->raw);
+	free(e->chunk);
+}
+
+static void reclaim(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_reap(&e->raw, &e->port[i].raw);
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_refill(&e->raw, &e->port[i].raw);
+}
+
+void kick_ports(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_kick(&e->port[i].raw);
+}
+
 /* ---- waiting ---------------------------------------------------------------------- */
 
 static uint64_t next_deadline(const struct emulator *e)
@@ -56,7 +99,7 @@ static uint64_t next_deadline(const struct emulator *e)
 static bool is_pending(const struct emulator *e)
 {
 	for (uint32_t i = 0; i < e->n_ports; i++)
-		if (e->port[i].pending)
+		if (e->port[i].raw.pending)
 			return true;
 	return false;
 }
@@ -89,7 +132,7 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 	wait.tv_sec = (time_t)((until - now) / NS_PER_S);
 	wait.tv_nsec = (long)((until - now) % NS_PER_S);
 	for (uint32_t i = 0; arrivals && i < e->n_ports; i++)
-		fds[n++] = (struct pollfd){ .fd = e->port[i].fd, .events = POLLIN };
+		fds[n++] = (struct pollfd){ .fd = e->port[i].raw.fd, .events = POLLIN };
 	if (ppoll(fds, n, until == UINT64_MAX ? NULL : &wait, NULL) > 0 && fds[0].revents)
 		control_read(e);
 }
@@ -127,7 +170,7 @@ static void run(struct emulator *e)
 		now = dp_now_ns();
 		forward_receive(e);
 		forward_send(e, dp_now_ns());
-		sockets_reclaim(e);
+		reclaim(e);
 		if (now >= e->sample_ns)
 			sample_take(e, now);
 		/* Also when there is no time to sleep. */
@@ -160,10 +203,9 @@ static int parse_port(char *text, struct port *p)
 {
 	char *side = strsep(&text, ":"), *name = strsep(&text, ":");
 
-	p->link_fd = -1;
-	if (!name || !*name || strlen(name) >= sizeof(p->name))
+	if (!name || !*name || strlen(name) >= sizeof(p->raw.name))
 		return -EINVAL;
-	strcpy(p->name, name);
+	strcpy(p->raw.name, name);
 	if (!strcmp(side, "left"))
 		p->side = FORWARD;
 	else if (!strcmp(side, "right"))
@@ -208,7 +250,7 @@ int main(int argc, char **argv)
 	err = parse_ports(e, argc, argv);
 	if (!err) {
 		e->direction[FORWARD].emulator = e->direction[BACKWARD].emulator = e;
-		err = sockets_open(e, why, sizeof(why));
+		err = open_ports(e, why, sizeof(why));
 	}
 	if (err) {
 		printf("error %s\n", why);
@@ -223,7 +265,7 @@ int main(int argc, char **argv)
 	sample_end(e);
 	direction_close(&e->direction[FORWARD]);
 	direction_close(&e->direction[BACKWARD]);
-	sockets_close(e);
+	close_ports(e);
 	free(e->line);
 	free(e);
 	return err ? 1 : 0;
