@@ -173,6 +173,11 @@ void dp_device_release(struct dp_device *dev, uint32_t path_id)
 	dp_port_release(dev->port, path_id);
 }
 
+int dp_device_fd(const struct dp_device *dev)
+{
+	return dp_port_fd(dev->port);
+}
+
 struct dp_engine *dp_device_engine(struct dp_device *dev)
 {
 	return dev->engine;

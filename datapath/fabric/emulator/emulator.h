@@ -29,6 +29,7 @@
 #include "link/link.h"
 #include "link/switch.h"
 #include "posix/clock.h"
+#include "posix/lines.h"
 #include "wire/random.h"
 
 enum {
@@ -108,8 +109,7 @@ struct emulator {
 	struct dp_series *series[DIRECTIONS];
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
-	char *line; /* of a command, as far as it has been read */
-	size_t line_len, line_size;
+	struct dp_lines lines;
 };
 
 /* ---- main.c ------------------------------------------------------------------- */

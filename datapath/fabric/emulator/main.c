@@ -11,20 +11,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fabric/emulator/emulator.h"
-
-enum {
-	PRIORITY = 1, /* of the real-time ones: before everything that shares the CPU */
-	NICE = -20,
-};
+#include "posix/priority.h"
 
 /* A wait shorter than this is not worth a system call. */
 #define SPIN_NS (4 * NS_PER_US)
@@ -226,19 +218,6 @@ static int parse_ports(struct emulator *e, int argc, char **argv)
 	return 0;
 }
 
-/* Frames leave in time only if this program gets the CPU when it wakes; it sleeps
- * most of the time. */
-static const char *take_priority(void)
-{
-	const struct sched_param param = { .sched_priority = PRIORITY };
-
-	prctl(PR_SET_TIMERSLACK, 1);
-	mlockall(MCL_CURRENT);
-	if (!sched_setscheduler(0, SCHED_FIFO, &param))
-		return "fifo";
-	return setpriority(PRIO_PROCESS, 0, NICE) ? "ordinary" : "nice";
-}
-
 int main(int argc, char **argv)
 {
 	struct emulator *e = calloc(1, sizeof(*e));
@@ -258,7 +237,7 @@ int main(int argc, char **argv)
 		fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 		e->began_ns = dp_now_ns();
 		e->sample_ns = UINT64_MAX;
-		printf("ready {\"priority\":\"%s\"}\n", take_priority());
+		printf("ready {\"priority\":\"%s\"}\n", dp_take_priority());
 		fflush(stdout);
 		run(e);
 	}
@@ -266,7 +245,7 @@ int main(int argc, char **argv)
 	direction_close(&e->direction[FORWARD]);
 	direction_close(&e->direction[BACKWARD]);
 	close_ports(e);
-	free(e->line);
+	dp_lines_free(&e->lines);
 	free(e);
 	return err ? 1 : 0;
 }
