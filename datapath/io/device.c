@@ -184,6 +184,11 @@ void dp_device_leave(struct dp_device *dev, const struct dp_addr *group)
 	dp_port_leave(dev->port, group);
 }
 
+int dp_device_fd(const struct dp_device *dev)
+{
+	return dp_port_fd(dev->port);
+}
+
 struct dp_engine *dp_device_engine(struct dp_device *dev)
 {
 	return dev->engine;

@@ -31,6 +31,8 @@
  * doubles, up to 400 us, for a program that has kept its leases for long, since
  * each look of the thread costs the program a context switch.
  *
+ * A program that has a loop of its own may do without the thread (dp_device_serve()).
+ *
  * After fork() the child has no thread and must not touch the sockets: there
  * every call fails with -EIO (dp_device_lock()), and the parent goes on.
  */
@@ -44,6 +46,7 @@ struct dp_device;
 
 struct dp_device_options {
 	const char *name;      /* name of the thread */
+	bool no_thread;	       /* the program's loop calls dp_device_serve() */
 	bool standard;	       /* never offer extended mode */
 	bool ecn;	       /* packets are ECN-capable */
 	bool telemetry;	       /* offer room for telemetry in requests */
@@ -100,6 +103,11 @@ void dp_device_flush(struct dp_device *);
 void dp_device_armed(struct dp_device *);
 /* Like dp_cq_poll(), moving packets when the CQ is empty.  Takes the lock. */
 int dp_device_poll_cq(struct dp_device *, struct dp_cq *, int max, struct dp_wc *out);
+
+/* For a device without a thread: moves what has come and what is due.  Returns when to call
+ * again at the latest, unless dp_device_fd() is readable or something was posted before. */
+uint64_t dp_device_serve(struct dp_device *);
+int dp_device_fd(const struct dp_device *);
 
 /* CLOCK_MONOTONIC, ns: the `now` of the device's engine. */
 uint64_t dp_device_now_ns(void);

@@ -131,6 +131,16 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 	return -err;
 }
 
+static void stop_thread(struct dp_device *dev)
+{
+	dp_lock(&dev->lock);
+	dev->stop = true;
+	dp_device_kick(dev);
+	dp_unlock(&dev->lock);
+	pthread_join(dev->thread, NULL);
+	close(dev->kick_fd);
+}
+
 int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
 		   char *error, size_t error_len)
 {
@@ -145,6 +155,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 		return -ENOMEM;
 	}
 	snprintf(dev->name, sizeof(dev->name), "dp:%.12s", opt->name);
+	dev->no_thread = opt->no_thread;
 	dev->on_event = opt->on_event;
 	dev->on_control = opt->on_control;
 	dev->control = opt->control;
@@ -159,7 +170,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	err = open_engine(dev, opt, error, error_len);
 	if (err)
 		goto close_port;
-	err = start_thread(dev, error, error_len);
+	err = dev->no_thread ? 0 : start_thread(dev, error, error_len);
 	if (err)
 		goto destroy_engine;
 	list_add(dev);
@@ -181,12 +192,8 @@ void dp_device_close(struct dp_device *dev)
 	if (dev->dead)
 		return;
 	list_del(dev);
-	dp_lock(&dev->lock);
-	dev->stop = true;
-	dp_device_kick(dev);
-	dp_unlock(&dev->lock);
-	pthread_join(dev->thread, NULL);
-	close(dev->kick_fd);
+	if (!dev->no_thread)
+		stop_thread(dev);
 	dp_engine_destroy(dev->engine);
 	dp_port_close(dev->port);
 	free(dev);

@@ -204,8 +204,8 @@ static void reset_ports(struct emulator *e, unsigned side)
 
 		if (p->side != side)
 			continue;
-		p->ring_drops = port_ring_drops(p);
-		p->unstamped = port_unstamped(p);
+		p->ring_drops = dp_raw_drops(&p->raw);
+		p->unstamped = dp_raw_unstamped(&p->raw);
 	}
 	e->began_ns = dp_now_ns();
 	e->busy_ns = 0;
@@ -252,8 +252,9 @@ static void sample(struct emulator *e, char *words)
 		printf("ok\n");
 }
 
-static void command(struct emulator *e, char *line)
+static void command(void *user, char *line)
 {
+	struct emulator *e = user;
 	char *words = line, *name = strsep(&words, "\t");
 
 	if (!strcmp(name, "configure"))
@@ -267,43 +268,8 @@ static void command(struct emulator *e, char *line)
 	fflush(stdout);
 }
 
-static int make_room(struct emulator *e)
-{
-	size_t size = e->line_size ? 2 * e->line_size : 4096;
-	char *line;
-
-	if (e->line_len + 1 < e->line_size)
-		return 0;
-	line = realloc(e->line, size);
-	if (!line)
-		return -ENOMEM;
-	e->line = line;
-	e->line_size = size;
-	return 0;
-}
-
 void control_read(struct emulator *e)
 {
-	ssize_t n;
-	char *end;
-
-	if (make_room(e)) {
+	if (!dp_lines_read(&e->lines, STDIN_FILENO, command, e))
 		e->quit = true;
-		return;
-	}
-	n = read(STDIN_FILENO, e->line + e->line_len, e->line_size - 1 - e->line_len);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		e->quit = true;
-		return;
-	}
-	e->line_len += (size_t)n;
-	e->line[e->line_len] = 0;
-	while ((end = strchr(e->line, '\n'))) {
-		*end++ = 0;
-		command(e, e->line);
-		e->line_len -= (size_t)(end - e->line);
-		memmove(e->line, end, e->line_len + 1);
-	}
 }
