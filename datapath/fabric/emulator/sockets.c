@@ -16,7 +16,7 @@
 
 #include "fabric.skel.h"
 
-/* Kernels newer than the headers: 6.17 and 6.6. */
+/* The kernel headers may be older than Linux 6.17 and 6.6. */
 #ifndef XDP_MAX_TX_SKB_BUDGET
 #define XDP_MAX_TX_SKB_BUDGET 9
 #endif
@@ -96,8 +96,8 @@ static uint32_t at_kernel(const struct port *p)
 	return *p->tx.producer - __atomic_load_n(p->tx.consumer, __ATOMIC_ACQUIRE);
 }
 
-/* The system call itself sends, a limited number at a time; what is left is tried
- * again in the next round. */
+/* The system call sends a limited number of frames itself.  The rest is tried again in the next
+ * round. */
 void sockets_kick(struct emulator *e)
 {
 	for (uint32_t i = 0; i < e->n_ports; i++) {
@@ -153,7 +153,7 @@ static int map_memory(struct emulator *e)
 	return 0;
 }
 
-/* All sockets share the UMEM; the first one's flags are those of all. */
+/* All sockets share the UMEM; the flags of the first one hold for all. */
 static int open_socket(struct emulator *e, struct port *p)
 {
 	const struct xsk_umem_config uc = {
@@ -235,7 +235,7 @@ int sockets_open(struct emulator *e, char *why, size_t size)
 		snprintf(why, size, "no memory for %d chunks", CHUNKS);
 		return err;
 	}
-	/* Half of the chunks wait to be received into, the others are in the links. */
+	/* Half of the chunks are for receiving, the other half for frames on the links. */
 	e->fill_target = CHUNKS / 2 / e->n_ports;
 	if (e->fill_target > RING)
 		e->fill_target = RING;
