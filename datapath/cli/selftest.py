@@ -40,8 +40,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from datapath.cli.aside import Aside
@@ -312,6 +312,25 @@ def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, tup
     return done
 
 
+@contextmanager
+def bytecode_kept() -> Iterator[None]:
+    """Let Python keep its bytecode during the tests, also where the environment forbids it.
+
+    Otherwise each process compiles all modules, and the tests with their rewritten assertions.
+    """
+    if not sys.dont_write_bytecode:
+        yield
+        return
+    before = os.environ.pop("PYTHONDONTWRITEBYTECODE", "1")
+    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = folder  # nothing appears in the tree
+        try:
+            yield
+        finally:
+            del os.environ["PYTHONPYCACHEPREFIX"]
+            os.environ["PYTHONDONTWRITEBYTECODE"] = before
+
+
 def selftest(args: list[str]) -> int:
     """Runs the tests; returns 0 when none failed and at least one ran, else 1."""
     if not in_source_tree():
@@ -322,7 +341,9 @@ def selftest(args: list[str]) -> int:
     stages, pytest_arguments = choose_stages(args)
     total = Tally()
     summary = []
-    for stage, (tally, seconds) in run_stages(stages, pytest_arguments).items():
+    with bytecode_kept():
+        done = run_stages(stages, pytest_arguments)
+    for stage, (tally, seconds) in done.items():
         total.add(tally)
         summary.append(f"{stage:8} {tally}  ({seconds:.0f} s)")
         summary += [f"{'':8} {line}" for line in tally.details]

@@ -28,22 +28,22 @@ struct dp_flow {
 	uint64_t start_ns;	/* the first message is posted then */
 	uint64_t stop_ns;	/* 0: ends when all bytes are delivered */
 	uint32_t src, dst;	/* host indices */
-	uint64_t bytes;		/* DP_FLOW_UNTIL_STOP: as many as it can until stop_ns */
+	uint64_t bytes;		/* DP_FLOW_UNTIL_STOP: as many bytes as possible until stop_ns */
 	uint64_t message_bytes; /* 0: the flow is one message */
 	uint32_t depth;		/* messages outstanding at once */
-	uint32_t qp;		/* which QP from src to dst; its flows queue behind each other */
-	uint32_t tag;		/* free for the maker of the table */
-	uint32_t opcode;	/* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
+	uint32_t qp;	 /* number of the QP from src to dst; flows of one QP wait for each other */
+	uint32_t tag;	 /* free for the maker of the table */
+	uint32_t opcode; /* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
 };
 
-/* Bytes of the next message when so many are left to post. */
+/* Bytes of the next message when `left` bytes are still to be posted. */
 static inline uint64_t dp_flow_next_message(const struct dp_flow *flow, uint64_t left)
 {
 	return flow->message_bytes && flow->message_bytes < left ? flow->message_bytes : left;
 }
 
-/* finish_ns of a flow that its stop_ns ends: one that sends until then has finished, one with
- * a number of bytes has not. */
+/* finish_ns of a flow that stop_ns ends.  A flow that sends until stop_ns has finished then; a flow
+ * of a number of bytes has not. */
 static inline uint64_t dp_flow_finish_at_stop(const struct dp_flow *flow)
 {
 	return flow->bytes == DP_FLOW_UNTIL_STOP ? flow->stop_ns : 0;
@@ -65,23 +65,23 @@ struct dp_flow_table {
 	uint64_t rows;
 	uint32_t hosts;
 	uint32_t reserved;
-	uint64_t seed; /* that the schedule was drawn from */
+	uint64_t seed; /* seed from which the schedule was drawn */
 };
 
 struct dp_flow_report {
 	char magic[8];
 	uint32_t abi, row_bytes;
 	uint64_t rows;
-	uint32_t host;	  /* whose flows these are; UINT32_MAX: of several */
+	uint32_t host;	  /* host whose flows these are; UINT32_MAX: several hosts */
 	uint32_t buckets; /* DP_LATENCY_BUCKETS */
 	uint64_t latency_min_ns, latency_max_ns, latency_sum_ns;
-	uint64_t data_packets, retransmitted_packets; /* of the transport; 0 and 0: not known */
+	uint64_t data_packets,
+		retransmitted_packets; /* counted by the transport; both 0: not known */
 };
 
 /*
- * Latencies are counted in buckets whose width is at most 1/128 of their value
- * (the idea of HdrHistogram): below 256 ns one for each nanosecond, above it 128
- * for each doubling.
+ * Latencies are counted in buckets whose width is at most 1/128 of their values (the idea of
+ * HdrHistogram): one bucket for each nanosecond below 256 ns, and 128 for each doubling above.
  */
 enum {
 	DP_LATENCY_SUB_BITS = 7,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 @dataclass(frozen=True)
@@ -208,6 +208,15 @@ class CpuUse:
 
 STARVED_SHARE = 1 / 3
 """Most of the time in which programs want a CPU that they may wait; see docs/results.md."""
+
+
+_H = TypeVar("_H")
+
+
+def halves(hosts: Sequence[_H]) -> list[tuple[_H, _H]]:
+    """(client, server) across the path: host i of the first and of the second half of hosts."""
+    half = len(hosts) // 2
+    return list(zip(hosts[:half], hosts[half : 2 * half], strict=True))
 
 
 class Network(Protocol):

@@ -229,3 +229,30 @@ def choose_backend(path: Path) -> str:
             hint="backend: fabric gives rate, delay, jitter, queues, loss and reordering",
         )
     return path.carrier
+
+
+class WithMiddle:
+    """What networks with a middle have in common, of datapath.lanes.base.Network."""
+
+    _middle: Middle | None = None
+
+    @property
+    def middle(self) -> Middle:
+        """The middle, once the network is there."""
+        assert self._middle is not None
+        return self._middle
+
+    def set_path(self, path: object, seed: int) -> None:
+        """Apply a `path` section; LocalError when it needs another network."""
+        assert isinstance(path, Path)
+        self.middle.set_path(path, seed)
+
+    def path_counters(self) -> PathCounters:
+        """The impairments' counters since set_path(); empty for backend none."""
+        return self.middle.counters()
+
+    def sampled_path(
+        self, prefix: FilePath, interval_ns: int, max_bytes: int
+    ) -> AbstractContextManager[None]:
+        """As lanes.base.Network says: the two directions of an emulated link."""
+        return self.middle.sampled(prefix, interval_ns, max_bytes)

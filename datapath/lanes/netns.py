@@ -15,14 +15,12 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path as FilePath
 from typing import IO
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes import scheduling
-from datapath.lanes.base import CpuUse, PathCounters
+from datapath.lanes.base import CpuUse, halves
 from datapath.lanes.cpu_keeper import CpuKeeper
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.local import (
@@ -34,9 +32,9 @@ from datapath.lanes.local import (
     link_address,
     set_ipv6,
 )
-from datapath.lanes.middle import BACKENDS, MIDDLE, ONE_QUEUE, WIRE_OFFLOADS, Middle
+from datapath.lanes.middle import BACKENDS, MIDDLE, ONE_QUEUE, WIRE_OFFLOADS, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, spawn
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.spec import Topology
 from datapath.xdp.user import XdpHook
 
 
@@ -51,7 +49,7 @@ def _wanted(topology: Topology, backend: str) -> scheduling.Policy:
     return "realtime" if backend == "fabric" else "short-slice"
 
 
-class NetnsNetwork:
+class NetnsNetwork(WithMiddle):
     """Hosts in namespaces, as a context manager; implements datapath.lanes.base.Network.
 
     `backend` is "bpf" (a middle namespace forwards, and can impair), "fabric" (it
@@ -69,7 +67,6 @@ class NetnsNetwork:
         self._scheduling = scheduling.choose(_wanted(topology, backend))
         self.hosts: list[NetnsHost] = []
         self._holder = Holder([*(f"host{i}" for i in range(topology.hosts)), MIDDLE])
-        self._middle: Middle | None = None
 
     def __enter__(self) -> NetnsNetwork:
         if os.geteuid() != 0:
@@ -95,8 +92,7 @@ class NetnsNetwork:
     @property
     def pairs(self) -> list[tuple[NetnsHost, NetnsHost]]:
         """(client, server) across the path: host i of the left and of the right side."""
-        half = len(self.hosts) // 2
-        return list(zip(self.hosts[:half], self.hosts[half:], strict=True))
+        return halves(self.hosts)
 
     @property
     def local(self) -> bool:
@@ -114,17 +110,6 @@ class NetnsNetwork:
         """Made again in a fraction of a second, which is the surer way."""
         return False
 
-    def set_path(self, path: object, seed: int) -> None:
-        """Apply a `path` section; LocalError when it needs another network."""
-        assert self._middle is not None
-        assert isinstance(path, Path)
-        self._middle.set_path(path, seed)
-
-    def path_counters(self) -> PathCounters:
-        """The impairments' counters since set_path(); empty for backend none."""
-        assert self._middle is not None
-        return self._middle.counters()
-
     @contextlib.contextmanager
     def measuring(self) -> Iterator[CpuUse]:
         """As lanes.base.Network; the topology has the scheduling."""
@@ -140,30 +125,20 @@ class NetnsNetwork:
             keeper.finish(use)
 
     def _keeper(self) -> CpuKeeper:
-        assert self._middle is not None
         return CpuKeeper(
-            self._middle.namespace,
+            self.middle.namespace,
             keep_awake=self.topology.keep_awake,
             watch=self._scheduling.programs == "realtime",
         )
 
-    def sampled_path(
-        self, prefix: FilePath, interval_ns: int, max_bytes: int
-    ) -> AbstractContextManager[None]:
-        """As lanes.base.Network says: the two directions of an emulated link."""
-        assert self._middle is not None
-        return self._middle.sampled(prefix, interval_ns, max_bytes)
-
     def emulator(self) -> Emulator:
         """The running emulator of backend fabric."""
-        assert self._middle is not None
-        return self._middle.emulator()
+        return self.middle.emulator()
 
     def describe(self) -> dict[str, object]:
         """Devices with MTU, offloads and XDP mode, and the back end between the hosts."""
-        assert self._middle is not None
         spaces = [(host.name, host.namespace) for host in self.hosts]
-        spaces.append((self._middle.name, self._middle.namespace))
+        spaces.append((self.middle.name, self.middle.namespace))
         return {
             "lane": "netns",
             "preset": self.topology.preset,
@@ -189,9 +164,8 @@ class NetnsNetwork:
         "host0", "host1" ...: what the host receives.  "middle-forward",
         "middle-backward": what travels that way, before it is impaired.
         """
-        assert self._middle is not None
         places = {host.name: (host.namespace, TEST_DEVICE) for host in self.hosts}
-        places |= self._middle.hooks()
+        places |= self.middle.hooks()
         if hook not in places:
             raise LocalError(
                 f"this network has no XDP hook {hook}", hint=f"hooks are {', '.join(places)}"

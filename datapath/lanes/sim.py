@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.errors import LocalError, RunFailed
-from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process
+from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
 from datapath.lanes.sim_shape import (
     DATA_CLASS,
     host_link,
@@ -140,8 +140,7 @@ class SimNetwork:
     @property
     def pairs(self) -> list[tuple[SimHost, SimHost]]:
         """Host i of the first and of the second half."""
-        half = len(self.hosts) // 2
-        return list(zip(self.hosts[:half], self.hosts[half : 2 * half], strict=True))
+        return halves(self.hosts)
 
     def prepare(self, device: str) -> None:
         if device != "dp":

@@ -20,7 +20,7 @@ from datapath import foreign
 from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
-from datapath.lanes.base import CpuUse, Endpoint, PathCounters
+from datapath.lanes.base import CpuUse, Endpoint, PathCounters, halves
 from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
 from datapath.lanes.spec import Machine, Path, Topology
@@ -73,8 +73,7 @@ class SshNetwork:
     @property
     def pairs(self) -> list[tuple[SshHost, SshHost]]:
         """(client, server): machine i of the first and of the second half."""
-        half = len(self.hosts) // 2
-        return list(zip(self.hosts[:half], self.hosts[half:], strict=True))
+        return halves(self.hosts)
 
     @property
     def local(self) -> bool:

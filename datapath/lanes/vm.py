@@ -26,7 +26,7 @@ from pathlib import Path as FilePath
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import Accelerator, accelerator
-from datapath.lanes.base import CpuUse, Host, PathCounters
+from datapath.lanes.base import CpuUse, Host, halves
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.guest import Guest, GuestConfig, Nic
 from datapath.lanes.local import (
@@ -38,10 +38,10 @@ from datapath.lanes.local import (
     link_address,
     set_ipv6,
 )
-from datapath.lanes.middle import BACKENDS, MIDDLE, Middle
+from datapath.lanes.middle import BACKENDS, MIDDLE, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, Namespace
 from datapath.lanes.remote import ClientKey, SshHost
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.spec import Topology
 
 _BOOT_S = 240.0
 """A guest that cannot be logged in to by then is dead; twenty to forty seconds are usual."""
@@ -65,7 +65,7 @@ _BRIDGED = "a bridge joins the hosts, as the path section asks"
 _DIRECT = "the tap of the guest is the device of the other host"
 
 
-class VmNetwork:
+class VmNetwork(WithMiddle):
     """Guests and the network between them; implements datapath.lanes.base.Network.
 
     logs: folder for the guests' consoles, or None.
@@ -88,7 +88,6 @@ class VmNetwork:
         self._links: list[SshHost] = []
         self._namespace_hosts: list[NetnsHost] = []
         self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), MIDDLE])
-        self._middle: Middle | None = None
         self._device = ""
         self._accel = ""
 
@@ -122,8 +121,7 @@ class VmNetwork:
     @property
     def pairs(self) -> list[tuple[Host, Host]]:
         """(client, server) across the path: host i of the left and of the right side."""
-        half = len(self.hosts) // 2
-        return list(zip(self.hosts[:half], self.hosts[half:], strict=True))
+        return halves(self.hosts)
 
     @property
     def local(self) -> bool:
@@ -161,36 +159,17 @@ class VmNetwork:
             host.end_programs()
         return True
 
-    def set_path(self, path: object, seed: int) -> None:
-        """Apply a `path` section; LocalError when it needs another network."""
-        assert self._middle is not None
-        assert isinstance(path, Path)
-        self._middle.set_path(path, seed)
-
-    def path_counters(self) -> PathCounters:
-        """The impairments' counters since set_path(); empty for backend none."""
-        assert self._middle is not None
-        return self._middle.counters()
-
     def measuring(self) -> AbstractContextManager[CpuUse]:
         """Programs run in guests, whose kernels give them their CPUs."""
         return nullcontext(CpuUse())
 
-    def sampled_path(
-        self, prefix: FilePath, interval_ns: int, max_bytes: int
-    ) -> AbstractContextManager[None]:
-        """As lanes.base.Network says: the two directions of an emulated link."""
-        assert self._middle is not None
-        return self._middle.sampled(prefix, interval_ns, max_bytes)
-
     def describe(self) -> dict[str, object]:
         """Kernel, acceleration and devices, outside and inside of the guests."""
-        assert self._middle is not None
         reason = BACKENDS[self.backend]
         if self.backend == "none":
             reason = _DIRECT if self.topology.namespaces else _BRIDGED
         spaces = [(host.name, host.namespace) for host in self._namespace_hosts]
-        spaces.append((self._middle.name, self._middle.namespace))
+        spaces.append((self.middle.name, self.middle.namespace))
         return {
             "lane": "vm",
             "preset": self.topology.preset,

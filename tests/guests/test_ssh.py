@@ -73,11 +73,10 @@ def experiment(guests: VmNetwork, tmp_path: FilePath) -> FilePath:
 
 def start(guests: VmNetwork, *words: object) -> subprocess.Popen[bytes]:
     """dpctl in the namespace that is joined to the guests' management network."""
-    assert guests._middle is not None
     argv = [sys.executable, "-m", "datapath.cli", *map(str, words)]
     pipe = subprocess.PIPE
     return spawn(
-        guests._middle.namespace, argv, cwd=ROOT, env=dict(os.environ), stdout=pipe, stderr=pipe
+        guests.middle.namespace, argv, cwd=ROOT, env=dict(os.environ), stdout=pipe, stderr=pipe
     )
 
 

@@ -108,8 +108,7 @@ def site() -> Iterator[Site]:
     key = ClientKey.generate()
     with open_folder() as folder, NetnsNetwork(Topology()) as network:
         sshds = [Sshd(host, folder / host.name, key=key).start() for host in network.hosts]
-        assert network._middle is not None
-        control = network._middle.namespace
+        control = network.middle.namespace
         control.check_output(["ip", "address", "add", "198.19.0.254/24", "dev", "mgmt"])
         key.private.write_private_key(str(folder / "key"))
         (folder / "key").chmod(0o600)

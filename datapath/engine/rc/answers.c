@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * READs and atomics at the responder: executed once, answered in PSN order, and answered
- * again from what was kept (the responder resources of IBTA vol. 1, 9.7.7.2).
+ * READs and atomics at the responder: each is executed once and answered in PSN order, and answered
+ * again from a saved record (the responder resources of IBTA vol. 1, 9.7.7.2).
  */
 #include "engine/rc/answers.h"
 
@@ -31,10 +31,10 @@ static bool may_answer(struct dp_rc *rc)
 	return q->tail - q->head < DP_READ_QUEUE;
 }
 
-/* A standard requester takes answers in the order of PSNs.  What it asks for
- * again goes before those that wait, or takes the place of the one that waits
- * and holds its PSN: a requester that goes back has what lies before that.  The
- * one behind it may have begun: then it begins anew. */
+/* A standard requester takes answers in PSN order.  A request that it repeats goes in front of
+ * those that wait, or takes the place of the waiting one that holds its PSN: a requester that goes
+ * back has received all that lies before.  The answer behind it may have begun; then it begins
+ * anew. */
 static struct dp_answer *insert(struct dp_answers *q, uint32_t psn)
 {
 	struct dp_answer *a;
@@ -72,20 +72,20 @@ static uint32_t segment_of(const struct dp_rc *rc, const struct dp_held *h, bool
 	return extended ? h->rq_seq : rc->qp.attr.path_mtu;
 }
 
-/* A PSN near the expected one, unwrapped. */
+/* A PSN near the expected one, as a 64-bit number that does not wrap. */
 static uint64_t unwrapped(const struct dp_responder *r, uint32_t psn)
 {
 	return r->expected + (uint64_t)(int64_t)dp_psn_diff(psn, r->epsn);
 }
 
-/* `read` may be a part of the READ `e`, `bytes` behind its beginning. */
+/* Whether `read` may be the part of READ `e` that begins `bytes` behind the start of `e`. */
 static bool continues(const struct dp_accepted *e, const struct dp_accepted *read, uint64_t bytes)
 {
 	return !e->atomic && read->rkey == e->rkey && read->segment == e->segment &&
 	       read->start == e->start && read->va == e->va + bytes;
 }
 
-/* A long READ of extended mode is asked for in parts, which count as one. */
+/* Records a request.  In extended mode a long READ comes in parts, which count as one READ. */
 static void accept(struct dp_rc *rc, const struct dp_accepted *new)
 {
 	struct dp_responder *r = &rc->resp;
@@ -239,7 +239,7 @@ int dp_execute_atomic(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, b
 	return answer_atomic(rc, psn, atomic.value, extended);
 }
 
-/* The saved value; an atomic is never executed twice. */
+/* Answers with the saved value: an atomic is never executed twice. */
 static void replay_atomic(struct dp_rc *rc, uint32_t psn, bool extended)
 {
 	const struct dp_accepted *e = rc->resp.accepted;
@@ -253,8 +253,9 @@ static void replay_atomic(struct dp_rc *rc, uint32_t psn, bool extended)
 		}
 }
 
-/* A request that comes again proves nothing, so it ends nothing here.  A requester that
- * still waits for the answer learns that the memory is gone. */
+/* Answers a READ again.  A repeated request may be forged, so an error here does not end the
+ * connection.  A requester that still waits for the answer learns from the NAK that the memory is
+ * gone. */
 static void replay_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
 {
 	struct dp_accepted read = read_as_accepted(rc, h, psn, extended);

@@ -7,14 +7,14 @@
 
 enum { DP_READ_QUEUE = 1024 }; /* READs and atomics a responder has yet to answer */
 
-/* READs and atomics accepted, answers not yet sent: first in, first out. */
+/* A READ or atomic that was accepted and is not answered yet, in a FIFO. */
 struct dp_answer {
 	uint64_t va, value;
 	uint32_t rkey, psn, n_psn, len;
-	uint32_t done;	 /* PSNs of it already sent */
-	uint32_t offset; /* extended: where its first byte lies in the message */
+	uint32_t done;	 /* PSNs of the answer that were sent */
+	uint32_t offset; /* extended: offset of its first byte in the message */
 	uint32_t ts_ns;
-	uint32_t segment; /* bytes of each PSN */
+	uint32_t segment; /* payload bytes of each PSN */
 	uint64_t arrived_ns;
 	bool atomic, extended;
 };
@@ -28,22 +28,22 @@ struct dp_answers {
 /* A READ or atomic that was accepted, kept in case the requester asks again (the
  * responder resources of IBTA vol. 1, 9.7.7.2). */
 struct dp_accepted {
-	uint64_t at; /* first PSN, unwrapped: not modulo 2^24 */
+	uint64_t at; /* its first PSN, as a 64-bit number that does not wrap */
 	uint64_t n_psn;
 	uint64_t va, len; /* READ */
-	uint64_t value;	  /* atomic: its result */
+	uint64_t value;	  /* atomic: the result */
 	uint64_t start;	  /* extended READ: address of the message's first byte */
 	uint32_t rkey, segment;
 	bool atomic;
 };
 
-/* Run a READ or atomic that comes for the first time: 0, the syndrome of the NAK it
- * deserves, or -EAGAIN when it has to be asked again. */
+/* Executes a READ or atomic that comes for the first time.  0, the syndrome of the NAK that it
+ * deserves, or -EAGAIN: the requester has to ask again. */
 int dp_execute_read(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
 int dp_execute_atomic(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
-/* Answer one again that was accepted before; anything else is dropped. */
+/* Answers a request again that was accepted before; drops any other. */
 void dp_replay(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
-/* A READ was accepted of which [psn, psn + n_psn) of this request is a part. */
+/* Whether [psn, psn + n_psn) of this request is part of a READ that was accepted. */
 bool dp_was_accepted(const struct dp_rc *, const struct dp_held *, uint32_t psn, uint32_t n_psn);
 uint32_t dp_read_psns(uint32_t len, uint32_t segment);
 void dp_answers_release(struct dp_rc *);

@@ -5,7 +5,7 @@
 #include "engine/rc/received.h"
 #include "engine/rc/scoreboard.h"
 
-/* PSNs run through the send queue without gaps, and what was sent lies within it. */
+/* PSNs run through the send queue without gaps, and all PSNs that were sent lie within it. */
 static const char *check_numbers(const struct dp_rc *rc)
 {
 	const struct dp_requester *r = &rc->req;
@@ -41,7 +41,7 @@ static const char *check_numbers(const struct dp_rc *rc)
 
 /* ---- extended mode: records --------------------------------------------------------------- */
 
-/* Every PSN in flight has its page, and no other page is there; but one may be that was made
+/* Every PSN in flight has a page, and no other page exists.  One exception: a page that was made
  * for a packet which then could not be sent. */
 static const char *check_tx_pages(const struct dp_rc *rc)
 {
@@ -235,7 +235,7 @@ static const char *check_responder(const struct dp_rc *rc)
 	return why;
 }
 
-/* The earliest time at which the QP wants to be looked at; see dp_qp_rearm(). */
+/* The QP's timer fires no later than its earliest deadline; see dp_qp_rearm(). */
 static const char *check_timer(const struct dp_rc *rc)
 {
 	const struct dp_requester *r = &rc->req;
@@ -305,7 +305,7 @@ const char *dp_store_check(const struct dp_engine *e)
 	const struct dp_store *s = e->store;
 	struct used all = { 0 };
 
-	/* Of a store that other engines use as well, this one's part cannot be told. */
+	/* In a store that several engines share, the blocks of one engine cannot be told apart. */
 	if (s != e->own)
 		return NULL;
 	count_blocks(e, &all);

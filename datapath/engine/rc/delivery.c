@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * What acknowledgements and responses tell a selective-repeat requester: what was delivered,
- * with RTT, rate, marks and telemetry for the algorithm; refusals.
+ * What acknowledgements and responses tell a selective-repeat requester: which packets were
+ * delivered, RTT, rate, marks and telemetry for the algorithm, and refusals.
  */
 #include "engine/rc/loss.h"
 #include "engine/rc/requester.h"
 
-/* What one acknowledgement or response delivered. */
+/* The delivery of packets by one acknowledgement or response. */
 struct delivery {
 	uint64_t bytes;
 	bool any;
-	uint32_t n_hops; /* of telemetry echoed */
+	uint32_t n_hops; /* number of telemetry records that were echoed */
 	const uint8_t *hops;
-	struct dp_rec newest; /* by sending time */
-	bool echoed;	      /* the peer tells when what it answers was sent: */
-	uint32_t echo_ns;     /* then, or before */
-	uint64_t rtt_ns;      /* of the network; 0: no sample */
-	uint64_t host_ns;     /* what the two hosts added to it... */
-	uint64_t held_ns;     /* ...of which a READ waited, behind a gap perhaps: no time-out
-			       * waits for that again */
+	struct dp_rec newest; /* the delivered packet that was sent last */
+	bool echoed;	      /* the peer echoed when the packet that it answers was sent: */
+	uint32_t echo_ns;     /* at this time, or before */
+	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
+	uint64_t host_ns;     /* time that both hosts added... */
+	uint64_t held_ns;     /* ...and its part in which a READ waited */
 };
 
 /* ---- delivery -------------------------------------------------------------------------- */
 
-/* Of a packet sent again, whether the last copy is answered and not one before it:
- * by the peer's echo as in RFC 3522, or else because it takes an RTT. */
+/* Whether the last copy of a retransmitted packet is answered, and not an earlier one.  The peer's
+ * echo tells (as in RFC 3522).  Without an echo, an answer within less than an RTT is one to an
+ * earlier copy. */
 static bool answers_last_copy(const struct dp_rc *rc, const struct dp_rec *rec,
 			      const struct delivery *d, uint64_t now)
 {
@@ -110,7 +110,7 @@ static void rate_sample(struct dp_rc *rc, const struct dp_rec *rec, struct dp_cc
 			(double)(f->delivered_bytes - rec->delivered) * 8e9 / (double)interval;
 }
 
-/* Goes over what is delivered, up to `end`, and gives back the pages behind. */
+/* Moves over delivered packets, up to `end`, and returns the pages behind. */
 static void pass_done(struct dp_rc *rc, uint32_t end)
 {
 	struct dp_requester *r = &rc->req;
@@ -119,7 +119,7 @@ static void pass_done(struct dp_rc *rc, uint32_t end)
 	while (r->snd_una != end && dp_rec_at(rc, r->snd_una)->state == DP_REC_DONE) {
 		passed = r->snd_una;
 		r->snd_una = dp_psn_add(passed, 1);
-		/* the newest PSNs of a full window may lie in the page of the oldest */
+		/* in a full window the newest PSNs may lie in the page of the oldest */
 		if (dp_rec_slot(rc, r->snd_una) % DP_PAGE_PSNS == 0 &&
 		    (uint32_t)dp_psn_diff(r->snd_nxt, r->snd_una) + DP_PAGE_PSNS <= rc->window)
 			dp_tx_page_put(rc, passed);
@@ -136,7 +136,8 @@ static void advance(struct dp_rc *rc)
 		dp_tx_release(rc);
 }
 
-/* One call for each path, the newest packet's last and with what belongs to it. */
+/* Calls the algorithm once for each path; last for the path of the newest packet, with all that
+ * belongs to that packet. */
 static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigned path,
 		       uint64_t now)
 {
@@ -161,8 +162,8 @@ static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigne
 	}
 }
 
-/* An answer to what had been sent before the first of a row of time-outs: they came too
- * early (RFC 3522, and RFC 4015 for what follows). */
+/* If this answers a packet that was sent before the first time-out of a row, the time-outs were
+ * spurious (RFC 3522; RFC 4015 for what follows). */
 static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 {
 	uint32_t timeout_ns = (uint32_t)rc->req.timeout_ns;
@@ -174,8 +175,8 @@ static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 	rc->req.timeout_ns = 0;
 }
 
-/* The peer held for `hold_ns` what had left at `sent_ns` of our clock.  A packet cannot have
- * arrived before what it answers had left. */
+/* Takes an RTT sample.  The packet left at `sent_ns` of our clock, and the peer held its answer for
+ * `hold_ns`.  An answer cannot arrive before the packet that it answers was sent. */
 static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t sent_ns,
 		       uint32_t hold_ns, uint64_t now)
 {
@@ -249,8 +250,8 @@ static uint64_t echoes(struct dp_rc *rc, const struct dp_xah *xah, uint64_t now)
 	return (uint64_t)marked * rc->req.segment;
 }
 
-/* The connection ends at PSN `psn`, which the peer could not execute, whether or not it
- * told before that the packet had arrived.  What lies before it and is delivered succeeds. */
+/* The connection fails at PSN `psn`, which the peer could not execute, even if the peer told before
+ * that the packet had arrived.  Requests before it that are delivered succeed. */
 static void end_at(struct dp_rc *rc, uint32_t psn, enum dp_wc_status status)
 {
 	uint32_t index = dp_rec_at(rc, psn)->wqe;
@@ -274,7 +275,7 @@ static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrom
 	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
 		if (!dp_is_outstanding(rc, p->psn, false) || !dp_rnr_wait(rc, syndrome, now))
 			return;
-		/* it drops what comes behind as well */
+		/* the peer drops the packets behind it as well */
 		for (path = 0; path < b->paths; path++)
 			while (b->class[path].flight.head != DP_NIL)
 				dp_mark_lost(rc, b->class[path].flight.head);
@@ -284,7 +285,7 @@ static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrom
 	rc->qp.stats.naks_rx++;
 }
 
-/* Marks by PSN, before their packets are delivered. */
+/* Notes the marks by PSN, before the packets count as delivered. */
 static void note_marks(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_xah *xah)
 {
 	uint32_t i, psn;
@@ -345,7 +346,7 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	if (!d.any)
 		return;
 	rc->qp.stats.acks_rx++;
-	/* The wire has the sum: the peer's echo is of what it tells last. */
+	/* The echo is of ack_ts_ns, which is the sum of sending time and hold time. */
 	hold = xdh->ack_ts_ns - (uint32_t)d.newest.sent_ns;
 	if (hold > INT32_MAX)
 		hold = 0;

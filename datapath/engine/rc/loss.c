@@ -35,7 +35,7 @@ void dp_mark_lost(struct dp_rc *rc, uint32_t i)
 	dp_rec_append(b, &b->lost, i);
 }
 
-/* The same, and adds it to what is told to the algorithm. */
+/* Marks record `i` as lost, and adds it to the loss that the algorithm is told. */
 static void lose(struct dp_rc *rc, struct dp_cc_loss *loss, uint32_t i)
 {
 	const struct dp_rec *rec = dp_rec(rc->req.block, i);
@@ -43,13 +43,13 @@ static void lose(struct dp_rc *rc, struct dp_cc_loss *loss, uint32_t i)
 	if (!loss->lost_bytes)
 		loss->prior_delivered_bytes = (double)rec->delivered;
 	loss->path = rec->path;
-	loss->lost_bytes += rec->len ? rec->len : 1; /* empty messages are lost as well */
+	loss->lost_bytes += rec->len ? rec->len : 1; /* an empty message is a loss as well */
 	dp_mark_lost(rc, i);
 }
 
-/* When the oldest of a class counts as lost.  What was asked for again is missed after a probe
- * time-out as well: few answers come behind it that could show that it is late.  DP_NEVER: not
- * yet known. */
+/* When the oldest packet of a class counts as lost; DP_NEVER: not known yet.  A READ that was asked
+ * for again counts as lost after a probe time-out, too: few answers come behind it that could show
+ * that it is late. */
 static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_t i)
 {
 	const struct dp_tx_block *b = rc->req.block;
@@ -60,13 +60,13 @@ static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_
 				   dp_reordering_window(&rc->req.reordering, &rc->flow.rtt));
 	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow.rtt.srtt_ns)
 		return rec->sent_ns + dp_probe_timeout(rc);
-	/* Another path has gone on: this one may carry nothing any more. */
+	/* Another path has made progress since: this one may be dead. */
 	if (b->paths > 1 && !rec->response && rec->sent_ns < b->xmit_ns)
 		return rec->sent_ns + dp_probe_timeout(rc);
 	return DP_NEVER;
 }
 
-/* Takes off a class what counts as lost now. */
+/* Takes off a class the packets that count as lost now. */
 static struct dp_cc_loss detect(struct dp_rc *rc, struct dp_class *c, uint64_t now)
 {
 	struct dp_cc_loss loss = { 0 };
@@ -142,7 +142,7 @@ void dp_ask_again(struct dp_rc *rc, const struct dp_rec_list *flight)
 		 rec->wqe == first->wqe);
 }
 
-/* The newest packet in flight that an acknowledgement ends, of all paths. */
+/* The newest packet in flight, over all paths, that an acknowledgement confirms. */
 static uint32_t newest_acked(const struct dp_tx_block *b)
 {
 	uint32_t newest = DP_NIL, i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What counts as lost: by order and time (RACK), and what draws an acknowledgement out of a
- * silent peer (TLP); RFC 8985. */
+/* Which packets count as lost, by order and time (RACK), and the probe that makes a silent peer
+ * answer (TLP); RFC 8985. */
 #ifndef DP_ENGINE_RC_LOSS_H
 #define DP_ENGINE_RC_LOSS_H
 
@@ -9,27 +9,27 @@
 /* RFC 8985, section 6.2, steps 1 and 2: the newest delivered packet by sending
  * time. */
 void dp_rack_update(struct dp_rc *, uint32_t psn, const struct dp_rec *, uint64_t now);
-/* Record `i`, in flight, is to be sent again. */
+/* Marks record `i`, which is in flight, to be sent again. */
 void dp_mark_lost(struct dp_rc *, uint32_t i);
-/* Marks what counts as lost now, tells the algorithm, and sets reorder_ns to the time of the
- * next look. */
+/* Marks the packets that count as lost now, tells the algorithm, and sets reorder_ns to the time of
+ * the next look. */
 void dp_detect_losses(struct dp_rc *, uint64_t now);
-/* A switch has cut its payload off, the peer says.  A copy that has only just left
- * is another one than it speaks of (headers travel faster than packets: an eighth of
- * the RTT); so forged reports cost one packet in that time. */
+/* The peer reports that a switch cut off the payload of `psn`.  If our last copy has only just left
+ * (less than an eighth of the RTT ago), the report is about an earlier copy, since headers travel
+ * faster than packets.  So forged reports cost at most one packet in that time. */
 void dp_lose_trimmed(struct dp_rc *, uint32_t psn, bool response, uint64_t now);
-/* RFC 8985, section 7.2.  An answer may have to queue behind others at the
- * responder, which the RTT leaves out. */
+/* RFC 8985, section 7.2.  Longer while answers queue behind others at the responder, a delay that
+ * the RTT does not contain. */
 uint64_t dp_probe_timeout(const struct dp_rc *);
-/* RFC 8985, section 7.3: the newest packet once more, to draw an acknowledgement,
- * whatever the window; where an answer is missing, the oldest, since all others
- * wait behind it. */
+/* RFC 8985, section 7.3: sends the newest packet once more, whatever the window, to draw an
+ * acknowledgement.  Where a READ's answer is missing it sends the oldest request instead, since all
+ * other answers wait behind it. */
 void dp_probe(struct dp_rc *);
-/* All that is missing of what the oldest request packet of a list asked for: it
- * may be that packet that was lost. */
+/* Asks again for all missing answers to the oldest request packet of a list: that request packet
+ * itself may be lost. */
 void dp_ask_again(struct dp_rc *, const struct dp_rec_list *flight);
 
-/* The answer for PSN `psn` came without its payload. */
+/* The answer for PSN `psn` arrived without its payload. */
 void dp_ext_trimmed(struct dp_rc *, uint32_t psn, uint64_t now);
 
 #endif

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * What two ends agree on in band: extended mode, window and features by HELLO, the bytes
- * that a packet may carry by PROBE (docs/extended-mode.md).
+ * The in-band negotiation of two ends: extended mode, window and features by HELLO; the payload
+ * bytes of a packet by PROBE (docs/extended-mode.md).
  */
 #include "engine/rc/negotiate.h"
 #include "engine/rc/packets.h"
 
 #define HELLO_FIRST_NS 500000ull
 #define HELLO_LONGEST_NS 250000000ull
-/* A longer RTT than this is a mistake. */
+/* A longer RTT than this is an error of measurement. */
 #define HELLO_RTT_MAX_NS 1000000000u
 
-/* What this end offers.  A packet of the path MTU has to fit with the room. */
+/* The features that this end offers.  A packet of the path MTU and the room for telemetry have to
+ * fit together. */
 static uint32_t features_of(const struct dp_rc *rc)
 {
 	const struct dp_engine_config *cfg = &rc->qp.engine->cfg;
@@ -39,9 +40,9 @@ static uint32_t room_len(const struct dp_rc *rc)
 	return rc->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
 }
 
-/* Packets longer than the path MTU are used when the path has carried one there
- * and one back; only with room for telemetry by a QP whose program chose a smaller
- * MTU than it had to. */
+/* Packets longer than the path MTU are used only when the path has carried one there and one
+ * back.  If the program chose a smaller MTU than it had to, they are used only to make room for
+ * telemetry. */
 static void start_probe(struct dp_rc *rc, uint32_t peer_segment, uint64_t now)
 {
 	uint32_t segment = dp_segment_limit(rc);
@@ -71,8 +72,8 @@ static void end_probe(struct dp_rc *rc, bool carried)
 	rc->hello_ns = 0;
 }
 
-/* What an exchange of small packets took: until data is acknowledged, all that is known of
- * the path. */
+/* Notes the RTT of small packets.  Until data is acknowledged, nothing else is known of the
+ * path. */
 static void note_rtt(struct dp_rc *rc, uint32_t rtt_ns)
 {
 	if (rtt_ns <= HELLO_RTT_MAX_NS)
@@ -82,7 +83,8 @@ static void note_rtt(struct dp_rc *rc, uint32_t rtt_ns)
 /* The first HELLO of the peer. */
 static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_t now)
 {
-	/* The requester changes mode only after this, so nothing is in flight by the window. */
+	/* The requester changes its mode only after this, so nothing of the extended window is in
+	 * flight yet. */
 	while (rc->window > hello->window_psns)
 		rc->window >>= 1;
 	rc->hello_done = rc->peer_extended = true;
@@ -164,7 +166,7 @@ static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt)
 	return 1;
 }
 
-/* An offer or a probe that is due. */
+/* Sends a HELLO or a PROBE that is due. */
 static int hello_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	uint32_t tries = rc->probing ? DP_PROBE_TRIES : DP_HELLO_TRIES;
@@ -173,7 +175,7 @@ static int hello_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 
 	if (!rc->hello_ns || now < rc->hello_ns)
 		return 0;
-	if (!rc->hello_tries) { /* nobody answered */
+	if (!rc->hello_tries) { /* no answer to any of the tries */
 		rc->hello_ns = 0;
 		if (rc->probing)
 			end_probe(rc, false);

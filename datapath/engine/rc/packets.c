@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Packets out of work requests and answers.  Buffers come from the port; the
- * ICRC goes on last.
+ * Builds packets from work requests and answers.  Buffers come from the port; the ICRC is appended
+ * last.
  */
 #include "engine/rc/packets.h"
 
@@ -28,7 +28,7 @@ static const uint8_t opcodes[][4] = {
 static const uint8_t read_responses[] = { DP_OP_READ_RESP_ONLY, DP_OP_READ_RESP_FIRST,
 					  DP_OP_READ_RESP_MIDDLE, DP_OP_READ_RESP_LAST };
 
-/* Of [offset, offset + len) in a message of `total` bytes. */
+/* The position of [offset, offset + len) in a message of `total` bytes. */
 static enum position position(uint32_t offset, uint32_t len, uint32_t total)
 {
 	bool last = offset + len == total;
@@ -52,7 +52,7 @@ static void push_zeros(struct dp_packet *pkt, uint32_t len)
 		memset(dp_packet_push(pkt, len), 0, len);
 }
 
-/* Paths are told apart by the UDP source port, within the range of RoCE. */
+/* The UDP source port identifies the path.  It stays in the range of RoCE. */
 static uint16_t path_sport(const struct dp_rc *rc)
 {
 	if (!rc->req.path)
@@ -60,8 +60,7 @@ static uint16_t path_sport(const struct dp_rc *rc)
 	return (uint16_t)(0xc000 | ((rc->qp.sport + rc->req.path) & 0x3fff));
 }
 
-/* An acknowledgement that waits leaves with a request, unless it has to tell
- * more than a PSN. */
+/* A waiting acknowledgement goes with a request, unless it carries more than a PSN. */
 static void carry_ack(struct dp_rc *rc, struct dp_xdh *xdh, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
@@ -112,7 +111,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 	if (ext)
 		opcode |= DP_OP_EXT;
 	mask = dp_opcodes[opcode].mask;
-	/* Only what completes a receive can solicit an event (IBTA vol. 1, 9.2.3). */
+	/* Only a packet that completes a receive can solicit an event (IBTA vol. 1, 9.2.3). */
 	consumes = mask & DP_IS_LAST && mask & (DP_IS_SEND | DP_HAS_IMM);
 	dp_build_start(rc, pkt, opcode, -len & 3, consumes && wqe->flags & DP_SEND_SOLICITED,
 		       ack_req, psn);
@@ -210,7 +209,7 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	uint32_t psn;
 	uint8_t *at;
 
-	/* rxe takes a standard ACK with the PSN of a READ or atomic for its answer. */
+	/* rxe mistakes a standard ACK with the PSN of a READ or atomic for its answer. */
 	psn = nak ? r->nak_psn : rc->peer_extended ? dp_psn_add(r->epsn, DP_PSN_MASK) : r->newest;
 	dp_build_start(rc, pkt, DP_OP_ACK | (rc->peer_extended ? DP_OP_EXT : 0), 0, 0, 0, psn);
 	dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), r->syndrome, r->msn);

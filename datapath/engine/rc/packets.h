@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets out of work requests and answers. */
+/* Builds packets from work requests and answers. */
 #ifndef DP_ENGINE_RC_PACKETS_H
 #define DP_ENGINE_RC_PACKETS_H
 
@@ -9,8 +9,8 @@
 /* Starts a packet to the peer: BTH at data[0], len behind it. */
 void dp_build_start(struct dp_rc *, struct dp_packet *, uint8_t opcode, unsigned pad,
 		    unsigned solicited, unsigned ack_req, uint32_t psn);
-/* One packet of a request: payload PSN `psn` of it, or a READ of n_psn from
- * there.  -EFAULT: local memory out of reach. */
+/* Builds one packet of a request: the payload of PSN `psn`, or a READ of n_psn PSNs from there.
+ * -EFAULT: local memory cannot be reached. */
 int dp_build_request(struct dp_rc *, const struct dp_swqe *, uint32_t psn, uint32_t n_psn,
 		     bool ack_req, struct dp_packet *, uint64_t now);
 int dp_build_answer(struct dp_rc *, struct dp_answer *, struct dp_packet *, uint64_t now);

@@ -5,14 +5,15 @@
 
 enum {
 	QUARTERS_MAX = 256,
-	CALM_ROUNDS = 16, /* as many recoveries as the RFC has */
+	CALM_ROUNDS =
+		16, /* recoveries without a duplicate before the window shrinks, as in the RFC */
 };
 
-/* Of the probe time-out, beyond the peer's delay. */
+/* Added to the probe time-out, beside the peer's delay. */
 #define SLACK_NS 50000ull
 
-/* Whether one packet was sent after another; those of equal times were sent in the order of
- * their PSNs. */
+/* Whether one packet was sent after another.  Of two packets sent at the same time, the higher PSN
+ * was sent later. */
 static bool sent_after(uint64_t a_ns, uint32_t a_psn, uint64_t b_ns, uint32_t b_psn)
 {
 	return a_ns > b_ns || (a_ns == b_ns && dp_psn_diff(a_psn, b_psn) > 0);
@@ -37,8 +38,8 @@ uint64_t dp_rack_due(const struct dp_rack *r, uint64_t sent_ns, uint64_t window_
 	return sent_ns + r->rtt_ns + window_ns;
 }
 
-/* Where packets overtake each other, the lowest RTT says little of how far: so the limit is
- * what a time-out would wait. */
+/* Where packets overtake each other, the lowest RTT says little about how far.  So the window is
+ * limited by the time-out only. */
 uint64_t dp_reordering_window(const struct dp_reordering *o, const struct dp_rtt *rtt)
 {
 	uint64_t window = rtt->min_rtt_ns / 4 * o->quarters;

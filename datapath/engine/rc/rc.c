@@ -84,7 +84,7 @@ static void rc_stop(struct dp_qp *qp)
 	dp_requester_reset(rc);
 }
 
-/* Messages that were begun are finished; the rest waits for RTS. */
+/* Messages that have begun are finished; the others wait for RTS. */
 static void start_draining(struct dp_rc *rc)
 {
 	const struct dp_swqe *wqe;
@@ -204,7 +204,8 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 		dp_requester_rx(rc, p, now);
 }
 
-/* Nothing of it is proven, so no more follows than that the PSN is sent again. */
+/* A trimmed packet proves nothing, as it has no ICRC.  So its only effect is that the PSN is sent
+ * again. */
 static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	if (!rc->peer_extended || rc->qp.state == DP_QPS_ERR)

@@ -35,46 +35,44 @@
 #include "wire/parse.h"
 
 enum {
-	DP_STD_WINDOW = 128,   /* PSNs a standard requester keeps unacknowledged */
-	DP_STD_FIRST = 32,     /* ...while it offers extended mode: of the path it knows nothing */
+	DP_STD_WINDOW = 128,   /* PSNs that a standard requester may have unacknowledged */
+	DP_STD_FIRST = 32,     /* ...while it offers extended mode, on an unknown path */
 	DP_STD_ACK_EVERY = 32, /* packets between two requests for an ACK */
 	DP_EXT_ACK_EVERY = 16,
-	DP_PATHS_ACK_EVERY = 4, /* from a peer whose packets take several paths */
-	DP_READ_CHUNK = 32,	/* extended mode: PSNs asked for by one READ request */
+	DP_PATHS_ACK_EVERY = 4, /* the same for a peer whose packets take several paths */
+	DP_READ_CHUNK = 32,	/* extended mode: PSNs that one READ request asks for */
 	DP_HELLO_TRIES = 12,
 	DP_PROBE_TRIES = 5,
 	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
-	DP_TRIES = 4,	    /* time-outs in a row, for each that the attributes grant, before a peer
-		       * can count as dead */
+	DP_TRIES = 4,	    /* time-outs in a row that each retry of the attributes grants */
 };
 
 #define DP_ACK_DELAY_NS 50000ull
-/* How long the ACK of a received message waits for the program's reply, to leave
- * in it. */
+/* How long an ACK waits for the program's reply, to go with it. */
 #define DP_ACK_HOLD_NS 4000ull
-/* A packet that is said to have arrived longer ago has not. */
+/* A time of arrival that is older than this is wrong. */
 #define DP_ARRIVAL_AGE_NS 1000000000ull
 
 struct dp_requester {
 	uint32_t snd_una, snd_nxt, snd_max;
-	uint32_t segment;  /* bytes of each PSN of the requests numbered */
-	uint32_t post_psn; /* first PSN of the next request posted */
+	uint32_t segment;  /* payload bytes of each PSN of the numbered requests */
+	uint32_t post_psn; /* first PSN of the request that is posted next */
 	uint32_t post_rq_seq;
 	uint32_t since_ack_req;
 	uint8_t retry_left, rnr_left;
-	bool implied_nak; /* a READ was asked for again, no progress since */
-	uint8_t path;	  /* extended mode: of the packet being sent */
+	bool implied_nak; /* a READ was asked for again, and there was no progress since */
+	uint8_t path;	  /* extended mode: path of the packet that is being built */
 	bool tlp_sent;
-	bool forced; /* the next copy leaves whatever the window: a probe, a time-out */
+	bool forced; /* the next copy leaves whatever the window: probe or time-out */
 	uint64_t rnr_until_ns;
 	uint64_t timer_ns; /* standard: IB time-out; extended: RTO. 0: off */
 	/* extended mode */
 	struct dp_tx_block *block;
-	uint32_t cum;	  /* PSNs below it are acknowledged, if not answered */
+	uint32_t cum;	  /* PSNs below it are acknowledged, though answers may be missing */
 	uint16_t backoff; /* time-outs in a row */
 	uint64_t tlp_ns, reorder_ns;
 	uint64_t progress_ns;
-	uint64_t timeout_ns; /* the first of a row of time-outs; 0: none */
+	uint64_t timeout_ns; /* when the first time-out of a row came; 0: no row */
 	struct dp_reordering reordering;
 	uint32_t peer_duplicates, peer_marked;
 };
@@ -89,9 +87,9 @@ struct dp_responder {
 	bool nak_sent;
 	/* acknowledgement to send */
 	bool ack_now;
-	uint8_t syndrome;   /* of the next acknowledgement */
-	uint8_t sacks;	    /* acknowledgements of a part of the bitmap */
-	uint16_t sack_turn; /* word at which the next of those in turn begins */
+	uint8_t syndrome;   /* syndrome of the next acknowledgement */
+	uint8_t sacks;	    /* acknowledgements that told only a part of the bitmap */
+	uint16_t sack_turn; /* first word of the part that is told next, in turn */
 	uint32_t nak_psn;
 	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */
 	/* extended mode */
@@ -100,14 +98,14 @@ struct dp_responder {
 	uint64_t ts_at_ns;
 	uint64_t ack_ns; /* delayed acknowledgement, 0: off */
 	uint32_t marked, duplicates;
-	uint32_t told_marked, told_duplicates; /* of those, by the last acknowledgement */
+	uint32_t told_marked, told_duplicates; /* values that the last acknowledgement told */
 	uint32_t highest;		       /* PSN behind the highest received */
 	uint32_t latest;		       /* PSN of the latest arrival ahead of a gap */
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
-	uint64_t expected;	      /* epsn, unwrapped: not modulo 2^24 */
-	struct dp_accepted *accepted; /* the newest max_dest_rd_atomic, in a ring */
-	uint32_t n_accepted;	      /* ever */
+	uint64_t expected;	      /* epsn, as a 64-bit number that does not wrap */
+	struct dp_accepted *accepted; /* ring of the newest max_dest_rd_atomic requests */
+	uint32_t n_accepted;	      /* accepted since the connection began */
 };
 
 struct dp_rc {
@@ -115,22 +113,23 @@ struct dp_rc {
 	bool comm_est;
 	/* extended mode: agreed with the peer; used by the requester */
 	bool peer_extended, extended;
-	bool telemetry;	  /* agreed: some requests have room for it */
-	bool peer_paths;  /* the peer's packets take several paths */
-	bool hello_done;  /* the peer's was seen */
-	bool hello_reply; /* owed to the peer */
-	bool probing;	  /* for `probe` bytes: hello_tries and hello_ns are the probe's */
+	bool telemetry;	  /* agreed: some requests have room for telemetry */
+	bool peer_paths;  /* the packets of the peer take several paths */
+	bool hello_done;  /* the peer's HELLO has arrived */
+	bool hello_reply; /* a reply to the peer's HELLO is owed */
+	bool probing;	  /* for `probe` bytes; hello_tries and hello_ns are the probe's */
 	uint8_t hello_tries;
-	uint16_t probe, probe_reply; /* bytes; those owed to the peer */
+	uint16_t probe,
+		probe_reply; /* bytes to be probed; bytes of the reply that is owed to the peer */
 	uint64_t hello_ns;
 	uint32_t hello_rtt_ns; /* 0: not known */
 	uint32_t hello_ts;     /* to be echoed in the reply that is owed */
-	uint32_t window;       /* PSNs, both ends' smaller one */
-	uint32_t segment; /* bytes that a packet may carry: path MTU, or what a probe has shown */
+	uint32_t window;       /* in PSNs: the smaller one of both ends */
+	uint32_t segment;      /* most payload of a packet: the path MTU, or more after a PROBE */
 	struct dp_requester req;
 	struct dp_responder resp;
 	struct dp_flow flow;
-	struct dp_echo *echo; /* NULL: no telemetry wanted here */
+	struct dp_echo *echo; /* NULL: this end wants no telemetry */
 };
 
 extern const struct dp_qp_ops dp_rc_ops;
@@ -145,13 +144,13 @@ static inline const struct dp_rc *dp_rc_of_const(const struct dp_qp *qp)
 	return (const struct dp_rc *)qp;
 }
 
-/* Pages of a window. */
+/* Number of pages of a window. */
 static inline uint32_t dp_pages(uint32_t window)
 {
 	return window > DP_PAGE_PSNS ? window / DP_PAGE_PSNS : 1;
 }
 
-/* When the packet reached this host, if that is told and can be; else now. */
+/* When the packet reached this host, if that is known and can be right; else now. */
 static inline uint64_t dp_arrived(const struct dp_parsed *p, uint64_t now)
 {
 	bool known = p->arrived_ns && p->arrived_ns <= now;
@@ -159,7 +158,7 @@ static inline uint64_t dp_arrived(const struct dp_parsed *p, uint64_t now)
 	return known && now - p->arrived_ns <= DP_ARRIVAL_AGE_NS ? p->arrived_ns : now;
 }
 
-/* Where the payload of PSN `psn` begins in its message. */
+/* Offset in its message of the payload of PSN `psn`. */
 static inline uint32_t dp_offset_of(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn)
 {
 	return wqe->base + (uint32_t)dp_psn_diff(psn, wqe->first_psn) * rc->req.segment;
@@ -170,7 +169,7 @@ static inline uint32_t dp_paths(const struct dp_rc *rc)
 	return rc->extended && rc->qp.engine->cfg.paths ? rc->qp.engine->cfg.paths : 1;
 }
 
-/* The largest segment that we take. */
+/* The largest segment that this end accepts. */
 static inline uint32_t dp_segment_limit(const struct dp_rc *rc)
 {
 	uint32_t own = rc->qp.engine->cfg.segment_max;

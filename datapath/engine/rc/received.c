@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/rc/received.h"
 
-/* One acknowledgement in so many tells another part of a long bitmap than the newest. */
+/* One acknowledgement in this many tells another part of a long bitmap than the newest one. */
 enum { SACK_TURN = 8 };
 
-/* Gives the block back if nothing is in it. */
+/* Returns the block when it is empty. */
 static void block_put(struct dp_rc *rc)
 {
 	struct dp_rx_block *b = rc->resp.block;
@@ -123,8 +123,8 @@ void dp_reorder_marked(struct dp_rc *rc, uint32_t psn)
 		list_add(&rc->resp.block->marked, psn);
 }
 
-/* Word w of the bitmap that begins at the expected PSN's.  A window that begins within a
- * word ends within the word that lies in the same place. */
+/* Word w of the bitmap that begins at the expected PSN.  If the window begins within a word, it
+ * ends in the same word, one turn later. */
 static uint32_t bitmap_word(const struct dp_rc *rc, uint32_t w)
 {
 	uint32_t epsn = rc->resp.epsn, psn = (epsn & ~31u) + 32 * w;
@@ -141,9 +141,9 @@ static uint32_t bitmap_word(const struct dp_rc *rc, uint32_t w)
 	return word;
 }
 
-/* The first word to tell of `total`, more than fit: those that end with the newest PSN; around
- * a packet that came far behind it; and in turn all others, since an acknowledgement may have
- * been lost. */
+/* Chooses the first word to tell, where not all of `total` words fit: those that end with the
+ * newest PSN; those around a packet that came far behind it; and all others in turn, since an
+ * acknowledgement may have been lost. */
 static uint32_t choose_words(struct dp_responder *r, uint32_t total)
 {
 	uint32_t last = total - DP_SACK_WORDS_MAX, at;

@@ -6,12 +6,13 @@
 
 #include "engine/rc/responder.h"
 
-/* PSNs for the next acknowledgement; what does not fit is left out. */
+/* PSNs for the next acknowledgement; PSNs that do not fit are left out. */
 struct dp_psn_list {
 	uint32_t n, psn[DP_LIST_MAX];
 };
 
-/* Part of a window in which a packet has arrived ahead of a gap.  A free page has no bits. */
+/* A part of the window in which packets have arrived ahead of a gap.  A free page has no bits
+ * set. */
 struct dp_rx_page {
 	void *pool_link;
 	uint32_t count; /* bits set */
@@ -34,8 +35,7 @@ static inline struct dp_rx_page **dp_rx_page_at(const struct dp_rc *rc, uint32_t
 	return &rc->resp.block->page[i / DP_PAGE_PSNS];
 }
 
-/* The PSN's place in its page; a window of less than a page has one of those places for
- * each PSN. */
+/* The place of a PSN in its page.  A window smaller than a page has one place for each PSN. */
 static inline uint32_t dp_rx_place(const struct dp_rc *rc, uint32_t psn)
 {
 	return psn & (rc->qp.engine->cfg.window_psns - 1) & (DP_PAGE_PSNS - 1);
@@ -65,9 +65,9 @@ static inline struct dp_held *dp_rx_held(struct dp_rc *rc, uint32_t psn)
 }
 
 void dp_rx_clear(struct dp_rc *, uint32_t psn);
-/* Block and pages for n_psn PSNs, fewer than a page has: false if there is no memory. */
+/* Makes block and pages for n_psn PSNs, fewer than a page has.  False: no memory. */
 bool dp_rx_pages_get(struct dp_rc *, uint32_t psn, uint32_t n_psn);
-/* PSN `psn` came with CE.  Which path the mark belongs to is known to the sender, by the PSN. */
+/* PSN `psn` came with CE.  The sender knows by the PSN to which path the mark belongs. */
 void dp_reorder_marked(struct dp_rc *, uint32_t psn);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The requester: what both modes have in common.  requester_gbn.c and requester_sr.c
- * decide what is sent and what an acknowledgement means.
+ * The part of the requester that both modes share.  requester_gbn.c and requester_sr.c decide what
+ * is sent and what an acknowledgement means.
  */
 #include "engine/rc/requester.h"
 #include "engine/rc/scoreboard.h"
@@ -57,7 +57,7 @@ static void renumber(struct dp_rc *rc)
 		dp_number(rc, dp_sq(&rc->qp, i));
 }
 
-/* Changes mode and segment when nothing is under way. */
+/* Changes mode and segment once nothing is under way. */
 static void maybe_change(struct dp_rc *rc, uint64_t now)
 {
 	if (!dp_is_changing(rc) || rc->req.snd_una != rc->req.snd_max)
@@ -78,7 +78,7 @@ int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	if ((rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD) ||
 	    now < rc->req.rnr_until_ns)
 		return 0;
-	if (rc->req.rnr_until_ns) /* over, and the clock has not said so yet */
+	if (rc->req.rnr_until_ns) /* the wait is over, but the timer has not fired yet */
 		end_rnr_wait(&rc->req);
 	maybe_change(rc, now);
 	return rc->extended ? dp_ext_tx(rc, pkt, now) : dp_std_tx(rc, pkt, now);
@@ -94,7 +94,7 @@ void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		rc->qp.stats.acks_rx++;
 	if (rc->extended) {
 		if (!dp_op_is_ext(p->opcode))
-			return; /* late, from before the change of mode */
+			return; /* late: it is from before the change of mode */
 		if (answer)
 			dp_ext_response(rc, p, now);
 		else
@@ -205,7 +205,7 @@ static const uint16_t rnr_timer[32] = { 0,    1,    2,	  3,	 4,	6,     8,     12
 					256,  384,  512,  768,	 1024,	1536,  2048,  3072,
 					4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
 
-/* The peer has no receive: false if the QP has waited often enough. */
+/* The peer has no receive posted.  False: the QP has waited often enough. */
 bool dp_rnr_wait(struct dp_rc *rc, uint8_t syndrome, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;

@@ -14,7 +14,8 @@ static void count_inflight(struct dp_rc *rc)
 	rc->flow.inflight_bytes = (uint64_t)psns * rc->qp.attr.path_mtu;
 }
 
-/* What the program asked for, unless the offer has shown that the path is longer. */
+/* The time-out that the program asked for, or more if the HELLO exchange has shown a longer
+ * path. */
 static void restart_timer(struct dp_rc *rc, uint64_t now)
 {
 	uint64_t timeout = dp_ib_timeout_ns(rc), path = 3ull * rc->hello_rtt_ns;
@@ -45,7 +46,7 @@ static bool may_send(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes
 	struct dp_requester *r = &rc->req;
 
 	if (r->snd_nxt == r->snd_max) {
-		if (dp_is_changing(rc)) /* let the line run dry */
+		if (dp_is_changing(rc)) /* wait until nothing is under way */
 			return false;
 		if (r->snd_nxt == wqe->first_psn && !dp_may_start(rc, wqe))
 			return false;
@@ -110,7 +111,7 @@ static void go_back(struct dp_rc *rc, uint64_t now, bool congestion)
 	uint64_t lost = rc->flow.inflight_bytes;
 
 	r->snd_nxt = r->snd_una;
-	rc->qp.sq_tx = rc->qp.sq_ci; /* what holds snd_una */
+	rc->qp.sq_tx = rc->qp.sq_ci; /* the request that holds snd_una */
 	r->since_ack_req = 0;
 	rc->flow.timed_ns = 0;
 	rc->flow.inflight_bytes = 0;
@@ -124,13 +125,13 @@ static void go_back(struct dp_rc *rc, uint64_t now, bool congestion)
 	}
 }
 
-/* All of the request lies before `psn`. */
+/* Whether all of the request lies before `psn`. */
 static bool covers(const struct dp_swqe *wqe, uint32_t psn)
 {
 	return dp_psn_diff(psn, wqe->first_psn) >= (int32_t)wqe->n_psn;
 }
 
-/* The request that PSN `psn`, which was sent, belongs to. */
+/* The request to which PSN `psn`, which was sent, belongs. */
 static uint32_t request_of(const struct dp_rc *rc, uint32_t psn)
 {
 	uint32_t i = rc->qp.sq_ci;
@@ -140,8 +141,8 @@ static uint32_t request_of(const struct dp_rc *rc, uint32_t psn)
 	return i;
 }
 
-/* How long a packet was under way, and its answer, which has arrived.  How long the peer held
- * it is not told. */
+/* Takes an RTT sample from a timed packet whose answer has arrived.  How long the peer held the
+ * packet is not known. */
 static void time_answer(struct dp_rc *rc, const struct dp_parsed *p, struct dp_cc_ack *ack,
 			uint64_t now)
 {
@@ -155,7 +156,7 @@ static void time_answer(struct dp_rc *rc, const struct dp_parsed *p, struct dp_c
 	rc->flow.timed_ns = 0;
 }
 
-/* Everything before `una` has been delivered, as packet `p` tells. */
+/* Packet `p` shows that all PSNs before `una` have been delivered. */
 static void progress(struct dp_rc *rc, const struct dp_parsed *p, uint32_t una, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
@@ -183,7 +184,7 @@ static void progress(struct dp_rc *rc, const struct dp_parsed *p, uint32_t una, 
 	dp_retire(rc);
 }
 
-/* A response is missing although a later packet was answered. */
+/* A response is missing, although a later packet was answered. */
 static void implied_nak(struct dp_rc *rc, uint64_t now)
 {
 	if (rc->req.implied_nak)
@@ -192,8 +193,8 @@ static void implied_nak(struct dp_rc *rc, uint64_t now)
 	go_back(rc, now, true);
 }
 
-/* The responder has everything before `upto`; READs and atomics among it still
- * wait for their answers.  True if one of them was passed over. */
+/* The responder has everything before `upto`.  READs and atomics before it still wait for their
+ * answers.  True: one of them was passed over. */
 static bool acknowledged(struct dp_rc *rc, const struct dp_parsed *p, uint32_t upto, uint64_t now)
 {
 	uint32_t una = rc->req.snd_una, i;
@@ -217,14 +218,14 @@ static bool acknowledged(struct dp_rc *rc, const struct dp_parsed *p, uint32_t u
 	return passed;
 }
 
-/* A NAK shows that the peer lives, so a retry count of 7 stands for ever, as
- * Linux' rxe takes it; time-outs are counted always. */
+/* A NAK shows that the peer lives.  So a retry count of 7 means no limit, as in Linux' rxe;
+ * time-outs are always counted. */
 static void sequence_nak(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 
 	if (r->snd_nxt == r->snd_una)
-		return; /* told before, and not yet sent again */
+		return; /* told before; the retransmission has not begun yet */
 	if (!r->retry_left) {
 		dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
@@ -286,7 +287,7 @@ void dp_std_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		progress(rc, p, dp_psn_add(p->psn, 1), now);
 }
 
-/* A peer that has agreed to extended mode only has to get over what is under way. */
+/* A peer that has agreed to extended mode only has to finish the packets under way. */
 static bool is_last_try(const struct dp_rc *rc)
 {
 	return !rc->req.retry_left && (!rc->hello_done || rc->req.backoff >= dp_tries(rc));

@@ -8,7 +8,7 @@
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
 
-/* The longest time-out that doubling makes of a shorter one. */
+/* Doubling stops at this time-out. */
 #define BACKOFF_MAX_NS 1000000000ull
 
 void dp_ext_start(struct dp_rc *rc, uint64_t now)
@@ -27,14 +27,14 @@ void dp_ext_start(struct dp_rc *rc, uint64_t now)
 
 /* ---- timers ---------------------------------------------------------------------- */
 
-/* How long the peer may be silent; 0: for ever. */
+/* How long the peer may be silent; 0: without limit. */
 static uint64_t patience_ns(const struct dp_rc *rc)
 {
 	return dp_ib_timeout_ns(rc) * (rc->qp.attr.retry_cnt + 1u);
 }
 
-/* Doubled with each expiry in a row, but often enough for dp_tries() of them in the time
- * that the QP's attributes grant. */
+/* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
+ * time-outs within the time that the QP's attributes grant. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
 	uint64_t first = dp_flow_rto(&rc->flow, rc->hello_rtt_ns),
@@ -63,8 +63,8 @@ void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)
 
 /* ---- transmit ------------------------------------------------------------------------ */
 
-/* The algorithm's, or one after the other; what was lost on one path then takes
- * another. */
+/* Sets the path of the next packet: the algorithm's choice, or each path in turn.  A lost packet
+ * takes another path than before. */
 static void choose_path(struct dp_rc *rc)
 {
 	double chosen = rc->flow.record->next_path;
@@ -98,7 +98,7 @@ static void record_sent(struct dp_rc *rc, uint32_t psn, uint32_t wqe, uint16_t l
 	dp_rec_append(rc->req.block, dp_rec_list_of(rc->req.block, rec), dp_rec_slot(rc, psn));
 }
 
-/* The PSN was sent, is lost, and belongs to request `index`. */
+/* Whether the PSN was sent, is lost, and belongs to request `index`. */
 static bool lost_of(const struct dp_rc *rc, uint32_t psn, uint32_t index)
 {
 	const struct dp_rec *rec;
@@ -109,7 +109,7 @@ static bool lost_of(const struct dp_rc *rc, uint32_t psn, uint32_t index)
 	return rec->state == DP_REC_LOST && rec->wqe == index;
 }
 
-/* The oldest packet before all others, since the window waits for it. */
+/* The lost packet to send next.  The oldest comes first, since the window waits for it. */
 static uint32_t next_lost(const struct dp_rc *rc)
 {
 	uint32_t una = rc->req.snd_una;
@@ -135,7 +135,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		choose_path(rc);
 	index = rec->wqe;
 	read = dp_sq(&rc->qp, index)->opcode == DP_WR_RDMA_READ;
-	do { /* neighbouring PSNs of a READ are asked for together */
+	do { /* one request asks for neighbouring PSNs of a READ */
 		len = dp_rec_at(rc, dp_psn_add(psn, n))->len;
 		bytes += len;
 		dp_rec_remove(b, &b->lost, dp_rec_slot(rc, dp_psn_add(psn, n)));
@@ -155,7 +155,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	return 1;
 }
 
-/* How many PSNs of the request may go now: one, or a chunk of a READ. */
+/* How many PSNs of the request may be sent now: one, or a chunk of a READ. */
 static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
@@ -173,7 +173,7 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 		while (n > DP_READ_CHUNK / 4 &&
 		       (double)rc->flow.inflight_bytes + (double)n * r->segment >
 			       rc->flow.record->cwnd_bytes)
-			n /= 2; /* no smaller: each costs a request packet */
+			n /= 2; /* not smaller: each part costs a request packet */
 	}
 	if (!room)
 		return 0;
@@ -251,7 +251,8 @@ int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	}
 	if (!dp_tx_pages_get(rc, n)) {
-		if (r->snd_una == r->snd_nxt) /* no acknowledgement will come and give one back */
+		if (r->snd_una ==
+		    r->snd_nxt) /* nothing is in flight whose acknowledgement would return memory */
 			dp_fail_send(&rc->qp, rc->qp.sq_tx, DP_WC_LOC_QP_OP_ERR);
 		return 0;
 	}
@@ -265,9 +266,9 @@ int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 
 /* ---- time-outs --------------------------------------------------------------------------------- */
 
-/* Nothing has come through for the time that the attributes grant, however often it was
- * tried: with retry_cnt 7, of 32 round trips on a path that loses 30 % each way all fail
- * once in 2 * 10^9 times. */
+/* Whether the peer counts as dead: nothing has come through for the time that the attributes grant,
+ * in any number of tries.  The time allows for loss: with retry_cnt 7 and 30 % loss in each
+ * direction, all of 32 round trips fail once in 2 * 10^9 times. */
 static bool peer_is_dead(const struct dp_rc *rc, uint64_t now)
 {
 	uint64_t patience = patience_ns(rc);
@@ -275,9 +276,9 @@ static bool peer_is_dead(const struct dp_rc *rc, uint64_t now)
 	return patience && rc->req.backoff >= dp_tries(rc) && now >= rc->req.progress_ns + patience;
 }
 
-/* Only the oldest is sent again, whatever the window, as the others still count as in
- * flight; its acknowledgement tells which of them are lost.  So time-outs that were none,
- * because a host stood still or a queue is long, cost a packet each and not a window. */
+/* Sends only the oldest packet again, whatever the window; the others still count as in flight.
+ * Its acknowledgement tells which of them are lost.  So a spurious time-out, because a host stood
+ * still or a queue is long, costs a packet and not a window. */
 static void timeout(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
@@ -319,7 +320,7 @@ void dp_ext_tick(struct dp_rc *rc, uint64_t now)
 	if (dp_has_expired(rc, r->tlp_ns, now))
 		dp_probe(rc);
 	if (!r->timer_ns && r->snd_una != r->snd_nxt)
-		dp_ext_arm_timers(rc, now); /* after a receiver-not-ready wait */
+		dp_ext_arm_timers(rc, now); /* after the wait for a receiver that was not ready */
 	if (dp_has_expired(rc, r->timer_ns, now))
 		timeout(rc, now);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The responder, both modes. */
+/* The responder: functions that both modes share, and those of each mode. */
 #ifndef DP_ENGINE_RC_RESPONDER_H
 #define DP_ENGINE_RC_RESPONDER_H
 
 #include "engine/rc/rc.h"
 
-/* Extended mode: a packet that arrived ahead of a gap and still has to act. */
-enum { DP_TAIL_HELD = 16 }; /* bytes of a message's end kept until it is complete */
+/* Extended mode: a packet that arrived ahead of a gap and still has something to do. */
+enum {
+	DP_TAIL_HELD = 16
+}; /* bytes of a message's end that are held back until the message is complete */
 
 enum dp_held_kind { DP_HELD_NOTHING, DP_HELD_LAST, DP_HELD_READ, DP_HELD_ATOMIC };
 
@@ -33,26 +35,26 @@ static inline uint8_t dp_rnr_syndrome(const struct dp_rc *rc)
 	return DP_AETH_RNR_NAK | rc->qp.attr.min_rnr_timer;
 }
 
-/* -ENOMEM: no room for the results of atomics. */
+/* -ENOMEM: no memory for the results of atomics. */
 int dp_responder_start(struct dp_rc *);
 void dp_responder_reset(struct dp_rc *);
 void dp_responder_rx(struct dp_rc *, const struct dp_packet *, const struct dp_parsed *,
 		     uint64_t now);
 int dp_responder_tx(struct dp_rc *, struct dp_packet *, uint64_t now);
 void dp_responder_tick(struct dp_rc *, uint64_t now);
-/* An acknowledgement leaves as soon as the QP may send. */
+/* Sends an acknowledgement as soon as the QP may send. */
 void dp_ack_soon(struct dp_rc *);
-/* Refuses PSN `psn`.  Invalid requests and access faults are fatal: the QP goes to
- * error, and the NAK is repeated to whatever still comes. */
+/* Refuses PSN `psn`.  Invalid requests and access faults are fatal: the QP goes to error, and
+ * repeats the NAK to every request that still comes. */
 void dp_responder_nak(struct dp_rc *, uint32_t psn, uint8_t syndrome);
-/* Expects n_psn PSNs more than before. */
+/* Moves the expected PSN on by n_psn. */
 void dp_responder_advance(struct dp_responder *, uint32_t n_psn);
-/* The last packet of a message is in place: completes a receive if it has one.
- * 0 or the syndrome of a NAK. */
+/* The last packet of a message is in place: completes a receive if the message consumes one.  0, or
+ * the syndrome of a NAK. */
 int dp_finish_message(struct dp_rc *, const struct dp_held *);
-/* The receive under way cannot take the message. */
+/* Fails the current receive, which cannot take the message. */
 void dp_fail_recv(struct dp_rc *, enum dp_wc_status);
-/* What a packet asks for, kept for as long as it has to wait. */
+/* Copies what a packet asks for, for as long as the packet has to wait. */
 void dp_held_from(const struct dp_parsed *, struct dp_held *, uint64_t now);
 
 /* Extended mode: packets ahead of a gap. */
@@ -60,11 +62,11 @@ void dp_reorder_rx(struct dp_rc *, const struct dp_packet *, const struct dp_par
 		   uint64_t now);
 /* Fills in the SACK bitmap; returns the number of words. */
 unsigned dp_reorder_sack(struct dp_rc *, uint32_t *base, uint8_t *words);
-/* Gives back the memory for packets ahead of a gap. */
+/* Returns the memory for packets ahead of a gap. */
 void dp_rx_release(struct dp_rc *);
-/* A request came without its payload. */
+/* A request arrived without its payload. */
 void dp_reorder_trimmed(struct dp_rc *, const struct dp_parsed *);
-/* The lists of PSNs were told. */
+/* The lists of PSNs went out with an acknowledgement. */
 void dp_reorder_told(struct dp_rc *);
 
 #endif

@@ -151,8 +151,8 @@ void dp_held_from(const struct dp_parsed *p, struct dp_held *h, uint64_t now)
 
 /* ---- requests in order, standard mode ------------------------------------------------- */
 
-/* FIRST and MIDDLE carry exactly one path MTU, LAST is not empty, and a message
- * is not mixed with another. */
+/* FIRST and MIDDLE carry exactly one path MTU, LAST is not empty, and packets of two messages do
+ * not mix. */
 static bool well_formed(const struct dp_rc *rc, const struct dp_parsed *p, uint32_t len)
 {
 	bool starts = p->mask & DP_IS_FIRST, ends = p->mask & DP_IS_LAST;
@@ -280,7 +280,8 @@ void dp_responder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 		duplicate(rc, p, now);
 		return;
 	}
-	/* A requester changes mode when nothing is under way: this one follows no protocol. */
+	/* A requester changes its mode only when nothing is under way: this one breaks the
+	 * protocol. */
 	if (r->block && r->block->count) {
 		rc->qp.stats.dropped_ooo++;
 		return;
@@ -293,7 +294,7 @@ void dp_responder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 	}
 	err = execute(rc, p, &n_psn, now);
 	if (err == -EAGAIN)
-		return; /* no room for the answer: the requester asks again */
+		return; /* no room to keep the answer: the requester will ask again */
 	if (err) {
 		dp_responder_nak(rc, r->epsn, (uint8_t)err);
 		return;
@@ -322,7 +323,7 @@ static int send_answer(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	}
 	a = &q->ring[q->head % DP_READ_QUEUE];
 	if (dp_build_answer(rc, a, pkt, now)) {
-		/* the memory was taken away after the request was accepted */
+		/* the memory was deregistered after the request was accepted */
 		dp_responder_nak(rc, dp_psn_add(a->psn, a->done), DP_NAK(DP_NAK_REMOTE_ACCESS));
 		return 0;
 	}
@@ -348,7 +349,8 @@ static int send_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	return 1;
 }
 
-/* A standard requester takes an ACK that overtakes READ responses for a loss. */
+/* Answers go before acknowledgements: a standard requester takes an ACK that overtakes READ
+ * responses for a loss. */
 int dp_responder_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	if (rc->peer_extended)

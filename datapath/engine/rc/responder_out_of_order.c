@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Responder of the extended mode.  Every packet says where it belongs, so its
- * payload is placed when it arrives; what a message's end has to do (complete
- * a receive, run a READ or an atomic) waits until all before it has arrived,
- * and so do the last bytes of a message, since programs watch them.
+ * Responder of the extended mode.  Every packet says where its payload belongs, so the payload is
+ * placed when the packet arrives.  The end of a message (it completes a receive, or runs a READ or
+ * atomic) waits until all packets before it have arrived.  So do the last bytes of a message, since
+ * programs watch them.
  *
- * A packet that cannot be taken out of order (no receive posted yet, or an
- * error that has to be told in order) is dropped and comes again.
+ * Some packets cannot be taken out of order: no receive is posted yet, or they cause an error that
+ * must be reported in order.  They are dropped and come again.
  */
 #include "engine/rc/answers.h"
 #include "engine/rc/negotiate.h"
@@ -15,7 +15,7 @@
 
 /* ---- placement --------------------------------------------------------------------------- */
 
-/* The receive that the message will take; NULL: not posted (yet). */
+/* The receive that the message will take; NULL: none is posted (yet). */
 static struct dp_rwqe *recv_of(struct dp_rc *rc, uint32_t rq_seq)
 {
 	return dp_receive(&rc->qp, rq_seq - rc->resp.rq_seq);
@@ -93,7 +93,7 @@ static int place_tail(struct dp_rc *rc, const struct dp_held *h)
 
 /* ---- packets ------------------------------------------------------------------------------- */
 
-/* 0: a READ of a size that no requester asks for. */
+/* Number of PSNs that a packet stands for; 0: a READ of a size that no requester asks for. */
 static uint32_t psns_of(const struct dp_rc *rc, const struct dp_parsed *p)
 {
 	struct dp_xdh xdh;
@@ -108,7 +108,7 @@ static uint32_t psns_of(const struct dp_rc *rc, const struct dp_parsed *p)
 	return n <= DP_READ_CHUNK ? n : 0;
 }
 
-/* PSNs from `psn` on, n at most, before the first that has arrived already. */
+/* Number of PSNs from `psn` on, n at most, before the first that has arrived already. */
 static uint32_t missing(const struct dp_rc *rc, uint32_t psn, uint32_t n)
 {
 	uint32_t i = 0;
@@ -118,15 +118,15 @@ static uint32_t missing(const struct dp_rc *rc, uint32_t psn, uint32_t n)
 	return i;
 }
 
-/* Of a READ only the first n_psn PSNs: what lies behind is held already, as a part of another
- * request, whose end may lie elsewhere. */
+/* Keeps only the first n_psn PSNs of a READ.  The rest is held already, as a part of another
+ * request, which may end elsewhere. */
 static void cut_read(const struct dp_parsed *p, struct dp_held *h, uint32_t n_psn)
 {
 	if (p->mask & DP_IS_READ && n_psn < dp_read_psns(h->len, h->rq_seq))
 		h->len = n_psn * h->rq_seq;
 }
 
-/* Behind a gap: place the payload, remember the rest. */
+/* Takes a packet behind a gap: places its payload and remembers the rest. */
 static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
 	uint32_t whole = p->payload_len + p->payload2_len, tail = 0, i;
@@ -160,8 +160,8 @@ static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_ps
 	return 0;
 }
 
-/* A message that consumes a receive: it must be the next one's turn, whatever the sender
- * said when the packet was placed. */
+/* A message that consumes a receive must take the next one, whatever the sender said when the
+ * packet was placed. */
 static int take_turn(struct dp_rc *rc, const struct dp_held *h)
 {
 	if (!(dp_opcodes[h->opcode].mask & (DP_IS_SEND | DP_HAS_IMM)))
@@ -190,7 +190,7 @@ static int run(struct dp_rc *rc, const struct dp_held *h, uint32_t psn)
 	}
 }
 
-/* The packet that was missing. */
+/* Takes the packet that was missing. */
 static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_held *h)
 {
 	uint32_t whole = p->payload_len + p->payload2_len;
@@ -214,7 +214,7 @@ static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_
 	return dp_finish_message(rc, h);
 }
 
-/* Runs what is now in order. */
+/* Executes what is in order now. */
 static void drain(struct dp_rc *rc)
 {
 	struct dp_responder *r = &rc->resp;
@@ -224,7 +224,9 @@ static void drain(struct dp_rc *rc)
 	while (r->block && dp_rx_test(rc, r->epsn)) {
 		h = *dp_rx_held(rc, r->epsn);
 		err = run(rc, &h, r->epsn);
-		dp_rx_clear(rc, r->epsn); /* what could not run counts as if it had not come */
+		dp_rx_clear(
+			rc,
+			r->epsn); /* a message that could not be executed counts as not received */
 		if (err > 0)
 			dp_responder_nak(rc, r->epsn, (uint8_t)err);
 		if (err)
@@ -233,7 +235,7 @@ static void drain(struct dp_rc *rc)
 	}
 }
 
-/* All of [psn, psn + n) is still to be answered. */
+/* Whether all of [psn, psn + n) still waits for its answer. */
 static bool queued(const struct dp_rc *rc, uint32_t psn, uint32_t n)
 {
 	const struct dp_answers *q = rc->resp.answers;
@@ -265,8 +267,8 @@ static void again(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	rc->resp.ack_now = true;
 }
 
-/* A READ whose first part is in order, or held as another request's: the rest, as far as it
- * never came. */
+/* Takes the rest of a READ whose first part is in order or held as part of another request: those
+ * PSNs that never came. */
 static void rest_of_read(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
@@ -287,8 +289,8 @@ static void rest_of_read(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n
 	}
 }
 
-/* The expected PSN lies in [p->psn, p->psn + n_psn): a READ may ask again for
- * part of what was answered and for part of what was never seen. */
+/* Takes a request that covers the expected PSN, which lies in [p->psn, p->psn + n_psn).  A READ may
+ * ask again for a part that was answered, together with a part that never came. */
 static void in_order(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
@@ -319,8 +321,8 @@ static void in_order(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn
 		rest_of_read(rc, p, n_psn, now);
 }
 
-/* Notes how far the PSNs received reach; true if this packet leaves some out that
- * were not missing before. */
+/* Notes how far the received PSNs reach.  True: this packet leaves out PSNs that were not missing
+ * before. */
 static bool opens_gap(struct dp_responder *r, uint32_t psn, uint32_t n_psn)
 {
 	uint32_t end = dp_psn_add(psn, n_psn);
@@ -335,9 +337,9 @@ static bool opens_gap(struct dp_responder *r, uint32_t psn, uint32_t n_psn)
 	return gap;
 }
 
-/* At once when the requester asks for it (as it does for what it sends again)
- * and when a gap opens or is filled; else after a number of packets or a while.  An ACK for
- * each packet behind a gap would cost more than the loss. */
+/* Schedules an acknowledgement.  At once if the requester asks for it (it does so for
+ * retransmissions), and when a gap opens or closes; else after a number of packets or some time.
+ * An ACK for each packet behind a gap would cost more than the loss. */
 static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
@@ -354,7 +356,7 @@ static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t n
 		r->ack_ns = now + delay;
 }
 
-/* Telemetry to be echoed by the next acknowledgement. */
+/* Keeps the telemetry that the next acknowledgement will echo. */
 static void keep_hops(struct dp_echo *e, const uint8_t *room, uint32_t records)
 {
 	uint32_t n = room[0];
@@ -400,7 +402,7 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 		if (take_ahead(rc, p, n_psn, now))
 			return;
 		rc->qp.stats.out_of_order++;
-		/* Paths of different length are no sign of loss. */
+		/* A gap between paths of different length is no sign of loss. */
 		if (opens_gap(r, p->psn, n_psn) && !rc->peer_paths)
 			r->ack_now = true;
 	} else {

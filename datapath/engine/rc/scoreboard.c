@@ -23,7 +23,7 @@ bool dp_tx_pages_get(struct dp_rc *rc, uint32_t n)
 	struct dp_tx_block *b = rc->req.block;
 	uint32_t psn = rc->req.snd_nxt, last = dp_psn_add(psn, n - 1), i;
 
-	for (;; psn = last) { /* n is less than a page: the first PSN's and the last one's */
+	for (;; psn = last) { /* n is less than a page, so the PSNs touch at most two pages */
 		i = dp_rec_slot(rc, psn) / DP_PAGE_PSNS;
 		if (!b->page[i]) {
 			b->page[i] = dp_pool_get(&rc->qp.engine->store->tx_page);
@@ -55,7 +55,7 @@ void dp_tx_release(struct dp_rc *rc)
 
 	if (!b)
 		return;
-	dp_tx_page_put(rc, last); /* mostly the only one */
+	dp_tx_page_put(rc, last); /* usually the only page */
 	for (i = 0; b->pages; i += DP_PAGE_PSNS)
 		dp_tx_page_put(rc, i);
 	dp_pool_put(&rc->qp.engine->store->tx, b);

@@ -2,9 +2,9 @@
 /*
  * The scoreboard of a selective-repeat requester: one record for each PSN in flight.
  *
- * A record goes NONE -> FLIGHT -> DONE, over LOST and back to FLIGHT when it has to be sent
- * again.  FLIGHT records hang in a list by sending time, one for each class of struct
- * dp_class; LOST records in one in the order in which they were found.
+ * A record goes NONE -> FLIGHT -> DONE.  A lost packet goes from FLIGHT to LOST, and back to FLIGHT
+ * when it is sent again.  FLIGHT records are in a list by sending time, one for each struct
+ * dp_class.  LOST records are in one list, in the order in which they were found lost.
  */
 #ifndef DP_ENGINE_RC_SCOREBOARD_H
 #define DP_ENGINE_RC_SCOREBOARD_H
@@ -18,30 +18,31 @@ enum dp_rec_state { DP_REC_NONE, DP_REC_FLIGHT, DP_REC_LOST, DP_REC_DONE };
 
 struct dp_rec {
 	uint64_t sent_ns;
-	uint64_t delivered, delivered_ns; /* of the QP, when this was sent */
+	uint64_t delivered, delivered_ns; /* counters of the QP when this packet was sent */
 	uint64_t first_sent_ns;
 	uint32_t wqe;	     /* free-running index into the send queue */
-	uint32_t prev, next; /* in the list of its state */
+	uint32_t prev, next; /* neighbours in the list of its state */
 	uint16_t len;
 	uint8_t path;
 	uint8_t state : 2; /* enum dp_rec_state */
-	bool response : 1; /* done when its response arrives, not when acknowledged */
+	bool response : 1; /* done when its response arrives; otherwise when it is acknowledged */
 	bool resent : 1;
 	bool app_limited : 1;
-	bool marked : 1; /* the peer got it with CE */
+	bool marked : 1; /* the packet reached the peer with CE */
 };
 
 struct dp_rec_list {
 	uint32_t head, tail;
 };
 
-/* Packets that come back in the order in which they were sent: for each path, those that an
- * acknowledgement ends; READs and atomics, which their responses end; and those of the latter
- * that were asked for again, since the responder answers the rest only behind them. */
+/* A class holds packets whose answers come in the order in which the packets were sent.
+ * Classes: the packets of each path that are acknowledged; READs and atomics, which are
+ * answered; and READs and atomics that were asked for again, since the responder answers the
+ * others only behind them. */
 enum { DP_CLASSES_MAX = DP_PATHS_MAX + 2 };
 
 struct dp_class {
-	struct dp_rec_list flight; /* by time of sending */
+	struct dp_rec_list flight; /* by sending time */
 	struct dp_rack rack;
 };
 
@@ -50,7 +51,7 @@ struct dp_path_bytes {
 	uint32_t acked, marked;
 };
 
-/* A window's records lie in pages, which are there only where packets are in flight. */
+/* The records of a window lie in pages, which exist only where packets are in flight. */
 struct dp_tx_page {
 	void *pool_link;
 	struct dp_rec rec[DP_PAGE_PSNS];
@@ -60,10 +61,10 @@ struct dp_tx_block {
 	void *pool_link;
 	uint32_t paths, pages;
 	struct dp_rec_list lost;
-	uint64_t xmit_ns;   /* latest sending time of a delivered packet of any path */
-	uint64_t delivered; /* paths > 1: bit for each of `bytes` in use */
+	uint64_t xmit_ns;   /* latest sending time of a delivered packet, over all paths */
+	uint64_t delivered; /* paths > 1: a bit for each entry of `bytes` in use */
 	struct dp_path_bytes bytes[DP_PATHS_MAX];
-	struct dp_class class[DP_CLASSES_MAX]; /* by path; answered; answered again */
+	struct dp_class class[DP_CLASSES_MAX]; /* paths; READs and atomics; those asked for again */
 	struct dp_tx_page *page[];	       /* by PSN modulo window, / DP_PAGE_PSNS */
 };
 
@@ -131,7 +132,7 @@ static inline struct dp_rec_list *dp_rec_list_of(struct dp_tx_block *b, const st
 	return rec->state == DP_REC_LOST ? &b->lost : &b->class[dp_class_of(b, rec)].flight;
 }
 
-/* The PSN is in flight or lost; response: it is one that a response ends. */
+/* Whether the PSN is in flight or lost. response: only if a response confirms it. */
 static inline bool dp_is_outstanding(const struct dp_rc *rc, uint32_t psn, bool response)
 {
 	const struct dp_rec *rec;
@@ -145,9 +146,9 @@ static inline bool dp_is_outstanding(const struct dp_rc *rc, uint32_t psn, bool 
 
 /* False: no memory. */
 bool dp_tx_block_get(struct dp_rc *);
-/* Pages for the next n PSNs: false if there is no memory. */
+/* Makes pages for the next n PSNs; false: no memory. */
 bool dp_tx_pages_get(struct dp_rc *, uint32_t n);
-/* Gives back the memory for packets in flight. */
+/* Returns the memory for packets in flight. */
 void dp_tx_release(struct dp_rc *);
 void dp_tx_page_put(struct dp_rc *, uint32_t psn);
 

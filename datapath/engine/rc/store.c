@@ -7,8 +7,8 @@
 #include "engine/rc/received.h"
 #include "engine/rc/scoreboard.h"
 
-/* Free pages that an engine keeps beyond one for each QP: for a window of 10 Gbit/s and
- * 40 ms that comes and goes. */
+/* Free pages that an engine keeps beyond one for each QP.  They suffice for a window of 10 Gbit/s
+ * and 40 ms that comes and goes. */
 #define PAGES_SPARE 256
 
 uint32_t dp_window_of(uint32_t asked)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Memory for windows: pools of the blocks and pages that hold them, of one engine or of all of a
- * simulation. */
+/* Memory for windows: pools of blocks and pages.  A store belongs to one engine, or to all engines
+ * of a simulation. */
 #ifndef DP_ENGINE_RC_STORE_H
 #define DP_ENGINE_RC_STORE_H
 
@@ -10,17 +10,17 @@
 struct dp_store {
 	struct dp_pool tx, tx_page, rx, rx_page, answers;
 	uint32_t window_psns, engines;
-	bool shared; /* by engines of a simulation: nothing is set aside for a QP */
+	bool shared; /* engines of a simulation share it: nothing is set aside for a QP */
 };
 
 void dp_store_init(struct dp_store *, uint32_t window_psns, bool shared);
 void dp_store_drain(struct dp_store *);
-/* PSNs of a window that was asked for, 0 being the largest. */
+/* The window for a configured number of PSNs; 0: the largest. */
 uint32_t dp_window_of(uint32_t asked);
 bool dp_window_valid(uint32_t asked);
 
-/* A block of each kind for one QP more, which is taken while packets are under way: 0 or
- * -ENOMEM. */
+/* Sets aside one block of each kind for one more QP: 0 or -ENOMEM.  The QP takes them while packets
+ * are under way. */
 int dp_store_reserve(struct dp_store *);
 void dp_store_release(struct dp_store *);
 /* The first invariant of an engine's store that does not hold, in words, or NULL. */

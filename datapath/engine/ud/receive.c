@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Datagrams received.  One that does not fit is dropped and counted, and its sender hears
- * nothing: nobody without the Q_Key can write a byte, take a receive, or stop the QP.
+ * Receives datagrams.  A datagram that does not fit is dropped and counted, and its sender is not
+ * told.  So nobody without the Q_Key can write a byte, take a receive, or stop the QP.
  */
 #include "engine/ud/ud.h"
 #include "wire/grh.h"
@@ -28,8 +28,8 @@ static int refuse(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
 	return 0;
 }
 
-/* The IP header, and the payload behind it.  Without payload in the packet, the receive's
- * memory is only looked at. */
+/* Places the IP header, and the payload behind it.  If the packet has no payload (in a simulation),
+ * it only checks the receive's memory. */
 static int place(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
 		 uint32_t len)
 {

@@ -5,7 +5,7 @@
 #include "engine/build.h"
 
 #define ANY_TIME (DP_QP_CUR_STATE | DP_QP_QKEY)
-#define OWN_QKEY 0x80000000u /* in a Q_Key: that of the sending QP is meant (10.2.5) */
+#define OWN_QKEY 0x80000000u /* in a Q_Key of a request: use the QP's own Q_Key (10.2.5) */
 
 static const struct dp_qp_transition transitions[] = {
 	{ DP_QPS_RESET, DP_QPS_INIT, DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_QKEY, DP_QP_CUR_STATE },
@@ -32,7 +32,7 @@ static void ud_destroy(struct dp_qp *qp)
 	(void)qp;
 }
 
-/* Requests up to `end` are done with their address handles. */
+/* Releases the address handles of requests up to `end`. */
 static void release_ahs(struct dp_ud *ud, uint32_t end)
 {
 	for (; ud->ah_ci != end; ud->ah_ci++)
@@ -59,7 +59,7 @@ static int ud_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 	if (from == DP_QPS_RTR && to == DP_QPS_RTS)
 		dp_ud_of(qp)->psn = qp->attr.sq_psn;
 	else if (from == DP_QPS_RTS && to == DP_QPS_SQD)
-		qp->sq_drain = qp->sq_ci; /* a message that has begun is done */
+		qp->sq_drain = qp->sq_ci; /* a message that has begun is finished */
 	return 0;
 }
 
@@ -87,7 +87,7 @@ static void ud_post(struct dp_qp *qp, struct dp_swqe *wqe, const struct dp_send_
 
 /* ---- packets ------------------------------------------------------------------- */
 
-/* -EFAULT: local memory out of reach. */
+/* Builds one packet.  -EFAULT: local memory cannot be reached. */
 static int build(struct dp_ud *ud, const struct dp_swqe *wqe, struct dp_packet *pkt)
 {
 	bool imm = wqe->opcode == DP_WR_SEND_WITH_IMM;
@@ -117,7 +117,7 @@ static void finish(struct dp_ud *ud, enum dp_wc_status status)
 	release_ahs(ud, qp->sq_ci);
 }
 
-/* A mistake in a request ends the send queue alone (section 10.3.1.6). */
+/* A bad request stops only the send queue (section 10.3.1.6). */
 static void fail(struct dp_ud *ud)
 {
 	finish(ud, DP_WC_LOC_PROT_ERR);
@@ -126,7 +126,7 @@ static void fail(struct dp_ud *ud)
 	release_ahs(ud, ud->qp.sq_pi);
 }
 
-/* Such a message is not sent, and that is no error (C10-93.1.1). */
+/* A message that is too long is not sent, and that is no error (C10-93.1.1). */
 static bool is_too_long(struct dp_qp *qp, const struct dp_swqe *wqe)
 {
 	if (wqe->len <= qp->engine->cfg.path_mtu_max)

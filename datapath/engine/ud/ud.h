@@ -18,8 +18,8 @@
 
 struct dp_ud {
 	struct dp_qp qp;
-	uint32_t psn;	/* of the next packet */
-	uint32_t ah_ci; /* the oldest request that still holds its address handle */
+	uint32_t psn;	/* PSN of the next packet */
+	uint32_t ah_ci; /* index of the oldest request that still holds its address handle */
 };
 
 static inline struct dp_ud *dp_ud_of(struct dp_qp *qp)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Commands, one a line, words separated by tabs; each is answered by one line:
+ * Commands on standard input.  A command is a line of words that tabs separate, and has one line as
+ * its answer:
  *
  *   configure <forward|backward> <key>=<value> ...   ok, or: error <why>
  *   counters                                         a JSON object
  *   sample <interval_ns> <max_bytes> <prefix>        ok, or: error <why>
- *   sample                                           ok; no more of them
+ *   sample                                           ok; ends the sampling
  *
- * configure makes the link anew: its frames are gone, counters begin at 0.
+ * configure makes a new link: frames in the old one are lost, and counters begin at 0.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -21,8 +22,8 @@
 struct settings {
 	struct dp_link_config link;
 	double ecn_mark;
-	char *trace;  /* milliseconds, between commas */
-	char *jitter; /* nanoseconds, between commas */
+	char *trace;  /* milliseconds, separated by commas */
+	char *jitter; /* nanoseconds, separated by commas */
 };
 
 enum kind { U32, U64, DOUBLE, BOOL, LIST };

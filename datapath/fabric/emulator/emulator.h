@@ -48,9 +48,9 @@ enum {
 /* Counts of the frames of one direction, beside those of the link. */
 struct counts {
 	uint64_t exempt;   /* ARP and the like: forwarded at once */
-	uint64_t marked;   /* CE at random, not by the queue */
-	uint64_t unrouted; /* no port has this link address */
-	uint64_t starved;  /* no chunk, or the device took no more: the emulator's fault */
+	uint64_t marked;   /* marked with CE at random, not by the queue */
+	uint64_t unrouted; /* no port has the frame's link address */
+	uint64_t starved;  /* no free chunk, or a full device: the emulator dropped it */
 };
 
 /* A histogram of nanoseconds, 16 buckets for each power of two. */
@@ -64,28 +64,27 @@ struct direction {
 	struct dp_link *link;
 	uint64_t ecn_mark; /* probability, times 2^32 */
 	uint64_t mark_rng;
-	uint32_t *trace; /* the link's configuration points to it */
+	uint32_t *trace; /* array that the link's configuration points to */
 	double *jitter;
 	uint64_t delay_ns;
 	bool trims;
-	bool hashes;	  /* the link asks which flow a frame is of */
-	uint64_t last_ns; /* time of the last offer: does not go back */
+	bool hashes;	  /* the link needs the hash of a frame's flow */
+	uint64_t last_ns; /* time of the last offer; never goes back */
 	struct counts counts;
-	struct lateness late; /* of all frames */
-	struct lateness
-		turn_late; /* of the first frame of each turn, which those behind it share */
+	struct lateness late;	   /* of all frames */
+	struct lateness turn_late; /* of the first frame of each turn only */
 };
 
-/* A chunk, and in the first one of a frame the frame. */
+/* A chunk.  The first chunk of a frame also describes the frame. */
 struct chunk {
 	struct dp_chunk raw;
 	struct dp_frame frame;
 	uint16_t out;	  /* port it leaves by */
 	uint16_t payload; /* first byte that corruption may touch */
-	uint32_t end;	  /* one past the last such byte */
-	uint16_t bth;	  /* of RoCEv2: where it begins; 0: other */
-	uint16_t ports;	  /* of UDP and TCP: where they stand; 0: other */
-	uint8_t version;  /* of IP, 0: none */
+	uint32_t end;	  /* one past the last byte that corruption may touch */
+	uint16_t bth;	  /* RoCEv2: offset of the BTH; 0: another protocol */
+	uint16_t ports;	  /* UDP and TCP: offset of the ports; 0: another protocol */
+	uint8_t version;  /* IP version; 0: not IP */
 	struct dp_telemetry hop;
 };
 
@@ -120,29 +119,29 @@ void kick_ports(struct emulator *);
 /* ---- forward.c ---------------------------------------------------------------- */
 
 extern const struct dp_link_ops forward_ops;
-/* Hands arrived frames to the links; returns how many. */
+/* Hands frames that have arrived to the links; returns how many. */
 uint32_t forward_receive(struct emulator *);
-/* Sends the frames that the links have let go by now; returns how many. */
+/* Sends the frames whose time on the links is over; returns how many. */
 uint32_t forward_send(struct emulator *, uint64_t now_ns);
 
 /* ---- parse.c ------------------------------------------------------------------- */
 
-/* Fills in ecn, payload, end and header_bytes; false: exempt from all impairment. */
+/* Fills in ecn, payload, end and header_bytes.  False: the frame is exempt from all impairments. */
 bool parse_frame(const uint8_t *bytes, struct chunk *);
-/* Of the addresses and, if there are any, the ports. */
+/* Hash of the addresses and of the ports, if there are any. */
 uint32_t hash_flow(const uint8_t *bytes, const struct chunk *);
 void mark_ce(uint8_t *bytes, const struct chunk *);
 void flip_bit(struct emulator *, uint32_t first, uint32_t draw);
 /* Adds the record `hop` to a RoCEv2 packet that has room for it. */
 void stamp_telemetry(uint8_t *bytes, const struct chunk *);
-/* Bytes of the frame after trimming; 0: it cannot be trimmed. */
+/* Bytes of the frame after trimming; 0: the frame cannot be trimmed. */
 uint32_t trimmed_len(const uint8_t *bytes, const struct chunk *);
-/* Cuts the payload off, all of which lies behind trimmed_len(). */
+/* Cuts off the payload, which lies behind trimmed_len(). */
 void trim_payload(uint8_t *bytes, struct chunk *);
 
 /* ---- control.c ----------------------------------------------------------------- */
 
-/* Reads the lines that are there of standard input; sets `quit` at its end. */
+/* Reads what standard input has; sets `quit` at its end. */
 void control_read(struct emulator *);
 void direction_close(struct direction *);
 

@@ -22,7 +22,7 @@ static void on_drop(void *user, struct dp_frame *f, enum dp_drop why)
 	dp_raw_put(&d->emulator->raw, first_of(d->emulator, f));
 }
 
-/* A copy in chunks of its own; NULL when there are not enough. */
+/* Copies a frame into chunks of its own; NULL: too few chunks are free. */
 static struct dp_frame *on_clone(void *user, const struct dp_frame *f)
 {
 	struct direction *d = user;
@@ -126,7 +126,7 @@ uint32_t forward_send(struct emulator *e, uint64_t now)
 
 /* ---- in -------------------------------------------------------------------------- */
 
-/* The port behind which a link address is, of those of a side; NO_PORT: not known. */
+/* The port of a side that has a link address; NO_PORT: unknown. */
 static uint16_t port_of(const struct emulator *e, unsigned side, const uint8_t *mac)
 {
 	for (uint32_t i = 0; i < e->n_ports; i++)
@@ -136,7 +136,8 @@ static uint16_t port_of(const struct emulator *e, unsigned side, const uint8_t *
 	return NO_PORT;
 }
 
-/* Two ports need no addresses: frames of one leave by the other. */
+/* The port on the other side.  With two ports it needs no address: frames of one leave by the
+ * other. */
 static uint16_t far_port(const struct emulator *e, const struct port *p, const uint8_t *mac)
 {
 	if (e->n_ports == 2)
@@ -188,7 +189,7 @@ static void route(struct emulator *e, struct port *p, uint32_t first, uint64_t a
 	const uint8_t *bytes = dp_raw_bytes(&e->raw, first);
 	uint16_t near = e->n_ports == 2 ? NO_PORT : port_of(e, p->side, bytes);
 
-	if (near != NO_PORT) { /* hosts of one side meet before the neck */
+	if (near != NO_PORT) { /* hosts of one side reach each other without the link */
 		send_now(e, d, near, first);
 		return;
 	}

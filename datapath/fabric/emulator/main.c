@@ -2,11 +2,11 @@
 /*
  * dp_fabric PORT PORT ...       PORT: left:NETDEV[:MAC] or right:NETDEV[:MAC]
  *
- * Without MACs there are two ports, and what comes in by one leaves by the other.
- * With them there may be many on each side: frames to an address of the own side
- * go there at once, those to the other side go through its link.
+ * Without MACs there are two ports, and frames that arrive at one leave by the other.  With MACs
+ * each side may have many ports: frames to an address of the same side go there at once, and frames
+ * to the other side go through the link in that direction.
  *
- * Says `ready {...}` or `error ...`, then obeys control.c until standard input ends.
+ * Prints `ready {...}` or `error ...`, then obeys control.c until standard input ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,12 +20,12 @@
 
 /* A wait shorter than this is not worth a system call. */
 #define SPIN_NS (4 * NS_PER_US)
-/* A link's frames cannot leave before its delay is over, and until then the receive
- * rings need no look.  The margin is for waking up. */
+/* No frame can leave before the link's delay is over.  Until then the receive rings need not be
+ * looked at.  The margin is for waking up. */
 #define LOOK_MARGIN_NS (50 * NS_PER_US)
 /* A receive ring holds the frames of this time at 40 Gbit/s and 1500 bytes. */
 #define LOOK_MAX_NS (1000 * NS_PER_US)
-/* A device that took no more is asked again so soon. */
+/* How soon a device that took no more frames is asked again. */
 #define RETRY_NS (50 * NS_PER_US)
 #define CONTROL_NS (2000 * NS_PER_US)
 
@@ -96,7 +96,7 @@ static bool is_pending(const struct emulator *e)
 	return false;
 }
 
-/* How long after it came in a frame can leave at the earliest. */
+/* The shortest time from a frame's arrival until it can leave. */
 static uint64_t shortest_delay(const struct emulator *e)
 {
 	uint64_t shortest = UINT64_MAX;
@@ -130,9 +130,9 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 }
 
 /*
- * While frames are under way the next deadline tells when to wake.  New ones may
- * come in meanwhile: they are looked for within the delay that they have anyhow,
- * or, if there is none to speak of, wake the sleeper.
+ * Waits until there is work.  While frames are on the links, the next deadline tells when to wake.
+ * New frames may arrive meanwhile.  They are looked for within the delay that they have anyway.
+ * Without such a delay they wake the sleeper.
  */
 static void wait_for_work(struct emulator *e)
 {
@@ -165,7 +165,7 @@ static void run(struct emulator *e)
 		reclaim(e);
 		if (now >= e->sample_ns)
 			sample_take(e, now);
-		/* Also when there is no time to sleep. */
+		/* Commands are read even when there is no time to sleep. */
 		if (now - controlled > CONTROL_NS) {
 			controlled = now;
 			if (poll(&in, 1, 0) > 0)

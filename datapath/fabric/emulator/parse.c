@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Frames are read as in xdp/impair.bpf.c: the same ones are exempt, the same bytes are payload. */
+/* Reads frames as xdp/impair.bpf.c does: the same frames are exempt, and the same bytes are
+ * payload. */
 #include <string.h>
 
 #include "fabric/emulator/emulator.h"
@@ -25,7 +26,7 @@ enum {
 	ICMP6_MLD2_REPORT = 143,
 };
 
-/* All headers lie in the first chunk, of which `len` bytes are there. */
+/* All headers must lie in the first chunk, of which `len` bytes are valid. */
 static bool parse_transport(const uint8_t *b, uint32_t len, uint32_t at, uint8_t protocol,
 			    struct chunk *c)
 {
@@ -147,7 +148,7 @@ void mark_ce(uint8_t *b, const struct chunk *c)
 		b[ETH_LEN + 1] |= DP_ECN_CE << 4;
 }
 
-/* One bit of the payload, wherever in the chain it lies. */
+/* Flips one bit of the payload, in whichever chunk it lies. */
 void flip_bit(struct emulator *e, uint32_t first, uint32_t random)
 {
 	const struct chunk *c = &e->chunk[first];
@@ -190,7 +191,8 @@ static uint32_t datagram_len(const struct chunk *c)
 	return end > c->bth ? end - c->bth : 0;
 }
 
-/* The UDP checksum after the words of its datagram came to another sum; 0: it has none. */
+/* Updates the UDP checksum after words of the datagram changed their sum; 0: the datagram has no
+ * checksum. */
 static void update_udp_checksum(uint8_t *udp, uint32_t before, uint32_t after)
 {
 	uint16_t check = dp_get16(udp + 6);
@@ -221,7 +223,7 @@ uint32_t trimmed_len(const uint8_t *b, const struct chunk *c)
 	return left && c->bth + left <= c->raw.len ? c->bth + left : 0;
 }
 
-/* Of a datagram that lies in one piece; over the pseudo-header (RFC 768, RFC 8200). */
+/* The checksum of a datagram that lies in one piece, with the pseudo-header (RFC 768, RFC 8200). */
 static uint16_t udp_checksum(const uint8_t *ip, bool v6, const uint8_t *udp, uint32_t len)
 {
 	uint32_t sum = PROTO_UDP + len + sum_words(udp, len);

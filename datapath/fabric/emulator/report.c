@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "fabric/emulator/emulator.h"
 
-/* Sixteenths of a power of two: a bucket is 6 % wide. */
+/* Each power of two has 16 buckets, so a bucket is 6 % wide. */
 static unsigned bucket_of(uint64_t ns)
 {
 	unsigned power;

@@ -48,7 +48,7 @@ int sample_begin(struct emulator *e, const char *prefix, uint64_t interval_ns, u
 	return 0;
 }
 
-/* A file that can take no more counts what it leaves out. */
+/* When a file is full, the rows that are left out are counted. */
 void sample_take(struct emulator *e, uint64_t now)
 {
 	struct dp_link_stats stats;

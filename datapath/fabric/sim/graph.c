@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Links, routes, and a frame's way through them.
+ * Links, routes, and the way of a frame through them.
  *
- * Routes are all shortest paths.  They are kept by leaf (a switch with hosts on
- * it), not by host: all hosts of a leaf are reached the same way.  Among equal
- * links a switch chooses by the hash of the flow (ECMP).
+ * Routes are all shortest paths.  There is a route for each leaf (a switch with hosts on it), not
+ * for each host, since all hosts of a leaf are reached the same way.  A switch chooses among equal
+ * links by the hash of the flow (ECMP).
  */
 #include "fabric/sim/internal.h"
 
@@ -22,7 +22,8 @@ static void dropped(void *user, struct dp_frame *f, enum dp_drop why)
 
 	s->packet_events++;
 	s->dropped[why]++;
-	/* An AQM drops when its link makes up for a turn, which is whenever somebody looks. */
+	/* An AQM drops when its link catches up on a turn.  When that happens depends on who looks
+	 * at the link, so it must not change the digest. */
 	if (why != DP_DROP_AQM)
 		sim_note(s, p->number, why);
 	sim_trace_packet(s, DP_SIM_DROP, (uint32_t)(l - s->link), p, why);
@@ -188,7 +189,7 @@ static int create_links(struct dp_sim *s, const struct dp_sim_graph *g)
 	return 0;
 }
 
-/* Ports of a switch are its cables, in their order. */
+/* The ports of a switch are its cables, in their order. */
 static int number_ports(struct dp_sim *s)
 {
 	struct sim_switch *sw;
@@ -265,7 +266,7 @@ static int attach_hosts(struct dp_sim *s)
 	return 0;
 }
 
-/* Hops from every switch to one; SIM_NONE: no way. */
+/* Hops from every switch to one; SIM_NONE: no path. */
 static void distances(const struct dp_sim *s, uint32_t to, uint32_t *hops, uint32_t *work)
 {
 	uint32_t i, port, at, head = 0, tail = 0;
@@ -320,7 +321,7 @@ static int route_to(struct dp_sim *s, uint32_t leaf, uint32_t *hops, uint32_t *w
 		r->n = i == leaf ? 0 : nearer(s, i, hops, s->next_hop + *used);
 		*used += r->n;
 		if (i != leaf && !r->n && s->switches[i].leaf != SIM_NONE)
-			return -EINVAL; /* two leaves without a path */
+			return -EINVAL; /* two leaves have no path between them */
 	}
 	return 0;
 }
@@ -382,7 +383,7 @@ void sim_graph_free(struct dp_sim *s)
 {
 	uint32_t i;
 
-	/* Freed frames may still make a switch send pause frames. */
+	/* Freeing frames may still make a switch send pause frames. */
 	for (i = 0; i < s->n_links; i++)
 		if (s->link[i].link)
 			dp_link_destroy(s->link[i].link);

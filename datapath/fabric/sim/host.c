@@ -2,13 +2,12 @@
 /*
  * A host: one engine, and the link that is its NIC.
  *
- * The engine is asked for a packet only when the NIC can use it: one is being
- * transmitted and one waits behind it, as in hardware that schedules its QPs.
- * So a window never stands in an endless queue of the host's own.
+ * The host asks the engine for a packet only when the NIC can use it: one packet is being
+ * transmitted and one waits, as in hardware that schedules its QPs.  So a window never waits in an
+ * endless queue inside the host.
  *
- * All memory regions cover one reserved piece of address space that cannot be
- * read or written: the engines move lengths only, and the machine would tell if
- * one did not.
+ * All memory regions cover one reserved piece of address space that can be neither read nor
+ * written.  The engines move lengths only; an engine that touched memory would crash at once.
  */
 #include "fabric/sim/internal.h"
 
@@ -78,7 +77,7 @@ static uint32_t flow_hash(struct sim_channel *c, uint32_t end, const struct dp_p
 	return c->hash[end];
 }
 
-/* A switch may cut off data of the extended mode only. */
+/* Switches may cut only data packets of the extended mode. */
 static bool can_be_trimmed(const struct dp_packet *p)
 {
 	uint32_t mask = dp_opcodes[dp_bth_opcode(p->data)].mask;
@@ -86,7 +85,7 @@ static bool can_be_trimmed(const struct dp_packet *p)
 	return p->pay_len && mask & DP_HAS_XDH && mask & DP_HAS_PAYLOAD;
 }
 
-/* The fields of a packet of the engine that links see. */
+/* Sets the fields of a packet that links look at. */
 static void dress(struct dp_sim *s, struct sim_packet *p)
 {
 	uint32_t end = p->packet.path_id & 1, pay = p->packet.pay_len;
@@ -159,7 +158,7 @@ void sim_host_run(struct dp_sim *s, struct sim_host *h)
 	at = dp_engine_deadline(h->engine);
 	if (sim_sleeps(s))
 		at = sim_next_turn(s, h, at, turn);
-	else if (!at) /* it has a packet that the NIC cannot take yet */
+	else if (!at) /* the engine has a packet that the NIC cannot take yet */
 		at = turn;
 	else if (at <= s->now)
 		at = s->now + 1;
@@ -174,7 +173,7 @@ void sim_host_act(struct dp_sim *s, struct sim_host *h)
 	sim_host_run(s, h);
 }
 
-/* Writes the marks and cuts of switches into the packet. */
+/* Writes the switches' marks and cuts into the packet. */
 static void undress(struct sim_packet *p)
 {
 	const struct dp_frame *f = &p->frame;

@@ -12,18 +12,18 @@
 #include "wire/random.h"
 
 enum {
-	SIM_HEADERS_MAX = 768,	  /* of a packet, from the BTH on */
-	SIM_SLAB_FIRST = 1 << 17, /* bytes of packets; each is twice the one before, up to */
+	SIM_HEADERS_MAX = 768,	  /* headers of a packet, from the BTH on */
+	SIM_SLAB_FIRST = 1 << 17, /* bytes of packets; each slab is twice the one before, up to */
 	SIM_SLAB_LAST = 1 << 21,  /* a huge page */
 	SIM_CACHE_LINE = 64,
-	/* Ethernet, IPv4 and UDP headers, and the ICRC, which payload-less packets have
-	 * not got. */
+	/* Ethernet, IPv4 and UDP headers, and the ICRC, which packets without payload do not
+	 * have. */
 	SIM_OUTER_BYTES = 14 + 20 + 8 + 4,
-	SIM_SEND_QUEUE = 64, /* requests, when many flows share a QP */
+	SIM_SEND_QUEUE = 64, /* requests in a send queue, when many flows share a QP */
 };
 
 #define SIM_NONE UINT32_MAX
-/* PSNs that a QP may have posted: well under half of their space. */
+/* Most PSNs that a QP may have posted: well under half of the PSN space. */
 #define SIM_PSNS_MAX (1u << 22)
 
 /* ---- the objects that act at a time of their own ------------------------------- */
@@ -34,18 +34,19 @@ struct sim_turn {
 };
 
 struct sim_queue {
-	uint64_t *node;	     /* at_ns << id_bits | id; UINT64_MAX: it does not act */
-	uint64_t horizon_ns; /* the last time that a node can hold */
+	uint64_t *node;	     /* at_ns << id_bits | id; UINT64_MAX: the object does not act */
+	uint64_t horizon_ns; /* the latest time that a node can hold */
 	uint32_t leaves, id_bits, waiting;
 };
 
 int sim_queue_init(struct sim_queue *, uint32_t ids);
 void sim_queue_free(struct sim_queue *);
-/* Object `id` acts at at_ns, or at the horizon if that is earlier, in place of whatever
- * was said before; DP_NEVER: not at all.  Of objects with one time the lowest id is first. */
+/* Object `id` acts at at_ns, or at the horizon if that is earlier.  This replaces the time set
+ * before.  DP_NEVER: the object does not act.  Of objects with the same time the lowest id acts
+ * first. */
 void sim_queue_set(struct sim_queue *, uint32_t id, uint64_t at_ns);
 
-/* The object that acts next; there is always one (the watch). */
+/* The object that acts next.  There is always one (the watch). */
 static inline struct sim_turn sim_queue_first(const struct sim_queue *q)
 {
 	return (struct sim_turn){ q->node[1] >> q->id_bits,
@@ -55,8 +56,8 @@ static inline struct sim_turn sim_queue_first(const struct sim_queue *q)
 /* ---- packets -------------------------------------------------------------------- */
 
 struct sim_packet {
-	struct dp_frame frame; /* first: a frame is its packet; `to` is a host */
-	uint64_t number;       /* the last that links and switches look at: one cache line */
+	struct dp_frame frame; /* first member: a frame is its packet; frame.to is a host */
+	uint64_t number;       /* the last member that links and switches look at: one cache line */
 	uint32_t src, channel;
 	struct dp_packet packet;
 	uint8_t bytes[SIM_HEADERS_MAX];
@@ -74,19 +75,19 @@ struct sim_pool {
 
 struct sim_packet *sim_packet_get(struct sim_pool *);
 void sim_packet_put(struct sim_pool *, struct sim_packet *);
-/* A packet with the same content. */
+/* Copies a packet with its content. */
 struct sim_packet *sim_packet_copy(struct sim_pool *, const struct sim_packet *);
 void sim_pool_free(struct sim_pool *);
 
 /* ---- the network ------------------------------------------------------------------ */
 
-/* How late a program wakes the next time, by one random stream for each program. */
+/* How late a program wakes; each program has a random stream of its own. */
 struct sim_lateness {
 	uint64_t draws;
 	uint32_t share; /* of UINT32_MAX */
 };
 
-/* PFC: the content of a pause frame under way. */
+/* PFC: the content of a pause frame on its way. */
 struct sim_pause {
 	uint64_t at_ns;
 	uint32_t class;
@@ -98,23 +99,23 @@ struct sim_link {
 	struct dp_sim *sim;
 	uint32_t from, to;
 	uint16_t ingress;	 /* port of the switch at its end */
-	uint64_t pause_delay_ns; /* until a pause frame from there has come back */
-	struct sim_pause *pause; /* first in, first out */
+	uint64_t pause_delay_ns; /* time that a pause frame from that switch takes to come back */
+	struct sim_pause *pause; /* a FIFO */
 	uint32_t pauses, pause_room;
-	bool emulated;		  /* by a program that wakes late */
-	struct sim_lateness late; /* of that */
+	bool emulated;		  /* a program emulates the link, and wakes late */
+	struct sim_lateness late; /* lateness of that program */
 };
 
 struct sim_switch {
 	struct dp_sim *sim;
-	struct dp_buffer *buffer; /* NULL: each queue for itself */
+	struct dp_buffer *buffer; /* NULL: each queue has its own limit */
 	uint32_t n_ports;
 	uint32_t *into; /* by port: the link that ends there */
 	uint32_t leaf;	/* column of the routes, or SIM_NONE */
 	uint64_t seed;
 };
 
-/* Links that lead a switch nearer to a leaf: next_hop[first], ... */
+/* The links that lead a switch nearer to a leaf: next_hop[first], ... */
 struct sim_route {
 	uint32_t first, n;
 };
@@ -123,19 +124,19 @@ struct sim_route {
 struct sim_sleep {
 	struct sim_packet *unread; /* oldest first, by frame.next */
 	struct sim_packet *newest;
-	uint64_t arrived_ns; /* of the oldest */
-	uint64_t awake_ns;   /* it does not sleep until then */
+	uint64_t arrived_ns; /* arrival of the oldest unread packet */
+	uint64_t awake_ns;   /* the program does not sleep before this time */
 	struct sim_lateness late;
 };
 
 struct sim_host {
-	struct dp_engine *engine; /* NULL: no QP yet */
+	struct dp_engine *engine; /* NULL: the host has no QP yet */
 	struct dp_pd *pd;
 	struct dp_mr *mr;
 	struct dp_cq *cq;
-	struct sim_packet *spare; /* a buffer that the engine did not need */
-	uint32_t index, nic;	  /* its link into the network */
-	uint32_t cq_wanted;	  /* completions that its QPs could have at once */
+	struct sim_packet *spare; /* a buffer that the engine did not use */
+	uint32_t index, nic;	  /* nic: number of its link into the network */
+	uint32_t cq_wanted;	  /* most completions that its QPs can have at once */
 	struct sim_sleep sleep;
 };
 
@@ -147,21 +148,21 @@ struct sim_message {
 	bool arrived; /* SEND: the receive has completed */
 };
 
-/* A QP of src, and the one of dst that it talks to. */
+/* A QP of src, and the QP of dst that it is connected to. */
 struct sim_channel {
 	uint32_t src, dst, qp;
-	uint32_t depth_max, depth_sum; /* over its flows */
-	uint32_t bytes_max;	       /* of a message */
+	uint32_t depth_max, depth_sum; /* largest and sum over its flows */
+	uint32_t bytes_max;	       /* largest message, bytes */
 	bool receives, reads, failed;
 	struct dp_qp *requester, *responder;
 	const struct dp_cc_algo *algo;
-	uint32_t head, tail; /* flows that have not posted all: rows, or SIM_NONE */
-	uint32_t posted, completed, received; /* messages, modulo 2^32 */
+	uint32_t head, tail; /* first and last flow that has not posted all: rows, or SIM_NONE */
+	uint32_t posted, completed, received; /* numbers of messages, modulo 2^32 */
 	uint32_t receives_posted, receives_done;
-	uint32_t psns; /* posted and not completed */
+	uint32_t psns; /* PSNs posted and not completed */
 	uint32_t ring_mask;
 	struct sim_message *ring;
-	uint64_t placed_bytes; /* of completed messages */
+	uint64_t placed_bytes; /* bytes of completed messages */
 	uint32_t hash[2];      /* of the packets of either end; */
 	uint16_t sport[2];     /* with this source port */
 	struct dp_sim_trace *trace;
@@ -177,25 +178,25 @@ struct sim_flow {
 struct dp_sim {
 	struct dp_sim_config cfg;
 	uint64_t now, digest, packet_events, turns;
-	uint64_t arrived_at; /* the turn at which time came to now */
+	uint64_t arrived_at; /* the turn at which the current time began */
 	char failure[320];
 	int broken; /* -errno */
 	struct sim_queue queue;
 	struct sim_pool pool;
-	struct dp_store *store; /* of all engines' windows */
-	uint8_t *memory;	/* covered by all memory regions, and never touched */
+	struct dp_store *store; /* memory for the windows of all engines */
+	uint8_t *memory;	/* all memory regions cover it; never touched */
 
 	uint32_t n_hosts, n_switches, n_links;
 	struct sim_host *host;
 	struct sim_link *link;
 	struct sim_switch *switches;
-	uint32_t *leaf; /* by host: the node that its cable leads to */
+	uint32_t *leaf; /* by host: the node at the other end of its cable */
 	uint32_t *down; /* by host: the link that leads to it */
 	uint32_t n_leaves;
 	struct sim_route *route; /* [switch][column of the leaf] */
 	uint32_t *next_hop;
 	uint64_t injected, duplicated, delivered, corrupted, dropped[DP_DROPS];
-	uint64_t unread; /* packets that lie in hosts whose programs sleep */
+	uint64_t unread; /* unread packets in hosts whose programs sleep */
 
 	const struct dp_flow *table;
 	uint64_t n_flows, started, ended, failed, messages, bytes, qps;
@@ -203,7 +204,7 @@ struct dp_sim {
 	struct dp_flow_result *result;
 	struct sim_channel *channel;
 	uint32_t n_channels;
-	uint64_t *stop; /* rows with a stop_ns, by it */
+	uint64_t *stop; /* rows that have a stop_ns, ordered by it */
 	uint64_t n_stops, stopped;
 	uint64_t latency[DP_LATENCY_BUCKETS], latency_min, latency_max, latency_sum;
 
@@ -215,10 +216,10 @@ struct dp_sim {
 	struct dp_sim_qp_sample *qp_sample;
 	struct dp_sim_link_sample *link_sample;
 
-	uint64_t moved; /* frames that had been sent or had left a link when last looked */
+	uint64_t moved; /* frames that had moved at the last look */
 };
 
-/* Objects of the queue, behind links and hosts. */
+/* Ids of the clocks in the queue, behind links and hosts. */
 enum sim_clock { SIM_STARTS, SIM_STOPS, SIM_SAMPLES, SIM_WATCH, SIM_CLOCKS };
 
 static inline uint32_t sim_clock_id(const struct dp_sim *s, enum sim_clock clock)
@@ -226,7 +227,7 @@ static inline uint32_t sim_clock_id(const struct dp_sim *s, enum sim_clock clock
 	return s->n_links + s->n_hosts + (uint32_t)clock;
 }
 
-/* PFC of a link: the last ids, which there are only if switches have buffers. */
+/* Ids of the pause frames of links: the last ids.  They exist only if switches have buffers. */
 static inline uint32_t sim_pause_id(const struct dp_sim *s, uint32_t link)
 {
 	return s->n_links + s->n_hosts + SIM_CLOCKS + link;
@@ -249,29 +250,29 @@ static inline void sim_note(struct dp_sim *s, uint64_t a, uint64_t b)
 }
 
 /* ---- sim.c ------------------------------------------------------------------------ */
-/* The run is over: tells why.  Only the first failure counts. */
+/* Ends the run and tells why.  Only the first failure counts. */
 __attribute__((format(printf, 3, 4))) void sim_fail(struct dp_sim *, int error, const char *, ...);
 
 /* ---- graph.c ---------------------------------------------------------------------- */
 int sim_graph_create(struct dp_sim *, const struct dp_sim_graph *);
 void sim_graph_free(struct dp_sim *);
-/* A link's deadline has come. */
+/* Called when a link's deadline has come. */
 void sim_link_act(struct dp_sim *, uint32_t link);
-/* Pause frames have arrived at the beginning of a link. */
+/* Called when pause frames have arrived at the beginning of a link. */
 void sim_pause_act(struct dp_sim *, uint32_t link);
 void sim_pause_link(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
-/* A host's packet goes onto its NIC. */
+/* Puts a host's packet onto its NIC. */
 void sim_inject(struct dp_sim *, struct sim_host *, struct sim_packet *);
 
 /* ---- host.c ----------------------------------------------------------------------- */
 int sim_host_open(struct dp_sim *, struct sim_host *);
 void sim_host_free(struct dp_sim *, struct sim_host *);
-/* A packet has come; it is read when the program runs. */
+/* Takes a packet that has arrived.  It is read when the program runs. */
 void sim_host_rx(struct dp_sim *, struct sim_host *, struct sim_packet *);
 void sim_host_read(struct dp_sim *, struct sim_host *, struct sim_packet *);
-/* Completions are taken, packets leave as long as the NIC has room. */
+/* Runs the program: it takes completions and sends packets while the NIC has room. */
 void sim_host_run(struct dp_sim *, struct sim_host *);
-/* Its timers have run out. */
+/* Called when the engine's deadline has come. */
 void sim_host_act(struct dp_sim *, struct sim_host *);
 int sim_connect(struct dp_sim *, struct sim_channel *);
 
@@ -283,11 +284,11 @@ static inline bool sim_sleeps(const struct dp_sim *s)
 	return s->cfg.wakeup.n_packet;
 }
 
-/* The links that have a program of their own, when all links are there. */
+/* Marks the links that a program emulates.  To be called when all links exist. */
 void sim_emulate_links(struct dp_sim *);
-/* When an emulated link hands over the frame that is due. */
+/* The time at which an emulated link hands over the frame that is due. */
 uint64_t sim_link_turn(const struct dp_sim *, const struct sim_link *, uint64_t deadline_ns);
-/* It has done so. */
+/* Tells that the program of an emulated link has run. */
 void sim_link_woke(struct dp_sim *, uint32_t link);
 
 static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
@@ -298,13 +299,14 @@ static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
 	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, l, at) : at);
 }
 
-/* False: the program is awake and reads the packet now. */
+/* Keeps the packet unread while the program sleeps.  False: the program is awake and reads it
+ * now. */
 bool sim_lies_unread(struct dp_sim *, struct sim_host *, struct sim_packet *);
-/* When the program runs next, given the deadline of its engine and the next turn of its
- * NIC, for which packets wait if the deadline is 0. */
+/* The time at which the program runs next.  deadline_ns is that of its engine, 0: packets wait.
+ * nic_ns is when the NIC can take them. */
 uint64_t sim_next_turn(struct dp_sim *, struct sim_host *, uint64_t deadline_ns, uint64_t nic_ns);
 void sim_stay_awake(struct sim_host *, uint64_t until_ns);
-/* The program runs, and reads the arrived packets. */
+/* Wakes the program, which reads the packets that have arrived. */
 void sim_wake(struct dp_sim *, struct sim_host *);
 
 /* ---- traffic.c -------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-/* Whole cache lines; the first one has the fields that links read. */
+/* The size is a multiple of a cache line; the first line has the fields that links read. */
 static size_t block_size(bool telemetry)
 {
 	size_t size = sizeof(struct sim_packet);
@@ -13,8 +13,8 @@ static size_t block_size(bool telemetry)
 	return (size + SIM_CACHE_LINE - 1) & ~(size_t)(SIM_CACHE_LINE - 1);
 }
 
-/* Packets are met in any order, so that on small pages each would cost a walk through
- * page tables.  Where there are no huge ones it works all the same. */
+/* Packets are used in any order, so on small pages each access would cost a walk through page
+ * tables.  Huge pages avoid that; without them it works as well. */
 static uint8_t *new_slab(size_t bytes)
 {
 	uint8_t *slab;

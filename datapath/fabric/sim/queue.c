@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A tournament: a binary tree over the ids, each node of which holds the earlier
- * of its two children.  Unlike a heap it takes no branch that depends on times, and
- * the nodes on the way up are known in advance.  A change that does not alter the
- * first id of a part of the tree ends there.  Time and id are one
- * number, time above, so that one comparison decides and eight nodes share a cache
- * line.  The bits that ids leave for time last for 39 hours of simulated time with 131,072
- * objects, more with fewer.
+ * A tournament: a binary tree over the ids in which each node holds the earlier of its two
+ * children.  Unlike a heap, it takes no branch that depends on times, and the nodes on the way up
+ * are known in advance.  A change that does not alter the winner of a subtree ends there.
+ *
+ * Time and id are one number, with the time in the high bits.  So one comparison decides, and eight
+ * nodes share a cache line.  With 131,072 objects the bits for the time last for 39 hours of
+ * simulated time; with fewer objects they last longer.
  */
 #include "fabric/sim/internal.h"
 

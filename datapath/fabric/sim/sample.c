@@ -33,7 +33,7 @@ int dp_sim_sample(struct dp_sim *s, uint64_t interval_ns, const uint64_t *flow, 
 	return 0;
 }
 
-/* RTTs that are not known yet are not 0 either. */
+/* An RTT that is not known yet becomes NaN. */
 static double known(double ns)
 {
 	return ns > 0 ? ns : NAN;

@@ -33,7 +33,7 @@ static bool config_valid(const struct dp_sim_config *c)
 	       (!c->preset_extended || c->engine.extended) && sim_wakeup_valid(&c->wakeup);
 }
 
-/* Whether an engine takes its part of the configuration. */
+/* Tries whether an engine accepts its part of the configuration. */
 static int probe_engine(const struct dp_sim_config *c)
 {
 	struct dp_engine *e;
@@ -155,7 +155,7 @@ static uint64_t dropped_by_links(const struct dp_link_stats *l)
 	return l->lost + l->overflowed + l->policed + l->aqm_dropped;
 }
 
-/* Of those that hosts were told of, every reason for itself. */
+/* Checks that the packets that hosts were told of add up, for each reason. */
 static void check_reasons(struct dp_sim *s, const struct dp_link_stats *l)
 {
 	const uint64_t *d = s->dropped;
@@ -179,7 +179,7 @@ static uint64_t dropped_packets(const struct dp_sim *s)
 	return sum;
 }
 
-/* Three accounts of the same packets, kept apart: of hosts, of links, of memory. */
+/* Checks three separate accounts of the same packets: those of hosts, of links, of memory. */
 static void check_conservation(struct dp_sim *s)
 {
 	uint64_t dropped = dropped_packets(s);
@@ -204,7 +204,7 @@ static void check_conservation(struct dp_sim *s)
 			 (unsigned long long)held);
 }
 
-/* The first link that holds frames, for the message. */
+/* The first link that holds frames, for an error message. */
 static uint32_t holding(const struct dp_sim *s)
 {
 	uint32_t i;
@@ -234,8 +234,9 @@ static void deadlock(struct dp_sim *s)
 			 (unsigned long long)s->n_flows);
 }
 
-/* Every stall_ns: are packets conserved, and has one moved?  If not, queues that hold packets
- * are in a deadlock.  Packets on the wires arrive in time, however long jitter makes them. */
+/* Called every stall_ns.  Checks that no packet was lost from the accounts and that a packet has
+ * moved.  If none has, queues that hold packets are in a deadlock.  Packets on the wires do not
+ * count: they arrive in time, however long jitter holds them. */
 static void watch(struct dp_sim *s)
 {
 	struct dp_link_stats l;
@@ -287,7 +288,7 @@ static void act(struct dp_sim *s, uint32_t id)
 		sim_pause_act(s, id - SIM_CLOCKS);
 }
 
-/* Only clocks that never end are left: samples and the watch. */
+/* Whether only clocks that never end are left: samples and the watch. */
 static bool nothing_left(const struct dp_sim *s)
 {
 	const struct sim_queue *q = &s->queue;
@@ -296,7 +297,7 @@ static bool nothing_left(const struct dp_sim *s)
 	return q->waiting == idle && s->started == s->n_flows && s->stopped == s->n_stops;
 }
 
-/* So many turns without a nanosecond having passed: a network that takes no time. */
+/* Most turns without a nanosecond passing.  More mean a network in which nothing takes time. */
 #define STANDSTILL (1ull << 24)
 
 static void turn(struct dp_sim *s, struct sim_turn next)
@@ -315,8 +316,9 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 	act(s, next.id);
 }
 
-/* Links catch up on their turns late, and may duplicate frames then: the totals and the
- * links' own numbers have to be of one moment. */
+/* Ends a call of dp_sim_run().  Links catch up on their turns late, and may duplicate frames
+ * then.  Here all are brought up to date, so that totals and the links' counters are of the same
+ * moment. */
 static int stop(struct dp_sim *s, int how)
 {
 	uint32_t i;

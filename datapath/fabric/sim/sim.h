@@ -34,53 +34,53 @@ struct dp_sim_link {
 struct dp_sim_graph {
 	uint32_t hosts, switches, links, configs, buffers;
 	const struct dp_sim_link *link;
-	const struct dp_link_config *config;   /* their seeds are not used */
-	const struct dp_buffer_config *buffer; /* n_ports is not used */
+	const struct dp_link_config *config;   /* the seeds in it are ignored */
+	const struct dp_buffer_config *buffer; /* n_ports in it is ignored */
 	const uint32_t *switch_buffer;	       /* by switch: index into buffer, or UINT32_MAX */
 };
 
 /* A point of a distribution function, which is linear between two points. */
 struct dp_sim_quantile {
-	uint32_t share; /* of UINT32_MAX; the first is 0, the last is all, none falls */
-	uint32_t ns;	/* none falls */
+	uint32_t share; /* of UINT32_MAX; from 0 to UINT32_MAX, never falling */
+	uint32_t ns;	/* never falling */
 };
 
-/* How late programs run after they have slept: one draw for each sleep.  The caller keeps
- * the points. */
+/* How late programs run after a sleep, drawn once for each sleep.  The caller keeps the points. */
 struct dp_sim_wakeup {
-	const struct dp_sim_quantile *packet;	/* of a host, after a packet has come */
-	const struct dp_sim_quantile *timer;	/* of a host, after its time has come */
-	const struct dp_sim_quantile *emulator; /* of each link between switches */
-	uint32_t n_packet, n_timer;		/* both 0: hosts run in time */
-	uint32_t n_emulator;			/* 0: links are exact */
-	uint64_t spin_ns;			/* a host polls so long after a completion */
+	const struct dp_sim_quantile *packet; /* hosts: delay after a packet has arrived */
+	const struct dp_sim_quantile *timer;  /* hosts: delay after the time to wake has come */
+	const struct dp_sim_quantile
+		*emulator; /* links between switches: delay of the program that emulates each */
+	uint32_t n_packet, n_timer; /* both 0: hosts are never late */
+	uint32_t n_emulator;	    /* 0: links are exact */
+	uint64_t spin_ns;	    /* a host polls for so long after a completion */
 };
 
 struct dp_sim_config {
 	uint64_t seed;
-	/* Of all engines; addr, seed, cc, no_payload and store are the simulator's. */
+	/* For all engines.  The simulator sets addr, seed, cc, no_payload and store itself. */
 	struct dp_engine_config engine;
 	uint32_t path_mtu;
 	uint32_t preset_extended; /* 1: QPs begin in extended mode; 0: they negotiate in band */
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer; /* as in struct dp_qp_attr */
-	uint8_t data_class, control_class; /* of packets with payload, and without */
-	uint32_t trace_events;		   /* kept for each QP, power of two; 0: none */
-	uint64_t stall_ns;		   /* nothing has moved for so long: deadlock */
+	uint8_t data_class, control_class; /* classes of packets with payload, and without */
+	uint32_t trace_events;		   /* events kept for each QP, a power of two; 0: none */
+	uint64_t stall_ns;		   /* a deadlock if nothing has moved for so long */
 	struct dp_sim_wakeup wakeup;
 };
 
 int dp_sim_create(const struct dp_sim_graph *, const struct dp_sim_config *, struct dp_sim **out);
 void dp_sim_destroy(struct dp_sim *);
 
-/* The traffic, once, before the first run; the caller keeps the table.  -EINVAL: a
- * row makes no sense (flows.py's check() tells which). */
+/* Sets the traffic.  To be called once, before the first run; the caller keeps the table.  -EINVAL:
+ * a row is not valid (check() of flows.py tells which). */
 int dp_sim_flows(struct dp_sim *, const struct dp_flow *, uint64_t n);
-/* The algorithm of the QP that a flow uses, also while it runs; NULL: a constant
- * window.  The caller keeps it loaded. */
+/* Sets the algorithm of the QP that a flow uses, also during a run; NULL: a constant window.  The
+ * caller keeps the algorithm loaded. */
 int dp_sim_set_cc(struct dp_sim *, uint64_t flow, const struct dp_cc_algo *);
-/* A link's configuration from now on. */
+/* Sets a link's configuration from now on. */
 int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config *);
-/* Stops classes of a link, or lets them go on. */
+/* Pauses or resumes classes of a link. */
 int dp_sim_pause(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
 
 enum dp_sim_end {
@@ -89,8 +89,8 @@ enum dp_sim_end {
 	DP_SIM_DONE,  /* every flow has ended */
 };
 
-/* Goes on from where it stands.  enum dp_sim_end; -EPROTO: an invariant does not
- * hold, -EDEADLK: nothing moves any more, -ENOMEM: dp_sim_failure() tells. */
+/* Continues the run.  Returns enum dp_sim_end, or -EPROTO: an invariant does not hold, -EDEADLK: a
+ * deadlock, -ENOMEM.  dp_sim_failure() has the details. */
 int dp_sim_run(struct dp_sim *, uint64_t until_ns, uint64_t events);
 const char *dp_sim_failure(const struct dp_sim *);
 
@@ -124,15 +124,15 @@ struct dp_sim_totals {
 };
 
 void dp_sim_totals(const struct dp_sim *, struct dp_sim_totals *out);
-/* A row for each flow, as of now. */
+/* The results, a row for each flow, as of now. */
 const struct dp_flow_result *dp_sim_results(const struct dp_sim *);
-/* DP_LATENCY_BUCKETS counts; min, max and sum (ns) go to limits[3]. */
+/* The latencies: DP_LATENCY_BUCKETS counts; limits[3] gets min, max and sum (ns). */
 const uint64_t *dp_sim_latencies(const struct dp_sim *, uint64_t *limits);
 int dp_sim_link_stats(const struct dp_sim *, uint32_t link, struct dp_link_stats *out);
-/* Counters of a flow's QP at its source (end 0) or destination (end 1); -ENOENT:
- * it has not started. */
+/* The counters of a flow's QP at its source (end 0) or destination (end 1).  -ENOENT: the flow has
+ * not started. */
 int dp_sim_qp_stats(const struct dp_sim *, uint64_t flow, uint32_t end, struct dp_qp_stats *out);
-/* The sum over all QPs. */
+/* The counters summed over all QPs. */
 void dp_sim_qp_totals(const struct dp_sim *, struct dp_qp_stats *out);
 
 /* ---- series ------------------------------------------------------------------- */
@@ -169,12 +169,12 @@ struct dp_sim_link_sample {
 #undef X
 };
 
-/* Every interval_ns from now on: the QPs of some flows, and some links.  Once,
+/* Samples the QPs of some flows and some links every interval_ns from now on.  To be called once,
  * before the first run. */
 int dp_sim_sample(struct dp_sim *, uint64_t interval_ns, const uint64_t *flow, uint32_t flows,
 		  const uint32_t *link, uint32_t links);
-/* Samples so far; sample i of flow j at qp[i * flows + j], NaN before its QP is
- * connected, and of link j at link[i * links + j]. */
+/* Returns the number of samples.  Sample i of flow j is at qp[i * flows + j], NaN before its QP is
+ * connected; sample i of link j is at link[i * links + j]. */
 uint64_t dp_sim_series(const struct dp_sim *, const uint64_t **at_ns,
 		       const struct dp_sim_qp_sample **qp, const struct dp_sim_link_sample **link);
 
@@ -200,7 +200,7 @@ struct dp_sim_trace {
 	uint32_t detail; /* DROP: enum dp_drop; RX: enum dp_ecn; COMPLETE: enum dp_wc_status */
 };
 
-/* The last events of a flow's QP, oldest first; returns how many of max there were. */
+/* Copies the last events of a flow's QP, oldest first.  Returns how many there were, up to max. */
 uint32_t dp_sim_trace(const struct dp_sim *, uint64_t flow, struct dp_sim_trace *out, uint32_t max);
 
 #endif

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Flows: posting, completions, and whether the completions are right.
+ * Flows: posting and completions, with a check of the completions.
  *
- * The rules are those of fabric/flows.py.  A channel is a QP of the source and
- * its peer; they are made when the first of its flows starts.  Work requests are
- * numbered on each channel, so a completion that is missing, comes twice or out
- * of turn is seen at once.
+ * The rules are those of fabric/flows.py.  A channel is a QP of the source and its peer.  Both are
+ * made when the first of the channel's flows starts.  The work requests of a channel are numbered,
+ * so a completion that is missing, doubled or out of order is noticed at once.
  */
 #include "fabric/sim/internal.h"
 
@@ -241,7 +240,7 @@ static bool post_message(struct dp_sim *s, struct sim_channel *c, uint32_t row, 
 	return true;
 }
 
-/* Messages of the flow at the head: true when it has posted all. */
+/* Posts messages of the flow at the head.  True: the flow has posted all. */
 static bool post_flow(struct dp_sim *s, struct sim_channel *c, uint32_t row)
 {
 	const struct dp_flow *f = &s->table[row];
@@ -331,7 +330,7 @@ static void stop_flow(struct dp_sim *s, uint32_t row)
 	struct sim_channel *c = &s->channel[s->flow[row].channel];
 
 	end_flow(s, row, dp_flow_finish_at_stop(&s->table[row]));
-	/* The flows behind it may go on. */
+	/* The flows behind it may post now. */
 	if (c->head != SIM_NONE && c->requester && !c->failed) {
 		post(s, c);
 		sim_host_run(s, &s->host[c->src]);
@@ -375,7 +374,7 @@ static void count_message(struct dp_sim *s, uint32_t row, const struct sim_messa
 		end_flow(s, row, s->now);
 }
 
-/* Every byte of every message was placed once, no more and no less. */
+/* Checks that every byte of every message was placed exactly once. */
 static void check_bytes(struct dp_sim *s, const struct sim_channel *c)
 {
 	struct dp_qp_stats a, b;
@@ -428,7 +427,7 @@ static void sent(struct dp_sim *s, struct sim_channel *c, const struct dp_wc *wc
 	post(s, c);
 }
 
-/* The number of the next message that consumes a receive. */
+/* Moves `received` on to the next message that consumes a receive; false: none was posted. */
 static bool next_received(const struct dp_sim *s, struct sim_channel *c)
 {
 	for (; c->received != c->posted; c->received++)

@@ -39,7 +39,7 @@ bool sim_wakeup_valid(const struct dp_sim_wakeup *w)
 	       (!w->n_emulator || points_valid(w->emulator, w->n_emulator));
 }
 
-/* The quantile of a share: found by bisection, and linear between two points. */
+/* The quantile of a share: found by bisection, interpolated between two points. */
 static uint64_t quantile(const struct dp_sim_quantile *point, uint32_t n, uint32_t share)
 {
 	uint32_t low = 0, high = n - 1, middle, width;
@@ -76,7 +76,7 @@ bool sim_lies_unread(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 {
 	struct sim_sleep *z = &h->sleep;
 
-	/* In the order in which they came, also if a program is awake by now. */
+	/* Packets are read in the order of their arrival, even if the program is awake by now. */
 	if (s->now <= z->awake_ns && !z->unread)
 		return false;
 	if (!z->unread) {
