@@ -13,7 +13,7 @@
 
 /* ---- lists of the engine ---------------------------------------------------------------- */
 
-/* What all QPs together have. */
+/* Sums over all QPs. */
 struct totals {
 	uint32_t qps, ready;
 };

@@ -156,9 +156,9 @@ void dp_qp_unwake(struct dp_qp *qp)
 	qp->ready = false;
 }
 
-/* A timer that is armed too early only costs a look at the QP, so moving it to
- * a later time waits until it fires.  What is due already waits for tx(), not
- * for the clock: the timer is never armed at a time that has come. */
+/* A timer that is armed too early only costs a look at the QP.  So a timer is moved to a later time
+ * only when it fires.  A QP that is due already is in the transmit list and waits for tx(): the
+ * timer is never armed at a time that has passed. */
 void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 {
 	uint64_t min = qp->ops->deadline(qp, now);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * IP addresses as struct dp_addr: text, socket addresses, and what kind.
+ * IP addresses as struct dp_addr: their text, their socket addresses, and tests of their kind.
  */
 #ifndef DP_IO_ADDR_H
 #define DP_IO_ADDR_H

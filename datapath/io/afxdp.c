@@ -28,8 +28,8 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&info->addr))
 		return -EAFNOSUPPORT;
-	/* A peer keeps its link address as long as a QP uses it: here is the place
-	 * to ask again should neighbours ever change meanwhile. */
+	/* A peer's link address is looked up once and kept as long as a QP uses the peer.  To
+	 * follow a neighbour that changes meanwhile, look it up again here. */
 	if (dp_peers_find(&a->peers, peer, path_id))
 		return 0;
 	if (dp_addr_is_loopback(peer) && !r.self)
@@ -67,8 +67,8 @@ static void afxdp_leave(struct dp_port *port, const struct dp_addr *group)
 
 /* ---- waking ---------------------------------------------------------------- */
 
-/* rx() must be called though no packet will make the socket readable: packets
- * to ourselves wait, or a kick has to be tried again. */
+/* Makes the poll descriptor readable while rx() has work that no arriving packet announces: packets
+ * to ourselves wait, or a kick must be tried again. */
 static void update_wake(struct afxdp *a)
 {
 	bool want = a->loop_head != a->loop_tail || (a->tx_pending && !a->tx_down);
@@ -151,7 +151,8 @@ static uint32_t count_descs(const struct afxdp *a, uint32_t idx, uint32_t avail,
 	return 0;
 }
 
-/* A packet of n descriptors (total bytes) to `out`; false: not for the engine. */
+/* Hands a packet of n descriptors and `total` bytes to `out`; false: the packet is not for the
+ * engine. */
 static bool take_packet(struct afxdp *a, uint32_t idx, uint32_t n, uint32_t total,
 			struct dp_packet *out)
 {
@@ -192,7 +193,7 @@ static void drop_packet(struct afxdp *a, uint32_t idx, uint32_t n)
 	a->port.stats.rx_malformed++;
 }
 
-/* Packets to ourselves: they lie in transmit buffers, and crossed no network. */
+/* Takes packets to ourselves: they lie in transmit buffers and crossed no network. */
 static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
@@ -206,10 +207,10 @@ static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 }
 
 /*
- * The kernel uses chunks in the order of the fill ring, so that the place of a
- * packet is known without its descriptor: its time and its headers then come from the other
- * core's cache together with the descriptor, not one after the other.  Only a
- * hint, which a driver with another order makes useless and no worse.
+ * The kernel uses chunks in the order of the fill ring.  So the place of a packet is known before
+ * its descriptor is read, and its time and headers can come from the other core's cache together
+ * with the descriptor, not after it.  This is only a hint: with a driver that uses another order it
+ * is useless, but does no harm.
  */
 static inline void prefetch_packet(const struct afxdp *a, uint32_t idx)
 {
@@ -249,8 +250,8 @@ static int rx_ring(struct afxdp *a, struct dp_packet *out, int max)
 	return n;
 }
 
-/* The driver waits for a sign that the fill ring has chunks again, or busy
- * polling is on and the queue is empty: run the driver in this thread. */
+/* Runs the driver in this thread when the driver waits for a sign that the fill ring has chunks
+ * again, or when busy polling is on and the queue is empty. */
 static void rx_wakeup(struct afxdp *a)
 {
 	a->port.stats.rx_wakeups++;
@@ -327,7 +328,8 @@ static int afxdp_tx_reserve(struct dp_port *port, struct dp_packet *out, int max
 
 	if (a->n_free < (uint32_t)max && a->tx_pending)
 		retry_kick(a);
-	/* Every time, though buffers may be left: the one just sent is the warmest. */
+	/* Done each time, even if buffers are left: the buffer that was just sent is still in the
+	 * cache. */
 	reap_completions(a);
 	while (n < max && a->n_free) {
 		uint32_t buffer = a->free[--a->n_free];
@@ -379,7 +381,7 @@ static inline bool crosses_chunk(const struct dp_packet *pkt)
 	return pkt->len > CHUNK - TX_HEADROOM;
 }
 
-/* The one or two descriptors of a packet, at ring index idx. */
+/* Writes the one or two descriptors of a packet at ring index idx. */
 static void push_packet(struct afxdp *a, uint32_t idx, const struct dp_packet *pkt)
 {
 	const struct dp_frame_template *t = &a->routes[pkt->path_id].frame;
@@ -403,7 +405,7 @@ static void push_packet(struct afxdp *a, uint32_t idx, const struct dp_packet *p
 	d->options = 0;
 }
 
-/* Writes the frames of packets to the ring; those for ourselves to the loop. */
+/* Writes packets to the ring, and packets to ourselves to the loop. */
 static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
 {
 	uint32_t idx = 0, descs = 0;

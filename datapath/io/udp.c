@@ -56,7 +56,7 @@ int dp_udp_configure(int fd, bool v4)
 		err = set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 	if (!err && !v4)
 		err = set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-	/* RoCE has no UDP checksum (annex A17.3.2): the ICRC covers more */
+	/* RoCE sends no UDP checksum (annex A17.3.2): the ICRC covers more */
 	if (!err && !v4)
 		err = set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	return err;
@@ -118,7 +118,7 @@ static void choose_gso(struct udp_port *u, const struct udp_options *o)
 	int off = 0;
 	int err;
 
-	/* the kernel knows the option, and a size of 0 is none */
+	/* tests whether the kernel knows the option; a size of 0 turns it off */
 	err = setsockopt(u->fd, IPPROTO_UDP, UDP_SEGMENT, &off, sizeof(off)) ? -errno : 0;
 	if (!err)
 		err = set_option(u->fd, IPPROTO_UDP, UDP_GRO, 1);
@@ -293,7 +293,7 @@ static void udp_release(struct dp_port *port, uint32_t path_id)
 
 /* ---- the port ------------------------------------------------------------------ */
 
-/* Buffers are used again by the next dp_udp_rx() that finds all packets taken. */
+/* Buffers are used again by the next dp_udp_rx(), once all packets are taken. */
 static void udp_rx_release(struct dp_port *port, const struct dp_packet *pkts, int n)
 {
 	(void)port;

@@ -36,9 +36,9 @@
 enum {
 	TX_BUFFERS = 512,
 	TX_BUFFER = DP_SEGMENT_MAX + 128, /* and longest headers */
-	GSO_BYTES_MAX = 65000,		  /* one IP packet, with its headers */
+	GSO_BYTES_MAX = 65000,		  /* most bytes of one IP packet, with its headers */
 	GSO_SEGMENTS_MAX = 64,
-	GSO_SEGMENT = 4096, /* longer packets gain nothing where 15 leave at once */
+	GSO_SEGMENT = 4096, /* if 15 packets of this size leave at once, longer ones gain nothing */
 	RX_MESSAGES = 8,
 	RX_BUFFER = 65536,
 	RX_TRIES_PER_SLOT_CHECK = 8,
@@ -75,10 +75,10 @@ struct udp_port {
 	struct dp_port port;
 	int fd;
 	bool gso;
-	bool polls_out; /* the poll descriptor waits for room to send */
+	bool polls_out; /* the poll descriptor also waits for room to send */
 	struct dp_slot slot;
 	struct dp_wall_clock wall_clock;
-	uint32_t kernel_drops; /* those that are in the counters */
+	uint32_t kernel_drops; /* drops that the counters include already */
 
 	uint32_t n_rx, next_rx, idle_rx;
 	struct rx_message rx[RX_MESSAGES];
@@ -105,7 +105,7 @@ void dp_udp_leave(struct dp_port *, const struct dp_addr *group);
 void dp_udp_flush_pending(struct udp_port *);
 int dp_udp_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
 int dp_udp_tx_commit(struct dp_port *, const struct dp_packet *pkts, int n_used, int n);
-/* Readies message `i` to receive into. */
+/* Prepares message `i` for receiving. */
 void dp_udp_rx_prepare(struct udp_port *, int i);
 int dp_udp_rx(struct dp_port *, struct dp_packet *out, int max);
 

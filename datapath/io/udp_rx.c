@@ -69,7 +69,7 @@ static void receive_from_socket(struct udp_port *u, int fd, const struct dp_addr
 	u->n_rx = n > 0 ? (uint32_t)n : 0;
 }
 
-/* Packets of ours that another process received. */
+/* Takes packets for this process that another process received. */
 static void receive_from_slot(struct udp_port *u)
 {
 	struct rx_message *m = &u->rx[0];
@@ -110,9 +110,9 @@ static inline bool is_for(const struct rx_message *m, uint32_t at, uint32_t slot
 	return m->data[at + DP_SLOT_BYTE] == slot;
 }
 
-/* The next datagrams belong to another process: hands on all that follow one
- * another in this message.  False if nobody wants them; then they are ours, to
- * be counted as for an unknown QPN. */
+/* The next datagrams of this message belong to another process: hands on as many as follow each
+ * other.  False: no process wants them.  Then they stay here and count as packets for an unknown
+ * QPN. */
 static bool hand_on(struct udp_port *u, struct rx_message *m)
 {
 	struct dp_slot_header h = {
@@ -141,7 +141,7 @@ static bool hand_on(struct udp_port *u, struct rx_message *m)
 	return true;
 }
 
-/* The next datagram of a message to `out`; false: there is none for us. */
+/* Hands the next datagram of a message to `out`; false: none is left for this process. */
 static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_packet *out)
 {
 	uint32_t len;
@@ -186,7 +186,7 @@ int dp_udp_rx(struct dp_port *port, struct dp_packet *out, int max)
 	if (u->next_rx == u->n_rx) {
 		u->next_rx = u->n_rx = 0;
 		receive_from_socket(u, u->fd, &port->info.addr, false);
-		/* rare, and system calls: not each time */
+		/* a system call for something rare: not each time */
 		if (!u->n_rx && ++u->idle_rx % RX_TRIES_PER_SLOT_CHECK == 0)
 			receive_from_others(u);
 	}

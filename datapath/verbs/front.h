@@ -19,7 +19,6 @@
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
- *   trust.c                  whose files are loaded as code
  *   control.c                the same from outside, for dpctl cc set and of
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads
@@ -412,9 +411,6 @@ struct front_cc {
  * -ENOEXEC it holds no algorithm, -EPROTONOSUPPORT one for
  * another DP_CC_ABI, -EBUSY another file of that name is in use. */
 int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len);
-/* Of a path without links.  -EPERM with one line: another user owns or can write
- * the file or a folder on the way to it. */
-int front_check_trust(const char *path, char *error, size_t error_len);
 struct front_cc *front_cc_hold(struct front_cc *);
 /* May be called under any lock: what nobody uses any longer is unloaded by the
  * next front_cc_sweep(), which may not. */
