@@ -11,6 +11,7 @@ Stages; each runs, even when another one failed:
   guests   pytest -m guests: boots virtual machines, installing their kernels
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
   alone    pytest -m alone: the tests that measure time, one by one
+  suite    tests/rdma_core/run.sh: rdma-core's own tests over the UDP port
 
 The stages run in this order, with one exception: `guests`, which waits a lot, starts
 first and runs beside the others.  Its output follows when its turn comes.
@@ -19,6 +20,7 @@ first and runs beside the others.  Its output follows when its turn comes.
 
   fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
            13, from no package to its report; needs the network and 3 GB of disk
+  suites   rdma-core's own tests over both ports, and with 1 % loss
 
 Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san,
 compute, pytest and alone run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
@@ -52,6 +54,7 @@ from datapath.native.paths import ROOT, in_source_tree
 NO_TESTS_COLLECTED = 5  # exit code of pytest
 AGAIN_MOST = 5  # failed tests of a stage that run once more; more than that are no coincidence
 SLOWEST = 10  # tests that the summary names
+SOURCES_NOT_TO_BE_HAD = 69  # exit code of tests/rdma_core/run.sh
 FRESH_RELEASES = ("bookworm", "trixie")
 
 
@@ -249,6 +252,36 @@ def fresh_machines(_: Sequence[str]) -> Tally:
     return tally
 
 
+def rdma_core_suite(*arguments: str) -> Tally:
+    """Runs of rdma-core's own test suite; arguments are those of run.sh."""
+    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
+        log = Path(folder) / "junit.xml"
+        script = str(ROOT / "tests" / "rdma_core" / "run.sh")
+        status = run_tool([script, f"--junitxml={log}", *arguments])
+        tally = read_junit(log)
+        tally.details = [
+            f"{entry.get('name')}: {line.strip()}"
+            for entry in elements(log, "property")
+            for line in (entry.get("value") or "").splitlines()
+        ]
+    if status == SOURCES_NOT_TO_BE_HAD:
+        reason = "suite: the sources of rdma-core cannot be had: set RDMA_CORE_REPOSITORY"
+        return Tally(skipped=1, skip_reasons=[reason])
+    if status and not tally.failed:
+        tally.failed = 1
+    return tally
+
+
+def suite(_: Sequence[str]) -> Tally:
+    return rdma_core_suite("-k", "udp")
+
+
+def suites(_: Sequence[str]) -> Tally:
+    tally = rdma_core_suite()
+    tally.add(rdma_core_suite("-k", "udp", "--loss", "1"))
+    return tally
+
+
 Stage = Callable[[Sequence[str]], Tally]
 STAGES: dict[str, Stage] = {
     "lint": lint,
@@ -258,12 +291,14 @@ STAGES: dict[str, Stage] = {
     "pytest": plain_pytest,
     "guests": guest_pytest,
     "alone": lone_pytest,
+    "suite": suite,
 }
 BESIDE = "guests"
 """The stage that runs beside those before it."""
 
 LONG_STAGES: dict[str, Stage] = {
     "fresh": fresh_machines,
+    "suites": suites,
 }
 """Stages that run with --all, or when --stage names them."""
 

@@ -251,7 +251,24 @@ static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
 static uint32_t ex_slid(struct ibv_cq_ex *ex)
 {
 	(void)ex;
-	return 0; /* no LIDs and service levels on Ethernet */
+	return 0; /* no LIDs on Ethernet */
+}
+
+/*
+ * There are no service levels on Ethernet; mlx5 tells there which header a datagram had, and
+ * UCX reads it: bit 3, RoCE v2; bits 2 to 0, 1 for IPv6 and 2 for IPv4.  (Annex A17.4.5.1
+ * wants it told, and verbs have no other place.)
+ */
+static uint8_t header_kind(const struct front_cq *cq, uint32_t wc_flags)
+{
+	if (!(wc_flags & DP_WC_GRH))
+		return 0;
+	return dp_addr_is_v4(&dp_device_port(cq->context->dev)->addr) ? 0xa : 0x9;
+}
+
+static uint8_t ex_sl(struct ibv_cq_ex *ex)
+{
+	return header_kind(of_ex(ex), of_ex(ex)->wc.flags);
 }
 
 static uint8_t ex_zero(struct ibv_cq_ex *ex)
@@ -283,7 +300,7 @@ static void set_ex_ops(struct ibv_cq_ex *ex, uint64_t wc_flags)
 	if (wc_flags & IBV_WC_EX_WITH_SLID)
 		ex->read_slid = ex_slid;
 	if (wc_flags & IBV_WC_EX_WITH_SL)
-		ex->read_sl = ex_zero;
+		ex->read_sl = ex_sl;
 	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
 		ex->read_dlid_path_bits = ex_zero;
 }
@@ -434,7 +451,7 @@ int front_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	return 0;
 }
 
-static void to_ibv(const struct dp_wc *in, struct ibv_wc *out)
+static void to_ibv(const struct front_cq *cq, const struct dp_wc *in, struct ibv_wc *out)
 {
 	out->wr_id = in->wr_id;
 	out->status = (enum ibv_wc_status)in->status;
@@ -447,7 +464,7 @@ static void to_ibv(const struct dp_wc *in, struct ibv_wc *out)
 	out->wc_flags = in->flags;
 	out->pkey_index = 0;
 	out->slid = 0;
-	out->sl = 0;
+	out->sl = header_kind(cq, in->flags);
 	out->dlid_path_bits = 0;
 }
 
@@ -463,7 +480,7 @@ int front_poll_cq(struct ibv_cq *ibv, int max, struct ibv_wc *out)
 		if (n < 0)
 			return done ? done : n;
 		for (i = 0; i < n; i++)
-			to_ibv(&wcs[i], &out[done + i]);
+			to_ibv(cq, &wcs[i], &out[done + i]);
 		done += n;
 	} while (n == 16);
 	return done;

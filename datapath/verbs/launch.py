@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from datapath import __version__
 from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
 from datapath.spelling import did_you_mean
@@ -242,5 +241,5 @@ def exec_program(
         environment["DATAPATH_SERIES"] = f"{Path(prefix).absolute()}{semicolon}{settings}"
     # The front that is asked where the devices are reads them from the environment.
     os.environ.update(environment)
-    sysfs.show([device.name for device in parsed], __version__)
+    sysfs.show([device.name for device in parsed])
     os.execve(path, list(program), environment)

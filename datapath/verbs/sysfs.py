@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Our devices in sysfs, for programs that look for them there.
+"""Our devices in sysfs and /dev, for programs that look for them there.
 
-The kernel knows nothing of our devices, so /sys/class/infiniband does not have them.  show()
-gives this process a mount namespace of its own, with a file system in memory over that folder
-(or over /sys/class where the folder is missing), in which our devices stand beside real ones.
-The program that this process becomes inherits it, and the kernel takes it away with the last
-process that uses it, however that ends.
+The kernel knows nothing of our devices, so /sys/class/infiniband does not have them, and
+/dev/infiniband has no node of theirs.  show() gives this process a mount namespace of its own,
+with file systems in memory over these folders (or over the folder above, where one is missing),
+in which our devices stand beside real ones.  The program that this process becomes inherits
+them, and the kernel takes them away with the last process that uses them, however that ends.
 
 The files tell what was true when they were made; ibv_query_port() tells the present state.
+
+`python -m datapath.verbs.sysfs PROGRAM [ARGUMENT]...` becomes the program, which gets what its
+environment names (launch.py): for workloads, whose environment is made elsewhere.
 """
 
 from __future__ import annotations
@@ -16,19 +19,26 @@ import contextlib
 import ctypes
 import ipaddress
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from datapath import __version__
 from datapath.native import paths
 
 CLASSES = Path("/sys/class")
 DEVICES = CLASSES / "infiniband"
 VERBS = CLASSES / "infiniband_verbs"
+NODES = Path("/dev/infiniband")
+OURS = "dpverbs-"
+"""How the names of our devices under VERBS and NODES begin: devices.c."""
 
 _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND = 0x1, 0x20, 0x1000
 _MS_NO_PROGRAMS = 0x2 | 0x4 | 0x8  # NOSUID, NODEV, NOEXEC
+_MS_READ_ONLY = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NO_PROGRAMS
+_MS_REC_BIND = 0x4000 | _MS_BIND
 _MS_REC_SLAVE = 0x4000 | 0x80000
 _MNT_DETACH = 2
 _PKEY = 0xFFFF
@@ -83,10 +93,10 @@ def find_place(device: str) -> Place | None:
     )
 
 
-def device_files(place: Place, version: str) -> dict[str, str]:
+def device_files(place: Place) -> dict[str, str]:
     """The files of a device, as the kernel has them; names are relative to its folder.
 
-    version: what fw_ver tells.  Source: Documentation/ABI/stable/sysfs-class-infiniband.
+    Source: Documentation/ABI/stable/sysfs-class-infiniband.
     """
     guid = _grouped(place.guid)
     files = {
@@ -94,7 +104,7 @@ def device_files(place: Place, version: str) -> dict[str, str]:
         "node_guid": guid,
         "sys_image_guid": guid,
         "node_desc": f"datapath {place.name}",
-        "fw_ver": version,
+        "fw_ver": __version__,
         "hca_type": "datapath",
         "board_id": "datapath",
         "ports/1/state": "4: ACTIVE" if place.up else "1: DOWN",
@@ -120,7 +130,7 @@ def _grouped(data: bytes) -> str:
     return data.hex(":", 2)
 
 
-def show(devices: Sequence[str], version: str) -> bool:
+def show(devices: Sequence[str]) -> bool:
     """Put the devices of DATAPATH_DEVICES that have a place into this process's sysfs.
 
     False: this process may not (it takes CAP_SYS_ADMIN), or there is no sysfs; then nothing
@@ -132,12 +142,14 @@ def show(devices: Sequence[str], version: str) -> bool:
     made: list[Path] = []
     try:
         _mount("none", Path("/"), "", _MS_REC_SLAVE)
-        for folder in (DEVICES, VERBS):
+        for folder in (DEVICES, VERBS, NODES):
             _cover(folder, made)
         for place in places:
-            _write_device(place, version)
+            _write_device(place)
+            _make_node(NODES / f"{OURS}{place.name}")
         for folder in made:
-            _mount("none", folder, "", _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NO_PROGRAMS)
+            if folder.is_relative_to(CLASSES):
+                _mount("none", folder, "", _MS_READ_ONLY)
     except OSError:
         for folder in reversed(made):
             _libc.umount2(os.fsencode(folder), _MNT_DETACH)
@@ -145,9 +157,9 @@ def show(devices: Sequence[str], version: str) -> bool:
     return True
 
 
-def _write_device(place: Place, version: str) -> None:
+def _write_device(place: Place) -> None:
     folder = DEVICES / place.name
-    _write(folder, device_files(place, version))
+    _write(folder, device_files(place))
     netdev = CLASSES / "net" / place.netdev
     with contextlib.suppress(OSError):
         # A card: what its driver tells of NUMA nodes and the like is true of ours, too.
@@ -156,9 +168,15 @@ def _write_device(place: Place, version: str) -> None:
         _write(folder / "device", {"numa_node": "-1"})
         (folder / "device" / "net").mkdir()
         (folder / "device" / "net" / place.netdev).symlink_to(netdev)
-    verbs = VERBS / f"dpverbs-{place.name}"
+    verbs = VERBS / f"{OURS}{place.name}"
     _write(verbs, {"ibdev": place.name})
     (verbs / "device").symlink_to(folder / "device")
+
+
+def _make_node(node: Path) -> None:
+    """A character device that can be opened, as programs want to see; nothing is behind it."""
+    node.touch()
+    _mount(os.devnull, node, "", _MS_BIND)
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
@@ -170,22 +188,22 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _cover(folder: Path, made: list[Path]) -> None:
-    """A writable folder in memory over `folder`, with what the kernel has in it.
+    """A writable folder in memory over `folder`, with the kernel's devices in it.
 
-    Without such a folder, over its parent, since nobody can make one in sysfs.  made: where
-    file systems were mounted; grows.
+    Without such a folder, over its parent, since the folder would be there for all programs,
+    and nobody can make one in sysfs.  made: where file systems were mounted; grows.
     """
     if folder.is_dir():
         with _covered(folder, made) as kernels:
-            for entry in os.scandir(kernels):
-                _copy(kernels, entry, folder / entry.name)
+            for entry in list(os.scandir(kernels)):
+                # Folders, and nodes of this name: of a dpctl exec around this one.
+                if not entry.is_dir(follow_symlinks=False) and not entry.name.startswith(OURS):
+                    _keep(kernels, entry, folder / entry.name)
         return
     if folder.parent not in made:
         with _covered(folder.parent, made) as kernels:
-            for name in [entry.name for entry in os.scandir(kernels)]:
-                (folder.parent / name).mkdir()
-                source = f"/proc/self/fd/{kernels}/{name}"
-                _mount(source, folder.parent / name, "", _MS_BIND)
+            for entry in list(os.scandir(kernels)):
+                _keep(kernels, entry, folder.parent / entry.name)
     folder.mkdir()
 
 
@@ -201,12 +219,16 @@ def _covered(folder: Path, made: list[Path]) -> Iterator[int]:
         os.close(kernels)
 
 
-def _copy(kernels: int, entry: os.DirEntry[str], to: Path) -> None:
-    """A device of the kernel's, which is a link; or a file, such as abi_version."""
+def _keep(kernels: int, entry: os.DirEntry[str], to: Path) -> None:
+    """The entry of a covered folder, with all that is mounted below it."""
     if entry.is_symlink():
         to.symlink_to(os.readlink(entry.name, dir_fd=kernels))
-    elif entry.is_file():
-        to.write_text(Path(f"/proc/self/fd/{kernels}", entry.name).read_text())
+        return
+    if entry.is_dir():
+        to.mkdir()
+    else:
+        to.touch()
+    _mount(f"/proc/self/fd/{kernels}/{entry.name}", to, "", _MS_REC_BIND)
 
 
 def _mount(source: str, target: Path, kind: str, flags: int, data: str = "") -> None:
@@ -214,3 +236,18 @@ def _mount(source: str, target: Path, kind: str, flags: int, data: str = "") -> 
     if _libc.mount(*arguments, ctypes.c_ulong(flags), data.encode() or None):
         code = ctypes.get_errno()
         raise OSError(code, f"mount {kind or source} on {target}: {os.strerror(code)}")
+
+
+def program(argv: Sequence[str]) -> list[str]:
+    """The command line of `argv` with the devices of its environment in its sysfs."""
+    return [sys.executable, "-m", "datapath.verbs.sysfs", *argv]
+
+
+def main(argv: list[str]) -> None:
+    devices = os.environ.get("DATAPATH_DEVICES", "").split()
+    show([device.partition("=")[0] for device in devices])
+    os.execvp(argv[0], argv)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

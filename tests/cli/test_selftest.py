@@ -21,7 +21,7 @@ from datapath.errors import LocalError
 @pytest.mark.parametrize(
     ("arguments", "stages", "left"),
     [
-        ([], ["lint", "c", "san", "compute", "pytest", "guests", "alone"], []),
+        ([], ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"], []),
         (
             ["tests/wire", "-k", "bth"],
             ["san", "compute", "pytest", "alone"],
@@ -30,10 +30,36 @@ from datapath.errors import LocalError
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
         (["--stage=san", "-x"], ["san"], ["-x"]),
         (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
-        (["--all"], ["lint", "c", "san", "compute", "pytest", "guests", "alone", "fresh"], []),
+        (
+            ["--all"],
+            [
+                "lint",
+                "c",
+                "san",
+                "compute",
+                "pytest",
+                "guests",
+                "alone",
+                "suite",
+                "fresh",
+                "suites",
+            ],
+            [],
+        ),
         (
             ["-x", "--all"],
-            ["lint", "c", "san", "compute", "pytest", "guests", "alone", "fresh"],
+            [
+                "lint",
+                "c",
+                "san",
+                "compute",
+                "pytest",
+                "guests",
+                "alone",
+                "suite",
+                "fresh",
+                "suites",
+            ],
             ["-x"],
         ),
         (["--stage", "fresh,c"], ["c", "fresh"], []),
@@ -47,7 +73,7 @@ def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> Non
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
-    assert "lint, c, san, compute, pytest, guests, alone, fresh" in caught.value.hint
+    assert "lint, c, san, compute, pytest, guests, alone, suite, fresh, suites" in caught.value.hint
 
 
 def test_all_and_some_is_a_contradiction() -> None:

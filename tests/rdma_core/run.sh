@@ -15,12 +15,13 @@
 # The tests of another version need its pyverbs, and that needs its libibverbs: both are built
 # there (cmake, ninja-build, libnl-3-dev, libnl-route-3-dev, python3-dev), and a front for them.
 #
-# Ends with 4 when the sources cannot be had.
+# Where the sources of the installed version cannot be had, it is the newest that the Python
+# registry has, unless RDMA_CORE_VERSION names another.  Ends with 69 when there are none.
 set -eu
 ROOT=$(cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 REPOSITORY=${RDMA_CORE_REPOSITORY:-https://github.com/linux-rdma/rdma-core}
 FOLDER=$ROOT/build-rdma-core
-NOT_TO_BE_HAD=4
+NOT_TO_BE_HAD=69
 
 # 1.14.44.0 is libibverbs 1.14 of rdma-core 44.0.
 installed() {
@@ -81,27 +82,43 @@ build() {
 		/usr/bin/python3 -m venv "$tools" && "$tools/bin/pip" install -q cython
 	} || return
 	cmake -S "$1" -B "$1/build" -G Ninja -DIN_PLACE=1 -DNO_MAN_PAGES=1 \
-		-DPYTHON_EXECUTABLE="$tools/bin/python3" && ninja -C "$1/build" || return
+		-DCMAKE_BUILD_TYPE=Debug -DPYTHON_EXECUTABLE="$tools/bin/python3" || return
+	# Less the daemons and tools, which the tests do not need.
+	ninja -C "$1/build" -t targets all |
+		sed -n 's/^\(lib\/lib[a-z0-9]*\.so\|python\/.*\.so\): .*/\1/p' |
+		xargs ninja -C "$1/build" || return
 	export PKG_CONFIG_PATH=$1/build/lib/pkgconfig
 	[ -e "$1/front/build.ninja" ] ||
 		meson setup -Dtests=false -Doptimization=3 "$1/front" "$ROOT" || return
 	ninja -C "$1/front" datapath/verbs/libdpverbs.so datapath/verbs/compat
 }
 
+# fetch VERSION FOLDER
+fetch() {
+	[ ! -d "$2/tests" ] || return 0
+	mkdir -p "$FOLDER"
+	from_registry "$1" "$2" || from_debian "$1" "$2" || from_repository "$1" "$2" || {
+		rm -rf "$2.part"
+		echo "run.sh: rdma-core $1 is neither in the Python registry, nor among Debian's" \
+			"sources, nor at $REPOSITORY" >&2
+		return 1
+	}
+}
+
+newest_in_registry() {
+	"$ROOT/.venv/bin/pip" index versions pyverbs 2>/dev/null | sed -n '1s/.*(\(.*\))/\1/p'
+}
+
 INSTALLED=$(installed)
 VERSION=${RDMA_CORE_VERSION:-$INSTALLED}
+if ! fetch "$VERSION" "${RDMA_CORE:-$FOLDER/$VERSION}"; then
+	[ -z "${RDMA_CORE_VERSION:-}" ] || exit $NOT_TO_BE_HAD
+	VERSION=$(newest_in_registry)
+	[ -n "$VERSION" ] && fetch "$VERSION" "$FOLDER/$VERSION" || exit $NOT_TO_BE_HAD
+	echo "run.sh: taking $VERSION, which the Python registry has" >&2
+fi
 : "${RDMA_CORE:=$FOLDER/$VERSION}"
 export RDMA_CORE RDMA_CORE_VERSION=$VERSION
-if [ ! -d "$RDMA_CORE/tests" ]; then
-	mkdir -p "$FOLDER"
-	from_registry "$VERSION" "$RDMA_CORE" || from_debian "$VERSION" "$RDMA_CORE" ||
-		from_repository "$VERSION" "$RDMA_CORE" || {
-		rm -rf "$RDMA_CORE.part"
-		echo "run.sh: rdma-core $VERSION is neither in the Python registry, nor among Debian's" \
-			"sources, nor at $REPOSITORY" >&2
-		exit $NOT_TO_BE_HAD
-	}
-fi
 if [ "$VERSION" != "$INSTALLED" ]; then
 	(build "$RDMA_CORE") >"$FOLDER/build-$VERSION.log" 2>&1 || {
 		tail -n 15 "$FOLDER/build-$VERSION.log" >&2

@@ -39,7 +39,7 @@ SHOWN = ("ports/1/gids/0", "ports/1/gid_attrs/ndevs/0", "node_guid", "ports/1/st
 def test_files_are_as_the_kernel_writes_them() -> None:
     gid = ipaddress.IPv6Address("::ffff:10.0.0.1")
     place = Place("dp0", "eth1", True, gid, 2, bytes(range(8)), 25_000_000_000)
-    files = device_files(place, "1.2")
+    files = device_files(place)
     assert files["node_guid"] == "0001:0203:0405:0607"
     assert files["node_type"] == "1: CA"
     assert files["ports/1/gids/1"] == "0000:0000:0000:0000:0000:ffff:0a00:0001"
@@ -97,6 +97,18 @@ def test_all_else_stays_and_nobody_writes(host: NetnsHost) -> None:
     assert run(host, *command, "sh", "-c", script).count("Read-only file system") == 2
 
 
+def test_there_is_a_node_as_well(host: NetnsHost) -> None:
+    """A character device, which UCX looks for; all else in /dev is as it was."""
+    command = [*EXEC, "--device", "dp0=udp:eth1", "--"]
+    node = "/dev/infiniband/dpverbs-dp0"
+    script = f"test -c {node} && test -w {node} && : <{node} && echo there"
+    assert run(host, *command, "sh", "-c", script) == "there\n"
+    inside = run(host, *command, "ls", "/dev").split()
+    assert sorted(inside) == sorted({*run(host, "ls", "/dev").split(), "infiniband"})
+    script = "echo x >/dev/null && test -d /dev/pts && touch /dev/shm/x-$$ && rm /dev/shm/x-$$"
+    run(host, *command, "sh", "-c", script)
+
+
 def test_one_program_inside_another(host: NetnsHost) -> None:
     outer = [*EXEC, "--device", "dp0=udp:eth1", "--"]
     inner = [*EXEC, "--device", "dp1=udp:mgmt0", "--"]
@@ -106,7 +118,7 @@ def test_one_program_inside_another(host: NetnsHost) -> None:
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_stays_behind(host: NetnsHost, tmp_path: Path, end: signal.Signals) -> None:
     before = classes(host)
-    mounts = run(host, "cat", "/proc/self/mounts")
+    mounts, nodes = run(host, "cat", "/proc/self/mounts"), run(host, "ls", "/dev")
     command = [*EXEC, "--device", "dp0=udp:eth1", "--"]
     said = tmp_path / "said"
     script = f"ls {DEVICES}; exec sleep 60"
@@ -122,6 +134,7 @@ def test_nothing_stays_behind(host: NetnsHost, tmp_path: Path, end: signal.Signa
         program.wait()
     assert classes(host) == before
     assert run(host, "cat", "/proc/self/mounts") == mounts
+    assert run(host, "ls", "/dev") == nodes
 
 
 def test_without_the_right_a_program_runs_without() -> None:

@@ -110,9 +110,38 @@ def test_command_lines() -> None:
     assert "--qp-timeout 0" in " ".join(params(test="send_lat").command("dp", ack_timeout=0))
 
 
+ALL_SIZES = """
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 2          1000             0.00               3.00               1.500000
+ 8388608    1000             0.00               1000.00            0.000119
+---------------------------------------------------------------------------------------
+"""
+
+
+def test_of_all_sizes_the_best_counts() -> None:
+    sizes = Perftest(params(test="send_bw", all_sizes=True))
+    found = {m.name: m.value for m in sizes.outcome([ALL_SIZES]).metrics}
+    assert found == {"goodput": 1000 * 2**20 * 8, "message_rate": 1.5e6}
+    with pytest.raises(RunFailed, match="2 results"):
+        Perftest(params(test="send_bw")).outcome([ALL_SIZES])
+
+
+def test_command_lines_of_datagrams_and_shared_receives() -> None:
+    line = " ".join(params(test="send_lat", qp_type="ud", shared_receives=True).command("dp"))
+    for part in ("--connection UD", "--use-srq", "--report-unsorted"):
+        assert part in line
+    line = " ".join(params(test="send_lat", all_sizes=True).command("dp"))
+    assert "--all" in line
+    assert "--report-unsorted" not in line
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [
+        ({"test": "write_bw", "qp_type": "ud"}, "ib_write_bw has no datagrams"),
+        ({"test": "read_bw", "shared_receives": True}, "has no shared_receives"),
+        ({"test": "send_bw", "all_sizes": True, "size": 64}, "without size and duration"),
+        ({"test": "atomic_bw", "all_sizes": True}, "no other sizes"),
         ({"test": "write_latency"}, "write_lat"),
         ({"test": "send_lat", "duration": "2s"}, "ib_send_lat has no duration"),
         ({"test": "write_bw", "use_event": True}, "has no use_event"),
@@ -165,6 +194,23 @@ def test_bandwidth_of_each_operation(
     assert found["goodput"] > 0
     passed = network.path_counters().passed
     assert (passed["forward"] + passed["backward"]) * 9000 > 200 * size
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"test": "send_lat", "qp_type": "ud", "size": 64, "iterations": 100},
+        {"test": "send_bw", "all_sizes": True, "iterations": 20},
+        {"test": "send_lat", "all_sizes": True, "iterations": 20},
+        {"test": "send_bw", "shared_receives": True, "size": 4096, "iterations": 100},
+    ],
+)
+def test_datagrams_sizes_and_shared_receives(
+    run: RunWorkload, network: NetnsNetwork, options: dict[str, Any]
+) -> None:
+    environment = environments(network, "udp")
+    outcome = run("perftest", device="dp", device_env=environment, timeout_s=60, **options)
+    assert values(outcome)["goodput" if "bw" in options["test"] else "latency_p50"] > 0
 
 
 @pytest.mark.parametrize("port", ["afxdp", "udp"])

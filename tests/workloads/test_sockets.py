@@ -12,6 +12,7 @@ import pytest
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from datapath.verbs.launch import device_environment
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome
 from tests.workloads.conftest import RunWorkload
@@ -93,6 +94,30 @@ def test_ucx_bandwidth_crosses_the_path(run: RunWorkload, network: NetnsNetwork,
     assert network.path_counters().passed["forward"] * 9000 > 200 * 65536
 
 
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+@pytest.mark.parametrize("qp_type", ["rc", "ud"])
+@pytest.mark.parametrize("loss", ["0", "1%"])
+def test_ucx_over_our_device(
+    run: RunWorkload, network: NetnsNetwork, port: str, qp_type: str, loss: str
+) -> None:
+    """UCX repairs what datagrams lose, with time-outs of its own."""
+    ends = [h.endpoint.netdev if port == "afxdp" else h.endpoint.ipv4 for h in network.hosts]
+    devices = [device_environment("dp0", f"{port}:{end}") for end in ends]
+    outcome = run(
+        "ucx",
+        device="dp",
+        device_env=devices,
+        path=Path.model_validate({"loss": loss}),
+        test="tag_bw",
+        qp_type=qp_type,
+        size="64KiB",
+        iterations=50,
+        warmup=10,
+    )
+    assert outcome.notes["transport"] == f"UCX over {qp_type}_verbs"
+    assert network.path_counters().passed["forward"] * 9000 > 50 * 65536
+
+
 def test_a_time_out_ends_every_program_and_says_so(run: RunWorkload, tmp_path: FilePath) -> None:
     with pytest.raises(RunFailed, match=r"not done after 0\.5 s") as caught:
         run("iperf3", duration="60s", timeout_s=0.5)
@@ -119,7 +144,7 @@ def test_a_missing_program_names_its_package(
 
 
 def test_workloads_of_kernel_sockets_refuse_a_verbs_device(run: RunWorkload) -> None:
-    for kind in ("iperf3", "sockperf", "ucx"):
+    for kind in ("iperf3", "sockperf"):
         with pytest.raises(LocalError, match=f"{kind} does not run on transport device dp"):
             run(kind, device="dp")
     with pytest.raises(LocalError, match="perftest does not run on transport device kernel"):

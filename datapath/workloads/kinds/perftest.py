@@ -39,6 +39,9 @@ _BIT_RATES: Mapping[str, float] = {"MB/sec": 8 * _MIB, "MiB/sec": 8 * _MIB, "Gb/
 _ATOMIC_SIZE = 8
 _DEFAULT_ITERATIONS = 1000
 _BW_COLUMN = "BW average"
+_LATENCY_COLUMN = "t_typical[usec]"
+_COLUMN = re.compile(r"#\S+|(?:\S+ )?\S+\[[^\]]*\]")
+"""A heading: "#bytes", "t_min[usec]", "BW average[MB/sec]"."""
 _SAMPLES_HEADER = "#, usec"
 _UNCALIBRATED = "Correlation coefficient"
 """perftest measures its clock when it starts; on a busy machine that fails, and every time it
@@ -100,6 +103,15 @@ class PerftestParams(WorkloadParams):
     gid_index: int | None = Field(
         None, ge=0, le=255, description="Index of the GID that names each end; unset: perftest's."
     )
+    qp_type: Literal["rc", "ud"] = Field(
+        "rc", description="Reliable connections, or datagrams, which only send tests have."
+    )
+    shared_receives: bool = Field(False, description="A shared receive queue; send tests only.")
+    all_sizes: bool = Field(
+        False,
+        description="Every size from 2 bytes to 8 MiB (perftest's --all) in place of one: goodput "
+        "and message_rate are the largest, latency_p50 the smallest.",
+    )
 
     @property
     def operation(self) -> str:
@@ -123,10 +135,17 @@ class PerftestParams(WorkloadParams):
             wrong.append("inline")
         if self.operation == "write" and self.use_event:
             wrong.append("use_event")
+        if self.operation != "send":
+            wrong += [name for name in ("shared_receives",) if getattr(self, name)]
+            wrong += ["datagrams"] if self.qp_type == "ud" else []
         if wrong:
             raise ValueError(f"ib_{self.test} has no {' and no '.join(wrong)}")
         if self.operation == "atomic" and self.size not in (None, _ATOMIC_SIZE):
             raise ValueError(f"atomics are {_ATOMIC_SIZE} bytes, not {self.size}")
+        if self.all_sizes and (self.size is not None or self.duration is not None):
+            raise ValueError("all_sizes goes without size and duration")
+        if self.all_sizes and self.operation == "atomic":
+            raise ValueError(f"atomics are {_ATOMIC_SIZE} bytes, there are no other sizes")
         if self.duration is not None and self.iterations is not None:
             raise ValueError("give iterations or duration, not both")
         if self.duration is not None and self.duration % 1_000_000_000:
@@ -150,7 +169,7 @@ class PerftestParams(WorkloadParams):
         if self.is_bandwidth:
             # Finding a peak takes time quadratic in the iterations, and is no result of ours.
             words += ["--qp", str(self.qps), "--noPeak"]
-        else:
+        elif not self.all_sizes:
             words.append("--report-unsorted")
         for option, value in (
             ("--tx-depth", self.tx_depth),
@@ -165,6 +184,9 @@ class PerftestParams(WorkloadParams):
                 words += [option, str(value)]
         words += ["--bidirectional"] if self.bidirectional else []
         words += ["--events"] if self.use_event else []
+        words += ["--connection", "UD"] if self.qp_type == "ud" else []
+        words += ["--use-srq"] if self.shared_receives else []
+        words += ["--all"] if self.all_sizes else []
         return words + self.extra
 
 
@@ -242,6 +264,8 @@ class Perftest:
 
     def outcome(self, outputs: list[str]) -> Outcome:
         """From the clients' standard outputs; RunFailed when one has no result."""
+        if self.params.all_sizes:
+            return self._of_all_sizes(outputs)
         if not self.params.is_bandwidth:
             samples = parse_samples(outputs[0])
             return Outcome(latency_metrics(samples), {"latency_ns": samples})
@@ -258,6 +282,18 @@ class Perftest:
         metrics.append(Metric("fairness", jain(goodputs), "1"))
         each = ", ".join(f"{goodput / 1e9:.3f} Gbit/s" for goodput in goodputs)
         return Outcome(metrics, notes={"goodput_each": each})
+
+    def _of_all_sizes(self, outputs: list[str]) -> Outcome:
+        tables = [parse_table(output) for output in outputs]
+        if not self.params.is_bandwidth:
+            typical = min(row[_LATENCY_COLUMN] for row in tables[0])
+            return Outcome([Metric("latency_p50", typical * 1e3, "ns")])
+        goodput = rate = 0.0
+        for table in tables:
+            [unit] = (u for u in _BIT_RATES if f"{_BW_COLUMN}[{u}]" in table[0])
+            goodput += max(row[f"{_BW_COLUMN}[{unit}]"] for row in table) * _BIT_RATES[unit]
+            rate += max(row["MsgRate[Mpps]"] for row in table) * 1e6
+        return Outcome([Metric("goodput", goodput, "bit/s"), Metric("message_rate", rate, "1/s")])
 
 
 def _address(server: Host, device: str) -> str:
@@ -280,25 +316,39 @@ def parse_bandwidth(output: str) -> tuple[float, float]:
 
 def _bandwidth_row(output: str) -> tuple[dict[str, float], str]:
     """The only line of the table by the names of its columns, and the unit of the bandwidth."""
-    lines = iter(output.splitlines())
-    header = next((line for line in lines if f"{_BW_COLUMN}[" in line), "")
-    columns = re.split(r"\s{2,}", header.strip())
-    table = itertools.takewhile(lambda line: line.strip(" -"), lines)
-    rows = [line.split() for line in table if line.strip()[0].isdigit()]
+    rows = parse_table(output)
     if len(rows) > 1:
         raise RunFailed(
             f"perftest printed {len(rows)} results, and a run has one",
-            hint="sweep workload.size in place of perftest's own --all",
+            hint="set all_sizes in place of perftest's own --all",
         )
     try:
-        [fields] = rows
-        row = dict(zip(columns, map(float, fields), strict=True))
+        [row] = rows
         [unit] = (u for u in _BIT_RATES if f"{_BW_COLUMN}[{u}]" in row)
     except ValueError:
         raise _no_result(output) from None
     if not {"#bytes", "MsgRate[Mpps]"} <= row.keys():
         raise _no_result(output)
     return row, unit
+
+
+def parse_table(output: str) -> list[dict[str, float]]:
+    """The lines of the table of results by the names of its columns; RunFailed without any."""
+    lines = iter(output.splitlines())
+    header = next((line for line in lines if line.strip().startswith("#bytes")), "")
+    columns = _COLUMN.findall(header)
+    table = itertools.takewhile(lambda line: line.strip(" -"), lines)
+    try:
+        rows = [
+            dict(zip(columns, map(float, line.split()), strict=True))
+            for line in table
+            if line.strip()[0].isdigit()
+        ]
+    except ValueError:
+        raise _no_result(output) from None
+    if not rows:
+        raise _no_result(output)
+    return rows
 
 
 def parse_samples(output: str) -> list[float]:

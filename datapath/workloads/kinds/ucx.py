@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""ucx_perftest over UCX's TCP transport: what an MPI program without RDMA would get."""
+"""ucx_perftest over our device or over TCP: what an MPI program gets with and without RDMA."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from datapath.errors import RunFailed
 from datapath.lanes.base import Host, Tool
 from datapath.metric_kind import MetricKind
 from datapath.units import Bytes
+from datapath.verbs import sysfs
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.programs import Programs, WorkloadParams, require, require_device
 
 _PROGRAM = "ucx_perftest"
 _PORT = 13337
+_VERBS_DEVICE = "dp0:1"
 _TESTS: Mapping[str, str] = {
     "tag_lat": "tag_lat",
     "tag_bw": "tag_bw",
     "put_lat": "ucp_put_lat",
     "put_bw": "ucp_put_bw",
+}
+_TRANSPORTS: Mapping[str, str] = {
+    "rc": "rc_verbs,ud_verbs:aux,self",  # datagrams connect the queue pairs
+    "ud": "ud_verbs,self",
 }
 _MIB = 2**20
 
@@ -33,6 +39,9 @@ class UcxParams(WorkloadParams):
 
     test: Literal["tag_lat", "tag_bw", "put_lat", "put_bw"] = Field(
         "tag_lat", description="UCP operation, and what is measured: latency or bandwidth."
+    )
+    qp_type: Literal["rc", "ud"] = Field(
+        "rc", description="Transport of UCX on device dp: rc_verbs or ud_verbs."
     )
     size: Bytes = Field(64, ge=1, le=2**30, description="Bytes of each message.")
     iterations: int = Field(10_000, ge=10, le=10**8, description="Messages that are counted.")
@@ -45,7 +54,7 @@ class Ucx:
     name: ClassVar[str] = "ucx"
     Params: ClassVar[type[pydantic.BaseModel]] = UcxParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool(_PROGRAM, version=()),)
-    devices: ClassVar[tuple[str, ...]] = ("kernel",)
+    devices: ClassVar[tuple[str, ...]] = ("kernel", "dp")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 
@@ -59,23 +68,35 @@ class Ucx:
         client, server = ctx.network.pairs[0]
         test = ["-t", _TESTS[p.test], "-s", str(p.size), "-n", str(p.iterations)]
         test += ["-w", str(p.warmup), "-f", "-v"]
-        with Programs(ctx, self.tools, p.pin, polls=True) as programs:
-            words = [*_command(server), *p.extra]
-            listener = programs.start(server, "ucx-server", words, _environment(server))
-            programs.wait_listening(server, listener, _PORT)
-            words = [*_command(client), *p.extra, server.endpoint.mgmt_ipv4, *test]
-            caller = programs.start(client, "ucx-client", words, _environment(client))
-            output = programs.finish(caller, server=listener)
-        return self.outcome(output)
+        over_tcp = getattr(ctx.transport, "device", "") == "kernel"
+        names = [host.name for host in ctx.network.hosts]
+        devices = dict(zip(names, ctx.device_env, strict=True))
 
-    def outcome(self, output: str) -> Outcome:
+        def words(host: Host, *more: str) -> list[str]:
+            plain = [*_command(host), *p.extra, *more]
+            return plain if over_tcp else sysfs.program(plain)
+
+        def environment(host: Host) -> dict[str, str]:
+            if over_tcp:
+                return _environment("tcp", host.endpoint.netdev)
+            return {**devices[host.name], **_environment(_TRANSPORTS[p.qp_type], _VERBS_DEVICE)}
+
+        with Programs(ctx, self.tools, p.pin, polls=True) as programs:
+            listener = programs.start(server, "ucx-server", words(server), environment(server))
+            programs.wait_listening(server, listener, _PORT)
+            asks = words(client, server.endpoint.mgmt_ipv4, *test)
+            caller = programs.start(client, "ucx-client", asks, environment(client))
+            output = programs.finish(caller, server=listener)
+        return self.outcome(output, "TCP" if over_tcp else f"{p.qp_type}_verbs")
+
+    def outcome(self, output: str, transport: str = "TCP") -> Outcome:
         """From the comma-separated result that -f -v prints; RunFailed when there is none."""
         rows = list(csv.DictReader(line.strip() for line in output.splitlines() if "," in line))
         try:
             metrics = self._metrics(rows[-1])
         except (IndexError, KeyError, TypeError, ValueError):
             raise RunFailed("ucx_perftest printed no result", hint="see ucx-client.err") from None
-        return Outcome(metrics, notes={"transport": "UCX over TCP"})
+        return Outcome(metrics, notes={"transport": f"UCX over {transport}"})
 
     def _metrics(self, row: Mapping[str, str]) -> list[Metric]:
         if self.params.test.endswith("_lat"):
@@ -100,6 +121,6 @@ def _command(host: Host) -> list[str]:
     return [_PROGRAM, *(["-P", "0"] if has_mpi else []), "-p", str(_PORT)]
 
 
-def _environment(host: Host) -> Mapping[str, str]:
-    """TCP only, on the device under test; the set-up connection takes the management network."""
-    return {"UCX_TLS": "tcp", "UCX_NET_DEVICES": host.endpoint.netdev, "UCX_LOG_LEVEL": "warn"}
+def _environment(transports: str, device: str) -> dict[str, str]:
+    """These transports alone, on the device under test; the set-up takes the management network."""
+    return {"UCX_TLS": transports, "UCX_NET_DEVICES": device, "UCX_LOG_LEVEL": "warn"}
