@@ -47,6 +47,20 @@ static void afxdp_release(struct dp_port *port, uint32_t path_id)
 	dp_peers_release(&((struct afxdp *)port)->peers, path_id);
 }
 
+/* All requests come here; the name only keeps others from the service. */
+static int afxdp_serve(struct dp_port *port, uint64_t service_id)
+{
+	struct afxdp *a = (struct afxdp *)port;
+
+	a->names.addr = port->info.addr;
+	return dp_slot_serve(&a->names, service_id);
+}
+
+static void afxdp_unserve(struct dp_port *port, uint64_t service_id)
+{
+	dp_slot_unserve(&((struct afxdp *)port)->names, service_id);
+}
+
 /* ---- waking ---------------------------------------------------------------- */
 
 /* rx() must be called though no packet will make the socket readable: packets
@@ -435,4 +449,6 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.rx_release = afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,
 	.tx_commit = afxdp_tx_commit,
+	.serve = afxdp_serve,
+	.unserve = afxdp_unserve,
 };

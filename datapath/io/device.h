@@ -78,6 +78,10 @@ int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeou
 		      uint32_t *path_id);
 void dp_device_release(struct dp_device *, uint32_t path_id);
 
+/* As dp_port_serve().  Call with the lock held. */
+int dp_device_serve(struct dp_device *, uint64_t service_id);
+void dp_device_unserve(struct dp_device *, uint64_t service_id);
+
 /* Engine calls go between these two.  0; -EIO in a child after fork(), with
  * nothing locked.  Unlocking hands the engine's events to on_event(). */
 int dp_device_lock(struct dp_device *);
