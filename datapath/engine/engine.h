@@ -258,6 +258,7 @@ enum dp_qp_type { DP_QPT_RC, DP_QPT_UD };
 
 struct dp_qp_config {
 	uint32_t type; /* enum dp_qp_type */
+	uint32_t qpn;  /* DP_QPN_GSI, which one QP may have; 0: the next free number */
 	struct dp_pd *pd;
 	struct dp_cq *send_cq, *recv_cq;
 	struct dp_srq *srq;		     /* NULL: a receive queue of its own */
@@ -274,6 +275,7 @@ struct dp_qp_config {
 enum {
 	DP_QPN_SPACE = 1 << 16, /* low bits of a QPN */
 	DP_QPS_MAX = DP_QPN_SPACE - 2,
+	DP_QPN_GSI = 1, /* takes management datagrams; it has no prefix */
 	DP_KEYS_MAX = (1 << 16) - 1,
 	DP_SGE_MAX = 32,
 	DP_INLINE_MAX = 1024,

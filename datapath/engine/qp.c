@@ -79,28 +79,43 @@ static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
 	return dp_receives_init(&qp->rq, rq_entries(c), rq_sges(c), c->rq_memory);
 }
 
+static int enter_qpn(struct dp_engine *e, struct dp_qp *qp, uint32_t low)
+{
+	struct dp_qp ***page = &e->qps[low / DP_QP_PAGE];
+
+	if (!*page)
+		*page = calloc(DP_QP_PAGE, sizeof(**page));
+	if (!*page)
+		return -ENOMEM;
+	(*page)[low % DP_QP_PAGE] = qp;
+	return 0;
+}
+
 /* QPNs run through all values of the low 16 bits, so that a QPN is not reused soon.  0 and 1 are
  * reserved (IBTA vol. 1, section 3.5.10). */
 static int take_qpn(struct dp_engine *e, struct dp_qp *qp)
 {
-	struct dp_qp ***page;
 	uint32_t i, low;
 
 	for (i = 0; i < DP_QPN_SPACE; i++) {
 		low = (e->qpn_next + i) & 0xffff;
 		if (low < 2 || dp_find_qp(e, low))
 			continue;
-		page = &e->qps[low / DP_QP_PAGE];
-		if (!*page)
-			*page = calloc(DP_QP_PAGE, sizeof(**page));
-		if (!*page)
-			return -ENOMEM;
-		(*page)[low % DP_QP_PAGE] = qp;
 		e->qpn_next = low + 1;
 		qp->qpn = e->cfg.qpn_prefix << 16 | low;
-		return 0;
+		return enter_qpn(e, qp, low);
 	}
 	return -ENOMEM;
+}
+
+static int take_given_qpn(struct dp_engine *e, struct dp_qp *qp, uint32_t qpn)
+{
+	if (qpn != DP_QPN_GSI)
+		return -EINVAL;
+	if (dp_find_qp(e, qpn))
+		return -EBUSY;
+	qp->qpn = qpn;
+	return enter_qpn(e, qp, qpn);
 }
 
 static void drop_qpn(struct dp_qp *qp)
@@ -138,7 +153,7 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 	qp->user = c->user;
 	err = alloc_queues(qp, c);
 	if (!err)
-		err = take_qpn(e, qp);
+		err = c->qpn ? take_given_qpn(e, qp, c->qpn) : take_qpn(e, qp);
 	if (!err) {
 		err = qp->ops->create(qp);
 		if (err)

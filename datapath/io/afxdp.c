@@ -65,6 +65,20 @@ static void afxdp_leave(struct dp_port *port, const struct dp_addr *group)
 	dp_groups_leave(&((struct afxdp *)port)->groups, group);
 }
 
+/* All requests come here; the name only keeps others from the service. */
+static int afxdp_serve(struct dp_port *port, uint64_t service_id)
+{
+	struct afxdp *a = (struct afxdp *)port;
+
+	a->names.addr = port->info.addr;
+	return dp_slot_serve(&a->names, service_id);
+}
+
+static void afxdp_unserve(struct dp_port *port, uint64_t service_id)
+{
+	dp_slot_unserve(&((struct afxdp *)port)->names, service_id);
+}
+
 /* ---- waking ---------------------------------------------------------------- */
 
 /* Makes the poll descriptor readable while rx() has work that no arriving packet announces: packets
@@ -478,4 +492,6 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.rx_release = afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,
 	.tx_commit = afxdp_tx_commit,
+	.serve = afxdp_serve,
+	.unserve = afxdp_unserve,
 };

@@ -33,6 +33,7 @@
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/steer.h"
+#include "io/udp_slot.h"
 
 /* The kernel headers may be older than Linux 6.6. */
 #ifndef XDP_USE_SG
@@ -98,7 +99,8 @@ struct afxdp {
 	struct xsk_socket *xsk;
 	struct xsk_umem *umem;
 	struct dp_steer *steer;
-	int wake_fd; /* eventfd: rx() has work that no packet will announce */
+	struct dp_slot names; /* of services; the address has no slots */
+	int wake_fd;	      /* eventfd: rx() has work that no packet will announce */
 };
 
 static const size_t umem_size = (size_t)RX_CHUNKS * CHUNK + (size_t)TX_BUFFERS * TX_BUFFER;

@@ -294,6 +294,7 @@ void dp_afxdp_close(struct dp_port *port)
 
 	dp_steer_detach(a->steer);
 	dp_groups_close(&a->groups);
+	dp_slot_release(&a->names);
 	if (a->port.fd >= 0)
 		close(a->port.fd);
 	if (a->wake_fd >= 0)
@@ -348,6 +349,7 @@ int dp_afxdp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_er
 		return dp_fail(error, -ENOMEM, "out of memory");
 	a->port.ops = &dp_afxdp_ops;
 	a->port.fd = a->wake_fd = -1;
+	dp_slot_init(&a->names);
 	strcpy(a->port.info.kind, dp_afxdp_ops.kind);
 	err = open_device(a, spec, error);
 	if (err)

@@ -155,14 +155,14 @@ int dp_device_poll_cq(struct dp_device *dev, struct dp_cq *cq, int max, struct d
 int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id)
 {
-	int err;
+	int err, slice = timeout_ms < DP_RESOLVE_SLICE_MS ? timeout_ms : DP_RESOLVE_SLICE_MS;
 
 	/* In slices, so that packets of other QPs move in between. */
 	do {
 		err = dp_device_lock(dev);
 		if (err)
 			return err;
-		err = dp_port_resolve(dev->port, peer, DP_RESOLVE_SLICE_MS, path_id);
+		err = dp_port_resolve(dev->port, peer, slice, path_id);
 		dp_device_unlock(dev);
 		timeout_ms -= DP_RESOLVE_SLICE_MS;
 	} while ((err == -ETIMEDOUT || err == -EAGAIN) && timeout_ms > 0);
@@ -187,6 +187,16 @@ void dp_device_leave(struct dp_device *dev, const struct dp_addr *group)
 int dp_device_fd(const struct dp_device *dev)
 {
 	return dp_port_fd(dev->port);
+}
+
+int dp_device_serve(struct dp_device *dev, uint64_t service_id)
+{
+	return dp_port_serve(dev->port, service_id);
+}
+
+void dp_device_unserve(struct dp_device *dev, uint64_t service_id)
+{
+	dp_port_unserve(dev->port, service_id);
 }
 
 struct dp_engine *dp_device_engine(struct dp_device *dev)

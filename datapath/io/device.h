@@ -31,7 +31,7 @@
  * doubles, up to 400 us, for a program that has kept its leases for long, since
  * each look of the thread costs the program a context switch.
  *
- * A program that has a loop of its own may do without the thread (dp_device_serve()).
+ * A program that has a loop of its own may do without the thread (dp_device_attend()).
  *
  * After fork() the child has no thread and must not touch the sockets: there
  * every call fails with -EIO (dp_device_lock()), and the parent goes on.
@@ -46,7 +46,7 @@ struct dp_device;
 
 struct dp_device_options {
 	const char *name;      /* name of the thread */
-	bool no_thread;	       /* the program's loop calls dp_device_serve() */
+	bool no_thread;	       /* the program's loop calls dp_device_attend() */
 	bool standard;	       /* never offer extended mode */
 	bool ecn;	       /* packets are ECN-capable */
 	bool telemetry;	       /* offer room for telemetry in requests */
@@ -85,6 +85,10 @@ void dp_device_release(struct dp_device *, uint32_t path_id);
 int dp_device_join(struct dp_device *, const struct dp_addr *group);
 void dp_device_leave(struct dp_device *, const struct dp_addr *group);
 
+/* As dp_port_serve().  Call with the lock held. */
+int dp_device_serve(struct dp_device *, uint64_t service_id);
+void dp_device_unserve(struct dp_device *, uint64_t service_id);
+
 /* Engine calls go between these two.  0; -EIO in a child after fork(), with
  * nothing locked.  Unlocking hands the engine's events to on_event(). */
 int dp_device_lock(struct dp_device *);
@@ -106,7 +110,7 @@ int dp_device_poll_cq(struct dp_device *, struct dp_cq *, int max, struct dp_wc 
 
 /* For a device without a thread: moves what has come and what is due.  Returns when to call
  * again at the latest, unless dp_device_fd() is readable or something was posted before. */
-uint64_t dp_device_serve(struct dp_device *);
+uint64_t dp_device_attend(struct dp_device *);
 int dp_device_fd(const struct dp_device *);
 
 /* CLOCK_MONOTONIC, ns: the `now` of the device's engine. */

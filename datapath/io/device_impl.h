@@ -51,7 +51,7 @@ struct dp_device {
 	_Atomic(enum dp_mode) mode;
 	atomic_uint calls;    /* calls of the program; they tell the thread that it polls */
 	atomic_bool delaying; /* the thread looks after delayed sends */
-	bool no_thread;	      /* dp_device_serve() is called instead */
+	bool no_thread;	      /* dp_device_attend() is called instead */
 	bool armed;	      /* the program is going to wait for an event */
 	bool tx_full;	      /* the port had no buffer */
 	bool dead;	      /* in a child after fork() */

@@ -25,7 +25,7 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 }
 
 /* In THREAD mode, under the lock: does what is due; returns until when to sleep. */
-uint64_t dp_device_serve(struct dp_device *dev)
+uint64_t dp_device_attend(struct dp_device *dev)
 {
 	uint64_t now = dp_device_read_clock(dev), deadline, nap;
 	int rounds = DP_ROUNDS_THREAD, rx, tx;
@@ -93,7 +93,7 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	if (dev->mode == DP_MODE_PROGRAM && !called)
 		lease_expired(dev);
 	if (dev->mode == DP_MODE_THREAD)
-		return dp_device_serve(dev);
+		return dp_device_attend(dev);
 	if (++dev->leases == DP_AHEAD_FORGET)
 		dev->ahead_needed = DP_AHEAD_MIN;
 	return dp_device_now_ns() + next_lease(dev);

@@ -90,6 +90,16 @@ int dp_port_tx_commit(struct dp_port *port, const struct dp_packet *pkts, int n_
 	return port->ops->tx_commit(port, pkts, n_used, n);
 }
 
+int dp_port_serve(struct dp_port *port, uint64_t service_id)
+{
+	return port->ops->serve(port, service_id);
+}
+
+void dp_port_unserve(struct dp_port *port, uint64_t service_id)
+{
+	port->ops->unserve(port, service_id);
+}
+
 int dp_port_fd(const struct dp_port *port)
 {
 	return port->fd;

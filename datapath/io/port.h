@@ -92,6 +92,12 @@ void dp_port_rx_release(struct dp_port *, const struct dp_packet *, int n);
 int dp_port_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
 int dp_port_tx_commit(struct dp_port *, const struct dp_packet *, int n_used, int n);
 
+/* From now on requests for this service of the connection manager come to this port, whichever
+ * process with a port on the same address the kernel gives them to.  -EADDRINUSE: a process has
+ * the service already. */
+int dp_port_serve(struct dp_port *, uint64_t service_id);
+void dp_port_unserve(struct dp_port *, uint64_t service_id);
+
 /* A descriptor that is readable when dp_port_rx() may have packets.  Nobody has to wait for it to
  * become writable. */
 int dp_port_fd(const struct dp_port *);

@@ -26,6 +26,8 @@ struct dp_port_ops {
 	void (*rx_release)(struct dp_port *, const struct dp_packet *, int n);
 	int (*tx_reserve)(struct dp_port *, struct dp_packet *out, int max);
 	int (*tx_commit)(struct dp_port *, const struct dp_packet *, int n_used, int n);
+	int (*serve)(struct dp_port *, uint64_t service_id);
+	void (*unserve)(struct dp_port *, uint64_t service_id);
 };
 
 struct dp_port {

@@ -293,6 +293,16 @@ static void udp_release(struct dp_port *port, uint32_t path_id)
 
 /* ---- the port ------------------------------------------------------------------ */
 
+static int udp_serve(struct dp_port *port, uint64_t service_id)
+{
+	return dp_slot_serve(&((struct udp_port *)port)->slot, service_id);
+}
+
+static void udp_unserve(struct dp_port *port, uint64_t service_id)
+{
+	dp_slot_unserve(&((struct udp_port *)port)->slot, service_id);
+}
+
 /* Buffers are used again by the next dp_udp_rx(), once all packets are taken. */
 static void udp_rx_release(struct dp_port *port, const struct dp_packet *pkts, int n)
 {
@@ -326,4 +336,6 @@ const struct dp_port_ops dp_udp_ops = {
 	.rx_release = udp_rx_release,
 	.tx_reserve = dp_udp_tx_reserve,
 	.tx_commit = dp_udp_tx_commit,
+	.serve = udp_serve,
+	.unserve = udp_unserve,
 };

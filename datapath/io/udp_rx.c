@@ -4,6 +4,12 @@
 #include <time.h>
 
 #include "io/udp_impl.h"
+#include "wire/mad.h"
+
+enum {
+	MAD_AT = DP_BTH_LEN + DP_DETH_LEN,
+	MAD_PACKET = MAD_AT + DP_MAD_LEN + DP_ICRC_LEN,
+};
 
 void dp_udp_rx_prepare(struct udp_port *u, int i)
 {
@@ -141,6 +147,41 @@ static bool hand_on(struct udp_port *u, struct rx_message *m)
 	return true;
 }
 
+/* The next datagram is a management datagram, and another process may have the service or the
+ * connection that it is for.  True: that process has got it. */
+static bool hand_on_mad(struct udp_port *u, struct rx_message *m, uint32_t len)
+{
+	const uint8_t *packet = m->data + m->done;
+	struct dp_slot_header h = {
+		.src = m->src,
+		.sport = m->sport,
+		.tos = m->tos,
+		.segment_len = len,
+		.arrived_ns = m->arrived_ns,
+	};
+	struct dp_cm_target target;
+	uint32_t owner;
+	int err;
+
+	if (len != MAD_PACKET || dp_cm_target(packet + MAD_AT, DP_MAD_LEN, &target))
+		return false;
+	owner = target.id >> (32 - DP_CM_PREFIX_BITS);
+	if (target.is_service ? dp_slot_serves(&u->slot, target.service_id) :
+				owner == u->slot.number)
+		return false;
+	err = target.is_service ?
+		      dp_slot_hand_on_request(&u->slot, target.service_id, &h, packet, len) :
+		      dp_slot_hand_on(&u->slot, owner, &h, packet, len);
+	if (err == -ECONNREFUSED)
+		return false;
+	if (err)
+		u->port.stats.rx_dropped++;
+	else
+		u->port.stats.rx_misdirected++;
+	m->done += len;
+	return true;
+}
+
 /* Hands the next datagram of a message to `out`; false: none is left for this process. */
 static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_packet *out)
 {
@@ -155,8 +196,14 @@ static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_pack
 			m->done += len;
 			continue;
 		}
-		if (m->for_us || is_for(m, m->done, u->slot.number) || !hand_on(u, m))
+		if (m->for_us)
 			break;
+		if (dp_bth_dest_qpn(m->data + m->done) == DP_MAD_QPN) {
+			if (!hand_on_mad(u, m, len))
+				break;
+		} else if (is_for(m, m->done, u->slot.number) || !hand_on(u, m)) {
+			break;
+		}
 	}
 	out->src = m->src;
 	out->dst = m->dst;

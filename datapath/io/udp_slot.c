@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -20,6 +21,12 @@ enum {
 	LOCK_WAIT_MS = 1000,
 	SILENT_TRIES = 20, /* tries of 1 ms: for so long a bound name may not listen yet */
 	EVENTS_MAX = 16,   /* looked at in one call */
+};
+
+struct dp_slot_service {
+	struct dp_slot_service *next;
+	uint64_t service_id;
+	int fd; /* listens */
 };
 
 /* Who holds a name. */
@@ -44,6 +51,15 @@ static socklen_t slot_name(const struct dp_addr *addr, uint32_t number, struct s
 	char text[16];
 
 	snprintf(text, sizeof(text), "%u", number);
+	return unix_name(addr, text, out);
+}
+
+static socklen_t service_name(const struct dp_addr *addr, uint64_t service_id,
+			      struct sockaddr_un *out)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "service-%016llx", (unsigned long long)service_id);
 	return unix_name(addr, text, out);
 }
 
@@ -238,6 +254,67 @@ void dp_slot_release(struct dp_slot *s)
 		close_fd(&s->to[i]);
 	while (s->n_from)
 		close(s->from[--s->n_from]);
+	while (s->services)
+		dp_slot_unserve(s, s->services->service_id);
+}
+
+/* ---- services ----------------------------------------------------------------- */
+
+int dp_slot_serve(struct dp_slot *s, uint64_t service_id)
+{
+	struct dp_slot_service *service = malloc(sizeof(*service));
+	struct epoll_event in = { .events = EPOLLIN };
+	struct sockaddr_un name;
+	socklen_t len = service_name(&s->addr, service_id, &name);
+	int err;
+
+	if (!service)
+		return -ENOMEM;
+	service->service_id = service_id;
+	service->fd = in.data.fd = unix_socket();
+	err = service->fd < 0 ? service->fd : bind_and_listen(service->fd, &name, len);
+	if (!err && s->poll_fd >= 0 && epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, service->fd, &in))
+		err = -errno;
+	if (err) {
+		close_fd(&service->fd);
+		free(service);
+		return err;
+	}
+	service->next = s->services;
+	s->services = service;
+	return 0;
+}
+
+void dp_slot_unserve(struct dp_slot *s, uint64_t service_id)
+{
+	struct dp_slot_service **at, *service;
+
+	for (at = &s->services; *at && (*at)->service_id != service_id; at = &(*at)->next)
+		;
+	service = *at;
+	if (!service)
+		return;
+	*at = service->next;
+	close(service->fd);
+	free(service);
+}
+
+bool dp_slot_serves(const struct dp_slot *s, uint64_t service_id)
+{
+	const struct dp_slot_service *service = s->services;
+
+	while (service && service->service_id != service_id)
+		service = service->next;
+	return service != NULL;
+}
+
+static bool is_listening(const struct dp_slot *s, int fd)
+{
+	const struct dp_slot_service *service = s->services;
+
+	while (service && service->fd != fd)
+		service = service->next;
+	return fd == s->fd || service;
 }
 
 int dp_slot_steer(int udp_fd, struct dp_error *error)
@@ -272,8 +349,7 @@ static bool connect_to_owner(struct dp_slot *s, uint32_t owner)
 	return true;
 }
 
-int dp_slot_hand_on(struct dp_slot *s, uint32_t owner, const struct dp_slot_header *h,
-		    const void *data, size_t len)
+static int send_datagram(int fd, const struct dp_slot_header *h, const void *data, size_t len)
 {
 	struct iovec iov[2] = {
 		{ .iov_base = (void *)h, .iov_len = sizeof(*h) },
@@ -282,26 +358,48 @@ int dp_slot_hand_on(struct dp_slot *s, uint32_t owner, const struct dp_slot_head
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
 	ssize_t n;
 
+	do
+		n = sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+int dp_slot_hand_on(struct dp_slot *s, uint32_t owner, const struct dp_slot_header *h,
+		    const void *data, size_t len)
+{
+	int err;
+
 	/* Two tries: if the owner has died, it may have a successor. */
 	for (int tries = 0; tries < 2; tries++) {
 		if (s->to[owner] < 0 && !connect_to_owner(s, owner))
 			break;
-		do
-			n = sendmsg(s->to[owner], &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-		while (n < 0 && errno == EINTR);
-		if (n >= 0)
-			return 0;
-		if (errno != EPIPE && errno != ECONNRESET)
-			return -errno;
+		err = send_datagram(s->to[owner], h, data, len);
+		if (err != -EPIPE && err != -ECONNRESET)
+			return err;
 		close_fd(&s->to[owner]);
 	}
 	return -ECONNREFUSED;
 }
 
-static void accept_one(struct dp_slot *s)
+/* A request is rare: the connection is made for it alone. */
+int dp_slot_hand_on_request(struct dp_slot *s, uint64_t service_id, const struct dp_slot_header *h,
+			    const void *data, size_t len)
+{
+	struct sockaddr_un name;
+	socklen_t name_len = service_name(&s->addr, service_id, &name);
+	int fd = -1, err;
+
+	if (connect_to(s, &name, name_len, &fd) != HOLDER_OURS)
+		return -ECONNREFUSED;
+	err = send_datagram(fd, h, data, len);
+	close(fd);
+	return err;
+}
+
+static void accept_one(struct dp_slot *s, int listening)
 {
 	struct epoll_event in = { .events = EPOLLIN };
-	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0)
 		return;
@@ -337,8 +435,8 @@ int dp_slot_receive(struct dp_slot *s, struct dp_slot_header *h, void *data, siz
 
 		if (epoll_wait(s->poll_fd, &event, 1, 0) <= 0)
 			break;
-		if (event.data.fd == s->fd) {
-			accept_one(s);
+		if (is_listening(s, event.data.fd)) {
+			accept_one(s, event.data.fd);
 			continue;
 		}
 		n = recvmsg(event.data.fd, &msg, MSG_DONTWAIT);

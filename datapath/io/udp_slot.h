@@ -20,6 +20,11 @@
  * user holds is passed over, and gets no packet.  If another user holds the
  * lock's name, processes take slots without a lock.  Then the order may be wrong, which
  * only costs time to hand packets on.
+ *
+ * Management datagrams, which all are for QPN 1, reach whoever the kernel picks.  One for a
+ * service of the connection manager is handed on to the process that holds the service's name,
+ * "datapath-udp:<address>:service-<id>"; any other to the slot in the top 8 bits of the
+ * communication id that it is for.
  */
 #ifndef DP_IO_UDP_SLOT_H
 #define DP_IO_UDP_SLOT_H
@@ -45,6 +50,8 @@ struct dp_slot_header {
 	uint64_t arrived_ns;  /* as in struct dp_packet */
 };
 
+struct dp_slot_service;
+
 struct dp_slot {
 	struct dp_addr addr;
 	uint32_t number;
@@ -55,6 +62,7 @@ struct dp_slot {
 	int to[DP_SLOTS];   /* connections to the owners of other slots */
 	int from[DP_SLOTS]; /* connections from the owners of other slots, in no order */
 	uint32_t n_from;
+	struct dp_slot_service *services; /* whose names it holds */
 };
 
 /* To be called first, so that dp_slot_release() can be called at any time. */
@@ -71,6 +79,14 @@ int dp_slot_steer(int udp_fd, struct dp_error *);
  * it is full. */
 int dp_slot_hand_on(struct dp_slot *, uint32_t owner, const struct dp_slot_header *,
 		    const void *data, size_t len);
+/* Takes the name of a service.  -EADDRINUSE: another process has it, or this one. */
+int dp_slot_serve(struct dp_slot *, uint64_t service_id);
+void dp_slot_unserve(struct dp_slot *, uint64_t service_id);
+bool dp_slot_serves(const struct dp_slot *, uint64_t service_id);
+/* As dp_slot_hand_on(), to the process that holds a service's name. */
+int dp_slot_hand_on_request(struct dp_slot *, uint64_t service_id, const struct dp_slot_header *,
+			    const void *data, size_t len);
+
 /* Does not block.  Returns the bytes received from another process of this user, or -EAGAIN. */
 int dp_slot_receive(struct dp_slot *, struct dp_slot_header *, void *data, size_t len);
 

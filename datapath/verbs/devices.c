@@ -11,9 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_MS = 1000 };
+enum {
+	EXIT_MS = 1000,
+	INDEX_FIRST = 1 << 30, /* the kernel counts its devices from 0 */
+};
 
 static struct front_device *devices;
+static int n_devices;
 static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -47,6 +51,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 		 d->ibv.dev_name);
 	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s",
 		 config->name);
+	d->index = INDEX_FIRST + n_devices++;
 	**end = d;
 	*end = &d->next;
 }
@@ -80,6 +85,11 @@ bool front_owns_device(const struct ibv_device *device)
 	for (d = devices; d && &d->ibv != device; d = d->next)
 		;
 	return d != NULL;
+}
+
+int front_device_index(const struct front_device *d)
+{
+	return d->index;
 }
 
 static int refuse(const struct front_device *d, int err, const char *error)

@@ -7,6 +7,7 @@
  * process.
  */
 #include "verbs/front.h"
+#include "verbs/ucm/ucm.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,6 +42,8 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
 	struct device_list *list;
 	int n = 0, n_real = 0, i;
 
+	if (own)
+		ucm_take_over(); /* librdmacm asks for devices first */
 	if (REAL(ibv_get_device_list))
 		real = REAL(ibv_get_device_list)(&n_real);
 	else
@@ -96,7 +99,9 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
 
 int ibv_get_device_index(struct ibv_device *device)
 {
-	return front_owns_device(device) ? -1 : REAL(ibv_get_device_index)(device);
+	if (!front_owns_device(device))
+		return REAL(ibv_get_device_index)(device);
+	return front_device_index(container_of(device, struct front_device, ibv));
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -20,6 +20,7 @@
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
  *   control.c                the same from outside, for dpctl cc set and of
+ *   ucm/                     RDMA-CM: what librdmacm asks the kernel for
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads
  * from one to the other.  Functions here have the meaning and the return
@@ -104,6 +105,7 @@ struct front_device {
 	struct front_stats *stats;
 	struct front_series *series; /* NULL: none are collected */
 	atomic_size_t dm_lent;	     /* bytes of device memory in use */
+	int index;
 	struct front_device *next;
 };
 
@@ -115,6 +117,8 @@ int front_find_place(const struct front_device *, struct dp_port_info *out);
 __be64 front_guid_of(const struct dp_port_info *);
 uint64_t front_rate_bps(const struct dp_port_info *);
 __be64 front_device_guid(const struct front_device *); /* 0: there is no such place */
+/* As ibv_get_device_index(): one that the kernel gives to none of its own. */
+int front_device_index(const struct front_device *);
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
 /* By number, on the device of that name (NULL: on any).  0, ENOENT or ENOTUNIQ. */
@@ -361,6 +365,8 @@ int front_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_
 
 struct ibv_qp *front_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 struct ibv_qp *front_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+/* The QP for management datagrams, of which a device has one at a time. */
+struct ibv_qp *front_create_gsi_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 int front_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask);
 int front_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask, struct ibv_qp_init_attr *);
 int front_destroy_qp(struct ibv_qp *);

@@ -128,11 +128,13 @@ static void free_queues(struct front_qp *qp, struct ibv_pd *pd)
 	front_domain_free(pd, qp->rq_memory);
 }
 
-static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_ex *attr,
+			    uint32_t qpn)
 {
 	struct dp_device *dev = qp->context->dev;
 	struct dp_qp_config config = {
 		.type = types[find_type(attr->qp_type)].engine_type,
+		.qpn = qpn,
 		.pd = front_engine_pd(attr->pd),
 		.send_cq = to_cq(attr->send_cq)->cq,
 		.recv_cq = to_cq(attr->recv_cq)->cq,
@@ -166,7 +168,9 @@ free_memory:
 	return err;
 }
 
-struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+/* qpn: as in struct dp_qp_config. */
+static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+			     uint32_t qpn)
 {
 	struct ibv_qp *base;
 	struct front_qp *qp;
@@ -187,7 +191,7 @@ struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 	err = front_batch_init(qp);
 	if (err)
 		goto free_qp;
-	err = create_in_engine(qp, attr);
+	err = create_in_engine(qp, attr, qpn);
 	if (err)
 		goto free_batch;
 
@@ -217,7 +221,12 @@ free_qp:
 	return front_fail(-err);
 }
 
-struct ibv_qp *front_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	return create(context, attr, 0);
+}
+
+static struct ibv_qp *create_plain(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, uint32_t qpn)
 {
 	struct ibv_qp_init_attr_ex ex = {
 		.qp_context = attr->qp_context,
@@ -230,11 +239,21 @@ struct ibv_qp *front_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
 		.pd = pd,
 	};
-	struct ibv_qp *qp = front_create_qp_ex(pd->context, &ex);
+	struct ibv_qp *qp = create(pd->context, &ex, qpn);
 
 	if (qp)
 		attr->cap = ex.cap;
 	return qp;
+}
+
+struct ibv_qp *front_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	return create_plain(pd, attr, 0);
+}
+
+struct ibv_qp *front_create_gsi_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	return create_plain(pd, attr, DP_QPN_GSI);
 }
 
 void front_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,

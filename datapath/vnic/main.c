@@ -33,7 +33,7 @@ static uint64_t move(struct card *card)
 	uint64_t wake_ns;
 
 	guests_receive(card);
-	wake_ns = dp_device_serve(card->device);
+	wake_ns = dp_device_attend(card->device);
 	tunnel_reap(card);
 	vxlan_receive(card);
 	guests_flush(card);

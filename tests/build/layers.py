@@ -21,9 +21,11 @@ MAY_INCLUDE = {
     "engine": {"engine", "wire"},
     "engine/rc": {"engine", "wire"},
     "engine/ud": {"engine", "wire"},
+    "cm": {"cm", "wire"},
     "io": {"io", "engine", "posix", "wire", "xdp"},
     "verbs": {"verbs", "io", "engine", "posix", "wire"},
     "vnic": {"vnic", "io", "engine", "link", "posix", "wire"},
+    "verbs/ucm": {"verbs", "cm", "io", "engine", "posix", "wire"},
     "xdp": {"xdp", "link", "wire"},
     "fabric/emulator": {"fabric", "io", "link", "posix", "wire", "xdp"},
     "fabric/sim": {"fabric", "engine", "link", "wire"},
@@ -36,7 +38,7 @@ MAY_INCLUDE = {
 # These know the types of QPs: the table of types, and the memory that windows take.
 KNOW_TYPES = {"qp.c", "engine.c", "check.c"}
 
-PURE = ("wire", "link", "engine", "engine/rc", "engine/ud")
+PURE = ("wire", "link", "engine", "engine/rc", "engine/ud", "cm")
 
 # System headers that they may use: language and memory, no system.
 PURE_HEADERS = {

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Descriptors that stand for /dev/infiniband/rdma_cm.  Each is an eventfd that is readable while
+ * events wait, so programs poll() it and make it non-blocking as they would the kernel's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "verbs/ucm/ucm.h"
+
+pthread_mutex_t ucm_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* By descriptor. */
+static struct ucm_file **files;
+static int n_files;
+static uint64_t serials;
+static _Atomic(int) n_open; /* none: every other write() of librdmacm passes at once */
+
+struct ucm_file *ucm_file_of(int fd)
+{
+	return fd >= 0 && fd < n_files ? files[fd] : NULL;
+}
+
+bool ucm_owns(int fd)
+{
+	bool found;
+
+	if (!n_open)
+		return false;
+	pthread_mutex_lock(&ucm_lock);
+	found = ucm_file_of(fd) != NULL;
+	pthread_mutex_unlock(&ucm_lock);
+	return found;
+}
+
+static int enter(struct ucm_file *file)
+{
+	int n = n_files ? n_files : 64;
+	struct ucm_file **grown;
+
+	while (n <= file->fd)
+		n *= 2;
+	if (n > n_files) {
+		grown = realloc(files, (size_t)n * sizeof(*files));
+		if (!grown)
+			return -ENOMEM;
+		memset(grown + n_files, 0, (size_t)(n - n_files) * sizeof(*files));
+		files = grown;
+		n_files = n;
+	}
+	files[file->fd] = file;
+	return 0;
+}
+
+int ucm_open(int flags)
+{
+	struct ucm_file *file = calloc(1, sizeof(*file));
+	int err;
+
+	if (!file) {
+		errno = ENOMEM;
+		return -1;
+	}
+	file->last = &file->first;
+	file->pid = getpid();
+	file->fd = eventfd(0, (flags & O_CLOEXEC ? EFD_CLOEXEC : 0) |
+				      (flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
+	err = file->fd < 0 ? -errno : 0;
+	pthread_mutex_lock(&ucm_lock);
+	if (!err)
+		err = enter(file);
+	file->serial = ++serials;
+	if (!err)
+		n_open++;
+	pthread_mutex_unlock(&ucm_lock);
+	if (!err)
+		return file->fd;
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file);
+	errno = -err;
+	return -1;
+}
+
+void ucm_close(int fd)
+{
+	struct ucm_file *file;
+
+	pthread_mutex_lock(&ucm_lock);
+	file = ucm_file_of(fd);
+	if (file) {
+		/* What the parent had opened before fork() goes on there. */
+		while (file->ids && file->pid == getpid())
+			ucm_id_destroy(file->ids);
+		files[fd] = NULL;
+		n_open--;
+		free(file);
+	}
+	pthread_mutex_unlock(&ucm_lock);
+}
+
+void ucm_end_all(void)
+{
+	int fd;
+
+	for (fd = 0; fd < n_files; fd++)
+		while (files[fd] && files[fd]->pid == getpid() && files[fd]->ids)
+			ucm_id_destroy(files[fd]->ids);
+}
+
+/* ---- events ------------------------------------------------------------------------------ */
+
+static void set_readable(const struct ucm_file *file, bool on)
+{
+	uint64_t count = 1;
+
+	if (on ? write(file->fd, &count, sizeof(count)) < 0 :
+		 read(file->fd, &count, sizeof(count)) < 0)
+		return; /* it was so already */
+}
+
+int ucm_push(struct ucm_id *id, struct ucm_event *event)
+{
+	struct ucm_file *file = id->file;
+
+	event->id = id;
+	event->next = NULL;
+	if (!file->first)
+		set_readable(file, true);
+	*file->last = event;
+	file->last = &event->next;
+	return 0;
+}
+
+int ucm_raise(struct ucm_id *id, enum ucm_event_type type, int status)
+{
+	struct ucm_event *event = calloc(1, sizeof(*event));
+
+	if (!event)
+		return -ENOMEM;
+	event->resp.event = type;
+	event->resp.status = (uint32_t)status;
+	return ucm_push(id, event);
+}
+
+static struct ucm_event *unlink_event(struct ucm_file *file, struct ucm_event **at)
+{
+	struct ucm_event *event = *at;
+
+	*at = event->next;
+	if (file->last == &event->next)
+		file->last = at;
+	if (!file->first)
+		set_readable(file, false);
+	return event;
+}
+
+void ucm_purge(struct ucm_id *id, void (*drop)(struct ucm_id *))
+{
+	struct ucm_event **at = &id->file->first, *event;
+
+	while (*at) {
+		if ((*at)->id != id && (*at)->arrived != id) {
+			at = &(*at)->next;
+			continue;
+		}
+		event = unlink_event(id->file, at);
+		if (event->arrived && event->arrived != id) {
+			drop(event->arrived);
+			at = &id->file->first; /* that may have taken others out */
+		}
+		free(event);
+	}
+}
+
+void ucm_move_events(struct ucm_id *id, struct ucm_file *to)
+{
+	struct ucm_event **at = &id->file->first;
+	struct ucm_file *from = id->file;
+	struct ucm_event *event;
+
+	while (*at) {
+		if ((*at)->id != id) {
+			at = &(*at)->next;
+			continue;
+		}
+		event = unlink_event(from, at);
+		id->file = to;
+		ucm_push(id, event);
+		id->file = from;
+	}
+}
+
+/* The oldest event: 0; -EAGAIN: there is none. */
+static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
+{
+	struct ucm_event *event;
+
+	if (!file->first)
+		return -EAGAIN;
+	event = unlink_event(file, &file->first);
+	*out = event->resp;
+	out->uid = event->id->uid;
+	out->id = event->arrived ? event->arrived->handle : event->id->handle;
+	event->id->events_reported++;
+	free(event);
+	return 0;
+}
+
+/* The kernel keeps what a thread waits on, so a thread whose channel is destroyed by another one
+ * waits for ever.  rping counts on that: an error would end it. */
+static void wait_for_ever(void)
+{
+	for (;;)
+		pause();
+}
+
+/* Waits, unless the descriptor was made non-blocking. */
+static int get_event(int fd, struct rdma_ucm_event_resp *out)
+{
+	struct pollfd wait = { .fd = fd, .events = POLLIN };
+	struct ucm_file *file;
+	uint64_t serial = 0;
+	int err;
+
+	for (;;) {
+		pthread_mutex_lock(&ucm_lock);
+		file = ucm_file_of(fd);
+		if (serial && (!file || file->serial != serial))
+			err = -EBADF;
+		else
+			err = file && file->pid == getpid() ? take_event(file, out) : -EIO;
+		if (err == -EAGAIN)
+			serial = file->serial;
+		pthread_mutex_unlock(&ucm_lock);
+		if (err == -EBADF)
+			wait_for_ever();
+		if (err != -EAGAIN || fcntl(fd, F_GETFL) & O_NONBLOCK)
+			return err;
+		if (poll(&wait, 1, -1) < 0)
+			return -errno;
+	}
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+struct row {
+	int (*handle)(const struct ucm_command *); /* NULL: get_event() */
+	size_t in, out; /* bytes: the least that it needs, the most that it answers */
+	size_t to;	/* where the command has the address for the response */
+};
+
+union response {
+	struct rdma_ucm_create_id_resp create;
+	struct rdma_ucm_destroy_id_resp destroy;
+	struct rdma_ucm_migrate_resp migrate;
+	struct rdma_ucm_query_route_resp route;
+	struct ib_uverbs_qp_attr attr;
+	struct rdma_ucm_event_resp event;
+};
+
+#define ASKS(function, type, answer)                                                               \
+	{                                                                                          \
+		function, sizeof(struct type), sizeof(struct answer),                              \
+			offsetof(struct type, response)                                            \
+	}
+/* The kernel lets a command end before its last field, which came later. */
+#define TELLS(function, type, last)                                                                \
+	{                                                                                          \
+		function, offsetof(struct type, last), 0, 0                                        \
+	}
+
+static const struct row rows[] = {
+	[RDMA_USER_CM_CMD_CREATE_ID] =
+		ASKS(ucm_create_id, rdma_ucm_create_id, rdma_ucm_create_id_resp),
+	[RDMA_USER_CM_CMD_DESTROY_ID] =
+		ASKS(ucm_destroy_id, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp),
+	[RDMA_USER_CM_CMD_BIND_IP] = { ucm_bind_ip, sizeof(struct rdma_ucm_bind_ip), 0, 0 },
+	[RDMA_USER_CM_CMD_RESOLVE_IP] = { ucm_resolve_ip, sizeof(struct rdma_ucm_resolve_ip), 0,
+					  0 },
+	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = { ucm_resolve_route,
+					     sizeof(struct rdma_ucm_resolve_route), 0, 0 },
+	[RDMA_USER_CM_CMD_QUERY_ROUTE] =
+		ASKS(ucm_query_route, rdma_ucm_query, rdma_ucm_query_route_resp),
+	[RDMA_USER_CM_CMD_CONNECT] = TELLS(ucm_connect, rdma_ucm_connect, ece),
+	[RDMA_USER_CM_CMD_LISTEN] = { ucm_listen, sizeof(struct rdma_ucm_listen), 0, 0 },
+	[RDMA_USER_CM_CMD_ACCEPT] = TELLS(ucm_accept, rdma_ucm_accept, ece),
+	[RDMA_USER_CM_CMD_REJECT] = { ucm_reject, sizeof(struct rdma_ucm_reject), 0, 0 },
+	[RDMA_USER_CM_CMD_DISCONNECT] = { ucm_disconnect, sizeof(struct rdma_ucm_disconnect), 0,
+					  0 },
+	[RDMA_USER_CM_CMD_INIT_QP_ATTR] =
+		ASKS(ucm_init_qp_attr, rdma_ucm_init_qp_attr, ib_uverbs_qp_attr),
+	[RDMA_USER_CM_CMD_GET_EVENT] = ASKS(NULL, rdma_ucm_get_event, rdma_ucm_event_resp),
+	[RDMA_USER_CM_CMD_SET_OPTION] = { ucm_set_option, sizeof(struct rdma_ucm_set_option), 0,
+					  0 },
+	[RDMA_USER_CM_CMD_NOTIFY] = { ucm_notify, sizeof(struct rdma_ucm_notify), 0, 0 },
+	[RDMA_USER_CM_CMD_MIGRATE_ID] =
+		ASKS(ucm_migrate_id, rdma_ucm_migrate_id, rdma_ucm_migrate_resp),
+};
+
+static int run(int fd, const struct row *row, const void *in, void *out)
+{
+	struct ucm_command command = { .in = in, .out = out };
+	int err = -EIO;
+
+	pthread_mutex_lock(&ucm_lock);
+	command.file = ucm_file_of(fd);
+	if (command.file && command.file->pid == getpid())
+		err = row->handle(&command);
+	pthread_mutex_unlock(&ucm_lock);
+	return err;
+}
+
+static int dispatch(int fd, const struct rdma_ucm_cmd_hdr *header, const void *in)
+{
+	const struct row *row = header->cmd < sizeof(rows) / sizeof(rows[0]) ? &rows[header->cmd] :
+									       NULL;
+	union response out = {};
+	uint64_t to;
+	int err;
+
+	if (!row || !row->in)
+		return -EOPNOTSUPP;
+	if (header->in < row->in)
+		return -EINVAL;
+	err = row->handle ? run(fd, row, in, &out) : get_event(fd, &out.event);
+	if (err || !row->out)
+		return err;
+	memcpy(&to, (const uint8_t *)in + row->to, sizeof(to));
+	memcpy((void *)(uintptr_t)to, &out, row->out < header->out ? row->out : header->out);
+	return 0;
+}
+
+ssize_t ucm_write(int fd, const void *data, size_t len)
+{
+	const struct rdma_ucm_cmd_hdr *header = data;
+	int err = len < sizeof(*header) || header->in + sizeof(*header) > len ?
+			  -EINVAL :
+			  dispatch(fd, header, header + 1);
+
+	if (!err)
+		return (ssize_t)len;
+	errno = -err;
+	return -1;
+}

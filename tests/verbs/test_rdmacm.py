@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Programs that connect by RDMA-CM, unmodified, over our devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from datapath.lanes.base import Host, Process
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path as NetworkPath
+from datapath.lanes.spec import Topology
+from tests.verbs.conftest import Pair
+
+both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
+
+# Until an id is bound to a port of RDMA-CM: clients are refused when none is.
+BOUND = "until grep -q 'datapath-udp:.*:service-' /proc/net/unix; do sleep 0.02; done"
+
+
+def run_pair(
+    pair: Pair,
+    port: str,
+    server: Sequence[str],
+    client: Sequence[str],
+    *,
+    server_ends: bool = True,
+    env: Mapping[str, str] | None = None,
+) -> tuple[str, str]:
+    """Both programs, "{}" being the server's address; both must end with 0."""
+    left, right = pair.hosts
+    log = pair.logs / "server"
+    log.unlink(missing_ok=True)
+    address = left.endpoint.ipv4
+    running = left.popen(
+        [word.format(address) for word in server],
+        env={**pair.environment(0, port), **(env or {})},
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        left.run(["sh", "-c", BOUND], timeout_s=30)
+        done = right.run(
+            [word.format(address) for word in client],
+            env={**pair.environment(1, port), **(env or {})},
+            timeout_s=60,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said + log.read_text()
+        if server_ends:
+            assert running.wait(timeout=30) == 0, said + log.read_text()
+        else:
+            assert running.poll() is None, said + log.read_text()
+    finally:
+        running.kill()
+        running.wait()
+    return log.read_text(), said
+
+
+@both_ports
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        ("rping -s -a {} -C 20 -V", "rping -c -a {} -C 20 -V"),
+        ("rping -s -C 5 -V -S 4096", "rping -c -a {} -C 5 -V -S 4096"),
+        ("ucmatose -c 20", "ucmatose -s {} -c 20"),
+        ("udaddy -c 10", "udaddy -s {} -c 10"),
+        ("riostream -S 4096 -C 100", "riostream -s {} -S 4096 -C 100"),
+        ("rstream -S 4096 -C 100", "rstream -s {} -S 4096 -C 100"),
+        ("rstream -S 4096 -C 100 -T n", "rstream -s {} -S 4096 -C 100 -T n"),
+        ("ib_write_bw -R -F -s 65536 -n 200", "ib_write_bw -R -F -s 65536 -n 200 {}"),
+        ("ib_send_lat -R -F -n 200", "ib_send_lat -R -F -n 200 {}"),
+        ("ib_read_bw -R -F -q 4 -n 200", "ib_read_bw -R -F -q 4 -n 200 {}"),
+    ],
+)
+def test_programs_connect(pair: Pair, port: str, server: str, client: str) -> None:
+    run_pair(pair, port, server.split(), client.split())
+
+
+@both_ports
+def test_cmtime_makes_its_connections(pair: Pair, port: str) -> None:
+    _, said = run_pair(
+        pair, port, ["cmtime"], ["cmtime", "-s", "{}", "-c", "100"], server_ends=False
+    )
+    assert "connect" in said
+    assert "failed" not in said
+
+
+@both_ports
+def test_a_file_is_copied(pair: Pair, port: str) -> None:
+    source, copy = pair.logs / "source", pair.logs / "copy"
+    source.write_bytes(bytes(range(256)) * 4096)
+    run_pair(pair, port, ["rcopy"], ["rcopy", str(source), f"{{}}:{copy}"], server_ends=False)
+    assert copy.read_bytes() == source.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[NetnsNetwork]:
+    with NetnsNetwork(Topology(), "bpf") as made:
+        yield made
+
+
+@pytest.fixture
+def lossy(root: None, request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+    """Two hosts whose packets are lost at random, both ways."""
+    network: NetnsNetwork = request.getfixturevalue("network")
+    network.set_path(NetworkPath(loss=request.param), seed=7)
+    return Pair(network.hosts, tmp_path)
+
+
+@both_ports
+@pytest.mark.parametrize("lossy", ["1%", "5%"], indirect=True)
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        ("rping -s -a {} -C 50 -V", "rping -c -a {} -C 50 -V"),
+        ("ucmatose -c 50", "ucmatose -s {} -c 50"),
+        ("udaddy -c 20 -C 0", "udaddy -s {} -c 20 -C 0"),
+        ("riostream -S 4096 -C 100", "riostream -s {} -S 4096 -C 100"),
+    ],
+)
+def test_programs_connect_though_messages_are_lost(
+    lossy: Pair, port: str, server: str, client: str
+) -> None:
+    run_pair(lossy, port, server.split(), client.split())
+
+
+def test_processes_share_an_address(pair: Pair) -> None:
+    """Each message reaches the process that has the service, or the connection."""
+    left, right = pair.hosts
+    address = left.endpoint.ipv4
+    started: list[tuple[Process, Path]] = []
+
+    def start(host: Host, number: int, words: str) -> None:
+        log = pair.logs / f"log{len(started)}"
+        env = pair.environment(number, "udp")
+        started.append((host.popen(words.format(address).split(), env=env, stdout=log), log))
+
+    try:
+        for port in (7801, 7802, 7803):
+            start(left, 0, f"rping -s -a {{}} -p {port} -C 200 -V")
+        for port in (7801, 7802, 7803):
+            left.run(["sh", "-c", BOUND.replace("service-", f"service-.*{port:04x}")], timeout_s=30)
+        start(right, 1, "rping -c -a {} -p 7801 -C 200 -V")
+        start(right, 1, "rping -c -a {} -p 7802 -C 200 -V")
+        start(left, 0, "rping -c -a {} -p 7803 -C 200 -V")  # to itself
+        for process, log in started:
+            assert process.wait(timeout=60) == 0, log.read_text()
+    finally:
+        for process, _ in started:
+            process.kill()
+            process.wait()
+
+
+@both_ports
+def test_a_port_in_use_is_refused(pair: Pair, port: str) -> None:
+    left, _ = pair.hosts
+    argv = ["rping", "-s", "-a", left.endpoint.ipv4]
+    env = pair.environment(0, "udp")
+    first = left.popen(argv, env=env)
+    try:
+        left.run(["sh", "-c", BOUND], timeout_s=30)
+        second = left.run(argv, env=env, timeout_s=30)
+        assert second.returncode != 0
+        assert "Address already in use" in second.stderr
+    finally:
+        first.kill()
+        first.wait()
+
+
+@both_ports
+def test_nobody_listens(pair: Pair, port: str) -> None:
+    """A process with the connection manager at work says so; otherwise there is no answer."""
+    left, right = pair.hosts
+    address = left.endpoint.ipv4
+    server = left.popen(["rping", "-s", "-a", address, "-p", "7810"], env=pair.environment(0, port))
+    try:
+        left.run(["sh", "-c", BOUND], timeout_s=30)
+        done = right.run(
+            ["rping", "-c", "-a", address, "-p", "7811", "-v", "-d"],
+            env=pair.environment(1, port),
+            timeout_s=30,
+        )
+        assert done.returncode != 0
+        assert "RDMA_CM_EVENT_REJECTED" in done.stdout + done.stderr
+    finally:
+        server.kill()
+        server.wait()
+
+
+# Until some megabytes have come in.
+FLOWING = """
+bytes=/sys/class/net/eth1/statistics/rx_bytes
+start=$(cat $bytes)
+until [ $(($(cat $bytes) - start)) -gt 5000000 ]; do sleep 0.05; done
+"""
+
+
+@both_ports
+def test_a_peer_that_is_killed_ends_a_connection(pair: Pair, port: str) -> None:
+    left, right = pair.hosts
+    log = pair.logs / "client"
+    argv = ["ib_write_bw", "-R", "-F", "-s", "65536", "-n", "10000000"]
+    server = left.popen(argv, env=pair.environment(0, port))
+    client = None
+    try:
+        left.run(["sh", "-c", BOUND], timeout_s=30)
+        env = pair.environment(1, port)
+        client = right.popen([*argv, left.endpoint.ipv4], env=env, stdout=log, stderr=log)
+        left.run(["sh", "-c", FLOWING], timeout_s=30)
+        assert client.poll() is None, log.read_text()
+        server.kill()
+        server.wait()
+        assert client.wait(timeout=60) != 0
+        assert "Failed status 12" in log.read_text()  # IBV_WC_RETRY_EXC_ERR
+    finally:
+        for process in (server, client):
+            if process is not None:
+                process.kill()
+                process.wait()
