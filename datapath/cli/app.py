@@ -23,6 +23,7 @@ from datapath.cli import (
     programs,
     results,
     running,
+    vnic,
 )
 from datapath.cli.algorithms import app as cc_app
 from datapath.cli.output import tell_error
@@ -84,6 +85,7 @@ hunting.register(cc_app)
 app.add_typer(cc_app, name="cc")
 app.add_typer(kernels.app, name="kernel")
 app.add_typer(fabric.app, name="fabric")
+app.add_typer(vnic.app, name="vnic")
 
 
 def run(arguments: list[str]) -> int:

@@ -15,11 +15,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from datapath import foreign, series
+from datapath.cc.spec import Cc
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment import metrics
 from datapath.experiment.axes import Axis, read_axes
@@ -36,7 +37,7 @@ from datapath.experiment.document import (
 )
 from datapath.experiment.explain import explain
 from datapath.experiment.schema import Schema
-from datapath.experiment.spec import SECTIONS, Cc, Experiment, Plot, PointSpec, json_schema
+from datapath.experiment.spec import SECTIONS, Experiment, Plot, PointSpec, json_schema
 from datapath.experiment.sweep import Point, RawPoint, expand, point_key, read_where
 from datapath.spelling import close_match, or_rather
 from datapath.units import HAND_WRITTEN
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from datapath.cc.algorithm import Algorithm
 
 _HINT = "correct the file; `dpctl schema` prints the format, docs/experiment-file.md explains it"
+_Model = TypeVar("_Model", bound=BaseModel)
 _INCOMPLETE = ("missing", "union_tag_not_found")
 
 
@@ -97,6 +99,22 @@ def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> Loa
     for override in overrides:
         _override(document, override)
     return _Loader(document, text, source, tuple(overrides)).load()
+
+
+def load_model(source: FilePath, model: type[_Model], hint: str) -> _Model:
+    """A file of another format, read and checked as experiments are."""
+    document = parse(read_experiment(source), str(source))
+    try:
+        return model.model_validate(document.data, context=dict(HAND_WRITTEN))
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    problems = explain(
+        details,
+        document.data,
+        Schema(model.model_json_schema()),
+        lambda path, message, of_key: document.problem(path, message, of_key=of_key),
+    )
+    raise InvalidFile(problems, hint=hint)
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -23,8 +23,9 @@ from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
     from datapath.cc import CompiledAlgorithm
+    from datapath.cc.spec import Cc
     from datapath.experiment.load import LoadedExperiment
-    from datapath.experiment.spec import Cc, PointSpec
+    from datapath.experiment.spec import PointSpec
 
 
 class Lacking(CapabilityError):

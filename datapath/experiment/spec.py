@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from datapath import units
+from datapath.cc.spec import Cc
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Name as SeriesName
 from datapath.series import Request
@@ -30,71 +29,6 @@ SECTIONS = ("topology", "path", "transport", "cc", "xdp", "workload")
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class Cc(BaseModel):
-    """The congestion-control algorithm of the dp device, with its parameters.
-
-    A parameter may stand under `params` or beside `algo`; a string with a unit is converted
-    to the unit that ends the parameter's name (`target_delay_ns: 50us`).
-    """
-
-    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
-
-    algo: str = Field(
-        "fixed",
-        min_length=1,
-        description="A registered algorithm (`dpctl cc list`), or ./file.py:Class.",
-    )
-    params: dict[str, bool | int | float] = Field(
-        default_factory=dict, description="Parameters of the algorithm, by name."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_params(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        params = value.get("params", {})
-        if not isinstance(params, dict):
-            return value
-        beside = {key: v for key, v in value.items() if key not in ("algo", "params")}
-        twice = sorted(set(beside) & set(params))
-        if twice:
-            raise ValueError(f"{twice[0]} is given beside algo and under params")
-        gathered = {key: _cc_number(key, v) for key, v in (params | beside).items()}
-        return {key: v for key, v in value.items() if key == "algo"} | {"params": gathered}
-
-    @property
-    def file(self) -> str | None:
-        """The source file when the algorithm is the user's own (`./file.py:Class`), as written."""
-        stem, extension, _ = self.algo.partition(".py")
-        return stem + extension if extension else None
-
-    def located(self, folder: FilePath) -> str:
-        """`algo` with its file relative to `folder`, as datapath.cc takes it."""
-        if self.file is None:
-            return self.algo
-        return f"{(folder / self.file).resolve()}{self.algo.removeprefix(self.file)}"
-
-
-_CC_UNITS = {
-    "_ns": units.parse_duration_ns,
-    "_bps": units.parse_bit_rate,
-    "_bytes": units.parse_bytes,
-}
-
-
-def _cc_number(name: str, value: Any) -> Any:
-    """A parameter as a number; strings are read in the unit that the name ends with."""
-    if not isinstance(value, str):
-        return value
-    for suffix, parse in _CC_UNITS.items():
-        if name.endswith(suffix):
-            return parse(value)
-    if value.strip().endswith("%"):
-        return units.parse_fraction(value)
-    raise ValueError(f"{name}: {value!r} is not a number")
 
 
 class Xdp(_Model):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from datapath.cc.spec import Cc
 from datapath.errors import RunFailed
-from datapath.experiment.spec import Cc
 from datapath.lanes.spec import Path
 from datapath.lanes.vm import VmNetwork
 from datapath.verbs.spec import Transport

@@ -10,8 +10,8 @@ import numpy as np
 import pydantic
 import pytest
 
+from datapath.cc.spec import Cc
 from datapath.errors import LocalError, RunFailed
-from datapath.experiment.spec import Cc
 from datapath.fabric import flows as traffic
 from datapath.fabric.links import (
     FqCoDel,

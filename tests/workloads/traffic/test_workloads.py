@@ -12,8 +12,8 @@ from typing import Any
 import pydantic
 import pytest
 
+from datapath.cc.spec import Cc
 from datapath.errors import LocalError, RunFailed
-from datapath.experiment.spec import Cc
 from datapath.fabric import flows as table
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.sim import SimNetwork

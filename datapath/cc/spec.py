@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The `cc` section of files: an algorithm and its parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns, parse_fraction
+
+
+class Cc(BaseModel):
+    """The congestion-control algorithm of the dp device, with its parameters.
+
+    A parameter may stand under `params` or beside `algo`; a string with a unit is converted
+    to the unit that ends the parameter's name (`target_delay_ns: 50us`).
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
+
+    algo: str = Field(
+        "fixed",
+        min_length=1,
+        description="A registered algorithm (`dpctl cc list`), or ./file.py:Class.",
+    )
+    params: dict[str, bool | int | float] = Field(
+        default_factory=dict, description="Parameters of the algorithm, by name."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_params(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        params = value.get("params", {})
+        if not isinstance(params, dict):
+            return value
+        beside = {key: v for key, v in value.items() if key not in ("algo", "params")}
+        twice = sorted(set(beside) & set(params))
+        if twice:
+            raise ValueError(f"{twice[0]} is given beside algo and under params")
+        gathered = {key: _cc_number(key, v) for key, v in (params | beside).items()}
+        return {key: v for key, v in value.items() if key == "algo"} | {"params": gathered}
+
+    @property
+    def file(self) -> str | None:
+        """The source file when the algorithm is the user's own (`./file.py:Class`), as written."""
+        stem, extension, _ = self.algo.partition(".py")
+        return stem + extension if extension else None
+
+    def located(self, folder: Path) -> str:
+        """`algo` with its file relative to `folder`, as datapath.cc takes it."""
+        if self.file is None:
+            return self.algo
+        return f"{(folder / self.file).resolve()}{self.algo.removeprefix(self.file)}"
+
+
+_CC_UNITS = {
+    "_ns": parse_duration_ns,
+    "_bps": parse_bit_rate,
+    "_bytes": parse_bytes,
+}
+
+
+def _cc_number(name: str, value: Any) -> Any:
+    """A parameter as a number; strings are read in the unit that the name ends with."""
+    if not isinstance(value, str):
+        return value
+    for suffix, parse in _CC_UNITS.items():
+        if name.endswith(suffix):
+            return parse(value)
+    if value.strip().endswith("%"):
+        return parse_fraction(value)
+    raise ValueError(f"{name}: {value!r} is not a number")

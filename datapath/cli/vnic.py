@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl vnic`: virtual cards of this machine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.errors import CapabilityError, LocalError
+from datapath.terminal import printable
+
+if TYPE_CHECKING:
+    from datapath.vnic.spec import CardFile
+
+app = typer.Typer(
+    no_args_is_help=True, help="The virtual card: RDMA of guests over lossy networks."
+)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="The hosts, tenants and guests (docs/vnic.md).")],
+    host: Annotated[
+        str, typer.Option(help="Which host of the file this is. Default: by its addresses.")
+    ] = "",
+) -> None:
+    """Run this host's card until it is interrupted. Needs root.
+
+    \b
+    dpctl vnic run cards.yaml
+    dpctl vnic run cards.yaml --host left
+    """
+    import os
+
+    from datapath.vnic.service import check_private, host_here, serve
+
+    spec = _load(file)
+    check_private(file)
+    if host and host not in spec.hosts:
+        raise LocalError(f"{file} has no host {host}", hint=f"hosts are {', '.join(spec.hosts)}")
+    if os.geteuid() != 0:
+        raise CapabilityError(
+            "a card needs root: it reads the guests' devices by AF_XDP", hint="use sudo"
+        )
+    serve(spec, host or host_here(spec), file.parent, _tell)
+
+
+@app.command()
+def show(
+    host: Annotated[str, typer.Argument(help="The card of one host. Default: all.")] = "",
+    every: Annotated[
+        float | None, typer.Option(min=0.1, help="Show again after so many seconds.")
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Show tunnels, guests and counters of the cards that run here.
+
+    \b
+    dpctl vnic show
+    dpctl vnic show left --every 1
+    dpctl vnic show --format json
+    """
+    from datapath.vnic.watching import running
+
+    while True:
+        cards = running(host)
+        if not cards:
+            raise LocalError(
+                "no card runs here" + (f" for host {host}" if host else ""),
+                hint="dpctl vnic run FILE; look as root, and in the card's network namespace",
+            )
+        _print(cards, fmt)
+        if not every:
+            return
+        time.sleep(every)
+
+
+def _load(file: Path) -> CardFile:
+    from datapath.experiment.load import load_model
+    from datapath.vnic.spec import CardFile
+
+    return load_model(file, CardFile, hint="correct the file; docs/vnic.md has the format")
+
+
+def _tell(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def _print(cards: list[dict[str, Any]], fmt: Format) -> None:
+    if fmt is not Format.table:
+        print_rows(cards, [], fmt)
+        return
+    for card in cards:
+        print(printable(f"{card['host']} on {card['port']}, process {card['pid']}"))
+        print_rows(list(_tunnels(card)), _TUNNEL_COLUMNS, fmt)
+        print_rows(list(_guests(card)), _GUEST_COLUMNS, fmt)
+        print(f"refused: {_nonzero(card['network'] | card['handshakes'], _REFUSED) or 'nothing'}\n")
+
+
+_TUNNEL_COLUMNS = ("tunnel", "state", "sent", "received", "again", "rtt us", "window", "dropped")
+_GUEST_COLUMNS = ("guest", "vni", "from it", "to it", "recovered", "plain", "waiting", "dropped")
+_DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "unknown_guest")
+_GUEST_DROPPED = (
+    *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "unanswered", "group"),
+    *("unknown_guest", "other_protocol", "no_tunnel", "not_sent", "overrun", "ring_drops"),
+)
+_REFUSED = (
+    *("unknown_host", "bad_vxlan", "refused", "silent", "too_many"),
+    *("engine_drop_unknown_qp", "engine_drop_foreign_addr", "engine_drop_icrc"),
+)
+
+
+def _tunnels(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, row in card["hosts"].items():
+        yield {
+            "tunnel": name,
+            "state": card["tunnels"].get(name),
+            "sent": row["tx_recovered"] + row["tx_plain"],
+            "received": row["rx_recovered"] + row["rx_plain"],
+            "again": row["retransmits"],
+            "rtt us": round(row["rtt_ns"] / 1000),
+            "window": row["cwnd_bytes"],
+            "dropped": _nonzero(row, _DROPPED),
+        }
+
+
+def _guests(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for device, row in card["guests"].items():
+        yield {
+            "guest": device,
+            "vni": row["vni"],
+            "from it": row["rx_frames"],
+            "to it": row["tx_frames"],
+            "recovered": row["recovered"],
+            "plain": row["plain"],
+            "waiting": row["held_chunks"],
+            "dropped": _nonzero(row, _GUEST_DROPPED),
+        }
+
+
+def _nonzero(row: Mapping[str, int], names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name}={row[name]}" for name in names if row.get(name))

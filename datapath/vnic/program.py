@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The running dp_vnic; control.c there has the other end of the pipe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datapath.dialogue import Dialogue
+from datapath.errors import CapabilityError, RemoteError, RunFailed
+from datapath.native import paths
+
+Start = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
+"""Starts a program where the devices are, with pipes as standard input and output."""
+
+_ROUTE_S = 3.0
+
+
+class CardEnded(RunFailed):
+    """dp_vnic has ended; a new one has to be made."""
+
+
+class PipeEnd(NamedTuple):
+    """One end of a pipe: the QP's number, and the first PSN that it sends."""
+
+    qpn: int
+    psn: int
+
+
+class HostRow(NamedTuple):
+    """A host by name and address."""
+
+    name: str
+    address: str
+
+
+class GuestRow(NamedTuple):
+    """A guest; host: index among the hosts.  "-" for an address or device that it has not."""
+
+    vni: int
+    mac: str
+    host: int
+    ipv4: str
+    ipv6: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a card is told before it starts.
+
+    port: as io/port.h.  cc: a compiled algorithm.  mtu: of guests, bytes.
+    hosts: the card's own first.  recover: ports whose frames are recovered, by "udp" and "tcp".
+    """
+
+    port: str
+    ecn: bool
+    cc: Path
+    mtu: int
+    pipes: int
+    hosts: Sequence[HostRow]
+    guests: Sequence[GuestRow]
+    recover: Mapping[str, Sequence[int]]
+
+
+class Program:
+    """The running card, from construction to close().  CapabilityError: it cannot work here."""
+
+    def __init__(self, start: Start, settings: Settings) -> None:
+        self.settings = settings
+        self._dialogue = Dialogue(start([str(paths.virtual_card())]), "the virtual card")
+        try:
+            ready = self._dialogue.hear()
+            self.priority = str(json.loads(ready.removeprefix("ready "))["priority"])
+            self._configure(settings)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._dialogue.process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether the program has not ended."""
+        return self._dialogue.process.poll() is None
+
+    def offer(self, host: int) -> list[PipeEnd]:
+        """Make the pipes to a host anew; our ends of them."""
+        return parse_ends(self._ask("offer", host).removeprefix("ok\t").split(" "))
+
+    def connect(self, host: int, ends: Sequence[PipeEnd]) -> None:
+        """Join the pipes to the peer's ends; from then on frames may enter the tunnel."""
+        deadline = time.monotonic() + _ROUTE_S
+        words = [f"{end.qpn}:{end.psn}" for end in ends]
+        while self._ask("connect", host, *words) == "again":
+            if time.monotonic() > deadline:
+                address = self.settings.hosts[host].address
+                raise RemoteError(
+                    f"no way to {address}: its link address is not known",
+                    hint=f"ip neighbour show {address}",
+                )
+
+    def disconnect(self, host: int) -> None:
+        """End the tunnel to a host; frames for it are dropped and counted."""
+        self._ask("disconnect", host)
+
+    def state(self) -> Mapping[str, str]:
+        """Name of each other host -> "up", "down" or "broken"."""
+        state: Mapping[str, str] = json.loads(self._ask("state"))
+        return state
+
+    def counters(self) -> Mapping[str, Any]:
+        """{"hosts": {name: {...}}, "guests": {device: {...}}, "network": {...}}, as card.h."""
+        counters: Mapping[str, Any] = json.loads(self._ask("counters"))
+        return counters
+
+    def close(self) -> None:
+        """End the program; safe to call twice."""
+        self._dialogue.close()
+
+    def _configure(self, s: Settings) -> None:
+        self._ask("network", s.port, int(s.ecn), s.cc)
+        self._ask("cards", s.mtu, s.pipes)
+        for host in s.hosts:
+            self._ask("host", *host)
+        for guest in s.guests:
+            self._ask("guest", *guest)
+        for protocol, ports in s.recover.items():
+            for port in ports:
+                self._ask("recover", protocol, port)
+        self._ask("start")
+
+    def _ask(self, *words: object) -> str:
+        try:
+            answer = self._dialogue.ask("\t".join(map(str, words)))
+        except RunFailed as error:
+            raise CardEnded(str(error), hint=error.hint) from None
+        if answer.startswith("error "):
+            raise CapabilityError(f"the virtual card: {answer.removeprefix('error ')}")
+        return answer
+
+
+def parse_ends(words: Sequence[object]) -> list[PipeEnd]:
+    """Ends written as "QPN:PSN".  ValueError for anything else."""
+    ends = []
+    for word in words:
+        qpn, colon, psn = str(word).partition(":")
+        if not colon or not (qpn + psn).isascii() or not qpn.isdigit() or not psn.isdigit():
+            raise ValueError("an end of a pipe is QPN:PSN")
+        end = PipeEnd(int(qpn), int(psn))
+        if not (2 <= end.qpn < 2**24 and 0 <= end.psn < 2**24):
+            raise ValueError("a QPN or PSN is out of range")
+        ends.append(end)
+    return ends

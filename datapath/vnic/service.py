@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A card of a file, for as long as it runs.
+
+A card that ends (somebody killed it) is made anew, and its tunnels with it; guests lose what was
+under way.  When this process ends, by kill -9 too, the card's standard input ends, and so does the
+card: XDP programs and sockets are its descriptors, and nothing else was made.
+
+The counters are to be had on an abstract Unix socket; the kernel frees its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from datapath.errors import DatapathError, LocalError
+from datapath.vnic.peering import Peering
+from datapath.vnic.program import CardEnded, Program, Settings
+from datapath.vnic.spec import CardFile
+
+SOCKET_PREFIX = "datapath-vnic/"
+_AGAIN_S = 1.0
+_ENDED_QUICKLY_S = 5.0
+
+
+def host_here(file: CardFile) -> str:
+    """The one host of the file whose address this machine has; LocalError when it is not one."""
+    here = [name for name, host in file.hosts.items() if _is_local(str(host.address))]
+    if len(here) == 1:
+        return here[0]
+    what = f"hosts {' and '.join(here)} are all this machine" if here else "no host is this machine"
+    raise LocalError(f"{what}, by the addresses of the file", hint="name it: --host NAME")
+
+
+def _is_local(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.bind((address, 0))
+        return True
+    return False
+
+
+def serve(file: CardFile, me: str, folder: Path, tell: Callable[[str], None]) -> None:
+    """Run the card of host `me` until interrupted.
+
+    folder: of the file.  tell: is given lines for the user.  LocalError, CapabilityError: the
+    card cannot be made.
+    """
+    try:
+        settings = file.settings(me, file.compiled_cc(folder))
+    except ValueError as error:
+        raise LocalError(str(error), hint="correct the file; docs/vnic.md has the format") from None
+    try:
+        asyncio.run(_serve(file, settings, tell))
+    except* (DatapathError, OSError) as group:
+        raise _first(group) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group of groups: the others are those of tasks that ended with it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _serve(file: CardFile, settings: Settings, tell: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        program = Program(_start, settings)
+        tell(f"card of {settings.hosts[0].name} on {settings.port}, as process {program.pid}")
+        try:
+            await _serve_one(file, program, tell)
+        except* CardEnded as group:
+            tell(f"{_first(group)}; another one takes its place")
+        finally:
+            program.close()
+        if loop.time() - began < _ENDED_QUICKLY_S:
+            await asyncio.sleep(_AGAIN_S)
+
+
+async def _serve_one(file: CardFile, program: Program, tell: Callable[[str], None]) -> None:
+    names = list(file.hosts)
+    me = names.index(program.settings.hosts[0].name)
+    peering = Peering(program, bytes.fromhex(file.key), file.control_port, names[me + 1 :], tell)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(peering.run())
+        tasks.create_task(_answer_watchers(program, peering))
+
+
+def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    # In a session of its own: a ^C is for this process, which ends the card.
+    pipe = subprocess.PIPE
+    return subprocess.Popen(list(argv), stdin=pipe, stdout=pipe, start_new_session=True)
+
+
+# ---- who asks for counters ---------------------------------------------------------------
+
+
+async def _answer_watchers(program: Program, peering: Peering) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError, DatapathError):
+            if _may_watch(writer):
+                writer.write(json.dumps(_report(program, peering)).encode())
+                await writer.drain()
+
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"\0{SOCKET_PREFIX}{program.settings.hosts[0].name}/{os.getpid()}")
+    listener.listen()
+    server = await asyncio.start_unix_server(answer, sock=listener)
+    async with server:
+        await server.serve_forever()
+
+
+def _may_watch(writer: asyncio.StreamWriter) -> bool:
+    """Root and the card's own user may."""
+    credentials = writer.get_extra_info("socket").getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (0, os.geteuid())
+
+
+def _report(program: Program, peering: Peering) -> dict[str, object]:
+    return {
+        "host": program.settings.hosts[0].name,
+        "port": program.settings.port,
+        "pid": program.pid,
+        "tunnels": program.state(),
+        "handshakes": dict(peering.counts),
+        **program.counters(),
+    }
+
+
+def check_private(path: Path) -> None:
+    """LocalError when others can read the file: the key in it would be no secret."""
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        raise LocalError(
+            f"{path} has the key in it, and others can read it", hint=f"chmod 600 {path}"
+        )

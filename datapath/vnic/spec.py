@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The file of `dpctl vnic run`: hosts with a card, tenants, and their guests.
+
+All hosts have the same file, but for the names of devices on other hosts, which may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from datapath.cc.spec import Cc
+from datapath.units import Bytes
+from datapath.vnic.program import GuestRow, HostRow, Settings
+
+MAC = r"^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$"
+ROCE_PORT = 4791
+
+_Port = Annotated[int, Field(ge=1, le=65535)]
+_NETDEV = r"^[^\s/,]{1,15}$"
+
+
+class Guest(BaseModel):
+    """A guest: its addresses, and where it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    host: str = Field(description="Name of the host on which it runs.")
+    device: str | None = Field(
+        None,
+        pattern=_NETDEV,
+        description="The host's side of its network: the other end of its veth, or its tap. "
+        "Needed on its own host alone.",
+    )
+    mac: str = Field(pattern=MAC, description="Its link address, which must be unicast.")
+    ipv4: IPv4Address | None = Field(None, description="Its IPv4 address.")
+    ipv6: IPv6Address | None = Field(
+        None, description="Its IPv6 address, beside the link-local one that its MAC makes."
+    )
+
+    def addresses(self) -> Iterator[str]:
+        """Everything that no other guest of the tenant may have."""
+        yield self.mac.lower()
+        for address in (self.ipv4, self.ipv6):
+            if address is not None:
+                yield str(address)
+
+
+class Tenant(BaseModel):
+    """A network of its own: its guests reach each other and nobody else."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    vni: int = Field(ge=0, le=2**24 - 1, description="VXLAN network identifier.")
+    guests: list[Guest] = Field(min_length=1)
+
+
+class CardHost(BaseModel):
+    """A host with a card."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    address: IPv4Address | IPv6Address = Field(
+        description="Its address on the network between the hosts."
+    )
+    port: str = Field(
+        "udp",
+        pattern=r"^(udp|afxdp:[^\s/,]{1,15})$",
+        description="How its card reaches the network: udp, an ordinary socket; afxdp:DEV, "
+        "AF_XDP on the device that has the address.",
+    )
+
+    @property
+    def port_spec(self) -> str:
+        """As io/port.h has it."""
+        return f"udp:{self.address}" if self.port == "udp" else f"{self.port},ip={self.address}"
+
+
+class Recover(BaseModel):
+    """Frames that the card recovers when the network loses them: by UDP or TCP port."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    udp: list[_Port] = Field(
+        default=[ROCE_PORT],
+        description="UDP ports of source or destination. 4791 is RoCEv2.",
+    )
+    tcp: list[_Port] = Field(
+        default=[], description="TCP ports of source or destination, such as those of siw."
+    )
+
+
+class Card(BaseModel):
+    """What holds for all cards, wherever they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mtu: Bytes = Field(
+        1500,
+        ge=1280,
+        le=9000,
+        description="MTU of the guests' devices. The network's own may be less.",
+    )
+    pipes: int = Field(
+        4,
+        ge=1,
+        le=16,
+        description="QPs of the tunnel to another host. A flow takes one of them, and waits for "
+        "the losses of the flows that share it.",
+    )
+    cc: Cc = Field(
+        default_factory=lambda: Cc(algo="vpc"),
+        description="Congestion control of these QPs: an algorithm and its parameters.",
+    )
+    ecn: bool = Field(False, description="The tunnels' packets are ECN-capable.")
+    recover: Recover = Field(default_factory=lambda: Recover())
+
+    def compiled_cc(self, folder: Path) -> Path:
+        """The algorithm as an object file, its source beside the card's file in `folder`.
+
+        LocalError when it cannot be compiled.
+        """
+        from datapath.cc import compile_algorithm
+
+        return compile_algorithm(self.cc.located(folder), self.cc.params).path
+
+
+class CardFile(Card):
+    """The whole file."""
+
+    version: Literal[1] = Field(description="Version of the format.")
+    key: str = Field(
+        pattern=r"^[0-9A-Fa-f]{64}$",
+        description="The secret by which cards accept each other: 32 random bytes, as "
+        "`openssl rand -hex 32` writes them.",
+    )
+    control_port: int = Field(
+        4790, ge=1, le=65535, description="TCP port on which cards meet, on the hosts' addresses."
+    )
+    hosts: dict[Annotated[str, Field(pattern=NAME)], CardHost] = Field(min_length=1, max_length=256)
+    tenants: dict[Annotated[str, Field(pattern=NAME)], Tenant] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _addresses_are_unique(self) -> CardFile:
+        _refuse_twice("address", (str(host.address) for host in self.hosts.values()))
+        _refuse_twice("vni", (str(tenant.vni) for tenant in self.tenants.values()))
+        for name, tenant in self.tenants.items():
+            everything = (text for guest in tenant.guests for text in guest.addresses())
+            _refuse_twice(f"tenants.{name}: address", everything)
+        return self
+
+    @model_validator(mode="after")
+    def _guests_have_a_host(self) -> CardFile:
+        placed = []
+        for name, tenant in self.tenants.items():
+            for guest in tenant.guests:
+                if guest.host not in self.hosts:
+                    known = ", ".join(self.hosts)
+                    raise ValueError(f"tenants.{name}: no host {guest.host!r}; hosts are {known}")
+                if guest.device is not None:
+                    placed.append(f"{guest.device} of {guest.host}")
+        _refuse_twice("device", placed)
+        return self
+
+    def settings(self, me: str, cc: Path) -> Settings:
+        """What the card of host `me` is told.  ValueError: a guest of it has no device."""
+        names = [me, *(name for name in self.hosts if name != me)]
+        return Settings(
+            port=self.hosts[me].port_spec,
+            ecn=self.ecn,
+            cc=cc,
+            mtu=self.mtu,
+            pipes=self.pipes,
+            hosts=[HostRow(name, str(self.hosts[name].address)) for name in names],
+            guests=list(self._guest_rows(me, names)),
+            recover={"udp": self.recover.udp, "tcp": self.recover.tcp},
+        )
+
+    def _guest_rows(self, me: str, names: Sequence[str]) -> Iterator[GuestRow]:
+        for name, tenant in self.tenants.items():
+            for guest in tenant.guests:
+                here = guest.host == me
+                if here and guest.device is None:
+                    raise ValueError(f"tenants.{name}: guest {guest.mac} of {me} needs a device")
+                yield GuestRow(
+                    vni=tenant.vni,
+                    mac=guest.mac,
+                    host=names.index(guest.host),
+                    ipv4=str(guest.ipv4 or "-"),
+                    ipv6=str(guest.ipv6 or "-"),
+                    device=guest.device if here and guest.device else "-",
+                )
+
+
+def _refuse_twice(what: str, texts: Sequence[str] | Iterator[str]) -> None:
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
+            raise ValueError(f"{what} {text} is there twice")
+        seen.add(text)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The counters of cards that run in this network namespace (service.py has the other end)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from datapath.vnic.service import SOCKET_PREFIX
+
+_ANSWER_S = 5.0
+_ANSWER_MAX = 32 * 2**20
+
+
+def running(host: str = "") -> list[dict[str, Any]]:
+    """What each card tells of itself, or the one of a host; those of other users are left out."""
+    found = []
+    for name in _sockets():
+        if host and name.removeprefix(SOCKET_PREFIX).split("/")[0] != host:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            found.append(_ask(name))
+    return found
+
+
+def _sockets() -> Iterator[str]:
+    for line in Path("/proc/thread-self/net/unix").read_text(errors="replace").splitlines()[1:]:
+        name = line.partition("@")[2]
+        if name.startswith(SOCKET_PREFIX):
+            yield name
+
+
+def _ask(name: str) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_ANSWER_S)
+        connection.connect(f"\0{name}")
+        parts, size = [], 0
+        while size <= _ANSWER_MAX and (part := connection.recv(65536)):
+            parts.append(part)
+            size += len(part)
+    report = json.loads(b"".join(parts))
+    if not isinstance(report, dict):
+        raise ValueError("not a report of a card")
+    return report

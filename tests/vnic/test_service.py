@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl vnic run`: cards that meet, end and come back, and what is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.cli.app import run
+from datapath.lanes.namespace import spawn
+from datapath.native.paths import ROOT
+from datapath.vnic.watching import running
+from tests.vnic.bench import Bench, wait_until, write_file
+
+DPCTL = str(ROOT / "dpctl")
+CONTROL_PORT = 4790
+
+
+class Services:
+    """A Bench whose cards are those of `dpctl vnic run`."""
+
+    def __init__(self, bench: Bench, folder: Path) -> None:
+        self.bench, self.folder = bench, folder
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, host: int, **changes: Any) -> subprocess.Popen[bytes]:
+        folder = self.folder / f"{host}-{len(self.running)}"
+        folder.mkdir()
+        file = write_file(folder, {**self.bench.data, **changes})
+        with (folder / "log").open("wb") as log:
+            service = spawn(
+                self.bench.hosts[host].namespace,
+                [DPCTL, "vnic", "run", str(file)],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
+        self.running.append(service)
+        return service
+
+    def log(self, number: int) -> str:
+        (path,) = self.folder.glob(f"*-{number}/log")
+        return path.read_text()
+
+    def show(self, host: int) -> dict[str, Any]:
+        """{} when no card answers."""
+        cards = self.bench.hosts[host].namespace.in_network(running)
+        return cards[0] if cards else {}
+
+    def tunnel(self, host: int) -> str:
+        return str(self.show(host).get("tunnels", {}).get(f"host{1 - host}", ""))
+
+    def wait_up(self) -> None:
+        for host in range(2):
+            wait_until(lambda: self.tunnel(host) == "up", f"host {host} has a tunnel")  # noqa: B023
+
+    def end(self) -> None:
+        for service in self.running:
+            service.kill()
+            service.wait()
+
+
+@pytest.fixture
+def services(root: None, tmp_path: Path) -> Iterator[Services]:
+    with contextlib.ExitStack() as stack:
+        made = Services(Bench(stack), tmp_path)
+        stack.callback(made.end)
+        yield made
+
+
+def test_cards_meet_and_come_back(services: Services) -> None:
+    blue0, blue1 = services.bench.guests["blue0"], services.bench.guests["blue1"]
+    first, _ = services.start(0), services.start(1)
+    services.wait_up()
+    assert blue0.ping(blue1.ipv4)
+    show = [DPCTL, "vnic", "show", "host1"]
+    shown = spawn(services.bench.hosts[1].namespace, show, stdout=subprocess.PIPE).communicate()[0]
+    assert b"host0   up" in shown
+    assert b"blue1" in shown
+    assert b"red1" in shown
+
+    # The card alone is killed: its owner makes another one.
+    card = services.show(0)["pid"]
+    kill = ["kill", "-9", str(card)]
+    assert spawn(services.bench.hosts[0].namespace, kill).wait() == 0
+    wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
+    services.wait_up()
+    assert blue0.ping(blue1.ipv4)
+
+    # The owner is killed: everything goes, and the devices are free for the next one.
+    first.kill()
+    first.wait()
+    wait_until(lambda: services.tunnel(1) == "down", "the peer has noticed")
+    wait_until(lambda: not _has_xdp(services.bench, "blue0"), "no XDP program is left")
+    services.start(0)
+    services.wait_up()
+    assert blue0.ping(blue1.ipv4)
+
+    # An interrupt ends it in order.
+    services.running[-1].send_signal(signal.SIGINT)
+    assert services.running[-1].wait(20) == 130
+    assert not _has_xdp(services.bench, "blue0")
+
+
+def _has_xdp(bench: Bench, device: str) -> bool:
+    shown = bench.hosts[0].namespace.check_output(["ip", "-json", "link", "show", "dev", device])
+    return "xdp" in json.loads(shown)[0]
+
+
+def test_strangers_and_other_keys_open_no_tunnel(services: Services) -> None:
+    services.start(0)
+    services.start(1, key=secrets.token_hex(32))
+    wait_until(lambda: "not proven" in services.log(0) + services.log(1), "the keys differ")
+    assert services.tunnel(0) == services.tunnel(1) == "down"
+
+    # Host 1 answers, since host 0 calls: strangers have to call host 1.
+    address = services.bench.hosts[1].endpoint.ipv4
+    call = services.bench.hosts[0].namespace.in_network
+    for junk in (b"GET / HTTP/1.1\r\n\r\n", b"[" * 5000, b'{"vnic": 1}\n', b"\xff\xfe\n", b""):
+        with call(lambda: socket.create_connection((address, CONTROL_PORT), 10)) as stranger:
+            stranger.sendall(junk)
+            stranger.shutdown(socket.SHUT_WR)
+            stranger.settimeout(10)
+            assert stranger.recv(4096) == b""
+    wait_until(lambda: sum(services.show(1)["handshakes"].values()) >= 5, "strangers are counted")
+    assert services.tunnel(1) == "down"
+    assert services.running[1].poll() is None
+
+
+def test_hosts_of_different_files_tell_it(services: Services) -> None:
+    services.start(0)
+    services.start(1, pipes=2)
+    wait_until(
+        lambda: "an mtu of 1500 and 4 pipes, this host 1500 and 2" in services.log(1),
+        "the called host tells it",
+    )
+    assert services.tunnel(0) == "down"
+
+
+# ---- files --------------------------------------------------------------------------------
+
+
+def card_file() -> dict[str, Any]:
+    guest = {"host": "a", "device": "tap0", "mac": "02:00:00:00:00:01", "ipv4": "10.0.0.1"}
+    return {
+        "version": 1,
+        "key": "0f" * 32,
+        "hosts": {"a": {"address": "127.0.0.1"}, "b": {"address": "203.0.113.9"}},
+        "tenants": {"blue": {"vni": 7, "guests": [guest]}},
+    }
+
+
+def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any]) -> str:
+    assert run(["vnic", "run", str(write_file(folder, data))]) == 2
+    return capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ({"key": "secret"}, "it must match"),
+        ({"kye": "0f"}, "did you mean key"),
+        ({"mtu": "20KiB"}, "less than or equal to 9000"),
+        ({"hosts": {"b": {"address": "203.0.113.9"}}}, "no host 'a'"),
+        (
+            {"hosts": {"a": {"address": "203.0.113.9"}, "b": {"address": "203.0.113.9"}}},
+            "there twice",
+        ),
+        ({"recover": {"udp": [70000]}}, "recover.udp[0]"),
+        ({"cc": {"algo": "no-such"}}, "no-such"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_place(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, spoil: dict[str, Any], told: str
+) -> None:
+    error = refused(capfd, tmp_path, card_file() | spoil)
+    assert told in error
+    assert "cards.yaml" in error or "no-such" in error
+
+
+def test_addresses_of_a_tenant_are_its_guests_own(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = card_file()
+    twin = data["tenants"]["blue"]["guests"][0] | {"mac": "02:00:00:00:00:02", "device": "tap1"}
+    data["tenants"]["blue"]["guests"].append(twin)
+    assert "10.0.0.1 is there twice" in refused(capfd, tmp_path, data)
+
+
+def test_a_key_that_others_can_read_is_refused(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write_file(tmp_path, card_file())
+    path.chmod(0o644)
+    assert run(["vnic", "run", str(path)]) == 2
+    assert f"chmod 600 {path}" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a card does")
+def test_a_device_that_is_not_there_is_named(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["vnic", "run", str(write_file(tmp_path, card_file()))]) == 3
+    assert "tap0" in capfd.readouterr().err
+
+
+def test_no_card_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["vnic", "show", "nobody"]) == 2
+    assert "no card runs here for host nobody" in capfd.readouterr().err
