@@ -74,6 +74,7 @@ const char *X_spoil(struct dp_qp *, int number, int by);
 const char *X_spoil_datagram(struct dp_qp *, int number, int by);
 
 int X_fuzz_packet(const uint8_t *data, size_t size);
+int X_fuzz_cm(const uint8_t *data, size_t size);
 """
 
 HEADERS = (

@@ -95,8 +95,8 @@ const char *dp_cm_check(const struct dp_cm *);
 /* Of the end that sends it; what a REP has no field for is 0 there. */
 struct dp_cm_param {
 	uint32_t qpn;
-	uint32_t qkey; /* datagrams */
-	uint32_t psn;
+	uint32_t qkey;		     /* datagrams */
+	uint32_t psn;		     /* with which the *other* end's QP begins to send */
 	uint8_t responder_resources; /* READs and atomics that it answers at a time... */
 	uint8_t initiator_depth;     /* ...and that it asks for */
 	uint8_t retry_count, rnr_retry;

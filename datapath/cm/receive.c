@@ -211,6 +211,7 @@ static bool rx_dreq(struct dp_cm *cm, const struct cm_message *m, struct dp_cm_e
 		cm_enter_timewait(c, m->now);
 		return cm_raise(out, c, DP_CM_DISCONNECTED);
 	case CONN_TIMEWAIT:
+	case CONN_CLOSED:
 		cm->stats.duplicates++;
 		send_drep(cm, m);
 		return false;

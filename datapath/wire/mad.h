@@ -49,63 +49,65 @@ enum dp_cm_attribute {
 };
 
 /* Byte of the message, bit of it (0: the highest), bits. */
-#define DP_CM_AT(byte, bit, width) ((((byte)*8u + (bit)) << 8) | (width))
+#define DP_CM_AT(byte, bit, width) (((byte)*8 + (bit)) << 8 | (width))
 
-/* Of all messages but SIDR_REQ and SIDR_REP, whose first field is the request id. */
-#define DP_CM_LOCAL_ID DP_CM_AT(0, 0, 32)
-#define DP_CM_REMOTE_ID DP_CM_AT(4, 0, 32) /* REQ has none */
+enum dp_cm_field {
+	/* Of all messages but SIDR_REQ and SIDR_REP, whose first field is the request id. */
+	DP_CM_LOCAL_ID = DP_CM_AT(0, 0, 32),
+	DP_CM_REMOTE_ID = DP_CM_AT(4, 0, 32), /* REQ has none */
 
-#define DP_REQ_SERVICE_ID DP_CM_AT(8, 0, 64)
-#define DP_REQ_GUID DP_CM_AT(16, 0, 64)
-#define DP_REQ_QKEY DP_CM_AT(28, 0, 32)
-#define DP_REQ_QPN DP_CM_AT(32, 0, 24)
-#define DP_REQ_RESPONDER_RESOURCES DP_CM_AT(35, 0, 8)
-#define DP_REQ_INITIATOR_DEPTH DP_CM_AT(39, 0, 8)
-#define DP_REQ_REMOTE_TIMEOUT DP_CM_AT(43, 0, 5)
-#define DP_REQ_TRANSPORT DP_CM_AT(43, 5, 2)
-#define DP_REQ_FLOW_CONTROL DP_CM_AT(43, 7, 1)
-#define DP_REQ_PSN DP_CM_AT(44, 0, 24)
-#define DP_REQ_LOCAL_TIMEOUT DP_CM_AT(47, 0, 5)
-#define DP_REQ_RETRY_COUNT DP_CM_AT(47, 5, 3)
-#define DP_REQ_PKEY DP_CM_AT(48, 0, 16)
-#define DP_REQ_PATH_MTU DP_CM_AT(50, 0, 4)
-#define DP_REQ_RNR_RETRY DP_CM_AT(50, 5, 3)
-#define DP_REQ_MAX_CM_RETRIES DP_CM_AT(51, 0, 4)
-#define DP_REQ_SRQ DP_CM_AT(51, 4, 1)
-#define DP_REQ_LOCAL_LID DP_CM_AT(52, 0, 16)
-#define DP_REQ_REMOTE_LID DP_CM_AT(54, 0, 16)
-#define DP_REQ_TRAFFIC_CLASS DP_CM_AT(92, 0, 8)
-#define DP_REQ_HOP_LIMIT DP_CM_AT(93, 0, 8)
-#define DP_REQ_ACK_TIMEOUT DP_CM_AT(95, 0, 5)
+	DP_REQ_SERVICE_ID = DP_CM_AT(8, 0, 64),
+	DP_REQ_GUID = DP_CM_AT(16, 0, 64),
+	DP_REQ_QKEY = DP_CM_AT(28, 0, 32),
+	DP_REQ_QPN = DP_CM_AT(32, 0, 24),
+	DP_REQ_RESPONDER_RESOURCES = DP_CM_AT(35, 0, 8),
+	DP_REQ_INITIATOR_DEPTH = DP_CM_AT(39, 0, 8),
+	DP_REQ_REMOTE_TIMEOUT = DP_CM_AT(43, 0, 5),
+	DP_REQ_TRANSPORT = DP_CM_AT(43, 5, 2),
+	DP_REQ_FLOW_CONTROL = DP_CM_AT(43, 7, 1),
+	DP_REQ_PSN = DP_CM_AT(44, 0, 24),
+	DP_REQ_LOCAL_TIMEOUT = DP_CM_AT(47, 0, 5),
+	DP_REQ_RETRY_COUNT = DP_CM_AT(47, 5, 3),
+	DP_REQ_PKEY = DP_CM_AT(48, 0, 16),
+	DP_REQ_PATH_MTU = DP_CM_AT(50, 0, 4),
+	DP_REQ_RNR_RETRY = DP_CM_AT(50, 5, 3),
+	DP_REQ_MAX_CM_RETRIES = DP_CM_AT(51, 0, 4),
+	DP_REQ_SRQ = DP_CM_AT(51, 4, 1),
+	DP_REQ_LOCAL_LID = DP_CM_AT(52, 0, 16),
+	DP_REQ_REMOTE_LID = DP_CM_AT(54, 0, 16),
+	DP_REQ_TRAFFIC_CLASS = DP_CM_AT(92, 0, 8),
+	DP_REQ_HOP_LIMIT = DP_CM_AT(93, 0, 8),
+	DP_REQ_ACK_TIMEOUT = DP_CM_AT(95, 0, 5),
 
-#define DP_REP_QKEY DP_CM_AT(8, 0, 32)
-#define DP_REP_QPN DP_CM_AT(12, 0, 24)
-#define DP_REP_PSN DP_CM_AT(20, 0, 24)
-#define DP_REP_RESPONDER_RESOURCES DP_CM_AT(24, 0, 8)
-#define DP_REP_INITIATOR_DEPTH DP_CM_AT(25, 0, 8)
-#define DP_REP_FLOW_CONTROL DP_CM_AT(26, 7, 1)
-#define DP_REP_RNR_RETRY DP_CM_AT(27, 0, 3)
-#define DP_REP_SRQ DP_CM_AT(27, 3, 1)
-#define DP_REP_GUID DP_CM_AT(28, 0, 64)
+	DP_REP_QKEY = DP_CM_AT(8, 0, 32),
+	DP_REP_QPN = DP_CM_AT(12, 0, 24),
+	DP_REP_PSN = DP_CM_AT(20, 0, 24),
+	DP_REP_RESPONDER_RESOURCES = DP_CM_AT(24, 0, 8),
+	DP_REP_INITIATOR_DEPTH = DP_CM_AT(25, 0, 8),
+	DP_REP_FLOW_CONTROL = DP_CM_AT(26, 7, 1),
+	DP_REP_RNR_RETRY = DP_CM_AT(27, 0, 3),
+	DP_REP_SRQ = DP_CM_AT(27, 3, 1),
+	DP_REP_GUID = DP_CM_AT(28, 0, 64),
 
-#define DP_REJ_MESSAGE DP_CM_AT(8, 0, 2) /* enum dp_cm_message */
-#define DP_REJ_INFO_LEN DP_CM_AT(9, 0, 7)
-#define DP_REJ_REASON DP_CM_AT(10, 0, 16)
+	DP_REJ_MESSAGE = DP_CM_AT(8, 0, 2), /* enum dp_cm_message */
+	DP_REJ_INFO_LEN = DP_CM_AT(9, 0, 7),
+	DP_REJ_REASON = DP_CM_AT(10, 0, 16),
 
-#define DP_MRA_MESSAGE DP_CM_AT(8, 0, 2) /* enum dp_cm_message */
-#define DP_MRA_TIMEOUT DP_CM_AT(9, 0, 5)
+	DP_MRA_MESSAGE = DP_CM_AT(8, 0, 2), /* enum dp_cm_message */
+	DP_MRA_TIMEOUT = DP_CM_AT(9, 0, 5),
 
-#define DP_DREQ_QPN DP_CM_AT(8, 0, 24)
+	DP_DREQ_QPN = DP_CM_AT(8, 0, 24),
 
-#define DP_SIDR_REQ_ID DP_CM_AT(0, 0, 32)
-#define DP_SIDR_REQ_PKEY DP_CM_AT(4, 0, 16)
-#define DP_SIDR_REQ_SERVICE_ID DP_CM_AT(8, 0, 64)
+	DP_SIDR_REQ_ID = DP_CM_AT(0, 0, 32),
+	DP_SIDR_REQ_PKEY = DP_CM_AT(4, 0, 16),
+	DP_SIDR_REQ_SERVICE_ID = DP_CM_AT(8, 0, 64),
 
-#define DP_SIDR_REP_ID DP_CM_AT(0, 0, 32)
-#define DP_SIDR_REP_STATUS DP_CM_AT(4, 0, 8)
-#define DP_SIDR_REP_QPN DP_CM_AT(8, 0, 24)
-#define DP_SIDR_REP_SERVICE_ID DP_CM_AT(12, 0, 64)
-#define DP_SIDR_REP_QKEY DP_CM_AT(20, 0, 32)
+	DP_SIDR_REP_ID = DP_CM_AT(0, 0, 32),
+	DP_SIDR_REP_STATUS = DP_CM_AT(4, 0, 8),
+	DP_SIDR_REP_QPN = DP_CM_AT(8, 0, 24),
+	DP_SIDR_REP_SERVICE_ID = DP_CM_AT(12, 0, 64),
+	DP_SIDR_REP_QKEY = DP_CM_AT(20, 0, 32),
+};
 
 /* GIDs, and other fields that are not numbers: byte of the message. */
 enum {

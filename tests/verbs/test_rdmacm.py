@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from datapath.lanes.base import Host, Process
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as NetworkPath
 from datapath.lanes.spec import Topology
+from datapath.native import paths
 from tests.verbs.conftest import Pair
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
@@ -125,6 +127,16 @@ def test_programs_connect_though_messages_are_lost(
     lossy: Pair, port: str, server: str, client: str
 ) -> None:
     run_pair(lossy, port, server.split(), client.split())
+
+
+@both_ports
+@pytest.mark.parametrize("lossy", ["1%"], indirect=True)
+def test_no_connection_is_lost_or_left(lossy: Pair, port: str) -> None:
+    """The program itself looks that all were made, used and ended."""
+    program = str(paths.ROOT / paths.build_name() / "tests" / "connections")
+    words = [program, "server", "{}", "7900", "300"]
+    _, said = run_pair(lossy, port, words, [program, "client", *words[2:], "16"])
+    assert json.loads(said)["made"] == 300
 
 
 def test_processes_share_an_address(pair: Pair) -> None:

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
@@ -57,14 +58,28 @@ static int hook_close(int fd)
 	return close(fd);
 }
 
-/* librdmacm looks whether it got a character device. */
+/* The number of the kernel's own device, which librdmacm knows by netlink; 0: there is none. */
+static dev_t kernel_device(void)
+{
+	FILE *file = fopen("/sys/class/misc/rdma_cm/dev", "re");
+	unsigned int high = 0, low = 0;
+	int n;
+
+	if (!file)
+		return 0;
+	n = fscanf(file, "%u:%u", &high, &low);
+	fclose(file);
+	return n == 2 ? makedev(high, low) : 0;
+}
+
+/* librdmacm looks whether it got the character device that it wanted. */
 static int hook_fstat(int fd, struct stat *st)
 {
 	int err = fstat(fd, st);
 
 	if (!err && ucm_owns(fd)) {
 		st->st_mode = S_IFCHR | 0666;
-		st->st_rdev = 0;
+		st->st_rdev = kernel_device();
 	}
 	return err;
 }

@@ -46,7 +46,7 @@ static void fill_rtr(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,
 	ucm_fill_address(&a->ah_attr, id, &info->peer);
 	a->path_mtu = info->path_mtu;
 	a->dest_qp_num = info->remote.qpn;
-	a->rq_psn = info->remote.psn;
+	a->rq_psn = info->local.psn;
 	a->max_dest_rd_atomic = capped(info->remote.initiator_depth);
 	a->min_rnr_timer = UCM_RNR_TIMER;
 }
@@ -56,7 +56,7 @@ static void fill_rts(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,
 {
 	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 			  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-	a->sq_psn = info->local.psn;
+	a->sq_psn = info->remote.psn;
 	a->timeout = id->ack_timeout ? id->ack_timeout : info->ack_timeout;
 	a->retry_cnt = info->active ? info->local.retry_count : info->remote.retry_count;
 	a->rnr_retry = info->remote.rnr_retry;

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""RDMA-CM between our device on one guest and soft-RoCE, with the kernel's, on the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from datapath.lanes import rdma
+from datapath.lanes.base import Host
+from datapath.lanes.vm import VmNetwork
+from datapath.verbs.launch import device_environment
+from tests.guests.conftest import Guests, cm_listens
+
+Sides = dict[str, Host]
+BOUND = "grep -q 'datapath-udp:.*:service-' /proc/net/unix"
+
+
+@pytest.fixture(scope="module")
+def sides(network: VmNetwork) -> Iterator[Sides]:
+    """rxe0 on one guest; nothing of the kernel's on the other, where programs get dp0."""
+    network.prepare("rxe")
+    rxe, dp = network.hosts
+    rdma.remove(dp, "rxe", unload=True)
+    yield {"rxe": rxe, "afxdp": dp, "udp": dp}
+    rdma.add(dp, "rxe")
+
+
+def environment(host: Host, kind: str) -> dict[str, str]:
+    if kind == "rxe":
+        return {}
+    endpoint = host.endpoint
+    spec = f"afxdp:{endpoint.netdev}" if kind == "afxdp" else f"udp:{endpoint.ipv4}"
+    return device_environment("dp0", spec, base={})
+
+
+def listens(host: Host, kind: str) -> bool:
+    if kind == "rxe":
+        return cm_listens(host, True)
+    return host.run(["sh", "-c", BOUND]).returncode == 0
+
+
+@pytest.mark.parametrize(("server", "client"), [("rxe", "afxdp"), ("afxdp", "rxe"), ("udp", "rxe")])
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("rping -s -a {} -C 10 -V", "rping -c -a {} -C 10 -V"),
+        ("ucmatose -c 5", "ucmatose -s {} -c 5"),
+        ("udaddy -c 3", "udaddy -s {} -c 3"),
+        ("riostream -S 4096 -C 20", "riostream -s {} -S 4096 -C 20"),
+    ],
+)
+def test_programs_connect_with_rxe(
+    guests: Guests, sides: Sides, server: str, client: str, here: str, there: str
+) -> None:
+    host, peer = sides[server], sides[client]
+    log = guests.logs / "server"
+    address = host.endpoint.ipv4
+    running = host.popen(
+        here.format(address).split(), env=environment(host, server), stdout=log, stderr=log
+    )
+    try:
+        limit = time.monotonic() + 60
+        while not listens(host, server):
+            assert running.poll() is None, log.read_text()
+            assert time.monotonic() < limit, "the server does not listen"
+            time.sleep(0.2)
+        done = peer.run(there.format(address).split(), env=environment(peer, client), timeout_s=120)
+        assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
+        assert running.wait(timeout=60) == 0, log.read_text()
+    finally:
+        running.kill()
+        running.wait(timeout=20)

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Makes connections by RDMA-CM and ends them, and tells how long it took to make one.
+ *
+ *   connections server ADDRESS PORT COUNT
+ *   connections client ADDRESS PORT COUNT AT_A_TIME
+ *
+ * The client sends one message on each connection before it disconnects.  Each end prints one
+ * line of JSON; its exit code is 0 when COUNT connections were made, used and ended, and the
+ * process has as many descriptors open as after its first connection.
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TIMEOUT_MS = 5000, BACKLOG = 128, MESSAGE = 64, DEPTH = 4 };
+
+struct connection {
+	struct rdma_cm_id *id;
+	struct ibv_mr *mr;
+	double started_s;
+	bool used;
+	char buffer[MESSAGE];
+};
+
+struct end {
+	struct rdma_event_channel *channel;
+	struct sockaddr_in peer; /* client */
+	struct ibv_cq *cq;
+	bool is_client;
+	int wanted, begun, made, used, ended, failed, open;
+	double *times_s;
+	int descriptors;
+};
+
+static double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void must(int err, const char *what)
+{
+	if (!err)
+		return;
+	perror(what);
+	exit(2);
+}
+
+static int count_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+/* ---- one connection ------------------------------------------------------------------- */
+
+static void make_qp(struct end *e, struct connection *c)
+{
+	struct ibv_qp_init_attr attr = {
+		.cap = { .max_send_wr = DEPTH,
+			 .max_recv_wr = DEPTH,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_recv_wr wr = { .wr_id = (uintptr_t)c, .num_sge = 1 }, *bad;
+	struct ibv_sge sge = { .addr = (uintptr_t)c->buffer, .length = MESSAGE };
+
+	if (!e->cq)
+		e->cq = ibv_create_cq(c->id->verbs, 4096, NULL, NULL, 0);
+	attr.send_cq = attr.recv_cq = e->cq;
+	must(!e->cq || rdma_create_qp(c->id, NULL, &attr), "rdma_create_qp");
+	c->mr = ibv_reg_mr(c->id->pd, c->buffer, MESSAGE, IBV_ACCESS_LOCAL_WRITE);
+	must(!c->mr, "ibv_reg_mr");
+	sge.lkey = c->mr->lkey;
+	wr.sg_list = &sge;
+	must(ibv_post_recv(c->id->qp, &wr, &bad), "ibv_post_recv");
+}
+
+static void send_message(struct connection *c)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)c->buffer,
+			       .length = MESSAGE,
+			       .lkey = c->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = (uintptr_t)c,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_send_wr *bad;
+
+	must(ibv_post_send(c->id->qp, &wr, &bad), "ibv_post_send");
+}
+
+static struct connection *begin(struct rdma_cm_id *id)
+{
+	struct connection *c = calloc(1, sizeof(*c));
+
+	must(!c, "calloc");
+	c->id = id;
+	c->started_s = now_s();
+	id->context = c;
+	return c;
+}
+
+static void end_of(struct end *e, struct connection *c)
+{
+	if (c->id->qp)
+		rdma_destroy_qp(c->id);
+	if (c->mr)
+		ibv_dereg_mr(c->mr);
+	rdma_destroy_id(c->id);
+	free(c);
+	e->open--;
+}
+
+static void connect_one(struct end *e)
+{
+	struct rdma_cm_id *id;
+
+	must(rdma_create_id(e->channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
+	begin(id);
+	must(rdma_resolve_addr(id, NULL, (struct sockaddr *)&e->peer, TIMEOUT_MS),
+	     "rdma_resolve_addr");
+	e->begun++;
+	e->open++;
+}
+
+/* ---- events ------------------------------------------------------------------------------ */
+
+static struct connection *on_event(struct end *e, const struct rdma_cm_event *event)
+{
+	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
+	struct connection *c = event->id->context;
+
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		must(rdma_resolve_route(c->id, TIMEOUT_MS), "rdma_resolve_route");
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		make_qp(e, c);
+		must(rdma_connect(c->id, &param), "rdma_connect");
+		break;
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		c = begin(event->id);
+		e->begun++;
+		e->open++;
+		make_qp(e, c);
+		must(rdma_accept(c->id, &param), "rdma_accept");
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		e->times_s[e->made++] = now_s() - c->started_s;
+		if (e->is_client)
+			send_message(c);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		e->ended++;
+		if (!e->is_client)
+			rdma_disconnect(c->id);
+		return c;
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+		break;
+	default:
+		fprintf(stderr, "%s, status %d\n", rdma_event_str(event->event), event->status);
+		e->failed++;
+		return c;
+	}
+	return NULL;
+}
+
+/* True: there was an event. */
+static bool take_event(struct end *e)
+{
+	struct rdma_cm_event *event;
+	struct connection *over;
+
+	if (rdma_get_cm_event(e->channel, &event))
+		return false;
+	over = on_event(e, event);
+	rdma_ack_cm_event(event);
+	if (over)
+		end_of(e, over);
+	if (e->ended == 1 && !e->descriptors)
+		e->descriptors = count_descriptors();
+	return true;
+}
+
+static void take_completions(struct end *e)
+{
+	struct ibv_wc wc;
+
+	while (e->cq && ibv_poll_cq(e->cq, 1, &wc) > 0) {
+		struct connection *c = (struct connection *)(uintptr_t)wc.wr_id;
+
+		if (wc.status == IBV_WC_WR_FLUSH_ERR)
+			continue;
+		if (wc.status) {
+			fprintf(stderr, "completion: %s\n", ibv_wc_status_str(wc.status));
+			e->failed++;
+			continue;
+		}
+		e->used++;
+		if (e->is_client)
+			rdma_disconnect(c->id);
+	}
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static int tell(const struct end *e, double took_s)
+{
+	int left = count_descriptors() - e->descriptors;
+	bool good = e->made == e->wanted && e->used == e->wanted && e->ended == e->wanted &&
+		    !e->failed && !e->open && left <= 0;
+
+	qsort(e->times_s, (size_t)e->made, sizeof(double), compare);
+	printf("{\"made\": %d, \"used\": %d, \"ended\": %d, \"failed\": %d, \"open\": %d, "
+	       "\"descriptors_left\": %d, \"per_second\": %.0f, \"p50_us\": %.0f, "
+	       "\"p99_us\": %.0f, \"max_us\": %.0f}\n",
+	       e->made, e->used, e->ended, e->failed, e->open, left, e->made / took_s,
+	       1e6 * e->times_s[e->made / 2], 1e6 * e->times_s[e->made * 99 / 100],
+	       1e6 * e->times_s[e->made ? e->made - 1 : 0]);
+	return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct end e = { .peer = { .sin_family = AF_INET } };
+	struct rdma_cm_id *listener = NULL;
+	int at_a_time, flags;
+	double start_s;
+
+	e.is_client = argc == 6 && !strcmp(argv[1], "client");
+	if (!e.is_client && (argc != 5 || strcmp(argv[1], "server"))) {
+		fprintf(stderr, "usage: connections server ADDRESS PORT COUNT\n"
+				"       connections client ADDRESS PORT COUNT AT_A_TIME\n");
+		return 2;
+	}
+	inet_pton(AF_INET, argv[2], &e.peer.sin_addr);
+	e.peer.sin_port = htons((uint16_t)atoi(argv[3]));
+	e.wanted = atoi(argv[4]);
+	at_a_time = e.is_client ? atoi(argv[5]) : 0;
+	e.times_s = calloc((size_t)e.wanted + 1, sizeof(double));
+	e.channel = rdma_create_event_channel();
+	must(!e.channel || !e.times_s, "rdma_create_event_channel");
+	flags = fcntl(e.channel->fd, F_GETFL);
+	fcntl(e.channel->fd, F_SETFL, flags | O_NONBLOCK);
+	if (!e.is_client) {
+		must(rdma_create_id(e.channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
+		must(rdma_bind_addr(listener, (struct sockaddr *)&e.peer), "rdma_bind_addr");
+		must(rdma_listen(listener, BACKLOG), "rdma_listen");
+	}
+	start_s = now_s();
+	while (e.ended + e.failed < e.wanted) {
+		struct pollfd wait = { .fd = e.channel->fd, .events = POLLIN };
+
+		while (e.begun < e.wanted && e.open < at_a_time)
+			connect_one(&e);
+		poll(&wait, 1, 1); /* completions are looked for each millisecond */
+		while (take_event(&e))
+			take_completions(&e);
+		take_completions(&e);
+	}
+	return tell(&e, now_s() - start_s);
+}
