@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <xdp/xsk.h>
 
+#include "io/lateness.h"
 #include "link/link.h"
 #include "link/switch.h"
 #include "posix/clock.h"
@@ -44,7 +45,6 @@ enum {
 	BACKWARD = 1,
 	DIRECTIONS = 2,
 	NO_PORT = 0xffff,
-	LATE_BUCKETS = 64 * 16,
 };
 
 #define NO_CHUNK UINT32_MAX
@@ -59,12 +59,6 @@ struct counts {
 	uint64_t starved;  /* no chunk, or the device took no more: the emulator's fault */
 };
 
-/* A histogram of nanoseconds, 16 buckets for each power of two. */
-struct lateness {
-	uint64_t n, max_ns;
-	uint64_t bucket[LATE_BUCKETS];
-};
-
 struct direction {
 	struct emulator *emulator;
 	struct dp_link *link;
@@ -77,9 +71,7 @@ struct direction {
 	bool hashes;	  /* the link asks which flow a frame is of */
 	uint64_t last_ns; /* time of the last offer: does not go back */
 	struct counts counts;
-	struct lateness late; /* of all frames */
-	struct lateness
-		turn_late; /* of the first frame of each turn, which those behind it share */
+	struct dp_lateness late; /* of all frames */
 };
 
 /* A chunk, and in the first one of a frame the frame. */
@@ -126,6 +118,8 @@ struct emulator {
 	uint32_t free, n_free;
 	uint64_t drained_ns; /* when all receive rings were last seen empty */
 	uint64_t began_ns, busy_ns;
+	bool woke;		      /* it has slept, and sent nothing since */
+	struct dp_lateness turn_late; /* of the first frame after each sleep */
 	struct dp_series *series[DIRECTIONS];
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
@@ -183,8 +177,6 @@ void direction_close(struct direction *);
 
 /* ---- report.c ------------------------------------------------------------------ */
 
-void late_add(struct lateness *, uint64_t ns);
-uint64_t late_quantile(const struct lateness *, double q);
 void report_counters(struct emulator *, FILE *);
 
 /* ---- sample.c ------------------------------------------------------------------ */

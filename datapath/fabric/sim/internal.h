@@ -101,8 +101,15 @@ struct sim_link {
 	uint64_t pause_delay_ns; /* until a pause frame from there has come back */
 	struct sim_pause *pause; /* first in, first out */
 	uint32_t pauses, pause_room;
-	bool emulated;		  /* by a program that wakes late */
-	struct sim_lateness late; /* of that */
+	bool emulated; /* by the program that wakes late */
+	uint32_t next_emulated;
+};
+
+/* The sleep of the program that emulates links. */
+struct sim_emulator {
+	uint32_t first; /* of its links, or SIM_NONE */
+	uint64_t awake_ns;
+	struct sim_lateness late;
 };
 
 struct sim_switch {
@@ -188,6 +195,7 @@ struct dp_sim {
 	uint32_t n_hosts, n_switches, n_links;
 	struct sim_host *host;
 	struct sim_link *link;
+	struct sim_emulator emulator;
 	struct sim_switch *switches;
 	uint32_t *leaf; /* by host: the node that its cable leads to */
 	uint32_t *down; /* by host: the link that leads to it */
@@ -286,7 +294,7 @@ static inline bool sim_sleeps(const struct dp_sim *s)
 /* The links that have a program of their own, when all links are there. */
 void sim_emulate_links(struct dp_sim *);
 /* When an emulated link hands over the frame that is due. */
-uint64_t sim_link_turn(const struct dp_sim *, const struct sim_link *, uint64_t deadline_ns);
+uint64_t sim_link_turn(const struct dp_sim *, uint64_t deadline_ns);
 /* It has done so. */
 void sim_link_woke(struct dp_sim *, uint32_t link);
 
@@ -295,7 +303,7 @@ static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
 	const struct sim_link *l = &s->link[link];
 	uint64_t at = dp_link_deadline(l->link);
 
-	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, l, at) : at);
+	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, at) : at);
 }
 
 /* False: the program is awake and reads the packet now. */

@@ -50,10 +50,12 @@ struct dp_sim_quantile {
 struct dp_sim_wakeup {
 	const struct dp_sim_quantile *packet;	/* of a host, after a packet has come */
 	const struct dp_sim_quantile *timer;	/* of a host, after its time has come */
-	const struct dp_sim_quantile *emulator; /* of each link between switches */
+	const struct dp_sim_quantile *emulator; /* of the one that emulates all links between
+						 * switches */
 	uint32_t n_packet, n_timer;		/* both 0: hosts run in time */
 	uint32_t n_emulator;			/* 0: links are exact */
 	uint64_t spin_ns;			/* a host polls so long after a completion */
+	uint64_t awake_ns;			/* and is awake so long after it woke */
 };
 
 struct dp_sim_config {
