@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """`dpctl selftest`: lint, C tests under sanitizers, pytest here and in guests, in one go.
 
-Stages, in this order; each runs, even when an earlier one failed:
+Stages; each runs, even when another one failed:
 
   lint     ruff check, ruff format, mypy, import-linter
   c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
   compute  tests that need nothing of the machine but time, several at once
-  pytest   every other test that runs on this machine itself: several files at once,
-           then, one by one, the tests that measure time (pytest -m alone)
+  pytest   every other test that runs on this machine itself: several files at once
   guests   pytest -m guests: boots virtual machines, installing their kernels
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
+  alone    pytest -m alone: the tests that measure time, one by one
+
+The stages run in this order, with one exception: `guests`, which waits a lot, starts
+first and runs beside the others.  Its output follows when its turn comes.
 
 `--all` adds the long ones, which prove what rarely changes:
 
@@ -18,11 +21,11 @@ Stages, in this order; each runs, even when an earlier one failed:
            13, from no package to its report; needs the network and 3 GB of disk
 
 Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san,
-compute and pytest run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
+compute, pytest and alone run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
 guests count like all others, and have a line of their own for each device.
 
-In the stages pytest and guests, tests that fail run once more, unless more than five
-of a stage did: they share the cores with programs and virtual machines.  A test that
+In the stages pytest, guests and alone, tests that fail run once more, unless more than
+five of a stage did: they share the cores with programs and virtual machines.  A test that
 passes then counts as passed, and the summary names it as unsteady, with its failure.
 
 The summary ends with the slowest ten tests and `N passed, N failed, N skipped`; a lint
@@ -38,8 +41,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+from datapath.cli.aside import Aside
 from datapath.cli.tally import Failure, Tally, after_second_try, elements, read_junit
 from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
@@ -178,24 +183,30 @@ def pytest_with_second_try(
 
     A few that fail run once more: what then passes is told as unsteady.
     """
-    tally = run_pytest(arguments, env=dict(os.environ), details=details, spread=spread)
-    if 0 < len(tally.failures) <= AGAIN_MOST:
-        again = ["--last-failed", "--last-failed-no-failures", "none"]
-        tally = after_second_try(tally, run_pytest([*arguments, *again], env=dict(os.environ)))
+    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
+        # The list of failed tests is this stage's own: another one may run beside it.
+        arguments = ["-o", f"cache_dir={folder}", *arguments]
+        tally = run_pytest(arguments, env=dict(os.environ), details=details, spread=spread)
+        if 0 < len(tally.failures) <= AGAIN_MOST:
+            again = ["--last-failed", "--last-failed-no-failures", "none"]
+            tally = after_second_try(tally, run_pytest([*arguments, *again], env=dict(os.environ)))
     return tally
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    """Tests that drive programs: some wait while others compute, unless they measure time."""
-    mark = "not compute and not san and not guests"
-    tally = pytest_with_second_try(["-m", f"{mark} and not alone", *arguments], spread="loadfile")
-    tally.add(pytest_with_second_try(["-m", f"{mark} and alone", *arguments]))
-    return tally
+    """Tests that drive programs: some wait while others compute."""
+    mark = "not compute and not san and not guests and not alone"
+    return pytest_with_second_try(["-m", mark, *arguments], spread="loadfile")
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
     """Tests with virtual machines."""
     return pytest_with_second_try(["-m", "guests", *arguments], guest_details)
+
+
+def lone_pytest(arguments: Sequence[str]) -> Tally:
+    """Tests that measure time: nothing runs beside them."""
+    return pytest_with_second_try(["-m", "alone", *arguments])
 
 
 def guest_details(log: Path) -> list[str]:
@@ -246,7 +257,11 @@ STAGES: dict[str, Stage] = {
     "compute": compute_pytest,
     "pytest": plain_pytest,
     "guests": guest_pytest,
+    "alone": lone_pytest,
 }
+BESIDE = "guests"
+"""The stage that runs beside those before it."""
+
 LONG_STAGES: dict[str, Stage] = {
     "fresh": fresh_machines,
 }
@@ -278,7 +293,23 @@ def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
         return [name for name in every if name in stages], left[:index] + left[stop:]
     if wants_all:
         return every, left
-    return (["san", "compute", "pytest"] if left else list(STAGES)), left
+    return (["san", "compute", "pytest", "alone"] if left else list(STAGES)), left
+
+
+def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, tuple[Tally, float]]:
+    """What each stage came to, and how many seconds it took; in the order of stages."""
+    run = STAGES | LONG_STAGES
+    done = {}
+    first = BESIDE in stages and stages[0] != BESIDE
+    with Aside(run[BESIDE], arguments) if first else nullcontext() as aside:
+        for stage in stages:
+            print(f"\n==== {stage} ====", flush=True)
+            started = time.monotonic()
+            if stage == BESIDE and aside is not None:
+                done[stage] = aside.join()
+            else:
+                done[stage] = run[stage](arguments), time.monotonic() - started
+    return done
 
 
 def selftest(args: list[str]) -> int:
@@ -291,12 +322,9 @@ def selftest(args: list[str]) -> int:
     stages, pytest_arguments = choose_stages(args)
     total = Tally()
     summary = []
-    for stage in stages:
-        print(f"\n==== {stage} ====", flush=True)
-        started = time.monotonic()
-        tally = (STAGES | LONG_STAGES)[stage](pytest_arguments)
+    for stage, (tally, seconds) in run_stages(stages, pytest_arguments).items():
         total.add(tally)
-        summary.append(f"{stage:8} {tally}  ({time.monotonic() - started:.0f} s)")
+        summary.append(f"{stage:8} {tally}  ({seconds:.0f} s)")
         summary += [f"{'':8} {line}" for line in tally.details]
     print("\n==== summary ====")
     for failure in total.failures:

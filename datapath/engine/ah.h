@@ -9,7 +9,7 @@ struct dp_ah {
 	struct dp_pd *pd;
 	struct dp_addr addr;
 	uint32_t path_id;
-	uint32_t users; /* requests in send queues */
+	uint32_t users; /* send requests in queues that use it */
 };
 
 #endif

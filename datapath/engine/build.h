@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets to be sent: what the types of QPs put into them in the same way. */
+/* How a packet is put together, for all QP types. */
 #ifndef DP_ENGINE_BUILD_H
 #define DP_ENGINE_BUILD_H
 
@@ -9,7 +9,7 @@
 #include "wire/headers.h"
 #include "wire/icrc.h"
 
-/* An empty packet from the QP to an address, along the port's route to it. */
+/* Starts an empty packet from the QP to an address, along the port's route to it. */
 static inline void dp_packet_start(const struct dp_qp *qp, struct dp_packet *pkt,
 				   const struct dp_addr *to, uint32_t path_id)
 {
@@ -29,7 +29,7 @@ static inline void dp_packet_start(const struct dp_qp *qp, struct dp_packet *pkt
 	pkt->len = 0;
 }
 
-/* The next len bytes of the packet. */
+/* Appends len bytes to the packet; returns where they begin. */
 static inline uint8_t *dp_packet_push(struct dp_packet *pkt, uint32_t len)
 {
 	uint8_t *at = pkt->data + pkt->len;
@@ -39,7 +39,7 @@ static inline uint8_t *dp_packet_push(struct dp_packet *pkt, uint32_t len)
 	return at;
 }
 
-/* Room for payload and pad; NULL when the simulator carries lengths only. */
+/* Appends room for payload and pad; NULL when the simulator carries lengths only. */
 static inline uint8_t *dp_packet_push_payload(struct dp_packet *pkt, uint32_t len)
 {
 	uint32_t pad = -len & 3;

@@ -21,20 +21,20 @@
 /* Head of every flow record; parameters and state of the algorithm follow. */
 struct dp_cc_flow {
 	/* set by the algorithm */
-	double cwnd_bytes;	/* may be under one packet: then it is paced over RTTs */
+	double cwnd_bytes;	/* may be less than a packet: then one is sent in several RTTs */
 	double pacing_rate_bps; /* 0: not paced */
-	double next_path;	/* of the next packet, 0 to paths - 1; -1: taken in turn */
+	double next_path; /* path of the next packet, 0 to paths - 1; -1: the paths take turns */
 	/* set by the transport before each call */
 	double mss_bytes;      /* payload of a full packet */
 	double line_rate_bps;  /* 0: not known */
 	double max_cwnd_bytes; /* what the transport can track */
 	double min_rtt_ns;     /* lowest RTT seen, 0: none yet */
 	double srtt_ns;	       /* RFC 6298, 0: none yet */
-	double host_ns;	       /* what the two hosts add to it, smoothed the same way */
+	double host_ns;	       /* time that both hosts add to an RTT, smoothed like srtt_ns */
 	double inflight_bytes;
 	double delivered_bytes; /* since the QP was connected */
 	double now_ns;
-	double paths; /* that packets may take, 1 to 64 */
+	double paths; /* number of paths that packets may take, 1 to 64 */
 };
 
 /* One record of in-band telemetry (HPCC, SIGCOMM 2019, section 3.1). */
@@ -47,18 +47,17 @@ struct dp_cc_hop {
 
 struct dp_cc_ack {
 	double now_ns;
-	double rtt_ns;		      /* sample of the newest packet acknowledged, of the
-				       * network: without the time in the two hosts; 0: none */
-	double host_ns;		      /* that time: what they add to rtt_ns */
-	double acked_bytes;	      /* newly delivered */
-	double marked_bytes;	      /* of which arrived with CE */
-	double lost_bytes;	      /* declared lost since the previous on_ack */
-	double inflight_bytes;	      /* after this acknowledgement */
-	double delivered_bytes;	      /* total, after it */
+	double rtt_ns;		/* of the newest packet acknowledged, without host_ns; 0: none */
+	double host_ns;		/* time that both hosts added to that RTT */
+	double acked_bytes;	/* newly delivered */
+	double marked_bytes;	/* part of acked_bytes that arrived with CE */
+	double lost_bytes;	/* declared lost since the previous on_ack */
+	double inflight_bytes;	/* after this acknowledgement */
+	double delivered_bytes; /* total, after it */
 	double prior_delivered_bytes; /* total when the newest packet acked was sent */
 	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
 	double app_limited;	      /* 1: the rate sample was limited by the application */
-	double path;		      /* that what was delivered had taken: one call for each */
+	double path;		      /* path that acked_bytes took; one call for each path */
 	double n_hops;
 	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
 };
@@ -66,22 +65,22 @@ struct dp_cc_ack {
 struct dp_cc_loss {
 	double now_ns;
 	double lost_bytes;
-	double inflight_bytes;	      /* after the loss was taken off */
+	double inflight_bytes;	      /* in flight, without the lost packet */
 	double prior_delivered_bytes; /* total delivered when the lost packet was sent */
-	double path;		      /* that it had taken */
-	double trimmed;		      /* 1: a switch cut its payload off, and told */
+	double path;		      /* path that the lost packet took */
+	double trimmed;		      /* 1: a switch cut the payload off and told us */
 };
 
 struct dp_cc_algo {
 	uint64_t abi; /* DP_CC_ABI */
 	const char *name;
-	uint64_t flow_bytes; /* head, parameters and state */
-	const void *initial; /* flow_bytes: a new flow's record */
+	uint64_t flow_bytes; /* size of a flow record: head, parameters and state */
+	const void *initial; /* record of a new flow, flow_bytes long */
 	void (*on_init)(void *flow);
 	void (*on_ack)(void *flow, const struct dp_cc_ack *ack);
 	void (*on_loss)(void *flow, const struct dp_cc_loss *loss);
 	void (*on_timeout)(void *flow, double now_ns);
-	const char *params; /* "name=value name=value", for people; may be NULL */
+	const char *params; /* "name=value name=value", to be shown to people; may be NULL */
 };
 
 #define DP_CC_FLOW_BYTES_MAX 1024

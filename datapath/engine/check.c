@@ -9,10 +9,11 @@
 #include "engine/check.h"
 #include "engine/qp.h"
 #include "engine/rc/store.h"
+#include "engine/multicast.h"
 
 /* ---- lists of the engine ---------------------------------------------------------------- */
 
-/* What all QPs together have. */
+/* Sums over all QPs. */
 struct totals {
 	uint32_t qps, ready;
 };
@@ -131,7 +132,7 @@ const char *dp_engine_check(const struct dp_engine *e)
 	const char *why = check_qps(e, &all);
 
 	if (why || (why = check_transmit_list(e, &all)) || (why = check_events(e)) ||
-	    (why = check_memory(e)))
+	    (why = check_memory(e)) || (why = dp_multicast_check(e)))
 		return why;
 	return dp_store_check(e);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How an invariant is written: a function of checks returns the words of the first that does
- * not hold, or NULL. */
+/* How checks are written: a function returns the first invariant that does not hold, in words, or
+ * NULL. */
 #ifndef DP_ENGINE_CHECK_H
 #define DP_ENGINE_CHECK_H
 

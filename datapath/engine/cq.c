@@ -68,7 +68,7 @@ int dp_cq_poll(struct dp_cq *cq, int max, struct dp_wc *out)
 
 void dp_cq_arm(struct dp_cq *cq, bool solicited_only)
 {
-	/* Asking for all is not weakened by asking for the solicited as well. */
+	/* A CQ armed for all completions stays so when it is armed for solicited ones as well. */
 	if (cq->armed && !cq->armed_solicited)
 		return;
 	cq->armed = true;

@@ -15,7 +15,7 @@ struct dp_cq {
 	void *user;
 };
 
-/* A ring has room for a power of two. */
+/* The size of a ring: n rounded up to a power of two. */
 static inline uint32_t dp_pow2(uint32_t n)
 {
 	uint32_t p = 1;
@@ -25,7 +25,7 @@ static inline uint32_t dp_pow2(uint32_t n)
 	return p;
 }
 
-/* Takes out what a QP has completed. */
+/* Removes the completions of a QP. */
 void dp_cq_forget(struct dp_cq *, uint32_t qpn);
 void dp_cq_push(struct dp_cq *, const struct dp_wc *, bool solicited);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/multicast.h"
 #include "engine/qp.h"
 #include "engine/rc/store.h"
 #include "wire/icrc.h"
@@ -155,9 +156,9 @@ void dp_qp_unwake(struct dp_qp *qp)
 	qp->ready = false;
 }
 
-/* A timer that is armed too early only costs a look at the QP, so moving it to
- * a later time waits until it fires.  What is due already waits for tx(), not
- * for the clock: the timer is never armed at a time that has come. */
+/* A timer that is armed too early only costs a look at the QP.  So a timer is moved to a later time
+ * only when it fires.  A QP that is due already is in the transmit list and waits for tx(): the
+ * timer is never armed at a time that has passed. */
 void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 {
 	uint64_t min = qp->ops->deadline(qp, now);
@@ -204,6 +205,7 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 
 /* ---- receive -------------------------------------------------------------------------------- */
 
+/* The QP that the packet is for; NULL: it is for a group, and not looked at any further. */
 static int admit(struct dp_engine *e, const struct dp_packet *pkt, struct dp_parsed *p,
 		 struct dp_qp **out)
 {
@@ -218,6 +220,9 @@ static int admit(struct dp_engine *e, const struct dp_packet *pkt, struct dp_par
 		e->stats.drop_malformed++;
 		return -EPROTO;
 	}
+	*out = NULL;
+	if (p->dest_qpn == DP_MULTICAST_QPN)
+		return 0;
 	qp = dp_find_qp(e, p->dest_qpn);
 	if (!qp || qp->qpn != p->dest_qpn) {
 		e->stats.drop_unknown_qp++;
@@ -255,6 +260,8 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 	err = admit(e, pkt, &p, &qp);
 	if (err)
 		return err;
+	if (!qp)
+		return dp_multicast_rx(e, pkt, &p, now);
 	if (!p.cut) {
 		qp->stats.rx_packets++;
 		qp->stats.ecn_marked += (pkt->tos & DP_ECN_MASK) == DP_ECN_CE;

@@ -38,13 +38,13 @@ enum {
 
 /* ---- memory for windows --------------------------------------------------- */
 
-/* A QP holds the records of its window only while packets are under way, in pages
- * of 256 PSNs.  An engine of its own sets one page each way aside when a QP is
- * made, takes more from the system as windows grow, and keeps some.  Engines of a
- * simulation, which one thread drives, share a store instead: an idle QP costs
- * none of it.  window_psns: that of all engines that use it, 0: 131072. */
+/* A QP holds the records of its window in pages of 256 PSNs, and only while packets are in flight.
+ * An engine with a store of its own sets aside one page for each direction when a QP is made.  It
+ * takes more pages from the system as windows grow, and keeps some of them.  The engines of a
+ * simulation run in one thread and share a store, so that an idle QP holds no page.  window_psns:
+ * the window of all engines that use the store, 0: 131072. */
 int dp_store_create(uint32_t window_psns, struct dp_store **out);
-/* The engines that use it must be gone. */
+/* All engines that use the store must have been destroyed before. */
 void dp_store_destroy(struct dp_store *);
 
 /* ---- engine ---------------------------------------------------------- */
@@ -73,20 +73,20 @@ struct dp_engine_config {
 int dp_engine_create(const struct dp_engine_config *, struct dp_engine **out);
 void dp_engine_destroy(struct dp_engine *);
 
-/* Give one packet.  0, or -EPROTO and the like when it was dropped (counted).  Its
- * arrived_ns tells the time that the network took from that of the host, and does nothing
- * else; one that cannot be right (in the future, more than a second ago, before what the
- * packet answers had left) is not believed. */
+/* Hands one packet to the engine.  Returns 0, or -EPROTO and the like when the packet was dropped
+ * (and counted).  The packet's arrived_ns serves one purpose: to tell the time in the network from
+ * the time in this host.  The engine ignores a value that cannot be right: in the future, more than
+ * a second ago, or before the packet that this one answers was sent. */
 int dp_engine_rx(struct dp_engine *, const struct dp_packet *, uint64_t now_ns);
-/* Take up to max packets: the caller sets data and cap of each, the engine the
- * rest.  Returns how many were filled. */
+/* Takes up to max packets: the caller sets data and cap of each, the engine the rest.  Returns how
+ * many were filled. */
 int dp_engine_tx(struct dp_engine *, struct dp_packet *out, int max, uint64_t now_ns);
 /* Next instant at which tick() or tx() has something to do: 0 when tx() has a
  * packet now, DP_NEVER when only a packet or a verb can make it do anything. */
 uint64_t dp_engine_deadline(const struct dp_engine *);
 void dp_engine_tick(struct dp_engine *, uint64_t now_ns);
-/* All that had arrived by heard_ns has gone through rx(): a peer counts as silent only up to
- * then, and time-outs wait for it.  Without this call, it is always so. */
+/* Tells that every packet that had arrived by heard_ns has gone through rx().  Time-outs count the
+ * silence of a peer up to heard_ns only.  If this is never called, time-outs count up to now. */
 void dp_engine_heard(struct dp_engine *, uint64_t heard_ns);
 /* For tests and fuzzers: the first invariant of the engine's state that does not hold, in
  * words, or NULL.  Takes time in proportion to everything that the engine holds. */
@@ -105,7 +105,7 @@ enum dp_event_type {
 
 struct dp_event {
 	enum dp_event_type type;
-	struct dp_qp *qp; /* the one of the three that it is about; the others are NULL */
+	struct dp_qp *qp; /* one of the three is set: the object that the event is about */
 	struct dp_cq *cq;
 	struct dp_srq *srq;
 };
@@ -122,19 +122,19 @@ enum dp_access {
 	DP_ACCESS_REMOTE_ATOMIC = 8,
 	DP_ACCESS_MW_BIND = 16,	   /* of a region: windows may be bound to it */
 	DP_ACCESS_ZERO_BASED = 32, /* of a window: its first byte has address 0 */
-	/* A SEND with invalidate may take the key away (IBTA vol. 1, 10.6.7.2), as that of
-	 * fast-registered memory; not of what ibv_reg_mr() makes. */
+	/* A SEND with invalidate may invalidate the key (IBTA vol. 1, 10.6.7.2), as for
+	 * fast-registered memory.  Regions of ibv_reg_mr() do not have this right. */
 	DP_ACCESS_INVALIDATE = 1 << 30,
 };
 
 int dp_pd_create(struct dp_engine *, struct dp_pd **out);
 int dp_pd_destroy(struct dp_pd *);
 
-/* Registers [addr, addr+len); remote and local addresses are given from iova
- * on.  lkey and rkey are the same number, part of it random. */
+/* Registers [addr, addr+len).  Work requests and the peer address it from iova on. lkey and rkey
+ * are the same number, part of it random. */
 int dp_mr_create(struct dp_pd *, void *addr, uint64_t len, uint64_t iova, uint32_t access,
 		 struct dp_mr **out);
-/* -EBUSY: windows are bound to it. */
+/* -EBUSY: memory windows are bound to the region. */
 int dp_mr_destroy(struct dp_mr *);
 uint32_t dp_mr_key(const struct dp_mr *);
 
@@ -143,19 +143,20 @@ struct dp_range {
 	uint64_t len, iova;
 };
 
-/* Changes what is not NULL; the key stays.  -EINVAL as dp_mr_create(), -EBUSY: windows are
- * bound to it; nothing is changed. */
+/* Changes what is given (not NULL); the key stays.  -EINVAL as dp_mr_create(), -EBUSY: memory
+ * windows are bound to the region.  On an error nothing is changed. */
 int dp_mr_change(struct dp_mr *, struct dp_pd *, const struct dp_range *, const uint32_t *access);
 
 /* Memory windows.  Values of enum ibv_mw_type. */
 enum dp_mw_type { DP_MW_TYPE_1 = 1, DP_MW_TYPE_2 = 2 };
 
-/* A window has a key, of which a request DP_WR_BIND_MW chooses the low 8 bits, and ends with
- * dp_mr_destroy(). */
+/* A request DP_WR_BIND_MW chooses the low 8 bits of a window's key.  dp_mr_destroy() destroys a
+ * window, too. */
 int dp_mw_create(struct dp_pd *, enum dp_mw_type, struct dp_mr **out);
 
-/* The part of a region that a window opens to the peer.  Type 1: of no bytes, it is closed;
- * type 2 is closed by DP_WR_LOCAL_INV, by the peer's SEND with invalidate, and with its QP. */
+/* The part of a region that a window opens to the peer.  A bind of no bytes closes a window of type
+ * 1.  DP_WR_LOCAL_INV, a SEND with invalidate from the peer, and the end of the QP close a window
+ * of type 2. */
 struct dp_bind {
 	struct dp_mr *window, *region;
 	uint64_t addr, len;
@@ -165,10 +166,10 @@ struct dp_bind {
 
 /* ---- address handles ---------------------------------------------------- */
 
-/* Where a datagram goes: the peer's address, and the port's route to it, which stays
- * in use until the handle is gone. */
+/* An address handle says where a datagram goes: the peer's address, and the port's route to it.
+ * The route stays in use until the handle is destroyed. */
 int dp_ah_create(struct dp_pd *, const struct dp_addr *to, uint32_t path_id, struct dp_ah **out);
-/* -EBUSY: requests that are posted and not yet sent use it. */
+/* -EBUSY: requests that are posted and not yet sent use the handle. */
 int dp_ah_destroy(struct dp_ah *);
 
 /* ---- completion queues ------------------------------------------------- */
@@ -218,8 +219,8 @@ struct dp_wc {
 	uint32_t qpn;
 	uint32_t src_qpn;
 	uint32_t flags; /* enum dp_wc_flags */
-	/* `now` of the call of the engine in which it was completed; of what a verb without
-	 * `now` completes, that of the last such call. */
+	/* `now` of the engine call in which the request completed.  A verb that takes no `now` uses
+	 * that of the last call that did. */
 	uint64_t completed_ns;
 };
 
@@ -263,8 +264,8 @@ struct dp_qp_config {
 	uint32_t max_send_wr, max_recv_wr;   /* rounded up to a power of two */
 	uint32_t max_send_sge, max_recv_sge; /* at most DP_SGE_MAX */
 	uint32_t max_inline;		     /* bytes, at most DP_INLINE_MAX */
-	/* For the queues, zeroed and as long as dp_qp_queue_bytes() says, until
-	 * dp_qp_destroy(); NULL: the engine's own. */
+	/* Memory for the queues: zeroed, as long as dp_qp_queue_bytes() says, valid until
+	 * dp_qp_destroy().  NULL: the engine allocates it. */
 	void *sq_memory, *rq_memory;
 	bool sq_sig_all;
 	void *user;
@@ -316,9 +317,9 @@ enum dp_qp_attr_mask {
 
 struct dp_qp_attr {
 	uint32_t state;	      /* enum dp_qp_state */
-	uint32_t cur_state;   /* DP_QP_CUR_STATE: the state that the caller takes it to be in */
+	uint32_t cur_state;   /* DP_QP_CUR_STATE: the state in which the caller believes the QP */
 	uint32_t access;      /* enum dp_access: what the peer may do */
-	uint32_t qkey;	      /* UD: what a datagram must carry */
+	uint32_t qkey;	      /* UD: the Q_Key that a datagram must carry */
 	struct dp_addr raddr; /* DP_QP_AV: the peer, and the port's route to it */
 	uint32_t path_id;
 	uint32_t path_mtu; /* bytes */
@@ -330,8 +331,14 @@ struct dp_qp_attr {
 	uint8_t min_rnr_timer;
 	uint8_t max_rd_atomic, max_dest_rd_atomic;
 	uint8_t sqd_notify;  /* DP_QP_EN_SQD_ASYNC_NOTIFY: raise DP_EVENT_SQ_DRAINED */
-	uint8_t sq_draining; /* query: in SQD, and a message that was begun is not finished */
+	uint8_t sq_draining; /* query: in SQD, with a message under way */
 };
+
+/* A datagram QP gets the packets of a multicast group from now on; a group is named by its IP
+ * address.  -EINVAL: another type of QP or another address, -EEXIST: it does already. */
+int dp_multicast_attach(struct dp_qp *, const struct dp_addr *group);
+/* -EINVAL: it is not in the group.  A QP that is destroyed leaves all of its groups. */
+int dp_multicast_detach(struct dp_qp *, const struct dp_addr *group);
 
 /* -EINVAL: the configuration is not valid. */
 int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
@@ -340,17 +347,17 @@ int dp_qp_destroy(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
  * illegal transition, a missing or an unknown attribute: nothing is changed. */
 int dp_qp_modify(struct dp_qp *, const struct dp_qp_attr *, uint32_t mask, uint64_t now_ns);
-/* As if a HELLO and a PROBE of the peer had come, over a path that carries any packet: for
- * simulations in which connections are there from the start. */
+/* Puts the QP in the state in which a HELLO and a PROBE of the peer have arrived, over a path that
+ * carries packets of any size.  For simulations whose connections exist from the start. */
 void dp_qp_agree(struct dp_qp *, const struct dp_qp *peer, uint64_t now_ns);
 void dp_qp_query(const struct dp_qp *, struct dp_qp_attr *out);
 uint32_t dp_qp_qpn(const struct dp_qp *);
 void *dp_qp_user(const struct dp_qp *);
-/* Sets the algorithm of one QP, also while it runs: it begins anew, with what the
- * transport knows of the path.  On an error nothing is changed.  NULL: constant window.
- * -EOPNOTSUPP: QPs of this type have no congestion control. */
+/* Sets the algorithm of one QP, also while the QP sends.  The algorithm begins with a new record
+ * that holds what the transport knows of the path.  NULL: constant window.  On an error nothing is
+ * changed.  -EOPNOTSUPP: QPs of this type have no congestion control. */
 int dp_qp_set_cc(struct dp_qp *, const struct dp_cc_algo *, uint64_t now_ns);
-/* The flow record, for series; NULL before the QP is connected, or it has none. */
+/* The flow record, for time series.  NULL: the QP is not connected yet, or has no record. */
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *);
 
 /* Values of enum ibv_wr_opcode. */
@@ -392,7 +399,7 @@ struct dp_send_wr {
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint64_t compare_add, swap;
-	/* UD.  A Q_Key with its highest bit set stands for that of the QP. */
+	/* UD.  If the highest bit of the Q_Key is set, the QP's own Q_Key is sent. */
 	struct dp_ah *ah;
 	uint32_t remote_qpn, remote_qkey;
 	struct dp_bind bind; /* DP_WR_BIND_MW */
@@ -404,11 +411,10 @@ struct dp_recv_wr {
 	const struct dp_sge *sge;
 };
 
-/* -ENOMEM: queue full; -EINVAL: bad request or QP state; inline data is copied
- * before the return.  A QP in error takes the request and flushes it, and so does the
- * send queue of one in SQE. */
+/* -ENOMEM: queue full; -EINVAL: bad request or QP state.  Inline data is copied before the call
+ * returns.  A QP in error takes the request and flushes it.  In SQE only the send queue does so. */
 int dp_qp_post_send(struct dp_qp *, const struct dp_send_wr *);
-/* -EINVAL also for a QP on a shared receive queue. */
+/* -EINVAL also for a QP with a shared receive queue. */
 int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
 int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 
@@ -417,11 +423,11 @@ int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 /* X(name): all uint64_t; one list for the struct, the JSON and the docs. */
 #define DP_QP_COUNTERS(X)                                                                          \
 	X(tx_packets)	    /* data packets sent, retransmissions included */                      \
-	X(tx_bytes)	    /* payload of those */                                                 \
+	X(tx_bytes)	    /* payload bytes of tx_packets */                                      \
 	X(rx_packets)	    /* packets accepted */                                                 \
 	X(rx_bytes)	    /* payload placed */                                                   \
 	X(retransmits)	    /* data packets sent again */                                          \
-	X(fast_retransmits) /* of those, found by order and time, not by time-out */               \
+	X(fast_retransmits) /* retransmits that order and time found (RACK), not a time-out */     \
 	X(spurious)	    /* packets the peer got twice */                                       \
 	X(timeouts)	    /* RTO or IB timeout expiries */                                       \
 	X(probes)	    /* tail loss probes */                                                 \
@@ -438,9 +444,9 @@ int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 	X(trimmed)	/* packets received without their payload */                               \
 	X(cnp_rx)                                                                                  \
 	X(pacing_waits)	  /* packets that had to wait for their time */                            \
-	X(pacing_late_ns) /* how much later than that they were sent, all together */
+	X(pacing_late_ns) /* sum of the times by which they were sent late */
 
-/* The same, but the largest so far: of several QPs not the sum, but the largest. */
+/* Counters that hold a maximum.  Over several QPs take the largest, not the sum. */
 #define DP_QP_PEAKS(X)                                                                             \
 	X(pacing_late_max_ns)                                                                      \
 	X(pacing_burst_max) /* packets that a paced QP sent in a row to reach its plan */
@@ -458,11 +464,12 @@ struct dp_qp_stats {
 	X(drop_malformed) /* truncated, bad version, pad, length */                                \
 	X(drop_icrc)                                                                               \
 	X(drop_unknown_qp)                                                                         \
-	X(drop_foreign_addr) /* source or destination is not the QP's */                           \
+	X(drop_foreign_addr) /* source or destination address is not that of the QP */             \
 	X(drop_bad_state)                                                                          \
-	X(drop_other_type) /* an opcode that QPs of another type have */                           \
+	X(drop_other_type) /* an opcode of another QP type */                                      \
 	X(drop_unknown_opcode)                                                                     \
-	X(drop_qkey)	   /* UD: with another Q_Key than the QP's */                              \
+	X(drop_qkey)	   /* UD: the Q_Key is not that of the QP */                               \
+	X(drop_no_member)  /* multicast: to a group in which no QP is */                           \
 	X(drop_no_receive) /* UD: no receive was posted */                                         \
 	X(drop_too_long)   /* UD: longer than the receive */                                       \
 	X(tx_too_long)	   /* UD: messages longer than the path MTU, which are not sent */

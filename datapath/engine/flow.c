@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Credit that a paced QP keeps from an idle time. */
+/* A paced QP may catch up on this much idle time. */
 #define PACING_CREDIT_NS 10000ull
 
 static void forget(struct dp_flow *f)
@@ -52,7 +52,7 @@ int dp_flow_init(struct dp_flow *f, const struct dp_engine_config *cfg, struct d
 	return set_algorithm(f, cfg->cc);
 }
 
-/* What the transport tells, in front of every call. */
+/* Sets the members that the transport provides, before every call of the algorithm. */
 static struct dp_cc_flow *inputs(struct dp_flow *f, uint64_t now)
 {
 	struct dp_cc_flow *r = f->record;
@@ -70,7 +70,7 @@ static struct dp_cc_flow *inputs(struct dp_flow *f, uint64_t now)
 	return r;
 }
 
-/* An algorithm's mistakes stay its own: no NaN, nothing beyond the limits. */
+/* Repairs what a faulty algorithm may have set: NaN, and values beyond the limits. */
 static void outputs(struct dp_cc_flow *r)
 {
 	if (!(r->cwnd_bytes >= 1))
@@ -124,7 +124,7 @@ int dp_flow_replace(struct dp_flow *f, const struct dp_cc_algo *algo, uint64_t n
 	if (err || !f->mss_bytes)
 		return err;
 	begin(f, now);
-	/* What waits does so for the old window and rate. */
+	/* A packet that waits for its time got that time from the old rate: forget it. */
 	f->paced = false;
 	f->waited = false;
 	f->burst = 0;
@@ -135,7 +135,7 @@ int dp_flow_replace(struct dp_flow *f, const struct dp_cc_algo *algo, uint64_t n
 
 const struct dp_cc_flow *dp_flow_record(const struct dp_flow *f)
 {
-	/* As it is now, not as it was at the last call of the algorithm. */
+	/* The current value, not the one at the last call of the algorithm. */
 	f->record->srtt_ns = (double)f->rtt.srtt_ns;
 	f->record->host_ns = (double)f->rtt.host_ns;
 	f->record->min_rtt_ns = (double)f->rtt.min_rtt_ns;
@@ -163,7 +163,7 @@ uint64_t dp_flow_rto(const struct dp_flow *f, uint64_t handshake_ns)
 	return rto < DP_RTO_MAX_NS ? rto : DP_RTO_MAX_NS;
 }
 
-/* A window under one packet means one packet in several RTTs. */
+/* A window of less than a packet means one packet in several RTTs. */
 static double rate(const struct dp_flow *f)
 {
 	const struct dp_cc_flow *r = f->record;
@@ -190,7 +190,7 @@ bool dp_flow_allows(struct dp_flow *f, uint32_t bytes, uint64_t now)
 {
 	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > f->record->cwnd_bytes) {
 		f->late_ns = 0;
-		f->waited = false; /* from here on it is the window that it waits for */
+		f->waited = false; /* from here on the QP waits for the window */
 		f->burst = 0;
 		return false;
 	}
@@ -200,7 +200,7 @@ bool dp_flow_allows(struct dp_flow *f, uint32_t bytes, uint64_t now)
 	return !f->paced;
 }
 
-/* How late a packet that waited for its time is sent. */
+/* Counts how late a paced packet is sent. */
 static void count_lateness(struct dp_flow *f, uint64_t now)
 {
 	struct dp_qp_stats *s = f->stats;
@@ -215,8 +215,8 @@ static void count_lateness(struct dp_flow *f, uint64_t now)
 		s->pacing_late_max_ns = late;
 }
 
-/* After the plan has moved on by a packet: those that leave in a row, until its next
- * time lies in the future again, are a burst. */
+/* Called after a packet has moved next_tx_ns on.  Packets sent in a row while next_tx_ns is not in
+ * the future are a burst. */
 static void count_burst(struct dp_flow *f, uint64_t now)
 {
 	f->burst++;
@@ -263,8 +263,8 @@ void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
 	outputs(r);
 }
 
-/* The clock of a hop runs as ours does, and its counter only grows: what the wire
- * leaves out follows from the echo before. */
+/* The wire carries the low bits of a hop's clock and byte counter.  The previous echo gives the
+ * high bits: the clock runs as fast as ours, and the counter only grows. */
 void dp_flow_hops(struct dp_echo *e, struct dp_cc_ack *ack, const uint8_t *records, uint32_t n,
 		  uint64_t now)
 {
@@ -309,7 +309,7 @@ void dp_flow_timeout(struct dp_flow *f, bool first, uint64_t now)
 		return;
 	if (first) {
 		forget(f);
-		f->before = malloc(f->algo->flow_bytes); /* without it nothing can be undone */
+		f->before = malloc(f->algo->flow_bytes); /* NULL: a time-out cannot be undone */
 	}
 	if (first && f->before)
 		memcpy(f->before, r, f->algo->flow_bytes);

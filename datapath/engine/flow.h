@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Congestion control of one QP: the calls into the algorithm, and what its window and rate
- * allow.  It knows no QP.
+ * Congestion control of one QP: the calls into the algorithm, and what its window and rate allow.
+ * Nothing here knows of QPs.
  */
 #ifndef DP_ENGINE_FLOW_H
 #define DP_ENGINE_FLOW_H
@@ -18,29 +18,30 @@
 /* The sender's window and pacing of one QP. */
 struct dp_flow {
 	const struct dp_engine_config *cfg;
-	struct dp_qp_stats *stats;     /* of pacing */
+	struct dp_qp_stats *stats;     /* the QP's; pacing is counted here */
 	const struct dp_cc_algo *algo; /* NULL: constant window */
 	struct dp_cc_flow *record;
-	struct dp_cc_flow *before; /* the record before a row of time-outs; NULL: none */
+	struct dp_cc_flow *before; /* copy of the record before a row of time-outs; NULL: none */
 	uint32_t mss_bytes, window_psns;
 	uint8_t paths;
-	bool paced;	/* something waits for next_tx_ns */
-	bool waited;	/* what is sent next has done so */
-	uint32_t burst; /* packets sent since the plan was last reached */
+	bool paced;	/* a packet waits for next_tx_ns */
+	bool waited;	/* the next packet has waited for next_tx_ns */
+	uint32_t burst; /* packets sent in a row while next_tx_ns was not in the future */
 	uint64_t inflight_bytes;
 	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
 	uint64_t lost_since_ack;
 	struct dp_rtt rtt;
-	uint64_t next_tx_ns;	 /* pacing */
-	uint64_t late_ns;	 /* credit for a wake-up after that */
-	uint64_t app_limited_at; /* delivered_bytes up to which samples are so */
+	uint64_t next_tx_ns;	 /* pacing: when the next packet is due */
+	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on that */
+	uint64_t app_limited_at; /* rate samples up to this delivered_bytes are app-limited */
 	/* standard mode: one packet is timed at a time */
 	uint64_t timed_ns;
 	uint32_t timed_psn;
 };
 
-/* In-band telemetry: the newest records received, yet to be echoed; and of each
- * hop of the echoes, the clock and counter of which the wire has the low bits. */
+/* In-band telemetry.  `record` holds the newest records received, to be echoed to the peer.  The
+ * wire carries the low bits of each hop's clock and byte counter; ts_ns and tx_bytes keep their
+ * full values, from the last echo. */
 struct dp_echo {
 	uint8_t record[DP_HOPS_MAX * DP_HOP_LEN];
 	uint32_t n;
@@ -49,36 +50,38 @@ struct dp_echo {
 	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
 };
 
-/* Of a QP that is new: 0, -EINVAL or -ENOMEM. */
+/* Prepares the flow of a new QP: 0, -EINVAL or -ENOMEM. */
 int dp_flow_init(struct dp_flow *, const struct dp_engine_config *, struct dp_qp_stats *);
 void dp_flow_free(struct dp_flow *);
-/* Begins anew, with segments of mss_bytes and a window of window_psns over `paths` paths. */
+/* Starts the algorithm, with segments of mss_bytes and a window of window_psns over `paths`
+ * paths. */
 void dp_flow_connect(struct dp_flow *, uint32_t mss_bytes, uint32_t window_psns, uint8_t paths,
 		     uint64_t now);
-/* Another algorithm, which begins now if the flow is connected. */
+/* Changes the algorithm.  The new one starts at once if the flow is connected. */
 int dp_flow_replace(struct dp_flow *, const struct dp_cc_algo *, uint64_t now);
-/* The algorithm's record, with what the transport knows now. */
+/* The algorithm's record, with the members of the transport up to date. */
 const struct dp_cc_flow *dp_flow_record(const struct dp_flow *);
-/* handshake_ns: RTT of the first packets, which counts until there is a sample; 0: unknown. */
+/* The RTO, ns.  handshake_ns: RTT of the first packets, used until there is an RTT sample; 0:
+ * unknown. */
 uint64_t dp_flow_rto(const struct dp_flow *, uint64_t handshake_ns);
-/* Window and pacing allow `bytes` more now?  If pacing does not, `paced` is set and the
+/* Whether window and pacing allow `bytes` more now.  If pacing does not, `paced` is set and the
  * QP's timer will wake it. */
 bool dp_flow_allows(struct dp_flow *, uint32_t bytes, uint64_t now);
-/* If next_tx_ns has come for what waited for it: not paced any more. */
+/* Clears `paced` when next_tx_ns has come. */
 void dp_flow_turn(struct dp_flow *, uint64_t now);
 void dp_flow_sent(struct dp_flow *, uint32_t bytes, uint64_t now);
 void dp_flow_ack(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
-/* Telemetry that an acknowledgement echoed. */
+/* Takes in the telemetry that an acknowledgement echoed. */
 void dp_flow_hops(struct dp_echo *, struct dp_cc_ack *, const uint8_t *records, uint32_t n,
 		  uint64_t now);
 void dp_flow_loss(struct dp_flow *, struct dp_cc_loss *, uint64_t now);
-/* The first of a row of time-outs keeps the algorithm's record as it was. */
+/* A time-out.  The first one of a row keeps a copy of the algorithm's record. */
 void dp_flow_timeout(struct dp_flow *, bool first, uint64_t now);
-/* Those time-outs were none: the record is what it was before. */
+/* The last row of time-outs was spurious: restores the record from before it. */
 void dp_flow_undo_timeout(struct dp_flow *);
-/* They were right. */
+/* The last row of time-outs was right: drops the copy. */
 void dp_flow_keep_timeout(struct dp_flow *);
-/* Nothing is in flight any more, and nothing waits for its time. */
+/* Empties the flow: nothing is in flight, and no packet waits for its time. */
 void dp_flow_stop(struct dp_flow *);
 
 #endif

@@ -14,6 +14,7 @@
  *   window.c  memory windows
  *   local.c   requests that send nothing
  *   ah.c      address handles
+ *   multicast.c  groups of datagram QPs
  *   build.h   packets to be sent
  *   flow.c    congestion control: calls, window, pacing, RTT
  *   rtt.c     what is known of the RTT
@@ -37,9 +38,9 @@
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
-	DP_QP_QUANTUM = 16, /* packets a QP may send before it is the next one's turn */
+	DP_QP_QUANTUM = 16, /* packets that a QP may send before the next QP has its turn */
 	DP_SEGMENT_MIN = 256,
-	DP_QP_PAGE = 256, /* QPs of one page of the engine's table */
+	DP_QP_PAGE = 256, /* QPs in a page of the table `qps` */
 };
 
 enum dp_event_source { DP_SOURCE_QP, DP_SOURCE_CQ, DP_SOURCE_SRQ };
@@ -47,26 +48,31 @@ enum dp_event_source { DP_SOURCE_QP, DP_SOURCE_CQ, DP_SOURCE_SRQ };
 struct dp_event_node {
 	struct dp_event_node *next;
 	uint32_t pending; /* bit per enum dp_event_type; 0: not in the list */
-	uint8_t source;	  /* enum dp_event_source */
+	uint8_t source;	  /* enum dp_event_source: the kind of object that raised them */
 };
 
 struct dp_engine {
 	struct dp_engine_config cfg;
 	uint64_t rng;
-	struct dp_store *store; /* the configuration's or own (rc/store.h) */
+	struct dp_store *store; /* memory for windows: the configuration's store, or `own` */
 	struct dp_engine_stats stats;
 	struct dp_qp *ready_head, *ready_tail;
 	struct dp_event_node *event_head, *event_tail;
 	struct dp_mr **mrs;
 	uint32_t mr_cap, mr_next;
 	bool wheel_started;
-	uint64_t now_ns;   /* of the last call that told it */
-	uint64_t heard_ns; /* DP_NEVER: all that has arrived is known at any time */
+	uint64_t now_ns;   /* time of the last call that passed `now` */
+	uint64_t heard_ns; /* see dp_engine_heard(); DP_NEVER: it was never called */
 	struct dp_wheel wheel;
 	uint32_t qpn_next, n_qps, n_pds, n_cqs, n_srqs;
-	uint32_t n_bound; /* windows */
+	uint32_t n_bound; /* memory windows that are bound */
+	struct dp_members {
+		uint32_t n, room;
+		struct dp_member *at; /* in no order */
+	} members;		      /* of multicast groups */
 	struct dp_store *own;
-	struct dp_qp **qps[DP_QPN_SPACE / DP_QP_PAGE]; /* by bits 8-15, 0-7 of the QPN */
+	struct dp_qp *
+		*qps[DP_QPN_SPACE / DP_QP_PAGE]; /* index: bits 8-15, then bits 0-7 of the QPN */
 };
 
 /* The QP with these low 16 bits of its QPN, or NULL. */

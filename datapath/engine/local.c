@@ -2,22 +2,22 @@
 /*
  * Requests that send nothing: binding a memory window, invalidating a key.
  *
- * They concern what the peer may do, and no request of their own send queue, so they are
- * done as they are posted.  Their completions keep the order of the queue: each waits until
- * the requests before it have completed.
+ * They change what the peer may do, and no other request of their send queue depends on them.  So
+ * they are executed when they are posted.  Their completions keep the order of the queue: each
+ * waits until the requests before it have completed.
  */
 #include "engine/qp.h"
 
 struct dp_local {
 	uint64_t wr_id;
-	uint32_t after; /* completes when sq_ci is this */
+	uint32_t after; /* it completes when sq_ci reaches this */
 	uint8_t opcode; /* enum dp_wc_opcode */
 	bool signaled;
 };
 
 struct dp_locals {
 	uint32_t ci, pi;
-	struct dp_local at[]; /* as many as the send queue has places */
+	struct dp_local at[]; /* one for each place of the send queue */
 };
 
 static struct dp_local *local(const struct dp_qp *qp, uint32_t i)

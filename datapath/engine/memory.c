@@ -22,8 +22,8 @@ int dp_pd_destroy(struct dp_pd *pd)
 	return 0;
 }
 
-/* A free slot of the key table, the longest unused first; slot 0 stays empty
- * so that key 0 is never valid. */
+/* Finds a free slot of the key table, beginning behind the slot used last.  Slot 0 stays empty so
+ * that key 0 is never valid. */
 static int key_slot(struct dp_engine *e, uint32_t *out)
 {
 	uint32_t cap = e->mr_cap, i, slot;
@@ -194,13 +194,14 @@ int dp_mr_invalidate(const struct dp_qp *qp, uint32_t key)
 	return 0;
 }
 
-/* One run of an SGE list that lies in one SGE. */
+/* A piece of memory within one SGE. */
 struct run {
 	uint8_t *at;
 	uint32_t len;
 };
 
-/* Steps through an SGE list from `*offset` of entry `*i` on. */
+/* Finds the next piece of an SGE list, which begins `*offset` bytes into entry `*i`, and moves both
+ * on. */
 static int next_run(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge, uint32_t *i,
 		    uint32_t *offset, uint32_t want, uint32_t access, struct run *out)
 {
@@ -245,7 +246,7 @@ int dp_scatter(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge, uin
 	for (; len; from += from ? run.len : 0, len -= run.len) {
 		if (next_run(pd, sge, num_sge, &i, &offset, len, DP_ACCESS_LOCAL_WRITE, &run))
 			return -EFAULT;
-		if (from) /* NULL: payload-less */
+		if (from) /* NULL: the packet carries its length only */
 			memcpy(run.at, from, run.len);
 	}
 	return 0;

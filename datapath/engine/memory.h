@@ -19,30 +19,30 @@ struct dp_mr {
 	uint8_t *addr;
 	uint64_t len, iova;
 	uint32_t access, key;
-	bool invalidated;     /* by SEND with invalidate: no remote access any more */
+	bool invalidated;     /* a SEND with invalidate took the key away: no remote access */
 	uint8_t window;	      /* enum dp_mw_type; 0: a region */
-	uint32_t windows;     /* region: bound to it */
-	uint32_t qpn;	      /* window of type 2, bound: the QP whose peer may use it */
-	struct dp_mr *region; /* window: bound to it; NULL: not bound */
+	uint32_t windows;     /* of a region: memory windows bound to it */
+	uint32_t qpn;	      /* of a bound window of type 2: the QP whose peer may use it */
+	struct dp_mr *region; /* of a window: the region that it is bound to; NULL: not bound */
 };
 
-/* Host address of [va, va+len) for the peer of a QP, NULL when the key, the PD, the bounds or
- * the access do not allow it.  Zero bytes are always allowed. */
+/* Host address of [va, va+len) for the peer of a QP.  NULL: key, PD, bounds or access rights forbid
+ * it.  Zero bytes are always allowed. */
 uint8_t *dp_remote_reach(const struct dp_qp *, uint32_t key, uint64_t va, uint64_t len,
 			 uint32_t access);
-/* -EINVAL: no such key in the QP's PD, or not one that can be taken away. */
+/* -EINVAL: the QP's PD has no such key, or the key cannot be invalidated. */
 int dp_mr_invalidate(const struct dp_qp *, uint32_t key);
 void dp_window_unbind(struct dp_mr *window);
-/* -EINVAL: the window cannot be bound so. */
+/* -EINVAL: the window cannot be bound this way. */
 int dp_window_bind(struct dp_qp *, const struct dp_bind *);
-/* Closes the windows of a QP that goes away. */
+/* Closes the windows of a QP that is destroyed or reset. */
 void dp_windows_forget(struct dp_engine *, uint32_t qpn);
 int dp_gather(struct dp_qp *, const struct dp_swqe *, uint32_t offset, uint8_t *to, uint32_t len);
-/* Copies into an SGE list from offset on; -EFAULT: a key does not allow it.
- * Checks alone when `from` is NULL. */
+/* Copies into an SGE list from offset on.  `from` NULL: only checks that the list can take it.
+ * -EFAULT: a key forbids it. */
 int dp_scatter(struct dp_pd *, const struct dp_sge *, uint32_t num_sge, uint32_t offset,
 	       const uint8_t *from, uint32_t len);
-/* The same with the first len bytes of a packet's payload. */
+/* The same, with the first len bytes of a packet's payload. */
 int dp_scatter_payload(struct dp_pd *, const struct dp_sge *, uint32_t num_sge, uint32_t offset,
 		       const struct dp_parsed *, uint32_t len);
 /* Copies payload bytes [from, from+len) of a packet. */

@@ -7,20 +7,20 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A block begins with a pointer, which is the pool's while the block is free.  It comes
- * zeroed the first time, and later as it was given back. */
+/* While a block is free, its first word is a pointer that the pool uses.  A new block is zeroed; a
+ * block that is used again has the content with which it was returned. */
 struct dp_pool {
 	void *free;
 	size_t size;
-	uint32_t made, idle; /* blocks; of which free */
-	uint32_t keep;	     /* free ones at most: the others go back to the system */
+	uint32_t made, idle; /* blocks allocated, and how many of them are free */
+	uint32_t keep;	     /* most free blocks to keep; more go back to the system */
 };
 
-/* One block more stays in the pool: -ENOMEM. */
+/* Sets one more block aside: 0 or -ENOMEM. */
 int dp_pool_reserve(struct dp_pool *);
 void dp_pool_unreserve(struct dp_pool *);
 void dp_pool_drain(struct dp_pool *);
-/* Of an empty pool; NULL: no memory. */
+/* Allocates a block, for a pool that has no free one; NULL: no memory. */
 void *dp_pool_make(struct dp_pool *);
 void dp_pool_trim(struct dp_pool *);
 

@@ -9,6 +9,7 @@
  *
  * A fault takes a QP to ERR by itself; its requests are then flushed, oldest first.
  */
+#include "engine/multicast.h"
 #include "engine/qp.h"
 
 #include <assert.h>
@@ -78,8 +79,8 @@ static int alloc_queues(struct dp_qp *qp, const struct dp_qp_config *c)
 	return dp_receives_init(&qp->rq, rq_entries(c), rq_sges(c), c->rq_memory);
 }
 
-/* QPNs run through the low 16 bits, so that one just given up is not soon
- * another's; 0 and 1 are reserved (IBTA vol. 1, section 3.5.10). */
+/* QPNs run through all values of the low 16 bits, so that a QPN is not reused soon.  0 and 1 are
+ * reserved (IBTA vol. 1, section 3.5.10). */
 static int take_qpn(struct dp_engine *e, struct dp_qp *qp)
 {
 	struct dp_qp ***page;
@@ -179,6 +180,7 @@ int dp_qp_destroy(struct dp_qp *qp)
 	qp_reset(qp);
 	dp_unraise(e, &qp->event);
 	dp_windows_forget(e, qp->qpn);
+	dp_multicast_forget(qp);
 	drop_qpn(qp);
 	qp->ops->destroy(qp);
 	e->n_qps--;
@@ -250,7 +252,7 @@ static void enter_error(struct dp_qp *qp)
 	if (qp->srq)
 		dp_raise(qp->engine, &qp->event, DP_EVENT_LAST_WQE);
 	qp->ops->stop(qp);
-	dp_qp_wake(qp); /* a last NAK may be owed */
+	dp_qp_wake(qp); /* the QP may have to send a last NAK */
 }
 
 void dp_qp_to_error(struct dp_qp *qp, enum dp_event_type why)
@@ -373,7 +375,7 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
 			return -EINVAL;
 		qp_reset(qp);
-		/* The program has done with what the QP was: of its new life it is told alone. */
+		/* The program wants no completions from before the reset. */
 		dp_cq_forget(qp->send_cq, qp->qpn);
 		dp_cq_forget(qp->recv_cq, qp->qpn);
 		qp->state = DP_QPS_RESET;

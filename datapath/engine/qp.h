@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What QPs of all types have, and struct dp_qp_ops, behind which the types differ.
+ * The part that QPs of all types share, and struct dp_qp_ops, in which the types differ.
  *
- * The struct of a type begins with its struct dp_qp.  A new type is a folder beside rc/
- * and a row in the table of qp.c.
+ * The struct of a type begins with its struct dp_qp.  A new type is a folder beside rc/ and a row
+ * in the table of qp.c.
  */
 #ifndef DP_ENGINE_QP_H
 #define DP_ENGINE_QP_H
@@ -28,50 +28,53 @@ struct dp_swqe {
 	uint32_t rkey, imm;
 	uint32_t len; /* bytes of the message */
 	uint32_t first_psn, n_psn;
-	uint32_t base;	 /* bytes before those of first_psn: sent before a change of segment */
-	uint32_t rq_seq; /* messages before it that consume a receive */
+	uint32_t base;	 /* bytes in front of first_psn, sent before the segment changed */
+	uint32_t rq_seq; /* messages before this one that consume a receive */
 	uint8_t opcode;	 /* enum dp_wr_opcode */
 	uint8_t flags;	 /* enum dp_send_flags */
 	uint8_t num_sge;
-	bool started; /* READ, atomic: counts in rd_outstanding */
+	bool started; /* READ, atomic: it is counted in rd_outstanding */
 	struct dp_sge sge[];
 };
 
-/* Attributes that a change of state must and may come with, beside DP_QP_STATE. */
+/* The attributes that a change of state requires or allows, beside DP_QP_STATE. */
 struct dp_qp_transition {
 	uint8_t from, to;
 	uint32_t required, optional; /* enum dp_qp_attr_mask */
 };
 
 struct dp_qp_ops {
-	size_t bytes; /* of its struct */
-	/* It takes packets of the peer in its attributes alone; otherwise each of them has a
-	 * DETH. */
+	size_t bytes; /* size of the type's struct */
+	/* A connected QP takes packets only from the peer in its attributes.  Otherwise every
+	 * packet has a DETH, which names its sender. */
 	bool connected;
 	const struct dp_qp_transition *transitions;
 	uint32_t n_transitions;
-	/* After what all types have is there: 0 or an error, with nothing of its own left. */
+	/* Called when the common part is complete.  On an error it leaves nothing allocated. */
 	int (*create)(struct dp_qp *);
 	void (*destroy)(struct dp_qp *);
-	/* The state changes, and the attributes are in place: 0 or an error. */
+	/* Called when state and attributes are changed.  Returns 0 or an error. */
 	int (*modify)(struct dp_qp *, uint32_t from, uint32_t to, uint64_t now);
-	/* Fills in the attributes that move. */
+	/* Fills in those attributes that change by themselves, such as PSNs. */
 	void (*query)(const struct dp_qp *, struct dp_qp_attr *);
-	/* Back to what it was when it was created. */
+	/* Puts the QP back into the state after create(). */
 	void (*reset)(struct dp_qp *);
-	/* The QP is in error and its queues are flushed: it sends nothing new. */
+	/* The QP is in error and its queues are flushed: it sends no new packets. */
 	void (*stop)(struct dp_qp *);
-	/* The type has this request of `len` bytes, and the QP's attributes allow it. */
+	/* Whether the type supports this request of `len` bytes and the QP's attributes allow
+	 * it. */
 	bool (*accepts)(const struct dp_qp *, const struct dp_send_wr *, uint32_t len);
-	/* A request that was accepted is at the end of the send queue, with what all types have. */
+	/* The request was accepted and stands at the end of the send queue, with its common members
+	 * set. */
 	void (*post)(struct dp_qp *, struct dp_swqe *, const struct dp_send_wr *);
-	/* A packet for the QP, whose form and ICRC are right: 0 or why it is dropped. */
+	/* A packet for the QP with valid form and ICRC.  Returns 0, or -errno: why it is
+	 * dropped. */
 	int (*rx)(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *, uint64_t now);
-	/* One packet, 1; nothing to send now, 0. */
+	/* Builds one packet.  1: done; 0: nothing to send now. */
 	int (*tx)(struct dp_qp *, struct dp_packet *, uint64_t now);
 	/* The QP's timer has fired. */
 	void (*tick)(struct dp_qp *, uint64_t now);
-	/* The earliest time at which the QP wants to be looked at; DP_NEVER. */
+	/* The earliest time at which the QP wants its tick(); DP_NEVER: none. */
 	uint64_t (*deadline)(const struct dp_qp *, uint64_t now);
 	/* The first invariant that does not hold, in words, or NULL. */
 	const char *(*check)(const struct dp_qp *);
@@ -85,9 +88,9 @@ struct dp_qp {
 	struct dp_qp *ready_next;
 	bool ready : 1; /* in the transmit list */
 	bool sq_sig_all : 1;
-	bool refusing : 1;	       /* in error, and repeats the NAK that told of it */
+	bool refusing : 1;	       /* in error, and repeats its fatal NAK to every request */
 	bool drain_notify : 1;	       /* DP_EVENT_SQ_DRAINED is still to be raised */
-	bool sq_lent : 1, rq_lent : 1; /* memory of the queues is the caller's */
+	bool sq_lent : 1, rq_lent : 1; /* the caller owns the memory of the queue */
 	uint32_t qpn, state;
 	uint16_t sport;
 	uint16_t sq_stride, max_send_sge, max_inline;
@@ -100,10 +103,10 @@ struct dp_qp {
 	struct dp_receives rq;
 	uint8_t *sq;
 	uint32_t sq_mask;
-	uint32_t sq_ci, sq_tx, sq_pi; /* completed, being sent, posted */
-	uint32_t sq_drain;	      /* in SQD: the first request that had not begun */
+	uint32_t sq_ci, sq_tx, sq_pi; /* oldest not completed, next to send, next to post */
+	uint32_t sq_drain;	      /* in SQD: index of the first request that must wait */
 	uint32_t rd_outstanding;      /* READs and atomics under way */
-	struct dp_locals *locals;     /* NULL: there was none yet */
+	struct dp_locals *locals;     /* NULL: none was posted yet */
 	struct dp_qp_stats stats;
 };
 
@@ -118,7 +121,7 @@ static inline bool dp_qp_sends(const struct dp_qp *qp)
 	return qp->state == DP_QPS_RTS || qp->state == DP_QPS_SQD;
 }
 
-/* What is posted to its send queue is flushed. */
+/* Whether requests posted to its send queue are flushed. */
 static inline bool dp_qp_flushes(const struct dp_qp *qp)
 {
 	return qp->state == DP_QPS_ERR || qp->state == DP_QPS_SQE;
@@ -146,25 +149,25 @@ static inline bool dp_is_local(uint32_t wr_opcode)
 	return wr_opcode == DP_WR_BIND_MW || wr_opcode == DP_WR_LOCAL_INV;
 }
 
-/* -EINVAL: it cannot be done. */
+/* Executes a request that sends nothing.  -EINVAL: it cannot be done. */
 int dp_post_local(struct dp_qp *, const struct dp_send_wr *);
-/* Done, and behind requests that have not completed. */
+/* Requests that were executed and wait for the completion of those before them. */
 uint32_t dp_locals_waiting(const struct dp_qp *);
-/* Completes those that sq_ci has reached. */
+/* Completes the waiting requests that sq_ci has reached. */
 void dp_locals_complete(struct dp_qp *, enum dp_wc_status);
 void dp_locals_reset(struct dp_qp *);
 
-/* False: longer than any message. */
+/* Sum of the lengths of an SGE list.  False: longer than any message may be. */
 bool dp_total_length(const struct dp_sge *, uint32_t n, uint64_t *out);
 void dp_qp_to_error(struct dp_qp *, enum dp_event_type why);
-/* Raises DP_EVENT_SQ_DRAINED if that is due. */
+/* Raises DP_EVENT_SQ_DRAINED when the send queue has drained. */
 void dp_qp_drained(struct dp_qp *);
 /* Completes all requests of the send queue as flushed, oldest first. */
 void dp_flush_sends(struct dp_qp *);
 void dp_complete_send(struct dp_qp *, const struct dp_swqe *, enum dp_wc_status);
-/* Completes the oldest request of the send queue, and those behind it that send nothing. */
+/* Completes the oldest request of the send queue, and the local requests that waited for it. */
 void dp_pop_send(struct dp_qp *, enum dp_wc_status);
-/* Fails request `index` of the send queue, flushes the rest: QP in error. */
+/* Fails request `index` of the send queue and flushes the rest.  The QP goes to error. */
 void dp_fail_send(struct dp_qp *, uint32_t index, enum dp_wc_status);
 
 #endif

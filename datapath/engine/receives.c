@@ -155,7 +155,8 @@ void *dp_srq_user(const struct dp_srq *srq)
 
 /* ---- the receives of a QP ------------------------------------------------------------------ */
 
-/* One more receive of the shared queue; false: it has none, or the QP holds enough. */
+/* Takes one more receive from the shared queue.  False: the queue is empty, or the QP's ring is
+ * full. */
 static bool borrow(struct dp_qp *qp)
 {
 	struct dp_srq *srq = qp->srq;
@@ -185,7 +186,7 @@ uint64_t dp_receive_take(struct dp_qp *qp)
 	return dp_receives_at(&qp->rq, qp->rq.ci++)->wr_id;
 }
 
-/* Keys in a shared queue are those of its own domain. */
+/* Keys in a shared queue belong to the PD of the shared queue. */
 static struct dp_pd *pd_of(const struct dp_qp *qp)
 {
 	return qp->srq ? qp->srq->pd : qp->pd;
@@ -213,7 +214,7 @@ void dp_receives_flush(struct dp_qp *qp)
 	}
 }
 
-/* What was borrowed and not used goes back, to the front of the shared queue. */
+/* Returns borrowed, unused receives to the front of the shared queue. */
 static void give_back(struct dp_qp *qp)
 {
 	struct dp_srq *srq = qp->srq;

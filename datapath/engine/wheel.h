@@ -19,13 +19,13 @@ enum {
 
 struct dp_timer {
 	struct dp_timer *next;
-	struct dp_timer **link; /* what points at us; NULL: not armed */
+	struct dp_timer **link; /* the pointer that points to this timer; NULL: not armed */
 	uint64_t expires_ns;
 	uint16_t slot; /* level * 64 + slot */
 };
 
 struct dp_wheel {
-	uint64_t tick; /* every timer before this tick has been handed out */
+	uint64_t tick; /* all timers before this tick have been popped */
 	uint64_t used[DP_WHEEL_LEVELS];
 	struct dp_timer *slot[DP_WHEEL_LEVELS][DP_WHEEL_SLOTS];
 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Memory windows (IBTA vol. 1, section 10.6.7.2): keys for a part of a region, given and
- * taken away while the region stays registered.
+ * Memory windows (IBTA vol. 1, section 10.6.7.2): keys for a part of a region, which can be granted
+ * and revoked while the region stays registered.
  *
- * A window is an entry of the table of keys, like a region.  While it is bound it has the
- * host address of its part; otherwise it has no bytes and no rights.  A window of type 2
- * belongs to the QP on which it was bound, and its key to the program: bits 0-7.
+ * Like a region, a window is an entry in the table of keys.  A bound window has the host address of
+ * its part of the region; an unbound one has no bytes and no rights.  A window of type 2 belongs to
+ * the QP on which it was bound.  The program chooses bits 0-7 of its key.
  */
 #include "engine/qp.h"
 
-#define KEY_OWN_BITS 0xffu /* of a key: the program's choice */
+#define KEY_OWN_BITS 0xffu /* the bits of a key that the program chooses */
 
 int dp_mw_create(struct dp_pd *pd, enum dp_mw_type type, struct dp_mr **out)
 {

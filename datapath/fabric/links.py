@@ -145,7 +145,8 @@ class Link:
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
     mahimahi has them, in place of a rate.  limit_bytes: of the queue, 0: no limit.  trim: cut
     off the payload of what the queue would drop.  telemetry: stamp a record on each packet.
-    slot_ns: frames arrive at multiples of it only, 0: at any time.
+    slot_ns: frames arrive at multiples of it only, 0: at any time.  max_packet_bytes: longer IP
+    packets are lost, 0: none is.
     aqm: for a link with one class, and not beside marking, trim or a shared buffer.
     """
 
@@ -158,6 +159,7 @@ class Link:
     reorder: float = 0.0
     reorder_ns: int = 0
     slot_ns: int = 0
+    max_packet_bytes: int = 0
     duplicate: float = 0.0
     corrupt: float = 0.0
     trim: bool = False

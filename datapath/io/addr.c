@@ -17,6 +17,11 @@ bool dp_addr_is_multicast(const struct dp_addr *a)
 	return dp_addr_is_v4(a) ? a->b[12] >= 224 : a->b[0] == 0xff;
 }
 
+bool dp_addr_is_peer(const struct dp_addr *a)
+{
+	return dp_addr_is_group(a) || !(dp_addr_is_multicast(a) || dp_addr_is_unspecified(a));
+}
+
 bool dp_addr_is_loopback(const struct dp_addr *a)
 {
 	static const struct dp_addr loopback6 = { .b = { [15] = 1 } };

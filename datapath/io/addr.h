@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * IP addresses as struct dp_addr: text, socket addresses, and what kind.
+ * IP addresses as struct dp_addr: their text, their socket addresses, and tests of their kind.
  */
 #ifndef DP_IO_ADDR_H
 #define DP_IO_ADDR_H
@@ -25,6 +25,7 @@ static inline bool dp_addr_equal(const struct dp_addr *a, const struct dp_addr *
 
 bool dp_addr_is_unspecified(const struct dp_addr *);
 bool dp_addr_is_multicast(const struct dp_addr *); /* or broadcast */
+bool dp_addr_is_peer(const struct dp_addr *);	   /* packets may go there: a host or a group */
 bool dp_addr_is_loopback(const struct dp_addr *);
 bool dp_addr_is_link_local(const struct dp_addr *); /* IPv6 fe80::/10 */
 

@@ -17,21 +17,26 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 {
 	struct afxdp *a = (struct afxdp *)port;
 	const struct dp_port_info *info = &port->info;
-	struct afxdp_route r = { .self = dp_addr_equal(peer, &info->addr) };
+	struct afxdp_route r = {
+		.self = dp_addr_equal(peer, &info->addr),
+		.group = dp_addr_is_group(peer),
+	};
 	uint8_t mac[6] = {};
 	int err = 0;
 
-	if (dp_addr_is_multicast(peer) || dp_addr_is_unspecified(peer))
+	if (!dp_addr_is_peer(peer))
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&info->addr))
 		return -EAFNOSUPPORT;
-	/* A peer keeps its link address as long as a QP uses it: here is the place
-	 * to ask again should neighbours ever change meanwhile. */
+	/* A peer's link address is looked up once and kept as long as a QP uses the peer.  To
+	 * follow a neighbour that changes meanwhile, look it up again here. */
 	if (dp_peers_find(&a->peers, peer, path_id))
 		return 0;
 	if (dp_addr_is_loopback(peer) && !r.self)
 		return -ENETUNREACH;
-	if (!r.self)
+	if (r.group)
+		dp_group_mac(peer, mac);
+	else if (!r.self)
 		err = dp_route_resolve(info->ifindex, &info->addr, peer, timeout_ms, mac);
 	if (!err)
 		err = dp_peers_add(&a->peers, peer, path_id);
@@ -47,10 +52,23 @@ static void afxdp_release(struct dp_port *port, uint32_t path_id)
 	dp_peers_release(&((struct afxdp *)port)->peers, path_id);
 }
 
+static int afxdp_join(struct dp_port *port, const struct dp_addr *group)
+{
+	struct afxdp *a = (struct afxdp *)port;
+
+	/* The steering program takes the packets, so the socket only says that we want them. */
+	return dp_groups_join(&a->groups, group, port->info.ifindex, dp_group_socket, NULL);
+}
+
+static void afxdp_leave(struct dp_port *port, const struct dp_addr *group)
+{
+	dp_groups_leave(&((struct afxdp *)port)->groups, group);
+}
+
 /* ---- waking ---------------------------------------------------------------- */
 
-/* rx() must be called though no packet will make the socket readable: packets
- * to ourselves wait, or a kick has to be tried again. */
+/* Makes the poll descriptor readable while rx() has work that no arriving packet announces: packets
+ * to ourselves wait, or a kick must be tried again. */
 static void update_wake(struct afxdp *a)
 {
 	bool want = a->loop_head != a->loop_tail || (a->tx_pending && !a->tx_down);
@@ -133,7 +151,8 @@ static uint32_t count_descs(const struct afxdp *a, uint32_t idx, uint32_t avail,
 	return 0;
 }
 
-/* A packet of n descriptors (total bytes) to `out`; false: not for the engine. */
+/* Hands a packet of n descriptors and `total` bytes to `out`; false: the packet is not for the
+ * engine. */
 static bool take_packet(struct afxdp *a, uint32_t idx, uint32_t n, uint32_t total,
 			struct dp_packet *out)
 {
@@ -174,7 +193,7 @@ static void drop_packet(struct afxdp *a, uint32_t idx, uint32_t n)
 	a->port.stats.rx_malformed++;
 }
 
-/* Packets to ourselves: they lie in transmit buffers, and crossed no network. */
+/* Takes packets to ourselves: they lie in transmit buffers and crossed no network. */
 static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
@@ -188,10 +207,10 @@ static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 }
 
 /*
- * The kernel uses chunks in the order of the fill ring, so that the place of a
- * packet is known without its descriptor: its time and its headers then come from the other
- * core's cache together with the descriptor, not one after the other.  Only a
- * hint, which a driver with another order makes useless and no worse.
+ * The kernel uses chunks in the order of the fill ring.  So the place of a packet is known before
+ * its descriptor is read, and its time and headers can come from the other core's cache together
+ * with the descriptor, not after it.  This is only a hint: with a driver that uses another order it
+ * is useless, but does no harm.
  */
 static inline void prefetch_packet(const struct afxdp *a, uint32_t idx)
 {
@@ -231,8 +250,8 @@ static int rx_ring(struct afxdp *a, struct dp_packet *out, int max)
 	return n;
 }
 
-/* The driver waits for a sign that the fill ring has chunks again, or busy
- * polling is on and the queue is empty: run the driver in this thread. */
+/* Runs the driver in this thread when the driver waits for a sign that the fill ring has chunks
+ * again, or when busy polling is on and the queue is empty. */
 static void rx_wakeup(struct afxdp *a)
 {
 	a->port.stats.rx_wakeups++;
@@ -309,7 +328,8 @@ static int afxdp_tx_reserve(struct dp_port *port, struct dp_packet *out, int max
 
 	if (a->n_free < (uint32_t)max && a->tx_pending)
 		retry_kick(a);
-	/* Every time, though buffers may be left: the one just sent is the warmest. */
+	/* Done each time, even if buffers are left: the buffer that was just sent is still in the
+	 * cache. */
 	reap_completions(a);
 	while (n < max && a->n_free) {
 		uint32_t buffer = a->free[--a->n_free];
@@ -329,7 +349,8 @@ static void loop_packet(struct afxdp *a, const struct dp_packet *pkt)
 	struct dp_packet *to = &a->loop[a->loop_tail++ % TX_BUFFERS];
 
 	*to = *pkt;
-	to->src = to->dst = a->port.info.addr;
+	to->src = a->port.info.addr;
+	to->dst = a->peers.at[pkt->path_id].addr;
 	to->ip_id = 0;
 	to->flags = 0;
 	to->frag = NULL;
@@ -338,12 +359,29 @@ static void loop_packet(struct afxdp *a, const struct dp_packet *pkt)
 	to->arrived_ns = 0;
 }
 
+/* A packet to a group that this host is in: it leaves, and a copy stays. */
+static void loop_copy(struct afxdp *a, const struct dp_packet *pkt)
+{
+	struct dp_packet copy = *pkt;
+
+	if (!dp_groups_find(&a->groups, &a->peers.at[pkt->path_id].addr))
+		return;
+	if (!a->n_free) {
+		a->port.stats.tx_full++;
+		return;
+	}
+	copy.cookie = a->free[--a->n_free];
+	copy.data = a->umem_area + tx_buffer_addr((uint32_t)copy.cookie) + TX_HEADROOM;
+	memcpy(copy.data, pkt->data, pkt->len);
+	loop_packet(a, &copy);
+}
+
 static inline bool crosses_chunk(const struct dp_packet *pkt)
 {
 	return pkt->len > CHUNK - TX_HEADROOM;
 }
 
-/* The one or two descriptors of a packet, at ring index idx. */
+/* Writes the one or two descriptors of a packet at ring index idx. */
 static void push_packet(struct afxdp *a, uint32_t idx, const struct dp_packet *pkt)
 {
 	const struct dp_frame_template *t = &a->routes[pkt->path_id].frame;
@@ -367,7 +405,7 @@ static void push_packet(struct afxdp *a, uint32_t idx, const struct dp_packet *p
 	d->options = 0;
 }
 
-/* Writes the frames of packets to the ring; those for ourselves to the loop. */
+/* Writes packets to the ring, and packets to ourselves to the loop. */
 static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
 {
 	uint32_t idx = 0, descs = 0;
@@ -375,10 +413,13 @@ static void push_packets(struct afxdp *a, const struct dp_packet *pkts, int n)
 	for (int i = 0; i < n; i++) {
 		assert(dp_peers_has(&a->peers, pkts[i].path_id) && pkts[i].len <= pkts[i].cap);
 		a->port.stats.tx_bytes += pkts[i].len;
-		if (a->routes[pkts[i].path_id].self)
+		if (a->routes[pkts[i].path_id].self) {
 			loop_packet(a, &pkts[i]);
-		else
-			descs += 1 + crosses_chunk(&pkts[i]);
+			continue;
+		}
+		descs += 1 + crosses_chunk(&pkts[i]);
+		if (a->routes[pkts[i].path_id].group)
+			loop_copy(a, &pkts[i]);
 	}
 	a->port.stats.tx_packets += (uint32_t)n;
 	if (!descs)
@@ -431,6 +472,8 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.stats = afxdp_stats,
 	.resolve = afxdp_resolve,
 	.release = afxdp_release,
+	.join = afxdp_join,
+	.leave = afxdp_leave,
 	.rx = afxdp_rx,
 	.rx_release = afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,

@@ -14,7 +14,8 @@
  * them, so that pushing to a ring never fails (see FILL_RING).
  *
  * Packets to our own address cannot leave a device and come back; they go
- * through a queue of transmit buffers inside the port (loop_*).
+ * through a queue of transmit buffers inside the port (loop_*).  So do copies of packets to a
+ * multicast group that this host is in.
  *
  * afxdp_open.c makes and unmakes a port, afxdp.c moves packets.
  *
@@ -28,11 +29,12 @@
 #include <xdp/xsk.h>
 
 #include "io/frame.h"
+#include "io/groups.h"
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/steer.h"
 
-/* Kernel newer than the headers: 6.6. */
+/* The kernel headers may be older than Linux 6.6. */
 #ifndef XDP_USE_SG
 #define XDP_USE_SG (1 << 4)
 #endif
@@ -45,7 +47,7 @@ enum {
 	RX_CHUNKS = 4096,
 	TX_BUFFERS = 1024,
 	TX_BUFFER = 2 * CHUNK,
-	/* in front of the BTH; keeps it 64-byte aligned */
+	/* room in front of the BTH; keeps the BTH 64-byte aligned */
 	TX_HEADROOM = 128,
 	RX_RING = RX_CHUNKS,
 	TX_RING = 4 * TX_BUFFERS,
@@ -53,11 +55,11 @@ enum {
 	/* The kernel announces a packet before it gives back the places of its
 	 * chunks in the ring, so chunks may return while those look taken. */
 	FILL_RING = 2 * RX_CHUNKS,
-	/* more descriptors than the longest packet that a kernel makes */
+	/* more than the descriptors of the longest packet that a kernel makes */
 	RX_DESCS_MAX = 64,
 	/* the first piece must hold all headers */
 	RX_FIRST_MIN = 100,
-	RX_HEADERS = 192, /* bytes of a packet that are wanted first */
+	RX_HEADERS = 192, /* first bytes of a packet, which are prefetched */
 	CACHE_LINE = 64,
 };
 
@@ -68,7 +70,8 @@ _Static_assert((int)TX_HEADROOM >= (int)DP_FRAME_HDR_MAX, "headers fit in front 
 #define COOKIE_LOOP (1ull << 63)
 
 struct afxdp_route {
-	bool self; /* our own address */
+	bool self;  /* our own address */
+	bool group; /* multicast */
 	struct dp_frame_template frame;
 };
 
@@ -78,16 +81,17 @@ struct afxdp {
 	struct xsk_ring_prod tx, fill;
 	int xsk_fd;
 	bool zero_copy, busy_poll;
-	int zero_copy_err; /* of bind(), if it was tried */
+	int zero_copy_err; /* why bind() refused zero-copy; 0: not tried, or not refused */
 	bool tx_pending;   /* descriptors wait for a kick that the kernel accepts */
-	bool tx_down;	   /* ... because the device is down: no use in hurry */
+	bool tx_down;	   /* ... and the device is down: there is no hurry to try again */
 	bool wake_set;	   /* wake_fd is readable */
 	uint8_t *umem_area;
 	uint32_t n_free;	       /* transmit buffers in `free` */
-	uint16_t free[TX_BUFFERS];     /* a stack: the warmest is used first */
-	uint8_t tx_parts[TX_BUFFERS];  /* descriptors at the kernel */
-	uint32_t loop_head, loop_tail; /* of `loop`, counting on */
+	uint16_t free[TX_BUFFERS];     /* a stack: the buffer used last is still in the cache */
+	uint8_t tx_parts[TX_BUFFERS];  /* descriptors that the kernel holds */
+	uint32_t loop_head, loop_tail; /* of `loop`; free-running */
 	struct dp_packet loop[TX_BUFFERS];
+	struct dp_groups groups;
 	struct dp_peers peers;
 	struct afxdp_route routes[DP_PEERS_MAX]; /* by path_id */
 

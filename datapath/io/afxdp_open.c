@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Opens an AF_XDP port: from the fastest way that the kernel and the driver
- * have to the slowest, telling in dp_port_info what it came to and why.
+ * Opens an AF_XDP port.  It tries the modes of the kernel and the driver from the fastest to the
+ * slowest, and tells in dp_port_info which mode it got and why.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include "io/netdev.h"
 #include "wire/sizes.h"
 
-/* Kernels newer than the headers: 6.17 and 5.11. */
+/* The kernel headers may be older than Linux 6.17 and 5.11. */
 #ifndef XDP_MAX_TX_SKB_BUDGET
 #define XDP_MAX_TX_SKB_BUDGET 9
 #endif
@@ -28,7 +28,7 @@
 #endif
 
 enum {
-	/* largest path MTU of which a packet fits one receive chunk of 3840 */
+	/* largest path MTU whose packets fit one receive chunk of 3840 bytes */
 	ONE_CHUNK_PATH_MTU = 2048,
 	BUSY_POLL_US = 20,
 	BUSY_POLL_BUDGET = 64,
@@ -74,7 +74,7 @@ static void delete_socket(struct afxdp *a)
 	a->umem = NULL;
 }
 
-/* One attempt at UMEM, rings and bind with these flags. */
+/* Makes UMEM and rings and binds them, once, with these flags. */
 static int try_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 {
 	const struct xsk_umem_config uc = {
@@ -99,7 +99,7 @@ static int try_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 	return err;
 }
 
-/* The kernel frees the queue of a process that has ended a little later. */
+/* After a process has ended, the kernel needs a moment to free its queue. */
 static int make_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 {
 	int err = try_socket(a, queue, bind_flags);
@@ -149,7 +149,7 @@ static int bind_failed(const struct afxdp *a, const struct afxdp_options *o, int
 		       strerror(-err));
 }
 
-/* Errors of bind() that another mode may not have. */
+/* Whether bind() may succeed in another mode after this error. */
 static bool mode_matters(int err)
 {
 	return err == -EOPNOTSUPP || err == -EINVAL || err == -EPROTONOSUPPORT;
@@ -163,7 +163,7 @@ static void limit_segment(struct dp_port_info *info, uint32_t most)
 		info->segment = most;
 }
 
-/* From the fastest way to the slowest; tells in info what it came to. */
+/* Tries the modes from the fastest to the slowest; tells in info which one it got. */
 static int open_socket(struct afxdp *a, const struct afxdp_options *o, struct dp_error *error)
 {
 	bool two_pieces = a->port.info.path_mtu > ONE_CHUNK_PATH_MTU ||
@@ -217,7 +217,7 @@ static void report_mode(struct afxdp *a, const struct afxdp_options *o)
 		return;
 	}
 	dp_netdev_driver(info->netdev, driver, sizeof(driver));
-	/* EINVAL comes from a driver that has it, and not for this size of packets or buffers. */
+	/* EINVAL: the driver has zero-copy, but not with this size of packets or buffers. */
 	if (a->zero_copy_err == -EINVAL)
 		snprintf(
 			info->mode_reason, sizeof(info->mode_reason),
@@ -293,6 +293,7 @@ void dp_afxdp_close(struct dp_port *port)
 	struct afxdp *a = (struct afxdp *)port;
 
 	dp_steer_detach(a->steer);
+	dp_groups_close(&a->groups);
 	if (a->port.fd >= 0)
 		close(a->port.fd);
 	if (a->wake_fd >= 0)

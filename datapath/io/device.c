@@ -42,7 +42,7 @@ void dp_device_unlock(struct dp_device *dev)
 
 /* ---- the calls of the program --------------------------------------------------- */
 
-/* The program has called: was that soon after it could have been waited for? */
+/* Counts how quickly the program calls again: a program that does so is hot. */
 static void note_call(struct dp_device *dev, uint64_t now)
 {
 	dev->calls++;
@@ -89,7 +89,8 @@ void dp_device_armed(struct dp_device *dev)
 	dp_device_kick(dev);
 }
 
-/* The program was there before the thread: let it have the packets alone. */
+/* The program was quicker than the thread.  If that happens often, the program moves the packets
+ * alone. */
 static void note_ahead(struct dp_device *dev)
 {
 	if (dev->mode == DP_MODE_THREAD && !dev->armed && ++dev->ahead >= dev->ahead_needed) {
@@ -98,15 +99,15 @@ static void note_ahead(struct dp_device *dev)
 	}
 }
 
-/* The poll found no packet to receive or to send at once: timers and the thread's view
- * of the program can wait for a few more polls. */
+/* An empty poll: no packet was received, and none is due to be sent.  Timers, and the thread's view
+ * of the program, can wait for a few more of these. */
 static bool idle_poll(struct dp_device *dev)
 {
 	return !dev->mark_ns && ++dev->idle_polls % DP_IDLE_POLLS &&
 	       dp_engine_deadline(dev->engine) != 0;
 }
 
-/* The CQ is empty: move packets, look again. */
+/* The CQ is empty: moves packets, then polls again. */
 static int poll_moving(struct dp_device *dev, struct dp_cq *cq, int max, struct dp_wc *out)
 {
 	int rounds = DP_ROUNDS_PROGRAM, rx, n;
@@ -156,7 +157,7 @@ int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int tim
 {
 	int err;
 
-	/* In slices, so that other QPs' packets move in between. */
+	/* In slices, so that packets of other QPs move in between. */
 	do {
 		err = dp_device_lock(dev);
 		if (err)
@@ -171,6 +172,21 @@ int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int tim
 void dp_device_release(struct dp_device *dev, uint32_t path_id)
 {
 	dp_port_release(dev->port, path_id);
+}
+
+int dp_device_join(struct dp_device *dev, const struct dp_addr *group)
+{
+	return dp_port_join(dev->port, group);
+}
+
+void dp_device_leave(struct dp_device *dev, const struct dp_addr *group)
+{
+	dp_port_leave(dev->port, group);
+}
+
+int dp_device_fd(const struct dp_device *dev)
+{
+	return dp_port_fd(dev->port);
 }
 
 struct dp_engine *dp_device_engine(struct dp_device *dev)

@@ -31,6 +31,8 @@
  * doubles, up to 400 us, for a program that has kept its leases for long, since
  * each look of the thread costs the program a context switch.
  *
+ * A program that has a loop of its own may do without the thread (dp_device_serve()).
+ *
  * After fork() the child has no thread and must not touch the sockets: there
  * every call fails with -EIO (dp_device_lock()), and the parent goes on.
  */
@@ -51,15 +53,16 @@ struct dp_sleeps {
 };
 
 struct dp_device_options {
-	const char *name;      /* names the thread */
+	const char *name;      /* name of the thread */
+	bool no_thread;	       /* the program's loop calls dp_device_serve() */
 	bool standard;	       /* never offer extended mode */
 	bool ecn;	       /* packets are ECN-capable */
 	bool telemetry;	       /* offer room for telemetry in requests */
-	uint32_t paths;	       /* UDP source ports that packets of extended mode take; 0: 1 */
-	uint32_t path_mtu_max; /* bytes, 0: what the port carries */
-	uint32_t segment;      /* payload of an extended packet, bytes; 0: what suits the port */
-	uint32_t window_psns;  /* 0: the engine's */
-	uint64_t min_rto_ns;   /* 0: the engine's */
+	uint32_t paths;	       /* UDP source ports that packets of extended mode use; 0: 1 */
+	uint32_t path_mtu_max; /* bytes; 0: the largest that the port carries */
+	uint32_t segment;      /* payload of an extended packet, bytes; 0: the best for the port */
+	uint32_t window_psns;  /* 0: the engine's default */
+	uint64_t min_rto_ns;   /* 0: the engine's default */
 	/* Called under the lock for each event of the engine. */
 	void (*on_event)(const struct dp_event *);
 	/* Called by the thread, without the lock, when control_fd is readable; NULL: never. */
@@ -68,10 +71,10 @@ struct dp_device_options {
 	int control_fd;
 };
 
-/* 0 or -errno with one line for the user in `error`. */
+/* Returns 0, or -errno with one line for the user in `error`. */
 int dp_device_open(const char *spec, const struct dp_device_options *, struct dp_device **out,
 		   char *error, size_t error_len);
-/* All objects of the engine must be gone. */
+/* All objects of the engine must have been destroyed before. */
 void dp_device_close(struct dp_device *);
 
 struct dp_engine *dp_device_engine(struct dp_device *);
@@ -83,29 +86,38 @@ void dp_device_port_stats(struct dp_device *, struct dp_port_stats *out);
 void dp_device_engine_stats(struct dp_device *, struct dp_engine_stats *out); /* takes the lock */
 /* Call with the lock held. */
 const struct dp_sleeps *dp_device_sleeps(const struct dp_device *);
-/* As dp_port_resolve().  Call without the lock, and the second with it. */
+/* Like dp_port_resolve().  Call dp_device_resolve() without the lock, and dp_device_release() with
+ * it. */
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id);
 void dp_device_release(struct dp_device *, uint32_t path_id);
+/* As dp_port_join() and dp_port_leave().  Call both with the lock. */
+int dp_device_join(struct dp_device *, const struct dp_addr *group);
+void dp_device_leave(struct dp_device *, const struct dp_addr *group);
 
 /* Engine calls go between these two.  0; -EIO in a child after fork(), with
  * nothing locked.  Unlocking hands the engine's events to on_event(). */
 int dp_device_lock(struct dp_device *);
 void dp_device_unlock(struct dp_device *);
 
-/* The same, but -ETIMEDOUT after timeout_ms: for exit handlers, which may run
- * inside whatever a signal has interrupted. */
+/* The same, but -ETIMEDOUT after timeout_ms.  For exit handlers, which may run inside code that a
+ * signal has interrupted. */
 int dp_device_lock_within(struct dp_device *, int timeout_ms);
 
 /* Call under the lock after requests were posted: sends as much as window and pacing allow. */
 void dp_device_posted(struct dp_device *);
-/* Call under the lock before a QP goes away: sends what it still owes, such as
- * the acknowledgement of the last message. */
+/* Call under the lock before a QP is destroyed: sends what the QP still owes, such as the
+ * acknowledgement of the last message. */
 void dp_device_flush(struct dp_device *);
 /* Call under the lock after a CQ was armed: the program is going to wait. */
 void dp_device_armed(struct dp_device *);
 /* Like dp_cq_poll(), moving packets when the CQ is empty.  Takes the lock. */
 int dp_device_poll_cq(struct dp_device *, struct dp_cq *, int max, struct dp_wc *out);
+
+/* For a device without a thread: moves what has come and what is due.  Returns when to call
+ * again at the latest, unless dp_device_fd() is readable or something was posted before. */
+uint64_t dp_device_serve(struct dp_device *);
+int dp_device_fd(const struct dp_device *);
 
 /* CLOCK_MONOTONIC, ns: the `now` of the device's engine. */
 uint64_t dp_device_now_ns(void);

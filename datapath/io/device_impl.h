@@ -17,24 +17,24 @@
 #include "io/lock.h"
 
 enum {
-	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks */
-	DP_LEASE_HOT_NS = 50000, /* the same while sends may wait for a call, at first */
-	DP_LEASE_TRUST = 64,	 /* twice as long after so many that were kept... */
-	DP_LEASE_TRUST_MAX = 3,	 /* ...so many times */
-	DP_QUICK_NS = 10000,	 /* a program that calls again this soon is hot */
-	DP_HOT_CALLS = 64,	 /* after so many, each slow call halving the count */
+	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks at the program */
+	DP_LEASE_HOT_NS = 50000, /* the same while sends wait for a call, at first */
+	DP_LEASE_TRUST = 64, /* the lease doubles after this many leases that the program kept... */
+	DP_LEASE_TRUST_MAX = 3, /* ...and at most this many times */
+	DP_QUICK_NS = 10000,	/* a program that calls again this soon is hot */
+	DP_HOT_CALLS = 64,	/* quick calls until it is hot; a slow call halves them */
 	DP_HOT_MAX = 256,
-	DP_DELAYED_MAX = 32, /* requests that wait for the next call */
-	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM after so many */
+	DP_DELAYED_MAX = 32, /* most requests that wait for the next call */
+	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM: bursts that the program took first */
 	DP_AHEAD_MAX = 4096,
-	DP_AHEAD_FORGET = 1000, /* leases without a miss */
+	DP_AHEAD_FORGET = 1000, /* leases without a miss until DP_AHEAD_MIN will do again */
 	DP_QUEUED_MAX = 4096,	/* packets that may wait in a port: AF_XDP's receive ring */
 	DP_ROUNDS_PROGRAM = 4,	/* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
-	DP_IDLE_POLLS = 8,	/* empty polls between two looks at the clock */
-	DP_TX_FULL_NS = 20000,	/* no transmit buffer: look again after this */
+	DP_IDLE_POLLS = 8,	/* empty polls between two readings of the clock */
+	DP_TX_FULL_NS = 20000,	/* no transmit buffer was free: try again after this time */
 	DP_NAP_NS = 5000000,	/* longest sleep while there is traffic */
-	DP_CALM_NS = 100000000, /* no traffic for so long: sleep until called */
+	DP_CALM_NS = 100000000, /* without traffic for this long, sleep until called */
 	DP_RESOLVE_SLICE_MS = 20,
 };
 
@@ -49,23 +49,24 @@ struct dp_device {
 	void *control;
 	int control_fd; /* -1: none */
 	_Atomic(enum dp_mode) mode;
-	atomic_uint calls;    /* of the program; tells the thread that it polls */
-	atomic_bool delaying; /* the thread watches over delayed sends */
+	atomic_uint calls;    /* calls of the program; they tell the thread that it polls */
+	atomic_bool delaying; /* the thread looks after delayed sends */
+	bool no_thread;	      /* dp_device_serve() is called instead */
 	bool armed;	      /* the program is going to wait for an event */
 	bool tx_full;	      /* the port had no buffer */
 	bool dead;	      /* in a child after fork() */
-	uint32_t ahead;	      /* bursts that the program took before the thread */
+	uint32_t ahead;	      /* bursts that the program took before the thread could */
 	uint32_t ahead_needed;
 	uint32_t leases;     /* kept in PROGRAM mode since the last miss */
 	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
-	uint32_t hot_leases; /* kept while delaying */
+	uint32_t hot_leases; /* leases that the program kept while sends were delayed */
 	uint32_t idle_polls;
 	uint32_t delayed;   /* requests posted and not sent, since the last poll */
 	int tx_want;	    /* transmit buffers to ask for */
-	uint64_t mark_ns;   /* when something was, or could have been, delayed */
+	uint64_t mark_ns;   /* since when something is delayed, or could have been */
 	uint64_t busy_ns;   /* when a packet last moved */
 	uint64_t clock_ns;  /* the last look at the clock */
-	uint64_t heard_ns;  /* all that arrived before has reached the engine */
+	uint64_t heard_ns;  /* all packets that arrived before this time have reached the engine */
 	uint64_t looked_ns; /* clock_ns when the count of `taken` began */
 	uint32_t taken;	    /* packets taken from the port since then */
 	uint64_t wake_ns;   /* when the thread will wake by itself */
@@ -73,7 +74,7 @@ struct dp_device {
 	uint64_t slept_ns;  /* when the thread last went to sleep, 0: it did not; and woke */
 	uint64_t woke_ns;
 	struct dp_sleeps sleeps;
-	int kick_fd; /* wakes the thread */
+	int kick_fd; /* eventfd that wakes the thread */
 	atomic_bool stop;
 	pthread_t thread;
 	struct dp_port_info info;
@@ -89,11 +90,11 @@ static inline uint64_t dp_device_read_clock(struct dp_device *dev)
 	return dev->clock_ns = dp_device_now_ns();
 }
 
-/* Packets received.  Sets *now only if there were any: an empty look costs no clock. */
+/* Returns the packets received.  Sets *now only if there were any: an empty look reads no clock. */
 int dp_device_rx_burst(struct dp_device *, uint64_t *now);
-/* Sends one burst, if the engine has anything due. */
+/* Sends one burst, if the engine has packets that are due. */
 int dp_device_tx_burst(struct dp_device *, uint64_t now);
-/* Packets sent, a few bursts at most. */
+/* Sends a few bursts at most; returns the packets sent. */
 int dp_device_tx_due(struct dp_device *, uint64_t now);
 void dp_device_hand_over_events(struct dp_device *);
 /* Wakes the thread. */

@@ -2,9 +2,10 @@
 /* Packets between port and engine: all under the lock. */
 #include "io/device_impl.h"
 
-/* Packets that lie unread in the port while this process waits for a CPU are not late.
- * So a peer's silence is measured up to the last look that found the port empty; if no
- * look does, up to a look so many packets ago that all older packets must be read. */
+/* A packet that lies unread in the port while this process waits for a CPU is not late.  So the
+ * silence of a peer counts only up to the last look that found the port empty.  If no look finds
+ * the port empty, it counts up to a look since which so many packets were read that all older
+ * packets must be among them. */
 static void note_heard(struct dp_device *dev, uint32_t n)
 {
 	dev->taken += n;
@@ -53,8 +54,8 @@ int dp_device_tx_burst(struct dp_device *dev, uint64_t now)
 	}
 	used = dp_engine_tx(dev->engine, pkts, n, now);
 	dp_port_tx_commit(dev->port, pkts, used, n);
-	/* Reserve about what is needed: small batches stay cheap, large ones
-	 * go out in one system call. */
+	/* Reserves about as many buffers as will be needed: a small batch stays cheap, and a large
+	 * one leaves in one system call. */
 	dev->tx_want = used == n ? DP_PORT_BATCH : used + used / 2 + 4;
 	if (dev->tx_want > DP_PORT_BATCH)
 		dev->tx_want = DP_PORT_BATCH;

@@ -24,7 +24,7 @@ static void mark_all_dead(void)
 {
 	struct dp_device *dev;
 
-	/* The child has one thread, and whatever the others held stays held. */
+	/* The child has only this thread.  Locks that other threads held stay locked. */
 	for (dev = devices; dev; dev = dev->next)
 		dev->dead = true;
 	devices = NULL;
@@ -61,7 +61,8 @@ static void list_del(struct dp_device *dev)
 	pthread_mutex_unlock(&devices_lock);
 }
 
-/* The segment that was asked for, with room for telemetry, as far as the port carries it. */
+/* Chooses the segment that was asked for, or less if the port does not carry it with room for
+ * telemetry. */
 static uint32_t choose_segment(const struct dp_device *dev, const struct dp_device_options *opt)
 {
 	uint32_t segment = dp_segment_wanted(opt->segment, dev->path_mtu, dev->info.path_mtu,
@@ -117,7 +118,7 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 	if (dev->kick_fd < 0) {
 		err = errno;
 	} else {
-		/* Signals are the program's. */
+		/* Signals go to the program's own threads. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		err = pthread_create(&dev->thread, NULL, dp_device_run, dev);
@@ -128,6 +129,16 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 	if (err)
 		snprintf(error, error_len, "cannot start the device's thread: %s", strerror(err));
 	return -err;
+}
+
+static void stop_thread(struct dp_device *dev)
+{
+	dp_lock(&dev->lock);
+	dev->stop = true;
+	dp_device_kick(dev);
+	dp_unlock(&dev->lock);
+	pthread_join(dev->thread, NULL);
+	close(dev->kick_fd);
 }
 
 int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
@@ -144,6 +155,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 		return -ENOMEM;
 	}
 	snprintf(dev->name, sizeof(dev->name), "dp:%.12s", opt->name);
+	dev->no_thread = opt->no_thread;
 	dev->on_event = opt->on_event;
 	dev->on_control = opt->on_control;
 	dev->control = opt->control;
@@ -158,7 +170,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	err = open_engine(dev, opt, error, error_len);
 	if (err)
 		goto close_port;
-	err = start_thread(dev, error, error_len);
+	err = dev->no_thread ? 0 : start_thread(dev, error, error_len);
 	if (err)
 		goto destroy_engine;
 	list_add(dev);
@@ -176,16 +188,12 @@ free_dev:
 
 void dp_device_close(struct dp_device *dev)
 {
-	/* A child leaves the parent's sockets and programs alone. */
+	/* A child does not touch the parent's sockets and XDP programs. */
 	if (dev->dead)
 		return;
 	list_del(dev);
-	dp_lock(&dev->lock);
-	dev->stop = true;
-	dp_device_kick(dev);
-	dp_unlock(&dev->lock);
-	pthread_join(dev->thread, NULL);
-	close(dev->kick_fd);
+	if (!dev->no_thread)
+		stop_thread(dev);
 	dp_engine_destroy(dev->engine);
 	dp_port_close(dev->port);
 	free(dev);

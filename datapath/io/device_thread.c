@@ -53,8 +53,8 @@ static void note_sleep(struct dp_device *dev, uint64_t wake_ns)
 	dev->woke_ns = 0;
 }
 
-/* THREAD mode, under the lock: serve what is due, and tell until when to sleep. */
-static uint64_t serve(struct dp_device *dev)
+/* In THREAD mode, under the lock: does what is due; returns until when to sleep. */
+uint64_t dp_device_serve(struct dp_device *dev)
 {
 	uint64_t now = dp_device_read_clock(dev), deadline, nap;
 	int rounds = DP_ROUNDS_THREAD, rx, tx;
@@ -74,19 +74,19 @@ static uint64_t serve(struct dp_device *dev)
 	if (dev->tx_full)
 		return now + DP_TX_FULL_NS;
 	deadline = dp_engine_deadline(dev->engine);
-	/* While there is traffic the program's posts keep making new deadlines,
-	 * milliseconds away: a nap spares the kick that each would need. */
+	/* While there is traffic, the program's posts set new deadlines a few milliseconds ahead
+	 * again and again.  A short sleep saves waking the thread for each of them. */
 	nap = now - dev->busy_ns < DP_CALM_NS ? now + DP_NAP_NS : DP_NEVER;
 	return deadline < nap ? deadline : nap;
 }
 
-/* PROGRAM mode, under the lock, a lease having passed without a call. */
+/* PROGRAM mode, under the lock: a lease has passed without a call. */
 static void lease_expired(struct dp_device *dev)
 {
 	uint64_t now = dp_device_read_clock(dev);
 
 	if (dev->delaying) {
-		/* It has only become slower: no more delays for now. */
+		/* The program has only become slower: no more delays for now. */
 		dev->delaying = false;
 		dev->hot_leases = 0;
 		dev->hot /= 2;
@@ -99,8 +99,8 @@ static void lease_expired(struct dp_device *dev)
 	dp_device_enter_thread_mode(dev);
 }
 
-/* A hot program keeps its leases, and the thread that looks is a disturbance:
- * let it look less often the longer that lasts. */
+/* While a hot program keeps its leases, each look of the thread only disturbs it.  The longer that
+ * lasts, the less often the thread looks. */
 static uint64_t next_lease(struct dp_device *dev)
 {
 	uint32_t trust;
@@ -114,7 +114,7 @@ static uint64_t next_lease(struct dp_device *dev)
 	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
 }
 
-/* Under the lock: do the thread's part, say until when to sleep. */
+/* Does the thread's part under the lock; returns until when to sleep. */
 static uint64_t attend(struct dp_device *dev, unsigned *seen)
 {
 	unsigned calls = dev->calls;
@@ -124,18 +124,18 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	if (dev->mode == DP_MODE_PROGRAM && !called)
 		lease_expired(dev);
 	if (dev->mode == DP_MODE_THREAD)
-		return serve(dev);
+		return dp_device_serve(dev);
 	if (++dev->leases == DP_AHEAD_FORGET)
 		dev->ahead_needed = DP_AHEAD_MIN;
 	return dp_device_now_ns() + next_lease(dev);
 }
 
-/* True: control_fd has a request. */
+/* Sleeps.  Returns true if control_fd has a request. */
 static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)
 {
 	struct pollfd fds[3] = {
 		{ .fd = dev->kick_fd, .events = POLLIN },
-		{ .fd = dev->control_fd, .events = POLLIN }, /* none is passed over */
+		{ .fd = dev->control_fd, .events = POLLIN }, /* poll() ignores a descriptor of -1 */
 		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
 	};
 	struct timespec ts, *timeout = NULL;
@@ -151,7 +151,7 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	if (ppoll(fds, watch_port ? 3 : 2, timeout, NULL) <= 0)
 		return false;
 	if (fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
-		/* There is no other reader; nothing to do. */
+		/* Only this thread reads the eventfd; there is nothing to do. */
 	}
 	return fds[1].revents != 0;
 }

@@ -86,7 +86,7 @@ void dp_frame_write(const struct dp_frame_template *t, const struct dp_packet *p
 	dp_put16(udp + UDP_LENGTH, udp_len);
 }
 
-/* Both return the bytes that IP carries, or 0 if the header is not ours. */
+/* Both functions return the bytes behind the IP header, or 0 if the header is not valid. */
 static uint32_t read_ipv4(const uint8_t *ip, uint32_t room, struct dp_packet *out)
 {
 	uint32_t total = dp_get16(ip + DP_IPV4_TOTAL);
@@ -120,7 +120,7 @@ int dp_frame_read(uint8_t *frame, uint32_t len, uint32_t total, struct dp_packet
 	uint32_t carried, udp_len;
 
 	if (len < DP_FRAME_HDR_MAX && len < total)
-		return -EBADMSG; /* headers in two pieces */
+		return -EBADMSG; /* the headers lie in two pieces */
 	if (len < DP_ETH_LEN + DP_IPV4_LEN + DP_UDP_LEN)
 		return -EBADMSG;
 	if (dp_get16(frame + ETHERTYPE_OFF) == ETHERTYPE_IPV4) {
@@ -135,7 +135,7 @@ int dp_frame_read(uint8_t *frame, uint32_t len, uint32_t total, struct dp_packet
 	if (carried < DP_UDP_LEN || dp_get16(udp + UDP_DPORT) != DP_ROCE_PORT)
 		return -EBADMSG;
 	udp_len = dp_get16(udp + UDP_LENGTH);
-	/* RoCE leaves no gap between the two lengths; a difference is damage. */
+	/* In RoCE the two lengths agree; if they differ, the packet is damaged. */
 	if (udp_len != carried)
 		return -EBADMSG;
 	out->sport = dp_get16(udp + UDP_SPORT);

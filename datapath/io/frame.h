@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Ethernet, IP and UDP around a RoCEv2 datagram (RFC 894, 791, 8200, 768;
- * IBTA annex A17.3), for ports that write and read whole frames.
+ * Ethernet, IP and UDP headers around a RoCEv2 datagram (RFC 894, 791, 8200, 768; IBTA annex
+ * A17.3), for ports that write and read whole frames.
  *
- * The headers of a path are made once, as a template; each packet copies it
- * and fills in lengths, TOS, checksum and source port.
+ * The headers of a path are made once, as a template.  Each packet gets a copy with its own
+ * lengths, TOS, checksum and source port.
  */
 #ifndef DP_IO_FRAME_H
 #define DP_IO_FRAME_H
@@ -21,8 +21,8 @@ enum {
 
 struct dp_frame_template {
 	uint8_t hdr[DP_FRAME_HDR_MAX];
-	uint32_t len;	 /* of Ethernet, IP and UDP headers */
-	uint32_t v4_sum; /* of the IPv4 header, without TOS and total length */
+	uint32_t len;	 /* length of Ethernet, IP and UDP headers together */
+	uint32_t v4_sum; /* sum over the IPv4 header, without TOS and total length */
 };
 
 void dp_frame_template(struct dp_frame_template *, const uint8_t dst_mac[6],

@@ -33,7 +33,7 @@ bool dp_lock_slow(struct dp_lock *l, uint64_t until_ns)
 			return true;
 		pause_cpu();
 	}
-	/* A thread that has slept leaves the lock marked, since others may still sleep. */
+	/* A thread that has slept takes the lock as "waited for", since others may still sleep. */
 	while (atomic_exchange_explicit(&l->state, DP_LOCK_WAITED_FOR, memory_order_acquire) !=
 	       DP_LOCK_FREE)
 		/* WAIT_BITSET takes an absolute CLOCK_MONOTONIC time. */

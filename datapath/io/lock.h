@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A mutex whose uncontended way is one atomic instruction each, inline: every
- * verb on the data path takes one, often for some tens of nanoseconds of work.
- * Contended, it spins a little, then sleeps on the futex (U. Drepper, "Futexes
- * are tricky", section 6).  Not recursive.
+ * A mutex.  Without contention, lock and unlock are one atomic instruction each, inline: every verb
+ * on the data path takes a lock, often for some tens of nanoseconds of work.  With contention, the
+ * thread spins a little, then sleeps on the futex (Drepper, "Futexes are tricky", section 6).  Not
+ * recursive.
  */
 #ifndef DP_IO_LOCK_H
 #define DP_IO_LOCK_H
@@ -18,7 +18,7 @@ struct dp_lock {
 	_Atomic(uint32_t) state;
 };
 
-/* until_ns: CLOCK_MONOTONIC, UINT64_MAX: for ever.  False: time is up. */
+/* until_ns: CLOCK_MONOTONIC, UINT64_MAX: no limit.  False: the time is over. */
 bool dp_lock_slow(struct dp_lock *, uint64_t until_ns);
 void dp_lock_wake(struct dp_lock *);
 

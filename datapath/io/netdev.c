@@ -13,7 +13,7 @@
 
 #include "io/addr.h"
 
-/* One ioctl on a device, by a socket of the moment. */
+/* One ioctl on a device, through a temporary socket. */
 static int device_ioctl(const char *name, unsigned long request, struct ifreq *ifr)
 {
 	int fd, err = 0;
@@ -59,8 +59,8 @@ void dp_netdev_renew_buffers(const char *name)
 	dp_netdev_driver(name, driver, sizeof(driver));
 	if (strcmp(driver, "virtio_net") || device_ioctl(name, SIOCETHTOOL, &ifr))
 		return;
-	/* Only another size makes the driver give buffers back.  An error means a
-	 * kernel or a host without this (before Linux 6.1, QEMU 7.2). */
+	/* Only a new ring size makes the driver return its buffers.  An error means that the kernel
+	 * or the host cannot do this (before Linux 6.1, QEMU 7.2). */
 	size = ring.rx_pending;
 	ring.cmd = ETHTOOL_SRINGPARAM;
 	ring.rx_pending = size / 2;
@@ -197,7 +197,7 @@ int dp_netdev_of_address(const struct dp_addr *addr, char *name, size_t len)
 		}
 	}
 	freeifaddrs(all);
-	/* all of 127.0.0.0/8 is local, though only 127.0.0.1 is listed */
+	/* all of 127.0.0.0/8 is local, but only 127.0.0.1 is listed */
 	if (err && dp_addr_is_loopback(addr)) {
 		snprintf(name, len, "lo");
 		err = 0;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The peers of a port: a path_id is a peer's place in this table.  Each place
- * counts its users, the QPs and the packets that wait to be sent.  A place
- * without users is given to the next new peer, so that a device may see any
- * number of peers, one after another.
+ * The peers of a port.  A path_id is the index of a peer in this table.  Each entry counts its
+ * users: QPs, and packets that wait to be sent.  An entry without users is given to the next new
+ * peer.  So a device may see any number of peers, one after another.
  */
 #ifndef DP_IO_PEERS_H
 #define DP_IO_PEERS_H
@@ -13,19 +12,19 @@
 
 #include "wire/packet.h"
 
-enum { DP_PEERS_MAX = 1024 }; /* at a time */
+enum { DP_PEERS_MAX = 1024 }; /* most peers at a time */
 
 struct dp_peers {
-	uint32_t used; /* places that have ever had a peer */
+	uint32_t used; /* entries that have ever had a peer */
 	struct dp_peer {
 		struct dp_addr addr;
 		uint32_t users; /* 0: free */
 	} at[DP_PEERS_MAX];
 };
 
-/* One more user of a peer that has a place; false: it has none. */
+/* Adds a user to the peer's entry; false: the peer has none. */
 bool dp_peers_find(struct dp_peers *, const struct dp_addr *, uint32_t *path_id);
-/* A place with one user.  -ENOSPC: all are in use. */
+/* Makes an entry with one user.  -ENOSPC: all entries are in use. */
 int dp_peers_add(struct dp_peers *, const struct dp_addr *, uint32_t *path_id);
 
 static inline bool dp_peers_has(const struct dp_peers *p, uint32_t path_id)

@@ -58,6 +58,18 @@ void dp_port_release(struct dp_port *port, uint32_t path_id)
 	port->ops->release(port, path_id);
 }
 
+int dp_port_join(struct dp_port *port, const struct dp_addr *group)
+{
+	if (dp_addr_is_v4(group) != dp_addr_is_v4(&port->info.addr))
+		return -EAFNOSUPPORT;
+	return port->ops->join(port, group);
+}
+
+void dp_port_leave(struct dp_port *port, const struct dp_addr *group)
+{
+	port->ops->leave(port, group);
+}
+
 int dp_port_rx(struct dp_port *port, struct dp_packet *out, int max)
 {
 	return port->ops->rx(port, out, max);

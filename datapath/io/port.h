@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A port moves RoCEv2 datagrams between a wire and an engine, in batches, and
- * knows nothing of what is in them beyond the IP and UDP headers.
+ * A port moves RoCEv2 datagrams between a wire and an engine, in batches.  It reads no more of them
+ * than the IP and UDP headers.
  *
  * Opened from a specification "KIND:WHERE[,key=value...]":
  *   afxdp:eth1          AF_XDP on a network device
@@ -32,7 +32,7 @@ struct dp_port_info {
 	uint32_t path_mtu;	   /* largest RoCE path MTU that fits, bytes */
 	char path_mtu_reason[128]; /* why it is no larger, in words */
 	uint32_t segment_max;	   /* payload of the longest extended packet that fits */
-	uint32_t segment;	   /* the best one: what a device takes unless told */
+	uint32_t segment;	   /* the best such payload, which a device takes if none is set */
 	char mode[32];		   /* "zero-copy", "copy", "gso", "plain" */
 	char mode_reason[128];	   /* why it is not the faster one, "" if it is */
 	uint16_t udp_sport;	   /* 0: the engine may choose the UDP source port */
@@ -48,12 +48,12 @@ struct dp_port_info {
 	X(rx_wakeups)	  /* system calls made to receive */                                       \
 	X(tx_wakeups)	  /* system calls made to send */                                          \
 	X(rx_malformed)	  /* not IPv4/IPv6 UDP to our port */                                      \
-	X(rx_dropped)	  /* lost before us: ring full, no buffer */                               \
+	X(rx_dropped)	  /* packets lost in front of the port: ring full, no buffer */            \
 	X(tx_full)	  /* times that no transmit buffer was free */                             \
 	X(rx_misdirected) /* udp: handed on to the process that owns the QPN */                    \
 	X(copies)	  /* packets the kernel copied (afxdp copy mode) */                        \
-	X(tx_dropped)	  /* refused by the kernel for good: too large, no route */                \
-	X(rx_untimed)	  /* whose time of arrival is not known */                                 \
+	X(tx_dropped)	  /* packets that the kernel refused for good: too large, no route */      \
+	X(rx_untimed)	  /* packets whose time of arrival is not known */                         \
 	X(rx_other_queue) /* afxdp: RoCE to us on queues that are not the port's */
 
 struct dp_port_stats {
@@ -69,28 +69,34 @@ void dp_port_close(struct dp_port *);
 void dp_port_info(const struct dp_port *, struct dp_port_info *out);
 void dp_port_stats(struct dp_port *, struct dp_port_stats *out);
 
-/* Route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link
- * address, and waits for their resolution up to timeout_ms.  -ENOSPC: too many
- * peers at a time.  Each success is to be given back with dp_port_release(). */
+/* Finds the route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link address, and
+ * waits up to timeout_ms for them.  -ENOSPC: too many peers at a time.  Each success must be
+ * matched by a call of dp_port_release(). */
 int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
 		    uint32_t *path_id);
 void dp_port_release(struct dp_port *, uint32_t path_id);
 
-/* Borrow up to max received packets, with the time of their arrival where that is known;
- * give all of them back with dp_port_rx_release() before the next call. */
+/* Receives the packets of a multicast group from now on.  Joins are counted.  -EAFNOSUPPORT:
+ * the group's address is not of the port's family, -ENOSPC: too many groups at a time. */
+int dp_port_join(struct dp_port *, const struct dp_addr *group);
+void dp_port_leave(struct dp_port *, const struct dp_addr *group);
+
+/* Borrows up to max received packets, with their times of arrival if these are known.  The caller
+ * returns all of them with dp_port_rx_release() before the next call. */
 int dp_port_rx(struct dp_port *, struct dp_packet *out, int max);
 void dp_port_rx_release(struct dp_port *, const struct dp_packet *, int n);
 
-/* Reserve up to max buffers (sets data, cap, cookie); then commit: the first
- * n_used of them are sent (packets to one path in one system call as far as
- * possible), the other n - n_used are taken back. */
+/* Reserves up to max buffers (sets data, cap, cookie).  Commit then sends the first n_used of
+ * them (packets to one path in one system call as far as possible), and takes the other n -
+ * n_used back. */
 int dp_port_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
 int dp_port_tx_commit(struct dp_port *, const struct dp_packet *, int n_used, int n);
 
-/* Readable when dp_port_rx() may have something.  Writable is never waited for. */
+/* A descriptor that is readable when dp_port_rx() may have packets.  Nobody has to wait for it to
+ * become writable. */
 int dp_port_fd(const struct dp_port *);
-/* Whether a thread is going to wait on dp_port_fd(); true at first.  While none waits,
- * packets arrive a little sooner, since the kernel need not wake a thread. */
+/* Tells whether a thread is going to wait on dp_port_fd(); true at first.  While no thread waits,
+ * packets arrive a little sooner, since the kernel need not wake one. */
 void dp_port_watch(struct dp_port *, bool on);
 
 #endif

@@ -15,11 +15,13 @@ struct dp_port_ops {
 	const char *kind;
 	int (*open)(const struct dp_spec *, struct dp_port **out, struct dp_error *);
 	void (*close)(struct dp_port *);
-	/* refresh the counters that the kernel keeps */
+	/* Brings the counters that the kernel keeps up to date. */
 	void (*stats)(struct dp_port *);
 	int (*resolve)(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
 		       uint32_t *path_id);
 	void (*release)(struct dp_port *, uint32_t path_id);
+	int (*join)(struct dp_port *, const struct dp_addr *group);
+	void (*leave)(struct dp_port *, const struct dp_addr *group);
 	int (*rx)(struct dp_port *, struct dp_packet *out, int max);
 	void (*rx_release)(struct dp_port *, const struct dp_packet *, int n);
 	int (*tx_reserve)(struct dp_port *, struct dp_packet *out, int max);
@@ -31,16 +33,16 @@ struct dp_port {
 	struct dp_port_info info;
 	struct dp_port_stats stats;
 	int fd;		/* epoll: readable when rx() may have something */
-	int watched_fd; /* in it: what dp_port_watch() takes out and in; 0: nothing */
+	int watched_fd; /* descriptor that dp_port_watch() adds and removes; 0: none */
 	bool unwatched;
 };
 
 extern const struct dp_port_ops dp_afxdp_ops;
 extern const struct dp_port_ops dp_udp_ops;
 
-/* What the path MTU of a netdev is by its own MTU, and why, into info; `cap`
- * (0: none) is the user's.  -EINVAL with the error told when none fits.  The
- * segment is what the MTU leaves, in whole cache lines. */
+/* Sets path MTU, segment and the reason in info from the netdev's MTU; `cap` is the limit that the
+ * user set, 0: none.  The segment is the rest of the MTU behind the headers, in whole cache lines.
+ * -EINVAL: no path MTU fits; the error is told. */
 int dp_port_set_path_mtu(struct dp_port_info *, uint32_t cap, struct dp_error *);
 
 #endif

@@ -19,7 +19,7 @@ enum {
 	POLL_MS = 2,
 	DISCARD_PORT = 9, /* RFC 863 */
 	MAC_LEN = 6,
-	/* states in which the link address is good to use */
+	/* neighbour states in which the link address can be used */
 	NUD_USABLE = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY,
 };
 
@@ -114,8 +114,8 @@ static int next_hop(int fd, uint32_t ifindex, const struct dp_addr *src, const s
 	const struct rtattr *a;
 	int err = 0;
 
-	/* Asked for one device, IPv4 takes a peer without a route to be on the
-	 * link; the table itself says that there is none. */
+	/* When a device is given, IPv4 assumes that a peer without a route is on the link.  The
+	 * routing table itself tells that there is no route. */
 	if (dp_addr_is_v4(peer))
 		err = ask_route(fd, RTM_F_FIB_MATCH, ifindex, src, peer, answer, sizeof(answer));
 	if (!err)
@@ -166,9 +166,9 @@ static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop
 	return 0;
 }
 
-/* Makes the kernel resolve the next hop, by an empty datagram to the peer's
- * discard port.  (NTF_USE would ask for the same without a packet, but IPv6
- * then solicits from the link-local address, which may not be ready yet.) */
+/* Makes the kernel resolve the next hop, by an empty datagram to the peer's discard port.  (NTF_USE
+ * would do so without a packet, but IPv6 would then solicit from the link-local address, which may
+ * not be ready yet.) */
 static int start_resolution(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer)
 {
 	union dp_sockaddr from, to;
@@ -202,7 +202,7 @@ int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct d
 	err = look_up_neighbour(fd, ifindex, &hop, mac);
 	if (!err || (err != -EAGAIN && err != -EHOSTUNREACH))
 		goto out;
-	/* A failure of the past is tried again; from here on one is final. */
+	/* An earlier failure does not count; a failure from now on is final. */
 	err = start_resolution(ifindex, src, peer);
 	while (!err) {
 		usleep(POLL_MS * 1000);

@@ -22,7 +22,7 @@ struct dp_series {
 	struct dp_series_header header;
 };
 
-/* All or nothing: 0 or -errno. */
+/* Writes all of it: 0 or -errno. */
 static int put(int fd, const void *data, size_t len, uint64_t at)
 {
 	ssize_t n = pwrite(fd, data, len, (off_t)at);
@@ -88,7 +88,7 @@ free_series:
 	return err;
 }
 
-/* A count in the header; that it cannot be written has been told already. */
+/* Writes a counter of the header.  If that fails, an error was told before. */
 static void put_count(struct dp_series *s, const void *count, size_t len)
 {
 	put(s->fd, count, len, (uint64_t)((const char *)count - (const char *)&s->header));
@@ -102,7 +102,7 @@ int dp_series_append(struct dp_series *s, const void *rows, uint32_t n)
 	int err = fit ? put(s->fd, rows, len, s->size) : 0;
 
 	if (err) {
-		/* Of a part that was written, only whole rows would count. */
+		/* Cut off a row that was written only in part. */
 		if (ftruncate(s->fd, (off_t)s->size) < 0) {
 			/* The reader stops at the last whole row. */
 		}

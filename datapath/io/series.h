@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A file of samples over time, written as they are taken.
+ * A file of samples over time, written while they are taken.
  *
  *   struct dp_series_header
  *   n_columns names of DP_SERIES_NAME_MAX bytes, padded with zeros
  *   rows: u64 time_ns (CLOCK_MONOTONIC), u64 id, n_columns doubles (NaN: not known)
  *
- * All is little-endian, as this machine is.  Rows are only ever appended, whole
- * ones at that, so the file of a process that was killed is good up to the end
- * of its last whole row.  datapath/series.py reads it and names the columns.
+ * All numbers are little-endian, as on this machine.  Rows are only appended, and only whole ones.
+ * So the file of a process that was killed is valid up to its last whole row. datapath/series.py
+ * reads the file and names the columns.
  */
 #ifndef DP_IO_SERIES_H
 #define DP_IO_SERIES_H
@@ -34,10 +34,10 @@ struct dp_series_header {
 	uint32_t row_bytes;
 	uint32_t kind; /* enum dp_series_kind */
 	uint32_t n_columns;
-	uint32_t flows_left_out; /* never sampled: more than had been asked for */
+	uint32_t flows_left_out; /* flows that were never sampled: more than were asked for */
 	uint64_t rows_left_out;	 /* the file was full */
 	uint64_t interval_ns;
-	uint64_t started_mono_ns; /* one moment on both clocks */
+	uint64_t started_mono_ns; /* the same moment on both clocks */
 	uint64_t started_real_ns;
 	char name[64]; /* of the device or link */
 };
@@ -76,10 +76,10 @@ enum { DP_FLOW_N_COLUMNS = (sizeof(struct dp_flow_row) - 16) / sizeof(double) };
 
 struct dp_series;
 
-/* Makes the file, which must not be there.  0 or -errno. */
+/* Makes the file, which must not exist yet.  0 or -errno. */
 int dp_series_open(const char *path, const struct dp_series_info *, struct dp_series **out);
-/* Appends rows.  What finds no room, in the file or on the disk, is counted;
- * 0, or -errno of the write that failed (once: from then on nothing is written). */
+/* Appends rows.  Rows for which file or disk have no room are counted.  0, or -errno of the write
+ * that failed; after an error nothing more is written. */
 int dp_series_append(struct dp_series *, const void *rows, uint32_t n);
 void dp_series_flows_left_out(struct dp_series *, uint32_t n);
 void dp_series_close(struct dp_series *);

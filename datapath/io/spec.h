@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Port specifications "KIND:WHERE[,key=value...]" and how failures are told.
+ * Port specifications "KIND:WHERE[,key=value...]", and error messages.
  */
 #ifndef DP_IO_SPEC_H
 #define DP_IO_SPEC_H
@@ -10,20 +10,20 @@
 
 #include "wire/packet.h"
 
-/* Where the one line for the user goes. */
+/* A buffer for the one line that the user reads. */
 struct dp_error {
 	char *text;
 	size_t len;
 };
 
-/* Writes the line and returns `err` (a -errno), to be used in return. */
+/* Writes the line and returns `err` (a -errno), so that callers can write: return dp_fail(...). */
 int dp_fail(struct dp_error *, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 enum { DP_SPEC_OPTIONS_MAX = 16, DP_SPEC_TEXT = 256 };
 
 struct dp_spec {
-	char text[DP_SPEC_TEXT]; /* the strings below lie in it */
+	char text[DP_SPEC_TEXT]; /* the text that the strings below point into */
 	const char *kind;
 	const char *where;
 	struct {
@@ -47,7 +47,7 @@ struct dp_option {
 	const char *const *choices; /* NULL-terminated */
 };
 
-/* Sets what the specification names; other fields stay as they are. */
+/* Sets the fields that the specification names; other fields stay as they are. */
 int dp_spec_apply(const struct dp_spec *, const struct dp_option *table, int n, void *base,
 		  struct dp_error *);
 

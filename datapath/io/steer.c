@@ -24,7 +24,7 @@ struct dp_steer {
 	int link_fd;
 };
 
-/* libbpf's own messages go into the error line, not to the program's stderr. */
+/* libbpf's own messages go into the error line, not to stderr of the program. */
 static __thread char libbpf_said[128];
 
 static int keep_message(enum libbpf_print_level level, const char *format, va_list args)
@@ -69,7 +69,7 @@ static int attach(struct dp_steer *s, const struct dp_port_info *info, uint32_t 
 	return s->link_fd < 0 ? -errno : 0;
 }
 
-/* Waits for the attachment of a process that has ended to go away. */
+/* Waits until the attachment of a process that has ended is gone. */
 static int attach_patiently(struct dp_steer *s, const struct dp_port_info *info, uint32_t mode)
 {
 	int err = attach(s, info, mode);
@@ -105,7 +105,7 @@ static int occupied(const struct dp_port_info *info, int err, struct dp_error *e
 		       info->netdev, prog.name[0] ? prog.name : "unnamed", id, info->netdev);
 }
 
-/* Native mode if the driver has it, else generic. */
+/* Attaches in native mode if the driver has it, else in generic mode. */
 static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_error *error)
 {
 	int err, native_err;
@@ -170,7 +170,7 @@ int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struc
 	err = load_any(s, info, queue, error);
 	if (err)
 		goto fail;
-	/* The socket first: from the attachment on no packet is passed by. */
+	/* First the socket: once the program is attached, no packet may miss it. */
 	err = bpf_map_update_elem(bpf_map__fd(s->skel->maps.sockets), &queue, &xsk_fd, BPF_ANY);
 	if (err) {
 		err = dp_fail(error, -errno, "cannot put the socket of %s queue %u in the map: %s",

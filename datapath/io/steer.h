@@ -14,14 +14,13 @@
 
 struct dp_steer;
 
-/* Steers RoCE packets to info->addr that arrive at `queue` of info->netdev to
- * the AF_XDP socket.  On success info->mode_reason tells of a slower way of
- * attachment, if it came to that. */
+/* Steers RoCE packets to info->addr that arrive at `queue` of info->netdev to the AF_XDP socket.
+ * If a slower way of attachment was necessary, info->mode_reason tells why. */
 int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struct dp_steer **out,
 		    struct dp_error *);
 void dp_steer_detach(struct dp_steer *);
-/* When a frame came through the program, CLOCK_MONOTONIC; 0: its driver leaves no room to
- * tell.  Takes it away: the memory is used again. */
+/* When the program saw the frame, CLOCK_MONOTONIC; 0: the driver leaves no room in front of frames.
+ * To be called once for a frame: it clears the time, since the memory is used again. */
 uint64_t dp_steer_arrived(const struct dp_steer *, uint8_t *frame);
 /* RoCE packets to us that arrived on queues without a socket. */
 uint64_t dp_steer_other_queue(const struct dp_steer *);

@@ -38,12 +38,12 @@
 enum {
 	FLOW_BYTES = 65536,
 	FLOWS_MAX = 4096,
-	BATCH = 16, /* requests at once: their answers fit into the socket */
+	BATCH = 16, /* requests at once: their answers fit the socket's buffer */
 	LIST_NS = 50000000,
 	ANSWER_BYTES = 1 << 16,
 };
 
-/* Of the kernel's net/tcp_states.h: established, and being closed. */
+/* States of the kernel's net/tcp_states.h: established, and those of closing. */
 #define STATES (1u << 1 | 1u << 4 | 1u << 5 | 1u << 8 | 1u << 9 | 1u << 11)
 
 struct flow {
@@ -65,12 +65,12 @@ struct sampler {
 	uint32_t n_sources, n_rows;
 	struct flow *flows;
 	uint32_t n_flows, max_flows;
-	struct known others; /* for which there was no room */
-	struct known old;    /* that were there before: of an earlier run */
+	struct known others; /* connections for which there was no room */
+	struct known old;    /* connections that existed at the start: of an earlier run */
 	bool starting;
-	uint32_t seq;		  /* of the first request that was asked last */
-	uint64_t list_ns;	  /* when to look for new connections */
-	struct dp_flow_row *rows; /* of one sample */
+	uint32_t seq;		  /* number of the first of the last requests */
+	uint64_t list_ns;	  /* when to look for new connections next */
+	struct dp_flow_row *rows; /* rows of the current sample */
 	char answer[ANSWER_BYTES];
 };
 
@@ -104,7 +104,7 @@ static struct request request_for(uint8_t family, uint16_t flags)
 	};
 }
 
-/* Numbers the requests, so that late answers to others are known as such. */
+/* Numbers the requests, so that late answers to earlier requests are recognised. */
 static void ask(struct sampler *s, struct request *requests, uint32_t n)
 {
 	uint32_t i;
@@ -116,7 +116,7 @@ static void ask(struct sampler *s, struct request *requests, uint32_t n)
 		fail("sock_diag");
 }
 
-/* Bytes of answers; 0: none came in time. */
+/* Returns the bytes of the answers; 0: no answer came in time. */
 static int read_answers(struct sampler *s)
 {
 	ssize_t got = recv(s->netlink, s->answer, sizeof(s->answer), 0);
@@ -275,7 +275,7 @@ static void add_row(struct sampler *s, const struct flow *f, const struct tcp_in
 	};
 }
 
-/* Each request has one answer, with its number; how many of the n have come. */
+/* Each request has one answer, with its number.  Returns how many of the n answers have come. */
 static uint32_t read_flows(struct sampler *s, uint32_t from, uint32_t n, uint64_t now)
 {
 	const struct nlmsghdr *nlh = (const struct nlmsghdr *)s->answer;

@@ -42,8 +42,7 @@ static void large_buffers(int fd)
 		set_option(fd, SOL_SOCKET, SO_SNDBUF, SOCKET_BUFFER);
 }
 
-/* Options without which the port does not work. */
-static int configure_socket(int fd, bool v4)
+int dp_udp_configure(int fd, bool v4)
 {
 	int err = set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 
@@ -57,10 +56,20 @@ static int configure_socket(int fd, bool v4)
 		err = set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 	if (!err && !v4)
 		err = set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-	/* RoCE has no UDP checksum (annex A17.3.2): the ICRC covers more */
+	/* RoCE sends no UDP checksum (annex A17.3.2): the ICRC covers more */
 	if (!err && !v4)
 		err = set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	return err;
+}
+
+/* Whatever the routes say, a group is on the port's own network. */
+static int send_groups_through(int fd, bool v4, uint32_t ifindex)
+{
+	struct ip_mreqn device = { .imr_ifindex = (int)ifindex };
+
+	if (!v4)
+		return set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)ifindex);
+	return setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &device, sizeof(device)) ? -errno : 0;
 }
 
 static int bind_failed(const struct dp_addr *addr, int err, struct dp_error *error)
@@ -91,7 +100,9 @@ static int open_socket(struct udp_port *u, struct dp_error *error)
 	u->fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (u->fd < 0)
 		return dp_fail(error, -errno, "cannot make a UDP socket: %s", strerror(errno));
-	err = configure_socket(u->fd, v4);
+	err = dp_udp_configure(u->fd, v4);
+	if (!err)
+		err = send_groups_through(u->fd, v4, info->ifindex);
 	if (err)
 		return dp_fail(error, err, "cannot set up a UDP socket: %s", strerror(-err));
 	large_buffers(u->fd);
@@ -107,7 +118,7 @@ static void choose_gso(struct udp_port *u, const struct udp_options *o)
 	int off = 0;
 	int err;
 
-	/* the kernel knows the option, and a size of 0 is none */
+	/* tests whether the kernel knows the option; a size of 0 turns it off */
 	err = setsockopt(u->fd, IPPROTO_UDP, UDP_SEGMENT, &off, sizeof(off)) ? -errno : 0;
 	if (!err)
 		err = set_option(u->fd, IPPROTO_UDP, UDP_GRO, 1);
@@ -173,6 +184,7 @@ static void udp_close(struct dp_port *port)
 {
 	struct udp_port *u = (struct udp_port *)port;
 
+	dp_groups_close(&u->groups);
 	if (u->port.fd >= 0)
 		close(u->port.fd);
 	if (u->fd >= 0)
@@ -259,14 +271,14 @@ static int udp_resolve(struct dp_port *port, const struct dp_addr *peer, int tim
 	int err;
 
 	(void)timeout_ms; /* the kernel resolves while it sends */
-	if (dp_addr_is_multicast(peer) || dp_addr_is_unspecified(peer))
+	if (!dp_addr_is_peer(peer))
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&port->info.addr))
 		return -EAFNOSUPPORT;
 	if (dp_peers_find(&u->peers, peer, path_id))
 		return 0;
 	r.to_len = dp_addr_to_sockaddr(peer, DP_ROCE_PORT, port->info.ifindex, &r.to);
-	err = check_route(u, &r);
+	err = dp_addr_is_group(peer) ? 0 : check_route(u, &r);
 	if (!err)
 		err = dp_peers_add(&u->peers, peer, path_id);
 	if (!err)
@@ -281,7 +293,7 @@ static void udp_release(struct dp_port *port, uint32_t path_id)
 
 /* ---- the port ------------------------------------------------------------------ */
 
-/* Buffers are used again by the next dp_udp_rx() that finds all packets taken. */
+/* Buffers are used again by the next dp_udp_rx(), once all packets are taken. */
 static void udp_rx_release(struct dp_port *port, const struct dp_packet *pkts, int n)
 {
 	(void)port;
@@ -308,6 +320,8 @@ const struct dp_port_ops dp_udp_ops = {
 	.stats = udp_stats,
 	.resolve = udp_resolve,
 	.release = udp_release,
+	.join = dp_udp_join,
+	.leave = dp_udp_leave,
 	.rx = dp_udp_rx,
 	.rx_release = udp_rx_release,
 	.tx_reserve = dp_udp_tx_reserve,

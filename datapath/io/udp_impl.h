@@ -5,6 +5,7 @@
  *   udp.c       opening, routes, counters
  *   udp_tx.c    sending, with UDP_SEGMENT
  *   udp_rx.c    receiving, with UDP_GRO
+ *   udp_group.c multicast
  *   udp_slot.c  several processes at one address
  */
 #ifndef DP_IO_UDP_IMPL_H
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "io/addr.h"
+#include "io/groups.h"
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/udp_slot.h"
@@ -34,9 +36,9 @@
 enum {
 	TX_BUFFERS = 512,
 	TX_BUFFER = DP_SEGMENT_MAX + 128, /* and longest headers */
-	GSO_BYTES_MAX = 65000,		  /* one IP packet, with its headers */
+	GSO_BYTES_MAX = 65000,		  /* most bytes of one IP packet, with its headers */
 	GSO_SEGMENTS_MAX = 64,
-	GSO_SEGMENT = 4096, /* longer packets gain nothing where 15 leave at once */
+	GSO_SEGMENT = 4096, /* if 15 packets of this size leave at once, longer ones gain nothing */
 	RX_MESSAGES = 8,
 	RX_BUFFER = 65536,
 	RX_TRIES_PER_SLOT_CHECK = 8,
@@ -55,10 +57,10 @@ union rx_control {
 
 /* A received run of datagrams of segment_len bytes each, the last maybe less. */
 struct rx_message {
-	struct dp_addr src;
+	struct dp_addr src, dst;
 	uint16_t sport;
 	uint8_t tos;
-	bool handed_on; /* by another process: not to be handed on again */
+	bool for_us; /* whatever the QPN: handed on by another process, or of a group */
 	uint32_t len, segment_len, done;
 	uint64_t arrived_ns; /* 0: not known */
 	uint8_t *data;
@@ -73,10 +75,10 @@ struct udp_port {
 	struct dp_port port;
 	int fd;
 	bool gso;
-	bool polls_out; /* the poll descriptor waits for room to send */
+	bool polls_out; /* the poll descriptor also waits for room to send */
 	struct dp_slot slot;
 	struct dp_wall_clock wall_clock;
-	uint32_t kernel_drops; /* those that are in the counters */
+	uint32_t kernel_drops; /* drops that the counters include already */
 
 	uint32_t n_rx, next_rx, idle_rx;
 	struct rx_message rx[RX_MESSAGES];
@@ -91,14 +93,19 @@ struct udp_port {
 	struct dp_packet pending[TX_BUFFERS];
 	uint8_t *buffers; /* RX_MESSAGES receive buffers, then TX_BUFFERS */
 
+	struct dp_groups groups;
 	struct dp_peers peers;
 	struct udp_route routes[DP_PEERS_MAX]; /* by path_id */
 };
 
+/* Options without which a socket of the port does not work. */
+int dp_udp_configure(int fd, bool v4);
+int dp_udp_join(struct dp_port *, const struct dp_addr *group);
+void dp_udp_leave(struct dp_port *, const struct dp_addr *group);
 void dp_udp_flush_pending(struct udp_port *);
 int dp_udp_tx_reserve(struct dp_port *, struct dp_packet *out, int max);
 int dp_udp_tx_commit(struct dp_port *, const struct dp_packet *pkts, int n_used, int n);
-/* Readies message `i` to receive into. */
+/* Prepares message `i` for receiving. */
 void dp_udp_rx_prepare(struct udp_port *, int i);
 int dp_udp_rx(struct dp_port *, struct dp_packet *out, int max);
 

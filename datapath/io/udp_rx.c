@@ -45,12 +45,13 @@ static void read_control(struct udp_port *u, struct msghdr *msg, struct rx_messa
 	}
 }
 
-static void receive_from_socket(struct udp_port *u)
+/* What has come for `dst`: the port's address, or a group. */
+static void receive_from_socket(struct udp_port *u, int fd, const struct dp_addr *dst, bool for_us)
 {
 	int n;
 
 	u->port.stats.rx_wakeups++;
-	n = recvmmsg(u->fd, u->rx_msgs, RX_MESSAGES, MSG_DONTWAIT, NULL);
+	n = recvmmsg(fd, u->rx_msgs, RX_MESSAGES, MSG_DONTWAIT, NULL);
 	for (int i = 0; i < n; i++) {
 		struct rx_message *m = &u->rx[i];
 
@@ -58,7 +59,8 @@ static void receive_from_socket(struct udp_port *u)
 		m->done = 0;
 		m->tos = 0;
 		m->arrived_ns = 0;
-		m->handed_on = false;
+		m->for_us = for_us;
+		m->dst = *dst;
 		dp_addr_from_sockaddr(&u->rx_from[i].sa, &m->src);
 		m->sport = ntohs(u->rx_from[i].v4.sin_port);
 		read_control(u, &u->rx_msgs[i].msg_hdr, m);
@@ -67,7 +69,7 @@ static void receive_from_socket(struct udp_port *u)
 	u->n_rx = n > 0 ? (uint32_t)n : 0;
 }
 
-/* Packets of ours that another process received. */
+/* Takes packets for this process that another process received. */
 static void receive_from_slot(struct udp_port *u)
 {
 	struct rx_message *m = &u->rx[0];
@@ -80,11 +82,20 @@ static void receive_from_slot(struct udp_port *u)
 	m->sport = h.sport;
 	m->tos = h.tos;
 	m->arrived_ns = h.arrived_ns;
-	m->handed_on = true;
+	m->for_us = true;
+	m->dst = u->port.info.addr;
 	m->len = (uint32_t)n;
 	m->segment_len = h.segment_len;
 	m->done = 0;
 	u->n_rx = 1;
+}
+
+/* Other processes, and groups. */
+static void receive_from_others(struct udp_port *u)
+{
+	receive_from_slot(u);
+	for (uint32_t i = 0; !u->n_rx && i < u->groups.n; i++)
+		receive_from_socket(u, u->groups.at[i].fd, &u->groups.at[i].addr, true);
 }
 
 static inline uint32_t segment_len(const struct rx_message *m)
@@ -99,9 +110,9 @@ static inline bool is_for(const struct rx_message *m, uint32_t at, uint32_t slot
 	return m->data[at + DP_SLOT_BYTE] == slot;
 }
 
-/* The next datagrams belong to another process: hands on all that follow one
- * another in this message.  False if nobody wants them; then they are ours, to
- * be counted as for an unknown QPN. */
+/* The next datagrams of this message belong to another process: hands on as many as follow each
+ * other.  False: no process wants them.  Then they stay here and count as packets for an unknown
+ * QPN. */
 static bool hand_on(struct udp_port *u, struct rx_message *m)
 {
 	struct dp_slot_header h = {
@@ -130,7 +141,7 @@ static bool hand_on(struct udp_port *u, struct rx_message *m)
 	return true;
 }
 
-/* The next datagram of a message to `out`; false: there is none for us. */
+/* Hands the next datagram of a message to `out`; false: none is left for this process. */
 static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_packet *out)
 {
 	uint32_t len;
@@ -144,11 +155,11 @@ static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_pack
 			m->done += len;
 			continue;
 		}
-		if (m->handed_on || is_for(m, m->done, u->slot.number) || !hand_on(u, m))
+		if (m->for_us || is_for(m, m->done, u->slot.number) || !hand_on(u, m))
 			break;
 	}
 	out->src = m->src;
-	out->dst = u->port.info.addr;
+	out->dst = m->dst;
 	out->sport = m->sport;
 	out->ip_id = 0;
 	out->tos = m->tos;
@@ -174,10 +185,10 @@ int dp_udp_rx(struct dp_port *port, struct dp_packet *out, int max)
 		dp_udp_flush_pending(u);
 	if (u->next_rx == u->n_rx) {
 		u->next_rx = u->n_rx = 0;
-		receive_from_socket(u);
-		/* rare, and a system call: not each time */
+		receive_from_socket(u, u->fd, &port->info.addr, false);
+		/* a system call for something rare: not each time */
 		if (!u->n_rx && ++u->idle_rx % RX_TRIES_PER_SLOT_CHECK == 0)
-			receive_from_slot(u);
+			receive_from_others(u);
 	}
 	while (n < max && u->next_rx < u->n_rx) {
 		if (next_packet(u, &u->rx[u->next_rx], &out[n]))

@@ -18,14 +18,14 @@
 enum {
 	BUFFER = 8 << 20,
 	LOCK_WAIT_MS = 1000,
-	SILENT_TRIES = 20, /* of 1 ms: so long a name may be bound and not yet listen */
+	SILENT_TRIES = 20, /* tries of 1 ms: for so long a bound name may not listen yet */
 	EVENTS_MAX = 16,   /* looked at in one call */
 };
 
-/* Who answers under a name. */
+/* Who holds a name. */
 enum holder { HOLDER_OURS, HOLDER_FOREIGN, HOLDER_SILENT };
 
-/* The abstract name of something of an address: a slot's number, or "lock". */
+/* The abstract name for an address and `what`: the number of a slot, or "lock". */
 static socklen_t unix_name(const struct dp_addr *addr, const char *what, struct sockaddr_un *out)
 {
 	char text[DP_ADDR_TEXT];
@@ -77,7 +77,7 @@ static bool is_ours(const struct dp_slot *s, int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && peer.uid == s->uid;
 }
 
-/* Connects to a name: tells who holds it; the connection if it is one of ours. */
+/* Connects to a name and tells who holds it.  Keeps the connection if the holder is one of ours. */
 static enum holder connect_to(const struct dp_slot *s, const struct sockaddr_un *name,
 			      socklen_t len, int *out)
 {
@@ -99,13 +99,14 @@ static enum holder connect_to(const struct dp_slot *s, const struct sockaddr_un 
 
 /* ---- claiming ------------------------------------------------------------------ */
 
-/* 0: bound and listening; -EADDRINUSE: somebody else is. */
+/* 0: bound, and listening; -EADDRINUSE: another process has the name. */
 static int bind_and_listen(int fd, const struct sockaddr_un *name, socklen_t len)
 {
 	return bind(fd, (const void *)name, len) || listen(fd, SOMAXCONN) ? -errno : 0;
 }
 
-/* The lock's holder never accepts; as it lets go, the kernel hangs up on us. */
+/* The lock's holder never accepts.  When it releases the lock, the kernel closes this
+ * connection. */
 static void wait_for_hang_up(int fd, uint64_t until_ns)
 {
 	struct pollfd p = { .fd = fd };
@@ -116,8 +117,8 @@ static void wait_for_hang_up(int fd, uint64_t until_ns)
 }
 
 /*
- * A bound name is the lock: the kernel frees it when its holder dies.  One that
- * another user holds, or that nobody answers under, is gone without.
+ * The lock is a bound name: the kernel frees it when its holder dies.  If another user holds the
+ * name, or nobody answers under it, the process goes on without a lock.
  */
 static int take_lock(struct dp_slot *s, struct dp_error *error)
 {
@@ -281,7 +282,7 @@ int dp_slot_hand_on(struct dp_slot *s, uint32_t owner, const struct dp_slot_head
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
 	ssize_t n;
 
-	/* Twice: an owner that has died may have a successor. */
+	/* Two tries: if the owner has died, it may have a successor. */
 	for (int tries = 0; tries < 2; tries++) {
 		if (s->to[owner] < 0 && !connect_to_owner(s, owner))
 			break;

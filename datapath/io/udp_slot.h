@@ -35,7 +35,7 @@ enum {
 	DP_SLOT_BYTE = 5, /* of the BTH: top 8 bits of the destination QPN */
 };
 
-/* In front of a datagram, or a run of datagrams of one length, handed on. */
+/* Header in front of a handed-on datagram, or of a run of datagrams of one length. */
 struct dp_slot_header {
 	struct dp_addr src;
 	uint16_t sport;
@@ -53,26 +53,25 @@ struct dp_slot {
 	int lock_fd;	    /* held from claim to settled */
 	int poll_fd;	    /* epoll: readable when dp_slot_receive() may have something */
 	int to[DP_SLOTS];   /* connections to the owners of other slots */
-	int from[DP_SLOTS]; /* and from them, in no order */
+	int from[DP_SLOTS]; /* connections from the owners of other slots, in no order */
 	uint32_t n_from;
 };
 
-/* Before anything else, so that dp_slot_release() is right at any time. */
+/* To be called first, so that dp_slot_release() can be called at any time. */
 void dp_slot_init(struct dp_slot *);
 /* Takes the lowest free slot, and a lock that keeps other processes from doing
  * so before dp_slot_settled(): bind the UDP port between the two. */
 int dp_slot_claim(struct dp_slot *, const struct dp_addr *, struct dp_error *);
 void dp_slot_settled(struct dp_slot *);
 void dp_slot_release(struct dp_slot *);
-/* Makes the UDP sockets of the address choose by QPN. */
+/* Makes the UDP sockets of the address receive by QPN. */
 int dp_slot_steer(int udp_fd, struct dp_error *);
 
-/* Never waits.  0; -ECONNREFUSED: no process of this user holds that slot;
- * -EAGAIN: its queue is full. */
+/* Does not block.  0; -ECONNREFUSED: no process of this user holds the slot; -EAGAIN: the queue to
+ * it is full. */
 int dp_slot_hand_on(struct dp_slot *, uint32_t owner, const struct dp_slot_header *,
 		    const void *data, size_t len);
-/* Never waits.  Bytes of data received from another process of the same user,
- * -EAGAIN. */
+/* Does not block.  Returns the bytes received from another process of this user, or -EAGAIN. */
 int dp_slot_receive(struct dp_slot *, struct dp_slot_header *, void *data, size_t len);
 
 #endif

@@ -23,8 +23,8 @@ static bool may_segment(const struct dp_packet *pkt)
 	return pkt->len > DP_SLOT_BYTE && dp_op_is_ext(dp_bth_opcode(pkt->data));
 }
 
-/* How many packets from the first on make one send: all of one length, but a
- * shorter last one, to one path, TOS and process at the peer. */
+/* How many packets, from the first on, one send can take: all have the same path, TOS and process
+ * at the peer, and the same length, but the last may be shorter. */
 static int run_length(const struct udp_port *u, const struct dp_packet *pkts, int n)
 {
 	const struct dp_packet *first = pkts;
@@ -89,12 +89,12 @@ static void make_message(struct udp_port *u, struct tx_batch *b, int i,
 	b->n_msgs++;
 }
 
-/* The first message of a batch was refused. Returns how many of its packets
- * are done with (dropped): 0 means try again, now or later. */
+/* The kernel refused the first message of a batch.  Returns how many of its packets are done with
+ * (dropped); 0: try again, now or later. */
 static int refused(struct udp_port *u, int err, int packets)
 {
 	if ((err == EINVAL || err == EIO) && packets > 1) {
-		/* no checksum offload, IPsec and the like: never again */
+		/* no checksum offload, IPsec and so on: do not try again */
 		u->gso = false;
 		strcpy(u->port.info.mode, "plain");
 		snprintf(u->port.info.mode_reason, sizeof(u->port.info.mode_reason),
@@ -110,8 +110,8 @@ static bool send_later(int err)
 	return err == EAGAIN || err == ENOBUFS || err == ENOMEM;
 }
 
-/* Sends up to DP_PORT_BATCH packets; returns how many are done with, -EAGAIN
- * when none could be sent for now. */
+/* Sends up to DP_PORT_BATCH packets.  Returns how many are done with; -EAGAIN: none could be sent
+ * now. */
 static int send_batch(struct udp_port *u, const struct dp_packet *pkts, int n)
 {
 	struct tx_batch b; /* large: only what is used is written */
@@ -143,7 +143,7 @@ static void give_back(struct udp_port *u, const struct dp_packet *pkts, int n)
 		u->free[u->n_free++] = (uint16_t)pkts[i].cookie;
 }
 
-/* Sends what it can, frees those buffers, and returns how many packets. */
+/* Sends as many packets as possible and frees their buffers; returns how many. */
 static int send_packets(struct udp_port *u, const struct dp_packet *pkts, int n)
 {
 	int done = 0;
@@ -159,7 +159,7 @@ static int send_packets(struct udp_port *u, const struct dp_packet *pkts, int n)
 	return done;
 }
 
-/* The poll descriptor tells of room to send while packets wait for it. */
+/* While packets wait, the poll descriptor also tells when there is room to send. */
 static void update_poll(struct udp_port *u)
 {
 	bool want = u->n_pending;

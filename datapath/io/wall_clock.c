@@ -6,9 +6,10 @@
 #include <string.h>
 
 enum {
-	MEASURE_NS = 1000000, /* a stamp this far from the last measurement needs a new one */
-	EXACT_NS = 1000,      /* read within so long, the two clocks are read at once */
-	USABLE_NS = 10000,    /* and within so long nearly so */
+	MEASURE_NS =
+		1000000,   /* a stamp this far from the last measurement needs a new measurement */
+	EXACT_NS = 1000,   /* both clocks read within this time count as read at once */
+	USABLE_NS = 10000, /* ...and within this time as nearly so */
 	TRIES = 3,
 	SLEW = 1000, /* the kernel slews by less than one part in this many */
 };
@@ -19,7 +20,7 @@ void dp_wall_clock_init(struct dp_wall_clock *w)
 	w->read = dp_clock_ns;
 }
 
-/* One moment on both clocks; false: this thread was interrupted in between each time. */
+/* Reads both clocks at one moment; false: this thread was interrupted each time it tried. */
 static bool read_both(const struct dp_wall_clock *w, uint64_t *mono, uint64_t *real)
 {
 	uint64_t before, after, at, took = UINT64_MAX;

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -245,10 +245,20 @@ class Reordering(BaseModel):
     share: Fraction = Field(description="Share of packets.")
     by: DurationNs = Field(500_000, description="How long.")
 
+    def setting(self) -> tuple[float, int]:
+        return self.share, self.by
+
 
 JitterModel = Annotated[NormalJitter | ParetoJitter | TraceJitter, Field(discriminator="model")]
 MarkingModel = Annotated[StepMarking | RedMarking, Field(discriminator="model")]
 AqmModel = Annotated[CoDelQueue | FqCoDelQueue | PieQueue, Field(discriminator="model")]
+
+
+class Sets:
+    """What a key sets: arguments of Link.  A key with several has a model with as many values."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.arguments = arguments
 
 
 class LinkSettings(BaseModel):
@@ -256,53 +266,65 @@ class LinkSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    rate: BitRate | None = Field(
+    rate: Annotated[BitRate | None, Sets("rate_bps")] = Field(
         None, ge=1000, description="Of the link, everything on an Ethernet wire counted."
     )
     trace: Annotated[
         Annotated[list[int], Field(min_length=1)] | None,
         BeforeValidator(_numbers_of_file),
         _list_or_file({"type": "integer"}),
+        Sets("trace_ms"),
     ] = Field(
         None,
         description="In place of rate: milliseconds at which a packet of 1500 bytes may leave, "
         "repeated; or the name of such a file, as mahimahi has them.",
     )
-    delay: DurationNs | None = Field(None, le=10 * 10**9, description="One way, after the queue.")
-    jitter: Annotated[JitterModel | None, _short_for("normal", "stddev")] = Field(
+    delay: Annotated[DurationNs | None, Sets("delay_ns")] = Field(
+        None, le=10 * 10**9, description="One way, after the queue."
+    )
+    jitter: Annotated[JitterModel | None, _short_for("normal", "stddev"), Sets("jitter")] = Field(
         None, description="Added to the delay: a standard deviation, or a model with parameters."
     )
-    queue: Bytes | None = Field(
+    queue: Annotated[Bytes | None, Sets("limit_bytes")] = Field(
         None, gt=0, description="Bytes that may wait; more is dropped. Unset: 1MiB."
     )
-    ecn: Annotated[MarkingModel | None, _short_for("step", "threshold")] = Field(
+    ecn: Annotated[MarkingModel | None, _short_for("step", "threshold"), Sets("marking")] = Field(
         None, description="Marks by the queue: a threshold, or a model with parameters."
     )
-    aqm: Annotated[AqmModel | None, _short_for(None, "model")] = Field(
+    aqm: Annotated[AqmModel | None, _short_for(None, "model"), Sets("aqm")] = Field(
         None,
         description="Active queue management: codel, fq-codel or pie, or a model with parameters. "
         "`queue` remains the limit. Not beside ecn and trim.",
     )
-    policer: PolicerBucket | None = Field(
+    policer: Annotated[PolicerBucket | None, Sets("policer")] = Field(
         None, description="A token bucket before the queue: {rate: 500mbit, burst: 64KiB}."
     )
-    reorder: Annotated[Reordering | None, _short_for(None, "share")] = Field(
-        None, description="Share of packets held back, by 500us or as told."
+    reorder: Annotated[
+        Reordering | None, _short_for(None, "share"), Sets("reorder", "reorder_ns")
+    ] = Field(None, description="Share of packets held back, by 500us or as told.")
+    duplicate: Annotated[Fraction | None, Sets("duplicate")] = Field(
+        None, description="Share of packets that arrive twice."
     )
-    duplicate: Fraction | None = Field(None, description="Share of packets that arrive twice.")
-    slot: DurationNs | None = Field(
+    slot: Annotated[DurationNs | None, Sets("slot_ns")] = Field(
         None,
         ge=1_000,
         le=10**9,
         description="Packets arrive at multiples of this time only, in bursts, as where a medium "
         "is shared in slots (Wi-Fi, cellular).",
     )
-    trim: bool | None = Field(
+    max_packet: Annotated[Bytes | None, Sets("max_packet_bytes")] = Field(
+        None,
+        ge=256,
+        le=65535,
+        description="Longer IP packets are lost, and nobody is told: as on a path whose MTU is "
+        "smaller than its ends believe.",
+    )
+    trim: Annotated[bool | None, Sets("trim")] = Field(
         None,
         description="Cut the payload off packets of ours that the queue would drop, and send the "
         "headers on, before what waits (NDP).",
     )
-    telemetry: bool | None = Field(
+    telemetry: Annotated[bool | None, Sets("telemetry")] = Field(
         None,
         description="Write queue length, bytes sent, time and rate into packets of ours that "
         "have room for it (HPCC).",
@@ -321,21 +343,6 @@ class LinkSettings(BaseModel):
 
 LINK_KEYS = tuple(LinkSettings.model_fields)
 
-_ARGUMENTS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
-    "rate": lambda rate: {"rate_bps": rate},
-    "trace": lambda trace: {"trace_ms": tuple(trace)},
-    "delay": lambda delay: {"delay_ns": delay},
-    "jitter": lambda model: {"jitter": model.setting()},
-    "queue": lambda size: {"limit_bytes": size},
-    "ecn": lambda model: {"marking": model.setting()},
-    "aqm": lambda model: {"aqm": model.setting()},
-    "policer": lambda model: {"policer": model.setting()},
-    "reorder": lambda model: {"reorder": model.share, "reorder_ns": model.by},
-    "slot": lambda slot: {"slot_ns": slot},
-    "duplicate": lambda share: {"duplicate": share},
-    "trim": lambda trim: {"trim": trim},
-    "telemetry": lambda telemetry: {"telemetry": telemetry},
-}
 _UNSET: Mapping[str, Any] = {"rate_bps": 0, "delay_ns": 0, "limit_bytes": QUEUE_BYTES}
 
 
@@ -344,5 +351,20 @@ def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     arguments = dict(_UNSET)
     for key, value in settings.items():
         if value is not None:
-            arguments |= _ARGUMENTS[key](value)
+            arguments |= _set(key, value)
     return arguments
+
+
+def sets(key: str) -> tuple[str, ...]:
+    """The arguments of Link that a key sets."""
+    (found,) = (one for one in LinkSettings.model_fields[key].metadata if isinstance(one, Sets))
+    return found.arguments
+
+
+def _set(key: str, value: Any) -> dict[str, Any]:
+    names = sets(key)
+    if isinstance(value, BaseModel):
+        value = value.setting()  # type: ignore[attr-defined]
+    elif isinstance(value, list):
+        value = tuple(value)
+    return dict(zip(names, value, strict=True)) if len(names) > 1 else {names[0]: value}

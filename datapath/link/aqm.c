@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The queue of a link with an AQM: one queue (CoDel, PIE), or one for each of so many
- * hashes of flows (FQ-CoDel, RFC 8290), which take turns by deficit round robin with
- * new flows before old ones.
+ * The queue of a link with an AQM.  CoDel and PIE have one queue.  FQ-CoDel (RFC 8290) has a queue
+ * for each hash value of a flow; the queues take turns by deficit round robin, new flows before old
+ * ones.
  */
 #include "link/impl.h"
 
@@ -12,12 +12,12 @@ enum {
 	DROP_BATCH = 64, /* RFC 8290, section 4.1 */
 };
 
-/* Of all times and intervals: 18 minutes. */
+/* Upper limit of all times and intervals: 18 minutes. */
 #define TIME_MAX_NS (1ull << 40)
 
 /* ---- configuration ------------------------------------------------------------- */
 
-/* With less of alpha and target the probability would take forever to become 0. */
+/* With a smaller product of alpha and target the probability would hardly ever return to 0. */
 static bool valid_pie(const struct dp_aqm *a)
 {
 	return a->alpha >= 0.001 && a->target_ns >= 1000 && a->beta >= 0 && isfinite(a->alpha) &&
@@ -199,7 +199,7 @@ static struct dp_frame *dequeue_fair(struct dp_link *l, uint64_t now)
 			q->credit -= f->bytes;
 			return f;
 		}
-		/* A queue that empties while it is new has to wait behind the old ones. */
+		/* A new queue that becomes empty joins the end of the list of old queues. */
 		remove_first(list);
 		if (list == &a->fresh)
 			append(&a->old, q);
@@ -209,7 +209,7 @@ static struct dp_frame *dequeue_fair(struct dp_link *l, uint64_t now)
 	return NULL;
 }
 
-/* The transmitter has found all queues empty. */
+/* Called when the transmitter finds all queues empty. */
 static void rest(struct dp_aqm_state *a)
 {
 	struct dp_aqm_queue *q;
@@ -232,7 +232,7 @@ static struct dp_aqm_queue *fattest(struct dp_aqm_state *a)
 	return most;
 }
 
-/* From the head of the queue with the most bytes: half of its packets, up to 64. */
+/* Drops from the head of the queue with the most bytes: half of its packets, at most 64. */
 void dp_aqm_confine(struct dp_link *l, uint64_t now)
 {
 	struct dp_aqm_state *a = l->aqm;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * CoDel (RFC 8289, section 5; the names are those of its pseudocode).  With ECN, a
- * frame that is capable is marked and goes on where another one would be dropped,
- * and the next one is looked at when its own turn comes.
+ * CoDel (RFC 8289, section 5; the names are those of its pseudocode).  With ECN, an ECN-capable
+ * frame is marked and sent where another frame would be dropped.  CoDel then looks at the next
+ * frame only when that frame's turn comes.
  *
- * MAXPACKET, below which a queue is never too long, is the largest frame that the
- * link has seen, and it is held against all that waits, also with FQ-CoDel: else
- * many flows with one packet each could not be kept below the target.
+ * MAXPACKET is the largest frame that the link has seen: a queue of fewer bytes is never too long.
+ * It is compared with all bytes that wait, also with FQ-CoDel.  Otherwise many flows with one
+ * packet each could not be kept below the target.
  */
 #include "link/impl.h"
 
 #include <math.h>
 
-/* Dropping begins at the last rate again if it ended so many intervals ago or less. */
+/* If dropping ended at most this many intervals ago, it resumes at its last rate. */
 #define MEMORY_INTERVALS 16
 
 static uint64_t control_law(const struct dp_link *l, uint64_t from, uint32_t count)
@@ -20,7 +20,7 @@ static uint64_t control_law(const struct dp_link *l, uint64_t from, uint32_t cou
 	return from + (uint64_t)((double)l->aqm->config.interval_ns / sqrt(count));
 }
 
-/* The next frame, and whether the delay has been above target for an interval. */
+/* Takes the next frame, and tells whether the delay has been above the target for an interval. */
 static struct dp_frame *next(struct dp_link *l, struct dp_aqm_queue *q, uint64_t now,
 			     bool *ok_to_drop)
 {
@@ -43,7 +43,7 @@ static bool marks(struct dp_link *l, struct dp_frame *f)
 	return l->aqm->config.ecn && dp_link_set_ce(l, f);
 }
 
-/* Drops whenever that is due; a long queue may have to lose several at one time. */
+/* Drops as long as a drop is due.  A long queue may lose several frames at one time. */
 static struct dp_frame *go_on_dropping(struct dp_link *l, struct dp_aqm_queue *q,
 				       struct dp_frame *f, uint64_t now)
 {

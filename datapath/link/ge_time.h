@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The states of Gilbert-Elliott loss in continuous time: good and bad periods with
- * exponentially distributed lengths (a two-state Markov chain; Gilbert, 1960;
- * Elliott, 1963).  When a state ends is drawn when it begins, so the periods do not
- * depend on how many packets ask for the state.
+ * The states of Gilbert-Elliott loss in continuous time: good and bad periods with exponentially
+ * distributed lengths (a two-state Markov chain; Gilbert, 1960; Elliott, 1963).  The length of a
+ * period is drawn when the period begins.  So the periods do not depend on how many packets ask for
+ * the state.
  *
- * After a silence of DP_GE_TIME_SILENCE mean cycles the chain has forgotten its state
- * (what is left of it is less than e^-64), and the state is drawn anew from the
- * long-run shares.  So a packet costs few steps, however long nothing was sent.
+ * After a silence of DP_GE_TIME_SILENCE mean cycles the chain has forgotten its state (the
+ * correlation is less than e^-64), and the state is drawn anew from the long-run shares.  So a
+ * packet costs few steps, however long the silence was.
  *
- * Whole numbers only, which are the same on every machine.  BPF programs include
- * this header.
+ * All arithmetic is on whole numbers, which give the same results on every machine.  BPF programs
+ * include this header.
  */
 #ifndef DP_LINK_GE_TIME_H
 #define DP_LINK_GE_TIME_H
@@ -35,8 +35,8 @@ struct dp_ge_time_state {
 	unsigned int bad, begun;
 };
 
-/* A function: where each call is the macro, clang 14 makes code that the kernel's verifier
- * finds too long to check. */
+/* A function and not only the macro: with the macro at each call, clang 14 makes code that the
+ * kernel's verifier finds too long to check. */
 DP_GE_TIME_INLINE unsigned long long dp_ge_time_draw(unsigned long long *rng)
 {
 	return dp_random64(rng);
@@ -81,8 +81,8 @@ DP_GE_TIME_INLINE void dp_ge_time_begin(const struct dp_ge_time *c, struct dp_ge
 	s->until_ns = now_ns + dp_ge_time_period(s->bad ? c->bad_ns : c->good_ns, &s->rng);
 }
 
-/* Whether the state is bad now.  A clock that goes back a little finds the state of its
- * latest time. */
+/* Whether the state is bad now.  If the clock goes back a little, the state at its latest time is
+ * returned. */
 DP_GE_TIME_INLINE unsigned int
 dp_ge_time_is_bad(const struct dp_ge_time *c, struct dp_ge_time_state *s, unsigned long long now_ns)
 {

@@ -67,16 +67,17 @@ struct dp_link_odds {
 struct dp_link_queue {
 	struct dp_frame *head, **tail;
 	uint64_t bytes;
-	uint64_t limit_bytes;  /* UINT64_MAX: none */
-	uint64_t trimmed;      /* bytes of trimmed frames among them */
-	uint64_t start;	       /* weighted: tag of the next frame (start-time fair queueing) */
-	uint64_t tag_per_byte; /* 0: strict */
+	uint64_t limit_bytes; /* UINT64_MAX: none */
+	uint64_t trimmed;     /* bytes of trimmed frames, part of `bytes` */
+	uint64_t start; /* tag of the next frame (start-time fair queueing), of weighted classes */
+	uint64_t tag_per_byte; /* tag units per byte; 0: strict priority */
 	uint64_t paused_since_ns;
 };
 
 /* CoDel's state of a queue (RFC 8289, section 5). */
 struct dp_codel {
-	uint64_t first_above_ns; /* when it may begin to drop; 0: delay was below target */
+	uint64_t
+		first_above_ns; /* when CoDel may begin to drop; 0: the delay is below the target */
 	uint64_t drop_next_ns;
 	uint32_t count, last_count;
 	bool dropping;
@@ -88,7 +89,7 @@ struct dp_aqm_queue {
 	uint64_t bytes;
 	uint32_t frames;
 	bool listed;
-	struct dp_aqm_queue *next; /* in its list */
+	struct dp_aqm_queue *next; /* next queue of the same list */
 	int64_t credit;
 	struct dp_codel codel;
 };
@@ -97,57 +98,57 @@ struct dp_aqm_list {
 	struct dp_aqm_queue *head, *tail;
 };
 
-/* The names of RFC 8033. */
+/* Members are named as in RFC 8033. */
 struct dp_pie {
 	double drop_prob, accu_prob;
 	uint64_t qdelay_ns, qdelay_old_ns;
 	uint64_t burst_allowance_ns;
-	uint64_t update_ns; /* the next update; the first frame sets it */
+	uint64_t update_ns; /* when the next update is due; the first frame sets it */
 	bool begun;
 };
 
 struct dp_aqm_state {
 	struct dp_aqm config;
-	uint32_t frames;    /* that wait */
+	uint32_t frames;    /* frames that wait */
 	uint32_t frame_max; /* bytes of the largest frame so far */
 	uint32_t n_queues;
-	struct dp_aqm_list fresh, old; /* FQ-CoDel: queues by whose turn it is */
+	struct dp_aqm_list fresh, old; /* FQ-CoDel: the lists of new and of old queues */
 	struct dp_pie pie;
 	struct dp_aqm_queue queue[];
 };
 
-/* Credit is in bit times 10^-9. */
+/* Token bucket.  Credit is counted in bit times 10^-9. */
 struct dp_link_policer {
 	uint64_t rate_bps; /* 0: none */
 	uint64_t burst_bytes, full, credit, at_ns;
 };
 
-/* Where in its trace a link is. */
+/* The position of a link in its trace. */
 struct dp_link_trace {
 	const uint32_t *ms;
-	uint32_t n, i;	   /* the opportunity at hand */
-	uint64_t cycle_ns; /* when the present pass over the trace began */
-	uint32_t left;	   /* bytes of it not yet used */
+	uint32_t n, i;	   /* i: the current opportunity */
+	uint64_t cycle_ns; /* when the current pass over the trace began */
+	uint32_t left;	   /* bytes of the current opportunity that are not used yet */
 	bool begun;
 };
 
 /*
- * In the order in which a frame on a plain link needs the members: the first two cache
- * lines and that of its class, then the counters and the state for a full queue.  With
- * thousands of links in one simulation, cache misses take most of a frame's time.
+ * The members stand in the order in which a frame on a plain link needs them: the first two cache
+ * lines and that of the frame's class, then counters and the state for a full queue.  In a
+ * simulation with thousands of links, cache misses take most of a frame's time.
  */
 struct dp_link {
 	/* the transmitter */
 	_Alignas(DP_LINK_ALIGN) uint64_t busy_ns;
-	uint64_t busy_frac;	     /* until when; fraction in 2^-64 ns */
+	uint64_t busy_frac;	     /* end of the transmission; fraction in units of 2^-64 ns */
 	uint64_t byte_ns, byte_frac; /* time of one byte */
 	uint64_t delay_ns;
-	uint32_t ready;	 /* mask of classes in which frames wait */
-	uint32_t paused; /* mask */
-	uint32_t strict; /* mask */
+	uint32_t ready;	 /* mask of the classes in which frames wait */
+	uint32_t paused; /* mask of the paused classes */
+	uint32_t strict; /* mask of the classes with strict priority */
 	uint32_t n_classes;
-	bool guarded; /* there is loss, a policer or an AQM */
-	bool managed; /* there is an AQM */
+	bool guarded; /* has loss, a policer or an AQM */
+	bool managed; /* has an AQM */
 	bool spoils, eager, telemetry, trims, traced;
 
 	/* the wire */
@@ -155,7 +156,7 @@ struct dp_link {
 	struct dp_frame **wire_tail;
 	uint64_t wire_last_ns; /* arrival of the last frame in the list */
 	struct dp_frame *held; /* the heap */
-	uint64_t bytes;	       /* in the queue */
+	uint64_t bytes;	       /* bytes in the queue */
 	uint64_t tx_bytes;
 	struct dp_buffer *buffer;
 	uint32_t order, port;
@@ -165,22 +166,21 @@ struct dp_link {
 	struct dp_link_stats stats;
 	uint64_t limit_bytes; /* UINT64_MAX: none */
 	struct dp_marking marking;
-	double mark_slope;	/* of 2^32 per byte */
+	double mark_slope;	/* 2^32 times probability, per byte */
 	uint64_t trimmed;	/* bytes of trimmed frames that wait */
 	uint64_t virtual_start; /* tag of the weighted frame transmitted last */
 
 	struct dp_link_trace trace;
 	struct dp_link_odds odds;
-	bool bad; /* Gilbert-Elliott by frames: in the bad state */
+	bool bad; /* Gilbert-Elliott by frames: the state is bad */
 	struct dp_ge_time ge_time;
 	struct dp_ge_time_state ge_state;
 	struct dp_link_policer policer;
 	struct dp_aqm_state *aqm;
-	uint64_t rate_mbps; /* as telemetry tells it */
-	uint64_t reorder_ns;
-	uint64_t slot_ns;
+	uint64_t rate_mbps;	   /* the rate as telemetry reports it */
+	struct dp_link_config set; /* for rules that few links have */
 	struct dp_jitter jitter;
-	uint32_t jitter_next; /* of the trace */
+	uint32_t jitter_next; /* index of the next sample of the trace */
 	double normal_spare;
 	bool has_normal_spare;
 	uint64_t seed;
@@ -199,8 +199,9 @@ static inline bool dp_link_happens(uint64_t *rng, uint64_t probability)
 
 void dp_link_seed(struct dp_link *, uint64_t seed);
 int dp_link_spoil_configure(struct dp_link *, const struct dp_link_config *);
-bool dp_link_loses(struct dp_link *, uint64_t now);
-/* Puts a frame that would arrive at at_ns on a wire that spoils. */
+/* Whether a frame is lost before it reaches the policer. */
+bool dp_link_loses(struct dp_link *, const struct dp_frame *, uint64_t now);
+/* Puts a frame that would arrive at at_ns on a wire with faults. */
 void dp_link_spoil(struct dp_link *, struct dp_frame *, uint64_t at_ns);
 struct dp_frame *dp_link_held_pop(struct dp_link *);
 
@@ -220,7 +221,7 @@ static inline bool dp_link_busy(const struct dp_link *l, uint64_t now)
 	return l->busy_ns >= now && (l->busy_ns > now || l->busy_frac);
 }
 
-/* An idle transmitter begins no earlier than now. */
+/* Makes an idle transmitter begin no earlier than now. */
 static inline void dp_link_not_before(struct dp_link *l, uint64_t now)
 {
 	if (l->busy_ns < now) {
@@ -240,24 +241,23 @@ static inline void dp_link_serialize(struct dp_link *l, uint32_t bytes)
 /* ---- police.c -------------------------------------------------------- */
 
 int dp_link_police_configure(struct dp_link *, const struct dp_policer *);
-/* Brings the tokens up to now, at the rate as it is. */
+/* Adds the tokens that have come until now, at the current rate. */
 void dp_link_refill(struct dp_link *, uint64_t now);
-/* Whether a frame finds enough tokens, which it then takes. */
+/* Takes a frame's tokens; false: there are too few, and none is taken. */
 bool dp_link_conforms(struct dp_link *, const struct dp_frame *, uint64_t now);
 
 /* ---- queue.c --------------------------------------------------------- */
 
 int dp_link_queue_configure(struct dp_link *, const struct dp_link_config *);
-/* Whether a frame that has to wait may; it may be marked or trimmed.  False: it has
- * been dropped. */
+/* Whether a frame may wait in the queue; it may be marked or trimmed.  False: it was dropped. */
 bool dp_link_admit(struct dp_link *, struct dp_frame *, uint64_t now);
 void dp_link_drop(struct dp_link *, struct dp_frame *, enum dp_drop why);
 bool dp_link_within(uint64_t waiting, const struct dp_frame *, uint64_t limit);
-/* Whether the frame is ECN-capable or marked already; then it is marked now. */
+/* Marks the frame if it is ECN-capable.  Whether it is marked now. */
 bool dp_link_set_ce(struct dp_link *, struct dp_frame *);
-/* Of the classes in the mask, which is not empty, the one whose turn it is. */
+/* The class whose turn it is, of those in the mask, which is not empty. */
 unsigned dp_link_turn(const struct dp_link *, uint32_t mask);
-/* The frames of a weighted class begin to wait, or may go on. */
+/* Sets the tag of a weighted class whose frames begin to wait or are no longer paused. */
 void dp_link_tag(struct dp_link *, struct dp_link_queue *);
 
 static inline uint32_t dp_link_eligible(const struct dp_link *l)
@@ -272,35 +272,35 @@ static inline unsigned dp_link_next_class(const struct dp_link *l, uint32_t mask
 
 /* ---- aqm.c ------------------------------------------------------------- */
 
-/* Whether the waiting frames would have to move. */
+/* Whether a change to this AQM would have to move frames that wait. */
 bool dp_aqm_differs(const struct dp_link *, const struct dp_aqm *);
-/* 0, -ENOMEM, or -EINVAL: the AQM, alone or beside the other settings, makes no sense. */
+/* 0, -ENOMEM, or -EINVAL: the AQM is not valid, alone or beside the other settings. */
 int dp_aqm_configure(struct dp_link *, const struct dp_link_config *);
-/* A frame has come, and the link has caught up on its turns.  False: it was dropped. */
+/* Takes in a frame.  The link must have caught up on its turns.  False: the frame was dropped. */
 bool dp_aqm_enqueue(struct dp_link *, struct dp_frame *, uint64_t now);
-/* The frame whose turn it is at now; NULL: all were dropped. */
+/* Takes the frame whose turn it is; NULL: all frames were dropped. */
 struct dp_frame *dp_aqm_dequeue(struct dp_link *, uint64_t now);
 /* FQ-CoDel: drops waiting frames until the limit holds. */
 void dp_aqm_confine(struct dp_link *, uint64_t now);
 struct dp_frame *dp_aqm_pop(struct dp_link *, struct dp_aqm_queue *);
 void dp_aqm_drop(struct dp_link *, struct dp_frame *, enum dp_drop why, uint64_t now);
-/* Any frame that waits; NULL: none. */
+/* Takes any frame that waits; NULL: none waits. */
 struct dp_frame *dp_aqm_flush(struct dp_link *);
 
 /* ---- codel.c ----------------------------------------------------------- */
 
 struct dp_frame *dp_codel_dequeue(struct dp_link *, struct dp_aqm_queue *, uint64_t now);
-/* The transmitter has found the queue empty. */
+/* Called when the transmitter finds the queue empty. */
 void dp_codel_rest(struct dp_codel *);
 
 /* ---- pie.c ------------------------------------------------------------- */
 
 void dp_pie_begin(struct dp_pie *, const struct dp_aqm *);
-/* Whether a frame that comes now is dropped; it may be marked instead. */
+/* Whether a frame that arrives now must be dropped.  With ECN the frame may be marked instead. */
 bool dp_pie_drops(struct dp_link *, struct dp_frame *, uint64_t now);
-/* A frame has left the queue after so long. */
+/* Tells that a frame has left the queue after this time in it. */
 void dp_pie_sojourn(struct dp_link *, uint64_t sojourn_ns);
-/* Makes up for the updates that fell due before a time. */
+/* Makes the updates that were due before time_ns. */
 void dp_pie_update_before(struct dp_link *, uint64_t time_ns);
 
 /* ---- switch.c --------------------------------------------------------------- */
@@ -308,7 +308,7 @@ void dp_pie_update_before(struct dp_link *, uint64_t time_ns);
 int dp_buffer_join(struct dp_buffer *, struct dp_link *);
 void dp_buffer_leave(struct dp_buffer *, struct dp_link *);
 bool dp_buffer_has_pfc(const struct dp_buffer *);
-/* Takes room for a frame that has to wait in l. */
+/* Takes room in the buffer for a frame that has to wait in link l. */
 bool dp_buffer_take(struct dp_buffer *, struct dp_link *l, const struct dp_frame *, uint64_t now);
 void dp_buffer_give(struct dp_buffer *, const struct dp_frame *, uint64_t now);
 

@@ -16,7 +16,7 @@ static void stamp(struct dp_link *l, struct dp_frame *f)
 	hop->rate_mbps = l->rate_mbps;
 }
 
-/* The frame, which is in no queue, is transmitted from `busy` on. */
+/* Transmits the frame, which is in no queue, from `busy` on. */
 static void transmit(struct dp_link *l, struct dp_frame *f)
 {
 	uint64_t at;
@@ -49,7 +49,7 @@ static struct dp_frame *dequeue(struct dp_link *l, unsigned class)
 	struct dp_frame *f = q->head;
 
 	q->head = f->next;
-	__builtin_prefetch(q->head); /* its turn is next */
+	__builtin_prefetch(q->head); /* the next frame to be sent */
 	if (!q->head) {
 		q->tail = &q->head;
 		l->ready &= ~(1u << class);
@@ -139,7 +139,7 @@ static void enqueue(struct dp_link *l, struct dp_frame *f)
 		l->stats.queue_max_bytes = l->bytes;
 }
 
-/* No frame waits before this one: it is transmitted now. */
+/* Transmits a frame now; no other frame waits before it. */
 static void pass(struct dp_link *l, struct dp_frame *f, uint64_t now)
 {
 	struct dp_link_queue *q = &l->queue[f->class];
@@ -153,7 +153,7 @@ static void pass(struct dp_link *l, struct dp_frame *f, uint64_t now)
 	transmit(l, f);
 }
 
-/* Every frame goes through the queue of an AQM, if only for no time. */
+/* With an AQM every frame goes through the queue, even if it does not have to wait. */
 static void offer_managed(struct dp_link *l, struct dp_frame *f, uint64_t now)
 {
 	f->class = 0;
@@ -169,12 +169,12 @@ static void offer_managed(struct dp_link *l, struct dp_frame *f, uint64_t now)
 		l->stats.queue_max_bytes = l->bytes;
 }
 
-/* Whether a frame of a guarded link still has to go through an ordinary queue.  Apart,
- * so that the path of plain links stays short. */
+/* Whether a frame on a guarded link still has to go through an ordinary queue.  A function of its
+ * own, so that the path of plain links stays short. */
 static __attribute__((noinline)) bool passes_guard(struct dp_link *l, struct dp_frame *f,
 						   uint64_t now)
 {
-	if (dp_link_loses(l, now)) {
+	if (dp_link_loses(l, f, now)) {
 		dp_link_drop(l, f, DP_DROP_LOSS);
 		return false;
 	}
@@ -205,7 +205,7 @@ void dp_link_offer(struct dp_link *l, struct dp_frame *f, uint64_t now)
 	if (!dp_link_eligible(l))
 		dp_link_not_before(l, now);
 	enqueue(l, f);
-	/* Trimming may have brought it to a class that is not paused. */
+	/* Trimming may have moved the frame to a class that is not paused. */
 	dp_link_advance(l, now);
 }
 
@@ -252,8 +252,8 @@ struct dp_frame *dp_link_take(struct dp_link *l, uint64_t now)
 	return f;
 }
 
-/* When the frame whose turn is next will have arrived, if none comes between; with an
- * AQM, not later than that. */
+/* When the next frame of the queue arrives, if no other frame comes before.  With an AQM: the
+ * earliest such time. */
 static uint64_t next_queued(const struct dp_link *l, uint32_t mask)
 {
 	const struct dp_frame *f;
@@ -368,7 +368,7 @@ int dp_link_configure(struct dp_link *l, const struct dp_link_config *config, ui
 	struct dp_link *probe;
 	int err;
 
-	/* Tried on another link first, so that an error changes nothing. */
+	/* Tried on a temporary link first, so that an error changes nothing. */
 	err = dp_link_create(config, &l->ops, NULL, &probe);
 	if (err)
 		return err;

@@ -31,6 +31,7 @@
 enum {
 	DP_LINK_CLASSES = 8,   /* queues of a link; 0 is served first among the strict ones */
 	DP_LINK_HEADROOM = 24, /* bytes on an Ethernet wire beside the frame: FCS, preamble, gap */
+	DP_LINK_ETHERNET = 14, /* bytes of a frame before its IP packet */
 	DP_LINK_OPPORTUNITY = 1500 + 14 + DP_LINK_HEADROOM,
 	DP_LINK_WEIGHT_MAX = 4096,
 	DP_POLICER_BURST_MAX = 1 << 30,
@@ -46,16 +47,15 @@ enum dp_frame_flags {
 };
 
 struct dp_frame {
-	struct dp_frame *next;	  /* the link's, while the frame is in it */
-	struct dp_frame *child;	  /* the link's */
-	uint64_t at_ns;		  /* the link's; from take(): when it arrived; of a frame that
-				 * an AQM drops: when */
+	struct dp_frame *next;	  /* used by the link while the frame is in it */
+	struct dp_frame *child;	  /* used by the link */
+	uint64_t at_ns;		  /* set by the link: time of arrival, or of the drop by an AQM */
 	struct dp_telemetry *hop; /* room for DP_HOPS_MAX records, or NULL */
 	uint32_t bytes;		  /* on the wire, DP_LINK_HEADROOM included */
 	uint32_t flow_hash;	  /* of the addresses and ports: ECMP, FQ-CoDel */
-	uint32_t order;		  /* the link's: of frames that arrive at one time */
-	uint32_t to;		  /* the user's */
-	uint16_t header_bytes;	  /* what trimming leaves of it; 0: cannot be trimmed */
+	uint32_t order;		  /* used by the link: orders frames that arrive at the same time */
+	uint32_t to;		  /* used by the link's user */
+	uint16_t header_bytes;	  /* length after trimming; 0: the frame cannot be trimmed */
 	uint16_t ingress;	  /* switch port it came in by (PFC, shared buffer) */
 	uint8_t class;		  /* 0..DP_LINK_CLASSES-1 */
 	uint8_t ecn;		  /* enum dp_ecn */
@@ -64,7 +64,7 @@ struct dp_frame {
 };
 
 enum dp_drop {
-	DP_DROP_LOSS,	  /* spoiled on purpose */
+	DP_DROP_LOSS,	  /* lost as configured */
 	DP_DROP_QUEUE,	  /* the queue was full */
 	DP_DROP_BUFFER,	  /* the switch's shared buffer was full */
 	DP_DROP_POLICER,  /* above the policer's rate */
@@ -73,8 +73,8 @@ enum dp_drop {
 	DP_DROPS,
 };
 
-/* The calls of the link to its user.  clone may be NULL if nothing is duplicated;
- * NULL from it: no duplicate this time. */
+/* The calls of the link to its user. clone copies a frame that is duplicated.  It may be NULL if no
+ * frame is duplicated, and may return NULL: then this frame is not duplicated. */
 struct dp_link_ops {
 	void (*drop)(void *user, struct dp_frame *, enum dp_drop why);
 	struct dp_frame *(*clone)(void *user, const struct dp_frame *);
@@ -82,8 +82,8 @@ struct dp_link_ops {
 
 enum dp_jitter_kind { DP_JITTER_NONE, DP_JITTER_NORMAL, DP_JITTER_PARETO, DP_JITTER_TRACE };
 
-/* Added to the delay of each frame, never below 0 in sum.  The order of frames is
- * kept unless `reorders`. */
+/* Added to the delay of each frame; the sum is never negative.  The order of frames is kept unless
+ * `reorders` is set. */
 struct dp_jitter {
 	uint32_t kind; /* enum dp_jitter_kind */
 	bool reorders;
@@ -102,9 +102,9 @@ struct dp_loss {
 	uint64_t good_ns, bad_ns;
 };
 
-/* A token bucket, full at the beginning: a frame that finds fewer tokens than it has
- * bytes is dropped, and takes none (the single-rate marker of RFC 2697 without its
- * excess bucket, dropping all frames that are not green). */
+/* A token bucket, full at the beginning.  A frame that finds fewer tokens than it has bytes is
+ * dropped and takes no tokens (the single-rate marker of RFC 2697 without its excess bucket; all
+ * frames that are not green are dropped). */
 struct dp_policer {
 	uint64_t rate_bps;    /* 0: none */
 	uint64_t burst_bytes; /* size of the bucket, at most DP_POLICER_BURST_MAX */
@@ -112,19 +112,19 @@ struct dp_policer {
 
 enum dp_ecn_kind { DP_MARK_NONE, DP_MARK_STEP, DP_MARK_RED };
 
-/* By the queue of the frame's class when it arrives (as DCTCP, SIGCOMM 2010,
- * section 3.1, and DCQCN, SIGCOMM 2015, figure 5).  Only ECN-capable frames. */
+/* Marking by the length of the class's queue when a frame arrives (DCTCP, SIGCOMM 2010, section
+ * 3.1; DCQCN, SIGCOMM 2015, figure 5).  Only ECN-capable frames are marked. */
 struct dp_marking {
 	uint32_t kind;	     /* enum dp_ecn_kind */
 	uint64_t kmin_bytes; /* STEP: the threshold */
-	uint64_t kmax_bytes; /* RED: from here on always */
+	uint64_t kmax_bytes; /* RED: above this every frame is marked */
 	double pmax;	     /* RED: probability just below kmax */
 };
 
-/* Delivery opportunities, as mahimahi's traces have them: ms[i] not falling,
- * repeated with period ms[n-1], counted from the first frame.  Each carries
- * DP_LINK_OPPORTUNITY bytes, an IP packet of 1500 bytes on its wire; unused ones
- * are lost, large frames take several.  The caller keeps the array. */
+/* Delivery opportunities, as in mahimahi's traces.  The times ms[i] never decrease, repeat with
+ * period ms[n-1], and count from the first frame.  Each opportunity carries DP_LINK_OPPORTUNITY
+ * bytes: an IP packet of 1500 bytes on the wire.  Unused opportunities are lost, and a large frame
+ * takes several.  The caller keeps the array. */
 struct dp_rate_trace {
 	const uint32_t *ms;
 	uint32_t n;
@@ -141,7 +141,7 @@ enum dp_aqm_kind {
  * link with one class, without marking, trimming and shared buffer. */
 struct dp_aqm {
 	uint32_t kind;
-	bool ecn;		/* mark ECN-capable frames instead; PIE: up to mark_max */
+	bool ecn; /* mark ECN-capable frames instead of dropping them; PIE: up to mark_max */
 	uint64_t target_ns;	/* of the time in the queue; PIE: QDELAY_REF */
 	uint64_t interval_ns;	/* CoDel: INTERVAL; PIE: T_UPDATE */
 	uint32_t flows;		/* FQ-CoDel: queues, at most DP_AQM_FLOWS_MAX */
@@ -153,28 +153,35 @@ struct dp_aqm {
 
 struct dp_class_config {
 	uint32_t weight;      /* 0: strict priority over all higher numbers and all weighted ones */
-	uint64_t limit_bytes; /* of this class; 0: only the link's limit */
+	uint64_t limit_bytes; /* limit of this class; 0: only the link's limit */
 };
 
+/* X(type, name): the settings that are one number.  The emulator takes a key of each name, and
+ * struct dp_link_config and the class Link (fabric/links.py) have a member. */
+#define DP_LINK_NUMBERS(X)                                                                         \
+	X(uint64_t, rate_bps) /* 0: a frame takes no time */                                       \
+	X(uint64_t, delay_ns)                                                                      \
+	X(uint64_t, limit_bytes) /* bytes that may wait in all classes together; 0: no limit */    \
+	X(double, reorder)	 /* share of frames held back */                                   \
+	X(uint64_t, reorder_ns)	 /* by how long */                                                 \
+	X(uint64_t, slot_ns)	 /* > 0: frames arrive at multiples of this time only */           \
+	X(double, duplicate)	 /* share of frames that arrive twice */                           \
+	X(double, corrupt)	 /* share of frames with one bit flipped */                        \
+	X(uint64_t, max_packet_bytes) /* longer IP packets are lost; 0: none is */                 \
+	X(bool, trim)		      /* see below */                                              \
+	X(bool, telemetry)	      /* write a record when the transmission of a frame starts */
+
+/* trim: a frame that the queue would drop is cut down to its headers.  The headers go on in class 0
+ * and do not count towards its limit; trimmed frames that wait have a second limit of the same
+ * size. */
 struct dp_link_config {
-	uint64_t rate_bps;	    /* 0: a frame takes no time */
+#define DP_LINK_MEMBER(type, name) type name;
+	DP_LINK_NUMBERS(DP_LINK_MEMBER)
+#undef DP_LINK_MEMBER
 	struct dp_rate_trace trace; /* n > 0: in place of rate_bps */
-	uint64_t delay_ns;
 	struct dp_jitter jitter;
 	struct dp_loss loss;
 	struct dp_policer policer;
-	double reorder;	      /* share of frames held back */
-	uint64_t reorder_ns;  /* by how long */
-	uint64_t slot_ns;     /* > 0: frames arrive at multiples of it only, as where a
-				 * medium is shared in slots (Wi-Fi, cellular) */
-	double duplicate;     /* share of frames */
-	double corrupt;	      /* share of frames */
-	uint64_t limit_bytes; /* of what waits, all classes together; 0: no limit */
-	bool trim;	      /* cut what would be dropped by the queue down to its headers;
-				 * it goes on in class 0, beside the limit; as many bytes of
-				 * trimmed frames may wait as the limit of class 0 or of the
-				 * link says */
-	bool telemetry;	      /* stamp a record when a frame starts to be transmitted */
 	struct dp_marking marking;
 	struct dp_aqm aqm;
 	uint32_t n_classes; /* 1..DP_LINK_CLASSES; 0 means 1 */
@@ -187,7 +194,7 @@ struct dp_link_config {
 	X(offered_bytes)                                                                           \
 	X(delivered)                                                                               \
 	X(delivered_bytes)                                                                         \
-	X(lost)	       /* spoiled on purpose */                                                    \
+	X(lost)	       /* lost as configured */                                                    \
 	X(overflowed)  /* queue or shared buffer full */                                           \
 	X(policed)     /* dropped by the policer */                                                \
 	X(aqm_dropped) /* dropped by the AQM */                                                    \
@@ -210,25 +217,25 @@ struct dp_buffer; /* link/switch.h */
 
 int dp_link_create(const struct dp_link_config *, const struct dp_link_ops *, void *user,
 		   struct dp_link **out);
-/* Drops all its frames. */
+/* Destroys the link; frames in it are dropped. */
 void dp_link_destroy(struct dp_link *);
-/* Changes rate, delay, spoiling, limits while it runs.  Queued frames stay, frames on the
- * wire keep their times, and a shorter delay makes no frame overtake.
- * Random streams start again when the seed differs.  -EBUSY: another number of
- * classes, another AQM or another number of its flows while frames wait. */
+/* Changes the settings while the link runs.  Queued frames stay, and frames on the wire keep their
+ * times of arrival; a shorter delay makes no frame overtake.  A different seed restarts the random
+ * streams.  -EBUSY: frames wait, and the number of classes, the AQM or its number of flows would
+ * change. */
 int dp_link_configure(struct dp_link *, const struct dp_link_config *, uint64_t now_ns);
-/* The shared buffer that its queue is in; before the first frame.  0, -ENOMEM, or
- * -EINVAL: it has an AQM. */
+/* Makes the link's queue part of a shared buffer.  To be called before the first frame.  0,
+ * -ENOMEM, or -EINVAL: the link has an AQM. */
 int dp_link_share(struct dp_link *, struct dp_buffer *, uint32_t port);
 
 void dp_link_offer(struct dp_link *, struct dp_frame *, uint64_t now_ns);
-/* The next frame that has arrived by now, in order of arrival; NULL: none.  Call
- * until NULL at each deadline. */
+/* Takes the next frame that has arrived by now, in order of arrival; NULL: none.  Call it at each
+ * deadline, until it returns NULL. */
 struct dp_frame *dp_link_take(struct dp_link *, uint64_t now_ns);
 /* When take() has to be called next: a frame arrives, or the transmitter turns
  * to the next one.  DP_NEVER when the link is empty or paused. */
 uint64_t dp_link_deadline(const struct dp_link *);
-/* PFC: classes of the mask stop (after the frame under way) or go on. */
+/* PFC: pauses or resumes the classes of the mask.  A frame under way is finished. */
 void dp_link_pause(struct dp_link *, uint32_t class_mask, bool paused, uint64_t now_ns);
 
 /* Brings queue and counters up to now, by catching up on the transmitter's turns; offer()
@@ -236,9 +243,9 @@ void dp_link_pause(struct dp_link *, uint32_t class_mask, bool paused, uint64_t 
 void dp_link_advance(struct dp_link *, uint64_t now_ns);
 /* Bytes that wait, without the frame in transmission, as of the last call. */
 uint64_t dp_link_queue_bytes(const struct dp_link *);
-/* When the transmitter turns to the next frame that waits, as of the last call: 0
- * when none waits, DP_NEVER when the waiting frames are paused.  For a NIC, which takes the
- * next packet only when it can use it. */
+/* When the transmitter turns to the next waiting frame, as of the last call.  0: no frame waits.
+ * DP_NEVER: the waiting frames are paused.  For a NIC that asks for a packet only when it can send
+ * one. */
 uint64_t dp_link_turn_ns(const struct dp_link *);
 void dp_link_stats(const struct dp_link *, struct dp_link_stats *out);
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * PIE (RFC 8033).  The delay is that of the frame which left the queue last, by its
- * time of arrival, and 0 once the queue is empty.  Of the optional elements it has
- * ECN (section 5.1), the spacing of drops (5.4) and the cap of a step (5.5).
+ * PIE (RFC 8033).  The delay is that of the last frame that left the queue, measured from the
+ * frame's arrival, and 0 once the queue is empty.  Of the optional elements there are ECN (section
+ * 5.1), the spacing of drops (5.4) and the cap of a step (5.5).
  *
- * An update at a time comes after the turns at that time, and before frames that
- * arrive at it.
+ * An update comes after turns at the same time, and before frames that arrive at that time.
  */
 #include "link/impl.h"
 
-/* Section 4.1: the queue is so short, or the probability so low, that no frame is dropped. */
+/* Section 4.1: no frame is dropped while the probability or the queue is this small. */
 #define DROP_PROB_LOW 0.2
 #define SHORT_FRAMES 2
-/* Section 5.4: no drop before, and one for certain after, so many expected ones. */
+/* Section 5.4: no drop before the sum of probabilities reaches the first; a drop for certain at the
+ * second. */
 #define ACCU_PROB_FIRST 0.85
 #define ACCU_PROB_LAST 8.5
-/* Section 5.5: above the first, no step is larger than the second. */
+/* Section 5.5: from this probability on, no step is larger than STEP_MAX. */
 #define STEP_CAPPED_FROM 0.1
 #define STEP_MAX 0.02
 #define DECAY 0.98
@@ -34,7 +34,7 @@ void dp_pie_sojourn(struct dp_link *l, uint64_t sojourn_ns)
 
 /* ---- updates ----------------------------------------------------------------------- */
 
-/* Section 4.2: the lower the probability, the smaller the steps. */
+/* Section 4.2: the lower the probability, the smaller its steps. */
 static double scale(double drop_prob)
 {
 	static const struct {
@@ -81,7 +81,7 @@ void dp_pie_update_before(struct dp_link *l, uint64_t time)
 	uint64_t n;
 
 	while (p->update_ns < time) {
-		/* The state is stable: all overdue updates at once. */
+		/* The state no longer changes: count all overdue updates as one. */
 		n = 1;
 		if (p->drop_prob == 0 && !p->qdelay_ns && !p->qdelay_old_ns)
 			n = (time - 1 - p->update_ns) / config->interval_ns + 1;

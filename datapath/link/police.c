@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "link/impl.h"
 
-/* Of a byte, in bit times 10^-9. */
+/* Credit for a byte, in bit times 10^-9. */
 #define CREDIT_PER_BYTE 8000000000ull
 
 int dp_link_police_configure(struct dp_link *l, const struct dp_policer *config)

@@ -78,7 +78,7 @@ unsigned dp_link_turn(const struct dp_link *l, uint32_t mask)
 	return best;
 }
 
-/* Opportunities that passed while no frame waited are lost. */
+/* Sets the tag; the virtual time that passed while no frame waited is lost. */
 void dp_link_tag(struct dp_link *l, struct dp_link_queue *q)
 {
 	if ((int64_t)(l->virtual_start - q->start) > 0)
@@ -123,7 +123,7 @@ bool dp_link_within(uint64_t waiting, const struct dp_frame *f, uint64_t limit)
 	return f->bytes <= limit && waiting <= limit - f->bytes;
 }
 
-/* Trimmed frames wait beside the limit, and have the same one for themselves. */
+/* Trimmed frames do not count towards the limit; a second limit of the same size is theirs. */
 static bool fits(const struct dp_link *l, const struct dp_frame *f)
 {
 	const struct dp_link_queue *q = &l->queue[f->class];
@@ -140,7 +140,7 @@ static bool has_room(struct dp_link *l, const struct dp_frame *f, uint64_t now)
 	return !l->buffer || dp_buffer_take(l->buffer, l, f, now);
 }
 
-/* Cuts the payload off if that gets the frame in; false: it is as it was. */
+/* Cuts the payload off if the frame then fits; false: the frame is unchanged. */
 static bool trim(struct dp_link *l, struct dp_frame *f, uint64_t now)
 {
 	struct dp_frame whole = *f;

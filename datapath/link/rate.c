@@ -28,7 +28,7 @@ static void set_byte_time(struct dp_link *l, uint64_t rate_bps)
 	l->byte_frac = 0;
 	if (!rate_bps)
 		return;
-	/* Long division: another bit of the fraction each time. */
+	/* Long division: each step gives a bit of the fraction. */
 	rest = BIT_NS_PER_BYTE_S % rate_bps;
 	for (unsigned bit = 0; bit < 64; bit++) {
 		bool carry = rest >> 63;
@@ -75,7 +75,8 @@ static void next_opportunity(struct dp_link_trace *t)
 	t->left = DP_LINK_OPPORTUNITY;
 }
 
-/* On to the first opportunity not before `from`: whole cycles, then by halves. */
+/* Moves on to the first opportunity at or after `from`: first by whole cycles, then by
+ * bisection. */
 static void skip(struct dp_link_trace *t, uint64_t from)
 {
 	uint64_t period = t->ms[t->n - 1] * NS_PER_MS;

@@ -12,7 +12,7 @@ void dp_link_seed(struct dp_link *l, uint64_t seed)
 	l->ge_state.begun = 0;
 	l->has_normal_spare = false;
 	l->jitter_next = 0;
-	/* Stream i begins where the seed's own sequence has its 2i-th and 2i+1-th draw. */
+	/* Stream i begins with draws 2i and 2i + 1 of the seed's own sequence. */
 	for (unsigned i = 0; i < DP_RNGS; i++) {
 		uint64_t high = dp_random32(&seed);
 
@@ -21,7 +21,7 @@ void dp_link_seed(struct dp_link *l, uint64_t seed)
 	l->ge_state.rng = l->rng[DP_RNG_GE_TIME];
 }
 
-/* -EINVAL: no probability. */
+/* Converts a probability to fixed point; -EINVAL: it is none. */
 static int fixed_point(double probability, uint64_t *out)
 {
 	if (!(probability >= 0 && probability <= 1))
@@ -71,7 +71,7 @@ static int read_odds(const struct dp_link_config *c, struct dp_link_odds *odds)
 	return err ? -EINVAL : 0;
 }
 
-/* Other mean times: the state is drawn anew. */
+/* Draws the state anew if the mean times have changed. */
 static void set_ge_time(struct dp_link *l, const struct dp_loss *loss)
 {
 	if (l->ge_time.good_ns == loss->good_ns && l->ge_time.bad_ns == loss->bad_ns)
@@ -92,22 +92,32 @@ int dp_link_spoil_configure(struct dp_link *l, const struct dp_link_config *conf
 	l->jitter = config->jitter;
 	if (l->jitter_next >= l->jitter.n_samples)
 		l->jitter_next = 0;
-	l->reorder_ns = config->reorder_ns;
-	l->slot_ns = config->slot_ns;
-	l->guarded |= odds.good || odds.to_bad || l->ge_time.good_ns;
+	l->set = *config;
+	l->guarded |= odds.good || odds.to_bad || l->ge_time.good_ns || l->set.max_packet_bytes;
 	if (!odds.to_bad)
 		l->bad = false;
-	l->spoils = odds.corrupt || odds.reorder || odds.duplicate || l->slot_ns ||
+	l->spoils = odds.corrupt || odds.reorder || odds.duplicate || l->set.slot_ns ||
 		    l->jitter.kind != DP_JITTER_NONE;
 	return 0;
 }
 
 /* ---- loss ------------------------------------------------------------------------ */
 
-bool dp_link_loses(struct dp_link *l, uint64_t now)
+/* A path whose MTU is smaller than its ends believe, and that tells nobody. */
+static bool is_too_long(const struct dp_link *l, const struct dp_frame *f)
+{
+	uint64_t most = l->set.max_packet_bytes;
+
+	return most && f->bytes > most + DP_LINK_ETHERNET + DP_LINK_HEADROOM;
+}
+
+bool dp_link_loses(struct dp_link *l, const struct dp_frame *f, uint64_t now)
 {
 	uint64_t *rng = &l->rng[DP_RNG_LOSS];
 	bool lost;
+
+	if (is_too_long(l, f))
+		return true;
 
 	if (l->ge_time.good_ns)
 		return dp_link_happens(rng, dp_ge_time_is_bad(&l->ge_time, &l->ge_state, now) ?
@@ -121,13 +131,13 @@ bool dp_link_loses(struct dp_link *l, uint64_t now)
 
 /* ---- jitter ---------------------------------------------------------------------- */
 
-/* In (0, 1). */
+/* A random number between 0 and 1, without both. */
 static double uniform(uint64_t *rng)
 {
 	return (dp_random32(rng) + 0.5) * 0x1p-32;
 }
 
-/* Marsaglia's polar method, which gives two at a time. */
+/* Marsaglia's polar method.  It gives two numbers at a time. */
 static double normal(struct dp_link *l)
 {
 	uint64_t *rng = &l->rng[DP_RNG_JITTER];
@@ -167,25 +177,25 @@ static double jitter_ns(struct dp_link *l)
 	}
 }
 
-/* The arrival of a frame whose last bit left delay_ns before at_ns. */
+/* The time of arrival of a frame that would arrive at `at` without jitter. */
 static uint64_t with_jitter(struct dp_link *l, uint64_t at)
 {
 	double extra = jitter_ns(l);
 
 	if (extra < -(double)l->delay_ns)
 		return at - l->delay_ns;
-	/* A sum beyond the range of the clock is no arrival at all. */
+	/* No frame arrives beyond the range of the clock. */
 	if (!(extra < 0x1p62))
 		extra = 0x1p62;
 	return at + (uint64_t)(int64_t)extra;
 }
 
-/* The first slot that begins at `at` or later. */
+/* The first slot at or after `at`. */
 static uint64_t in_slot(const struct dp_link *l, uint64_t at)
 {
-	uint64_t late = at % l->slot_ns;
+	uint64_t late = at % l->set.slot_ns;
 
-	return late ? at + l->slot_ns - late : at;
+	return late ? at + l->set.slot_ns - late : at;
 }
 
 /* ---- the heap ---------------------------------------------------------------------- */
@@ -197,7 +207,7 @@ static bool before(const struct dp_frame *a, const struct dp_frame *b)
 	return (int32_t)(a->order - b->order) < 0;
 }
 
-/* Both are roots; NULL is the empty heap. */
+/* Joins two heaps, given by their roots; NULL: the empty heap. */
 static struct dp_frame *meld(struct dp_frame *a, struct dp_frame *b)
 {
 	struct dp_frame *t;
@@ -214,7 +224,7 @@ static struct dp_frame *meld(struct dp_frame *a, struct dp_frame *b)
 	return a;
 }
 
-/* Children in pairs from the first, then the pairs from the last. */
+/* Joins children in pairs from the first one on, then these pairs from the last one back. */
 static struct dp_frame *meld_children(struct dp_frame *first)
 {
 	struct dp_frame *pairs = NULL, *root = NULL, *a, *b, *pair;
@@ -286,7 +296,7 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 
 	if (l->jitter.kind != DP_JITTER_NONE)
 		at = with_jitter(l, at);
-	if (l->slot_ns)
+	if (l->set.slot_ns)
 		at = in_slot(l, at);
 	if (dp_link_happens(&l->rng[DP_RNG_CORRUPT], l->odds.corrupt)) {
 		f->flags |= DP_FRAME_CORRUPT;
@@ -296,7 +306,7 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 		copy = l->ops.clone(l->user, f);
 	if (dp_link_happens(&l->rng[DP_RNG_REORDER], l->odds.reorder)) {
 		l->stats.reordered++;
-		hold(l, f, at + l->reorder_ns);
+		hold(l, f, at + l->set.reorder_ns);
 	} else {
 		put(l, f, at);
 	}

@@ -4,22 +4,22 @@
 #define ALPHA_SHIFT 16
 #define ALPHA_MAX 1024
 
-/* Bytes of one ingress port and class that wait, with PFC. */
+/* Bytes that wait of one ingress port and class, with PFC. */
 struct ingress {
-	uint64_t bytes;	   /* in the shared part */
+	uint64_t bytes;	   /* in the shared part of the buffer */
 	uint64_t headroom; /* in the headroom */
 	bool paused;
 };
 
 struct dp_buffer {
-	uint64_t shared_bytes; /* total less all headroom */
-	uint64_t used;	       /* of the shared part */
+	uint64_t shared_bytes; /* total_bytes without all headroom */
+	uint64_t used;	       /* bytes used of the shared part */
 	uint64_t headroom_used;
 	uint64_t alpha; /* times 2^ALPHA_SHIFT; 0: no threshold */
 	uint32_t n_ports;
 	uint32_t pfc_classes;
 	uint64_t xoff_bytes, xon_bytes, headroom_bytes;
-	uint64_t synced_ns; /* when all links were last brought up to date */
+	uint64_t synced_ns; /* when the links were last brought up to date */
 	dp_pfc_fn *pfc;
 	void *user;
 	struct dp_link **link;
@@ -127,7 +127,8 @@ void dp_buffer_leave(struct dp_buffer *b, struct dp_link *l)
 	}
 }
 
-/* The links make up for their turns late, so `used` is at most too high. */
+/* Brings the links up to date.  They are often behind with their turns, so `used` may be too high,
+ * never too low. */
 static void sync(struct dp_buffer *b, uint64_t now)
 {
 	if (b->synced_ns == now)
@@ -151,7 +152,8 @@ static bool below_threshold(const struct dp_buffer *b, uint64_t queued, uint64_t
 	return !b->alpha || queued + bytes <= (unused * b->alpha) >> ALPHA_SHIFT;
 }
 
-/* A trimmed frame is small and lost for good if dropped: only the total limits it. */
+/* A trimmed frame is small, and nothing recovers it if it is dropped.  So only the total limits
+ * it. */
 static bool take_lossy(struct dp_buffer *b, const struct dp_link *l, const struct dp_frame *f)
 {
 	if (!has_room(b, f->bytes))
@@ -194,7 +196,7 @@ bool dp_buffer_take(struct dp_buffer *b, struct dp_link *l, const struct dp_fram
 	return take_lossy(b, l, f);
 }
 
-/* Headroom empties first. */
+/* Takes the bytes off the headroom first. */
 static void give_lossless(struct dp_buffer *b, struct ingress *in, const struct dp_frame *f,
 			  uint64_t now)
 {

@@ -19,7 +19,7 @@
 #include "link/link.h"
 #include "wire/packet.h"
 
-enum { DP_NO_INGRESS = 0xffff }; /* dp_frame.ingress: made here, pauses no port */
+enum { DP_NO_INGRESS = 0xffff }; /* dp_frame.ingress of a frame made here: it pauses no port */
 
 struct dp_buffer_config {
 	uint64_t total_bytes; /* headroom included */
@@ -32,26 +32,27 @@ struct dp_buffer_config {
 	uint64_t headroom_bytes;
 };
 
-/* An ingress port has to tell its peer to stop or go on.  Its user hands it on to
- * dp_link_pause() of the link that ends at this port, after the time that a pause
- * frame takes; the links of this buffer must not be called from here. */
+/* Called when an ingress port has to tell its peer to stop or to go on.  The user passes this to
+ * dp_link_pause() of the link that ends at the port, after the time that a pause frame takes.  The
+ * callback must not call the links of this buffer. */
 typedef void dp_pfc_fn(void *user, uint32_t port, uint32_t class, bool paused, uint64_t now_ns);
 
 struct dp_buffer;
 
 int dp_buffer_create(const struct dp_buffer_config *, dp_pfc_fn *, void *user,
 		     struct dp_buffer **out);
-/* After the links in it. */
+/* The links that use the buffer must have been destroyed before. */
 void dp_buffer_destroy(struct dp_buffer *);
-/* Shared part and headrooms, as of the links' last calls. */
+/* Bytes used in the shared part and in all headrooms, as of the links' last calls. */
 uint64_t dp_buffer_used_bytes(const struct dp_buffer *);
-/* Bytes of one ingress port and class that wait, with PFC. */
+/* Bytes that wait of one ingress port and class, with PFC. */
 uint64_t dp_buffer_ingress_bytes(const struct dp_buffer *, uint32_t port, uint32_t class);
 
 /* The fields of a flow that ECMP hashes.  Addresses in the byte order of the wire. */
 uint32_t dp_flow_hash(const struct dp_addr *src, const struct dp_addr *dst, uint16_t sport,
 		      uint16_t dport);
-/* One of n paths, evenly; switches with different seeds choose independently. */
+/* The index of one of n paths, evenly spread.  Switches with different seeds choose
+ * independently. */
 uint32_t dp_ecmp(uint32_t flow_hash, uint64_t seed, uint32_t n);
 
 #endif

@@ -81,6 +81,11 @@ def sim_cdef() -> Path:
     return _artefact("datapath/fabric/sim", "dpsim.cdef")
 
 
+def virtual_card() -> Path:
+    """dp_vnic, the program of a virtual card."""
+    return _artefact("datapath/vnic", "dp_vnic")
+
+
 def traffic_generator() -> Path:
     """dp-traffic, the program that runs traffic tables."""
     return _artefact("datapath/workloads/traffic", "dp-traffic")

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "io/trust.h"
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct front_cc *loaded;	 /* somebody uses them */
 static struct front_cc *retired; /* nobody does: for front_cc_sweep() */
@@ -22,21 +24,6 @@ static int complain(int err, char *error, size_t error_len, const char *path, co
 {
 	snprintf(error, error_len, "cc=%s %s", path, what);
 	return err;
-}
-
-static int check(const struct dp_cc_algo *algo, char *error, size_t error_len, const char *path)
-{
-	if (!algo)
-		return complain(-ENOEXEC, error, error_len, path,
-				"is not a compiled congestion-control algorithm");
-	if (algo->abi != DP_CC_ABI)
-		return complain(-EPROTONOSUPPORT, error, error_len, path,
-				"is made for another version: compile it again");
-	if (!algo->name || !algo->initial || !algo->on_ack || !algo->on_loss || !algo->on_timeout ||
-	    algo->flow_bytes < sizeof(struct dp_cc_flow) || algo->flow_bytes > DP_CC_FLOW_BYTES_MAX)
-		return complain(-ENOEXEC, error, error_len, path,
-				"is not a complete congestion-control algorithm");
-	return 0;
 }
 
 static bool is_same_file(const struct front_cc *a, const struct front_cc *b)
@@ -73,7 +60,7 @@ static int load(const char *path, const char *real, struct front_cc **out, char 
 	struct stat st;
 	int err;
 
-	err = front_check_trust(real, why, sizeof(why));
+	err = dp_trust_check(real, why, sizeof(why));
 	if (err) {
 		snprintf(error, error_len, "cc=%s is not loaded: %s", path, why);
 		return err;
@@ -132,8 +119,7 @@ int front_cc_load(const char *path, struct front_cc **out, char *error, size_t e
 	err = open_object(path, &fresh, error, error_len);
 	if (err)
 		return err;
-	fresh->algo = dlsym(fresh->library, "dp_cc_algo");
-	err = check(fresh->algo, error, error_len, path);
+	err = dp_trust_algorithm(fresh->library, path, &fresh->algo, error, error_len);
 	if (err) {
 		unload(fresh);
 		return err;

@@ -6,7 +6,7 @@
  * GID table.  A port has one address, so there is one GID, of type RoCE v2:
  * the address itself, IPv4 as ::ffff:a.b.c.d.  It stands at index 0, where
  * perftest and new programs look first, and again at index 1, which is where
- * rxe and many scripts (-x 1, -g 1) have the IPv4 one.
+ * rxe and many scripts (-x 1, -g 1) have the IPv4 one.  The other entries are empty.
  */
 #include "verbs/front.h"
 
@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "io/groups.h"
 #include "io/netdev.h"
 
 #ifndef DP_VERSION
@@ -37,6 +38,9 @@ static const struct verbs_context operations = {
 	.alloc_parent_domain = front_alloc_parent_domain,
 	.alloc_td = front_alloc_td,
 	.dealloc_td = front_dealloc_td,
+	.alloc_dm = front_alloc_dm,
+	.free_dm = front_free_dm,
+	.reg_dm_mr = front_reg_dm_mr,
 	.sz = sizeof(struct verbs_context),
 	.context = {
 		.ops = {
@@ -141,6 +145,9 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 		.max_qp_init_rd_atom = DP_RD_ATOMIC_MAX,
 		/* Only the engine's own atomics are atomic to each other. */
 		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_mcast_grp = DP_GROUPS_MAX,
+		.max_mcast_qp_attach = DP_QPS_MAX,
+		.max_total_mcast_qp_attach = INT32_MAX,
 		.max_pkeys = 1,
 		.local_ca_ack_delay = 0,
 		.phys_port_cnt = 1,
@@ -155,6 +162,7 @@ int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device
 		.phys_port_cnt_ex = 1,
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: time stamps are nanoseconds */
+		.max_dm_size = FRONT_DM_MAX,
 	};
 
 	if ((input && input->comp_mask) || len < sizeof(full.orig_attr))
@@ -190,8 +198,6 @@ static void link_speed(uint64_t rate_bps, struct ibv_port_attr *attr)
 	};
 	size_t i = 0;
 
-	if (!rate_bps) /* a virtual device: nothing limits it but the CPU */
-		rate_bps = 40000000000;
 	while (codes[i].rate_bps > rate_bps)
 		i++;
 	attr->active_width = codes[i].width;
@@ -204,7 +210,7 @@ int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr
 	struct ibv_port_attr full = {
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
-		.gid_tbl_len = FRONT_GIDS,
+		.gid_tbl_len = FRONT_GID_TABLE,
 		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = DP_MSG_MAX,
 		.pkey_tbl_len = 1,
@@ -224,7 +230,7 @@ int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr
 		full.phys_state = PHYS_DISABLED;
 	}
 	full.active_mtu = mtu_code(dp_device_path_mtu(c->dev));
-	link_speed(dp_device_port(c->dev)->line_rate_bps, &full);
+	link_speed(front_rate_bps(dp_device_port(c->dev)), &full);
 	memset(attr, 0, len);
 	memcpy(attr, &full, len < sizeof(full) ? len : sizeof(full));
 	return 0;
@@ -235,7 +241,7 @@ int front_query_gid_entry(struct ibv_context *ibv, uint32_t port, uint32_t index
 {
 	const struct dp_port_info *info = dp_device_port(to_context(ibv)->dev);
 
-	if (port != FRONT_PORT)
+	if (port != FRONT_PORT || index >= FRONT_GID_TABLE)
 		return EINVAL;
 	if (index >= FRONT_GIDS)
 		return ENODATA;

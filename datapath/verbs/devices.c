@@ -11,9 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/addr.h"
-#include "io/netdev.h"
-
 enum { EXIT_MS = 1000 };
 
 static struct front_device *devices;
@@ -44,7 +41,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 	d->ibv.node_type = IBV_NODE_CA;
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	memcpy(d->ibv.name, config->name, sizeof(config->name));
-	/* There is no such node in sysfs or /dev; the strings only name it. */
+	/* dpctl exec shows them in sysfs (sysfs.py); there is no node in /dev. */
 	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "dpverbs-%.50s", config->name);
 	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/%s",
 		 d->ibv.dev_name);
@@ -83,42 +80,6 @@ bool front_owns_device(const struct ibv_device *device)
 	for (d = devices; d && &d->ibv != device; d = d->next)
 		;
 	return d != NULL;
-}
-
-/* The modified EUI-64 of the network device's MAC; a device without one
- * (loopback) gets a local one from its address. */
-__be64 front_device_guid(const struct front_device *d)
-{
-	struct dp_port_info info = { 0 };
-	char text[256], name[16];
-	struct dp_error error = { text, sizeof(text) };
-	const struct dp_addr any = { 0 };
-	struct dp_addr addr = any;
-	struct dp_spec spec;
-	uint8_t guid[8];
-	__be64 out;
-
-	if (dp_spec_parse(d->config.spec, &spec, &error))
-		return 0;
-	snprintf(name, sizeof(name), "%s", spec.where);
-	if (!dp_addr_parse(spec.where, &addr) && dp_netdev_of_address(&addr, name, sizeof(name)))
-		return 0;
-	if (dp_netdev_query(name, &info, &error))
-		return 0;
-	if (!memcmp(info.mac, "\0\0\0\0\0", 6)) {
-		if (!memcmp(&addr, &any, sizeof(addr)) &&
-		    dp_netdev_address(name, &any, &addr, &error))
-			return 0;
-		info.mac[0] = 2;
-		memcpy(info.mac + 2, addr.b + 12, 4);
-	}
-	memcpy(guid, info.mac, 3);
-	guid[0] ^= 2;
-	guid[3] = 0xff;
-	guid[4] = 0xfe;
-	memcpy(guid + 5, info.mac + 3, 3);
-	memcpy(&out, guid, sizeof(out));
-	return out;
 }
 
 static int refuse(const struct front_device *d, int err, const char *error)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "io/netdev.h"
 #include "verbs/front.h"
 
 bool dpdv_is_supported(struct ibv_device *device)
@@ -75,4 +76,28 @@ struct ibv_qp *dpdv_find_qp(const char *device, uint32_t qp_num)
 
 	errno = front_find_qp(device, qp_num, &found);
 	return found ? &found->ex.qp_base : NULL;
+}
+
+int dpdv_query_place(const char *device, struct dpdv_place *out, size_t len)
+{
+	struct front_device *d = front_devices();
+	struct dpdv_place full = { 0 };
+	struct dp_port_info info;
+	int err;
+
+	while (d && strcmp(d->config.name, device))
+		d = d->next;
+	err = d ? front_find_place(d, &info) : -ENOENT;
+	if (err)
+		return -err;
+	copy(full.netdev, sizeof(full.netdev), info.netdev);
+	full.ifindex = info.ifindex;
+	full.up = dp_netdev_is_up(info.netdev);
+	memcpy(full.gid.raw, info.addr.b, sizeof(full.gid.raw));
+	full.gids = FRONT_GIDS;
+	full.guid = front_guid_of(&info);
+	full.rate_bps = front_rate_bps(&info);
+	memset(out, 0, len);
+	memcpy(out, &full, len < sizeof(full) ? len : sizeof(full));
+	return 0;
 }

@@ -60,6 +60,21 @@ int dpdv_query_cc(struct ibv_qp *qp, struct dpdv_cc *out, size_t len);
  * ENOTUNIQ: on several devices, name one. */
 struct ibv_qp *dpdv_find_qp(const char *device, uint32_t qp_num);
 
+struct dpdv_place {
+	char netdev[16]; /* network device */
+	uint32_t ifindex;
+	bool up;
+	union ibv_gid gid; /* the port's address, at the first `gids` indices */
+	uint32_t gids;
+	__be64 guid;
+	uint64_t rate_bps;
+};
+
+/* Where a device is, without opening it.  device: its name.  len: sizeof(struct dpdv_place)
+ * as the program knows it.  ENOENT: there is no such device of ours; others: its network
+ * device or address is not there. */
+int dpdv_query_place(const char *device, struct dpdv_place *out, size_t len);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,8 +3,8 @@
  * The symbols of libibverbs that we define ("own" in symbols.txt): each looks
  * whether the object is ours, and otherwise calls the real library.
  *
- * What our device does not do ends with EOPNOTSUPP: multicast, ECE,
- * DMA-BUF, objects imported from another process.
+ * What our device does not do ends with EOPNOTSUPP: ECE, objects imported from another
+ * process.
  */
 #include "verbs/front.h"
 
@@ -134,9 +134,9 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
 	if (!front_owns(context))
 		return REAL(ibv_query_gid)(context, port, index, gid);
 	errno = front_query_gid_entry(context, port, (uint32_t)index, &entry);
-	if (errno)
+	if (errno && errno != ENODATA)
 		return -1;
-	*gid = entry.gid;
+	*gid = errno ? (union ibv_gid){ 0 } : entry.gid; /* an empty entry is zero, as of old */
 	return 0;
 }
 
@@ -148,9 +148,9 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int i
 	if (!front_owns(context))
 		return REAL(ibv_query_gid_type)(context, port, index, type);
 	errno = front_query_gid_entry(context, port, index, &entry);
-	if (errno)
+	if (errno && errno != ENODATA)
 		return -1;
-	*type = GID_TYPE_ROCE_V2;
+	*type = errno ? GID_TYPE_IB_ROCE_V1 : GID_TYPE_ROCE_V2; /* so libibverbs has it */
 	return 0;
 }
 
@@ -299,7 +299,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 				 int fd, int access)
 {
 	return front_owns(pd->context) ?
-		       unsupported() :
+		       front_reg_dmabuf_mr(pd, offset, length, iova, fd, (unsigned)access) :
 		       REAL(ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access);
 }
 
@@ -418,17 +418,19 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 	return front_owns(ah->context) ? front_destroy_ah(ah) : REAL(ibv_destroy_ah)(ah);
 }
 
-/* ---- what our device has not ---------------------------------------------------------------- */
-
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_attach_mcast)(qp, gid, lid);
+	return front_owns(qp->context) ? front_attach_mcast(qp, gid) :
+					 REAL(ibv_attach_mcast)(qp, gid, lid);
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_detach_mcast)(qp, gid, lid);
+	return front_owns(qp->context) ? front_detach_mcast(qp, gid) :
+					 REAL(ibv_detach_mcast)(qp, gid, lid);
 }
+
+/* ---- what our device has not ---------------------------------------------------------------- */
 
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 				uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)

@@ -4,20 +4,21 @@
  *
  *   symbols.txt, gensyms.py  the exported symbols, and jumps for what is only forwarded
  *   forward.c                the way to the real library
- *   export.c                 symbols of our own: our object or a real one?
+ *   export.c, newer.c        symbols of our own: our object or a real one?
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
+ *   place.c                  where a device is, without opening it
  *   context.c                one open: operations, device and port attributes, GIDs
  *   objects.c                what a context holds, and its end
  *   domain.c                 PDs, parent domains
  *   memory.c, window.c       MRs; memory windows
- *   ah.c                     address handles
+ *   dmabuf.c, dm.c           MRs of DMA-BUFs; device memory
+ *   ah.c, multicast.c        address handles; QPs in multicast groups
  *   qp.c, qp_attr.c          QPs; their attributes
  *   srq.c                    shared receive queues
  *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
- *   trust.c                  whose files are loaded as code
  *   control.c                the same from outside, for dpctl cc set and of
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads
@@ -50,11 +51,13 @@ enum {
 	/* "dp" as an OUI that nobody is given: its locally administered bit is set. */
 	FRONT_VENDOR_ID = 0x026470,
 	FRONT_PART_ID = 1,
-	FRONT_PORT = 1, /* the only port */
-	FRONT_GIDS = 2, /* both are the port's address: see context.c */
+	FRONT_PORT = 1,	     /* the only port */
+	FRONT_GIDS = 2,	     /* both are the port's address: see context.c */
+	FRONT_GID_TABLE = 8, /* entries, the rest of them empty */
 	FRONT_CQE_MAX = 1 << 20,
 	FRONT_OBJECTS_MAX = 1 << 16,
 	FRONT_RESOLVE_MS = 3000,
+	FRONT_DM_MAX = 1 << 20, /* device memory, bytes */
 };
 
 /* ---- event descriptors ------------------------------------------------------ */
@@ -100,13 +103,18 @@ struct front_device {
 	struct front_control *control; /* NULL: nobody can ask from outside */
 	struct front_stats *stats;
 	struct front_series *series; /* NULL: none are collected */
+	atomic_size_t dm_lent;	     /* bytes of device memory in use */
 	struct front_device *next;
 };
 
 /* Ours, in the order of DATAPATH_DEVICES; NULL: none. */
 struct front_device *front_devices(void);
 bool front_owns_device(const struct ibv_device *);
-__be64 front_device_guid(const struct front_device *);
+/* Where a device is: netdev, ifindex, mac, addr and line_rate_bps.  0 or -errno. */
+int front_find_place(const struct front_device *, struct dp_port_info *out);
+__be64 front_guid_of(const struct dp_port_info *);
+uint64_t front_rate_bps(const struct dp_port_info *);
+__be64 front_device_guid(const struct front_device *); /* 0: there is no such place */
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
 /* By number, on the device of that name (NULL: on any).  0, ENOENT or ENOTUNIQ. */
@@ -122,7 +130,7 @@ struct front_context {
 	struct dp_device *dev;
 	struct front_queue async;
 	/* alive; under verbs.context.mutex */
-	struct front_object *pds, *mrs, *mws, *ahs, *channels, *cqs, *srqs, *qps;
+	struct front_object *pds, *mrs, *mws, *dms, *ahs, *channels, *cqs, *srqs, *qps;
 	struct verbs_context verbs; /* its struct ibv_context is last */
 };
 
@@ -182,6 +190,17 @@ struct front_mr {
 	struct ibv_mr ibv;
 	struct dp_mr *mr;
 	unsigned access; /* enum ibv_access_flags, as asked for */
+	void *mapping;	 /* of a DMA-BUF; NULL: none */
+	size_t mapping_len;
+	struct front_dm *dm; /* NULL: of the program's memory */
+	struct front_object object;
+};
+
+struct front_dm {
+	struct ibv_dm ibv;
+	uint8_t *memory;
+	size_t len;
+	atomic_uint users; /* itself, and the MRs of it */
 	struct front_object object;
 };
 
@@ -225,6 +244,11 @@ struct front_batch {
 	int err;
 };
 
+struct front_membership {
+	struct dp_addr group;
+	struct front_membership *next;
+};
+
 struct front_qp {
 	struct ibv_qp_ex ex; /* starts as struct ibv_qp */
 	struct dp_qp *qp;
@@ -238,6 +262,7 @@ struct front_qp {
 	uint32_t events_popped;
 	struct front_batch batch;
 	/* under the device's lock */
+	struct front_membership *groups;
 	bool has_path; /* the port's route to the peer, to be given back */
 	uint32_t path_id;
 	struct front_cc *cc;
@@ -284,6 +309,17 @@ void front_domain_free(struct ibv_pd *, void *); /* NULL: nothing */
 struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t iova,
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);
+int front_check_access(unsigned access);
+/* Registers memory that is known to be there; the MR is zeroed but for what it holds on to. */
+int front_mr_begin(struct front_mr *, struct ibv_pd *, const struct dp_range *, unsigned access);
+void front_free_mr(struct front_mr *);
+struct ibv_mr *front_reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,
+				   int fd, unsigned access);
+struct ibv_dm *front_alloc_dm(struct ibv_context *, struct ibv_alloc_dm_attr *);
+int front_free_dm(struct ibv_dm *);
+void front_dm_put(struct front_dm *);
+struct ibv_mr *front_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t offset, size_t len,
+			       unsigned access);
 int front_rereg_mr(struct ibv_mr *, int flags, struct ibv_pd *, void *addr, size_t len,
 		   unsigned access);
 
@@ -328,6 +364,9 @@ struct ibv_qp *front_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_
 int front_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask);
 int front_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask, struct ibv_qp_init_attr *);
 int front_destroy_qp(struct ibv_qp *);
+int front_attach_mcast(struct ibv_qp *, const union ibv_gid *);
+int front_detach_mcast(struct ibv_qp *, const union ibv_gid *);
+void front_leave_groups(struct front_qp *); /* under the device's lock */
 int front_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
 int front_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);
 /* The same request, of which only the pointers are taken. */
@@ -372,9 +411,6 @@ struct front_cc {
  * -ENOEXEC it holds no algorithm, -EPROTONOSUPPORT one for
  * another DP_CC_ABI, -EBUSY another file of that name is in use. */
 int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len);
-/* Of a path without links.  -EPERM with one line: another user owns or can write
- * the file or a folder on the way to it. */
-int front_check_trust(const char *path, char *error, size_t error_len);
 struct front_cc *front_cc_hold(struct front_cc *);
 /* May be called under any lock: what nobody uses any longer is unloaded by the
  * next front_cc_sweep(), which may not. */

@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from datapath import __version__
 from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
 from datapath.spelling import did_you_mean
+from datapath.verbs import sysfs
 from datapath.verbs.device_keys import DEVICE_KEYS
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -187,6 +189,15 @@ def check_device(device: DeviceSpec) -> None:
         )
 
 
+def _check_names(devices: Sequence[DeviceSpec]) -> None:
+    names = [device.name for device in devices]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise LocalError(
+            f"two devices have the name {twice[0]}", hint="name each of them differently"
+        )
+
+
 def exec_program(
     program: Sequence[str],
     devices: Sequence[str],
@@ -210,6 +221,7 @@ def exec_program(
     if not devices:
         raise LocalError("no device", hint="write --device dp0=afxdp:DEV")
     parsed = [DeviceSpec.parse(text) for text in devices]
+    _check_names(parsed)
     for device in parsed:
         if mode is not None:
             device.options.setdefault("mode", mode)
@@ -228,4 +240,7 @@ def exec_program(
     if series is not None:
         prefix, semicolon, settings = series.partition(";")
         environment["DATAPATH_SERIES"] = f"{Path(prefix).absolute()}{semicolon}{settings}"
+    # The front that is asked where the devices are reads them from the environment.
+    os.environ.update(environment)
+    sysfs.show([device.name for device in parsed], __version__)
     os.execve(path, list(program), environment)

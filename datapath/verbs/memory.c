@@ -55,7 +55,7 @@ static int populate(void *addr, size_t len, unsigned access)
 	return is_mapped(start, end, page) ? 0 : -EFAULT;
 }
 
-static int check_access(unsigned access)
+int front_check_access(unsigned access)
 {
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
@@ -76,14 +76,40 @@ static uint32_t rights_of(unsigned access)
 			 DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_MW_BIND);
 }
 
-struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t iova,
+int front_mr_begin(struct front_mr *mr, struct ibv_pd *pd, const struct dp_range *range,
+		   unsigned access)
+{
+	struct dp_device *dev = to_context(pd->context)->dev;
+	int err = dp_device_lock(dev);
+
+	if (err)
+		return err;
+	err = dp_mr_create(front_engine_pd(pd), range->addr, range->len, range->iova,
+			   rights_of(access), &mr->mr);
+	dp_device_unlock(dev);
+	if (err)
+		return err;
+	mr->access = access;
+	mr->ibv = (struct ibv_mr){
+		.context = pd->context,
+		.pd = pd,
+		.addr = range->addr,
+		.length = range->len,
+		.lkey = dp_mr_key(mr->mr),
+		.rkey = dp_mr_key(mr->mr),
+	};
+	front_enter(pd->context, &to_context(pd->context)->mrs, &mr->object);
+	return 0;
+}
+
+struct ibv_mr *front_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
 			    unsigned access)
 {
-	struct dp_device *dev = to_context(ibv->context)->dev;
+	struct dp_range range = { addr, len, access & IBV_ACCESS_ZERO_BASED ? 0 : iova };
 	struct front_mr *mr;
 	int err;
 
-	err = check_access(access);
+	err = front_check_access(access);
 	if (!err)
 		err = populate(addr, len, access);
 	if (err)
@@ -91,28 +117,21 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *ibv, void *addr, size_t len, uint64_t
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return front_fail(ENOMEM);
-	err = dp_device_lock(dev);
-	if (!err) {
-		err = dp_mr_create(front_engine_pd(ibv), addr, len,
-				   access & IBV_ACCESS_ZERO_BASED ? 0 : iova, rights_of(access),
-				   &mr->mr);
-		dp_device_unlock(dev);
-	}
+	err = front_mr_begin(mr, pd, &range, access);
 	if (err) {
 		free(mr);
 		return front_fail(-err);
 	}
-	mr->access = access;
-	mr->ibv = (struct ibv_mr){
-		.context = ibv->context,
-		.pd = ibv,
-		.addr = addr,
-		.length = len,
-		.lkey = dp_mr_key(mr->mr),
-		.rkey = dp_mr_key(mr->mr),
-	};
-	front_enter(ibv->context, &to_context(ibv->context)->mrs, &mr->object);
 	return &mr->ibv;
+}
+
+void front_free_mr(struct front_mr *mr)
+{
+	if (mr->mapping)
+		munmap(mr->mapping, mr->mapping_len);
+	if (mr->dm)
+		front_dm_put(mr->dm);
+	free(mr);
 }
 
 static int check_change(const struct front_mr *mr, int flags, const struct ibv_pd *pd, void *addr,
@@ -125,14 +144,16 @@ static int check_change(const struct front_mr *mr, int flags, const struct ibv_p
 		return -EINVAL;
 	if (flags & IBV_REREG_MR_CHANGE_PD && (!pd || pd->context != mr->ibv.context))
 		return -EINVAL;
-	if (moves && (!addr || !len))
+	if (moves && (!addr || !len || mr->mapping || mr->dm))
 		return -EINVAL;
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
-		err = check_access(access);
+		err = front_check_access(access);
 	else
 		access = mr->access;
 	if (err || !(flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)))
 		return err;
+	if (mr->mapping || mr->dm) /* the memory is ours: nothing to find out */
+		return 0;
 	return moves ? populate(addr, len, access) : populate(mr->ibv.addr, mr->ibv.length, access);
 }
 
@@ -185,6 +206,6 @@ int front_dereg_mr(struct ibv_mr *ibv)
 	if (err)
 		return -err;
 	front_leave(ibv->context, &mr->object);
-	free(mr);
+	front_free_mr(mr);
 	return 0;
 }

@@ -57,6 +57,7 @@ static void end_all(struct front_context *c, bool in_engine)
 	struct front_ah *ah;
 	struct front_mr *mr;
 	struct front_mw *mw;
+	struct front_dm *dm;
 	struct front_pd *pd;
 	struct front_cq *cq;
 
@@ -83,8 +84,10 @@ static void end_all(struct front_context *c, bool in_engine)
 	while ((mr = FIRST(&c->mrs, struct front_mr))) {
 		if (in_engine)
 			dp_mr_destroy(mr->mr);
-		free(mr);
+		front_free_mr(mr);
 	}
+	while ((dm = FIRST(&c->dms, struct front_dm)))
+		front_dm_put(dm);
 	while ((pd = FIRST(&c->pds, struct front_pd))) {
 		if (in_engine && !pd->plain)
 			dp_pd_destroy(pd->pd);

@@ -256,6 +256,7 @@ void front_give_back_path(struct front_qp *qp)
 void front_end_qp(struct front_qp *qp)
 {
 	dp_device_flush(qp->context->dev);
+	front_leave_groups(qp);
 	untrack(qp);
 	dp_qp_destroy(qp->qp);
 	front_give_back_path(qp);
@@ -280,6 +281,10 @@ int front_destroy_qp(struct ibv_qp *base)
 	err = dp_device_lock(dev);
 	if (err)
 		return -err;
+	if (qp->groups) { /* the program has to detach it first */
+		dp_device_unlock(dev);
+		return EBUSY;
+	}
 	front_end_qp(qp);
 	dp_device_unlock(dev);
 	front_leave(base->context, &qp->object);

@@ -27,6 +27,7 @@ enum {
 	DP_ICRC_LEN = 4,
 	DP_CNP_RESV_LEN = 16, /* zero bytes after the BTH of a CNP */
 	DP_PKEY_DEFAULT = 0xffff,
+	DP_MULTICAST_QPN = 0xffffff, /* destination of multicast packets (9.8.3.3) */
 };
 
 #define DP_PSN_MASK 0xffffffu

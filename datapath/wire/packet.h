@@ -33,6 +33,12 @@ static inline void dp_addr_from_v4(struct dp_addr *a, const void *four_bytes)
 	memcpy(a->b + 12, four_bytes, 4);
 }
 
+/* A multicast group: 224.0.0.0/4 or ff00::/8. */
+static inline bool dp_addr_is_group(const struct dp_addr *a)
+{
+	return dp_addr_is_v4(a) ? a->b[12] >> 4 == 14 : a->b[0] == 0xff;
+}
+
 enum dp_ecn {
 	DP_ECN_NOT_ECT = 0,
 	DP_ECN_ECT1 = 1,

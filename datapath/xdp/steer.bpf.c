@@ -4,8 +4,8 @@
  * kernel, so that a device in use by a port keeps its ARP, ping and ssh.  In front
  * of a frame for the socket lies the time of its arrival.
  *
- * RoCEv2 is: UDP to port 4791 of the port's own address, not a fragment, no
- * IP options or extension headers (annex A17.3 has none).
+ * RoCEv2 is: UDP to port 4791 of the port's own address or of a multicast group, not a
+ * fragment, no * IP options or extension headers (annex A17.3 has none).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -18,7 +18,8 @@
 
 #include "xdp/steer.h"
 
-#define IP_FRAGMENT 0x3fff /* more-fragments flag and offset */
+#define GROUPS bpf_htonl(0xe0000000) /* 224.0.0.0/4 */
+#define IP_FRAGMENT 0x3fff	     /* more-fragments flag and offset */
 
 const volatile struct dp_steer_config steer_config = {};
 struct dp_steer_counters steer_counters = {};
@@ -41,7 +42,9 @@ static __always_inline int is_ours_ipv4(const struct iphdr *ip, const void *end)
 		return 0;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT))
 		return 0;
-	if (steer_config.addr[2] != bpf_htonl(0xffff) || ip->daddr != steer_config.addr[3])
+	if (steer_config.addr[2] != bpf_htonl(0xffff))
+		return 0;
+	if (ip->daddr != steer_config.addr[3] && (ip->daddr & bpf_htonl(0xf0000000)) != GROUPS)
 		return 0;
 	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
 }
@@ -50,10 +53,11 @@ static __always_inline int is_ours_ipv6(const struct ipv6hdr *ip, const void *en
 {
 	if ((const void *)(ip + 1) > end || ip->nexthdr != IPPROTO_UDP)
 		return 0;
-	if (ip->daddr.in6_u.u6_addr32[0] != steer_config.addr[0] ||
-	    ip->daddr.in6_u.u6_addr32[1] != steer_config.addr[1] ||
-	    ip->daddr.in6_u.u6_addr32[2] != steer_config.addr[2] ||
-	    ip->daddr.in6_u.u6_addr32[3] != steer_config.addr[3])
+	if (ip->daddr.in6_u.u6_addr8[0] != 0xff &&
+	    (ip->daddr.in6_u.u6_addr32[0] != steer_config.addr[0] ||
+	     ip->daddr.in6_u.u6_addr32[1] != steer_config.addr[1] ||
+	     ip->daddr.in6_u.u6_addr32[2] != steer_config.addr[2] ||
+	     ip->daddr.in6_u.u6_addr32[3] != steer_config.addr[3]))
 		return 0;
 	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
 }

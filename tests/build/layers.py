@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "engine/ud": {"engine", "wire"},
     "io": {"io", "engine", "posix", "wire", "xdp"},
     "verbs": {"verbs", "io", "engine", "posix", "wire"},
+    "vnic": {"vnic", "io", "engine", "link", "posix", "wire"},
     "xdp": {"xdp", "link", "wire"},
     "fabric/emulator": {"fabric", "io", "link", "posix", "wire", "xdp"},
     "fabric/sim": {"fabric", "engine", "link", "wire"},

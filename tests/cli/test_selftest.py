@@ -4,24 +4,35 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from datapath.cli import selftest
+from datapath.cli.tally import Tally
 from datapath.errors import LocalError
 
 
 @pytest.mark.parametrize(
     ("arguments", "stages", "left"),
     [
-        ([], ["lint", "c", "san", "compute", "pytest", "guests"], []),
-        (["tests/wire", "-k", "bth"], ["san", "compute", "pytest"], ["tests/wire", "-k", "bth"]),
+        ([], ["lint", "c", "san", "compute", "pytest", "guests", "alone"], []),
+        (
+            ["tests/wire", "-k", "bth"],
+            ["san", "compute", "pytest", "alone"],
+            ["tests/wire", "-k", "bth"],
+        ),
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
         (["--stage=san", "-x"], ["san"], ["-x"]),
         (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
-        (["--all"], ["lint", "c", "san", "compute", "pytest", "guests", "fresh"], []),
-        (["-x", "--all"], ["lint", "c", "san", "compute", "pytest", "guests", "fresh"], ["-x"]),
+        (["--all"], ["lint", "c", "san", "compute", "pytest", "guests", "alone", "fresh"], []),
+        (
+            ["-x", "--all"],
+            ["lint", "c", "san", "compute", "pytest", "guests", "alone", "fresh"],
+            ["-x"],
+        ),
         (["--stage", "fresh,c"], ["c", "fresh"], []),
     ],
 )
@@ -33,7 +44,7 @@ def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> Non
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
-    assert "lint, c, san, compute, pytest, guests, fresh" in caught.value.hint
+    assert "lint, c, san, compute, pytest, guests, alone, fresh" in caught.value.hint
 
 
 def test_all_and_some_is_a_contradiction() -> None:
@@ -45,6 +56,41 @@ def test_every_stage_is_told() -> None:
     """By the module's docstring, in their order."""
     told = re.findall(r"(?m)^  (\w+)  ", selftest.__doc__ or "")
     assert told == [*selftest.STAGES, *selftest.LONG_STAGES]
+
+
+def test_guests_run_beside_the_stages_before_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are there when the first stage runs; nothing of them is left when `alone` runs."""
+    here, gone = tmp_path / "here", tmp_path / "gone"
+
+    def guests(_: Sequence[str]) -> Tally:
+        here.touch()
+        wait_for(tmp_path / "lint ran")
+        gone.touch()
+        return Tally(passed=2)
+
+    def lint(_: Sequence[str]) -> Tally:
+        wait_for(here)
+        (tmp_path / "lint ran").touch()
+        return Tally(passed=1)
+
+    def alone(_: Sequence[str]) -> Tally:
+        return Tally(passed=1 if gone.exists() else 0)
+
+    monkeypatch.setattr(selftest, "STAGES", {"lint": lint, "guests": guests, "alone": alone})
+    done = selftest.run_stages(["lint", "guests", "alone"], [])
+    assert {name: tally.passed for name, (tally, _) in done.items()} == {
+        "lint": 1,
+        "guests": 2,
+        "alone": 1,
+    }
+    assert list(done) == ["lint", "guests", "alone"]
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
 
 
 def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
@@ -69,7 +115,7 @@ def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
 def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:
     """An abort under the sanitizer leaves no log of results."""
     (tmp_path / "test_abort.py").write_text("import os\ndef test_it():\n    os.abort()\n")
-    tally = selftest.plain_pytest([str(tmp_path), "-q", "-p", "no:cacheprovider"])
+    tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "0 passed, 1 failed, 0 skipped"
 
 
@@ -90,7 +136,7 @@ def test_unsteady():
 
 def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY)
-    tally = selftest.plain_pytest([str(tmp_path), "-q", "-o", f"cache_dir={tmp_path}/cache"])
+    tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "2 passed, 0 failed, 0 skipped"
     [told] = tally.details
     assert told.startswith("unsteady, passed when run again: ")
@@ -99,7 +145,7 @@ def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
 
 def test_what_fails_again_has_failed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY + "\ndef test_bad():\n    assert False\n")
-    tally = selftest.plain_pytest([str(tmp_path), "-q", "-o", f"cache_dir={tmp_path}/cache"])
+    tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "2 passed, 1 failed, 0 skipped"
     assert [failure.name.rpartition(".")[2] for failure in tally.failures] == ["test_bad"]
     assert len(tally.details) == 1
@@ -109,7 +155,7 @@ def test_many_failures_are_no_chance(tmp_path: Path) -> None:
     """Then the whole stage would take its time again, to no avail."""
     bad = "\n".join(f"def test_bad{n}():\n    assert False\n" for n in range(6))
     (tmp_path / "test_it.py").write_text(UNSTEADY + bad)
-    tally = selftest.plain_pytest([str(tmp_path), "-q", "-o", f"cache_dir={tmp_path}/cache"])
+    tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "1 passed, 7 failed, 0 skipped"
 
 
@@ -128,7 +174,7 @@ def test_the_sanitizer_finds_a_wrong_access(
         "    packet.len = packet.cap = 64\n"
         "    lib.dp_icrc_check(packet)\n"
     )
-    tally = selftest.sanitized_pytest([str(tmp_path), "-q", "-p", "no:cacheprovider"])
+    tally = selftest.sanitized_pytest([str(tmp_path), "-q"])
     assert tally.failed == 1
     told = capfd.readouterr().out
     assert "ERROR: AddressSanitizer" in told

@@ -278,6 +278,14 @@ def test_reordered_frames_come_later(wire: Wire) -> None:
     assert wire.counters()["reordered"] > 0
 
 
+def test_longer_packets_vanish(wire: Wire) -> None:
+    wire.configure(max_packet="1000B")
+    short, long = numbered(1, 972), numbered(1, 973)  # bytes of payload behind 28 of headers
+    arrived = wire.send([*long, *short, *long, *short])
+    assert [frame for _, frame in arrived] == [*short, *short]
+    assert wire.counters()["dropped"] == 2
+
+
 def test_jitter_keeps_the_order(wire: Wire) -> None:
     wire.configure(delay="2ms", jitter={"model": "pareto", "mean": "1ms", "shape": 1.5})
     assert numbers(wire.send(numbered(200))) == list(range(200))
@@ -658,6 +666,7 @@ def test_every_setting_reaches_the_program() -> None:
         reorder=0.125,
         reorder_ns=8,
         slot_ns=9,
+        max_packet_bytes=10,
         duplicate=0.25,
         corrupt=0.5,
         trim=True,

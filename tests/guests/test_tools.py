@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The same programs between two guests, on all three devices."""
+"""The same programs between two guests, on all three devices.
+
+Python takes seconds to start in an emulated guest, so it starts once for all commands of a
+way (programs/in_turn.py).
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from datapath.native.paths import ROOT
 from tests.guests.conftest import PATIENT, Guests
 from tests.verbs.devices import PYTHON
 
@@ -18,36 +23,65 @@ WAYS = [("dp", ""), ("rxe", "-g 1"), ("rxe", "--cm"), ("siw", "--cm")]
 ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda text: text.strip("-"))
 
 
-def run(guests: Guests, tool: str, kind: str, *arguments: str) -> dict[str, object]:
-    guests.has_device(kind)
-    argv = [PYTHON, str(ROOT / "tools" / tool), "-d", f"{kind}0", "--json", *arguments]
-    argv += PATIENT.get(kind, [])
-    result = json.loads(guests.pair(argv, kind, client_waits=True)[1])
-    assert isinstance(result, dict)
-    return result
+OPS = ("send", "write", "read")
+PROGRAMS = Path(__file__).parent / "programs"
+Said = dict[tuple[str, str], list[dict[str, Any]]]
+"""What the client said in each way, command by command."""
+
+
+def commands(kind: str, options: str) -> dict[str, list[str]]:
+    """All that is run in one way, by name."""
+    common = ["-d", f"{kind}0", "--json", *options.split(), *PATIENT.get(kind, [])]
+    found = {f"pingpong {op}": ["pingpong.py", "--op", op, "-n", "100", *common] for op in OPS}
+    for op in OPS:
+        found[f"bandwidth {op}"] = ["bandwidth.py", "--op", op, "-s", "262144", "-n", "20", *common]
+    if options == "--cm":
+        found["events"] = ["pingpong.py", "-e", "-n", "50", *common]
+    return found
+
+
+@pytest.fixture(scope="module")
+def said() -> Said:
+    return {}
+
+
+def result(guests: Guests, said: Said, kind: str, options: str, name: str) -> dict[str, Any]:
+    """What a command printed.  The first test of a way runs all commands of the way."""
+    way, all_of_it = (kind, options), commands(kind, options)
+    if way not in said:
+        said[way] = []
+        guests.has_device(kind)
+        argv = [PYTHON, str(PROGRAMS / "in_turn.py"), json.dumps(list(all_of_it.values()))]
+        output = guests.pair(argv, kind, timeout_s=400, client_waits=True)[1]
+        said[way] = [json.loads(line) for line in output.splitlines()]
+    place = list(all_of_it).index(name)
+    assert place < len(said[way]), "it did not run, since a command before it failed"
+    done = said[way][place]
+    assert done["status"] == 0, done["said"]
+    found = json.loads(done["said"])
+    assert isinstance(found, dict)
+    return found
 
 
 @ways
-@pytest.mark.parametrize("op", ["send", "write", "read"])
-def test_pingpong(guests: Guests, kind: str, options: str, op: str) -> None:
-    result = run(guests, "pingpong.py", kind, "--op", op, "-n", "100", *options.split())
-    assert result["verified"] is True
-    assert result["iterations"] == 100
+@pytest.mark.parametrize("op", OPS)
+def test_pingpong(guests: Guests, said: Said, kind: str, options: str, op: str) -> None:
+    found = result(guests, said, kind, options, f"pingpong {op}")
+    assert found["verified"] is True
+    assert found["iterations"] == 100
 
 
 @ways
-@pytest.mark.parametrize("op", ["send", "write", "read"])
-def test_bandwidth(guests: Guests, kind: str, options: str, op: str) -> None:
-    arguments = ["--op", op, "-s", "262144", "-n", "20", *options.split()]
-    result = run(guests, "bandwidth.py", kind, *arguments)
-    assert result["verified"] is True
-    assert result["iterations"] == 20
+@pytest.mark.parametrize("op", OPS)
+def test_bandwidth(guests: Guests, said: Said, kind: str, options: str, op: str) -> None:
+    found = result(guests, said, kind, options, f"bandwidth {op}")
+    assert found["verified"] is True
+    assert found["iterations"] == 20
 
 
 @pytest.mark.parametrize("kind", ["rxe", "siw"])
-def test_events_instead_of_polling(guests: Guests, kind: str) -> None:
-    result = run(guests, "pingpong.py", kind, "-e", "-n", "50", "--cm")
-    assert result["events"] is True
+def test_events_instead_of_polling(guests: Guests, said: Said, kind: str) -> None:
+    assert result(guests, said, kind, "--cm", "events")["events"] is True
 
 
 def siw_pair(guests: Guests, argv: list[str]) -> str:

@@ -450,6 +450,7 @@ CONFIGS = st.fixed_dictionaries(
         "reorder": st.sampled_from([0.0, 0.3, 1.0]),
         "reorder_ns": st.sampled_from([0, 500, 50_000]),
         "slot_ns": st.sampled_from([0, 0, 700, 100_000]),
+        "max_packet_bytes": st.sampled_from([0, 0, 0, 1000]),
         "jitter": st.fixed_dictionaries(
             {
                 "kind": st.integers(0, 2),

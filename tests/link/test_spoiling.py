@@ -305,6 +305,16 @@ def test_jitter_and_duplicates_keep_to_slots(make_link: MakeLink) -> None:
     assert {a.at_ns % 4_000 for a in arrivals} == {0}
 
 
+def test_packets_that_are_too_long_are_lost(make_link: MakeLink) -> None:
+    """Ethernet's own bytes do not count: a packet of exactly that length passes."""
+    around = 14 + lib.DP_LINK_HEADROOM
+    link = make_link(delay_ns=1000, max_packet_bytes=1500)
+    for i, packet in enumerate([1500, 1501, 60, 9000, 1500]):
+        link.offer(i * 1000, packet + around)
+    assert [a.frame for a in link.arrivals()] == [0, 2, 4]
+    assert link.stats.lost == 2
+
+
 def test_the_heap_keeps_order_among_thousands(make_link: MakeLink) -> None:
     """All held back at once: they come in order of their times, ties in order of sending."""
     jitter = {"kind": lib.DP_JITTER_PARETO, "scale_ns": 1e5, "shape": 1.3, "reorders": True}

@@ -5,4 +5,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 collect_ignore = [] if os.environ.get("RDMA_CORE") else ["test_suite.py"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--loss",
+        type=float,
+        default=0.0,
+        help="of rdma-core's suite: percent of the packets of connections that are lost",
+    )

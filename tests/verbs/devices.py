@@ -25,7 +25,7 @@ from tests.verbs.programs.capability import KINDS, missing
 PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
 PROGRAMS = Path(__file__).parent / "programs"
 GENERIC = ("data", "datagrams", "completions", "faults", "memory", "shared", "states")
-OURS = ("front",)
+OURS = ("device_memory", "front")
 CASE_S = 60
 """Seconds that a case may take."""
 

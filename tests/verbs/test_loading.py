@@ -222,3 +222,14 @@ def test_a_device_that_cannot_be_opened_says_why(spec: str, complaint: str) -> N
     lines = [line for line in done.stderr.splitlines() if "libdpverbs" in line]
     assert len(lines) == 1
     assert complaint in lines[0]
+
+
+def test_calls_that_newer_libraries_have(tmp_path: Path) -> None:
+    """A program that knows them gets them, whatever libibverbs is installed."""
+    program = tmp_path / "newer"
+    sanitize = ["-fsanitize=address,undefined"] if paths.build_name() == "build-san" else []
+    source = Path(__file__).parent / "programs" / "newer.c"
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", *sanitize, "-o", program, source]
+    subprocess.run([*map(str, command), str(paths.verbs_library())], check=True)
+    done = run([str(program)], environment("udp:127.0.0.1"))
+    assert (done.returncode, done.stderr) == (0, "")

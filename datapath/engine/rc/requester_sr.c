@@ -219,8 +219,10 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		rc->qp.sq_tx++;
 	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
 	dp_flow_sent(&rc->flow, bytes, now);
-	if (!r->timer_ns || (!r->tlp_ns && !r->tlp_sent && rc->flow.rtt.srtt_ns))
+	if (!r->timer_ns)
 		dp_ext_arm_timers(rc, now);
+	else if (!r->tlp_sent && rc->flow.rtt.srtt_ns)
+		r->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += response ? 0 : bytes;
 }

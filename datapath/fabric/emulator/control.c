@@ -27,6 +27,8 @@ struct settings {
 
 enum kind { U32, U64, DOUBLE, BOOL, LIST };
 
+#define KIND(type) _Generic((type)0, uint64_t : U64, double : DOUBLE, bool : BOOL)
+
 static const struct key {
 	const char *name;
 	enum kind kind;
@@ -36,8 +38,6 @@ static const struct key {
 	{                                                                                          \
 		name, kind, offsetof(struct settings, member)                                      \
 	}
-	KEY("rate_bps", U64, link.rate_bps),
-	KEY("delay_ns", U64, link.delay_ns),
 	KEY("trace_ms", LIST, trace),
 	KEY("jitter_kind", U32, link.jitter.kind),
 	KEY("jitter_scale_ns", DOUBLE, link.jitter.scale_ns),
@@ -52,14 +52,6 @@ static const struct key {
 	KEY("loss_bad_ns", U64, link.loss.bad_ns),
 	KEY("policer_rate_bps", U64, link.policer.rate_bps),
 	KEY("policer_burst_bytes", U64, link.policer.burst_bytes),
-	KEY("reorder", DOUBLE, link.reorder),
-	KEY("reorder_ns", U64, link.reorder_ns),
-	KEY("slot_ns", U64, link.slot_ns),
-	KEY("duplicate", DOUBLE, link.duplicate),
-	KEY("corrupt", DOUBLE, link.corrupt),
-	KEY("limit_bytes", U64, link.limit_bytes),
-	KEY("trim", BOOL, link.trim),
-	KEY("telemetry", BOOL, link.telemetry),
 	KEY("mark_kind", U32, link.marking.kind),
 	KEY("mark_kmin_bytes", U64, link.marking.kmin_bytes),
 	KEY("mark_kmax_bytes", U64, link.marking.kmax_bytes),
@@ -76,6 +68,9 @@ static const struct key {
 	KEY("aqm_mark_max", DOUBLE, link.aqm.mark_max),
 	KEY("seed", U64, link.seed),
 	KEY("ecn_mark", DOUBLE, ecn_mark),
+#define NUMBER(type, name) KEY(#name, KIND(type), link.name),
+	DP_LINK_NUMBERS(NUMBER)
+#undef NUMBER
 #undef KEY
 };
 
@@ -209,8 +204,8 @@ static void reset_ports(struct emulator *e, unsigned side)
 
 		if (p->side != side)
 			continue;
-		p->ring_drops = port_ring_drops(p);
-		p->unstamped = port_unstamped(p);
+		p->ring_drops = dp_raw_drops(&p->raw);
+		p->unstamped = dp_raw_unstamped(&p->raw);
 	}
 	e->began_ns = dp_now_ns();
 	e->busy_ns = 0;
@@ -257,8 +252,9 @@ static void sample(struct emulator *e, char *words)
 		printf("ok\n");
 }
 
-static void command(struct emulator *e, char *line)
+static void command(void *user, char *line)
 {
+	struct emulator *e = user;
 	char *words = line, *name = strsep(&words, "\t");
 
 	if (!strcmp(name, "configure"))
@@ -272,43 +268,8 @@ static void command(struct emulator *e, char *line)
 	fflush(stdout);
 }
 
-static int make_room(struct emulator *e)
-{
-	size_t size = e->line_size ? 2 * e->line_size : 4096;
-	char *line;
-
-	if (e->line_len + 1 < e->line_size)
-		return 0;
-	line = realloc(e->line, size);
-	if (!line)
-		return -ENOMEM;
-	e->line = line;
-	e->line_size = size;
-	return 0;
-}
-
 void control_read(struct emulator *e)
 {
-	ssize_t n;
-	char *end;
-
-	if (make_room(e)) {
+	if (!dp_lines_read(&e->lines, STDIN_FILENO, command, e))
 		e->quit = true;
-		return;
-	}
-	n = read(STDIN_FILENO, e->line + e->line_len, e->line_size - 1 - e->line_len);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		e->quit = true;
-		return;
-	}
-	e->line_len += (size_t)n;
-	e->line[e->line_len] = 0;
-	while ((end = strchr(e->line, '\n'))) {
-		*end++ = 0;
-		command(e, e->line);
-		e->line_len -= (size_t)(end - e->line);
-		memmove(e->line, end, e->line_len + 1);
-	}
 }

@@ -5,15 +5,13 @@
  *
  *   main.c     arguments, the loop, when to sleep
  *   control.c  commands on standard input: configure, counters
- *   sockets.c  UMEM, sockets, their XDP programs, chunks
  *   forward.c  frames in and out, and their direction
  *   parse.c    the fields of a frame that the link model needs; marks, flipped bits
  *   report.c   how late frames left: the emulator's own accuracy
  *   sample.c   the queues over time, as a file
  *
- * One UMEM serves all devices, so a frame is forwarded in the chunks in which it
- * was received; in copy mode, which veth and taps have, the kernel copies it in
- * and out.  A frame of more than one chunk is a chain of them.
+ * One UMEM serves all devices (io/raw.h), so a frame is forwarded in the chunks in
+ * which it was received.
  *
  * Time: the XDP program writes into each frame when it arrived, and the links work
  * with that.  So it does not matter how soon the emulator sees a frame, as long as
@@ -23,23 +21,20 @@
 #ifndef DP_FABRIC_EMULATOR_H
 #define DP_FABRIC_EMULATOR_H
 
-#include <linux/if_xdp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <xdp/xsk.h>
 
 #include "io/lateness.h"
+#include "io/raw.h"
 #include "link/link.h"
 #include "link/switch.h"
 #include "posix/clock.h"
+#include "posix/lines.h"
 #include "wire/random.h"
 
 enum {
-	CHUNK = 4096,
 	CHUNKS = 32768,
-	RING = 4096,
-	FILL_RING = 8192, /* the kernel announces a frame before it gives its place back */
 	PORTS_MAX = 34,
 	FORWARD = 0, /* from the left side to the right one */
 	BACKWARD = 1,
@@ -47,7 +42,6 @@ enum {
 	NO_PORT = 0xffff,
 };
 
-#define NO_CHUNK UINT32_MAX
 #define NS_PER_US 1000ull
 #define NS_PER_S 1000000000ull
 
@@ -76,11 +70,8 @@ struct direction {
 
 /* A chunk, and in the first one of a frame the frame. */
 struct chunk {
+	struct dp_chunk raw;
 	struct dp_frame frame;
-	uint64_t addr; /* of its bytes in the UMEM */
-	uint32_t len;
-	uint32_t next;	  /* chunk of the same frame, or of the free list */
-	uint32_t total;	  /* of the whole frame, bytes */
 	uint16_t out;	  /* port it leaves by */
 	uint16_t payload; /* first byte that corruption may touch */
 	uint32_t end;	  /* one past the last such byte */
@@ -91,18 +82,10 @@ struct chunk {
 };
 
 struct port {
-	char name[16];
-	uint32_t ifindex;
+	struct dp_raw_port raw;
 	uint8_t mac[6];
 	bool has_mac;
-	uint8_t side; /* the direction of frames that come in here */
-	struct xsk_ring_cons rx, comp;
-	struct xsk_ring_prod tx, fill;
-	struct xsk_socket *xsk;
-	struct fabric *skel;
-	int fd, link_fd;
-	uint32_t filled;     /* chunks at the kernel to receive into */
-	bool pending;	     /* descriptors wait for a kick */
+	uint8_t side;	     /* the direction of frames that come in here */
 	uint64_t ring_drops; /* of the kernel, when counters were reset */
 	uint64_t unstamped;  /* likewise */
 };
@@ -110,12 +93,9 @@ struct port {
 struct emulator {
 	struct port port[PORTS_MAX];
 	uint32_t n_ports;
-	uint32_t fill_target; /* chunks of each port */
 	struct direction direction[DIRECTIONS];
-	uint8_t *area;
-	struct xsk_umem *umem;
+	struct dp_raw raw;
 	struct chunk *chunk;
-	uint32_t free, n_free;
 	uint64_t drained_ns; /* when all receive rings were last seen empty */
 	uint64_t began_ns, busy_ns;
 	bool woke;		      /* it has slept, and sent nothing since */
@@ -123,28 +103,13 @@ struct emulator {
 	struct dp_series *series[DIRECTIONS];
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
-	char *line; /* of a command, as far as it has been read */
-	size_t line_len, line_size;
+	struct dp_lines lines;
 };
 
-/* ---- sockets.c --------------------------------------------------------------- */
+/* ---- main.c ------------------------------------------------------------------- */
 
-/* 0 or -errno; `why` says what failed. */
-int sockets_open(struct emulator *, char *why, size_t size);
-void sockets_close(struct emulator *);
-uint32_t chunk_get(struct emulator *);
-void chunks_put(struct emulator *, uint32_t first);
-void sockets_reclaim(struct emulator *);
-void sockets_kick(struct emulator *);
-/* Frames that the kernel dropped because a receive ring was full or had no chunks. */
-uint64_t port_ring_drops(const struct port *);
-/* Frames in front of which the driver had no room for the time. */
-uint64_t port_unstamped(const struct port *);
-
-static inline uint8_t *chunk_bytes(const struct emulator *e, uint32_t i)
-{
-	return e->area + e->chunk[i].addr;
-}
+/* Makes the kernel send what the ports hold. */
+void kick_ports(struct emulator *);
 
 /* ---- forward.c ---------------------------------------------------------------- */
 

@@ -2,11 +2,6 @@
 #include <string.h>
 
 #include "fabric/emulator/emulator.h"
-#include "xdp/fabric.h"
-
-#ifndef XDP_PKT_CONTD
-#define XDP_PKT_CONTD (1 << 0)
-#endif
 
 enum { BATCH = 64, MAC_LEN = 6 };
 
@@ -24,7 +19,7 @@ static void on_drop(void *user, struct dp_frame *f, enum dp_drop why)
 	struct direction *d = user;
 
 	(void)why;
-	chunks_put(d->emulator, first_of(d->emulator, f));
+	dp_raw_put(&d->emulator->raw, first_of(d->emulator, f));
 }
 
 /* A copy in chunks of its own; NULL when there are not enough. */
@@ -32,24 +27,26 @@ static struct dp_frame *on_clone(void *user, const struct dp_frame *f)
 {
 	struct direction *d = user;
 	struct emulator *e = d->emulator;
-	uint32_t from = first_of(e, f), to, head = NO_CHUNK, last = NO_CHUNK;
+	uint32_t from = first_of(e, f), to, head = DP_NO_CHUNK, last = DP_NO_CHUNK;
 
-	for (; from != NO_CHUNK; from = e->chunk[from].next) {
-		to = chunk_get(e);
-		if (to == NO_CHUNK) {
-			chunks_put(e, head);
+	for (; from != DP_NO_CHUNK; from = e->chunk[from].raw.next) {
+		to = dp_raw_get(&e->raw);
+		if (to == DP_NO_CHUNK) {
+			dp_raw_put(&e->raw, head);
 			d->counts.starved++;
 			return NULL;
 		}
 		e->chunk[to] = e->chunk[from];
-		e->chunk[to].addr = (uint64_t)to * CHUNK + e->chunk[from].addr % CHUNK;
-		e->chunk[to].next = NO_CHUNK;
+		e->chunk[to].raw.addr =
+			(uint64_t)to * DP_CHUNK + e->chunk[from].raw.addr % DP_CHUNK;
+		e->chunk[to].raw.next = DP_NO_CHUNK;
 		e->chunk[to].frame.hop = &e->chunk[to].hop;
-		memcpy(chunk_bytes(e, to), chunk_bytes(e, from), e->chunk[from].len);
-		if (last == NO_CHUNK)
+		memcpy(dp_raw_bytes(&e->raw, to), dp_raw_bytes(&e->raw, from),
+		       e->chunk[from].raw.len);
+		if (last == DP_NO_CHUNK)
 			head = to;
 		else
-			e->chunk[last].next = to;
+			e->chunk[last].raw.next = to;
 		last = to;
 	}
 	return &e->chunk[head].frame;
@@ -59,28 +56,13 @@ const struct dp_link_ops forward_ops = { .drop = on_drop, .clone = on_clone };
 
 /* ---- out ------------------------------------------------------------------------ */
 
-/* Hands the frame to the device; its chunks come back when it has been sent. */
+/* Hands the frame to the device, or drops it. */
 static bool transmit(struct emulator *e, struct port *p, uint32_t first)
 {
-	uint32_t n = 0, idx, next;
-
-	for (uint32_t i = first; i != NO_CHUNK; i = e->chunk[i].next)
-		n++;
-	if (xsk_ring_prod__reserve(&p->tx, n, &idx) != n) {
-		chunks_put(e, first);
-		return false;
-	}
-	for (uint32_t i = first; i != NO_CHUNK; i = next) {
-		struct xdp_desc *desc = xsk_ring_prod__tx_desc(&p->tx, idx++);
-
-		next = e->chunk[i].next;
-		desc->addr = e->chunk[i].addr;
-		desc->len = e->chunk[i].len;
-		desc->options = next == NO_CHUNK ? 0 : XDP_PKT_CONTD;
-	}
-	xsk_ring_prod__submit(&p->tx, n);
-	p->pending = true;
-	return true;
+	if (dp_raw_send(&e->raw, &p->raw, first))
+		return true;
+	dp_raw_put(&e->raw, first);
+	return false;
 }
 
 /* Applies the link's decision about a frame to its bytes. */
@@ -89,14 +71,14 @@ static void finish(struct direction *d, struct dp_frame *f, uint32_t first)
 	struct chunk *c = &d->emulator->chunk[first];
 
 	if (f->n_hops && c->bth)
-		stamp_telemetry(chunk_bytes(d->emulator, first), c);
+		stamp_telemetry(dp_raw_bytes(&d->emulator->raw, first), c);
 	if (f->flags & DP_FRAME_TRIMMED) {
-		trim_payload(chunk_bytes(d->emulator, first), c);
-		chunks_put(d->emulator, c->next);
-		c->next = NO_CHUNK;
+		trim_payload(dp_raw_bytes(&d->emulator->raw, first), c);
+		dp_raw_put(&d->emulator->raw, c->raw.next);
+		c->raw.next = DP_NO_CHUNK;
 	}
 	if (f->ecn == DP_ECN_CE)
-		mark_ce(chunk_bytes(d->emulator, first), c);
+		mark_ce(dp_raw_bytes(&d->emulator->raw, first), c);
 	if (f->flags & DP_FRAME_CORRUPT)
 		flip_bit(d->emulator, first, dp_random32(&d->mark_rng));
 }
@@ -117,7 +99,7 @@ static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t
 	}
 	if (!n)
 		return 0;
-	sockets_kick(e);
+	kick_ports(e);
 	sent = dp_now_ns();
 	if (e->woke)
 		dp_late_add(&e->turn_late, sent - at[0]);
@@ -178,7 +160,7 @@ static void offer(struct direction *d, struct chunk *c, const uint8_t *bytes, ui
 {
 	uint32_t left;
 
-	c->frame.bytes = c->total + DP_LINK_HEADROOM;
+	c->frame.bytes = c->raw.total + DP_LINK_HEADROOM;
 	c->frame.header_bytes = 0;
 	c->frame.class = d->trims;
 	if (d->trims && (left = trimmed_len(bytes, c)))
@@ -205,7 +187,7 @@ static void route(struct emulator *e, struct port *p, uint32_t first, uint64_t a
 {
 	struct direction *d = &e->direction[p->side];
 	struct chunk *c = &e->chunk[first];
-	const uint8_t *bytes = chunk_bytes(e, first);
+	const uint8_t *bytes = dp_raw_bytes(&e->raw, first);
 	uint16_t near = e->n_ports == 2 ? NO_PORT : port_of(e, p->side, bytes);
 
 	if (near != NO_PORT) { /* hosts of one side meet before the neck */
@@ -215,7 +197,7 @@ static void route(struct emulator *e, struct port *p, uint32_t first, uint64_t a
 	c->out = far_port(e, p, bytes);
 	if (c->out == NO_PORT) {
 		d->counts.unrouted++;
-		chunks_put(e, first);
+		dp_raw_put(&e->raw, first);
 	} else if (!parse_frame(bytes, c) || !d->link) {
 		d->counts.exempt++;
 		send_now(e, d, c->out, first);
@@ -224,70 +206,29 @@ static void route(struct emulator *e, struct port *p, uint32_t first, uint64_t a
 	}
 }
 
-static uint64_t arrival(const struct emulator *e, uint64_t addr, uint64_t now)
+struct arrivals {
+	struct emulator *emulator;
+	struct port *port;
+};
+
+static void take(void *user, uint32_t first, uint64_t arrived_ns)
 {
-	struct dp_fabric_meta *meta = (struct dp_fabric_meta *)(e->area + addr) - 1;
-	uint64_t at = meta->arrived_ns;
+	struct arrivals *a = user;
 
-	meta->arrived_ns = 0;
-	return at && at < now ? at : now;
-}
-
-/* The chunks of one frame, from ring index idx on; 0: not all there. */
-static uint32_t collect(struct emulator *e, struct port *p, uint32_t idx, uint32_t avail,
-			uint32_t *first)
-{
-	uint32_t last = NO_CHUNK, total = 0;
-
-	for (uint32_t n = 0; n < avail; n++) {
-		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&p->rx, idx + n);
-		uint32_t i = (uint32_t)(desc->addr / CHUNK);
-
-		e->chunk[i].addr = desc->addr;
-		e->chunk[i].len = desc->len;
-		e->chunk[i].next = NO_CHUNK;
-		total += desc->len;
-		if (last == NO_CHUNK)
-			*first = i;
-		else
-			e->chunk[last].next = i;
-		last = i;
-		if (!(desc->options & XDP_PKT_CONTD)) {
-			e->chunk[*first].total = total;
-			return n + 1;
-		}
-	}
-	return 0;
-}
-
-static uint32_t receive(struct emulator *e, struct port *p)
-{
-	uint32_t idx, used = 0, avail, n, first = NO_CHUNK, frames = 0;
-	uint64_t now = dp_now_ns();
-
-	avail = xsk_ring_cons__peek(&p->rx, RING, &idx);
-	while (used < avail) {
-		n = collect(e, p, idx + used, avail - used, &first);
-		if (!n)
-			break;
-		used += n;
-		frames++;
-		route(e, p, first, arrival(e, e->chunk[first].addr, now));
-	}
-	xsk_ring_cons__cancel(&p->rx, avail - used);
-	if (used)
-		xsk_ring_cons__release(&p->rx, used);
-	p->filled -= used;
-	return frames;
+	route(a->emulator, a->port, first, arrived_ns);
 }
 
 uint32_t forward_receive(struct emulator *e)
 {
+	struct arrivals from = { .emulator = e };
 	uint32_t sum = 0;
 
 	e->drained_ns = dp_now_ns();
-	for (uint32_t i = 0; i < e->n_ports; i++)
-		sum += receive(e, &e->port[i]);
-	sockets_kick(e);
+	for (uint32_t i = 0; i < e->n_ports; i++) {
+		from.port = &e->port[i];
+		sum += dp_raw_receive(&e->raw, &from.port->raw, UINT32_MAX, dp_now_ns(), take,
+				      &from);
+	}
+	kick_ports(e);
 	return sum;
 }

@@ -11,20 +11,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fabric/emulator/emulator.h"
-
-enum {
-	PRIORITY = 1, /* of the real-time ones: before everything that shares the CPU */
-	NICE = -20,
-};
+#include "posix/priority.h"
 
 /* A wait shorter than this is not worth a system call. */
 #define SPIN_NS (4 * NS_PER_US)
@@ -36,6 +28,49 @@ enum {
 /* A device that took no more is asked again so soon. */
 #define RETRY_NS (50 * NS_PER_US)
 #define CONTROL_NS (2000 * NS_PER_US)
+
+/* ---- all ports ---------------------------------------------------------------------- */
+
+static int open_ports(struct emulator *e, char *why, size_t size)
+{
+	/* Half of the chunks wait to be received into, the others are in the links. */
+	uint32_t fill_target = CHUNKS / 2 / e->n_ports;
+	int err;
+
+	e->chunk = calloc(CHUNKS, sizeof(*e->chunk));
+	err = e->chunk ? dp_raw_open(&e->raw, e->chunk, sizeof(*e->chunk), CHUNKS) : -ENOMEM;
+	if (err)
+		snprintf(why, size, "no memory for %d chunks", CHUNKS);
+	for (uint32_t i = 0; i < e->n_ports && !err; i++) {
+		struct dp_raw_port *p = &e->port[i].raw;
+
+		p->fill_target = fill_target < DP_RAW_RING ? fill_target : DP_RAW_RING;
+		err = dp_raw_port_open(&e->raw, p, why, size);
+	}
+	return err;
+}
+
+static void close_ports(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_port_close(&e->port[i].raw);
+	dp_raw_close(&e->raw);
+	free(e->chunk);
+}
+
+static void reclaim(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_reap(&e->raw, &e->port[i].raw);
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_refill(&e->raw, &e->port[i].raw);
+}
+
+void kick_ports(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_kick(&e->port[i].raw);
+}
 
 /* ---- waiting ---------------------------------------------------------------------- */
 
@@ -56,7 +91,7 @@ static uint64_t next_deadline(const struct emulator *e)
 static bool is_pending(const struct emulator *e)
 {
 	for (uint32_t i = 0; i < e->n_ports; i++)
-		if (e->port[i].pending)
+		if (e->port[i].raw.pending)
 			return true;
 	return false;
 }
@@ -89,7 +124,7 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 	wait.tv_sec = (time_t)((until - now) / NS_PER_S);
 	wait.tv_nsec = (long)((until - now) % NS_PER_S);
 	for (uint32_t i = 0; arrivals && i < e->n_ports; i++)
-		fds[n++] = (struct pollfd){ .fd = e->port[i].fd, .events = POLLIN };
+		fds[n++] = (struct pollfd){ .fd = e->port[i].raw.fd, .events = POLLIN };
 	e->woke = true;
 	if (ppoll(fds, n, until == UINT64_MAX ? NULL : &wait, NULL) > 0 && fds[0].revents)
 		control_read(e);
@@ -128,7 +163,7 @@ static void run(struct emulator *e)
 		now = dp_now_ns();
 		forward_receive(e);
 		forward_send(e, dp_now_ns());
-		sockets_reclaim(e);
+		reclaim(e);
 		if (now >= e->sample_ns)
 			sample_take(e, now);
 		/* Also when there is no time to sleep. */
@@ -161,10 +196,9 @@ static int parse_port(char *text, struct port *p)
 {
 	char *side = strsep(&text, ":"), *name = strsep(&text, ":");
 
-	p->link_fd = -1;
-	if (!name || !*name || strlen(name) >= sizeof(p->name))
+	if (!name || !*name || strlen(name) >= sizeof(p->raw.name))
 		return -EINVAL;
-	strcpy(p->name, name);
+	strcpy(p->raw.name, name);
 	if (!strcmp(side, "left"))
 		p->side = FORWARD;
 	else if (!strcmp(side, "right"))
@@ -185,19 +219,6 @@ static int parse_ports(struct emulator *e, int argc, char **argv)
 	return 0;
 }
 
-/* Frames leave in time only if this program gets the CPU when it wakes; it sleeps
- * most of the time. */
-static const char *take_priority(void)
-{
-	const struct sched_param param = { .sched_priority = PRIORITY };
-
-	prctl(PR_SET_TIMERSLACK, 1);
-	mlockall(MCL_CURRENT);
-	if (!sched_setscheduler(0, SCHED_FIFO, &param))
-		return "fifo";
-	return setpriority(PRIO_PROCESS, 0, NICE) ? "ordinary" : "nice";
-}
-
 int main(int argc, char **argv)
 {
 	struct emulator *e = calloc(1, sizeof(*e));
@@ -209,7 +230,7 @@ int main(int argc, char **argv)
 	err = parse_ports(e, argc, argv);
 	if (!err) {
 		e->direction[FORWARD].emulator = e->direction[BACKWARD].emulator = e;
-		err = sockets_open(e, why, sizeof(why));
+		err = open_ports(e, why, sizeof(why));
 	}
 	if (err) {
 		printf("error %s\n", why);
@@ -217,15 +238,15 @@ int main(int argc, char **argv)
 		fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 		e->began_ns = dp_now_ns();
 		e->sample_ns = UINT64_MAX;
-		printf("ready {\"priority\":\"%s\"}\n", take_priority());
+		printf("ready {\"priority\":\"%s\"}\n", dp_take_priority());
 		fflush(stdout);
 		run(e);
 	}
 	sample_end(e);
 	direction_close(&e->direction[FORWARD]);
 	direction_close(&e->direction[BACKWARD]);
-	sockets_close(e);
-	free(e->line);
+	close_ports(e);
+	dp_lines_free(&e->lines);
 	free(e);
 	return err ? 1 : 0;
 }

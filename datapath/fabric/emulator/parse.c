@@ -90,7 +90,7 @@ static bool parse_ipv6(const uint8_t *b, uint32_t len, struct chunk *c)
 
 bool parse_frame(const uint8_t *b, struct chunk *c)
 {
-	uint16_t type = c->len >= ETH_LEN ? dp_get16(b + 12) : 0;
+	uint16_t type = c->raw.len >= ETH_LEN ? dp_get16(b + 12) : 0;
 	bool ip = false;
 
 	c->version = 0;
@@ -98,12 +98,12 @@ bool parse_frame(const uint8_t *b, struct chunk *c)
 	c->ports = 0;
 	c->frame.ecn = 0;
 	if (type == ETHERTYPE_IPV4)
-		ip = parse_ipv4(b, c->len, c);
+		ip = parse_ipv4(b, c->raw.len, c);
 	else if (type == ETHERTYPE_IPV6)
-		ip = parse_ipv6(b, c->len, c);
+		ip = parse_ipv6(b, c->raw.len, c);
 	/* A length that lies touches nothing beyond the frame. */
-	if (c->end > c->total)
-		c->end = c->total;
+	if (c->end > c->raw.total)
+		c->end = c->raw.total;
 	return ip;
 }
 
@@ -156,13 +156,13 @@ void flip_bit(struct emulator *e, uint32_t first, uint32_t random)
 	if (c->payload >= c->end)
 		return;
 	at = c->payload + (uint32_t)((uint64_t)(c->end - c->payload) * random >> 32);
-	while (at >= e->chunk[i].len) {
-		at -= e->chunk[i].len;
-		i = e->chunk[i].next;
-		if (i == NO_CHUNK)
+	while (at >= e->chunk[i].raw.len) {
+		at -= e->chunk[i].raw.len;
+		i = e->chunk[i].raw.next;
+		if (i == DP_NO_CHUNK)
 			return;
 	}
-	chunk_bytes(e, i)[at] ^= 1u << (random & 7);
+	dp_raw_bytes(&e->raw, i)[at] ^= 1u << (random & 7);
 }
 
 /* ---- the work of a switch on packets of ours ---------------------------------------- */
@@ -185,7 +185,7 @@ static uint16_t fold(uint32_t sum)
 /* The bytes of the datagram from its BTH that lie in the first chunk. */
 static uint32_t datagram_len(const struct chunk *c)
 {
-	uint32_t end = c->len < c->end ? c->len : c->end;
+	uint32_t end = c->raw.len < c->end ? c->raw.len : c->end;
 
 	return end > c->bth ? end - c->bth : 0;
 }
@@ -218,7 +218,7 @@ uint32_t trimmed_len(const uint8_t *b, const struct chunk *c)
 {
 	uint32_t left = c->bth ? dp_trim_len(b + c->bth, c->end - c->bth) : 0;
 
-	return left && c->bth + left <= c->len ? c->bth + left : 0;
+	return left && c->bth + left <= c->raw.len ? c->bth + left : 0;
 }
 
 /* Of a datagram that lies in one piece; over the pseudo-header (RFC 768, RFC 8200). */
@@ -250,5 +250,5 @@ void trim_payload(uint8_t *b, struct chunk *c)
 	dp_put16(udp + 6, 0);
 	if (summed)
 		dp_put16(udp + 6, udp_checksum(ip, v6, udp, udp_len));
-	c->len = c->total = c->end = left;
+	c->raw.len = c->raw.total = c->end = left;
 }

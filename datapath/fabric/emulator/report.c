@@ -7,7 +7,7 @@ static uint64_t ring_drops(const struct emulator *e, unsigned side)
 
 	for (uint32_t i = 0; i < e->n_ports; i++)
 		if (e->port[i].side == side)
-			sum += port_ring_drops(&e->port[i]) - e->port[i].ring_drops;
+			sum += dp_raw_drops(&e->port[i].raw) - e->port[i].ring_drops;
 	return sum;
 }
 
@@ -17,7 +17,7 @@ static uint64_t unstamped(const struct emulator *e, unsigned side)
 
 	for (uint32_t i = 0; i < e->n_ports; i++)
 		if (e->port[i].side == side)
-			sum += port_unstamped(&e->port[i]) - e->port[i].unstamped;
+			sum += dp_raw_unstamped(&e->port[i].raw) - e->port[i].unstamped;
 	return sum;
 }
 

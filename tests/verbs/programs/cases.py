@@ -25,6 +25,7 @@ from collections.abc import Callable
 import completions
 import data
 import datagrams
+import device_memory
 import faults
 import front
 import memory
@@ -32,7 +33,7 @@ import shared
 import states
 from pair import TARGET
 
-MODULES = (data, datagrams, completions, faults, memory, shared, states, front)
+MODULES = (data, datagrams, completions, faults, memory, shared, states, device_memory, front)
 
 
 def find(name: str) -> Callable[[], None]:

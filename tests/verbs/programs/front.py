@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -166,12 +167,15 @@ def case_port_details() -> None:
     context = TARGET.open()
     port = context.query_port(1)
     assert port.link_layer == e.IBV_LINK_LAYER_ETHERNET
-    gids = [str(context.query_gid(1, i)) for i in range(port.gid_tbl_len)]
-    assert len(gids) == 2
-    assert len(set(gids)) == 1
-    assert context.query_gid_ex(1, 0).gid_type == e.IBV_GID_TYPE_ROCE_V2
-    assert len(context.query_gid_table(8)) == port.gid_tbl_len
-    refused(errno.ENODATA, context.query_gid_ex, 1, 99)
+    first, second, *empty = [str(context.query_gid(1, i)) for i in range(port.gid_tbl_len)]
+    assert first == second
+    assert set(empty) == {"0000:0000:0000:0000:0000:0000:0000:0000"}
+    entry = context.query_gid_ex(1, 0)
+    assert entry.gid_type == e.IBV_GID_TYPE_ROCE_V2
+    assert socket.if_indextoname(entry.ndev_ifindex) == "lo"
+    assert [found.gid_index for found in context.query_gid_table(8)] == [0, 1]
+    refused(errno.ENODATA, context.query_gid_ex, 1, 2)
+    refused(errno.EINVAL, context.query_gid_ex, 1, port.gid_tbl_len)
     assert context.query_pkey(1, 0) == 0xFFFF
     assert context.query_device_ex().orig_attr.max_qp == context.query_device().max_qp
 

@@ -1,14 +1,18 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Whose code runs in the program?  Root's and its own user's alone: nobody else
  * may own the file or a folder on the way to it, or be able to write there.  Who
- * has become root by sudo is such a user as well.  A sticky folder such as /tmp may be written by all, since only its owner takes
- * an entry away, and the entry is looked at as well.
+ * has become root by sudo is such a user as well.  A sticky folder
+ * such as /tmp may be written by all, since only its owner takes an entry away, and the
+ * entry is looked at as well.
  */
-#include "verbs/front.h"
+#include "io/trust.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,7 +58,7 @@ static int check(const char *path, char *error, size_t error_len)
 	return 0;
 }
 
-int front_check_trust(const char *path, char *error, size_t error_len)
+int dp_trust_check(const char *path, char *error, size_t error_len)
 {
 	char part[PATH_MAX];
 	const char *end = path;
@@ -69,4 +73,29 @@ int front_check_trust(const char *path, char *error, size_t error_len)
 		err = check(part, error, error_len);
 	}
 	return err;
+}
+
+static int complain(int err, char *error, size_t error_len, const char *path, const char *what)
+{
+	snprintf(error, error_len, "cc=%s %s", path, what);
+	return err;
+}
+
+int dp_trust_algorithm(void *library, const char *path, const struct dp_cc_algo **out, char *error,
+		       size_t error_len)
+{
+	const struct dp_cc_algo *algo = dlsym(library, "dp_cc_algo");
+
+	if (!algo)
+		return complain(-ENOEXEC, error, error_len, path,
+				"is not a compiled congestion-control algorithm");
+	if (algo->abi != DP_CC_ABI)
+		return complain(-EPROTONOSUPPORT, error, error_len, path,
+				"is made for another version: compile it again");
+	if (!algo->name || !algo->initial || !algo->on_ack || !algo->on_loss || !algo->on_timeout ||
+	    algo->flow_bytes < sizeof(struct dp_cc_flow) || algo->flow_bytes > DP_CC_FLOW_BYTES_MAX)
+		return complain(-ENOEXEC, error, error_len, path,
+				"is not a complete congestion-control algorithm");
+	*out = algo;
+	return 0;
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Gives every frame of a device to the AF_XDP socket of its queue, with the time
- * of its arrival in front: the emulator may then come late and still know when
+ * of its arrival in front: the reader may then come late and still know when
  * the frame began to travel.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "xdp/fabric.h"
+#include "xdp/raw.h"
 
-struct dp_fabric_counters fabric_counters = {};
+struct dp_raw_counters raw_counters = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -20,16 +20,16 @@ struct {
 
 /* .frags: a device whose MTU exceeds one page takes only such programs. */
 SEC("xdp.frags")
-int dp_fabric(struct xdp_md *ctx)
+int dp_raw(struct xdp_md *ctx)
 {
-	struct dp_fabric_meta *meta;
+	struct dp_raw_meta *meta;
 
 	if (!bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
 		meta = (void *)(long)ctx->data_meta;
 		if ((void *)(meta + 1) <= (void *)(long)ctx->data)
 			meta->arrived_ns = bpf_ktime_get_ns();
 	} else {
-		__sync_fetch_and_add(&fabric_counters.unstamped, 1);
+		__sync_fetch_and_add(&raw_counters.unstamped, 1);
 	}
 	return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
 }

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the card reads of a frame.  The frame may come from a guest or from the network,
+ * and nothing in it is believed: all reads stay within the bytes that are there.
+ */
+#ifndef DP_VNIC_HEADER_H
+#define DP_VNIC_HEADER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/packet.h"
+
+enum {
+	ETH_LEN = 14,
+	MAC_LEN = 6,
+	IPV6_LEN = 40,
+	ETHERTYPE_IPV4 = 0x0800,
+	ETHERTYPE_ARP = 0x0806,
+	ETHERTYPE_IPV6 = 0x86dd,
+	PROTO_TCP = 6,
+	PROTO_UDP = 17,
+	PROTO_ICMPV6 = 58,
+};
+
+/* Addresses are in struct dp_addr, IPv4 and those of ARP as ::ffff:a.b.c.d. */
+struct header {
+	const uint8_t *dst_mac, *src_mac; /* in the frame */
+	uint16_t ethertype;
+	uint8_t version; /* of IP: 4, 6; 0: another protocol */
+	uint8_t protocol;
+	uint8_t ecn;
+	bool fragment; /* then there are no ports */
+	bool has_ports;
+	uint16_t sport, dport;
+	uint32_t transport; /* where the header behind that of IP begins */
+	struct dp_addr src, dst;
+};
+
+/* Of the first `len` bytes of a frame, in which all headers must lie.  false: a header is
+ * cut short, or contradicts itself. */
+bool header_read(const uint8_t *frame, uint32_t len, struct header *out);
+/* Equal for all frames of a flow. */
+uint32_t header_hash(const struct header *);
+/* fe80:: with the interface identifier that RFC 4291, appendix A makes of a link address. */
+void link_local_address(const uint8_t mac[MAC_LEN], struct dp_addr *out);
+/* An IPv4 or IPv6 frame that is ECN-capable gets the mark CE. */
+void header_mark_ce(uint8_t *frame, const struct header *);
+
+static inline bool is_group_mac(const uint8_t *mac)
+{
+	return mac[0] & 1;
+}
+
+/* A request for the link address of another guest. */
+struct question {
+	struct dp_addr target; /* whose link address is wanted */
+	struct dp_addr asker;  /* whose it says it is */
+	uint8_t asker_mac[MAC_LEN];
+};
+
+/* ARP (RFC 826) and neighbour solicitations (RFC 4861, 4.3).  false: the frame asks nothing;
+ * a host that only announces or probes its own address asks nothing either. */
+bool question_read(const uint8_t *frame, uint32_t len, const struct header *, struct question *);
+/* Makes the answer of the frame with the question, in place: to the asker, as from the
+ * target.  Returns its length, which is at most ANSWER_LEN. */
+enum { ANSWER_LEN = ETH_LEN + IPV6_LEN + 32 };
+uint32_t answer_write(uint8_t *frame, const struct header *, const struct question *,
+		      const uint8_t mac[MAC_LEN]);
+
+#endif

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * dp_vnic
+ *
+ * Says `ready {...}`, then obeys control.c until standard input ends.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "posix/clock.h"
+#include "posix/priority.h"
+#include "vnic/card.h"
+
+#define NS_PER_S 1000000000ull
+#define CONTROL_NS 2000000ull
+/* A device that took no more is asked again so soon. */
+#define RETRY_NS 50000ull
+
+static bool is_pending(const struct card *card)
+{
+	for (uint32_t i = 0; i < card->n_local; i++)
+		if (card->port[i].pending)
+			return true;
+	return false;
+}
+
+/* Moves everything that can move now; returns when to do so again at the latest. */
+static uint64_t move(struct card *card)
+{
+	uint64_t wake_ns;
+
+	guests_receive(card);
+	wake_ns = dp_device_serve(card->device);
+	tunnel_reap(card);
+	vxlan_receive(card);
+	guests_flush(card);
+	if (is_pending(card) && wake_ns > dp_now_ns() + RETRY_NS)
+		wake_ns = dp_now_ns() + RETRY_NS;
+	/* Completions have made the QPs post more. */
+	return dp_engine_deadline(card->engine) < wake_ns ? dp_engine_deadline(card->engine) :
+							    wake_ns;
+}
+
+static void sleep_until(struct card *card, uint64_t wake_ns)
+{
+	struct pollfd fds[LOCAL_MAX + 3] = { { .fd = STDIN_FILENO, .events = POLLIN } };
+	struct timespec wait, *limit = NULL;
+	uint64_t now = dp_now_ns();
+	nfds_t n = 1;
+
+	if (wake_ns <= now)
+		return;
+	if (wake_ns != DP_NEVER) {
+		wait.tv_sec = (time_t)((wake_ns - now) / NS_PER_S);
+		wait.tv_nsec = (long)((wake_ns - now) % NS_PER_S);
+		limit = &wait;
+	}
+	if (card->started) {
+		fds[n++] = (struct pollfd){ .fd = dp_device_fd(card->device), .events = POLLIN };
+		fds[n++] = (struct pollfd){ .fd = card->vxlan_fd, .events = POLLIN };
+	}
+	/* A guest that has too much under way wakes nobody. */
+	for (uint32_t i = 0; card->started && i < card->n_local; i++)
+		if (!card->guest[card->local[i]].stopped)
+			fds[n++] = (struct pollfd){ .fd = card->port[i].fd, .events = POLLIN };
+	if (ppoll(fds, n, limit, NULL) > 0 && fds[0].revents)
+		control_read(card);
+}
+
+static void run(struct card *card)
+{
+	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+	uint64_t controlled = 0, wake_ns = DP_NEVER, now;
+
+	while (!card->quit) {
+		if (card->started)
+			wake_ns = move(card);
+		now = dp_now_ns();
+		/* Also when there is no time to sleep. */
+		if (now - controlled > CONTROL_NS) {
+			controlled = now;
+			if (poll(&in, 1, 0) > 0)
+				control_read(card);
+		}
+		sleep_until(card, wake_ns);
+	}
+}
+
+int main(void)
+{
+	struct card *card = calloc(1, sizeof(*card));
+
+	if (!card)
+		return 1;
+	card->vxlan_fd = -1;
+	fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+	printf("ready {\"priority\":\"%s\"}\n", dp_take_priority());
+	fflush(stdout);
+	run(card);
+	card_close(card);
+	dp_lines_free(&card->lines);
+	free(card);
+	return 0;
+}
