@@ -33,6 +33,7 @@ from datapath.experiment import (
     parallel,
     preflight,
     twins,
+    wakeup,
 )
 from datapath.experiment.measuring import Conditions
 from datapath.experiment.store import (
@@ -264,7 +265,7 @@ class _Sweep:
         record = made.get(Run(twin, run.repetition, seed=0).name)
         if record is None or record.status != "ok":
             raise RunFailed(f"its live twin, {twin.label}, has failed")
-        topology = spec.topology.model_copy(update={"wakeup": twins.measured(record)})
+        topology = spec.topology.model_copy(update={"wakeup": wakeup.measured(record)})
         return spec.model_copy(update={"topology": topology})
 
     def _keep(self, record: RunRecord, answer: parallel.Answer) -> None:

@@ -45,8 +45,9 @@ uint64_t dp_late_quantile(const struct dp_lateness *l, double q)
 
 void dp_late_write(const struct dp_lateness *l, FILE *f)
 {
-	static const double shares[] = { 0,   0.01, 0.05, 0.1,	0.2,  0.3,  0.4,   0.5,	  0.6,
-					 0.7, 0.8,  0.9,  0.95, 0.98, 0.99, 0.995, 0.998, 0.999 };
+	static const double shares[] = { 0,    0.01,  0.05,  0.1,   0.2,    0.3,  0.4,
+					 0.5,  0.6,   0.7,   0.8,   0.9,    0.95, 0.98,
+					 0.99, 0.995, 0.998, 0.999, 0.9999, 1 };
 	const char *comma = "";
 
 	fprintf(f, "{\"n\":%llu,\"quantiles_ns\":{", (unsigned long long)l->n);

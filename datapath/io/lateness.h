@@ -17,8 +17,7 @@ struct dp_lateness {
 void dp_late_add(struct dp_lateness *, uint64_t ns);
 /* q: 0 to 1.  0 for an empty histogram. */
 uint64_t dp_late_quantile(const struct dp_lateness *, double q);
-/* As JSON: {"n": N, "quantiles_ns": {"0": NS, ..., "0.999": NS}}.  The slowest thousandth holds
- * the stops of the whole machine, and a few of them do not tell how rare they are. */
+/* As JSON: {"n": N, "quantiles_ns": {"0": NS, ..., "1": NS}}. */
 void dp_late_write(const struct dp_lateness *, FILE *);
 
 #endif
