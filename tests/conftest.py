@@ -26,11 +26,11 @@ COMPUTING = ("cc", "docs", "engine", "fabric", "hunt", "link", "report", "wire")
 
 MEASURING = (
     "experiment/test_cputime.py",
+    "experiment/test_wakeup.py",
     "fabric/test_emulator.py",
     "io/test_arrival.py",
     "lanes/test_accuracy.py",
     "lanes/test_scheduling.py",
-    "lanes/test_wakeup.py",
     "verbs/test_cc.py",
 )
 """Files with tests of what time, rates or CPUs come to."""

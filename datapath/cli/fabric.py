@@ -13,8 +13,8 @@ from datapath.errors import RunFailed
 from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
+    from datapath.experiment.wakeup import Report as WakeupReport
     from datapath.lanes.accuracy import Report
-    from datapath.lanes.wakeup import Report as WakeupReport
 
 app = typer.Typer(no_args_is_help=True, help="The emulator of path backend fabric.")
 
@@ -73,33 +73,30 @@ def wakeup(
     keep_awake: Annotated[bool, typer.Option(help="As topology.keep_awake.")] = True,
     rate: Annotated[str, typer.Option(help="Rate of the emulated link.")] = "1gbit",
     delay: Annotated[str, typer.Option(help="Delay one way.")] = "100us",
-    gap: Annotated[
-        str | None,
-        typer.Option(
-            help="Mean time between packets of a host; default: the hosts fill four fifths of the "
-            "link, as in a run."
-        ),
-    ] = None,
-    size: Annotated[str, typer.Option(help="Bytes of a packet's payload.")] = "4096",
+    cc: Annotated[
+        str, typer.Option(help="Congestion control of the stream that keeps the hosts busy.")
+    ] = "vpc",
     seconds: Annotated[int, typer.Option(min=1, max=600, help="Time for measuring.")] = 3,
 ) -> None:
     """Measure how late programs of lane netns wake on this machine, after a packet and a timer.
+
+    A stream runs over an emulated link; its devices and the emulator count their sleeps. In a sweep
+    that has the live runs as well, topology.wakeup: live takes the numbers of each of these.
 
     \b
     dpctl fabric wakeup --out wakeup.json
     """
     from datapath import disk
-    from datapath.lanes.spec import Path as LinkPath
+    from datapath.experiment.wakeup import measure
     from datapath.lanes.spec import Topology
-    from datapath.lanes.wakeup import measure
 
     if scheduling not in get_args(Topology.model_fields["scheduling"].annotation):
         raise typer.BadParameter(f"no scheduling {scheduling!r}: see dpctl schema")
     report = measure(
-        Topology.model_validate({"scheduling": scheduling, "keep_awake": keep_awake}),
-        LinkPath(rate=_parsed(parse_bit_rate, rate), delay=_parsed(parse_duration_ns, delay)),
-        gap_ns=None if gap is None else _parsed(parse_duration_ns, gap),
-        size=_parsed(parse_bytes, size),
+        {"scheduling": scheduling, "keep_awake": keep_awake},
+        rate_bps=_parsed(parse_bit_rate, rate),
+        delay_ns=_parsed(parse_duration_ns, delay),
+        cc=cc,
         seconds=seconds,
     )
     print(_wakeup_table(report))
@@ -108,17 +105,17 @@ def wakeup(
 
 
 def _wakeup_table(report: WakeupReport) -> str:
-    from datapath.quantiles import nearest_rank
-
-    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-    rows = [["late by, us", *shares, "most", "sleeps"]]
-    for name, ordered in (("after a packet", report.packet), ("after a timer", report.timer)):
-        values = [*(nearest_rank(ordered, share) for share in shares.values()), ordered[-1]]
-        rows.append([name, *(f"{ns / 1000:.1f}" for ns in values), str(len(ordered))])
-    rows.append(["the emulator", *(f"{report.emulator[name] / 1000:.1f}" for name in shares)])
+    shares = ("p50", "p90", "p99", "p99.9")
+    rows = [["late by, us", *shares, "sleeps"]]
+    parts = {"after a packet": "packet", "after a timer": "timer", "the emulator": "emulator"}
+    for name, part in parts.items():
+        quantiles = getattr(report.setting, part)
+        rows.append([name, *(f"{quantiles[share] / 1000:.1f}" for share in shares)])
+        rows[-1].append(str(report.sleeps[part]) if part in report.sleeps else "")
     head = f"scheduling {report.scheduling}, {report.kept_awake} CPUs kept awake"
     lines = [f"  {row[0]:<14}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows]
-    return "\n".join([head, *report.trouble, *lines])
+    awake = f"  awake for {report.setting.awake / 1000:.1f} us after each sleep, in the mean"
+    return "\n".join([head, *report.trouble, *lines, awake])
 
 
 def _table(report: Report, rate: str, delay: str, mtu: str) -> str:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from datapath import foreign, series
 from datapath.cc.spec import Cc
 from datapath.errors import DatapathError, LocalError
-from datapath.experiment import metrics
+from datapath.experiment import metrics, twins
 from datapath.experiment.axes import Axis, read_axes
 from datapath.experiment.document import (
     BYTES_MAX,
@@ -238,7 +238,19 @@ class _Loader:
                 files = self._files(raw, spec)
                 self._check_cc(raw, spec.cc)
                 points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
+        self._check_twins(raw_points, points)
         return points if not self.problems else []
+
+    def _check_twins(self, raw_points: Sequence[RawPoint], points: Sequence[Point]) -> None:
+        """Simulated points that wake as a live one need one."""
+        for point in () if self.problems else points:
+            if not twins.wants_twin(point.spec):
+                continue
+            try:
+                twins.twin_of(point.spec, points)
+            except ValueError as error:
+                raw = next(raw for raw in raw_points if raw.axes == point.axes)
+                self._add(raw.source_of(("topology", "wakeup")), str(error))
 
     def _check_quietly(self, raw_points: Iterable[RawPoint]) -> None:
         """Add the mistakes in points, although the sweep has mistakes of its own."""

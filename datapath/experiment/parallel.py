@@ -80,9 +80,21 @@ def is_simulated(run: Run) -> bool:
     return run.point.spec.topology.of_lane.simulated
 
 
-def task(run: Run, collect: Collect, folder: Path, timeout_s: float, *, travels: bool) -> Task:
-    """The task of a run; `travels`: to a machine that does not have the experiment's folder."""
-    spec = run.point.spec
+def task(
+    run: Run,
+    collect: Collect,
+    folder: Path,
+    timeout_s: float,
+    *,
+    travels: bool,
+    spec: PointSpec | None = None,
+) -> Task:
+    """The task of a run.
+
+    travels: to a machine that does not have the experiment's folder.  spec: its settings; None:
+    those of its point.
+    """
+    spec = spec or run.point.spec
     files: dict[str, str] = {}
     if travels:
         for name in filter(None, (spec.cc.file, getattr(spec.workload, "file", None))):

@@ -32,6 +32,8 @@ from datapath.experiment import (
     manifest,
     parallel,
     preflight,
+    twins,
+    wakeup,
 )
 from datapath.experiment.measuring import Conditions
 from datapath.experiment.store import (
@@ -228,17 +230,43 @@ class _Sweep:
             self._network(run.point.spec)  # for the manifest
             observer.started(run)
         folder, travels = self.experiment.folder, dask is not None
-        tasks = [
-            parallel.task(run, spec.collect, folder, timeout_s, travels=travels) for run in runs
-        ]
         records = {run.name: _record(run) for run in runs}
         for record in records.values():
             record.started = next(iter(records.values())).started
+        made = {record.name: record for record in self.store.records()}
+        tasks = []
+        for run in runs:
+            record = records[run.name]
+            try:
+                point = self._as_its_twin(run, made)
+            except RunFailed as error:
+                self._keep(record, parallel.Answer(error=error_entry(error)))
+                yield run, record
+                continue
+            record.spec = point.model_dump(mode="json")
+            tasks.append(
+                parallel.task(run, spec.collect, folder, timeout_s, travels=travels, spec=point)
+            )
         for task, answer in parallel.answers(tasks, dask=dask, jobs=jobs):
             interrupts.check()
             record = records[task.name]
             self._keep(record, answer)
             yield by_name[task.name], record
+
+    def _as_its_twin(self, run: Run, made: Mapping[str, RunRecord]) -> PointSpec:
+        """The settings of a simulated run, with what its live twin measured if it wants that.
+
+        made: the runs that are done, by name.
+        """
+        spec = run.point.spec
+        if not twins.wants_twin(spec):
+            return spec
+        twin = twins.twin_of(spec, self.experiment.points)
+        record = made.get(Run(twin, run.repetition, seed=0).name)
+        if record is None or record.status != "ok":
+            raise RunFailed(f"its live twin, {twin.label}, has failed")
+        topology = spec.topology.model_copy(update={"wakeup": wakeup.measured(record)})
+        return spec.model_copy(update={"topology": topology})
 
     def _keep(self, record: RunRecord, answer: parallel.Answer) -> None:
         """Complete the record of a simulated run and save it."""

@@ -191,7 +191,7 @@ class _Run:
         late = config.wakeup
         late.packet, late.n_packet = packet, len(packet)
         late.timer, late.n_timer = timer, len(timer)
-        late.spin_ns = wakeup.spin_ns
+        late.spin_ns, late.awake_ns = wakeup.spin_ns, wakeup.awake_ns
         if wakeup.emulator is not None:
             emulator = wakeup.emulator.fill(ffi)
             late.emulator, late.n_emulator = emulator, len(emulator)

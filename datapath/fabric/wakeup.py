@@ -42,14 +42,16 @@ class Wakeup:
     """Delays of all programs.
 
     packet: of a host's, after a packet has come.  timer: of a host's, after the time at which it
-    wanted to wake.  emulator: of each link between switches, None: these are exact.  spin_ns:
-    after a completion a host's program polls for so long, and is late for nothing.
+    wanted to wake.  emulator: of the program that emulates the links between switches, None:
+    these are exact.  A host's program is awake, and late for nothing, for awake_ns after it woke
+    and for spin_ns after a completion, while it polls.
     """
 
     packet: Lateness
     timer: Lateness
     emulator: Lateness | None = None
     spin_ns: int = 20_000
+    awake_ns: int = 0
 
     @property
     def longest_ns(self) -> int:

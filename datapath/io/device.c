@@ -214,6 +214,11 @@ uint32_t dp_device_path_mtu(const struct dp_device *dev)
 	return dev->path_mtu;
 }
 
+const struct dp_sleeps *dp_device_sleeps(const struct dp_device *dev)
+{
+	return &dev->sleeps;
+}
+
 void dp_device_engine_stats(struct dp_device *dev, struct dp_engine_stats *out)
 {
 	memset(out, 0, sizeof(*out));

@@ -40,9 +40,17 @@
 #define DP_IO_DEVICE_H
 
 #include "engine/engine.h"
+#include "io/lateness.h"
 #include "io/port.h"
 
 struct dp_device;
+
+/* How late the device's thread ran after it had slept, and for how long it was then awake. */
+struct dp_sleeps {
+	struct dp_lateness packet; /* after a packet had arrived */
+	struct dp_lateness timer;  /* after the time at which it wanted to wake */
+	uint64_t wakes, awake_ns;
+};
 
 struct dp_device_options {
 	const char *name;      /* name of the thread */
@@ -76,6 +84,8 @@ uint32_t dp_device_path_mtu(const struct dp_device *);
 /* Call with the lock held. */
 void dp_device_port_stats(struct dp_device *, struct dp_port_stats *out);
 void dp_device_engine_stats(struct dp_device *, struct dp_engine_stats *out); /* takes the lock */
+/* Call with the lock held. */
+const struct dp_sleeps *dp_device_sleeps(const struct dp_device *);
 /* Like dp_port_resolve().  Call dp_device_resolve() without the lock, and dp_device_release() with
  * it. */
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,

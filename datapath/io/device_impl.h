@@ -70,7 +70,11 @@ struct dp_device {
 	uint64_t looked_ns; /* clock_ns when the count of `taken` began */
 	uint32_t taken;	    /* packets taken from the port since then */
 	uint64_t wake_ns;   /* when the thread will wake by itself */
-	int kick_fd;	    /* eventfd that wakes the thread */
+	uint64_t first_ns;  /* when the first packet of the last burst arrived; 0: not known */
+	uint64_t slept_ns;  /* when the thread last went to sleep, 0: it did not; and woke */
+	uint64_t woke_ns;
+	struct dp_sleeps sleeps;
+	int kick_fd; /* eventfd that wakes the thread */
 	atomic_bool stop;
 	pthread_t thread;
 	struct dp_port_info info;

@@ -29,6 +29,7 @@ int dp_device_rx_burst(struct dp_device *dev, uint64_t *now)
 	if (n <= 0)
 		return 0;
 	*now = dp_device_read_clock(dev);
+	dev->first_ns = pkts[0].arrived_ns;
 	for (i = 0; i < n; i++)
 		dp_engine_rx(dev->engine, &pkts[i], *now);
 	dp_port_rx_release(dev->port, pkts, n);

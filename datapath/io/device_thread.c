@@ -24,6 +24,35 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 	dev->ahead = 0;
 }
 
+/* Under the lock, after the first look at the port since a sleep.  What came first ended the
+ * sleep, unless it had come before the sleep began; a kick is not counted. */
+static void note_wake(struct dp_device *dev, bool received)
+{
+	uint64_t arrived_ns = received ? dev->first_ns : 0;
+	bool packet = arrived_ns && arrived_ns < dev->wake_ns;
+	uint64_t due_ns = packet ? arrived_ns : dev->wake_ns;
+
+	if (due_ns >= dev->slept_ns && due_ns <= dev->woke_ns)
+		dp_late_add(packet ? &dev->sleeps.packet : &dev->sleeps.timer,
+			    dev->woke_ns - due_ns);
+	dev->slept_ns = 0;
+}
+
+/* Under the lock, before the thread sleeps until wake_ns. */
+static void note_sleep(struct dp_device *dev, uint64_t wake_ns)
+{
+	bool serving = dev->mode == DP_MODE_THREAD;
+
+	if (serving && wake_ns <= dev->clock_ns)
+		return; /* it stays awake */
+	if (serving && dev->woke_ns) {
+		dev->sleeps.wakes++;
+		dev->sleeps.awake_ns += dev->clock_ns - dev->woke_ns;
+	}
+	dev->slept_ns = serving ? dev->clock_ns : 0;
+	dev->woke_ns = 0;
+}
+
 /* In THREAD mode, under the lock: does what is due; returns until when to sleep. */
 uint64_t dp_device_attend(struct dp_device *dev)
 {
@@ -32,6 +61,8 @@ uint64_t dp_device_attend(struct dp_device *dev)
 
 	do {
 		rx = dp_device_rx_burst(dev, &now);
+		if (dev->slept_ns)
+			note_wake(dev, rx > 0);
 		tx = dp_device_tx_burst(dev, now);
 		if (rx)
 			dev->ahead = 0;
@@ -130,7 +161,7 @@ void *dp_device_run(void *arg)
 	struct dp_device *dev = arg;
 	unsigned seen = 0;
 	uint64_t wake_ns;
-	bool watch_port;
+	bool watch_port, control;
 
 	prctl(PR_SET_NAME, dev->name);
 	prctl(PR_SET_TIMERSLACK, 1000UL);
@@ -139,9 +170,13 @@ void *dp_device_run(void *arg)
 		wake_ns = attend(dev, &seen);
 		watch_port = dev->mode == DP_MODE_THREAD;
 		dp_port_watch(dev->port, watch_port);
+		note_sleep(dev, wake_ns);
 		dev->wake_ns = wake_ns;
 		dp_unlock(&dev->lock);
-		if (sleep_until(dev, wake_ns, watch_port))
+		control = sleep_until(dev, wake_ns, watch_port);
+		if (dev->slept_ns && !dev->woke_ns)
+			dev->woke_ns = dp_device_now_ns();
+		if (control)
 			dev->on_control(dev, dev->control);
 	}
 	return NULL;

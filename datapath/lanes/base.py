@@ -137,7 +137,9 @@ class PathCounters:
     valid run.  unstamped: whose time of arrival the device could not tell,
     so that they count from when the emulator saw them.  queue_max_bytes: most
     that waited.  late_*_ns: how much later than they should frames left,
-    quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.
+    quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.  turn_late_ns,
+    by share of its sleeps and not by direction: how late the first frame after each sleep of the
+    emulator left, at most.
 
     Of lane sim with PFC alone: paused_ns: for how long, all links together.
     """
@@ -163,6 +165,7 @@ class PathCounters:
     late_p99_ns: dict[str, int] = field(default_factory=dict)
     late_max_ns: dict[str, int] = field(default_factory=dict)
     late_allowed_ns: dict[str, int] = field(default_factory=dict)
+    turn_late_ns: dict[str, int] = field(default_factory=dict)
 
     def limit(self) -> str:
         """Why the path was not as in the file: the CPU did not suffice.  "": it was."""

@@ -218,6 +218,8 @@ def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
             found[name] = mine[name]
         for name, value in found.items():
             getattr(counters, name)[direction] = value
+    if everything["turn_late"]["n"]:
+        counters.turn_late_ns |= everything["turn_late"]["quantiles_ns"]
     return counters
 
 

@@ -26,6 +26,7 @@ from datapath.lanes.sim_shape import (
     shape,
 )
 from datapath.lanes.spec import Path, Topology
+from datapath.lanes.wakeup_spec import HostWakeup
 from datapath.verbs import sizes
 from datapath.xdp.impair import DIRECTIONS
 
@@ -260,6 +261,8 @@ class SimNetwork:
         given = self.topology.wakeup
         if given is None or spin_ns is None:
             return None
+        if not isinstance(given, HostWakeup):
+            raise RunFailed("topology.wakeup is live, and no live run was made")
         return given.setting(spin_ns, emulated=self.topology.preset in ("p2p", "dumbbell"))
 
     def _algorithms(self, cc: Any, others: Mapping[int, str], flows: int) -> list[Any]:

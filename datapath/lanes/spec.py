@@ -155,8 +155,9 @@ class Topology(BaseModel):
     wakeup: WakeupSetting = Field(
         None,
         description="sim: how late the hosts' programs run after they have slept: a duration, "
-        "quantiles such as {p50: 20us, p99: 90us, max: 1ms}, or a file (with a / in its name) that "
-        "`dpctl fabric wakeup` wrote. Unset: in time.",
+        "quantiles such as {p50: 20us, p99: 90us, max: 1ms}, a file (with a / in its name) that "
+        "`dpctl fabric wakeup` wrote, or live: as measured in the run of the sweep that is the "
+        "same but of lane netns. Unset: in time.",
     )
     leaves: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: leaf switches.")
     spines: int = Field(2, ge=1, le=1024, description="sim, leaf-spine and rail: spine switches.")

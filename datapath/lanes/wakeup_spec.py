@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +30,9 @@ _QUANTILES = {
     "minProperties": 1,
 }
 _KINDS = {"packet", "timer"}
+
+LIVE = "live"
+"""As the live run of the same point has measured (experiment/twins.py)."""
 
 
 def _share(name: str) -> float:
@@ -76,8 +79,11 @@ class HostWakeup(BaseModel):
 
     emulator: Quantiles | None = Field(
         None,
-        description="Of the program that emulates a link of lane netns: how late it hands frames "
+        description="Of the program that emulates the link of lane netns: how late it hands frames "
         "over. For the shared link of p2p and dumbbell; other presets have none. Unset: exact.",
+    )
+    awake: DurationNs = Field(
+        0, le=MAX_NS, description="A program is awake, and not late, for so long after it woke."
     )
 
     def setting(self, spin_ns: int, *, emulated: bool) -> Wakeup:
@@ -87,6 +93,7 @@ class HostWakeup(BaseModel):
             _lateness(self.timer),
             _lateness(self.emulator) if emulated and self.emulator is not None else None,
             spin_ns,
+            self.awake,
         )
 
 
@@ -102,7 +109,7 @@ def _lateness(quantiles: dict[str, int]) -> Lateness:
 
 def _wakeup_of_short_form(value: Any, info: ValidationInfo) -> Any:
     """A file, one duration or one list of quantiles stand for both kinds."""
-    if value is None or isinstance(value, HostWakeup):
+    if value in (None, LIVE) or isinstance(value, HostWakeup):
         return value
     if isinstance(value, str) and "/" in value:
         return _read(value, info)
@@ -120,10 +127,11 @@ def _read(name: str, info: ValidationInfo) -> Any:
         raise ValueError(f"cannot read {name}: {error}") from None
     if not isinstance(content, dict) or not set(content) >= _KINDS:
         raise ValueError(f"{name} is not a file that `dpctl fabric wakeup --out` wrote")
-    return {kind: content[kind] for kind in (*sorted(_KINDS), "emulator") if kind in content}
+    parts = (*sorted(_KINDS), "emulator", "awake")
+    return {part: content[part] for part in parts if part in content}
 
 
 WakeupSetting = Annotated[
-    HostWakeup | None,
+    HostWakeup | Literal["live"] | None,
     BeforeValidator(_wakeup_of_short_form),
 ]

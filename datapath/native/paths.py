@@ -106,11 +106,6 @@ def cpu_keeper() -> Path:
     return _artefact("datapath/lanes", "dp-cpu-keeper")
 
 
-def wakeup_probe() -> Path:
-    """dp-wakeup, the program that measures how late programs wake."""
-    return _artefact("datapath/lanes", "dp-wakeup")
-
-
 def verbs_library() -> Path:
     """libdpverbs.so, the verbs front that is preloaded."""
     return _artefact("datapath/verbs", "libdpverbs.so")

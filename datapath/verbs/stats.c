@@ -154,6 +154,16 @@ static void put_counters(FILE *f, const struct dp_port_stats *port,
 	fputs("},\n", f);
 }
 
+static void put_sleeps(FILE *f, const struct dp_sleeps *sleeps)
+{
+	fputs("  \"sleeps\": {\"packet\": ", f);
+	dp_late_write(&sleeps->packet, f);
+	fputs(",\n    \"timer\": ", f);
+	dp_late_write(&sleeps->timer, f);
+	fprintf(f, ",\n    \"wakes\": %llu, \"awake_ns\": %llu},\n",
+		(unsigned long long)sleeps->wakes, (unsigned long long)sleeps->awake_ns);
+}
+
 static void put_qp(FILE *f, const struct qp_record *r)
 {
 	fprintf(f,
@@ -182,6 +192,7 @@ static void put_device(FILE *f, struct front_device *d)
 	fputs(",\n", f);
 	put_port(f, dp_device_port(d->dev));
 	put_counters(f, &port, &engine);
+	put_sleeps(f, dp_device_sleeps(d->dev));
 	fprintf(f, "  \"qps_forgotten\": %zu,\n  \"qps\": [", s->forgotten);
 	for (i = 0; i < s->n; i++) {
 		if (s->qps[i].live)

@@ -101,6 +101,14 @@ def test_a_program_that_polls_is_late_for_nothing() -> None:
     assert latency_ns(polling) == pytest.approx(shortest + late, rel=0.02)
 
 
+def test_a_program_is_awake_for_a_while_after_it_woke() -> None:
+    """Long enough for the next message, only the first one waits."""
+    sleeper = Lateness.constant(30 * US)
+    wakeup = Wakeup(sleeper, SELDOM, spin_ns=0, awake_ns=20 * RTT_NS)
+    assert latency_ns(wakeup) == pytest.approx(latency_ns(None), abs=100)
+    assert latency_ns(wakeup, share=1.0) == pytest.approx(latency_ns(None) + 60 * US, rel=0.02)
+
+
 def test_a_sleep_ends_once_for_all_that_has_come() -> None:
     """Sixteen packets in a row wait for one turn, not for sixteen."""
     size, late = 16 * 4096, 200 * US
@@ -165,6 +173,26 @@ def test_an_emulator_that_wakes_late_is_the_networks() -> None:
     assert rtt[30 * US] == pytest.approx(rtt[0] + 2 * 30 * US, rel=0.01)
     assert host[30 * US] == pytest.approx(host[0], abs=1 * US)
     assert took[0] < took[30 * US] < took[0] + 200 * US
+
+
+def test_one_program_emulates_both_directions() -> None:
+    """A frame leaves when the emulator wakes for one of the other direction, due 30 us before."""
+    network = Dumbbell(1, bottleneck=Link(10 * GBIT, 100 * US))
+    wakeup = Wakeup(Lateness.constant(0), Lateness.constant(0), Lateness.constant(50 * US))
+
+    def lasted(*flows: traffic.Flows) -> int:
+        return int(
+            Simulation(network, wakeup=wakeup)
+            .run(np.concatenate(flows))
+            .flows.rows["finish_ns"][-1]
+        )
+
+    alone = lasted(messages(1, start_ns=1_000 * US))
+    other = messages(1, start_ns=970 * US)
+    other["src"], other["dst"] = 1, 0
+    assert alone - lasted(other, messages(1, start_ns=1_000 * US)) == pytest.approx(
+        30 * US, abs=2 * US
+    )
 
 
 def test_the_hosts_are_told_apart_from_the_network() -> None:

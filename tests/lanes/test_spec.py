@@ -19,6 +19,7 @@ from datapath.fabric.wakeup import Lateness, Wakeup
 from datapath.lanes import link_spec, open_network
 from datapath.lanes.loss_spec import Bernoulli, GilbertElliott
 from datapath.lanes.spec import Path, Topology
+from datapath.lanes.wakeup_spec import HostWakeup
 from datapath.units import HAND_WRITTEN
 
 
@@ -268,7 +269,7 @@ def wakeup(value: Any, folder: FilePath | None = None) -> Any:
     topology = Topology.model_validate(section, context=context)
     # What a run keeps is whole without the files.
     assert Topology.model_validate(topology.model_dump(mode="json")) == topology
-    assert topology.wakeup is not None
+    assert isinstance(topology.wakeup, HostWakeup)
     return topology.wakeup.setting(20_000, emulated=True)
 
 
@@ -291,7 +292,7 @@ def test_packets_timers_and_the_emulator_have_delays_of_their_own() -> None:
 def test_presets_without_an_emulator_have_none() -> None:
     section = {"lane": "sim", "wakeup": {"packet": "1us", "timer": "1us", "emulator": "1us"}}
     late = Topology.model_validate(section).wakeup
-    assert late is not None
+    assert isinstance(late, HostWakeup)
     assert late.setting(0, emulated=False).emulator is None
 
 
@@ -300,12 +301,14 @@ def test_delays_come_from_a_file_that_was_measured(tmp_path: FilePath) -> None:
         "about": {"scheduling": "realtime"},
         "packet": {"p50": "7us"},
         "timer": {"max": "9us"},
+        "awake": "4us",
     }
     (tmp_path / "late.json").write_text(json.dumps(content))
     given = wakeup("./late.json", tmp_path)
     assert given.packet == Lateness(((0.0, 0), (0.5, 7_000), (1.0, 7_000)))
     assert given.timer == Lateness(((0.0, 0), (1.0, 9_000)))
     assert given.emulator is None
+    assert given.awake_ns == 4_000
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ static int apply(struct direction *d, struct settings *s)
 	d->mark_rng = ~s->link.seed;
 	memset(&d->counts, 0, sizeof(d->counts));
 	memset(&d->late, 0, sizeof(d->late));
-	memset(&d->turn_late, 0, sizeof(d->turn_late));
+	memset(&d->emulator->turn_late, 0, sizeof(d->emulator->turn_late));
 	return 0;
 }
 

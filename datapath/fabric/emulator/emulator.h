@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "io/lateness.h"
 #include "io/raw.h"
 #include "link/link.h"
 #include "link/switch.h"
@@ -39,7 +40,6 @@ enum {
 	BACKWARD = 1,
 	DIRECTIONS = 2,
 	NO_PORT = 0xffff,
-	LATE_BUCKETS = 64 * 16,
 };
 
 #define NS_PER_US 1000ull
@@ -51,12 +51,6 @@ struct counts {
 	uint64_t marked;   /* marked with CE at random, not by the queue */
 	uint64_t unrouted; /* no port has the frame's link address */
 	uint64_t starved;  /* no free chunk, or a full device: the emulator dropped it */
-};
-
-/* A histogram of nanoseconds, 16 buckets for each power of two. */
-struct lateness {
-	uint64_t n, max_ns;
-	uint64_t bucket[LATE_BUCKETS];
 };
 
 struct direction {
@@ -71,8 +65,7 @@ struct direction {
 	bool hashes;	  /* the link needs the hash of a frame's flow */
 	uint64_t last_ns; /* time of the last offer; never goes back */
 	struct counts counts;
-	struct lateness late;	   /* of all frames */
-	struct lateness turn_late; /* of the first frame of each turn only */
+	struct dp_lateness late; /* of all frames */
 };
 
 /* A chunk.  The first chunk of a frame also describes the frame. */
@@ -105,6 +98,8 @@ struct emulator {
 	struct chunk *chunk;
 	uint64_t drained_ns; /* when all receive rings were last seen empty */
 	uint64_t began_ns, busy_ns;
+	bool woke;		      /* it has slept, and sent nothing since */
+	struct dp_lateness turn_late; /* of the first frame after each sleep */
 	struct dp_series *series[DIRECTIONS];
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
@@ -147,8 +142,6 @@ void direction_close(struct direction *);
 
 /* ---- report.c ------------------------------------------------------------------ */
 
-void late_add(struct lateness *, uint64_t ns);
-uint64_t late_quantile(const struct lateness *, double q);
 void report_counters(struct emulator *, FILE *);
 
 /* ---- sample.c ------------------------------------------------------------------ */

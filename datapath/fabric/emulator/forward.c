@@ -101,9 +101,11 @@ static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t
 		return 0;
 	kick_ports(e);
 	sent = dp_now_ns();
-	late_add(&d->turn_late, sent - at[0]);
+	if (e->woke)
+		dp_late_add(&e->turn_late, sent - at[0]);
+	e->woke = false;
 	for (uint32_t i = 0; i < n; i++)
-		late_add(&d->late, sent - at[i]);
+		dp_late_add(&d->late, sent - at[i]);
 	return n;
 }
 

@@ -125,6 +125,7 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 	wait.tv_nsec = (long)((until - now) % NS_PER_S);
 	for (uint32_t i = 0; arrivals && i < e->n_ports; i++)
 		fds[n++] = (struct pollfd){ .fd = e->port[i].raw.fd, .events = POLLIN };
+	e->woke = true;
 	if (ppoll(fds, n, until == UINT64_MAX ? NULL : &wait, NULL) > 0 && fds[0].revents)
 		control_read(e);
 }

@@ -1,49 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "fabric/emulator/emulator.h"
 
-/* Each power of two has 16 buckets, so a bucket is 6 % wide. */
-static unsigned bucket_of(uint64_t ns)
-{
-	unsigned power;
-
-	if (ns < 16)
-		return (unsigned)ns;
-	power = 63u - (unsigned)__builtin_clzll(ns);
-	return (power - 3) * 16 + (unsigned)(ns >> (power - 4) & 15);
-}
-
-/* The largest value of a bucket. */
-static uint64_t bucket_end(unsigned bucket)
-{
-	unsigned power = bucket / 16 + 3;
-
-	if (bucket < 16)
-		return bucket;
-	return (((16ull + bucket % 16 + 1) << (power - 4)) - 1);
-}
-
-void late_add(struct lateness *l, uint64_t ns)
-{
-	l->bucket[bucket_of(ns)]++;
-	l->n++;
-	if (ns > l->max_ns)
-		l->max_ns = ns;
-}
-
-uint64_t late_quantile(const struct lateness *l, double q)
-{
-	uint64_t rank = (uint64_t)(q * (double)l->n), seen = 0, end;
-
-	for (unsigned i = 0; i < LATE_BUCKETS; i++) {
-		seen += l->bucket[i];
-		if (seen > rank) {
-			end = bucket_end(i);
-			return end < l->max_ns ? end : l->max_ns;
-		}
-	}
-	return l->max_ns;
-}
-
 static uint64_t ring_drops(const struct emulator *e, unsigned side)
 {
 	uint64_t sum = 0;
@@ -83,17 +40,11 @@ static void report_direction(const struct emulator *e, unsigned side, FILE *out)
 		(unsigned long long)ring_drops(e, side),
 		(unsigned long long)(d->link ? dp_link_queue_bytes(d->link) : 0));
 	fprintf(out, "\"late_n\":%llu,\"late_p50_ns\":%llu,\"late_p90_ns\":%llu,",
-		(unsigned long long)d->late.n, (unsigned long long)late_quantile(&d->late, 0.5),
-		(unsigned long long)late_quantile(&d->late, 0.9));
-	fprintf(out, "\"late_p99_ns\":%llu,\"late_max_ns\":%llu,",
-		(unsigned long long)late_quantile(&d->late, 0.99),
+		(unsigned long long)d->late.n, (unsigned long long)dp_late_quantile(&d->late, 0.5),
+		(unsigned long long)dp_late_quantile(&d->late, 0.9));
+	fprintf(out, "\"late_p99_ns\":%llu,\"late_max_ns\":%llu",
+		(unsigned long long)dp_late_quantile(&d->late, 0.99),
 		(unsigned long long)d->late.max_ns);
-	fprintf(out, "\"turn_late_p50_ns\":%llu,\"turn_late_p90_ns\":%llu,",
-		(unsigned long long)late_quantile(&d->turn_late, 0.5),
-		(unsigned long long)late_quantile(&d->turn_late, 0.9));
-	fprintf(out, "\"turn_late_p99_ns\":%llu,\"turn_late_p999_ns\":%llu",
-		(unsigned long long)late_quantile(&d->turn_late, 0.99),
-		(unsigned long long)late_quantile(&d->turn_late, 0.999));
 }
 
 void report_counters(struct emulator *e, FILE *out)
@@ -102,6 +53,8 @@ void report_counters(struct emulator *e, FILE *out)
 	report_direction(e, FORWARD, out);
 	fprintf(out, "},\"backward\":{");
 	report_direction(e, BACKWARD, out);
-	fprintf(out, "},\"elapsed_ns\":%llu,\"busy_ns\":%llu}\n",
+	fprintf(out, "},\"turn_late\":");
+	dp_late_write(&e->turn_late, out);
+	fprintf(out, ",\"elapsed_ns\":%llu,\"busy_ns\":%llu}\n",
 		(unsigned long long)(dp_now_ns() - e->began_ns), (unsigned long long)e->busy_ns);
 }

@@ -102,8 +102,15 @@ struct sim_link {
 	uint64_t pause_delay_ns; /* time that a pause frame from that switch takes to come back */
 	struct sim_pause *pause; /* a FIFO */
 	uint32_t pauses, pause_room;
-	bool emulated;		  /* a program emulates the link, and wakes late */
-	struct sim_lateness late; /* lateness of that program */
+	bool emulated; /* a program emulates the link, and wakes late */
+	uint32_t next_emulated;
+};
+
+/* The program that emulates links: it sleeps, too. */
+struct sim_emulator {
+	uint32_t first; /* the first of its links, or SIM_NONE */
+	uint64_t awake_ns;
+	struct sim_lateness late;
 };
 
 struct sim_switch {
@@ -189,6 +196,7 @@ struct dp_sim {
 	uint32_t n_hosts, n_switches, n_links;
 	struct sim_host *host;
 	struct sim_link *link;
+	struct sim_emulator emulator;
 	struct sim_switch *switches;
 	uint32_t *leaf; /* by host: the node at the other end of its cable */
 	uint32_t *down; /* by host: the link that leads to it */
@@ -287,7 +295,7 @@ static inline bool sim_sleeps(const struct dp_sim *s)
 /* Marks the links that a program emulates.  To be called when all links exist. */
 void sim_emulate_links(struct dp_sim *);
 /* The time at which an emulated link hands over the frame that is due. */
-uint64_t sim_link_turn(const struct dp_sim *, const struct sim_link *, uint64_t deadline_ns);
+uint64_t sim_link_turn(const struct dp_sim *, uint64_t deadline_ns);
 /* Tells that the program of an emulated link has run. */
 void sim_link_woke(struct dp_sim *, uint32_t link);
 
@@ -296,7 +304,7 @@ static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
 	const struct sim_link *l = &s->link[link];
 	uint64_t at = dp_link_deadline(l->link);
 
-	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, l, at) : at);
+	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, at) : at);
 }
 
 /* Keeps the packet unread while the program sleeps.  False: the program is awake and reads it

@@ -49,11 +49,12 @@ struct dp_sim_quantile {
 struct dp_sim_wakeup {
 	const struct dp_sim_quantile *packet; /* hosts: delay after a packet has arrived */
 	const struct dp_sim_quantile *timer;  /* hosts: delay after the time to wake has come */
-	const struct dp_sim_quantile
-		*emulator; /* links between switches: delay of the program that emulates each */
+	/* The program that emulates the links between switches: delay of a frame. */
+	const struct dp_sim_quantile *emulator;
 	uint32_t n_packet, n_timer; /* both 0: hosts are never late */
 	uint32_t n_emulator;	    /* 0: links are exact */
 	uint64_t spin_ns;	    /* a host polls for so long after a completion */
+	uint64_t awake_ns;	    /* a host is awake for so long after it woke */
 };
 
 struct dp_sim_config {

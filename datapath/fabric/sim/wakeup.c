@@ -7,16 +7,19 @@
  * drawn once for each sleep, from a random stream of the host's own.  A packet keeps
  * its time of arrival, as the kernel stamps it; it lies unread until the program runs.
  *
- * A program is awake, and never late, while it polls after a completion, and while its
- * packets wait for the NIC.
+ * A program is awake, and never late, for some time after it woke, while it polls after a
+ * completion, and while its packets wait for the NIC.
  *
- * A link between switches may be a program too, as in a live run, where a program
- * emulates the link: the link model is exact, and the link hands frames over when the
- * program wakes.
+ * The links between switches may be the work of a program too, as in a live run, where
+ * one program emulates them: the link model is exact, and the links hand frames over when
+ * the program wakes.
  *
  * Without a distribution (dp_sim_config.wakeup) this file is not used.
  */
 #include "fabric/sim/internal.h"
+
+/* For so long the emulator of live runs polls rather than sleeps (fabric/emulator/main.c). */
+enum { EMULATOR_SPIN_NS = 4000 };
 
 static bool points_valid(const struct dp_sim_quantile *point, uint32_t n)
 {
@@ -124,7 +127,7 @@ void sim_wake(struct dp_sim *s, struct sim_host *h)
 	struct sim_sleep *z = &h->sleep;
 	struct sim_packet *p;
 
-	sim_stay_awake(h, s->now);
+	sim_stay_awake(h, s->now + s->cfg.wakeup.awake_ns);
 	draw_host(s, h);
 	while ((p = z->unread)) {
 		z->unread = (struct sim_packet *)p->frame.next;
@@ -135,9 +138,11 @@ void sim_wake(struct dp_sim *s, struct sim_host *h)
 
 /* ---- links ------------------------------------------------------------------------ */
 
-static void draw_link(struct dp_sim *s, uint32_t link)
+/* One program emulates all links that have one: what is due on any of them is handed
+ * over when it runs. */
+static void draw_emulator(struct dp_sim *s)
 {
-	draw(s, &s->link[link].late, 0x656d756c00000000ull + link);
+	draw(s, &s->emulator.late, 0x656d756c00000000ull);
 }
 
 void sim_emulate_links(struct dp_sim *s)
@@ -145,26 +150,40 @@ void sim_emulate_links(struct dp_sim *s)
 	struct sim_link *l;
 	uint32_t i;
 
+	s->emulator.first = SIM_NONE;
+	if (!s->cfg.wakeup.n_emulator)
+		return;
+	draw_emulator(s);
 	for (i = 0; i < s->n_links; i++) {
 		l = &s->link[i];
-		l->emulated = s->cfg.wakeup.n_emulator && l->from >= s->n_hosts &&
-			      l->to >= s->n_hosts;
-		if (l->emulated)
-			draw_link(s, i);
+		if (l->from < s->n_hosts || l->to < s->n_hosts)
+			continue;
+		l->next_emulated = s->emulator.first;
+		s->emulator.first = i;
+		l->emulated = true;
 	}
 }
 
-uint64_t sim_link_turn(const struct dp_sim *s, const struct sim_link *l, uint64_t deadline_ns)
+uint64_t sim_link_turn(const struct dp_sim *s, uint64_t deadline_ns)
 {
 	const struct dp_sim_wakeup *w = &s->cfg.wakeup;
 
 	if (deadline_ns == DP_NEVER)
 		return DP_NEVER;
-	return deadline_ns + quantile(w->emulator, w->n_emulator, l->late.share);
+	if (deadline_ns <= s->emulator.awake_ns)
+		return deadline_ns > s->now ? deadline_ns : s->now;
+	return deadline_ns + quantile(w->emulator, w->n_emulator, s->emulator.late.share);
 }
 
 void sim_link_woke(struct dp_sim *s, uint32_t link)
 {
-	if (s->link[link].emulated)
-		draw_link(s, link);
+	uint32_t i;
+
+	if (!s->link[link].emulated)
+		return;
+	s->emulator.awake_ns = s->now + EMULATOR_SPIN_NS;
+	draw_emulator(s);
+	for (i = s->emulator.first; i != SIM_NONE; i = s->link[i].next_emulated)
+		if (i != link)
+			sim_requeue_link(s, i);
 }
