@@ -26,7 +26,7 @@ ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda text: text.
 OPS = ("send", "write", "read")
 PROGRAMS = Path(__file__).parent / "programs"
 Said = dict[tuple[str, str], list[dict[str, Any]]]
-"""What the client said in each way, command by command."""
+"""What became of each command on the client, in each way."""
 
 
 def commands(kind: str, options: str) -> dict[str, list[str]]:
@@ -57,8 +57,8 @@ def result(guests: Guests, said: Said, kind: str, options: str, name: str) -> di
     place = list(all_of_it).index(name)
     assert place < len(said[way]), "it did not run, since a command before it failed"
     done = said[way][place]
-    assert done["status"] == 0, done["said"]
-    found = json.loads(done["said"])
+    assert done["status"] == 0, done["output"] + done["errors"]
+    found = json.loads(done["output"])
     assert isinstance(found, dict)
     return found
 
