@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """`topology.wakeup: live`: simulated programs wake as late as those of the live twin did.
 
-The live twin of a simulated point is the point of lane netns with the same settings otherwise.
+The live twin of a simulated point is the live point with the same settings otherwise.
 Its devices count how late their threads woke, and the emulator how late it handed frames over;
 the simulated run takes the distributions that its twin measured in the same repetition.
 """
@@ -31,10 +31,10 @@ def twin_of(spec: PointSpec, points: Iterable[Point]) -> Point:
     found = [
         point
         for point in points
-        if point.spec.topology.lane == "netns" and _settings(point.spec) == wanted
+        if not point.spec.topology.of_lane.simulated and _settings(point.spec) == wanted
     ]
     if not found:
-        raise ValueError("live: no point of lane netns has the same settings otherwise")
+        raise ValueError("live: no live point has the same settings otherwise")
     if len(found) > 1:
         raise ValueError(f"live: {found[0].label} and {found[1].label} are both its live twin")
     if found[0].spec.transport.device != "dp":

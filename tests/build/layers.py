@@ -31,7 +31,6 @@ MAY_INCLUDE = {
     "fabric/sim": {"fabric", "engine", "link", "wire"},
     "workloads/traffic": {"fabric", "posix", "wire"},
     "lanes/keeper": {"lanes", "posix", "xdp"},
-    "lanes/probe": {"posix", "wire"},
     "fabric": {"fabric", "io", "engine", "wire"},
 }
 

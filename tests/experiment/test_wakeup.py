@@ -129,11 +129,11 @@ def test_a_simulated_run_wakes_as_its_live_twin_did(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("topology.lane: netns}}", "topology.lane: sim}}", "no point of lane netns"),
+        ("topology.lane: netns}}", "topology.lane: sim}}", "no live point"),
         (
             "label: live, set: {topology.lane: netns}",
             "label: live, set: {cc.algo: vpc}",
-            "no point",
+            "no live point",
         ),
         ("device: dp", "device: kernel", "dp"),
         (
