@@ -11,6 +11,10 @@
  * and 40 ms that comes and goes. */
 #define PAGES_SPARE 256
 
+/* QPs of an engine for which blocks are set aside, 110 KiB each.  Those of further QPs come from
+ * the system when packets are under way: few of so many QPs are at work at a time. */
+#define QPS_RESERVED 256
+
 uint32_t dp_window_of(uint32_t asked)
 {
 	return asked ? asked : DP_WINDOW_MAX;
@@ -71,19 +75,24 @@ int dp_store_reserve(struct dp_store *s)
 	struct dp_pool *pools[] = { &s->tx, &s->tx_page, &s->rx, &s->rx_page, &s->answers };
 	unsigned i;
 
-	for (i = 0; !s->shared && i < ARRAY_SIZE(pools); i++) {
+	if (s->shared || s->qps >= QPS_RESERVED) {
+		s->qps++;
+		return 0;
+	}
+	for (i = 0; i < ARRAY_SIZE(pools); i++) {
 		if (!dp_pool_reserve(pools[i]))
 			continue;
 		while (i--)
 			dp_pool_unreserve(pools[i]);
 		return -ENOMEM;
 	}
+	s->qps++;
 	return 0;
 }
 
 void dp_store_release(struct dp_store *s)
 {
-	if (s->shared)
+	if (--s->qps >= QPS_RESERVED || s->shared)
 		return;
 	dp_pool_unreserve(&s->tx);
 	dp_pool_unreserve(&s->tx_page);

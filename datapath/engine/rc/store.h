@@ -9,7 +9,7 @@
 
 struct dp_store {
 	struct dp_pool tx, tx_page, rx, rx_page, answers;
-	uint32_t window_psns, engines;
+	uint32_t window_psns, engines, qps;
 	bool shared; /* engines of a simulation share it: nothing is set aside for a QP */
 };
 
@@ -19,8 +19,8 @@ void dp_store_drain(struct dp_store *);
 uint32_t dp_window_of(uint32_t asked);
 bool dp_window_valid(uint32_t asked);
 
-/* Sets aside one block of each kind for one more QP: 0 or -ENOMEM.  The QP takes them while packets
- * are under way. */
+/* One QP more.  For the first ones a block of each kind is set aside, which is taken while packets
+ * are under way: 0 or -ENOMEM. */
 int dp_store_reserve(struct dp_store *);
 void dp_store_release(struct dp_store *);
 /* The first invariant of an engine's store that does not hold, in words, or NULL. */

@@ -71,21 +71,20 @@ class Ucx:
         over_tcp = getattr(ctx.transport, "device", "") == "kernel"
         names = [host.name for host in ctx.network.hosts]
         devices = dict(zip(names, ctx.device_env, strict=True))
+        qp_type = None if over_tcp else p.qp_type
 
         def words(host: Host, *more: str) -> list[str]:
             plain = [*_command(host), *p.extra, *more]
             return plain if over_tcp else sysfs.program(plain)
 
-        def environment(host: Host) -> dict[str, str]:
-            if over_tcp:
-                return _environment("tcp", host.endpoint.netdev)
-            return {**devices[host.name], **_environment(_TRANSPORTS[p.qp_type], _VERBS_DEVICE)}
+        def settings(host: Host) -> dict[str, str]:
+            return {**devices[host.name], **environment(host, qp_type)}
 
         with Programs(ctx, self.tools, p.pin, polls=True) as programs:
-            listener = programs.start(server, "ucx-server", words(server), environment(server))
+            listener = programs.start(server, "ucx-server", words(server), settings(server))
             programs.wait_listening(server, listener, _PORT)
             asks = words(client, server.endpoint.mgmt_ipv4, *test)
-            caller = programs.start(client, "ucx-client", asks, environment(client))
+            caller = programs.start(client, "ucx-client", asks, settings(client))
             output = programs.finish(caller, server=listener)
         return self.outcome(output, "TCP" if over_tcp else f"{p.qp_type}_verbs")
 
@@ -121,6 +120,8 @@ def _command(host: Host) -> list[str]:
     return [_PROGRAM, *(["-P", "0"] if has_mpi else []), "-p", str(_PORT)]
 
 
-def _environment(transports: str, device: str) -> dict[str, str]:
-    """These transports alone, on the device under test; the set-up takes the management network."""
-    return {"UCX_TLS": transports, "UCX_NET_DEVICES": device, "UCX_LOG_LEVEL": "warn"}
+def environment(host: Host, qp_type: str | None) -> dict[str, str]:
+    """UCX on the device under test alone: over verbs, or over TCP when qp_type is None."""
+    over = "tcp,self" if qp_type is None else _TRANSPORTS[qp_type]
+    device = host.endpoint.netdev if qp_type is None else _VERBS_DEVICE
+    return {"UCX_TLS": over, "UCX_NET_DEVICES": device, "UCX_LOG_LEVEL": "warn"}

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""MPI (Open MPI over UCX) on our device, or over TCP: latency, bandwidth, allreduce.
+
+Half of the ranks run on each host.  mpirun starts those of the other host through a process that
+this workload keeps there, so the hosts have to be namespaces.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pydantic
+from pydantic import Field, field_validator
+
+from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.lanes.base import Host, Tool
+from datapath.lanes.local import MGMT_DEVICE, NetnsHost
+from datapath.metric_kind import MetricKind
+from datapath.units import Bytes
+from datapath.verbs import sysfs
+from datapath.workloads.base import Metric, Outcome, RunContext
+from datapath.workloads.kinds.ucx import environment
+from datapath.workloads.programs import Programs, WorkloadParams, require, require_device
+
+_FOLDER = Path(__file__).parents[1] / "mpi"
+_POLL_S = 0.01
+
+
+class MpiParams(WorkloadParams):
+    """One benchmark among the ranks."""
+
+    test: Literal["latency", "bandwidth", "allreduce"] = Field(
+        "latency",
+        description="Between the first and the last rank, one message after the other or 64 at "
+        "once; or a sum of doubles over all ranks.",
+    )
+    ranks: int = Field(4, ge=2, le=64, description="Processes, half of them on each host.")
+    qp_type: Literal["rc", "ud"] = Field(
+        "rc", description="Transport of UCX on device dp: rc_verbs or ud_verbs."
+    )
+    size: Bytes = Field(8, ge=8, le=2**26, description="Bytes of each message or sum.")
+    iterations: int = Field(1000, ge=1, le=10**7, description="Messages, windows or sums.")
+
+    @field_validator("ranks")
+    @classmethod
+    def _even(cls, ranks: int) -> int:
+        if ranks % 2:
+            raise ValueError("half of the ranks run on each host: give an even number")
+        return ranks
+
+
+class Mpi:
+    """Metrics: latency_mean of a message (half round trips) or a sum, or goodput."""
+
+    name: ClassVar[str] = "mpi"
+    Params: ClassVar[type[pydantic.BaseModel]] = MpiParams
+    tools: ClassVar[tuple[Tool, ...]] = (Tool("mpirun"), Tool("mpicc"))
+    devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
+    metrics: ClassVar[tuple[MetricKind, ...]] = ()
+    qp_attributes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        assert isinstance(params, MpiParams)
+        self.params = params
+
+    def run(self, ctx: RunContext) -> Outcome:
+        require_device(ctx, self.name, self.devices)
+        first, other = ctx.network.pairs[0]
+        if not isinstance(first, NetnsHost):
+            raise LocalError("workload mpi runs between namespaces", hint="use lane: netns")
+        if self.params.ranks > 2 and getattr(ctx.transport, "port", "") == "afxdp":
+            raise LocalError(
+                "an afxdp port belongs to one process, and each host has several ranks",
+                hint="set transport: {port: udp}, or workload: {ranks: 2}",
+            )
+        program = build(first, ctx.logs)
+        pid_file = ctx.logs / "mpi-peer.pid"
+        with Programs(ctx, self.tools, pin=False, polls=True) as programs:
+            keep = ["sh", "-c", f"echo $$ >'{pid_file}'; exec sleep infinity"]
+            peer = programs.start(other, "mpi-peer", keep)
+            while not pid_file.exists() or not pid_file.read_text().strip():
+                if peer.process.poll() is not None or programs.remaining_s() <= 0:
+                    raise programs.failed(peer, "did not start")
+                time.sleep(_POLL_S)
+            words = self.command(ctx, program, pid_file)
+            output = programs.finish(programs.start(first, "mpirun", words))
+        return self.outcome(output)
+
+    def command(self, ctx: RunContext, program: Path, pid_file: Path) -> list[str]:
+        """mpirun's command line, with a part for each host."""
+        p = self.params
+        words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        words += ["--mca", "plm_rsh_agent", f"{_FOLDER / 'agent.sh'} {pid_file}"]
+        words += ["--mca", "oob_tcp_if_include", MGMT_DEVICE]
+        words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self", *p.extra]
+        over_tcp = getattr(ctx.transport, "device", "") == "kernel"
+        call = [str(program), p.test, str(p.size), str(p.iterations)]
+        for host, device in zip(ctx.network.pairs[0], self._devices(ctx), strict=True):
+            settings = {**device, **environment(host, None if over_tcp else p.qp_type)}
+            part = ["-np", str(p.ranks // 2)]
+            part += ["--host", f"{host.endpoint.mgmt_ipv4}:{p.ranks // 2}", "env"]
+            part += [f"{key}={value}" for key, value in settings.items()]
+            words += [*part, *(call if over_tcp else sysfs.program(call)), ":"]
+        return words[:-1]
+
+    def _devices(self, ctx: RunContext) -> list[dict[str, str]]:
+        named = dict(zip([host.name for host in ctx.network.hosts], ctx.device_env, strict=True))
+        return [dict(named[host.name]) for host in ctx.network.pairs[0]]
+
+    def outcome(self, output: str) -> Outcome:
+        """From the line that the first rank prints; RunFailed when there is none."""
+        fields = [line.split() for line in output.splitlines() if line.startswith(self.params.test)]
+        try:
+            [[_, number]] = fields
+            value = float(number)
+        except ValueError:
+            raise RunFailed("MPI printed no result", hint="see mpirun.out and .err") from None
+        if self.params.test == "bandwidth":
+            return Outcome([Metric("goodput", 8 * value, "bit/s")])
+        return Outcome([Metric("latency_mean", value, "ns")])
+
+
+def build(host: Host, folder: Path) -> Path:
+    """The benchmark, compiled by the machine's MPI."""
+    require(host, "mpicc", Mpi.tools)
+    program = folder / "mpi_benchmark"
+    source = _FOLDER / "mpi_benchmark.c"
+    command = ["mpicc", "-O2", "-o", str(program), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CapabilityError(
+            f"mpicc cannot compile {source}: {(done.stderr.splitlines() or ['?'])[-1]}",
+            hint="apt-get install libopenmpi-dev",
+        )
+    return program

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Benchmarks of MPI, after those of OSU: mpi_benchmark TEST BYTES ITERATIONS.
+ *
+ *   latency     half of a ping-pong between the first and the last rank: nanoseconds
+ *   bandwidth   64 messages in flight from the first to the last rank: bytes a second
+ *   allreduce   sums of doubles over all ranks: nanoseconds of one, by the slowest rank
+ *
+ * Prints one line, "TEST NUMBER".  Each ends with 1 when data has not arrived as it was sent.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOW = 64, WARM_UP = 10, TAG = 1 };
+
+static int rank, ranks;
+static char *out, *in;
+
+static void ping_pong(int bytes)
+{
+	int last = ranks - 1;
+
+	if (rank == 0) {
+		MPI_Send(out, bytes, MPI_BYTE, last, TAG, MPI_COMM_WORLD);
+		MPI_Recv(in, bytes, MPI_BYTE, last, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	} else if (rank == last) {
+		MPI_Recv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Send(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD);
+	}
+}
+
+static void window(int bytes)
+{
+	MPI_Request requests[WINDOW];
+	int last = ranks - 1;
+
+	if (rank != 0 && rank != last)
+		return;
+	for (int i = 0; i < WINDOW; i++) {
+		if (rank == 0)
+			MPI_Isend(out, bytes, MPI_BYTE, last, TAG, MPI_COMM_WORLD, &requests[i]);
+		else
+			MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &requests[i]);
+	}
+	MPI_Waitall(WINDOW, requests, MPI_STATUSES_IGNORE);
+	/* The receiver's word that all is there. */
+	if (rank == 0)
+		MPI_Recv(NULL, 0, MPI_BYTE, last, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	else
+		MPI_Send(NULL, 0, MPI_BYTE, 0, TAG, MPI_COMM_WORLD);
+}
+
+static void allreduce(int bytes)
+{
+	MPI_Allreduce(out, in, bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* Seconds of one call. */
+static double measure(void (*call)(int), int bytes, int iterations)
+{
+	double start, took, slowest;
+
+	for (int i = 0; i < WARM_UP; i++)
+		call(bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+	start = MPI_Wtime();
+	for (int i = 0; i < iterations; i++)
+		call(bytes);
+	took = MPI_Wtime() - start;
+	MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+	return slowest / iterations;
+}
+
+static void fill(int bytes)
+{
+	for (int i = 0; i < bytes / (int)sizeof(double); i++)
+		((double *)out)[i] = rank + i;
+}
+
+static int is_sum(int bytes)
+{
+	for (int i = 0; i < bytes / (int)sizeof(double); i++)
+		if (((double *)in)[i] != ranks * (ranks - 1) / 2 + (double)ranks * i)
+			return 0;
+	return 1;
+}
+
+/* What the first rank sends. */
+static int is_copy(int bytes)
+{
+	for (int i = 0; i < bytes / (int)sizeof(double); i++)
+		if (((double *)in)[i] != i)
+			return 0;
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	int bytes, iterations, good = 1;
+	const char *test = argc == 4 ? argv[1] : "";
+	double result;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	bytes = argc == 4 ? atoi(argv[2]) : 0;
+	iterations = argc == 4 ? atoi(argv[3]) : 0;
+	out = calloc(1, (size_t)bytes + sizeof(double));
+	in = calloc(1, (size_t)bytes + sizeof(double));
+	if (!out || !in || bytes < 1 || iterations < 1)
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	fill(bytes);
+	if (!strcmp(test, "latency")) {
+		result = measure(ping_pong, bytes, iterations) / 2 * 1e9;
+		good = rank % (ranks - 1) || is_copy(bytes);
+	} else if (!strcmp(test, "bandwidth")) {
+		result = WINDOW * (double)bytes / measure(window, bytes, iterations);
+		good = rank != ranks - 1 || is_copy(bytes);
+	} else {
+		result = measure(allreduce, bytes, iterations) * 1e9;
+		good = is_sum(bytes);
+	}
+	if (!good) {
+		fprintf(stderr, "rank %d: the data is not what was sent\n", rank);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	if (!rank)
+		printf("%s %.1f\n", test, result);
+	MPI_Finalize();
+	return 0;
+}
