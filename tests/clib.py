@@ -81,6 +81,7 @@ HEADERS = (
     paths.PACKAGE / "engine" / "rtt.h",
     paths.PACKAGE / "engine" / "rc" / "rack.h",
     Path(__file__).parent / "engine" / "soak.h",
+    Path(__file__).parent / "vnic" / "frames.h",
 )
 
 

@@ -46,7 +46,7 @@ def _netns(
     from datapath.lanes.middle import choose_backend
     from datapath.lanes.netns import NetnsNetwork
 
-    return NetnsNetwork(topology, choose_backend(path))
+    return NetnsNetwork(topology, choose_backend(path), folder)
 
 
 def _vm(topology: Topology, path: Path, logs: FilePath | None, folder: FilePath | None) -> Network:
@@ -77,7 +77,9 @@ _GUESTS = (
 )
 
 LANES: Mapping[str, Lane] = {
-    "netns": Lane(_netns, frozenset({"scheduling", "keep_awake"}), tools=_NAMESPACES, local=True),
+    "netns": Lane(
+        _netns, frozenset({"scheduling", "keep_awake", "vnic"}), tools=_NAMESPACES, local=True
+    ),
     "vm": Lane(
         _vm,
         frozenset({"kernel", "cpus", "memory", "namespaces"}),

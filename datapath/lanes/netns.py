@@ -5,6 +5,8 @@
     host0 eth1 --- eth1 host1                                   p2p, backend none
     host0 eth1 --- port0 [middle: left == neckl-neckr == right] port2 --- eth1 host2 ...   dumbbell
 
+With virtual cards, what stands here for a host is its card (cards.py).
+
 Each host also has `mgmt0` on a bridge in the middle namespace, which carries
 control traffic and is never impaired.
 """
@@ -15,12 +17,14 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import IO
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes import scheduling
 from datapath.lanes.base import CpuUse, halves
+from datapath.lanes.cards import Cards
 from datapath.lanes.cpu_keeper import CpuKeeper
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.local import (
@@ -53,10 +57,12 @@ class NetnsNetwork(WithMiddle):
     """Hosts in namespaces, as a context manager; implements datapath.lanes.base.Network.
 
     `backend` is "bpf" (a middle namespace forwards, and can impair), "fabric" (it
-    emulates a link) or "none" (hosts joined directly).
+    emulates a link) or "none" (hosts joined directly).  `folder`: where the topology's files are.
     """
 
-    def __init__(self, topology: Topology, backend: str = "bpf") -> None:
+    def __init__(
+        self, topology: Topology, backend: str = "bpf", folder: FilePath | None = None
+    ) -> None:
         if backend == "none" and topology.preset != "p2p":
             raise LocalError(
                 "backend none joins two hosts directly; a dumbbell has a middle",
@@ -66,7 +72,11 @@ class NetnsNetwork(WithMiddle):
         self.backend = backend
         self._scheduling = scheduling.choose(_wanted(topology, backend))
         self.hosts: list[NetnsHost] = []
-        self._holder = Holder([*(f"host{i}" for i in range(topology.hosts)), MIDDLE])
+        self._folder = folder
+        count = topology.hosts
+        cards = [f"card{i}" for i in range(count)] if topology.vnic else []
+        self._holder = Holder([*(f"host{i}" for i in range(count)), *cards, MIDDLE])
+        self._cards: Cards | None = None
 
     def __enter__(self) -> NetnsNetwork:
         if os.geteuid() != 0:
@@ -82,6 +92,8 @@ class NetnsNetwork(WithMiddle):
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._cards is not None:
+            self._cards.close()
         if self._middle is not None:
             self._middle.close()
         self._holder.close()
@@ -109,6 +121,12 @@ class NetnsNetwork(WithMiddle):
     def recover(self) -> bool:
         """Made again in a fraction of a second, which is the surer way."""
         return False
+
+    def set_path(self, path: object, seed: int) -> None:
+        """As WithMiddle; then the cards meet."""
+        super().set_path(path, seed)
+        if self._cards is not None:
+            self._cards.meet()
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[CpuUse]:
@@ -145,6 +163,7 @@ class NetnsNetwork(WithMiddle):
             "backend": self.backend,
             "backend_reason": BACKENDS[self.backend],
             "devices": {name: describe_devices(space) for name, space in spaces},
+            **({"vnic": self._cards.describe()} if self._cards is not None else {}),
             "cpu": self._describe_cpu(),
         }
 
@@ -183,13 +202,20 @@ class NetnsNetwork(WithMiddle):
 
     def _build(self) -> None:
         *spaces, middle = self._holder.open()
+        spaces, cards = spaces[: self.topology.hosts], spaces[self.topology.hosts :]
         self._middle = Middle(middle, self.topology, self.backend)
         self.hosts = [
             NetnsHost(space.name, endpoint(i, self.topology.mtu), space)
             for i, space in enumerate(spaces)
         ]
-        fds = [space.net_fd for space in spaces]
-        self._middle.build(self._links(fds), pass_fds=fds)
+        if cards:
+            self._cards = Cards(self.topology, cards)
+        on_network = [space.net_fd for space in cards or spaces]
+        fds = [*on_network, *(space.net_fd for space in spaces)]
+        links = self._links(on_network, [space.net_fd for space in spaces])
+        self._middle.build(links, pass_fds=fds)
+        if self._cards is not None:
+            self._cards.join(spaces)
         for index, host in enumerate(self.hosts):
             host.namespace.in_network(lambda: set_ipv6(accept_ra=0, router_solicitations=0))
             host.namespace.check_output(
@@ -199,11 +225,16 @@ class NetnsNetwork(WithMiddle):
             if self.backend != "none":
                 host.namespace.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
         self._middle.forward()
+        if self._cards is not None:
+            self._cards.start(self._folder)
 
-    def _links(self, fds: Sequence[int]) -> Iterator[str]:
-        """ip commands, run in the middle, that make every link."""
-        mtu = self.topology.mtu
-        for i, fd in enumerate(fds):
+    def _links(self, fds: Sequence[int], hosts: Sequence[int]) -> Iterator[str]:
+        """ip commands, run in the middle, that make every link.
+
+        fds: of the namespaces that the path joins; hosts: of those with a management device.
+        """
+        mtu = self.topology.mtu if self._cards is None else self._cards.network_mtu
+        for i, fd in enumerate(hosts):
             yield (f"link add mgmt{i} type veth peer name {MGMT_DEVICE} netns /proc/self/fd/{fd}")
             yield f"link set mgmt{i} master mgmt up"
         if self.backend == "none":

@@ -14,6 +14,7 @@ from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, link_arguments
 from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
 from datapath.lanes.wakeup_spec import WakeupSetting
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
+from datapath.vnic.spec import GUEST_MTU_MAX, NetworkCards
 from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, Direction, Impairment
 
 
@@ -105,6 +106,12 @@ class Topology(BaseModel):
         True, description="netns: keep CPUs from going to sleep while programs are measured."
     )
 
+    vnic: bool | NetworkCards = Field(
+        False,
+        description="netns: each host is the guest of a virtual card, and the path joins the "
+        "cards (docs/vnic.md). true, or settings.",
+    )
+
     kernel: str = Field(
         "6.12",
         description="vm: kernel of the guests, as `dpctl kernel install` names it: a version "
@@ -176,6 +183,8 @@ class Topology(BaseModel):
                 raise ValueError(f"{' and '.join(given)}: for lane {lane}, not for {self.lane}")
         if self.namespaces and self.preset != "p2p":
             raise ValueError("namespaces joins one host to its guest: use preset p2p")
+        if self.vnic and self.mtu > GUEST_MTU_MAX:
+            raise ValueError(f"mtu: hosts behind a virtual card have at most {GUEST_MTU_MAX}")
         return self
 
     @property
@@ -187,6 +196,11 @@ class Topology(BaseModel):
     def lossless(self) -> Pfc | None:
         """The settings of `pfc`; None: there is no PFC."""
         return Pfc() if self.pfc is True else self.pfc or None
+
+    @property
+    def card(self) -> NetworkCards | None:
+        """The settings of `vnic`; None: hosts are on the network themselves."""
+        return NetworkCards() if self.vnic is True else self.vnic or None
 
     def _differs(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)

@@ -20,6 +20,7 @@ from datapath.vnic.program import GuestRow, HostRow, Settings
 MAC = r"^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$"
 ROCE_PORT = 4791
+GUEST_MTU_MAX = 9000
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _NETDEV = r"^[^\s/,]{1,15}$"
@@ -100,12 +101,6 @@ class Card(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mtu: Bytes = Field(
-        1500,
-        ge=1280,
-        le=9000,
-        description="MTU of the guests' devices. The network's own may be less.",
-    )
     pipes: int = Field(
         4,
         ge=1,
@@ -130,10 +125,30 @@ class Card(BaseModel):
         return compile_algorithm(self.cc.located(folder), self.cc.params).path
 
 
+class NetworkCards(Card):
+    """The cards of an experiment: each host is the guest of one."""
+
+    port: Literal["afxdp", "udp"] = Field(
+        "afxdp", description="How cards reach the network, as transport.port."
+    )
+    network_mtu: Bytes | None = Field(
+        None,
+        ge=1280,
+        le=65521,
+        description="MTU between the cards, bytes. Unset: topology.mtu, which is the hosts'.",
+    )
+
+
 class CardFile(Card):
     """The whole file."""
 
     version: Literal[1] = Field(description="Version of the format.")
+    mtu: Bytes = Field(
+        1500,
+        ge=1280,
+        le=GUEST_MTU_MAX,
+        description="MTU of the guests' devices. The network's own may be less.",
+    )
     key: str = Field(
         pattern=r"^[0-9A-Fa-f]{64}$",
         description="The secret by which cards accept each other: 32 random bytes, as "

@@ -41,8 +41,8 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 def test_guests_find_each_other_by_ipv4_and_ipv6(bench: Bench) -> None:
     blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
-    assert any(blue0.ping(blue1.ipv4) for _ in range(5))
-    assert any(blue1.ping(blue0.ipv6) for _ in range(5))
+    assert any(blue0.ping(blue1.ipv4, "-W", "1") for _ in range(9))
+    assert any(blue1.ping(blue0.ipv6, "-W", "1") for _ in range(9))
     counts = bench.counts("blue0")
     assert counts["answered"] >= 2  # the card knew the link addresses
     assert counts["plain"] >= 2
@@ -105,7 +105,7 @@ def test_frames_of_full_mtu_without_recovery_arrive_in_pieces(bench: Bench) -> N
     """The network's MTU is 1500: the kernel cuts VXLAN packets, as Linux's own device does."""
     blue0 = bench.guests["blue0"]
     address = bench.guests["blue1"].ipv4
-    assert any(blue0.ping(address, "-s", "8972", "-M", "do") for _ in range(20))
+    assert any(blue0.ping(address, "-W", "1", "-s", "8972", "-M", "do") for _ in range(20))
 
 
 def test_nothing_is_held_when_all_is_said(bench: Bench) -> None:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The bytes of frames: what the card reads of them, and its answers, with scapy as the judge."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import (
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6NDOptDstLLAddr,
+    ICMPv6NDOptSrcLLAddr,
+    IPv6,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+)
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Packet
+
+from tests.clib import testffi, testlib
+
+pytestmark = [pytest.mark.san, pytest.mark.compute]
+
+A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
+ETHER = Ether(src=A, dst=B)
+V4 = IP(src="10.0.0.1", dst="10.0.0.2")
+V6 = IPv6(src="fd00::1", dst="fd00::2")
+
+
+def read(frame: bytes) -> Any:
+    found = testffi.new("struct X_vnic_frame *")
+    testlib.X_vnic_read(frame, len(frame), found)
+    return found
+
+
+def answer(frame: bytes) -> bytes:
+    out = testffi.new("uint8_t[]", 96)
+    mac = bytes.fromhex(B.replace(":", ""))
+    return bytes(testffi.buffer(out, testlib.X_vnic_answer(frame, len(frame), mac, out)))
+
+
+def mark_ce(frame: bytes) -> bytes:
+    out = testffi.new("uint8_t[]", len(frame) + 1)
+    return bytes(testffi.buffer(out, testlib.X_vnic_mark_ce(frame, len(frame), out)))
+
+
+def address(raw: Any) -> str:
+    text = ipaddress.IPv6Address(bytes(raw))
+    return str(text.ipv4_mapped or text)
+
+
+@pytest.mark.parametrize("ip", [V4, V6, V6 / IPv6ExtHdrHopByHop()])
+@pytest.mark.parametrize("transport", [UDP(sport=49999, dport=4791), TCP(sport=7471, dport=80)])
+def test_addresses_and_ports(ip: Packet, transport: Packet) -> None:
+    found = read(bytes(ETHER / ip / transport / b"payload"))
+    assert found.valid
+    assert found.has_ports
+    assert (found.sport, found.dport) == (transport.sport, transport.dport)
+    assert (address(found.src), address(found.dst)) == (ip.src, ip.dst)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        V4 / ICMP(),
+        V4.__class__(src="10.0.0.1", dst="10.0.0.2", flags="MF") / UDP(dport=4791),
+        V4.__class__(src="10.0.0.1", dst="10.0.0.2", frag=3) / UDP(dport=4791),
+        V6 / IPv6ExtHdrFragment() / UDP(dport=4791),
+    ],
+    ids=["icmp", "first fragment", "later fragment", "fragment header"],
+)
+def test_what_has_no_ports_to_trust(packet: Packet) -> None:
+    found = read(bytes(ETHER / packet))
+    assert found.valid
+    assert not found.has_ports
+
+
+def test_the_flow_is_in_the_hash_and_nothing_else() -> None:
+    frames = [ETHER / V4 / UDP(sport=port, dport=4791) for port in range(50000, 50100)]
+    assert len({read(bytes(frame)).hash for frame in frames}) == 100
+    longer = frames[0] / b"another payload"
+    assert read(bytes(longer)).hash == read(bytes(frames[0])).hash
+
+
+def questions() -> Iterator[Packet]:
+    arp = ARP(hwsrc=A, psrc="10.0.0.1", pdst="10.0.0.2")
+    yield Ether(src=A, dst="ff:ff:ff:ff:ff:ff") / arp
+    yield Ether(src=A, dst=B) / ARP(hwsrc=A, psrc="0.0.0.0", pdst="10.0.0.2")
+    solicitation = ICMPv6ND_NS(tgt="fd00::2") / ICMPv6NDOptSrcLLAddr(lladdr=A)
+    group = IPv6(src="fd00::1", dst="ff02::1:ff00:2", hlim=255)
+    yield Ether(src=A, dst="33:33:ff:00:00:02") / group / solicitation
+    yield Ether(src=A, dst=B) / IPv6(src="fe80::1", dst="fd00::2", hlim=255) / solicitation
+
+
+@pytest.mark.parametrize("question", list(questions()))
+def test_a_question_is_answered_from_the_target(question: Packet) -> None:
+    told = Ether(answer(bytes(question)))
+    assert (told.src, told.dst) == (B, A)
+    if ARP in question:
+        assert told[ARP].op == 2
+        assert (told[ARP].hwsrc, told[ARP].psrc) == (B, "10.0.0.2")
+        assert (told[ARP].hwdst, told[ARP].pdst) == (A, question[ARP].psrc)
+        return
+    assert (told[IPv6].src, told[IPv6].dst) == ("fd00::2", question[IPv6].src)
+    assert told[IPv6].hlim == 255
+    assert told[ICMPv6ND_NA].tgt == "fd00::2"
+    assert told[ICMPv6NDOptDstLLAddr].lladdr == B
+    checksum = told[ICMPv6ND_NA].cksum
+    del told[ICMPv6ND_NA].cksum
+    assert Ether(bytes(told))[ICMPv6ND_NA].cksum == checksum
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        ETHER / ARP(op=2, hwsrc=A, psrc="10.0.0.1", hwdst=B, pdst="10.0.0.2"),
+        ETHER / ARP(hwsrc=A, psrc="10.0.0.1", pdst="10.0.0.1"),
+        ETHER / ARP(hwsrc=A, psrc="10.0.0.1", pdst="10.0.0.2", hwtype=6),
+        ETHER / IPv6(src="fd00::1", dst="fd00::2", hlim=64) / ICMPv6ND_NS(tgt="fd00::2"),
+        ETHER / IPv6(src="::", dst="ff02::1:ff00:2", hlim=255) / ICMPv6ND_NS(tgt="fd00::2"),
+        ETHER / V4 / UDP(dport=4791),
+    ],
+    ids=["answer", "announcement", "no Ethernet", "routed", "own address", "data"],
+)
+def test_what_asks_nothing(frame: Packet) -> None:
+    assert answer(bytes(frame)) == b""
+
+
+@pytest.mark.parametrize("packet", [V4 / UDP(), V6 / UDP()])
+@pytest.mark.parametrize("ecn", [0, 1, 2])
+def test_a_mark_leaves_the_checksum_right(packet: Packet, ecn: int) -> None:
+    packet = packet.copy()
+    setattr(packet, "tos" if IP in packet else "tc", ecn | 0xB8)
+    before = Ether(bytes(ETHER / packet))
+    marked = Ether(mark_ce(bytes(before)))
+    assert read(bytes(marked)).ecn == (3 if ecn else 0)
+    if IP in marked:
+        checksum = marked[IP].chksum
+        del marked[IP].chksum
+        assert Ether(bytes(marked))[IP].chksum == checksum
+
+
+DATA = [ETHER / V4 / TCP(), ETHER / V6 / UDP(), ETHER / V6 / IPv6ExtHdrHopByHop() / UDP()]
+SEEDS = [bytes(frame) for frame in itertools.chain(questions(), DATA)]
+
+
+def test_every_cut_frame_is_read_within_its_bytes() -> None:
+    for frame in SEEDS:
+        for end in range(len(frame) + 1):
+            read(frame[:end])
+            answer(frame[:end])
+
+
+@given(st.data())
+def test_any_bytes(data: st.DataObject) -> None:
+    """Frames with bytes changed, and bytes that are no frame."""
+    frame = bytearray(data.draw(st.sampled_from(SEEDS) | st.binary(max_size=120)))
+    for _ in range(data.draw(st.integers(0, 6))):
+        if frame:
+            frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    found = read(bytes(frame))
+    told = answer(bytes(frame))
+    assert bool(told) == bool(found.asks)
+    assert not told or not read(told).asks

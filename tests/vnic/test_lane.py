@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Lane netns with a virtual card before each host."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from datapath.lanes.cards import GUEST_DEVICE
+from datapath.lanes.middle import choose_backend
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path, Topology
+
+ROCE_PORT = 4791
+
+
+def network(path: dict[str, Any], **topology: Any) -> NetnsNetwork:
+    section = Path.model_validate(path)
+    shape = Topology.model_validate({"vnic": True, **topology})
+    made = NetnsNetwork(shape, choose_backend(section))
+    made.__enter__()
+    try:
+        made.set_path(section, 1)
+    except BaseException:
+        made.__exit__()
+        raise
+    return made
+
+
+def bound(host: Any, port: int) -> socket.socket:
+    def make() -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind((host.endpoint.ipv4, port))
+        sock.settimeout(10)
+        return sock
+
+    return host.namespace.in_network(make)
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"mtu": 9000},
+        {"mtu": 9000, "vnic": {"port": "udp", "network_mtu": 1500, "cc": {"algo": "swift"}}},
+        {"preset": "dumbbell", "hosts": 4, "mtu": 1500},
+    ],
+    ids=["afxdp", "udp-small-network", "dumbbell"],
+)
+def test_hosts_lose_nothing_on_a_path_that_loses(topology: dict[str, Any]) -> None:
+    made = network({"loss": "10%"}, **topology)
+    try:
+        for client, server in made.pairs:
+            with bound(server, ROCE_PORT) as receiver, bound(client, 0) as sender:
+                for first in range(0, 200, 20):  # as many as the receiver's buffer holds
+                    numbers = list(range(first, first + 20))
+                    for number in numbers:
+                        sender.sendto(bytes([number]) * 1000, (server.endpoint.ipv4, ROCE_PORT))
+                    assert [receiver.recv(2000)[0] for _ in numbers] == numbers
+        lost = sum(made.path_counters().dropped.values())
+        assert lost > 0, "the path lost none: the test is void"
+        assert made._cards is not None
+        counters = made._cards.counters()
+        assert sum(card["guests"][GUEST_DEVICE]["recovered"] for card in counters) >= 200
+        assert made.describe()["vnic"]
+    finally:
+        made.__exit__()
+
+
+@pytest.mark.usefixtures("root")
+def test_tunnels_begin_anew_with_each_path() -> None:
+    made = network({"loss": "1%"}, mtu=1500)
+    try:
+        assert made._cards is not None
+        made.set_path(Path(), 2)
+        client, server = made.hosts
+        with bound(server, ROCE_PORT) as receiver, bound(client, 0) as sender:
+            sender.sendto(b"x", (server.endpoint.ipv4, ROCE_PORT))
+            assert receiver.recv(10) == b"x"
+        assert made._cards.counters()[0]["hosts"]["card1"]["packets"] == 1
+    finally:
+        made.__exit__()
+
+
+@pytest.mark.parametrize(
+    ("topology", "told"),
+    [
+        ({"lane": "sim", "vnic": True}, "vnic: for lane netns, not for sim"),
+        ({"mtu": 9100, "vnic": True}, "at most 9000"),
+        ({"vnic": {"pipes": 17}}, "vnic"),
+        ({"vnic": {"mtu": 1500}}, "vnic"),
+    ],
+)
+def test_what_a_card_cannot_be(topology: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Topology.model_validate(topology)
