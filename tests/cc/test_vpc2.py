@@ -149,20 +149,49 @@ def test_one_late_packet_is_no_queue() -> None:
     assert flow.packets >= 50
 
 
-def test_jitter_widens_the_target() -> None:
-    """RTTs that change by 40 us from one to the next: a target as on a path of 14 times that."""
-    kept = {}
-    for gain in (14.0, 0.0):
-        flow = steady(100, jitter_gain=gain)
-        for number in range(800):
-            flow.flow.confirmed_ns = flow.now_ns  # no draining here
-            if number == 600:
-                flow.flow.w = 100
-            flow.ack(1e-9, rtt_ns=BASE + 60 * US + 40 * US * (number % 2), wait_ns=10 * US)
-        assert float(flow.flow.jitter_ns) == pytest.approx(40 * US, rel=0.01)
-        kept[gain] = float(flow.flow.w)
-    assert kept[14.0] == pytest.approx(100, rel=0.01)
-    assert kept[0.0] < 70
+def drained(flow: Hand, rtt_ns: float) -> None:
+    """Two round trips of draining in which the RTT has this length."""
+    flow.flow.draining, flow.flow.drain_ns = True, flow.now_ns
+    while flow.flow.draining:
+        flow.ack(1e-9, rtt_ns=rtt_ns, wait_ns=BASE / 2)
+
+
+def test_what_jitter_leaves_on_a_drained_path_is_the_base_rtt() -> None:
+    """60 us above the lowest RTT, which was luck; half of it counts after each drain."""
+    flow = steady(10)
+    flow.flow.jitter_ns = 40 * US
+    for base_ns in (30 * US, 45 * US, 52.5 * US):
+        drained(flow, BASE + 60 * US)
+        assert float(flow.flow.base_ns) == pytest.approx(BASE + base_ns)
+        flow.flow.jitter_ns = 40 * US
+    assert flow.flow.lowest_ns == BASE
+
+
+def test_without_jitter_what_is_left_on_a_drained_path_is_a_queue() -> None:
+    """No more than four mean changes of the RTT are taken for the path's."""
+    for jitter_ns in (0.0, 2 * US):
+        flow = steady(10)
+        flow.flow.jitter_ns = jitter_ns
+        drained(flow, BASE + 60 * US)
+        flow.flow.jitter_ns = jitter_ns
+        flow.ack(1e-9, rtt_ns=BASE + 60 * US, wait_ns=BASE)
+        assert float(flow.flow.base_ns) == pytest.approx(BASE + 4 * jitter_ns, rel=0.01)
+
+
+def test_jitter_is_the_mean_change_between_close_samples() -> None:
+    """RTTs that change by 40 us from one to the next; it widens the target by half of it."""
+    flow = steady(100, jitter_gain=0)
+    for number in range(600):
+        flow.flow.confirmed_ns = flow.now_ns  # no draining here
+        flow.ack(1e-9, rtt_ns=BASE + 40 * US * (number % 2), wait_ns=10 * US)
+    assert float(flow.flow.jitter_ns) == pytest.approx(40 * US, rel=0.01)
+    for share, grows in ((0.95, True), (1.05, False)):
+        flow = steady(100, jitter_gain=0)
+        flow.flow.jitter_ns = 40 * US
+        flow.ack(1e-9, rtt_ns=BASE + share * (target(100) + 20 * US), wait_ns=BASE)
+        flow.flow.jitter_ns = 40 * US
+        flow.ack(10, rtt_ns=BASE + share * (target(100) + 20 * US), wait_ns=2 * BASE)
+        assert (float(flow.flow.w) > 100) == grows
 
 
 def test_changes_over_a_round_trip_are_queue_and_not_jitter() -> None:
@@ -174,12 +203,12 @@ def test_changes_over_a_round_trip_are_queue_and_not_jitter() -> None:
 
 
 def test_jitter_fades_when_samples_are_rare() -> None:
-    """By 0.3 % with each sample that comes a round trip after the last one."""
+    """By 1 % with each sample that comes a round trip after the last one."""
     flow = steady(1)
     flow.flow.jitter_ns = 40 * US
     for _ in range(100):
         flow.ack(1e-9, rtt_ns=BASE, wait_ns=BASE)
-    assert float(flow.flow.jitter_ns) == pytest.approx(40 * US * 0.997**100)
+    assert float(flow.flow.jitter_ns) == pytest.approx(40 * US * 0.99**100)
 
 
 def test_equal_bytes_have_equal_targets() -> None:
@@ -221,112 +250,6 @@ def test_telemetry_takes_the_place_of_the_delay() -> None:
     flow.ack(before, rtt_ns=4 * BASE, hops=hops, wait_ns=4 * BASE)
     # the second sample's change of RTT is 0
     assert flow.packets - before == pytest.approx(1 - 20 * US / target(before), rel=0.01)
-
-
-def test_loss_at_random_changes_nothing() -> None:
-    """One packet in twenty is lost, for long, with no delay: the window grows as without."""
-    flow, other = steady(20), steady(20)
-    for _ in range(100):
-        flow.ack(19, rtt_ns=BASE, wait_ns=BASE, lost=1, inflight=1)
-        other.ack(19, rtt_ns=BASE, wait_ns=BASE, inflight=1)
-        flow.lose()
-    assert flow.packets == other.packets
-    assert float(flow.flow.usual_loss) == pytest.approx(0.05, rel=0.1)
-
-
-def behind_a_queue(packets: float) -> Hand:
-    """A flow that has just seen a queue longer than its target, and not yet shrunk."""
-    flow = steady(packets)
-    twice(flow, 1.5 * target(packets))
-    flow.flow.w = packets
-    flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
-    return flow
-
-
-def test_much_more_loss_than_usual_is_congestion() -> None:
-    """Behind a queue: by twice the excess, here all of the share, and half at most."""
-    for lost in (32, 64):
-        flow = behind_a_queue(64)
-        flow.ack(144, lost=lost, inflight=0)  # no sample: neither growth nor decrease by delay
-        share = lost / (144 + lost)
-        assert flow.packets == pytest.approx(64 * (1 - min(2 * share, 0.5)), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("window", "batch", "counts"), [(10, 32, 0.15), (63, 128, 0.075), (499, 1000, 0.05)]
-)
-def test_more_packets_tell_a_smaller_excess(window: float, batch: float, counts: float) -> None:
-    """15 % of 32 packets; less by the root of their number; never less than 5 %."""
-    for share, counted in ((0.9 * counts, False), (1.1 * counts, True)):
-        flow = behind_a_queue(window)
-        flow.ack(batch * (1 - share), lost=batch * share, inflight=0)
-        assert (float(flow.flow.w) < window) == counted
-
-
-def test_loss_without_a_queue_is_a_policer() -> None:
-    """Half of 200 packets is lost in 8 ms: 95 % of what was delivered, then 2 % more by batches."""
-    flow = steady(64)
-    flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
-    flow.flow.batch_ns = flow.now_ns
-    flow.ack(100, rtt_ns=BASE, lost=100, inflight=0, wait_ns=8e6)
-    kept_bps = 0.95 * 100 * MSS * 8e9 / 8e6
-    assert flow.rate_bps == pytest.approx(kept_bps)
-    assert flow.packets >= 64
-    for _ in range(3):
-        kept_bps *= 1.02
-        flow.ack(160, rtt_ns=BASE, inflight=0, wait_ns=8e6)
-        assert flow.rate_bps == pytest.approx(kept_bps)
-
-
-def test_a_policed_flow_keeps_the_least_window() -> None:
-    """All of a batch is lost: a rate of nothing would be no pacing at all, for ever."""
-    flow = steady(64)
-    flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
-    flow.ack(1e-9, rtt_ns=BASE, lost=200, inflight=0, wait_ns=8e6)
-    assert flow.rate_bps == pytest.approx(0.25 * MSS * 8e9 / BASE)
-
-
-def test_a_policer_that_is_gone_is_forgotten() -> None:
-    """When the rate kept is twice what the window needs."""
-    flow = steady(20)
-    flow.flow.policed_bps = 2.1 * 20 * MSS * 8e9 / BASE
-    flow.ack(150, rtt_ns=BASE, inflight=0, wait_ns=BASE)
-    assert flow.flow.policed_bps > 1e17
-
-
-def losing(share: float, packets: float = 64) -> Hand:
-    """A flow that has lately lost this share of its packets, in batches too small to count."""
-    flow = steady(packets)
-    for _ in range(40):
-        flow.ack(8 * (1 - share), lost=8 * share, inflight=packets)
-        flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
-    flow.flow.w = packets
-    return flow
-
-
-def test_loss_above_the_usual_narrows_the_target() -> None:
-    """By 12 times what exceeds it: at 5 % to 0.4, at 10 % to a tenth, which is the least."""
-    for share, width in ((0.0, 1.0), (0.05, 0.4), (0.1, 0.1), (0.3, 0.1)):
-        for side, grows in ((0.97, True), (1.03, False)):
-            flow = losing(share)
-            assert (twice(flow, side * width * target(64), 1) > 64) == grows, (share, side)
-
-
-def test_no_more_than_8_percent_are_taken_for_usual() -> None:
-    flow = steady(20)
-    for _ in range(200):
-        flow.ack(17, rtt_ns=BASE, wait_ns=BASE, lost=3, inflight=1)
-    assert float(flow.flow.usual_loss) == pytest.approx(0.08, rel=0.01)
-
-
-def test_a_buffer_that_overflows_is_no_longer_path() -> None:
-    """The delay stays as it is, whatever the window: with 30 % lost it is no path's."""
-    flow = losing(0.3, 30)
-    for _ in range(30):
-        flow.ack(0.7, rtt_ns=4 * BASE, wait_ns=4 * BASE, lost=0.3)
-        flow.flow.jitter_ns = 0
-    assert flow.flow.base_ns == BASE
-    assert flow.packets < 1
 
 
 def test_a_dip_of_the_delay_puts_draining_off() -> None:
@@ -407,9 +330,9 @@ def test_flows_of_a_few_packets_do_not_compete() -> None:
 
 
 def test_a_longer_path_is_learnt() -> None:
-    """10 ms more: the same RTT is found twice, and then the flow starts anew from where it was."""
+    """2 ms more: the same RTT is found twice, and then the flow starts anew from where it was."""
     flow = steady(30)
-    longer = 10e6 + BASE
+    longer = 2e6 + BASE
     give_up(flow, longer)
     assert flow.flow.competing
     while flow.flow.competing:
@@ -420,15 +343,6 @@ def test_a_longer_path_is_learnt() -> None:
     assert not flow.flow.competing
     assert flow.flow.base_ns == longer
     assert flow.packets == pytest.approx(30, rel=0.1)
-
-
-def test_loss_before_a_time_out_is_not_counted_after_it() -> None:
-    flow = steady(20)
-    flow.ack(1, rtt_ns=BASE, lost=12)
-    flow.timeout()
-    flow.ack(25, rtt_ns=BASE, wait_ns=BASE)
-    assert flow.flow.starting
-    assert flow.packets == 26
 
 
 def test_pacing_goes_above_the_line_rate_for_what_is_lost_on_the_way() -> None:

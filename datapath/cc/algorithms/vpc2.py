@@ -12,8 +12,8 @@ SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
 LONGEST_NS = 250_000  # longer base RTTs have the target of this one
 LEAST_PACKETS = 10  # shorter ones, at line rate, have the target of these
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
-CLOSE = 0.2  # of an RTT: samples further apart differ by the queue, not by jitter
-JITTER_G, FADE_G = 0.02, 0.003  # weights of the newest change, and of a sample that is not close
+CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
+JITTER_G, FADE_G = 0.02, 0.01  # weights of the newest change, and of a sample that is not close
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_CHANGE = 0.5  # of the window by delay, per RTT, but in slow start
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
@@ -21,7 +21,7 @@ FIRST_GAP, LAST_GAP = 8, 75  # RTTs without sight of an empty path until a flow 
 DRAINED = 0.8  # of the empty path's window, while draining
 RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
 FLAT = 0.1  # RTTs that differ by less are taken for equal
-LONGER = 4  # delays of the least window: what is less may be many flows with such a window
+LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED = 0.4  # `crowding` from which on a queue is not taken for somebody else's
 RIVAL_PACKETS = 4  # smaller windows, and those on shorter paths, do not compete
@@ -29,7 +29,7 @@ FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
 USUAL_MOST, SURE_EXCESS = 0.08, 0.05  # most of what is usual, and what above it always counts
 NARROWING, MOST_NARROWED = 12, 0.9  # of the target, per share lost above the usual
-POLICED, PROBE = 0.95, 0.02  # of the delivery rate: what is kept, and how it grows by batches
+PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
 
 
@@ -37,25 +37,25 @@ FIRST_RTT_NS = 100_000  # at line rate: first window
 class Vpc2(Flow):
     """Window control toward a small queueing delay; loss alone says nothing.
 
-    Delay is the lowest RTT of the last quarter of an RTT less the base RTT, or the queues that
-    telemetry tells.  Its target is a share of the base RTT, or of the jitter where that is
-    more, larger for small windows, which makes equal flows equal (flow scaling of Swift,
-    SIGCOMM 2020).  Below it the window grows by a packet per RTT, and faster when it is calm
-    (velocity of Copa, NSDI 2018); above it shrinks by the excess, and far above at once to
-    what the path holds.  Flows that have not seen the base RTT for a while drain together.
+    Delay is the lowest RTT of the last quarter of an RTT less the base RTT, which is what a
+    path has whose flows have just drained it, or the queues that telemetry tells.  Its target
+    is a share of the base RTT, larger for small windows, which makes equal flows equal (flow
+    scaling of Swift, SIGCOMM 2020).  Below it the window grows by a packet per RTT, faster
+    when it is calm (velocity of Copa, NSDI 2018); above it shrinks, far above it at once to
+    what the path holds.
 
     A queue that stays though a flow's packets have left it is somebody else's: the flow
     competes like NewReno for some RTTs and tries again (Copa's mode switching).  If it
     finds the same RTT, the path is longer.  Loss counts as far as its share exceeds what is
-    usual while the delay is low.  It narrows the target: who has only seen a full buffer takes
-    its delay for the path's.  Much of it without a queue is a policer's: the flow keeps to
-    the delivered rate and seldom tries more (long-term rate of BBR).  Marks: RFC 8257.
+    usual.  It narrows the target: who has only seen a full buffer takes its delay for the
+    path's.  Much of it without a queue is a policer's: the flow learns the rate that comes
+    through (long-term rate of BBR).  Marks: RFC 8257.
     """
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
     scaling: float = param(0.4, min=0, max=10, doc="added to it for a window of one packet")
     slack: float = param(0.15, min=0, max=10, doc="added to it for what hosts add, in base RTTs")
-    jitter_gain: float = param(14, min=0, max=100, doc="least base RTT there, in mean changes")
+    jitter_gain: float = param(4, min=0, max=100, doc="mean changes that it adds to the base RTT")
     excess_loss: float = param(0.15, min=0.01, max=1, doc="loss above the usual that counts")
     patience: float = param(6, min=2, max=100, doc="decreases without effect until it competes")
     initial_bytes: float = param(32_000, unit="bytes", min=1, doc="most of the first window")
@@ -66,6 +66,7 @@ class Vpc2(Flow):
     starting: bool = state(True)
     base_ns: float = state()
     jitter_ns: float = state()
+    lowest_ns: float = state(NONE_YET)
     last_rtt_ns: float = state()
     last_sample_ns: float = state()
     confirmed_ns: float = state()
@@ -78,7 +79,7 @@ class Vpc2(Flow):
     seen_bytes: float = state()
     calm_bytes: float = state()
     draining: bool = state(False)
-    drain_until_ns: float = state()
+    drain_ns: float = state()
     drain_gap: float = state(FIRST_GAP)
     relearn_rtt_ns: float = state(NONE_YET)
     relearn_ns: float = state()
@@ -102,13 +103,11 @@ class Vpc2(Flow):
     batch_queue_ns: float = state()
     usual_loss: float = state()
     recent_loss: float = state()
+    suspect_bps: float = state()
     policed_bps: float = state(NONE_YET)
 
     def on_init(flow) -> None:
-        flow.confirmed_ns = flow.now_ns
-        flow.decreased_ns = flow.now_ns
-        flow.relearn_ns = flow.now_ns
-        flow.batch_ns = flow.now_ns
+        flow.confirmed_ns = flow.decreased_ns = flow.relearn_ns = flow.batch_ns = flow.now_ns
         flow.window_end_bytes = flow.delivered_bytes
         first_bytes = 10 * flow.mss_bytes
         if flow.line_rate_bps > 0:
@@ -147,10 +146,8 @@ class Vpc2(Flow):
 
 def target_ns(flow: Vpc2) -> float:
     """Queueing delay aimed at, for the window as it is."""
-    width = 1 - crowding(flow)
-    length = max(length_ns(flow), flow.jitter_gain * flow.jitter_ns)
-    slack_ns = flow.slack * min(flow.base_ns, LONGEST_NS)
-    return width * (share_of_length(flow, flow.w) * length + slack_ns)
+    slack_ns = flow.slack * min(flow.base_ns, LONGEST_NS) + flow.jitter_ns / 2
+    return (1 - crowding(flow)) * (share_of_length(flow, flow.w) * length_ns(flow) + slack_ns)
 
 
 def share_of_length(flow: Vpc2, w: float) -> float:
@@ -176,23 +173,23 @@ def queueing_delay(flow: Vpc2, ack: Ack) -> float:
 
     One late packet is no queue, nor are those that a host held up for less.
     """
-    sample_ns = ack.rtt_ns - flow.base_ns
+    rtt_ns = ack.rtt_ns
     hops = min(int(ack.n_hops), len(ack.hop))
     if hops > 0:
-        sample_ns = 0.0
+        rtt_ns = flow.base_ns
         for i in range(hops):
-            sample_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
+            rtt_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
     if ack.now_ns >= flow.low_until_ns:
         flow.low_until_ns = ack.now_ns + SPAN * ack.rtt_ns
         flow.last_low_ns = flow.low_ns
-        flow.low_ns = sample_ns
-    flow.low_ns = min(flow.low_ns, sample_ns)
-    return min(flow.low_ns, flow.last_low_ns)
+        flow.low_ns = rtt_ns
+    flow.low_ns = min(flow.low_ns, rtt_ns)
+    return min(flow.low_ns, flow.last_low_ns) - flow.base_ns
 
 
 def learn_jitter(flow: Vpc2, ack: Ack) -> None:
     """Mean change from one sample to a close one; the others let it fade."""
-    if ack.now_ns - flow.last_sample_ns < CLOSE * ack.rtt_ns:
+    if not flow.starting and ack.now_ns - flow.last_sample_ns < CLOSE * ack.rtt_ns:
         flow.jitter_ns += JITTER_G * (abs(ack.rtt_ns - flow.last_rtt_ns) - flow.jitter_ns)
     else:
         flow.jitter_ns -= FADE_G * flow.jitter_ns
@@ -203,38 +200,41 @@ def learn_jitter(flow: Vpc2, ack: Ack) -> None:
 def learn_base(flow: Vpc2, ack: Ack) -> None:
     """Keep the lowest RTT, note when it was last seen, and drain when that is long ago.
 
-    The lowest since the last drain counts as seen, too: it is when other flows drain, who
-    may have seen less than this one.  All share these dips, so they come to drain together.
+    The base RTT lies between it and what jitter may add.  The lowest since the last drain
+    counts as seen, too: it is when other flows drain, who may have seen less than this one.
+    All share these dips, so they come to drain together.
     """
     now_ns, rtt_ns = ack.now_ns, ack.rtt_ns
     learn_jitter(flow, ack)
     flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
-    if flow.base_ns <= 0 or rtt_ns < flow.base_ns:
-        if rtt_ns < flow.base_ns - target_ns(flow) / 4:
+    if rtt_ns < flow.lowest_ns:
+        if rtt_ns < flow.lowest_ns - target_ns(flow) / 4:
             flow.drain_gap = FIRST_GAP
-        flow.base_ns = rtt_ns
+        flow.lowest_ns = rtt_ns
         flow.confirmed_ns = now_ns
     else:
-        empty = rtt_ns <= flow.base_ns * (1 + flow.target / 8) and crowding(flow) < MOST_NARROWED
+        empty = rtt_ns <= flow.lowest_ns * (1 + flow.target / 8) and crowding(flow) < MOST_NARROWED
         if empty or (rtt_ns < flow.dip_rtt_ns and not flow.draining):
             flow.confirmed_ns = now_ns
     flow.dip_rtt_ns = min(flow.dip_rtt_ns, rtt_ns)
-    if now_ns - flow.relearn_ns > RELEARN_ROUNDS * flow.base_ns:
-        flow.base_ns = flow.relearn_rtt_ns
-        flow.relearn_rtt_ns = NONE_YET
-        flow.relearn_ns = now_ns
-    old_ns = now_ns - flow.confirmed_ns
+    if now_ns - flow.relearn_ns > RELEARN_ROUNDS * flow.lowest_ns:
+        flow.lowest_ns = flow.relearn_rtt_ns
+        flow.relearn_rtt_ns, flow.relearn_ns = NONE_YET, now_ns
+    most_ns = flow.lowest_ns + flow.jitter_gain * flow.jitter_ns
+    flow.base_ns = min(max(flow.base_ns, flow.lowest_ns), most_ns)
     gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
-    due = flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns)
+    due = flow.row == 0 and now_ns - flow.confirmed_ns > max(gap_ns, 3 * rtt_ns)
     if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
         flow.draining = True  # above that it shrinks
-        flow.drain_until_ns = now_ns + 2 * rtt_ns
+        flow.drain_ns = now_ns
 
 
 def drain(flow: Vpc2, ack: Ack) -> None:
-    """Two round trips with less than the path holds."""
-    if ack.now_ns > flow.drain_until_ns:
+    """Two round trips with less than the path holds.  The RTT that is left is the path's."""
+    if ack.now_ns - flow.drain_ns > 2 * ack.rtt_ns:
         flow.draining = False
+        left_ns = (flow.base_ns + min(flow.low_ns, flow.last_low_ns)) / 2
+        flow.base_ns = min(left_ns, flow.lowest_ns + flow.jitter_gain * flow.jitter_ns)
         flow.drain_gap = min(2 * flow.drain_gap, LAST_GAP)
         flow.confirmed_ns = ack.now_ns
         flow.dip_rtt_ns = NONE_YET
@@ -247,7 +247,7 @@ def start(flow: Vpc2, ack: Ack, delay_ns: float, acked: float) -> None:
     flow.w *= max(flow.base_ns / (flow.base_ns + delay_ns), 1 - MOST_CHANGE)
     flow.decreased_ns = ack.now_ns
     flow.draining = True
-    flow.drain_until_ns = ack.now_ns + 2 * ack.rtt_ns
+    flow.drain_ns = ack.now_ns
 
 
 def double(flow: Vpc2, delay_ns: float, acked: float) -> bool:
@@ -258,15 +258,13 @@ def double(flow: Vpc2, delay_ns: float, acked: float) -> bool:
         return True
     flow.start_samples += 1
     if flow.start_samples >= 4:
-        flow.starting = False
-        flow.start_samples = 0
+        flow.starting, flow.start_samples = False, 0
     return flow.starting
 
 
 def grow(flow: Vpc2, delay_ns: float, acked: float) -> None:
     """One packet per RTT, less near the target; after some calm RTTs, twice as much in each."""
-    near = delay_ns / target_ns(flow)
-    flow.row = 0
+    near, flow.row = delay_ns / target_ns(flow), 0
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
     step = min(flow.w, 1 / flow.w)
     rounds = flow.calm_bytes / max(flow.cwnd_bytes, flow.mss_bytes) - CALM_ROUNDS
@@ -301,8 +299,7 @@ def count_row(flow: Vpc2, rtt_ns: float, delay_ns: float) -> float:
     """
     low_ns = flow.base_ns + delay_ns
     if flow.row == 0:
-        flow.row_w = flow.w
-        flow.row_low_ns = low_ns
+        flow.row_w, flow.row_low_ns = flow.w, low_ns
         flow.row_high_ns = rtt_ns
     flow.row += 1
     flow.row_low_ns = min(flow.row_low_ns, low_ns)
@@ -324,18 +321,15 @@ def give_up(flow: Vpc2, longer: bool) -> None:
     holds = flow.line_rate_bps * flow.base_ns / (BITS_NS * flow.mss_bytes)  # packets
     flow.last_row_low_ns = low_ns
     if same and longer and flow.row_high_ns - low_ns <= 2 * FLAT * low_ns:
-        flow.base_ns = low_ns
+        flow.base_ns = flow.lowest_ns = low_ns
         flow.relearn_rtt_ns = NONE_YET
-        flow.relearn_ns = flow.now_ns
-        flow.confirmed_ns = flow.now_ns
-        flow.jitter_ns = 0
-        flow.last_row_low_ns = 0
+        flow.relearn_ns = flow.confirmed_ns = flow.now_ns
+        flow.jitter_ns = flow.last_row_low_ns = 0
         flow.w = max(flow.w, flow.row_w)
         flow.starting = True
         forget_losses(flow)
     elif flow.row_w >= RIVAL_PACKETS and not 0 < holds < RIVAL_PACKETS:
-        flow.competing = True
-        flow.starting = True
+        flow.competing = flow.starting = True
         flow.rival_low_ns = low_ns
         flow.rival_rounds = min(max(2 * flow.rival_rounds, FIRST_ROUNDS), LAST_ROUNDS)
         flow.rival_until_ns = flow.now_ns + flow.rival_rounds * low_ns
@@ -347,11 +341,9 @@ def compete(flow: Vpc2, ack: Ack, delay_ns: float, acked: float) -> None:
     """As NewReno, from where the window was, until the queue empties or it is time to try."""
     emptied = delay_ns < target_ns(flow)
     if emptied:
-        flow.last_row_low_ns = 0
-        flow.rival_rounds = 0
+        flow.last_row_low_ns = flow.rival_rounds = 0
     if emptied or ack.now_ns > flow.rival_until_ns:
-        flow.competing = False
-        flow.starting = False
+        flow.competing = flow.starting = False
         flow.decreased_ns = ack.now_ns
         return
     low_ns = flow.base_ns + delay_ns
@@ -378,8 +370,7 @@ def heed_marks(flow: Vpc2, ack: Ack) -> None:
     if share > 0:
         flow.w *= 1 - flow.alpha / 2
         flow.starting = False
-    flow.marked_bytes = 0
-    flow.window_bytes = 0
+    flow.marked_bytes = flow.window_bytes = 0
     flow.window_end_bytes = ack.delivered_bytes
 
 
@@ -398,31 +389,39 @@ def heed_loss(flow: Vpc2, ack: Ack) -> None:
         return
     share = flow.batch_lost_bytes / flow.batch_bytes
     excess = share - flow.usual_loss
+    packet_bps = BITS_NS * flow.mss_bytes / max(flow.srtt_ns, 1)  # one per RTT
+    least_bps = flow.min_window * packet_bps
     # A share of n packets varies by 1 / sqrt(n).
     limit = max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS)
-    if flow.batch_queue_ns >= target_ns(flow):
+    if policed:
+        growth = PROBE * share_of_length(flow, flow.policed_bps / packet_bps)
+        kept_bps = flow.policed_bps * (1 + growth - min(excess, MOST_CHANGE))
+        flow.policed_bps = max(kept_bps, least_bps)
+        if flow.policed_bps > 2 * packet_bps * flow.w:
+            flow.policed_bps = NONE_YET
+    elif flow.batch_queue_ns >= target_ns(flow):
         if excess > limit:
             flow.w *= 1 - min(2 * excess, MOST_CHANGE)
             flow.starting = False
-    elif excess > (limit if policed else 2 * limit):
+    elif excess > 2 * limit:
         rate_bps = BITS_NS * (1 - share) * flow.batch_bytes / max(ack.now_ns - flow.batch_ns, 1)
-        least_bps = BITS_NS * flow.min_window * flow.mss_bytes / max(flow.srtt_ns, 1)
-        flow.policed_bps = min(flow.policed_bps, max(POLICED * rate_bps, least_bps))
-        flow.starting = False
-    elif policed:
-        unfelt = flow.policed_bps > 2 * BITS_NS * flow.cwnd_bytes / max(flow.srtt_ns, 1)
-        flow.policed_bps = NONE_YET if unfelt else flow.policed_bps * (1 + PROBE)
-    if flow.queue_ns < target_ns(flow):
-        flow.usual_loss += (min(share, USUAL_MOST) - flow.usual_loss) / 8
+        if rate_bps >= max(2 * abs(rate_bps - flow.suspect_bps), least_bps):  # again: no burst
+            flow.policed_bps = rate_bps
+            flow.starting = False
+            rate_bps = 0.0
+        flow.suspect_bps = rate_bps
+    else:
+        flow.suspect_bps = 0
+    if flow.queue_ns < target_ns(flow) and flow.suspect_bps == 0:
+        change = min(share, USUAL_MOST) - flow.usual_loss
+        flow.usual_loss += change / (64 if policed and change > 0 else 8)
     forget_losses(flow)
 
 
 def forget_losses(flow: Vpc2) -> None:
     """Of the batch under way."""
     flow.batch_ns = flow.now_ns
-    flow.batch_bytes = 0
-    flow.batch_lost_bytes = 0
-    flow.batch_queue_ns = 0
+    flow.batch_bytes = flow.batch_lost_bytes = flow.batch_queue_ns = 0
 
 
 def apply(flow: Vpc2) -> None:
@@ -438,10 +437,9 @@ def apply(flow: Vpc2) -> None:
     rate_bps = flow.line_rate_bps
     if rtt_ns > 0:
         gain = 2 if flow.starting else flow.pacing_gain
-        if window < 1:
+        if window < 1 and flow.last_rtt_ns > 0:
             gain = 1
-            if flow.last_rtt_ns > 0:  # samples are rare: their mean tells of a queue long gone
-                rtt_ns = min(rtt_ns, flow.last_rtt_ns)
+            rtt_ns = min(rtt_ns, flow.last_rtt_ns)  # samples are rare: the mean is old
         paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
         most_bps = flow.pacing_gain * rate_bps  # above the line: for what is lost on the way
         rate_bps = min(paced_bps, most_bps) if rate_bps > 0 else paced_bps
