@@ -73,7 +73,8 @@ uint32_t dp_device_path_mtu(const struct dp_device *);
 /* Call with the lock held. */
 void dp_device_port_stats(struct dp_device *, struct dp_port_stats *out);
 void dp_device_engine_stats(struct dp_device *, struct dp_engine_stats *out); /* takes the lock */
-/* As dp_port_resolve().  Call without the lock, and the second with it. */
+/* As dp_port_resolve(); with timeout_ms 0, -EAGAIN while the peer is being asked for its address.
+ * Call without the lock, and the second with it. */
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id);
 void dp_device_release(struct dp_device *, uint32_t path_id);

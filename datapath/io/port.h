@@ -70,8 +70,8 @@ void dp_port_info(const struct dp_port *, struct dp_port_info *out);
 void dp_port_stats(struct dp_port *, struct dp_port_stats *out);
 
 /* Route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link
- * address, and waits for their resolution up to timeout_ms.  -ENOSPC: too many
- * peers at a time.  Each success is to be given back with dp_port_release(). */
+ * address, and waits for their resolution up to timeout_ms.  -EAGAIN: it takes longer;
+ * -ENOSPC: too many peers at a time.  Each success is to be given back with dp_port_release(). */
 int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
 		    uint32_t *path_id);
 void dp_port_release(struct dp_port *, uint32_t path_id);
