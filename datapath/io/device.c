@@ -165,8 +165,8 @@ int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int tim
 		err = dp_port_resolve(dev->port, peer, slice, path_id);
 		dp_device_unlock(dev);
 		timeout_ms -= DP_RESOLVE_SLICE_MS;
-	} while ((err == -ETIMEDOUT || err == -EAGAIN) && timeout_ms > 0);
-	return err;
+	} while (err == -EAGAIN && timeout_ms > 0);
+	return err == -EAGAIN && slice ? -EHOSTUNREACH : err;
 }
 
 void dp_device_release(struct dp_device *dev, uint32_t path_id)

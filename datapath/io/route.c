@@ -209,7 +209,7 @@ int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct d
 		err = look_up_neighbour(fd, ifindex, &hop, mac);
 		if (!err || err != -EAGAIN)
 			break;
-		err = dp_now_ns() < until ? 0 : -EHOSTUNREACH;
+		err = dp_now_ns() < until ? 0 : -EAGAIN;
 	}
 out:
 	close(fd);

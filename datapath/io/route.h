@@ -10,7 +10,8 @@
 /* The link address of the next hop from `src` to `peer` through a device,
  * waiting for its resolution up to timeout_ms.
  *   -ENETUNREACH   no route, or it leaves through another device
- *   -EHOSTUNREACH  the next hop does not answer */
+ *   -EAGAIN        the next hop has not answered yet
+ *   -EHOSTUNREACH  the kernel has given up asking it */
 int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer,
 		     int timeout_ms, uint8_t mac[6]);
 

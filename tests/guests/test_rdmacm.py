@@ -56,18 +56,50 @@ def test_programs_connect_with_rxe(
     guests: Guests, sides: Sides, server: str, client: str, here: str, there: str
 ) -> None:
     host, peer = sides[server], sides[client]
-    log = guests.logs / "server"
     address = host.endpoint.ipv4
-    running = host.popen(
-        here.format(address).split(), env=environment(host, server), stdout=log, stderr=log
+    run_pair(
+        guests,
+        (host, server, environment(host, server), here.format(address)),
+        (peer, environment(peer, client), there.format(address)),
     )
+
+
+@pytest.mark.parametrize("where", ["eth1", "mgmt0"])
+def test_a_real_device_beside_ours(guests: Guests, sides: Sides, where: str) -> None:
+    """A server that is bound to any address is reached through rxe0 and through dp0 alike."""
+    host, peer = sides["rxe"], sides["afxdp"]
+    address = host.endpoint.ipv4 if where == "eth1" else host.endpoint.mgmt_ipv4
+    beside = device_environment("dp0", "afxdp:mgmt0", base={})
+    run_pair(
+        guests,
+        (host, "rxe", beside, "rping -s -C 10 -V"),
+        (
+            peer,
+            device_environment("dp0", f"afxdp:{where}", base={}),
+            f"rping -c -a {address} -C 10 -V",
+        ),
+    )
+
+
+def run_pair(
+    guests: Guests,
+    server: tuple[Host, str, dict[str, str], str],
+    client: tuple[Host, dict[str, str], str],
+) -> None:
+    """Both programs must end with 0.
+
+    server: host, the kind of device that tells when it listens, environment, command.
+    """
+    host, kind, env, words = server
+    log = guests.logs / "server"
+    running = host.popen(words.split(), env=env, stdout=log, stderr=log)
     try:
         limit = time.monotonic() + 60
-        while not listens(host, server):
+        while not listens(host, kind):
             assert running.poll() is None, log.read_text()
             assert time.monotonic() < limit, "the server does not listen"
             time.sleep(0.2)
-        done = peer.run(there.format(address).split(), env=environment(peer, client), timeout_s=120)
+        done = client[0].run(client[2].split(), env=client[1], timeout_s=120)
         assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
         assert running.wait(timeout=60) == 0, log.read_text()
     finally:

@@ -182,6 +182,22 @@ def test_a_port_in_use_is_refused(pair: Pair, port: str) -> None:
         first.wait()
 
 
+LATE = """
+ip neigh flush dev eth1
+sysctl -q net.ipv4.conf.eth1.arp_ignore=8
+(sleep 0.3; sysctl -q net.ipv4.conf.eth1.arp_ignore=0) &
+"""
+
+
+@both_ports
+def test_a_link_address_that_is_learnt_late(pair: Pair, port: str) -> None:
+    """The first requests for it have no answer; the kernel asks again a second later."""
+    left, right = pair.hosts
+    late = f"{LATE} exec rping -s -a {left.endpoint.ipv4} -C 1 -V"
+    right.run(["ip", "neigh", "flush", "dev", "eth1"])
+    run_pair(pair, port, ["sh", "-c", late], ["rping", "-c", "-a", "{}", "-C", "1", "-V"])
+
+
 @both_ports
 def test_nobody_listens(pair: Pair, port: str) -> None:
     """A process with the connection manager at work says so; otherwise there is no answer."""

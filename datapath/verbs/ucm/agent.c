@@ -223,7 +223,7 @@ static int make_peer(struct ucm_agent *a, const struct dp_addr *addr, struct ucm
 	int err = dp_device_resolve(a->dev, addr, 0, &path_id);
 
 	if (err)
-		return err == -ETIMEDOUT ? -EAGAIN : err;
+		return err;
 	peer = calloc(1, sizeof(*peer));
 	if (peer) {
 		memcpy(attr.grh.dgid.raw, addr->b, sizeof(addr->b));

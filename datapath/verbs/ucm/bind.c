@@ -6,6 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -113,7 +114,10 @@ static int choose_agent(struct ucm_id *id)
 			id->dst = id->agent->addr;
 	} else {
 		err = source_for(id, &id->dst, &source);
-		if (!err && agent_at(&source, &id->agent))
+		if (!err)
+			err = agent_at(&source, &id->agent);
+		/* The kernel may have a device there. */
+		if (err == -EADDRNOTAVAIL && !id->has_kernel)
 			err = any_agent(&id->dst, &id->agent);
 	}
 	if (!err)
@@ -224,6 +228,23 @@ static int bind_to(struct ucm_id *id, uint16_t port)
 	return err;
 }
 
+enum { ID_OF_BIND = offsetof(struct rdma_ucm_bind_ip, id) };
+
+/* An id that is bound to any address has the same port in the kernel. */
+static int bind_twin(struct ucm_id *id, const struct ucm_command *c)
+{
+	struct rdma_ucm_bind_ip in = *(const struct rdma_ucm_bind_ip *)c->in;
+	int err;
+
+	in.addr.sin6_port = htons(id->src_port); /* where struct sockaddr_in has its own */
+	err = ucm_kernel_forward(id, c->header, &in, ID_OF_BIND);
+	if (err) {
+		drop_services(id);
+		id->state = UCM_IDLE;
+	}
+	return err;
+}
+
 int ucm_bind_ip(const struct ucm_command *c)
 {
 	const struct rdma_ucm_bind_ip *in = c->in;
@@ -236,7 +257,14 @@ int ucm_bind_ip(const struct ucm_command *c)
 	if (id->state != UCM_IDLE || id->port_space == RDMA_PS_IB)
 		return -EINVAL;
 	err = read_sockaddr(&in->addr, id, &id->src, &port);
-	return err ? err : bind_to(id, port);
+	if (!err)
+		err = bind_to(id, port);
+	/* No device of ours has the address, or none can be opened. */
+	if ((err == -EADDRNOTAVAIL || err == -ENODEV) && id->has_kernel) {
+		id->foreign = true;
+		return ucm_kernel_forward(id, c->header, in, ID_OF_BIND);
+	}
+	return err || !is_any(&id->src) || !id->has_kernel ? err : bind_twin(id, c);
 }
 
 int ucm_listen(const struct ucm_command *c)
@@ -256,6 +284,8 @@ int ucm_listen(const struct ucm_command *c)
 		err = -EINVAL;
 	for (s = id->services; s && !err; s = s->next)
 		err = dp_cm_listen(s->agent->cm, s->service_id, in->backlog, id, &s->service);
+	if (!err && id->has_kernel && !id->agent)
+		err = ucm_kernel_forward(id, c->header, in, offsetof(struct rdma_ucm_listen, id));
 	if (!err) {
 		id->state = UCM_LISTENING;
 		ucm_thread_wake();
@@ -340,6 +370,13 @@ static int resolve(struct ucm_id *id, enum ucm_state next, uint32_t timeout_ms)
 	return 0;
 }
 
+/* No device of ours leads there. */
+static int resolve_abroad(struct ucm_id *id, const struct ucm_command *c)
+{
+	id->foreign = true;
+	return ucm_kernel_forward(id, c->header, c->in, offsetof(struct rdma_ucm_resolve_ip, id));
+}
+
 int ucm_resolve_ip(const struct ucm_command *c)
 {
 	const struct rdma_ucm_resolve_ip *in = c->in;
@@ -355,6 +392,8 @@ int ucm_resolve_ip(const struct ucm_command *c)
 		err = read_sockaddr(&in->src_addr, id, &id->src, &port);
 		if (!err && !is_any(&id->src))
 			err = agent_at(&id->src, &id->agent);
+		if (err == -EADDRNOTAVAIL && id->has_kernel)
+			return resolve_abroad(id, c);
 		if (!err && port)
 			err = claim_port(id, port);
 		if (err)
@@ -365,6 +404,8 @@ int ucm_resolve_ip(const struct ucm_command *c)
 		err = -EINVAL;
 	if (!err)
 		err = choose_agent(id);
+	if (err == -EADDRNOTAVAIL && id->has_kernel)
+		return resolve_abroad(id, c);
 	if (err)
 		return err;
 	if (!id->src_port)

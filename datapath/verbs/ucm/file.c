@@ -57,6 +57,15 @@ static int enter(struct ucm_file *file)
 	return 0;
 }
 
+/* All but the descriptor that the program has. */
+static void close_behind(struct ucm_file *file)
+{
+	if (file->kernel_fd >= 0)
+		close(file->kernel_fd);
+	if (file->event_fd >= 0 && file->event_fd != file->fd)
+		close(file->event_fd);
+}
+
 int ucm_open(int flags)
 {
 	struct ucm_file *file = calloc(1, sizeof(*file));
@@ -68,9 +77,10 @@ int ucm_open(int flags)
 	}
 	file->last = &file->first;
 	file->pid = getpid();
-	file->fd = eventfd(0, (flags & O_CLOEXEC ? EFD_CLOEXEC : 0) |
-				      (flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
-	err = file->fd < 0 ? -errno : 0;
+	file->kernel_fd = -1;
+	file->fd = file->event_fd = eventfd(0, (flags & O_CLOEXEC ? EFD_CLOEXEC : 0) |
+						       (flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
+	err = file->fd < 0 ? -errno : ucm_kernel_open(file);
 	pthread_mutex_lock(&ucm_lock);
 	if (!err)
 		err = enter(file);
@@ -80,6 +90,7 @@ int ucm_open(int flags)
 	pthread_mutex_unlock(&ucm_lock);
 	if (!err)
 		return file->fd;
+	close_behind(file);
 	if (file->fd >= 0)
 		close(file->fd);
 	free(file);
@@ -99,6 +110,7 @@ void ucm_close(int fd)
 			ucm_id_destroy(file->ids);
 		files[fd] = NULL;
 		n_open--;
+		close_behind(file);
 		free(file);
 	}
 	pthread_mutex_unlock(&ucm_lock);
@@ -119,8 +131,8 @@ static void set_readable(const struct ucm_file *file, bool on)
 {
 	uint64_t count = 1;
 
-	if (on ? write(file->fd, &count, sizeof(count)) < 0 :
-		 read(file->fd, &count, sizeof(count)) < 0)
+	if (on ? write(file->event_fd, &count, sizeof(count)) < 0 :
+		 read(file->event_fd, &count, sizeof(count)) < 0)
 		return; /* it was so already */
 }
 
@@ -202,7 +214,7 @@ static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
 	struct ucm_event *event;
 
 	if (!file->first)
-		return -EAGAIN;
+		return ucm_kernel_event(file, out);
 	event = unlink_event(file, &file->first);
 	*out = event->resp;
 	out->uid = event->id->uid;
@@ -252,7 +264,8 @@ static int get_event(int fd, struct rdma_ucm_event_resp *out)
 struct row {
 	int (*handle)(const struct ucm_command *); /* NULL: get_event() */
 	size_t in, out; /* bytes: the least that it needs, the most that it answers */
-	size_t to;	/* where the command has the address for the response */
+	size_t id;	/* where the command names an id that may be the kernel's, or NO_ID */
+	size_t to;	/* where it has the address for the response */
 };
 
 union response {
@@ -264,54 +277,93 @@ union response {
 	struct rdma_ucm_event_resp event;
 };
 
+#define NO_ID SIZE_MAX
+
+/* With an answer, and the id beside its address. */
 #define ASKS(function, type, answer)                                                               \
 	{                                                                                          \
-		function, sizeof(struct type), sizeof(struct answer),                              \
+		function, sizeof(struct type), sizeof(struct answer), offsetof(struct type, id),   \
 			offsetof(struct type, response)                                            \
 	}
-/* The kernel lets a command end before its last field, which came later. */
-#define TELLS(function, type, last)                                                                \
+/* With an answer, and without an id that is there already. */
+#define MAKES(function, type, answer)                                                              \
 	{                                                                                          \
-		function, offsetof(struct type, last), 0, 0                                        \
+		function, sizeof(struct type), sizeof(struct answer), NO_ID,                       \
+			offsetof(struct type, response)                                            \
+	}
+#define TELLS(function, type)                                                                      \
+	{                                                                                          \
+		function, sizeof(struct type), 0, offsetof(struct type, id), 0                     \
+	}
+/* The kernel lets a command end before its last field, which came later. */
+#define TELLS_UP_TO(function, type, last)                                                          \
+	{                                                                                          \
+		function, offsetof(struct type, last), 0, offsetof(struct type, id), 0             \
 	}
 
 static const struct row rows[] = {
 	[RDMA_USER_CM_CMD_CREATE_ID] =
-		ASKS(ucm_create_id, rdma_ucm_create_id, rdma_ucm_create_id_resp),
+		MAKES(ucm_create_id, rdma_ucm_create_id, rdma_ucm_create_id_resp),
 	[RDMA_USER_CM_CMD_DESTROY_ID] =
-		ASKS(ucm_destroy_id, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp),
-	[RDMA_USER_CM_CMD_BIND_IP] = { ucm_bind_ip, sizeof(struct rdma_ucm_bind_ip), 0, 0 },
-	[RDMA_USER_CM_CMD_RESOLVE_IP] = { ucm_resolve_ip, sizeof(struct rdma_ucm_resolve_ip), 0,
-					  0 },
-	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = { ucm_resolve_route,
-					     sizeof(struct rdma_ucm_resolve_route), 0, 0 },
+		MAKES(ucm_destroy_id, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp),
+	[RDMA_USER_CM_CMD_BIND_IP] = TELLS(ucm_bind_ip, rdma_ucm_bind_ip),
+	[RDMA_USER_CM_CMD_RESOLVE_IP] = TELLS(ucm_resolve_ip, rdma_ucm_resolve_ip),
+	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = TELLS(ucm_resolve_route, rdma_ucm_resolve_route),
 	[RDMA_USER_CM_CMD_QUERY_ROUTE] =
 		ASKS(ucm_query_route, rdma_ucm_query, rdma_ucm_query_route_resp),
-	[RDMA_USER_CM_CMD_CONNECT] = TELLS(ucm_connect, rdma_ucm_connect, ece),
-	[RDMA_USER_CM_CMD_LISTEN] = { ucm_listen, sizeof(struct rdma_ucm_listen), 0, 0 },
-	[RDMA_USER_CM_CMD_ACCEPT] = TELLS(ucm_accept, rdma_ucm_accept, ece),
-	[RDMA_USER_CM_CMD_REJECT] = { ucm_reject, sizeof(struct rdma_ucm_reject), 0, 0 },
-	[RDMA_USER_CM_CMD_DISCONNECT] = { ucm_disconnect, sizeof(struct rdma_ucm_disconnect), 0,
-					  0 },
+	[RDMA_USER_CM_CMD_CONNECT] = TELLS_UP_TO(ucm_connect, rdma_ucm_connect, ece),
+	[RDMA_USER_CM_CMD_LISTEN] = TELLS(ucm_listen, rdma_ucm_listen),
+	[RDMA_USER_CM_CMD_ACCEPT] = TELLS_UP_TO(ucm_accept, rdma_ucm_accept, ece),
+	[RDMA_USER_CM_CMD_REJECT] = TELLS(ucm_reject, rdma_ucm_reject),
+	[RDMA_USER_CM_CMD_DISCONNECT] = TELLS(ucm_disconnect, rdma_ucm_disconnect),
 	[RDMA_USER_CM_CMD_INIT_QP_ATTR] =
 		ASKS(ucm_init_qp_attr, rdma_ucm_init_qp_attr, ib_uverbs_qp_attr),
-	[RDMA_USER_CM_CMD_GET_EVENT] = ASKS(NULL, rdma_ucm_get_event, rdma_ucm_event_resp),
-	[RDMA_USER_CM_CMD_SET_OPTION] = { ucm_set_option, sizeof(struct rdma_ucm_set_option), 0,
-					  0 },
-	[RDMA_USER_CM_CMD_NOTIFY] = { ucm_notify, sizeof(struct rdma_ucm_notify), 0, 0 },
+	[RDMA_USER_CM_CMD_GET_EVENT] = MAKES(NULL, rdma_ucm_get_event, rdma_ucm_event_resp),
+	[RDMA_USER_CM_CMD_SET_OPTION] = TELLS(ucm_set_option, rdma_ucm_set_option),
+	[RDMA_USER_CM_CMD_NOTIFY] = TELLS(ucm_notify, rdma_ucm_notify),
 	[RDMA_USER_CM_CMD_MIGRATE_ID] =
-		ASKS(ucm_migrate_id, rdma_ucm_migrate_id, rdma_ucm_migrate_resp),
+		MAKES(ucm_migrate_id, rdma_ucm_migrate_id, rdma_ucm_migrate_resp),
 };
 
-static int run(int fd, const struct row *row, const void *in, void *out)
+/* The id that a command is for, if it is the kernel's alone. */
+static struct ucm_id *foreign_id(const struct row *row, const struct ucm_command *c)
 {
-	struct ucm_command command = { .in = in, .out = out };
+	struct ucm_id *id;
+	uint32_t handle;
+
+	if (row->id == NO_ID)
+		return NULL;
+	memcpy(&handle, (const uint8_t *)c->in + row->id, sizeof(handle));
+	id = ucm_id_find(c->file, handle);
+	return id && id->foreign ? id : NULL;
+}
+
+static int respond(const struct row *row, const struct ucm_command *c)
+{
+	uint64_t to;
+
+	if (!row->out)
+		return 0;
+	memcpy(&to, (const uint8_t *)c->in + row->to, sizeof(to));
+	memcpy((void *)(uintptr_t)to, c->out,
+	       row->out < c->header->out ? row->out : c->header->out);
+	return 0;
+}
+
+static int run(int fd, const struct row *row, struct ucm_command *c)
+{
+	struct ucm_id *foreign;
 	int err = -EIO;
 
 	pthread_mutex_lock(&ucm_lock);
-	command.file = ucm_file_of(fd);
-	if (command.file && command.file->pid == getpid())
-		err = row->handle(&command);
+	c->file = ucm_file_of(fd);
+	if (c->file && c->file->pid == getpid()) {
+		foreign = foreign_id(row, c);
+		err = foreign ? ucm_kernel_forward(foreign, c->header, c->in, row->id) :
+				row->handle(c);
+		if (!err && !foreign)
+			respond(row, c);
+	}
 	pthread_mutex_unlock(&ucm_lock);
 	return err;
 }
@@ -321,19 +373,17 @@ static int dispatch(int fd, const struct rdma_ucm_cmd_hdr *header, const void *i
 	const struct row *row = header->cmd < sizeof(rows) / sizeof(rows[0]) ? &rows[header->cmd] :
 									       NULL;
 	union response out = {};
-	uint64_t to;
+	struct ucm_command c = { .header = header, .in = in, .out = &out };
 	int err;
 
 	if (!row || !row->in)
 		return -EOPNOTSUPP;
 	if (header->in < row->in)
 		return -EINVAL;
-	err = row->handle ? run(fd, row, in, &out) : get_event(fd, &out.event);
-	if (err || !row->out)
-		return err;
-	memcpy(&to, (const uint8_t *)in + row->to, sizeof(to));
-	memcpy((void *)(uintptr_t)to, &out, row->out < header->out ? row->out : header->out);
-	return 0;
+	if (row->handle)
+		return run(fd, row, &c);
+	err = get_event(fd, &out.event);
+	return err ? err : respond(row, &c);
 }
 
 ssize_t ucm_write(int fd, const void *data, size_t len)

@@ -18,7 +18,6 @@
 #include "verbs/ucm/ucm.h"
 
 #define LIBRARY "librdmacm.so.1"
-#define NODE "/dev/infiniband/rdma_cm"
 
 #if defined(__x86_64__)
 enum { RELOCATION_SLOT = R_X86_64_JUMP_SLOT, RELOCATION_DATA = R_X86_64_GLOB_DAT };
@@ -33,7 +32,7 @@ static int hook_open(const char *path, int flags, ...)
 	va_list args;
 	mode_t mode;
 
-	if (!strcmp(path, NODE))
+	if (!strcmp(path, UCM_NODE))
 		return ucm_open(flags);
 	va_start(args, flags);
 	mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;

@@ -88,6 +88,7 @@ void ucm_id_destroy(struct ucm_id *id)
 	ucm_stop_resolving(id);
 	ucm_stop_listening(id);
 	ucm_purge(id, ucm_id_destroy);
+	ucm_kernel_destroy(id);
 	if (id->conn) {
 		dp_cm_conn_set_user(id->conn, NULL);
 		dp_cm_release(id->conn, dp_now_ns());
@@ -124,6 +125,8 @@ int ucm_create_id(const struct ucm_command *c)
 	id->uid = in->uid;
 	id->port_space = in->ps;
 	id->qp_type = in->qp_type;
+	if (in->ps != RDMA_PS_IB)
+		ucm_kernel_create(id);
 	out->id = id->handle;
 	return 0;
 }
@@ -139,7 +142,7 @@ int ucm_destroy_id(const struct ucm_command *c)
 	ucm_stop_resolving(id);
 	ucm_stop_listening(id);
 	ucm_purge(id, ucm_id_destroy);
-	out->events_reported = id->events_reported;
+	out->events_reported = id->events_reported + ucm_kernel_destroy(id);
 	ucm_id_destroy(id);
 	return 0;
 }
@@ -154,9 +157,11 @@ int ucm_migrate_id(const struct ucm_command *c)
 
 	if (!id)
 		return -ENOENT;
-	if (from != c->file)
-		ucm_id_move(id, c->file);
 	out->events_reported = id->events_reported;
+	if (from != c->file) {
+		out->events_reported += ucm_kernel_migrate(id, c->file);
+		ucm_id_move(id, c->file);
+	}
 	return 0;
 }
 
@@ -227,6 +232,8 @@ int ucm_set_option(const struct ucm_command *c)
 
 	if (!id)
 		return -ENOENT;
+	if (id->has_kernel)
+		ucm_kernel_forward(id, c->header, in, offsetof(struct rdma_ucm_set_option, id));
 	if (in->level != RDMA_OPTION_ID)
 		return -ENOSYS;
 	switch (in->optname) {

@@ -12,6 +12,7 @@
  *   conn.c    connections: what a program does with one
  *   events.c  what the connection manager tells, as events of ids
  *   qp.c      the attributes of a connection's QP
+ *   kernel.c  the kernel's RDMA-CM, for real devices beside ours
  *   agent.c   the connection manager of a device, and its QP 1
  *   thread.c  the thread that serves the agents
  *
@@ -27,6 +28,8 @@
 #include "cm/cm.h"
 #include "io/addr.h"
 #include "verbs/front.h"
+
+#define UCM_NODE "/dev/infiniband/rdma_cm"
 
 #pragma GCC visibility push(hidden)
 
@@ -70,7 +73,9 @@ struct ucm_event {
 };
 
 struct ucm_file {
-	int fd;		 /* an eventfd that is readable while events wait */
+	int fd;		 /* the program's: readable while events wait */
+	int event_fd;	 /* the same, for events of ours; it is fd unless there is: */
+	int kernel_fd;	 /* the kernel's; -1: none */
 	pid_t pid;	 /* that opened it */
 	uint64_t serial; /* from 1: descriptors are used again */
 	struct ucm_event *first, **last;
@@ -106,6 +111,9 @@ struct ucm_id {
 	enum ucm_state state;
 	struct ucm_file *file;
 	struct ucm_id *next, **at; /* of the file */
+	bool has_kernel;	   /* a twin in the kernel */
+	bool foreign;		   /* it is the kernel's alone */
+	uint32_t kernel_id;
 	uint32_t events_reported;
 	struct dp_addr src, dst; /* all zero: any */
 	uint16_t src_port, dst_port;
@@ -151,6 +159,7 @@ void ucm_id_move(struct ucm_id *, struct ucm_file *to);
 /* What a command's handler gets: the command behind its header, and room for the response. */
 struct ucm_command {
 	struct ucm_file *file;
+	const struct rdma_ucm_cmd_hdr *header;
 	const void *in;
 	void *out;
 };
@@ -171,6 +180,18 @@ int ucm_reject(const struct ucm_command *);
 int ucm_disconnect(const struct ucm_command *);
 int ucm_notify(const struct ucm_command *);
 int ucm_init_qp_attr(const struct ucm_command *);
+
+/* kernel.c */
+int ucm_kernel_open(struct ucm_file *);
+/* The command, to the id's twin.  id_at: where it names the id. */
+int ucm_kernel_forward(const struct ucm_id *, const struct rdma_ucm_cmd_hdr *, const void *in,
+		       size_t id_at);
+void ucm_kernel_create(struct ucm_id *);
+/* Events that the kernel has handed out for it; 0 without a twin. */
+uint32_t ucm_kernel_destroy(struct ucm_id *);
+uint32_t ucm_kernel_migrate(struct ucm_id *, const struct ucm_file *to);
+/* -EAGAIN: there is none. */
+int ucm_kernel_event(struct ucm_file *, struct rdma_ucm_event_resp *out);
 
 /* bind.c */
 void ucm_stop_listening(struct ucm_id *);
