@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# The table of Debian packages, which messages name; a program that the user's MPI compiles.
-FILES = {"packages.txt", "mpi_benchmark.c"}
+# The table of Debian packages, which messages name.
+FILES = {"packages.txt"}
 SUFFIXES = {".py", ".h", ".cdf", ".j2", ".html", ".css", ".js", ".sh", ".typed"}
 
 

@@ -86,6 +86,11 @@ def virtual_card() -> Path:
     return _artefact("datapath/vnic", "dp_vnic")
 
 
+def mpi_benchmark() -> Path:
+    """dp-mpi-benchmark, which is built where Open MPI is installed."""
+    return _artefact("datapath/workloads/mpi", "dp-mpi-benchmark")
+
+
 def traffic_generator() -> Path:
     """dp-traffic, the program that runs traffic tables."""
     return _artefact("datapath/workloads/traffic", "dp-traffic")

@@ -29,6 +29,7 @@ MAY_INCLUDE = {
     "xdp": {"xdp", "link", "wire"},
     "fabric/emulator": {"fabric", "io", "link", "posix", "wire", "xdp"},
     "fabric/sim": {"fabric", "engine", "link", "wire"},
+    "workloads/mpi": {"posix"},
     "workloads/traffic": {"fabric", "posix", "wire"},
     "lanes/keeper": {"lanes", "posix", "xdp"},
     "fabric": {"fabric", "io", "engine", "wire"},

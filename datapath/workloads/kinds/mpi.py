@@ -7,7 +7,6 @@ this workload keeps there, so the hosts have to be namespaces.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -15,15 +14,16 @@ from typing import ClassVar, Literal
 import pydantic
 from pydantic import Field, field_validator
 
-from datapath.errors import CapabilityError, LocalError, RunFailed
-from datapath.lanes.base import Host, Tool
+from datapath.errors import LocalError, RunFailed
+from datapath.lanes.base import Tool
 from datapath.lanes.local import MGMT_DEVICE, NetnsHost
 from datapath.metric_kind import MetricKind
+from datapath.native import paths
 from datapath.units import Bytes
 from datapath.verbs import sysfs
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.kinds.ucx import environment
-from datapath.workloads.programs import Programs, WorkloadParams, require, require_device
+from datapath.workloads.programs import Programs, WorkloadParams, require_device
 
 _FOLDER = Path(__file__).parents[1] / "mpi"
 _POLL_S = 0.01
@@ -57,7 +57,7 @@ class Mpi:
 
     name: ClassVar[str] = "mpi"
     Params: ClassVar[type[pydantic.BaseModel]] = MpiParams
-    tools: ClassVar[tuple[Tool, ...]] = (Tool("mpirun"), Tool("mpicc"))
+    tools: ClassVar[tuple[Tool, ...]] = (Tool("mpirun"),)
     devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
@@ -76,7 +76,7 @@ class Mpi:
                 "an afxdp port belongs to one process, and each host has several ranks",
                 hint="set transport: {port: udp}, or workload: {ranks: 2}",
             )
-        program = build(first, ctx.logs)
+        program = paths.mpi_benchmark()
         pid_file = ctx.logs / "mpi-peer.pid"
         with Programs(ctx, self.tools, pin=False, polls=True) as programs:
             keep = ["sh", "-c", f"echo $$ >'{pid_file}'; exec sleep infinity"]
@@ -95,7 +95,10 @@ class Mpi:
         words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
         words += ["--mca", "plm_rsh_agent", f"{_FOLDER / 'agent.sh'} {pid_file}"]
         words += ["--mca", "oob_tcp_if_include", MGMT_DEVICE]
-        words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self", *p.extra]
+        words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
+        # Otherwise Open MPI takes UCX for cards of certain makers alone.
+        words += ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
+        words += p.extra
         over_tcp = getattr(ctx.transport, "device", "") == "kernel"
         call = [str(program), p.test, str(p.size), str(p.iterations)]
         for host, device in zip(ctx.network.pairs[0], self._devices(ctx), strict=True):
@@ -121,18 +124,3 @@ class Mpi:
         if self.params.test == "bandwidth":
             return Outcome([Metric("goodput", 8 * value, "bit/s")])
         return Outcome([Metric("latency_mean", value, "ns")])
-
-
-def build(host: Host, folder: Path) -> Path:
-    """The benchmark, compiled by the machine's MPI."""
-    require(host, "mpicc", Mpi.tools)
-    program = folder / "mpi_benchmark"
-    source = _FOLDER / "mpi_benchmark.c"
-    command = ["mpicc", "-O2", "-o", str(program), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CapabilityError(
-            f"mpicc cannot compile {source}: {(done.stderr.splitlines() or ['?'])[-1]}",
-            hint="apt-get install libopenmpi-dev",
-        )
-    return program

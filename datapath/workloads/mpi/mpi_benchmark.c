@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "posix/number.h"
+
 enum { WINDOW = 64, WARM_UP = 10, TAG = 1 };
 
 static int rank, ranks;
@@ -98,29 +100,31 @@ static int is_copy(int bytes)
 
 int main(int argc, char **argv)
 {
-	int bytes, iterations, good = 1;
+	uint32_t bytes, iterations;
+	int good = 1;
 	const char *test = argc == 4 ? argv[1] : "";
 	double result;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	bytes = argc == 4 ? atoi(argv[2]) : 0;
-	iterations = argc == 4 ? atoi(argv[3]) : 0;
+	if (argc != 4 || dp_read_u32(argv[2], 1, INT32_MAX, &bytes) ||
+	    dp_read_u32(argv[3], 1, INT32_MAX, &iterations))
+		MPI_Abort(MPI_COMM_WORLD, 2);
 	out = calloc(1, (size_t)bytes + sizeof(double));
 	in = calloc(1, (size_t)bytes + sizeof(double));
-	if (!out || !in || bytes < 1 || iterations < 1)
+	if (!out || !in)
 		MPI_Abort(MPI_COMM_WORLD, 2);
-	fill(bytes);
+	fill((int)bytes);
 	if (!strcmp(test, "latency")) {
-		result = measure(ping_pong, bytes, iterations) / 2 * 1e9;
-		good = rank % (ranks - 1) || is_copy(bytes);
+		result = measure(ping_pong, (int)bytes, (int)iterations) / 2 * 1e9;
+		good = rank % (ranks - 1) || is_copy((int)bytes);
 	} else if (!strcmp(test, "bandwidth")) {
-		result = WINDOW * (double)bytes / measure(window, bytes, iterations);
-		good = rank != ranks - 1 || is_copy(bytes);
+		result = WINDOW * (double)bytes / measure(window, (int)bytes, (int)iterations);
+		good = rank != ranks - 1 || is_copy((int)bytes);
 	} else {
-		result = measure(allreduce, bytes, iterations) * 1e9;
-		good = is_sum(bytes);
+		result = measure(allreduce, (int)bytes, (int)iterations) * 1e9;
+		good = is_sum((int)bytes);
 	}
 	if (!good) {
 		fprintf(stderr, "rank %d: the data is not what was sent\n", rank);
