@@ -104,7 +104,17 @@ def _print(cards: list[dict[str, Any]], fmt: Format) -> None:
 
 
 _TUNNEL_COLUMNS = ("tunnel", "state", "sent", "received", "again", "rtt us", "window", "dropped")
-_GUEST_COLUMNS = ("guest", "vni", "from it", "to it", "recovered", "plain", "waiting", "dropped")
+_GUEST_COLUMNS = (
+    "guest",
+    "vni",
+    "from it",
+    "to it",
+    "recovered",
+    "marked",
+    "plain",
+    "waiting",
+    "dropped",
+)
 _DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "unknown_guest")
 _GUEST_DROPPED = (
     *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "unanswered", "group"),
@@ -138,6 +148,7 @@ def _guests(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "from it": row["rx_frames"],
             "to it": row["tx_frames"],
             "recovered": row["recovered"],
+            "marked": row["marked"],
             "plain": row["plain"],
             "waiting": row["held_chunks"],
             "dropped": _nonzero(row, _GUEST_DROPPED),

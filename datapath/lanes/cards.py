@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Virtual cards between the hosts of lane netns and their network.
+"""Virtual cards between the hosts of lanes netns and vm and their network.
 
     host0 eth1 -- guest [card0] eth1 -- port0 [middle] port1 -- eth1 [card1] guest -- eth1 host1
 
-A host is the guest of a card that has a namespace of its own.  The network joins the cards, which
-have the addresses 198.18.1.0/24 there.
+A host is the guest of a card that has a namespace of its own: by a veth, or by its tap.  The
+network joins the cards, which have the addresses 198.18.1.0/24 there.
 """
 
 from __future__ import annotations
@@ -42,14 +42,39 @@ class Cards:
         """MTU of the links between the cards, bytes."""
         return self.card.network_mtu or self.topology.mtu
 
+    def links(self) -> Iterator[str]:
+        """ip commands, run in the middle, that join the cards to its ports."""
+        for index, space in enumerate(self.spaces):
+            yield (
+                f"link add port{index} mtu {self.network_mtu} {ONE_QUEUE} type veth "
+                f"peer name {TEST_DEVICE} netns /proc/self/fd/{space.net_fd} "
+                f"address {link_address(index)} mtu {self.network_mtu} {ONE_QUEUE}"
+            )
+            yield f"link set port{index} up"
+
     def join(self, hosts: Sequence[Namespace]) -> None:
-        """Give each card its guest, and an address on the network, which it has joined already."""
+        """Make each namespace the guest of its card, by a veth."""
+        mtu = self.topology.mtu
         for index, (space, host) in enumerate(zip(self.spaces, hosts, strict=True)):
-            commands = "\n".join(self._commands(index, host.net_fd))
-            space.check_output(["ip", "-batch", "-"], stdin=commands, pass_fds=[host.net_fd])
-            space.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
-            # A guest's frames are whole, too.
+            veth = (
+                f"link add {GUEST_DEVICE} mtu {mtu} {ONE_QUEUE} type veth peer name {TEST_DEVICE} "
+                f"netns /proc/self/fd/{host.net_fd} address {link_address(index)} "
+                f"mtu {mtu} {ONE_QUEUE}"
+            )
+            space.check_output(["ip", "-batch", "-"], stdin=veth, pass_fds=[host.net_fd])
+            self._configure(index)
+            # A guest's frames are whole.
             host.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
+
+    def take(self, place: Namespace, taps: Sequence[str]) -> None:
+        """Make each virtual machine the guest of its card, by its tap, which is in `place` so far.
+
+        QEMU has opened the taps by their names, and keeps them wherever they are.
+        """
+        for index, (space, tap) in enumerate(zip(self.spaces, taps, strict=True)):
+            move = f"link set {tap} netns /proc/self/fd/{space.net_fd} name {GUEST_DEVICE}"
+            place.check_output(["ip", "-batch", "-"], stdin=move, pass_fds=[space.net_fd])
+            self._configure(index)
 
     def start(self, folder: Path | None) -> None:
         """Start the programs; an algorithm of the user's own is in `folder`."""
@@ -85,8 +110,12 @@ class Cards:
             program.close()
         self._programs.clear()
 
-    def _commands(self, index: int, host_fd: int) -> Iterator[str]:
-        mtu = self.topology.mtu
+    def _configure(self, index: int) -> None:
+        space = self.spaces[index]
+        space.check_output(["ip", "-batch", "-"], stdin="\n".join(self._commands(index)))
+        space.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
+
+    def _commands(self, index: int) -> Iterator[str]:
         yield "link set lo up"
         yield f"link set {TEST_DEVICE} addrgenmode none up"
         yield f"address add {_address(index)}/24 dev {TEST_DEVICE}"
@@ -96,10 +125,6 @@ class Cards:
                     f"neighbour add {_address(other)} lladdr {link_address(other)} "
                     f"dev {TEST_DEVICE}"
                 )
-        yield (
-            f"link add {GUEST_DEVICE} mtu {mtu} {ONE_QUEUE} type veth peer name {TEST_DEVICE} "
-            f"netns /proc/self/fd/{host_fd} address {link_address(index)} mtu {mtu} {ONE_QUEUE}"
-        )
         yield f"link set {GUEST_DEVICE} addrgenmode none up"
 
     def _settings(self, me: int, cc: Path) -> Settings:

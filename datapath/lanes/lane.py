@@ -28,6 +28,7 @@ class Lane:
     own_kernels: each host has a kernel of its own, with RDMA modules if it likes.
     boots: hosts boot the kernel that the topology names.
     keeps_mtu: devices have the MTU that they had before.
+    cards: a virtual card may stand between each host and the network.
     """
 
     open: Callable[[Topology, Path, FilePath | None, FilePath | None], Network]
@@ -38,6 +39,7 @@ class Lane:
     own_kernels: bool = False
     boots: bool = False
     keeps_mtu: bool = False
+    cards: bool = False
 
 
 def _netns(
@@ -53,7 +55,7 @@ def _vm(topology: Topology, path: Path, logs: FilePath | None, folder: FilePath 
     from datapath.lanes.middle import choose_backend
     from datapath.lanes.vm import VmNetwork
 
-    return VmNetwork(topology, choose_backend(path), logs)
+    return VmNetwork(topology, choose_backend(path), logs, folder)
 
 
 def _ssh(topology: Topology, path: Path, logs: FilePath | None, folder: FilePath | None) -> Network:
@@ -78,7 +80,7 @@ _GUESTS = (
 
 LANES: Mapping[str, Lane] = {
     "netns": Lane(
-        _netns, frozenset({"scheduling", "keep_awake", "vnic"}), tools=_NAMESPACES, local=True
+        _netns, frozenset({"scheduling", "keep_awake"}), tools=_NAMESPACES, local=True, cards=True
     ),
     "vm": Lane(
         _vm,
@@ -87,6 +89,7 @@ LANES: Mapping[str, Lane] = {
         local=True,
         own_kernels=True,
         boots=True,
+        cards=True,
     ),
     "ssh": Lane(_ssh, frozenset({"ssh_config", "machines"}), own_kernels=True, keeps_mtu=True),
     "sim": Lane(

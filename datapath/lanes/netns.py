@@ -63,6 +63,11 @@ class NetnsNetwork(WithMiddle):
     def __init__(
         self, topology: Topology, backend: str = "bpf", folder: FilePath | None = None
     ) -> None:
+        if backend == "none" and topology.vnic:
+            raise LocalError(
+                "backend none joins hosts directly; virtual cards are joined by a middle",
+                hint="use backend: auto",
+            )
         if backend == "none" and topology.preset != "p2p":
             raise LocalError(
                 "backend none joins two hosts directly; a dumbbell has a middle",
@@ -210,10 +215,8 @@ class NetnsNetwork(WithMiddle):
         ]
         if cards:
             self._cards = Cards(self.topology, cards)
-        on_network = [space.net_fd for space in cards or spaces]
-        fds = [*on_network, *(space.net_fd for space in spaces)]
-        links = self._links(on_network, [space.net_fd for space in spaces])
-        self._middle.build(links, pass_fds=fds)
+        fds = [space.net_fd for space in (*spaces, *cards)]
+        self._middle.build(self._links(fds[: len(spaces)]), pass_fds=fds)
         if self._cards is not None:
             self._cards.join(spaces)
         for index, host in enumerate(self.hosts):
@@ -228,15 +231,15 @@ class NetnsNetwork(WithMiddle):
         if self._cards is not None:
             self._cards.start(self._folder)
 
-    def _links(self, fds: Sequence[int], hosts: Sequence[int]) -> Iterator[str]:
-        """ip commands, run in the middle, that make every link.
-
-        fds: of the namespaces that the path joins; hosts: of those with a management device.
-        """
-        mtu = self.topology.mtu if self._cards is None else self._cards.network_mtu
-        for i, fd in enumerate(hosts):
+    def _links(self, fds: Sequence[int]) -> Iterator[str]:
+        """ip commands, run in the middle, that make every link but those to a card's guest."""
+        mtu = self.topology.mtu
+        for i, fd in enumerate(fds):
             yield (f"link add mgmt{i} type veth peer name {MGMT_DEVICE} netns /proc/self/fd/{fd}")
             yield f"link set mgmt{i} master mgmt up"
+        if self._cards is not None:
+            yield from self._cards.links()
+            return
         if self.backend == "none":
             yield (
                 f"link add {TEST_DEVICE} netns /proc/self/fd/{fds[0]} address {link_address(0)} "

@@ -108,8 +108,8 @@ class Topology(BaseModel):
 
     vnic: bool | NetworkCards = Field(
         False,
-        description="netns: each host is the guest of a virtual card, and the path joins the "
-        "cards (docs/vnic.md). true, or settings.",
+        description="netns and vm: each host is the guest of a virtual card, and the path joins "
+        "the cards (docs/vnic.md). true, or settings.",
     )
 
     kernel: str = Field(
@@ -183,6 +183,11 @@ class Topology(BaseModel):
                 raise ValueError(f"{' and '.join(given)}: for lane {lane}, not for {self.lane}")
         if self.namespaces and self.preset != "p2p":
             raise ValueError("namespaces joins one host to its guest: use preset p2p")
+        if self.vnic and not self.of_lane.cards:
+            have = " and ".join(lane for lane, row in LANES.items() if row.cards)
+            raise ValueError(f"vnic: for lanes {have}, not for {self.lane}")
+        if self.vnic and self.namespaces:
+            raise ValueError("vnic: hosts behind a card are all guests, so namespaces is 0")
         if self.vnic and self.mtu > GUEST_MTU_MAX:
             raise ValueError(f"mtu: hosts behind a virtual card have at most {GUEST_MTU_MAX}")
         return self

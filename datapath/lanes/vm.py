@@ -27,6 +27,7 @@ from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import Accelerator, accelerator
 from datapath.lanes.base import CpuUse, Host, halves
+from datapath.lanes.cards import Cards
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.guest import Guest, GuestConfig, Nic
 from datapath.lanes.local import (
@@ -68,11 +69,15 @@ _DIRECT = "the tap of the guest is the device of the other host"
 class VmNetwork(WithMiddle):
     """Guests and the network between them; implements datapath.lanes.base.Network.
 
-    logs: folder for the guests' consoles, or None.
+    logs: folder for the guests' consoles, or None.  folder: where the topology's files are.
     """
 
     def __init__(
-        self, topology: Topology, backend: str = "bpf", logs: FilePath | None = None
+        self,
+        topology: Topology,
+        backend: str = "bpf",
+        logs: FilePath | None = None,
+        folder: FilePath | None = None,
     ) -> None:
         if topology.namespaces and backend != "none":
             raise CapabilityError(
@@ -83,11 +88,13 @@ class VmNetwork(WithMiddle):
         self.backend = backend
         self.kernel = kernels.find(topology.kernel)
         self.hosts: list[Host] = []
-        self._logs = logs
+        self._logs, self._folder = logs, folder
         self._guests: list[Guest] = []
         self._links: list[SshHost] = []
         self._namespace_hosts: list[NetnsHost] = []
-        self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), MIDDLE])
+        cards = [f"card{i}" for i in range(topology.hosts)] if topology.vnic else []
+        self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), *cards, MIDDLE])
+        self._cards: Cards | None = None
         self._device = ""
         self._accel = ""
 
@@ -107,6 +114,8 @@ class VmNetwork(WithMiddle):
     def __exit__(self, *exc: object) -> None:
         for link in self._links:
             link.close()
+        if self._cards is not None:
+            self._cards.close()
         if self._middle is not None:
             self._middle.close()
         for guest in self._guests:
@@ -159,6 +168,12 @@ class VmNetwork(WithMiddle):
             host.end_programs()
         return True
 
+    def set_path(self, path: object, seed: int) -> None:
+        """As WithMiddle; then the cards meet."""
+        super().set_path(path, seed)
+        if self._cards is not None:
+            self._cards.meet()
+
     def measuring(self) -> AbstractContextManager[CpuUse]:
         """Programs run in guests, whose kernels give them their CPUs."""
         return nullcontext(CpuUse())
@@ -177,6 +192,7 @@ class VmNetwork(WithMiddle):
             "backend_reason": reason,
             "kernel": self.kernel.release,
             "acceleration": self._accel,
+            **({"vnic": self._cards.describe()} if self._cards is not None else {}),
             "cpus": self.topology.cpus,
             "memory": self.topology.memory,
             "hosts": {link.name: link.facts() for link in self._links},
@@ -188,10 +204,13 @@ class VmNetwork(WithMiddle):
     def _build(self) -> None:
         accel = accelerator(self.kernel, self.topology.cpus)
         self._accel = accel.words
-        *spaces, middle = self._holder.open()
-        self._middle = Middle(middle, self.topology, self.backend)
-        self._middle.build(self._middle_links())
         topology = self.topology
+        *spaces, middle = self._holder.open()
+        spaces, cards = spaces[: topology.namespaces], spaces[topology.namespaces :]
+        if cards:
+            self._cards = Cards(topology, cards)
+        self._middle = Middle(middle, topology, self.backend)
+        self._middle.build(self._middle_links(), pass_fds=[card.net_fd for card in cards])
         self._namespace_hosts = [
             NetnsHost(space.name, endpoint(i, topology.mtu), space)
             for i, space in enumerate(spaces)
@@ -205,7 +224,11 @@ class VmNetwork(WithMiddle):
             config = self._guest_config(index, accel)
             self._guests.append(Guest(config, place, key.public, self._logs))
         self._log_in(place, key)
+        if self._cards is not None:
+            self._cards.take(middle, [tap for tap, _ in self._taps()])
         self._middle.forward()
+        if self._cards is not None:
+            self._cards.start(self._folder)
         self.hosts = [*self._namespace_hosts, *self._links]
 
     def _taps(self) -> Iterator[tuple[str, str]]:
@@ -213,8 +236,10 @@ class VmNetwork(WithMiddle):
         if self.topology.namespaces:
             yield TEST_DEVICE, MGMT_DEVICE
         else:
+            # With cards, the ports are theirs.
+            name = "port" if self._cards is None else "tap"
             for index in range(self.topology.hosts):
-                yield f"port{index}", f"mgmt{index}"
+                yield f"{name}{index}", f"mgmt{index}"
 
     def _middle_links(self) -> Iterator[str]:
         """ip commands, run in the middle, that make the taps."""
@@ -228,8 +253,12 @@ class VmNetwork(WithMiddle):
             yield from _tap(tap, self.topology.mtu)
             yield from _tap(mgmt)
             yield f"link set {mgmt} master mgmt"
-            if self.backend == "none":
+            if self.backend == "none" and self._cards is None:
                 yield f"link set {tap} master bridge0"
+        if self._cards is not None:
+            yield from self._cards.links()
+            for index in range(self.topology.hosts if self.backend == "none" else 0):
+                yield f"link set port{index} master bridge0"
 
     def _build_namespace_host(self, index: int, host: NetnsHost) -> None:
         host.namespace.in_network(lambda: set_ipv6(accept_ra=0, router_solicitations=0))

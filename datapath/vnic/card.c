@@ -110,11 +110,25 @@ static int open_guest(struct card *card, struct dp_raw_port *p, char *why, size_
 	return dp_raw_port_open(&card->raw, p, why, size);
 }
 
+static uint32_t all_pipes(const struct card *card)
+{
+	return (card->n_hosts - 1) * card->n_pipes;
+}
+
+static void choose_receives(struct card *card)
+{
+	uint32_t n = RECEIVES;
+
+	if (all_pipes(card))
+		n = RECEIVE_CHUNKS / card->frame_chunks / all_pipes(card);
+	card->n_receives = n > RECEIVES ? RECEIVES : n < RECEIVES_MIN ? RECEIVES_MIN : n;
+}
+
 static uint32_t chunks_needed(const struct card *card)
 {
-	uint32_t receives = (card->n_hosts - 1) * card->n_pipes * RECEIVES * card->frame_chunks;
+	uint32_t receives = all_pipes(card) * card->n_receives * card->frame_chunks;
 
-	return card->n_local * (FILL_TARGET + HELD_MAX + DP_RAW_RING) + receives + SPARE_CHUNKS;
+	return card->n_local * (FILL_TARGET + HELD_MAX + DELIVERED) + receives + SPARE_CHUNKS;
 }
 
 static int register_memory(struct card *card, uint32_t n)
@@ -142,6 +156,7 @@ int card_start(struct card *card, char *why, size_t size)
 	int err;
 
 	card->frame_chunks = (card->mtu + ETH_LEN + DP_CHUNK - 1) / DP_CHUNK;
+	choose_receives(card);
 	err = register_memory(card, chunks_needed(card));
 	if (err) {
 		snprintf(why, size, "no memory for %u chunks", chunks_needed(card));

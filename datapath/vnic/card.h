@@ -39,11 +39,15 @@ enum {
 	LOCAL_MAX = 64, /* of them, on this host */
 	HOSTS_MAX = 256,
 	PIPES_MAX = 16,
-	FILL_TARGET = 2048, /* chunks to receive into, of each guest's device */
-	HELD_MAX = 4096,    /* chunks of a guest that may wait in tunnels */
+	FILL_TARGET = 1024, /* chunks to receive into, of each guest's device */
+	HELD_MAX = 2048,    /* chunks of a guest that may wait in tunnels */
+	DELIVERED = 1024,   /* chunks on their way to a guest */
 	SENDS = 512,	    /* frames posted to a QP */
-	RECEIVES = 512,	    /* frames that a QP is ready to take */
-	SPARE_CHUNKS = 2048,
+	MARKED = 256,	    /* frames in a pipe from which on new ones are marked */
+	RECEIVES = 512,	    /* frames that a QP is ready to take, at most... */
+	RECEIVES_MIN = 16,
+	RECEIVE_CHUNKS = 65536, /* ...and as many as make these, all QPs together */
+	SPARE_CHUNKS = 1024,
 	PLAIN_PORTS = 8, /* UDP source ports of frames without recovery */
 	FRAME_MIN = ETH_LEN,
 	FRAME_MAX = 9216,
@@ -73,6 +77,7 @@ enum {
 	X(tx_frames) /* to the guest */                                                            \
 	X(tx_bytes)                                                                                \
 	X(recovered)  /* of rx_frames: into a tunnel */                                            \
+	X(marked)     /* of those: got CE, since many waited before them */                        \
 	X(plain)      /* of rx_frames: sent without recovery */                                    \
 	X(neighbours) /* of rx_frames: to a guest of the same host */                              \
 	X(answered)   /* of rx_frames: requests that the card answered */                          \
@@ -160,6 +165,8 @@ struct card {
 	uint32_t mtu;	       /* of guests, bytes of IP */
 	uint32_t frame_chunks; /* that a frame of this MTU takes */
 	uint32_t n_pipes;      /* of each tunnel */
+	uint32_t n_receives;   /* of each pipe */
+	bool hungry;	       /* a pipe lacks receives, since no chunk was free */
 	bool started;
 
 	struct host host[HOSTS_MAX];
@@ -230,7 +237,10 @@ struct pipe_end {
 int tunnel_connect(struct card *, uint16_t host, const struct pipe_end *remote);
 void tunnel_close(struct card *, uint16_t host);
 /* The frame belongs to the tunnel, which takes it always while it is up. */
-void tunnel_send(struct card *, struct host *, uint32_t hash, uint32_t first);
+void tunnel_send(struct card *, struct pipe *, uint32_t first);
+struct pipe *tunnel_pipe(struct card *, struct host *, uint32_t hash);
+/* Posts the receives that could not be posted before. */
+void tunnel_feed(struct card *);
 /* Completions.  Returns how many there were. */
 uint32_t tunnel_reap(struct card *);
 void tunnel_event(const struct dp_event *);

@@ -65,11 +65,28 @@ static bool is_recovered(const struct card *card, const struct header *h)
 	return (ports[h->dport / 8] >> h->dport % 8 | ports[h->sport / 8] >> h->sport % 8) & 1;
 }
 
+static void recover(struct card *card, struct guest *g, struct pipe *p, const struct header *h,
+		    uint32_t first)
+{
+	struct chunk *c = &card->chunk[first];
+
+	g->counters.recovered++;
+	c->vni = g->vni;
+	c->guest = (uint16_t)(g - card->guest);
+	c->chunks = 0;
+	for (uint32_t i = first; i != DP_NO_CHUNK; i = card->chunk[i].raw.next)
+		c->chunks++;
+	g->held += c->chunks;
+	/* The queue that a sender would see in a network stands here. */
+	if (p->posted + p->queued >= MARKED && header_mark_ce(dp_raw_bytes(&card->raw, first), h))
+		g->counters.marked++;
+	tunnel_send(card, p, first);
+}
+
 static void send_away(struct card *card, struct guest *g, const struct guest *to,
 		      const struct header *h, uint32_t first)
 {
 	struct host *host = &card->host[to->host];
-	struct chunk *c = &card->chunk[first];
 
 	if (!is_recovered(card, h)) {
 		if (vxlan_send(card, host, g->vni, header_hash(h), first))
@@ -84,14 +101,7 @@ static void send_away(struct card *card, struct guest *g, const struct guest *to
 		dp_raw_put(&card->raw, first);
 		return;
 	}
-	g->counters.recovered++;
-	c->vni = g->vni;
-	c->guest = (uint16_t)(g - card->guest);
-	c->chunks = 0;
-	for (uint32_t i = first; i != DP_NO_CHUNK; i = card->chunk[i].raw.next)
-		c->chunks++;
-	g->held += c->chunks;
-	tunnel_send(card, host, header_hash(h), first);
+	recover(card, g, tunnel_pipe(card, host, header_hash(h)), h, first);
 }
 
 /* The counter of the reason to drop the frame; NULL: it may go to *to. */

@@ -90,16 +90,20 @@ void link_local_address(const uint8_t mac[MAC_LEN], struct dp_addr *out)
 					mac[3], mac[4], mac[5] } };
 }
 
-void header_mark_ce(uint8_t *b, const struct header *h)
+bool header_mark_ce(uint8_t *b, const struct header *h)
 {
 	uint8_t *ip = b + ETH_LEN;
 
 	if (h->ecn == DP_ECN_NOT_ECT)
-		return;
+		return false;
 	if (h->version == 6) {
 		ip[1] |= DP_ECN_CE << 4;
-	} else if (h->version == 4 && (ip[0] & 15) * 4 == DP_IPV4_LEN) {
-		ip[DP_IPV4_TOS] |= DP_ECN_CE;
-		dp_put16(ip + DP_IPV4_SUM, dp_ipv4_sum(ip));
+		return true;
 	}
+	/* dp_ipv4_sum() knows no options. */
+	if ((ip[0] & 15) * 4 != DP_IPV4_LEN)
+		return false;
+	ip[DP_IPV4_TOS] |= DP_ECN_CE;
+	dp_put16(ip + DP_IPV4_SUM, dp_ipv4_sum(ip));
+	return true;
 }

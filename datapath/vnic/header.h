@@ -44,8 +44,8 @@ bool header_read(const uint8_t *frame, uint32_t len, struct header *out);
 uint32_t header_hash(const struct header *);
 /* fe80:: with the interface identifier that RFC 4291, appendix A makes of a link address. */
 void link_local_address(const uint8_t mac[MAC_LEN], struct dp_addr *out);
-/* An IPv4 or IPv6 frame that is ECN-capable gets the mark CE. */
-void header_mark_ce(uint8_t *frame, const struct header *);
+/* An IPv4 or IPv6 frame that is ECN-capable gets the mark CE.  false: it is not. */
+bool header_mark_ce(uint8_t *frame, const struct header *);
 
 static inline bool is_group_mac(const uint8_t *mac)
 {

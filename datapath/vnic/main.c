@@ -37,7 +37,8 @@ static uint64_t move(struct card *card)
 	tunnel_reap(card);
 	vxlan_receive(card);
 	guests_flush(card);
-	if (is_pending(card) && wake_ns > dp_now_ns() + RETRY_NS)
+	tunnel_feed(card);
+	if ((is_pending(card) || card->hungry) && wake_ns > dp_now_ns() + RETRY_NS)
 		wake_ns = dp_now_ns() + RETRY_NS;
 	/* Completions have made the QPs post more. */
 	return dp_engine_deadline(card->engine) < wake_ns ? dp_engine_deadline(card->engine) :

@@ -50,12 +50,24 @@ static bool post_receive(struct card *card, struct pipe *p)
 
 static void post_receives(struct card *card, struct pipe *p)
 {
-	while (p->receives < RECEIVES) {
+	while (p->receives < card->n_receives) {
 		if (!post_receive(card, p)) {
 			card->counters.starved++;
+			card->hungry = true;
 			return;
 		}
 	}
+}
+
+/* A pipe without any receive gets no completion that would have them posted again. */
+void tunnel_feed(struct card *card)
+{
+	if (!card->hungry)
+		return;
+	card->hungry = false;
+	for (uint32_t i = 0; i < card->n_hosts; i++)
+		for (uint32_t k = 0; card->host[i].up && k < card->n_pipes; k++)
+			post_receives(card, &card->host[i].pipe[k]);
 }
 
 /* ---- sends --------------------------------------------------------------------------- */
@@ -103,11 +115,14 @@ static void post_queued(struct card *card, struct pipe *p)
 	}
 }
 
-void tunnel_send(struct card *card, struct host *host, uint32_t hash, uint32_t first)
+struct pipe *tunnel_pipe(struct card *card, struct host *host, uint32_t hash)
 {
-	struct pipe *p = &host->pipe[hash % card->n_pipes];
+	return &host->pipe[hash % card->n_pipes];
+}
 
-	host->counters.tx_recovered++;
+void tunnel_send(struct card *card, struct pipe *p, uint32_t first)
+{
+	card->host[p->host].counters.tx_recovered++;
 	card->chunk[first].behind = DP_NO_CHUNK;
 	if (p->queued++)
 		card->chunk[p->last].behind = first;
@@ -223,7 +238,7 @@ static int open_pipe(struct card *card, struct host *host, struct pipe *p)
 		.send_cq = card->cq,
 		.recv_cq = card->cq,
 		.max_send_wr = SENDS,
-		.max_recv_wr = RECEIVES,
+		.max_recv_wr = card->n_receives,
 		.max_send_sge = FRAME_CHUNKS + 1,
 		.max_recv_sge = FRAME_CHUNKS,
 		.user = host,

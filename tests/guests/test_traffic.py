@@ -58,11 +58,16 @@ def test_what_iwarp_cannot_do_is_refused(
 
 
 def run(
-    network: VmNetwork, logs: FilePath, device: str, kind: str, section: dict[str, Any]
+    network: VmNetwork,
+    logs: FilePath,
+    device: str,
+    kind: str,
+    section: dict[str, Any],
+    path: Path = PATH,
 ) -> Outcome:
     """One run of a workload on a device of both guests."""
     network.prepare(device)
-    network.set_path(PATH, seed=1)
+    network.set_path(path, seed=1)
     context = RunContext(
         network=network,
         transport=Transport.model_validate({"device": device}),
@@ -71,7 +76,7 @@ def run(
         logs=logs,
         seed=1,
         timeout_s=60,
-        path=PATH,
+        path=path,
     )
     workload = REGISTRY[kind]
     outcome: Outcome = workload(workload.Params.model_validate(section)).run(context)

@@ -88,7 +88,7 @@ def test_tunnels_begin_anew_with_each_path() -> None:
 @pytest.mark.parametrize(
     ("topology", "told"),
     [
-        ({"lane": "sim", "vnic": True}, "vnic: for lane netns, not for sim"),
+        ({"lane": "sim", "vnic": True}, "vnic: for lanes netns and vm, not for sim"),
         ({"mtu": 9100, "vnic": True}, "at most 9000"),
         ({"vnic": {"pipes": 17}}, "vnic"),
         ({"vnic": {"mtu": 1500}}, "vnic"),

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Soft-RoCE and soft-iWARP as guests of virtual cards, on a path that loses packets."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+
+import pytest
+
+from datapath.lanes import kernels
+from datapath.lanes.cards import GUEST_DEVICE
+from datapath.lanes.spec import Path, Topology
+from datapath.lanes.vm import VmNetwork
+from tests.guests.conftest import KERNEL
+from tests.guests.test_traffic import OPERATIONS, run
+from tests.workloads.test_perftest import values
+
+LOSS = Path.model_validate({"loss": "1%"})
+CM_PORT = 18601
+"""On which the generator's connections over siw meet."""
+
+
+@pytest.fixture(scope="module")
+def on_cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmNetwork]:
+    """Guests of their own: the taps of the others are on a bridge."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes namespaces and taps for the guests")
+    kernels.ensure(KERNEL, lambda text: print(text, file=sys.stderr))
+    topology = Topology.model_validate(
+        {
+            "lane": "vm",
+            "kernel": KERNEL,
+            "mtu": 1500,
+            "cpus": 1,
+            "vnic": {"recover": {"udp": [4791], "tcp": [CM_PORT]}},
+        }
+    )
+    with VmNetwork(topology, "bpf", tmp_path_factory.mktemp("consoles")) as network:
+        yield network
+
+
+@pytest.mark.parametrize("device", ["rxe", "siw"])
+def test_a_kernel_device_on_a_card_sees_no_loss(
+    on_cards: VmNetwork, tmp_path: FilePath, device: str
+) -> None:
+    before = recovered(on_cards)
+    section = {"duration": "1s", "size": "16KiB", "depth": 4, "operation": OPERATIONS[device]}
+    outcome = run(on_cards, tmp_path, device, "stream", section | {"verify": True}, LOSS)
+    assert values(outcome)["goodput"] > 0
+    assert sum(on_cards.path_counters().dropped.values()) > 0, "the path lost none"
+    for was, now in zip(before, recovered(on_cards), strict=True):
+        assert now > was + 50  # data one way, acknowledgements the other
+    assert on_cards._cards is not None
+    for card in on_cards._cards.counters():
+        guest = card["guests"][GUEST_DEVICE]
+        assert guest["overrun"] == guest["no_tunnel"] == 0
+
+
+def recovered(network: VmNetwork) -> list[int]:
+    """Frames that each card has put into its tunnel."""
+    assert network._cards is not None
+    return [card["guests"][GUEST_DEVICE]["recovered"] for card in network._cards.counters()]
