@@ -5,7 +5,8 @@
     for violation in report.violations: print(violation)
 
 `RULES` names what is judged: packets by themselves in capture.py, connections
-in stream.py, and here what concerns flows as a whole.
+in stream.py, the connection manager's messages in manager.py, and here what
+concerns flows as a whole.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datapath.interop.capture import Deth, Flaw, Packet
+from datapath.interop.manager import QPN as MANAGER_QPN
+from datapath.interop.manager import Manager
 from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS, Kind, Place
 from datapath.interop.stream import Stream
 
@@ -52,6 +55,11 @@ RULES = {
     "answer atomics",
     "datagram": "no more payload than the largest path MTU, a reserved byte of 0, and consecutive "
     "PSNs from each QP",
+    "cm-message": "what goes to QP 1 is a message of the connection manager, from QP 1 with its "
+    "Q_Key",
+    "cm-order": "a REP answers a REQ, an RTU a REP, a DREP a DREQ, a SIDR_REP a SIDR_REQ, of the "
+    "same transaction and for its communication id",
+    "cm-repeat": "a message that is sent again says the same",
     "unanswered": "what asked for an acknowledgement has one at the end",
 }
 """The rules, by the names that violations carry."""
@@ -170,23 +178,41 @@ class _Judge:
         self._ports: dict[tuple[str, str, int], int] = {}
         self._hellos: Counter[tuple[str, str, int]] = Counter()
         self._gaps = gaps
+        self._refusals = refusals
+        self._cautious = cautious
+        self._manager = Manager(gaps)
+        self._agreed: set[tuple[End, End]] = set()
         self._next_datagram: dict[tuple[str, int], int] = {}
         for connection in connections:
-            one, two = connection.ends
-            forward, backward = (
-                Stream(
-                    connection.path_mtu,
-                    asks.first_psn,
-                    requester_gaps=asks.address in gaps,
-                    responder_gaps=answers.address in gaps,
-                    refusals=refusals,
-                    cautious=answers.address in cautious,
-                )
-                for asks, answers in ((one, two), (two, one))
+            self._connect(connection)
+
+    def _connect(self, connection: Connection) -> None:
+        one, two = connection.ends
+        forward, backward = (
+            Stream(
+                connection.path_mtu,
+                asks.first_psn,
+                requester_gaps=asks.address in self._gaps,
+                responder_gaps=answers.address in self._gaps,
+                refusals=self._refusals,
+                cautious=answers.address in self._cautious,
             )
-            # Of what each end sends: the stream of its requests, and that of its answers.
-            self._streams[one.address, two.address, two.qpn] = forward, backward
-            self._streams[two.address, one.address, one.qpn] = backward, forward
+            for asks, answers in ((one, two), (two, one))
+        )
+        # Of what each end sends: the stream of its requests, and that of its answers.
+        self._streams[one.address, two.address, two.qpn] = forward, backward
+        self._streams[two.address, one.address, one.qpn] = backward, forward
+
+    def _managed(self, packet: Packet, deth: Deth) -> Iterable[Flaw]:
+        """A message of the connection manager, and the connection that it may make."""
+        yield from self._manager.see(packet, deth)
+        for agreement in self._manager.agreements:
+            ends = (End(*agreement.active), End(*agreement.passive))
+            if ends not in self._agreed:  # a REP may come again
+                self._agreed.add(ends)
+                key = (ends[0].address, ends[1].address, ends[1].qpn)
+                self.report.connections += key not in self._streams
+                self._connect(Connection(ends, agreement.path_mtu))
 
     def see(self, packet: Packet) -> None:
         report, key = self.report, (packet.src, packet.dst, packet.qpn)
@@ -197,8 +223,14 @@ class _Judge:
             return
         if packet.deth is not None:
             self._tell(packet, self._datagram(packet, packet.deth))
+            if packet.qpn == MANAGER_QPN:
+                self._tell(packet, self._managed(packet, packet.deth))
             return
         streams = self._streams.get(key)
+        if streams is None and packet.opcode >= MANUFACTURER and key in self._manager.asked:
+            # The QP is ready before the REP is sent, and offers at once.
+            self._tell(packet, self._extended(packet, key))
+            return
         if streams is None:
             self._tell(packet, [Flaw("connection", f"{packet.name} to a QP that is none of ours")])
             return
@@ -243,10 +275,19 @@ class _Judge:
         for flaw in flaws:
             self.report.violations.append(Violation(packet.number, flow, flaw.rule, flaw.text))
 
+    def _has_ended(self, asker: str, qpn: int) -> bool:
+        """By either end's DREQ; qpn: of the QP that `asker` sends to."""
+        return any(
+            not self._manager.ended.isdisjoint((end.address, end.qpn) for end in ends)
+            for ends in self._agreed
+            if any(end.qpn == qpn and end.address != asker for end in ends)
+        )
+
     def close(self) -> Report:
-        for asks, _ in self._streams.values():
+        for (asker, _, qpn), (asks, _) in self._streams.items():
             open_end = asks.close()
-            if open_end is not None:
+            # Whoever disconnects does not wait for acknowledgements.
+            if open_end is not None and not self._has_ended(asker, qpn):
                 self._tell(open_end[0], [open_end[1]])
             self.report.retransmissions += asks.retransmissions
             self.report.naks += asks.naks

@@ -18,9 +18,12 @@ struct tx_batch {
 	int n_msgs;
 };
 
+/* A standard peer gets offers, and must find their ICRC right: see udp.c. */
 static bool may_segment(const struct dp_packet *pkt)
 {
-	return pkt->len > DP_SLOT_BYTE && dp_op_is_ext(dp_bth_opcode(pkt->data));
+	uint8_t opcode = pkt->len > DP_SLOT_BYTE ? dp_bth_opcode(pkt->data) : 0;
+
+	return dp_op_is_ext(opcode) && opcode != DP_OP_HELLO;
 }
 
 /* How many packets, from the first on, one send can take: all have the same path, TOS and process

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from datapath.interop import capture, trace
 from datapath.lanes import rdma
 from datapath.lanes.base import Host
 from datapath.lanes.vm import VmNetwork
@@ -57,11 +59,38 @@ def test_programs_connect_with_rxe(
 ) -> None:
     host, peer = sides[server], sides[client]
     address = host.endpoint.ipv4
-    run_pair(
-        guests,
-        (host, server, environment(host, server), here.format(address)),
-        (peer, environment(peer, client), there.format(address)),
+    path = guests.logs / "capture.pcap"
+    taking = sides["rxe"].popen(
+        ["tcpdump", "-i", "eth1", "-U", "-w", "-", "udp", "port", "4791"],
+        stdout=path,
+        stderr=guests.logs / "tcpdump",
     )
+    try:
+        until(lambda: "listening" in (guests.logs / "tcpdump").read_text(), "tcpdump is not ready")
+        run_pair(
+            guests,
+            (host, server, environment(host, server), here.format(address)),
+            (peer, environment(peer, client), there.format(address)),
+        )
+        time.sleep(1)  # what is on its way to tcpdump
+    finally:
+        taking.kill()
+        taking.wait(timeout=20)
+    judge(path, ours=sides["udp"].endpoint.ipv4)
+
+
+def until(true: Callable[[], bool], otherwise: str) -> None:
+    limit = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < limit, otherwise
+        time.sleep(0.2)
+
+
+def judge(path: Path, ours: str) -> None:
+    """The trace checker learns the connections from the messages."""
+    report = trace.check(capture.read(path), [], offers=[ours])
+    assert report.packets > 5
+    assert [str(violation) for violation in report.violations] == []
 
 
 @pytest.mark.parametrize("where", ["eth1", "mgmt0"])
@@ -94,11 +123,8 @@ def run_pair(
     log = guests.logs / "server"
     running = host.popen(words.split(), env=env, stdout=log, stderr=log)
     try:
-        limit = time.monotonic() + 60
-        while not listens(host, kind):
-            assert running.poll() is None, log.read_text()
-            assert time.monotonic() < limit, "the server does not listen"
-            time.sleep(0.2)
+        until(lambda: running.poll() is not None or listens(host, kind), "it does not listen")
+        assert running.poll() is None, log.read_text()
         done = client[0].run(client[2].split(), env=client[1], timeout_s=120)
         assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
         assert running.wait(timeout=60) == 0, log.read_text()

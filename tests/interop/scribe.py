@@ -129,7 +129,9 @@ def _headers(code: int, fields: dict[str, Any]) -> bytes:
         ),
         "value": lambda: struct.pack("!Q", fields.get("value", 0)),
         "imm": lambda: b"\1\2\3\4",
-        "deth": lambda: struct.pack("!II", 0x11111111, fields.get("src_qpn", 0x33)),
+        "deth": lambda: struct.pack(
+            "!II", fields.get("qkey", 0x11111111), fields.get("src_qpn", 0x33)
+        ),
         "ieth": lambda: struct.pack("!I", 9),
     }
     return b"".join(parts[header]() for header in row.headers) if row else b""

@@ -30,6 +30,68 @@ def conversation(talk: Scribe) -> None:
     datagrams(talk)
 
 
+def mad(attribute: int, tid: int, *fields: tuple[int, int, int]) -> bytes:
+    """A message of the connection manager; fields: byte of the message, bytes, number."""
+    data = bytearray(256)
+    data[:4] = 1, 7, 2, 3
+    data[8:16] = tid.to_bytes(8, "big")
+    data[16:18] = attribute.to_bytes(2, "big")
+    for at, size, number in fields:
+        data[24 + at : 24 + at + size] = number.to_bytes(size, "big")
+    return bytes(data)
+
+
+TO_MANAGER: dict[str, Any] = {"qpn": 1, "src_qpn": 1, "qkey": 0x80010000}
+REQ = mad(0x10, 5, (0, 4, 0xA1), (32, 3, 0x51), (44, 3, 7000), (50, 1, 3 << 4))
+REP = mad(0x13, 5, (0, 4, 0xB1), (4, 4, 0xA1), (12, 3, 0x52), (20, 3, 6000))
+RTU = mad(0x14, 5, (0, 4, 0xA1), (4, 4, 0xB1))
+DREQ = mad(0x15, 6, (0, 4, 0xB1), (4, 4, 0xA1), (8, 3, 0x51))
+DREP = mad(0x16, 6, (0, 4, 0xA1), (4, 4, 0xB1))
+SIDR_REQ = mad(0x17, 7, (0, 4, 0xA2))
+SIDR_REP = mad(0x18, 7, (0, 4, 0xA2))
+
+
+def managed(talk: Scribe) -> None:
+    """A connection that A asks for, and B ends; one message comes twice."""
+    a = b = 3000
+    for data in (REQ, REQ):
+        talk.a("UD SEND", a := a + 1, data, **TO_MANAGER)
+    talk.b("HELLO", 0, b"\3" + bytes(19), qpn=0x51)  # its QP is ready before it says so
+    talk.b("UD SEND", b := b + 1, REP, **TO_MANAGER)
+    talk.a("UD SEND", a := a + 1, RTU, **TO_MANAGER)
+    talk.a("SEND ONLY", 6000, ack=True, qpn=0x52)  # from the PSN that B named
+    talk.b("ACK", 6000, msn=1, qpn=0x51)
+    talk.a("SEND ONLY", 6001, ack=True, qpn=0x52)  # nobody waits for its acknowledgement
+    talk.b("UD SEND", b := b + 1, DREQ, **TO_MANAGER)
+    talk.a("UD SEND", a := a + 1, DREP, **TO_MANAGER)
+    talk.a("UD SEND", a := a + 1, SIDR_REQ, **TO_MANAGER)
+    talk.b("UD SEND", b := b + 1, SIDR_REP, **TO_MANAGER)
+
+
+def message(*before: bytes, **fields: Any) -> Callable[[Scribe], int]:
+    """The last of the messages is the faulty one; A and B take turns."""
+
+    def write(talk: Scribe) -> int:
+        for turn, data in enumerate(before[:-1]):
+            (talk.b if turn % 2 else talk.a)("UD SEND", 10 + turn // 2, data, **TO_MANAGER)
+        turn = len(before) - 1
+        say = talk.b if turn % 2 else talk.a
+        return say("UD SEND", 10 + turn // 2, before[-1], **{**TO_MANAGER, **fields})
+
+    return write
+
+
+def starts_with_its_own_psn(talk: Scribe) -> int:
+    message(REQ, REP)(talk)
+    return talk.a("SEND ONLY", 7000, qpn=0x52)
+
+
+def request_again(talk: Scribe) -> int:
+    talk.a("UD SEND", 10, REQ, **TO_MANAGER)
+    other = mad(0x10, 5, (0, 4, 0xA1), (32, 3, 0x53), (44, 3, 7000), (50, 1, 3 << 4))
+    return talk.a("UD SEND", 11, other, **TO_MANAGER)
+
+
 def datagrams(talk: Scribe) -> None:
     """To any QP, each sender with PSNs of its own."""
     talk.a("UD SEND", (1 << 24) - 1, 0)
@@ -140,6 +202,15 @@ def test_a_right_conversation_is_accepted(tmp_path: Path) -> None:
     asked = {row.name for row in OPCODES.values() if "RESPONSE" not in row.name}
     assert asked - set(report.coverage[ADDRESSES["a"]]) == {"ATOMIC ACK"}
     assert report.not_seen(ADDRESSES["b"])[0] == "SEND FIRST"
+
+
+def test_the_connection_manager_tells_who_is_connected(tmp_path: Path) -> None:
+    talk = Scribe()
+    managed(talk)
+    path = talk.write(tmp_path / "capture.pcap")
+    report = trace.check(capture.read(path), [], offers=ADDRESSES.values())
+    assert [str(v) for v in report.violations] == []
+    assert report.connections == 1
 
 
 def test_every_psn_that_a_connection_may_start_with(tmp_path: Path) -> None:
@@ -630,6 +701,19 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     ),
     "datagram beyond every path MTU": ("datagram", lambda talk: after(talk, "UD SEND", 7, 4100)),
     "hole in datagrams": ("datagram", hole_in_datagrams),
+    "message from another QP": ("cm-message", message(REQ, src_qpn=2)),
+    "message with another Q_Key": ("cm-message", message(REQ, qkey=0x80010001)),
+    "message of another class": ("cm-message", message(REQ[:1] + b"\3" + REQ[2:])),
+    "message that is too short": ("cm-message", message(REQ[:128])),
+    "REQ without a QPN": ("cm-message", message(mad(0x10, 5, (0, 4, 1), (50, 1, 3 << 4)))),
+    "REP to nothing": ("cm-order", message(REP)),
+    "REP of another transaction": ("cm-order", message(REQ, REP[:8] + bytes(8) + REP[16:])),
+    "REP for another id": ("cm-order", message(REQ, mad(0x13, 5, (0, 4, 0xB1), (4, 4, 0xA9)))),
+    "RTU without a REP": ("cm-order", message(RTU)),
+    "DREP without a DREQ": ("cm-order", message(DREP)),
+    "SIDR_REP for another id": ("cm-order", message(SIDR_REQ, mad(0x18, 7, (0, 4, 0xA9)))),
+    "REQ again with another QPN": ("cm-repeat", request_again),
+    "a connection that starts with its own PSN": ("psn", starts_with_its_own_psn),
     "no answer": ("unanswered", requests(("SEND ONLY", 1, {"ack": True}))),
     "no answer to a READ": ("unanswered", requests(("READ REQUEST", 0, {"length": 1}))),
 }
