@@ -101,16 +101,18 @@ static uint32_t at_kernel(const struct dp_raw_port *p)
 void dp_raw_kick(struct dp_raw_port *p)
 {
 	uint32_t left, before;
+	int err = 0;
 
 	if (!p->pending)
 		return;
 	for (left = at_kernel(p); left; left = at_kernel(p)) {
 		before = left;
-		sendto(p->fd, NULL, 0, MSG_DONTWAIT, NULL, 0);
+		err = sendto(p->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
 		if (at_kernel(p) == before)
 			break;
 	}
-	p->pending = left;
+	/* A device that is down or no more takes nothing however soon it is asked again. */
+	p->pending = left && err != ENETDOWN && err != ENXIO;
 }
 
 bool dp_raw_send(struct dp_raw *raw, struct dp_raw_port *p, uint32_t first)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +79,7 @@ class Program:
             ready = self._dialogue.hear()
             self.priority = str(json.loads(ready.removeprefix("ready "))["priority"])
             self._configure(settings)
+            self._devices = _ifindexes(settings)
         except BaseException:
             self.close()
             raise
@@ -110,6 +112,12 @@ class Program:
     def disconnect(self, host: int) -> None:
         """End the tunnel to a host; frames for it are dropped and counted."""
         self._ask("disconnect", host)
+
+    @property
+    def has_its_devices(self) -> bool:
+        """False once a guest's device was made anew: the card has the old one."""
+        now = _ifindexes(self.settings)
+        return all(now[name] in (None, index) for name, index in self._devices.items())
 
     def state(self) -> Mapping[str, str]:
         """Name of each other host -> "up", "down" or "broken"."""
@@ -145,6 +153,18 @@ class Program:
         if answer.startswith("error "):
             raise CapabilityError(f"the virtual card: {answer.removeprefix('error ')}")
         return answer
+
+
+def _ifindexes(settings: Settings) -> dict[str, int | None]:
+    """Of the guests' devices here; None: there is none of that name."""
+    found: dict[str, int | None] = {}
+    for guest in settings.guests:
+        if guest.device != "-":
+            try:
+                found[guest.device] = socket.if_nametoindex(guest.device)
+            except OSError:
+                found[guest.device] = None
+    return found
 
 
 def parse_ends(words: Sequence[object]) -> list[PipeEnd]:

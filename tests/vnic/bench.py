@@ -104,7 +104,7 @@ class Bench:
             **card,
         }
         for name in self.guests:
-            self._join(name, CardFile.model_validate(self.data).mtu)
+            self.join(name)
         self.programs: list[Program] = []
 
     def start(self, stack: contextlib.ExitStack) -> None:
@@ -139,7 +139,9 @@ class Bench:
         row = {"mac": guest.mac, "ipv4": guest.ipv4, "ipv6": guest.ipv6}
         return {"host": f"host{host}", "device": name, **row}
 
-    def _join(self, name: str, mtu: int) -> None:
+    def join(self, name: str) -> None:
+        """Make the veth of a guest, and its addresses."""
+        mtu = CardFile.model_validate(self.data).mtu
         guest, host = self.guests[name], self.hosts[int(name[-1])]
         queues = "numtxqueues 1 numrxqueues 1"
         host.namespace.check_output(

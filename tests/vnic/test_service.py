@@ -111,6 +111,34 @@ def test_cards_meet_and_come_back(services: Services) -> None:
     assert not _has_xdp(services.bench, "blue0")
 
 
+def test_a_guest_goes_and_comes_back(services: Services) -> None:
+    """The card sleeps meanwhile: with its priority it would stand in everybody's way."""
+    bench = services.bench
+    blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
+    services.start(0)
+    services.start(1)
+    services.wait_up()
+    bench.hosts[0].namespace.check_output(["ip", "link", "delete", "blue0"])
+    assert not blue1.ping(blue0.ipv4, "-W", "1")
+    assert bench.guests["red0"].ping(bench.guests["red1"].ipv4), "other guests go on"
+    card = services.show(0)["pid"]
+    before = _cpu_ticks(bench, card)
+    with pytest.raises(subprocess.TimeoutExpired):
+        services.running[0].wait(1)
+    assert _cpu_ticks(bench, card) - before < 30, "the card spins"
+
+    bench.join("blue0")
+    wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
+    services.wait_up()
+    assert blue0.ping(blue1.ipv4)
+
+
+def _cpu_ticks(bench: Bench, pid: int) -> int:
+    """CPU time of a process, in hundredths of a second."""
+    stat = bench.hosts[0].run(["cat", f"/proc/{pid}/stat"]).stdout.rpartition(")")[2].split()
+    return int(stat[11]) + int(stat[12])
+
+
 def _has_xdp(bench: Bench, device: str) -> bool:
     shown = bench.hosts[0].namespace.check_output(["ip", "-json", "link", "show", "dev", device])
     return "xdp" in json.loads(shown)[0]
