@@ -16,6 +16,7 @@ DROPS = (
     "drop_malformed",
     "drop_icrc",
     "drop_unknown_qp",
+    "drop_other_type",
     "drop_foreign_addr",
     "drop_bad_state",
     "drop_unknown_opcode",
@@ -71,12 +72,16 @@ def test_unknown_queue_pair(world: World) -> None:
     assert b.host.stats()["drop_unknown_qp"] == 2
 
 
-@pytest.mark.parametrize("qpn", [0, 1, 0xFFFFFF])
-def test_reserved_queue_pair_numbers(world: World, qpn: int) -> None:
+@pytest.mark.parametrize(
+    ("qpn", "counter"),
+    [(0, "drop_unknown_qp"), (1, "drop_unknown_qp"), (0xFFFFFF, "drop_other_type")],
+)
+def test_reserved_queue_pair_numbers(world: World, qpn: int, counter: str) -> None:
+    """The last one is that of multicast, which is for datagrams alone."""
     a, b = world.pair()
     packet, memory = a_write(a, b)
     body = packet.data[:5] + qpn.to_bytes(3, "big") + packet.data[8:-4]
-    expect_drop(world, b, forge.sealed(packet, body), "drop_unknown_qp", memory)
+    expect_drop(world, b, forge.sealed(packet, body), counter, memory)
 
 
 def test_wrong_icrc(world: World) -> None:
