@@ -16,9 +16,9 @@ DROPS = (
     "drop_malformed",
     "drop_icrc",
     "drop_unknown_qp",
+    "drop_other_type",
     "drop_foreign_addr",
     "drop_bad_state",
-    "drop_other_type",
     "drop_unknown_opcode",
 )
 
@@ -77,7 +77,7 @@ def test_unknown_queue_pair(world: World) -> None:
     [(0, "drop_unknown_qp"), (1, "drop_unknown_qp"), (0xFFFFFF, "drop_other_type")],
 )
 def test_reserved_queue_pair_numbers(world: World, qpn: int, counter: str) -> None:
-    """The last one is that of multicast groups, which get datagrams alone."""
+    """The last one is that of multicast, which is for datagrams alone."""
     a, b = world.pair()
     packet, memory = a_write(a, b)
     body = packet.data[:5] + qpn.to_bytes(3, "big") + packet.data[8:-4]

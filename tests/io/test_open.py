@@ -132,6 +132,8 @@ def test_kernel_keeps_its_traffic(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("peer", "told"),
     [
+        ("255.255.255.255", "Invalid argument"),
+        ("240.0.0.1", "Invalid argument"),
         ("0.0.0.0", "Invalid argument"),
         ("198.51.100.1", "Network is unreachable"),
         ("fd12:3::2", "Address family not supported by protocol"),
