@@ -5,6 +5,7 @@
 #
 #   tests/rdma_core/run.sh [ARGUMENT OF PYTEST]...
 #   RDMA_CORE_VERSION=64.0 tests/rdma_core/run.sh       another version than the installed one
+#   RDMA_CORE_VERSION=newest tests/rdma_core/run.sh     the newest that the Python registry has
 #   tests/rdma_core/run.sh --loss 1                     1 % of the packets of connections lost
 #
 # The suite is that of the libibverbs that is installed.  It is fetched into build-rdma-core/
@@ -15,8 +16,7 @@
 # The tests of another version need its pyverbs, and that needs its libibverbs: both are built
 # there (cmake, ninja-build, libnl-3-dev, libnl-route-3-dev, python3-dev), and a front for them.
 #
-# Where the sources of the installed version cannot be had, it is the newest that the Python
-# registry has, unless RDMA_CORE_VERSION names another.  Ends with 69 when there are none.
+# Ends with 69 when the sources cannot be had.
 set -eu
 ROOT=$(cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 REPOSITORY=${RDMA_CORE_REPOSITORY:-https://github.com/linux-rdma/rdma-core}
@@ -111,12 +111,8 @@ newest_in_registry() {
 
 INSTALLED=$(installed)
 VERSION=${RDMA_CORE_VERSION:-$INSTALLED}
-if ! fetch "$VERSION" "${RDMA_CORE:-$FOLDER/$VERSION}"; then
-	[ -z "${RDMA_CORE_VERSION:-}" ] || exit $NOT_TO_BE_HAD
-	VERSION=$(newest_in_registry)
-	[ -n "$VERSION" ] && fetch "$VERSION" "$FOLDER/$VERSION" || exit $NOT_TO_BE_HAD
-	echo "run.sh: taking $VERSION, which the Python registry has" >&2
-fi
+[ "$VERSION" != newest ] || VERSION=$(newest_in_registry)
+fetch "$VERSION" "${RDMA_CORE:-$FOLDER/$VERSION}" || exit $NOT_TO_BE_HAD
 : "${RDMA_CORE:=$FOLDER/$VERSION}"
 export RDMA_CORE RDMA_CORE_VERSION=$VERSION
 if [ "$VERSION" != "$INSTALLED" ]; then
