@@ -91,6 +91,25 @@ def test_cmtime_makes_its_connections(pair: Pair, port: str) -> None:
 
 
 @both_ports
+def test_datagrams_reach_a_multicast_group(pair: Pair, port: str) -> None:
+    """mckey joins by RDMA-CM, which attaches its QP; the receiver ends when it has all."""
+    receiver, sender = (
+        ["mckey", "-m", "239.1.2.3", "-b", host.endpoint.ipv4, "-C", "10"] for host in pair.hosts
+    )
+    log = pair.logs / "receiver"
+    running = pair.hosts[0].popen(receiver, env=pair.environment(0, port), stdout=log, stderr=log)
+    try:
+        ready = "until grep -q 030201EF /proc/net/igmp; do sleep 0.02; done"
+        pair.hosts[0].run(["sh", "-c", ready], timeout_s=30)
+        done = pair.hosts[1].run([*sender, "-s"], env=pair.environment(1, port), timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert running.wait(timeout=30) == 0, log.read_text()
+    finally:
+        running.kill()
+        running.wait()
+
+
+@both_ports
 def test_a_file_is_copied(pair: Pair, port: str) -> None:
     source, copy = pair.logs / "source", pair.logs / "copy"
     source.write_bytes(bytes(range(256)) * 4096)

@@ -190,6 +190,17 @@ void ucm_purge(struct ucm_id *id, void (*drop)(struct ucm_id *))
 	}
 }
 
+void ucm_purge_group(struct ucm_id *id, const struct ucm_group *group)
+{
+	struct ucm_event **at = &id->file->first;
+
+	while (*at)
+		if ((*at)->group == group)
+			free(unlink_event(id->file, at));
+		else
+			at = &(*at)->next;
+}
+
 void ucm_move_events(struct ucm_id *id, struct ucm_file *to)
 {
 	struct ucm_event **at = &id->file->first;
@@ -217,9 +228,15 @@ static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
 		return ucm_kernel_event(file, out);
 	event = unlink_event(file, &file->first);
 	*out = event->resp;
-	out->uid = event->id->uid;
-	out->id = event->arrived ? event->arrived->handle : event->id->handle;
-	event->id->events_reported++;
+	if (event->group) {
+		out->uid = event->group->uid;
+		out->id = event->group->handle;
+		event->group->events_reported++;
+	} else {
+		out->uid = event->id->uid;
+		out->id = event->arrived ? event->arrived->handle : event->id->handle;
+		event->id->events_reported++;
+	}
 	free(event);
 	return 0;
 }
@@ -321,6 +338,10 @@ static const struct row rows[] = {
 	[RDMA_USER_CM_CMD_GET_EVENT] = MAKES(NULL, rdma_ucm_get_event, rdma_ucm_event_resp),
 	[RDMA_USER_CM_CMD_SET_OPTION] = TELLS(ucm_set_option, rdma_ucm_set_option),
 	[RDMA_USER_CM_CMD_NOTIFY] = TELLS(ucm_notify, rdma_ucm_notify),
+	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] =
+		MAKES(ucm_join_ip, rdma_ucm_join_ip_mcast, rdma_ucm_create_id_resp),
+	[RDMA_USER_CM_CMD_LEAVE_MCAST] =
+		MAKES(ucm_leave_group, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp),
 	[RDMA_USER_CM_CMD_MIGRATE_ID] =
 		MAKES(ucm_migrate_id, rdma_ucm_migrate_id, rdma_ucm_migrate_resp),
 };

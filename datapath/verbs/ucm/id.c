@@ -87,6 +87,7 @@ void ucm_id_destroy(struct ucm_id *id)
 {
 	ucm_stop_resolving(id);
 	ucm_stop_listening(id);
+	ucm_leave_all(id);
 	ucm_purge(id, ucm_id_destroy);
 	ucm_kernel_destroy(id);
 	if (id->conn) {

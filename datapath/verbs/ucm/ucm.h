@@ -10,6 +10,7 @@
  *   id.c      ids (struct rdma_cm_id): made, ended, moved, asked
  *   bind.c    addresses: binding, listening, resolving
  *   conn.c    connections: what a program does with one
+ *   mcast.c   multicast groups
  *   events.c  what the connection manager tells, as events of ids
  *   qp.c      the attributes of a connection's QP
  *   kernel.c  the kernel's RDMA-CM, for real devices beside ours
@@ -62,13 +63,15 @@ enum ucm_event_type {
 	UCM_EVENT_REJECTED = 8,
 	UCM_EVENT_ESTABLISHED = 9,
 	UCM_EVENT_DISCONNECTED = 10,
+	UCM_EVENT_MULTICAST_JOIN = 12,
 	UCM_EVENT_TIMEWAIT_EXIT = 15,
 };
 
 struct ucm_event {
 	struct ucm_event *next;
-	struct ucm_id *id;	/* whose it is, and which counts it when it is handed out */
-	struct ucm_id *arrived; /* a connection request: the new id; else NULL */
+	struct ucm_id *id;	 /* whose it is, and which counts it when it is handed out */
+	struct ucm_id *arrived;	 /* a connection request: the new id; else NULL */
+	struct ucm_group *group; /* the group that was joined, which counts it then; else NULL */
 	struct rdma_ucm_event_resp resp;
 };
 
@@ -103,6 +106,14 @@ struct ucm_service {
 	struct dp_cm_service *service; /* while it listens */
 };
 
+/* A multicast group that an id has joined. */
+struct ucm_group {
+	struct ucm_group *next;
+	uint32_t handle;
+	uint64_t uid; /* librdmacm's */
+	uint32_t events_reported;
+};
+
 struct ucm_id {
 	uint32_t handle;
 	uint64_t uid; /* librdmacm's; 0: a request that was not accepted yet */
@@ -121,6 +132,7 @@ struct ucm_id {
 	uint32_t scope; /* of an IPv6 link-local address */
 	struct ucm_agent *agent;
 	struct ucm_service *services;
+	struct ucm_group *groups;
 	struct dp_cm_conn *conn;
 	uint32_t qkey;
 	uint8_t tos;
@@ -145,6 +157,8 @@ int ucm_push(struct ucm_id *, struct ucm_event *);
 int ucm_raise(struct ucm_id *, enum ucm_event_type, int status);
 /* Forgets the events of an id.  Requests among them go to `drop`. */
 void ucm_purge(struct ucm_id *, void (*drop)(struct ucm_id *));
+/* Forgets the event of a group. */
+void ucm_purge_group(struct ucm_id *, const struct ucm_group *);
 void ucm_move_events(struct ucm_id *, struct ucm_file *to);
 struct ucm_file *ucm_file_of(int fd);
 /* Ends all ids of this process. */
@@ -180,6 +194,8 @@ int ucm_reject(const struct ucm_command *);
 int ucm_disconnect(const struct ucm_command *);
 int ucm_notify(const struct ucm_command *);
 int ucm_init_qp_attr(const struct ucm_command *);
+int ucm_join_ip(const struct ucm_command *);
+int ucm_leave_group(const struct ucm_command *);
 
 /* kernel.c */
 int ucm_kernel_open(struct ucm_file *);
@@ -201,6 +217,9 @@ uint64_t ucm_serve_resolving(uint64_t now_ns);
 
 /* conn.c */
 void ucm_fill_address(struct ib_uverbs_ah_attr *, const struct ucm_id *, const struct dp_addr *to);
+
+/* mcast.c */
+void ucm_leave_all(struct ucm_id *);
 
 /* events.c */
 void ucm_deliver(struct ucm_agent *, const struct dp_cm_event *);
