@@ -63,6 +63,7 @@ def measure(
             cpu = begin.since(local=network.local)
         path = network.path_counters()
         record.path_counters = asdict(path)
+        record.emulator_late_ns = network.emulator_late_ns()
         if limit := path.limit():
             record.notes["path"] = limit
         if starved := use.limit():

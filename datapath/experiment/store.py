@@ -45,6 +45,7 @@ class RunRecord:
     axes: axis -> value as the user wrote it.  started: UTC, ISO 8601.
     metrics: [{name, value, unit}].  error: {message, hint} of a failed run.
     path_counters: counter -> direction -> packets.  xdp_maps: map -> entries at the end.
+    emulator_late_ns: as lanes.base.Network has it.
     device: statistics that the verbs front left, one entry per process and device.
     series: what was collected over time: rows, rows_left_out, flows_left_out, and absent,
     which gives the reason for each series that was asked for and is not there.
@@ -63,6 +64,7 @@ class RunRecord:
     notes: dict[str, str] = field(default_factory=dict)
     error: dict[str, str] | None = None
     path_counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    emulator_late_ns: dict[str, int] = field(default_factory=dict)
     xdp_maps: dict[str, Any] = field(default_factory=dict)
     device: list[dict[str, Any]] = field(default_factory=list)
     series: dict[str, Any] = field(default_factory=dict)

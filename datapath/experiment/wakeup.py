@@ -152,7 +152,7 @@ def measured(record: RunRecord, longest: float = 1.0) -> HostWakeup:
         )
     wakes = sum(one["wakes"] for one in sleeps)
     awake_ns = sum(one["awake_ns"] for one in sleeps) // max(wakes, 1)
-    emulator = record.path_counters.get("turn_late_ns")
+    emulator = record.emulator_late_ns
     return HostWakeup.model_validate(
         {
             "packet": packet or timer,

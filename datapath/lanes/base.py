@@ -137,9 +137,7 @@ class PathCounters:
     valid run.  unstamped: whose time of arrival the device could not tell,
     so that they count from when the emulator saw them.  queue_max_bytes: most
     that waited.  late_*_ns: how much later than they should frames left,
-    quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.  turn_late_ns,
-    by share of its sleeps and not by direction: how late the first frame after each sleep of the
-    emulator left, at most.
+    quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.
 
     Of lane sim with PFC alone: paused_ns: for how long, all links together.
     """
@@ -165,7 +163,6 @@ class PathCounters:
     late_p99_ns: dict[str, int] = field(default_factory=dict)
     late_max_ns: dict[str, int] = field(default_factory=dict)
     late_allowed_ns: dict[str, int] = field(default_factory=dict)
-    turn_late_ns: dict[str, int] = field(default_factory=dict)
 
     def limit(self) -> str:
         """Why the path was not as in the file: the CPU did not suffice.  "": it was."""
@@ -257,6 +254,13 @@ class Network(Protocol):
         ...
 
     def path_counters(self) -> PathCounters: ...
+
+    def emulator_late_ns(self) -> dict[str, int]:
+        """How late the first frame after each sleep of the emulator left since set_path().
+
+        Share of the sleeps, such as "0.99" -> at most so many ns; {} without an emulator.
+        """
+        ...
 
     def measuring(self) -> AbstractContextManager[CpuUse]:
         """Give the programs that are started in the body the CPU when they need it.

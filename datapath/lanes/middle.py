@@ -100,6 +100,13 @@ class Middle:
             return _fabric_counters(self._emulator, self._path)
         return PathCounters()
 
+    def late_ns(self) -> dict[str, int]:
+        """As lanes.base.Network.emulator_late_ns()."""
+        if self._emulator is None:
+            return {}
+        late = self._emulator.counters()["turn_late"]
+        return dict(late["quantiles_ns"]) if late["n"] else {}
+
     def emulator(self) -> Emulator:
         """The running emulator; LocalError when the back end is another one."""
         if self._emulator is None:
@@ -218,8 +225,6 @@ def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
             found[name] = mine[name]
         for name, value in found.items():
             getattr(counters, name)[direction] = value
-    if everything["turn_late"]["n"]:
-        counters.turn_late_ns |= everything["turn_late"]["quantiles_ns"]
     return counters
 
 
@@ -252,6 +257,10 @@ class WithMiddle:
     def path_counters(self) -> PathCounters:
         """The impairments' counters since set_path(); empty for backend none."""
         return self.middle.counters()
+
+    def emulator_late_ns(self) -> dict[str, int]:
+        """As lanes.base.Network."""
+        return self.middle.late_ns()
 
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int

@@ -165,6 +165,10 @@ class SimNetwork:
         """Of the last simulation: the links that the path section is about, both ways."""
         return self._counters
 
+    def emulator_late_ns(self) -> dict[str, int]:
+        """No program emulates its path."""
+        return {}
+
     def measuring(self) -> AbstractContextManager[CpuUse]:
         """In virtual time nothing waits for a CPU."""
         return nullcontext(CpuUse())

@@ -129,6 +129,10 @@ class SshNetwork:
     def path_counters(self) -> PathCounters:
         return PathCounters()
 
+    def emulator_late_ns(self) -> dict[str, int]:
+        """No program emulates its path."""
+        return {}
+
     def measuring(self) -> AbstractContextManager[CpuUse]:
         """The machines are their owners'; nothing of how they share their CPUs is changed."""
         return nullcontext(CpuUse())
