@@ -22,7 +22,7 @@ SKIPS: dict[str, tuple[str, ...]] = {
         r"There are no huge pages",
         r"FDs file not found",
     ),
-    "connects by RDMA-CM": (r"doesn't have net interface",),
+    "RDMA-CM between two processes, of which AF_XDP serves one": (r"doesn't have net interface",),
     "not supported: docs/verbs.md": (
         r"Create XRCD is not supported",
         r"Create (UC|Raw Packet) QP",
