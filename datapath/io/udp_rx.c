@@ -6,10 +6,7 @@
 #include "io/udp_impl.h"
 #include "wire/mad.h"
 
-enum {
-	MAD_AT = DP_BTH_LEN + DP_DETH_LEN,
-	MAD_PACKET = MAD_AT + DP_MAD_LEN + DP_ICRC_LEN,
-};
+enum { MAD_PACKET = DP_MAD_AT + DP_MAD_LEN + DP_ICRC_LEN };
 
 void dp_udp_rx_prepare(struct udp_port *u, int i)
 {
@@ -163,7 +160,7 @@ static bool hand_on_mad(struct udp_port *u, struct rx_message *m, uint32_t len)
 	uint32_t owner;
 	int err;
 
-	if (len != MAD_PACKET || dp_cm_target(packet + MAD_AT, DP_MAD_LEN, &target))
+	if (len != MAD_PACKET || dp_cm_target(packet + DP_MAD_AT, DP_MAD_LEN, &target))
 		return false;
 	owner = target.id >> (32 - DP_CM_PREFIX_BITS);
 	if (target.is_service ? dp_slot_serves(&u->slot, target.service_id) :

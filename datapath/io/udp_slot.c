@@ -15,7 +15,6 @@
 
 #include "io/addr.h"
 #include "posix/clock.h"
-#include "wire/headers.h"
 #include "wire/mad.h"
 
 enum {
@@ -327,8 +326,8 @@ int dp_slot_steer(int udp_fd, struct dp_error *error)
 {
 	enum {
 		QPN_LOW = 6,
-		ATTRIBUTE = DP_BTH_LEN + DP_DETH_LEN + DP_MAD_ATTRIBUTE_AT,
-		ANSWERED_SIDR = DP_BTH_LEN + DP_DETH_LEN + DP_MAD_HEADER_LEN,
+		ATTRIBUTE = DP_MAD_AT + DP_MAD_ATTRIBUTE_AT,
+		ANSWERED_SIDR = DP_MAD_AT + DP_MAD_HEADER_LEN,
 		ANSWERED = ANSWERED_SIDR + 4,
 	};
 	struct sock_filter code[] = {

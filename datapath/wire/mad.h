@@ -13,9 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wire/headers.h"
 #include "wire/packet.h"
 
 enum {
+	DP_MAD_AT = DP_BTH_LEN + DP_DETH_LEN, /* in a packet */
 	DP_MAD_LEN = 256,
 	DP_MAD_HEADER_LEN = 24,
 	DP_MAD_QPN = 1, /* of both ends */

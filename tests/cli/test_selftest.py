@@ -17,11 +17,13 @@ from datapath.cli import selftest
 from datapath.cli.tally import Tally
 from datapath.errors import LocalError
 
+USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
+
 
 @pytest.mark.parametrize(
     ("arguments", "stages", "left"),
     [
-        ([], ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"], []),
+        ([], USUAL, []),
         (
             ["tests/wire", "-k", "bth"],
             ["san", "compute", "pytest", "alone"],
@@ -32,34 +34,12 @@ from datapath.errors import LocalError
         (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
         (
             ["--all"],
-            [
-                "lint",
-                "c",
-                "san",
-                "compute",
-                "pytest",
-                "guests",
-                "alone",
-                "suite",
-                "fresh",
-                "suites",
-            ],
+            [*USUAL, "fresh", "suites"],
             [],
         ),
         (
             ["-x", "--all"],
-            [
-                "lint",
-                "c",
-                "san",
-                "compute",
-                "pytest",
-                "guests",
-                "alone",
-                "suite",
-                "fresh",
-                "suites",
-            ],
+            [*USUAL, "fresh", "suites"],
             ["-x"],
         ),
         (["--stage", "fresh,c"], ["c", "fresh"], []),

@@ -13,6 +13,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any
 
+from datapath.interop.manager import NAMES
 from datapath.native import ffi, lib
 
 MS = 1_000_000
@@ -20,17 +21,6 @@ S = 1_000_000_000
 MTU_4096 = 5  # enum ibv_mtu
 ACK_TIMEOUT = 14
 
-ATTRIBUTES = {
-    0x10: "REQ",
-    0x11: "MRA",
-    0x12: "REJ",
-    0x13: "REP",
-    0x14: "RTU",
-    0x15: "DREQ",
-    0x16: "DREP",
-    0x17: "SIDR_REQ",
-    0x18: "SIDR_REP",
-}
 EVENTS = {
     getattr(lib, f"DP_CM_{name}"): name
     for name in (
@@ -73,7 +63,7 @@ class Mad:
 
     @property
     def name(self) -> str:
-        return ATTRIBUTES.get(int.from_bytes(self.data[16:18], "big"), "?")
+        return NAMES.get(int.from_bytes(self.data[16:18], "big"), "?")
 
     def get(self, field: int) -> int:
         return int(lib.dp_cm_get(self.data, field))
