@@ -7,7 +7,8 @@ The set-up installs what the table lists (setup/lib.sh); messages and manifests 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 _TABLE = Path(__file__).with_name("packages.txt")
@@ -24,13 +25,25 @@ def measured_with() -> list[str]:
     return [package for package, kind, brings in _rows() if brings or kind == "ssh"]
 
 
+def of_this_machine() -> list[str]:
+    """Packages that the set-up installs here; with @arch@ as dpkg calls it."""
+    machine = platform.machine()
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    return [name.replace("@arch@", architecture) for name, kind, _ in _rows() if kind != "ssh"]
+
+
 def install_hint(*names: str, where: str = "") -> str:
     """The command that installs the packages of all names; `where`: on another host, "there"."""
     known = packages()
     if not all(name in known for name in names):
         return "install it, or put it on PATH"
-    wanted = " ".join(dict.fromkeys(known[name] for name in names))
-    return f"apt-get install {wanted}" + (f", {where}" if where else "")
+    command = install_command(dict.fromkeys(known[name] for name in names))
+    return command + (f", {where}" if where else "")
+
+
+def install_command(wanted: Iterable[str]) -> str:
+    """The command that installs these packages."""
+    return f"apt-get install {' '.join(wanted)}"
 
 
 def _rows() -> Iterator[tuple[str, str, list[str]]]:

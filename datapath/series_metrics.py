@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Metrics that follow from the series of one run.
 
-A metric is a function of the run's table and a row of DERIVED, which says all that claims, tables
-and plots have to know of it.  Nothing else names it.
+A metric is a function of the run's table and of its flows, and a row of DERIVED, which says all
+that claims, tables and plots have to know of it.  Nothing else names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from datapath.metric_kind import MetricKind
@@ -24,18 +24,19 @@ _STARTUP_SAMPLES = 10
 def derived(frame: pd.DataFrame) -> dict[str, float]:
     """Metrics of the table of one run, by name; those that its series tell are there."""
     found: dict[str, float] = {}
+    sending = flows(frame)
     for _, function in DERIVED:
-        found |= function(frame)
+        found |= function(frame, sending)
     return found
 
 
 def _delay(name: str, quantity: Callable[[pd.DataFrame], Any]) -> _Function:
     """Mean and p99 of a quantity over the samples of all flows that sent."""
 
-    def function(frame: pd.DataFrame) -> dict[str, float]:
+    def function(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
         import numpy as np
 
-        delay = np.concatenate([np.empty(0), *(quantity(rows) for _, _, rows in flows(frame))])
+        delay = np.concatenate([np.empty(0), *(quantity(rows) for _, _, rows in sending)])
         if not delay.size:
             return {}
         p99 = float(np.quantile(delay, 0.99))
@@ -44,25 +45,45 @@ def _delay(name: str, quantity: Callable[[pd.DataFrame], Any]) -> _Function:
     return function
 
 
-def _rtts(frame: pd.DataFrame) -> dict[str, float]:
+def _rtts(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
     import numpy as np
 
-    rtt = np.concatenate([np.empty(0), *(_rtt(rows) for _, _, rows in flows(frame))])
+    rtt = np.concatenate([np.empty(0), *(_rtt(rows) for _, _, rows in sending)])
     if not rtt.size:
         return {}
     return {"rtt_p50": float(np.quantile(rtt, 0.5)), "rtt_p99": float(np.quantile(rtt, 0.99))}
 
 
-def _stall(frame: pd.DataFrame) -> dict[str, float]:
+def _queues(frame: pd.DataFrame, _: _Flows) -> dict[str, float]:
+    """Of the link with the longest queue, from its first sample with a queue to the last."""
+    import numpy as np
+
+    found = {"queue_mean": 0.0, "queue_p99": 0.0}
+    links = frame[frame["link"].notna() & frame["queue_bytes"].notna()]
+    for _link, rows in links.groupby("link", sort=False):
+        queue = rows["queue_bytes"].to_numpy()
+        used = np.flatnonzero(queue)
+        if not used.size:
+            continue
+        queue = queue[used[0] : used[-1] + 1]
+        if queue.mean() > found["queue_mean"]:
+            found = {
+                "queue_mean": float(queue.mean()),
+                "queue_p99": float(np.quantile(queue, 0.99)),
+            }
+    return found if len(links) else {}
+
+
+def _stall(frame: pd.DataFrame, _: _Flows) -> dict[str, float]:
     if not frame["inflight_bytes"].notna().any():
         return {}
     flows_of = frame[frame["qp"].notna()].groupby(["host", "qp"], sort=False)
     return {"longest_stall": max(_longest_stall(rows) for _, rows in flows_of)}
 
 
-def _startup(frame: pd.DataFrame) -> dict[str, float]:
+def _startup(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
     """Of the slowest flow."""
-    times = [_startup_ns(rows) for _, _, rows in flows(frame)]
+    times = [_startup_ns(rows) for _, _, rows in sending]
     known = [time for time in times if time is not None]
     return {"startup_time": max(known)} if known else {}
 
@@ -81,19 +102,17 @@ def _startup_ns(rows: pd.DataFrame) -> float | None:
     return float(at[1 + int(np.argmax(rate >= _PLATEAU_SHARE * plateau))] - at[0])
 
 
-def _fairness(frame: pd.DataFrame) -> dict[str, float]:
+def _fairness(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
     from datapath.stats import jain
 
-    sending = flows(frame)
     if len(sending) < 2:
         return {}
     return {"fairness": jain([float(rows["delivered_bytes"].max()) for _, _, rows in sending])}
 
 
-def _retransmitted(frame: pd.DataFrame) -> dict[str, float]:
+def _retransmitted(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
     import numpy as np
 
-    sending = flows(frame)
     sent = sum(float(rows["sent_packets"].max()) for _, _, rows in sending)
     again = sum(float(rows["retransmitted_packets"].max()) for _, _, rows in sending)
     return {"retransmitted_share": again / sent} if sent > 0 and np.isfinite(again) else {}
@@ -146,9 +165,19 @@ def _longest_stall(rows: pd.DataFrame) -> float:
     return float((stalled - before).max())
 
 
-_Function = Callable[["pd.DataFrame"], Mapping[str, float]]
+_Flows = Sequence[tuple[str, int, "pd.DataFrame"]]
+"""The flows that sent anything, as datapath.series.flows() gives them."""
+
+_Function = Callable[["pd.DataFrame", _Flows], Mapping[str, float]]
 
 DERIVED: tuple[tuple[tuple[MetricKind, ...], _Function], ...] = (
+    (
+        (
+            MetricKind("queue_mean", "B", "Queue of the link, mean", "lower"),
+            MetricKind("queue_p99", "B", "Queue of the link, p99", "lower"),
+        ),
+        _queues,
+    ),
     (
         (
             MetricKind("queueing_delay_mean", "ns", "Queueing delay, mean", "lower"),

@@ -13,6 +13,8 @@ from pathlib import Path
 
 # The table of Debian packages, which messages name.
 FILES = {"packages.txt"}
+# C that is compiled on the user's machine.
+SOURCES = "datapath/cc/tcp"
 SUFFIXES = {".py", ".h", ".cdf", ".j2", ".html", ".css", ".js", ".sh", ".typed"}
 
 
@@ -20,7 +22,8 @@ def package_files(root: Path) -> list[str]:
     return sorted(
         str(path.relative_to(root))
         for path in (root / "datapath").rglob("*")
-        if (path.suffix in SUFFIXES or path.name in FILES) and path.is_file()
+        if (path.suffix in SUFFIXES or path.name in FILES or path.parent.match(SOURCES))
+        and path.is_file()
     )
 
 

@@ -75,6 +75,7 @@ const char *X_spoil_datagram(struct dp_qp *, int number, int by);
 
 int X_fuzz_packet(const uint8_t *data, size_t size);
 int X_fuzz_cm(const uint8_t *data, size_t size);
+int X_fuzz_vnic(const uint8_t *data, size_t size);
 """
 
 HEADERS = (
@@ -82,6 +83,7 @@ HEADERS = (
     paths.PACKAGE / "engine" / "rc" / "rack.h",
     Path(__file__).parent / "engine" / "soak.h",
     Path(__file__).parent / "vnic" / "frames.h",
+    Path(__file__).parent / "vnic" / "shares.h",
 )
 
 

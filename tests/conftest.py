@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,31 @@ MEASURING = (
     "verbs/test_cc.py",
 )
 """Files with tests of what time, rates or CPUs come to."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether no test of a file can be meant by -m.  Such a file is not imported: that takes long.
+
+    Only for an expression that joins marks, and negations of marks, by `and`.
+    """
+    words = config.getoption("markexpr").split(" and ")
+    if collection_path.suffix != ".py" or any(" or " in word or "(" in word for word in words):
+        return None
+    wanted = {word for word in words if word and not word.startswith("not ")}
+    return None if wanted <= marks_of(collection_path) else True
+
+
+def marks_of(path: Path) -> set[str]:
+    """The marks that a test of a file may have."""
+    place, text = path.relative_to(HERE), path.read_text(encoding="utf-8")
+    found = set(re.findall(r"\bmark\.(\w+)", text))
+    if place.parts[0] in COMPUTING:
+        found.add("compute")
+    if place.parts[0] == "guests":
+        found.add("guests")
+    if str(place) in MEASURING:
+        found.add("alone")
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -42,6 +42,18 @@ def test_links_and_flows_share_a_table_that_begins_at_zero() -> None:
     assert len(series.join([])) == 0
 
 
+def test_the_longest_queue_of_a_link() -> None:
+    times = [0, 1, 2, 3, 4, 5]
+    long = series.table(
+        link="forward", time_ns=times, queue_bytes=[0.0, 10.0, 0.0, 30.0, 20.0, 0.0]
+    )
+    short = series.table(link="backward", time_ns=times, queue_bytes=[1.0] * 6)
+    found = series_metrics.derived(series.join([flow(3, [0, 1]), long, short]))
+    assert found["queue_mean"] == pytest.approx(15)  # between the first and the last that waited
+    assert 20 < found["queue_p99"] <= 30
+    assert "queue_mean" not in series_metrics.derived(flow(3, [0, 1]))
+
+
 def test_queueing_delay_is_what_rtt_has_above_its_lowest() -> None:
     rtt = [50.0, 100.0, 150.0, 950.0]
     # The last sample stands behind no delivery: its RTT is an old one.

@@ -6,16 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from datapath.cc import bpf
 from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns, parse_fraction
 
 
 class Cc(BaseModel):
-    """The congestion-control algorithm of the dp device, with its parameters.
+    """An algorithm with its parameters.
 
-    A parameter may stand under `params` or beside `algo`; a string with a unit is converted
-    to the unit that ends the parameter's name (`target_delay_ns: 50us`).
+    A parameter may stand under `params` or beside `algo`; a string with a unit is converted to
+    the unit that ends the parameter's name (`target_delay_ns: 50us`).
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
@@ -37,12 +38,13 @@ class Cc(BaseModel):
         params = value.get("params", {})
         if not isinstance(params, dict):
             return value
-        beside = {key: v for key, v in value.items() if key not in ("algo", "params")}
+        beside = {key: v for key, v in value.items() if key not in cls.model_fields}
         twice = sorted(set(beside) & set(params))
         if twice:
             raise ValueError(f"{twice[0]} is given beside algo and under params")
         gathered = {key: _cc_number(key, v) for key, v in (params | beside).items()}
-        return {key: v for key, v in value.items() if key == "algo"} | {"params": gathered}
+        named = {key: v for key, v in value.items() if key in cls.model_fields}
+        return named | {"params": gathered}
 
     @property
     def file(self) -> str | None:
@@ -55,6 +57,41 @@ class Cc(BaseModel):
         if self.file is None:
             return self.algo
         return f"{(folder / self.file).resolve()}{self.algo.removeprefix(self.file)}"
+
+
+class HostCc(Cc):
+    """Congestion control of hosts: an algorithm for devices dp and rxe, or that of their TCP."""
+
+    algo: str = Field(
+        "fixed",
+        min_length=1,
+        description="Devices dp and rxe: a registered algorithm (`dpctl cc list`), or "
+        "./file.py:Class. rxe is not paced with fixed, the default.",
+    )
+    tcp: str | None = Field(
+        None,
+        min_length=1,
+        description="Devices kernel and siw: the TCP congestion control of the hosts' kernels, "
+        "by name (cubic, bbr, dp_copa), or ./file.bpf.c. Unset: the kernel's default.",
+    )
+
+    @field_validator("tcp")
+    @classmethod
+    def _check_tcp(cls, value: str | None) -> str | None:
+        if value is not None:
+            bpf.check_name(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> HostCc:
+        if self.tcp is not None and (self.algo != "fixed" or self.params):
+            raise ValueError("tcp stands alone: algo and parameters are for devices dp and rxe")
+        return self
+
+    @property
+    def tcp_file(self) -> str | None:
+        """The C file when `tcp` is the user's own, as written."""
+        return self.tcp if self.tcp is not None and bpf.is_file(self.tcp) else None
 
 
 _CC_UNITS = {

@@ -3,7 +3,9 @@
 
     app.py          the commands put together, and how errors are told
     experiments.py  run, validate, schema
-    results.py      list, report, series
+    results.py      list, show, report, series
+    examining.py    doctor, compare
+    completion.py   completion, man
     clean.py        clean
     programs.py     exec, xdp, selftest
     algorithms.py   cc list, show, compile, check

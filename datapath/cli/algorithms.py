@@ -30,12 +30,22 @@ Params = Annotated[
 
 @app.command("list")
 def list_algorithms(fmt: FormatOption = Format.table) -> None:
-    """List the algorithms that experiments and programs can use."""
-    from datapath.cc import registry
+    """List the algorithms that experiments and programs can use.
+
+    cc.algo: for devices dp and rxe, and for programs.  cc.tcp: C for the kernel's TCP, beside what
+    kernels have themselves (cubic, bbr).
+    """
+    from datapath.cc import bpf, registry
 
     rows = [
-        {"name": item.name, "summary": item.doc.partition("\n")[0], "source": item.source}
-        for item in registry().values()
+        {
+            "name": item.name,
+            "key": key,
+            "summary": item.doc.partition("\n")[0],
+            "source": item.source,
+        }
+        for key, items in (("cc.algo", registry().values()), ("cc.tcp", bpf.own()))
+        for item in items
     ]
     print_wrapped(rows, fmt)
 
@@ -43,8 +53,16 @@ def list_algorithms(fmt: FormatOption = Format.table) -> None:
 @app.command()
 def show(name: _Name, fmt: FormatOption = Format.table) -> None:
     """Describe an algorithm: source, parameters, state."""
-    from datapath.cc import load
+    from datapath.cc import bpf, load
 
+    for tcp in bpf.own():
+        if tcp.name == name:
+            if fmt is Format.table:
+                typer.echo(f"{tcp.name}: {tcp.source}\n{tcp.file}\n\n{tcp.doc}")
+            else:
+                facts = {"name": tcp.name, "source": tcp.source, "file": str(tcp.file)}
+                print_record({**facts, "doc": tcp.doc}, fmt)
+            return
     made = load(name)
     rows = [
         {

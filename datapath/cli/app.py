@@ -15,6 +15,9 @@ from datapath import interrupts
 from datapath.cli import (
     INTERRUPTED,
     clean,
+    collectives,
+    completion,
+    examining,
     experiments,
     fabric,
     hunting,
@@ -77,6 +80,7 @@ def _global(
 
 experiments.register(app)
 results.register(app)
+examining.register(app)
 clean.register(app)
 programs.register(app)
 interop.register(app)
@@ -86,6 +90,8 @@ app.add_typer(cc_app, name="cc")
 app.add_typer(kernels.app, name="kernel")
 app.add_typer(fabric.app, name="fabric")
 app.add_typer(vnic.app, name="vnic")
+app.add_typer(collectives.app, name="collective")
+completion.register(app)
 
 
 def run(arguments: list[str]) -> int:

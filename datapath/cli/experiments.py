@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datapath.cli import INTERRUPTED
-from datapath.cli.output import Format, FormatOption, print_record, print_rows, tell_error
-from datapath.errors import LocalError
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    print_record,
+    print_rows,
+    tell_error,
+    terminal_width,
+)
+from datapath.errors import DatapathError, LocalError
 
 if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
@@ -44,9 +51,15 @@ _Trust = Annotated[
     ),
 ]
 _Repetitions = Annotated[
-    int | None,
-    typer.Option(min=1, help="Short for --set sweep.repetitions=N.", show_default=False),
+    str | None,
+    typer.Option(
+        metavar="N|auto|auto:MOST",
+        help="Short for --set sweep.repetitions=N; auto: those of the file, and then more where "
+        "a claim is not decided, up to MOST (default: 30).",
+        show_default=False,
+    ),
 ]
+_MOST = 30
 _PointsOnly = Annotated[
     bool,
     typer.Option("--points-only", "--dry-run", help="Print the points, and run nothing."),
@@ -95,6 +108,7 @@ def run(
     \b
     dpctl run experiments/quickstart.yaml
     dpctl run my.yaml --set path.loss=1% --repetitions 3 --out /tmp/try
+    dpctl run my.yaml --repetitions auto
     dpctl run my.yaml --dry-run
     dpctl run --resume results/quickstart-20250101T120000Z
 
@@ -102,8 +116,14 @@ def run(
     lacks something; 130: interrupted, to be resumed.
     """
     overrides = list(set_ or [])
-    if repetitions is not None:
-        overrides.append(f"sweep.repetitions={repetitions}")
+    fixed, most = _repetitions(repetitions)
+    if fixed:
+        overrides.append(f"sweep.repetitions={fixed}")
+    if most and resume is not None:
+        raise LocalError(
+            "--resume goes on with the repetitions as they were",
+            hint="leave out --repetitions, or start a new run",
+        )
     experiment, store = _chosen(file, resume, out, overrides, trust=trust)
     if points_only:
         _print_points(experiment, fmt)
@@ -111,8 +131,31 @@ def run(
     if store is None:
         store = _fresh_store(experiment, out)
     return _execute(
-        experiment, store, fmt, resume=resume is not None, quiet=quiet, dask=dask, jobs=jobs
+        experiment,
+        store,
+        fmt,
+        resume=resume is not None,
+        quiet=quiet,
+        dask=dask,
+        jobs=jobs,
+        most=most,
     )
+
+
+def _repetitions(text: str | None) -> tuple[int, int]:
+    """(repetitions instead of those of the file or 0, most that claims may ask for or 0)."""
+    from datapath.experiment.runner import REPETITIONS_MOST
+
+    if text is None:
+        return 0, 0
+    name, colon, limit = text.partition(":")
+    number = limit if colon else name if name != "auto" else str(_MOST)
+    if (colon and name != "auto") or not number.isascii() or not number.isdecimal():
+        raise LocalError(f"--repetitions {text} is not a number", hint="N, auto or auto:MOST")
+    count = int(number[:9])
+    if count < 1 or (name == "auto" and count > REPETITIONS_MOST):
+        raise LocalError(f"--repetitions {text} is out of range: auto has 1 to {REPETITIONS_MOST}")
+    return (0, count) if name == "auto" else (count, 0)
 
 
 def _chosen(
@@ -197,6 +240,7 @@ def _execute(
     quiet: bool,
     dask: str | None,
     jobs: int | None,
+    most: int,
 ) -> int:
     from datapath import report
     from datapath.cli.progress import make_observer
@@ -209,7 +253,14 @@ def _execute(
     with store:  # until the report is there: dpctl clean leaves it alone
         try:
             result = execute(
-                experiment, store, observer, argv=argv, resume=resume, dask=dask, jobs=jobs
+                experiment,
+                store,
+                observer,
+                argv=argv,
+                resume=resume,
+                dask=dask,
+                jobs=jobs,
+                most=most,
             )
         except Interrupted as error:
             tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
@@ -234,7 +285,6 @@ def _print_points(experiment: LoadedExperiment, fmt: Format) -> None:
 
 def _print_result(result: Result, page: Path, fmt: Format) -> None:
     from datapath import report
-    from datapath.report import display
 
     if fmt is not Format.table:
         summary = {
@@ -246,15 +296,13 @@ def _print_result(result: Result, page: Path, fmt: Format) -> None:
         }
         print_record(summary, fmt)
         return
-    report.print_table(result.folder, sys.stdout)
-    print(f"\nreport: {page}")
+    report.print_answer(result.folder, sys.stdout, terminal_width())
+    print(f"\nreport: {page}\nmore: dpctl show {result.folder}")
     sys.stdout.flush()
-    for verdict in result.verdicts:
-        if not verdict.passed:
-            name = verdict.metric if verdict.ratio_to is None else ""
-            measured = display.quantity(verdict.measured, verdict.unit, name)
-            reason = f" ({verdict.reason})" if verdict.reason else ""
-            tell_error(f"claim failed: {verdict.title}: measured {measured}{reason}")
+    failed_claims = [verdict for verdict in result.verdicts if not verdict.passed]
+    if failed_claims:
+        count = f"{len(failed_claims)} of {len(result.verdicts)} claims failed"
+        tell_error(f"{count}, the first: {failed_claims[0].title}")
     if result.failed_runs:
         failed = [record for record in result.records if record.error is not None]
         first = failed[0].error["message"] if failed[0].error else ""
@@ -266,25 +314,46 @@ def _print_result(result: Result, page: Path, fmt: Format) -> None:
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Experiment files.")],
     set_: _Set = None,
     fmt: FormatOption = Format.table,
 ) -> int:
-    """Check an experiment file; tells every mistake with its line, its column and a hint.
+    """Check experiment files; tells every mistake with its line, its column and a hint.
 
     \b
     dpctl validate experiments/quickstart.yaml
+    dpctl validate experiments/*.yaml
     dpctl validate my.yaml --set workload.size=1MiB --format json
     """
+    problems: list[dict[str, Any]] = []
+    code = 0
+    for file in files:
+        try:
+            found = _checked(file, list(set_ or []), fmt)
+        except DatapathError as error:
+            if len(files) == 1:
+                raise
+            tell_error(str(error), error.hint)
+            code = error.exit_code
+            continue
+        problems += found
+        code = LocalError.exit_code if found else code
+    if fmt is not Format.table:
+        print_rows(problems, [], fmt)
+    return code
+
+
+def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, Any]]:
+    """The problems of a file as rows for a program; for people it raises the first error."""
     from datapath.experiment.document import InvalidFile
     from datapath.experiment.load import load
 
     try:
-        experiment = load(file, list(set_ or []))
+        experiment = load(file, overrides)
     except InvalidFile as error:
         if fmt is Format.table:
             raise
-        rows = [
+        return [
             {
                 "file": problem.file,
                 "line": problem.place.line,
@@ -294,16 +363,11 @@ def validate(
             }
             for problem in error.problems
         ]
-        print_rows(rows, [], fmt)
-        return error.exit_code
-    points, repetitions = len(experiment.points), experiment.spec.sweep.repetitions
     if fmt is Format.table:
-        runs = points * repetitions
-        claims = len(experiment.spec.report.expect)
+        points, repetitions = len(experiment.points), experiment.spec.sweep.repetitions
+        runs, claims = points * repetitions, len(experiment.spec.report.expect)
         print(f"{file}: valid: {points} points, {runs} runs, {claims} claims")
-    else:
-        print_rows([], [], fmt)
-    return 0
+    return []
 
 
 def schema() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -12,6 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from datapath.terminal import printable, raw
+
+_WIDTH_MIN = 40
 
 
 class Format(enum.StrEnum):
@@ -80,6 +83,11 @@ def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return printable(", ".join(f"{key}={inner}" for key, inner in value.items()))
     return printable(value)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 80 where the output goes elsewhere."""
+    return max(_WIDTH_MIN, shutil.get_terminal_size((80, 24)).columns)
 
 
 def tell_error(message: str, hint: str = "") -> None:

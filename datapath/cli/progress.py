@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 from datapath.terminal import printable, raw
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from datapath.experiment.runner import Observer
     from datapath.experiment.store import RunRecord
     from datapath.experiment.sweep import Run
+
+_WIDTH_OF_BAR = 72
+"""Columns of the narrowest terminal on which a bar leaves room for the description."""
 
 _HEADLINES = ("goodput", "latency_p50", "message_rate")
 
@@ -32,6 +36,7 @@ class Silent:
     def started(self, run: Run) -> None: ...
     def finished(self, run: Run, record: RunRecord) -> None: ...
     def told(self, text: str) -> None: ...
+    def more(self, count: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -54,6 +59,10 @@ class Lines:
     def told(self, text: str) -> None:
         print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
+    def more(self, count: int) -> None:
+        self.total += count
+        self.digits = len(str(self.total))
+
     def close(self) -> None: ...
 
 
@@ -62,23 +71,10 @@ class Live:
 
     def begin(self, total: int, done: int) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
         self.failed = 0
-        self.progress: Progress = Progress(
-            MofNCompleteColumn(),
-            BarColumn(bar_width=24),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=Console(file=raw(sys.stderr), markup=False, emoji=False),
-            transient=True,
-        )
+        console = Console(file=raw(sys.stderr), markup=False, emoji=False)
+        self.progress = _bar(console)
         self.task: TaskID = self.progress.add_task("", total=total, completed=done)
         self.progress.start()
 
@@ -97,9 +93,36 @@ class Live:
     def told(self, text: str) -> None:
         self.progress.console.print(f"note: {printable(text)}", markup=False, highlight=False)
 
+    def more(self, count: int) -> None:
+        total = self.progress.tasks[self.task].total or 0
+        self.progress.update(self.task, total=total + count)
+
     def close(self) -> None:
         if hasattr(self, "progress"):
             self.progress.stop()
+
+
+def _bar(console: Console) -> Progress:
+    """Count and remaining time first, whole at any width; the description has what is left."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
+
+    whole, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    shown: list[ProgressColumn] = [
+        MofNCompleteColumn(table_column=whole),
+        TimeRemainingColumn(table_column=whole),
+    ]
+    if console.width >= _WIDTH_OF_BAR:
+        shown.insert(1, BarColumn(bar_width=24, table_column=whole))
+    shown.append(TextColumn("{task.description}", markup=False, table_column=rest))
+    return Progress(*shown, console=console, transient=True, expand=True)
 
 
 def _outcome(run: Run, record: RunRecord) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl list | report | series`."""
+"""`dpctl list | show | report | series`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from datapath import foreign
-from datapath.cli.output import Format, FormatOption, print_record, print_rows
+from datapath.cli.output import Format, FormatOption, print_record, print_rows, terminal_width
 from datapath.errors import CapabilityError, LocalError
 
 EXPERIMENTS = Path("experiments")
@@ -24,6 +24,7 @@ _Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A result folder.")
 
 def register(app: typer.Typer) -> None:
     app.command("list", short_help="List experiments and results.")(list_)
+    app.command(short_help="Print the answer of a result folder, or any of its metrics.")(show)
     app.command(short_help="Make the report of a result folder again.")(report)
     app.command(short_help="Print series over time, as CSV.")(series)
 
@@ -102,13 +103,91 @@ def _json(path: Path) -> Any:
         return None
 
 
+# --- show ------------------------------------------------------------------------------------
+
+
+def show(
+    folder: _Folder,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME|all",
+            help="This metric as a table, with intervals; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="AXIS=VALUE",
+            help="Only these points; repeatable, several values of an axis are alternatives.",
+            show_default=False,
+        ),
+    ] = None,
+    pivot: Annotated[
+        str | None,
+        typer.Option(metavar="AXIS", help="Axis whose values become columns.", show_default=False),
+    ] = None,
+    ratio: Annotated[bool, typer.Option("--ratio", help="Ratios to the baseline.")] = False,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Print what a result folder says: its claims and the headline metric, or what is asked for.
+
+    \b
+    dpctl show results/quickstart-20250101T120000Z
+    dpctl show results/quickstart-20250101T120000Z --metric latency_p99 --ratio
+    dpctl show results/loss-tolerance-20250101T120000Z --metric goodput \\
+        --where path.loss=1% --pivot lane
+    dpctl show results/quickstart-20250101T120000Z --format json | jq .claims
+    """
+    from datapath.report import answer, tables
+    from datapath.report.folder import read
+
+    result = read(folder)
+    chosen = _selector(where or [])
+    answer.check_where(result, chosen | ({pivot: []} if pivot else {}))
+    names = [] if metric == ["all"] else list(metric or [])
+    answer.check_metrics(result, names)
+    if fmt is Format.json:
+        print_record(tables.summary(result, names, chosen), fmt)
+    elif fmt is Format.ndjson:
+        print_rows(tables.records(result, names, chosen), [], fmt)
+    elif metric or chosen or pivot or ratio:
+        shown = names or answer.names(result, every=bool(metric))
+        for name in shown:
+            lines = answer.metric(
+                result,
+                name,
+                terminal_width(),
+                where=chosen,
+                columns=pivot or "",
+                ratio=ratio,
+                intervals=True,
+            )
+            answer.write(lines if name == shown[-1] else [*lines, ""], sys.stdout)
+    else:
+        answer.write(answer.answer(result, terminal_width()), sys.stdout)
+
+
+def _selector(conditions: list[str]) -> dict[str, list[str]]:
+    """`AXIS=VALUE` several times as axis -> values."""
+    chosen: dict[str, list[str]] = {}
+    for condition in conditions:
+        axis, equals, value = condition.partition("=")
+        if not equals:
+            raise LocalError(f"--where {condition} is not AXIS=VALUE", hint="for example stack=tcp")
+        chosen.setdefault(axis, []).append(value)
+    return chosen
+
+
 # --- report ----------------------------------------------------------------------------------
 
 
 def report(
     folder: _Folder,
     open_: Annotated[bool, typer.Option("--open", help="Show the report in a browser.")] = False,
-    table: Annotated[bool, typer.Option("--table", help="Print the table as well.")] = False,
     plots: Annotated[
         str | None,
         typer.Option(
@@ -122,24 +201,18 @@ def report(
     \b
     dpctl report results/quickstart-20250101T120000Z --open
     dpctl report results/quickstart-20250101T120000Z --plots pdf
-    dpctl report results/quickstart-20250101T120000Z --table --format json | jq
     """
     from datapath import report as reports
 
     page = reports.build(folder)
-    if not table:
-        print(page)
-    elif fmt is Format.table:
-        reports.print_table(folder, sys.stdout)
-    elif fmt is Format.json:
-        print_record(reports.summary(folder), fmt)
-    else:
-        print_rows(reports.records(folder), [], fmt)
-    if plots is not None:
-        if plots not in ("pdf", "svg", "png"):
-            raise LocalError(f"no plot format {plots!r}", hint="one of pdf, svg, png")
-        for path in reports.export_plots(folder, plots):
+    if plots is not None and plots not in ("pdf", "svg", "png"):
+        raise LocalError(f"no plot format {plots!r}", hint="one of pdf, svg, png")
+    files = [] if plots is None else reports.export_plots(folder, plots)
+    if fmt is Format.table:
+        for path in (page, *files):
             print(path)
+    else:
+        print_record({"report": str(page), "plots": list(map(str, files))}, fmt)
     if open_:
         _show(page)
 

@@ -100,6 +100,7 @@ def _print(cards: list[dict[str, Any]], fmt: Format) -> None:
         print(printable(f"{card['host']} on {card['port']}, process {card['pid']}"))
         print_rows(list(_tunnels(card)), _TUNNEL_COLUMNS, fmt)
         print_rows(list(_guests(card)), _GUEST_COLUMNS, fmt)
+        print_rows(list(_classes(card)), _CLASS_COLUMNS, fmt)
         print(f"refused: {_nonzero(card['network'] | card['handshakes'], _REFUSED) or 'nothing'}\n")
 
 
@@ -115,10 +116,12 @@ _GUEST_COLUMNS = (
     "waiting",
     "dropped",
 )
+_CLASS_COLUMNS = ("vni", "class", "sent", "sent MB", "waiting")
 _DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "unknown_guest")
 _GUEST_DROPPED = (
     *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "unanswered", "group"),
-    *("unknown_guest", "other_protocol", "no_tunnel", "not_sent", "overrun", "ring_drops"),
+    *("unknown_guest", "other_protocol", "no_tunnel", "crowded", "not_sent", "overrun"),
+    "ring_drops",
 )
 _REFUSED = (
     *("unknown_host", "bad_vxlan", "refused", "silent", "too_many"),
@@ -153,6 +156,18 @@ def _guests(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "waiting": row["held_chunks"],
             "dropped": _nonzero(row, _GUEST_DROPPED),
         }
+
+
+def _classes(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for vni, tenant in card["tenants"].items():
+        for name, row in tenant["classes"].items():
+            yield {
+                "vni": vni,
+                "class": name,
+                "sent": row["tx_frames"],
+                "sent MB": round(row["tx_bytes"] / 1e6, 1),
+                "waiting": row["queued_frames"],
+            }
 
 
 def _nonzero(row: Mapping[str, int], names: tuple[str, ...]) -> str:

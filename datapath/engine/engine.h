@@ -2,14 +2,13 @@
 /*
  * The engine: packets and time in, packets and completions out.
  *
- * It knows no socket, clock, thread or file.  A port calls dp_engine_rx(),
- * dp_engine_tx(), dp_engine_deadline() and dp_engine_tick(); the verbs front
- * calls the rest.  One engine is used by one thread at a time: the caller
- * holds whatever lock that takes.  Objects belong to the engine that made
- * them; destroying one that is in use fails with -EBUSY.
+ * It knows no socket, clock, thread or file.  A port calls dp_engine_rx(), dp_engine_tx(),
+ * dp_engine_deadline() and dp_engine_tick(); the verbs front calls the rest.  One engine is used by
+ * one thread at a time: the caller holds whatever lock that takes.  Objects belong to the engine
+ * that made them; destroying one that is in use fails with -EBUSY.
  *
- * Functions return 0 (or what they say) or -errno.  `now` is nanoseconds on
- * any clock that does not go backwards.
+ * Functions return 0 (or what they say) or -errno.  `now` is nanoseconds on any clock that does not
+ * go backwards.
  */
 #ifndef DP_ENGINE_ENGINE_H
 #define DP_ENGINE_ENGINE_H
@@ -74,9 +73,9 @@ int dp_engine_create(const struct dp_engine_config *, struct dp_engine **out);
 void dp_engine_destroy(struct dp_engine *);
 
 /* Hands one packet to the engine.  Returns 0, or -EPROTO and the like when the packet was dropped
- * (and counted).  The packet's arrived_ns serves one purpose: to tell the time in the network from
- * the time in this host.  The engine ignores a value that cannot be right: in the future, more than
- * a second ago, or before the packet that this one answers was sent. */
+ * (and counted).  arrived_ns tells the time in the network from that in this host.  The engine
+ * ignores what cannot be right: in the future, more than a second ago, or before the packet that
+ * this one answers was sent. */
 int dp_engine_rx(struct dp_engine *, const struct dp_packet *, uint64_t now_ns);
 /* Takes up to max packets: the caller sets data and cap of each, the engine the rest.  Returns how
  * many were filled. */
@@ -122,6 +121,7 @@ enum dp_access {
 	DP_ACCESS_REMOTE_ATOMIC = 8,
 	DP_ACCESS_MW_BIND = 16,	   /* of a region: windows may be bound to it */
 	DP_ACCESS_ZERO_BASED = 32, /* of a window: its first byte has address 0 */
+	DP_ACCESS_FLUSH_GLOBAL = 256,
 	/* A SEND with invalidate may invalidate the key (IBTA vol. 1, 10.6.7.2), as for
 	 * fast-registered memory.  Regions of ibv_reg_mr() do not have this right. */
 	DP_ACCESS_INVALIDATE = 1 << 30,
@@ -199,6 +199,8 @@ enum dp_wc_opcode {
 	DP_WC_FETCH_ADD = 4,
 	DP_WC_BIND_MW = 5,
 	DP_WC_LOCAL_INV = 6,
+	DP_WC_FLUSH = 8,
+	DP_WC_ATOMIC_WRITE = 9,
 	DP_WC_RECV = 128,
 	DP_WC_RECV_RDMA_WITH_IMM = 129,
 };
@@ -229,8 +231,7 @@ int dp_cq_destroy(struct dp_cq *);
 int dp_cq_resize(struct dp_cq *, uint32_t entries);
 /* Takes up to max completions, oldest first; returns how many. */
 int dp_cq_poll(struct dp_cq *, int max, struct dp_wc *out);
-/* The next completion (or the next solicited or failed one) raises one
- * DP_EVENT_CQ. */
+/* The next completion (or the next solicited or failed one) raises one DP_EVENT_CQ. */
 void dp_cq_arm(struct dp_cq *, bool solicited_only);
 void *dp_cq_user(const struct dp_cq *);
 uint32_t dp_cq_entries(const struct dp_cq *);
@@ -374,6 +375,8 @@ enum dp_wr_opcode {
 	DP_WR_LOCAL_INV = 7,
 	DP_WR_BIND_MW = 8,
 	DP_WR_SEND_WITH_INV = 9,
+	DP_WR_FLUSH = 14,
+	DP_WR_ATOMIC_WRITE = 15,
 };
 
 /* Values of enum ibv_send_flags. */
@@ -401,6 +404,8 @@ struct dp_send_wr {
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint64_t compare_add, swap;
+	uint8_t placement, selectivity; /* DP_WR_FLUSH: enum dp_feth */
+	uint32_t flush_len;
 	/* UD.  If the highest bit of the Q_Key is set, the QP's own Q_Key is sent. */
 	struct dp_ah *ah;
 	uint32_t remote_qpn, remote_qkey;
@@ -484,9 +489,9 @@ struct dp_engine_stats {
 
 void dp_engine_stats(const struct dp_engine *, struct dp_engine_stats *out);
 void dp_qp_stats(const struct dp_qp *, struct dp_qp_stats *out);
+uint32_t dp_qp_unsent(const struct dp_qp *); /* requests that were posted and are not sent yet */
 /* 1 once both ends have agreed on extended mode. */
 int dp_qp_extended(const struct dp_qp *);
-/* Payload bytes of a full packet that the requester sends now. */
-uint32_t dp_qp_segment(const struct dp_qp *);
+uint32_t dp_qp_segment(const struct dp_qp *); /* payload bytes of a full packet sent now */
 
 #endif

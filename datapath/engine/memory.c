@@ -158,16 +158,27 @@ static uint8_t *reach(struct dp_mr *mr, uint64_t va, uint64_t len, uint32_t acce
 
 static uint8_t nothing;
 
+/* What the QP's peer names by a key. */
+static struct dp_mr *find_remote(const struct dp_qp *qp, uint32_t key)
+{
+	struct dp_mr *mr = find(qp->pd, key);
+
+	if (mr && (mr->invalidated || (mr->window == DP_MW_TYPE_2 && mr->qpn != qp->qpn)))
+		return NULL;
+	return mr;
+}
+
 uint8_t *dp_remote_reach(const struct dp_qp *qp, uint32_t key, uint64_t va, uint64_t len,
 			 uint32_t access)
 {
-	struct dp_mr *mr = len ? find(qp->pd, key) : NULL;
+	return len ? reach(find_remote(qp, key), va, len, access) : &nothing;
+}
 
-	if (!len)
-		return &nothing;
-	if (mr && (mr->invalidated || (mr->window == DP_MW_TYPE_2 && mr->qpn != qp->qpn)))
-		return NULL;
-	return reach(mr, va, len, access);
+bool dp_remote_allows(const struct dp_qp *qp, uint32_t key, uint32_t access)
+{
+	const struct dp_mr *mr = find_remote(qp, key);
+
+	return mr && (mr->access & access) == access;
 }
 
 static uint8_t *local_reach(struct dp_pd *pd, uint32_t key, uint64_t va, uint64_t len,

@@ -30,6 +30,8 @@ struct dp_mr {
  * it.  Zero bytes are always allowed. */
 uint8_t *dp_remote_reach(const struct dp_qp *, uint32_t key, uint64_t va, uint64_t len,
 			 uint32_t access);
+/* Whether the peer has these rights on what the key names, wherever that lies. */
+bool dp_remote_allows(const struct dp_qp *, uint32_t key, uint32_t access);
 /* -EINVAL: the QP's PD has no such key, or the key cannot be invalidated. */
 int dp_mr_invalidate(const struct dp_qp *, uint32_t key);
 void dp_window_unbind(struct dp_mr *window);

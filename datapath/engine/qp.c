@@ -222,6 +222,10 @@ static uint32_t wc_opcode(uint8_t wr_opcode)
 		return DP_WC_COMP_SWAP;
 	case DP_WR_ATOMIC_FETCH_AND_ADD:
 		return DP_WC_FETCH_ADD;
+	case DP_WR_FLUSH:
+		return DP_WC_FLUSH;
+	case DP_WR_ATOMIC_WRITE:
+		return DP_WC_ATOMIC_WRITE;
 	default:
 		return DP_WC_SEND;
 	}
@@ -255,6 +259,11 @@ void dp_flush_sends(struct dp_qp *qp)
 	while (qp->sq_ci != qp->sq_pi)
 		dp_pop_send(qp, DP_WC_WR_FLUSH_ERR);
 	qp->sq_tx = qp->sq_ci;
+}
+
+uint32_t dp_qp_unsent(const struct dp_qp *qp)
+{
+	return qp->sq_pi - qp->sq_tx;
 }
 
 static void enter_error(struct dp_qp *qp)

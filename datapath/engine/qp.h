@@ -18,7 +18,14 @@ struct dp_swqe {
 	union {
 		struct {
 			uint64_t remote_addr;
-			uint64_t compare_add, swap;
+			union {
+				uint64_t compare_add;
+				struct {
+					uint8_t placement, selectivity;
+					uint32_t len;
+				} flush;
+			};
+			uint64_t swap;
 		};
 		struct { /* UD */
 			struct dp_ah *ah;
@@ -132,15 +139,23 @@ static inline struct dp_swqe *dp_sq(const struct dp_qp *qp, uint32_t i)
 	return (struct dp_swqe *)(qp->sq + (size_t)(i & qp->sq_mask) * qp->sq_stride);
 }
 
-static inline bool dp_is_answered(uint8_t wr_opcode)
-{
-	return wr_opcode == DP_WR_RDMA_READ || wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP ||
-	       wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
-}
-
+/* Requests whose answer is a value. */
 static inline bool dp_is_atomic(uint8_t wr_opcode)
 {
 	return wr_opcode == DP_WR_ATOMIC_CMP_AND_SWP || wr_opcode == DP_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Requests whose answer is a READ response of no bytes. */
+static inline bool dp_is_confirmed(uint8_t wr_opcode)
+{
+	return wr_opcode == DP_WR_FLUSH || wr_opcode == DP_WR_ATOMIC_WRITE;
+}
+
+/* Requests that an acknowledgement alone does not complete. */
+static inline bool dp_is_answered(uint8_t wr_opcode)
+{
+	return wr_opcode == DP_WR_RDMA_READ || dp_is_atomic(wr_opcode) ||
+	       dp_is_confirmed(wr_opcode);
 }
 
 /* Requests that send nothing (local.c). */

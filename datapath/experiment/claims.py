@@ -4,6 +4,9 @@
 A claim is about the median over the runs that `where` selects, or, with `ratio_to`, about the
 median of per-block ratios to the runs of a reference, see datapath.stats.  A claim for which
 there is no data fails and says why: silence must not look like success.
+
+A claim that passes is shown if its whole interval lies within the bound.  Otherwise the pass may
+be noise; the verdict says so, and about how many more repetitions would decide.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from datapath.experiment.spec import Claim
     from datapath.experiment.store import RunRecord
 
+_REACH = 1000
+"""More repetitions than this nobody makes, and the estimate of their number says little."""
+
 Selector = Mapping[str, Sequence[str]]
 
 
@@ -32,6 +38,10 @@ class Verdict:
     measured and interval are in `unit` (of the metric, or "1" for a ratio); None: no data.
     bound: {"min": x, "max": y} in the same unit, with the keys that the claim has.
     n: blocks (ratio) or runs that stand behind the median.
+    shown: the claim passes, and so does its whole interval, which has runs enough behind it.
+    doubt: why the runs do not decide, "" when they do.  more: about how many more repetitions
+    would; 0: none is needed, None: none would in reach, or there is no data.
+    points: selectors of the points that the claim is about.
     """
 
     title: str
@@ -45,6 +55,10 @@ class Verdict:
     passed: bool
     reason: str
     n: int
+    shown: bool = False
+    doubt: str = ""
+    more: int | None = 0
+    points: tuple[Selector, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -59,6 +73,9 @@ class Verdict:
             "pass": self.passed,
             "reason": self.reason,
             "n": self.n,
+            "shown": self.shown,
+            "doubt": self.doubt,
+            "more_repetitions": self.more,
         }
 
 
@@ -93,8 +110,12 @@ def _verdict(
         reason = _join(reason, selected.failures())
     measured = estimate.median if math.isfinite(estimate.median) else None
     passed = measured is not None and _holds(measured, bound)
+    doubt, more = _doubt(estimate, n, bound)
+    shown = passed and not doubt
     if measured is not None and not passed:
         reason = _join(_missed(measured, bound, estimate), reason)
+    elif passed and claim.shown and not shown:
+        passed, reason = False, _join("it has to be shown, and is not", reason)
     return Verdict(
         title=claim.title or _title(claim, where, ratio_to if relative else None),
         metric=claim.metric,
@@ -107,7 +128,29 @@ def _verdict(
         passed=passed,
         reason=reason,
         n=n,
+        shown=shown,
+        doubt=doubt,
+        more=more,
+        points=(where, {**where, **ratio_to}) if relative else (where,),
     )
+
+
+def _doubt(estimate: stats.Estimate, n: int, bound: Mapping[str, float]) -> tuple[str, int | None]:
+    """(why these runs do not decide, about how many more would); ("", 0): they do."""
+    if not math.isfinite(estimate.median):
+        return "", None
+    crossed = [
+        end
+        for key, end in bound.items()
+        if (estimate.lo < end <= estimate.hi if key == "min" else estimate.lo <= end < estimate.hi)
+    ]
+    if not crossed:
+        if n >= stats.FEWEST:
+            return "", 0
+        return f"n = {n} is too few, {stats.FEWEST} are needed", stats.FEWEST - n
+    wanted = max(stats.values_to_decide(estimate, n, end) for end in crossed)
+    reaches = "the interval reaches the bound"
+    return (reaches, max(1, int(wanted) - n)) if wanted <= _REACH else (reaches, None)
 
 
 class _Selection:

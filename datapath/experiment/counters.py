@@ -33,6 +33,32 @@ def path_metrics(
     return [Metric(name, value, UNITS[name]) for name, value in found.items()]
 
 
+def card_metrics(cards: Sequence[Mapping[str, Any]]) -> list[Metric]:
+    """What tunnels between virtual cards did, and how near to their weights tenants shared."""
+    tunnels = [row for card in cards for row in card["hosts"].values()]
+    if not tunnels:
+        return []
+    packets = sum(row["packets"] for row in tunnels)
+    again = sum(row["retransmits"] for row in tunnels)
+    classes = [row for tenant in _tenants(cards) for row in tenant["classes"].values()]
+    found = {
+        "card_retransmitted_share": again / packets if packets else 0.0,
+        "card_timeouts": float(sum(row["timeouts"] for row in tunnels)),
+        "card_rtt": float(max(row["rtt_ns"] for row in tunnels)),
+        "card_first_wait": float(max(row["first_wait_ns"] for row in classes)),
+    }
+    # Acknowledgements, which are nearly all that some cards send, want less than their share.
+    busiest = max(cards, key=lambda card: sum(row["tx_bytes"] for row in _tenants([card])))
+    due = [row["tx_bytes"] / row["due_bytes"] for row in _tenants([busiest]) if row["due_bytes"]]
+    if len(due) > 1:
+        found["card_share_error"] = max(abs(share - 1) for share in due)
+    return [Metric(name, value, UNITS[name]) for name, value in found.items()]
+
+
+def _tenants(cards: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [tenant for card in cards for tenant in card["tenants"].values()]
+
+
 def device_statistics(logs: Path) -> list[dict[str, Any]]:
     """The counters that the verbs front wrote, a file for each process and device."""
     statistics = []
@@ -62,7 +88,7 @@ def device_metrics(statistics: Sequence[Mapping[str, Any]]) -> list[Metric]:
 
 
 def _pacing_metrics(qps: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """How far from their plan paced QPs sent; nothing if none of them had to wait for its time."""
+    """How far from their plan paced QPs sent; empty if pacing made no QP wait."""
     waits = sum(qp.get("pacing_waits", 0) for qp in qps)
     if not waits:
         return []
@@ -87,7 +113,7 @@ def _xdp_metrics(ports: Sequence[Mapping[str, Any]]) -> list[Metric]:
 
 
 def unique(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
-    """Metrics as plain data; of two with one name, the workload's own comes first and stays."""
+    """Metrics as plain data.  Of two with the same name, the first stays: the workload's own."""
     first: dict[str, Metric] = {}
     for metric in metrics:
         first.setdefault(metric.name, metric)

@@ -31,7 +31,7 @@ class CpuTime:
         return cls(children.ru_utime, children.ru_stime, ticks / os.sysconf("SC_CLK_TCK"))
 
     def since(self, *, local: bool) -> list[Metric]:
-        """The CPU time until now; the programs' share only if they ran on this machine."""
+        """The CPU time until now.  That of programs is known only if they ran on this machine."""
         now = CpuTime.now()
         used = {"cpu_user": now.user - self.user, "cpu_system": now.system - self.system}
         found = {**(used if local else {}), "cpu_stolen": now.stolen - self.stolen}
@@ -39,7 +39,7 @@ class CpuTime:
 
 
 def waited(use: CpuUse) -> list[Metric]:
-    """For how long programs waited for a CPU, and whether that is too long; if it is known."""
+    """How long programs waited for a CPU, and whether that was too long; empty if not known."""
     if use.waited_ns is None:
         return []
     found = {"cpu_waited": use.waited_ns / 1e9, "cpu_starved": float(bool(use.limit()))}

@@ -190,7 +190,7 @@ _SHORTER = "put long lists into files of their own, as docs/experiment-file.md s
 
 
 class _TooMuch(MarkedYAMLError):
-    """The file is larger than any reasonable one."""
+    """The file has more values, or deeper nesting, than any sensible experiment."""
 
 
 class _Composer(Composer):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -58,12 +59,15 @@ def measure(
                 _fetching(network, logs),
                 collecting.sampling(collect.request, network, spec.transport.device, logs),
                 _user_xdp(spec, network, conditions.folder, record),
+                _pacing(spec, network, logs, algorithms, record),
+                _tcp(spec, network, conditions),
             ):
                 outcome = measuring.run_workload(network, spec, conditions, environments)
             cpu = begin.since(local=network.local)
         path = network.path_counters()
         record.path_counters = asdict(path)
         record.emulator_late_ns = network.emulator_late_ns()
+        record.cards = [dict(card) for card in network.card_counters()]
         if limit := path.limit():
             record.notes["path"] = limit
         if starved := use.limit():
@@ -72,6 +76,7 @@ def measure(
             record.notes["polling"] = f"without real-time priority: {', '.join(use.demoted)}"
     metrics = list(outcome.metrics)
     metrics += counters.path_metrics(record.path_counters, limited="path" in record.notes)
+    metrics += counters.card_metrics(record.cards)
     metrics += cpu + cputime.waited(use)
     if collect.counters:
         record.device = counters.device_statistics(logs)
@@ -123,6 +128,42 @@ def _user_xdp(spec: PointSpec, network: Network, folder: Path, record: RunRecord
     with attach(cast(HookedNetwork, network), folder / spec.xdp.source, spec.xdp.hook) as program:
         yield
         record.xdp_maps = program.maps()
+
+
+@contextlib.contextmanager
+def _pacing(
+    spec: PointSpec,
+    network: Network,
+    logs: Path,
+    algorithms: Mapping[str, CompiledAlgorithm],
+    record: RunRecord,
+) -> Iterator[None]:
+    """The algorithm that paces rxe during the run."""
+    if not preflight.paces(spec):
+        yield
+        return
+    from datapath.lanes.pacing import pacing
+
+    algorithm = algorithms[preflight.cc_key(spec.cc)].path
+    with pacing(network.hosts, algorithm, logs, ecn=spec.transport.ecn) as told:
+        yield
+    for host, words in told.items():
+        record.notes[f"pacing of {host}"] = words
+
+
+def _tcp(spec: PointSpec, network: Network, conditions: Conditions) -> AbstractContextManager[None]:
+    """The congestion control of the kernels' TCP during the run."""
+    if spec.cc.tcp is None or not spec.topology.of_lane.local:
+        return contextlib.nullcontext()
+    from datapath.lanes.tcp_control import tcp_control
+
+    return tcp_control(
+        network.hosts,
+        spec.cc.tcp,
+        conditions.folder,
+        conditions.logs,
+        one_kernel=not spec.topology.of_lane.own_kernels,
+    )
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ from datapath.experiment.spec import SECTIONS, Experiment, Plot, PointSpec, json
 from datapath.experiment.sweep import Point, RawPoint, expand, point_key, read_where
 from datapath.spelling import close_match, or_rather
 from datapath.units import HAND_WRITTEN
-from datapath.verbs.spec import QP_ATTRIBUTE_DEVICES
+from datapath.verbs.spec import QP_ATTRIBUTE_DEVICES, TCP_DEVICES
 from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
@@ -237,6 +237,7 @@ class _Loader:
                 self._check_workload(raw, spec)
                 files = self._files(raw, spec)
                 self._check_cc(raw, spec.cc)
+                self._check_tcp(raw, spec)
                 points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
         self._check_twins(raw_points, points)
         return points if not self.problems else []
@@ -253,7 +254,7 @@ class _Loader:
                 self._add(raw.source_of(("topology", "wakeup")), str(error))
 
     def _check_quietly(self, raw_points: Iterable[RawPoint]) -> None:
-        """Add the mistakes in points, although the sweep has mistakes of its own."""
+        """Add the mistakes in points too if the sweep itself has mistakes."""
         for raw in raw_points:
             if len(self.problems) <= TOLD_MAX:
                 self._validate(raw, gaps=False)
@@ -296,10 +297,14 @@ class _Loader:
 
     def _files(self, raw: RawPoint, spec: PointSpec) -> dict[str, str]:
         """Digests of the files that a point names; a missing one is a problem."""
-        named: dict[Path, str | None] = {("cc", "algo"): spec.cc.file}
+        named: dict[Path, str | None] = {
+            ("cc", "algo"): spec.cc.file,
+            ("cc", "tcp"): spec.cc.tcp_file,
+        }
         if spec.xdp is not None:
             named["xdp", "source"] = spec.xdp.source
         named["workload", "sizes"] = getattr(spec.workload, "file", None)
+        named["workload", "algorithm"] = getattr(spec.workload, "code", None)
         digests = {}
         for path, name in named.items():
             if name is None:
@@ -313,7 +318,7 @@ class _Loader:
         return digests
 
     def _check_cc(self, raw: RawPoint, cc: Cc) -> None:
-        """The algorithm must exist and take the parameters; it is compiled only when it runs."""
+        """The algorithm has to exist and to take the parameters.  Only a run compiles it."""
         if cc.file is not None and not foreign.is_file(self.source.parent / cc.file):
             return  # told already
         try:
@@ -334,6 +339,13 @@ class _Loader:
                 known[name].checked(value, name)
             except LocalError as error:
                 self._add(path, _with_hint(error))
+
+    def _check_tcp(self, raw: RawPoint, spec: PointSpec) -> None:
+        """The kernel's TCP carries the kernel's sockets and siw, and no other device."""
+        device = spec.transport.device
+        if spec.cc.tcp is not None and device not in TCP_DEVICES:
+            text = f"device {device} does not run over TCP, only {', '.join(TCP_DEVICES)} do"
+            self._add(raw.source_of(("cc", "tcp")), text, of_key=True)
 
     def _add(self, path: Path, text: str, *, of_key: bool = False) -> None:
         problem = self.document.problem(path, text, of_key=of_key)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Of a run, beside its point.
+    """The conditions of a run, beside its point.
 
     folder: where relative file names of the experiment begin.  logs: folder of this run's logs.
     timeout_s: after which the run has failed.
@@ -34,7 +34,7 @@ class Conditions:
 
 
 def set_up(network: Network, spec: PointSpec, seed: int) -> None:
-    """Device and path of a point."""
+    """Prepare the hosts' device, and set the path of a point."""
     network.prepare(spec.transport.device)
     network.set_path(spec.path, seed)
 

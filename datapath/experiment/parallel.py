@@ -63,7 +63,7 @@ class Task:
 
 @dataclass
 class Answer:
-    """What it came to.  logs: content of files by name; error: {message, hint} if it failed."""
+    """Result of a task.  logs: content of files by name.  error: {message, hint} of a failure."""
 
     seconds: float = 0.0
     metrics: list[Metric] = field(default_factory=list)
@@ -97,7 +97,8 @@ def task(
     spec = spec or run.point.spec
     files: dict[str, str] = {}
     if travels:
-        for name in filter(None, (spec.cc.file, getattr(spec.workload, "file", None))):
+        of_workload = (getattr(spec.workload, name, None) for name in ("file", "code"))
+        for name in filter(None, (spec.cc.file, *of_workload)):
             files[name] = (folder / name).read_text(encoding="utf-8")
     return Task(
         run.name,
@@ -175,7 +176,9 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
         cc, workload = dict(text["cc"]), dict(text["workload"])
         if cc["algo"].startswith(name):
             cc["algo"] = local + cc["algo"].removeprefix(name)
-        workload = {key: local if value == name else value for key, value in workload.items()}
+        for key, value in workload.items():
+            if isinstance(value, str) and value.startswith(name):
+                workload[key] = local + value.removeprefix(name)
         text = {**text, "cc": cc, "workload": workload}
     return PointSpec.model_validate(text), temporary
 
@@ -222,7 +225,7 @@ def _answer(future: Future[Answer]) -> Answer:
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[Executor]:
-    """Processes of this machine, which end with this one, however it ends."""
+    """Processes of this machine.  They end with this process, however that ends."""
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin_worker)
     try:
@@ -237,7 +240,7 @@ def pool(count: int) -> Iterator[Executor]:
 
 
 def _begin_worker() -> None:
-    """Interrupts are the parent's affair; its end is ours."""
+    """Ignore interrupts, which the parent handles, and end when the parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Finds what this machine lacks for an experiment, before a network is built.
 
-All lacks are told at once: it is no help to learn of the second missing program after having
-installed the first.
+It reports everything that is missing at once.  Otherwise a user would install one program, only
+to learn of the next.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Lacking(CapabilityError):
 
 
 def check(experiment: LoadedExperiment) -> None:
-    """Raise Lacking with everything that the points need and their hosts have not.
+    """Raise Lacking with everything that the points need and their hosts do not have.
 
-    Hosts of lane ssh are logged in to for it.
+    For hosts of lane ssh it logs in to them.
     """
     lacks: dict[str, DatapathError] = {}
     for lack in _lacks(experiment):
@@ -65,20 +65,34 @@ def fetch_kernels(experiment: LoadedExperiment, progress: Callable[[str], None])
 
 
 def compile_algorithms(experiment: LoadedExperiment) -> dict[str, CompiledAlgorithm]:
-    """Compile each algorithm that a dp device uses, by `cc_key`; LocalError names the line."""
+    """Compile each algorithm that a device uses, by `cc_key`; LocalError names the line."""
     from datapath.cc import compile_algorithm
 
     compiled = {}
     for point in experiment.points:
         cc = point.spec.cc
-        if point.spec.transport.device == "dp" and cc_key(cc) not in compiled:
+        if (point.spec.transport.device == "dp" or paces(point.spec)) and cc_key(
+            cc
+        ) not in compiled:
             name = cc.located(experiment.folder)
             compiled[cc_key(cc)] = compile_algorithm(name, cc.params)
     return compiled
 
 
+def sets_own_tcp(spec: PointSpec) -> bool:
+    """Whether the workload's own sockets can choose the kernel's algorithm."""
+    from datapath.workloads.traffic.base import Traffic
+
+    return issubclass(REGISTRY[spec.kind], Traffic) and spec.transport.device == "kernel"
+
+
 def cc_key(cc: Cc) -> str:
     return cc.model_dump_json()
+
+
+def paces(spec: PointSpec) -> bool:
+    """Whether an algorithm paces rxe; a constant window is what rxe has of its own."""
+    return spec.transport.device == "rxe" and spec.cc.algo != "fixed"
 
 
 def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
@@ -104,6 +118,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             )
         if spec.transport.device == "dp":
             yield from _device(spec.transport.port)
+        yield from _kernel_cc(spec)
         if spec.xdp is not None and importlib.util.find_spec("bcc") is None:
             yield CapabilityError(
                 "an xdp section needs bcc, which Python cannot import",
@@ -113,8 +128,37 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
         yield from _machines(specs, experiment.folder)
 
 
+def _kernel_cc(spec: PointSpec) -> Iterator[DatapathError]:
+    """Congestion control that changes a host's kernel."""
+    from datapath.cc import bpf
+    from datapath.native import paths
+
+    lane = spec.topology.of_lane
+    if paces(spec):
+        if not lane.boots:
+            yield CapabilityError(
+                f"device rxe is not paced by {spec.cc.algo} in lane {spec.topology.lane}: its "
+                "machines keep their qdiscs",
+                hint="use topology: {lane: vm}, or cc: {algo: fixed}",
+            )
+        yield from _built(paths.rxe_pacer)
+    tcp = spec.cc.tcp
+    if tcp is None:
+        return
+    file = bpf.source_of(tcp, Path())
+    if not lane.local and (file is not None or not sets_own_tcp(spec)):
+        yield CapabilityError(
+            f"cc.tcp: {tcp} changes the kernels of hosts, which those of lane "
+            f"{spec.topology.lane} keep as they are",
+            hint="use topology: {lane: netns} or {lane: vm}; or the kernel device, a workload of "
+            "traffic tables and an algorithm that those kernels have",
+        )
+    if file is not None:
+        yield from _built(paths.tcp_registrar)
+
+
 def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
-    """Devices without room for records offer no telemetry, which no user would notice."""
+    """A packet without room for records carries no telemetry, and nothing else would say so."""
     from datapath.lanes.sim import has_room_for_telemetry
     from datapath.verbs.sizes import telemetry_room
 
@@ -132,7 +176,7 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
 
 
 def _policer(spec: PointSpec) -> Iterator[DatapathError]:
-    """A bucket smaller than a packet passes none, as long as one waits."""
+    """A bucket that is smaller than a packet never lets one pass."""
     from datapath.fabric.links import frame_bytes
     from datapath.xdp.impair import DIRECTIONS
 
@@ -150,7 +194,7 @@ def _policer(spec: PointSpec) -> Iterator[DatapathError]:
 
 
 def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
-    """The lane's own opinion, asked by making (not entering) the network, and its tools."""
+    """What the lane refuses when its network is made (not entered), and the tools that it lacks."""
     lane = spec.topology.of_lane
     try:
         lanes.open_network(spec.topology, spec.path, folder=folder)
@@ -184,10 +228,9 @@ def root_is_mount_point(table: Path = Path("/proc/self/mountinfo")) -> bool:
 def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
     """What lane sim cannot do, and its library."""
     from datapath.native import paths
-    from datapath.workloads.traffic.base import Traffic
 
-    if not issubclass(REGISTRY[spec.kind], Traffic):
-        kinds = sorted(name for name, kind in REGISTRY.items() if issubclass(kind, Traffic))
+    if not REGISTRY[spec.kind].simulated:
+        kinds = sorted(name for name, kind in REGISTRY.items() if kind.simulated)
         yield CapabilityError(
             f"workload {spec.kind} runs programs, and hosts of lane sim run none",
             hint=f"lane sim has the workloads {', '.join(kinds)}",
@@ -198,11 +241,7 @@ def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
         )
     if spec.xdp is not None:
         yield CapabilityError("lane sim runs no XDP programs", hint="take the xdp section away")
-    for find in (paths.sim_library, paths.sim_cdef):
-        try:
-            find()
-        except DatapathError as error:
-            yield error
+    yield from _built(paths.sim_library, paths.sim_cdef)
 
 
 def _machines(specs: Sequence[PointSpec], folder: Path) -> Iterator[DatapathError]:
@@ -245,7 +284,11 @@ def _device(port: str) -> Iterator[DatapathError]:
     needed = [paths.verbs_library]
     if port == "afxdp":
         needed.append(lambda: paths.bpf_object("steer"))
-    for find in needed:
+    yield from _built(*needed)
+
+
+def _built(*finders: Callable[[], Path]) -> Iterator[DatapathError]:
+    for find in finders:
         try:
             find()
         except DatapathError as error:

@@ -28,6 +28,7 @@ from datapath.errors import DatapathError, RemoteError, RunFailed
 from datapath.experiment import (
     claims,
     counters,
+    deciding,
     live,
     manifest,
     parallel,
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
     from datapath.lanes.base import Network
 
 
+REPETITIONS_MOST = 1000
+"""More repetitions than this decide nothing that people would wait for."""
+
+
 class Observer(Protocol):
     """Shows the progress of a sweep."""
 
@@ -61,6 +66,7 @@ class Observer(Protocol):
     def started(self, run: Run) -> None: ...
     def finished(self, run: Run, record: RunRecord) -> None: ...
     def told(self, text: str) -> None: ...
+    def more(self, count: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -90,10 +96,13 @@ def execute(
     resume: bool = False,
     dask: str | None = None,
     jobs: int | None = None,
+    most: int = 0,
 ) -> Result:
     """Make all runs that are not there yet, then the tables and the verdicts.
 
     dask, jobs: where simulated runs are made, as datapath.experiment.parallel has them.
+    most: repetitions of a point, at most, to decide claims; 0: those of the sweep, or what a
+    folder that is resumed was begun with.
 
     Raises Lacking before anything is built when the machine cannot, LocalError for an
     algorithm that does not compile, and Interrupted (with the folder left resumable).
@@ -104,24 +113,21 @@ def execute(
     with store, ending_signals():
         if resume:
             store.event("resumed", argv=list(argv))
+            most = _most_recorded(store)
         else:
-            _begin(experiment, store, argv, len(runs))
-        planned = {run.name for run in runs}
+            _begin(experiment, store, argv, len(runs), most)
+        repetitions = max(most, experiment.spec.sweep.repetitions)
+        planned = set(deciding.all_names(experiment, repetitions))
         done = [r for r in store.records() if r.status == "ok" and r.name in planned]
         finished = {record.name for record in done}
-        observer.begin(len(runs), len(done))
+        pending = [run for run in runs if run.name not in finished]
+        observer.begin(len(done) + len(pending), len(done))
         sweep = _Sweep(experiment, store, algorithms, observer)
         try:
             with sweep:
-                pending = [run for run in runs if run.name not in finished]
-                for run in pending:
-                    interrupts.check()
-                    if not parallel.is_simulated(run):
-                        observer.started(run)
-                        observer.finished(run, sweep.run(run))
-                simulated = list(filter(parallel.is_simulated, pending))
-                for run, record in sweep.simulate(simulated, observer, dask=dask, jobs=jobs):
-                    observer.finished(run, record)
+                while pending:
+                    sweep.make(pending, dask=dask, jobs=jobs)
+                    pending = _further(experiment, store, observer, planned, most)
                 interrupts.check()
         except Interrupted as signalled:
             store.event("interrupted", signal=str(signalled))
@@ -130,12 +136,43 @@ def execute(
         return _finish(experiment, store, records)
 
 
+def _further(
+    experiment: LoadedExperiment,
+    store: ResultStore,
+    observer: Observer,
+    planned: set[str],
+    most: int,
+) -> list[Run]:
+    """Runs that undecided claims need, if more repetitions than those of the file are wanted."""
+    if not most:
+        return []
+    records = [record for record in store.records() if record.name in planned]
+    runs = deciding.further_runs(experiment, records, most)
+    if runs:
+        manifest = store.read_manifest()
+        manifest["runs_planned"] = len(records) + len(runs)
+        store.write("manifest.json", to_json(manifest))
+        observer.told(f"{len(runs)} more runs, for claims that are not decided yet")
+        observer.more(len(runs))
+    return runs
+
+
+def _most_recorded(store: ResultStore) -> int:
+    most = store.read_manifest().get("repetitions_most", 0)
+    return most if isinstance(most, int) and 0 <= most <= REPETITIONS_MOST else 0
+
+
 def _begin(
-    experiment: LoadedExperiment, store: ResultStore, argv: Sequence[str], runs_planned: int
+    experiment: LoadedExperiment,
+    store: ResultStore,
+    argv: Sequence[str],
+    runs_planned: int,
+    most: int,
 ) -> None:
     store.write("experiment.yaml", experiment.text.encode())
     store.write("resolved.yaml", to_yaml(experiment.resolved))
-    store.write("manifest.json", to_json(manifest.build(experiment, list(argv), runs_planned)))
+    about = manifest.build(experiment, list(argv), runs_planned) | {"repetitions_most": most}
+    store.write("manifest.json", to_json(about))
     store.event("started", argv=list(argv), runs=runs_planned)
 
 
@@ -212,6 +249,19 @@ class _Sweep:
         network = self.networks.get(key)
         if network is not None and not network.recover():
             self._close(key)
+
+    # --- all runs ---
+
+    def make(self, runs: Sequence[Run], *, dask: str | None, jobs: int | None) -> None:
+        """Make runs: the live ones one by one, then the simulated ones."""
+        for run in runs:
+            interrupts.check()
+            if not parallel.is_simulated(run):
+                self.observer.started(run)
+                self.observer.finished(run, self.run(run))
+        simulated = list(filter(parallel.is_simulated, runs))
+        for run, record in self.simulate(simulated, self.observer, dask=dask, jobs=jobs):
+            self.observer.finished(run, record)
 
     # --- simulated runs ---
 

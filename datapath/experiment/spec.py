@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import HostCc
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Name as SeriesName
 from datapath.series import Request
@@ -210,6 +210,11 @@ class Claim(_Model):
     min: str | int | float | None = Field(None, description="Lowest value allowed, with its unit.")
     max: str | int | float | None = Field(None, description="Highest value allowed.")
     title: str | None = Field(None, description="The claim in words.")
+    shown: bool = Field(
+        False,
+        description="The claim fails unless its whole interval lies within the bound, of 6 runs "
+        "or more. Otherwise the median alone decides.",
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> Claim:
@@ -231,7 +236,7 @@ class PointSpec(_Model):
     topology: Topology = Field(default_factory=lambda: Topology())
     path: Path = Field(default_factory=lambda: Path())
     transport: Transport = Field(default_factory=lambda: Transport())
-    cc: Cc = Field(default_factory=lambda: Cc())
+    cc: HostCc = Field(default_factory=lambda: HostCc())
     xdp: Xdp | None = None
     workload: WorkloadSection
 
@@ -254,7 +259,7 @@ class Experiment(_Model):
     topology: Topology = Field(default_factory=lambda: Topology())
     path: Path = Field(default_factory=lambda: Path())
     transport: Transport = Field(default_factory=lambda: Transport())
-    cc: Cc = Field(default_factory=lambda: Cc())
+    cc: HostCc = Field(default_factory=lambda: HostCc())
     xdp: Xdp | None = Field(None, description="An XDP program of your own.")
     workload: WorkloadSection | None = Field(
         None, description="What is driven; needed here or in every value of an axis."

@@ -45,7 +45,7 @@ class RunRecord:
     axes: axis -> value as the user wrote it.  started: UTC, ISO 8601.
     metrics: [{name, value, unit}].  error: {message, hint} of a failed run.
     path_counters: counter -> direction -> packets.  xdp_maps: map -> entries at the end.
-    emulator_late_ns: as lanes.base.Network has it.
+    emulator_late_ns: as lanes.base.Network has it.  cards: counters of virtual cards, likewise.
     device: statistics that the verbs front left, one entry per process and device.
     series: what was collected over time: rows, rows_left_out, flows_left_out, and absent,
     which gives the reason for each series that was asked for and is not there.
@@ -65,6 +65,7 @@ class RunRecord:
     error: dict[str, str] | None = None
     path_counters: dict[str, dict[str, int]] = field(default_factory=dict)
     emulator_late_ns: dict[str, int] = field(default_factory=dict)
+    cards: list[dict[str, Any]] = field(default_factory=list)
     xdp_maps: dict[str, Any] = field(default_factory=dict)
     device: list[dict[str, Any]] = field(default_factory=list)
     series: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class RunRecord:
 
     @property
     def cpu_limit(self) -> str:
-        """How this machine's CPUs did not suffice for the path or the programs.  "": they did."""
+        """Why this machine's CPUs were too slow for the path or the programs; "": they were not."""
         return "; ".join(self.notes[key] for key in ("path", "cpu") if key in self.notes)
 
 
@@ -134,7 +135,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_being_written(folder: Path) -> bool:
-    """Whether some dpctl has the lock of a result folder; changes nothing there."""
+    """Whether some dpctl holds the lock of a result folder.  Changes nothing in the folder."""
     try:
         lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -136,7 +136,7 @@ def expand(
 
 
 def _too_many(points: int, repetitions: int) -> str:
-    """A remark when a sweep has more runs than anybody means, else ""."""
+    """A remark if a sweep has more runs than anybody can want, otherwise ""."""
     runs = points * repetitions
     if runs <= _RUNS_MAX:
         return ""
@@ -147,7 +147,7 @@ def _too_many(points: int, repetitions: int) -> str:
 
 
 def _too_large(axes: Sequence[Axis], excluded: Sequence[Any], repetitions: int) -> str:
-    """A remark when the combinations of axis values are too many to look at, else ""."""
+    """A remark if there are too many combinations of axis values to check, otherwise ""."""
     combinations = math.prod(len(axis.values) for axis in axes)
     if not excluded:
         return _too_many(combinations, repetitions)
@@ -160,7 +160,7 @@ def _too_large(axes: Sequence[Axis], excluded: Sequence[Any], repetitions: int) 
 
 
 def _too_heavy(document: Document, points: int) -> str:
-    """A remark when the sections of all points together are more than anybody means, else ""."""
+    """A remark if the sections of all points together are too large, otherwise ""."""
     values = sum(document.count((section,)) for section in SECTIONS)
     values += document.count(("sweep", "adjust"))
     if points * values <= _VALUES_MAX:
@@ -327,12 +327,15 @@ def point_key(spec: PointSpec, axes: Mapping[str, str], files: Mapping[str, str]
     return hashlib.sha256(canonical.encode()).hexdigest()[:_KEY_DIGITS]
 
 
-def schedule(points: Sequence[Point], sweep: Sweep, seed: int) -> list[Run]:
-    """All runs in the order in which they are to be made, block after block."""
+def schedule(points: Sequence[Point], sweep: Sweep, seed: int, repetitions: int = 0) -> list[Run]:
+    """All runs in the order in which they are to be made, block after block.
+
+    repetitions: instead of those of the sweep; 0: those.
+    """
     import numpy as np
 
     runs = []
-    for block in range(sweep.repetitions):
+    for block in range(repetitions or sweep.repetitions):
         order = list(range(len(points)))
         if sweep.order == "blocked-random":
             rng = np.random.default_rng(np.random.SeedSequence([seed, block]))

@@ -27,7 +27,7 @@ from datapath.experiment.document import parse
 from datapath.experiment.load import LoadedExperiment, read_experiment
 
 _KEY_BYTES = 32
-_PYTHON = re.compile(r"(?P<file>.+\.py)(:\w*)?")
+_CODE = re.compile(r"(?P<file>.+\.(py|bpf\.c))(:\w*)?")
 """Names that datapath.cc takes for a file to run."""
 _RUNS = ("source", "ssh_config", "ssh", "extra")
 """Keys of an experiment that name C to load, a configuration with commands, a machine, options."""
@@ -83,8 +83,14 @@ def _code(experiment: LoadedExperiment) -> Iterator[Path]:
     names: set[str] = set()
     for point in experiment.points:
         spec = point.spec
-        named = (spec.cc.file, spec.xdp.source if spec.xdp else None, spec.topology.ssh_config)
+        named = (
+            spec.cc.file,
+            spec.cc.tcp_file,
+            spec.xdp.source if spec.xdp else None,
+            spec.topology.ssh_config,
+        )
         names |= {name for name in named if name is not None}
+        names |= set(filter(None, [getattr(spec.workload, "code", None)]))
     for name in sorted(names):
         yield (experiment.folder / foreign.expanded(Path(name))).resolve()
 
@@ -108,7 +114,7 @@ def _named(begun: Begun) -> list[str]:
         found += _values((path,), parse(f"value: {value}", "--set").data["value"])
     named = []
     for keys, value in found:
-        python = _PYTHON.fullmatch(value)
+        python = _CODE.fullmatch(value)
         if python or any(part in _RUNS for key in keys for part in key.split(".")):
             file = python["file"] if python else value
             here = begun.source.parent / foreign.expanded(Path(file))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`topology.wakeup: live`: simulated programs wake as late as those of the live twin did.
+"""`topology.wakeup: live`: programs of a simulated run wake as late as those of its live twin.
 
 The live twin of a simulated point is the live point with the same settings otherwise.
 Its devices count how late their threads woke, and the emulator how late it handed frames over;

@@ -42,7 +42,7 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Report:
-    """The measured delays, and their conditions.  sleeps: kind -> how many were counted."""
+    """The measured delays, and their conditions.  sleeps: kind -> number of sleeps counted."""
 
     setting: HostWakeup
     sleeps: Mapping[str, int]

@@ -44,6 +44,7 @@ class SimResult:
 
     totals: packets by their fate, packet events and turns of the loop, `now_ns`.
     links: counters, one row for each link with its `name`.  qps: counters summed over all QPs.
+    step_ns: when each step was done, shape (steps,).
     cpu_s: CPU time of the event loop, the only thing here that differs between equal runs.
     """
 
@@ -53,6 +54,9 @@ class SimResult:
     qps: dict[str, int]
     series: Series
     cpu_s: float
+    step_ns: np.ndarray[Any, np.dtype[np.uint64]] = field(
+        default_factory=lambda: np.zeros(0, np.uint64)
+    )
 
     @property
     def digest(self) -> str:

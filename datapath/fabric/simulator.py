@@ -27,6 +27,7 @@ from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link
 from datapath.fabric.sim_result import Sampling, Series, SimResult
+from datapath.fabric.steps import Steps
 from datapath.fabric.topology import Graph, Topology
 from datapath.fabric.wakeup import Wakeup
 from datapath.native.sim import ffi, lib
@@ -49,7 +50,11 @@ class Deadlock(DatapathError):
     exit_code = 1
 
 
-_FAILURES = {errno.EDEADLK: Deadlock, errno.ERANGE: RunFailed}
+_FAILURES = {
+    errno.EDEADLK: Deadlock,
+    errno.ERANGE: RunFailed,
+    errno.ECONNABORTED: RunFailed,
+}
 
 
 class Simulation:
@@ -80,6 +85,7 @@ class Simulation:
         until_ns: int | None = None,
         sampling: Sampling | None = None,
         changes: Sequence[Change] = (),
+        steps: Steps | None = None,
         trace_events: int = 0,
         keep: Path | None = None,
         timeout_s: float | None = None,
@@ -89,6 +95,7 @@ class Simulation:
         Args:
             flows: traffic table, shape (flows,).
             algorithms: of all QPs, or one for each flow (flows of one QP share the last one's).
+            steps: work of hosts that begins flows and waits for them.
             trace_events: how many of each QP's last events to keep for a failure, a power of two.
             timeout_s: give up after so many seconds of the machine's time.
             keep: folder for a failure's case and trace; unset: the message has only the seed.
@@ -100,8 +107,10 @@ class Simulation:
         """
         traffic.check(flows, self.graph.hosts)
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
-        with _Run(self, trace_events, give_up) as run:
+        with _Run(self, trace_events, give_up, steps is not None) as run:
             run.load(flows, algorithms)
+            if steps is not None:
+                run.add(steps)
             if sampling is not None:
                 run.sample(sampling)
             end = NO_END if until_ns is None else until_ns
@@ -112,7 +121,7 @@ class Simulation:
                     run.change(change)
                 run.until(end)
             except (SimulationBroken, Deadlock) as error:
-                if keep is None:
+                if keep is None or steps is not None:
                     error.hint = f"run it again with keep=FOLDER (seed {self.seed}) to replay it"
                     raise
                 from datapath.fabric import replay
@@ -128,15 +137,19 @@ class Simulation:
 class _Run:
     """One simulation in C, as a context manager."""
 
-    def __init__(self, simulation: Simulation, trace_events: int, give_up: float | None) -> None:
+    def __init__(
+        self, simulation: Simulation, trace_events: int, give_up: float | None, workers: bool
+    ) -> None:
         self.graph = simulation.graph
         self.give_up = give_up
         self.sim: Any = ffi.NULL
         self.cpu_s = 0.0
+        self.steps = 0
         self.kept: list[Any] = []
         self.flows: traffic.Flows = traffic.empty(0)
         self.loaded: dict[str, tuple[Any, Any]] = {}
         config = _config(simulation.seed, simulation.transport, self.graph, trace_events)
+        config.workers = workers
         if simulation.wakeup is not None:
             self._wake_late(config, simulation.wakeup)
         out = ffi.new("struct dp_sim **")
@@ -214,6 +227,22 @@ class _Run:
             raise LocalError(f"{len(each)} algorithms for {len(flows)} flows")
         for row, algorithm in enumerate(each):
             self._set_algorithm(row, algorithm)
+
+    def add(self, steps: Steps) -> None:
+        """Steps, after load()."""
+        arrays = [np.ascontiguousarray(part) for part in (steps.rows, steps.after, steps.first)]
+        self.kept.append(arrays)
+        rows, after, first = arrays
+        error = lib.dp_sim_steps(
+            self.sim,
+            ffi.cast("struct dp_sim_step *", rows.ctypes.data),
+            len(rows),
+            ffi.cast("uint32_t *", after.ctypes.data),
+            ffi.cast("uint64_t *", first.ctypes.data),
+        )
+        if error:
+            raise LocalError(f"the simulator refuses these steps (errno {-error})")
+        self.steps = len(rows)
 
     def _set_algorithm(self, row: int, algorithm: Algorithm) -> None:
         error = lib.dp_sim_set_cc(self.sim, row, self._loaded(algorithm))
@@ -301,7 +330,14 @@ class _Run:
             qps=counters,
             series=self._series(sampling),
             cpu_s=self.cpu_s,
+            step_ns=self._step_times(),
         )
+
+    def _step_times(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        if not self.steps:
+            return np.zeros(0, np.uint64)
+        data = ffi.buffer(lib.dp_sim_step_times(self.sim), 8 * self.steps)
+        return np.frombuffer(data, np.uint64).copy()
 
     def _rows(self) -> traffic.Flows:
         rows = lib.dp_sim_results(self.sim)

@@ -5,7 +5,7 @@
     space.py     the dimensions, and which keys of an experiment each one sets
     case.py      a case as an experiment file
     limits.py    the limits that an algorithm should meet in a case, and its distance
-    trial.py     one simulated run of a case, in a process of its own
+    trial.py     the simulated runs of a case
     search.py    which cases are tried next: random ones, and changes of the worst
     minimise.py  from a bad case to the smallest one that is still bad
     findings.py  the findings, as files

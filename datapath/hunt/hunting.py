@@ -8,6 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,8 +59,8 @@ def hunt(
 ) -> int:
     """Hunt until the budget is spent; how many cases were tried.
 
-    jobs: processes; None: one for each CPU.  What was found lies in the findings' folder from
-    the first moment, also when this is interrupted.
+    jobs: processes, 1: this one; None: one for each CPU.  What was found lies in the findings'
+    folder from the first moment, also when this is interrupted.
     """
     search = Search(space, findings.setup.seed)
     with _trials(findings, budget, observer, jobs) as trials:
@@ -159,13 +160,13 @@ class _Trials:
 def _trials(
     findings: Findings, budget: Budget, observer: Observer, jobs: int | None
 ) -> Iterator[_Trials]:
-    """In processes of their own, which end with this one."""
+    """In this process, or in several of their own, which end with this one."""
     setup = findings.setup
     count = jobs or len(os.sched_getaffinity(0))
-    with pool(count) as executor:
+    with pool(count) if count > 1 else nullcontext() as executor:
+        each: Callable[..., Iterator[Trial]] = map if executor is None else executor.map
 
         def run(cases: Sequence[Case], repetitions: int) -> Iterator[Trial]:
-            same = itertools.repeat(setup), cases, itertools.repeat(repetitions)
-            return executor.map(attempt, *same)
+            return each(attempt, itertools.repeat(setup), cases, itertools.repeat(repetitions))
 
         yield _Trials(findings, budget, observer, run)

@@ -45,26 +45,28 @@ _TCG_CPU = ("-cpu", "max,erms=off,fsrm=off")
 
 @dataclass(frozen=True)
 class Accelerator:
-    """vng, qemu: options for these.  words: the choice, and its reason."""
+    """vng, qemu: options for these.  words: the choice, and its reason.  emulated: no KVM."""
 
     vng: tuple[str, ...]
     qemu: tuple[str, ...]
     words: str
+    emulated: bool
 
 
 def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
     """The accelerator for a guest with this kernel and that many CPUs."""
     works, reason = _kvm_works(kernel)
     if works:
-        return Accelerator((), (), f"KVM: {reason}")
+        return Accelerator((), (), f"KVM: {reason}", emulated=False)
     version = _qemu_version()
     if cpus == 1 or version >= _SAFE_THREADS:
-        return Accelerator(_TCG, _TCG_CPU, f"TCG: {reason}")
+        return Accelerator(_TCG, _TCG_CPU, f"TCG: {reason}", emulated=True)
     why = f"QEMU {'.'.join(map(str, version))} with more crashes kernels, 8.1 does not"
     return Accelerator(
         _TCG,
         (*_TCG_CPU, "-accel", "tcg,thread=single"),
         f"TCG, one thread for all CPUs ({why}): {reason}",
+        emulated=True,
     )
 
 

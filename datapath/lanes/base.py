@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Process(Protocol):
     def poll(self) -> int | None: ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status; subprocess.TimeoutExpired when that takes longer (seconds)."""
+        """Wait for the end; its exit status.  subprocess.TimeoutExpired after `timeout` seconds."""
         ...
 
     def kill(self) -> None:
@@ -130,16 +130,16 @@ class PathCounters:
     unsegmented: packets that stood for several, which loss hit as one; 0 in a
     valid run.
 
-    Of backend fabric and lane sim alone: overflowed: dropped because the queue
-    was full.  policed: dropped by the policer.  aqm_dropped: dropped by the AQM.
-    trimmed: of which only the headers went on.
-    starved: lost because the emulator had no CPU or memory for them; 0 in a
-    valid run.  unstamped: whose time of arrival the device could not tell,
-    so that they count from when the emulator saw them.  queue_max_bytes: most
-    that waited.  late_*_ns: how much later than they should frames left,
-    quantiles over all of them; late_allowed_ns: what the p99 is in a valid run.
+    Only with backend fabric and in lane sim: overflowed: packets dropped because
+    the queue was full.  policed: packets dropped by the policer.  aqm_dropped:
+    packets dropped by the AQM.  trimmed: packets cut down to their headers.
+    starved: packets lost because the emulator had no CPU or memory; 0 in a valid
+    run.  unstamped: packets without a time of arrival from the device; they count
+    from when the emulator saw them.  queue_max_bytes: the longest queue.
+    late_*_ns: how late frames left, as quantiles over all frames;
+    late_allowed_ns: the largest p99 of a valid run.
 
-    Of lane sim with PFC alone: paused_ns: for how long, all links together.
+    Only in lane sim with PFC: paused_ns: the sum of the times that links were paused.
     """
 
     passed: dict[str, int] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class PathCounters:
     late_allowed_ns: dict[str, int] = field(default_factory=dict)
 
     def limit(self) -> str:
-        """Why the path was not as in the file: the CPU did not suffice.  "": it was."""
+        """Why the CPU was too slow to make the path of the file; "": it was not."""
         for direction, allowed in self.late_allowed_ns.items():
             if self.starved[direction]:
                 return (
@@ -195,7 +195,7 @@ class CpuUse:
     demoted: list[str] = field(default_factory=list)
 
     def limit(self) -> str:
-        """Why the host's scheduler was measured and not the network.  "": it was not."""
+        """Why the run measured the host's scheduler and not the network; "": it did not."""
         if not self.ran_ns or self.waited_ns is None:
             return ""
         if self.waited_ns <= STARVED_SHARE * (self.waited_ns + self.ran_ns):
@@ -254,6 +254,11 @@ class Network(Protocol):
         ...
 
     def path_counters(self) -> PathCounters: ...
+
+    def card_counters(self) -> Sequence[Mapping[str, Any]]:
+        """Of each virtual card (vnic.program.Program.counters()); those of tunnels and tenants
+        since set_path()."""
+        ...
 
     def emulator_late_ns(self) -> dict[str, int]:
         """How late the first frame after each sleep of the emulator left since set_path().

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Virtual cards between the hosts of lanes netns and vm and their network.
 
-    host0 eth1 -- guest [card0] eth1 -- port0 [middle] port1 -- eth1 [card1] guest -- eth1 host1
+    host0 eth1 -- guest0 [card0] eth1 -- port0 [middle] port1 -- eth1 [card1] guest1 -- eth1 host1
 
 A host is the guest of a card that has a namespace of its own: by a veth, or by its tap.  The
-network joins the cards, which have the addresses 198.18.1.0/24 there.
+network joins the cards, which have the addresses 198.18.1.0/24 there.  Tenants share a card:
+then there is one for the hosts of each side, and the network joins these two.
 """
 
 from __future__ import annotations
@@ -20,9 +21,39 @@ from datapath.lanes.middle import ONE_QUEUE, WIRE_OFFLOADS
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.spec import Topology
 from datapath.vnic.program import GuestRow, HostRow, Program, Settings
+from datapath.vnic.spec import Share
 
-GUEST_DEVICE = "guest"
+_EMULATED_COALESCE_NS = 1_000_000
 _VNI = 1
+"""Of the first tenant."""
+
+
+def guest_device(host: int) -> str:
+    """The card's side of a host's network."""
+    return f"guest{host}"
+
+
+def card_names(topology: Topology) -> list[str]:
+    """Of the cards of a network, which has none without `vnic`."""
+    return [f"card{index}" for index in range(len(_members(topology)))]
+
+
+def _members(topology: Topology) -> list[list[int]]:
+    """The hosts behind each card."""
+    hosts = list(range(topology.hosts))
+    if topology.card is None:
+        return []
+    if not topology.card.tenants:
+        return [[host] for host in hosts]
+    half = len(hosts) // 2
+    return [hosts[:half], hosts[half:]]
+
+
+def joined(topology: Topology) -> Topology:
+    """What the middle joins: hosts, or their cards."""
+    if topology.card is None or not topology.card.tenants:
+        return topology
+    return topology.model_copy(update={"preset": "p2p", "hosts": 2})
 
 
 def _address(index: int) -> str:
@@ -35,7 +66,12 @@ class Cards:
     def __init__(self, topology: Topology, spaces: Sequence[Namespace]) -> None:
         assert topology.card is not None
         self.topology, self.card, self.spaces = topology, topology.card, list(spaces)
+        self._members = _members(topology)
+        self._card_of = {
+            host: index for index, members in enumerate(self._members) for host in members
+        }
         self._programs: list[Program] = []
+        self._coalesce_ns = 0
 
     @property
     def network_mtu(self) -> int:
@@ -55,35 +91,43 @@ class Cards:
     def join(self, hosts: Sequence[Namespace]) -> None:
         """Make each namespace the guest of its card, by a veth."""
         mtu = self.topology.mtu
-        for index, (space, host) in enumerate(zip(self.spaces, hosts, strict=True)):
+        for index, host in enumerate(hosts):
+            space = self.spaces[self._card_of[index]]
             veth = (
-                f"link add {GUEST_DEVICE} mtu {mtu} {ONE_QUEUE} type veth peer name {TEST_DEVICE} "
-                f"netns /proc/self/fd/{host.net_fd} address {link_address(index)} "
-                f"mtu {mtu} {ONE_QUEUE}"
+                f"link add {guest_device(index)} mtu {mtu} {ONE_QUEUE} type veth "
+                f"peer name {TEST_DEVICE} netns /proc/self/fd/{host.net_fd} "
+                f"address {link_address(index)} mtu {mtu} {ONE_QUEUE}"
             )
             space.check_output(["ip", "-batch", "-"], stdin=veth, pass_fds=[host.net_fd])
-            self._configure(index)
-            # A guest's frames are whole.
+            # A guest sends whole frames: no offloads.
             host.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
+        self._configure()
 
     def take(self, place: Namespace, taps: Sequence[str]) -> None:
         """Make each virtual machine the guest of its card, by its tap, which is in `place` so far.
 
         QEMU has opened the taps by their names, and keeps them wherever they are.
         """
-        for index, (space, tap) in enumerate(zip(self.spaces, taps, strict=True)):
-            move = f"link set {tap} netns /proc/self/fd/{space.net_fd} name {GUEST_DEVICE}"
+        for index, tap in enumerate(taps):
+            space = self.spaces[self._card_of[index]]
+            device = guest_device(index)
+            move = f"link set {tap} netns /proc/self/fd/{space.net_fd} name {device}"
             place.check_output(["ip", "-batch", "-"], stdin=move, pass_fds=[space.net_fd])
-            self._configure(index)
+        self._configure()
 
-    def start(self, folder: Path | None) -> None:
-        """Start the programs; an algorithm of the user's own is in `folder`."""
+    def start(self, folder: Path | None, *, emulated: bool = False) -> None:
+        """Start the programs; an algorithm of the user's own is in `folder`.
+
+        emulated: the CPUs of the guests are, so that each wake-up is dear.
+        """
+        unset = _EMULATED_COALESCE_NS if emulated else 0
+        self._coalesce_ns = unset if self.card.coalesce is None else self.card.coalesce
         cc = self.card.compiled_cc(folder or Path())
         for index, space in enumerate(self.spaces):
             self._programs.append(Program(_starter(space), self._settings(index, cc)))
 
     def meet(self) -> None:
-        """Make all tunnels anew: they know nothing of the path before."""
+        """Make new tunnels, which know nothing of the path before.  Counters begin anew."""
         for left, right in combinations(range(len(self._programs)), 2):
             a, b = self._programs[left], self._programs[right]
             # Each card names itself first.
@@ -91,6 +135,8 @@ class Cards:
             ends_a, ends_b = a.offer(at_a), b.offer(at_b)
             a.connect(at_a, ends_b)
             b.connect(at_b, ends_a)
+        for program in self._programs:
+            program.clear()
 
     def counters(self) -> list[Mapping[str, Any]]:
         """Of each card, as Program.counters()."""
@@ -101,6 +147,7 @@ class Cards:
         return {
             **self.card.model_dump(mode="json"),
             "network_mtu": self.network_mtu,
+            "coalesce_ns": self._coalesce_ns,
             "priority": [program.priority for program in self._programs],
         }
 
@@ -110,10 +157,10 @@ class Cards:
             program.close()
         self._programs.clear()
 
-    def _configure(self, index: int) -> None:
-        space = self.spaces[index]
-        space.check_output(["ip", "-batch", "-"], stdin="\n".join(self._commands(index)))
-        space.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
+    def _configure(self) -> None:
+        for index, space in enumerate(self.spaces):
+            space.check_output(["ip", "-batch", "-"], stdin="\n".join(self._commands(index)))
+            space.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
 
     def _commands(self, index: int) -> Iterator[str]:
         yield "link set lo up"
@@ -125,7 +172,8 @@ class Cards:
                     f"neighbour add {_address(other)} lladdr {link_address(other)} "
                     f"dev {TEST_DEVICE}"
                 )
-        yield f"link set {GUEST_DEVICE} addrgenmode none up"
+        for host in self._members[index]:
+            yield f"link set {guest_device(host)} addrgenmode none up"
 
     def _settings(self, me: int, cc: Path) -> Settings:
         count = len(self.spaces)
@@ -137,15 +185,32 @@ class Cards:
             cc=cc,
             mtu=self.topology.mtu,
             pipes=self.card.pipes,
+            coalesce_ns=self._coalesce_ns,
             hosts=[HostRow(f"card{index}", _address(index)) for index in order],
-            guests=[self._guest(index, me, order.index(index)) for index in range(count)],
+            guests=[self._guest(host, me, order) for host in range(self.topology.hosts)],
             recover={"udp": self.card.recover.udp, "tcp": self.card.recover.tcp},
+            rate_bps=self.card.rate or 0,
+            classes=self.card.class_rows(),
+            assigned=self.card.assigned(),
+            tenants={self._vni(host): self._share(host).row for host in self._members[me]},
         )
 
-    def _guest(self, index: int, me: int, at: int) -> GuestRow:
-        host = endpoint(index, self.topology.mtu)
-        device = GUEST_DEVICE if index == me else "-"
-        return GuestRow(_VNI, link_address(index), at, host.ipv4, host.ipv6, device)
+    def _guest(self, host: int, me: int, order: Sequence[int]) -> GuestRow:
+        where = endpoint(host, self.topology.mtu)
+        card = self._card_of[host]
+        device = guest_device(host) if card == me else "-"
+        mac, at = link_address(host), order.index(card)
+        return GuestRow(self._vni(host), mac, at, where.ipv4, where.ipv6, device)
+
+    def _tenant(self, host: int) -> int:
+        pair = host % max(1, self.topology.hosts // 2)
+        return pair % len(self.card.tenants) if self.card.tenants else 0
+
+    def _vni(self, host: int) -> int:
+        return _VNI + self._tenant(host)
+
+    def _share(self, host: int) -> Share:
+        return self.card.tenants[self._tenant(host)] if self.card.tenants else Share()
 
 
 def _starter(space: Namespace) -> Any:

@@ -192,11 +192,11 @@ class Guest:
         self._start()
 
     def ended(self) -> str:
-        """Its last words when it has ended; else ""."""
+        """That the guest has ended, with its last words; "" while it runs."""
         return "" if self._process.poll() is None else f"it has ended: {self.last_words()}"
 
     def stuck(self, silent_s: float) -> str:
-        """That its console has said nothing for longer than `silent_s`, if so; else nothing."""
+        """That its console has been silent for longer than `silent_s` seconds; otherwise ""."""
         spoke = os.fstat(self.console.fileno()).st_mtime
         return f"it said nothing for {silent_s:g} s" if time.time() - spoke > silent_s else ""
 

@@ -18,13 +18,13 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import IO
+from typing import IO, Any
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes import scheduling
 from datapath.lanes.base import CpuUse, halves
-from datapath.lanes.cards import Cards
+from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.cpu_keeper import CpuKeeper
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.local import (
@@ -79,7 +79,7 @@ class NetnsNetwork(WithMiddle):
         self.hosts: list[NetnsHost] = []
         self._folder = folder
         count = topology.hosts
-        cards = [f"card{i}" for i in range(count)] if topology.vnic else []
+        cards = card_names(topology)
         self._holder = Holder([*(f"host{i}" for i in range(count)), *cards, MIDDLE])
         self._cards: Cards | None = None
 
@@ -116,7 +116,7 @@ class NetnsNetwork(WithMiddle):
         return True
 
     def prepare(self, device: str) -> None:
-        """The kernel's RDMA devices belong to one network stack of a kernel: the first."""
+        """Refuse the kernel's RDMA devices: they belong to the kernel's first network namespace."""
         if device in ("rxe", "siw"):
             raise CapabilityError(
                 f"device {device} is not for namespaces",
@@ -124,11 +124,15 @@ class NetnsNetwork(WithMiddle):
             )
 
     def recover(self) -> bool:
-        """Made again in a fraction of a second, which is the surer way."""
+        """Always False: a new network takes a fraction of a second, and is certainly clean."""
         return False
 
+    def card_counters(self) -> Sequence[Mapping[str, Any]]:
+        """As lanes.base.Network."""
+        return [] if self._cards is None else self._cards.counters()
+
     def set_path(self, path: object, seed: int) -> None:
-        """As WithMiddle; then the cards meet."""
+        """As WithMiddle.set_path(); then the cards make their tunnels."""
         super().set_path(path, seed)
         if self._cards is not None:
             self._cards.meet()
@@ -208,7 +212,7 @@ class NetnsNetwork(WithMiddle):
     def _build(self) -> None:
         *spaces, middle = self._holder.open()
         spaces, cards = spaces[: self.topology.hosts], spaces[self.topology.hosts :]
-        self._middle = Middle(middle, self.topology, self.backend)
+        self._middle = Middle(middle, joined(self.topology), self.backend)
         self.hosts = [
             NetnsHost(space.name, endpoint(i, self.topology.mtu), space)
             for i, space in enumerate(spaces)

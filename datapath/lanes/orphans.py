@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Holders of namespaces whose dpctl is no more; there should be none."""
+"""Holders of namespaces whose dpctl has ended.  There should be none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWNER = 5
 
 
 def orphaned_holders() -> list[int]:
-    """Processes that hold the namespaces of a dpctl that is no more.
+    """Processes that hold the namespaces of a dpctl that has ended.
 
     The marker is the command line: `python -I -S .../datapath/lanes/holder.py FD OWNER ...`.
     """
@@ -22,7 +22,7 @@ def orphaned_holders() -> list[int]:
 
 
 def end(pid: int) -> None:
-    """Kill an orphaned holder; nothing when the process is another one by now."""
+    """Kill an orphaned holder, unless its PID belongs to another process by now."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:

@@ -32,8 +32,8 @@ def add(host: Host, device: str) -> None:
 def remove(host: Host, device: str, *, unload: bool = False) -> None:
     """Take `<device>0` away again.
 
-    unload: its module too.  rxe's holds UDP port 4791 as long as it is loaded,
-    which the udp port of dp needs.
+    unload: unload its module too.  The module of rxe holds UDP port 4791, which the udp
+    port of dp needs.
     """
     _do(host, ["rdma", "link", "delete", f"{device}0"], f"remove {device}0")
     if unload:

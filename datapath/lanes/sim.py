@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.flows import FlowResults, Flows
     from datapath.fabric.sim_result import Sampling, SimResult
+    from datapath.fabric.steps import Steps
     from datapath.fabric.wakeup import Wakeup
     from datapath.series import Request
 
@@ -162,8 +163,12 @@ class SimNetwork:
         self.__dict__.pop("base_rtt_ns", None)
 
     def path_counters(self) -> PathCounters:
-        """Of the last simulation: the links that the path section is about, both ways."""
+        """Counters of the last simulation, for the links that the path section is about."""
         return self._counters
+
+    def card_counters(self) -> Sequence[Mapping[str, Any]]:
+        """Its hosts have no cards."""
+        return []
 
     def emulator_late_ns(self) -> dict[str, int]:
         """No program emulates its path."""
@@ -204,7 +209,7 @@ class SimNetwork:
 
     @functools.cached_property
     def base_rtt_ns(self) -> Any:
-        """There and back of a small packet on the idle network, shape (hosts, hosts)."""
+        """Round-trip time of a small packet on the idle network, shape (hosts, hosts)."""
         there = shape(self.topology, self.path).graph().one_way_ns(_SMALL_FRAME)
         return there + there.T
 
@@ -215,6 +220,7 @@ class SimNetwork:
         transport: Any,
         cc: Any,
         others: Mapping[int, str] | None = None,
+        steps: Steps | None = None,
         seed: int,
         until_ns: int | None = None,
         series: Request | None = None,
@@ -225,7 +231,8 @@ class SimNetwork:
         """Run a traffic table.
 
         transport, cc: the sections of the experiment.  others: row of the table -> registered
-        algorithm, of flows that do not have that of cc.  logs: folder for the case and the trace
+        algorithm, of flows that do not have that of cc.  steps: work of hosts that begins flows
+        and waits for them.  logs: folder for the case and the trace
         of a simulation that breaks.  spin_ns: how long programs poll after a completion before
         they sleep; None: they never sleep.  timeout_s: seconds of the machine's time after which
         it gives up; None: never.  RunFailed when it deadlocks.
@@ -252,6 +259,7 @@ class SimNetwork:
                 self._algorithms(cc, others or {}, len(flows)),
                 until_ns=until_ns,
                 sampling=sampling,
+                steps=steps,
                 trace_events=_TRACE_EVENTS if len(flows) <= 10_000 else 0,
                 keep=logs,
                 timeout_s=timeout_s,
@@ -316,7 +324,7 @@ class SimNetwork:
 
 
 def _paused_ns(links: Any) -> dict[str, int]:
-    """Hosts are paused by the switches, so all links count."""
+    """The sum over all links, those of hosts too, which switches pause."""
     return {way: int(links[i::2]["paused_ns"].sum()) for i, way in enumerate(DIRECTIONS)}
 
 

@@ -59,7 +59,7 @@ def shape(topology: Topology, path: Path) -> Shape:
 def _assembled(
     topology: Topology, edge: Link, forward: Link, backward: Link
 ) -> Dumbbell | Star | LeafSpine | FatTree | Rail:
-    """Without buffers."""
+    """The topology, without buffers."""
     if topology.preset in ("p2p", "dumbbell"):
         return Dumbbell(topology.hosts // 2, edge, forward, backward)
     if topology.preset == "star":
@@ -75,7 +75,7 @@ def _assembled(
 
 
 def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
-    """With PFC for data, and thresholds that lose nothing where the file has none.
+    """A buffer with PFC for data.  Default thresholds lose nothing.
 
     LocalError when the buffer is too small for them.
     """
@@ -109,7 +109,7 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
 
 
 def _switched(link: Link) -> Link:
-    """Trimmed packets need a queue in which they go first."""
+    """Links of switches.  With trimming they have a queue for trimmed packets, which goes first."""
     return replace(link, classes=_TWO_CLASSES) if link.trim else link
 
 

@@ -129,18 +129,22 @@ class SshNetwork:
     def path_counters(self) -> PathCounters:
         return PathCounters()
 
+    def card_counters(self) -> Sequence[Mapping[str, Any]]:
+        """Its hosts have no cards."""
+        return []
+
     def emulator_late_ns(self) -> dict[str, int]:
         """No program emulates its path."""
         return {}
 
     def measuring(self) -> AbstractContextManager[CpuUse]:
-        """The machines are their owners'; nothing of how they share their CPUs is changed."""
+        """Change nothing: how the machines share their CPUs is their owners' decision."""
         return nullcontext(CpuUse())
 
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
-        """Queues of the machines' own network are not ours to sample."""
+        """Sample nothing: the queues of the machines' network cannot be seen from here."""
         return nullcontext()
 
     def describe(self) -> dict[str, object]:

@@ -18,16 +18,17 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path as FilePath
+from typing import Any
 
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import Accelerator, accelerator
 from datapath.lanes.base import CpuUse, Host, halves
-from datapath.lanes.cards import Cards
+from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.guest import Guest, GuestConfig, Nic
 from datapath.lanes.local import (
@@ -92,7 +93,7 @@ class VmNetwork(WithMiddle):
         self._guests: list[Guest] = []
         self._links: list[SshHost] = []
         self._namespace_hosts: list[NetnsHost] = []
-        cards = [f"card{i}" for i in range(topology.hosts)] if topology.vnic else []
+        cards = card_names(topology)
         self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), *cards, MIDDLE])
         self._cards: Cards | None = None
         self._device = ""
@@ -168,8 +169,12 @@ class VmNetwork(WithMiddle):
             host.end_programs()
         return True
 
+    def card_counters(self) -> Sequence[Mapping[str, Any]]:
+        """As lanes.base.Network."""
+        return [] if self._cards is None else self._cards.counters()
+
     def set_path(self, path: object, seed: int) -> None:
-        """As WithMiddle; then the cards meet."""
+        """As WithMiddle.set_path(); then the cards make their tunnels."""
         super().set_path(path, seed)
         if self._cards is not None:
             self._cards.meet()
@@ -209,7 +214,7 @@ class VmNetwork(WithMiddle):
         spaces, cards = spaces[: topology.namespaces], spaces[topology.namespaces :]
         if cards:
             self._cards = Cards(topology, cards)
-        self._middle = Middle(middle, topology, self.backend)
+        self._middle = Middle(middle, joined(topology), self.backend)
         self._middle.build(self._middle_links(), pass_fds=[card.net_fd for card in cards])
         self._namespace_hosts = [
             NetnsHost(space.name, endpoint(i, topology.mtu), space)
@@ -228,7 +233,7 @@ class VmNetwork(WithMiddle):
             self._cards.take(middle, [tap for tap, _ in self._taps()])
         self._middle.forward()
         if self._cards is not None:
-            self._cards.start(self._folder)
+            self._cards.start(self._folder, emulated=accel.emulated)
         self.hosts = [*self._namespace_hosts, *self._links]
 
     def _taps(self) -> Iterator[tuple[str, str]]:
@@ -257,7 +262,7 @@ class VmNetwork(WithMiddle):
                 yield f"link set {tap} master bridge0"
         if self._cards is not None:
             yield from self._cards.links()
-            for index in range(self.topology.hosts if self.backend == "none" else 0):
+            for index in range(len(self._cards.spaces) if self.backend == "none" else 0):
                 yield f"link set port{index} master bridge0"
 
     def _build_namespace_host(self, index: int, host: NetnsHost) -> None:

@@ -86,9 +86,19 @@ def virtual_card() -> Path:
     return _artefact("datapath/vnic", "dp_vnic")
 
 
+def connections_program() -> Path:
+    """dp-connections, which makes connections by RDMA-CM."""
+    return _artefact("datapath/workloads/connections", "dp-connections")
+
+
 def mpi_benchmark() -> Path:
     """dp-mpi-benchmark, which is built where Open MPI is installed."""
     return _artefact("datapath/workloads/mpi", "dp-mpi-benchmark")
+
+
+def collective_program() -> Path:
+    """dp-collective, one rank of a benchmark of collectives over libdpcoll.so."""
+    return _artefact("datapath/collectives", "dp-collective")
 
 
 def traffic_generator() -> Path:
@@ -109,6 +119,16 @@ def emulator_program() -> Path:
 def cpu_keeper() -> Path:
     """dp-cpu-keeper, the program that runs beside those of a live run while it is measured."""
     return _artefact("datapath/lanes", "dp-cpu-keeper")
+
+
+def rxe_pacer() -> Path:
+    """dp-rxe-pacer, the program that paces the soft-RoCE device of its host."""
+    return _artefact("datapath/lanes", "dp-rxe-pacer")
+
+
+def tcp_registrar() -> Path:
+    """dp-tcp-registrar, the program that keeps a TCP congestion control of BPF registered."""
+    return _artefact("datapath/lanes", "dp-tcp-registrar")
 
 
 def verbs_library() -> Path:

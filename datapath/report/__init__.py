@@ -2,7 +2,10 @@
 """Reports of finished (or broken-off) experiments, made from the result folder alone.
 
     folder.py      reads a result folder, whole or not, into one value
-    tables.py      summaries of points, ratios to the baseline, text and JSON
+    tables.py      summaries of points, ratios to the baseline, JSON
+    claims.py      the claims and the verdict, in words
+    compare.py     folders held against the first of them
+    answer.py      what a terminal shows; pivot.py: one metric over two axes
     plotspec.py    which plots, over which axes, in which colours
     figures.py     draws one: points.py, distribution.py, comparison.py, timeline.py on canvas.py
     plots.py       all plots, for the page (svg.py) and as files for papers
@@ -17,7 +20,7 @@ the format.  pandas and matplotlib are loaded on first use.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,25 +40,11 @@ def load(result_folder: Path) -> pd.DataFrame:
     return tables.load(Path(result_folder))
 
 
-def print_table(result_folder: Path, stream: TextIO) -> None:
-    """Write the summary to a stream, for people."""
-    from datapath.report import tables
+def print_answer(result_folder: Path, stream: TextIO, width: int) -> None:
+    """Write claims, headline metric, failures and remarks, for people."""
+    from datapath.report import answer, folder
 
-    tables.print_table(Path(result_folder), stream)
-
-
-def summary(result_folder: Path) -> dict[str, Any]:
-    """Claims, points, ratios and failures as plain data, numbers in base units."""
-    from datapath.report import tables
-
-    return tables.summary(Path(result_folder))
-
-
-def records(result_folder: Path) -> list[dict[str, Any]]:
-    """The same as one list, each record with its `kind`."""
-    from datapath.report import tables
-
-    return tables.records(Path(result_folder))
+    answer.write(answer.answer(folder.read(Path(result_folder)), width), stream)
 
 
 def series(result_folder: Path, run: str) -> pd.DataFrame:

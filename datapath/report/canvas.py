@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from datapath.report import tables
+from datapath.report import display, tables
 from datapath.report.folder import ResultFolder
-from datapath.report.plotspec import Colours, PlotSpec, numeric
+from datapath.report.plotspec import Colours, PlotSpec, numeric, shaded
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 INK, MUTED, GRID = "#1b1c1e", "#5c6066", "#dfe2e6"
 
-_MAX_PANELS = 12
+_MAX_PANELS = 24
+_MAX_LINES = 6
+"""More lines than these in one panel become panels of their own."""
+
 _LABEL_CHARS = 36
 
 STYLE: Any = {
@@ -82,13 +85,39 @@ def panels(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> list[Pan
     return panels
 
 
+def small_multiples(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> PlotSpec:
+    """The same figure with a panel for each series, if as lines they are too many."""
+    if spec.series is None or len(values(result, spec.series, rows)) <= _MAX_LINES:
+        return spec
+    rest = [a for a in tables.varying(rows, result.axes) if a not in (spec.x, spec.series)]
+    few = [axis for axis in rest if len(values(result, axis, rows)) <= _MAX_LINES]
+    return replace(spec, series=next(iter(few), None), multiples=spec.series)
+
+
+def line_style(spec: PlotSpec, panel: Panel, colours: Colours, name: str) -> dict[str, Any]:
+    """Of a series, which a panel of small multiples has from the series that it was."""
+    if spec.multiples is None or spec.series is not None:
+        return colours.line(spec.series, name)
+    return colours.line(spec.multiples, str(panel.rows[spec.multiples].iloc[0]))
+
+
+def left_out(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> str:
+    """Says so when there are more panels than a figure has."""
+    rest = [a for a in tables.varying(rows, result.axes) if a not in (spec.x, spec.series)]
+    count = len(rows[rest].drop_duplicates()) if rest else 1
+    if count <= _MAX_PANELS:
+        return ""
+    return f" The first {_MAX_PANELS} of {count} panels are drawn; the data has all."
+
+
 def figure(count: int, *, height: float = 3.1) -> tuple[Figure, list[Axes]]:
     """A figure for so many panels, 4.8 inches wide for one and 8.4 for more."""
     from matplotlib.figure import Figure
 
-    columns = min(count, 2 if count in (2, 4) else 3)
+    columns = min(count, 2 if count in (2, 4) else 3 if count <= 6 else 4)
     lines = -(-count // columns)
-    figure = Figure(figsize=(4.8 if count == 1 else 8.4, height if lines == 1 else 2.6 * lines))
+    each = 2.6 if count <= 6 else 1.9
+    figure = Figure(figsize=(4.8 if count == 1 else 8.4, height if lines == 1 else each * lines))
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
     axes = list(grid.flat)
     for spare in axes[count:]:
@@ -107,11 +136,6 @@ def values(result: ResultFolder, axis: str | None, rows: pd.DataFrame) -> list[s
 def label(text: str, chars: int = _LABEL_CHARS) -> str:
     text = printable(text)
     return text if len(text) <= chars else text[: chars - 1] + "…"
-
-
-def short(metric: str) -> str:
-    """`latency_p50` -> `p50`, for legends inside a latency plot."""
-    return metric.removeprefix("latency_").replace("p999", "p99.9")
 
 
 def y_label(figure: Figure, axes: Sequence[Axes], text: str) -> None:
@@ -142,7 +166,7 @@ def legend(
         for value in shown:
             text = label(f"{spec.series} = {value}" if bare else value)
             if spec.kind == "bar":
-                handles.append(Patch(color=colours.colour(spec.series, value), label=text))
+                handles.append(Patch(**colours.bar(spec.series, value), label=text))
             else:
                 style = colours.line(spec.series, value)
                 if spec.kind == "cdf":
@@ -150,7 +174,7 @@ def legend(
                 handles.append(Line2D([], [], label=text, markersize=4.5, **style))
     if len(spec.metrics) > 1 and spec.kind in ("bar", "line"):
         for k, metric in enumerate(spec.metrics):
-            handles.append(Patch(color=MUTED, alpha=0.38 if k else 0.92, label=short(metric)))
+            handles.append(Patch(**shaded(MUTED, k), label=display.own_title(metric)))
     if len(handles) > 1:
         wrapped_legend(figure, handles, handlelength=1.6 if spec.kind == "bar" else 2.6)
 

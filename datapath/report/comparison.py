@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MAX_RATIOS = 40
+_MAX_RATIOS = 24
+_ENDS = 10
+"""Of more rows than fit, so many from each end of the order are drawn."""
+
 _LABEL_CHARS = 54
 
 
@@ -28,9 +31,10 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
         raise canvas.NothingToDraw("no point has a baseline point with the same other settings")
     metrics = [m for m in spec.metrics if m in set(table["metric"])]
     sizes = [int((table["metric"] == metric).sum()) for metric in metrics]
-    figure, axes = _ratio_figure([min(size, _MAX_RATIOS) for size in sizes])
-    for metric, ax in zip(metrics, axes, strict=True):
-        _ratio_panel(ax, result, spec, table[table["metric"] == metric], metric, colours)
+    drawn = [_chosen(table[table["metric"] == metric]) for metric in metrics]
+    figure, axes = _ratio_figure(list(map(len, drawn)))
+    for metric, ax, rows in zip(metrics, axes, drawn, strict=True):
+        _ratio_panel(ax, result, spec, rows, metric, colours)
     names = ", ".join(f"{axis} = {' or '.join(v)}" for axis, v in result.baseline.items())
     blocks = [int(n) for n in table["n"]]
     low, high = min(blocks), max(blocks)
@@ -42,8 +46,21 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
         f"each panel has its own scale."
     )
     if max(sizes) > _MAX_RATIOS:
-        text += f" Only the first {_MAX_RATIOS} points are drawn; the tables have all."
+        text += (
+            f" Of {max(sizes)} points the {_ENDS} lowest and the {_ENDS} highest ratios are drawn, "
+            "in their order; the table below has all."
+        )
     return figure, text
+
+
+def _chosen(rows: pd.DataFrame) -> pd.DataFrame:
+    """All rows, or those at both ends of the order of ratios."""
+    import pandas as pd
+
+    if len(rows) <= _MAX_RATIOS:
+        return rows
+    ordered = rows.sort_values("ratio", kind="stable")
+    return pd.concat([ordered.head(_ENDS), ordered.tail(_ENDS)])
 
 
 def _ratio_names(result: ResultFolder, rows: pd.DataFrame) -> list[str]:
@@ -55,7 +72,7 @@ def _ratio_names(result: ResultFolder, rows: pd.DataFrame) -> list[str]:
             ", ".join(f"{axis} = {row[axis]}" if axis in bare else str(row[axis]) for axis in axes),
             _LABEL_CHARS,
         )
-        for row in rows.head(_MAX_RATIOS).to_dict("records")
+        for row in rows.to_dict("records")
     ]
 
 
@@ -77,7 +94,7 @@ def _ratio_panel(
     metric: str,
     colours: Colours,
 ) -> None:
-    entries = rows.head(_MAX_RATIOS).to_dict("records")
+    entries = rows.to_dict("records")
     for y, row in enumerate(entries):
         name = str(row[spec.series]) if spec.series else ""
         colour = colours.colour(spec.series, name)
@@ -93,7 +110,7 @@ def _ratio_panel(
     ax.set_ylim(len(entries) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.axvline(1, color=MUTED, linewidth=0.9)
-    _ratio_axis(ax, rows.head(_MAX_RATIOS))
+    _ratio_axis(ax, rows)
     ax.grid(axis="x")
     better = display.metric_better(metric)
     ax.set_title(display.metric_title(metric), loc="left", fontweight="bold")

@@ -63,6 +63,23 @@ def metric_title(name: str) -> str:
     return known.title if known else name.replace("_", " ").capitalize()
 
 
+def common_title(names: Iterable[str]) -> str:
+    """What the titles of these metrics have in common: `Latency` of `latency_p50` and `_p99`."""
+    heads = dict.fromkeys(metric_title(name).rpartition(", ")[0] for name in names)
+    return " and ".join(heads) if all(heads) else ""
+
+
+def own_title(name: str) -> str:
+    """What sets a metric apart from its like: `median` of `latency_p50`."""
+    return metric_title(name).rpartition(", ")[2]
+
+
+def family_title(stem: str) -> str:
+    """What a kind of sample is called: `Flow completion time` of `fct`."""
+    titles = [kind.title for name, kind in METRICS.items() if name.startswith(f"{stem}_")]
+    return titles[0].rpartition(", ")[0] or titles[0] if titles else metric_title(stem)
+
+
 def metric_better(name: str) -> str:
     known = METRICS.get(name)
     return known.better if known else ""

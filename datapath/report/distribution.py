@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_QUANTILES = ("0", "1", "5", "10", "25", "50", "75", "90", "95", "99", "99.9", "100")
+"""Of the table behind a distribution, in percent."""
+
+
 def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
     runs = result.frame[result.frame["status"] == "ok"]
     runs = runs.drop_duplicates(["point", "repetition"])
@@ -37,6 +41,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     log = spec.log or _spread(everything) > 15
     scale = display.scale_for([everything[len(everything) // 2]], unit)
     by_run = dict(found)
+    spec = canvas.small_multiples(result, spec, kept)
     panels = canvas.panels(result, spec, kept)
     figure, axes = canvas.figure(len(panels))
     counts, sizes = [], []
@@ -47,7 +52,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
                 rows = rows[rows[spec.series] == name]
             pooled = _pool([by_run[index] for index in rows.index]) / scale.factor
             x, y = _thinned(pooled)
-            style = colours.line(spec.series, name) | {"marker": ""}
+            style = canvas.line_style(spec, panel, colours, name) | {"marker": ""}
             ax.step(x, y, where="post", **style)
             counts.append(len(rows))
             sizes.append(len(pooled))
@@ -66,10 +71,30 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
         f"of a point taken together; {canvas.runs(counts)}, {_sample_count(sizes)} per line. "
         f"The lines are the samples themselves: there are no error bars."
     )
-    text += canvas.held(result, kept)
+    text += canvas.left_out(result, spec, kept) + canvas.held(result, kept)
     if damaged:
         text += f" {len(damaged)} files of samples cannot be read and are left out."
     return figure, text + (" The horizontal axis is logarithmic." if log else "")
+
+
+def table(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
+    """Quantiles of the samples of each point, all its runs together."""
+    import numpy as np
+    import pandas as pd
+
+    runs = result.frame[result.frame["status"] == "ok"].drop_duplicates(["point", "repetition"])
+    runs = tables.select(runs, spec.where)
+    found = dict(_samples(result, runs, spec.metrics[0], []))
+    rows = []
+    for point, group in runs.loc[list(found)].groupby("point", sort=False):
+        pooled = _pool([found[index] for index in group.index])
+        values = np.quantile(pooled, [float(q) / 100 for q in _QUANTILES])
+        name = str(found[group.index[0]].name)
+        about = {"metric": spec.metrics[0], "unit": name.rpartition("_")[2], "samples": len(pooled)}
+        axes = {axis: group[axis].iloc[0] for axis in result.axes}
+        quantiles = {f"p{q}": v for q, v in zip(_QUANTILES, values.tolist(), strict=True)}
+        rows.append({"point": point, **axes, **about, **quantiles})
+    return tables.in_order(result, pd.DataFrame(rows))
 
 
 def _sample_count(sizes: Sequence[int]) -> str:
@@ -78,7 +103,7 @@ def _sample_count(sizes: Sequence[int]) -> str:
 
 
 def _sample_title(column: str) -> str:
-    return display.metric_title(column.rpartition("_")[0] or column)
+    return display.family_title(column.rpartition("_")[0] or column)
 
 
 def _cdf_label(column: str, scale: display.Scale) -> str:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from datapath.report import canvas, comparison, display, distribution, points, timeline
+from datapath.report import comparison, display, distribution, points, tables, timeline
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import Colours, PlotSpec
+from datapath.terminal import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 _DRAW = {
@@ -26,14 +29,53 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     return _DRAW[spec.kind](result, spec, colours)
 
 
+def data(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame | None:
+    """The numbers behind a figure, a row for each mark, in base units; None: of kind series."""
+    if spec.kind == "series":
+        return None
+    if spec.kind == "cdf":
+        return distribution.table(result, spec)
+    if spec.kind == "ratio":
+        return tables.select(tables.ratios(result, spec.metrics), spec.where)
+    rows = result.frame[result.frame["metric"].isin(spec.metrics)]
+    rows = tables.summarise(tables.select(rows, spec.where), result.axes, seed=result.seed)
+    return tables.in_order(result, rows)
+
+
+def alt(spec: PlotSpec, heading: str, table: pd.DataFrame | None) -> str:
+    """The figure in a sentence or two: what it shows, and its ends."""
+    kind = {"bar": "Bar chart", "line": "Line chart", "cdf": "Distribution", "ratio": "Ratios"}
+    text = f"{kind.get(spec.kind, 'Series over time')}: {heading}"
+    axes = [axis for axis in (spec.x, spec.series) if axis]
+    text += f", by {' and '.join(dict.fromkeys(axes))}." if axes else "."
+    column = {"ratio": "ratio", "cdf": "p50"}.get(spec.kind, "median")
+    if table is None or column not in table:
+        return printable(text)
+    for metric in spec.metrics:
+        rows = table[table["metric"] == metric].dropna(subset=[column])
+        marks = sorted(rows.to_dict("records"), key=lambda row: float(row[column]))
+        if len(marks) > 1:
+            text += f" {display.metric_title(metric)}: lowest {_mark(spec, marks[0], column)}"
+            text += f", highest {_mark(spec, marks[-1], column)}."
+    return printable(text)
+
+
+def _mark(spec: PlotSpec, row: Mapping[Any, Any], column: str) -> str:
+    """`16.3 Gbit/s (tcp, 1%)`"""
+    unit = "1" if column == "ratio" else str(row["unit"])
+    where = ", ".join(str(row[axis]) for axis in (spec.series, spec.x) if axis)
+    number = display.quantity(float(row[column]), unit, "" if unit == "1" else str(row["metric"]))
+    return f"{number} ({where})" if where else number
+
+
 def title(spec: PlotSpec) -> str:
     if spec.kind == "ratio":
         return "Ratio to the baseline"
     if spec.kind == "cdf":
-        of_what = spec.metrics[0].partition("_")[0]
-        return f"Distribution of {display.metric_title(of_what).lower()}"
+        return f"Distribution of {display.family_title(spec.metrics[0].partition('_')[0]).lower()}"
     if spec.kind == "series":
         return "Over time"
-    if len(spec.metrics) > 1 and all(m.startswith("latency_") for m in spec.metrics):
-        return "Latency: " + " and ".join(canvas.short(m) for m in spec.metrics)
+    common = display.common_title(spec.metrics) if len(spec.metrics) > 1 else ""
+    if common:
+        return f"{common}: {' and '.join(map(display.own_title, spec.metrics))}"
     return " and ".join(display.metric_title(m) for m in spec.metrics)

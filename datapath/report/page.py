@@ -7,6 +7,8 @@ escapes it, and only the SVG made by datapath.report.plots goes in as markup.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import math
@@ -16,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datapath.disk import write_atomic
-from datapath.report import display, plots, plotspec, provenance, tables
-from datapath.report.folder import Failure, ResultFolder, axis_text, mapping, read, sequence
+from datapath.report import claims, display, plots, plotspec, provenance, tables
+from datapath.report.claims import where_text
+from datapath.report.folder import Failure, ResultFolder, read, sequence
 from datapath.terminal import LAYOUT, printable
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ Row = dict[str, Any]
 
 _FAMILIES = ("goodput", "latency")
 """Points with the same of these metrics share a table."""
+
+_LONG_TABLE = 12
+"""Rows of a table that is closed at first."""
 
 _COSTS = ("cpu_", "path_")
 """Metrics that a table shows apart, so that the others fit the width of the page."""
@@ -78,15 +84,17 @@ def _shown(value: Any) -> Any:
 
 
 def _context(result: ResultFolder) -> dict[str, Any]:
-    drawn, remarks = plots.draw_all(result)
-    claims = [_claim(result, index, claim) for index, claim in enumerate(result.claims or [])]
+    judged = claims.rows(result)
     summary = tables.summarise(result.frame, result.axes, seed=result.seed)
+    drawn, remarks = plots.draw_all(result)
+    script = "\n" + Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+    digest = hashlib.sha256(script.encode()).digest()
     return {
         "name": result.name,
         "description": result.description,
         "folder": result.path.resolve().name,
-        "verdict": _verdict(result, claims),
-        "claims": claims,
+        "verdict": claims.verdict(result, judged),
+        "claims": judged,
         "claims_asked": bool(sequence(result.report.get("expect"))),
         "has_claims_file": result.claims is not None,
         "remarks": [*result.remarks, *remarks],
@@ -94,7 +102,11 @@ def _context(result: ResultFolder) -> dict[str, Any]:
         "plots": [p for p in drawn if p.kind != "ratio"],
         "ratio_plots": [p for p in drawn if p.kind == "ratio"],
         "colours": plotspec.SERIES_COLOURS,
-        "baseline": _where_text(result.sweep.get("baseline")),
+        "dark_colours": plotspec.DARK_COLOURS,
+        "script": script,
+        "script_hash": f"'sha256-{base64.b64encode(digest).decode()}'",
+        "long_table": _LONG_TABLE,
+        "baseline": where_text(result.sweep.get("baseline")),
         "ratio_tables": _ratio_tables(result),
         "table_axes": result.axes,
         "point_tables": _point_tables(result, summary),
@@ -111,130 +123,6 @@ def _context(result: ResultFolder) -> dict[str, Any]:
         "repeat": provenance.repeat(result),
         "files": provenance.files(result),
     }
-
-
-# --- verdict and claims
-
-
-def _runs(result: ResultFolder) -> tuple[int, int]:
-    """(runs that went well, all runs here)."""
-    runs = result.frame.drop_duplicates(["point", "repetition"])
-    return int((runs["status"] == "ok").sum()), len(runs)
-
-
-def _verdict(result: ResultFolder, claims: Sequence[Row]) -> Row:
-    """One line for the top: kind is good, bad or open."""
-    failed = sum(not claim["passed"] for claim in claims)
-    well, total = _runs(result)
-    lost = total - well
-    runs = f"{lost} of {total} runs failed" if lost else f"all {total} runs succeeded"
-    if not total:
-        return {"kind": "open", "text": "No result yet", "detail": "no run has finished"}
-    if failed:
-        text = f"{failed} of {len(claims)} claims failed"
-        return {"kind": "bad", "text": text, "detail": runs}
-    if not well:
-        return {"kind": "bad", "text": "All runs failed", "detail": "there is nothing to compare"}
-    if lost:
-        held = f"{_all(len(claims))} held, but " if claims else ""
-        return {"kind": "bad", "text": f"{held}{runs}".capitalize(), "detail": ""}
-    if total < result.runs_planned:
-        text = f"Not finished: {total} of {result.runs_planned} runs"
-        return {"kind": "open", "text": text, "detail": "all of them succeeded"}
-    if claims:
-        return {"kind": "good", "text": f"{_all(len(claims))} passed".capitalize(), "detail": runs}
-    why = (
-        "claims were not judged" if result.report.get("expect") else "the experiment claims nothing"
-    )
-    return {"kind": "open", "text": runs.capitalize(), "detail": why}
-
-
-def _all(count: int) -> str:
-    return {1: "the one claim", 2: "both claims"}.get(count, f"all {count} claims")
-
-
-def _claim(result: ResultFolder, index: int, claim: Mapping[str, Any]) -> Row:
-    """A claim as shown; the bound comes from the experiment when claims.json has none."""
-    asked = sequence(result.report.get("expect"))
-    wanted = {**(mapping(asked[index]) if index < len(asked) else {}), **claim}
-    metric = str(wanted.get("metric", ""))
-    relative = wanted.get("ratio_to") is not None
-    unit = "1" if relative else str(wanted.get("unit") or _unit_of(result, metric))
-    interval = sequence(wanted.get("interval"))
-    return {
-        "passed": bool(wanted.get("pass")),
-        "title": wanted.get("title") or _claim_title(wanted),
-        "metric": display.metric_title(metric) + (", ratio" if relative else ""),
-        "where": _where_text(wanted.get("where")),
-        "against": _where_text(_differing(wanted.get("ratio_to"), wanted.get("where"))),
-        "measured": _measured(wanted.get("measured"), unit, metric),
-        "interval": _interval(interval, unit, metric),
-        "n": wanted.get("n"),
-        "bound": _bound(wanted, unit, metric),
-        "reason": display.reason(wanted.get("reason")),
-    }
-
-
-def _differing(reference: object, where: object) -> Row:
-    """The axes of the reference that are not as in `where`."""
-    same = mapping(where)
-    return {k: v for k, v in mapping(reference).items() if same.get(k) != v}
-
-
-def _unit_of(result: ResultFolder, metric: str) -> str:
-    rows = result.frame[(result.frame["metric"] == metric) & (result.frame["unit"] != "")]
-    return str(rows["unit"].iloc[0]) if len(rows) else ""
-
-
-def _measured(value: Any, unit: str, metric: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return display.DASH if value is None else str(value)
-    return display.quantity(float(value), unit, metric)
-
-
-def _interval(ends: Sequence[Any], unit: str, metric: str) -> str:
-    """`3.20 to 3.40 µs`; a dash where there is none (a single run)."""
-    known = [e for e in ends if isinstance(e, (int, float)) and math.isfinite(e)]
-    if len(known) != 2:
-        return display.DASH
-    scale = display.scale_for(known, unit, metric)
-    text = " to ".join(display.number(end / scale.factor) for end in known)
-    return f"{text}\N{NO-BREAK SPACE}{scale.unit}" if scale.unit else text
-
-
-def _bound(claim: Mapping[str, Any], unit: str, metric: str) -> str:
-    """`≥ 0.9`; numbers are in base units, text is as the experiment has it."""
-    bound = claim.get("bound")
-    ends = mapping(bound) or {key: claim.get(key) for key in ("min", "max")}
-    signs = {"min": "≥", "max": "≤"}
-    parts = [
-        f"{sign} {_limit(ends[key], unit, metric)}"
-        for key, sign in signs.items()
-        if ends.get(key) is not None
-    ]
-    return " and ".join(parts) or _measured(bound, unit, metric)
-
-
-def _limit(value: Any, unit: str, metric: str) -> str:
-    """A bound, with no more digits than it was written with."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    scale = display.scale_for([float(value)], unit, metric)
-    return f"{display.tick(value / scale.factor)}\N{NO-BREAK SPACE}{scale.unit}".strip()
-
-
-def _claim_title(claim: Mapping[str, Any]) -> str:
-    metric = display.metric_title(str(claim.get("metric", "a metric")))
-    where = _where_text(claim.get("where"))
-    return f"{metric} at {where}" if where else metric
-
-
-def _where_text(where: object) -> str:
-    return ", ".join(f"{axis} = {_choice(value)}" for axis, value in mapping(where).items())
-
-
-def _choice(value: object) -> str:
-    return " or ".join(axis_text(v) for v in sequence(value)) or axis_text(value)
 
 
 # --- tables
@@ -266,7 +154,7 @@ def _silent_points(result: ResultFolder, summary: pd.DataFrame) -> list[str]:
     """Points of which no run gave a number, for the line below the tables."""
     first = tables.in_order(result, result.frame.drop_duplicates("point"))
     silent = first[~first["point"].isin(summary["point"])].to_dict("records")
-    return [_where_text({axis: row[axis] for axis in result.axes}) for row in silent]
+    return [where_text({axis: row[axis] for axis in result.axes}) for row in silent]
 
 
 def _point_table(
@@ -294,7 +182,7 @@ def _point_table(
                 "cells": [_cell(own.get(name), scales[name], n) for name in names],
             }
         )
-    return PointTable(_where_text(shared), axes, _groups(names, scales), rows)
+    return PointTable(where_text(shared), axes, _groups(names, scales), rows)
 
 
 def _groups(
@@ -376,7 +264,7 @@ def _subtitle(result: ResultFolder) -> list[str]:
     if when is not None:
         parts.append(f"{str(when)[:16].replace('T', ' ')} UTC")
     points = result.frame["point"].nunique()
-    _, total = _runs(result)
+    _, total = claims.runs(result)
     if total:
         parts.append(f"{points} point{'s' if points != 1 else ''}, {total} runs")
     seconds = result.frame.drop_duplicates(["point", "repetition"])["seconds"].sum()

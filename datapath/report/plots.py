@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datapath.disk import disk_errors, write_atomic
 from datapath.errors import LocalError
@@ -15,12 +16,18 @@ from datapath.report import canvas, figures, plotspec, svg
 from datapath.report.folder import ResultFolder, read
 from datapath.terminal import printable
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 EXPORT_FORMATS = ("pdf", "svg", "png")
 
 
 @dataclass
 class Plot:
-    """A drawn plot; svg fits into an HTML page, `wide` asks for its full width."""
+    """A drawn plot; svg fits into an HTML page, `wide` asks for its full width.
+
+    files: {kind, name, address} of what a reader can save, each a data: address.
+    """
 
     name: str
     kind: str
@@ -28,6 +35,7 @@ class Plot:
     caption: str
     svg: str
     wide: bool
+    files: list[dict[str, str]]
 
 
 def draw_all(result: ResultFolder) -> tuple[list[Plot], list[str]]:
@@ -44,13 +52,37 @@ def draw_all(result: ResultFolder) -> tuple[list[Plot], list[str]]:
         try:
             with mpl.rc_context(style):
                 figure, caption = figures.draw(result, spec, colours)
-                markup = svg.inline(figure, name, title)
+                content = svg.written(figure)
+                pdf = _pdf(figure)
         except canvas.NothingToDraw as reason:
             remarks.append(f"No plot “{title}”: {reason}.")
             continue
+        data = figures.data(result, spec)
+        markup = svg.inline(figure, content, name, figures.alt(spec, title, data))
         wide = figure.get_figwidth() > 5.9
-        plots.append(Plot(name, spec.kind, title, caption, markup, wide))
+        stem = f"{len(plots) + 1}-{spec.kind}-{_plain(spec.metrics[0])}"
+        files = [_saved(stem, "svg", "image/svg+xml", content)]
+        files.append(_saved(stem, "pdf", "application/pdf", pdf))
+        if data is not None:
+            table = data.to_csv(index=False, float_format="%.10g").encode("utf-8", "replace")
+            files.append(_saved(stem, "csv", "text/csv", table))
+        plots.append(Plot(name, spec.kind, title, caption, markup, wide, files))
     return plots, remarks
+
+
+def _pdf(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="pdf", metadata={"CreationDate": None})
+    return content.getvalue()
+
+
+def _saved(stem: str, suffix: str, media_type: str, content: bytes) -> dict[str, str]:
+    address = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+    return {"kind": suffix.upper(), "name": f"{stem}.{suffix}", "address": address}
+
+
+def _plain(metric: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "_", metric)
 
 
 def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
@@ -69,8 +101,7 @@ def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
         folder.mkdir(exist_ok=True)
     files: list[Path] = []
     for spec in specs:
-        metric = re.sub(r"[^A-Za-z0-9_]+", "_", spec.metrics[0])
-        file = folder / f"{len(files) + 1}-{spec.kind}-{metric}.{fmt}"
+        file = folder / f"{len(files) + 1}-{spec.kind}-{_plain(spec.metrics[0])}.{fmt}"
         metadata = {"CreationDate": None} if fmt == "pdf" else {"Date": None}
         style: Any = {"svg.hashsalt": file.stem, "savefig.transparent": fmt != "png"}
         with mpl.rc_context({**canvas.STYLE, **style}):

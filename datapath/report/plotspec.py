@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The plots: the experiment's `report.plots`, or defaults; and one colour a series.
 
-The palette is Okabe and Ito's ("Color Universal Design", 2008), told apart with
-every common kind of colour blindness; lines differ by marker and dash too.
+The palette is that of ten colours by Petroff ("Accessible Color Sequences for Data
+Visualization", 2021), told apart with every common kind of colour blindness.  Lines differ by
+marker and dash too, bars from the eleventh series on by hatching.
 """
 
 from __future__ import annotations
@@ -19,10 +20,20 @@ from datapath.report.folder import ResultFolder, axis_text, mapping, sequence
 from datapath.series import NAMES
 
 KINDS = ("bar", "line", "cdf", "ratio", "series")
-SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+SERIES_COLOURS = (
+    *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
+    *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
+)
+DARK_COLOURS = (
+    *("#3f90da", "#ffa90e", "#cb3117", "#94a4a2", "#9845cd"),
+    *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
+)
+"""The same on a dark page: the two darkest are lighter."""
 
-_MARKERS = "osD^vPX"
+_MARKERS = "osD^vPX<>*"
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+_HATCHES = ("", "////", "....", "xxxx")
+_SHADES = (0.92, 0.45, 0.2)
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class PlotSpec:
     become panels.  where: axis -> values, keeps these points only.
     Of kind series: repetition is the run that is drawn (None: all, as medians), qps the
     flows (None: the first ones), and asked says whether the experiment named the panels.
+    multiples: the series axis whose values have become panels, as lines they were too many.
     """
 
     kind: str
@@ -46,6 +58,7 @@ class PlotSpec:
     repetition: int | None = None
     qps: tuple[int, ...] | None = None
     asked: bool = False
+    multiples: str | None = None
 
 
 class Colours:
@@ -64,13 +77,39 @@ class Colours:
     def colour(self, axis: str | None, value: str) -> str:
         return SERIES_COLOURS[self.index(axis, value) % len(SERIES_COLOURS)]
 
+    def dash(self, axis: str | None, value: str) -> Any:
+        """Another one for series of the same colour, and for neighbours."""
+        index = self.index(axis, value)
+        return _DASHES[(index + index // len(SERIES_COLOURS)) % len(_DASHES)]
+
     def line(self, axis: str | None, value: str) -> dict[str, Any]:
         index = self.index(axis, value)
         return {
             "color": self.colour(axis, value),
-            "marker": _MARKERS[index % len(_MARKERS)],
-            "linestyle": _DASHES[index % len(_DASHES)],
+            "marker": _MARKERS[(index + index // len(_MARKERS)) % len(_MARKERS)],
+            "linestyle": self.dash(axis, value),
         }
+
+    def bar(self, axis: str | None, value: str, shade: int = 0) -> dict[str, Any]:
+        """A bar of a series; shade: which of the metrics that stand side by side."""
+        turn = min(self.index(axis, value) // len(SERIES_COLOURS), 3)
+        style = shaded(self.colour(axis, value), max(shade, turn > 0))
+        if turn:  # the colour is another series' too
+            style["hatch"] = _HATCHES[min(shade, len(_SHADES) - 1)] + "\\" * (2 + turn)
+        return style
+
+
+def shaded(colour: str, shade: int) -> dict[str, Any]:
+    """A bar of this colour, the later shades lighter, outlined and hatched."""
+    from matplotlib.colors import to_rgba
+
+    alpha = _SHADES[min(shade, len(_SHADES) - 1)]
+    return {
+        "facecolor": to_rgba(colour, alpha),
+        "edgecolor": colour,
+        "linewidth": 0.7 if shade else 0,
+        "hatch": _HATCHES[min(shade, len(_HATCHES) - 1)],
+    }
 
 
 def plan(result: ResultFolder) -> tuple[list[PlotSpec], list[str]]:

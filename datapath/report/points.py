@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from datapath import stats
 from datapath.report import canvas, display, tables
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-_FEW = 6
-"""Of fewer runs even least to greatest holds the median less often than 95 %: 1 - 2^(1 - n)."""
-
 _NUMBER_SIZE = 7.2
 
 
@@ -38,6 +35,8 @@ class Cell:
 
 def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
     rows = _rows_of(result, spec)
+    if spec.kind == "line":
+        spec = canvas.small_multiples(result, spec, rows)
     metric, unit = spec.metrics[0], str(rows["unit"].iloc[0])
     log = spec.log and bool((rows["value"] > 0).all())
     values = rows["value"].to_numpy()
@@ -59,7 +58,8 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
         axes[0].yaxis.set_major_formatter(lambda v, _: display.tick(v))
     canvas.y_label(figure, axes, _axis_label(spec, scale))
     canvas.legend(figure, result, spec, scaled, colours)
-    return figure, _caption(spec, counts, log) + canvas.held(result, rows)
+    text = _caption(spec, counts, log) + canvas.left_out(result, spec, rows)
+    return figure, text + canvas.held(result, rows)
 
 
 def _rows_of(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
@@ -98,8 +98,10 @@ def _headroom(top: float, rows: pd.DataFrame) -> float:
 
 
 def _axis_label(spec: PlotSpec, scale: display.Scale) -> str:
-    several = len(spec.metrics) > 1
-    title = "Latency" if several else display.metric_title(spec.metrics[0])
+    title = display.metric_title(spec.metrics[0])
+    if len(spec.metrics) > 1:
+        several = map(display.metric_title, spec.metrics)
+        title = display.common_title(spec.metrics) or " and ".join(several)
     return f"{title} ({scale.unit})" if scale.unit else title
 
 
@@ -127,8 +129,9 @@ def _bars(
             if cell is None:
                 _no_data(ax, at)
                 continue
-            colour = colours.colour(spec.series, x if same else name)
-            _bar(ax, at, width * 0.88, cell, colour, faint=metric != spec.metrics[0])
+            own = (spec.x, x) if same or spec.series is None else (spec.series, name)
+            style = colours.bar(*own, spec.metrics.index(metric))
+            _bar(ax, at, width * 0.88, cell, style)
             found.append((at, cell))
     ax.set_xlim(-0.55, len(xs) - 0.45)
     _written(ax, found, width)
@@ -136,9 +139,9 @@ def _bars(
     return [len(cell.values) for _, cell in found]
 
 
-def _bar(ax: Axes, at: float, width: float, cell: Cell, colour: str, *, faint: bool) -> None:
+def _bar(ax: Axes, at: float, width: float, cell: Cell, style: Mapping[str, Any]) -> None:
     median, lo, hi = cell.estimate
-    ax.bar(at, median, width, color=colour, alpha=0.38 if faint else 0.92, linewidth=0)
+    ax.bar(at, median, width, **style)
     n = len(cell.values)
     if n > 1:
         offsets = [at + width * 0.5 * ((k + 0.5) / n - 0.5) for k in range(n)]
@@ -184,10 +187,15 @@ def _category_ticks(ax: Axes, axis: str | None, values: Sequence[str]) -> None:
     labels = [canvas.label(value) for value in values]
     ax.set_xticks(range(len(values)), labels)
     ax.tick_params(axis="x", length=0)
-    if max(len(label) for label in labels) * len(labels) > 14 * _inches(ax):
+    if _crowded(ax, labels):
         ax.set_xticks(range(len(values)), labels, rotation=28, ha="right", rotation_mode="anchor")
     if axis is not None:
         ax.set_xlabel(canvas.label(display.axis_title(axis)))
+
+
+def _crowded(ax: Axes, labels: Sequence[str]) -> bool:
+    """Whether the labels of ticks would touch each other."""
+    return max(map(len, labels)) * len(labels) > 14 * _inches(ax)
 
 
 def _lines(
@@ -209,7 +217,7 @@ def _lines(
             found = [(p, c) for p, c in zip(positions, cells, strict=True) if c is not None]
             if not found:
                 continue
-            style = colours.line(spec.series, name)
+            style = canvas.line_style(spec, panel, colours, name)
             at, kept = zip(*found, strict=True)
             medians = [c.estimate.median for c in kept]
             below = [canvas.or_zero(c.estimate.median - c.estimate.lo) for c in kept]
@@ -221,7 +229,10 @@ def _lines(
             counts += [len(c.values) for c in kept]
     if to_scale == "log":
         ax.set_xscale("log")
-    ax.set_xticks(positions, [canvas.label(x) for x in xs])
+    labels = [canvas.label(x) for x in xs]
+    ax.set_xticks(positions, labels)
+    if _crowded(ax, labels):
+        ax.set_xticks(positions, labels, rotation=40, ha="right", rotation_mode="anchor")
     ax.minorticks_off()
     if spec.x is not None:
         ax.set_xlabel(canvas.label(display.axis_title(spec.x)))
@@ -268,8 +279,10 @@ def _caption(spec: PlotSpec, counts: Sequence[int], log: bool) -> str:
     text += f"; {canvas.runs(counts)}."
     if max(counts) == 1:
         text += " With one run no interval can be given."
-    elif max(counts) < _FEW:
-        text += f" With fewer than {_FEW} runs the interval covers the true median less often."
+    elif max(counts) < stats.FEWEST:
+        text += (
+            f" With fewer than {stats.FEWEST} runs the interval covers the true median less often."
+        )
     elif min(counts) == 1:
         text += " A point with one run has no whisker."
     better = {display.metric_better(m) for m in spec.metrics}

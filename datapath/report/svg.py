@@ -23,16 +23,23 @@ _XLINK = "http://www.w3.org/1999/xlink"
 _FAMILY = re.compile(r"font-family:[^;]*|(font:[^;]*?\d+(?:\.\d+)?px)[^;]+")
 
 
-def inline(figure: Figure, name: str, title: str) -> str:
-    """SVG for the inside of an HTML page: theme colours, no global style or id.
+def written(figure: Figure) -> bytes:
+    """The figure as an SVG file, the same whenever it is written."""
+    buffer = io.BytesIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(buffer, format="svg", metadata=nothing)
+    return buffer.getvalue()
+
+
+def inline(figure: Figure, content: bytes, name: str, alt: str) -> str:
+    """The same SVG for the inside of an HTML page: theme colours, no global style or id.
+
+    alt: what a reader is told who does not see it.
 
     Text stays text (it can be found and read aloud) in the font of the page; colours
     become CSS variables, so that the page's dark mode reaches the plot.
     """
-    buffer = io.BytesIO()
-    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    figure.savefig(buffer, format="svg", metadata=nothing)
-    root = ElementTree.fromstring(buffer.getvalue())
+    root = ElementTree.fromstring(content)
     for parent in root.iter():
         for child in list(parent):
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
@@ -41,7 +48,7 @@ def inline(figure: Figure, name: str, title: str) -> str:
         for key, value in element.attrib.items():
             element.set(key, _inline_attribute(key, value, name))
     root.set("role", "img")
-    root.set("aria-label", title)
+    root.set("aria-label", alt)
     for key in ("width", "height"):
         root.attrib.pop(key, None)
     width_px = figure.get_figwidth() * PIXELS_PER_INCH

@@ -7,30 +7,20 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from datapath import foreign, stats
 from datapath.errors import LocalError
-from datapath.report import display
 from datapath.report.folder import ResultFolder, first_line, read
-from datapath.terminal import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Where = Mapping[str, Sequence[str]]
+"""Axis -> the values of the points that are meant."""
+
 RATIO_METRICS = ("goodput", "message_rate", "latency_p50", "latency_p99")
 """Metrics of which a ratio to the baseline says something; counts may well be zero."""
-
-_TEXT_METRICS = (
-    "goodput",
-    "message_rate",
-    "latency_p50",
-    "latency_p99",
-    "latency_p999",
-    "retransmits",
-    "timeouts",
-)
-"""Metrics that fit on a terminal, when a run has any of them; JSON has all."""
 
 
 def load(result_folder: Path) -> pd.DataFrame:
@@ -63,7 +53,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[good & frame["value"].map(math.isfinite)]
 
 
-def select(frame: pd.DataFrame, where: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+def select(frame: pd.DataFrame, where: Where) -> pd.DataFrame:
     """The rows whose axes have one of the values that `where` names."""
     for axis, values in where.items():
         frame = frame[frame[axis].isin(values)]
@@ -192,28 +182,40 @@ def varying(frame: pd.DataFrame, axes: Iterable[str]) -> list[str]:
     return [axis for axis in axes if frame[axis].nunique() > 1]
 
 
-def summary(result_folder: Path) -> dict[str, Any]:
-    """Claims, points, ratios and failures as plain data; numbers are in base units."""
-    result = read(result_folder)
-    whole = {"name": result.name, "baseline": result.baseline, **_sections(result)}
+def summary(
+    result: ResultFolder, metrics: Sequence[str] = (), where: Where | None = None
+) -> dict[str, Any]:
+    """Claims, points, ratios and failures as plain data; numbers are in base units.
+
+    metrics, where: keep the points and ratios of these metrics and axis values; empty: all.
+    """
+    sections = _sections(result, metrics, where or {})
+    whole = {"name": result.name, "baseline": result.baseline, **sections}
     return {key: _plain(value) for key, value in whole.items()}
 
 
-def records(result_folder: Path) -> list[dict[str, Any]]:
+def records(
+    result: ResultFolder, metrics: Sequence[str] = (), where: Where | None = None
+) -> list[dict[str, Any]]:
     """The same as one list, each record with its `kind`."""
     return [
         {"kind": section.removesuffix("s"), **_plain(record)}
-        for section, rows in _sections(read(result_folder)).items()
+        for section, rows in _sections(result, metrics, where or {}).items()
         for record in rows
     ]
 
 
-def _sections(result: ResultFolder) -> dict[str, list[dict[str, Any]]]:
+def _sections(
+    result: ResultFolder, metrics: Sequence[str], where: Where
+) -> dict[str, list[dict[str, Any]]]:
     summary = in_order(result, summarise(result.frame, result.axes, seed=result.seed))
+    chosen = tuple(metrics) or RATIO_METRICS
+    if metrics:
+        summary = summary[summary["metric"].isin(metrics)]
     sections: dict[str, list[dict[str, Any]]] = {
         "claims": result.claims or [],
-        "points": _records(summary),
-        "ratios": _records(ratios(result)),
+        "points": _records(select(summary, where)),
+        "ratios": _records(select(ratios(result, chosen), where)),
         "failures": [vars(failure) for failure in result.failures],
         "remarks": [{"text": remark} for remark in result.remarks],
     }
@@ -233,82 +235,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value
-
-
-def print_table(result_folder: Path, stream: TextIO) -> None:
-    """Write the summary of a result folder for people."""
-    result = read(result_folder)
-    sections = _sections(result)
-    lines = [f"{result.name}  {result.path}", ""]
-    for claim in sections["claims"]:
-        lines.append(claim_line(claim))
-    lines += [""] if sections["claims"] else []
-    lines += _points_text(result, sections["points"], sections["ratios"])
-    for failure in result.failures:
-        where = ", ".join(failure.axes.values())
-        lines.append(f"failed: {where} (run {failure.repetition}): {failure.reason}")
-        lines += [f"        see {failure.logs}"] if failure.logs else []
-    lines += [f"note: {remark}" for remark in result.remarks]
-    text = "\n".join(map(printable, lines)) + "\n"
-    stream.write(_encodable(text, stream))
-
-
-def claim_line(claim: dict[str, Any]) -> str:
-    """`PASS  title`, and the reason when the claim does not hold."""
-    verdict = "PASS" if claim.get("pass") else "FAIL"
-    reason = display.reason(claim.get("reason"))
-    title = str(claim.get("title") or claim.get("metric") or "claim")
-    return f"{verdict}  {title}" + (f": {reason}" if reason else "")
-
-
-def _points_text(
-    result: ResultFolder, points: list[dict[str, Any]], ratio_rows: list[dict[str, Any]]
-) -> list[str]:
-    found = {(row["point"], row["metric"]): row for row in ratio_rows}
-    head = [*result.axes, "metric", "median", "min", "max", "n", "ratio"]
-    body = []
-    names = {str(row["metric"]) for row in points}
-    for metric in display.metric_order(names.intersection(_TEXT_METRICS) or names):
-        for row in (row for row in points if row["metric"] == metric):
-            numbers = [
-                display.quantity(row[k], row["unit"], metric) for k in ("median", "min", "max")
-            ]
-            ratio = ratio_text(found.get((row["point"], metric)))
-            axes = [str(row[axis]) for axis in result.axes]
-            body.append([*axes, metric, *numbers, str(row["n"]), ratio])
-    return [*_aligned(head, body, left=len(result.axes) + 1), ""] if body else []
-
-
-def ratio_text(row: dict[str, Any] | None) -> str:
-    """`0.93 [0.91, 0.95]`; a dash where there is no ratio."""
-    if row is None or not math.isfinite(row["ratio"]):
-        return display.DASH
-    text = display.number(row["ratio"])
-    if math.isfinite(row["lo"]):
-        text += f" [{display.number(row['lo'])}, {display.number(row['hi'])}]"
-    return text
-
-
-def _aligned(head: list[str], body: list[list[str]], *, left: int) -> list[str]:
-    """Rows in columns, the first `left` of them flush left, the rest flush right."""
-    rows = [list(map(printable, row)) for row in [head, *body]]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _encodable(text: str, stream: TextIO) -> str:
-    """Plain ASCII spellings where the stream cannot carry µ and dashes."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = text.replace("\N{NO-BREAK SPACE}", " ")
-    try:
-        text.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        text = text.replace("µ", "u").replace(display.DASH, "-")
-        return text.encode("ascii", "replace").decode("ascii")
-    return text

@@ -317,7 +317,10 @@ def _panel(
         if several:
             lines = [_on_grid(t, quantity, drawing.grid) for of_run in found for t in of_run]
             text = canvas.label(value)
-            style = {"color": drawing.colours.colour(spec.series, value)}
+            style = {
+                "color": drawing.colours.colour(spec.series, value),
+                "linestyle": drawing.colours.dash(spec.series, value),
+            }
             if lines:
                 line = _together(lines)
                 _line(ax, drawing, quantity, line, text, style, band=len(values) <= _BANDS)
@@ -328,6 +331,8 @@ def _panel(
             line = _together(lines, pooled=len(own) > 1)
             text = runs[0].name if len(runs) == 1 or wants_links else f"flow {index}"
             colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
+            if spec.series is not None and most == 1 and not wants_links:
+                colour = drawing.colours.colour(spec.series, value)
             style = {"color": colour, "linestyle": ":" if wants_links else "-"}
             _line(ax, drawing, quantity, line, text, style, band=most <= _BANDS)
     ax.grid(axis="y", color=GRID)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Address handles, and the way back to the sender of a datagram.
- */
+/* Address handles, and how a program answers the sender of a datagram. */
 #include "verbs/front.h"
 
 #include <errno.h>
@@ -63,7 +61,7 @@ int front_end_ah(struct front_ah *ah)
 	struct dp_device *dev = to_context(ah->ibv.context)->dev;
 	int err;
 
-	dp_device_flush(dev); /* requests that wait to be sent use it */
+	dp_device_flush(dev); /* posted requests still use the handle */
 	err = dp_ah_destroy(ah->ah);
 	if (!err)
 		dp_device_release(dev, ah->path_id);
@@ -88,8 +86,10 @@ int front_destroy_ah(struct ibv_ah *ibv)
 	return 0;
 }
 
-/* The addresses of the IP header that stands in a receive buffer, and its TOS.  IPv4 where
- * the last 20 bytes are an IPv4 header with a right checksum, as libibverbs has it. */
+/*
+ * Reads addresses and TOS of the IP header at the start of a receive buffer.  As in libibverbs, the
+ * header is IPv4 if the last 20 bytes are an IPv4 header with a correct checksum.
+ */
 static void read_header(const uint8_t *grh, struct ibv_global_route *out, struct dp_addr *to)
 {
 	const uint8_t *v4 = grh + DP_GRH_LEN - DP_IPV4_LEN;

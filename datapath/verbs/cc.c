@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Congestion-control algorithms in use: loaded once each, counted by the QPs
- * and devices that use them, unloaded when nobody does.
+ * Congestion-control algorithms in use.  Each is loaded once, and counts the QPs and devices that
+ * use it.  An algorithm that nobody uses is unloaded.
  *
- * The lock is taken inside a device's and covers only the lists.  The loader is
- * called without any lock: it runs constructors, which may call verbs.
+ * The lock covers only the lists, and is taken inside a device's lock.  No lock is held while the
+ * dynamic loader runs: it calls constructors, which may call verbs.
  */
 #include "verbs/front.h"
 
@@ -17,8 +17,8 @@
 #include "io/trust.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct front_cc *loaded;	 /* somebody uses them */
-static struct front_cc *retired; /* nobody does: for front_cc_sweep() */
+static struct front_cc *loaded;	 /* algorithms that somebody uses */
+static struct front_cc *retired; /* algorithms that nobody uses: front_cc_sweep() unloads them */
 
 static int complain(int err, char *error, size_t error_len, const char *path, const char *what)
 {
@@ -33,7 +33,10 @@ static bool is_same_file(const struct front_cc *a, const struct front_cc *b)
 	       a->file_mtime.tv_nsec == b->file_mtime.tv_nsec;
 }
 
-/* An object that is loaded already is counted once more in place of `fresh`. */
+/*
+ * Adds `fresh` to the list.  If its library is in the list already, counts one more user of that
+ * entry, and returns the entry.
+ */
 static struct front_cc *enter(struct front_cc *fresh)
 {
 	struct front_cc *c;
@@ -51,7 +54,9 @@ static struct front_cc *enter(struct front_cc *fresh)
 	return c;
 }
 
-/* `real` is `path` without links, so that nobody moves one between look and load. */
+/*
+ * `real` is `path` without symbolic links.  So the file that is checked is the file that is loaded.
+ */
 static int load(const char *path, const char *real, struct front_cc **out, char *error,
 		size_t error_len)
 {
@@ -79,7 +84,7 @@ static int load(const char *path, const char *real, struct front_cc **out, char 
 	c->file_mtime = st.st_mtim;
 	c->library = dlopen(real, RTLD_NOW | RTLD_LOCAL);
 	if (!c->library) {
-		snprintf(error, error_len, "%s", dlerror()); /* names the file */
+		snprintf(error, error_len, "%s", dlerror()); /* the message names the file */
 		free(c);
 		return -ENOEXEC;
 	}
@@ -127,12 +132,12 @@ int front_cc_load(const char *path, struct front_cc **out, char *error, size_t e
 	c = enter(fresh);
 	changed = !is_same_file(c, fresh);
 	if (c != fresh)
-		unload(fresh); /* the loader counts, too */
+		unload(fresh); /* the dynamic loader counts its users itself */
 	if (!changed) {
 		*out = c;
 		return 0;
 	}
-	/* The loader goes by the name and has given the older one. */
+	/* The dynamic loader finds libraries by name, and has returned the older content. */
 	front_cc_put(c);
 	front_cc_sweep();
 	return complain(-EBUSY, error, error_len, path,

@@ -13,7 +13,7 @@
 /* Its assertions need the headers above. */
 #include "device_keys.h"
 
-/* One word of the text: from start up to, not including, end. */
+/* One word of the text, from `start` up to and without `end`. */
 struct span {
 	const char *start;
 	size_t len;
@@ -53,10 +53,10 @@ enum key_kind {
 	DP_KEY_PATH,   /* char[DP_PATH_MAX + 1] */
 };
 
-/* device_keys.py has the rows, and what each is for. */
+/* The rows come from device_keys.py, which describes each key. */
 static const struct key {
 	const char *name, *expected;
-	size_t member; /* of struct dp_device_config */
+	size_t member; /* offset in struct dp_device_config */
 	enum key_kind kind;
 	const char *off, *on;
 	uint32_t low, high, multiple;

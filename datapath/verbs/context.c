@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * One ibv_open_device(): the table of operations that the inline verbs go
- * through, and what the device says of itself.
+ * One ibv_open_device(): the table of operations that the inline verbs call, and the attributes of
+ * device and port.
  *
- * GID table.  A port has one address, so there is one GID, of type RoCE v2:
- * the address itself, IPv4 as ::ffff:a.b.c.d.  It stands at index 0, where
- * perftest and new programs look first, and again at index 1, which is where
- * rxe and many scripts (-x 1, -g 1) have the IPv4 one.  The other entries are empty.
+ * GID table.  A port has one address, so it has one GID, of type RoCE v2: the address itself, IPv4
+ * as ::ffff:a.b.c.d.  The GID is at index 0, where perftest and new programs look first.  It is
+ * also at index 1, where rxe has its IPv4 GID and where many scripts expect it (-x 1, -g 1).  The
+ * other entries are empty.
  */
 #include "verbs/front.h"
 
@@ -20,14 +20,20 @@
 #include "io/groups.h"
 #include "io/netdev.h"
 
+/* Values of the kernel's enum ib_uverbs_device_cap_flags, which libibverbs does not name. */
+#define CAP_FLUSH_GLOBAL (UINT64_C(1) << 38)
+#define CAP_ATOMIC_WRITE (UINT64_C(1) << 40)
+
 #ifndef DP_VERSION
 #define DP_VERSION "0"
 #endif
 
 enum { PHYS_DISABLED = 3, PHYS_LINK_UP = 5, WIDTH_1X = 1, WIDTH_4X = 2 };
 
-/* What stays NULL here is answered with EOPNOTSUPP by the inline functions of
- * verbs.h.  (The _compat_ ones are reached by no program linked since 2008.) */
+/*
+ * The inline functions of verbs.h return EOPNOTSUPP for an operation that is NULL here.  (No
+ * program linked since 2008 calls the _compat_ operations.)
+ */
 static const struct verbs_context operations = {
 	.query_port = front_query_port,
 	.query_rt_values = front_query_rt_values,
@@ -58,8 +64,10 @@ static const struct verbs_context operations = {
 	},
 };
 
-/* The kernel's devices have a file through which commands go, whose descriptor programs may
- * duplicate and hand on.  Ours is empty and only tells whose it is. */
+/*
+ * A context's command descriptor.  The kernel's devices take commands through it, and programs may
+ * duplicate it and pass it on.  Ours is an empty file, which only tells that the context is ours.
+ */
 static int command_fd = -1;
 
 static void make_command_fd(void)
@@ -143,7 +151,7 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 		.max_qp_rd_atom = DP_RD_ATOMIC_MAX,
 		.max_res_rd_atom = DP_RD_ATOMIC_MAX * DP_QPS_MAX,
 		.max_qp_init_rd_atom = DP_RD_ATOMIC_MAX,
-		/* Only the engine's own atomics are atomic to each other. */
+		/* Atomics are atomic only to other atomics of this engine. */
 		.atomic_cap = IBV_ATOMIC_HCA,
 		.max_mcast_grp = DP_GROUPS_MAX,
 		.max_mcast_qp_attach = DP_QPS_MAX,
@@ -161,14 +169,15 @@ int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device
 	struct ibv_device_attr_ex full = {
 		.phys_port_cnt_ex = 1,
 		.completion_timestamp_mask = UINT64_MAX,
-		.hca_core_clock = 1000000, /* kHz: time stamps are nanoseconds */
+		.hca_core_clock = 1000000, /* kHz: timestamps count nanoseconds */
 		.max_dm_size = FRONT_DM_MAX,
 	};
 
 	if ((input && input->comp_mask) || len < sizeof(full.orig_attr))
 		return EINVAL;
 	front_query_device(ibv, &full.orig_attr);
-	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags | CAP_FLUSH_GLOBAL |
+				   CAP_ATOMIC_WRITE;
 	/* The program may have been built with a smaller or a larger struct. */
 	memset(attr, 0, len);
 	memcpy(attr, &full, len < sizeof(full) ? len : sizeof(full));
@@ -184,7 +193,7 @@ static enum ibv_mtu mtu_code(uint32_t bytes)
 			       IBV_MTU_256;
 }
 
-/* The InfiniBand width and speed codes that come nearest from below. */
+/* Sets the InfiniBand width and speed codes with the highest rate that is not above rate_bps. */
 static void link_speed(uint64_t rate_bps, struct ibv_port_attr *attr)
 {
 	static const struct {
@@ -259,7 +268,7 @@ int front_query_rt_values(struct ibv_context *ibv, struct ibv_values_ex *values)
 	(void)ibv;
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
 		return EINVAL;
-	/* All of the clock of time stamps stands in tv_nsec, as mlx5 has it. */
+	/* As in mlx5, tv_nsec has the whole clock value, also beyond a second. */
 	if (values->comp_mask)
 		values->raw_clock = (struct timespec){ .tv_nsec = (long)dp_device_now_ns() };
 	return 0;

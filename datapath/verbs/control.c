@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Congestion control of a running program, asked for and changed from outside
- * (control.py, `dpctl cc set` and `of`).
+ * Congestion control of a running program, queried and changed from outside (control.py, `dpctl cc
+ * set` and `of`).
  *
  * Each open device has a Unix datagram socket with the abstract name
- * "datapath-verbs:<pid>:<device>:<n>", which goes with the process.  The device's
- * thread answers: no other thread, and the packet path knows nothing of it.
- * While it loads an object it does nothing else; that is less than a millisecond.
- * Whoever may trace the process may ask: its own user, and root.
+ * "datapath-verbs:<pid>:<device>:<n>".  The kernel removes it when the process ends.  Only the
+ * device's thread serves the socket; the packet path does not know it.  The thread does nothing
+ * else while it loads an algorithm, which takes less than a millisecond.  A user who may trace the
+ * process may send requests: the user of the process, and root.
  *
- *   list NUMBER      QPs made after that one, as many as an answer holds; "next"
- *                    is the number to go on with, 0: that was all
- *   set QPN PATH     the algorithm of one QP
- *   set all PATH     of all QPs, and of those that are made from now on
+ *   list NUMBER      the QPs made after QP NUMBER, as many as fit in an answer. "next" is the
+ *                    NUMBER of the next request; 0: there are no more QPs
+ *   set QPN PATH     sets the algorithm of one QP
+ *   set all PATH     sets the algorithm of all QPs, and of those made later
  *
- * An answer is one JSON object in one datagram; {"error": "..."}: nothing was done,
- * unless memory ran out on the way.
+ * An answer is one JSON object in one datagram. {"error": "..."}: nothing was changed, unless
+ * memory ran out halfway.
  */
 #include "verbs/front.h"
 
@@ -32,8 +32,8 @@
 
 enum {
 	REQUEST_MAX = DP_PATH_MAX + 64,
-	ANSWER_BYTES = 48 << 10, /* then no further QP */
-	NAMES = 64,		 /* processes with one PID: of several PID namespaces */
+	ANSWER_BYTES = 48 << 10, /* an answer of this size takes no further QP */
+	NAMES = 64, /* devices of one name in processes of one PID, in several PID namespaces */
 };
 
 struct front_control {
@@ -74,7 +74,7 @@ static void put_qp(FILE *f, const struct front_qp *qp)
 	fputs("}", f);
 }
 
-/* Under the device's lock. */
+/* Call with the device locked. */
 static void put_qps(FILE *f, const struct front_device *d, uint64_t after)
 {
 	const struct front_qp *qp;
@@ -113,7 +113,7 @@ static void list(struct dp_device *dev, const struct front_device *d, const char
 	uint64_t after;
 
 	if (dp_read_number(text, 0, UINT64_MAX, &after))
-		after = 0; /* from the first on */
+		after = 0; /* all QPs */
 	if (dp_device_lock(dev)) {
 		refuse(f, "the device belongs to the parent process");
 		return;
@@ -122,7 +122,7 @@ static void list(struct dp_device *dev, const struct front_device *d, const char
 	dp_device_unlock(dev);
 }
 
-/* Under the device's lock: how many QPs were changed; -ENOMEM: not all of them. */
+/* Call with the device locked.  Returns how many QPs were changed; -ENOMEM: not all were. */
 static int set_all(struct front_device *d, struct front_cc *cc)
 {
 	struct front_cc *before = d->cc;
@@ -174,7 +174,7 @@ static void set(struct dp_device *dev, struct front_device *d, const char *text,
 			n = set_all(d, cc);
 		else
 			n = dp_read_u32(which, 0, UINT32_MAX, &qpn) ? -ENOENT : set_one(d, qpn, cc);
-		dp_device_flush(dev); /* what the new windows allow */
+		dp_device_flush(dev); /* the new windows may allow more packets */
 		dp_device_unlock(dev);
 	}
 	front_cc_put(cc);
@@ -202,7 +202,7 @@ static void answer(struct dp_device *dev, struct front_device *d, const char *re
 
 /* ---- the socket -------------------------------------------------------------------------- */
 
-/* As the kernel asks before it lets somebody trace a process. */
+/* The check that the kernel makes before a process may trace another. */
 static bool may_ask(const struct msghdr *msg)
 {
 	const struct cmsghdr *c = CMSG_FIRSTHDR(msg);
@@ -246,7 +246,7 @@ void front_control_serve(struct dp_device *dev, void *arg)
 		refuse(f, "the path is too long");
 	else
 		answer(dev, c->device, request, f);
-	/* Whoever does not wait for the answer goes without it. */
+	/* A client that does not read its answers loses this one. */
 	if (!fclose(f))
 		sendto(c->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&from,
 		       msg.msg_namelen);
@@ -262,7 +262,7 @@ static int bind_name(int fd, const char *device)
 	if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)))
 		return -errno;
 	for (i = 0; i < NAMES; i++) {
-		/* a leading zero byte: the abstract name space, no file */
+		/* a leading zero byte: an abstract name, not a file */
 		n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
 			     "datapath-verbs:%d:%s:%d", (int)getpid(), device, i);
 		if (!bind(fd, (struct sockaddr *)&name,

@@ -188,7 +188,7 @@ def _inner_pid(status: bytes) -> int:
 
 
 def _qps(device: Device) -> list[dict[str, Any]]:
-    """All QPs of a device: a part at a time, each from where the last one ended."""
+    """All QPs of a device.  An answer holds some of them, and the next request continues there."""
     until = time.monotonic() + _LIST_S
     rows: list[dict[str, Any]] = []
     number = 0
@@ -258,12 +258,12 @@ def _strange(device: Device) -> RemoteError:
 
 
 def _exchange(device: Device, request: bytes) -> bytes:
-    """The answer of that very process; RemoteError when there is none."""
+    """The answer of this process and of no other; RemoteError if none comes."""
     try:
         with _socket_beside(device.pid) as sock:
             sock.settimeout(_ANSWER_S)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            sock.bind("")  # the kernel makes up a name
+            sock.bind("")  # the kernel chooses a name
             sock.connect("\0" + device.socket[1:])
             sock.send(request)
             data, control, flags, _ = sock.recvmsg(

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Completion queues, the ibv_start_poll() calls, channels and events.
- */
+/* Completion queues, the ibv_start_poll() calls, completion channels and events. */
 #include "verbs/front.h"
 
 #include <errno.h>
@@ -15,7 +13,7 @@ static const int async_types[] = {
 	[DP_EVENT_QP_FATAL] = IBV_EVENT_QP_FATAL,
 	[DP_EVENT_QP_ACCESS] = IBV_EVENT_QP_ACCESS_ERR,
 	[DP_EVENT_COMM_EST] = IBV_EVENT_COMM_EST,
-	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR, /* which is 0 */
+	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR, /* its value is 0 */
 	[DP_EVENT_SQ_DRAINED] = IBV_EVENT_SQ_DRAINED,
 	[DP_EVENT_LAST_WQE] = IBV_EVENT_QP_LAST_WQE_REACHED,
 	[DP_EVENT_SRQ_LIMIT] = IBV_EVENT_SRQ_LIMIT_REACHED,
@@ -235,7 +233,7 @@ static unsigned int ex_wc_flags(struct ibv_cq_ex *ex)
 	return of_ex(ex)->wc.flags;
 }
 
-/* CLOCK_MONOTONIC; hca_core_clock says that it counts nanoseconds. */
+/* CLOCK_MONOTONIC, in nanoseconds as hca_core_clock says. */
 static uint64_t ex_timestamp(struct ibv_cq_ex *ex)
 {
 	return of_ex(ex)->wc.completed_ns;
@@ -251,13 +249,13 @@ static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
 static uint32_t ex_slid(struct ibv_cq_ex *ex)
 {
 	(void)ex;
-	return 0; /* no LIDs on Ethernet */
+	return 0; /* Ethernet has no LIDs */
 }
 
 /*
- * There are no service levels on Ethernet; mlx5 tells there which header a datagram had, and
- * UCX reads it: bit 3, RoCE v2; bits 2 to 0, 1 for IPv6 and 2 for IPv4.  (Annex A17.4.5.1
- * wants it told, and verbs have no other place.)
+ * Ethernet has no service levels.  In this field mlx5 tells which header a datagram had, and UCX
+ * reads it there: bit 3 means RoCE v2; bits 2 to 0 are 1 for IPv6 and 2 for IPv4.  (Annex A17.4.5.1
+ * wants the program to learn it, and verbs have no other field for it.)
  */
 static uint8_t header_kind(const struct front_cq *cq, uint32_t wc_flags)
 {
@@ -314,10 +312,10 @@ static int check_cq_attr(const struct ibv_context *context, const struct ibv_cq_
 
 	if (attr->wc_flags & ~fields)
 		return -EOPNOTSUPP;
-	/* A parent domain's allocator is asked for the queues of QPs alone. */
+	/* A parent domain's allocator is asked only for the queues of QPs. */
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return -EOPNOTSUPP;
-	/* Single-threaded is a promise that we need not use. */
+	/* The program promises to use one thread.  We do not rely on it. */
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
 	    attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 		return -EOPNOTSUPP;
@@ -328,11 +326,18 @@ static int check_cq_attr(const struct ibv_context *context, const struct ibv_cq_
 	return 0;
 }
 
+/*
+ * Drivers round the number of entries up, and programs have come to rely on it.  perftest before
+ * 23.07 with --events asks for one entry, and may have two completions in the CQ: it takes an event
+ * of its receive CQ for one of its send CQ, when an answer overtakes an acknowledgement.
+ */
 static int create_in_engine(struct front_cq *cq, uint32_t entries)
 {
 	struct dp_device *dev = cq->context->dev;
 	int err;
 
+	if (entries < FRONT_CQE_MIN)
+		entries = FRONT_CQE_MIN;
 	err = dp_device_lock(dev);
 	if (err)
 		return err;

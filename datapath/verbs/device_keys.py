@@ -50,7 +50,7 @@ class DeviceKey:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Of a power of two, all that it may be."""
+        """All values that a power of two may have."""
         return tuple(2**bit for bit in range(32) if self.low <= 2**bit <= self.high)
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The devices of DATAPATH_DEVICES.  They are read once, at the first list;
- * the port of one is opened by the first ibv_open_device() and shared by all.
+ * The devices of DATAPATH_DEVICES.  The first ibv_get_device_list() reads them.  The first
+ * ibv_open_device() of a device opens its port, and all contexts of the device share it.
  */
 #include "verbs/front.h"
 
@@ -13,7 +13,7 @@
 
 enum {
 	EXIT_MS = 1000,
-	INDEX_FIRST = 1 << 30, /* the kernel counts its devices from 0 */
+	INDEX_FIRST = 1 << 30, /* above the kernel's indices, which begin at 0 */
 };
 
 static struct front_device *devices;
@@ -45,7 +45,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 	d->ibv.node_type = IBV_NODE_CA;
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	memcpy(d->ibv.name, config->name, sizeof(config->name));
-	/* dpctl exec shows them in sysfs (sysfs.py); there is no node in /dev. */
+	/* dpctl exec shows these devices in sysfs (sysfs.py).  They have no node in /dev. */
 	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "dpverbs-%.50s", config->name);
 	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/%s",
 		 d->ibv.dev_name);
@@ -134,7 +134,7 @@ static void leave_numbers(struct front_device *d)
 		front_series_flush(d->series);
 }
 
-/* Other threads may open and close devices while one calls exit(). */
+/* Other threads may open and close devices while one thread calls exit(). */
 static void leave_numbers_at_exit(void)
 {
 	struct front_device *d;
@@ -152,7 +152,7 @@ static void register_exit(void)
 	atexit(leave_numbers_at_exit);
 }
 
-/* Under open_lock. */
+/* Call with open_lock held. */
 static int first_open(struct front_device *d)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -207,7 +207,7 @@ unload:
 	return err;
 }
 
-/* Under open_lock. */
+/* Call with open_lock held. */
 static void last_close(struct front_device *d)
 {
 	/* A child after fork() has no threads, and its parent's files are not its own. */
@@ -233,7 +233,7 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 	int err = 0;
 
 	pthread_mutex_lock(&open_lock);
-	/* What the parent opened before fork() is not ours: start anew. */
+	/* The parent opened the device before fork(): the child opens it anew. */
 	if (d->opens && d->pid != getpid()) {
 		d->opens = 0;
 		d->dev = NULL;
@@ -260,7 +260,7 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 	return NULL;
 }
 
-/* Under open_lock. */
+/* Call with open_lock held. */
 static struct front_qp *qp_of(struct front_device *d, uint32_t qpn)
 {
 	struct front_qp *qp;

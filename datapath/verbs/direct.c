@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * The calls of dpdv.h.
- */
+/* The calls of dpdv.h. */
 #include "verbs/dpdv.h"
 
 #include <errno.h>
@@ -32,7 +30,7 @@ int dpdv_set_cc(struct ibv_qp *base, const char *object)
 	err = dp_device_lock(dev);
 	if (!err) {
 		err = front_cc_set(to_qp(base), cc);
-		dp_device_flush(dev); /* what the new window allows */
+		dp_device_flush(dev); /* the new window may allow more packets */
 		dp_device_unlock(dev);
 	}
 	front_cc_put(cc);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Device memory: a device's own memory, which a program reaches by copying or as a memory
- * region.  Ours is memory of the process, a part of which each device lends out.
+ * Device memory: memory of a device, which a program reaches by copies or as a memory region.  Ours
+ * is memory of the process, and each device may hand out a part of it.
  */
 #include "verbs/front.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-	UNIT = 4, /* offsets and lengths are multiples, as cards have it */
+	UNIT = 4, /* offsets and lengths are multiples of it, as on network cards */
 	LOG_ALIGN_MAX = 12,
 };
 
@@ -19,7 +19,7 @@ static struct front_dm *to_dm(struct ibv_dm *dm)
 	return (struct front_dm *)dm;
 }
 
-/* Whether [offset, offset + len) is a piece of it. */
+/* Checks that [offset, offset + len) lies within the device memory and is aligned. */
 static int check_piece(const struct front_dm *dm, uint64_t offset, size_t len)
 {
 	if (offset % UNIT || len % UNIT)
@@ -45,7 +45,7 @@ static int copy_from(void *to, struct ibv_dm *ibv, uint64_t offset, size_t len)
 	return err;
 }
 
-/* Takes `len` bytes of what the device may lend. */
+/* Reserves `len` of the bytes that the device may hand out. */
 static bool take(struct front_device *device, size_t len)
 {
 	size_t lent = atomic_load(&device->dm_lent);
@@ -72,7 +72,7 @@ struct ibv_dm *front_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_a
 		atomic_fetch_sub(&device->dm_lent, attr->length);
 		return front_fail(ENOMEM);
 	}
-	memset(dm->memory, 0, attr->length); /* of nobody before us */
+	memset(dm->memory, 0, attr->length); /* nothing of its last user */
 	dm->len = attr->length;
 	dm->users = 1;
 	dm->ibv.context = context;
@@ -104,7 +104,7 @@ int front_free_dm(struct ibv_dm *ibv)
 	return 0;
 }
 
-/* Its first byte has address 0: the memory has no other that a program could know. */
+/* The region's first byte has address 0: device memory has no address that a program could know. */
 struct ibv_mr *front_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv, uint64_t offset, size_t len,
 			       unsigned access)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Memory regions of DMA-BUFs: memory that another driver (of a GPU, of /dev/udmabuf) exports
- * as a file.  The CPU moves our bytes, so the buffer is mapped into the process for the life
- * of the region.
+ * Memory regions of DMA-BUFs: memory that another driver (of a GPU, of /dev/udmabuf) exports as a
+ * file.  We copy payload with the CPU, so the buffer stays mapped into the process as long as the
+ * region exists.
  */
 #include "verbs/front.h"
 
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Any file can be mapped; only a DMA-BUF knows this call. */
+/* mmap() takes any file; only a DMA-BUF has this ioctl. */
 static bool is_dmabuf(int fd)
 {
 	struct dma_buf_sync begin = { DMA_BUF_SYNC_START | DMA_BUF_SYNC_RW };
@@ -22,7 +22,7 @@ static bool is_dmabuf(int fd)
 	return !ioctl(fd, DMA_BUF_IOCTL_SYNC, &begin) && !ioctl(fd, DMA_BUF_IOCTL_SYNC, &end);
 }
 
-/* Maps [offset, offset + len) of the buffer; *at is its first byte. */
+/* Maps [offset, offset + len) of the buffer, and sets *at to its first byte. */
 static int map(struct front_mr *mr, int fd, uint64_t offset, size_t len, unsigned access, void **at)
 {
 	uint64_t skew = offset & ((uint64_t)sysconf(_SC_PAGESIZE) - 1);
@@ -33,7 +33,7 @@ static int map(struct front_mr *mr, int fd, uint64_t offset, size_t len, unsigne
 	if (!len || size < 0 || offset > (uint64_t)size || len > (uint64_t)size - offset)
 		return -EINVAL;
 	mapping = mmap(NULL, len + skew, prot, MAP_SHARED, fd, (off_t)(offset - skew));
-	if (mapping == MAP_FAILED) /* memory that its driver keeps from the CPU */
+	if (mapping == MAP_FAILED) /* its driver does not let the CPU reach the memory */
 		return errno == EACCES || errno == ENOMEM ? -errno : -EOPNOTSUPP;
 	mr->mapping = mapping;
 	mr->mapping_len = len + skew;
@@ -63,6 +63,6 @@ struct ibv_mr *front_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t le
 		front_free_mr(mr);
 		return front_fail(-err);
 	}
-	mr->ibv.addr = (void *)(uintptr_t)offset; /* as libibverbs has it */
+	mr->ibv.addr = (void *)(uintptr_t)offset; /* libibverbs sets the same */
 	return &mr->ibv;
 }

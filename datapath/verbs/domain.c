@@ -2,9 +2,9 @@
 /*
  * Protection domains, parent domains and thread domains.
  *
- * A parent domain is another name for its protection domain.  What it adds: the program may
- * have the memory of QPs' queues come from an allocator of its own.  A thread domain is a
- * promise that we need not use: calls take the device's lock either way.
+ * A parent domain is another name for its protection domain.  In addition, the memory of its QPs'
+ * queues may come from an allocator of the program.  A thread domain is a promise of the program
+ * that we do not rely on: each call takes the device's lock anyway.
  */
 #include "verbs/front.h"
 
@@ -36,7 +36,7 @@ struct ibv_pd *front_alloc_pd(struct ibv_context *context)
 	return &pd->ibv;
 }
 
-/* Parent domains of a domain, and QPs with memory of a parent domain, count as its users. */
+/* Users of a domain are its parent domains, and QPs whose memory comes from a parent domain. */
 static void count_user(struct front_pd *pd, int by)
 {
 	pthread_mutex_lock(&pd->ibv.context->mutex);

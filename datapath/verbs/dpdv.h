@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Direct verbs of our devices: what the verbs API has no call for.
+ * Direct verbs of our devices: calls that the verbs API does not have.
  *
- * libdpverbs.so exports these beside the calls of libibverbs.  A program that
- * links to it (cc program.c -I FOLDER .../libdpverbs.so, with the folder and the
- * library that datapath.native.paths names) needs it to start.  One that shall
- * run without it as well asks the loader:
+ * libdpverbs.so exports these calls beside those of libibverbs.  A program that links to
+ * libdpverbs.so (cc program.c -I FOLDER .../libdpverbs.so, with the folder and the library that
+ * datapath.native.paths names) needs the library to start.  A program that has to run without it
+ * too asks the dynamic loader:
  *
- *	__typeof__(dpdv_set_cc) *set_cc = dlsym(RTLD_DEFAULT, "dpdv_set_cc");
+ * __typeof__(dpdv_set_cc) *set_cc = dlsym(RTLD_DEFAULT, "dpdv_set_cc");
  *
- * Every call may be made from any thread.  Functions return 0 or a positive errno.
+ * Any thread may make any of these calls.  Functions return 0 or a positive errno.
  */
 #ifndef DP_VERBS_DPDV_H
 #define DP_VERBS_DPDV_H
@@ -23,56 +23,60 @@
 extern "C" {
 #endif
 
-/* Whether the calls below are for this device. */
+/* Returns whether the calls below work on this device. */
 bool dpdv_is_supported(struct ibv_device *device);
 
-/* Sets the congestion-control algorithm of one QP, in any state and while it
- * runs: the algorithm begins anew, what is in flight stays so, nothing is lost
- * or sent twice.  object: absolute path of a compiled algorithm (dpctl cc
- * compile), or NULL for a constant window of 1 MiB.  It stays loaded as long as
- * a QP uses it.
+/*
+ * Sets the congestion-control algorithm of one QP, in any state and while it runs.  The algorithm
+ * begins anew.  Packets in flight stay in flight; none is lost or sent twice because of the change.
+ * object: absolute path of a compiled algorithm (dpctl cc compile), or NULL for a constant window
+ * of 1 MiB.  The object stays loaded as long as a QP uses it.
  *
- * On an error nothing is changed:
- *   EOPNOTSUPP       the QP is not one of our devices'
+ * After an error nothing has changed:
+ *   EOPNOTSUPP       the QP does not belong to one of our devices
  *   EINVAL           the path is not absolute
- *   ENOENT, EACCES   and the like: the file cannot be opened
- *   EPERM            another user owns or can write the file or a folder on the
- *                    way to it
- *   ENOEXEC          it holds no algorithm
- *   EPROTONOSUPPORT  it was compiled for another version: compile it again
- *   EBUSY            the file was changed while its older content is in use:
- *                    give it another name
- *   EIO              in a child after fork(), of a device that the parent opened */
+ *   ENOENT, EACCES   and other errors of open(): the file cannot be opened
+ *   EPERM            another user owns or can write the file or a folder of its path
+ *   ENOEXEC          the file holds no algorithm
+ *   EPROTONOSUPPORT  the file was compiled for another version: compile it again
+ *   EBUSY            the file was changed while its older content is in use: give it another
+ *                    name
+ *   EIO              the process is a child after fork(), and its parent opened the device
+ */
 int dpdv_set_cc(struct ibv_qp *qp, const char *object);
 
 struct dpdv_cc {
-	char name[64];	   /* "constant window": none */
-	char params[1024]; /* "name=value name=value"; "": none, or not told */
-	char object[1024]; /* path; "": none */
-	uint64_t changes;  /* since the QP was made */
+	char name[64];	   /* "constant window": no algorithm */
+	char params[1024]; /* "name=value name=value"; "": none, or not known */
+	char object[1024]; /* path; "": no algorithm */
+	uint64_t changes;  /* changes since the QP was made */
 };
 
-/* Which one it is.  len: sizeof(struct dpdv_cc) as the program knows it. */
+/* Describes the QP's algorithm.  len: sizeof(struct dpdv_cc) as the program knows it. */
 int dpdv_query_cc(struct ibv_qp *qp, struct dpdv_cc *out, size_t len);
 
-/* The QP with this number, for programs in languages that know no pointer.
- * device: its name; NULL: any of ours.  NULL with errno ENOENT: there is none;
- * ENOTUNIQ: on several devices, name one. */
+/*
+ * Returns the QP with this number, for programs in languages without pointers.  device: its name;
+ * NULL: any of ours.  Returns NULL with errno ENOENT: there is no such QP; ENOTUNIQ: several
+ * devices have one, name the device.
+ */
 struct ibv_qp *dpdv_find_qp(const char *device, uint32_t qp_num);
 
 struct dpdv_place {
-	char netdev[16]; /* network device */
+	char netdev[16]; /* name of the network device */
 	uint32_t ifindex;
 	bool up;
-	union ibv_gid gid; /* the port's address, at the first `gids` indices */
+	union ibv_gid gid; /* the port's address, which is the GID at the first `gids` indices */
 	uint32_t gids;
 	__be64 guid;
 	uint64_t rate_bps;
 };
 
-/* Where a device is, without opening it.  device: its name.  len: sizeof(struct dpdv_place)
- * as the program knows it.  ENOENT: there is no such device of ours; others: its network
- * device or address is not there. */
+/*
+ * Tells where a device is, without opening it.  device: its name.  len: sizeof(struct dpdv_place)
+ * as the program knows it.  Returns ENOENT: no device of ours has this name; another error: its
+ * network device or address does not exist.
+ */
 int dpdv_query_place(const char *device, struct dpdv_place *out, size_t len);
 
 #ifdef __cplusplus

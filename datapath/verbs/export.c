@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The symbols of libibverbs that we define ("own" in symbols.txt): each looks
- * whether the object is ours, and otherwise calls the real library.
- *
- * What our device does not do ends with EOPNOTSUPP: ECE, objects imported from another
- * process.
+ * The symbols of libibverbs that we define ("own" in symbols.txt).  Each checks whether the object
+ * is ours; if not, it calls the real library.  Our device does not support ECE and objects imported
+ * from another process: these calls return EOPNOTSUPP.
  */
 #include "verbs/front.h"
 #include "verbs/ucm/ucm.h"
@@ -17,7 +15,7 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/* Private to rdma-core, used by perftest and providers. */
+/* Private to rdma-core; perftest and providers use it. */
 enum ibv_gid_type_sysfs { GID_TYPE_IB_ROCE_V1, GID_TYPE_ROCE_V2 };
 int ibv_query_gid_type(struct ibv_context *, uint8_t port, unsigned int index,
 		       enum ibv_gid_type_sysfs *);
@@ -43,13 +41,12 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
 	int n = 0, n_real = 0, i;
 
 	if (own)
-		ucm_take_over(); /* librdmacm asks for devices first */
+		ucm_take_over(); /* librdmacm calls this first */
 	if (REAL(ibv_get_device_list))
 		real = REAL(ibv_get_device_list)(&n_real);
 	else
 		errno = ENOSYS;
-	/* Without the kernel's RDMA the real list is ENOSYS: that is for
-	 * programs without a device of ours. */
+	/* Without the kernel's RDMA the real list fails.  Our devices are listed all the same. */
 	if (!real)
 		n_real = 0;
 	if (!real && !own) {
@@ -141,7 +138,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
 	errno = front_query_gid_entry(context, port, (uint32_t)index, &entry);
 	if (errno && errno != ENODATA)
 		return -1;
-	*gid = errno ? (union ibv_gid){ 0 } : entry.gid; /* an empty entry is zero, as of old */
+	*gid = errno ? (union ibv_gid){ 0 } : entry.gid; /* an empty entry is zero */
 	return 0;
 }
 
@@ -155,7 +152,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int i
 	errno = front_query_gid_entry(context, port, index, &entry);
 	if (errno && errno != ENODATA)
 		return -1;
-	*type = errno ? GID_TYPE_IB_ROCE_V1 : GID_TYPE_ROCE_V2; /* so libibverbs has it */
+	*type = errno ? GID_TYPE_IB_ROCE_V1 : GID_TYPE_ROCE_V2; /* as libibverbs answers */
 	return 0;
 }
 
@@ -216,7 +213,7 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 
 static struct ibv_context *context_of_event(const struct ibv_async_event *event)
 {
-	/* Ours name a CQ, a QP or an SRQ; all start with their context. */
+	/* Our events name a CQ, QP or SRQ, structs that begin with their context. */
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
 	case IBV_EVENT_QP_FATAL:
@@ -348,7 +345,7 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
 	if (!front_owns(qp->context))
 		return REAL(ibv_qp_to_qp_ex)(qp);
-	/* Only QPs made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS have them. */
+	/* Only QPs made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS have these calls. */
 	return to_qp(qp)->ex.wr_start ? &to_qp(qp)->ex : NULL;
 }
 
@@ -367,7 +364,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
-	/* 0: no promise.  In extended mode packets are placed as they come. */
+	/* 0: no promise, as extended mode places packets in the order of their arrival. */
 	return front_owns(qp->context) ? 0 : REAL(ibv_query_qp_data_in_order)(qp, op, flags);
 }
 
@@ -435,7 +432,7 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 					 REAL(ibv_detach_mcast)(qp, gid, lid);
 }
 
-/* ---- what our device has not ---------------------------------------------------------------- */
+/* ---- what our device does not support ----------------------------------------------- */
 
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 				uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)

@@ -12,7 +12,7 @@
 
 extern void *dp_forward_slots[DP_SLOT_COUNT] DP_PRIVATE;
 
-/* Providers read it; the real library sets it from the environment. */
+/* Providers read it.  The real library sets it from the environment. */
 bool verbs_allow_disassociate_destroy;
 
 static const struct {
@@ -54,7 +54,9 @@ static void *try_dir(const char *dir, size_t len)
 	char path[PATH_MAX];
 	struct stat st;
 
-	/* With a slash, the loader opens this file and asks for no name. */
+	/*
+	 * The dynamic loader opens a name with a slash as a file, and compares it with no soname.
+	 */
 	snprintf(path, sizeof(path), "%.*s/libibverbs.so.1", (int)len, dir);
 	if (!len || !strchr(path, '/') || stat(path, &st) || is_this_library(&st))
 		return NULL;
@@ -76,11 +78,13 @@ static void *open_real(void)
 	return handle;
 }
 
-/* NULL: no real library.  Two threads that come at once open the same file
- * twice, which the loader turns into one. */
+/*
+ * Returns NULL if there is no real library.  If two threads call this at once, both open the same
+ * file, which the dynamic loader loads once.
+ */
 static void *real_library(void)
 {
-	static void *known; /* NULL: not looked for, &known: none */
+	static void *known; /* NULL: not yet looked for; &known: none found */
 	void *handle = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
 	bool *flag;
 

@@ -2,13 +2,13 @@
 /*
  * The libibverbs front: what its files share.
  *
- *   symbols.txt, gensyms.py  the exported symbols, and jumps for what is only forwarded
- *   forward.c                the way to the real library
- *   export.c, newer.c        symbols of our own: our object or a real one?
+ *   symbols.txt, gensyms.py  the exported symbols; jumps for those that are only forwarded
+ *   forward.c                calls into the real library
+ *   export.c, newer.c        symbols of our own: is the object ours or a real one?
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
  *   place.c                  where a device is, without opening it
- *   context.c                one open: operations, device and port attributes, GIDs
- *   objects.c                what a context holds, and its end
+ *   context.c                an open device: operations, device and port attributes, GIDs
+ *   objects.c                the objects of a context, and how they end
  *   domain.c                 PDs, parent domains
  *   memory.c, window.c       MRs; memory windows
  *   dmabuf.c, dm.c           MRs of DMA-BUFs; device memory
@@ -20,14 +20,14 @@
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
  *   control.c                the same from outside, for dpctl cc set and of
- *   ucm/                     RDMA-CM: what librdmacm asks the kernel for
+ *   ucm/                     RDMA-CM: answers librdmacm in the kernel's place
  *
- * Every object starts with the public struct of verbs.h, so that a cast leads
- * from one to the other.  Functions here have the meaning and the return
- * convention of the verb they answer: pointer and errno, or a positive errno.
+ * Every object starts with the public struct of verbs.h, so that a cast leads from one to the
+ * other.  Functions have the meaning and the return convention of their verb: pointer and errno, or
+ * a positive errno.
  *
- * A context holds the objects that were made through it, and ends them when it
- * is closed, as the kernel does.
+ * A context holds the objects that were made through it, and ends them when it is closed, as the
+ * kernel does.
  */
 #ifndef DP_VERBS_FRONT_H
 #define DP_VERBS_FRONT_H
@@ -54,19 +54,20 @@ enum {
 	FRONT_PART_ID = 1,
 	FRONT_PORT = 1,	     /* the only port */
 	FRONT_GIDS = 2,	     /* both are the port's address: see context.c */
-	FRONT_GID_TABLE = 8, /* entries, the rest of them empty */
+	FRONT_GID_TABLE = 8, /* entries; those beyond FRONT_GIDS are empty */
+	FRONT_CQE_MIN = 16,  /* room of a new CQ at least: see create_in_engine() */
 	FRONT_CQE_MAX = 1 << 20,
 	FRONT_OBJECTS_MAX = 1 << 16,
 	FRONT_RESOLVE_MS = 3000,
-	FRONT_DM_MAX = 1 << 20, /* device memory, bytes */
+	FRONT_DM_MAX = 1 << 20, /* bytes of device memory */
 };
 
 /* ---- event descriptors ------------------------------------------------------ */
 
 struct front_event {
 	void *object;	  /* struct front_cq, front_qp or front_srq */
-	int type;	  /* enum ibv_event_type; of no meaning on a completion channel */
-	uint32_t *popped; /* the object's count of events handed out */
+	int type;	  /* enum ibv_event_type; unused on a completion channel */
+	uint32_t *popped; /* the object's count of events that were handed out */
 };
 
 /* A queue whose descriptor is readable while events wait. */
@@ -80,9 +81,9 @@ struct front_queue {
 int front_queue_init(struct front_queue *);
 void front_queue_destroy(struct front_queue *);
 void front_queue_push(struct front_queue *, const struct front_event *);
-/* Waits, unless the descriptor was made non-blocking.  0 or -1 with errno. */
+/* Waits for an event, unless the descriptor was made non-blocking.  Returns 0, or -1 with errno. */
 int front_queue_pop(struct front_queue *, struct front_event *out);
-/* Forgets the events of an object that goes away. */
+/* Removes the events of an object that is being destroyed. */
 void front_queue_purge(struct front_queue *, const void *object);
 
 /* ---- devices and contexts ---------------------------------------------------- */
@@ -94,37 +95,39 @@ struct front_qp;
 struct front_device {
 	struct ibv_device ibv;
 	struct dp_device_config config;
-	struct dp_device *dev; /* while open */
-	unsigned opens;	       /* contexts on dev */
-	pid_t pid;	       /* that opened it */
-	struct front_cc *cc;   /* of QPs that are made from now on */
-	/* Alive and with a congestion control, in the order in which they were made. */
+	struct dp_device *dev; /* NULL unless open */
+	unsigned opens;	       /* number of contexts on dev */
+	pid_t pid;	       /* process that opened it */
+	struct front_cc *cc;   /* algorithm of QPs made from now on */
+	/* Existing QPs that have a congestion control, in the order in which they were made. */
 	struct front_qp *qps, **end;
 	uint64_t qps_made;
-	struct front_control *control; /* NULL: nobody can ask from outside */
+	struct front_control *control; /* NULL: no socket, so dpctl cannot reach the device */
 	struct front_stats *stats;
-	struct front_series *series; /* NULL: none are collected */
+	struct front_series *series; /* NULL: no samples are taken */
 	atomic_size_t dm_lent;	     /* bytes of device memory in use */
 	int index;
 	struct front_device *next;
 };
 
-/* Ours, in the order of DATAPATH_DEVICES; NULL: none. */
+/* The first of our devices, in the order of DATAPATH_DEVICES; NULL: none. */
 struct front_device *front_devices(void);
 bool front_owns_device(const struct ibv_device *);
-/* Where a device is: netdev, ifindex, mac, addr and line_rate_bps.  0 or -errno. */
+/* Fills in netdev, ifindex, mac, addr and line_rate_bps.  Returns 0 or -errno. */
 int front_find_place(const struct front_device *, struct dp_port_info *out);
 __be64 front_guid_of(const struct dp_port_info *);
 uint64_t front_rate_bps(const struct dp_port_info *);
 __be64 front_device_guid(const struct front_device *); /* 0: there is no such place */
-/* As ibv_get_device_index(): one that the kernel gives to none of its own. */
+/* As ibv_get_device_index(): a number that the kernel gives to none of its devices. */
 int front_device_index(const struct front_device *);
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
-/* By number, on the device of that name (NULL: on any).  0, ENOENT or ENOTUNIQ. */
+/*
+ * Finds a QP by number, on the device of that name (NULL: on any).  Returns 0, ENOENT or ENOTUNIQ.
+ */
 int front_find_qp(const char *device, uint32_t qpn, struct front_qp **out);
 
-/* A place in a list of objects of one kind. */
+/* An object's place in a list of its context. */
 struct front_object {
 	struct front_object *next, **at;
 };
@@ -133,9 +136,9 @@ struct front_context {
 	struct front_device *device;
 	struct dp_device *dev;
 	struct front_queue async;
-	/* alive; under verbs.context.mutex */
+	/* existing objects, under verbs.context.mutex */
 	struct front_object *pds, *mrs, *mws, *dms, *ahs, *channels, *cqs, *srqs, *qps;
-	struct verbs_context verbs; /* its struct ibv_context is last */
+	struct verbs_context verbs; /* last, because its struct ibv_context is last */
 };
 
 static inline struct front_context *to_context(struct ibv_context *context)
@@ -148,13 +151,13 @@ void front_context_destroy(struct front_context *);
 
 int front_poll_cq(struct ibv_cq *, int max, struct ibv_wc *);
 
-/* Real contexts have operations of their own. */
+/* A real context has operations of its own. */
 static inline bool front_owns(const struct ibv_context *context)
 {
 	return context->ops.poll_cq == front_poll_cq;
 }
 
-/* A descriptor, or a duplicate of one, that a context of ours has as its cmd_fd. */
+/* Returns whether the descriptor is the cmd_fd of one of our contexts, or a duplicate of it. */
 bool front_owns_fd(int fd);
 int front_query_device(struct ibv_context *, struct ibv_device_attr *);
 int front_query_device_ex(struct ibv_context *, const struct ibv_query_device_ex_input *,
@@ -171,8 +174,8 @@ struct front_pd {
 	struct dp_pd *pd;
 	struct front_object object;
 	unsigned users; /* under the context's mutex; see domain.c */
-	/* of a parent domain */
-	struct front_pd *plain; /* that it stands for; NULL: it is none */
+	/* only in a parent domain: */
+	struct front_pd *plain; /* its protection domain; NULL: this is no parent domain */
 	void *(*alloc)(struct ibv_pd *, void *context, size_t, size_t alignment, uint64_t type);
 	void (*free)(struct ibv_pd *, void *context, void *, uint64_t type);
 	void *alloc_context;
@@ -186,17 +189,17 @@ static inline struct dp_pd *front_engine_pd(const struct ibv_pd *pd)
 struct front_ah {
 	struct ibv_ah ibv;
 	struct dp_ah *ah;
-	uint32_t path_id; /* the port's route, to be given back */
+	uint32_t path_id; /* the port's route; the AH gives it back at its end */
 	struct front_object object;
 };
 
 struct front_mr {
 	struct ibv_mr ibv;
 	struct dp_mr *mr;
-	unsigned access; /* enum ibv_access_flags, as asked for */
-	void *mapping;	 /* of a DMA-BUF; NULL: none */
+	unsigned access; /* enum ibv_access_flags that the program asked for */
+	void *mapping;	 /* the mapping of a DMA-BUF; NULL: none */
 	size_t mapping_len;
-	struct front_dm *dm; /* NULL: of the program's memory */
+	struct front_dm *dm; /* NULL: memory of the program */
 	struct front_object object;
 };
 
@@ -204,7 +207,7 @@ struct front_dm {
 	struct ibv_dm ibv;
 	uint8_t *memory;
 	size_t len;
-	atomic_uint users; /* itself, and the MRs of it */
+	atomic_uint users; /* the device memory itself, and its MRs */
 	struct front_object object;
 };
 
@@ -225,9 +228,9 @@ struct front_cq {
 	struct dp_cq *cq;
 	struct front_context *context;
 	struct front_object object;
-	uint32_t events_popped; /* handed out: to be acknowledged before the end */
+	uint32_t events_popped; /* events handed out: all have to be acknowledged */
 	uint32_t async_popped;
-	struct dp_wc wc; /* between start_poll and end_poll */
+	struct dp_wc wc; /* the completion between start_poll and end_poll */
 };
 
 struct front_srq {
@@ -255,23 +258,26 @@ struct front_membership {
 
 struct front_qp {
 	struct ibv_qp_ex ex; /* starts as struct ibv_qp */
+#if !DP_HAS_WR_FLUSH
+	void (*wr_flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+#endif
 	struct dp_qp *qp;
 	struct front_context *context;
 	struct front_object object;
 	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
 	int sq_sig_all;
-	struct ibv_ah_attr ah_attr;  /* as given by modify: for query */
-	void *sq_memory, *rq_memory; /* of the parent domain's allocator; NULL: none */
+	struct ibv_ah_attr ah_attr;  /* the last one set by modify, for query */
+	void *sq_memory, *rq_memory; /* memory of the parent domain's allocator; NULL: none */
 	uint32_t events_popped;
 	struct front_batch batch;
-	/* under the device's lock */
+	/* under the device's lock: */
 	struct front_membership *groups;
-	bool has_path; /* the port's route to the peer, to be given back */
+	bool has_path; /* path_id is a route of the port, which the QP gives back */
 	uint32_t path_id;
 	struct front_cc *cc;
-	uint32_t cc_changes; /* while it lived */
-	uint64_t number;     /* on the device, from 1 */
+	uint32_t cc_changes; /* changes of algorithm since the QP was made */
+	uint64_t number;     /* counts the device's QPs, from 1 */
 	struct front_qp *next, **at;
 };
 
@@ -285,19 +291,19 @@ static inline struct front_qp *to_qp(struct ibv_qp *qp)
 	return (struct front_qp *)qp;
 }
 
-/* Sets errno, returns NULL. */
+/* Sets errno and returns NULL. */
 void *front_fail(int err);
-/* Into and out of a list of the object's context. */
+/* Adds an object to a list of its context; removes it. */
 void front_enter(struct ibv_context *, struct front_object **list, struct front_object *);
 void front_leave(struct ibv_context *, struct front_object *);
 
-/* Ends all that a context holds.  No call on it may be under way. */
+/* Ends all objects of a context.  No other call on the context may be under way. */
 void front_end_objects(struct front_context *);
-/* The two steps of an end; the first under the device's lock. */
+/* An object ends in two steps.  Call the first one with the device locked. */
 void front_end_qp(struct front_qp *);
 void front_free_qp(struct front_qp *);
 void front_give_back_path(struct front_qp *);
-int front_end_ah(struct front_ah *); /* under the device's lock */
+int front_end_ah(struct front_ah *); /* call with the device locked */
 void front_free_cq(struct front_cq *);
 void front_free_channel(struct front_channel *);
 
@@ -307,14 +313,16 @@ struct ibv_pd *front_alloc_parent_domain(struct ibv_context *,
 					 struct ibv_parent_domain_init_attr *);
 struct ibv_td *front_alloc_td(struct ibv_context *, struct ibv_td_init_attr *);
 int front_dealloc_td(struct ibv_td *);
-/* Zeroed memory of the domain's allocator; *out NULL: it has none. */
+/* Gets zeroed memory from the domain's allocator; *out is NULL if the domain has none. */
 int front_domain_alloc(struct ibv_pd *, size_t bytes, void **out);
-void front_domain_free(struct ibv_pd *, void *); /* NULL: nothing */
+void front_domain_free(struct ibv_pd *, void *); /* NULL: does nothing */
 struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t iova,
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);
 int front_check_access(unsigned access);
-/* Registers memory that is known to be there; the MR is zeroed but for what it holds on to. */
+/*
+ * Registers memory that is known to be mapped.  The MR has to be zeroed, except for what it owns.
+ */
 int front_mr_begin(struct front_mr *, struct ibv_pd *, const struct dp_range *, unsigned access);
 void front_free_mr(struct front_mr *);
 struct ibv_mr *front_reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,
@@ -330,11 +338,13 @@ int front_rereg_mr(struct ibv_mr *, int flags, struct ibv_pd *, void *addr, size
 struct ibv_mw *front_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
 int front_dealloc_mw(struct ibv_mw *);
 int front_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
-/* Of a request to bind. */
+/* Fills in a request to bind. */
 void front_set_bind(struct dp_send_wr *, const struct ibv_mw *, uint32_t rkey,
 		    const struct ibv_mw_bind_info *);
 
-/* The address that attributes name, and the port's way to it, to be given back. */
+/*
+ * Finds the address of the attributes, and a route of the port to it, which the caller gives back.
+ */
 int front_resolve(struct front_context *, const struct ibv_ah_attr *, struct dp_addr *,
 		  uint32_t *path_id);
 struct ibv_ah *front_create_ah(struct ibv_pd *, const struct ibv_ah_attr *);
@@ -365,19 +375,19 @@ int front_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_
 
 struct ibv_qp *front_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 struct ibv_qp *front_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
-/* The QP for management datagrams, of which a device has one at a time. */
+/* Makes the QP for management datagrams.  A device has one at a time. */
 struct ibv_qp *front_create_gsi_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 int front_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask);
 int front_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask, struct ibv_qp_init_attr *);
 int front_destroy_qp(struct ibv_qp *);
 int front_attach_mcast(struct ibv_qp *, const union ibv_gid *);
 int front_detach_mcast(struct ibv_qp *, const union ibv_gid *);
-void front_leave_groups(struct front_qp *); /* under the device's lock */
+void front_leave_groups(struct front_qp *); /* call with the device locked */
 int front_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
 int front_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **bad);
-/* The same request, of which only the pointers are taken. */
+/* Translates a request; the result points into the original. */
 struct dp_recv_wr front_recv_wr(const struct ibv_recv_wr *);
-/* Of a datagram. */
+/* Sets the destination of a datagram. */
 void front_set_receiver(struct dp_send_wr *, struct ibv_ah *, uint32_t qpn, uint32_t qkey);
 void front_set_wr_ops(struct front_qp *);
 int front_batch_init(struct front_qp *);
@@ -386,55 +396,63 @@ void front_batch_destroy(struct front_qp *);
 int front_get_async_event(struct ibv_context *, struct ibv_async_event *);
 void front_ack_async_event(struct ibv_async_event *);
 
-/* For exit handlers, which may run inside whatever a signal has interrupted. */
+/* For exit handlers, which may run inside a call that a signal has interrupted. */
 bool front_lock_within(pthread_mutex_t *, int timeout_ms);
 
 /* Waits until the program has acknowledged `popped` events. */
 void front_wait_acked(pthread_mutex_t *, pthread_cond_t *, const uint32_t *acked,
 		      const uint32_t *popped);
 
-/* Engine events of all devices, under the device's lock. */
+/* Takes engine events of all devices.  The device is locked. */
 void front_on_event(const struct dp_event *);
 
 /* ---- congestion control ------------------------------------------------------------ */
 
-/* An algorithm in use by QPs and devices, which count in it.  NULL, here and
- * below: a constant window. */
+/*
+ * An algorithm, with a count of the QPs and devices that use it.  Here and below, NULL means a
+ * constant window.
+ */
 struct front_cc {
 	const struct dp_cc_algo *algo;
 	void *library;
 	unsigned users;
-	dev_t file_dev; /* the file, as it was when it was loaded */
+	dev_t file_dev; /* identity of the file when it was loaded */
 	ino_t file_ino;
 	struct timespec file_mtime;
 	struct front_cc *next;
 	char object[]; /* path */
 };
 
-/* Loads a compiled algorithm, or finds it loaded.  0 or -errno with one line for
- * the user in `error`: -EINVAL the path is not absolute, -ENOENT and the like
- * for the file, -EPERM another user could have changed it,
- * -ENOEXEC it holds no algorithm, -EPROTONOSUPPORT one for
- * another DP_CC_ABI, -EBUSY another file of that name is in use. */
+/*
+ * Loads a compiled algorithm, or finds it among those loaded.  Returns 0, or -errno with one line
+ * for the user in `error`.  -EINVAL: the path is not absolute.  -ENOENT and other errors of the
+ * file: it cannot be opened.  -EPERM: another user could have changed it.  -ENOEXEC: it holds no
+ * algorithm.  -EPROTONOSUPPORT: it was compiled for another DP_CC_ABI.  -EBUSY: an older file of
+ * this name is in use.
+ */
 int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len);
 struct front_cc *front_cc_hold(struct front_cc *);
-/* May be called under any lock: what nobody uses any longer is unloaded by the
- * next front_cc_sweep(), which may not. */
+/*
+ * May be called with any lock held.  The next front_cc_sweep() unloads what nobody uses any more;
+ * it must be called without locks.
+ */
 void front_cc_put(struct front_cc *);
 void front_cc_sweep(void);
 const char *front_cc_name(const struct front_cc *);
 const char *front_cc_params(const struct front_cc *);
 const char *front_cc_object(const struct front_cc *);
 
-/* These under the device's lock. */
+/* Call these with the device locked. */
 bool front_has_cc(const struct front_qp *);
-int front_cc_begin(struct front_qp *); /* a new QP gets the device's, if it has any */
+int front_cc_begin(struct front_qp *); /* gives a new QP the device's algorithm, if there is one */
 int front_cc_set(struct front_qp *, struct front_cc *);
 void front_qps_add(struct front_qp *);
 void front_qps_remove(struct front_qp *);
 
-/* A socket on which dpctl finds the device; NULL: there is none, which is told
- * on stderr. */
+/*
+ * Opens the socket through which dpctl reaches the device.  Returns NULL, with a message on stderr,
+ * if there is none.
+ */
 struct front_control *front_control_open(struct front_device *);
 int front_control_fd(const struct front_control *);
 void front_control_serve(struct dp_device *, void *control);
@@ -444,23 +462,25 @@ void front_control_close(struct front_control *);
 
 struct front_stats *front_stats_create(const struct front_device *);
 void front_stats_add_qp(struct front_stats *, struct front_qp *);
-/* Call with the device locked: keeps a QP's last counters, as it goes away. */
+/* Keeps the last counters of a QP that is being destroyed.  Call with the device locked. */
 void front_stats_remove_qp(struct front_stats *, struct front_qp *);
-/* "key": "value", quoted as JSON wants it. */
+/* Writes "key": "value", quoted as JSON needs it. */
 void front_put_string(FILE *, const char *key, const char *value);
-/* Writes the file that DATAPATH_STATS asks for, if it does. */
+/* Writes the file that DATAPATH_STATS asks for, if it is set. */
 void front_stats_write(struct front_device *);
 void front_stats_destroy(struct front_stats *);
 
-/* Starts what DATAPATH_SERIES asks for; NULL: nothing, or it cannot be done,
- * which is told on stderr. */
+/*
+ * Starts the samples that DATAPATH_SERIES asks for.  Returns NULL if it asks for none, or if they
+ * cannot be taken, which is reported on stderr.
+ */
 struct front_series *front_series_start(struct dp_device *, const char *device);
 /* Call both with the device locked. */
 void front_series_add_qp(struct front_series *, struct front_qp *);
 void front_series_remove_qp(struct front_series *, const struct front_qp *);
-/* A last sample, as the program ends. */
+/* Takes a last sample when the program ends. */
 void front_series_flush(struct front_series *);
-/* While the device is still open. */
+/* Call while the device is still open. */
 void front_series_stop(struct front_series *);
 
 #pragma GCC visibility pop

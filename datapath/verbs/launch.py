@@ -132,7 +132,7 @@ def _environment(
     folders = [p for p in base.get("LD_LIBRARY_PATH", "").split(":") if p and p != compat]
     return {
         "DATAPATH_DEVICES": " ".join(map(str, devices)),
-        # Last: a sanitizer's library has to come first.
+        # The front comes last, because a sanitizer's library has to come first.
         "LD_PRELOAD": ":".join([*preload, front]),
         "LD_LIBRARY_PATH": ":".join([compat, *folders]),
     }

@@ -14,7 +14,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Whether all of [start, end) is mapped, in whatever way. */
+/* Returns whether all of [start, end) is mapped, with any permissions. */
 static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
 {
 	unsigned char resident[1024];
@@ -31,8 +31,8 @@ static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
 }
 
 /*
- * Hardware pins the pages, which finds bad addresses and makes first use
- * cheap; bring them in to get both.  -EFAULT: not (all) there, or read-only.
+ * Brings the pages in.  RDMA hardware pins pages, which finds bad addresses and makes the first
+ * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, or is read-only.
  */
 static int populate(void *addr, size_t len, unsigned access)
 {
@@ -48,8 +48,10 @@ static int populate(void *addr, size_t len, unsigned access)
 		return 0;
 	if (errno != EINVAL)
 		return -EFAULT;
-	/* EINVAL: read-only memory, if it can at least be read; else memory of
-	 * a device, or an old kernel. */
+	/*
+	 * EINVAL means read-only memory if it can at least be read.  Otherwise it means memory of a
+	 * device, or a kernel that does not know MADV_POPULATE_WRITE.
+	 */
 	if (writes && !madvise((void *)start, end - start, MADV_POPULATE_READ))
 		return -EFAULT;
 	return is_mapped(start, end, page) ? 0 : -EFAULT;
@@ -60,7 +62,7 @@ int front_check_access(unsigned access)
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			       IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
-			       IBV_ACCESS_OPTIONAL_RANGE;
+			       IBV_ACCESS_OPTIONAL_RANGE | DP_ACCESS_FLUSH_GLOBAL;
 
 	if (access & ~known)
 		return -EOPNOTSUPP;
@@ -73,7 +75,7 @@ int front_check_access(unsigned access)
 static uint32_t rights_of(unsigned access)
 {
 	return access & (DP_ACCESS_LOCAL_WRITE | DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |
-			 DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_MW_BIND);
+			 DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_MW_BIND | DP_ACCESS_FLUSH_GLOBAL);
 }
 
 int front_mr_begin(struct front_mr *mr, struct ibv_pd *pd, const struct dp_range *range,
@@ -152,12 +154,12 @@ static int check_change(const struct front_mr *mr, int flags, const struct ibv_p
 		access = mr->access;
 	if (err || !(flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)))
 		return err;
-	if (mr->mapping || mr->dm) /* the memory is ours: nothing to find out */
+	if (mr->mapping || mr->dm) /* the memory is ours and needs no check */
 		return 0;
 	return moves ? populate(addr, len, access) : populate(mr->ibv.addr, mr->ibv.length, access);
 }
 
-/* A refused change leaves the region as it was. */
+/* If the change is refused, the region stays as it was. */
 int front_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len,
 		   unsigned access)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Multicast: QPs in groups.  A group's GID is its IP address, IPv4 as ::ffff:a.b.c.d, as the
- * kernel's RDMA-CM and rxe have it.
+ * Multicast: QPs in groups.  A group's GID is its IP address, IPv4 as ::ffff:a.b.c.d, as in the
+ * kernel's RDMA-CM and in rxe.
  */
 #include "verbs/front.h"
 
@@ -18,7 +18,7 @@ static struct front_membership **find(struct front_qp *qp, const struct dp_addr 
 	return at;
 }
 
-/* Under the device's lock. */
+/* Call with the device locked. */
 static int attach(struct front_qp *qp, struct front_membership *new)
 {
 	struct dp_device *dev = qp->context->dev;
@@ -49,7 +49,7 @@ int front_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid)
 		      dp_device_lock(qp->context->dev) :
 		      -EINVAL;
 	if (!err) {
-		/* Again is no error, and no second copy. */
+		/* Attaching a QP twice is no error, and brings no second copy. */
 		err = *find(qp, &new->group) ? -EEXIST : attach(qp, new);
 		dp_device_unlock(qp->context->dev);
 	}
@@ -58,7 +58,7 @@ int front_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid)
 	return err == -EEXIST ? 0 : -err;
 }
 
-/* Under the device's lock. */
+/* Call with the device locked. */
 static void detach(struct front_qp *qp, struct front_membership **at)
 {
 	struct front_membership *old = *at;

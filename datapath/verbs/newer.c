@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Calls that libibverbs has had since version 1.15 (rdma-core 58 and later).  The front has
- * them whatever version it was built with, since programs that know them may meet it.  The
- * headers may be older or newer than these calls: so structures are described here, and
- * functions have names of their own and the symbols of libibverbs.
+ * Calls that libibverbs has since version 1.15 (rdma-core 58).  The front always has them, whatever
+ * version it was built with, because a newer program may load it.  The headers may be older or
+ * newer than these calls.  So this file declares the structures itself, and its functions have
+ * names of their own, with the symbols of libibverbs.
  */
 #include "verbs/front.h"
 
@@ -35,7 +35,7 @@ struct region {
 	struct buffer *buf;
 };
 
-/* struct ibv_buf, whose members programs do not see, but libibverbs does for its own. */
+/* struct ibv_buf, which libibverbs hides from programs but reads itself. */
 struct buffer {
 	void *addr;
 	size_t size;
@@ -43,7 +43,7 @@ struct buffer {
 	int dmabuf_fd;
 };
 
-/* struct ibv_dmah begins so. */
+/* The first members of struct ibv_dmah. */
 struct dma_handle {
 	struct ibv_context *context;
 };
@@ -67,7 +67,7 @@ void front_new_free_buf(struct buffer *) SYMBOL(ibv_free_buf);
 struct ibv_mr *front_new_reg_buf_mr(struct ibv_pd *, struct buffer *, void *, size_t, int)
 	SYMBOL(ibv_reg_buf_mr);
 
-/* For real devices on a machine whose libibverbs is older than the program. */
+/* The answers for a real device, if the machine's libibverbs is older than the program. */
 static void *no_object(void)
 {
 	return front_fail(EOPNOTSUPP);
@@ -85,7 +85,10 @@ static void *real(unsigned slot, void *otherwise)
 	return fn ? fn : otherwise;
 }
 
-/* All of it lies in the buffer, and the buffer is of this domain. */
+/*
+ * Returns whether all of [addr, addr + len) lies in the buffer, and the buffer belongs to the
+ * domain.
+ */
 static bool lies_in(const struct ibv_pd *pd, const struct buffer *buf, const void *addr, size_t len)
 {
 	uintptr_t offset = (uintptr_t)addr - (uintptr_t)buf->addr;
@@ -135,7 +138,7 @@ int front_new_export_dm(struct ibv_dm *dm)
 	return -1;
 }
 
-/* In units of 100 Mbit/s. */
+/* The speed is in units of 100 Mbit/s. */
 int front_new_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed)
 {
 	if (!front_owns(context))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a context holds.  ibv_close_device() ends it all, as the kernel does
- * with what a closed file has made: the device goes on for other contexts, and
- * must not meet what is gone.
+ * The objects of a context.  ibv_close_device() ends them all, as the kernel does when a file is
+ * closed.  The device goes on for other contexts, and must not meet an object that has ended.
  */
 #include "verbs/front.h"
 
@@ -48,7 +47,7 @@ static void *first(struct front_object **list, size_t offset)
 
 #define FIRST(list, type) ((type *)first((list), offsetof(type, object)))
 
-/* Users before what they use. */
+/* An object ends before the objects that it uses. */
 static void end_all(struct front_context *c, bool in_engine)
 {
 	struct front_channel *channel;
@@ -104,7 +103,7 @@ static void end_all(struct front_context *c, bool in_engine)
 
 void front_end_objects(struct front_context *c)
 {
-	/* In a child after fork() the engine is the parent's. */
+	/* In a child after fork(), the engine belongs to the parent. */
 	bool in_engine = !dp_device_lock(c->dev);
 
 	end_all(c, in_engine);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Where a device is: its network device, address and GUID.  Nothing is opened, so this
- * can be asked of a device that another process has.
+ * Where a device is: its network device, address and GUID.  Nothing is opened, so the answer is the
+ * same while another process has the device.
  */
 #include "verbs/front.h"
 
@@ -12,7 +12,7 @@
 #include "io/addr.h"
 #include "io/netdev.h"
 
-/* The address that the port will have, and the name of its network device. */
+/* Finds the address that the port will have, and the name of its network device. */
 static int find_address(const struct dp_spec *spec, struct dp_addr *addr, char *name, size_t len,
 			struct dp_error *error)
 {
@@ -41,8 +41,10 @@ int front_find_place(const struct front_device *d, struct dp_port_info *out)
 	return err ? err : dp_netdev_query(name, out, &error);
 }
 
-/* The modified EUI-64 of the network device's MAC; a device without one
- * (loopback) gets a local one from its address. */
+/*
+ * Returns the modified EUI-64 of the network device's MAC.  For a device without a MAC (loopback),
+ * a local MAC is made of its address.
+ */
 __be64 front_guid_of(const struct dp_port_info *info)
 {
 	uint8_t mac[6], guid[8];
@@ -62,7 +64,7 @@ __be64 front_guid_of(const struct dp_port_info *info)
 	return out;
 }
 
-/* A virtual device has no rate of its own: nothing limits it but the CPU. */
+/* A virtual device reports no rate, as only the CPU limits it.  Such a device gets 40 Gbit/s. */
 uint64_t front_rate_bps(const struct dp_port_info *info)
 {
 	return info->line_rate_bps ? info->line_rate_bps : UINT64_C(40000000000);

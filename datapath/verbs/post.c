@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ibv_post_send() and ibv_post_recv(): the engine's requests have the values
- * of verbs.h, so that little is left to translate.
+ * ibv_post_send() and ibv_post_recv().  The engine's constants have the values of verbs.h, so there
+ * is little to translate.
  */
 #include "verbs/front.h"
 
@@ -17,6 +17,8 @@ _Static_assert((int)DP_WR_SEND_WITH_INV == IBV_WR_SEND_WITH_INV &&
 		       (int)DP_SEND_INLINE == IBV_SEND_INLINE &&
 		       (int)DP_WC_RECV_RDMA_WITH_IMM == IBV_WC_RECV_RDMA_WITH_IMM &&
 		       (int)DP_WC_RNR_RETRY_EXC_ERR == IBV_WC_RNR_RETRY_EXC_ERR &&
+		       (int)DP_WR_ATOMIC_WRITE == IBV_WR_ATOMIC_WRITE &&
+		       (int)DP_WC_ATOMIC_WRITE == IBV_WC_ATOMIC_WRITE &&
 		       (int)DP_WC_WITH_INV == IBV_WC_WITH_INV && (int)DP_WC_GRH == IBV_WC_GRH,
 	       "so are codes and flags");
 
@@ -41,6 +43,7 @@ static int translate(enum ibv_qp_type type, const struct ibv_send_wr *in, struct
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_WRITE:
 		out->remote_addr = in->wr.rdma.remote_addr;
 		out->rkey = in->wr.rdma.rkey;
 		return 0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Queue pairs, made and ended.
- */
+/* Queue pairs: how they are made and destroyed. */
 #include "verbs/front.h"
 
 #include <errno.h>
@@ -25,10 +23,10 @@ static int check_cap(const struct ibv_qp_cap *cap)
 		       0;
 }
 
-/* What a program may rely on: at least what it asked for. */
-static struct ibv_qp_cap granted(const struct ibv_qp_cap *asked)
+/* Returns capacities that are at least what the program asked for. */
+static struct ibv_qp_cap granted(const struct ibv_qp_init_attr_ex *attr)
 {
-	struct ibv_qp_cap cap = *asked;
+	struct ibv_qp_cap cap = attr->cap;
 
 	cap.max_send_wr = power_of_two(cap.max_send_wr);
 	cap.max_recv_wr = power_of_two(cap.max_recv_wr);
@@ -36,8 +34,13 @@ static struct ibv_qp_cap granted(const struct ibv_qp_cap *asked)
 		cap.max_send_sge = 1;
 	if (!cap.max_recv_sge)
 		cap.max_recv_sge = 1;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
+	    attr->send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE && cap.max_inline_data < 8)
+		cap.max_inline_data = 8; /* the call brings its value */
 	return cap;
 }
+
+#define WITH_FLUSH (1 << 11) /* IBV_QP_EX_WITH_FLUSH of newer headers */
 
 static const struct {
 	enum ibv_qp_type type;
@@ -48,12 +51,12 @@ static const struct {
 	  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
 		  IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
 		  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-		  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
-		  IBV_QP_EX_WITH_SEND_WITH_INV },
+		  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
+		  IBV_QP_EX_WITH_ATOMIC_WRITE | WITH_FLUSH },
 	{ IBV_QPT_UD, DP_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM },
 };
 
-/* Index into types, or -EOPNOTSUPP. */
+/* Returns an index into `types`, or -EOPNOTSUPP. */
 static int find_type(enum ibv_qp_type type)
 {
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
@@ -80,14 +83,14 @@ static int check_init_attr(const struct ibv_context *context,
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq ||
 	    !attr->recv_cq)
 		return -EINVAL;
-	/* Each context ends its objects by itself, so they do not use one another's. */
+	/* Each context ends its own objects, so objects must not use those of another context. */
 	if (attr->pd->context != context || attr->send_cq->context != context ||
 	    attr->recv_cq->context != context || (attr->srq && attr->srq->context != context))
 		return -EINVAL;
 	return check_cap(&attr->cap);
 }
 
-/* List, counters and series, all under the device's lock. */
+/* Adds the QP to the device's list, counters and series.  Call with the device locked. */
 static void track(struct front_qp *qp)
 {
 	struct front_device *device = qp->context->device;
@@ -184,7 +187,7 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 		return front_fail(ENOMEM);
 	qp->context = to_context(context);
 	qp->type = attr->qp_type;
-	qp->cap = granted(&attr->cap);
+	qp->cap = granted(attr);
 	if (attr->srq)
 		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
 	qp->sq_sig_all = attr->sq_sig_all;

@@ -62,7 +62,7 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 		       0;
 }
 
-/* Under the device's lock: the QP goes the new way from now on. */
+/* Switches the QP to the new path.  Call with the device locked. */
 static void take_path(struct front_qp *qp, const struct ibv_ah_attr *ah, uint32_t path_id)
 {
 	front_give_back_path(qp);
@@ -91,7 +91,7 @@ int front_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 		base->state = (enum ibv_qp_state)now_attr.state;
 		if (mask & IBV_QP_AV)
 			take_path(qp, &attr->ah_attr, wanted.path_id);
-		dp_device_posted(dev); /* the new state may have something to send */
+		dp_device_posted(dev); /* the new state may allow packets */
 	} else if (mask & IBV_QP_AV) {
 		dp_device_release(dev, wanted.path_id);
 	}
@@ -106,7 +106,7 @@ int front_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
 	struct dp_qp_attr now_attr;
 	int err;
 
-	(void)mask; /* all are cheap */
+	(void)mask; /* every attribute is cheap to return */
 	err = dp_device_lock(qp->context->dev);
 	if (err)
 		return -err;

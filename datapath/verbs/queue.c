@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * An event queue is a ring and an eventfd in semaphore mode that counts what
- * lies in it, so that programs can poll() the descriptor, make it
- * non-blocking, or just wait in the verb.
+ * An event queue is a ring and an eventfd in semaphore mode, which counts the events in the ring.
+ * So programs can poll() the descriptor, make it non-blocking, or wait in the verb.
  */
 #include "verbs/front.h"
 
@@ -52,7 +51,7 @@ void front_queue_push(struct front_queue *q, const struct front_event *event)
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&q->lock);
-	/* Out of memory: the event is lost, as it is when a CQ overruns. */
+	/* Without memory the event is lost, as on a CQ that overruns. */
 	if (q->count < q->size || grow(q)) {
 		q->ring[(q->head + q->count) & (q->size - 1)] = *event;
 		q->count++;
@@ -71,13 +70,15 @@ int front_queue_pop(struct front_queue *q, struct front_event *out)
 		if (read(q->fd, &one, sizeof(one)) < 0)
 			return -1;
 		pthread_mutex_lock(&q->lock);
-		found = q->count > 0; /* else purged since we read */
+		found = q->count > 0; /* false: purged since read() */
 		if (found) {
 			*out = q->ring[q->head];
 			q->head = (q->head + 1) & (q->size - 1);
 			q->count--;
-			/* Counted under the lock, so that whoever destroys the
-			 * object either purges the event or waits for its ack. */
+			/*
+			 * Count under the lock.  Then a thread that destroys the object either
+			 * purges the event or waits until it is acknowledged.
+			 */
 			(*out->popped)++;
 		}
 		pthread_mutex_unlock(&q->lock);
@@ -98,8 +99,10 @@ void front_queue_purge(struct front_queue *q, const void *object)
 		if (e.object != object)
 			q->ring[(q->head + kept++) & (q->size - 1)] = e;
 	}
-	/* Not waiting: a reader that has taken the count already finds nothing
-	 * and goes on waiting. */
+	/*
+	 * Do not block: a reader may already have taken the count.  It finds no event and waits
+	 * again.
+	 */
 	for (i = kept; i < q->count; i++)
 		if (preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) < 0)
 			break;

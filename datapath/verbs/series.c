@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * DATAPATH_SERIES=PREFIX[;interval_us=N][;qps=N][;max_bytes=N]: samples of every
- * QP of a device, in PREFIX.<pid>.<device>-<n>.series (io/series.h); n counts
- * how often the process has opened a device.
+ * DATAPATH_SERIES=PREFIX[;interval_us=N][;qps=N][;max_bytes=N]: writes samples of each QP of a
+ * device to PREFIX.<pid>.<device>-<n>.series (io/series.h).  n counts how often the process has
+ * opened a device.
  *
- * A thread of its own sleeps from one sample to the next.  It takes the
- * device's lock only to copy the numbers, and writes without it.  QPs beyond
- * `qps` are not sampled, and those that are get a last row as they go away.
+ * A thread of its own takes the samples, and sleeps in between.  It holds the device's lock only
+ * while it copies the numbers, and writes them without the lock.  QPs beyond the first `qps` are
+ * not sampled.  A QP that is destroyed gets a last row.
  *
- * Locks: `tick` is held over a whole sample, `rows` belongs to it; the device's
- * lock is taken inside, and alone guards `qps` and `late`.
+ * Locks: a thread holds `tick` during a whole sample; `tick` covers `rows`.  The device's lock is
+ * taken inside `tick`, and covers `qps` and `late`.
  */
 #include "verbs/front.h"
 
@@ -34,7 +34,7 @@ enum {
 	QPS_MAX = 4096,
 	MAX_BYTES = 64 << 20,
 	MAX_BYTES_MIN = 4096,
-	LOCK_MS = 200, /* longest wait for the device: rather no sample */
+	LOCK_MS = 200, /* longest wait for the device's lock; after it, no sample */
 	FLUSH_MS = 1000,
 };
 
@@ -52,10 +52,10 @@ struct front_series {
 	pthread_cond_t ended;
 	bool stop;
 	uint32_t max_qps, n_qps, n_late;
-	uint32_t left_out, told_left_out; /* QPs; in the file's header */
+	uint32_t left_out, told_left_out; /* number of QPs, as in the file's header */
 	struct front_qp **qps;
-	struct dp_flow_row *late; /* of QPs that have gone since the last sample */
-	struct dp_flow_row *rows; /* one sample: max_qps of each */
+	struct dp_flow_row *late; /* last rows of QPs destroyed since the last sample */
+	struct dp_flow_row *rows; /* of one sample: max_qps from each of `late` and `qps` */
 };
 
 /* ---- settings --------------------------------------------------------------- */
@@ -71,7 +71,9 @@ static bool read_setting(struct settings *s, const char *word)
 	return false;
 }
 
-/* False: no series are asked for, or (told on stderr) not in a way we know. */
+/*
+ * Returns false if no series are asked for, or if a setting is wrong, which it reports on stderr.
+ */
 static bool read_settings(struct settings *s)
 {
 	const char *text = secure_getenv("DATAPATH_SERIES");
@@ -106,7 +108,7 @@ static double known(double value)
 	return value > 0 ? value : NAN;
 }
 
-/* Under the device's lock.  False: the QP is not connected. */
+/* Returns false if the QP is not connected.  Call with the device locked. */
 static bool sample_qp(const struct front_qp *qp, uint64_t now, struct dp_flow_row *out)
 {
 	const struct dp_cc_flow *flow = dp_qp_flow(qp->qp);
@@ -132,7 +134,7 @@ static bool sample_qp(const struct front_qp *qp, uint64_t now, struct dp_flow_ro
 	return true;
 }
 
-/* Under the device's lock: what has come in `late`, and all QPs as they are. */
+/* Copies the rows of `late`, and samples all QPs.  Call with the device locked. */
 static uint32_t sample_all(struct front_series *s)
 {
 	uint64_t now = dp_device_now_ns();
@@ -145,7 +147,7 @@ static uint32_t sample_all(struct front_series *s)
 	return n;
 }
 
-/* With `tick` held. */
+/* Call with `tick` held. */
 static void sample(struct front_series *s)
 {
 	uint32_t n, left_out;
@@ -176,7 +178,7 @@ static void *run(void *arg)
 		now = dp_device_now_ns();
 		if (now >= next) {
 			sample(s);
-			/* Samples that were slept through are not made up for. */
+			/* Skip the samples whose time has passed. */
 			next += s->interval_ns * ((now - next) / s->interval_ns + 1);
 		}
 		ts.tv_sec = (time_t)(next / 1000000000);
@@ -187,7 +189,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* ---- QPs, both under the device's lock ------------------------------------------ */
+/* ---- QPs: call both with the device locked -------------------------------------- */
 
 void front_series_add_qp(struct front_series *s, struct front_qp *qp)
 {
@@ -242,7 +244,7 @@ static int start_thread(struct front_series *s)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&s->ended, &attr);
 	pthread_condattr_destroy(&attr);
-	/* Signals are the program's. */
+	/* Block all signals: they belong to the program's threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&s->thread, NULL, run, s);

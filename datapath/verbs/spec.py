@@ -16,6 +16,9 @@ from datapath.verbs.device_keys import DEVICE_KEYS
 
 QP_ATTRIBUTES = ("retry_count", "ack_timeout", "rnr_retry")
 """Keys of `transport` that are attributes of each QP: retry_cnt, timeout, rnr_retry of verbs."""
+TCP_DEVICES = ("kernel", "siw")
+"""Devices that the kernel's TCP carries."""
+
 QP_ATTRIBUTE_DEVICES = ("dp", "rxe")
 """Devices whose QPs have them; iWARP (siw) and the kernel's sockets leave recovery to TCP."""
 

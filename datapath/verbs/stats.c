@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * DATAPATH_STATS=PREFIX: what a device and its QPs counted, as JSON, in
- * PREFIX.<pid>.<device>.json, when the device is closed and when the program
- * ends.  A QP that is destroyed leaves its last counters here.
+ * DATAPATH_STATS=PREFIX: writes the counters of a device and its QPs, as JSON, to
+ * PREFIX.<pid>.<device>.json when the device is closed and when the program ends.  A QP that is
+ * destroyed leaves its last counters here.
  */
 #include "verbs/front.h"
 
@@ -17,16 +17,16 @@
 #include "io/addr.h"
 
 enum {
-	KEPT_MAX = 4096, /* QPs: a server that makes them for ever must not grow */
-	LOCK_MS = 1000,	 /* threads that go on polling leave others little of the lock */
+	KEPT_MAX = 4096, /* QPs: bounds the memory of a server that makes QPs without end */
+	LOCK_MS = 1000,	 /* longest wait for the lock, which threads that poll seldom release */
 };
 
 struct qp_record {
-	struct front_qp *live; /* NULL: gone, counters are its last */
+	struct front_qp *live; /* NULL: the QP was destroyed, and `counters` are its last */
 	uint32_t qpn, dest_qpn, path_mtu, segment;
 	int extended;
 	uint32_t cc_changes;
-	char cc[64]; /* the object that has the name may be gone before the file is written */
+	char cc[64]; /* a copy: the algorithm may be unloaded before the file is written */
 	struct dp_qp_stats counters;
 };
 
@@ -52,7 +52,9 @@ void front_stats_destroy(struct front_stats *s)
 	free(s);
 }
 
-/* Without memory, or with too many QPs, the file lacks one and says so. */
+/*
+ * If there is no memory, or there are too many QPs, the file does not list this QP but counts it.
+ */
 void front_stats_add_qp(struct front_stats *s, struct front_qp *qp)
 {
 	struct qp_record *qps;
@@ -203,7 +205,7 @@ static void put_device(FILE *f, struct front_device *d)
 	fputs(s->n ? "\n  ]\n}\n" : "]\n}\n", f);
 }
 
-/* Whatever lies there, a link above all, is taken away and not followed. */
+/* Removes an existing file or link first, and follows no link. */
 static FILE *create(const char *path)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;

@@ -162,7 +162,7 @@ def _write_device(place: Place) -> None:
     _write(folder, device_files(place))
     netdev = CLASSES / "net" / place.netdev
     with contextlib.suppress(OSError):
-        # A card: what its driver tells of NUMA nodes and the like is true of ours, too.
+        # A real network card: its NUMA node and the like are those of our device, too.
         (folder / "device").symlink_to((netdev / "device").resolve(strict=True))
     if not (folder / "device").is_symlink():
         _write(folder / "device", {"numa_node": "-1"})

@@ -69,7 +69,7 @@ void front_set_bind(struct dp_send_wr *wr, const struct ibv_mw *mw, uint32_t rke
 	};
 }
 
-/* Type 1: the key is ours to choose, and another each time. */
+/* Type 1: we choose the key, a new one for each bind. */
 int front_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct dp_device *dev = to_context(ibv->context)->dev;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The ibv_wr_* calls: requests are gathered in a batch that belongs to the QP
- * and go to the engine together in ibv_wr_complete().
+ * The ibv_wr_* calls.  A batch of the QP collects the requests, and ibv_wr_complete() hands them to
+ * the engine together.
  *
- * The first error is kept and told by ibv_wr_complete(); nothing of such a
- * batch is posted.
+ * ibv_wr_complete() returns the first error of a batch.  Such a batch posts nothing.
  */
 #include "verbs/front.h"
 
@@ -66,7 +65,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	b->err = 0;
 }
 
-/* Opens a request; a place to write to even after an error. */
+/* Begins a request.  Returns a request to write to, even after an error. */
 static struct dp_send_wr *next_wr(struct ibv_qp_ex *ex, enum dp_wr_opcode opcode)
 {
 	static __thread struct dp_send_wr nowhere;
@@ -180,12 +179,6 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 	unsupported(ex);
 }
 
-static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *value)
-{
-	(void)rkey, (void)addr, (void)value;
-	unsupported(ex);
-}
-
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
 {
 	struct front_batch *b = &of_ex(ex)->batch;
@@ -205,7 +198,7 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 	wr_set_sge_list(ex, 1, &sge);
 }
 
-/* Copied now: the program may reuse its buffer at once. */
+/* Copies the data at once, because the program may reuse its buffer. */
 static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_data_buf *list)
 {
 	struct front_batch *b = &of_ex(ex)->batch;
@@ -238,7 +231,27 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_data_list(ex, 1, &buf);
 }
 
-/* Pointers into the batch hold only now that it grows no more. */
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *value)
+{
+	struct ibv_data_buf buf = { .addr = (void *)(uintptr_t)value, .length = 8 };
+
+	next_remote(ex, DP_WR_ATOMIC_WRITE, rkey, addr);
+	wr_set_inline_data_list(ex, 1, &buf);
+}
+
+static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t len, uint8_t type,
+		     uint8_t level)
+{
+	struct dp_send_wr *wr = next_remote(ex, DP_WR_FLUSH, rkey, addr);
+
+	wr->placement = type;
+	wr->selectivity = level;
+	wr->flush_len = (uint32_t)len;
+	if (len > UINT32_MAX)
+		of_ex(ex)->batch.err = EINVAL;
+}
+
+/* Sets the pointers into the batch's arrays, which do not move any more. */
 static void settle(struct front_batch *b)
 {
 	uint32_t i;
@@ -305,6 +318,11 @@ void front_set_wr_ops(struct front_qp *qp)
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 	ex->wr_atomic_write = wr_atomic_write;
+#if DP_HAS_WR_FLUSH
+	ex->wr_flush = wr_flush;
+#else
+	qp->wr_flush = wr_flush; /* where newer programs expect it in struct ibv_qp_ex */
+#endif
 	ex->wr_set_ud_addr = wr_set_ud_addr;
 	ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	ex->wr_set_sge = wr_set_sge;

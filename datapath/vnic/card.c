@@ -9,44 +9,6 @@
 #include "io/netdev.h"
 #include "io/trust.h"
 
-/* ---- chunks of frames ------------------------------------------------------------------ */
-
-uint32_t frame_get(struct card *card)
-{
-	uint32_t first = DP_NO_CHUNK, i;
-
-	for (uint32_t n = 0; n < card->frame_chunks; n++) {
-		i = dp_raw_get(&card->raw);
-		if (i == DP_NO_CHUNK) {
-			dp_raw_put(&card->raw, first);
-			return DP_NO_CHUNK;
-		}
-		card->chunk[i].raw.addr = (uint64_t)i * DP_CHUNK;
-		card->chunk[i].raw.next = first;
-		first = i;
-	}
-	return first;
-}
-
-void frame_cut(struct card *card, uint32_t first, uint32_t len)
-{
-	uint32_t i = first, left = len;
-
-	card->chunk[first].raw.total = len;
-	for (;;) {
-		struct dp_chunk *c = &card->chunk[i].raw;
-
-		c->len = left < DP_CHUNK ? left : DP_CHUNK;
-		left -= c->len;
-		if (!left) {
-			dp_raw_put(&card->raw, c->next);
-			c->next = DP_NO_CHUNK;
-			return;
-		}
-		i = c->next;
-	}
-}
-
 /* ---- opening ----------------------------------------------------------------------------- */
 
 static int load_cc(struct card *card, const char *path, char *why, size_t size)
@@ -162,6 +124,11 @@ int card_start(struct card *card, char *why, size_t size)
 		snprintf(why, size, "no memory for %u chunks", chunks_needed(card));
 		return err;
 	}
+	err = queue_open(card);
+	if (err) {
+		snprintf(why, size, "no memory for queues");
+		return err;
+	}
 	for (uint32_t i = 0; i < card->n_local && !err; i++)
 		err = open_guest(card, &card->port[i], why, size);
 	if (!err)
@@ -187,6 +154,7 @@ void card_close(struct card *card)
 		dp_device_close(card->device);
 	dp_raw_close(&card->raw);
 	free(card->chunk);
+	free(card->line);
 	if (card->cc_library)
 		dlclose(card->cc_library);
 }

@@ -5,7 +5,10 @@
  *   main.c      the loop, when to sleep
  *   control.c   commands on standard input
  *   card.c      opening: device of the network side, memory, guests' devices
+ *   chunks.c    frames in chunks
  *   guests.c    frames of guests: who may send what to whom
+ *   queue.c     frames that wait for their turn
+ *   share.c     whose turn it is: tenants and classes
  *   tunnel.c    QPs to another host, and the frames in them
  *   vxlan.c     frames of the classes without recovery (RFC 7348)
  *   table.c     who is where
@@ -33,17 +36,20 @@
 #include "io/raw.h"
 #include "posix/lines.h"
 #include "vnic/header.h"
+#include "vnic/share.h"
 
 enum {
 	GUESTS_MAX = 4096,
 	LOCAL_MAX = 64, /* of them, on this host */
 	HOSTS_MAX = 256,
 	PIPES_MAX = 16,
+	CLASSES_MAX = 8,
 	FILL_TARGET = 1024, /* chunks to receive into, of each guest's device */
 	HELD_MAX = 2048,    /* chunks of a guest that may wait in tunnels */
 	DELIVERED = 1024,   /* chunks on their way to a guest */
 	SENDS = 512,	    /* frames posted to a QP */
-	MARKED = 256,	    /* frames in a pipe from which on new ones are marked */
+	MARKED = 256,	    /* frames before it, from which on a new one is marked */
+	PLAIN_MAX = 512,    /* frames without recovery that may wait in a line */
 	RECEIVES = 512,	    /* frames that a QP is ready to take, at most... */
 	RECEIVES_MIN = 16,
 	RECEIVE_CHUNKS = 65536, /* ...and as many as make these, all QPs together */
@@ -69,6 +75,7 @@ enum {
 	X(unknown_guest)  /* to a link address that the tenant does not have */                    \
 	X(other_protocol) /* not IP, and nothing that the card answers */                          \
 	X(no_tunnel)	  /* the tunnel to the other host is down */                               \
+	X(crowded)	  /* too many frames without recovery wait for their turn */               \
 	X(not_sent)	  /* the network took a frame without recovery no more */
 
 #define GUEST_COUNTERS(X)                                                                          \
@@ -98,6 +105,7 @@ enum {
 	X(unknown_guest) /* not to a guest of the tenant that is here */
 
 #define CARD_COUNTERS(X)                                                                           \
+	X(wakes)	/* times that the card slept and woke */                                   \
 	X(unknown_host) /* VXLAN from an address that is no host's */                              \
 	X(bad_vxlan)	/* no VXLAN header with a VNI */                                           \
 	X(starved)	/* receives that could not be posted at once: no chunk was free */
@@ -116,19 +124,59 @@ struct card_counters {
 
 struct chunk {
 	struct dp_chunk raw;
-	uint32_t behind; /* in a pipe's queue: the next frame */
+	uint32_t behind; /* in a line: the next frame */
 	uint16_t guest;	 /* whose frame it is */
 	uint16_t chunks; /* of the frame */
 	uint32_t vni;
+	uint32_t hash; /* of the flow */
+};
+
+struct class
+{
+	char name[NAME_MAX_LEN];
+	struct share share; /* as it begins, in each tenant */
+};
+
+/* A class of a tenant. */
+struct leaf {
+	struct share share; /* first */
+	struct tenant *tenant;
+	struct line *ready, *ready_last; /* lines that have their turns here */
+	uint64_t tx_frames, tx_bytes;
+	/* When frames began to wait: the card's tx_bytes, and the time.  Of the first one of them:
+	 * the most that others sent before it, and the longest time. */
+	uint64_t woke_bytes, woke_ns;
+	uint64_t first_wait_bytes, first_wait_ns;
+	uint32_t queued; /* in all lines */
+};
+
+struct tenant {
+	struct share share; /* first */
+	uint32_t vni;
+	uint32_t queued; /* in all classes */
+	uint64_t tx_bytes;
+	double due_bytes; /* what weights alone would give it, of what was sent while it had any */
+	struct shares classes;
+	struct leaf leaf[CLASSES_MAX];
+};
+
+/* Frames of a leaf for a pipe. */
+struct line {
+	struct leaf *leaf;
+	struct pipe *pipe;
+	struct line *next; /* ready one of the leaf */
+	uint32_t first, last, queued;
+	bool blocked; /* the pipe takes no more now */
 };
 
 struct guest {
 	uint32_t vni;
+	uint16_t tenant; /* of a guest on this host: index */
 	uint8_t mac[MAC_LEN];
 	struct dp_addr ipv4, ipv6, link_local; /* unspecified: none */
 	uint16_t host;
 	struct dp_raw_port *port; /* NULL: on another host */
-	uint32_t held;		  /* chunks of its frames in tunnels */
+	uint32_t held;		  /* chunks of its frames in lines and tunnels */
 	bool stopped;
 	struct guest_counters counters;
 };
@@ -136,8 +184,9 @@ struct guest {
 struct pipe {
 	struct dp_qp *qp; /* NULL: none */
 	uint16_t host;
-	uint32_t first, last; /* frames that wait to be posted */
-	uint32_t queued, posted, receives;
+	bool plain;	   /* takes frames without recovery, and has no QP */
+	struct line *line; /* one for each leaf */
+	uint32_t posted, receives;
 	uint32_t psn; /* the first one that it sends */
 };
 
@@ -149,6 +198,7 @@ struct host {
 	bool routed;
 	uint32_t path_id;
 	struct pipe pipe[PIPES_MAX];
+	struct pipe plain; /* it always has room */
 	struct host_counters counters;
 };
 
@@ -165,6 +215,7 @@ struct card {
 	uint32_t mtu;	       /* of guests, bytes of IP */
 	uint32_t frame_chunks; /* that a frame of this MTU takes */
 	uint32_t n_pipes;      /* of each tunnel */
+	uint64_t coalesce_ns;  /* frames may wait for others, from one wake-up to the next */
 	uint32_t n_receives;   /* of each pipe */
 	bool hungry;	       /* a pipe lacks receives, since no chunk was free */
 	bool started;
@@ -182,9 +233,22 @@ struct card {
 	uint32_t n_local;
 
 	uint8_t udp_recovered[8192], tcp_recovered[8192]; /* a bit for each port */
+	uint8_t udp_class[65536], tcp_class[65536];	  /* of each port; 0: of all others */
+
+	struct class class[CLASSES_MAX];
+	uint32_t n_classes;
+	struct tenant tenant[LOCAL_MAX]; /* that have guests here */
+	uint32_t n_tenants;
+	struct shares tenants;
+	struct rate rate; /* of all frames */
+	uint64_t tx_bytes;
+	struct line *line;
+	uint32_t n_leaves;  /* classes of all tenants */
+	uint32_t n_blocked; /* lines */
 	struct pipe *by_qpn[DP_QPN_SPACE];
 
-	int vxlan_fd; /* receives; -1: no class goes without recovery */
+	int vxlan_fd;	  /* receives; -1: no class goes without recovery */
+	bool plain_waits; /* it may have something */
 	int plain_fd[PLAIN_PORTS];
 
 	struct card_counters counters;
@@ -236,7 +300,9 @@ struct pipe_end {
 };
 int tunnel_connect(struct card *, uint16_t host, const struct pipe_end *remote);
 void tunnel_close(struct card *, uint16_t host);
-/* The frame belongs to the tunnel, which takes it always while it is up. */
+/* Whether a pipe of a tunnel that is up takes another frame now. */
+bool tunnel_has_room(const struct pipe *);
+/* The frame belongs to the tunnel. */
 void tunnel_send(struct card *, struct pipe *, uint32_t first);
 struct pipe *tunnel_pipe(struct card *, struct host *, uint32_t hash);
 /* Posts the receives that could not be posted before. */
@@ -245,20 +311,42 @@ void tunnel_feed(struct card *);
 uint32_t tunnel_reap(struct card *);
 void tunnel_event(const struct dp_event *);
 
+/* ---- queue.c ----------------------------------------------------------------------- */
+
+/* Once hosts, guests, tenants and classes are known.  0 or -ENOMEM. */
+int queue_open(struct card *);
+/* Where frames of a class of a guest wait for the pipe. */
+struct line *queue_line(const struct card *, const struct guest *, uint8_t class, struct pipe *);
+/* The frame belongs to the line, and has its guest, chunks and hash. */
+void queue_put(struct card *, struct line *, uint32_t first);
+/* Sends what may be sent now; returns when more may be, unless a pipe has room earlier. */
+uint64_t queue_run(struct card *);
+/* The counters of tenants and their classes begin anew. */
+void queue_clear(struct card *);
+/* Drops what waits for the pipe. */
+void queue_drop(struct card *, struct pipe *);
+
 /* ---- vxlan.c ----------------------------------------------------------------------- */
 
 int vxlan_open(struct card *, char *why, size_t size);
 void vxlan_close(struct card *);
 /* false: not sent.  The frame stays the caller's. */
 bool vxlan_send(struct card *, struct host *, uint32_t vni, uint32_t hash, uint32_t first);
+/* A frame of a guest, whose turn it is: it is gone afterwards. */
+void vxlan_send_queued(struct card *, uint16_t host, uint32_t first);
+/* Clears plain_waits once nothing waits. */
 void vxlan_receive(struct card *);
 
-/* ---- chunks, in card.c ---------------------------------------------------------------- */
+/* ---- chunks.c ---------------------------------------------------------------- */
 
 /* A chain with room for a frame; DP_NO_CHUNK: there are not enough chunks. */
 uint32_t frame_get(struct card *);
 /* Gives a chain of whole chunks the length of a frame, and back what it does not need. */
 void frame_cut(struct card *, uint32_t first, uint32_t len);
+/* Makes a frame of a guest that is about to wait. */
+void frame_hold(struct card *, struct guest *, uint32_t first);
+/* Its chunks are free again. */
+void frame_let_go(struct card *, uint32_t first);
 
 /* ---- control.c, report.c ---------------------------------------------------------------- */
 

@@ -4,17 +4,23 @@
  * with "ok" or "error".
  *
  *   network <port> <ecn 0|1> <algorithm|->
- *   cards <guests' MTU> <pipes of a tunnel>
+ *   cards <guests' MTU> <pipes of a tunnel> <ns to coalesce>
  *   host <name> <address>              the first one is this host
+ *   rate <bit/s>                       at most so much leaves the card; 0: no limit
+ *   class <name> <share>               the first one has all ports that no class names
+ *   tenant <VNI> <share>               of a guest on this host
  *   guest <VNI> <MAC> <host> <IPv4|-> <IPv6|-> <device|->
  *   recover <udp|tcp> <port>           of source or destination
+ *   assign <udp|tcp> <port> <class>    by its number
  *   start                              after these; ok <description in JSON>
  *   offer <host>                       ok <QPN>:<PSN> ...   makes QPs anew
  *   connect <host> <QPN>:<PSN> ...     ok, or: again
  *   disconnect <host>
  *   state, counters                    a JSON object
+ *   clear                              counters of tenants begin anew
  *
- * Hosts are numbers, in the order in which they were named.
+ * Hosts and classes are numbers, in the order in which they were named.
+ * <share>: <weight> <guaranteed bit/s> <largest bit/s>; 0: none.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,6 +33,8 @@
 #include "wire/headers.h"
 
 enum { WORDS_MAX = PIPES_MAX + 2, QPN_MAX = 0xffffff };
+#define RATE_MAX 10000000000000ull
+#define COALESCE_MAX_NS 10000000
 
 struct words {
 	char *word[WORDS_MAX];
@@ -67,9 +75,10 @@ static int network(struct card *card, struct words *w)
 
 static int cards(struct card *card, struct words *w)
 {
-	if (w->n != 3 || dp_read_u32(w->word[1], 576, FRAME_MAX - ETH_LEN, &card->mtu) ||
-	    dp_read_u32(w->word[2], 1, PIPES_MAX, &card->n_pipes))
-		return bad("cards <MTU> <pipes>");
+	if (w->n != 4 || dp_read_u32(w->word[1], 576, FRAME_MAX - ETH_LEN, &card->mtu) ||
+	    dp_read_u32(w->word[2], 1, PIPES_MAX, &card->n_pipes) ||
+	    dp_read_number(w->word[3], 0, COALESCE_MAX_NS, &card->coalesce_ns))
+		return bad("cards <MTU> <pipes> <ns to coalesce>");
 	return 0;
 }
 
@@ -84,6 +93,54 @@ static int host(struct card *card, struct words *w)
 		return bad("another host has this address");
 	strcpy(h->name, w->word[1]);
 	card->n_hosts++;
+	return 0;
+}
+
+static int rate(struct card *card, struct words *w)
+{
+	if (w->n != 2 || dp_read_number(w->word[1], 0, RATE_MAX, &card->rate.bps))
+		return bad("rate <bit/s>");
+	return 0;
+}
+
+static int read_share(char *const *word, struct share *out)
+{
+	return dp_read_u32(word[0], 1, SHARE_WEIGHT_MAX, &out->weight) ||
+			       dp_read_number(word[1], 0, RATE_MAX, &out->least.bps) ||
+			       dp_read_number(word[2], 0, RATE_MAX, &out->most.bps) ?
+		       -EINVAL :
+		       0;
+}
+
+static int class(struct card *card, struct words *w)
+{
+	struct class *c = &card->class[card->n_classes];
+
+	if (w->n != 5 || card->n_classes == CLASSES_MAX || strlen(w->word[1]) >= sizeof(c->name) ||
+	    read_share(&w->word[2], &c->share))
+		return bad("class <name> <weight> <guaranteed bit/s> <largest bit/s>");
+	strcpy(c->name, w->word[1]);
+	card->n_classes++;
+	return 0;
+}
+
+static uint16_t tenant_of(const struct card *card, uint32_t vni)
+{
+	for (uint32_t i = 0; i < card->n_tenants; i++)
+		if (card->tenant[i].vni == vni)
+			return (uint16_t)i;
+	return NOBODY;
+}
+
+static int tenant(struct card *card, struct words *w)
+{
+	struct tenant *t = &card->tenant[card->n_tenants];
+
+	if (w->n != 5 || card->n_tenants == LOCAL_MAX ||
+	    dp_read_u32(w->word[1], 0, VNI_MAX, &t->vni) || read_share(&w->word[2], &t->share) ||
+	    tenant_of(card, t->vni) != NOBODY)
+		return bad("tenant <VNI> <weight> <guaranteed bit/s> <largest bit/s>");
+	card->n_tenants++;
 	return 0;
 }
 
@@ -127,6 +184,9 @@ static int guest(struct card *card, struct words *w)
 			return bad("too many guests on this host, or too long a name of a device");
 		strcpy(p->name, w->word[6]);
 		g.port = p;
+		g.tenant = tenant_of(card, g.vni);
+		if (g.tenant == NOBODY)
+			return bad("a guest of this host comes after its tenant");
 	}
 	err = table_add(card, &g);
 	if (err)
@@ -148,14 +208,25 @@ static int recover(struct card *card, struct words *w)
 	return 0;
 }
 
+static int assign(struct card *card, struct words *w)
+{
+	uint32_t port, number;
+
+	if (w->n != 4 || !card->n_classes || dp_read_u32(w->word[2], 1, UINT16_MAX, &port) ||
+	    dp_read_u32(w->word[3], 0, card->n_classes - 1, &number))
+		return bad("assign <udp|tcp> <port> <class>");
+	(strcmp(w->word[1], "tcp") ? card->udp_class : card->tcp_class)[port] = (uint8_t)number;
+	return 0;
+}
+
 static int start(struct card *card, struct words *w)
 {
 	char why[512] = "";
 	int err;
 
 	(void)w;
-	if (card->started || !card->device || card->n_hosts < 1 || !card->mtu)
-		return bad("start comes once, after network, cards and host");
+	if (card->started || !card->device || card->n_hosts < 1 || !card->mtu || !card->n_classes)
+		return bad("start comes once, after network, cards, class and host");
 	err = card_start(card, why, sizeof(why));
 	return err ? failed(err, why) : 0;
 }
@@ -244,15 +315,24 @@ static int counters(struct card *card, struct words *w)
 	return 1;
 }
 
+static int clear(struct card *card, struct words *w)
+{
+	(void)w;
+	queue_clear(card);
+	return 0;
+}
+
 /* 0: to be answered by ok, 1: answered, -errno: an error was told. */
 static const struct {
 	const char *name;
 	int (*run)(struct card *, struct words *);
 } commands[] = {
-	{ "network", network }, { "cards", cards },	   { "host", host },
-	{ "guest", guest },	{ "recover", recover },	   { "start", start },
-	{ "offer", offer },	{ "connect", connect_to }, { "disconnect", disconnect },
-	{ "state", state },	{ "counters", counters },
+	{ "network", network },	      { "cards", cards },     { "rate", rate },
+	{ "class", class },	      { "tenant", tenant },   { "host", host },
+	{ "guest", guest },	      { "recover", recover }, { "assign", assign },
+	{ "start", start },	      { "offer", offer },     { "connect", connect_to },
+	{ "disconnect", disconnect }, { "state", state },     { "counters", counters },
+	{ "clear", clear },
 };
 
 static void command(void *user, char *line)

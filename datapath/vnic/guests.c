@@ -65,43 +65,45 @@ static bool is_recovered(const struct card *card, const struct header *h)
 	return (ports[h->dport / 8] >> h->dport % 8 | ports[h->sport / 8] >> h->sport % 8) & 1;
 }
 
-static void recover(struct card *card, struct guest *g, struct pipe *p, const struct header *h,
-		    uint32_t first)
+static uint8_t class_of(const struct card *card, const struct header *h)
 {
-	struct chunk *c = &card->chunk[first];
+	const uint8_t *of = h->protocol == PROTO_UDP ? card->udp_class : card->tcp_class;
 
-	g->counters.recovered++;
-	c->vni = g->vni;
-	c->guest = (uint16_t)(g - card->guest);
-	c->chunks = 0;
-	for (uint32_t i = first; i != DP_NO_CHUNK; i = card->chunk[i].raw.next)
-		c->chunks++;
-	g->held += c->chunks;
+	if (!h->has_ports)
+		return 0;
+	return of[h->dport] ? of[h->dport] : of[h->sport];
+}
+
+static void wait_for_turn(struct card *card, struct guest *g, struct line *l,
+			  const struct header *h, uint32_t first)
+{
+	frame_hold(card, g, first);
+	card->chunk[first].hash = header_hash(h);
 	/* The queue that a sender would see in a network stands here. */
-	if (p->posted + p->queued >= MARKED && header_mark_ce(dp_raw_bytes(&card->raw, first), h))
+	if (l->queued + l->pipe->posted >= MARKED &&
+	    header_mark_ce(dp_raw_bytes(&card->raw, first), h))
 		g->counters.marked++;
-	tunnel_send(card, p, first);
+	queue_put(card, l, first);
 }
 
 static void send_away(struct card *card, struct guest *g, const struct guest *to,
 		      const struct header *h, uint32_t first)
 {
 	struct host *host = &card->host[to->host];
+	bool recovered = is_recovered(card, h);
+	struct pipe *p = recovered ? tunnel_pipe(card, host, header_hash(h)) : &host->plain;
+	struct line *l = queue_line(card, g, class_of(card, h), p);
 
-	if (!is_recovered(card, h)) {
-		if (vxlan_send(card, host, g->vni, header_hash(h), first))
-			g->counters.plain++;
-		else
-			g->counters.not_sent++;
-		dp_raw_put(&card->raw, first);
-		return;
-	}
-	if (!host->up) {
+	if (recovered && !host->up) {
 		g->counters.no_tunnel++;
 		dp_raw_put(&card->raw, first);
-		return;
+	} else if (!recovered && l->queued >= PLAIN_MAX) {
+		g->counters.crowded++;
+		dp_raw_put(&card->raw, first);
+	} else {
+		g->counters.recovered += recovered;
+		wait_for_turn(card, g, l, h, first);
 	}
-	recover(card, g, tunnel_pipe(card, host, header_hash(h)), h, first);
 }
 
 /* The counter of the reason to drop the frame; NULL: it may go to *to. */

@@ -30,23 +30,29 @@ static bool is_pending(const struct card *card)
 /* Moves everything that can move now; returns when to do so again at the latest. */
 static uint64_t move(struct card *card)
 {
-	uint64_t wake_ns;
+	uint64_t wake_ns, turn_ns;
 
 	guests_receive(card);
+	queue_run(card);
 	wake_ns = dp_device_attend(card->device);
 	tunnel_reap(card);
-	vxlan_receive(card);
+	turn_ns = queue_run(card);
+	if (turn_ns < wake_ns)
+		wake_ns = turn_ns;
+	if (card->plain_waits)
+		vxlan_receive(card);
 	guests_flush(card);
 	tunnel_feed(card);
 	if ((is_pending(card) || card->hungry) && wake_ns > dp_now_ns() + RETRY_NS)
 		wake_ns = dp_now_ns() + RETRY_NS;
-	/* Completions have made the QPs post more. */
+	/* Frames may have been posted. */
 	return dp_engine_deadline(card->engine) < wake_ns ? dp_engine_deadline(card->engine) :
 							    wake_ns;
 }
 
 static void sleep_until(struct card *card, uint64_t wake_ns)
 {
+	enum { PLAIN = 2 };
 	struct pollfd fds[LOCAL_MAX + 3] = { { .fd = STDIN_FILENO, .events = POLLIN } };
 	struct timespec wait, *limit = NULL;
 	uint64_t now = dp_now_ns();
@@ -67,14 +73,28 @@ static void sleep_until(struct card *card, uint64_t wake_ns)
 	for (uint32_t i = 0; card->started && i < card->n_local; i++)
 		if (!card->guest[card->local[i]].stopped)
 			fds[n++] = (struct pollfd){ .fd = card->port[i].fd, .events = POLLIN };
-	if (ppoll(fds, n, limit, NULL) > 0 && fds[0].revents)
+	if (ppoll(fds, n, limit, NULL) <= 0)
+		return;
+	if (fds[0].revents)
 		control_read(card);
+	if (card->started && fds[PLAIN].revents)
+		card->plain_waits = true;
+}
+
+/* Each wake-up costs, here and in the guest that gets a frame: further frames may come first. */
+static void let_gather(const struct card *card, uint64_t woke_ns, uint64_t now)
+{
+	uint64_t until = woke_ns + card->coalesce_ns;
+	struct timespec at = { (time_t)(until / NS_PER_S), (long)(until % NS_PER_S) };
+
+	if (until > now)
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
 static void run(struct card *card)
 {
 	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-	uint64_t controlled = 0, wake_ns = DP_NEVER, now;
+	uint64_t controlled = 0, woke_ns = 0, wake_ns = DP_NEVER, now;
 
 	while (!card->quit) {
 		if (card->started)
@@ -83,10 +103,16 @@ static void run(struct card *card)
 		/* Also when there is no time to sleep. */
 		if (now - controlled > CONTROL_NS) {
 			controlled = now;
+			card->plain_waits = true;
 			if (poll(&in, 1, 0) > 0)
 				control_read(card);
 		}
-		sleep_until(card, wake_ns);
+		if (wake_ns > now) {
+			let_gather(card, woke_ns, now);
+			sleep_until(card, wake_ns);
+			woke_ns = dp_now_ns();
+			card->counters.wakes++;
+		}
 	}
 }
 

@@ -51,12 +51,24 @@ class GuestRow(NamedTuple):
     device: str
 
 
+class ShareRow(NamedTuple):
+    """Weight, guaranteed and largest rate in bit/s; 0: none."""
+
+    weight: int
+    least_bps: int
+    most_bps: int
+
+
 @dataclass(frozen=True)
 class Settings:
     """All that a card is told before it starts.
 
-    port: as io/port.h.  cc: a compiled algorithm.  mtu: of guests, bytes.
+    port: as io/port.h.  cc: a compiled algorithm.  mtu: of guests, bytes.  coalesce_ns: how long
+    frames may wait for others.
     hosts: the card's own first.  recover: ports whose frames are recovered, by "udp" and "tcp".
+    rate_bps: of all frames that leave the card; 0: no limit.
+    classes: by name, the first is of all ports that are not assigned.
+    assigned: ("udp" or "tcp", port, name of its class).  tenants: by VNI, those with guests here.
     """
 
     port: str
@@ -64,9 +76,14 @@ class Settings:
     cc: Path
     mtu: int
     pipes: int
+    coalesce_ns: int
     hosts: Sequence[HostRow]
     guests: Sequence[GuestRow]
     recover: Mapping[str, Sequence[int]]
+    rate_bps: int
+    classes: Mapping[str, ShareRow]
+    assigned: Sequence[tuple[str, int, str]]
+    tenants: Mapping[int, ShareRow]
 
 
 class Program:
@@ -119,13 +136,17 @@ class Program:
         now = _ifindexes(self.settings)
         return all(now[name] in (None, index) for name, index in self._devices.items())
 
+    def clear(self) -> None:
+        """Have the counters of tenants begin anew, as those of a tunnel do with offer()."""
+        self._ask("clear")
+
     def state(self) -> Mapping[str, str]:
         """Name of each other host -> "up", "down" or "broken"."""
         state: Mapping[str, str] = json.loads(self._ask("state"))
         return state
 
     def counters(self) -> Mapping[str, Any]:
-        """{"hosts": {name: {...}}, "guests": {device: {...}}, "network": {...}}, as card.h."""
+        """As report.c: of "hosts" by name, "guests" by device, "tenants" by VNI, "network"."""
         counters: Mapping[str, Any] = json.loads(self._ask("counters"))
         return counters
 
@@ -135,7 +156,12 @@ class Program:
 
     def _configure(self, s: Settings) -> None:
         self._ask("network", s.port, int(s.ecn), s.cc)
-        self._ask("cards", s.mtu, s.pipes)
+        self._ask("cards", s.mtu, s.pipes, s.coalesce_ns)
+        self._ask("rate", s.rate_bps)
+        for name, share in s.classes.items():
+            self._ask("class", name, *share)
+        for vni, share in s.tenants.items():
+            self._ask("tenant", vni, *share)
         for host in s.hosts:
             self._ask("host", *host)
         for guest in s.guests:
@@ -143,6 +169,9 @@ class Program:
         for protocol, ports in s.recover.items():
             for port in ports:
                 self._ask("recover", protocol, port)
+        names = list(s.classes)
+        for protocol, port, name in s.assigned:
+            self._ask("assign", protocol, port, names.index(name))
         self._ask("start")
 
     def _ask(self, *words: object) -> str:

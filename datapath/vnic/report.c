@@ -44,7 +44,8 @@ static void report_pipes(const struct card *card, const struct host *h, FILE *ou
 		retransmits += s.retransmits;
 		timeouts += s.timeouts;
 		marked += s.ecn_marked;
-		queued += p->queued;
+		for (uint32_t k = 0; k < card->n_leaves; k++)
+			queued += p->line[k].queued;
 		posted += p->posted;
 		extended += (uint32_t)dp_qp_extended(p->qp);
 		if (!flow)
@@ -83,6 +84,26 @@ static void report_guest(const struct guest *g, FILE *out)
 #undef X
 	NUMBER(out, "ring_drops", dp_raw_drops(g->port));
 	fprintf(out, "\"held_chunks\":%u}", g->held);
+}
+
+static void report_tenant(const struct card *card, const struct tenant *t, FILE *out)
+{
+	fprintf(out, "\"%u\":{", t->vni);
+	NUMBER(out, "tx_bytes", t->tx_bytes);
+	NUMBER(out, "due_bytes", t->due_bytes);
+	NUMBER(out, "weight", t->share.weight);
+	fprintf(out, "\"classes\":{");
+	for (uint32_t i = 0; i < card->n_classes; i++) {
+		const struct leaf *leaf = &t->leaf[i];
+
+		fprintf(out, "%s\"%s\":{", i ? "," : "", card->class[i].name);
+		NUMBER(out, "tx_frames", leaf->tx_frames);
+		NUMBER(out, "tx_bytes", leaf->tx_bytes);
+		NUMBER(out, "first_wait_bytes", leaf->first_wait_bytes);
+		NUMBER(out, "first_wait_ns", leaf->first_wait_ns);
+		fprintf(out, "\"queued_frames\":%u}", leaf->queued);
+	}
+	fprintf(out, "}}");
 }
 
 static void report_network(struct card *card, FILE *out)
@@ -124,6 +145,11 @@ void report_counters(struct card *card, FILE *out)
 	for (uint32_t i = 0; i < card->n_local; i++) {
 		fprintf(out, "%s", i ? "," : "");
 		report_guest(&card->guest[card->local[i]], out);
+	}
+	fprintf(out, "},\"tenants\":{");
+	for (uint32_t i = 0; i < card->n_tenants; i++) {
+		fprintf(out, "%s", i ? "," : "");
+		report_tenant(card, &card->tenant[i], out);
 	}
 	fprintf(out, "},\"network\":{");
 	report_network(card, out);

@@ -6,7 +6,7 @@ All hosts have the same file, but for the names of devices on other hosts, which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,13 +14,17 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from datapath.cc.spec import Cc
-from datapath.units import Bytes
-from datapath.vnic.program import GuestRow, HostRow, Settings
+from datapath.units import BitRate, Bytes, DurationNs
+from datapath.vnic.program import GuestRow, HostRow, Settings, ShareRow
 
 MAC = r"^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$"
 ROCE_PORT = 4791
 GUEST_MTU_MAX = 9000
+OTHER = "other"
+"""The class of the frames that no other class names."""
+
+_CLASSES_MAX = 8
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _NETDEV = r"^[^\s/,]{1,15}$"
@@ -52,10 +56,40 @@ class Guest(BaseModel):
                 yield str(address)
 
 
-class Tenant(BaseModel):
-    """A network of its own: its guests reach each other and nobody else."""
+class Share(BaseModel):
+    """What one of several has when all of them want more than there is."""
 
     model_config = ConfigDict(extra="forbid")
+
+    weight: int = Field(1, ge=1, le=4096, description="Its part, beside the weights of others.")
+    min_rate: BitRate | None = Field(
+        None, ge=1_000, description="Guaranteed: it has that much, if its weight gives it less."
+    )
+    max_rate: BitRate | None = Field(
+        None, ge=1_000, description="It never has more, even when nobody else wants it."
+    )
+
+    @model_validator(mode="after")
+    def _guarantee_is_allowed(self) -> Share:
+        if self.min_rate and self.max_rate and self.min_rate > self.max_rate:
+            raise ValueError("min_rate is more than max_rate")
+        return self
+
+    @property
+    def row(self) -> ShareRow:
+        """As the card takes it."""
+        return ShareRow(self.weight, self.min_rate or 0, self.max_rate or 0)
+
+
+class FrameClass(Share):
+    """Frames of a tenant that share what the tenant has with its other frames."""
+
+    udp: list[_Port] = Field(default=[], description="UDP ports of source or destination.")
+    tcp: list[_Port] = Field(default=[], description="TCP ports of source or destination.")
+
+
+class Tenant(Share):
+    """A network of its own: its guests reach each other and nobody else."""
 
     vni: int = Field(ge=0, le=2**24 - 1, description="VXLAN network identifier.")
     guests: list[Guest] = Field(min_length=1)
@@ -114,6 +148,50 @@ class Card(BaseModel):
     )
     ecn: bool = Field(False, description="The tunnels' packets are ECN-capable.")
     recover: Recover = Field(default_factory=lambda: Recover())
+    coalesce: DurationNs | None = Field(
+        None,
+        le=10_000_000,
+        description="How long frames may wait for others, so that the card and its guests wake "
+        "less often. A frame after a longer silence does not wait. Unset: not at all, but 1ms "
+        "behind virtual machines whose CPUs are emulated.",
+    )
+    rate: BitRate | None = Field(
+        None,
+        ge=1_000,
+        description="Most that a card sends, counted in its guests' frames. Unset: as much as "
+        "the network takes.",
+    )
+    classes: dict[Annotated[str, Field(pattern=NAME)], FrameClass] = Field(
+        default={},
+        max_length=_CLASSES_MAX,
+        description="Classes of a tenant's frames by port, with their shares of what the tenant "
+        "has. The class `other` has no ports: it is all other frames.",
+    )
+
+    @model_validator(mode="after")
+    def _classes_are_told_apart(self) -> Card:
+        for name, row in self.classes.items():
+            if (name == OTHER) == bool(row.udp or row.tcp):
+                raise ValueError(f"classes.{name}: every class but {OTHER} has ports")
+        if len(self.classes) == _CLASSES_MAX and OTHER not in self.classes:
+            raise ValueError(f"classes: at most {_CLASSES_MAX}, {OTHER} among them")
+        _refuse_twice("port", (f"{protocol} {port}" for protocol, port, _ in self.assigned()))
+        _refuse_promises("classes", self.classes.values(), self.rate)
+        return self
+
+    def assigned(self) -> list[tuple[str, int, str]]:
+        """Of each port that a class names: "udp" or "tcp", the port, and the class."""
+        return [
+            (protocol, port, name)
+            for name, row in self.classes.items()
+            for protocol, ports in (("udp", row.udp), ("tcp", row.tcp))
+            for port in ports
+        ]
+
+    def class_rows(self) -> dict[str, ShareRow]:
+        """Name of each class -> its share; `other` comes first."""
+        rows = {name: row.row for name, row in self.classes.items()}
+        return {OTHER: rows.pop(OTHER, FrameClass().row), **rows}
 
     def compiled_cc(self, folder: Path) -> Path:
         """The algorithm as an object file, its source beside the card's file in `folder`.
@@ -127,6 +205,13 @@ class Card(BaseModel):
 
 class NetworkCards(Card):
     """The cards of an experiment: each host is the guest of one."""
+
+    tenants: list[Share] = Field(
+        default=[],
+        max_length=64,
+        description="The hosts of each side share a card, and each pair of hosts is a tenant: "
+        "these, in turn. Unset: each host has a card of its own, and all are one tenant.",
+    )
 
     port: Literal["afxdp", "udp"] = Field(
         "afxdp", description="How cards reach the network, as transport.port."
@@ -164,6 +249,7 @@ class CardFile(Card):
     def _addresses_are_unique(self) -> CardFile:
         _refuse_twice("address", (str(host.address) for host in self.hosts.values()))
         _refuse_twice("vni", (str(tenant.vni) for tenant in self.tenants.values()))
+        _refuse_promises("tenants", self.tenants.values(), self.rate)
         for name, tenant in self.tenants.items():
             everything = (text for guest in tenant.guests for text in guest.addresses())
             _refuse_twice(f"tenants.{name}: address", everything)
@@ -191,9 +277,18 @@ class CardFile(Card):
             cc=cc,
             mtu=self.mtu,
             pipes=self.pipes,
+            coalesce_ns=self.coalesce or 0,
             hosts=[HostRow(name, str(self.hosts[name].address)) for name in names],
             guests=list(self._guest_rows(me, names)),
             recover={"udp": self.recover.udp, "tcp": self.recover.tcp},
+            rate_bps=self.rate or 0,
+            classes=self.class_rows(),
+            assigned=self.assigned(),
+            tenants={
+                tenant.vni: tenant.row
+                for tenant in self.tenants.values()
+                if any(guest.host == me for guest in tenant.guests)
+            },
         )
 
     def _guest_rows(self, me: str, names: Sequence[str]) -> Iterator[GuestRow]:
@@ -210,6 +305,12 @@ class CardFile(Card):
                     ipv6=str(guest.ipv6 or "-"),
                     device=guest.device if here and guest.device else "-",
                 )
+
+
+def _refuse_promises(what: str, shares: Iterable[Share], rate: int | None) -> None:
+    promised = sum(share.min_rate or 0 for share in shares)
+    if rate is not None and promised > rate:
+        raise ValueError(f"{what}: their min_rate is more than rate, all together")
 
 
 def _refuse_twice(what: str, texts: Sequence[str] | Iterator[str]) -> None:

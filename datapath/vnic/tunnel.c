@@ -2,9 +2,6 @@
 /*
  * A tunnel to another host is several RC QPs, its pipes.  A flow takes one of them, so its
  * frames stay in order and wait for the losses of few other flows.
- *
- * What a QP takes no more waits in a queue of the pipe.  The queue has no bound of its own:
- * HELD_MAX bounds what all queues hold of a guest.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,6 +12,7 @@
 
 enum {
 	COMPLETIONS = 64,
+	UNSENT = 64,  /* frames that a QP has and has not sent */
 	TIMEOUT = 17, /* 0.54 s; eight of them without an answer break a tunnel */
 	RETRIES = 7,
 	MIN_RNR_TIMER = 5, /* 60 us */
@@ -72,14 +70,6 @@ void tunnel_feed(struct card *card)
 
 /* ---- sends --------------------------------------------------------------------------- */
 
-static void let_go(struct card *card, uint32_t first)
-{
-	struct chunk *c = &card->chunk[first];
-
-	card->guest[c->guest].held -= c->chunks;
-	dp_raw_put(&card->raw, first);
-}
-
 static int post(struct card *card, struct pipe *p, uint32_t first)
 {
 	struct dp_sge sge[FRAME_CHUNKS + 1];
@@ -98,38 +88,25 @@ static int post(struct card *card, struct pipe *p, uint32_t first)
 	return dp_qp_post_send(p->qp, &wr);
 }
 
-static void post_queued(struct card *card, struct pipe *p)
-{
-	uint32_t first;
-
-	while (p->queued && p->posted < SENDS) {
-		first = p->first;
-		p->first = card->chunk[first].behind;
-		p->queued--;
-		if (post(card, p, first)) {
-			card->host[p->host].counters.aborted++;
-			let_go(card, first);
-		} else {
-			p->posted++;
-		}
-	}
-}
-
 struct pipe *tunnel_pipe(struct card *card, struct host *host, uint32_t hash)
 {
 	return &host->pipe[hash % card->n_pipes];
 }
 
+bool tunnel_has_room(const struct pipe *p)
+{
+	return p->posted < SENDS && dp_qp_unsent(p->qp) < UNSENT;
+}
+
 void tunnel_send(struct card *card, struct pipe *p, uint32_t first)
 {
 	card->host[p->host].counters.tx_recovered++;
-	card->chunk[first].behind = DP_NO_CHUNK;
-	if (p->queued++)
-		card->chunk[p->last].behind = first;
-	else
-		p->first = first;
-	p->last = first;
-	post_queued(card, p);
+	if (post(card, p, first)) {
+		card->host[p->host].counters.aborted++;
+		frame_let_go(card, first);
+	} else {
+		p->posted++;
+	}
 }
 
 /* ---- completions ---------------------------------------------------------------------- */
@@ -151,7 +128,7 @@ static void sent(struct card *card, struct pipe *p, const struct dp_wc *wc)
 {
 	p->posted--;
 	card->host[p->host].counters.aborted += wc->status != DP_WC_SUCCESS;
-	let_go(card, (uint32_t)wc->wr_id);
+	frame_let_go(card, (uint32_t)wc->wr_id);
 }
 
 static uint32_t reap(struct card *card)
@@ -170,10 +147,8 @@ static uint32_t reap(struct card *card)
 	for (int i = 0; i < n; i++) {
 		struct pipe *p = pipe_of(card, wc[i].qpn);
 
-		if (!card->host[p->host].up)
-			continue;
-		post_receives(card, p);
-		post_queued(card, p);
+		if (card->host[p->host].up)
+			post_receives(card, p);
 	}
 	return (uint32_t)n;
 }
@@ -200,19 +175,13 @@ void tunnel_event(const struct dp_event *event)
 static void close_pipe(struct card *card, struct pipe *p)
 {
 	const struct dp_qp_attr attr = { .state = DP_QPS_ERR };
-	uint32_t first;
 
 	if (!p->qp)
 		return;
 	/* All that it holds is flushed, and its chunks come back. */
 	dp_qp_modify(p->qp, &attr, DP_QP_STATE, dp_device_now_ns());
 	tunnel_reap(card);
-	for (; p->queued; p->queued--) {
-		first = p->first;
-		p->first = card->chunk[first].behind;
-		card->host[p->host].counters.aborted++;
-		let_go(card, first);
-	}
+	queue_drop(card, p);
 	card->by_qpn[dp_qp_qpn(p->qp) % DP_QPN_SPACE] = NULL;
 	dp_qp_destroy(p->qp);
 	p->qp = NULL;
@@ -248,7 +217,7 @@ static int open_pipe(struct card *card, struct host *host, struct pipe *p)
 
 	if (err)
 		return err;
-	*p = (struct pipe){ .qp = p->qp, .host = (uint16_t)(host - card->host) };
+	p->posted = p->receives = 0;
 	card->by_qpn[dp_qp_qpn(p->qp) % DP_QPN_SPACE] = p;
 	/* The peer's first PSN is agreed on with the tunnel; ours is random. */
 	if (getrandom(&attr.sq_psn, sizeof(attr.sq_psn), 0) != sizeof(attr.sq_psn))

@@ -24,6 +24,7 @@ enum {
 	DP_ATOMIC_ACK_ETH_LEN = 8,
 	DP_IMM_LEN = 4,
 	DP_IETH_LEN = 4,
+	DP_FETH_LEN = 4,
 	DP_ICRC_LEN = 4,
 	DP_CNP_RESV_LEN = 16, /* zero bytes after the BTH of a CNP */
 	DP_PKEY_DEFAULT = 0xffff,
@@ -165,6 +166,29 @@ static inline void dp_reth_set(uint8_t *h, uint64_t va, uint32_t rkey, uint32_t 
 	dp_put64(h, va);
 	dp_put32(h + 8, rkey);
 	dp_put32(h + 12, len);
+}
+
+/* FETH: resv(26) SEL(2) PLT(4), annex A19 */
+enum dp_feth {
+	DP_FETH_GLOBAL = 1 << 0, /* PLT: visible to everybody */
+	DP_FETH_PERSISTENT = 1 << 1,
+	DP_FETH_RANGE = 0, /* SEL: the range of the RETH */
+	DP_FETH_MR = 1,	   /* all of the memory region */
+};
+
+static inline uint8_t dp_feth_placement(const uint8_t *h)
+{
+	return h[3] & 0xf;
+}
+
+static inline uint8_t dp_feth_selectivity(const uint8_t *h)
+{
+	return h[3] >> 4 & 3;
+}
+
+static inline void dp_feth_set(uint8_t *h, uint8_t placement, uint8_t selectivity)
+{
+	dp_put32(h, (uint32_t)selectivity << 4 | placement);
 }
 
 /* AtomicETH: VA(64) R_Key(32) SwapOrAdd(64) Compare(64) */

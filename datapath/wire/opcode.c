@@ -8,7 +8,8 @@
  * FIRST, MIDDLE and LAST say which part of a message the packet is; ONLY
  * packets, READ requests and atomics are both FIRST and LAST.  IS_READ and
  * IS_ATOMIC are the requests; their answers are READ_RESP and the packets
- * that carry an AtomicAckETH.
+ * that carry an AtomicAckETH.  FLUSH and ATOMIC WRITE (annex A19) are executed
+ * once and in order, as atomics are; their answer is a READ_RESP of no bytes.
  */
 #include "wire/ext.h"
 #include "wire/headers.h"
@@ -23,7 +24,8 @@
 	 HAS(mask, DP_HAS_ATOMIC_ACK_ETH, DP_ATOMIC_ACK_ETH_LEN) +                                 \
 	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +                 \
 	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +               \
-	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN) + HAS(mask, DP_HAS_DETH, DP_DETH_LEN))
+	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN) + HAS(mask, DP_HAS_DETH, DP_DETH_LEN) +             \
+	 HAS(mask, DP_HAS_FETH, DP_FETH_LEN))
 
 #define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
 #define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
@@ -42,7 +44,8 @@
 #define WRITE (DP_IS_WRITE | DP_IS_REQUEST | DP_HAS_PAYLOAD)
 #define READ (DP_IS_READ | DP_IS_REQUEST | ONLY)
 #define READ_RESP (DP_IS_READ_RESP | DP_IS_RESPONSE | DP_HAS_PAYLOAD)
-#define ATOMIC (DP_IS_ATOMIC | DP_IS_REQUEST | ONLY | DP_HAS_ATOMIC_ETH)
+#define ONCE (DP_IS_ATOMIC | DP_IS_REQUEST | ONLY)
+#define ATOMIC (ONCE | DP_HAS_ATOMIC_ETH)
 
 const struct dp_opcode_info dp_opcodes[256] = {
 	RC(SEND_FIRST, SEND | FIRST, XDH),
@@ -68,6 +71,8 @@ const struct dp_opcode_info dp_opcodes[256] = {
 	RC(ATOMIC_ACK, DP_IS_RESPONSE | AETH | DP_HAS_ATOMIC_ACK_ETH, 0),
 	RC(COMPARE_SWAP, ATOMIC, XDH),
 	RC(FETCH_ADD, ATOMIC, XDH),
+	RC(FLUSH, ONCE | DP_HAS_FETH | RETH, XDH),
+	RC(ATOMIC_WRITE, ONCE | RETH | DP_HAS_PAYLOAD, XDH),
 	ROW(DP_OP_UD_SEND_ONLY, "UD_SEND_ONLY", SEND | ONLY | DETH),
 	ROW(DP_OP_UD_SEND_ONLY_IMM, "UD_SEND_ONLY_IMM", SEND | ONLY | DETH | IMM),
 	ROW(DP_OP_CNP, "CNP", DP_IS_CNP),

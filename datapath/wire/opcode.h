@@ -40,6 +40,8 @@ enum dp_opcode {
 	DP_OP_FETCH_ADD = 0x14,
 	DP_OP_SEND_LAST_INV = 0x16,
 	DP_OP_SEND_ONLY_INV = 0x17,
+	DP_OP_FLUSH = 0x1c,
+	DP_OP_ATOMIC_WRITE = 0x1d,
 	DP_OP_UD_SEND_ONLY = 0x64,
 	DP_OP_UD_SEND_ONLY_IMM = 0x65,
 	DP_OP_CNP = 0x81,
@@ -76,6 +78,7 @@ enum dp_op_mask {
 	DP_IS_CNP = 1 << 20,
 	DP_IS_PROBE = 1 << 21,
 	DP_HAS_DETH = 1 << 22, /* of an unreliable datagram; no other packet has one */
+	DP_HAS_FETH = 1 << 23,
 };
 
 struct dp_opcode_info {

@@ -30,6 +30,7 @@ static void find_headers(const uint8_t *bth, struct dp_parsed *out)
 	room = mask & DP_IS_REQUEST && out->xdh ? dp_room_len(dp_xdh_records(out->xdh)) : 0;
 	out->room = room ? p : NULL;
 	p += room;
+	out->feth = take(&p, mask, DP_HAS_FETH, DP_FETH_LEN);
 	out->reth = take(&p, mask, DP_HAS_RETH, DP_RETH_LEN);
 	out->atomic = take(&p, mask, DP_HAS_ATOMIC_ETH, DP_ATOMIC_ETH_LEN);
 	out->aeth = take(&p, mask, DP_HAS_AETH, DP_AETH_LEN);

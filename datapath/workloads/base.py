@@ -80,6 +80,7 @@ class Workload(Protocol):
     name: ClassVar[str]
     Params: ClassVar[type[pydantic.BaseModel]]
     tools: ClassVar[tuple[Tool, ...]]  # programs it needs, looked for beforehand
+    simulated: ClassVar[bool]  # whether it runs in lane sim
     devices: ClassVar[tuple[str, ...]]  # values of transport.device it can use
     metrics: ClassVar[tuple[MetricKind, ...]]  # those that no other workload has
     qp_attributes: ClassVar[tuple[str, ...]]  # of verbs.spec.QP_ATTRIBUTES, those it can set

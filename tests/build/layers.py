@@ -29,9 +29,14 @@ MAY_INCLUDE = {
     "xdp": {"xdp", "link", "wire"},
     "fabric/emulator": {"fabric", "io", "link", "posix", "wire", "xdp"},
     "fabric/sim": {"fabric", "engine", "link", "wire"},
+    "collectives/live": {"collectives", "posix"},
+    "workloads/connections": {"posix"},
     "workloads/mpi": {"posix"},
     "workloads/traffic": {"fabric", "posix", "wire"},
+    "cc/tcp": {"cc"},
     "lanes/keeper": {"lanes", "posix", "xdp"},
+    "lanes/pacer": {"lanes", "engine", "xdp"},
+    "lanes/registrar": {"lanes"},
     "fabric": {"fabric", "io", "engine", "wire"},
 }
 

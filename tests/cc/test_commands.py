@@ -23,6 +23,7 @@ def test_list() -> None:
     assert run("list").exit_code == 0
     rows = json.loads(run("list", "--format", "json").output)
     assert {"dctcp", "fixed", "swift"} <= {row["name"] for row in rows}
+    assert {"name": "dp_copa", "key": "cc.tcp"}.items() <= rows[-1].items()
     lines = run("list", "--format", "ndjson").output.splitlines()
     assert [json.loads(line) for line in lines] == rows
 
@@ -34,6 +35,13 @@ def test_show() -> None:
     record = json.loads(run("show", "swift", "--format", "json").output)
     assert record["flow_bytes"] == 248
     assert record["params"][0]["unit"] == "ns"
+
+
+def test_show_for_tcp() -> None:
+    assert "NSDI 2018" in run("show", "dp_copa").output
+    record = json.loads(run("show", "dp_copa", "--format", "json").output)
+    assert Path(record["file"]).name == "dp_copa.bpf.c"
+    assert record["source"].startswith("Arun and Balakrishnan")
 
 
 def test_compile() -> None:

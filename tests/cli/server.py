@@ -10,6 +10,7 @@ everything imported, forks; the child runs dpctl.  The answer is a line of JSON 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -63,15 +64,22 @@ class Dpctl:
 
 def serve() -> None:
     """Answer requests until stdin ends."""
+    import jinja2
     import matplotlib.backends.backend_svg
+    import matplotlib.figure
     import pandas
     import pyarrow.parquet
 
     import datapath.cli.app
-    import datapath.experiment.load
+    import datapath.experiment.runner
     import datapath.report.page
+    from datapath.experiment.load import load
 
-    del matplotlib, pandas, pyarrow, datapath
+    del jinja2, matplotlib, pandas, pyarrow, datapath
+    load(ROOT / "experiments" / "quickstart.yaml")  # the format's schema, and all algorithms
+    # A child's collector would write to every object, and so copy every page.
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line))), flush=True)
 

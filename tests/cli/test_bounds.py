@@ -175,7 +175,7 @@ def test_a_result_folder_that_explodes_is_reported_without_that_file(
 ) -> None:
     assert callable(write)
     write(folder / name)
-    done = quick_dpctl("report", folder, "--table")
+    done = quick_dpctl("show", folder)
     assert (done.code, done.err) == (0, "")
     assert f"note: {name} cannot be read: " in done.out
     assert said in done.out
@@ -188,6 +188,6 @@ def test_a_result_folder_that_explodes_is_reported_without_that_file(
 def test_a_run_that_explodes_is_named(quick_dpctl: Dpctl, folder: Path, write: object) -> None:
     assert callable(write)
     write(folder / "runs" / "0-0.json")
-    done = quick_dpctl("report", folder, "--table")
+    done = quick_dpctl("show", folder)
     assert (done.code, done.err) == (0, "")
     assert "note: 0-0.json cannot be read: " in done.out

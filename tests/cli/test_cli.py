@@ -44,7 +44,21 @@ def dpctl(
     "words",
     [
         "",
-        *("run", "validate", "schema", "list", "report", "clean", "exec", "selftest"),
+        *(
+            "run",
+            "validate",
+            "schema",
+            "list",
+            "show",
+            "compare",
+            "doctor",
+            "completion",
+            "man",
+            "report",
+            "clean",
+            "exec",
+            "selftest",
+        ),
         *("xdp", "xdp inspect", "cc"),
     ],
 )
@@ -75,7 +89,8 @@ def test_validate_loads_no_table_or_plot_library() -> None:
     ("arguments", "code", "error", "hint"),
     [
         (["runn"], 2, "No such command 'runn'. Did you mean 'run'?", "dpctl --help"),
-        (["run", "--repetitions", "x", "f"], 2, "Invalid value for '--repetitions'", "dpctl run"),
+        (["run", "--repetitions", "x", "f"], 2, "--repetitions x is not a number", "auto:MOST"),
+        (["run", "--repetitions", "auto:0", "f"], 2, "auto:0 is out of range", ""),
         (["run"], 2, "which experiment?", "dpctl run FILE"),
         (["run", "none.yaml"], 2, "none.yaml: no such file", "name an experiment file"),
         (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
@@ -117,6 +132,19 @@ def test_validate_tells_the_place_in_text_and_json(tmp_path: Path) -> None:
     done = dpctl("validate", path, "--format", "json")
     assert done.returncode == 2
     assert [row["path"] for row in json.loads(done.stdout)] == ["topology.mtu"]
+
+
+def test_validate_of_several_files(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(QUICKSTART.read_text().replace("mtu: 9000", "mtu: 99999"))
+    done = dpctl("validate", QUICKSTART, wrong, tmp_path / "none.yaml", QUICKSTART)
+    assert done.returncode == 2
+    assert done.stdout.count(": valid: ") == 2
+    assert f"error: {wrong}:" in done.stderr
+    assert "none.yaml: no such file" in done.stderr
+    done = dpctl("validate", QUICKSTART, wrong, "--format", "json")
+    assert done.returncode == 2
+    assert [row["file"] for row in json.loads(done.stdout)] == [str(wrong)]
 
 
 def test_validate_of_a_right_file() -> None:

@@ -326,7 +326,10 @@ def test_result_folders(
         for change in changes:
             spoil(folder, change)
         sound(quick_dpctl("list", cwd=Path(here)), (0,))
-        sound(quick_dpctl("report", folder, "--table", "--format", "json"), (0, 2))
+        sound(quick_dpctl("report", folder, "--format", "json"), (0, 2))
+        sound(quick_dpctl("show", folder), (0, 2))
+        sound(quick_dpctl("show", folder, "--metric", "all", "--ratio"), (0, 2))
+        sound(quick_dpctl("show", folder, "--format", "json"), (0, 2))
         sound(quick_dpctl("series", folder), (0, 2))
         for file in sorted((folder / "series").glob("*"))[:1]:
             sound(quick_dpctl("series", folder, file.stem), (0, 2))

@@ -53,5 +53,9 @@ def atomic_eth(va: int, rkey: int, swap_add: int = 1, compare: int = 0) -> bytes
     return struct.pack("!QIQQ", va, rkey, swap_add, compare)
 
 
+def feth(placement: int, selectivity: int) -> bytes:
+    return struct.pack("!I", selectivity << 4 | placement)
+
+
 def aeth(syndrome: int, msn: int) -> bytes:
     return struct.pack("!I", syndrome << 24 | msn)

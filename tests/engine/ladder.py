@@ -566,6 +566,7 @@ class QP:
         remote: tuple[int, int] = (0, 0),
         compare_add: int = 0,
         swap: int = 0,
+        flush: tuple[int, int, int] | None = None,
         to: tuple[Any, int, int] = (ffi.NULL, 0, 0),
     ) -> int:
         """dp_qp_post_send(); returns its status."""
@@ -582,6 +583,8 @@ class QP:
         wr.imm = imm
         wr.remote_addr, wr.rkey = remote
         wr.compare_add, wr.swap = compare_add, swap
+        if flush is not None:
+            wr.placement, wr.selectivity, wr.flush_len = flush
         wr.ah, wr.remote_qpn, wr.remote_qkey = to
         return self._verified(lib.dp_qp_post_send(self.qp, wr))
 
@@ -627,6 +630,22 @@ class QP:
         into = self.host.memory(8)
         check(self.post_send(opcode, [into.sge()], remote=where(target), **options))
         return into
+
+    def atomic_write(self, data: bytes, target: Memory | tuple[int, int], **options: Any) -> None:
+        sges = self._source(data)
+        check(self.post_send(lib.DP_WR_ATOMIC_WRITE, sges, remote=where(target), **options))
+
+    def flush(
+        self,
+        target: Memory | tuple[int, int],
+        length: int,
+        *,
+        placement: int = lib.DP_FETH_GLOBAL,
+        selectivity: int = lib.DP_FETH_RANGE,
+        **options: Any,
+    ) -> None:
+        asked = (placement, selectivity, length)
+        check(self.post_send(lib.DP_WR_FLUSH, [], remote=where(target), flush=asked, **options))
 
     def _source(self, data: bytes) -> list[tuple[int, int, int]]:
         return [self.host.memory(data).sge()] if data else []

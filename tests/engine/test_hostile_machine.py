@@ -58,7 +58,7 @@ FAR = [31, 32, 63, 64, 65, 127, 128, 2047, 2048, -64, -65, 1 << 22, -(1 << 23)]
 NEAR = st.sampled_from([*range(-3, 9), *FAR])
 LENGTHS = st.sampled_from([1, 17, 255, MTU + 4, 512, 2 * MTU, 5000, 2**30, 2**31])
 SMALL = st.sampled_from([0, 1, 7, 8, 17, 200, MTU, MTU + 4, 508])
-USUAL = [0x04, 0x05, 0x0A, 0x0B, 0x0C, 0x13, 0x14]
+USUAL = [0x04, 0x05, 0x0A, 0x0B, 0x0C, 0x13, 0x14, 0x1C, 0x1D]
 """SEND and WRITE ONLY, also with immediate, READ, atomics; + 0xC0: their extended form."""
 
 
@@ -299,7 +299,7 @@ class Hostile(RuleBasedStateMachine):
             self._request(fields)
 
     @rule(
-        opcode=st.sampled_from([0x0C, 0x13, 0x14]),
+        opcode=st.sampled_from([0x0C, 0x13, 0x14, 0x1C, 0x1D]),
         behind=st.sampled_from([1, 2, 3, 64, 1 << 22]),
         memory=st.integers(0, 20),
         length=st.sampled_from([0, 8, 5000]),
@@ -326,6 +326,8 @@ class Hostile(RuleBasedStateMachine):
             headers += struct.pack("!5I", 0, seq % 2**32, f["offset"], carried << 8 | flags, 0)
             records = flags >> 4
             headers += bytes([min(records, 8)]) + bytes(3 + 16 * records) if records else b""
+        if mask & lib.DP_HAS_FETH:
+            headers += forge.feth(1 + (f["offset"] & 3), f["rq_seq"] & 3)
         if mask & lib.DP_HAS_RETH:
             headers += struct.pack("!QII", va, rkey, length)
         if mask & lib.DP_HAS_ATOMIC_ETH:

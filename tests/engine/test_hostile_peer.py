@@ -10,7 +10,20 @@ import pytest
 
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import MS, QP, Channel, Host, Packet, S, World, failed, ok, pattern
+from tests.engine.ladder import (
+    MS,
+    QP,
+    US,
+    Channel,
+    Completion,
+    Host,
+    Packet,
+    S,
+    World,
+    failed,
+    ok,
+    pattern,
+)
 from tests.engine.test_errors import MODES, pair
 
 pytestmark = pytest.mark.san
@@ -264,3 +277,26 @@ def test_a_standard_request_while_packets_are_held_ahead(ext: World) -> None:
     ext.give(b.host, forge.packet(a, 0xC4, 100, forge.xdh(rq_seq=0), b"first"))
     assert b.poll_recv() == [ok("RECV", wr_id=1, byte_len=5), ok("RECV", wr_id=2, byte_len=4)]
     assert b.state == "RTS"
+
+
+def test_a_forged_offer_in_the_name_of_a_standard_peer(make_world: MakeWorld) -> None:
+    """Who knows both QPNs and the address can end the connection so, and do no more."""
+    world = make_world(extended=True, b_extended=0)
+    a, b = world.pair(timeout=10, retry_cnt=2)
+    memory = b.host.memory(8)
+    offer = bytes.fromhex(f"03 020000 00000000 {b.qpn:08x} 0400 0000 00000000")
+    world.advance(US)
+    a.host.send_all()
+    assert world.give(a.host, forge.packet(b, 0xE0, 0, offer)) == 0
+    a.write(b"unheard!", memory)
+    completed: list[Completion] = []
+
+    def ended() -> bool:
+        completed.extend(a.poll())
+        return bool(completed)
+
+    assert world.run(Channel(), until=ended, limit_ns=100 * S)
+    assert completed == [failed("RETRY_EXC_ERR")]
+    assert (a.state, b.state) == ("ERR", "RTS")
+    assert bytes(memory) == bytes(8)
+    assert b.host.stats()["drop_unknown_opcode"] > 0

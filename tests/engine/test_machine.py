@@ -22,7 +22,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from datapath.native import lib
 from tests.engine.ladder import (
+    ALL_ACCESS,
     MS,
     QP,
     US,
@@ -138,6 +140,29 @@ class Network(RuleBasedStateMachine):
         side.requests.append(ok("FETCH_ADD", wr_id=wr_id))
         side.memories.append((into, side.count.to_bytes(8, "little")))
         side.count += add
+
+    @rule(which=SIDES, value=st.binary(min_size=8, max_size=8))
+    def atomic_write(self, which: int, value: bytes) -> None:
+        side = self.sides[which]
+        if not self._room(side):
+            return
+        target = side.peer.host.memory(8)
+        self._post(side, "ATOMIC_WRITE", lambda i: side.qp.atomic_write(value, target, wr_id=i))
+        side.memories.append((target, value))
+
+    @rule(which=SIDES, length=LENGTHS, everything=st.booleans())
+    def flush(self, which: int, length: int, everything: bool) -> None:
+        side = self.sides[which]
+        if not self._room(side):
+            return
+        access = ALL_ACCESS | lib.DP_ACCESS_FLUSH_GLOBAL
+        memory = side.peer.host.memory(length, access=access)
+        selectivity = lib.DP_FETH_MR if everything else lib.DP_FETH_RANGE
+        self._post(
+            side,
+            "FLUSH",
+            lambda i: side.qp.flush(memory, length, selectivity=selectivity, wr_id=i),
+        )
 
     @rule(which=SIDES, count=st.integers(1, 4))
     def post_receives(self, which: int, count: int) -> None:

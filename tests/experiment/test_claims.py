@@ -6,8 +6,11 @@ The records below are inputs of the arithmetic under test; nothing was measured.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from datapath import stats
 from datapath.experiment.claims import Verdict, evaluate
 from datapath.experiment.store import RunRecord
 
@@ -93,3 +96,65 @@ def test_the_same_data_gives_the_same_interval(load: Load) -> None:
     records = [record(b, 100.0 + 3 * b) for b in range(9)]
     records += [record(b, 95.0 + b, loss="1%") for b in range(9)]
     assert verdict(load, records) == verdict(load, list(reversed(records)))
+
+
+# --- three verdicts ----------------------------------------------------------------------------
+
+
+def of_latency(load: Load, values: list[float], more: str = "") -> Verdict:
+    """The verdict on `latency_p50` at most 10 us, for runs with these values in us."""
+    records = [record(i, value * 1e3, "latency_p50") for i, value in enumerate(values)]
+    return evaluate(load("max: 10us", f"max: 10us{more}"), records)[1]
+
+
+def test_a_claim_is_shown_when_its_interval_is_beyond_the_bound(load: Load) -> None:
+    result = of_latency(load, [8.0, 8.1, 8.2, 8.3, 8.4, 8.5])
+    assert (result.passed, result.shown, result.doubt, result.more) == (True, True, "", 0)
+
+
+def test_an_interval_that_reaches_the_bound_shows_nothing(load: Load) -> None:
+    result = of_latency(load, [8.0, 9.0, 9.5, 9.6, 11.0, 12.0])
+    assert (result.passed, result.shown) == (True, False)
+    assert result.doubt == "the interval reaches the bound"
+    assert result.more is not None
+    assert result.more > 6
+
+
+def test_few_runs_show_nothing_however_clear_they_are(load: Load) -> None:
+    for n in range(1, stats.FEWEST):
+        result = of_latency(load, [1.0] * n)
+        assert (result.passed, result.shown, result.more) == (True, False, stats.FEWEST - n)
+        assert f"n = {n} is too few" in result.doubt
+    assert of_latency(load, [1.0] * stats.FEWEST).shown
+
+
+def test_a_failure_may_be_undecided_too(load: Load) -> None:
+    result = of_latency(load, [8.0, 9.0, 10.1, 10.2, 11.0, 12.0])
+    assert (result.passed, result.doubt) == (False, "the interval reaches the bound")
+    assert result.more is None or result.more > 0
+    assert of_latency(load, [20.0] * 6).more == 0
+
+
+def test_a_median_on_its_bound_is_never_decided(load: Load) -> None:
+    result = of_latency(load, [8.0, 9.0, 10.0, 10.0, 11.0, 12.0])
+    assert (result.passed, result.shown, result.more) == (True, False, None)
+
+
+def test_a_claim_may_ask_to_be_shown(load: Load) -> None:
+    result = of_latency(load, [8.0, 9.0, 9.5, 9.6, 11.0, 12.0], ", shown: true")
+    assert (result.passed, result.reason) == (False, "it has to be shown, and is not")
+    assert of_latency(load, [8.0] * 6, ", shown: true").passed
+
+
+def test_no_data_asks_for_no_repetitions(load: Load) -> None:
+    result = of_latency(load, [])
+    assert (result.passed, result.shown, result.more) == (False, False, None)
+
+
+def test_as_many_repetitions_as_are_told_mostly_decide() -> None:
+    """Of normal noise whose median and spread were measured right: 80 %, and not only half."""
+    bound, half_width = 0.95, 1.96 * 1.2533 * 0.1 / math.sqrt(20)
+    n = int(stats.values_to_decide(stats.Estimate(1.0, 1 - half_width, 1 + half_width), 20, bound))
+    rng = stats.rng(1, "noise")
+    trials = [stats.bootstrap(rng.normal(1.0, 0.1, n), rng, resamples=500) for _ in range(200)]
+    assert 0.7 < sum(lo > bound for lo, _ in trials) / len(trials) < 0.9

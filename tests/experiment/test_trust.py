@@ -85,6 +85,10 @@ def another_place(folder: Path) -> None:
     change_manifest(folder, source=str(folder.parent / "other.yaml"))
 
 
+def c_for_the_kernel(folder: Path) -> None:
+    change_manifest(folder, overrides=["cc.tcp=./mine.bpf.c", "cc.algo=./mine.py"])
+
+
 def changed_algorithm(folder: Path) -> None:
     with (folder.parent / "mine.py").open("a") as file:
         file.write("\n# more\n")
@@ -112,6 +116,7 @@ def test_ones_own_folder_is_gone_on_with_unasked(begun: Path, tmp_path: Path) ->
         forged,
         another_option,
         another_place,
+        c_for_the_kernel,
         changed_algorithm,
     ],
 )

@@ -11,6 +11,7 @@
  * of a connection that it has given up, and that nothing is left once all have been given up.
  */
 #include "cm.h"
+#include "input.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -60,25 +61,6 @@ struct end {
 	struct dp_cm_conn *conns[CONNS];
 	struct seen seen; /* of the last message that came from the other end */
 };
-
-struct input {
-	const uint8_t *at, *end;
-};
-
-static uint8_t next(struct input *in)
-{
-	return in->at < in->end ? *in->at++ : 0;
-}
-
-static const uint8_t *take(struct input *in, uint32_t *n)
-{
-	const uint8_t *at = in->at;
-
-	if (*n > (size_t)(in->end - in->at))
-		*n = (uint32_t)(in->end - in->at);
-	in->at += *n;
-	return at;
-}
 
 static void verify(const struct end *e)
 {

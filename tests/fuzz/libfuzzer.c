@@ -2,6 +2,7 @@
 /* FUZZ_TARGET: the function that takes an input. */
 #include "cm.h"
 #include "packet.h"
+#include "vnic.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

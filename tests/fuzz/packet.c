@@ -15,6 +15,7 @@
  * each step, guards around registered memory, and that everything can be taken
  * apart.
  */
+#include "input.h"
 #include "packet.h"
 
 #include <assert.h>
@@ -90,25 +91,6 @@ struct end {
 	int index;
 };
 
-struct input {
-	const uint8_t *at, *end;
-};
-
-static uint8_t next(struct input *in)
-{
-	return in->at < in->end ? *in->at++ : 0;
-}
-
-static const uint8_t *take(struct input *in, uint32_t *n)
-{
-	const uint8_t *at = in->at;
-
-	if (*n > (size_t)(in->end - in->at))
-		*n = (uint32_t)(in->end - in->at);
-	in->at += *n;
-	return at;
-}
-
 static void must(int err)
 {
 	if (err)
@@ -129,7 +111,9 @@ static void verify(const struct end *e)
 
 static void register_memory(struct context *c)
 {
-	must(dp_mr_create(c->pd, c->mem + GUARD, MEM, c->iova, 15 | DP_ACCESS_MW_BIND, &c->mr));
+	uint32_t access = 15 | DP_ACCESS_MW_BIND | DP_ACCESS_FLUSH_GLOBAL;
+
+	must(dp_mr_create(c->pd, c->mem + GUARD, MEM, c->iova, access, &c->mr));
 	c->key = dp_mr_key(c->mr);
 }
 
@@ -289,8 +273,10 @@ static void put_key(uint8_t *packet, uint32_t len, const struct context *to)
 {
 	const struct dp_opcode_info *info = &dp_opcodes[packet[0]];
 	uint32_t at = DP_BTH_LEN + (info->mask & DP_HAS_XDH ? DP_XDH_LEN : 0);
-	bool window = packet[at + 11] & 1;
+	bool window;
 
+	at += info->mask & DP_HAS_FETH ? DP_FETH_LEN : 0;
+	window = packet[at + 11] & 1;
 	if (info->mask & DP_HAS_DETH)
 		dp_put32(packet + at, QKEY);
 
@@ -383,6 +369,9 @@ static void post(struct input *in, struct context *c, const struct context *peer
 		.remote_addr = peer->iova + (what & 128 ? 8 : 0),
 		.rkey = peer->key,
 		.compare_add = 1,
+		.placement = DP_FETH_GLOBAL,
+		.selectivity = len & 1,
+		.flush_len = 64,
 		.ah = c->ah,
 		.remote_qpn = dp_qp_qpn(peer->datagrams),
 		.remote_qkey = QKEY,

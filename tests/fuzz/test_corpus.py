@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from tests.clib import testlib
 
 HERE = Path(__file__).parent
-TARGETS = {"corpus": testlib.X_fuzz_packet, "corpus_cm": testlib.X_fuzz_cm}
+TARGETS = {
+    "corpus": testlib.X_fuzz_packet,
+    "corpus_cm": testlib.X_fuzz_cm,
+    "corpus_vnic": testlib.X_fuzz_vnic,
+}
 every_target = pytest.mark.parametrize("corpus", TARGETS)
 
 

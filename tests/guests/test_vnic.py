@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 import pytest
 
 from datapath.lanes import kernels
-from datapath.lanes.cards import GUEST_DEVICE
+from datapath.lanes.cards import guest_device
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.vm import VmNetwork
 from tests.guests.conftest import KERNEL
@@ -54,12 +54,13 @@ def test_a_kernel_device_on_a_card_sees_no_loss(
     for was, now in zip(before, recovered(on_cards), strict=True):
         assert now > was + 50  # data one way, acknowledgements the other
     assert on_cards._cards is not None
-    for card in on_cards._cards.counters():
-        guest = card["guests"][GUEST_DEVICE]
+    for index, card in enumerate(on_cards._cards.counters()):
+        guest = card["guests"][guest_device(index)]
         assert guest["overrun"] == guest["no_tunnel"] == 0
 
 
 def recovered(network: VmNetwork) -> list[int]:
     """Frames that each card has put into its tunnel."""
     assert network._cards is not None
-    return [card["guests"][GUEST_DEVICE]["recovered"] for card in network._cards.counters()]
+    cards = enumerate(network._cards.counters())
+    return [card["guests"][guest_device(index)]["recovered"] for index, card in cards]

@@ -13,6 +13,9 @@ from datapath.hunt.case import Setup
 from datapath.hunt.findings import Finding, Findings
 from datapath.hunt.hunting import Budget, hunt
 from datapath.hunt.space import by_name
+from tests.cli.conftest import quick_dpctl
+
+__all__ = ["quick_dpctl"]
 
 BAD = '''from datapath.cc import algorithm, param
 
@@ -78,7 +81,7 @@ def run_hunt(tmp_path: Path) -> Hunt:
         *,
         cases: int = 120,
         out: str = "hunt",
-        jobs: int = 2,
+        jobs: int = 1,
         **setup: Any,
     ) -> Findings:
         findings = Findings(tmp_path / out, Setup(algorithm, **setup))

@@ -7,6 +7,7 @@
 #   RDMA_CORE_VERSION=64.0 tests/rdma_core/run.sh       another version than the installed one
 #   RDMA_CORE_VERSION=newest tests/rdma_core/run.sh     the newest that the Python registry has
 #   tests/rdma_core/run.sh --loss 1                     1 % of the packets of connections lost
+#   tests/rdma_core/run.sh record                       records in a guest what soft-RoCE passes
 #
 # The suite is that of the libibverbs that is installed.  It is fetched into build-rdma-core/
 # once: from the Python registry, whose pyverbs contains rdma-core, from Debian's sources, or
@@ -85,7 +86,7 @@ build() {
 		-DCMAKE_BUILD_TYPE=Debug -DPYTHON_EXECUTABLE="$tools/bin/python3" || return
 	# Less the daemons and tools, which the tests do not need.
 	ninja -C "$1/build" -t targets all |
-		sed -n 's/^\(lib\/lib[a-z0-9]*\.so\|python\/.*\.so\): .*/\1/p' |
+		sed -n 's/^\(lib\/lib\([a-z0-9]*\|rxe-rdmav[0-9]*\)\.so\|python\/.*\.so\): .*/\1/p' |
 		xargs ninja -C "$1/build" || return
 	export PKG_CONFIG_PATH=$1/build/lib/pkgconfig
 	[ -e "$1/front/build.ninja" ] ||
@@ -124,4 +125,5 @@ if [ "$VERSION" != "$INSTALLED" ]; then
 	export RDMA_CORE_BUILT=1
 fi
 cd "$ROOT"
+[ "${1:-}" != record ] || exec .venv/bin/python -m tests.rdma_core.rxe
 exec .venv/bin/python -m pytest tests/rdma_core -rA "$@"

@@ -47,7 +47,7 @@ def test_page_of_a_stored_result(stored: Path) -> None:
     assert page.text("remarks") == ""
     assert [e.text for e in page.all("h3", "plots")] == [
         "Goodput",
-        "Latency: p50 and p99",
+        "Latency: median and p99",
         "Distribution of latency",
     ]
     assert len(page.rows("failures")) == 1

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from datapath import report, stats
 from tests.report import folders
@@ -31,19 +35,28 @@ def test_references_inside_of_plots_have_their_target(page: Page) -> None:
 
 
 def test_page_fetches_nothing(page: Page) -> None:
-    """Every address is relative to the folder, and only links that a reader clicks have one."""
-    assert not [e.tag for e in page.elements if e.tag in ("script", "link", "img", "iframe")]
+    """Addresses are relative to the folder, or data, and only links that a reader clicks have one.
+
+    The one script is part of the page, and the policy of the page names it by its hash.
+    """
+    assert not [e.tag for e in page.elements if e.tag in ("link", "img", "iframe")]
+    (script,) = page.all("script")
+    digest = hashlib.sha256("".join(script.pieces).encode()).digest()
+    (policy,) = (e for e in page.all("meta") if "http-equiv" in e.attributes)
+    allowed = policy.attributes["content"].split("script-src ")[1].split(";")[0]
+    assert allowed == f"'sha256-{base64.b64encode(digest).decode()}'"
     assert not [e for e in page.elements if "src" in e.attributes]
     links = [e.attributes["href"] for e in page.all("a")]
     assert links
-    assert not [link for link in links if re.match(r"[a-z]+:|/", link)]
+    saved = [link for link in links if link.startswith("data:")]
+    assert not [link for link in links if re.match(r"[a-z]+:|/", link) and link not in saved]
     assert "@import" not in page.markup
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page.markup))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
 def test_links_lead_to_what_is_there(page: Page, whole: Path) -> None:
-    links = [e.attributes["href"] for e in page.all("a")]
+    links = [e.attributes["href"] for e in page.all("a") if "download" not in e.attributes]
     assert "runs.parquet" in links
     assert [link for link in links if not (whole / link).exists()] == []
 
@@ -51,12 +64,13 @@ def test_links_lead_to_what_is_there(page: Page, whole: Path) -> None:
 def test_verdict_is_at_the_top(page: Page) -> None:
     assert page.text("verdict") == "1 of 2 claims failed1 of 48 runs failed"
     places = [e.attributes.get("id") for e in page.elements if e.attributes.get("id")]
-    assert places.index("verdict") < places.index("claims") < places.index("plots")
+    assert places.index("verdict") < places.index("plots") < places.index("claims")
 
 
 def test_every_claim_is_shown_with_measured_value_interval_and_bound(page: Page) -> None:
-    rows = page.rows("claims")
+    rows = page.rows("claims")[::-1]
     assert [row[0] for row in rows] == ["pass", "fail"]
+    assert page.rows("claims", folded=False) == rows[1:]
     assert rows[0][1].startswith(str(folders.CLAIMS[0]["title"]))
     assert [row[2:] for row in rows] == [
         ["Goodput, ratio", "0.951", "0.930 to 0.968", "≥ 0.9"],
@@ -69,7 +83,7 @@ def test_every_plot_is_there_with_a_caption(page: Page) -> None:
     titles = [e.text for e in page.all("h3") if any(p.tag == "figure" for p in e.path)]
     assert titles == [
         "Goodput",
-        "Latency: p50 and p99",
+        "Latency: median and p99",
         "Distribution of latency",
         "Ratio to the baseline",
     ]
@@ -86,6 +100,46 @@ def test_axes_of_plots_have_their_units(page: Page) -> None:
     assert "Packet loss (path.loss)" in labels
     assert "Latency (µs)" in [e.text for e in page.all("text", "plot2")]
     assert "Latency (µs)" in [e.text for e in page.all("text", "plot3")]
+
+
+def test_legends_name_metrics_as_the_table_of_metrics_does(page: Page) -> None:
+    labels = [e.text for e in page.all("text", "plot2")]
+    assert {"median", "p99"} <= set(labels)
+
+
+def test_every_plot_tells_what_it_shows_to_those_who_do_not_see_it(page: Page) -> None:
+    told = [e.attributes["aria-label"] for e in page.all("svg")]
+    assert told[0].startswith("Bar chart: Goodput, by path.loss and stack. Goodput: lowest ")
+    assert re.search(r"lowest \S+\s\S+ \(tcp, 1%\), highest \S+\s\S+ \(tcp, 0\)", told[0])
+    assert all(len(text) > 60 for text in told)
+
+
+def test_every_plot_can_be_saved_with_its_data(page: Page, whole: Path) -> None:
+    for plot in ("plot1", "plot2", "plot3", "plot4"):
+        files = {
+            e.attributes["download"]: base64.b64decode(e.attributes["href"].partition(",")[2])
+            for e in page.all("a", plot)
+        }
+        starts = {name.rpartition(".")[2]: content[:5] for name, content in files.items()}
+        assert (starts["svg"], starts["pdf"]) == (b"<?xml", b"%PDF-")
+        (data,) = (pd.read_csv(io.BytesIO(c)) for n, c in files.items() if n.endswith(".csv"))
+        assert set(data["stack"]) <= set(folders.STACKS)
+        assert len(data) >= 4
+    frame = report.load(whole)
+    values = frame[(frame["metric"] == "goodput") & (frame["stack"] == "tcp")]
+    (content,) = (
+        base64.b64decode(e.attributes["href"].partition(",")[2])
+        for e in page.all("a", "plot1")
+        if e.text == "CSV"
+    )
+    medians = pd.read_csv(io.BytesIO(content)).query("stack == 'tcp'")["median"]
+    assert sorted(medians) == pytest.approx(sorted(values.groupby("path.loss")["value"].median()))
+
+
+def test_long_tables_can_be_sorted(page: Page) -> None:
+    names = {e.attributes.get("class", "") for e in page.all("table", "points")}
+    assert names == {"dense sortable", ""}  # the other has the notes
+    assert {e.attributes.get("class", "") for e in page.all("table", "ratios")} == {"sortable"}
 
 
 def test_a_series_has_one_colour_in_all_plots(page: Page) -> None:
@@ -123,7 +177,9 @@ def test_table_has_every_point_with_median_spread_and_n(page: Page, whole: Path)
 
 def test_heads_of_a_table_cover_its_columns(page: Page) -> None:
     """Two lines of heads: those of one line span both, and a common title those below it."""
-    found = [e for e in page.all("table", "points") if e.attributes.get("class") == "dense"]
+    found = [
+        e for e in page.all("table", "points") if e.attributes.get("class") == "dense sortable"
+    ]
     assert len(found) == 4
     for table in found:
         inside = [e for e in page.elements if table in e.path]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What `dpctl report` prints, and the plots it exports."""
+"""Results as plain data, and the plots that `dpctl report` exports."""
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -18,31 +17,8 @@ from datapath.report.folder import read
 from tests.report import folders
 
 
-def printed(folder: Path, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    report.print_table(folder, stream)
-    return raw.getvalue().decode(encoding)
-
-
-def test_table_for_people(whole: Path) -> None:
-    text = printed(whole)
-    assert "PASS  1 % loss costs AF_XDP at most a tenth of its goodput" in text
-    assert "FAIL  64 B send within 2 us: measured 3.31 us, above the bound" in text
-    assert "failed: dp-afxdp, 1%, 64 B send (run 2): no reply" in text
-    line = next(x for x in text.splitlines() if x.startswith("dp-afxdp  1%") and "goodput" in x)
-    assert "Gbit/s" in line
-    assert line.endswith("]")
-
-
-def test_table_on_a_terminal_without_unicode(whole: Path) -> None:
-    text = printed(whole, "ascii")
-    assert " us " in text
-    assert "?" not in text
-
-
 def test_the_summary_is_in_base_units(whole: Path) -> None:
-    document = report.summary(whole)
+    document = tables.summary(read(whole))
     assert [claim["pass"] for claim in document["claims"]] == [True, False]
     goodput = [p for p in document["points"] if p["metric"] == "goodput"]
     assert len(goodput) == 6
@@ -51,16 +27,23 @@ def test_the_summary_is_in_base_units(whole: Path) -> None:
     assert [f["repetition"] for f in document["failures"]] == [2]
 
 
+def test_the_summary_of_a_metric_and_some_points(whole: Path) -> None:
+    document = tables.summary(read(whole), ["latency_p50"], {"path.loss": ["1%"]})
+    assert [p["stack"] for p in document["points"]] == list(folders.STACKS)
+    rows = [*document["points"], *document["ratios"]]
+    assert {(r["metric"], r["path.loss"]) for r in rows} == {("latency_p50", "1%")}
+
+
 def test_each_record_has_its_kind(whole: Path) -> None:
-    kinds = {record["kind"] for record in report.records(whole)}
+    kinds = {record["kind"] for record in tables.records(read(whole))}
     assert kinds == {"claim", "point", "ratio", "failure"}
 
 
 def test_numbers_that_do_not_exist_are_null(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "r", repetitions=1, samples=False)
-    document = report.summary(folder)
+    document = tables.summary(read(folder))
     assert {p["lo"] for p in document["points"]} == {None}
-    json.dumps([document, report.records(folder)], allow_nan=False)
+    json.dumps([document, tables.records(read(folder))], allow_nan=False)
 
 
 def test_first_of_several_baselines_that_has_the_metric_is_taken(tmp_path: Path) -> None:

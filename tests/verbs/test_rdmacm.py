@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,21 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as NetworkPath
 from datapath.lanes.spec import Topology
 from datapath.native import paths
+from datapath.verbs.launch import device_environment
 from tests.verbs.conftest import Pair
+from tests.verbs.devices import environment
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
 
 # Until an id is bound to a port of RDMA-CM: clients are refused when none is.
 BOUND = "until grep -q 'datapath-udp:.*:service-' /proc/net/unix; do sleep 0.02; done"
+
+
+def device_of(host: Host, port: str, *, ipv6: bool = False) -> dict[str, str]:
+    endpoint = host.endpoint
+    address = endpoint.ipv6 if ipv6 else endpoint.ipv4
+    spec = f"afxdp:{endpoint.netdev},ip={address}" if port == "afxdp" else f"udp:{address}"
+    return environment(spec)
 
 
 def run_pair(
@@ -29,16 +41,17 @@ def run_pair(
     client: Sequence[str],
     *,
     server_ends: bool = True,
-    env: Mapping[str, str] | None = None,
+    ipv6: bool = False,
 ) -> tuple[str, str]:
     """Both programs, "{}" being the server's address; both must end with 0."""
     left, right = pair.hosts
     log = pair.logs / "server"
     log.unlink(missing_ok=True)
-    address = left.endpoint.ipv4
+    address = left.endpoint.ipv6 if ipv6 else left.endpoint.ipv4
+    environments = [device_of(host, port, ipv6=ipv6) for host in pair.hosts]
     running = left.popen(
         [word.format(address) for word in server],
-        env={**pair.environment(0, port), **(env or {})},
+        env=environments[0],
         stdout=log,
         stderr=log,
     )
@@ -46,7 +59,7 @@ def run_pair(
         left.run(["sh", "-c", BOUND], timeout_s=30)
         done = right.run(
             [word.format(address) for word in client],
-            env={**pair.environment(1, port), **(env or {})},
+            env=environments[1],
             timeout_s=60,
         )
         said = done.stdout + done.stderr
@@ -79,6 +92,20 @@ def run_pair(
 )
 def test_programs_connect(pair: Pair, port: str, server: str, client: str) -> None:
     run_pair(pair, port, server.split(), client.split())
+
+
+@both_ports
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        ("rping -s -a {} -C 20 -V", "rping -c -a {} -C 20 -V"),
+        ("ucmatose -f ip6 -b {} -c 5", "ucmatose -f ip6 -s {} -c 5"),
+        ("udaddy -b {} -c 5", "udaddy -s {} -c 5"),
+        ("riostream -f ip6 -b {} -S 4096 -C 20", "riostream -f ip6 -s {} -S 4096 -C 20"),
+    ],
+)
+def test_programs_connect_over_ipv6(pair: Pair, port: str, server: str, client: str) -> None:
+    run_pair(pair, port, server.split(), client.split(), ipv6=True)
 
 
 @both_ports
@@ -151,11 +178,12 @@ def test_programs_connect_though_messages_are_lost(
 @both_ports
 @pytest.mark.parametrize("lossy", ["1%"], indirect=True)
 def test_no_connection_is_lost_or_left(lossy: Pair, port: str) -> None:
-    """The program itself looks that all were made, used and ended."""
-    program = str(paths.ROOT / paths.build_name() / "tests" / "connections")
+    program = str(paths.connections_program())
     words = [program, "server", "{}", "7900", "300"]
-    _, said = run_pair(lossy, port, words, [program, "client", *words[2:], "16"])
-    assert json.loads(said)["made"] == 300
+    for said in run_pair(lossy, port, words, [program, "client", *words[2:], "16"]):
+        told = json.loads(said.splitlines()[-1])
+        assert [told[key] for key in ("made", "used", "ended")] == [300] * 3
+        assert [told[key] for key in ("failed", "left")] == [0, 0]
 
 
 def test_processes_share_an_address(pair: Pair) -> None:
@@ -267,3 +295,16 @@ def test_a_peer_that_is_killed_ends_a_connection(pair: Pair, port: str) -> None:
             if process is not None:
                 process.kill()
                 process.wait()
+
+
+def test_a_signal_handler_ends_the_program() -> None:
+    program = Path(__file__).parent / "programs" / "exit_in_signal.py"
+    done = subprocess.run(
+        [sys.executable, program],
+        env={**os.environ, **device_environment("dp0", "udp:127.0.0.1")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from datapath.lanes.cards import GUEST_DEVICE
+from datapath.lanes.cards import guest_device
 from datapath.lanes.middle import choose_backend
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
@@ -64,7 +65,10 @@ def test_hosts_lose_nothing_on_a_path_that_loses(topology: dict[str, Any]) -> No
         assert lost > 0, "the path lost none: the test is void"
         assert made._cards is not None
         counters = made._cards.counters()
-        assert sum(card["guests"][GUEST_DEVICE]["recovered"] for card in counters) >= 200
+        assert (
+            sum(card["guests"][guest_device(i)]["recovered"] for i, card in enumerate(counters))
+            >= 200
+        )
         assert made.describe()["vnic"]
     finally:
         made.__exit__()
@@ -83,6 +87,32 @@ def test_tunnels_begin_anew_with_each_path() -> None:
         assert made._cards.counters()[0]["hosts"]["card1"]["packets"] == 1
     finally:
         made.__exit__()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_card_that_coalesces_wakes_less_often() -> None:
+    """Frames come one by one, and the card moves several of them at once."""
+    interval_s = 0.01
+    made = network({}, mtu=1500, vnic={"coalesce": "10ms"})
+    try:
+        assert made._cards is not None
+        client, server = made.hosts
+        before, begin = wakes(made), time.monotonic()
+        with bound(server, ROCE_PORT) as receiver, bound(client, 0) as sender:
+            for number in range(200):
+                sender.sendto(bytes([number]), (server.endpoint.ipv4, ROCE_PORT))
+                time.sleep(0.001)
+            assert [receiver.recv(10)[0] for _ in range(200)] == list(range(200))
+        for was, now in zip(before, wakes(made), strict=True):
+            # That of the counters' own command comes beside them.
+            assert now - was <= (time.monotonic() - begin) / interval_s + 2
+    finally:
+        made.__exit__()
+
+
+def wakes(network: NetnsNetwork) -> list[int]:
+    assert network._cards is not None
+    return [card["network"]["wakes"] for card in network._cards.counters()]
 
 
 @pytest.mark.parametrize(

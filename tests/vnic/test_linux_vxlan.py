@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from scapy.layers.inet import ICMP, UDP
 from scapy.layers.l2 import Ether
 from scapy.layers.vxlan import VXLAN
+from scapy.packet import Packet
+from scapy.utils import wrpcap
 
 from datapath.vnic.program import Program
 from datapath.vnic.spec import CardFile
@@ -47,7 +50,7 @@ def linux_guest(bench: Bench) -> BenchGuest:
     return BenchGuest("vx", bench.hosts[1].namespace, blue1.mac, blue1.ipv4, blue1.ipv6)
 
 
-def test_linux_answers_the_card(bench: Bench) -> None:
+def test_linux_answers_the_card(bench: Bench, tmp_path: Path) -> None:
     blue0, linux = bench.guests["blue0"], linux_guest(bench)
     with bench.hosts[1].namespace.in_network(lambda: raw_socket("eth1")) as wire:
         assert blue0.ping(linux.ipv4)
@@ -56,7 +59,17 @@ def test_linux_answers_the_card(bench: Bench) -> None:
     inside = [packet[VXLAN] for packet in packets if VXLAN in packet and ICMP in packet]
     assert [packet.vni for packet in inside] == [100]
     assert inside[0][Ether].src == blue0.mac
+    said = decoded(packets, tmp_path / "wire.pcap")
+    assert "VXLAN, flags [I] (0x08), vni 100" in said
+    assert f"IP {blue0.ipv4} > {linux.ipv4}: ICMP echo request" in said
     assert blue0.ping(linux.ipv6)
+
+
+def decoded(packets: list[Packet], file: Path) -> str:
+    """What tcpdump makes of them."""
+    wrpcap(str(file), packets)
+    argv = ["tcpdump", "-nn", "-r", str(file)]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 def test_flows_have_source_ports_of_their_own(bench: Bench) -> None:

@@ -15,7 +15,14 @@ logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
 
 
 from scapy.contrib.roce import AETH, BTH, CNPPadding  # noqa: E402
-from scapy.fields import IntField, X3BytesField, XByteField, XIntField, XLongField  # noqa: E402
+from scapy.fields import (  # noqa: E402
+    BitField,
+    IntField,
+    X3BytesField,
+    XByteField,
+    XIntField,
+    XLongField,
+)
 from scapy.layers.inet import IP, UDP  # noqa: E402
 from scapy.layers.inet6 import IPv6  # noqa: E402
 from scapy.packet import Packet, Raw, bind_layers  # noqa: E402
@@ -46,6 +53,13 @@ class ImmDt(Packet):
     fields_desc = [XIntField("imm", 0)]
 
 
+class FETH(Packet):
+    """Of FLUSH (annex A19)."""
+
+    name = "FETH"
+    fields_desc = [BitField("reserved", 0, 26), BitField("sel", 0, 2), BitField("plt", 0, 4)]
+
+
 class IETH(Packet):
     name = "IETH"
     fields_desc = [XIntField("rkey", 0)]
@@ -71,6 +85,7 @@ AETH_ = AETH(syndrome=0x1F, msn=0xABCDEF)
 ORIGINAL_ = AtomicAckETH(original=0x1122334455667788)
 IMM_ = ImmDt(imm=0x01020304)
 IETH_ = IETH(rkey=0xBEEF0002)
+FETH_ = FETH(sel=1, plt=1)
 
 # opcode: (extension headers in wire order, may carry payload)
 RC_PACKETS: dict[int, tuple[list[Packet], bool]] = {
@@ -97,6 +112,8 @@ RC_PACKETS: dict[int, tuple[list[Packet], bool]] = {
     0x14: ([ATOMIC_], False),
     0x16: ([IETH_], True),
     0x17: ([IETH_], True),
+    0x1C: ([FETH_, RETH_], False),
+    0x1D: ([RETH_], True),
     0x81: ([CNPPadding()], False),
 }
 

@@ -16,6 +16,7 @@ from tests.wire.packets import offset, packet
 from tests.wire.roce_layers import (
     AETH_,
     ATOMIC_,
+    FETH_,
     IETH_,
     IMM_,
     ORIGINAL_,
@@ -164,6 +165,7 @@ def test_headers_lie_where_the_standard_puts_them(opcode: int) -> None:
         type(ORIGINAL_): ("atomic_ack", 8),
         type(IMM_): ("imm", 4),
         type(IETH_): ("ieth", 4),
+        type(FETH_): ("feth", 4),
     }
     expected = dict.fromkeys((name for name, _ in names.values()), None)
     for header in RC_PACKETS[opcode][0]:

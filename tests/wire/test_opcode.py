@@ -34,6 +34,8 @@ ROWS = {
     0x14: ("FETCH_ADD", 40, 60),
     0x16: ("SEND_LAST_INV", 16, 36),
     0x17: ("SEND_ONLY_INV", 16, 36),
+    0x1C: ("FLUSH", 32, 52),
+    0x1D: ("ATOMIC_WRITE", 28, 48),
     0x64: ("UD_SEND_ONLY", 20, None),
     0x65: ("UD_SEND_ONLY_IMM", 24, None),
     0x81: ("CNP", 28, None),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from datapath.cc.spec import Cc, HostCc
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.verbs.spec import Transport
@@ -26,7 +27,7 @@ def network() -> Iterator[NetnsNetwork]:
 
 @pytest.fixture
 def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
-    """run(kind, device=, path=, timeout_s=, transport=, **parameters) on a fresh path."""
+    """run(kind, device=, path=, timeout_s=, transport=, cc=, **parameters) on a fresh path."""
 
     def run(
         kind: str,
@@ -36,6 +37,7 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
         timeout_s: float = 30,
         device_env: list[Mapping[str, str]] | None = None,
         transport: Mapping[str, Any] | None = None,
+        cc: Cc | None = None,
         network: NetnsNetwork = network,
         **parameters: Any,
     ) -> Outcome:
@@ -45,7 +47,7 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
         context = RunContext(
             network=network,
             transport=Transport.model_validate({"device": device, **(transport or {})}),
-            cc=Transport(),
+            cc=cc or HostCc(),
             device_env=device_env or [{} for _ in network.hosts],
             logs=tmp_path,
             seed=1,

@@ -1,89 +1,61 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 # ruff: noqa: N805, the first argument of a hook is the flow
-"""VPC: a small, fair queue on paths that lose packets for no reason."""
+"""VPC: a small, fair queue, also with loss, jitter, policers and flows that fill queues."""
 
 import math
 
 from datapath.cc import Ack, Flow, algorithm, param, state
 
 BITS_NS = 8e9  # bytes per ns to bit/s
-NONE_YET = 1e18  # of minima
-SAMPLES = 4  # above the target in a row that end slow start
-LOSS_BATCH = 32  # packets over which a share of loss is taken, at least
-USUAL_MOST = 0.08  # share of loss that is taken for usual, at most
-SURE_EXCESS = 0.05  # loss above the usual that counts, however many packets tell it
-NARROWING = 12.0  # of the target, per share lost above the usual
-NARROWEST = 0.1  # of it that is left
-GROWTH_CALM = 1 / 16  # per RTT, after a long calm
-STALL_KEPT = 0.9  # of the window, at the first sight of a long delay
-FLAT = 0.1  # two RTTs that differ by less are taken for equal
-FIRST_GAP = 8.0  # RTTs until a new flow drains its part of the queue
-CLOSE = 0.25  # of an RTT: samples further apart differ by the queue, not by jitter
-ROW = 8  # decreases in a row without effect that tell a longer path; half as many do
-CUT = 4  # when they have made the window smaller by this
+NONE_YET = 1e18  # of minima and bounds
+SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
+LONGEST_NS = 250_000  # longer base RTTs have the target of this one
+LEAST_PACKETS = 10  # shorter ones, at line rate, have the target of these
+SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
+CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
+QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
+JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
+BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
+MOST_CHANGE = 0.5  # of the window by delay, per RTT, but in slow start
+CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
+FIRST_GAP, LAST_GAP = 8, 75  # RTTs without sight of an empty path until a flow drains
+DRAINED = 0.8  # of the empty path's window, while draining
+RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
+FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
+LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
+CUT = 4  # when the window has become smaller by this, its packets have left the queue
+CROWDED = 0.4  # `crowding` from which on a queue is not taken for somebody else's
+RIVAL_PACKETS = 4  # smaller windows, and those on shorter paths, do not compete
+FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
+LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
+USUAL_MOST, SURE_EXCESS = 0.08, 0.05  # most of what is usual, and what above it always counts
+NARROWING, MOST_NARROWED = 12, 0.9  # of the target, per share lost above the usual
+PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
+FIRST_RTT_NS = 100_000  # at line rate: first window
 
 
 @algorithm("vpc", source="this toolkit; docs/cc.md, section vpc")
 class Vpc(Flow):
     """Window control toward a small queueing delay; loss alone says nothing.
 
-    Delay is the lowest sample of the last quarter of an RTT less the base RTT, or,
-    where telemetry is there, the queues it tells.  Its target is a share of the base RTT,
-    larger for small windows, which makes equal flows equal (Swift's flow
-    scaling).  A path that holds few packets has the target of one that holds
-    `least_packets`: a queue is made of whole packets, and flows over one switch
-    and over three then stand equal at the port where they meet.
+    Delay is the lowest of the last RTTs less that of the drained path, or what telemetry tells.
+    Its target is a share of the base RTT, larger for small windows, which makes equal flows
+    equal (flow scaling of Swift, SIGCOMM 2020).  Below it the window grows by a packet per RTT,
+    faster when it is calm (velocity of Copa, NSDI 2018); far above it, it shrinks at once.
 
-    Below the target the window grows by `ai` packets per RTT, less the nearer it
-    is; above it shrinks by the excess, and far above (`far`) to what the path
-    holds without a queue, so that a newcomer sees the path empty; the latter only
-    when packets that were sent after the first sight of it see it too: a host
-    that stands still for a while delays one round.
-
-    The base RTT is the lowest seen.  Flows that have not seen it confirmed for
-    `drain_rounds` empty their part of the queue for two round trips; as all of
-    them last saw it together, they do so together.  It rises when decreases in
-    a row leave the delay as it was (the route has changed), or when
-    `relearn_rounds` have not come near it.
-
-    Loss counts as congestion only as far as its share exceeds by `excess_loss` what was
-    lost while the delay was low; less is enough when many packets tell it.  What
-    exceeds it at all narrows the target: flows that have only ever seen a full buffer
-    take its delay for their path's.  Marks shrink the window as in DCTCP.  A flow
-    begins with what its port sends in `initial_rtt_ns`, `initial_bytes` at most:
-    a switch has to hold the first windows of many at once.  Then it doubles per
-    RTT; everything is paced.
+    A queue that stays though a flow's packets have left it is somebody else's: the flow
+    competes like NewReno for some RTTs and tries again (Copa's mode switching).  If the RTT
+    did not change meanwhile, or is the same at the next try, the path is longer.  Loss
+    counts as far as its share exceeds what is usual; much of it without a queue is a policer's:
+    the flow learns the rate that comes through (long-term rate of BBR).  Marks: RFC 8257.
     """
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
     scaling: float = param(0.4, min=0, max=10, doc="added to it for a window of one packet")
     slack: float = param(0.15, min=0, max=10, doc="added to it for what hosts add, in base RTTs")
-    jitter_gain: float = param(
-        3, min=0, max=100, doc="least target, in mean changes of the RTT from packet to packet"
-    )
-    longest_base_ns: float = param(
-        250_000, unit="ns", min=1000, doc="longer base RTTs have the target of this one"
-    )
-    least_packets: float = param(
-        10, unit="packets", min=0, doc="shorter base RTTs, at line rate, have the target of these"
-    )
-    span: float = param(
-        0.25, unit="RTT", min=0, max=2, doc="of which the lowest delay counts, at least"
-    )
-    ai: float = param(1, unit="packets", min=0.001, max=1000, doc="additive increase per RTT")
-    beta: float = param(0.8, min=0.01, max=1, doc="decrease per excess delay")
-    far: float = param(2, min=1, max=100, doc="targets from which on the queue is drained at once")
-    max_decrease: float = param(0.5, min=0.01, max=0.95, doc="largest decrease by delay, per RTT")
-    g: float = param(1 / 16, min=0.001, max=1, doc="weight of the newest share of marks")
-    excess_loss: float = param(
-        0.15, min=0.01, max=1, doc="loss above the usual that counts, of 32 packets"
-    )
-    drain_rounds: float = param(75, unit="RTT", min=5, doc="age of the base RTT at which to drain")
-    drain_share: float = param(
-        0.8, min=0.1, max=1, doc="of the empty path's window, while draining"
-    )
-    relearn_rounds: float = param(2000, unit="RTT", min=50, doc="age of the base RTT to replace it")
-    initial_rtt_ns: float = param(100_000, unit="ns", min=0, doc="at line rate: first window")
+    jitter_gain: float = param(6, min=0, max=100, doc="mean changes that it adds to the base RTT")
+    excess_loss: float = param(0.15, min=0.01, max=1, doc="loss above the usual that counts")
+    patience: float = param(6, min=2, max=100, doc="decreases without effect until it competes")
     initial_bytes: float = param(32_000, unit="bytes", min=1, doc="most of the first window")
     min_window: float = param(0.25, unit="packets", min=0.001, max=1, doc="least window")
     pacing_gain: float = param(1.2, min=1, max=10, doc="pacing rate, in windows per RTT")
@@ -92,6 +64,7 @@ class Vpc(Flow):
     starting: bool = state(True)
     base_ns: float = state()
     jitter_ns: float = state()
+    lowest_ns: float = state(NONE_YET)
     last_rtt_ns: float = state()
     last_sample_ns: float = state()
     confirmed_ns: float = state()
@@ -104,53 +77,51 @@ class Vpc(Flow):
     seen_bytes: float = state()
     calm_bytes: float = state()
     draining: bool = state(False)
-    drain_until_ns: float = state()
-    drain_samples: int = state(0)
+    drain_ns: float = state()
     drain_gap: float = state(FIRST_GAP)
     relearn_rtt_ns: float = state(NONE_YET)
     relearn_ns: float = state()
     dip_rtt_ns: float = state(NONE_YET)
     row: int = state(0)
-    row_rtt_ns: float = state()
     row_w: float = state()
+    row_low_ns: float = state()
+    row_high_ns: float = state()
+    last_row_low_ns: float = state()
+    competing: bool = state(False)
+    rival_low_ns: float = state()
+    rival_until_ns: float = state()
+    rival_rounds: float = state()
     alpha: float = state()
     marked_bytes: float = state()
     window_bytes: float = state()
     window_end_bytes: float = state()
+    batch_ns: float = state()
     batch_bytes: float = state()
     batch_lost_bytes: float = state()
+    batch_queue_ns: float = state()
     usual_loss: float = state()
     recent_loss: float = state()
-    timeout_delivered_bytes: float = state(-1)
+    suspect_bps: float = state()
+    policed_bps: float = state(NONE_YET)
 
     def on_init(flow) -> None:
-        flow.starting = True
-        flow.draining = False
-        flow.drain_gap = FIRST_GAP
-        flow.jitter_ns = 0
-        flow.last_rtt_ns = 0
-        flow.last_sample_ns = 0
-        flow.low_ns = NONE_YET
-        flow.last_low_ns = NONE_YET
-        flow.base_ns = 0
-        flow.confirmed_ns = flow.now_ns
-        flow.decreased_ns = flow.now_ns
-        flow.relearn_ns = flow.now_ns
+        flow.confirmed_ns = flow.decreased_ns = flow.relearn_ns = flow.batch_ns = flow.now_ns
         flow.window_end_bytes = flow.delivered_bytes
-        flow.timeout_delivered_bytes = -1
         first_bytes = 10 * flow.mss_bytes
         if flow.line_rate_bps > 0:
-            first_bytes = flow.line_rate_bps * flow.initial_rtt_ns / BITS_NS
+            first_bytes = flow.line_rate_bps * FIRST_RTT_NS / BITS_NS
         flow.w = max(min(first_bytes, flow.initial_bytes) / flow.mss_bytes, 2)
         apply(flow)
 
     def on_ack(flow, ack: Ack) -> None:
         if ack.rtt_ns > 0:
             learn_base(flow, ack)
-            delay_ns = queueing_delay(flow, ack)
+            delay_ns = flow.queue_ns = queueing_delay(flow, ack)
             used = 2 * (ack.inflight_bytes + ack.acked_bytes) >= flow.cwnd_bytes
             acked = ack.acked_bytes / flow.mss_bytes if used else 0.0
-            if flow.draining:
+            if flow.competing:
+                compete(flow, ack, delay_ns, acked)
+            elif flow.draining:
                 drain(flow, ack)
             elif flow.starting:
                 start(flow, ack, delay_ns, acked)
@@ -164,186 +135,231 @@ class Vpc(Flow):
         apply(flow)
 
     def on_timeout(flow, now_ns: float) -> None:
-        if flow.timeout_delivered_bytes != flow.delivered_bytes:
-            flow.w = min(flow.w, 1)
-        else:
-            flow.w /= 2  # nothing was delivered since the last one
+        flow.w = min(flow.w / 2, 1)
         flow.starting = True
-        flow.timeout_delivered_bytes = flow.delivered_bytes
+        flow.competing = False
         forget_losses(flow)
         apply(flow)
 
 
 def target_ns(flow: Vpc) -> float:
     """Queueing delay aimed at, for the window as it is."""
-    width = 1 - crowding(flow)
-    share = width * (flow.target + flow.scaling / math.sqrt(max(flow.w, flow.min_window)))
-    slack_ns = width * flow.slack * min(flow.base_ns, flow.longest_base_ns)
-    return max(share * length_ns(flow), flow.jitter_gain * flow.jitter_ns) + slack_ns
+    slack_ns = flow.slack * min(flow.base_ns, LONGEST_NS) + 2 * noise_ns(flow)
+    return (1 - crowding(flow)) * (share_of_length(flow, flow.w) * length_ns(flow) + slack_ns)
 
 
-def crowding(flow: Vpc) -> float:
-    """How sure it is that a buffer overflows, whatever the delay seems: 0 to 1 - NARROWEST."""
-    excess = max(flow.recent_loss - flow.usual_loss, 0)
-    return min(NARROWING * excess, 1 - NARROWEST)
+def share_of_length(flow: Vpc, w: float) -> float:
+    """The target for a window of `w` packets; equal bytes have equal targets."""
+    scaled = max(w, flow.min_window) * min(flow.mss_bytes / SCALED_BYTES, 1)
+    return flow.target + flow.scaling / math.sqrt(scaled)
 
 
-def overflows(flow: Vpc) -> bool:
-    """So much is lost that no RTT is that of an empty path."""
-    return crowding(flow) >= 1 - NARROWEST
+def noise_ns(flow: Vpc) -> float:
+    """Jitter beyond the changes that a queue of whole packets makes."""
+    return max(flow.jitter_ns - QUIET * length_ns(flow), 0)
 
 
 def length_ns(flow: Vpc) -> float:
     """Base RTT of which the target is a share: within its limits."""
-    length = flow.base_ns
-    if flow.line_rate_bps > 0:
-        packet_ns = BITS_NS * flow.mss_bytes / flow.line_rate_bps
-        length = max(length, flow.least_packets * packet_ns)
-    return min(length, flow.longest_base_ns)
+    packets_ns = LEAST_PACKETS * BITS_NS * flow.mss_bytes / max(flow.line_rate_bps, 1)
+    return min(max(flow.base_ns, packets_ns if flow.line_rate_bps > 0 else 0), LONGEST_NS)
+
+
+def crowding(flow: Vpc) -> float:
+    """How sure it is that a buffer overflows, and no RTT is the empty path's: 0 to 0.9."""
+    excess = max(flow.recent_loss - flow.usual_loss, 0)
+    return min(NARROWING * excess, MOST_NARROWED)
 
 
 def queueing_delay(flow: Vpc, ack: Ack) -> float:
     """The lowest of the samples within one to two spans, of two at least.
 
-    One late packet is no queue, nor are those that a host that stood still holds up.
+    One late packet is no queue, nor are those that a host held up for less.
     """
-    sample_ns = ack.rtt_ns - flow.base_ns
+    rtt_ns = ack.rtt_ns
     hops = min(int(ack.n_hops), len(ack.hop))
     if hops > 0:
-        sample_ns = 0.0
+        rtt_ns = flow.base_ns
         for i in range(hops):
-            sample_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
+            rtt_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
     if ack.now_ns >= flow.low_until_ns:
-        flow.low_until_ns = ack.now_ns + flow.span * ack.rtt_ns
+        flow.low_until_ns = ack.now_ns + SPAN * ack.rtt_ns
         flow.last_low_ns = flow.low_ns
-        flow.low_ns = sample_ns
-    flow.low_ns = min(flow.low_ns, sample_ns)
-    flow.queue_ns = min(flow.low_ns, flow.last_low_ns)
-    return flow.queue_ns
+        flow.low_ns = rtt_ns
+    flow.low_ns = min(flow.low_ns, rtt_ns)
+    return min(flow.low_ns, flow.last_low_ns) - flow.base_ns
+
+
+def learn_jitter(flow: Vpc, ack: Ack) -> None:
+    """Mean change from one sample to a close one; the others let it fade."""
+    if not flow.starting and ack.now_ns - flow.last_sample_ns < CLOSE * ack.rtt_ns:
+        flow.jitter_ns += JITTER_G * (abs(ack.rtt_ns - flow.last_rtt_ns) - flow.jitter_ns)
+    else:
+        flow.jitter_ns -= FADE_G * flow.jitter_ns
+    flow.last_rtt_ns = ack.rtt_ns
+    flow.last_sample_ns = ack.now_ns
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
     """Keep the lowest RTT, note when it was last seen, and drain when that is long ago.
 
-    The lowest since the last drain counts as seen, too: it is when other flows drain, who
-    may have seen less than this one.  All share these dips, so they come to drain together.
+    The base RTT lies between it and what jitter may add.  The lowest since the last drain
+    counts as seen, too: it is when other flows drain, who may have seen less than this one.
+    All share these dips, so they come to drain together.
     """
     now_ns, rtt_ns = ack.now_ns, ack.rtt_ns
+    learn_jitter(flow, ack)
     flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
-    if flow.last_rtt_ns > 0 and now_ns - flow.last_sample_ns < CLOSE * rtt_ns:
-        flow.jitter_ns += (abs(rtt_ns - flow.last_rtt_ns) - flow.jitter_ns) / 16
-    flow.last_rtt_ns = rtt_ns
-    flow.last_sample_ns = now_ns
-    if flow.base_ns <= 0 or rtt_ns < flow.base_ns:
-        if rtt_ns < flow.base_ns - target_ns(flow) / 4:
+    if rtt_ns < flow.lowest_ns:
+        if rtt_ns < flow.lowest_ns - target_ns(flow) / 4:
             flow.drain_gap = FIRST_GAP
-        flow.base_ns = rtt_ns
-        flow.confirmed_ns = now_ns
+        flow.lowest_ns, flow.confirmed_ns = rtt_ns, now_ns
     else:
-        empty = rtt_ns <= flow.base_ns * (1 + flow.target / 8) and not overflows(flow)
+        empty = rtt_ns <= flow.lowest_ns * (1 + flow.target / 8) and crowding(flow) < MOST_NARROWED
         if empty or (rtt_ns < flow.dip_rtt_ns and not flow.draining):
             flow.confirmed_ns = now_ns
     flow.dip_rtt_ns = min(flow.dip_rtt_ns, rtt_ns)
-    if now_ns - flow.relearn_ns > flow.relearn_rounds * flow.base_ns:
-        flow.base_ns = flow.relearn_rtt_ns
-        flow.relearn_rtt_ns = NONE_YET
-        flow.relearn_ns = now_ns
-    old_ns = now_ns - flow.confirmed_ns
-    gap_ns = flow.drain_gap * min(flow.base_ns, flow.longest_base_ns)
-    due = not flow.draining and flow.row == 0 and old_ns > max(gap_ns, 3 * rtt_ns)
-    if due and rtt_ns - flow.base_ns <= flow.far * target_ns(flow):  # above it, it shrinks
-        begin_drain(flow, ack)
-
-
-def begin_drain(flow: Vpc, ack: Ack) -> None:
-    flow.draining = True
-    flow.drain_until_ns = ack.now_ns + 2 * ack.rtt_ns
-    flow.drain_samples = 0
+    if now_ns - flow.relearn_ns > RELEARN_ROUNDS * flow.lowest_ns:
+        flow.lowest_ns = flow.relearn_rtt_ns
+        flow.relearn_rtt_ns, flow.relearn_ns = NONE_YET, now_ns
+    most_ns = flow.lowest_ns + flow.jitter_gain * noise_ns(flow)
+    flow.base_ns = min(max(flow.base_ns, flow.lowest_ns), most_ns)
+    gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
+    due = flow.row == 0 and now_ns - flow.confirmed_ns > max(gap_ns, 3 * rtt_ns)
+    if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
+        flow.draining = True  # above that it shrinks
+        flow.drain_ns = now_ns
 
 
 def drain(flow: Vpc, ack: Ack) -> None:
-    """Two round trips, and two samples, with less than the path holds."""
-    flow.drain_samples += 1
-    if ack.now_ns > flow.drain_until_ns and flow.drain_samples > 2:
+    """Two round trips with less than the path holds.  The RTT that is left is the path's."""
+    if ack.now_ns - flow.drain_ns > 2 * ack.rtt_ns:
         flow.draining = False
-        flow.drain_gap = min(2 * flow.drain_gap, flow.drain_rounds)
+        left_ns = (flow.base_ns + min(flow.low_ns, flow.last_low_ns)) / 2
+        flow.base_ns = min(left_ns, flow.lowest_ns + flow.jitter_gain * noise_ns(flow))
+        flow.drain_gap = min(2 * flow.drain_gap, LAST_GAP)
         flow.confirmed_ns = ack.now_ns
         flow.dip_rtt_ns = NONE_YET
 
 
 def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
     """Double per RTT; drain when a few samples in a row are above the target."""
+    if double(flow, delay_ns, acked):
+        return
+    flow.w *= max(flow.base_ns / (flow.base_ns + delay_ns), 1 - MOST_CHANGE)
+    flow.draining = True
+    flow.decreased_ns = flow.drain_ns = ack.now_ns
+
+
+def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
+    """True until a few samples in a row are above the target."""
     if delay_ns <= target_ns(flow):
         flow.w += acked
         flow.start_samples = 0
-        return
+        return True
     flow.start_samples += 1
-    if flow.start_samples < SAMPLES:
-        return
-    flow.starting = False
-    flow.start_samples = 0
-    flow.w *= max(flow.base_ns / (flow.base_ns + delay_ns), 1 - flow.max_decrease)
-    flow.decreased_ns = ack.now_ns
-    begin_drain(flow, ack)
+    if flow.start_samples >= 4:
+        flow.starting, flow.start_samples = False, 0
+    return flow.starting
 
 
 def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
-    """Additive increase that ends at the target; a share of the window after eight calm RTTs."""
-    near = delay_ns / target_ns(flow)
-    flow.row = 0
+    """One packet per RTT, less near the target; after some calm RTTs, twice as much in each."""
+    near, flow.row = delay_ns / target_ns(flow), 0
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
-    step = flow.ai * min(flow.w, 1 / flow.w)
-    if flow.calm_bytes > 8 * flow.cwnd_bytes:
-        step = max(step, GROWTH_CALM)
+    step = min(flow.w, 1 / flow.w)
+    rounds = flow.calm_bytes / max(flow.cwnd_bytes, flow.mss_bytes) - CALM_ROUNDS
+    if rounds > 0:
+        step = max(step, min(2**rounds / flow.w, MOST_GROWTH))
     flow.w += (1 - max(near, 0)) * step * acked
 
 
 def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
     """At most once per RTT."""
     limit = target_ns(flow)
-    kept = 1 - flow.beta * (delay_ns - limit) / ack.rtt_ns
-    least = 1 - flow.max_decrease
+    kept = 1 - BETA * (delay_ns - limit) / ack.rtt_ns
+    least = 1 - MOST_CHANGE
     if flow.w <= 1:
-        least = 1 - flow.max_decrease / 2
-    elif delay_ns > flow.far * limit and ack.prior_delivered_bytes < flow.seen_bytes:
-        kept = STALL_KEPT  # sent before this was seen: perhaps a host that stood still
-    elif delay_ns > flow.far * limit:
+        least = 1 - MOST_CHANGE * flow.w / 2
+    elif delay_ns > FAR * limit and ack.prior_delivered_bytes < flow.seen_bytes:
+        kept = 0.9  # sent before this was seen: perhaps a host that stood still
+    elif delay_ns > FAR * limit:
         kept = 0.9 * flow.base_ns / (flow.base_ns + delay_ns)
         least = max(least / 2, 1 / flow.w)  # one packet; below it each step is long
-    floor = 0.0
-    if notice_longer_path(flow, ack.rtt_ns):
-        floor = min(max(flow.row_w, 1) / CUT, 1)
-    if not flow.starting:
-        flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
     flow.decreased_ns = ack.now_ns
     flow.calm_bytes = 0
+    floor = count_row(flow, ack.rtt_ns, delay_ns)
+    if flow.row > 0:
+        flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
 
 
-def notice_longer_path(flow: Vpc, rtt_ns: float) -> bool:
-    """Several decreases that leave a long RTT as it is: it is not this flow's queue.
+def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
+    """Decreases in a row that leave a queue which no flow of this algorithm would have.
 
-    True while that is open: the window must not become so small that samples are rare.
+    The least window meanwhile: it must not become so small that samples are rare.
     """
-    if flow.row == 0 or abs(rtt_ns - flow.row_rtt_ns) > FLAT * flow.row_rtt_ns:
-        flow.row = 0
-        flow.row_rtt_ns = rtt_ns
+    low_ns = flow.base_ns + delay_ns
+    if flow.row == 0:
         flow.row_w = flow.w
+    if flow.row == 0 or flow.row == 2:  # again when the first two decreases are seen
+        flow.row_low_ns, flow.row_high_ns = low_ns, rtt_ns
     flow.row += 1
-    flow.row_rtt_ns = min(flow.row_rtt_ns, rtt_ns)
-    slack = 2 * (flow.target + flow.scaling / math.sqrt(flow.min_window))
-    if rtt_ns < flow.base_ns + slack * length_ns(flow) or overflows(flow):
-        return False
-    if flow.row > ROW or (2 * flow.row > ROW and CUT * flow.w <= flow.row_w):
-        flow.base_ns = flow.row_rtt_ns
-        flow.relearn_ns = flow.now_ns
+    flow.row_low_ns = min(flow.row_low_ns, low_ns)
+    flow.row_high_ns = max(flow.row_high_ns, rtt_ns)
+    own_ns = share_of_length(flow, flow.min_window) * length_ns(flow)
+    if delay_ns < own_ns or crowding(flow) > CROWDED:
+        return 0.0
+    longer = delay_ns > LONGER * own_ns  # or many flows with the least window
+    cut = flow.row > flow.patience and CUT * flow.w <= 1.01 * flow.row_w
+    if cut or flow.row > 2 * flow.patience:
+        give_up(flow, longer)
+    return min(max(flow.row_w, 1) / CUT, 1) if longer else 0.0
+
+
+def give_up(flow: Vpc, longer: bool) -> None:
+    """The queue is not this flow's: the path is longer, or others fill it."""
+    low_ns = flow.row_low_ns
+    same = abs(low_ns - flow.last_row_low_ns) <= FLAT * low_ns
+    holds = flow.line_rate_bps * flow.base_ns / (BITS_NS * flow.mss_bytes)  # packets
+    flow.last_row_low_ns = low_ns
+    spread = (flow.row_high_ns - low_ns) / low_ns
+    if longer and (spread <= FLATTEST or (same and spread <= 2 * FLAT)):
+        flow.row_w *= low_ns / flow.base_ns / 2  # half of the rate that it had
+        flow.base_ns = flow.lowest_ns = low_ns
         flow.relearn_rtt_ns = NONE_YET
-        flow.confirmed_ns = flow.now_ns
+        flow.relearn_ns = flow.confirmed_ns = flow.now_ns
+        flow.jitter_ns = flow.last_row_low_ns = 0
         flow.w = max(flow.w, flow.row_w)
-        flow.starting = True
-        flow.row = 0
-        flow.jitter_ns = 0
         forget_losses(flow)
-    return True
+    elif flow.row_w >= RIVAL_PACKETS and not 0 < holds < RIVAL_PACKETS:
+        flow.competing = flow.starting = True
+        flow.rival_low_ns = low_ns
+        flow.rival_rounds = min(max(2 * flow.rival_rounds, FIRST_ROUNDS), LAST_ROUNDS)
+        flow.rival_until_ns = flow.now_ns + flow.rival_rounds * low_ns
+        flow.w = max(flow.w, flow.row_w)
+    flow.row = 0
+
+
+def compete(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
+    """As NewReno, from where the window was, until the queue empties or it is time to try."""
+    emptied = delay_ns < target_ns(flow)
+    if emptied:
+        flow.last_row_low_ns = flow.rival_rounds = 0
+    if emptied or ack.now_ns > flow.rival_until_ns:
+        flow.competing = flow.starting = False
+        flow.decreased_ns = ack.now_ns
+        return
+    low_ns = flow.base_ns + delay_ns
+    flow.rival_low_ns = min(flow.rival_low_ns, low_ns)
+    if ack.lost_bytes > 0:
+        flow.starting = False
+        if ack.now_ns - flow.decreased_ns >= ack.rtt_ns:
+            flow.decreased_ns = ack.now_ns
+            flow.w /= 2
+    if not flow.starting:
+        flow.w += acked * min(flow.w, 1 / flow.w)
+    else:
+        double(flow, low_ns - flow.rival_low_ns, acked)
 
 
 def heed_marks(flow: Vpc, ack: Ack) -> None:
@@ -353,41 +369,61 @@ def heed_marks(flow: Vpc, ack: Ack) -> None:
     if ack.prior_delivered_bytes < flow.window_end_bytes or flow.window_bytes <= 0:
         return
     share = flow.marked_bytes / flow.window_bytes
-    flow.alpha += flow.g * (share - flow.alpha)
+    flow.alpha += (share - flow.alpha) / 16
     if share > 0:
         flow.w *= 1 - flow.alpha / 2
         flow.starting = False
-    flow.marked_bytes = 0
-    flow.window_bytes = 0
+    flow.marked_bytes = flow.window_bytes = 0
     flow.window_end_bytes = ack.delivered_bytes
 
 
 def heed_loss(flow: Vpc, ack: Ack) -> None:
-    """Learn the usual share of loss; shrink when far more is lost, by twice the excess."""
+    """Learn the usual share of loss; far more is due to a policer or a full buffer."""
     told_bytes = ack.acked_bytes + ack.lost_bytes
     if told_bytes > 0:
         weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
         flow.recent_loss += weight * (ack.lost_bytes / told_bytes - flow.recent_loss)
     flow.batch_bytes += told_bytes
     flow.batch_lost_bytes += ack.lost_bytes
+    flow.batch_queue_ns = max(flow.batch_queue_ns, flow.queue_ns)
     packets = flow.batch_bytes / flow.mss_bytes
-    if packets < max(LOSS_BATCH, 2 * flow.w):
+    policed = flow.policed_bps < NONE_YET
+    if packets < max(POLICED_BATCH if policed else LOSS_BATCH, 2 * flow.w):
         return
     share = flow.batch_lost_bytes / flow.batch_bytes
     excess = share - flow.usual_loss
+    packet_bps = BITS_NS * flow.mss_bytes / max(flow.srtt_ns, 1)  # one per RTT
+    least_bps = flow.min_window * packet_bps
     # A share of n packets varies by 1 / sqrt(n).
-    if excess > max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS):
-        flow.w *= 1 - min(2 * excess, flow.max_decrease)
-        flow.starting = False
-    if flow.queue_ns < target_ns(flow):
-        flow.usual_loss += (min(share, USUAL_MOST) - flow.usual_loss) / 8
+    limit = max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS)
+    if policed:
+        growth = PROBE * share_of_length(flow, flow.policed_bps / packet_bps)
+        kept_bps = flow.policed_bps * (1 + growth - min(excess, MOST_CHANGE))
+        flow.policed_bps = max(kept_bps, least_bps)
+        if flow.policed_bps > 2 * packet_bps * flow.w:
+            flow.policed_bps = NONE_YET
+    elif flow.batch_queue_ns >= target_ns(flow):
+        if excess > limit:
+            flow.w *= 1 - min(2 * excess, MOST_CHANGE)
+            flow.starting = False
+    elif excess > 2 * limit:
+        rate_bps = BITS_NS * (1 - share) * flow.batch_bytes / max(ack.now_ns - flow.batch_ns, 1)
+        if rate_bps >= max(2 * abs(rate_bps - flow.suspect_bps), least_bps):  # again: no burst
+            flow.policed_bps = rate_bps
+            flow.starting = False
+            rate_bps = 0.0
+        flow.suspect_bps = rate_bps
+    else:
+        flow.suspect_bps = 0
+    if flow.queue_ns < target_ns(flow) and flow.suspect_bps == 0:
+        change = min(share, USUAL_MOST) - flow.usual_loss
+        flow.usual_loss += change / (64 if policed and change > 0 else 8)
     forget_losses(flow)
 
 
 def forget_losses(flow: Vpc) -> None:
-    """Of the batch under way."""
-    flow.batch_bytes = 0
-    flow.batch_lost_bytes = 0
+    flow.batch_ns = flow.now_ns
+    flow.batch_bytes = flow.batch_lost_bytes = flow.batch_queue_ns = 0
 
 
 def apply(flow: Vpc) -> None:
@@ -396,18 +432,18 @@ def apply(flow: Vpc) -> None:
     window = flow.w
     rtt_ns = flow.srtt_ns
     if flow.draining and flow.base_ns > 0:
-        share = flow.drain_share if flow.drain_gap >= flow.drain_rounds else 0.5
+        share = DRAINED if flow.drain_gap >= LAST_GAP else 0.5
         window *= share * min(flow.base_ns / max(rtt_ns, 1), 1)
     window = max(window, flow.min_window)
     flow.cwnd_bytes = min(window * flow.mss_bytes, flow.max_cwnd_bytes)
     rate_bps = flow.line_rate_bps
     if rtt_ns > 0:
         gain = 2 if flow.starting else flow.pacing_gain
-        if window < 1:
+        if window < 1 and flow.last_rtt_ns > 0:
             gain = 1
-            if flow.last_rtt_ns > 0:  # samples are rare: their mean tells of a queue long gone
-                rtt_ns = min(rtt_ns, flow.last_rtt_ns)
+            rtt_ns = min(rtt_ns, flow.last_rtt_ns)  # samples are rare: the mean is old
         paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
         most_bps = flow.pacing_gain * rate_bps  # above the line: for what is lost on the way
         rate_bps = min(paced_bps, most_bps) if rate_bps > 0 else paced_bps
+        rate_bps = min(rate_bps, flow.policed_bps)
     flow.pacing_rate_bps = rate_bps

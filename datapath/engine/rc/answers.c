@@ -193,54 +193,117 @@ int dp_execute_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, boo
 	return err;
 }
 
-static int answer_atomic(struct dp_rc *rc, uint32_t psn, uint64_t value, bool extended)
+static int answer_once(struct dp_rc *rc, const struct dp_accepted *e, const struct dp_held *h,
+		       uint32_t psn, bool extended)
 {
 	struct dp_answer *a = new_answer(rc, psn, extended);
 
 	if (!a)
 		return -EAGAIN;
 	*a = (struct dp_answer){
-		.psn = psn, .n_psn = 1, .value = value, .atomic = true, .extended = extended
+		.psn = psn,
+		.n_psn = 1,
+		.value = e->value,
+		.ts_ns = h->ts_ns,
+		.arrived_ns = h->arrived_ns,
+		.atomic = !e->confirmed,
+		.extended = extended,
 	};
 	dp_qp_wake(&rc->qp);
 	return 0;
 }
 
-static uint64_t perform(const struct dp_held *h, uint64_t *at)
+/* Whether all of a FLUSH is allowed: 0, or the syndrome of a NAK.  No memory here outlives the
+ * machine, so no region grants persistence. */
+static int check_flush(const struct dp_rc *rc, const struct dp_held *h)
 {
-	uint64_t value = h->compare;
+	bool global = h->placement == DP_FETH_GLOBAL, allowed;
 
-	if ((h->opcode & ~DP_OP_EXT) == DP_OP_FETCH_ADD)
-		return __atomic_fetch_add(at, h->swap_add, __ATOMIC_SEQ_CST);
-	__atomic_compare_exchange_n(at, &value, h->swap_add, false, __ATOMIC_SEQ_CST,
-				    __ATOMIC_SEQ_CST);
-	return value;
+	if (!h->placement || h->selectivity > DP_FETH_MR)
+		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	if (h->selectivity == DP_FETH_MR)
+		allowed = dp_remote_allows(&rc->qp, h->rkey, DP_ACCESS_FLUSH_GLOBAL);
+	else
+		allowed = dp_remote_reach(&rc->qp, h->rkey, h->va, h->len, DP_ACCESS_FLUSH_GLOBAL);
+	return global && allowed ? 0 : DP_NAK(DP_NAK_REMOTE_ACCESS);
 }
 
-int dp_execute_atomic(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+/* The eight bytes that a request is about.  0, or the syndrome of a NAK. */
+static int reach_word(const struct dp_rc *rc, const struct dp_held *h, uint32_t access,
+		      uint64_t **out)
 {
-	struct dp_accepted atomic = { .n_psn = 1, .atomic = true };
 	uint8_t *at;
 
-	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_ATOMIC) || !rc->qp.attr.max_dest_rd_atomic ||
-	    h->va & 7)
+	if (!(rc->qp.attr.access & access) || h->va & 7)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	at = dp_remote_reach(&rc->qp, h->rkey, h->va, 8, DP_ACCESS_REMOTE_ATOMIC);
+	at = dp_remote_reach(&rc->qp, h->rkey, h->va, 8, access);
 	if (!at)
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	if ((uintptr_t)at & 7)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
+	*out = (uint64_t *)(void *)at;
+	return 0;
+}
+
+static int check_once(const struct dp_rc *rc, const struct dp_held *h, uint64_t **at)
+{
+	switch (h->opcode & ~DP_OP_EXT) {
+	case DP_OP_FLUSH:
+		return check_flush(rc, h);
+	case DP_OP_ATOMIC_WRITE:
+		return h->whole ? reach_word(rc, h, DP_ACCESS_REMOTE_WRITE, at) :
+				  DP_NAK(DP_NAK_INVALID_REQUEST);
+	default:
+		return reach_word(rc, h, DP_ACCESS_REMOTE_ATOMIC, at);
+	}
+}
+
+/* Returns the value that the answer tells. */
+static uint64_t perform(const struct dp_held *h, uint64_t *at)
+{
+	uint64_t value = h->compare;
+
+	switch (h->opcode & ~DP_OP_EXT) {
+	case DP_OP_FLUSH:
+		__sync_synchronize(); /* ThreadSanitizer knows no __atomic_thread_fence() */
+		return 0;
+	case DP_OP_ATOMIC_WRITE:
+		__atomic_store_n(at, h->swap_add, __ATOMIC_SEQ_CST);
+		return 0;
+	case DP_OP_FETCH_ADD:
+		return __atomic_fetch_add(at, h->swap_add, __ATOMIC_SEQ_CST);
+	default:
+		__atomic_compare_exchange_n(at, &value, h->swap_add, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+		return value;
+	}
+}
+
+int dp_execute_once(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+{
+	struct dp_accepted once = {
+		.n_psn = 1,
+		.atomic = true,
+		.confirmed = !(dp_opcodes[h->opcode].mask & DP_HAS_ATOMIC_ETH),
+	};
+	uint64_t *at = NULL;
+	int err;
+
+	err = rc->qp.attr.max_dest_rd_atomic ? check_once(rc, h, &at) :
+					       DP_NAK(DP_NAK_INVALID_REQUEST);
+	if (err)
+		return err;
 	if (!may_answer(rc))
 		return -EAGAIN;
 	if (!rc->qp.engine->cfg.no_payload)
-		atomic.value = perform(h, (uint64_t *)(void *)at);
-	atomic.at = unwrapped(&rc->resp, psn);
-	accept(rc, &atomic);
-	return answer_atomic(rc, psn, atomic.value, extended);
+		once.value = perform(h, at);
+	once.at = unwrapped(&rc->resp, psn);
+	accept(rc, &once);
+	return answer_once(rc, &once, h, psn, extended);
 }
 
-/* Answers with the saved value: an atomic is never executed twice. */
-static void replay_atomic(struct dp_rc *rc, uint32_t psn, bool extended)
+/* Answers from the record: an atomic is never executed twice. */
+static void replay_once(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
 {
 	const struct dp_accepted *e = rc->resp.accepted;
 	uint64_t at = unwrapped(&rc->resp, psn);
@@ -248,7 +311,7 @@ static void replay_atomic(struct dp_rc *rc, uint32_t psn, bool extended)
 
 	for (i = 0; i < accepted_count(rc); i++)
 		if (e[i].atomic && e[i].at == at) {
-			answer_atomic(rc, psn, e[i].value, extended);
+			answer_once(rc, &e[i], h, psn, extended);
 			return;
 		}
 }
@@ -277,5 +340,5 @@ void dp_replay(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool ext
 	if (dp_opcodes[h->opcode].mask & DP_IS_READ)
 		replay_read(rc, h, psn, extended);
 	else
-		replay_atomic(rc, psn, extended);
+		replay_once(rc, h, psn, extended);
 }

@@ -35,12 +35,13 @@ struct dp_accepted {
 	uint64_t start;	  /* extended READ: address of the message's first byte */
 	uint32_t rkey, segment;
 	bool atomic;
+	bool confirmed; /* atomic without a value: FLUSH, ATOMIC WRITE */
 };
 
 /* Executes a READ or atomic that comes for the first time.  0, the syndrome of the NAK that it
  * deserves, or -EAGAIN: the requester has to ask again. */
 int dp_execute_read(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
-int dp_execute_atomic(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
+int dp_execute_once(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
 /* Answers a request again that was accepted before; drops any other. */
 void dp_replay(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
 /* Whether [psn, psn + n_psn) of this request is part of a READ that was accepted. */

@@ -23,6 +23,8 @@ static const uint8_t opcodes[][4] = {
 	[DP_WR_RDMA_READ] = { DP_OP_READ_REQUEST },
 	[DP_WR_ATOMIC_CMP_AND_SWP] = { DP_OP_COMPARE_SWAP },
 	[DP_WR_ATOMIC_FETCH_AND_ADD] = { DP_OP_FETCH_ADD },
+	[DP_WR_FLUSH] = { DP_OP_FLUSH },
+	[DP_WR_ATOMIC_WRITE] = { DP_OP_ATOMIC_WRITE },
 };
 
 static const uint8_t read_responses[] = { DP_OP_READ_RESP_ONLY, DP_OP_READ_RESP_FIRST,
@@ -80,6 +82,9 @@ static void carry_ack(struct dp_rc *rc, struct dp_xdh *xdh, uint64_t now)
 static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wqe, uint32_t mask,
 				 uint32_t offset, uint32_t dma_len)
 {
+	if (mask & DP_HAS_FETH)
+		dp_feth_set(dp_packet_push(pkt, DP_FETH_LEN), wqe->flush.placement,
+			    wqe->flush.selectivity);
 	if (mask & DP_HAS_RETH)
 		dp_reth_set(dp_packet_push(pkt, DP_RETH_LEN), wqe->remote_addr + offset, wqe->rkey,
 			    dma_len);
@@ -95,6 +100,14 @@ static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wq
 		dp_put32(dp_packet_push(pkt, DP_IETH_LEN), wqe->imm);
 }
 
+/* What the RETH tells; span: bytes of a READ that this packet asks for. */
+static uint32_t dma_length(const struct dp_swqe *wqe, uint32_t span)
+{
+	if (wqe->opcode == DP_WR_FLUSH)
+		return wqe->flush.len;
+	return wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len;
+}
+
 int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, uint32_t n_psn,
 		     bool ack_req, struct dp_packet *pkt, uint64_t now)
 {
@@ -105,7 +118,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 
 	if (span > n_psn * segment)
 		span = n_psn * segment;
-	if (!answered)
+	if (!answered || wqe->opcode == DP_WR_ATOMIC_WRITE)
 		len = span;
 	opcode = opcodes[wqe->opcode][answered ? ONLY : position(offset, len, wqe->len)];
 	if (ext)
@@ -127,8 +140,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN), &xdh);
 		push_zeros(pkt, dp_room_len(xdh.records));
 	}
-	push_request_headers(pkt, wqe, mask, offset,
-			     wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len);
+	push_request_headers(pkt, wqe, mask, offset, dma_length(wqe, span));
 	if (len) {
 		at = dp_packet_push_payload(pkt, len);
 		if (at && dp_gather(&rc->qp, wqe, offset, at, len))

@@ -145,7 +145,14 @@ static const struct {
 	[DP_WR_RDMA_READ] = { true, 0 },
 	[DP_WR_ATOMIC_CMP_AND_SWP] = { true, 0 },
 	[DP_WR_ATOMIC_FETCH_AND_ADD] = { true, 0 },
+	[DP_WR_FLUSH] = { true, 0 },
+	[DP_WR_ATOMIC_WRITE] = { true, POST_INLINE_OK },
 };
+
+static bool has_fixed_length(uint32_t opcode)
+{
+	return dp_is_atomic((uint8_t)opcode) || dp_is_confirmed((uint8_t)opcode);
+}
 
 static bool rc_accepts(const struct dp_qp *qp, const struct dp_send_wr *wr, uint32_t len)
 {
@@ -155,7 +162,9 @@ static bool rc_accepts(const struct dp_qp *qp, const struct dp_send_wr *wr, uint
 		return false;
 	if (wr->flags & DP_SEND_INLINE && !(requests[wr->opcode].traits & POST_INLINE_OK))
 		return false;
-	if (dp_is_atomic((uint8_t)wr->opcode) && len != 8)
+	if (has_fixed_length(wr->opcode) && len != (wr->opcode == DP_WR_FLUSH ? 0 : 8))
+		return false;
+	if (wr->opcode == DP_WR_ATOMIC_WRITE && wr->remote_addr & 7)
 		return false;
 	return !dp_is_answered((uint8_t)wr->opcode) || qp->attr.max_rd_atomic ||
 	       qp->state == DP_QPS_ERR;
@@ -168,6 +177,11 @@ static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe, const struct dp_send_
 	wqe->remote_addr = wr->remote_addr;
 	wqe->compare_add = wr->compare_add;
 	wqe->swap = wr->swap;
+	if (wr->opcode == DP_WR_FLUSH) {
+		wqe->flush.placement = wr->placement;
+		wqe->flush.selectivity = wr->selectivity;
+		wqe->flush.len = wr->flush_len;
+	}
 	dp_number(rc, wqe);
 	wqe->rq_seq = rc->req.post_rq_seq;
 	if (requests[wqe->opcode].traits & POST_CONSUMES_RECV)

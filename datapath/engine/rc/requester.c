@@ -178,7 +178,11 @@ int dp_place_response(struct dp_rc *rc, const struct dp_swqe *wqe, const struct 
 		value = dp_get64(p->atomic_ack);
 		return dp_scatter(rc->qp.pd, wqe->sge, wqe->num_sge, 0, (const uint8_t *)&value, 8);
 	}
-	if (wqe->opcode != DP_WR_RDMA_READ || p->atomic_ack)
+	if (p->atomic_ack)
+		return -EINVAL;
+	if (dp_is_confirmed(wqe->opcode))
+		return len ? -EINVAL : 0;
+	if (wqe->opcode != DP_WR_RDMA_READ)
 		return -EINVAL;
 	if (len != dp_payload_of(rc, wqe, psn))
 		return -EINVAL;

@@ -13,8 +13,8 @@ enum {
 enum dp_held_kind { DP_HELD_NOTHING, DP_HELD_LAST, DP_HELD_READ, DP_HELD_ATOMIC };
 
 struct dp_held {
-	uint64_t va; /* WRITE: of the tail; READ, atomic: of the request */
-	uint64_t swap_add, compare;
+	uint64_t va;		    /* WRITE: of the tail; READ, atomic: of the request */
+	uint64_t swap_add, compare; /* ATOMIC WRITE: swap_add, in the order of memory */
 	uint32_t rkey, imm, rq_seq;
 	uint32_t len;	 /* LAST: bytes of the message; READ: bytes asked for */
 	uint32_t offset; /* LAST: of the tail in the message; READ: of the answer */
@@ -23,6 +23,8 @@ struct dp_held {
 	uint8_t opcode;
 	uint8_t kind;
 	bool solicited;
+	bool whole;			/* ATOMIC WRITE: it carries 8 bytes */
+	uint8_t placement, selectivity; /* FLUSH */
 	uint8_t tail_len;
 	uint8_t tail[DP_TAIL_HELD];
 };

@@ -143,6 +143,14 @@ void dp_held_from(const struct dp_parsed *p, struct dp_held *h, uint64_t now)
 		h->swap_add = dp_atomic_swap_add(p->atomic);
 		h->compare = dp_atomic_compare(p->atomic);
 	}
+	if (p->feth) {
+		h->placement = dp_feth_placement(p->feth);
+		h->selectivity = dp_feth_selectivity(p->feth);
+	}
+	if ((p->opcode & ~DP_OP_EXT) == DP_OP_ATOMIC_WRITE) {
+		h->whole = p->payload_len + p->payload2_len == 8 && h->len == 8;
+		dp_copy_payload((uint8_t *)&h->swap_add, p, 0, h->whole ? 8 : 0);
+	}
 	if (p->imm)
 		memcpy(&h->imm, p->imm, 4);
 	if (p->ieth)
@@ -237,7 +245,7 @@ static int execute(struct dp_rc *rc, const struct dp_parsed *p, uint32_t *n_psn,
 			*n_psn = dp_read_psns(held.len, rc->qp.attr.path_mtu);
 		r->msn = (r->msn + 1) & 0xffffff;
 		err = p->mask & DP_IS_READ ? dp_execute_read(rc, &held, p->psn, false) :
-					     dp_execute_atomic(rc, &held, p->psn, false);
+					     dp_execute_once(rc, &held, p->psn, false);
 		if (err)
 			r->msn = (r->msn - 1) & 0xffffff;
 		return err;

@@ -179,7 +179,7 @@ static int run(struct dp_rc *rc, const struct dp_held *h, uint32_t psn)
 	case DP_HELD_READ:
 		return dp_execute_read(rc, h, psn, true);
 	case DP_HELD_ATOMIC:
-		return dp_execute_atomic(rc, h, psn, true);
+		return dp_execute_once(rc, h, psn, true);
 	case DP_HELD_LAST:
 		err = take_turn(rc, h);
 		if (!err)
@@ -199,7 +199,7 @@ static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_
 	if (p->mask & DP_IS_READ)
 		return dp_execute_read(rc, h, p->psn, true);
 	if (p->mask & DP_IS_ATOMIC)
-		return dp_execute_atomic(rc, h, p->psn, true);
+		return dp_execute_once(rc, h, p->psn, true);
 	err = p->mask & DP_IS_LAST ? take_turn(rc, h) : 0;
 	if (err)
 		return err;

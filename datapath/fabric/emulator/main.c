@@ -15,11 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fabric/awake.h"
 #include "fabric/emulator/emulator.h"
 #include "posix/priority.h"
 
-/* A wait shorter than this is not worth a system call. */
-#define SPIN_NS (4 * NS_PER_US)
 /* No frame can leave before the link's delay is over.  Until then the receive rings need not be
  * looked at.  The margin is for waking up. */
 #define LOOK_MARGIN_NS (50 * NS_PER_US)
@@ -139,7 +138,7 @@ static void wait_for_work(struct emulator *e)
 {
 	uint64_t deadline = next_deadline(e), now = dp_now_ns(), look;
 
-	if (deadline <= now + SPIN_NS)
+	if (deadline <= now + DP_EMULATOR_SPIN_NS)
 		return;
 	if (is_pending(e) && deadline > now + RETRY_NS)
 		deadline = now + RETRY_NS;

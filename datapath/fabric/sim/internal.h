@@ -182,6 +182,22 @@ struct sim_flow {
 	bool ended;
 };
 
+/* The steps that begin and take a flow. */
+struct sim_flow_steps {
+	uint32_t send, take;
+};
+
+struct sim_step {
+	uint32_t waits;
+	uint32_t next; /* in the list that it is in */
+};
+
+/* A host's worker: the steps whose work it does, the first one until until_ns. */
+struct sim_worker {
+	uint32_t head, tail;
+	uint64_t until_ns;
+};
+
 struct dp_sim {
 	struct dp_sim_config cfg;
 	uint64_t now, digest, packet_events, turns;
@@ -194,6 +210,7 @@ struct dp_sim {
 	uint8_t *memory;	/* all memory regions cover it; never touched */
 
 	uint32_t n_hosts, n_switches, n_links;
+	uint32_t first_worker; /* id */
 	struct sim_host *host;
 	struct sim_link *link;
 	struct sim_emulator emulator;
@@ -214,6 +231,16 @@ struct dp_sim {
 	uint32_t n_channels;
 	uint64_t *stop; /* rows that have a stop_ns, ordered by it */
 	uint64_t n_stops, stopped;
+	const struct dp_sim_step *steps; /* NULL: there are none */
+	const uint32_t *after;
+	const uint64_t *first_after;
+	uint32_t n_steps, steps_ended;
+	uint32_t ready_head, ready_tail; /* steps that may begin */
+	struct sim_flow_steps *flow_steps;
+	struct sim_step *step;
+	uint64_t *step_done;
+	struct sim_worker *worker;
+
 	uint64_t latency[DP_LATENCY_BUCKETS], latency_min, latency_max, latency_sum;
 
 	uint64_t sample_ns, n_samples, room;
@@ -235,10 +262,16 @@ static inline uint32_t sim_clock_id(const struct dp_sim *s, enum sim_clock clock
 	return s->n_links + s->n_hosts + (uint32_t)clock;
 }
 
-/* Ids of the pause frames of links: the last ids.  They exist only if switches have buffers. */
+/* Ids of the pause frames of links.  They exist only if switches have buffers. */
 static inline uint32_t sim_pause_id(const struct dp_sim *s, uint32_t link)
 {
 	return s->n_links + s->n_hosts + SIM_CLOCKS + link;
+}
+
+/* Ids of the workers of hosts: the last ids. */
+static inline uint32_t sim_worker_id(const struct dp_sim *s, uint32_t host)
+{
+	return s->first_worker + host;
 }
 
 static inline uint64_t sim_link_seed(const struct dp_sim *s, uint32_t link)
@@ -320,9 +353,24 @@ void sim_wake(struct dp_sim *, struct sim_host *);
 /* ---- traffic.c -------------------------------------------------------------------- */
 void sim_traffic_free(struct dp_sim *);
 void sim_start_flows(struct dp_sim *);
+void sim_start_flow(struct dp_sim *, uint32_t row);
 void sim_stop_flows(struct dp_sim *);
 void sim_completed(struct dp_sim *, const struct dp_wc *);
 int sim_post_receive(struct dp_sim *, struct sim_channel *);
+
+/* ---- steps.c ---------------------------------------------------------------------- */
+void sim_steps_free(struct dp_sim *);
+/* A step that waits for nothing any more. */
+void sim_step_free(struct dp_sim *, uint32_t step);
+/* Begins the steps that wait for nothing any more. */
+void sim_run_steps(struct dp_sim *);
+/* Called when the first step of a worker has been worked at for long enough. */
+void sim_worker_act(struct dp_sim *, uint32_t host);
+/* Whether a step begins the flow. */
+bool sim_step_begins(const struct dp_sim *, uint64_t flow);
+/* Tells the steps of a flow that it has ended, and that it has arrived. */
+void sim_step_sent(struct dp_sim *, uint32_t flow, bool failed);
+void sim_step_arrived(struct dp_sim *, uint32_t flow);
 
 /* ---- sample.c --------------------------------------------------------------------- */
 void sim_take_sample(struct dp_sim *);

@@ -44,6 +44,12 @@ static int probe_engine(const struct dp_sim_config *c)
 	return err;
 }
 
+static int make_queue(struct dp_sim *s, bool buffers)
+{
+	s->first_worker = sim_pause_id(s, buffers ? s->n_links : 0);
+	return sim_queue_init(&s->queue, sim_worker_id(s, s->cfg.workers ? s->n_hosts : 0));
+}
+
 int dp_sim_create(const struct dp_sim_graph *graph, const struct dp_sim_config *config,
 		  struct dp_sim **out)
 {
@@ -69,7 +75,7 @@ int dp_sim_create(const struct dp_sim_graph *graph, const struct dp_sim_config *
 	if (!err)
 		err = dp_store_create(s->cfg.engine.window_psns, &s->store);
 	if (!err)
-		err = sim_queue_init(&s->queue, sim_pause_id(s, graph->buffers ? s->n_links : 0));
+		err = make_queue(s, graph->buffers);
 	if (err) {
 		dp_sim_destroy(s);
 		return err;
@@ -84,6 +90,7 @@ void dp_sim_destroy(struct dp_sim *s)
 	uint32_t i;
 
 	sim_traffic_free(s);
+	sim_steps_free(s);
 	for (i = 0; i < s->n_hosts; i++)
 		sim_host_free(s, &s->host[i]);
 	if (s->store)
@@ -284,8 +291,10 @@ static void act(struct dp_sim *s, uint32_t id)
 	id -= s->n_hosts;
 	if (id < SIM_CLOCKS)
 		clock_act(s, (enum sim_clock)id);
-	else
+	else if (id < s->first_worker - s->n_links - s->n_hosts)
 		sim_pause_act(s, id - SIM_CLOCKS);
+	else
+		sim_worker_act(s, id - (s->first_worker - s->n_links - s->n_hosts));
 }
 
 /* Whether only clocks that never end are left: samples and the watch. */
@@ -314,6 +323,8 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 	s->now = next.at_ns;
 	s->turns++;
 	act(s, next.id);
+	if (s->steps)
+		sim_run_steps(s);
 }
 
 /* Ends a call of dp_sim_run().  Links catch up on their turns late, and may duplicate frames
@@ -334,7 +345,7 @@ int dp_sim_run(struct dp_sim *s, uint64_t until_ns, uint64_t events)
 {
 	struct sim_turn next;
 
-	while (!s->broken && s->ended < s->n_flows) {
+	while (!s->broken && (s->ended < s->n_flows || s->steps_ended < s->n_steps)) {
 		if (!events--)
 			return DP_SIM_MORE;
 		next = sim_queue_first(&s->queue);

@@ -9,6 +9,7 @@
  *   host.c     an engine and its NIC
  *   wakeup.c   when programs run, of hosts and of emulated links
  *   traffic.c  flows: posting and completions
+ *   steps.c    work of hosts that waits for other work and for flows
  *   sample.c   series, and the last events of each QP
  *
  * One thread runs one simulation.  Nodes are numbered: hosts from 0, switches
@@ -67,6 +68,7 @@ struct dp_sim_config {
 	uint8_t data_class, control_class; /* classes of packets with payload, and without */
 	uint32_t trace_events;		   /* events kept for each QP, a power of two; 0: none */
 	uint64_t stall_ns;		   /* a deadlock if nothing has moved for so long */
+	uint32_t workers;		   /* 1: there will be steps */
 	struct dp_sim_wakeup wakeup;
 };
 
@@ -84,10 +86,39 @@ int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config 
 /* Pauses or resumes classes of a link. */
 int dp_sim_pause(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
 
+/* ---- steps ---------------------------------------------------------------------- */
+
+#define DP_SIM_NONE UINT32_MAX
+
+enum dp_sim_step_kind {
+	DP_SIM_STEP_WORK, /* it works for work_ns */
+	DP_SIM_STEP_SEND, /* it begins a flow, and is done when the flow has ended */
+	DP_SIM_STEP_TAKE, /* it waits for the arrival of a flow of SENDs, and works then */
+};
+
+/* Work of a host.  A flow that a step begins is one message, and does not begin by itself. */
+struct dp_sim_step {
+	uint32_t host;	/* whose worker does the work, one step after the other */
+	uint32_t kind;	/* enum dp_sim_step_kind */
+	uint32_t flow;	/* row of the table */
+	uint32_t waits; /* how many steps have to be done before it begins; a flow that has to
+			 * arrive, and a step whose `next` it is, count as well */
+	uint32_t next;	/* SEND: a step that waits for the beginning of this one; DP_SIM_NONE */
+	uint32_t reserved;
+	uint64_t work_ns;
+};
+
+/* Sets the steps.  To be called once, after dp_sim_flows(); the caller keeps the arrays.  Steps
+ * after[first[i]] to after[first[i + 1] - 1] wait for step i.  -EINVAL: they make no sense. */
+int dp_sim_steps(struct dp_sim *, const struct dp_sim_step *, uint32_t n, const uint32_t *after,
+		 const uint64_t *first);
+/* When each step was done, ns. */
+const uint64_t *dp_sim_step_times(const struct dp_sim *);
+
 enum dp_sim_end {
 	DP_SIM_MORE,  /* `events` were handled: call again */
 	DP_SIM_UNTIL, /* until_ns has come */
-	DP_SIM_DONE,  /* every flow has ended */
+	DP_SIM_DONE,  /* every flow has ended, and every step is done */
 };
 
 /* Continues the run.  Returns enum dp_sim_end, or -EPROTO: an invariant does not hold, -EDEADLK: a

@@ -189,6 +189,7 @@ static void end_flow(struct dp_sim *s, uint32_t row, uint64_t finish_ns)
 	s->result[row].finish_ns = finish_ns;
 	s->ended++;
 	sim_note(s, row, finish_ns);
+	sim_step_sent(s, row, !finish_ns);
 }
 
 static void fail_flow(struct dp_sim *s, uint32_t row, uint32_t status)
@@ -293,7 +294,7 @@ static int open_channel(struct dp_sim *s, struct sim_channel *c)
 	return sim_connect(s, c);
 }
 
-static void start_flow(struct dp_sim *s, uint32_t row)
+void sim_start_flow(struct dp_sim *s, uint32_t row)
 {
 	struct sim_channel *c = &s->channel[s->flow[row].channel];
 	int err = c->requester ? 0 : open_channel(s, c);
@@ -320,7 +321,8 @@ static void start_flow(struct dp_sim *s, uint32_t row)
 void sim_start_flows(struct dp_sim *s)
 {
 	while (s->started < s->n_flows && s->table[s->started].start_ns <= s->now && !s->broken)
-		start_flow(s, (uint32_t)s->started++);
+		if (!sim_step_begins(s, s->started++))
+			sim_start_flow(s, (uint32_t)s->started - 1);
 	sim_queue_set(&s->queue, sim_clock_id(s, SIM_STARTS),
 		      s->started < s->n_flows ? s->table[s->started].start_ns : DP_NEVER);
 }
@@ -468,6 +470,7 @@ static void received(struct dp_sim *s, struct sim_channel *c, const struct dp_wc
 	m = &c->ring[c->received++ & c->ring_mask];
 	c->receives_done++;
 	m->arrived = true;
+	sim_step_arrived(s, m->flow);
 	if (wc->byte_len != m->bytes)
 		sim_fail(s, -EPROTO, "QP %u from host %u to %u: %u bytes received of %u sent",
 			 c->qp, c->src, c->dst, wc->byte_len, m->bytes);

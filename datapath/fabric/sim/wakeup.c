@@ -16,10 +16,8 @@
  *
  * Without a distribution (dp_sim_config.wakeup) this file is not used.
  */
+#include "fabric/awake.h"
 #include "fabric/sim/internal.h"
-
-/* For so long the emulator of live runs polls rather than sleeps (fabric/emulator/main.c). */
-enum { EMULATOR_SPIN_NS = 4000 };
 
 static bool points_valid(const struct dp_sim_quantile *point, uint32_t n)
 {
@@ -181,7 +179,7 @@ void sim_link_woke(struct dp_sim *s, uint32_t link)
 
 	if (!s->link[link].emulated)
 		return;
-	s->emulator.awake_ns = s->now + EMULATOR_SPIN_NS;
+	s->emulator.awake_ns = s->now + DP_EMULATOR_SPIN_NS;
 	draw_emulator(s);
 	for (i = s->emulator.first; i != SIM_NONE; i = s->link[i].next_emulated)
 		if (i != link)

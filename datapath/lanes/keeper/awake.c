@@ -54,6 +54,8 @@ static int begin_on(int cpu)
 	pthread_attr_setinheritsched(&attr, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setaffinity_np(&attr, sizeof(set), &set);
 	err = pthread_attr_setschedpolicy(&attr, SCHED_OTHER);
+	if (!err) /* else it would be the caller's */
+		err = pthread_attr_setschedparam(&attr, &param);
 	if (!err)
 		err = pthread_create(&thread[threads], &attr, stay_awake, NULL);
 	pthread_attr_destroy(&attr);

@@ -46,7 +46,9 @@ static int parse(int argc, char **argv, struct settings *s)
 	return 0;
 }
 
-/* The watching thread runs in turn with the threads that it watches. */
+/* The watching thread runs in turn with the threads that it watches.  It has the priority
+ * from the start: awake_begin() leaves the ordinary threads of this session next to no
+ * CPU when others want it. */
 static bool take_priority(void)
 {
 	const struct sched_param param = { .sched_priority = 1 };
@@ -111,6 +113,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: dp-cpu-keeper [--awake] [--watch SLICE_NS]\n");
 		return 2;
 	}
+	take_priority();
 	awake = settings.awake ? awake_begin() : 0;
 	if (awake < 0)
 		snprintf(not_awake, sizeof(not_awake), "\"CPUs are not kept awake: %s\"",
@@ -118,7 +121,6 @@ int main(int argc, char **argv)
 	counted = !waits_begin(why, sizeof(why));
 	if (!counted)
 		snprintf(not_counted, sizeof(not_counted), "\"%s\"", why);
-	take_priority();
 	say_ready(awake > 0 ? awake : 0, not_awake, not_counted);
 	wait_for_the_end(&settings);
 	say_counted(counted);

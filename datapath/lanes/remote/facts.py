@@ -22,7 +22,7 @@ _NUMBERS = ("cores", "cores_usable", "memory_kib", "mtu", "queues", "speed")
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """The host's clock minus this machine's, nanoseconds, true to +- uncertainty_ns."""
+    """The host's clock minus this machine's, in ns, with an error of at most uncertainty_ns."""
 
     offset_ns: int
     uncertainty_ns: int

@@ -16,7 +16,7 @@ from datapath.lanes.remote import loop
 from datapath.lanes.remote.connection import Connection
 from datapath.lanes.remote.session import ProgramSession, append_to
 
-# A program that sshd has only forked has not got the connection's token yet.
+# sshd may have forked the program, and not yet given it the connection's token.
 _KILL_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 3)
 
 
@@ -68,7 +68,7 @@ class RemoteProcess:
             asyncio.run_coroutine_threadsafe(self.end(), loop.loop())
 
     async def end(self) -> None:
-        """Have the warden kill it; when that shows no effect, give it up."""
+        """Have the warden kill it; give up waiting if that has no effect."""
         for pause_s in _KILL_PAUSES_S:
             with contextlib.suppress(DatapathError):
                 await self._connection.answer(f"end {self._session.word}")

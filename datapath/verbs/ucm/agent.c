@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The connection manager of a device: an instance of cm/, and a UD QP with number 1 through
- * which its messages go.  A device gets one when an id first needs it, and keeps it.
+ * The connection manager of a device: an instance of cm/, and a UD QP with number 1 that carries
+ * its messages.  A device gets an agent when an id first needs one, and keeps it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 enum {
 	RECEIVES = 256,
 	SENDS = 256,
-	BUFFER = 320, /* header and MAD, in whole cache lines */
+	BUFFER = 320, /* GRH and MAD, rounded up to cache lines */
 	PEERS_MAX = 256,
 };
 
@@ -120,7 +120,7 @@ static int make_cm(struct ucm_agent *a)
 static void close_agent(struct ucm_agent *a)
 {
 	if (a->context)
-		front_close_device(a->context); /* ends all that was made through it */
+		front_close_device(a->context); /* closing ends all objects of the context */
 	if (a->cm)
 		dp_cm_destroy(a->cm);
 	free(a->buffers);
@@ -155,7 +155,7 @@ static int open_agent(struct front_device *d, struct ucm_agent **out)
 	fcntl(a->channel->fd, F_SETFL, O_NONBLOCK);
 	a->next = agents;
 	agents = a;
-	ucm_agent_serve(a, dp_now_ns()); /* arms the CQ */
+	ucm_agent_serve(a, dp_now_ns()); /* serving arms the CQ */
 	*out = a;
 	return 0;
 
@@ -214,7 +214,7 @@ static void drop_last_peer(struct ucm_agent *a)
 	free(last);
 }
 
-/* -EAGAIN: the way is not yet known. */
+/* Returns -EAGAIN as long as the route is not known. */
 static int make_peer(struct ucm_agent *a, const struct dp_addr *addr, struct ucm_peer **out)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = FRONT_PORT };
@@ -274,7 +274,7 @@ int ucm_agent_reach(struct ucm_agent *a, const struct dp_addr *addr)
 
 /* ---- messages --------------------------------------------------------------------------------------- */
 
-/* One that cannot be sent now is lost, as on the wire. */
+/* A message that cannot be sent now is lost, like a packet on the network. */
 static void send_mad(struct ucm_agent *a, struct dp_cm_mad *mad)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)mad->data, .length = DP_MAD_LEN };
@@ -323,7 +323,9 @@ static void receive(struct ucm_agent *a, const struct dp_wc *wc, uint64_t now)
 	post_receive(a, wc->wr_id);
 }
 
-/* Only what has come in already: the program and the device's thread move packets. */
+/*
+ * Returns only completions that exist already.  The program and the device's thread move packets.
+ */
 static int poll_cq(struct ucm_agent *a, bool arm, struct dp_wc *wcs, int max)
 {
 	struct dp_cq *cq = to_cq(a->cq)->cq;
@@ -348,7 +350,7 @@ static void receive_all(struct ucm_agent *a, uint64_t now)
 
 	while (!front_get_cq_event(a->channel, &cq, &context))
 		front_ack_cq_events(cq, 1);
-	/* Armed before the last look, so that nothing comes unseen. */
+	/* Arm the CQ before the last poll, so that no completion is missed. */
 	while ((n = poll_cq(a, arm, wcs, 32)) > 0) {
 		for (i = 0; i < n; i++)
 			receive(a, &wcs[i], now);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Addresses.  An id that is bound to an address is on the device that has it; one bound to none
- * is on all.  A destination leads to the device whose address the kernel's routes choose as
- * source.
+ * Addresses.  An id that is bound to an address uses the device with this address.  An id that is
+ * bound to no address uses all devices.  For a destination, the kernel's routes choose a source
+ * address, and the device with this address is used.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,9 +16,9 @@
 #include "verbs/ucm/ucm.h"
 
 enum {
-	PORT_FIRST = 32768, /* that a program gets which asks for any */
+	PORT_FIRST = 32768, /* ports for programs that let us choose begin here */
 	PORT_TRIES = 1000,
-	PORT_ASK = 4791, /* of the datagram that is not sent: see source_for() */
+	PORT_ASK = 4791, /* port of the datagram socket of source_for(), which sends nothing */
 	RESOLVE_STEP_NS = 5000000,
 };
 
@@ -29,7 +29,7 @@ static bool is_any(const struct dp_addr *addr)
 	return !memcmp(addr, &any, sizeof(any));
 }
 
-/* 0, or -EAFNOSUPPORT. */
+/* Returns 0 or -EAFNOSUPPORT. */
 static int read_sockaddr(const struct sockaddr_in6 *in, struct ucm_id *id, struct dp_addr *addr,
 			 uint16_t *port)
 {
@@ -55,7 +55,7 @@ static int read_sockaddr(const struct sockaddr_in6 *in, struct ucm_id *id, struc
 
 /* ---- devices and addresses ------------------------------------------------------------------ */
 
-/* The agent of the device that has this address.  -EADDRNOTAVAIL: none has. */
+/* Finds the agent of the device with this address.  Returns -EADDRNOTAVAIL if no device has it. */
 static int agent_at(const struct dp_addr *addr, struct ucm_agent **out)
 {
 	struct front_device *d;
@@ -69,7 +69,7 @@ static int agent_at(const struct dp_addr *addr, struct ucm_agent **out)
 	return -EADDRNOTAVAIL;
 }
 
-/* The source address that the kernel would take: that of a socket connected there. */
+/* Returns the source address that the kernel would choose: that of a socket connected to `to`. */
 static int source_for(const struct ucm_id *id, const struct dp_addr *to, struct dp_addr *out)
 {
 	union dp_sockaddr sa;
@@ -89,7 +89,7 @@ static int source_for(const struct ucm_id *id, const struct dp_addr *to, struct 
 	return err;
 }
 
-/* A device that reaches the peer though another address of the host would be taken. */
+/* Returns any device whose address is of the same family. */
 static int any_agent(const struct dp_addr *to, struct ucm_agent **out)
 {
 	struct front_device *d;
@@ -108,7 +108,7 @@ static int choose_agent(struct ucm_id *id)
 	if (id->agent)
 		return 0;
 	if (dp_addr_is_loopback(&id->dst)) {
-		/* This host: a device of ours stands for it. */
+		/* A loopback address means this host: use any device. */
 		err = any_agent(&id->dst, &id->agent);
 		if (!err)
 			id->dst = id->agent->addr;
@@ -236,7 +236,7 @@ static int bind_twin(struct ucm_id *id, const struct ucm_command *c)
 	struct rdma_ucm_bind_ip in = *(const struct rdma_ucm_bind_ip *)c->in;
 	int err;
 
-	in.addr.sin6_port = htons(id->src_port); /* where struct sockaddr_in has its own */
+	in.addr.sin6_port = htons(id->src_port); /* same place as sin_port of struct sockaddr_in */
 	err = ucm_kernel_forward(id, c->header, &in, ID_OF_BIND);
 	if (err) {
 		drop_services(id);
@@ -259,7 +259,7 @@ int ucm_bind_ip(const struct ucm_command *c)
 	err = read_sockaddr(&in->addr, id, &id->src, &port);
 	if (!err)
 		err = bind_to(id, port);
-	/* No device of ours has the address, or none can be opened. */
+	/* No device of ours has the address, or its device cannot be opened. */
 	if ((err == -EADDRNOTAVAIL || err == -ENODEV) && id->has_kernel) {
 		id->foreign = true;
 		return ucm_kernel_forward(id, c->header, in, ID_OF_BIND);
@@ -331,7 +331,7 @@ static void end_resolving(struct ucm_id *id, int err)
 	}
 }
 
-/* True: it is over. */
+/* Returns true when the resolution has ended. */
 static bool try_to_resolve(struct ucm_id *id, uint64_t now)
 {
 	int err = ucm_agent_reach(id->agent, &id->dst);
@@ -370,7 +370,7 @@ static int resolve(struct ucm_id *id, enum ucm_state next, uint32_t timeout_ms)
 	return 0;
 }
 
-/* No device of ours leads there. */
+/* The route leads to no device of ours: the kernel takes over. */
 static int resolve_abroad(struct ucm_id *id, const struct ucm_command *c)
 {
 	id->foreign = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* What a program does with a connection. */
+/* Connections: the commands of programs. */
 #include <errno.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ int ucm_connect(const struct ucm_command *c)
 
 /* ---- both ends ------------------------------------------------------------------------------ */
 
-/* The active end's program has brought its QP to RTS: the peer may know. */
+/* The program of the active end has brought its QP to RTS, so the peer gets its RTU. */
 static int make_ready(struct ucm_id *id)
 {
 	int err = dp_cm_ready(id->conn, dp_now_ns());
@@ -126,13 +126,13 @@ int ucm_disconnect(const struct ucm_command *c)
 		return -ENOENT;
 	if (!id->conn)
 		return -EINVAL;
-	/* The peer may have been first: then there is nothing left to do. */
+	/* Fails if the peer disconnected first: then there is nothing left to do. */
 	dp_cm_disconnect(id->conn, dp_now_ns());
 	ucm_agent_flush(id->agent);
 	return 0;
 }
 
-/* A packet of the peer's QP may overtake its RTU. */
+/* A packet of the peer's QP may overtake its RTU: then the packet establishes the connection. */
 int ucm_notify(const struct ucm_command *c)
 {
 	const struct rdma_ucm_notify *in = c->in;

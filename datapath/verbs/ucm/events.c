@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* What the connection manager tells, as events of ids. */
+/* Turns events of the connection manager into events of ids. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void fill_private(uint8_t *data, uint8_t *len, const struct dp_cm_event *
 	memcpy(data, e->private_data + skip, *len);
 }
 
-/* The peer's numbers, as this end has to take them. */
+/* Copies the peer's parameters, from this end's point of view. */
 static void fill_conn(struct rdma_ucm_conn_param *out, const struct dp_cm_event *e, uint32_t skip)
 {
 	out->qp_num = e->param.qpn;
@@ -74,7 +74,7 @@ static int make_id(struct ucm_agent *agent, struct ucm_id *listener, const struc
 	id->scope = listener->scope;
 	id->src = agent->addr;
 	id->src_port = listener->src_port;
-	/* Whatever the header says, the peer is where its packets come from. */
+	/* The peer is the host that sent the packets, whatever the private header says. */
 	id->dst = info.peer;
 	id->dst_port = ip.port;
 	id->tos = info.traffic_class;
@@ -125,7 +125,7 @@ static void translate(struct ucm_id *id, const struct dp_cm_event *e, struct ucm
 		event->resp.event = UCM_EVENT_UNREACHABLE;
 	fill(event, id, e, 0);
 	if (e->type == DP_CM_RESOLVED || e->type == DP_CM_REPLIED)
-		return; /* connecting still, or connected at once: librdmacm's calls tell */
+		return; /* not connected yet, or connected at once: calls of librdmacm set the state */
 	id->state = e->type == DP_CM_ESTABLISHED ? UCM_CONNECTED : UCM_DISCONNECTED;
 }
 
@@ -139,8 +139,9 @@ void ucm_deliver(struct ucm_agent *agent, const struct dp_cm_event *e)
 		return;
 	}
 	id = dp_cm_conn_user(e->conn);
-	/* A program that has not accepted knows nothing of the connection; its accept will
-	 * fail. */
+	/*
+	 * The program has not accepted the connection, and does not know it.  Its accept will fail.
+	 */
 	if (!id || !id->uid)
 		return;
 	event = calloc(1, sizeof(*event));

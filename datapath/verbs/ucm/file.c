@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Descriptors that stand for /dev/infiniband/rdma_cm.  Each is an eventfd that is readable while
- * events wait, so programs poll() it and make it non-blocking as they would the kernel's.
+ * events wait.  So programs poll() it and make it non-blocking like the kernel's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,11 +15,11 @@
 
 pthread_mutex_t ucm_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* By descriptor. */
+/* Indexed by descriptor. */
 static struct ucm_file **files;
 static int n_files;
 static uint64_t serials;
-static _Atomic(int) n_open; /* none: every other write() of librdmacm passes at once */
+static _Atomic(int) n_open; /* while it is 0, writes of librdmacm pass at once */
 
 struct ucm_file *ucm_file_of(int fd)
 {
@@ -57,7 +57,7 @@ static int enter(struct ucm_file *file)
 	return 0;
 }
 
-/* All but the descriptor that the program has. */
+/* Closes all descriptors but the program's. */
 static void close_behind(struct ucm_file *file)
 {
 	if (file->kernel_fd >= 0)
@@ -105,7 +105,7 @@ void ucm_close(int fd)
 	pthread_mutex_lock(&ucm_lock);
 	file = ucm_file_of(fd);
 	if (file) {
-		/* What the parent had opened before fork() goes on there. */
+		/* Ids that the parent made before fork() stay the parent's. */
 		while (file->ids && file->pid == getpid())
 			ucm_id_destroy(file->ids);
 		files[fd] = NULL;
@@ -133,7 +133,7 @@ static void set_readable(const struct ucm_file *file, bool on)
 
 	if (on ? write(file->event_fd, &count, sizeof(count)) < 0 :
 		 read(file->event_fd, &count, sizeof(count)) < 0)
-		return; /* it was so already */
+		return; /* it is readable already */
 }
 
 int ucm_push(struct ucm_id *id, struct ucm_event *event)
@@ -184,7 +184,7 @@ void ucm_purge(struct ucm_id *id, void (*drop)(struct ucm_id *))
 		event = unlink_event(id->file, at);
 		if (event->arrived && event->arrived != id) {
 			drop(event->arrived);
-			at = &id->file->first; /* that may have taken others out */
+			at = &id->file->first; /* `drop` may have removed others */
 		}
 		free(event);
 	}
@@ -219,7 +219,7 @@ void ucm_move_events(struct ucm_id *id, struct ucm_file *to)
 	}
 }
 
-/* The oldest event: 0; -EAGAIN: there is none. */
+/* Takes the oldest event.  Returns 0, or -EAGAIN if there is none. */
 static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
 {
 	struct ucm_event *event;
@@ -241,15 +241,17 @@ static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
 	return 0;
 }
 
-/* The kernel keeps what a thread waits on, so a thread whose channel is destroyed by another one
- * waits for ever.  rping counts on that: an error would end it. */
+/*
+ * In the kernel, a thread waits for ever if another thread destroys the channel on which it waits.
+ * rping relies on this: an error would end it.
+ */
 static void wait_for_ever(void)
 {
 	for (;;)
 		pause();
 }
 
-/* Waits, unless the descriptor was made non-blocking. */
+/* Waits for an event, unless the descriptor was made non-blocking. */
 static int get_event(int fd, struct rdma_ucm_event_resp *out)
 {
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
@@ -280,9 +282,9 @@ static int get_event(int fd, struct rdma_ucm_event_resp *out)
 
 struct row {
 	int (*handle)(const struct ucm_command *); /* NULL: get_event() */
-	size_t in, out; /* bytes: the least that it needs, the most that it answers */
-	size_t id;	/* where the command names an id that may be the kernel's, or NO_ID */
-	size_t to;	/* where it has the address for the response */
+	size_t in, out; /* bytes: the shortest command, the longest response */
+	size_t id; /* offset of the id in the command; NO_ID: the command names none that may be the kernel's */
+	size_t to; /* offset of the response's address in the command */
 };
 
 union response {
@@ -296,13 +298,13 @@ union response {
 
 #define NO_ID SIZE_MAX
 
-/* With an answer, and the id beside its address. */
+/* A command with a response and an id. */
 #define ASKS(function, type, answer)                                                               \
 	{                                                                                          \
 		function, sizeof(struct type), sizeof(struct answer), offsetof(struct type, id),   \
 			offsetof(struct type, response)                                            \
 	}
-/* With an answer, and without an id that is there already. */
+/* A command with a response, and without an existing id. */
 #define MAKES(function, type, answer)                                                              \
 	{                                                                                          \
 		function, sizeof(struct type), sizeof(struct answer), NO_ID,                       \
@@ -312,7 +314,7 @@ union response {
 	{                                                                                          \
 		function, sizeof(struct type), 0, offsetof(struct type, id), 0                     \
 	}
-/* The kernel lets a command end before its last field, which came later. */
+/* As in the kernel, a command may end before its last field, which is newer. */
 #define TELLS_UP_TO(function, type, last)                                                          \
 	{                                                                                          \
 		function, offsetof(struct type, last), 0, offsetof(struct type, id), 0             \
@@ -344,9 +346,10 @@ static const struct row rows[] = {
 		MAKES(ucm_leave_group, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp),
 	[RDMA_USER_CM_CMD_MIGRATE_ID] =
 		MAKES(ucm_migrate_id, rdma_ucm_migrate_id, rdma_ucm_migrate_resp),
+	[UCM_CMD_WRITE_EVENT] = TELLS(ucm_write_event, ucm_write_event),
 };
 
-/* The id that a command is for, if it is the kernel's alone. */
+/* Returns the command's id if the kernel alone has it; otherwise NULL. */
 static struct ucm_id *foreign_id(const struct row *row, const struct ucm_command *c)
 {
 	struct ucm_id *id;

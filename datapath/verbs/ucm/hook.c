@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Takes the place of a few imports of librdmacm, and of no other library: the loader's slots
- * for open(), write(), close() and fstat() there are pointed at functions of ours, which hand
- * on whatever does not concern RDMA-CM.
+ * Replaces a few imports of librdmacm, and of no other library.  The addresses that librdmacm calls
+ * for open(), write(), close() and fstat() become addresses of our functions.  These pass on each
+ * call that does not concern RDMA-CM.
  */
 #include <elf.h>
 #include <errno.h>
@@ -57,7 +57,9 @@ static int hook_close(int fd)
 	return close(fd);
 }
 
-/* The number of the kernel's own device, which librdmacm knows by netlink; 0: there is none. */
+/*
+ * Returns the number of the kernel's own device, which librdmacm gets by netlink; 0: there is none.
+ */
 static dev_t kernel_device(void)
 {
 	FILE *file = fopen("/sys/class/misc/rdma_cm/dev", "re");
@@ -71,7 +73,7 @@ static dev_t kernel_device(void)
 	return n == 2 ? makedev(high, low) : 0;
 }
 
-/* librdmacm looks whether it got the character device that it wanted. */
+/* librdmacm checks that it has opened the character device that it asked for. */
 static int hook_fstat(int fd, struct stat *st)
 {
 	int err = fstat(fd, st);
@@ -105,13 +107,13 @@ struct object {
 	ElfW(Addr) base;
 	const ElfW(Sym) * symbols;
 	const char *strings;
-	const ElfW(Rela) * relocations[2]; /* data, jumps */
+	const ElfW(Rela) * relocations[2]; /* of data, of jumps */
 	size_t bytes[2];
 	ElfW(Xword) name;
-	ElfW(Addr) relro, relro_end; /* read-only once it is loaded */
+	ElfW(Addr) relro, relro_end; /* becomes read-only after loading */
 };
 
-/* glibc relocates the addresses of a dynamic section in memory. */
+/* In memory, glibc has relocated the addresses of a dynamic section. */
 static void read_dynamic(const ElfW(Dyn) * d, struct object *o)
 {
 	for (; d->d_tag != DT_NULL; d++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Ids: made, ended, moved from one descriptor to another, and asked. */
+/* Ids: create, destroy, move to another descriptor, query. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { LINK_RATE = 0, PATH_EXACTLY = 2 };
 
-/* By handle; librdmacm has an index of its own of as many. */
+/* Indexed by handle.  librdmacm has an index of the same size. */
 static struct ucm_id **handles;
 static uint32_t n_handles, next_handle;
 
@@ -116,8 +116,10 @@ int ucm_create_id(const struct ucm_command *c)
 	struct ucm_id *id;
 	int err;
 
-	/* librdmacm makes one of RDMA_PS_IB to see whether the kernel takes addresses of the
-	 * family AF_IB; bind_ip() does not. */
+	/*
+	 * librdmacm creates an id of RDMA_PS_IB to find out whether the kernel takes addresses of
+	 * the family AF_IB.  ucm_bind_ip() refuses them.
+	 */
 	if (in->ps != RDMA_PS_TCP && in->ps != RDMA_PS_UDP && in->ps != RDMA_PS_IB)
 		return -EPROTONOSUPPORT;
 	err = ucm_id_create(c->file, &id);
@@ -148,7 +150,7 @@ int ucm_destroy_id(const struct ucm_command *c)
 	return 0;
 }
 
-/* The command comes to the descriptor that the id moves to. */
+/* The command arrives at the descriptor to which the id moves. */
 int ucm_migrate_id(const struct ucm_command *c)
 {
 	const struct rdma_ucm_migrate_id *in = c->in;
@@ -223,8 +225,10 @@ int ucm_query_route(const struct ucm_command *c)
 	return 0;
 }
 
-/* What changes nothing here is accepted: a port is free again as soon as nobody uses it, and
- * an id takes either family of addresses. */
+/*
+ * Options that have no effect here are accepted: a port is free again as soon as nobody uses it,
+ * and an id takes addresses of both families.
+ */
 int ucm_set_option(const struct ucm_command *c)
 {
 	const struct rdma_ucm_set_option *in = c->in;
@@ -254,4 +258,24 @@ int ucm_set_option(const struct ucm_command *c)
 	default:
 		return -ENOSYS;
 	}
+}
+
+/* An event for the program's own use, in turn with the others. */
+int ucm_write_event(const struct ucm_command *c)
+{
+	const struct ucm_write_event *in = c->in;
+	struct ucm_id *id = ucm_id_find(c->file, in->id);
+	struct ucm_event *event;
+
+	if (!id)
+		return -ENOENT;
+	if (in->event != UCM_EVENT_USER && in->event != UCM_EVENT_INTERNAL)
+		return -EINVAL;
+	event = calloc(1, sizeof(*event));
+	if (!event)
+		return -ENOMEM;
+	event->resp.event = in->event;
+	event->resp.status = in->status;
+	memcpy(&event->resp.param, &in->arg, sizeof(in->arg));
+	return ucm_push(id, event);
 }

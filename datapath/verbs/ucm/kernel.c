@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Real devices beside ours.  Where the kernel has RDMA-CM, each descriptor of ours has one of the
- * kernel's behind it, and each id a twin there.  An id belongs to the kernel from the moment at
- * which its address turns out to be that of no device of ours; one that is bound to any address
- * listens on both sides.
+ * Real devices beside ours.  Where the kernel has RDMA-CM, each of our descriptors holds one of the
+ * kernel's, and each id has a twin there.  If no device of ours has an id's address, the id belongs
+ * to the kernel from then on.  An id that is bound to any address listens on both sides.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +23,7 @@ int ucm_kernel_open(struct ucm_file *file)
 	file->kernel_fd = open(UCM_NODE, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (file->kernel_fd < 0)
 		return 0;
-	/* Readable when one of the two is. */
+	/* Readable while one of the two is. */
 	both = epoll_create1(EPOLL_CLOEXEC);
 	if (both < 0 || epoll_ctl(both, EPOLL_CTL_ADD, file->event_fd, &in) ||
 	    epoll_ctl(both, EPOLL_CTL_ADD, file->kernel_fd, &in)) {
@@ -36,7 +35,7 @@ int ucm_kernel_open(struct ucm_file *file)
 	return 0;
 }
 
-/* Writes a command to the kernel; 0 or -errno. */
+/* Writes a command to the kernel.  Returns 0 or -errno. */
 static int write_command(const struct ucm_file *file, uint32_t number, const void *in, size_t len,
 			 size_t out_len)
 {
@@ -92,7 +91,7 @@ uint32_t ucm_kernel_destroy(struct ucm_id *id)
 	return out.events_reported;
 }
 
-/* `id` is still with the descriptor that it leaves. */
+/* At this time, `id` still belongs to the descriptor that it leaves. */
 uint32_t ucm_kernel_migrate(struct ucm_id *id, const struct ucm_file *to)
 {
 	struct rdma_ucm_migrate_resp out = {};
@@ -105,7 +104,7 @@ uint32_t ucm_kernel_migrate(struct ucm_id *id, const struct ucm_file *to)
 	return out.events_reported;
 }
 
-/* A connection that came to the kernel. */
+/* Makes an id for a connection request that the kernel got. */
 static int adopt(struct ucm_file *file, struct rdma_ucm_event_resp *event)
 {
 	struct ucm_id *id;

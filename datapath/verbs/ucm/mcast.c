@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Multicast groups of ids.  Nobody has to be asked: a group's GID is its IP address, and the port
- * joins the group when librdmacm attaches the id's QP, which it does when it reads the event.
+ * Multicast groups of ids.  No other host is asked: a group's GID is its IP address.  librdmacm
+ * attaches the id's QP when it reads the event, and then the port joins the group.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The attributes of a connection's QP, for each of its states. */
+/* The attributes of a connection's QP in each of its states. */
 #include <errno.h>
 #include <string.h>
 

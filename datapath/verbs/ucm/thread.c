@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * One thread for all agents: it brings in the messages that arrive, and sends again what is not
- * answered in time.  It also sees to it that peers hear of the end of a program: a program that
- * exits waits a moment for the answers to its DREQs.
+ * One thread serves all agents.  It takes in messages that arrive, and repeats messages that are
+ * not answered in time.  When a program ends, the peers of its connections are told: exit() waits
+ * a moment for the answers to its DREQs.  The thread sends them, since exit() may be called by a
+ * signal handler, inside a call that holds the device's lock.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -19,6 +21,7 @@ enum { FAREWELL_MS = 1500 };
 
 static int poll_fd = -1, wake_fd = -1;
 static bool running;
+static atomic_bool leaving, left; /* the program ends; nothing is left to be told */
 
 static int timeout_ms(uint64_t deadline, uint64_t now)
 {
@@ -40,6 +43,25 @@ static uint64_t serve_all(uint64_t now)
 	return deadline;
 }
 
+static uint32_t farewells(void)
+{
+	struct ucm_agent *a;
+	uint32_t n = 0;
+
+	for (a = ucm_agents(); a; a = a->next)
+		n += dp_cm_farewells(a->cm, dp_now_ns());
+	return n;
+}
+
+/* Under the lock. */
+static void serve_leaving(void)
+{
+	if (!leaving || left)
+		return;
+	ucm_end_all();
+	left = !farewells();
+}
+
 static void *run(void *unused)
 {
 	struct epoll_event event;
@@ -48,12 +70,13 @@ static void *run(void *unused)
 	(void)unused;
 	for (;;) {
 		pthread_mutex_lock(&ucm_lock);
+		serve_leaving();
 		now = dp_now_ns();
 		deadline = serve_all(now);
 		pthread_mutex_unlock(&ucm_lock);
 		if (epoll_wait(poll_fd, &event, 1, timeout_ms(deadline, now)) > 0 &&
 		    event.data.fd == wake_fd && read(wake_fd, &count, sizeof(count)) < 0)
-			continue; /* somebody else's wake-up */
+			continue; /* another read() took the wake-up */
 	}
 	return NULL;
 }
@@ -63,7 +86,7 @@ void ucm_thread_wake(void)
 	uint64_t one = 1;
 
 	if (wake_fd >= 0 && write(wake_fd, &one, sizeof(one)) < 0)
-		return; /* it is awake */
+		return; /* the counter is full, so the thread is awake */
 }
 
 int ucm_thread_watch(int fd)
@@ -75,40 +98,27 @@ int ucm_thread_watch(int fd)
 
 /* ---- the end of the program ------------------------------------------------------------------ */
 
-static uint32_t farewells(void)
-{
-	struct ucm_agent *a;
-	uint32_t n = 0;
-
-	for (a = ucm_agents(); a; a = a->next)
-		n += dp_cm_farewells(a->cm, dp_now_ns());
-	return n;
-}
-
-/* As the kernel does when a program's descriptors are closed. */
+/* The kernel does the same when a program's descriptors are closed. */
 static void take_leave(void)
 {
 	int ms;
 
-	if (!running || !front_lock_within(&ucm_lock, FAREWELL_MS))
+	if (!running)
 		return;
-	ucm_end_all();
-	for (ms = 0; ms < FAREWELL_MS && farewells(); ms++) {
-		pthread_mutex_unlock(&ucm_lock);
+	leaving = true;
+	for (ms = 0; ms < FAREWELL_MS && !left; ms++) {
+		ucm_thread_wake();
 		usleep(1000);
-		if (!front_lock_within(&ucm_lock, FAREWELL_MS))
-			return;
 	}
-	pthread_mutex_unlock(&ucm_lock);
 }
 
 /* ---- starting, and fork() -------------------------------------------------------------------- */
 
-/* The child has no thread of the parent's, and its devices are not its own. */
+/* In a child after fork(), the parent's thread does not run, and the devices are the parent's. */
 static void forget(void)
 {
 	pthread_mutex_init(&ucm_lock, NULL);
-	running = false;
+	running = leaving = left = false;
 	poll_fd = wake_fd = -1;
 	ucm_forget_agents();
 }
@@ -134,7 +144,7 @@ int ucm_thread_start(void)
 		err = errno;
 		goto fail;
 	}
-	/* Signals are the program's. */
+	/* Block all signals: they belong to the program's threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&thread, NULL, run, NULL);

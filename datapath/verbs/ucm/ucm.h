@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * RDMA-CM over our devices.  librdmacm asks the kernel by writing commands to
- * /dev/infiniband/rdma_cm (rdma/rdma_user_cm.h), a descriptor that is readable while events
- * wait.  We answer in the kernel's place: the system's librdmacm runs unchanged above us.
+ * RDMA-CM over our devices.  librdmacm talks to the kernel by commands that it writes to
+ * /dev/infiniband/rdma_cm (rdma/rdma_user_cm.h); the descriptor is readable while events wait.
+ * Here we answer in the kernel's place, so the system's librdmacm runs unchanged.
  * docs/adr/0007-rdma-cm.md has the reasons.
  *
- *   hook.c    librdmacm's own open(), write(), close() and fstat() lead here
- *   file.c    an open descriptor: its events, and which command is whose
- *   id.c      ids (struct rdma_cm_id): made, ended, moved, asked
- *   bind.c    addresses: binding, listening, resolving
- *   conn.c    connections: what a program does with one
+ *   hook.c    leads librdmacm's own open(), write(), close() and fstat() here
+ *   file.c    open descriptors: their events, and the table of commands
+ *   id.c      ids (struct rdma_cm_id): create, destroy, move, query
+ *   bind.c    addresses: bind, listen, resolve
+ *   conn.c    connections: the commands of programs
  *   mcast.c   multicast groups
- *   events.c  what the connection manager tells, as events of ids
+ *   events.c  turns events of the connection manager into events of ids
  *   qp.c      the attributes of a connection's QP
  *   kernel.c  the kernel's RDMA-CM, for real devices beside ours
  *   agent.c   the connection manager of a device, and its QP 1
  *   thread.c  the thread that serves the agents
  *
- * One lock, ucm_lock, covers all of this.  It is taken before the lock of a device.
+ * One lock, ucm_lock, covers all of it.  It is taken before the lock of a device.
  */
 #ifndef DP_VERBS_UCM_UCM_H
 #define DP_VERBS_UCM_UCM_H
@@ -34,24 +34,27 @@
 
 #pragma GCC visibility push(hidden)
 
-/* From here on, librdmacm's calls lead here, if it has been loaded.  Any number of times. */
+/*
+ * Redirects librdmacm's system calls to the functions below, if librdmacm is loaded.  May be called
+ * any number of times.
+ */
 void ucm_take_over(void);
 
-/* ---- what librdmacm calls, with the meaning of the system calls ------------------------ */
+/* ---- what librdmacm calls in place of the system calls, with their meaning ---------------- */
 
 int ucm_open(int flags);
 ssize_t ucm_write(int fd, const void *, size_t);
-void ucm_close(int fd); /* before the descriptor is closed */
+void ucm_close(int fd); /* call it before the descriptor is closed */
 bool ucm_owns(int fd);
 
-/* ---- shared, under the lock --------------------------------------------------------------- */
+/* ---- shared; call with ucm_lock held ------------------------------------------------------- */
 
 extern pthread_mutex_t ucm_lock;
 
 struct ucm_agent;
 struct ucm_id;
 
-/* Values of enum rdma_cm_event_type, whose header does not go together with the kernel's. */
+/* Values of enum rdma_cm_event_type.  Its header cannot be included beside the kernel's. */
 enum ucm_event_type {
 	UCM_EVENT_ADDR_RESOLVED = 0,
 	UCM_EVENT_ADDR_ERROR = 1,
@@ -65,22 +68,24 @@ enum ucm_event_type {
 	UCM_EVENT_DISCONNECTED = 10,
 	UCM_EVENT_MULTICAST_JOIN = 12,
 	UCM_EVENT_TIMEWAIT_EXIT = 15,
+	UCM_EVENT_USER = 18, /* that the program or librdmacm wrote by itself */
+	UCM_EVENT_INTERNAL = 19,
 };
 
 struct ucm_event {
 	struct ucm_event *next;
-	struct ucm_id *id;	 /* whose it is, and which counts it when it is handed out */
-	struct ucm_id *arrived;	 /* a connection request: the new id; else NULL */
-	struct ucm_group *group; /* the group that was joined, which counts it then; else NULL */
+	struct ucm_id *id;	 /* owner, which counts the event when it is handed out */
+	struct ucm_id *arrived;	 /* the new id of a connection request; otherwise NULL */
+	struct ucm_group *group; /* the group joined, which counts the event too; or NULL */
 	struct rdma_ucm_event_resp resp;
 };
 
 struct ucm_file {
-	int fd;		 /* the program's: readable while events wait */
-	int event_fd;	 /* the same, for events of ours; it is fd unless there is: */
-	int kernel_fd;	 /* the kernel's; -1: none */
-	pid_t pid;	 /* that opened it */
-	uint64_t serial; /* from 1: descriptors are used again */
+	int fd;		 /* the program's descriptor: readable while events wait */
+	int event_fd;	 /* readable while our events wait; the same as fd without a kernel_fd */
+	int kernel_fd;	 /* the kernel's descriptor; -1: none */
+	pid_t pid;	 /* process that opened it */
+	uint64_t serial; /* counts from 1, because descriptor numbers are used again */
 	struct ucm_event *first, **last;
 	struct ucm_id *ids;
 };
@@ -88,48 +93,48 @@ struct ucm_file {
 enum ucm_state {
 	UCM_IDLE,
 	UCM_BOUND,
-	UCM_RESOLVING, /* an address or a route */
+	UCM_RESOLVING, /* resolves an address or a route */
 	UCM_ADDR_RESOLVED,
 	UCM_ROUTE_RESOLVED,
 	UCM_LISTENING,
-	UCM_CONNECTING, /* also: a request that waits for the program */
+	UCM_CONNECTING, /* or has a request that waits for the program */
 	UCM_CONNECTED,
 	UCM_DISCONNECTED,
 };
 
-/* A service on a device; an id that is bound to no address has one on each. */
+/* A service on a device.  An id that is bound to no address has one on each device. */
 struct ucm_service {
 	struct ucm_service *next;
 	struct ucm_agent *agent;
 	struct ucm_id *id;
 	uint64_t service_id;
-	struct dp_cm_service *service; /* while it listens */
+	struct dp_cm_service *service; /* NULL unless the id listens */
 };
 
 /* A multicast group that an id has joined. */
 struct ucm_group {
 	struct ucm_group *next;
 	uint32_t handle;
-	uint64_t uid; /* librdmacm's */
+	uint64_t uid; /* librdmacm's number */
 	uint32_t events_reported;
 };
 
 struct ucm_id {
 	uint32_t handle;
-	uint64_t uid; /* librdmacm's; 0: a request that was not accepted yet */
+	uint64_t uid; /* librdmacm's number; 0: a request that the program has not accepted yet */
 	uint16_t port_space;
 	uint8_t qp_type;
 	enum ucm_state state;
 	struct ucm_file *file;
-	struct ucm_id *next, **at; /* of the file */
-	bool has_kernel;	   /* a twin in the kernel */
-	bool foreign;		   /* it is the kernel's alone */
+	struct ucm_id *next, **at; /* list of the file's ids */
+	bool has_kernel;	   /* has a twin in the kernel */
+	bool foreign;		   /* belongs to the kernel alone */
 	uint32_t kernel_id;
 	uint32_t events_reported;
 	struct dp_addr src, dst; /* all zero: any */
 	uint16_t src_port, dst_port;
 	sa_family_t family;
-	uint32_t scope; /* of an IPv6 link-local address */
+	uint32_t scope; /* scope of an IPv6 link-local address */
 	struct ucm_agent *agent;
 	struct ucm_service *services;
 	struct ucm_group *groups;
@@ -137,15 +142,15 @@ struct ucm_id {
 	uint32_t qkey;
 	uint8_t tos;
 	uint8_t ack_timeout; /* 0: the default */
-	/* UCM_RESOLVING */
+	/* In state UCM_RESOLVING: */
 	struct ucm_id *next_resolving;
 	uint64_t resolve_until_ns;
-	enum ucm_state resolved; /* the state that follows */
+	enum ucm_state resolved; /* state after the resolution */
 };
 
 enum {
 	UCM_HANDLES_MAX = 1 << 16, /* as many as librdmacm can hold */
-	UCM_ACK_TIMEOUT = 16,	   /* 268 ms: of QPs, unless the program says otherwise */
+	UCM_ACK_TIMEOUT = 16,	   /* 268 ms: for QPs, unless the program sets another */
 	UCM_RNR_TIMER = 12,	   /* 0.64 ms */
 	UCM_QKEY = 0x01234567,	   /* RDMA_UDP_QKEY */
 	UCM_HOP_LIMIT = 64,
@@ -153,15 +158,15 @@ enum {
 
 /* file.c */
 int ucm_push(struct ucm_id *, struct ucm_event *);
-/* An event without data. */
+/* Adds an event without data. */
 int ucm_raise(struct ucm_id *, enum ucm_event_type, int status);
-/* Forgets the events of an id.  Requests among them go to `drop`. */
+/* Removes the events of an id.  The new ids of connection requests among them go to `drop`. */
 void ucm_purge(struct ucm_id *, void (*drop)(struct ucm_id *));
-/* Forgets the event of a group. */
+/* Removes the event of a group. */
 void ucm_purge_group(struct ucm_id *, const struct ucm_group *);
 void ucm_move_events(struct ucm_id *, struct ucm_file *to);
 struct ucm_file *ucm_file_of(int fd);
-/* Ends all ids of this process. */
+/* Destroys all ids of this process. */
 void ucm_end_all(void);
 
 /* id.c */
@@ -170,7 +175,7 @@ void ucm_id_destroy(struct ucm_id *);
 struct ucm_id *ucm_id_find(const struct ucm_file *, uint32_t handle);
 void ucm_id_move(struct ucm_id *, struct ucm_file *to);
 
-/* What a command's handler gets: the command behind its header, and room for the response. */
+/* Arguments of a command's handler: the command behind its header, and room for the response. */
 struct ucm_command {
 	struct ucm_file *file;
 	const struct rdma_ucm_cmd_hdr *header;
@@ -178,12 +183,23 @@ struct ucm_command {
 	void *out;
 };
 
-/* Each returns 0 or -errno. */
+/* Of Linux 6.16, and not in older headers. */
+enum { UCM_CMD_WRITE_EVENT = 24 };
+
+struct ucm_write_event {
+	uint32_t id, reserved;
+	uint32_t event; /* enum ucm_event_type */
+	uint32_t status;
+	uint64_t arg; /* and room for the parameters of other events */
+};
+
+/* Each handles a command, and returns 0 or -errno. */
 int ucm_create_id(const struct ucm_command *);
 int ucm_destroy_id(const struct ucm_command *);
 int ucm_migrate_id(const struct ucm_command *);
 int ucm_query_route(const struct ucm_command *);
 int ucm_set_option(const struct ucm_command *);
+int ucm_write_event(const struct ucm_command *);
 int ucm_bind_ip(const struct ucm_command *);
 int ucm_resolve_ip(const struct ucm_command *);
 int ucm_resolve_route(const struct ucm_command *);
@@ -199,20 +215,20 @@ int ucm_leave_group(const struct ucm_command *);
 
 /* kernel.c */
 int ucm_kernel_open(struct ucm_file *);
-/* The command, to the id's twin.  id_at: where it names the id. */
+/* Sends the command to the id's twin.  id_at: offset of the id in the command. */
 int ucm_kernel_forward(const struct ucm_id *, const struct rdma_ucm_cmd_hdr *, const void *in,
 		       size_t id_at);
 void ucm_kernel_create(struct ucm_id *);
-/* Events that the kernel has handed out for it; 0 without a twin. */
+/* Returns how many events the kernel has handed out for the id; 0 without a twin. */
 uint32_t ucm_kernel_destroy(struct ucm_id *);
 uint32_t ucm_kernel_migrate(struct ucm_id *, const struct ucm_file *to);
-/* -EAGAIN: there is none. */
+/* Returns -EAGAIN if there is no event. */
 int ucm_kernel_event(struct ucm_file *, struct rdma_ucm_event_resp *out);
 
 /* bind.c */
 void ucm_stop_listening(struct ucm_id *);
 void ucm_stop_resolving(struct ucm_id *);
-/* Goes on resolving; returns when it wants to be called again. */
+/* Continues all resolutions.  Returns when it has to be called again. */
 uint64_t ucm_serve_resolving(uint64_t now_ns);
 
 /* conn.c */
@@ -234,7 +250,7 @@ struct ucm_agent {
 	struct ibv_context *context;
 	struct dp_device *dev;
 	struct dp_addr addr;
-	uint64_t guid;	  /* network order */
+	uint64_t guid;	  /* in network order */
 	uint8_t path_mtu; /* enum ibv_mtu */
 	struct dp_cm *cm;
 	struct ibv_pd *pd;
@@ -243,31 +259,34 @@ struct ucm_agent {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *buffers;
-	struct ucm_peer *peers; /* address handles, the one used last in front */
+	struct ucm_peer *peers; /* cached address handles, the most recently used first */
 	uint32_t n_peers;
 };
 
-/* The agent of a device, which is opened if it is not.  -errno. */
+/* Returns the agent of a device, and opens the device if needed.  Returns 0 or -errno. */
 int ucm_agent_open(struct front_device *, struct ucm_agent **out);
 struct ucm_agent *ucm_agents(void);
-/* After fork(): what the parent has is not the child's. */
+/* Call in a child after fork(): forgets agents without closing what the parent has. */
 void ucm_forget_agents(void);
-/* Brings messages in and out, and does what is due; returns when there is more. */
+/* Takes in and sends messages, and does what is due.  Returns when it has to be called again. */
 uint64_t ucm_agent_serve(struct ucm_agent *, uint64_t now_ns);
-/* Sends what waits. */
+/* Sends the messages that wait. */
 void ucm_agent_flush(struct ucm_agent *);
-/* A way to the peer: -EAGAIN: not yet known. */
+/* Finds a route to the peer.  Returns -EAGAIN as long as it is not known. */
 int ucm_agent_reach(struct ucm_agent *, const struct dp_addr *peer);
 
-/* A service id on a device's address, for one id of one process.  -EADDRINUSE. */
+/*
+ * Reserves a service id on the device's address for this process.  Returns -EADDRINUSE if another
+ * id or process has it.
+ */
 int ucm_agent_claim(struct ucm_agent *, uint64_t service_id);
 void ucm_agent_unclaim(struct ucm_agent *, uint64_t service_id);
 
-/* Starts the thread, if there is none. */
+/* Starts the thread, unless it runs. */
 int ucm_thread_start(void);
-/* Watches a descriptor that becomes readable when an agent has work. */
+/* Makes the thread wake when the descriptor, an agent's, becomes readable. */
 int ucm_thread_watch(int fd);
-/* Something was done that may come due sooner than the thread knows. */
+/* Wakes the thread: a deadline may have come earlier. */
 void ucm_thread_wake(void);
 
 #pragma GCC visibility pop

@@ -55,6 +55,7 @@ class Iperf3:
     name: ClassVar[str] = "iperf3"
     Params: ClassVar[type[pydantic.BaseModel]] = Iperf3Params
     tools: ClassVar[tuple[Tool, ...]] = (Tool("iperf3"),)
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

@@ -58,6 +58,7 @@ class Mpi:
     name: ClassVar[str] = "mpi"
     Params: ClassVar[type[pydantic.BaseModel]] = MpiParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool("mpirun"),)
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

@@ -200,6 +200,7 @@ class Perftest:
     name: ClassVar[str] = "perftest"
     Params: ClassVar[type[pydantic.BaseModel]] = PerftestParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool("ib_write_bw"),)
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout",)

@@ -70,6 +70,7 @@ class Qperf:
     name: ClassVar[str] = "qperf"
     Params: ClassVar[type[pydantic.BaseModel]] = QperfParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool("qperf"),)
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

@@ -45,6 +45,7 @@ class Sockperf:
     name: ClassVar[str] = "sockperf"
     Params: ClassVar[type[pydantic.BaseModel]] = SockperfParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool("sockperf"),)
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

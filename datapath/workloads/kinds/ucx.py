@@ -54,6 +54,7 @@ class Ucx:
     name: ClassVar[str] = "ucx"
     Params: ClassVar[type[pydantic.BaseModel]] = UcxParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool(_PROGRAM, version=()),)
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel", "dp")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pydantic
 from pydantic import Field
 
+from datapath.cc import bpf
 from datapath.errors import LocalError
 from datapath.lanes.base import Tool
 from datapath.metric_kind import MetricKind
@@ -37,11 +38,6 @@ class TrafficParams(WorkloadParams):
 
     operation: Literal["write", "send", "read"] = Field(
         "write", description="RC operation of each message; TCP has no read."
-    )
-    tcp_cc: str | None = Field(
-        None,
-        description="transport.device kernel: TCP congestion control of both ends' kernels "
-        "(cubic, bbr, reno ...). Unset: the kernel's default.",
     )
     spin: DurationNs = Field(
         20_000,
@@ -84,6 +80,7 @@ class Traffic:
 
     Params: ClassVar[type[pydantic.BaseModel]]
     tools: ClassVar[tuple[Tool, ...]] = ()  # the generator is a part of datapath
+    simulated: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = _DEVICES
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = QP_ATTRIBUTES
@@ -113,8 +110,6 @@ class Traffic:
         p = self.common
         if p.operation == "read" and _device(ctx) == "kernel":
             raise LocalError("TCP has no read", hint="use operation: write")
-        if p.tcp_cc and _device(ctx) != "kernel":
-            raise LocalError("tcp_cc is for transport device kernel", hint="take it away")
         if isinstance(ctx.network, simulated.SimulatedNetwork):
             _check_simulated(ctx, p)
         elif getattr(p, "competing", None) is not None:
@@ -217,13 +212,20 @@ def _run(
         spin_ns=spin_ns,
         deadline_ns=deadline_ns,
         verify=params.verify,
-        tcp_cc=params.tcp_cc,
+        tcp_cc=_own_tcp(ctx),
         gid_index=params.gid_index,
         qp_attributes=ctx.transport.qp_attributes(),
         pin=params.pin,
         extra=params.extra,
     )
     return live.run(ctx, flows, options), None, []
+
+
+def _own_tcp(ctx: RunContext) -> str | None:
+    """What the generator asks of its own sockets: an algorithm that kernels have by themselves."""
+    name = getattr(ctx.cc, "tcp", None)
+    known = name is not None and bpf.source_of(name, ctx.folder) is None
+    return name if known and _device(ctx) == "kernel" else None
 
 
 def pair_indices(ctx: RunContext) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from datapath.native import paths
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
 
-_DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
+DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)
 _TOKEN_BYTES = 16
 
@@ -69,7 +69,10 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
     schedule = (ctx.logs / "traffic.table").resolve()
     table.write(schedule, flows, len(hosts), seed=ctx.table_seed)
     polls = options.spin_ns is None
-    with _token(ctx.logs) as token, Programs(ctx, (), options.pin, polls) as programs:
+    with (
+        token_file(ctx.logs, "traffic") as token,
+        Programs(ctx, (), options.pin, polls) as programs,
+    ):
         started = [
             programs.start(
                 host,
@@ -91,12 +94,12 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
 
 
 @contextlib.contextmanager
-def _token(folder: Path) -> Iterator[Path]:
+def token_file(folder: Path, name: str) -> Iterator[Path]:
     """A file with a secret of this run, for this user alone and as long as the run lasts.
 
     Programs that do not know it are strangers, who may share the networks with the hosts.
     """
-    path = folder.resolve() / "traffic.token"
+    path = folder.resolve() / f"{name}.token"
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "w") as file:
@@ -114,7 +117,7 @@ def _where(ctx: RunContext, hosts: Sequence[Host]) -> list[str]:
     words += ["--address", ",".join(host.endpoint.ipv4 for host in hosts)]
     if device == "kernel":
         return [*words, "--tcp"]
-    words += ["--device", _DEVICE_NAMES[device]]
+    words += ["--device", DEVICE_NAMES[device]]
     return [*words, "--cm"] if device in _CM_ONLY else words
 
 

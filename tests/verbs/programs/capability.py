@@ -27,6 +27,7 @@ MEANING = {
     "posting lists": "ibv_wr_set_sge_list sends all of its elements (rdma-core 44: not on rxe)",
     "polling calls": "ibv_start_poll and its kin of extended CQs",
     "resize": "ibv_resize_cq",
+    "spare entries": "a CQ for one completion holds two (rxe: the second one is lost)",
     "drain": "state SQD",
     "drain event": "IBV_EVENT_SQ_DRAINED, also when nothing was under way",
     "reset": "a QP that is in error goes back to RESET and is connected anew",
@@ -50,6 +51,7 @@ KINDS: dict[str, frozenset[str]] = {
         "late receives",
         "posting lists",
         "registration anew",
+        "spare entries",
     },
     "siw": frozenset(),
 }

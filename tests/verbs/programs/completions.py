@@ -84,6 +84,17 @@ def case_queue_filled_to_its_end() -> None:
     b.empty()
 
 
+@needs("spare entries")
+def case_queue_of_one_entry() -> None:
+    """perftest's event loop may leave a completion in such a CQ, and sends again."""
+    a, b = pair(cqe=1)
+    for i in range(2):
+        b.recv(4, wr_id=i)
+        a.send([a.sge(4)], wr_id=i)
+    time.sleep(0.05)
+    assert [a.done().wr_id for _ in range(2)] == [0, 1]
+
+
 def case_queue_overrun() -> None:
     """Completions without room are lost, which is told; what was there before stays."""
     a, b = pair(cqe=8)

@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import Cc, HostCc
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as table
 from datapath.lanes.netns import NetnsNetwork
@@ -157,13 +157,11 @@ def test_all_pairs_of_a_dumbbell(run: RunWorkload) -> None:
     assert 0.25 <= values(outcome)["fairness"] <= 1
 
 
-def test_tcp_congestion_control_is_for_tcp(run: RunWorkload, network: NetnsNetwork) -> None:
-    with pytest.raises(LocalError, match="tcp_cc is for"):
-        run("stream", device="dp", device_env=environments(network, "udp"), tcp_cc="bbr")
+def test_tcp_has_its_own_congestion_control(run: RunWorkload) -> None:
     with pytest.raises(LocalError, match="no read"):
         run("stream", operation="read")
     with pytest.raises(RunFailed, match="TCP congestion control nosuch"):
-        run("stream", tcp_cc="nosuch")
+        run("stream", cc=HostCc(tcp="nosuch"))
 
 
 def test_a_dead_path_is_a_failed_run(run: RunWorkload, network: NetnsNetwork) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""vpc2: what it makes of loss, each rule against the number that docs/cc.md gives for it."""
+"""vpc: what it makes of loss, each rule against the number that docs/cc.md gives for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import pytest
 
 from .hand import MSS, Hand
-from .test_vpc2 import BASE, steady, target, twice
+from .test_vpc import BASE, steady, target, twice
 
 
 def test_loss_at_random_changes_nothing() -> None:

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Makes connections by RDMA-CM and ends them, and tells how long it took to make one.
+ * Makes connections by RDMA-CM and ends them, and tells how long it took to make each.
  *
- *   connections server ADDRESS PORT COUNT
- *   connections client ADDRESS PORT COUNT AT_A_TIME
+ *   dp-connections server ADDRESS PORT COUNT
+ *   dp-connections client ADDRESS PORT COUNT AT_A_TIME
  *
  * The client sends one message on each connection before it disconnects.  Each end prints one
- * line of JSON; its exit code is 0 when COUNT connections were made, used and ended, and the
- * process has as many descriptors open as after its first connection.
+ * line of JSON once COUNT connections have ended or failed.  left: connections that are still
+ * open, and descriptors beyond those that were open after the first connection.
  */
+#include "posix/clock.h"
+#include "posix/number.h"
+
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,9 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { TIMEOUT_MS = 5000, BACKLOG = 128, MESSAGE = 64, DEPTH = 4 };
+enum { TIMEOUT_MS = 5000, BACKLOG = 128, MESSAGE = 64, DEPTH = 4, COUNT_MAX = 1000000 };
 
 struct connection {
 	struct rdma_cm_id *id;
@@ -35,17 +37,14 @@ struct end {
 	struct sockaddr_in peer; /* client */
 	struct ibv_cq *cq;
 	bool is_client;
-	int wanted, begun, made, used, ended, failed, open;
+	int wanted, at_a_time, begun, made, used, ended, failed, open;
 	double *times_s;
 	int descriptors;
 };
 
 static double now_s(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	return (double)dp_now_ns() / 1e9;
 }
 
 static void must(int err, const char *what)
@@ -222,46 +221,49 @@ static void take_completions(struct end *e)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
+static void tell(const struct end *e, double took_s)
 {
-	const double *x = a, *y = b;
+	int left = count_descriptors() - e->descriptors, i;
 
-	return (*x > *y) - (*x < *y);
+	printf("{\"made\": %d, \"used\": %d, \"ended\": %d, \"failed\": %d, \"left\": %d, "
+	       "\"seconds\": %.6f, \"times_us\": [",
+	       e->made, e->used, e->ended, e->failed, e->open + (left > 0 ? left : 0), took_s);
+	for (i = 0; i < e->made; i++)
+		printf("%s%.0f", i ? ", " : "", 1e6 * e->times_s[i]);
+	printf("]}\n");
 }
 
-static int tell(const struct end *e, double took_s)
+/* Fills in what the command line says: 0 or -EINVAL. */
+static int parse(int argc, char **argv, struct end *e)
 {
-	int left = count_descriptors() - e->descriptors;
-	bool good = e->made == e->wanted && e->used == e->wanted && e->ended == e->wanted &&
-		    !e->failed && !e->open && left <= 0;
+	uint32_t port, wanted, at_a_time = 0;
 
-	qsort(e->times_s, (size_t)e->made, sizeof(double), compare);
-	printf("{\"made\": %d, \"used\": %d, \"ended\": %d, \"failed\": %d, \"open\": %d, "
-	       "\"descriptors_left\": %d, \"per_second\": %.0f, \"p50_us\": %.0f, "
-	       "\"p99_us\": %.0f, \"max_us\": %.0f}\n",
-	       e->made, e->used, e->ended, e->failed, e->open, left, e->made / took_s,
-	       1e6 * e->times_s[e->made / 2], 1e6 * e->times_s[e->made * 99 / 100],
-	       1e6 * e->times_s[e->made ? e->made - 1 : 0]);
-	return good ? 0 : 1;
+	e->is_client = argc == 6 && !strcmp(argv[1], "client");
+	if (!e->is_client && (argc != 5 || strcmp(argv[1], "server")))
+		return -EINVAL;
+	if (inet_pton(AF_INET, argv[2], &e->peer.sin_addr) != 1 ||
+	    dp_read_u32(argv[3], 1, UINT16_MAX, &port) ||
+	    dp_read_u32(argv[4], 1, COUNT_MAX, &wanted) ||
+	    (e->is_client && dp_read_u32(argv[5], 1, COUNT_MAX, &at_a_time)))
+		return -EINVAL;
+	e->peer.sin_port = htons((uint16_t)port);
+	e->wanted = (int)wanted;
+	e->at_a_time = (int)at_a_time;
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
 	struct end e = { .peer = { .sin_family = AF_INET } };
 	struct rdma_cm_id *listener = NULL;
-	int at_a_time, flags;
 	double start_s;
+	int flags;
 
-	e.is_client = argc == 6 && !strcmp(argv[1], "client");
-	if (!e.is_client && (argc != 5 || strcmp(argv[1], "server"))) {
-		fprintf(stderr, "usage: connections server ADDRESS PORT COUNT\n"
-				"       connections client ADDRESS PORT COUNT AT_A_TIME\n");
+	if (parse(argc, argv, &e)) {
+		fprintf(stderr, "usage: dp-connections server ADDRESS PORT COUNT\n"
+				"       dp-connections client ADDRESS PORT COUNT AT_A_TIME\n");
 		return 2;
 	}
-	inet_pton(AF_INET, argv[2], &e.peer.sin_addr);
-	e.peer.sin_port = htons((uint16_t)atoi(argv[3]));
-	e.wanted = atoi(argv[4]);
-	at_a_time = e.is_client ? atoi(argv[5]) : 0;
 	e.times_s = calloc((size_t)e.wanted + 1, sizeof(double));
 	e.channel = rdma_create_event_channel();
 	must(!e.channel || !e.times_s, "rdma_create_event_channel");
@@ -271,17 +273,19 @@ int main(int argc, char **argv)
 		must(rdma_create_id(e.channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
 		must(rdma_bind_addr(listener, (struct sockaddr *)&e.peer), "rdma_bind_addr");
 		must(rdma_listen(listener, BACKLOG), "rdma_listen");
+		fprintf(stderr, "listening\n");
 	}
 	start_s = now_s();
 	while (e.ended + e.failed < e.wanted) {
 		struct pollfd wait = { .fd = e.channel->fd, .events = POLLIN };
 
-		while (e.begun < e.wanted && e.open < at_a_time)
+		while (e.begun < e.wanted && e.open < e.at_a_time)
 			connect_one(&e);
 		poll(&wait, 1, 1); /* completions are looked for each millisecond */
 		while (take_event(&e))
 			take_completions(&e);
 		take_completions(&e);
 	}
-	return tell(&e, now_s() - start_s);
+	tell(&e, now_s() - start_s);
+	return 0;
 }

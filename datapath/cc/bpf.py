@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Congestion control for the kernel's TCP, written in C as a BPF object (struct_ops).
+
+A name is the kernel's own algorithm (cubic, bbr), one of the toolkit (cc/tcp/NAME.bpf.c), or a
+file of the user's own.  Sources are compiled by clang against the types of one kernel (its BTF).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from datapath import foreign
+from datapath.cc import cache
+from datapath.cc.source import display
+from datapath.debian import install_hint
+from datapath.errors import CapabilityError, LocalError
+
+SUFFIX = ".bpf.c"
+_OWN = Path(__file__).with_name("tcp")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,15}")
+_HEAD = re.compile(r"/\*(?P<text>.*?)\*/", re.DOTALL)
+_SOURCE = "Source: "
+_LINES_SHOWN = 6
+_TIMEOUT_S = 120.0
+_FLAGS = ("-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", "-Wall")
+_SBIN = ":/usr/sbin:/sbin"
+"""Where Debian has bpftool, which is not on every PATH."""
+
+
+@dataclass(frozen=True)
+class TcpAlgorithm:
+    """A source of the toolkit; `doc` is the first comment after the licence."""
+
+    name: str
+    file: Path
+    doc: str
+
+    @property
+    def summary(self) -> str:
+        return self.doc.partition("\n")[0]
+
+    @property
+    def source(self) -> str:
+        """Of the idea, "" when the comment does not tell."""
+        lines = [line for line in self.doc.splitlines() if line.startswith(_SOURCE)]
+        return lines[0].removeprefix(_SOURCE).rstrip(".") if lines else ""
+
+
+def is_file(name: str) -> bool:
+    return name.endswith(SUFFIX)
+
+
+def own() -> list[TcpAlgorithm]:
+    """Those that come with the toolkit."""
+    return [_described(path) for path in sorted(_OWN.glob(f"*{SUFFIX}"))]
+
+
+def check_name(name: str) -> None:
+    """ValueError when it can neither be a kernel's algorithm nor a file of C."""
+    if not is_file(name) and not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name of a TCP congestion control (cubic, bbr, dp_copa), and no "
+            f"file ./NAME{SUFFIX}"
+        )
+
+
+def source_of(name: str, folder: Path) -> Path | None:
+    """The C file of an algorithm; None: the kernel has to know it.
+
+    folder: where relative names begin.
+    """
+    if is_file(name):
+        return (folder / foreign.expanded(Path(name))).resolve()
+    mine = _OWN / f"{name}{SUFFIX}"
+    return mine if mine.is_file() else None
+
+
+def build(source: Path, btf_digest: str, fetch_btf: Callable[[Path], Path]) -> Path:
+    """Compile a source, or find the object in the cache.
+
+    btf_digest: of the kernel's BTF.  fetch_btf: brings the BTF into a folder, as a file.
+
+    Raises:
+        LocalError: the source is wrong, with file and line.
+        CapabilityError: clang or bpftool are missing.
+    """
+    try:
+        text = foreign.read_bytes(source)
+    except OSError as error:
+        raise LocalError(f"cannot read {display(str(source))}: {error.strerror}") from None
+    digest = hashlib.sha256(f"{btf_digest} {_FLAGS} {source.parent}".encode() + text)
+    for header in sorted(source.parent.glob("*.h")):
+        digest.update(foreign.read_bytes(header))
+    path = cache.folder() / f"{source.name.removesuffix(SUFFIX)}-{digest.hexdigest()[:24]}.bpf.o"
+    if cache.load(path) is None:
+        with tempfile.TemporaryDirectory(prefix="datapath-bpf-") as name:
+            folder = Path(name)
+            _write_types(fetch_btf(folder), folder / "vmlinux.h")
+            cache.store(path, _compiled(source, folder))
+    return path
+
+
+def _compiled(source: Path, folder: Path) -> bytes:
+    target = folder / "out.o"
+    argv = ["clang", *_FLAGS, f"-I{folder}", "-c", str(source), "-o", str(target)]
+    done = _run(argv, "clang")
+    if done.returncode:
+        text = done.stderr.decode(errors="replace").replace(str(source), display(str(source)))
+        errors = [line for line in text.splitlines() if ": error: " in line or "fatal" in line]
+        shown = "\n".join((errors or text.splitlines())[:_LINES_SHOWN])
+        raise LocalError(shown, hint="clang compiles it; vmlinux.h has the types of the kernel")
+    return target.read_bytes()
+
+
+def _write_types(btf: Path, header: Path) -> None:
+    """vmlinux.h: all types of a kernel, as C."""
+    done = _run(["bpftool", "btf", "dump", "file", str(btf), "format", "c"], "bpftool")
+    if done.returncode:
+        raise CapabilityError(
+            f"bpftool cannot read the types of the kernel: {done.stderr.decode(errors='replace')}"
+        )
+    header.write_bytes(done.stdout)
+
+
+def _run(argv: list[str], package: str) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which(argv[0], path=os.environ.get("PATH", os.defpath) + _SBIN)
+    if program is None:
+        raise CapabilityError(
+            f"program {argv[0]} is not installed, which a TCP congestion control in C needs",
+            hint=install_hint(package),
+        )
+    return subprocess.run(
+        [program, *argv[1:]], capture_output=True, timeout=_TIMEOUT_S, check=False
+    )
+
+
+def _described(path: Path) -> TcpAlgorithm:
+    comment = _HEAD.search(path.read_text())
+    lines = [
+        line.removeprefix(" *").strip()
+        for line in (comment["text"] if comment else "").splitlines()
+    ]
+    return TcpAlgorithm(path.name.removesuffix(SUFFIX), path, "\n".join(lines).strip())

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl collective`: list and check algorithms of collectives, show and write their plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_record, print_rows, print_wrapped
+from datapath.units import parse_bytes
+
+if TYPE_CHECKING:
+    from datapath.collectives import Algorithm, Plan
+
+app = typer.Typer(
+    no_args_is_help=True, help="Algorithms of collectives: list, check, show their plans."
+)
+
+ITEM_BYTES = 4
+_RANKS = (*range(1, 10), 16, 32)
+_COLUMNS = (
+    *("rank", "step", "channel", "op", "peer", "match", "buffer", "offset", "bytes", "waits_for"),
+)
+_Name = Annotated[str, typer.Argument(metavar="NAME|./FILE.py:FUNCTION", show_default=False)]
+_Ranks = Annotated[int, typer.Option(min=1, max=65536, help="Number of ranks.")]
+_SomeRanks = Annotated[
+    int | None, typer.Option(min=1, max=65536, help="Number of ranks; unset: several.")
+]
+_Size = Annotated[str, typer.Option(help="Bytes of each rank's data, as nccl-tests counts them.")]
+_Channels = Annotated[int, typer.Option(min=1, max=64, help="Transfers beside each other.")]
+_Transfer = Annotated[str, typer.Option("--transfer", help="The largest transfer, bytes.")]
+_Item = Annotated[
+    int, typer.Option("--item", min=1, max=8, help="Bytes of an item of the data type.")
+]
+_Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
+]
+
+
+@app.command("list")
+def list_algorithms(fmt: FormatOption = Format.table) -> None:
+    """List the algorithms.
+
+    \b
+    dpctl collective list
+    """
+    from datapath.collectives import registry
+
+    rows = [
+        {
+            "name": item.name,
+            "collective": item.collective,
+            "summary": item.doc.partition("\n")[0],
+            "parameters": ", ".join(f"{name}={value}" for name, value in item.params.items()),
+        }
+        for item in registry().values()
+    ]
+    print_wrapped(rows, fmt)
+
+
+@app.command()
+def check(
+    name: _Name,
+    ranks: _SomeRanks = None,
+    size: _Size = "1MiB",
+    channels: _Channels = 1,
+    transfer: _Transfer = "256KiB",
+    param: _Params = None,
+) -> None:
+    """Prove an algorithm's plans: all inputs reduced once, no deadlock, no race.
+
+    Without --ranks, for 1 to 9, 16 and 32 ranks.
+
+    \b
+    dpctl collective check ring
+    dpctl collective check ./mine.py --ranks 12 --size 64MiB -p per_node=4
+    """
+    from datapath.collectives import check as prove
+    from datapath.collectives import load
+    from datapath.errors import LocalError
+
+    algorithm = load(name)
+    proved, refused = [], ""
+    for count in [ranks] if ranks else _RANKS:
+        try:
+            made = _made(algorithm, count, size, channels, transfer, param)
+        except LocalError as error:
+            if ranks:
+                raise
+            refused = f"; not for all numbers of ranks, such as {count}: {error}"
+            continue
+        steps = len(prove(made).steps)
+        proved.append(f"{count} ({steps} steps)")
+    if not proved:
+        raise LocalError(f"{algorithm.name}: no plan was made{refused}")
+    print(f"{algorithm.name}: right for {', '.join(proved)} ranks{refused}")
+
+
+@app.command()
+def plan(
+    name: _Name,
+    ranks: _Ranks = 4,
+    size: _Size = "1MiB",
+    channels: _Channels = 1,
+    transfer: _Transfer = "256KiB",
+    item: _Item = ITEM_BYTES,
+    param: _Params = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Show this rank's steps alone.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the plan to a file, for libdpcoll.so.")
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Show the table of steps that an algorithm becomes.
+
+    \b
+    dpctl collective plan ring --ranks 4 --size 4KiB --rank 0
+    dpctl collective plan double_tree --ranks 8 --out tree.plan
+    """
+    from datapath import disk
+    from datapath.collectives import check as prove
+    from datapath.collectives import load
+
+    made = prove(_made(load(name), ranks, size, channels, transfer, param, item))
+    if out is not None:
+        disk.write_atomic(out, made.to_bytes())
+        print_record(_summary(made), Format.ndjson)
+        return
+    frame = made.frame()
+    if rank is not None:
+        frame = frame[frame["rank"] == rank]
+    rows = frame.to_dict("records")
+    print_rows([{str(key): value for key, value in row.items()} for row in rows], _COLUMNS, fmt)
+
+
+def _summary(made: Plan) -> dict[str, Any]:
+    return {
+        "algorithm": made.algorithm,
+        "collective": made.collective,
+        "ranks": made.ranks,
+        "channels": made.channels,
+        "data_bytes": made.data_bytes,
+        "steps": len(made.steps),
+        "largest_transfer": made.slot_bytes,
+    }
+
+
+def _made(
+    algorithm: Algorithm,
+    ranks: int,
+    size: str,
+    channels: int,
+    transfer: str,
+    params: list[str] | None,
+    item: int = ITEM_BYTES,
+) -> Plan:
+    """A plan of the options; the size is rounded up to what the collective can divide."""
+    from datapath.collectives import make
+    from datapath.collectives.trace import by_parts
+
+    data = _bytes(size)
+    unit = item * ranks if by_parts(algorithm.collective) else item
+    return make(
+        algorithm,
+        ranks,
+        -(-data // unit) * unit,
+        item_bytes=item,
+        channels=channels,
+        transfer_bytes=_bytes(transfer),
+        params=_values(params or []),
+    )
+
+
+def _values(params: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in params:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r}: write NAME=VALUE")
+        try:
+            found[key] = float(value) if "." in value else int(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

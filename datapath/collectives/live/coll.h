@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The declarations that the files of libdpcoll share.
+ *
+ *   dpcoll.c    the library's calls
+ *   plan.c      a plan's steps of this rank
+ *   store.c     ranks meet, over TCP
+ *   device.c    device, memory, CQ
+ *   connect.c   QPs
+ *   progress.c  the thread: completions, sleep, signs of life
+ *   run.c       steps of the collective that runs
+ *   reduce.c    sums and the like
+ *   fail.c      errors, how others are told, the flight recorder
+ *
+ * A connection is one RC QP to a peer on a channel.  DATA goes by WRITE with immediate into one of
+ * the SLOTS of the receiver, which copies or reduces it from there; then the slot is free, which
+ * CREDITs tell, SLOTS / 2 at a time.  So a sender may be ahead of a receiver that has not begun the
+ * collective, by SLOTS transfers.
+ *
+ * Locks: `lock` guards the list of work, each work's end, and the error.  All else belongs to the
+ * thread, once it runs.
+ */
+#ifndef DP_COLLECTIVES_COLL_H
+#define DP_COLLECTIVES_COLL_H
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/live/dpcoll.h"
+#include "collectives/live/plan.h"
+#include "posix/clock.h"
+
+enum {
+	COLL_SLOTS = 8, /* COLL_SLOTS - COLL_CREDIT_EVERY + 1 is SLOTS of order.py */
+	COLL_CREDIT_EVERY = COLL_SLOTS / 2,
+	COLL_RECEIVES = 4 * COLL_SLOTS, /* of a QP: data, credits, one farewell */
+	COLL_SENDS = 4 * COLL_SLOTS,
+	COLL_ERROR_BYTES = 512,
+	COLL_ADDRESS_BYTES = 64,
+	COLL_TOKEN_BYTES = 64,
+	COLL_EVENTS = 1024, /* of the flight recorder, a power of two */
+	COLL_BATCH = 16,
+};
+
+/* The first byte of an immediate; the other three are a number. */
+enum coll_message {
+	COLL_DATA = 1, /* low bits of the step at the sender, to find ranks with different plans */
+	COLL_CREDIT,   /* slots freed so far */
+	COLL_FAREWELL, /* the peer's communicator has failed, its error is in the mailbox */
+	COLL_ALIVE,    /* no immediate: the counter of signs of life */
+};
+
+/* The first byte of a wr_id; the low 32 bits are a connection. */
+enum coll_request {
+	COLL_SENT = 1,
+	COLL_TOLD, /* a credit, a sign of life, or a farewell */
+	COLL_RECEIVED,
+};
+
+/* What a rank tells its peer of a connection. */
+struct coll_record {
+	uint32_t peer, channel; /* whose end this is not, and of what */
+	uint32_t qpn, psn;
+	uint32_t rkey;
+	uint32_t mtu;
+	uint64_t slots;	  /* addresses, */
+	uint64_t mailbox; /* of the error of a farewell */
+	uint64_t alive;	  /* of a counter of signs of life */
+	uint8_t gid[16];
+	uint32_t lid;
+	uint32_t reserved;
+};
+
+struct coll_peer_memory {
+	char mailbox[COLL_ERROR_BYTES];
+	uint64_t alive;
+};
+
+struct coll_conn {
+	uint32_t peer, channel;
+	struct ibv_qp *qp;
+	struct coll_record own, theirs;
+	char *slots;
+	struct coll_peer_memory *memory; /* the peer writes to it */
+	uint64_t posted, credits;	 /* DATA sent; as much may have been */
+	uint64_t arrived, taken;	 /* DATA */
+	uint64_t told;			 /* of `taken`, in credits */
+	uint32_t outstanding;		 /* requests in the send queue */
+	uint64_t seen_alive, seen_ns;	 /* the counter, and when it moved last */
+	bool watch;   /* signs of life go this way: one connection of each peer */
+	bool leaving; /* a farewell is sent */
+	/* of the collective that runs: places in its lane */
+	uint32_t next_send, next_sent, next_take;
+	uint16_t expected[COLL_SLOTS]; /* what arrived says of the sender's step */
+};
+
+/* A step of this rank. */
+struct coll_step {
+	struct dp_plan_step row;
+	uint32_t conn; /* DP_PLAN_NONE: a local step */
+	uint32_t waits;
+	uint32_t sender_step; /* RECEIVE, REDUCE */
+	uint32_t first_after; /* after[first_after] ... wait for it, up to that of the next step */
+};
+
+/* Of a connection: its steps, in order. */
+struct coll_lane {
+	uint32_t *send, *take;
+	uint32_t sends, takes;
+};
+
+struct dpcoll_plan {
+	struct dpcoll_plan *next;
+	struct dp_plan_head head;
+	struct coll_step *step; /* n + 1 */
+	uint32_t *after;
+	uint32_t n;
+	struct coll_lane *lane; /* by connection */
+	uint32_t lanes;
+	char *scratch;
+	struct ibv_mr *scratch_mr;
+};
+
+struct dpcoll_work {
+	struct dpcoll_work *next;
+	struct dpcoll *comm;
+	struct dpcoll_plan *plan;
+	char *buffer[DP_PLAN_BUFFERS];
+	struct ibv_mr *mr[DP_PLAN_BUFFERS];
+	enum dpcoll_type type;
+	enum dpcoll_op op;
+	uint64_t number; /* of the communicator's collectives */
+	int status;
+	bool ended;
+};
+
+struct coll_event {
+	uint64_t at_ns;
+	const char *what;
+	uint32_t conn;
+	uint64_t number;
+};
+
+struct dpcoll {
+	struct dpcoll_config cfg;
+	char device[COLL_ADDRESS_BYTES], address[COLL_ADDRESS_BYTES], token[COLL_TOKEN_BYTES];
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	int gid_index;
+	char *memory; /* slots, and what peers tell */
+	size_t memory_bytes;
+	struct ibv_mr *mr;
+	uint64_t *alive; /* in memory: our counter, which goes to peers */
+	char *farewell;	 /* in memory: our error, which goes to peers */
+	uint32_t slot_bytes;
+	struct coll_conn *conn;
+	uint32_t n_conns;
+	struct dpcoll_plan *plans;
+
+	pthread_t thread;
+	bool running;
+	int wake_fd, store_fd;
+	int *store_peer; /* of rank 0: sockets of the others; store_fd listens */
+	uint32_t unacked_events;
+	uint64_t now_ns, idle_ns; /* idle_ns: until then the thread polls */
+	uint64_t beat_ns;	  /* when signs of life go out next */
+
+	struct dpcoll_work *work; /* the one that runs */
+	uint32_t *waits;	  /* of its steps */
+	uint32_t left;		  /* steps */
+	uint32_t *todo;		  /* local steps that may run */
+	uint32_t n_todo, waits_room;
+	bool *stirred; /* connections to look at */
+
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	struct dpcoll_work *first, *last; /* not begun */
+	uint64_t started;
+	bool closing;
+	int failed; /* -errno */
+	char error[COLL_ERROR_BYTES];
+
+	struct coll_event event[COLL_EVENTS];
+	uint64_t events;
+};
+
+static inline uint32_t coll_imm(enum coll_message kind, uint64_t number)
+{
+	return (uint32_t)kind << 24 | ((uint32_t)number & 0xffffff);
+}
+
+/* plan.c */
+/* The whole plan, checked as far as C relies on it; NULL: error is set. */
+const struct dp_plan_head *coll_plan_head(struct dpcoll *, const void *plan, size_t bytes);
+const struct dp_plan_step *coll_plan_steps(const struct dp_plan_head *);
+int coll_plan_make(struct dpcoll *, const struct dp_plan_head *, struct dpcoll_plan **out);
+void coll_plan_free(struct dpcoll_plan *);
+
+/* store.c */
+/* All ranks hand in a record, and get those of all: `all` has room for ranks * bytes. */
+int coll_store_open(struct dpcoll *);
+int coll_store_exchange(struct dpcoll *, const void *own, void *all, uint32_t bytes);
+void coll_store_close(struct dpcoll *);
+
+/* device.c */
+int coll_device_open(struct dpcoll *);
+void coll_device_close(struct dpcoll *);
+/* Memory of all connections, and the CQ. */
+int coll_device_prepare(struct dpcoll *);
+
+/* connect.c */
+/* The connections that plans need. */
+int coll_find_connections(struct dpcoll *, const void *const *plans, const size_t *bytes,
+			  uint32_t n);
+struct coll_conn *coll_conn_of(struct dpcoll *, uint32_t peer, uint32_t channel);
+int coll_connect(struct dpcoll *);
+void coll_disconnect(struct dpcoll *);
+int coll_post_receive(struct dpcoll *, struct coll_conn *);
+
+/* progress.c */
+int coll_thread_start(struct dpcoll *);
+void coll_thread_stop(struct dpcoll *);
+void coll_wake(struct dpcoll *);
+
+/* run.c */
+int coll_run_begin(struct dpcoll *, struct dpcoll_work *);
+/* Posts, takes and runs all that can be. */
+int coll_run_on(struct dpcoll *);
+/* The oldest DATA of a connection has been delivered. */
+void coll_run_sent(struct dpcoll *, struct coll_conn *);
+/* A step in words. */
+void coll_step_name(const struct dpcoll *, const struct coll_conn *, bool sends, char *out,
+		    size_t bytes);
+void coll_run_end(struct dpcoll *, int status);
+int coll_tell(struct dpcoll *, struct coll_conn *, enum coll_message, uint64_t number);
+
+/* reduce.c */
+void coll_combine(enum dpcoll_type, enum dpcoll_op, void *to, const void *from, size_t bytes);
+
+/* fail.c */
+/* Sets the error, if there is none yet; returns its errno below 0. */
+__attribute__((format(printf, 3, 4))) int coll_fail(struct dpcoll *, int error, const char *, ...);
+/* The communicator fails: tells its peers, and ends all work. */
+void coll_abandon(struct dpcoll *);
+void coll_note(struct dpcoll *, const char *what, const struct coll_conn *, uint64_t number);
+
+#endif

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Connections: which ones plans need, and their QPs. */
+#include <stdio.h>
+
+#include "collectives/live/coll.h"
+
+enum {
+	PSN_MASK = 0xffffff,
+	MIN_RNR_TIMER = 12, /* 0.64 ms */
+};
+
+struct coll_conn *coll_conn_of(struct dpcoll *comm, uint32_t peer, uint32_t channel)
+{
+	for (uint32_t i = 0; i < comm->n_conns; i++)
+		if (comm->conn[i].peer == peer && comm->conn[i].channel == channel)
+			return &comm->conn[i];
+	return NULL;
+}
+
+static int add(struct dpcoll *comm, uint32_t peer, uint32_t channel)
+{
+	struct coll_conn *grown;
+	bool first = true;
+
+	if (coll_conn_of(comm, peer, channel))
+		return 0;
+	for (uint32_t i = 0; i < comm->n_conns; i++)
+		first &= comm->conn[i].peer != peer;
+	grown = realloc(comm->conn, (comm->n_conns + 1) * sizeof(*grown));
+	if (!grown)
+		return coll_fail(comm, ENOMEM, "no memory");
+	comm->conn = grown;
+	grown[comm->n_conns++] =
+		(struct coll_conn){ .peer = peer, .channel = channel, .watch = first };
+	return 0;
+}
+
+int coll_find_connections(struct dpcoll *comm, const void *const *plans, const size_t *bytes,
+			  uint32_t n)
+{
+	int err = 0;
+
+	for (uint32_t k = 0; k < n; k++) {
+		const struct dp_plan_head *head = coll_plan_head(comm, plans[k], bytes[k]);
+		const struct dp_plan_step *step;
+
+		if (!head)
+			return comm->failed;
+		if (head->slot_bytes > comm->slot_bytes)
+			comm->slot_bytes = head->slot_bytes;
+		step = coll_plan_steps(head);
+		for (uint64_t i = 0; i < head->steps && !err; i++)
+			if (step[i].rank == comm->cfg.rank && step[i].peer != step[i].rank)
+				err = add(comm, step[i].peer, step[i].channel);
+	}
+	return err;
+}
+
+static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.send_cq = comm->cq,
+		.recv_cq = comm->cq,
+		.sq_sig_all = 1,
+		.cap = { .max_send_wr = COLL_SENDS,
+			 .max_recv_wr = COLL_RECEIVES,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+	};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
+	int err;
+
+	conn->qp = ibv_create_qp(comm->pd, &init);
+	if (!conn->qp)
+		return coll_fail(comm, errno, "creating a QP for rank %u: %s", conn->peer,
+				 strerror(errno));
+	err = ibv_modify_qp(conn->qp, &attr,
+			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	if (err)
+		return coll_fail(comm, err, "QP to INIT: %s", strerror(err));
+	conn->own = (struct coll_record){
+		.peer = conn->peer,
+		.channel = conn->channel,
+		.qpn = conn->qp->qp_num,
+		.psn = (uint32_t)(dp_now_ns() * 2654435761u >> 16) & PSN_MASK,
+		.rkey = comm->mr->rkey,
+		.mtu = comm->port.active_mtu,
+		.slots = (uintptr_t)conn->slots,
+		.mailbox = (uintptr_t)conn->memory->mailbox,
+		.alive = (uintptr_t)&conn->memory->alive,
+		.lid = comm->port.lid,
+	};
+	memcpy(conn->own.gid, &comm->gid, sizeof(conn->own.gid));
+	return 0;
+}
+
+static int to_rts(struct dpcoll *comm, struct coll_conn *conn)
+{
+	const struct coll_record *peer = &conn->theirs;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = peer->mtu < conn->own.mtu ? peer->mtu : conn->own.mtu,
+		.dest_qp_num = peer->qpn,
+		.rq_psn = peer->psn,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = MIN_RNR_TIMER,
+		.ah_attr = { .is_global = 1,
+			     .dlid = peer->lid,
+			     .port_num = 1,
+			     .grh = { .hop_limit = 64, .sgid_index = (uint8_t)comm->gid_index } },
+	};
+	int err;
+
+	memcpy(&attr.ah_attr.grh.dgid, peer->gid, sizeof(peer->gid));
+	err = ibv_modify_qp(conn->qp, &attr,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER);
+	if (err)
+		return coll_fail(comm, err, "QP to RTR, to rank %u: %s", conn->peer, strerror(err));
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS,
+		.timeout = (uint8_t)comm->cfg.ack_timeout,
+		.retry_cnt = (uint8_t)comm->cfg.retry_count,
+		.rnr_retry = 7,
+		.sq_psn = conn->own.psn,
+		.max_rd_atomic = 1,
+	};
+	err = ibv_modify_qp(conn->qp, &attr,
+			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	return err ? coll_fail(comm, err, "QP to RTS, to rank %u: %s", conn->peer, strerror(err)) :
+		     0;
+}
+
+int coll_post_receive(struct dpcoll *comm, struct coll_conn *conn)
+{
+	struct ibv_recv_wr *bad,
+		wr = { .wr_id = (uint64_t)COLL_RECEIVED << 56 | (uint64_t)(conn - comm->conn) };
+	int err = ibv_post_recv(conn->qp, &wr, &bad);
+
+	return err ? coll_fail(comm, err, "posting a receive for rank %u: %s", conn->peer,
+			       strerror(err)) :
+		     0;
+}
+
+static int find_peer_end(struct dpcoll *comm, struct coll_conn *conn, const struct coll_record *all,
+			 uint32_t each)
+{
+	const struct coll_record *theirs = &all[(size_t)conn->peer * each];
+
+	for (uint32_t i = 0; i < each; i++)
+		if (theirs[i].qpn && theirs[i].peer == comm->cfg.rank &&
+		    theirs[i].channel == conn->channel) {
+			conn->theirs = theirs[i];
+			return 0;
+		}
+	return coll_fail(comm, EPROTO,
+			 "rank %u knows of no connection to rank %u on channel %u: "
+			 "all ranks need the same plans",
+			 conn->peer, comm->cfg.rank, conn->channel);
+}
+
+/* The number of connections and the slots are agreed on first: records are of one size. */
+static int agree(struct dpcoll *comm, uint32_t *most)
+{
+	uint32_t own[2] = { comm->n_conns, comm->slot_bytes };
+	uint32_t *all = calloc(comm->cfg.ranks, sizeof(own));
+	int err = all ? coll_store_exchange(comm, own, all, sizeof(own)) :
+			coll_fail(comm, ENOMEM, "no memory");
+
+	*most = 1;
+	for (uint32_t r = 0; !err && r < comm->cfg.ranks; r++) {
+		if (all[2 * r] > *most)
+			*most = all[2 * r];
+		if (all[2 * r + 1] != comm->slot_bytes)
+			err = coll_fail(comm, EPROTO,
+					"rank %u has transfers of %u bytes, rank %u "
+					"of %u: all ranks need the same plans",
+					r, all[2 * r + 1], comm->cfg.rank, comm->slot_bytes);
+	}
+	free(all);
+	return err;
+}
+
+int coll_connect(struct dpcoll *comm)
+{
+	struct coll_record *own = NULL, *all = NULL;
+	uint32_t each, i;
+	int err = agree(comm, &each);
+
+	if (err)
+		return err;
+	own = calloc(each, sizeof(*own));
+	all = calloc((size_t)each * comm->cfg.ranks, sizeof(*all));
+	if (!own || !all)
+		err = coll_fail(comm, ENOMEM, "no memory");
+	for (i = 0; i < comm->n_conns && !err; i++) {
+		err = make_qp(comm, &comm->conn[i]);
+		own[i] = comm->conn[i].own;
+	}
+	if (!err)
+		err = coll_store_exchange(comm, own, all, each * (uint32_t)sizeof(*own));
+	for (i = 0; i < comm->n_conns && !err; i++) {
+		struct coll_conn *conn = &comm->conn[i];
+
+		err = find_peer_end(comm, conn, all, each);
+		if (!err)
+			err = to_rts(comm, conn);
+		for (int k = 0; k < COLL_RECEIVES && !err; k++)
+			err = coll_post_receive(comm, conn);
+		conn->credits = COLL_SLOTS;
+		conn->seen_ns = dp_now_ns();
+	}
+	/* Nobody sends before all can receive. */
+	if (!err)
+		err = coll_store_exchange(comm, &each, all, sizeof(each));
+	free(own);
+	free(all);
+	return err;
+}
+
+void coll_disconnect(struct dpcoll *comm)
+{
+	for (uint32_t i = 0; i < comm->n_conns; i++)
+		if (comm->conn[i].qp)
+			ibv_destroy_qp(comm->conn[i].qp);
+	free(comm->conn);
+}

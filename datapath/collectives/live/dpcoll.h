@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * libdpcoll: collectives over any verbs device, by plans.
+ *
+ * A communicator joins the processes (ranks) of a job.  Its thread moves data and reduces; calls
+ * only hand work over and wait.  The collectives of a communicator run one after the other, in the
+ * order in which they were started, which is the same on all ranks.  A process may have several
+ * communicators.
+ *
+ * Functions return 0 or -errno; dpcoll_error() has the words.  When a peer is gone or silent, each
+ * collective of the communicator ends with -ECONNABORTED, on every rank that is left, within
+ * silence_ms and what the transport takes to tell.  The communicator is of no more use then.
+ */
+#ifndef DPCOLL_H
+#define DPCOLL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+struct dpcoll;
+struct dpcoll_plan;
+struct dpcoll_work;
+
+enum dpcoll_type {
+	DPCOLL_INT8,
+	DPCOLL_INT32,
+	DPCOLL_INT64,
+	DPCOLL_FLOAT16,
+	DPCOLL_BFLOAT16,
+	DPCOLL_FLOAT32,
+	DPCOLL_FLOAT64,
+	DPCOLL_TYPES,
+};
+
+enum dpcoll_op {
+	DPCOLL_SUM,
+	DPCOLL_PRODUCT,
+	DPCOLL_MIN,
+	DPCOLL_MAX,
+	DPCOLL_OPS,
+};
+
+/* Zero means the default where one is named. */
+struct dpcoll_config {
+	uint32_t rank, ranks;
+	const char *device;	   /* name of the verbs device */
+	const char *store_address; /* IPv4 address of rank 0, at which it listens */
+	uint16_t store_port;
+	const char *token;    /* shared by the job's processes: strangers do not know it */
+	int32_t gid_index;    /* below 0: the first one of IPv4 */
+	uint32_t ack_timeout; /* of QPs, as in ibv_qp_attr: 14 */
+	uint32_t retry_count; /* 7 */
+	uint32_t meet_ms;     /* how long ranks wait for each other at first: 30000 */
+	uint32_t silence_ms;  /* a peer that is silent for so long is gone: 2500 */
+	uint32_t spin_us;     /* how long the thread polls before it sleeps: 0 */
+	uint32_t reserved;
+};
+
+/*
+ * Joins a job, of which all ranks call this.  plans: which ranks will talk to each other follows
+ * from them.  The plans that are used later need no more connections and no larger transfers.
+ * On an error *out may be set all the same: for dpcoll_error(), and to be closed.
+ */
+int dpcoll_open(const struct dpcoll_config *, const void *const *plans, const size_t *plan_bytes,
+		uint32_t n_plans, struct dpcoll **out);
+void dpcoll_close(struct dpcoll *);
+
+/* What went wrong, in one line: rank, collective, step, QP and what the transport saw. */
+const char *dpcoll_error(struct dpcoll *);
+
+/* Takes a plan, which the Python side has proved, for use.  It lives as long as the
+ * communicator. */
+int dpcoll_plan(struct dpcoll *, const void *plan, size_t bytes, struct dpcoll_plan **out);
+
+/*
+ * Starts a collective.  data: the plan's DATA, of which this rank's part is set; input: of an
+ * all-to-all, else NULL.  Both stay as they are until dpcoll_wait() has returned.
+ */
+int dpcoll_start(struct dpcoll *, struct dpcoll_plan *, void *data, const void *input,
+		 enum dpcoll_type, enum dpcoll_op, struct dpcoll_work **out);
+/* Waits for the end of a collective, and lets go of it.  -ETIMEDOUT: it has not ended, and goes
+ * on; call it again.  timeout_ms below 0: no limit. */
+int dpcoll_wait(struct dpcoll_work *, int timeout_ms);
+
+/* Writes the last events of the communicator to a file descriptor, oldest first. */
+void dpcoll_record(struct dpcoll *, int fd);
+
+/* Bytes of an item; 0: there is no such type. */
+size_t dpcoll_type_bytes(enum dpcoll_type);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif

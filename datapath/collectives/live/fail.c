@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Errors, and the flight recorder: the last events of a communicator. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "collectives/live/coll.h"
+
+int coll_fail(struct dpcoll *comm, int error, const char *format, ...)
+{
+	va_list args;
+
+	pthread_mutex_lock(&comm->lock);
+	if (!comm->failed) {
+		comm->failed = -error;
+		va_start(args, format);
+		vsnprintf(comm->error, sizeof(comm->error), format, args);
+		va_end(args);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return -error;
+}
+
+void coll_abandon(struct dpcoll *comm)
+{
+	struct dpcoll_work *work;
+
+	/* Memory that peers' farewells come from: written once, before the first is posted. */
+	if (!comm->farewell[0])
+		memcpy(comm->farewell, comm->error, COLL_ERROR_BYTES);
+	for (uint32_t i = 0; i < comm->n_conns; i++) {
+		struct coll_conn *conn = &comm->conn[i];
+
+		if (conn->watch && !conn->leaving) {
+			conn->leaving = true;
+			coll_tell(comm, conn, COLL_FAREWELL, 0);
+		}
+	}
+	pthread_mutex_lock(&comm->lock);
+	if (comm->work) {
+		comm->work->next = comm->first;
+		comm->first = comm->work;
+		comm->work = NULL;
+	}
+	for (work = comm->first; work; work = work->next) {
+		work->status = comm->failed;
+		work->ended = true;
+	}
+	comm->first = comm->last = NULL;
+	pthread_cond_broadcast(&comm->ended);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- the flight recorder ---------------------------------------------------------- */
+
+void coll_note(struct dpcoll *comm, const char *what, const struct coll_conn *conn, uint64_t number)
+{
+	struct coll_event *event = &comm->event[comm->events++ & (COLL_EVENTS - 1)];
+
+	*event = (struct coll_event){ .at_ns = dp_now_ns(),
+				      .what = what,
+				      .conn = conn ? (uint32_t)(conn - comm->conn) : DP_PLAN_NONE,
+				      .number = number };
+}
+
+void dpcoll_record(struct dpcoll *comm, int fd)
+{
+	uint64_t first = comm->events > COLL_EVENTS ? comm->events - COLL_EVENTS : 0;
+
+	dprintf(fd, "ns\tevent\tpeer\tchannel\tnumber\n");
+	for (uint64_t i = first; i < comm->events; i++) {
+		const struct coll_event *e = &comm->event[i & (COLL_EVENTS - 1)];
+		const struct coll_conn *conn = e->conn == DP_PLAN_NONE ? NULL :
+									 &comm->conn[e->conn];
+
+		dprintf(fd, "%llu\t%s\t%d\t%d\t%llu\n", (unsigned long long)e->at_ns, e->what,
+			conn ? (int)conn->peer : -1, conn ? (int)conn->channel : -1,
+			(unsigned long long)e->number);
+	}
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The communicator's thread: completions, new work, signs of life, and sleep in between.
+ *
+ * Each rank writes a counter to its peers, from this thread, whether or not a collective runs.  A
+ * peer whose counter stands still for silence_ms is gone: it has ended, has been stopped, or cannot
+ * be reached.  So a rank that only receives notices it as well as one that sends.
+ */
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "collectives/live/coll.h"
+
+enum {
+	BEATS = 8, /* signs of life in silence_ms */
+	MS_NS = 1000000,
+};
+
+static uint64_t silence_ns(const struct dpcoll *comm)
+{
+	return (uint64_t)comm->cfg.silence_ms * MS_NS;
+}
+
+/* ---- completions ------------------------------------------------------------------ */
+
+static int failed(struct dpcoll *comm, struct coll_conn *conn, const struct ibv_wc *wc)
+{
+	bool sends = wc->wr_id >> 56 != COLL_RECEIVED;
+	char where[160];
+
+	coll_note(comm, "failed", conn, wc->status);
+	coll_step_name(comm, conn, sends, where, sizeof(where));
+	return coll_fail(comm, ECONNABORTED,
+			 "rank %u is gone: %s, %s it on channel %u, QP 0x%x to QP 0x%x: %s",
+			 conn->peer, where, sends ? "sending to" : "receiving from", conn->channel,
+			 conn->qp->qp_num, conn->theirs.qpn, ibv_wc_status_str(wc->status));
+}
+
+static int told_farewell(struct dpcoll *comm, struct coll_conn *conn)
+{
+	char *text = conn->memory->mailbox;
+
+	text[COLL_ERROR_BYTES - 1] = 0;
+	for (char *c = text; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	coll_note(comm, "farewell", conn, 0);
+	return coll_fail(comm, ECONNABORTED, "%.*s; rank %u told rank %u", COLL_ERROR_BYTES - 64,
+			 text, conn->peer, comm->cfg.rank);
+}
+
+static int received(struct dpcoll *comm, struct coll_conn *conn, const struct ibv_wc *wc)
+{
+	uint32_t imm = ntohl(wc->imm_data), number = imm & 0xffffff;
+
+	switch (imm >> 24) {
+	case COLL_DATA:
+		if (conn->arrived - conn->taken >= COLL_SLOTS)
+			return coll_fail(comm, EPROTO, "rank %u sends more than it may",
+					 conn->peer);
+		conn->expected[conn->arrived++ % COLL_SLOTS] = (uint16_t)number;
+		comm->stirred[conn - comm->conn] = true;
+		break;
+	case COLL_CREDIT:
+		conn->credits += (number - (conn->credits - COLL_SLOTS)) & 0xffffff;
+		comm->stirred[conn - comm->conn] = true;
+		break;
+	case COLL_FAREWELL:
+		return told_farewell(comm, conn);
+	default:
+		return coll_fail(comm, EPROTO, "rank %u sends what this rank does not know: 0x%x",
+				 conn->peer, imm);
+	}
+	conn->seen_ns = comm->now_ns;
+	return coll_post_receive(comm, conn);
+}
+
+static int complete(struct dpcoll *comm, const struct ibv_wc *wc)
+{
+	struct coll_conn *conn = &comm->conn[(uint32_t)wc->wr_id];
+
+	if (wc->wr_id >> 56 != COLL_RECEIVED)
+		conn->outstanding--;
+	if (wc->status != IBV_WC_SUCCESS)
+		return failed(comm, conn, wc);
+	if (wc->wr_id >> 56 == COLL_RECEIVED)
+		return received(comm, conn, wc);
+	if (wc->wr_id >> 56 == COLL_SENT)
+		coll_run_sent(comm, conn);
+	return 0;
+}
+
+/* How many, or -errno. */
+static int poll_cq(struct dpcoll *comm)
+{
+	struct ibv_wc wc[COLL_BATCH];
+	int n = ibv_poll_cq(comm->cq, COLL_BATCH, wc), err = 0;
+
+	if (n < 0)
+		return coll_fail(comm, EIO, "polling the CQ failed");
+	if (n)
+		comm->now_ns = dp_now_ns();
+	for (int i = 0; i < n && !err; i++)
+		err = complete(comm, &wc[i]);
+	return err ? err : n;
+}
+
+/* ---- signs of life ---------------------------------------------------------------- */
+
+static int look_at(struct dpcoll *comm, struct coll_conn *conn)
+{
+	uint64_t alive = __atomic_load_n(&conn->memory->alive, __ATOMIC_RELAXED);
+	char where[160];
+
+	if (alive != conn->seen_alive) {
+		conn->seen_alive = alive;
+		conn->seen_ns = comm->now_ns;
+	}
+	if (comm->now_ns - conn->seen_ns < silence_ns(comm))
+		return 0;
+	coll_step_name(comm, conn, false, where, sizeof(where));
+	return coll_fail(comm, ECONNABORTED,
+			 "rank %u is gone: %s, no sign of life for %llu ms on QP 0x%x from QP 0x%x",
+			 conn->peer, where,
+			 (unsigned long long)(comm->now_ns - conn->seen_ns) / MS_NS,
+			 conn->qp->qp_num, conn->theirs.qpn);
+}
+
+static int beat(struct dpcoll *comm)
+{
+	uint64_t late = comm->now_ns - comm->beat_ns;
+	int err = 0;
+
+	comm->beat_ns = comm->now_ns + silence_ns(comm) / BEATS;
+	__atomic_add_fetch(comm->alive, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
+		struct coll_conn *conn = &comm->conn[i];
+
+		if (!conn->watch)
+			continue;
+		/* This process stood still itself, and knows nothing of the time meanwhile. */
+		if (late > silence_ns(comm) / 2)
+			conn->seen_ns = comm->now_ns;
+		err = look_at(comm, conn);
+		if (!err && conn->outstanding < COLL_SENDS - 2)
+			err = coll_tell(comm, conn, COLL_ALIVE, 0);
+	}
+	return err;
+}
+
+/* ---- the loop --------------------------------------------------------------------- */
+
+static int next_work(struct dpcoll *comm)
+{
+	struct dpcoll_work *work;
+
+	pthread_mutex_lock(&comm->lock);
+	work = comm->first;
+	if (work) {
+		comm->first = work->next;
+		if (!comm->first)
+			comm->last = NULL;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return work ? coll_run_begin(comm, work) : 0;
+}
+
+/* Events are taken and the CQ is armed before the last look, so that none is missed. */
+static int doze(struct dpcoll *comm)
+{
+	struct pollfd wait[2] = { { .fd = comm->channel->fd, .events = POLLIN },
+				  { .fd = comm->wake_fd, .events = POLLIN } };
+	struct ibv_cq *cq;
+	void *context;
+	uint64_t count;
+	int n;
+
+	if (ibv_req_notify_cq(comm->cq, 0))
+		return coll_fail(comm, EIO, "arming the CQ failed");
+	n = poll_cq(comm);
+	if (n)
+		return n;
+	comm->now_ns = dp_now_ns();
+	if (comm->now_ns < comm->beat_ns)
+		poll(wait, 2, (int)((comm->beat_ns - comm->now_ns) / MS_NS) + 1);
+	while (!ibv_get_cq_event(comm->channel, &cq, &context))
+		comm->unacked_events++;
+	if (read(comm->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		return coll_fail(comm, errno, "eventfd: %s", strerror(errno));
+	comm->now_ns = dp_now_ns();
+	return 0;
+}
+
+static bool is_closing(struct dpcoll *comm)
+{
+	bool closing;
+
+	pthread_mutex_lock(&comm->lock);
+	closing = comm->closing;
+	pthread_mutex_unlock(&comm->lock);
+	return closing;
+}
+
+static int turn(struct dpcoll *comm)
+{
+	int n = poll_cq(comm), err = n < 0 ? n : 0;
+
+	if (!err && !comm->work)
+		err = next_work(comm);
+	if (!err)
+		err = coll_run_on(comm);
+	if (!err && comm->now_ns >= comm->beat_ns)
+		err = beat(comm);
+	if (err || n || !comm->idle_ns)
+		comm->idle_ns = comm->now_ns + (uint64_t)comm->cfg.spin_us * 1000;
+	if (!err && !n && (comm->now_ns = dp_now_ns()) >= comm->idle_ns)
+		err = doze(comm);
+	return err < 0 ? err : 0;
+}
+
+/* Whether all farewells have been delivered, or cannot be. */
+static bool all_told(struct dpcoll *comm)
+{
+	struct ibv_wc wc[COLL_BATCH];
+	bool told = true;
+	int n;
+
+	while ((n = ibv_poll_cq(comm->cq, COLL_BATCH, wc)) > 0)
+		for (int i = 0; i < n; i++)
+			if (wc[i].wr_id >> 56 != COLL_RECEIVED)
+				comm->conn[(uint32_t)wc[i].wr_id].outstanding--;
+	for (uint32_t i = 0; i < comm->n_conns; i++)
+		told &= !comm->conn[i].leaving || !comm->conn[i].outstanding;
+	return told;
+}
+
+/* After a failure: farewells leave, and work that is started meanwhile ends at once. */
+static void linger(struct dpcoll *comm)
+{
+	uint64_t until = dp_now_ns() + silence_ns(comm) / 2;
+	bool told = all_told(comm);
+
+	while (!is_closing(comm) || (!told && dp_now_ns() < until)) {
+		struct timespec nap = { .tv_nsec = 10 * MS_NS };
+
+		nanosleep(&nap, NULL);
+		coll_abandon(comm);
+		told = all_told(comm);
+	}
+}
+
+static void *run(void *argument)
+{
+	struct dpcoll *comm = argument;
+	int err = 0;
+
+	comm->now_ns = comm->beat_ns = dp_now_ns();
+	while (!err && !is_closing(comm))
+		err = turn(comm);
+	if (err) {
+		coll_abandon(comm);
+		linger(comm);
+	}
+	return NULL;
+}
+
+int coll_thread_start(struct dpcoll *comm)
+{
+	int err;
+
+	comm->stirred = calloc(comm->n_conns + 1, sizeof(*comm->stirred));
+	comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!comm->stirred || comm->wake_fd < 0)
+		return coll_fail(comm, errno, "eventfd: %s", strerror(errno));
+	err = pthread_create(&comm->thread, NULL, run, comm);
+	if (err)
+		return coll_fail(comm, err, "thread: %s", strerror(err));
+	comm->running = true;
+	return 0;
+}
+
+void coll_wake(struct dpcoll *comm)
+{
+	uint64_t one = 1;
+
+	if (write(comm->wake_fd, &one, sizeof(one)) < 0)
+		return; /* the counter is full: the thread will wake */
+}
+
+void coll_thread_stop(struct dpcoll *comm)
+{
+	if (comm->running) {
+		pthread_mutex_lock(&comm->lock);
+		comm->closing = true;
+		pthread_mutex_unlock(&comm->lock);
+		coll_wake(comm);
+		pthread_join(comm->thread, NULL);
+	}
+	if (comm->wake_fd >= 0)
+		close(comm->wake_fd);
+}

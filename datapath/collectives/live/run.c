@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The collective that runs: steps begin when those that they wait for are done.
+ *
+ * Each connection sends and takes its steps in the order of the plan.  A step that is done stirs
+ * the connections of those that waited for it; coll_run_on() goes on until nothing is stirred.
+ */
+#include <arpa/inet.h>
+#include <stdio.h>
+
+#include "collectives/live/coll.h"
+
+static const char *const collectives[DP_PLAN_COLLECTIVES] = {
+	[DP_PLAN_ALLREDUCE] = "allreduce", [DP_PLAN_REDUCE_SCATTER] = "reduce_scatter",
+	[DP_PLAN_ALLGATHER] = "allgather", [DP_PLAN_BROADCAST] = "broadcast",
+	[DP_PLAN_ALLTOALL] = "alltoall",
+};
+
+/* The first step with a peer that is not done; NULL: all are. */
+static const struct coll_step *first_step(const struct dpcoll_plan *plan,
+					  const struct coll_lane *lane,
+					  const struct coll_conn *conn, bool sends)
+{
+	if (sends && conn->next_sent < lane->sends)
+		return &plan->step[lane->send[conn->next_sent]];
+	if (!sends && conn->next_take < lane->takes)
+		return &plan->step[lane->take[conn->next_take]];
+	return NULL;
+}
+
+void coll_step_name(const struct dpcoll *comm, const struct coll_conn *conn, bool sends, char *out,
+		    size_t bytes)
+{
+	const struct dpcoll_work *work = comm->work;
+	const struct coll_step *step = NULL;
+	const struct coll_lane *lane;
+	int used;
+
+	if (!work) {
+		snprintf(out, bytes, "rank %u, between collectives", comm->cfg.rank);
+		return;
+	}
+	lane = &work->plan->lane[conn - comm->conn];
+	step = first_step(work->plan, lane, conn, sends);
+	if (!step)
+		step = first_step(work->plan, lane, conn, !sends);
+	used = snprintf(out, bytes, "rank %u, %s %llu", comm->cfg.rank,
+			collectives[work->plan->head.collective], (unsigned long long)work->number);
+	if (step && used > 0 && (size_t)used < bytes)
+		snprintf(out + used, bytes - (size_t)used, ", step %u", step->row.step);
+	else if (used > 0 && (size_t)used < bytes)
+		snprintf(out + used, bytes - (size_t)used, ", steps with this rank done");
+}
+
+/* ---- messages --------------------------------------------------------------------- */
+
+static int post(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	int err = ibv_post_send(conn->qp, wr, &bad);
+
+	if (err)
+		return coll_fail(comm, err, "rank %u: posting to rank %u on QP 0x%x: %s",
+				 comm->cfg.rank, conn->peer, conn->qp->qp_num, strerror(err));
+	conn->outstanding++;
+	return 0;
+}
+
+/* A credit, a farewell or a sign of life. */
+int coll_tell(struct dpcoll *comm, struct coll_conn *conn, enum coll_message kind, uint64_t number)
+{
+	struct ibv_sge sge = { .lkey = comm->mr->lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = (uint64_t)COLL_TOLD << 56 | (uint64_t)(conn - comm->conn),
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.imm_data = htonl(coll_imm(kind, number)),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.wr.rdma = { .remote_addr = conn->theirs.slots, .rkey = conn->theirs.rkey },
+	};
+
+	if (conn->outstanding >= COLL_SENDS)
+		return coll_fail(comm, ENOSPC, "rank %u: rank %u takes nothing", comm->cfg.rank,
+				 conn->peer);
+	if (kind == COLL_CREDIT) {
+		wr.num_sge = 0;
+	} else if (kind == COLL_FAREWELL) {
+		sge.addr = (uintptr_t)comm->farewell;
+		sge.length = COLL_ERROR_BYTES;
+		wr.wr.rdma.remote_addr = conn->theirs.mailbox;
+	} else {
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		sge.addr = (uintptr_t)comm->alive;
+		sge.length = sizeof(*comm->alive);
+		wr.wr.rdma.remote_addr = conn->theirs.alive;
+	}
+	return post(comm, conn, &wr);
+}
+
+static int send_step(struct dpcoll *comm, struct coll_conn *conn, const struct coll_step *step)
+{
+	const struct dpcoll_work *work = comm->work;
+	uint64_t slot = conn->posted % COLL_SLOTS;
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)work->buffer[step->row.buffer] + step->row.offset,
+		.length = (uint32_t)step->row.bytes,
+		.lkey = work->mr[step->row.buffer]->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.wr_id = (uint64_t)COLL_SENT << 56 | (uint64_t)(conn - comm->conn),
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.imm_data = htonl(coll_imm(COLL_DATA, step->row.step)),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.wr.rdma = { .remote_addr = conn->theirs.slots + slot * comm->slot_bytes,
+			     .rkey = conn->theirs.rkey },
+	};
+
+	conn->posted++;
+	return post(comm, conn, &wr);
+}
+
+/* ---- steps ------------------------------------------------------------------------ */
+
+static void done(struct dpcoll *comm, uint32_t number)
+{
+	struct dpcoll_plan *plan = comm->work->plan;
+
+	comm->left--;
+	for (uint32_t i = plan->step[number].first_after; i < plan->step[number + 1].first_after;
+	     i++) {
+		uint32_t other = plan->after[i];
+
+		if (--comm->waits[other])
+			continue;
+		if (plan->step[other].conn == DP_PLAN_NONE)
+			comm->todo[comm->n_todo++] = other;
+		else
+			comm->stirred[plan->step[other].conn] = true;
+	}
+}
+
+static void put(struct dpcoll *comm, const struct coll_step *step, const void *from)
+{
+	const struct dpcoll_work *work = comm->work;
+	void *to = work->buffer[step->row.buffer] + step->row.offset;
+
+	if (step->row.op == DP_PLAN_REDUCE || step->row.op == DP_PLAN_REDUCE_LOCAL)
+		coll_combine(work->type, work->op, to, from, step->row.bytes);
+	else
+		memcpy(to, from, step->row.bytes);
+}
+
+static int send_on(struct dpcoll *comm, struct coll_conn *conn, const struct coll_lane *lane)
+{
+	int err = 0;
+
+	/* The other half is for credits, signs of life and a farewell. */
+	while (!err && conn->next_send < lane->sends && conn->posted < conn->credits &&
+	       conn->outstanding < COLL_SENDS / 2) {
+		uint32_t number = lane->send[conn->next_send];
+
+		if (comm->waits[number])
+			break;
+		conn->next_send++;
+		err = send_step(comm, conn, &comm->work->plan->step[number]);
+	}
+	return err;
+}
+
+static int take(struct dpcoll *comm, struct coll_conn *conn, uint32_t number)
+{
+	const struct coll_step *step = &comm->work->plan->step[number];
+	uint64_t slot = conn->taken % COLL_SLOTS;
+
+	if (conn->expected[slot] != (uint16_t)step->sender_step)
+		return coll_fail(comm, EPROTO,
+				 "rank %u: rank %u sent its step %u where the plan has %u: do all "
+				 "ranks start the same collectives?",
+				 comm->cfg.rank, conn->peer, conn->expected[slot],
+				 step->sender_step & 0xffff);
+	put(comm, step, conn->slots + slot * comm->slot_bytes);
+	conn->taken++;
+	done(comm, number);
+	if (conn->taken - conn->told < COLL_CREDIT_EVERY)
+		return 0;
+	conn->told = conn->taken;
+	return coll_tell(comm, conn, COLL_CREDIT, conn->taken);
+}
+
+static int take_on(struct dpcoll *comm, struct coll_conn *conn, const struct coll_lane *lane)
+{
+	int err = 0;
+
+	while (!err && conn->next_take < lane->takes && conn->taken < conn->arrived) {
+		uint32_t number = lane->take[conn->next_take];
+
+		if (comm->waits[number])
+			break;
+		conn->next_take++;
+		err = take(comm, conn, number);
+	}
+	return err;
+}
+
+static void run_local(struct dpcoll *comm)
+{
+	while (comm->n_todo) {
+		uint32_t number = comm->todo[--comm->n_todo];
+		const struct coll_step *step = &comm->work->plan->step[number];
+
+		put(comm, step, comm->work->buffer[step->row.from_buffer] + step->row.from_offset);
+		done(comm, number);
+	}
+}
+
+int coll_run_on(struct dpcoll *comm)
+{
+	bool again = true;
+	int err = 0;
+
+	while (again && comm->work && !err) {
+		again = false;
+		run_local(comm);
+		for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
+			struct coll_lane *lane = &comm->work->plan->lane[i];
+
+			if (!comm->stirred[i])
+				continue;
+			comm->stirred[i] = false;
+			again = true;
+			err = take_on(comm, &comm->conn[i], lane);
+			if (!err)
+				err = send_on(comm, &comm->conn[i], lane);
+		}
+		if (!err && !comm->left)
+			coll_run_end(comm, 0);
+	}
+	return err;
+}
+
+void coll_run_sent(struct dpcoll *comm, struct coll_conn *conn)
+{
+	uint32_t i = (uint32_t)(conn - comm->conn);
+
+	if (!comm->work)
+		return;
+	done(comm, comm->work->plan->lane[i].send[conn->next_sent++]);
+	comm->stirred[i] = true;
+}
+
+/* ---- begin and end ---------------------------------------------------------------- */
+
+static int make_room(struct dpcoll *comm, uint32_t steps)
+{
+	if (steps > comm->waits_room) {
+		free(comm->waits);
+		free(comm->todo);
+		comm->waits = malloc(steps * sizeof(*comm->waits));
+		comm->todo = malloc(steps * sizeof(*comm->todo));
+		comm->waits_room = steps;
+	}
+	if (steps && (!comm->waits || !comm->todo))
+		return coll_fail(comm, ENOMEM, "no memory for a collective");
+	return 0;
+}
+
+int coll_run_begin(struct dpcoll *comm, struct dpcoll_work *work)
+{
+	struct dpcoll_plan *plan = work->plan;
+	int err = make_room(comm, plan->n);
+
+	comm->work = work;
+	comm->left = plan->n;
+	comm->n_todo = 0;
+	coll_note(comm, "begin", NULL, work->number);
+	for (uint32_t i = 0; i < plan->n && !err; i++) {
+		comm->waits[i] = plan->step[i].waits;
+		if (!comm->waits[i] && plan->step[i].conn == DP_PLAN_NONE)
+			comm->todo[comm->n_todo++] = i;
+	}
+	for (uint32_t i = 0; i < comm->n_conns; i++) {
+		comm->conn[i].next_send = comm->conn[i].next_sent = comm->conn[i].next_take = 0;
+		comm->stirred[i] = true;
+	}
+	if (!err && !comm->left)
+		coll_run_end(comm, 0);
+	return err;
+}
+
+void coll_run_end(struct dpcoll *comm, int status)
+{
+	struct dpcoll_work *work = comm->work;
+
+	coll_note(comm, "end", NULL, work->number);
+	comm->work = NULL;
+	pthread_mutex_lock(&comm->lock);
+	work->status = status;
+	work->ended = true;
+	pthread_cond_broadcast(&comm->ended);
+	pthread_mutex_unlock(&comm->lock);
+}

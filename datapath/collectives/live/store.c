@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Ranks meet: rank 0 listens, and takes in who shows the job's token.  It gathers a record of each
+ * rank and hands all of them out, as often as it is asked to.
+ */
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "collectives/live/coll.h"
+
+struct hello {
+	char magic[8];
+	char token[COLL_TOKEN_BYTES];
+	uint32_t rank, ranks;
+};
+
+#define MAGIC "DPCOLL1"
+
+enum {
+	RETRY_MS = 20,
+	MS_NS = 1000000,
+};
+
+static int left_ms(uint64_t until_ns)
+{
+	uint64_t now = dp_now_ns();
+
+	return now < until_ns ? (int)((until_ns - now) / MS_NS) + 1 : 0;
+}
+
+/* Moves all bytes until a time; 0, or -errno. */
+static int move(int fd, void *data, size_t bytes, bool out, uint64_t until_ns)
+{
+	struct pollfd wait = { .fd = fd, .events = out ? POLLOUT : POLLIN };
+	char *at = data;
+
+	while (bytes) {
+		ssize_t n;
+
+		if (poll(&wait, 1, left_ms(until_ns)) == 0)
+			return -ETIMEDOUT;
+		n = out ? send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) :
+			  recv(fd, at, bytes, MSG_DONTWAIT);
+		if (n == 0)
+			return -ECONNRESET;
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			at += n;
+			bytes -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+static uint64_t deadline(const struct dpcoll *comm)
+{
+	return dp_now_ns() + (uint64_t)comm->cfg.meet_ms * MS_NS;
+}
+
+static struct sockaddr_in address_of(const struct dpcoll *comm)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_port = htons(comm->cfg.store_port) };
+
+	inet_pton(AF_INET, comm->address, &address.sin_addr);
+	return address;
+}
+
+static int join(struct dpcoll *comm)
+{
+	struct sockaddr_in address = address_of(comm);
+	struct hello hello = { .magic = MAGIC, .rank = comm->cfg.rank, .ranks = comm->cfg.ranks };
+	uint64_t until = deadline(comm);
+	int on = 1, err;
+
+	memcpy(hello.token, comm->token, sizeof(hello.token));
+	for (;;) {
+		comm->store_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (comm->store_fd < 0)
+			return coll_fail(comm, errno, "socket: %s", strerror(errno));
+		if (!connect(comm->store_fd, (struct sockaddr *)&address, sizeof(address)))
+			break;
+		err = errno;
+		close(comm->store_fd);
+		comm->store_fd = -1;
+		if (dp_now_ns() > until)
+			return coll_fail(comm, err, "rank %u: rank 0 is not at %s port %u: %s",
+					 comm->cfg.rank, comm->address, comm->cfg.store_port,
+					 strerror(err));
+		usleep(RETRY_MS * 1000);
+	}
+	setsockopt(comm->store_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	err = move(comm->store_fd, &hello, sizeof(hello), true, until);
+	return err ? coll_fail(comm, -err, "rank 0 hung up: %s", strerror(-err)) : 0;
+}
+
+/* Takes one rank in, or turns a stranger away. */
+static int admit(struct dpcoll *comm, int fd, uint64_t until)
+{
+	struct hello hello;
+	int on = 1;
+
+	if (move(fd, &hello, sizeof(hello), false, until) ||
+	    memcmp(hello.magic, MAGIC, sizeof(hello.magic)) ||
+	    memcmp(hello.token, comm->token, sizeof(hello.token))) {
+		close(fd);
+		return 0;
+	}
+	if (hello.ranks != comm->cfg.ranks || !hello.rank || hello.rank >= hello.ranks ||
+	    comm->store_peer[hello.rank] >= 0) {
+		close(fd);
+		return coll_fail(comm, EPROTO,
+				 "rank %u of %u came to a job of %u ranks, or came twice",
+				 hello.rank, hello.ranks, comm->cfg.ranks);
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	comm->store_peer[hello.rank] = fd;
+	return 1;
+}
+
+/* Names up to a few ranks that have not come. */
+static int missing(struct dpcoll *comm)
+{
+	char names[64] = "";
+	size_t used = 0;
+
+	for (uint32_t r = 1; r < comm->cfg.ranks && used + 16 < sizeof(names); r++)
+		if (comm->store_peer[r] < 0)
+			used += (size_t)snprintf(names + used, sizeof(names) - used, " %u", r);
+	return coll_fail(comm, ETIMEDOUT, "these ranks have not come to %s port %u within %u ms:%s",
+			 comm->address, comm->cfg.store_port, comm->cfg.meet_ms, names);
+}
+
+static int gather_ranks(struct dpcoll *comm)
+{
+	struct sockaddr_in address = address_of(comm);
+	struct pollfd wait = { .events = POLLIN };
+	uint64_t until = deadline(comm);
+	uint32_t came = 1;
+	int on = 1, fd;
+
+	comm->store_fd = wait.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (wait.fd < 0)
+		return coll_fail(comm, errno, "socket: %s", strerror(errno));
+	setsockopt(wait.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(wait.fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    listen(wait.fd, (int)comm->cfg.ranks))
+		return coll_fail(comm, errno, "rank 0 cannot listen at %s port %u: %s",
+				 comm->address, comm->cfg.store_port, strerror(errno));
+	while (came < comm->cfg.ranks) {
+		int n;
+
+		if (poll(&wait, 1, left_ms(until)) == 0)
+			return missing(comm);
+		fd = accept4(wait.fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			continue;
+		n = admit(comm, fd, until);
+		if (n < 0)
+			return n;
+		came += (uint32_t)n;
+	}
+	return 0;
+}
+
+int coll_store_open(struct dpcoll *comm)
+{
+	if (comm->cfg.ranks == 1)
+		return 0;
+	comm->store_peer = malloc(comm->cfg.ranks * sizeof(*comm->store_peer));
+	if (!comm->store_peer)
+		return coll_fail(comm, ENOMEM, "no memory");
+	for (uint32_t r = 0; r < comm->cfg.ranks; r++)
+		comm->store_peer[r] = -1;
+	return comm->cfg.rank ? join(comm) : gather_ranks(comm);
+}
+
+static int exchange_at_root(struct dpcoll *comm, void *all, uint32_t bytes, uint64_t until)
+{
+	size_t whole = (size_t)bytes * comm->cfg.ranks;
+	int err = 0;
+	uint32_t r;
+
+	for (r = 1; r < comm->cfg.ranks && !err; r++)
+		err = move(comm->store_peer[r], (char *)all + (size_t)r * bytes, bytes, false,
+			   until);
+	if (err)
+		return coll_fail(comm, -err, "rank %u has gone while ranks met: %s", r - 1,
+				 strerror(-err));
+	for (r = 1; r < comm->cfg.ranks && !err; r++)
+		err = move(comm->store_peer[r], all, whole, true, until);
+	return err ? coll_fail(comm, -err, "rank %u has gone while ranks met: %s", r - 1,
+			       strerror(-err)) :
+		     0;
+}
+
+int coll_store_exchange(struct dpcoll *comm, const void *own, void *all, uint32_t bytes)
+{
+	uint64_t until = deadline(comm);
+	int err;
+
+	memcpy((char *)all + (size_t)comm->cfg.rank * bytes, own, bytes);
+	if (comm->cfg.ranks == 1)
+		return 0;
+	if (!comm->cfg.rank)
+		return exchange_at_root(comm, all, bytes, until);
+	err = move(comm->store_fd, (char *)all + (size_t)comm->cfg.rank * bytes, bytes, true,
+		   until);
+	if (!err)
+		err = move(comm->store_fd, all, (size_t)bytes * comm->cfg.ranks, false, until);
+	return err ? coll_fail(comm, -err, "rank %u: rank 0 has gone while ranks met: %s",
+			       comm->cfg.rank, strerror(-err)) :
+		     0;
+}
+
+void coll_store_close(struct dpcoll *comm)
+{
+	for (uint32_t r = 1; comm->store_peer && r < comm->cfg.ranks; r++)
+		if (comm->store_peer[r] >= 0)
+			close(comm->store_peer[r]);
+	free(comm->store_peer);
+	comm->store_peer = NULL;
+	if (comm->store_fd >= 0)
+		close(comm->store_fd);
+	comm->store_fd = -1;
+}

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Finding an algorithm: by registered name, or in a file of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from datapath.collectives.trace import Algorithm, registered
+from datapath.errors import LocalError
+from datapath.spelling import did_you_mean
+
+_PATH = re.compile(r"(?P<path>.+\.py)(:(?P<function>\w*))?")
+
+
+def registry() -> Mapping[str, Algorithm]:
+    """The algorithms of the toolkit, by name."""
+    from datapath.collectives import algorithms
+
+    prefix = f"{algorithms.__name__}."
+    for module in pkgutil.iter_modules(algorithms.__path__):
+        importlib.import_module(prefix + module.name)
+    own = {n: a for n, a in registered.items() if a.function.__module__.startswith(prefix)}
+    return dict(sorted(own.items()))
+
+
+def is_file(name: str) -> bool:
+    """Whether it names a file of the user's own."""
+    return _PATH.fullmatch(name) is not None
+
+
+def load(name: str, folder: Path | None = None) -> Algorithm:
+    """An algorithm by its name, ./file.py or ./file.py:function; folder: where files are.
+
+    LocalError when there is none, or the file does not run.
+    """
+    match = _PATH.fullmatch(name)
+    if match is None:
+        known = registry()
+        if name not in known:
+            raise LocalError(
+                f"no collective algorithm is called {name!r}",
+                hint=did_you_mean(name, sorted(known), "there are"),
+            )
+        return known[name]
+    path = (folder or Path()) / match["path"]
+    found = _of_file(path)
+    wanted = match["function"]
+    if wanted:
+        found = [one for one in found if one.function.__name__ == wanted]
+    if len(found) != 1:
+        what = f"no algorithm {wanted}" if wanted else f"{len(found)} algorithms"
+        raise LocalError(f"{path}: it has {what}", hint=f"name one: {match['path']}:FUNCTION")
+    return found[0]
+
+
+def _of_file(path: Path) -> list[Algorithm]:
+    """The algorithms that a file declares."""
+    if not path.is_file():
+        raise LocalError(f"{path}: there is no such file")
+    spec = importlib.util.spec_from_file_location(f"collective_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = dict(registered)
+    try:
+        spec.loader.exec_module(module)
+    except LocalError:
+        raise
+    except Exception as error:
+        line = _line_of(error, path)
+        raise LocalError(f"{path}{line}: {type(error).__name__}: {error}") from error
+    finally:
+        registered.clear()
+        registered.update(before)
+    return [value for value in vars(module).values() if isinstance(value, Algorithm)]
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    """ ":LINE" of the file where the error was made, if it was there."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    lines = []
+    at = error.__traceback__
+    while at is not None:
+        if Path(at.tb_frame.f_code.co_filename) == path:
+            lines.append(at.tb_lineno)
+        at = at.tb_next
+    return f":{lines[-1]}" if lines else ""

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Further repetitions for claims that the runs so far do not decide.
+
+Each round at most doubles the repetitions of the points that an undecided claim is about, up to
+a limit.  Who looks at an interval several times and stops when it suits has intervals that hold
+less often than they say; few rounds, each as large as the verdict asks for, keep that small.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from datapath.experiment import claims
+from datapath.experiment.sweep import Run, matches, schedule
+
+if TYPE_CHECKING:
+    from datapath.experiment.load import LoadedExperiment
+    from datapath.experiment.store import RunRecord
+
+
+def further_runs(
+    experiment: LoadedExperiment, records: Sequence[RunRecord], most: int
+) -> list[Run]:
+    """The runs of the next round; none when all claims are decided, or cannot be within `most`.
+
+    records: every run that was made.  most: repetitions of a point, at most.
+    """
+    made = {record.name for record in records}
+    repetitions = Counter(record.point for record in records)
+    wanted: dict[str, int] = {}
+    for verdict in claims.evaluate(experiment, records):
+        keys = _points(experiment, verdict)
+        if not verdict.more or not keys:
+            continue
+        have = min(repetitions[key] for key in keys)
+        goal = min(most, have + min(verdict.more, max(have, 1)))
+        for key in keys:
+            wanted[key] = max(wanted.get(key, 0), goal)
+    points = [point for point in experiment.points if point.key in wanted]
+    if not points:
+        return []
+    spec = experiment.spec
+    planned = schedule(points, spec.sweep, spec.seed, max(wanted.values()))
+    return [
+        run for run in planned if run.repetition < wanted[run.point.key] and run.name not in made
+    ]
+
+
+def _points(experiment: LoadedExperiment, verdict: claims.Verdict) -> list[str]:
+    """Keys of the points that a claim is about."""
+    return [
+        point.key
+        for point in experiment.points
+        if any(matches(where, point.axes) for where in verdict.points)
+    ]
+
+
+def all_names(experiment: LoadedExperiment, repetitions: int) -> Iterable[str]:
+    """Names of every run that there may be."""
+    for point in experiment.points:
+        for repetition in range(repetitions):
+            yield Run(point, repetition, seed=0).name

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Frames wait in lines until it is their turn (share.h): each pipe has a line for each class of
+ * each tenant.  A line is ready while its pipe takes more, and else blocked.  A QP gets few frames
+ * more than it has sent, so that a frame of another tenant is never far behind.
+ *
+ * Lines have no bound of their own: HELD_MAX bounds what all lines hold of a guest.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "posix/clock.h"
+#include "vnic/card.h"
+
+static bool has_room(const struct pipe *p)
+{
+	return p->plain || tunnel_has_room(p);
+}
+
+/* ---- ready lines -------------------------------------------------------------------- */
+
+static void make_ready(struct card *card, struct line *l)
+{
+	struct leaf *leaf = l->leaf;
+	bool first = !leaf->ready;
+
+	l->next = NULL;
+	if (first)
+		leaf->ready = l;
+	else
+		leaf->ready_last->next = l;
+	leaf->ready_last = l;
+	share_ready(&leaf->tenant->classes, &leaf->share);
+	if (first)
+		share_ready(&card->tenants, &leaf->tenant->share);
+}
+
+static void unready(struct line *l)
+{
+	struct leaf *leaf = l->leaf;
+	struct line **at = &leaf->ready, *before = NULL;
+
+	for (; *at != l; at = &(*at)->next)
+		before = *at;
+	*at = l->next;
+	if (leaf->ready_last == l)
+		leaf->ready_last = before;
+	share_unready(&leaf->share);
+	if (!leaf->ready)
+		share_unready(&leaf->tenant->share);
+}
+
+static void block(struct card *card, struct line *l)
+{
+	l->blocked = true;
+	card->n_blocked++;
+}
+
+static void unblock(struct card *card, struct line *l)
+{
+	l->blocked = false;
+	card->n_blocked--;
+}
+
+static void unblock_pipe(struct card *card, struct pipe *p)
+{
+	if (!has_room(p))
+		return;
+	for (uint32_t i = 0; i < card->n_leaves; i++) {
+		if (p->line[i].blocked) {
+			unblock(card, &p->line[i]);
+			make_ready(card, &p->line[i]);
+		}
+	}
+}
+
+static void unblock_all(struct card *card)
+{
+	for (uint32_t i = 0; i < card->n_hosts; i++)
+		for (uint32_t k = 0; card->n_blocked && card->host[i].up && k < card->n_pipes; k++)
+			unblock_pipe(card, &card->host[i].pipe[k]);
+}
+
+/* ---- frames ---------------------------------------------------------------------------- */
+
+static uint32_t take_first(struct card *card, struct line *l)
+{
+	uint32_t first = l->first;
+
+	l->first = card->chunk[first].behind;
+	l->queued--;
+	l->leaf->queued--;
+	l->leaf->tenant->queued--;
+	return first;
+}
+
+struct line *queue_line(const struct card *card, const struct guest *g, uint8_t class,
+			struct pipe *p)
+{
+	return &p->line[g->tenant * card->n_classes + class];
+}
+
+void queue_put(struct card *card, struct line *l, uint32_t first)
+{
+	card->chunk[first].behind = DP_NO_CHUNK;
+	if (l->queued)
+		card->chunk[l->last].behind = first;
+	else
+		l->first = first;
+	l->last = first;
+	l->leaf->tenant->queued++;
+	if (!l->leaf->queued++) {
+		l->leaf->woke_bytes = card->tx_bytes;
+		l->leaf->woke_ns = dp_now_ns();
+	}
+	if (l->queued++)
+		return;
+	if (has_room(l->pipe))
+		make_ready(card, l);
+	else
+		block(card, l);
+}
+
+static void note_due(struct card *card, uint32_t bytes)
+{
+	uint64_t weights = 0;
+
+	for (uint32_t i = 0; i < card->n_tenants; i++)
+		if (card->tenant[i].queued)
+			weights += card->tenant[i].share.weight;
+	for (uint32_t i = 0; i < card->n_tenants; i++)
+		if (card->tenant[i].queued)
+			card->tenant[i].due_bytes +=
+				(double)bytes * card->tenant[i].share.weight / (double)weights;
+}
+
+/* While the frame still counts as one that waits. */
+static void note_sent(struct card *card, struct leaf *leaf, uint32_t bytes, uint64_t now)
+{
+	uint64_t others = card->tx_bytes - leaf->woke_bytes, waited;
+
+	if (leaf->woke_ns) {
+		waited = now > leaf->woke_ns ? now - leaf->woke_ns : 0;
+		if (others > leaf->first_wait_bytes)
+			leaf->first_wait_bytes = others;
+		if (waited > leaf->first_wait_ns)
+			leaf->first_wait_ns = waited;
+	}
+	leaf->woke_ns = 0;
+	leaf->tx_frames++;
+	leaf->tx_bytes += bytes;
+	leaf->tenant->tx_bytes += bytes;
+	card->tx_bytes += bytes;
+	note_due(card, bytes);
+}
+
+static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
+{
+	struct tenant *t = leaf->tenant;
+	struct line *l = leaf->ready;
+	uint32_t first, bytes;
+
+	unready(l);
+	if (!has_room(l->pipe)) {
+		block(card, l);
+		return;
+	}
+	bytes = card->chunk[l->first].raw.total;
+	note_sent(card, leaf, bytes, now);
+	first = take_first(card, l);
+	/* Before the line joins the others again, since that needs the tag of this turn. */
+	share_spend(&t->classes, &leaf->share, bytes, now);
+	share_spend(&card->tenants, &t->share, bytes, now);
+	rate_spend(&card->rate, bytes, now);
+	if (l->pipe->plain)
+		vxlan_send_queued(card, l->pipe->host, first);
+	else
+		tunnel_send(card, l->pipe, first);
+	if (l->queued)
+		make_ready(card, l);
+}
+
+static uint64_t when(const struct rate *r)
+{
+	return r->bps ? r->next_ns : 0;
+}
+
+static uint64_t tenant_deadline(const struct card *card, const struct tenant *t)
+{
+	uint64_t at = DP_NEVER;
+
+	for (uint32_t k = 0; k < card->n_classes; k++)
+		if (t->leaf[k].share.ready && when(&t->leaf[k].share.most) < at)
+			at = when(&t->leaf[k].share.most);
+	return when(&t->share.most) > at ? when(&t->share.most) : at;
+}
+
+/* When somebody who is ready may send. */
+static uint64_t deadline(const struct card *card)
+{
+	uint64_t at = DP_NEVER;
+
+	for (uint32_t i = 0; i < card->n_tenants; i++)
+		if (card->tenant[i].share.ready && tenant_deadline(card, &card->tenant[i]) < at)
+			at = tenant_deadline(card, &card->tenant[i]);
+	return at != DP_NEVER && when(&card->rate) > at ? when(&card->rate) : at;
+}
+
+uint64_t queue_run(struct card *card)
+{
+	uint64_t now = dp_now_ns();
+	struct share *tenant;
+
+	if (card->n_blocked)
+		unblock_all(card);
+	while (rate_allows(&card->rate, now)) {
+		tenant = share_turn(&card->tenants, now);
+		if (!tenant)
+			break;
+		send_one(card, (struct leaf *)share_turn(&((struct tenant *)tenant)->classes, now),
+			 now);
+	}
+	return deadline(card);
+}
+
+void queue_drop(struct card *card, struct pipe *p)
+{
+	for (uint32_t i = 0; i < card->n_leaves; i++) {
+		struct line *l = &p->line[i];
+
+		if (!l->queued)
+			continue;
+		if (l->blocked)
+			unblock(card, l);
+		else
+			unready(l);
+		while (l->queued) {
+			card->host[p->host].counters.aborted++;
+			frame_let_go(card, take_first(card, l));
+		}
+	}
+}
+
+void queue_clear(struct card *card)
+{
+	for (uint32_t i = 0; i < card->n_tenants; i++) {
+		struct tenant *t = &card->tenant[i];
+
+		t->tx_bytes = 0;
+		t->due_bytes = 0;
+		for (uint32_t k = 0; k < card->n_classes; k++) {
+			struct leaf *leaf = &t->leaf[k];
+
+			leaf->tx_frames = leaf->tx_bytes = 0;
+			leaf->first_wait_bytes = leaf->first_wait_ns = 0;
+		}
+	}
+}
+
+/* ---- starting ----------------------------------------------------------------------------- */
+
+static bool has_turn(const struct share *s, uint64_t now)
+{
+	return share_turn(&((const struct tenant *)s)->classes, now) != NULL;
+}
+
+static void open_tenant(struct card *card, struct tenant *t)
+{
+	t->classes = (struct shares){ t->leaf, sizeof(t->leaf[0]), card->n_classes, 0, NULL };
+	for (uint32_t k = 0; k < card->n_classes; k++) {
+		t->leaf[k].tenant = t;
+		t->leaf[k].share = card->class[k].share;
+	}
+}
+
+static void open_pipe(struct card *card, struct pipe *p, uint16_t host, struct line *lines)
+{
+	p->host = host;
+	p->line = lines;
+	for (uint32_t i = 0; i < card->n_leaves; i++) {
+		struct tenant *t = &card->tenant[i / card->n_classes];
+
+		lines[i].leaf = &t->leaf[i % card->n_classes];
+		lines[i].pipe = p;
+	}
+}
+
+int queue_open(struct card *card)
+{
+	struct line *next;
+
+	card->n_leaves = card->n_tenants * card->n_classes;
+	card->tenants = (struct shares){ card->tenant, sizeof(card->tenant[0]), card->n_tenants, 0,
+					 has_turn };
+	for (uint32_t i = 0; i < card->n_tenants; i++)
+		open_tenant(card, &card->tenant[i]);
+	next = calloc((size_t)card->n_hosts * (card->n_pipes + 1) * card->n_leaves + 1,
+		      sizeof(*card->line));
+	if (!next)
+		return -ENOMEM;
+	card->line = next;
+	for (uint32_t i = 0; i < card->n_hosts; i++) {
+		for (uint32_t k = 0; k < card->n_pipes; k++, next += card->n_leaves)
+			open_pipe(card, &card->host[i].pipe[k], (uint16_t)i, next);
+		open_pipe(card, &card->host[i].plain, (uint16_t)i, next);
+		card->host[i].plain.plain = true;
+		next += card->n_leaves;
+	}
+	return 0;
+}

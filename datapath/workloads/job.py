@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Jobs of ranks: dp-collective on the hosts of a live network, several on each if asked.
+
+Ranks meet on the management network, so an impaired path spoils what is measured and not the
+set-up before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datapath.errors import RunFailed
+from datapath.lanes.base import Host
+from datapath.native import paths
+from datapath.verbs.spec import Transport
+from datapath.workloads.base import RunContext
+from datapath.workloads.programs import Program, Programs
+from datapath.workloads.traffic.live import DEVICE_NAMES, token_file
+
+if TYPE_CHECKING:
+    from datapath.collectives import Plan
+
+_PORT = 29400
+
+
+def run_job(
+    ctx: RunContext, plan: Plan, per_host: int, words: Sequence[str], pin: bool
+) -> list[list[float]]:
+    """Run a plan; of each rank the times, ns, that its report has.
+
+    words: further arguments of the program.  RunFailed with the words of the rank that knows most.
+    """
+    hosts = [host for host in ctx.network.hosts for _ in range(per_host)]
+    file = (ctx.logs / "collective.plan").resolve()
+    plan.write(file)
+    assert isinstance(ctx.transport, Transport)
+    common = ["--ranks", str(plan.ranks), "--store", hosts[0].endpoint.mgmt_ipv4]
+    common += ["--store-port", str(_PORT), "--device", DEVICE_NAMES[ctx.transport.device]]
+    for name, value in ctx.transport.qp_attributes().items():
+        common += [f"--{name.replace('_', '-')}", str(value)]
+    with token_file(ctx.logs, "collective") as token, Programs(ctx, (), pin) as programs:
+        started = [
+            programs.start(
+                host,
+                f"collective-{rank}",
+                [
+                    *(host.provide(paths.collective_program()), "--rank", str(rank)),
+                    *("--plan", host.provide(file), "--token", host.provide(token)),
+                    *("--report", f"{host.outputs(ctx.logs)}/{_report(rank)}"),
+                    *("--record", f"{host.outputs(ctx.logs)}/collective-{rank}.record"),
+                    *common,
+                    *words,
+                ],
+                ctx.device_env[rank // per_host],
+            )
+            for rank, host in enumerate(hosts)
+        ]
+        _finish(programs, started)
+    return [_read(ctx, host, rank) for rank, host in enumerate(hosts)]
+
+
+def _report(rank: int) -> str:
+    return f"collective-{rank}.report"
+
+
+def _finish(programs: Programs, started: Sequence[Program]) -> None:
+    """Wait for all; of several that failed, one that saw it for itself is told."""
+    failed: list[tuple[Program, RunFailed]] = []
+    for program in started:
+        try:
+            programs.finish(program)
+        except RunFailed as error:
+            failed.append((program, error))
+            if program.process.returncode is None:
+                break  # out of time, and so are the others
+    if failed:
+        own = [error for program, error in failed if " told rank " not in program.last_words()]
+        raise (own or [error for _, error in failed])[0]
+
+
+def _read(ctx: RunContext, host: Host, rank: int) -> list[float]:
+    host.fetch(ctx.logs)
+    path: Path = ctx.logs / _report(rank)
+    try:
+        return [float(line) for line in path.read_text().split()]
+    except (OSError, ValueError) as error:
+        raise RunFailed(
+            f"no report of rank {rank}: {error}", hint=f"see collective-{rank}.err"
+        ) from None

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A collective among ranks on all hosts: live by libdpcoll, or its plan in the simulator."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from datapath.errors import LocalError, RunFailed
+from datapath.lanes.base import Tool
+from datapath.metric_kind import MetricKind
+from datapath.units import BitRate, Bytes, DurationNs
+from datapath.workloads.base import Metric, Outcome, RunContext
+from datapath.workloads.job import run_job
+from datapath.workloads.programs import WorkloadParams, latency_metrics, require_device
+from datapath.workloads.traffic.simulated import SimulatedNetwork
+
+if TYPE_CHECKING:
+    from datapath.collectives import Plan
+
+_ITEM_BYTES = {
+    "int8": 1,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+_NS = 8e9
+
+
+class CollectiveParams(WorkloadParams):
+    """One collective after the other."""
+
+    algorithm: str = Field(
+        "ring",
+        min_length=1,
+        description="Algorithm of the collective (dpctl collective list), or one of your own: "
+        "./file.py:function.",
+    )
+    params: dict[str, int | float | str] = Field(
+        default_factory=dict, description="Parameters of the algorithm."
+    )
+    size: Bytes = Field(
+        2**20,
+        ge=1,
+        le=2**34,
+        description="Data of each rank, bytes, as nccl-tests counts them; rounded up to what the "
+        "ranks can divide.",
+    )
+    type: Literal["int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"] = Field(
+        "float32", description="Type of the items."
+    )
+    op: Literal["sum", "product", "min", "max"] = Field(
+        "sum", description="How items of several ranks become one."
+    )
+    ranks_per_host: int = Field(
+        1, ge=1, le=64, description="Processes on each host; several need port udp, and 1 in sim."
+    )
+    channels: int = Field(
+        1, ge=1, le=64, description="QPs between two ranks, which slices of the data take in turn."
+    )
+    transfer: Bytes = Field(
+        2**18, ge=64, le=2**26, description="The largest transfer, bytes: larger data is sliced."
+    )
+    iterations: int = Field(5, ge=1, le=10**6, description="Collectives that are measured.")
+    warm_up: int = Field(
+        1, ge=0, le=10**6, description="Collectives before them, besides the one that is checked."
+    )
+    silence: DurationNs = Field(
+        2_500_000_000,
+        ge=100_000_000,
+        description="Live lanes: a peer without a sign of life for so long is gone.",
+    )
+    sum_rate: BitRate = Field(
+        40_000_000_000,
+        gt=0,
+        description="Lane sim: how fast a rank sums up what has arrived; it copies twice as fast.",
+    )
+
+    @property
+    def code(self) -> str | None:
+        """The file of an algorithm of the user's own, as written."""
+        stem, extension, _ = self.algorithm.partition(".py")
+        return stem + extension if extension else None
+
+
+class Collective:
+    """Metrics: algbw, busbw, and latency_* of one collective by the slowest rank."""
+
+    name: ClassVar[str] = "collective"
+    Params: ClassVar[type[pydantic.BaseModel]] = CollectiveParams
+    tools: ClassVar[tuple[Tool, ...]] = ()  # the program is a part of datapath
+    simulated: ClassVar[bool] = True
+    devices: ClassVar[tuple[str, ...]] = ("dp", "rxe")
+    metrics: ClassVar[tuple[MetricKind, ...]] = (
+        MetricKind("algbw", "bit/s", "Algorithm bandwidth", "higher", "bar"),
+        MetricKind("busbw", "bit/s", "Bus bandwidth", "higher", "bar"),
+    )
+    qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout", "retry_count")
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        assert isinstance(params, CollectiveParams)
+        self.params = params
+
+    def run(self, ctx: RunContext) -> Outcome:
+        from datapath.collectives import check
+
+        require_device(ctx, self.name, self.devices)
+        plan = check(self.plan(ctx))
+        if isinstance(ctx.network, SimulatedNetwork):
+            return self.simulate(ctx, plan)
+        p = self.params
+        if p.ranks_per_host > 1 and getattr(ctx.transport, "port", "") == "afxdp":
+            raise LocalError(
+                "an afxdp port belongs to one process, and each host has several ranks",
+                hint="set transport: {port: udp}, or workload: {ranks_per_host: 1}",
+            )
+        words = ["--iterations", str(p.iterations), "--warm-up", str(p.warm_up)]
+        words += ["--type", p.type, "--op", p.op, "--silence-ms", str(p.silence // 1_000_000)]
+        return self.outcome(plan, run_job(ctx, plan, p.ranks_per_host, [*words, *p.extra], p.pin))
+
+    def plan(self, ctx: RunContext) -> Plan:
+        """Of as many ranks as the hosts have."""
+        from datapath.collectives import load, make
+        from datapath.collectives.make import Costs
+
+        p, item = self.params, _ITEM_BYTES[self.params.type]
+        ranks = len(ctx.network.hosts) * p.ranks_per_host
+        unit = item * ranks
+        reduce_ns = _NS / float(p.sum_rate)
+        return make(
+            load(p.algorithm, ctx.folder),
+            ranks,
+            -(-p.size // unit) * unit,
+            item_bytes=item,
+            channels=p.channels,
+            transfer_bytes=p.transfer,
+            params=p.params,
+            costs=Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
+        )
+
+    def simulate(self, ctx: RunContext, plan: Plan) -> Outcome:
+        """The same collectives in virtual time."""
+        from datapath.collectives.simulate import schedule
+
+        if self.params.ranks_per_host > 1 or self.params.extra:
+            what = "extra" if self.params.extra else "ranks_per_host"
+            raise LocalError(f"workload.{what} is for live lanes", hint="take it away")
+        before = self.params.warm_up + 1
+        scheduled = schedule(plan, iterations=before + self.params.iterations)
+        network: Any = ctx.network
+        result = network.simulate(
+            scheduled.flows,
+            steps=scheduled.steps,
+            transport=ctx.transport,
+            cc=ctx.cc,
+            seed=ctx.seed,
+            series=ctx.series,
+            logs=ctx.logs,
+            timeout_s=ctx.timeout_s,
+        )
+        ends = result.result.step_ns[scheduled.ends].astype(float)
+        outcome = self.outcome(plan, ends[before - 1 :].T.tolist())
+        outcome.metrics.append(Metric("timeouts", float(result.qps["timeouts"]), "1"))
+        outcome.series = result.frame
+        return outcome
+
+    def outcome(self, plan: Plan, times_ns: Sequence[Sequence[float]]) -> Outcome:
+        """times_ns: of each rank, when the measured collectives began and when each had ended."""
+        took = [[b - a for a, b in itertools.pairwise(one)] for one in times_ns]
+        if not took or min(map(len, took)) != self.params.iterations:
+            raise RunFailed("a rank has not ended all collectives", hint="see collective-*.err")
+        slowest = [max(each) for each in zip(*took, strict=True)]
+        mean_s = max(math.fsum(one) for one in took) / self.params.iterations / 1e9
+        algbw = 8 * plan.data_bytes / mean_s
+        metrics = [
+            Metric("algbw", algbw, "bit/s"),
+            Metric("busbw", algbw * bus_factor(plan.collective, plan.ranks), "bit/s"),
+            *latency_metrics(slowest),
+        ]
+        return Outcome(
+            metrics,
+            {"latency_ns": slowest},
+            {"plan": f"{plan.algorithm}, {plan.ranks} ranks, {len(plan.steps)} steps"},
+        )
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """busbw / algbw, as nccl-tests has it."""
+    if collective == "broadcast":
+        return 1.0
+    return (2 if collective == "allreduce" else 1) * (ranks - 1) / ranks

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The toolkit's algorithms give what their collectives say, for any ranks and sizes."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datapath.collectives import check, load, make, registry
+from datapath.collectives.plan import Op, Plan, read
+from datapath.errors import LocalError
+from tests.collectives.plans import NAMES, is_right, plans
+
+pytestmark = pytest.mark.compute
+
+
+@given(plan=plans(), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_plans_are_right_in_any_order(plan: Plan, seed: int) -> None:
+    check(plan)
+    assert is_right(plan, seed)
+
+
+@given(plan=plans())
+@settings(max_examples=50, deadline=None)
+def test_transfers_keep_to_their_size(plan: Plan) -> None:
+    wanted = make(
+        registry()[plan.algorithm],
+        plan.ranks,
+        plan.data_bytes,
+        transfer_bytes=64,
+        root=plan.root,
+        params={"per_node": 1} if plan.algorithm == "two_level" else {},
+    )
+    assert wanted.slot_bytes <= 64
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_algorithms_are_short(name: str) -> None:
+    source = inspect.getsource(registry()[name].function).splitlines()
+    body = [line for line in source if line.strip()]
+    doc = registry()[name].doc
+    lines = len(body) - len([line for line in doc.splitlines() if line.strip()]) - 1
+    assert lines <= 20
+
+
+def sent(name: str, ranks: int, size: int, **params: int) -> np.ndarray:
+    """Bytes that each rank sends."""
+    plan = make(registry()[name], ranks, size, params=params)
+    rows = plan.steps[plan.steps["op"] == Op.SEND]
+    return np.bincount(rows["rank"], rows["bytes"], ranks)
+
+
+def test_rings_send_the_least() -> None:
+    """2 (n - 1) / n of the size for an allreduce, half of it for its halves."""
+    assert (sent("ring", 4, 4096) == 2 * 3 / 4 * 4096).all()
+    assert (sent("halving_doubling", 8, 4096) == 2 * 7 / 8 * 4096).all()
+    assert (sent("ring_allgather", 4, 4096) == 3 / 4 * 4096).all()
+    assert (sent("ring_reduce_scatter", 4, 4096) == 3 / 4 * 4096).all()
+    assert (sent("pairwise", 4, 4096) == 3 / 4 * 4096).all()
+
+
+def test_two_levels_spare_the_rails() -> None:
+    plan = make(registry()["two_level"], 8, 8192, params={"per_node": 4})
+    rows = plan.steps[plan.steps["op"] == Op.SEND]
+    between = rows["rank"] // 4 != rows["peer"] // 4
+    crossing = np.bincount(rows["rank"][between], rows["bytes"][between], 8)
+    assert (crossing == 2 * 1 / 2 * 8192 / 4).all()
+
+
+def test_channels_have_their_shares() -> None:
+    plan = make(registry()["ring"], 4, 400_000, channels=2, shares=[3, 1], transfer_bytes=4096)
+    rows = plan.steps[plan.steps["op"] == Op.SEND]
+    carried = np.bincount(rows["channel"], rows["bytes"])
+    assert carried[0] / carried.sum() == pytest.approx(0.75, abs=0.001)
+
+
+def test_files_hold_plans(tmp_path: Path) -> None:
+    plan = make(registry()["ring"], 3, 300, transfer_bytes=32, channels=2)
+    plan.write(tmp_path / "ring.plan")
+    again = read(tmp_path / "ring.plan")
+    assert np.array_equal(again.steps, plan.steps)
+    assert np.array_equal(again.waits, plan.waits)
+    check(again)
+    (tmp_path / "cut.plan").write_bytes((tmp_path / "ring.plan").read_bytes()[:-1])
+    with pytest.raises(LocalError, match="where its head tells"):
+        read(tmp_path / "cut.plan")
+
+
+def test_the_table_is_readable() -> None:
+    frame = make(registry()["ring"], 2, 8).frame()
+    assert sorted(frame["op"]) == sorted(2 * ["send", "send", "reduce", "receive"])
+    assert frame["waits_for"].map(len).sum() > 0
+
+
+OWN = """
+from datapath.collectives import Trace, algorithm
+
+@algorithm("star", collective="allreduce")
+def star(plan: Trace, middle: int = 0) -> None:
+    for rank in range(plan.ranks):
+        if rank != middle:
+            plan.chunk(middle, "data", 0).reduce(plan.chunk(rank, "data", 0))
+    for rank in range(plan.ranks):
+        if rank != middle:
+            plan.chunk(middle, "data", 0).copy(rank)
+"""
+
+
+def test_an_algorithm_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "star.py"
+    path.write_text(OWN)
+    plan = check(make(load(str(path)), 5, 400, params={"middle": 2}))
+    assert is_right(plan)
+    assert "star" not in registry()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("middle: int = 0", "middle: int"), "needs a default"),
+        (('"allreduce"', '"allsum"'), "no collective 'allsum'"),
+        (('rank, "data", 0)', 'rank, "data", 1)'), "rank 1 has chunks 0 to 0 of data"),
+        (("plan.ranks", "plan.nodes"), r"star.py:6: AttributeError|has no attribute"),
+        (("def star", "def star("), r"star.py:5: SyntaxError"),
+        (('"data"', '"date"'), "no buffer 'date'"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    path = tmp_path / "star.py"
+    path.write_text(OWN.replace(*change))
+    with pytest.raises((LocalError, AttributeError), match=message):
+        make(load(str(path)), 3, 64)
+
+
+def test_sizes_that_make_no_sense_are_refused() -> None:
+    for name, size in (("ring", 0), ("ring", 6), ("ring_allgather", 4 * 7)):
+        with pytest.raises(LocalError, match="size"):
+            make(registry()[name], 3, size)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Repetitions until claims are decided: which runs they are, and that they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from datapath import stats
+from datapath.cli import main
+from datapath.experiment.deciding import all_names, further_runs
+from datapath.experiment.load import LoadedExperiment, load_text
+from datapath.experiment.store import RunRecord
+from datapath.experiment.sweep import Run, schedule
+
+SIM = """\
+version: 1
+name: deciding
+topology: {lane: sim}
+path: {delay: 10us, rate: 1gbit, queue: 64KiB}
+transport: {port: udp}
+workload: {kind: stream, size: 4KiB, depth: 4, duration: 1ms}
+sweep: {matrix: {path.loss: [0, 1%]}, repetitions: 2}
+report:
+  expect:
+    - {metric: goodput, where: {path.loss: 0}, min: 1kbit}
+"""
+
+
+def loaded(bound: str = "min: 1gbit") -> LoadedExperiment:
+    return load_text(SIM.replace("min: 1kbit", bound), Path("deciding.yaml"))
+
+
+def record(run: Run, goodput: float) -> RunRecord:
+    return RunRecord(
+        point=run.point.key,
+        repetition=run.repetition,
+        block=run.repetition,
+        axes=dict(run.point.axes),
+        seed=0,
+        status="ok",
+        started="2025-01-01T00:00:00.000+00:00",
+        seconds=1.0,
+        spec={},
+        metrics=[{"name": "goodput", "value": goodput, "unit": "bit/s"}],
+    )
+
+
+def made(experiment: LoadedExperiment, repetitions: int, *values: float) -> list[RunRecord]:
+    runs = schedule(experiment.points, experiment.spec.sweep, 1, repetitions)
+    return [record(run, values[run.repetition % len(values)]) for run in runs]
+
+
+def test_only_the_points_of_undecided_claims_are_repeated() -> None:
+    experiment = loaded()
+    runs = further_runs(experiment, made(experiment, 2, 2e9), most=30)
+    assert {run.point.axes["path.loss"] for run in runs} == {"0"}
+    assert [run.repetition for run in runs] == [2, 3]
+
+
+def test_a_round_at_most_doubles_and_never_passes_the_limit() -> None:
+    experiment = loaded()
+    noisy = made(experiment, 8, 0.9e9, 1.3e9, 1.1e9, 1.12e9)
+    for most, count in ((8, 0), (10, 2), (1000, 8)):
+        assert len(further_runs(experiment, noisy, most)) == count
+
+
+def test_decided_claims_ask_for_nothing() -> None:
+    for bound in ("min: 1gbit", "max: 1gbit"):
+        experiment = loaded(bound)
+        assert further_runs(experiment, made(experiment, 6, 2e9), most=1000) == []
+
+
+def test_rounds_come_to_an_end_whatever_is_measured() -> None:
+    experiment = loaded()
+    rng = stats.rng(1)
+    records = made(experiment, 2, 1e9)
+    for _ in range(20):
+        runs = further_runs(experiment, records, most=40)
+        records += [record(run, float(rng.normal(1.001e9, 1e8))) for run in runs]
+    assert further_runs(experiment, records, most=40) == []
+    assert max(r.repetition for r in records) < 40
+
+
+def test_names_of_all_runs() -> None:
+    experiment = loaded()
+    names = set(all_names(experiment, 3))
+    assert names == {run.name for run in schedule(experiment.points, experiment.spec.sweep, 1, 3)}
+
+
+def test_a_run_goes_on_until_its_claims_are_shown(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.yaml", tmp_path / "out"
+    path.write_text(SIM)
+    arguments = ["run", str(path), "--out", str(out), "--jobs", "1", "--quiet"]
+    assert main([*arguments, "--repetitions", "auto"]) == 0
+    (claim,) = json.loads((out / "claims.json").read_text())
+    assert (claim["shown"], claim["n"]) == (True, stats.FEWEST)
+    assert json.loads((out / "manifest.json").read_text())["runs_planned"] == 2 + stats.FEWEST
+    for file in sorted((out / "runs").glob("*.json"))[:3]:
+        file.unlink()
+    assert main(["run", "--resume", str(out), "--quiet", "--jobs", "1"]) == 0
+    assert json.loads((out / "claims.json").read_text()) == [claim]
+    assert "Partial result" not in (out / "report.html").read_text()

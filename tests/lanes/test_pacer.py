@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""dp-rxe-pacer between two namespaces, on packets of RoCEv2 that nobody but the test sends.
+
+What fq makes of times of departure is seen in guests (tests/guests/test_congestion.py).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.cc import compile_algorithm
+from datapath.errors import CapabilityError
+from datapath.lanes.base import Host
+from datapath.lanes.beside import Beside
+from datapath.lanes.local import link_address
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Topology
+from datapath.native import paths
+
+FRAMES = Path(__file__).with_name("programs") / "frames.py"
+MIDDLE, ACKNOWLEDGE, CNP = 0x01, 0x11, 0x81
+ACK, RNR, NAK = 0x1F, 0x21, 0x60
+NOT_ECT, ECT0, CE = 0, 2, 3
+PORT = 0xC190
+PAYLOAD = 256
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[NetnsNetwork]:
+    with NetnsNetwork(Topology(mtu=1500)) as built:
+        yield built
+
+
+def checksum(header: bytes) -> int:
+    total = sum(struct.unpack(f">{len(header) // 2}H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def frame(source: int, opcode: int, psn: int, rest: bytes, port: int = PORT, ecn: int = 0) -> str:
+    """From host `source` to the other one; `rest` comes after the BTH, without the ICRC."""
+    bth = struct.pack(">BBHII", opcode, 0, 0xFFFF, 17, psn) + rest + bytes(4)
+    udp = struct.pack(">HHHH", port, 4791, len(bth) + 8, 0) + bth
+    addresses = [ipaddress.ip_address(f"198.18.0.{n + 1}").packed for n in (source, 1 - source)]
+    head = struct.pack(">BBHHHBB", 0x45, ecn, 20 + len(udp), 0, 0x4000, 64, 17)
+    tail = b"".join(addresses)
+    ip = head + struct.pack(">H", checksum(head + bytes(2) + tail)) + tail
+    macs = [bytes.fromhex(link_address(n).replace(":", "")) for n in (1 - source, source)]
+    return (b"".join(macs) + b"\x08\x00" + ip + udp).hex()
+
+
+def request(psn: int, **more: int) -> str:
+    return frame(0, MIDDLE, psn, bytes(PAYLOAD), **more)
+
+
+def answer(psn: int, syndrome: int = ACK, **more: int) -> str:
+    return frame(1, ACKNOWLEDGE, psn, bytes([syndrome, 0, 0, 0]), **more)
+
+
+class Pacers:
+    """One on each host; events are sent in order."""
+
+    def __init__(self, network: NetnsNetwork, logs: Path, ecn: bool) -> None:
+        argv = [str(paths.rxe_pacer()), "eth1", str(compile_algorithm("swift").path)]
+        argv += ["--ecn"] if ecn else []
+        self.hosts: list[Host] = list(network.hosts)
+        self.programs = [Beside(host, argv, logs, "pacer") for host in self.hosts]
+        for program in self.programs:
+            program.ready()
+
+    def send(self, *frames: str) -> None:
+        """Runs of frames of one host, one after the other."""
+        for one in frames:
+            index = 0 if bytes.fromhex(one)[6:12] == mac(0) else 1
+            done = self.hosts[index].run([sys.executable, str(FRAMES), "eth1", "send", one])
+            assert done.returncode == 0, done.stderr
+
+    def results(self) -> list[dict[str, Any]]:
+        time.sleep(0.5)  # the last event is on its way through the ring
+        return [program.finish() for program in self.programs]
+
+
+def mac(index: int) -> bytes:
+    return bytes.fromhex(link_address(index).replace(":", ""))
+
+
+@pytest.fixture
+def pacers(
+    network: NetnsNetwork, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Pacers]:
+    made = Pacers(network, tmp_path, getattr(request, "param", False))
+    yield made
+    for program in made.programs:
+        program.close()
+        # One that was killed leaves its qdisc.
+        program.host.run(["tc", "qdisc", "delete", "dev", "eth1", "clsact"])
+
+
+def test_acknowledgements(pacers: Pacers) -> None:
+    pacers.send(request(100), request(101), request(102), request(103), answer(101), answer(103))
+    mine, peers = pacers.results()
+    assert (mine["connections"], mine["acks"]) == (1, 2)
+    assert (mine["losses"], mine["timeouts"], mine["unknown_acks"]) == (0, 0, 0)
+    assert mine["min_rtt_ns"] > 0
+    assert mine["rate_bps"] > 0
+    assert mine["paced_packets"] >= 1  # from the first event on
+    assert (peers["connections"], peers["acks"]) == (0, 0)
+
+
+def test_an_acknowledgement_counts_once(pacers: Pacers) -> None:
+    pacers.send(request(0xFFFFFF), request(0), answer(0), answer(0), answer(0xFFFFFF))
+    assert pacers.results()[0]["acks"] == 1
+
+
+def test_of_no_connection(pacers: Pacers) -> None:
+    pacers.send(request(5), answer(5, port=PORT + 1))
+    mine = pacers.results()[0]
+    assert (mine["acks"], mine["unknown_acks"]) == (0, 1)
+
+
+def test_going_back_when_asked_is_loss(pacers: Pacers) -> None:
+    pacers.send(*(request(psn) for psn in (7, 8, 9)), answer(8, NAK), request(8), request(9))
+    mine = pacers.results()[0]
+    assert (mine["acks"], mine["losses"], mine["timeouts"]) == (1, 1, 0)
+
+
+def test_going_back_unasked_is_a_timeout(pacers: Pacers) -> None:
+    pacers.send(*(request(psn) for psn in (7, 8, 9, 8, 9)))
+    mine = pacers.results()[0]
+    assert (mine["losses"], mine["timeouts"]) == (0, 1)
+
+
+def test_a_receiver_without_receives_is_no_loss(pacers: Pacers) -> None:
+    pacers.send(request(7), request(8), answer(7, RNR), request(7), request(8), answer(8))
+    mine = pacers.results()[0]
+    assert (mine["acks"], mine["losses"], mine["timeouts"]) == (1, 0, 0)
+
+
+def test_resent_packets_give_no_rtt(pacers: Pacers) -> None:
+    pacers.send(request(7), request(7), answer(7))
+    mine = pacers.results()[0]
+    assert (mine["acks"], mine["min_rtt_ns"]) == (1, 0)
+
+
+def test_a_new_connection_on_the_same_port(pacers: Pacers) -> None:
+    pacers.send(request(100), answer(100), request(9_000_000), answer(9_000_000))
+    mine = pacers.results()[0]
+    assert (mine["connections"], mine["acks"], mine["timeouts"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("pacers", [True], indirect=True)
+def test_marks_come_back(pacers: Pacers) -> None:
+    """The peer's program sees CE, and its acknowledgement tells."""
+    pacers.send(request(1, ecn=CE), answer(1), request(2, ecn=ECT0), answer(2))
+    mine = pacers.results()[0]
+    assert (mine["acks"], mine["marked_acks"]) == (2, 1)
+
+
+@pytest.mark.parametrize("pacers", [True], indirect=True)
+def test_the_share_of_marks_is_kept(pacers: Pacers) -> None:
+    """One of four packets is marked, and each acknowledgement speaks for two."""
+    frames = []
+    for psn in range(1, 17, 2):
+        ecn = CE if psn % 4 == 1 else ECT0
+        frames += [request(psn, ecn=ecn), request(psn + 1, ecn=ECT0), answer(psn + 1)]
+    pacers.send(*frames)
+    mine = pacers.results()[0]
+    assert mine["acks"] == 8
+    assert mine["marked_acks"] == 2
+
+
+@pytest.mark.parametrize("pacers", [True], indirect=True)
+def test_requests_can_be_marked(pacers: Pacers, tmp_path: Path) -> None:
+    """They leave as ECT(0), and their IP checksum is right."""
+    out = tmp_path / "frames"
+    argv = [sys.executable, str(FRAMES), "eth1", "receive", "1"]
+    receiver = pacers.hosts[1].popen(argv, stdout=out)
+    limit = time.monotonic() + 20
+    while not (out.exists() and "ready" in out.read_text()):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    pacers.send(request(1, ecn=NOT_ECT))
+    assert receiver.wait(timeout=30) == 0
+    ip = bytes.fromhex(out.read_text().splitlines()[1])[14:34]
+    assert ip[1] & 3 == ECT0
+    assert checksum(ip) == 0
+
+
+@pytest.mark.parametrize("pacers", [True], indirect=True)
+def test_a_cnp_is_a_mark(pacers: Pacers) -> None:
+    pacers.send(request(1), frame(1, CNP, 0, bytes(16)), answer(1))
+    assert pacers.results()[0]["marked_acks"] == 1
+
+
+def test_it_takes_nobodys_place(pacers: Pacers, tmp_path: Path) -> None:
+    argv = [str(paths.rxe_pacer()), "eth1", str(compile_algorithm("swift").path)]
+    with pytest.raises(CapabilityError, match="another program has its qdisc clsact"):
+        Beside(pacers.hosts[0], argv, tmp_path, "second").ready()
+
+
+def test_what_cannot_be_done_is_told(network: NetnsNetwork, tmp_path: Path) -> None:
+    host = network.hosts[0]
+    for argv, words in (
+        (["eth9", str(compile_algorithm("swift").path)], "no device eth9"),
+        (["eth1", str(tmp_path / "none.so")], "none.so"),
+    ):
+        with pytest.raises(Exception, match=words):
+            Beside(host, [str(paths.rxe_pacer()), *argv], tmp_path, "pacer").ready()

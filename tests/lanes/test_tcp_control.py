@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The TCP congestion control of a run: the kernel's own by name, and algorithms in C."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datapath.cc import bpf
+from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Topology
+from datapath.lanes.tcp_control import tcp_control
+
+SETTING = "/proc/sys/net/ipv4/tcp_congestion_control"
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+SMALL = """
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+SEC("struct_ops/hold_ssthresh")
+__u32 BPF_PROG(hold_ssthresh, struct sock *sk)
+{
+	SSTHRESH
+}
+
+SEC("struct_ops/hold_undo")
+__u32 BPF_PROG(hold_undo, struct sock *sk)
+{
+	return ((struct tcp_sock *)sk)->snd_cwnd;
+}
+
+SEC("struct_ops/hold_avoid")
+void BPF_PROG(hold_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+}
+
+SEC(".struct_ops")
+struct tcp_congestion_ops hold = {
+	.ssthresh = (void *)hold_ssthresh,
+	.undo_cwnd = (void *)hold_undo,
+	.cong_avoid = (void *)hold_avoid,
+	.flags = 1, /* any network namespace may have it for its default */
+	.name = "dp_test_hold",
+};
+
+char _license[] SEC("license") = "GPL";
+"""
+
+TRANSFER = """
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+def serve():
+    peer, _ = server.accept()
+    while peer.recv(1 << 16):
+        pass
+    peer.sendall(b"done")
+thread = threading.Thread(target=serve)
+thread.start()
+client = socket.create_connection(server.getsockname())
+name = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b"\\0")[0]
+client.sendall(bytes(4 << 20))
+client.shutdown(socket.SHUT_WR)
+print(name.decode(), client.recv(4).decode())
+thread.join()
+"""
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[NetnsNetwork]:
+    with NetnsNetwork(Topology(mtu=1500)) as built:
+        yield built
+
+
+def used(network: NetnsNetwork) -> list[str]:
+    return [host.run(["cat", SETTING]).stdout.strip() for host in network.hosts]
+
+
+def written(folder: Path, ssthresh: str) -> str:
+    (folder / "hold.bpf.c").write_text(SMALL.replace("SSTHRESH", ssthresh))
+    return "./hold.bpf.c"
+
+
+def test_a_name_holds_for_the_run(network: NetnsNetwork, tmp_path: Path) -> None:
+    before = used(network)
+    with tcp_control(network.hosts, "reno", tmp_path, tmp_path, one_kernel=True):
+        assert used(network) == ["reno", "reno"]
+    assert used(network) == before != ["reno", "reno"]
+
+
+def test_what_the_kernel_lacks_is_named(network: NetnsNetwork, tmp_path: Path) -> None:
+    before = used(network)
+    with (
+        pytest.raises(
+            CapabilityError, match="host0 has no TCP congestion control nosuch"
+        ) as caught,
+        tcp_control(network.hosts, "nosuch", tmp_path, tmp_path, one_kernel=True),
+    ):
+        pass
+    assert "cubic" in caught.value.hint
+    assert used(network) == before
+
+
+@pytest.mark.parametrize("name", ["dp_copa", "./hold.bpf.c"])
+def test_an_algorithm_in_c(network: NetnsNetwork, tmp_path: Path, name: str) -> None:
+    written(tmp_path, "return ((struct tcp_sock *)sk)->snd_cwnd;")
+    known = "dp_copa" if name == "dp_copa" else "dp_test_hold"
+    before = used(network)
+    with tcp_control(network.hosts, name, tmp_path, tmp_path, one_kernel=True):
+        done = network.hosts[1].run(["python3", "-c", TRANSFER])
+        assert done.stdout.split() == [known, "done"], done.stderr
+    assert used(network) == before
+    assert known not in AVAILABLE.read_text().split()
+
+
+def test_it_goes_with_its_program(network: NetnsNetwork, tmp_path: Path) -> None:
+    written(tmp_path, "return 2;")
+    with pytest.raises(RunFailed, match="tcp-registrar"):
+        kill_meanwhile(network, tmp_path)
+
+
+def kill_meanwhile(network: NetnsNetwork, folder: Path) -> None:
+    with tcp_control(network.hosts, "./hold.bpf.c", folder, folder, one_kernel=True):
+        assert "dp_test_hold" in AVAILABLE.read_text().split()
+        for host in network.hosts:  # nobody uses it any more
+            host.run(["sh", "-c", f"echo cubic >{SETTING}"])
+        network.hosts[0].run(["sh", "-c", "kill -9 $(pgrep dp-tcp-regis)"])
+        limit = time.monotonic() + 30
+        while "dp_test_hold" in AVAILABLE.read_text().split():
+            assert time.monotonic() < limit, "the kernel still has it"
+            time.sleep(0.1)
+
+
+def test_the_compiler_names_the_line(network: NetnsNetwork, tmp_path: Path) -> None:
+    written(tmp_path, "return nothing;")
+    with (
+        pytest.raises(LocalError, match=r"hold\.bpf\.c:9:\d+: error: .*nothing"),
+        tcp_control(network.hosts, "./hold.bpf.c", tmp_path, tmp_path, one_kernel=True),
+    ):
+        pass
+
+
+def test_the_verifier_names_the_line(network: NetnsNetwork, tmp_path: Path) -> None:
+    """The kernel lets an algorithm write few members of a socket."""
+    written(tmp_path, "((struct tcp_sock *)sk)->srtt_us = 1; return 2;")
+    with (
+        pytest.raises(LocalError, match=r"refuses .*hold\.bpf\.c") as caught,
+        tcp_control(network.hosts, "./hold.bpf.c", tmp_path, tmp_path, one_kernel=True),
+    ):
+        pass
+    assert "srtt_us = 1" in str(caught.value)
+
+
+def test_those_of_the_toolkit_describe_themselves() -> None:
+    for algorithm in bpf.own():
+        assert algorithm.summary
+        assert algorithm.source
+        assert f'.name = "{algorithm.name}"' in algorithm.file.read_text()

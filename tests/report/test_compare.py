@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl compare`: a difference that is there is shown, and noise is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from datapath import stats
+from datapath.cli import main
+from datapath.report import compare
+from datapath.report.folder import ResultFolder, read
+from tests.report import folders
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.write(
+        tmp_path_factory.mktemp("compare") / "before", repetitions=8, samples=False
+    )
+
+
+def scaled(result: ResultFolder, metric: str, factor: float) -> ResultFolder:
+    """The same folder with this metric's values of dp-udp times a factor, in another order."""
+    other = read(result.path)
+    frame = other.frame
+    own = (frame["metric"] == metric) & (frame["stack"] == "dp-udp")
+    frame["value"] = frame["value"].where(~own, frame["value"] * factor)
+    other.frame = frame.iloc[::-1]
+    return other
+
+
+def verdicts(rows: list[dict[str, object]]) -> dict[str, set[object]]:
+    found: dict[str, set[object]] = {}
+    for row in rows:
+        found.setdefault(str(row["stack"]), set()).add(row["verdict"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor", "verdict"),
+    [
+        ("goodput", 2.0, "better"),
+        ("goodput", 0.5, "worse"),
+        ("latency_p50", 2.0, "worse"),
+        ("latency_p50", 0.5, "better"),
+        ("path_dropped", 2.0, "differs"),
+    ],
+)
+def test_a_difference_is_shown_where_it_is(
+    before: Path, metric: str, factor: float, verdict: str
+) -> None:
+    first = read(before)
+    rows = compare.compare([first, scaled(first, metric, factor)], [metric])
+    lossy = [row for row in rows if row["path.loss"] == "1%"]
+    found = verdicts(lossy)
+    assert found.pop("dp-udp") == {verdict}
+    assert set.union(*found.values()) == {"no difference shown"}
+
+
+def test_a_folder_does_not_differ_from_itself(before: Path) -> None:
+    rows = compare.compare([read(before), read(before)], ["goodput", "latency_p99"])
+    assert {row["verdict"] for row in rows} == {"no difference shown"}
+    assert {row["ratio"] for row in rows} == {1.0}
+    assert len(rows) == len(folders.all_axes())
+
+
+def test_noise_is_mostly_not_shown() -> None:
+    """Two samples of one distribution: 1 lies outside a 95 % interval now and then."""
+    rng = np.random.default_rng(3)
+    misses = 0
+    for _ in range(100):
+        estimate = stats.median_ratio(rng.normal(1, 0.1, 10), rng.normal(1, 0.1, 10), rng)
+        misses += not estimate.lo <= 1 <= estimate.hi
+    assert misses <= 10
+
+
+def test_few_runs_show_nothing(tmp_path: Path) -> None:
+    first = read(folders.write(tmp_path / "r", repetitions=stats.FEWEST - 1, samples=False))
+    rows = compare.compare([first, scaled(first, "goodput", 10)], ["goodput"])
+    assert {row["verdict"] for row in rows} == {"too few"}
+
+
+def test_text_fits_and_says_when_nothing_is_shown(before: Path) -> None:
+    first = read(before)
+    rows = compare.compare([first, first, scaled(first, "goodput", 2)], ["goodput"])
+    lines = compare.text([first, first, first], rows, 80)
+    assert "B: no difference shown (of 6 points)." in lines
+    assert "C: 2 better; of 6 points about 1 in 20 would be by chance." in lines
+    tables = lines[lines.index("Goodput, B / A, higher is better") :]
+    assert [line for line in tables if len(line) > 80] == []
+
+
+def test_points_of_one_folder_only_are_left_out_and_told(before: Path) -> None:
+    first, other = read(before), read(before)
+    other.frame = other.frame[other.frame["stack"] != "tcp"]
+    other.resolved["sweep"]["matrix"].pop("test")
+    rows = compare.compare([first, other], ["goodput"])
+    assert {row["stack"] for row in rows} == {"dp-afxdp", "dp-udp"}
+    assert compare.remarks([first, other]) == [
+        "their sweeps differ; only points that both have are compared"
+    ]
+
+
+def test_the_command(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(before), str(before), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["folders"] == [str(before)] * 2
+    assert pd.DataFrame(document["comparisons"])["metric"].unique().tolist() == ["goodput"]
+    assert main(["compare", str(before)]) == 2
+    assert "two folders or more" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Workload collective: live ranks in namespaces, and the same plans in the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datapath.cc.spec import Cc
+from datapath.collectives import make, registry
+from datapath.errors import LocalError, RunFailed
+from datapath.lanes import open_network
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path as PathSection
+from datapath.lanes.spec import Topology
+from datapath.verbs.launch import device_environment
+from datapath.verbs.spec import Transport
+from datapath.workloads import REGISTRY
+from datapath.workloads.base import Outcome, RunContext
+from datapath.workloads.kinds.collective import Collective, bus_factor
+from tests.workloads.conftest import RunWorkload
+
+
+def value(outcome: Outcome, name: str) -> float:
+    return next(metric.value for metric in outcome.metrics if metric.name == name)
+
+
+def simulated(folder: Path, loss: float = 0, **parameters: object) -> Outcome:
+    topology = Topology.model_validate({"lane": "sim", "preset": "star", "hosts": 4})
+    path = PathSection.model_validate({"rate": "1gbit", "delay": "25us", "loss": loss})
+    with open_network(topology, path) as network:
+        context = RunContext(
+            network=network,
+            transport=Transport.model_validate({"device": "dp"}),
+            cc=Cc.model_validate({"algo": "fixed"}),
+            device_env=[{}] * 4,
+            logs=folder,
+            seed=1,
+            timeout_s=60,
+            path=path,
+            folder=folder,
+        )
+        kind = REGISTRY["collective"]
+        return kind(kind.Params.model_validate(parameters)).run(context)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "pairwise"])
+def test_live_ranks(run: RunWorkload, network: NetnsNetwork, algorithm: str) -> None:
+    """Several ranks on each host; the program compares the first result with what it should be."""
+    devices = [device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts]
+    outcome = run(
+        "collective",
+        device="dp",
+        device_env=devices,
+        transport={"port": "udp"},
+        timeout_s=100,
+        algorithm=algorithm,
+        size="64KiB",
+        iterations=4,
+        ranks_per_host=2,
+        silence="20s",
+    )
+    assert len(outcome.samples["latency_ns"]) == 4
+    factor = bus_factor(registry()[algorithm].collective, 4)
+    assert value(outcome, "busbw") == pytest.approx(factor * value(outcome, "algbw"))
+    assert "4 ranks" in outcome.notes["plan"]
+
+
+@pytest.mark.compute
+def test_simulated_ranks(tmp_path: Path) -> None:
+    outcome = simulated(tmp_path, size="4MiB", iterations=2)
+    assert 0.9e9 < value(outcome, "busbw") < 1e9
+    assert value(outcome, "latency_p50") == pytest.approx(
+        4 * 2**20 * 8 / value(outcome, "algbw") * 1e9, rel=0.02
+    )
+
+
+@pytest.mark.compute
+def test_an_algorithm_of_ones_own_in_an_experiment(tmp_path: Path) -> None:
+    (tmp_path / "star.py").write_text(
+        "from datapath.collectives import algorithm\n"
+        '@algorithm("star", collective="broadcast")\n'
+        "def star(plan):\n"
+        "    for rank in range(1, plan.ranks):\n"
+        '        plan.chunk(0, "data", 0).copy(rank)\n'
+    )
+    outcome = simulated(tmp_path, algorithm="./star.py", size="3MiB", iterations=1)
+    assert value(outcome, "busbw") == pytest.approx(1e9 / 3, rel=0.1)
+
+
+def test_bus_factors_are_those_of_nccl_tests() -> None:
+    factors = {kind: bus_factor(kind, 4) for kind in ("allreduce", "allgather", "broadcast")}
+    assert factors == {"allreduce": 1.5, "allgather": 0.75, "broadcast": 1.0}
+
+
+def test_what_cannot_be_is_told(run: RunWorkload, tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="belongs to one process"):
+        run("collective", device="dp", transport={"port": "afxdp"}, ranks_per_host=2)
+    with pytest.raises(LocalError, match="no collective algorithm is called 'rings'"):
+        run("collective", device="dp", algorithm="rings")
+    with pytest.raises(LocalError, match="for live lanes"):
+        simulated(tmp_path, ranks_per_host=2)
+    workload = Collective(REGISTRY["collective"].Params.model_validate({}))
+    with pytest.raises(RunFailed, match="has not ended all"):
+        workload.outcome(make(registry()["ring"], 2, 64), [[1.0, 2.0], [1.0]])
