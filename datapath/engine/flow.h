@@ -7,6 +7,7 @@
 #define DP_ENGINE_FLOW_H
 
 #include "engine/engine.h"
+#include "engine/oneway.h"
 #include "engine/rtt.h"
 #include "wire/telemetry.h"
 
@@ -31,6 +32,7 @@ struct dp_flow {
 	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
 	uint64_t lost_since_ack;
 	struct dp_rtt rtt;
+	struct dp_oneway oneway;
 	uint64_t next_tx_ns;	 /* pacing: when the next packet is due */
 	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on that */
 	uint64_t app_limited_at; /* rate samples up to this delivered_bytes are app-limited */

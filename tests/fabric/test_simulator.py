@@ -44,7 +44,7 @@ pytestmark = pytest.mark.san
 GBIT = 10**9
 HEADROOM = 24  # FCS, preamble, gap
 OUTER = 14 + 20 + 8 + 4  # Ethernet, IPv4, UDP, ICRC
-BTH, RETH, XDH, AETH, XAH = 12, 16, 20, 4, 20
+BTH, RETH, XDH, AETH, XAH = 12, 16, 20, 4, 28
 WRITE_HEADERS = HEADROOM + OUTER + BTH + XDH + RETH
 ACK_BYTES = HEADROOM + OUTER + BTH + AETH + XAH
 
