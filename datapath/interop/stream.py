@@ -58,7 +58,7 @@ class Stream:
     first_psn: of the requester; None: that of the first request seen.
     requester_gaps, responder_gaps: packets of that side may be missing here.
     refusals: syndromes of fatal NAKs that are asked for.
-    cautious: the responder's ACKs must not name READs and atomics.
+    cautious: the responder's ACKs must not name requests with an answer of their own.
     ack_timeout_ns: after which the requester asks again by itself.
     """
 
@@ -236,7 +236,7 @@ class Stream:
         return flaws
 
     def _pending(self, psn: int) -> Request | None:
-        """The first READ or atomic that begins up to `psn` and lacks an answer."""
+        """The first request that begins up to `psn` and lacks an answer of its own."""
         self._unanswered = [r for r in self._unanswered if r.answered <= r.end]
         first = self._unanswered[0] if self._unanswered else None
         return first if first is not None and first.psn <= psn else None
@@ -299,14 +299,15 @@ class Stream:
 
     def _read(self, packet: Packet, psn: int) -> list[Flaw]:
         request = self._sent.get(psn)
-        if request is None or request.row.kind is not Kind.READ:
+        if request is None or not (request.row.kind is Kind.READ or request.is_confirmed):
             return [Flaw("response", f"{packet.name} of PSN {packet.psn} answers no READ")]
         row = packet.row
         assert row is not None
         flaws = self._answer_order(packet, request, psn)
         flaws += self._response_place(row, request, psn)
         assert request.reth is not None
-        wanted = min(self.path_mtu, request.reth.length - (psn - request.psn) * self.path_mtu)
+        left = request.reth.length - (psn - request.psn) * self.path_mtu
+        wanted = 0 if request.is_confirmed else min(self.path_mtu, left)
         if len(packet.payload) != wanted:
             text = f"{row.name} with {len(packet.payload)} bytes and not {wanted}"
             flaws.append(Flaw("response", text))
