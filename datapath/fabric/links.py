@@ -7,9 +7,12 @@ everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import ceil
 from typing import Any, ClassVar, Literal
+
+from datapath.link.impairments import IMPAIRMENTS
 
 PAUSE_FRAME_BYTES = 64 + 20
 """On the wire, as fabric/sim/graph.c has it."""
@@ -145,8 +148,7 @@ class Link:
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
     mahimahi has them, in place of a rate.  limit_bytes: of the queue, 0: no limit.  trim: cut
     off the payload of what the queue would drop.  telemetry: stamp a record on each packet.
-    slot_ns: frames arrive at multiples of it only, 0: at any time.  max_packet_bytes: longer IP
-    packets are lost, 0: none is.
+    impairments: setting of each that is on, by name (link/impairments.py).
     aqm: for a link with one class, and not beside marking, trim or a shared buffer.
     """
 
@@ -158,8 +160,6 @@ class Link:
     jitter: Jitter | None = None
     reorder: float = 0.0
     reorder_ns: int = 0
-    slot_ns: int = 0
-    max_packet_bytes: int = 0
     duplicate: float = 0.0
     corrupt: float = 0.0
     trim: bool = False
@@ -168,6 +168,7 @@ class Link:
     classes: tuple[QueueClass, ...] = field(default=())
     policer: Policer | None = None
     aqm: Aqm | None = None
+    impairments: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def numbers(self) -> dict[str, int | float | bool]:
         """The settings that are single numbers, by name, which C has too."""
@@ -179,6 +180,8 @@ class Link:
         kept: list[Any] = []
         for name, number in self.numbers().items():
             setattr(config, name, number)
+        for index, name in enumerate(IMPAIRMENTS):
+            config.impairment[index] = self.impairments.get(name, 0)
         if self.trace_ms:
             kept.append(ffi.new("uint32_t[]", list(self.trace_ms)))
             config.trace.ms, config.trace.n = kept[-1], len(self.trace_ms)
