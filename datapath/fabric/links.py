@@ -7,7 +7,6 @@ everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -148,7 +147,7 @@ class Link:
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
     mahimahi has them, in place of a rate.  limit_bytes: of the queue, 0: no limit.  trim: cut
     off the payload of what the queue would drop.  telemetry: stamp a record on each packet.
-    impairments: setting of each that is on, by name (link/impairments.py).
+    impairments: (name, setting) of those that are on (link/impairments.py).
     aqm: for a link with one class, and not beside marking, trim or a shared buffer.
     """
 
@@ -168,7 +167,7 @@ class Link:
     classes: tuple[QueueClass, ...] = field(default=())
     policer: Policer | None = None
     aqm: Aqm | None = None
-    impairments: Mapping[str, float] = field(default_factory=dict, hash=False)
+    impairments: tuple[tuple[str, float], ...] = ()
 
     def numbers(self) -> dict[str, int | float | bool]:
         """The settings that are single numbers, by name, which C has too."""
@@ -180,8 +179,9 @@ class Link:
         kept: list[Any] = []
         for name, number in self.numbers().items():
             setattr(config, name, number)
-        for index, name in enumerate(IMPAIRMENTS):
-            config.impairment[index] = self.impairments.get(name, 0)
+        numbers = {name: number for number, name in enumerate(IMPAIRMENTS)}
+        for name, setting in self.impairments:
+            config.impairment[numbers[name]] = setting
         if self.trace_ms:
             kept.append(ffi.new("uint32_t[]", list(self.trace_ms)))
             config.trace.ms, config.trace.n = kept[-1], len(self.trace_ms)

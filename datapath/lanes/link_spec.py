@@ -358,7 +358,7 @@ def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key not in IMPAIRMENTS:
             arguments |= _set(key, value)
-    impairments = {name: given[name] for name in IMPAIRMENTS if given.get(name)}
+    impairments = tuple((name, given[name]) for name in IMPAIRMENTS if given.get(name))
     return {**arguments, "impairments": impairments}
 
 

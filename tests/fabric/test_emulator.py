@@ -681,7 +681,7 @@ def test_every_setting_reaches_the_program() -> None:
         trim=True,
         telemetry=True,
         trace_ms=(1, 2, 3),
-        impairments={"slot": 9},
+        impairments=(("slot", 9),),
     )
     told = dict(word.split("=") for word in words(link, ecn_mark=0.75, seed=9))
     assert told["trace_ms"] == "1,2,3"
