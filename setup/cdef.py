@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Turns C headers into the text that cffi reads: declarations and numbers.
 
-    cdef.py --output FILE --depfile FILE --include DIR HEADER... -- CC...
+    cdef.py --output FILE --depfile FILE --include DIR HEADER... --compiler CC...
 
 The compiler preprocesses the headers.  What came from a system header is
 left out (cffi knows stdint, size_t and bool by itself), and so are the bodies of
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--depfile", type=Path, required=True)
     parser.add_argument("--include", type=Path, required=True)
     parser.add_argument("headers", type=Path, nargs="+")
-    parser.add_argument("--compiler", nargs="+", required=True)
+    parser.add_argument("--compiler", nargs=argparse.REMAINDER, required=True)
     args = parser.parse_args()
 
     source = "".join(f'#include "{header}"\n' for header in map(Path.resolve, args.headers))
