@@ -23,13 +23,13 @@ NUMBER = re.compile(r"^\(?(-?(?:0[xX][0-9a-fA-F]+|\d+))[uUlL]*\)?$")
 
 
 def own_lines(preprocessed: str, include: Path) -> Iterator[str]:
-    """Lines that stem from a header below include."""
+    """Lines that stem from a header below include, less pragmas."""
     own = False
     for line in preprocessed.splitlines():
         marker = LINE_MARKER.match(line)
         if marker:
             own = Path(marker["file"]).is_relative_to(include)
-        elif own and line.strip():
+        elif own and line.strip() and not line.startswith("#"):
             yield line
 
 
