@@ -12,6 +12,7 @@
     running.py      cc of, cc set
     hunting.py      cc hunt
     kernels.py      kernel
+    nccl.py         nccl check, cases, path
     fabric.py       fabric
     interop.py      interop, trace
     progress.py     what a run shows while it goes on

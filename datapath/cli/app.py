@@ -23,6 +23,7 @@ from datapath.cli import (
     hunting,
     interop,
     kernels,
+    nccl,
     programs,
     results,
     running,
@@ -91,6 +92,7 @@ app.add_typer(kernels.app, name="kernel")
 app.add_typer(fabric.app, name="fabric")
 app.add_typer(vnic.app, name="vnic")
 app.add_typer(collectives.app, name="collective")
+app.add_typer(nccl.app, name="nccl")
 completion.register(app)
 
 

@@ -96,6 +96,11 @@ def mpi_benchmark() -> Path:
     return _artefact("datapath/workloads/mpi", "dp-mpi-benchmark")
 
 
+def nccl_plugin() -> Path:
+    """libnccl-net-dp.so, the network plug-in for NCCL and RCCL."""
+    return _artefact("datapath/collectives/nccl", "libnccl-net-dp.so")
+
+
 def collective_program() -> Path:
     """dp-collective, one rank of a benchmark of collectives over libdpcoll.so."""
     return _artefact("datapath/collectives", "dp-collective")

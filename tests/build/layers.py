@@ -31,6 +31,7 @@ MAY_INCLUDE = {
     "fabric/emulator": {"fabric", "io", "link", "posix", "wire", "xdp"},
     "fabric/sim": {"fabric", "engine", "link", "wire"},
     "collectives/live": {"collectives", "posix"},
+    "collectives/nccl": {"collectives", "posix"},
     "workloads/connections": {"posix"},
     "workloads/mpi": {"posix"},
     "workloads/traffic": {"fabric", "posix", "wire"},

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The plug-in for NCCL meets its check, and the check finds planted faults."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.collectives.nccl.abi import VERSIONS
+from datapath.collectives.nccl.cases import CASES
+from datapath.collectives.nccl.check import Sides, Verdict, check, local, versions_of
+from datapath.errors import LocalError
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path as NetworkPath
+from datapath.lanes.spec import Topology
+from datapath.native import paths
+from datapath.verbs import sysfs
+from datapath.verbs.launch import device_environment
+from tests.verbs.devices import sanitizer
+
+pytestmark = pytest.mark.san
+
+PATIENCE_S = 60
+HANG_S = 5
+"""For faults that are calls which never return."""
+
+NEWEST = max(VERSIONS)
+OF_EACH_VERSION = ["properties", "several_communicators_of_nccl", "sizes", "short_sends", "groups"]
+UNDER_LOSS = ["many_messages", "bulk", "groups", "receiver_closes_first"]
+
+Session = Callable[[str, int], Verdict]
+
+
+def tests_build(name: str) -> Path:
+    return paths.ROOT / paths.build_name() / "tests" / name
+
+
+def environments(base: Mapping[str, str]) -> list[dict[str, str]]:
+    """Of two sides on loopback."""
+    net = 100 + os.getpid() % 100
+    specs = [f"udp:127.0.{net}.{side}" for side in (1, 2)]
+    return [{**base, **device_environment("dp0", spec, base=base)} for spec in specs]
+
+
+@contextmanager
+def session(
+    plugin: Path, base: Mapping[str, str], patience_s: float = PATIENCE_S
+) -> Iterator[Session]:
+    """Runs cases by name and version; after a failure the two processes are as good as before."""
+    with Sides(plugin, local(environments(base)), patience_s) as sides:
+        yield lambda name, version: sides.run(CASES[name], version)
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Session]:
+    with session(paths.nccl_plugin(), sanitizer()) as run:
+        yield run
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_our_plugin_does_what_it_has_to(ours: Session, case: str) -> None:
+    assert ours(case, NEWEST).wrong == ""
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v != NEWEST])
+@pytest.mark.parametrize("case", OF_EACH_VERSION)
+def test_our_plugin_in_older_versions(ours: Session, case: str, version: int) -> None:
+    assert ours(case, version).wrong == ""
+
+
+def test_our_plugin_has_all_versions() -> None:
+    assert versions_of(paths.nccl_plugin()) == list(VERSIONS)
+
+
+@pytest.mark.parametrize("loss", ["1%", "5%"])
+def test_our_plugin_under_loss(root: None, loss: str) -> None:
+    base = sanitizer()
+    with NetnsNetwork(Topology(), "bpf") as network:
+        network.set_path(NetworkPath.model_validate({"loss": loss}), seed=5)
+
+        def start(rank: int, argv: Sequence[str]) -> Any:
+            host = network.hosts[rank]
+            spec = f"udp:{host.endpoint.ipv4}"
+            return host.popen(argv, env={**base, **device_environment("dp0", spec, base=base)})
+
+        verdicts = check(paths.nccl_plugin(), start, versions=[NEWEST], names=UNDER_LOSS)
+        assert [verdict.wrong for verdict in verdicts] == [""] * len(UNDER_LOSS)
+        assert sum(network.path_counters().dropped.values()) > 0
+
+
+@pytest.mark.skipif(
+    paths.build_name() != "build-san", reason="needs the sanitized build: dpctl selftest makes it"
+)
+def test_threads_of_our_plugin_do_not_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ThreadSanitizer, which is told to look at the plug-in alone."""
+    plugin = tests_build("nccl_threads.so")
+    monkeypatch.setenv("DATAPATH_BUILD", "release")  # no two sanitizers in a process
+    library = subprocess.run(
+        ["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    options = "ignore_noninstrumented_modules=1:report_thread_leaks=0"
+    base = {"LD_PRELOAD": library, "TSAN_OPTIONS": f"{options}:log_path={tmp_path}/report"}
+    with session(plugin, base) as run:
+        for case in ("threads", "several_communicators_of_nccl", "closed_in_flight"):
+            assert run(case, NEWEST).wrong == ""
+    assert [path.read_text() for path in tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "case", "message"),
+    [
+        ("no-devices", "properties", r"devices\(\) tells 0 devices"),
+        ("room-told", "short_sends", r"size that test\(\) tells .*\[1048576\] in place of \[0\]"),
+        ("one-told-as-none", "sizes", r"\(1 bytes sent.*\[0\] in place of \[1\]"),
+        ("data-spoilt", "sizes", "receiver: data of 1 bytes"),
+        ("needs-sizes", "no_size_asked", "ended with status"),
+        ("request-leaked", "many_messages", "gave no request"),
+        ("tags-ignored", "groups", "a group of 2"),
+        ("handle-too-long", "accept_and_connect_do_not_block", "behind the handle"),
+        ("nothing-closed", "listen_again", r"close leaves \d+ file descriptors"),
+        ("accept-blocks", "accept_and_connect_do_not_block", r"accept\(\) did not return"),
+        ("connect-blocks", "accept_and_connect_do_not_block", r"connect\(\) did not return"),
+        ("send-blocks", "send_before_receive", r"isend\(\) did not return"),
+        ("send-refused", "send_before_receive", r"isend\(\) gave internal error"),
+        ("errors-hidden", "sender_killed", "no call failed, though the peer has died"),
+    ],
+)
+def test_planted_faults_are_found(fault: str, case: str, message: str) -> None:
+    base = {
+        **sanitizer(),
+        "NCCL_FAULT": fault,
+        "NCCL_SOUND": str(paths.nccl_plugin()),
+    }
+    patience_s = HANG_S if "block" in fault or fault in ("errors-hidden", "request-leaked") else 60
+    with session(tests_build("faulty_nccl.so"), base, patience_s) as run:
+        wrong = run(case, NEWEST).wrong
+    assert re.search(message, wrong), wrong
+
+
+def test_the_faulty_plugin_without_a_fault_is_sound() -> None:
+    base = {**sanitizer(), "NCCL_FAULT": "none", "NCCL_SOUND": str(paths.nccl_plugin())}
+    with session(tests_build("faulty_nccl.so"), base) as run:
+        assert run("groups", NEWEST).wrong == ""
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_text("no library\n"), "Magic number"),
+        (lambda path: path.symlink_to(paths.core_library()), "exports none of ncclNetPlugin_v8"),
+    ],
+)
+def test_what_is_no_plugin(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
+    file = tmp_path / "libnccl-net-none.so"
+    make(file)
+    with pytest.raises(LocalError, match=message):
+        next(check(file, local([{}, {}])))
+
+
+def test_cases_and_versions_that_are_none() -> None:
+    plugin = paths.nccl_plugin()
+    with pytest.raises(LocalError, match="there is no case 'size'"):
+        next(check(plugin, local([{}, {}]), names=["size"]))
+    with pytest.raises(LocalError, match="exports no ncclNetPlugin_v7"):
+        next(check(plugin, local([{}, {}]), versions=[7]))
+
+
+def test_the_transport_of_nccl_finds_the_device(root: None) -> None:
+    """What it opens, which symbols it takes, and what it reads in sysfs; as a program here does."""
+    base = sanitizer()
+    net = 100 + os.getpid() % 100
+    environment = {
+        **os.environ,
+        **base,
+        **device_environment("dp0", f"udp:127.0.{net}.3", base=base),
+    }
+    done = subprocess.run(
+        sysfs.program([str(tests_build("ib_transport"))]),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"^device dp0 port 1 speed (\d+) gid (\d+) pci (\S+)$", done.stdout, re.M)
+    assert found, done.stdout
+    assert int(found[1]) > 0
+    assert found[3].startswith("/sys/")
