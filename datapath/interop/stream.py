@@ -114,7 +114,7 @@ class Stream:
         known = self._sent.get(psn)
         flaws = self._order(packet, psn, known is None)
         flaws += judge_again(known, request, self.path_mtu) if known else self._new(request, packet)
-        flaws += self._pause(packet, psn)
+        flaws += self._rnr_wait(packet, psn)
         (known or request).seen += 1
         (known or request).sent_ns = packet.time_ns
         self._cursor = request.end + 1
@@ -164,7 +164,7 @@ class Stream:
         before = previous.row.name if previous else "nothing"
         return [Flaw("sequence", f"{request.row.name} after {before}")]
 
-    def _pause(self, packet: Packet, psn: int) -> list[Flaw]:
+    def _rnr_wait(self, packet: Packet, psn: int) -> list[Flaw]:
         """A request refused with RNR comes again after the time that the NAK told."""
         # A requester that may have missed the NAK follows its own clock.
         if self._rnr is None or psn != self._rnr[0] or self.requester_gaps:
@@ -177,7 +177,7 @@ class Stream:
         if packet.time_ns >= until_ns - JIFFY_NS:
             return []
         early = (until_ns - packet.time_ns) / 1e6
-        return [Flaw("rnr-pause", f"{early:.3f} ms before the pause of packet {nak} is over")]
+        return [Flaw("rnr-wait", f"{early:.3f} ms before the time that packet {nak} told is over")]
 
     # -- answers
 

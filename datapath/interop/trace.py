@@ -53,7 +53,7 @@ RULES = {
     "nak-repeated": "one sequence NAK for a gap, until its PSN has come again",
     "refusal": "no fatal NAK that was not asked for",
     "rnr": "RNR NAKs are for requests that need a receive",
-    "rnr-pause": "after an RNR NAK the request waits for the time that it told",
+    "rnr-wait": "after an RNR NAK the request waits for the time that it told",
     "response": "READ responses lie in their READ, with the right opcode and length, or confirm a "
     "FLUSH or an ATOMIC WRITE; ATOMIC ACKs answer atomics",
     "datagram": "no more payload than the largest path MTU, a reserved byte of 0, and consecutive "

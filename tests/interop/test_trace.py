@@ -25,7 +25,7 @@ def conversation(talk: Scribe) -> None:
     sends(talk)
     writes(talk)
     reads_and_atomics(talk)
-    losses_and_pauses(talk)
+    losses_and_waits(talk)
     flushes_and_atomic_writes(talk)
     the_other_way(talk)
     datagrams(talk)
@@ -157,7 +157,7 @@ def reads_and_atomics(talk: Scribe) -> None:
     b("READ RESPONSE ONLY", 124, 1024, msn=15)
 
 
-def losses_and_pauses(talk: Scribe) -> None:
+def losses_and_waits(talk: Scribe) -> None:
     a, b = talk.a, talk.b
     # Something is lost behind the capture: NAK, and back.
     a("SEND ONLY", 125, 1)
@@ -170,7 +170,7 @@ def losses_and_pauses(talk: Scribe) -> None:
     # A duplicate is acknowledged by the newest PSN again.
     a("SEND ONLY", 127, 3, ack=True)
     b("ACK", 127, msn=18)
-    # No receive is there; A comes again after the pause.
+    # No receive is there; A comes again after the wait.
     a("SEND ONLY", 128, 4, ack=True)
     a("SEND ONLY", 129, 5, ack=True)
     b("ACK", 128, syndrome=RNR, msn=18)
@@ -210,7 +210,7 @@ def test_a_right_conversation_is_accepted(tmp_path: Path) -> None:
     assert [str(v) for v in report.violations] == []
     assert report.packets == len(talk.frames)
     assert (report.naks, report.rnrs, report.offers) == (2, 1, 1)
-    # The READ's rest, its atomic, two after the NAK, a duplicate, two after the pause, two whose
+    # The READ's rest, its atomic, two after the NAK, a duplicate, two after the wait, two whose
     # answers were lost.
     assert report.retransmissions == 9
     assert report.coverage[ADDRESSES["a"]]["SEND ONLY"] == 11
@@ -489,7 +489,7 @@ def refused_middle(talk: Scribe) -> int:
     return talk.b("ACK", 101, syndrome=RNR)
 
 
-def no_pause(talk: Scribe) -> int:
+def no_wait(talk: Scribe) -> int:
     talk.a("SEND ONLY", 100, 1, ack=True)
     talk.b("ACK", 100, syndrome=RNR)
     talk.wait(0.006)
@@ -506,7 +506,7 @@ def late_refusal(talk: Scribe) -> None:
     talk.a("SEND ONLY", 100, 1, ack=True)
 
 
-def no_pause_after_crossing(talk: Scribe) -> int:
+def no_wait_after_crossing(talk: Scribe) -> int:
     late_refusal(talk)
     number = talk.a("SEND ONLY", 100, 1, ack=True)
     talk.b("ACK", 100, msn=1)
@@ -523,7 +523,7 @@ def test_a_time_out_may_cross_a_late_refusal(tmp_path: Path) -> None:
 
 
 def two_refusals(talk: Scribe, wait_s: float) -> int:
-    """Of two copies of one request; the second crosses what is sent after the first one's pause."""
+    """Of two copies of one request; the second crosses what is sent after the first one's wait."""
     for _ in range(2):
         talk.a("SEND ONLY", 100, 1, ack=True)
     talk.b("ACK", 100, syndrome=RNR)
@@ -537,7 +537,7 @@ def two_refusals(talk: Scribe, wait_s: float) -> int:
 def test_a_second_refusal_may_cross_what_follows_the_first(tmp_path: Path) -> None:
     talk = Scribe()
     two_refusals(talk, 0.011)
-    assert [v.rule for v in talk.judge(tmp_path).violations if v.rule == "rnr-pause"] == []
+    assert [v.rule for v in talk.judge(tmp_path).violations if v.rule == "rnr-wait"] == []
 
 
 def ports(talk: Scribe) -> int:
@@ -720,9 +720,9 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "a second NAK": ("nak-repeated", nak_twice),
     "invalid request": ("refusal", answers(("ACK", 102, {"syndrome": INVALID}))),
     "RNR in a message": ("rnr", refused_middle),
-    "no pause": ("rnr-pause", no_pause),
-    "no pause after two refusals": ("rnr-pause", lambda talk: two_refusals(talk, 0.001)),
-    "no pause after a copy that crossed": ("rnr-pause", no_pause_after_crossing),
+    "no wait": ("rnr-wait", no_wait),
+    "no wait after two refusals": ("rnr-wait", lambda talk: two_refusals(talk, 0.001)),
+    "no wait after a copy that crossed": ("rnr-wait", no_wait_after_crossing),
     "response as LAST": (
         "response",
         read_answers(("READ RESPONSE LAST", 100, 1024), tail=False),
