@@ -348,7 +348,12 @@ _UNSET: Mapping[str, Any] = {"rate_bps": 0, "delay_ns": 0, "limit_bytes": QUEUE_
 
 def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of Link, of values by key of LINK_KEYS; None: unset."""
-    arguments = dict(_UNSET)
+    return dict(_UNSET) | given_arguments(settings)
+
+
+def given_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As link_arguments(), without the values of keys that are not given."""
+    arguments: dict[str, Any] = {}
     for key, value in settings.items():
         if value is not None:
             arguments |= _set(key, value)
