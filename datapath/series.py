@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from datapath.errors import RunFailed
 
@@ -235,6 +235,20 @@ def read_file(path: Path, host: str | None) -> SeriesFile:
 
 
 # --- metrics of series -----------------------------------------------------------------------
+
+Flows: TypeAlias = "Sequence[tuple[str, int, pd.DataFrame]]"
+"""(host, QPN, rows by time) of flows."""
+
+
+class Sampled(NamedTuple):
+    """The series of one run.
+
+    sending: the flows that sent anything.  events_ns: when something changed, on the same clock.
+    """
+
+    frame: pd.DataFrame
+    sending: Flows
+    events_ns: Sequence[int] = ()
 
 
 def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:

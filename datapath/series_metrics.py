@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from datapath import change_metrics
 from datapath.metric_kind import MetricKind
-from datapath.series import flows
+from datapath.series import Sampled, flows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,22 +22,25 @@ _STARTUP_SAMPLES = 10
 """Of a flow, fewer than these do not tell a plateau."""
 
 
-def derived(frame: pd.DataFrame) -> dict[str, float]:
-    """Metrics of the table of one run, by name; those that its series tell are there."""
+def derived(frame: pd.DataFrame, events_ns: Sequence[int] = ()) -> dict[str, float]:
+    """Metrics of the table of one run, by name; those that its series tell are there.
+
+    events_ns: when something changed, on the clock of the table.
+    """
     found: dict[str, float] = {}
-    sending = flows(frame)
+    sampled = Sampled(frame, flows(frame), events_ns)
     for _, function in DERIVED:
-        found |= function(frame, sending)
+        found |= function(sampled)
     return found
 
 
 def _delay(name: str, quantity: Callable[[pd.DataFrame], Any]) -> _Function:
     """Mean and p99 of a quantity over the samples of all flows that sent."""
 
-    def function(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
+    def function(sampled: Sampled) -> dict[str, float]:
         import numpy as np
 
-        delay = np.concatenate([np.empty(0), *(quantity(rows) for _, _, rows in sending)])
+        delay = np.concatenate([np.empty(0), *(quantity(rows) for _, _, rows in sampled.sending)])
         if not delay.size:
             return {}
         p99 = float(np.quantile(delay, 0.99))
@@ -45,20 +49,21 @@ def _delay(name: str, quantity: Callable[[pd.DataFrame], Any]) -> _Function:
     return function
 
 
-def _rtts(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
+def _rtts(sampled: Sampled) -> dict[str, float]:
     import numpy as np
 
-    rtt = np.concatenate([np.empty(0), *(_rtt(rows) for _, _, rows in sending)])
+    rtt = np.concatenate([np.empty(0), *(_rtt(rows) for _, _, rows in sampled.sending)])
     if not rtt.size:
         return {}
     return {"rtt_p50": float(np.quantile(rtt, 0.5)), "rtt_p99": float(np.quantile(rtt, 0.99))}
 
 
-def _queues(frame: pd.DataFrame, _: _Flows) -> dict[str, float]:
+def _queues(sampled: Sampled) -> dict[str, float]:
     """Of the link with the longest queue, from its first sample with a queue to the last."""
     import numpy as np
 
     found = {"queue_mean": 0.0, "queue_p99": 0.0}
+    frame = sampled.frame
     links = frame[frame["link"].notna() & frame["queue_bytes"].notna()]
     for _link, rows in links.groupby("link", sort=False):
         queue = rows["queue_bytes"].to_numpy()
@@ -74,16 +79,17 @@ def _queues(frame: pd.DataFrame, _: _Flows) -> dict[str, float]:
     return found if len(links) else {}
 
 
-def _stall(frame: pd.DataFrame, _: _Flows) -> dict[str, float]:
+def _stall(sampled: Sampled) -> dict[str, float]:
+    frame = sampled.frame
     if not frame["inflight_bytes"].notna().any():
         return {}
     flows_of = frame[frame["qp"].notna()].groupby(["host", "qp"], sort=False)
     return {"longest_stall": max(_longest_stall(rows) for _, rows in flows_of)}
 
 
-def _startup(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
+def _startup(sampled: Sampled) -> dict[str, float]:
     """Of the slowest flow."""
-    times = [_startup_ns(rows) for _, _, rows in sending]
+    times = [_startup_ns(rows) for _, _, rows in sampled.sending]
     known = [time for time in times if time is not None]
     return {"startup_time": max(known)} if known else {}
 
@@ -102,19 +108,21 @@ def _startup_ns(rows: pd.DataFrame) -> float | None:
     return float(at[1 + int(np.argmax(rate >= _PLATEAU_SHARE * plateau))] - at[0])
 
 
-def _fairness(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
+def _fairness(sampled: Sampled) -> dict[str, float]:
     from datapath.stats import jain
 
-    if len(sending) < 2:
+    if len(sampled.sending) < 2:
         return {}
-    return {"fairness": jain([float(rows["delivered_bytes"].max()) for _, _, rows in sending])}
+    return {
+        "fairness": jain([float(rows["delivered_bytes"].max()) for _, _, rows in sampled.sending])
+    }
 
 
-def _retransmitted(_: pd.DataFrame, sending: _Flows) -> dict[str, float]:
+def _retransmitted(sampled: Sampled) -> dict[str, float]:
     import numpy as np
 
-    sent = sum(float(rows["sent_packets"].max()) for _, _, rows in sending)
-    again = sum(float(rows["retransmitted_packets"].max()) for _, _, rows in sending)
+    sent = sum(float(rows["sent_packets"].max()) for _, _, rows in sampled.sending)
+    again = sum(float(rows["retransmitted_packets"].max()) for _, _, rows in sampled.sending)
     return {"retransmitted_share": again / sent} if sent > 0 and np.isfinite(again) else {}
 
 
@@ -165,10 +173,7 @@ def _longest_stall(rows: pd.DataFrame) -> float:
     return float((stalled - before).max())
 
 
-_Flows = Sequence[tuple[str, int, "pd.DataFrame"]]
-"""The flows that sent anything, as datapath.series.flows() gives them."""
-
-_Function = Callable[["pd.DataFrame", _Flows], Mapping[str, float]]
+_Function = Callable[[Sampled], Mapping[str, float]]
 
 DERIVED: tuple[tuple[tuple[MetricKind, ...], _Function], ...] = (
     (
@@ -201,6 +206,7 @@ DERIVED: tuple[tuple[tuple[MetricKind, ...], _Function], ...] = (
     ),
     ((MetricKind("longest_stall", "ns", "Longest stall", "lower"),), _stall),
     ((MetricKind("startup_time", "ns", "Time to the full rate", "lower", plot="log"),), _startup),
+    (change_metrics.KINDS, change_metrics.metrics),
     # Workloads measure these too, and their rows are in experiment/metrics.py.
     ((), _fairness),
     ((), _retransmitted),

@@ -176,3 +176,42 @@ def test_startup_lasts_until_nine_tenths_of_the_later_rate() -> None:
     assert series_metrics.derived(slow)["startup_time"] == both["startup_time"] == 6_000_000
     assert "startup_time" not in series_metrics.derived(flow(3, range(8))), "too short to tell"
     assert "startup_time" not in series_metrics.derived(flow(4, [9] * 14)), "nothing moves"
+
+
+# --- change ----------------------------------------------------------------------------------
+
+
+def lines(*rates: list[float]) -> pd.DataFrame:
+    """Flows with a rate (bytes each ms) for each millisecond."""
+    frames = []
+    for qp, rate in enumerate(rates):
+        delivered = [sum(rate[:i]) for i in range(len(rate) + 1)]
+        frames.append(flow(qp, delivered))
+    return series.join(frames)
+
+
+def test_the_time_to_a_fair_share() -> None:
+    """The newcomer has a tenth for 30 ms, and a half from then on."""
+    old = [10.0] * 40 + [9.0] * 30 + [5.0] * 130
+    new = [0.0] * 40 + [1.0] * 30 + [5.0] * 130
+    found = series_metrics.derived(lines(old, new))
+    # Jain's index is 0.9 once both have had the half for seven of a window's ten samples.
+    assert 20e6 < found["convergence_time"] <= 30e6
+    assert 0.8 < found["fairness_over_time"] < 1
+    never = [0.0] * 40 + [1.0] * 160
+    found = series_metrics.derived(lines(old, never))
+    assert "convergence_time" not in found
+    assert found["fairness_over_time"] < 0.9
+    assert "fairness_over_time" not in series_metrics.derived(lines(old))
+
+
+def test_the_time_to_recover() -> None:
+    """Nothing for 20 ms after the event, and then half of what comes later for 10 ms."""
+    rate = [10.0] * 50 + [0.0] * 20 + [4.0] * 10 + [8.0] * 120
+    found = series_metrics.derived(lines(rate), [50_000_000])
+    assert 20e6 <= found["recovery_time"] <= 30e6
+    both = series_metrics.derived(lines(rate), [50_000_000, 120_000_000])
+    assert both["recovery_time"] == found["recovery_time"], "the longest; the second disturbs none"
+    assert "recovery_time" not in series_metrics.derived(lines(rate))
+    dead = series_metrics.derived(lines([10.0] * 50 + [0.0] * 50 + [1.0]), [50_000_000])
+    assert "recovery_time" not in dead, "nothing to recover to"

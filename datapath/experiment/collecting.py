@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from datapath import series, series_metrics
 from datapath.errors import RunFailed
 from datapath.experiment.metrics import UNITS
 from datapath.lanes.base import Host, Network, Process
+from datapath.lanes.event_spec import Event
 from datapath.native import paths
 from datapath.series import Name, Request
 from datapath.workloads.base import Metric
@@ -85,21 +86,29 @@ def _start(request: Request, host: Host, logs: Path) -> Process:
 
 
 def gather(
-    request: Request, simulated: pd.DataFrame | None, device: str, logs: Path
+    request: Request,
+    simulated: pd.DataFrame | None,
+    device: str,
+    logs: Path,
+    *,
+    events: Sequence[Event] = (),
+    zero_ns: int | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any], list[Metric]]:
     """The table of a run, with the series asked for; what a record says of it; and metrics.
 
-    Files of samples are taken from the logs; RunFailed when one is damaged.
+    Files of samples are taken from the logs; RunFailed when one is damaged.  zero_ns: as
+    Outcome has it; None: times count from the first sample.
     """
     files = []
     for path in sorted(logs.glob(f"*{series.SUFFIX}")):
         host = path.name.removeprefix("series-").partition(".")[0]
         files.append(series.read_file(path, host))
         path.unlink()
-    frame = series.join([file.frame for file in files], from_zero=True)
+    frame = series.join([file.frame for file in files], from_zero=zero_ns is None)
+    frame["time_ns"] -= zero_ns or 0
     if simulated is not None:
         frame = series.join([simulated, frame])
-    derived = series_metrics.derived(frame)
+    derived = series_metrics.derived(frame, [event.at for event in events])
     frame = series.keep(frame, request.names)
     there = series.present(frame)
     about = {
@@ -112,6 +121,8 @@ def gather(
             if name not in there
         },
     }
+    if events:
+        about["events"] = [[event.at, event.text] for event in events]
     return frame, about, [Metric(name, value, UNITS[name]) for name, value in derived.items()]
 
 

@@ -236,7 +236,8 @@ class _Loader:
             if spec is not None:
                 self._check_workload(raw, spec)
                 files = self._files(raw, spec)
-                self._check_cc(raw, spec.cc)
+                for place, cc in spec.algorithms.items():
+                    self._check_cc(raw, cc, place)
                 self._check_tcp(raw, spec)
                 points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
         self._check_twins(raw_points, points)
@@ -297,14 +298,10 @@ class _Loader:
 
     def _files(self, raw: RawPoint, spec: PointSpec) -> dict[str, str]:
         """Digests of the files that a point names; a missing one is a problem."""
-        named: dict[Path, str | None] = {
-            ("cc", "algo"): spec.cc.file,
-            ("cc", "tcp"): spec.cc.tcp_file,
-        }
+        named: dict[Path, str | None] = {**spec.code, **spec.data}
+        named["cc", "tcp"] = spec.cc.tcp_file
         if spec.xdp is not None:
             named["xdp", "source"] = spec.xdp.source
-        named["workload", "sizes"] = getattr(spec.workload, "file", None)
-        named["workload", "algorithm"] = getattr(spec.workload, "code", None)
         digests = {}
         for path, name in named.items():
             if name is None:
@@ -317,19 +314,22 @@ class _Loader:
                 self._add(raw.source_of(path), text)
         return digests
 
-    def _check_cc(self, raw: RawPoint, cc: Cc) -> None:
+    def _check_cc(self, raw: RawPoint, cc: Cc, place: Path) -> None:
         """The algorithm has to exist and to take the parameters.  Only a run compiles it."""
         if cc.file is not None and not foreign.is_file(self.source.parent / cc.file):
             return  # told already
         try:
             algorithm = _algorithm(cc.located(self.source.parent))
         except LocalError as error:
-            self._add(raw.source_of(("cc", "algo")), _with_hint(error))
+            self._add(raw.source_of((*place, "algo")), _with_hint(error))
             return
         known = {field.name: field for field in algorithm.params}
         for name, value in cc.params.items():
-            beside = name in raw.data.get("cc", {})
-            path = raw.source_of(("cc", name) if beside else ("cc", "params", name))
+            section: Any = raw.data
+            for step in place:
+                section = section[step]
+            beside = (name,) if name in section else ("params", name)
+            path = raw.source_of((*place, *beside))
             if name not in known:
                 more = or_rather(name, list(known), "it has")
                 text = f"{algorithm.name} has no parameter {name!r}{more}"

@@ -58,6 +58,7 @@ def run_workload(
         path=spec.path,
         folder=conditions.folder,
         traffic_seed=conditions.traffic_seed,
+        events=spec.events,
     )
     outcome: Outcome = REGISTRY[spec.kind](spec.workload).run(context)
     return outcome
@@ -74,6 +75,11 @@ def gather_series(
     if request is None:
         return {}, []
     outcome.series, about, derived = collecting.gather(
-        request, outcome.series, spec.transport.device, conditions.logs
+        request,
+        outcome.series,
+        spec.transport.device,
+        conditions.logs,
+        events=spec.events,
+        zero_ns=outcome.zero_ns,
     )
     return about, derived

@@ -97,8 +97,7 @@ def task(
     spec = spec or run.point.spec
     files: dict[str, str] = {}
     if travels:
-        of_workload = (getattr(spec.workload, name, None) for name in ("file", "code"))
-        for name in filter(None, (spec.cc.file, *of_workload)):
+        for name in (*spec.code.values(), *spec.data.values()):
             files[name] = (folder / name).read_text(encoding="utf-8")
     return Task(
         run.name,
@@ -169,17 +168,15 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
     """The point, and the folder in which its files are."""
     if not task.files:
         return PointSpec.model_validate(task.spec), Path(task.folder)
-    text = task.spec
-    for name, content in task.files.items():
-        (temporary / Path(name).name).write_text(content, encoding="utf-8")
-        local = f"./{Path(name).name}"
-        cc, workload = dict(text["cc"]), dict(text["workload"])
-        if cc["algo"].startswith(name):
-            cc["algo"] = local + cc["algo"].removeprefix(name)
-        for key, value in workload.items():
-            if isinstance(value, str) and value.startswith(name):
-                workload[key] = local + value.removeprefix(name)
-        text = {**text, "cc": cc, "workload": workload}
+    spec = PointSpec.model_validate(task.spec)
+    text = spec.model_dump(mode="json")
+    for place, name in (spec.code | spec.data).items():
+        local = Path(name).name
+        (temporary / local).write_text(task.files[name], encoding="utf-8")
+        section: Any = text
+        for step in place[:-1]:
+            section = section[step]
+        section[place[-1]] = f"./{local}{section[place[-1]].removeprefix(name)}"
     return PointSpec.model_validate(text), temporary
 
 

@@ -73,12 +73,12 @@ def compile_algorithms(experiment: LoadedExperiment) -> dict[str, CompiledAlgori
 
     compiled = {}
     for point in experiment.points:
-        cc = point.spec.cc
-        if (point.spec.transport.device == "dp" or paces(point.spec)) and cc_key(
-            cc
-        ) not in compiled:
-            name = cc.located(experiment.folder)
-            compiled[cc_key(cc)] = compile_algorithm(name, cc.params)
+        if point.spec.transport.device != "dp" and not paces(point.spec):
+            continue
+        for cc in point.spec.algorithms.values():
+            if cc_key(cc) not in compiled:
+                name = cc.located(experiment.folder)
+                compiled[cc_key(cc)] = compile_algorithm(name, cc.params)
     return compiled
 
 

@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from datapath.cc.spec import HostCc
+from datapath.experiment.document import Path as Place
+from datapath.lanes.event_spec import Event, check_events
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Name as SeriesName
 from datapath.series import Request
 from datapath.units import DurationNs
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
+from datapath.workloads.programs import WorkloadParams
+from datapath.workloads.traffic.base import TrafficParams
 
-SECTIONS = ("topology", "path", "transport", "cc", "xdp", "workload")
+SECTIONS = ("topology", "path", "transport", "cc", "xdp", "workload", "events")
 """What makes a point: the sections that decide what is measured, and that a sweep may vary."""
 
 
@@ -239,6 +243,54 @@ class PointSpec(_Model):
     cc: HostCc = Field(default_factory=lambda: HostCc())
     xdp: Xdp | None = None
     workload: WorkloadSection
+    events: list[Event] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _workload_fits_hosts(self) -> PointSpec:
+        self.of_workload.check_hosts(self.topology.hosts)
+        return self
+
+    @model_validator(mode="after")
+    def _events_fit(self) -> PointSpec:
+        if not self.events:
+            return self
+        if not isinstance(self.workload, TrafficParams):
+            raise ValueError(f"events are for workloads of traffic tables, not for {self.kind}")
+        lane = self.topology.of_lane
+        if not lane.simulated and not (lane.local and not lane.own_kernels):
+            raise ValueError(f"events are for lanes netns and sim, not for {self.topology.lane}")
+        check_events(self.events, self.path, self.topology.preset)
+        self.workload.check_events(self.events)
+        return self
+
+    @property
+    def of_workload(self) -> WorkloadParams:
+        """The section `workload`."""
+        assert isinstance(self.workload, WorkloadParams)
+        return self.workload
+
+    @property
+    def algorithms(self) -> dict[Place, HostCc]:
+        """Each congestion control that the point names, by the place of its section."""
+        of_workload = self.of_workload.algorithms().items()
+        of_events = enumerate(event.cc for event in self.events)
+        return {
+            ("cc",): self.cc,
+            **{("workload", *place): cc for place, cc in of_workload},
+            **{("events", index, "cc"): cc for index, cc in of_events if cc is not None},
+        }
+
+    @property
+    def code(self) -> dict[Place, str]:
+        """Python files that are loaded, as written, by the place of the name."""
+        named = {(*place, "algo"): cc.file for place, cc in self.algorithms.items()}
+        own = {("workload", *place): name for place, name in self.of_workload.code().items()}
+        return {place: name for place, name in named.items() if name is not None} | own
+
+    @property
+    def data(self) -> dict[Place, str]:
+        """Files with data, likewise."""
+        return {("workload", *place): name for place, name in self.of_workload.data().items()}
 
     @property
     def kind(self) -> str:
@@ -263,6 +315,12 @@ class Experiment(_Model):
     xdp: Xdp | None = Field(None, description="An XDP program of your own.")
     workload: WorkloadSection | None = Field(
         None, description="What is driven; needed here or in every value of an axis."
+    )
+    events: list[Event] = Field(
+        default_factory=list,
+        max_length=256,
+        description="What changes while a run is measured, and when; lanes netns and sim, with "
+        "workloads of traffic tables.",
     )
     sweep: Sweep = Field(default_factory=lambda: Sweep())
     collect: Collect = Field(default_factory=lambda: Collect())

@@ -84,13 +84,12 @@ def _code(experiment: LoadedExperiment) -> Iterator[Path]:
     for point in experiment.points:
         spec = point.spec
         named = (
-            spec.cc.file,
+            *spec.code.values(),
             spec.cc.tcp_file,
             spec.xdp.source if spec.xdp else None,
             spec.topology.ssh_config,
         )
         names |= {name for name in named if name is not None}
-        names |= set(filter(None, [getattr(spec.workload, "code", None)]))
     for name in sorted(names):
         yield (experiment.folder / foreign.expanded(Path(name))).resolve()
 

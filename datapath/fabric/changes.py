@@ -45,4 +45,16 @@ class PauseLink:
     paused: bool = True
 
 
-Change: TypeAlias = SetAlgorithm | SetLink | PauseLink
+@dataclass(frozen=True)
+class SetRoute:
+    """At a time, switches begin or cease to send along a link between two of them.
+
+    A switch that has no other way goes on to send along it.
+    """
+
+    at_ns: int
+    link: int
+    used: bool
+
+
+Change: TypeAlias = SetAlgorithm | SetLink | SetRoute | PauseLink

@@ -121,6 +121,25 @@ class Emulator:
         if answer != "ok":
             raise DatapathError(f"the emulator refuses the path: {answer.removeprefix('error ')}")
 
+    def change(
+        self,
+        at_ns: int,
+        direction: Literal["forward", "backward"],
+        link: Link,
+        *,
+        ecn_mark: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """Give a direction other settings at a time (CLOCK_MONOTONIC), whose frames stay in it.
+
+        seed: as configure() had it, so that the random streams go on.  DatapathError when the
+        link model refuses the settings, or could not take them while frames wait.
+        """
+        settings = words(link, ecn_mark=ecn_mark, seed=seed)
+        answer = self._ask("change", direction, str(at_ns), *settings)
+        if answer != "ok":
+            raise DatapathError(f"the emulator refuses a change: {answer.removeprefix('error ')}")
+
     def counters(self) -> Mapping[str, Any]:
         """Direction -> counter -> number since configure(), and elapsed_ns, busy_ns."""
         counters: Mapping[str, Any] = json.loads(self._ask("counters"))

@@ -19,7 +19,7 @@
 
 #define DP_FLOW_TABLE_MAGIC "DPFLOWS"
 #define DP_FLOW_REPORT_MAGIC "DPREPRT"
-#define DP_FLOW_ABI 1
+#define DP_FLOW_ABI 2
 #define DP_FLOW_UNTIL_STOP UINT64_MAX
 #define DP_FLOW_MESSAGE_MAX (1ULL << 30)
 
@@ -34,6 +34,9 @@ struct dp_flow {
 	uint32_t qp;	 /* number of the QP from src to dst; flows of one QP wait for each other */
 	uint32_t tag;	 /* free for the maker of the table */
 	uint32_t opcode; /* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
+	uint32_t cc; /* algorithm that its QP gets when the flow begins, counted from 1 in a list
+		      * beside the table; 0: as it is */
+	uint32_t reserved;
 };
 
 /* Bytes of the next message when `left` bytes are still to be posted. */

@@ -13,6 +13,8 @@ Rules that both keep:
   at the sender, which for RDMA WRITE and SEND means that the receiver's transport has it all.
 - Flows of one QP (src, dst, qp) queue behind each other in the order of the table: the next one
   posts its first message when it has started and the one before it has posted its last.
+- A flow whose `cc` is not 0 gives its QP that algorithm of a list when it begins; the QP keeps it
+  for the flows behind it.
 - A flow of `UNTIL_STOP` bytes ends at `stop_ns`, which is its `finish_ns`; messages that complete
   later count neither as delivered nor as latency samples.  Any other flow finishes when its last
   message completes; one that `stop_ns` cuts short has finish_ns 0.
@@ -32,7 +34,7 @@ from datapath.errors import LocalError
 Flows: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 """Array of FLOW_DTYPE, shape (flows,)."""
 
-ABI = 1  # DP_FLOW_ABI
+ABI = 2  # DP_FLOW_ABI
 UNTIL_STOP = 2**64 - 1  # DP_FLOW_UNTIL_STOP
 MESSAGE_MAX = 2**30  # DP_FLOW_MESSAGE_MAX
 ANY_HOST = 2**32 - 1
@@ -53,6 +55,8 @@ FLOW_DTYPE = np.dtype(
         ("qp", "<u4"),
         ("tag", "<u4"),
         ("opcode", "<u4"),
+        ("cc", "<u4"),
+        ("reserved", "<u4"),
     ]
 )
 """struct dp_flow."""

@@ -253,6 +253,13 @@ class Network(Protocol):
         """Apply a resolved `path` section; resets the counters."""
         ...
 
+    def change_path(self, at_ns: int, path: object) -> None:
+        """Apply another one at a time (CLOCK_MONOTONIC); packets stay.
+
+        LocalError when this network cannot.
+        """
+        ...
+
     def path_counters(self) -> PathCounters: ...
 
     def card_counters(self) -> Sequence[Mapping[str, Any]]:

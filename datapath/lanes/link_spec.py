@@ -353,13 +353,23 @@ _UNSET: Mapping[str, Any] = {"rate_bps": 0, "delay_ns": 0, "limit_bytes": QUEUE_
 
 def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of Link, of values by key of LINK_KEYS; None: unset."""
-    arguments = dict(_UNSET)
+    arguments = dict(_UNSET) | given_arguments(settings)
+    impairments = tuple(one for one in arguments.get("impairments", ()) if one[1])
+    return {**arguments, "impairments": impairments}
+
+
+def given_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As link_arguments(), without the values of keys that are not given.
+
+    Impairments are those that are given, also as 0.
+    """
     given = {key: value for key, value in settings.items() if value is not None}
+    arguments: dict[str, Any] = {}
     for key, value in given.items():
         if key not in IMPAIRMENTS:
             arguments |= _set(key, value)
-    impairments = tuple((name, given[name]) for name in IMPAIRMENTS if given.get(name))
-    return {**arguments, "impairments": impairments}
+    impairments = tuple((name, given[name]) for name in IMPAIRMENTS if name in given)
+    return arguments | ({"impairments": impairments} if impairments else {})
 
 
 def sets(key: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
 from typing import Literal
 
-from datapath.errors import CapabilityError, LocalError
+from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.fabric import emulation
 from datapath.fabric.emulation import Emulator
 from datapath.lanes.base import PathCounters
@@ -54,7 +54,7 @@ class Middle:
         self.backend = backend
         self._impairments: Impairments | None = None
         self._emulator: Emulator | None = None
-        self._path = Path()
+        self._path, self._seed = Path(), 0
 
     def build(self, links: Iterable[str], *, pass_fds: Sequence[int] = ()) -> None:
         """The management bridge, the neck of a dumbbell, and `links` (ip commands)."""
@@ -90,7 +90,18 @@ class Middle:
                     ecn_mark=path.ecn_mark_of(direction),
                     seed=stream_seed(seed, direction, "link"),
                 )
-        self._path = path
+        self._path, self._seed = path, seed
+
+    def change_path(self, at_ns: int, path: Path) -> None:
+        """As lanes.base.Network."""
+        for direction in DIRECTIONS:
+            self.emulator().change(
+                at_ns,
+                direction,
+                path.link(direction),
+                ecn_mark=path.ecn_mark_of(direction),
+                seed=stream_seed(self._seed, direction, "link"),
+            )
 
     def counters(self) -> PathCounters:
         """The path's counters since set_path(); empty for backend none."""
@@ -202,6 +213,8 @@ def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
     everything = emulator.counters()
     for direction in DIRECTIONS:
         mine = everything[direction]
+        if mine["refused"]:
+            raise DatapathError(f"the {direction} link could not take a change of the path")
         found = {
             "passed": mine["delivered"],
             "dropped": mine["lost"],
@@ -253,6 +266,11 @@ class WithMiddle:
         """Apply a `path` section; LocalError when it needs another network."""
         assert isinstance(path, Path)
         self.middle.set_path(path, seed)
+
+    def change_path(self, at_ns: int, path: object) -> None:
+        """As lanes.base.Network; LocalError when the path's back end is not fabric."""
+        assert isinstance(path, Path)
+        self.middle.change_path(at_ns, path)
 
     def path_counters(self) -> PathCounters:
         """The impairments' counters since set_path(); empty for backend none."""

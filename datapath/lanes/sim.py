@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.errors import LocalError, RunFailed
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
+from datapath.lanes.sim_events import link_changes
 from datapath.lanes.sim_shape import (
     DATA_CLASS,
     host_link,
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from datapath.cc.spec import Cc
+    from datapath.fabric.changes import SetAlgorithm
     from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.flows import FlowResults, Flows
     from datapath.fabric.sim_result import Sampling, SimResult
     from datapath.fabric.steps import Steps
     from datapath.fabric.wakeup import Wakeup
+    from datapath.lanes.event_spec import Event
     from datapath.series import Request
 
 _SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
@@ -162,6 +166,10 @@ class SimNetwork:
         self._counters = PathCounters()
         self.__dict__.pop("base_rtt_ns", None)
 
+    def change_path(self, at_ns: int, path: object) -> None:
+        """Nothing happens in real time."""
+        raise LocalError("lane sim changes its path in virtual time", hint="use simulate(events=)")
+
     def path_counters(self) -> PathCounters:
         """Counters of the last simulation, for the links that the path section is about."""
         return self._counters
@@ -219,7 +227,8 @@ class SimNetwork:
         *,
         transport: Any,
         cc: Any,
-        others: Mapping[int, str] | None = None,
+        algorithms: Sequence[Cc] = (),
+        events: Sequence[Event] = (),
         steps: Steps | None = None,
         seed: int,
         until_ns: int | None = None,
@@ -230,12 +239,12 @@ class SimNetwork:
     ) -> Simulated:
         """Run a traffic table.
 
-        transport, cc: the sections of the experiment.  others: row of the table -> registered
-        algorithm, of flows that do not have that of cc.  steps: work of hosts that begins flows
-        and waits for them.  logs: folder for the case and the trace
-        of a simulation that breaks.  spin_ns: how long programs poll after a completion before
-        they sleep; None: they never sleep.  timeout_s: seconds of the machine's time after which
-        it gives up; None: never.  RunFailed when it deadlocks.
+        transport, cc: the sections of the experiment.  algorithms: those that rows name in their
+        column `cc`, from 1; other rows have that of cc.  events: those of links and the path are
+        made.  steps: work of hosts that begins flows and waits for them.  logs: folder for the
+        case and the trace of a simulation that breaks.  spin_ns: how long programs poll after a
+        completion before they sleep; None: they never sleep.  timeout_s: seconds of the machine's
+        time after which it gives up; None: never.  RunFailed when it deadlocks.
         """
         from datapath.fabric.simulator import Deadlock, Simulation
 
@@ -253,10 +262,12 @@ class SimNetwork:
             wakeup=self._wakeup(spin_ns),
         )
         sampling = self._sampling(simulation, flows, series)
+        first, changes = self._algorithms([cc, *algorithms], flows)
         try:
             result = simulation.run(
                 flows,
-                self._algorithms(cc, others or {}, len(flows)),
+                first,
+                changes=[*changes, *link_changes(self.topology, self.path, events)],
                 until_ns=until_ns,
                 sampling=sampling,
                 steps=steps,
@@ -277,13 +288,27 @@ class SimNetwork:
             raise RunFailed("topology.wakeup is live, and no live run was made")
         return given.setting(spin_ns, emulated=self.topology.preset in ("p2p", "dumbbell"))
 
-    def _algorithms(self, cc: Any, others: Mapping[int, str], flows: int) -> list[Any]:
-        """One for each row of the table."""
+    def _algorithms(
+        self, sections: Sequence[Cc], flows: Flows
+    ) -> tuple[list[Any], list[SetAlgorithm]]:
+        """What the QP of each row begins with, and what it gets by later rows."""
         from datapath.cc import compile_algorithm
+        from datapath.fabric.changes import SetAlgorithm
 
-        own = compile_algorithm(cc.located(self.folder), cc.params)
-        compiled = {name: compile_algorithm(name) for name in set(others.values())}
-        return [compiled[others[row]] if row in others else own for row in range(flows)]
+        if any(getattr(cc, "tcp", None) for cc in sections):
+            raise LocalError("lane sim has no TCP", hint="give its flows cc: {algo: NAME}")
+        compiled = [compile_algorithm(cc.located(self.folder), cc.params) for cc in sections]
+        first: dict[tuple[int, int, int], int] = {}
+        now: dict[tuple[int, int, int], int] = {}
+        rows, changes = [], []
+        for row, flow in enumerate(flows):
+            qp = (int(flow["src"]), int(flow["dst"]), int(flow["qp"]))
+            cc = int(flow["cc"])
+            rows.append(compiled[first.setdefault(qp, cc)])
+            if cc and cc != now.setdefault(qp, first[qp]):
+                now[qp] = cc
+                changes.append(SetAlgorithm(int(flow["start_ns"]), compiled[cc], (row,)))
+        return rows, changes
 
     def _sampling(self, simulation: Any, flows: Flows, series: Request | None) -> Sampling | None:
         """The first QPs, and the queues of up to as many links between switches or to hosts."""

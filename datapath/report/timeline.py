@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from datapath import foreign, series
-from datapath.report import canvas, display, tables
+from datapath.report import canvas, display, event_marks, tables
 from datapath.report.canvas import GRID, MUTED
+from datapath.report.event_marks import Mark
 from datapath.report.folder import ResultFolder, mapping
 from datapath.report.plotspec import SERIES_COLOURS, Colours, PlotSpec
 
@@ -67,6 +68,7 @@ class Trace:
     name: str
     role: Literal["flow", "link", "receiver"]
     rows: pd.DataFrame
+    marks: list[Mark] = field(default_factory=list)
 
 
 @dataclass
@@ -92,6 +94,7 @@ class Drawing:
     links: bool = False
     handles: dict[str, Any] = field(default_factory=dict)
     tops: dict[str, float] = field(default_factory=dict)  # by column: greatest of the middles
+    marks: set[Mark] = field(default_factory=set)
 
 
 def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
@@ -119,6 +122,9 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
         below[0].set_title(panel.title, loc="left", color=MUTED)
         for name, ax in zip(names, below, strict=True):
             _panel(ax, drawing, QUANTITIES[name], panel.rows, traces)
+        marks = traces[panel.rows.index[0]][0].marks
+        event_marks.draw(below, marks)
+        drawing.marks |= set(marks)
         below[-1].set_xlabel("Time since the first delivery (s)")
     for name, line in zip(names, axes, strict=True):
         _scale(line, QUANTITIES[name], drawing, log=spec.log)
@@ -146,7 +152,10 @@ def _traces(result: ResultFolder, run: str, spec: PlotSpec, damaged: list[str]) 
     start = min(_first_delivery(rows) for _, _, rows in found)
     wanted = range(_FLOWS) if spec.qps is None else spec.qps
     chosen = [found[index] for index in wanted if index < len(found)]
-    traces = [Trace(f"{host} QP {qp}", "flow", _since(rows, start)) for host, qp, rows in chosen]
+    marks = event_marks.of_run(result, run, start)
+    traces = [
+        Trace(f"{host} QP {qp}", "flow", _since(rows, start), marks) for host, qp, rows in chosen
+    ]
     end = max(int(trace.rows["time_ns"].max()) for trace in traces)
     return [*traces, *_links(frame, start, end), *_receivers(frame, start, end)]
 
@@ -415,7 +424,7 @@ def _caption(drawing: Drawing, rows: pd.DataFrame, columns: int, damaged: Sequen
     text += f". A step is {display.quantity(step_s, 's')}."
     if columns > _COLUMNS:
         text += f" The first {_COLUMNS} of {columns} combinations are drawn."
-    text += canvas.held(drawing.result, rows)
+    text += event_marks.caption(drawing.marks) + canvas.held(drawing.result, rows)
     if damaged:
         text += f" {len(damaged)} files of series cannot be read and are left out."
     return text + _gaps(drawing.result, rows)

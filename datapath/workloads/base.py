@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import pydantic
 
 from datapath.lanes.base import Network, Tool
+from datapath.lanes.event_spec import Event
 from datapath.metric_kind import MetricKind
 from datapath.series import Request
 
@@ -35,12 +36,15 @@ class Outcome:
     notes: short facts worth showing ("mode: copy"), name -> text.
     series: of a simulated network, the table of datapath.series; live hosts leave theirs in
     files that the runner reads.
+    zero_ns: from when events count, on the clock of the series (CLOCK_REALTIME; 0 of a simulated
+    network); None: not known.
     """
 
     metrics: list[Metric] = field(default_factory=list)
     samples: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     series: pd.DataFrame | None = None
+    zero_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class RunContext:
     logs: folder of this run's logs.
     series: what a simulated network shall sample, None: nothing.
     folder: where relative file names of the experiment begin.
+    events: what changes meanwhile; times are those of the traffic table.
     traffic_seed: of random traffic, equal for all points of a block; None: seed.
     """
 
@@ -67,6 +72,7 @@ class RunContext:
     path: pydantic.BaseModel | None = None
     folder: Path = field(default_factory=Path)
     traffic_seed: int | None = None
+    events: Sequence[Event] = ()
 
     @property
     def table_seed(self) -> int:

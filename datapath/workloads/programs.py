@@ -12,6 +12,7 @@ from pathlib import Path
 import pydantic
 from pydantic import ConfigDict, Field
 
+from datapath.cc.spec import HostCc
 from datapath.debian import install_hint, packages
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.base import Host, Process, Tool
@@ -38,6 +39,21 @@ class WorkloadParams(pydantic.BaseModel):
         default_factory=list,
         description="More command-line arguments for client and server alike.",
     )
+
+    def algorithms(self) -> Mapping[tuple[str | int, ...], HostCc]:
+        """Congestion control that it gives to some of its flows, by the place of the section."""
+        return {}
+
+    def code(self) -> Mapping[tuple[str | int, ...], str]:
+        """Files with code that it names, beside those of algorithms(), by the place of the name."""
+        return {}
+
+    def data(self) -> Mapping[tuple[str | int, ...], str]:
+        """Files with data that it names, as written, by the place of the name."""
+        return {}
+
+    def check_hosts(self, hosts: int) -> None:
+        """ValueError when it makes no sense with so many hosts."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ Of times only lower bounds are tested: nothing may arrive before it should.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import functools
 import os
@@ -207,6 +208,34 @@ def test_losses_are_those_of_the_published_generator(wire: Wire, seed: int) -> N
     draws = stream(stream_seed(seed, "forward", "link"), LOSS)
     assert arrived == [n for n in range(1000) if next(draws) >= round(0.1 * 2**32)]
     assert wire.counters()["dropped"] == 1000 - len(arrived)
+
+
+def test_changes_come_in_order_of_time(wire: Wire) -> None:
+    wire.configure()
+    emulator = wire.network.emulator()
+    whole = Path().link("forward")
+    dead = dataclasses.replace(whole, loss=Loss(good=1.0))
+    never = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + 10**15
+    emulator.change(never, "forward", whole)
+    emulator.change(2, "forward", dead)
+    assert wire.send(numbered(3)) == []
+    emulator.change(3, "forward", whole)
+    assert numbers(wire.send(numbered(3))) == [0, 1, 2]
+    counters = emulator.counters()["forward"]
+    assert (counters["offered"], counters["lost"]) == (6, 3), "a change begins no new path"
+    wire.configure(delay="1ms")
+    assert numbers(wire.send(numbered(3))) == [0, 1, 2], "a new path has no changes to come"
+
+
+def test_a_change_that_makes_no_sense_is_refused(wire: Wire) -> None:
+    wire.configure(rate="1gbit")
+    link = Path.model_validate({"rate": "1gbit"}).link("forward")
+    emulator = wire.network.emulator()
+    with pytest.raises(DatapathError, match="refuses a change"):
+        emulator.change(0, "forward", dataclasses.replace(link, trim=True))
+    with pytest.raises(DatapathError, match="refuses a change"):
+        emulator.change(0, "forward", dataclasses.replace(link, loss=Loss(good=2.0)))
+    assert emulator.counters()["forward"]["refused"] == 0
 
 
 def test_a_full_queue_drops_what_comes_last(wire: Wire) -> None:

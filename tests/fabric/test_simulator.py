@@ -18,7 +18,7 @@ from datapath.cc import compile_algorithm
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import replay
-from datapath.fabric.changes import PauseLink, SetLink
+from datapath.fabric.changes import Change, PauseLink, SetLink, SetRoute
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import (
     Aqm,
@@ -697,6 +697,33 @@ def test_a_longer_route_is_seen_in_the_rtt() -> None:
     assert series.link_names == ["left>right"]
     assert (np.diff(series.links["delivered_bytes"][:, 0]) >= 0).all()
     assert np.nanmax(series.qps["inflight_bytes"]) > 500_000
+
+
+def test_routes_lead_around_a_link_that_is_dead() -> None:
+    """Black-holed until switches send along the other spine; without that, for good."""
+    ms = 1_000_000
+    simulation = Simulation(LeafSpine(2, 2, 1))
+    rows = flow(0, 1, traffic.UNTIL_STOP, stop_ns=50 * ms, message_bytes=4096, depth=4)
+    spines = [simulation.graph.link("leaf0", f"spine{i}") for i in range(2)]
+    carried = simulation.run(rows).links["delivered"][spines]
+    assert carried.min() == 0, "one flow, one way"
+    used = spines[int(carried.argmax())]
+    dead = SetLink(ms, used, Link(loss=Loss(good=1.0)))
+    (lost,) = simulation.run(rows, changes=[dead]).flows.rows
+    (found,) = simulation.run(rows, changes=[dead, SetRoute(2 * ms, used, used=False)]).flows.rows
+    assert found["delivered_bytes"] > 5 * lost["delivered_bytes"] > 0
+    back: list[Change] = [SetRoute(2 * ms, used, used=False), SetLink(30 * ms, used, Link())]
+    again = simulation.run(rows, changes=[dead, *back, SetRoute(30 * ms, used, used=True)])
+    assert again.flows.rows["failed"][0] == 0
+    assert again.links["delivered"][spines].min() > 0, "first one way, then the other, then back"
+
+
+def test_a_switch_without_another_way_keeps_its_own() -> None:
+    simulation = Simulation(LeafSpine(2, 1, 1))
+    only = simulation.graph.link("leaf0", "spine0")
+    assert simulation.run(flow(), changes=[SetRoute(1, only, used=False)]).finished
+    with pytest.raises(LocalError, match="cannot be done"):
+        simulation.run(flow(), changes=[SetRoute(1, 0, used=False)])
 
 
 # --- what switches and engines do together -------------------------------------------------------

@@ -4,11 +4,13 @@
  * its answer:
  *
  *   configure <forward|backward> <key>=<value> ...   ok, or: error <why>
+ *   change <forward|backward> <at_ns> <key>=<value> ...   the same
  *   counters                                         a JSON object
  *   sample <interval_ns> <max_bytes> <prefix>        ok, or: error <why>
  *   sample                                           ok; ends the sampling
  *
- * configure makes a new link: frames in the old one are lost, and counters begin at 0.
+ * configure makes a new link: frames in the old one are lost, and counters begin at 0.  change gives
+ * the link other settings at a time (CLOCK_MONOTONIC), all of them; its frames stay.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -126,42 +128,42 @@ static uint32_t count(const char *list)
 	return n;
 }
 
-static int read_rate_trace(struct direction *d, struct settings *s)
+static int read_rate_trace(struct arrays *a, struct settings *s)
 {
 	uint32_t n = count(s->trace);
 
-	d->trace = calloc(n, sizeof(*d->trace));
-	if (!d->trace)
+	a->trace = calloc(n, sizeof(*a->trace));
+	if (!a->trace)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
-		if (dp_read_u32(strsep(&s->trace, ","), 0, UINT32_MAX, &d->trace[i]))
+		if (dp_read_u32(strsep(&s->trace, ","), 0, UINT32_MAX, &a->trace[i]))
 			return -EINVAL;
-	s->link.trace.ms = d->trace;
+	s->link.trace.ms = a->trace;
 	s->link.trace.n = n;
 	return 0;
 }
 
-static int read_jitter_trace(struct direction *d, struct settings *s)
+static int read_jitter_trace(struct arrays *a, struct settings *s)
 {
 	uint32_t n = count(s->jitter);
 
-	d->jitter = calloc(n, sizeof(*d->jitter));
-	if (!d->jitter)
+	a->jitter = calloc(n, sizeof(*a->jitter));
+	if (!a->jitter)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
-		if (dp_read_real(strsep(&s->jitter, ","), &d->jitter[i]))
+		if (dp_read_real(strsep(&s->jitter, ","), &a->jitter[i]))
 			return -EINVAL;
-	s->link.jitter.sample = d->jitter;
+	s->link.jitter.sample = a->jitter;
 	s->link.jitter.n_samples = n;
 	return 0;
 }
 
 /* Arrays that the link's configuration points to live as long as the link. */
-static int read_traces(struct direction *d, struct settings *s)
+static int read_traces(struct arrays *a, struct settings *s)
 {
-	int err = s->trace ? read_rate_trace(d, s) : 0;
+	int err = s->trace ? read_rate_trace(a, s) : 0;
 
-	return !err && s->jitter ? read_jitter_trace(d, s) : err;
+	return !err && s->jitter ? read_jitter_trace(a, s) : err;
 }
 
 /* ---- a direction ---------------------------------------------------------------- */
@@ -171,10 +173,17 @@ void direction_close(struct direction *d)
 	if (d->link)
 		dp_link_destroy(d->link);
 	d->link = NULL;
-	free(d->trace);
-	free(d->jitter);
-	d->trace = NULL;
-	d->jitter = NULL;
+	free(d->arrays.trace);
+	free(d->arrays.jitter);
+	d->arrays = (struct arrays){};
+	changes_drop(d);
+}
+
+void direction_set(struct direction *d, const struct dp_link_config *link, double ecn_mark)
+{
+	d->hashes = dp_link_hashes(link);
+	d->delay_ns = link->jitter.kind == DP_JITTER_NONE ? link->delay_ns : 0;
+	d->ecn_mark = (uint64_t)(ecn_mark * 0x1p32 + 0.5);
 }
 
 static int apply(struct direction *d, struct settings *s)
@@ -184,15 +193,13 @@ static int apply(struct direction *d, struct settings *s)
 	direction_close(d);
 	/* Trimmed frames overtake whole ones. */
 	d->trims = s->link.trim;
-	d->hashes = dp_link_hashes(&s->link);
 	s->link.n_classes = d->trims ? 2 : 1;
-	err = read_traces(d, s);
+	err = read_traces(&d->arrays, s);
 	if (!err)
 		err = dp_link_create(&s->link, &forward_ops, d, &d->link);
 	if (err)
 		return err;
-	d->delay_ns = s->link.jitter.kind == DP_JITTER_NONE ? s->link.delay_ns : 0;
-	d->ecn_mark = (uint64_t)(s->ecn_mark * 0x1p32 + 0.5);
+	direction_set(d, &s->link, s->ecn_mark);
 	/* A sequence that the link's own streams do not have. */
 	d->mark_rng = ~s->link.seed;
 	memset(&d->counts, 0, sizeof(d->counts));
@@ -215,26 +222,71 @@ static void reset_ports(struct emulator *e, unsigned side)
 	e->busy_ns = 0;
 }
 
-static void configure(struct emulator *e, char *words)
+static unsigned read_side(char **words)
 {
-	struct settings s = {};
-	char *word = strsep(&words, "\t");
-	unsigned side = word && !strcmp(word, "backward") ? BACKWARD : FORWARD;
-	int err = 0;
+	const char *word = strsep(words, "\t");
 
-	while (!err && (word = strsep(&words, "\t"))) {
-		err = read_word(&s, word);
-		if (err)
-			printf("error %s: not a key, or not its kind of value\n", word);
+	return word && !strcmp(word, "backward") ? BACKWARD : FORWARD;
+}
+
+/* The rest of a line; says itself which word is wrong. */
+static int read_settings(struct settings *s, char *words)
+{
+	char *word;
+
+	while ((word = strsep(&words, "\t"))) {
+		if (!read_word(s, word))
+			continue;
+		printf("error %s: not a key, or not its kind of value\n", word);
+		return -EINVAL;
 	}
-	if (err)
-		return;
-	err = apply(&e->direction[side], &s);
-	reset_ports(e, side);
+	return 0;
+}
+
+static void answer(int err)
+{
 	if (err)
 		printf("error %s\n", strerror(-err));
 	else
 		printf("ok\n");
+}
+
+static void configure(struct emulator *e, char *words)
+{
+	struct settings s = {};
+	unsigned side = read_side(&words);
+	int err;
+
+	if (read_settings(&s, words))
+		return;
+	err = apply(&e->direction[side], &s);
+	reset_ports(e, side);
+	answer(err);
+}
+
+static void change(struct emulator *e, char *words)
+{
+	struct settings s = {};
+	struct direction *d = &e->direction[read_side(&words)];
+	const char *at = words ? strsep(&words, "\t") : "";
+	struct change *c = calloc(1, sizeof(*c));
+	int err = c ? dp_read_number(at, 0, UINT64_MAX, &c->at_ns) : -ENOMEM;
+
+	if (!err && read_settings(&s, words)) {
+		change_free(c);
+		return;
+	}
+	if (!err)
+		err = read_traces(&c->arrays, &s);
+	if (!err) {
+		s.link.n_classes = s.link.trim ? 2 : 1;
+		c->link = s.link;
+		c->ecn_mark = s.ecn_mark;
+		err = change_add(d, c);
+	}
+	if (err)
+		change_free(c);
+	answer(err);
 }
 
 static void sample(struct emulator *e, char *words)
@@ -250,10 +302,7 @@ static void sample(struct emulator *e, char *words)
 		err = -EINVAL;
 	else
 		err = sample_begin(e, words, interval_ns, most);
-	if (err)
-		printf("error %s\n", strerror(-err));
-	else
-		printf("ok\n");
+	answer(err);
 }
 
 static void command(void *user, char *line)
@@ -263,6 +312,8 @@ static void command(void *user, char *line)
 
 	if (!strcmp(name, "configure"))
 		configure(e, words);
+	else if (!strcmp(name, "change"))
+		change(e, words);
 	else if (!strcmp(name, "counters"))
 		report_counters(e, stdout);
 	else if (!strcmp(name, "sample"))

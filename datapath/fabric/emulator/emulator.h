@@ -4,7 +4,8 @@
  * machine's clock.
  *
  *   main.c     arguments, the loop, when to sleep
- *   control.c  commands on standard input: configure, counters
+ *   control.c  commands on standard input: configure, change, counters
+ *   change.c   changes of a direction at given times
  *   forward.c  frames in and out, and their direction
  *   parse.c    the fields of a frame that the link model needs; marks, flipped bits
  *   report.c   how late frames left: the emulator's own accuracy
@@ -51,6 +52,22 @@ struct counts {
 	uint64_t marked;   /* marked with CE at random, not by the queue */
 	uint64_t unrouted; /* no port has the frame's link address */
 	uint64_t starved;  /* no free chunk, or a full device: the emulator dropped it */
+	uint64_t refused;  /* changes that the link could not take */
+};
+
+/* Arrays that a link's configuration points to. */
+struct arrays {
+	uint32_t *trace;
+	double *jitter;
+};
+
+/* Settings that a direction gets at a time. */
+struct change {
+	struct change *next;
+	uint64_t at_ns;
+	struct dp_link_config link;
+	struct arrays arrays;
+	double ecn_mark;
 };
 
 struct direction {
@@ -58,8 +75,8 @@ struct direction {
 	struct dp_link *link;
 	uint64_t ecn_mark; /* probability, times 2^32 */
 	uint64_t mark_rng;
-	uint32_t *trace; /* array that the link's configuration points to */
-	double *jitter;
+	struct arrays arrays;
+	struct change *change; /* those to come, by time */
 	uint64_t delay_ns;
 	bool trims;
 	bool hashes;	  /* the link needs the hash of a frame's flow */
@@ -101,6 +118,7 @@ struct emulator {
 	bool woke;		      /* it has slept, and sent nothing since */
 	struct dp_lateness turn_late; /* of the first frame after each sleep */
 	struct dp_series *series[DIRECTIONS];
+	uint64_t change_ns;			/* the next change; UINT64_MAX: none */
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
 	struct dp_lines lines;
@@ -139,6 +157,18 @@ void trim_payload(uint8_t *bytes, struct chunk *);
 /* Reads what standard input has; sets `quit` at its end. */
 void control_read(struct emulator *);
 void direction_close(struct direction *);
+/* What the emulator keeps of a link's settings, beside those that the link has itself. */
+void direction_set(struct direction *, const struct dp_link_config *, double ecn_mark);
+
+/* ---- change.c ------------------------------------------------------------------ */
+
+/* Takes the change, which is freed when it has been made.  0, or -errno: the link model refuses the
+ * settings, or the link could not take them while frames wait; the change stays the caller's. */
+int change_add(struct direction *, struct change *);
+void change_free(struct change *);
+/* Makes all changes whose time has come. */
+void changes_make(struct emulator *, uint64_t now_ns);
+void changes_drop(struct direction *);
 
 /* ---- report.c ------------------------------------------------------------------ */
 

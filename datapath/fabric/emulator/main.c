@@ -118,6 +118,8 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 
 	if (until > e->sample_ns)
 		until = e->sample_ns;
+	if (until > e->change_ns)
+		until = e->change_ns;
 	if (until <= now)
 		return;
 	wait.tv_sec = (time_t)((until - now) / NS_PER_S);
@@ -160,6 +162,8 @@ static void run(struct emulator *e)
 
 	while (!e->quit) {
 		now = dp_now_ns();
+		if (now >= e->change_ns)
+			changes_make(e, now);
 		forward_receive(e);
 		forward_send(e, dp_now_ns());
 		reclaim(e);
@@ -226,17 +230,16 @@ int main(int argc, char **argv)
 
 	if (!e)
 		return 1;
+	e->direction[FORWARD].emulator = e->direction[BACKWARD].emulator = e;
 	err = parse_ports(e, argc, argv);
-	if (!err) {
-		e->direction[FORWARD].emulator = e->direction[BACKWARD].emulator = e;
+	if (!err)
 		err = open_ports(e, why, sizeof(why));
-	}
 	if (err) {
 		printf("error %s\n", why);
 	} else {
 		fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 		e->began_ns = dp_now_ns();
-		e->sample_ns = UINT64_MAX;
+		e->sample_ns = e->change_ns = UINT64_MAX;
 		printf("ready {\"priority\":\"%s\"}\n", dp_take_priority());
 		fflush(stdout);
 		run(e);

@@ -35,7 +35,8 @@ static void report_direction(const struct emulator *e, unsigned side, FILE *out)
 	fprintf(out, "\"exempt\":%llu,\"random_marks\":%llu,\"unrouted\":%llu,\"starved\":%llu,",
 		(unsigned long long)c->exempt, (unsigned long long)c->marked,
 		(unsigned long long)c->unrouted, (unsigned long long)c->starved);
-	fprintf(out, "\"unstamped\":%llu,", (unsigned long long)unstamped(e, side));
+	fprintf(out, "\"unstamped\":%llu,\"refused\":%llu,", (unsigned long long)unstamped(e, side),
+		(unsigned long long)c->refused);
 	fprintf(out, "\"ring_drops\":%llu,\"waiting_bytes\":%llu,",
 		(unsigned long long)ring_drops(e, side),
 		(unsigned long long)(d->link ? dp_link_queue_bytes(d->link) : 0));

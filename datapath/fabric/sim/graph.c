@@ -266,8 +266,8 @@ static int attach_hosts(struct dp_sim *s)
 	return 0;
 }
 
-/* Hops from every switch to one; SIM_NONE: no path. */
-static void distances(const struct dp_sim *s, uint32_t to, uint32_t *hops, uint32_t *work)
+/* Hops from every switch to one; SIM_NONE: no path.  all: along unused links too. */
+static void distances(const struct dp_sim *s, uint32_t to, bool all, uint32_t *hops, uint32_t *work)
 {
 	uint32_t i, port, at, head = 0, tail = 0;
 
@@ -279,7 +279,8 @@ static void distances(const struct dp_sim *s, uint32_t to, uint32_t *hops, uint3
 		i = work[head++];
 		for (port = 0; port < s->switches[i].n_ports; port++) {
 			at = s->link[s->switches[i].into[port]].from;
-			if (at < s->n_hosts || hops[at - s->n_hosts] != SIM_NONE)
+			if (at < s->n_hosts || hops[at - s->n_hosts] != SIM_NONE ||
+			    (!all && s->link[s->switches[i].into[port]].unused))
 				continue;
 			hops[at - s->n_hosts] = hops[i] + 1;
 			work[tail++] = at - s->n_hosts;
@@ -288,27 +289,34 @@ static void distances(const struct dp_sim *s, uint32_t to, uint32_t *hops, uint3
 }
 
 /* The links of one switch that lead nearer to a leaf. */
-static uint32_t nearer(const struct dp_sim *s, uint32_t from, const uint32_t *hops, uint32_t *out)
+static uint32_t nearer(const struct dp_sim *s, uint32_t from, bool all, const uint32_t *hops,
+		       uint32_t *out)
 {
 	const struct sim_switch *sw = &s->switches[from];
 	uint32_t port, to, n = 0;
 
 	for (port = 0; port < sw->n_ports && hops[from] != SIM_NONE; port++) {
 		to = s->link[sw->into[port] ^ 1].to;
-		if (to >= s->n_hosts && hops[to - s->n_hosts] == hops[from] - 1)
+		if (to >= s->n_hosts && (all || !s->link[sw->into[port] ^ 1].unused) &&
+		    hops[to - s->n_hosts] == hops[from] - 1)
 			out[n++] = sw->into[port] ^ 1;
 	}
 	return n;
 }
 
-static int route_to(struct dp_sim *s, uint32_t leaf, uint32_t *hops, uint32_t *work, uint32_t *used,
-		    uint32_t *room)
+/* The routes of all switches to a leaf that have one.  all: along unused links too, for switches
+ * that have none yet. */
+static int route_to(struct dp_sim *s, uint32_t leaf, bool all, uint32_t *hops, uint32_t *work,
+		    uint32_t *used, uint32_t *room)
 {
 	struct sim_route *r;
 	uint32_t *more, i;
 
-	distances(s, leaf, hops, work);
+	distances(s, leaf, all, hops, work);
 	for (i = 0; i < s->n_switches; i++) {
+		r = &s->route[(size_t)i * s->n_leaves + s->switches[leaf].leaf];
+		if (i == leaf || (all && r->n))
+			continue;
 		if (*used + s->switches[i].n_ports > *room) {
 			*room = 2 * (*used + s->switches[i].n_ports);
 			more = realloc(s->next_hop, *room * sizeof(*more));
@@ -316,35 +324,55 @@ static int route_to(struct dp_sim *s, uint32_t leaf, uint32_t *hops, uint32_t *w
 				return -ENOMEM;
 			s->next_hop = more;
 		}
-		r = &s->route[(size_t)i * s->n_leaves + s->switches[leaf].leaf];
 		r->first = *used;
-		r->n = i == leaf ? 0 : nearer(s, i, hops, s->next_hop + *used);
+		r->n = nearer(s, i, all, hops, s->next_hop + *used);
 		*used += r->n;
-		if (i != leaf && !r->n && s->switches[i].leaf != SIM_NONE)
+		if (all && !r->n && s->switches[i].leaf != SIM_NONE)
 			return -EINVAL; /* two leaves have no path between them */
 	}
 	return 0;
 }
 
-static int create_routes(struct dp_sim *s)
+static int find_routes(struct dp_sim *s)
 {
 	uint32_t *hops = malloc((s->n_switches + 1) * sizeof(*hops));
 	uint32_t *work = malloc((s->n_switches + 1) * sizeof(*work));
 	uint32_t i, used = 0, room = 0;
 	int err = 0;
 
+	free(s->next_hop);
+	s->next_hop = NULL;
+	if (!hops || !work)
+		err = -ENOMEM;
+	for (i = 0; !err && i < s->n_switches; i++)
+		if (s->switches[i].leaf != SIM_NONE)
+			err = route_to(s, i, false, hops, work, &used, &room);
+	for (i = 0; !err && i < s->n_switches; i++)
+		if (s->switches[i].leaf != SIM_NONE)
+			err = route_to(s, i, true, hops, work, &used, &room);
+	free(hops);
+	free(work);
+	return err;
+}
+
+static int create_routes(struct dp_sim *s)
+{
+	uint32_t i;
+
 	for (i = 0; i < s->n_switches; i++)
 		if (s->switches[i].leaf != SIM_NONE)
 			s->switches[i].leaf = s->n_leaves++;
 	s->route = calloc((size_t)s->n_switches * s->n_leaves + 1, sizeof(*s->route));
-	if (!hops || !work || !s->route)
-		err = -ENOMEM;
-	for (i = 0; !err && i < s->n_switches; i++)
-		if (s->switches[i].leaf != SIM_NONE)
-			err = route_to(s, i, hops, work, &used, &room);
-	free(hops);
-	free(work);
-	return err;
+	return s->route ? find_routes(s) : -ENOMEM;
+}
+
+int dp_sim_set_route(struct dp_sim *s, uint32_t link, bool used)
+{
+	if (link >= s->n_links || s->link[link].from < s->n_hosts || s->link[link].to < s->n_hosts)
+		return -EINVAL;
+	s->link[link].unused = !used;
+	sim_note(s, link, used);
+	return find_routes(s);
 }
 
 int sim_graph_create(struct dp_sim *s, const struct dp_sim_graph *g)

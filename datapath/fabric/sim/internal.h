@@ -103,6 +103,7 @@ struct sim_link {
 	struct sim_pause *pause; /* a FIFO */
 	uint32_t pauses, pause_room;
 	bool emulated; /* a program emulates the link, and wakes late */
+	bool unused;   /* no route leads along it */
 	uint32_t next_emulated;
 };
 

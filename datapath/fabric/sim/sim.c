@@ -113,6 +113,7 @@ int dp_sim_set_link(struct dp_sim *s, uint32_t link, const struct dp_link_config
 	if (link >= s->n_links)
 		return -EINVAL;
 	c.seed = sim_link_seed(s, link);
+	c.telemetry &= s->link[link].from >= s->n_hosts; /* switches stamp, NICs do not */
 	err = dp_link_configure(s->link[link].link, &c, s->now);
 	if (err)
 		return err;

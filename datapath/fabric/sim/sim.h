@@ -83,6 +83,8 @@ int dp_sim_flows(struct dp_sim *, const struct dp_flow *, uint64_t n);
 int dp_sim_set_cc(struct dp_sim *, uint64_t flow, const struct dp_cc_algo *);
 /* Sets a link's configuration from now on. */
 int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config *);
+/* Whether switches send along a link, from now on.  A switch that has no other way still does. */
+int dp_sim_set_route(struct dp_sim *, uint32_t link, bool used);
 /* Pauses or resumes classes of a link. */
 int dp_sim_pause(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pydantic
@@ -84,11 +84,9 @@ class CollectiveParams(WorkloadParams):
         description="Lane sim: how fast a rank sums up what has arrived; it copies twice as fast.",
     )
 
-    @property
-    def code(self) -> str | None:
-        """The file of an algorithm of the user's own, as written."""
+    def code(self) -> Mapping[tuple[str | int, ...], str]:
         stem, extension, _ = self.algorithm.partition(".py")
-        return stem + extension if extension else None
+        return {("algorithm",): stem + extension} if extension else {}
 
 
 class Collective:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from datapath.units import DurationNs, Fraction
 from datapath.workloads.base import RunContext
@@ -15,7 +15,6 @@ from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams,
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
-    from datapath.workloads.traffic.sizes import Sizes
 
 
 class FlowsParams(TrafficParams):
@@ -41,29 +40,15 @@ class FlowsParams(TrafficParams):
         8, ge=1, le=1024, description="QPs of each pair, which its flows take in turn."
     )
 
-    @model_validator(mode="after")
-    def _known_sizes(self) -> FlowsParams:
-        from datapath.workloads.traffic.sizes import PUBLISHED
+    @field_validator("sizes")
+    @classmethod
+    def _known_sizes(cls, value: str) -> str:
+        from datapath.workloads.traffic.sizes import check_name
 
-        if self.sizes not in PUBLISHED and self.file is None:
-            raise ValueError(
-                f"no distribution {self.sizes!r}: there are {', '.join(PUBLISHED)}; a file of "
-                "your own is written with a slash, ./my.cdf"
-            )
-        return self
+        return check_name(value)
 
-    @property
-    def file(self) -> str | None:
-        """The file of a distribution of the user's own, as written."""
-        return self.sizes if "/" in self.sizes else None
-
-    def distribution(self, folder: Path) -> Sizes:
-        """folder: where a relative file name begins."""
-        from datapath.workloads.traffic import sizes
-
-        if self.file is None:
-            return sizes.published(self.sizes)
-        return sizes.read(folder / self.file)
+    def data(self) -> Mapping[tuple[str | int, ...], str]:
+        return {("sizes",): self.sizes} if "/" in self.sizes else {}
 
 
 class PoissonFlows(Traffic):
@@ -76,7 +61,7 @@ class PoissonFlows(Traffic):
         return {"completion": True}
 
     def table(self, ctx: RunContext) -> Flows:
-        from datapath.workloads.traffic import schedules
+        from datapath.workloads.traffic import schedules, sizes
 
         p = self.common
         assert isinstance(p, FlowsParams)
@@ -87,7 +72,7 @@ class PoissonFlows(Traffic):
             pairs = dict(pair_indices(ctx))
             destinations = [[pairs[s]] if s in pairs else [] for s in range(hosts)]
         return schedules.poisson(
-            p.distribution(ctx.folder),
+            sizes.named(p.sizes, ctx.folder),
             hosts=hosts,
             load=p.load,
             rate_bps=self.needed_rate_bps(ctx),

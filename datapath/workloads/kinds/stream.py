@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
 from pydantic import Field, model_validator
 
+from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.units import Bytes, DurationNs
 from datapath.workloads.base import RunContext
@@ -48,7 +50,7 @@ class StreamParams(TrafficParams):
         0, description="Each pair begins so long after the one before it, and all end together."
     )
     competing: Competing | None = Field(
-        None, description="Lane sim: the last pairs have another algorithm than that of `cc`."
+        None, description="The last pairs have another algorithm than that of `cc`."
     )
 
 
@@ -60,6 +62,10 @@ class Stream(Traffic):
 
     name: ClassVar[str] = "stream"
     Params: ClassVar[type[pydantic.BaseModel]] = StreamParams
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        super().__init__(params)
+        self._competing = range(0)
 
     def measured(self) -> dict[str, bool]:
         return {"fair": True}
@@ -80,7 +86,7 @@ class Stream(Traffic):
                 f"{p.competing.pairs} of {len(pairs)} pairs compete, and no other is left",
                 hint="lower workload.competing.pairs, or raise topology.hosts",
             )
-        return schedules.stream(
+        flows = schedules.stream(
             pairs,
             message_bytes=p.size,
             depth=p.depth,
@@ -88,11 +94,15 @@ class Stream(Traffic):
             qps=p.qps,
             stagger_ns=p.stagger,
         )
+        first = len(flows) - (p.competing.pairs * p.qps if p.competing else 0)
+        self._competing = range(first, len(flows))
+        flows["cc"][first:] = 1
+        return flows
 
-    def others(self, flows: Flows) -> dict[int, str]:
+    def algorithms(self) -> list[HostCc]:
         p = self.common
         assert isinstance(p, StreamParams)
-        if p.competing is None:
-            return {}
-        first = len(flows) - p.competing.pairs * p.qps
-        return dict.fromkeys(range(first, len(flows)), p.competing.algo)
+        return [] if p.competing is None else [HostCc(algo=p.competing.algo)]
+
+    def competing(self) -> Sequence[int]:
+        return self._competing

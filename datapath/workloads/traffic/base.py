@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The code that the workloads stream, flows, incast and permutation share.
+"""The code that the workloads stream, flows, incast, permutation and traffic share.
 
 Each one makes a traffic table from its parameters and the run's seed; the generator runs it on a
 live network, the simulator on a simulated one.  numpy is loaded when a run begins.
@@ -7,15 +7,18 @@ live network, the simulator on a simulated one.  numpy is loaded when a run begi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
 
 from datapath.cc import bpf
+from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.lanes.base import Tool
+from datapath.lanes.event_spec import Event
 from datapath.metric_kind import MetricKind
 from datapath.units import BitRate, DurationNs
 from datapath.verbs.spec import QP_ATTRIBUTES, Transport
@@ -34,7 +37,7 @@ _SHARED = ("p2p", "dumbbell")
 
 
 class TrafficParams(WorkloadParams):
-    """The parameters of all four."""
+    """The parameters of them all."""
 
     operation: Literal["write", "send", "read"] = Field(
         "write", description="RC operation of each message; TCP has no read."
@@ -74,9 +77,15 @@ class TrafficParams(WorkloadParams):
         None, ge=0, le=255, description="Index of the GID that names each end; unset: IPv4's."
     )
 
+    def check_events(self, events: Sequence[Event]) -> None:
+        """ValueError for an event about groups of flows that there are not."""
+        for event in events:
+            if not event.about_links:
+                raise ValueError(f"there are no groups of flows: `{event.text}` needs `traffic`")
+
 
 class Traffic:
-    """The code of all four; a subclass makes the table and chooses the metrics."""
+    """The code of them all; a subclass makes the table and chooses the metrics."""
 
     Params: ClassVar[type[pydantic.BaseModel]]
     tools: ClassVar[tuple[Tool, ...]] = ()  # the generator is a part of datapath
@@ -98,9 +107,13 @@ class Traffic:
         """Further arguments of measure.outcome()."""
         raise NotImplementedError
 
-    def others(self, flows: Flows) -> dict[int, str]:
-        """Rows of the table whose flows have another algorithm than that of the file, and which."""
-        return {}
+    def algorithms(self) -> Sequence[HostCc]:
+        """Those that rows of the table name in their column `cc`, from 1."""
+        return ()
+
+    def competing(self) -> Sequence[int]:
+        """Rows of the table that compete with those that are judged, once it is made."""
+        return ()
 
     def run(self, ctx: RunContext) -> Outcome:
         from datapath.fabric.flows import OPCODES
@@ -112,11 +125,6 @@ class Traffic:
             raise LocalError("TCP has no read", hint="use operation: write")
         if isinstance(ctx.network, simulated.SimulatedNetwork):
             _check_simulated(ctx, p)
-        elif getattr(p, "competing", None) is not None:
-            raise LocalError(
-                "workload.competing is for lane sim",
-                hint="use topology: {lane: sim}, or take it away",
-            )
         flows = self.table(ctx)
         if not len(flows):
             raise LocalError(
@@ -124,18 +132,17 @@ class Traffic:
             )
         flows["opcode"] = OPCODES[p.operation]
         last = int(max(flows["start_ns"].max(), flows["stop_ns"].max()))
-        others = self.others(flows)
-        results, series, metrics = _run(ctx, flows, others, p, last + p.drain)
+        results, series, metrics, zero_ns = _run(ctx, flows, self.algorithms(), p, last + p.drain)
         outcome = measure.outcome(
             flows,
             results,
             ideal=self.ideal(ctx),
             shared_link=_preset(ctx) in _SHARED,
-            competing=list(others),
+            competing=self.competing(),
             **self.measured(),
         )
         outcome.metrics += metrics
-        outcome.series = series
+        outcome.series, outcome.zero_ns = series, zero_ns
         return outcome
 
     # --- facts of the path ---
@@ -197,28 +204,49 @@ def _preset(ctx: RunContext) -> str:
 def _run(
     ctx: RunContext,
     flows: Flows,
-    others: Mapping[int, str],
+    algorithms: Sequence[HostCc],
     params: TrafficParams,
     deadline_ns: int,
 ) -> Any:
-    """(results, series or None, metrics of the transport) from the simulator or the generator."""
+    """(results, series or None, metrics of the transport, schedule's zero) of a run.
+
+    The zero is that of Outcome.zero_ns.
+    """
     from datapath.workloads.traffic import live, simulated
 
     spin_ns = None if params.always_poll else params.spin
     if isinstance(ctx.network, simulated.SimulatedNetwork):
-        return simulated.run(ctx, flows, deadline_ns, others, spin_ns)
+        return simulated.run(ctx, flows, deadline_ns, algorithms, spin_ns)
     assert isinstance(ctx.transport, Transport)
     options = live.Options(
         spin_ns=spin_ns,
         deadline_ns=deadline_ns,
         verify=params.verify,
         tcp_cc=_own_tcp(ctx),
+        algorithms=[_live_algorithm(ctx, cc) for cc in algorithms],
         gid_index=params.gid_index,
         qp_attributes=ctx.transport.qp_attributes(),
         pin=params.pin,
         extra=params.extra,
     )
-    return live.run(ctx, flows, options), None, []
+    measured = live.run(ctx, flows, options)
+    return measured.flows, None, [], measured.zero_ns
+
+
+def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
+    """What the generator asks for: a compiled algorithm, or a name that the kernel knows."""
+    device = _device(ctx)
+    if device == "kernel" and cc.tcp is not None and bpf.source_of(cc.tcp, ctx.folder) is None:
+        return cc.tcp
+    if device == "dp" and cc.tcp is None:
+        from datapath.cc import compile_algorithm
+
+        return compile_algorithm(cc.located(ctx.folder), cc.params).path
+    raise LocalError(
+        f"flows on device {device} cannot have {cc.tcp or cc.algo} for themselves",
+        hint="device dp takes {algo: NAME}; device kernel takes {tcp: NAME}, which the hosts' "
+        "kernels know",
+    )
 
 
 def _own_tcp(ctx: RunContext) -> str | None:

@@ -33,6 +33,7 @@ enum {
 	OP_READ = 4,
 	STATUS_GENERAL = 21, /* IBV_WC_GENERAL_ERR: of a failure without a work completion */
 	HOSTS_MAX = 1024,
+	CC_MAX = 64,	/* algorithms of --cc */
 	QUEUE_MAX = 64, /* messages of several flows that one QP takes at once */
 	TOKEN_BYTES = 16,
 	RNR_FOREVER = 7, /* rnr_retry: any number of times */
@@ -44,8 +45,11 @@ enum {
 
 struct options {
 	const char *table, *report;
+	const char *begun; /* file that tells the schedule's zero; NULL: none */
 	const char *device;
 	const char *tcp_cc;
+	const char *cc[CC_MAX]; /* that rows name by their number */
+	uint32_t n_cc;
 	char **management, **address; /* of all hosts */
 	uint32_t n_management, n_address;
 	uint32_t host;
@@ -89,6 +93,7 @@ struct conn {
 	struct message *ring;
 	uint64_t posted;  /* messages */
 	uint64_t arrived; /* messages that arrived whole, where that can be seen */
+	uint32_t cc;	  /* the algorithm that it was given last; 0: none */
 	bool failed, waiting;
 };
 
@@ -118,6 +123,8 @@ struct transport {
 	int (*connect)(struct run *, const struct record *all);
 	/* Hand over the message that was just put into the ring. */
 	int (*post)(struct run *, struct conn *, const struct message *);
+	/* Give a connection of this host another algorithm, one of opt.cc. */
+	int (*set_cc)(struct run *, struct conn *, const char *cc);
 	/* Move; how much was found, or -errno. */
 	int (*poll)(struct run *);
 	/* Ask to be woken through run.epoll_fd; 1: there is something already. */

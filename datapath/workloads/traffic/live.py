@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from pathlib import Path
 from datapath.errors import DatapathError, RunFailed
 from datapath.fabric import flows as table
 from datapath.lanes.base import Host
+from datapath.lanes.event_spec import path_changes
+from datapath.lanes.spec import Path as PathSection
 from datapath.native import paths
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
@@ -25,6 +28,7 @@ from datapath.workloads.programs import Program, Programs
 DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)
 _TOKEN_BYTES = 16
+_LOOK_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -33,20 +37,22 @@ class Options:
 
     spin_ns: how long it polls without success before it sleeps; None: it never sleeps.
     deadline_ns: after the schedule's zero; flows that have not ended by then stay unfinished.
-    qp_attributes: as datapath.verbs.spec.QP_ATTRIBUTES names them; the program has defaults.
+    algorithms: those that rows of the table name, from 1: objects for devices of ours, names for
+    TCP.  qp_attributes: as datapath.verbs.spec.QP_ATTRIBUTES names them; the program has defaults.
     """
 
     spin_ns: int | None = 20_000
     deadline_ns: int | None = None
     verify: bool = False
     tcp_cc: str | None = None
+    algorithms: Sequence[str | Path] = ()
     gid_index: int | None = None
     qp_attributes: Mapping[str, int] = field(default_factory=dict)
     pin: bool = True
     extra: Sequence[str] = ()
 
-    def words(self) -> list[str]:
-        """As arguments of the program."""
+    def words(self, host: Host) -> list[str]:
+        """As arguments of the program on a host."""
         words = ["--spin", "always" if self.spin_ns is None else str(self.spin_ns // 1000)]
         words += ["--verify"] if self.verify else []
         if self.deadline_ns is not None:
@@ -55,12 +61,22 @@ class Options:
             words += ["--tcp-cc", self.tcp_cc]
         if self.gid_index is not None:
             words += ["--gid-index", str(self.gid_index)]
+        for cc in self.algorithms:
+            words += ["--cc", host.provide(cc) if isinstance(cc, Path) else cc]
         for name, value in self.qp_attributes.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         return [*words, *self.extra]
 
 
-def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResults:
+@dataclass(frozen=True)
+class Measured:
+    """The results of a run.  zero_ns: the schedule's zero, CLOCK_REALTIME; None: not known."""
+
+    flows: table.FlowResults
+    zero_ns: int | None = None
+
+
+def run(ctx: RunContext, flows: table.Flows, options: Options) -> Measured:
     """Run a table whose hosts are those of the network; RunFailed with the program's own words.
 
     The table and the reports of the hosts stay among the run's logs.
@@ -69,6 +85,8 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
     schedule = (ctx.logs / "traffic.table").resolve()
     table.write(schedule, flows, len(hosts), seed=ctx.table_seed)
     polls = options.spin_ns is None
+    begun = ctx.logs.resolve() / "traffic.begun" if ctx.network.local else None
+    zero_ns = None
     with (
         token_file(ctx.logs, "traffic") as token,
         Programs(ctx, (), options.pin, polls) as programs,
@@ -82,15 +100,42 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> table.FlowResu
                     *("--table", host.provide(schedule)),
                     *("--report", f"{host.outputs(ctx.logs)}/{_report(host)}"),
                     *("--host", str(index), "--token", host.provide(token)),
+                    *(("--begun", str(begun)) if begun and not index else ()),
                     *_where(ctx, hosts),
-                    *options.words(),
+                    *options.words(host),
                 ],
                 ctx.device_env[index],
             )
             for index, host in enumerate(hosts)
         ]
+        if begun is not None:
+            zero_ns = _zero(begun, started[0], programs)
+            _change_path(ctx, zero_ns)
         _finish(programs, started)
-    return table.FlowResults.merge((_read(ctx, host) for host in hosts), flows)
+    results = table.FlowResults.merge((_read(ctx, host) for host in hosts), flows)
+    return Measured(results, None if zero_ns is None else zero_ns + _realtime_less_monotonic())
+
+
+def _zero(begun: Path, program: Program, programs: Programs) -> int | None:
+    """The schedule's zero, CLOCK_MONOTONIC, when it is known; None: the program ended before."""
+    while program.process.poll() is None and programs.remaining_s():
+        if begun.exists() and (text := begun.read_text()).endswith("\n"):
+            return int(text)
+        time.sleep(_LOOK_S)
+    return None
+
+
+def _change_path(ctx: RunContext, zero_ns: int | None) -> None:
+    """Hand the path the changes that it will make at their times."""
+    if zero_ns is None or not any(event.about_links for event in ctx.events):
+        return
+    assert isinstance(ctx.path, PathSection)
+    for at_ns, path in path_changes(ctx.events, ctx.path):
+        ctx.network.change_path(zero_ns + at_ns, path)
+
+
+def _realtime_less_monotonic() -> int:
+    return time.time_ns() - time.monotonic_ns()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,8 @@ static const char usage[] =
 	"\n"
 	"  --table FILE          the schedule; the same file at every host\n"
 	"  --report FILE         where the results go\n"
+	"  --begun FILE          gets a line with the schedule's zero (ns of CLOCK_MONOTONIC) as soon\n"
+	"                        as it is known, shortly before it comes\n"
 	"  --host N              which host of the table this is, from 0\n"
 	"  --management A0,A1..  management addresses of all hosts, in their order\n"
 	"  --port P              management port of host 0 (18600); TCP and --cm use P + 1 of the\n"
@@ -39,6 +41,8 @@ static const char usage[] =
 	"  --rnr-retry N         rnr_retry of the QPs, 0 to 7 (7: any number of times)\n"
 	"  --tcp                 TCP in place of verbs; wants --address\n"
 	"  --tcp-cc NAME         its congestion control: cubic, bbr, reno ...\n"
+	"  --cc OBJECT           an algorithm that flows of the table name by its number, from 1: a\n"
+	"                        compiled algorithm (devices of datapath), or with --tcp a name\n"
 	"  --address A0,A1..     addresses of all hosts on the network under test\n"
 	"\n"
 	"  --spin US             poll that long without success before sleeping; `always`: never\n"
@@ -67,6 +71,7 @@ enum { EXIT_FLOW = 1, EXIT_USE = 2, EXIT_RUN = 3 };
 enum {
 	OPT_TABLE = 256,
 	OPT_REPORT,
+	OPT_BEGUN,
 	OPT_HOST,
 	OPT_MANAGEMENT,
 	OPT_PORT,
@@ -79,6 +84,7 @@ enum {
 	OPT_RNR_RETRY,
 	OPT_TCP,
 	OPT_TCP_CC,
+	OPT_CC,
 	OPT_ADDRESS,
 	OPT_SPIN,
 	OPT_DEADLINE,
@@ -90,6 +96,7 @@ enum {
 static const struct option known[] = {
 	{ "table", required_argument, NULL, OPT_TABLE },
 	{ "report", required_argument, NULL, OPT_REPORT },
+	{ "begun", required_argument, NULL, OPT_BEGUN },
 	{ "host", required_argument, NULL, OPT_HOST },
 	{ "management", required_argument, NULL, OPT_MANAGEMENT },
 	{ "port", required_argument, NULL, OPT_PORT },
@@ -102,6 +109,7 @@ static const struct option known[] = {
 	{ "rnr-retry", required_argument, NULL, OPT_RNR_RETRY },
 	{ "tcp", no_argument, NULL, OPT_TCP },
 	{ "tcp-cc", required_argument, NULL, OPT_TCP_CC },
+	{ "cc", required_argument, NULL, OPT_CC },
 	{ "address", required_argument, NULL, OPT_ADDRESS },
 	{ "spin", required_argument, NULL, OPT_SPIN },
 	{ "deadline", required_argument, NULL, OPT_DEADLINE },
@@ -176,6 +184,14 @@ static int spin(struct options *opt, const char *text)
 	return err;
 }
 
+static int add_cc(struct options *opt, const char *name)
+{
+	if (opt->n_cc == CC_MAX)
+		return complain(EINVAL, "--cc: %d algorithms at most", CC_MAX);
+	opt->cc[opt->n_cc++] = name;
+	return 0;
+}
+
 static int take_number(struct options *opt, int which, const char *text)
 {
 	static const struct {
@@ -226,6 +242,9 @@ static int take_option(struct options *opt, int which, char *value)
 	case OPT_REPORT:
 		opt->report = value;
 		return 0;
+	case OPT_BEGUN:
+		opt->begun = value;
+		return 0;
 	case OPT_TOKEN:
 		return token_read(value, opt->token);
 	case OPT_DEVICE:
@@ -234,6 +253,8 @@ static int take_option(struct options *opt, int which, char *value)
 	case OPT_TCP_CC:
 		opt->tcp_cc = value;
 		return 0;
+	case OPT_CC:
+		return add_cc(opt, value);
 	case OPT_TCP:
 		opt->tcp = true;
 		return 0;
@@ -350,6 +371,21 @@ static int join(struct run *run)
 	return err;
 }
 
+static int tell_begun(const struct run *run)
+{
+	FILE *file = run->opt.begun ? fopen(run->opt.begun, "wbe") : NULL;
+	int written;
+
+	if (!run->opt.begun)
+		return 0;
+	if (!file)
+		return complain(errno, "%s: %s", run->opt.begun, strerror(errno));
+	written = fprintf(file, "%llu\n", (unsigned long long)run->zero_ns);
+	if (fclose(file) || written < 0)
+		return complain(EIO, "%s: %s", run->opt.begun, strerror(errno));
+	return 0;
+}
+
 static int drive(struct run *run)
 {
 	int err = manage_open(run);
@@ -361,6 +397,8 @@ static int drive(struct run *run)
 		err = join(run);
 	if (!err)
 		err = manage_start(run);
+	if (!err)
+		err = tell_begun(run);
 	if (!err)
 		err = manage_watch(run);
 	if (!err)

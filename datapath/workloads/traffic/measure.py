@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datapath.errors import RunFailed
+from datapath.fabric.flows import UNTIL_STOP
 from datapath.quantiles import nearest_rank
 from datapath.stats import jain
 from datapath.workloads.base import Metric, Outcome
@@ -76,7 +77,8 @@ def outcome(
     ideal: gives utilisation, and slowdown if it knows the RTT.  shared_link: all flows of a
     direction pass one link (of two hosts the lower one is on its left), else the links of the
     hosts are meant.
-    fair: Jain's index over the QPs.  completion: times and slowdowns of whole flows.
+    fair: Jain's index over the QPs, those with flows without end if there are any.
+    completion: times and slowdowns of whole flows.
     rounds: flows of one tag belong together (incast).
     competing: rows of flows that compete with the others, which are those that are judged.
     """
@@ -87,7 +89,9 @@ def outcome(
         *latency_metrics(results.latencies),
     ]
     if fair:
-        shares = _rates(flows, rows)
+        endless = flows["bytes"] == UNTIL_STOP
+        counted = endless if endless.any() else ~endless
+        shares = _rates(flows[counted], rows[counted])
         metrics += [Metric("fairness", jain(shares), "1")] if len(shares) > 1 else []
     if competing:
         metrics += _competing(flows, rows, competing)
@@ -136,6 +140,8 @@ def _throughput(flows: Flows, rows: Any) -> list[Metric]:
 
 def _rates(flows: Flows, rows: Any) -> list[float]:
     """bit/s that each QP got while it had a flow, from start to end."""
+    if not len(flows):
+        return []
     end = np.where(rows["finish_ns"] > 0, rows["finish_ns"], rows["finish_ns"].max())
     lasted = np.maximum(end.astype(np.float64) - flows["start_ns"], 1)
     _, qp = np.unique(flows[["src", "dst", "qp"]], return_inverse=True)
@@ -144,16 +150,19 @@ def _rates(flows: Flows, rows: Any) -> list[float]:
 
 
 def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric]:
-    """Shares of the judged flows, and of those that compete with them."""
-    end = np.where(rows["finish_ns"] > 0, rows["finish_ns"], rows["finish_ns"].max())
-    rates = (
-        rows["delivered_bytes"] * 8e9 / np.maximum(end.astype(np.float64) - flows["start_ns"], 1)
-    )
+    """Shares of the judged flows, and of those that compete with them, of both without end."""
     others = np.zeros(len(flows), bool)
     others[list(competing)] = True
+    endless = flows["bytes"] == UNTIL_STOP
+    mine, theirs = (
+        _rates(flows[endless & which], rows[endless & which]) for which in (~others, others)
+    )
+    if not mine or not theirs:
+        return []
+    fair = np.mean([*mine, *theirs])
     return [
-        Metric("fair_share", float(rates[~others].mean() / rates.mean()), "1"),
-        Metric("competing_fair_share", float(rates[others].mean() / rates.mean()), "1"),
+        Metric("fair_share", float(np.mean(mine) / fair), "1"),
+        Metric("competing_fair_share", float(np.mean(theirs) / fair), "1"),
     ]
 
 

@@ -86,11 +86,23 @@ static uint64_t message_bytes(const struct flow *flow)
 	return dp_flow_next_message(flow->row, flow->row->bytes - flow->posted_bytes);
 }
 
+/* A flow that names an algorithm gives it to its connection before its first message. */
+static int begin_flow(struct run *run, struct conn *conn, const struct dp_flow *row)
+{
+	if (!row->cc || row->cc == conn->cc)
+		return 0;
+	conn->cc = row->cc;
+	return run->transport->set_cc(run, conn, run->opt.cc[row->cc - 1]);
+}
+
 static int post_message(struct run *run, struct conn *conn, struct flow *flow)
 {
 	struct message *message = &conn->ring[conn->head & conn->mask];
 	struct dp_flow_result *result = &run->result[flow - run->mine];
+	int err = flow->posted_bytes ? 0 : begin_flow(run, conn, flow->row);
 
+	if (err)
+		return err;
 	*message = (struct message){ .posted_ns = dp_now_ns() - run->zero_ns,
 				     .number = conn->posted,
 				     .bytes = message_bytes(flow),

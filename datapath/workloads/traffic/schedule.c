@@ -65,6 +65,8 @@ static const char *fault_of(const struct run *run, const struct dp_flow *row)
 		return "opcode is not WRITE, SEND or READ";
 	if (run->opt.tcp && row->opcode == OP_READ)
 		return "TCP has no READ";
+	if (row->cc > run->opt.n_cc)
+		return "its algorithm is not one of --cc";
 	return NULL;
 }
 

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pydantic
 
 from datapath.fabric.flows import FlowResults, Flows
+from datapath.lanes.event_spec import Event
 from datapath.series import Request
 from datapath.workloads.base import Metric, RunContext
 
@@ -31,8 +32,8 @@ class SimulatedNetwork(Protocol):
     """A network that runs traffic tables itself.
 
     link_rate_bps: of a host's link.  base_rtt_ns: both ways of a small packet on an idle path,
-    one value or an array of shape (hosts, hosts).  others: row of the table -> registered
-    algorithm, of flows that do not have that of cc.  spin_ns: how long programs poll after a
+    one value or an array of shape (hosts, hosts).  algorithms: those that rows name in their
+    column `cc`, from 1.  events: of links and the path.  spin_ns: how long programs poll after a
     completion before they sleep; None: they never do.
     """
 
@@ -45,7 +46,8 @@ class SimulatedNetwork(Protocol):
         *,
         transport: pydantic.BaseModel,
         cc: pydantic.BaseModel,
-        others: Mapping[int, str],
+        algorithms: Sequence[pydantic.BaseModel],
+        events: Sequence[Event],
         seed: int,
         until_ns: int | None,
         series: Request | None,
@@ -59,16 +61,17 @@ def run(
     ctx: RunContext,
     flows: Flows,
     until_ns: int | None,
-    others: Mapping[int, str],
+    algorithms: Sequence[pydantic.BaseModel],
     spin_ns: int | None,
-) -> tuple[FlowResults, Any, list[Metric]]:
-    """(results, table of series or None, metrics of the transport)."""
+) -> tuple[FlowResults, Any, list[Metric], int]:
+    """(results, table of series or None, metrics of the transport, the schedule's zero)."""
     assert isinstance(ctx.network, SimulatedNetwork)
     result = ctx.network.simulate(
         flows,
         transport=ctx.transport,
         cc=ctx.cc,
-        others=others,
+        algorithms=algorithms,
+        events=ctx.events,
         seed=ctx.seed,
         until_ns=until_ns,
         series=ctx.series,
@@ -81,4 +84,4 @@ def run(
         Metric("timeouts", float(result.qps["timeouts"]), "1"),
         Metric("spurious_share", result.qps["spurious"] / sent, "1"),
     ]
-    return result.flows, getattr(result, "frame", None), metrics
+    return result.flows, getattr(result, "frame", None), metrics, 0

@@ -58,6 +58,21 @@ class Sizes:
         return np.interp(sizes, self.bytes, self.shares)
 
 
+def check_name(name: str) -> str:
+    """The name itself; ValueError when it is no distribution and no file."""
+    if name not in PUBLISHED and "/" not in name:
+        raise ValueError(
+            f"no distribution {name!r}: there are {', '.join(PUBLISHED)}; a file of "
+            "your own is written with a slash, ./my.cdf"
+        )
+    return name
+
+
+def named(name: str, folder: Path) -> Sizes:
+    """One of PUBLISHED, or that of a file.  folder: where a relative file name begins."""
+    return read(folder / name) if "/" in name else published(name)
+
+
 def published(name: str) -> Sizes:
     """One of PUBLISHED."""
     return read(_FOLDER / f"{name}.cdf")

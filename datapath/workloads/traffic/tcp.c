@@ -63,17 +63,21 @@ struct tcp {
 
 /* ---- sockets --------------------------------------------------------------- */
 
-/* Before connect() and listen(), so that it holds from the first packet. */
-static int set_congestion_control(const struct run *run, int fd)
+static int set_congestion_control(int fd, const char *name)
 {
-	const char *name = run->opt.tcp_cc;
-
 	if (!name || !setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, strlen(name)))
 		return 0;
 	return complain(errno,
 			"TCP congestion control %s: %s; net.ipv4.tcp_available_congestion_control "
 			"has what this kernel knows",
 			name, strerror(errno));
+}
+
+static int tcp_set_cc(struct run *run, struct conn *conn, const char *name)
+{
+	struct tcp *tcp = run->state;
+
+	return set_congestion_control(tcp->stream[conn - run->conn].fd, name);
 }
 
 static int listen_here(struct run *run, struct tcp *tcp)
@@ -85,7 +89,8 @@ static int listen_here(struct run *run, struct tcp *tcp)
 		return err;
 	tcp->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	setsockopt(tcp->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	err = set_congestion_control(run, tcp->listener);
+	/* Before listen() and connect(), so that it holds from the first packet. */
+	err = set_congestion_control(tcp->listener, run->opt.tcp_cc);
 	if (!err && (tcp->listener < 0 || bind(tcp->listener, found->ai_addr, found->ai_addrlen) ||
 		     listen(tcp->listener, BACKLOG)))
 		err = complain(errno, "address %s port %u: %s", run->opt.address[run->opt.host],
@@ -136,7 +141,7 @@ static int connect_one(struct run *run, struct tcp *tcp, uint32_t i)
 	memcpy(opening.token, run->opt.token, TOKEN_BYTES);
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	tcp->stream[i].fd = fd;
-	err = set_congestion_control(run, fd);
+	err = set_congestion_control(fd, run->opt.tcp_cc);
 	if (!err && (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) ||
 		     send(fd, &opening, sizeof(opening), MSG_NOSIGNAL) != sizeof(opening)))
 		err = complain(errno, "TCP to host %u at %s: %s", run->conn[i].dst,
@@ -484,6 +489,7 @@ const struct transport tcp_transport = {
 	.open = tcp_open,
 	.connect = tcp_connect,
 	.post = tcp_post,
+	.set_cc = tcp_set_cc,
 	.poll = tcp_poll,
 	.arm = tcp_arm,
 	.counters = tcp_counters,

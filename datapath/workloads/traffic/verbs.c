@@ -11,6 +11,7 @@
  * anew.  So that the receiver sees each message, WRITEs carry an immediate then.
  */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,22 @@ static int verbs_post(struct run *run, struct conn *conn, const struct message *
 		pattern_fill(from, i, message->number, 0, message->bytes);
 	err = ibv_post_send(v->half[i].qp, &wr, &bad);
 	return err ? complain(err, "posting a message: %s", strerror(err)) : 0;
+}
+
+/* dpdv_set_cc() of verbs/dpdv.h, which only our devices have. */
+static int verbs_set_cc(struct run *run, struct conn *conn, const char *object)
+{
+	struct verbs *v = run->state;
+	int (*set_cc)(struct ibv_qp *, const char *);
+	int err;
+
+	*(void **)&set_cc = dlsym(RTLD_DEFAULT, "dpdv_set_cc");
+	if (!set_cc)
+		return complain(EOPNOTSUPP,
+				"--cc: device %s lets nobody choose the algorithm of a QP",
+				run->opt.device);
+	err = set_cc(v->half[conn - run->conn].qp, object);
+	return err ? complain(err, "algorithm %s: %s", object, strerror(err)) : 0;
 }
 
 static int compare(const void *at, uint32_t conn, uint64_t number, uint32_t bytes)
@@ -189,6 +206,7 @@ const struct transport verbs_transport = {
 	.open = verbs_open,
 	.connect = verbs_connect,
 	.post = verbs_post,
+	.set_cc = verbs_set_cc,
 	.poll = verbs_poll,
 	.arm = verbs_arm,
 	.counters = verbs_counters,

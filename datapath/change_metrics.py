@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Metrics of change: how soon flows share fairly, and how soon they recover after an event.
+
+Rates are those of windows of ten samples that begin at a sample.  A flow takes part from its
+first delivery to its last.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from datapath.metric_kind import MetricKind
+
+if TYPE_CHECKING:
+    from datapath.series import Flows, Sampled
+
+_WINDOW_SAMPLES = 10
+_FAIR = 0.9
+"""Jain's index from which flows share fairly."""
+_RECOVERED = 0.9
+"""Share of the later rate from which flows have recovered."""
+
+KINDS = (
+    MetricKind("fairness_over_time", "1", "Fairness, mean over time", "higher"),
+    MetricKind("convergence_time", "ns", "Time to a fair share", "lower", plot="log"),
+    MetricKind("recovery_time", "ns", "Time to recover", "lower", plot="log"),
+)
+
+
+class Rates(NamedTuple):
+    """Rates over time.
+
+    at_ns: when each window begins, shape (windows,).  window_ns: its length.
+    of: bit/s, shape (flows, windows); NaN while a flow takes no part.  begin_ns: of each flow.
+    """
+
+    at_ns: Any
+    window_ns: float
+    of: Any
+    begin_ns: Any
+
+
+def metrics(sampled: Sampled) -> Mapping[str, float]:
+    """Those of KINDS that the series of a run tell."""
+    found = rates(sampled.sending)
+    if found is None:
+        return {}
+    return {**_of_shares(found), **_of_events(found, sampled.events_ns)}
+
+
+def rates(sending: Flows) -> Rates | None:
+    """None: there are too few samples for a window."""
+    import numpy as np
+
+    series = [(rows["time_ns"].to_numpy(float), rows["delivered_bytes"].to_numpy())
+              for _, _, rows in sending]  # fmt: skip
+    series = [(at[np.isfinite(sent)], sent[np.isfinite(sent)]) for at, sent in series]
+    gaps = [float(np.median(np.diff(at))) for at, _ in series if len(at) > 1]
+    if not gaps or min(gaps) <= 0:
+        return None
+    first, last = min(at[0] for at, _ in series), max(at[-1] for at, _ in series)
+    window = _WINDOW_SAMPLES * min(gaps)
+    grid = np.arange(first, last - window, min(gaps))
+    if not len(grid):
+        return None
+    lines, begins = [], []
+    for at, sent in series:
+        begin, end = _part(at, sent)
+        line = (np.interp(grid + window, at, sent) - np.interp(grid, at, sent)) * 8e9 / window
+        line[(grid < begin) | (grid + window > end)] = np.nan
+        lines.append(line)
+        begins.append(begin)
+    return Rates(grid, window, np.array(lines), np.array(begins))
+
+
+def _part(at: Any, sent: Any) -> tuple[float, float]:
+    """From the last sample before a delivery to the first with all that was delivered."""
+    import numpy as np
+
+    idle = np.flatnonzero(sent <= 0)
+    whole = np.flatnonzero(sent >= sent.max())
+    return float(at[idle[-1]] if len(idle) else at[0]), float(at[whole[0]])
+
+
+def fairness(of: Any) -> Any:
+    """Jain's index of the flows that take part, in each window; NaN of fewer than two."""
+    import numpy as np
+
+    known = np.isfinite(of)
+    several = known.sum(axis=0) > 1
+    rate = np.where(known, of, 0.0)
+    squares = (rate**2).sum(axis=0) * known.sum(axis=0)
+    index = np.full(of.shape[1], np.nan)
+    able = several & (squares > 0)
+    index[able] = rate.sum(axis=0)[able] ** 2 / squares[able]
+    return index
+
+
+def _of_shares(found: Rates) -> dict[str, float]:
+    import numpy as np
+
+    index = fairness(found.of)
+    if not np.isfinite(index).any():
+        return {}
+    metrics = {"fairness_over_time": float(np.nanmean(index))}
+    begins = np.sort(found.begin_ns)
+    newcomers = begins[1:][np.diff(begins) > found.window_ns]
+    times = []
+    for begin, until in itertools.pairwise([*newcomers, np.inf]):
+        within = (found.at_ns >= begin) & (found.at_ns < until) & np.isfinite(index)
+        times.append(_lasting(found, within, index >= _FAIR, begin))
+    if times and None not in times:
+        metrics["convergence_time"] = max(time for time in times if time is not None)
+    return metrics
+
+
+def _of_events(found: Rates, events_ns: Any) -> dict[str, float]:
+    import numpy as np
+
+    total = np.nansum(found.of, axis=0)
+    events = sorted(set(events_ns))
+    times = []
+    for at, until in itertools.pairwise([*events, np.inf]):
+        within = (found.at_ns >= at) & (found.at_ns + found.window_ns <= until)
+        later = total[within][within.sum() // 2 :]
+        if len(later) and np.median(later) > 0:
+            good = total >= _RECOVERED * np.median(later)
+            times.append(_lasting(found, within, good, at))
+    known = [time for time in times if time is not None]
+    return {"recovery_time": max(known)} if known and len(known) == len(times) else {}
+
+
+def _lasting(found: Rates, within: Any, good: Any, since_ns: float) -> float | None:
+    """From a time until windows begin to be good, as many in a row as one has samples."""
+    import numpy as np
+
+    good = good[within]
+    runs = np.convolve(good, np.ones(_WINDOW_SAMPLES), "valid")
+    first = np.flatnonzero(runs >= _WINDOW_SAMPLES - 0.5)
+    return float(found.at_ns[within][first[0]] - since_ns) if len(first) else None

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The `events` section of an experiment: what changes while a run is measured, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from datapath.cc.spec import HostCc
+from datapath.lanes.spec import Path, PathDirection
+from datapath.units import DurationNs
+from datapath.xdp.impair import DIRECTIONS, Direction
+
+_FIXED = ("aqm", "trim", "telemetry", "ecn_mark")
+"""Keys of `path` that cannot change while packets wait, or that lane sim does not have."""
+_WHAT = ("path", "state", "stop", "start", "cc")
+PAIR_PRESETS = ("p2p", "dumbbell")
+"""Presets whose path is one link with two directions."""
+
+Names = Annotated[
+    list[str], Field(min_length=1), BeforeValidator(lambda v: [v] if isinstance(v, str) else v)
+]
+
+
+class Event(BaseModel):
+    """One change at a time: of the path or a link, of groups of flows, or of an algorithm."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: DurationNs = Field(gt=0, description="When: after the start of the traffic.")
+    label: str = Field("", max_length=40, description="Shown in plots; unset: made from the rest.")
+    path: PathDirection | None = Field(
+        None,
+        description="Keys of `path` that have other values from then on: {rate: 500mbit}. Packets "
+        f"that wait stay. All keys but {', '.join(_FIXED)}.",
+    )
+    state: Literal["down", "up"] | None = Field(
+        None, description="down: the link loses every packet. up: as it was before."
+    )
+    link: str | None = Field(
+        None,
+        pattern=r"^[\w-]+?(>|--)[\w-]+$",
+        description="sim: the link that path and state are about, by the names of nodes: "
+        "leaf0>spine1 for one direction, leaf0--spine1 for both. Unset: the path.",
+    )
+    direction: Direction | None = Field(
+        None, description="p2p and dumbbell: one direction of the path. Unset: both."
+    )
+    reroute: DurationNs | None = Field(
+        None,
+        description="With state and link: how long after the event switches send along other "
+        "links, or along this one again. Unset: routes stay as they are.",
+    )
+    stop: Names | None = Field(
+        None, description="Groups of flows (workload traffic) that stop sending."
+    )
+    start: Names | None = Field(None, description="Groups that were stopped and send again.")
+    cc: HostCc | None = Field(None, description="Another algorithm for groups of flows.")
+    flows: Names | None = Field(None, description="With cc: the groups; unset: all of them.")
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Event:
+        given = [key for key in _WHAT if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"an event has one of {', '.join(_WHAT)}, not {len(given)} of them")
+        about_links = given[0] in ("path", "state")
+        if not about_links and (self.link is not None or self.direction is not None):
+            raise ValueError("link and direction go with path or state")
+        if self.link is not None and self.direction is not None:
+            raise ValueError("direction is of the path; a link has its own: leaf0>spine1")
+        if self.reroute is not None and (self.state is None or self.link is None):
+            raise ValueError("reroute goes with state and link")
+        if self.flows is not None and self.cc is None:
+            raise ValueError("flows goes with cc")
+        fixed = [key for key in _FIXED if self.path is not None and key in self.path_keys]
+        if fixed:
+            raise ValueError(f"path.{fixed[0]} cannot change while packets are under way")
+        return self
+
+    @property
+    def path_keys(self) -> dict[str, Any]:
+        """The keys of `path` that it sets."""
+        if self.path is None:
+            return {}
+        return {key: value for key, value in self.path if value is not None}
+
+    @property
+    def about_links(self) -> bool:
+        return self.path is not None or self.state is not None
+
+    @property
+    def text(self) -> str:
+        """What it is, in few words."""
+        if self.label:
+            return self.label
+        where = " ".join(filter(None, (self.link or self.direction or "", self.state or "")))
+        if self.path is not None:
+            written = self.path.model_dump(mode="json", exclude_none=True)
+            return " ".join([*filter(None, [where]), *(f"{k} {v}" for k, v in written.items())])
+        if self.state is not None:
+            return where if self.link or self.direction else f"path {self.state}"
+        if self.cc is not None:
+            return f"{', '.join(self.flows or ['all'])}: {self.cc.tcp or self.cc.algo}"
+        return (
+            f"stop {', '.join(self.stop)}" if self.stop else f"start {', '.join(self.start or [])}"
+        )
+
+
+def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
+    """ValueError for events that make no sense with a path and a preset."""
+    pairs = preset in PAIR_PRESETS
+    for event in events:
+        if event.link is not None and pairs:
+            raise ValueError(f"preset {preset} has one path: give direction, and no link")
+        if event.direction is not None and not pairs:
+            raise ValueError(f"preset {preset} has no directions: name a link, such as a>b")
+        if event.state is not None and event.link is None and not pairs:
+            raise ValueError(f"preset {preset} has many links: name the one that is {event.state}")
+    if any(event.about_links for event in events) and path.carrier != "fabric":
+        raise ValueError("events of the path need a link model; set path: {backend: fabric}")
+    if pairs:
+        list(path_changes(events, path))
+
+
+def path_changes(events: Sequence[Event], path: Path) -> Iterator[tuple[int, Path]]:
+    """The path after each event that is about all of it, in order of time: (ns, section).
+
+    ValueError for keys that exclude each other.
+    """
+    now, down = path, set[Direction]()
+    for event in sorted(events, key=lambda one: one.at):
+        if not event.about_links or event.link is not None:
+            continue
+        ways = DIRECTIONS if event.direction is None else (event.direction,)
+        if event.state == "down":
+            down |= set(ways)
+        elif event.state == "up":
+            down -= set(ways)
+        for way in ways:
+            now = _with_keys(now, way, event.path_keys)
+        yield event.at, _with_losses(now, down)
+
+
+def _with_losses(path: Path, down: set[Direction]) -> Path:
+    for way in sorted(down):
+        path = _with_keys(path, way, {"loss": "100%"})
+    return path
+
+
+def _with_keys(path: Path, way: Direction, keys: dict[str, Any]) -> Path:
+    before = getattr(path, way)
+    given = {} if before is None else {key: value for key, value in before if value is not None}
+    if "rate" in keys or "trace" in keys:
+        given = {key: value for key, value in given.items() if key not in ("rate", "trace")}
+    everything = {key: value for key, value in path if key in path.model_fields_set}
+    return Path.model_validate(everything | {way: PathDirection.model_validate(given | keys)})

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Groups of flows that differ: in time, in size, in algorithm."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import pydantic
+from pydantic import Field, model_validator
+
+from datapath.cc.spec import HostCc
+from datapath.lanes.event_spec import Event
+from datapath.spelling import or_rather
+from datapath.units import DurationNs
+from datapath.workloads.base import RunContext
+from datapath.workloads.traffic import groups
+from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams
+from datapath.workloads.traffic.groups import FlowGroup, Phase
+
+if TYPE_CHECKING:
+    from datapath.fabric.flows import Flows
+
+
+class TrafficGroupsParams(TrafficParams):
+    """Groups of flows that differ."""
+
+    flows: list[FlowGroup] = Field(
+        min_length=1, max_length=256, description="The groups; the first one is what is judged."
+    )
+    duration: DurationNs = Field(
+        2 * S_NS, ge=MS_NS, description="When flows without bytes and `stop` end."
+    )
+
+    @model_validator(mode="after")
+    def _names(self) -> TrafficGroupsParams:
+        for index, group in enumerate(self.flows):
+            group.name = group.name or f"flows{index}"
+            if group.stop is None and group.start >= self.duration:
+                raise ValueError(f"{group.name} would begin when all end: raise duration")
+        twice = [name for name, n in Counter(g.name for g in self.flows).items() if n > 1]
+        if twice:
+            raise ValueError(f"two groups have the name {twice[0]}")
+        return self
+
+    def algorithms(self) -> Mapping[tuple[str | int, ...], HostCc]:
+        return {
+            ("flows", index, "cc"): group.cc
+            for index, group in enumerate(self.flows)
+            if group.cc is not None
+        }
+
+    def data(self) -> Mapping[tuple[str | int, ...], str]:
+        return {
+            ("flows", index, "distribution"): group.file
+            for index, group in enumerate(self.flows)
+            if group.file is not None
+        }
+
+    def check_events(self, events: Sequence[Event]) -> None:
+        names = [group.name for group in self.flows]
+        stopped: set[str] = set()
+        for event in sorted(events, key=lambda one: one.at):
+            for name in (*(event.stop or ()), *(event.start or ()), *(event.flows or ())):
+                if name not in names:
+                    raise ValueError(
+                        f"no group of flows {name!r}{or_rather(name, names, 'groups')}"
+                    )
+            for name in event.start or ():
+                if name not in stopped:
+                    raise ValueError(f"{name} was not stopped before the event that starts it")
+            stopped = (stopped | set(event.stop or ())) - set(event.start or ())
+
+    def check_hosts(self, hosts: int) -> None:
+        for group in self.flows:
+            for host in (*group.source, *group.to):
+                if host >= hosts:
+                    raise ValueError(
+                        f"{group.name}: there is no host {host}, only 0 to {hosts - 1}"
+                    )
+
+
+class TrafficGroups(Traffic):
+    """Metrics: goodput, latency_*, fairness, utilisation, fct_* and slowdown_* of finite flows.
+
+    With several groups also fair_share of the first and competing_fair_share of the others; with
+    flows of a number of bytes that begin again and again, round_*.
+    """
+
+    name: ClassVar[str] = "traffic"
+    Params: ClassVar[type[pydantic.BaseModel]] = TrafficGroupsParams
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        super().__init__(params)
+        assert isinstance(params, TrafficGroupsParams)
+        self.params = params
+        self._later: Sequence[int] = ()
+        self._of_events: list[HostCc | None] = []
+
+    def algorithms(self) -> list[HostCc]:
+        return [cc for cc in (*self._of_groups(), *self._of_events) if cc is not None]
+
+    def _of_groups(self) -> list[HostCc | None]:
+        return [group.cc for group in self.params.flows]
+
+    def competing(self) -> Sequence[int]:
+        return self._later
+
+    def measured(self) -> dict[str, bool]:
+        each = self.params.flows
+        return {
+            "fair": True,
+            "completion": any(group.is_finite for group in each),
+            "rounds": all(group.bytes is not None for group in each),
+        }
+
+    def table(self, ctx: RunContext) -> Flows:
+        import numpy as np
+
+        from datapath.fabric import flows as table
+
+        events = sorted(ctx.events, key=lambda event: event.at)
+        self._of_events = [event.cc for event in events]
+        parts, of_group, rounds = [], [], 0
+        next_qp: Counter[tuple[int, int]] = Counter()
+        for index, group in enumerate(self.params.flows):
+            when = self._phases(index, events)
+            part = self._rows(ctx, index, when, next_qp) if when else table.empty(0)
+            part["tag"] += np.uint32(rounds)
+            rounds = int(part["tag"].max(initial=0)) + 1
+            parts.append(part)
+            of_group.append(np.full(len(part), index))
+            for pair in {(int(row["src"]), int(row["dst"])) for row in part}:
+                next_qp[pair] += group.qps or (8 if group.distribution else group.count)
+        whole = np.concatenate(parts)
+        order = np.argsort(whole["start_ns"], kind="stable")
+        self._later = np.flatnonzero(np.concatenate(of_group)[order]).tolist()
+        return table.ordered(whole)
+
+    def _phases(self, index: int, events: Sequence[Event]) -> list[Phase]:
+        """When a group sends, by its own keys and by the events about it."""
+        group = self.params.flows[index]
+        numbers = itertools.count(1)
+        of_groups, of_events = (
+            [0 if cc is None else next(numbers) for cc in sections]
+            for sections in (self._of_groups(), self._of_events)
+        )
+        when = groups.phases(group, self.params.duration, of_groups[index])
+        stopped = None
+        for event, cc in zip(events, of_events, strict=True):
+            if cc and group.name in (event.flows or [group.name]):
+                when = groups.with_algorithm(when, event.at, cc)
+            elif group.name in (event.stop or []):
+                stopped = event.at
+            elif group.name in (event.start or []) and stopped is not None:
+                when = groups.without(when, stopped, event.at)
+                stopped = None
+        return when if stopped is None else groups.without(when, stopped, groups.FOR_EVER_NS)
+
+    def _rows(
+        self, ctx: RunContext, index: int, when: Sequence[Phase], first_qp: Counter[tuple[int, int]]
+    ) -> Flows:
+        from datapath.workloads.traffic import sizes
+
+        group = self.params.flows[index]
+        if group.distribution is None:
+            return groups.rows(group, when, first_qp)
+        rate = float(group.rate or 0) or (group.load or 0) * self.needed_rate_bps(ctx)
+        drawing = groups.Drawing(
+            sizes.named(group.distribution, ctx.folder),
+            rate,
+            len(ctx.network.hosts),
+            groups.group_seed(ctx.table_seed, index),
+        )
+        return groups.drawn_rows(group, when, first_qp, drawing)

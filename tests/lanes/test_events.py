@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Events: what a file may say, and what becomes of paths and links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+import pytest
+
+from datapath.errors import LocalError
+from datapath.fabric.changes import SetLink, SetRoute
+from datapath.fabric.links import Loss
+from datapath.lanes.event_spec import Event, check_events, path_changes
+from datapath.lanes.sim_events import link_changes
+from datapath.lanes.spec import Path, Topology
+
+MS = 1_000_000
+
+
+def event(at: str = "1ms", **section: Any) -> Event:
+    return Event.model_validate({"at": at, **section})
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({}, "an event has one of path, state, stop, start, cc, not 0"),
+        ({"state": "down", "stop": "a"}, "not 2 of them"),
+        ({"stop": "a", "direction": "forward"}, "go with path or state"),
+        ({"state": "up", "direction": "forward", "link": "a>b"}, "a link has its own"),
+        ({"path": {"rate": "1mbit"}, "link": "a>b", "reroute": "1ms"}, "goes with state and link"),
+        ({"stop": "a", "flows": "a"}, "flows goes with cc"),
+        ({"path": {"aqm": "codel"}}, "path.aqm cannot change"),
+        ({"path": {"trim": True}}, "path.trim cannot change"),
+        ({"state": "down", "link": "leaf0"}, "match pattern"),
+        ({"at": "0s", "stop": "a"}, "greater than 0"),
+    ],
+)
+def test_an_event_that_makes_no_sense_is_refused(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=words):
+        event(**section)
+
+
+@pytest.mark.parametrize(
+    ("preset", "section", "words"),
+    [
+        ("p2p", {"state": "down", "link": "a>b"}, "preset p2p has one path"),
+        ("star", {"path": {"delay": "1ms"}, "direction": "forward"}, "star has no directions"),
+        ("leaf-spine", {"state": "down"}, "has many links"),
+    ],
+)
+def test_events_fit_the_preset(preset: str, section: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_events([event(**section)], Path(rate="1gbit"), preset)
+
+
+def test_events_of_the_path_need_a_link_model() -> None:
+    with pytest.raises(ValueError, match="events of the path need a link model"):
+        check_events([event(path={"loss": "1%"})], Path(), "p2p")
+    check_events([event(path={"loss": "1%"})], Path(backend="fabric"), "p2p")
+
+
+def test_events_have_a_text() -> None:
+    assert event(path={"rate": "500mbit"}).text == "rate 500mbit"
+    assert event(path={"delay": "1ms"}, direction="forward").text == "forward delay 1ms"
+    assert event(state="down").text == "path down"
+    assert event(state="up", link="leaf0--spine1").text == "leaf0--spine1 up"
+    assert event(stop=["a", "b"]).text == "stop a, b"
+    assert event(start="a").text == "start a"
+    assert event(cc={"algo": "swift"}, flows="a").text == "a: swift"
+    assert event(cc={"algo": "swift"}).text == "all: swift"
+    assert event(state="down", label="the cut").text == "the cut"
+
+
+def test_a_path_changes_key_by_key() -> None:
+    path = Path.model_validate(
+        {"rate": "1gbit", "delay": "1ms", "loss": "1%", "forward": {"delay": "2ms"}}
+    )
+    events = [
+        event("3ms", state="up"),
+        event("1ms", path={"rate": "100mbit"}, direction="forward"),
+        event("2ms", state="down"),
+        event("4ms", path={"delay": "5ms"}),
+    ]
+    made = list(path_changes(events, path))
+    assert [at for at, _ in made] == [1 * MS, 2 * MS, 3 * MS, 4 * MS]
+    forward = [changed.link("forward") for _, changed in made]
+    backward = [changed.link("backward") for _, changed in made]
+    assert [link.rate_bps for link in forward] == [10**8] * 4
+    assert [link.rate_bps for link in backward] == [10**9] * 4
+    assert [link.delay_ns for link in forward] == [2 * MS, 2 * MS, 2 * MS, 5 * MS]
+    assert [link.delay_ns for link in backward] == [MS, MS, MS, 5 * MS]
+    losses = [0.01, 1.0, 0.01, 0.01]
+    assert [link.loss and link.loss.good for link in forward] == losses
+    assert [link.loss and link.loss.good for link in backward] == losses
+
+
+def test_a_rate_takes_the_place_of_a_trace() -> None:
+    path = Path.model_validate({"trace": [1, 2], "forward": {"trace": [3]}})
+    ((_, made),) = path_changes([event(path={"rate": "1gbit"})], path)
+    assert made.link("forward").rate_bps == made.link("backward").rate_bps == 10**9
+    assert made.link("forward").trace_ms == ()
+
+
+def test_the_simulated_path_changes_as_the_emulated_one() -> None:
+    topology = Topology(lane="sim", preset="dumbbell", hosts=4)
+    path = Path(rate="1gbit", delay="1ms")
+    events = [event("1ms", path={"rate": "2gbit"}, direction="backward"), event("2ms", stop="a")]
+    assert link_changes(topology, path, events) == [
+        SetLink(MS, 1, next(path_changes(events, path))[1].link("backward"))
+    ]
+
+
+CLOS = Topology(lane="sim", preset="leaf-spine", leaves=2, spines=2, hosts_per_leaf=1)
+
+
+def test_one_link_of_many() -> None:
+    path = Path(rate="1gbit", delay="1us")
+    events = [
+        event("1ms", state="down", link="leaf0--spine1", reroute="5ms"),
+        event("2ms", path={"delay": "1ms"}, link="leaf1>spine0"),
+        event("3ms", path={"delay": "7us"}),
+        event("9ms", state="up", link="leaf0--spine1"),
+    ]
+    made = link_changes(CLOS, path, events)
+    assert [change.at_ns for change in made] == sorted(change.at_ns for change in made)
+    from datapath.lanes.sim_shape import shape
+
+    names = shape(CLOS, path).graph().link_names()
+    told = [
+        (c.at_ns // MS, names[c.link], c.settings.delay_ns, c.settings.loss)
+        for c in made
+        if isinstance(c, SetLink)
+    ]
+    dead = Loss(good=1.0)
+    alive = path.link("forward").loss
+    assert told[:3] == [
+        (1, "leaf0>spine1", 1000, dead),
+        (1, "spine1>leaf0", 1000, dead),
+        (2, "leaf1>spine0", MS, alive),
+    ]
+    third = {name: (delay, loss) for at, name, delay, loss in told if at == 3}
+    assert third["leaf0>spine1"] == (7000, dead)
+    assert third["leaf0>spine0"] == (7000, alive)
+    assert "leaf1>spine0" not in third, "an event of its own has set its delay"
+    assert [name for at, name, _, loss in told if at == 9 and loss == alive] == [
+        "leaf0>spine1",
+        "spine1>leaf0",
+    ]
+    routes = [(c.at_ns // MS, names[c.link], c.used) for c in made if isinstance(c, SetRoute)]
+    assert routes == [(6, "leaf0>spine1", False), (6, "spine1>leaf0", False)]
+
+
+def test_a_link_that_is_not_there() -> None:
+    with pytest.raises(LocalError, match="no link from leaf0 to spine7"):
+        link_changes(CLOS, Path(rate="1gbit"), [event(state="down", link="leaf0--spine7")])
