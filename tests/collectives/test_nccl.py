@@ -38,7 +38,7 @@ UNDER_LOSS = ["many_messages", "bulk", "groups", "receiver_closes_first"]
 Session = Callable[[str, int], Verdict]
 
 
-def tests_build(name: str) -> Path:
+def built(name: str) -> Path:
     return paths.ROOT / paths.build_name() / "tests" / name
 
 
@@ -95,22 +95,62 @@ def test_our_plugin_under_loss(root: None, loss: str) -> None:
         assert sum(network.path_counters().dropped.values()) > 0
 
 
-@pytest.mark.skipif(
+sanitized = pytest.mark.skipif(
     paths.build_name() != "build-san", reason="needs the sanitized build: dpctl selftest makes it"
 )
-def test_threads_of_our_plugin_do_not_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ThreadSanitizer, which is told to look at the plug-in alone."""
-    plugin = tests_build("nccl_threads.so")
-    monkeypatch.setenv("DATAPATH_BUILD", "release")  # no two sanitizers in a process
-    library = subprocess.run(
-        ["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    options = "ignore_noninstrumented_modules=1:report_thread_leaks=0"
-    base = {"LD_PRELOAD": library, "TSAN_OPTIONS": f"{options}:log_path={tmp_path}/report"}
-    with session(plugin, base) as run:
-        for case in ("threads", "several_communicators_of_nccl", "closed_in_flight"):
-            assert run(case, NEWEST).wrong == ""
-    assert [path.read_text() for path in tmp_path.iterdir()] == []
+
+
+def leaks(plugin: Path, folder: Path, **more: str) -> list[str]:
+    """Reports of LeakSanitizer that name a file of the plug-in, after a case."""
+    options = f"detect_leaks=1:log_path={folder}/report"
+    with session(plugin, {**sanitizer(), "ASAN_OPTIONS": options, **more}) as run:
+        run("listen_again", NEWEST)  # Python's own leaks make processes end with an error
+    texts = [path.read_text() for path in folder.iterdir()]
+    assert texts, "LeakSanitizer has not looked"
+    return [text for text in texts if "collectives/nccl/" in text]
+
+
+@sanitized
+def test_our_plugin_leaks_nothing(tmp_path: Path) -> None:
+    assert leaks(paths.nccl_plugin(), tmp_path) == []
+
+
+@sanitized
+def test_a_leak_is_seen(tmp_path: Path) -> None:
+    more = {"NCCL_FAULT": "nothing-closed", "NCCL_SOUND": str(paths.nccl_plugin())}
+    assert leaks(built("faulty_nccl.so"), tmp_path, **more)
+
+
+@pytest.fixture
+def races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Runs cases with a plug-in built with ThreadSanitizer, which looks at the plug-in alone."""
+
+    def run(plugin: Path, *cases: str, **more: str) -> list[str]:
+        monkeypatch.setenv("DATAPATH_BUILD", "release")  # no two sanitizers in a process
+        library = subprocess.run(
+            ["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        options = "ignore_noninstrumented_modules=1:report_thread_leaks=0"
+        base = {"LD_PRELOAD": library, "TSAN_OPTIONS": f"{options}:log_path={tmp_path}/report"}
+        more.setdefault("NCCL_SOUND", str(paths.nccl_plugin()))
+        with session(plugin, {**base, **more}) as run_case:
+            wrong = [run_case(case, NEWEST).wrong for case in cases]
+        reports = [path.read_text() for path in tmp_path.iterdir()]
+        return reports or [text for text in wrong if text]
+
+    return run
+
+
+@sanitized
+def test_threads_of_our_plugin_do_not_race(races: Callable[..., list[str]]) -> None:
+    cases = ("threads", "several_communicators_of_nccl", "closed_in_flight")
+    assert races(built("nccl_threads.so"), *cases) == []
+
+
+@sanitized
+def test_a_race_is_seen(races: Callable[..., list[str]]) -> None:
+    reports = races(built("faulty_nccl_threads.so"), "threads", NCCL_FAULT="data-race")
+    assert any("data race" in text for text in reports), reports
 
 
 @pytest.mark.parametrize(
@@ -139,14 +179,14 @@ def test_planted_faults_are_found(fault: str, case: str, message: str) -> None:
         "NCCL_SOUND": str(paths.nccl_plugin()),
     }
     patience_s = HANG_S if "block" in fault or fault in ("errors-hidden", "request-leaked") else 60
-    with session(tests_build("faulty_nccl.so"), base, patience_s) as run:
+    with session(built("faulty_nccl.so"), base, patience_s) as run:
         wrong = run(case, NEWEST).wrong
     assert re.search(message, wrong), wrong
 
 
 def test_the_faulty_plugin_without_a_fault_is_sound() -> None:
     base = {**sanitizer(), "NCCL_FAULT": "none", "NCCL_SOUND": str(paths.nccl_plugin())}
-    with session(tests_build("faulty_nccl.so"), base) as run:
+    with session(built("faulty_nccl.so"), base) as run:
         assert run("groups", NEWEST).wrong == ""
 
 
@@ -182,7 +222,7 @@ def test_the_transport_of_nccl_finds_the_device(root: None) -> None:
         **device_environment("dp0", f"udp:127.0.{net}.3", base=base),
     }
     done = subprocess.run(
-        sysfs.program([str(tests_build("ib_transport"))]),
+        sysfs.program([str(built("ib_transport"))]),
         env=environment,
         capture_output=True,
         text=True,
