@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,22 +213,29 @@ def test_cases_and_versions_that_are_none() -> None:
         next(check(plugin, local([{}, {}]), versions=[7]))
 
 
-def test_the_transport_of_nccl_finds_the_device(root: None) -> None:
-    """What it opens, which symbols it takes, and what it reads in sysfs; as a program here does."""
+def run_here(argv: Sequence[object], address: int) -> subprocess.CompletedProcess[str]:
+    """A program with a device at the given address on loopback."""
     base = sanitizer()
-    net = 100 + os.getpid() % 100
-    environment = {
-        **os.environ,
-        **base,
-        **device_environment("dp0", f"udp:127.0.{net}.3", base=base),
-    }
-    done = subprocess.run(
-        sysfs.program([str(built("ib_transport"))]),
-        env=environment,
+    spec = f"udp:127.0.{100 + os.getpid() % 100}.{address}"
+    return subprocess.run(
+        [str(word) for word in argv],
+        env={**os.environ, **base, **device_environment("dp0", spec, base=base)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_strangers_are_not_let_in() -> None:
+    """Those who do not know the handle's secret neither get in nor keep the peer out."""
+    script = Path(__file__).parent / "nccl_strangers.py"
+    done = run_here([sys.executable, "-P", script, paths.nccl_plugin(), NEWEST], 4)
+    assert done.stdout == "the peer was let in\n", done.stderr
+
+
+def test_the_transport_of_nccl_finds_the_device(root: None) -> None:
+    """What it opens, which symbols it takes, and what it reads in sysfs; as a program here does."""
+    done = run_here(sysfs.program([str(built("ib_transport"))]), 3)
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"^device dp0 port 1 speed (\d+) gid (\d+) pci (\S+)$", done.stdout, re.M)
     assert found, done.stdout
