@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Turns C headers into the text that cffi reads: declarations and numbers.
 
-    cdef.py --output FILE --depfile FILE --include DIR HEADER... -- CC...
+    cdef.py --output FILE --depfile FILE --include DIR HEADER... --compiler CC...
 
 The compiler preprocesses the headers.  What came from a system header is
 left out (cffi knows stdint, size_t and bool by itself), and so are the bodies of
@@ -23,13 +23,13 @@ NUMBER = re.compile(r"^\(?(-?(?:0[xX][0-9a-fA-F]+|\d+))[uUlL]*\)?$")
 
 
 def own_lines(preprocessed: str, include: Path) -> Iterator[str]:
-    """Lines that stem from a header below include."""
+    """Lines that stem from a header below include, less pragmas."""
     own = False
     for line in preprocessed.splitlines():
         marker = LINE_MARKER.match(line)
         if marker:
             own = Path(marker["file"]).is_relative_to(include)
-        elif own and line.strip():
+        elif own and line.strip() and not line.startswith("#"):
             yield line
 
 
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--depfile", type=Path, required=True)
     parser.add_argument("--include", type=Path, required=True)
     parser.add_argument("headers", type=Path, nargs="+")
-    parser.add_argument("--compiler", nargs="+", required=True)
+    parser.add_argument("--compiler", nargs=argparse.REMAINDER, required=True)
     args = parser.parse_args()
 
     source = "".join(f'#include "{header}"\n' for header in map(Path.resolve, args.headers))

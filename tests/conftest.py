@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,19 +24,17 @@ settings.register_profile(
 settings.load_profile("datapath")
 
 HERE = Path(__file__).parent
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 COMPUTING = ("cc", "docs", "engine", "fabric", "hunt", "link", "report", "wire")
 """Folders with tests that compute, beside those that run on the machine's network."""
 
 MEASURING = (
-    "experiment/test_cputime.py",
-    "experiment/test_wakeup.py",
     "fabric/test_emulator.py",
     "io/test_arrival.py",
     "lanes/test_accuracy.py",
     "lanes/test_scheduling.py",
-    "verbs/test_cc.py",
 )
-"""Files with tests of what time, rates or CPUs come to."""
+"""Files with tests of what time, rates or CPUs come to; single tests elsewhere have the mark."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -70,6 +70,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.compute)
         elif str(place) in MEASURING:
             item.add_marker(pytest.mark.alone)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A signal that a test leaves ignored would be ignored by every program started later."""
+    before = {signum: signal.getsignal(signum) for signum in ENDING}
+    yield
+    after = {signum: signal.getsignal(signum) for signum in ENDING}
+    assert after == before, "the test leaves another handler of a signal"
 
 
 @pytest.fixture

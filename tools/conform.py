@@ -8,8 +8,9 @@
 One side requests: SEND, RDMA WRITE (both also with immediate), SEND with
 invalidate, READ, compare-and-swap and fetch-and-add, in sizes that need every
 form of packet, several at a time, mixed, toward a receiver that is late, in
-both directions at once, and at last with a key that was invalidated.  The
-other side responds.  Memory around every message is checked as well.
+both directions at once, and at last with a key that was invalidated; with
+--atomic-write, ATOMIC WRITE as well.  The other side responds.  Memory around
+every message is checked as well.
 
 Prints one JSON document: what was done and verified, or which operation, size,
 message and byte went wrong; exit status 1 then.
@@ -46,6 +47,7 @@ from pyverbs.enums import (
     IBV_WC_WITH_INV,
     IBV_WR_ATOMIC_CMP_AND_SWP,
     IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_ATOMIC_WRITE,
     IBV_WR_BIND_MW,
     IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
@@ -82,14 +84,17 @@ OPCODES = {
     "read": IBV_WR_RDMA_READ,
     "cas": IBV_WR_ATOMIC_CMP_AND_SWP,
     "faa": IBV_WR_ATOMIC_FETCH_AND_ADD,
+    "atomic_write": IBV_WR_ATOMIC_WRITE,
 }
 RXE_WITH_INV = 1 << 2
 """What rxe gives in place of IBV_WC_WITH_INV, 1 << 3: the kernel's own number of the flag."""
 
 SENDS = ("send", "send_imm", "send_inv")
 RECEIVED = (*SENDS, "write_imm")
-WRITES = ("write", "write_imm")
+WRITES = ("write", "write_imm", "atomic_write")
 ATOMICS = ("cas", "faa")
+WORDS = (*ATOMICS, "atomic_write")
+"""Requests of eight bytes."""
 
 
 class Failure(Exception):
@@ -149,24 +154,32 @@ def messages(plan: list[tuple[str, int]]) -> tuple[Message, ...]:
     return tuple(result)
 
 
-def mixed(mtu: int, seed: int, count: int, empty: bool) -> tuple[Message, ...]:
+def mixed(
+    mtu: int, seed: int, count: int, empty: bool, *, atomic_writes: bool = False
+) -> tuple[Message, ...]:
     """Operations of all kinds in any order; those that invalidate have cases of their own.
 
     empty: READs and WRITEs of no bytes are among them.
     """
     pick = random.Random(seed)
-    kinds = [op for op in OPCODES if op != "send_inv"]
+    left_out = ("send_inv",) if atomic_writes else ("send_inv", "atomic_write")
+    kinds = [op for op in OPCODES if op not in left_out]
     sizes = (0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 3 * mtu + 2)
     plan = []
     for _ in range(count):
         op = pick.choice(kinds)
         fitting = sizes if empty or op in SENDS else sizes[1:]
-        plan.append((op, 8 if op in ATOMICS else pick.choice(fitting)))
+        plan.append((op, 8 if op in WORDS else pick.choice(fitting)))
     return messages(plan)
 
 
 def cases(
-    mtu: int, *, empty_reads: bool = True, empty_duplex: bool = True, windows: bool = True
+    mtu: int,
+    *,
+    empty_reads: bool = True,
+    empty_duplex: bool = True,
+    windows: bool = True,
+    atomic_writes: bool = False,
 ) -> Iterator[Case]:
     """What is done, in order; both sides make the same list.
 
@@ -177,7 +190,7 @@ def cases(
     small = (0, 1, 2, 3, 4, mtu - 1, mtu)
     sizes = (*small, mtu + 1, 2 * mtu, 2 * mtu + 2, 3 * mtu, 4 * mtu + 3)
     for op in OPCODES:
-        if op not in ATOMICS and (windows or op != "send_inv"):
+        if op not in WORDS and (windows or op != "send_inv"):
             for size in sizes:
                 if size or op != "read" or empty_reads:
                     yield Case(op, messages([(op, size)] * 4))
@@ -193,6 +206,9 @@ def cases(
         yield Case("mixed", mixed(mtu, seed, 64, empty_reads))
     for seed in range(2):
         yield Case("duplex", mixed(mtu, 100 + seed, 64, empty_duplex), duplex=True)
+    if atomic_writes:
+        yield Case("atomic_write", messages([("atomic_write", 8)] * 32))
+        yield Case("mixed", mixed(mtu, 3, 64, empty_reads, atomic_writes=True))
 
 
 # Atomics of a slot all go to one word of its own: what is there before, the operands, after.
@@ -579,6 +595,7 @@ def play(side: Side, args: argparse.Namespace, mtu: int, client: bool) -> list[R
         empty_reads=not (theirs if requests else mine),
         empty_duplex=not (mine or theirs),
         windows=responder_has_windows(side, requests),
+        atomic_writes=args.atomic_write,
     )
     results = []
     for number, case in enumerate(plan, start=1):
@@ -647,6 +664,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--psn", type=lambda text: int(text, 0), help="first PSN (random)")
     parser.add_argument("--timeout", type=float, default=20, help="seconds without progress (20)")
     parser.add_argument("--lossy", action="store_true", help="the path loses packets")
+    parser.add_argument("--atomic-write", action="store_true", help="ATOMIC WRITE as well")
     return parser.parse_args()
 
 
@@ -657,7 +675,9 @@ def main() -> int:
         side = Side(context, control, args)
         gid_index = gid_of(context, args.gid_index)
         mine: dict[str, int | str] = {
-            "what": f"{args.requester} {args.mtu}{' lossy' if args.lossy else ''}",
+            "what": f"{args.requester} {args.mtu}"
+            + (" lossy" if args.lossy else "")
+            + (" atomic-write" if args.atomic_write else ""),
             "device": side.device,
             "gid": str(context.query_gid(PORT, gid_index)),
             "qpn": side.qp.qp_num,

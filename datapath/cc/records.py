@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 4  # DP_CC_ABI
+CC_ABI = 5  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -62,6 +62,9 @@ class Ack:
         "RTT sample of the newest packet acknowledged, without the time in the two hosts; 0: none",
     ]
     host_ns: Annotated[float, "the time in the two hosts, which comes on top of `rtt_ns`"]
+    back_ns: Annotated[
+        float, "the part of `rtt_ns` in queues on the way back; 0: none, or not known"
+    ]
     acked_bytes: Annotated[float, "newly delivered"]
     marked_bytes: Annotated[float, "part of `acked_bytes` that arrived with CE"]
     lost_bytes: Annotated[float, "declared lost since the previous on_ack"]

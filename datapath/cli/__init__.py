@@ -34,9 +34,12 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run dpctl with the given or the process's arguments; returns the exit code."""
+    """Run dpctl with the given or the process's arguments; returns the exit code.
+
+    With those of the process, the process is about to end: signals do not disturb that.
+    """
     try:
-        with ending_signals(to_the_end=True), guarded():
+        with ending_signals(to_the_end=argv is None), guarded():
             return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         return INTERRUPTED  # the signal came when all was done

@@ -190,7 +190,7 @@ def _fresh_store(experiment: LoadedExperiment, out: Path | None) -> ResultStore:
     from datapath.experiment import preflight
     from datapath.experiment.store import ResultStore
 
-    preflight.fetch_kernels(experiment, _progress)
+    preflight.fetch(experiment, _progress)
     preflight.check(experiment)
     return ResultStore.create(out, experiment.spec.name)
 

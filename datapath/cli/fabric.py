@@ -26,8 +26,8 @@ def accuracy(
     rate: Annotated[str, typer.Option(help="Rate of the link.")] = "1gbit",
     delay: Annotated[str, typer.Option(help="Delay one way.")] = "100us",
     mtu: Annotated[str, typer.Option(help="MTU of the network, bytes.")] = "9000",
-    probes: Annotated[
-        int, typer.Option(min=1, help="Number of probes that measure the delay.")
+    packets: Annotated[
+        int, typer.Option(min=1, help="Number of packets that measure the delay.")
     ] = 2000,
     seconds: Annotated[float, typer.Option(min=1, help="Time for measuring the rate.")] = 5.0,
     fmt: FormatOption = Format.table,
@@ -46,7 +46,7 @@ def accuracy(
         _parsed(parse_bit_rate, rate),
         _parsed(parse_duration_ns, delay),
         mtu=_parsed(parse_bytes, mtu),
-        probes=probes,
+        packets=packets,
         seconds=seconds,
     )
     if fmt is Format.table:
@@ -128,7 +128,7 @@ def _table(report: Report, rate: str, delay: str, mtu: str) -> str:
         ("marked when saturated", f"{report.marked_share:.1%}", "of ECN-capable packets"),
         ("CPU when saturated", f"{report.cpu_share:.0%}", f"of one, priority {report.priority}"),
     ]
-    head = f"{rate}, {delay} each way, MTU {mtu}, {error.n} probes"
+    head = f"{rate}, {delay} each way, MTU {mtu}, {error.n} packets"
     return "\n".join([head, *(f"  {name:<22}  {a:>16}  {b}" for name, a, b in rows)])
 
 

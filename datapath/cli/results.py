@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from datapath import foreign
 from datapath.cli.output import Format, FormatOption, print_record, print_rows, terminal_width
 from datapath.errors import CapabilityError, LocalError
+
+if TYPE_CHECKING:
+    from datapath.report.folder import ResultFolder
 
 EXPERIMENTS = Path("experiments")
 RESULTS = Path("results")
@@ -156,19 +159,32 @@ def show(
         print_rows(tables.records(result, names, chosen), [], fmt)
     elif metric or chosen or pivot or ratio:
         shown = names or answer.names(result, every=bool(metric))
-        for name in shown:
-            lines = answer.metric(
-                result,
-                name,
-                terminal_width(),
-                where=chosen,
-                columns=pivot or "",
-                ratio=ratio,
-                intervals=True,
-            )
-            answer.write(lines if name == shown[-1] else [*lines, ""], sys.stdout)
+        _print_metrics(result, shown, chosen, columns=pivot or "", ratio=ratio)
     else:
         answer.write(answer.answer(result, terminal_width()), sys.stdout)
+
+
+def _print_metrics(
+    result: ResultFolder,
+    names: list[str],
+    where: dict[str, list[str]],
+    *,
+    columns: str,
+    ratio: bool,
+) -> None:
+    from datapath.report import answer
+
+    for name in names:
+        lines = answer.metric(
+            result,
+            name,
+            terminal_width(),
+            where=where,
+            columns=columns,
+            ratio=ratio,
+            intervals=True,
+        )
+        answer.write(lines if name == names[-1] else [*lines, ""], sys.stdout)
 
 
 def _selector(conditions: list[str]) -> dict[str, list[str]]:

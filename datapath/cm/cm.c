@@ -41,6 +41,21 @@ void dp_cm_stats(const struct dp_cm *cm, struct dp_cm_stats *out)
 	*out = cm->stats;
 }
 
+void cm_count(struct dp_cm *cm, const uint8_t *mad, bool received)
+{
+	struct dp_cm_stats *s = &cm->stats;
+
+	switch (dp_mad_attribute(mad)) {
+#define X(name, attribute)                                                                         \
+	case DP_CM_##attribute:                                                                    \
+		s->tx_##name += !received;                                                         \
+		s->rx_##name += received;                                                          \
+		break;
+		DP_CM_MESSAGES(X)
+#undef X
+	}
+}
+
 uint32_t dp_cm_conns(const struct dp_cm *cm)
 {
 	return cm->n_conns;
@@ -368,8 +383,10 @@ void cm_queue(struct dp_cm *cm, const struct dp_addr *to, const uint8_t *mad)
 	struct dp_cm_mad *at;
 
 	/* One that finds no room is lost, as on the wire. */
-	if (cm->tx_count == cm->tx_cap && !grow_tx(cm))
+	if (cm->tx_count == cm->tx_cap && !grow_tx(cm)) {
+		cm->stats.tx_no_room++;
 		return;
+	}
 	at = &cm->tx[(cm->tx_head + cm->tx_count++) % cm->tx_cap];
 	at->to = *to;
 	memcpy(at->data, mad, DP_MAD_LEN);
@@ -383,6 +400,7 @@ bool dp_cm_tx(struct dp_cm *cm, struct dp_cm_mad *out)
 	cm->tx_head = (cm->tx_head + 1) % cm->tx_cap;
 	cm->tx_count--;
 	cm->stats.tx_mads++;
+	cm_count(cm, out->data, false);
 	return true;
 }
 

@@ -53,20 +53,39 @@ enum {
 	DP_CM_PRIVATE_MAX = 224,
 };
 
+/* X(name, NAME): counters of a kind of message end in `name`; DP_CM_<NAME> is its attribute. */
+#define DP_CM_MESSAGES(X)                                                                          \
+	X(req, REQ)                                                                                \
+	X(mra, MRA)                                                                                \
+	X(rej, REJ)                                                                                \
+	X(rep, REP)                                                                                \
+	X(rtu, RTU)                                                                                \
+	X(dreq, DREQ)                                                                              \
+	X(drep, DREP)                                                                              \
+	X(sidr_req, SIDR_REQ)                                                                      \
+	X(sidr_rep, SIDR_REP)
+
+/* X(name): all uint64_t.  Beside these there are tx_<message> and rx_<message> of each kind of
+ * message, those sent and received again included. */
 #define DP_CM_COUNTERS(X)                                                                          \
 	X(rx_mads)                                                                                 \
 	X(tx_mads)                                                                                 \
 	X(retransmits)	   /* messages sent again, unasked */                                      \
+	X(timeouts)	   /* messages that had no answer, repeats included */                     \
 	X(duplicates)	   /* messages received again */                                           \
 	X(drop_malformed)  /* not of the connection manager, or fields that contradict */          \
 	X(drop_unknown_id) /* for a connection that is not there, or of another peer */            \
 	X(drop_state)	   /* in a state that has no use for it */                                 \
 	X(drop_backlog) /* requests beyond the backlog of a service, or all there is room for */   \
-	X(rejects)	/* requests refused by ourselves */
+	X(rejects)	/* requests refused by ourselves */                                        \
+	X(tx_no_room)	/* messages that found no room among those that wait to be sent */
 
 struct dp_cm_stats {
 #define X(name) uint64_t name;
 	DP_CM_COUNTERS(X)
+#undef X
+#define X(name, attribute) uint64_t tx_##name, rx_##name;
+	DP_CM_MESSAGES(X)
 #undef X
 };
 

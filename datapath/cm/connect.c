@@ -219,6 +219,7 @@ static void expire(struct dp_cm_conn *c, uint64_t now, struct dp_cm_event *out)
 {
 	bool held = c->held;
 
+	c->cm->stats.timeouts++;
 	out->conn = c;
 	out->type = DP_CM_UNREACHABLE;
 	switch (c->state) {

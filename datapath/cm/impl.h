@@ -119,6 +119,8 @@ void cm_set_remote(struct dp_cm_conn *, uint32_t remote_id);
 struct dp_cm_service *cm_find_service(struct dp_cm *, uint64_t service_id);
 void cm_due(struct dp_cm_conn *, uint64_t due_ns);
 void cm_queue(struct dp_cm *, const struct dp_addr *to, const uint8_t *mad);
+/* Counts a message by its kind. */
+void cm_count(struct dp_cm *, const uint8_t *mad, bool received);
 /* It waits for its program no longer. */
 void cm_leave_backlog(struct dp_cm_conn *);
 

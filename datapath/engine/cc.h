@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 4
+#define DP_CC_ABI 5
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -47,13 +47,14 @@ struct dp_cc_hop {
 
 struct dp_cc_ack {
 	double now_ns;
-	double rtt_ns;		/* of the newest packet acknowledged, without host_ns; 0: none */
-	double host_ns;		/* time that both hosts added to that RTT */
-	double acked_bytes;	/* newly delivered */
-	double marked_bytes;	/* part of acked_bytes that arrived with CE */
-	double lost_bytes;	/* declared lost since the previous on_ack */
-	double inflight_bytes;	/* after this acknowledgement */
-	double delivered_bytes; /* total, after it */
+	double rtt_ns;	       /* of the newest packet acknowledged, without host_ns; 0: none */
+	double host_ns;	       /* time that both hosts added to that RTT */
+	double back_ns;	       /* part of rtt_ns in queues on the way back; 0: none, or not known */
+	double acked_bytes;    /* newly delivered */
+	double marked_bytes;   /* part of acked_bytes that arrived with CE */
+	double lost_bytes;     /* declared lost since the previous on_ack */
+	double inflight_bytes; /* after this acknowledgement */
+	double delivered_bytes;	      /* total, after it */
 	double prior_delivered_bytes; /* total when the newest packet acked was sent */
 	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
 	double app_limited;	      /* 1: the rate sample was limited by the application */

@@ -360,7 +360,8 @@ void *dp_qp_user(const struct dp_qp *);
  * that holds what the transport knows of the path.  NULL: constant window.  On an error nothing is
  * changed.  -EOPNOTSUPP: QPs of this type have no congestion control. */
 int dp_qp_set_cc(struct dp_qp *, const struct dp_cc_algo *, uint64_t now_ns);
-/* The flow record, for time series.  NULL: the QP is not connected yet, or has no record. */
+/* The flow record, for time series, valid until the next call of it with this engine.  NULL: the QP
+ * is not connected yet, or has no record. */
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *);
 
 /* Values of enum ibv_wr_opcode. */

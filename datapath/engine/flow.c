@@ -28,17 +28,17 @@ void dp_flow_free(struct dp_flow *f)
 
 static int set_algorithm(struct dp_flow *f, const struct dp_cc_algo *algo)
 {
-	size_t bytes = algo ? algo->flow_bytes : sizeof(struct dp_cc_flow);
-	struct dp_cc_flow *record;
+	struct dp_cc_flow *record = NULL;
 
-	if (algo &&
-	    (algo->abi != DP_CC_ABI || bytes < sizeof(*record) || bytes > DP_CC_FLOW_BYTES_MAX))
+	if (algo && (algo->abi != DP_CC_ABI || algo->flow_bytes < sizeof(*record) ||
+		     algo->flow_bytes > DP_CC_FLOW_BYTES_MAX))
 		return -EINVAL;
-	record = calloc(1, bytes);
-	if (!record)
-		return -ENOMEM;
-	if (algo)
-		memcpy(record, algo->initial, bytes);
+	if (algo) {
+		record = malloc(algo->flow_bytes);
+		if (!record)
+			return -ENOMEM;
+		memcpy(record, algo->initial, algo->flow_bytes);
+	}
 	dp_flow_free(f);
 	f->record = record;
 	f->algo = algo;
@@ -52,6 +52,11 @@ int dp_flow_init(struct dp_flow *f, const struct dp_engine_config *cfg, struct d
 	return set_algorithm(f, cfg->cc);
 }
 
+static double max_cwnd_bytes(const struct dp_flow *f)
+{
+	return (double)f->window_psns * f->mss_bytes;
+}
+
 /* Sets the members that the transport provides, before every call of the algorithm. */
 static struct dp_cc_flow *inputs(struct dp_flow *f, uint64_t now)
 {
@@ -59,7 +64,7 @@ static struct dp_cc_flow *inputs(struct dp_flow *f, uint64_t now)
 
 	r->mss_bytes = f->mss_bytes;
 	r->line_rate_bps = (double)f->cfg->line_rate_bps;
-	r->max_cwnd_bytes = (double)f->window_psns * f->mss_bytes;
+	r->max_cwnd_bytes = max_cwnd_bytes(f);
 	r->min_rtt_ns = (double)f->rtt.min_rtt_ns;
 	r->srtt_ns = (double)f->rtt.srtt_ns;
 	r->host_ns = (double)f->rtt.host_ns;
@@ -85,14 +90,17 @@ static void outputs(struct dp_cc_flow *r)
 
 static void begin(struct dp_flow *f, uint64_t now)
 {
-	struct dp_cc_flow *r = inputs(f, now);
+	struct dp_cc_flow *r;
 
+	if (!f->algo) {
+		f->constant_cwnd_bytes = fmin(DP_CONSTANT_WINDOW_BYTES, max_cwnd_bytes(f));
+		return;
+	}
+	r = inputs(f, now);
 	r->next_path = -1;
-	if (f->algo && f->algo->on_init)
+	if (f->algo->on_init)
 		f->algo->on_init(r);
-	if (!f->algo)
-		r->cwnd_bytes = DP_CONSTANT_WINDOW_BYTES;
-	else if (r->cwnd_bytes <= 0)
+	if (r->cwnd_bytes <= 0)
 		r->cwnd_bytes = r->max_cwnd_bytes;
 	outputs(r);
 }
@@ -112,8 +120,6 @@ void dp_flow_connect(struct dp_flow *f, uint32_t mss_bytes, uint32_t window_psns
 	};
 	if (f->algo)
 		memcpy(f->record, f->algo->initial, f->algo->flow_bytes);
-	else
-		memset(f->record, 0, sizeof(*f->record));
 	begin(f, now);
 }
 
@@ -133,15 +139,28 @@ int dp_flow_replace(struct dp_flow *f, const struct dp_cc_algo *algo, uint64_t n
 	return 0;
 }
 
-const struct dp_cc_flow *dp_flow_record(const struct dp_flow *f)
+const struct dp_cc_flow *dp_flow_record(const struct dp_flow *f, struct dp_cc_flow *constant)
 {
+	struct dp_cc_flow *r = f->record;
+
+	if (!r) {
+		r = constant;
+		*r = (struct dp_cc_flow){
+			.cwnd_bytes = f->constant_cwnd_bytes,
+			.next_path = -1,
+			.mss_bytes = f->mss_bytes,
+			.line_rate_bps = (double)f->cfg->line_rate_bps,
+			.max_cwnd_bytes = max_cwnd_bytes(f),
+			.paths = f->paths,
+		};
+	}
 	/* The current value, not the one at the last call of the algorithm. */
-	f->record->srtt_ns = (double)f->rtt.srtt_ns;
-	f->record->host_ns = (double)f->rtt.host_ns;
-	f->record->min_rtt_ns = (double)f->rtt.min_rtt_ns;
-	f->record->inflight_bytes = (double)f->inflight_bytes;
-	f->record->delivered_bytes = (double)f->delivered_bytes;
-	return f->record;
+	r->srtt_ns = (double)f->rtt.srtt_ns;
+	r->host_ns = (double)f->rtt.host_ns;
+	r->min_rtt_ns = (double)f->rtt.min_rtt_ns;
+	r->inflight_bytes = (double)f->inflight_bytes;
+	r->delivered_bytes = (double)f->delivered_bytes;
+	return r;
 }
 
 void dp_flow_stop(struct dp_flow *f)
@@ -166,12 +185,12 @@ uint64_t dp_flow_rto(const struct dp_flow *f, uint64_t handshake_ns)
 /* A window of less than a packet means one packet in several RTTs. */
 static double rate(const struct dp_flow *f)
 {
-	const struct dp_cc_flow *r = f->record;
+	double cwnd_bytes = dp_flow_cwnd_bytes(f);
 
-	if (r->pacing_rate_bps > 0)
-		return r->pacing_rate_bps;
-	if (r->cwnd_bytes < f->mss_bytes && f->rtt.srtt_ns)
-		return r->cwnd_bytes * 8e9 / (double)f->rtt.srtt_ns;
+	if (f->record && f->record->pacing_rate_bps > 0)
+		return f->record->pacing_rate_bps;
+	if (cwnd_bytes < f->mss_bytes && f->rtt.srtt_ns)
+		return cwnd_bytes * 8e9 / (double)f->rtt.srtt_ns;
 	return 0;
 }
 
@@ -188,7 +207,7 @@ void dp_flow_turn(struct dp_flow *f, uint64_t now)
 
 bool dp_flow_allows(struct dp_flow *f, uint32_t bytes, uint64_t now)
 {
-	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > f->record->cwnd_bytes) {
+	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > dp_flow_cwnd_bytes(f)) {
 		f->late_ns = 0;
 		f->waited = false; /* from here on the QP waits for the window */
 		f->burst = 0;
@@ -250,10 +269,11 @@ void dp_flow_sent(struct dp_flow *f, uint32_t bytes, uint64_t now)
 
 void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
 {
-	struct dp_cc_flow *r = inputs(f, now);
+	struct dp_cc_flow *r;
 
 	if (!f->algo)
 		return;
+	r = inputs(f, now);
 	ack->now_ns = (double)now;
 	ack->inflight_bytes = (double)f->inflight_bytes;
 	ack->delivered_bytes = (double)f->delivered_bytes;
@@ -290,23 +310,25 @@ void dp_flow_hops(struct dp_echo *e, struct dp_cc_ack *ack, const uint8_t *recor
 
 void dp_flow_loss(struct dp_flow *f, struct dp_cc_loss *loss, uint64_t now)
 {
-	struct dp_cc_flow *r = inputs(f, now);
+	struct dp_cc_flow *r;
 
 	loss->now_ns = (double)now;
 	loss->inflight_bytes = (double)f->inflight_bytes;
 	f->lost_since_ack += (uint64_t)loss->lost_bytes;
 	if (!f->algo)
 		return;
+	r = inputs(f, now);
 	f->algo->on_loss(r, loss);
 	outputs(r);
 }
 
 void dp_flow_timeout(struct dp_flow *f, bool first, uint64_t now)
 {
-	struct dp_cc_flow *r = inputs(f, now);
+	struct dp_cc_flow *r;
 
 	if (!f->algo)
 		return;
+	r = inputs(f, now);
 	if (first) {
 		forget(f);
 		f->before = malloc(f->algo->flow_bytes); /* NULL: a time-out cannot be undone */

@@ -7,6 +7,7 @@
 #define DP_ENGINE_FLOW_H
 
 #include "engine/engine.h"
+#include "engine/oneway.h"
 #include "engine/rtt.h"
 #include "wire/telemetry.h"
 
@@ -20,7 +21,8 @@ struct dp_flow {
 	const struct dp_engine_config *cfg;
 	struct dp_qp_stats *stats;     /* the QP's; pacing is counted here */
 	const struct dp_cc_algo *algo; /* NULL: constant window */
-	struct dp_cc_flow *record;
+	struct dp_cc_flow *record;     /* the algorithm's; NULL without one */
+	double constant_cwnd_bytes;    /* window without an algorithm */
 	struct dp_cc_flow *before; /* copy of the record before a row of time-outs; NULL: none */
 	uint32_t mss_bytes, window_psns;
 	uint8_t paths;
@@ -31,6 +33,7 @@ struct dp_flow {
 	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
 	uint64_t lost_since_ack;
 	struct dp_rtt rtt;
+	struct dp_oneway oneway;
 	uint64_t next_tx_ns;	 /* pacing: when the next packet is due */
 	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on that */
 	uint64_t app_limited_at; /* rate samples up to this delivered_bytes are app-limited */
@@ -50,6 +53,17 @@ struct dp_echo {
 	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
 };
 
+static inline double dp_flow_cwnd_bytes(const struct dp_flow *f)
+{
+	return f->record ? f->record->cwnd_bytes : f->constant_cwnd_bytes;
+}
+
+/* The path that the algorithm wants the next packet to take; -1: the paths take turns. */
+static inline double dp_flow_next_path(const struct dp_flow *f)
+{
+	return f->record ? f->record->next_path : -1;
+}
+
 /* Prepares the flow of a new QP: 0, -EINVAL or -ENOMEM. */
 int dp_flow_init(struct dp_flow *, const struct dp_engine_config *, struct dp_qp_stats *);
 void dp_flow_free(struct dp_flow *);
@@ -59,8 +73,9 @@ void dp_flow_connect(struct dp_flow *, uint32_t mss_bytes, uint32_t window_psns,
 		     uint64_t now);
 /* Changes the algorithm.  The new one starts at once if the flow is connected. */
 int dp_flow_replace(struct dp_flow *, const struct dp_cc_algo *, uint64_t now);
-/* The algorithm's record, with the members of the transport up to date. */
-const struct dp_cc_flow *dp_flow_record(const struct dp_flow *);
+/* The algorithm's record, with the members of the transport up to date.  Without an algorithm it is
+ * made in `constant`. */
+const struct dp_cc_flow *dp_flow_record(const struct dp_flow *, struct dp_cc_flow *constant);
 /* The RTO, ns.  handshake_ns: RTT of the first packets, used until there is an RTT sample; 0:
  * unknown. */
 uint64_t dp_flow_rto(const struct dp_flow *, uint64_t handshake_ns);

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from datapath import cachedir, debian
-from datapath.errors import DatapathError
+from datapath.errors import CapabilityError, DatapathError
 from datapath.experiment import manifest, preflight
 from datapath.experiment.load import load_text
 
@@ -239,6 +239,10 @@ def _packages() -> Iterator[Finding]:
 
 
 def _disk() -> Iterator[Finding]:
+    try:
+        cachedir.check(cachedir.root())
+    except CapabilityError as error:
+        yield Finding("cache", "lacks", str(error), error.hint)
     for what, folder in (("results", Path.cwd()), ("cache", cachedir.root())):
         place = next(part for part in (folder, *folder.parents) if part.exists())
         free = shutil.disk_usage(place).free

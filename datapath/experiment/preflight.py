@@ -48,8 +48,8 @@ def check(experiment: LoadedExperiment) -> None:
         raise Lacking(list(lacks.values()))
 
 
-def fetch_kernels(experiment: LoadedExperiment, progress: Callable[[str], None]) -> None:
-    """Install the kernels that guests of the points run and that are not there yet.
+def fetch(experiment: LoadedExperiment, progress: Callable[[str], None]) -> None:
+    """Install what is fetched at first use: the kernels of guests, and PyTorch.
 
     progress: called with a line of text for each step.
 
@@ -57,11 +57,14 @@ def fetch_kernels(experiment: LoadedExperiment, progress: Callable[[str], None])
         LocalError: a name cannot mean a kernel.
         CapabilityError: no such kernel, no network, no room.
     """
+    from datapath.extras import ensure_torch
     from datapath.lanes import kernels
 
     guests = (point.spec.topology for point in experiment.points)
     for name in sorted({topology.kernel for topology in guests if topology.of_lane.boots}):
         kernels.ensure(name, progress)
+    if any(getattr(REGISTRY[point.spec.kind], "needs_torch", False) for point in experiment.points):
+        ensure_torch(progress)
 
 
 def compile_algorithms(experiment: LoadedExperiment) -> dict[str, CompiledAlgorithm]:

@@ -56,6 +56,8 @@ def words(link: Link, *, ecn_mark: float, seed: int) -> Iterator[str]:
     """key=value of a `configure` command; classes are for the simulator alone."""
     for name, number in link.numbers().items():
         yield f"{name}={+number!r}"  # a bool becomes 0 or 1
+    for name, setting in link.impairments:
+        yield f"{name}={setting!r}"
     if link.trace_ms:
         yield "trace_ms=" + ",".join(map(str, link.trace_ms))
     if link.loss is not None:

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from math import ceil
 from typing import Any, ClassVar, Literal
 
+from datapath.link.impairments import IMPAIRMENTS
+
 PAUSE_FRAME_BYTES = 64 + 20
 """On the wire, as fabric/sim/graph.c has it."""
 
@@ -145,8 +147,7 @@ class Link:
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
     mahimahi has them, in place of a rate.  limit_bytes: of the queue, 0: no limit.  trim: cut
     off the payload of what the queue would drop.  telemetry: stamp a record on each packet.
-    slot_ns: frames arrive at multiples of it only, 0: at any time.  max_packet_bytes: longer IP
-    packets are lost, 0: none is.
+    impairments: (name, setting) of those that are on (link/impairments.py).
     aqm: for a link with one class, and not beside marking, trim or a shared buffer.
     """
 
@@ -158,8 +159,6 @@ class Link:
     jitter: Jitter | None = None
     reorder: float = 0.0
     reorder_ns: int = 0
-    slot_ns: int = 0
-    max_packet_bytes: int = 0
     duplicate: float = 0.0
     corrupt: float = 0.0
     trim: bool = False
@@ -168,6 +167,7 @@ class Link:
     classes: tuple[QueueClass, ...] = field(default=())
     policer: Policer | None = None
     aqm: Aqm | None = None
+    impairments: tuple[tuple[str, float], ...] = ()
 
     def numbers(self) -> dict[str, int | float | bool]:
         """The settings that are single numbers, by name, which C has too."""
@@ -179,6 +179,9 @@ class Link:
         kept: list[Any] = []
         for name, number in self.numbers().items():
             setattr(config, name, number)
+        numbers = {name: number for number, name in enumerate(IMPAIRMENTS)}
+        for name, setting in self.impairments:
+            config.impairment[numbers[name]] = setting
         if self.trace_ms:
             kept.append(ffi.new("uint32_t[]", list(self.trace_ms)))
             config.trace.ms, config.trace.n = kept[-1], len(self.trace_ms)

@@ -89,6 +89,7 @@ class Packet:
     reth: Reth | None = None
     atomic: Atomic | None = None
     aeth: Aeth | None = None
+    feth: int | None = None
     value: int | None = None
     imm: bytes = b""
     ieth: int | None = None
@@ -313,6 +314,8 @@ def _header(packet: Packet, header: str, data: bytes) -> None:
         packet.atomic = Atomic(*struct.unpack("!QIQQ", data))
     elif header == "aeth":
         packet.aeth = Aeth(data[0], int.from_bytes(data[1:], "big"))
+    elif header == "feth":
+        packet.feth = int.from_bytes(data, "big")
     elif header == "value":
         packet.value = int.from_bytes(data, "big")
     elif header == "imm":

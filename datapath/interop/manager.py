@@ -45,6 +45,11 @@ class Agreement:
     path_mtu: int
 
 
+# Linux forgets a SIDR_REQ when it has answered it: the same request, sent again, is a new one to
+# the program, which may refuse it (drivers/infiniband/core/cm.c, cm_sidr_req_handler).
+_MAY_CHANGE = ("MRA", "REJ", "SIDR_REP")
+
+
 @dataclass(frozen=True)
 class _Message:
     name: str
@@ -87,7 +92,7 @@ class Manager:
             yield Flaw("cm-message", f"{len(packet.payload)} bytes, {packet.payload[:24].hex()}")
             return
         before = self._seen.setdefault(message.key, message)
-        if message.name not in ("MRA", "REJ") and before.body != message.body:
+        if message.name not in _MAY_CHANGE and before.body != message.body:
             yield Flaw("cm-repeat", f"{message.name} comes again with other content")
         if message.name == "REQ":
             self.asked.add((message.receiver, message.sender, message.number(32, 3)))

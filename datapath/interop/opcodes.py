@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Opcodes of the BTH for RC and UD: IBTA volume 1, section 9.2 and table 38."""
+"""Opcodes of the BTH for RC and UD: IBTA volume 1, section 9.2, table 38 and annex A19."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """The kinds of packets; the first four are requests."""
+    """The kinds of packets; the first six are requests."""
 
     SEND = "SEND"
     WRITE = "WRITE"
     READ = "READ"
     ATOMIC = "ATOMIC"
+    FLUSH = "FLUSH"
+    ATOMIC_WRITE = "ATOMIC WRITE"
     READ_RESPONSE = "READ response"
     ACK = "ACK"
     ATOMIC_ACK = "ATOMIC ACK"
@@ -29,10 +31,21 @@ class Place(enum.Enum):
     ONLY = "ONLY"
 
 
-REQUESTS = frozenset({Kind.SEND, Kind.WRITE, Kind.READ, Kind.ATOMIC})
+CONFIRMED = frozenset({Kind.FLUSH, Kind.ATOMIC_WRITE})
+"""Requests that a READ response without payload answers."""
+REQUESTS = frozenset({Kind.SEND, Kind.WRITE, Kind.READ, Kind.ATOMIC, *CONFIRMED})
 
-HEADER_BYTES = {"reth": 16, "atomic": 28, "aeth": 4, "value": 8, "imm": 4, "ieth": 4, "deth": 8}
-"""RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH and DETH."""
+HEADER_BYTES = {
+    "reth": 16,
+    "atomic": 28,
+    "feth": 4,
+    "aeth": 4,
+    "value": 8,
+    "imm": 4,
+    "ieth": 4,
+    "deth": 8,
+}
+"""RETH, AtomicETH, FETH, AETH, AtomicAckETH, ImmDt, IETH and DETH."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,8 @@ OPCODES = {
     0x14: Opcode("FETCH ADD", Kind.ATOMIC, Place.ONLY, ("atomic",), payload=False),
     0x16: Opcode("SEND LAST INV", Kind.SEND, Place.LAST, ("ieth",)),
     0x17: Opcode("SEND ONLY INV", Kind.SEND, Place.ONLY, ("ieth",)),
+    0x1C: Opcode("FLUSH", Kind.FLUSH, Place.ONLY, ("feth", "reth"), payload=False),
+    0x1D: Opcode("ATOMIC WRITE", Kind.ATOMIC_WRITE, Place.ONLY, ("reth",)),
 }
 
 """Opcodes of reliable connections."""

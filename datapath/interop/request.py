@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Request packets of a reliable connection, and the rules for each by itself.
 
-IBTA volume 1, section 9.7.  Rules that depend on other packets of the stream are in stream.py.
+IBTA volume 1, section 9.7 and annex A19.  Rules that depend on other packets of the stream are in
+stream.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import hashlib
 from dataclasses import dataclass, field
 
 from datapath.interop.capture import Atomic, Flaw, Packet, Reth
-from datapath.interop.opcodes import Kind, Opcode, Place
+from datapath.interop.opcodes import CONFIRMED, Kind, Opcode, Place
+
+_WORD_BYTES = 8  # of an ATOMIC WRITE
+_PLACEMENTS = 3  # of a FETH: bit 0 global visibility, bit 1 persistence
+_SELECTIVITIES = (0, 1)  # of a FETH: a range, the whole region
 
 
 @dataclass
@@ -21,7 +26,7 @@ class Request:
     end: the last PSN that it takes; that of its own, but for a READ.
     left: bytes of its WRITE that are still to come after it; None when unknown.
     starts: PSNs from which a READ's answer was asked for.
-    answered: of READs and atomics, the first PSN that is without an answer.
+    answered: of requests with an answer of their own, the first PSN that is without it.
     """
 
     psn: int
@@ -31,7 +36,7 @@ class Request:
     digest: bytes
     reth: Reth | None
     atomic: Atomic | None
-    tail: tuple[bytes, int | None, bool]
+    tail: tuple[bytes, int | None, bool, int | None]
     sent_ns: int
     left: int | None = None
     starts: set[int] = field(default_factory=set)
@@ -42,7 +47,12 @@ class Request:
     @property
     def is_answered(self) -> bool:
         """Whether it is answered by data and not by an ACK."""
-        return self.row.kind in (Kind.READ, Kind.ATOMIC)
+        return self.row.kind in (Kind.READ, Kind.ATOMIC) or self.is_confirmed
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether its answer is a READ response of no bytes."""
+        return self.row.kind in CONFIRMED
 
 
 def request_of(packet: Packet, row: Opcode, psn: int, path_mtu: int) -> Request:
@@ -58,7 +68,7 @@ def request_of(packet: Packet, row: Opcode, psn: int, path_mtu: int) -> Request:
         digest=hashlib.blake2b(packet.payload, digest_size=16).digest(),
         reth=packet.reth,
         atomic=packet.atomic,
-        tail=(packet.imm, packet.ieth, packet.solicited),
+        tail=(packet.imm, packet.ieth, packet.solicited, packet.feth),
         sent_ns=packet.time_ns,
         starts={psn},
         answered=psn,
@@ -110,7 +120,28 @@ def _answerable(request: Request, packet: Packet) -> list[Flaw]:
         return [Flaw("reth", f"a READ of {packet.reth.length} bytes")]
     if request.atomic is not None and request.atomic.va % 8:
         return [Flaw("atomic", f"address {request.atomic.va:#x} is not aligned")]
+    if request.row.kind is Kind.ATOMIC_WRITE:
+        return _atomic_write(request)
+    return _flush(packet.feth) if packet.feth is not None else []
+
+
+def _atomic_write(request: Request) -> list[Flaw]:
+    """Annex A19: eight bytes at an aligned address."""
+    assert request.reth is not None
+    if request.reth.va % _WORD_BYTES:
+        return [Flaw("atomic", f"address {request.reth.va:#x} is not aligned")]
+    if (request.payload_bytes, request.reth.length) != (_WORD_BYTES, _WORD_BYTES):
+        text = f"ATOMIC WRITE of {request.payload_bytes} bytes, {request.reth.length} by its RETH"
+        return [Flaw("payload", text)]
     return []
+
+
+def _flush(feth: int) -> list[Flaw]:
+    """The FETH: 26 reserved bits, 2 of selectivity, 4 of placement."""
+    placement, selectivity = feth & 15, feth >> 4
+    if 0 < placement <= _PLACEMENTS and selectivity in _SELECTIVITIES:
+        return []
+    return [Flaw("flush", f"FETH {feth:#010x}: placement {placement}, selectivity {selectivity}")]
 
 
 def judge_again(known: Request, request: Request, path_mtu: int) -> list[Flaw]:

@@ -58,7 +58,7 @@ class Stream:
     first_psn: of the requester; None: that of the first request seen.
     requester_gaps, responder_gaps: packets of that side may be missing here.
     refusals: syndromes of fatal NAKs that are asked for.
-    cautious: the responder's ACKs must not name READs and atomics.
+    cautious: the responder's ACKs must not name requests with an answer of their own.
     ack_timeout_ns: after which the requester asks again by itself.
     """
 
@@ -114,7 +114,7 @@ class Stream:
         known = self._sent.get(psn)
         flaws = self._order(packet, psn, known is None)
         flaws += judge_again(known, request, self.path_mtu) if known else self._new(request, packet)
-        flaws += self._pause(packet, psn)
+        flaws += self._rnr_wait(packet, psn)
         (known or request).seen += 1
         (known or request).sent_ns = packet.time_ns
         self._cursor = request.end + 1
@@ -164,7 +164,7 @@ class Stream:
         before = previous.row.name if previous else "nothing"
         return [Flaw("sequence", f"{request.row.name} after {before}")]
 
-    def _pause(self, packet: Packet, psn: int) -> list[Flaw]:
+    def _rnr_wait(self, packet: Packet, psn: int) -> list[Flaw]:
         """A request refused with RNR comes again after the time that the NAK told."""
         # A requester that may have missed the NAK follows its own clock.
         if self._rnr is None or psn != self._rnr[0] or self.requester_gaps:
@@ -177,7 +177,7 @@ class Stream:
         if packet.time_ns >= until_ns - JIFFY_NS:
             return []
         early = (until_ns - packet.time_ns) / 1e6
-        return [Flaw("rnr-pause", f"{early:.3f} ms before the pause of packet {nak} is over")]
+        return [Flaw("rnr-wait", f"{early:.3f} ms before the time that packet {nak} told is over")]
 
     # -- answers
 
@@ -236,7 +236,7 @@ class Stream:
         return flaws
 
     def _pending(self, psn: int) -> Request | None:
-        """The first READ or atomic that begins up to `psn` and lacks an answer."""
+        """The first request that begins up to `psn` and lacks an answer of its own."""
         self._unanswered = [r for r in self._unanswered if r.answered <= r.end]
         first = self._unanswered[0] if self._unanswered else None
         return first if first is not None and first.psn <= psn else None
@@ -299,14 +299,15 @@ class Stream:
 
     def _read(self, packet: Packet, psn: int) -> list[Flaw]:
         request = self._sent.get(psn)
-        if request is None or request.row.kind is not Kind.READ:
+        if request is None or not (request.row.kind is Kind.READ or request.is_confirmed):
             return [Flaw("response", f"{packet.name} of PSN {packet.psn} answers no READ")]
         row = packet.row
         assert row is not None
         flaws = self._answer_order(packet, request, psn)
         flaws += self._response_place(row, request, psn)
         assert request.reth is not None
-        wanted = min(self.path_mtu, request.reth.length - (psn - request.psn) * self.path_mtu)
+        left = request.reth.length - (psn - request.psn) * self.path_mtu
+        wanted = 0 if request.is_confirmed else min(self.path_mtu, left)
         if len(packet.payload) != wanted:
             text = f"{row.name} with {len(packet.payload)} bytes and not {wanted}"
             flaws.append(Flaw("response", text))

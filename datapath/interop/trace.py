@@ -36,23 +36,26 @@ RULES = {
     "is skipped",
     "retransmission": "a request sent again says the same; a READ asks for the rest of itself",
     "sequence": "FIRST, MIDDLE..., LAST of one kind, or ONLY",
-    "payload": "FIRST and MIDDLE carry one path MTU, LAST at least a byte, none more than the MTU",
+    "payload": "FIRST and MIDDLE carry one path MTU, LAST at least a byte, none more than the MTU, "
+    "ATOMIC WRITE eight bytes",
     "reth": "a WRITE brings as many bytes as its RETH says",
-    "atomic": "atomics are aligned; one that is answered again has the same value",
+    "atomic": "atomics and ATOMIC WRITEs are aligned; an atomic answered again has the same value",
+    "flush": "a FLUSH names a placement, and a range or a region",
     "solicited": "only the last packet of a SEND or of a WRITE with immediate solicits an event",
     "ack-beyond": "nothing is answered that was not sent, without holes up to there",
     "ack-order": "ACKs never go back",
     "ack-psn": "of cautious senders: an ACK has the PSN of a SEND or WRITE",
-    "answer-order": "READs and atomics are answered in order, and before an ACK beyond them",
+    "answer-order": "what has an answer of its own (READ, atomic, FLUSH, ATOMIC WRITE) is answered "
+    "in order, and before an ACK beyond it",
     "msn": "the MSN counts completed messages and never falls",
     "syndrome": "the AETH's syndrome has a meaning",
     "nak": "a sequence NAK is for the expected PSN, and something beyond it was sent",
     "nak-repeated": "one sequence NAK for a gap, until its PSN has come again",
     "refusal": "no fatal NAK that was not asked for",
     "rnr": "RNR NAKs are for requests that need a receive",
-    "rnr-pause": "after an RNR NAK the request waits for the time that it told",
-    "response": "READ responses lie in their READ, with the right opcode and length; ATOMIC ACKs "
-    "answer atomics",
+    "rnr-wait": "after an RNR NAK the request waits for the time that it told",
+    "response": "READ responses lie in their READ, with the right opcode and length, or confirm a "
+    "FLUSH or an ATOMIC WRITE; ATOMIC ACKs answer atomics",
     "datagram": "no more payload than the largest path MTU, a reserved byte of 0, and consecutive "
     "PSNs from each QP",
     "cm-message": "what goes to QP 1 is a message of the connection manager, from QP 1 with its "

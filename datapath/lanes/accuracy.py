@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """How exactly the emulator keeps rate and delay, measured from outside of it.
 
-Delay: the kernel's own time stamps of probes that leave one host and reach the other, on an
+Delay: the kernel's own time stamps of packets that leave one host and reach the other, on an
 idle link.  Rate: packets that reach the other host while more is offered than the link can
 carry.  Beside them stands what the emulator says of itself.
 """
@@ -31,7 +31,7 @@ WIRE_OVERHEAD = 14 + 24
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
 _SO_TIMESTAMPNS = 35
-_PROBE_BYTES = 200
+_PACKET_BYTES = 200
 _PORT = 9
 _OFFERED = 1.2
 _WARM_UP_S = 2.0
@@ -53,7 +53,7 @@ class Spread:
     @classmethod
     def of(cls, values: list[float]) -> Spread:
         if not values:
-            raise RunFailed("no probe arrived", hint="is the machine overloaded?")
+            raise RunFailed("no packet arrived", hint="is the machine overloaded?")
         ordered = sorted(values)
         at = [nearest_rank(ordered, share) for share in (0.5, 0.99)]
         return cls(len(ordered), sum(ordered) / len(ordered), at[0], at[1], ordered[-1])
@@ -63,8 +63,8 @@ class Spread:
 class Report:
     """The link that was asked for, and its measured behaviour.
 
-    delay_error: one-way delay of probes less what was asked for, idle link; `without` is what
-    the same probes take through backend bpf, which delays nothing.  rate_measured_bps: of what
+    delay_error: one-way delay of packets less what was asked for, idle link; `without` is what
+    the same packets take through backend bpf, which delays nothing.  rate_measured_bps: of what
     reached the other host while the link was saturated.  late_*_ns: the emulator's own measure
     during that time, both directions.  cpu_share: of one CPU that it used.  limit: why the run
     would not count, "" when it would.
@@ -94,9 +94,9 @@ class Report:
 
 
 def measure(
-    rate_bps: int, delay_ns: int, *, mtu: int = 9000, probes: int = 2000, seconds: float = 5.0
+    rate_bps: int, delay_ns: int, *, mtu: int = 9000, packets: int = 2000, seconds: float = 5.0
 ) -> Report:
-    """Measure a link of this rate and one-way delay; takes probes * 1.5 ms and `seconds`.
+    """Measure a link of this rate and one-way delay; takes packets * 1.5 ms and `seconds`.
 
     CapabilityError without root or iperf3.
     """
@@ -109,12 +109,12 @@ def measure(
             "ecn": 2**16,
         }
     )
-    bare = _probe_bare(mtu, probes)
+    bare = _delays_bare(mtu, packets)
     with NetnsNetwork(Topology(mtu=mtu), "fabric") as network:
         network.set_path(path, seed=1)
-        frame = _PROBE_BYTES + 24
+        frame = _PACKET_BYTES + 24
         expected = delay_ns + frame * 8e9 / rate_bps
-        errors = [delay - expected for delay in _probe(network, probes)]
+        errors = [delay - expected for delay in _delays(network, packets)]
         network.set_path(path, seed=1)
         measured = _saturate(network, rate_bps, mtu, seconds)
         counters = network.path_counters()
@@ -140,13 +140,13 @@ def measure(
 # ---- delay ---------------------------------------------------------------------------
 
 
-def _probe_bare(mtu: int, probes: int) -> list[float]:
+def _delays_bare(mtu: int, packets: int) -> list[float]:
     with NetnsNetwork(Topology(mtu=mtu), "bpf") as network:
         network.set_path(Path(), seed=1)
-        return _probe(network, probes)
+        return _delays(network, packets)
 
 
-def _probe(network: NetnsNetwork, probes: int) -> list[float]:
+def _delays(network: NetnsNetwork, packets: int) -> list[float]:
     """One-way delays of numbered datagrams, ns, sent 0.5 to 1.5 ms apart."""
     sender, receiver = network.hosts
     gaps = random.Random(1)
@@ -158,8 +158,8 @@ def _probe(network: NetnsNetwork, probes: int) -> list[float]:
             stack.enter_context(contextlib.closing(host.namespace.in_network(_stamping_socket)))
             for host in (sender, sender, receiver)
         )
-        for number in range(probes):
-            output.send(_probe_frame(number))
+        for number in range(packets):
+            output.send(_frame(number))
             time.sleep(gaps.uniform(0.5e-3, 1.5e-3))
             left.update(_stamps(source))
             arrived.update(_stamps(sink))
@@ -178,21 +178,21 @@ def _stamping_socket() -> socket.socket:
 
 
 def _stamps(raw: socket.socket) -> Iterator[tuple[int, int]]:
-    """(number, kernel's time ns) of the probes seen."""
+    """(number, kernel's time ns) of the packets seen."""
     while True:
         try:
             frame, ancillary, _, _ = raw.recvmsg(2048, 64)
         except BlockingIOError:
             return
-        if len(frame) == _PROBE_BYTES and frame[36:38] == struct.pack(">H", _PORT):
+        if len(frame) == _PACKET_BYTES and frame[36:38] == struct.pack(">H", _PORT):
             seconds, ns = struct.unpack("=qq", ancillary[0][2])
             yield struct.unpack_from(">I", frame, 42)[0], seconds * 10**9 + ns
 
 
-def _probe_frame(number: int) -> bytes:
+def _frame(number: int) -> bytes:
     """A UDP datagram from host 0 to host 1, to a closed port."""
     macs = b"".join(bytes.fromhex(link_address(i).replace(":", "")) for i in (1, 0))
-    body = struct.pack(">I", number).ljust(_PROBE_BYTES - 42, b"\0")
+    body = struct.pack(">I", number).ljust(_PACKET_BYTES - 42, b"\0")
     datagram = struct.pack(">HHHH", 0xC000, _PORT, 8 + len(body), 0) + body
     ends = bytes([198, 18, 0, 1, 198, 18, 0, 2])
     head = struct.pack(">BBHHHBB", 0x45, 0, 20 + len(datagram), 0, 0x4000, 64, 17)

@@ -14,11 +14,13 @@ from pydantic import (
     Field,
     ValidationInfo,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 
 from datapath import foreign
 from datapath.fabric.links import CoDel, FqCoDel, Jitter, Marking, Pie, Policer
+from datapath.link.impairments import IMPAIRMENTS, Impairment
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
 
 _NUMBERS_BYTES_MAX = 8 * 2**20
@@ -261,10 +263,27 @@ class Sets:
         self.arguments = arguments
 
 
-class LinkSettings(BaseModel):
-    """Keys of `path` and of its directions that need a link model; unset: not done."""
+_UNITS: Mapping[str, Any] = {
+    "ns": DurationNs | None,
+    "bytes": Bytes | None,
+    "share": Fraction | None,
+}
 
-    model_config = ConfigDict(extra="forbid")
+
+def _key(row: Impairment) -> Any:
+    """Type and field of an impairment's key."""
+    return _UNITS[row.unit], Field(None, ge=row.low, le=row.high, description=row.text)
+
+
+_Impairments = create_model(
+    "_Impairments",
+    __config__=ConfigDict(extra="forbid"),
+    **{row.name: _key(row) for row in IMPAIRMENTS.values()},
+)
+
+
+class LinkSettings(_Impairments):
+    """Keys of `path` and of its directions that need a link model; unset: not done."""
 
     rate: Annotated[BitRate | None, Sets("rate_bps")] = Field(
         None, ge=1000, description="Of the link, everything on an Ethernet wire counted."
@@ -305,20 +324,6 @@ class LinkSettings(BaseModel):
     duplicate: Annotated[Fraction | None, Sets("duplicate")] = Field(
         None, description="Share of packets that arrive twice."
     )
-    slot: Annotated[DurationNs | None, Sets("slot_ns")] = Field(
-        None,
-        ge=1_000,
-        le=10**9,
-        description="Packets arrive at multiples of this time only, in bursts, as where a medium "
-        "is shared in slots (Wi-Fi, cellular).",
-    )
-    max_packet: Annotated[Bytes | None, Sets("max_packet_bytes")] = Field(
-        None,
-        ge=256,
-        le=65535,
-        description="Longer IP packets are lost, and nobody is told: as on a path whose MTU is "
-        "smaller than its ends believe.",
-    )
     trim: Annotated[bool | None, Sets("trim")] = Field(
         None,
         description="Cut the payload off packets of ours that the queue would drop, and send the "
@@ -349,14 +354,18 @@ _UNSET: Mapping[str, Any] = {"rate_bps": 0, "delay_ns": 0, "limit_bytes": QUEUE_
 def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of Link, of values by key of LINK_KEYS; None: unset."""
     arguments = dict(_UNSET)
-    for key, value in settings.items():
-        if value is not None:
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key, value in given.items():
+        if key not in IMPAIRMENTS:
             arguments |= _set(key, value)
-    return arguments
+    impairments = tuple((name, given[name]) for name in IMPAIRMENTS if given.get(name))
+    return {**arguments, "impairments": impairments}
 
 
 def sets(key: str) -> tuple[str, ...]:
     """The arguments of Link that a key sets."""
+    if key in IMPAIRMENTS:
+        return ("impairments",)
     (found,) = (one for one in LinkSettings.model_fields[key].metadata if isinstance(one, Sets))
     return found.arguments
 

@@ -344,8 +344,8 @@ def _aliases(config: FilePath | None) -> list[str]:
 
 def _endpoint(connection: Connection, label: str, machine: Machine) -> Endpoint:
     """Find the device and its addresses on the machine."""
-    probe = SshHost(label, Endpoint(machine.netdev, "", "", 0), connection)
-    done = probe.run(["ip", "-j", "address"])
+    unaddressed = SshHost(label, Endpoint(machine.netdev, "", "", 0), connection)
+    done = unaddressed.run(["ip", "-j", "address"])
     if done.returncode != 0:
         raise CapabilityError(
             f"{label}: ip: {done.stderr.strip()}", hint=install_hint("ip", where="there")

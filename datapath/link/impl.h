@@ -9,6 +9,7 @@
  *   codel.c       CoDel
  *   pie.c         PIE
  *   rate.c        how long a frame takes: a constant rate or a trace
+ *   impair.c      impairments that are one number: a file of impair/ and a row of impairments.py
  *   spoil.c       loss, and faults on the wire
  *   switch.c      the shared buffer, PFC, ECMP
  *
@@ -37,6 +38,7 @@
 #include <string.h>
 
 #include "link/ge_time.h"
+#include "link/impair/impair.h"
 #include "link/link.h"
 #include "link/switch.h"
 #include "wire/random.h"
@@ -177,8 +179,10 @@ struct dp_link {
 	struct dp_ge_time_state ge_state;
 	struct dp_link_policer policer;
 	struct dp_aqm_state *aqm;
-	uint64_t rate_mbps;	   /* the rate as telemetry reports it */
-	struct dp_link_config set; /* for rules that few links have */
+	uint64_t rate_mbps; /* the rate as telemetry reports it */
+	uint64_t reorder_ns;
+	struct dp_impaired impaired[DP_N_IMPAIRMENTS];
+	uint32_t losing, delaying; /* masks of the impairments that lose frames, or change times */
 	struct dp_jitter jitter;
 	uint32_t jitter_next; /* index of the next sample of the trace */
 	double normal_spare;
@@ -204,6 +208,14 @@ bool dp_link_loses(struct dp_link *, const struct dp_frame *, uint64_t now);
 /* Puts a frame that would arrive at at_ns on a wire with faults. */
 void dp_link_spoil(struct dp_link *, struct dp_frame *, uint64_t at_ns);
 struct dp_frame *dp_link_held_pop(struct dp_link *);
+
+/* ---- impair.c -------------------------------------------------------- */
+
+void dp_link_impair_seed(struct dp_link *, uint64_t seed);
+/* -EINVAL: a value is out of its row's range. */
+int dp_link_impair_configure(struct dp_link *, const struct dp_link_config *);
+bool dp_link_impair_loses(struct dp_link *, const struct dp_frame *, uint64_t now);
+uint64_t dp_link_impair_arrives(struct dp_link *, struct dp_frame *, uint64_t at);
 
 /* ---- rate.c ---------------------------------------------------------- */
 

@@ -365,14 +365,14 @@ int dp_link_create(const struct dp_link_config *config, const struct dp_link_ops
 
 int dp_link_configure(struct dp_link *l, const struct dp_link_config *config, uint64_t now)
 {
-	struct dp_link *probe;
+	struct dp_link *trial;
 	int err;
 
 	/* Tried on a temporary link first, so that an error changes nothing. */
-	err = dp_link_create(config, &l->ops, NULL, &probe);
+	err = dp_link_create(config, &l->ops, NULL, &trial);
 	if (err)
 		return err;
-	dp_link_destroy(probe);
+	dp_link_destroy(trial);
 	if (l->buffer && config->aqm.kind != DP_AQM_NONE)
 		return -EINVAL;
 	dp_link_advance(l, now);

@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "link/impairments.h"
 #include "wire/packet.h"
 #include "wire/telemetry.h"
 
@@ -52,7 +53,7 @@ struct dp_frame {
 	uint64_t at_ns;		  /* set by the link: time of arrival, or of the drop by an AQM */
 	struct dp_telemetry *hop; /* room for DP_HOPS_MAX records, or NULL */
 	uint32_t bytes;		  /* on the wire, DP_LINK_HEADROOM included */
-	uint32_t flow_hash;	  /* of the addresses and ports: ECMP, FQ-CoDel */
+	uint32_t flow_hash;	  /* of the addresses and ports: ECMP, FQ-CoDel, dp_link_hashes() */
 	uint32_t order;		  /* used by the link: orders frames that arrive at the same time */
 	uint32_t to;		  /* used by the link's user */
 	uint16_t header_bytes;	  /* length after trimming; 0: the frame cannot be trimmed */
@@ -164,12 +165,18 @@ struct dp_class_config {
 	X(uint64_t, limit_bytes) /* bytes that may wait in all classes together; 0: no limit */    \
 	X(double, reorder)	 /* share of frames held back */                                   \
 	X(uint64_t, reorder_ns)	 /* by how long */                                                 \
-	X(uint64_t, slot_ns)	 /* > 0: frames arrive at multiples of this time only */           \
 	X(double, duplicate)	 /* share of frames that arrive twice */                           \
 	X(double, corrupt)	 /* share of frames with one bit flipped */                        \
-	X(uint64_t, max_packet_bytes) /* longer IP packets are lost; 0: none is */                 \
-	X(bool, trim)		      /* see below */                                              \
-	X(bool, telemetry)	      /* write a record when the transmission of a frame starts */
+	X(bool, trim)		 /* see below */                                                   \
+	X(bool, telemetry)	 /* write a record when the transmission of a frame starts */
+
+/* The impairments that have a row in impairments.py and a file in impair/. */
+enum dp_impairment {
+#define DP_IMPAIRMENT_NUMBER(name, ...) DP_IMPAIRMENT_##name,
+	DP_IMPAIRMENTS(DP_IMPAIRMENT_NUMBER)
+#undef DP_IMPAIRMENT_NUMBER
+		DP_N_IMPAIRMENTS,
+};
 
 /* trim: a frame that the queue would drop is cut down to its headers.  The headers go on in class 0
  * and do not count towards its limit; trimmed frames that wait have a second limit of the same
@@ -178,7 +185,8 @@ struct dp_link_config {
 #define DP_LINK_MEMBER(type, name) type name;
 	DP_LINK_NUMBERS(DP_LINK_MEMBER)
 #undef DP_LINK_MEMBER
-	struct dp_rate_trace trace; /* n > 0: in place of rate_bps */
+	double impairment[DP_N_IMPAIRMENTS]; /* by enum dp_impairment; 0: off */
+	struct dp_rate_trace trace;	     /* n > 0: in place of rate_bps */
 	struct dp_jitter jitter;
 	struct dp_loss loss;
 	struct dp_policer policer;
@@ -215,6 +223,8 @@ struct dp_link_stats {
 struct dp_link;
 struct dp_buffer; /* link/switch.h */
 
+/* Whether a link with these settings reads the flow_hash of frames. */
+bool dp_link_hashes(const struct dp_link_config *);
 int dp_link_create(const struct dp_link_config *, const struct dp_link_ops *, void *user,
 		   struct dp_link **out);
 /* Destroys the link; frames in it are dropped. */

@@ -19,6 +19,7 @@ void dp_link_seed(struct dp_link *l, uint64_t seed)
 		l->rng[i] = high << 32 | dp_random32(&seed);
 	}
 	l->ge_state.rng = l->rng[DP_RNG_GE_TIME];
+	dp_link_impair_seed(l, l->seed);
 }
 
 /* Converts a probability to fixed point; -EINVAL: it is none. */
@@ -85,40 +86,31 @@ int dp_link_spoil_configure(struct dp_link *l, const struct dp_link_config *conf
 	struct dp_link_odds odds;
 
 	if (read_odds(config, &odds) || check_ge_time(&config->loss) ||
-	    check_jitter(&config->jitter))
+	    check_jitter(&config->jitter) || dp_link_impair_configure(l, config))
 		return -EINVAL;
 	l->odds = odds;
 	set_ge_time(l, &config->loss);
 	l->jitter = config->jitter;
 	if (l->jitter_next >= l->jitter.n_samples)
 		l->jitter_next = 0;
-	l->set = *config;
-	l->guarded |= odds.good || odds.to_bad || l->ge_time.good_ns || l->set.max_packet_bytes;
+	l->reorder_ns = config->reorder_ns;
+	l->guarded |= odds.good || odds.to_bad || l->ge_time.good_ns || l->losing;
 	if (!odds.to_bad)
 		l->bad = false;
-	l->spoils = odds.corrupt || odds.reorder || odds.duplicate || l->set.slot_ns ||
+	l->spoils = odds.corrupt || odds.reorder || odds.duplicate || l->delaying ||
 		    l->jitter.kind != DP_JITTER_NONE;
 	return 0;
 }
 
 /* ---- loss ------------------------------------------------------------------------ */
 
-/* A path whose MTU is smaller than its ends believe, and that tells nobody. */
-static bool is_too_long(const struct dp_link *l, const struct dp_frame *f)
-{
-	uint64_t most = l->set.max_packet_bytes;
-
-	return most && f->bytes > most + DP_LINK_ETHERNET + DP_LINK_HEADROOM;
-}
-
 bool dp_link_loses(struct dp_link *l, const struct dp_frame *f, uint64_t now)
 {
 	uint64_t *rng = &l->rng[DP_RNG_LOSS];
 	bool lost;
 
-	if (is_too_long(l, f))
+	if (dp_link_impair_loses(l, f, now))
 		return true;
-
 	if (l->ge_time.good_ns)
 		return dp_link_happens(rng, dp_ge_time_is_bad(&l->ge_time, &l->ge_state, now) ?
 						    l->odds.bad :
@@ -188,14 +180,6 @@ static uint64_t with_jitter(struct dp_link *l, uint64_t at)
 	if (!(extra < 0x1p62))
 		extra = 0x1p62;
 	return at + (uint64_t)(int64_t)extra;
-}
-
-/* The first slot at or after `at`. */
-static uint64_t in_slot(const struct dp_link *l, uint64_t at)
-{
-	uint64_t late = at % l->set.slot_ns;
-
-	return late ? at + l->set.slot_ns - late : at;
 }
 
 /* ---- the heap ---------------------------------------------------------------------- */
@@ -296,8 +280,7 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 
 	if (l->jitter.kind != DP_JITTER_NONE)
 		at = with_jitter(l, at);
-	if (l->set.slot_ns)
-		at = in_slot(l, at);
+	at = dp_link_impair_arrives(l, f, at);
 	if (dp_link_happens(&l->rng[DP_RNG_CORRUPT], l->odds.corrupt)) {
 		f->flags |= DP_FRAME_CORRUPT;
 		l->stats.corrupted++;
@@ -306,7 +289,7 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 		copy = l->ops.clone(l->user, f);
 	if (dp_link_happens(&l->rng[DP_RNG_REORDER], l->odds.reorder)) {
 		l->stats.reordered++;
-		hold(l, f, at + l->set.reorder_ns);
+		hold(l, f, at + l->reorder_ns);
 	} else {
 		put(l, f, at);
 	}

@@ -106,6 +106,16 @@ def collective_program() -> Path:
     return _artefact("datapath/collectives", "dp-collective")
 
 
+def collective_library() -> Path:
+    """libdpcoll.so, for datapath.native.coll."""
+    return _artefact("datapath/collectives", "libdpcoll.so")
+
+
+def collective_cdef() -> Path:
+    """Declarations of libdpcoll.so, in the form that cffi reads."""
+    return _artefact("datapath/collectives", "dpcoll.cdef")
+
+
 def traffic_generator() -> Path:
     """dp-traffic, the program that runs traffic tables."""
     return _artefact("datapath/workloads/traffic", "dp-traffic")

@@ -71,6 +71,8 @@ def draw_all(result: ResultFolder) -> tuple[list[Plot], list[str]]:
 
 
 def _pdf(figure: Figure) -> bytes:
+    """Of a figure that was written as SVG, which has placed its parts."""
+    figure.set_layout_engine("none")
     content = io.BytesIO()
     figure.savefig(content, format="pdf", metadata={"CreationDate": None})
     return content.getvalue()

@@ -346,7 +346,7 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	if (!front_owns(qp->context))
 		return REAL(ibv_qp_to_qp_ex)(qp);
 	/* Only QPs made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS have these calls. */
-	return to_qp(qp)->ex.wr_start ? &to_qp(qp)->ex : NULL;
+	return to_qp(qp)->has_wr_ops ? &to_qp(qp)->ex : NULL;
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)

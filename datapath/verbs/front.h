@@ -23,8 +23,8 @@
  *   ucm/                     RDMA-CM: answers librdmacm in the kernel's place
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads from one to the
- * other.  Functions have the meaning and the return convention of their verb: pointer and errno, or
- * a positive errno.
+ * other; only struct front_qp ends with it.  Functions have the meaning and the return convention
+ * of their verb: pointer and errno, or a positive errno.
  *
  * A context holds the objects that were made through it, and ends them when it is closed, as the
  * kernel does.
@@ -91,6 +91,7 @@ void front_queue_purge(struct front_queue *, const void *object);
 struct front_cc;
 struct front_control;
 struct front_qp;
+struct ucm_agent;
 
 struct front_device {
 	struct ibv_device ibv;
@@ -104,6 +105,7 @@ struct front_device {
 	uint64_t qps_made;
 	struct front_control *control; /* NULL: no socket, so dpctl cannot reach the device */
 	struct front_stats *stats;
+	struct ucm_agent *agent; /* its connection manager, NULL: none; under the device's lock */
 	struct front_series *series; /* NULL: no samples are taken */
 	atomic_size_t dm_lent;	     /* bytes of device memory in use */
 	int index;
@@ -257,10 +259,6 @@ struct front_membership {
 };
 
 struct front_qp {
-	struct ibv_qp_ex ex; /* starts as struct ibv_qp */
-#if !DP_HAS_WR_FLUSH
-	void (*wr_flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
-#endif
 	struct dp_qp *qp;
 	struct front_context *context;
 	struct front_object object;
@@ -270,15 +268,21 @@ struct front_qp {
 	struct ibv_ah_attr ah_attr;  /* the last one set by modify, for query */
 	void *sq_memory, *rq_memory; /* memory of the parent domain's allocator; NULL: none */
 	uint32_t events_popped;
-	struct front_batch batch;
 	/* under the device's lock: */
 	struct front_membership *groups;
-	bool has_path; /* path_id is a route of the port, which the QP gives back */
+	bool has_wr_ops; /* constant */
+	bool has_path;	 /* path_id is a route of the port, which the QP gives back */
 	uint32_t path_id;
 	struct front_cc *cc;
 	uint32_t cc_changes; /* changes of algorithm since the QP was made */
 	uint64_t number;     /* counts the device's QPs, from 1 */
 	struct front_qp *next, **at;
+	/* Last: a QP without the ibv_wr_* calls has memory for struct ibv_qp, and no more. */
+	struct ibv_qp_ex ex;
+#if !DP_HAS_WR_FLUSH
+	void (*wr_flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+#endif
+	struct front_batch batch;
 };
 
 static inline struct front_cq *to_cq(struct ibv_cq *cq)
@@ -288,7 +292,7 @@ static inline struct front_cq *to_cq(struct ibv_cq *cq)
 
 static inline struct front_qp *to_qp(struct ibv_qp *qp)
 {
-	return (struct front_qp *)qp;
+	return container_of(qp, struct front_qp, ex.qp_base);
 }
 
 /* Sets errno and returns NULL. */
@@ -390,7 +394,6 @@ struct dp_recv_wr front_recv_wr(const struct ibv_recv_wr *);
 /* Sets the destination of a datagram. */
 void front_set_receiver(struct dp_send_wr *, struct ibv_ah *, uint32_t qpn, uint32_t qkey);
 void front_set_wr_ops(struct front_qp *);
-int front_batch_init(struct front_qp *);
 void front_batch_destroy(struct front_qp *);
 
 int front_get_async_event(struct ibv_context *, struct ibv_async_event *);
@@ -466,6 +469,9 @@ void front_stats_add_qp(struct front_stats *, struct front_qp *);
 void front_stats_remove_qp(struct front_stats *, struct front_qp *);
 /* Writes "key": "value", quoted as JSON needs it. */
 void front_put_string(FILE *, const char *key, const char *value);
+/* Writes the counters of the device's connection manager as a JSON object: empty if no program has
+ * used RDMA-CM.  Call with the device locked. */
+void ucm_put_counters(FILE *, const struct front_device *);
 /* Writes the file that DATAPATH_STATS asks for, if it is set. */
 void front_stats_write(struct front_device *);
 void front_stats_destroy(struct front_stats *);

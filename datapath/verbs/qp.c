@@ -3,6 +3,7 @@
 #include "verbs/front.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 static uint32_t power_of_two(uint32_t n)
@@ -177,26 +178,29 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 {
 	struct ibv_qp *base;
 	struct front_qp *qp;
+	bool with_wr_ops;
 	int err;
 
 	err = check_init_attr(context, attr);
 	if (err)
 		return front_fail(-err);
-	qp = calloc(1, sizeof(*qp));
+	with_wr_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	qp = calloc(1, with_wr_ops ? sizeof(*qp) :
+				     offsetof(struct front_qp, ex) + sizeof(struct ibv_qp));
 	if (!qp)
 		return front_fail(ENOMEM);
+	qp->has_wr_ops = with_wr_ops;
 	qp->context = to_context(context);
 	qp->type = attr->qp_type;
 	qp->cap = granted(attr);
 	if (attr->srq)
 		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
 	qp->sq_sig_all = attr->sq_sig_all;
-	err = front_batch_init(qp);
-	if (err)
-		goto free_qp;
 	err = create_in_engine(qp, attr, qpn);
-	if (err)
-		goto free_batch;
+	if (err) {
+		free(qp);
+		return front_fail(-err);
+	}
 
 	base = &qp->ex.qp_base;
 	base->context = context;
@@ -211,17 +215,11 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 	base->qp_type = attr->qp_type;
 	pthread_mutex_init(&base->mutex, NULL);
 	pthread_cond_init(&base->cond, NULL);
-	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+	if (with_wr_ops)
 		front_set_wr_ops(qp);
 	attr->cap = qp->cap;
 	front_enter(context, &qp->context->qps, &qp->object);
 	return base;
-
-free_batch:
-	front_batch_destroy(qp);
-free_qp:
-	free(qp);
-	return front_fail(-err);
 }
 
 struct ibv_qp *front_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)

@@ -22,7 +22,6 @@ enum {
 };
 
 struct qp_record {
-	struct front_qp *live; /* NULL: the QP was destroyed, and `counters` are its last */
 	uint32_t qpn, dest_qpn, path_mtu, segment;
 	int extended;
 	uint32_t cc_changes;
@@ -30,9 +29,15 @@ struct qp_record {
 	struct dp_qp_stats counters;
 };
 
+/* A QP in the order in which they were made. */
+struct entry {
+	struct front_qp *live;	/* NULL: the QP was destroyed */
+	struct qp_record *last; /* what it left; NULL: there was no memory for it */
+};
+
 struct front_stats {
 	const struct front_device *device;
-	struct qp_record *qps;
+	struct entry *qps;
 	size_t n, room, forgotten;
 };
 
@@ -47,8 +52,11 @@ struct front_stats *front_stats_create(const struct front_device *device)
 
 void front_stats_destroy(struct front_stats *s)
 {
-	if (s)
-		free(s->qps);
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n; i++)
+		free(s->qps[i].last);
+	free(s->qps);
 	free(s);
 }
 
@@ -57,7 +65,7 @@ void front_stats_destroy(struct front_stats *s)
  */
 void front_stats_add_qp(struct front_stats *s, struct front_qp *qp)
 {
-	struct qp_record *qps;
+	struct entry *qps;
 	size_t room;
 
 	if (s->n == s->room) {
@@ -70,23 +78,22 @@ void front_stats_add_qp(struct front_stats *s, struct front_qp *qp)
 		s->qps = qps;
 		s->room = room;
 	}
-	s->qps[s->n++] = (struct qp_record){ .live = qp };
+	s->qps[s->n++] = (struct entry){ .live = qp };
 }
 
-static void take(struct qp_record *r)
+static void take(const struct front_qp *qp, struct qp_record *r)
 {
 	struct dp_qp_attr attr;
 
-	dp_qp_query(r->live->qp, &attr);
-	r->qpn = dp_qp_qpn(r->live->qp);
+	dp_qp_query(qp->qp, &attr);
+	r->qpn = dp_qp_qpn(qp->qp);
 	r->dest_qpn = attr.dest_qpn;
 	r->path_mtu = attr.path_mtu;
-	r->segment = dp_qp_segment(r->live->qp);
-	r->extended = dp_qp_extended(r->live->qp);
-	r->cc_changes = r->live->cc_changes;
-	snprintf(r->cc, sizeof(r->cc), "%s",
-		 front_has_cc(r->live) ? front_cc_name(r->live->cc) : "none");
-	dp_qp_stats(r->live->qp, &r->counters);
+	r->segment = dp_qp_segment(qp->qp);
+	r->extended = dp_qp_extended(qp->qp);
+	r->cc_changes = qp->cc_changes;
+	snprintf(r->cc, sizeof(r->cc), "%s", front_has_cc(qp) ? front_cc_name(qp->cc) : "none");
+	dp_qp_stats(qp->qp, &r->counters);
 }
 
 void front_stats_remove_qp(struct front_stats *s, struct front_qp *qp)
@@ -96,7 +103,11 @@ void front_stats_remove_qp(struct front_stats *s, struct front_qp *qp)
 	for (i = s->n; i-- > 0;) {
 		if (s->qps[i].live != qp)
 			continue;
-		take(&s->qps[i]);
+		s->qps[i].last = malloc(sizeof(*s->qps[i].last));
+		if (s->qps[i].last)
+			take(qp, s->qps[i].last);
+		else
+			s->forgotten++;
 		s->qps[i].live = NULL;
 		return;
 	}
@@ -180,12 +191,31 @@ static void put_qp(FILE *f, const struct qp_record *r)
 	fputs("}", f);
 }
 
+static void put_qps(FILE *f, const struct front_stats *s)
+{
+	const char *before = "\n";
+	struct qp_record now;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct qp_record *r = s->qps[i].last;
+
+		if (s->qps[i].live) {
+			take(s->qps[i].live, &now);
+			r = &now;
+		}
+		if (!r)
+			continue;
+		fputs(before, f);
+		put_qp(f, r);
+		before = ",\n";
+	}
+}
+
 static void put_device(FILE *f, struct front_device *d)
 {
 	struct front_stats *s = d->stats;
 	struct dp_engine_stats engine;
 	struct dp_port_stats port;
-	size_t i;
 
 	dp_device_port_stats(d->dev, &port);
 	dp_engine_stats(dp_device_engine(d->dev), &engine);
@@ -194,15 +224,13 @@ static void put_device(FILE *f, struct front_device *d)
 	fputs(",\n", f);
 	put_port(f, dp_device_port(d->dev));
 	put_counters(f, &port, &engine);
+	fputs("  \"cm\": ", f);
+	ucm_put_counters(f, d);
+	fputs(",\n", f);
 	put_sleeps(f, dp_device_sleeps(d->dev));
 	fprintf(f, "  \"qps_forgotten\": %zu,\n  \"qps\": [", s->forgotten);
-	for (i = 0; i < s->n; i++) {
-		if (s->qps[i].live)
-			take(&s->qps[i]);
-		fputs(i ? ",\n" : "\n", f);
-		put_qp(f, &s->qps[i]);
-	}
-	fputs(s->n ? "\n  ]\n}\n" : "]\n}\n", f);
+	put_qps(f, s);
+	fputs("]\n}\n", f);
 }
 
 /* Removes an existing file or link first, and follows no link. */

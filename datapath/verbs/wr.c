@@ -13,7 +13,7 @@
 
 static struct front_qp *of_ex(struct ibv_qp_ex *ex)
 {
-	return (struct front_qp *)ex;
+	return container_of(ex, struct front_qp, ex);
 }
 
 static int reserve(struct front_batch *b, uint32_t room)
@@ -38,19 +38,12 @@ static int reserve(struct front_batch *b, uint32_t room)
 	return 0;
 }
 
-int front_batch_init(struct front_qp *qp)
-{
-	struct front_batch *b = &qp->batch;
-
-	b->max_sge = qp->cap.max_send_sge;
-	b->max_inline = qp->cap.max_inline_data;
-	return 0;
-}
-
 void front_batch_destroy(struct front_qp *qp)
 {
 	struct front_batch *b = &qp->batch;
 
+	if (!qp->has_wr_ops)
+		return;
 	free(b->wrs);
 	free(b->sges);
 	free(b->inline_data);
@@ -303,6 +296,8 @@ void front_set_wr_ops(struct front_qp *qp)
 {
 	struct ibv_qp_ex *ex = &qp->ex;
 
+	qp->batch.max_sge = qp->cap.max_send_sge;
+	qp->batch.max_inline = qp->cap.max_inline_data;
 	ex->wr_start = wr_start;
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;

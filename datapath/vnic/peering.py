@@ -111,18 +111,18 @@ class Peering:
     # ---- the caller ----
 
     async def _keep_calling(self, name: str) -> None:
-        pause, longest = _RETRY_S
+        delay_s, longest_s = _RETRY_S
         while True:
             try:
                 await self._call(name)
-                pause = _RETRY_S[0]
+                delay_s = _RETRY_S[0]
             except (OSError, TimeoutError, EOFError):
                 self.counts["no_answer"] += 1
             except DatapathError as error:
                 self.counts["refused"] += 1
                 self._tell(f"{name}: {error}")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, longest)
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, longest_s)
 
     async def _call(self, name: str) -> None:
         address, mine = self._hosts[self._index[name]].address, self._hosts[0].address

@@ -41,8 +41,8 @@ def host_here(file: CardFile) -> str:
 
 def _is_local(address: str) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.bind((address, 0))
+    with socket.socket(family, socket.SOCK_DGRAM) as trial, contextlib.suppress(OSError):
+        trial.bind((address, 0))
         return True
     return False
 

@@ -25,12 +25,13 @@
  *               bits 4-7 of the flags: records that the room for telemetry behind
  *               the XDH holds (wire/telemetry.h), 0: there is none
  *   ack_ts_ns(32) with it: XDH timestamp of the newest packet received, plus how
- *               long the receiver held it
+ *               long the receiver held it; so by the receiver's clock that packet
+ *               arrived this hold time before the ts_ns of this XDH
  * Every extended WRITE packet, not only the first, carries a RETH; its VA is
  * that of the packet's own payload and its length that of the whole message.
  * So any packet can be placed when it arrives, in whatever order.
  *
- * XAH (24 bytes and what it announces, after the AETH of extended ACK 0xD1; BTH
+ * XAH (28 bytes and what it announces, after the AETH of extended ACK 0xD1; BTH
  * PSN = last PSN received in order, in a NAK the PSN that it refuses):
  *   ts_echo_ns(32)   XDH timestamp of the newest packet received
  *   ack_delay_ns(32) how long the receiver held it; all ones: none received yet
@@ -46,6 +47,7 @@
  *   n_marked(8)      PSNs that follow those, 0..DP_LIST_MAX: received with CE since
  *                    the last acknowledgement; for a peer with several paths
  *   resv(8)
+ *   arrived_ns(32)   when the newest packet arrived, by the receiver's clock, modulo 2^32
  *
  * The ICRC of extended packets takes the IPv4 identification as zero, since a
  * sender that lets the kernel segment a batch does not know it.
@@ -58,14 +60,14 @@
 #include "wire/headers.h"
 
 enum {
-	DP_EXT_VERSION = 3,
+	DP_EXT_VERSION = 4,
 	DP_HELLO_LEN = 20,
 	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
 	/* a probe is as long as the longest packet of a segment: WRITE with immediate */
 	DP_PROBE_EXTRA = 20 + DP_RETH_LEN + DP_IMM_LEN,
 	DP_XDH_LEN = 20,
 	DP_XDH_ACK = 1, /* flag of the ack field */
-	DP_XAH_LEN = 24,
+	DP_XAH_LEN = 28,
 	DP_SACK_WORDS_MAX = 64, /* 2048 PSNs */
 	DP_LIST_MAX = 32,	/* PSNs of a list in an acknowledgement */
 	DP_HOPS_MAX = 8,
@@ -153,6 +155,7 @@ struct dp_xah {
 	uint32_t duplicates;
 	uint32_t sack_base;
 	uint8_t words, n_trimmed, n_hops, n_marked;
+	uint32_t arrived_ns;
 };
 
 static inline void dp_xah_get(const uint8_t *h, struct dp_xah *out)
@@ -166,6 +169,7 @@ static inline void dp_xah_get(const uint8_t *h, struct dp_xah *out)
 	out->n_trimmed = h[20];
 	out->n_hops = h[21];
 	out->n_marked = h[22];
+	out->arrived_ns = dp_get32(h + 24);
 }
 
 static inline void dp_xah_set(uint8_t *h, const struct dp_xah *in)
@@ -179,6 +183,7 @@ static inline void dp_xah_set(uint8_t *h, const struct dp_xah *in)
 	h[21] = in->n_hops;
 	h[22] = in->n_marked;
 	h[23] = 0;
+	dp_put32(h + 24, in->arrived_ns);
 }
 
 #endif

@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "posix": {"posix"},
     "wire": {"wire"},
     "link": {"link", "wire"},
+    "link/impair": {"link", "wire"},
     "engine": {"engine", "wire"},
     "engine/rc": {"engine", "wire"},
     "engine/ud": {"engine", "wire"},
@@ -44,7 +45,7 @@ MAY_INCLUDE = {
 # These know the types of QPs: the table of types, and the memory that windows take.
 KNOW_TYPES = {"qp.c", "engine.c", "check.c"}
 
-PURE = ("wire", "link", "engine", "engine/rc", "engine/ud", "cm")
+PURE = ("wire", "link", "link/impair", "engine", "engine/rc", "engine/ud", "cm")
 
 # System headers that they may use: language and memory, no system.
 PURE_HEADERS = {

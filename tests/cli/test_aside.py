@@ -1,62 +1,90 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A stage in a process of its own: its output, its counts, its end."""
+"""A stage in a process of its own: its output, its counts, its end.
+
+In a program without other threads, as `dpctl selftest` is: a lock that a thread of pytest-xdist
+has at the moment of the fork would stay locked in the stage.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
+import json
 import subprocess
-import time
-from collections.abc import Sequence
+import sys
 from pathlib import Path
+from typing import Any
 
-import pytest
+from datapath.native import paths
 
+HEAD = """
+import json, os, signal, subprocess, sys, time
+from dataclasses import asdict
 from datapath.cli.aside import Aside
 from datapath.cli.tally import Tally
+"""
+OUTPUT = """
+def stage(arguments):
+    print("one \N{MULTIPLICATION SIGN}" * 50_000, flush=True)
+    subprocess.run(["echo", *arguments], check=True)
+    return Tally(passed=3, details=["d"])
+
+with Aside(stage, ["two"]) as aside:
+    tally, seconds = aside.join()
+print(json.dumps([asdict(tally), seconds > 0]))
+"""
+DEATH = """
+def stage(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with Aside(stage, []) as aside:
+    tally, _ = aside.join()
+print(json.dumps([tally.failed, [str(failure) for failure in tally.failures]]))
+"""
+INTERRUPT = """
+def stage(_):
+    print(os.getpid(), flush=True)
+    os.write(ready, b"!")
+    time.sleep(600)
+
+begun, ready = os.pipe()
+aside = Aside(stage, [])
+try:
+    with aside:
+        os.read(begun, 1)
+        pid = int(os.pread(aside._output.fileno(), 20, 0))
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    print(json.dumps([pid, os.path.exists(f"/proc/{pid}")]))
+"""
 
 
-def test_output_and_counts(capfd: pytest.CaptureFixture[str]) -> None:
+def run(program: str) -> tuple[str, Any]:
+    """What it printed before its last line, and the JSON of that line."""
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", HEAD + program],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *before, last = done.stdout.splitlines(keepends=True)
+    return "".join(before), json.loads(last)
+
+
+def test_output_and_counts() -> None:
     """All of the output: Python's own, and that of programs."""
-
-    def stage(arguments: Sequence[str]) -> Tally:
-        print("one \N{MULTIPLICATION SIGN}" * 50_000, flush=True)
-        subprocess.run(["echo", *arguments], check=True)
-        return Tally(passed=3, details=["d"])
-
-    with Aside(stage, ["two"]) as aside:
-        tally, seconds = aside.join()
-    assert tally == Tally(passed=3, details=["d"])
-    assert seconds > 0
-    assert capfd.readouterr().out == "one \N{MULTIPLICATION SIGN}" * 50_000 + "\ntwo\n"
+    printed, (tally, took_time) = run(OUTPUT)
+    assert (tally["passed"], tally["failed"], tally["details"]) == (3, 0, ["d"])
+    assert took_time
+    assert printed == "one \N{MULTIPLICATION SIGN}" * 50_000 + "\ntwo\n"
 
 
 def test_a_stage_that_dies_has_failed() -> None:
-    def stage(_: Sequence[str]) -> Tally:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return Tally()
-
-    with Aside(stage, []) as aside:
-        tally, _ = aside.join()
-    assert [str(failure) for failure in tally.failures] == ["stage: its process died"]
-    assert tally.failed == 1
+    assert run(DEATH) == ("", [1, ["stage: its process died"]])
 
 
-def test_it_ends_with_the_selftest(tmp_path: Path) -> None:
+def test_it_ends_with_the_selftest() -> None:
     """Somebody interrupts the stage before it: nothing runs on."""
-    file = tmp_path / "pid"
-
-    def stage(_: Sequence[str]) -> Tally:
-        file.write_text(str(os.getpid()))
-        time.sleep(600)
-        return Tally()
-
-    def interrupted() -> None:
-        with Aside(stage, []):
-            while not (file.exists() and file.read_text()):
-                time.sleep(0.01)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not Path("/proc", file.read_text()).exists()
+    _, (pid, runs_on) = run(INTERRUPT)
+    assert not runs_on
+    assert not Path("/proc", str(pid)).exists()

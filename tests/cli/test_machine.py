@@ -187,7 +187,7 @@ def interrupted(*arguments):
     return save(*arguments)
 
 ResultStore.save = interrupted
-sys.exit(main(sys.argv[1:]))
+sys.exit(main())
 """
 
 

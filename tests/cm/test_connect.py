@@ -277,6 +277,47 @@ def test_a_qp_that_is_used_anew_ends_its_old_connection(ends: Ends) -> None:
     assert b.told() == ["REQUESTED"]
 
 
+def test_messages_are_counted_by_their_kind(ends: Ends) -> None:
+    world, a, b = ends
+    lose(world, "REQ")
+    b.listen()
+    active = a.connect(b)
+    wait(world, b)
+    b.accept(b.take()[0].conn)
+    a.ready(active)
+    a.disconnect(active)
+    client, server = a.stats(), b.stats()
+    assert {name: count for name, count in client.items() if count} == {
+        "tx_mads": 4,
+        "rx_mads": 2,
+        "retransmits": 1,
+        "tx_req": 2,
+        "rx_rep": 1,
+        "tx_rtu": 1,
+        "tx_dreq": 1,
+        "rx_drep": 1,
+    }
+    assert {name: count for name, count in server.items() if count} == {
+        "tx_mads": 2,
+        "rx_mads": 3,
+        "rx_req": 1,
+        "tx_rep": 1,
+        "rx_rtu": 1,
+        "rx_dreq": 1,
+        "tx_drep": 1,
+    }
+
+
+def test_a_message_without_an_answer_is_counted_once(ends: Ends) -> None:
+    world, a, b = ends
+    lose(world, "REQ", 1000)
+    a.connect(b)
+    world.pass_ns(20 * S)
+    assert a.told() == ["UNREACHABLE"]
+    stats = a.stats()
+    assert (stats["timeouts"], stats["tx_req"], stats["retransmits"]) == (1, 16, 15)
+
+
 def test_requests_beyond_the_backlog_wait(ends: Ends) -> None:
     world, a, b = ends
     b.listen(backlog=3)

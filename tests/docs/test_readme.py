@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from datapath.cc import compile_algorithm
 from datapath.cli.app import app
 from datapath.experiment import load as experiment
+from datapath.link.impairments import IMPAIRMENTS
 from datapath.native.paths import ROOT
 from datapath.verbs.device_keys import DEVICE_KEYS
 
@@ -177,6 +178,12 @@ def test_the_algorithm_runs_inside_perftest(example: Path) -> None:
 def test_device_keys() -> None:
     section = VERBS.read_text().split("## Device keys")[1].split("##")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(DEVICE_KEYS)
+
+
+def test_impairments() -> None:
+    section = (ROOT / "docs/fabric.md").read_text().split("### Impairments of one number")[1]
+    named = re.findall(r"^\| `(\w+)` \|", section.split("\n#")[0], re.MULTILINE)
+    assert named == list(IMPAIRMENTS)
 
 
 def test_make_targets() -> None:

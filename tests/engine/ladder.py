@@ -175,8 +175,8 @@ class Packet(NamedTuple):
     def xah(self) -> dict[str, int]:
         """Fields of an extended acknowledgement."""
         assert self.mask & lib.DP_HAS_XAH
-        names = ("ts_echo_ns", "ack_delay_ns", "marked", "duplicates", "last", "more")
-        fields = dict(zip(names, struct.unpack("!6I", self.data[16:40]), strict=True))
+        names = ("ts_echo_ns", "ack_delay_ns", "marked", "duplicates", "last", "more", "arrived_ns")
+        fields = dict(zip(names, struct.unpack("!7I", self.data[16:44]), strict=True))
         last, more = fields.pop("last"), fields.pop("more")
         counts = {name: more >> shift & 0xFF for name, shift in COUNTS.items()}
         return fields | {"sack_base": last >> 8, "words": last & 0xFF} | counts
@@ -184,13 +184,13 @@ class Packet(NamedTuple):
     def listed(self, name: str) -> list[int]:
         """PSNs that an extended acknowledgement lists as `trimmed` or `marked`."""
         xah = self.xah()
-        at = 40 + 4 * xah["words"] + (4 * xah["n_trimmed"] if name == "marked" else 0)
+        at = 44 + 4 * xah["words"] + (4 * xah["n_trimmed"] if name == "marked" else 0)
         return list(struct.unpack(f"!{xah['n_' + name]}I", self.data[at:][: 4 * xah["n_" + name]]))
 
     def sacked(self) -> set[int]:
         """PSNs that the bitmap of an extended acknowledgement names."""
         xah = self.xah()
-        words = struct.unpack(f"!{xah['words']}I", self.data[40 : 40 + 4 * xah["words"]])
+        words = struct.unpack(f"!{xah['words']}I", self.data[44 : 44 + 4 * xah["words"]])
         return {
             (xah["sack_base"] + 32 * w + i) & 0xFFFFFF
             for w, word in enumerate(words)

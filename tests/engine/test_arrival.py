@@ -71,6 +71,41 @@ def test_an_acknowledgement_that_a_request_carries(ext: World) -> None:
     assert_parted(a, seen, THERE + BACK, UNREAD_B + UNREAD_A)
 
 
+def test_a_queue_on_the_way_back_is_told_by_itself(ext: World) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    target = b.host.memory(8)
+    waits = [(THERE, BACK), (THERE, BACK + 7 * US), (THERE + 5 * US, BACK), (THERE, BACK + 3 * US)]
+    for there_ns, back_ns in waits:
+        a.write(b"x", target)
+        (packet,) = a.host.send_all()
+        pass_late(ext, b, packet, there_ns, UNREAD_B)
+        ext.advance(HELD)
+        (ack,) = b.host.send_all()
+        assert ack.xah()["arrived_ns"] == (ext.now - HELD - UNREAD_B) % 2**32
+        pass_late(ext, a, ack, back_ns, UNREAD_A)
+    assert [ack["rtt_ns"] - THERE - BACK for ack in seen.acks] == [0, 7 * US, 5 * US, 3 * US]
+    assert [ack["back_ns"] for ack in seen.acks] == [0, 7 * US, 0, 3 * US]
+
+
+def test_a_request_that_carries_an_acknowledgement_tells_the_same(ext: World) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    for back_ns in (BACK, BACK + 7 * US):
+        b.recv(8)
+        a.recv(8)
+        a.send(b"question")
+        (question,) = a.host.send_all()
+        pass_late(ext, b, question, THERE, UNREAD_B)
+        b.send(b"answer")
+        (answer,) = b.host.send_all()
+        pass_late(ext, a, answer, back_ns, UNREAD_A)
+        ext.advance(HELD)
+        for ack in a.host.send_all():
+            ext.give(b.host, ack)
+    assert [ack["back_ns"] for ack in seen.acks] == [0, 7 * US]
+
+
 def test_the_answer_of_a_read(ext: World) -> None:
     a, b = ext.extended_pair()
     seen = Witness(a)

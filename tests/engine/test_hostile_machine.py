@@ -383,7 +383,7 @@ class Hostile(RuleBasedStateMachine):
     def offer(
         self, opcode: int, window: int, features: int, segment: int, payload: int, clock: int
     ) -> None:
-        hello = struct.pack("!IIIHHI", 3 << 24 | window, features, self.peer.qpn, segment, 0, clock)
+        hello = struct.pack("!IIIHHI", 4 << 24 | window, features, self.peer.qpn, segment, 0, clock)
         body = {0xE0: hello, 0xE1: hello, 0x81: bytes(16)}.get(opcode, b"")
         filling = bytes(payload) if not body else b""
         self.give(forge.packet(self.peer, opcode, 0, body, filling, ack=False))

@@ -91,7 +91,7 @@ def test_an_extended_packet_beyond_the_window_changes_no_mode(
     stray = forge.packet(b, 0xC4, (b.options.b_psn + ahead) % 2**24, forge.xdh())
     world.give(a.host, stray)
     assert not a.extended
-    ack = forge.packet(b, 0xD1, 5000, forge.aeth(0x1F, 1) + bytes(24))
+    ack = forge.packet(b, 0xD1, 5000, forge.aeth(0x1F, 1) + bytes(28))
     world.give(a.host, ack)
     response = forge.packet(b, 0xD0, 5000, forge.xdh() + forge.aeth(0x1F, 1))
     world.give(a.host, response)
@@ -284,7 +284,7 @@ def test_a_forged_offer_in_the_name_of_a_standard_peer(make_world: MakeWorld) ->
     world = make_world(extended=True, b_extended=0)
     a, b = world.pair(timeout=10, retry_cnt=2)
     memory = b.host.memory(8)
-    offer = bytes.fromhex(f"03 020000 00000000 {b.qpn:08x} 0400 0000 00000000")
+    offer = bytes.fromhex(f"04 020000 00000000 {b.qpn:08x} 0400 0000 00000000")
     world.advance(US)
     a.host.send_all()
     assert world.give(a.host, forge.packet(b, 0xE0, 0, offer)) == 0

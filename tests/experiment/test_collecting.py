@@ -182,7 +182,8 @@ def test_a_simulation_gives_its_own_table(tmp_path: Path) -> None:
     frame, about, metrics = collecting.gather(wanted, table, "dp", tmp_path)
     assert frame["time_ns"].min() == 1000
     assert about["absent"] == {"rtt": "no flow of the run has it"}
-    assert {metric.name: metric.value for metric in metrics} == {"fairness": 1.0}
+    told = {metric.name: metric.value for metric in metrics}
+    assert told == {"fairness": 1.0, "queue_mean": 7.0, "queue_p99": 7.0}
 
 
 EMULATED = """\

@@ -39,6 +39,7 @@ sweep:
 """
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize("scheduling", ["realtime", "ordinary"])
 def test_every_kind_of_sleep_is_measured(scheduling: str) -> None:
@@ -54,6 +55,7 @@ def test_every_kind_of_sleep_is_measured(scheduling: str) -> None:
     assert report.setting.awake > 0
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("root")
 def test_what_is_written_is_a_value_of_the_key(tmp_path: Path) -> None:
     file = tmp_path / "late.json"
@@ -115,6 +117,7 @@ def test_too_few_sleeps_are_no_measurement() -> None:
 # --- twins --------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("root")
 def test_a_simulated_run_wakes_as_its_live_twin_did(tmp_path: Path) -> None:
     experiment = load_text(TWINS, tmp_path / "twins.yaml")

@@ -286,6 +286,17 @@ def test_longer_packets_vanish(wire: Wire) -> None:
     assert wire.counters()["dropped"] == 2
 
 
+def test_a_black_hole_takes_whole_flows(wire: Wire) -> None:
+    """By addresses and ports, IPv4 and IPv6; the seed decides which."""
+    wire.configure(blackhole="50%")
+    flows = [ipv4(udp(bytes(20), port=port)) for port in range(32)]
+    flows += [ipv6(udp(bytes(20), port=port)) for port in range(32)]
+    arrived = [frame for _, frame in wire.send(flows * 3)]
+    assert arrived == [frame for frame in flows if frame in arrived] * 3
+    assert 0 < len(arrived) < 3 * len(flows)
+    assert wire.counters()["dropped"] == 3 * len(flows) - len(arrived)
+
+
 def test_jitter_keeps_the_order(wire: Wire) -> None:
     wire.configure(delay="2ms", jitter={"model": "pareto", "mean": "1ms", "shape": 1.5})
     assert numbers(wire.send(numbered(200))) == list(range(200))
@@ -665,17 +676,16 @@ def test_every_setting_reaches_the_program() -> None:
         jitter=Jitter("trace", samples_ns=(1.5, 2.0), reorders=True),
         reorder=0.125,
         reorder_ns=8,
-        slot_ns=9,
-        max_packet_bytes=10,
         duplicate=0.25,
         corrupt=0.5,
         trim=True,
         telemetry=True,
         trace_ms=(1, 2, 3),
+        impairments=(("slot", 9),),
     )
     told = dict(word.split("=") for word in words(link, ecn_mark=0.75, seed=9))
     assert told["trace_ms"] == "1,2,3"
-    assert (told["trim"], told["telemetry"], told["slot_ns"]) == ("1", "1", "9")
+    assert (told["trim"], told["telemetry"], told["slot"]) == ("1", "1", "9")
     assert told["jitter_samples_ns"] == "1.5,2.0"
     assert (told["mark_kind"], told["mark_pmax"]) == ("2", "0.5")
     assert (told["loss_good"], told["loss_p"]) == ("0.1", "0.3")

@@ -38,13 +38,14 @@ from datapath.fabric.simulator import Deadlock, Simulation
 from datapath.fabric.topology import Cable, Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
 from datapath.fabric.wakeup import Lateness, Wakeup
 from datapath.native import paths, sim
+from tests.link.links import impairment_settings
 
 pytestmark = pytest.mark.san
 
 GBIT = 10**9
 HEADROOM = 24  # FCS, preamble, gap
 OUTER = 14 + 20 + 8 + 4  # Ethernet, IPv4, UDP, ICRC
-BTH, RETH, XDH, AETH, XAH = 12, 16, 20, 4, 20
+BTH, RETH, XDH, AETH, XAH = 12, 16, 20, 4, 28
 WRITE_HEADERS = HEADROOM + OUTER + BTH + XDH + RETH
 ACK_BYTES = HEADROOM + OUTER + BTH + AETH + XAH
 
@@ -159,11 +160,23 @@ def test_negotiation_in_band_reaches_extended_mode() -> None:
 
 def test_a_path_that_loses_long_packets_silently() -> None:
     """The probe of the longer segment is lost, so packets stay at the path MTU and pass."""
-    line = Dumbbell(1, bottleneck=Link(10 * GBIT, 1_000, max_packet_bytes=5_000))
+    line = Dumbbell(1, bottleneck=Link(10 * GBIT, 1_000, impairments=(("max_packet", 5_000),)))
     transport = EngineOptions(preset=False, path_mtu=4096, segment_max=8960)
     result = Simulation(line, transport=transport).run(flow(0, 1, size=5_000_000))
     assert result.flows.rows["delivered_bytes"][0] == 5_000_000
     assert 0 < result.totals["lost"] < 10, "probes, and no data"
+
+
+def test_a_black_hole_ends_the_flows_that_it_takes() -> None:
+    """The others finish; one QP that spreads over paths finds those that are left."""
+    rows = traffic.join(flow(i, 32 + i, size=100_000) for i in range(32))
+    hole = Link(100 * GBIT, 1_000, impairments=(("blackhole", 0.25),))
+    result = Simulation(Dumbbell(32, bottleneck=hole), seed=3).run(rows)
+    failed = result.flows.rows["failed"] != 0
+    assert 0 < failed.sum() < 32
+    assert (result.flows.rows["delivered_bytes"][~failed] == 100_000).all()
+    many = Simulation(Dumbbell(32, bottleneck=hole), transport=EngineOptions(paths=8), seed=3)
+    assert (many.run(rows).flows.rows["failed"] != 0).sum() < failed.sum()
 
 
 def test_the_numbers_of_a_link_are_those_of_c() -> None:
@@ -336,8 +349,7 @@ LINKS = st.builds(
     jitter=JITTERS,
     reorder=SHARES,
     reorder_ns=st.integers(0, 50_000),
-    slot_ns=st.sampled_from([0, 0, 3_000]),
-    max_packet_bytes=st.sampled_from([0, 0, 5_000]),
+    impairments=impairment_settings().map(lambda some: tuple(some.items())),
     duplicate=SHARES,
     corrupt=SHARES,
     trim=st.booleans(),

@@ -124,6 +124,7 @@ def _headers(code: int, fields: dict[str, Any]) -> bytes:
         "atomic": lambda: struct.pack(
             "!QIQQ", fields.get("va", 0x10000), fields.get("rkey", 7), 5, fields.get("compare", 0)
         ),
+        "feth": lambda: struct.pack("!I", fields.get("feth", 1)),
         "aeth": lambda: struct.pack(
             "!I", fields.get("syndrome", 0x1F) << 24 | fields.get("msn", 0)
         ),

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from datapath.interop import capture, trace
-from datapath.interop.opcodes import OPCODES, REQUESTS
+from datapath.interop.opcodes import OPCODES, REQUESTS, Kind
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as PathSection
 from datapath.native.paths import ROOT
@@ -118,12 +118,14 @@ def test_all_packets_of_our_engine_are_right(
     network.set_path(PathSection.model_validate({"loss": loss}), seed=5)
     lossy = ["--lossy"] if loss != "0" else []
     with captured(network, tmp_path) as path:
-        requester, responder = converse(network, tmp_path, port, mtu, *lossy)
+        requester, responder = converse(network, tmp_path, port, mtu, "--atomic-write", *lossy)
     report = judge(network, path, requester, loss != "0")
     assert [str(violation) for violation in report.violations[:10]] == []
 
     addresses = [host.endpoint.ipv4 for host in network.hosts]
     for row in OPCODES.values():
+        if row.kind is Kind.FLUSH:
+            continue  # pyverbs of Debian 12 has no call for it
         sender = addresses[0 if row.kind in REQUESTS else 1]
         assert report.coverage[sender][row.name], f"no {row.name}"
     assert report.rnrs >= 9

@@ -25,7 +25,8 @@ def conversation(talk: Scribe) -> None:
     sends(talk)
     writes(talk)
     reads_and_atomics(talk)
-    losses_and_pauses(talk)
+    losses_and_waits(talk)
+    flushes_and_atomic_writes(talk)
     the_other_way(talk)
     datagrams(talk)
 
@@ -156,7 +157,7 @@ def reads_and_atomics(talk: Scribe) -> None:
     b("READ RESPONSE ONLY", 124, 1024, msn=15)
 
 
-def losses_and_pauses(talk: Scribe) -> None:
+def losses_and_waits(talk: Scribe) -> None:
     a, b = talk.a, talk.b
     # Something is lost behind the capture: NAK, and back.
     a("SEND ONLY", 125, 1)
@@ -169,7 +170,7 @@ def losses_and_pauses(talk: Scribe) -> None:
     # A duplicate is acknowledged by the newest PSN again.
     a("SEND ONLY", 127, 3, ack=True)
     b("ACK", 127, msn=18)
-    # No receive is there; A comes again after the pause.
+    # No receive is there; A comes again after the wait.
     a("SEND ONLY", 128, 4, ack=True)
     a("SEND ONLY", 129, 5, ack=True)
     b("ACK", 128, syndrome=RNR, msn=18)
@@ -178,6 +179,19 @@ def losses_and_pauses(talk: Scribe) -> None:
     a("SEND ONLY", 128, 4, ack=True)
     a("SEND ONLY", 129, 5, ack=True)
     b("ACK", 129, msn=20)
+
+
+def flushes_and_atomic_writes(talk: Scribe) -> None:
+    """Each is answered by a READ response of no bytes; one answer is lost."""
+    a, b = talk.a, talk.b
+    a("FLUSH", 130, length=5000, feth=1, ack=True)
+    a("ATOMIC WRITE", 131, 8, length=8, ack=True)
+    a("FLUSH", 132, length=0, feth=0x13)
+    b("READ RESPONSE ONLY", 130, msn=21)
+    a("ATOMIC WRITE", 131, 8, length=8, ack=True)
+    a("FLUSH", 132, length=0, feth=0x13)
+    b("READ RESPONSE ONLY", 131, msn=23)
+    b("READ RESPONSE ONLY", 132, msn=23)
 
 
 def the_other_way(talk: Scribe) -> None:
@@ -196,8 +210,9 @@ def test_a_right_conversation_is_accepted(tmp_path: Path) -> None:
     assert [str(v) for v in report.violations] == []
     assert report.packets == len(talk.frames)
     assert (report.naks, report.rnrs, report.offers) == (2, 1, 1)
-    # The READ's rest, its atomic, two after the NAK, a duplicate, two after the pause.
-    assert report.retransmissions == 7
+    # The READ's rest, its atomic, two after the NAK, a duplicate, two after the wait, two whose
+    # answers were lost.
+    assert report.retransmissions == 9
     assert report.coverage[ADDRESSES["a"]]["SEND ONLY"] == 11
     asked = {row.name for row in OPCODES.values() if "RESPONSE" not in row.name}
     assert asked - set(report.coverage[ADDRESSES["a"]]) == {"ATOMIC ACK"}
@@ -402,6 +417,42 @@ def other_value(talk: Scribe) -> int:
     return talk.b("ATOMIC ACK", 100, msn=1, value=2)
 
 
+def confirmed(name: str, size: int = 0, **fields: Any) -> Callable[[Scribe], int]:
+    """A faulty FLUSH or ATOMIC WRITE, and its answer."""
+
+    def write(talk: Scribe) -> int:
+        number = talk.a(name, 100, size, **{"length": 8, "ack": True, **fields})
+        talk.b("READ RESPONSE ONLY", 100, msn=1)
+        return number
+
+    return write
+
+
+def confirmed_with(name: str, size: int, answer: str, more: int) -> Callable[[Scribe], int]:
+    """A faulty answer to a FLUSH or an ATOMIC WRITE."""
+
+    def write(talk: Scribe) -> int:
+        talk.a(name, 100, size, length=8, ack=True)
+        return talk.b(answer, 100, more, msn=1)
+
+    return write
+
+
+def flush_of_something_else(talk: Scribe) -> int:
+    talk.a("FLUSH", 100, length=8, ack=True)
+    number = talk.a("FLUSH", 100, length=8, feth=2, ack=True)
+    talk.b("READ RESPONSE ONLY", 100, msn=1)
+    return number
+
+
+def ack_before_flush(talk: Scribe) -> int:
+    talk.a("FLUSH", 100, length=8, ack=True)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    number = talk.b("ACK", 101, msn=2)
+    talk.b("READ RESPONSE ONLY", 100, msn=2)
+    return number
+
+
 def ack_before_read(talk: Scribe) -> int:
     talk.a("READ REQUEST", 100, length=8, ack=True)
     talk.a("SEND ONLY", 101, 1, ack=True)
@@ -438,7 +489,7 @@ def refused_middle(talk: Scribe) -> int:
     return talk.b("ACK", 101, syndrome=RNR)
 
 
-def no_pause(talk: Scribe) -> int:
+def no_wait(talk: Scribe) -> int:
     talk.a("SEND ONLY", 100, 1, ack=True)
     talk.b("ACK", 100, syndrome=RNR)
     talk.wait(0.006)
@@ -455,7 +506,7 @@ def late_refusal(talk: Scribe) -> None:
     talk.a("SEND ONLY", 100, 1, ack=True)
 
 
-def no_pause_after_crossing(talk: Scribe) -> int:
+def no_wait_after_crossing(talk: Scribe) -> int:
     late_refusal(talk)
     number = talk.a("SEND ONLY", 100, 1, ack=True)
     talk.b("ACK", 100, msn=1)
@@ -472,7 +523,7 @@ def test_a_time_out_may_cross_a_late_refusal(tmp_path: Path) -> None:
 
 
 def two_refusals(talk: Scribe, wait_s: float) -> int:
-    """Of two copies of one request; the second crosses what is sent after the first one's pause."""
+    """Of two copies of one request; the second crosses what is sent after the first one's wait."""
     for _ in range(2):
         talk.a("SEND ONLY", 100, 1, ack=True)
     talk.b("ACK", 100, syndrome=RNR)
@@ -486,7 +537,7 @@ def two_refusals(talk: Scribe, wait_s: float) -> int:
 def test_a_second_refusal_may_cross_what_follows_the_first(tmp_path: Path) -> None:
     talk = Scribe()
     two_refusals(talk, 0.011)
-    assert [v.rule for v in talk.judge(tmp_path).violations if v.rule == "rnr-pause"] == []
+    assert [v.rule for v in talk.judge(tmp_path).violations if v.rule == "rnr-wait"] == []
 
 
 def ports(talk: Scribe) -> int:
@@ -669,9 +720,9 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "a second NAK": ("nak-repeated", nak_twice),
     "invalid request": ("refusal", answers(("ACK", 102, {"syndrome": INVALID}))),
     "RNR in a message": ("rnr", refused_middle),
-    "no pause": ("rnr-pause", no_pause),
-    "no pause after two refusals": ("rnr-pause", lambda talk: two_refusals(talk, 0.001)),
-    "no pause after a copy that crossed": ("rnr-pause", no_pause_after_crossing),
+    "no wait": ("rnr-wait", no_wait),
+    "no wait after two refusals": ("rnr-wait", lambda talk: two_refusals(talk, 0.001)),
+    "no wait after a copy that crossed": ("rnr-wait", no_wait_after_crossing),
     "response as LAST": (
         "response",
         read_answers(("READ RESPONSE LAST", 100, 1024), tail=False),
@@ -695,6 +746,25 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     ),
     "response to a SEND": ("response", answers(ACKED, ("READ RESPONSE ONLY", 102, {"msn": 3}))),
     "ATOMIC ACK of a SEND": ("response", answers(ACKED, ("ATOMIC ACK", 102, {"msn": 3}))),
+    "FLUSH without a placement": ("flush", confirmed("FLUSH", feth=0x10)),
+    "FLUSH with an unknown selectivity": ("flush", confirmed("FLUSH", feth=0x21)),
+    "FLUSH again with another placement": ("retransmission", flush_of_something_else),
+    "short ATOMIC WRITE": ("payload", confirmed("ATOMIC WRITE", 4)),
+    "ATOMIC WRITE of 16 bytes by its RETH": ("payload", confirmed("ATOMIC WRITE", 8, length=16)),
+    "unaligned ATOMIC WRITE": ("atomic", confirmed("ATOMIC WRITE", 8, va=0x10004)),
+    "payload in the answer to a FLUSH": (
+        "response",
+        confirmed_with("FLUSH", 0, "READ RESPONSE ONLY", 8),
+    ),
+    "ATOMIC ACK of an ATOMIC WRITE": (
+        "response",
+        lambda talk: [
+            confirmed_with("ATOMIC WRITE", 8, "ATOMIC ACK", 0)(talk),
+            talk.b("READ RESPONSE ONLY", 100, msn=1),
+        ][0],
+    ),
+    "ACK before the answer to a FLUSH": ("answer-order", ack_before_flush),
+    "no answer to a FLUSH": ("unanswered", requests(("FLUSH", 0, {"length": 8}))),
     "datagram with a reserved byte": (
         "datagram",
         lambda talk: after(talk, "UD SEND", 7, 8, src_qpn=0x01000033),

@@ -58,7 +58,7 @@ def test_an_old_translator_gets_one_thread(
 def test_kvm_needs_no_translator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accel, "_kvm_works", lambda _: (True, "tried"))
     monkeypatch.setattr(accel, "QEMU", "/none")
-    assert accel.accelerator(KERNEL, 2) == accel.Accelerator((), (), "KVM: tried")
+    assert accel.accelerator(KERNEL, 2) == accel.Accelerator((), (), "KVM: tried", emulated=False)
 
 
 @pytest.mark.usefixtures("without_kvm")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("root")
 
 
 def test_a_link_is_never_early_and_never_too_fast() -> None:
-    report = measure(50_000_000, 200_000, mtu=1500, probes=40, seconds=1)
+    report = measure(50_000_000, 200_000, mtu=1500, packets=40, seconds=1)
     assert report.delay_error.n == report.without.n == 40
     assert report.delay_error.p50 >= 0
     assert report.without.p50 > 0
@@ -32,9 +32,9 @@ def test_a_link_is_never_early_and_never_too_fast() -> None:
 def test_the_table_names_what_was_asked_for() -> None:
     result = CliRunner().invoke(
         fabric.app,
-        ["accuracy", "--rate", "20mbit", "--delay", "1ms", "--probes", "5", "--seconds", "1"],
+        ["accuracy", "--rate", "20mbit", "--delay", "1ms", "--packets", "5", "--seconds", "1"],
     )
-    assert result.output.startswith("20mbit, 1ms each way, MTU 9000, 5 probes")
+    assert result.output.startswith("20mbit, 1ms each way, MTU 9000, 5 packets")
 
 
 def test_wrong_quantities_are_usage_errors() -> None:
@@ -44,6 +44,6 @@ def test_wrong_quantities_are_usage_errors() -> None:
 
 
 def test_a_spread_needs_a_sample() -> None:
-    with pytest.raises(RunFailed, match="no probe arrived"):
+    with pytest.raises(RunFailed, match="no packet arrived"):
         Spread.of([])
     assert Spread.of([3.0, 1.0, 2.0]) == Spread(3, 2.0, 2.0, 3.0, 3.0)

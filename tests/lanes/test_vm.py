@@ -260,12 +260,10 @@ def test_a_dead_guest_is_an_error_and_not_a_hang(restarted: Restarted) -> None:
 
 
 BUILD = """
-import sys, time
 from datapath.lanes.spec import Topology
 from datapath.lanes.vm import VmNetwork
-with VmNetwork(Topology(lane="vm", kernel="6.12", namespaces=1), "none") as network:
-    print("up", flush=True)
-    time.sleep(600)
+with VmNetwork(Topology(lane="vm", kernel="6.12"), "none"):
+    pass
 """
 
 
@@ -299,16 +297,15 @@ def guests(pid: int) -> set[int]:
     return found
 
 
-def test_kill_9_leaves_no_guest(tmp_path: FilePath) -> None:
+def test_kill_9_leaves_no_guest() -> None:
+    """Its owner is killed while they boot: the kernel ends them, whatever runs inside."""
     kernel("6.12")
-    with subprocess.Popen(
-        [sys.executable, "-c", BUILD], stdout=subprocess.PIPE, cwd=ROOT, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", BUILD], cwd=ROOT) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "up\n"
+            while len(guests(process.pid)) < 2:
+                assert process.poll() is None
+                time.sleep(0.1)
             family = descendants(process.pid)
-            assert guests(process.pid)
         finally:
             process.kill()
     script = "while kill -0 $1 2>/dev/null; do sleep 0.1; done"

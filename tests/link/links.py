@@ -12,6 +12,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hypothesis import strategies as st
+
+from datapath.link.impairments import IMPAIRMENTS
 from datapath.native import ffi, lib
 
 NEVER = 2**64 - 1
@@ -54,9 +57,14 @@ class Link:
         return thing
 
     def configuration(self, config: Mapping[str, Any]) -> Any:
-        """struct dp_link_config *; classes: list of (weight, limit_bytes); arrays are lists."""
+        """struct dp_link_config *; classes: list of (weight, limit_bytes); arrays are lists.
+
+        impairments: settings by name.
+        """
         rest = dict(config)
         classes = rest.pop("classes", [])
+        impairments = rest.pop("impairments", {})
+        rest["impairment"] = [impairments.get(name, 0) for name in IMPAIRMENTS]
         for holder, array, count, kind in (
             ("trace", "ms", "n", "uint32_t[]"),
             ("jitter", "sample", "n_samples", "double[]"),
@@ -211,3 +219,12 @@ class TimedStates:
 
 
 MakeLink = Callable[..., Link]
+
+TYPICAL = {"share": 0.3, "bytes": 1000, "ns": 7_000}
+"""A setting of an impairment, by its unit."""
+
+
+def impairment_settings() -> st.SearchStrategy[dict[str, float]]:
+    """Some impairments of the table, each with a typical setting."""
+    names = st.lists(st.sampled_from(sorted(IMPAIRMENTS)), max_size=2, unique=True)
+    return names.map(lambda some: {name: TYPICAL[IMPAIRMENTS[name].unit] for name in some})

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datapath.native import ffi, lib
-from tests.link.links import NEVER, Arrival, Link, MakeLink
+from tests.link.links import NEVER, Arrival, Link, MakeLink, impairment_settings
 
 pytestmark = pytest.mark.san
 
@@ -449,8 +449,7 @@ CONFIGS = st.fixed_dictionaries(
         "corrupt": st.sampled_from([0.0, 0.3]),
         "reorder": st.sampled_from([0.0, 0.3, 1.0]),
         "reorder_ns": st.sampled_from([0, 500, 50_000]),
-        "slot_ns": st.sampled_from([0, 0, 700, 100_000]),
-        "max_packet_bytes": st.sampled_from([0, 0, 0, 1000]),
+        "impairments": impairment_settings(),
         "jitter": st.fixed_dictionaries(
             {
                 "kind": st.integers(0, 2),

@@ -6,6 +6,7 @@ Seeds are fixed, so a test passes always or never; tolerances are four standard 
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 import statistics
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from datapath.link.impairments import IMPAIRMENTS, Impairment
 from datapath.native import ffi, lib
 from tests.link.links import Link, MakeLink, TimedStates, stream, stream_start
 
@@ -287,7 +289,7 @@ def test_reordered_frames_come_later_by_what_was_asked(make_link: MakeLink) -> N
 
 
 def test_frames_arrive_at_the_next_slot_in_order(make_link: MakeLink) -> None:
-    link = make_link(delay_ns=1000, slot_ns=7_000)
+    link = make_link(delay_ns=1000, impairments={"slot": 7_000})
     for i in range(N):
         link.offer(i * 900)
     arrivals = link.arrivals()
@@ -297,7 +299,9 @@ def test_frames_arrive_at_the_next_slot_in_order(make_link: MakeLink) -> None:
 
 def test_jitter_and_duplicates_keep_to_slots(make_link: MakeLink) -> None:
     jitter = {"kind": lib.DP_JITTER_PARETO, "scale_ns": 1e4, "shape": 2.0, "reorders": True}
-    link = make_link(delay_ns=1000, slot_ns=4_000, duplicate=0.2, jitter=jitter, seed=3)
+    link = make_link(
+        delay_ns=1000, impairments={"slot": 4_000}, duplicate=0.2, jitter=jitter, seed=3
+    )
     for i in range(2000):
         link.offer(i * 500)
     arrivals = link.arrivals()
@@ -308,11 +312,49 @@ def test_jitter_and_duplicates_keep_to_slots(make_link: MakeLink) -> None:
 def test_packets_that_are_too_long_are_lost(make_link: MakeLink) -> None:
     """Ethernet's own bytes do not count: a packet of exactly that length passes."""
     around = 14 + lib.DP_LINK_HEADROOM
-    link = make_link(delay_ns=1000, max_packet_bytes=1500)
+    link = make_link(delay_ns=1000, impairments={"max_packet": 1500})
     for i, packet in enumerate([1500, 1501, 60, 9000, 1500]):
         link.offer(i * 1000, packet + around)
     assert [a.frame for a in link.arrivals()] == [0, 2, 4]
     assert link.stats.lost == 2
+
+
+FLOWS = 4000
+
+
+def flows_that_pass(make_link: MakeLink, share: float, seed: int) -> set[int]:
+    """Of FLOWS with three packets each, which must meet the same fate."""
+    link = make_link(impairments={"blackhole": share}, seed=seed)
+    for i in range(3 * FLOWS):
+        link.offer(i, flow_hash=i % FLOWS)
+    arrived = [a.frame for a in link.arrivals()]
+    assert link.stats.lost == 3 * FLOWS - len(arrived)
+    passed = {frame % FLOWS for frame in arrived}
+    assert len(arrived) == 3 * len(passed)
+    return passed
+
+
+def test_a_black_hole_takes_a_share_of_flows_whole(make_link: MakeLink) -> None:
+    passed = flows_that_pass(make_link, 0.2, seed=1)
+    assert len(passed) / FLOWS == pytest.approx(0.8, abs=four_errors(0.2, FLOWS))
+    assert passed == flows_that_pass(make_link, 0.2, seed=1)
+    assert passed != flows_that_pass(make_link, 0.2, seed=2)
+    assert passed > flows_that_pass(make_link, 0.3, seed=1), "a larger share takes more flows"
+    assert flows_that_pass(make_link, 1, seed=1) == set()
+    assert flows_that_pass(make_link, 0, seed=1) == {*range(FLOWS)}
+
+
+@pytest.mark.parametrize("row", IMPAIRMENTS.values(), ids=IMPAIRMENTS.keys())
+def test_an_impairment_takes_what_its_row_allows(make_link: MakeLink, row: Impairment) -> None:
+    """The link model by itself, whatever Python has checked before; a refusal changes nothing."""
+    link = make_link(impairments={row.name: row.high})
+    make_link(impairments={row.name: row.low})
+    for wrong in (-1, row.high * 1.5, math.nan, math.inf):
+        with pytest.raises(OSError, match="dp_link_create"):
+            make_link(impairments={row.name: wrong})
+        assert link.configure(0, impairments={row.name: wrong}) == -errno.EINVAL
+    hashes = row.name == "blackhole"
+    assert lib.dp_link_hashes(link.configuration({"impairments": {row.name: row.high}})) == hashes
 
 
 def test_the_heap_keeps_order_among_thousands(make_link: MakeLink) -> None:

@@ -440,6 +440,7 @@ def sending(pair: Pair) -> Iterator[Callable[..., Sending]]:
 SLOW_BPS = 5_000_000
 
 
+@pytest.mark.alone
 @both_ports
 @pytest.mark.parametrize("mode", ["auto", "standard"])
 def test_the_rate_follows(sending: Callable[..., Sending], port: str, mode: str) -> None:

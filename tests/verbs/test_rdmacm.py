@@ -186,6 +186,29 @@ def test_no_connection_is_lost_or_left(lossy: Pair, port: str) -> None:
         assert [told[key] for key in ("failed", "left")] == [0, 0]
 
 
+def test_the_counters_tell_the_messages(pair: Pair) -> None:
+    left, right = pair.hosts
+    counted = [pair.logs / "counted0", pair.logs / "counted1"]
+    envs = [
+        pair.environment(number, "udp") | {"DATAPATH_STATS": str(prefix)}
+        for number, prefix in enumerate(counted)
+    ]
+    argv = ["rping", "-a", left.endpoint.ipv4, "-C", "1", "-v"]
+    server = left.popen([*argv, "-s"], env=envs[0])
+    try:
+        left.run(["sh", "-c", BOUND], timeout_s=30)
+        assert right.run([*argv, "-c"], env=envs[1], timeout_s=60).returncode == 0
+        server.wait(timeout=30)
+    finally:
+        server.kill()
+        server.wait()
+    (of_server,), (of_client,) = (list(pair.logs.glob(f"{p.name}.*.json")) for p in counted)
+    server_cm, client_cm = (json.loads(p.read_text())["cm"] for p in (of_server, of_client))
+    assert all(client_cm[name] for name in ("tx_req", "rx_rep", "tx_rtu", "tx_mads"))
+    assert all(server_cm[name] for name in ("rx_req", "tx_rep", "rx_rtu", "rx_mads"))
+    assert client_cm["timeouts"] == server_cm["timeouts"] == client_cm["rx_req"] == 0
+
+
 def test_processes_share_an_address(pair: Pair) -> None:
     """Each message reaches the process that has the service, or the connection."""
     left, right = pair.hosts

@@ -168,6 +168,7 @@ void X_dp_xah_set(uint8_t *h, const uint64_t *f)
 		.n_trimmed = (uint8_t)f[6],
 		.n_hops = (uint8_t)f[7],
 		.n_marked = (uint8_t)f[8],
+		.arrived_ns = (uint32_t)f[9],
 	};
 
 	dp_xah_set(h, &in);
@@ -187,6 +188,7 @@ void X_dp_xah_get(const uint8_t *h, uint64_t *f)
 	f[6] = out.n_trimmed;
 	f[7] = out.n_hops;
 	f[8] = out.n_marked;
+	f[9] = out.arrived_ns;
 }
 
 int X_dp_telemetry_stamp(uint8_t *bth, uint32_t len, const uint64_t *f);

@@ -133,10 +133,10 @@ def test_only_bit_0_of_the_flags_says_that_an_ack_is_carried() -> None:
 
 
 def test_xah_bytes() -> None:
-    header = bytes.fromhex("01020304 00000009 00000002 00000001 ffffe0 40 03 05 02 00")
-    fields = [0x01020304, 9, 2, 1, 0xFFFFE0, 64, 3, 5, 2]
-    assert put("xah", 24, *fields) == header
-    assert get_all("xah", header, 9) == fields
+    header = bytes.fromhex("01020304 00000009 00000002 00000001 ffffe0 40 03 05 02 00 0a0b0c0d")
+    fields = [0x01020304, 9, 2, 1, 0xFFFFE0, 64, 3, 5, 2, 0x0A0B0C0D]
+    assert put("xah", 28, *fields) == header
+    assert get_all("xah", header, 10) == fields
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_reth_round_trip(fields: tuple[int, ...]) -> None:
 
 @given(hello=st.tuples(U8, U24, U32, U32, U16, U32),
        xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32, st.integers(0, 15)),
-       xah=st.tuples(U32, U32, U32, U32, U24, U8, U8, U8, U8))  # fmt: skip
+       xah=st.tuples(U32, U32, U32, U32, U24, U8, U8, U8, U8, U32))  # fmt: skip
 def test_extension_headers_round_trip(
     hello: tuple[int, ...], xdh: tuple[int, ...], xah: tuple[int, ...]
 ) -> None:
-    for name, length, fields in (("hello", 20, hello), ("xdh", 20, xdh), ("xah", 24, xah)):
+    for name, length, fields in (("hello", 20, hello), ("xdh", 20, xdh), ("xah", 28, xah)):
         assert tuple(get_all(name, put(name, length, *fields), len(fields))) == fields

@@ -28,7 +28,7 @@ ROWS = {
     0x0E: ("READ_RESP_MIDDLE", 12, 32),
     0x0F: ("READ_RESP_LAST", 16, 36),
     0x10: ("READ_RESP_ONLY", 16, 36),
-    0x11: ("ACK", 16, 40),
+    0x11: ("ACK", 16, 44),
     0x12: ("ATOMIC_ACK", 24, 24),
     0x13: ("COMPARE_SWAP", 40, 60),
     0x14: ("FETCH_ADD", 40, 60),

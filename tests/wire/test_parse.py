@@ -65,7 +65,7 @@ def test_extended_write_with_immediate_has_xdh_reth_imm_in_this_order() -> None:
 
 def xack(words: int, follow: int, trimmed: int = 0, hops: int = 0, marked: int = 0) -> bytes:
     """An extended ACK that announces so much, and has `follow` bytes behind its XAH."""
-    xah = bytes(19) + bytes([words, trimmed, hops, marked, 0])
+    xah = bytes(19) + bytes([words, trimmed, hops, marked, 0]) + bytes(4)
     return bth(0xD1) + bytes(4) + xah + bytes(follow) + ICRC
 
 
@@ -74,7 +74,7 @@ def test_sack_bitmap_is_whole(words: int) -> None:
     owned = packet(xack(words, 4 * words))
     status, parsed = owned.parse()
     assert status == 0
-    assert [offset(owned, getattr(parsed, h)) for h in ("aeth", "xah", "sack")] == [12, 16, 40]
+    assert [offset(owned, getattr(parsed, h)) for h in ("aeth", "xah", "sack")] == [12, 16, 44]
     assert parsed.payload_len == 0
 
 
@@ -88,7 +88,7 @@ def test_what_an_extended_ack_announces_has_an_order() -> None:
     status, parsed = owned.parse()
     assert status == 0
     found = [offset(owned, getattr(parsed, h)) for h in ("sack", "trimmed", "marked", "hops")]
-    assert found == [40, 48, 60, 68]
+    assert found == [44, 52, 64, 72]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,40 @@ def test_live_ranks(run: RunWorkload, network: NetnsNetwork, algorithm: str) -> 
     factor = bus_factor(registry()[algorithm].collective, 4)
     assert value(outcome, "busbw") == pytest.approx(factor * value(outcome, "algbw"))
     assert "4 ranks" in outcome.notes["plan"]
+
+
+def test_a_link_that_is_cut_ends_every_rank(run: RunWorkload, tmp_path: Path) -> None:
+    """Both hosts' ranks say who is gone; each report has been written by then."""
+    with NetnsNetwork(Topology()) as network:
+        devices = [device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts]
+        cut = threading.Thread(target=cut_when_running, args=(network, tmp_path))
+        cut.start()
+        with pytest.raises(RunFailed, match="is gone"):
+            run(
+                "collective",
+                device="dp",
+                device_env=devices,
+                transport={"port": "udp"},
+                network=network,
+                timeout_s=150,
+                size="4KiB",
+                iterations=10**6,
+                ranks_per_host=2,
+            )
+        cut.join()
+    for rank in range(4):
+        told = (tmp_path / f"collective-{rank}.err").read_text()
+        assert re.search(r"rank \d is gone: rank \d, allreduce \d+, .*QP 0x", told), told
+
+
+def cut_when_running(network: NetnsNetwork, logs: Path) -> None:
+    """Take the second host's link down as soon as some collectives have ended."""
+    deadline = time.monotonic() + 100
+    report = logs / "collective-0.report"
+    while time.monotonic() < deadline and not (report.is_file() and report.stat().st_size):
+        time.sleep(0.05)
+    host = network.hosts[1]
+    host.run(["ip", "link", "set", host.endpoint.netdev, "down"])
 
 
 @pytest.mark.compute

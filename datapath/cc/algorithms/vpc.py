@@ -17,6 +17,7 @@ QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of ot
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_CHANGE = 0.5  # of the window by delay, per RTT, but in slow start
+MOST_STRETCH = 2  # of the window, for queues on the way back
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
 FIRST_GAP, LAST_GAP = 8, 75  # RTTs without sight of an empty path until a flow drains
 DRAINED = 0.8  # of the empty path's window, while draining
@@ -38,10 +39,11 @@ FIRST_RTT_NS = 100_000  # at line rate: first window
 class Vpc(Flow):
     """Window control toward a small queueing delay; loss alone says nothing.
 
-    Delay is the lowest of the last RTTs less that of the drained path, or what telemetry tells.
-    Its target is a share of the base RTT, larger for small windows, which makes equal flows
-    equal (flow scaling of Swift, SIGCOMM 2020).  Below it the window grows by a packet per RTT,
-    faster when it is calm (velocity of Copa, NSDI 2018); far above it, it shrinks at once.
+    Delay is the lowest of the last RTTs less that of the drained path, or what telemetry tells;
+    the window makes up for queues on the way back.  The target is a share of the base RTT,
+    larger for small windows, which makes equal flows equal (flow scaling of Swift, SIGCOMM
+    2020).  Below it the window grows by a packet per RTT, faster when it is calm (velocity of
+    Copa, NSDI 2018); far above it, it shrinks at once.
 
     A queue that stays though a flow's packets have left it is somebody else's: the flow
     competes like NewReno for some RTTs and tries again (Copa's mode switching).  If the RTT
@@ -66,6 +68,8 @@ class Vpc(Flow):
     jitter_ns: float = state()
     lowest_ns: float = state(NONE_YET)
     last_rtt_ns: float = state()
+    last_cut_ns: float = state()
+    stretch: float = state(1)
     last_sample_ns: float = state()
     confirmed_ns: float = state()
     queue_ns: float = state(NONE_YET)
@@ -136,8 +140,7 @@ class Vpc(Flow):
 
     def on_timeout(flow, now_ns: float) -> None:
         flow.w = min(flow.w / 2, 1)
-        flow.starting = True
-        flow.competing = False
+        flow.starting, flow.competing = True, False
         forget_losses(flow)
         apply(flow)
 
@@ -176,39 +179,36 @@ def queueing_delay(flow: Vpc, ack: Ack) -> float:
 
     One late packet is no queue, nor are those that a host held up for less.
     """
-    rtt_ns = ack.rtt_ns
-    hops = min(int(ack.n_hops), len(ack.hop))
-    if hops > 0:
+    rtt_ns = ack.rtt_ns - ack.back_ns
+    if ack.n_hops > 0:
         rtt_ns = flow.base_ns
-        for i in range(hops):
+        for i in range(min(int(ack.n_hops), len(ack.hop))):
             rtt_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
     if ack.now_ns >= flow.low_until_ns:
         flow.low_until_ns = ack.now_ns + SPAN * ack.rtt_ns
-        flow.last_low_ns = flow.low_ns
-        flow.low_ns = rtt_ns
+        flow.last_low_ns, flow.low_ns = flow.low_ns, rtt_ns
     flow.low_ns = min(flow.low_ns, rtt_ns)
     return min(flow.low_ns, flow.last_low_ns) - flow.base_ns
 
 
-def learn_jitter(flow: Vpc, ack: Ack) -> None:
+def learn_jitter(flow: Vpc, ack: Ack, rtt_ns: float) -> None:
     """Mean change from one sample to a close one; the others let it fade."""
     if not flow.starting and ack.now_ns - flow.last_sample_ns < CLOSE * ack.rtt_ns:
-        flow.jitter_ns += JITTER_G * (abs(ack.rtt_ns - flow.last_rtt_ns) - flow.jitter_ns)
+        flow.jitter_ns += JITTER_G * (abs(rtt_ns - flow.last_cut_ns) - flow.jitter_ns)
     else:
         flow.jitter_ns -= FADE_G * flow.jitter_ns
-    flow.last_rtt_ns = ack.rtt_ns
-    flow.last_sample_ns = ack.now_ns
+    flow.last_rtt_ns, flow.last_cut_ns, flow.last_sample_ns = ack.rtt_ns, rtt_ns, ack.now_ns
+    flow.stretch = min(ack.rtt_ns / rtt_ns, MOST_STRETCH)
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
     """Keep the lowest RTT, note when it was last seen, and drain when that is long ago.
 
     The base RTT lies between it and what jitter may add.  The lowest since the last drain
-    counts as seen, too: it is when other flows drain, who may have seen less than this one.
-    All share these dips, so they come to drain together.
+    counts as seen, too: other flows drain then.  So all come to drain together.
     """
-    now_ns, rtt_ns = ack.now_ns, ack.rtt_ns
-    learn_jitter(flow, ack)
+    now_ns, rtt_ns = ack.now_ns, ack.rtt_ns - ack.back_ns
+    learn_jitter(flow, ack, rtt_ns)
     flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
     if rtt_ns < flow.lowest_ns:
         if rtt_ns < flow.lowest_ns - target_ns(flow) / 4:
@@ -225,7 +225,7 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     most_ns = flow.lowest_ns + flow.jitter_gain * noise_ns(flow)
     flow.base_ns = min(max(flow.base_ns, flow.lowest_ns), most_ns)
     gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
-    due = flow.row == 0 and now_ns - flow.confirmed_ns > max(gap_ns, 3 * rtt_ns)
+    due = flow.row == 0 and now_ns - flow.confirmed_ns > max(gap_ns, 3 * ack.rtt_ns)
     if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
         flow.draining = True  # above that it shrinks
         flow.drain_ns = now_ns
@@ -288,7 +288,7 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
         least = max(least / 2, 1 / flow.w)  # one packet; below it each step is long
     flow.decreased_ns = ack.now_ns
     flow.calm_bytes = 0
-    floor = count_row(flow, ack.rtt_ns, delay_ns)
+    floor = count_row(flow, ack.rtt_ns - ack.back_ns, delay_ns)
     if flow.row > 0:
         flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
 
@@ -434,7 +434,7 @@ def apply(flow: Vpc) -> None:
     if flow.draining and flow.base_ns > 0:
         share = DRAINED if flow.drain_gap >= LAST_GAP else 0.5
         window *= share * min(flow.base_ns / max(rtt_ns, 1), 1)
-    window = max(window, flow.min_window)
+    window = max(window * flow.stretch, flow.min_window)
     flow.cwnd_bytes = min(window * flow.mss_bytes, flow.max_cwnd_bytes)
     rate_bps = flow.line_rate_bps
     if rtt_ns > 0:

@@ -22,6 +22,7 @@ struct hello {
 
 enum {
 	RETRY_MS = 20,
+	LOOK_MS = 100, /* how often a rank that waits looks whether its communicator has failed */
 	MS_NS = 1000000,
 };
 
@@ -32,17 +33,43 @@ static int left_ms(uint64_t until_ns)
 	return now < until_ns ? (int)((until_ns - now) / MS_NS) + 1 : 0;
 }
 
+static bool has_failed(struct dpcoll *comm)
+{
+	bool failed;
+
+	pthread_mutex_lock(&comm->lock);
+	failed = comm->failed;
+	pthread_mutex_unlock(&comm->lock);
+	return failed;
+}
+
+/* Until the socket is ready; 0, or -errno. */
+static int await(struct dpcoll *comm, struct pollfd *wait, uint64_t until_ns)
+{
+	for (;;) {
+		int left = left_ms(until_ns);
+
+		if (poll(wait, 1, left < LOOK_MS ? left : LOOK_MS) != 0)
+			return 0;
+		if (left <= LOOK_MS)
+			return -ETIMEDOUT;
+		if (has_failed(comm))
+			return -ECONNABORTED;
+	}
+}
+
 /* Moves all bytes until a time; 0, or -errno. */
-static int move(int fd, void *data, size_t bytes, bool out, uint64_t until_ns)
+static int move(struct dpcoll *comm, int fd, void *data, size_t bytes, bool out, uint64_t until_ns)
 {
 	struct pollfd wait = { .fd = fd, .events = out ? POLLOUT : POLLIN };
 	char *at = data;
 
 	while (bytes) {
 		ssize_t n;
+		int err = await(comm, &wait, until_ns);
 
-		if (poll(&wait, 1, left_ms(until_ns)) == 0)
-			return -ETIMEDOUT;
+		if (err)
+			return err;
 		n = out ? send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) :
 			  recv(fd, at, bytes, MSG_DONTWAIT);
 		if (n == 0)
@@ -95,7 +122,7 @@ static int join(struct dpcoll *comm)
 		usleep(RETRY_MS * 1000);
 	}
 	setsockopt(comm->store_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	err = move(comm->store_fd, &hello, sizeof(hello), true, until);
+	err = move(comm, comm->store_fd, &hello, sizeof(hello), true, until);
 	return err ? coll_fail(comm, -err, "rank 0 hung up: %s", strerror(-err)) : 0;
 }
 
@@ -105,7 +132,7 @@ static int admit(struct dpcoll *comm, int fd, uint64_t until)
 	struct hello hello;
 	int on = 1;
 
-	if (move(fd, &hello, sizeof(hello), false, until) ||
+	if (move(comm, fd, &hello, sizeof(hello), false, until) ||
 	    memcmp(hello.magic, MAGIC, sizeof(hello.magic)) ||
 	    memcmp(hello.token, comm->token, sizeof(hello.token))) {
 		close(fd);
@@ -187,13 +214,13 @@ static int exchange_at_root(struct dpcoll *comm, void *all, uint32_t bytes, uint
 	uint32_t r;
 
 	for (r = 1; r < comm->cfg.ranks && !err; r++)
-		err = move(comm->store_peer[r], (char *)all + (size_t)r * bytes, bytes, false,
+		err = move(comm, comm->store_peer[r], (char *)all + (size_t)r * bytes, bytes, false,
 			   until);
 	if (err)
 		return coll_fail(comm, -err, "rank %u has gone while ranks met: %s", r - 1,
 				 strerror(-err));
 	for (r = 1; r < comm->cfg.ranks && !err; r++)
-		err = move(comm->store_peer[r], all, whole, true, until);
+		err = move(comm, comm->store_peer[r], all, whole, true, until);
 	return err ? coll_fail(comm, -err, "rank %u has gone while ranks met: %s", r - 1,
 			       strerror(-err)) :
 		     0;
@@ -209,10 +236,11 @@ int coll_store_exchange(struct dpcoll *comm, const void *own, void *all, uint32_
 		return 0;
 	if (!comm->cfg.rank)
 		return exchange_at_root(comm, all, bytes, until);
-	err = move(comm->store_fd, (char *)all + (size_t)comm->cfg.rank * bytes, bytes, true,
+	err = move(comm, comm->store_fd, (char *)all + (size_t)comm->cfg.rank * bytes, bytes, true,
 		   until);
 	if (!err)
-		err = move(comm->store_fd, all, (size_t)bytes * comm->cfg.ranks, false, until);
+		err = move(comm, comm->store_fd, all, (size_t)bytes * comm->cfg.ranks, false,
+			   until);
 	return err ? coll_fail(comm, -err, "rank %u: rank 0 has gone while ranks met: %s",
 			       comm->cfg.rank, strerror(-err)) :
 		     0;

@@ -17,10 +17,17 @@ uint32_t dp_read_psns(uint32_t len, uint32_t segment)
 	return len ? (len + segment - 1) / segment : 1;
 }
 
+/* Makes room for one more answer and for the record of its request.  Most connections never need
+ * either. */
 static bool may_answer(struct dp_rc *rc)
 {
 	struct dp_answers *q = rc->resp.answers;
 
+	if (!rc->resp.accepted)
+		rc->resp.accepted =
+			calloc(rc->qp.attr.max_dest_rd_atomic, sizeof(*rc->resp.accepted));
+	if (!rc->resp.accepted)
+		return false;
 	if (!q) {
 		q = dp_pool_get(&rc->qp.engine->store->answers);
 		if (!q)

@@ -16,6 +16,7 @@ struct delivery {
 	bool echoed;	      /* the peer echoed when the packet that it answers was sent: */
 	uint32_t echo_ns;     /* at this time, or before */
 	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
+	uint64_t back_ns;     /* its part in queues on the way back */
 	uint64_t host_ns;     /* time that both hosts added... */
 	uint64_t held_ns;     /* ...and its part in which a READ waited */
 };
@@ -157,7 +158,8 @@ static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigne
 		ack.acked_bytes = b->bytes[i].acked;
 		ack.marked_bytes = b->bytes[i].marked;
 		if (i != path)
-			ack.rtt_ns = ack.host_ns = ack.delivery_rate_bps = ack.n_hops = 0;
+			ack.rtt_ns = ack.host_ns = ack.back_ns = ack.delivery_rate_bps =
+				ack.n_hops = 0;
 		dp_flow_ack(&rc->flow, &ack, now);
 	}
 }
@@ -193,6 +195,15 @@ static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t s
 	d->host_ns = now - arrived + hold_ns;
 }
 
+/* Cuts the RTT sample in two: the packet arrived at arrived_ns of the peer's clock. */
+static void cut_rtt(struct dp_rc *rc, struct delivery *d, uint32_t sent_ns, uint32_t arrived_ns,
+		    uint64_t now)
+{
+	if (d->rtt_ns)
+		d->back_ns =
+			dp_oneway_sample(&rc->flow.oneway, sent_ns, arrived_ns, d->rtt_ns, now);
+}
+
 static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marked_bytes,
 		      uint64_t now)
 {
@@ -200,6 +211,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	struct dp_cc_ack ack = {
 		.rtt_ns = (double)d->rtt_ns,
 		.host_ns = (double)d->host_ns,
+		.back_ns = (double)d->back_ns,
 		.acked_bytes = (double)d->bytes,
 	};
 
@@ -327,8 +339,10 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	d.n_hops = xah.n_hops;
 	d.hops = p->hops;
 	marked = echoes(rc, &xah, now);
-	if (d.any && d.echoed)
+	if (d.any && d.echoed) {
 		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
+		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
+	}
 	delivered(rc, &d, marked, now);
 	if (nak && r->block)
 		refused(rc, p, syndrome, now);
@@ -351,6 +365,7 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	if (hold > INT32_MAX)
 		hold = 0;
 	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, now);
+	cut_rtt(rc, &d, xdh->ack_ts_ns - hold, xdh->ts_ns - hold, now);
 	delivered(rc, &d, 0, now);
 	dp_requester_wake(rc);
 }

@@ -232,6 +232,7 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 			.ack_delay_ns = r->ts_at_ns ? (uint32_t)(now - r->ts_at_ns) : UINT32_MAX,
 			.marked = r->marked,
 			.duplicates = r->duplicates,
+			.arrived_ns = (uint32_t)r->ts_at_ns,
 		};
 		r->told_marked = r->marked;
 		r->told_duplicates = r->duplicates;

@@ -103,8 +103,7 @@ static int rc_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 	struct dp_rc *rc = dp_rc_of(qp);
 
 	if (from == DP_QPS_INIT && to == DP_QPS_RTR) {
-		if (dp_responder_start(rc))
-			return -ENOMEM;
+		dp_responder_start(rc);
 		rc->segment = rc->req.segment = qp->attr.path_mtu;
 		dp_flow_connect(&rc->flow, rc->segment, DP_STD_WINDOW, 1, now);
 		rc->window = qp->engine->cfg.window_psns;
@@ -333,7 +332,9 @@ int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)
 {
-	return is_rc(qp) && qp->attr.path_mtu ? dp_flow_record(&dp_rc_of_const(qp)->flow) : NULL;
+	if (!is_rc(qp) || !qp->attr.path_mtu)
+		return NULL;
+	return dp_flow_record(&dp_rc_of_const(qp)->flow, &qp->engine->constant_flow);
 }
 
 int dp_qp_extended(const struct dp_qp *qp)

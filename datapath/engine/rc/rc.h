@@ -104,7 +104,8 @@ struct dp_responder {
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
 	uint64_t expected;	      /* epsn, as a 64-bit number that does not wrap */
-	struct dp_accepted *accepted; /* ring of the newest max_dest_rd_atomic requests */
+	struct dp_accepted *accepted; /* ring of the newest max_dest_rd_atomic requests;
+				       * NULL: there was none yet */
 	uint32_t n_accepted;	      /* accepted since the connection began */
 };
 

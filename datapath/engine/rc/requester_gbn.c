@@ -38,7 +38,7 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 	if (psn == dp_psn_add(wqe->first_psn, wqe->n_psn - 1) || (int32_t)ahead >= window(rc))
 		return true;
 	return r->since_ack_req + 1 >= DP_STD_ACK_EVERY ||
-	       (double)(rc->flow.inflight_bytes + 2 * mtu) > rc->flow.record->cwnd_bytes;
+	       (double)(rc->flow.inflight_bytes + 2 * mtu) > dp_flow_cwnd_bytes(&rc->flow);
 }
 
 static bool may_send(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes, uint64_t now)

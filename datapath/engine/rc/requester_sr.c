@@ -67,7 +67,7 @@ void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)
  * takes another path than before. */
 static void choose_path(struct dp_rc *rc)
 {
-	double chosen = rc->flow.record->next_path;
+	double chosen = dp_flow_next_path(&rc->flow);
 	uint32_t paths = dp_paths(rc);
 
 	if (chosen >= 0 && chosen < paths)
@@ -131,7 +131,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	rc->req.forced = false;
 	choose_path(rc);
-	if (rc->req.path == rec->path && rc->flow.record->next_path < 0)
+	if (rc->req.path == rec->path && dp_flow_next_path(&rc->flow) < 0)
 		choose_path(rc);
 	index = rec->wqe;
 	read = dp_sq(&rc->qp, index)->opcode == DP_WR_RDMA_READ;
@@ -172,7 +172,7 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 		n = n < room ? n : room;
 		while (n > DP_READ_CHUNK / 4 &&
 		       (double)rc->flow.inflight_bytes + (double)n * r->segment >
-			       rc->flow.record->cwnd_bytes)
+			       dp_flow_cwnd_bytes(&rc->flow))
 			n /= 2; /* not smaller: each part costs a request packet */
 	}
 	if (!room)
@@ -191,7 +191,7 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 		return true;
 	return r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
 	       (uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window ||
-	       (double)(rc->flow.inflight_bytes + 2 * r->segment) > rc->flow.record->cwnd_bytes;
+	       (double)(rc->flow.inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(&rc->flow);
 }
 
 static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)

@@ -37,8 +37,7 @@ static inline uint8_t dp_rnr_syndrome(const struct dp_rc *rc)
 	return DP_AETH_RNR_NAK | rc->qp.attr.min_rnr_timer;
 }
 
-/* -ENOMEM: no memory for the results of atomics. */
-int dp_responder_start(struct dp_rc *);
+void dp_responder_start(struct dp_rc *);
 void dp_responder_reset(struct dp_rc *);
 void dp_responder_rx(struct dp_rc *, const struct dp_packet *, const struct dp_parsed *,
 		     uint64_t now);

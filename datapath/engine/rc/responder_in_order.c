@@ -14,22 +14,15 @@
 
 enum message { MSG_NONE, MSG_SEND, MSG_WRITE };
 
-int dp_responder_start(struct dp_rc *rc)
+void dp_responder_start(struct dp_rc *rc)
 {
 	struct dp_responder *r = &rc->resp;
-	unsigned n = rc->qp.attr.max_dest_rd_atomic;
 
 	memset(r, 0, sizeof(*r));
-	if (n) {
-		r->accepted = calloc(n, sizeof(*r->accepted));
-		if (!r->accepted)
-			return -ENOMEM;
-	}
 	r->epsn = r->highest = rc->qp.attr.rq_psn;
 	r->expected = 1ull << 32 | r->epsn;
 	r->newest = dp_psn_add(rc->qp.attr.rq_psn, DP_PSN_MASK);
 	r->syndrome = DP_AETH_ACK | DP_AETH_CREDIT_INVALID;
-	return 0;
 }
 
 void dp_responder_reset(struct dp_rc *rc)

@@ -72,6 +72,9 @@ static const struct key {
 #define NUMBER(type, name) KEY(#name, KIND(type), link.name),
 	DP_LINK_NUMBERS(NUMBER)
 #undef NUMBER
+#define IMPAIRMENT(name, ...) KEY(#name, DOUBLE, link.impairment[DP_IMPAIRMENT_##name]),
+		DP_IMPAIRMENTS(IMPAIRMENT)
+#undef IMPAIRMENT
 #undef KEY
 };
 
@@ -181,7 +184,7 @@ static int apply(struct direction *d, struct settings *s)
 	direction_close(d);
 	/* Trimmed frames overtake whole ones. */
 	d->trims = s->link.trim;
-	d->hashes = s->link.aqm.kind == DP_AQM_FQ_CODEL;
+	d->hashes = dp_link_hashes(&s->link);
 	s->link.n_classes = d->trims ? 2 : 1;
 	err = read_traces(d, s);
 	if (!err)

@@ -38,7 +38,8 @@ void control_free(struct control *c)
 /* rxe keeps no window of ours, so a window becomes a rate; with both, the smaller counts. */
 static uint64_t rate_of(struct control *c, const struct dp_flow *f)
 {
-	const struct dp_cc_flow *r = dp_flow_record(f);
+	struct dp_cc_flow constant;
+	const struct dp_cc_flow *r = dp_flow_record(f, &constant);
 	double rtt = r->srtt_ns > 0 ? r->srtt_ns : INITIAL_RTT_NS;
 	double rate = r->cwnd_bytes * 8e9 / rtt, least = f->mss_bytes * 8e9 / SLOWEST_NS;
 

@@ -36,7 +36,42 @@ struct ucm_agent *ucm_agents(void)
 
 void ucm_forget_agents(void)
 {
+	struct ucm_agent *a;
+
+	for (a = agents; a; a = a->next)
+		a->device->agent = NULL;
 	agents = NULL;
+}
+
+/* ---- counters ------------------------------------------------------------------------------ */
+
+/* Whoever writes the counters has the device locked, and must not wait for ucm_lock. */
+static void tell_counters(struct ucm_agent *a)
+{
+	if (dp_device_lock(a->dev))
+		return;
+	dp_cm_stats(a->cm, &a->told);
+	a->device->agent = a;
+	dp_device_unlock(a->dev);
+}
+
+void ucm_put_counters(FILE *f, const struct front_device *d)
+{
+	const struct dp_cm_stats *s = d->agent ? &d->agent->told : NULL;
+	const char *comma = "";
+
+	fputs("{", f);
+	if (s) {
+#define PUT(name)                                                                                  \
+	fprintf(f, "%s\"" #name "\": %llu", comma, (unsigned long long)s->name);                   \
+	comma = ", ";
+#define PUT_BOTH(name, attribute) PUT(tx_##name) PUT(rx_##name)
+		DP_CM_COUNTERS(PUT)
+		DP_CM_MESSAGES(PUT_BOTH)
+#undef PUT_BOTH
+#undef PUT
+	}
+	fputs("}", f);
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -300,6 +335,7 @@ void ucm_agent_flush(struct ucm_agent *a)
 
 	while (dp_cm_tx(a->cm, &mad))
 		send_mad(a, &mad);
+	tell_counters(a);
 	ucm_thread_wake();
 }
 
@@ -369,5 +405,6 @@ uint64_t ucm_agent_serve(struct ucm_agent *a, uint64_t now)
 			ucm_deliver(a, &event);
 	while (dp_cm_tx(a->cm, &mad))
 		send_mad(a, &mad);
+	tell_counters(a);
 	return dp_cm_deadline(a->cm);
 }

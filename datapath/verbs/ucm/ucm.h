@@ -253,6 +253,7 @@ struct ucm_agent {
 	uint64_t guid;	  /* in network order */
 	uint8_t path_mtu; /* enum ibv_mtu */
 	struct dp_cm *cm;
+	struct dp_cm_stats told; /* its counters after the last call; under the device's lock */
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;

@@ -44,6 +44,7 @@ class Connections:
     name: ClassVar[str] = "connections"
     Params: ClassVar[type[pydantic.BaseModel]] = ConnectionsParams
     tools: ClassVar[tuple[Tool, ...]] = ()
+    simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = (
         MetricKind("connection_rate", "1/s", "Connections per second", "higher", "bar"),

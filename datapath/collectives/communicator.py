@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""libdpcoll for Python: plans run live, among processes, on memory of the caller.
+
+    with Communicator(rank, ranks, device="dp0", address="10.0.0.1", port=29400, token="...",
+                      plans=[plan]) as comm:
+        comm.start(comm.take(plan), data.ctypes.data, items="float32").wait()
+
+Calls that wait do so without Python's global lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from datapath.collectives.plan import Plan
+from datapath.errors import LocalError, RemoteError
+from datapath.native.coll import ffi, lib
+
+TYPES = ("int8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+"""enum dpcoll_type."""
+OPS = ("sum", "product", "min", "max")
+"""enum dpcoll_op."""
+_ETIMEDOUT = 110
+
+
+class Communicator:
+    """One rank of a job; all ranks make theirs at the same time.
+
+    Args:
+        device: name of the verbs device.
+        address, port: where rank 0 listens (TCP, IPv4), and the others look for it.
+        token: shared by the job's processes, below 64 bytes.
+        plans: they name the pairs of ranks that will talk to each other; plans that are used later
+            need no other pairs, no more channels and no larger transfers.
+        meet_ms: how long ranks wait for each other.
+        silence_ms: a peer without a sign of life for so long is gone.
+
+    Raises:
+        LocalError: the arguments make no sense, or the device is not there.
+        RemoteError: ranks have not come, or have other plans.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        *,
+        device: str,
+        address: str,
+        port: int,
+        token: str,
+        plans: Sequence[Plan],
+        meet_ms: int = 30_000,
+        silence_ms: int = 2_500,
+    ) -> None:
+        words = [ffi.new("char[]", text.encode()) for text in (device, address, token)]
+        config = ffi.new("struct dpcoll_config *")
+        config.rank, config.ranks = rank, ranks
+        config.device, config.store_address, config.token = words
+        config.store_port, config.gid_index = port, -1
+        config.meet_ms, config.silence_ms = meet_ms, silence_ms
+        blobs = [plan.to_bytes() for plan in plans]
+        kept = [ffi.from_buffer(blob) for blob in blobs]
+        sizes = ffi.new("size_t[]", list(map(len, blobs)))
+        out = ffi.new("struct dpcoll **")
+        self.rank, self.ranks = rank, ranks
+        error = lib.dpcoll_open(config, ffi.new("void *[]", kept), sizes, len(kept), out)
+        self._comm = out[0]
+        if error:
+            what = self._error(error)
+            lib.dpcoll_close(self._comm)
+            self._comm = ffi.NULL
+            raise what
+
+    def take(self, plan: Plan) -> Any:
+        """A plan for start(), which check() has proved; it is kept until close()."""
+        blob = plan.to_bytes()
+        out = ffi.new("struct dpcoll_plan **")
+        error = lib.dpcoll_plan(self._comm, ffi.from_buffer(blob), len(blob), out)
+        if error:
+            raise self._error(error)
+        return out[0]
+
+    def start(
+        self, taken: Any, data: int, source: int = 0, *, items: str = "int8", op: str = "sum"
+    ) -> Started:
+        """Start a collective; all ranks start the same ones in the same order.
+
+        data, source: addresses of the plan's DATA and, of an all-to-all, INPUT.  That memory stays
+        as it is until Started.wait() has returned.  items, op: one of TYPES and of OPS.
+        """
+        out = ffi.new("struct dpcoll_work **")
+        at = ffi.cast("void *", data), ffi.cast("void *", source)
+        error = lib.dpcoll_start(self._comm, taken, *at, TYPES.index(items), OPS.index(op), out)
+        if error:
+            raise self._error(error)
+        return Started(self, out[0])
+
+    def close(self) -> None:
+        """Waits for the other ranks to close theirs, unless one is gone."""
+        comm, self._comm = self._comm, ffi.NULL
+        lib.dpcoll_close(comm)
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _error(self, error: int) -> Exception:
+        text = ffi.string(lib.dpcoll_error(self._comm)).decode(errors="replace")
+        what = text or os.strerror(-error)
+        kind = LocalError if -error in (22, 19, 95) else RemoteError
+        return kind(what)
+
+
+class Started:
+    """A collective that runs."""
+
+    def __init__(self, communicator: Communicator, work: Any) -> None:
+        self._communicator, self._work = communicator, work
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it has ended; RemoteError says which rank is gone, and where.
+
+        After False the collective goes on, and so may be waited for again.
+        """
+        error = lib.dpcoll_wait(self._work, -1 if timeout_s is None else int(timeout_s * 1000))
+        if error == -_ETIMEDOUT:
+            return False
+        self._work = ffi.NULL
+        if error:
+            raise self._communicator._error(error)
+        return True

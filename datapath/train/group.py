@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Backend `dp` of torch.distributed: each collective is a plan that libdpcoll runs.
+
+A group has one communicator, whose collectives run one after the other.  Each direction between two
+ranks that send to each other by themselves has a communicator of its own, made at first use, so
+that a receive never waits behind a send.  Tags are not told apart, and sizes are the same at both
+ends, as NCCL has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from datapath.collectives.communicator import Communicator, Started
+from datapath.collectives.make import TRANSFER_BYTES
+from datapath.train.meeting import meet
+from datapath.train.plans import Plans, meeting_plan, pair_plan
+from datapath.train.work import Waiter, Work
+
+_NAMES = {
+    torch.int8: "int8",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+}
+_OPS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "sum",
+    dist.ReduceOp.PRODUCT: "product",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+}
+
+
+def register() -> None:
+    """Make torch.distributed know backend `dp`."""
+    if "dp" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("dp", Group, devices=["cpu"])
+
+
+class Group(dist.ProcessGroup):
+    """A process group; torch makes it with (store, rank, size, timeout)."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
+        self._comm = meet(store, "dp", rank, size, [meeting_plan(size)], timeout)
+        self._plans = Plans(self._comm)
+        self._waiter = Waiter(f"dp rank {rank}")
+        self._directions: dict[tuple[int, int], _Direction] = {}
+
+    # ---- what torch asks of a group ---------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "dp"
+
+    def getRank(self) -> int:  # noqa: N802
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802
+        return self._size
+
+    def shutdown(self) -> None:
+        """Ends what is under way, and waits for the others to shut down."""
+        self._waiter.close()
+        for ends in sorted(self._directions):  # in the same order on all ranks
+            self._directions[ends].close()
+        self._directions.clear()
+        self._comm.close()
+
+    # ---- collectives ------------------------------------------------------------------
+
+    def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
+        [tensor] = tensors
+        opts = opts or dist.AllreduceOptions()
+        name, op = _reduction(tensor, opts.reduceOp)
+        data = tensor.contiguous()
+
+        def end() -> list[Tensor]:
+            if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
+                data.div_(self._size)
+            _copy_back(tensor, data)
+            return [tensor]
+
+        return self._run("allreduce", data, end, opts, items=name, op=op)
+
+    def broadcast(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
+        [tensor] = tensors
+        opts = opts or dist.BroadcastOptions()
+        data = tensor.contiguous()
+
+        def end() -> list[Tensor]:
+            _copy_back(tensor, data)
+            return [tensor]
+
+        return self._run("broadcast", data, end, opts, root=opts.rootRank)
+
+    def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
+        _same_size(output.numel(), source.numel() * self._size, "all_gather")
+        data = output.contiguous()
+        data.view(self._size, -1)[self._rank].copy_(source.reshape(-1))
+
+        def end() -> Tensor:
+            _copy_back(output, data)
+            return output
+
+        return self._run("allgather", data, end, opts)
+
+    def allgather(
+        self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Work:
+        [parts], [source] = outputs, inputs
+        for part in parts:
+            _same_size(part.numel(), source.numel(), "all_gather")
+        data = torch.empty((self._size, source.numel()), dtype=source.dtype)
+        data[self._rank].copy_(source.reshape(-1))
+
+        def end() -> list[list[Tensor]]:
+            for part, row in zip(parts, data, strict=True):
+                part.copy_(row.view(part.shape))
+            return [parts]
+
+        return self._run("allgather", data, end, opts)
+
+    def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
+        _same_size(source.numel(), output.numel() * self._size, "reduce_scatter")
+        opts = opts or dist.ReduceScatterOptions()
+        name, op = _reduction(source, opts.reduceOp)
+        data = source.detach().clone(memory_format=torch.contiguous_format)
+
+        def end() -> Tensor:
+            own = data.view(self._size, -1)[self._rank]
+            if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
+                own.div_(self._size)
+            output.copy_(own.view(output.shape))
+            return output
+
+        return self._run("reduce_scatter", data, end, opts, items=name, op=op)
+
+    def reduce_scatter(
+        self, outputs: Sequence[Tensor], inputs: Sequence[list[Tensor]], opts: Any = None
+    ) -> Work:
+        [output], [parts] = outputs, inputs
+        source = torch.cat([part.reshape(-1) for part in parts])
+        return self.reduce_scatter_single(output, source, opts)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        source: Tensor,
+        output_splits: Sequence[int] = (),
+        input_splits: Sequence[int] = (),
+        opts: Any = None,
+    ) -> Work:
+        if len({*output_splits, *input_splits}) > 1:
+            raise ValueError(
+                f"backend dp: all_to_all with parts of several sizes, {list(output_splits)} and "
+                f"{list(input_splits)}; pad them to one size, or use send and recv"
+            )
+        _same_size(output.numel(), source.numel(), "all_to_all")
+        data, sent = output.contiguous(), source.contiguous()
+
+        def end() -> Tensor:
+            _copy_back(output, data)
+            return output
+
+        return self._run("alltoall", data, end, opts, source=sent)
+
+    def alltoall(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Work:
+        size = inputs[0].numel()
+        for tensor in (*outputs, *inputs):
+            _same_size(tensor.numel(), size, "all_to_all")
+        sent = torch.cat([tensor.reshape(-1) for tensor in inputs])
+        data = torch.empty_like(sent)
+
+        def end() -> Sequence[Tensor]:
+            for tensor, part in zip(outputs, data.view(self._size, -1), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+            return outputs
+
+        return self._run("alltoall", data, end, opts, source=sent)
+
+    def barrier(self, opts: Any = None) -> Work:
+        data = torch.zeros(1, dtype=torch.int32)
+        return self._run("allreduce", data, lambda: None, opts, items="int32")
+
+    # The names by which torch's C++ side and older callers know some of them.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+
+    # ---- between two ranks ------------------------------------------------------------
+
+    def send(self, tensors: Sequence[Tensor], to: int, tag: int = 0) -> Work:
+        [tensor] = tensors
+        data = tensor.contiguous()
+        return self._direction(self._rank, to).move(data, lambda: None, f"send to rank {to}")
+
+    def recv(self, tensors: Sequence[Tensor], source: int, tag: int = 0) -> Work:
+        [tensor] = tensors
+        data = tensor.contiguous()
+        what = f"receive from rank {source}"
+        return self._direction(source, self._rank).move(
+            data, lambda: _copy_back(tensor, data), what
+        )
+
+    # ---- inside -----------------------------------------------------------------------
+
+    def _run(
+        self,
+        collective: str,
+        data: Tensor,
+        end: Callable[[], object],
+        opts: Any,
+        *,
+        source: Tensor | None = None,
+        items: str = "int8",
+        op: str = "sum",
+        root: int = 0,
+    ) -> Work:
+        """Start a collective on contiguous data; end() makes the work's value of it."""
+        _on_cpu(data)
+        timeout = getattr(opts, "timeout", None)
+        limit = timeout if timeout is not None and timeout > timedelta(0) else self._timeout
+        work = Work(f"rank {self._rank}: {collective} of {data.nbytes} bytes", limit)
+        if not data.nbytes:
+            work.finish(end())
+            return work
+        item = data.element_size() if items != "int8" else 1
+        taken = self._plans.of(collective, data.nbytes, item, root)
+        at = 0 if source is None else source.data_ptr()
+        started = self._comm.start(taken, data.data_ptr(), at, items=items, op=op)
+        return self._waiter.add(work, lambda: _finish(started, end, data, source))
+
+    def _direction(self, source: int, to: int) -> _Direction:
+        if (source, to) not in self._directions:
+            self._directions[source, to] = _Direction(self, source, to)
+        return self._directions[source, to]
+
+
+class _Direction:
+    """What one rank sends to another, in order."""
+
+    def __init__(self, group: Group, source: int, to: int) -> None:
+        self._group, self._source, self._to = group, source, to
+        self._comm: Communicator | None = None
+        self._plans: Plans | None = None
+        self._waiter = Waiter(f"dp rank {source} to {to}")
+
+    def move(self, data: Tensor, end: Callable[[], object], what: str) -> Work:
+        _on_cpu(data)
+        work = Work(f"rank {self._group._rank}: {what}, {data.nbytes} bytes", self._group._timeout)
+
+        def job() -> object:
+            if data.nbytes:
+                plans = self._opened()
+                assert self._comm is not None
+                started = self._comm.start(plans.pair(data.nbytes), data.data_ptr())
+                started.wait()
+            return end()
+
+        return self._waiter.add(work, job)
+
+    def close(self) -> None:
+        self._waiter.close()
+        if self._comm is not None:
+            self._comm.close()
+
+    def _opened(self) -> Plans:
+        if self._plans is None:
+            group = self._group
+            key, own = f"dp {self._source} to {self._to}", int(group._rank == self._to)
+            plan = pair_plan(TRANSFER_BYTES)
+            self._comm = meet(group._store, key, own, 2, [plan], group._timeout)
+            self._plans = Plans(self._comm)
+        return self._plans
+
+
+def _finish(
+    started: Started, end: Callable[[], object], data: Tensor, source: Tensor | None
+) -> object:
+    """data, source: kept alive until the collective has ended."""
+    started.wait()
+    return end()
+
+
+def _kind(op: Any) -> Any:
+    """torch hands over a ReduceOp or its type."""
+    return op.op if hasattr(op, "op") else op
+
+
+def _reduction(tensor: Tensor, op: Any) -> tuple[str, str]:
+    """Names of type and operation for libdpcoll."""
+    kind = _kind(op)
+    if tensor.dtype not in _NAMES or kind not in _OPS:
+        raise TypeError(
+            f"backend dp does not reduce {tensor.dtype} by {kind}; it has "
+            f"{', '.join(_NAMES.values())}, and sum, average, product, min and max"
+        )
+    return _NAMES[tensor.dtype], _OPS[kind]
+
+
+def _on_cpu(tensor: Tensor) -> None:
+    if tensor.device.type != "cpu" or tensor.is_sparse:
+        raise TypeError(f"backend dp moves dense tensors of the CPU, not of {tensor.device}")
+
+
+def _same_size(one: int, other: int, what: str) -> None:
+    if one != other:
+        raise ValueError(f"backend dp: {what}: a tensor has {one} items where {other} are needed")
+
+
+def _copy_back(tensor: Tensor, data: Tensor) -> None:
+    """To where the caller wants it, if data is a contiguous copy."""
+    if data.data_ptr() != tensor.data_ptr():
+        tensor.copy_(data)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""How the ranks of a group find each other: rank 0 leaves its address in torch's store.
+
+Settings are taken from the environment, which torchrun hands to all ranks:
+
+    DATAPATH_TRAIN_DEVICE      name of the verbs device; the first of DATAPATH_DEVICES unless set
+    DATAPATH_TRAIN_SILENCE_MS  a peer without a sign of life for so long is gone; 2500 unless set
+    MASTER_ADDR                torch's own: rank 0 listens at its address that leads there
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from datapath.collectives import Plan
+from datapath.collectives.communicator import Communicator
+from datapath.errors import LocalError
+
+_SILENCE_MS = 2500
+
+
+def device_name() -> str:
+    """The verbs device of this process; LocalError when none is named."""
+    name = os.environ.get("DATAPATH_TRAIN_DEVICE", "")
+    configured = os.environ.get("DATAPATH_DEVICES", "").split()
+    if not name and configured:
+        name = configured[0].partition("=")[0]
+    if not name:
+        raise LocalError(
+            "backend dp: no verbs device is named",
+            hint="start the program by dpctl exec --device dp0=udp:ADDRESS, or set "
+            "DATAPATH_TRAIN_DEVICE",
+        )
+    return name
+
+
+def silence_ms() -> int:
+    text = os.environ.get("DATAPATH_TRAIN_SILENCE_MS", "")
+    if text and not (text.isdigit() and int(text) > 0):
+        raise LocalError(f"DATAPATH_TRAIN_SILENCE_MS is {text!r}", hint="give milliseconds: 2500")
+    return int(text) if text else _SILENCE_MS
+
+
+def own_address() -> str:
+    """The IPv4 address of this host towards torch's master."""
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((master, 9))  # a datagram socket sends nothing for it
+        return str(probe.getsockname()[0])
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        return int(listener.getsockname()[1])
+
+
+def meet(
+    store: dist.Store, key: str, rank: int, ranks: int, plans: list[Plan], timeout: timedelta
+) -> Communicator:
+    """A communicator of those that call this with the same key; rank 0 leads.
+
+    Raises what Communicator raises; torch's store raises when rank 0 does not come in time.
+    """
+    device, silence = device_name(), silence_ms()
+    if rank == 0:
+        address = own_address()
+        where: dict[str, Any] = {
+            "address": address,
+            "port": _free_port(address),
+            "token": secrets.token_hex(16),
+        }
+        store.set(key, json.dumps(where))
+    else:
+        store.wait([key], timeout)
+        where = json.loads(store.get(key))
+    return Communicator(
+        rank,
+        ranks,
+        device=device,
+        plans=plans,
+        meet_ms=max(1, int(timeout.total_seconds() * 1000)),
+        silence_ms=silence,
+        **where,
+    )

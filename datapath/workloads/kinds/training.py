@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Training by PyTorch's DDP, a rank on each host: over our device, or by gloo over TCP."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from datapath.errors import LocalError, RunFailed
+from datapath.lanes.base import Host, Tool
+from datapath.lanes.local import NetnsHost
+from datapath.metric_kind import MetricKind
+from datapath.quantiles import nearest_rank
+from datapath.workloads.base import Metric, Outcome, RunContext
+from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
+from datapath.workloads.traffic.live import DEVICE_NAMES
+
+_PORT = 29500
+_LAST = 10  # steps whose mean loss is the loss at the end
+
+
+class TrainingParams(WorkloadParams):
+    """Steps of stochastic gradient descent with momentum."""
+
+    model: Literal["transformer", "convnet"] = Field(
+        "transformer", description="Some 5 million parameters, or some 0.3 million."
+    )
+    steps: int = Field(50, ge=1, le=10**6, description="Steps that are measured.")
+    warm_up: int = Field(5, ge=3, le=10**6, description="Steps before them, also trained.")
+    batch: int = Field(8, ge=1, le=4096, description="Sequences or pictures of a rank in a step.")
+    learning_rate: float = Field(0.05, gt=0, description="Of SGD.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Of SGD.")
+    bucket_mib: float = Field(
+        25.0, gt=0, le=1024, description="Gradients that DDP sends at once, MiB."
+    )
+    hook: Literal["none", "fp16", "bf16", "topk"] = Field(
+        "none", description="What is done to gradients before they are sent."
+    )
+    density: float = Field(
+        0.01, gt=0, le=1, description="Hook topk: the share of gradients that is sent."
+    )
+    density_warm_up: int = Field(
+        0, ge=0, description="Hook topk: steps in which the density falls from 1/4 to its end."
+    )
+    error_feedback: bool = Field(
+        True, description="Hook topk: keep what was not sent; false shows what it is good for."
+    )
+
+
+class Training:
+    """Metrics: step_time, loss, accuracy, and what the network and the CPUs had to do."""
+
+    name: ClassVar[str] = "training"
+    Params: ClassVar[type[pydantic.BaseModel]] = TrainingParams
+    tools: ClassVar[tuple[Tool, ...]] = ()  # PyTorch is no program: needs_torch
+    needs_torch: ClassVar[bool] = True
+    simulated: ClassVar[bool] = False
+    devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
+    metrics: ClassVar[tuple[MetricKind, ...]] = (
+        MetricKind("step_time", "ns", "Step, median", "lower", "bar"),
+        MetricKind("step_time_p99", "ns", "Step, p99", "lower", "bar"),
+        MetricKind("loss", "1", "Loss at the end", "lower", "bar"),
+        MetricKind("accuracy", "1", "Accuracy", "higher", "bar"),
+        MetricKind("step_sent", "bytes", "Sent by a rank in a step", "lower", "bar"),
+        MetricKind("gradient_share", "1", "Gradients sent, of dense ones", "lower", "bar"),
+        MetricKind("step_cpu", "s", "CPU of all ranks in a step", "lower", "bar"),
+    )
+    qp_attributes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, params: pydantic.BaseModel) -> None:
+        assert isinstance(params, TrainingParams)
+        self.params = params
+
+    def run(self, ctx: RunContext) -> Outcome:
+        require_device(ctx, self.name, self.devices)
+        hosts = ctx.network.hosts
+        if not all(isinstance(host, NetnsHost) for host in hosts):
+            raise LocalError("workload training runs between namespaces", hint="use lane: netns")
+        with Programs(ctx, self.tools, self.params.pin) as programs:
+            started = [self.start(ctx, programs, rank, host) for rank, host in enumerate(hosts)]
+            _finish(programs, started)
+        return self.outcome([_read(ctx.logs, rank) for rank in range(len(hosts))])
+
+    def start(self, ctx: RunContext, programs: Programs, rank: int, host: Host) -> Program:
+        p = self.params.model_dump(exclude={"pin", "extra"})
+        device = getattr(ctx.transport, "device", "")
+        p |= {
+            "backend": "gloo" if device == "kernel" else "dp",
+            "seed": ctx.table_seed,
+            "netdev": host.endpoint.netdev,
+            "timeout_s": ctx.timeout_s,
+            "report": str(_report(ctx.logs, rank)),
+        }
+        file = (ctx.logs / f"training-{rank}.json").resolve()
+        file.write_text(json.dumps(p))
+        environment = {
+            **ctx.device_env[rank],
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(ctx.network.hosts)),
+            "MASTER_ADDR": ctx.network.hosts[0].endpoint.mgmt_ipv4,
+            "MASTER_PORT": str(_PORT),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": host.endpoint.netdev,
+        }
+        if device in DEVICE_NAMES:
+            environment["DATAPATH_TRAIN_DEVICE"] = DEVICE_NAMES[device]
+        words = [sys.executable, "-P", "-m", "datapath.train.worker", str(file)]
+        return programs.start(host, f"training-{rank}", words, environment)
+
+    def outcome(self, reports: Sequence[dict[str, Any]]) -> Outcome:
+        """Of the ranks' reports; RunFailed when their parameters differ."""
+        if len({report["digest"] for report in reports}) != 1:
+            raise RunFailed(
+                "the ranks do not have the same parameters after training",
+                hint="see training-*.report",
+            )
+        steps = len(reports[0]["step_ns"])
+        slowest = [float(max(each)) for each in zip(*(r["step_ns"] for r in reports), strict=True)]
+        losses = [
+            statistics.fmean(each) for each in zip(*(r["losses"] for r in reports), strict=True)
+        ]
+        dense = sum(r["gradient_bytes"] for r in reports)
+        return Outcome(
+            [
+                Metric("step_time", statistics.median(slowest), "ns"),
+                Metric("step_time_p99", nearest_rank(sorted(slowest), 0.99), "ns"),
+                Metric("loss", statistics.fmean(losses[-_LAST:]), "1"),
+                Metric("accuracy", reports[0]["accuracy"], "1"),
+                Metric("step_sent", max(r["sent_bytes"] for r in reports) / steps, "bytes"),
+                Metric("gradient_share", sum(r["hook_bytes"] for r in reports) / dense, "1"),
+                Metric("step_cpu", sum(r["cpu_s"] for r in reports) / steps, "s"),
+            ],
+            {"step_ns": slowest, "step_loss": losses},
+            {"parameters": str(reports[0]["parameters"]), "digest": reports[0]["digest"][:16]},
+        )
+
+
+def _report(logs: Path, rank: int) -> Path:
+    return logs.resolve() / f"training-{rank}.report"
+
+
+def _finish(programs: Programs, started: Sequence[Program]) -> None:
+    """Wait for all; of several that failed, the first is told."""
+    failed = []
+    for program in started:
+        try:
+            programs.finish(program)
+        except RunFailed as error:
+            failed.append(error)
+            if program.process.returncode is None:
+                break  # out of time, and so are the others
+    if failed:
+        raise failed[0]
+
+
+def _read(logs: Path, rank: int) -> dict[str, Any]:
+    try:
+        report: dict[str, Any] = json.loads(_report(logs, rank).read_text())
+    except (OSError, ValueError) as error:
+        raise RunFailed(
+            f"no report of rank {rank}: {error}", hint=f"see training-{rank}.err"
+        ) from None
+    return report

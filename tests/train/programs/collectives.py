@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""One rank: every collective of backend dp, compared with what it should give."""
+
+import os
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import datapath.train  # noqa: F401
+
+dist.init_process_group("dp", timeout=timedelta(seconds=400))
+rank, ranks = dist.get_rank(), dist.get_world_size()
+
+
+def own(r: int, items: int = 1000, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return (torch.arange(items) % 7 + r).to(dtype)
+
+
+def equal(got: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
+    assert torch.equal(got, wanted), f"rank {rank}: {what}: {got} is not {wanted}"
+
+
+TOTAL = sum(own(r) for r in range(ranks))
+
+for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64):
+    data = own(rank, dtype=dtype)
+    dist.all_reduce(data)
+    equal(data, TOTAL.to(dtype), f"all_reduce of {dtype}")
+data = own(rank)
+dist.all_reduce(data, op=dist.ReduceOp.AVG)
+equal(data, TOTAL / ranks, "average")
+data = own(rank)
+dist.all_reduce(data, op=dist.ReduceOp.MAX)
+equal(data, own(ranks - 1), "maximum")
+large = own(rank, 300_000)
+dist.all_reduce(large)
+equal(large, sum(own(r, 300_000) for r in range(ranks)), "large all_reduce")
+turned = own(rank).view(10, 100).t()  # not contiguous
+dist.all_reduce(turned)
+equal(turned, TOTAL.view(10, 100).t(), "all_reduce of a transposed tensor")
+
+flags = torch.tensor([True, False, True]) if rank == 1 else torch.zeros(3, dtype=torch.bool)
+dist.broadcast(flags, src=1)
+equal(flags, torch.tensor([True, False, True]), "broadcast")
+
+parts = [torch.empty(1000) for _ in range(ranks)]
+dist.all_gather(parts, own(rank))
+for r, part in enumerate(parts):
+    equal(part, own(r), "all_gather")
+whole = torch.empty(1000 * ranks)
+dist.all_gather_single(whole, own(rank))
+equal(whole, torch.cat([own(r) for r in range(ranks)]), "all_gather_single")
+things: list[object] = [None] * ranks
+dist.all_gather_object(things, {"rank": rank, "text": "x" * rank})
+assert things == [{"rank": r, "text": "x" * r} for r in range(ranks)]
+
+mine = torch.empty(1000)
+dist.reduce_scatter(mine, [own(rank) + r for r in range(ranks)])
+equal(mine, TOTAL + rank * ranks, "reduce_scatter")
+dist.reduce_scatter_single(mine, torch.cat([own(rank) + r for r in range(ranks)]))
+equal(mine, TOTAL + rank * ranks, "reduce_scatter_single")
+
+got = torch.empty(1000 * ranks)
+dist.all_to_all_single(got, torch.cat([own(rank) + 100 * r for r in range(ranks)]))
+equal(got, torch.cat([own(r) + 100 * rank for r in range(ranks)]), "all_to_all_single")
+came = [torch.empty(10) for _ in range(ranks)]
+dist.all_to_all(came, [own(rank, 10) + 100 * r for r in range(ranks)])
+for r, part in enumerate(came):
+    equal(part, own(r, 10) + 100 * rank, "all_to_all")
+
+# Each rank sends before it receives, more than the slots of a connection hold.
+after, before = (rank + 1) % ranks, (rank - 1) % ranks
+sent, received = own(rank, 1_000_000), torch.empty(1_000_000)
+works = [dist.isend(sent, after), dist.irecv(received, before)]
+for work in works:
+    work.wait()
+equal(received, own(before, 1_000_000), "isend and irecv")
+if rank == 0:
+    dist.send(own(0), 1)
+elif rank == 1:
+    dist.recv(mine, 0)
+    equal(mine, own(0), "send and recv")
+
+works = [dist.all_reduce(own(rank), async_op=True) for _ in range(20)]
+for work in reversed(works):
+    assert work.wait(timedelta(seconds=60))
+    assert work.is_completed()
+pair = dist.new_group([0, 1])
+if rank < 2:
+    data = own(rank)
+    dist.all_reduce(data, group=pair)
+    equal(data, own(0) + own(1), "all_reduce of a smaller group")
+dist.barrier()
+
+with pytest.raises(TypeError, match=r"does not reduce torch\.int16"):
+    dist.all_reduce(torch.zeros(3, dtype=torch.int16))
+dist.destroy_process_group()
+print("done", rank, os.getpid())

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Backend dp of torch.distributed, among processes on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.verbs.launch import device_environment
+from tests.train.conftest import PATIENCE_S, PROGRAMS, Job, settings
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_collectives_give_what_they_should(run_job: Callable[..., Job]) -> None:
+    """Each rank compares what it got."""
+    job = run_job(2, "collectives.py")
+    outputs = [job.output(rank) for rank in range(2)]
+    assert all("done" in output for output in outputs), outputs
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_peer_that_is_gone_is_named(
+    run_job: Callable[..., Job], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.train.conftest.settings", dict)
+    told = run_job(2, "lonely.py", how).output(0)
+    assert "together" in told
+    assert re.search(r"told: rank 1 is gone: rank 0, .*QP 0x[0-9a-f]+", told), told
+
+
+def test_leaving_does_not_wait_for_a_peer_that_stands_still(
+    run_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.train.conftest.settings", dict)
+    assert run_job(2, "lonely.py", "leaves").output(0).endswith("left\n")
+
+
+def test_a_collective_that_nobody_joins_times_out_and_can_be_waited_for_again(
+    run_job: Callable[..., Job],
+) -> None:
+    told = run_job(2, "lonely.py", "late").output(0)
+    assert "told: rank 0: allreduce of 4000 bytes has not ended after 1 s" in told
+    assert told.endswith("ended\n"), told
+
+
+def trained(folder: Path, backend: str, *words: str) -> list[dict[str, Any]]:
+    """What two ranks say that torchrun started."""
+    environment = {
+        **os.environ,
+        **device_environment("dp0", f"udp:127.0.{1 + os.getpid() % 200}.9"),
+        **settings(),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", "0", "--standalone"]
+    command += [str(PROGRAMS / "script.py"), backend, str(folder), *words]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{backend}-{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_ddp_under_torchrun_trains_as_over_gloo(tmp_path: Path) -> None:
+    """Bit by bit: of two summands the order does not matter."""
+    ours, theirs = trained(tmp_path, "dp"), trained(tmp_path, "gloo")
+    assert ours == theirs
+    assert ours[0]["digest"] == ours[1]["digest"]
+    assert ours[0]["losses"] != ours[1]["losses"]  # each rank has data of its own
+
+
+def test_topk_keeps_ranks_equal_and_sends_little(tmp_path: Path) -> None:
+    ours = trained(tmp_path, "dp", "topk")
+    assert ours[0]["digest"] == ours[1]["digest"]
+    sparse_steps = 8 - 2
+    share = (ours[0]["sent"] - ours[0]["dense"] * 2 / 8) / (ours[0]["dense"] * sparse_steps / 8)
+    assert share == pytest.approx(0.02, rel=0.1)  # an index beside each value

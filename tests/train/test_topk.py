@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Hook topk by itself: what it selects, keeps and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A default group of this process alone."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+def bucket(values: list[float]) -> Any:
+    import torch
+
+    buffer = torch.tensor(values)
+    return SimpleNamespace(index=lambda: 0, buffer=lambda: buffer, is_last=lambda: True)
+
+
+def test_what_is_not_sent_is_kept_and_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datapath.train import topk as module
+
+    sent = []
+
+    def select(state: Any, kept: Any, gradient: Any, group: Any, ranks: int, count: int) -> None:
+        sent.append(count)
+
+    monkeypatch.setattr(module, "_selected", select)
+    monkeypatch.setattr(module, "_all", lambda *_: sent.append(0))
+    state = module.TopK(density=0.01, group=SimpleNamespace(size=lambda: 2))  # type: ignore[arg-type]
+    for _ in range(3):
+        module.topk(state, bucket([0.0] * 1000))
+    assert sent == [0, 0, 10]  # dense until DDP has settled its buckets
+    assert state.dense_bytes == 3 * 4000
+    assert state.sent_bytes == 2 * 4000 + 80
+    state.density = 0.6  # an index beside each value: more bytes than all values
+    module.topk(state, bucket([0.0] * 1000))
+    assert sent[-1] == 0
+
+
+def test_error_feedback_and_momentum(alone: None) -> None:
+    """The hand-made example: two of four values are sent."""
+    import torch
+
+    from datapath.train.topk import TopK, _Bucket, _selected
+
+    group = torch.distributed.group.WORLD
+    kept = _Bucket(torch.tensor([1.0, 0, 0, 0]), torch.tensor([0.0, 0.5, 0, 0]))
+    state = TopK(momentum=0.5)
+    gradient = torch.tensor([1.0, 1.0, -4.0, 0.25])
+    mean = _selected(state, kept, gradient, group, 1, 2).wait()
+    # u = 0.5 u + g = 1.5 1 -4 0.25; v = v + u = 1.5 1.5 -4 0.25
+    assert mean[2] == -4
+    assert sorted(mean.tolist()) == [-4, 0, 0, 1.5]
+    assert kept.v.sum() == 1.5 + 0.25
+    assert kept.v[2] == kept.u[2] == 0
+    lossy = _Bucket(torch.zeros(4), torch.zeros(4))
+    _selected(TopK(error_feedback=False), lossy, torch.ones(4), group, 1, 1).wait()
+    assert not lossy.v.any()
+
+
+def test_the_density_falls_to_its_end() -> None:
+    from datapath.train.topk import TopK
+
+    state = TopK(density=0.01, dense_steps=2, warm_up_steps=4)
+    densities = [state.density_at(step) for step in range(8)]
+    assert densities[:3] == [1.0, 1.0, 0.25]
+    assert densities == sorted(densities, reverse=True)
+    assert densities[-2:] == [0.01, 0.01]
+
+
+@pytest.mark.parametrize("wrong", [{"density": 0}, {"momentum": 1}, {"dense_steps": 1}])
+def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    from datapath.train.topk import TopK
+
+    with pytest.raises(ValueError, match="topk:"):
+        TopK(**wrong)
