@@ -176,6 +176,16 @@ static enum nccl_result isend_refuses(void *comm, void *data, size_t bytes, int 
 	return result || *request ? result : NCCL_INTERNAL_ERROR;
 }
 
+/* Threads count together, without a lock. */
+static enum nccl_result isend_counts(void *comm, void *data, size_t bytes, int tag, void *memory,
+				     void *event, void **request)
+{
+	static volatile int sends;
+
+	sends = sends + 1;
+	return sound.isend(comm, data, bytes, tag, memory, event, request);
+}
+
 static enum nccl_result isend_without_tag(void *comm, void *data, size_t bytes, int tag,
 					  void *memory, void *event, void **request)
 {
@@ -240,6 +250,7 @@ __attribute__((constructor)) static void prepare(void)
 		{ "connect-blocks", (void **)&net->connect, (void *)connect_blocks },
 		{ "send-blocks", (void **)&net->isend, (void *)isend_blocks },
 		{ "send-refused", (void **)&net->isend, (void *)isend_refuses },
+		{ "data-race", (void **)&net->isend, (void *)isend_counts },
 		{ "tags-ignored", (void **)&net->isend, (void *)isend_without_tag },
 		{ "tags-ignored", (void **)&net->irecv, (void *)irecv_without_tag },
 		{ "handle-too-long", (void **)&net->listen, (void *)listen_writes_more },

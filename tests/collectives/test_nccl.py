@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ UNDER_LOSS = ["many_messages", "bulk", "groups", "receiver_closes_first"]
 Session = Callable[[str, int], Verdict]
 
 
-def tests_build(name: str) -> Path:
+def built(name: str) -> Path:
     return paths.ROOT / paths.build_name() / "tests" / name
 
 
@@ -95,22 +96,62 @@ def test_our_plugin_under_loss(root: None, loss: str) -> None:
         assert sum(network.path_counters().dropped.values()) > 0
 
 
-@pytest.mark.skipif(
+sanitized = pytest.mark.skipif(
     paths.build_name() != "build-san", reason="needs the sanitized build: dpctl selftest makes it"
 )
-def test_threads_of_our_plugin_do_not_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ThreadSanitizer, which is told to look at the plug-in alone."""
-    plugin = tests_build("nccl_threads.so")
-    monkeypatch.setenv("DATAPATH_BUILD", "release")  # no two sanitizers in a process
-    library = subprocess.run(
-        ["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    options = "ignore_noninstrumented_modules=1:report_thread_leaks=0"
-    base = {"LD_PRELOAD": library, "TSAN_OPTIONS": f"{options}:log_path={tmp_path}/report"}
-    with session(plugin, base) as run:
-        for case in ("threads", "several_communicators_of_nccl", "closed_in_flight"):
-            assert run(case, NEWEST).wrong == ""
-    assert [path.read_text() for path in tmp_path.iterdir()] == []
+
+
+def leaks(plugin: Path, folder: Path, **more: str) -> list[str]:
+    """Reports of LeakSanitizer that name a file of the plug-in, after a case."""
+    options = f"detect_leaks=1:log_path={folder}/report"
+    with session(plugin, {**sanitizer(), "ASAN_OPTIONS": options, **more}) as run:
+        run("listen_again", NEWEST)  # Python's own leaks make processes end with an error
+    texts = [path.read_text() for path in folder.iterdir()]
+    assert texts, "LeakSanitizer has not looked"
+    return [text for text in texts if "collectives/nccl/" in text]
+
+
+@sanitized
+def test_our_plugin_leaks_nothing(tmp_path: Path) -> None:
+    assert leaks(paths.nccl_plugin(), tmp_path) == []
+
+
+@sanitized
+def test_a_leak_is_seen(tmp_path: Path) -> None:
+    more = {"NCCL_FAULT": "nothing-closed", "NCCL_SOUND": str(paths.nccl_plugin())}
+    assert leaks(built("faulty_nccl.so"), tmp_path, **more)
+
+
+@pytest.fixture
+def races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Runs cases with a plug-in built with ThreadSanitizer, which looks at the plug-in alone."""
+
+    def run(plugin: Path, *cases: str, **more: str) -> list[str]:
+        monkeypatch.setenv("DATAPATH_BUILD", "release")  # no two sanitizers in a process
+        library = subprocess.run(
+            ["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        options = "ignore_noninstrumented_modules=1:report_thread_leaks=0"
+        base = {"LD_PRELOAD": library, "TSAN_OPTIONS": f"{options}:log_path={tmp_path}/report"}
+        more.setdefault("NCCL_SOUND", str(paths.nccl_plugin()))
+        with session(plugin, {**base, **more}) as run_case:
+            wrong = [run_case(case, NEWEST).wrong for case in cases]
+        reports = [path.read_text() for path in tmp_path.iterdir()]
+        return reports or [text for text in wrong if text]
+
+    return run
+
+
+@sanitized
+def test_threads_of_our_plugin_do_not_race(races: Callable[..., list[str]]) -> None:
+    cases = ("threads", "several_communicators_of_nccl", "closed_in_flight")
+    assert races(built("nccl_threads.so"), *cases) == []
+
+
+@sanitized
+def test_a_race_is_seen(races: Callable[..., list[str]]) -> None:
+    reports = races(built("faulty_nccl_threads.so"), "threads", NCCL_FAULT="data-race")
+    assert any("data race" in text for text in reports), reports
 
 
 @pytest.mark.parametrize(
@@ -139,14 +180,14 @@ def test_planted_faults_are_found(fault: str, case: str, message: str) -> None:
         "NCCL_SOUND": str(paths.nccl_plugin()),
     }
     patience_s = HANG_S if "block" in fault or fault in ("errors-hidden", "request-leaked") else 60
-    with session(tests_build("faulty_nccl.so"), base, patience_s) as run:
+    with session(built("faulty_nccl.so"), base, patience_s) as run:
         wrong = run(case, NEWEST).wrong
     assert re.search(message, wrong), wrong
 
 
 def test_the_faulty_plugin_without_a_fault_is_sound() -> None:
     base = {**sanitizer(), "NCCL_FAULT": "none", "NCCL_SOUND": str(paths.nccl_plugin())}
-    with session(tests_build("faulty_nccl.so"), base) as run:
+    with session(built("faulty_nccl.so"), base) as run:
         assert run("groups", NEWEST).wrong == ""
 
 
@@ -172,22 +213,29 @@ def test_cases_and_versions_that_are_none() -> None:
         next(check(plugin, local([{}, {}]), versions=[7]))
 
 
-def test_the_transport_of_nccl_finds_the_device(root: None) -> None:
-    """What it opens, which symbols it takes, and what it reads in sysfs; as a program here does."""
+def run_here(argv: Sequence[object], address: int) -> subprocess.CompletedProcess[str]:
+    """A program with a device at the given address on loopback."""
     base = sanitizer()
-    net = 100 + os.getpid() % 100
-    environment = {
-        **os.environ,
-        **base,
-        **device_environment("dp0", f"udp:127.0.{net}.3", base=base),
-    }
-    done = subprocess.run(
-        sysfs.program([str(tests_build("ib_transport"))]),
-        env=environment,
+    spec = f"udp:127.0.{100 + os.getpid() % 100}.{address}"
+    return subprocess.run(
+        [str(word) for word in argv],
+        env={**os.environ, **base, **device_environment("dp0", spec, base=base)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_strangers_are_not_let_in() -> None:
+    """Those who do not know the handle's secret neither get in nor keep the peer out."""
+    script = Path(__file__).parent / "nccl_strangers.py"
+    done = run_here([sys.executable, "-P", script, paths.nccl_plugin(), NEWEST], 4)
+    assert done.stdout == "the peer was let in\n", done.stderr
+
+
+def test_the_transport_of_nccl_finds_the_device(root: None) -> None:
+    """What it opens, which symbols it takes, and what it reads in sysfs; as a program here does."""
+    done = run_here(sysfs.program([str(built("ib_transport"))]), 3)
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"^device dp0 port 1 speed (\d+) gid (\d+) pci (\S+)$", done.stdout, re.M)
     assert found, done.stdout

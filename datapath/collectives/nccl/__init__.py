@@ -4,10 +4,10 @@
 The C files here are libnccl-net-dp.so (`net.h` lists them).  The Python files are a conformance
 harness that needs neither NCCL nor a GPU: two processes load a plug-in and use it as NCCL does.
 
-    abi.py      the interface of each version, for ctypes
-    network.py  a loaded plug-in, the same for all versions
-    side.py     one of the two processes: a case runs in a child of its own
-    cases.py    what a plug-in has to do, case by case
-    faults.py   the cases about peers that leave or die
-    check.py    starts the two processes and collects verdicts
+    abi.py         the interface of each version, for ctypes
+    network.py     a loaded plug-in, the same for all versions
+    side.py        one of the two processes: a case runs in a child of its own
+    cases.py       what a plug-in has to do, case by case
+    departures.py  the cases about peers that leave or die
+    check.py       starts the two processes and collects verdicts
 """

@@ -16,14 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from datapath.collectives.nccl import faults
+from datapath.collectives.nccl import departures
 from datapath.collectives.nccl.abi import VERSIONS, abi
 from datapath.collectives.nccl.cases import CASES
 from datapath.collectives.nccl.side import PEER_ENDED, RECEIVER, SENDER, Case
 from datapath.errors import LocalError, RunFailed
 from datapath.spelling import did_you_mean
 
-__all__ = ["PATIENCE_S", "Sides", "Verdict", "check", "faults", "local", "versions_of"]
+__all__ = ["PATIENCE_S", "Sides", "Verdict", "check", "departures", "local", "versions_of"]
 
 PATIENCE_S = 30.0
 _START_S = 120.0

@@ -39,8 +39,8 @@
 
 enum {
 	NET_GROUP = 8, /* receives of a group */
-	NET_SLOTS = NCCL_REQUESTS,
-	NET_SENDS = NET_SLOTS * NET_GROUP,
+	NET_OFFERS = NCCL_REQUESTS,
+	NET_SENDS = NET_OFFERS * NET_GROUP,
 	NET_SECRET_BYTES = 16,
 	NET_MAX_BYTES = 1 << 30, /* of a transfer */
 	NET_NAME_BYTES = 64,
@@ -125,16 +125,16 @@ struct net_comm {
 	struct net_farewell farewell;
 	size_t farewell_bytes; /* received */
 
-	struct net_offer *offer; /* NET_SLOTS, registered */
+	struct net_offer *offer; /* NET_OFFERS, registered */
 	struct ibv_mr *mr;
-	bool busy[NET_SLOTS];			  /* the receiver's offer is on its way */
-	struct net_request *under_way[NET_SLOTS]; /* receives with buffers that wait */
-	struct net_offer ready[NET_SLOTS];	  /* the sender's copies */
-	uint64_t offered;			  /* offers sent, or received */
+	bool busy[NET_OFFERS];			   /* the receiver's offer is on its way */
+	struct net_request *under_way[NET_OFFERS]; /* receives with buffers that wait */
+	struct net_offer ready[NET_OFFERS];	   /* the sender's copies */
+	uint64_t offered;			   /* offers sent, or received */
 	uint64_t head;		     /* of the sender: the oldest offer with a free buffer */
 	uint32_t taken;		     /* buffers of it, as bits */
 	uint64_t posted, completed;  /* messages */
-	struct net_request *request; /* NET_SENDS of a sender, NET_SLOTS of a receiver */
+	struct net_request *request; /* NET_SENDS of a sender, NET_OFFERS of a receiver */
 	uint32_t requests;
 };
 

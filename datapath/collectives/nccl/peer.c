@@ -39,15 +39,15 @@ enum nccl_result net_comm_fail(struct net_comm *comm, enum nccl_result result, c
 
 static bool allocate(struct net_comm *comm)
 {
-	size_t bytes = NET_SLOTS * sizeof(*comm->offer);
+	size_t bytes = NET_OFFERS * sizeof(*comm->offer);
 
-	comm->requests = comm->sends ? NET_SENDS : NET_SLOTS;
+	comm->requests = comm->sends ? NET_SENDS : NET_OFFERS;
 	comm->request = calloc(comm->requests, sizeof(*comm->request));
 	comm->offer = calloc(1, bytes);
 	if (!comm->request || !comm->offer)
 		return false;
 	comm->mr = ibv_reg_mr(comm->device->pd, comm->offer, bytes, IBV_ACCESS_LOCAL_WRITE);
-	comm->cq = ibv_create_cq(comm->device->verbs, NET_SENDS + NET_SLOTS, NULL, NULL, 0);
+	comm->cq = ibv_create_cq(comm->device->verbs, NET_SENDS + NET_OFFERS, NULL, NULL, 0);
 	return comm->mr && comm->cq;
 }
 
@@ -58,8 +58,8 @@ static bool make_qp(struct net_comm *comm)
 		.send_cq = comm->cq,
 		.recv_cq = comm->cq,
 		.sq_sig_all = 1,
-		.cap = { .max_send_wr = comm->sends ? NET_SENDS : NET_SLOTS,
-			 .max_recv_wr = comm->sends ? NET_SLOTS : NET_SENDS,
+		.cap = { .max_send_wr = comm->sends ? NET_SENDS : NET_OFFERS,
+			 .max_recv_wr = comm->sends ? NET_OFFERS : NET_SENDS,
 			 .max_send_sge = 1,
 			 .max_recv_sge = 1 },
 	};

@@ -204,7 +204,7 @@ def run_case(case: Case, side: Side) -> str:
 
 def child(order: dict[str, Any], rank: int, peer: socket.socket, report: int) -> None:
     """Runs one case and writes the verdict to a pipe; exit status 0 whenever there is one."""
-    from datapath.collectives.nccl import faults  # noqa: F401  registers its cases
+    from datapath.collectives.nccl import departures  # noqa: F401  registers its cases
     from datapath.collectives.nccl.cases import CASES
 
     def tell(text: str) -> None:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Data.  Offers are numbered by `sequence`; slot = sequence % NET_SLOTS.  The immediate of a WRITE
- * is sequence << 8 | the buffer's place in its offer.
+ * Data.  Offers are numbered by `sequence`, and kept at index sequence % NET_OFFERS.  The immediate
+ * of a WRITE is sequence << 8 | the buffer's place in its offer.
  *
- * The receiver has at most NET_SLOTS offers under way, and posts a receive for each buffer before
- * the offer leaves.  The sender has NET_SLOTS receives for offers, and posts each again before it
+ * The receiver has at most NET_OFFERS offers under way, and posts a receive for each buffer before
+ * the offer leaves.  The sender has NET_OFFERS receives for offers, and posts each again before it
  * uses the offer.  So no receive is ever missing at either end.
  */
 #include <arpa/inet.h>
@@ -33,20 +33,20 @@ static struct net_request *take_request(struct net_comm *comm)
 
 /* ---- completions -------------------------------------------------------------------------- */
 
-static int post_offer_receive(struct net_comm *comm, uint32_t slot)
+static int post_offer_receive(struct net_comm *comm, uint32_t index)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)&comm->offer[slot],
-			       .length = sizeof(comm->offer[slot]),
+	struct ibv_sge sge = { .addr = (uintptr_t)&comm->offer[index],
+			       .length = sizeof(comm->offer[index]),
 			       .lkey = comm->mr->lkey };
-	struct ibv_recv_wr *bad, wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad, wr = { .wr_id = index, .sg_list = &sge, .num_sge = 1 };
 
 	return ibv_post_recv(comm->qp, &wr, &bad);
 }
 
 enum nccl_result net_post_offers(struct net_comm *comm)
 {
-	for (uint32_t slot = 0; slot < NET_SLOTS; slot++) {
-		int err = post_offer_receive(comm, slot);
+	for (uint32_t index = 0; index < NET_OFFERS; index++) {
+		int err = post_offer_receive(comm, index);
 
 		if (err)
 			return net_fail(NCCL_SYSTEM_ERROR, "posting a receive: %s", strerror(err));
@@ -57,12 +57,12 @@ enum nccl_result net_post_offers(struct net_comm *comm)
 static void offer_came(struct net_comm *comm, const struct ibv_wc *wc)
 {
 	const struct net_offer *in = &comm->offer[wc->wr_id];
-	struct net_offer *out = &comm->ready[comm->offered % NET_SLOTS];
+	struct net_offer *out = &comm->ready[comm->offered % NET_OFFERS];
 	int err;
 
 	if (wc->byte_len < OFFER_HEAD || in->n < 1 || in->n > NET_GROUP ||
 	    wc->byte_len != offer_bytes(in->n) || in->sequence != (uint32_t)comm->offered ||
-	    comm->offered - comm->head >= NET_SLOTS) {
+	    comm->offered - comm->head >= NET_OFFERS) {
 		net_comm_fail(comm, NCCL_REMOTE_ERROR, "the receiver's offer makes no sense");
 		return;
 	}
@@ -76,8 +76,8 @@ static void offer_came(struct net_comm *comm, const struct ibv_wc *wc)
 static void data_came(struct net_comm *comm, const struct ibv_wc *wc)
 {
 	uint32_t imm = ntohl(wc->imm_data), at = imm & 0xff;
-	uint32_t slot = (imm >> 8) % NET_SLOTS;
-	struct net_request *request = comm->under_way[slot];
+	uint32_t index = (imm >> 8) % NET_OFFERS;
+	struct net_request *request = comm->under_way[index];
 
 	if (!request || at >= request->n || request->came[at] || wc->byte_len > request->room[at] ||
 	    (uint32_t)(request->number & 0xffffff) != imm >> 8) {
@@ -89,7 +89,7 @@ static void data_came(struct net_comm *comm, const struct ibv_wc *wc)
 	request->came[at] = true;
 	comm->completed++;
 	if (!--request->left)
-		comm->under_way[slot] = NULL;
+		comm->under_way[index] = NULL;
 }
 
 static void broken(struct net_comm *comm, const struct ibv_wc *wc)
@@ -138,7 +138,7 @@ void net_progress(struct net_comm *comm)
 /* The place of a free buffer with the tag in the oldest offer; -1: there is none. */
 static int find_buffer(const struct net_comm *comm, int tag)
 {
-	const struct net_offer *offer = &comm->ready[comm->head % NET_SLOTS];
+	const struct net_offer *offer = &comm->ready[comm->head % NET_OFFERS];
 
 	if (comm->head == comm->offered)
 		return -1;
@@ -151,7 +151,7 @@ static int find_buffer(const struct net_comm *comm, int tag)
 static enum nccl_result write_data(struct net_comm *comm, struct net_request *request, void *data,
 				   const struct ibv_mr *mr, int at)
 {
-	const struct net_offer *offer = &comm->ready[comm->head % NET_SLOTS];
+	const struct net_offer *offer = &comm->ready[comm->head % NET_OFFERS];
 	const struct net_buffer *buffer = &offer->buffer[at];
 	struct ibv_sge sge = { .addr = (uintptr_t)data, .length = request->bytes[0] };
 	struct ibv_send_wr *bad,
@@ -191,12 +191,12 @@ enum nccl_result net_isend(struct net_comm *comm, void *data, size_t bytes, int 
 		net_comm_look(comm);
 	if (comm->failed || at < 0)
 		return comm->failed;
-	if (bytes > comm->ready[comm->head % NET_SLOTS].buffer[at].bytes)
+	if (bytes > comm->ready[comm->head % NET_OFFERS].buffer[at].bytes)
 		return net_fail(
 			NCCL_INVALID_USAGE,
 			"QP 0x%x: a send of %zu bytes with tag %d, and a receive of %llu",
 			comm->own.qpn, bytes, tag,
-			(unsigned long long)comm->ready[comm->head % NET_SLOTS].buffer[at].bytes);
+			(unsigned long long)comm->ready[comm->head % NET_OFFERS].buffer[at].bytes);
 	request = take_request(comm);
 	if (!request)
 		return NCCL_SUCCESS;
@@ -211,17 +211,17 @@ enum nccl_result net_isend(struct net_comm *comm, void *data, size_t bytes, int 
 	return result;
 }
 
-static enum nccl_result send_offer(struct net_comm *comm, uint32_t slot)
+static enum nccl_result send_offer(struct net_comm *comm, uint32_t index)
 {
 	struct ibv_recv_wr *bad_receive, receive = { 0 };
-	struct ibv_sge sge = { .addr = (uintptr_t)&comm->offer[slot],
-			       .length = (uint32_t)offer_bytes(comm->offer[slot].n),
+	struct ibv_sge sge = { .addr = (uintptr_t)&comm->offer[index],
+			       .length = (uint32_t)offer_bytes(comm->offer[index].n),
 			       .lkey = comm->mr->lkey };
 	struct ibv_send_wr *bad,
-		wr = { .wr_id = slot, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+		wr = { .wr_id = index, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
 	int err = 0;
 
-	for (uint32_t i = 0; i < comm->offer[slot].n && !err; i++)
+	for (uint32_t i = 0; i < comm->offer[index].n && !err; i++)
 		err = ibv_post_recv(comm->qp, &receive, &bad_receive);
 	if (!err)
 		err = ibv_post_send(comm->qp, &wr, &bad);
@@ -232,8 +232,8 @@ static enum nccl_result send_offer(struct net_comm *comm, uint32_t slot)
 enum nccl_result net_irecv(struct net_comm *comm, int n, void *const *data, const size_t *bytes,
 			   const int *tags, void *const *memory, void **out)
 {
-	uint32_t slot = (uint32_t)(comm->offered % NET_SLOTS);
-	struct net_offer *offer = &comm->offer[slot];
+	uint32_t index = (uint32_t)(comm->offered % NET_OFFERS);
+	struct net_offer *offer = &comm->offer[index];
 	struct net_request *request;
 	enum nccl_result result;
 
@@ -243,7 +243,7 @@ enum nccl_result net_irecv(struct net_comm *comm, int n, void *const *data, cons
 				NET_GROUP);
 	net_progress(comm);
 	net_comm_look(comm);
-	if (comm->failed || comm->busy[slot] || comm->under_way[slot])
+	if (comm->failed || comm->busy[index] || comm->under_way[index])
 		return comm->failed;
 	request = take_request(comm);
 	if (!request)
@@ -261,10 +261,10 @@ enum nccl_result net_irecv(struct net_comm *comm, int n, void *const *data, cons
 	}
 	request->n = request->left = (uint32_t)n;
 	request->number = comm->offered;
-	comm->under_way[slot] = request;
-	comm->busy[slot] = true;
+	comm->under_way[index] = request;
+	comm->busy[index] = true;
 	comm->offered++;
-	result = send_offer(comm, slot);
+	result = send_offer(comm, index);
 	if (!result)
 		*out = request;
 	return result;
