@@ -58,7 +58,7 @@ def clean(
 
 def _doomed(keep: int) -> Iterator[Path]:
     """Result folders to delete: all but the newest, those being written, and links."""
-    from datapath.experiment.store import is_being_written
+    from datapath.experiment.lock import is_being_written
 
     folders = result_folders(RESULTS)
     for folder in folders[: max(0, len(folders) - keep)]:
@@ -81,7 +81,7 @@ def _agreed(doomed: Sequence[Path]) -> bool:
 
 
 def _delete(doomed: Sequence[Path]) -> None:
-    from datapath.experiment.store import locked
+    from datapath.experiment.lock import locked
 
     for folder in doomed:
         try:

@@ -14,6 +14,7 @@ live.py       one live run
 parallel.py   simulated runs, in processes or on a cluster
 measuring.py  the code that live and simulated runs share
 store.py      the result folder, written so that nothing half-done counts
+lock.py       the lock of a result folder
 manifest.py   the machine and the software
 metrics.py    names and units of metrics
 claims.py     the claims that results must meet

@@ -15,10 +15,8 @@ A run counts when its runs/*.json is there.  A process that writes holds a lock 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,11 +29,10 @@ from datapath import foreign
 from datapath.disk import disk_errors, write_atomic
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment.axes import COLUMNS_BEFORE, COLUMNS_BEHIND
+from datapath.experiment.lock import locked
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_LOCK = ".lock"
 
 
 @dataclass
@@ -104,53 +101,6 @@ def to_yaml(data: Mapping[str, Any]) -> bytes:
     out = BytesIO()
     yaml.dump(dict(data), out)
     return out.getvalue()
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Be the only dpctl that writes to a result folder, or deletes it.
-
-    Raises:
-        LocalError: another one does, or the folder is gone.
-        OSError: the folder takes no lock.
-    """
-    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        lock = os.open(folder / _LOCK, flags, 0o644)
-    except FileNotFoundError:
-        raise _deleted(folder) from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise LocalError(
-                f"{folder} is being written by another dpctl",
-                hint="wait for it to end, or stop it",
-            ) from None
-        if os.fstat(lock).st_nlink == 0:
-            raise _deleted(folder)
-        yield
-    finally:
-        os.close(lock)
-
-
-def is_being_written(folder: Path) -> bool:
-    """Whether some dpctl holds the lock of a result folder.  Changes nothing in the folder."""
-    try:
-        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
-def _deleted(folder: Path) -> LocalError:
-    return LocalError(f"{folder} has been deleted", hint="start a new run")
 
 
 class ResultStore:

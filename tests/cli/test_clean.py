@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from datapath.errors import LocalError
-from datapath.experiment.store import ResultStore, is_being_written, locked
+from datapath.experiment.lock import is_being_written, locked
+from datapath.experiment.store import ResultStore
 from datapath.lanes.orphans import orphaned_holders
 
 from .test_cli import ROOT, dpctl
