@@ -10,7 +10,7 @@ So a connection reaches only those two ends. What a program is told of its conne
 private data) is what the other program gave; nobody else ends a connection, or brings it forward;
 and a message of the stranger leads to nothing but a new request for a service that listens.
 
-DATAPATH_HUNT=10000 in the environment asks for that many examples in place of 60.
+DATAPATH_HUNT=10000 in the environment asks for that many examples in place of 100.
 """
 
 from __future__ import annotations
@@ -34,6 +34,23 @@ SERVICES = [7, 8, 1 << 40]  # the last one listens nowhere
 PRIVATE = 20
 STRANGER = "10.9.9.9"
 STRANGER_QPN = 0x999
+
+
+A_MESSAGE = st.fixed_dictionaries(
+    {
+        "heard": st.integers(0, 31),
+        "kind": st.sampled_from(KINDS),
+        "sender": st.sampled_from(["peer", "peer", STRANGER, STRANGER, "itself", "fd00::9"]),
+        "ids": st.tuples(*[st.sampled_from([0, 0, 0, 0, 0, 1, 2, 5])] * 2),
+        "qpn": st.sampled_from([0, 0, 0, 1, 2, 3]),
+        "service": st.sampled_from(SERVICES),
+        "cut": st.sampled_from([0, 0, 0, 0, 0, 1, 128]),
+        "noise": st.just([])
+        | st.lists(st.tuples(st.integers(0, 231), st.integers(0, 255)), max_size=2),
+    }
+)
+"""heard, ids: which of the messages that were overheard, from the newest on; ids 0: the message's
+own.  qpn: which of the receiver's connections a DREQ names, 0: none."""
 
 
 @dataclass
@@ -61,6 +78,10 @@ class HostileManagers(RuleBasedStateMachine):
         self.by_qpn: dict[int, bytes] = {}  # private data that was sent with a QPN
         self.partner: dict[int, int] = {}  # QPN of the request by QPN of the answer
         self.given_up: set[int] = set()  # QPNs whose programs have ended the connection
+        for who in (0, 1, 0, 1):
+            self.connect(who, SERVICES[who])
+        self.world.pass_ns(1 * S)
+        self.take()
 
     # ---- the programs -----------------------------------------------------------------
 
@@ -106,50 +127,50 @@ class HostileManagers(RuleBasedStateMachine):
 
     # ---- the stranger -----------------------------------------------------------------
 
-    @rule(
-        who=st.integers(0, 1),
-        kind=st.sampled_from(KINDS),
-        sender=st.sampled_from(["peer", "itself", STRANGER, "fd00::9"]),
-        ids=st.tuples(st.integers(0, 40), st.integers(0, 40)),
-        tid=st.integers(0, 40),
-        service=st.sampled_from(SERVICES),
-        cut=st.sampled_from([0, 0, 0, 1, 128]),
-        noise=st.lists(st.tuples(st.integers(0, 231), st.integers(0, 255)), max_size=3),
-    )
-    def message(
+    @rule(who=st.integers(0, 1), burst=st.lists(A_MESSAGE, min_size=6, max_size=16))
+    def messages(self, who: int, burst: list[dict[str, Any]]) -> None:
+        for fields in burst:
+            self._message(who, **fields)
+
+    def _message(
         self,
         who: int,
+        *,
+        heard: int,
         kind: int,
         sender: str,
         ids: tuple[int, int],
-        tid: int,
+        qpn: int,
         service: int,
         cut: int,
         noise: list[tuple[int, int]],
     ) -> None:
+        """One that was overheard on its way to this end, made into another."""
         end, other = self.ends[who], self.ends[1 - who]
         source = {"peer": other.address, "itself": end.address}.get(sender, sender)
-        data = bytearray(256)
-        data[:4] = 1, 7, 2, 3
-        data[8:16] = self._overheard(tid)[8:16]
+        data = bytearray(self._overheard(heard, end))
         data[16:18] = kind.to_bytes(2, "big")
-        for at, pick in enumerate(ids):  # the local and the remote id, from anywhere
-            place = HEADER + 4 * (pick % 2)
-            where = HEADER + 4 * at
-            data[where : where + 4] = self._overheard(pick // 2)[place : place + 4]
+        for at, pick in zip((HEADER, HEADER + 4), ids, strict=True):
+            if pick > 0:  # that of another connection; otherwise it stays
+                data[at : at + 4] = self._overheard(pick, end)[at : at + 4]
         self._fill(data, kind, source, end, service)
+        if kind == DREQ:
+            known = [STRANGER_QPN, *(k.qpn for k in self.known[who])]
+            lib.dp_cm_set(ffi.from_buffer(data), lib.DP_DREQ_QPN, known[qpn % len(known)])
         for at, value in noise:
             data[HEADER + at] = value
         if not self._is_the_peers(bytes(data), source, end):
             self._give(end, bytes(data[: 256 - cut]), source)
 
-    def _overheard(self, index: int) -> bytes:
+    def _overheard(self, index: int, end: End) -> bytes:
+        """Of the newest messages to an end; there is one at least, of the right form."""
         assert self.world is not None
-        seen = self.world.seen[-32:]
-        return seen[index % len(seen)].data if seen else bytes(256)
+        seen = [mad.data for mad in self.world.seen[-64:] if mad.to == end.address]
+        return seen[-1 - index % len(seen)] if seen else bytes([1, 7, 2, 3]) + bytes(252)
 
     @staticmethod
     def _fill(data: bytearray, kind: int, source: str, end: End, service: int) -> None:
+        """So that a request gets far."""
         c_data = ffi.from_buffer(data)
         if kind == REQ:
             lib.dp_cm_set(c_data, lib.DP_REQ_SERVICE_ID, service)
@@ -263,7 +284,7 @@ class HostileManagers(RuleBasedStateMachine):
         self.world = None
 
 
-EXAMPLES = int(os.environ.get("DATAPATH_HUNT", "60"))
+EXAMPLES = int(os.environ.get("DATAPATH_HUNT", "100"))
 TestManagers = HostileManagers.TestCase
 TestManagers.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=40, deadline=None, print_blob=True
