@@ -98,6 +98,10 @@ class Communicator:
             raise self._error(error)
         return Started(self, out[0])
 
+    def abort(self, why: str) -> None:
+        """End the collectives under way, on all ranks, with these words."""
+        lib.dpcoll_abort(self._comm, why.encode())
+
     def close(self) -> None:
         """Waits for the other ranks to close theirs, unless one is gone."""
         comm, self._comm = self._comm, ffi.NULL

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from datapath.collectives.communicator import Communicator, Started
 from datapath.collectives.make import TRANSFER_BYTES
+from datapath.errors import RemoteError
 from datapath.train.meeting import meet
 from datapath.train.plans import Plans, meeting_plan, pair_plan
 from datapath.train.work import Waiter, Work
@@ -70,8 +71,11 @@ class Group(dist.ProcessGroup):
         return self._size
 
     def shutdown(self) -> None:
-        """Ends what is under way, and waits for the others to shut down."""
-        self._waiter.close()
+        """Waits for what is under way, and for the others to shut down.
+
+        What has timed out, or does so now, is ended on all ranks.
+        """
+        self._waiter.close(self._comm.abort, self._timeout)
         for ends in sorted(self._directions):  # in the same order on all ranks
             self._directions[ends].close()
         self._directions.clear()
@@ -240,7 +244,10 @@ class Group(dist.ProcessGroup):
         item = data.element_size() if items != "int8" else 1
         taken = self._plans.of(collective, data.nbytes, item, root)
         at = 0 if source is None else source.data_ptr()
-        started = self._comm.start(taken, data.data_ptr(), at, items=items, op=op)
+        try:
+            started = self._comm.start(taken, data.data_ptr(), at, items=items, op=op)
+        except RemoteError as error:
+            raise dist.DistBackendError(str(error)) from None
         return self._waiter.add(work, lambda: _finish(started, end, data, source))
 
     def _direction(self, source: int, to: int) -> _Direction:
@@ -273,9 +280,13 @@ class _Direction:
         return self._waiter.add(work, job)
 
     def close(self) -> None:
-        self._waiter.close()
+        self._waiter.close(self._abort, self._group._timeout)
         if self._comm is not None:
             self._comm.close()
+
+    def _abort(self, why: str) -> None:
+        if self._comm is not None:
+            self._comm.abort(why)
 
     def _opened(self) -> Plans:
         if self._plans is None:

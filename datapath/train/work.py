@@ -23,6 +23,12 @@ class Work(dist._Work):
         self._future: torch.futures.Future[object] = torch.futures.Future()
         self._ended = threading.Event()
         self._error: Exception | None = None
+        self._overdue = False
+
+    @property
+    def is_stuck(self) -> bool:
+        """It has not ended although somebody waited for it as long as he would."""
+        return self._overdue and not self._ended.is_set()
 
     def finish(self, value: object = None, error: Exception | None = None) -> None:
         self._error = error
@@ -39,6 +45,7 @@ class Work(dist._Work):
         """
         limit = timeout if timeout > _NONE else self._timeout
         if not self._ended.wait(limit.total_seconds()):
+            self._overdue = True
             raise dist.DistBackendError(
                 f"{self._what} has not ended after {limit.total_seconds():g} s; all peers are "
                 "alive, so a rank has not started it: do all ranks call the same collectives?"
@@ -46,6 +53,9 @@ class Work(dist._Work):
         if self._error is not None:
             raise self._error
         return True
+
+    def __str__(self) -> str:
+        return self._what
 
     def get_future(self) -> torch.futures.Future[object]:
         return self._future
@@ -69,17 +79,25 @@ class Waiter:
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[tuple[Work, Callable[[], object]] | None]
         self._jobs = queue.SimpleQueue()
+        self._open: list[Work] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def add(self, work: Work, job: Callable[[], object]) -> Work:
+        self._open = [one for one in self._open if not one.is_completed()]
+        self._open.append(work)
         self._jobs.put((work, job))
         return work
 
-    def close(self) -> None:
-        """After what was handed over has ended."""
+    def close(self, abort: Callable[[str], None], timeout: timedelta) -> None:
+        """After what was handed over has ended; abort(why) ends what is stuck."""
         self._jobs.put(None)
-        self._thread.join()
+        if not any(work.is_stuck for work in self._open):
+            self._thread.join(timeout.total_seconds())
+        if self._thread.is_alive():
+            [first, *_] = [work for work in self._open if not work.is_completed()] or self._open
+            abort(f"left while a collective had not ended: {first}")
+            self._thread.join()
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:

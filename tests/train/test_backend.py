@@ -52,6 +52,13 @@ def test_a_collective_that_nobody_joins_times_out_and_can_be_waited_for_again(
     assert told.endswith("ended\n"), told
 
 
+def test_a_rank_that_gives_up_ends_the_group_for_all(run_job: Callable[..., Job]) -> None:
+    job = run_job(2, "lonely.py", "given-up")
+    assert job.output(0).endswith("left\n"), job.output(0)
+    what = "rank 0: left while a collective had not ended: rank 0: allreduce of 4000 bytes"
+    assert f"told: {what}" in job.output(1)
+
+
 def trained(folder: Path, backend: str, *words: str) -> list[dict[str, Any]]:
     """What two ranks say that torchrun started."""
     environment = {

@@ -248,6 +248,8 @@ void coll_combine(enum dpcoll_type, enum dpcoll_op, void *to, const void *from, 
 /* fail.c */
 /* Sets the error, if there is none yet; returns its errno below 0. */
 __attribute__((format(printf, 3, 4))) int coll_fail(struct dpcoll *, int error, const char *, ...);
+/* For other threads than the communicator's, and for it: dpcoll_abort() may have been called. */
+bool coll_has_failed(struct dpcoll *);
 /* The communicator fails: tells its peers, and ends all work. */
 void coll_abandon(struct dpcoll *);
 void coll_note(struct dpcoll *, const char *what, const struct coll_conn *, uint64_t number);

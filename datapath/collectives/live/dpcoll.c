@@ -110,6 +110,12 @@ void dpcoll_close(struct dpcoll *comm)
 	free(comm);
 }
 
+void dpcoll_abort(struct dpcoll *comm, const char *why)
+{
+	coll_fail(comm, ECONNABORTED, "rank %u: %s", comm->cfg.rank, why);
+	coll_wake(comm);
+}
+
 const char *dpcoll_error(struct dpcoll *comm)
 {
 	return comm ? comm->error : "no memory";

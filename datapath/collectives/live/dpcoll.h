@@ -70,6 +70,10 @@ int dpcoll_open(const struct dpcoll_config *, const void *const *plans, const si
 		uint32_t n_plans, struct dpcoll **out);
 void dpcoll_close(struct dpcoll *);
 
+/* Ends the collectives under way, here and on all other ranks, with -ECONNABORTED and these words
+ * as the error.  The communicator is of no more use then. */
+void dpcoll_abort(struct dpcoll *, const char *why);
+
 /* What went wrong, in one line: rank, collective, step, QP and what the transport saw. */
 const char *dpcoll_error(struct dpcoll *);
 

@@ -21,6 +21,16 @@ int coll_fail(struct dpcoll *comm, int error, const char *format, ...)
 	return -error;
 }
 
+bool coll_has_failed(struct dpcoll *comm)
+{
+	bool failed;
+
+	pthread_mutex_lock(&comm->lock);
+	failed = comm->failed;
+	pthread_mutex_unlock(&comm->lock);
+	return failed;
+}
+
 void coll_abandon(struct dpcoll *comm)
 {
 	struct dpcoll_work *work;

@@ -259,9 +259,9 @@ static void *run(void *argument)
 	int err = 0;
 
 	comm->now_ns = comm->beat_ns = dp_now_ns();
-	while (!err && !is_closing(comm))
+	while (!err && !is_closing(comm) && !coll_has_failed(comm))
 		err = turn(comm);
-	if (err) {
+	if (coll_has_failed(comm)) {
 		coll_abandon(comm);
 		linger(comm);
 	}

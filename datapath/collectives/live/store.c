@@ -33,16 +33,6 @@ static int left_ms(uint64_t until_ns)
 	return now < until_ns ? (int)((until_ns - now) / MS_NS) + 1 : 0;
 }
 
-static bool has_failed(struct dpcoll *comm)
-{
-	bool failed;
-
-	pthread_mutex_lock(&comm->lock);
-	failed = comm->failed;
-	pthread_mutex_unlock(&comm->lock);
-	return failed;
-}
-
 /* Until the socket is ready; 0, or -errno. */
 static int await(struct dpcoll *comm, struct pollfd *wait, uint64_t until_ns)
 {
@@ -53,7 +43,7 @@ static int await(struct dpcoll *comm, struct pollfd *wait, uint64_t until_ns)
 			return 0;
 		if (left <= LOOK_MS)
 			return -ETIMEDOUT;
-		if (has_failed(comm))
+		if (coll_has_failed(comm))
 			return -ECONNABORTED;
 	}
 }

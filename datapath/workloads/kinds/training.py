@@ -89,7 +89,7 @@ class Training:
         return self.outcome([_read(ctx.logs, rank) for rank in range(len(hosts))])
 
     def start(self, ctx: RunContext, programs: Programs, rank: int, host: Host) -> Program:
-        p = self.params.model_dump(exclude={"pin", "extra"})
+        p = self.params.model_dump(include=set(TrainingParams.__annotations__))
         device = getattr(ctx.transport, "device", "")
         p |= {
             "backend": "gloo" if device == "kernel" else "dp",
