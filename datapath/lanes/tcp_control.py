@@ -16,6 +16,7 @@ from datapath.native import paths
 
 _SETTING = "/proc/sys/net/ipv4/tcp_congestion_control"
 _AVAILABLE = "/proc/sys/net/ipv4/tcp_available_congestion_control"
+_ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _BTF = "/sys/kernel/btf/vmlinux"
 _LINES_SHOWN = 8
 
@@ -38,8 +39,9 @@ def tcp_control(
         if source is not None:
             for host in hosts[:1] if one_kernel else hosts:
                 name = stack.enter_context(_registered(host, source, logs))
-        for host in hosts:
-            stack.enter_context(_set(host, name))
+        with _allowed(name) if one_kernel else contextlib.nullcontext():
+            for host in hosts:
+                stack.enter_context(_set(host, name))
         yield
 
 
@@ -69,6 +71,24 @@ def _registered(host: Host, source: Path, logs: Path) -> Iterator[str]:
         program.finish()
     finally:
         program.close()
+
+
+@contextlib.contextmanager
+def _allowed(name: str) -> Iterator[None]:
+    """Let network namespaces take an algorithm meanwhile.
+
+    For their default they may take only what all users may (tcp_set_default_congestion_control).
+    """
+    before = _ALLOWED.read_text()
+    if name in before.split():
+        yield
+        return
+    with contextlib.suppress(OSError):  # not there: the hosts will tell
+        _ALLOWED.write_text(f"{before.strip()} {name}")
+    try:
+        yield
+    finally:
+        _ALLOWED.write_text(before)
 
 
 @contextlib.contextmanager
