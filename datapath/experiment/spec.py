@@ -13,7 +13,15 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from datapath.cc.spec import HostCc
 from datapath.experiment.document import Path as Place
@@ -245,23 +253,28 @@ class PointSpec(_Model):
     workload: WorkloadSection
     events: list[Event] = Field(default_factory=list)
 
-    @model_validator(mode="after")
-    def _workload_fits_hosts(self) -> PointSpec:
-        self.of_workload.check_hosts(self.topology.hosts)
-        return self
+    @field_validator("workload")
+    @classmethod
+    def _workload_fits_hosts(cls, value: Any, info: ValidationInfo) -> Any:
+        if "topology" in info.data:
+            value.check_hosts(info.data["topology"].hosts)
+        return value
 
-    @model_validator(mode="after")
-    def _events_fit(self) -> PointSpec:
-        if not self.events:
-            return self
-        if not isinstance(self.workload, TrafficParams):
-            raise ValueError(f"events are for workloads of traffic tables, not for {self.kind}")
-        lane = self.topology.of_lane
+    @field_validator("events")
+    @classmethod
+    def _events_fit(cls, value: list[Event], info: ValidationInfo) -> list[Event]:
+        if not value or not {"topology", "path", "workload"} <= set(info.data):
+            return value
+        topology, workload = info.data["topology"], info.data["workload"]
+        lane = topology.of_lane
+        if not isinstance(workload, TrafficParams):
+            kind = getattr(workload, "kind", "this one")
+            raise ValueError(f"events are for workloads of traffic tables, not for {kind}")
         if not lane.simulated and not (lane.local and not lane.own_kernels):
-            raise ValueError(f"events are for lanes netns and sim, not for {self.topology.lane}")
-        check_events(self.events, self.path, self.topology.preset)
-        self.workload.check_events(self.events)
-        return self
+            raise ValueError(f"events are for lanes netns and sim, not for {topology.lane}")
+        check_events(value, info.data["path"], topology.preset)
+        workload.check_events(value)
+        return value
 
     @property
     def of_workload(self) -> WorkloadParams:

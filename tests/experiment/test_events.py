@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Events and groups of flows in experiment files: what fits together, and figures of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from datapath.experiment.document import InvalidFile
+from datapath.experiment.load import load_text
+from datapath.report import event_marks
+from datapath.report.event_marks import Mark
+
+FILE = """\
+version: 1
+name: changing
+topology: {{lane: {lane}, preset: dumbbell, hosts: 4}}
+path: {{rate: 200mbit, delay: 1ms}}
+workload: {workload}
+events: [{event}]
+"""
+GROUPS = "{kind: traffic, flows: [{name: old, from: 0, to: 2}]}"
+
+
+def read(event: str, workload: str = GROUPS, lane: str = "sim") -> Any:
+    text = FILE.format(lane=lane, workload=workload, event=event)
+    return load_text(text, Path("changing.yaml"))
+
+
+def test_a_point_has_its_events() -> None:
+    (point,) = read("{at: 1s, cc: {algo: swift, base_target_ns: 50us}}, {at: 2s, stop: old}").points
+    assert [event.text for event in point.spec.events] == ["all: swift", "stop old"]
+    assert list(point.spec.algorithms) == [("cc",), ("events", 0, "cc")]
+
+
+@pytest.mark.parametrize(
+    ("event", "workload", "lane", "words"),
+    [
+        ("{at: 1s, stop: young}", GROUPS, "sim", "no group of flows 'young'"),
+        ("{at: 1s, start: old}", GROUPS, "sim", "old was not stopped before"),
+        ("{at: 1s, state: down, link: a>b}", GROUPS, "sim", "preset dumbbell has one path"),
+        ("{at: 1s, cc: {algo: swiftt}}", GROUPS, "sim", "swiftt"),
+        ("{at: 1s, stop: old}", "{kind: stream}", "sim", "needs `traffic`"),
+        ("{at: 1s, state: down}", "{kind: iperf3}", "netns", "workloads of traffic tables"),
+        ("{at: 1s, state: down}", GROUPS, "vm", "lanes netns and sim, not for vm"),
+        ("{at: 1s, state: down}", GROUPS.replace("to: 2", "to: 9"), "sim", "there is no host 9"),
+    ],
+)
+def test_what_does_not_fit_is_told(event: str, workload: str, lane: str, words: str) -> None:
+    with pytest.raises(InvalidFile) as caught:
+        read(event, workload, lane)
+    assert words in "\n".join(map(str, caught.value.problems))
+
+
+def test_marks_of_a_run() -> None:
+    told = [[3_000_000, "path up"], [2_000_000, "cut"], ["soon", "no event"], 7]
+    record = {"point": "p", "repetition": 0, "series": {"events": told}}
+    result = cast(Any, SimpleNamespace(records=[record]))
+    marks = event_marks.of_run(result, "p-0", 1_000_000)
+    assert marks == [Mark(1e6, "cut"), Mark(2e6, "path up")]
+    text = event_marks.caption(marks).replace("\u00a0", " ")
+    assert text == " Dashed lines are events: 1 ms cut; 2 ms path up."
+    assert event_marks.of_run(result, "p-1", 0) == []
+    assert event_marks.caption([]) == ""
