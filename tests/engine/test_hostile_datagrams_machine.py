@@ -60,7 +60,7 @@ A_DATAGRAM = but(
     {
         "opcode": st.integers(0, 255),
         "to": st.integers(1, 5),
-        "qkey": st.integers(0, len(QKEYS) - 1),
+        "qkey": st.integers(0, len(QKEYS) - 1) | st.just(3),
         "payload": st.sampled_from([61, 100, 160, 4096]),
         "dst": st.integers(1, 4),
         "src": st.integers(1, 3),
@@ -165,6 +165,9 @@ class HostileDatagrams(RuleBasedStateMachine):
         ):
             self._keep(host.memory(pattern(300, number), pd=pd, access=access), pd, access)
         self._keep(host.memory(pattern(300, 9)), self.pds[0], writable)  # never posted
+        for who in (0, 1):
+            for size in (100, 60, 100, 41):
+                self._post(who, [size], [], 0)
 
     def _keep(self, memory: Memory, pd: Any, access: int) -> None:
         self.rights[memory] = (pd, bool(access & lib.DP_ACCESS_LOCAL_WRITE))
@@ -180,6 +183,11 @@ class HostileDatagrams(RuleBasedStateMachine):
     )
     def post(self, who: int, sizes: list[int], strange: list[tuple[int, int]], offset: int) -> None:
         """A receive of fresh memory; one of its pieces may be of memory that it must not have."""
+        self._post(who, sizes, strange, offset)
+
+    def _post(
+        self, who: int, sizes: list[int], strange: list[tuple[int, int]], offset: int
+    ) -> None:
         receiver = self.receivers[who]
         if len(receiver.receives) == 16:
             return
@@ -248,7 +256,7 @@ class HostileDatagrams(RuleBasedStateMachine):
 
     # ---- the attacker --------------------------------------------------------------
 
-    @rule(burst=st.lists(A_DATAGRAM, min_size=1, max_size=4))
+    @rule(burst=st.lists(A_DATAGRAM, min_size=6, max_size=16))
     def datagrams(self, burst: list[Fields]) -> None:
         for fields in burst:
             self._give(*self._forged(fields))
@@ -310,9 +318,10 @@ class HostileDatagrams(RuleBasedStateMachine):
         fits = bool(r.receives) and r.receives[0].room >= GRH_LEN + len(datagram.payload)
         return addressed and datagram.qkey == r.qkey and fits
 
-    def _may_write(self, receiver: Receiver, piece: Piece) -> bool:
+    def _may_write(self, receiver: Receiver, piece: Piece, n: int) -> bool:
+        """The first n bytes of the piece: what lies behind them does not matter."""
         pd, writable = self.rights[piece.memory]
-        inside = piece.offset + piece.length <= piece.memory.size
+        inside = piece.offset + n <= piece.memory.size
         return pd == receiver.pd and writable and inside and piece.right_key
 
     def _deliver(self, receiver: Receiver, datagram: Datagram) -> None:
@@ -320,7 +329,7 @@ class HostileDatagrams(RuleBasedStateMachine):
         left, at = GRH_LEN + len(datagram.payload), 0
         for piece in receive.pieces:
             n = min(left, piece.length)
-            if n and not self._may_write(receiver, piece):
+            if n and not self._may_write(receiver, piece, n):
                 self._fault(receiver, receive)
                 return
             self._written(piece, n, at, datagram.payload)
@@ -340,7 +349,7 @@ class HostileDatagrams(RuleBasedStateMachine):
     def _fault(self, receiver: Receiver, receive: Receive) -> None:
         """A mistake of the program, not of the peer: the receive fails, and the QP with it."""
         for piece in receive.pieces:
-            if self._may_write(receiver, piece):
+            if self._may_write(receiver, piece, 1):
                 self.contents[piece.memory] = bytes(piece.memory)
         receiver.expected.append(failed("LOC_PROT_ERR", wr_id=receive.wr_id))
         if not receiver.srq:
