@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import socket
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from datapath.collectives.communicator import Communicator
 from datapath.errors import LocalError
 
 _SILENCE_MS = 2500
+_LOOK_S = 0.005  # time between two looks into torch's store
 
 
 def device_name() -> str:
@@ -62,12 +64,31 @@ def _free_port(address: str) -> int:
         return int(listener.getsockname()[1])
 
 
+def appeared(store: dist.Store, key: str, timeout: timedelta) -> bytes:
+    """The value of a key as soon as it is there.
+
+    torch's own wait() would keep the store from the other threads of this process until then: two
+    ranks that wait for each other's address, and leave their own by another thread, would wait
+    for ever.
+    """
+    end = time.monotonic() + timeout.total_seconds()
+    while not store.check([key]):
+        if time.monotonic() > end:
+            waited = f"{timeout.total_seconds():g} s"
+            raise LocalError(
+                f"backend dp: nobody left {key!r} in torch's store for {waited}",
+                hint="see whether all ranks run; init_process_group(timeout=...) is for how long",
+            )
+        time.sleep(_LOOK_S)
+    return bytes(store.get(key))
+
+
 def meet(
     store: dist.Store, key: str, rank: int, ranks: int, plans: list[Plan], timeout: timedelta
 ) -> Communicator:
     """A communicator of those that call this with the same key; rank 0 leads.
 
-    Raises what Communicator raises; torch's store raises when rank 0 does not come in time.
+    Raises what Communicator raises, and LocalError when rank 0 does not come in time.
     """
     device, silence = device_name(), silence_ms()
     if rank == 0:
@@ -79,8 +100,7 @@ def meet(
         }
         store.set(key, json.dumps(where))
     else:
-        store.wait([key], timeout)
-        where = json.loads(store.get(key))
+        where = json.loads(appeared(store, key, timeout))
     return Communicator(
         rank,
         ranks,

@@ -13,7 +13,9 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$root/build-fuzz
 mkdir -p "$out/found" "$out/found_cm" "$out/found_vnic"
 cd "$root"
-flags="-std=gnu11 -g -O1 -D_GNU_SOURCE -fno-sanitize-recover=all -Idatapath -Itests/engine"
+mkdir -p "$out/link"
+python3 datapath/link/impairments.py --header "$out/link/impairments.h"
+flags="-std=gnu11 -g -O1 -D_GNU_SOURCE -fno-sanitize-recover=all -Idatapath -Itests/engine -I$out"
 # The invariants are checked all the time, and say nothing about what an input has reached.
 for folder in "" rc/ ud/; do
 	clang $flags -fsanitize=address,undefined -c "datapath/engine/${folder}check.c" \
@@ -27,7 +29,7 @@ clang $flags -fsanitize=fuzzer,address,undefined -DFUZZ_TARGET=X_fuzz_cm \
 	datapath/wire/mad.c datapath/cm/*.c tests/fuzz/libfuzzer.c tests/fuzz/cm.c -o "$out/cm"
 card="chunks guests queue table share header answer"
 clang $flags -fsanitize=fuzzer,address,undefined -DFUZZ_TARGET=X_fuzz_vnic \
-	datapath/io/addr.c datapath/link/*.c \
+	datapath/io/addr.c datapath/link/*.c datapath/link/impair/*.c \
 	$(for file in $card; do echo "datapath/vnic/$file.c"; done) tests/vnic/frames.c \
 	tests/fuzz/libfuzzer.c tests/fuzz/vnic.c -lm -o "$out/vnic"
 cd "$out"

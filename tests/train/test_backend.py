@@ -8,16 +8,48 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from datapath.errors import LocalError
 from datapath.verbs.launch import device_environment
 from tests.train.conftest import PATIENCE_S, PROGRAMS, Job, settings
 
 pytestmark = pytest.mark.timeout(600)
+
+
+def test_who_waits_for_a_key_keeps_the_store_from_nobody() -> None:
+    import torch.distributed as dist
+
+    from datapath.train.meeting import appeared
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
+    found: list[bytes] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(appeared(store, "address", timedelta(seconds=60)))
+    )
+    waiting.start()
+    store.set("other", "1")
+    assert store.get("other") == b"1"
+    assert not found
+    store.set("address", "here")
+    waiting.join(30)
+    assert found == [b"here"]
+
+
+def test_nobody_who_leaves_an_address_is_told() -> None:
+    import torch.distributed as dist
+
+    from datapath.train.meeting import appeared
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True)
+    with pytest.raises(LocalError, match=r"nobody left 'address' in torch's store for 0\.1 s"):
+        appeared(store, "address", timedelta(seconds=0.1))
 
 
 def test_collectives_give_what_they_should(run_job: Callable[..., Job]) -> None:
