@@ -14,7 +14,7 @@
 struct dp_oneway_dir {
 	uint32_t base_ns;   /* the delay when nothing queues */
 	uint32_t lowest_ns; /* the lowest since the last look */
-	uint32_t fell_ns;   /* by how much the base has fallen, less what the other's has risen */
+	uint32_t fell_ns; /* falls of the base that no rise of the other direction's has met yet */
 };
 
 struct dp_oneway {

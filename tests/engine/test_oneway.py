@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from tests.clib import testffi as ffi
 from tests.clib import testlib as lib
 
+pytestmark = pytest.mark.san
+
 US, MS, S = 10**3, 10**6, 10**9
 WAY_NS = 100 * US
 
