@@ -257,7 +257,7 @@ class PointSpec(_Model):
     @classmethod
     def _workload_fits_hosts(cls, value: Any, info: ValidationInfo) -> Any:
         if "topology" in info.data:
-            value.check_hosts(info.data["topology"].hosts)
+            value.check_hosts(info.data["topology"].host_names)
         return value
 
     @field_validator("events")

@@ -398,7 +398,7 @@ def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) 
     engine.window_psns, engine.min_rto_ns = options.window_psns, options.min_rto_ns
     engine.segment_max, engine.paths = options.segment_max, options.paths
     engine.telemetry = options.telemetry
-    engine.line_rate_bps = options.line_rate_bps or _host_rate(graph)
+    engine.line_rate_bps = options.line_rate_bps or graph.host_link(0).rate_bps
     config.path_mtu = options.path_mtu
     config.preset_extended = options.extended and options.preset
     config.timeout, config.retry_cnt = options.timeout, options.retry_cnt
@@ -407,13 +407,6 @@ def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) 
     delays = [link.delay_ns for c in graph.cables for link in (c.forward, c.backward)]
     config.stall_ns = _STALL_NS + 4 * max(delays, default=0)
     return config
-
-
-def _host_rate(graph: Graph) -> int:
-    for cable in graph.cables:
-        if 0 in (cable.a, cable.b):
-            return cable.forward.rate_bps if cable.a == 0 else cable.backward.rate_bps
-    return 0
 
 
 def _fields(struct: Any) -> dict[str, int]:

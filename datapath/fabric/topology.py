@@ -55,7 +55,7 @@ class Graph:
     def one_way_ns(self, frame_bytes: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Time of a frame between any two hosts on an idle network, shape (hosts, hosts).
 
-        Of the shortest paths (in hops), which the topologies here make alike, one is taken.
+        Of the shortest paths (in hops) one is taken; those of the presets are alike.
         """
         import numpy as np
 
@@ -78,6 +78,13 @@ class Graph:
                     times[host, node] = first + time
         np.fill_diagonal(times, 0.0)
         return times
+
+    def host_link(self, host: int) -> Link:
+        """From a host to its switch."""
+        for cable in self.cables:
+            if host in (cable.a, cable.b):
+                return cable.forward if cable.a == host else cable.backward
+        raise LocalError(f"{self.names[host]} has no link")
 
     def link(self, a: str, b: str) -> int:
         """Number of the link from node a to node b; LocalError when there is none."""
@@ -272,6 +279,51 @@ class Rail:
         return _build(hosts, switches, cables(), self.buffer)
 
 
-TOPOLOGIES: dict[str, type[Topology]] = {
-    kind.name: kind for kind in (Dumbbell, Star, LeafSpine, FatTree, Rail)
-}
+@dataclass(frozen=True)
+class ParkingLot:
+    """A chain of switches; each of its `hops` links is a bottleneck (RFC 5166, section 3.2.3).
+
+    Host 0 is at one end and host 1 at the other: what they send crosses every hop.  Hosts 2 + 2i
+    and 3 + 2i are before and behind hop i alone.  backward: the hops from the last switch to the
+    first, unset: as hop.
+    """
+
+    name: ClassVar[str] = "parking-lot"
+    hops: int = 2
+    edge: Link = field(default_factory=Link)
+    hop: Link = field(default_factory=Link)
+    backward: Link | None = None
+    buffer: SharedBuffer | None = None
+
+    def graph(self) -> Graph:
+        _at_least(self, hops=self.hops)
+        count = 2 * self.hops + 2
+        hosts = [f"host{i}" for i in range(count)]
+        switches = [f"switch{i}" for i in range(self.hops + 1)]
+        back = self.hop if self.backward is None else self.backward
+
+        def cables() -> Iterator[Cable]:
+            for i in range(self.hops):
+                yield Cable(count + i, count + i + 1, self.hop, back)
+            yield Cable(0, count, self.edge, self.edge)
+            yield Cable(1, count + self.hops, self.edge, self.edge)
+            for i in range(self.hops):
+                yield Cable(2 + 2 * i, count + i, self.edge, self.edge)
+                yield Cable(3 + 2 * i, count + i + 1, self.edge, self.edge)
+
+        return _build(hosts, switches, cables(), self.buffer)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """Any graph; the hosts come first in `names`, and each has one cable, to a switch."""
+
+    name: ClassVar[str] = "graph"
+    hosts: int
+    names: tuple[str, ...]
+    cables: tuple[Cable, ...]
+    buffer: SharedBuffer | None = None
+
+    def graph(self) -> Graph:
+        buffers = tuple(self.buffer for _ in self.names[self.hosts :])
+        return Graph(self.hosts, self.names, self.cables, buffers)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from datapath.cc.spec import HostCc
+from datapath.lanes.graph_spec import NODE
 from datapath.lanes.spec import Path, PathDirection
 from datapath.units import DurationNs
 from datapath.xdp.impair import DIRECTIONS, Direction
@@ -41,7 +42,7 @@ class Event(BaseModel):
     )
     link: str | None = Field(
         None,
-        pattern=r"^[\w-]+?(>|--)[\w-]+$",
+        pattern=rf"^{NODE}(>|--){NODE}$",
         description="sim: the link that path and state are about, by the names of nodes: "
         "leaf0>spine1 for one direction, leaf0--spine1 for both. Unset: the path.",
     )

@@ -26,7 +26,7 @@ from datapath.lanes.sim_shape import (
     refuse_shared_aqm,
     shape,
 )
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.spec import TWO_SIDED, Path, Topology
 from datapath.lanes.wakeup_spec import HostWakeup
 from datapath.verbs import sizes
 from datapath.xdp.impair import DIRECTIONS
@@ -124,8 +124,8 @@ class SimNetwork:
         self.path = path
         self._counters = PathCounters()
         self.hosts = [
-            SimHost(f"host{i}", Endpoint("sim0", _ipv4(i), _ipv6(i), topology.mtu))
-            for i in range(topology.hosts)
+            SimHost(name, Endpoint("sim0", _ipv4(i), _ipv6(i), topology.mtu))
+            for i, name in enumerate(topology.host_names)
         ]
         refuse_path(path, topology.preset)
         refuse_infinite(topology, path)
@@ -208,10 +208,15 @@ class SimNetwork:
 
     @property
     def link_rate_bps(self) -> float:
-        """Of a host's link, or of the shared one if that is slower; 0: not limited."""
+        """Of a host's link, or of the shared one if that is slower; 0: not limited.
+
+        Where hosts' links differ, that of host 0.
+        """
         own = host_link(self.topology, self.path).rate_bps
         shared = self.path.rate or 0
-        if self.topology.preset not in ("p2p", "dumbbell"):
+        if self.topology.preset == "graph":
+            return float(shape(self.topology, self.path).graph().host_link(0).rate_bps)
+        if self.topology.preset not in TWO_SIDED:
             return float(own)
         return float(min(own, shared) if own and shared else own or shared)
 

@@ -11,8 +11,7 @@ from datapath.fabric.changes import Change, SetLink, SetRoute
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.topology import Graph
 from datapath.lanes.event_spec import PAIR_PRESETS, Event, path_changes
-from datapath.lanes.link_spec import LINK_KEYS, given_arguments
-from datapath.lanes.sim_shape import refuse_path, shape
+from datapath.lanes.sim_shape import changed_arguments, joined, refuse_path, shape
 from datapath.lanes.spec import Path, Topology
 
 
@@ -61,9 +60,9 @@ class _Links:
     def change(self, event: Event) -> Iterator[Change]:
         """Take up an event about one link; the changes of routes that follow from it."""
         assert event.link is not None
-        arguments = _arguments(event)
+        arguments = changed_arguments(event.path_keys)
         for link in _numbers(self.graph, event.link):
-            self.own[link] = _joined(self.own.get(link, {}), arguments)
+            self.own[link] = joined(self.own.get(link, {}), arguments)
             if event.state == "down":
                 self.down.add(link)
             elif event.state == "up":
@@ -83,29 +82,10 @@ class _Links:
         links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
         for link, arguments in self.own.items():
             before = {"impairments": links[link].impairments}
-            links[link] = replace(links[link], **_joined(before, arguments))
+            links[link] = replace(links[link], **joined(before, arguments))
         for link in self.down:
             links[link] = replace(links[link], loss=Loss(good=1.0))
         return links
-
-
-def _joined(before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
-    """Both; where both set a key, the later. Impairments of either; 0 turns one off."""
-    impairments = dict(before.get("impairments", ())) | dict(later.get("impairments", ()))
-    return {**before, **later, "impairments": tuple(impairments.items())}
-
-
-def _arguments(event: Event) -> dict[str, Any]:
-    """Arguments of Link that an event sets."""
-    keys = event.path_keys
-    arguments = given_arguments({key: value for key, value in keys.items() if key in LINK_KEYS})
-    if "rate_bps" in arguments:
-        arguments["trace_ms"] = ()
-    if "loss" in keys:
-        arguments["loss"] = keys["loss"].setting()
-    if "corrupt" in keys:
-        arguments["corrupt"] = keys["corrupt"]
-    return arguments
 
 
 def _numbers(graph: Graph, name: str) -> list[int]:

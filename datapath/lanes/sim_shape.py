@@ -3,11 +3,12 @@
 
 What `path` says holds for
 
-    p2p, dumbbell               the one link between the two sides
-    star                        the links from the switch to the hosts
-    leaf-spine, fat-tree, rail  the links between switches
+    p2p, dumbbell                      the one link between the two sides
+    star                               the links from the switch to the hosts
+    parking-lot                        the links between switches
+    leaf-spine, fat-tree, rail, graph  likewise
 
-and what it says of queues and marking for all links of the last three.
+and what it says of queues and marking for all links of the last row.
 
 The hosts' own links have topology.host_rate and host_delay, and spoil nothing (in a star,
 those to the hosts do).
@@ -16,13 +17,26 @@ those to the hosts do).
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from datapath.errors import LocalError
 from datapath.fabric.links import Link, QueueClass, SharedBuffer, frame_bytes, headroom_bytes
-from datapath.fabric.topology import Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
+from datapath.fabric.topology import (
+    Cable,
+    Custom,
+    Dumbbell,
+    FatTree,
+    Graph,
+    LeafSpine,
+    ParkingLot,
+    Rail,
+    Star,
+)
 from datapath.fabric.topology import Topology as Shape
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, given_arguments
+from datapath.lanes.spec import TWO_SIDED, Path, Topology
 from datapath.xdp.impair import DIRECTIONS
 
 DEFAULT_RATE_BPS = 100_000_000_000
@@ -39,7 +53,7 @@ def shape(topology: Topology, path: Path) -> Shape:
     """The topology of datapath.fabric that the two sections describe."""
     forward, backward = _switched(path.link("forward")), _switched(path.link("backward"))
     edge = host_link(topology, path)
-    shared = topology.preset in ("p2p", "dumbbell")
+    shared = topology.preset in TWO_SIDED
     if not shared and not forward.rate_bps and not forward.trace_ms:
         forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
     if not shared:
@@ -58,10 +72,14 @@ def shape(topology: Topology, path: Path) -> Shape:
 
 def _assembled(
     topology: Topology, edge: Link, forward: Link, backward: Link
-) -> Dumbbell | Star | LeafSpine | FatTree | Rail:
+) -> Dumbbell | Star | ParkingLot | LeafSpine | FatTree | Rail | Custom:
     """The topology, without buffers."""
     if topology.preset in ("p2p", "dumbbell"):
         return Dumbbell(topology.hosts // 2, edge, forward, backward)
+    if topology.preset == "parking-lot":
+        return ParkingLot(topology.hops, edge, forward, backward)
+    if topology.preset == "graph":
+        return _custom(topology, edge, forward)
     if topology.preset == "star":
         down = replace(forward, rate_bps=edge.rate_bps, delay_ns=edge.delay_ns)
         return Star(topology.hosts, edge, down)
@@ -72,6 +90,43 @@ def _assembled(
         return FatTree(topology.k, edge, forward)
     size = (topology.servers, topology.rails, topology.spines)
     return Rail(*size, edge, forward)
+
+
+def _custom(topology: Topology, edge: Link, core: Link) -> Custom:
+    """The graph of the file; links have what they set, else what edge or core has."""
+    graph = topology.graph
+    assert graph is not None
+    hosts = set(graph.hosts)
+    number = {name: index for index, name in enumerate(graph.nodes)}
+    cables = []
+    for (a, b), there, back in graph.settings():
+        common = edge if a in hosts or b in hosts else core
+        forward, backward = (_with_keys(common, keys) for keys in (there, back))
+        cables.append(Cable(number[a], number[b], forward, backward))
+    return Custom(len(graph.hosts), tuple(graph.nodes), tuple(cables))
+
+
+def _with_keys(link: Link, keys: Mapping[str, Any]) -> Link:
+    before = {"impairments": link.impairments}
+    return replace(link, **joined(before, changed_arguments(keys)))
+
+
+def changed_arguments(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of Link that keys of `path` set, in place of others."""
+    arguments = given_arguments({key: value for key, value in keys.items() if key in LINK_KEYS})
+    if "rate_bps" in arguments:
+        arguments["trace_ms"] = ()
+    if "loss" in keys:
+        arguments["loss"] = keys["loss"].setting()
+    if "corrupt" in keys:
+        arguments["corrupt"] = keys["corrupt"]
+    return arguments
+
+
+def joined(before: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Both; where both set a key, the later. Impairments of either; 0 turns one off."""
+    impairments = dict(before.get("impairments", ())) | dict(later.get("impairments", ()))
+    return {**before, **later, "impairments": tuple(impairments.items())}
 
 
 def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
@@ -115,7 +170,7 @@ def _switched(link: Link) -> Link:
 
 def host_link(topology: Topology, path: Path) -> Link:
     rate, delay = topology.host_rate, topology.host_delay
-    shared = topology.preset in ("p2p", "dumbbell")
+    shared = topology.preset in TWO_SIDED
     if rate is None:
         rate = 0 if shared else path.rate or DEFAULT_RATE_BPS
     if delay is None:
@@ -134,15 +189,16 @@ def refuse_path(path: Path, preset: str) -> None:
             "lane sim has no aimed faults and no random marking",
             hint="use loss and ecn (marks by the queue)",
         )
-    if preset not in ("p2p", "dumbbell") and (path.forward or path.backward):
-        raise LocalError(
-            f"preset {preset} has no directions", hint="take path.forward and path.backward away"
-        )
+    if preset not in TWO_SIDED and (path.forward or path.backward):
+        hint = "take path.forward and path.backward away"
+        if preset == "graph":
+            hint += "; topology.graph.links may have one of ends: a>b"
+        raise LocalError(f"preset {preset} has no directions", hint=hint)
 
 
 def refuse_infinite(topology: Topology, path: Path) -> None:
     """LocalError for a network without any rate: nothing in it would take time."""
-    if topology.preset not in ("p2p", "dumbbell") or topology.host_rate:
+    if topology.preset not in TWO_SIDED or topology.host_rate:
         return
     for direction in DIRECTIONS:
         link = path.link(direction)
@@ -157,7 +213,8 @@ def refuse_shared_aqm(topology: Topology, path: Path) -> None:
     """LocalError for AQMs on queues that share a buffer."""
     if topology.buffer is None:
         return
-    if any(link.aqm for link in (path, path.forward, path.backward) if link is not None):
+    own = topology.graph.links if topology.graph else []
+    if any(link.aqm for link in (path, path.forward, path.backward, *own) if link is not None):
         raise LocalError(
             "path.aqm is for queues of their own, not for a shared topology.buffer",
             hint="give path.queue in place of topology.buffer",
@@ -168,7 +225,8 @@ def refuse_lossless(topology: Topology, path: Path) -> None:
     """LocalError for a section beside which PFC makes no sense."""
     if topology.lossless is None:
         return
-    links = [path, *filter(None, (path.forward, path.backward))]
+    links: list[LinkSettings] = [path, *filter(None, (path.forward, path.backward))]
+    links += topology.graph.links if topology.graph else []
     if topology.buffer is None:
         raise LocalError("topology.pfc needs a buffer to guard", hint="give topology.buffer")
     if any(link.queue is not None or link.trim for link in links):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from datapath.fabric.links import Link
+from datapath.lanes.graph_spec import GraphSetting, overlaid
 from datapath.lanes.lane import LANES, Lane
 from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, link_arguments
 from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
@@ -64,6 +65,13 @@ class Pfc(BaseModel):
     )
 
 
+Preset = Literal[
+    "p2p", "dumbbell", "star", "parking-lot", "leaf-spine", "fat-tree", "rail", "graph"
+]
+TWO_SIDED: tuple[Preset, ...] = ("p2p", "dumbbell", "parking-lot")
+"""Presets that have a left and a right side, and hosts' links without a limit of their own."""
+
+
 class Topology(BaseModel):
     """Which hosts there are and how they are joined."""
 
@@ -75,18 +83,18 @@ class Topology(BaseModel):
         "guests, each with a kernel of its own. ssh: machines one can log in to. sim: the engine "
         "and the link model in virtual time.",
     )
-    preset: Literal["p2p", "dumbbell", "star", "leaf-spine", "fat-tree", "rail"] = Field(
+    preset: Preset = Field(
         "p2p",
         description="p2p: two hosts and a path between them. dumbbell: half of the hosts on the "
         "left, half on the right, one shared link between the two sides. In lane sim also star, "
-        "leaf-spine, fat-tree and rail.",
+        "parking-lot, leaf-spine, fat-tree, rail, and graph: a network of one's own.",
     )
     hosts: int = Field(
         2,
         ge=2,
         le=65536,
         description="Number of hosts: 2 for p2p, an even number for dumbbell, at most 32 that are "
-        "not simulated. leaf-spine, fat-tree and rail have as many as their dimensions say.",
+        "not simulated. Presets with dimensions have as many as those say.",
     )
     mtu: Bytes = Field(
         9000,
@@ -174,6 +182,18 @@ class Topology(BaseModel):
     rails: int = Field(
         8, ge=1, le=64, description="sim, rail: NICs of a server, each a host, and rail switches."
     )
+    hops: int = Field(
+        2,
+        ge=1,
+        le=1024,
+        description="sim, parking-lot: bottlenecks in a row. Host 0 sends across all to host 1, "
+        "hosts 2, 4 ... across one each, to hosts 3, 5 ...",
+    )
+    graph: GraphSetting = Field(
+        None,
+        description="sim, graph: hosts and links, or the name of a file with them: GraphML, or a "
+        "topology of containerlab.",
+    )
 
     @model_validator(mode="after")
     def _keys_fit_lane(self) -> Topology:
@@ -245,7 +265,11 @@ class Topology(BaseModel):
             raise ValueError(f"{' and '.join(others)}: not for preset {self.preset}")
         if not wanted:
             return self
+        if self.preset == "graph" and self.graph is None:
+            raise ValueError("preset graph needs graph: {links: [{ends: a--s}, {ends: b--s}]}")
         count = {
+            "graph": len(self.graph.hosts) if self.graph else 0,
+            "parking-lot": 2 * self.hops + 2,
             "leaf-spine": self.leaves * self.hosts_per_leaf,
             "fat-tree": self.k**3 // 4,
             "rail": self.servers * self.rails,
@@ -254,6 +278,11 @@ class Topology(BaseModel):
             raise ValueError(f"hosts is {self.hosts}, but the dimensions make {count}")
         self.hosts = count
         return self
+
+    @property
+    def host_names(self) -> list[str]:
+        """Of all hosts, in the order of their numbers."""
+        return self.graph.hosts if self.graph else [f"host{i}" for i in range(self.hosts)]
 
     @model_validator(mode="after")
     def _hosts_fit_preset(self) -> Topology:
@@ -270,6 +299,8 @@ _DIMENSIONS = {
     "leaf-spine": ("leaves", "spines", "hosts_per_leaf"),
     "fat-tree": ("k",),
     "rail": ("servers", "rails", "spines"),
+    "parking-lot": ("hops",),
+    "graph": ("graph",),
 }
 
 
@@ -350,12 +381,11 @@ class Path(LinkSettings):
         """The keys of LINK_KEYS, those of the direction in place of the common ones."""
         override = getattr(self, direction)
         given = {key: getattr(self, key) for key in LINK_KEYS}
-        if override is not None:
-            own = {key: getattr(override, key) for key in LINK_KEYS}
-            if own["rate"] is not None or own["trace"] is not None:
-                given |= {"rate": None, "trace": None}
-            given |= {key: value for key, value in own.items() if value is not None}
-        return given
+        if override is None:
+            return given
+        own = {key: getattr(override, key) for key in LINK_KEYS}
+        own = {key: value for key, value in own.items() if value is not None}
+        return dict.fromkeys(LINK_KEYS) | overlaid(given, own)
 
     def loss_of(self, direction: Direction) -> LossModel:
         override = getattr(self, direction)

@@ -52,8 +52,11 @@ class WorkloadParams(pydantic.BaseModel):
         """Files with data that it names, as written, by the place of the name."""
         return {}
 
-    def check_hosts(self, hosts: int) -> None:
-        """ValueError when it makes no sense with so many hosts."""
+    def check_hosts(self, names: Sequence[str]) -> None:
+        """ValueError when it makes no sense with these hosts, named in the order of their numbers.
+
+        Names that parameters use become numbers.
+        """
 
 
 @dataclass

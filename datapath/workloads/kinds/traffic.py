@@ -73,13 +73,12 @@ class TrafficGroupsParams(TrafficParams):
                     raise ValueError(f"{name} was not stopped before the event that starts it")
             stopped = (stopped | set(event.stop or ())) - set(event.start or ())
 
-    def check_hosts(self, hosts: int) -> None:
+    def check_hosts(self, names: Sequence[str]) -> None:
         for group in self.flows:
-            for host in (*group.source, *group.to):
-                if host >= hosts:
-                    raise ValueError(
-                        f"{group.name}: there is no host {host}, only 0 to {hosts - 1}"
-                    )
+            try:
+                group.number_hosts(names)
+            except ValueError as error:
+                raise ValueError(f"{group.name}: {error}") from None
 
 
 class TrafficGroups(Traffic):

@@ -7,7 +7,7 @@ live network, the simulator on a simulated one.  numpy is loaded when a run begi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,6 +24,7 @@ from datapath.units import BitRate, DurationNs
 from datapath.verbs.spec import QP_ATTRIBUTES, Transport
 from datapath.workloads.base import Outcome, RunContext
 from datapath.workloads.programs import WorkloadParams, require_device
+from datapath.workloads.traffic.narrow import Narrow
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 _DEVICES = ("dp", "rxe", "siw", "kernel")
 MS_NS = 1_000_000
 S_NS = 1_000_000_000
-_SHARED = ("p2p", "dumbbell")
-"""Presets in which all pairs share one link."""
+_LINKS: Mapping[str, Narrow] = {
+    "p2p": "shared",
+    "dumbbell": "shared",
+    "parking-lot": "many",
+    "graph": "many",
+}
+"""Which links limit the flows of a preset; of others, those of the hosts."""
 
 
 class TrafficParams(WorkloadParams):
@@ -137,7 +143,7 @@ class Traffic:
             flows,
             results,
             ideal=self.ideal(ctx),
-            shared_link=_preset(ctx) in _SHARED,
+            links=_links(ctx),
             competing=self.competing(),
             **self.measured(),
         )
@@ -196,9 +202,10 @@ def _check_simulated(ctx: RunContext, params: TrafficParams) -> None:
         )
 
 
-def _preset(ctx: RunContext) -> str:
-    """Of the topology; a network that does not say has hosts with links of their own."""
-    return str(getattr(getattr(ctx.network, "topology", None), "preset", ""))
+def _links(ctx: RunContext) -> Narrow:
+    """A network that does not tell its preset has hosts with links of their own."""
+    preset = getattr(getattr(ctx.network, "topology", None), "preset", "")
+    return _LINKS.get(preset, "hosts")
 
 
 def _run(

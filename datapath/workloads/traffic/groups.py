@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from datapath.cc.spec import HostCc
+from datapath.spelling import or_rather
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
 
 if TYPE_CHECKING:
@@ -27,16 +28,17 @@ if TYPE_CHECKING:
 
 _HOSTS_MAX = 65536
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
+_NAME = re.compile(r"[A-Za-z_][\w.-]{0,31}")
 FOR_EVER_NS = 2**62
 """Behind every end of a group."""
 _SIZES_STREAM = 8
 """Beside the random streams of schedules.py."""
 
 
-def _host_numbers(value: Any) -> Any:
-    """A number, a range such as "0-31", or a list of both, as a list of numbers."""
+def _hosts(value: Any) -> Any:
+    """A number, a name, a range such as "0-31", or a list of these, as a list."""
     if isinstance(value, list):
-        return [number for item in value for number in _host_numbers(item)]
+        return [host for item in value for host in _hosts(item)]
     if isinstance(value, str) and (match := _RANGE.fullmatch(value)):
         first, last = map(int, match.groups())
         if first > last or last >= _HOSTS_MAX:
@@ -44,17 +46,19 @@ def _host_numbers(value: Any) -> Any:
         return list(range(first, last + 1))
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _HOSTS_MAX:
         return [value]
-    raise ValueError(f"{value!r} is not a host's number, or a range of them such as 0-31")
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return [value]
+    raise ValueError(f"{value!r} is not a host: a number, a name, or a range such as 0-31")
 
 
 _ONE = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-HostNumbers = Annotated[
-    list[int],
+Hosts = Annotated[
+    list[int | str],
     Field(min_length=1),
-    BeforeValidator(_host_numbers),
+    BeforeValidator(_hosts),
     WithJsonSchema({"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE}]}),
 ]
-"""Hosts by their numbers, from 0."""
+"""Hosts by their numbers, from 0, or by their names."""
 
 
 class FlowGroup(BaseModel):
@@ -71,10 +75,12 @@ class FlowGroup(BaseModel):
         pattern=r"^[A-Za-z0-9_.-]{0,32}$",
         description="By which events name the group; unset: flows0, flows1 ...",
     )
-    source: HostNumbers = Field(
-        alias="from", description='Sending hosts: a number, a range such as "0-31", or a list.'
+    source: Hosts = Field(
+        alias="from",
+        description='Sending hosts: a number, a range such as "0-31", a name (of preset graph), '
+        "or a list.",
     )
-    to: HostNumbers = Field(
+    to: Hosts = Field(
         description="Receiving hosts: one for all, or as many as there are senders, or several "
         "for one sender. With distribution: each flow has one of them, evenly chosen."
     )
@@ -142,8 +148,32 @@ class FlowGroup(BaseModel):
         if self.stop is not None and self.stop <= self.start:
             raise ValueError("stop is not after start")
         if not drawn:
-            self.pairs()
+            self._paired()
         return self
+
+    def number_hosts(self, names: Sequence[str]) -> None:
+        """Put numbers in place of names; ValueError for a host that is not there."""
+        numbers = {name: index for index, name in enumerate(names)}
+
+        def number(host: int | str) -> int:
+            if isinstance(host, str) and host not in numbers:
+                raise ValueError(f"there is no host {host}{or_rather(host, names[:64], 'hosts')}")
+            if isinstance(host, int) and host >= len(names):
+                raise ValueError(f"there is no host {host}, only 0 to {len(names) - 1}")
+            return numbers[host] if isinstance(host, str) else host
+
+        self.source = [number(host) for host in self.source]
+        self.to = [number(host) for host in self.to]
+        if self.distribution is None:
+            self._paired()
+
+    @property
+    def senders(self) -> list[int]:
+        return [int(host) for host in self.source]
+
+    @property
+    def receivers(self) -> list[int]:
+        return [int(host) for host in self.to]
 
     @property
     def file(self) -> str | None:
@@ -156,7 +186,11 @@ class FlowGroup(BaseModel):
         return self.bytes is not None or self.rate is not None or self.distribution is not None
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(source, destination) of its flows; ValueError when they make no sense."""
+        """(source, destination) of its flows."""
+        return [(int(source), int(target)) for source, target in self._paired()]
+
+    def _paired(self) -> list[tuple[int | str, int | str]]:
+        """Senders with receivers; ValueError when they make no sense."""
         sources, targets = self.source, self.to
         if len(targets) == 1:
             targets = targets * len(sources)
@@ -287,7 +321,7 @@ def drawn_rows(
     from datapath.workloads.traffic import schedules
 
     begin, end = when[0].begin_ns, max(phase.end_ns for phase in when)
-    to = {source: [host for host in group.to if host != source] for source in group.source}
+    to = {source: [h for h in group.receivers if h != source] for source in group.senders}
     flows = schedules.poisson(
         drawing.sizes,
         hosts=drawing.hosts,

@@ -13,6 +13,7 @@ from datapath.fabric.flows import UNTIL_STOP
 from datapath.quantiles import nearest_rank
 from datapath.stats import jain
 from datapath.workloads.base import Metric, Outcome
+from datapath.workloads.traffic.narrow import Narrow
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import FlowResults, Flows, Latencies
@@ -66,7 +67,7 @@ def outcome(
     results: FlowResults,
     *,
     ideal: Ideal | None = None,
-    shared_link: bool = False,
+    links: Narrow = "hosts",
     fair: bool = False,
     completion: bool = False,
     rounds: bool = False,
@@ -74,9 +75,8 @@ def outcome(
 ) -> Outcome:
     """Metrics and samples of one run.
 
-    ideal: gives utilisation, and slowdown if it knows the RTT.  shared_link: all flows of a
-    direction pass one link (of two hosts the lower one is on its left), else the links of the
-    hosts are meant.
+    ideal: gives utilisation, and slowdown if it knows the RTT.  links: of these the
+    busiest one.
     fair: Jain's index over the QPs, those with flows without end if there are any.
     completion: times and slowdowns of whole flows.
     rounds: flows of one tag belong together (incast).
@@ -100,8 +100,8 @@ def outcome(
         metrics.append(Metric("retransmits", float(results.retransmitted_packets), "1"))
         metrics.append(Metric("retransmitted_share", share, "1"))
     samples = {"latency_ns": results.latencies.samples(_SAMPLES)}
-    if ideal is not None:
-        metrics.append(Metric("utilisation", _utilisation(flows, rows, ideal, shared_link), "1"))
+    if ideal is not None and links != "many":
+        metrics.append(Metric("utilisation", _utilisation(flows, rows, ideal, links), "1"))
     if completion:
         more, of_flows = _completion(flows, rows, ideal)
         metrics += more
@@ -166,7 +166,7 @@ def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric
     ]
 
 
-def _utilisation(flows: Flows, rows: Any, ideal: Ideal, shared_link: bool) -> float:
+def _utilisation(flows: Flows, rows: Any, ideal: Ideal, links: Narrow) -> float:
     """Bytes delivered over the busiest link, headers included, over its capacity.
 
     Retransmissions do not count, so this tells how well the transport used the line.
@@ -174,12 +174,12 @@ def _utilisation(flows: Flows, rows: Any, ideal: Ideal, shared_link: bool) -> fl
     delivered = rows["delivered_bytes"].astype(np.float64)
     wire = ideal.framing.wire_bytes(delivered, flows["message_bytes"])
     hosts = int(max(flows["src"].max(), flows["dst"].max())) + 1
-    if shared_link:
-        links = [wire[(flows["src"] < flows["dst"]) == way].sum() for way in (True, False)]
+    if links == "shared":
+        load = [wire[(flows["src"] < flows["dst"]) == way].sum() for way in (True, False)]
     else:
-        links = [np.bincount(flows[end], wire, hosts).max() for end in ("src", "dst")]
+        load = [np.bincount(flows[end], wire, hosts).max() for end in ("src", "dst")]
     begin, end = _ends(flows, rows)
-    return float(max(links) * 8e9 / (max(end - begin, 1.0) * ideal.rate_bps))
+    return float(max(load) * 8e9 / (max(end - begin, 1.0) * ideal.rate_bps))
 
 
 def _completion(

@@ -41,8 +41,8 @@ def group(**section: Any) -> FlowGroup:
     ("section", "words"),
     [
         ({"from": "3-1"}, "a range of hosts rises"),
-        ({"from": "a"}, "not a host's number"),
-        ({"from": True}, "not a host's number"),
+        ({"from": "?"}, "not a host: a number, a name"),
+        ({"from": True}, "not a host: a number, a name"),
         ({"from": []}, "at least 1 item"),
         ({"to": 0}, "host 0 would send to itself"),
         ({"from": "0-2", "to": "3-4"}, "3 senders and 2 receivers"),

@@ -118,7 +118,7 @@ def test_utilisation_of_a_shared_and_of_own_links() -> None:
     flows["bytes"] = [1000, 2000, 500]
     results = done(flows, [1000, 1000, 500])
     ideal = Ideal(32e9, Framing(1000, 100), None)
-    assert values(flows, results, ideal=ideal, shared_link=True)["utilisation"] == pytest.approx(
+    assert values(flows, results, ideal=ideal, links="shared")["utilisation"] == pytest.approx(
         3300 * 8 / 32e3
     )
     assert values(flows, results, ideal=ideal)["utilisation"] == pytest.approx(2200 * 8 / 32e3)
