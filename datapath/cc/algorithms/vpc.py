@@ -10,7 +10,8 @@ BITS_NS = 8e9  # bytes per ns to bit/s
 NONE_YET = 1e18  # of minima and bounds
 SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
 LONGEST_NS = 250_000  # longer base RTTs have the target of this one
-LEAST_PACKETS = 10  # shorter ones, at line rate, have the target of these
+FAIR_NS = 500_000  # with longer ones a window has the target of a smaller one
+LEAST_PACKETS = 10  # shorter ones have the target of these, of SCALED_BYTES at line rate
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
 QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
@@ -26,6 +27,7 @@ FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and 
 LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED = 0.4  # `crowding` from which on a queue is not taken for somebody else's
+UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
 RIVAL_PACKETS = 4  # smaller windows, and those on shorter paths, do not compete
 FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
@@ -46,8 +48,8 @@ class Vpc(Flow):
     Copa, NSDI 2018); far above it, it shrinks at once.
 
     A queue that stays though a flow's packets have left it is somebody else's: the flow
-    competes like NewReno for some RTTs and tries again (Copa's mode switching).  If the RTT
-    did not change meanwhile, or is the same at the next try, the path is longer.  Loss
+    competes like NewReno for some RTTs, tries again (Copa's mode switching), and if that fails
+    goes back to the window it had.  If the RTT stays the same, the path is longer.  Loss
     counts as far as its share exceeds what is usual; much of it without a queue is a policer's:
     the flow learns the rate that comes through (long-term rate of BBR).  Marks: RFC 8257.
     """
@@ -95,6 +97,7 @@ class Vpc(Flow):
     rival_low_ns: float = state()
     rival_until_ns: float = state()
     rival_rounds: float = state()
+    rival_w: float = state()
     alpha: float = state()
     marked_bytes: float = state()
     window_bytes: float = state()
@@ -153,7 +156,8 @@ def target_ns(flow: Vpc) -> float:
 
 def share_of_length(flow: Vpc, w: float) -> float:
     """The target for a window of `w` packets; equal bytes have equal targets."""
-    scaled = max(w, flow.min_window) * min(flow.mss_bytes / SCALED_BYTES, 1)
+    scaled = max(w * math.sqrt(min(FAIR_NS / flow.base_ns, 1)), flow.min_window)
+    scaled *= min(flow.mss_bytes / SCALED_BYTES, 1)
     return flow.target + flow.scaling / math.sqrt(scaled)
 
 
@@ -164,7 +168,7 @@ def noise_ns(flow: Vpc) -> float:
 
 def length_ns(flow: Vpc) -> float:
     """Base RTT of which the target is a share: within its limits."""
-    packets_ns = LEAST_PACKETS * BITS_NS * flow.mss_bytes / max(flow.line_rate_bps, 1)
+    packets_ns = LEAST_PACKETS * BITS_NS * SCALED_BYTES / max(flow.line_rate_bps, 1)
     return min(max(flow.base_ns, packets_ns if flow.line_rate_bps > 0 else 0), LONGEST_NS)
 
 
@@ -175,10 +179,7 @@ def crowding(flow: Vpc) -> float:
 
 
 def queueing_delay(flow: Vpc, ack: Ack) -> float:
-    """The lowest of the samples within one to two spans, of two at least.
-
-    One late packet is no queue, nor are those that a host held up for less.
-    """
+    """The lowest of the samples within one to two spans: a few late packets are no queue."""
     rtt_ns = ack.rtt_ns - ack.back_ns
     if ack.n_hops > 0:
         rtt_ns = flow.base_ns
@@ -202,10 +203,9 @@ def learn_jitter(flow: Vpc, ack: Ack, rtt_ns: float) -> None:
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
-    """Keep the lowest RTT, note when it was last seen, and drain when that is long ago.
+    """Keep the lowest RTT, and drain when it, or the lowest since the last drain, is long ago.
 
-    The base RTT lies between it and what jitter may add.  The lowest since the last drain
-    counts as seen, too: other flows drain then.  So all come to drain together.
+    So flows come to drain together.  The base RTT lies between it and what jitter may add.
     """
     now_ns, rtt_ns = ack.now_ns, ack.rtt_ns - ack.back_ns
     learn_jitter(flow, ack, rtt_ns)
@@ -294,13 +294,10 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
 
 
 def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
-    """Decreases in a row that leave a queue which no flow of this algorithm would have.
-
-    The least window meanwhile: it must not become so small that samples are rare.
-    """
+    """Count decreases in a row; the least window meanwhile, so that samples do not get rare."""
     low_ns = flow.base_ns + delay_ns
     if flow.row == 0:
-        flow.row_w = flow.w
+        flow.row_w = max(flow.w, flow.rival_w if crowding(flow) < UNCROWDED else 0.0)
     if flow.row == 0 or flow.row == 2:  # again when the first two decreases are seen
         flow.row_low_ns, flow.row_high_ns = low_ns, rtt_ns
     flow.row += 1
@@ -336,7 +333,7 @@ def give_up(flow: Vpc, longer: bool) -> None:
         flow.rival_low_ns = low_ns
         flow.rival_rounds = min(max(2 * flow.rival_rounds, FIRST_ROUNDS), LAST_ROUNDS)
         flow.rival_until_ns = flow.now_ns + flow.rival_rounds * low_ns
-        flow.w = max(flow.w, flow.row_w)
+        flow.w = flow.rival_w = max(flow.w, flow.row_w)
     flow.row = 0
 
 
@@ -344,15 +341,18 @@ def compete(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
     """As NewReno, from where the window was, until the queue empties or it is time to try."""
     emptied = delay_ns < target_ns(flow)
     if emptied:
-        flow.last_row_low_ns = flow.rival_rounds = 0
+        flow.last_row_low_ns = flow.rival_rounds = flow.rival_w = 0
     if emptied or ack.now_ns > flow.rival_until_ns:
         flow.competing = flow.starting = False
         flow.decreased_ns = ack.now_ns
+        if flow.rival_w > 0:
+            flow.rival_w = flow.w
         return
     low_ns = flow.base_ns + delay_ns
     flow.rival_low_ns = min(flow.rival_low_ns, low_ns)
     if ack.lost_bytes > 0:
         flow.starting = False
+        flow.rival_w = 0
         if ack.now_ns - flow.decreased_ns >= ack.rtt_ns:
             flow.decreased_ns = ack.now_ns
             flow.w /= 2
