@@ -81,6 +81,7 @@ int X_fuzz_vnic(const uint8_t *data, size_t size);
 HEADERS = (
     paths.PACKAGE / "engine" / "oneway.h",
     paths.PACKAGE / "engine" / "rtt.h",
+    paths.PACKAGE / "engine" / "thinning.h",
     paths.PACKAGE / "engine" / "rc" / "rack.h",
     Path(__file__).parent / "engine" / "soak.h",
     Path(__file__).parent / "vnic" / "frames.h",

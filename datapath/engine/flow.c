@@ -12,6 +12,8 @@
 
 /* A paced QP may catch up on this much idle time. */
 #define PACING_CREDIT_NS 10000ull
+/* Pacing where acknowledgements are thinned and the algorithm sets no rate, in windows per RTT. */
+#define THINNED_GAIN 1.5
 
 static void forget(struct dp_flow *f)
 {
@@ -182,15 +184,20 @@ uint64_t dp_flow_rto(const struct dp_flow *f, uint64_t handshake_ns)
 	return rto < DP_RTO_MAX_NS ? rto : DP_RTO_MAX_NS;
 }
 
-/* A window of less than a packet means one packet in several RTTs. */
+/* A window of less than a packet means one packet in several RTTs.  A window whose acknowledgements
+ * are thinned must not leave in bursts, as large as what each of them acknowledges. */
 static double rate(const struct dp_flow *f)
 {
 	double cwnd_bytes = dp_flow_cwnd_bytes(f);
 
 	if (f->record && f->record->pacing_rate_bps > 0)
 		return f->record->pacing_rate_bps;
-	if (cwnd_bytes < f->mss_bytes && f->rtt.srtt_ns)
+	if (!f->rtt.srtt_ns)
+		return 0;
+	if (cwnd_bytes < f->mss_bytes)
 		return cwnd_bytes * 8e9 / (double)f->rtt.srtt_ns;
+	if (f->thinning.level)
+		return THINNED_GAIN * cwnd_bytes * 8e9 / (double)f->rtt.srtt_ns;
 	return 0;
 }
 
@@ -207,7 +214,7 @@ void dp_flow_turn(struct dp_flow *f, uint64_t now)
 
 bool dp_flow_allows(struct dp_flow *f, uint32_t bytes, uint64_t now)
 {
-	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > dp_flow_cwnd_bytes(f)) {
+	if (f->inflight_bytes && (double)(f->inflight_bytes + bytes) > dp_flow_window_bytes(f)) {
 		f->late_ns = 0;
 		f->waited = false; /* from here on the QP waits for the window */
 		f->burst = 0;

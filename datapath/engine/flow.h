@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/oneway.h"
 #include "engine/rtt.h"
+#include "engine/thinning.h"
 #include "wire/telemetry.h"
 
 #define DP_RTO_INITIAL_NS 20000000ull
@@ -34,6 +35,7 @@ struct dp_flow {
 	uint64_t lost_since_ack;
 	struct dp_rtt rtt;
 	struct dp_oneway oneway;
+	struct dp_thinning thinning;
 	uint64_t next_tx_ns;	 /* pacing: when the next packet is due */
 	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on that */
 	uint64_t app_limited_at; /* rate samples up to this delivered_bytes are app-limited */
@@ -53,9 +55,27 @@ struct dp_echo {
 	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
 };
 
+/* How long the receiver may hold an acknowledgement because this end asked for few. */
+static inline uint64_t dp_flow_thinned_ns(const struct dp_flow *f)
+{
+	return f->thinning.level ? dp_ack_delay_ns(f->thinning.level) : 0;
+}
+
+/* The algorithm's window. */
 static inline double dp_flow_cwnd_bytes(const struct dp_flow *f)
 {
 	return f->record ? f->record->cwnd_bytes : f->constant_cwnd_bytes;
+}
+
+/* The window, and what the receiver may have received and not acknowledged because this end asked
+ * for few acknowledgements: the algorithm's window is about packets on their way. */
+static inline double dp_flow_window_bytes(const struct dp_flow *f)
+{
+	double cwnd_bytes = dp_flow_cwnd_bytes(f);
+
+	if (f->thinning.level && f->rtt.srtt_ns)
+		cwnd_bytes += cwnd_bytes * (double)dp_flow_thinned_ns(f) / (double)f->rtt.srtt_ns;
+	return cwnd_bytes;
 }
 
 /* The path that the algorithm wants the next packet to take; -1: the paths take turns. */

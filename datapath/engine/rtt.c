@@ -3,6 +3,8 @@
 
 /* How long the lowest RTT is believed (as BBR, draft-cardwell-iccrg-bbr). */
 #define MIN_RTT_WINDOW_NS 10000000000ull
+/* How long a peer is expected to hold READs as it once did. */
+#define HELD_WINDOW_NS 1000000000ull
 
 void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t now)
 {
@@ -27,6 +29,14 @@ void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t
 		r->min_rtt_ns = rtt_ns;
 		r->min_rtt_at_ns = now;
 	}
+}
+
+void dp_rtt_held(struct dp_rtt *r, uint64_t held_ns, uint64_t now)
+{
+	if (held_ns < r->held_ns && now - r->held_at_ns <= HELD_WINDOW_NS)
+		return;
+	r->held_ns = held_ns;
+	r->held_at_ns = now;
 }
 
 uint64_t dp_rtt_rto(const struct dp_rtt *r)

@@ -22,8 +22,10 @@
  *   offset(32)  where this packet's payload lies in its message, bytes
  *   ack(32)     in a request: PSN(24) flags(8). With flag 1 the PSN acknowledges
  *               what came the other way, as an extended ACK without bitmap would;
- *               bits 4-7 of the flags: records that the room for telemetry behind
- *               the XDH holds (wire/telemetry.h), 0: there is none
+ *               bits 1-3 of the flags: how thin acknowledgements may be, 0..DP_THIN_MAX;
+ *               each step halves their number;
+ *               bits 4-7: records that the room for telemetry behind the XDH holds
+ *               (wire/telemetry.h), 0: there is none
  *   ack_ts_ns(32) with it: XDH timestamp of the newest packet received, plus how
  *               long the receiver held it; so by the receiver's clock that packet
  *               arrived this hold time before the ts_ns of this XDH
@@ -60,13 +62,14 @@
 #include "wire/headers.h"
 
 enum {
-	DP_EXT_VERSION = 4,
+	DP_EXT_VERSION = 5,
 	DP_HELLO_LEN = 20,
 	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
 	/* a probe is as long as the longest packet of a segment: WRITE with immediate */
 	DP_PROBE_EXTRA = 20 + DP_RETH_LEN + DP_IMM_LEN,
 	DP_XDH_LEN = 20,
 	DP_XDH_ACK = 1, /* flag of the ack field */
+	DP_THIN_MAX = 7,
 	DP_XAH_LEN = 28,
 	DP_SACK_WORDS_MAX = 64, /* 2048 PSNs */
 	DP_LIST_MAX = 32,	/* PSNs of a list in an acknowledgement */
@@ -114,6 +117,7 @@ struct dp_xdh {
 	bool ack;
 	uint32_t ack_psn;
 	uint32_t ack_ts_ns;
+	uint32_t thin;	  /* acknowledgements may be 2^thin times as rare */
 	uint32_t records; /* room for telemetry: records */
 };
 
@@ -136,6 +140,7 @@ static inline void dp_xdh_get(const uint8_t *h, struct dp_xdh *out)
 	out->ack = h[15] & DP_XDH_ACK;
 	out->ack_psn = dp_get32(h + 12) >> 8;
 	out->ack_ts_ns = dp_get32(h + 16);
+	out->thin = h[15] >> 1 & DP_THIN_MAX;
 	out->records = dp_xdh_records(h);
 }
 
@@ -144,7 +149,8 @@ static inline void dp_xdh_set(uint8_t *h, const struct dp_xdh *in)
 	dp_put32(h, in->ts_ns);
 	dp_put32(h + 4, in->rq_seq);
 	dp_put32(h + 8, in->offset);
-	dp_put32(h + 12, in->ack_psn << 8 | in->records << 4 | (in->ack ? DP_XDH_ACK : 0));
+	dp_put32(h + 12,
+		 in->ack_psn << 8 | in->records << 4 | in->thin << 1 | (in->ack ? DP_XDH_ACK : 0));
 	dp_put32(h + 16, in->ack_ts_ns);
 }
 

@@ -168,6 +168,7 @@ class Packet(NamedTuple):
             "rq_seq": rq_seq,
             "offset": offset,
             "ack": ack & 1,
+            "thin": ack >> 1 & 7,
             "ack_psn": ack >> 8,
             "ack_ts_ns": ack_ts_ns,
         }

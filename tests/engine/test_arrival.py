@@ -11,7 +11,7 @@ import pytest
 from datapath.native import lib
 from tests.engine.algorithms import Witness
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import QP, US, Channel, Packet, S, World, ok, pattern
+from tests.engine.ladder import MS, QP, US, Channel, Packet, S, World, ok, pattern
 from tests.engine.test_extended_read import is_response
 
 pytestmark = pytest.mark.san
@@ -267,3 +267,62 @@ def test_other_paths_have_no_sample(make_world: MakeWorld) -> None:
     assert with_sample
     assert all(not ack["host_ns"] for ack in seen.acks if not ack["rtt_ns"])
     assert any(ack["host_ns"] for ack in with_sample)
+
+
+def read_late(world: World, a: QP, b: QP, unread_ns: int) -> None:
+    """A READ of a whose request lies unread at B for so long; all timers of A run meanwhile."""
+    a.read(8, b.host.memory(8))
+    (request,) = (p for p in a.host.send_all() if p.name == "EXT_READ_REQUEST")
+    world.advance(THERE)
+    arrived = world.now
+    for _ in range(unread_ns // (100 * US)):
+        world.advance(100 * US)
+        a.host.send_all()  # probes, and what a time-out repeats, are lost
+    world.give(b.host, request, arrived_ns=arrived)
+    for packet in b.host.send_all():
+        pass_late(world, a, packet, BACK, 0)
+    assert a.poll() == [ok("RDMA_READ")]
+
+
+def test_a_host_that_stands_still_at_times_costs_reads_no_time_out(ext: World) -> None:
+    """A time-out is 4 ms at least, and twice as long as READs were held of late does not pass."""
+    a, b = ext.extended_pair()
+    read_late(ext, a, b, 10 * MS)  # before anything is known of the path, it is 20 ms
+    for unread_ns in (0, 9 * MS, 0, 13 * MS, 2 * MS, 15 * MS):
+        read_late(ext, a, b, unread_ns)
+    assert a.stats()["timeouts"] == 0
+
+
+def test_a_write_does_not_wait_for_as_long_as_reads_are_held(ext: World) -> None:
+    a, b = ext.extended_pair()
+    read_late(ext, a, b, 15 * MS)
+    a.read(8, b.host.memory(8))
+    a.write(b"x", b.host.memory(8))
+    a.host.send_all()  # both are lost
+    for _ in range(50):
+        ext.advance(100 * US)
+        a.host.send_all()
+    assert a.stats()["timeouts"] == 1
+
+
+def test_what_was_held_long_ago_is_forgotten(ext: World) -> None:
+    a, b = ext.extended_pair()
+    read_late(ext, a, b, 15 * MS)
+    ext.advance(2 * S)
+    read_late(ext, a, b, 0)
+    read_late(ext, a, b, 9 * MS)
+    assert a.stats()["timeouts"] == 1
+
+
+def test_a_read_behind_a_gap_does_not_make_the_next_one_wait_without_limit(ext: World) -> None:
+    """A READ waits for a gap to close, which may take a time-out: the two must not add up."""
+    a, b = ext.extended_pair()
+    for _ in range(20):
+        read_late(ext, a, b, 200 * MS)
+    before = a.stats()["timeouts"]
+    a.read(8, b.host.memory(8))
+    a.host.send_all()  # lost
+    for _ in range(400):
+        ext.advance(100 * US)
+        a.host.send_all()
+    assert a.stats()["timeouts"] > before

@@ -137,6 +137,7 @@ void X_dp_xdh_set(uint8_t *h, const uint64_t *f)
 		.ack = f[4],
 		.ack_ts_ns = (uint32_t)f[5],
 		.records = (uint32_t)f[6],
+		.thin = (uint32_t)f[7],
 	};
 
 	dp_xdh_set(h, &in);
@@ -154,6 +155,7 @@ void X_dp_xdh_get(const uint8_t *h, uint64_t *f)
 	f[4] = out.ack;
 	f[5] = out.ack_ts_ns;
 	f[6] = out.records;
+	f[7] = out.thin;
 }
 
 void X_dp_xah_set(uint8_t *h, const uint64_t *f)

@@ -121,15 +121,15 @@ def test_hello_bytes() -> None:
 
 
 def test_xdh_bytes() -> None:
-    header = bytes.fromhex("01020304 00000009 00001000 fffffe 81 0a0b0c0d")
-    fields = [0x01020304, 9, 4096, 0xFFFFFE, 1, 0x0A0B0C0D, 8]
+    header = bytes.fromhex("01020304 00000009 00001000 fffffe 87 0a0b0c0d")
+    fields = [0x01020304, 9, 4096, 0xFFFFFE, 1, 0x0A0B0C0D, 8, 3]
     assert put("xdh", 20, *fields) == header
-    assert get_all("xdh", header, 7) == fields
+    assert get_all("xdh", header, 8) == fields
 
 
 def test_only_bit_0_of_the_flags_says_that_an_ack_is_carried() -> None:
     header = bytes.fromhex("01020304 00000009 00001000 ffffff fe 0a0b0c0d")
-    assert get_all("xdh", header, 7)[4] == 0
+    assert get_all("xdh", header, 8)[4] == 0
 
 
 def test_xah_bytes() -> None:
@@ -195,7 +195,8 @@ def test_reth_round_trip(fields: tuple[int, ...]) -> None:
 
 
 @given(hello=st.tuples(U8, U24, U32, U32, U16, U32),
-       xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32, st.integers(0, 15)),
+       xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32, st.integers(0, 15),
+                     st.integers(0, 7)),
        xah=st.tuples(U32, U32, U32, U32, U24, U8, U8, U8, U8, U32))  # fmt: skip
 def test_extension_headers_round_trip(
     hello: tuple[int, ...], xdh: tuple[int, ...], xah: tuple[int, ...]

@@ -342,6 +342,9 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (d.any && d.echoed) {
 		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
+		if (d.rtt_ns && rc->flow.rtt.srtt_ns)
+			dp_thinning_sample(&rc->flow.thinning, d.back_ns, rc->flow.rtt.srtt_ns,
+					   now);
 	}
 	delivered(rc, &d, marked, now);
 	if (nak && r->block)
@@ -392,6 +395,8 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		dp_xdh_get(p->xdh, &xdh);
 		sample_rtt(&d, p, xdh.ts_ns, xdh.rq_seq, now);
 		d.held_ns = d.rtt_ns ? xdh.rq_seq : 0;
+		if (d.rtt_ns)
+			dp_rtt_held(&rc->flow.rtt, xdh.rq_seq, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;
 	}

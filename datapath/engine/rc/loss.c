@@ -10,7 +10,7 @@ uint64_t dp_probe_timeout(const struct dp_rc *rc)
 	for (kind = 0; b && kind < dp_classes(b); kind++)
 		if (b->class[kind].rack.rtt_ns > slowest)
 			slowest = b->class[kind].rack.rtt_ns;
-	return dp_tlp_timeout(&rc->flow.rtt, slowest, DP_ACK_DELAY_NS);
+	return dp_tlp_timeout(&rc->flow.rtt, slowest, dp_ack_delay_ns(rc->flow.thinning.level));
 }
 
 /* ---- RACK ---- */

@@ -67,7 +67,7 @@ static void carry_ack(struct dp_rc *rc, struct dp_xdh *xdh, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
 
-	if (!r->ack_ns || r->ack_now || r->told_marked != r->marked ||
+	if (!r->ack_ns || r->ack_now || r->block || r->told_marked != r->marked ||
 	    r->told_duplicates != r->duplicates || (rc->echo && rc->echo->fresh))
 		return;
 	xdh->ack = true;
@@ -136,6 +136,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 
 		pkt->sport = path_sport(rc);
 		carry_ack(rc, &xdh, now);
+		xdh.thin = rc->flow.thinning.level;
 		xdh.records = rc->telemetry ? DP_HOPS_MAX : 0;
 		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN), &xdh);
 		push_zeros(pkt, dp_room_len(xdh.records));

@@ -225,7 +225,7 @@ static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		return -EPROTO;
 	rc->qp.stats.trimmed++;
 	if (p->mask & DP_IS_REQUEST)
-		dp_reorder_trimmed(rc, p);
+		dp_reorder_trimmed(rc, p, now);
 	else if (rc->extended)
 		dp_ext_trimmed(rc, p->psn, now);
 	return 0;

@@ -47,7 +47,6 @@ enum {
 	DP_TRIES = 4,	    /* time-outs in a row that each retry of the attributes grants */
 };
 
-#define DP_ACK_DELAY_NS 50000ull
 /* How long an ACK waits for the program's reply, to go with it. */
 #define DP_ACK_HOLD_NS 4000ull
 /* A time of arrival that is older than this is wrong. */
@@ -89,6 +88,7 @@ struct dp_responder {
 	bool ack_now;
 	uint8_t syndrome;   /* syndrome of the next acknowledgement */
 	uint8_t sacks;	    /* acknowledgements that told only a part of the bitmap */
+	uint8_t thin;	    /* extended mode: how thin the peer wants acknowledgements */
 	uint16_t sack_turn; /* first word of the part that is told next, in turn */
 	uint32_t nak_psn;
 	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */

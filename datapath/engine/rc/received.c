@@ -102,18 +102,17 @@ void dp_reorder_told(struct dp_rc *rc)
 	block_put(rc);
 }
 
-void dp_reorder_trimmed(struct dp_rc *rc, const struct dp_parsed *p)
+bool dp_rx_trimmed(struct dp_rc *rc, uint32_t psn)
 {
 	struct dp_responder *r = &rc->resp;
-	int32_t ahead = dp_psn_diff(p->psn, r->epsn);
+	int32_t ahead = dp_psn_diff(psn, r->epsn);
 
-	if (ahead < 0 || ahead >= (int32_t)rc->qp.engine->cfg.window_psns || dp_rx_test(rc, p->psn))
-		return;
+	if (ahead < 0 || ahead >= (int32_t)rc->qp.engine->cfg.window_psns || dp_rx_test(rc, psn))
+		return false;
 	if (!r->block && !block_get(rc))
-		return;
-	list_add(&r->block->trimmed, p->psn);
-	r->ack_now = true;
-	dp_qp_wake(&rc->qp);
+		return false;
+	list_add(&r->block->trimmed, psn);
+	return true;
 }
 
 void dp_reorder_marked(struct dp_rc *rc, uint32_t psn)

@@ -67,6 +67,8 @@ static inline struct dp_held *dp_rx_held(struct dp_rc *rc, uint32_t psn)
 void dp_rx_clear(struct dp_rc *, uint32_t psn);
 /* Makes block and pages for n_psn PSNs, fewer than a page has.  False: no memory. */
 bool dp_rx_pages_get(struct dp_rc *, uint32_t psn, uint32_t n_psn);
+/* PSN `psn` came without its payload.  True: the requester has to be told. */
+bool dp_rx_trimmed(struct dp_rc *, uint32_t psn);
 /* PSN `psn` came with CE.  The sender knows by the PSN to which path the mark belongs. */
 void dp_reorder_marked(struct dp_rc *, uint32_t psn);
 

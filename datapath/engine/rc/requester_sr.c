@@ -10,6 +10,8 @@
 
 /* Doubling stops at this time-out. */
 #define BACKOFF_MAX_NS 1000000000ull
+/* What a READ's wait at the peer adds to the time-out, at most, in time-outs. */
+#define HELD_MOST 7
 
 void dp_ext_start(struct dp_rc *rc, uint64_t now)
 {
@@ -33,11 +35,38 @@ static uint64_t patience_ns(const struct dp_rc *rc)
 	return dp_ib_timeout_ns(rc) * (rc->qp.attr.retry_cnt + 1u);
 }
 
+/* The RTO of packets that are acknowledged, before it is doubled. */
+static uint64_t first_rto(const struct dp_rc *rc)
+{
+	return dp_flow_rto(&rc->flow, rc->hello_rtt_ns) + dp_flow_thinned_ns(&rc->flow);
+}
+
+/* A READ or atomic waits at the peer as well, behind others or for a host that stands still.  The
+ * limit is there because it also waits behind a gap, and so for our time-out. */
+static uint64_t first_answer_rto(const struct dp_rc *rc)
+{
+	uint64_t rto = first_rto(rc), held = rc->flow.rtt.held_ns;
+
+	return rto + (held < HELD_MOST * rto ? held : HELD_MOST * rto);
+}
+
+/* Whether all packets in flight are READs and atomics. */
+static bool only_answers(const struct dp_rc *rc)
+{
+	const struct dp_tx_block *b = rc->req.block;
+	unsigned path;
+
+	for (path = 0; b && path < b->paths; path++)
+		if (b->class[path].flight.head != DP_NIL)
+			return false;
+	return b && b->lost.head == DP_NIL;
+}
+
 /* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
  * time-outs within the time that the QP's attributes grant. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
-	uint64_t first = dp_flow_rto(&rc->flow, rc->hello_rtt_ns),
+	uint64_t first = only_answers(rc) ? first_answer_rto(rc) : first_rto(rc),
 		 longest = patience_ns(rc) / dp_tries(rc), rto;
 
 	if (!longest || longest > BACKOFF_MAX_NS)
@@ -123,12 +152,13 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	struct dp_tx_block *b = rc->req.block;
 	uint32_t psn = next_lost(rc), n = 0, index;
 	struct dp_rec *rec = dp_rec_at(rc, psn);
-	bool read, response = rec->response;
+	bool read, response = rec->response, ack_req;
 	uint32_t bytes = 0;
 	uint16_t len;
 
 	if (!rc->req.forced && !dp_flow_allows(&rc->flow, rec->len, now))
 		return 0;
+	ack_req = rc->req.forced || !rc->flow.thinning.level;
 	rc->req.forced = false;
 	choose_path(rc);
 	if (rc->req.path == rec->path && dp_flow_next_path(&rc->flow) < 0)
@@ -142,7 +172,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		record_sent(rc, dp_psn_add(psn, n), index, len, response, now);
 		n++;
 	} while (read && n < DP_READ_CHUNK && lost_of(rc, dp_psn_add(psn, n), index));
-	if (dp_build_request(rc, dp_sq(&rc->qp, index), psn, n, true, pkt, now)) {
+	if (dp_build_request(rc, dp_sq(&rc->qp, index), psn, n, ack_req, pkt, now)) {
 		dp_fail_send(&rc->qp, index, DP_WC_LOC_PROT_ERR);
 		return 0;
 	}
@@ -172,7 +202,7 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 		n = n < room ? n : room;
 		while (n > DP_READ_CHUNK / 4 &&
 		       (double)rc->flow.inflight_bytes + (double)n * r->segment >
-			       dp_flow_cwnd_bytes(&rc->flow))
+			       dp_flow_window_bytes(&rc->flow))
 			n /= 2; /* not smaller: each part costs a request packet */
 	}
 	if (!room)
@@ -187,10 +217,13 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 	const struct dp_requester *r = &rc->req;
 	uint32_t after = dp_psn_add(r->snd_nxt, n);
 
-	if (after == dp_psn_add(wqe->first_psn, wqe->n_psn))
+	bool ends = after == dp_psn_add(wqe->first_psn, wqe->n_psn);
+
+	if ((uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window)
 		return true;
-	return r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
-	       (uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window ||
+	if (rc->flow.thinning.level) /* the receiver counts and waits as it was asked to */
+		return ends && rc->qp.sq_tx + 1 == dp_send_limit(rc);
+	return ends || r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
 	       (double)(rc->flow.inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(&rc->flow);
 }
 
@@ -219,7 +252,8 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		rc->qp.sq_tx++;
 	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
 	dp_flow_sent(&rc->flow, bytes, now);
-	if (!r->timer_ns)
+	/* The first packet that is acknowledged does not wait for as long as the READs before. */
+	if (!r->timer_ns || (!response && r->timer_ns > now + time_out(rc)))
 		dp_ext_arm_timers(rc, now);
 	else if (!r->tlp_sent && rc->flow.rtt.srtt_ns)
 		r->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
@@ -295,7 +329,8 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 		flight = &b->class[kind].flight;
 		if (flight->head != DP_NIL && kind < b->paths)
 			dp_mark_lost(rc, flight->head);
-		else if (flight->head != DP_NIL)
+		else if (flight->head != DP_NIL &&
+			 now - dp_rec(b, flight->head)->sent_ns >= first_answer_rto(rc))
 			dp_ask_again(rc, flight);
 	}
 	rc->qp.stats.timeouts++;

@@ -66,7 +66,7 @@ unsigned dp_reorder_sack(struct dp_rc *, uint32_t *base, uint8_t *words);
 /* Returns the memory for packets ahead of a gap. */
 void dp_rx_release(struct dp_rc *);
 /* A request arrived without its payload. */
-void dp_reorder_trimmed(struct dp_rc *, const struct dp_parsed *);
+void dp_reorder_trimmed(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 /* The lists of PSNs went out with an acknowledgement. */
 void dp_reorder_told(struct dp_rc *);
 

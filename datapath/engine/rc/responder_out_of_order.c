@@ -252,19 +252,20 @@ static bool queued(const struct dp_rc *rc, uint32_t psn, uint32_t n)
 	return false;
 }
 
-static void again(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+/* A packet that came before.  True: the requester has to be told. */
+static bool again(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_held h;
 
 	rc->qp.stats.duplicates++;
 	dp_held_from(p, &h, now);
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC) && queued(rc, p->psn, psns_of(rc, p)))
-		return;
+		return false;
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
 		dp_replay(rc, &h, p->psn, true);
 	else
 		rc->resp.duplicates++;
-	rc->resp.ack_now = true;
+	return true;
 }
 
 /* Takes the rest of a READ whose first part is in order or held as part of another request: those
@@ -290,35 +291,36 @@ static void rest_of_read(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n
 }
 
 /* Takes a request that covers the expected PSN, which lies in [p->psn, p->psn + n_psn).  A READ may
- * ask again for a part that was answered, together with a part that never came. */
-static void in_order(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
+ * ask again for a part that was answered, together with a part that never came.  True: a gap
+ * closed. */
+static bool in_order(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
 	uint32_t known = (uint32_t)dp_psn_diff(r->epsn, p->psn);
 	uint32_t new = missing(rc, r->epsn, n_psn - known);
+	bool closed = r->block && r->block->count;
 	struct dp_held h;
 	int err;
 
 	dp_held_from(p, &h, now);
 	cut_read(p, &h, known + new);
 	if (known && !dp_was_accepted(rc, &h, p->psn, known))
-		return;
+		return false;
 	err = take_expected(rc, p, &h);
 	if (err == -EAGAIN)
-		return;
+		return false;
 	if (err) {
 		dp_responder_nak(rc, r->epsn, (uint8_t)err);
-		return;
+		return false;
 	}
 	r->nak_sent = false;
 	r->message = 0;
 	dp_responder_advance(r, new);
-	if (r->block && r->block->count) {
+	if (closed)
 		drain(rc);
-		r->ack_now = r->ack_now || !rc->peer_paths;
-	}
 	if (p->mask & DP_IS_READ)
 		rest_of_read(rc, p, n_psn, now);
+	return closed;
 }
 
 /* Notes how far the received PSNs reach.  True: this packet leaves out PSNs that were not missing
@@ -337,23 +339,41 @@ static bool opens_gap(struct dp_responder *r, uint32_t psn, uint32_t n_psn)
 	return gap;
 }
 
+/* Sends an acknowledgement within `delay`. */
+static void ack_within(struct dp_responder *r, uint64_t delay, uint64_t now)
+{
+	if (!r->ack_ns || r->ack_ns > now + delay)
+		r->ack_ns = now + delay;
+}
+
+/* The requester has to be told something.  One that wants few acknowledgements gets it late. */
+static void tell_news(struct dp_rc *rc, uint64_t now)
+{
+	if (rc->resp.thin)
+		ack_within(&rc->resp, dp_ack_delay_ns(rc->resp.thin) / 2, now);
+	else
+		dp_ack_soon(rc);
+}
+
 /* Schedules an acknowledgement.  At once if the requester asks for it (it does so for
- * retransmissions), and when a gap opens or closes; else after a number of packets or some time.
- * An ACK for each packet behind a gap would cost more than the loss. */
-static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+ * retransmissions), soon when there is news: a gap opens or closes, or a packet came twice; else
+ * after a number of packets or some time.  An ACK for each packet behind a gap would cost more than
+ * the loss. */
+static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, bool news, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
-	bool received = p->mask & DP_IS_LAST && p->mask & (DP_IS_SEND | DP_HAS_IMM);
-	uint64_t delay = received ? DP_ACK_HOLD_NS : DP_ACK_DELAY_NS;
-
+	bool received = p->mask & DP_IS_LAST && p->mask & (DP_IS_SEND | DP_HAS_IMM) &&
+			(p->ack_req || !r->thin);
 	uint32_t every = rc->peer_paths ? DP_PATHS_ACK_EVERY : DP_EXT_ACK_EVERY;
 
-	if (++r->unacked >= every || (p->ack_req && !received))
+	if (news)
+		tell_news(rc, now);
+	if (++r->unacked >= every << r->thin || (p->ack_req && !received))
 		r->ack_now = true;
 	if (r->ack_now)
 		dp_qp_wake(&rc->qp);
-	else if (!r->ack_ns || r->ack_ns > now + delay)
-		r->ack_ns = now + delay;
+	else
+		ack_within(r, received ? DP_ACK_HOLD_NS : dp_ack_delay_ns(r->thin), now);
 }
 
 /* Keeps the telemetry that the next acknowledgement will echo. */
@@ -375,6 +395,7 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 	int32_t ahead = dp_psn_diff(p->psn, r->epsn);
 	uint32_t window = rc->qp.engine->cfg.window_psns, n_psn = psns_of(rc, p);
 	struct dp_xdh xdh;
+	bool news;
 
 	if (!n_psn || n_psn > window || ahead + (int32_t)n_psn > (int32_t)window ||
 	    ahead < -(int32_t)window)
@@ -384,30 +405,34 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 	dp_xdh_get(p->xdh, &xdh);
 	if (xdh.ack)
 		dp_ext_carried_ack(rc, p, &xdh, now);
+	r->thin = (uint8_t)xdh.thin;
 	r->ts_ns = xdh.ts_ns;
 	r->ts_at_ns = dp_arrived(p, now);
 	if (p->room && rc->echo)
 		keep_hops(rc->echo, p->room, xdh.records);
 	if ((pkt->tos & DP_ECN_MASK) == DP_ECN_CE)
 		dp_reorder_marked(rc, p->psn);
-	if (ahead + (int32_t)n_psn <= 0 || (ahead > 0 && dp_rx_test(rc, p->psn))) {
-		if (ahead > 0) {
-			rc->qp.stats.duplicates++;
-			r->duplicates++;
-			r->ack_now = true;
-		} else {
-			again(rc, p, now);
-		}
+	if (ahead > 0 && dp_rx_test(rc, p->psn)) {
+		rc->qp.stats.duplicates++;
+		r->duplicates++;
+		news = true;
+	} else if (ahead + (int32_t)n_psn <= 0) {
+		news = again(rc, p, now);
 	} else if (ahead > 0) {
 		if (take_ahead(rc, p, n_psn, now))
 			return;
 		rc->qp.stats.out_of_order++;
 		/* A gap between paths of different length is no sign of loss. */
-		if (opens_gap(r, p->psn, n_psn) && !rc->peer_paths)
-			r->ack_now = true;
+		news = opens_gap(r, p->psn, n_psn) && !rc->peer_paths;
 	} else {
-		in_order(rc, p, n_psn, now);
+		news = in_order(rc, p, n_psn, now) && !rc->peer_paths;
 	}
 	if (rc->qp.state != DP_QPS_ERR)
-		schedule_ack(rc, p, now);
+		schedule_ack(rc, p, news, now);
+}
+
+void dp_reorder_trimmed(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+{
+	if (dp_rx_trimmed(rc, p->psn))
+		tell_news(rc, now);
 }

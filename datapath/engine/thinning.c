@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/thinning.h"
+
+#include "wire/ext.h"
+
+/* How long a receiver holds an acknowledgement that is not thinned. */
+#define DP_ACK_DELAY_NS 50000ull
+
+enum {
+	LEAST_SAMPLES = 4, /* of a round: one acknowledgement alone may meet a short queue */
+	CALM_ROUNDS = 16,  /* without a queue, before more acknowledgements are tried */
+	PATIENCE_MAX = 3,  /* doublings of these rounds, after tries that made a queue */
+};
+
+/* Shares of the RTT: a queue that is longer stays, and one that is shorter is none. */
+enum { STANDS = 8, EMPTY = 16 };
+
+uint64_t dp_ack_delay_ns(unsigned level)
+{
+	return DP_ACK_DELAY_NS << level;
+}
+
+static void thin(struct dp_thinning *t, uint64_t srtt_ns)
+{
+	if (t->trying && t->patience < PATIENCE_MAX)
+		t->patience++;
+	t->trying = 0;
+	t->calm = 0;
+	if (t->level < DP_THIN_MAX && dp_ack_delay_ns(t->level + 1u) <= srtt_ns)
+		t->level++;
+}
+
+static void thicken(struct dp_thinning *t)
+{
+	if (!t->level || ++t->calm < CALM_ROUNDS << t->patience)
+		return;
+	if (t->trying) /* the level before was thinner than it had to be */
+		t->patience = 0;
+	t->calm = 0;
+	t->trying = 1;
+	t->level--;
+}
+
+void dp_thinning_sample(struct dp_thinning *t, uint64_t back_ns, uint64_t srtt_ns, uint64_t now)
+{
+	if (!t->samples || back_ns < t->back_ns)
+		t->back_ns = back_ns < UINT32_MAX ? (uint32_t)back_ns : UINT32_MAX;
+	if (t->samples < LEAST_SAMPLES)
+		t->samples++;
+	if (now < t->look_ns || t->samples < LEAST_SAMPLES)
+		return;
+	/* A queue that becomes shorter needs nothing but time. */
+	if (t->back_ns > srtt_ns / STANDS && t->back_ns >= t->last_ns)
+		thin(t, srtt_ns);
+	else if (t->back_ns <= srtt_ns / EMPTY)
+		thicken(t);
+	t->last_ns = t->back_ns;
+	t->samples = 0;
+	t->look_ns = now + srtt_ns + dp_ack_delay_ns(t->level);
+}
