@@ -2,9 +2,9 @@
 """Congestion control: algorithms in short Python files, compiled to native code.
 
 `algorithm`, `param` and `state` declare one; `Flow`, `Ack`, `Loss` and `Hop`,
-and at the receiver `Port`, `Sender` and `Data`, are what its functions see; `load` and `registry` find it; `compile_algorithm`
-makes the shared object that the transport opens.  docs/cc.md tells how to
-write one.
+and at the receiver `Port`, `Sender` and `Data`, are what its functions see;
+`load` and `registry` find it; `compile_algorithm` makes the shared object that
+the transport opens.  docs/cc.md tells how to write one.
 """
 
 from datapath.cc.algorithm import Algorithm, Field, algorithm, param, state

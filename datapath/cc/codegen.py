@@ -72,9 +72,7 @@ class _Compiler:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.records = {
-            **{
-                name: numba.from_dtype(program.algorithm.dtype_of(name)) for name in records.HEADS
-            },
+            **{name: numba.from_dtype(program.algorithm.dtype_of(name)) for name in records.HEADS},
             "ack": numba.from_dtype(records.ack_dtype()),
             "loss": numba.from_dtype(records.loss_dtype()),
             "data": numba.from_dtype(records.data_dtype()),
@@ -255,8 +253,9 @@ def _wrapper(hook: Any, roles: tuple[str, ...]) -> Callable[..., None]:
     def call_array(record: Any, others: Any, n: Any) -> None:
         hook(carray(record, 1)[0], carray(others, n))
 
-    special = {"now_ns": call_number, "senders": call_array}
-    return special.get(roles[-1], (call_record, call_two, call_three)[len(roles) - 1])
+    special: dict[str, Callable[..., None]] = {"now_ns": call_number, "senders": call_array}
+    plain: dict[int, Callable[..., None]] = {1: call_record, 2: call_two, 3: call_three}
+    return special.get(roles[-1]) or plain[len(roles)]
 
 
 def _emit(module: Any) -> bytes:

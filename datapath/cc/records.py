@@ -98,7 +98,16 @@ class Loss:
     trimmed: Annotated[float, "1: a switch cut the payload off, and the receiver told"]
 
 
-class Port:
+class _Own:
+    """A record that has members of the algorithm's own, by names that only its class knows."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float: ...
+        def __setattr__(self, name: str, value: float) -> None: ...
+
+
+class Port(_Own):
     """At the receiver: one record for all flows that come in; parameters and state follow."""
 
     timer_ns: Annotated[float, "set by the algorithm: when `on_timer` is called; 0: not"]
@@ -107,7 +116,7 @@ class Port:
     n_senders: Annotated[float, "flows that want more than has arrived"]
 
 
-class Sender:
+class Sender(_Own):
     """At the receiver: a flow that comes in; the algorithm's state follows."""
 
     granted_bytes: Annotated[

@@ -4,6 +4,9 @@
 #include <math.h>
 
 #define FIRST_ROOM 16u
+/* A DEMAND that is behind the one before was overtaken by it.  So many in a row were not: the one
+ * before was wrong, and the flow begins anew. */
+#define BELIEVED 3
 
 /* ---- records ------------------------------------------------------------------------ */
 
@@ -226,8 +229,12 @@ struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
 	in->owed = true; /* even if nothing is granted, the sender hears that its DEMAND came */
 	dp_qp_wake(qp);
 	settled = total_near(in->arrived, d->settled);
-	if (settled < in->settled || settled > in->arrived + INT32_MAX)
-		return in; /* late, or before the beginning */
+	if (settled < in->settled || settled > in->arrived + INT32_MAX) {
+		if (++in->late < BELIEVED)
+			return in;
+		in->granted = in->arrived = settled = d->settled;
+	}
+	in->late = 0;
 	in->settled = settled;
 	in->wanted = settled + wants;
 	in->rtt_ns = d->rtt_ns;

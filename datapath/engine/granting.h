@@ -17,6 +17,7 @@ struct dp_incoming {
 	struct dp_qp *qp;
 	uint32_t index; /* of its record */
 	bool owed;	/* a GRANT is to be sent */
+	uint8_t late;	/* DEMANDs in a row that are behind the newest */
 	uint64_t wanted, granted, arrived;
 	uint64_t settled; /* of the last DEMAND */
 	uint64_t heard_ns;

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+# ruff: noqa: N805, the first argument of a hook is the flow or the port
 """Homa's grants: the receiver lets the senders with the least left to send go first.
 
 Homa (Montazeri et al., "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network
@@ -7,6 +8,8 @@ here, so SRPT is the receiver's alone; a QP stands for its messages, which it se
 what all senders may have on the way together is bounded, so that it fits into shallow buffers.
 Where the receiver gives no grants, the sender keeps a window by loss, as NewReno does.
 """
+
+from collections.abc import Sequence
 
 from datapath.cc import Ack, Data, Flow, Loss, Port, Sender, algorithm, param, state
 
@@ -33,31 +36,34 @@ class Homa(Flow):
 
     next_cut_bytes: float = state()
 
-    def on_init(flow):
+    def on_init(flow) -> None:
         flow.unscheduled_bytes = flow.unscheduled
         flow.cwnd_bytes = min(10 * flow.mss_bytes, flow.max_cwnd_bytes)
         if flow.needs_grants:
             flow.cwnd_bytes = flow.max_cwnd_bytes
 
-    def on_ack(flow, ack: Ack):
+    def on_ack(flow, ack: Ack) -> None:
         if flow.needs_grants:
             flow.cwnd_bytes = flow.max_cwnd_bytes
         else:
             step = flow.mss_bytes * ack.acked_bytes / flow.cwnd_bytes
             flow.cwnd_bytes = min(flow.cwnd_bytes + step, flow.max_cwnd_bytes)
 
-    def on_loss(flow, loss: Loss):
+    def on_loss(flow, loss: Loss) -> None:
         if not flow.needs_grants and loss.prior_delivered_bytes >= flow.next_cut_bytes:
             flow.next_cut_bytes = flow.delivered_bytes + 1
             flow.cwnd_bytes = max(flow.cwnd_bytes / 2, flow.mss_bytes)
 
-    def on_request(port: Port, sender: Sender):
+    @staticmethod
+    def on_request(port: Port, sender: Sender) -> None:
         port.timer_ns = port.now_ns  # on_timer looks at all senders, at once
 
-    def on_data(port: Port, sender: Sender, data: Data):
+    @staticmethod
+    def on_data(port: Port, sender: Sender, data: Data) -> None:
         port.timer_ns = port.now_ns
 
-    def on_timer(port: Port, senders):
+    @staticmethod
+    def on_timer(port: Port, senders: Sequence[Sender]) -> None:
         """Grants to the shortest until the bound of what may be on the way is reached."""
         rtt_bytes = one_rtt(port, senders)
         room = port.overcommit * rtt_bytes
@@ -70,7 +76,7 @@ class Homa(Flow):
         port.timer_ns = port.now_ns + port.patience_ns if len(senders) else 0.0
 
 
-def one_rtt(port, senders):
+def one_rtt(port: Port, senders: Sequence[Sender]) -> float:
     """RTTbytes of the paper: the least that keeps the port busy."""
     rtt_ns, mss_bytes = 0.0, 0.0
     for i in range(len(senders)):
@@ -82,17 +88,17 @@ def one_rtt(port, senders):
     return max(known if known > 0 else port.unknown_bytes, mss_bytes)
 
 
-def is_silent(port, sender):
+def is_silent(port: Port, sender: Sender) -> bool:
     return port.now_ns - sender.heard_ns > port.patience_ns
 
 
-def on_the_way(port, sender):
+def on_the_way(port: Port, sender: Sender) -> float:
     if is_silent(port, sender):
         return 0.0
     return max(min(sender.granted_bytes, sender.wanted_bytes) - sender.arrived_bytes, 0.0)
 
 
-def shortest(port, senders, rtt_bytes):
+def shortest(port: Port, senders: Sequence[Sender], rtt_bytes: float) -> int:
     """The sender with the least left that may be granted more; -1: there is none."""
     best, least = -1, 0.0
     for i in range(len(senders)):
@@ -107,7 +113,7 @@ def shortest(port, senders, rtt_bytes):
     return best
 
 
-def grant(port, sender, room, rtt_bytes):
+def grant(port: Port, sender: Sender, room: float, rtt_bytes: float) -> float:
     """Grants full packets, until rtt_bytes of the sender are on the way; returns the bytes."""
     room = min(room, rtt_bytes - on_the_way(port, sender))
     left = sender.wanted_bytes - sender.granted_bytes

@@ -7,9 +7,9 @@
 #include "engine/rc/scoreboard.h"
 
 enum {
-	LOOKED_AT = 64,	 /* requests and lost packets whose bytes a DEMAND counts */
-	AHEAD = 16,	 /* segments: a DEMAND that still has so many to be granted needs no news */
-	UNANSWERED = 6,	 /* DEMANDs without an answer, after which nothing waits for grants */
+	LOOKED_AT = 64, /* requests and lost packets whose bytes a DEMAND counts */
+	AHEAD = 16,	/* segments: a DEMAND that still has so many to be granted needs no news */
+	UNANSWERED = 6, /* DEMANDs without an answer, after which nothing waits for grants */
 	DOUBLINGS = 4,
 };
 
@@ -139,9 +139,9 @@ int dp_credit_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	c->due = false;
 	wants = backlog(rc);
-	if (!wants)
+	if (!wants && !c->silent) /* a silent peer is asked whether it is back */
 		return 0;
-	c->ask_ns = patience_ns(rc, now);
+	c->ask_ns = wants ? patience_ns(rc, now) : 0;
 	if (c->asked < UINT8_MAX)
 		c->asked++;
 	demand(rc, pkt, wants);
@@ -160,7 +160,7 @@ void dp_credit_tick(struct dp_rc *rc, uint64_t now)
 		c->unanswered++;
 	else
 		c->silent = true;
-	dp_requester_wake(rc);
+	dp_qp_wake(&rc->qp);
 }
 
 /* The peer cannot grant more than this end has asked for. */
