@@ -126,7 +126,9 @@ class Sender(_Own):
     wanted_bytes: Annotated[float, "sent, and wanted to be sent"]
     arrived_bytes: Annotated[float, "arrived, or known to be lost"]
     heard_ns: Annotated[float, "when its last packet came"]
-    rtt_ns: Annotated[float, "its lowest RTT and the time in both hosts; 0: not known"]
+    rtt_ns: Annotated[
+        float, "lowest time from its DEMAND to the GRANT, hosts included; 0: not known"
+    ]
     mss_bytes: Annotated[float, "payload of its longest packet so far"]
 
 

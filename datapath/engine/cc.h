@@ -37,7 +37,7 @@ struct dp_cc_flow {
 	double inflight_bytes;
 	double delivered_bytes; /* since the QP was connected */
 	double now_ns;
-	double paths; /* number of paths that packets may take, 1 to 64 */
+	double paths;	     /* number of paths that packets may take, 1 to 64 */
 	double needs_grants; /* 1: the receiver gives grants, and only these may be sent */
 };
 
@@ -98,7 +98,7 @@ struct dp_cc_sender {
 	double wanted_bytes;  /* sent, and wanted to be sent */
 	double arrived_bytes; /* arrived, or known to be lost */
 	double heard_ns;      /* when its last packet came */
-	double rtt_ns;	      /* its lowest RTT and the time in both hosts; 0: not known */
+	double rtt_ns;	      /* lowest time from its DEMAND to the GRANT; 0: not known */
 	double mss_bytes;     /* payload of its longest packet so far */
 };
 

@@ -162,7 +162,7 @@ def test_no_grant_exceeds_what_was_asked_for(make_world: MakeWorld, more: int) -
     a, b = given.a, given.b
     given.write(2 * MTU)
     assert [p.name for p in a.host.send_all()] == ["DEMAND"]
-    given.world.give(a.host, forged(b, GRANT, (2 * MTU + more) % 2**32))
+    given.world.give(a.host, forged(b, GRANT, (2 * MTU + more) % 2**32, 0))
     given.write(2 * MTU)
     names = [p.name for p in a.host.send_all()]
     assert "EXT_WRITE_ONLY" not in names
@@ -174,8 +174,8 @@ def test_an_old_grant_takes_nothing_back(make_world: MakeWorld) -> None:
     a, b = given.a, given.b
     given.write(2 * MTU)
     a.host.send_all()
-    given.world.give(a.host, forged(b, GRANT, 2 * MTU))
-    given.world.give(a.host, forged(b, GRANT, 0))
+    given.world.give(a.host, forged(b, GRANT, 2 * MTU, 0))
+    given.world.give(a.host, forged(b, GRANT, 0, 0))
     assert [p.name for p in a.host.send_all()] == ["EXT_WRITE_FIRST", "EXT_WRITE_LAST"]
 
 
@@ -198,7 +198,7 @@ def test_demands_that_make_no_sense(make_world: MakeWorld, settled: int, wanted:
 def test_a_demand_of_a_peer_that_was_offered_no_grants(ext: World) -> None:
     a, b = ext.extended_pair()
     ext.give(b.host, forged(a, DEMAND, 0, 1 << 20, 0))
-    ext.give(a.host, forged(b, GRANT, 1 << 20))
+    ext.give(a.host, forged(b, GRANT, 1 << 20, 1 << 20))
     assert a.host.send_all() == b.host.send_all() == []
 
 

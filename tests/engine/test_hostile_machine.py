@@ -401,7 +401,11 @@ class Hostile(RuleBasedStateMachine):
         rtt=st.sampled_from([0, 1, 20_000, 2**32 - 1]),
     )
     def credit(self, opcode: int, first: int, more: int, rtt: int) -> None:
-        words = (first, (first + more) % 2**32, rtt) if opcode == DEMAND else (first,)
+        words = (
+            (first, (first + more) % 2**32, rtt)
+            if opcode == DEMAND
+            else (first, first + more & 0xFFFFFFFF)
+        )
         body = struct.pack(f"!{len(words)}I", *words)
         self.give(forge.packet(self.peer, opcode, 0, body, ack=False))
 

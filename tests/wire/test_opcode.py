@@ -44,7 +44,7 @@ ROWS = {
     0xE2: ("PROBE", 12, None),
     0xE3: ("PROBE_REPLY", 12, None),
     0xE4: ("DEMAND", 24, None),
-    0xE5: ("GRANT", 16, None),
+    0xE5: ("GRANT", 20, None),
 }
 
 

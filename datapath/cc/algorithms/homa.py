@@ -35,6 +35,7 @@ class Homa(Flow):
     )
 
     next_cut_bytes: float = state()
+    lowest_ns: float = state(of="port")
 
     def on_init(flow) -> None:
         flow.unscheduled_bytes = flow.unscheduled
@@ -56,6 +57,8 @@ class Homa(Flow):
 
     @staticmethod
     def on_request(port: Port, sender: Sender) -> None:
+        if sender.rtt_ns > 0 and (port.lowest_ns == 0 or sender.rtt_ns < port.lowest_ns):
+            port.lowest_ns = sender.rtt_ns
         port.timer_ns = port.now_ns  # on_timer looks at all senders, at once
 
     @staticmethod
@@ -82,7 +85,8 @@ def one_rtt(port: Port, senders: Sequence[Sender]) -> float:
     for i in range(len(senders)):
         rtt_ns = max(rtt_ns, senders[i].rtt_ns)
         mss_bytes = max(mss_bytes, senders[i].mss_bytes)
-    known = rtt_ns * port.line_rate_bps / 8e9
+    # A sender may have measured a queue; no path is thought to be twice as long as another.
+    known = min(rtt_ns, 2 * port.lowest_ns) * port.line_rate_bps / 8e9
     if port.rtt_bytes > 0:
         known = port.rtt_bytes
     return max(known if known > 0 else port.unknown_bytes, mss_bytes)

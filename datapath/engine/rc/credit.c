@@ -7,10 +7,10 @@
 #include "engine/rc/scoreboard.h"
 
 enum {
-	LOOKED_AT = 64, /* requests and lost packets whose bytes a DEMAND counts */
-	AHEAD = 16,	/* segments: a DEMAND that still has so many to be granted needs no news */
-	UNANSWERED = 6, /* DEMANDs without an answer, after which nothing waits for grants */
-	DOUBLINGS = 4,
+	LOOKED_AT = 64,	 /* requests and lost packets whose bytes a DEMAND counts */
+	AHEAD = 16,	 /* segments: a DEMAND that still has so many to be granted needs no news */
+	UNANSWERED = 12, /* DEMANDs without an answer, after which nothing waits for grants */
+	DOUBLINGS = 2,
 };
 
 #define ASK_FIRST_NS 200000ull
@@ -37,7 +37,12 @@ void dp_credit_stop(struct dp_rc *rc)
 	struct dp_credit *c = rc->credit;
 
 	if (c)
-		*c = (struct dp_credit){ .sent = c->sent, .granted = c->granted, .told = c->told };
+		*c = (struct dp_credit){
+			.sent = c->sent,
+			.granted = c->granted,
+			.told = c->told,
+			.rtt_ns = c->rtt_ns,
+		};
 }
 
 /* Bytes that are still to be sent, as far as a DEMAND counts them. */
@@ -112,18 +117,17 @@ double dp_credit_left(const struct dp_rc *rc)
 	return c && c->granted > c->sent ? (double)(c->granted - c->sent) : 0;
 }
 
-static void demand(struct dp_rc *rc, struct dp_packet *pkt, uint32_t wants)
+static void demand(struct dp_rc *rc, struct dp_packet *pkt, uint32_t wants, uint64_t now)
 {
 	struct dp_credit *c = rc->credit;
 	uint64_t flying = rc->flow.inflight_bytes < c->sent ? rc->flow.inflight_bytes : c->sent;
 	struct dp_demand d = {
 		.settled = (uint32_t)(c->sent - flying),
 		.wanted = (uint32_t)c->sent + wants,
-		.rtt_ns = (uint32_t)(rc->flow.rtt.min_rtt_ns ?
-					     rc->flow.rtt.min_rtt_ns + rc->flow.rtt.host_ns :
-					     rc->hello_rtt_ns),
+		.rtt_ns = (uint32_t)c->rtt_ns,
 	};
 
+	c->told_ns = c->told == c->sent + wants ? 0 : now;
 	c->told = c->sent + wants;
 	dp_build_start(rc, pkt, DP_OP_DEMAND, 0, 0, 0, 0);
 	dp_demand_set(dp_packet_push(pkt, DP_DEMAND_LEN), &d);
@@ -144,7 +148,7 @@ int dp_credit_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	c->ask_ns = wants ? patience_ns(rc, now) : 0;
 	if (c->asked < UINT8_MAX)
 		c->asked++;
-	demand(rc, pkt, wants);
+	demand(rc, pkt, wants, now);
 	return 1;
 }
 
@@ -163,15 +167,28 @@ void dp_credit_tick(struct dp_rc *rc, uint64_t now)
 	dp_qp_wake(&rc->qp);
 }
 
+/* A GRANT that knows what the last DEMAND told has come after it. */
+static void note_rtt(struct dp_credit *c, uint32_t wanted, uint64_t now)
+{
+	uint64_t rtt = now - c->told_ns;
+
+	if (!c->told_ns || wanted != (uint32_t)c->told)
+		return;
+	c->told_ns = 0;
+	if (rtt <= UINT32_MAX && (!c->rtt_ns || rtt < c->rtt_ns))
+		c->rtt_ns = rtt;
+}
+
 /* The peer cannot grant more than this end has asked for. */
-static void granted_rx(struct dp_rc *rc, uint32_t low, uint64_t now)
+static void granted_rx(struct dp_rc *rc, const struct dp_grant *g, uint64_t now)
 {
 	struct dp_credit *c = rc->credit;
 	uint64_t granted;
 
 	if (!c)
 		return;
-	granted = c->sent + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)c->sent);
+	note_rtt(c, g->wanted, now);
+	granted = c->sent + (uint64_t)(int64_t)(int32_t)(g->granted - (uint32_t)c->sent);
 	if (granted > c->told)
 		granted = granted > c->sent + INT32_MAX ? c->granted : c->told;
 	c->unanswered = 0;
@@ -215,12 +232,14 @@ void dp_grants_data(struct dp_rc *rc, uint64_t bytes, bool marked, bool trimmed,
 int dp_grants_tx(struct dp_rc *rc, struct dp_packet *pkt)
 {
 	struct dp_incoming *in = rc->incoming;
+	struct dp_grant g;
 
 	if (!in || !in->owed)
 		return 0;
 	in->owed = false;
+	g = (struct dp_grant){ (uint32_t)in->granted, (uint32_t)in->wanted };
 	dp_build_start(rc, pkt, DP_OP_GRANT, 0, 0, 0, 0);
-	dp_grant_set(dp_packet_push(pkt, DP_GRANT_LEN), (uint32_t)in->granted);
+	dp_grant_set(dp_packet_push(pkt, DP_GRANT_LEN), &g);
 	dp_packet_end(&rc->qp, pkt);
 	return 1;
 }
@@ -228,9 +247,11 @@ int dp_grants_tx(struct dp_rc *rc, struct dp_packet *pkt)
 void dp_credit_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_demand d;
+	struct dp_grant g;
 
 	if (p->grant) {
-		granted_rx(rc, dp_grant_get(p->grant), now);
+		dp_grant_get(p->grant, &g);
+		granted_rx(rc, &g, now);
 	} else if (rc->grants && rc->peer_extended) {
 		dp_demand_get(p->demand, &d);
 		rc->incoming = dp_granting_demand(&rc->qp, rc->incoming, &d, now);
