@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Congestion control: algorithms in short Python files, compiled to native code.
 
-`algorithm`, `param` and `state` declare one; `Flow`, `Ack`, `Loss` and `Hop`
-are what its functions see; `load` and `registry` find it; `compile_algorithm`
-makes the shared object that the transport opens.  docs/cc.md tells how to
-write one.
+`algorithm`, `param` and `state` declare one; `Flow`, `Ack`, `Loss` and `Hop`,
+and at the receiver `Port`, `Sender` and `Data`, are what its functions see;
+`load` and `registry` find it; `compile_algorithm` makes the shared object that
+the transport opens.  docs/cc.md tells how to write one.
 """
 
 from datapath.cc.algorithm import Algorithm, Field, algorithm, param, state
 from datapath.cc.compiler import CompiledAlgorithm, compile_algorithm
 from datapath.cc.loading import load, registry
-from datapath.cc.records import Ack, Flow, Hop, Loss
+from datapath.cc.records import Ack, Data, Flow, Hop, Loss, Port, Sender
 
 __all__ = [
     "Ack",
     "Algorithm",
     "CompiledAlgorithm",
+    "Data",
     "Field",
     "Flow",
     "Hop",
     "Loss",
+    "Port",
+    "Sender",
     "algorithm",
     "compile_algorithm",
     "load",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What an algorithm is: a name, parameters, state and up to four hooks.
+"""What an algorithm is: a name, parameters, state and hooks.
 
 `@algorithm` reads them from a class body.  The class is never instantiated;
 its functions take the flow record in the place of `self`.
@@ -26,8 +26,14 @@ HOOKS = {
     "on_ack": ("flow", "ack"),
     "on_loss": ("flow", "loss"),
     "on_timeout": ("flow", "now_ns"),
+    "on_request": ("port", "sender"),
+    "on_data": ("port", "sender", "data"),
+    "on_timer": ("port", "senders"),
 }
 """Name of each hook, and its arguments in order."""
+
+RECEIVER_HOOKS = ("on_request", "on_data", "on_timer")
+"""The hooks that run at the receiver; an algorithm has all of them or none."""
 
 KINDS = {"float": "f8", "int": "i8", "bool": "i8"}
 """Annotation of a parameter or state member, and how the record stores it."""
@@ -49,6 +55,7 @@ class _Param:
 class _State:
     default: float
     length: int
+    of: str
 
 
 def param(
@@ -71,15 +78,16 @@ def param(
     return _Param(default, unit, doc, min, max)
 
 
-def state(default: float = 0.0, *, length: int = 0) -> Any:
-    """Declare a member of the flow record that the hooks keep between calls.
+def state(default: float = 0.0, *, length: int = 0, of: str = "flow") -> Any:
+    """Declare a member of a record that the hooks keep between calls.
 
     Args:
         default: its value in a new flow.
         length: 0: one number; above 0: an array of so many, read and set by index, and
             annotated list[float] or list[int].
+        of: "flow", or at the receiver "port" or "sender".
     """
-    return _State(default, length)
+    return _State(default, length, of)
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class Field:
     kind: "float", "int" or "bool"; bool is stored as an integer, 0 or 1.
     line: where the file declares it.
     length: elements of an array; 0: a single number.
+    of: the record in which it stands; a parameter stands in that of the port, too.
     """
 
     name: str
@@ -100,6 +109,7 @@ class Field:
     min: float | None = None
     max: float | None = None
     length: int = 0
+    of: str = "flow"
 
     def image(self, value: float) -> bytes:
         """`value` as it stands in the record: eight bytes, for an array so many times that."""
@@ -143,7 +153,8 @@ class Field:
 class Algorithm:
     """A congestion-control algorithm, read from its class.
 
-    file, line: where the class stands.  hooks: name to plain function.
+    file, line: where the class stands.  hooks: name to plain function.  state: of the flow;
+    receiver_state: of the port and of the senders.
     """
 
     name: str
@@ -154,26 +165,48 @@ class Algorithm:
     line: int
     params: tuple[Field, ...]
     state: tuple[Field, ...]
+    receiver_state: tuple[Field, ...]
     hooks: Mapping[str, FunctionType]
+
+    @property
+    def grants(self) -> bool:
+        """Whether it has a receiver's side."""
+        return RECEIVER_HOOKS[0] in self.hooks
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """Parameters and state, in their order behind the head of the flow record."""
-        return self.params + self.state
+        return self.fields_of("flow")
+
+    def fields_of(self, record: str) -> tuple[Field, ...]:
+        """Those behind the head of a "flow", "port" or "sender" record, in their order."""
+        params = () if record == "sender" else self.params
+        kept = (*self.state, *self.receiver_state)
+        return (*params, *(item for item in kept if item.of == record))
+
+    def bytes_of(self, record: str) -> int:
+        members = sum(item.length or 1 for item in self.fields_of(record))
+        return records.MEMBER_BYTES * (len(records.HEADS[record]) + members)
 
     @property
     def flow_bytes(self) -> int:
-        members = len(records.FLOW_MEMBERS) + sum(item.length or 1 for item in self.fields)
-        return records.MEMBER_BYTES * members
+        return self.bytes_of("flow")
+
+    def dtype_of(self, record: str) -> Any:
+        """numpy dtype of a whole "flow", "port" or "sender" record."""
+        return records.head_dtype(
+            record,
+            (
+                (item.name, KINDS[item.kind], (item.length,))
+                if item.length
+                else (item.name, KINDS[item.kind])
+                for item in self.fields_of(record)
+            ),
+        )
 
     def flow_dtype(self) -> Any:
         """numpy dtype of the whole flow record."""
-        return records.flow_dtype(
-            (item.name, KINDS[item.kind], (item.length,))
-            if item.length
-            else (item.name, KINDS[item.kind])
-            for item in self.fields
-        )
+        return self.dtype_of("flow")
 
     def resolve(self, params: Mapping[str, Any]) -> dict[str, float]:
         """All parameters with `params` over the defaults.
@@ -193,10 +226,11 @@ class Algorithm:
             values[name] = known[name].checked(value, f"parameter {name} of {self.name}")
         return values
 
-    def image(self, values: Mapping[str, float]) -> bytes:
-        """The record of a new flow, given the values of all parameters."""
-        head = bytes(records.MEMBER_BYTES * len(records.FLOW_MEMBERS))
-        body = [field.image(values.get(field.name, field.default)) for field in self.fields]
+    def image(self, values: Mapping[str, float], record: str = "flow") -> bytes:
+        """A new "flow", "port" or "sender" record, given the values of all parameters."""
+        head = bytes(records.MEMBER_BYTES * len(records.HEADS[record]))
+        fields = self.fields_of(record)
+        body = [field.image(values.get(field.name, field.default)) for field in fields]
         return head + b"".join(body)
 
 
@@ -284,25 +318,58 @@ def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
     for member in annotations:
         if member not in vars(cls):
             raise fail(member, f"{member} has no value", "give it param(...) or state(...)")
-    if "on_ack" not in hooks:
-        raise fail("", f"{cls.__name__} has no on_ack(flow, ack)", "every algorithm needs one")
+    _check_hooks(cls, hooks, states, fail)
     made = Algorithm(
-        name, cls.__name__, origin, _doc(cls), file, line, tuple(params), tuple(states), hooks
+        name,
+        cls.__name__,
+        origin,
+        _doc(cls),
+        file,
+        line,
+        tuple(params),
+        tuple(item for item in states if item.of == "flow"),
+        tuple(item for item in states if item.of != "flow"),
+        hooks,
     )
-    _check_size(made, fail)
+    for record in records.HEADS:
+        _check_size(made, record, fail)
     return made
 
 
-def _check_size(made: Algorithm, fail: _Fail) -> None:
-    """LocalError at the first parameter or state that a flow record has no room for."""
-    size = records.MEMBER_BYTES * len(records.FLOW_MEMBERS)
-    for field in made.fields:
-        size += records.MEMBER_BYTES * (field.length or 1)
-        if size > records.FLOW_BYTES_MAX:
-            over = made.flow_bytes - records.FLOW_BYTES_MAX
+def _check_hooks(
+    cls: type, hooks: Mapping[str, FunctionType], states: list[Field], fail: _Fail
+) -> None:
+    """LocalError when a hook is missing, or state belongs to a record without hooks."""
+    if "on_ack" not in hooks:
+        raise fail("", f"{cls.__name__} has no on_ack(flow, ack)", "every algorithm needs one")
+    missing = [name for name in RECEIVER_HOOKS if name not in hooks]
+    if missing and len(missing) < len(RECEIVER_HOOKS):
+        raise fail(
+            "",
+            f"{cls.__name__} has no {missing[0]}({', '.join(HOOKS[missing[0]])})",
+            f"a receiver's side has {', '.join(RECEIVER_HOOKS)}; one that does nothing is `pass`",
+        )
+    for field in states:
+        if field.of != "flow" and missing:
             raise fail(
                 field.name,
-                f"{made.class_name} needs {made.flow_bytes} bytes per flow, {over} more than the "
+                f"{field.name} is state of the {field.of}, and {cls.__name__} has no receiver's "
+                "side",
+                f"add {', '.join(RECEIVER_HOOKS)}",
+            )
+
+
+def _check_size(made: Algorithm, record: str, fail: _Fail) -> None:
+    """LocalError at the first parameter or state that a record has no room for."""
+    size = records.MEMBER_BYTES * len(records.HEADS[record])
+    for field in made.fields_of(record):
+        size += records.MEMBER_BYTES * (field.length or 1)
+        if size > records.FLOW_BYTES_MAX:
+            need = made.bytes_of(record)
+            over = need - records.FLOW_BYTES_MAX
+            raise fail(
+                field.name,
+                f"{made.class_name} needs {need} bytes per {record}, {over} more than the "
                 f"limit of {records.FLOW_BYTES_MAX}: {field.name} is the first without room",
                 "every number of param(...) and state(...) takes 8 bytes: make arrays shorter",
             )
@@ -319,15 +386,19 @@ def _read_field(
         kind = element[1] if element else "float"
     if kind not in KINDS:
         raise fail(name, f"{name} is annotated {kind}", "use float, int or bool")
-    if name in records.FLOW_MEMBERS:
-        raise fail(name, f"every flow has {name} already", "choose another name")
+    of = value.of if isinstance(value, _State) else "flow"
+    if of not in records.HEADS:
+        raise fail(name, f"{name} is state of {of!r}", f"use {', '.join(records.HEADS)}")
+    for record in (of,) if isinstance(value, _State) else ("flow", "port"):
+        if name in records.HEADS[record]:
+            raise fail(name, f"every {record} has {name} already", "choose another name")
     if name.startswith("_"):
         raise fail(name, f"{name} begins with an underscore", "choose another name")
     line = lines.get(name, 1)
     if isinstance(value, _State):
         if not isinstance(value.length, int) or value.length < 0:
             raise fail(name, f"length of {name} is {value.length!r}", "a whole number, 1 or more")
-        field = Field(name, kind, value.default, line, length=value.length)
+        field = Field(name, kind, value.default, line, length=value.length, of=of)
     else:
         field = Field(name, kind, value.default, line, value.unit, value.doc, value.min, value.max)
     try:

@@ -72,10 +72,12 @@ class _Compiler:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.records = {
-            "flow": numba.from_dtype(program.algorithm.flow_dtype()),
+            **{name: numba.from_dtype(program.algorithm.dtype_of(name)) for name in records.HEADS},
             "ack": numba.from_dtype(records.ack_dtype()),
             "loss": numba.from_dtype(records.loss_dtype()),
+            "data": numba.from_dtype(records.data_dtype()),
         }
+        self.records["senders"] = types.Array(self.records["sender"], 1, "C")
         self.dispatchers: dict[FunctionType, Any] = {}
         self.scopes: dict[int, dict[str, Any]] = {}
         for helper in program.helpers:
@@ -94,7 +96,7 @@ class _Compiler:
             dispatcher.compile(arguments)
             self._check_types()
             wrapper = numba.cfunc(_c_signature(arguments), nopython=True)(
-                _unary(dispatcher) if len(roles) == 1 else _wrapper(dispatcher, roles[1])
+                _wrapper(dispatcher, roles)
             )
         except LocalError:
             raise
@@ -152,7 +154,9 @@ class _Compiler:
         elif isinstance(statement, ir.Assign):
             kind = typemap.get(statement.target.name)
             if isinstance(kind, (types.List, types.Set, types.DictType, types.UnicodeType)) or (
-                isinstance(kind, types.Array) and not isinstance(kind, types.NestedArray)
+                isinstance(kind, types.Array)
+                and not isinstance(kind, types.NestedArray)
+                and kind != self.records["senders"]
             ):
                 raise located(
                     function.__code__.co_filename,
@@ -181,8 +185,10 @@ class _Compiler:
         self, function: FunctionType, line: int, record: Any, name: str, value: Any
     ) -> None:
         algorithm, file = self.program.algorithm, function.__code__.co_filename
-        kinds = {item.name: item.kind for item in algorithm.state}
-        if record != self.records["flow"] or name not in {*kinds, *records.WRITABLE}:
+        owner = next((item for item in records.HEADS if record == self.records[item]), None)
+        kept = (*algorithm.state, *algorithm.receiver_state)
+        kinds = {item.name: item.kind for item in kept if item.of == owner}
+        if owner is None or name not in {*kinds, *records.WRITABLE[owner]}:
             raise located(file, line, f"{name} is an input and cannot be set")
         if kinds.get(name, "float") != "float" and isinstance(value, types.Float):
             raise located(
@@ -218,31 +224,38 @@ class _Compiler:
 
 
 def _c_signature(arguments: tuple[Any, ...]) -> Any:
-    pointers = [
-        types.CPointer(item) if isinstance(item, types.Record) else item for item in arguments
-    ]
-    return types.void(*pointers)
+    """Records are passed as pointers, and an array as a pointer and a length."""
+    c_types = []
+    for item in arguments:
+        if isinstance(item, types.Array):
+            c_types += [types.CPointer(item.dtype), types.uint64]
+        else:
+            c_types.append(types.CPointer(item) if isinstance(item, types.Record) else item)
+    return types.void(*c_types)
 
 
-def _unary(hook: Any) -> Callable[[Any], None]:
+def _wrapper(hook: Any, roles: tuple[str, ...]) -> Callable[..., None]:
+    """The C function of a hook with arguments of these roles."""
     carray = numba.carray
 
-    def call(flow: Any) -> None:
-        hook(carray(flow, 1)[0])
+    def call_record(record: Any) -> None:
+        hook(carray(record, 1)[0])
 
-    return call
+    def call_two(record: Any, other: Any) -> None:
+        hook(carray(record, 1)[0], carray(other, 1)[0])
 
+    def call_three(record: Any, other: Any, event: Any) -> None:
+        hook(carray(record, 1)[0], carray(other, 1)[0], carray(event, 1)[0])
 
-def _wrapper(hook: Any, role: str) -> Callable[[Any, Any], None]:
-    carray = numba.carray
+    def call_number(record: Any, now_ns: Any) -> None:
+        hook(carray(record, 1)[0], now_ns)
 
-    def call_record(flow: Any, event: Any) -> None:
-        hook(carray(flow, 1)[0], carray(event, 1)[0])
+    def call_array(record: Any, others: Any, n: Any) -> None:
+        hook(carray(record, 1)[0], carray(others, n))
 
-    def call_number(flow: Any, now_ns: Any) -> None:
-        hook(carray(flow, 1)[0], now_ns)
-
-    return call_number if role == "now_ns" else call_record
+    special: dict[str, Callable[..., None]] = {"now_ns": call_number, "senders": call_array}
+    plain: dict[int, Callable[..., None]] = {1: call_record, 2: call_two, 3: call_three}
+    return special.get(roles[-1]) or plain[len(roles)]
 
 
 def _emit(module: Any) -> bytes:

@@ -80,7 +80,8 @@ def _code_key(program: subset.Program) -> str:
     """The inputs of the machine code: sources, constants, layout, tools."""
     algorithm = program.algorithm
     here = Path(__file__).parent
-    layout = [(item.name, item.kind, item.default, item.length) for item in algorithm.fields]
+    fields = (*algorithm.fields, *algorithm.receiver_state)
+    layout = [(item.name, item.kind, item.default, item.length, item.of) for item in fields]
     constants = [(name, repr(value)) for (_, name), value in program.constants.items()]
     return _digest(
         [

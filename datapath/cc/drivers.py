@@ -31,6 +31,11 @@ def new_loss(**members: float) -> Record:
     return _record(records.loss_dtype(), members)
 
 
+def new_data(**members: float) -> Record:
+    """A zeroed data record; `members` are set in it."""
+    return _record(records.data_dtype(), members)
+
+
 class Driver(typing.Protocol):
     """One flow: the record (members are attributes), and the four hooks.
 
@@ -52,7 +57,9 @@ class PythonAlgorithm:
     def __init__(self, name_or_path: str, params: Mapping[str, Any] | None = None) -> None:
         self.algorithm = load(name_or_path)
         values = self.algorithm.resolve(params or {})
-        self.flow = _view(bytearray(self.algorithm.image(values)), self.algorithm.flow_dtype())
+        self.flow = record_view(
+            bytearray(self.algorithm.image(values)), self.algorithm.flow_dtype()
+        )
 
     def on_init(self) -> None:
         if "on_init" in self.algorithm.hooks:
@@ -75,7 +82,7 @@ class PythonAlgorithm:
                 self.algorithm.hooks[hook](self.flow, *arguments)
 
 
-class _Descriptor(ctypes.Structure):
+class _Struct(ctypes.Structure):
     """struct dp_cc_algo."""
 
     _fields_ = (
@@ -83,12 +90,40 @@ class _Descriptor(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("flow_bytes", ctypes.c_uint64),
         ("initial", ctypes.c_void_p),
+        ("port_bytes", ctypes.c_uint64),
+        ("port_initial", ctypes.c_void_p),
+        ("sender_bytes", ctypes.c_uint64),
+        ("sender_initial", ctypes.c_void_p),
         ("on_init", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
         ("on_ack", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_loss", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_timeout", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
+        ("on_request", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
+        ("on_data", ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)),
+        ("on_timer", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)),
         ("params", ctypes.c_char_p),
     )
+
+
+class Descriptor:
+    """The struct of a compiled algorithm; its members are attributes."""
+
+    def __init__(self, compiled: CompiledAlgorithm) -> None:
+        self._library = ctypes.CDLL(str(compiled.path))
+        self._struct = _Struct.in_dll(self._library, "dp_cc_algo")
+        found, want = self._struct.flow_bytes, compiled.algorithm.flow_bytes
+        if self._struct.abi != records.CC_ABI or found != want:
+            raise LocalError(
+                f"{compiled.path} is not {compiled.name} as it is now",
+                hint="compile it again",
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._struct, name)
+
+    def image(self, initial: str, size: str) -> bytearray:
+        """A new record, given the names of the members that tell where it is and its bytes."""
+        return bytearray(ctypes.string_at(getattr(self, initial), getattr(self, size)))
 
 
 class NativeAlgorithm:
@@ -96,16 +131,9 @@ class NativeAlgorithm:
 
     def __init__(self, compiled: CompiledAlgorithm) -> None:
         self.algorithm = compiled.algorithm
-        self._library = ctypes.CDLL(str(compiled.path))
-        self._descriptor = _Descriptor.in_dll(self._library, "dp_cc_algo")
-        found, want = self._descriptor.flow_bytes, self.algorithm.flow_bytes
-        if self._descriptor.abi != records.CC_ABI or found != want:
-            raise LocalError(
-                f"{compiled.path} is not {compiled.name} as it is now",
-                hint="compile it again",
-            )
-        image = bytearray(ctypes.string_at(self._descriptor.initial, found))
-        self.flow = _view(image, self.algorithm.flow_dtype())
+        self._descriptor = Descriptor(compiled)
+        image = self._descriptor.image("initial", "flow_bytes")
+        self.flow = record_view(image, self.algorithm.flow_dtype())
 
     def on_init(self) -> None:
         if self._descriptor.on_init:
@@ -165,13 +193,18 @@ class Record:
             raise AttributeError(f"the record has no member {name}")
 
 
+def address_of(record: Record) -> int:
+    """Where a record lies in memory."""
+    return record._address
+
+
 def _record(dtype: np.dtype[Any], members: Mapping[str, float]) -> Record:
-    record = _view(bytearray(dtype.itemsize), dtype)
+    record = record_view(bytearray(dtype.itemsize), dtype)
     for name, value in members.items():
         setattr(record, name, value)
     return record
 
 
-def _view(image: bytearray, dtype: np.dtype[Any]) -> Record:
+def record_view(image: bytearray, dtype: np.dtype[Any]) -> Record:
     """The bytes as one record."""
     return Record(np.frombuffer(image, dtype=dtype)[0])

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from datapath.cc import records
-from datapath.cc.algorithm import HOOKS, Algorithm
+from datapath.cc.algorithm import HOOKS, RECEIVER_HOOKS, Algorithm
 from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError
 
@@ -50,15 +50,15 @@ _GLUE = """\
 
 {stubs}
 {hooks}
-static const uint64_t initial[] = {{ {image} }};
+{images}
 
-_Static_assert(sizeof(initial) <= DP_CC_FLOW_BYTES_MAX, "flow record too large");
+_Static_assert(sizeof(flow) <= DP_CC_FLOW_BYTES_MAX, "flow record too large");
 
 __attribute__((visibility("default"))) struct dp_cc_algo dp_cc_algo = {{
 	.abi = DP_CC_ABI,
 	.name = "{name}",
-	.flow_bytes = sizeof(initial),
-	.initial = initial,
+	.flow_bytes = sizeof(flow),
+	.initial = flow,
 {members}
 	.params = "{params}",
 }};
@@ -94,6 +94,9 @@ _PROTOTYPES = {
     "on_ack": "void dp_cc_on_ack(void *, const struct dp_cc_ack *) HIDDEN;",
     "on_loss": "void dp_cc_on_loss(void *, const struct dp_cc_loss *) HIDDEN;",
     "on_timeout": "void dp_cc_on_timeout(void *, double) HIDDEN;",
+    "on_request": "void dp_cc_on_request(void *, void *) HIDDEN;",
+    "on_data": "void dp_cc_on_data(void *, void *, const struct dp_cc_data *) HIDDEN;",
+    "on_timer": "void dp_cc_on_timer(void *, void *, uint64_t) HIDDEN;",
 }
 
 
@@ -121,22 +124,33 @@ def link(algorithm: Algorithm, values: Mapping[str, float], obj: bytes) -> bytes
 
 
 def _glue(algorithm: Algorithm, values: Mapping[str, float], stubs: list[str]) -> str:
+    names = [hook for hook in HOOKS if algorithm.grants or hook not in RECEIVER_HOOKS]
     hooks = [
-        _PROTOTYPES[hook] if hook in algorithm.hooks else _DEFAULT_HOOKS[hook] for hook in HOOKS
+        _PROTOTYPES[hook] if hook in algorithm.hooks else _DEFAULT_HOOKS[hook] for hook in names
     ]
-    image = algorithm.image(values)
+    images = [_image("flow", algorithm, values)]
+    members = [f"\t.{hook} = dp_cc_{hook}," for hook in names]
+    for record in ("port", "sender") if algorithm.grants else ():
+        images.append(_image(record, algorithm, values))
+        members += [f"\t.{record}_bytes = sizeof({record}),", f"\t.{record}_initial = {record},"]
+    return _GLUE.format(
+        stubs="\n".join(_stub(name) for name in stubs),
+        hooks="\n".join(hooks),
+        images="\n".join(images),
+        name=algorithm.name,
+        params=" ".join(f"{key}={_plain(value)}" for key, value in values.items()),
+        members="\n".join(members),
+    )
+
+
+def _image(record: str, algorithm: Algorithm, values: Mapping[str, float]) -> str:
+    """A new record as an array in C."""
+    image = algorithm.image(values, record)
     words = [
         f"0x{int.from_bytes(image[at : at + 8], sys.byteorder):016x}"
         for at in range(0, len(image), records.MEMBER_BYTES)
     ]
-    return _GLUE.format(
-        stubs="\n".join(_stub(name) for name in stubs),
-        hooks="\n".join(hooks),
-        image=", ".join(words),
-        name=algorithm.name,
-        params=" ".join(f"{key}={_plain(value)}" for key, value in values.items()),
-        members="\n".join(f"\t.{hook} = dp_cc_{hook}," for hook in HOOKS),
-    )
+    return f"static const uint64_t {record}[] = {{ {', '.join(words)} }};"
 
 
 def _plain(value: float) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 5  # DP_CC_ABI
+CC_ABI = 6  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -32,6 +32,9 @@ class Flow:
     next_path: Annotated[
         float, "set by the algorithm: path of the next packet, 0 to paths - 1; -1: taken in turn"
     ]
+    unscheduled_bytes: Annotated[
+        float, "set by the algorithm: may be in flight without a grant, where grants are needed"
+    ]
     mss_bytes: Annotated[float, "payload of a full packet"]
     line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
@@ -42,6 +45,7 @@ class Flow:
     delivered_bytes: Annotated[float, "acknowledged since the connection was made"]
     now_ns: Annotated[float, "the transport's clock"]
     paths: Annotated[float, "that packets may take, 1 to 64"]
+    needs_grants: Annotated[float, "1: the receiver gives grants, and only these may be sent"]
 
 
 class Hop:
@@ -77,6 +81,7 @@ class Ack:
         float, "delivery rate sample, bit/s (draft-cheng-iccrg-delivery-rate-estimation); 0: none"
     ]
     app_limited: Annotated[float, "1: the application, not the window, limited that sample"]
+    credit_bytes: Annotated[float, "granted by the receiver and not sent yet; 0: none"]
     path: Annotated[float, "path of the delivered packets: one call for each path"]
     n_hops: Annotated[float, "telemetry records in `hop`"]
     hop: Annotated[Sequence[Hop], "telemetry, first hop first"]
@@ -93,8 +98,55 @@ class Loss:
     trimmed: Annotated[float, "1: a switch cut the payload off, and the receiver told"]
 
 
-WRITABLE = ("cwnd_bytes", "pacing_rate_bps", "next_path")
-"""The members of the head that an algorithm sets."""
+class _Own:
+    """A record that has members of the algorithm's own, by names that only its class knows."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float: ...
+        def __setattr__(self, name: str, value: float) -> None: ...
+
+
+class Port(_Own):
+    """At the receiver: one record for all flows that come in; parameters and state follow."""
+
+    timer_ns: Annotated[float, "set by the algorithm: when `on_timer` is called; 0: not"]
+    now_ns: Annotated[float, "the transport's clock"]
+    line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
+    n_senders: Annotated[float, "flows that want more than has arrived"]
+
+
+class Sender(_Own):
+    """At the receiver: a flow that comes in; the algorithm's state follows."""
+
+    granted_bytes: Annotated[
+        float,
+        "set by the algorithm: may have been sent; never falls, nor exceeds `wanted_bytes`",
+    ]
+    wanted_bytes: Annotated[float, "sent, and wanted to be sent"]
+    arrived_bytes: Annotated[float, "arrived, or known to be lost"]
+    heard_ns: Annotated[float, "when its last packet came"]
+    rtt_ns: Annotated[
+        float, "lowest time from its DEMAND to the GRANT, hosts included; 0: not known"
+    ]
+    mss_bytes: Annotated[float, "payload of its longest packet so far"]
+
+
+class Data:
+    """At the receiver: a packet of data that has arrived."""
+
+    now_ns: Annotated[float, "when it was read"]
+    bytes: Annotated[float, "payload that had not arrived before"]
+    marked: Annotated[float, "1: it came with CE"]
+    trimmed: Annotated[float, "1: a switch cut its payload off"]
+
+
+WRITABLE = {
+    "flow": ("cwnd_bytes", "pacing_rate_bps", "next_path", "unscheduled_bytes"),
+    "port": ("timer_ns",),
+    "sender": ("granted_bytes",),
+}
+"""The members of each record's head that an algorithm sets."""
 
 
 def describe(record: type) -> dict[str, str]:
@@ -107,6 +159,9 @@ FLOW_MEMBERS = describe(Flow)
 ACK_MEMBERS = describe(Ack)
 LOSS_MEMBERS = describe(Loss)
 HOP_MEMBERS = describe(Hop)
+DATA_MEMBERS = describe(Data)
+HEADS = {"flow": FLOW_MEMBERS, "port": describe(Port), "sender": describe(Sender)}
+"""Members of the records that parameters or state of an algorithm follow."""
 
 
 def hop_dtype() -> "np.dtype[Any]":
@@ -125,9 +180,14 @@ def loss_dtype() -> "np.dtype[Any]":
     return _dtype((name, "f8") for name in LOSS_MEMBERS)
 
 
-def flow_dtype(fields: Iterable[tuple[Any, ...]] = ()) -> "np.dtype[Any]":
-    """dtype of a flow record: the head, then `fields` as (name, "f8" or "i8"[, shape])."""
-    return _dtype([*((name, "f8") for name in FLOW_MEMBERS), *fields])
+def data_dtype() -> "np.dtype[Any]":
+    """dtype of `struct dp_cc_data`."""
+    return _dtype((name, "f8") for name in DATA_MEMBERS)
+
+
+def head_dtype(record: str, fields: Iterable[tuple[Any, ...]] = ()) -> "np.dtype[Any]":
+    """dtype of a "flow", "port" or "sender": its head, then `fields` as (name, kind[, shape])."""
+    return _dtype([*((name, "f8") for name in HEADS[record]), *fields])
 
 
 def _dtype(members: Iterable[Any]) -> "np.dtype[Any]":

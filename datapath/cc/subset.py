@@ -95,10 +95,13 @@ _FORBIDDEN: dict[type[ast.AST], tuple[str, str]] = {
     ast.Yield: ("a hook is an ordinary function", ""),
 }
 
+_ELEMENTS = {"hops": "hop", "senders": "sender", "array": "number"}
+
 _ROLE_MEMBERS: dict[str, Mapping[str, str]] = {
     "ack": records.ACK_MEMBERS,
     "loss": records.LOSS_MEMBERS,
     "hop": records.HOP_MEMBERS,
+    "data": records.DATA_MEMBERS,
 }
 
 
@@ -140,7 +143,8 @@ def is_constant(value: object) -> bool:
 class _Checker:
     """Checks one function, called with arguments of the given roles.
 
-    A role is "flow", "ack", "loss", "hops", "hop", "array", "number", or "" when unknown.
+    A role is that of a hook's argument (HOOKS), "hop", "hops", "array", "number", or "" when
+    unknown.
     """
 
     def __init__(
@@ -218,15 +222,15 @@ class _Checker:
             record = self._role(node.value)
             if record == "ack" and node.attr == "hop":
                 return "hops"
-            if record == "flow" and node.attr in self._arrays():
+            if record in records.HEADS and node.attr in self._arrays(record):
                 return "array"
-            return "number" if record in ("flow", "ack", "loss", "hop") else ""
+            return "number" if record in records.HEADS or record in _ROLE_MEMBERS else ""
         if isinstance(node, ast.Subscript):
-            return {"hops": "hop", "array": "number"}.get(self._role(node.value), "")
+            return _ELEMENTS.get(self._role(node.value), "")
         return ""
 
-    def _arrays(self) -> set[str]:
-        return {item.name for item in self.program.algorithm.state if item.length}
+    def _arrays(self, record: str) -> set[str]:
+        return {item.name for item in self.program.algorithm.fields_of(record) if item.length}
 
     def _check(self, node: ast.AST) -> None:
         if not isinstance(node, _ALLOWED):
@@ -330,6 +334,8 @@ class _Checker:
         name, store = node.attr, not isinstance(node.ctx, ast.Load)
         if role == "hops":
             raise self._fail(node, f"hop has no member {name}", "write ack.hop[i]." + name)
+        if role == "senders":
+            raise self._fail(node, f"senders has no member {name}", "write senders[i]." + name)
         if role == "array":
             raise self._fail(
                 node, f"{ast.unparse(node.value)} is an array and has no member {name}"
@@ -344,21 +350,25 @@ class _Checker:
                 )
             if store:
                 raise self._fail(node, f"{role}.{name} is an input and cannot be set")
-        elif role == "flow":
-            self._check_flow_member(node, name, store)
+        elif role in records.HEADS:
+            self._check_record_member(node, role, name, store)
         else:
             raise self._fail(
                 node, f"{ast.unparse(node.value)} is a number and has no member {name}"
             )
 
-    def _check_flow_member(self, node: ast.Attribute, name: str, store: bool) -> None:
+    def _check_record_member(
+        self, node: ast.Attribute, record: str, name: str, store: bool
+    ) -> None:
         algorithm = self.program.algorithm
-        params = {item.name for item in algorithm.params}
-        states = {item.name for item in algorithm.state}
-        if name not in records.FLOW_MEMBERS and name not in params | states:
-            known = [*records.FLOW_MEMBERS, *params, *states]
+        fields = {item.name for item in algorithm.fields_of(record)}
+        params = fields & {item.name for item in algorithm.params}
+        if name not in records.HEADS[record] and name not in fields:
+            known = [*records.HEADS[record], *fields]
             raise self._fail(
-                node, f"flow has no member {name}", did_you_mean(name, sorted(known), "there are")
+                node,
+                f"{record} has no member {name}",
+                did_you_mean(name, sorted(known), "there are"),
             )
         if store and name in params:
             raise self._fail(
@@ -366,13 +376,13 @@ class _Checker:
                 f"{name} is a parameter and cannot be set",
                 "keep what changes in state(...)",
             )
-        if store and name in self._arrays():
-            raise self._fail(node, f"flow.{name} is an array", f"set flow.{name}[i]")
-        if store and name not in states and name not in records.WRITABLE:
+        if store and name in self._arrays(record):
+            raise self._fail(node, f"{record}.{name} is an array", f"set {record}.{name}[i]")
+        if store and name not in fields and name not in records.WRITABLE[record]:
             raise self._fail(
                 node,
-                f"flow.{name} is set by the transport",
-                f"an algorithm sets {' and '.join(records.WRITABLE)} and its own state",
+                f"{record}.{name} is set by the transport",
+                f"an algorithm sets {' and '.join(records.WRITABLE[record])} and its own state",
             )
 
     def _check_call(self, node: ast.Call) -> None:

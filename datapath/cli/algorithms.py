@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from datapath.cli.output import Format, FormatOption, print_record, print_wrapped
 from datapath.errors import LocalError, RunFailed
+
+if TYPE_CHECKING:
+    from datapath.cc import CompiledAlgorithm
 
 app = typer.Typer(
     name="cc",
@@ -131,7 +134,32 @@ def check(
                 f"{compiled.name} after event {number} ({event}): {'; '.join(found)}",
                 hint=f"repeat with --seed {seed} --events {max(number, 1)}",
             )
+    if compiled.algorithm.grants:
+        _check_receiver(name, compiled, values, events, seed)
     typer.echo(f"{compiled.name}: {events} events, window, rate and state within bounds")
+
+
+def _check_receiver(
+    name: str, compiled: CompiledAlgorithm, values: dict[str, Any], events: int, seed: int
+) -> None:
+    """The same for the hooks at the receiver; every demand must be granted in the end."""
+    from datapath.cc import receiving
+
+    native = receiving.NativeReceiver(compiled)
+    python = receiving.PythonReceiver(name, values)
+    both = [receiving.Arrivals(receiver) for receiver in (native, python)]
+    for number, event in enumerate(receiving.random_events(seed, events), 1):
+        found = both[0].happen(event) + both[1].happen(event)
+        found += receiving.receiver_differences(native, python)
+        if found:
+            raise RunFailed(
+                f"{compiled.name} after event {number} at the receiver ({event.kind}): "
+                f"{'; '.join(found)}",
+                hint=f"repeat with --seed {seed} --events {number}",
+            )
+    found = both[0].drain()
+    if found:
+        raise RunFailed(f"{compiled.name} at the receiver: {'; '.join(found)}")
 
 
 def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 /*
  * Congestion control: what an algorithm sees and what it sets.
  *
- * An algorithm is four functions over a flow record.  It is written in Python
- * (datapath/cc/), compiled to a shared object that exports one
- * `struct dp_cc_algo dp_cc_algo`, and runs without Python.  The records are
- * also numpy dtypes (datapath/cc/records.py); a test compares every offset.
+ * An algorithm is four functions over a flow record, at the sender, and may have
+ * three more at the receiver, over a record of the port and one of each flow
+ * that comes in.  It is written in Python (datapath/cc/), compiled to a shared
+ * object that exports one `struct dp_cc_algo dp_cc_algo`, and runs without
+ * Python.  The records are also numpy dtypes (datapath/cc/records.py); a test
+ * compares every offset.
  *
  * All members are 8 bytes wide, so there is no padding to get wrong.  Only
  * what a kernel transport could know as well stands here.
@@ -15,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 5
+#define DP_CC_ABI 6
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -24,6 +26,7 @@ struct dp_cc_flow {
 	double cwnd_bytes;	/* may be less than a packet: then one is sent in several RTTs */
 	double pacing_rate_bps; /* 0: not paced */
 	double next_path; /* path of the next packet, 0 to paths - 1; -1: the paths take turns */
+	double unscheduled_bytes; /* may be in flight without a grant, where grants are needed */
 	/* set by the transport before each call */
 	double mss_bytes;      /* payload of a full packet */
 	double line_rate_bps;  /* 0: not known */
@@ -34,7 +37,8 @@ struct dp_cc_flow {
 	double inflight_bytes;
 	double delivered_bytes; /* since the QP was connected */
 	double now_ns;
-	double paths; /* number of paths that packets may take, 1 to 64 */
+	double paths;	     /* number of paths that packets may take, 1 to 64 */
+	double needs_grants; /* 1: the receiver gives grants, and only these may be sent */
 };
 
 /* One record of in-band telemetry (HPCC, SIGCOMM 2019, section 3.1). */
@@ -58,6 +62,7 @@ struct dp_cc_ack {
 	double prior_delivered_bytes; /* total when the newest packet acked was sent */
 	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
 	double app_limited;	      /* 1: the rate sample was limited by the application */
+	double credit_bytes;	      /* granted by the receiver and not sent yet; 0: none */
 	double path;		      /* path that acked_bytes took; one call for each path */
 	double n_hops;
 	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
@@ -72,15 +77,57 @@ struct dp_cc_loss {
 	double trimmed;		      /* 1: a switch cut the payload off and told us */
 };
 
+/* ---- at the receiver ---- */
+
+/* Head of the record of a port: one for all flows that come in.  Parameters and state follow. */
+struct dp_cc_port {
+	/* set by the algorithm */
+	double timer_ns; /* when on_timer is called; 0: not */
+	/* set by the transport before each call */
+	double now_ns;
+	double line_rate_bps; /* 0: not known */
+	double n_senders;     /* flows that have told a demand which has not arrived in full */
+};
+
+/* Head of the record of a flow that comes in.  State follows.  Bytes are totals, and count
+ * payload of SENDs and WRITEs. */
+struct dp_cc_sender {
+	/* set by the algorithm */
+	double granted_bytes; /* may have been sent; never falls, nor exceeds wanted_bytes */
+	/* set by the transport before each call */
+	double wanted_bytes;  /* sent, and wanted to be sent */
+	double arrived_bytes; /* arrived, or known to be lost */
+	double heard_ns;      /* when its last packet came */
+	double rtt_ns;	      /* lowest time from its DEMAND to the GRANT; 0: not known */
+	double mss_bytes;     /* payload of its longest packet so far */
+};
+
+/* A packet of data that has arrived. */
+struct dp_cc_data {
+	double now_ns;
+	double bytes;	/* payload that had not arrived before */
+	double marked;	/* 1: it came with CE */
+	double trimmed; /* 1: a switch cut its payload off */
+};
+
 struct dp_cc_algo {
 	uint64_t abi; /* DP_CC_ABI */
 	const char *name;
 	uint64_t flow_bytes; /* size of a flow record: head, parameters and state */
 	const void *initial; /* record of a new flow, flow_bytes long */
+	/* the receiver's records, as the flow's; 0 and NULL: the algorithm has no receiver's side */
+	uint64_t port_bytes;
+	const void *port_initial;
+	uint64_t sender_bytes;
+	const void *sender_initial;
 	void (*on_init)(void *flow);
 	void (*on_ack)(void *flow, const struct dp_cc_ack *ack);
 	void (*on_loss)(void *flow, const struct dp_cc_loss *loss);
 	void (*on_timeout)(void *flow, double now_ns);
+	/* the receiver's side: NULL, or all three */
+	void (*on_request)(void *port, void *sender);
+	void (*on_data)(void *port, void *sender, const struct dp_cc_data *data);
+	void (*on_timer)(void *port, void *senders, uint64_t n);
 	const char *params; /* "name=value name=value", to be shown to people; may be NULL */
 };
 

@@ -7,6 +7,7 @@
  * within one.
  */
 #include "engine/check.h"
+#include "engine/granting.h"
 #include "engine/qp.h"
 #include "engine/rc/store.h"
 #include "engine/multicast.h"
@@ -132,7 +133,8 @@ const char *dp_engine_check(const struct dp_engine *e)
 	const char *why = check_qps(e, &all);
 
 	if (why || (why = check_transmit_list(e, &all)) || (why = check_events(e)) ||
-	    (why = check_memory(e)) || (why = dp_multicast_check(e)))
+	    (why = check_memory(e)) || (why = dp_multicast_check(e)) ||
+	    (why = dp_granting_check(e)))
 		return why;
 	return dp_store_check(e);
 }

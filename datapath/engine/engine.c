@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/granting.h"
 #include "engine/multicast.h"
 #include "engine/qp.h"
 #include "engine/rc/store.h"
@@ -197,6 +198,10 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 
 	set_clock(e, now);
 	while ((t = dp_wheel_pop(&e->wheel, now))) {
+		if (dp_granting_owns(e, t)) {
+			dp_granting_tick(e, now);
+			continue;
+		}
 		qp = container_of(t, struct dp_qp, timer);
 		qp->ops->tick(qp, now);
 		dp_qp_rearm(qp, now);

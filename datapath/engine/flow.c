@@ -74,6 +74,7 @@ static struct dp_cc_flow *inputs(struct dp_flow *f, uint64_t now)
 	r->delivered_bytes = (double)f->delivered_bytes;
 	r->now_ns = (double)now;
 	r->paths = f->paths;
+	r->needs_grants = f->needs_grants;
 	return r;
 }
 
@@ -88,6 +89,8 @@ static void outputs(struct dp_cc_flow *r)
 		r->pacing_rate_bps = 0;
 	if (!(r->next_path >= 0 && r->next_path < r->paths))
 		r->next_path = -1;
+	if (!(r->unscheduled_bytes >= 0))
+		r->unscheduled_bytes = 0;
 }
 
 static void begin(struct dp_flow *f, uint64_t now)
@@ -119,6 +122,7 @@ void dp_flow_connect(struct dp_flow *f, uint32_t mss_bytes, uint32_t window_psns
 		.mss_bytes = mss_bytes,
 		.window_psns = window_psns,
 		.paths = paths,
+		.needs_grants = f->needs_grants,
 	};
 	if (f->algo)
 		memcpy(f->record, f->algo->initial, f->algo->flow_bytes);

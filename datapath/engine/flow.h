@@ -27,6 +27,7 @@ struct dp_flow {
 	struct dp_cc_flow *before; /* copy of the record before a row of time-outs; NULL: none */
 	uint32_t mss_bytes, window_psns;
 	uint8_t paths;
+	bool needs_grants; /* the receiver gives grants */
 	bool paced;	/* a packet waits for next_tx_ns */
 	bool waited;	/* the next packet has waited for next_tx_ns */
 	uint32_t burst; /* packets sent in a row while next_tx_ns was not in the future */
@@ -82,6 +83,12 @@ static inline double dp_flow_window_bytes(const struct dp_flow *f)
 static inline double dp_flow_next_path(const struct dp_flow *f)
 {
 	return f->record ? f->record->next_path : -1;
+}
+
+/* Bytes that may be in flight without a grant. */
+static inline double dp_flow_unscheduled_bytes(const struct dp_flow *f)
+{
+	return f->record ? f->record->unscheduled_bytes : 0;
 }
 
 /* Prepares the flow of a new QP: 0, -EINVAL or -ENOMEM. */

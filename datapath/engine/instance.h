@@ -17,6 +17,7 @@
  *   multicast.c  groups of datagram QPs
  *   build.h   packets to be sent
  *   flow.c    congestion control: calls, window, pacing, RTT
+ *   granting.c  the receiver's side of it: records, calls, grants
  *   rtt.c     what is known of the RTT
  *   wheel.c   the timer wheel
  *   pool.c    pools of fixed-size blocks
@@ -71,6 +72,7 @@ struct dp_engine {
 		struct dp_member *at; /* in no order */
 	} members;		      /* of multicast groups */
 	struct dp_store *own;
+	struct dp_granting *granting; /* NULL: no QP gives grants */
 	struct dp_cc_flow constant_flow; /* see dp_qp_flow() */
 	struct dp_qp *
 		*qps[DP_QPN_SPACE / DP_QP_PAGE]; /* index: bits 8-15, then bits 0-7 of the QPN */

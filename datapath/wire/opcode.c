@@ -11,6 +11,7 @@
  * that carry an AtomicAckETH.  FLUSH and ATOMIC WRITE (annex A19) are executed
  * once and in order, as atomics are; their answer is a READ_RESP of no bytes.
  */
+#include "wire/credit.h"
 #include "wire/ext.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
@@ -25,7 +26,7 @@
 	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +                 \
 	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +               \
 	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN) + HAS(mask, DP_HAS_DETH, DP_DETH_LEN) +             \
-	 HAS(mask, DP_HAS_FETH, DP_FETH_LEN))
+	 HAS(mask, DP_HAS_FETH, DP_FETH_LEN) + HAS(mask, DP_HAS_DEMAND, DP_DEMAND_LEN) + HAS(mask, DP_HAS_GRANT, DP_GRANT_LEN))
 
 #define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
 #define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
@@ -80,4 +81,6 @@ const struct dp_opcode_info dp_opcodes[256] = {
 	ROW(DP_OP_HELLO_REPLY, "HELLO_REPLY", DP_HAS_HELLO),
 	ROW(DP_OP_PROBE, "PROBE", DP_IS_PROBE | DP_HAS_PAYLOAD),
 	ROW(DP_OP_PROBE_REPLY, "PROBE_REPLY", DP_IS_PROBE | DP_HAS_PAYLOAD),
+	ROW(DP_OP_DEMAND, "DEMAND", DP_HAS_DEMAND),
+	ROW(DP_OP_GRANT, "GRANT", DP_HAS_GRANT),
 };

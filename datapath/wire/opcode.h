@@ -51,6 +51,8 @@ enum dp_opcode {
 	DP_OP_HELLO_REPLY = 0xe1, /* acceptance of it */
 	DP_OP_PROBE = 0xe2,	  /* does the path carry a packet of this size? */
 	DP_OP_PROBE_REPLY = 0xe3, /* yes, both ways: as long as the probe */
+	DP_OP_DEMAND = 0xe4,	  /* a sender tells how much it wants to send */
+	DP_OP_GRANT = 0xe5,	  /* a receiver tells how much the sender may send */
 };
 
 /* What a packet is (kind) and which headers it carries (mask). */
@@ -79,6 +81,8 @@ enum dp_op_mask {
 	DP_IS_PROBE = 1 << 21,
 	DP_HAS_DETH = 1 << 22, /* of an unreliable datagram; no other packet has one */
 	DP_HAS_FETH = 1 << 23,
+	DP_HAS_DEMAND = 1 << 24,
+	DP_HAS_GRANT = 1 << 25,
 };
 
 struct dp_opcode_info {

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from datapath.cc import load, records, registry
+from datapath.cc import compile_algorithm, load, records, registry
 from datapath.errors import LocalError
+
+from .incast import incast
 
 PAGE = Path(__file__).parents[2] / "docs" / "cc.md"
 
@@ -28,18 +30,28 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_example_is_short_and_works(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(example.read_text().splitlines()) < 40
-    exec(compile(blocks("python")[1], "docs/cc.md", "exec"), {})
+    exec(compile(blocks("python")[2], "docs/cc.md", "exec"), {})
     cwnd_bytes, rtt_ns = map(float, capsys.readouterr().out.split())
     assert cwnd_bytes == pytest.approx(10 * 4096, rel=0.5)  # half of rate x target RTT
     assert rtt_ns == pytest.approx(60_000, rel=0.2)
 
 
 def test_the_simulator_runs_it_as_shown(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(blocks("python")[2], "docs/cc.md", "exec"), {})
+    exec(compile(blocks("python")[3], "docs/cc.md", "exec"), {})
     first, second = map(int, capsys.readouterr().out.strip("[]\n").split())
     alone_ns = 20_000_000 * 8e9 / 1e10
     assert alone_ns < min(first, second)
     assert 1.9 * alone_ns < max(first, second) < 2.5 * alone_ns
+
+
+def test_the_receivers_example_works(tmp_path: Path) -> None:
+    """64 hosts send to one: nothing is dropped, and the line is filled as far as it grants."""
+    path = tmp_path / "in_turn.py"
+    path.write_text(blocks("python")[1])
+    assert len(path.read_text().splitlines()) < 60
+    done = incast(compile_algorithm(str(path)), senders=64, size=65_536)
+    assert done.drops == 0
+    assert 1 < done.slowdown < 1.12
 
 
 def test_every_algorithm_is_in_the_table() -> None:
@@ -75,6 +87,9 @@ def test_the_error_shown_is_the_error_given(example: Path) -> None:
         ("### ack", records.ACK_MEMBERS),
         ("### ack.hop", records.HOP_MEMBERS),
         ("### loss", records.LOSS_MEMBERS),
+        ("### port", records.HEADS["port"]),
+        ("### sender", records.HEADS["sender"]),
+        ("### data", records.DATA_MEMBERS),
     ],
 )
 def test_tables(heading: str, members: dict[str, str]) -> None:

@@ -32,10 +32,13 @@ def ffi() -> Any:
 @pytest.mark.parametrize(
     ("struct", "dtype"),
     [
-        ("dp_cc_flow", records.flow_dtype()),
+        ("dp_cc_flow", records.head_dtype("flow")),
         ("dp_cc_ack", records.ack_dtype()),
         ("dp_cc_loss", records.loss_dtype()),
         ("dp_cc_hop", records.hop_dtype()),
+        ("dp_cc_port", records.head_dtype("port")),
+        ("dp_cc_sender", records.head_dtype("sender")),
+        ("dp_cc_data", records.data_dtype()),
     ],
 )
 def test_offsets_and_sizes(ffi: Any, struct: str, dtype: Any) -> None:
@@ -60,13 +63,14 @@ def test_constants_and_hooks(ffi: Any) -> None:
         assert int(found[1]) == value
     members = [name for name, _ in ffi.typeof("struct dp_cc_algo").fields]
     assert members[:4] == ["abi", "name", "flow_bytes", "initial"]
-    assert members[4:] == [*HOOKS, "params"]
+    assert members[4:8] == ["port_bytes", "port_initial", "sender_bytes", "sender_initial"]
+    assert members[8:] == [*HOOKS, "params"]
 
 
 def test_parameters_and_state_follow_the_head() -> None:
     dctcp = load("dctcp")
     dtype = dctcp.flow_dtype()
-    head = records.flow_dtype()
+    head = records.head_dtype("flow")
     assert list(dtype.names) == [*list(head.names or ()), *(item.name for item in dctcp.fields)]
     assert dtype.fields[dctcp.params[0].name][1] == head.itemsize
     assert dtype.itemsize == dctcp.flow_bytes <= records.FLOW_BYTES_MAX

@@ -72,3 +72,49 @@ def constant_cc(cwnd_bytes: float, rate_bps: float) -> tuple[Any, Any]:
     algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
     algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout = calls
     return algo, (record, name, calls)
+
+
+class Granting:
+    """Grants each sender up to `window_bytes` on the way; its own sender has a constant window.
+
+    requests and data are the events so far: (wanted, arrived) and (bytes, marked, trimmed).
+    """
+
+    def __init__(self, window_bytes: float = 1e9, unscheduled_bytes: float = 0) -> None:
+        self.window_bytes = window_bytes
+        self.requests: list[tuple[float, float]] = []
+        self.data: list[tuple[float, float, float]] = []
+        self.algo, self._keep = constant_cc(1e6, 0)
+        flow = self._keep[0]
+        flow.unscheduled_bytes = unscheduled_bytes
+        port, sender = ffi.new("struct dp_cc_port *"), ffi.new("struct dp_cc_sender *")
+        calls = [
+            ffi.callback("void(void *, void *)", self._on_request),
+            ffi.callback("void(void *, void *, const struct dp_cc_data *)", self._on_data),
+            ffi.callback("void(void *, void *, uint64_t)", self._on_timer),
+        ]
+        self.algo.port_bytes, self.algo.port_initial = ffi.sizeof("struct dp_cc_port"), port
+        self.algo.sender_bytes, self.algo.sender_initial = (
+            ffi.sizeof("struct dp_cc_sender"),
+            sender,
+        )
+        self.algo.on_request, self.algo.on_data, self.algo.on_timer = calls
+        self._more = (port, sender, calls)
+
+    def _on_request(self, port: Any, sender: Any) -> None:
+        s = ffi.cast("struct dp_cc_sender *", sender)
+        self.requests.append((s.wanted_bytes, s.arrived_bytes))
+        self._at_once(port)
+
+    def _on_data(self, port: Any, _: Any, data: Any) -> None:
+        self.data.append((data.bytes, data.marked, data.trimmed))
+        self._at_once(port)
+
+    def _at_once(self, port: Any) -> None:
+        p = ffi.cast("struct dp_cc_port *", port)
+        p.timer_ns = p.now_ns
+
+    def _on_timer(self, _: Any, senders: Any, n: int) -> None:
+        array = ffi.cast("struct dp_cc_sender *", senders)
+        for i in range(n):
+            array[i].granted_bytes = array[i].arrived_bytes + self.window_bytes

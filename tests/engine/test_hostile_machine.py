@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 
 from datapath.native import lib
 from tests.engine import forge
+from tests.engine.algorithms import Granting
 from tests.engine.ladder import (
     MS,
     US,
@@ -51,6 +52,7 @@ ROOM = 600
 REQUESTS = [code for code in range(256) if lib.dp_opcodes[code].mask & lib.DP_IS_REQUEST]
 ANSWERS = [code for code in range(256) if lib.dp_opcodes[code].mask & lib.DP_IS_RESPONSE]
 OFFERS = [0xE0, 0xE1, 0xE2, 0xE3, 0x81]
+DEMAND, GRANT = 0xE4, 0xE5
 SYNDROMES = [0x1F, 0x00, 0x20, 0x2C, 0x60, 0x61, 0x62, 0x63, 0x64, 0xFF]
 
 
@@ -154,11 +156,15 @@ class Hostile(RuleBasedStateMachine):
         own_window=st.sampled_from([64, 256, 2048, 1 << 17]),
         rd_atomic=st.sampled_from([0, 1, 2, 16]),
         timeout=st.sampled_from([0, 8]),
+        grants=st.booleans(),
     )
     def connect(
-        self, seed: int, window: int, own_window: int, rd_atomic: int, timeout: int
+        self, seed: int, window: int, own_window: int, rd_atomic: int, timeout: int, grants: bool
     ) -> None:
         config: dict[str, Any] = {"extended": self.extended, "seed": seed, "telemetry": 1}
+        if grants:
+            self.granting = Granting(window_bytes=4 * MTU, unscheduled_bytes=100)
+            config["cc"] = self.granting.algo
         if self.extended:
             config |= {"window_psns": window, "b_window_psns": own_window, "segment_max": 508}
         self.world = World(**config)
@@ -375,7 +381,7 @@ class Hostile(RuleBasedStateMachine):
     @rule(
         opcode=st.sampled_from(OFFERS),
         window=st.sampled_from([0, 63, 64, 65, 1000, 2048, 65535, 1 << 17, (1 << 24) - 1]),
-        features=st.integers(0, 3),
+        features=st.integers(0, 7),
         segment=st.sampled_from([0, 255, MTU, 508, 512, 9000]),
         payload=st.sampled_from([0, 40, 40 + MTU, 40 + 508, 40 + 512]),
         clock=st.sampled_from([0, 1, 0x80000000, 0xFFFFFFFF]),
@@ -387,6 +393,21 @@ class Hostile(RuleBasedStateMachine):
         body = {0xE0: hello, 0xE1: hello, 0x81: bytes(16)}.get(opcode, b"")
         filling = bytes(payload) if not body else b""
         self.give(forge.packet(self.peer, opcode, 0, body, filling, ack=False))
+
+    @rule(
+        opcode=st.sampled_from([DEMAND, GRANT]),
+        first=st.sampled_from([0, 1, 100, MTU, 4096, 1 << 20, 2**31 - 1, 2**31, 2**32 - 1]),
+        more=st.sampled_from([0, 1, MTU, 64 * MTU, 2**31 - 1, 2**31, 2**32 - 1]),
+        rtt=st.sampled_from([0, 1, 20_000, 2**32 - 1]),
+    )
+    def credit(self, opcode: int, first: int, more: int, rtt: int) -> None:
+        words = (
+            (first, (first + more) % 2**32, rtt)
+            if opcode == DEMAND
+            else (first, first + more & 0xFFFFFFFF)
+        )
+        body = struct.pack(f"!{len(words)}I", *words)
+        self.give(forge.packet(self.peer, opcode, 0, body, ack=False))
 
     @precondition(lambda self: self.seen)
     @rule(index=st.integers(0, 15), opcode=st.sampled_from(ANSWERS))

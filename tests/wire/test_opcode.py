@@ -43,6 +43,8 @@ ROWS = {
     0xE1: ("HELLO_REPLY", 32, None),
     0xE2: ("PROBE", 12, None),
     0xE3: ("PROBE_REPLY", 12, None),
+    0xE4: ("DEMAND", 24, None),
+    0xE5: ("GRANT", 20, None),
 }
 
 
@@ -87,6 +89,8 @@ def masks(opcode: int) -> set[str]:
         (0x81, {"IS_CNP"}),
         (0xE0, {"HAS_HELLO"}),
         (0xE2, {"IS_PROBE", "HAS_PAYLOAD"}),
+        (0xE4, {"HAS_DEMAND"}),
+        (0xE5, {"HAS_GRANT"}),
     ],
 )
 def test_masks(opcode: int, expected: set[str]) -> None:

@@ -2,6 +2,7 @@
 /* The invariants of reliable connections; see engine/check.c. */
 #include "engine/check.h"
 #include "engine/rc/answers.h"
+#include "engine/rc/credit.h"
 #include "engine/rc/received.h"
 #include "engine/rc/scoreboard.h"
 
@@ -254,7 +255,7 @@ const char *dp_rc_check(const struct dp_qp *qp)
 
 	if (dp_qp_receives(qp))
 		MUST(rc->resp.rq_seq == qp->rq.ci, "completed receives and messages differ");
-	if ((why = check_responder(rc)) || (why = check_timer(rc)))
+	if ((why = check_responder(rc)) || (why = check_timer(rc)) || (why = dp_credit_check(rc)))
 		return why;
 	if (dp_qp_sends(qp))
 		return check_requester(rc);

@@ -3,6 +3,7 @@
  * What acknowledgements and responses tell a selective-repeat requester: which packets were
  * delivered, RTT, rate, marks and telemetry for the algorithm, and refusals.
  */
+#include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
 #include "engine/rc/requester.h"
 
@@ -213,6 +214,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 		.host_ns = (double)d->host_ns,
 		.back_ns = (double)d->back_ns,
 		.acked_bytes = (double)d->bytes,
+		.credit_bytes = dp_credit_left(rc),
 	};
 
 	if (d->rtt_ns)

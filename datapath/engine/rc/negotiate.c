@@ -4,6 +4,7 @@
  * bytes of a packet by PROBE (docs/extended-mode.md).
  */
 #include "engine/rc/negotiate.h"
+#include "engine/rc/credit.h"
 #include "engine/rc/packets.h"
 
 #define HELLO_FIRST_NS 500000ull
@@ -20,6 +21,7 @@ static uint32_t features_of(const struct dp_rc *rc)
 		    cfg->segment_max >= rc->qp.attr.path_mtu + dp_room_len(DP_HOPS_MAX);
 
 	return (cfg->telemetry && fits ? DP_FEATURE_TELEMETRY : 0) |
+	       (rc->grants ? DP_FEATURE_GRANTS : 0) |
 	       (cfg->paths > 1 ? DP_FEATURE_PATHS : 0);
 }
 
@@ -90,6 +92,8 @@ static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_
 	rc->hello_done = rc->peer_extended = true;
 	rc->peer_paths = hello->features & DP_FEATURE_PATHS;
 	rc->telemetry = hello->features & features_of(rc) & DP_FEATURE_TELEMETRY;
+	if (hello->features & DP_FEATURE_GRANTS)
+		dp_credit_open(rc);
 	rc->hello_ns = 0;
 	start_probe(rc, hello->segment, now);
 }

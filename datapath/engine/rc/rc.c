@@ -2,6 +2,7 @@
 /* Reliable connections as a type of QP. */
 #include "engine/rc/rc.h"
 
+#include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
 #include "engine/rc/negotiate.h"
 #include "engine/rc/requester.h"
@@ -53,6 +54,8 @@ static void rc_destroy(struct dp_qp *qp)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
 
+	dp_grants_close(rc);
+	dp_credit_close(rc);
 	dp_store_release(qp->engine->store);
 	dp_flow_free(&rc->flow);
 	free(rc->echo);
@@ -64,6 +67,8 @@ static void rc_reset(struct dp_qp *qp)
 
 	dp_requester_reset(rc);
 	dp_responder_reset(rc);
+	dp_grants_close(rc);
+	dp_credit_close(rc);
 	rc->flow.mss_bytes = 0;
 	rc->peer_extended = rc->extended = rc->comm_est = false;
 	rc->hello_done = rc->hello_reply = rc->probing = rc->telemetry = false;
@@ -81,6 +86,7 @@ static void rc_stop(struct dp_qp *qp)
 	rc->hello_ns = 0;
 	rc->hello_reply = rc->probing = false;
 	rc->probe_reply = 0;
+	dp_grants_close(rc);
 	dp_requester_reset(rc);
 }
 
@@ -104,6 +110,7 @@ static int rc_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 
 	if (from == DP_QPS_INIT && to == DP_QPS_RTR) {
 		dp_responder_start(rc);
+		dp_grants_open(rc);
 		rc->segment = rc->req.segment = qp->attr.path_mtu;
 		dp_flow_connect(&rc->flow, rc->segment, DP_STD_WINDOW, 1, now);
 		rc->window = qp->engine->cfg.window_psns;
@@ -189,6 +196,16 @@ static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe, const struct dp_send_
 
 /* ---- packets ------------------------------------------------------------------- */
 
+static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
+			uint64_t now)
+{
+	uint64_t before = rc->qp.stats.rx_bytes;
+
+	dp_reorder_rx(rc, pkt, p, now);
+	dp_grants_data(rc, rc->qp.stats.rx_bytes - before,
+		       (pkt->tos & DP_ECN_MASK) == DP_ECN_CE, false, now);
+}
+
 static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
 		     uint64_t now)
 {
@@ -207,10 +224,12 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 	}
 	if (p->hello || p->mask & DP_IS_PROBE)
 		dp_negotiate_rx(rc, p, now);
+	else if (p->mask & (DP_HAS_DEMAND | DP_HAS_GRANT))
+		dp_credit_rx(rc, p, now);
 	else if (p->mask & DP_IS_CNP)
 		qp->stats.cnp_rx++;
 	else if (p->mask & DP_IS_REQUEST && p->xdh)
-		dp_reorder_rx(rc, pkt, p, now);
+		extended_rx(rc, pkt, p, now);
 	else if (p->mask & DP_IS_REQUEST)
 		dp_responder_rx(rc, pkt, p, now);
 	else
@@ -224,10 +243,12 @@ static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (!rc->peer_extended || rc->qp.state == DP_QPS_ERR)
 		return -EPROTO;
 	rc->qp.stats.trimmed++;
-	if (p->mask & DP_IS_REQUEST)
+	if (p->mask & DP_IS_REQUEST) {
 		dp_reorder_trimmed(rc, p, now);
-	else if (rc->extended)
+		dp_grants_data(rc, 0, false, true, now);
+	} else if (rc->extended) {
 		dp_ext_trimmed(rc, p->psn, now);
+	}
 	return 0;
 }
 
@@ -246,7 +267,7 @@ static int rc_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (!dp_qp_receives(qp) && !qp->refusing)
 		return 0;
-	if (dp_responder_tx(rc, pkt, now))
+	if (dp_responder_tx(rc, pkt, now) || dp_grants_tx(rc, pkt))
 		return 1;
 	if (!dp_qp_receives(qp))
 		return 0;
@@ -261,6 +282,7 @@ static void rc_tick(struct dp_qp *qp, uint64_t now)
 
 	dp_responder_tick(rc, now);
 	dp_requester_tick(rc, now);
+	dp_credit_tick(rc, now);
 	dp_flow_turn(&rc->flow, now);
 	if (rc->hello_ns && now >= rc->hello_ns)
 		dp_qp_wake(qp);
@@ -289,6 +311,8 @@ static uint64_t rc_deadline(const struct dp_qp *qp, uint64_t now)
 	earlier(&min, rc->resp.ack_ns);
 	if (rc->hello_ns > now)
 		earlier(&min, rc->hello_ns);
+	if (rc->credit)
+		earlier(&min, rc->credit->ask_ns);
 	if (rc->flow.paced)
 		earlier(&min, rc->flow.next_tx_ns);
 	return min;
@@ -323,11 +347,17 @@ static bool is_rc(const struct dp_qp *qp)
 
 int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 {
-	int err = !is_rc(qp) ? -EOPNOTSUPP : dp_flow_replace(&dp_rc_of(qp)->flow, algo, now);
+	struct dp_rc *rc = dp_rc_of(qp);
+	int err;
 
-	if (!err)
-		dp_requester_wake(dp_rc_of(qp));
-	return err;
+	if (!is_rc(qp))
+		return -EOPNOTSUPP;
+	err = dp_flow_replace(&rc->flow, algo, now);
+	if (err)
+		return err;
+	dp_grants_close(rc); /* its records are those of the algorithm before */
+	dp_requester_wake(rc);
+	return 0;
 }
 
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)

@@ -12,6 +12,7 @@
  *   scoreboard.c              its record of each PSN in flight
  *   loss.c                    which of these are lost, and probes
  *   rack.c                    RACK-TLP as arithmetic
+ *   credit.c                  DEMAND and GRANT, both ways
  *   responder_in_order.c      requests executed in order, acknowledged
  *   responder_out_of_order.c  extended mode: packets ahead of a gap
  *   received.c                the set of these, and the SACK bitmap
@@ -118,6 +119,7 @@ struct dp_rc {
 	bool peer_paths;  /* the packets of the peer take several paths */
 	bool hello_done;  /* the peer's HELLO has arrived */
 	bool hello_reply; /* a reply to the peer's HELLO is owed */
+	bool grants;	  /* this end gives grants to the peer */
 	bool probing;	  /* for `probe` bytes; hello_tries and hello_ns are the probe's */
 	uint8_t hello_tries;
 	uint16_t probe,
@@ -131,6 +133,8 @@ struct dp_rc {
 	struct dp_responder resp;
 	struct dp_flow flow;
 	struct dp_echo *echo; /* NULL: this end wants no telemetry */
+	struct dp_credit *credit;     /* NULL: the peer gives no grants */
+	struct dp_incoming *incoming; /* NULL: the peer has told no demand */
 };
 
 extern const struct dp_qp_ops dp_rc_ops;

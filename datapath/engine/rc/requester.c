@@ -4,6 +4,7 @@
  * is sent and what an acknowledgement means.
  */
 #include "engine/rc/requester.h"
+#include "engine/rc/credit.h"
 #include "engine/rc/scoreboard.h"
 
 void dp_requester_start(struct dp_rc *rc, uint64_t now)
@@ -23,6 +24,7 @@ void dp_requester_start(struct dp_rc *rc, uint64_t now)
 void dp_requester_reset(struct dp_rc *rc)
 {
 	dp_tx_release(rc);
+	dp_credit_stop(rc);
 	memset(&rc->req, 0, sizeof(rc->req));
 	dp_flow_stop(&rc->flow);
 }
@@ -81,7 +83,9 @@ int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	if (rc->req.rnr_until_ns) /* the wait is over, but the timer has not fired yet */
 		end_rnr_wait(&rc->req);
 	maybe_change(rc, now);
-	return rc->extended ? dp_ext_tx(rc, pkt, now) : dp_std_tx(rc, pkt, now);
+	if (!rc->extended)
+		return dp_std_tx(rc, pkt, now);
+	return dp_ext_tx(rc, pkt, now) || dp_credit_tx(rc, pkt, now);
 }
 
 void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)

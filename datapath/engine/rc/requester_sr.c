@@ -4,6 +4,7 @@
  * acknowledgements, loss detection by order and time (RACK-TLP, RFC 8985) and
  * a measured time-out (RFC 6298).
  */
+#include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
@@ -156,7 +157,8 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	uint32_t bytes = 0;
 	uint16_t len;
 
-	if (!rc->req.forced && !dp_flow_allows(&rc->flow, rec->len, now))
+	if (!rc->req.forced && !((response || dp_credit_allows(rc, rec->len, now)) &&
+				 dp_flow_allows(&rc->flow, rec->len, now)))
 		return 0;
 	ack_req = rc->req.forced || !rc->flow.thinning.level;
 	rc->req.forced = false;
@@ -177,6 +179,8 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	}
 	dp_flow_sent(&rc->flow, bytes, now);
+	if (!response)
+		dp_credit_sent(rc, bytes);
 	if (!rc->req.timer_ns)
 		dp_ext_arm_timers(rc, now);
 	rc->qp.stats.tx_packets++;
@@ -209,6 +213,8 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 		return 0;
 	if (bytes > n * r->segment)
 		bytes = n * r->segment;
+	if (!dp_is_answered(wqe->opcode) && !dp_credit_allows(rc, bytes, now))
+		return 0;
 	return dp_flow_allows(&rc->flow, bytes, now) ? n : 0;
 }
 
@@ -252,6 +258,8 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		rc->qp.sq_tx++;
 	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
 	dp_flow_sent(&rc->flow, bytes, now);
+	if (!response)
+		dp_credit_sent(rc, bytes);
 	/* The first packet that is acknowledged does not wait for as long as the READs before. */
 	if (!r->timer_ns || (!response && r->timer_ns > now + time_out(rc)))
 		dp_ext_arm_timers(rc, now);

@@ -289,6 +289,8 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 		err = create_qp(s, dst, 1, c->receives ? depth : 1, &c->responder);
 	if (!err)
 		err = dp_qp_set_cc(c->requester, c->algo, s->now);
+	if (!err && c->algo && c->algo->on_request)
+		err = dp_qp_set_cc(c->responder, c->algo, s->now);
 	if (!err)
 		err = bring_up(s, c->requester, c->responder, c->dst, path);
 	if (!err)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+# ruff: noqa: N805, the first argument of a hook is the flow or the port
+"""Homa's grants: the receiver lets the senders with the least left to send go first.
+
+Homa (Montazeri et al., "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network
+Priorities", SIGCOMM 2018), sections 3.3 to 3.5.  Not in the paper: the network has no priorities
+here, so SRPT is the receiver's alone; a QP stands for its messages, which it sends in order; and
+what all senders may have on the way together is bounded, so that it fits into shallow buffers.
+Where the receiver gives no grants, the sender keeps a window by loss, as NewReno does.
+"""
+
+from collections.abc import Sequence
+
+from datapath.cc import Ack, Data, Flow, Loss, Port, Sender, algorithm, param, state
+
+
+@algorithm("homa", source="SIGCOMM 2018, sections 3.3 to 3.5")
+class Homa(Flow):
+    """Receiver-driven: grants by shortest remaining demand, a few senders at a time."""
+
+    unscheduled: float = param(
+        1024, unit="bytes", min=0, doc="that a sender may have in flight without a grant"
+    )
+    overcommit: float = param(
+        2, min=1, max=64, doc="bandwidth-delay products that all senders may have on the way"
+    )
+    rtt_bytes: float = param(
+        0, unit="bytes", min=0, doc="bandwidth-delay product; 0: RTT times the rate of the port"
+    )
+    unknown_bytes: float = param(
+        65536, unit="bytes", min=256, doc="the same while the RTT or the rate is not known"
+    )
+    patience_ns: float = param(
+        5e6, unit="ns", min=1e4, doc="a sender that is silent for so long holds up no other"
+    )
+
+    next_cut_bytes: float = state()
+    lowest_ns: float = state(of="port")
+
+    def on_init(flow) -> None:
+        flow.unscheduled_bytes = flow.unscheduled
+        flow.cwnd_bytes = min(10 * flow.mss_bytes, flow.max_cwnd_bytes)
+        if flow.needs_grants:
+            flow.cwnd_bytes = flow.max_cwnd_bytes
+
+    def on_ack(flow, ack: Ack) -> None:
+        if flow.needs_grants:
+            flow.cwnd_bytes = flow.max_cwnd_bytes
+        else:
+            step = flow.mss_bytes * ack.acked_bytes / flow.cwnd_bytes
+            flow.cwnd_bytes = min(flow.cwnd_bytes + step, flow.max_cwnd_bytes)
+
+    def on_loss(flow, loss: Loss) -> None:
+        if not flow.needs_grants and loss.prior_delivered_bytes >= flow.next_cut_bytes:
+            flow.next_cut_bytes = flow.delivered_bytes + 1
+            flow.cwnd_bytes = max(flow.cwnd_bytes / 2, flow.mss_bytes)
+
+    @staticmethod
+    def on_request(port: Port, sender: Sender) -> None:
+        if sender.rtt_ns > 0 and (port.lowest_ns == 0 or sender.rtt_ns < port.lowest_ns):
+            port.lowest_ns = sender.rtt_ns
+        port.timer_ns = port.now_ns  # on_timer looks at all senders, at once
+
+    @staticmethod
+    def on_data(port: Port, sender: Sender, data: Data) -> None:
+        port.timer_ns = port.now_ns
+
+    @staticmethod
+    def on_timer(port: Port, senders: Sequence[Sender]) -> None:
+        """Grants to the shortest until the bound of what may be on the way is reached."""
+        rtt_bytes = one_rtt(port, senders)
+        room = port.overcommit * rtt_bytes
+        for i in range(len(senders)):
+            room -= on_the_way(port, senders[i])
+        best = shortest(port, senders, rtt_bytes)
+        while best >= 0 and room >= senders[best].mss_bytes:
+            room -= grant(port, senders[best], room, rtt_bytes)
+            best = shortest(port, senders, rtt_bytes)
+        port.timer_ns = port.now_ns + port.patience_ns if len(senders) else 0.0
+
+
+def one_rtt(port: Port, senders: Sequence[Sender]) -> float:
+    """RTTbytes of the paper: the least that keeps the port busy."""
+    rtt_ns, mss_bytes = 0.0, 0.0
+    for i in range(len(senders)):
+        rtt_ns = max(rtt_ns, senders[i].rtt_ns)
+        mss_bytes = max(mss_bytes, senders[i].mss_bytes)
+    # A sender may have measured a queue; no path is thought to be twice as long as another.
+    known = min(rtt_ns, 2 * port.lowest_ns) * port.line_rate_bps / 8e9
+    if port.rtt_bytes > 0:
+        known = port.rtt_bytes
+    return max(known if known > 0 else port.unknown_bytes, mss_bytes)
+
+
+def is_silent(port: Port, sender: Sender) -> bool:
+    return port.now_ns - sender.heard_ns > port.patience_ns
+
+
+def on_the_way(port: Port, sender: Sender) -> float:
+    if is_silent(port, sender):
+        return 0.0
+    return max(min(sender.granted_bytes, sender.wanted_bytes) - sender.arrived_bytes, 0.0)
+
+
+def shortest(port: Port, senders: Sequence[Sender], rtt_bytes: float) -> int:
+    """The sender with the least left that may be granted more; -1: there is none."""
+    best, least = -1, 0.0
+    for i in range(len(senders)):
+        sender = senders[i]
+        left = sender.wanted_bytes - sender.arrived_bytes
+        if sender.granted_bytes >= sender.wanted_bytes or is_silent(port, sender):
+            continue
+        if on_the_way(port, sender) + sender.mss_bytes > rtt_bytes:
+            continue
+        if best < 0 or left < least:
+            best, least = i, left
+    return best
+
+
+def grant(port: Port, sender: Sender, room: float, rtt_bytes: float) -> float:
+    """Grants full packets, until rtt_bytes of the sender are on the way; returns the bytes."""
+    room = min(room, rtt_bytes - on_the_way(port, sender))
+    left = sender.wanted_bytes - sender.granted_bytes
+    more = min(left, room - room % sender.mss_bytes)
+    sender.granted_bytes += more
+    return more

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/granting.h"
+
+#include <math.h>
+
+#define FIRST_ROOM 16u
+/* A DEMAND that is behind the one before was overtaken by it.  So many in a row were not: the one
+ * before was wrong, and the flow begins anew. */
+#define BELIEVED 3
+
+/* ---- records ------------------------------------------------------------------------ */
+
+static bool sizes_valid(const struct dp_cc_algo *algo)
+{
+	return algo->abi == DP_CC_ABI && algo->on_data && algo->on_timer && algo->port_initial &&
+	       algo->sender_initial && algo->port_bytes >= sizeof(struct dp_cc_port) &&
+	       algo->port_bytes <= DP_CC_FLOW_BYTES_MAX &&
+	       algo->sender_bytes >= sizeof(struct dp_cc_sender) &&
+	       algo->sender_bytes <= DP_CC_FLOW_BYTES_MAX;
+}
+
+static void dispose(struct dp_engine *e)
+{
+	struct dp_granting *g = e->granting;
+
+	if (dp_timer_armed(&g->timer))
+		dp_wheel_cancel(&e->wheel, &g->timer);
+	free(g->at);
+	free(g->records);
+	free(g->port);
+	free(g);
+	e->granting = NULL;
+}
+
+bool dp_granting_join(struct dp_engine *e, const struct dp_cc_algo *algo)
+{
+	struct dp_granting *g = e->granting;
+
+	if (!dp_cc_grants(algo) || !sizes_valid(algo) || (g && g->algo != algo))
+		return false;
+	if (!g) {
+		g = calloc(1, sizeof(*g));
+		if (!g)
+			return false;
+		g->port = malloc(algo->port_bytes);
+		if (!g->port) {
+			free(g);
+			return false;
+		}
+		memcpy(g->port, algo->port_initial, algo->port_bytes);
+		g->algo = algo;
+		e->granting = g;
+	}
+	g->users++;
+	return true;
+}
+
+static struct dp_cc_sender *record_at(const struct dp_granting *g, uint32_t i)
+{
+	return (struct dp_cc_sender *)(g->records + (size_t)i * g->algo->sender_bytes);
+}
+
+static bool make_room(struct dp_granting *g)
+{
+	uint32_t room = g->room ? 2 * g->room : FIRST_ROOM;
+	struct dp_incoming **at;
+	uint8_t *records;
+
+	if (g->n < g->room)
+		return true;
+	at = realloc(g->at, room * sizeof(*at));
+	if (at)
+		g->at = at;
+	records = at ? realloc(g->records, room * g->algo->sender_bytes) : NULL;
+	if (!records)
+		return false;
+	g->records = records;
+	g->room = room;
+	return true;
+}
+
+static void swap(struct dp_granting *g, uint32_t i, uint32_t j)
+{
+	uint8_t record[DP_CC_FLOW_BYTES_MAX];
+	struct dp_incoming *in = g->at[i];
+	size_t bytes = g->algo->sender_bytes;
+
+	if (i == j)
+		return;
+	memcpy(record, record_at(g, i), bytes);
+	memcpy(record_at(g, i), record_at(g, j), bytes);
+	memcpy(record_at(g, j), record, bytes);
+	g->at[i] = g->at[j];
+	g->at[j] = in;
+	g->at[i]->index = i;
+	g->at[j]->index = j;
+}
+
+/* Moves the record to the part of the array where it belongs: in front while the flow wants more
+ * than has arrived. */
+static void place(struct dp_granting *g, struct dp_incoming *in)
+{
+	bool wants = in->arrived < in->wanted;
+
+	if (wants && in->index >= g->active)
+		swap(g, in->index, g->active++);
+	else if (!wants && in->index < g->active)
+		swap(g, in->index, --g->active);
+}
+
+static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, uint32_t settled)
+{
+	struct dp_incoming *in = make_room(g) ? calloc(1, sizeof(*in)) : NULL;
+
+	if (!in)
+		return NULL;
+	in->qp = qp;
+	in->index = g->n++;
+	in->mss_bytes = qp->attr.path_mtu;
+	in->settled = in->arrived = in->granted = in->wanted = settled;
+	g->at[in->index] = in;
+	memcpy(record_at(g, in->index), g->algo->sender_initial, g->algo->sender_bytes);
+	return in;
+}
+
+void dp_granting_leave(struct dp_engine *e, struct dp_incoming *in)
+{
+	struct dp_granting *g = e->granting;
+
+	if (in) {
+		in->wanted = in->arrived;
+		place(g, in);
+		swap(g, in->index, --g->n);
+		free(in);
+	}
+	if (!--g->users)
+		dispose(e);
+}
+
+/* ---- calls of the algorithm ------------------------------------------------------------ */
+
+static void show_sender(struct dp_granting *g, const struct dp_incoming *in)
+{
+	struct dp_cc_sender *r = record_at(g, in->index);
+
+	r->granted_bytes = (double)in->granted;
+	r->wanted_bytes = (double)in->wanted;
+	r->arrived_bytes = (double)in->arrived;
+	r->heard_ns = (double)in->heard_ns;
+	r->rtt_ns = in->rtt_ns;
+	r->mss_bytes = in->mss_bytes;
+}
+
+static struct dp_cc_port *show_port(struct dp_engine *e, uint64_t now)
+{
+	struct dp_cc_port *p = e->granting->port;
+
+	p->now_ns = (double)now;
+	p->line_rate_bps = (double)e->cfg.line_rate_bps;
+	p->n_senders = e->granting->active;
+	return p;
+}
+
+/* Takes over what the algorithm granted.  A total never falls, and never exceeds the demand. */
+static void take_grant(struct dp_granting *g, struct dp_incoming *in)
+{
+	double granted = record_at(g, in->index)->granted_bytes;
+
+	if (!(granted > (double)in->granted) || in->granted >= in->wanted)
+		return;
+	in->granted = granted < (double)in->wanted ? (uint64_t)granted : in->wanted;
+	in->owed = true;
+	dp_qp_wake(in->qp);
+}
+
+static void call_timer(struct dp_engine *e, uint64_t now)
+{
+	struct dp_granting *g = e->granting;
+	uint32_t i;
+
+	for (i = 0; i < g->active; i++)
+		show_sender(g, g->at[i]);
+	g->algo->on_timer(show_port(e, now), g->records, g->active);
+	for (i = 0; i < g->active; i++)
+		take_grant(g, g->at[i]);
+}
+
+/* After a call: calls on_timer if the algorithm wants it now, else arms the timer. */
+static void follow_up(struct dp_engine *e, uint64_t now)
+{
+	struct dp_granting *g = e->granting;
+	const double latest = (double)(now + 1000000000ull);
+	double at = g->port->timer_ns;
+
+	if (at > 0 && at <= (double)now) {
+		g->port->timer_ns = 0;
+		call_timer(e, now);
+		at = g->port->timer_ns;
+	}
+	if (!(at > 0))
+		dp_wheel_cancel(&e->wheel, &g->timer);
+	else
+		dp_wheel_arm(&e->wheel, &g->timer,
+			     at <= (double)now ? now + 1 : (uint64_t)fmin(at, latest));
+}
+
+/* ---- events ---------------------------------------------------------------------------- */
+
+/* The 64-bit total whose low bits the wire told, near a total that is known. */
+static uint64_t total_near(uint64_t known, uint32_t low)
+{
+	return known + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)known);
+}
+
+struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
+				       const struct dp_demand *d, uint64_t now)
+{
+	struct dp_granting *g = qp->engine->granting;
+	uint32_t wants = d->wanted - d->settled;
+	uint64_t settled;
+
+	if (wants > INT32_MAX)
+		return in;
+	if (!in)
+		in = enter(g, qp, d->settled);
+	if (!in)
+		return NULL;
+	in->heard_ns = now;
+	in->owed = true; /* even if nothing is granted, the sender hears that its DEMAND came */
+	dp_qp_wake(qp);
+	settled = total_near(in->arrived, d->settled);
+	if (settled < in->settled || settled > in->arrived + INT32_MAX) {
+		if (++in->late < BELIEVED)
+			return in;
+		in->granted = in->arrived = settled = d->settled;
+	}
+	in->late = 0;
+	in->settled = settled;
+	in->wanted = settled + wants;
+	in->rtt_ns = d->rtt_ns;
+	if (in->arrived < settled)
+		in->arrived = settled;
+	if (in->granted < in->arrived)
+		in->granted = in->arrived;
+	place(g, in);
+	show_sender(g, in);
+	g->algo->on_request(show_port(qp->engine, now), record_at(g, in->index));
+	take_grant(g, in);
+	follow_up(qp->engine, now);
+	return in;
+}
+
+void dp_granting_data(struct dp_incoming *in, const struct dp_cc_data *data, uint64_t now)
+{
+	struct dp_engine *e = in->qp->engine;
+	struct dp_granting *g = e->granting;
+
+	in->heard_ns = now;
+	in->arrived += (uint64_t)data->bytes;
+	if (data->bytes > in->mss_bytes)
+		in->mss_bytes = (uint32_t)data->bytes;
+	if (in->granted < in->arrived)
+		in->granted = in->arrived;
+	place(g, in);
+	show_sender(g, in);
+	g->algo->on_data(show_port(e, now), record_at(g, in->index), data);
+	take_grant(g, in);
+	follow_up(e, now);
+}
+
+bool dp_granting_owns(const struct dp_engine *e, const struct dp_timer *t)
+{
+	return e->granting && t == &e->granting->timer;
+}
+
+void dp_granting_tick(struct dp_engine *e, uint64_t now)
+{
+	e->granting->port->timer_ns = (double)now;
+	follow_up(e, now);
+}
+
+const char *dp_granting_check(const struct dp_engine *e)
+{
+	const struct dp_granting *g = e->granting;
+	const struct dp_incoming *in;
+	uint32_t i;
+
+	for (i = 0; g && i < g->n; i++) {
+		in = g->at[i];
+		if (in->index != i || in->qp->engine != e)
+			return "a flow that comes in has the record of another";
+		if ((i < g->active) != (in->arrived < in->wanted))
+			return "the records of flows that come in are out of order";
+		if (in->granted < in->arrived)
+			return "more has arrived than was granted";
+	}
+	return g && !g->users ? "the records of a port that no QP uses" : NULL;
+}

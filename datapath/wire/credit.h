@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * DEMAND and GRANT: how a receiver that gives grants paces its senders (extended mode).
+ *
+ * DEMAND (opcode 0xE4; BTH with PSN 0, then 12 bytes), from the sender of data:
+ *   settled(32)  payload bytes of SENDs and WRITEs that it has sent, copies as well, and that are
+ *                no longer in flight, modulo 2^32: they have arrived or are lost
+ *   wanted(32)   the bytes that it has sent and those that it wants to send, modulo 2^32
+ *   rtt_ns(32)   lowest time from a DEMAND to the GRANT that knows of it, 0: not known
+ *
+ * GRANT (opcode 0xE5; BTH with PSN 0, then 8 bytes), from the receiver of data:
+ *   granted(32)  how many bytes the sender may have sent altogether, modulo 2^32
+ *   wanted(32)   of the newest DEMAND
+ *
+ * All of them are totals.  So a lost packet is made up for by the next one, and a late one does
+ * nothing.
+ */
+#ifndef DP_WIRE_CREDIT_H
+#define DP_WIRE_CREDIT_H
+
+#include "wire/headers.h"
+
+enum {
+	DP_DEMAND_LEN = 12,
+	DP_GRANT_LEN = 8,
+};
+
+struct dp_demand {
+	uint32_t settled, wanted, rtt_ns;
+};
+
+static inline void dp_demand_get(const uint8_t *h, struct dp_demand *out)
+{
+	out->settled = dp_get32(h);
+	out->wanted = dp_get32(h + 4);
+	out->rtt_ns = dp_get32(h + 8);
+}
+
+static inline void dp_demand_set(uint8_t *h, const struct dp_demand *in)
+{
+	dp_put32(h, in->settled);
+	dp_put32(h + 4, in->wanted);
+	dp_put32(h + 8, in->rtt_ns);
+}
+
+struct dp_grant {
+	uint32_t granted, wanted;
+};
+
+static inline void dp_grant_get(const uint8_t *h, struct dp_grant *out)
+{
+	out->granted = dp_get32(h);
+	out->wanted = dp_get32(h + 4);
+}
+
+static inline void dp_grant_set(uint8_t *h, const struct dp_grant *in)
+{
+	dp_put32(h, in->granted);
+	dp_put32(h + 4, in->wanted);
+}
+
+#endif
