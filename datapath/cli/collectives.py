@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl collective`: list and check algorithms of collectives, show and write their plans."""
+"""`dpctl collective`: algorithms and their plans, which to take, what slows a run."""
 
 from __future__ import annotations
 
@@ -134,6 +134,108 @@ def plan(
         frame = frame[frame["rank"] == rank]
     rows = frame.to_dict("records")
     print_rows([{str(key): value for key, value in row.items()} for row in rows], _COLUMNS, fmt)
+
+
+@app.command()
+def choose(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.yaml", show_default=False, help="An experiment.")
+    ],
+    collective: Annotated[
+        str | None,
+        typer.Option(help="Such as broadcast; unset: that of the experiment.", show_default=False),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="A size to choose for; repeatable. Unset: 1KiB to 64MiB."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the file; repeatable."),
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Choose an algorithm for each size, by a measurement on an experiment's network, simulated.
+
+    The network is that of the first point whose workload is collective. Live runs choose for
+    themselves with workload: {algorithm: auto}.
+
+    \b
+    dpctl collective choose experiments/allreduce.yaml
+    dpctl collective choose experiments/allreduce.yaml --collective broadcast --size 3MiB
+    """
+    from datapath.collectives.choose import SIZES
+    from datapath.experiment.collectives import choose as measured
+
+    sizes = [_bytes(text) for text in size or []] or [1 << k for k in range(10, 27, 2)]
+    chooser = measured(file, set_ or [], collective, SIZES)
+    print_rows(
+        [
+            {
+                "size": number,
+                "algorithm": chooser.best(number).algorithm,
+                **{f"{fit.algorithm}_ms": _ms(fit.time_ns(number)) for fit in chooser.fits},
+            }
+            for number in sizes
+        ],
+        ["size", "algorithm", *(f"{fit.algorithm}_ms" for fit in chooser.fits)],
+        fmt,
+    )
+
+
+@app.command()
+def doctor(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", show_default=False, help="A result folder.")
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option(help="One run, POINT-REPETITION; unset: all.", show_default=False),
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Name the link or the rank that held up a live collective.
+
+    Times of transfers are held against those of the same plan on the same network, simulated.
+
+    \b
+    dpctl collective doctor results/allreduce-20260301T120000
+    """
+    from datapath.errors import LocalError
+    from datapath.experiment.collectives import examine, has_plan, run_name
+    from datapath.report.folder import read
+
+    records = [record for record in read(folder).records if record.get("status") == "ok"]
+    found = [record for record in records if has_plan(folder, record)]
+    found = [record for record in found if run in (None, run_name(record))]
+    if not found:
+        raise LocalError(
+            f"{folder}: {'no such run' if run else 'no live collectives that ended well'}",
+            hint="name a folder of workload collective; dpctl show tells its runs",
+        )
+    rows = []
+    for record in found:
+        diagnosis = examine(folder, record)
+        if fmt is Format.table:
+            print(f"{run_name(record)}: {'; '.join(diagnosis.verdicts())}")
+        rows += [
+            {
+                "run": run_name(record),
+                "from": link.sender,
+                "to": link.receiver,
+                "transfers": link.transfers,
+                "live_ms": _ms(link.live_ns),
+                "simulated_ms": _ms(link.simulated_ns),
+                "factor": round(link.factor, 2),
+                "verdict": "; ".join(diagnosis.verdicts()),
+            }
+            for link in diagnosis.links
+        ]
+    print_rows(rows, ["run", "from", "to", "transfers", "live_ms", "simulated_ms", "factor"], fmt)
+
+
+def _ms(time_ns: float) -> float:
+    return float(f"{time_ns / 1e6:.4g}")
 
 
 def _summary(made: Plan) -> dict[str, Any]:

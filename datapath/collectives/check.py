@@ -172,6 +172,8 @@ class _Symbols:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.part = plan.data_bytes // plan.ranks if by_parts(plan.collective) else 0
+        equal = np.full((plan.ranks, plan.ranks), self.part, np.int64)
+        self.parts = equal if plan.parts is None else plan.parts
         self.held = [
             [self._initial(rank, buffer) for buffer in Buffer] for rank in range(plan.ranks)
         ]
@@ -184,9 +186,9 @@ class _Symbols:
             return Contents(size, mine)
         if buffer == Buffer.SCRATCH or kind == "alltoall":
             return Contents(size, None)
-        if kind == "broadcast" and rank != self.plan.root:
+        if kind in ("broadcast", "scatter") and rank != self.plan.root:
             return Contents(size, None)
-        if kind != "allgather":
+        if kind not in ("allgather", "gather"):
             return Contents(size, mine)
         made = Contents(size, None)
         made.put(rank * self.part, (rank + 1) * self.part, mine, -1)
@@ -300,17 +302,29 @@ class _Symbols:
     def _outputs(self, rank: int, everyone: int) -> list[tuple[int, int, Value]]:
         """[(begin, end, value)] that the collective wants in DATA."""
         plan, part = self.plan, self.part
-        if plan.collective == "allreduce":
+        if plan.collective in ("reduce", "gather") and rank != plan.root:
+            return []
+        if plan.collective in ("allreduce", "reduce"):
             return [(0, plan.data_bytes, Value(0, everyone))]
         if plan.collective == "broadcast":
             return [(0, plan.data_bytes, Value(0, 1 << plan.root))]
+        if plan.collective == "scatter":
+            return [(rank * part, (rank + 1) * part, Value(0, 1 << plan.root))]
         if plan.collective == "reduce_scatter":
             return [(rank * part, (rank + 1) * part, Value(0, everyone))]
-        shifts = [(peer - rank) * part for peer in range(plan.ranks)]
-        moves = plan.collective == "alltoall"
+        if plan.collective == "alltoall":
+            return self._moved(rank)
+        return [(peer * part, (peer + 1) * part, Value(0, 1 << peer)) for peer in range(plan.ranks)]
+
+    def _moved(self, rank: int) -> list[tuple[int, int, Value]]:
+        """Of an all-to-all: what each rank has in INPUT for this one."""
+        ends = np.cumsum(self.parts[:, rank]).tolist()
+        taken = self.parts[:, :rank].sum(axis=1).tolist()  # begin of the part in INPUT
+        begins = [0, *ends[:-1]]
         return [
-            (peer * part, (peer + 1) * part, Value(shifts[peer] if moves else 0, 1 << peer))
-            for peer in range(plan.ranks)
+            (begin, end, Value(begin - taken[peer], 1 << peer))
+            for peer, (begin, end) in enumerate(zip(begins, ends, strict=True))
+            if end > begin
         ]
 
 

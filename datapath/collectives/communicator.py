@@ -75,13 +75,17 @@ class Communicator:
             raise what
 
     def take(self, plan: Plan) -> Any:
-        """A plan for start(), which check() has proved; it is kept until close()."""
+        """A plan for start(), which check() has proved; it is kept until forget() or close()."""
         blob = plan.to_bytes()
         out = ffi.new("struct dpcoll_plan **")
         error = lib.dpcoll_plan(self._comm, ffi.from_buffer(blob), len(blob), out)
         if error:
             raise self._error(error)
         return out[0]
+
+    def forget(self, taken: Any) -> None:
+        """Let go of a plan all of whose collectives have been waited for."""
+        lib.dpcoll_forget(self._comm, taken)
 
     def start(
         self, taken: Any, data: int, source: int = 0, *, items: str = "int8", op: str = "sum"

@@ -20,16 +20,17 @@ from datapath.errors import RunFailed
 def initial(plan: Plan, inputs: Sequence[Array]) -> list[Array]:
     """DATA of each rank as the collective begins with it.
 
-    inputs: of each rank an array of data_bytes // item_bytes items; of an allgather its part.
+    inputs: of each rank an array of data_bytes // item_bytes items; of an allgather or a gather
+    its part, of an all-to-all what it sends.
     """
     items = plan.data_bytes // plan.item_bytes
     made = []
     for rank, given in enumerate(inputs):
         data = np.zeros(items, given.dtype)
-        if plan.collective == "allgather":
+        if plan.collective in ("allgather", "gather"):
             part = items // plan.ranks
             data[rank * part : (rank + 1) * part] = given
-        elif plan.collective != "alltoall":
+        elif plan.collective != "alltoall" and (plan.collective != "scatter" or rank == plan.root):
             data[:] = given
         made.append(data)
     return made
@@ -39,28 +40,47 @@ def expected(plan: Plan, inputs: Sequence[Array]) -> list[Array]:
     """DATA of each rank at the end, with sums; where it is not defined, what initial() has."""
     out = initial(plan, inputs)
     part = plan.data_bytes // plan.item_bytes // plan.ranks
-    total = np.sum(np.stack(inputs), axis=0, dtype=inputs[0].dtype)
     for rank, data in enumerate(out):
         mine = slice(rank * part, (rank + 1) * part)
-        if plan.collective == "allreduce":
-            data[:] = total
+        if plan.collective in ("allreduce", "reduce"):
+            data[:] = _total(inputs)
         elif plan.collective == "broadcast":
             data[:] = inputs[plan.root]
+        elif plan.collective == "scatter":
+            data[mine] = inputs[plan.root][mine]
         elif plan.collective == "reduce_scatter":
-            data[mine] = total[mine]
-        elif plan.collective == "allgather":
+            data[mine] = _total(inputs)[mine]
+        elif plan.collective in ("allgather", "gather"):
             data[:] = np.concatenate(inputs)
         else:
-            data[:] = np.concatenate([given[mine] for given in inputs])
+            came = [given[_sent(plan, peer, rank)] for peer, given in enumerate(inputs)]
+            data[defined(plan, rank)] = np.concatenate(came)
     return out
+
+
+def _total(inputs: Sequence[Array]) -> Array:
+    return np.asarray(np.sum(np.stack(inputs), axis=0, dtype=inputs[0].dtype))
+
+
+def _sent(plan: Plan, rank: int, peer: int) -> slice:
+    """The items of INPUT that a rank sends to a peer in an all-to-all."""
+    part = plan.data_bytes // plan.item_bytes // plan.ranks
+    if plan.parts is None:
+        return slice(peer * part, (peer + 1) * part)
+    begin = int(plan.parts[rank, :peer].sum()) // plan.item_bytes
+    return slice(begin, begin + int(plan.parts[rank, peer]) // plan.item_bytes)
 
 
 def defined(plan: Plan, rank: int) -> slice:
     """The items of DATA that the collective defines."""
     items = plan.data_bytes // plan.item_bytes
     part = items // plan.ranks
-    if plan.collective == "reduce_scatter":
+    if plan.collective in ("reduce_scatter", "scatter"):
         return slice(rank * part, (rank + 1) * part)
+    if plan.collective in ("reduce", "gather") and rank != plan.root:
+        return slice(0, 0)
+    if plan.parts is not None:
+        return slice(0, int(plan.parts[:, rank].sum()) // plan.item_bytes)
     return slice(0, items)
 
 

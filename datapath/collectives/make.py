@@ -85,11 +85,45 @@ def make(
     template = _Template(traced)
     while True:
         slices = np.tile(weights / rounds, rounds)
-        bounds = _Bounds(traced, size // item_bytes, slices, item_bytes)
+        bounds = _Bounds.equal(traced, size // item_bytes, slices, item_bytes)
         made = _lay_out(template, bounds, traced, channels, size, item_bytes, costs or Costs())
         if made.slot_bytes <= transfer_bytes:
             return made
         rounds += 1  # slices are whole items, so one may be larger than its share
+
+
+def make_uneven(
+    algorithm: Algorithm,
+    parts: Array,
+    *,
+    item_bytes: int = 4,
+    transfer_bytes: int = TRANSFER_BYTES,
+    costs: Costs | None = None,
+) -> Plan:
+    """The plan of an all-to-all with parts of several sizes; check() has not seen it yet.
+
+    parts: bytes from each rank to each, shape (ranks, ranks), whole items; some may be 0.  INPUT
+    and DATA of each rank are as large as those of the rank that needs most.
+    """
+    parts = np.asarray(parts, np.int64)
+    if parts.ndim != 2 or parts.shape[0] != parts.shape[1] or item_bytes <= 0:
+        raise LocalError(f"parts of shape {parts.shape}: give bytes from each rank to each")
+    if (parts < 0).any() or (parts % item_bytes).any() or not parts.any():
+        raise LocalError(f"parts are multiples of {item_bytes} bytes, and not all of them 0")
+    if algorithm.collective != "alltoall" or transfer_bytes < item_bytes:
+        raise LocalError(
+            f"algorithm {algorithm.name}, transfers of {transfer_bytes} bytes: parts of several "
+            "sizes are for an alltoall, whose transfers hold an item"
+        )
+    traced = trace(algorithm, len(parts), 0, {})
+    if traced.chunks != len(parts):
+        raise traced.wrong("it divides parts, so they have to be of one size")
+    items = parts // item_bytes
+    rounds = -(-int(items.max()) // (transfer_bytes // item_bytes))
+    bounds = _Bounds.uneven(traced, items, np.full(rounds, 1 / rounds), item_bytes)
+    sizes = int(parts.sum(axis=0).max()), int(parts.sum(axis=1).max())
+    made = _lay_out(_Template(traced), bounds, traced, 1, sizes[0], item_bytes, costs or Costs())
+    return replace(made, input_bytes=sizes[1], parts=parts)
 
 
 def _weights(channels: int, shares: Sequence[float]) -> Array:
@@ -150,7 +184,7 @@ class _Template:
         reads, writes = self._before(source, False), self._before(target, True)
         before = reads | writes
         level = 1 + max((self._level[row] for row in before), default=-1)
-        like = (int(op.like.buffer), op.like.index, op.like.count)
+        like = (op.like.rank, int(op.like.buffer), op.like.index, op.like.count)
         key = (level, number, op.channel)
         to, out = (int(target.buffer), target.index), (int(source.buffer), source.index)
         if local:
@@ -192,10 +226,31 @@ class _Template:
 class _Bounds:
     """Where each chunk of each slice begins and ends, bytes.
 
-    begin, end: buffer -> array of shape (slices, chunks).
+    begin, end: array of shape (slices, places, chunks).  Place 0 is for all; with parts of several
+    sizes, DATA of rank r has place r, and its INPUT has place ranks + r.
     """
 
-    def __init__(self, traced: Trace, items: int, slices: Array, item_bytes: int) -> None:
+    def __init__(self, traced: Trace, begin: Array, end: Array, item_bytes: int) -> None:
+        self.begin, self.end = begin * item_bytes, end * item_bytes
+        self.places, self.ranks = begin.shape[1], traced.ranks
+        largest = int((self.end - self.begin).max())
+        self.slot = -(-largest // _ALIGN) * _ALIGN
+        self.scratch_chunks = traced.scratch_chunks
+        self.scratch_bytes = self.slot * traced.scratch_chunks * len(begin)
+
+    @classmethod
+    def uneven(cls, traced: Trace, items: Array, slices: Array, item_bytes: int) -> _Bounds:
+        """items: from each rank to each."""
+        cuts = np.concatenate([[0.0], np.cumsum(slices)])
+        cuts[-1] = 1.0
+        wide = np.concatenate([items.T, items])
+        first = np.cumsum(wide, axis=1) - wide
+        edges = first + np.floor(cuts[:, None, None] * wide).astype(np.int64)
+        return cls(traced, edges[:-1], edges[1:], item_bytes)
+
+    @classmethod
+    def equal(cls, traced: Trace, items: int, slices: Array, item_bytes: int) -> _Bounds:
+        """items: of each rank's DATA."""
         chunks = traced.chunks
         cuts = np.concatenate([[0.0], np.cumsum(slices)])
         cuts[-1] = 1.0
@@ -212,25 +267,28 @@ class _Bounds:
             wide = np.diff(edges)[:, None]
             marks = edges[:-1, None] + wide * np.arange(chunks + 1) // chunks
             begin, end = marks[:, :-1], marks[:, 1:]
-        self.begin, self.end = begin * item_bytes, end * item_bytes
-        largest = int((self.end - self.begin).max())
-        self.slot = -(-largest // _ALIGN) * _ALIGN
-        self.scratch_chunks = traced.scratch_chunks
-        self.scratch_bytes = self.slot * traced.scratch_chunks * len(slices)
+        return cls(traced, begin[:, None], end[:, None], item_bytes)
 
-    def offset(self, number: int, buffer: Array, index: Array) -> Array:
+    def offset(self, number: int, rank: Array, buffer: Array, index: Array) -> Array:
         """Of chunks of slice `number`."""
-        at = self.begin[number][np.where(buffer == Buffer.SCRATCH, 0, index)]
+        inside = np.where(buffer == Buffer.SCRATCH, 0, index)
+        at = self.begin[number][self._place(rank, buffer), inside]
         own = (number * self.scratch_chunks + index) * self.slot
         return np.asarray(np.where(buffer == Buffer.SCRATCH, own, at))
 
-    def bytes(self, number: int, index: Array, count: Array) -> Array:
-        return np.asarray(self.end[number][index + count - 1] - self.begin[number][index])
+    def bytes(self, number: int, rank: Array, buffer: Array, index: Array, count: Array) -> Array:
+        place = self._place(rank, buffer)
+        last = self.end[number][place, index + count - 1]
+        return np.asarray(last - self.begin[number][place, index])
+
+    def _place(self, rank: Array, buffer: Array) -> Array:
+        own = rank + np.where(buffer == Buffer.INPUT, self.ranks, 0)
+        return own if self.places > 1 else np.zeros_like(rank)
 
 
 _COLUMNS = (
     *("rank", "op", "peer", "match", "buffer", "index", "from_buffer", "from_index"),
-    *("like_buffer", "like_index", "like_count", "level", "number", "channel"),
+    *("like_rank", "like_buffer", "like_index", "like_count", "level", "number", "channel"),
 )
 
 
@@ -255,10 +313,12 @@ def _lay_out(
             out[name] = t[name]
         out["match"] = np.where(t["match"] == NO_STEP, NO_STEP, t["match"] + number * count)
         out["channel"] = (number % channels) * traced.channels + t["channel"]
-        out["offset"] = bounds.offset(number, t["buffer"], t["index"])
+        out["offset"] = bounds.offset(number, t["rank"], t["buffer"], t["index"])
         local = t["op"] >= Op.COPY_LOCAL
-        out["from_offset"] = bounds.offset(number, t["from_buffer"], t["from_index"]) * local
-        out["bytes"] = bounds.bytes(number, t["like_index"], t["like_count"])
+        source = bounds.offset(number, t["rank"], t["from_buffer"], t["from_index"])
+        out["from_offset"] = source * local
+        like = (t["like_rank"], t["like_buffer"], t["like_index"], t["like_count"])
+        out["bytes"] = bounds.bytes(number, *like)
         keys[0, part], keys[1, part], keys[2, part] = t["number"], number, t["level"]
     _refuse_unequal(steps, bounds, rows, t, traced)
     steps["compute_ns"] = _compute_ns(steps, costs)
@@ -290,9 +350,8 @@ def _refuse_unequal(
             fixed = t[buffer] != Buffer.SCRATCH
             if buffer == "from_buffer":
                 fixed &= t["op"] >= Op.COPY_LOCAL
-            room = bounds.bytes(
-                number, np.where(fixed, t[index], 0), t["like_count"] * fixed + ~fixed
-            )
+            place = np.where(fixed, t[index], 0), t["like_count"] * fixed + ~fixed
+            room = bounds.bytes(number, t["rank"], t[buffer], *place)
             moved = steps["bytes"][number * len(rows) : (number + 1) * len(rows)]
             wrong = np.flatnonzero(fixed & (room != moved))
             if wrong.size:

@@ -63,7 +63,10 @@ class Buffer(enum.IntEnum):
     SCRATCH = 2
 
 
-COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "broadcast", "alltoall")
+COLLECTIVES = (
+    *("allreduce", "reduce_scatter", "allgather", "broadcast", "alltoall"),
+    *("reduce", "gather", "scatter"),
+)
 """By enum dp_plan_collective."""
 
 STEP_DTYPE = np.dtype(
@@ -113,7 +116,9 @@ class Plan:
     """One collective among `ranks`.
 
     steps: array of STEP_DTYPE, by rank and, of one rank, in the order of the algorithm.
-    waits: array of WAIT_DTYPE, by step.  root: of a broadcast.
+    waits: array of WAIT_DTYPE, by step.  root: of a broadcast, reduce, gather or scatter.
+    parts: of an all-to-all with parts of several sizes, bytes from each rank to each, shape
+    (ranks, ranks); buffers are as large as those of the rank that needs most.  Files lack it.
     """
 
     algorithm: str
@@ -127,6 +132,7 @@ class Plan:
     steps: Array
     waits: Array
     root: int = 0
+    parts: Array | None = None
 
     def size_of(self, buffer: int) -> int:
         """Bytes of a buffer of each rank."""

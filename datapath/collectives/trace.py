@@ -134,7 +134,7 @@ class Chunk:
 class Trace:
     """What an algorithm's function gets.
 
-    ranks: of the collective.  root: of a broadcast.
+    ranks: of the collective.  root: of a broadcast, reduce, gather or scatter.
     """
 
     def __init__(self, made_for: Algorithm, ranks: int, root: int = 0) -> None:
@@ -150,8 +150,8 @@ class Trace:
     def divide(self, chunks: int) -> None:
         """Divide DATA into so many chunks, before anything moves; unset: 1, or one a rank.
 
-        Where each rank has a part of its own (reduce_scatter, allgather, alltoall) chunk i belongs
-        to rank i // (chunks // ranks), and chunks is a multiple of ranks.
+        Where each rank has a part of its own (by_parts()) chunk i belongs to rank
+        i // (chunks // ranks), and chunks is a multiple of ranks.
         """
         if self.operations:
             raise self.wrong("divide() comes before the first copy or reduce")
@@ -207,7 +207,7 @@ class Trace:
 
 def by_parts(collective: str) -> bool:
     """Whether each rank has a part of the data of its own."""
-    return collective in ("reduce_scatter", "allgather", "alltoall")
+    return collective in ("reduce_scatter", "allgather", "alltoall", "gather", "scatter")
 
 
 def trace(made_for: Algorithm, ranks: int, root: int, params: Mapping[str, Value]) -> Trace:

@@ -3,8 +3,8 @@
 
 A group has one communicator, whose collectives run one after the other.  Each direction between two
 ranks that send to each other by themselves has a communicator of its own, made at first use, so
-that a receive never waits behind a send.  Tags are not told apart, and sizes are the same at both
-ends, as NCCL has it.
+that a receive never waits behind a send; so have all-to-alls with parts of several sizes.  Tags are
+not told apart, and sizes are the same at both ends, as NCCL has it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from datapath.collectives.make import TRANSFER_BYTES
 from datapath.errors import RemoteError
 from datapath.train.meeting import meet
 from datapath.train.plans import Plans, meeting_plan, pair_plan
+from datapath.train.uneven import Uneven
 from datapath.train.work import Waiter, Work
 
 _NAMES = {
@@ -56,7 +57,9 @@ class Group(dist.ProcessGroup):
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
         self._comm = meet(store, "dp", rank, size, [meeting_plan(size)], timeout)
         self._plans = Plans(self._comm)
+        self._plans.measure(timeout)
         self._waiter = Waiter(f"dp rank {rank}")
+        self._uneven = Uneven(store, rank, size, timeout)
         self._directions: dict[tuple[int, int], _Direction] = {}
 
     # ---- what torch asks of a group ---------------------------------------------------
@@ -79,6 +82,7 @@ class Group(dist.ProcessGroup):
         for ends in sorted(self._directions):  # in the same order on all ranks
             self._directions[ends].close()
         self._directions.clear()
+        self._uneven.close()
         self._comm.close()
 
     # ---- collectives ------------------------------------------------------------------
@@ -107,6 +111,58 @@ class Group(dist.ProcessGroup):
             return [tensor]
 
         return self._run("broadcast", data, end, opts, root=opts.rootRank)
+
+    def reduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
+        [tensor] = tensors
+        opts = opts or dist.ReduceOptions()
+        name, op = _reduction(tensor, opts.reduceOp)
+        is_root = opts.rootRank == self._rank
+        # Partial sums go through the memory of the other ranks, whose tensors stay as they are.
+        data = tensor.contiguous() if is_root else _own_copy(tensor)
+
+        def end() -> list[Tensor]:
+            if is_root:
+                if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
+                    data.div_(self._size)
+                _copy_back(tensor, data)
+            return [tensor]
+
+        return self._run("reduce", data, end, opts, items=name, op=op, root=opts.rootRank)
+
+    def gather(
+        self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Work:
+        [source] = inputs
+        opts = opts or dist.GatherOptions()
+        parts = outputs[0] if opts.rootRank == self._rank else []
+        for part in parts:
+            _same_size(part.numel(), source.numel(), "gather")
+        data = torch.empty((self._size, source.numel()), dtype=source.dtype)
+        data[self._rank].copy_(source.reshape(-1))
+
+        def end() -> list[list[Tensor]]:
+            for part, row in zip(parts, data, strict=False):
+                part.copy_(row.view(part.shape))
+            return [parts]
+
+        return self._run("gather", data, end, opts, root=opts.rootRank)
+
+    def scatter(
+        self, outputs: Sequence[Tensor], inputs: Sequence[list[Tensor]], opts: Any = None
+    ) -> Work:
+        [output] = outputs
+        opts = opts or dist.ScatterOptions()
+        data = torch.empty((self._size, output.numel()), dtype=output.dtype)
+        if opts.rootRank == self._rank:
+            for part, row in zip(inputs[0], data, strict=True):
+                _same_size(part.numel(), output.numel(), "scatter")
+                row.copy_(part.reshape(-1))
+
+        def end() -> list[Tensor]:
+            output.copy_(data[self._rank].view(output.shape))
+            return [output]
+
+        return self._run("scatter", data, end, opts, root=opts.rootRank)
 
     def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
         _same_size(output.numel(), source.numel() * self._size, "all_gather")
@@ -139,7 +195,7 @@ class Group(dist.ProcessGroup):
         _same_size(source.numel(), output.numel() * self._size, "reduce_scatter")
         opts = opts or dist.ReduceScatterOptions()
         name, op = _reduction(source, opts.reduceOp)
-        data = source.detach().clone(memory_format=torch.contiguous_format)
+        data = _own_copy(source)
 
         def end() -> Tensor:
             own = data.view(self._size, -1)[self._rank]
@@ -165,11 +221,15 @@ class Group(dist.ProcessGroup):
         input_splits: Sequence[int] = (),
         opts: Any = None,
     ) -> Work:
-        if len({*output_splits, *input_splits}) > 1:
-            raise ValueError(
-                f"backend dp: all_to_all with parts of several sizes, {list(output_splits)} and "
-                f"{list(input_splits)}; pad them to one size, or use send and recv"
-            )
+        if output_splits or input_splits:
+            wanted = self._items(output, output_splits)
+            sent = self._items(source, input_splits)
+
+            def take(came: Tensor) -> Tensor:
+                output.copy_(came.view(output.shape))
+                return output
+
+            return self._uneven_move(source, sent, wanted, take, opts)
         _same_size(output.numel(), source.numel(), "all_to_all")
         data, sent = output.contiguous(), source.contiguous()
 
@@ -182,18 +242,15 @@ class Group(dist.ProcessGroup):
     def alltoall(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
-        size = inputs[0].numel()
-        for tensor in (*outputs, *inputs):
-            _same_size(tensor.numel(), size, "all_to_all")
         sent = torch.cat([tensor.reshape(-1) for tensor in inputs])
-        data = torch.empty_like(sent)
+        wanted = [tensor.numel() for tensor in outputs]
 
-        def end() -> Sequence[Tensor]:
-            for tensor, part in zip(outputs, data.view(self._size, -1), strict=True):
+        def end(came: Tensor) -> Sequence[Tensor]:
+            for tensor, part in zip(outputs, came.split(wanted), strict=True):
                 tensor.copy_(part.view(tensor.shape))
             return outputs
 
-        return self._run("alltoall", data, end, opts, source=sent)
+        return self._uneven_move(sent, [tensor.numel() for tensor in inputs], wanted, end, opts)
 
     def barrier(self, opts: Any = None) -> Work:
         data = torch.zeros(1, dtype=torch.int32)
@@ -235,9 +292,7 @@ class Group(dist.ProcessGroup):
     ) -> Work:
         """Start a collective on contiguous data; end() makes the work's value of it."""
         _on_cpu(data)
-        timeout = getattr(opts, "timeout", None)
-        limit = timeout if timeout is not None and timeout > timedelta(0) else self._timeout
-        work = Work(f"rank {self._rank}: {collective} of {data.nbytes} bytes", limit)
+        work = Work(f"rank {self._rank}: {collective} of {data.nbytes} bytes", self._limit(opts))
         if not data.nbytes:
             work.finish(end())
             return work
@@ -249,6 +304,32 @@ class Group(dist.ProcessGroup):
         except RemoteError as error:
             raise dist.DistBackendError(str(error)) from None
         return self._waiter.add(work, lambda: _finish(started, end, data, source))
+
+    def _limit(self, opts: Any) -> timedelta:
+        timeout = getattr(opts, "timeout", None)
+        return timeout if timeout is not None and timeout > timedelta(0) else self._timeout
+
+    def _items(self, tensor: Tensor, splits: Sequence[int]) -> list[int]:
+        """Items of each rank's part; splits: rows of it, unset: equal ones."""
+        rows = tensor.shape[0] if tensor.dim() else 0
+        counts = list(splits) or [rows // self._size] * self._size
+        if len(counts) != self._size or sum(counts) != rows or min(counts) < 0:
+            raise ValueError(
+                f"backend dp: all_to_all: a tensor of {rows} rows for {self._size} ranks cannot "
+                f"be split into {counts}"
+            )
+        return [count * (tensor.numel() // rows if rows else 0) for count in counts]
+
+    def _uneven_move(
+        self,
+        source: Tensor,
+        sent: Sequence[int],
+        wanted: Sequence[int],
+        end: Callable[[Tensor], object],
+        opts: Any,
+    ) -> Work:
+        _on_cpu(source)
+        return self._uneven.move(source.contiguous(), sent, wanted, self._limit(opts), end)
 
     def _direction(self, source: int, to: int) -> _Direction:
         if (source, to) not in self._directions:
@@ -325,6 +406,10 @@ def _reduction(tensor: Tensor, op: Any) -> tuple[str, str]:
 def _on_cpu(tensor: Tensor) -> None:
     if tensor.device.type != "cpu" or tensor.is_sparse:
         raise TypeError(f"backend dp moves dense tensors of the CPU, not of {tensor.device}")
+
+
+def _own_copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _same_size(one: int, other: int, what: str) -> None:

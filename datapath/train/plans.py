@@ -1,30 +1,52 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Which plan a collective has: made and proved once for each size, then kept."""
+"""Which plan a collective has: made and proved once for each size, then kept.
+
+    DATAPATH_TRAIN_ALGORITHM  of allreduce, such as ring; auto, or unset: by a measurement
+
+The measurement is made when a group is: of allreduce, and of broadcast, after which reduce, gather
+and scatter go as well.  All ranks get the same times, those of the slowest, and so choose alike.
+"""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from datapath.collectives import Plan, check, load, make
+from datapath.collectives.choose import Chooser, Fit, Terms, measure
 from datapath.collectives.communicator import Communicator
 from datapath.collectives.make import TRANSFER_BYTES
+from datapath.errors import LocalError, RemoteError
 
-SMALL_BYTES = 64 * 1024
-"""Up to here an allreduce takes few steps rather than few bytes on each link."""
+MEASURED_BYTES = (1 << 10, 1 << 15, 1 << 20)
+_PATIENCE_NS = 3e8
+_TIMES = 2
 _ALGORITHMS = {
     "reduce_scatter": "ring_reduce_scatter",
     "allgather": "ring_allgather",
     "alltoall": "pairwise",
 }
+_LIKE_BROADCAST: Mapping[str, Mapping[str, str]] = {
+    "reduce": {"tree": "reduce_tree", "chain": "reduce_chain"},
+    "gather": {"tree": "gather_tree", "chain": "fan_in"},
+    "scatter": {"tree": "scatter_tree", "chain": "fan_out"},
+}
+"""Collective -> the algorithm for sizes at which broadcast has a tree, or a chain."""
 
 
-def algorithm_of(collective: str, size: int) -> str:
-    """The algorithm for `size` bytes of each rank's data."""
-    if collective == "allreduce":
-        return "halving_doubling" if size <= SMALL_BYTES else "ring"
-    if collective == "broadcast":
-        return "tree" if size <= SMALL_BYTES else "chain"
-    return _ALGORITHMS[collective]
+def named_algorithm() -> str:
+    """Of allreduce, by the environment; "": none."""
+    name = os.environ.get("DATAPATH_TRAIN_ALGORITHM", "")
+    if name in ("", "auto"):
+        return ""
+    if load(name).collective != "allreduce":
+        raise LocalError(f"DATAPATH_TRAIN_ALGORITHM is {name}, which is no allreduce")
+    return name
 
 
 def meeting_plan(ranks: int) -> Plan:
@@ -43,12 +65,41 @@ class Plans:
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._taken: dict[tuple[object, ...], Any] = {}
+        self._choosers: dict[str, Chooser] = {}
+
+    def measure(self, timeout: timedelta) -> None:
+        """Have all ranks try the algorithms among which there is a choice.
+
+        timeout: of each collective.  RemoteError when a rank does not take part.
+        """
+        trial = _Trial(self._communicator, timeout)
+        for collective in ("allreduce", "broadcast"):
+            name = named_algorithm() if collective == "allreduce" else ""
+            if name:
+                self._choosers[collective] = Chooser(collective, (Fit(name, (0,), (0.0,)),))
+                continue
+            self._choosers[collective] = measure(
+                collective,
+                self._communicator.ranks,
+                trial.time_ns,
+                sizes=MEASURED_BYTES,
+                terms=Terms(item_bytes=1),
+                patience_ns=_PATIENCE_NS,
+            )
+
+    def algorithm_of(self, collective: str, size: int) -> str:
+        """The algorithm for `size` bytes of each rank's data."""
+        if collective in _ALGORITHMS:
+            return _ALGORITHMS[collective]
+        if collective in _LIKE_BROADCAST:
+            return _LIKE_BROADCAST[collective][self.algorithm_of("broadcast", size)]
+        return self._choosers[collective].best(size).algorithm
 
     def of(self, collective: str, size: int, item_bytes: int = 1, root: int = 0) -> Any:
         """For Communicator.start(); size: bytes of DATA of each rank."""
         key = (collective, size, item_bytes, root)
         if key not in self._taken:
-            algorithm = load(algorithm_of(collective, size))
+            algorithm = load(self.algorithm_of(collective, size))
             ranks = self._communicator.ranks
             made = make(algorithm, ranks, size, item_bytes=item_bytes, root=root)
             self._taken[key] = self._communicator.take(check(made))
@@ -60,3 +111,39 @@ class Plans:
         if key not in self._taken:
             self._taken[key] = self._communicator.take(pair_plan(size))
         return self._taken[key]
+
+
+class _Trial:
+    """Collectives on memory of zeros, to see how long they take."""
+
+    def __init__(self, communicator: Communicator, timeout: timedelta) -> None:
+        self._communicator, self._timeout = communicator, timeout
+        self._data = np.zeros(MEASURED_BYTES[-1] + communicator.ranks, np.int8)
+
+    def time_ns(self, plan: Plan) -> float:
+        """Of one collective by the slowest rank; all ranks get the same number."""
+        taken = self._communicator.take(check(plan))
+        self._run(taken, self._data)
+        begin = time.monotonic_ns()
+        for _ in range(_TIMES):
+            self._run(taken, self._data)
+        mine = np.array([(time.monotonic_ns() - begin) / _TIMES])
+        self._communicator.forget(taken)
+        agree = check(make(load("double_tree"), self._communicator.ranks, 8, item_bytes=8))
+        taken = self._communicator.take(agree)
+        self._run(taken, mine, "float64", "max")
+        self._communicator.forget(taken)
+        return float(mine[0])
+
+    def _run(
+        self,
+        taken: Any,
+        data: np.ndarray[Any, np.dtype[Any]],
+        items: str = "int8",
+        op: str = "sum",
+    ) -> None:
+        started = self._communicator.start(taken, data.ctypes.data, items=items, op=op)
+        if not started.wait(self._timeout.total_seconds()):
+            self._communicator.abort("not all ranks make the group")
+            started.wait()
+            raise RemoteError("not all ranks make the group")

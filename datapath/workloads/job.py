@@ -50,6 +50,7 @@ def run_job(
                     *("--plan", host.provide(file), "--token", host.provide(token)),
                     *("--report", f"{host.outputs(ctx.logs)}/{_report(rank)}"),
                     *("--record", f"{host.outputs(ctx.logs)}/collective-{rank}.record"),
+                    *("--steps", f"{host.outputs(ctx.logs)}/collective-{rank}.steps"),
                     *common,
                     *words,
                 ],

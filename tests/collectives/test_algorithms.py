@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datapath.collectives import check, load, make, registry
+from datapath.collectives.check import PlanFault
+from datapath.collectives.make import make_uneven
 from datapath.collectives.plan import Op, Plan, read
 from datapath.errors import LocalError
-from tests.collectives.plans import NAMES, is_right, plans
+from tests.collectives.plans import NAMES, is_right, plans, uneven_plans
 
 pytestmark = pytest.mark.compute
 
@@ -22,6 +25,13 @@ pytestmark = pytest.mark.compute
 @given(plan=plans(), seed=st.integers(0, 1000))
 @settings(max_examples=60, deadline=None)
 def test_plans_are_right_in_any_order(plan: Plan, seed: int) -> None:
+    check(plan)
+    assert is_right(plan, seed)
+
+
+@given(plan=uneven_plans(), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_parts_of_several_sizes_arrive_in_any_order(plan: Plan, seed: int) -> None:
     check(plan)
     assert is_right(plan, seed)
 
@@ -136,6 +146,29 @@ def test_mistakes_are_told(tmp_path: Path, change: tuple[str, str], message: str
     path.write_text(OWN.replace(*change))
     with pytest.raises((LocalError, AttributeError), match=message):
         make(load(str(path)), 3, 64)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([[4, 4]], "shape"),
+        ([[4, -4], [4, 4]], "multiples of 4 bytes"),
+        ([[4, 6], [4, 4]], "multiples of 4 bytes"),
+        ([[0, 0], [0, 0]], "not all of them 0"),
+    ],
+)
+def test_parts_that_make_no_sense_are_refused(parts: list[list[int]], message: str) -> None:
+    with pytest.raises(LocalError, match=message):
+        make_uneven(registry()["pairwise"], np.array(parts))
+    with pytest.raises(LocalError, match="for an alltoall"):
+        make_uneven(registry()["ring"], np.array([[4]]))
+
+
+def test_who_gets_a_part_of_another_size_is_refused() -> None:
+    """The checker knows the sizes: a plan for others of the same buffers is wrong."""
+    plan = make_uneven(registry()["pairwise"], np.array([[4, 8], [12, 4]]))
+    with pytest.raises(PlanFault, match="of the output"):
+        check(replace(plan, parts=np.array([[8, 4], [8, 8]])))
 
 
 def test_sizes_that_make_no_sense_are_refused() -> None:

@@ -109,6 +109,10 @@ def planned(name: str, ranks: int, items: int, type_: str = "float32", **more: o
         ("pairwise", 3, "int8", "sum"),
         ("tree", 3, "int32", "sum"),
         ("chain", 2, "float32", "sum"),
+        ("reduce_tree", 3, "int32", "sum"),
+        ("reduce_chain", 3, "float32", "max"),
+        ("gather_tree", 4, "int32", "sum"),
+        ("scatter_tree", 4, "int8", "sum"),
     ],
 )
 def test_collectives_give_what_they_should(

@@ -54,8 +54,8 @@ def test_nobody_who_leaves_an_address_is_told() -> None:
 
 def test_collectives_give_what_they_should(run_job: Callable[..., Job]) -> None:
     """Each rank compares what it got."""
-    job = run_job(2, "collectives.py")
-    outputs = [job.output(rank) for rank in range(2)]
+    job = run_job(3, "collectives.py")
+    outputs = [job.output(rank) for rank in range(3)]
     assert all("done" in output for output in outputs), outputs
 
 

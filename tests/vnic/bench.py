@@ -109,6 +109,8 @@ class Bench:
 
     def start(self, stack: contextlib.ExitStack) -> None:
         """Cards with tunnels, without the service around them."""
+        for name in self.guests:
+            wait_until(lambda name=name: self.is_quiet(name), f"{name} has told its IPv6 groups")  # type: ignore[misc]
         file = CardFile.model_validate(self.data)
         for i in range(2):
             settings = file.settings(f"host{i}", file.compiled_cc(FilePath()))
@@ -123,6 +125,18 @@ class Bench:
         pipe = subprocess.PIPE
         space = self.hosts[host].namespace
         return lambda argv: spawn(space, argv, stdin=pipe, stdout=pipe)
+
+    def is_quiet(self, name: str) -> bool:
+        """Whether a guest's kernel has sent all that it sends unasked.
+
+        That is an MLDv2 report of the address's group, which goes out mld_qrv times within a
+        second or so (RFC 3810, 6.1).  A card that runs by then counts the report.
+        """
+        often = int(FilePath("/proc/sys/net/ipv6/mld_qrv").read_text())
+        counters = self.guests[name].space.in_network(
+            lambda: FilePath("/proc/thread-self/net/dev_snmp6/eth1").read_text()
+        )
+        return int(dict(map(str.split, counters.splitlines())).get("Icmp6OutType143", 0)) >= often
 
     def counts(self, guest: str) -> dict[str, int]:
         """Of a guest, by its own card."""

@@ -114,6 +114,37 @@ def test_simulated_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.compute
+def test_simulated_ranks_choose(tmp_path: Path) -> None:
+    """And what they choose is what the algorithm of that name gives."""
+    outcome = simulated(tmp_path, algorithm="auto", size="2MiB", iterations=2)
+    assert re.match(r"\w+: [\d.]+ ms expected; (\w+ [\d.]+ ms(, )?){3}", outcome.notes["chosen"])
+    name = outcome.notes["chosen"].partition(":")[0]
+    alone = simulated(tmp_path, algorithm=name, size="2MiB", iterations=2)
+    assert outcome.samples == alone.samples
+    others = {"double_tree", "halving_doubling", "ring", "two_level"} - {name}
+    for other in others:
+        took = simulated(tmp_path, algorithm=other, size="2MiB", iterations=2)
+        assert max(outcome.samples["latency_ns"]) < 1.05 * min(took.samples["latency_ns"])
+
+
+def test_live_ranks_choose(run: RunWorkload, network: NetnsNetwork) -> None:
+    outcome = run(
+        "collective",
+        device="dp",
+        device_env=[device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts],
+        transport={"port": "udp"},
+        timeout_s=100,
+        algorithm="auto",
+        collective="broadcast",
+        size="16KiB",
+        iterations=2,
+        silence="20s",
+    )
+    assert re.match(r"(chain|tree): .* ms expected; (chain|tree) ", outcome.notes["chosen"])
+    assert outcome.notes["plan"].startswith(outcome.notes["chosen"].partition(":")[0])
+
+
+@pytest.mark.compute
 def test_an_algorithm_of_ones_own_in_an_experiment(tmp_path: Path) -> None:
     (tmp_path / "star.py").write_text(
         "from datapath.collectives import algorithm\n"
@@ -136,6 +167,9 @@ def test_what_cannot_be_is_told(run: RunWorkload, tmp_path: Path) -> None:
         run("collective", device="dp", transport={"port": "afxdp"}, ranks_per_host=2)
     with pytest.raises(LocalError, match="no collective algorithm is called 'rings'"):
         run("collective", device="dp", algorithm="rings")
+    for settings in ({"algorithm": "auto", "params": {"a": 1}}, {"collective": "broadcast"}):
+        with pytest.raises(ValueError, match="algorithm"):
+            Collective.Params.model_validate(settings)
     with pytest.raises(LocalError, match="for live lanes"):
         simulated(tmp_path, ranks_per_host=2)
     workload = Collective(REGISTRY["collective"].Params.model_validate({}))

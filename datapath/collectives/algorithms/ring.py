@@ -52,3 +52,9 @@ def ring_allgather(plan: Trace) -> None:
 def chain(plan: Trace) -> None:
     """From the root along a chain; with many slices all links are busy at once."""
     ring_gather(plan, range(plan.ranks), 0, plan.root)
+
+
+@algorithm("reduce_chain", collective="reduce")
+def reduce_chain(plan: Trace) -> None:
+    """Along a chain to the root; with many slices all links are busy at once."""
+    ring_reduce(plan, range(plan.ranks), 0, plan.root)

@@ -62,3 +62,14 @@ def tree(plan: Trace) -> None:
                 (plan.root + k + reach) % plan.ranks
             )
         reach *= 2
+
+
+@algorithm("reduce_tree", collective="reduce")
+def reduce_tree(plan: Trace) -> None:
+    """Up a binomial tree: log2(n) steps."""
+    reach = 1
+    while reach < plan.ranks:
+        for k in range(0, plan.ranks - reach, 2 * reach):
+            child = plan.chunk((plan.root + k + reach) % plan.ranks, "data", 0)
+            plan.chunk((plan.root + k) % plan.ranks, "data", 0).reduce(child)
+        reach *= 2

@@ -16,7 +16,7 @@
 
 struct options {
 	struct dpcoll_config config;
-	const char *plan, *token_file, *report, *record;
+	const char *plan, *token_file, *report, *record, *steps;
 	char token[COLL_TOKEN_BYTES];
 	uint32_t iterations, warm_up;
 	enum dpcoll_type type;
@@ -112,8 +112,10 @@ static int expected(const struct options *o, const struct dp_plan_head *h, uint6
 
 	switch (h->collective) {
 	case DP_PLAN_BROADCAST:
+	case DP_PLAN_SCATTER:
 		return value(h->root, i, o->op);
 	case DP_PLAN_ALLGATHER:
+	case DP_PLAN_GATHER:
 		return value(owner, i, o->op);
 	case DP_PLAN_ALLTOALL:
 		return value(owner, o->config.rank * part + i % part, o->op);
@@ -129,10 +131,13 @@ static int check(const struct options *o, const struct dp_plan_head *h, const ch
 	uint64_t from = 0, to = items;
 	char wanted[8] = { 0 };
 
-	if (h->collective == DP_PLAN_REDUCE_SCATTER) {
+	if (h->collective == DP_PLAN_REDUCE_SCATTER || h->collective == DP_PLAN_SCATTER) {
 		from = o->config.rank * part;
 		to = from + part;
 	}
+	if ((h->collective == DP_PLAN_REDUCE_TO_ROOT || h->collective == DP_PLAN_GATHER) &&
+	    o->config.rank != h->root)
+		to = from;
 	for (uint64_t i = from; i < to; i++) {
 		set(wanted, 0, o->type, expected(o, h, i, part));
 		if (memcmp(wanted, data + i * item, item)) {
@@ -214,6 +219,9 @@ static int option(struct options *o, int which, const char *text)
 	case 'R':
 		o->record = text;
 		return 0;
+	case 'S':
+		o->steps = text;
+		return 0;
 	case 's':
 		return read_number(text, &o->config.silence_ms);
 	case 'A':
@@ -232,25 +240,16 @@ static int option(struct options *o, int which, const char *text)
 static int read_options(struct options *o, int argc, char **argv)
 {
 	static const struct option names[] = {
-		{ "rank", 1, NULL, 'r' },
-		{ "ranks", 1, NULL, 'n' },
-		{ "device", 1, NULL, 'd' },
-		{ "store", 1, NULL, 'a' },
-		{ "store-port", 1, NULL, 'p' },
-		{ "token", 1, NULL, 't' },
-		{ "plan", 1, NULL, 'P' },
-		{ "iterations", 1, NULL, 'i' },
-		{ "warm-up", 1, NULL, 'w' },
-		{ "type", 1, NULL, 'T' },
-		{ "op", 1, NULL, 'O' },
-		{ "report", 1, NULL, 'o' },
-		{ "record", 1, NULL, 'R' },
-		{ "silence-ms", 1, NULL, 's' },
-		{ "ack-timeout", 1, NULL, 'A' },
-		{ "retry-count", 1, NULL, 'C' },
-		{ "spin-us", 1, NULL, 'u' },
-		{ "meet-ms", 1, NULL, 'm' },
-		{ NULL, 0, NULL, 0 },
+		{ "rank", 1, NULL, 'r' },	 { "ranks", 1, NULL, 'n' },
+		{ "device", 1, NULL, 'd' },	 { "store", 1, NULL, 'a' },
+		{ "store-port", 1, NULL, 'p' },	 { "token", 1, NULL, 't' },
+		{ "plan", 1, NULL, 'P' },	 { "iterations", 1, NULL, 'i' },
+		{ "warm-up", 1, NULL, 'w' },	 { "type", 1, NULL, 'T' },
+		{ "op", 1, NULL, 'O' },		 { "report", 1, NULL, 'o' },
+		{ "record", 1, NULL, 'R' },	 { "steps", 1, NULL, 'S' },
+		{ "silence-ms", 1, NULL, 's' },	 { "ack-timeout", 1, NULL, 'A' },
+		{ "retry-count", 1, NULL, 'C' }, { "spin-us", 1, NULL, 'u' },
+		{ "meet-ms", 1, NULL, 'm' },	 { NULL, 0, NULL, 0 },
 	};
 	int which;
 
@@ -329,10 +328,20 @@ static void write_record(struct dpcoll *comm, const char *path)
 	fclose(file);
 }
 
+static void write_steps(const struct dpcoll_plan *plan, const char *path)
+{
+	FILE *file = path && plan ? fopen(path, "w") : NULL;
+
+	if (!file)
+		return;
+	dpcoll_steps(plan, fileno(file));
+	fclose(file);
+}
+
 int main(int argc, char **argv)
 {
 	struct options o;
-	struct dpcoll_plan *plan;
+	struct dpcoll_plan *plan = NULL;
 	struct dpcoll *comm = NULL;
 	const struct dp_plan_head *h;
 	char *data = NULL, *input = NULL;
@@ -366,6 +375,8 @@ int main(int argc, char **argv)
 	else if (err)
 		complain("collective", strerror(-err));
 	write_record(comm, o.record);
+	if (!err)
+		write_steps(plan, o.steps);
 	dpcoll_close(comm);
 	free(data);
 	free(input);

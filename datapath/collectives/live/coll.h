@@ -96,6 +96,18 @@ struct coll_conn {
 	/* of the collective that runs: places in its lane */
 	uint32_t next_send, next_sent, next_take;
 	uint16_t expected[COLL_SLOTS]; /* what arrived says of the sender's step */
+	uint64_t arrived_ns[COLL_SLOTS];
+	uint64_t taken_ns; /* the last one */
+};
+
+/*
+ * What a step took, over all collectives of its plan.  A send counts from its post until the peer's
+ * transport has it all; any other step from when it could have begun (its bytes were there, and
+ * what it waits for was done) until its bytes are in their place.
+ */
+struct coll_time {
+	uint64_t from_ns; /* of the collective that runs */
+	uint64_t count, sum_ns, longest_ns;
 };
 
 /* A step of this rank. */
@@ -105,6 +117,7 @@ struct coll_step {
 	uint32_t waits;
 	uint32_t sender_step; /* RECEIVE, REDUCE */
 	uint32_t first_after; /* after[first_after] ... wait for it, up to that of the next step */
+	struct coll_time time;
 };
 
 /* Of a connection: its steps, in order. */

@@ -133,6 +133,18 @@ int dpcoll_plan(struct dpcoll *comm, const void *plan, size_t bytes, struct dpco
 	return 0;
 }
 
+void dpcoll_forget(struct dpcoll *comm, struct dpcoll_plan *plan)
+{
+	struct dpcoll_plan **at = &comm->plans;
+
+	while (*at && *at != plan)
+		at = &(*at)->next;
+	if (!*at)
+		return;
+	*at = plan->next;
+	coll_plan_free(plan);
+}
+
 /* ---- work ------------------------------------------------------------------------- */
 
 static int register_buffer(struct dpcoll *comm, struct dpcoll_work *work, enum dp_plan_buffer which,

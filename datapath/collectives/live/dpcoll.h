@@ -77,9 +77,11 @@ void dpcoll_abort(struct dpcoll *, const char *why);
 /* What went wrong, in one line: rank, collective, step, QP and what the transport saw. */
 const char *dpcoll_error(struct dpcoll *);
 
-/* Takes a plan, which the Python side has proved, for use.  It lives as long as the
- * communicator. */
+/* Takes a plan, which the Python side has proved, for use.  It lives until dpcoll_forget(), or as
+ * long as the communicator. */
 int dpcoll_plan(struct dpcoll *, const void *plan, size_t bytes, struct dpcoll_plan **out);
+/* Lets go of a plan all of whose collectives have been waited for. */
+void dpcoll_forget(struct dpcoll *, struct dpcoll_plan *);
 
 /*
  * Starts a collective.  data: the plan's DATA, of which this rank's part is set; input: of an
@@ -93,6 +95,11 @@ int dpcoll_wait(struct dpcoll_work *, int timeout_ms);
 
 /* Writes the last events of the communicator to a file descriptor, oldest first. */
 void dpcoll_record(struct dpcoll *, int fd);
+
+/* Writes what this rank's steps of a plan took, over all collectives so far, which have all been
+ * waited for: a line for each step, in the order of the plan.  A send counts until the peer's
+ * transport has it, any other step from when it could have begun. */
+void dpcoll_steps(const struct dpcoll_plan *, int fd);
 
 /* Bytes of an item; 0: there is no such type. */
 size_t dpcoll_type_bytes(enum dpcoll_type);

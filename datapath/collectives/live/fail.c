@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Errors, and the flight recorder: the last events of a communicator. */
+/* Errors, and the flight recorder: the last events of a communicator, what steps took. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -86,5 +86,17 @@ void dpcoll_record(struct dpcoll *comm, int fd)
 		dprintf(fd, "%llu\t%s\t%d\t%d\t%llu\n", (unsigned long long)e->at_ns, e->what,
 			conn ? (int)conn->peer : -1, conn ? (int)conn->channel : -1,
 			(unsigned long long)e->number);
+	}
+}
+
+void dpcoll_steps(const struct dpcoll_plan *plan, int fd)
+{
+	dprintf(fd, "step\tcount\tsum_ns\tlongest_ns\n");
+	for (uint32_t i = 0; i < plan->n; i++) {
+		const struct coll_time *time = &plan->step[i].time;
+
+		dprintf(fd, "%u\t%llu\t%llu\t%llu\n", plan->step[i].row.step,
+			(unsigned long long)time->count, (unsigned long long)time->sum_ns,
+			(unsigned long long)time->longest_ns);
 	}
 }

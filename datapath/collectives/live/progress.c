@@ -62,6 +62,7 @@ static int received(struct dpcoll *comm, struct coll_conn *conn, const struct ib
 		if (conn->arrived - conn->taken >= COLL_SLOTS)
 			return coll_fail(comm, EPROTO, "rank %u sends more than it may",
 					 conn->peer);
+		conn->arrived_ns[conn->arrived % COLL_SLOTS] = comm->now_ns;
 		conn->expected[conn->arrived++ % COLL_SLOTS] = (uint16_t)number;
 		comm->stirred[conn - comm->conn] = true;
 		break;

@@ -13,7 +13,8 @@
 static const char *const collectives[DP_PLAN_COLLECTIVES] = {
 	[DP_PLAN_ALLREDUCE] = "allreduce", [DP_PLAN_REDUCE_SCATTER] = "reduce_scatter",
 	[DP_PLAN_ALLGATHER] = "allgather", [DP_PLAN_BROADCAST] = "broadcast",
-	[DP_PLAN_ALLTOALL] = "alltoall",
+	[DP_PLAN_ALLTOALL] = "alltoall",   [DP_PLAN_REDUCE_TO_ROOT] = "reduce",
+	[DP_PLAN_GATHER] = "gather",	   [DP_PLAN_SCATTER] = "scatter",
 };
 
 /* The first step with a peer that is not done; NULL: all are. */
@@ -122,10 +123,22 @@ static int send_step(struct dpcoll *comm, struct coll_conn *conn, const struct c
 
 /* ---- steps ------------------------------------------------------------------------ */
 
-static void done(struct dpcoll *comm, uint32_t number)
+static void later_from(struct coll_time *time, uint64_t at_ns)
+{
+	if (time->from_ns < at_ns)
+		time->from_ns = at_ns;
+}
+
+static void done(struct dpcoll *comm, uint32_t number, uint64_t at_ns)
 {
 	struct dpcoll_plan *plan = comm->work->plan;
+	struct coll_time *time = &plan->step[number].time;
+	uint64_t took_ns = at_ns > time->from_ns ? at_ns - time->from_ns : 0;
 
+	time->count++;
+	time->sum_ns += took_ns;
+	if (time->longest_ns < took_ns)
+		time->longest_ns = took_ns;
 	comm->left--;
 	for (uint32_t i = plan->step[number].first_after; i < plan->step[number + 1].first_after;
 	     i++) {
@@ -133,6 +146,7 @@ static void done(struct dpcoll *comm, uint32_t number)
 
 		if (--comm->waits[other])
 			continue;
+		later_from(&plan->step[other].time, at_ns);
 		if (plan->step[other].conn == DP_PLAN_NONE)
 			comm->todo[comm->n_todo++] = other;
 		else
@@ -163,6 +177,7 @@ static int send_on(struct dpcoll *comm, struct coll_conn *conn, const struct col
 		if (comm->waits[number])
 			break;
 		conn->next_send++;
+		later_from(&comm->work->plan->step[number].time, dp_now_ns());
 		err = send_step(comm, conn, &comm->work->plan->step[number]);
 	}
 	return err;
@@ -170,7 +185,7 @@ static int send_on(struct dpcoll *comm, struct coll_conn *conn, const struct col
 
 static int take(struct dpcoll *comm, struct coll_conn *conn, uint32_t number)
 {
-	const struct coll_step *step = &comm->work->plan->step[number];
+	struct coll_step *step = &comm->work->plan->step[number];
 	uint64_t slot = conn->taken % COLL_SLOTS;
 
 	if (conn->expected[slot] != (uint16_t)step->sender_step)
@@ -179,9 +194,12 @@ static int take(struct dpcoll *comm, struct coll_conn *conn, uint32_t number)
 				 "ranks start the same collectives?",
 				 comm->cfg.rank, conn->peer, conn->expected[slot],
 				 step->sender_step & 0xffff);
+	later_from(&step->time, conn->arrived_ns[slot]);
+	later_from(&step->time, conn->taken_ns);
 	put(comm, step, conn->slots + slot * comm->slot_bytes);
 	conn->taken++;
-	done(comm, number);
+	conn->taken_ns = dp_now_ns();
+	done(comm, number, conn->taken_ns);
 	if (conn->taken - conn->told < COLL_CREDIT_EVERY)
 		return 0;
 	conn->told = conn->taken;
@@ -210,7 +228,7 @@ static void run_local(struct dpcoll *comm)
 		const struct coll_step *step = &comm->work->plan->step[number];
 
 		put(comm, step, comm->work->buffer[step->row.from_buffer] + step->row.from_offset);
-		done(comm, number);
+		done(comm, number, dp_now_ns());
 	}
 }
 
@@ -245,7 +263,7 @@ void coll_run_sent(struct dpcoll *comm, struct coll_conn *conn)
 
 	if (!comm->work)
 		return;
-	done(comm, comm->work->plan->lane[i].send[conn->next_sent++]);
+	done(comm, comm->work->plan->lane[i].send[conn->next_sent++], comm->now_ns);
 	comm->stirred[i] = true;
 }
 
@@ -268,6 +286,7 @@ static int make_room(struct dpcoll *comm, uint32_t steps)
 int coll_run_begin(struct dpcoll *comm, struct dpcoll_work *work)
 {
 	struct dpcoll_plan *plan = work->plan;
+	uint64_t now_ns = dp_now_ns();
 	int err = make_room(comm, plan->n);
 
 	comm->work = work;
@@ -276,6 +295,7 @@ int coll_run_begin(struct dpcoll *comm, struct dpcoll_work *work)
 	coll_note(comm, "begin", NULL, work->number);
 	for (uint32_t i = 0; i < plan->n && !err; i++) {
 		comm->waits[i] = plan->step[i].waits;
+		plan->step[i].time.from_ns = now_ns;
 		if (!comm->waits[i] && plan->step[i].conn == DP_PLAN_NONE)
 			comm->todo[comm->n_todo++] = i;
 	}

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pydantic
@@ -22,7 +24,23 @@ from datapath.workloads.traffic.simulated import SimulatedNetwork
 
 if TYPE_CHECKING:
     from datapath.collectives import Plan
+    from datapath.collectives.choose import Chooser, Terms
+    from datapath.collectives.plan import Array
+    from datapath.collectives.simulate import Simulated
 
+AUTO = "auto"
+"""The algorithm that is chosen by a measurement."""
+Kind = Literal[
+    "allreduce",
+    "reduce_scatter",
+    "allgather",
+    "broadcast",
+    "alltoall",
+    "reduce",
+    "gather",
+    "scatter",
+]
+_PATIENCE_NS = 2e9
 _ITEM_BYTES = {
     "int8": 1,
     "int32": 4,
@@ -42,7 +60,11 @@ class CollectiveParams(WorkloadParams):
         "ring",
         min_length=1,
         description="Algorithm of the collective (dpctl collective list), or one of your own: "
-        "./file.py:function.",
+        "./file.py:function. auto: the one that a short measurement before the run finds fastest.",
+    )
+    collective: Kind | None = Field(
+        None,
+        description="With algorithm: auto, what an algorithm is chosen for; unset: allreduce.",
     )
     params: dict[str, int | float | str] = Field(
         default_factory=dict, description="Parameters of the algorithm."
@@ -88,6 +110,14 @@ class CollectiveParams(WorkloadParams):
         stem, extension, _ = self.algorithm.partition(".py")
         return {("algorithm",): stem + extension} if extension else {}
 
+    @pydantic.model_validator(mode="after")
+    def _has_an_algorithm_for_params(self) -> CollectiveParams:
+        if self.algorithm == AUTO and self.params:
+            raise ValueError("params are of one algorithm; name it in place of auto")
+        if self.algorithm != AUTO and self.collective is not None:
+            raise ValueError("collective is for algorithm: auto; another one has its collective")
+        return self
+
 
 class Collective:
     """Metrics: algbw, busbw, and latency_* of one collective by the slowest rank."""
@@ -111,7 +141,16 @@ class Collective:
         from datapath.collectives import check
 
         require_device(ctx, self.name, self.devices)
-        plan = check(self.plan(ctx))
+        if self.params.algorithm != AUTO:
+            return self.execute(ctx, check(self.plan(ctx, self.params.algorithm)))
+        chooser = self.choose(ctx)
+        best = chooser.best(self.params.size)
+        outcome = self.execute(ctx, check(self.plan(ctx, best.algorithm)))
+        outcome.notes["chosen"] = chooser.words(self.params.size)
+        return outcome
+
+    def execute(self, ctx: RunContext, plan: Plan) -> Outcome:
+        """Run a checked plan, live or in virtual time."""
         if isinstance(ctx.network, SimulatedNetwork):
             return self.simulate(ctx, plan)
         p = self.params
@@ -124,37 +163,86 @@ class Collective:
         words += ["--type", p.type, "--op", p.op, "--silence-ms", str(p.silence // 1_000_000)]
         return self.outcome(plan, run_job(ctx, plan, p.ranks_per_host, [*words, *p.extra], p.pin))
 
-    def plan(self, ctx: RunContext) -> Plan:
+    def plan(self, ctx: RunContext, algorithm: str) -> Plan:
         """Of as many ranks as the hosts have."""
-        from datapath.collectives import load, make
+        from datapath.collectives import load
+
+        return self._terms().plan(load(algorithm, ctx.folder), self._ranks(ctx), self.params.size)
+
+    def choose(self, ctx: RunContext, sizes: Sequence[int] = ()) -> Chooser:
+        """Measure the algorithms of the collective on the network.
+
+        sizes: unset: those that tell of the workload's own size.
+        """
+        from datapath.collectives import check
+        from datapath.collectives.choose import around, measure
+
+        live = not isinstance(ctx.network, SimulatedNetwork)
+        often = {"iterations": 3 if live else 1, "warm_up": 1 if live else 0}
+        trial = Collective(self.params.model_copy(update=often))
+        quiet = replace(ctx, series=None)
+
+        def time_of(plan: Plan) -> float:
+            samples = trial.execute(quiet, check(plan)).samples
+            return statistics.median(samples["latency_ns"])
+
+        return measure(
+            self.params.collective or "allreduce",
+            self._ranks(ctx),
+            time_of,
+            sizes=sizes or around(self.params.size),
+            terms=self._terms(),
+            patience_ns=_PATIENCE_NS if live else math.inf,
+        )
+
+    def _ranks(self, ctx: RunContext) -> int:
+        return len(ctx.network.hosts) * self.params.ranks_per_host
+
+    def _terms(self) -> Terms:
+        """What plans of the workload have in common, whatever their algorithm and size."""
+        from datapath.collectives.choose import Terms
         from datapath.collectives.make import Costs
 
-        p, item = self.params, _ITEM_BYTES[self.params.type]
-        ranks = len(ctx.network.hosts) * p.ranks_per_host
-        unit = item * ranks
+        p = self.params
         reduce_ns = _NS / float(p.sum_rate)
-        return make(
-            load(p.algorithm, ctx.folder),
-            ranks,
-            -(-p.size // unit) * unit,
-            item_bytes=item,
-            channels=p.channels,
-            transfer_bytes=p.transfer,
-            params=p.params,
-            costs=Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
-        )
+        more = {
+            "channels": p.channels,
+            "transfer_bytes": p.transfer,
+            "params": p.params,
+            "costs": Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
+        }
+        return Terms(_ITEM_BYTES[p.type], more=more)
 
     def simulate(self, ctx: RunContext, plan: Plan) -> Outcome:
         """The same collectives in virtual time."""
+        before = self.params.warm_up + 1
+        scheduled, result = self._simulated(ctx, plan, before + self.params.iterations)
+        ends = result.result.step_ns[scheduled.ends].astype(float)
+        outcome = self.outcome(plan, ends[before - 1 :].T.tolist())
+        outcome.metrics.append(Metric("timeouts", float(result.qps["timeouts"]), "1"))
+        outcome.series = result.frame
+        return outcome
+
+    def transfers_ns(self, ctx: RunContext, plan: Plan) -> Array:
+        """How long each SEND of the plan takes in virtual time, in a collective after others."""
+        import numpy as np
+
+        often = 3
+        _, result = self._simulated(ctx, plan, often)
+        rows = result.flows.rows
+        took = rows["finish_ns"].astype(float) - rows["posted_ns"]
+        return np.asarray(took.reshape(often, -1)[1:].mean(axis=0))
+
+    def _simulated(self, ctx: RunContext, plan: Plan, iterations: int) -> tuple[Simulated, Any]:
+        """The plan in virtual time, so often, and the network's answer."""
         from datapath.collectives.simulate import schedule
 
         if self.params.ranks_per_host > 1 or self.params.extra:
             what = "extra" if self.params.extra else "ranks_per_host"
             raise LocalError(f"workload.{what} is for live lanes", hint="take it away")
-        before = self.params.warm_up + 1
-        scheduled = schedule(plan, iterations=before + self.params.iterations)
+        scheduled = schedule(plan, iterations=iterations)
         network: Any = ctx.network
-        result = network.simulate(
+        return scheduled, network.simulate(
             scheduled.flows,
             steps=scheduled.steps,
             transport=ctx.transport,
@@ -164,11 +252,6 @@ class Collective:
             logs=ctx.logs,
             timeout_s=ctx.timeout_s,
         )
-        ends = result.result.step_ns[scheduled.ends].astype(float)
-        outcome = self.outcome(plan, ends[before - 1 :].T.tolist())
-        outcome.metrics.append(Metric("timeouts", float(result.qps["timeouts"]), "1"))
-        outcome.series = result.frame
-        return outcome
 
     def outcome(self, plan: Plan, times_ns: Sequence[Sequence[float]]) -> Outcome:
         """times_ns: of each rank, when the measured collectives began and when each had ended."""
@@ -192,6 +275,6 @@ class Collective:
 
 def bus_factor(collective: str, ranks: int) -> float:
     """busbw / algbw, as nccl-tests has it."""
-    if collective == "broadcast":
+    if collective in ("broadcast", "reduce"):
         return 1.0
     return (2 if collective == "allreduce" else 1) * (ranks - 1) / ranks

@@ -70,6 +70,52 @@ dist.all_to_all(came, [own(rank, 10) + 100 * r for r in range(ranks)])
 for r, part in enumerate(came):
     equal(part, own(r, 10) + 100 * rank, "all_to_all")
 
+# Parts of several sizes, some of them empty; each rank knows what it sends and what it wants.
+sizes = [[(3 * a + 5 * b) % 4 for b in range(ranks)] for a in range(ranks)]
+wanted = [sizes[r][rank] for r in range(ranks)]
+rows = torch.cat([own(rank, 300 * n).view(n, 300) + r for r, n in enumerate(sizes[rank])])
+got = torch.empty(sum(wanted), 300)
+dist.all_to_all_single(got, rows, wanted, sizes[rank])
+expected = torch.cat([own(r, 300 * n).view(n, 300) + rank for r, n in enumerate(wanted)])
+equal(got, expected, "all_to_all_single of several sizes")
+came = [torch.empty(n, dtype=torch.int64) for n in wanted]
+works = [
+    dist.all_to_all(
+        came, [own(rank, n, torch.int64) + r for r, n in enumerate(sizes[rank])], async_op=True
+    ),
+    dist.all_reduce(own(rank), async_op=True),
+]
+for work in reversed(works):
+    work.wait()
+for r, part in enumerate(came):
+    equal(part, own(r, wanted[r], torch.int64) + rank, "all_to_all of several sizes")
+with pytest.raises(dist.DistBackendError, match=r"rank \d sends 0 bytes to rank \d, which wants 4"):
+    dist.all_to_all([torch.empty(1)] * ranks, [torch.empty(0)] * ranks)
+with pytest.raises(ValueError, match=f"a tensor of 3 rows for {ranks} ranks"):
+    dist.all_to_all_single(torch.empty(3), torch.empty(3), [1] * ranks, [7] * ranks)
+
+for root in range(ranks):
+    for items in (100, 50_000):
+        data = own(rank, items)
+        dist.reduce(data, root)
+        total = sum(own(r, items) for r in range(ranks))
+        equal(data, total if rank == root else own(rank, items), f"reduce of {items}")
+        parts = [torch.empty(items) for _ in range(ranks)] if rank == root else None
+        dist.gather(own(rank, items), parts, root)
+        for r, part in enumerate(parts or []):
+            equal(part, own(r, items), f"gather of {items}")
+        mine = torch.empty(items)
+        given = [own(root, items) + r for r in range(ranks)] if rank == root else None
+        dist.scatter(mine, given, root)
+        equal(mine, own(root, items) + rank, f"scatter of {items}")
+data = own(rank)
+dist.reduce(data, 1, op=dist.ReduceOp.AVG)
+equal(data, TOTAL / ranks if rank == 1 else own(rank), "average at one rank")
+collected: list[object] | None = [None] * ranks if rank == 0 else None
+dist.gather_object({"rank": rank}, collected, 0)
+assert rank or collected == [{"rank": r} for r in range(ranks)]
+mine = torch.empty(1000)
+
 # Each rank sends before it receives, more than the slots of a connection hold.
 after, before = (rank + 1) % ranks, (rank - 1) % ranks
 sent, received = own(rank, 1_000_000), torch.empty(1_000_000)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Which link or rank holds up a live collective.
+
+libdpcoll counts what each step took (dpcoll_steps()).  A transfer's time, from its post until the
+peer's transport has it all, is of one clock and of one link.  Beside it stands the time of the same
+transfer of the same plan in virtual time.  Hosts of a live run cost time that simulated ones do
+not; a link deviates when its transfers take far longer than simulated plus what hosts cost on the
+quicker links.
+
+A rank deviates when all its links do, those to it and those from it, or when its own work does: how
+long its steps take from when they could begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from datapath.collectives.plan import Array, Op, Plan
+from datapath.errors import LocalError
+
+DEVIATES = 2.0
+"""A link or rank is told of when it is so many times slower than the others let expect."""
+_STEPS_BYTES_MAX = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class LinkTime:
+    """The transfers from a rank to another.
+
+    live_ns, simulated_ns: of one transfer, mean.  factor: live_ns beside what is expected:
+    simulated_ns and what hosts cost.
+    """
+
+    sender: int
+    receiver: int
+    transfers: int
+    live_ns: float
+    simulated_ns: float
+    factor: float
+
+    @property
+    def deviates(self) -> bool:
+        return self.factor >= DEVIATES
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """A rank's own work: what it does with what has arrived.  work_ns: of one step, mean.
+
+    factor: beside the other ranks.  deviates: it matters, beside what transfers take.
+    """
+
+    rank: int
+    work_ns: float
+    factor: float
+    deviates: bool
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """links: the one that deviates most first.  hosts_ns: what hosts cost a transfer."""
+
+    links: tuple[LinkTime, ...]
+    ranks: tuple[RankTime, ...]
+    hosts_ns: float
+
+    @property
+    def slow_ranks(self) -> list[int]:
+        """Those whose work deviates, or all of whose links do, in both directions."""
+        by_work = {rank.rank for rank in self.ranks if rank.deviates}
+        by_links = set()
+        for rank in self.ranks:
+            to = [link.deviates for link in self.links if link.receiver == rank.rank]
+            from_ = [link.deviates for link in self.links if link.sender == rank.rank]
+            if to and from_ and all(to + from_):
+                by_links.add(rank.rank)
+        return sorted(by_work | by_links)
+
+    @property
+    def slow_links(self) -> list[LinkTime]:
+        """Those that deviate, and not for a rank at one of their ends."""
+        ranks = self.slow_ranks
+        ends = [(link, {link.sender, link.receiver}) for link in self.links]
+        return [link for link, pair in ends if link.deviates and not pair & set(ranks)]
+
+    def verdicts(self) -> list[str]:
+        """What deviates, in sentences; one sentence when nothing does."""
+        told = [self._of_rank(rank) for rank in self.slow_ranks]
+        told += [
+            f"the link from rank {link.sender} to rank {link.receiver} deviates: a transfer takes "
+            f"{_ms(link.live_ns)}, {link.factor:.1f} times what is expected"
+            for link in self.slow_links
+        ]
+        simulated_ns = max(link.simulated_ns for link in self.links)
+        if not told and self.hosts_ns >= simulated_ns * (DEVIATES - 1):
+            told.append(
+                "no link and no rank stands out, but a transfer takes "
+                f"{_ms(self.hosts_ns)} more than simulated: the hosts or the path are slower"
+            )
+        return told or ["no link and no rank deviates"]
+
+    def _of_rank(self, rank: int) -> str:
+        links = [link for link in self.links if rank in (link.sender, link.receiver)]
+        factors = [link.factor for link in links if link.deviates]
+        own = next(one for one in self.ranks if one.rank == rank)
+        parts = []
+        if len(factors) == len(links):
+            parts.append(
+                f"on all its links transfers take {min(factors):.1f} to {max(factors):.1f} times "
+                "what is expected"
+            )
+        if own.deviates:
+            parts.append(
+                f"a step waits {_ms(own.work_ns)} for it, {own.factor:.1f} times as long as for "
+                "others"
+            )
+        return f"rank {rank} deviates: {', and '.join(parts)}"
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:.3g} ms"
+
+
+def read_steps(paths: Sequence[Path], plan: Plan) -> tuple[Array, Array]:
+    """(how often, ns in sum) of each row of a plan; paths: what each rank wrote, by rank.
+
+    LocalError when a file does not fit the plan.
+    """
+    counts, sums = [], []
+    for rank, path in enumerate(paths):
+        wanted = plan.steps["step"][plan.steps["rank"] == rank]
+        try:
+            if path.stat().st_size > _STEPS_BYTES_MAX:
+                raise ValueError("it is too large")
+            lines = path.read_text().splitlines()[1:]
+            table = np.array([line.split("\t") for line in lines], np.int64).reshape(-1, 4)
+        except (OSError, ValueError) as error:
+            raise LocalError(f"{path}: the times of rank {rank} cannot be read: {error}") from None
+        if not np.array_equal(table[:, 0], wanted) or (table < 0).any():
+            raise LocalError(f"{path}: it is not of rank {rank} of this plan")
+        counts.append(table[:, 1])
+        sums.append(table[:, 2])
+    return np.concatenate(counts), np.concatenate(sums)
+
+
+def diagnose(plan: Plan, counts: Array, sums_ns: Array, simulated_ns: Array) -> Diagnosis:
+    """Hold a live run against virtual time.
+
+    Args:
+        counts, sums_ns: of each row of the plan, from read_steps().
+        simulated_ns: of each of plan.sends.
+    """
+    if not counts.any():
+        raise LocalError("the ranks have not ended one collective", hint="see collective-*.err")
+    links, hosts_ns = _links(plan, counts, sums_ns, simulated_ns)
+    transfer_ns = float(np.mean([link.simulated_ns for link in links])) + hosts_ns
+    return Diagnosis(links, _ranks(plan, counts, sums_ns, transfer_ns), hosts_ns)
+
+
+def _quick(values: Sequence[float]) -> float:
+    """What the quicker third is below: a value that slow ones, if they are few, do not move."""
+    return sorted(values)[(len(values) - 1) // 3]
+
+
+def _links(
+    plan: Plan, counts: Array, sums_ns: Array, simulated_ns: Array
+) -> tuple[tuple[LinkTime, ...], float]:
+    rows = plan.sends
+    pairs = plan.steps["rank"][rows].astype(np.int64) * plan.ranks + plan.steps["peer"][rows]
+    found = []
+    for pair in np.unique(pairs).tolist():
+        here = pairs == pair
+        count = int(counts[rows[here]].sum())
+        live = float(sums_ns[rows[here]].sum()) / max(count, 1)
+        found.append((pair, count, live, float(simulated_ns[here].mean())))
+    hosts = max(_quick([live - simulated for _, _, live, simulated in found]), 0.0)
+    links = [
+        LinkTime(
+            pair // plan.ranks,
+            pair % plan.ranks,
+            count,
+            live,
+            simulated,
+            live / max(simulated + hosts, 1.0),
+        )
+        for pair, count, live, simulated in found
+    ]
+    return tuple(sorted(links, key=lambda link: -link.factor)), hosts
+
+
+def _ranks(plan: Plan, counts: Array, sums_ns: Array, transfer_ns: float) -> tuple[RankTime, ...]:
+    own = plan.steps["op"] != Op.SEND
+    ranks = plan.steps["rank"].astype(np.int64)
+    often = np.bincount(ranks[own], counts[own], plan.ranks)
+    works = np.bincount(ranks[own], sums_ns[own], plan.ranks) / np.maximum(often, 1)
+    quick = max(_quick(works[often > 0].tolist()), 1.0)
+    return tuple(
+        RankTime(
+            rank,
+            work,
+            work / quick,
+            work / quick >= DEVIATES and work - quick >= transfer_ns / 2,
+        )
+        for rank, work in enumerate(works.tolist())
+    )

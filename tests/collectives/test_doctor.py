@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What the doctor makes of times of steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datapath.collectives import check, load, make
+from datapath.collectives.doctor import Diagnosis, diagnose, read_steps
+from datapath.collectives.plan import Array, Op, Plan
+from datapath.errors import LocalError
+
+pytestmark = pytest.mark.compute
+
+RANKS, OFTEN = 4, 10
+SIMULATED_NS, HOSTS_NS, WORK_NS = 1_000_000, 300_000, 50_000
+
+
+@pytest.fixture(scope="module")
+def ring() -> Plan:
+    return check(make(load("ring"), RANKS, 4096))
+
+
+def even(plan: Plan) -> Array:
+    """What steps take when nothing deviates."""
+    each = np.where(plan.steps["op"] == Op.SEND, SIMULATED_NS + HOSTS_NS, WORK_NS)
+    return np.asarray(OFTEN * each)
+
+
+def diagnosed(plan: Plan, sums_ns: Array) -> Diagnosis:
+    counts = np.full(len(plan.steps), OFTEN)
+    return diagnose(plan, counts, sums_ns, np.full(len(plan.sends), float(SIMULATED_NS)))
+
+
+def between(plan: Plan, sender: int, receiver: int) -> Array:
+    steps = plan.steps
+    of_link = (steps["rank"] == sender) & (steps["peer"] == receiver)
+    return np.asarray(of_link & (steps["op"] == Op.SEND))
+
+
+def test_what_hosts_cost_is_no_deviation(ring: Plan) -> None:
+    found = diagnosed(ring, even(ring))
+    assert found.verdicts() == ["no link and no rank deviates"]
+    assert found.hosts_ns == HOSTS_NS
+    assert {round(link.factor, 3) for link in found.links} == {1.0}
+
+
+def test_a_slow_link_is_named(ring: Plan) -> None:
+    times = even(ring)
+    times[between(ring, 1, 2)] *= 4
+    found = diagnosed(ring, times)
+    assert found.slow_ranks == []
+    [told] = found.verdicts()
+    assert "from rank 1 to rank 2 deviates: a transfer takes 5.2 ms, 4.0 times" in told
+
+
+def test_a_rank_with_slow_links_in_both_directions_is_named(ring: Plan) -> None:
+    times = even(ring)
+    times[between(ring, 1, 2)] *= 3
+    times[between(ring, 2, 3)] *= 5
+    found = diagnosed(ring, times)
+    assert (found.slow_ranks, found.slow_links) == ([2], [])
+    assert "rank 2 deviates: on all its links transfers take 3.0 to 5.0" in found.verdicts()[0]
+
+
+def test_a_rank_that_works_slowly_is_named(ring: Plan) -> None:
+    times = even(ring)
+    work = (ring.steps["rank"] == 3) & (ring.steps["op"] != Op.SEND)
+    times[work] *= 40
+    found = diagnosed(ring, times)
+    assert (found.slow_ranks, found.slow_links) == ([3], [])
+    assert "a step waits 2 ms for it, 40.0 times as long as for others" in found.verdicts()[0]
+
+
+def test_slow_hosts_are_told_of_together(ring: Plan) -> None:
+    [told] = diagnosed(ring, 5 * even(ring)).verdicts()
+    assert "no link and no rank stands out, but a transfer takes 5.5 ms more" in told
+
+
+def test_files_that_do_not_fit_are_refused(ring: Plan, tmp_path: Path) -> None:
+    def write(rank: int, damage: str = "") -> Path:
+        steps = ring.steps["step"][ring.steps["rank"] == rank].tolist()
+        path = tmp_path / f"{rank}.steps"
+        lines = [f"{step}\t{OFTEN}\t{step * 1000}\t7" for step in steps]
+        path.write_text("\n".join(["step\tcount\tsum_ns\tlongest_ns", *lines]) + damage)
+        return path
+
+    counts, sums = read_steps([write(rank) for rank in range(RANKS)], ring)
+    assert (counts == OFTEN).all()
+    assert (sums == ring.steps["step"] * 1000).all()
+    for damage, message in (
+        ("\n99\t1\t1\t1", "is not of rank 2"),
+        ("\nx\t1\t1\t1", "the times of rank 2 cannot be read"),
+        ("\n1\t1", "the times of rank 2 cannot be read"),
+    ):
+        paths = [write(rank, damage if rank == 2 else "") for rank in range(RANKS)]
+        with pytest.raises(LocalError, match=message):
+            read_steps(paths, ring)
+    with pytest.raises(LocalError, match="have not ended one collective"):
+        diagnose(ring, np.zeros(len(ring.steps)), even(ring), np.ones(len(ring.sends)))
