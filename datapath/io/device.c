@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "io/device_impl.h"
+#include "io/urgent.h"
 #include "posix/clock.h"
 
 uint64_t dp_device_now_ns(void)
@@ -46,6 +47,7 @@ void dp_device_unlock(struct dp_device *dev)
 static void note_call(struct dp_device *dev, uint64_t now)
 {
 	dev->calls++;
+	dev->caller = dp_own_thread();
 	if (!dev->mark_ns)
 		return;
 	if (now - dev->mark_ns >= DP_QUICK_NS)
@@ -93,10 +95,8 @@ void dp_device_armed(struct dp_device *dev)
  * alone. */
 static void note_ahead(struct dp_device *dev)
 {
-	if (dev->mode == DP_MODE_THREAD && !dev->armed && ++dev->ahead >= dev->ahead_needed) {
+	if (dev->mode == DP_MODE_THREAD && !dev->armed && ++dev->ahead >= dev->ahead_needed)
 		dev->mode = DP_MODE_PROGRAM;
-		dev->leases = 0;
-	}
 }
 
 /* An empty poll: no packet was received, and none is due to be sent.  Timers, and the thread's view

@@ -19,17 +19,20 @@
  *                      in a row, and no CQ is armed
  *
  * How many times is several?  A program that spins on memory and polls a CQ
- * only now and then (ib_write_lat) leaves packets waiting; whenever the thread
- * finds some at the end of a lease, the number grows, so such a program soon
- * keeps the thread, whose wake-up takes microseconds and not a lease.
+ * only now and then (ib_write_lat) leaves packets waiting.  The thread looks for
+ * that: it finds packets that have waited, and the program has used its CPU
+ * meanwhile and made no call.  Each time the number grows, so such a program soon
+ * keeps the thread, and the thread may be urgent (urgent.h), until a second has
+ * passed without packets left waiting.
  *
  * Batches.  A request is sent in the call that posts it.  Only a program that
  * has called again within microseconds many times in a row gets a delay: its
  * requests after the first one since the last poll, and the acknowledgement of
  * the packets that the last poll delivered, wait for its next call.  The thread's
  * lease is then 50 us, which bounds the wait if that call does not come.  The lease
- * doubles, up to 400 us, for a program that has kept its leases for long, since
- * each look of the thread costs the program a context switch.
+ * doubles, up to 1.6 ms, for a program that has kept its leases for long, since
+ * each look of the thread costs the program a context switch: a program that stops
+ * calling has its peer wait for a fifteenth of the time for which it called before.
  *
  * A program that has a loop of its own may do without the thread (dp_device_attend()).
  *

@@ -19,17 +19,19 @@
 enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks at the program */
 	DP_LEASE_HOT_NS = 50000, /* the same while sends wait for a call, at first */
-	DP_LEASE_TRUST = 64, /* the lease doubles after this many leases that the program kept... */
-	DP_LEASE_TRUST_MAX = 3, /* ...and at most this many times */
+	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
+	DP_LEASE_TRUST_MAX = 5, /* ...and at most this many times */
 	DP_QUICK_NS = 10000,	/* a program that calls again this soon is hot */
 	DP_HOT_CALLS = 64,	/* quick calls until it is hot; a slow call halves them */
 	DP_HOT_MAX = 256,
 	DP_DELAYED_MAX = 32, /* most requests that wait for the next call */
 	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM: bursts that the program took first */
 	DP_AHEAD_MAX = 4096,
-	DP_AHEAD_FORGET = 1000, /* leases without a miss until DP_AHEAD_MIN will do again */
-	DP_QUEUED_MAX = 4096,	/* packets that may wait in a port: AF_XDP's receive ring */
-	DP_ROUNDS_PROGRAM = 4,	/* bursts moved in one call */
+	DP_SPINS_NS = 1000000000, /* without a miss for this long, DP_AHEAD_MIN will do again */
+	DP_LEFT_NS = 100000,	  /* THREAD mode: packets that wait for this long were left lying */
+	DP_RAN_NS = 20000,     /* a program that ran for this long and made no call does not poll */
+	DP_QUEUED_MAX = 4096,  /* packets that may wait in a port: AF_XDP's receive ring */
+	DP_ROUNDS_PROGRAM = 4, /* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
 	DP_IDLE_POLLS = 8,	/* empty polls between two readings of the clock */
 	DP_TX_FULL_NS = 20000,	/* no transmit buffer was free: try again after this time */
@@ -54,10 +56,10 @@ struct dp_device {
 	bool no_thread;	      /* dp_device_attend() is called instead */
 	bool armed;	      /* the program is going to wait for an event */
 	bool tx_full;	      /* the port had no buffer */
+	bool spins;	      /* since the thread's last look the program ran, and made no call */
 	bool dead;	      /* in a child after fork() */
 	uint32_t ahead;	      /* bursts that the program took before the thread could */
 	uint32_t ahead_needed;
-	uint32_t leases;     /* kept in PROGRAM mode since the last miss */
 	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
 	uint32_t hot_leases; /* leases that the program kept while sends were delayed */
 	uint32_t idle_polls;
@@ -71,7 +73,11 @@ struct dp_device {
 	uint32_t taken;	    /* packets taken from the port since then */
 	uint64_t wake_ns;   /* when the thread will wake by itself */
 	uint64_t first_ns;  /* when the first packet of the last burst arrived; 0: not known */
-	uint64_t slept_ns;  /* when the thread last went to sleep, 0: it did not; and woke */
+	uint64_t missed_ns; /* when the thread last found packets that the program left lying */
+	int caller;	    /* the thread that called last */
+	int looked_at;	    /* of PROGRAM mode's last look: the caller, and its CPU time by then */
+	uint64_t ran_ns;
+	uint64_t slept_ns; /* when the thread last went to sleep, 0: it did not; and woke */
 	uint64_t woke_ns;
 	struct dp_sleeps sleeps;
 	int kick_fd; /* eventfd that wakes the thread */

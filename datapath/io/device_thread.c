@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "io/device_impl.h"
+#include "io/urgent.h"
+#include "posix/clock.h"
 
 void dp_device_kick(struct dp_device *dev)
 {
@@ -53,6 +55,26 @@ static void note_sleep(struct dp_device *dev, uint64_t wake_ns)
 	dev->woke_ns = 0;
 }
 
+/* Whether the program ran since the last look.  One that did, and made no call, computes or spins on
+ * memory; one that did not may be polling, and waits for a CPU. */
+static bool program_ran(struct dp_device *dev)
+{
+	uint64_t before_ns = dev->ran_ns;
+	bool same = dev->looked_at == dev->caller;
+
+	dev->looked_at = dev->caller;
+	dev->ran_ns = dp_thread_ran_ns(dev->caller);
+	return same && dev->caller && dev->ran_ns >= before_ns + DP_RAN_NS;
+}
+
+/* The thread found packets that a program which does not poll had left lying. */
+static void note_miss(struct dp_device *dev)
+{
+	dev->missed_ns = dev->clock_ns;
+	if (dev->ahead_needed < DP_AHEAD_MAX)
+		dev->ahead_needed *= 8;
+}
+
 /* In THREAD mode, under the lock: does what is due; returns until when to sleep. */
 uint64_t dp_device_attend(struct dp_device *dev)
 {
@@ -63,6 +85,9 @@ uint64_t dp_device_attend(struct dp_device *dev)
 		rx = dp_device_rx_burst(dev, &now);
 		if (dev->slept_ns)
 			note_wake(dev, rx > 0);
+		if (rx && dev->spins && dev->first_ns && now - dev->first_ns > DP_LEFT_NS)
+			note_miss(dev);
+		dev->spins = false;
 		tx = dp_device_tx_burst(dev, now);
 		if (rx)
 			dev->ahead = 0;
@@ -93,9 +118,8 @@ static void lease_expired(struct dp_device *dev)
 		dp_device_tx_due(dev, now);
 		return;
 	}
-	if (dp_device_rx_burst(dev, &now) > 0 && dev->ahead_needed < DP_AHEAD_MAX)
-		dev->ahead_needed *= 8;
-	dev->leases = 0;
+	if (dp_device_rx_burst(dev, &now) > 0 && dev->spins)
+		note_miss(dev);
 	dp_device_enter_thread_mode(dev);
 }
 
@@ -121,12 +145,13 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	bool called = calls != *seen;
 
 	*seen = calls;
+	dev->spins = program_ran(dev) && !called;
 	if (dev->mode == DP_MODE_PROGRAM && !called)
 		lease_expired(dev);
+	if (dev->clock_ns - dev->missed_ns > DP_SPINS_NS)
+		dev->ahead_needed = DP_AHEAD_MIN;
 	if (dev->mode == DP_MODE_THREAD)
 		return dp_device_attend(dev);
-	if (++dev->leases == DP_AHEAD_FORGET)
-		dev->ahead_needed = DP_AHEAD_MIN;
 	return dp_device_now_ns() + next_lease(dev);
 }
 
@@ -159,12 +184,14 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 void *dp_device_run(void *arg)
 {
 	struct dp_device *dev = arg;
+	struct dp_urgent urgent;
 	unsigned seen = 0;
-	uint64_t wake_ns;
-	bool watch_port, control;
+	uint64_t wake_ns, woke_ns = dp_device_now_ns();
+	bool watch_port, control, spins;
 
 	prctl(PR_SET_NAME, dev->name);
 	prctl(PR_SET_TIMERSLACK, 1000UL);
+	dp_urgent_begin(&urgent, woke_ns);
 	while (!dev->stop) {
 		dp_lock(&dev->lock);
 		wake_ns = attend(dev, &seen);
@@ -172,10 +199,13 @@ void *dp_device_run(void *arg)
 		dp_port_watch(dev->port, watch_port);
 		note_sleep(dev, wake_ns);
 		dev->wake_ns = wake_ns;
+		spins = dev->ahead_needed > DP_AHEAD_MIN;
 		dp_unlock(&dev->lock);
+		dp_urgent_note(&urgent, spins, woke_ns, dp_device_now_ns());
 		control = sleep_until(dev, wake_ns, watch_port);
+		woke_ns = dp_device_now_ns();
 		if (dev->slept_ns && !dev->woke_ns)
-			dev->woke_ns = dp_device_now_ns();
+			dev->woke_ns = woke_ns;
 		if (control)
 			dev->on_control(dev, dev->control);
 	}

@@ -91,6 +91,11 @@ def connections_program() -> Path:
     return _artefact("datapath/workloads/connections", "dp-connections")
 
 
+def floor_program() -> Path:
+    """dp-floor, which measures AF_XDP and UDP sockets without a protocol."""
+    return _artefact("experiments/bench/floor", "dp-floor")
+
+
 def mpi_benchmark() -> Path:
     """dp-mpi-benchmark, which is built where Open MPI is installed."""
     return _artefact("datapath/workloads/mpi", "dp-mpi-benchmark")

@@ -20,4 +20,16 @@ static inline uint64_t dp_now_ns(void)
 	return dp_clock_ns(CLOCK_MONOTONIC);
 }
 
+/* How long a thread of this process has run; 0: it has ended.  The clock is that of
+ * pthread_getcpuclockid(), which may not be asked about a thread that has ended. */
+static inline uint64_t dp_thread_ran_ns(int thread)
+{
+	enum { PER_THREAD = 4, SCHEDULER = 2 }; /* of the kernel's CPU clocks */
+	struct timespec ts;
+
+	if (clock_gettime((clockid_t)(~(unsigned)thread << 3 | PER_THREAD | SCHEDULER), &ts))
+		return 0;
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
 #endif
