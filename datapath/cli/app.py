@@ -27,6 +27,8 @@ from datapath.cli import (
     programs,
     results,
     running,
+    top,
+    visits,
     vnic,
 )
 from datapath.cli.algorithms import app as cc_app
@@ -84,6 +86,8 @@ results.register(app)
 examining.register(app)
 clean.register(app)
 programs.register(app)
+visits.register(app)
+top.register(app)
 interop.register(app)
 running.register(cc_app)
 hunting.register(cc_app)
