@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 import pytest
@@ -17,8 +18,12 @@ from datapath.errors import LocalError, RemoteError
 from datapath.lanes import visiting
 from datapath.lanes.entrance import Entrance
 from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.remote import SshHost
 from datapath.lanes.spec import Path, Topology
 from datapath.native import paths
+
+from .sshd import Sshd, open_folder
+from .test_netns import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -184,3 +189,57 @@ def test_kill_9_of_the_owner_ends_the_visit_and_leaves_nothing() -> None:
         owner.kill()
         owner.communicate()
     assert owner.pid not in [run.pid for run in visiting.runs()]
+
+
+@dataclass
+class Machines:
+    """As much of a network as the entrance looks at, with hosts that ssh reaches."""
+
+    hosts: list[SshHost]
+
+
+@pytest.fixture
+def machine(network: NetnsNetwork) -> Iterator[SshHost]:
+    with open_folder() as folder:
+        sshd = Sshd(network.hosts[0], folder / "host0").start()
+        try:
+            host = sshd.log_in()
+            entrance = Entrance({"experiment": "by ssh"})
+            entrance.now(Machines([host]))
+            yield host
+            entrance.close()
+            host.close()
+        finally:
+            sshd.stop()
+
+
+def test_a_command_runs_on_a_machine_reached_by_ssh(machine: SshHost, tmp_path: FilePath) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        script = 'cat; cat /sys/class/net/eth1/address; echo "$SSH_CONNECTION"; exit 7'
+        assert visiting.run_on(mine(), "host0", ["sh", "-c", script], stdout=out) == 7
+    address, connection = (tmp_path / "out").read_text().splitlines()
+    assert address == "02:00:c6:12:00:01"
+    assert "198.19.0.1 22" in connection
+    with pytest.raises(LocalError, match="program no-such is not installed on host0"):
+        visiting.run_on(mine(), "host0", ["no-such"])
+
+
+def test_a_visitor_who_leaves_takes_the_command_along(machine: SshHost) -> None:
+    code = (
+        "import sys\n"
+        "from datapath.lanes import visiting\n"
+        f"visiting.run_on(visiting.chosen({os.getpid()}), 'host0', ['sleep', '98765'])\n"
+    )
+    visitor = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(paths.ROOT)}
+    )
+    try:
+        wait_until(lambda: runs_on(machine, "sleep 98765"), "the command runs")
+    finally:
+        visitor.kill()
+        visitor.wait()
+    wait_until(lambda: not runs_on(machine, "sleep 98765"), "the command has ended")
+
+
+def runs_on(host: SshHost, command: str) -> bool:
+    return host.run(["pgrep", "-f", f"^{command}$"]).returncode == 0
