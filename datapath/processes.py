@@ -42,6 +42,22 @@ def program(pid: int) -> str:
         return "gone"
 
 
+def family(pid: int) -> set[int]:
+    """The process, its children, theirs, and so on."""
+    children: dict[int, list[int]] = {}
+    for other in pids():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            # The name of the program, in parentheses, may hold anything.
+            fields = (_PROC / str(other) / "stat").read_bytes().rpartition(b")")[2].split()
+            children.setdefault(int(fields[1]), []).append(other)
+    found, to_see = {pid}, [pid]
+    while to_see:
+        fresh = [child for child in children.get(to_see.pop(), []) if child not in found]
+        found.update(fresh)
+        to_see += fresh
+    return found
+
+
 def sockets(pid: int) -> tuple[int, list[bytes]]:
     """(PID by which the process knows itself, names of the Unix sockets that it has open).
 

@@ -12,6 +12,7 @@
     running.py      cc of, cc set
     visits.py       ps, shell, capture
     top.py          top
+    metrics.py      metrics, and those of exec
     hunting.py      cc hunt
     kernels.py      kernel
     nccl.py         nccl check, cases, path

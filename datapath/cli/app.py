@@ -23,6 +23,7 @@ from datapath.cli import (
     hunting,
     interop,
     kernels,
+    metrics,
     nccl,
     programs,
     results,
@@ -88,6 +89,7 @@ clean.register(app)
 programs.register(app)
 visits.register(app)
 top.register(app)
+metrics.register(app)
 interop.register(app)
 running.register(cc_app)
 hunting.register(cc_app)

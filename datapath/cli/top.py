@@ -115,8 +115,11 @@ def _interval_s(text: str) -> float:
     return seconds
 
 
-def sample(program: str | None) -> Sample:
-    """What the QPs and links count now.  LocalError when a program that is named has no device."""
+def sample(program: str | None, *, links: bool = True) -> Sample:
+    """What the QPs and links count now; links only where no program is named.
+
+    LocalError when a program that is named has no device.
+    """
     from datapath.lanes import visiting
     from datapath.verbs import control
 
@@ -128,12 +131,12 @@ def sample(program: str | None) -> Sample:
             continue
         for row in rows:
             taken.qps[row["pid"], row["device"], row["qpn"]] = row
-    for run in visiting.runs() if program is None else ():
+    for run in visiting.runs() if links and program is None else ():
         try:
-            links = run.links()
+            told = run.links()
         except DatapathError:
             continue
-        for name, counters in links.items():
+        for name, counters in told.items():
             taken.links[run.pid, name] = dict(counters)
     return taken
 

@@ -179,6 +179,16 @@ def test_top(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
         assert links["forward"]["queue_bytes"] is None
 
 
+def test_metrics(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = answer(capfd, "metrics").splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    forward = f'{{run="{visited.pid}",link="forward"}}'
+    assert float(values[f"datapath_link_passed_packets_total{forward}"]) > 0
+    delivered = [name for name in values if name.startswith("datapath_qp_delivered_bytes_total")]
+    assert max(float(values[name]) for name in delivered) > 0
+    assert (f"datapath_link_queue_bytes{forward}" in values) == (visited.kind == "emulated")
+
+
 @pytest.mark.parametrize("width", [80, 140])
 def test_top_fits_the_terminal(
     visited: Visited,
