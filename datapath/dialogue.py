@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import select
 import subprocess
+import threading
 import time
 
 from datapath.errors import RunFailed
@@ -17,7 +18,7 @@ class Dialogue:
     """The running program, from construction to close().
 
     process: has pipes as standard input and output, in bytes.  name: as errors call it.  RunFailed
-    when it does not answer for 10 s, or has ended.
+    when it does not answer for 10 s, or has ended.  Several threads may ask().
     """
 
     def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
@@ -26,15 +27,17 @@ class Dialogue:
         self.process, self.name = process, name
         self._input, self._output = process.stdin, process.stdout
         self._unread = b""
+        self._turn = threading.Lock()
 
     def ask(self, line: str) -> str:
         """Say a line; the answer to it."""
-        try:
-            self._input.write(line.encode() + b"\n")
-            self._input.flush()
-        except (BrokenPipeError, ValueError):
-            raise self._ended() from None
-        return self.hear()
+        with self._turn:
+            try:
+                self._input.write(line.encode() + b"\n")
+                self._input.flush()
+            except (BrokenPipeError, ValueError):
+                raise self._ended() from None
+            return self.hear()
 
     def say_no_more(self) -> None:
         """End the program's standard input; its further output can still be read."""

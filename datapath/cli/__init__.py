@@ -10,6 +10,9 @@
     programs.py     exec, xdp, selftest
     algorithms.py   cc list, show, compile, check
     running.py      cc of, cc set
+    visits.py       ps, shell, capture
+    top.py          top
+    metrics.py      metrics, and those of exec
     hunting.py      cc hunt
     kernels.py      kernel
     nccl.py         nccl check, cases, path

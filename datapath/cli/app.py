@@ -23,10 +23,13 @@ from datapath.cli import (
     hunting,
     interop,
     kernels,
+    metrics,
     nccl,
     programs,
     results,
     running,
+    top,
+    visits,
     vnic,
 )
 from datapath.cli.algorithms import app as cc_app
@@ -84,6 +87,9 @@ results.register(app)
 examining.register(app)
 clean.register(app)
 programs.register(app)
+visits.register(app)
+top.register(app)
+metrics.register(app)
 interop.register(app)
 running.register(cc_app)
 hunting.register(cc_app)

@@ -5,21 +5,25 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from datapath.cli.output import Format, FormatOption, print_record, print_rows, terminal_width
 from datapath.errors import LocalError
 
+if TYPE_CHECKING:
+    from datapath.report.folder import ResultFolder
+
 _SIGNS = {"good": "ok", "slow": "slow", "lacks": "LACKS", "told": "-"}
 
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="Tell what this machine can do, and how to mend what it lacks.")(doctor)
-    app.command(short_help="Hold result folders against the first of them.")(compare)
+    app.command(short_help="Hold result folders, or git revisions, against each other.")(compare)
 
 
 def doctor(fmt: FormatOption = Format.table) -> int:
@@ -56,9 +60,13 @@ def doctor(fmt: FormatOption = Format.table) -> int:
 
 
 def compare(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR", help="Result folders; the first is held to."),
+    sides: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... | REV REV FILE",
+            help="Result folders, of which the first is held to; or two git revisions of this "
+            "source tree (. is the tree as it is) and an experiment file.",
+        ),
     ],
     metric: Annotated[
         list[str] | None,
@@ -69,35 +77,124 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    repetitions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Of revisions: runs of each point with either. Default: those of the file, and "
+            "6 at least.",
+            show_default=False,
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PATH=VALUE", help="Of revisions: change one value of the file."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of revisions: folder for the results; default: results/<name>-<time>.",
+            show_default=False,
+        ),
+    ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:
-    """Hold result folders against the first: ratios with intervals, and where none is shown.
+    """Hold result folders, or two revisions, against the first: ratios with intervals.
 
     Points are matched by their axis values. A difference is shown if the 95 % interval of the ratio
-    does not hold 1, with 6 runs or more on both sides.
+    does not hold 1, with 6 runs or more on both sides. Revisions are set up in the cache folder,
+    and run the experiment in turn, block by block; their ratios are those within a block.
 
     \b
     dpctl compare results/quickstart-20250101T120000Z results/quickstart-20250201T120000Z
     dpctl compare results/before results/after results/other --metric latency_p99
     dpctl compare results/before results/after --metric all --format json
+    dpctl compare main . -- experiments/quickstart.yaml
+    dpctl compare --set path.loss=1% --repetitions 12 v1 v2 -- my.yaml
     """
+    if len(sides) < 2:
+        raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
+    if Path(sides[-1]).is_file():
+        revisions = _Revisions(sides, list(set_ or []), repetitions, out)
+        results, names = revisions.results(), revisions.names
+    else:
+        for option, given in (("--repetitions", repetitions), ("--set", set_), ("--out", out)):
+            if given:
+                raise LocalError(f"{option} is for revisions", hint="dpctl compare REV REV -- FILE")
+        from datapath.report.folder import read
+
+        results, names = [read(Path(side)) for side in sides], []
+    _print_comparison(results, names, list(metric or []), fmt)
+
+
+def _print_comparison(
+    results: Sequence[ResultFolder], names: Sequence[str], metric: list[str], fmt: Format
+) -> None:
+    """names: of the revisions; none for folders."""
     from datapath.report import answer
     from datapath.report import compare as comparing
-    from datapath.report.folder import read
 
-    if len(folders) < 2:
-        raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
-    results = [read(folder) for folder in folders]
-    names = [] if metric == ["all"] else list(metric or [])
-    answer.check_metrics(results[0], names)
-    names = names or answer.names(results[0], every=bool(metric))
-    rows = comparing.compare(results, names)
+    metrics = [] if metric == ["all"] else metric
+    answer.check_metrics(results[0], metrics)
+    metrics = metrics or answer.names(results[0], every=bool(metric))
+    rows = comparing.compare(results, metrics, paired=bool(names))
     if fmt is Format.table:
-        answer.write(comparing.text(results, rows, terminal_width()), sys.stdout)
-        return
-    if fmt is Format.ndjson:
+        lines = comparing.text(results, rows, terminal_width(), names=names)
+        answer.write(lines, sys.stdout)
+    elif fmt is Format.ndjson:
         print_rows(rows, [], fmt)
-        return
-    named = [str(folder) for folder in folders]
-    notes = comparing.remarks(results)
-    print_record({"folders": named, "remarks": notes, "comparisons": rows}, fmt)
+    else:
+        notes = comparing.remarks(results)
+        sides = {"revisions": names} if names else {"folders": [str(f.path) for f in results]}
+        print_record({**sides, "remarks": notes, "comparisons": rows}, fmt)
+
+
+class _Revisions:
+    """An experiment that two revisions run in turn."""
+
+    def __init__(
+        self, sides: Sequence[str], overrides: list[str], repetitions: int | None, out: Path | None
+    ) -> None:
+        from datapath import stats
+        from datapath.experiment import revisions
+        from datapath.experiment.load import load
+
+        *wanted, file = sides
+        if len(wanted) != 2:
+            raise LocalError("two revisions are compared", hint="dpctl compare REV REV -- FILE")
+        self.file, self.overrides, self.out = Path(file), overrides, out
+        self.experiment = load(self.file, overrides)
+        self.blocks = repetitions or max(stats.FEWEST, self.experiment.spec.sweep.repetitions)
+        self.revisions = [revisions.find(name) for name in wanted]
+        self.names = [
+            f"{each.name} ({each.commit[:12] or 'the tree as it is'})" for each in self.revisions
+        ]
+
+    def results(self) -> list[ResultFolder]:
+        """One folder for each revision, whose blocks are those of the other."""
+        from datapath.experiment import revisions
+        from datapath.experiment.store import ResultStore
+        from datapath.report.compare import as_blocks
+        from datapath.report.folder import read
+
+        folder = ResultStore.create(self.out, f"compare-{self.experiment.spec.name}").path
+        _tell(f"results: {folder}")
+        for revision in self.revisions:
+            revisions.prepare(revision, _tell, folder / "set-up.log")
+        made = revisions.run(
+            self.experiment,
+            self.file,
+            self.overrides,
+            self.revisions,
+            self.blocks,
+            folder,
+            _tell,
+        )
+        return [as_blocks([read(path) for path in paths]) for paths in made]
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -63,6 +63,16 @@ _Series = Annotated[
         show_default=False,
     ),
 ]
+_Metrics = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Serve the counters of the QPs for Prometheus, on this TCP port of 127.0.0.1.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -85,6 +95,7 @@ def exec_(
     mode: _Mode = None,
     stats: _Stats = None,
     series: _Series = None,
+    metrics: _Metrics = None,
 ) -> None:
     """Run a verbs program on our RDMA device; no kernel module is needed.
 
@@ -97,6 +108,11 @@ def exec_(
 
     if param and cc is None:
         raise LocalError("-p sets parameters of an algorithm", hint="name it: --cc ALGO")
+    if metrics is not None:
+        from datapath.cli.metrics import listen, serve_beside
+
+        with listen("127.0.0.1", metrics) as listening:
+            serve_beside(listening)
     exec_program(
         program,
         device,

@@ -46,6 +46,7 @@ from datapath.experiment.store import (
 )
 from datapath.experiment.sweep import Run, schedule
 from datapath.interrupts import Interrupted, ending_signals
+from datapath.lanes.entrance import Entrance
 from datapath.workloads.base import Outcome
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ class _Sweep:
         self.networks: dict[str, Network] = {}
         self.described: set[str] = set()
         self.opened = 0
+        self.done = 0
+        self.entrance: Entrance | None = None
 
     def __enter__(self) -> _Sweep:
         return self
@@ -210,6 +213,8 @@ class _Sweep:
     def __exit__(self, *exc: object) -> None:
         for key in list(self.networks):
             self._close(key)
+        if self.entrance is not None:
+            self.entrance.close()
 
     # --- networks ---
 
@@ -241,7 +246,11 @@ class _Sweep:
 
     def _close(self, key: str) -> None:
         network = self.networks.pop(key)
-        network.__exit__(None, None, None)
+        try:
+            if self.entrance is not None:
+                self.entrance.leave(network)
+        finally:
+            network.__exit__(None, None, None)
         self.store.event("network down")
 
     def _recover(self, key: str) -> None:
@@ -249,6 +258,16 @@ class _Sweep:
         network = self.networks.get(key)
         if network is not None and not network.recover():
             self._close(key)
+
+    def _entered(self, run: Run) -> Network:
+        """The network of a live run, which other processes may visit from now on."""
+        network = self._network(run.point.spec)
+        if self.entrance is None:
+            about = {"experiment": self.experiment.spec.name, "folder": str(self.store.path)}
+            self.entrance = Entrance(about)
+        lane = run.point.spec.topology.lane
+        self.entrance.now(network, run=run.name, point=run.point.label, lane=lane, done=self.done)
+        return network
 
     # --- all runs ---
 
@@ -259,6 +278,7 @@ class _Sweep:
             if not parallel.is_simulated(run):
                 self.observer.started(run)
                 self.observer.finished(run, self.run(run))
+                self.done += 1
         simulated = list(filter(parallel.is_simulated, runs))
         for run, record in self.simulate(simulated, self.observer, dask=dask, jobs=jobs):
             self.observer.finished(run, record)
@@ -404,7 +424,7 @@ class _Sweep:
             traffic_seed=run.traffic_seed,
             timeout_s=self.experiment.spec.sweep.timeout / 1e9,
         )
-        network = functools.partial(self._network, spec)
+        network = functools.partial(self._entered, run)
         return live.measure(spec, network, conditions, self.algorithms, record)
 
 

@@ -262,6 +262,10 @@ class Network(Protocol):
 
     def path_counters(self) -> PathCounters: ...
 
+    def queue_bytes(self) -> Mapping[str, int]:
+        """Bytes that wait in the path at the moment, by direction; {} where nothing knows."""
+        ...
+
     def card_counters(self) -> Sequence[Mapping[str, Any]]:
         """Of each virtual card (vnic.program.Program.counters()); those of tunnels and tenants
         since set_path()."""

@@ -111,6 +111,13 @@ class Middle:
             return _fabric_counters(self._emulator, self._path)
         return PathCounters()
 
+    def queue_bytes(self) -> dict[str, int]:
+        """As lanes.base.Network."""
+        if self._emulator is None:
+            return {}
+        everything = self._emulator.counters()
+        return {direction: everything[direction]["waiting_bytes"] for direction in DIRECTIONS}
+
     def late_ns(self) -> dict[str, int]:
         """As lanes.base.Network.emulator_late_ns()."""
         if self._emulator is None:
@@ -275,6 +282,10 @@ class WithMiddle:
     def path_counters(self) -> PathCounters:
         """The impairments' counters since set_path(); empty for backend none."""
         return self.middle.counters()
+
+    def queue_bytes(self) -> dict[str, int]:
+        """As lanes.base.Network."""
+        return self.middle.queue_bytes()
 
     def emulator_late_ns(self) -> dict[str, int]:
         """As lanes.base.Network."""

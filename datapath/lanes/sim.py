@@ -174,6 +174,10 @@ class SimNetwork:
         """Counters of the last simulation, for the links that the path section is about."""
         return self._counters
 
+    def queue_bytes(self) -> dict[str, int]:
+        """No queue of its path can be asked."""
+        return {}
+
     def card_counters(self) -> Sequence[Mapping[str, Any]]:
         """Its hosts have no cards."""
         return []

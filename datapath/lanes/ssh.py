@@ -132,6 +132,10 @@ class SshNetwork:
     def path_counters(self) -> PathCounters:
         return PathCounters()
 
+    def queue_bytes(self) -> dict[str, int]:
+        """No queue of its path can be asked."""
+        return {}
+
     def card_counters(self) -> Sequence[Mapping[str, Any]]:
         """Its hosts have no cards."""
         return []

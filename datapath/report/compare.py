@@ -3,8 +3,9 @@
 
 Points are matched by their axis values.  The runs of two folders were not taken together, so
 nothing pairs them: a ratio is that of two medians, and its interval comes from resampling each
-side (datapath.stats.median_ratio).  A difference is shown if the interval does not hold 1 and
-both sides have runs enough for an interval.
+side (datapath.stats.median_ratio).  Where both sides' runs were made in turn, block by block, a
+ratio is the median of the blocks' ratios (datapath.stats.paired_block_ratio).  A difference is
+shown if the interval does not hold 1 and both sides have runs enough for an interval.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from datapath import stats
@@ -20,62 +22,103 @@ from datapath.report.folder import ResultFolder, mapping
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 _MARKS = {"better": "+", "worse": "-", "differs": "!", "no difference shown": "=", "too few": "?"}
 _LEGEND = (
     "+ better, - worse, ! differs, = no difference shown, ? fewer than "
-    f"{stats.FEWEST} runs on a side. Ratios of medians with 95 % intervals."
+    f"{stats.FEWEST} runs on a side. "
 )
+_RATIOS = {
+    False: "Ratios of medians with 95 % intervals.",
+    True: "Medians of the blocks' ratios with 95 % intervals.",
+}
 
 
-def compare(folders: Sequence[ResultFolder], metrics: Sequence[str]) -> list[dict[str, Any]]:
+@dataclass
+class Runs:
+    """The values of a metric at a point, and the block of each."""
+
+    unit: str
+    values: list[float] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+
+
+def as_blocks(folders: Sequence[ResultFolder]) -> ResultFolder:
+    """Folders of one repetition each as one folder, of which each is a block."""
+    import pandas as pd
+
+    frames = [folder.frame.assign(block=block) for block, folder in enumerate(folders)]
+    return replace(folders[0], frame=pd.concat(frames, ignore_index=True))
+
+
+def compare(
+    folders: Sequence[ResultFolder], metrics: Sequence[str], *, paired: bool = False
+) -> list[dict[str, Any]]:
     """A row for each metric, other folder, and point that both have, in base units.
 
-    Keys: folder (its number, from 1), the axes, metric, unit, n, base_n, median, base_median,
-    ratio, lo, hi, and verdict, one of better, worse, differs, no difference shown, too few.
+    paired: the blocks of the folders were made in turn.  Keys: folder (its number, from 1), the
+    axes, metric, unit, n, base_n, median, base_median, ratio, lo, hi, and verdict, one of better,
+    worse, differs, no difference shown, too few.
     """
     first = folders[0]
     rows = []
     for metric, (number, other) in itertools.product(metrics, enumerate(folders[1:], 1)):
         axes = [axis for axis in first.axes if axis in other.axes]
         base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
-        for key, (values, unit) in runs.items():
+        for key, mine in runs.items():
             if key not in base:
                 continue
-            of_base = base[key][0]
+            of_base = base[key]
             rng = stats.rng(first.seed, "compare", number, metric, *key)
-            estimate = stats.median_ratio(values, of_base, rng)
+            estimate, n = _ratio(mine, of_base, rng, paired=paired)
             rows.append(
                 {
                     "folder": number,
                     **dict.fromkeys(first.axes, ""),
                     **dict(zip(axes, key, strict=True)),
                     "metric": metric,
-                    "unit": unit,
-                    "n": len(values),
-                    "base_n": len(of_base),
-                    "median": stats.median(values),
-                    "base_median": stats.median(of_base),
+                    "unit": mine.unit,
+                    "n": len(mine.values),
+                    "base_n": len(of_base.values),
+                    "median": stats.median(mine.values),
+                    "base_median": stats.median(of_base.values),
                     "ratio": estimate.median,
                     "lo": estimate.lo,
                     "hi": estimate.hi,
-                    "verdict": _verdict(metric, estimate, min(len(values), len(of_base))),
+                    "verdict": _verdict(metric, estimate, n),
                 }
             )
     return rows
 
 
+def _ratio(
+    mine: Runs, base: Runs, rng: np.random.Generator, *, paired: bool
+) -> tuple[stats.Estimate, int]:
+    """The ratio, and how many runs of the side with fewer, or pairs of runs, are behind it."""
+    if not paired:
+        n = min(len(mine.values), len(base.values))
+        return stats.median_ratio(mine.values, base.values, rng), n
+    estimate = stats.paired_block_ratio(
+        mine.values, base.values, mine.blocks, rng, baseline_blocks=base.blocks
+    )
+    _, _, blocks = stats.pair_by_block(mine.values, mine.blocks, base.values, base.blocks)
+    return estimate, len(blocks)
+
+
 def _by_point(
     folder: ResultFolder, metric: str, axes: Sequence[str]
-) -> dict[tuple[str, ...], tuple[list[float], str]]:
-    """Values and unit of a metric by the values of these axes."""
+) -> dict[tuple[str, ...], Runs]:
+    """The runs of a metric by the values of these axes."""
     rows = tables.measured(folder.frame)
     rows = tables.in_order(folder, rows[rows["metric"] == metric])
-    found: dict[tuple[str, ...], tuple[list[float], str]] = {}
+    found: dict[tuple[str, ...], Runs] = {}
     for row in rows.to_dict("records"):
         key = tuple(str(row[axis]) for axis in axes)
-        found.setdefault(key, ([], str(row["unit"])))[0].append(float(row["value"]))
+        runs = found.setdefault(key, Runs(str(row["unit"])))
+        runs.values.append(float(row["value"]))
+        runs.blocks.append(int(row["block"]))
     return found
 
 
@@ -91,12 +134,20 @@ def _verdict(metric: str, estimate: stats.Estimate, n: int) -> str:
 
 
 def text(
-    folders: Sequence[ResultFolder], rows: Sequence[Mapping[str, Any]], width: int
+    folders: Sequence[ResultFolder],
+    rows: Sequence[Mapping[str, Any]],
+    width: int,
+    *,
+    names: Sequence[str] = (),
 ) -> list[str]:
-    """The folders, a table for each metric and other folder, and what it comes to."""
+    """The folders, a table for each metric and other folder, and what it comes to.
+
+    names: how the sides are called whose blocks were made in turn.
+    """
     import pandas as pd
 
-    lines = [f"{_name(i)}  {_about(folder)}" for i, folder in enumerate(folders)]
+    told = names or [_about(folder) for folder in folders]
+    lines = [f"{_name(i)}  {side}" for i, side in enumerate(told)]
     lines += [f"note: {remark}" for remark in remarks(folders)]
     table = pd.DataFrame(list(rows))
     for _, part in table.groupby(["metric", "folder"], sort=False) if len(table) else ():
@@ -109,7 +160,7 @@ def text(
         lines += ["", head, *table_lines, _summary(part, number)]
     if not rows:
         return [*lines, "", "The folders have no point and metric in common."]
-    return [*lines, "", *pivot.wrapped(_LEGEND, width)]
+    return [*lines, "", *pivot.wrapped(_LEGEND + _RATIOS[bool(names)], width)]
 
 
 def remarks(folders: Sequence[ResultFolder]) -> list[str]:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Congestion control of a running program, queried and changed from outside (control.py, `dpctl cc
- * set` and `of`).
+ * The QPs of a running program and their congestion control, seen and changed from outside
+ * (control.py, `dpctl cc set` and `of`, `dpctl top`).
  *
  * Each open device has a Unix datagram socket with the abstract name
  * "datapath-verbs:<pid>:<device>:<n>".  The kernel removes it when the process ends.  Only the
@@ -61,16 +61,24 @@ static void put_algorithm(FILE *f, const struct front_cc *cc)
 static void put_qp(FILE *f, const struct front_qp *qp)
 {
 	const struct dp_cc_flow *flow = dp_qp_flow(qp->qp);
+	struct dp_qp_stats counters;
 
 	fprintf(f, "{\"qpn\": %u, ", dp_qp_qpn(qp->qp));
 	put_algorithm(f, qp->cc);
 	fprintf(f, ", \"changes\": %u", qp->cc_changes);
-	if (flow)
+	if (flow) {
+		dp_qp_stats(qp->qp, &counters);
 		fprintf(f,
 			", \"cwnd_bytes\": %.0f, \"pacing_rate_bps\": %.0f, \"srtt_ns\": %.0f, "
-			"\"delivered_bytes\": %.0f",
-			flow->cwnd_bytes, flow->pacing_rate_bps, flow->srtt_ns,
-			flow->delivered_bytes);
+			"\"min_rtt_ns\": %.0f, \"inflight_bytes\": %.0f, "
+			"\"delivered_bytes\": %.0f, \"sent_packets\": %llu, "
+			"\"retransmitted_packets\": %llu, \"marked_packets\": %llu",
+			flow->cwnd_bytes, flow->pacing_rate_bps, flow->srtt_ns, flow->min_rtt_ns,
+			flow->inflight_bytes, flow->delivered_bytes,
+			(unsigned long long)counters.tx_packets,
+			(unsigned long long)counters.retransmits,
+			(unsigned long long)counters.ecn_marked);
+	}
 	fputs("}", f);
 }
 

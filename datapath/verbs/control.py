@@ -1,43 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The congestion control of programs that run, seen and changed from outside.
+"""The QPs of programs that run and their congestion control, seen and changed from outside.
 
 Each device that a program has open listens on an abstract Unix socket
-(verbs/control.c has the protocol).  A process is found by the sockets that it
-holds, in whatever network or PID namespace it is; the kernel lets its own user
-and root look.
+(verbs/control.c has the protocol), by which datapath.processes finds it.
 
-Any process may give its sockets such names, and answer what it likes.  So names
-are bytes until they fit, the kernel says which process has answered
-(SCM_CREDENTIALS), and an answer is believed only as far as a device can give it.
+Any process may give its sockets such names, and answer what it likes.  So the
+kernel says which process has answered (SCM_CREDENTIALS), and an answer is
+believed only as far as a device can give it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import re
 import socket
-import struct
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datapath import processes
 from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.verbs.direct import read_params
 
-_PROC = Path("/proc")
 _NAME = re.compile(rb"@datapath-verbs:([0-9]{1,10}):([A-Za-z0-9_.-]{1,63}):[0-9]{1,3}")
 _ANSWER_S = 5.0
 _LIST_S = 20.0
 _ANSWER_BYTES = 1 << 17
 _QPS_MAX = 1 << 16  # of a device: FRONT_OBJECTS_MAX in verbs/front.h
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
-_CLONE_NEWNET = 0x40000000
+_NUMBERS = (
+    "cwnd_bytes",
+    "pacing_rate_bps",
+    "srtt_ns",
+    "min_rtt_ns",
+    "inflight_bytes",
+    "delivered_bytes",
+    "sent_packets",
+    "retransmitted_packets",
+    "marked_packets",
+)
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,15 @@ def devices(which: str | int | None = None) -> list[Device]:
     belongs to another user.
     """
     if which is None:
-        return [device for pid in _pids() for device in _quietly(pid)]
+        return [device for pid in processes.pids() for device in _quietly(pid)]
     if isinstance(which, int) or which.isdecimal():
         pid = int(which)
-        if not (_PROC / str(pid)).exists():
+        if not processes.exists(pid):
             raise LocalError(f"there is no process {pid}", hint="dpctl cc of lists them")
         found = list(_devices_of(pid))
         if not found:
             raise LocalError(
-                f"process {pid} ({_program(pid)}) has no device of ours open",
+                f"process {pid} ({processes.program(pid)}) has no device of ours open",
                 hint="dpctl cc of lists those that have",
             )
         return found
@@ -92,8 +95,8 @@ def algorithms(found: list[Device]) -> list[dict[str, Any]]:
     """One row for each QP, in the order in which they were made.
 
     Columns: pid, program, device, qpn, cc, params (a dictionary), object,
-    changes; for a QP that is connected also cwnd_bytes, pacing_rate_bps (0: not
-    paced), srtt_ns and delivered_bytes.  Raises RemoteError when a process does
+    changes; for a QP that is connected also those of _NUMBERS (pacing_rate_bps 0:
+    not paced; srtt_ns, min_rtt_ns 0: none yet).  Raises RemoteError when a process does
     not answer, or not as a device does.
     """
     rows = []
@@ -129,17 +132,6 @@ def set_algorithm(found: list[Device], qpn: int | None, path: Path) -> int:
 # ---- finding ------------------------------------------------------------------------
 
 
-def _pids() -> list[int]:
-    return sorted(int(path.name) for path in _PROC.iterdir() if path.name.isdecimal())
-
-
-def _program(pid: int) -> str:
-    try:
-        return (_PROC / str(pid) / "comm").read_bytes().strip().decode(errors="backslashreplace")
-    except OSError:
-        return "gone"
-
-
 def _quietly(pid: int) -> list[Device]:
     try:
         return list(_devices_of(pid))
@@ -149,39 +141,11 @@ def _quietly(pid: int) -> list[Device]:
 
 def _devices_of(pid: int) -> Iterator[Device]:
     """Sockets of the process's own that have our name: its children inherit them."""
-    folder = _PROC / str(pid)
-    try:
-        inodes = set(_sockets(folder / "fd"))
-        table = (folder / "net" / "unix").read_bytes()
-        inner = _inner_pid((folder / "status").read_bytes())
-    except PermissionError:
-        raise CapabilityError(
-            f"process {pid} ({_program(pid)}) may not be looked into",
-            hint="only its own user and root may: use sudo",
-        ) from None
-    except OSError:
-        raise LocalError(f"process {pid} has ended", hint="dpctl cc of lists what runs") from None
-    fields = (line.split(None, 7) for line in table.split(b"\n"))
-    names = {words[7] for words in fields if len(words) == 8 and words[6] in inodes}
-    for name in sorted(names):
+    inner, names = processes.sockets(pid)
+    for name in names:
         match = _NAME.fullmatch(name)
         if match and int(match[1]) == inner:
-            yield Device(pid, _program(pid), match[2].decode(), name.decode())
-
-
-def _sockets(folder: Path) -> Iterator[bytes]:
-    """Inodes of the sockets among the descriptors of a process."""
-    for entry in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed in between
-            link = os.fsencode(entry.readlink())
-            if link.startswith(b"socket:["):
-                yield link[8:-1]
-
-
-def _inner_pid(status: bytes) -> int:
-    """The PID by which the process knows itself."""
-    (line,) = (line for line in status.split(b"\n") if line.startswith(b"NSpid:"))
-    return int(line.split()[-1])
+            yield Device(pid, processes.program(pid), match[2].decode(), name.decode())
 
 
 # ---- asking --------------------------------------------------------------------------
@@ -221,7 +185,7 @@ def _row(qp: Mapping[str, Any]) -> dict[str, Any]:
     row["changes"] = int(qp["changes"])
     if not 0 <= row["qpn"] < 1 << 24:
         raise ValueError(row["qpn"])
-    for name in ("cwnd_bytes", "pacing_rate_bps", "srtt_ns", "delivered_bytes"):
+    for name in _NUMBERS:
         if name in qp:
             row[name] = qp[name] + 0  # a number
     return row
@@ -260,21 +224,21 @@ def _strange(device: Device) -> RemoteError:
 def _exchange(device: Device, request: bytes) -> bytes:
     """The answer of this process and of no other; RemoteError if none comes."""
     try:
-        with _socket_beside(device.pid) as sock:
+        with processes.socket_beside(device.pid, socket.SOCK_DGRAM) as sock:
             sock.settimeout(_ANSWER_S)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             sock.bind("")  # the kernel chooses a name
             sock.connect("\0" + device.socket[1:])
             sock.send(request)
             data, control, flags, _ = sock.recvmsg(
-                _ANSWER_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+                _ANSWER_BYTES, socket.CMSG_SPACE(processes.CREDENTIALS.size)
             )
     except (TimeoutError, ConnectionError):
         raise RemoteError(
             f"process {device.pid} ({device.program}) does not answer",
             hint="is it stopped, or has it ended?",
         ) from None
-    if _sender(control) != (device.pid, _user(device.pid)):
+    if _sender(control) != (device.pid, processes.user(device.pid)):
         raise RemoteError(
             f"another process answers in the place of {device.pid} ({device.program})",
             hint="ss -xp | grep datapath-verbs shows which process has the name",
@@ -288,51 +252,6 @@ def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int] | None:
     """PID and user of the process that has sent a message, as the kernel tells them."""
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-            pid, uid, _ = _CREDENTIALS.unpack(data)
+            pid, uid, _ = processes.CREDENTIALS.unpack(data)
             return pid, uid
     return None
-
-
-def _user(pid: int) -> int | None:
-    """The user of a process, as SCM_CREDENTIALS tells it; None: the process has ended."""
-    try:
-        status = (_PROC / str(pid) / "status").read_bytes()
-    except OSError:
-        return None
-    (line,) = (line for line in status.split(b"\n") if line.startswith(b"Uid:"))
-    return int(line.split()[1])
-
-
-def _socket_beside(pid: int) -> socket.socket:
-    """A Unix datagram socket in the network namespace of the process."""
-    theirs = _PROC / str(pid) / "ns" / "net"
-    made: list[socket.socket] = []
-    failed: list[Exception] = []
-
-    def make() -> None:
-        try:
-            if not theirs.samefile("/proc/self/ns/net"):
-                _enter(theirs)
-            made.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        except OSError as error:
-            failed.append(error)
-
-    # A thread of its own, which takes its namespace with it when it ends.
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    if made:
-        return made[0]
-    if isinstance(failed[0], PermissionError):
-        raise CapabilityError(
-            f"process {pid} is in another network namespace, which only root may enter",
-            hint="use sudo, or run dpctl there: nsenter --net",
-        )
-    raise LocalError(f"process {pid} has ended", hint="dpctl cc of lists what runs")
-
-
-def _enter(namespace: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    with namespace.open("rb") as file:
-        if libc.setns(file.fileno(), _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")

@@ -113,3 +113,36 @@ def test_the_command(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pd.DataFrame(document["comparisons"])["metric"].unique().tolist() == ["goodput"]
     assert main(["compare", str(before)]) == 2
     assert "two folders or more" in capsys.readouterr().err
+
+
+def test_blocks_that_were_made_in_turn_are_paired(before: Path) -> None:
+    """Noise that both sides of a block share hides a difference of 3 % without pairs of blocks."""
+    noise = dict(enumerate(np.random.default_rng(7).uniform(0.5, 2.0, 8)))
+
+    def noisy(factor: float) -> ResultFolder:
+        folder = read(before)
+        own = folder.frame["metric"] == "goodput"
+        value = 1e9 * factor * folder.frame["block"].map(noise)
+        folder.frame["value"] = folder.frame["value"].where(~own, value)
+        return folder
+
+    sides = [noisy(1.0), noisy(1.03)]
+    assert {row["verdict"] for row in compare.compare(sides, ["goodput"])} == {
+        "no difference shown"
+    }
+    paired = compare.compare(sides, ["goodput"], paired=True)
+    assert {row["verdict"] for row in paired} == {"better"}
+    assert {round(row["ratio"], 6) for row in paired} == {1.03}
+    equal = compare.compare([sides[0], noisy(1.0)], ["goodput"], paired=True)
+    assert {row["verdict"] for row in equal} == {"no difference shown"}
+    text = "\n".join(compare.text(sides, paired, 80, names=["v1 (1234)", "v2 (5678)"]))
+    assert "A  v1 (1234)" in text
+    assert "Medians of the blocks' ratios" in " ".join(text.split())
+
+
+def test_folders_of_one_repetition_become_blocks(before: Path) -> None:
+    one = read(before)
+    one.frame = one.frame[one.frame["repetition"] == 0]
+    whole = compare.as_blocks([one, one, one])
+    assert len(whole.frame) == 3 * len(one.frame)
+    assert sorted(whole.frame["block"].unique()) == [0, 1, 2]

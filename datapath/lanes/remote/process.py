@@ -96,6 +96,18 @@ def start(
     return process
 
 
+def start_to(connection: Connection, argv: Sequence[str], out: int, err: int) -> RemoteProcess:
+    """Start a program whose output goes to these descriptors, which are copied."""
+    copies = [os.dup(descriptor) for descriptor in (out, err)]
+
+    def close() -> None:
+        for copy in copies:
+            os.close(copy)
+
+    session = ProgramSession(append_to(copies[0]), append_to(copies[1]), close)
+    return start(connection, argv, {}, None, session)
+
+
 def log_session(out: Path | None, err: Path | None) -> ProgramSession:
     """A session whose output is appended to files of this machine as it comes."""
     descriptors: dict[Path, int] = {}

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl top`: the QPs of running programs and the links of running experiments, refreshed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_record, terminal_width
+from datapath.errors import DatapathError, LocalError
+from datapath.terminal import printable
+
+VERSION = 1
+_SHORTEST_S = 0.1
+_DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "starved")
+# Column -> (heading, unit), in the order in which a narrow terminal keeps them.
+_QP_COLUMNS = {
+    "program": ("program", ""),
+    "pid": ("pid", ""),
+    "qpn": ("QPN", ""),
+    "cc": ("algorithm", ""),
+    "goodput_bps": ("goodput", "bit/s"),
+    "rtt_ns": ("RTT", "ns"),
+    "cwnd_bytes": ("cwnd", "B"),
+    "inflight_bytes": ("in flight", "B"),
+    "retransmitted_packets": ("retr.", "1"),
+    "pacing_rate_bps": ("rate", "bit/s"),
+    "marked_packets": ("marked", "1"),
+    "device": ("device", ""),
+}
+_LINK_COLUMNS = {
+    "run": ("run", ""),
+    "link": ("link", ""),
+    "passed_pps": ("packets", "1/s"),
+    "queue_bytes": ("queue", "B"),
+    "dropped_packets": ("drops", "1"),
+    "marked_packets": ("marks", "1"),
+}
+_LEFT = ("program", "cc", "device", "link")
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="Show the QPs and links that are at work, refreshed.")(top)
+
+
+@dataclass
+class Sample:
+    """What was counted at a time, by QP and by link."""
+
+    time_s: float
+    qps: dict[tuple[int, str, int], dict[str, Any]] = field(default_factory=dict)
+    links: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+
+
+def top(
+    program: Annotated[
+        str | None,
+        typer.Argument(metavar="PID|PROGRAM", help="Only this program.", show_default=False),
+    ] = None,
+    interval: Annotated[
+        str, typer.Option(metavar="TIME", help="Between two samples, such as 500ms.")
+    ] = "1s",
+    count: Annotated[
+        int | None,
+        typer.Option("-n", metavar="N", min=1, help="End after N samples.", show_default=False),
+    ] = None,
+    fmt: FormatOption = Format.table,
+) -> None:
+    """Show each QP of running programs, and each link of running experiments, refreshed.
+
+    Goodput and packets are those of the last interval, retransmitted and marked packets those
+    since the QP was made, drops and marks those since the run began. Programs of `dpctl exec` and
+    of experiments are shown; not those in guests and on machines reached by ssh, nor simulated
+    ones. The busiest QPs come first, as many as the terminal has lines for.
+
+    \b
+    dpctl top
+    dpctl top ib_write_bw --interval 200ms
+    dpctl top -n 10 --format ndjson
+    """
+    interval_s = _interval_s(interval)
+    screen = fmt is Format.table and sys.stdout.isatty()
+    before = sample(program)
+    due, taken = before.time_s, 0
+    try:
+        if screen:
+            sys.stdout.write("\x1b[?1049h\x1b[?25l")  # the other screen, without a cursor
+        while count is None or taken < count:
+            due = max(due + interval_s, time.monotonic())
+            time.sleep(due - time.monotonic() if due > time.monotonic() else 0)
+            now = sample(program)
+            _show(between(before, now), fmt, screen=screen)
+            before, taken = now, taken + 1
+    finally:
+        if screen:
+            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+            sys.stdout.flush()
+
+
+def _interval_s(text: str) -> float:
+    from datapath.units import parse_duration_ns
+
+    try:
+        seconds = parse_duration_ns(text) / 1e9
+    except ValueError as error:
+        raise LocalError(f"--interval: {error}") from None
+    if seconds < _SHORTEST_S:
+        raise LocalError(f"--interval {text} is too short", hint="100ms is the shortest")
+    return seconds
+
+
+def sample(program: str | None, *, links: bool = True) -> Sample:
+    """What the QPs and links count now; links only where no program is named.
+
+    LocalError when a program that is named has no device.
+    """
+    from datapath.lanes import visiting
+    from datapath.verbs import control
+
+    taken = Sample(time.monotonic())
+    for device in control.devices(program):
+        try:
+            rows = control.algorithms([device])
+        except DatapathError:  # it has ended, or does not answer: the others are not to blame
+            continue
+        for row in rows:
+            taken.qps[row["pid"], row["device"], row["qpn"]] = row
+    for run in visiting.runs() if links and program is None else ():
+        try:
+            told = run.links()
+        except DatapathError:
+            continue
+        for name, counters in told.items():
+            taken.links[run.pid, name] = dict(counters)
+    return taken
+
+
+def between(before: Sample, now: Sample) -> dict[str, Any]:
+    """The rows to show: what stands in `now`, and rates since `before`."""
+    seconds = now.time_s - before.time_s
+    qps = [_qp(row, before.qps.get(key), seconds) for key, row in now.qps.items()]
+    links = []
+    for (pid, name), counters in now.links.items():
+        past = before.links.get((pid, name), {})
+        links.append(
+            {
+                "run": pid,
+                "link": name,
+                "passed_pps": _rate(counters, past, "passed", seconds),
+                "queue_bytes": counters.get("queue_bytes"),
+                "dropped_packets": sum(int(counters.get(drop, 0)) for drop in _DROPS),
+                "marked_packets": counters.get("marked", 0),
+            }
+        )
+    qps.sort(key=lambda row: -(row["goodput_bps"] or 0))
+    return {"version": VERSION, "seconds": round(seconds, 6), "qps": qps, "links": links}
+
+
+def _qp(row: Mapping[str, Any], past: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
+    bytes_per_s = _rate(row, past or {}, "delivered_bytes", seconds)
+    shown = {name: row.get(name) for name in _QP_COLUMNS}
+    shown["goodput_bps"] = None if bytes_per_s is None else 8 * bytes_per_s
+    shown["rtt_ns"] = row.get("srtt_ns") or None
+    return shown
+
+
+def _rate(
+    row: Mapping[str, Any], past: Mapping[str, Any], name: str, seconds: float
+) -> float | None:
+    """Per second; None where it is not known, and where the count began anew."""
+    if name not in row or name not in past or seconds <= 0 or row[name] < past[name]:
+        return None
+    return float(row[name] - past[name]) / seconds
+
+
+# ---- showing -------------------------------------------------------------------------
+
+
+def _show(rows: Mapping[str, Any], fmt: Format, *, screen: bool) -> None:
+    if fmt is not Format.table:
+        print_record(rows, fmt)
+        sys.stdout.flush()
+        return
+    lines = list(table(rows, terminal_width()))
+    if screen:
+        height = shutil.get_terminal_size((80, 24)).lines
+        sys.stdout.write("\x1b[H\x1b[J" + "\n".join(lines[: height - 1]))
+    else:
+        sys.stdout.write("\n".join([*lines, "", ""]))
+    sys.stdout.flush()
+
+
+def table(rows: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Lines of at most `width` columns: links first, since there are few of them."""
+    if not rows["qps"] and not rows["links"]:
+        yield "no program has a device of ours open, and no experiment has a path"
+    if rows["links"]:
+        yield from _columns(rows["links"], _LINK_COLUMNS, width)
+        yield ""
+    if rows["qps"]:
+        yield from _columns(rows["qps"], _QP_COLUMNS, width)
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]], width: int
+) -> Iterator[str]:
+    """Aligned; columns that find no room are left out."""
+    chosen: list[list[str]] = []
+    used = 0
+    for name, (heading, unit) in columns.items():
+        cells = [heading, *(_cell(row[name], unit) for row in rows)]
+        wide = max(map(len, cells))
+        if used + wide > width:
+            break
+        used += wide + 2
+        left = name in _LEFT
+        chosen.append([cell.ljust(wide) if left else cell.rjust(wide) for cell in cells])
+    for line in zip(*chosen, strict=True):
+        yield "  ".join(line).rstrip()
+
+
+def _cell(value: object, unit: str) -> str:
+    from datapath.report import display
+
+    if value is None or isinstance(value, str):
+        return printable(value) if value else display.DASH
+    if isinstance(value, (int, float)) and unit and value:
+        return display.quantity(float(value), unit).replace("\N{NO-BREAK SPACE}", " ")
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl ps | shell | capture`: what runs on this machine, and how to get into it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from datapath.cli.output import Format, FormatOption, print_record, print_table
+from datapath.errors import CapabilityError, LocalError
+
+if TYPE_CHECKING:
+    from datapath.lanes.visiting import OpenRun
+    from datapath.verbs.control import Device
+
+_RUN_COLUMNS = ("pid", "experiment", "lane", "run", "done", "hosts", "folder")
+_PROGRAM_COLUMNS = ("pid", "program", "devices")
+_FILTER = "udp port 4791"
+_Run = Annotated[
+    int | None,
+    typer.Option("--run", metavar="PID", help="Which run, if several go on.", show_default=False),
+]
+_Host = Annotated[str, typer.Argument(metavar="HOST", help="host0, host1 ..., or middle.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="List the runs and the verbs programs that go on.")(ps)
+    app.command(
+        context_settings={"allow_interspersed_args": False},
+        short_help="Run a command, or a shell, on a host of a run.",
+    )(shell)
+    app.command(short_help="Capture the packets of a host of a run.")(capture)
+
+
+def ps(fmt: FormatOption = Format.table) -> None:
+    """List the runs of this machine with their hosts, and the programs with a device of ours.
+
+    \b
+    dpctl ps
+    dpctl ps --format json
+    """
+    from datapath.lanes import visiting
+    from datapath.verbs import control
+
+    runs = [_row(run) for run in visiting.runs()]
+    programs = _programs(control.devices())
+    if fmt is not Format.table:
+        print_record({"version": 1, "runs": runs, "programs": programs}, fmt)
+        return
+    if not runs and not programs:
+        print("nothing runs", file=sys.stderr)
+    if runs:
+        print_table([{**row, "hosts": _names(row["hosts"])} for row in runs], _RUN_COLUMNS)
+    if runs and programs:
+        print()
+    if programs:
+        print_table(
+            [{**row, "devices": " ".join(row["devices"])} for row in programs], _PROGRAM_COLUMNS
+        )
+
+
+def shell(
+    host: _Host,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND [ARGUMENT]...", help="Default: a shell.", show_default=False
+        ),
+    ] = None,
+    run: _Run = None,
+) -> int:
+    """Run a command on a host of a run that goes on; without a command, a shell.
+
+    The command sees the network, /sys and the processes of the host, and this machine's files.
+    It ends with the run. On a guest or a machine reached by ssh a command has no input, and
+    there is no shell.
+
+    \b
+    dpctl shell host0
+    dpctl shell host1 ss -s
+    dpctl shell middle -- tc -s filter show dev port0 ingress
+    dpctl shell --run 4711 host0 cat /proc/net/dev
+
+    Exit code: that of the command; 128 + N if signal N ended it.
+    """
+    from datapath.lanes import visiting
+
+    found = visiting.chosen(run, host)
+    argv = list(command or [])
+    argv = argv[1:] if argv[:1] == ["--"] else argv
+    if not argv and _is_remote(found, host):
+        raise LocalError(
+            f"{host} is reached by ssh, where a command has no terminal",
+            hint=f"name a command: dpctl shell {host} COMMAND",
+        )
+    own = os.environ.get("SHELL") or "/bin/sh"
+    prompt = {"DATAPATH_HOST": host} if argv else {"DATAPATH_HOST": host, "PS1": f"{host}# "}
+    return visiting.run_on(found, host, argv or [own], env=prompt)
+
+
+def capture(
+    host: _Host,
+    write: Annotated[
+        Path | None,
+        typer.Option("-w", metavar="FILE", help="Write a capture file.", show_default=False),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("-c", metavar="N", min=1, help="End after N packets.", show_default=False),
+    ] = None,
+    snaplen: Annotated[
+        int, typer.Option("-s", metavar="BYTES", min=64, help="Keep so much of each packet.")
+    ] = 256,
+    only: Annotated[
+        str, typer.Option("--filter", metavar="FILTER", help="As tcpdump has it; '' is all.")
+    ] = _FILTER,
+    run: _Run = None,
+) -> int:
+    """Capture the packets of a host of a run: to a file, or decoded on the terminal.
+
+    Decoding takes tshark, with tools/extended.lua for extended mode; a file takes tcpdump alone,
+    and Wireshark shows it by: wireshark -X lua_script:tools/extended.lua FILE. Where a BPF program
+    makes the path, the capture is made in the middle: before the impairments of what the host
+    sends, and after those of what it receives. Elsewhere it is made on the host, where the kernel
+    does not see the packets of an AF_XDP port. ^C ends it.
+
+    \b
+    dpctl capture host0
+    dpctl capture host0 -w host0.pcap -s 4096
+    dpctl capture host1 -c 100 --filter tcp
+    """
+    from datapath.lanes import visiting
+
+    found = visiting.chosen(run, host)
+    where, netdev = _place(found, host)
+    if where == host != "middle":
+        print(
+            f"note: {host} does not see the packets of an AF_XDP port; those of a UDP port it does",
+            file=sys.stderr,
+        )
+    argv = ["tcpdump", "-Z", "root", "-i", netdev, "-n", "-U", "-s", str(snaplen), "-w", "-"]
+    argv += ["-c", str(count)] if count else []
+    argv += [only] if only else []
+    with ExitStack() as stack:
+        if write is not None:
+            out: IO[bytes] = stack.enter_context(_file(write))
+            return visiting.run_on(found, where, argv, stdout=out)
+        reader = stack.enter_context(_decoder())
+        assert reader.stdin is not None
+        with reader.stdin as pipe:
+            status = visiting.run_on(found, where, argv, stdout=pipe)
+        return status or reader.wait()
+
+
+def _row(run: OpenRun) -> dict[str, Any]:
+    about = run.about
+    facts = {key: about.get(key) for key in ("experiment", "lane", "run", "point", "done")}
+    return {"pid": run.pid, **facts, "hosts": run.hosts(), "folder": about.get("folder")}
+
+
+def _names(hosts: Sequence[Mapping[str, Any]]) -> str:
+    return " ".join(str(host["name"]) for host in hosts)
+
+
+def _programs(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    for device in devices:
+        row = found.setdefault(
+            device.pid, {"pid": device.pid, "program": device.program, "devices": []}
+        )
+        row["devices"].append(device.name)
+    return list(found.values())
+
+
+def _is_remote(run: OpenRun, host: str) -> bool:
+    return host != "middle" and run.host(host).get("kind") == "ssh"
+
+
+def _place(run: OpenRun, host: str) -> tuple[str, str]:
+    """(host, device) where the packets of a host are captured."""
+    if host == "middle":
+        return host, "any"
+    where, netdev = run.host(host)["capture"]
+    return str(where), str(netdev)
+
+
+def _file(path: Path) -> IO[bytes]:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _decoder() -> subprocess.Popen[bytes]:
+    """tshark, which prints the packets of a capture that is written to it."""
+    from datapath.debian import install_hint
+    from datapath.native import paths
+
+    script = paths.ROOT / "tools" / "extended.lua"
+    known = ["-X", f"lua_script:{script}"] if script.exists() else []
+    try:
+        # A group of its own: ^C ends the capture, and tshark reads what is left of it.
+        return subprocess.Popen(
+            ["tshark", "-l", "-n", *known, "-r", "-"], stdin=subprocess.PIPE, process_group=0
+        )
+    except FileNotFoundError:
+        raise CapabilityError(
+            "program tshark is not installed",
+            hint=f"{install_hint('tshark')}; or write a file: -w FILE",
+        ) from None

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""One experiment with two revisions of this source tree, their runs taken in turn.
+
+Each revision has a clone in the cache folder, with a set-up and builds of its own; "." is this
+tree as it is.  A block is one repetition of the experiment with either, in an order that
+alternates (A B, B A, ...), with a seed of its own that both share.  So what changes on the machine
+while the blocks are made touches both alike, and the two runs of a block can be paired.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from datapath import cachedir
+from datapath.disk import disk_errors
+from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.experiment.load import LoadedExperiment
+from datapath.native import paths
+
+_GIT = ["git", "-C", str(paths.ROOT)]
+_MEASURED = (0, 1)
+"""Exit codes of a `dpctl run` that has measured: all well, or a claim or run has failed."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A revision as the user names it, its commit ("": this tree as it is), and its tree."""
+
+    name: str
+    commit: str
+    tree: Path
+
+
+def find(name: str) -> Revision:
+    """The revision of this name; LocalError when git knows none."""
+    if name == ".":
+        return Revision(name, "", paths.ROOT)
+    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if not commit:
+        raise LocalError(
+            f"{name} is neither a result folder nor a revision of {paths.ROOT}",
+            hint="git log --oneline lists revisions; . is the tree as it is",
+        )
+    return Revision(name, commit, cachedir.root() / "revisions" / commit)
+
+
+def _git(*words: str) -> str:
+    """What git says; "" when it refuses."""
+    try:
+        done = subprocess.run([*_GIT, *words], capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        raise CapabilityError("program git is not installed", hint="apt-get install git") from None
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def prepare(revision: Revision, tell: Callable[[str], None], log: Path) -> None:
+    """Make the clone and the builds of a revision; quick where they are there."""
+    if not (revision.tree / "dpctl").exists():
+        tell(f"{revision.name}: cloning into {revision.tree}")
+        _clone(revision, log)
+    tell(f"{revision.name}: setting up {revision.tree} (minutes, if it is new)")
+    _call(revision, [str(revision.tree / "dpctl"), "--version"], log, "the set-up")
+
+
+def _clone(revision: Revision, log: Path) -> None:
+    fresh = revision.tree.with_suffix(".new")
+    cachedir.make(fresh.parent)
+    # What another call has left half done is begun anew.
+    _call(revision, ["rm", "-rf", str(fresh)], log, "removing an old clone")
+    clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(paths.ROOT), str(fresh)]
+    _call(revision, clone, log, "git clone")
+    checkout = ["git", "-C", str(fresh), "checkout", "--quiet", "--detach", revision.commit]
+    _call(revision, checkout, log, "git checkout")
+    if not (fresh / "dpctl").exists():
+        raise LocalError(f"revision {revision.name} has no dpctl", hint="take a newer one")
+    fresh.rename(revision.tree)
+
+
+def run(
+    experiment: LoadedExperiment,
+    file: Path,
+    overrides: Sequence[str],
+    revisions: Sequence[Revision],
+    blocks: int,
+    folder: Path,
+    tell: Callable[[str], None],
+) -> list[list[Path]]:
+    """Make all blocks; the result folders of each revision, in the order of blocks.
+
+    Result folders go to `folder`/A-0, B-0, B-1 and so on, logs beside them.
+    """
+    made: list[list[Path]] = [[] for _ in revisions]
+    for block in range(blocks):
+        order = list(enumerate(revisions))
+        for number, revision in order if block % 2 == 0 else reversed(order):
+            name = f"{'AB'[number]}-{block}"
+            tell(f"block {block + 1} of {blocks}: {revision.name}")
+            argv = [str(revision.tree / "dpctl"), "run", str(file.resolve()), "--quiet"]
+            argv += ["--out", str((folder / name).resolve())]
+            argv += [word for text in overrides for word in ("--set", text)]
+            argv += ["--set", "sweep.repetitions=1"]
+            argv += ["--set", f"seed={(experiment.spec.seed + block) % 2**63}"]
+            _call(revision, argv, folder / f"{name}.log", "dpctl run", fine=_MEASURED)
+            made[number].append(folder / name)
+    return made
+
+
+def _call(
+    revision: Revision,
+    argv: Sequence[str],
+    log: Path,
+    what: str,
+    *,
+    fine: Sequence[int] = (0,),
+) -> None:
+    """Run a program to its end; RunFailed with its last words unless it ends as it should."""
+    # The tree has a Python of its own.
+    env = {key: text for key, text in os.environ.items() if not key.startswith("PYTHON")}
+    with ExitStack() as stack:
+        with disk_errors(log):
+            out = stack.enter_context(log.open("ab"))
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+        try:
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if status not in fine:
+        said = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        errors = [line for line in said if line.startswith("error: ")]
+        raise RunFailed(
+            f"{what} of revision {revision.name} ended with status {status}: "
+            f"{(errors or said)[-1].removeprefix('error: ')}",
+            hint=f"see {log}",
+        )

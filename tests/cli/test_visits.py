@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl ps | shell | capture | top` against a run that goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.cli import main, top
+from datapath.interop import capture
+from datapath.native import paths
+
+EXPERIMENT = """\
+version: 1
+name: visited
+topology: {lane: netns, preset: p2p, mtu: 1500}
+path: {backend: BACKEND, PATH}
+transport: {device: dp, port: PORT, mode: MODE}
+workload: {kind: stream, size: 32KiB, depth: 8, duration: 300s}
+sweep: {timeout: 600s}
+"""
+KINDS = {
+    "emulated": ("fabric", "rate: 20mbit, delay: 1ms, queue: 64KiB", "udp", "auto"),
+    "forwarded": ("bpf", "loss: 1%", "afxdp", "standard"),
+}
+
+
+class Visited:
+    """A run that goes on; its PID, and the answers of dpctl about it."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        backend, path, port, mode = KINDS[kind]
+        text = EXPERIMENT.replace("BACKEND", backend).replace("PATH", path)
+        file = folder / "visited.yaml"
+        file.write_text(text.replace("PORT", port).replace("MODE", mode))
+        argv = ["run", str(file), "--out", str(folder / "out"), "--quiet"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "datapath.cli", *argv],
+            env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        self.pid, self.kind = self.process.pid, kind
+
+    def wait_for_traffic(self) -> None:
+        for _ in range(600):
+            assert self.process.poll() is None, self.process.communicate()[1].decode()
+            taken = top.sample(None)
+            mine = [link for link in taken.links if link[0] == self.pid]
+            if mine and taken.links[mine[0]]["passed"] > 100:
+                return
+            time.sleep(0.2)
+        pytest.fail("no traffic after two minutes")
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def visited(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Visited]:
+    run = Visited(tmp_path_factory.mktemp(request.param), request.param)
+    try:
+        run.wait_for_traffic()
+        yield run
+    finally:
+        run.end()
+
+
+pytestmark = pytest.mark.usefixtures("root")
+
+
+def answer(capfd: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    capfd.readouterr()
+    assert main(list(argv)) == code, capfd.readouterr().err
+    return capfd.readouterr().out
+
+
+def test_ps(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
+    told: dict[str, Any] = json.loads(answer(capfd, "ps", "--format", "json"))
+    (run,) = (row for row in told["runs"] if row["pid"] == visited.pid)
+    assert run["experiment"] == "visited"
+    assert run["lane"] == "netns"
+    assert [host["name"] for host in run["hosts"]] == ["host0", "host1"]
+    assert "dp-traffic" in {row["program"] for row in told["programs"]}
+    table = answer(capfd, "ps")
+    assert f"{visited.pid}" in table
+    assert "host0 host1" in table
+
+
+def test_shell(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
+    run = ["--run", str(visited.pid)]
+    script = 'cat /sys/class/net/eth1/address; echo "$DATAPATH_HOST"; exit 7'
+    out = answer(capfd, "shell", *run, "host1", "--", "sh", "-c", script, code=7)
+    assert out.split() == ["02:00:c6:12:00:02", "host1"]
+    assert "eth1" in answer(capfd, "shell", *run, "host0", "ip", "-br", "link")
+    assert main(["shell", *run, "host9", "true"]) == 2
+    assert "has no host host9" in capfd.readouterr().err
+    assert main(["shell", *run, "host0", "no-such-program"]) == 3
+    assert "program no-such-program is not installed" in capfd.readouterr().err
+
+
+def test_a_shell_has_the_terminal(visited: Visited) -> None:
+    """^C ends what the shell runs and not the shell; the exit code is the shell's."""
+    ours, theirs = pty.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    argv = [sys.executable, "-P", "-m", "datapath.cli", "shell", "--run", str(visited.pid), "host1"]
+    process = subprocess.Popen(
+        argv,
+        env={**os.environ, "PYTHONPATH": str(paths.ROOT), "SHELL": "/bin/bash", "PS1": ""},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=take_terminal,
+    )
+    os.close(theirs)
+    try:
+        # What the terminal echoes of the line is not what the program writes.
+        os.write(ours, b"sh -c 'echo on-$DATAPATH_HOST; exec sleep 1000'\n")
+        said = read_until(ours, b"on-host1\r\n")
+        os.write(ours, b"\x03")
+        os.write(ours, b"echo still-$((40+2)); exit 9\n")
+        said += read_until(ours, b"still-42")
+        assert process.wait(60) == 9, said
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read_until(terminal: int, words: bytes) -> bytes:
+    said = b""
+    while words not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 4096)
+    return said
+
+
+def test_top(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
+    out = answer(capfd, "top", "-n", "2", "--interval", "500ms", "--format", "ndjson")
+    samples = [json.loads(line) for line in out.splitlines()]
+    assert [sample["version"] for sample in samples] == [1, 1]
+    for sample in samples:
+        links = {row["link"]: row for row in sample["links"] if row["run"] == visited.pid}
+        assert set(links) == {"forward", "backward"}
+        assert links["forward"]["passed_pps"] > 0
+        busiest = sample["qps"][0]
+        assert busiest["goodput_bps"] > 0
+        assert busiest["rtt_ns"] > 0
+        assert busiest["inflight_bytes"] > 0
+        assert busiest["cwnd_bytes"] > 0
+        assert busiest["retransmitted_packets"] >= 0
+    if visited.kind == "emulated":
+        assert links["forward"]["dropped_packets"] > 0
+        # A full queue of 64 KiB at 20 Mbit/s: goodput below the rate, and an RTT of more than 2 ms.
+        assert busiest["goodput_bps"] < 20e6 * 1.5
+        assert busiest["rtt_ns"] > 2e6
+    else:
+        assert links["forward"]["queue_bytes"] is None
+
+
+def test_metrics(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = answer(capfd, "metrics").splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    forward = f'{{run="{visited.pid}",link="forward"}}'
+    assert float(values[f"datapath_link_passed_packets_total{forward}"]) > 0
+    delivered = [name for name in values if name.startswith("datapath_qp_delivered_bytes_total")]
+    assert max(float(values[name]) for name in delivered) > 0
+    assert (f"datapath_link_queue_bytes{forward}" in values) == (visited.kind == "emulated")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_top_fits_the_terminal(
+    visited: Visited,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = answer(capfd, "top", "-n", "1").splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if line.startswith("program")]
+    assert heads
+    assert "goodput" in heads[0]
+    assert ("marked" in heads[0]) == (width == 140)
+
+
+def test_capture_to_a_file(
+    visited: Visited, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Also of AF_XDP's packets, where the middle forwards; both ways."""
+    file = tmp_path / "host0.pcap"
+    run = ["--run", str(visited.pid)]
+    answer(capfd, "capture", *run, "host0", "-w", str(file), "-c", "200", "-s", "9000")
+    packets = list(capture.read(file))
+    assert len(packets) == 200
+    assert {packet.src for packet in packets} == {"198.18.0.1", "198.18.0.2"}
+    if visited.kind == "forwarded":
+        assert {packet.name.split()[0] for packet in packets} & {"WRITE", "SEND", "ACKNOWLEDGE"}
+        assert not [flaw for packet in packets for flaw in packet.flaws]
+    else:
+        assert {packet.opcode & 0xC0 for packet in packets} == {0xC0}
+
+
+def test_capture_decoded(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed")
+    out = answer(capfd, "capture", "--run", str(visited.pid), "host0", "-c", "20")
+    lines = out.splitlines()
+    assert len(lines) == 20
+    protocol = "RoCEv2-X" if visited.kind == "emulated" else "RRoCE"
+    assert all(protocol in line for line in lines), out
+
+
+def test_nothing_to_visit(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["shell", "--run", str(os.getpid()), "host0", "true"]) == 2
+    assert f"process {os.getpid()} has no run" in capfd.readouterr().err
+
+
+def test_a_rate_needs_two_counts_that_belong_together() -> None:
+    """A QP that was made in between, or a path that was set anew, has no rate yet."""
+    key = (1, "dp0", 7)
+    row = {"pid": 1, "program": "x", "device": "dp0", "qpn": 7, "delivered_bytes": 1000}
+    before = top.Sample(0.0, {key: row}, {(1, "forward"): {"passed": 500}})
+    now = top.Sample(2.0, {key: {**row, "delivered_bytes": 6000}}, {(1, "forward"): {"passed": 9}})
+    rows = top.between(before, now)
+    assert rows["qps"][0]["goodput_bps"] == 20_000
+    assert rows["links"][0]["passed_pps"] is None
+    assert top.between(top.Sample(1.0), now)["qps"][0]["goodput_bps"] is None

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl compare REV REV -- FILE`: the runs of both sides in turn, under equal conditions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from datapath.cli import main
+from datapath.errors import LocalError, RunFailed
+from datapath.experiment import revisions
+from datapath.experiment.load import load
+from datapath.native import paths
+
+SIMULATED = """\
+version: 1
+name: twice
+topology: {lane: sim, preset: p2p, mtu: 1500}
+path: {backend: fabric, rate: 1gbit, delay: 50us, loss: 1%}
+workload: {kind: stream, size: 32KiB, depth: 8, duration: 20ms}
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    file = tmp_path / "twice.yaml"
+    file.write_text(SIMULATED)
+    return file
+
+
+def test_equal_trees_show_no_difference(
+    experiment: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In virtual time the same code with the same seed gives the same figures; blocks differ."""
+    out = tmp_path / "out"
+    argv = ["compare", "--out", str(out), "--format", "json", "--repetitions", "2"]
+    assert main([*argv, "--metric", "goodput", ".", ".", "--", str(experiment)]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["revisions"] == [". (the tree as it is)"] * 2
+    (row,) = told["comparisons"]
+    assert (row["n"], row["base_n"]) == (2, 2)
+    assert (row["ratio"], row["lo"], row["hi"]) == (1.0, 1.0, 1.0)
+    assert row["verdict"] == "too few"
+    seeds, started = {}, {}
+    for folder in sorted(path for path in out.iterdir() if path.is_dir()):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (run,) = (folder / "runs").glob("*.json")
+        seeds[folder.name] = json.loads(run.read_text())["seed"]
+        started[folder.name] = manifest["started"]
+    assert seeds["A-0"] == seeds["B-0"]
+    assert seeds["A-1"] == seeds["B-1"] != seeds["A-0"]
+    assert sorted(started, key=started.__getitem__) == ["A-0", "B-0", "B-1", "A-1"]
+
+
+def test_a_clone_has_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (paths.ROOT / ".git").exists():
+        pytest.skip("this tree is no clone of git")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tmp_path.chmod(0o755)
+    revision = revisions.find("HEAD")
+    assert revision.tree.is_relative_to(tmp_path)
+    left_over = revision.tree.with_suffix(".new")
+    left_over.mkdir(parents=True)
+    (left_over / "half").touch()
+    revisions._clone(revision, tmp_path / "log")
+    head = subprocess.run(
+        ["git", "-C", str(revision.tree), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
+    assert head.stdout.strip() == revision.commit
+    assert os.access(revision.tree / "dpctl", os.X_OK)
+    assert not (revision.tree / "half").exists()
+
+
+@pytest.mark.parametrize("name", ["no-such-revision", "--help", "-x", "", "HEAD^{tree}"])
+def test_what_is_no_revision_is_told(name: str) -> None:
+    with pytest.raises(LocalError, match="neither a result folder nor a revision"):
+        revisions.find(name)
+
+
+def test_a_run_that_cannot_begin_ends_it_with_its_words(experiment: Path, tmp_path: Path) -> None:
+    loaded = load(experiment, [])
+    here = revisions.find(".")
+    wrong = ["path.loss=200%"]
+    with pytest.raises(RunFailed, match=r"dpctl run of revision \. ended with status 2: .*loss"):
+        revisions.run(loaded, experiment, wrong, [here, here], 1, tmp_path, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["HEAD", "FILE"], "two revisions are compared"),
+        (["a", "b", "--repetitions", "3"], "--repetitions is for revisions"),
+        (["a"], "two folders or more"),
+    ],
+)
+def test_what_is_missing_is_told(
+    experiment: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    argv = [str(experiment) if word == "FILE" else word for word in words]
+    assert main(["compare", *argv]) == 2
+    assert error in capsys.readouterr().err
