@@ -94,9 +94,12 @@ def test_links_have_what_they_set_and_else_what_the_path_has() -> None:
     ]
     assert [by_name[n].delay_ns for n in ("a>left", "left>right")] == [5_000, MS]
     assert {link.limit_bytes for link in links} == {65536}
-    assert by_name["right>left"].loss == Loss(good=0.01)
-    assert by_name["left>right"].loss == PATH.link("forward").loss
-    assert by_name["right>left"].impairments == (("max_packet", 1000),)
+    assert [by_name[n].loss for n in ("left>right", "right>left")] == [
+        *(PATH.link("forward").loss, Loss(good=0.01))
+    ]
+    assert [by_name[n].impairments for n in ("left>right", "right>left")] == [
+        *((), (("max_packet", 1000),))
+    ]
     # The path's duplicates are of links between switches, as in all presets.
     assert [by_name[n].duplicate for n in ("a>left", "right>left")] == [0, 0.02]
 
