@@ -24,6 +24,8 @@ from datapath.errors import LocalError
 
 DEVIATES = 2.0
 """A link or rank is told of when it is so many times slower than the others let expect."""
+MATTERS = 0.5
+"""And when that costs so large a share of what a transfer takes on average."""
 _STEPS_BYTES_MAX = 64 * 2**20
 
 
@@ -32,7 +34,7 @@ class LinkTime:
     """The transfers from a rank to another.
 
     live_ns, simulated_ns: of one transfer, mean.  factor: live_ns beside what is expected:
-    simulated_ns and what hosts cost.
+    simulated_ns and what hosts cost.  deviates: it matters, beside what transfers take elsewhere.
     """
 
     sender: int
@@ -41,10 +43,7 @@ class LinkTime:
     live_ns: float
     simulated_ns: float
     factor: float
-
-    @property
-    def deviates(self) -> bool:
-        return self.factor >= DEVIATES
+    deviates: bool
 
 
 @dataclass(frozen=True)
@@ -178,18 +177,14 @@ def _links(
         live = float(sums_ns[rows[here]].sum()) / max(count, 1)
         found.append((pair, count, live, float(simulated_ns[here].mean())))
     hosts = max(_quick([live - simulated for _, _, live, simulated in found]), 0.0)
-    links = [
-        LinkTime(
-            pair // plan.ranks,
-            pair % plan.ranks,
-            count,
-            live,
-            simulated,
-            live / max(simulated + hosts, 1.0),
-        )
-        for pair, count, live, simulated in found
-    ]
-    return tuple(sorted(links, key=lambda link: -link.factor)), hosts
+    matters = float(simulated_ns.mean()) * MATTERS
+    links = []
+    for pair, count, live, simulated in found:
+        expected = max(simulated + hosts, 1.0)
+        deviates = live >= DEVIATES * expected and live - expected >= matters
+        ends = pair // plan.ranks, pair % plan.ranks
+        links.append(LinkTime(*ends, count, live, simulated, live / expected, deviates))
+    return tuple(sorted(links, key=lambda link: (not link.deviates, -link.factor))), hosts
 
 
 def _ranks(plan: Plan, counts: Array, sums_ns: Array, transfer_ns: float) -> tuple[RankTime, ...]:
@@ -203,7 +198,7 @@ def _ranks(plan: Plan, counts: Array, sums_ns: Array, transfer_ns: float) -> tup
             rank,
             work,
             work / quick,
-            work / quick >= DEVIATES and work - quick >= transfer_ns / 2,
+            work / quick >= DEVIATES and work - quick >= transfer_ns * MATTERS,
         )
         for rank, work in enumerate(works.tolist())
     )

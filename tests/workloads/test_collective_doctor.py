@@ -54,8 +54,7 @@ def examined(run: RunWorkload, network: NetnsNetwork, folder: Path) -> Diagnosis
         network=network,
         timeout_s=200,
         size="64KiB",
-        transfer="4KiB",
-        iterations=40,
+        iterations=30,
         silence="60s",
     )
     logs = folder / "logs" / "planted-0"
@@ -109,7 +108,7 @@ def stutter(folder: str, rank: int, over: threading.Event) -> None:
             os.kill(pid, signal.SIGSTOP)
             time.sleep(0.1)
             os.kill(pid, signal.SIGCONT)
-        time.sleep(0.02)
+        time.sleep(0.005)
 
 
 def pid_of(folder: str, rank: int) -> int | None:
