@@ -78,7 +78,7 @@ def record(folder: Path, **changes: object) -> None:
         mine = plan.steps[plan.steps["rank"] == rank]
         took = [9_000_000 if rank == 0 and op == 0 else 50_000 for op in mine["op"]]
         rows = [f"{n}\t1\t{ns}\t{ns}" for n, ns in zip(mine["step"], took, strict=True)]
-        text = "\n".join(["step\tcount\tsum_ns\tlongest_ns", *rows])
+        text = "\n".join(["busy_ns\t99\tstill_ns\t0", "step\tcount\tsum_ns\tlongest_ns", *rows])
         (logs / f"collective-{rank}.steps").write_text(text)
     spec = {
         "topology": {"preset": "star", "hosts": 4},
