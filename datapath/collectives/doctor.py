@@ -7,8 +7,8 @@ transfer of the same plan in virtual time.  Hosts of a live run cost time that s
 not; a link deviates when its transfers take far longer than simulated plus what hosts cost on the
 quicker links.
 
-A rank deviates when all its links do, those to it and those from it, or when its own work does: how
-long its steps take from when they could begin.
+A rank deviates when all its links do, those to it and those from it; when its own work does: how
+long its steps take from when they could begin; or when it stood still, stopped or without a CPU.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from datapath.errors import LocalError
 
 DEVIATES = 2.0
 """A link or rank is told of when it is so many times slower than the others let expect."""
+MATTERS = 0.5
+"""And when that costs so large a share of what a transfer takes on average."""
+STILL = 0.1
+"""A rank is told of when it stands still for so large a share of the time."""
 _STEPS_BYTES_MAX = 64 * 2**20
 
 
@@ -32,7 +36,7 @@ class LinkTime:
     """The transfers from a rank to another.
 
     live_ns, simulated_ns: of one transfer, mean.  factor: live_ns beside what is expected:
-    simulated_ns and what hosts cost.
+    simulated_ns and what hosts cost.  deviates: it matters, beside what transfers take elsewhere.
     """
 
     sender: int
@@ -41,10 +45,7 @@ class LinkTime:
     live_ns: float
     simulated_ns: float
     factor: float
-
-    @property
-    def deviates(self) -> bool:
-        return self.factor >= DEVIATES
+    deviates: bool
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,16 @@ class RankTime:
     """A rank's own work: what it does with what has arrived.  work_ns: of one step, mean.
 
     factor: beside the other ranks.  deviates: it matters, beside what transfers take.
+    still: share of the collectives' time in which the rank stood still; halts: it matters, and
+    others stood still less.
     """
 
     rank: int
     work_ns: float
     factor: float
     deviates: bool
+    still: float
+    halts: bool
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ class Diagnosis:
 
     @property
     def slow_ranks(self) -> list[int]:
-        """Those whose work deviates, or all of whose links do, in both directions."""
-        by_work = {rank.rank for rank in self.ranks if rank.deviates}
+        """Those that halt, whose work deviates, or all of whose links do, in both directions."""
+        by_work = {rank.rank for rank in self.ranks if rank.deviates or rank.halts}
         by_links = set()
         for rank in self.ranks:
             to = [link.deviates for link in self.links if link.receiver == rank.rank]
@@ -113,6 +118,8 @@ class Diagnosis:
                 f"on all its links transfers take {min(factors):.1f} to {max(factors):.1f} times "
                 "what is expected"
             )
+        if own.halts:
+            parts.append(f"it stood still for {own.still:.0%} of the time")
         if own.deviates:
             parts.append(
                 f"a step waits {_ms(own.work_ns)} for it, {own.factor:.1f} times as long as for "
@@ -125,40 +132,50 @@ def _ms(time_ns: float) -> str:
     return f"{time_ns / 1e6:.3g} ms"
 
 
-def read_steps(paths: Sequence[Path], plan: Plan) -> tuple[Array, Array]:
-    """(how often, ns in sum) of each row of a plan; paths: what each rank wrote, by rank.
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What ranks measured.
 
-    LocalError when a file does not fit the plan.
+    counts, sums_ns: of each row of the plan, how often it was done, and how long that took.
+    busy_ns, still_ns: of each rank, as dpcoll_steps() has them.
     """
-    counts, sums = [], []
+
+    counts: Array
+    sums_ns: Array
+    busy_ns: Array
+    still_ns: Array
+
+
+def read_steps(paths: Sequence[Path], plan: Plan) -> Measured:
+    """What each rank wrote, by rank; LocalError when a file does not fit the plan."""
+    counts, sums, times = [], [], []
     for rank, path in enumerate(paths):
         wanted = plan.steps["step"][plan.steps["rank"] == rank]
         try:
             if path.stat().st_size > _STEPS_BYTES_MAX:
                 raise ValueError("it is too large")
-            lines = path.read_text().splitlines()[1:]
+            first, _, *lines = path.read_text().splitlines()
+            times.append([int(word) for word in first.split("\t")[1::2]])
             table = np.array([line.split("\t") for line in lines], np.int64).reshape(-1, 4)
+            if len(times[-1]) != 2:
+                raise ValueError("its first line has no two times")
         except (OSError, ValueError) as error:
             raise LocalError(f"{path}: the times of rank {rank} cannot be read: {error}") from None
         if not np.array_equal(table[:, 0], wanted) or (table < 0).any():
             raise LocalError(f"{path}: it is not of rank {rank} of this plan")
         counts.append(table[:, 1])
         sums.append(table[:, 2])
-    return np.concatenate(counts), np.concatenate(sums)
+    busy, still = np.array(times).T
+    return Measured(np.concatenate(counts), np.concatenate(sums), busy, still)
 
 
-def diagnose(plan: Plan, counts: Array, sums_ns: Array, simulated_ns: Array) -> Diagnosis:
-    """Hold a live run against virtual time.
-
-    Args:
-        counts, sums_ns: of each row of the plan, from read_steps().
-        simulated_ns: of each of plan.sends.
-    """
-    if not counts.any():
+def diagnose(plan: Plan, measured: Measured, simulated_ns: Array) -> Diagnosis:
+    """Hold a live run against virtual time.  simulated_ns: of each of plan.sends."""
+    if not measured.counts.any():
         raise LocalError("the ranks have not ended one collective", hint="see collective-*.err")
-    links, hosts_ns = _links(plan, counts, sums_ns, simulated_ns)
+    links, hosts_ns = _links(plan, measured.counts, measured.sums_ns, simulated_ns)
     transfer_ns = float(np.mean([link.simulated_ns for link in links])) + hosts_ns
-    return Diagnosis(links, _ranks(plan, counts, sums_ns, transfer_ns), hosts_ns)
+    return Diagnosis(links, _ranks(plan, measured, transfer_ns), hosts_ns)
 
 
 def _quick(values: Sequence[float]) -> float:
@@ -178,32 +195,32 @@ def _links(
         live = float(sums_ns[rows[here]].sum()) / max(count, 1)
         found.append((pair, count, live, float(simulated_ns[here].mean())))
     hosts = max(_quick([live - simulated for _, _, live, simulated in found]), 0.0)
-    links = [
-        LinkTime(
-            pair // plan.ranks,
-            pair % plan.ranks,
-            count,
-            live,
-            simulated,
-            live / max(simulated + hosts, 1.0),
-        )
-        for pair, count, live, simulated in found
-    ]
-    return tuple(sorted(links, key=lambda link: -link.factor)), hosts
+    matters = float(simulated_ns.mean()) * MATTERS
+    links = []
+    for pair, count, live, simulated in found:
+        expected = max(simulated + hosts, 1.0)
+        deviates = live >= DEVIATES * expected and live - expected >= matters
+        ends = pair // plan.ranks, pair % plan.ranks
+        links.append(LinkTime(*ends, count, live, simulated, live / expected, deviates))
+    return tuple(sorted(links, key=lambda link: (not link.deviates, -link.factor))), hosts
 
 
-def _ranks(plan: Plan, counts: Array, sums_ns: Array, transfer_ns: float) -> tuple[RankTime, ...]:
+def _ranks(plan: Plan, measured: Measured, transfer_ns: float) -> tuple[RankTime, ...]:
     own = plan.steps["op"] != Op.SEND
     ranks = plan.steps["rank"].astype(np.int64)
-    often = np.bincount(ranks[own], counts[own], plan.ranks)
-    works = np.bincount(ranks[own], sums_ns[own], plan.ranks) / np.maximum(often, 1)
+    often = np.bincount(ranks[own], measured.counts[own], plan.ranks)
+    sums_ns = np.bincount(ranks[own], measured.sums_ns[own], plan.ranks)
+    works = sums_ns / np.maximum(often, 1)
     quick = max(_quick(works[often > 0].tolist()), 1.0)
+    stills = (measured.still_ns / np.maximum(measured.busy_ns, 1)).tolist()
     return tuple(
         RankTime(
             rank,
             work,
             work / quick,
-            work / quick >= DEVIATES and work - quick >= transfer_ns / 2,
+            work / quick >= DEVIATES and work - quick >= transfer_ns * MATTERS,
+            still,
+            still >= max(STILL, DEVIATES * _quick(stills)),
         )
-        for rank, work in enumerate(works.tolist())
+        for rank, (work, still) in enumerate(zip(works.tolist(), stills, strict=True))
     )

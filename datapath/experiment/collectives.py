@@ -97,7 +97,7 @@ def examine(folder: Path, record: Mapping[str, Any]) -> Diagnosis:
                 hint="use workload: {ranks_per_host: 1}",
             )
         simulated_ns = Collective(CollectiveParams()).transfers_ns(context, plan)
-    return diagnose(plan, *measured, simulated_ns)
+    return diagnose(plan, measured, simulated_ns)
 
 
 @contextmanager

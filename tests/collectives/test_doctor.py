@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from datapath.collectives import check, load, make
-from datapath.collectives.doctor import Diagnosis, diagnose, read_steps
+from datapath.collectives.doctor import Diagnosis, Measured, diagnose, read_steps
 from datapath.collectives.plan import Array, Op, Plan
 from datapath.errors import LocalError
 
@@ -30,9 +30,12 @@ def even(plan: Plan) -> Array:
     return np.asarray(OFTEN * each)
 
 
-def diagnosed(plan: Plan, sums_ns: Array) -> Diagnosis:
+def diagnosed(plan: Plan, sums_ns: Array, still_ns: tuple[int, ...] = RANKS * (0,)) -> Diagnosis:
+    """still_ns: of each rank, of 1 s."""
     counts = np.full(len(plan.steps), OFTEN)
-    return diagnose(plan, counts, sums_ns, np.full(len(plan.sends), float(SIMULATED_NS)))
+    busy_ns = np.full(RANKS, 10**9)
+    measured = Measured(counts, sums_ns, busy_ns, np.array(still_ns))
+    return diagnose(plan, measured, np.full(len(plan.sends), float(SIMULATED_NS)))
 
 
 def between(plan: Plan, sender: int, receiver: int) -> Array:
@@ -75,6 +78,13 @@ def test_a_rank_that_works_slowly_is_named(ring: Plan) -> None:
     assert "a step waits 2 ms for it, 40.0 times as long as for others" in found.verdicts()[0]
 
 
+def test_a_rank_that_stood_still_is_named(ring: Plan) -> None:
+    found = diagnosed(ring, even(ring), (0, 300_000_000, 20_000_000, 0))
+    assert found.slow_ranks == [1]
+    assert found.verdicts() == ["rank 1 deviates: it stood still for 30% of the time"]
+    assert diagnosed(ring, even(ring), 4 * (300_000_000,)).slow_ranks == []
+
+
 def test_slow_hosts_are_told_of_together(ring: Plan) -> None:
     [told] = diagnosed(ring, 5 * even(ring)).verdicts()
     assert "no link and no rank stands out, but a transfer takes 5.5 ms more" in told
@@ -85,12 +95,15 @@ def test_files_that_do_not_fit_are_refused(ring: Plan, tmp_path: Path) -> None:
         steps = ring.steps["step"][ring.steps["rank"] == rank].tolist()
         path = tmp_path / f"{rank}.steps"
         lines = [f"{step}\t{OFTEN}\t{step * 1000}\t7" for step in steps]
-        path.write_text("\n".join(["step\tcount\tsum_ns\tlongest_ns", *lines]) + damage)
+        head = [f"busy_ns\t900\tstill_ns\t{rank}", "step\tcount\tsum_ns\tlongest_ns"]
+        path.write_text("\n".join([*head, *lines]) + damage)
         return path
 
-    counts, sums = read_steps([write(rank) for rank in range(RANKS)], ring)
-    assert (counts == OFTEN).all()
-    assert (sums == ring.steps["step"] * 1000).all()
+    measured = read_steps([write(rank) for rank in range(RANKS)], ring)
+    assert (measured.counts == OFTEN).all()
+    assert (measured.sums_ns == ring.steps["step"] * 1000).all()
+    assert measured.busy_ns.tolist() == RANKS * [900]
+    assert measured.still_ns.tolist() == list(range(RANKS))
     for damage, message in (
         ("\n99\t1\t1\t1", "is not of rank 2"),
         ("\nx\t1\t1\t1", "the times of rank 2 cannot be read"),
@@ -99,5 +112,6 @@ def test_files_that_do_not_fit_are_refused(ring: Plan, tmp_path: Path) -> None:
         paths = [write(rank, damage if rank == 2 else "") for rank in range(RANKS)]
         with pytest.raises(LocalError, match=message):
             read_steps(paths, ring)
+    nothing = Measured(np.zeros(len(ring.steps)), even(ring), np.ones(RANKS), np.ones(RANKS))
     with pytest.raises(LocalError, match="have not ended one collective"):
-        diagnose(ring, np.zeros(len(ring.steps)), even(ring), np.ones(len(ring.sends)))
+        diagnose(ring, nothing, np.ones(len(ring.sends)))

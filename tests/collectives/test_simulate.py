@@ -9,7 +9,7 @@ import pytest
 from datapath.collectives import check, make, registry
 from datapath.collectives.make import Costs
 from datapath.collectives.plan import Array, Op, Plan
-from datapath.collectives.simulate import schedule
+from datapath.collectives.simulate import Node, schedule
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import steps as virtual
@@ -89,6 +89,44 @@ def test_channels_take_the_links_of_a_rank() -> None:
     result = Simulation(Rail(4, 2, 1, GIGABIT, GIGABIT)).run(scheduled.flows, steps=scheduled.steps)
     (took,) = scheduled.times_ns(result.step_ns)
     assert 2 * 3 / 4 * (4 << 20) * 8e9 / took > 1.85 * RATE
+
+
+NODES = Rail(4, 4, 1, GIGABIT, GIGABIT)
+
+
+def on_nodes(name: str, node: Node, **params: int) -> tuple[float, SimResult]:
+    """(ns, result) of an allreduce of 1 MiB by four nodes of four ranks, each with a NIC."""
+    plan = check(planned(name, 16, 1 << 20, params=params, transfer_bytes=65536))
+    scheduled = schedule(plan, node=node)
+    result = Simulation(NODES).run(scheduled.flows, steps=scheduled.steps)
+    return float(scheduled.times_ns(result.step_ns)[0]), result
+
+
+def test_ranks_of_a_node_send_each_other_nothing() -> None:
+    """Two levels use the NICs of all ranks, a flat ring one NIC of each node."""
+    shared = Node(4, byte_ns=8 / 400)
+    flat, _ = on_nodes("ring", shared)
+    two, result = on_nodes("two_level", shared, per_node=4)
+    assert flat > 3 * two
+    least = 2 * 3 / 4 * (1 << 20) * 8e9 / RATE / 4
+    assert least < two < 1.25 * least
+    carried = result.flows.rows["delivered_bytes"].sum()
+    assert carried == 4 * 2 * 3 / 4 * (1 << 20) * 4 / 4
+
+
+def test_a_copy_inside_a_node_takes_its_time() -> None:
+    copies_ns = 2 * 3 / 4 * (1 << 20) * 100
+    quick, _ = on_nodes("two_level", Node(4, byte_ns=0), per_node=4)
+    slow, _ = on_nodes("two_level", Node(4, byte_ns=100), per_node=4)
+    assert copies_ns < slow < copies_ns + 2 * quick
+
+
+def test_nodes_that_make_no_sense_are_refused() -> None:
+    plan = planned("ring", 6, 600)
+    with pytest.raises(LocalError, match="6 ranks do not make nodes of 4"):
+        schedule(plan, node=Node(4))
+    with pytest.raises(LocalError, match="nothing is sent"):
+        schedule(plan, node=Node(6))
 
 
 def test_a_link_that_is_cut_ends_the_run() -> None:

@@ -52,6 +52,18 @@ def test_nobody_who_leaves_an_address_is_told() -> None:
         appeared(store, "address", timedelta(seconds=0.1))
 
 
+def test_an_algorithm_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datapath.train.plans import named_algorithm
+
+    for value, wanted in (("", ""), ("auto", ""), ("ring", "ring")):
+        monkeypatch.setenv("DATAPATH_TRAIN_ALGORITHM", value)
+        assert named_algorithm() == wanted
+    for value, message in (("tree", "is tree, which is no allreduce"), ("rings", "'rings'")):
+        monkeypatch.setenv("DATAPATH_TRAIN_ALGORITHM", value)
+        with pytest.raises(LocalError, match=message):
+            named_algorithm()
+
+
 def test_collectives_give_what_they_should(run_job: Callable[..., Job]) -> None:
     """Each rank compares what it got."""
     job = run_job(3, "collectives.py")

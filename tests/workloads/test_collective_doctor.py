@@ -43,7 +43,7 @@ def network() -> Iterator[NetnsNetwork]:
         yield built
 
 
-def examined(run: RunWorkload, network: NetnsNetwork, folder: Path) -> Diagnosis:
+def examined(run: RunWorkload, network: NetnsNetwork, folder: Path, iterations: int) -> Diagnosis:
     """Some allreduces of 64 KiB by a ring, and what the doctor makes of them."""
     run(
         "collective",
@@ -54,8 +54,7 @@ def examined(run: RunWorkload, network: NetnsNetwork, folder: Path) -> Diagnosis
         network=network,
         timeout_s=200,
         size="64KiB",
-        transfer="4KiB",
-        iterations=40,
+        iterations=iterations,
         silence="60s",
     )
     logs = folder / "logs" / "planted-0"
@@ -77,7 +76,7 @@ def test_a_slow_link_is_found(run: RunWorkload, network: NetnsNetwork, tmp_path:
     ):
         assert sender.run(["tc", *command.split()]).returncode == 0
     try:
-        found = examined(run, network, tmp_path)
+        found = examined(run, network, tmp_path, 30)
     finally:
         sender.run(["tc", "qdisc", "del", "dev", device, "root"])
     worst = found.links[0]
@@ -91,7 +90,7 @@ def test_a_slow_rank_is_found(run: RunWorkload, network: NetnsNetwork, tmp_path:
     slowing = threading.Thread(target=stutter, args=(str(tmp_path), 2, over))
     slowing.start()
     try:
-        found = examined(run, network, tmp_path)
+        found = examined(run, network, tmp_path, 100)
     finally:
         over.set()
         slowing.join()
@@ -100,25 +99,26 @@ def test_a_slow_rank_is_found(run: RunWorkload, network: NetnsNetwork, tmp_path:
 
 def stutter(folder: str, rank: int, over: threading.Event) -> None:
     """Stop and wake a rank's process in turn, as long as there is one."""
-    while not over.is_set():
+    pid = None
+    while pid is None and not over.wait(0.02):
         pid = pid_of(folder, rank)
-        if pid is None:
-            time.sleep(0.05)
-            continue
-        with contextlib.suppress(ProcessLookupError):
+    while pid is not None and not over.wait(0.02):
+        try:
             os.kill(pid, signal.SIGSTOP)
             time.sleep(0.1)
             os.kill(pid, signal.SIGCONT)
-        time.sleep(0.02)
+        except ProcessLookupError:
+            return
 
 
 def pid_of(folder: str, rank: int) -> int | None:
     """Of the rank whose plan is in a folder."""
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = entry.read_bytes().decode(errors="replace").split("\0")
+            program, *words = entry.read_bytes().decode(errors="replace").split("\0")
             ranks = [b for a, b in itertools.pairwise(words) if a == "--rank"]
-            if ranks == [str(rank)] and any(word.startswith(folder) for word in words):
+            here = any(word.startswith(folder) for word in words)
+            if program.endswith("/dp-collective") and ranks == [str(rank)] and here:
                 return int(entry.parent.name)
     return None
 

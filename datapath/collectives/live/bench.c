@@ -328,13 +328,13 @@ static void write_record(struct dpcoll *comm, const char *path)
 	fclose(file);
 }
 
-static void write_steps(const struct dpcoll_plan *plan, const char *path)
+static void write_steps(const struct dpcoll *comm, const struct dpcoll_plan *plan, const char *path)
 {
 	FILE *file = path && plan ? fopen(path, "w") : NULL;
 
 	if (!file)
 		return;
-	dpcoll_steps(plan, fileno(file));
+	dpcoll_steps(comm, plan, fileno(file));
 	fclose(file);
 }
 
@@ -376,7 +376,7 @@ int main(int argc, char **argv)
 		complain("collective", strerror(-err));
 	write_record(comm, o.record);
 	if (!err)
-		write_steps(plan, o.steps);
+		write_steps(comm, plan, o.steps);
 	dpcoll_close(comm);
 	free(data);
 	free(input);

@@ -185,6 +185,9 @@ struct dpcoll {
 	uint32_t unacked_events;
 	uint64_t now_ns, idle_ns; /* idle_ns: until then the thread polls */
 	uint64_t beat_ns;	  /* when signs of life go out next */
+	uint64_t begun_ns;	  /* the collective that runs */
+	uint64_t busy_ns;	  /* of collectives so far, */
+	uint64_t still_ns;	  /* in which this process stood still for so long */
 
 	struct dpcoll_work *work; /* the one that runs */
 	uint32_t *waits;	  /* of its steps */

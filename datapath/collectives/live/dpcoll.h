@@ -98,8 +98,9 @@ void dpcoll_record(struct dpcoll *, int fd);
 
 /* Writes what this rank's steps of a plan took, over all collectives so far, which have all been
  * waited for: a line for each step, in the order of the plan.  A send counts until the peer's
- * transport has it, any other step from when it could have begun. */
-void dpcoll_steps(const struct dpcoll_plan *, int fd);
+ * transport has it, any other step from when it could have begun.  Before them a line says how
+ * long the communicator's collectives took, and how long this process stood still meanwhile. */
+void dpcoll_steps(const struct dpcoll *, const struct dpcoll_plan *, int fd);
 
 /* Bytes of an item; 0: there is no such type. */
 size_t dpcoll_type_bytes(enum dpcoll_type);

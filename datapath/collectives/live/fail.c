@@ -89,8 +89,10 @@ void dpcoll_record(struct dpcoll *comm, int fd)
 	}
 }
 
-void dpcoll_steps(const struct dpcoll_plan *plan, int fd)
+void dpcoll_steps(const struct dpcoll *comm, const struct dpcoll_plan *plan, int fd)
 {
+	dprintf(fd, "busy_ns\t%llu\tstill_ns\t%llu\n", (unsigned long long)comm->busy_ns,
+		(unsigned long long)comm->still_ns);
 	dprintf(fd, "step\tcount\tsum_ns\tlongest_ns\n");
 	for (uint32_t i = 0; i < plan->n; i++) {
 		const struct coll_time *time = &plan->step[i].time;

@@ -16,7 +16,9 @@
 #include "collectives/live/coll.h"
 
 enum {
-	BEATS = 8, /* signs of life in silence_ms */
+	BEATS = 8,     /* signs of life in silence_ms */
+	LOOK_MS = 20,  /* while a collective runs the thread sleeps no longer, */
+	STILL_MS = 10, /* and stood still if it wakes so much later */
 	MS_NS = 1000000,
 };
 
@@ -170,11 +172,24 @@ static int next_work(struct dpcoll *comm)
 	return work ? coll_run_begin(comm, work) : 0;
 }
 
-/* Events are taken and the CQ is armed before the last look, so that none is missed. */
-static int doze(struct dpcoll *comm)
+/* Sleeps until something happens.  Who was stopped, or had no CPU, sleeps longer than it asked. */
+static void sleep_on(struct dpcoll *comm)
 {
 	struct pollfd wait[2] = { { .fd = comm->channel->fd, .events = POLLIN },
 				  { .fd = comm->wake_fd, .events = POLLIN } };
+	uint64_t from_ns = comm->now_ns, asked_ms = (comm->beat_ns - from_ns) / MS_NS + 1, took_ns;
+
+	if (comm->work && asked_ms > LOOK_MS)
+		asked_ms = LOOK_MS;
+	poll(wait, 2, (int)asked_ms);
+	took_ns = dp_now_ns() - from_ns;
+	if (comm->work && took_ns > (asked_ms + STILL_MS) * MS_NS)
+		comm->still_ns += took_ns - asked_ms * MS_NS;
+}
+
+/* Events are taken and the CQ is armed before the last look, so that none is missed. */
+static int doze(struct dpcoll *comm)
+{
 	struct ibv_cq *cq;
 	void *context;
 	uint64_t count;
@@ -187,7 +202,7 @@ static int doze(struct dpcoll *comm)
 		return n;
 	comm->now_ns = dp_now_ns();
 	if (comm->now_ns < comm->beat_ns)
-		poll(wait, 2, (int)((comm->beat_ns - comm->now_ns) / MS_NS) + 1);
+		sleep_on(comm);
 	while (!ibv_get_cq_event(comm->channel, &cq, &context))
 		comm->unacked_events++;
 	if (read(comm->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)

@@ -290,6 +290,7 @@ int coll_run_begin(struct dpcoll *comm, struct dpcoll_work *work)
 	int err = make_room(comm, plan->n);
 
 	comm->work = work;
+	comm->begun_ns = now_ns;
 	comm->left = plan->n;
 	comm->n_todo = 0;
 	coll_note(comm, "begin", NULL, work->number);
@@ -313,6 +314,7 @@ void coll_run_end(struct dpcoll *comm, int status)
 	struct dpcoll_work *work = comm->work;
 
 	coll_note(comm, "end", NULL, work->number);
+	comm->busy_ns += dp_now_ns() - comm->begun_ns;
 	comm->work = NULL;
 	pthread_mutex_lock(&comm->lock);
 	work->status = status;

@@ -100,6 +100,18 @@ class CollectiveParams(WorkloadParams):
         ge=100_000_000,
         description="Live lanes: a peer without a sign of life for so long is gone.",
     )
+    node: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Lane sim: so many ranks that follow each other share the memory of a node, "
+        "and send each other nothing over the network.",
+    )
+    node_rate: BitRate = Field(
+        400_000_000_000,
+        gt=0,
+        description="Lane sim: how fast a rank copies to another one of its node.",
+    )
     sum_rate: BitRate = Field(
         40_000_000_000,
         gt=0,
@@ -154,6 +166,8 @@ class Collective:
         if isinstance(ctx.network, SimulatedNetwork):
             return self.simulate(ctx, plan)
         p = self.params
+        if p.node > 1:
+            raise LocalError("workload.node is for lane sim", hint="use ranks_per_host")
         if p.ranks_per_host > 1 and getattr(ctx.transport, "port", "") == "afxdp":
             raise LocalError(
                 "an afxdp port belongs to one process, and each host has several ranks",
@@ -235,12 +249,13 @@ class Collective:
 
     def _simulated(self, ctx: RunContext, plan: Plan, iterations: int) -> tuple[Simulated, Any]:
         """The plan in virtual time, so often, and the network's answer."""
-        from datapath.collectives.simulate import schedule
+        from datapath.collectives.simulate import Node, schedule
 
         if self.params.ranks_per_host > 1 or self.params.extra:
             what = "extra" if self.params.extra else "ranks_per_host"
             raise LocalError(f"workload.{what} is for live lanes", hint="take it away")
-        scheduled = schedule(plan, iterations=iterations)
+        node = Node(self.params.node, _NS / float(self.params.node_rate))
+        scheduled = schedule(plan, iterations=iterations, node=node)
         network: Any = ctx.network
         return scheduled, network.simulate(
             scheduled.flows,

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""`dpctl collective choose | doctor`, as far as no network is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datapath.collectives import check, load, make
+from tests.cli.server import Dpctl
+
+ROOMY = 8 << 30
+"""For a simulation."""
+NETWORK = """\
+version: 1
+name: few
+topology: {{lane: {lane}, preset: star, hosts: 4}}
+path: {{rate: 1gbit, delay: 10us}}
+transport: {{device: dp, port: udp}}
+cc: {{algo: fixed}}
+workload: {{kind: {kind}}}
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "few.yaml"
+    path.write_text(NETWORK.format(lane="sim", kind="collective"))
+    return path
+
+
+def test_choose_tells_the_algorithm_and_the_times_of_all(
+    quick_dpctl: Dpctl, experiment: Path
+) -> None:
+    words = ("--collective", "broadcast", "--size", "1KiB", "--size", "32MiB", "--format", "json")
+    done = quick_dpctl("collective", "choose", experiment, *words, memory_bytes=ROOMY)
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)
+    assert [row["size"] for row in rows] == [1024, 2**25]
+    for row in rows:
+        times = {name: row[f"{name}_ms"] for name in ("chain", "tree")}
+        assert row["algorithm"] == min(times, key=lambda name: times[name])
+    assert rows[1]["chain_ms"] > 2**25 * 8 / 1e6
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        (("kind: collective", "kind: stream"), (), "no point has workload: {kind: collective}"),
+        (("", ""), ("--collective", "broadcasts"), "no collective 'broadcasts'"),
+        (("", ""), ("--size", "many"), "many"),
+        (("algo: fixed", "algo: ./mine.py"), (), "mine.py"),
+    ],
+)
+def test_what_cannot_be_chosen_for_is_told(
+    quick_dpctl: Dpctl,
+    experiment: Path,
+    change: tuple[str, str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    experiment.write_text(experiment.read_text().replace(*change))
+    done = quick_dpctl("collective", "choose", experiment, *words)
+    assert done.code != 0
+    assert message in done.err
+
+
+def record(folder: Path, **changes: object) -> None:
+    """A result folder with one run of two ranks, whose link from 0 to 1 is slow."""
+    plan = check(make(load("ring"), 4, 4096))
+    logs = folder / "logs" / "few-0"
+    logs.mkdir(parents=True)
+    (folder / "runs").mkdir()
+    plan.write(logs / "collective.plan")
+    for rank in range(4):
+        mine = plan.steps[plan.steps["rank"] == rank]
+        took = [9_000_000 if rank == 0 and op == 0 else 50_000 for op in mine["op"]]
+        rows = [f"{n}\t1\t{ns}\t{ns}" for n, ns in zip(mine["step"], took, strict=True)]
+        text = "\n".join(["busy_ns\t99\tstill_ns\t0", "step\tcount\tsum_ns\tlongest_ns", *rows])
+        (logs / f"collective-{rank}.steps").write_text(text)
+    spec = {
+        "topology": {"preset": "star", "hosts": 4},
+        "path": {"rate": "1gbit", "delay": "10us"},
+        "transport": {"device": "dp"},
+        "workload": {"kind": "collective"},
+    }
+    of_run = {"point": "few", "repetition": 0, "status": "ok", "spec": spec, **changes}
+    (folder / "runs" / "few-0.json").write_text(json.dumps(of_run))
+
+
+def test_doctor_reads_a_folder(quick_dpctl: Dpctl, tmp_path: Path) -> None:
+    record(tmp_path / "out")
+    done = quick_dpctl("collective", "doctor", tmp_path / "out", memory_bytes=ROOMY)
+    assert done.code == 0, done.err
+    assert "few-0: the link from rank 0 to rank 1 deviates: a transfer takes 9 ms" in done.out
+    table = done.out.splitlines()[1:]
+    assert table[0].split()[:3] == ["run", "from", "to"]
+    assert table[1].split()[:3] == ["few-0", "0", "1"]
+    assert len(table) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "message"),
+    [
+        ({}, ("--run", "many-0"), "no such run"),
+        ({"status": "failed"}, (), "no live collectives that ended well"),
+        ({"point": "../few"}, (), "not a plain file name"),
+        ({"spec": 7}, (), "has no settings"),
+        ({"spec": {"cc": {"algo": "./mine.py"}}}, (), "no code is run"),
+        ({"spec": {"path": {"rate": "slow"}}}, (), "no simulated twin: path"),
+        ({"spec": {"topology": {"preset": "star", "hosts": 5}}}, (), "4 ranks on 5 hosts"),
+    ],
+)
+def test_folders_that_doctor_cannot_read_are_told(
+    quick_dpctl: Dpctl,
+    tmp_path: Path,
+    changes: dict[str, object],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    record(tmp_path / "out", **changes)
+    done = quick_dpctl("collective", "doctor", tmp_path / "out", *words)
+    assert done.code != 0
+    assert "error: " in done.err
+    assert "internal" not in done.err
+    assert message in done.err
