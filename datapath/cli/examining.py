@@ -11,7 +11,14 @@ from typing import Annotated
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, print_rows, terminal_width
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    MetricOption,
+    print_record,
+    print_rows,
+    terminal_width,
+)
 from datapath.errors import LocalError
 
 _SIGNS = {"good": "ok", "slow": "slow", "lacks": "LACKS", "told": "-"}
@@ -60,15 +67,7 @@ def compare(
         list[Path],
         typer.Argument(metavar="DIR", help="Result folders; the first is held to."),
     ],
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME|all",
-            help="This metric; repeatable. Default: the headline metric.",
-            show_default=False,
-        ),
-    ] = None,
+    metric: MetricOption = None,
     fmt: FormatOption = Format.table,
 ) -> None:
     """Hold result folders against the first: ratios with intervals, and where none is shown.
