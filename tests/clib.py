@@ -3,7 +3,8 @@
 
 `testlib` has the wire headers' inline functions (X_...), the two-engine soak
 and the fuzz target's entry; it is linked to the same libdpcore.so that
-datapath.native opens, so objects of one may be given to the other.
+datapath.native opens, so objects of one may be given to the other.  in_c() is for bytes that
+C code reads: AddressSanitizer does not watch those of Python.
 """
 
 from __future__ import annotations
@@ -104,3 +105,10 @@ def _open() -> tuple[Any, Any]:
 
 
 testffi, testlib = _open()
+
+
+def in_c(data: bytes) -> Any:
+    """A copy of the bytes, in memory of just their size."""
+    memory = ffi.new("uint8_t[]", len(data))
+    ffi.memmove(memory, data, len(data))
+    return memory

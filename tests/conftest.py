@@ -63,13 +63,18 @@ def marks_of(path: Path) -> set[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that only compute do not mind what runs beside them; those that measure do."""
+    """Tests that only compute do not mind what runs beside them; those that measure do.
+
+    Of the others, those of a file run one after another, also where xdist spreads tests.
+    """
     for item in items:
         place = item.path.relative_to(HERE)
         if place.parts[0] in COMPUTING and "root" not in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.compute)
         elif str(place) in MEASURING:
             item.add_marker(pytest.mark.alone)
+        if item.get_closest_marker("compute") is None:
+            item.add_marker(pytest.mark.xdist_group(str(place)))
 
 
 @pytest.fixture(autouse=True)

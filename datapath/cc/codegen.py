@@ -35,7 +35,13 @@ types: Any = numba.types
 _LINE = re.compile(r"\bat (?P<file>/.+?|<.+?>) \((?P<line>\d+)\)")
 _TEMPORARY = re.compile(r" for '.*?', defined at .*")
 _SKIPPED = re.compile(r"Failed in nopython|During:|File \"|\s*$")
-_OPTIONS = {"error_model": "numpy", "boundscheck": True}
+_OPTIONS = {
+    "error_model": "numpy",
+    "boundscheck": True,
+    # Nobody calls a hook from Python: wrappers would take longer to compile than the hook.
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 
 
 def symbol(hook: str) -> str:

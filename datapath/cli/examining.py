@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, print_rows, terminal_width
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    MetricOption,
+    print_record,
+    print_rows,
+    terminal_width,
+)
 from datapath.errors import LocalError
 
 if TYPE_CHECKING:
@@ -68,15 +75,7 @@ def compare(
             "source tree (. is the tree as it is) and an experiment file.",
         ),
     ],
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME|all",
-            help="This metric; repeatable. Default: the headline metric.",
-            show_default=False,
-        ),
-    ] = None,
+    metric: MetricOption = None,
     repetitions: Annotated[
         int | None,
         typer.Option(

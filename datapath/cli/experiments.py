@@ -81,6 +81,10 @@ _Jobs = Annotated[
         show_default=False,
     ),
 ]
+_NoReport = Annotated[
+    bool,
+    typer.Option("--no-report", help="Make no report.html; dpctl report DIR makes it later."),
+]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -100,6 +104,7 @@ def run(
     points_only: _PointsOnly = False,
     dask: _Dask = None,
     jobs: _Jobs = None,
+    no_report: _NoReport = False,
     quiet: _Quiet = False,
     fmt: FormatOption = Format.table,
 ) -> int:
@@ -135,6 +140,7 @@ def run(
         store,
         fmt,
         resume=resume is not None,
+        with_report=not no_report,
         quiet=quiet,
         dask=dask,
         jobs=jobs,
@@ -237,6 +243,7 @@ def _execute(
     fmt: Format,
     *,
     resume: bool,
+    with_report: bool,
     quiet: bool,
     dask: str | None,
     jobs: int | None,
@@ -267,7 +274,7 @@ def _execute(
             return INTERRUPTED
         finally:
             observer.close()
-        page = report.build(store.path)
+        page = report.build(store.path) if with_report else None
     _print_result(result, page, fmt)
     return 1 if result.failed_runs or result.failed_claims else 0
 
@@ -283,13 +290,13 @@ def _print_points(experiment: LoadedExperiment, fmt: Format) -> None:
     print(f"{len(rows)} points, {runs} runs", file=sys.stderr)
 
 
-def _print_result(result: Result, page: Path, fmt: Format) -> None:
+def _print_result(result: Result, page: Path | None, fmt: Format) -> None:
     from datapath import report
 
     if fmt is not Format.table:
         summary = {
             "folder": str(result.folder),
-            "report": str(page),
+            "report": str(page) if page else None,
             "runs": len(result.records),
             "failed_runs": result.failed_runs,
             "claims": [verdict.as_json() for verdict in result.verdicts],
@@ -297,7 +304,7 @@ def _print_result(result: Result, page: Path, fmt: Format) -> None:
         print_record(summary, fmt)
         return
     report.print_answer(result.folder, sys.stdout, terminal_width())
-    print(f"\nreport: {page}\nmore: dpctl show {result.folder}")
+    print(f"\nreport: {page or f'dpctl report {result.folder}'}\nmore: dpctl show {result.folder}")
     sys.stdout.flush()
     failed_claims = [verdict for verdict in result.verdicts if not verdict.passed]
     if failed_claims:

@@ -26,6 +26,15 @@ class Format(enum.StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the data.")]
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME|all",
+        help="A metric to print; repeatable. Default: the headline metric.",
+        show_default=False,
+    ),
+]
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], fmt: Format) -> None:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datapath import foreign
-from datapath.cli.output import Format, FormatOption, print_record, print_rows, terminal_width
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    MetricOption,
+    print_record,
+    print_rows,
+    terminal_width,
+)
 from datapath.errors import CapabilityError, LocalError
 
 if TYPE_CHECKING:
@@ -111,15 +118,7 @@ def _json(path: Path) -> Any:
 
 def show(
     folder: _Folder,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME|all",
-            help="This metric as a table, with intervals; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    metric: MetricOption = None,
     where: Annotated[
         list[str] | None,
         typer.Option(

@@ -145,8 +145,6 @@ def sanitizer_environment(reports: Path) -> dict[str, str]:
         # Python itself never frees some memory; a leak of ours is told by the C tests.
         "ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=1:log_path={reports}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:halt_on_error=1:log_path={reports}",
-        # What pymalloc hands out is invisible to AddressSanitizer.
-        "PYTHONMALLOC": "malloc",
     }
 
 
@@ -155,15 +153,9 @@ def sanitized_pytest(arguments: Sequence[str]) -> Tally:
         reports = Path(folder) / "report"
         # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
         tally = run_pytest(
-            ["-m", "san and compute", "-p", "no:faulthandler", *arguments],
+            ["-m", "san", "-p", "no:faulthandler", *arguments],
             env=sanitizer_environment(reports),
-            spread="worksteal",
-        )
-        tally.add(
-            run_pytest(
-                ["-m", "san and not compute", "-p", "no:faulthandler", *arguments],
-                env=sanitizer_environment(reports),
-            )
+            spread="loadgroup",
         )
         for report in sorted(reports.parent.iterdir()):
             print(report.read_text(errors="replace"), flush=True)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A cache of their own for these tests, and a way to write an algorithm in a test."""
+"""A cache for these tests, and a way to write an algorithm in a test."""
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from datapath.native import paths
 
 HEADER = """\
 import math
@@ -21,13 +22,11 @@ WriteAlgorithm = Callable[..., str]
 
 
 @pytest.fixture(autouse=True, scope="package")
-def cc_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The cache folder that all these tests share, in all processes that run them."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cc-cache"
+def _cc_cache() -> Iterator[None]:
+    """A folder of the build, so that what these tests compile is there in the next run of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        yield folder / "datapath" / "cc"
+        patch.setenv("XDG_CACHE_HOME", str(paths.ROOT / "build" / "tests-cache"))
+        yield
 
 
 @pytest.fixture

@@ -43,6 +43,12 @@ def test_parameters_and_constants_reach_the_code(write: WriteAlgorithm) -> None:
     assert answer(write(SIMPLE.format(gain=4)), factor=5) == 20
 
 
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("empty_cache")
 def test_what_is_compiled_again(write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(SIMPLE.format(gain=7))
     first = compile_algorithm(path, {})
@@ -71,14 +77,8 @@ def test_constants_of_other_files_are_part_of_the_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
 @pytest.mark.parametrize("suffix", [".so", ".o"])
-def test_a_damaged_file_is_built_again(
-    write: WriteAlgorithm,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    damage: str,
-    suffix: str,
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("empty_cache")
+def test_a_damaged_file_is_built_again(write: WriteAlgorithm, damage: str, suffix: str) -> None:
     path = write(SIMPLE.format(gain=11))
     first = compile_algorithm(path, {})
     objects = list(first.path.parent.glob("simple-*.o"))
@@ -95,6 +95,7 @@ def test_a_damaged_file_is_built_again(
     assert not list(first.path.parent.glob(".*"))
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_two_at_once(write: WriteAlgorithm) -> None:
     path = write(SIMPLE.format(gain=13))
     compile_algorithm(path, {})

@@ -124,7 +124,7 @@ def begun(tmp_path: Path, text: str = PING) -> subprocess.Popen[str]:
     path = tmp_path / "x.yaml"
     path.write_text(text)
     return subprocess.Popen(
-        command("run", path, "--out", tmp_path / "out"),
+        command("run", "--no-report", path, "--out", tmp_path / "out"),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -198,7 +198,16 @@ def test_an_interrupt_that_a_library_loses(tmp_path: Path, after: str) -> None:
     )
     out = tmp_path / "out"
     done = subprocess.run(
-        [sys.executable, "-c", LOST.format(after=after), "run", tmp_path / "x.yaml", "--out", out],
+        [
+            sys.executable,
+            "-c",
+            LOST.format(after=after),
+            "run",
+            "--no-report",
+            tmp_path / "x.yaml",
+            "--out",
+            out,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -15,6 +15,7 @@ from typing import Any
 
 from datapath.interop.manager import NAMES
 from datapath.native import ffi, lib
+from tests.clib import in_c
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -136,7 +137,7 @@ class End:
             "initiator_depth": 2,
             **param,
         }
-        data = ffi.from_buffer(private)
+        data = in_c(private)
         request.private_data = data
         request.private_len = len(private)
         out = ffi.new("struct dp_cm_conn **")
@@ -147,10 +148,10 @@ class End:
 
     def accept(self, conn: Any, *, qpn: int = 34, private: bytes = b"", **param: int) -> int:
         fields = ffi.new("struct dp_cm_param *", {"qpn": qpn, "rnr_retry": 5, **param})
-        return self._call(lib.dp_cm_accept, conn, fields, private, len(private))
+        return self._call(lib.dp_cm_accept, conn, fields, in_c(private), len(private))
 
     def reject(self, conn: Any, reason: int = 28, private: bytes = b"") -> int:
-        return self._call(lib.dp_cm_reject, conn, reason, private, len(private))
+        return self._call(lib.dp_cm_reject, conn, reason, in_c(private), len(private))
 
     def ready(self, conn: Any) -> int:
         return self._call(lib.dp_cm_ready, conn)
@@ -196,8 +197,7 @@ class End:
     def give(self, data: bytes, sender: str) -> None:
         """A message arrives; it lies in memory of just its size."""
         event = ffi.new("struct dp_cm_event *")
-        mad = ffi.new("uint8_t[]", data) if data else ffi.NULL
-        if lib.dp_cm_rx(self.cm, mad, len(data), addr(sender), self.world.now, event):
+        if lib.dp_cm_rx(self.cm, in_c(data), len(data), addr(sender), self.world.now, event):
             self._keep(event)
         self.check()
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import struct
 
 from datapath.native import ffi, lib
+from tests.clib import in_c
 from tests.engine.ladder import QP, Memory, Packet
 
 
 def sealed(like: Packet, body: bytes) -> Packet:
     """`body` (BTH to payload and pad) with its ICRC, from and to where `like` went."""
     p = ffi.new("struct dp_packet *")
-    buffer = ffi.new("uint8_t[]", body + bytes(4))
+    buffer = in_c(body + bytes(4))
     p.data, p.len, p.cap = buffer, len(body), len(body) + 4
     p.src.b, p.dst.b, p.sport, p.tos = like.src, like.dst, like.sport, like.tos
     lib.dp_icrc_append(p)

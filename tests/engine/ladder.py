@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from datapath.native import ffi, lib
+from tests.clib import in_c
 
 US = 1_000
 MS = 1_000_000
@@ -353,7 +354,7 @@ class Host:
     def as_c(self, packet: Packet) -> tuple[Any, Any]:
         """A struct dp_packet of it, and the bytes that live as long as it is used."""
         p = ffi.new("struct dp_packet *")
-        buffer = ffi.new("uint8_t[]", packet.data)
+        buffer = in_c(packet.data)
         p.data, p.len = buffer, len(packet.data)
         p.src.b, p.dst.b = packet.src, packet.dst
         p.sport, p.tos, p.pay_len = packet.sport, packet.tos, packet.pay_len

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from datapath.native import ffi, lib
-from tests.clib import testlib
+from tests.clib import in_c, testlib
 from tests.engine import forge
 from tests.engine.algorithms import Witness
 from tests.engine.conftest import MakeWorld
@@ -34,7 +34,7 @@ def settled(world: World, **options: int) -> tuple[QP, QP]:
 
 def stamped(packet: Packet, *records: tuple[int, int, int, int]) -> Packet:
     """As switches would pass it on; each record: queue_bytes, ts_ns, tx_bytes, rate_mbps."""
-    data = ffi.new("uint8_t[]", packet.data)
+    data = in_c(packet.data)
     for record in records:
         fields = ffi.new("uint64_t[4]", record)
         assert testlib.X_dp_telemetry_stamp(data, len(packet.data), fields) == 1
@@ -107,7 +107,7 @@ def test_a_full_room_takes_no_more(told: World) -> None:
     a.write(b"x", b.host.memory(8))
     (packet,) = a.host.send_all()
     full = stamped(packet, *[(i, i, i, i) for i in range(8)])
-    data = ffi.new("uint8_t[]", full.data)
+    data = in_c(full.data)
     assert testlib.X_dp_telemetry_stamp(data, len(full.data), ffi.new("uint64_t[4]")) == 0
     told.give(b.host, full)
     (ack,) = b.host.send_all()

@@ -86,7 +86,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def test_a_sweep_is_the_same_on_one_core_and_on_several(file: Path, tmp_path: Path) -> None:
     for jobs in (1, 2):
-        done = dpctl("run", file, "--out", tmp_path / str(jobs), "--jobs", jobs)
+        done = dpctl("run", "--no-report", file, "--out", tmp_path / str(jobs), "--jobs", jobs)
         assert done.returncode == 0, done.stderr
     assert_same(tmp_path / "1", tmp_path / "2")
     manifest = json.loads((tmp_path / "1" / "manifest.json").read_text())
@@ -128,7 +128,7 @@ def test_policers_aqms_and_bursts_by_time_are_part_of_an_experiment(tmp_path: Pa
     """What each of them drops is a metric, on which claims are made."""
     path = tmp_path / "cloud.yaml"
     path.write_text(CLOUD)
-    done = dpctl("run", path, "--out", tmp_path / "out")
+    done = dpctl("run", "--no-report", path, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
     claims = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert [claim["pass"] for claim in claims] == [True] * 7
@@ -141,9 +141,9 @@ def test_a_sweep_is_the_same_on_a_cluster(file: Path, tmp_path: Path) -> None:
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
     ) as cluster:
         address = cluster.scheduler_address
-        done = dpctl("run", file, "--out", tmp_path / "dask", "--dask", address)
+        done = dpctl("run", "--no-report", file, "--out", tmp_path / "dask", "--dask", address)
         assert done.returncode == 0, done.stderr
-    assert dpctl("run", file, "--out", tmp_path / "here").returncode == 0
+    assert dpctl("run", "--no-report", file, "--out", tmp_path / "here").returncode == 0
     assert_same(tmp_path / "dask", tmp_path / "here")
 
 
@@ -195,10 +195,12 @@ def test_a_cluster_with_tls_knows_its_own(file: Path, tmp_path: Path) -> None:
     ) as cluster:
         address = cluster.scheduler_address
         assert address.startswith("tls://")
-        done = dpctl("run", file, "--out", tmp_path / "x", "--dask", address, **ours)
+        done = dpctl("run", "--no-report", file, "--out", tmp_path / "x", "--dask", address, **ours)
         assert done.returncode == 0, done.stderr
         for refused in (others, {}):
-            done = dpctl("run", file, "--out", tmp_path / "y", "--dask", address, **refused)
+            done = dpctl(
+                "run", "--no-report", file, "--out", tmp_path / "y", "--dask", address, **refused
+            )
             assert done.returncode == 2, done.stderr
             assert f"no Dask scheduler at {address}" in done.stderr
             assert "distributed.comm.tls" in done.stderr
@@ -206,7 +208,7 @@ def test_a_cluster_with_tls_knows_its_own(file: Path, tmp_path: Path) -> None:
 
 
 def test_no_scheduler_is_told(file: Path, tmp_path: Path) -> None:
-    done = dpctl("run", file, "--out", tmp_path / "x", "--dask", "127.0.0.1:9")
+    done = dpctl("run", "--no-report", file, "--out", tmp_path / "x", "--dask", "127.0.0.1:9")
     assert done.returncode == 2
     assert "no Dask scheduler at 127.0.0.1:9" in done.stderr
 

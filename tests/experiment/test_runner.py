@@ -113,9 +113,11 @@ def test_a_failed_run_is_recorded_and_the_sweep_goes_on(
     text = PING.replace("[0, 2%]", "[0, 100%]").replace("[udp, afxdp]", "[udp]")
     text = text.replace("repetitions: 2", "repetitions: 1\n  timeout: 20s")
     out = tmp_path / "out"
-    done = dpctl("run", write(text), "--out", out)
+    done = dpctl("run", "--no-report", write(text), "--out", out)
     assert done.returncode == 1, done.stderr
     assert "1 of 2 runs failed" in done.stderr
+    assert f"report: dpctl report {out}" in done.stdout
+    assert not (out / "report.html").exists()
     by_loss = {record["axes"]["path.loss"]: record for record in records(out)}
     assert by_loss["0"]["status"] == "ok"
     assert by_loss["100%"]["status"] == "failed"
@@ -125,7 +127,7 @@ def test_a_failed_run_is_recorded_and_the_sweep_goes_on(
     assert frame[frame["status"] == "failed"]["metric"].isna().all()
     # Only what failed is made again.
     begun = events(out).count("run started")
-    assert dpctl("run", "--resume", out).returncode == 1
+    assert dpctl("run", "--no-report", "--resume", out).returncode == 1
     assert events(out).count("run started") == begun + 1
 
 
@@ -135,7 +137,7 @@ def test_a_run_that_takes_too_long_is_ended(write: Callable[..., Path], tmp_path
         "repetitions: 2", "repetitions: 1\n  timeout: 2s"
     )
     out = tmp_path / "out"
-    done = dpctl("run", write(text), "--out", out)
+    done = dpctl("run", "--no-report", write(text), "--out", out)
     assert done.returncode == 1
     (record,) = records(out)
     assert record["status"] == "failed"
@@ -147,7 +149,7 @@ def test_the_users_xdp_program_counts(write: Callable[..., Path], tmp_path: Path
     text = PING.replace("[0, 2%]", "[0]").replace("[udp, afxdp]", "[udp]")
     text = text.replace("sweep:", "xdp: {source: count.c, hook: middle-forward}\nsweep:")
     out = tmp_path / "out"
-    done = dpctl("run", write(text), "--out", out, "--repetitions", 1)
+    done = dpctl("run", "--no-report", write(text), "--out", out, "--repetitions", 1)
     assert done.returncode == 0, done.stderr
     (record,) = records(out)
     assert int(record["xdp_maps"]["packets"]["0"]) >= 50
@@ -157,7 +159,7 @@ def test_two_at_once_do_not_disturb_each_other(write: Callable[..., Path], tmp_p
     path = write()
     both = [
         subprocess.Popen(
-            command("run", path, "--out", tmp_path / f"out{i}", "--repetitions", 1),
+            command("run", "--no-report", path, "--out", tmp_path / f"out{i}", "--repetitions", 1),
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -232,7 +234,7 @@ def test_a_run_without_the_network_that_was_asked_for_is_made_again(
     """The emulator is stopped for most of the time, until a run has been made again."""
     folder = tmp_path / "out"
     with subprocess.Popen(
-        command("run", write(SLOW, retakes=str(retakes)), "--out", folder),
+        command("run", "--no-report", write(SLOW, retakes=str(retakes)), "--out", folder),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     ) as process:
@@ -268,7 +270,7 @@ def test_a_run_that_had_no_cpu_is_made_again(write: Callable[..., Path], tmp_pat
     """Its programs want both CPUs all the time, and so does somebody else."""
     out = tmp_path / "out"
     with subprocess.Popen(
-        command("run", write(POLLING, scheduling="ordinary"), "--out", out),
+        command("run", "--no-report", write(POLLING, scheduling="ordinary"), "--out", out),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -321,7 +323,11 @@ def test_a_machine_without_the_privilege_says_so_once(
     text = text.replace("transport.port: [udp, afxdp]", "topology.mtu: [1500, 9000]")
     text = text.replace("repetitions: 2", "repetitions: 1")
     done = subprocess.run(
-        ["setpriv", "--bounding-set=-sys_nice", *command("run", write(text), "--out", out)],
+        [
+            "setpriv",
+            "--bounding-set=-sys_nice",
+            *command("run", "--no-report", write(text), "--out", out),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -368,7 +374,7 @@ def alive(pids: set[int]) -> set[int]:
 @pytest.fixture
 def started(write: Callable[..., Path], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        command("run", write(), "--out", tmp_path / "out", "--repetitions", 1),
+        command("run", "--no-report", write(), "--out", tmp_path / "out", "--repetitions", 1),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -397,7 +403,7 @@ def test_a_signal_ends_cleanly_and_the_rest_can_be_resumed(
     assert not spaces & all_namespaces()
     # One that failed is made again: perftest fails on a machine that takes its CPU away.
     finished = {record["started"] for record in records(out) if record["status"] == "ok"}
-    done = dpctl("run", "--resume", out)
+    done = dpctl("run", "--no-report", "--resume", out)
     assert done.returncode == 0, done.stderr
     assert finished < {record["started"] for record in records(out)}
     assert len(records(out)) == 4
@@ -418,7 +424,7 @@ def test_kill_9_leaves_nothing_and_the_rest_can_be_resumed(
     wait_until(lambda: not alive(below), f"left after kill -9: {alive(below)}")
     wait_until(lambda: not spaces & all_namespaces(), "a network namespace is left")
     finished = {record["started"] for record in records(out)}
-    done = dpctl("run", "--resume", out)
+    done = dpctl("run", "--no-report", "--resume", out)
     assert done.returncode == 0, done.stderr
     assert len(records(out)) == 4
     assert finished <= {record["started"] for record in records(out)}

@@ -100,10 +100,10 @@ def doubted(folder: Path) -> tuple[str, list[str]]:
 
 def test_ones_own_folder_is_gone_on_with_unasked(begun: Path, tmp_path: Path) -> None:
     out = tmp_path / "whole"
-    done = dpctl("run", tmp_path / "sweep.yaml", "--out", out, "--jobs", 1)
+    done = dpctl("run", "--no-report", tmp_path / "sweep.yaml", "--out", out, "--jobs", 1)
     assert done.returncode == 0, done.stderr
     next((out / "runs").glob("*.json")).unlink()
-    done = dpctl("run", "--resume", out, "--jobs", 1)
+    done = dpctl("run", "--no-report", "--resume", out, "--jobs", 1)
     assert done.returncode == 0, done.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.clib import testlib
+from tests.clib import in_c, testlib
 
 HERE = Path(__file__).parent
 TARGETS = {
@@ -38,7 +38,7 @@ def test_the_corpus_passes(corpus: str) -> None:
     for path in inputs(corpus):
         data = path.read_bytes()
         print(path.name)  # the last name told is the one that crashed
-        assert TARGETS[corpus](data, len(data)) == 0
+        assert TARGETS[corpus](in_c(data), len(data)) == 0
 
 
 @pytest.mark.san
@@ -46,7 +46,7 @@ def test_the_corpus_passes(corpus: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=400))
 def test_random_inputs_pass(corpus: str, data: bytes) -> None:
-    assert TARGETS[corpus](data, len(data)) == 0
+    assert TARGETS[corpus](in_c(data), len(data)) == 0
 
 
 def test_the_fuzzer_builds_and_runs() -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Two guests on one network, booted once for all tests that are marked `guests`."""
+"""Two guests on one network, and two on virtual cards, booted once for all tests of this folder."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from datapath.lanes import kernels
+from datapath.lanes import kernels, vm
 from datapath.lanes.base import Host
 from datapath.lanes.spec import Topology
 from datapath.lanes.vm import VmNetwork
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
+from tests.guests import processes
 
 KERNEL = "6.12"
 
@@ -25,13 +27,12 @@ KERNEL = "6.12"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Booting and emulated processors take long: these tests have a stage of their own.
 
-    Inside a file they run device by device, since changing the device takes seconds.
+    They run device by device, since changing the device takes seconds.
     """
     here = Path(__file__).parent
     places = [place for place, item in enumerate(items) if here in item.path.parents]
     ours = [items[place] for place in places]
-    files = list(dict.fromkeys(item.path for item in ours))
-    ours.sort(key=lambda item: (files.index(item.path), kind_of(item)))
+    ours.sort(key=lambda item: ORDER.index(kind_of(item)))  # sort() keeps the order of equal ones
     for place, item in zip(places, ours, strict=True):
         items[place] = item
         item.add_marker(pytest.mark.guests)
@@ -39,8 +40,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
 
 
+ORDER = ("", "kernel", "dp", "rxe", "siw", "several")
+"""Kinds of devices, in the order of their tests."""
+
+
 def kind_of(item: pytest.Item) -> str:
-    """The kind of device that a test is for; "" when it is for none or several."""
+    """The kind of device that a test is for: what its file says, or its parameter.
+
+    "several": tests that change devices themselves, or have guests of their own.
+    """
+    module = getattr(item, "module", None)
+    if (said := getattr(module, "DEVICE", None)) is not None:
+        return str(said)
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return ""
@@ -135,6 +146,43 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmNetwork]:
     logs = tmp_path_factory.mktemp("consoles")
     with VmNetwork(Topology(lane="vm", kernel=KERNEL), "none", logs) as network:
         yield network
+
+
+@dataclass
+class Troubled:
+    """A network whose first guests did not boot: `hit` are their processes."""
+
+    network: VmNetwork
+    logs: Path
+    hit: dict[str, int]
+
+
+ON_CARDS = {
+    "lane": "vm",
+    "kernel": KERNEL,
+    "mtu": 1500,
+    "cpus": 1,
+    "vnic": {"recover": {"udp": [4791], "tcp": [18601]}},
+}
+"""Over TCP port 18601 the generator's connections on siw meet."""
+
+
+@pytest.fixture(scope="package")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
+    """Guests on cards.  While they boot for the first time, one is killed and one stopped."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes namespaces and taps for the guests")
+    kernels.ensure(KERNEL, lambda text: print(text, file=sys.stderr))
+    others = processes.guests(os.getpid())
+    hit: dict[str, int] = {}
+    logs = tmp_path_factory.mktemp("consoles")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vm, "_SILENT_S", 25.0)
+        hitter = threading.Thread(target=processes.trouble, args=(others, hit), daemon=True)
+        hitter.start()
+        with VmNetwork(Topology.model_validate(ON_CARDS), "bpf", logs) as network:
+            hitter.join()
+            yield Troubled(network, logs, hit)
 
 
 @pytest.fixture

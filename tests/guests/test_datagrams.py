@@ -19,6 +19,9 @@ from tests.verbs.test_multicast import COUNT, GROUPS, SAID, build, drive
 Sides = dict[str, Host]
 
 
+DEVICE = "rxe"
+
+
 @pytest.fixture(scope="module")
 def sides(network: VmNetwork) -> Iterator[Sides]:
     """rxe0 on one guest; nothing of the kernel's on the other, where programs get dp0."""

@@ -20,6 +20,9 @@ Sides = dict[str, Host]
 BOUND = "grep -q 'datapath-udp:.*:service-' /proc/net/unix"
 
 
+DEVICE = "rxe"
+
+
 @pytest.fixture(scope="module")
 def sides(network: VmNetwork) -> Iterator[Sides]:
     """rxe0 on one guest; nothing of the kernel's on the other, where programs get dp0."""

@@ -99,12 +99,12 @@ def test_every_device_of_one_sweep(
 ) -> None:
     experiment.write_text(EXPERIMENT + PATIENT)
     out = tmp_path / "out"
-    process = start(guests, "run", experiment, "--out", out)
+    process = start(guests, "run", "--no-report", experiment, "--out", out)
     _, err = process.communicate(timeout=PATIENCE_S)
     # perftest over RDMA-CM on siw hangs now and then (test_tools.py): only that is made again.
     if failed_devices(out) == {"siw"}:
         guests.recover()
-        process = start(guests, "run", "--resume", out)
+        process = start(guests, "run", "--no-report", "--resume", out)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err.decode()
     records = run_records(out)
@@ -132,7 +132,7 @@ def test_a_device_of_somebody_elses_is_used_and_stays(
     experiment.write_text(EXPERIMENT.replace("[rxe, siw, dp]", "[rxe]"))
     guests.prepare("rxe")
     try:
-        process = start(guests, "run", experiment, "--out", tmp_path / "out")
+        process = start(guests, "run", "--no-report", experiment, "--out", tmp_path / "out")
         _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err.decode()
         for guest in guests.hosts:
@@ -148,7 +148,7 @@ def test_kill_9_takes_the_device_away(
     experiment.write_text(
         text.replace("send_lat, size: 64, iterations: 20", "write_bw, duration: 60s")
     )
-    process = start(guests, "run", experiment, "--out", tmp_path / "out")
+    process = start(guests, "run", "--no-report", experiment, "--out", tmp_path / "out")
     client = guests.hosts[0]
     assert isinstance(client, SshHost)
     try:

@@ -41,20 +41,22 @@ def test_traffic_between_guests(
     assert found["latency_min"] > 0
 
 
-def test_writes_over_iwarp(network: VmNetwork, tmp_path: FilePath) -> None:
+@pytest.mark.parametrize("device", ["siw"])
+def test_writes_over_iwarp(network: VmNetwork, tmp_path: FilePath, device: str) -> None:
     section = {"duration": "1s", "size": "16KiB", "depth": 4}
-    assert values(run(network, tmp_path, "siw", "stream", section))["goodput"] > 0
+    assert values(run(network, tmp_path, device, "stream", section))["goodput"] > 0
 
 
+@pytest.mark.parametrize("device", ["siw"])
 @pytest.mark.parametrize(
     ("section", "what"),
     [({"operation": "send"}, "overrun the receiver"), ({"verify": True}, "--verify is for READ")],
 )
 def test_what_iwarp_cannot_do_is_refused(
-    network: VmNetwork, tmp_path: FilePath, section: dict[str, Any], what: str
+    network: VmNetwork, tmp_path: FilePath, device: str, section: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(RunFailed, match=what):
-        run(network, tmp_path, "siw", "stream", section)
+        run(network, tmp_path, device, "stream", section)
 
 
 def run(

@@ -22,6 +22,7 @@ from datapath.lanes.vm import VmNetwork
 from datapath.verbs.launch import device_environment
 from tests.verbs.devices import CASE_S, PROGRAMS, PYTHON, applicable, not_applicable
 
+DEVICE = "several"
 PLACES = (
     (("rxe", "out-of-band"), ("rxe", "rdma-cm")),
     (("siw", "rdma-cm"), ("dp", "auto")),

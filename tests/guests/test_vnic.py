@@ -3,43 +3,25 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 import pytest
 
-from datapath.lanes import kernels
 from datapath.lanes.cards import guest_device
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.spec import Path
 from datapath.lanes.vm import VmNetwork
-from tests.guests.conftest import KERNEL
+from tests.guests.conftest import Troubled
 from tests.guests.test_traffic import OPERATIONS, run
 from tests.workloads.test_perftest import values
 
 LOSS = Path.model_validate({"loss": "1%"})
-CM_PORT = 18601
-"""On which the generator's connections over siw meet."""
+DEVICE = "several"
 
 
-@pytest.fixture(scope="module")
-def on_cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmNetwork]:
+@pytest.fixture
+def on_cards(troubled: Troubled) -> VmNetwork:
     """Guests of their own: the taps of the others are on a bridge."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: makes namespaces and taps for the guests")
-    kernels.ensure(KERNEL, lambda text: print(text, file=sys.stderr))
-    topology = Topology.model_validate(
-        {
-            "lane": "vm",
-            "kernel": KERNEL,
-            "mtu": 1500,
-            "cpus": 1,
-            "vnic": {"recover": {"udp": [4791], "tcp": [CM_PORT]}},
-        }
-    )
-    with VmNetwork(topology, "bpf", tmp_path_factory.mktemp("consoles")) as network:
-        yield network
+    return troubled.network
 
 
 @pytest.mark.parametrize("device", ["rxe", "siw"])

@@ -96,7 +96,7 @@ class Site:
     def refusal(self, old: str = "", new: str = "") -> tuple[int, str]:
         """(exit code, what it says) of an experiment that cannot be begun."""
         out = self.folder / "refused"
-        done = self.dpctl("run", self.experiment(old, new), "--out", out)
+        done = self.dpctl("run", "--no-report", self.experiment(old, new), "--out", out)
         assert not out.exists()
         return done.returncode, done.stderr
 
@@ -205,7 +205,7 @@ def test_another_user_and_control_traffic_beside_the_path(site: Site, tmp_path: 
     path = site.folder / "user.yaml"
     path.write_text(text)
     out = tmp_path / "out"
-    done = site.dpctl("run", path, "--out", out)
+    done = site.dpctl("run", "--no-report", path, "--out", out)
     assert done.returncode == 0, done.stderr
     assert len(records(out)[0]["device"]) == 2
     hosts = json.loads((out / "manifest.json").read_text())["networks"][0]["hosts"]
@@ -221,7 +221,7 @@ def test_a_machine_that_dies_fails_its_run_and_is_used_again(
     path = site.folder / "dies.yaml"
     path.write_text(text.replace("send_lat, size: 64", "write_bw, size: 64KiB"))
     out = tmp_path / "out"
-    process = site.start("run", path, "--out", out)
+    process = site.start("run", "--no-report", path, "--out", out)
     server = site.sshds[1].host
     until(lambda: len(list(out.glob("logs/*/perftest-client-0.cmd"))) == 1, "the client is up")
     for pid in server.run(["pgrep", "--full", "^sshd(-session)?: root"]).stdout.split():
@@ -242,7 +242,7 @@ def test_an_interrupted_run_leaves_the_machines_clean(
 ) -> None:
     client, temporary = site.sshds[0].host, site.sshds[0].temporary
     path = site.experiment("send_lat, size: 64, iterations: 100", "write_bw, duration: 30s")
-    process = site.start("run", path, "--out", tmp_path / "out")
+    process = site.start("run", "--no-report", path, "--out", tmp_path / "out")
     running = ["pgrep", "--full", "^ib_write_bw .*198"]  # the client
     until(lambda: client.run(running).returncode == 0, "the client is up")
     assert list(temporary.iterdir())
@@ -368,10 +368,10 @@ def test_without_root_there_afxdp_is_refused_and_udp_works(site: Site, tmp_path:
     sudoers.write_text("root ALL=ALL\n")
     try:
         path = site.experiment("ssh: node1", "ssh: user1")
-        done = site.dpctl("run", path, "--out", tmp_path / "udp")
+        done = site.dpctl("run", "--no-report", path, "--out", tmp_path / "udp")
         assert done.returncode == 0, done.stderr
         path.write_text(path.read_text().replace("port: udp", "port: afxdp"))
-        done = site.dpctl("run", path, "--out", tmp_path / "afxdp")
+        done = site.dpctl("run", "--no-report", path, "--out", tmp_path / "afxdp")
         assert done.returncode == 3
         assert "machine 0 (user1): AF_XDP needs root" in done.stderr
         assert "sudo" in done.stderr
@@ -452,7 +452,7 @@ sweep:
 def test_series_come_from_both_machines(site: Site, tmp_path: FilePath) -> None:
     path = site.experiment("sweep:\n", OVER_TIME)
     path.write_text(path.read_text() + "collect: {series: [cwnd, delivered], interval: 1ms}\n")
-    done = site.dpctl("run", path, "--out", tmp_path / "out")
+    done = site.dpctl("run", "--no-report", path, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     for file in (tmp_path / "out" / "runs").glob("*.json"):
         record = json.loads(file.read_text())

@@ -3,24 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 
-from datapath.errors import CapabilityError, RunFailed
-from datapath.lanes import kernels, vm
+from datapath.errors import CapabilityError
+from datapath.lanes import kernels
 from datapath.lanes.base import Host, Process
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.vm import VmNetwork
@@ -183,134 +175,6 @@ def test_zero_copy_moves_data_that_the_kernel_never_copies(
             assert entry["port"]["mode"] == "copy"
             assert entry["port_stats"]["copies"] > 64
             assert min(counts.values()) > 0
-
-
-# --- guests that do not boot, that die, and what is left of networks ---
-
-TROUBLES = {
-    "host0": (signal.SIGKILL, "it has ended: "),
-    "host1": (signal.SIGSTOP, "it said nothing for 25 s"),
-}
-
-
-@dataclass
-class Restarted:
-    """A network whose first guests did not boot: `hit` are their processes."""
-
-    network: VmNetwork
-    logs: FilePath
-    hit: dict[str, int]
-
-
-@pytest.fixture(scope="module")
-def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    """Of the two guests one is killed and one stopped while they boot for the first time."""
-    topology = Topology(lane="vm", kernel=kernel("6.12"))
-    others = guests(os.getpid())  # of networks that other tests share
-    hit: dict[str, int] = {}
-
-    def hit_the_first() -> None:
-        while len(hit) < len(TROUBLES):
-            time.sleep(0.2)
-            for pid in guests(os.getpid()) - others:
-                if (name := guest_name(pid)) in TROUBLES and name not in hit:
-                    os.kill(pid, TROUBLES[name][0])
-                    hit[name] = pid
-
-    logs = tmp_path_factory.mktemp("consoles")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vm, "_SILENT_S", 25.0)
-        hitter = threading.Thread(target=hit_the_first, daemon=True)
-        hitter.start()
-        with VmNetwork(topology, "none", logs) as network:
-            hitter.join()
-            yield Restarted(network, logs, hit)
-
-
-def guest_name(pid: int) -> str:
-    """Which host it is; "" while the process has no command line yet, or none any more."""
-    words = FilePath(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    return words[words.index("-name") + 1] if "-name" in words else ""
-
-
-@pytest.mark.parametrize("index", [0, 1], ids=["ended", "stuck"])
-def test_a_guest_that_does_not_boot_is_started_again(restarted: Restarted, index: int) -> None:
-    host = restarted.network.hosts[index]
-    assert output(host, "uname", "-r").strip() == restarted.network.kernel.release
-    limit = time.monotonic() + 30
-    while runs(restarted.hit[host.name]) and time.monotonic() < limit:
-        time.sleep(0.2)
-    assert not runs(restarted.hit[host.name])
-    console = (restarted.logs / f"{host.name}.console").read_text(errors="replace")
-    assert re.search(rf"dpctl: {TROUBLES[host.name][1]}.*; started again", console)
-
-
-def test_a_dead_guest_is_an_error_and_not_a_hang(restarted: Restarted) -> None:
-    """The last test of this network."""
-    network = restarted.network
-    guest = network.hosts[1]
-    output(network.hosts[0], "ping", "-c", "1", guest.endpoint.ipv4)
-    sleeper = guest.popen(["sleep", "600"])
-    with pytest.raises(RunFailed, match=r"host1 is gone: .*Kernel panic - .*sysrq"):
-        guest.run(["sh", "-c", "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger"])
-    with pytest.raises(RunFailed, match="host1"):
-        sleeper.wait(timeout=60)
-    assert not network.recover()
-    assert b"sysrq triggered crash" in (restarted.logs / "host1.console").read_bytes()
-
-
-BUILD = """
-from datapath.lanes.spec import Topology
-from datapath.lanes.vm import VmNetwork
-with VmNetwork(Topology(lane="vm", kernel="6.12"), "none"):
-    pass
-"""
-
-
-def runs(pid: int) -> bool:
-    """A process that was killed stays as a zombie until somebody has waited for it."""
-    try:
-        stat = FilePath(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def descendants(pid: int) -> list[int]:
-    found = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    ).stdout
-    parents = {int(a): int(b) for a, b in (line.split() for line in found.splitlines())}
-    family = {pid}
-    while more := {p for p, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sorted(family - {pid})
-
-
-def guests(pid: int) -> set[int]:
-    """The processes of QEMU below this one."""
-    found = set()
-    for child in descendants(pid):
-        with contextlib.suppress(OSError):
-            if FilePath(f"/proc/{child}/comm").read_text().startswith("qemu-system"):
-                found.add(child)
-    return found
-
-
-def test_kill_9_leaves_no_guest() -> None:
-    """Its owner is killed while they boot: the kernel ends them, whatever runs inside."""
-    kernel("6.12")
-    with subprocess.Popen([sys.executable, "-c", BUILD], cwd=ROOT) as process:
-        try:
-            while len(guests(process.pid)) < 2:
-                assert process.poll() is None
-                time.sleep(0.1)
-            family = descendants(process.pid)
-        finally:
-            process.kill()
-    script = "while kill -0 $1 2>/dev/null; do sleep 0.1; done"
-    for pid in family:
-        subprocess.run(["sh", "-c", script, "sh", str(pid)], timeout=30, check=True)
 
 
 def test_an_unknown_kernel_says_how_to_get_it() -> None:

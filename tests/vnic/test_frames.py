@@ -24,7 +24,7 @@ from scapy.layers.inet6 import (
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 
-from tests.clib import testffi, testlib
+from tests.clib import in_c, testffi, testlib
 
 pytestmark = [pytest.mark.san, pytest.mark.compute]
 
@@ -36,19 +36,19 @@ V6 = IPv6(src="fd00::1", dst="fd00::2")
 
 def read(frame: bytes) -> Any:
     found = testffi.new("struct X_vnic_frame *")
-    testlib.X_vnic_read(frame, len(frame), found)
+    testlib.X_vnic_read(in_c(frame), len(frame), found)
     return found
 
 
 def answer(frame: bytes) -> bytes:
     out = testffi.new("uint8_t[]", 96)
     mac = bytes.fromhex(B.replace(":", ""))
-    return bytes(testffi.buffer(out, testlib.X_vnic_answer(frame, len(frame), mac, out)))
+    return bytes(testffi.buffer(out, testlib.X_vnic_answer(in_c(frame), len(frame), mac, out)))
 
 
 def mark_ce(frame: bytes) -> bytes:
     out = testffi.new("uint8_t[]", len(frame) + 1)
-    return bytes(testffi.buffer(out, testlib.X_vnic_mark_ce(frame, len(frame), out)))
+    return bytes(testffi.buffer(out, testlib.X_vnic_mark_ce(in_c(frame), len(frame), out)))
 
 
 def address(raw: Any) -> str:

@@ -67,37 +67,59 @@ def from_blue0(bench: Bench, **fields: str) -> Ether:
     return Ether(src=fields.get("src", blue0.mac), dst=fields.get("dst", blue1.mac))
 
 
-def out_of_the_tenant(bench: Bench) -> dict[str, tuple[str, Packet]]:
-    """Way out -> (the counter that tells of it, the frame)."""
-    blue0, blue1, red1 = (bench.guests[name] for name in ("blue0", "blue1", "red1"))
-    right = IP(src=blue0.ipv4, dst=blue1.ipv4)
-    data = UDP(sport=49152, dport=ROCE) / bth(0x11, 17, 5)
-    to_blue1, to_red1 = from_blue0(bench), from_blue0(bench, dst=red1.mac)
-    group = "33:33:ff:00:00:02"
-    question = {"hwsrc": blue0.mac, "psrc": blue0.ipv4}
+Ways = dict[str, tuple[str, Packet]]
+"""Way out -> (the counter that tells of it, the frame)."""
+DATA = UDP(sport=49152, dport=ROCE)
+
+
+def out_of_the_tenant(bench: Bench) -> Ways:
+    return {**as_another(bench), **elsewhere(bench), **by_asking(bench), **malformed(bench)}
+
+
+def right(bench: Bench) -> IP:
+    return IP(src=bench.guests["blue0"].ipv4, dst=bench.guests["blue1"].ipv4)
+
+
+def as_another(bench: Bench) -> Ways:
+    blue1, red1, data = bench.guests["blue1"], bench.guests["red1"], DATA / bth(0x11, 17, 5)
     return {
         "with another's MAC": (
             "spoofed_mac",
-            from_blue0(bench, src=blue1.mac) / right / data,
+            from_blue0(bench, src=blue1.mac) / right(bench) / data,
         ),
         "with the MAC of another tenant's guest": (
             "spoofed_mac",
-            from_blue0(bench, src=red1.mac) / right / data,
+            from_blue0(bench, src=red1.mac) / right(bench) / data,
         ),
         "with another's IPv4 address": (
             "spoofed_ip",
-            to_blue1 / IP(src=blue1.ipv4, dst=blue1.ipv4) / data,
+            from_blue0(bench) / IP(src=blue1.ipv4, dst=blue1.ipv4) / data,
         ),
         "with another's IPv6 address": (
             "spoofed_ip",
-            to_blue1 / IPv6(src=blue1.ipv6, dst=blue1.ipv6) / data,
+            from_blue0(bench) / IPv6(src=blue1.ipv6, dst=blue1.ipv6) / data,
         ),
-        "to another tenant's MAC": ("unknown_guest", to_red1 / right / data),
+    }
+
+
+def elsewhere(bench: Bench) -> Ways:
+    data = DATA / bth(0x11, 17, 5)
+    to_red1 = from_blue0(bench, dst=bench.guests["red1"].mac)
+    return {
+        "to another tenant's MAC": ("unknown_guest", to_red1 / right(bench) / data),
         "RDMA to another tenant's QPN": (
             "unknown_guest",
-            to_red1 / right / UDP(sport=49152, dport=ROCE) / bth(0x04, 0x11, 0),
+            to_red1 / right(bench) / DATA / bth(0x04, 0x11, 0),
         ),
-        "to all": ("group", from_blue0(bench, dst=EVERYBODY) / right / data),
+        "to all": ("group", from_blue0(bench, dst=EVERYBODY) / right(bench) / data),
+    }
+
+
+def by_asking(bench: Bench) -> Ways:
+    blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
+    group = "33:33:ff:00:00:02"
+    question = {"hwsrc": blue0.mac, "psrc": blue0.ipv4}
+    return {
         "with an ARP request in another's name": (
             "spoofed_arp",
             from_blue0(bench, dst=EVERYBODY)
@@ -110,7 +132,7 @@ def out_of_the_tenant(bench: Bench) -> dict[str, tuple[str, Packet]]:
         ),
         "with an ARP answer to another": (
             "other_protocol",
-            to_blue1 / ARP(op=2, hwdst=blue1.mac, pdst=blue1.ipv4, **question),
+            from_blue0(bench) / ARP(op=2, hwdst=blue1.mac, pdst=blue1.ipv4, **question),
         ),
         "by asking for whom the tenant does not have": (
             "unanswered",
@@ -123,14 +145,20 @@ def out_of_the_tenant(bench: Bench) -> dict[str, tuple[str, Packet]]:
             / ICMPv6ND_NS(tgt=blue0.ipv6)
             / ICMPv6NDOptSrcLLAddr(lladdr=blue0.mac),
         ),
+    }
+
+
+def malformed(bench: Bench) -> Ways:
+    to_blue1 = from_blue0(bench)
+    return {
         "in a VLAN": (
             "other_protocol",
             Ether(bytes(to_blue1)[:12] + b"\x81\x00\x00\x07" + b"x" * 60),
         ),
-        "with a header cut short": ("malformed", Ether(bytes(to_blue1 / right)[:20])),
+        "with a header cut short": ("malformed", Ether(bytes(to_blue1 / right(bench))[:20])),
         "with a false header length": (
             "malformed",
-            to_blue1 / IP(ihl=15, src=blue0.ipv4, dst=blue1.ipv4),
+            to_blue1 / IP(ihl=15, src=right(bench).src, dst=right(bench).dst),
         ),
     }
 

@@ -51,77 +51,63 @@ static enum nccl_result devices(int *n)
 	return NCCL_SUCCESS;
 }
 
-static enum nccl_result properties_v12(int index, struct nccl_properties_v12 *out)
+static struct net_device *known_device(int index)
 {
 	struct net_device *dev = net_device(index);
 
 	if (!dev)
-		return net_fail(NCCL_INTERNAL_ERROR, "there is no device %d", index);
-	*out = (struct nccl_properties_v12){
-		.name = dev->name,
-		.pci_path = dev->pci_path,
-		.guid = dev->attr.sys_image_guid,
-		.pointers = NCCL_PTR_HOST,
-		.speed_mbps = dev->speed_mbps,
-		.port = 1,
-		.max_comms = dev->attr.max_qp,
-		.max_receives = NET_GROUP,
-		.offload = NCCL_DEVICE_HOST,
-		.parts = { .n = 1, .device = { index } },
-		.max_p2p_bytes = NET_MAX_BYTES,
-		.max_collective_bytes = NET_MAX_BYTES,
-		.max_requests_at_once = 1,
-		.rail = NCCL_UNDEFINED,
-		.plane = NCCL_UNDEFINED,
-	};
-	return NCCL_SUCCESS;
+		net_fail(NCCL_INTERNAL_ERROR, "there is no device %d", index);
+	return dev;
 }
+
+/* Members of all versions, and of those since 9. */
+#define PROPERTIES_V8(dev)                                                                         \
+	.name = (dev)->name, .pci_path = (dev)->pci_path, .guid = (dev)->attr.sys_image_guid,      \
+	.pointers = NCCL_PTR_HOST, .speed_mbps = (dev)->speed_mbps, .port = 1,                     \
+	.max_comms = (dev)->attr.max_qp, .max_receives = NET_GROUP, .offload = NCCL_DEVICE_HOST
+#define PROPERTIES_V9(dev, index)                                                                  \
+	PROPERTIES_V8(dev), .parts = { .n = 1, .device = { index } },                              \
+			    .max_p2p_bytes = NET_MAX_BYTES, .max_collective_bytes = NET_MAX_BYTES
 
 static enum nccl_result properties_v8(int index, struct nccl_properties_v8 *out)
 {
-	struct nccl_properties_v12 p = { 0 };
-	enum nccl_result result = properties_v12(index, &p);
+	struct net_device *dev = known_device(index);
 
-	if (!result)
-		*out = (struct nccl_properties_v8){ .name = p.name,
-						    .pci_path = p.pci_path,
-						    .guid = p.guid,
-						    .pointers = p.pointers,
-						    .speed_mbps = p.speed_mbps,
-						    .port = p.port,
-						    .max_comms = p.max_comms,
-						    .max_receives = p.max_receives,
-						    .offload = p.offload };
-	return result;
+	if (!dev)
+		return NCCL_INTERNAL_ERROR;
+	*out = (struct nccl_properties_v8){ PROPERTIES_V8(dev) };
+	return NCCL_SUCCESS;
 }
 
 static enum nccl_result properties_v9(int index, struct nccl_properties_v9 *out)
 {
-	struct nccl_properties_v12 p = { 0 };
-	enum nccl_result result = properties_v12(index, &p);
+	struct net_device *dev = known_device(index);
 
-	if (!result)
-		*out = (struct nccl_properties_v9){
-			.name = p.name,
-			.pci_path = p.pci_path,
-			.guid = p.guid,
-			.pointers = p.pointers,
-			.speed_mbps = p.speed_mbps,
-			.port = p.port,
-			.max_comms = p.max_comms,
-			.max_receives = p.max_receives,
-			.offload = p.offload,
-			.parts = { .n = 1, .device = { index } },
-			.max_p2p_bytes = p.max_p2p_bytes,
-			.max_collective_bytes = p.max_collective_bytes,
-		};
-	return result;
+	if (!dev)
+		return NCCL_INTERNAL_ERROR;
+	*out = (struct nccl_properties_v9){ PROPERTIES_V9(dev, index) };
+	return NCCL_SUCCESS;
 }
 
 static enum nccl_result properties_v11(int index, struct nccl_properties_v11 *out)
 {
 	out->max_requests_at_once = 1;
 	return properties_v9(index, &out->v9);
+}
+
+static enum nccl_result properties_v12(int index, struct nccl_properties_v12 *out)
+{
+	struct net_device *dev = known_device(index);
+
+	if (!dev)
+		return NCCL_INTERNAL_ERROR;
+	*out = (struct nccl_properties_v12){
+		PROPERTIES_V9(dev, index),
+		.max_requests_at_once = 1,
+		.rail = NCCL_UNDEFINED,
+		.plane = NCCL_UNDEFINED,
+	};
+	return NCCL_SUCCESS;
 }
 
 /* ---- connections -------------------------------------------------------------------------- */

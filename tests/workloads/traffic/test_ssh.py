@@ -27,7 +27,7 @@ def test_traffic_on_machines(site: Site, tmp_path: FilePath) -> None:
     path = site.folder / "traffic.yaml"
     path.write_text(EXPERIMENT.replace("sweep:\n", MATRIX))
     out = tmp_path / "out"
-    done = site.dpctl("run", path, "--out", out)
+    done = site.dpctl("run", "--no-report", path, "--out", out)
     assert done.returncode == 0, done.stderr
     found = {tuple(record["axes"].values()): record for record in records(out)}
     assert len(found) == 4

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The processes of QEMU, and what keeps a guest from booting."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+TROUBLES = {
+    "host0": (signal.SIGKILL, "it has ended: "),
+    "host1": (signal.SIGSTOP, "it said nothing for 25 s"),
+}
+"""The signal that a guest gets while it boots for the first time, and what its console says."""
+
+
+def trouble(others: set[int], hit: dict[str, int]) -> None:
+    """Hit each guest once; returns when all are hit, with their processes in `hit`.
+
+    others: guests of networks that other tests share.
+    """
+    while len(hit) < len(TROUBLES):
+        time.sleep(0.2)
+        for pid in guests(os.getpid()) - others:
+            if (name := guest_name(pid)) in TROUBLES and name not in hit:
+                os.kill(pid, TROUBLES[name][0])
+                hit[name] = pid
+
+
+def guest_name(pid: int) -> str:
+    """Which host it is; "" while the process has no command line yet, or none any more."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return words[words.index("-name") + 1] if "-name" in words else ""
+
+
+def runs(pid: int) -> bool:
+    """A process that was killed stays as a zombie until somebody has waited for it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def descendants(pid: int) -> list[int]:
+    found = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
+    parents = {int(a): int(b) for a, b in (line.split() for line in found.splitlines())}
+    family = {pid}
+    while more := {p for p, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sorted(family - {pid})
+
+
+def guests(pid: int) -> set[int]:
+    """The processes of QEMU below this one."""
+    found = set()
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text().startswith("qemu-system"):
+                found.add(child)
+    return found
