@@ -33,7 +33,7 @@ def test_show() -> None:
     assert "SIGCOMM 2020" in text
     assert "base_target_ns" in text
     record = json.loads(run("show", "swift", "--format", "json").output)
-    assert record["flow_bytes"] == 248
+    assert record["flow_bytes"] == 264
     assert record["params"][0]["unit"] == "ns"
 
 
