@@ -34,6 +34,9 @@ def test_show() -> None:
     assert "base_target_ns" in text
     record = json.loads(run("show", "swift", "--format", "json").output)
     assert record["flow_bytes"] == 264
+    assert not record["grants"]
+    assert "gives grants" not in text
+    assert "gives grants; state: lowest_ns (port)" in run("show", "homa").output
     assert record["params"][0]["unit"] == "ns"
 
 
