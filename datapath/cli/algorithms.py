@@ -86,6 +86,8 @@ def show(name: _Name, fmt: FormatOption = Format.table) -> None:
             "flow_bytes": made.flow_bytes,
             "params": rows,
             "state": [item.name for item in made.state],
+            "grants": made.grants,
+            "receiver_state": {item.name: item.of for item in made.receiver_state},
         }
         print_record(record, fmt)
         return
@@ -93,6 +95,9 @@ def show(name: _Name, fmt: FormatOption = Format.table) -> None:
     print_wrapped(rows, fmt)
     state = ", ".join(item.name for item in made.state) or "none"
     typer.echo(f"\nState: {state}\nRecord: {made.flow_bytes} bytes per flow")
+    if made.grants:
+        kept = ", ".join(f"{item.name} ({item.of})" for item in made.receiver_state) or "none"
+        typer.echo(f"At the receiver: it gives grants; state: {kept}")
 
 
 @app.command("compile")

@@ -28,9 +28,9 @@ struct dp_flow {
 	uint32_t mss_bytes, window_psns;
 	uint8_t paths;
 	bool needs_grants; /* the receiver gives grants */
-	bool paced;	/* a packet waits for next_tx_ns */
-	bool waited;	/* the next packet has waited for next_tx_ns */
-	uint32_t burst; /* packets sent in a row while next_tx_ns was not in the future */
+	bool paced;	   /* a packet waits for next_tx_ns */
+	bool waited;	   /* the next packet has waited for next_tx_ns */
+	uint32_t burst;	   /* packets sent in a row while next_tx_ns was not in the future */
 	uint64_t inflight_bytes;
 	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
 	uint64_t lost_since_ack;

@@ -72,7 +72,7 @@ struct dp_engine {
 		struct dp_member *at; /* in no order */
 	} members;		      /* of multicast groups */
 	struct dp_store *own;
-	struct dp_granting *granting; /* NULL: no QP gives grants */
+	struct dp_granting *granting;	 /* NULL: no QP gives grants */
 	struct dp_cc_flow constant_flow; /* see dp_qp_flow() */
 	struct dp_qp *
 		*qps[DP_QPN_SPACE / DP_QP_PAGE]; /* index: bits 8-15, then bits 0-7 of the QPN */

@@ -77,7 +77,7 @@ enum {
 	DP_HOP_LEN = 16,      /* a telemetry record */
 	DP_ROOM_HEAD_LEN = 4, /* in front of the records of a request */
 	DP_FEATURE_TELEMETRY = 1 << 0,
-	DP_FEATURE_PATHS = 1 << 1, /* the sender's packets take several paths */
+	DP_FEATURE_PATHS = 1 << 1,  /* the sender's packets take several paths */
 	DP_FEATURE_GRANTS = 1 << 2, /* the sender's peer may send only what is granted */
 	DP_PATHS_MAX = 64,
 };

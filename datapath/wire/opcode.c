@@ -26,7 +26,8 @@
 	 HAS(mask, DP_HAS_IMM, DP_IMM_LEN) + HAS(mask, DP_HAS_IETH, DP_IETH_LEN) +                 \
 	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +               \
 	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN) + HAS(mask, DP_HAS_DETH, DP_DETH_LEN) +             \
-	 HAS(mask, DP_HAS_FETH, DP_FETH_LEN) + HAS(mask, DP_HAS_DEMAND, DP_DEMAND_LEN) + HAS(mask, DP_HAS_GRANT, DP_GRANT_LEN))
+	 HAS(mask, DP_HAS_FETH, DP_FETH_LEN) + HAS(mask, DP_HAS_DEMAND, DP_DEMAND_LEN) +           \
+	 HAS(mask, DP_HAS_GRANT, DP_GRANT_LEN))
 
 #define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
 #define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))

@@ -21,8 +21,7 @@ static uint32_t features_of(const struct dp_rc *rc)
 		    cfg->segment_max >= rc->qp.attr.path_mtu + dp_room_len(DP_HOPS_MAX);
 
 	return (cfg->telemetry && fits ? DP_FEATURE_TELEMETRY : 0) |
-	       (rc->grants ? DP_FEATURE_GRANTS : 0) |
-	       (cfg->paths > 1 ? DP_FEATURE_PATHS : 0);
+	       (rc->grants ? DP_FEATURE_GRANTS : 0) | (cfg->paths > 1 ? DP_FEATURE_PATHS : 0);
 }
 
 static struct dp_hello hello_of(const struct dp_rc *rc, uint32_t ts_ns)

@@ -132,7 +132,7 @@ struct dp_rc {
 	struct dp_requester req;
 	struct dp_responder resp;
 	struct dp_flow flow;
-	struct dp_echo *echo; /* NULL: this end wants no telemetry */
+	struct dp_echo *echo;	      /* NULL: this end wants no telemetry */
 	struct dp_credit *credit;     /* NULL: the peer gives no grants */
 	struct dp_incoming *incoming; /* NULL: the peer has told no demand */
 };
