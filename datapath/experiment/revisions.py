@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datapath import cachedir
+from datapath.debian import install_hint
 from datapath.disk import disk_errors
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.experiment.load import LoadedExperiment
@@ -54,7 +55,7 @@ def _git(*words: str) -> str:
     try:
         done = subprocess.run([*_GIT, *words], capture_output=True, text=True, timeout=60)
     except FileNotFoundError:
-        raise CapabilityError("program git is not installed", hint="apt-get install git") from None
+        raise CapabilityError("program git is not installed", hint=install_hint("git")) from None
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
