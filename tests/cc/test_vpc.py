@@ -247,6 +247,22 @@ def test_a_path_of_few_packets_has_the_target_of_ten() -> None:
         assert float(flow.flow.w) - before == pytest.approx(0.5, rel=0.03)
 
 
+def test_on_a_long_path_a_window_has_the_target_of_a_smaller_one() -> None:
+    """8 ms are 16 times 500 us: 64 packets have the target of 16.
+
+    A queue of half of that target grows the window by half a packet.
+    """
+    base = 8e6
+    flow = Hand("vpc", line_rate_bps=GBIT)
+    flow.ack(1, rtt_ns=base)
+    flow.flow.starting, flow.flow.w = False, 64
+    queue = 0.5 * 250 * US * (0.15 + 0.4 / math.sqrt(16) + 0.15)
+    flow.ack(1e-9, rtt_ns=base + queue, wait_ns=base)
+    flow.flow.jitter_ns, before = 0, float(flow.flow.w)
+    flow.ack(before, rtt_ns=base + queue, wait_ns=2 * base)
+    assert float(flow.flow.w) - before == pytest.approx(0.5, rel=0.03)
+
+
 def test_telemetry_takes_the_place_of_the_delay() -> None:
     """Two queues of 12500 bytes at 10 Gbit/s are 20 us, whatever the RTT says."""
     hops = [(12500, 0, 0, 10e9), (12500, 0, 0, 10e9), (0, 0, 0, 10e9)]
@@ -326,6 +342,35 @@ def test_it_competes_no_more_when_the_queue_empties() -> None:
         flow.ack(1e-9, rtt_ns=BASE, wait_ns=BASE)
     assert not flow.flow.competing
     assert not flow.flow.starting
+
+
+def squeezed(flow: Hand, lost: float = 0) -> None:
+    """It competes until it is time to try, and the rival leaves it one packet."""
+    give_up(flow, 8 * BASE)
+    for number in range(40):
+        if not flow.flow.competing:
+            break
+        flow.ack(1, rtt_ns=8 * BASE * (1 + 0.04 * (number % 2)), wait_ns=2 * BASE, lost=lost)
+    assert not flow.flow.competing
+    flow.flow.w, flow.flow.row, flow.flow.last_row_low_ns = 1, 0, 0
+
+
+def test_it_goes_back_to_the_window_that_it_had_beside_a_rival() -> None:
+    flow = steady(30)
+    squeezed(flow)
+    had = float(flow.flow.rival_w)
+    assert had >= 30
+    give_up(flow, 8 * BASE)
+    assert float(flow.flow.w) == pytest.approx(had, rel=0.1)
+
+
+def test_a_loss_beside_the_rival_ends_that_memory() -> None:
+    """The rivals may be many flows of vpc in a small buffer: a packet does not compete."""
+    flow = steady(30)
+    squeezed(flow, lost=1)
+    for number in range(20):
+        flow.ack(1, rtt_ns=8 * BASE * (1 + 0.04 * (number % 2)), wait_ns=9 * BASE)
+        assert not flow.flow.competing
 
 
 def test_flows_of_a_few_packets_do_not_compete() -> None:

@@ -216,6 +216,28 @@ def test_vpc_survives() -> None:
     check_table("survival", rows)
 
 
+def test_vpc_keeps_a_share_beside_a_rival_in_a_deep_buffer() -> None:
+    """30 % of the fair share at least, beside a flow of BBR that comes after 20 or 100 ms.
+
+    One that comes with the first packets leaves vpc 6 %: no window to go back to.
+    """
+    rows: list[Row] = []
+    for rtt_us, buffer_bytes in ((200, 512_000), (2000, 1_000_000)):
+        row: Row = {"rtt_us": str(rtt_us)}
+        for at_ms in (20, 100):
+            rival = SetAlgorithm(at_ms * MS, compile_algorithm("bbr"), flows=[1])
+            shared = Shared(rtt_ns=rtt_us * US, limit_bytes=buffer_bytes)
+            seen = steady(
+                "vpc", shared, count=2, duration_ns=2000 * MS, changes=[rival], interval_ns=MS
+            )
+            rates = seen.goodput_bps(200 * MS)
+            share = float(2 * rates[0] / rates.sum())
+            assert share > 0.3
+            row[f"share_{at_ms}ms"] = share
+        rows.append(row)
+    check_table("rivals", rows, slack=0.5)
+
+
 def test_an_algorithm_is_changed_while_the_flows_run() -> None:
     """Two CUBIC flows fill the queue; vpc empties it without a loss of its own; CUBIC again."""
     vpc, cubic = compile_algorithm("vpc"), compile_algorithm("cubic")
