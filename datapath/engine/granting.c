@@ -49,6 +49,7 @@ bool dp_granting_join(struct dp_engine *e, const struct dp_cc_algo *algo)
 		}
 		memcpy(g->port, algo->port_initial, algo->port_bytes);
 		g->algo = algo;
+		g->sender_bytes = algo->sender_bytes;
 		e->granting = g;
 	}
 	g->users++;
@@ -57,7 +58,7 @@ bool dp_granting_join(struct dp_engine *e, const struct dp_cc_algo *algo)
 
 static struct dp_cc_sender *record_at(const struct dp_granting *g, uint32_t i)
 {
-	return (struct dp_cc_sender *)(g->records + (size_t)i * g->algo->sender_bytes);
+	return (struct dp_cc_sender *)(g->records + (size_t)i * g->sender_bytes);
 }
 
 static bool make_room(struct dp_granting *g)
@@ -71,7 +72,7 @@ static bool make_room(struct dp_granting *g)
 	at = realloc(g->at, room * sizeof(*at));
 	if (at)
 		g->at = at;
-	records = at ? realloc(g->records, room * g->algo->sender_bytes) : NULL;
+	records = at ? realloc(g->records, room * g->sender_bytes) : NULL;
 	if (!records)
 		return false;
 	g->records = records;
@@ -83,7 +84,7 @@ static void swap(struct dp_granting *g, uint32_t i, uint32_t j)
 {
 	uint8_t record[DP_CC_FLOW_BYTES_MAX];
 	struct dp_incoming *in = g->at[i];
-	size_t bytes = g->algo->sender_bytes;
+	size_t bytes = g->sender_bytes;
 
 	if (i == j)
 		return;
@@ -119,7 +120,7 @@ static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, uint32
 	in->mss_bytes = qp->attr.path_mtu;
 	in->settled = in->arrived = in->granted = in->wanted = settled;
 	g->at[in->index] = in;
-	memcpy(record_at(g, in->index), g->algo->sender_initial, g->algo->sender_bytes);
+	memcpy(record_at(g, in->index), g->algo->sender_initial, g->sender_bytes);
 	return in;
 }
 

@@ -28,6 +28,7 @@ struct dp_granting {
 	const struct dp_cc_algo *algo;
 	struct dp_timer timer;
 	uint32_t users; /* QPs that use it */
+	size_t sender_bytes;
 	struct dp_cc_port *port;
 	uint32_t n, active, room;
 	uint8_t *records;	 /* `room` of them, sender_bytes each */

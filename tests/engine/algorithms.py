@@ -74,6 +74,10 @@ def constant_cc(cwnd_bytes: float, rate_bps: float) -> tuple[Any, Any]:
     return algo, (record, name, calls)
 
 
+KEPT: list[Any] = []
+"""Engines of a test end after its variables, and use their algorithm until then."""
+
+
 class Granting:
     """Grants each sender up to `window_bytes` on the way; its own sender has a constant window.
 
@@ -81,6 +85,7 @@ class Granting:
     """
 
     def __init__(self, window_bytes: float = 1e9, unscheduled_bytes: float = 0) -> None:
+        KEPT.append(self)
         self.window_bytes = window_bytes
         self.requests: list[tuple[float, float]] = []
         self.data: list[tuple[float, float, float]] = []
