@@ -129,8 +129,10 @@ struct dp_rc {
 	uint32_t segment;      /* most payload of a packet: the path MTU, or more after a PROBE */
 	struct dp_requester req;
 	struct dp_responder resp;
-	struct dp_flow flow;
-	struct dp_echo *echo; /* NULL: this end wants no telemetry */
+	/* NULL: nothing was sent yet.  Most connections of a large program only wait. */
+	struct dp_flow *flow;
+	const struct dp_cc_algo *cc; /* of the flow, also of one that is still to begin */
+	struct dp_echo *echo;	     /* NULL: this end wants no telemetry */
 };
 
 extern const struct dp_qp_ops dp_rc_ops;
