@@ -28,12 +28,17 @@ void dp_flow_free(struct dp_flow *f)
 	f->record = NULL;
 }
 
+bool dp_flow_takes(const struct dp_cc_algo *algo)
+{
+	return !algo || (algo->abi == DP_CC_ABI && algo->flow_bytes >= sizeof(struct dp_cc_flow) &&
+			 algo->flow_bytes <= DP_CC_FLOW_BYTES_MAX);
+}
+
 static int set_algorithm(struct dp_flow *f, const struct dp_cc_algo *algo)
 {
 	struct dp_cc_flow *record = NULL;
 
-	if (algo && (algo->abi != DP_CC_ABI || algo->flow_bytes < sizeof(*record) ||
-		     algo->flow_bytes > DP_CC_FLOW_BYTES_MAX))
+	if (!dp_flow_takes(algo))
 		return -EINVAL;
 	if (algo) {
 		record = malloc(algo->flow_bytes);
@@ -47,11 +52,12 @@ static int set_algorithm(struct dp_flow *f, const struct dp_cc_algo *algo)
 	return 0;
 }
 
-int dp_flow_init(struct dp_flow *f, const struct dp_engine_config *cfg, struct dp_qp_stats *stats)
+int dp_flow_init(struct dp_flow *f, const struct dp_engine_config *cfg,
+		 const struct dp_cc_algo *algo, struct dp_qp_stats *stats)
 {
 	f->cfg = cfg;
 	f->stats = stats;
-	return set_algorithm(f, cfg->cc);
+	return set_algorithm(f, algo);
 }
 
 static double max_cwnd_bytes(const struct dp_flow *f)
@@ -133,7 +139,7 @@ int dp_flow_replace(struct dp_flow *f, const struct dp_cc_algo *algo, uint64_t n
 {
 	int err = set_algorithm(f, algo);
 
-	if (err || !f->mss_bytes)
+	if (err)
 		return err;
 	begin(f, now);
 	/* A packet that waits for its time got that time from the old rate: forget it. */

@@ -91,14 +91,17 @@ static inline double dp_flow_unscheduled_bytes(const struct dp_flow *f)
 	return f->record ? f->record->unscheduled_bytes : 0;
 }
 
-/* Prepares the flow of a new QP: 0, -EINVAL or -ENOMEM. */
-int dp_flow_init(struct dp_flow *, const struct dp_engine_config *, struct dp_qp_stats *);
+/* Whether the algorithm fits this engine.  NULL, a constant window, does. */
+bool dp_flow_takes(const struct dp_cc_algo *);
+/* Prepares a zeroed flow of that algorithm: 0, -EINVAL or -ENOMEM. */
+int dp_flow_init(struct dp_flow *, const struct dp_engine_config *, const struct dp_cc_algo *,
+		 struct dp_qp_stats *);
 void dp_flow_free(struct dp_flow *);
 /* Starts the algorithm, with segments of mss_bytes and a window of window_psns over `paths`
  * paths. */
 void dp_flow_connect(struct dp_flow *, uint32_t mss_bytes, uint32_t window_psns, uint8_t paths,
 		     uint64_t now);
-/* Changes the algorithm.  The new one starts at once if the flow is connected. */
+/* Changes the algorithm.  The new one starts at once.  0 or -ENOMEM. */
 int dp_flow_replace(struct dp_flow *, const struct dp_cc_algo *, uint64_t now);
 /* The algorithm's record, with the members of the transport up to date.  Without an algorithm it is
  * made in `constant`. */

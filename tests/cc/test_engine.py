@@ -52,10 +52,10 @@ def run() -> Iterator[Run]:
                 a.write(content, target)
             else:
                 into = a.read(MESSAGE, target)
-        flow = lib.dp_qp_flow(a.qp)
         seen: Flow = []
 
         def note() -> None:
+            flow = lib.dp_qp_flow(a.qp)
             fields = {key: getattr(flow, key) for key, _ in ffi.typeof(flow).item.fields}
             seen.append(fields | {"now_ns": flow.now_ns - start})
 

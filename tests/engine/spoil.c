@@ -39,7 +39,7 @@ const char *X_spoil(struct dp_qp *qp, int number, int by)
 		qp->rd_outstanding += step;
 		return "counted wrong";
 	case 4:
-		rc->flow.inflight_bytes += (uint64_t)(int64_t)by;
+		rc->flow->inflight_bytes += (uint64_t)(int64_t)by;
 		return "bytes in flight";
 	case 5:
 		oldest(rc)->state = by > 0 ? DP_REC_LOST : DP_REC_FLIGHT;

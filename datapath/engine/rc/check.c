@@ -137,7 +137,7 @@ static const char *check_block(const struct dp_rc *rc)
 	if (why)
 		return why;
 	MUST(flight == t.flight && lost == t.lost, "a record is in no list");
-	MUST(t.bytes == rc->flow.inflight_bytes, "the bytes in flight are counted wrong");
+	MUST(t.bytes == rc->flow->inflight_bytes, "the bytes in flight are counted wrong");
 	return NULL;
 }
 
@@ -151,11 +151,13 @@ static const char *check_requester(const struct dp_rc *rc)
 		return why;
 	if (!rc->extended) {
 		MUST(!r->block, "standard mode with records of extended mode");
-		MUST(rc->flow.inflight_bytes == (uint64_t)psns * rc->qp.attr.path_mtu,
+		MUST((rc->flow ? rc->flow->inflight_bytes : 0) ==
+			     (uint64_t)psns * rc->qp.attr.path_mtu,
 		     "the bytes in flight are counted wrong");
 		return NULL;
 	}
 	MUST(rc->hello_done, "extended mode without a peer that agreed to it");
+	MUST(rc->flow || !psns, "packets in flight of no flow");
 	MUST(!!r->block == !!psns, "records without packets in flight, or the reverse");
 	MUST(!psns || r->timer_ns || r->rnr_until_ns, "packets in flight and no time-out");
 	return r->block ? check_block(rc) : NULL;
@@ -241,7 +243,7 @@ static const char *check_timer(const struct dp_rc *rc)
 {
 	const struct dp_requester *r = &rc->req;
 	bool waits = r->rnr_until_ns || r->timer_ns || r->tlp_ns || r->reorder_ns ||
-		     rc->resp.ack_ns || rc->flow.paced;
+		     rc->resp.ack_ns || (rc->flow && rc->flow->paced);
 
 	MUST(rc->qp.ready || !waits || !dp_qp_sends(&rc->qp) || dp_timer_armed(&rc->qp.timer),
 	     "a QP waits for a time and has no timer");

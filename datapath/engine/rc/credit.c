@@ -22,14 +22,16 @@ void dp_credit_open(struct dp_rc *rc)
 {
 	if (!rc->credit)
 		rc->credit = calloc(1, sizeof(*rc->credit));
-	rc->flow.needs_grants = rc->credit;
+	if (rc->flow)
+		rc->flow->needs_grants = rc->credit;
 }
 
 void dp_credit_close(struct dp_rc *rc)
 {
 	free(rc->credit);
 	rc->credit = NULL;
-	rc->flow.needs_grants = false;
+	if (rc->flow)
+		rc->flow->needs_grants = false;
 }
 
 void dp_credit_stop(struct dp_rc *rc)
@@ -69,7 +71,7 @@ static uint32_t backlog(const struct dp_rc *rc)
 /* When a DEMAND is repeated. */
 static uint64_t patience_ns(const struct dp_rc *rc, uint64_t now)
 {
-	uint64_t rtt = rc->flow.rtt.srtt_ns ? rc->flow.rtt.srtt_ns + rc->flow.rtt.host_ns :
+	uint64_t rtt = rc->flow->rtt.srtt_ns ? rc->flow->rtt.srtt_ns + rc->flow->rtt.host_ns :
 					      rc->hello_rtt_ns;
 	uint64_t wait = 4 * rtt > ASK_FIRST_NS ? 4 * rtt : ASK_FIRST_NS;
 	uint8_t asked = rc->credit->asked;
@@ -89,7 +91,7 @@ bool dp_credit_allows(struct dp_rc *rc, uint32_t bytes, uint64_t now)
 			c->ask_ns = patience_ns(rc, now);
 		return true;
 	}
-	if ((double)(rc->flow.inflight_bytes + bytes) <= dp_flow_unscheduled_bytes(&rc->flow))
+	if ((double)(rc->flow->inflight_bytes + bytes) <= dp_flow_unscheduled_bytes(rc->flow))
 		return true;
 	wanted = c->sent + backlog(rc);
 	if (wanted > c->told && c->told <= c->granted + AHEAD * rc->req.segment)
@@ -120,7 +122,7 @@ double dp_credit_left(const struct dp_rc *rc)
 static void demand(struct dp_rc *rc, struct dp_packet *pkt, uint32_t wants, uint64_t now)
 {
 	struct dp_credit *c = rc->credit;
-	uint64_t flying = rc->flow.inflight_bytes < c->sent ? rc->flow.inflight_bytes : c->sent;
+	uint64_t flying = rc->flow->inflight_bytes < c->sent ? rc->flow->inflight_bytes : c->sent;
 	struct dp_demand d = {
 		.settled = (uint32_t)(c->sent - flying),
 		.wanted = (uint32_t)c->sent + wants,
@@ -205,7 +207,7 @@ static void granted_rx(struct dp_rc *rc, const struct dp_grant *g, uint64_t now)
 
 void dp_grants_open(struct dp_rc *rc)
 {
-	rc->grants = dp_granting_join(rc->qp.engine, rc->flow.algo);
+	rc->grants = dp_granting_join(rc->qp.engine, rc->cc);
 }
 
 void dp_grants_close(struct dp_rc *rc)
@@ -266,7 +268,7 @@ const char *dp_credit_check(const struct dp_rc *rc)
 		return "a QP has the record of another flow";
 	if (rc->grants && !rc->qp.engine->granting)
 		return "a QP gives grants without a port";
-	if (rc->flow.needs_grants != !!c)
+	if (rc->flow && rc->flow->needs_grants != !!c)
 		return "the algorithm does not know whether it needs grants";
 	return NULL;
 }

@@ -34,7 +34,7 @@ static bool answers_last_copy(const struct dp_rc *rc, const struct dp_rec *rec,
 		return true;
 	if (d->echoed)
 		return (int32_t)(d->echo_ns - (uint32_t)rec->sent_ns) >= 0;
-	return now - rec->sent_ns >= rc->flow.rtt.min_rtt_ns;
+	return now - rec->sent_ns >= rc->flow->rtt.min_rtt_ns;
 }
 
 static void note_path(struct dp_tx_block *b, const struct dp_rec *rec)
@@ -56,7 +56,7 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 
 	dp_rec_remove(b, dp_rec_list_of(b, rec), dp_rec_slot(rc, psn));
 	if (rec->state == DP_REC_FLIGHT)
-		rc->flow.inflight_bytes -= rec->len;
+		rc->flow->inflight_bytes -= rec->len;
 	rec->state = DP_REC_DONE;
 	if (answers_last_copy(rc, rec, d, now))
 		dp_rack_update(rc, psn, rec, now);
@@ -99,7 +99,7 @@ static void deliver_selective(struct dp_rc *rc, const struct dp_parsed *p, const
 static void rate_sample(struct dp_rc *rc, const struct dp_rec *rec, struct dp_cc_ack *ack,
 			uint64_t now)
 {
-	struct dp_flow *f = &rc->flow;
+	struct dp_flow *f = rc->flow;
 	uint64_t send = rec->sent_ns - rec->first_sent_ns, recv = now - rec->delivered_ns;
 	uint64_t interval = send > recv ? send : recv;
 
@@ -161,7 +161,7 @@ static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigne
 		if (i != path)
 			ack.rtt_ns = ack.host_ns = ack.back_ns = ack.delivery_rate_bps =
 				ack.n_hops = 0;
-		dp_flow_ack(&rc->flow, &ack, now);
+		dp_flow_ack(rc->flow, &ack, now);
 	}
 }
 
@@ -172,9 +172,9 @@ static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 	uint32_t timeout_ns = (uint32_t)rc->req.timeout_ns;
 
 	if (d->echoed && (int32_t)(d->echo_ns - timeout_ns) < 0)
-		dp_flow_undo_timeout(&rc->flow);
+		dp_flow_undo_timeout(rc->flow);
 	else
-		dp_flow_keep_timeout(&rc->flow);
+		dp_flow_keep_timeout(rc->flow);
 	rc->req.timeout_ns = 0;
 }
 
@@ -202,7 +202,7 @@ static void cut_rtt(struct dp_rc *rc, struct delivery *d, uint32_t sent_ns, uint
 {
 	if (d->rtt_ns)
 		d->back_ns =
-			dp_oneway_sample(&rc->flow.oneway, sent_ns, arrived_ns, d->rtt_ns, now);
+			dp_oneway_sample(&rc->flow->oneway, sent_ns, arrived_ns, d->rtt_ns, now);
 }
 
 static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marked_bytes,
@@ -218,7 +218,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	};
 
 	if (d->rtt_ns)
-		dp_rtt_sample(&rc->flow.rtt, d->rtt_ns, d->host_ns - d->held_ns, now);
+		dp_rtt_sample(&rc->flow->rtt, d->rtt_ns, d->host_ns - d->held_ns, now);
 	if (!d->any) {
 		dp_detect_losses(rc, now);
 		return;
@@ -229,7 +229,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	r->tlp_sent = r->forced = false;
 	r->progress_ns = now;
 	r->rnr_left = rc->qp.attr.rnr_retry;
-	rc->flow.delivered_bytes += d->bytes;
+	rc->flow->delivered_bytes += d->bytes;
 	rate_sample(rc, &d->newest, &ack, now);
 	ack.marked_bytes = (double)(marked_bytes < d->bytes ? marked_bytes : d->bytes);
 	dp_detect_losses(rc, now);
@@ -238,7 +238,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	if (r->block->paths > 1)
 		tell_paths(rc, &ack, d->newest.path, now);
 	else
-		dp_flow_ack(&rc->flow, &ack, now);
+		dp_flow_ack(rc->flow, &ack, now);
 	advance(rc);
 	if (rc->qp.state != DP_QPS_ERR)
 		dp_ext_arm_timers(rc, now);
@@ -259,7 +259,7 @@ static uint64_t echoes(struct dp_rc *rc, const struct dp_xah *xah, uint64_t now)
 	if ((int32_t)duplicates > 0) {
 		r->peer_duplicates = xah->duplicates;
 		rc->qp.stats.spurious += duplicates;
-		dp_reordering_widen(&r->reordering, &rc->flow.rtt, now);
+		dp_reordering_widen(&r->reordering, &rc->flow->rtt, now);
 	}
 	return (uint64_t)marked * rc->req.segment;
 }
@@ -344,8 +344,8 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (d.any && d.echoed) {
 		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
-		if (d.rtt_ns && rc->flow.rtt.srtt_ns)
-			dp_thinning_sample(&rc->flow.thinning, d.back_ns, rc->flow.rtt.srtt_ns,
+		if (d.rtt_ns && rc->flow->rtt.srtt_ns)
+			dp_thinning_sample(&rc->flow->thinning, d.back_ns, rc->flow->rtt.srtt_ns,
 					   now);
 	}
 	delivered(rc, &d, marked, now);
@@ -398,7 +398,7 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		sample_rtt(&d, p, xdh.ts_ns, xdh.rq_seq, now);
 		d.held_ns = d.rtt_ns ? xdh.rq_seq : 0;
 		if (d.rtt_ns)
-			dp_rtt_held(&rc->flow.rtt, xdh.rq_seq, now);
+			dp_rtt_held(&rc->flow->rtt, xdh.rq_seq, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;
 	}

@@ -10,7 +10,7 @@ uint64_t dp_probe_timeout(const struct dp_rc *rc)
 	for (kind = 0; b && kind < dp_classes(b); kind++)
 		if (b->class[kind].rack.rtt_ns > slowest)
 			slowest = b->class[kind].rack.rtt_ns;
-	return dp_tlp_timeout(&rc->flow.rtt, slowest, dp_ack_delay_ns(rc->flow.thinning.level));
+	return dp_tlp_timeout(&rc->flow->rtt, slowest, dp_ack_delay_ns(rc->flow->thinning.level));
 }
 
 /* ---- RACK ---- */
@@ -30,7 +30,7 @@ void dp_mark_lost(struct dp_rc *rc, uint32_t i)
 	struct dp_rec *rec = dp_rec(b, i);
 
 	dp_rec_remove(b, dp_rec_list_of(b, rec), i);
-	rc->flow.inflight_bytes -= rec->len;
+	rc->flow->inflight_bytes -= rec->len;
 	rec->state = DP_REC_LOST;
 	dp_rec_append(b, &b->lost, i);
 }
@@ -57,8 +57,8 @@ static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_
 
 	if (dp_rack_overtook(&c->rack, dp_rec_psn(rc, i), rec->sent_ns))
 		return dp_rack_due(&c->rack, rec->sent_ns,
-				   dp_reordering_window(&rc->req.reordering, &rc->flow.rtt));
-	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow.rtt.srtt_ns)
+				   dp_reordering_window(&rc->req.reordering, &rc->flow->rtt));
+	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow->rtt.srtt_ns)
 		return rec->sent_ns + dp_probe_timeout(rc);
 	/* Another path has made progress since: this one may be dead. */
 	if (b->paths > 1 && !rec->response && rec->sent_ns < b->xmit_ns)
@@ -99,8 +99,8 @@ void dp_detect_losses(struct dp_rc *rc, uint64_t now)
 		loss = detect(rc, &b->class[kind], now);
 		if (!loss.lost_bytes)
 			continue;
-		dp_reordering_narrow(&rc->req.reordering, &rc->flow.rtt, now);
-		dp_flow_loss(&rc->flow, &loss, now);
+		dp_reordering_narrow(&rc->req.reordering, &rc->flow->rtt, now);
+		dp_flow_loss(rc->flow, &loss, now);
 		dp_qp_wake(&rc->qp);
 	}
 }
@@ -113,11 +113,11 @@ void dp_lose_trimmed(struct dp_rc *rc, uint32_t psn, bool response, uint64_t now
 	if (!dp_is_outstanding(rc, psn, response))
 		return;
 	rec = dp_rec_at(rc, psn);
-	if (rec->state != DP_REC_FLIGHT || now - rec->sent_ns < rc->flow.rtt.min_rtt_ns / 8)
+	if (rec->state != DP_REC_FLIGHT || now - rec->sent_ns < rc->flow->rtt.min_rtt_ns / 8)
 		return;
 	lose(rc, &loss, dp_rec_slot(rc, psn));
 	rc->qp.stats.fast_retransmits++;
-	dp_flow_loss(&rc->flow, &loss, now);
+	dp_flow_loss(rc->flow, &loss, now);
 	dp_qp_wake(&rc->qp);
 }
 

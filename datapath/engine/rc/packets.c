@@ -136,7 +136,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 
 		pkt->sport = path_sport(rc);
 		carry_ack(rc, &xdh, now);
-		xdh.thin = rc->flow.thinning.level;
+		xdh.thin = rc->flow->thinning.level;
 		xdh.records = rc->telemetry ? DP_HOPS_MAX : 0;
 		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN), &xdh);
 		push_zeros(pkt, dp_room_len(xdh.records));

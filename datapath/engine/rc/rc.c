@@ -35,19 +35,26 @@ static int rc_create(struct dp_qp *qp)
 {
 	const struct dp_engine *e = qp->engine;
 	struct dp_rc *rc = dp_rc_of(qp);
-	int err = dp_flow_init(&rc->flow, &e->cfg, &qp->stats);
+	int err = dp_flow_takes(e->cfg.cc) ? 0 : -EINVAL;
 
+	rc->cc = e->cfg.cc;
 	if (!err && e->cfg.telemetry) {
 		rc->echo = calloc(1, sizeof(*rc->echo));
 		err = rc->echo ? 0 : -ENOMEM;
 	}
 	if (!err)
 		err = dp_store_reserve(e->store);
-	if (err) {
-		dp_flow_free(&rc->flow);
+	if (err)
 		free(rc->echo);
-	}
 	return err;
+}
+
+static void end_flow(struct dp_rc *rc)
+{
+	if (rc->flow)
+		dp_flow_free(rc->flow);
+	free(rc->flow);
+	rc->flow = NULL;
 }
 
 static void rc_destroy(struct dp_qp *qp)
@@ -57,7 +64,7 @@ static void rc_destroy(struct dp_qp *qp)
 	dp_grants_close(rc);
 	dp_credit_close(rc);
 	dp_store_release(qp->engine->store);
-	dp_flow_free(&rc->flow);
+	end_flow(rc);
 	free(rc->echo);
 }
 
@@ -69,7 +76,7 @@ static void rc_reset(struct dp_qp *qp)
 	dp_responder_reset(rc);
 	dp_grants_close(rc);
 	dp_credit_close(rc);
-	rc->flow.mss_bytes = 0;
+	end_flow(rc);
 	rc->peer_extended = rc->extended = rc->comm_est = false;
 	rc->hello_done = rc->hello_reply = rc->probing = rc->telemetry = false;
 	rc->peer_paths = false;
@@ -112,7 +119,6 @@ static int rc_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 		dp_responder_start(rc);
 		dp_grants_open(rc);
 		rc->segment = rc->req.segment = qp->attr.path_mtu;
-		dp_flow_connect(&rc->flow, rc->segment, DP_STD_WINDOW, 1, now);
 		rc->window = qp->engine->cfg.window_psns;
 		rc->hello_tries = qp->engine->cfg.extended ? DP_HELLO_TRIES : 0;
 		rc->hello_ns = rc->hello_tries ? now + 1 : 0; /* 0: off */
@@ -283,7 +289,8 @@ static void rc_tick(struct dp_qp *qp, uint64_t now)
 	dp_responder_tick(rc, now);
 	dp_requester_tick(rc, now);
 	dp_credit_tick(rc, now);
-	dp_flow_turn(&rc->flow, now);
+	if (rc->flow)
+		dp_flow_turn(rc->flow, now);
 	if (rc->hello_ns && now >= rc->hello_ns)
 		dp_qp_wake(qp);
 	dp_requester_wake(rc);
@@ -313,8 +320,8 @@ static uint64_t rc_deadline(const struct dp_qp *qp, uint64_t now)
 		earlier(&min, rc->hello_ns);
 	if (rc->credit)
 		earlier(&min, rc->credit->ask_ns);
-	if (rc->flow.paced)
-		earlier(&min, rc->flow.next_tx_ns);
+	if (rc->flow && rc->flow->paced)
+		earlier(&min, rc->flow->next_tx_ns);
 	return min;
 }
 
@@ -352,9 +359,13 @@ int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 
 	if (!is_rc(qp))
 		return -EOPNOTSUPP;
-	err = dp_flow_replace(&rc->flow, algo, now);
+	if (rc->flow)
+		err = dp_flow_replace(rc->flow, algo, now);
+	else
+		err = dp_flow_takes(algo) ? 0 : -EINVAL;
 	if (err)
 		return err;
+	rc->cc = algo;
 	dp_grants_close(rc); /* its records are those of the algorithm before */
 	dp_requester_wake(rc);
 	return 0;
@@ -362,9 +373,13 @@ int dp_qp_set_cc(struct dp_qp *qp, const struct dp_cc_algo *algo, uint64_t now)
 
 const struct dp_cc_flow *dp_qp_flow(const struct dp_qp *qp)
 {
+	const struct dp_rc *rc = dp_rc_of_const(qp);
+
 	if (!is_rc(qp) || !qp->attr.path_mtu)
 		return NULL;
-	return dp_flow_record(&dp_rc_of_const(qp)->flow, &qp->engine->constant_flow);
+	if (rc->flow)
+		return dp_flow_record(rc->flow, &qp->engine->constant_flow);
+	return dp_first_flow(rc, &qp->engine->constant_flow) ? NULL : &qp->engine->constant_flow;
 }
 
 int dp_qp_extended(const struct dp_qp *qp)

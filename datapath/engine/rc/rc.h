@@ -131,7 +131,9 @@ struct dp_rc {
 	uint32_t segment;      /* most payload of a packet: the path MTU, or more after a PROBE */
 	struct dp_requester req;
 	struct dp_responder resp;
-	struct dp_flow flow;
+	/* NULL: nothing was sent yet.  Most connections of a large program only wait. */
+	struct dp_flow *flow;
+	const struct dp_cc_algo *cc;  /* of the flow, also of one that is still to begin */
 	struct dp_echo *echo;	      /* NULL: this end wants no telemetry */
 	struct dp_credit *credit;     /* NULL: the peer gives no grants */
 	struct dp_incoming *incoming; /* NULL: the peer has told no demand */

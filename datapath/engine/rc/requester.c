@@ -26,7 +26,8 @@ void dp_requester_reset(struct dp_rc *rc)
 	dp_tx_release(rc);
 	dp_credit_stop(rc);
 	memset(&rc->req, 0, sizeof(rc->req));
-	dp_flow_stop(&rc->flow);
+	if (rc->flow)
+		dp_flow_stop(rc->flow);
 }
 
 bool dp_is_changing(const struct dp_rc *rc)
@@ -53,7 +54,9 @@ static void renumber(struct dp_rc *rc)
 
 	if (i != rc->qp.sq_pi)
 		dp_sq(&rc->qp, i)->base = dp_offset_of(rc, dp_sq(&rc->qp, i), r->snd_nxt);
-	r->segment = rc->flow.mss_bytes = rc->segment;
+	r->segment = rc->segment;
+	if (rc->flow)
+		rc->flow->mss_bytes = rc->segment;
 	r->post_psn = r->snd_nxt;
 	for (; i != rc->qp.sq_pi; i++)
 		dp_number(rc, dp_sq(&rc->qp, i));
@@ -75,6 +78,45 @@ static void end_rnr_wait(struct dp_requester *r)
 	r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
 }
 
+/* A new flow; NULL: no memory. */
+static struct dp_flow *make_flow(const struct dp_rc *rc, struct dp_qp_stats *stats, uint64_t now)
+{
+	struct dp_flow *f = calloc(1, sizeof(*f));
+
+	if (!f || dp_flow_init(f, &rc->qp.engine->cfg, rc->cc, stats)) {
+		free(f);
+		return NULL;
+	}
+	f->needs_grants = rc->credit;
+	dp_flow_connect(f, rc->req.segment, rc->extended ? rc->window : DP_STD_WINDOW,
+			(uint8_t)dp_paths(rc), now);
+	return f;
+}
+
+int dp_first_flow(const struct dp_rc *rc, struct dp_cc_flow *out)
+{
+	struct dp_flow *f = make_flow(rc, NULL, 0);
+	const struct dp_cc_flow *record;
+
+	if (!f)
+		return -ENOMEM;
+	record = dp_flow_record(f, out);
+	if (record != out)
+		*out = *record;
+	dp_flow_free(f);
+	free(f);
+	return 0;
+}
+
+/* Begins the flow with the first packet.  False: no memory. */
+static bool begin_flow(struct dp_rc *rc, uint64_t now)
+{
+	rc->flow = make_flow(rc, &rc->qp.stats, now);
+	if (!rc->flow)
+		dp_fail_send(&rc->qp, rc->qp.sq_tx, DP_WC_LOC_QP_OP_ERR);
+	return rc->flow;
+}
+
 int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	if ((rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD) ||
@@ -83,6 +125,8 @@ int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	if (rc->req.rnr_until_ns) /* the wait is over, but the timer has not fired yet */
 		end_rnr_wait(&rc->req);
 	maybe_change(rc, now);
+	if (!rc->flow && (rc->qp.sq_tx == dp_send_limit(rc) || !begin_flow(rc, now)))
+		return 0;
 	if (!rc->extended)
 		return dp_std_tx(rc, pkt, now);
 	return dp_ext_tx(rc, pkt, now) || dp_credit_tx(rc, pkt, now);
@@ -96,6 +140,8 @@ void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		return;
 	if (!answer)
 		rc->qp.stats.acks_rx++;
+	if (!rc->flow)
+		return; /* it answers nothing, for nothing was sent */
 	if (rc->extended) {
 		if (!dp_op_is_ext(p->opcode))
 			return; /* late: it is from before the change of mode */

@@ -11,7 +11,7 @@ static void count_inflight(struct dp_rc *rc)
 {
 	uint32_t psns = (uint32_t)dp_psn_diff(rc->req.snd_nxt, rc->req.snd_una);
 
-	rc->flow.inflight_bytes = (uint64_t)psns * rc->qp.attr.path_mtu;
+	rc->flow->inflight_bytes = (uint64_t)psns * rc->qp.attr.path_mtu;
 }
 
 /* The time-out that the program asked for, or more if the HELLO exchange has shown a longer
@@ -38,7 +38,7 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 	if (psn == dp_psn_add(wqe->first_psn, wqe->n_psn - 1) || (int32_t)ahead >= window(rc))
 		return true;
 	return r->since_ack_req + 1 >= DP_STD_ACK_EVERY ||
-	       (double)(rc->flow.inflight_bytes + 2 * mtu) > dp_flow_cwnd_bytes(&rc->flow);
+	       (double)(rc->flow->inflight_bytes + 2 * mtu) > dp_flow_cwnd_bytes(rc->flow);
 }
 
 static bool may_send(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes, uint64_t now)
@@ -53,7 +53,7 @@ static bool may_send(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes
 		if (dp_psn_diff(r->snd_nxt, r->snd_una) >= window(rc))
 			return false;
 	}
-	return dp_flow_allows(&rc->flow, bytes, now);
+	return dp_flow_allows(rc->flow, bytes, now);
 }
 
 static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)
@@ -66,16 +66,16 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		rc->qp.rd_outstanding++;
 	}
 	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
-	if (!again && !rc->flow.timed_ns && (ack_req || dp_is_answered(wqe->opcode))) {
-		rc->flow.timed_psn = r->snd_nxt;
-		rc->flow.timed_ns = now;
+	if (!again && !rc->flow->timed_ns && (ack_req || dp_is_answered(wqe->opcode))) {
+		rc->flow->timed_psn = r->snd_nxt;
+		rc->flow->timed_ns = now;
 	}
 	r->snd_nxt = dp_psn_add(r->snd_nxt, n);
 	if (r->snd_nxt == dp_psn_add(wqe->first_psn, wqe->n_psn))
 		rc->qp.sq_tx++;
 	if (dp_psn_diff(r->snd_nxt, r->snd_max) > 0)
 		r->snd_max = r->snd_nxt;
-	dp_flow_sent(&rc->flow, n * rc->qp.attr.path_mtu, now);
+	dp_flow_sent(rc->flow, n * rc->qp.attr.path_mtu, now);
 	if (!r->timer_ns)
 		restart_timer(rc, now);
 	rc->qp.stats.tx_packets++;
@@ -108,20 +108,20 @@ int dp_std_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 static void go_back(struct dp_rc *rc, uint64_t now, bool congestion)
 {
 	struct dp_requester *r = &rc->req;
-	uint64_t lost = rc->flow.inflight_bytes;
+	uint64_t lost = rc->flow->inflight_bytes;
 
 	r->snd_nxt = r->snd_una;
 	rc->qp.sq_tx = rc->qp.sq_ci; /* the request that holds snd_una */
 	r->since_ack_req = 0;
-	rc->flow.timed_ns = 0;
-	rc->flow.inflight_bytes = 0;
+	rc->flow->timed_ns = 0;
+	rc->flow->inflight_bytes = 0;
 	if (congestion && lost) {
 		struct dp_cc_loss loss = {
 			.lost_bytes = (double)lost,
-			.prior_delivered_bytes = (double)rc->flow.delivered_bytes,
+			.prior_delivered_bytes = (double)rc->flow->delivered_bytes,
 		};
 
-		dp_flow_loss(&rc->flow, &loss, now);
+		dp_flow_loss(rc->flow, &loss, now);
 	}
 }
 
@@ -148,12 +148,12 @@ static void time_answer(struct dp_rc *rc, const struct dp_parsed *p, struct dp_c
 {
 	uint64_t arrived = dp_arrived(p, now);
 
-	if (arrived < rc->flow.timed_ns)
+	if (arrived < rc->flow->timed_ns)
 		arrived = now;
-	ack->rtt_ns = (double)(arrived - rc->flow.timed_ns);
+	ack->rtt_ns = (double)(arrived - rc->flow->timed_ns);
 	ack->host_ns = (double)(now - arrived);
-	dp_rtt_sample(&rc->flow.rtt, arrived - rc->flow.timed_ns, now - arrived, now);
-	rc->flow.timed_ns = 0;
+	dp_rtt_sample(&rc->flow->rtt, arrived - rc->flow->timed_ns, now - arrived, now);
+	rc->flow->timed_ns = 0;
 }
 
 /* Packet `p` shows that all PSNs before `una` have been delivered. */
@@ -168,17 +168,17 @@ static void progress(struct dp_rc *rc, const struct dp_parsed *p, uint32_t una, 
 	r->snd_una = una;
 	if (dp_psn_diff(r->snd_nxt, una) < 0)
 		r->snd_nxt = una;
-	if (rc->flow.timed_ns && dp_psn_diff(rc->flow.timed_psn, una) < 0)
+	if (rc->flow->timed_ns && dp_psn_diff(rc->flow->timed_psn, una) < 0)
 		time_answer(rc, p, &ack, now);
 	r->retry_left = rc->qp.attr.retry_cnt;
 	r->rnr_left = rc->qp.attr.rnr_retry;
 	r->implied_nak = false;
 	r->backoff = 0;
 	restart_timer(rc, now);
-	ack.prior_delivered_bytes = (double)rc->flow.delivered_bytes;
-	rc->flow.delivered_bytes += bytes;
+	ack.prior_delivered_bytes = (double)rc->flow->delivered_bytes;
+	rc->flow->delivered_bytes += bytes;
 	count_inflight(rc);
-	dp_flow_ack(&rc->flow, &ack, now);
+	dp_flow_ack(rc->flow, &ack, now);
 	while (rc->qp.sq_tx != rc->qp.sq_pi && covers(dp_sq(&rc->qp, rc->qp.sq_tx), r->snd_nxt))
 		rc->qp.sq_tx++;
 	dp_retire(rc);
@@ -307,6 +307,6 @@ void dp_std_timeout(struct dp_rc *rc, uint64_t now)
 	r->backoff++;
 	r->implied_nak = false;
 	go_back(rc, now, false);
-	dp_flow_timeout(&rc->flow, false, now);
+	dp_flow_timeout(rc->flow, false, now);
 	restart_timer(rc, now);
 }

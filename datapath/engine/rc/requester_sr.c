@@ -16,16 +16,19 @@
 
 void dp_ext_start(struct dp_rc *rc, uint64_t now)
 {
-	uint64_t delivered = rc->flow.delivered_bytes; /* counts on from the standard mode */
 	struct dp_requester *r = &rc->req;
+	uint64_t delivered;
 
 	rc->extended = true;
 	r->cum = r->snd_una;
 	r->timer_ns = 0;
 	r->backoff = 0;
 	r->progress_ns = now;
-	dp_flow_connect(&rc->flow, r->segment, rc->window, (uint8_t)dp_paths(rc), now);
-	rc->flow.delivered_bytes = delivered;
+	if (!rc->flow)
+		return;
+	delivered = rc->flow->delivered_bytes; /* counts on from the standard mode */
+	dp_flow_connect(rc->flow, r->segment, rc->window, (uint8_t)dp_paths(rc), now);
+	rc->flow->delivered_bytes = delivered;
 }
 
 /* ---- timers ---------------------------------------------------------------------- */
@@ -39,14 +42,14 @@ static uint64_t patience_ns(const struct dp_rc *rc)
 /* The RTO of packets that are acknowledged, before it is doubled. */
 static uint64_t first_rto(const struct dp_rc *rc)
 {
-	return dp_flow_rto(&rc->flow, rc->hello_rtt_ns) + dp_flow_thinned_ns(&rc->flow);
+	return dp_flow_rto(rc->flow, rc->hello_rtt_ns) + dp_flow_thinned_ns(rc->flow);
 }
 
 /* A READ or atomic waits at the peer as well, behind others or for a host that stands still.  The
  * limit is there because it also waits behind a gap, and so for our time-out. */
 static uint64_t first_answer_rto(const struct dp_rc *rc)
 {
-	uint64_t rto = first_rto(rc), held = rc->flow.rtt.held_ns;
+	uint64_t rto = first_rto(rc), held = rc->flow->rtt.held_ns;
 
 	return rto + (held < HELD_MOST * rto ? held : HELD_MOST * rto);
 }
@@ -88,7 +91,7 @@ void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)
 		return;
 	}
 	r->timer_ns = now + rto;
-	r->tlp_ns = rc->flow.rtt.srtt_ns && !r->tlp_sent && pto < rto ? now + pto : 0;
+	r->tlp_ns = rc->flow->rtt.srtt_ns && !r->tlp_sent && pto < rto ? now + pto : 0;
 }
 
 /* ---- transmit ------------------------------------------------------------------------ */
@@ -97,7 +100,7 @@ void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)
  * takes another path than before. */
 static void choose_path(struct dp_rc *rc)
 {
-	double chosen = dp_flow_next_path(&rc->flow);
+	double chosen = dp_flow_next_path(rc->flow);
 	uint32_t paths = dp_paths(rc);
 
 	if (chosen >= 0 && chosen < paths)
@@ -114,16 +117,16 @@ static void record_sent(struct dp_rc *rc, uint32_t psn, uint32_t wqe, uint16_t l
 
 	*rec = (struct dp_rec){
 		.sent_ns = now,
-		.delivered = rc->flow.delivered_bytes,
-		.delivered_ns = rc->flow.delivered_ns,
-		.first_sent_ns = rc->flow.first_sent_ns,
+		.delivered = rc->flow->delivered_bytes,
+		.delivered_ns = rc->flow->delivered_ns,
+		.first_sent_ns = rc->flow->first_sent_ns,
 		.wqe = wqe,
 		.len = len,
 		.state = DP_REC_FLIGHT,
 		.response = response,
 		.path = rc->req.path,
 		.resent = resent,
-		.app_limited = rc->flow.app_limited_at > rc->flow.delivered_bytes,
+		.app_limited = rc->flow->app_limited_at > rc->flow->delivered_bytes,
 	};
 	dp_rec_append(rc->req.block, dp_rec_list_of(rc->req.block, rec), dp_rec_slot(rc, psn));
 }
@@ -158,12 +161,12 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	uint16_t len;
 
 	if (!rc->req.forced && !((response || dp_credit_allows(rc, rec->len, now)) &&
-				 dp_flow_allows(&rc->flow, rec->len, now)))
+				 dp_flow_allows(rc->flow, rec->len, now)))
 		return 0;
-	ack_req = rc->req.forced || !rc->flow.thinning.level;
+	ack_req = rc->req.forced || !rc->flow->thinning.level;
 	rc->req.forced = false;
 	choose_path(rc);
-	if (rc->req.path == rec->path && dp_flow_next_path(&rc->flow) < 0)
+	if (rc->req.path == rec->path && dp_flow_next_path(rc->flow) < 0)
 		choose_path(rc);
 	index = rec->wqe;
 	read = dp_sq(&rc->qp, index)->opcode == DP_WR_RDMA_READ;
@@ -178,7 +181,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		dp_fail_send(&rc->qp, index, DP_WC_LOC_PROT_ERR);
 		return 0;
 	}
-	dp_flow_sent(&rc->flow, bytes, now);
+	dp_flow_sent(rc->flow, bytes, now);
 	if (!response)
 		dp_credit_sent(rc, bytes);
 	if (!rc->req.timer_ns)
@@ -205,8 +208,8 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 		n = left < DP_READ_CHUNK ? left : DP_READ_CHUNK;
 		n = n < room ? n : room;
 		while (n > DP_READ_CHUNK / 4 &&
-		       (double)rc->flow.inflight_bytes + (double)n * r->segment >
-			       dp_flow_window_bytes(&rc->flow))
+		       (double)rc->flow->inflight_bytes + (double)n * r->segment >
+			       dp_flow_window_bytes(rc->flow))
 			n /= 2; /* not smaller: each part costs a request packet */
 	}
 	if (!room)
@@ -215,7 +218,7 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 		bytes = n * r->segment;
 	if (!dp_is_answered(wqe->opcode) && !dp_credit_allows(rc, bytes, now))
 		return 0;
-	return dp_flow_allows(&rc->flow, bytes, now) ? n : 0;
+	return dp_flow_allows(rc->flow, bytes, now) ? n : 0;
 }
 
 static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t n)
@@ -227,10 +230,10 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 
 	if ((uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window)
 		return true;
-	if (rc->flow.thinning.level) /* the receiver counts and waits as it was asked to */
+	if (rc->flow->thinning.level) /* the receiver counts and waits as it was asked to */
 		return ends && rc->qp.sq_tx + 1 == dp_send_limit(rc);
 	return ends || r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
-	       (double)(rc->flow.inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(&rc->flow);
+	       (double)(rc->flow->inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(rc->flow);
 }
 
 static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)
@@ -257,13 +260,13 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	if (r->snd_nxt == dp_psn_add(wqe->first_psn, wqe->n_psn))
 		rc->qp.sq_tx++;
 	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
-	dp_flow_sent(&rc->flow, bytes, now);
+	dp_flow_sent(rc->flow, bytes, now);
 	if (!response)
 		dp_credit_sent(rc, bytes);
 	/* The first packet that is acknowledged does not wait for as long as the READs before. */
 	if (!r->timer_ns || (!response && r->timer_ns > now + time_out(rc)))
 		dp_ext_arm_timers(rc, now);
-	else if (!r->tlp_sent && rc->flow.rtt.srtt_ns)
+	else if (!r->tlp_sent && rc->flow->rtt.srtt_ns)
 		r->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += response ? 0 : bytes;
@@ -279,7 +282,7 @@ int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	if (r->block && r->block->lost.head != DP_NIL)
 		return resend(rc, pkt, now);
 	if (rc->qp.sq_tx == dp_send_limit(rc)) {
-		rc->flow.app_limited_at = rc->flow.delivered_bytes + rc->flow.inflight_bytes + 1;
+		rc->flow->app_limited_at = rc->flow->delivered_bytes + rc->flow->inflight_bytes + 1;
 		return 0;
 	}
 	if (dp_is_changing(rc))
@@ -347,7 +350,7 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 	if (rc->req.backoff < UINT16_MAX)
 		rc->req.backoff++;
 	rc->req.forced = true;
-	dp_flow_timeout(&rc->flow, first, now);
+	dp_flow_timeout(rc->flow, first, now);
 	dp_ext_arm_timers(rc, now);
 	rc->req.tlp_ns = 0;
 }

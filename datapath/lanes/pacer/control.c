@@ -102,7 +102,7 @@ uint64_t control_event(struct control *c, const struct dp_pace_event *e)
 	slot = &c->flows[e->flow];
 	f = &slot->flow;
 	if (e->kind == DP_PACE_BEGIN) {
-		if (!slot->ready && dp_flow_init(f, &c->cfg, &slot->stats))
+		if (!slot->ready && dp_flow_init(f, &c->cfg, c->cfg.cc, &slot->stats))
 			return 0;
 		slot->ready = true;
 		c->connections++;
