@@ -10,10 +10,14 @@ enum {
 	LEAST_SAMPLES = 4, /* of a round: one acknowledgement alone may meet a short queue */
 	CALM_ROUNDS = 16,  /* without a queue, before more acknowledgements are tried */
 	PATIENCE_MAX = 3,  /* doublings of these rounds, after tries that made a queue */
+	LASTS = 3,	   /* rounds with a long queue: it is not that of flows that begin */
 };
 
 /* Shares of the RTT: a queue that is longer stays, and one that is shorter is none. */
 enum { STANDS = 8, EMPTY = 16 };
+
+/* Data of others may make a shorter queue than this one, and than two RTTs without queues. */
+#define LONG_NS 400000ull
 
 uint64_t dp_ack_delay_ns(unsigned level)
 {
@@ -41,7 +45,26 @@ static void thicken(struct dp_thinning *t)
 	t->level--;
 }
 
-void dp_thinning_sample(struct dp_thinning *t, uint64_t back_ns, uint64_t srtt_ns, uint64_t now)
+/* Whether the queue is one that fewer acknowledgements may make shorter. */
+static bool stands(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns)
+{
+	if (t->level) /* a queue that becomes shorter needs nothing but time */
+		return t->back_ns > srtt_ns / STANDS && t->back_ns >= t->last_ns;
+	t->calm = t->back_ns > LONG_NS && t->back_ns > 2 * min_rtt_ns ? t->calm + 1 : 0;
+	return t->calm == LASTS;
+}
+
+static void look(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns)
+{
+	if (stands(t, min_rtt_ns, srtt_ns))
+		thin(t, srtt_ns);
+	else if (t->back_ns <= srtt_ns / EMPTY)
+		thicken(t);
+	t->last_ns = t->back_ns;
+}
+
+void dp_thinning_sample(struct dp_thinning *t, uint64_t back_ns, uint64_t min_rtt_ns,
+			uint64_t srtt_ns, uint64_t now)
 {
 	if (!t->samples || back_ns < t->back_ns)
 		t->back_ns = back_ns < UINT32_MAX ? (uint32_t)back_ns : UINT32_MAX;
@@ -49,12 +72,7 @@ void dp_thinning_sample(struct dp_thinning *t, uint64_t back_ns, uint64_t srtt_n
 		t->samples++;
 	if (now < t->look_ns || t->samples < LEAST_SAMPLES)
 		return;
-	/* A queue that becomes shorter needs nothing but time. */
-	if (t->back_ns > srtt_ns / STANDS && t->back_ns >= t->last_ns)
-		thin(t, srtt_ns);
-	else if (t->back_ns <= srtt_ns / EMPTY)
-		thicken(t);
-	t->last_ns = t->back_ns;
+	look(t, min_rtt_ns, srtt_ns);
 	t->samples = 0;
 	t->look_ns = now + srtt_ns + dp_ack_delay_ns(t->level);
 }

@@ -15,7 +15,7 @@ struct dp_thinning {
 	uint32_t last_ns;     /* the same of the round before */
 	uint8_t samples;      /* acknowledgements of the round */
 	uint8_t level;	      /* 0: all acknowledgements; each level more asks for half as many */
-	uint8_t calm;	      /* rounds in a row without a queue */
+	uint8_t calm;	      /* rounds without a queue; at level 0, in a row with a long one */
 	uint8_t patience : 7; /* doublings of the calm rounds before the next try to get more */
 	uint8_t trying : 1;   /* the last change was such a try, and no queue has come of it yet */
 };
@@ -23,8 +23,9 @@ struct dp_thinning {
 /* How long the receiver may hold an acknowledgement at this level. */
 uint64_t dp_ack_delay_ns(unsigned level);
 
-/* Takes in an acknowledgement that waited for back_ns in queues on its way, by a path with an RTT
- * of srtt_ns.  The receiver never holds an acknowledgement for longer than an RTT. */
-void dp_thinning_sample(struct dp_thinning *, uint64_t back_ns, uint64_t srtt_ns, uint64_t now);
+/* Takes in an acknowledgement that waited for back_ns in queues on its way, by a path with
+ * these RTTs.  The receiver never holds an acknowledgement for longer than an RTT. */
+void dp_thinning_sample(struct dp_thinning *, uint64_t back_ns, uint64_t min_rtt_ns,
+			uint64_t srtt_ns, uint64_t now);
 
 #endif

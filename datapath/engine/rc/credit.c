@@ -72,7 +72,7 @@ static uint32_t backlog(const struct dp_rc *rc)
 static uint64_t patience_ns(const struct dp_rc *rc, uint64_t now)
 {
 	uint64_t rtt = rc->flow->rtt.srtt_ns ? rc->flow->rtt.srtt_ns + rc->flow->rtt.host_ns :
-					      rc->hello_rtt_ns;
+					       rc->hello_rtt_ns;
 	uint64_t wait = 4 * rtt > ASK_FIRST_NS ? 4 * rtt : ASK_FIRST_NS;
 	uint8_t asked = rc->credit->asked;
 

@@ -345,8 +345,8 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
 		if (d.rtt_ns && rc->flow->rtt.srtt_ns)
-			dp_thinning_sample(&rc->flow->thinning, d.back_ns, rc->flow->rtt.srtt_ns,
-					   now);
+			dp_thinning_sample(&rc->flow->thinning, d.back_ns, rc->flow->rtt.min_rtt_ns,
+					   rc->flow->rtt.srtt_ns, now);
 	}
 	delivered(rc, &d, marked, now);
 	if (nak && r->block)
