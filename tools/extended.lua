@@ -12,7 +12,7 @@ local ext = Proto("dpext", "RoCEv2 extended mode")
 
 local FIRST = 0xC0
 local BTH, RETH, ATOMIC, AETH, IMM, IETH, XDH, XAH, HELLO = 12, 16, 28, 4, 4, 4, 20, 28, 20
-local FETH, ATOMIC_ACK, ICRC, HOP = 4, 8, 4, 16
+local FETH, ATOMIC_ACK, ICRC, HOP, DEMAND, GRANT = 4, 8, 4, 16, 12, 8
 
 -- Opcode of the RC original -> name, and the headers between XDH and payload.
 local RC = {
@@ -46,6 +46,7 @@ local ACK, ATOMIC_RESPONSE = 0xD1, 0xD2
 local RESPONSES = { [0xCD] = true, [0xCE] = true, [0xCF] = true, [0xD0] = true }
 local CONTROL = {
 	[0xE0] = "HELLO", [0xE1] = "HELLO Reply", [0xE2] = "PROBE", [0xE3] = "PROBE Reply",
+	[0xE4] = "DEMAND", [0xE5] = "GRANT",
 }
 
 local names = {}
@@ -69,6 +70,7 @@ local f = {
 	held = u32("xdh.held_ns", "Held by the responder, ns"),
 	offset = u32("xdh.offset", "Offset in the message"),
 	carried = ProtoField.bool("dpext.xdh.ack", "Carries an acknowledgement", 8, nil, 0x01),
+	thin = ProtoField.uint8("dpext.xdh.thin", "Thinned acknowledgements", base.DEC, nil, 0x0E),
 	records = ProtoField.uint8("dpext.xdh.records", "Room for records", base.DEC, nil, 0xF0),
 	ack_psn = u24("xdh.ack_psn", "Acknowledged PSN"),
 	ack_ts = u32("xdh.ack_ts_ns", "Echoed clock and hold time, ns"),
@@ -106,6 +108,10 @@ local f = {
 	hello_qpn = u32("hello.qpn", "Sender's QPN", base.HEX),
 	segment = ProtoField.uint16("dpext.hello.segment", "Segment, bytes"),
 	hello_ts = u32("hello.ts_ns", "Clock, ns"),
+	settled = u32("demand.settled", "Sent and no longer in flight, bytes"),
+	wanted = u32("wanted", "Sent and wanted, bytes"),
+	demand_rtt = u32("demand.rtt_ns", "Lowest time to the GRANT, ns"),
+	granted = u32("grant.granted", "Granted, bytes"),
 	payload = ProtoField.bytes("dpext.payload", "Payload"),
 	icrc = u32("icrc", "ICRC", base.HEX),
 }
@@ -146,7 +152,7 @@ local function add_xdh(tree, b, opcode)
 	xdh:add(RESPONSES[opcode] and f.held or opcode == 0xCC and f.psn_bytes or f.rq_seq, b(4, 4))
 	xdh:add(f.offset, b(8, 4))
 	if RESPONSES[opcode] then return XDH end
-	xdh:add(f.carried, b(15, 1)); xdh:add(f.records, b(15, 1))
+	xdh:add(f.carried, b(15, 1)); xdh:add(f.thin, b(15, 1)); xdh:add(f.records, b(15, 1))
 	if b(15, 1):bitfield(7, 1) == 1 then
 		xdh:add(f.ack_psn, b(12, 3)); xdh:add(f.ack_ts, b(16, 4))
 	end
@@ -184,11 +190,26 @@ local function add_hello(tree, b)
 	return HELLO
 end
 
+local function add_demand(tree, b)
+	tree:add(f.settled, b(0, 4)); tree:add(f.wanted, b(4, 4)); tree:add(f.demand_rtt, b(8, 4))
+	return DEMAND
+end
+
+local function add_grant(tree, b)
+	tree:add(f.granted, b(0, 4)); tree:add(f.wanted, b(4, 4))
+	return GRANT
+end
+
+local CONTROL_HEADERS = {
+	[0xE0] = add_hello, [0xE1] = add_hello, [0xE4] = add_demand, [0xE5] = add_grant,
+}
+
 -- Adds what lies behind the BTH; returns where the payload begins.
 local function add_headers(tree, b, opcode)
 	local at, row = BTH, RC[opcode - FIRST]
 	if CONTROL[opcode] then
-		return opcode <= 0xE1 and at + add_hello(tree, b(at)) or at
+		local add = CONTROL_HEADERS[opcode]
+		return add and at + add(tree, b(at)) or at
 	end
 	if row == nil then return at end
 	if opcode ~= ACK and opcode ~= ATOMIC_RESPONSE then at = at + add_xdh(tree, b(at), opcode) end

@@ -62,7 +62,7 @@ def numbers(fields: dict[str, Any], name: str) -> list[int]:
     return [int(text, 0) for text in fields.get(f"dpext.{name}", [])]
 
 
-XDH = struct.pack("!IIIII", 0x11223344, 5, 4096, 99 << 8 | 1, 0x55667788)
+XDH = struct.pack("!IIIII", 0x11223344, 5, 4096, 99 << 8 | 3 << 1 | 1, 0x55667788)
 
 
 def test_xdh_of_a_write(tmp_path: Path) -> None:
@@ -76,6 +76,7 @@ def test_xdh_of_a_write(tmp_path: Path) -> None:
     assert numbers(fields, "xdh.offset") == [4096]
     assert numbers(fields, "xdh.ack_psn") == [99]
     assert numbers(fields, "xdh.ack_ts_ns") == [0x55667788]
+    assert numbers(fields, "xdh.thin") == [3]
     assert numbers(fields, "va") == [0xABCDEF]
     assert numbers(fields, "length") == [65536]
     assert fields["dpext.payload"] == [":".join(["70"] * 64)]
@@ -112,12 +113,22 @@ def test_lists_of_an_acknowledgement(tmp_path: Path) -> None:
 
 
 def test_hello(tmp_path: Path) -> None:
-    body = struct.pack("!IIIHHI", 4 << 24 | 131072, 3, 0xABCDE, 1408, 0, 99)
+    body = struct.pack("!IIIHHI", 5 << 24 | 131072, 3, 0xABCDE, 1408, 0, 99)
     (fields,) = decoded(tmp_path, packet(0xE0, body, psn=0))
-    assert numbers(fields, "hello.version") == [4]
+    assert numbers(fields, "hello.version") == [5]
     assert numbers(fields, "hello.window_psns") == [131072]
     assert numbers(fields, "hello.qpn") == [0xABCDE]
     assert numbers(fields, "hello.segment") == [1408]
+
+
+def test_demand_and_grant(tmp_path: Path) -> None:
+    demand, grant = struct.pack("!III", 7, 9000, 123), struct.pack("!II", 5000, 9000)
+    asked, given = decoded(tmp_path, packet(0xE4, demand, psn=0), packet(0xE5, grant, psn=0))
+    assert numbers(asked, "demand.settled") == [7]
+    assert numbers(asked, "wanted") == numbers(given, "wanted") == [9000]
+    assert numbers(asked, "demand.rtt_ns") == [123]
+    assert numbers(given, "grant.granted") == [5000]
+    assert not {"dpext.payload", "dpext.cut"} & {*asked, *given}
 
 
 def test_every_opcode_has_its_headers(tmp_path: Path) -> None:
