@@ -14,6 +14,7 @@ from datapath.cli import INTERRUPTED
 from datapath.cli.output import (
     Format,
     FormatOption,
+    counted,
     print_record,
     print_rows,
     tell_error,
@@ -37,7 +38,9 @@ _Set = Annotated[
 
 _Out = Annotated[
     Path | None,
-    typer.Option(help="Result folder; default: results/<name>-<time>.", show_default=False),
+    typer.Option(
+        "--out", "-o", help="Result folder; default: results/<name>-<time>.", show_default=False
+    ),
 ]
 _Resume = Annotated[
     Path | None,
@@ -287,7 +290,7 @@ def _print_points(experiment: LoadedExperiment, fmt: Format) -> None:
     axes = [axis.name for axis in experiment.axes]
     print_rows(rows, ["point", *axes, "workload"], fmt)
     runs = len(rows) * experiment.spec.sweep.repetitions
-    print(f"{len(rows)} points, {runs} runs", file=sys.stderr)
+    print(f"{counted(len(rows), 'point')}, {counted(runs, 'run')}", file=sys.stderr)
 
 
 def _print_result(result: Result, page: Path | None, fmt: Format) -> None:
@@ -373,7 +376,8 @@ def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, An
     if fmt is Format.table:
         points, repetitions = len(experiment.points), experiment.spec.sweep.repetitions
         runs, claims = points * repetitions, len(experiment.spec.report.expect)
-        print(f"{file}: valid: {points} points, {runs} runs, {claims} claims")
+        counts = (counted(points, "point"), counted(runs, "run"), counted(claims, "claim"))
+        print(f"{file}: valid: {', '.join(counts)}")
     return []
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from datapath.cli.algorithms import Params, parameters
-from datapath.cli.output import Format, FormatOption, print_rows, tell_error
+from datapath.cli.output import Format, FormatOption, counted, print_rows, tell_error
 
 _WHICH = "PID|PROGRAM"
 _COLUMNS = ("pid", "program", "device", "qpn", "cc", "params", "changes", "cwnd_bytes")
@@ -89,4 +89,4 @@ def set_(
     compiled = compile_algorithm(algorithm, parameters(algorithm, param))
     number = None if qpn == "all" else int(qpn)
     changed = control.set_algorithm(found, number, compiled.path)
-    typer.echo(f"{compiled.name}: {changed} QP{'' if changed == 1 else 's'} of {found[0].pid}")
+    typer.echo(f"{compiled.name}: {counted(changed, 'QP')} of {found[0].pid}")
