@@ -151,12 +151,11 @@ def sanitizer_environment(reports: Path) -> dict[str, str]:
 def sanitized_pytest(arguments: Sequence[str]) -> Tally:
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
         reports = Path(folder) / "report"
-        # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
-        tally = run_pytest(
-            ["-m", "san", "-p", "no:faulthandler", *arguments],
-            env=sanitizer_environment(reports),
-            spread="loadgroup",
-        )
+        tally = Tally()
+        for mark, spread in (("san and not alone", "loadgroup"), ("san and alone", "")):
+            # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
+            words = ["-m", mark, "-p", "no:faulthandler", *arguments]
+            tally.add(run_pytest(words, env=sanitizer_environment(reports), spread=spread))
         for report in sorted(reports.parent.iterdir()):
             print(report.read_text(errors="replace"), flush=True)
     return tally
