@@ -42,7 +42,7 @@ static bool set_urgent(struct dp_urgent *u, bool urgent)
 
 void dp_urgent_begin(struct dp_urgent *u, uint64_t now)
 {
-	struct attributes attr;
+	struct attributes attr = { .size = sizeof(attr) };
 
 	*u = (struct dp_urgent){ .window_ns = now };
 	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
