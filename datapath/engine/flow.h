@@ -27,10 +27,11 @@ struct dp_flow {
 	struct dp_cc_flow *before; /* copy of the record before a row of time-outs; NULL: none */
 	uint32_t mss_bytes, window_psns;
 	uint8_t paths;
-	bool needs_grants; /* the receiver gives grants */
-	bool paced;	   /* a packet waits for next_tx_ns */
-	bool waited;	   /* the next packet has waited for next_tx_ns */
-	uint32_t burst;	   /* packets sent in a row while next_tx_ns was not in the future */
+	bool needs_grants;	/* the receiver gives grants */
+	bool paced;		/* a packet waits for next_tx_ns */
+	bool waited;		/* the next packet has waited for next_tx_ns */
+	uint32_t unasked_bytes; /* sent since a packet last asked for an acknowledgement */
+	uint32_t burst;		/* packets sent in a row while next_tx_ns was not in the future */
 	uint64_t inflight_bytes;
 	uint64_t delivered_bytes, delivered_ns, first_sent_ns;
 	uint64_t lost_since_ack;

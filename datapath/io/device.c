@@ -43,6 +43,18 @@ void dp_device_unlock(struct dp_device *dev)
 
 /* ---- the calls of the program --------------------------------------------------- */
 
+/* A burst of delayed requests counts as that many calls.  Once the program is hot, the thread has to
+ * know before anything is delayed. */
+static void note_quick(struct dp_device *dev)
+{
+	uint32_t hot = dev->hot + (dev->delayed ? dev->delayed : 1);
+
+	if (dev->hot < DP_HOT_CALLS && hot >= DP_HOT_CALLS && !dev->delaying &&
+	    dev->mode == DP_MODE_PROGRAM)
+		dp_device_kick(dev);
+	dev->hot = hot < DP_HOT_MAX ? hot : DP_HOT_MAX;
+}
+
 /* Counts how quickly the program calls again: a program that does so is hot. */
 static void note_call(struct dp_device *dev, uint64_t now)
 {
@@ -50,10 +62,10 @@ static void note_call(struct dp_device *dev, uint64_t now)
 	dev->caller = dp_own_thread();
 	if (!dev->mark_ns)
 		return;
-	if (now - dev->mark_ns >= DP_QUICK_NS)
+	if (now - dev->mark_ns >= DP_QUICK_NS + dev->delayed * DP_POST_NS)
 		dev->hot /= 2;
-	else if (dev->hot < DP_HOT_MAX)
-		dev->hot++;
+	else
+		note_quick(dev);
 	dev->mark_ns = 0;
 }
 
@@ -72,9 +84,9 @@ void dp_device_posted(struct dp_device *dev)
 	}
 	now = dp_device_read_clock(dev);
 	note_call(dev, now);
-	dev->mark_ns = now;
 	dp_device_tx_due(dev, now);
 	dev->delayed = 1;
+	dev->mark_ns = dp_device_now_ns();
 }
 
 void dp_device_flush(struct dp_device *dev)
@@ -128,13 +140,15 @@ static int poll_moving(struct dp_device *dev, struct dp_cq *cq, int max, struct 
 	dev->delayed = 0;
 	/* A hot program posts right after it gets completions, and its requests
 	 * go out together with the acknowledgements. */
-	if (n)
+	if (n && may_delay(dev)) {
 		dev->mark_ns = now;
-	if (n && may_delay(dev))
 		return n;
+	}
 	/* Sending may complete requests, too. */
 	if (dp_device_tx_due(dev, now) && !n)
 		n = dp_cq_poll(cq, max, out);
+	if (n)
+		dev->mark_ns = dp_device_now_ns();
 	return n;
 }
 

@@ -22,7 +22,8 @@ enum {
 	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
 	DP_LEASE_TRUST_MAX = 5, /* ...and at most this many times */
 	DP_QUICK_NS = 10000,	/* a program that calls again this soon is hot */
-	DP_HOT_CALLS = 64,	/* quick calls until it is hot; a slow call halves them */
+	DP_POST_NS = 1000, /* ...and for each request that it posted meanwhile, so much later */
+	DP_HOT_CALLS = 64, /* quick calls until it is hot; a slow call halves them */
 	DP_HOT_MAX = 256,
 	DP_DELAYED_MAX = 32, /* most requests that wait for the next call */
 	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM: bursts that the program took first */

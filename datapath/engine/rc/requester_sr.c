@@ -221,17 +221,23 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 	return dp_flow_allows(rc->flow, bytes, now) ? n : 0;
 }
 
+/* At the end of a message.  Of short messages that leave together, one asks for all in a segment: its
+ * acknowledgement completes many. */
 static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t n)
 {
 	const struct dp_requester *r = &rc->req;
-	uint32_t after = dp_psn_add(r->snd_nxt, n);
-
+	uint32_t after = dp_psn_add(r->snd_nxt, n), bytes;
 	bool ends = after == dp_psn_add(wqe->first_psn, wqe->n_psn);
+	bool last = ends && rc->qp.sq_tx + 1 == dp_send_limit(rc);
 
 	if ((uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window)
 		return true;
 	if (rc->flow->thinning.level) /* the receiver counts and waits as it was asked to */
-		return ends && rc->qp.sq_tx + 1 == dp_send_limit(rc);
+		return last;
+	if (ends && !last) {
+		bytes = rc->flow->unasked_bytes + dp_payload_of(rc, wqe, dp_psn_add(after, -1));
+		ends = bytes >= r->segment || wqe->n_psn > 1;
+	}
 	return ends || r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
 	       (double)(rc->flow->inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(rc->flow);
 }
@@ -260,6 +266,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	if (r->snd_nxt == dp_psn_add(wqe->first_psn, wqe->n_psn))
 		rc->qp.sq_tx++;
 	r->since_ack_req = ack_req ? 0 : r->since_ack_req + 1;
+	rc->flow->unasked_bytes = ack_req ? 0 : rc->flow->unasked_bytes + bytes;
 	dp_flow_sent(rc->flow, bytes, now);
 	if (!response)
 		dp_credit_sent(rc, bytes);
