@@ -59,13 +59,13 @@ static void note_quick(struct dp_device *dev)
 static void note_call(struct dp_device *dev, uint64_t now)
 {
 	dev->calls++;
-	dev->caller = dp_own_thread();
+	atomic_store_explicit(&dev->caller, dp_own_thread(), memory_order_relaxed);
 	if (!dev->mark_ns)
 		return;
-	if (now - dev->mark_ns >= DP_QUICK_NS + dev->delayed * DP_POST_NS)
-		dev->hot /= 2;
-	else
+	if (now - dev->mark_ns < DP_QUICK_NS + dev->delayed * DP_POST_NS)
 		note_quick(dev);
+	else if ((dev->hot /= 2) < DP_HOT_CALLS)
+		dev->delaying = false;
 	dev->mark_ns = 0;
 }
 

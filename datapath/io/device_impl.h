@@ -75,7 +75,7 @@ struct dp_device {
 	uint64_t wake_ns;   /* when the thread will wake by itself */
 	uint64_t first_ns;  /* when the first packet of the last burst arrived; 0: not known */
 	uint64_t missed_ns; /* when the thread last found packets that the program left lying */
-	int caller;	    /* the thread that called last */
+	atomic_int caller;  /* the thread that called last */
 	int looked_at;	    /* of PROGRAM mode's last look: the caller, and its CPU time by then */
 	uint64_t ran_ns;
 	uint64_t slept_ns; /* when the thread last went to sleep, 0: it did not; and woke */

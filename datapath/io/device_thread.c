@@ -60,11 +60,12 @@ static void note_sleep(struct dp_device *dev, uint64_t wake_ns)
 static bool program_ran(struct dp_device *dev)
 {
 	uint64_t before_ns = dev->ran_ns;
-	bool same = dev->looked_at == dev->caller;
+	int caller = dev->caller;
+	bool same = dev->looked_at == caller;
 
-	dev->looked_at = dev->caller;
-	dev->ran_ns = dp_thread_ran_ns(dev->caller);
-	return same && dev->caller && dev->ran_ns >= before_ns + DP_RAN_NS;
+	dev->looked_at = caller;
+	dev->ran_ns = dp_thread_ran_ns(caller);
+	return same && caller && dev->ran_ns >= before_ns + DP_RAN_NS;
 }
 
 /* The thread found packets that a program which does not poll had left lying. */
@@ -125,17 +126,34 @@ static void lease_expired(struct dp_device *dev)
 
 /* While a hot program keeps its leases, each look of the thread only disturbs it.  The longer that
  * lasts, the less often the thread looks. */
+static uint64_t hot_lease(struct dp_device *dev)
+{
+	uint32_t trust = dev->hot_leases++ / DP_LEASE_TRUST;
+
+	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
+}
+
 static uint64_t next_lease(struct dp_device *dev)
 {
-	uint32_t trust;
-
 	dev->delaying = dev->hot >= DP_HOT_CALLS;
-	if (!dev->delaying) {
-		dev->hot_leases = 0;
-		return DP_LEASE_NS;
-	}
-	trust = dev->hot_leases++ / DP_LEASE_TRUST;
-	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
+	if (dev->delaying)
+		return hot_lease(dev);
+	dev->hot_leases = 0;
+	return DP_LEASE_NS;
+}
+
+/* Without the lock, which a program that polls nearly always holds: true if the program is hot, and
+ * has called since the last look. */
+static bool kept_lease(struct dp_device *dev, unsigned *seen, uint64_t *wake_ns)
+{
+	unsigned calls = dev->calls;
+
+	if (dev->mode != DP_MODE_PROGRAM || !dev->delaying || calls == *seen)
+		return false;
+	*seen = calls;
+	program_ran(dev);
+	*wake_ns = dp_device_now_ns() + hot_lease(dev);
+	return true;
 }
 
 /* Does the thread's part under the lock; returns until when to sleep. */
@@ -187,20 +205,22 @@ void *dp_device_run(void *arg)
 	struct dp_urgent urgent;
 	unsigned seen = 0;
 	uint64_t wake_ns, woke_ns = dp_device_now_ns();
-	bool watch_port, control, spins;
+	bool watch_port = true, control, spins = false;
 
 	prctl(PR_SET_NAME, dev->name);
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	dp_urgent_begin(&urgent, woke_ns);
 	while (!dev->stop) {
-		dp_lock(&dev->lock);
-		wake_ns = attend(dev, &seen);
-		watch_port = dev->mode == DP_MODE_THREAD;
-		dp_port_watch(dev->port, watch_port);
-		note_sleep(dev, wake_ns);
-		dev->wake_ns = wake_ns;
-		spins = dev->ahead_needed > DP_AHEAD_MIN;
-		dp_unlock(&dev->lock);
+		if (watch_port || !kept_lease(dev, &seen, &wake_ns)) {
+			dp_lock(&dev->lock);
+			wake_ns = attend(dev, &seen);
+			watch_port = dev->mode == DP_MODE_THREAD;
+			dp_port_watch(dev->port, watch_port);
+			note_sleep(dev, wake_ns);
+			dev->wake_ns = wake_ns;
+			spins = dev->ahead_needed > DP_AHEAD_MIN;
+			dp_unlock(&dev->lock);
+		}
 		dp_urgent_note(&urgent, spins, woke_ns, dp_device_now_ns());
 		control = sleep_until(dev, wake_ns, watch_port);
 		woke_ns = dp_device_now_ns();
