@@ -11,6 +11,7 @@ import typer
 
 from datapath.cli.output import Format, FormatOption, print_rows
 from datapath.errors import LocalError
+from datapath.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from datapath.interop.trace import Report
@@ -19,6 +20,33 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command(short_help="Our device against the kernel's rxe, in every combination.")(interop)
     app.command(short_help="Judge RoCEv2 connections in a capture.")(trace)
+    app.command(short_help="The flows of a capture as a traffic table.")(flows)
+
+
+def flows(
+    capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file of Ethernet frames.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table: *.csv or *.parquet.")],
+    gap: Annotated[str, typer.Option(help="A longer pause ends a flow.")] = "10ms",
+) -> None:
+    """Make a table for workload `table` of what connections in a capture have sent.
+
+    \b
+    dpctl flows capture.pcap --out flows.csv
+
+    Hosts are numbered as they appear in the capture; the command prints which is which.
+    """
+    from datapath.interop import flows as captured
+    from datapath.workloads.traffic import rows_file
+
+    try:
+        gap_ns = parse_duration_ns(gap)
+    except ValueError as error:
+        raise LocalError(f"--gap: {error}") from None
+    found = captured.read(capture, gap_ns=gap_ns)
+    rows_file.write(out, found.flows)
+    for number, address in enumerate(found.hosts):
+        print(f"host {number}  {address}")
+    print(f"{len(found.flows)} flows, {int(found.flows['bytes'].sum())} bytes of payload: {out}")
 
 
 def interop(

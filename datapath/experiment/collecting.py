@@ -46,14 +46,14 @@ def environment(request: Request, host: Host, logs: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def sampling(request: Request | None, network: Network, device: str, logs: Path) -> Iterator[None]:
-    """Sample kernel TCP on every host, and the path's queues, while the body runs."""
+def sampling(request: Request | None, network: Network, logs: Path, *, tcp: bool) -> Iterator[None]:
+    """Sample the path's queues, and with `tcp` kernel TCP on every host, while the body runs."""
     if request is None:
         yield
         return
     samplers: list[Process] = []
     try:
-        if device == "kernel":
+        if tcp:
             for host in network.hosts:
                 samplers.append(_start(request, host, logs))
         with network.sampled_path(logs / "series-path", request.interval_ns, MAX_BYTES):

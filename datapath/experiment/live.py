@@ -57,7 +57,7 @@ def measure(
             begin = CpuTime.now()
             with (
                 _fetching(network, logs),
-                collecting.sampling(collect.request, network, spec.transport.device, logs),
+                collecting.sampling(collect.request, network, logs, tcp=_sends_tcp(spec)),
                 _user_xdp(spec, network, conditions.folder, record),
                 _pacing(spec, network, logs, algorithms, record),
                 _tcp(spec, network, conditions),
@@ -84,6 +84,13 @@ def measure(
     record.series, derived = measuring.gather_series(outcome, spec, conditions)
     record.metrics = counters.unique(metrics + derived)
     return outcome
+
+
+def _sends_tcp(spec: PointSpec) -> bool:
+    """Whether flows of the run are of the kernel's TCP."""
+    device = spec.transport.device
+    named = (cc.tcp for cc in spec.algorithms.values())
+    return device == "kernel" or (device == "dp" and any(name is not None for name in named))
 
 
 def _device_env(

@@ -25,7 +25,7 @@ from pydantic import (
 
 from datapath.cc.spec import HostCc
 from datapath.experiment.document import Path as Place
-from datapath.lanes.event_spec import Event, check_events
+from datapath.lanes.event_spec import Event, check_events, stalls
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Name as SeriesName
 from datapath.series import Request
@@ -273,6 +273,7 @@ class PointSpec(_Model):
         if not lane.simulated and not (lane.local and not lane.own_kernels):
             raise ValueError(f"events are for lanes netns and sim, not for {topology.lane}")
         check_events(value, info.data["path"], topology.preset)
+        stalls(value, topology.host_names)
         workload.check_events(value)
         return value
 

@@ -57,4 +57,13 @@ class SetRoute:
     used: bool
 
 
-Change: TypeAlias = SetAlgorithm | SetLink | SetRoute | PauseLink
+@dataclass(frozen=True)
+class StallHost:
+    """At a time, the program of a host (its number) stands still for a while."""
+
+    at_ns: int
+    host: int
+    lasts_ns: int
+
+
+Change: TypeAlias = SetAlgorithm | SetLink | SetRoute | PauseLink | StallHost

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The emulator: two links between network devices of this machine, in real time.
+"""The emulator: links between network devices of this machine, in real time.
 
-    with Emulator([Port("port0", "left"), Port("port1", "right")], start) as emulator:
+    with Emulator([Port("port0", "left"), Port("port1", "right")], PAIR, start) as emulator:
         emulator.configure("forward", Link(rate_bps=10**9, delay_ns=100_000), seed=1)
         emulator.counters()["forward"]["delivered"]
 
@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from datapath.dialogue import Dialogue
 from datapath.errors import CapabilityError, DatapathError
@@ -32,19 +32,39 @@ _JITTER = {"normal": 1, "pareto": 2, "trace": 3}
 _MARKING = {"step": 1, "red": 2}
 
 
+PORTS_MAX, NODES_MAX, WIRES_MAX = 34, 128, 1024
+"""As fabric/emulator/emulator.h has them."""
+
+
 @dataclass(frozen=True)
 class Port:
-    """A device of the emulator: its name, the side it is on, the link address behind it.
+    """A device of the emulator: its name, the node that it is at, the link address behind it.
 
-    Two ports without an address are joined; with addresses there may be many on each side.
+    Two ports without an address are joined; with addresses there may be many.
     """
 
     netdev: str
-    side: Literal["left", "right"]
+    node: str
     mac: str = ""
 
     def argument(self) -> str:
-        return ":".join(filter(None, (self.side, self.netdev, self.mac)))
+        return ":".join(filter(None, ("port", self.node, self.netdev, self.mac)))
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A link, which is one direction of a cable between two nodes."""
+
+    name: str
+    start: str
+    end: str
+
+    def argument(self) -> str:
+        return f"link:{self.name}:{self.start}:{self.end}"
+
+
+PAIR = (Wire("forward", "left", "right"), Wire("backward", "right", "left"))
+"""The links of one cable."""
 
 
 def allowed_lateness_ns(delay_ns: int) -> int:
@@ -86,10 +106,14 @@ def words(link: Link, *, ecn_mark: float, seed: int) -> Iterator[str]:
 
 
 class Emulator:
-    """The running program, from construction to close()."""
+    """The running program, from construction to close().
 
-    def __init__(self, ports: Sequence[Port], start: Start) -> None:
-        arguments = [str(paths.emulator_program()), *(port.argument() for port in ports)]
+    wires: 2i and 2i + 1 are the two directions of a cable.  Frames take a shortest path.
+    """
+
+    def __init__(self, ports: Sequence[Port], wires: Sequence[Wire], start: Start) -> None:
+        joined = [*(port.argument() for port in ports), *(wire.argument() for wire in wires)]
+        arguments = [str(paths.emulator_program()), *joined]
         self._program = Dialogue(start(arguments), "the emulator")
         try:
             answer = self._program.hear()
@@ -106,52 +130,68 @@ class Emulator:
 
     def configure(
         self,
-        direction: Literal["forward", "backward"],
+        name: str,
         link: Link,
         *,
         ecn_mark: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Make a direction anew: frames in it are gone, its counters begin at 0.
+        """Make a link anew: frames in it are gone, its counters begin at 0.
 
         ecn_mark: share of ECN-capable frames that are marked at random.  seed: 64 bits.
         DatapathError when the link model refuses the settings.
         """
-        answer = self._ask("configure", direction, *words(link, ecn_mark=ecn_mark, seed=seed))
+        answer = self._ask("configure", name, *words(link, ecn_mark=ecn_mark, seed=seed))
         if answer != "ok":
             raise DatapathError(f"the emulator refuses the path: {answer.removeprefix('error ')}")
 
     def change(
         self,
         at_ns: int,
-        direction: Literal["forward", "backward"],
+        name: str,
         link: Link,
         *,
         ecn_mark: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Give a direction other settings at a time (CLOCK_MONOTONIC), whose frames stay in it.
+        """Give a link other settings at a time (CLOCK_MONOTONIC); its frames stay in it.
 
         seed: as configure() had it, so that the random streams go on.  DatapathError when the
         link model refuses the settings, or could not take them while frames wait.
         """
         settings = words(link, ecn_mark=ecn_mark, seed=seed)
-        answer = self._ask("change", direction, str(at_ns), *settings)
+        answer = self._ask("change", name, str(at_ns), *settings)
         if answer != "ok":
             raise DatapathError(f"the emulator refuses a change: {answer.removeprefix('error ')}")
 
+    def reset_routes(self, seed: int) -> None:
+        """Let routes lead along all links; of equal ones, flows choose by the seed (64 bits)."""
+        if (answer := self._ask("routes", str(seed))) != "ok":
+            raise DatapathError(f"the emulator finds no routes: {answer.removeprefix('error ')}")
+
+    def route(self, at_ns: int, name: str, *, used: bool) -> None:
+        """At a time (CLOCK_MONOTONIC), let routes lead along a link or around it.
+
+        Where there is no other way they lead along it nevertheless.
+        """
+        if (answer := self._ask("route", name, str(at_ns), str(int(used)))) != "ok":
+            raise DatapathError(f"the emulator refuses a route: {answer.removeprefix('error ')}")
+
     def counters(self) -> Mapping[str, Any]:
-        """Direction -> counter -> number since configure(), and elapsed_ns, busy_ns."""
+        """Name of a link -> counter -> number since configure(), and elapsed_ns, busy_ns."""
         counters: Mapping[str, Any] = json.loads(self._ask("counters"))
         return counters
 
     @contextlib.contextmanager
-    def sampled(self, prefix: Path, interval_ns: int, max_bytes: int) -> Iterator[None]:
-        """Sample the queues while the body runs, into `<prefix>.<direction>.series`.
+    def sampled(
+        self, prefix: Path, interval_ns: int, max_bytes: int, names: Sequence[str]
+    ) -> Iterator[None]:
+        """Sample the queues of links while the body runs, into `<prefix>.<name>.series`.
 
         Files of datapath.series, of at most max_bytes each, that must not be there.
         """
-        answer = self._ask("sample", str(interval_ns), str(max_bytes), str(prefix.resolve()))
+        numbers = (str(interval_ns), str(max_bytes))
+        answer = self._ask("sample", *numbers, str(prefix.resolve()), *names)
         if answer != "ok":
             raise DatapathError(
                 f"the emulator cannot sample into {prefix}: {answer.removeprefix('error ')}"

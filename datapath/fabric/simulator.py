@@ -23,7 +23,7 @@ import numpy as np
 
 from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.fabric import flows as traffic
-from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink, SetRoute
+from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink, SetRoute, StallHost
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link
 from datapath.fabric.sim_result import Sampling, Series, SimResult
@@ -283,6 +283,8 @@ class _Run:
             config = ffi.new("struct dp_link_config *")
             self.kept += change.settings.fill(ffi, config[0])
             error = lib.dp_sim_set_link(self.sim, change.link, config)
+        elif isinstance(change, StallHost):
+            error = lib.dp_sim_stall(self.sim, change.host, change.at_ns + change.lasts_ns)
         elif isinstance(change, SetRoute):
             error = lib.dp_sim_set_route(self.sim, change.link, change.used)
         else:

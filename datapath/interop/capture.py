@@ -112,6 +112,17 @@ def read(path: Path) -> Iterator[Packet]:
 
     LocalError when it is none.  Other packets are passed over.
     """
+    for frame, number, time_ns, wire_bytes in frames(path):
+        packet = parse(frame, number, time_ns, wire_bytes)
+        if packet is not None:
+            yield packet
+
+
+def frames(path: Path) -> Iterator[tuple[bytes, int, int, int]]:
+    """(frame, its number from 1, time in ns, bytes on the wire) of a capture of Ethernet frames.
+
+    LocalError when the file is none.
+    """
     from scapy.error import Scapy_Exception
     from scapy.utils import RawPcapReader
 
@@ -120,9 +131,7 @@ def read(path: Path) -> Iterator[Packet]:
             for number, (frame, meta) in enumerate(reader, start=1):
                 if getattr(meta, "linktype", getattr(reader, "linktype", 1)) != 1:
                     raise LocalError(f"{path} does not hold Ethernet frames")
-                packet = parse(frame, number, _time_ns(meta, reader), meta.wirelen)
-                if packet is not None:
-                    yield packet
+                yield frame, number, _time_ns(meta, reader), meta.wirelen
     except (OSError, Scapy_Exception) as error:
         raise LocalError(
             f"cannot read {path}: {error}", hint="it should be a capture by tcpdump or Wireshark"

@@ -253,10 +253,11 @@ class Network(Protocol):
         """Apply a resolved `path` section; resets the counters."""
         ...
 
-    def change_path(self, at_ns: int, path: object) -> None:
-        """Apply another one at a time (CLOCK_MONOTONIC); packets stay.
+    def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
+        """Make the events (event_spec) that are about links; packets stay.
 
-        LocalError when this network cannot.
+        zero_ns: CLOCK_MONOTONIC, from which their times count.  LocalError when this network
+        cannot.
         """
         ...
 

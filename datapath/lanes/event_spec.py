@@ -10,23 +10,29 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from datapath.cc.spec import HostCc
 from datapath.lanes.graph_spec import NODE
-from datapath.lanes.spec import Path, PathDirection
+from datapath.lanes.spec import ONE_PATH, Path, PathDirection
+from datapath.spelling import or_rather
 from datapath.units import DurationNs
 from datapath.xdp.impair import DIRECTIONS, Direction
 
 _FIXED = ("aqm", "trim", "telemetry", "ecn_mark")
 """Keys of `path` that cannot change while packets wait, or that lane sim does not have."""
-_WHAT = ("path", "state", "stop", "start", "cc")
-PAIR_PRESETS = ("p2p", "dumbbell")
-"""Presets whose path is one link with two directions."""
+_WHAT = ("path", "state", "stop", "start", "cc", "stall")
 
 Names = Annotated[
     list[str], Field(min_length=1), BeforeValidator(lambda v: [v] if isinstance(v, str) else v)
 ]
 
 
+Hosts = Annotated[
+    list[int | str],
+    Field(min_length=1),
+    BeforeValidator(lambda v: v if isinstance(v, list) else [v]),
+]
+
+
 class Event(BaseModel):
-    """One change at a time: of the path or a link, of groups of flows, or of an algorithm."""
+    """One change at a time: of the path or a link, of groups of flows, an algorithm or a host."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,7 +49,7 @@ class Event(BaseModel):
     link: str | None = Field(
         None,
         pattern=rf"^{NODE}(>|--){NODE}$",
-        description="sim: the link that path and state are about, by the names of nodes: "
+        description="The link that path and state are about, by the names of nodes: "
         "leaf0>spine1 for one direction, leaf0--spine1 for both. Unset: the path.",
     )
     direction: Direction | None = Field(
@@ -60,6 +66,10 @@ class Event(BaseModel):
     start: Names | None = Field(None, description="Groups that were stopped and send again.")
     cc: HostCc | None = Field(None, description="Another algorithm for groups of flows.")
     flows: Names | None = Field(None, description="With cc: the groups; unset: all of them.")
+    stall: Hosts | None = Field(
+        None, description="Hosts, by number or name, whose programs stand still for a while."
+    )
+    lasts: DurationNs | None = Field(None, gt=0, description="With stall: how long.")
 
     @model_validator(mode="after")
     def _one_thing(self) -> Event:
@@ -73,6 +83,8 @@ class Event(BaseModel):
             raise ValueError("direction is of the path; a link has its own: leaf0>spine1")
         if self.reroute is not None and (self.state is None or self.link is None):
             raise ValueError("reroute goes with state and link")
+        if (self.lasts is None) != (self.stall is None):
+            raise ValueError("stall and lasts go together")
         if self.flows is not None and self.cc is None:
             raise ValueError("flows goes with cc")
         fixed = [key for key in _FIXED if self.path is not None and key in self.path_keys]
@@ -92,6 +104,10 @@ class Event(BaseModel):
         return self.path is not None or self.state is not None
 
     @property
+    def about_flows(self) -> bool:
+        return not self.about_links and self.stall is None
+
+    @property
     def text(self) -> str:
         """What it is, in few words."""
         if self.label:
@@ -102,6 +118,8 @@ class Event(BaseModel):
             return " ".join([*filter(None, [where]), *(f"{k} {v}" for k, v in written.items())])
         if self.state is not None:
             return where if self.link or self.direction else f"path {self.state}"
+        if self.stall is not None:
+            return f"stall {', '.join(map(str, self.stall))}"
         if self.cc is not None:
             return f"{', '.join(self.flows or ['all'])}: {self.cc.tcp or self.cc.algo}"
         return (
@@ -109,9 +127,22 @@ class Event(BaseModel):
         )
 
 
+def stalls(events: Sequence[Event], names: Sequence[str]) -> list[tuple[int, int, int]]:
+    """(at, number of a host, how long) of the hosts that stand still; ValueError for a stranger."""
+    found = []
+    for event in events:
+        for host in event.stall or []:
+            number = host if isinstance(host, int) else -1
+            number = names.index(host) if host in names else number
+            if not 0 <= number < len(names):
+                raise ValueError(f"there is no host {host}{or_rather(str(host), names, 'hosts')}")
+            found.append((event.at, number, event.lasts or 0))
+    return sorted(found)
+
+
 def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
     """ValueError for events that make no sense with a path and a preset."""
-    pairs = preset in PAIR_PRESETS
+    pairs = preset in ONE_PATH
     for event in events:
         if event.link is not None and pairs:
             raise ValueError(f"preset {preset} has one path: give direction, and no link")
@@ -119,7 +150,7 @@ def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
             raise ValueError(f"preset {preset} has no directions: name a link, such as a>b")
         if event.state is not None and event.link is None and not pairs:
             raise ValueError(f"preset {preset} has many links: name the one that is {event.state}")
-    if any(event.about_links for event in events) and path.carrier != "fabric":
+    if pairs and any(event.about_links for event in events) and path.carrier != "fabric":
         raise ValueError("events of the path need a link model; set path: {backend: fabric}")
     if pairs:
         list(path_changes(events, path))

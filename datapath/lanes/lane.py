@@ -29,6 +29,7 @@ class Lane:
     boots: hosts boot the kernel that the topology names.
     keeps_mtu: devices have the MTU that they had before.
     cards: a virtual card may stand between each host and the network.
+    networks: the hosts may be joined by many links and switches.
     """
 
     open: Callable[[Topology, Path, FilePath | None, FilePath | None], Network]
@@ -40,6 +41,7 @@ class Lane:
     boots: bool = False
     keeps_mtu: bool = False
     cards: bool = False
+    networks: bool = False
 
 
 def _netns(
@@ -48,14 +50,14 @@ def _netns(
     from datapath.lanes.middle import choose_backend
     from datapath.lanes.netns import NetnsNetwork
 
-    return NetnsNetwork(topology, choose_backend(path), folder)
+    return NetnsNetwork(topology, choose_backend(topology, path), folder)
 
 
 def _vm(topology: Topology, path: Path, logs: FilePath | None, folder: FilePath | None) -> Network:
     from datapath.lanes.middle import choose_backend
     from datapath.lanes.vm import VmNetwork
 
-    return VmNetwork(topology, choose_backend(path), logs, folder)
+    return VmNetwork(topology, choose_backend(topology, path), logs, folder)
 
 
 def _ssh(topology: Topology, path: Path, logs: FilePath | None, folder: FilePath | None) -> Network:
@@ -80,7 +82,12 @@ _GUESTS = (
 
 LANES: Mapping[str, Lane] = {
     "netns": Lane(
-        _netns, frozenset({"scheduling", "keep_awake"}), tools=_NAMESPACES, local=True, cards=True
+        _netns,
+        frozenset({"scheduling", "keep_awake"}),
+        tools=_NAMESPACES,
+        local=True,
+        cards=True,
+        networks=True,
     ),
     "vm": Lane(
         _vm,
@@ -94,12 +101,8 @@ LANES: Mapping[str, Lane] = {
     "ssh": Lane(_ssh, frozenset({"ssh_config", "machines"}), own_kernels=True, keeps_mtu=True),
     "sim": Lane(
         _sim,
-        frozenset(
-            {
-                *("host_rate", "host_delay", "buffer", "pfc", "wakeup"),
-                *("leaves", "spines", "hosts_per_leaf", "k", "servers", "rails"),
-            }
-        ),
+        frozenset({"buffer", "pfc", "wakeup"}),
         simulated=True,
+        networks=True,
     ),
 }

@@ -12,23 +12,23 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
-from typing import Literal
 
-from datapath.errors import CapabilityError, DatapathError, LocalError
-from datapath.fabric import emulation
+from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes.base import PathCounters
+from datapath.lanes.emulated import EmulatedLinks
+from datapath.lanes.event_spec import Event
 from datapath.lanes.local import link_address, set_ipv6
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.spec import Path, Topology
-from datapath.xdp.impair import DIRECTIONS, Impairments, Port, stream_seed
+from datapath.xdp.impair import DIRECTIONS, Impairments, Port
 
 MIDDLE = "middle"
 ONE_QUEUE = "numtxqueues 1 numrxqueues 1"
 BACKENDS = {
     "none": "hosts are joined directly, as the path section asks",
     "bpf": "a BPF program in the middle namespace forwards, lossless and impaired alike",
-    "fabric": "a program in the middle namespace emulates a link, between AF_XDP sockets",
+    "fabric": "a program in the middle namespace emulates links, between AF_XDP sockets",
 }
 """Path back end -> the reason for it, in words."""
 
@@ -53,8 +53,8 @@ class Middle:
         self.topology = topology
         self.backend = backend
         self._impairments: Impairments | None = None
-        self._emulator: Emulator | None = None
-        self._path, self._seed = Path(), 0
+        self._emulated: EmulatedLinks | None = None
+        self.path = Path()
 
     def build(self, links: Iterable[str], *, pass_fds: Sequence[int] = ()) -> None:
         """The management bridge, the neck of a dumbbell, and `links` (ip commands)."""
@@ -70,11 +70,11 @@ class Middle:
             ports = self._ports()
             self._impairments = self.namespace.in_network(lambda: Impairments(ports))
         elif self.backend == "fabric":
-            self._emulator = Emulator(list(self._emulated_ports()), self._start)
+            self._emulated = EmulatedLinks(self.topology, self._start)
 
     def set_path(self, path: Path, seed: int) -> None:
         """Apply a `path` section; LocalError when it needs another network."""
-        if choose_backend(path) != self.backend:
+        if choose_backend(self.topology, path) != self.backend:
             raise LocalError(
                 f"this network was built for path backend {self.backend}",
                 hint="open a new network for another backend",
@@ -82,56 +82,38 @@ class Middle:
         if self._impairments is not None:
             impairments = {direction: path.impairment(direction) for direction in DIRECTIONS}
             self._impairments.configure(impairments, seed)
-        if self._emulator is not None:
-            for direction in DIRECTIONS:
-                self._emulator.configure(
-                    direction,
-                    path.link(direction),
-                    ecn_mark=path.ecn_mark_of(direction),
-                    seed=stream_seed(seed, direction, "link"),
-                )
-        self._path, self._seed = path, seed
+        if self._emulated is not None:
+            self._emulated.set_path(path, seed)
+        self.path = path
 
-    def change_path(self, at_ns: int, path: Path) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
         """As lanes.base.Network."""
-        for direction in DIRECTIONS:
-            self.emulator().change(
-                at_ns,
-                direction,
-                path.link(direction),
-                ecn_mark=path.ecn_mark_of(direction),
-                seed=stream_seed(self._seed, direction, "link"),
-            )
+        self._links().change(zero_ns, events)
 
     def counters(self) -> PathCounters:
         """The path's counters since set_path(); empty for backend none."""
         if self._impairments is not None:
             return _bpf_counters(self._impairments)
-        if self._emulator is not None:
-            return _fabric_counters(self._emulator, self._path)
-        return PathCounters()
+        return PathCounters() if self._emulated is None else self._emulated.counters()
 
     def queue_bytes(self) -> dict[str, int]:
         """As lanes.base.Network."""
-        if self._emulator is None:
-            return {}
-        everything = self._emulator.counters()
-        return {direction: everything[direction]["waiting_bytes"] for direction in DIRECTIONS}
+        return {} if self._emulated is None else self._emulated.queue_bytes()
 
     def late_ns(self) -> dict[str, int]:
         """As lanes.base.Network.emulator_late_ns()."""
-        if self._emulator is None:
-            return {}
-        late = self._emulator.counters()["turn_late"]
-        return dict(late["quantiles_ns"]) if late["n"] else {}
+        return {} if self._emulated is None else self._emulated.late_ns()
 
     def emulator(self) -> Emulator:
         """The running emulator; LocalError when the back end is another one."""
-        if self._emulator is None:
+        return self._links().emulator
+
+    def _links(self) -> EmulatedLinks:
+        if self._emulated is None:
             raise LocalError(
                 f"path backend {self.backend} has no emulator", hint="build it for fabric"
             )
-        return self._emulator
+        return self._emulated
 
     def hooks(self) -> dict[str, tuple[Namespace, str]]:
         """Where XDP programs see the packets of a direction, before these are impaired."""
@@ -146,19 +128,19 @@ class Middle:
     def sampled(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
-        """Sample the queues of an emulated link; nothing else has any."""
-        if self._emulator is None:
+        """Sample the queues of emulated links; nothing else has any."""
+        if self._emulated is None:
             return nullcontext()
-        return self._emulator.sampled(prefix, interval_ns, max_bytes)
+        return self._emulated.sampled(prefix, interval_ns, max_bytes)
 
     def close(self) -> None:
         """Let go of the programs; safe to call twice."""
         if self._impairments is not None:
             self._impairments.close()
             self._impairments = None
-        if self._emulator is not None:
-            self._emulator.close()
-            self._emulator = None
+        if self._emulated is not None:
+            self._emulated.close()
+            self._emulated = None
 
     def _own_links(self) -> Iterator[str]:
         mtu = self.topology.mtu
@@ -190,16 +172,6 @@ class Middle:
             Port("neckr", "right", direction="forward"),
         ]
 
-    def _emulated_ports(self) -> Iterator[emulation.Port]:
-        if self.topology.preset == "p2p":
-            yield emulation.Port("port0", "left")
-            yield emulation.Port("port1", "right")
-            return
-        hosts = self.topology.hosts
-        for i in range(hosts):
-            side: Literal["left", "right"] = "left" if i < hosts // 2 else "right"
-            yield emulation.Port(f"port{i}", side, link_address(i))
-
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         return spawn(self.namespace, arguments, stdin=pipe, stdout=pipe)
@@ -215,47 +187,24 @@ def _bpf_counters(impairments: Impairments) -> PathCounters:
     return counters
 
 
-def _fabric_counters(emulator: Emulator, path: Path) -> PathCounters:
-    counters = PathCounters()
-    everything = emulator.counters()
-    for direction in DIRECTIONS:
-        mine = everything[direction]
-        if mine["refused"]:
-            raise DatapathError(f"the {direction} link could not take a change of the path")
-        found = {
-            "passed": mine["delivered"],
-            "dropped": mine["lost"],
-            "marked": mine["marked"] + mine["random_marks"],
-            "starved": mine["starved"] + mine["ring_drops"],
-            "late_allowed_ns": emulation.allowed_lateness_ns(path.link(direction).delay_ns),
-        }
-        for name in (
-            "corrupted",
-            "exempt",
-            "overflowed",
-            "policed",
-            "aqm_dropped",
-            "trimmed",
-            "duplicated",
-            "unstamped",
-            "reordered",
-        ):
-            found[name] = mine[name]
-        for name in ("queue_max_bytes", "late_p50_ns", "late_p99_ns", "late_max_ns"):
-            found[name] = mine[name]
-        for name, value in found.items():
-            getattr(counters, name)[direction] = value
-    return counters
+def choose_backend(topology: Topology, path: Path) -> str:
+    """The back end for the two sections; CapabilityError for one that does not exist yet.
 
-
-def choose_backend(path: Path) -> str:
-    """The back end for a `path` section; CapabilityError for one that does not exist yet."""
+    LocalError for one that cannot make the topology.
+    """
     if path.backend == "netem":
         raise CapabilityError(
             "path backend netem is not in this version",
             hint="backend: fabric gives rate, delay, jitter, queues, loss and reordering",
         )
-    return path.carrier
+    if not topology.has_links:
+        return path.carrier
+    if path.backend not in ("auto", "fabric"):
+        raise LocalError(
+            f"path backend {path.backend} makes no network of several links",
+            hint="use backend: auto",
+        )
+    return "fabric"
 
 
 class WithMiddle:
@@ -274,10 +223,9 @@ class WithMiddle:
         assert isinstance(path, Path)
         self.middle.set_path(path, seed)
 
-    def change_path(self, at_ns: int, path: object) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
         """As lanes.base.Network; LocalError when the path's back end is not fabric."""
-        assert isinstance(path, Path)
-        self.middle.change_path(at_ns, path)
+        self.middle.change_path(zero_ns, events)
 
     def path_counters(self) -> PathCounters:
         """The impairments' counters since set_path(); empty for backend none."""
@@ -294,5 +242,5 @@ class WithMiddle:
     def sampled_path(
         self, prefix: FilePath, interval_ns: int, max_bytes: int
     ) -> AbstractContextManager[None]:
-        """As lanes.base.Network says: the two directions of an emulated link."""
+        """As lanes.base.Network says: emulated links."""
         return self.middle.sampled(prefix, interval_ns, max_bytes)

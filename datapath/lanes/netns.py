@@ -4,6 +4,7 @@
     host0 eth1 --- port0 [middle] port1 --- eth1 host1          p2p
     host0 eth1 --- eth1 host1                                   p2p, backend none
     host0 eth1 --- port0 [middle: left == neckl-neckr == right] port2 --- eth1 host2 ...   dumbbell
+    host0 eth1 --- port0 [middle: links and switches] port1 --- eth1 host1 ...   other presets
 
 With virtual cards, what stands here for a host is its card (cards.py).
 
@@ -38,6 +39,7 @@ from datapath.lanes.local import (
 )
 from datapath.lanes.middle import BACKENDS, MIDDLE, ONE_QUEUE, WIRE_OFFLOADS, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, spawn
+from datapath.lanes.shape import base_rtt_ns, described, link_rate_bps
 from datapath.lanes.spec import Topology
 from datapath.xdp.user import XdpHook
 
@@ -57,7 +59,7 @@ class NetnsNetwork(WithMiddle):
     """Hosts in namespaces, as a context manager; implements datapath.lanes.base.Network.
 
     `backend` is "bpf" (a middle namespace forwards, and can impair), "fabric" (it
-    emulates a link) or "none" (hosts joined directly).  `folder`: where the topology's files are.
+    emulates links) or "none" (hosts joined directly).  `folder`: where the topology's files are.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class NetnsNetwork(WithMiddle):
             )
         if backend == "none" and topology.preset != "p2p":
             raise LocalError(
-                "backend none joins two hosts directly; a dumbbell has a middle",
+                "backend none joins two hosts directly; more of them have a middle",
                 hint="use backend: auto",
             )
         self.topology = topology
@@ -78,9 +80,10 @@ class NetnsNetwork(WithMiddle):
         self._scheduling = scheduling.choose(_wanted(topology, backend))
         self.hosts: list[NetnsHost] = []
         self._folder = folder
-        count = topology.hosts
-        cards = card_names(topology)
-        self._holder = Holder([*(f"host{i}" for i in range(count)), *cards, MIDDLE])
+        names = topology.host_names
+        if MIDDLE in names:
+            raise LocalError(f"no host can be named {MIDDLE}", hint="name it otherwise")
+        self._holder = Holder([*names, *card_names(topology), MIDDLE])
         self._cards: Cards | None = None
 
     def __enter__(self) -> NetnsNetwork:
@@ -114,6 +117,20 @@ class NetnsNetwork(WithMiddle):
     @property
     def local(self) -> bool:
         return True
+
+    @property
+    def link_rate_bps(self) -> float:
+        """As shape.link_rate_bps(); 0: the path alone limits."""
+        if not self.topology.has_links:
+            return 0.0
+        return link_rate_bps(self.topology, self.middle.path)
+
+    @property
+    def base_rtt_ns(self) -> Any:
+        """As shape.base_rtt_ns(); None: that of the path."""
+        if not self.topology.has_links:
+            return None
+        return base_rtt_ns(self.topology, self.middle.path)
 
     def prepare(self, device: str) -> None:
         """Refuse the kernel's RDMA devices: they belong to the kernel's first network namespace."""
@@ -171,6 +188,7 @@ class NetnsNetwork(WithMiddle):
             "preset": self.topology.preset,
             "backend": self.backend,
             "backend_reason": BACKENDS[self.backend],
+            "graph": described(self.topology),
             "devices": {name: describe_devices(space) for name, space in spaces},
             **({"vnic": self._cards.describe()} if self._cards is not None else {}),
             "cpu": self._describe_cpu(),

@@ -2,7 +2,7 @@
 """The sim lane: the engine and the link model in virtual time, on one core and without root.
 
 Hosts have names and addresses, but run no programs: a workload hands its traffic table to
-simulate().  What becomes of the sections is in sim_shape.py.
+simulate().  What becomes of the sections is in shape.py.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.errors import LocalError, RunFailed
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
-from datapath.lanes.sim_events import link_changes
-from datapath.lanes.sim_shape import (
+from datapath.lanes.event_spec import stalls
+from datapath.lanes.link_events import link_changes
+from datapath.lanes.shape import (
     DATA_CLASS,
-    host_link,
+    DRAWN_NODES_MAX,
+    base_rtt_ns,
+    described,
+    link_rate_bps,
     refuse_infinite,
     refuse_lossless,
     refuse_path,
     refuse_shared_aqm,
     shape,
 )
-from datapath.lanes.spec import TWO_SIDED, Path, Topology
+from datapath.lanes.spec import ONE_PATH, Path, Topology
 from datapath.lanes.wakeup_spec import HostWakeup
 from datapath.verbs import sizes
 from datapath.xdp.impair import DIRECTIONS
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
     from datapath.lanes.event_spec import Event
     from datapath.series import Request
 
-_SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
 _TRACE_EVENTS = 64
 _COUNTED = (
     *("overflowed", "policed", "aqm_dropped"),
@@ -166,7 +169,7 @@ class SimNetwork:
         self._counters = PathCounters()
         self.__dict__.pop("base_rtt_ns", None)
 
-    def change_path(self, at_ns: int, path: object) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
         """Nothing happens in real time."""
         raise LocalError("lane sim changes its path in virtual time", hint="use simulate(events=)")
 
@@ -206,29 +209,20 @@ class SimNetwork:
             "hosts": graph.hosts,
             "switches": graph.switches,
             "links": 2 * len(graph.cables),
+            "graph": described(self.topology) if len(graph.names) <= DRAWN_NODES_MAX else {},
         }
 
     # --- questions of workloads ---
 
     @property
     def link_rate_bps(self) -> float:
-        """Of a host's link, or of the shared one if that is slower; 0: not limited.
-
-        Where hosts' links differ, that of host 0.
-        """
-        own = host_link(self.topology, self.path).rate_bps
-        shared = self.path.rate or 0
-        if self.topology.preset == "graph":
-            return float(shape(self.topology, self.path).graph().host_link(0).rate_bps)
-        if self.topology.preset not in TWO_SIDED:
-            return float(own)
-        return float(min(own, shared) if own and shared else own or shared)
+        """As shape.link_rate_bps()."""
+        return link_rate_bps(self.topology, self.path)
 
     @functools.cached_property
     def base_rtt_ns(self) -> Any:
         """Round-trip time of a small packet on the idle network, shape (hosts, hosts)."""
-        there = shape(self.topology, self.path).graph().one_way_ns(_SMALL_FRAME)
-        return there + there.T
+        return base_rtt_ns(self.topology, self.path)
 
     def simulate(
         self,
@@ -249,12 +243,13 @@ class SimNetwork:
         """Run a traffic table.
 
         transport, cc: the sections of the experiment.  algorithms: those that rows name in their
-        column `cc`, from 1; other rows have that of cc.  events: those of links and the path are
-        made.  steps: work of hosts that begins flows and waits for them.  logs: folder for the
-        case and the trace of a simulation that breaks.  spin_ns: how long programs poll after a
-        completion before they sleep; None: they never sleep.  timeout_s: seconds of the machine's
-        time after which it gives up; None: never.  RunFailed when it deadlocks.
+        column `cc`, from 1; other rows have that of cc.  events: those of links, the path and
+        hosts are made.  steps: work of hosts that begins flows and waits for them.  logs: folder
+        for the case and the trace of a simulation that breaks.  spin_ns: how long programs poll
+        after a completion before they sleep; None: they never sleep.  timeout_s: seconds of this
+        machine's time after which it gives up; None: never.  RunFailed when it deadlocks.
         """
+        from datapath.fabric.changes import StallHost
         from datapath.fabric.simulator import Deadlock, Simulation
 
         trims = self.path.link("forward").trim or self.path.link("backward").trim
@@ -276,7 +271,11 @@ class SimNetwork:
             result = simulation.run(
                 flows,
                 first,
-                changes=[*changes, *link_changes(self.topology, self.path, events)],
+                changes=[
+                    *changes,
+                    *link_changes(self.topology, self.path, events),
+                    *(StallHost(*one) for one in stalls(events, self.topology.host_names)),
+                ],
                 until_ns=until_ns,
                 sampling=sampling,
                 steps=steps,
@@ -295,7 +294,7 @@ class SimNetwork:
             return None
         if not isinstance(given, HostWakeup):
             raise RunFailed("topology.wakeup is live, and no live run was made")
-        return given.setting(spin_ns, emulated=self.topology.preset in ("p2p", "dumbbell"))
+        return given.setting(spin_ns, emulated=self.topology.preset in ONE_PATH)
 
     def _algorithms(
         self, sections: Sequence[Cc], flows: Flows
@@ -341,7 +340,7 @@ class SimNetwork:
     def _count(self, result: SimResult) -> PathCounters:
         """forward: links 0, 2, 4 ... (host 0 to host 1 of p2p), backward: the others."""
         links = every = result.links
-        if self.topology.preset in ("p2p", "dumbbell"):
+        if self.topology.preset in ONE_PATH:
             links = links[:2]
         ways = {"forward": links[0::2], "backward": links[1::2]}
 

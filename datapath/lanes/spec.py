@@ -70,6 +70,8 @@ Preset = Literal[
 ]
 TWO_SIDED: tuple[Preset, ...] = ("p2p", "dumbbell", "parking-lot")
 """Presets that have a left and a right side, and hosts' links without a limit of their own."""
+ONE_PATH: tuple[Preset, ...] = ("p2p", "dumbbell")
+"""Presets whose path is one link with two directions."""
 
 
 class Topology(BaseModel):
@@ -86,8 +88,8 @@ class Topology(BaseModel):
     preset: Preset = Field(
         "p2p",
         description="p2p: two hosts and a path between them. dumbbell: half of the hosts on the "
-        "left, half on the right, one shared link between the two sides. In lane sim also star, "
-        "parking-lot, leaf-spine, fat-tree, rail, and graph: a network of one's own.",
+        "left, half on the right, one shared link between the two sides. In lanes sim and netns "
+        "also star, parking-lot, leaf-spine, fat-tree, rail, and graph: a network of one's own.",
     )
     hosts: int = Field(
         2,
@@ -148,13 +150,13 @@ class Topology(BaseModel):
     host_rate: BitRate | None = Field(
         None,
         ge=1_000,
-        description="sim: rate of the hosts' links. Unset: as path.rate or, in p2p and dumbbell, "
-        "no limit.",
+        description="sim and netns: rate of the hosts' links. Unset: as path.rate or, in p2p and "
+        "dumbbell, no limit.",
     )
     host_delay: DurationNs | None = Field(
         None,
-        description="sim: propagation delay of the hosts' links, one way. Unset: as path.delay "
-        "or, in p2p and dumbbell, none.",
+        description="sim and netns: propagation delay of the hosts' links, one way. Unset: as "
+        "path.delay or, in p2p and dumbbell, none.",
     )
     buffer: Bytes | None = Field(
         None,
@@ -174,24 +176,24 @@ class Topology(BaseModel):
         "`dpctl fabric wakeup` wrote, or live: as measured in the run of the sweep that is the "
         "same but of lane netns. Unset: in time.",
     )
-    leaves: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: leaf switches.")
-    spines: int = Field(2, ge=1, le=1024, description="sim, leaf-spine and rail: spine switches.")
-    hosts_per_leaf: int = Field(2, ge=1, le=1024, description="sim, leaf-spine: hosts of a leaf.")
-    k: int = Field(4, ge=2, le=64, multiple_of=2, description="sim, fat-tree: ports of a switch.")
-    servers: int = Field(2, ge=1, le=8192, description="sim, rail: servers.")
+    leaves: int = Field(2, ge=1, le=1024, description="leaf-spine: leaf switches.")
+    spines: int = Field(2, ge=1, le=1024, description="leaf-spine and rail: spine switches.")
+    hosts_per_leaf: int = Field(2, ge=1, le=1024, description="leaf-spine: hosts of a leaf.")
+    k: int = Field(4, ge=2, le=64, multiple_of=2, description="fat-tree: ports of a switch.")
+    servers: int = Field(2, ge=1, le=8192, description="rail: servers.")
     rails: int = Field(
-        8, ge=1, le=64, description="sim, rail: NICs of a server, each a host, and rail switches."
+        8, ge=1, le=64, description="rail: NICs of a server, each a host, and rail switches."
     )
     hops: int = Field(
         2,
         ge=1,
         le=1024,
-        description="sim, parking-lot: bottlenecks in a row. Host 0 sends across all to host 1, "
+        description="parking-lot: bottlenecks in a row. Host 0 sends across all to host 1, "
         "hosts 2, 4 ... across one each, to hosts 3, 5 ...",
     )
     graph: GraphSetting = Field(
         None,
-        description="sim, graph: hosts and links, or the name of a file with them: GraphML, or a "
+        description="graph: hosts and links, or the name of a file with them: GraphML, or a "
         "topology of containerlab.",
     )
 
@@ -249,16 +251,28 @@ class Topology(BaseModel):
             self.preset = "p2p" if count == 2 else "dumbbell"
         return self
 
+    @property
+    def has_links(self) -> bool:
+        """Whether it has links beside those of one path."""
+        own = self.host_rate is not None or self.host_delay is not None
+        return own or self.preset not in ONE_PATH
+
+    @model_validator(mode="after")
+    def _networks_are_for_lanes(self) -> Topology:
+        if not self.has_links:
+            return self
+        if not self.of_lane.networks:
+            have = " and ".join(lane for lane, row in LANES.items() if row.networks)
+            what = f"preset {self.preset}" if self.preset not in ONE_PATH else "host_rate"
+            raise ValueError(f"{what}: for lanes {have}, not for {self.lane}")
+        if self.vnic:
+            raise ValueError("vnic: cards are joined by one path, preset p2p or dumbbell")
+        return self
+
     @model_validator(mode="after")
     def _dimensions_are_the_hosts(self) -> Topology:
-        """Lane sim: dimensions fit the preset and say how many hosts there are."""
+        """Dimensions fit the preset and say how many hosts there are."""
         wanted = _DIMENSIONS.get(self.preset, ())
-        if self.lane != "sim":
-            if wanted or self.preset == "star":
-                raise ValueError(f"preset {self.preset}: for lane sim, not for {self.lane}")
-            if self.hosts > 32:
-                raise ValueError(f"hosts is {self.hosts}: at most 32 of lane {self.lane}")
-            return self
         every = {key for keys in _DIMENSIONS.values() for key in keys}
         others = sorted(key for key in every - set(wanted) if self._differs(key))
         if others:
@@ -279,6 +293,12 @@ class Topology(BaseModel):
         self.hosts = count
         return self
 
+    @model_validator(mode="after")
+    def _few_live_hosts(self) -> Topology:
+        if not self.of_lane.simulated and self.hosts > LIVE_HOSTS_MAX:
+            raise ValueError(f"hosts is {self.hosts}: at most {LIVE_HOSTS_MAX} of lane {self.lane}")
+        return self
+
     @property
     def host_names(self) -> list[str]:
         """Of all hosts, in the order of their numbers."""
@@ -295,6 +315,7 @@ class Topology(BaseModel):
         return self
 
 
+LIVE_HOSTS_MAX = 32
 _DIMENSIONS = {
     "leaf-spine": ("leaves", "spines", "hosts_per_leaf"),
     "fat-tree": ("k",),

@@ -126,7 +126,7 @@ class SshNetwork:
         assert isinstance(path, Path)
         self._check(path)
 
-    def change_path(self, at_ns: int, path: object) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
         raise LocalError("lane ssh does not change the path of its machines", hint="use lane netns")
 
     def path_counters(self) -> PathCounters:

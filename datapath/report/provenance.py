@@ -10,6 +10,7 @@ from typing import Any
 
 from datapath.report import display
 from datapath.report.folder import ResultFolder, axis_text, mapping, sequence
+from datapath.report.network import drawing
 
 Row = dict[str, Any]
 
@@ -43,7 +44,7 @@ def _memory(size: object) -> str:
 
 
 def networks(result: ResultFolder) -> list[Row]:
-    """The networks under test: back end, and each device with MTU, XDP mode, offloads."""
+    """The networks under test: back end, drawing, and devices with MTU, XDP mode, offloads."""
     shown = []
     for network in map(mapping, sequence(result.manifest.get("networks"))):
         devices = [
@@ -57,6 +58,7 @@ def networks(result: ResultFolder) -> list[Row]:
                 "layout": ", ".join(layout),
                 "backend": str(network.get("backend") or ""),
                 "reason": str(network.get("backend_reason") or ""),
+                "drawing": drawing(mapping(network.get("graph"))),
                 "devices": devices,
             }
         )

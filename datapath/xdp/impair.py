@@ -153,9 +153,12 @@ def fixed_point(probability: float) -> int:
     return round(probability * _CERTAIN)
 
 
-def stream_seed(seed: int, direction: Direction, stream: str) -> int:
-    """Start of one random stream (64 bits), unrelated between directions and purposes."""
-    text = f"datapath-impair/{seed}/{direction}/{stream}".encode()
+def stream_seed(seed: int, place: str, stream: str) -> int:
+    """Start of one random stream (64 bits), unrelated between places and purposes.
+
+    place: a direction, or the name of a link.
+    """
+    text = f"datapath-impair/{seed}/{place}/{stream}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 

@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "lanes/keeper": {"lanes", "posix", "xdp"},
     "lanes/pacer": {"lanes", "engine", "xdp"},
     "lanes/registrar": {"lanes"},
-    "fabric": {"fabric", "io", "engine", "wire"},
+    "fabric": {"fabric", "io", "engine", "link", "wire"},
 }
 
 # These know the types of QPs: the table of types, and the memory that windows take.

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from datapath.errors import DatapathError, LocalError, RunFailed
-from datapath.fabric.emulation import Emulator, Port, words
+from datapath.fabric.emulation import PAIR, Emulator, Port, words
 from datapath.fabric.links import Jitter, Link, Loss, Marking
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.namespace import Holder, spawn
@@ -639,7 +639,8 @@ def test_frames_pass_between_taps(size: int) -> None:
             middle.check_output(["ip", "link", "set", name, "mtu", "9000", "up"])
         pipe = subprocess.PIPE
         begin = functools.partial(spawn, middle, stdin=pipe, stdout=pipe)
-        with Emulator([Port("port0", "left"), Port("port1", "right")], begin) as emulator:
+        ports = [Port("port0", "left"), Port("port1", "right")]
+        with Emulator(ports, PAIR, begin) as emulator:
             emulator.configure("forward", Link(rate_bps=10**9, delay_ns=100_000))
             emulator.configure("backward", Link())
             frame = ipv4(udp(bytes(range(256)) * 40))[:size]
@@ -672,11 +673,27 @@ def start(arguments: Any) -> subprocess.Popen[bytes]:
 def test_a_device_that_is_not_there_is_named() -> None:
     ports = [Port("dp-none0", "left"), Port("dp-none1", "right")]
     with pytest.raises(DatapathError, match="cannot find dp-none0"):
-        Emulator(ports, start)
+        Emulator(ports, PAIR, start)
+
+
+LINKS = ["link:there:a:b", "link:back:b:a"]
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["left:lo"], ["up:lo", "right:lo"], ["left:lo:zz", "right:lo"]]
+    "arguments",
+    [
+        [],
+        ["port:a:lo", *LINKS],
+        ["port:a:lo", "port:b:lo"],
+        ["port:a:lo", "port:b:lo", "link:there:a:b"],
+        ["port:a:lo", "port:b:lo", "link:there:a:b", "link:there:b:a"],
+        ["port:a:lo", "port:b:lo", "link:there:a:b", "link:back:b:c"],
+        ["port:a:lo", "port:b:lo", "link:there:a:a", "link:back:a:a"],
+        ["port:a:lo", "port:c:lo", *LINKS],
+        ["port:a:lo", "port:d:lo", *LINKS, "link:out:c:d", "link:in:d:c"],
+        ["port:a:lo:zz", "port:b:lo", *LINKS],
+        ["port:a:lo", "cable:b:lo", *LINKS],
+    ],
 )
 def test_arguments_are_checked(arguments: list[str]) -> None:
     from datapath.native import paths

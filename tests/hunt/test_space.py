@@ -14,7 +14,7 @@ from datapath.hunt import limits
 from datapath.hunt.case import Setup, document, duration_ns, text
 from datapath.hunt.space import SPACE, Dimension, Scale, causes, describe
 from datapath.hunt.values import Log, parts_of, replaced
-from datapath.lanes.sim_shape import shape
+from datapath.lanes.shape import shape
 
 SETUP = Setup("newreno")
 SOURCE = Path("hunt.yaml")

@@ -12,7 +12,7 @@ from datapath.errors import LocalError
 from datapath.fabric.changes import SetLink, SetRoute
 from datapath.fabric.links import Loss
 from datapath.lanes.event_spec import Event, check_events, path_changes
-from datapath.lanes.sim_events import link_changes
+from datapath.lanes.link_events import link_changes
 from datapath.lanes.spec import Path, Topology
 
 MS = 1_000_000
@@ -25,7 +25,7 @@ def event(at: str = "1ms", **section: Any) -> Event:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({}, "an event has one of path, state, stop, start, cc, not 0"),
+        ({}, "an event has one of path, state, stop, start, cc, stall, not 0"),
         ({"state": "down", "stop": "a"}, "not 2 of them"),
         ({"stop": "a", "direction": "forward"}, "go with path or state"),
         ({"state": "up", "direction": "forward", "link": "a>b"}, "a link has its own"),
@@ -125,7 +125,7 @@ def test_one_link_of_many() -> None:
     ]
     made = link_changes(CLOS, path, events)
     assert [change.at_ns for change in made] == sorted(change.at_ns for change in made)
-    from datapath.lanes.sim_shape import shape
+    from datapath.lanes.shape import shape
 
     names = shape(CLOS, path).graph().link_names()
     told = [

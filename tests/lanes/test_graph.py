@@ -16,9 +16,9 @@ from datapath.fabric import flows as traffic
 from datapath.fabric.links import Loss
 from datapath.fabric.topology import Custom, Graph, ParkingLot
 from datapath.lanes.event_spec import Event
+from datapath.lanes.link_events import link_changes
+from datapath.lanes.shape import shape
 from datapath.lanes.sim import SimNetwork
-from datapath.lanes.sim_events import link_changes
-from datapath.lanes.sim_shape import shape
 from datapath.lanes.spec import Path, Topology
 from datapath.verbs.spec import Transport
 
@@ -80,8 +80,8 @@ def test_hosts_are_the_nodes_with_one_link_or_those_that_are_named() -> None:
         Topology.model_validate({"lane": "sim", "preset": "graph"})
     with pytest.raises(pydantic.ValidationError, match="graph: not for preset star"):
         topology(TWO_SITES, preset="star")
-    with pytest.raises(pydantic.ValidationError, match="for lane sim, not for netns"):
-        topology(TWO_SITES, lane="netns")
+    with pytest.raises(pydantic.ValidationError, match="for lanes netns and sim, not for vm"):
+        topology(TWO_SITES, lane="vm")
 
 
 def test_links_have_what_they_set_and_else_what_the_path_has() -> None:

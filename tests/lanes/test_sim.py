@@ -25,8 +25,8 @@ from datapath.fabric.links import (
 from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
 from datapath.lanes import open_network
 from datapath.lanes.base import PathCounters
+from datapath.lanes.shape import shape
 from datapath.lanes.sim import SimNetwork, engine_options
-from datapath.lanes.sim_shape import shape
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Request
 from datapath.verbs.spec import Transport
@@ -96,8 +96,9 @@ def test_dimensions_make_the_hosts(section: dict[str, Any], kind: type, hosts: i
         ({"preset": "star", "leaves": 3}, "leaves: not for preset star"),
         ({"preset": "leaf-spine", "hosts": 5}, "the dimensions make 4"),
         ({"preset": "fat-tree", "k": 5}, "multiple of 2"),
-        ({"lane": "netns", "preset": "leaf-spine"}, "for lane sim, not for netns"),
-        ({"lane": "netns", "host_rate": "1gbit"}, "for lane sim, not for netns"),
+        ({"lane": "vm", "preset": "leaf-spine"}, "for lanes netns and sim, not for vm"),
+        ({"lane": "vm", "host_rate": "1gbit"}, "host_rate: for lanes netns and sim"),
+        ({"lane": "netns", "buffer": "1MiB"}, "for lane sim, not for netns"),
         ({"lane": "netns", "preset": "dumbbell", "hosts": 34}, "at most 32"),
     ],
 )

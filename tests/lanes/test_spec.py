@@ -150,7 +150,14 @@ def test_wrong_paths_are_refused(section: dict[str, Any], words: str) -> None:
         ({"mtu": "1MiB"}, "65521"),
         ({"mtu": "9000 bananas"}, "unknown unit"),
         ({"preset": "ring"}, "'p2p', 'dumbbell'"),
-        ({"preset": "star"}, "for lane sim"),
+        (
+            {
+                "lane": "ssh",
+                "preset": "star",
+                "machines": [{"ssh": "a", "netdev": "e"}, {"ssh": "b", "netdev": "e"}],
+            },
+            "for lanes netns and sim",
+        ),
         ({"queues": 2}, "queues"),
     ],
 )

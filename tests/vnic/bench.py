@@ -82,7 +82,7 @@ class Bench:
     ) -> None:
         section = Path.model_validate(path or {})
         shape = Topology.model_validate({"mtu": 1500, **(topology or {})})
-        self.network = stack.enter_context(NetnsNetwork(shape, choose_backend(section)))
+        self.network = stack.enter_context(NetnsNetwork(shape, choose_backend(shape, section)))
         self.network.set_path(section, 1)
         self.hosts: list[NetnsHost] = self.network.hosts
         holder = Holder([f"{tenant}{i}" for tenant in TENANTS for i in range(2)])

@@ -21,7 +21,7 @@ ROCE_PORT = 4791
 def network(path: dict[str, Any], **topology: Any) -> NetnsNetwork:
     section = Path.model_validate(path)
     shape = Topology.model_validate({"vnic": True, **topology})
-    made = NetnsNetwork(shape, choose_backend(section))
+    made = NetnsNetwork(shape, choose_backend(shape, section))
     made.__enter__()
     try:
         made.set_path(section, 1)

@@ -38,8 +38,8 @@ RECORD: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[NetnsNetwork]:
-    path = PathSection.model_validate(PATH)
-    with NetnsNetwork(Topology.model_validate(TOPOLOGY), choose_backend(path)) as built:
+    path, topology = PathSection.model_validate(PATH), Topology.model_validate(TOPOLOGY)
+    with NetnsNetwork(topology, choose_backend(topology, path)) as built:
         yield built
 
 

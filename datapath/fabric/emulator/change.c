@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Changes of a direction's settings at given times, which its frames survive.
+ * Changes of links and routes at given times, which the frames survive.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,75 +16,89 @@ void change_free(struct change *c)
 	free(c);
 }
 
-/* The time of the next change of any direction. */
+/* The time of the next change of any link. */
 static void find_next(struct emulator *e)
 {
 	e->change_ns = UINT64_MAX;
-	for (unsigned side = 0; side < DIRECTIONS; side++) {
-		const struct change *c = e->direction[side].change;
+	for (uint32_t i = 0; i < e->n_wires; i++) {
+		const struct change *c = e->wire[i].change;
 
 		if (c && c->at_ns < e->change_ns)
 			e->change_ns = c->at_ns;
 	}
 }
 
-int change_add(struct direction *d, struct change *c)
+static int check_settings(struct wire *w, const struct change *c)
 {
-	struct change **at = &d->change;
 	struct dp_link *trial;
-	int err = dp_link_create(&c->link, &forward_ops, d, &trial);
+	int err = dp_link_create(&c->link, &forward_ops, w, &trial);
 
 	if (err)
 		return err;
 	dp_link_destroy(trial);
-	if (!d->link || c->link.trim != d->trims)
-		return -EBUSY;
+	return w->link && c->link.trim == w->trims ? 0 : -EBUSY;
+}
+
+int change_add(struct wire *w, struct change *c)
+{
+	struct change **at = &w->change;
+	int err = c->of_routes ? 0 : check_settings(w, c);
+
+	if (err)
+		return err;
 	while (*at && (*at)->at_ns <= c->at_ns)
 		at = &(*at)->next;
 	c->next = *at;
 	*at = c;
-	find_next(d->emulator);
+	find_next(w->emulator);
 	return 0;
 }
 
-static void make(struct direction *d, struct change *c, uint64_t now_ns)
+static void make(struct wire *w, struct change *c, uint64_t now_ns)
 {
-	struct arrays before = d->arrays;
+	struct arrays before = w->arrays;
 
 	/* Frames that arrived before the change, and are seen after it, count as later. */
-	if (d->last_ns < c->at_ns)
-		d->last_ns = c->at_ns < now_ns ? c->at_ns : now_ns;
-	if (dp_link_configure(d->link, &c->link, d->last_ns)) {
-		d->counts.refused++;
+	if (w->last_ns < c->at_ns)
+		w->last_ns = c->at_ns < now_ns ? c->at_ns : now_ns;
+	if (dp_link_configure(w->link, &c->link, w->last_ns)) {
+		w->counts.refused++;
 		return;
 	}
-	d->arrays = c->arrays;
+	w->arrays = c->arrays;
 	c->arrays = before;
-	direction_set(d, &c->link, c->ecn_mark);
+	wire_set(w, &c->link, c->ecn_mark);
+	forward_look(w);
+}
+
+static void make_due(struct wire *w, uint64_t now_ns)
+{
+	struct change *c;
+
+	while ((c = w->change) && c->at_ns <= now_ns) {
+		w->change = c->next;
+		if (!c->of_routes)
+			make(w, c, now_ns);
+		else if (layout_use(w->emulator, w, c->used))
+			w->counts.refused++;
+		change_free(c);
+	}
 }
 
 void changes_make(struct emulator *e, uint64_t now_ns)
 {
-	for (unsigned side = 0; side < DIRECTIONS; side++) {
-		struct direction *d = &e->direction[side];
-		struct change *c;
-
-		while ((c = d->change) && c->at_ns <= now_ns) {
-			d->change = c->next;
-			make(d, c, now_ns);
-			change_free(c);
-		}
-	}
+	for (uint32_t i = 0; i < e->n_wires; i++)
+		make_due(&e->wire[i], now_ns);
 	find_next(e);
 }
 
-void changes_drop(struct direction *d)
+void changes_drop(struct wire *w)
 {
 	struct change *c;
 
-	while ((c = d->change)) {
-		d->change = c->next;
+	while ((c = w->change)) {
+		w->change = c->next;
 		change_free(c);
 	}
-	find_next(d->emulator);
+	find_next(w->emulator);
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Commands on standard input.  A command is a line of words that tabs separate, and has one line as
- * its answer:
+ * its answer.  LINK is the name of a link:
  *
- *   configure <forward|backward> <key>=<value> ...   ok, or: error <why>
- *   change <forward|backward> <at_ns> <key>=<value> ...   the same
+ *   configure LINK <key>=<value> ...                 ok, or: error <why>
+ *   change LINK <at_ns> <key>=<value> ...            the same
+ *   routes <seed>                                    the same
+ *   route LINK <at_ns> <0|1>                         the same
  *   counters                                         a JSON object
- *   sample <interval_ns> <max_bytes> <prefix>        ok, or: error <why>
+ *   sample <interval_ns> <max_bytes> <prefix> [LINK ...]   ok, or: error <why>
  *   sample                                           ok; ends the sampling
  *
  * configure makes a new link: frames in the old one are lost, and counters begin at 0.  change gives
- * the link other settings at a time (CLOCK_MONOTONIC), all of them; its frames stay.
+ * the link other settings at a time (CLOCK_MONOTONIC), all of them; its frames stay.  routes lets
+ * routes lead along all links, and gives the seed of the choices; route has them lead along a link
+ * (1) or around it (0) from a time on.  sample takes the named links, or all of them.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -166,67 +170,69 @@ static int read_traces(struct arrays *a, struct settings *s)
 	return !err && s->jitter ? read_jitter_trace(a, s) : err;
 }
 
-/* ---- a direction ---------------------------------------------------------------- */
+/* ---- a link --------------------------------------------------------------------- */
 
-void direction_close(struct direction *d)
+void wire_close(struct wire *w)
 {
-	if (d->link)
-		dp_link_destroy(d->link);
-	d->link = NULL;
-	free(d->arrays.trace);
-	free(d->arrays.jitter);
-	d->arrays = (struct arrays){};
-	changes_drop(d);
+	if (w->link)
+		dp_link_destroy(w->link);
+	w->link = NULL;
+	free(w->arrays.trace);
+	free(w->arrays.jitter);
+	w->arrays = (struct arrays){};
+	changes_drop(w);
 }
 
-void direction_set(struct direction *d, const struct dp_link_config *link, double ecn_mark)
+void wire_set(struct wire *w, const struct dp_link_config *link, double ecn_mark)
 {
-	d->hashes = dp_link_hashes(link);
-	d->delay_ns = link->jitter.kind == DP_JITTER_NONE ? link->delay_ns : 0;
-	d->ecn_mark = (uint64_t)(ecn_mark * 0x1p32 + 0.5);
+	struct emulator *e = w->emulator;
+
+	w->hashes = dp_link_hashes(link);
+	w->delay_ns = link->jitter.kind == DP_JITTER_NONE ? link->delay_ns : 0;
+	w->ecn_mark = (uint64_t)(ecn_mark * 0x1p32 + 0.5);
+	e->trims = e->hashes = false;
+	for (uint32_t i = 0; i < e->n_wires; i++) {
+		e->trims |= e->wire[i].trims;
+		e->hashes |= e->wire[i].hashes;
+	}
 }
 
-static int apply(struct direction *d, struct settings *s)
+static int apply(struct wire *w, struct settings *s)
 {
 	int err;
 
-	direction_close(d);
-	/* Trimmed frames overtake whole ones. */
-	d->trims = s->link.trim;
-	s->link.n_classes = d->trims ? 2 : 1;
-	err = read_traces(&d->arrays, s);
+	wire_close(w);
+	w->trims = s->link.trim;
+	s->link.n_classes = w->trims ? 2 : 1;
+	err = read_traces(&w->arrays, s);
 	if (!err)
-		err = dp_link_create(&s->link, &forward_ops, d, &d->link);
+		err = dp_link_create(&s->link, &forward_ops, w, &w->link);
+	forward_look(w);
 	if (err)
 		return err;
-	direction_set(d, &s->link, s->ecn_mark);
+	wire_set(w, &s->link, s->ecn_mark);
 	/* A sequence that the link's own streams do not have. */
-	d->mark_rng = ~s->link.seed;
-	memset(&d->counts, 0, sizeof(d->counts));
-	memset(&d->late, 0, sizeof(d->late));
-	memset(&d->emulator->turn_late, 0, sizeof(d->emulator->turn_late));
+	w->mark_rng = ~s->link.seed;
+	memset(&w->counts, 0, sizeof(w->counts));
+	memset(&w->late, 0, sizeof(w->late));
+	memset(&w->emulator->turn_late, 0, sizeof(w->emulator->turn_late));
 	return 0;
 }
 
-static void reset_ports(struct emulator *e, unsigned side)
+static void reset_ports(const struct wire *w)
 {
+	struct emulator *e = w->emulator;
+
 	for (uint32_t i = 0; i < e->n_ports; i++) {
 		struct port *p = &e->port[i];
 
-		if (p->side != side)
+		if (p->first != w)
 			continue;
 		p->ring_drops = dp_raw_drops(&p->raw);
 		p->unstamped = dp_raw_unstamped(&p->raw);
 	}
 	e->began_ns = dp_now_ns();
 	e->busy_ns = 0;
-}
-
-static unsigned read_side(char **words)
-{
-	const char *word = strsep(words, "\t");
-
-	return word && !strcmp(word, "backward") ? BACKWARD : FORWARD;
 }
 
 /* The rest of a line; says itself which word is wrong. */
@@ -251,23 +257,23 @@ static void answer(int err)
 		printf("ok\n");
 }
 
-static void configure(struct emulator *e, char *words)
+/* ---- commands ------------------------------------------------------------------- */
+
+static void configure(struct wire *w, char *words)
 {
 	struct settings s = {};
-	unsigned side = read_side(&words);
 	int err;
 
 	if (read_settings(&s, words))
 		return;
-	err = apply(&e->direction[side], &s);
-	reset_ports(e, side);
+	err = apply(w, &s);
+	reset_ports(w);
 	answer(err);
 }
 
-static void change(struct emulator *e, char *words)
+static void change(struct wire *w, char *words)
 {
 	struct settings s = {};
-	struct direction *d = &e->direction[read_side(&words)];
 	const char *at = words ? strsep(&words, "\t") : "";
 	struct change *c = calloc(1, sizeof(*c));
 	int err = c ? dp_read_number(at, 0, UINT64_MAX, &c->at_ns) : -ENOMEM;
@@ -282,44 +288,95 @@ static void change(struct emulator *e, char *words)
 		s.link.n_classes = s.link.trim ? 2 : 1;
 		c->link = s.link;
 		c->ecn_mark = s.ecn_mark;
-		err = change_add(d, c);
+		err = change_add(w, c);
 	}
 	if (err)
 		change_free(c);
 	answer(err);
 }
 
+static void change_route(struct wire *w, char *words)
+{
+	const char *at = words ? strsep(&words, "\t") : "";
+	struct change *c = calloc(1, sizeof(*c));
+	uint64_t used = 0;
+	int err = c ? dp_read_number(at, 0, UINT64_MAX, &c->at_ns) : -ENOMEM;
+
+	if (!err)
+		err = dp_read_number(words ? words : "", 0, 1, &used);
+	if (!err) {
+		c->of_routes = true;
+		c->used = used;
+		err = change_add(w, c);
+	}
+	if (err)
+		change_free(c);
+	answer(err);
+}
+
+static void routes(struct emulator *e, const char *words)
+{
+	uint64_t seed;
+	int err = dp_read_number(words ? words : "", 0, UINT64_MAX, &seed);
+
+	answer(err ? err : layout_reset(e, seed));
+}
+
 static void sample(struct emulator *e, char *words)
 {
 	char *interval = strsep(&words, "\t"), *max_bytes = strsep(&words, "\t");
+	const char *prefix = strsep(&words, "\t");
 	uint64_t interval_ns, most;
 	int err = 0;
 
 	if (!interval)
 		sample_end(e);
-	else if (!words || dp_read_number(interval, 1, UINT64_MAX, &interval_ns) ||
+	else if (!prefix || dp_read_number(interval, 1, UINT64_MAX, &interval_ns) ||
 		 dp_read_number(max_bytes, 0, UINT64_MAX, &most))
 		err = -EINVAL;
 	else
-		err = sample_begin(e, words, interval_ns, most);
+		err = sample_begin(e, prefix, interval_ns, most, words);
 	answer(err);
+}
+
+/* The commands about a link. */
+static const struct {
+	const char *name;
+	void (*obey)(struct wire *, char *words);
+} of_link[] = {
+	{ "configure", configure },
+	{ "change", change },
+	{ "route", change_route },
+};
+
+static void obey_of_link(struct emulator *e, const char *name, char *words)
+{
+	const char *link = words ? strsep(&words, "\t") : "";
+	struct wire *w = layout_find(e, link);
+
+	for (size_t i = 0; w && i < sizeof(of_link) / sizeof(of_link[0]); i++) {
+		if (strcmp(name, of_link[i].name))
+			continue;
+		of_link[i].obey(w, words);
+		return;
+	}
+	printf("error %s %s: no such command, or no such link\n", name, link);
 }
 
 static void command(void *user, char *line)
 {
 	struct emulator *e = user;
-	char *words = line, *name = strsep(&words, "\t");
+	char *words = line;
+	const char *name = strsep(&words, "\t");
 
-	if (!strcmp(name, "configure"))
-		configure(e, words);
-	else if (!strcmp(name, "change"))
-		change(e, words);
-	else if (!strcmp(name, "counters"))
+	if (!strcmp(name, "counters"))
 		report_counters(e, stdout);
+	else if (!strcmp(name, "routes"))
+		routes(e, words);
 	else if (!strcmp(name, "sample"))
 		sample(e, words);
 	else
-		printf("error %s: no such command\n", name);
+		obey_of_link(e, name, words);
 	fflush(stdout);
 }
 

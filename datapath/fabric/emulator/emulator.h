@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The emulator: two links of link/link.h between AF_XDP sockets, driven by the
- * machine's clock.
+ * The emulator: links of link/link.h between the AF_XDP sockets of hosts, driven by
+ * the machine's clock.  Ports and links end at nodes, which are switches that take no time.
  *
- *   main.c     arguments, the loop, when to sleep
+ *   main.c     the loop, when to sleep
+ *   layout.c   arguments: which ports and links there are, and the routes between them
  *   control.c  commands on standard input: configure, change, counters
- *   change.c   changes of a direction at given times
- *   forward.c  frames in and out, and their direction
+ *   change.c   changes of links and routes at given times
+ *   forward.c  frames in, from link to link in the order of time, and out
  *   parse.c    the fields of a frame that the link model needs; marks, flipped bits
  *   report.c   how late frames left: the emulator's own accuracy
  *   sample.c   the queues over time, as a file
@@ -26,8 +27,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "fabric/routes.h"
 #include "io/lateness.h"
 #include "io/raw.h"
+#include "io/series.h"
 #include "link/link.h"
 #include "link/switch.h"
 #include "posix/clock.h"
@@ -37,22 +40,23 @@
 enum {
 	CHUNKS = 32768,
 	PORTS_MAX = 34,
-	FORWARD = 0, /* from the left side to the right one */
-	BACKWARD = 1,
-	DIRECTIONS = 2,
+	NODES_MAX = 128,
+	WIRES_MAX = 1024, /* links */
+	BATCH = 64,	  /* frames that leave before the kernel is told */
 	NO_PORT = 0xffff,
 };
 
 #define NS_PER_US 1000ull
 #define NS_PER_S 1000000000ull
 
-/* Counts of the frames of one direction, beside those of the link. */
+/* Counts of the frames of one link, beside those that the link has itself.  Frames that come in and
+ * cross no link count for the first link that leaves their port's node. */
 struct counts {
 	uint64_t exempt;   /* ARP and the like: forwarded at once */
 	uint64_t marked;   /* marked with CE at random, not by the queue */
 	uint64_t unrouted; /* no port has the frame's link address */
 	uint64_t starved;  /* no free chunk, or a full device: the emulator dropped it */
-	uint64_t refused;  /* changes that the link could not take */
+	uint64_t refused;  /* changes that the link or the routes could not take */
 };
 
 /* Arrays that a link's configuration points to. */
@@ -61,28 +65,33 @@ struct arrays {
 	double *jitter;
 };
 
-/* Settings that a direction gets at a time. */
+/* What a link gets at a time: settings, or its place in the routes. */
 struct change {
 	struct change *next;
 	uint64_t at_ns;
+	bool of_routes;
+	bool used; /* of_routes: whether routes lead along it from then on */
 	struct dp_link_config link;
 	struct arrays arrays;
 	double ecn_mark;
 };
 
-struct direction {
+/* One direction of a cable between two nodes. */
+struct wire {
 	struct emulator *emulator;
-	struct dp_link *link;
-	uint64_t ecn_mark; /* probability, times 2^32 */
+	const char *name;
+	uint32_t to;	      /* node */
+	struct dp_link *link; /* NULL: not configured yet; frames pass at once */
+	uint64_t ecn_mark;    /* probability, times 2^32 */
 	uint64_t mark_rng;
 	struct arrays arrays;
 	struct change *change; /* those to come, by time */
 	uint64_t delay_ns;
-	bool trims;
-	bool hashes;	  /* the link needs the hash of a frame's flow */
+	bool trims, hashes;
 	uint64_t last_ns; /* time of the last offer; never goes back */
 	struct counts counts;
-	struct dp_lateness late; /* of all frames */
+	struct dp_lateness late; /* of all frames that left the emulator behind it */
+	struct dp_series *series;
 };
 
 /* A chunk.  The first chunk of a frame also describes the frame. */
@@ -95,29 +104,48 @@ struct chunk {
 	uint16_t bth;	  /* RoCEv2: offset of the BTH; 0: another protocol */
 	uint16_t ports;	  /* UDP and TCP: offset of the ports; 0: another protocol */
 	uint8_t version;  /* IP version; 0: not IP */
-	struct dp_telemetry hop;
+	struct dp_telemetry hop[DP_HOPS_MAX];
 };
 
 struct port {
 	struct dp_raw_port raw;
 	uint8_t mac[6];
 	bool has_mac;
-	uint8_t side;	     /* the direction of frames that come in here */
+	uint32_t node;
+	struct wire *first;  /* the first link that leaves the node */
 	uint64_t ring_drops; /* of the kernel, when counters were reset */
 	uint64_t unstamped;  /* likewise */
+	/* Frames that have come in and were not looked at, oldest first, by frame.next. */
+	struct dp_frame *arrived, *newest;
+};
+
+/* A frame that was sent, until it is known when. */
+struct sent {
+	struct wire *wire;
+	uint64_t at_ns; /* when the model let it go */
 };
 
 struct emulator {
 	struct port port[PORTS_MAX];
 	uint32_t n_ports;
-	struct direction direction[DIRECTIONS];
+	struct wire wire[WIRES_MAX];
+	uint64_t due_ns[WIRES_MAX]; /* deadlines of the links; UINT64_MAX: none */
+	uint32_t n_wires;
+	const char *node[NODES_MAX];
+	uint32_t n_nodes;
+	struct dp_route_link ends[WIRES_MAX];
+	struct dp_routes routes;
+	bool chooses; /* there are several equal routes */
+	bool trims;   /* a link trims frames */
+	bool hashes;  /* a link needs the hash of a frame's flow */
 	struct dp_raw raw;
 	struct chunk *chunk;
+	struct sent sent[BATCH];
+	uint32_t n_sent;
 	uint64_t drained_ns; /* when all receive rings were last seen empty */
 	uint64_t began_ns, busy_ns;
-	bool woke;		      /* it has slept, and sent nothing since */
-	struct dp_lateness turn_late; /* of the first frame after each sleep */
-	struct dp_series *series[DIRECTIONS];
+	bool woke;				/* it has slept, and sent nothing since */
+	struct dp_lateness turn_late;		/* of the first frame after each sleep */
 	uint64_t change_ns;			/* the next change; UINT64_MAX: none */
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
@@ -129,13 +157,26 @@ struct emulator {
 /* Makes the kernel send what the ports hold. */
 void kick_ports(struct emulator *);
 
+/* ---- layout.c ------------------------------------------------------------------- */
+
+/* Reads port:NODE:NETDEV[:MAC] and link:NAME:FROM:TO, and finds the routes; 0 or -errno. */
+int layout_read(struct emulator *, int argc, char **argv);
+/* NULL: there is none of this name. */
+struct wire *layout_find(struct emulator *, const char *name);
+/* Lets routes lead along a link, or around it; 0 or -errno. */
+int layout_use(struct emulator *, const struct wire *, bool used);
+/* Routes as at the beginning, with the choices of a run's seed; 0 or -errno. */
+int layout_reset(struct emulator *, uint64_t seed);
+
 /* ---- forward.c ---------------------------------------------------------------- */
 
 extern const struct dp_link_ops forward_ops;
-/* Hands frames that have arrived to the links; returns how many. */
-uint32_t forward_receive(struct emulator *);
-/* Sends the frames whose time on the links is over; returns how many. */
-uint32_t forward_send(struct emulator *, uint64_t now_ns);
+/* Takes in frames that have arrived, in the order of time. */
+void forward_receive(struct emulator *);
+/* Moves frames on along the links up to a time, and sends those that are through. */
+void forward_send(struct emulator *, uint64_t now_ns);
+/* Looks again when a link has to be called next. */
+void forward_look(struct wire *);
 
 /* ---- parse.c ------------------------------------------------------------------- */
 
@@ -145,7 +186,7 @@ bool parse_frame(const uint8_t *bytes, struct chunk *);
 uint32_t hash_flow(const uint8_t *bytes, const struct chunk *);
 void mark_ce(uint8_t *bytes, const struct chunk *);
 void flip_bit(struct emulator *, uint32_t first, uint32_t draw);
-/* Adds the record `hop` to a RoCEv2 packet that has room for it. */
+/* Adds the records of the frame's links to a RoCEv2 packet that has room for them. */
 void stamp_telemetry(uint8_t *bytes, const struct chunk *);
 /* Bytes of the frame after trimming; 0: the frame cannot be trimmed. */
 uint32_t trimmed_len(const uint8_t *bytes, const struct chunk *);
@@ -156,19 +197,19 @@ void trim_payload(uint8_t *bytes, struct chunk *);
 
 /* Reads what standard input has; sets `quit` at its end. */
 void control_read(struct emulator *);
-void direction_close(struct direction *);
+void wire_close(struct wire *);
 /* What the emulator keeps of a link's settings, beside those that the link has itself. */
-void direction_set(struct direction *, const struct dp_link_config *, double ecn_mark);
+void wire_set(struct wire *, const struct dp_link_config *, double ecn_mark);
 
 /* ---- change.c ------------------------------------------------------------------ */
 
 /* Takes the change, which is freed when it has been made.  0, or -errno: the link model refuses the
  * settings, or the link could not take them while frames wait; the change stays the caller's. */
-int change_add(struct direction *, struct change *);
+int change_add(struct wire *, struct change *);
 void change_free(struct change *);
 /* Makes all changes whose time has come. */
 void changes_make(struct emulator *, uint64_t now_ns);
-void changes_drop(struct direction *);
+void changes_drop(struct wire *);
 
 /* ---- report.c ------------------------------------------------------------------ */
 
@@ -176,8 +217,10 @@ void report_counters(struct emulator *, FILE *);
 
 /* ---- sample.c ------------------------------------------------------------------ */
 
-/* Samples go to `prefix`.forward.series and .backward.series.  0 or -errno. */
-int sample_begin(struct emulator *, const char *prefix, uint64_t interval_ns, uint64_t max_bytes);
+/* A link's samples go to `prefix`.NAME.series.  names: of the links, separated by tabs; NULL: all of
+ * them.  0 or -errno. */
+int sample_begin(struct emulator *, const char *prefix, uint64_t interval_ns, uint64_t max_bytes,
+		 char *names);
 void sample_take(struct emulator *, uint64_t now_ns);
 void sample_end(struct emulator *);
 

@@ -3,7 +3,7 @@
 
 #include "fabric/emulator/emulator.h"
 
-enum { BATCH = 64, MAC_LEN = 6 };
+enum { MAC_LEN = 6 };
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -16,31 +16,31 @@ static uint32_t first_of(const struct emulator *e, const struct dp_frame *f)
 
 static void on_drop(void *user, struct dp_frame *f, enum dp_drop why)
 {
-	struct direction *d = user;
+	const struct wire *w = user;
 
 	(void)why;
-	dp_raw_put(&d->emulator->raw, first_of(d->emulator, f));
+	dp_raw_put(&w->emulator->raw, first_of(w->emulator, f));
 }
 
 /* Copies a frame into chunks of its own; NULL: too few chunks are free. */
 static struct dp_frame *on_clone(void *user, const struct dp_frame *f)
 {
-	struct direction *d = user;
-	struct emulator *e = d->emulator;
+	struct wire *w = user;
+	struct emulator *e = w->emulator;
 	uint32_t from = first_of(e, f), to, head = DP_NO_CHUNK, last = DP_NO_CHUNK;
 
 	for (; from != DP_NO_CHUNK; from = e->chunk[from].raw.next) {
 		to = dp_raw_get(&e->raw);
 		if (to == DP_NO_CHUNK) {
 			dp_raw_put(&e->raw, head);
-			d->counts.starved++;
+			w->counts.starved++;
 			return NULL;
 		}
 		e->chunk[to] = e->chunk[from];
 		e->chunk[to].raw.addr =
 			(uint64_t)to * DP_CHUNK + e->chunk[from].raw.addr % DP_CHUNK;
 		e->chunk[to].raw.next = DP_NO_CHUNK;
-		e->chunk[to].frame.hop = &e->chunk[to].hop;
+		e->chunk[to].frame.hop = e->chunk[to].hop;
 		memcpy(dp_raw_bytes(&e->raw, to), dp_raw_bytes(&e->raw, from),
 		       e->chunk[from].raw.len);
 		if (last == DP_NO_CHUNK)
@@ -65,171 +65,237 @@ static bool transmit(struct emulator *e, struct port *p, uint32_t first)
 	return false;
 }
 
-/* Applies the link's decision about a frame to its bytes. */
-static void finish(struct direction *d, struct dp_frame *f, uint32_t first)
+/* Applies what the links decided about a frame to its bytes. */
+static void finish(struct wire *w, struct dp_frame *f, uint32_t first)
 {
-	struct chunk *c = &d->emulator->chunk[first];
+	struct emulator *e = w->emulator;
+	struct chunk *c = &e->chunk[first];
 
 	if (f->n_hops && c->bth)
-		stamp_telemetry(dp_raw_bytes(&d->emulator->raw, first), c);
+		stamp_telemetry(dp_raw_bytes(&e->raw, first), c);
 	if (f->flags & DP_FRAME_TRIMMED) {
-		trim_payload(dp_raw_bytes(&d->emulator->raw, first), c);
-		dp_raw_put(&d->emulator->raw, c->raw.next);
+		trim_payload(dp_raw_bytes(&e->raw, first), c);
+		dp_raw_put(&e->raw, c->raw.next);
 		c->raw.next = DP_NO_CHUNK;
 	}
 	if (f->ecn == DP_ECN_CE)
-		mark_ce(dp_raw_bytes(&d->emulator->raw, first), c);
+		mark_ce(dp_raw_bytes(&e->raw, first), c);
 	if (f->flags & DP_FRAME_CORRUPT)
-		flip_bit(d->emulator, first, dp_random32(&d->mark_rng));
+		flip_bit(e, first, dp_random32(&w->mark_rng));
 }
 
-static uint32_t send_direction(struct emulator *e, struct direction *d, uint64_t now)
+/* Tells the kernel of the frames that were sent, and counts how late that is. */
+static void flush(struct emulator *e)
 {
-	struct dp_frame *frame[BATCH];
-	uint64_t at[BATCH], sent;
-	uint32_t n = 0, first;
+	uint64_t now;
 
-	while (n < BATCH && (frame[n] = dp_link_take(d->link, now))) {
-		first = first_of(e, frame[n]);
-		at[n] = frame[n]->at_ns;
-		finish(d, frame[n], first);
-		if (!transmit(e, &e->port[e->chunk[first].out], first))
-			d->counts.starved++;
-		n++;
-	}
-	if (!n)
-		return 0;
+	if (!e->n_sent)
+		return;
 	kick_ports(e);
-	sent = dp_now_ns();
+	now = dp_now_ns();
 	if (e->woke)
-		dp_late_add(&e->turn_late, sent - at[0]);
+		dp_late_add(&e->turn_late, now - e->sent[0].at_ns);
 	e->woke = false;
-	for (uint32_t i = 0; i < n; i++)
-		dp_late_add(&d->late, sent - at[i]);
-	return n;
+	for (uint32_t i = 0; i < e->n_sent; i++)
+		dp_late_add(&e->sent[i].wire->late, now - e->sent[i].at_ns);
+	e->n_sent = 0;
 }
 
-uint32_t forward_send(struct emulator *e, uint64_t now)
+/* A frame has reached the node of its port. */
+static void leave(struct wire *w, struct dp_frame *f, uint32_t first)
 {
-	uint32_t sum = 0, n;
+	struct emulator *e = w->emulator;
 
-	for (unsigned side = 0; side < DIRECTIONS; side++) {
-		struct direction *d = &e->direction[side];
+	e->sent[e->n_sent++] = (struct sent){ w, f->at_ns };
+	finish(w, f, first);
+	if (!transmit(e, &e->port[e->chunk[first].out], first))
+		w->counts.starved++;
+	if (e->n_sent == BATCH)
+		flush(e);
+}
 
-		if (!d->link)
-			continue;
-		do {
-			n = send_direction(e, d, now);
-			sum += n;
-		} while (n == BATCH);
+/* ---- from link to link ------------------------------------------------------------ */
+
+void forward_look(struct wire *w)
+{
+	struct emulator *e = w->emulator;
+
+	e->due_ns[w - e->wire] = w->link ? dp_link_deadline(w->link) : UINT64_MAX;
+}
+
+static void mark_at_random(struct wire *w, struct dp_frame *f)
+{
+	bool capable = f->ecn == DP_ECN_ECT0 || f->ecn == DP_ECN_ECT1;
+
+	if (!w->ecn_mark || !capable || dp_random32(&w->mark_rng) >= w->ecn_mark)
+		return;
+	f->ecn = DP_ECN_CE;
+	w->counts.marked++;
+}
+
+/* The link by which a frame goes on from a node. */
+static struct wire *next_wire(struct emulator *e, uint32_t node, const struct chunk *c)
+{
+	uint32_t leaf = e->port[c->out].node;
+
+	return &e->wire[dp_routes_next(&e->routes, node, leaf, c->frame.flow_hash)];
+}
+
+static void offer(struct wire *w, struct dp_frame *f, uint64_t at)
+{
+	/* Trimmed frames overtake whole ones. */
+	f->class = w->trims && !(f->flags & DP_FRAME_TRIMMED);
+	mark_at_random(w, f);
+	if (at < w->last_ns)
+		at = w->last_ns;
+	w->last_ns = at;
+	dp_link_offer(w->link, f, at);
+	forward_look(w);
+}
+
+/* A frame has crossed a link. */
+static void arrive(struct wire *w, struct dp_frame *f)
+{
+	struct emulator *e = w->emulator;
+	uint32_t first = first_of(e, f);
+	const struct chunk *c = &e->chunk[first];
+
+	if (w->to == e->port[c->out].node)
+		leave(w, f, first);
+	else
+		offer(next_wire(e, w->to, c), f, f->at_ns);
+}
+
+/* The link whose deadline is the first. */
+static struct wire *first_due(struct emulator *e)
+{
+	uint32_t first = 0;
+
+	for (uint32_t i = 1; i < e->n_wires; i++)
+		if (e->due_ns[i] < e->due_ns[first])
+			first = i;
+	return &e->wire[first];
+}
+
+/* Lets the links work up to a time, in the order of their deadlines: what leaves one link is
+ * offered to the next one when it arrives there. */
+static void advance(struct emulator *e, uint64_t until)
+{
+	struct wire *w;
+	struct dp_frame *f;
+	uint64_t at;
+
+	while ((at = e->due_ns[(w = first_due(e)) - e->wire]) <= until) {
+		while ((f = dp_link_take(w->link, at)))
+			arrive(w, f);
+		forward_look(w);
 	}
-	return sum;
+}
+
+void forward_send(struct emulator *e, uint64_t now)
+{
+	advance(e, now);
+	flush(e);
 }
 
 /* ---- in -------------------------------------------------------------------------- */
 
-/* The port of a side that has a link address; NO_PORT: unknown. */
-static uint16_t port_of(const struct emulator *e, unsigned side, const uint8_t *mac)
+/* The port that a frame leaves by; NO_PORT: unknown.  With two ports it needs no address: frames of
+ * one leave by the other. */
+static uint16_t port_of(const struct emulator *e, const struct port *from, const uint8_t *mac)
 {
+	if (e->n_ports == 2)
+		return from == e->port;
 	for (uint32_t i = 0; i < e->n_ports; i++)
-		if (e->port[i].side == side && e->port[i].has_mac &&
-		    !memcmp(e->port[i].mac, mac, MAC_LEN))
+		if (e->port[i].has_mac && !memcmp(e->port[i].mac, mac, MAC_LEN))
 			return (uint16_t)i;
 	return NO_PORT;
 }
 
-/* The port on the other side.  With two ports it needs no address: frames of one leave by the
- * other. */
-static uint16_t far_port(const struct emulator *e, const struct port *p, const uint8_t *mac)
+static void send_now(struct emulator *e, struct wire *w, uint16_t out, uint32_t first)
 {
-	if (e->n_ports == 2)
-		return p == e->port;
-	return port_of(e, !p->side, mac);
+	if (!transmit(e, &e->port[out], first))
+		w->counts.starved++;
 }
 
-static void mark_at_random(struct direction *d, struct dp_frame *f)
+/* Fills in what links need to know of a frame. */
+static void describe(const struct emulator *e, struct chunk *c, const uint8_t *bytes)
 {
-	bool capable = f->ecn == DP_ECN_ECT0 || f->ecn == DP_ECN_ECT1;
-
-	if (!d->ecn_mark || !capable || dp_random32(&d->mark_rng) >= d->ecn_mark)
-		return;
-	f->ecn = DP_ECN_CE;
-	d->counts.marked++;
-}
-
-static void offer(struct direction *d, struct chunk *c, const uint8_t *bytes, uint64_t at)
-{
-	uint32_t left;
+	uint32_t left = e->trims ? trimmed_len(bytes, c) : 0;
 
 	c->frame.bytes = c->raw.total + DP_LINK_HEADROOM;
-	c->frame.header_bytes = 0;
-	c->frame.class = d->trims;
-	if (d->trims && (left = trimmed_len(bytes, c)))
-		c->frame.header_bytes = (uint16_t)(left + DP_LINK_HEADROOM);
-	if (d->hashes)
+	c->frame.header_bytes = left ? (uint16_t)(left + DP_LINK_HEADROOM) : 0;
+	if (e->hashes || e->chooses)
 		c->frame.flow_hash = hash_flow(bytes, c);
 	c->frame.flags = 0;
 	c->frame.n_hops = 0;
-	c->frame.hop = &c->hop;
-	mark_at_random(d, &c->frame);
-	if (at < d->last_ns)
-		at = d->last_ns;
-	d->last_ns = at;
-	dp_link_offer(d->link, &c->frame, at);
-}
-
-static void send_now(struct emulator *e, struct direction *d, uint16_t out, uint32_t first)
-{
-	if (!transmit(e, &e->port[out], first))
-		d->counts.starved++;
+	c->frame.hop = c->hop;
 }
 
 static void route(struct emulator *e, struct port *p, uint32_t first, uint64_t at)
 {
-	struct direction *d = &e->direction[p->side];
 	struct chunk *c = &e->chunk[first];
 	const uint8_t *bytes = dp_raw_bytes(&e->raw, first);
-	uint16_t near = e->n_ports == 2 ? NO_PORT : port_of(e, p->side, bytes);
+	struct wire *w = p->first;
 
-	if (near != NO_PORT) { /* hosts of one side reach each other without the link */
-		send_now(e, d, near, first);
-		return;
-	}
-	c->out = far_port(e, p, bytes);
+	c->out = port_of(e, p, bytes);
 	if (c->out == NO_PORT) {
-		d->counts.unrouted++;
+		w->counts.unrouted++;
 		dp_raw_put(&e->raw, first);
-	} else if (!parse_frame(bytes, c) || !d->link) {
-		d->counts.exempt++;
-		send_now(e, d, c->out, first);
+	} else if (e->port[c->out].node == p->node) { /* no link is between them */
+		send_now(e, w, c->out, first);
+	} else if (!parse_frame(bytes, c) || !w->link) {
+		w->counts.exempt++;
+		send_now(e, w, c->out, first);
 	} else {
-		offer(d, c, bytes, at);
+		describe(e, c, bytes);
+		offer(next_wire(e, p->node, c), &c->frame, at);
 	}
 }
-
-struct arrivals {
-	struct emulator *emulator;
-	struct port *port;
-};
 
 static void take(void *user, uint32_t first, uint64_t arrived_ns)
 {
-	struct arrivals *a = user;
+	struct port *p = user;
+	struct emulator *e = p->first->emulator;
+	struct dp_frame *f = &e->chunk[first].frame;
 
-	route(a->emulator, a->port, first, arrived_ns);
+	f->next = NULL;
+	f->at_ns = arrived_ns;
+	if (p->arrived)
+		p->newest->next = f;
+	else
+		p->arrived = f;
+	p->newest = f;
 }
 
-uint32_t forward_receive(struct emulator *e)
+/* The port at which the first of the frames arrived that nobody has looked at; NULL: none. */
+static struct port *first_arrival(struct emulator *e)
 {
-	struct arrivals from = { .emulator = e };
-	uint32_t sum = 0;
+	struct port *first = NULL;
+
+	for (uint32_t i = 0; i < e->n_ports; i++) {
+		struct port *p = &e->port[i];
+
+		if (p->arrived && (!first || p->arrived->at_ns < first->arrived->at_ns))
+			first = p;
+	}
+	return first;
+}
+
+void forward_receive(struct emulator *e)
+{
+	struct dp_frame *f;
+	struct port *p;
 
 	e->drained_ns = dp_now_ns();
-	for (uint32_t i = 0; i < e->n_ports; i++) {
-		from.port = &e->port[i];
-		sum += dp_raw_receive(&e->raw, &from.port->raw, UINT32_MAX, dp_now_ns(), take,
-				      &from);
+	for (uint32_t i = 0; i < e->n_ports; i++)
+		dp_raw_receive(&e->raw, &e->port[i].raw, UINT32_MAX, dp_now_ns(), take,
+			       &e->port[i]);
+	while ((p = first_arrival(e))) {
+		f = p->arrived;
+		p->arrived = f->next;
+		advance(e, f->at_ns);
+		route(e, p, first_of(e, f), f->at_ns);
 	}
 	kick_ports(e);
-	return sum;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * dp_fabric PORT PORT ...       PORT: left:NETDEV[:MAC] or right:NETDEV[:MAC]
+ * dp_fabric port:NODE:NETDEV[:MAC] ... link:NAME:FROM:TO ...
  *
- * Without MACs there are two ports, and frames that arrive at one leave by the other.  With MACs
- * each side may have many ports: frames to an address of the same side go there at once, and frames
- * to the other side go through the link in that direction.
+ * Ports and links end at nodes; links come in pairs, the two directions of a cable.  Without MACs
+ * there are two ports, and frames that arrive at one leave by the other.  With MACs there may be
+ * many ports, and a frame leaves by the port of its destination.  It crosses the links of a
+ * shortest path between the nodes of the two ports.  At the same node it crosses none.
  *
  * Prints `ready {...}` or `error ...`, then obeys control.c until standard input ends.
  */
@@ -77,13 +78,9 @@ static uint64_t next_deadline(const struct emulator *e)
 {
 	uint64_t first = UINT64_MAX;
 
-	for (unsigned side = 0; side < DIRECTIONS; side++) {
-		const struct direction *d = &e->direction[side];
-		uint64_t at = d->link ? dp_link_deadline(d->link) : UINT64_MAX;
-
-		if (at < first)
-			first = at;
-	}
+	for (uint32_t i = 0; i < e->n_wires; i++)
+		if (e->due_ns[i] < first)
+			first = e->due_ns[i];
 	return first;
 }
 
@@ -95,13 +92,13 @@ static bool is_pending(const struct emulator *e)
 	return false;
 }
 
-/* The shortest time from a frame's arrival until it can leave. */
+/* The shortest time from a frame's arrival until it can leave a link. */
 static uint64_t shortest_delay(const struct emulator *e)
 {
 	uint64_t shortest = UINT64_MAX;
 
-	for (unsigned side = 0; side < DIRECTIONS; side++) {
-		uint64_t delay = e->direction[side].link ? e->direction[side].delay_ns : 0;
+	for (uint32_t i = 0; i < e->n_wires; i++) {
+		uint64_t delay = e->wire[i].link ? e->wire[i].delay_ns : 0;
 
 		if (delay < shortest)
 			shortest = delay;
@@ -181,57 +178,15 @@ static void run(struct emulator *e)
 	}
 }
 
-/* ---- beginning ------------------------------------------------------------------- */
-
-static int parse_mac(const char *text, uint8_t *mac)
-{
-	unsigned b[6];
-	char rest;
-
-	if (sscanf(text, "%x:%x:%x:%x:%x:%x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6)
-		return -EINVAL;
-	for (unsigned i = 0; i < 6; i++)
-		mac[i] = (uint8_t)b[i];
-	return 0;
-}
-
-static int parse_port(char *text, struct port *p)
-{
-	char *side = strsep(&text, ":"), *name = strsep(&text, ":");
-
-	if (!name || !*name || strlen(name) >= sizeof(p->raw.name))
-		return -EINVAL;
-	strcpy(p->raw.name, name);
-	if (!strcmp(side, "left"))
-		p->side = FORWARD;
-	else if (!strcmp(side, "right"))
-		p->side = BACKWARD;
-	else
-		return -EINVAL;
-	p->has_mac = text;
-	return text ? parse_mac(text, p->mac) : 0;
-}
-
-static int parse_ports(struct emulator *e, int argc, char **argv)
-{
-	if (argc < 3 || argc - 1 > PORTS_MAX)
-		return -EINVAL;
-	for (int i = 1; i < argc; i++)
-		if (parse_port(argv[i], &e->port[e->n_ports++]))
-			return -EINVAL;
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct emulator *e = calloc(1, sizeof(*e));
-	char why[256] = "usage: dp_fabric left:NETDEV[:MAC] right:NETDEV[:MAC] ...";
+	char why[256] = "usage: dp_fabric port:NODE:NETDEV[:MAC] ... link:NAME:FROM:TO ...";
 	int err;
 
 	if (!e)
 		return 1;
-	e->direction[FORWARD].emulator = e->direction[BACKWARD].emulator = e;
-	err = parse_ports(e, argc, argv);
+	err = layout_read(e, argc, argv);
 	if (!err)
 		err = open_ports(e, why, sizeof(why));
 	if (err) {
@@ -245,8 +200,9 @@ int main(int argc, char **argv)
 		run(e);
 	}
 	sample_end(e);
-	direction_close(&e->direction[FORWARD]);
-	direction_close(&e->direction[BACKWARD]);
+	for (uint32_t i = 0; i < e->n_wires; i++)
+		wire_close(&e->wire[i]);
+	dp_routes_free(&e->routes);
 	close_ports(e);
 	dp_lines_free(&e->lines);
 	free(e);

@@ -207,12 +207,15 @@ void stamp_telemetry(uint8_t *b, const struct chunk *c)
 {
 	uint8_t *bth = b + c->bth;
 	uint32_t room = dp_telemetry_len(bth, datagram_len(c)), before;
+	int stamped = 0;
 
 	if (!room)
 		return;
 	room += DP_BTH_LEN + DP_XDH_LEN;
 	before = sum_words(bth, room);
-	if (dp_telemetry_stamp(bth, datagram_len(c), &c->hop))
+	for (uint32_t i = 0; i < c->frame.n_hops; i++)
+		stamped |= dp_telemetry_stamp(bth, datagram_len(c), &c->hop[i]);
+	if (stamped)
 		update_udp_checksum(bth - UDP_LEN, before, sum_words(bth, room));
 }
 

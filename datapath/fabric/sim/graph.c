@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Links, routes, and the way of a frame through them.
- *
- * Routes are all shortest paths.  There is a route for each leaf (a switch with hosts on it), not
- * for each host, since all hosts of a leaf are reached the same way.  A switch chooses among equal
- * links by the hash of the flow (ECMP).
+ * Links, and the way of a frame through them by the routes (fabric/routes.h).
  */
 #include "fabric/sim/internal.h"
 
@@ -48,13 +44,11 @@ static const struct dp_link_ops ops = { .drop = dropped, .clone = cloned };
 static uint32_t next_link(const struct dp_sim *s, const struct sim_switch *sw,
 			  const struct sim_packet *p)
 {
-	const struct sim_switch *leaf = &s->switches[s->leaf[p->frame.to] - s->n_hosts];
-	const struct sim_route *r;
+	uint32_t leaf = s->leaf[p->frame.to] - s->n_hosts, at = (uint32_t)(sw - s->switches);
 
-	if (leaf == sw)
+	if (leaf == at)
 		return s->down[p->frame.to];
-	r = &s->route[(size_t)(sw - s->switches) * s->n_leaves + leaf->leaf];
-	return s->next_hop[r->first + (r->n > 1 ? dp_ecmp(p->frame.flow_hash, sw->seed, r->n) : 0)];
+	return dp_routes_next(&s->routes, at, leaf, p->frame.flow_hash);
 }
 
 static void offer(struct dp_sim *s, uint32_t link, struct sim_packet *p)
@@ -257,8 +251,6 @@ static int attach_hosts(struct dp_sim *s)
 		s->down[at] = i;
 		s->host[at].nic = i ^ 1;
 		s->host[at].index = at;
-		if (s->leaf[at] >= s->n_hosts)
-			s->switches[s->leaf[at] - s->n_hosts].leaf = 0;
 	}
 	for (i = 0; i < s->n_hosts; i++)
 		if (s->leaf[i] == SIM_NONE)
@@ -266,113 +258,40 @@ static int attach_hosts(struct dp_sim *s)
 	return 0;
 }
 
-/* Hops from every switch to one; SIM_NONE: no path.  all: along unused links too. */
-static void distances(const struct dp_sim *s, uint32_t to, bool all, uint32_t *hops, uint32_t *work)
-{
-	uint32_t i, port, at, head = 0, tail = 0;
-
-	for (i = 0; i < s->n_switches; i++)
-		hops[i] = SIM_NONE;
-	hops[to] = 0;
-	work[tail++] = to;
-	while (head < tail) {
-		i = work[head++];
-		for (port = 0; port < s->switches[i].n_ports; port++) {
-			at = s->link[s->switches[i].into[port]].from;
-			if (at < s->n_hosts || hops[at - s->n_hosts] != SIM_NONE ||
-			    (!all && s->link[s->switches[i].into[port]].unused))
-				continue;
-			hops[at - s->n_hosts] = hops[i] + 1;
-			work[tail++] = at - s->n_hosts;
-		}
-	}
-}
-
-/* The links of one switch that lead nearer to a leaf. */
-static uint32_t nearer(const struct dp_sim *s, uint32_t from, bool all, const uint32_t *hops,
-		       uint32_t *out)
-{
-	const struct sim_switch *sw = &s->switches[from];
-	uint32_t port, to, n = 0;
-
-	for (port = 0; port < sw->n_ports && hops[from] != SIM_NONE; port++) {
-		to = s->link[sw->into[port] ^ 1].to;
-		if (to >= s->n_hosts && (all || !s->link[sw->into[port] ^ 1].unused) &&
-		    hops[to - s->n_hosts] == hops[from] - 1)
-			out[n++] = sw->into[port] ^ 1;
-	}
-	return n;
-}
-
-/* The routes of all switches to a leaf that have one.  all: along unused links too, for switches
- * that have none yet. */
-static int route_to(struct dp_sim *s, uint32_t leaf, bool all, uint32_t *hops, uint32_t *work,
-		    uint32_t *used, uint32_t *room)
-{
-	struct sim_route *r;
-	uint32_t *more, i;
-
-	distances(s, leaf, all, hops, work);
-	for (i = 0; i < s->n_switches; i++) {
-		r = &s->route[(size_t)i * s->n_leaves + s->switches[leaf].leaf];
-		if (i == leaf || (all && r->n))
-			continue;
-		if (*used + s->switches[i].n_ports > *room) {
-			*room = 2 * (*used + s->switches[i].n_ports);
-			more = realloc(s->next_hop, *room * sizeof(*more));
-			if (!more)
-				return -ENOMEM;
-			s->next_hop = more;
-		}
-		r->first = *used;
-		r->n = nearer(s, i, all, hops, s->next_hop + *used);
-		*used += r->n;
-		if (all && !r->n && s->switches[i].leaf != SIM_NONE)
-			return -EINVAL; /* two leaves have no path between them */
-	}
-	return 0;
-}
-
-static int find_routes(struct dp_sim *s)
-{
-	uint32_t *hops = malloc((s->n_switches + 1) * sizeof(*hops));
-	uint32_t *work = malloc((s->n_switches + 1) * sizeof(*work));
-	uint32_t i, used = 0, room = 0;
-	int err = 0;
-
-	free(s->next_hop);
-	s->next_hop = NULL;
-	if (!hops || !work)
-		err = -ENOMEM;
-	for (i = 0; !err && i < s->n_switches; i++)
-		if (s->switches[i].leaf != SIM_NONE)
-			err = route_to(s, i, false, hops, work, &used, &room);
-	for (i = 0; !err && i < s->n_switches; i++)
-		if (s->switches[i].leaf != SIM_NONE)
-			err = route_to(s, i, true, hops, work, &used, &room);
-	free(hops);
-	free(work);
-	return err;
-}
-
 static int create_routes(struct dp_sim *s)
 {
+	struct dp_route_link *ends = calloc(s->n_links + 1, sizeof(*ends));
+	bool *is_leaf = calloc(s->n_switches + 1, sizeof(*is_leaf));
+	int err = ends && is_leaf ? 0 : -ENOMEM;
 	uint32_t i;
 
-	for (i = 0; i < s->n_switches; i++)
-		if (s->switches[i].leaf != SIM_NONE)
-			s->switches[i].leaf = s->n_leaves++;
-	s->route = calloc((size_t)s->n_switches * s->n_leaves + 1, sizeof(*s->route));
-	return s->route ? find_routes(s) : -ENOMEM;
+	for (i = 0; !err && i < s->n_links; i++) {
+		ends[i].from = s->link[i].from - s->n_hosts;
+		ends[i].to = s->link[i].to - s->n_hosts;
+		if (s->link[i].from < s->n_hosts)
+			ends[i].from = DP_NO_SWITCH;
+		if (s->link[i].to < s->n_hosts)
+			ends[i].to = DP_NO_SWITCH;
+	}
+	for (i = 0; !err && i < s->n_hosts; i++)
+		if (s->leaf[i] >= s->n_hosts)
+			is_leaf[s->leaf[i] - s->n_hosts] = true;
+	if (!err)
+		err = dp_routes_create(&s->routes, s->n_switches, is_leaf, s->n_links, ends);
+	if (!err)
+		dp_routes_seed(&s->routes, s->cfg.seed);
+	free(is_leaf);
+	free(ends);
+	return err;
 }
 
 int dp_sim_set_route(struct dp_sim *s, uint32_t link, bool used)
 {
-	if (link >= s->n_links || s->link[link].from < s->n_hosts || s->link[link].to < s->n_hosts)
-		return -EINVAL;
-	s->link[link].unused = !used;
-	sim_note(s, link, used);
-	return find_routes(s);
+	int err = dp_routes_use(&s->routes, link, used);
+
+	if (!err)
+		sim_note(s, link, used);
+	return err;
 }
 
 int sim_graph_create(struct dp_sim *s, const struct dp_sim_graph *g)
@@ -392,11 +311,8 @@ int sim_graph_create(struct dp_sim *s, const struct dp_sim_graph *g)
 	s->n_hosts = g->hosts;
 	s->n_switches = g->switches;
 	s->n_links = g->links;
-	for (i = 0; i < s->n_switches; i++) {
+	for (i = 0; i < s->n_switches; i++)
 		s->switches[i].sim = s;
-		s->switches[i].leaf = SIM_NONE;
-		s->switches[i].seed = dp_mix64(s->cfg.seed ^ dp_mix64(0x7377697463680000ull + i));
-	}
 	err = create_links(s, g);
 	if (!err)
 		err = number_ports(s);
@@ -422,8 +338,7 @@ void sim_graph_free(struct dp_sim *s)
 			dp_buffer_destroy(s->switches[i].buffer);
 		free(s->switches[i].into);
 	}
-	free(s->next_hop);
-	free(s->route);
+	dp_routes_free(&s->routes);
 	free(s->down);
 	free(s->leaf);
 	free(s->switches);

@@ -151,6 +151,10 @@ void sim_host_run(struct dp_sim *s, struct sim_host *h)
 
 	if (!h->engine)
 		return;
+	if (s->now < h->sleep.stalled_ns) {
+		sim_queue_set(&s->queue, s->n_links + h->index, h->sleep.stalled_ns);
+		return;
+	}
 	take_completions(s, h);
 	while ((turn = dp_link_turn_ns(nic)) <= s->now)
 		if (!transmit(s, h))
@@ -169,6 +173,8 @@ void sim_host_act(struct dp_sim *s, struct sim_host *h)
 {
 	if (sim_sleeps(s))
 		sim_wake(s, h);
+	else
+		sim_read_unread(s, h);
 	dp_engine_tick(h->engine, s->now);
 	sim_host_run(s, h);
 }
@@ -202,11 +208,37 @@ void sim_host_read(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 	sim_packet_put(&s->pool, p);
 }
 
+/* Packets are read in the order of their arrival, even if the program runs by now. */
+static bool reads_now(const struct dp_sim *s, const struct sim_host *h)
+{
+	const struct sim_sleep *z = &h->sleep;
+
+	if (z->unread || s->now < z->stalled_ns)
+		return false;
+	return !sim_sleeps(s) || s->now <= z->awake_ns;
+}
+
 void sim_host_rx(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 {
 	p->packet.arrived_ns = s->now;
-	if (!sim_sleeps(s) || !sim_lies_unread(s, h, p))
+	if (reads_now(s, h))
 		sim_host_read(s, h, p);
+	else
+		sim_keep_unread(s, h, p);
+}
+
+int dp_sim_stall(struct dp_sim *s, uint32_t host, uint64_t until_ns)
+{
+	struct sim_host *h;
+
+	if (host >= s->n_hosts || until_ns == DP_NEVER)
+		return -EINVAL;
+	h = &s->host[host];
+	if (until_ns > h->sleep.stalled_ns)
+		h->sleep.stalled_ns = until_ns;
+	sim_note(s, host, until_ns);
+	sim_host_run(s, h);
+	return 0;
 }
 
 /* ---- connections ------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabric/routes.h"
 #include "fabric/sim/sim.h"
 #include "wire/random.h"
 
@@ -103,7 +104,6 @@ struct sim_link {
 	struct sim_pause *pause; /* a FIFO */
 	uint32_t pauses, pause_room;
 	bool emulated; /* a program emulates the link, and wakes late */
-	bool unused;   /* no route leads along it */
 	uint32_t next_emulated;
 };
 
@@ -119,13 +119,6 @@ struct sim_switch {
 	struct dp_buffer *buffer; /* NULL: each queue has its own limit */
 	uint32_t n_ports;
 	uint32_t *into; /* by port: the link that ends there */
-	uint32_t leaf;	/* column of the routes, or SIM_NONE */
-	uint64_t seed;
-};
-
-/* The links that lead a switch nearer to a leaf: next_hop[first], ... */
-struct sim_route {
-	uint32_t first, n;
 };
 
 /* The sleep of a host's program (wakeup.c). */
@@ -134,6 +127,7 @@ struct sim_sleep {
 	struct sim_packet *newest;
 	uint64_t arrived_ns; /* arrival of the oldest unread packet */
 	uint64_t awake_ns;   /* the program does not sleep before this time */
+	uint64_t stalled_ns; /* the program stands still until then (dp_sim_stall()) */
 	struct sim_lateness late;
 };
 
@@ -218,9 +212,7 @@ struct dp_sim {
 	struct sim_switch *switches;
 	uint32_t *leaf; /* by host: the node at the other end of its cable */
 	uint32_t *down; /* by host: the link that leads to it */
-	uint32_t n_leaves;
-	struct sim_route *route; /* [switch][column of the leaf] */
-	uint32_t *next_hop;
+	struct dp_routes routes;
 	uint64_t injected, duplicated, delivered, corrupted, dropped[DP_DROPS];
 	uint64_t unread; /* unread packets in hosts whose programs sleep */
 
@@ -341,9 +333,10 @@ static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
 	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, at) : at);
 }
 
-/* Keeps the packet unread while the program sleeps.  False: the program is awake and reads it
- * now. */
-bool sim_lies_unread(struct dp_sim *, struct sim_host *, struct sim_packet *);
+/* Keeps a packet until the program runs. */
+void sim_keep_unread(struct dp_sim *, struct sim_host *, struct sim_packet *);
+/* The program reads the packets that have arrived. */
+void sim_read_unread(struct dp_sim *, struct sim_host *);
 /* The time at which the program runs next.  deadline_ns is that of its engine, 0: packets wait.
  * nic_ns is when the NIC can take them. */
 uint64_t sim_next_turn(struct dp_sim *, struct sim_host *, uint64_t deadline_ns, uint64_t nic_ns);

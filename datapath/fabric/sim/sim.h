@@ -87,6 +87,9 @@ int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config 
 int dp_sim_set_route(struct dp_sim *, uint32_t link, bool used);
 /* Pauses or resumes classes of a link. */
 int dp_sim_pause(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
+/* Makes a host's program stand still until a time: it reads, sends and completes nothing, and what
+ * arrives waits.  0 or -EINVAL. */
+int dp_sim_stall(struct dp_sim *, uint32_t host, uint64_t until_ns);
 
 /* ---- steps ---------------------------------------------------------------------- */
 

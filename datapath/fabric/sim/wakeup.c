@@ -14,7 +14,8 @@
  * one program emulates them: the link model is exact, and the links hand frames over when
  * the program wakes.
  *
- * Without a distribution (dp_sim_config.wakeup) this file is not used.
+ * Without a distribution (dp_sim_config.wakeup) programs sleep only when they are made to stand
+ * still (dp_sim_stall()).
  */
 #include "fabric/awake.h"
 #include "fabric/sim/internal.h"
@@ -73,13 +74,10 @@ static void draw_host(struct dp_sim *s, struct sim_host *h)
 	draw(s, &h->sleep.late, 0x77616b6500000000ull + h->index);
 }
 
-bool sim_lies_unread(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
+void sim_keep_unread(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 {
 	struct sim_sleep *z = &h->sleep;
 
-	/* Packets are read in the order of their arrival, even if the program is awake by now. */
-	if (s->now <= z->awake_ns && !z->unread)
-		return false;
 	if (!z->unread) {
 		z->unread = p;
 		z->arrived_ns = s->now;
@@ -89,7 +87,6 @@ bool sim_lies_unread(struct dp_sim *s, struct sim_host *h, struct sim_packet *p)
 	p->frame.next = NULL;
 	z->newest = p;
 	s->unread++;
-	return true;
 }
 
 void sim_stay_awake(struct sim_host *h, uint64_t until_ns)
@@ -120,18 +117,23 @@ uint64_t sim_next_turn(struct dp_sim *s, struct sim_host *h, uint64_t deadline_n
 	return at > s->now ? at : s->now + 1;
 }
 
-void sim_wake(struct dp_sim *s, struct sim_host *h)
+void sim_read_unread(struct dp_sim *s, struct sim_host *h)
 {
 	struct sim_sleep *z = &h->sleep;
 	struct sim_packet *p;
 
-	sim_stay_awake(h, s->now + s->cfg.wakeup.awake_ns);
-	draw_host(s, h);
 	while ((p = z->unread)) {
 		z->unread = (struct sim_packet *)p->frame.next;
 		s->unread--;
 		sim_host_read(s, h, p);
 	}
+}
+
+void sim_wake(struct dp_sim *s, struct sim_host *h)
+{
+	sim_stay_awake(h, s->now + s->cfg.wakeup.awake_ns);
+	draw_host(s, h);
+	sim_read_unread(s, h);
 }
 
 /* ---- links ------------------------------------------------------------------------ */

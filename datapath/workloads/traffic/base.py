@@ -86,7 +86,7 @@ class TrafficParams(WorkloadParams):
     def check_events(self, events: Sequence[Event]) -> None:
         """ValueError for an event about groups of flows that there are not."""
         for event in events:
-            if not event.about_links:
+            if event.about_flows:
                 raise ValueError(f"there are no groups of flows: `{event.text}` needs `traffic`")
 
 
@@ -243,7 +243,8 @@ def _run(
 def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
     """What the generator asks for: a compiled algorithm, or a name that the kernel knows."""
     device = _device(ctx)
-    if device == "kernel" and cc.tcp is not None and bpf.source_of(cc.tcp, ctx.folder) is None:
+    over_tcp = device == "kernel" or (device == "dp" and ctx.network.local)
+    if over_tcp and cc.tcp is not None and bpf.source_of(cc.tcp, ctx.folder) is None:
         return cc.tcp
     if device == "dp" and cc.tcp is None:
         from datapath.cc import compile_algorithm
@@ -251,8 +252,8 @@ def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
         return compile_algorithm(cc.located(ctx.folder), cc.params).path
     raise LocalError(
         f"flows on device {device} cannot have {cc.tcp or cc.algo} for themselves",
-        hint="device dp takes {algo: NAME}; device kernel takes {tcp: NAME}, which the hosts' "
-        "kernels know",
+        hint="device dp takes {algo: NAME}; device kernel, and dp in lane netns, take {tcp: NAME}, "
+        "which the kernel knows",
     )
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The generator dp-traffic on the hosts of a live network: one process on each of them.
 
+Flows with an algorithm of the kernel's TCP, beside a device of ours, have a process of their own
+on each host, which begins at the same time.
+
 They find each other on the management network, and connect QPs out of band, so that an impaired
 path spoils the traffic that is measured and not the set-up before it.  Over siw they connect by
 RDMA-CM, over the network under test.  They know each other by a token of the run.
@@ -13,22 +16,28 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from datapath.errors import DatapathError, RunFailed
+import numpy as np
+
+from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.fabric import flows as table
 from datapath.lanes.base import Host
-from datapath.lanes.event_spec import path_changes
-from datapath.lanes.spec import Path as PathSection
 from datapath.native import paths
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
+from datapath.workloads.traffic.stalls import stalled
 
 DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)
 _TOKEN_BYTES = 16
 _LOOK_S = 0.002
+_PORT, _TCP_PORT = 18600, 18610
+"""Of the management network, and of TCP beside a device of ours; TCP's flows have the next one."""
+_LEAD_NS = 50_000_000
+"""From when all are ready until the schedule begins."""
 
 
 @dataclass(frozen=True)
@@ -76,62 +85,159 @@ class Measured:
     zero_ns: int | None = None
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The rows of a table that one process of each host runs.
+
+    rows: their numbers in the whole table.  tcp: over TCP, beside a device of ours.
+    """
+
+    name: str
+    flows: table.Flows
+    rows: Any
+    options: Options
+    port: int
+    tcp: bool = False
+
+    def report(self, host: Host) -> str:
+        return f"{self.name}-{host.name}.report"
+
+
 def run(ctx: RunContext, flows: table.Flows, options: Options) -> Measured:
     """Run a table whose hosts are those of the network; RunFailed with the program's own words.
 
-    The table and the reports of the hosts stay among the run's logs.
+    The tables and the reports of the hosts stay among the run's logs.
     """
     hosts = list(ctx.network.hosts)
-    schedule = (ctx.logs / "traffic.table").resolve()
-    table.write(schedule, flows, len(hosts), seed=ctx.table_seed)
-    polls = options.spin_ns is None
-    begun = ctx.logs.resolve() / "traffic.begun" if ctx.network.local else None
+    parts = _parts(ctx, flows, options)
+    for told in (_zero_file(ctx), *(_ready(ctx, part) for part in parts)):
+        told.unlink(missing_ok=True)
     zero_ns = None
     with (
         token_file(ctx.logs, "traffic") as token,
-        Programs(ctx, (), options.pin, polls) as programs,
+        Programs(ctx, (), options.pin, options.spin_ns is None) as programs,
     ):
         started = [
-            programs.start(
-                host,
-                f"traffic-{host.name}",
-                [
-                    host.provide(paths.traffic_generator()),
-                    *("--table", host.provide(schedule)),
-                    *("--report", f"{host.outputs(ctx.logs)}/{_report(host)}"),
-                    *("--host", str(index), "--token", host.provide(token)),
-                    *(("--begun", str(begun)) if begun and not index else ()),
-                    *_where(ctx, hosts),
-                    *options.words(host),
-                ],
-                ctx.device_env[index],
-            )
-            for index, host in enumerate(hosts)
+            program
+            for part in parts
+            for program in _started(ctx, part, programs, host_words=("--token", token))
         ]
-        if begun is not None:
-            zero_ns = _zero(begun, started[0], programs)
-            _change_path(ctx, zero_ns)
-        _finish(programs, started)
-    results = table.FlowResults.merge((_read(ctx, host) for host in hosts), flows)
+        if ctx.network.local:
+            zero_ns = _begin(ctx, parts, started, programs)
+        names, count = [host.name for host in hosts], len(hosts)
+        of_host = {number: started[number::count] for number in range(count)}
+        with stalled(ctx.events, names, of_host, zero_ns or 0):
+            _finish(programs, started)
+    reports = [_numbered(_read(ctx, part, host), part.rows) for part in parts for host in hosts]
+    results = table.FlowResults.merge(reports, flows)
     return Measured(results, None if zero_ns is None else zero_ns + _realtime_less_monotonic())
 
 
-def _zero(begun: Path, program: Program, programs: Programs) -> int | None:
-    """The schedule's zero, CLOCK_MONOTONIC, when it is known; None: the program ended before."""
-    while program.process.poll() is None and programs.remaining_s():
-        if begun.exists() and (text := begun.read_text()).endswith("\n"):
-            return int(text)
+# --- what runs over what ---
+
+
+def _parts(ctx: RunContext, flows: table.Flows, options: Options) -> list[_Part]:
+    """The table as it is, or parted into what a device of ours sends and what TCP sends."""
+    over_tcp = _over_tcp(ctx, flows, options)
+    if not over_tcp.any():
+        return [_Part("traffic", flows, np.arange(len(flows)), options, _PORT)]
+    _refuse_both(flows, over_tcp)
+    parts = []
+    for name, port, chosen in (("traffic", _PORT, ~over_tcp), ("traffic-tcp", _TCP_PORT, over_tcp)):
+        rows = np.flatnonzero(chosen)
+        if len(rows):
+            mine, algorithms = _with_own_algorithms(flows[rows], options.algorithms)
+            own = replace(options, algorithms=algorithms)
+            parts.append(_Part(name, mine, rows, own, port, tcp=port == _TCP_PORT))
+    return parts
+
+
+def _over_tcp(ctx: RunContext, flows: table.Flows, options: Options) -> Any:
+    """Which rows have an algorithm of the kernel's TCP beside a device of ours."""
+    kernel = _device(ctx) == "kernel"
+    of_tcp = [False, *(isinstance(cc, str) and not kernel for cc in options.algorithms)]
+    return np.array(of_tcp)[flows["cc"]]
+
+
+def _refuse_both(flows: table.Flows, over_tcp: Any) -> None:
+    """LocalError for a connection that would change from one transport to the other."""
+    names = ["src", "dst", "qp"]
+    shared = np.intersect1d(flows[names][over_tcp], flows[names][~over_tcp])
+    if len(shared):
+        raise LocalError(
+            f"the flows from host {shared[0]['src']} to host {shared[0]['dst']} would change from "
+            "TCP to another transport, or back",
+            hint="an event gives groups with cc: {tcp: NAME} another NAME only",
+        )
+
+
+def _with_own_algorithms(
+    flows: table.Flows, algorithms: Sequence[str | Path]
+) -> tuple[table.Flows, list[str | Path]]:
+    """The rows, whose algorithms are numbered anew, and those that they have."""
+    used = np.unique(flows["cc"][flows["cc"] > 0])
+    numbers = np.zeros(len(algorithms) + 1, np.uint32)
+    numbers[used] = np.arange(1, len(used) + 1)
+    mine = flows.copy()
+    mine["cc"] = numbers[flows["cc"]]
+    return mine, [algorithms[number - 1] for number in used]
+
+
+# --- programs ---
+
+
+def _started(
+    ctx: RunContext, part: _Part, programs: Programs, *, host_words: tuple[str, Path]
+) -> list[Program]:
+    """The part's process on each host."""
+    hosts = list(ctx.network.hosts)
+    schedule = (ctx.logs / f"{part.name}.table").resolve()
+    table.write(schedule, part.flows, len(hosts), seed=ctx.table_seed)
+    token, secret = host_words
+    begin = ("--ready", str(_ready(ctx, part)), "--zero", str(_zero_file(ctx)))
+    return [
+        programs.start(
+            host,
+            f"{part.name}-{host.name}",
+            [
+                host.provide(paths.traffic_generator()),
+                *("--table", host.provide(schedule)),
+                *("--report", f"{host.outputs(ctx.logs)}/{part.report(host)}"),
+                *("--host", str(index), token, host.provide(secret)),
+                *(begin if ctx.network.local and not index else ()),
+                *_where(ctx, hosts, part),
+                *part.options.words(host),
+            ],
+            {} if part.tcp else ctx.device_env[index],
+        )
+        for index, host in enumerate(hosts)
+    ]
+
+
+def _ready(ctx: RunContext, part: _Part) -> Path:
+    return ctx.logs.resolve() / f"{part.name}.ready"
+
+
+def _zero_file(ctx: RunContext) -> Path:
+    return ctx.logs.resolve() / "traffic.zero"
+
+
+def _begin(
+    ctx: RunContext, parts: Sequence[_Part], started: Sequence[Program], programs: Programs
+) -> int | None:
+    """Name the schedule's zero, CLOCK_MONOTONIC, when all are ready; None: a program has ended.
+
+    The network knows before what it has to change.
+    """
+    while not all(_ready(ctx, part).exists() for part in parts):
+        if any(one.process.poll() is not None for one in started) or not programs.remaining_s():
+            return None
         time.sleep(_LOOK_S)
-    return None
-
-
-def _change_path(ctx: RunContext, zero_ns: int | None) -> None:
-    """Hand the path the changes that it will make at their times."""
-    if zero_ns is None or not any(event.about_links for event in ctx.events):
-        return
-    assert isinstance(ctx.path, PathSection)
-    for at_ns, path in path_changes(ctx.events, ctx.path):
-        ctx.network.change_path(zero_ns + at_ns, path)
+    zero_ns = time.monotonic_ns() + _LEAD_NS
+    if any(event.about_links for event in ctx.events):
+        ctx.network.change_path(zero_ns, ctx.events)
+    _zero_file(ctx).write_text(f"{zero_ns}\n")
+    return zero_ns
 
 
 def _realtime_less_monotonic() -> int:
@@ -155,19 +261,20 @@ def token_file(folder: Path, name: str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _where(ctx: RunContext, hosts: Sequence[Host]) -> list[str]:
+def _device(ctx: RunContext) -> str:
+    return str(getattr(ctx.transport, "device", "dp"))
+
+
+def _where(ctx: RunContext, hosts: Sequence[Host], part: _Part) -> list[str]:
     """Addresses, and the transport of messages."""
-    device = str(getattr(ctx.transport, "device", "dp"))
+    device = _device(ctx)
     words = ["--management", ",".join(host.endpoint.mgmt_ipv4 for host in hosts)]
     words += ["--address", ",".join(host.endpoint.ipv4 for host in hosts)]
-    if device == "kernel":
+    words += ["--port", str(part.port)]
+    if device == "kernel" or part.tcp:
         return [*words, "--tcp"]
     words += ["--device", DEVICE_NAMES[device]]
     return [*words, "--cm"] if device in _CM_ONLY else words
-
-
-def _report(host: Host) -> str:
-    return f"traffic-{host.name}.report"
 
 
 def _finish(programs: Programs, started: Sequence[Program]) -> None:
@@ -190,12 +297,18 @@ def _finish(programs: Programs, started: Sequence[Program]) -> None:
         raise (own or [error for _, error in failed])[0]
 
 
-def _read(ctx: RunContext, host: Host) -> table.FlowResults:
+def _read(ctx: RunContext, part: _Part, host: Host) -> table.FlowResults:
     host.fetch(ctx.logs)
-    path = ctx.logs / _report(host)
+    path = ctx.logs / part.report(host)
     try:
         return table.FlowResults.read(path)
     except (OSError, DatapathError) as error:
         raise RunFailed(
-            f"no report of {host.name}: {error}", hint=f"see traffic-{host.name}.err"
+            f"no report of {host.name}: {error}", hint=f"see {part.name}-{host.name}.err"
         ) from None
+
+
+def _numbered(results: table.FlowResults, rows: Any) -> table.FlowResults:
+    """The results, whose rows name those of the whole table."""
+    results.rows["flow"] = rows[results.rows["flow"]]
+    return results

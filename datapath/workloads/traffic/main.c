@@ -24,8 +24,10 @@ static const char usage[] =
 	"\n"
 	"  --table FILE          the schedule; the same file at every host\n"
 	"  --report FILE         where the results go\n"
-	"  --begun FILE          gets a line with the schedule's zero (ns of CLOCK_MONOTONIC) as soon\n"
-	"                        as it is known, shortly before it comes\n"
+	"  --ready FILE          is made when all hosts are ready to begin\n"
+	"  --zero FILE           has a line with the schedule's zero (ns of CLOCK_MONOTONIC of host 0)\n"
+	"                        as soon as somebody writes it; without it, host 0 begins when all\n"
+	"                        are ready\n"
 	"  --host N              which host of the table this is, from 0\n"
 	"  --management A0,A1..  management addresses of all hosts, in their order\n"
 	"  --port P              management port of host 0 (18600); TCP and --cm use P + 1 of the\n"
@@ -71,7 +73,8 @@ enum { EXIT_FLOW = 1, EXIT_USE = 2, EXIT_RUN = 3 };
 enum {
 	OPT_TABLE = 256,
 	OPT_REPORT,
-	OPT_BEGUN,
+	OPT_READY,
+	OPT_ZERO,
 	OPT_HOST,
 	OPT_MANAGEMENT,
 	OPT_PORT,
@@ -96,7 +99,8 @@ enum {
 static const struct option known[] = {
 	{ "table", required_argument, NULL, OPT_TABLE },
 	{ "report", required_argument, NULL, OPT_REPORT },
-	{ "begun", required_argument, NULL, OPT_BEGUN },
+	{ "ready", required_argument, NULL, OPT_READY },
+	{ "zero", required_argument, NULL, OPT_ZERO },
 	{ "host", required_argument, NULL, OPT_HOST },
 	{ "management", required_argument, NULL, OPT_MANAGEMENT },
 	{ "port", required_argument, NULL, OPT_PORT },
@@ -242,8 +246,11 @@ static int take_option(struct options *opt, int which, char *value)
 	case OPT_REPORT:
 		opt->report = value;
 		return 0;
-	case OPT_BEGUN:
-		opt->begun = value;
+	case OPT_READY:
+		opt->ready = value;
+		return 0;
+	case OPT_ZERO:
+		opt->zero = value;
 		return 0;
 	case OPT_TOKEN:
 		return token_read(value, opt->token);
@@ -371,21 +378,6 @@ static int join(struct run *run)
 	return err;
 }
 
-static int tell_begun(const struct run *run)
-{
-	FILE *file = run->opt.begun ? fopen(run->opt.begun, "wbe") : NULL;
-	int written;
-
-	if (!run->opt.begun)
-		return 0;
-	if (!file)
-		return complain(errno, "%s: %s", run->opt.begun, strerror(errno));
-	written = fprintf(file, "%llu\n", (unsigned long long)run->zero_ns);
-	if (fclose(file) || written < 0)
-		return complain(EIO, "%s: %s", run->opt.begun, strerror(errno));
-	return 0;
-}
-
 static int drive(struct run *run)
 {
 	int err = manage_open(run);
@@ -397,8 +389,6 @@ static int drive(struct run *run)
 		err = join(run);
 	if (!err)
 		err = manage_start(run);
-	if (!err)
-		err = tell_begun(run);
 	if (!err)
 		err = manage_watch(run);
 	if (!err)

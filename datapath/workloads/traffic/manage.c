@@ -8,13 +8,17 @@
  * done, and tells when all are, or which one went away.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "manage.h"
+#include "posix/number.h"
 
 enum {
 	LEAD_NS = 20000000, /* from the word to start until the start, beside the way there */
@@ -117,18 +121,66 @@ int manage_barrier(struct run *run)
 	return err;
 }
 
+static int tell_ready(const struct run *run)
+{
+	int fd;
+
+	if (!run->opt.ready)
+		return 0;
+	fd = open(run->opt.ready, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return complain(errno, "%s: %s", run->opt.ready, strerror(errno));
+	close(fd);
+	return 0;
+}
+
+/* The line of a file with the zero, as soon as it is there. */
+static int read_zero(struct run *run)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	uint64_t until = dp_now_ns() + run->opt.setup_ns;
+	char line[32];
+
+	for (;;) {
+		FILE *file = fopen(run->opt.zero, "re");
+		bool whole = file && fgets(line, sizeof(line), file) && strchr(line, '\n');
+
+		if (file)
+			fclose(file);
+		if (whole)
+			break;
+		if (dp_now_ns() > until)
+			return complain(ETIMEDOUT, "%s: nobody says when to begin", run->opt.zero);
+		nanosleep(&pause, NULL);
+	}
+	*strchr(line, '\n') = 0;
+	if (dp_read_number(line, 0, UINT64_MAX, &run->zero_ns))
+		return complain(EINVAL, "%s: %s is not a time", run->opt.zero, line);
+	return 0;
+}
+
+static int name_zero(struct run *run)
+{
+	int err = tell_ready(run);
+
+	if (err || run->opt.zero)
+		return err ? err : read_zero(run);
+	run->zero_ns = dp_now_ns() + LEAD_NS + 4 * clocks.longest_way_ns;
+	return 0;
+}
+
 /* Name the instant at which the schedule begins, on each host's own clock. */
 int manage_start(struct run *run)
 {
 	struct word word;
-	int err = 0;
+	int err;
 
 	if (run->opt.host) {
 		err = manage_hear(run, 0, &word);
 		run->zero_ns = word.value;
 		return err;
 	}
-	run->zero_ns = dp_now_ns() + LEAD_NS + 4 * clocks.longest_way_ns;
+	err = name_zero(run);
 	for (uint32_t i = 1; i < peers(run) && !err; i++)
 		err = manage_say(run, i, WORD_GO, run->zero_ns + clocks.offset[i]);
 	return err;

@@ -252,7 +252,7 @@ def test_groups_on_live_hosts(run: RunWorkload, tmp_path: FilePath, device: str)
     ("device", "cc", "words"),
     [
         ("kernel", {"algo": "swift"}, "device kernel cannot have swift"),
-        ("dp", {"tcp": "bbr"}, "device dp cannot have bbr"),
+        ("dp", {"tcp": "dp_copa"}, "device dp cannot have dp_copa"),
     ],
 )
 def test_algorithms_fit_the_device(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The `events` section as changes of a simulated network."""
+"""The `events` section as changes of a network's links and routes, simulated or emulated."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Any
 from datapath.fabric.changes import Change, SetLink, SetRoute
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.topology import Graph
-from datapath.lanes.event_spec import PAIR_PRESETS, Event, path_changes
-from datapath.lanes.sim_shape import changed_arguments, joined, refuse_path, shape
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.event_spec import Event, path_changes
+from datapath.lanes.shape import changed_arguments, joined, shape
+from datapath.lanes.spec import ONE_PATH, Path, Topology
 
 
 def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> list[Change]:
     """What becomes of links and routes; LocalError for a link that is not there."""
     state = _Links(topology, path)
     changes: list[Change] = []
-    of_path = path_changes(events, path) if topology.preset in PAIR_PRESETS else iter(())
+    of_path = path_changes(events, path) if topology.preset in ONE_PATH else iter(())
     for event in sorted(events, key=lambda one: one.at):
         if not event.about_links:
             continue
-        if topology.preset in PAIR_PRESETS:
+        if topology.preset in ONE_PATH:
             _, state.path = next(of_path)
         elif event.link is None:
             state.path = state.path.model_copy(update=_without_other_rate(event.path_keys))
         else:
             changes += state.change(event)
-        refuse_path(state.path, topology.preset)
         changes += state.differing(event.at)
     return sorted(changes, key=lambda change: change.at_ns)
 

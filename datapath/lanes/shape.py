@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The sections `topology` and `path` as a network of the simulator, and their limits there.
+"""The sections `topology` and `path` as a network of links, for simulator and emulator.
 
 What `path` says holds for
 
@@ -36,13 +36,16 @@ from datapath.fabric.topology import (
 )
 from datapath.fabric.topology import Topology as Shape
 from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, given_arguments
-from datapath.lanes.spec import TWO_SIDED, Path, Topology
+from datapath.lanes.spec import ONE_PATH, TWO_SIDED, Path, Topology
 from datapath.xdp.impair import DIRECTIONS
 
 DEFAULT_RATE_BPS = 100_000_000_000
 """Of links in presets with more than one switch, unless the file gives another."""
 DATA_CLASS = 1
 """Class of data where a class for packets without payload goes before it."""
+DRAWN_NODES_MAX = 96
+"""Networks of more nodes are not drawn, and not written into the manifest."""
+_SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
 _OF_QUEUES = ("limit_bytes", "marking", "aqm", "trim", "telemetry", "classes")
 """Settings that the links of hosts share with those between switches."""
 _TWO_CLASSES = (QueueClass(), QueueClass())
@@ -74,7 +77,7 @@ def _assembled(
     topology: Topology, edge: Link, forward: Link, backward: Link
 ) -> Dumbbell | Star | ParkingLot | LeafSpine | FatTree | Rail | Custom:
     """The topology, without buffers."""
-    if topology.preset in ("p2p", "dumbbell"):
+    if topology.preset in ONE_PATH:
         return Dumbbell(topology.hosts // 2, edge, forward, backward)
     if topology.preset == "parking-lot":
         return ParkingLot(topology.hops, edge, forward, backward)
@@ -178,6 +181,45 @@ def host_link(topology: Topology, path: Path) -> Link:
     return Link(rate_bps=rate, delay_ns=delay)
 
 
+def link_rate_bps(topology: Topology, path: Path) -> float:
+    """Of a host's link, or of the shared one if that is slower; 0: not limited.
+
+    Where hosts' links differ, that of host 0.
+    """
+    own = host_link(topology, path).rate_bps
+    shared = path.rate or 0
+    if topology.preset == "graph":
+        return float(shape(topology, path).graph().host_link(0).rate_bps)
+    if topology.preset not in TWO_SIDED:
+        return float(own)
+    return float(min(own, shared) if own and shared else own or shared)
+
+
+def base_rtt_ns(topology: Topology, path: Path) -> Any:
+    """Round-trip time of a small packet on the idle network, shape (hosts, hosts)."""
+    there = shape(topology, path).graph().one_way_ns(_SMALL_FRAME)
+    return there + there.T
+
+
+def described(topology: Topology) -> dict[str, Any]:
+    """The network for the manifest: nodes, hosts first; cables, with what they set themselves."""
+    graph = shape(topology, Path()).graph()
+    own = {}
+    for link in topology.graph.links if topology.graph else []:
+        if link.is_cable:
+            rate = f"{link.rate / 1e6:g} Mbit/s" if link.rate is not None else ""
+            delay = f"{link.delay / 1e3:g} us" if link.delay is not None else ""
+            own[frozenset(link.nodes)] = ", ".join(filter(None, (rate, delay)))
+    return {
+        "hosts": graph.hosts,
+        "nodes": list(graph.names),
+        "cables": [
+            [cable.a, cable.b, own.get(frozenset((graph.names[cable.a], graph.names[cable.b])), "")]
+            for cable in graph.cables
+        ],
+    }
+
+
 def refuse_path(path: Path, preset: str) -> None:
     """LocalError for settings of a `path` section that cannot be simulated."""
     if path.backend not in ("auto", "fabric"):
@@ -189,6 +231,11 @@ def refuse_path(path: Path, preset: str) -> None:
             "lane sim has no aimed faults and no random marking",
             hint="use loss and ecn (marks by the queue)",
         )
+    refuse_directions(path, preset)
+
+
+def refuse_directions(path: Path, preset: str) -> None:
+    """LocalError for settings of a direction where there is none."""
     if preset not in TWO_SIDED and (path.forward or path.backward):
         hint = "take path.forward and path.backward away"
         if preset == "graph":
