@@ -20,7 +20,7 @@ from datapath.units import BitRate, Bytes, DurationNs
 from datapath.workloads import collective_times
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.job import run_job
-from datapath.workloads.programs import WorkloadParams, require_device
+from datapath.workloads.programs import WorkloadParams, refuse_own_port, require_device
 from datapath.workloads.traffic.simulated import SimulatedNetwork
 
 if TYPE_CHECKING:
@@ -171,11 +171,8 @@ class Collective:
             return self.simulate(ctx, plan)
         p = self.params
         self._refuse_node(ctx, plan.ranks)
-        if p.ranks_per_host > 1 and getattr(ctx.transport, "port", "") == "afxdp":
-            raise LocalError(
-                "an afxdp port belongs to one process, and each host has several ranks",
-                hint="set transport: {port: udp}, or workload: {ranks_per_host: 1}",
-            )
+        if p.ranks_per_host > 1:
+            refuse_own_port(ctx, "ranks_per_host: 1")
         words = ["--iterations", str(p.iterations), "--warm-up", str(p.warm_up)]
         words += ["--type", p.type, "--op", p.op, "--silence-ms", str(p.silence // 1_000_000)]
         times = run_job(ctx, plan, p.ranks_per_host, [*words, *p.extra], p.pin, p.node)

@@ -25,7 +25,7 @@ from datapath.verbs import sysfs
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.collective_times import bandwidths
 from datapath.workloads.kinds.ucx import environment
-from datapath.workloads.programs import Programs, WorkloadParams, require_device
+from datapath.workloads.programs import Programs, WorkloadParams, refuse_own_port, require_device
 
 _FOLDER = Path(__file__).parents[1] / "mpi"
 _POLL_S = 0.01
@@ -74,11 +74,8 @@ class Mpi:
         hosts = ctx.network.hosts
         if not all(isinstance(host, NetnsHost) for host in hosts):
             raise LocalError("workload mpi runs between namespaces", hint="use lane: netns")
-        if self.params.ranks > len(hosts) and getattr(ctx.transport, "port", "") == "afxdp":
-            raise LocalError(
-                "an afxdp port belongs to one process, and each host has several ranks",
-                hint=f"set transport: {{port: udp}}, or workload: {{ranks: {len(hosts)}}}",
-            )
+        if self.params.ranks > len(hosts):
+            refuse_own_port(ctx, f"ranks: {len(hosts)}")
         program = paths.mpi_benchmark()
         with Programs(ctx, self.tools, pin=False, polls=True) as programs:
             for host in hosts[1:]:
