@@ -11,6 +11,7 @@ Calls that wait do so without Python's global lock.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,11 +30,15 @@ class Communicator:
     """One rank of a job; all ranks make theirs at the same time.
 
     Args:
-        device: name of the verbs device.
+        device: names of verbs devices, between commas, which channels take in turn.  Ranks of a
+            host share memory; with "shm" among the names on those channels alone.
         address, port: where rank 0 listens (TCP, IPv4), and the others look for it.
         token: shared by the job's processes, below 64 bytes.
         plans: they name the pairs of ranks that will talk to each other; plans that are used later
             need no other pairs, no more channels and no larger transfers.
+        listener: of rank 0: the socket that listens there already.  Unset: it is made.
+        node: ranks of one machine that give the same number share memory; unset: those of one
+            network namespace.
         meet_ms: how long ranks wait for each other.
         silence_ms: a peer without a sign of life for so long is gone.
 
@@ -52,6 +57,8 @@ class Communicator:
         port: int,
         token: str,
         plans: Sequence[Plan],
+        listener: socket.socket | None = None,
+        node: int = 0,
         meet_ms: int = 30_000,
         silence_ms: int = 2_500,
     ) -> None:
@@ -60,6 +67,8 @@ class Communicator:
         config.rank, config.ranks = rank, ranks
         config.device, config.store_address, config.token = words
         config.store_port, config.gid_index = port, -1
+        config.store_fd = listener.fileno() if listener is not None else 0
+        config.node = node
         config.meet_ms, config.silence_ms = meet_ms, silence_ms
         blobs = [plan.to_bytes() for plan in plans]
         kept = [ffi.from_buffer(blob) for blob in blobs]

@@ -16,6 +16,8 @@ _QUANTILES = {"p50": "median", "p99": "p99", "p999": "p99.9"}
 _OF_WORKLOADS = (
     MetricKind("goodput", "bit/s", "Goodput", "higher"),
     MetricKind("message_rate", "1/s", "Message rate", "higher"),
+    MetricKind("algbw", "bit/s", "Algorithm bandwidth", "higher", "bar"),
+    MetricKind("busbw", "bit/s", "Bus bandwidth", "higher", "bar"),
     MetricKind("latency_p50", "ns", "Latency, median", "lower"),
     MetricKind("latency_p99", "ns", "Latency, p99", "lower"),
     MetricKind("latency_p999", "ns", "Latency, p99.9", "lower"),

@@ -3,20 +3,21 @@
 
 Settings are taken from the environment, which torchrun hands to all ranks:
 
-    DATAPATH_TRAIN_DEVICE      name of the verbs device; the first of DATAPATH_DEVICES unless set
+    DATAPATH_TRAIN_DEVICE      names of verbs devices, between commas, which channels take in turn;
+                               the first of DATAPATH_DEVICES unless set
     DATAPATH_TRAIN_SILENCE_MS  a peer without a sign of life for so long is gone; 2500 unless set
     MASTER_ADDR                torch's own: rank 0 listens at its address that leads there
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import socket
 import time
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 
@@ -58,12 +59,6 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def _free_port(address: str) -> int:
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        return int(listener.getsockname()[1])
-
-
 def appeared(store: dist.Store, key: str, timeout: timedelta) -> bytes:
     """The value of a key as soon as it is there.
 
@@ -91,22 +86,22 @@ def meet(
     Raises what Communicator raises, and LocalError when rank 0 does not come in time.
     """
     device, silence = device_name(), silence_ms()
-    if rank == 0:
-        address = own_address()
-        where: dict[str, Any] = {
-            "address": address,
-            "port": _free_port(address),
-            "token": secrets.token_hex(16),
-        }
-        store.set(key, json.dumps(where))
-    else:
-        where = json.loads(appeared(store, key, timeout))
-    return Communicator(
-        rank,
-        ranks,
-        device=device,
-        plans=plans,
-        meet_ms=max(1, int(timeout.total_seconds() * 1000)),
-        silence_ms=silence,
-        **where,
-    )
+    with contextlib.ExitStack() as opened:
+        listener = None
+        if rank == 0:
+            listener = opened.enter_context(socket.create_server((own_address(), 0), backlog=ranks))
+            address, port = listener.getsockname()
+            where = {"address": address, "port": port, "token": secrets.token_hex(16)}
+            store.set(key, json.dumps(where))
+        else:
+            where = json.loads(appeared(store, key, timeout))
+        return Communicator(
+            rank,
+            ranks,
+            device=device,
+            plans=plans,
+            listener=listener,
+            meet_ms=max(1, int(timeout.total_seconds() * 1000)),
+            silence_ms=silence,
+            **where,
+        )

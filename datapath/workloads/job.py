@@ -8,13 +8,12 @@ set-up before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datapath.errors import RunFailed
-from datapath.lanes.base import Host
 from datapath.native import paths
 from datapath.verbs.spec import Transport
+from datapath.workloads import collective_times
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
 from datapath.workloads.traffic.live import DEVICE_NAMES, token_file
@@ -26,11 +25,12 @@ _PORT = 29400
 
 
 def run_job(
-    ctx: RunContext, plan: Plan, per_host: int, words: Sequence[str], pin: bool
+    ctx: RunContext, plan: Plan, per_host: int, words: Sequence[str], pin: bool, node: int | None
 ) -> list[list[float]]:
     """Run a plan; of each rank the times, ns, that its report has.
 
-    words: further arguments of the program.  RunFailed with the words of the rank that knows most.
+    words: further arguments of the program.  node: so many ranks that follow each other share
+    memory; None: those of a host.  RunFailed with the words of the rank that knows most.
     """
     hosts = [host for host in ctx.network.hosts for _ in range(per_host)]
     file = (ctx.logs / "collective.plan").resolve()
@@ -48,9 +48,10 @@ def run_job(
                 [
                     *(host.provide(paths.collective_program()), "--rank", str(rank)),
                     *("--plan", host.provide(file), "--token", host.provide(token)),
-                    *("--report", f"{host.outputs(ctx.logs)}/{_report(rank)}"),
+                    *("--report", f"{host.outputs(ctx.logs)}/{collective_times.report_name(rank)}"),
                     *("--record", f"{host.outputs(ctx.logs)}/collective-{rank}.record"),
                     *("--steps", f"{host.outputs(ctx.logs)}/collective-{rank}.steps"),
+                    *("--node", _node_number(rank, node)),
                     *common,
                     *words,
                 ],
@@ -59,11 +60,14 @@ def run_job(
             for rank, host in enumerate(hosts)
         ]
         _finish(programs, started)
-    return [_read(ctx, host, rank) for rank, host in enumerate(hosts)]
+    return [collective_times.read_report(ctx.logs, host, rank) for rank, host in enumerate(hosts)]
 
 
-def _report(rank: int) -> str:
-    return f"collective-{rank}.report"
+def _node_number(rank: int, node: int | None) -> str:
+    """As dp-collective takes it."""
+    if node is None:
+        return "0"
+    return "alone" if node == 1 else str(1 + rank // node)
 
 
 def _finish(programs: Programs, started: Sequence[Program]) -> None:
@@ -79,14 +83,3 @@ def _finish(programs: Programs, started: Sequence[Program]) -> None:
     if failed:
         own = [error for program, error in failed if " told rank " not in program.last_words()]
         raise (own or [error for _, error in failed])[0]
-
-
-def _read(ctx: RunContext, host: Host, rank: int) -> list[float]:
-    host.fetch(ctx.logs)
-    path: Path = ctx.logs / _report(rank)
-    try:
-        return [float(line) for line in path.read_text().split()]
-    except (OSError, ValueError) as error:
-        raise RunFailed(
-            f"no report of rank {rank}: {error}", hint=f"see collective-{rank}.err"
-        ) from None

@@ -193,6 +193,20 @@ def require_device(ctx: RunContext, workload: str, devices: Sequence[str]) -> No
         )
 
 
+def refuse_own_port(ctx: RunContext, instead: str) -> None:
+    """LocalError for several ranks on a host whose device has a port of one process.
+
+    instead: what of the workload's section makes it one rank.
+    """
+    transport = ctx.transport
+    if getattr(transport, "device", "") != "dp" or getattr(transport, "port", "") != "afxdp":
+        return
+    raise LocalError(
+        "an afxdp port belongs to one process, and each host has several ranks",
+        hint=f"set transport: {{port: udp}}, or workload: {{{instead}}}",
+    )
+
+
 def _is_bound(line: str, port: int, state: str) -> bool:
     fields = line.split()
     return len(fields) > 3 and fields[1].endswith(f":{port:04X}") and fields[3] == state

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""libdpcoll among processes on loopback: right results, and an end when a peer is gone."""
+"""libdpcoll among processes of this host: right results, and an end when a peer is gone.
+
+They send to each other by QPs on loopback, by shared memory, or by both.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -26,32 +31,41 @@ ITEM_BYTES |= {"float32": 4, "float64": 8}
 
 
 class Job:
-    """One process for each rank, each with a loopback address of its own."""
+    """One process for each rank, each with two devices at loopback addresses of its own.
 
-    def __init__(self, folder: Path, plan: Plan, *words: str, ranks: int | None = None) -> None:
+    way: names of devices, with "shm" for shared memory.
+    """
+
+    def __init__(
+        self, folder: Path, plan: Plan, *words: str, way: str = "dp0", ranks: int | None = None
+    ) -> None:
         self.folder = folder
+        counts = {"DATAPATH_STATS": str(folder / "stats")}
         file, token = folder / "plan", folder / "token"
         plan.write(file)
         token.write_text("a secret of this test\n")
         base = sanitizer()
         # Leaks are looked for where nothing of others is in the process.
         base |= {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0:exitcode=99"}
-        port = 20000 + os.getpid() % 20000
         self.processes = []
-        for rank in range(plan.ranks if ranks is None else ranks):
-            spec = f"udp:127.0.{1 + os.getpid() % 200}.{1 + rank}"
-            argv = [paths.collective_program(), "--rank", rank, "--ranks", plan.ranks]
-            argv += ["--device", "dp0", "--store", "127.0.0.1", "--store-port", port]
-            argv += ["--token", token, "--plan", file, "--report", folder / f"report-{rank}"]
-            argv += ["--record", folder / f"record-{rank}", *words]
-            with (folder / f"err-{rank}").open("w") as err:
-                self.processes.append(
-                    subprocess.Popen(
-                        [str(word) for word in argv],
-                        env={**os.environ, **base, **device_environment("dp0", spec, base=base)},
-                        stderr=err,
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for rank in range(plan.ranks if ranks is None else ranks):
+                argv = [paths.collective_program(), "--rank", rank, "--ranks", plan.ranks]
+                argv += ["--store", "127.0.0.1", "--store-port", listener.getsockname()[1]]
+                argv += ["--token", token, "--plan", file, "--report", folder / f"report-{rank}"]
+                argv += ["--device", way, "--node", "0" if "shm" in way else "alone"]
+                argv += ["--record", folder / f"record-{rank}", *words]
+                if rank == 0:
+                    argv += ["--store-fd", listener.fileno()]
+                with (folder / f"err-{rank}").open("w") as err:
+                    self.processes.append(
+                        subprocess.Popen(
+                            [str(word) for word in argv],
+                            env={**os.environ, **base, **two_devices(rank, base), **counts},
+                            stderr=err,
+                            pass_fds=[listener.fileno()] if rank == 0 else [],
+                        )
                     )
-                )
 
     def statuses(self) -> list[int]:
         """Of all ranks; one that hangs fails the test by TimeoutExpired."""
@@ -62,6 +76,12 @@ class Job:
 
     def times(self, rank: int) -> list[int]:
         return [int(line) for line in (self.folder / f"report-{rank}").read_text().split()]
+
+    def sent_bytes(self, rank: int, device: str) -> int:
+        """By a device of a rank that has ended, in packets with their headers."""
+        pid = self.processes[rank].pid
+        counters = json.loads((self.folder / f"stats.{pid}.{device}.json").read_text())
+        return int(counters["port_stats"]["tx_bytes"])
 
     def until_running(self) -> None:
         """Until each rank has ended some collectives."""
@@ -82,6 +102,14 @@ class Job:
             process.wait()
 
 
+def two_devices(rank: int, base: dict[str, str]) -> dict[str, str]:
+    """dp0 and dp1 of a rank."""
+    net = f"127.0.{1 + os.getpid() % 200}"
+    environment = device_environment("dp0", f"udp:{net}.{1 + rank}", base=base)
+    environment["DATAPATH_DEVICES"] += f" dp1=udp:{net}.{101 + rank}"
+    return environment
+
+
 @pytest.fixture
 def jobs() -> Iterator[list[Job]]:
     made: list[Job] = []
@@ -98,30 +126,32 @@ def planned(name: str, ranks: int, items: int, type_: str = "float32", **more: o
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "type_", "op"),
+    ("name", "ranks", "type_", "op", "way"),
     [
-        ("ring", 4, "float32", "sum"),
-        ("halving_doubling", 3, "bfloat16", "max"),
-        ("double_tree", 4, "float16", "sum"),
-        ("two_level", 4, "int32", "min"),
-        ("ring_allgather", 3, "int64", "sum"),
-        ("ring_reduce_scatter", 3, "float64", "product"),
-        ("pairwise", 3, "int8", "sum"),
-        ("tree", 3, "int32", "sum"),
-        ("chain", 2, "float32", "sum"),
-        ("reduce_tree", 3, "int32", "sum"),
-        ("reduce_chain", 3, "float32", "max"),
-        ("gather_tree", 4, "int32", "sum"),
-        ("scatter_tree", 4, "int8", "sum"),
+        ("ring", 4, "float32", "sum", "dp0"),
+        ("ring", 7, "bfloat16", "sum", "shm"),
+        ("halving_doubling", 3, "bfloat16", "max", "dp0,dp1"),
+        ("halving_doubling", 5, "float64", "sum", "shm"),
+        ("double_tree", 4, "float16", "sum", "dp0"),
+        ("two_level", 4, "int32", "min", "shm,dp0"),
+        ("ring_allgather", 3, "int64", "sum", "shm"),
+        ("ring_reduce_scatter", 3, "float64", "product", "dp0"),
+        ("pairwise", 3, "int8", "sum", "dp0,shm"),
+        ("tree", 3, "int32", "sum", "shm"),
+        ("chain", 2, "float32", "sum", "dp0"),
+        ("reduce_tree", 3, "int32", "sum", "dp0"),
+        ("reduce_chain", 3, "float32", "max", "shm"),
+        ("gather_tree", 4, "int32", "sum", "dp0"),
+        ("scatter_tree", 4, "int8", "sum", "shm"),
     ],
 )
 def test_collectives_give_what_they_should(
-    jobs: list[Job], tmp_path: Path, name: str, ranks: int, type_: str, op: str
+    jobs: list[Job], tmp_path: Path, name: str, ranks: int, type_: str, op: str, way: str
 ) -> None:
     """The program compares the first one with what it should be."""
     plan = planned(name, ranks, 5000, type_, transfer_bytes=1024, channels=2)
     words = ["--type", type_, "--op", op, "--iterations", "3", "--warm-up", "1"]
-    job = Job(tmp_path, plan, *words, "--silence-ms", "20000")
+    job = Job(tmp_path, plan, *words, "--silence-ms", "20000", way=way)
     jobs.append(job)
     assert job.statuses() == [0] * ranks, [job.error(rank) for rank in range(ranks)]
     for rank in range(ranks):
@@ -135,7 +165,31 @@ def test_a_peer_that_is_gone_ends_the_collective_everywhere(
     jobs: list[Job], tmp_path: Path, how: signal.Signals
 ) -> None:
     """Every rank that is left names the rank, the collective, the QP and what was seen."""
-    job = Job(tmp_path, planned("ring", 4, 1000), "--iterations", "10000000")
+    for told in words_of_survivors(jobs, tmp_path, how, "dp0"):
+        assert re.search(r"QP 0x[0-9a-f]+", told), told
+        assert re.search(r"no sign of life for \d+ ms|retry counter exceeded|Flushed", told), told
+
+
+@pytest.mark.parametrize(
+    ("how", "seen"),
+    [
+        (signal.SIGKILL, "its process {}, which shared memory with this one, has ended"),
+        (signal.SIGSTOP, r"no sign of life for \d+ ms on memory shared with process {}"),
+    ],
+    ids=["killed", "stopped"],
+)
+def test_so_does_one_that_shared_memory(
+    jobs: list[Job], tmp_path: Path, how: signal.Signals, seen: str
+) -> None:
+    for told in words_of_survivors(jobs, tmp_path, how, "shm"):
+        assert re.search(seen.format(jobs[0].processes[2].pid), told), told
+
+
+def words_of_survivors(
+    jobs: list[Job], folder: Path, how: signal.Signals, way: str
+) -> Iterator[str]:
+    """What the others say when rank 2 of a ring of four gets a signal."""
+    job = Job(folder, planned("ring", 4, 1000), "--iterations", "10000000", way=way)
     jobs.append(job)
     job.until_running()
     job.processes[2].send_signal(how)
@@ -143,9 +197,28 @@ def test_a_peer_that_is_gone_ends_the_collective_everywhere(
         assert job.processes[rank].wait(PATIENCE_S) == 1
         told = job.error(rank)
         assert re.search(r"rank 2 is gone: rank \d, allreduce \d+, ", told), told
-        assert re.search(r"QP 0x[0-9a-f]+", told), told
-        assert re.search(r"no sign of life for \d+ ms|retry counter exceeded|Flushed", told), told
-    assert "farewell" in (tmp_path / "record-0").read_text()
+        yield told
+    assert "farewell" in (folder / "record-0").read_text()
+
+
+def test_channels_take_devices_and_memory_in_turn(jobs: list[Job], tmp_path: Path) -> None:
+    """Each device counts what its channels carry; the first of three goes by memory."""
+    size, often = 3 * 64 * 1024, 4
+    plan = check(make(load("chain"), 2, size, channels=3, shares=[4, 3, 1]))
+    words = ["--iterations", str(often - 1)]
+    job = Job(tmp_path, plan, *words, "--silence-ms", "20000", way="shm,dp0,dp1")
+    jobs.append(job)
+    assert job.statuses() == [0, 0], [job.error(rank) for rank in range(2)]
+    more, less = job.sent_bytes(0, "dp0"), job.sent_bytes(0, "dp1")
+    assert often * size * 3 / 8 <= more < often * size / 2
+    assert 2 < more / less < 4
+
+
+def test_what_cannot_be_joined_is_told(jobs: list[Job], tmp_path: Path) -> None:
+    job = Job(tmp_path, planned("ring", 2, 1000), "--node", "alone", way="shm")
+    jobs.append(job)
+    assert job.statuses() == [1, 1]
+    assert "shares no memory with rank" in job.error(0)
 
 
 def test_ranks_that_do_not_come_are_named(jobs: list[Job], tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from datapath.verbs.launch import device_environment
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
-from datapath.workloads.kinds.collective import Collective, bus_factor
+from datapath.workloads.collective_times import bus_factor
+from datapath.workloads.kinds.collective import Collective
 from tests.workloads.conftest import RunWorkload
 
 
@@ -68,6 +69,34 @@ def test_live_ranks(run: RunWorkload, network: NetnsNetwork, algorithm: str) -> 
     factor = bus_factor(registry()[algorithm].collective, 4)
     assert value(outcome, "busbw") == pytest.approx(factor * value(outcome, "algbw"))
     assert "4 ranks" in outcome.notes["plan"]
+
+
+@pytest.mark.parametrize("node", [None, 2])
+def test_ranks_share_memory(
+    run: RunWorkload, network: NetnsNetwork, tmp_path: Path, node: int | None
+) -> None:
+    """Those of a host unless told otherwise; also one on each of two hosts, which send nothing."""
+    size, often, each = 2**20, 3, 1 if node else 2
+    run(
+        "collective",
+        device="dp",
+        device_env=[device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts],
+        transport={"port": "udp"},
+        timeout_s=100,
+        algorithm="two_level",
+        params={"per_node": 2},
+        size=size,
+        iterations=often - 1,
+        warm_up=0,
+        ranks_per_host=each,
+        silence="20s",
+        **({"node": node} if node else {}),
+    )
+    sent = network.path_counters().passed["forward"] * 4096
+    if node:
+        assert sent < size / 2  # nothing but what is said besides
+    else:
+        assert 0.9 * size * often < sent < 1.4 * size * often  # half by each of two rails, twice
 
 
 def test_a_link_that_is_cut_ends_every_rank(run: RunWorkload, tmp_path: Path) -> None:
@@ -165,6 +194,8 @@ def test_bus_factors_are_those_of_nccl_tests() -> None:
 def test_what_cannot_be_is_told(run: RunWorkload, tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="belongs to one process"):
         run("collective", device="dp", transport={"port": "afxdp"}, ranks_per_host=2)
+    with pytest.raises(LocalError, match="2 ranks do not make nodes of 3"):
+        run("collective", device="dp", node=3)
     with pytest.raises(LocalError, match="no collective algorithm is called 'rings'"):
         run("collective", device="dp", algorithm="rings")
     for settings in ({"algorithm": "auto", "params": {"a": 1}}, {"collective": "broadcast"}):

@@ -177,7 +177,7 @@ static int read_token(struct options *o)
 
 static int option(struct options *o, int which, const char *text)
 {
-	uint32_t port;
+	uint32_t number;
 	int found;
 
 	switch (which) {
@@ -192,8 +192,8 @@ static int option(struct options *o, int which, const char *text)
 		o->config.store_address = text;
 		return 0;
 	case 'p':
-		found = read_number(text, &port);
-		o->config.store_port = (uint16_t)port;
+		found = read_number(text, &number);
+		o->config.store_port = (uint16_t)number;
 		return found;
 	case 't':
 		o->token_file = text;
@@ -232,6 +232,13 @@ static int option(struct options *o, int which, const char *text)
 		return read_number(text, &o->config.spin_us);
 	case 'm':
 		return read_number(text, &o->config.meet_ms);
+	case 'N':
+		o->config.node = DPCOLL_NODE_ALONE;
+		return strcmp(text, "alone") ? read_number(text, &o->config.node) : 0;
+	case 'f':
+		found = read_number(text, &number);
+		o->config.store_fd = (int32_t)number;
+		return found;
 	default:
 		return -1;
 	}
@@ -249,7 +256,8 @@ static int read_options(struct options *o, int argc, char **argv)
 		{ "record", 1, NULL, 'R' },	 { "steps", 1, NULL, 'S' },
 		{ "silence-ms", 1, NULL, 's' },	 { "ack-timeout", 1, NULL, 'A' },
 		{ "retry-count", 1, NULL, 'C' }, { "spin-us", 1, NULL, 'u' },
-		{ "meet-ms", 1, NULL, 'm' },	 { NULL, 0, NULL, 0 },
+		{ "meet-ms", 1, NULL, 'm' },	 { "node", 1, NULL, 'N' },
+		{ "store-fd", 1, NULL, 'f' },	 { NULL, 0, NULL, 0 },
 	};
 	int which;
 

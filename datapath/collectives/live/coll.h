@@ -5,17 +5,20 @@
  *   dpcoll.c    the library's calls
  *   plan.c      a plan's steps of this rank
  *   store.c     ranks meet, over TCP
- *   device.c    device, memory, CQ
- *   connect.c   QPs
- *   progress.c  the thread: completions, sleep, signs of life
+ *   device.c    verbs devices, memory that peers write to
+ *   connect.c   connections, and their QPs
+ *   shm.c       connections by shared memory, inside a host
+ *   progress.c  the thread: completions, messages, signs of life
+ *   sleep.c     its sleep in between
  *   run.c       steps of the collective that runs
  *   reduce.c    sums and the like
  *   fail.c      errors, how others are told, the flight recorder
  *
- * A connection is one RC QP to a peer on a channel.  DATA goes by WRITE with immediate into one of
- * the SLOTS of the receiver, which copies or reduces it from there; then the slot is free, which
- * CREDITs tell, SLOTS / 2 at a time.  So a sender may be ahead of a receiver that has not begun the
- * collective, by SLOTS transfers.
+ * A connection joins two ranks on a channel.  It is one RC QP on one of the devices or, between
+ * ranks of a host, shared memory.  DATA goes by WRITE with immediate into one of the SLOTS of the
+ * receiver, which copies or reduces it from there; then the slot is free, which CREDITs tell,
+ * SLOTS / 2 at a time.  So a sender may be ahead of a receiver that has not begun the collective, by
+ * SLOTS transfers.  In shared memory a copy stands for the WRITE, and a message for the immediate.
  *
  * Locks: `lock` guards the list of work, each work's end, and the error.  All else belongs to the
  * thread, once it runs.
@@ -25,6 +28,7 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -39,8 +43,10 @@ enum {
 	COLL_CREDIT_EVERY = COLL_SLOTS / 2,
 	COLL_RECEIVES = 4 * COLL_SLOTS, /* of a QP: data, credits, one farewell */
 	COLL_SENDS = 4 * COLL_SLOTS,
+	COLL_DEVICES = 8,
 	COLL_ERROR_BYTES = 512,
 	COLL_ADDRESS_BYTES = 64,
+	COLL_NAME_BYTES = 64,
 	COLL_TOKEN_BYTES = 64,
 	COLL_EVENTS = 1024, /* of the flight recorder, a power of two */
 	COLL_BATCH = 16,
@@ -72,27 +78,76 @@ struct coll_record {
 	uint64_t alive;	  /* of a counter of signs of life */
 	uint8_t gid[16];
 	uint32_t lid;
-	uint32_t reserved;
+	uint32_t used;
 };
 
+/* What a rank tells all others of itself, before there are connections. */
+struct coll_identity {
+	uint32_t conns, slot_bytes;  /* equal on all ranks, */
+	uint32_t links, shared_at;   /* and so are these */
+	uint64_t boot;		     /* of the machine; 0: not known */
+	uint64_t processes, network; /* its PID and its network namespace */
+	uint64_t nonce;		     /* the one in its memory, */
+	uint64_t base, bytes;	     /* which has this address there */
+	uint32_t pid, memory_fd, bell_fd;
+	uint32_t node;
+};
+
+/* What the peer of a connection writes to. */
 struct coll_peer_memory {
 	char mailbox[COLL_ERROR_BYTES];
 	uint64_t alive;
+	uint64_t messages;		 /* so far; those of shared memory are the immediates, */
+	uint32_t message[COLL_RECEIVES]; /* of which these are the last ones */
+};
+
+/* The begin of a rank's memory. */
+struct coll_shared {
+	uint64_t nonce;
+	uint32_t asleep; /* whoever writes a message rings the bell */
+	uint32_t reserved[13];
+};
+
+/* A rank that shares this host's memory. */
+struct coll_neighbour {
+	uint32_t rank, pid;
+	char *memory; /* its memory, in this process */
+	size_t bytes;
+	int bell; /* its pipe */
+	bool gone;
+};
+
+struct coll_device {
+	char name[COLL_NAME_BYTES];
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	int gid_index;
+	struct ibv_mr *mr; /* of the memory that peers write to */
+	uint32_t unacked_events;
 };
 
 struct coll_conn {
 	uint32_t peer, channel;
+	uint32_t device; /* of the QP */
 	struct ibv_qp *qp;
+	struct coll_neighbour *neighbour; /* NULL: there is a QP */
 	struct coll_record own, theirs;
 	char *slots;
 	struct coll_peer_memory *memory; /* the peer writes to it */
-	uint64_t posted, credits;	 /* DATA sent; as much may have been */
-	uint64_t arrived, taken;	 /* DATA */
-	uint64_t told;			 /* of `taken`, in credits */
-	uint32_t outstanding;		 /* requests in the send queue */
-	uint64_t seen_alive, seen_ns;	 /* the counter, and when it moved last */
-	bool watch;   /* signs of life go this way: one connection of each peer */
-	bool leaving; /* a farewell is sent */
+	char *far_slots;		 /* of shared memory: the peer's, */
+	struct coll_peer_memory *far;	 /* and what it has of this rank */
+	uint64_t messages_sent, messages_taken;
+	uint64_t posted, credits;     /* DATA sent; as much may have been */
+	uint64_t arrived, taken;      /* DATA */
+	uint64_t told;		      /* of `taken`, in credits */
+	uint32_t outstanding;	      /* requests in the send queue */
+	uint64_t seen_alive, seen_ns; /* the counter, and when it moved last */
+	bool watch;		      /* signs of life go this way: one connection of each peer */
+	bool leaving;		      /* a farewell is sent */
 	/* of the collective that runs: places in its lane */
 	uint32_t next_send, next_sent, next_take;
 	uint16_t expected[COLL_SLOTS]; /* what arrived says of the sender's step */
@@ -135,7 +190,7 @@ struct dpcoll_plan {
 	struct coll_lane *lane; /* by connection */
 	uint32_t lanes;
 	char *scratch;
-	struct ibv_mr *scratch_mr;
+	struct ibv_mr *scratch_mr[COLL_DEVICES];
 };
 
 struct dpcoll_work {
@@ -143,7 +198,7 @@ struct dpcoll_work {
 	struct dpcoll *comm;
 	struct dpcoll_plan *plan;
 	char *buffer[DP_PLAN_BUFFERS];
-	struct ibv_mr *mr[DP_PLAN_BUFFERS];
+	struct ibv_mr *mr[DP_PLAN_BUFFERS][COLL_DEVICES];
 	enum dpcoll_type type;
 	enum dpcoll_op op;
 	uint64_t number; /* of the communicator's collectives */
@@ -160,19 +215,19 @@ struct coll_event {
 
 struct dpcoll {
 	struct dpcoll_config cfg;
-	char device[COLL_ADDRESS_BYTES], address[COLL_ADDRESS_BYTES], token[COLL_TOKEN_BYTES];
-	struct ibv_context *context;
-	struct ibv_pd *pd;
-	struct ibv_comp_channel *channel;
-	struct ibv_cq *cq;
-	struct ibv_port_attr port;
-	union ibv_gid gid;
-	int gid_index;
-	char *memory; /* slots, and what peers tell */
+	char address[COLL_ADDRESS_BYTES], token[COLL_TOKEN_BYTES];
+	struct coll_device device[COLL_DEVICES];
+	uint32_t n_devices;
+	uint32_t links, shared_at; /* names given, and which of them is shared memory */
+	char *memory;		   /* coll_shared, slots, and what peers tell */
 	size_t memory_bytes;
-	struct ibv_mr *mr;
-	uint64_t *alive; /* in memory: our counter, which goes to peers */
-	char *farewell;	 /* in memory: our error, which goes to peers */
+	int memory_fd, bell[2];
+	struct coll_shared *shared; /* in memory */
+	struct coll_neighbour *neighbour;
+	uint32_t n_neighbours;
+	struct pollfd *wait; /* what the thread sleeps on */
+	uint64_t *alive;     /* in memory: our counter, which goes to peers */
+	char *farewell;	     /* in memory: our error, which goes to peers */
 	uint32_t slot_bytes;
 	struct coll_conn *conn;
 	uint32_t n_conns;
@@ -181,8 +236,7 @@ struct dpcoll {
 	pthread_t thread;
 	bool running;
 	int wake_fd, store_fd;
-	int *store_peer; /* of rank 0: sockets of the others; store_fd listens */
-	uint32_t unacked_events;
+	int *store_peer;	  /* of rank 0: sockets of the others; store_fd listens */
 	uint64_t now_ns, idle_ns; /* idle_ns: until then the thread polls */
 	uint64_t beat_ns;	  /* when signs of life go out next */
 	uint64_t begun_ns;	  /* the collective that runs */
@@ -200,6 +254,7 @@ struct dpcoll {
 	pthread_cond_t ended;
 	struct dpcoll_work *first, *last; /* not begun */
 	uint64_t started;
+	bool leaving; /* dpcoll_close() has been called: others may have left */
 	bool closing;
 	int failed; /* -errno */
 	char error[COLL_ERROR_BYTES];
@@ -227,10 +282,13 @@ int coll_store_exchange(struct dpcoll *, const void *own, void *all, uint32_t by
 void coll_store_close(struct dpcoll *);
 
 /* device.c */
-int coll_device_open(struct dpcoll *);
-void coll_device_close(struct dpcoll *);
-/* Memory of all connections, and the CQ. */
-int coll_device_prepare(struct dpcoll *);
+int coll_devices_open(struct dpcoll *);
+void coll_devices_close(struct dpcoll *);
+/* Memory of all connections, and the CQs. */
+int coll_devices_prepare(struct dpcoll *);
+/* Registers memory that this rank sends from with all devices; 0 or -errno. */
+int coll_register(struct dpcoll *, void *, size_t bytes, struct ibv_mr *mr[COLL_DEVICES]);
+void coll_deregister(struct ibv_mr *mr[COLL_DEVICES]);
 
 /* connect.c */
 /* The connections that plans need. */
@@ -240,11 +298,35 @@ struct coll_conn *coll_conn_of(struct dpcoll *, uint32_t peer, uint32_t channel)
 int coll_connect(struct dpcoll *);
 void coll_disconnect(struct dpcoll *);
 int coll_post_receive(struct dpcoll *, struct coll_conn *);
+/* The two ends in words, such as "QP 0x12 to QP 0x34"; `towards` is the word in the middle. */
+void coll_conn_name(const struct coll_conn *, const char *towards, char *out, size_t bytes);
+
+/* shm.c */
+int coll_shared_identity(struct dpcoll *, struct coll_identity *own);
+/* Opens the memory and the bells of all ranks of this host that there are connections to; false:
+ * of some it cannot. */
+bool coll_shared_reach(struct dpcoll *, const struct coll_identity *all);
+void coll_shared_leave(struct dpcoll *);
+/* NULL: they share no memory. */
+struct coll_neighbour *coll_shared_with(struct dpcoll *, uint32_t peer);
+int coll_shared_connect(struct dpcoll *, struct coll_conn *, const struct coll_identity *peer);
+void coll_shared_message(struct coll_conn *, uint32_t immediate);
+/* 1: there was a message. */
+int coll_shared_receive(struct dpcoll *, struct coll_conn *, uint32_t *immediate);
+/* Whether this rank may sleep: from now on peers ring its bell. */
+bool coll_shared_doze(struct dpcoll *);
+void coll_shared_wake(struct dpcoll *);
+
+/* sleep.c */
+/* Sleeps until something happens, but for signs of life; 0 or -errno. */
+int coll_sleep(struct dpcoll *);
 
 /* progress.c */
 int coll_thread_start(struct dpcoll *);
 void coll_thread_stop(struct dpcoll *);
 void coll_wake(struct dpcoll *);
+/* Moves what has arrived; how much it was, or -errno. */
+int coll_poll(struct dpcoll *);
 
 /* run.c */
 int coll_run_begin(struct dpcoll *, struct dpcoll_work *);

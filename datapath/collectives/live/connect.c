@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Connections: which ones plans need, and their QPs. */
+/* Connections: which ones plans need, what carries each, and QPs. */
 #include <stdio.h>
 
 #include "collectives/live/coll.h"
@@ -56,12 +56,43 @@ int coll_find_connections(struct dpcoll *comm, const void *const *plans, const s
 	return err;
 }
 
+void coll_conn_name(const struct coll_conn *conn, const char *towards, char *out, size_t bytes)
+{
+	if (conn->neighbour)
+		snprintf(out, bytes, "memory shared with process %u", conn->neighbour->pid);
+	else
+		snprintf(out, bytes, "QP 0x%x %s QP 0x%x", conn->qp->qp_num, towards,
+			 conn->theirs.qpn);
+}
+
+/* The names of devices are links, which channels take in turn. */
+static int choose_link(struct dpcoll *comm, struct coll_conn *conn)
+{
+	uint32_t link = conn->channel % comm->links;
+	bool named = comm->shared_at < comm->links;
+
+	conn->neighbour = coll_shared_with(comm, conn->peer);
+	if (conn->neighbour && (!named || link == comm->shared_at))
+		return 0;
+	if (!comm->n_devices)
+		return coll_fail(comm, ENODEV,
+				 "rank %u shares no memory with rank %u, and no device is named",
+				 comm->cfg.rank, conn->peer);
+	if (conn->neighbour)
+		conn->device = link - (link > comm->shared_at);
+	else
+		conn->device = conn->channel % comm->n_devices;
+	conn->neighbour = NULL;
+	return 0;
+}
+
 static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
 {
+	struct coll_device *device = &comm->device[conn->device];
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.send_cq = comm->cq,
-		.recv_cq = comm->cq,
+		.send_cq = device->cq,
+		.recv_cq = device->cq,
 		.sq_sig_all = 1,
 		.cap = { .max_send_wr = COLL_SENDS,
 			 .max_recv_wr = COLL_RECEIVES,
@@ -75,7 +106,7 @@ static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
 	};
 	int err;
 
-	conn->qp = ibv_create_qp(comm->pd, &init);
+	conn->qp = ibv_create_qp(device->pd, &init);
 	if (!conn->qp)
 		return coll_fail(comm, errno, "creating a QP for rank %u: %s", conn->peer,
 				 strerror(errno));
@@ -83,20 +114,28 @@ static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
 			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (err)
 		return coll_fail(comm, err, "QP to INIT: %s", strerror(err));
+	conn->own.qpn = conn->qp->qp_num;
+	conn->own.psn = (uint32_t)(dp_now_ns() * 2654435761u >> 16) & PSN_MASK;
+	conn->own.rkey = device->mr->rkey;
+	conn->own.mtu = device->port.active_mtu;
+	conn->own.lid = device->port.lid;
+	memcpy(conn->own.gid, &device->gid, sizeof(conn->own.gid));
+	return 0;
+}
+
+static int make_end(struct dpcoll *comm, struct coll_conn *conn)
+{
+	int err = choose_link(comm, conn);
+
 	conn->own = (struct coll_record){
 		.peer = conn->peer,
 		.channel = conn->channel,
-		.qpn = conn->qp->qp_num,
-		.psn = (uint32_t)(dp_now_ns() * 2654435761u >> 16) & PSN_MASK,
-		.rkey = comm->mr->rkey,
-		.mtu = comm->port.active_mtu,
+		.used = true,
 		.slots = (uintptr_t)conn->slots,
 		.mailbox = (uintptr_t)conn->memory->mailbox,
 		.alive = (uintptr_t)&conn->memory->alive,
-		.lid = comm->port.lid,
 	};
-	memcpy(conn->own.gid, &comm->gid, sizeof(conn->own.gid));
-	return 0;
+	return err || conn->neighbour ? err : make_qp(comm, conn);
 }
 
 static int to_rts(struct dpcoll *comm, struct coll_conn *conn)
@@ -112,7 +151,9 @@ static int to_rts(struct dpcoll *comm, struct coll_conn *conn)
 		.ah_attr = { .is_global = 1,
 			     .dlid = peer->lid,
 			     .port_num = 1,
-			     .grh = { .hop_limit = 64, .sgid_index = (uint8_t)comm->gid_index } },
+			     .grh = { .hop_limit = 64,
+				      .sgid_index =
+					      (uint8_t)comm->device[conn->device].gid_index } },
 	};
 	int err;
 
@@ -155,7 +196,7 @@ static int find_peer_end(struct dpcoll *comm, struct coll_conn *conn, const stru
 	const struct coll_record *theirs = &all[(size_t)conn->peer * each];
 
 	for (uint32_t i = 0; i < each; i++)
-		if (theirs[i].qpn && theirs[i].peer == comm->cfg.rank &&
+		if (theirs[i].used && theirs[i].peer == comm->cfg.rank &&
 		    theirs[i].channel == conn->channel) {
 			conn->theirs = theirs[i];
 			return 0;
@@ -166,61 +207,110 @@ static int find_peer_end(struct dpcoll *comm, struct coll_conn *conn, const stru
 			 conn->peer, comm->cfg.rank, conn->channel);
 }
 
-/* The number of connections and the slots are agreed on first: records are of one size. */
-static int agree(struct dpcoll *comm, uint32_t *most)
+static int unlike(struct dpcoll *comm, uint32_t rank, const struct coll_identity *theirs)
 {
-	uint32_t own[2] = { comm->n_conns, comm->slot_bytes };
-	uint32_t *all = calloc(comm->cfg.ranks, sizeof(own));
-	int err = all ? coll_store_exchange(comm, own, all, sizeof(own)) :
-			coll_fail(comm, ENOMEM, "no memory");
+	const struct coll_identity own = { .links = comm->links, .shared_at = comm->shared_at };
 
+	if (theirs->slot_bytes != comm->slot_bytes)
+		return coll_fail(comm, EPROTO,
+				 "rank %u has transfers of %u bytes, rank %u "
+				 "of %u: all ranks need the same plans",
+				 rank, theirs->slot_bytes, comm->cfg.rank, comm->slot_bytes);
+	if (theirs->links != own.links || theirs->shared_at != own.shared_at)
+		return coll_fail(comm, EPROTO,
+				 "rank %u names %u devices, rank %u %u, or shm at another place: "
+				 "channel n takes the same one on all ranks",
+				 rank, theirs->links, comm->cfg.rank, own.links);
+	return 0;
+}
+
+/* Ranks introduce themselves.  The most connections that one has: records are of one size. */
+static int meet(struct dpcoll *comm, struct coll_identity *all, uint32_t *most)
+{
+	struct coll_identity own = { .conns = comm->n_conns,
+				     .slot_bytes = comm->slot_bytes,
+				     .links = comm->links,
+				     .shared_at = comm->shared_at };
+	int err = coll_shared_identity(comm, &own);
+
+	if (!err)
+		err = coll_store_exchange(comm, &own, all, sizeof(own));
 	*most = 1;
 	for (uint32_t r = 0; !err && r < comm->cfg.ranks; r++) {
-		if (all[2 * r] > *most)
-			*most = all[2 * r];
-		if (all[2 * r + 1] != comm->slot_bytes)
-			err = coll_fail(comm, EPROTO,
-					"rank %u has transfers of %u bytes, rank %u "
-					"of %u: all ranks need the same plans",
-					r, all[2 * r + 1], comm->cfg.rank, comm->slot_bytes);
+		if (all[r].conns > *most)
+			*most = all[r].conns;
+		err = unlike(comm, r, &all[r]);
 	}
+	return err;
+}
+
+/* Both ends of a connection share memory or neither does: all ranks can, or none does. */
+static int share(struct dpcoll *comm, const struct coll_identity *all)
+{
+	uint32_t can = coll_shared_reach(comm, all);
+	uint32_t *others = calloc(comm->cfg.ranks, sizeof(*others));
+	int err = others ? coll_store_exchange(comm, &can, others, sizeof(can)) :
+			   coll_fail(comm, ENOMEM, "no memory");
+
+	for (uint32_t r = 0; !err && r < comm->cfg.ranks; r++)
+		can &= others[r];
+	free(others);
+	if (!err && !can) {
+		coll_note(comm, "no shared memory", NULL, 0);
+		coll_shared_leave(comm);
+	}
+	return err;
+}
+
+static int join(struct dpcoll *comm, struct coll_conn *conn, const struct coll_record *all,
+		uint32_t each, const struct coll_identity *peer)
+{
+	int err = find_peer_end(comm, conn, all, each);
+
+	conn->credits = COLL_SLOTS;
+	conn->seen_ns = dp_now_ns();
+	if (err || conn->neighbour)
+		return err ? err : coll_shared_connect(comm, conn, peer);
+	err = to_rts(comm, conn);
+	for (int k = 0; k < COLL_RECEIVES && !err; k++)
+		err = coll_post_receive(comm, conn);
+	return err;
+}
+
+static int exchange_ends(struct dpcoll *comm, const struct coll_identity *ranks, uint32_t each)
+{
+	struct coll_record *own = calloc(each, sizeof(*own));
+	struct coll_record *all = calloc((size_t)each * comm->cfg.ranks, sizeof(*all));
+	int err = own && all ? 0 : coll_fail(comm, ENOMEM, "no memory");
+
+	for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
+		err = make_end(comm, &comm->conn[i]);
+		own[i] = comm->conn[i].own;
+	}
+	if (!err)
+		err = coll_store_exchange(comm, own, all, each * (uint32_t)sizeof(*own));
+	for (uint32_t i = 0; i < comm->n_conns && !err; i++)
+		err = join(comm, &comm->conn[i], all, each, &ranks[comm->conn[i].peer]);
+	/* Nobody sends before all can receive. */
+	if (!err)
+		err = coll_store_exchange(comm, &each, all, sizeof(each));
+	free(own);
 	free(all);
 	return err;
 }
 
 int coll_connect(struct dpcoll *comm)
 {
-	struct coll_record *own = NULL, *all = NULL;
-	uint32_t each, i;
-	int err = agree(comm, &each);
+	struct coll_identity *all = calloc(comm->cfg.ranks, sizeof(*all));
+	int err = all ? 0 : coll_fail(comm, ENOMEM, "no memory");
+	uint32_t each;
 
-	if (err)
-		return err;
-	own = calloc(each, sizeof(*own));
-	all = calloc((size_t)each * comm->cfg.ranks, sizeof(*all));
-	if (!own || !all)
-		err = coll_fail(comm, ENOMEM, "no memory");
-	for (i = 0; i < comm->n_conns && !err; i++) {
-		err = make_qp(comm, &comm->conn[i]);
-		own[i] = comm->conn[i].own;
-	}
 	if (!err)
-		err = coll_store_exchange(comm, own, all, each * (uint32_t)sizeof(*own));
-	for (i = 0; i < comm->n_conns && !err; i++) {
-		struct coll_conn *conn = &comm->conn[i];
-
-		err = find_peer_end(comm, conn, all, each);
-		if (!err)
-			err = to_rts(comm, conn);
-		for (int k = 0; k < COLL_RECEIVES && !err; k++)
-			err = coll_post_receive(comm, conn);
-		conn->credits = COLL_SLOTS;
-		conn->seen_ns = dp_now_ns();
-	}
-	/* Nobody sends before all can receive. */
+		err = meet(comm, all, &each);
 	if (!err)
-		err = coll_store_exchange(comm, &each, all, sizeof(each));
-	free(own);
+		err = share(comm, all);
+	if (!err)
+		err = exchange_ends(comm, all, each);
 	free(all);
 	return err;
 }
@@ -230,5 +320,6 @@ void coll_disconnect(struct dpcoll *comm)
 	for (uint32_t i = 0; i < comm->n_conns; i++)
 		if (comm->conn[i].qp)
 			ibv_destroy_qp(comm->conn[i].qp);
+	coll_shared_leave(comm);
 	free(comm->conn);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The device, and the memory that peers write to. */
+/* The devices, and the memory that peers write to. */
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "collectives/live/coll.h"
 
@@ -26,105 +27,168 @@ static bool is_ipv4(const union ibv_gid *gid)
 	return !memcmp(gid->raw, mapped, sizeof(mapped));
 }
 
-static int choose_gid(struct dpcoll *comm)
+static int choose_gid(struct dpcoll *comm, struct coll_device *device)
 {
-	comm->gid_index = comm->cfg.gid_index;
-	if (comm->gid_index < 0) {
-		for (int i = 0; i < comm->port.gid_tbl_len; i++)
-			if (!ibv_query_gid(comm->context, 1, i, &comm->gid) &&
-			    is_ipv4(&comm->gid)) {
-				comm->gid_index = i;
+	device->gid_index = comm->cfg.gid_index;
+	if (device->gid_index < 0) {
+		for (int i = 0; i < device->port.gid_tbl_len; i++)
+			if (!ibv_query_gid(device->context, 1, i, &device->gid) &&
+			    is_ipv4(&device->gid)) {
+				device->gid_index = i;
 				return 0;
 			}
-		comm->gid_index = 0;
+		device->gid_index = 0;
 	}
-	if (ibv_query_gid(comm->context, 1, comm->gid_index, &comm->gid))
-		return coll_fail(comm, ENODEV, "device %s has no GID %d", comm->device,
-				 comm->gid_index);
+	if (ibv_query_gid(device->context, 1, device->gid_index, &device->gid))
+		return coll_fail(comm, ENODEV, "device %s has no GID %d", device->name,
+				 device->gid_index);
 	return 0;
 }
 
-int coll_device_open(struct dpcoll *comm)
+static int open_device(struct dpcoll *comm, struct coll_device *device)
 {
-	comm->context = open_named(comm->device);
-	if (!comm->context)
+	device->context = open_named(device->name);
+	if (!device->context)
 		return coll_fail(comm, ENODEV,
 				 "device %s cannot be opened, or is not among this host's verbs "
 				 "devices",
-				 comm->device);
-	if (comm->context->device->transport_type == IBV_TRANSPORT_IWARP)
+				 device->name);
+	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP)
 		return coll_fail(comm, EOPNOTSUPP, "device %s: iWARP has no WRITE with immediate",
-				 comm->device);
-	if (ibv_query_port(comm->context, 1, &comm->port))
-		return coll_fail(comm, errno, "device %s: %s", comm->device, strerror(errno));
-	if (comm->port.state != IBV_PORT_ACTIVE)
-		return coll_fail(comm, ENETDOWN, "device %s: its port is not active", comm->device);
-	comm->pd = ibv_alloc_pd(comm->context);
-	if (!comm->pd)
+				 device->name);
+	if (ibv_query_port(device->context, 1, &device->port))
+		return coll_fail(comm, errno, "device %s: %s", device->name, strerror(errno));
+	if (device->port.state != IBV_PORT_ACTIVE)
+		return coll_fail(comm, ENETDOWN, "device %s: its port is not active", device->name);
+	device->pd = ibv_alloc_pd(device->context);
+	if (!device->pd)
 		return coll_fail(comm, errno, "PD: %s", strerror(errno));
-	return choose_gid(comm);
+	return choose_gid(comm, device);
 }
 
-/* Slots of all connections, then what peers tell, then our own counter and error. */
-static int lay_out(struct dpcoll *comm)
+int coll_devices_open(struct dpcoll *comm)
 {
-	size_t slots = (size_t)comm->slot_bytes * COLL_SLOTS, at = comm->n_conns * slots;
-	char *tell;
+	int err = 0;
 
-	comm->memory_bytes = at + (comm->n_conns + 1) * sizeof(struct coll_peer_memory);
-	comm->memory = mmap(NULL, comm->memory_bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (uint32_t i = 0; i < comm->n_devices && !err; i++)
+		err = open_device(comm, &comm->device[i]);
+	return err;
+}
+
+int coll_register(struct dpcoll *comm, void *at, size_t bytes, struct ibv_mr *mr[COLL_DEVICES])
+{
+	for (uint32_t i = 0; i < comm->n_devices; i++) {
+		mr[i] = ibv_reg_mr(comm->device[i].pd, at, bytes, 0);
+		if (!mr[i])
+			return -errno;
+	}
+	return 0;
+}
+
+void coll_deregister(struct ibv_mr *mr[COLL_DEVICES])
+{
+	for (int i = 0; i < COLL_DEVICES; i++)
+		if (mr[i])
+			ibv_dereg_mr(mr[i]);
+}
+
+/* Memory that other ranks of this host can map, and that never shrinks under them. */
+static int make_memory(struct dpcoll *comm)
+{
+	comm->memory_fd = memfd_create("dpcoll", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (comm->memory_fd < 0 || ftruncate(comm->memory_fd, (off_t)comm->memory_bytes) ||
+	    fcntl(comm->memory_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return coll_fail(comm, errno, "no memory for %zu bytes of slots: %s",
+				 comm->memory_bytes, strerror(errno));
+	comm->memory = mmap(NULL, comm->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+			    comm->memory_fd, 0);
 	if (comm->memory == MAP_FAILED) {
 		comm->memory = NULL;
 		return coll_fail(comm, ENOMEM, "no memory for %zu bytes of slots",
 				 comm->memory_bytes);
 	}
-	comm->mr = ibv_reg_mr(comm->pd, comm->memory, comm->memory_bytes,
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!comm->mr)
-		return coll_fail(comm, errno, "registering %zu bytes: %s", comm->memory_bytes,
-				 strerror(errno));
-	tell = comm->memory + at;
-	for (uint32_t i = 0; i < comm->n_conns; i++) {
-		comm->conn[i].slots = comm->memory + i * slots;
-		comm->conn[i].memory = (struct coll_peer_memory *)tell + i;
-	}
-	comm->farewell = ((struct coll_peer_memory *)tell + comm->n_conns)->mailbox;
-	comm->alive = &((struct coll_peer_memory *)tell + comm->n_conns)->alive;
+	comm->shared = (struct coll_shared *)comm->memory;
+	if (pipe2(comm->bell, O_CLOEXEC | O_NONBLOCK))
+		return coll_fail(comm, errno, "pipe: %s", strerror(errno));
 	return 0;
 }
 
-int coll_device_prepare(struct dpcoll *comm)
+/* What ranks of a host share, slots of all connections, what peers tell, our counter and error. */
+static int lay_out(struct dpcoll *comm)
 {
-	int entries = (int)(comm->n_conns * (COLL_RECEIVES + COLL_SENDS) + 1);
-	int err = lay_out(comm), flags;
+	size_t slots = (size_t)comm->slot_bytes * COLL_SLOTS;
+	size_t first = sizeof(struct coll_shared), at = first + comm->n_conns * slots;
+	struct coll_peer_memory *tell;
+	int err;
 
+	at = (at + _Alignof(struct coll_peer_memory) - 1) & -_Alignof(struct coll_peer_memory);
+	comm->memory_bytes = at + (comm->n_conns + 1) * sizeof(*tell);
+	err = make_memory(comm);
 	if (err)
 		return err;
-	comm->channel = ibv_create_comp_channel(comm->context);
-	if (!comm->channel)
-		return coll_fail(comm, errno, "completion channel: %s", strerror(errno));
-	flags = fcntl(comm->channel->fd, F_GETFL);
-	if (flags < 0 || fcntl(comm->channel->fd, F_SETFL, flags | O_NONBLOCK))
-		return coll_fail(comm, errno, "completion channel: %s", strerror(errno));
-	comm->cq = ibv_create_cq(comm->context, entries, NULL, comm->channel, 0);
-	return comm->cq ? 0 : coll_fail(comm, errno, "CQ of %d: %s", entries, strerror(errno));
+	tell = (struct coll_peer_memory *)(comm->memory + at);
+	for (uint32_t i = 0; i < comm->n_conns; i++) {
+		comm->conn[i].slots = comm->memory + first + i * slots;
+		comm->conn[i].memory = &tell[i];
+	}
+	comm->farewell = tell[comm->n_conns].mailbox;
+	comm->alive = &tell[comm->n_conns].alive;
+	return 0;
 }
 
-void coll_device_close(struct dpcoll *comm)
+static int prepare(struct dpcoll *comm, struct coll_device *device)
 {
-	if (comm->cq) {
-		ibv_ack_cq_events(comm->cq, comm->unacked_events);
-		ibv_destroy_cq(comm->cq);
+	int entries = (int)(comm->n_conns * (COLL_RECEIVES + COLL_SENDS) + 1), flags;
+
+	device->mr = ibv_reg_mr(device->pd, comm->memory, comm->memory_bytes,
+				IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!device->mr)
+		return coll_fail(comm, errno, "registering %zu bytes: %s", comm->memory_bytes,
+				 strerror(errno));
+	device->channel = ibv_create_comp_channel(device->context);
+	if (!device->channel)
+		return coll_fail(comm, errno, "completion channel: %s", strerror(errno));
+	flags = fcntl(device->channel->fd, F_GETFL);
+	if (flags < 0 || fcntl(device->channel->fd, F_SETFL, flags | O_NONBLOCK))
+		return coll_fail(comm, errno, "completion channel: %s", strerror(errno));
+	device->cq = ibv_create_cq(device->context, entries, NULL, device->channel, 0);
+	return device->cq ? 0 : coll_fail(comm, errno, "CQ of %d: %s", entries, strerror(errno));
+}
+
+int coll_devices_prepare(struct dpcoll *comm)
+{
+	int err = lay_out(comm);
+
+	for (uint32_t i = 0; i < comm->n_devices && !err; i++)
+		err = prepare(comm, &comm->device[i]);
+	return err;
+}
+
+static void close_device(struct coll_device *device)
+{
+	if (device->cq) {
+		ibv_ack_cq_events(device->cq, device->unacked_events);
+		ibv_destroy_cq(device->cq);
 	}
-	if (comm->channel)
-		ibv_destroy_comp_channel(comm->channel);
-	if (comm->mr)
-		ibv_dereg_mr(comm->mr);
+	if (device->channel)
+		ibv_destroy_comp_channel(device->channel);
+	if (device->mr)
+		ibv_dereg_mr(device->mr);
+	if (device->pd)
+		ibv_dealloc_pd(device->pd);
+	if (device->context)
+		ibv_close_device(device->context);
+}
+
+void coll_devices_close(struct dpcoll *comm)
+{
+	for (uint32_t i = 0; i < comm->n_devices; i++)
+		close_device(&comm->device[i]);
 	if (comm->memory)
 		munmap(comm->memory, comm->memory_bytes);
-	if (comm->pd)
-		ibv_dealloc_pd(comm->pd);
-	if (comm->context)
-		ibv_close_device(comm->context);
+	if (comm->memory_fd >= 0)
+		close(comm->memory_fd);
+	for (int i = 0; i < 2; i++)
+		if (comm->bell[i] >= 0)
+			close(comm->bell[i]);
 }

@@ -26,6 +26,30 @@ static int copy_text(struct dpcoll *comm, char *to, size_t room, const char *fro
 	return 0;
 }
 
+/* Names between commas, of which "shm" is no device. */
+static int name_devices(struct dpcoll *comm, const char *names)
+{
+	size_t length;
+
+	comm->shared_at = UINT32_MAX;
+	for (const char *at = names ? names : ""; *at; at += length + (at[length] == ',')) {
+		length = strcspn(at, ",");
+		if (length == 3 && !memcmp(at, "shm", 3)) {
+			if (comm->shared_at != UINT32_MAX)
+				return coll_fail(comm, EINVAL, "shm is named twice");
+			comm->shared_at = comm->links++;
+			continue;
+		}
+		if (!length || length >= COLL_NAME_BYTES || comm->n_devices == COLL_DEVICES)
+			return coll_fail(comm, EINVAL,
+					 "devices %s: at most %d names, between commas", names,
+					 COLL_DEVICES);
+		memcpy(comm->device[comm->n_devices++].name, at, length);
+		comm->links++;
+	}
+	return comm->links ? 0 : coll_fail(comm, EINVAL, "no device is named");
+}
+
 static int configure(struct dpcoll *comm, const struct dpcoll_config *config)
 {
 	struct in_addr address;
@@ -38,7 +62,7 @@ static int configure(struct dpcoll *comm, const struct dpcoll_config *config)
 	set_default(&comm->cfg.silence_ms, DEFAULT_SILENCE_MS);
 	if (!config->ranks || config->rank >= config->ranks)
 		return coll_fail(comm, EINVAL, "rank %u of %u ranks", config->rank, config->ranks);
-	err = copy_text(comm, comm->device, sizeof(comm->device), config->device, "the device");
+	err = name_devices(comm, config->device);
 	if (!err)
 		err = copy_text(comm, comm->address, sizeof(comm->address), config->store_address,
 				"the address of rank 0");
@@ -59,7 +83,7 @@ int dpcoll_open(const struct dpcoll_config *config, const void *const *plans,
 	*out = comm;
 	if (!comm)
 		return -ENOMEM;
-	comm->wake_fd = comm->store_fd = -1;
+	comm->wake_fd = comm->store_fd = comm->memory_fd = comm->bell[0] = comm->bell[1] = -1;
 	pthread_mutex_init(&comm->lock, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -69,9 +93,9 @@ int dpcoll_open(const struct dpcoll_config *config, const void *const *plans,
 	if (!err)
 		err = coll_find_connections(comm, plans, plan_bytes, n_plans);
 	if (!err)
-		err = coll_device_open(comm);
+		err = coll_devices_open(comm);
 	if (!err)
-		err = coll_device_prepare(comm);
+		err = coll_devices_prepare(comm);
 	if (!err)
 		err = coll_store_open(comm);
 	if (!err)
@@ -86,6 +110,7 @@ void dpcoll_close(struct dpcoll *comm)
 	if (!comm)
 		return;
 	pthread_mutex_lock(&comm->lock);
+	comm->leaving = true;
 	all = comm->running && !comm->failed ? malloc(comm->cfg.ranks * sizeof(*all)) : NULL;
 	pthread_mutex_unlock(&comm->lock);
 	/* Others may still need our acknowledgements: all leave together. */
@@ -100,9 +125,10 @@ void dpcoll_close(struct dpcoll *comm)
 		comm->plans = plan->next;
 		coll_plan_free(plan);
 	}
-	coll_device_close(comm);
+	coll_devices_close(comm);
 	coll_store_close(comm);
 	free(comm->stirred);
+	free(comm->wait);
 	free(comm->waits);
 	free(comm->todo);
 	pthread_cond_destroy(&comm->ended);
@@ -153,15 +179,13 @@ static int register_buffer(struct dpcoll *comm, struct dpcoll_work *work, enum d
 	work->buffer[which] = (char *)(uintptr_t)at;
 	if (!bytes)
 		return 0;
-	work->mr[which] = ibv_reg_mr(comm->pd, work->buffer[which], bytes, 0);
-	return work->mr[which] ? 0 : -errno;
+	return coll_register(comm, work->buffer[which], bytes, work->mr[which]);
 }
 
 static void free_work(struct dpcoll_work *work)
 {
 	for (int i = 0; i < DP_PLAN_SCRATCH; i++)
-		if (work->mr[i])
-			ibv_dereg_mr(work->mr[i]);
+		coll_deregister(work->mr[i]);
 	free(work);
 }
 
@@ -201,7 +225,7 @@ int dpcoll_start(struct dpcoll *comm, struct dpcoll_plan *plan, void *data, cons
 	work->type = type;
 	work->op = op;
 	work->buffer[DP_PLAN_SCRATCH] = plan->scratch;
-	work->mr[DP_PLAN_SCRATCH] = plan->scratch_mr;
+	memcpy(work->mr[DP_PLAN_SCRATCH], plan->scratch_mr, sizeof(plan->scratch_mr));
 	err = register_buffer(comm, work, DP_PLAN_DATA, data, plan->head.data_bytes);
 	if (!err)
 		err = register_buffer(comm, work, DP_PLAN_INPUT, input, plan->head.input_bytes);

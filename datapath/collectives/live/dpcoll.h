@@ -48,7 +48,10 @@ enum dpcoll_op {
 /* Zero means the default where one is named. */
 struct dpcoll_config {
 	uint32_t rank, ranks;
-	const char *device;	   /* name of the verbs device */
+	/* Names of verbs devices, between commas: channel c takes the one c modulo their number.
+	 * Ranks of a host share memory on all channels; if "shm" is among the names, on those
+	 * channels alone whose turn it is.  "shm" by itself: there is no other host. */
+	const char *device;
 	const char *store_address; /* IPv4 address of rank 0, at which it listens */
 	uint16_t store_port;
 	const char *token;    /* shared by the job's processes: strangers do not know it */
@@ -58,8 +61,14 @@ struct dpcoll_config {
 	uint32_t meet_ms;     /* how long ranks wait for each other at first: 30000 */
 	uint32_t silence_ms;  /* a peer that is silent for so long is gone: 2500 */
 	uint32_t spin_us;     /* how long the thread polls before it sleeps: 0 */
+	uint32_t node;	      /* 0: ranks of one network namespace share memory; else: those of one
+				 machine that give the same number */
+	int32_t store_fd;     /* of rank 0: a socket that listens at the address and port, which
+				 stays the caller's; 0: it makes one */
 	uint32_t reserved;
 };
+
+#define DPCOLL_NODE_ALONE UINT32_MAX /* as node: shares memory with nobody */
 
 /*
  * Joins a job, of which all ranks call this.  plans: which ranks will talk to each other follows

@@ -183,6 +183,7 @@ static int own_waits(const struct dp_plan_head *h, uint32_t first, uint32_t n)
 static int make_scratch(struct dpcoll *comm, struct dpcoll_plan *p)
 {
 	size_t bytes = p->head.scratch_bytes;
+	int err;
 
 	if (!bytes)
 		return 0;
@@ -191,9 +192,8 @@ static int make_scratch(struct dpcoll *comm, struct dpcoll_plan *p)
 		p->scratch = NULL;
 		return coll_fail(comm, ENOMEM, "no memory for %zu bytes of scratch", bytes);
 	}
-	p->scratch_mr = ibv_reg_mr(comm->pd, p->scratch, bytes, 0);
-	return p->scratch_mr ? 0 :
-			       coll_fail(comm, errno, "registering scratch: %s", strerror(errno));
+	err = coll_register(comm, p->scratch, bytes, p->scratch_mr);
+	return err ? coll_fail(comm, -err, "registering scratch: %s", strerror(-err)) : 0;
 }
 
 int coll_plan_make(struct dpcoll *comm, const struct dp_plan_head *h, struct dpcoll_plan **out)
@@ -238,8 +238,7 @@ void coll_plan_free(struct dpcoll_plan *p)
 		free(p->lane[c].send);
 		free(p->lane[c].take);
 	}
-	if (p->scratch_mr)
-		ibv_dereg_mr(p->scratch_mr);
+	coll_deregister(p->scratch_mr);
 	if (p->scratch)
 		munmap(p->scratch, p->head.scratch_bytes);
 	free(p->lane);

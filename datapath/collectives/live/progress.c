@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The communicator's thread: completions, new work, signs of life, and sleep in between.
+ * The communicator's thread: completions, messages, new work and signs of life.
  *
  * Each rank writes a counter to its peers, from this thread, whether or not a collective runs.  A
  * peer whose counter stands still for silence_ms is gone: it has ended, has been stopped, or cannot
  * be reached.  So a rank that only receives notices it as well as one that sends.
  */
 #include <arpa/inet.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -16,9 +15,7 @@
 #include "collectives/live/coll.h"
 
 enum {
-	BEATS = 8,     /* signs of life in silence_ms */
-	LOOK_MS = 20,  /* while a collective runs the thread sleeps no longer, */
-	STILL_MS = 10, /* and stood still if it wakes so much later */
+	BEATS = 8, /* signs of life in silence_ms */
 	MS_NS = 1000000,
 };
 
@@ -32,14 +29,14 @@ static uint64_t silence_ns(const struct dpcoll *comm)
 static int failed(struct dpcoll *comm, struct coll_conn *conn, const struct ibv_wc *wc)
 {
 	bool sends = wc->wr_id >> 56 != COLL_RECEIVED;
-	char where[160];
+	char where[160], ends[64];
 
 	coll_note(comm, "failed", conn, wc->status);
 	coll_step_name(comm, conn, sends, where, sizeof(where));
-	return coll_fail(comm, ECONNABORTED,
-			 "rank %u is gone: %s, %s it on channel %u, QP 0x%x to QP 0x%x: %s",
+	coll_conn_name(conn, "to", ends, sizeof(ends));
+	return coll_fail(comm, ECONNABORTED, "rank %u is gone: %s, %s it on channel %u, %s: %s",
 			 conn->peer, where, sends ? "sending to" : "receiving from", conn->channel,
-			 conn->qp->qp_num, conn->theirs.qpn, ibv_wc_status_str(wc->status));
+			 ends, ibv_wc_status_str(wc->status));
 }
 
 static int told_farewell(struct dpcoll *comm, struct coll_conn *conn)
@@ -55,9 +52,9 @@ static int told_farewell(struct dpcoll *comm, struct coll_conn *conn)
 			 text, conn->peer, comm->cfg.rank);
 }
 
-static int received(struct dpcoll *comm, struct coll_conn *conn, const struct ibv_wc *wc)
+static int received(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 {
-	uint32_t imm = ntohl(wc->imm_data), number = imm & 0xffffff;
+	uint32_t number = imm & 0xffffff;
 
 	switch (imm >> 24) {
 	case COLL_DATA:
@@ -79,7 +76,7 @@ static int received(struct dpcoll *comm, struct coll_conn *conn, const struct ib
 				 conn->peer, imm);
 	}
 	conn->seen_ns = comm->now_ns;
-	return coll_post_receive(comm, conn);
+	return conn->neighbour ? 0 : coll_post_receive(comm, conn);
 }
 
 static int complete(struct dpcoll *comm, const struct ibv_wc *wc)
@@ -91,20 +88,19 @@ static int complete(struct dpcoll *comm, const struct ibv_wc *wc)
 	if (wc->status != IBV_WC_SUCCESS)
 		return failed(comm, conn, wc);
 	if (wc->wr_id >> 56 == COLL_RECEIVED)
-		return received(comm, conn, wc);
+		return received(comm, conn, ntohl(wc->imm_data));
 	if (wc->wr_id >> 56 == COLL_SENT)
 		coll_run_sent(comm, conn);
 	return 0;
 }
 
-/* How many, or -errno. */
-static int poll_cq(struct dpcoll *comm)
+static int poll_device(struct dpcoll *comm, struct coll_device *device)
 {
 	struct ibv_wc wc[COLL_BATCH];
-	int n = ibv_poll_cq(comm->cq, COLL_BATCH, wc), err = 0;
+	int n = ibv_poll_cq(device->cq, COLL_BATCH, wc), err = 0;
 
 	if (n < 0)
-		return coll_fail(comm, EIO, "polling the CQ failed");
+		return coll_fail(comm, EIO, "polling the CQ of %s failed", device->name);
 	if (n)
 		comm->now_ns = dp_now_ns();
 	for (int i = 0; i < n && !err; i++)
@@ -112,12 +108,59 @@ static int poll_cq(struct dpcoll *comm)
 	return err ? err : n;
 }
 
+static int left_memory(struct dpcoll *comm, const struct coll_conn *conn)
+{
+	char where[160];
+
+	coll_note(comm, "process ended", conn, conn->neighbour->pid);
+	coll_step_name(comm, conn, false, where, sizeof(where));
+	return coll_fail(comm, ECONNABORTED,
+			 "rank %u is gone: %s, its process %u, which shared memory with this one, "
+			 "has ended",
+			 conn->peer, where, conn->neighbour->pid);
+}
+
+static int poll_memory(struct dpcoll *comm, struct coll_conn *conn)
+{
+	bool gone = conn->neighbour->gone; /* what it wrote before comes first */
+	uint32_t imm;
+	int n = 0, got;
+
+	while ((got = coll_shared_receive(comm, conn, &imm)) > 0) {
+		if (!n++)
+			comm->now_ns = dp_now_ns();
+		got = received(comm, conn, imm);
+		if (got)
+			return got;
+	}
+	if (!got && !n && gone)
+		return left_memory(comm, conn);
+	return got ? got : n;
+}
+
+int coll_poll(struct dpcoll *comm)
+{
+	int moved = 0, n = 0;
+
+	for (uint32_t i = 0; i < comm->n_devices && n >= 0; i++) {
+		n = poll_device(comm, &comm->device[i]);
+		moved += n;
+	}
+	for (uint32_t i = 0; comm->n_neighbours && i < comm->n_conns && n >= 0; i++) {
+		if (!comm->conn[i].neighbour)
+			continue;
+		n = poll_memory(comm, &comm->conn[i]);
+		moved += n;
+	}
+	return n < 0 ? n : moved;
+}
+
 /* ---- signs of life ---------------------------------------------------------------- */
 
 static int look_at(struct dpcoll *comm, struct coll_conn *conn)
 {
 	uint64_t alive = __atomic_load_n(&conn->memory->alive, __ATOMIC_RELAXED);
-	char where[160];
+	char where[160], ends[64];
 
 	if (alive != conn->seen_alive) {
 		conn->seen_alive = alive;
@@ -126,11 +169,10 @@ static int look_at(struct dpcoll *comm, struct coll_conn *conn)
 	if (comm->now_ns - conn->seen_ns < silence_ns(comm))
 		return 0;
 	coll_step_name(comm, conn, false, where, sizeof(where));
+	coll_conn_name(conn, "from", ends, sizeof(ends));
 	return coll_fail(comm, ECONNABORTED,
-			 "rank %u is gone: %s, no sign of life for %llu ms on QP 0x%x from QP 0x%x",
-			 conn->peer, where,
-			 (unsigned long long)(comm->now_ns - conn->seen_ns) / MS_NS,
-			 conn->qp->qp_num, conn->theirs.qpn);
+			 "rank %u is gone: %s, no sign of life for %llu ms on %s", conn->peer,
+			 where, (unsigned long long)(comm->now_ns - conn->seen_ns) / MS_NS, ends);
 }
 
 static int beat(struct dpcoll *comm)
@@ -172,45 +214,6 @@ static int next_work(struct dpcoll *comm)
 	return work ? coll_run_begin(comm, work) : 0;
 }
 
-/* Sleeps until something happens.  Who was stopped, or had no CPU, sleeps longer than it asked. */
-static void sleep_on(struct dpcoll *comm)
-{
-	struct pollfd wait[2] = { { .fd = comm->channel->fd, .events = POLLIN },
-				  { .fd = comm->wake_fd, .events = POLLIN } };
-	uint64_t from_ns = comm->now_ns, asked_ms = (comm->beat_ns - from_ns) / MS_NS + 1, took_ns;
-
-	if (comm->work && asked_ms > LOOK_MS)
-		asked_ms = LOOK_MS;
-	poll(wait, 2, (int)asked_ms);
-	took_ns = dp_now_ns() - from_ns;
-	if (comm->work && took_ns > (asked_ms + STILL_MS) * MS_NS)
-		comm->still_ns += took_ns - asked_ms * MS_NS;
-}
-
-/* Events are taken and the CQ is armed before the last look, so that none is missed. */
-static int doze(struct dpcoll *comm)
-{
-	struct ibv_cq *cq;
-	void *context;
-	uint64_t count;
-	int n;
-
-	if (ibv_req_notify_cq(comm->cq, 0))
-		return coll_fail(comm, EIO, "arming the CQ failed");
-	n = poll_cq(comm);
-	if (n)
-		return n;
-	comm->now_ns = dp_now_ns();
-	if (comm->now_ns < comm->beat_ns)
-		sleep_on(comm);
-	while (!ibv_get_cq_event(comm->channel, &cq, &context))
-		comm->unacked_events++;
-	if (read(comm->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		return coll_fail(comm, errno, "eventfd: %s", strerror(errno));
-	comm->now_ns = dp_now_ns();
-	return 0;
-}
-
 static bool is_closing(struct dpcoll *comm)
 {
 	bool closing;
@@ -223,7 +226,7 @@ static bool is_closing(struct dpcoll *comm)
 
 static int turn(struct dpcoll *comm)
 {
-	int n = poll_cq(comm), err = n < 0 ? n : 0;
+	int n = coll_poll(comm), err = n < 0 ? n : 0;
 
 	if (!err && !comm->work)
 		err = next_work(comm);
@@ -234,21 +237,28 @@ static int turn(struct dpcoll *comm)
 	if (err || n || !comm->idle_ns)
 		comm->idle_ns = comm->now_ns + (uint64_t)comm->cfg.spin_us * 1000;
 	if (!err && !n && (comm->now_ns = dp_now_ns()) >= comm->idle_ns)
-		err = doze(comm);
+		err = coll_sleep(comm);
 	return err < 0 ? err : 0;
+}
+
+static void drain(struct dpcoll *comm, struct ibv_cq *cq)
+{
+	struct ibv_wc wc[COLL_BATCH];
+	int n;
+
+	while ((n = ibv_poll_cq(cq, COLL_BATCH, wc)) > 0)
+		for (int i = 0; i < n; i++)
+			if (wc[i].wr_id >> 56 != COLL_RECEIVED)
+				comm->conn[(uint32_t)wc[i].wr_id].outstanding--;
 }
 
 /* Whether all farewells have been delivered, or cannot be. */
 static bool all_told(struct dpcoll *comm)
 {
-	struct ibv_wc wc[COLL_BATCH];
 	bool told = true;
-	int n;
 
-	while ((n = ibv_poll_cq(comm->cq, COLL_BATCH, wc)) > 0)
-		for (int i = 0; i < n; i++)
-			if (wc[i].wr_id >> 56 != COLL_RECEIVED)
-				comm->conn[(uint32_t)wc[i].wr_id].outstanding--;
+	for (uint32_t i = 0; i < comm->n_devices; i++)
+		drain(comm, comm->device[i].cq);
 	for (uint32_t i = 0; i < comm->n_conns; i++)
 		told &= !comm->conn[i].leaving || !comm->conn[i].outstanding;
 	return told;
@@ -289,8 +299,11 @@ int coll_thread_start(struct dpcoll *comm)
 	int err;
 
 	comm->stirred = calloc(comm->n_conns + 1, sizeof(*comm->stirred));
+	comm->wait = calloc(2 + COLL_DEVICES + comm->n_neighbours, sizeof(*comm->wait));
+	if (!comm->stirred || !comm->wait)
+		return coll_fail(comm, ENOMEM, "no memory for a thread");
 	comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!comm->stirred || comm->wake_fd < 0)
+	if (comm->wake_fd < 0)
 		return coll_fail(comm, errno, "eventfd: %s", strerror(errno));
 	err = pthread_create(&comm->thread, NULL, run, comm);
 	if (err)

@@ -55,6 +55,30 @@ void coll_step_name(const struct dpcoll *comm, const struct coll_conn *conn, boo
 
 /* ---- messages --------------------------------------------------------------------- */
 
+/* The same by shared memory: what is copied has been delivered. */
+static void tell_near(struct dpcoll *comm, struct coll_conn *conn, enum coll_message kind,
+		      uint64_t number)
+{
+	if (kind == COLL_ALIVE) {
+		__atomic_store_n(&conn->far->alive, *comm->alive, __ATOMIC_RELAXED);
+		return;
+	}
+	if (kind == COLL_FAREWELL)
+		memcpy(conn->far->mailbox, comm->farewell, COLL_ERROR_BYTES);
+	coll_shared_message(conn, coll_imm(kind, number));
+}
+
+static void send_near(struct dpcoll *comm, struct coll_conn *conn, const struct coll_step *step)
+{
+	uint64_t slot = conn->posted++ % COLL_SLOTS;
+
+	memcpy(conn->far_slots + slot * comm->slot_bytes,
+	       comm->work->buffer[step->row.buffer] + step->row.offset, step->row.bytes);
+	coll_shared_message(conn, coll_imm(COLL_DATA, step->row.step));
+	comm->now_ns = dp_now_ns();
+	coll_run_sent(comm, conn);
+}
+
 static int post(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
@@ -70,7 +94,7 @@ static int post(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr 
 /* A credit, a farewell or a sign of life. */
 int coll_tell(struct dpcoll *comm, struct coll_conn *conn, enum coll_message kind, uint64_t number)
 {
-	struct ibv_sge sge = { .lkey = comm->mr->lkey };
+	struct ibv_sge sge;
 	struct ibv_send_wr wr = {
 		.wr_id = (uint64_t)COLL_TOLD << 56 | (uint64_t)(conn - comm->conn),
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -80,6 +104,11 @@ int coll_tell(struct dpcoll *comm, struct coll_conn *conn, enum coll_message kin
 		.wr.rdma = { .remote_addr = conn->theirs.slots, .rkey = conn->theirs.rkey },
 	};
 
+	if (conn->neighbour) {
+		tell_near(comm, conn, kind, number);
+		return 0;
+	}
+	sge.lkey = comm->device[conn->device].mr->lkey;
 	if (conn->outstanding >= COLL_SENDS)
 		return coll_fail(comm, ENOSPC, "rank %u: rank %u takes nothing", comm->cfg.rank,
 				 conn->peer);
@@ -105,7 +134,7 @@ static int send_step(struct dpcoll *comm, struct coll_conn *conn, const struct c
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)work->buffer[step->row.buffer] + step->row.offset,
 		.length = (uint32_t)step->row.bytes,
-		.lkey = work->mr[step->row.buffer]->lkey,
+		.lkey = work->mr[step->row.buffer][conn->device]->lkey,
 	};
 	struct ibv_send_wr wr = {
 		.wr_id = (uint64_t)COLL_SENT << 56 | (uint64_t)(conn - comm->conn),
@@ -178,7 +207,10 @@ static int send_on(struct dpcoll *comm, struct coll_conn *conn, const struct col
 			break;
 		conn->next_send++;
 		later_from(&comm->work->plan->step[number].time, dp_now_ns());
-		err = send_step(comm, conn, &comm->work->plan->step[number]);
+		if (conn->neighbour)
+			send_near(comm, conn, &comm->work->plan->step[number]);
+		else
+			err = send_step(comm, conn, &comm->work->plan->step[number]);
 	}
 	return err;
 }

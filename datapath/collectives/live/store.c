@@ -4,8 +4,8 @@
  * rank and hands all of them out, as often as it is asked to.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -153,22 +153,37 @@ static int missing(struct dpcoll *comm)
 			 comm->address, comm->cfg.store_port, comm->cfg.meet_ms, names);
 }
 
-static int gather_ranks(struct dpcoll *comm)
+/* The socket that the caller has, or one of our own. */
+static int listen_at(struct dpcoll *comm)
 {
 	struct sockaddr_in address = address_of(comm);
+	bool given = comm->cfg.store_fd > 0;
+	int on = 1, fd = given ? fcntl(comm->cfg.store_fd, F_DUPFD_CLOEXEC, 0) :
+				 socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	comm->store_fd = fd;
+	if (fd < 0)
+		return coll_fail(comm, errno, "socket: %s", strerror(errno));
+	if (given)
+		return 0;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    listen(fd, (int)comm->cfg.ranks))
+		return coll_fail(comm, errno, "rank 0 cannot listen at %s port %u: %s",
+				 comm->address, comm->cfg.store_port, strerror(errno));
+	return 0;
+}
+
+static int gather_ranks(struct dpcoll *comm)
+{
 	struct pollfd wait = { .events = POLLIN };
 	uint64_t until = deadline(comm);
 	uint32_t came = 1;
-	int on = 1, fd;
+	int err = listen_at(comm), fd;
 
-	comm->store_fd = wait.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (wait.fd < 0)
-		return coll_fail(comm, errno, "socket: %s", strerror(errno));
-	setsockopt(wait.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(wait.fd, (struct sockaddr *)&address, sizeof(address)) ||
-	    listen(wait.fd, (int)comm->cfg.ranks))
-		return coll_fail(comm, errno, "rank 0 cannot listen at %s port %u: %s",
-				 comm->address, comm->cfg.store_port, strerror(errno));
+	if (err)
+		return err;
+	wait.fd = comm->store_fd;
 	while (came < comm->cfg.ranks) {
 		int n;
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pydantic
 from pydantic import Field
 
-from datapath.errors import LocalError, RunFailed
+from datapath.errors import LocalError
 from datapath.lanes.base import Tool
+from datapath.lanes.local import NetnsHost
 from datapath.metric_kind import MetricKind
 from datapath.units import BitRate, Bytes, DurationNs
+from datapath.workloads import collective_times
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.job import run_job
-from datapath.workloads.programs import WorkloadParams, latency_metrics, require_device
+from datapath.workloads.programs import WorkloadParams, refuse_own_port, require_device
 from datapath.workloads.traffic.simulated import SimulatedNetwork
 
 if TYPE_CHECKING:
@@ -100,12 +101,18 @@ class CollectiveParams(WorkloadParams):
         ge=100_000_000,
         description="Live lanes: a peer without a sign of life for so long is gone.",
     )
-    node: int = Field(
-        1,
+    shares: list[float] = Field(
+        default_factory=list,
+        description="The share of the data that each channel carries, for links of unequal speed; "
+        "unset: equal ones.",
+    )
+    node: int | None = Field(
+        None,
         ge=1,
         le=1024,
-        description="Lane sim: so many ranks that follow each other share the memory of a node, "
-        "and send each other nothing over the network.",
+        description="Ranks that follow each other, so many, share the memory of a node, and send "
+        "each other nothing over the network; live, in namespaces of one machine. 1: nobody "
+        "shares. Unset: live the ranks of a host, in lane sim nobody.",
     )
     node_rate: BitRate = Field(
         400_000_000_000,
@@ -139,10 +146,7 @@ class Collective:
     tools: ClassVar[tuple[Tool, ...]] = ()  # the program is a part of datapath
     simulated: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe")
-    metrics: ClassVar[tuple[MetricKind, ...]] = (
-        MetricKind("algbw", "bit/s", "Algorithm bandwidth", "higher", "bar"),
-        MetricKind("busbw", "bit/s", "Bus bandwidth", "higher", "bar"),
-    )
+    metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout", "retry_count")
 
     def __init__(self, params: pydantic.BaseModel) -> None:
@@ -166,16 +170,24 @@ class Collective:
         if isinstance(ctx.network, SimulatedNetwork):
             return self.simulate(ctx, plan)
         p = self.params
-        if p.node > 1:
-            raise LocalError("workload.node is for lane sim", hint="use ranks_per_host")
-        if p.ranks_per_host > 1 and getattr(ctx.transport, "port", "") == "afxdp":
-            raise LocalError(
-                "an afxdp port belongs to one process, and each host has several ranks",
-                hint="set transport: {port: udp}, or workload: {ranks_per_host: 1}",
-            )
+        self._refuse_node(ctx, plan.ranks)
+        if p.ranks_per_host > 1:
+            refuse_own_port(ctx, "ranks_per_host: 1")
         words = ["--iterations", str(p.iterations), "--warm-up", str(p.warm_up)]
         words += ["--type", p.type, "--op", p.op, "--silence-ms", str(p.silence // 1_000_000)]
-        return self.outcome(plan, run_job(ctx, plan, p.ranks_per_host, [*words, *p.extra], p.pin))
+        times = run_job(ctx, plan, p.ranks_per_host, [*words, *p.extra], p.pin, p.node)
+        return self.outcome(plan, times)
+
+    def _refuse_node(self, ctx: RunContext, ranks: int) -> None:
+        """LocalError for a node that these hosts cannot be."""
+        node = self.params.node or 1
+        if ranks % node:
+            raise LocalError(f"workload.node: {ranks} ranks do not make nodes of {node}")
+        if node > 1 and not all(isinstance(host, NetnsHost) for host in ctx.network.hosts):
+            raise LocalError(
+                "workload.node: live, only namespaces of one machine share memory",
+                hint="use lane: netns, or ranks_per_host",
+            )
 
     def plan(self, ctx: RunContext, algorithm: str) -> Plan:
         """Of as many ranks as the hosts have."""
@@ -222,6 +234,7 @@ class Collective:
         more = {
             "channels": p.channels,
             "transfer_bytes": p.transfer,
+            "shares": p.shares,
             "params": p.params,
             "costs": Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
         }
@@ -254,7 +267,7 @@ class Collective:
         if self.params.ranks_per_host > 1 or self.params.extra:
             what = "extra" if self.params.extra else "ranks_per_host"
             raise LocalError(f"workload.{what} is for live lanes", hint="take it away")
-        node = Node(self.params.node, _NS / float(self.params.node_rate))
+        node = Node(self.params.node or 1, _NS / float(self.params.node_rate))
         scheduled = schedule(plan, iterations=iterations, node=node)
         network: Any = ctx.network
         return scheduled, network.simulate(
@@ -270,26 +283,8 @@ class Collective:
 
     def outcome(self, plan: Plan, times_ns: Sequence[Sequence[float]]) -> Outcome:
         """times_ns: of each rank, when the measured collectives began and when each had ended."""
-        took = [[b - a for a, b in itertools.pairwise(one)] for one in times_ns]
-        if not took or min(map(len, took)) != self.params.iterations:
-            raise RunFailed("a rank has not ended all collectives", hint="see collective-*.err")
-        slowest = [max(each) for each in zip(*took, strict=True)]
-        mean_s = max(math.fsum(one) for one in took) / self.params.iterations / 1e9
-        algbw = 8 * plan.data_bytes / mean_s
-        metrics = [
-            Metric("algbw", algbw, "bit/s"),
-            Metric("busbw", algbw * bus_factor(plan.collective, plan.ranks), "bit/s"),
-            *latency_metrics(slowest),
-        ]
-        return Outcome(
-            metrics,
-            {"latency_ns": slowest},
-            {"plan": f"{plan.algorithm}, {plan.ranks} ranks, {len(plan.steps)} steps"},
+        found = collective_times.outcome(
+            plan.collective, plan.data_bytes, self.params.iterations, times_ns
         )
-
-
-def bus_factor(collective: str, ranks: int) -> float:
-    """busbw / algbw, as nccl-tests has it."""
-    if collective in ("broadcast", "reduce"):
-        return 1.0
-    return (2 if collective == "allreduce" else 1) * (ranks - 1) / ranks
+        found.notes["plan"] = f"{plan.algorithm}, {plan.ranks} ranks, {len(plan.steps)} steps"
+        return found

@@ -1,29 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """MPI (Open MPI over UCX) on our device, or over TCP: latency, bandwidth, allreduce.
 
-Half of the ranks run on each host.  mpirun starts those of the other host through a process that
-this workload keeps there, so the hosts have to be namespaces.
+Each host has an equal number of ranks.  mpirun starts those of the other hosts through a process
+that this workload keeps there, so the hosts have to be namespaces.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import pydantic
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from datapath.errors import LocalError, RunFailed
-from datapath.lanes.base import Tool
+from datapath.lanes.base import Host, Tool
 from datapath.lanes.local import MGMT_DEVICE, NetnsHost
 from datapath.metric_kind import MetricKind
 from datapath.native import paths
 from datapath.units import Bytes
 from datapath.verbs import sysfs
 from datapath.workloads.base import Metric, Outcome, RunContext
+from datapath.workloads.collective_times import bandwidths
 from datapath.workloads.kinds.ucx import environment
-from datapath.workloads.programs import Programs, WorkloadParams, require_device
+from datapath.workloads.programs import Programs, WorkloadParams, refuse_own_port, require_device
 
 _FOLDER = Path(__file__).parents[1] / "mpi"
 _POLL_S = 0.01
@@ -37,23 +39,23 @@ class MpiParams(WorkloadParams):
         description="Between the first and the last rank, one message after the other or 64 at "
         "once; or a sum of doubles over all ranks.",
     )
-    ranks: int = Field(4, ge=2, le=64, description="Processes, half of them on each host.")
+    ranks: int = Field(
+        4, ge=2, le=64, description="Processes, as many on each host as on the others."
+    )
     qp_type: Literal["rc", "ud"] = Field(
         "rc", description="Transport of UCX on device dp: rc_verbs or ud_verbs."
     )
     size: Bytes = Field(8, ge=8, le=2**26, description="Bytes of each message or sum.")
     iterations: int = Field(1000, ge=1, le=10**7, description="Messages, windows or sums.")
+    warm_up: int = Field(10, ge=0, le=10**7, description="Those before them.")
 
-    @field_validator("ranks")
-    @classmethod
-    def _even(cls, ranks: int) -> int:
-        if ranks % 2:
-            raise ValueError("half of the ranks run on each host: give an even number")
-        return ranks
+    def check_hosts(self, names: Sequence[str]) -> None:
+        if self.ranks % len(names):
+            raise ValueError(f"ranks is {self.ranks}, which {len(names)} hosts cannot share evenly")
 
 
 class Mpi:
-    """Metrics: latency_mean of a message (half round trips) or a sum, or goodput."""
+    """Metrics: latency_mean of a message (half round trips) or a sum, goodput, algbw and busbw."""
 
     name: ClassVar[str] = "mpi"
     Params: ClassVar[type[pydantic.BaseModel]] = MpiParams
@@ -69,50 +71,38 @@ class Mpi:
 
     def run(self, ctx: RunContext) -> Outcome:
         require_device(ctx, self.name, self.devices)
-        first, other = ctx.network.pairs[0]
-        if not isinstance(first, NetnsHost):
+        hosts = ctx.network.hosts
+        if not all(isinstance(host, NetnsHost) for host in hosts):
             raise LocalError("workload mpi runs between namespaces", hint="use lane: netns")
-        if self.params.ranks > 2 and getattr(ctx.transport, "port", "") == "afxdp":
-            raise LocalError(
-                "an afxdp port belongs to one process, and each host has several ranks",
-                hint="set transport: {port: udp}, or workload: {ranks: 2}",
-            )
+        if self.params.ranks > len(hosts):
+            refuse_own_port(ctx, f"ranks: {len(hosts)}")
         program = paths.mpi_benchmark()
-        pid_file = ctx.logs / "mpi-peer.pid"
         with Programs(ctx, self.tools, pin=False, polls=True) as programs:
-            keep = ["sh", "-c", f"echo $$ >'{pid_file}'; exec sleep infinity"]
-            peer = programs.start(other, "mpi-peer", keep)
-            while not pid_file.exists() or not pid_file.read_text().strip():
-                if peer.process.poll() is not None or programs.remaining_s() <= 0:
-                    raise programs.failed(peer, "did not start")
-                time.sleep(_POLL_S)
-            words = self.command(ctx, program, pid_file)
-            output = programs.finish(programs.start(first, "mpirun", words))
+            for host in hosts[1:]:
+                _keep_entrance(ctx, programs, host)
+            words = self.command(ctx, program)
+            output = programs.finish(programs.start(hosts[0], "mpirun", words))
         return self.outcome(output)
 
-    def command(self, ctx: RunContext, program: Path, pid_file: Path) -> list[str]:
+    def command(self, ctx: RunContext, program: Path) -> list[str]:
         """mpirun's command line, with a part for each host."""
-        p = self.params
+        p, hosts = self.params, ctx.network.hosts
         words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-        words += ["--mca", "plm_rsh_agent", f"{_FOLDER / 'agent.sh'} {pid_file}"]
+        words += ["--mca", "plm_rsh_agent", f"{_FOLDER / 'agent.sh'} {ctx.logs.resolve()}"]
         words += ["--mca", "oob_tcp_if_include", MGMT_DEVICE]
         words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
         # Otherwise Open MPI takes UCX for cards of certain makers alone.
         words += ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
         words += p.extra
         over_tcp = getattr(ctx.transport, "device", "") == "kernel"
-        call = [str(program), p.test, str(p.size), str(p.iterations)]
-        for host, device in zip(ctx.network.pairs[0], self._devices(ctx), strict=True):
+        call = [str(program), p.test, str(p.size), str(p.iterations), str(p.warm_up)]
+        each = str(p.ranks // len(hosts))
+        for host, device in zip(hosts, ctx.device_env, strict=True):
             settings = {**device, **environment(host, None if over_tcp else p.qp_type)}
-            part = ["-np", str(p.ranks // 2)]
-            part += ["--host", f"{host.endpoint.mgmt_ipv4}:{p.ranks // 2}", "env"]
+            part = ["-np", each, "--host", f"{host.endpoint.mgmt_ipv4}:{each}", "env"]
             part += [f"{key}={value}" for key, value in settings.items()]
             words += [*part, *(call if over_tcp else sysfs.program(call)), ":"]
         return words[:-1]
-
-    def _devices(self, ctx: RunContext) -> list[dict[str, str]]:
-        named = dict(zip([host.name for host in ctx.network.hosts], ctx.device_env, strict=True))
-        return [dict(named[host.name]) for host in ctx.network.pairs[0]]
 
     def outcome(self, output: str) -> Outcome:
         """From the line that the first rank prints; RunFailed when there is none."""
@@ -124,4 +114,23 @@ class Mpi:
             raise RunFailed("MPI printed no result", hint="see mpirun.out and .err") from None
         if self.params.test == "bandwidth":
             return Outcome([Metric("goodput", 8 * value, "bit/s")])
-        return Outcome([Metric("latency_mean", value, "ns")])
+        metrics = [Metric("latency_mean", value, "ns")]
+        if self.params.test == "allreduce":
+            metrics += bandwidths("allreduce", self.params.ranks, self.params.size, value)
+        return Outcome(metrics)
+
+
+def _keep_entrance(ctx: RunContext, programs: Programs, host: Host) -> None:
+    """A process on the host, whose namespaces agent.sh enters."""
+    file = _pid_file(ctx.logs.resolve(), host)
+    keep = ["sh", "-c", f"echo $$ >'{file}'; exec sleep infinity"]
+    peer = programs.start(host, f"mpi-{host.name}", keep)
+    while not file.exists() or not file.read_text().strip():
+        if peer.process.poll() is not None or programs.remaining_s() <= 0:
+            raise programs.failed(peer, "did not start")
+        time.sleep(_POLL_S)
+
+
+def _pid_file(folder: Path, host: Host) -> Path:
+    """Named by the address by which mpirun knows the host."""
+    return folder / f"mpi-{host.endpoint.mgmt_ipv4}.pid"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Benchmarks of MPI, after those of OSU: mpi_benchmark TEST BYTES ITERATIONS.
+ * Benchmarks of MPI, after those of OSU: mpi_benchmark TEST BYTES ITERATIONS WARM_UP.
  *
  *   latency     half of a ping-pong between the first and the last rank: nanoseconds
  *   bandwidth   64 messages in flight from the first to the last rank: bytes a second
@@ -15,7 +15,7 @@
 
 #include "posix/number.h"
 
-enum { WINDOW = 64, WARM_UP = 10, TAG = 1 };
+enum { WINDOW = 64, TAG = 1 };
 
 static int rank, ranks;
 static char *out, *in;
@@ -60,15 +60,15 @@ static void allreduce(int bytes)
 }
 
 /* Seconds of one call. */
-static double measure(void (*call)(int), int bytes, int iterations)
+static double measure(void (*call)(int), int bytes, uint32_t iterations, uint32_t warm_up)
 {
 	double start, took, slowest;
 
-	for (int i = 0; i < WARM_UP; i++)
+	for (uint32_t i = 0; i < warm_up; i++)
 		call(bytes);
 	MPI_Barrier(MPI_COMM_WORLD);
 	start = MPI_Wtime();
-	for (int i = 0; i < iterations; i++)
+	for (uint32_t i = 0; i < iterations; i++)
 		call(bytes);
 	took = MPI_Wtime() - start;
 	MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -100,16 +100,17 @@ static int is_copy(int bytes)
 
 int main(int argc, char **argv)
 {
-	uint32_t bytes, iterations;
+	uint32_t bytes, iterations, warm_up;
 	int good = 1;
-	const char *test = argc == 4 ? argv[1] : "";
+	const char *test = argc == 5 ? argv[1] : "";
 	double result;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (argc != 4 || dp_read_u32(argv[2], 1, INT32_MAX, &bytes) ||
-	    dp_read_u32(argv[3], 1, INT32_MAX, &iterations))
+	if (argc != 5 || dp_read_u32(argv[2], 1, INT32_MAX, &bytes) ||
+	    dp_read_u32(argv[3], 1, INT32_MAX, &iterations) ||
+	    dp_read_u32(argv[4], 0, INT32_MAX, &warm_up))
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	out = calloc(1, (size_t)bytes + sizeof(double));
 	in = calloc(1, (size_t)bytes + sizeof(double));
@@ -117,13 +118,13 @@ int main(int argc, char **argv)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	fill((int)bytes);
 	if (!strcmp(test, "latency")) {
-		result = measure(ping_pong, (int)bytes, (int)iterations) / 2 * 1e9;
+		result = measure(ping_pong, (int)bytes, iterations, warm_up) / 2 * 1e9;
 		good = rank % (ranks - 1) || is_copy((int)bytes);
 	} else if (!strcmp(test, "bandwidth")) {
-		result = WINDOW * (double)bytes / measure(window, (int)bytes, (int)iterations);
+		result = WINDOW * (double)bytes / measure(window, (int)bytes, iterations, warm_up);
 		good = rank != ranks - 1 || is_copy((int)bytes);
 	} else {
-		result = measure(allreduce, (int)bytes, (int)iterations) * 1e9;
+		result = measure(allreduce, (int)bytes, iterations, warm_up) * 1e9;
 		good = is_sum((int)bytes);
 	}
 	if (!good) {
