@@ -42,11 +42,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from datapath.cli.aside import Aside
+from datapath.cli.bytecode import bytecode_kept
 from datapath.cli.tally import Failure, Tally, after_second_try, elements, read_junit
 from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
@@ -336,25 +337,6 @@ def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, tup
             else:
                 done[stage] = run[stage](arguments), time.monotonic() - started
     return done
-
-
-@contextmanager
-def bytecode_kept() -> Iterator[None]:
-    """Let Python keep its bytecode during the tests, also where the environment forbids it.
-
-    Otherwise each process compiles all modules, and the tests with their rewritten assertions.
-    """
-    if not sys.dont_write_bytecode:
-        yield
-        return
-    before = os.environ.pop("PYTHONDONTWRITEBYTECODE", "1")
-    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
-        os.environ["PYTHONPYCACHEPREFIX"] = folder  # nothing appears in the tree
-        try:
-            yield
-        finally:
-            del os.environ["PYTHONPYCACHEPREFIX"]
-            os.environ["PYTHONDONTWRITEBYTECODE"] = before
 
 
 def selftest(args: list[str]) -> int:

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,26 +97,6 @@ def test_guests_run_beside_the_stages_before_them(
 def wait_for(path: Path) -> None:
     while not path.exists():
         time.sleep(0.01)
-
-
-@pytest.mark.parametrize("forbidden", [True, False])
-def test_bytecode_is_kept_but_not_in_the_tree(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forbidden: bool
-) -> None:
-    (tmp_path / "module.py").write_text("")
-    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1" if forbidden else "")
-    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    script = "import module, os; print(module.__cached__, os.path.exists(module.__cached__))"
-    with selftest.bytecode_kept():
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-    cached, kept = done.stdout.split()
-    assert kept == "True"
-    assert Path(cached).is_relative_to(tmp_path) is not forbidden
-    assert os.environ["PYTHONDONTWRITEBYTECODE"] == ("1" if forbidden else "")
-    assert "PYTHONPYCACHEPREFIX" not in os.environ
 
 
 def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
