@@ -4,11 +4,12 @@
 PYTHON := .venv/bin/python
 C_FILES = $(shell find datapath tests tools -name '*.[ch]')
 
-.PHONY: help setup test lint format bench fuzz fresh lock clean
+.PHONY: help setup test soak lint format bench fuzz fresh lock clean
 
 help:
 	@echo "make setup   install packages, virtual environment, build C and BPF"
 	@echo "make test    everything that selftest runs"
+	@echo "make soak    also the long stages: searches with many examples, fresh machines"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make format  ruff format, clang-format"
 	@echo "make bench   the engine beside floors and peers: a table of targets (10 minutes, root)"
@@ -23,6 +24,9 @@ setup:
 
 test:
 	./dpctl selftest
+
+soak:
+	./dpctl selftest --all
 
 lint: setup
 	./dpctl selftest --stage lint

@@ -55,6 +55,8 @@ def marks_of(path: Path) -> set[str]:
     found = set(re.findall(r"\bmark\.(\w+)", text))
     if place.parts[0] in COMPUTING:
         found.add("compute")
+    if searches(text):
+        found.add("soak")
     if place.parts[0] == "guests":
         found.add("guests")
     if str(place) in MEASURING:
@@ -62,12 +64,20 @@ def marks_of(path: Path) -> set[str]:
     return found
 
 
+def searches(text: str) -> bool:
+    """Whether the number of examples of a file's tests is asked for in the environment."""
+    return any(f'environ.get("{name}"' in text for name in HUNTS)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that only compute do not mind what runs beside them; those that measure do.
 
     Of the others, those of a file run one after another, also where xdist spreads tests.
     """
+    soaked = {path for path in {item.path for item in items} if searches(path.read_text())}
     for item in items:
+        if item.path in soaked:
+            item.add_marker(pytest.mark.soak)
         place = item.path.relative_to(HERE)
         if place.parts[0] in COMPUTING and "root" not in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.compute)

@@ -7,7 +7,8 @@ Stages; each runs, even when another one failed:
   c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
   compute  tests that need nothing of the machine but time, several at once
-  pytest   every other test that runs on this machine itself: several files at once
+  pytest   every other test that runs on this machine itself: several files at once,
+           one more than there are CPUs, since these tests often wait
   guests   pytest -m guests: boots virtual machines, installing their kernels
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
   alone    pytest -m alone: the tests that measure time, one by one
@@ -16,8 +17,10 @@ Stages; each runs, even when another one failed:
 The stages run in this order, with one exception: `guests`, which waits a lot, starts
 first and runs beside the others.  Its output follows when its turn comes.
 
-`--all` adds the long ones, which prove what rarely changes:
+`--all` adds the long ones:
 
+  soak     pytest -m soak: the searches for what breaks engine, connection manager and
+           dpctl, with 1000 and 300 examples in place of some 60
   fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
            13, from no package to its report; needs the network and 3 GB of disk
   suites   rdma-core's own tests over both ports, and with 1 % loss
@@ -42,11 +45,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from datapath.cli.aside import Aside
+from datapath.cli.bytecode import bytecode_kept
 from datapath.cli.tally import Failure, Tally, after_second_try, elements, read_junit
 from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
@@ -55,6 +59,7 @@ NO_TESTS_COLLECTED = 5  # exit code of pytest
 AGAIN_MOST = 5  # failed tests of a stage that run once more; more than that are no coincidence
 SLOWEST = 10  # tests that the summary names
 SOURCES_NOT_TO_BE_HAD = 69  # exit code of tests/rdma_core/run.sh
+SOAK_EXAMPLES = {"DATAPATH_HUNT": 1000, "DATAPATH_HOSTILE": 300}
 FRESH_RELEASES = ("bookworm", "trixie")
 
 
@@ -101,14 +106,15 @@ def run_pytest(
     details: Callable[[Path], list[str]] = lambda log: [],
     *,
     spread: str = "",
+    waiting: int = 0,
 ) -> Tally:
     """details: what the summary says of a JUnit log beside its counts.
 
     spread: how tests are spread over as many processes as there are CPUs (--dist of
-    pytest-xdist); "": one process.
+    pytest-xdist); "": one process.  waiting: further processes, for tests that often wait.
     """
     if spread:
-        jobs = len(os.sched_getaffinity(0))
+        jobs = len(os.sched_getaffinity(0)) + waiting
         # A test that ends its process would end every one that took its place.
         arguments = ["-n", str(jobs), "--dist", spread, "--max-worker-restart=0", *arguments]
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
@@ -148,16 +154,30 @@ def sanitizer_environment(reports: Path) -> dict[str, str]:
     }
 
 
-def sanitized_pytest(arguments: Sequence[str]) -> Tally:
+def sanitized_pytest(
+    arguments: Sequence[str], *, only: str = "", env: Mapping[str, str] | None = None
+) -> Tally:
+    """only: what else must be marked, as in " and soak".  env: beside the sanitizers' own."""
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
         reports = Path(folder) / "report"
+        environment = {**sanitizer_environment(reports), **(env or {})}
         tally = Tally()
         for mark, spread in (("san and not alone", "loadgroup"), ("san and alone", "")):
             # -p no:faulthandler: the sanitizer's own report of a signal is the better one.
-            words = ["-m", mark, "-p", "no:faulthandler", *arguments]
-            tally.add(run_pytest(words, env=sanitizer_environment(reports), spread=spread))
+            words = ["-m", mark + only, "-p", "no:faulthandler", *arguments]
+            tally.add(run_pytest(words, env=environment, spread=spread))
         for report in sorted(reports.parent.iterdir()):
             print(report.read_text(errors="replace"), flush=True)
+    return tally
+
+
+def soak(_: Sequence[str]) -> Tally:
+    """Searches with many more examples than usual, and with others each time."""
+    env = {name: os.environ.get(name, str(number)) for name, number in SOAK_EXAMPLES.items()}
+    arguments = ["--timeout", "0"]
+    tally = sanitized_pytest(arguments, only=" and soak", env=env)
+    arguments += ["-m", "soak and not san"]
+    tally.add(run_pytest(arguments, env={**os.environ, **env}, spread="loadgroup"))
     return tally
 
 
@@ -172,6 +192,7 @@ def pytest_with_second_try(
     details: Callable[[Path], list[str]] = lambda log: [],
     *,
     spread: str = "",
+    waiting: int = 0,
 ) -> Tally:
     """Tests that drive programs on cores that others use as well.
 
@@ -180,7 +201,9 @@ def pytest_with_second_try(
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
         # The list of failed tests is this stage's own: another one may run beside it.
         arguments = ["-o", f"cache_dir={folder}", *arguments]
-        tally = run_pytest(arguments, env=dict(os.environ), details=details, spread=spread)
+        tally = run_pytest(
+            arguments, env=dict(os.environ), details=details, spread=spread, waiting=waiting
+        )
         if 0 < len(tally.failures) <= AGAIN_MOST:
             again = ["--last-failed", "--last-failed-no-failures", "none"]
             tally = after_second_try(tally, run_pytest([*arguments, *again], env=dict(os.environ)))
@@ -188,9 +211,9 @@ def pytest_with_second_try(
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    """Tests that drive programs: some wait while others compute."""
+    """Tests that drive programs.  Two processes leave two CPUs idle for a quarter of the time."""
     mark = "not compute and not san and not guests and not alone"
-    return pytest_with_second_try(["-m", mark, *arguments], spread="loadfile")
+    return pytest_with_second_try(["-m", mark, *arguments], spread="loadfile", waiting=1)
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
@@ -288,6 +311,7 @@ BESIDE = "guests"
 """The stage that runs beside those before it."""
 
 LONG_STAGES: dict[str, Stage] = {
+    "soak": soak,
     "fresh": fresh_machines,
     "suites": suites,
 }
@@ -336,25 +360,6 @@ def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, tup
             else:
                 done[stage] = run[stage](arguments), time.monotonic() - started
     return done
-
-
-@contextmanager
-def bytecode_kept() -> Iterator[None]:
-    """Let Python keep its bytecode during the tests, also where the environment forbids it.
-
-    Otherwise each process compiles all modules, and the tests with their rewritten assertions.
-    """
-    if not sys.dont_write_bytecode:
-        yield
-        return
-    before = os.environ.pop("PYTHONDONTWRITEBYTECODE", "1")
-    with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
-        os.environ["PYTHONPYCACHEPREFIX"] = folder  # nothing appears in the tree
-        try:
-            yield
-        finally:
-            del os.environ["PYTHONPYCACHEPREFIX"]
-            os.environ["PYTHONDONTWRITEBYTECODE"] = before
 
 
 def selftest(args: list[str]) -> int:

@@ -162,14 +162,15 @@ def _kernel_cc(spec: PointSpec) -> Iterator[DatapathError]:
 
 def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
     """A packet without room for records carries no telemetry, and nothing else would say so."""
-    from datapath.lanes.sim import has_room_for_telemetry
-    from datapath.verbs.sizes import telemetry_room
-
     transport, mtu = spec.transport, spec.topology.mtu
     if transport.device != "dp" or not transport.options.telemetry:
         return
     if spec.topology.of_lane.keeps_mtu:
         return
+    # Only here: these open C libraries, which takes a tenth of a second.
+    from datapath.lanes.sim import has_room_for_telemetry
+    from datapath.verbs.sizes import telemetry_room
+
     if not has_room_for_telemetry(transport, mtu):
         yield LocalError(
             f"telemetry needs {telemetry_room()} bytes in packets beside the path MTU of "

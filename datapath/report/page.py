@@ -8,6 +8,7 @@ escapes it, and only the SVG made by datapath.report.plots goes in as markup.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import itertools
 import json
@@ -24,6 +25,7 @@ from datapath.report.folder import Failure, ResultFolder, read, sequence
 from datapath.terminal import LAYOUT, printable
 
 if TYPE_CHECKING:
+    import jinja2
     import pandas as pd
 
 Row = dict[str, Any]
@@ -65,6 +67,11 @@ def build(result_folder: Path) -> Path:
 
 def render(result: ResultFolder) -> str:
     """The page as text."""
+    return _template().render(_context(result))
+
+
+@functools.cache
+def _template() -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
@@ -75,7 +82,7 @@ def render(result: ResultFolder) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_shown,
     )
-    return environment.get_template("page.html.j2").render(_context(result))
+    return environment.get_template("page.html.j2")
 
 
 def _shown(value: Any) -> Any:

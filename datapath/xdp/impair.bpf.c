@@ -77,6 +77,18 @@ struct packet {
 	__u32 psn;
 };
 
+/*
+ * The parsed packet under way on each CPU.  It is in a map because of the kernel's verifier, which
+ * assumes nothing about values in maps: it walks through impair() once.  With a packet on the stack
+ * it walks through impair() again for each way through the parser.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct packet);
+} parsed SEC(".maps");
+
 static __always_inline bool happens(__u64 *rng, __u64 probability)
 {
 	return probability && dp_random32(rng) < probability;
@@ -325,16 +337,18 @@ int dp_impair(struct __sk_buff *ctx)
 {
 	__u32 ifindex = ctx->ifindex;
 	const struct dp_impair_port *port = bpf_map_lookup_elem(&ports, &ifindex);
-	struct packet packet = {};
+	__u32 zero = 0;
+	struct packet *packet = bpf_map_lookup_elem(&parsed, &zero);
 
-	if (!port)
+	if (!port || !packet)
 		return TC_ACT_SHOT;
 	if (port->direction < DP_IMPAIR_DIRECTIONS) {
+		*packet = (struct packet){};
 		if (ctx->protocol == bpf_htons(ETH_P_IP))
-			parse_ipv4(ctx, &packet);
+			parse_ipv4(ctx, packet);
 		else if (ctx->protocol == bpf_htons(ETH_P_IPV6))
-			parse_ipv6(ctx, &packet);
-		if (!impair(ctx, port->direction, &packet))
+			parse_ipv6(ctx, packet);
+		if (!impair(ctx, port->direction, packet))
 			return TC_ACT_SHOT;
 	}
 	return forward(ctx, port);

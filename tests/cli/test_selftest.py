@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from datapath.cli import selftest
 from datapath.cli.tally import Tally
 from datapath.errors import LocalError
+from tests.conftest import HERE, marks_of
 
 USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
 
@@ -34,12 +33,12 @@ USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
         (["--stage", "guests", "-k", "siw"], ["guests"], ["-k", "siw"]),
         (
             ["--all"],
-            [*USUAL, "fresh", "suites"],
+            [*USUAL, "soak", "fresh", "suites"],
             [],
         ),
         (
             ["-x", "--all"],
-            [*USUAL, "fresh", "suites"],
+            [*USUAL, "soak", "fresh", "suites"],
             ["-x"],
         ),
         (["--stage", "fresh,c"], ["c", "fresh"], []),
@@ -53,12 +52,40 @@ def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> Non
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
-    assert "lint, c, san, compute, pytest, guests, alone, suite, fresh, suites" in caught.value.hint
+    assert (
+        "lint, c, san, compute, pytest, guests, alone, suite, soak, fresh, suites"
+        in caught.value.hint
+    )
 
 
 def test_all_and_some_is_a_contradiction() -> None:
     with pytest.raises(LocalError, match="both choose stages"):
         selftest.choose_stages(["--all", "--stage", "c"])
+
+
+def test_a_soak_asks_for_more_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sanitized searches and others; a number that is set already is kept."""
+    seen: list[tuple[str, str, str]] = []
+
+    def run(arguments: Sequence[str], env: dict[str, str], **_: Any) -> Tally:
+        mark = arguments[list(arguments).index("-m") + 1]
+        seen.append((mark, env["DATAPATH_HUNT"], env["DATAPATH_HOSTILE"]))
+        return Tally(passed=1)
+
+    monkeypatch.setattr(selftest, "run_pytest", run)
+    monkeypatch.setattr(selftest, "sanitizer_environment", lambda reports: {})
+    monkeypatch.delenv("DATAPATH_HUNT", raising=False)
+    monkeypatch.setenv("DATAPATH_HOSTILE", "7")
+    assert selftest.soak([]).passed == 3
+    assert {(hunts, hostile) for _, hunts, hostile in seen} == {("1000", "7")}
+    marks = [mark for mark, _, _ in seen]
+    assert marks == ["san and not alone and soak", "san and alone and soak", "soak and not san"]
+
+
+@pytest.mark.parametrize("name", ["engine/test_hostile_machine.py", "cli/test_hostile.py"])
+def test_searches_are_what_a_soak_runs(name: str) -> None:
+    assert "soak" in marks_of(HERE / name)
+    assert "soak" not in marks_of(Path(__file__))
 
 
 def test_every_stage_is_told() -> None:
@@ -100,26 +127,6 @@ def test_guests_run_beside_the_stages_before_them(
 def wait_for(path: Path) -> None:
     while not path.exists():
         time.sleep(0.01)
-
-
-@pytest.mark.parametrize("forbidden", [True, False])
-def test_bytecode_is_kept_but_not_in_the_tree(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forbidden: bool
-) -> None:
-    (tmp_path / "module.py").write_text("")
-    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1" if forbidden else "")
-    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    script = "import module, os; print(module.__cached__, os.path.exists(module.__cached__))"
-    with selftest.bytecode_kept():
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-    cached, kept = done.stdout.split()
-    assert kept == "True"
-    assert Path(cached).is_relative_to(tmp_path) is not forbidden
-    assert os.environ["PYTHONDONTWRITEBYTECODE"] == ("1" if forbidden else "")
-    assert "PYTHONPYCACHEPREFIX" not in os.environ
 
 
 def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:

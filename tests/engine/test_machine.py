@@ -9,6 +9,7 @@ What a run shrinks to reads like a ladder diagram.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -279,7 +280,8 @@ class ExtendedNetwork(Network):
     extended = True
 
 
-SETTINGS = settings(max_examples=60, stateful_step_count=60, deadline=None, print_blob=True)
+EXAMPLES = int(os.environ.get("DATAPATH_HUNT", "60"))
+SETTINGS = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None, print_blob=True)
 TestStandard = Network.TestCase
 TestExtended = ExtendedNetwork.TestCase
 TestStandard.settings = TestExtended.settings = SETTINGS

@@ -7,6 +7,7 @@ parameters; with them the run is the same again, packet for packet.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -220,7 +221,7 @@ share = st.sampled_from([0, 0, 1_000, 10_000, 50_000])
 
 
 @settings(
-    max_examples=120,
+    max_examples=int(os.environ.get("DATAPATH_HUNT", "120")),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -70,3 +72,32 @@ def test_the_verifier_speaks_for_itself(tmp_path: Path) -> None:
         BpfObject(target)
     assert "invalid access to packet" in str(caught.value)
     assert len(str(caught.value).splitlines()) < 10
+
+
+def test_programs_are_far_from_the_verifiers_limit() -> None:
+    """Another kernel's verifier may walk a program by more steps; it refuses after a million."""
+    library = ctypes.CDLL("libbpf.so.1")
+    pointer = ctypes.c_void_p
+    for name, result, arguments in (
+        ("bpf_object__open_file", pointer, [ctypes.c_char_p, pointer]),
+        ("bpf_object__next_program", pointer, [pointer, pointer]),
+        ("bpf_program__set_log_level", ctypes.c_int, [pointer, ctypes.c_uint32]),
+        ("bpf_program__set_log_buf", ctypes.c_int, [pointer, ctypes.c_char_p, ctypes.c_size_t]),
+        ("bpf_object__load", ctypes.c_int, [pointer]),
+        ("bpf_object__close", None, [pointer]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    for name in ("impair", "steer"):
+        bpf = library.bpf_object__open_file(bytes(paths.bpf_object(name)), None)
+        program = library.bpf_object__next_program(bpf, None)
+        log = ctypes.create_string_buffer(1 << 16)
+        library.bpf_program__set_log_level(program, 4)  # counts alone
+        library.bpf_program__set_log_buf(program, log, len(log))
+        try:
+            assert library.bpf_object__load(bpf) == 0
+        finally:
+            library.bpf_object__close(bpf)
+        found = re.search(rb"processed (\d+) insns", log.value)
+        assert found, log.value
+        assert int(found[1]) < 250_000, name
