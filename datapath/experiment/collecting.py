@@ -47,7 +47,7 @@ def environment(request: Request, host: Host, logs: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def sampling(request: Request | None, network: Network, device: str, logs: Path) -> Iterator[None]:
-    """Sample kernel TCP on every host, and the path's queues, while the body runs."""
+    """Sample kernel TCP on every host, the path's queues and cards, while the body runs."""
     if request is None:
         yield
         return
@@ -56,7 +56,10 @@ def sampling(request: Request | None, network: Network, device: str, logs: Path)
         if device == "kernel":
             for host in network.hosts:
                 samplers.append(_start(request, host, logs))
-        with network.sampled_path(logs / "series-path", request.interval_ns, MAX_BYTES):
+        with (
+            network.sampled_path(logs / "series-path", request.interval_ns, MAX_BYTES),
+            network.sampled_cards(logs, request.interval_ns, MAX_BYTES, request.qps),
+        ):
             yield
     finally:
         for sampler in samplers:

@@ -12,16 +12,20 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.fabric import emulation
 from datapath.fabric.emulation import Emulator
 from datapath.lanes.base import PathCounters
+from datapath.lanes.card_programs import WithCards
 from datapath.lanes.local import link_address, set_ipv6
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.spec import Path, Topology
 from datapath.xdp.impair import DIRECTIONS, Impairments, Port, stream_seed
+
+if TYPE_CHECKING:
+    from datapath.lanes.cards import Cards
 
 MIDDLE = "middle"
 ONE_QUEUE = "numtxqueues 1 numrxqueues 1"
@@ -258,10 +262,14 @@ def choose_backend(path: Path) -> str:
     return path.carrier
 
 
-class WithMiddle:
-    """What networks with a middle have in common, of datapath.lanes.base.Network."""
+class WithMiddle(WithCards):
+    """What networks with a middle have in common, of datapath.lanes.base.Network.
+
+    With virtual cards it is these that the middle joins.
+    """
 
     _middle: Middle | None = None
+    _cards: Cards | None = None
 
     @property
     def middle(self) -> Middle:
@@ -270,9 +278,14 @@ class WithMiddle:
         return self._middle
 
     def set_path(self, path: object, seed: int) -> None:
-        """Apply a `path` section; LocalError when it needs another network."""
+        """Apply a `path` section; then cards make new tunnels.
+
+        LocalError when it needs another network.
+        """
         assert isinstance(path, Path)
         self.middle.set_path(path, seed)
+        if self._cards is not None:
+            self._cards.meet()
 
     def change_path(self, at_ns: int, path: object) -> None:
         """As lanes.base.Network; LocalError when the path's back end is not fabric."""

@@ -189,6 +189,8 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += read ? 0 : bytes;
 	rc->qp.stats.retransmits++;
+	dp_sq(&rc->qp, index)->packets++;
+	dp_sq(&rc->qp, index)->resent++;
 	return 1;
 }
 
@@ -270,6 +272,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		r->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += response ? 0 : bytes;
+	wqe->packets++;
 }
 
 int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
