@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from datapath.native import ffi, lib
+from tests.engine.algorithms import Witness
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import QP, World, pattern
+from tests.engine.ladder import MS, QP, World, pattern
 
 pytestmark = pytest.mark.san
 
@@ -43,3 +44,19 @@ def test_going_back_counts_what_goes_again(world: World) -> None:
     world.says(a, "WRITE_MIDDLE 101", "WRITE_LAST 102", "WRITE_ONLY 103")
     world.settle()
     assert costs(a) == [(5, 2), (2, 1)]
+
+
+def test_idle_time_is_part_of_no_delivery_rate(make_world: MakeWorld) -> None:
+    """Nor is the age of the host, when the first packet is acknowledged by itself."""
+    world = make_world(extended=True)
+    a, b = world.extended_pair()
+    witness = Witness(a)
+    target = b.host.memory(1024)
+    for _ in range(2):
+        world.advance(3600 * 1000 * MS)
+        a.write(pattern(1024), target)
+        (packet,) = a.host.send_all()
+        world.advance(MS)
+        world.give(b.host, packet)
+        world.settle()
+        assert witness.acks[-1]["delivery_rate_bps"] == pytest.approx(1024 * 8e9 / MS)

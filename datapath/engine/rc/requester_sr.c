@@ -115,6 +115,7 @@ static void record_sent(struct dp_rc *rc, uint32_t psn, uint32_t wqe, uint16_t l
 	struct dp_rec *rec = dp_rec_at(rc, psn);
 	bool resent = rec->state == DP_REC_LOST && dp_psn_diff(psn, rc->req.snd_nxt) < 0;
 
+	dp_flow_begin_sample(rc->flow, now);
 	*rec = (struct dp_rec){
 		.sent_ns = now,
 		.delivered = rc->flow->delivered_bytes,
