@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Makes the runs of an experiment, one after the other, and leaves a result folder.
 
-Theory of operation.  Points that share a topology share one network, which is built when the
-first of them comes up and kept to the end; per run only the path is set, and what virtual cards
-can take without being joined anew.  A run that fails is
-recorded and the sweep goes on, but its network is taken down, since programs of the failed run
-may still be in it.  A run that finished counts from the moment its record is renamed into
-place; everything else is made again by `--resume`.  SIGINT, SIGTERM and SIGHUP end the sweep
-between two instructions, take the networks down and leave a folder that can be resumed; a
-second signal meanwhile is ignored, so that nothing is left half taken down.
+Theory of operation.  Points whose topologies differ at most in settings that virtual cards take at
+any time share one network, which is built when the first of them comes up and kept to the end; per
+run these settings and the path are set.  A run that fails is recorded and the sweep goes on, but
+its network is taken down, since programs of the failed run may still be in it.  A run that finished
+counts from the moment its record is renamed into place; everything else is made again by
+`--resume`.  SIGINT, SIGTERM and SIGHUP end the sweep between two instructions, take the networks
+down and leave a folder that can be resumed; a second signal meanwhile is ignored.
 """
 
 from __future__ import annotations
@@ -226,8 +225,7 @@ class _Sweep:
             logs = self.store.path / "logs" / f"network-{self.opened}"
             network = lanes.open_network(spec.topology, spec.path, logs, self.experiment.folder)
             self.networks[key] = network.__enter__()
-        network = self.networks[key]
-        network.set_cards(spec.topology)
+        (network := self.networks[key]).set_cards(spec.topology)
         if (whole := spec.topology.model_dump_json() + key) not in self.described:
             self.described.add(whole)
             self._describe(spec, network)
