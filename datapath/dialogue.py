@@ -8,10 +8,32 @@ import select
 import subprocess
 import threading
 import time
+from typing import IO, Protocol
 
 from datapath.errors import RunFailed
 
 _ANSWER_S = 10.0
+
+
+class Piped(Protocol):
+    """A running program with pipes, as far as a dialogue needs it: a part of subprocess.Popen."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; subprocess.TimeoutExpired after `timeout` seconds."""
+        ...
+
+    def kill(self) -> None: ...
 
 
 class Dialogue:
@@ -21,7 +43,7 @@ class Dialogue:
     when it does not answer for 10 s, or has ended.  Several threads may ask().
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
+    def __init__(self, process: Piped, name: str) -> None:
         if process.stdin is None or process.stdout is None:
             raise ValueError(f"{name} has no pipes")
         self.process, self.name = process, name

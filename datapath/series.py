@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Collected series: the state of flows and links over time, as one tidy table.
 
-A row is one moment of one QP (or TCP flow, or link); a column is one quantity, NaN where
-whoever sampled cannot know it.  Live hosts write their samples into files whose layout is
-that of datapath/io/series.h; `read_file` reads them, also when the writer was killed.  A
-simulation hands its arrays to `table`.  Both become series/*.parquet of the result folder.
+A row is one moment of one QP (or TCP flow, link, or tunnel of a virtual card); a column is one
+quantity, NaN where whoever sampled cannot know it.  Live hosts write their samples into files
+whose layout is that of datapath/io/series.h; `read_file` reads them, also when the writer was
+killed.  A simulation hands its arrays to `table`.  Both become series/*.parquet of the result
+folder.
 
 This module lies below all Python and is cheap to import: numpy and pandas are loaded on use.
 """
@@ -49,14 +50,15 @@ COLUMNS: Mapping[str, Column] = {
     "host_ns": Column("rtt", "ns", "what the two hosts add to the RTT, smoothed as the RTT"),
     "inflight_bytes": Column("inflight", "B", "sent and neither delivered nor known to be lost"),
     "delivered_bytes": Column("delivered", "B", "payload delivered since the flow began"),
-    "queue_bytes": Column("queue", "B", "waiting in the queue of a link"),
+    "queue_bytes": Column("queue", "B", "waiting in the queue of a link or card"),
+    "wait_ns": Column("queue", "ns", "how long frames wait in a card for their turn, smoothed"),
     "marked_packets": Column("marks", "packets", "packets that arrived with CE, so far"),
     "retransmitted_packets": Column("retransmits", "packets", "packets sent again, so far"),
     "sent_packets": Column("retransmits", "packets", "data packets sent, those again included"),
 }
 """The quantities, in the order of the table's columns."""
 
-KEYS = ("host", "qp", "link", "time_ns")
+KEYS = ("host", "qp", "link", "tunnel", "time_ns")
 """Columns in front: whose row it is, and when."""
 
 
@@ -75,13 +77,16 @@ def table(
     host: Any = None,
     qp: Any = None,
     link: Any = None,
+    tunnel: Any = None,
     **columns: Any,
 ) -> pd.DataFrame:
     """The tidy table of n samples; arrays of length n, or one value for all of them.
 
-    time_ns: since the start of the run.  host: its name; None for a link.  qp: QPN, of a
-    TCP flow its local port; None for a link.  link: its name; None for a flow.  columns:
-    by the names of COLUMNS, those left out become NaN.  ValueError for another name.
+    time_ns: since the start of the run.  host: its name, of a tunnel that of its card; None for
+    a link.  qp: QPN, of a TCP flow its local port; None for what is no flow.  link: its name;
+    None for what is no link.  tunnel: "PEER" or "PEER/VNI/CLASS"; None for what is none of a
+    virtual card.  columns: by the names of COLUMNS, those left out become NaN.  ValueError for
+    another name.
     """
     import numpy as np
     import pandas as pd
@@ -94,6 +99,7 @@ def table(
         "host": pd.Series(host, index=index, dtype="string"),
         "qp": pd.Series(qp, index=index, dtype="Int64"),
         "link": pd.Series(link, index=index, dtype="string"),
+        "tunnel": pd.Series(tunnel, index=index, dtype="string"),
         "time_ns": pd.Series(time_ns, index=index, dtype="int64"),
     }
     for name in COLUMNS:
@@ -107,7 +113,7 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     A quantity that the file does not have is NaN.  ValueError when it is no such table.
     """
     try:
-        keys = {name: frame[name] for name in KEYS}
+        keys = {name: frame[name] for name in KEYS if name in frame or name != "tunnel"}
         return table(**keys, **{name: frame[name] for name in COLUMNS if name in frame})
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"it is no table of series: {error}") from None
@@ -181,7 +187,7 @@ _MAGIC = b"dpseries"
 _HEADER = struct.Struct("<8s6I4Q64s")
 _NAME_BYTES = 24
 _VERSION = 1
-KIND_FLOW, KIND_LINK = 0, 1
+KIND_FLOW, KIND_LINK, KIND_TUNNEL = 0, 1, 2
 """The kind of the rows of a file; enum dp_series_kind."""
 
 
@@ -223,12 +229,13 @@ def read_file(path: Path, host: str | None) -> SeriesFile:
     fields = [("time_ns", "<u8"), ("id", "<u8"), *((name, "<f8") for name in names)]
     count = max(0, len(content) - header_bytes) // row_bytes
     rows = np.frombuffer(content, np.dtype(fields), count, header_bytes)
-    flows = kind == KIND_FLOW
+    said = name.rstrip(b"\0").decode("utf-8", "replace")
     frame = table(
-        host=host if flows else None,
+        host=None if kind == KIND_LINK else host,
         time_ns=rows["time_ns"].astype(np.int64) + (real_ns - mono_ns),
-        qp=rows["id"].astype(np.int64) if flows else None,
-        link=None if flows else name.rstrip(b"\0").decode("utf-8", "replace"),
+        qp=rows["id"].astype(np.int64) if kind == KIND_FLOW else None,
+        link=said if kind == KIND_LINK else None,
+        tunnel=said if kind == KIND_TUNNEL else None,
         **{name: rows[name] for name in names},
     )
     return SeriesFile(frame, rows_left_out, flows_left_out)
@@ -259,3 +266,22 @@ def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:
         if group["delivered_bytes"].max() > 0:
             found.append((str(group["host"].iloc[0]), int(group["qp"].iloc[0]), group))
     return found
+
+
+def tunnels(frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """(card, peer, rows by time) of every tunnel of virtual cards that carried anything."""
+    rows = frame[frame["tunnel"].notna() & ~frame["tunnel"].str.contains("/", na=False)]
+    return [
+        (str(card), str(peer), group)
+        for (card, peer), group in rows.groupby(["host", "tunnel"], sort=False)
+        if group["delivered_bytes"].max() > 0
+    ]
+
+
+def classes(frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """(card, "PEER/VNI/CLASS", rows by time) of every class of a tenant that sent by a card."""
+    rows = frame[frame["tunnel"].str.contains("/", na=False)]
+    return [
+        (str(card), str(name), group)
+        for (card, name), group in rows.groupby(["host", "tunnel"], sort=False)
+    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from datapath import change_metrics
+from datapath import card_metrics, change_metrics
 from datapath.metric_kind import MetricKind
 from datapath.series import Sampled, flows
 
@@ -80,10 +80,10 @@ def _queues(sampled: Sampled) -> dict[str, float]:
 
 
 def _stall(sampled: Sampled) -> dict[str, float]:
-    frame = sampled.frame
-    if not frame["inflight_bytes"].notna().any():
+    of_flows = sampled.frame[sampled.frame["qp"].notna()]
+    if not of_flows["inflight_bytes"].notna().any():
         return {}
-    flows_of = frame[frame["qp"].notna()].groupby(["host", "qp"], sort=False)
+    flows_of = of_flows.groupby(["host", "qp"], sort=False)
     return {"longest_stall": max(_longest_stall(rows) for _, rows in flows_of)}
 
 
@@ -207,6 +207,7 @@ DERIVED: tuple[tuple[tuple[MetricKind, ...], _Function], ...] = (
     ((MetricKind("longest_stall", "ns", "Longest stall", "lower"),), _stall),
     ((MetricKind("startup_time", "ns", "Time to the full rate", "lower", plot="log"),), _startup),
     (change_metrics.KINDS, change_metrics.metrics),
+    (card_metrics.KINDS, card_metrics.metrics),
     # Workloads measure these too, and their rows are in experiment/metrics.py.
     ((), _fairness),
     ((), _retransmitted),

@@ -146,6 +146,55 @@ def test_a_file_of_a_link_names_it(tmp_path: Path) -> None:
     assert frame["queue_bytes"].tolist() == [0.0, 1.0]
 
 
+def test_a_file_of_a_tunnel_names_it_and_its_card(tmp_path: Path) -> None:
+    file = tmp_path / "a.series"
+    file.write_bytes(content(2, kind=2))
+    frame = series.read_file(file, "card0").frame
+    assert frame["tunnel"].tolist() == ["forward", "forward"]
+    assert set(frame["host"]) == {"card0"}
+    assert frame["qp"].isna().all()
+    assert frame["link"].isna().all()
+
+
+def test_a_table_of_before_tunnels_is_read() -> None:
+    old = flow(3, [0, 1]).drop(columns=["tunnel", "wait_ns"])
+    assert list(series.checked(old).columns) == [*series.KEYS, *series.COLUMNS]
+
+
+def tunnel(name: str, **columns: list[float]) -> pd.DataFrame:
+    """A tunnel of card0, or a class in it, sampled every millisecond."""
+    times = [1_000_000 * i for i in range(len(columns["delivered_bytes"]))]
+    return series.table(host="card0", tunnel=name, time_ns=times, **columns)
+
+
+def test_tunnels_of_cards_are_no_flows_and_no_links() -> None:
+    """Their metrics are those of the tunnel or class that has the most."""
+    delivered = [0.0, 10.0, 20.0, 20.0]
+    short = tunnel("card1", delivered_bytes=delivered, queue_bytes=[0, 5, 5, 0], rtt_ns=[9.0] * 4)
+    long = tunnel(
+        "card2",
+        delivered_bytes=delivered,
+        queue_bytes=[0.0, 20.0, 40.0, 0.0],
+        rtt_ns=[math.nan, 100.0, 200.0, 999.0],
+        cwnd_bytes=[1.0, 3.0, 5.0, 99.0],
+        inflight_bytes=[0.0, 1.0, 1.0, 0.0],
+    )
+    rdma = tunnel("card2/7/rdma", delivered_bytes=delivered, wait_ns=[0.0, 30.0, 50.0, 99.0])
+    frame = series.join([short, long, rdma])
+    assert series.flows(frame) == []
+    assert [(card, peer) for card, peer, _ in series.tunnels(frame)] == [
+        ("card0", "card1"),
+        ("card0", "card2"),
+    ]
+    assert [(card, name) for card, name, _ in series.classes(frame)] == [("card0", "card2/7/rdma")]
+    found = series_metrics.derived(frame)
+    assert found["card_queue_mean"] == pytest.approx(30)
+    assert found["card_rtt_mean"] == pytest.approx(150)
+    assert found["card_window_mean"] == pytest.approx(4)
+    assert found["card_wait_mean"] == pytest.approx(40)
+    assert "queue_mean" not in found
+
+
 def test_a_writer_that_was_killed_at_once_left_no_rows(tmp_path: Path) -> None:
     file = tmp_path / "a.series"
     file.write_bytes(b"")

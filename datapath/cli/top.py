@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from datapath.cli.output import Format, FormatOption, print_record, terminal_width
+from datapath.cli.screen import Screen
 from datapath.errors import DatapathError, LocalError
 from datapath.terminal import printable
 
@@ -85,22 +85,15 @@ def top(
     dpctl top -n 10 --format ndjson
     """
     interval_s = _interval_s(interval)
-    screen = fmt is Format.table and sys.stdout.isatty()
     before = sample(program)
     due, taken = before.time_s, 0
-    try:
-        if screen:
-            sys.stdout.write("\x1b[?1049h\x1b[?25l")  # the other screen, without a cursor
+    with Screen(fmt is Format.table) as screen:
         while count is None or taken < count:
             due = max(due + interval_s, time.monotonic())
             time.sleep(due - time.monotonic() if due > time.monotonic() else 0)
             now = sample(program)
-            _show(between(before, now), fmt, screen=screen)
+            _show(between(before, now), fmt, screen)
             before, taken = now, taken + 1
-    finally:
-        if screen:
-            sys.stdout.write("\x1b[?25h\x1b[?1049l")
-            sys.stdout.flush()
 
 
 def _interval_s(text: str) -> float:
@@ -182,18 +175,12 @@ def _rate(
 # ---- showing -------------------------------------------------------------------------
 
 
-def _show(rows: Mapping[str, Any], fmt: Format, *, screen: bool) -> None:
+def _show(rows: Mapping[str, Any], fmt: Format, screen: Screen) -> None:
     if fmt is not Format.table:
         print_record(rows, fmt)
         sys.stdout.flush()
         return
-    lines = list(table(rows, terminal_width()))
-    if screen:
-        height = shutil.get_terminal_size((80, 24)).lines
-        sys.stdout.write("\x1b[H\x1b[J" + "\n".join(lines[: height - 1]))
-    else:
-        sys.stdout.write("\n".join([*lines, "", ""]))
-    sys.stdout.flush()
+    screen.put("\n".join([*table(rows, terminal_width()), "", ""]))
 
 
 def table(rows: Mapping[str, Any], width: int) -> Iterator[str]:

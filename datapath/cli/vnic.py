@@ -6,12 +6,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.cli.screen import Screen
 from datapath.errors import CapabilityError, LocalError
 from datapath.terminal import printable
 
@@ -61,24 +63,52 @@ def show(
 ) -> None:
     """Show tunnels, guests and counters of the cards that run here.
 
+    Each class of each tenant has a line for each other host: what it sends, and RTT, wait, loss,
+    queue and window. With --every the rate is that of the last interval, and the screen is
+    refreshed.
+
     \b
     dpctl vnic show
     dpctl vnic show left --every 1
     dpctl vnic show --format json
     """
+    screen = Screen(fmt is Format.table and bool(every))
+    with screen:
+        before = _look(host)
+        screen.show(lambda: _print(before, None, fmt))
+        while every:
+            time.sleep(every)
+            now = _look(host)
+            screen.show(lambda: _print(now, before, fmt))  # noqa: B023
+            before = now
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the cards told, and when."""
+
+    cards: list[dict[str, Any]]
+    time_s: float
+
+    def sent_bytes(self) -> dict[tuple[str, ...], int]:
+        """By card, tenant, class and other host."""
+        return {
+            (card["host"], vni, name, peer): row["tx_bytes"]
+            for card in self.cards
+            for vni, name, peer, row in _classes_of(card)
+        }
+
+
+def _look(host: str) -> Look:
     from datapath.vnic.watching import running
 
-    while True:
-        cards = running(host)
-        if not cards:
-            raise LocalError(
-                "no card runs here" + (f" for host {host}" if host else ""),
-                hint="dpctl vnic run FILE; look as root, and in the card's network namespace",
-            )
-        _print(cards, fmt)
-        if not every:
-            return
-        time.sleep(every)
+    cards = running(host)
+    if not cards:
+        raise LocalError(
+            "no card runs here" + (f" for host {host}" if host else ""),
+            hint="dpctl vnic run FILE; look as root, and in the card's network namespace",
+        )
+    return Look(cards, time.monotonic())
 
 
 def _load(file: Path) -> CardFile:
@@ -92,15 +122,16 @@ def _tell(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def _print(cards: list[dict[str, Any]], fmt: Format) -> None:
+def _print(now: Look, before: Look | None, fmt: Format) -> None:
     if fmt is not Format.table:
-        print_rows(cards, [], fmt)
+        print_rows(now.cards, [], fmt)
         return
-    for card in cards:
+    rates = _rates_mbps(now, before) if before else {}
+    for card in now.cards:
         print(printable(f"{card['host']} on {card['port']}, process {card['pid']}"))
         print_rows(list(_tunnels(card)), _TUNNEL_COLUMNS, fmt)
         print_rows(list(_guests(card)), _GUEST_COLUMNS, fmt)
-        print_rows(list(_classes(card)), _CLASS_COLUMNS, fmt)
+        print_rows(list(_classes(card, rates)), _CLASS_COLUMNS, fmt)
         print(f"refused: {_nonzero(card['network'] | card['handshakes'], _REFUSED) or 'nothing'}\n")
 
 
@@ -116,7 +147,10 @@ _GUEST_COLUMNS = (
     "waiting",
     "dropped",
 )
-_CLASS_COLUMNS = ("vni", "class", "sent", "sent MB", "waiting")
+_CLASS_COLUMNS = (
+    *("vni", "class", "to", "sent", "Mbit/s", "rtt us", "wait us", "again %", "queue", "in flight"),
+    "window",
+)
 _DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "unknown_guest")
 _GUEST_DROPPED = (
     *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "unanswered", "group"),
@@ -158,16 +192,43 @@ def _guests(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _classes(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _classes_of(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """(VNI, class, other host, counters) of what has sent or wants to."""
     for vni, tenant in card["tenants"].items():
-        for name, row in tenant["classes"].items():
-            yield {
-                "vni": vni,
-                "class": name,
-                "sent": row["tx_frames"],
-                "sent MB": round(row["tx_bytes"] / 1e6, 1),
-                "waiting": row["queued_frames"],
-            }
+        for name, of_class in tenant["classes"].items():
+            for peer, row in of_class["hosts"].items():
+                yield vni, name, peer, row
+
+
+def _classes(
+    card: Mapping[str, Any], rates: Mapping[tuple[str, ...], float]
+) -> Iterator[dict[str, Any]]:
+    for vni, name, peer, row in _classes_of(card):
+        rate = rates.get((card["host"], vni, name, peer))
+        again = 100 * row["retransmits"] / row["packets"] if row["packets"] else 0.0
+        yield {
+            "vni": vni,
+            "class": name,
+            "to": peer,
+            "sent": row["tx_frames"],
+            "Mbit/s": "-" if rate is None else f"{rate:.2f}",
+            "rtt us": round(row["rtt_ns"] / 1000),
+            "wait us": round(row["wait_ns"] / 1000),
+            "again %": f"{again:.2f}",
+            "queue": row["queued_bytes"],
+            "in flight": row["inflight_bytes"],
+            "window": row["cwnd_bytes"],
+        }
+
+
+def _rates_mbps(now: Look, before: Look) -> dict[tuple[str, ...], float]:
+    """Of what began to send meanwhile, or to count anew, nothing is known."""
+    seconds, past = now.time_s - before.time_s, before.sent_bytes()
+    return {
+        key: 8e-6 * (sent - past[key]) / seconds
+        for key, sent in now.sent_bytes().items()
+        if seconds > 0 and sent >= past.get(key, sent + 1)
+    }
 
 
 def _nonzero(row: Mapping[str, int], names: tuple[str, ...]) -> str:

@@ -217,6 +217,7 @@ struct dp_wc {
 	uint32_t opcode; /* enum dp_wc_opcode */
 	uint32_t vendor_err;
 	uint32_t byte_len;
+	uint32_t packets, resent; /* of RC: that the request took; of these, sent again */
 	uint32_t imm; /* immediate, as on the wire (network order), or invalidated rkey */
 	uint32_t qpn;
 	uint32_t src_qpn;

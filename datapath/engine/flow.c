@@ -262,14 +262,18 @@ static void count_burst(struct dp_flow *f, uint64_t now)
 		f->burst = 0;
 }
 
+void dp_flow_begin_sample(struct dp_flow *f, uint64_t now)
+{
+	if (f->inflight_bytes)
+		return;
+	f->first_sent_ns = now;
+	f->delivered_ns = now;
+}
+
 void dp_flow_sent(struct dp_flow *f, uint32_t bytes, uint64_t now)
 {
 	double bps = rate(f);
 
-	if (!f->inflight_bytes) {
-		f->first_sent_ns = now;
-		f->delivered_ns = now;
-	}
 	f->inflight_bytes += bytes;
 	if (bps <= 0)
 		return;

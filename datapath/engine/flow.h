@@ -115,6 +115,9 @@ uint64_t dp_flow_rto(const struct dp_flow *, uint64_t handshake_ns);
 bool dp_flow_allows(struct dp_flow *, uint32_t bytes, uint64_t now);
 /* Clears `paced` when next_tx_ns has come. */
 void dp_flow_turn(struct dp_flow *, uint64_t now);
+/* Before a packet is recorded: the time in which nothing was in flight is part of no delivery rate
+ * (draft-cheng-iccrg-delivery-rate-estimation, section 3.2). */
+void dp_flow_begin_sample(struct dp_flow *, uint64_t now);
 void dp_flow_sent(struct dp_flow *, uint32_t bytes, uint64_t now);
 void dp_flow_ack(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
 /* Takes in the telemetry that an acknowledgement echoed. */

@@ -238,6 +238,8 @@ void dp_complete_send(struct dp_qp *qp, const struct dp_swqe *wqe, enum dp_wc_st
 		.status = status,
 		.opcode = wc_opcode(wqe->opcode),
 		.byte_len = wqe->len,
+		.packets = wqe->packets,
+		.resent = wqe->resent,
 		.qpn = qp->qpn,
 	};
 

@@ -35,10 +35,11 @@ struct dp_swqe {
 	uint32_t rkey, imm;
 	uint32_t len; /* bytes of the message */
 	uint32_t first_psn, n_psn;
-	uint32_t base;	 /* bytes in front of first_psn, sent before the segment changed */
-	uint32_t rq_seq; /* messages before this one that consume a receive */
-	uint8_t opcode;	 /* enum dp_wr_opcode */
-	uint8_t flags;	 /* enum dp_send_flags */
+	uint32_t base;		  /* bytes in front of first_psn, sent before the segment changed */
+	uint32_t rq_seq;	  /* messages before this one that consume a receive */
+	uint32_t packets, resent; /* as in dp_wc */
+	uint8_t opcode;		  /* enum dp_wr_opcode */
+	uint8_t flags;		  /* enum dp_send_flags */
 	uint8_t num_sge;
 	bool started; /* READ, atomic: it is counted in rd_outstanding */
 	struct dp_sge sge[];

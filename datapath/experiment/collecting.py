@@ -47,7 +47,7 @@ def environment(request: Request, host: Host, logs: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def sampling(request: Request | None, network: Network, logs: Path, *, tcp: bool) -> Iterator[None]:
-    """Sample the path's queues, and with `tcp` kernel TCP on every host, while the body runs."""
+    """Sample the path's queues and cards, and with `tcp` kernel TCP on every host, meanwhile."""
     if request is None:
         yield
         return
@@ -56,7 +56,10 @@ def sampling(request: Request | None, network: Network, logs: Path, *, tcp: bool
         if tcp:
             for host in network.hosts:
                 samplers.append(_start(request, host, logs))
-        with network.sampled_path(logs / "series-path", request.interval_ns, MAX_BYTES):
+        with (
+            network.sampled_path(logs / "series-path", request.interval_ns, MAX_BYTES),
+            network.sampled_cards(logs, request.interval_ns, MAX_BYTES, request.qps),
+        ):
             yield
     finally:
         for sampler in samplers:

@@ -43,6 +43,7 @@ def card_metrics(cards: Sequence[Mapping[str, Any]]) -> list[Metric]:
     classes = [row for tenant in _tenants(cards) for row in tenant["classes"].values()]
     found = {
         "card_retransmitted_share": again / packets if packets else 0.0,
+        "card_class_retransmitted_share": max(map(_sent_again, _classes(cards)), default=0.0),
         "card_timeouts": float(sum(row["timeouts"] for row in tunnels)),
         "card_rtt": float(max(row["rtt_ns"] for row in tunnels)),
         "card_first_wait": float(max(row["first_wait_ns"] for row in classes)),
@@ -53,6 +54,20 @@ def card_metrics(cards: Sequence[Mapping[str, Any]]) -> list[Metric]:
     if len(due) > 1:
         found["card_share_error"] = max(abs(share - 1) for share in due)
     return [Metric(name, value, UNITS[name]) for name, value in found.items()]
+
+
+def _classes(cards: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What each class of a tenant counts of each peer of its card."""
+    return [
+        peer
+        for tenant in _tenants(cards)
+        for row in tenant["classes"].values()
+        for peer in row["hosts"].values()
+    ]
+
+
+def _sent_again(peer: Mapping[str, Any]) -> float:
+    return float(peer["retransmits"] / peer["packets"]) if peer["packets"] else 0.0
 
 
 def _tenants(cards: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -71,6 +71,7 @@ _OF_RUNS = (
     MetricKind("path_late_p99", "ns", "Emulation late, p99", "lower"),
     MetricKind("path_cpu_limited", "1", "Emulation CPU-limited", "lower"),
     MetricKind("card_retransmitted_share", "1", "Sent again between cards, share", "lower"),
+    MetricKind("card_class_retransmitted_share", "1", "Sent again, share of a class", "lower"),
     MetricKind("card_timeouts", "1", "Timeouts between cards", "lower"),
     MetricKind("card_rtt", "ns", "RTT between cards, at the end", "lower"),
     MetricKind("card_first_wait", "ns", "Wait of a class's first frame, longest", "lower"),

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Makes the runs of an experiment, one after the other, and leaves a result folder.
 
-Theory of operation.  Points that share a topology share one network, which is built when the
-first of them comes up and kept to the end; per run only the path is set.  A run that fails is
-recorded and the sweep goes on, but its network is taken down, since programs of the failed run
-may still be in it.  A run that finished counts from the moment its record is renamed into
-place; everything else is made again by `--resume`.  SIGINT, SIGTERM and SIGHUP end the sweep
-between two instructions, take the networks down and leave a folder that can be resumed; a
-second signal meanwhile is ignored, so that nothing is left half taken down.
+Theory of operation.  Points whose topologies differ at most in settings that virtual cards take at
+any time share one network, which is built when the first of them comes up and kept to the end; per
+run these settings and the path are set.  A run that fails is recorded and the sweep goes on, but
+its network is taken down, since programs of the failed run may still be in it.  A run that finished
+counts from the moment its record is renamed into place; everything else is made again by
+`--resume`.  SIGINT, SIGTERM and SIGHUP end the sweep between two instructions, take the networks
+down and leave a folder that can be resumed; a second signal meanwhile is ignored.
 """
 
 from __future__ import annotations
@@ -225,10 +225,11 @@ class _Sweep:
             logs = self.store.path / "logs" / f"network-{self.opened}"
             network = lanes.open_network(spec.topology, spec.path, logs, self.experiment.folder)
             self.networks[key] = network.__enter__()
-            if key not in self.described:
-                self.described.add(key)
-                self._describe(spec, network)
-        return self.networks[key]
+        (network := self.networks[key]).set_cards(spec.topology)
+        if (whole := spec.topology.model_dump_json() + key) not in self.described:
+            self.described.add(whole)
+            self._describe(spec, network)
+        return network
 
     def _describe(self, spec: PointSpec, network: Network) -> None:
         """Add a network to the manifest, once for each topology."""
@@ -445,4 +446,4 @@ def _record(run: Run) -> RunRecord:
 
 def _network_key(spec: PointSpec) -> str:
     """Points with the same key can share a network."""
-    return f"{spec.topology.model_dump_json()} {spec.path.carrier}"
+    return f"{spec.topology.network.model_dump_json()} {spec.path.carrier}"

@@ -23,8 +23,9 @@ enum {
 };
 
 enum dp_series_kind {
-	DP_SERIES_FLOWS, /* id: QPN */
-	DP_SERIES_LINK,	 /* id: 0; the header names the link */
+	DP_SERIES_FLOWS,  /* id: QPN */
+	DP_SERIES_LINK,	  /* id: 0; the header names the link */
+	DP_SERIES_TUNNEL, /* likewise: a tunnel of a virtual card, or a class in it */
 };
 
 struct dp_series_header {
@@ -39,7 +40,7 @@ struct dp_series_header {
 	uint64_t interval_ns;
 	uint64_t started_mono_ns; /* the same moment on both clocks */
 	uint64_t started_real_ns;
-	char name[64]; /* of the device or link */
+	char name[64]; /* of the device, link or tunnel */
 };
 
 struct dp_series_info {

@@ -267,9 +267,26 @@ class Network(Protocol):
         """Bytes that wait in the path at the moment, by direction; {} where nothing knows."""
         ...
 
+    def set_cards(self, topology: object) -> None:
+        """Give the virtual cards, if there are some, the settings of a resolved `topology` section.
+
+        What they join stays as it is (Topology.network has all that does).
+        """
+        ...
+
     def card_counters(self) -> Sequence[Mapping[str, Any]]:
         """Of each virtual card (vnic.program.Program.counters()); those of tunnels and tenants
         since set_path()."""
+        ...
+
+    def sampled_cards(
+        self, logs: Path, interval_ns: int, max_bytes: int, most: int
+    ) -> AbstractContextManager[None]:
+        """Sample the tunnels of virtual cards, and the classes in them, while the body runs.
+
+        Files of datapath.series, at most `most` of a card, as `series-<card>.<n>.series`: in
+        `logs`, or among outputs(logs) of a host.
+        """
         ...
 
     def emulator_late_ns(self) -> dict[str, int]:

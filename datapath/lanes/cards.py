@@ -11,19 +11,17 @@ then there is one for the hosts of each side, and the network joins these two.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from datapath.lanes.card_programs import CardPrograms
 from datapath.lanes.local import TEST_DEVICE, endpoint, link_address
 from datapath.lanes.middle import ONE_QUEUE, WIRE_OFFLOADS
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.spec import Topology
-from datapath.vnic.program import GuestRow, HostRow, Program, Settings
+from datapath.vnic.program import GuestRow, Settings, Start
 from datapath.vnic.spec import Share
 
-_EMULATED_COALESCE_NS = 1_000_000
 _VNI = 1
 """Of the first tenant."""
 
@@ -60,18 +58,22 @@ def _address(index: int) -> str:
     return f"198.18.1.{index + 1}"
 
 
-class Cards:
-    """The cards of one network, in namespaces that its owner opens and closes."""
+class Cards(CardPrograms):
+    """The cards of one network, in namespaces that its owner opens and closes.
 
-    def __init__(self, topology: Topology, spaces: Sequence[Namespace]) -> None:
+    folder: with an algorithm of the user's own.
+    """
+
+    def __init__(
+        self, topology: Topology, spaces: Sequence[Namespace], folder: Path | None
+    ) -> None:
         assert topology.card is not None
-        self.topology, self.card, self.spaces = topology, topology.card, list(spaces)
+        super().__init__(topology.card, [_address(i) for i in range(len(spaces))], folder)
+        self.topology, self.spaces = topology, list(spaces)
         self._members = _members(topology)
         self._card_of = {
             host: index for index, members in enumerate(self._members) for host in members
         }
-        self._programs: list[Program] = []
-        self._coalesce_ns = 0
 
     @property
     def network_mtu(self) -> int:
@@ -115,48 +117,6 @@ class Cards:
             place.check_output(["ip", "-batch", "-"], stdin=move, pass_fds=[space.net_fd])
         self._configure()
 
-    def start(self, folder: Path | None, *, emulated: bool = False) -> None:
-        """Start the programs; an algorithm of the user's own is in `folder`.
-
-        emulated: the CPUs of the guests are, so that each wake-up is dear.
-        """
-        unset = _EMULATED_COALESCE_NS if emulated else 0
-        self._coalesce_ns = unset if self.card.coalesce is None else self.card.coalesce
-        cc = self.card.compiled_cc(folder or Path())
-        for index, space in enumerate(self.spaces):
-            self._programs.append(Program(_starter(space), self._settings(index, cc)))
-
-    def meet(self) -> None:
-        """Make new tunnels, which know nothing of the path before.  Counters begin anew."""
-        for left, right in combinations(range(len(self._programs)), 2):
-            a, b = self._programs[left], self._programs[right]
-            # Each card names itself first.
-            at_a, at_b = right, left + 1
-            ends_a, ends_b = a.offer(at_a), b.offer(at_b)
-            a.connect(at_a, ends_b)
-            b.connect(at_b, ends_a)
-        for program in self._programs:
-            program.clear()
-
-    def counters(self) -> list[Mapping[str, Any]]:
-        """Of each card, as Program.counters()."""
-        return [program.counters() for program in self._programs]
-
-    def describe(self) -> dict[str, object]:
-        """For the manifest."""
-        return {
-            **self.card.model_dump(mode="json"),
-            "network_mtu": self.network_mtu,
-            "coalesce_ns": self._coalesce_ns,
-            "priority": [program.priority for program in self._programs],
-        }
-
-    def close(self) -> None:
-        """End the programs; safe to call twice."""
-        for program in self._programs:
-            program.close()
-        self._programs.clear()
-
     def _configure(self) -> None:
         for index, space in enumerate(self.spaces):
             space.check_output(["ip", "-batch", "-"], stdin="\n".join(self._commands(index)))
@@ -175,31 +135,32 @@ class Cards:
         for host in self._members[index]:
             yield f"link set {guest_device(host)} addrgenmode none up"
 
-    def _settings(self, me: int, cc: Path) -> Settings:
-        count = len(self.spaces)
-        order = [me, *(index for index in range(count) if index != me)]
+    def starter(self, index: int) -> Start:
+        """As CardPrograms has it."""
+        pipe, space = subprocess.PIPE, self.spaces[index]
+        return lambda program: spawn(space, [str(program)], stdin=pipe, stdout=pipe)
+
+    def settings(self, me: int, cc: Path) -> Settings:
+        """As CardPrograms has it."""
         port = f"udp:{_address(me)}" if self.card.port == "udp" else f"afxdp:{TEST_DEVICE}"
-        return Settings(
-            port=port,
-            ecn=self.card.ecn,
-            cc=cc,
+        return self.common_settings(
+            me,
+            port,
+            cc,
             mtu=self.topology.mtu,
-            pipes=self.card.pipes,
-            coalesce_ns=self._coalesce_ns,
-            hosts=[HostRow(f"card{index}", _address(index)) for index in order],
-            guests=[self._guest(host, me, order) for host in range(self.topology.hosts)],
-            recover={"udp": self.card.recover.udp, "tcp": self.card.recover.tcp},
-            rate_bps=self.card.rate or 0,
-            classes=self.card.class_rows(),
-            assigned=self.card.assigned(),
+            guests=[self._guest(host, me) for host in range(self.topology.hosts)],
             tenants={self._vni(host): self._share(host).row for host in self._members[me]},
         )
 
-    def _guest(self, host: int, me: int, order: Sequence[int]) -> GuestRow:
+    def describe(self) -> dict[str, object]:
+        """As CardPrograms has it."""
+        return {**super().describe(), "network_mtu": self.network_mtu}
+
+    def _guest(self, host: int, me: int) -> GuestRow:
         where = endpoint(host, self.topology.mtu)
         card = self._card_of[host]
         device = guest_device(host) if card == me else "-"
-        mac, at = link_address(host), order.index(card)
+        mac, at = link_address(host), self.order(me).index(card)
         return GuestRow(self._vni(host), mac, at, where.ipv4, where.ipv6, device)
 
     def _tenant(self, host: int) -> int:
@@ -211,8 +172,3 @@ class Cards:
 
     def _share(self, host: int) -> Share:
         return self.card.tenants[self._tenant(host)] if self.card.tenants else Share()
-
-
-def _starter(space: Namespace) -> Any:
-    pipe = subprocess.PIPE
-    return lambda argv: spawn(space, argv, stdin=pipe, stdout=pipe)

@@ -27,7 +27,7 @@ class Lane:
     local: hosts have this machine's files and programs, and making them takes root.
     own_kernels: each host has a kernel of its own, with RDMA modules if it likes.
     boots: hosts boot the kernel that the topology names.
-    keeps_mtu: devices have the MTU that they had before.
+    keeps_mtu: devices have the MTU that they had before (guests of cards: that of the topology).
     cards: a virtual card may stand between each host and the network.
     networks: the hosts may be joined by many links and switches.
     """
@@ -98,7 +98,9 @@ LANES: Mapping[str, Lane] = {
         boots=True,
         cards=True,
     ),
-    "ssh": Lane(_ssh, frozenset({"ssh_config", "machines"}), own_kernels=True, keeps_mtu=True),
+    "ssh": Lane(
+        _ssh, frozenset({"ssh_config", "machines"}), own_kernels=True, keeps_mtu=True, cards=True
+    ),
     "sim": Lane(
         _sim,
         frozenset({"buffer", "pfc", "wakeup"}),

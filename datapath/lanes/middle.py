@@ -12,16 +12,21 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
 
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes.base import PathCounters
+from datapath.lanes.card_programs import WithCards
 from datapath.lanes.emulated import EmulatedLinks
 from datapath.lanes.event_spec import Event
 from datapath.lanes.local import link_address, set_ipv6
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.spec import Path, Topology
 from datapath.xdp.impair import DIRECTIONS, Impairments, Port
+
+if TYPE_CHECKING:
+    from datapath.lanes.cards import Cards
 
 MIDDLE = "middle"
 ONE_QUEUE = "numtxqueues 1 numrxqueues 1"
@@ -207,10 +212,14 @@ def choose_backend(topology: Topology, path: Path) -> str:
     return "fabric"
 
 
-class WithMiddle:
-    """What networks with a middle have in common, of datapath.lanes.base.Network."""
+class WithMiddle(WithCards):
+    """What networks with a middle have in common, of datapath.lanes.base.Network.
+
+    With virtual cards it is these that the middle joins.
+    """
 
     _middle: Middle | None = None
+    _cards: Cards | None = None
 
     @property
     def middle(self) -> Middle:
@@ -219,9 +228,14 @@ class WithMiddle:
         return self._middle
 
     def set_path(self, path: object, seed: int) -> None:
-        """Apply a `path` section; LocalError when it needs another network."""
+        """Apply a `path` section; then cards make new tunnels.
+
+        LocalError when it needs another network.
+        """
         assert isinstance(path, Path)
         self.middle.set_path(path, seed)
+        if self._cards is not None:
+            self._cards.meet()
 
     def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
         """As lanes.base.Network; LocalError when the path's back end is not fabric."""

@@ -84,7 +84,6 @@ class NetnsNetwork(WithMiddle):
         if MIDDLE in names:
             raise LocalError(f"no host can be named {MIDDLE}", hint="name it otherwise")
         self._holder = Holder([*names, *card_names(topology), MIDDLE])
-        self._cards: Cards | None = None
 
     def __enter__(self) -> NetnsNetwork:
         if os.geteuid() != 0:
@@ -143,16 +142,6 @@ class NetnsNetwork(WithMiddle):
     def recover(self) -> bool:
         """Always False: a new network takes a fraction of a second, and is certainly clean."""
         return False
-
-    def card_counters(self) -> Sequence[Mapping[str, Any]]:
-        """As lanes.base.Network."""
-        return [] if self._cards is None else self._cards.counters()
-
-    def set_path(self, path: object, seed: int) -> None:
-        """As WithMiddle.set_path(); then the cards make their tunnels."""
-        super().set_path(path, seed)
-        if self._cards is not None:
-            self._cards.meet()
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[CpuUse]:
@@ -236,7 +225,7 @@ class NetnsNetwork(WithMiddle):
             for i, space in enumerate(spaces)
         ]
         if cards:
-            self._cards = Cards(self.topology, cards)
+            self._cards = Cards(self.topology, cards, self._folder)
         fds = [space.net_fd for space in (*spaces, *cards)]
         self._middle.build(self._links(fds[: len(spaces)]), pass_fds=fds)
         if self._cards is not None:
@@ -251,7 +240,7 @@ class NetnsNetwork(WithMiddle):
                 host.namespace.check_output(["ethtool", "-K", TEST_DEVICE, *WIRE_OFFLOADS])
         self._middle.forward()
         if self._cards is not None:
-            self._cards.start(self._folder)
+            self._cards.start()
 
     def _links(self, fds: Sequence[int]) -> Iterator[str]:
         """ip commands, run in the middle, that make every link but those to a card's guest."""

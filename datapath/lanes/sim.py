@@ -181,9 +181,18 @@ class SimNetwork:
         """No queue of its path can be asked."""
         return {}
 
+    def set_cards(self, topology: object) -> None:
+        """Its hosts have no cards."""
+
     def card_counters(self) -> Sequence[Mapping[str, Any]]:
         """Its hosts have no cards."""
         return []
+
+    def sampled_cards(
+        self, logs: FilePath, interval_ns: int, max_bytes: int, most: int
+    ) -> AbstractContextManager[None]:
+        """Its hosts have no cards."""
+        return nullcontext()
 
     def emulator_late_ns(self) -> dict[str, int]:
         """No program emulates its path."""

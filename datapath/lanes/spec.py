@@ -15,7 +15,7 @@ from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, link_arguments
 from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
 from datapath.lanes.wakeup_spec import WakeupSetting
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
-from datapath.vnic.spec import GUEST_MTU_MAX, NetworkCards
+from datapath.vnic.spec import GUEST_MTU_MAX, NetworkCards, Share
 from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, Direction, Impairment
 
 
@@ -118,8 +118,8 @@ class Topology(BaseModel):
 
     vnic: bool | NetworkCards = Field(
         False,
-        description="netns and vm: each host is the guest of a virtual card, and the path joins "
-        "the cards (docs/vnic.md). true, or settings.",
+        description="netns, vm and ssh: each host is the guest of a virtual card, and the path "
+        "joins the cards (docs/vnic.md). true, or settings.",
     )
 
     kernel: str = Field(
@@ -229,6 +229,15 @@ class Topology(BaseModel):
         """The settings of `vnic`; None: hosts are on the network themselves."""
         return NetworkCards() if self.vnic is True else self.vnic or None
 
+    @property
+    def network(self) -> Topology:
+        """What a network is built of: without the settings that its cards take at any time."""
+        if self.card is None:
+            return self
+        tenants = self.card.tenants[:1] and [Share()]
+        kept = NetworkCards(tenants=tenants, network_mtu=self.card.network_mtu)
+        return self.model_copy(update={"vnic": kept})
+
     def _differs(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)
         return bool(getattr(self, key) != default)
@@ -242,8 +251,10 @@ class Topology(BaseModel):
             raise ValueError("lane ssh needs machines: [{ssh: NAME, netdev: DEVICE}, ...]")
         if count % 2:
             raise ValueError(f"machines: an even number of them, not {count}")
-        if self._differs("mtu"):
+        if self._differs("mtu") and not self.vnic:
             raise ValueError("mtu: machines of lane ssh keep the MTU that their devices have")
+        if self.card and (self.card.tenants or self.card.network_mtu):
+            raise ValueError("vnic: tenants and network_mtu are not for lane ssh")
         if "hosts" in given and self.hosts != count:
             raise ValueError(f"hosts is {self.hosts}, but there are {count} machines")
         self.hosts = count

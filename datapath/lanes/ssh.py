@@ -2,7 +2,8 @@
 """The ssh lane: hosts are machines that one can log in to, and the network is theirs.
 
 Nothing is built and nothing impaired; what is added (an RDMA device of the
-kernel's, files) is removed again, by the machine itself if need be.
+kernel's, the devices of virtual cards, files) is removed again, by the machine
+itself if need be.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -21,6 +22,8 @@ from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, halves
+from datapath.lanes.card_programs import WithCards
+from datapath.lanes.machine_cards import MachineCards
 from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
 from datapath.lanes.spec import Machine, Path, Topology
@@ -33,7 +36,7 @@ _NAME = re.compile(r"(?:(?P<user>[^@]+)@)?\[?(?P<host>[^\]@]+?)\]?(?::(?P<port>\
 _CONNECT_TIMEOUT_S = 20
 
 
-class SshNetwork:
+class SshNetwork(WithCards):
     """Machines by ssh, as a context manager; implements datapath.lanes.base.Network.
 
     folder: where a relative `ssh_config` begins.
@@ -51,6 +54,7 @@ class SshNetwork:
                     hint="vagrant ssh-config >ssh-config makes one; or leave the key out to use "
                     "~/.ssh/config",
                 )
+        self._folder = folder
         self._facts: dict[str, dict[str, Any]] = {}
         self._device: str | None = ""
         self._added: list[tuple[SshHost, str]] = []
@@ -61,12 +65,16 @@ class SshNetwork:
             for index, machine in enumerate(self.topology.machines):
                 self.hosts.append(self._log_in(index, machine))
             self._check_hosts()
+            self._place_cards()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._cards is not None:
+            with suppress(DatapathError):  # of a machine that is gone
+                self._cards.close()
         for host in self.hosts:
             host.close()
 
@@ -110,7 +118,9 @@ class SshNetwork:
                     hint="use a kernel with RDMA: Debian's generic flavour, not cloud",
                 )
             if device == "dp":
-                yield from _front_lacks(self.label(index), host)
+                yield from _library_lacks(
+                    self.label(index), host, paths.verbs_library(), "the dp device"
+                )
 
     def recover(self) -> bool:
         """End the programs that a failed run left; False when a machine no longer answers."""
@@ -122,9 +132,11 @@ class SshNetwork:
         return True
 
     def set_path(self, path: object, seed: int) -> None:
-        """Nothing to set: a `path` section that asks for something is a CapabilityError."""
+        """Cards make new tunnels.  CapabilityError for a `path` section that asks for something."""
         assert isinstance(path, Path)
         self._check(path)
+        if self._cards is not None:
+            self._cards.meet()
 
     def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
         raise LocalError("lane ssh does not change the path of its machines", hint="use lane netns")
@@ -135,10 +147,6 @@ class SshNetwork:
     def queue_bytes(self) -> dict[str, int]:
         """No queue of its path can be asked."""
         return {}
-
-    def card_counters(self) -> Sequence[Mapping[str, Any]]:
-        """Its hosts have no cards."""
-        return []
 
     def emulator_late_ns(self) -> dict[str, int]:
         """No program emulates its path."""
@@ -169,6 +177,7 @@ class SshNetwork:
             "preset": self.topology.preset,
             "backend": "none",
             "backend_reason": _BACKEND_REASON,
+            **({"vnic": self._cards.describe()} if self._cards is not None else {}),
             "hosts": hosts,
             "devices": devices,
         }
@@ -216,6 +225,20 @@ class SshNetwork:
                     hint=f"ip link set {host.endpoint.netdev} mtu {mtu}, there",
                 )
 
+    def _place_cards(self) -> None:
+        """Make the machines guests of cards, if the topology has some."""
+        if self.topology.card is None:
+            return
+        labels = [self.label(index) for index in range(len(self.hosts))]
+        for label, host in zip(labels, self.hosts, strict=True):
+            if not host.connection.root:
+                raise _not_root(label, "a virtual card")
+            for error in _library_lacks(label, host, paths.virtual_card(), "a virtual card"):
+                raise error
+        self._cards = MachineCards(self.topology, self.hosts, labels, self._folder)
+        self._cards.join()
+        self._cards.start()
+
     def _has_module(self, host: SshHost, device: str) -> bool:
         if host.name not in self._facts:
             self._facts[host.name] = host.facts()
@@ -245,20 +268,19 @@ def _not_root(label: str, what: str) -> CapabilityError:
     )
 
 
-def _front_lacks(label: str, host: SshHost) -> Iterator[DatapathError]:
-    """Libraries that the verbs front needs and the machine has not."""
-    front = paths.verbs_library()
-    done = host.run(["ldd", host.provide(front)])
+def _library_lacks(label: str, host: SshHost, file: FilePath, what: str) -> Iterator[DatapathError]:
+    """Libraries that a library or program of ours, `what`, needs and the machine has not."""
+    done = host.run(["ldd", host.provide(file)])
     missing = re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)
     if missing:
         yield CapabilityError(
-            f"{label}: the dp device needs {' and '.join(missing)}",
+            f"{label}: {what} needs {' and '.join(missing)}",
             hint=install_hint(*missing, where="there"),
         )
     elif done.returncode != 0 or "not found" in done.stderr + done.stdout:
         words = " ".join((done.stderr or done.stdout).split())
         yield CapabilityError(
-            f"{label} cannot run {front.name} of this machine: {words}",
+            f"{label} cannot run {file.name} of this machine: {words}",
             hint="use machines of this architecture and Debian release, or run dpctl on one",
         )
 

@@ -18,11 +18,10 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Any
 
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
@@ -95,7 +94,6 @@ class VmNetwork(WithMiddle):
         self._namespace_hosts: list[NetnsHost] = []
         cards = card_names(topology)
         self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), *cards, MIDDLE])
-        self._cards: Cards | None = None
         self._device = ""
         self._accel = ""
 
@@ -169,16 +167,6 @@ class VmNetwork(WithMiddle):
             host.end_programs()
         return True
 
-    def card_counters(self) -> Sequence[Mapping[str, Any]]:
-        """As lanes.base.Network."""
-        return [] if self._cards is None else self._cards.counters()
-
-    def set_path(self, path: object, seed: int) -> None:
-        """As WithMiddle.set_path(); then the cards make their tunnels."""
-        super().set_path(path, seed)
-        if self._cards is not None:
-            self._cards.meet()
-
     def measuring(self) -> AbstractContextManager[CpuUse]:
         """Programs run in guests, whose kernels give them their CPUs."""
         return nullcontext(CpuUse())
@@ -213,7 +201,7 @@ class VmNetwork(WithMiddle):
         *spaces, middle = self._holder.open()
         spaces, cards = spaces[: topology.namespaces], spaces[topology.namespaces :]
         if cards:
-            self._cards = Cards(topology, cards)
+            self._cards = Cards(topology, cards, self._folder)
         self._middle = Middle(middle, joined(topology), self.backend)
         self._middle.build(self._middle_links(), pass_fds=[card.net_fd for card in cards])
         self._namespace_hosts = [
@@ -233,7 +221,7 @@ class VmNetwork(WithMiddle):
             self._cards.take(middle, [tap for tap, _ in self._taps()])
         self._middle.forward()
         if self._cards is not None:
-            self._cards.start(self._folder, emulated=accel.emulated)
+            self._cards.start(emulated=accel.emulated)
         self.hosts = [*self._namespace_hosts, *self._links]
 
     def _taps(self) -> Iterator[tuple[str, str]]:

@@ -63,7 +63,7 @@ _SILENT_AT_ZERO = ("pacing_rate", "queue", "retransmits", "marks")
 
 @dataclass(frozen=True)
 class Trace:
-    """A flow, a link or a receiving QP of one run; time in ns since its first delivery."""
+    """A flow (or a tunnel), a link or a receiving QP of one run; ns since its first delivery."""
 
     name: str
     role: Literal["flow", "link", "receiver"]
@@ -146,16 +146,16 @@ def _traces(result: ResultFolder, run: str, spec: PlotSpec, damaged: list[str]) 
     except (OSError, ValueError):
         damaged.append(file.name)
         return []
-    found = series.flows(frame)
+    found = [(f"{host} QP {qp}", rows) for host, qp, rows in series.flows(frame)]
+    # The kernel tells nothing of the QPs of rxe and siw; the card beneath them does of its own.
+    found = found or [(f"{card} to {peer}", rows) for card, peer, rows in series.tunnels(frame)]
     if not found:
         return []
-    start = min(_first_delivery(rows) for _, _, rows in found)
+    start = min(_first_delivery(rows) for _, rows in found)
     wanted = range(_FLOWS) if spec.qps is None else spec.qps
     chosen = [found[index] for index in wanted if index < len(found)]
     marks = event_marks.of_run(result, run, start)
-    traces = [
-        Trace(f"{host} QP {qp}", "flow", _since(rows, start), marks) for host, qp, rows in chosen
-    ]
+    traces = [Trace(name, "flow", _since(rows, start), marks) for name, rows in chosen]
     end = max(int(trace.rows["time_ns"].max()) for trace in traces)
     return [*traces, *_links(frame, start, end), *_receivers(frame, start, end)]
 

@@ -139,6 +139,7 @@ int card_start(struct card *card, char *why, size_t size)
 
 void card_close(struct card *card)
 {
+	sample_end(card);
 	for (uint32_t i = 0; card->started && i < card->n_hosts; i++)
 		tunnel_close(card, (uint16_t)i);
 	vxlan_close(card);
@@ -155,6 +156,7 @@ void card_close(struct card *card)
 	dp_raw_close(&card->raw);
 	free(card->chunk);
 	free(card->line);
+	free(card->traffic);
 	if (card->cc_library)
 		dlclose(card->cc_library);
 }

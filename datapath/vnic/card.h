@@ -14,6 +14,7 @@
  *   table.c     who is where
  *   header.c, answer.c   the bytes of a frame (header.h)
  *   report.c    state and counters, as JSON
+ *   sample.c    tunnels and classes over time, as files
  *
  * One thread owns everything.  A frame of a recovered class is a SEND with immediate over
  * an RC QP; the immediate is the tenant's VNI.  The frame stays in the chunks of the UMEM in
@@ -59,6 +60,7 @@ enum {
 	FRAME_MAX = 9216,
 	FRAME_CHUNKS = 3,
 	VNI_MAX = (1 << 24) - 1,
+	SMOOTHED = 8, /* of a smoothed time, a new one weighs an eighth, as in RFC 6298 */
 	NAME_MAX_LEN = 32,
 	NOBODY = 0xffff,
 };
@@ -124,9 +126,11 @@ struct card_counters {
 
 struct chunk {
 	struct dp_chunk raw;
-	uint32_t behind; /* in a line: the next frame */
-	uint16_t guest;	 /* whose frame it is */
-	uint16_t chunks; /* of the frame */
+	struct line *line; /* in which it waits, or waited before it entered the tunnel */
+	uint64_t came_ns;  /* from the guest */
+	uint32_t behind;   /* in a line: the next frame */
+	uint16_t guest;	   /* whose frame it is */
+	uint16_t chunks;   /* of the frame */
 	uint32_t vni;
 	uint32_t hash; /* of the flow */
 };
@@ -160,13 +164,27 @@ struct tenant {
 	struct leaf leaf[CLASSES_MAX];
 };
 
+/* What a class of a tenant sends to another host, over all pipes. */
+struct traffic {
+	uint64_t tx_frames, tx_bytes; /* have had their turn */
+	/* Of those in tunnels: that the other card has acknowledged; the packets that they took,
+	 * and how many of these were sent again; those that were lost with a tunnel. */
+	uint64_t delivered_frames, delivered_bytes, packets, retransmits, aborted;
+	uint64_t queued_frames, queued_bytes;	  /* wait for their turn now */
+	uint64_t inflight_frames, inflight_bytes; /* are in tunnels now */
+	double wait_ns;				  /* for its turn, smoothed */
+	double rtt_ns; /* of the pipes that it took, smoothed once more */
+};
+
 /* Frames of a leaf for a pipe. */
 struct line {
 	struct leaf *leaf;
+	struct traffic *traffic;
 	struct pipe *pipe;
 	struct line *next; /* ready one of the leaf */
 	uint32_t first, last, queued;
-	bool blocked; /* the pipe takes no more now */
+	uint32_t posted; /* frames in the pipe's QP */
+	bool blocked;	 /* the pipe takes no more now */
 };
 
 struct guest {
@@ -243,8 +261,9 @@ struct card {
 	struct rate rate; /* of all frames */
 	uint64_t tx_bytes;
 	struct line *line;
-	uint32_t n_leaves;  /* classes of all tenants */
-	uint32_t n_blocked; /* lines */
+	struct traffic *traffic; /* of each host, one for each leaf */
+	uint32_t n_leaves;	 /* classes of all tenants */
+	uint32_t n_blocked;	 /* lines */
 	struct pipe *by_qpn[DP_QPN_SPACE];
 
 	int vxlan_fd;	  /* receives; -1: no class goes without recovery */
@@ -252,6 +271,7 @@ struct card {
 	int plain_fd[PLAIN_PORTS];
 
 	struct card_counters counters;
+	struct sampler *sampler; /* NULL: nobody wants samples */
 	struct dp_lines lines;
 	bool quit;
 };
@@ -321,6 +341,8 @@ struct line *queue_line(const struct card *, const struct guest *, uint8_t class
 void queue_put(struct card *, struct line *, uint32_t first);
 /* Sends what may be sent now; returns when more may be, unless a pipe has room earlier. */
 uint64_t queue_run(struct card *);
+/* Of a class of a tenant (in all leaves a number), to a host. */
+struct traffic *queue_traffic(const struct card *, uint16_t host, uint32_t leaf);
 /* The counters of tenants and their classes begin anew. */
 void queue_clear(struct card *);
 /* Drops what waits for the pipe. */
@@ -353,5 +375,29 @@ void frame_let_go(struct card *, uint32_t first);
 void control_read(struct card *);
 void report_state(const struct card *, FILE *);
 void report_counters(struct card *, FILE *);
+
+/* Of the QPs to a host: sums, and the longest RTT. */
+struct pipes_sum {
+	uint64_t packets, retransmits, timeouts, ecn_marked, queued_frames, posted_frames, extended;
+	double rtt_ns, cwnd_bytes, inflight_bytes, delivered_bytes, pacing_rate_bps;
+};
+void report_pipes(const struct card *, const struct host *, struct pipes_sum *);
+/* The window that frames of a class meet: of the pipes in which it has frames. */
+double report_window(const struct card *, const struct host *, uint32_t leaf);
+
+/* ---- sample.c --------------------------------------------------------------------------- */
+
+struct sample_options {
+	const char *prefix; /* of the files */
+	uint64_t interval_ns, max_bytes;
+	uint32_t most; /* files */
+};
+
+/* Begins, or begins anew.  0 or -errno. */
+int sample_begin(struct card *, const struct sample_options *);
+/* Takes a sample if its time has come; returns when the next one is due. */
+uint64_t sample_take(struct card *, uint64_t now);
+/* Takes the last sample; harmless if there is no sampler. */
+void sample_end(struct card *);
 
 #endif

@@ -18,6 +18,8 @@
  *   disconnect <host>
  *   state, counters                    a JSON object
  *   clear                              counters of tenants begin anew
+ *   sample <ns> <bytes> <files> <prefix>   samples every so many ns, into at most so many files of
+ *                                      at most so many bytes; sample alone: no more
  *
  * Hosts and classes are numbers, in the order in which they were named.
  * <share>: <weight> <guaranteed bit/s> <largest bit/s>; 0: none.
@@ -35,6 +37,7 @@
 enum { WORDS_MAX = PIPES_MAX + 2, QPN_MAX = 0xffffff };
 #define RATE_MAX 10000000000000ull
 #define COALESCE_MAX_NS 10000000
+#define SAMPLE_MIN_NS 100000
 
 struct words {
 	char *word[WORDS_MAX];
@@ -322,6 +325,25 @@ static int clear(struct card *card, struct words *w)
 	return 0;
 }
 
+static int sample(struct card *card, struct words *w)
+{
+	struct sample_options o = {};
+	int err;
+
+	if (w->n == 1) {
+		sample_end(card);
+		return 0;
+	}
+	if (w->n != 5 || !card->started ||
+	    dp_read_number(w->word[1], SAMPLE_MIN_NS, UINT64_MAX, &o.interval_ns) ||
+	    dp_read_number(w->word[2], 1, UINT64_MAX, &o.max_bytes) ||
+	    dp_read_u32(w->word[3], 1, UINT32_MAX, &o.most))
+		return bad("sample <ns> <bytes> <files> <prefix>");
+	o.prefix = w->word[4];
+	err = sample_begin(card, &o);
+	return err ? failed(err, "") : 0;
+}
+
 /* 0: to be answered by ok, 1: answered, -errno: an error was told. */
 static const struct {
 	const char *name;
@@ -332,7 +354,7 @@ static const struct {
 	{ "guest", guest },	      { "recover", recover }, { "assign", assign },
 	{ "start", start },	      { "offer", offer },     { "connect", connect_to },
 	{ "disconnect", disconnect }, { "state", state },     { "counters", counters },
-	{ "clear", clear },
+	{ "clear", clear },	      { "sample", sample },
 };
 
 static void command(void *user, char *line)

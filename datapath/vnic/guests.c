@@ -187,7 +187,7 @@ static void take(void *user, uint32_t first, uint64_t arrived_ns)
 {
 	struct source *from = user;
 
-	(void)arrived_ns;
+	from->card->chunk[first].came_ns = arrived_ns;
 	from_guest(from->card, from->guest, first);
 }
 

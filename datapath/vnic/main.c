@@ -94,12 +94,15 @@ static void let_gather(const struct card *card, uint64_t woke_ns, uint64_t now)
 static void run(struct card *card)
 {
 	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-	uint64_t controlled = 0, woke_ns = 0, wake_ns = DP_NEVER, now;
+	uint64_t controlled = 0, woke_ns = 0, wake_ns = DP_NEVER, sample_ns, now;
 
 	while (!card->quit) {
 		if (card->started)
 			wake_ns = move(card);
 		now = dp_now_ns();
+		sample_ns = sample_take(card, now);
+		if (sample_ns < wake_ns)
+			wake_ns = sample_ns;
 		/* Also when there is no time to sleep. */
 		if (now - controlled > CONTROL_NS) {
 			controlled = now;
@@ -124,7 +127,7 @@ int main(void)
 		return 1;
 	card->vxlan_fd = -1;
 	fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
-	printf("ready {\"priority\":\"%s\"}\n", dp_take_priority());
+	printf("ready {\"priority\":\"%s\",\"pid\":%d}\n", dp_take_priority(), getpid());
 	fflush(stdout);
 	run(card);
 	card_close(card);

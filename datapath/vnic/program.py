@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datapath.dialogue import Dialogue
+from datapath.dialogue import Dialogue, Piped
 from datapath.errors import CapabilityError, RemoteError, RunFailed
 from datapath.native import paths
 
-Start = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
+Start = Callable[[Path], Piped]
 """Starts a program where the devices are, with pipes as standard input and output."""
 
 _ROUTE_S = 3.0
@@ -63,8 +63,8 @@ class ShareRow(NamedTuple):
 class Settings:
     """All that a card is told before it starts.
 
-    port: as io/port.h.  cc: a compiled algorithm.  mtu: of guests, bytes.  coalesce_ns: how long
-    frames may wait for others.
+    port: as io/port.h.  cc: a compiled algorithm, where the program runs.  mtu: of guests, bytes.
+    coalesce_ns: how long frames may wait for others.
     hosts: the card's own first.  recover: ports whose frames are recovered, by "udp" and "tcp".
     rate_bps: of all frames that leave the card; 0: no limit.
     classes: by name, the first is of all ports that are not assigned.
@@ -91,19 +91,16 @@ class Program:
 
     def __init__(self, start: Start, settings: Settings) -> None:
         self.settings = settings
-        self._dialogue = Dialogue(start([str(paths.virtual_card())]), "the virtual card")
+        self._dialogue = Dialogue(start(paths.virtual_card()), "the virtual card")
         try:
             ready = self._dialogue.hear()
-            self.priority = str(json.loads(ready.removeprefix("ready "))["priority"])
+            about = json.loads(ready.removeprefix("ready "))
+            self.priority, self.pid = str(about["priority"]), int(about["pid"])
             self._configure(settings)
             self._devices = _ifindexes(settings)
         except BaseException:
             self.close()
             raise
-
-    @property
-    def pid(self) -> int:
-        return self._dialogue.process.pid
 
     @property
     def runs(self) -> bool:
@@ -149,6 +146,20 @@ class Program:
         """As report.c: of "hosts" by name, "guests" by device, "tenants" by VNI, "network"."""
         counters: Mapping[str, Any] = json.loads(self._ask("counters"))
         return counters
+
+    @contextlib.contextmanager
+    def sampled(self, prefix: str, interval_ns: int, max_bytes: int, most: int) -> Iterator[None]:
+        """Sample tunnels and classes while the body runs, into `<prefix>.<n>.series`.
+
+        Files of datapath.series, at most `most` of them and of max_bytes each, where the program
+        runs; they must not be there.
+        """
+        self._ask("sample", interval_ns, max_bytes, most, prefix)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(CardEnded):
+                self._ask("sample")
 
     def close(self) -> None:
         """End the program; safe to call twice."""

@@ -91,6 +91,8 @@ static uint32_t take_first(struct card *card, struct line *l)
 	l->queued--;
 	l->leaf->queued--;
 	l->leaf->tenant->queued--;
+	l->traffic->queued_frames--;
+	l->traffic->queued_bytes -= card->chunk[first].raw.total;
 	return first;
 }
 
@@ -100,9 +102,17 @@ struct line *queue_line(const struct card *card, const struct guest *g, uint8_t 
 	return &p->line[g->tenant * card->n_classes + class];
 }
 
+struct traffic *queue_traffic(const struct card *card, uint16_t host, uint32_t leaf)
+{
+	return &card->traffic[host * card->n_leaves + leaf];
+}
+
 void queue_put(struct card *card, struct line *l, uint32_t first)
 {
 	card->chunk[first].behind = DP_NO_CHUNK;
+	card->chunk[first].line = l;
+	l->traffic->queued_frames++;
+	l->traffic->queued_bytes += card->chunk[first].raw.total;
 	if (l->queued)
 		card->chunk[l->last].behind = first;
 	else
@@ -154,6 +164,15 @@ static void note_sent(struct card *card, struct leaf *leaf, uint32_t bytes, uint
 	note_due(card, bytes);
 }
 
+static void note_traffic(struct traffic *t, const struct chunk *c, uint64_t now)
+{
+	double waited = now > c->came_ns ? (double)(now - c->came_ns) : 0;
+
+	t->wait_ns += t->tx_frames ? (waited - t->wait_ns) / SMOOTHED : waited;
+	t->tx_frames++;
+	t->tx_bytes += c->raw.total;
+}
+
 static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
 {
 	struct tenant *t = leaf->tenant;
@@ -168,6 +187,7 @@ static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
 	bytes = card->chunk[l->first].raw.total;
 	note_sent(card, leaf, bytes, now);
 	first = take_first(card, l);
+	note_traffic(l->traffic, &card->chunk[first], now);
 	/* Before the line joins the others again, since that needs the tag of this turn. */
 	share_spend(&t->classes, &leaf->share, bytes, now);
 	share_spend(&card->tenants, &t->share, bytes, now);
@@ -236,6 +256,7 @@ void queue_drop(struct card *card, struct pipe *p)
 			unready(l);
 		while (l->queued) {
 			card->host[p->host].counters.aborted++;
+			l->traffic->aborted++;
 			frame_let_go(card, take_first(card, l));
 		}
 	}
@@ -254,6 +275,15 @@ void queue_clear(struct card *card)
 			leaf->tx_frames = leaf->tx_bytes = 0;
 			leaf->first_wait_bytes = leaf->first_wait_ns = 0;
 		}
+	}
+	for (uint32_t i = 0; i < card->n_hosts * card->n_leaves; i++) {
+		struct traffic *t = &card->traffic[i], kept = {};
+
+		kept.queued_frames = t->queued_frames;
+		kept.queued_bytes = t->queued_bytes;
+		kept.inflight_frames = t->inflight_frames;
+		kept.inflight_bytes = t->inflight_bytes;
+		*t = kept;
 	}
 }
 
@@ -281,6 +311,7 @@ static void open_pipe(struct card *card, struct pipe *p, uint16_t host, struct l
 		struct tenant *t = &card->tenant[i / card->n_classes];
 
 		lines[i].leaf = &t->leaf[i % card->n_classes];
+		lines[i].traffic = queue_traffic(card, host, i);
 		lines[i].pipe = p;
 	}
 }
@@ -296,8 +327,11 @@ int queue_open(struct card *card)
 		open_tenant(card, &card->tenant[i]);
 	next = calloc((size_t)card->n_hosts * (card->n_pipes + 1) * card->n_leaves + 1,
 		      sizeof(*card->line));
-	if (!next)
+	card->traffic = calloc((size_t)card->n_hosts * card->n_leaves + 1, sizeof(*card->traffic));
+	if (!next || !card->traffic) {
+		free(next);
 		return -ENOMEM;
+	}
 	card->line = next;
 	for (uint32_t i = 0; i < card->n_hosts; i++) {
 		for (uint32_t k = 0; k < card->n_pipes; k++, next += card->n_leaves)

@@ -25,13 +25,9 @@ void report_state(const struct card *card, FILE *out)
 	fprintf(out, "}\n");
 }
 
-/* Of all pipes: sums, and the RTT and window of those that know one. */
-static void report_pipes(const struct card *card, const struct host *h, FILE *out)
+void report_pipes(const struct card *card, const struct host *h, struct pipes_sum *out)
 {
-	uint64_t retransmits = 0, timeouts = 0, packets = 0, queued = 0, posted = 0, marked = 0;
-	double rtt_ns = 0, cwnd_bytes = 0, inflight_bytes = 0;
-	uint32_t extended = 0;
-
+	*out = (struct pipes_sum){};
 	for (uint32_t i = 0; i < card->n_pipes; i++) {
 		const struct pipe *p = &h->pipe[i];
 		const struct dp_cc_flow *flow = p->qp ? dp_qp_flow(p->qp) : NULL;
@@ -40,30 +36,54 @@ static void report_pipes(const struct card *card, const struct host *h, FILE *ou
 		if (!p->qp)
 			continue;
 		dp_qp_stats(p->qp, &s);
-		packets += s.tx_packets;
-		retransmits += s.retransmits;
-		timeouts += s.timeouts;
-		marked += s.ecn_marked;
+		out->packets += s.tx_packets;
+		out->retransmits += s.retransmits;
+		out->timeouts += s.timeouts;
+		out->ecn_marked += s.ecn_marked;
 		for (uint32_t k = 0; k < card->n_leaves; k++)
-			queued += p->line[k].queued;
-		posted += p->posted;
-		extended += (uint32_t)dp_qp_extended(p->qp);
+			out->queued_frames += p->line[k].queued;
+		out->posted_frames += p->posted;
+		out->extended += (uint32_t)dp_qp_extended(p->qp);
 		if (!flow)
 			continue;
-		rtt_ns = flow->srtt_ns > rtt_ns ? flow->srtt_ns : rtt_ns;
-		cwnd_bytes += flow->cwnd_bytes;
-		inflight_bytes += flow->inflight_bytes;
+		if (flow->srtt_ns > out->rtt_ns)
+			out->rtt_ns = flow->srtt_ns;
+		out->cwnd_bytes += flow->cwnd_bytes;
+		out->inflight_bytes += flow->inflight_bytes;
+		out->delivered_bytes += flow->delivered_bytes;
+		out->pacing_rate_bps += flow->pacing_rate_bps;
 	}
-	NUMBER(out, "packets", packets);
-	NUMBER(out, "retransmits", retransmits);
-	NUMBER(out, "timeouts", timeouts);
-	NUMBER(out, "ecn_marked", marked);
-	NUMBER(out, "queued_frames", queued);
-	NUMBER(out, "posted_frames", posted);
-	NUMBER(out, "extended", extended);
-	NUMBER(out, "rtt_ns", rtt_ns);
-	NUMBER(out, "cwnd_bytes", cwnd_bytes);
-	fprintf(out, "\"inflight_bytes\":%.0f", inflight_bytes);
+}
+
+double report_window(const struct card *card, const struct host *h, uint32_t leaf)
+{
+	double cwnd_bytes = 0;
+
+	for (uint32_t i = 0; i < card->n_pipes; i++) {
+		const struct pipe *p = &h->pipe[i];
+		const struct dp_cc_flow *flow = p->qp ? dp_qp_flow(p->qp) : NULL;
+
+		if (flow && (p->line[leaf].posted || p->line[leaf].queued))
+			cwnd_bytes += flow->cwnd_bytes;
+	}
+	return cwnd_bytes;
+}
+
+static void report_tunnel(const struct card *card, const struct host *h, FILE *out)
+{
+	struct pipes_sum sum;
+
+	report_pipes(card, h, &sum);
+	NUMBER(out, "packets", sum.packets);
+	NUMBER(out, "retransmits", sum.retransmits);
+	NUMBER(out, "timeouts", sum.timeouts);
+	NUMBER(out, "ecn_marked", sum.ecn_marked);
+	NUMBER(out, "queued_frames", sum.queued_frames);
+	NUMBER(out, "posted_frames", sum.posted_frames);
+	NUMBER(out, "extended", sum.extended);
+	NUMBER(out, "rtt_ns", sum.rtt_ns);
+	NUMBER(out, "cwnd_bytes", sum.cwnd_bytes);
+	fprintf(out, "\"inflight_bytes\":%.0f", sum.inflight_bytes);
 }
 
 static void report_host(const struct card *card, const struct host *h, FILE *out)
@@ -72,7 +92,7 @@ static void report_host(const struct card *card, const struct host *h, FILE *out
 #define X(name) NUMBER(out, #name, h->counters.name);
 	HOST_COUNTERS(X)
 #undef X
-	report_pipes(card, h, out);
+	report_tunnel(card, h, out);
 	fprintf(out, "}");
 }
 
@@ -84,6 +104,45 @@ static void report_guest(const struct guest *g, FILE *out)
 #undef X
 	NUMBER(out, "ring_drops", dp_raw_drops(g->port));
 	fprintf(out, "\"held_chunks\":%u}", g->held);
+}
+
+static void report_traffic(const struct card *card, const struct host *h, uint32_t leaf, FILE *out)
+{
+	const struct traffic *t = queue_traffic(card, (uint16_t)(h - card->host), leaf);
+
+	fprintf(out, "\"%s\":{", h->name);
+	NUMBER(out, "tx_frames", t->tx_frames);
+	NUMBER(out, "tx_bytes", t->tx_bytes);
+	NUMBER(out, "delivered_frames", t->delivered_frames);
+	NUMBER(out, "delivered_bytes", t->delivered_bytes);
+	NUMBER(out, "packets", t->packets);
+	NUMBER(out, "retransmits", t->retransmits);
+	NUMBER(out, "aborted", t->aborted);
+	NUMBER(out, "queued_frames", t->queued_frames);
+	NUMBER(out, "queued_bytes", t->queued_bytes);
+	NUMBER(out, "inflight_frames", t->inflight_frames);
+	NUMBER(out, "inflight_bytes", t->inflight_bytes);
+	NUMBER(out, "wait_ns", t->wait_ns);
+	NUMBER(out, "rtt_ns", t->rtt_ns);
+	fprintf(out, "\"cwnd_bytes\":%.0f}", report_window(card, h, leaf));
+}
+
+/* Of the hosts to which it has sent, or wants to. */
+static void report_peers(const struct card *card, uint32_t leaf, FILE *out)
+{
+	const char *between = "";
+
+	fprintf(out, "\"hosts\":{");
+	for (uint32_t i = 0; i < card->n_hosts; i++) {
+		const struct traffic *t = queue_traffic(card, (uint16_t)i, leaf);
+
+		if (!t->tx_frames && !t->queued_frames && !t->inflight_frames)
+			continue;
+		fprintf(out, "%s", between);
+		report_traffic(card, &card->host[i], leaf, out);
+		between = ",";
+	}
+	fprintf(out, "}");
 }
 
 static void report_tenant(const struct card *card, const struct tenant *t, FILE *out)
@@ -101,7 +160,9 @@ static void report_tenant(const struct card *card, const struct tenant *t, FILE 
 		NUMBER(out, "tx_bytes", leaf->tx_bytes);
 		NUMBER(out, "first_wait_bytes", leaf->first_wait_bytes);
 		NUMBER(out, "first_wait_ns", leaf->first_wait_ns);
-		fprintf(out, "\"queued_frames\":%u}", leaf->queued);
+		NUMBER(out, "queued_frames", leaf->queued);
+		report_peers(card, (uint32_t)(t - card->tenant) * card->n_classes + i, out);
+		fprintf(out, "}");
 	}
 	fprintf(out, "}}");
 }

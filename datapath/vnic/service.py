@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from datapath.errors import DatapathError, LocalError
@@ -95,10 +95,10 @@ async def _serve_one(file: CardFile, program: Program, tell: Callable[[str], Non
         tasks.create_task(_answer_watchers(program, peering))
 
 
-def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(program: Path) -> subprocess.Popen[bytes]:
     # In a session of its own: a ^C is for this process, which ends the card.
     pipe = subprocess.PIPE
-    return subprocess.Popen(list(argv), stdin=pipe, stdout=pipe, start_new_session=True)
+    return subprocess.Popen([str(program)], stdin=pipe, stdout=pipe, start_new_session=True)
 
 
 # ---- who asks for counters ---------------------------------------------------------------

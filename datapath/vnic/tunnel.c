@@ -98,14 +98,26 @@ bool tunnel_has_room(const struct pipe *p)
 	return p->posted < SENDS && dp_qp_unsent(p->qp) < UNSENT;
 }
 
+static void lost_with_tunnel(struct card *card, struct pipe *p, struct traffic *t)
+{
+	card->host[p->host].counters.aborted++;
+	t->aborted++;
+}
+
 void tunnel_send(struct card *card, struct pipe *p, uint32_t first)
 {
+	const struct chunk *c = &card->chunk[first];
+	struct traffic *t = c->line->traffic;
+
 	card->host[p->host].counters.tx_recovered++;
 	if (post(card, p, first)) {
-		card->host[p->host].counters.aborted++;
+		lost_with_tunnel(card, p, t);
 		frame_let_go(card, first);
 	} else {
 		p->posted++;
+		c->line->posted++;
+		t->inflight_frames++;
+		t->inflight_bytes += c->raw.total;
 	}
 }
 
@@ -124,10 +136,31 @@ static void received(struct card *card, struct pipe *p, const struct dp_wc *wc)
 	guests_accept(card, p->host, dp_get32(&wc->imm) & VNI_MAX, first, wc->byte_len);
 }
 
+static void delivered(const struct pipe *p, struct traffic *t, uint32_t bytes)
+{
+	const struct dp_cc_flow *flow = dp_qp_flow(p->qp);
+
+	t->delivered_frames++;
+	t->delivered_bytes += bytes;
+	if (flow && flow->srtt_ns > 0)
+		t->rtt_ns += t->rtt_ns > 0 ? (flow->srtt_ns - t->rtt_ns) / SMOOTHED : flow->srtt_ns;
+}
+
 static void sent(struct card *card, struct pipe *p, const struct dp_wc *wc)
 {
+	const struct chunk *c = &card->chunk[wc->wr_id];
+	struct traffic *t = c->line->traffic;
+
 	p->posted--;
-	card->host[p->host].counters.aborted += wc->status != DP_WC_SUCCESS;
+	c->line->posted--;
+	t->inflight_frames--;
+	t->inflight_bytes -= c->raw.total;
+	t->packets += wc->packets;
+	t->retransmits += wc->resent;
+	if (wc->status == DP_WC_SUCCESS)
+		delivered(p, t, c->raw.total);
+	else
+		lost_with_tunnel(card, p, t);
 	frame_let_go(card, (uint32_t)wc->wr_id);
 }
 

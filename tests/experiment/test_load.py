@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from datapath.cc import registry
 from datapath.errors import LocalError
 from datapath.experiment.document import InvalidFile
 from datapath.experiment.load import load as load_file
@@ -242,6 +243,13 @@ def test_the_schema_describes_every_section() -> None:
 @pytest.mark.parametrize("path", sorted(Path("experiments").glob("*.yaml")), ids=str)
 def test_the_experiments_that_come_along_are_valid(path: Path) -> None:
     assert load_file(path).points
+
+
+@pytest.mark.parametrize("name", ["vnic-cc", "vnic-cc-rxe"])
+def test_each_algorithm_is_tried_in_virtual_cards(name: str) -> None:
+    points = load_file(Path(f"experiments/{name}.yaml")).points
+    cards = [point.spec.topology.card for point in points]
+    assert sorted(card.cc.algo for card in cards if card) == sorted(registry())
 
 
 @pytest.mark.parametrize(

@@ -606,7 +606,7 @@ def test_it_dies_with_its_network_and_alone() -> None:
     with NetnsNetwork(Topology(), "fabric") as network:
         network.set_path(Path(backend="fabric"), 1)
         process = network.emulator()._program.process
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         with pytest.raises(RunFailed, match="the emulator ended"):
             network.path_counters()
     assert process.returncode == -signal.SIGKILL

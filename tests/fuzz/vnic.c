@@ -399,6 +399,7 @@ int X_fuzz_vnic(const uint8_t *data, size_t size)
 	for (uint32_t i = 0; i < bench->card.n_local; i++)
 		assert(!bench->card.guest[bench->card.local[i]].held);
 	free(bench->card.line);
+	free(bench->card.traffic);
 	free(bench);
 	return 0;
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+import pandas as pd
 import pytest
 from pydantic import ValidationError
 
@@ -194,6 +195,46 @@ def test_a_sweep_on_machines_leaves_everything(site: Site, tmp_path: FilePath) -
     for sshd in site.sshds:
         assert not list(sshd.temporary.iterdir())
         assert sshd.host.run(["pgrep", "ib_send_lat"]).returncode == 1
+
+
+def test_machines_are_guests_of_cards_over_a_network_that_loses(
+    site: Site, tmp_path: FilePath
+) -> None:
+    """Their own devices stay as they are, and go-back-N sees no loss."""
+    text = EXPERIMENT.replace(
+        "topology:\n", "topology:\n  mtu: 4400\n  vnic: {cc: {algo: vpc}}\n"
+    ).replace("port: udp", "port: afxdp, mode: standard")
+    text += "collect: {series: [rtt, delivered], interval: 10ms}\n"
+    path = site.folder / "cards.yaml"
+    path.write_text(text.replace("iterations: 100", "iterations: 500"))
+    out = tmp_path / "out"
+    site.network.set_path(Path.model_validate({"loss": "2%"}), 1)
+    try:
+        done = site.dpctl("run", "--no-report", path, "--out", out)
+    finally:
+        site.network.set_path(Path(), 1)
+    assert done.returncode == 0, done.stderr
+    (record,) = records(out)
+    assert [device["qps"][0]["retransmits"] for device in record["device"]] == [0, 0]
+    assert (
+        sum(
+            card["hosts"][peer]["retransmits"]
+            for card, peer in zip(record["cards"], ("card1", "card0"), strict=True)
+        )
+        > 0
+    )
+    (table,) = (out / "series").iterdir()
+    tunnels = {name for _, name, _ in series.tunnels(pd.read_parquet(table))}
+    assert tunnels == {"card0", "card1"}
+    host = json.loads((out / "manifest.json").read_text())["networks"][0]["hosts"]["host1"]
+    assert (host["ipv4"], host["mgmt"]) == ("198.18.2.2", "198.19.0.2")
+    for sshd in site.sshds:
+        until(
+            lambda: "dpcard" not in sshd.host.run(["ip", "-brief", "link"]).stdout,  # noqa: B023
+            "the pair is gone",
+        )
+        assert "xdp" not in sshd.host.run(["ip", "link", "show", "eth1"]).stdout
+        assert sshd.host.run(["pgrep", "dp_vnic"]).returncode == 1
 
 
 def test_another_user_and_control_traffic_beside_the_path(site: Site, tmp_path: FilePath) -> None:

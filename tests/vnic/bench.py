@@ -124,7 +124,7 @@ class Bench:
     def starter(self, host: int) -> Callable[..., subprocess.Popen[bytes]]:
         pipe = subprocess.PIPE
         space = self.hosts[host].namespace
-        return lambda argv: spawn(space, argv, stdin=pipe, stdout=pipe)
+        return lambda program: spawn(space, [str(program)], stdin=pipe, stdout=pipe)
 
     def is_quiet(self, name: str) -> bool:
         """Whether a guest's kernel has sent all that it sends unasked.

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from datapath import series
+from datapath.errors import CapabilityError
 from datapath.lanes.cards import guest_device
 from datapath.lanes.middle import choose_backend
+from datapath.lanes.namespace import spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from datapath.vnic.spec import NetworkCards
 
 ROCE_PORT = 4791
 
@@ -41,18 +46,26 @@ def bound(host: Any, port: int) -> socket.socket:
     return host.namespace.in_network(make)
 
 
+BURSTS = {"model": "gilbert-elliott", "p": "2%", "r": "20%"}
+"""Five packets in a row, one in eleven of all."""
+
+
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize(
-    "topology",
+    ("loss", "topology"),
     [
-        {"mtu": 9000},
-        {"mtu": 9000, "vnic": {"port": "udp", "network_mtu": 1500, "cc": {"algo": "swift"}}},
-        {"preset": "dumbbell", "hosts": 4, "mtu": 1500},
+        ("10%", {"mtu": 9000}),
+        (
+            "10%",
+            {"mtu": 9000, "vnic": {"port": "udp", "network_mtu": 1500, "cc": {"algo": "swift"}}},
+        ),
+        ("10%", {"preset": "dumbbell", "hosts": 4, "mtu": 1500}),
+        (BURSTS, {"mtu": 9000, "vnic": {"network_mtu": 1500}}),
     ],
-    ids=["afxdp", "udp-small-network", "dumbbell"],
+    ids=["afxdp", "udp-small-network", "dumbbell", "bursts"],
 )
-def test_hosts_lose_nothing_on_a_path_that_loses(topology: dict[str, Any]) -> None:
-    made = network({"loss": "10%"}, **topology)
+def test_hosts_lose_nothing_on_a_path_that_loses(loss: Any, topology: dict[str, Any]) -> None:
+    made = network({"loss": loss}, **topology)
     try:
         for client, server in made.pairs:
             with bound(server, ROCE_PORT) as receiver, bound(client, 0) as sender:
@@ -89,6 +102,71 @@ def test_tunnels_begin_anew_with_each_path() -> None:
         made.__exit__()
 
 
+def datagrams(network: NetnsNetwork, count: int) -> None:
+    """As many of RoCE's port, which must all arrive, in order."""
+    client, server = network.hosts
+    with bound(server, ROCE_PORT) as receiver, bound(client, 0) as sender:
+        for number in range(count):
+            sender.sendto(bytes([number]) * 1000, (server.endpoint.ipv4, ROCE_PORT))
+            assert receiver.recv(2000)[0] == number
+
+
+@pytest.mark.usefixtures("root")
+def test_each_tunnel_and_class_is_sampled(tmp_path: FilePath) -> None:
+    storage = {"udp": [ROCE_PORT], "weight": 2}
+    made = network({"loss": "10%"}, mtu=1500, vnic={"classes": {"storage": storage}})
+    try:
+        with made.sampled_cards(tmp_path, 1_000_000, 1 << 20, 16):
+            datagrams(made, 100)
+        files = [series.read_file(path, path.name[7:12]) for path in tmp_path.iterdir()]
+        frame = series.join([file.frame for file in files])
+        assert {(card, peer) for card, peer, _ in series.tunnels(frame)} == {("card0", "card1")}
+        ((card, name, rows),) = series.classes(frame)
+        assert (card, name) == ("card0", "card1/1/storage")
+        frame_bytes = 14 + 20 + 8 + 1000
+        assert rows["delivered_bytes"].max() == 100 * frame_bytes
+        assert rows["retransmitted_packets"].max() > 0
+        assert rows["rtt_ns"].min() > 0
+        assert (rows["queue_bytes"].iloc[-1], rows["inflight_bytes"].iloc[-1]) == (0, 0)
+        counted = made.card_counters()[0]["tenants"]["1"]["classes"]["storage"]["hosts"]["card1"]
+        assert counted["delivered_frames"] == counted["tx_frames"] == 100
+        assert counted["retransmits"] == rows["retransmitted_packets"].max()
+        assert counted["packets"] == 100 + counted["retransmits"]
+        with (
+            pytest.raises(CapabilityError, match="No such file"),
+            made.sampled_cards(tmp_path / "nowhere", 1_000_000, 1 << 20, 16),
+        ):
+            pytest.fail("it does")
+        with (
+            pytest.raises(CapabilityError, match="File exists"),
+            made.sampled_cards(tmp_path, 1_000_000, 1 << 20, 1),
+        ):
+            pytest.fail("it does")
+    finally:
+        made.__exit__()
+
+
+@pytest.mark.usefixtures("root")
+def test_cards_take_other_settings_and_come_back_when_killed() -> None:
+    """Their hosts stay as they are."""
+    made = network({"loss": "1%"}, mtu=1500)
+    try:
+        datagrams(made, 20)
+        other = made.topology.model_copy(update={"vnic": NetworkCards(pipes=2, ecn=True)})
+        assert other.network == made.topology.network
+        made.set_cards(other)
+        made.set_path(Path.model_validate({"loss": "1%"}), 1)
+        datagrams(made, 20)
+        assert made._cards is not None
+        assert (made._cards.describe()["pipes"], made._cards.describe()["ecn"]) == (2, True)
+        kill = ["kill", "-9", str(made._cards._programs[0].pid)]
+        assert spawn(made._cards.spaces[0], kill).wait() == 0
+        made.set_path(Path.model_validate({"loss": "1%"}), 1)
+        datagrams(made, 20)
+    finally:
+        made.__exit__()
+
+
 @pytest.mark.usefixtures("root")
 def test_a_card_that_coalesces_wakes_less_often() -> None:
     """Frames come one by one, and the card moves several of them at once."""
@@ -118,7 +196,7 @@ def wakes(network: NetnsNetwork) -> list[int]:
 @pytest.mark.parametrize(
     ("topology", "told"),
     [
-        ({"lane": "sim", "vnic": True}, "vnic: for lanes netns and vm, not for sim"),
+        ({"lane": "sim", "vnic": True}, "vnic: for lanes netns and vm and ssh, not for sim"),
         ({"mtu": 9100, "vnic": True}, "at most 9000"),
         ({"vnic": {"pipes": 17}}, "vnic"),
         ({"vnic": {"mtu": 1500}}, "vnic"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,9 @@ def test_linux_answers_the_card(bench: Bench, tmp_path: Path) -> None:
     said = decoded(packets, tmp_path / "wire.pcap")
     assert "VXLAN, flags [I] (0x08), vni 100" in said
     assert f"IP {blue0.ipv4} > {linux.ipv4}: ICMP echo request" in said
+    fields = ["vxlan.vni", "ip.src", "icmp.type"]
+    lines = decoded_by_tshark(tmp_path / "wire.pcap", fields)
+    assert f"100\t{blue0.ipv4}\t8" in map(_inner, lines)  # an echo request
     assert blue0.ping(linux.ipv6)
 
 
@@ -70,6 +73,20 @@ def decoded(packets: list[Packet], file: Path) -> str:
     wrpcap(str(file), packets)
     argv = ["tcpdump", "-nn", "-r", str(file)]
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def decoded_by_tshark(file: Path, fields: Sequence[str]) -> list[str]:
+    """A line of fields for each VXLAN packet."""
+    argv = ["tshark", "-n", "-r", str(file), "-Y", "vxlan", "-T", "fields"]
+    for field in fields:
+        argv += ["-e", field]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()
+
+
+def _inner(line: str) -> str:
+    """Of fields that a packet has twice, the inner one."""
+    return "\t".join(field.rpartition(",")[2] for field in line.split("\t"))
 
 
 def test_flows_have_source_ports_of_their_own(bench: Bench) -> None:

@@ -80,6 +80,8 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		restart_timer(rc, now);
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.retransmits += again;
+	wqe->packets++;
+	wqe->resent += again;
 }
 
 int dp_std_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)

@@ -115,6 +115,7 @@ static void record_sent(struct dp_rc *rc, uint32_t psn, uint32_t wqe, uint16_t l
 	struct dp_rec *rec = dp_rec_at(rc, psn);
 	bool resent = rec->state == DP_REC_LOST && dp_psn_diff(psn, rc->req.snd_nxt) < 0;
 
+	dp_flow_begin_sample(rc->flow, now);
 	*rec = (struct dp_rec){
 		.sent_ns = now,
 		.delivered = rc->flow->delivered_bytes,
@@ -189,6 +190,8 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += read ? 0 : bytes;
 	rc->qp.stats.retransmits++;
+	dp_sq(&rc->qp, index)->packets++;
+	dp_sq(&rc->qp, index)->resent++;
 	return 1;
 }
 
@@ -277,6 +280,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 		r->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += response ? 0 : bytes;
+	wqe->packets++;
 }
 
 int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)

@@ -216,7 +216,7 @@ class Connection:
             *map(shlex.quote, settings),
             *path,
             *map(shlex.quote, [*binding, *argv]),
-            *("</dev/null", session.redirection),
+            session.redirection,
         ]
         await self._ssh.create_session(lambda: session, " ".join(words), encoding=None)
 

@@ -32,50 +32,50 @@ class RemoteProcess:
         self, connection: Connection, argv: Sequence[str], session: ProgramSession
     ) -> None:
         self.args = list(argv)
-        self._connection = connection
-        self._session = session
+        self.connection = connection
+        self.session = session
         self._killed = False
 
     @property
     def returncode(self) -> int | None:
-        if not self._session.ended.is_set():
+        if not self.session.ended.is_set():
             return None
-        if self._session.status is None and self._killed:
+        if self.session.status is None and self._killed:
             return -signal.SIGKILL
-        return self._session.status
+        return self.session.status
 
     def poll(self) -> int | None:
-        return self._result() if self._session.ended.is_set() else None
+        return self._result() if self.session.ended.is_set() else None
 
     def wait(self, timeout: float | None = None) -> int:
-        if not self._session.ended.wait(timeout):
+        if not self.session.ended.wait(timeout):
             assert timeout is not None
             raise subprocess.TimeoutExpired(self.args, timeout)
         return self._result()
 
     def _result(self) -> int:
-        status, error = self.returncode, self._session.error
+        status, error = self.returncode, self.session.error
         if isinstance(error, OSError) and not isinstance(error, ConnectionError):
             raise error
         if status is None:
-            raise self._connection.gone(str(error))
+            raise self.connection.gone(str(error))
         return status
 
     def kill(self) -> None:
         """Kill it and all it has started; returns at once."""
         first, self._killed = not self._killed, True
-        if first and not self._session.ended.is_set():
+        if first and not self.session.ended.is_set():
             asyncio.run_coroutine_threadsafe(self.end(), loop.loop())
 
     async def end(self) -> None:
         """Have the warden kill it; give up waiting if that has no effect."""
         for pause_s in _KILL_PAUSES_S:
             with contextlib.suppress(DatapathError):
-                await self._connection.answer(f"end {self._session.word}")
-            if self._session.ended.is_set() or not self._session.begun:
+                await self.connection.answer(f"end {self.session.word}")
+            if self.session.ended.is_set() or not self.session.begun:
                 break
             await asyncio.sleep(pause_s)
-        self._session.connection_lost(None)
+        self.session.connection_lost(None)
 
 
 def start(
@@ -87,13 +87,21 @@ def start(
 ) -> RemoteProcess:
     """Start a program; RunFailed when the host is gone."""
     process = RemoteProcess(connection, argv, session)
+    start_session(process, env, cpus)
+    return process
+
+
+def start_session(
+    process: RemoteProcess, env: Mapping[str, str], cpus: Collection[int] | None
+) -> None:
+    """Start the program of a process that was made; RunFailed when the host is gone."""
+    connection, session = process.connection, process.session
     session.on_error = process.kill
     try:
-        connection.call(connection.start(argv, env, cpus, session))
+        connection.call(connection.start(process.args, env, cpus, session))
     except BaseException:
         process.kill()  # interrupted: it may have started
         raise
-    return process
 
 
 def start_to(connection: Connection, argv: Sequence[str], out: int, err: int) -> RemoteProcess:

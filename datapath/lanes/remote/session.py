@@ -74,7 +74,8 @@ class ProgramSession(asyncssh.SSHClientSession[bytes]):
 
     out, err: where its output goes, or None for nowhere; the same object twice
     keeps the order in which both were written.  on_error is called when one of
-    them raises OSError, close when no more output will come.
+    them raises OSError, close when no more output will come.  reads: it has a standard input, which
+    tell() feeds.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class ProgramSession(asyncssh.SSHClientSession[bytes]):
         out: Callable[[bytes], None] | None,
         err: Callable[[bytes], None] | None,
         close: Callable[[], None] = lambda: None,
+        *,
+        reads: bool = False,
     ) -> None:
         self.word = "0."
         """Which program it is, for the warden."""
@@ -96,7 +99,8 @@ class ProgramSession(asyncssh.SSHClientSession[bytes]):
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self._drain: asyncio.TimerHandle | None = None
         both = out is not None and out is err
-        words = [] if out else [">/dev/null"]
+        words = [] if reads else ["</dev/null"]
+        words += [] if out else [">/dev/null"]
         words += ["2>&1"] if both else [] if err else ["2>/dev/null"]
         self.redirection = " ".join(words)
 
@@ -105,6 +109,15 @@ class ProgramSession(asyncssh.SSHClientSession[bytes]):
 
     def session_started(self) -> None:
         self.begun = True
+
+    def tell(self, data: bytes) -> None:
+        """Give the program input; nothing: there is no more of it."""
+        if self._channel is None or self._channel.is_closing():
+            return
+        if data:
+            self._channel.write(data)
+        else:
+            self._channel.write_eof()
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if self._drain is not None:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The terminal's other screen, for what is shown again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import sys
+from collections.abc import Callable
+
+
+class Screen:
+    """As a context manager: the other screen, without a cursor, if it is wanted and there is one.
+
+    What is no terminal gets one text below the other.
+    """
+
+    def __init__(self, wanted: bool = True) -> None:
+        self._there = wanted and sys.stdout.isatty()
+
+    def __enter__(self) -> Screen:
+        if self._there:
+            sys.stdout.write("\x1b[?1049h\x1b[?25l")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._there:
+            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+    def put(self, text: str) -> None:
+        """Show a text in place of the one before; as many lines as there is room for."""
+        if self._there:
+            height = shutil.get_terminal_size((80, 24)).lines
+            sys.stdout.write("\x1b[H\x1b[J" + "\n".join(text.splitlines()[: height - 1]))
+        else:
+            sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def show(self, printing: Callable[[], None]) -> None:
+        """Show what a function prints."""
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            printing()
+        self.put(text.getvalue())
