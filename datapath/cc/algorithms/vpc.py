@@ -11,7 +11,7 @@ NONE_YET = 1e18  # of minima and bounds
 SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
 LONGEST_NS = 250_000  # longer base RTTs have the target of this one
 FAIR_NS = 500_000  # with longer ones a window has the target of a smaller one
-LEAST_PACKETS = 10  # shorter ones have the target of these, of SCALED_BYTES at line rate
+LEAST_PACKETS = 10  # shorter ones have the target of these, at line rate
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
 QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
@@ -168,7 +168,8 @@ def noise_ns(flow: Vpc) -> float:
 
 def length_ns(flow: Vpc) -> float:
     """Base RTT of which the target is a share: within its limits."""
-    packets_ns = LEAST_PACKETS * BITS_NS * SCALED_BYTES / max(flow.line_rate_bps, 1)
+    packet_bytes = min(flow.mss_bytes, SCALED_BYTES)
+    packets_ns = LEAST_PACKETS * BITS_NS * packet_bytes / max(flow.line_rate_bps, 1)
     return min(max(flow.base_ns, packets_ns if flow.line_rate_bps > 0 else 0), LONGEST_NS)
 
 
@@ -429,8 +430,7 @@ def forget_losses(flow: Vpc) -> None:
 def apply(flow: Vpc) -> None:
     """Clamp the window and pace it."""
     flow.w = min(max(flow.w, flow.min_window), flow.max_cwnd_bytes / flow.mss_bytes)
-    window = flow.w
-    rtt_ns = flow.srtt_ns
+    window, rtt_ns = flow.w, flow.srtt_ns
     if flow.draining and flow.base_ns > 0:
         share = DRAINED if flow.drain_gap >= LAST_GAP else 0.5
         window *= share * min(flow.base_ns / max(rtt_ns, 1), 1)
