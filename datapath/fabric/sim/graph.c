@@ -395,7 +395,8 @@ int sim_graph_create(struct dp_sim *s, const struct dp_sim_graph *g)
 	for (i = 0; i < s->n_switches; i++) {
 		s->switches[i].sim = s;
 		s->switches[i].leaf = SIM_NONE;
-		s->switches[i].seed = dp_mix64(s->cfg.seed ^ dp_mix64(0x7377697463680000ull + i));
+		s->switches[i].seed = dp_mix64(
+			s->cfg.seed ^ dp_mix64(0x7377697463680000ull + (s->cfg.symmetric ? 0 : i)));
 	}
 	err = create_links(s, g);
 	if (!err)
