@@ -12,7 +12,7 @@ local ext = Proto("dpext", "RoCEv2 extended mode")
 
 local FIRST = 0xC0
 local BTH, RETH, ATOMIC, AETH, IMM, IETH, XDH, XAH, HELLO = 12, 16, 28, 4, 4, 4, 20, 28, 20
-local FETH, ATOMIC_ACK, ICRC, HOP, DEMAND, GRANT = 4, 8, 4, 16, 12, 8
+local FETH, ATOMIC_ACK, ICRC, HOP, DEMAND, GRANT, CREDIT = 4, 8, 4, 16, 20, 8, 4
 
 -- Opcode of the RC original -> name, and the headers between XDH and payload.
 local RC = {
@@ -46,7 +46,7 @@ local ACK, ATOMIC_RESPONSE = 0xD1, 0xD2
 local RESPONSES = { [0xCD] = true, [0xCE] = true, [0xCF] = true, [0xD0] = true }
 local CONTROL = {
 	[0xE0] = "HELLO", [0xE1] = "HELLO Reply", [0xE2] = "PROBE", [0xE3] = "PROBE Reply",
-	[0xE4] = "DEMAND", [0xE5] = "GRANT",
+	[0xE4] = "DEMAND", [0xE5] = "GRANT", [0xE6] = "CREDIT",
 }
 
 local names = {}
@@ -111,7 +111,9 @@ local f = {
 	settled = u32("demand.settled", "Sent and no longer in flight, bytes"),
 	wanted = u32("wanted", "Sent and wanted, bytes"),
 	demand_rtt = u32("demand.rtt_ns", "Lowest time to the GRANT, ns"),
+	credits_heard = u32("demand.heard", "CREDITs received"),
 	granted = u32("grant.granted", "Granted, bytes"),
+	credit = u32("credit.number", "Number of the CREDIT"),
 	payload = ProtoField.bytes("dpext.payload", "Payload"),
 	icrc = u32("icrc", "ICRC", base.HEX),
 }
@@ -192,6 +194,7 @@ end
 
 local function add_demand(tree, b)
 	tree:add(f.settled, b(0, 4)); tree:add(f.wanted, b(4, 4)); tree:add(f.demand_rtt, b(8, 4))
+	tree:add(f.credit, b(12, 4)); tree:add(f.credits_heard, b(16, 4))
 	return DEMAND
 end
 
@@ -200,8 +203,14 @@ local function add_grant(tree, b)
 	return GRANT
 end
 
+local function add_credit(tree, b)
+	tree:add(f.credit, b(0, 4))
+	return CREDIT
+end
+
 local CONTROL_HEADERS = {
 	[0xE0] = add_hello, [0xE1] = add_hello, [0xE4] = add_demand, [0xE5] = add_grant,
+	[0xE6] = add_credit,
 }
 
 -- Adds what lies behind the BTH; returns where the payload begins.

@@ -133,6 +133,7 @@ class Arrivals:
         self.receiver, self.mss_bytes, self.now_ns = receiver, mss_bytes, 1_000_000
         self.line_rate_bps = line_rate_bps
         self.granted = [0.0] * len(receiver.senders)
+        self.credited = [0.0] * len(receiver.senders)  # bytes that credits let them send
         for sender in receiver.senders:
             sender.mss_bytes = mss_bytes
 
@@ -140,7 +141,7 @@ class Arrivals:
         """Let an event happen; mistakes in what the hooks set."""
         found = self._pass(event.wait_ns)
         sender = self.receiver.senders[event.sender]
-        way = max(self.granted[event.sender] - float(sender.arrived_bytes), 0.0)
+        way = max(self._may_send(event.sender) - float(sender.arrived_bytes), 0.0)
         if event.kind == "request":
             sender.wanted_bytes += event.bytes
             self._heard(sender)
@@ -168,12 +169,15 @@ class Arrivals:
             if not waiting:
                 return []
             sender = waiting[number % len(waiting)]
-            stuck = self.granted[sender] <= float(senders[sender].arrived_bytes)
+            stuck = self._may_send(sender) <= float(senders[sender].arrived_bytes)
             # A sender that waits repeats its DEMAND; a packet takes its time on the line.
             found = self.happen(Event("request" if stuck else "data", sender, 0, 10_000))
             if found:
                 return found
         return ["a sender waits for a grant for ever"]
+
+    def _may_send(self, sender: int) -> float:
+        return max(self.granted[sender], self.credited[sender])
 
     def _heard(self, sender: Record) -> None:
         sender.heard_ns = self.now_ns
@@ -215,7 +219,19 @@ class Arrivals:
                 )
             self.granted[i] = max(self.granted[i], min(granted, float(sender.wanted_bytes)))
             sender.granted_bytes = self.granted[i]
+            found += self._credit(i, sender)
         return found + self._unsound()
+
+    def _credit(self, index: int, sender: Record) -> list[str]:
+        """Every credit arrives at once, and is told at once."""
+        more = float(sender.credits) - float(sender.credits_told)
+        if not math.isfinite(more) or more < 0:
+            return [f"credits of sender {index} go from {sender.credits_told} to {sender.credits}"]
+        begin = max(self.credited[index], float(sender.arrived_bytes))
+        aim = min(begin + math.floor(more) * self.mss_bytes, float(sender.wanted_bytes))
+        self.credited[index] = max(self.credited[index], aim)
+        sender.credits = sender.credits_told = sender.credits_heard = math.floor(sender.credits)
+        return []
 
     def _unsound(self) -> list[str]:
         found = []

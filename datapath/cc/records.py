@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 6  # DP_CC_ABI
+CC_ABI = 7  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -123,6 +123,9 @@ class Sender(_Own):
         float,
         "set by the algorithm: may have been sent; never falls, nor exceeds `wanted_bytes`",
     ]
+    credits: Annotated[
+        float, "set by the algorithm: credits sent to it, each for one packet; never falls"
+    ]
     wanted_bytes: Annotated[float, "sent, and wanted to be sent"]
     arrived_bytes: Annotated[float, "arrived, or known to be lost"]
     heard_ns: Annotated[float, "when its last packet came"]
@@ -130,6 +133,8 @@ class Sender(_Own):
         float, "lowest time from its DEMAND to the GRANT, hosts included; 0: not known"
     ]
     mss_bytes: Annotated[float, "payload of its longest packet so far"]
+    credits_told: Annotated[float, "number of the newest credit that it told to have received"]
+    credits_heard: Annotated[float, "how many credits it had received then"]
 
 
 class Data:
@@ -144,7 +149,7 @@ class Data:
 WRITABLE = {
     "flow": ("cwnd_bytes", "pacing_rate_bps", "next_path", "unscheduled_bytes"),
     "port": ("timer_ns",),
-    "sender": ("granted_bytes",),
+    "sender": ("granted_bytes", "credits"),
 }
 """The members of each record's head that an algorithm sets."""
 

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 6
+#define DP_CC_ABI 7
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -94,12 +94,15 @@ struct dp_cc_port {
 struct dp_cc_sender {
 	/* set by the algorithm */
 	double granted_bytes; /* may have been sent; never falls, nor exceeds wanted_bytes */
+	double credits;	      /* CREDITs sent to it, each for one packet; never falls */
 	/* set by the transport before each call */
 	double wanted_bytes;  /* sent, and wanted to be sent */
 	double arrived_bytes; /* arrived, or known to be lost */
 	double heard_ns;      /* when its last packet came */
 	double rtt_ns;	      /* lowest time from its DEMAND to the GRANT; 0: not known */
 	double mss_bytes;     /* payload of its longest packet so far */
+	double credits_told;  /* number of the newest CREDIT that it told to have received */
+	double credits_heard; /* how many of them it received, up to that one */
 };
 
 /* A packet of data that has arrived. */

@@ -7,6 +7,8 @@
 /* A DEMAND that is behind the one before was overtaken by it.  So many in a row were not: the one
  * before was wrong, and the flow begins anew. */
 #define BELIEVED 3
+/* CREDITs that may wait for transmission: what is more than this is lost at once. */
+#define UNSENT_MAX 64
 
 /* ---- records ------------------------------------------------------------------------ */
 
@@ -109,7 +111,8 @@ static void place(struct dp_granting *g, struct dp_incoming *in)
 		swap(g, in->index, --g->active);
 }
 
-static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, uint32_t settled)
+/* The numbers of CREDITs go on from what the sender knows. */
+static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, const struct dp_demand *d)
 {
 	struct dp_incoming *in = make_room(g) ? calloc(1, sizeof(*in)) : NULL;
 
@@ -118,7 +121,9 @@ static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, uint32
 	in->qp = qp;
 	in->index = g->n++;
 	in->mss_bytes = qp->attr.path_mtu;
-	in->settled = in->arrived = in->granted = in->wanted = settled;
+	in->settled = in->arrived = in->granted = in->wanted = d->settled;
+	in->credits = in->credits_told = d->number;
+	in->credits_heard = d->heard;
 	g->at[in->index] = in;
 	memcpy(record_at(g, in->index), g->algo->sender_initial, g->sender_bytes);
 	return in;
@@ -150,6 +155,9 @@ static void show_sender(struct dp_granting *g, const struct dp_incoming *in)
 	r->heard_ns = (double)in->heard_ns;
 	r->rtt_ns = in->rtt_ns;
 	r->mss_bytes = in->mss_bytes;
+	r->credits = (double)in->credits;
+	r->credits_told = (double)in->credits_told;
+	r->credits_heard = (double)in->credits_heard;
 }
 
 static struct dp_cc_port *show_port(struct dp_engine *e, uint64_t now)
@@ -162,11 +170,25 @@ static struct dp_cc_port *show_port(struct dp_engine *e, uint64_t now)
 	return p;
 }
 
+/* Takes over the credits that the algorithm gave. */
+static void take_credits(struct dp_granting *g, struct dp_incoming *in)
+{
+	double credits = record_at(g, in->index)->credits - (double)in->credits;
+
+	if (!(credits >= 1))
+		return;
+	in->unsent = credits < UNSENT_MAX - in->unsent ? (uint8_t)(in->unsent + credits) :
+							 UNSENT_MAX;
+	in->credits += credits < UNSENT_MAX ? (uint64_t)credits : UNSENT_MAX;
+	dp_qp_wake(in->qp);
+}
+
 /* Takes over what the algorithm granted.  A total never falls, and never exceeds the demand. */
 static void take_grant(struct dp_granting *g, struct dp_incoming *in)
 {
 	double granted = record_at(g, in->index)->granted_bytes;
 
+	take_credits(g, in);
 	if (!(granted > (double)in->granted) || in->granted >= in->wanted)
 		return;
 	in->granted = granted < (double)in->wanted ? (uint64_t)granted : in->wanted;
@@ -202,7 +224,7 @@ static void follow_up(struct dp_engine *e, uint64_t now)
 		dp_wheel_cancel(&e->wheel, &g->timer);
 	else
 		dp_wheel_arm(&e->wheel, &g->timer,
-			     at <= (double)now ? now + 1 : (uint64_t)fmin(at, latest));
+			     at <= (double)now ? now + 1 : (uint64_t)fmin(ceil(at), latest));
 }
 
 /* ---- events ---------------------------------------------------------------------------- */
@@ -211,6 +233,19 @@ static void follow_up(struct dp_engine *e, uint64_t now)
 static uint64_t total_near(uint64_t known, uint32_t low)
 {
 	return known + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)known);
+}
+
+/* Which CREDITs the sender has received; nothing that cannot be is believed. */
+static void take_report(struct dp_incoming *in, const struct dp_demand *d)
+{
+	uint64_t told = total_near(in->credits, d->number);
+	uint64_t heard = total_near(in->credits_heard, d->heard);
+
+	if (told > in->credits || told < in->credits_told || heard > told ||
+	    heard < in->credits_heard)
+		return;
+	in->credits_told = told;
+	in->credits_heard = heard;
 }
 
 struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
@@ -223,7 +258,7 @@ struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
 	if (wants > INT32_MAX)
 		return in;
 	if (!in)
-		in = enter(g, qp, d->settled);
+		in = enter(g, qp, d);
 	if (!in)
 		return NULL;
 	in->heard_ns = now;
@@ -239,6 +274,7 @@ struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
 	in->settled = settled;
 	in->wanted = settled + wants;
 	in->rtt_ns = d->rtt_ns;
+	take_report(in, d);
 	if (in->arrived < settled)
 		in->arrived = settled;
 	if (in->granted < in->arrived)

@@ -17,9 +17,12 @@ struct dp_incoming {
 	struct dp_qp *qp;
 	uint32_t index; /* of its record */
 	bool owed;	/* a GRANT is to be sent */
+	uint8_t unsent; /* CREDITs to be sent */
 	uint8_t late;	/* DEMANDs in a row that are behind the newest */
 	uint64_t wanted, granted, arrived;
-	uint64_t settled; /* of the last DEMAND */
+	uint64_t settled;		      /* of the last DEMAND */
+	uint64_t credits;		      /* sent, and to be sent */
+	uint64_t credits_told, credits_heard; /* by the last DEMAND */
 	uint64_t heard_ns;
 	uint32_t rtt_ns, mss_bytes;
 };

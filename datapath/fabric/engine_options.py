@@ -17,7 +17,8 @@ class EngineOptions:
     of a QP take.  telemetry: room for the records that links with telemetry stamp.
     line_rate_bps: told to algorithms, 0: that of the first host's link.  timeout, retry_cnt,
     rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
-    packets with payload, and of those without.
+    packets with payload, and of those without.  credit_class: that of CREDIT packets;
+    if it is another than control_class, they go the way of their data backwards.
     """
 
     path_mtu: int = 4096
@@ -36,3 +37,4 @@ class EngineOptions:
     min_rnr_timer: int = 12
     data_class: int = 0
     control_class: int = 0
+    credit_class: int = 0

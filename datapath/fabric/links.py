@@ -134,10 +134,16 @@ class Jitter:
 
 @dataclass(frozen=True)
 class QueueClass:
-    """One of several queues of a link; weight 0 is strict priority over all behind it."""
+    """One of several queues of a link; weight 0 is strict priority over all behind it.
+
+    rate_bps: shaped to that rate, with a bucket that holds one frame; 0: not shaped.  jitter: share
+    by which the time between two frames of it varies.
+    """
 
     weight: int = 0
     limit_bytes: int = 0
+    rate_bps: int = 0
+    jitter: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -214,6 +220,7 @@ class Link:
         for index, one in enumerate(self.classes):
             classes[index].weight = one.weight
             classes[index].limit_bytes = one.limit_bytes
+            classes[index].rate_bps, classes[index].jitter = one.rate_bps, one.jitter
         return kept
 
 

@@ -157,10 +157,10 @@ void dp_routes_free(struct dp_routes *r)
 	*r = (struct dp_routes){};
 }
 
-void dp_routes_seed(struct dp_routes *r, uint64_t seed)
+void dp_routes_seed(struct dp_routes *r, uint64_t seed, bool alike)
 {
 	for (uint32_t i = 0; i < r->n_switches; i++)
-		r->seed[i] = dp_mix64(seed ^ dp_mix64(0x7377697463680000ull + i));
+		r->seed[i] = dp_mix64(seed ^ dp_mix64(0x7377697463680000ull + (alike ? 0 : i)));
 }
 
 int dp_routes_use(struct dp_routes *r, uint32_t link, bool used)

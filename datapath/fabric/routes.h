@@ -45,8 +45,8 @@ int dp_routes_create(struct dp_routes *, uint32_t n_switches, const bool *is_lea
 		     const struct dp_route_link *);
 /* Zeroed routes may be freed, too. */
 void dp_routes_free(struct dp_routes *);
-/* The seed of a run, by which switches hash. */
-void dp_routes_seed(struct dp_routes *, uint64_t seed);
+/* The seed of a run, by which switches hash.  alike: all switches choose as one does. */
+void dp_routes_seed(struct dp_routes *, uint64_t seed, bool alike);
 /* Lets routes lead along a link, or around it.  0, -ENOMEM or -EINVAL: it joins no two switches. */
 int dp_routes_use(struct dp_routes *, uint32_t link, bool used);
 /* Whether any switch has a choice. */

@@ -37,7 +37,8 @@ static bool is_valid(const struct dp_link_config *c)
 
 	if (a->kind == DP_AQM_NONE)
 		return true;
-	if (a->kind > DP_AQM_PIE || c->n_classes > 1 || c->trim || c->marking.kind != DP_MARK_NONE)
+	if (a->kind > DP_AQM_PIE || c->n_classes > 1 || c->class[0].rate_bps || c->trim ||
+	    c->marking.kind != DP_MARK_NONE)
 		return false;
 	if (!a->interval_ns || a->interval_ns >= TIME_MAX_NS || a->target_ns >= TIME_MAX_NS)
 		return false;

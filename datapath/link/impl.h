@@ -57,6 +57,7 @@ enum dp_link_stream {
 	DP_RNG_DUPLICATE,
 	DP_RNG_GE_TIME,
 	DP_RNG_AQM,
+	DP_RNG_SHAPE,
 	DP_RNGS,
 };
 
@@ -74,6 +75,9 @@ struct dp_link_queue {
 	uint64_t start; /* tag of the next frame (start-time fair queueing), of weighted classes */
 	uint64_t tag_per_byte; /* tag units per byte; 0: strict priority */
 	uint64_t paused_since_ns;
+	uint64_t rate_bps; /* of a shaped class */
+	double jitter;
+	uint64_t open_ns; /* shaped class: its next frame leaves no earlier */
 };
 
 /* CoDel's state of a queue (RFC 8289, section 5). */
@@ -148,9 +152,11 @@ struct dp_link {
 	uint32_t ready;	 /* mask of the classes in which frames wait */
 	uint32_t paused; /* mask of the paused classes */
 	uint32_t strict; /* mask of the classes with strict priority */
-	uint32_t n_classes;
-	bool guarded; /* has loss, a policer or an AQM */
-	bool managed; /* has an AQM */
+	uint8_t n_classes;
+	uint8_t shaped; /* mask of the shaped classes */
+	uint8_t closed; /* mask of those in which frames wait for open_ns; they are not in ready */
+	bool guarded;	/* has loss, a policer or an AQM */
+	bool managed;	/* has an AQM */
 	bool spoils, eager, telemetry, trims, traced;
 
 	/* the wire */
@@ -257,6 +263,16 @@ int dp_link_police_configure(struct dp_link *, const struct dp_policer *);
 void dp_link_refill(struct dp_link *, uint64_t now);
 /* Takes a frame's tokens; false: there are too few, and none is taken. */
 bool dp_link_conforms(struct dp_link *, const struct dp_frame *, uint64_t now);
+
+/* ---- shape.c --------------------------------------------------------- */
+
+void dp_link_shape_configure(struct dp_link *, unsigned class, uint64_t rate_bps, double jitter);
+/* A frame of a shaped class is about to be transmitted: the class closes. */
+void dp_link_shape_close(struct dp_link *, unsigned class, const struct dp_frame *);
+/* When the next closed class opens; DP_NEVER: none is closed. */
+uint64_t dp_link_shape_next(const struct dp_link *);
+/* Opens the classes whose time comes next. */
+void dp_link_shape_open(struct dp_link *, uint64_t at);
 
 /* ---- queue.c --------------------------------------------------------- */
 

@@ -66,6 +66,8 @@ static struct dp_frame *dequeue(struct dp_link *l, unsigned class)
 	}
 	if (l->buffer)
 		dp_buffer_give(l->buffer, f, dp_link_idle_ns(l));
+	if (l->shaped >> class & 1)
+		dp_link_shape_close(l, class, f);
 	return f;
 }
 
@@ -80,10 +82,34 @@ static __attribute__((noinline)) void advance_managed(struct dp_link *l, uint64_
 	}
 }
 
+/* One transmission at a time, since it may close a class; and closed classes open between two
+ * transmissions, each at its time. */
+static __attribute__((noinline)) void advance_shaped(struct dp_link *l, uint64_t now)
+{
+	uint64_t opens, until;
+	uint32_t mask;
+
+	for (;;) {
+		opens = dp_link_shape_next(l);
+		until = opens < now ? opens : now;
+		mask = dp_link_eligible(l);
+		if (mask && !dp_link_busy(l, until))
+			transmit(l, dequeue(l, dp_link_next_class(l, mask)));
+		else if (opens <= now)
+			dp_link_shape_open(l, opens);
+		else
+			return;
+	}
+}
+
 void dp_link_advance(struct dp_link *l, uint64_t now)
 {
 	uint32_t mask;
 
+	if (l->shaped) {
+		advance_shaped(l, now);
+		return;
+	}
 	while ((mask = dp_link_eligible(l)) && !dp_link_busy(l, now)) {
 		if (l->managed) {
 			advance_managed(l, now);
@@ -107,6 +133,9 @@ void dp_link_drop(struct dp_link *l, struct dp_frame *f, enum dp_drop why)
 	case DP_DROP_AQM:
 		l->stats.aqm_dropped++;
 		break;
+	case DP_DROP_SHAPED:
+		l->stats.shaped++;
+		break;
 	case DP_DROP_QUEUE:
 	case DP_DROP_BUFFER:
 		l->stats.overflowed++;
@@ -122,7 +151,10 @@ static void enqueue(struct dp_link *l, struct dp_frame *f)
 	struct dp_link_queue *q = &l->queue[f->class];
 
 	if (!q->head) {
-		l->ready |= 1u << f->class;
+		if (l->shaped >> f->class & 1)
+			l->closed |= (uint8_t)(1u << f->class);
+		else
+			l->ready |= 1u << f->class;
 		if (q->tag_per_byte)
 			dp_link_tag(l, q);
 	}
@@ -196,7 +228,8 @@ void dp_link_offer(struct dp_link *l, struct dp_frame *f, uint64_t now)
 	if (f->class >= l->n_classes)
 		f->class = (uint8_t)(l->n_classes - 1);
 	dp_link_advance(l, now);
-	if (!dp_link_eligible(l) && !dp_link_busy(l, now) && !(l->paused >> f->class & 1)) {
+	if (!dp_link_eligible(l) && !dp_link_busy(l, now) &&
+	    !((l->paused | l->shaped) >> f->class & 1)) {
 		pass(l, f, now);
 		return;
 	}
@@ -274,7 +307,13 @@ uint64_t dp_link_deadline(const struct dp_link *l)
 	uint64_t at = f ? f->at_ns : DP_NEVER;
 	uint64_t turn;
 
-	if (!mask || (l->wire && !l->eager))
+	if (l->wire && !l->eager)
+		return at;
+	if (l->closed) {
+		turn = dp_link_shape_next(l);
+		at = turn < at ? turn : at;
+	}
+	if (!mask)
 		return at;
 	turn = l->eager ? dp_link_idle_ns(l) : next_queued(l, mask);
 	return turn < at ? turn : at;
@@ -376,8 +415,9 @@ int dp_link_configure(struct dp_link *l, const struct dp_link_config *config, ui
 	if (l->buffer && config->aqm.kind != DP_AQM_NONE)
 		return -EINVAL;
 	dp_link_advance(l, now);
-	if (l->ready && (l->n_classes != (config->n_classes ? config->n_classes : 1) ||
-			 dp_aqm_differs(l, &config->aqm)))
+	if ((l->ready | l->closed) &&
+	    (l->n_classes != (config->n_classes ? config->n_classes : 1) ||
+	     dp_aqm_differs(l, &config->aqm)))
 		return -EBUSY;
 	dp_link_refill(l, now);
 	if (config->seed != l->seed)

@@ -70,6 +70,7 @@ enum dp_drop {
 	DP_DROP_BUFFER,	  /* the switch's shared buffer was full */
 	DP_DROP_POLICER,  /* above the policer's rate */
 	DP_DROP_AQM,	  /* by the AQM, to keep the queue short */
+	DP_DROP_SHAPED,	  /* the queue of its shaped class was full */
 	DP_DROP_SHUTDOWN, /* the link was destroyed */
 	DP_DROPS,
 };
@@ -152,9 +153,16 @@ struct dp_aqm {
 	double mark_max;	/* PIE: drop probability above which ECN does not help */
 };
 
+/* A shaped class sends a frame of n bytes at most every n / rate_bps seconds: a token bucket that
+ * holds one frame.  So credits that wait in it limit the data that they call for in the other
+ * direction (ExpressPass, SIGCOMM 2017, section 3.1).  Not beside an AQM. */
 struct dp_class_config {
 	uint32_t weight;      /* 0: strict priority over all higher numbers and all weighted ones */
 	uint64_t limit_bytes; /* limit of this class; 0: only the link's limit */
+	uint64_t rate_bps;    /* shaped to this rate; 0: not shaped */
+	/* Share by which the time from one frame of a shaped class to the next varies, at random.
+	 * Without it the drops of a full queue keep step with one of the flows. */
+	double jitter;
 };
 
 /* X(type, name): the settings that are one number.  The emulator takes a key of each name, and
@@ -206,6 +214,7 @@ struct dp_link_config {
 	X(overflowed)  /* queue or shared buffer full */                                           \
 	X(policed)     /* dropped by the policer */                                                \
 	X(aqm_dropped) /* dropped by the AQM */                                                    \
+	X(shaped)      /* the queue of a shaped class full */                                      \
 	X(marked)                                                                                  \
 	X(trimmed)                                                                                 \
 	X(corrupted)                                                                               \

@@ -27,7 +27,8 @@ static int check_classes(const struct dp_link_config *config)
 	if (config->n_classes > DP_LINK_CLASSES)
 		return -EINVAL;
 	for (uint32_t c = 0; c < config->n_classes; c++)
-		if (config->class[c].weight > DP_LINK_WEIGHT_MAX)
+		if (config->class[c].weight > DP_LINK_WEIGHT_MAX ||
+		    !(config->class[c].jitter >= 0 && config->class[c].jitter <= 1))
 			return -EINVAL;
 	return 0;
 }
@@ -40,6 +41,7 @@ static void configure_class(struct dp_link *l, unsigned c, const struct dp_class
 	q->tag_per_byte = config->weight ? TAG_UNIT / config->weight : 0;
 	if (!config->weight)
 		l->strict |= 1u << c;
+	dp_link_shape_configure(l, c, config->rate_bps, config->jitter);
 }
 
 int dp_link_queue_configure(struct dp_link *l, const struct dp_link_config *config)
@@ -48,11 +50,13 @@ int dp_link_queue_configure(struct dp_link *l, const struct dp_link_config *conf
 
 	if (check_marking(m) || check_classes(config))
 		return -EINVAL;
-	l->n_classes = config->n_classes ? config->n_classes : 1;
+	l->n_classes = config->n_classes ? (uint8_t)config->n_classes : 1;
 	l->limit_bytes = limit_or_none(config->limit_bytes);
 	l->strict = 0;
 	for (unsigned c = 0; c < l->n_classes; c++)
 		configure_class(l, c, &config->class[c]);
+	for (unsigned c = l->n_classes; c < DP_LINK_CLASSES; c++)
+		dp_link_shape_configure(l, c, 0, 0);
 	l->marking = *m;
 	l->mark_slope = m->kmax_bytes > m->kmin_bytes ?
 				m->pmax * 0x1p32 / (double)(m->kmax_bytes - m->kmin_bytes) :
@@ -169,6 +173,9 @@ bool dp_link_admit(struct dp_link *l, struct dp_frame *f, uint64_t now)
 	}
 	if (trim(l, f, now))
 		return true;
-	dp_link_drop(l, f, fit ? DP_DROP_BUFFER : DP_DROP_QUEUE);
+	if (l->shaped >> f->class & 1)
+		dp_link_drop(l, f, DP_DROP_SHAPED);
+	else
+		dp_link_drop(l, f, fit ? DP_DROP_BUFFER : DP_DROP_QUEUE);
 	return false;
 }

@@ -27,7 +27,7 @@
 	 HAS(mask, DP_HAS_XAH, DP_XAH_LEN) + HAS(mask, DP_HAS_HELLO, DP_HELLO_LEN) +               \
 	 HAS(mask, DP_IS_CNP, DP_CNP_RESV_LEN) + HAS(mask, DP_HAS_DETH, DP_DETH_LEN) +             \
 	 HAS(mask, DP_HAS_FETH, DP_FETH_LEN) + HAS(mask, DP_HAS_DEMAND, DP_DEMAND_LEN) +           \
-	 HAS(mask, DP_HAS_GRANT, DP_GRANT_LEN))
+	 HAS(mask, DP_HAS_GRANT, DP_GRANT_LEN) + HAS(mask, DP_HAS_CREDIT, DP_CREDIT_LEN))
 
 #define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
 #define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
@@ -84,4 +84,5 @@ const struct dp_opcode_info dp_opcodes[256] = {
 	ROW(DP_OP_PROBE_REPLY, "PROBE_REPLY", DP_IS_PROBE | DP_HAS_PAYLOAD),
 	ROW(DP_OP_DEMAND, "DEMAND", DP_HAS_DEMAND),
 	ROW(DP_OP_GRANT, "GRANT", DP_HAS_GRANT),
+	ROW(DP_OP_CREDIT, "CREDIT", DP_HAS_CREDIT),
 };

@@ -53,6 +53,7 @@ enum dp_opcode {
 	DP_OP_PROBE_REPLY = 0xe3, /* yes, both ways: as long as the probe */
 	DP_OP_DEMAND = 0xe4,	  /* a sender tells how much it wants to send */
 	DP_OP_GRANT = 0xe5,	  /* a receiver tells how much the sender may send */
+	DP_OP_CREDIT = 0xe6,	  /* a receiver lets the sender send one packet */
 };
 
 /* What a packet is (kind) and which headers it carries (mask). */
@@ -83,6 +84,7 @@ enum dp_op_mask {
 	DP_HAS_FETH = 1 << 23,
 	DP_HAS_DEMAND = 1 << 24,
 	DP_HAS_GRANT = 1 << 25,
+	DP_HAS_CREDIT = 1 << 26,
 };
 
 struct dp_opcode_info {

@@ -27,6 +27,7 @@ static void find_headers(const uint8_t *bth, struct dp_parsed *out)
 	out->hello = take(&p, mask, DP_HAS_HELLO, DP_HELLO_LEN);
 	out->demand = take(&p, mask, DP_HAS_DEMAND, DP_DEMAND_LEN);
 	out->grant = take(&p, mask, DP_HAS_GRANT, DP_GRANT_LEN);
+	out->credit = take(&p, mask, DP_HAS_CREDIT, DP_CREDIT_LEN);
 	out->xdh = take(&p, mask, DP_HAS_XDH, DP_XDH_LEN);
 	out->deth = take(&p, mask, DP_HAS_DETH, DP_DETH_LEN);
 	room = mask & DP_IS_REQUEST && out->xdh ? dp_room_len(dp_xdh_records(out->xdh)) : 0;

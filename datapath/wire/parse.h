@@ -19,7 +19,7 @@ struct dp_parsed {
 	uint32_t dest_qpn;
 	/* NULL where the opcode has no such header */
 	const uint8_t *hello, *xdh, *reth, *atomic, *aeth, *atomic_ack, *imm, *ieth, *xah, *deth,
-		*feth, *demand, *grant;
+		*feth, *demand, *grant, *credit;
 	const uint8_t *room; /* request: room for telemetry; NULL: none */
 	/* xah: 4 * words bytes of bitmap, 4 * n_trimmed and 4 * n_marked of PSNs, 16 * n_hops
 	 * of telemetry */

@@ -81,12 +81,18 @@ KEPT: list[Any] = []
 class Granting:
     """Grants each sender up to `window_bytes` on the way; its own sender has a constant window.
 
-    requests and data are the events so far: (wanted, arrived) and (bytes, marked, trimmed).
+    gives: so many credits for each event, in the place of grants.
+    requests, reports and data are the events so far: (wanted, arrived), (told, heard) of credits
+    and (bytes, marked, trimmed).
     """
 
-    def __init__(self, window_bytes: float = 1e9, unscheduled_bytes: float = 0) -> None:
+    def __init__(
+        self, window_bytes: float = 1e9, unscheduled_bytes: float = 0, gives: int = 0
+    ) -> None:
         KEPT.append(self)
-        self.window_bytes = window_bytes
+        self.window_bytes, self.gives = window_bytes, gives
+        self.next_ns = 0.0
+        self.reports: list[tuple[float, float]] = []
         self.requests: list[tuple[float, float]] = []
         self.data: list[tuple[float, float, float]] = []
         self.algo, self._keep = constant_cc(1e6, 0)
@@ -109,6 +115,7 @@ class Granting:
     def _on_request(self, port: Any, sender: Any) -> None:
         s = ffi.cast("struct dp_cc_sender *", sender)
         self.requests.append((s.wanted_bytes, s.arrived_bytes))
+        self.reports.append((s.credits_told, s.credits_heard))
         self._at_once(port)
 
     def _on_data(self, port: Any, _: Any, data: Any) -> None:
@@ -119,7 +126,14 @@ class Granting:
         p = ffi.cast("struct dp_cc_port *", port)
         p.timer_ns = p.now_ns
 
-    def _on_timer(self, _: Any, senders: Any, n: int) -> None:
+    def _on_timer(self, port: Any, senders: Any, n: int) -> None:
+        p = ffi.cast("struct dp_cc_port *", port)
+        if self.next_ns > p.now_ns:
+            p.timer_ns = self.next_ns
+            return
         array = ffi.cast("struct dp_cc_sender *", senders)
         for i in range(n):
-            array[i].granted_bytes = array[i].arrived_bytes + self.window_bytes
+            if self.gives:
+                array[i].credits += self.gives
+            else:
+                array[i].granted_bytes = array[i].arrived_bytes + self.window_bytes

@@ -37,7 +37,7 @@ class Given:
 
 def demand(packet: Packet) -> tuple[int, int]:
     """Settled and wanted bytes."""
-    settled, wanted, _ = struct.unpack("!III", packet.data[12:24])
+    settled, wanted = struct.unpack("!II", packet.data[12:20])
     return settled, wanted
 
 
@@ -187,7 +187,7 @@ def test_demands_that_make_no_sense(make_world: MakeWorld, settled: int, wanted:
     """Whatever the peer tells, the totals stay in order and a true DEMAND still works."""
     given = Given(make_world, window=4 * MTU)
     for _ in range(3):
-        given.world.give(given.b.host, forged(given.a, DEMAND, settled, wanted, 0))
+        given.world.give(given.b.host, forged(given.a, DEMAND, settled, wanted, 0, 0, 0))
         given.b.host.send_all()
     given.write(64 * MTU)
     assert given.world.run(limit_ns=1 * S)
@@ -197,7 +197,7 @@ def test_demands_that_make_no_sense(make_world: MakeWorld, settled: int, wanted:
 
 def test_a_demand_of_a_peer_that_was_offered_no_grants(ext: World) -> None:
     a, b = ext.extended_pair()
-    ext.give(b.host, forged(a, DEMAND, 0, 1 << 20, 0))
+    ext.give(b.host, forged(a, DEMAND, 0, 1 << 20, 0, 0, 0))
     ext.give(a.host, forged(b, GRANT, 1 << 20, 1 << 20))
     assert a.host.send_all() == b.host.send_all() == []
 

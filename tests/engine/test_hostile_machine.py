@@ -52,7 +52,7 @@ ROOM = 600
 REQUESTS = [code for code in range(256) if lib.dp_opcodes[code].mask & lib.DP_IS_REQUEST]
 ANSWERS = [code for code in range(256) if lib.dp_opcodes[code].mask & lib.DP_IS_RESPONSE]
 OFFERS = [0xE0, 0xE1, 0xE2, 0xE3, 0x81]
-DEMAND, GRANT = 0xE4, 0xE5
+DEMAND, GRANT, CREDIT = 0xE4, 0xE5, 0xE6
 SYNDROMES = [0x1F, 0x00, 0x20, 0x2C, 0x60, 0x61, 0x62, 0x63, 0x64, 0xFF]
 
 
@@ -395,17 +395,16 @@ class Hostile(RuleBasedStateMachine):
         self.give(forge.packet(self.peer, opcode, 0, body, filling, ack=False))
 
     @rule(
-        opcode=st.sampled_from([DEMAND, GRANT]),
+        opcode=st.sampled_from([DEMAND, GRANT, CREDIT]),
         first=st.sampled_from([0, 1, 100, MTU, 4096, 1 << 20, 2**31 - 1, 2**31, 2**32 - 1]),
         more=st.sampled_from([0, 1, MTU, 64 * MTU, 2**31 - 1, 2**31, 2**32 - 1]),
         rtt=st.sampled_from([0, 1, 20_000, 2**32 - 1]),
     )
     def credit(self, opcode: int, first: int, more: int, rtt: int) -> None:
-        words = (
-            (first, (first + more) % 2**32, rtt)
-            if opcode == DEMAND
-            else (first, first + more & 0xFFFFFFFF)
-        )
+        last = (first + more) % 2**32
+        words = {DEMAND: (first, last, rtt, more, first), GRANT: (first, last), CREDIT: (more,)}[
+            opcode
+        ]
         body = struct.pack(f"!{len(words)}I", *words)
         self.give(forge.packet(self.peer, opcode, 0, body, ack=False))
 

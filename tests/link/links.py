@@ -57,9 +57,9 @@ class Link:
         return thing
 
     def configuration(self, config: Mapping[str, Any]) -> Any:
-        """struct dp_link_config *; classes: list of (weight, limit_bytes); arrays are lists.
+        """struct dp_link_config *; arrays are lists.
 
-        impairments: settings by name.
+        classes: list of (weight, limit_bytes[, rate_bps, jitter]).  impairments: settings by name.
         """
         rest = dict(config)
         classes = rest.pop("classes", [])
@@ -76,9 +76,10 @@ class Link:
         out = self._own(ffi.new("struct dp_link_config *", rest))
         if classes:
             out.n_classes = len(classes)
-        for index, (weight, limit) in enumerate(classes):
-            getattr(out, "class")[index].weight = weight
-            getattr(out, "class")[index].limit_bytes = limit
+        for index, one in enumerate(classes):
+            members = ("weight", "limit_bytes", "rate_bps", "jitter")
+            for name, value in zip(members, one, strict=False):
+                setattr(getattr(out, "class")[index], name, value)
         return out
 
     def configure(self, now: int, **config: Any) -> int:
@@ -143,7 +144,7 @@ class Link:
         return out
 
     def _drop(self, _user: Any, frame: Any, why: int) -> None:
-        names = ("loss", "queue", "buffer", "policer", "aqm", "shutdown")
+        names = ("loss", "queue", "buffer", "policer", "aqm", "shaped", "shutdown")
         self.dropped.append((self._numbers[frame], names[why]))
 
     def _clone(self, _user: Any, frame: Any) -> Any:

@@ -121,14 +121,22 @@ def test_hello(tmp_path: Path) -> None:
     assert numbers(fields, "hello.segment") == [1408]
 
 
-def test_demand_and_grant(tmp_path: Path) -> None:
-    demand, grant = struct.pack("!III", 7, 9000, 123), struct.pack("!II", 5000, 9000)
-    asked, given = decoded(tmp_path, packet(0xE4, demand, psn=0), packet(0xE5, grant, psn=0))
+def test_demand_grant_and_credit(tmp_path: Path) -> None:
+    demand, grant = struct.pack("!5I", 7, 9000, 123, 12, 10), struct.pack("!II", 5000, 9000)
+    asked, given, credit = decoded(
+        tmp_path,
+        packet(0xE4, demand, psn=0),
+        packet(0xE5, grant, psn=0),
+        packet(0xE6, struct.pack("!I", 13), psn=0),
+    )
     assert numbers(asked, "demand.settled") == [7]
     assert numbers(asked, "wanted") == numbers(given, "wanted") == [9000]
     assert numbers(asked, "demand.rtt_ns") == [123]
+    assert numbers(asked, "credit.number") == [12]
+    assert numbers(asked, "demand.heard") == [10]
+    assert numbers(credit, "credit.number") == [13]
     assert numbers(given, "grant.granted") == [5000]
-    assert not {"dpext.payload", "dpext.cut"} & {*asked, *given}
+    assert not {"dpext.payload", "dpext.cut"} & {*asked, *given, *credit}
 
 
 def test_every_opcode_has_its_headers(tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ ROWS = {
     0xE1: ("HELLO_REPLY", 32, None),
     0xE2: ("PROBE", 12, None),
     0xE3: ("PROBE_REPLY", 12, None),
-    0xE4: ("DEMAND", 24, None),
+    0xE4: ("DEMAND", 32, None),
     0xE5: ("GRANT", 20, None),
+    0xE6: ("CREDIT", 16, None),
 }
 
 
@@ -91,6 +92,7 @@ def masks(opcode: int) -> set[str]:
         (0xE2, {"IS_PROBE", "HAS_PAYLOAD"}),
         (0xE4, {"HAS_DEMAND"}),
         (0xE5, {"HAS_GRANT"}),
+        (0xE6, {"HAS_CREDIT"}),
     ],
 )
 def test_masks(opcode: int, expected: set[str]) -> None:

@@ -21,7 +21,7 @@ def bth(opcode: int, pad: int = 0, tver: int = 0) -> bytes:
     return bytes([opcode, 0x40 | pad << 4 | tver]) + bytes.fromhex("ffff 00 000011 00 000022")
 
 
-@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1E, 0x20, 0x66, 0x80, 0xC1 + 0x14, 0xE6, 0xFF])
+@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1E, 0x20, 0x66, 0x80, 0xC1 + 0x14, 0xE7, 0xFF])
 def test_unknown_opcode(opcode: int) -> None:
     assert packet(bth(opcode) + bytes(64)).parse()[0] == -errno.EOPNOTSUPP
 
@@ -36,7 +36,9 @@ def test_pad_that_does_not_fill_a_word(pad: int, payload: int) -> None:
     assert packet(data).parse()[0] == -errno.EBADMSG
 
 
-@pytest.mark.parametrize("opcode", [0x0C, 0x11, 0x12, 0x13, 0x14, 0x81, 0xE0, 0xE4, 0xE5, 0xD1])
+@pytest.mark.parametrize(
+    "opcode", [0x0C, 0x11, 0x12, 0x13, 0x14, 0x81, 0xE0, 0xE4, 0xE5, 0xE6, 0xD1]
+)
 def test_payload_on_an_opcode_without(opcode: int) -> None:
     header = bth(opcode) + bytes(lib.dp_opcodes[opcode].hdr_len - 12)
     assert packet(header + ICRC).parse()[0] == 0

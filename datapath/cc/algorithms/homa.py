@@ -12,6 +12,7 @@ Where the receiver gives no grants, the sender keeps a window by loss, as NewRen
 from collections.abc import Sequence
 
 from datapath.cc import Ack, Data, Flow, Loss, Port, Sender, algorithm, param, state
+from datapath.cc.algorithms.ungranted import cut_window, grow_window, open_window
 
 
 @algorithm("homa", source="SIGCOMM 2018, sections 3.3 to 3.5")
@@ -39,21 +40,13 @@ class Homa(Flow):
 
     def on_init(flow) -> None:
         flow.unscheduled_bytes = flow.unscheduled
-        flow.cwnd_bytes = min(10 * flow.mss_bytes, flow.max_cwnd_bytes)
-        if flow.needs_grants:
-            flow.cwnd_bytes = flow.max_cwnd_bytes
+        open_window(flow)
 
     def on_ack(flow, ack: Ack) -> None:
-        if flow.needs_grants:
-            flow.cwnd_bytes = flow.max_cwnd_bytes
-        else:
-            step = flow.mss_bytes * ack.acked_bytes / flow.cwnd_bytes
-            flow.cwnd_bytes = min(flow.cwnd_bytes + step, flow.max_cwnd_bytes)
+        grow_window(flow, ack)
 
     def on_loss(flow, loss: Loss) -> None:
-        if not flow.needs_grants and loss.prior_delivered_bytes >= flow.next_cut_bytes:
-            flow.next_cut_bytes = flow.delivered_bytes + 1
-            flow.cwnd_bytes = max(flow.cwnd_bytes / 2, flow.mss_bytes)
+        flow.next_cut_bytes = cut_window(flow, loss, flow.next_cut_bytes)
 
     @staticmethod
     def on_request(port: Port, sender: Sender) -> None:

@@ -44,6 +44,8 @@ void dp_credit_stop(struct dp_rc *rc)
 			.granted = c->granted,
 			.told = c->told,
 			.rtt_ns = c->rtt_ns,
+			.number = c->number,
+			.heard = c->heard,
 		};
 }
 
@@ -127,6 +129,8 @@ static void demand(struct dp_rc *rc, struct dp_packet *pkt, uint32_t wants, uint
 		.settled = (uint32_t)(c->sent - flying),
 		.wanted = (uint32_t)c->sent + wants,
 		.rtt_ns = (uint32_t)c->rtt_ns,
+		.number = c->number,
+		.heard = c->heard,
 	};
 
 	c->told_ns = c->told == c->sent + wants ? 0 : now;
@@ -203,6 +207,43 @@ static void granted_rx(struct dp_rc *rc, const struct dp_grant *g, uint64_t now)
 	dp_requester_wake(rc);
 }
 
+/* The peer adjusts the rate of its CREDITs to those that were lost, so it is told once in an
+ * RTT. */
+static void report(struct dp_rc *rc, uint64_t now)
+{
+	struct dp_credit *c = rc->credit;
+	uint64_t rtt = rc->flow->rtt.srtt_ns ? rc->flow->rtt.srtt_ns : c->rtt_ns;
+
+	if (now < c->report_ns)
+		return;
+	c->report_ns = now + rtt;
+	c->due = true;
+}
+
+/* The bytes of one full packet.  A CREDIT for which nothing is to be sent is wasted. */
+static void credit_rx(struct dp_rc *rc, uint32_t number, uint64_t now)
+{
+	struct dp_credit *c = rc->credit;
+
+	if (!c || !rc->flow || (int32_t)(number - c->number) <= 0)
+		return;
+	c->number = number;
+	c->heard++;
+	c->unanswered = 0;
+	c->silent = false;
+	if (c->granted < c->sent)
+		c->granted = c->sent;
+	if (c->granted < c->told) {
+		c->granted += rc->req.segment;
+		if (c->granted > c->told)
+			c->granted = c->told;
+	}
+	if (c->ask_ns)
+		c->ask_ns = patience_ns(rc, now);
+	report(rc, now);
+	dp_requester_wake(rc);
+}
+
 /* ---- the receiver of data ------------------------------------------------------------------ */
 
 void dp_grants_open(struct dp_rc *rc)
@@ -236,6 +277,13 @@ int dp_grants_tx(struct dp_rc *rc, struct dp_packet *pkt)
 	struct dp_incoming *in = rc->incoming;
 	struct dp_grant g;
 
+	if (in && in->unsent) {
+		dp_build_start(rc, pkt, DP_OP_CREDIT, 0, 0, 0, 0);
+		dp_put32(dp_packet_push(pkt, DP_CREDIT_LEN),
+			 (uint32_t)(in->credits - --in->unsent));
+		dp_packet_end(&rc->qp, pkt);
+		return 1;
+	}
 	if (!in || !in->owed)
 		return 0;
 	in->owed = false;
@@ -254,6 +302,8 @@ void dp_credit_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (p->grant) {
 		dp_grant_get(p->grant, &g);
 		granted_rx(rc, &g, now);
+	} else if (p->credit) {
+		credit_rx(rc, dp_get32(p->credit), now);
 	} else if (rc->grants && rc->peer_extended) {
 		dp_demand_get(p->demand, &d);
 		rc->incoming = dp_granting_demand(&rc->qp, rc->incoming, &d, now);

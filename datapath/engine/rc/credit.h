@@ -24,6 +24,9 @@ struct dp_credit {
 	uint8_t unanswered; /* DEMANDs in a row that found no answer */
 	bool due;	    /* a DEMAND is to be sent */
 	bool silent;	    /* the peer does not answer: nothing waits for it */
+	/* of CREDITs: the newest one's number, how many came, and when the peer is told next */
+	uint32_t number, heard;
+	uint64_t report_ns;
 };
 
 /* The QP takes up its algorithm's receiver's side, if that has one. */
@@ -40,11 +43,11 @@ bool dp_credit_allows(struct dp_rc *, uint32_t bytes, uint64_t now);
 void dp_credit_sent(struct dp_rc *, uint32_t bytes);
 /* Granted and not sent yet. */
 double dp_credit_left(const struct dp_rc *);
-/* Handles a DEMAND or a GRANT. */
+/* Handles a DEMAND, a GRANT or a CREDIT. */
 void dp_credit_rx(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 /* A request has been handled that brought so many new bytes. */
 void dp_grants_data(struct dp_rc *, uint64_t bytes, bool marked, bool trimmed, uint64_t now);
-/* Builds a GRANT or a DEMAND that is due.  1: done; 0: none is. */
+/* Builds a GRANT or a CREDIT, or a DEMAND, that is due.  1: done; 0: none is. */
 int dp_grants_tx(struct dp_rc *, struct dp_packet *);
 int dp_credit_tx(struct dp_rc *, struct dp_packet *, uint64_t now);
 void dp_credit_tick(struct dp_rc *, uint64_t now);

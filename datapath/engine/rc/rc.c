@@ -230,7 +230,7 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 	}
 	if (p->hello || p->mask & DP_IS_PROBE)
 		dp_negotiate_rx(rc, p, now);
-	else if (p->mask & (DP_HAS_DEMAND | DP_HAS_GRANT))
+	else if (p->mask & (DP_HAS_DEMAND | DP_HAS_GRANT | DP_HAS_CREDIT))
 		dp_credit_rx(rc, p, now);
 	else if (p->mask & DP_IS_CNP)
 		qp->stats.cnp_rx++;

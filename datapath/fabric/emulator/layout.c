@@ -145,6 +145,6 @@ int layout_reset(struct emulator *e, uint64_t seed)
 {
 	int err = find_routes(e);
 
-	dp_routes_seed(&e->routes, seed);
+	dp_routes_seed(&e->routes, seed, false);
 	return err;
 }

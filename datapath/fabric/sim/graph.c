@@ -279,7 +279,7 @@ static int create_routes(struct dp_sim *s)
 	if (!err)
 		err = dp_routes_create(&s->routes, s->n_switches, is_leaf, s->n_links, ends);
 	if (!err)
-		dp_routes_seed(&s->routes, s->cfg.seed);
+		dp_routes_seed(&s->routes, s->cfg.seed, s->cfg.symmetric);
 	free(is_leaf);
 	free(ends);
 	return err;

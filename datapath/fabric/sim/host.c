@@ -85,6 +85,18 @@ static bool can_be_trimmed(const struct dp_packet *p)
 	return p->pay_len && mask & DP_HAS_XDH && mask & DP_HAS_PAYLOAD;
 }
 
+static bool is_credit(const struct dp_packet *p)
+{
+	return dp_bth_opcode(p->data) == DP_OP_CREDIT;
+}
+
+static uint8_t class_of(const struct dp_sim *s, const struct dp_packet *p)
+{
+	if (p->pay_len)
+		return s->cfg.data_class;
+	return is_credit(p) ? s->cfg.credit_class : s->cfg.control_class;
+}
+
 /* Sets the fields of a packet that links look at. */
 static void dress(struct dp_sim *s, struct sim_packet *p)
 {
@@ -99,7 +111,9 @@ static void dress(struct dp_sim *s, struct sim_packet *p)
 	f->bytes = headers + ((pay + 3) & ~3u);
 	f->header_bytes = can_be_trimmed(&p->packet) ? (uint16_t)headers : 0;
 	f->flow_hash = flow_hash(c, end, &p->packet);
-	f->class = pay ? s->cfg.data_class : s->cfg.control_class;
+	f->class = class_of(s, &p->packet);
+	if (s->cfg.symmetric && is_credit(&p->packet)) /* the way of the data, backwards */
+		f->flow_hash = c->hash[!end];
 	f->ecn = p->packet.tos & DP_ECN_MASK;
 	f->flags = 0;
 	f->n_hops = 0;

@@ -77,8 +77,8 @@ static void sample_link(const struct dp_sim *s, uint32_t link, struct dp_sim_lin
 		.queue_bytes = (double)dp_link_queue_bytes(l),
 		.delivered_bytes = (double)stats.delivered_bytes,
 		.marked_packets = (double)stats.marked,
-		.dropped_packets =
-			(double)(stats.lost + stats.overflowed + stats.policed + stats.aqm_dropped),
+		.dropped_packets = (double)(stats.lost + stats.overflowed + stats.policed +
+					    stats.aqm_dropped + stats.shaped),
 	};
 }
 

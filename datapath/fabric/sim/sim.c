@@ -160,7 +160,7 @@ static void sum_links(const struct dp_sim *s, struct dp_link_stats *sum)
 
 static uint64_t dropped_by_links(const struct dp_link_stats *l)
 {
-	return l->lost + l->overflowed + l->policed + l->aqm_dropped;
+	return l->lost + l->overflowed + l->policed + l->aqm_dropped + l->shaped;
 }
 
 /* Checks that the packets that hosts were told of add up, for each reason. */
@@ -169,13 +169,14 @@ static void check_reasons(struct dp_sim *s, const struct dp_link_stats *l)
 	const uint64_t *d = s->dropped;
 
 	if (l->lost != d[DP_DROP_LOSS] || l->policed != d[DP_DROP_POLICER] ||
-	    l->aqm_dropped != d[DP_DROP_AQM] ||
+	    l->aqm_dropped != d[DP_DROP_AQM] || l->shaped != d[DP_DROP_SHAPED] ||
 	    l->overflowed != d[DP_DROP_QUEUE] + d[DP_DROP_BUFFER])
 		sim_fail(s, -EPROTO,
-			 "links counted %llu packets lost, %llu overflowed, %llu policed and %llu "
-			 "dropped by an AQM, and gave back others",
+			 "links counted %llu packets lost, %llu overflowed, %llu policed, %llu "
+			 "dropped by an AQM and %llu by shaped classes, and gave back others",
 			 (unsigned long long)l->lost, (unsigned long long)l->overflowed,
-			 (unsigned long long)l->policed, (unsigned long long)l->aqm_dropped);
+			 (unsigned long long)l->policed, (unsigned long long)l->aqm_dropped,
+			 (unsigned long long)l->shaped);
 }
 
 static uint64_t dropped_packets(const struct dp_sim *s)
@@ -383,6 +384,7 @@ void dp_sim_totals(const struct dp_sim *s, struct dp_sim_totals *out)
 		.overflowed = s->dropped[DP_DROP_QUEUE] + s->dropped[DP_DROP_BUFFER],
 		.policed = s->dropped[DP_DROP_POLICER],
 		.aqm_dropped = s->dropped[DP_DROP_AQM],
+		.shaped = s->dropped[DP_DROP_SHAPED],
 		.in_flight = in_flight(s),
 		.flows = s->n_flows,
 		.ended = s->ended,

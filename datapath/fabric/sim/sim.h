@@ -65,10 +65,14 @@ struct dp_sim_config {
 	uint32_t path_mtu;
 	uint32_t preset_extended; /* 1: QPs begin in extended mode; 0: they negotiate in band */
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer; /* as in struct dp_qp_attr */
-	uint8_t data_class, control_class; /* classes of packets with payload, and without */
-	uint32_t trace_events;		   /* events kept for each QP, a power of two; 0: none */
-	uint64_t stall_ns;		   /* a deadlock if nothing has moved for so long */
-	uint32_t workers;		   /* 1: there will be steps */
+	/* classes of packets with payload, of those without, and of CREDIT packets */
+	uint8_t data_class, control_class, credit_class;
+	/* All switches choose among equal paths alike, and CREDITs by the data that they call for:
+	 * between leaves and spines they go the same way backwards (ExpressPass, section 3.2). */
+	bool symmetric;
+	uint32_t trace_events; /* events kept for each QP, a power of two; 0: none */
+	uint64_t stall_ns;     /* a deadlock if nothing has moved for so long */
+	uint32_t workers;      /* 1: there will be steps */
 	struct dp_sim_wakeup wakeup;
 };
 
@@ -145,6 +149,7 @@ const char *dp_sim_failure(const struct dp_sim *);
 	X(overflowed) /* no room in a queue */                                                     \
 	X(policed)    /* above a policer's rate */                                                 \
 	X(aqm_dropped)                                                                             \
+	X(shaped) /* the queue of a shaped class was full */                                       \
 	X(in_flight)                                                                               \
 	X(flows)                                                                                   \
 	X(ended)  /* of them: finished, cut short or failed */                                     \
