@@ -59,7 +59,8 @@ enum {
 	FRONT_CQE_MAX = 1 << 20,
 	FRONT_OBJECTS_MAX = 1 << 16,
 	FRONT_RESOLVE_MS = 3000,
-	FRONT_DM_MAX = 1 << 20, /* bytes of device memory */
+	FRONT_DM_MAX = 1 << 20,	    /* bytes of device memory */
+	FRONT_QUEUE_ALIGNMENT = 64, /* of memory that a parent domain allocates */
 };
 
 /* ---- event descriptors ------------------------------------------------------ */
@@ -258,24 +259,30 @@ struct front_membership {
 	struct front_membership *next;
 };
 
+/* Of the address vector that modify has set, what only query needs.  The engine has the address. */
+struct front_av {
+	uint32_t flow_label;
+	uint16_t dlid;
+	uint8_t sgid_index, hop_limit, traffic_class, sl, src_path_bits, static_rate;
+};
+
+/* A program may have ten thousand of these, so what struct ibv_qp or the engine knows is not kept
+ * here as well. */
 struct front_qp {
 	struct dp_qp *qp;
-	struct front_context *context;
 	struct front_object object;
-	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
-	int sq_sig_all;
-	struct ibv_ah_attr ah_attr;  /* the last one set by modify, for query */
-	void *sq_memory, *rq_memory; /* memory of the parent domain's allocator; NULL: none */
 	uint32_t events_popped;
+	void *queues; /* memory of the parent domain's allocator, for both queues; NULL: none */
+	bool sq_sig_all, has_wr_ops; /* constant */
 	/* under the device's lock: */
-	struct front_membership *groups;
-	bool has_wr_ops; /* constant */
-	bool has_path;	 /* path_id is a route of the port, which the QP gives back */
+	bool has_path; /* av is set, and path_id a route of the port, which the QP gives back */
+	struct front_av av;
 	uint32_t path_id;
-	struct front_cc *cc;
 	uint32_t cc_changes; /* changes of algorithm since the QP was made */
-	uint64_t number;     /* counts the device's QPs, from 1 */
+	struct front_cc *cc;
+	struct front_membership *groups;
+	uint64_t number; /* counts the device's QPs, from 1 */
 	struct front_qp *next, **at;
 	/* Last: a QP without the ibv_wr_* calls has memory for struct ibv_qp, and no more. */
 	struct ibv_qp_ex ex;
@@ -293,6 +300,11 @@ static inline struct front_cq *to_cq(struct ibv_cq *cq)
 static inline struct front_qp *to_qp(struct ibv_qp *qp)
 {
 	return container_of(qp, struct front_qp, ex.qp_base);
+}
+
+static inline struct front_context *front_context_of(const struct front_qp *qp)
+{
+	return to_context(qp->ex.qp_base.context);
 }
 
 /* Sets errno and returns NULL. */
