@@ -430,20 +430,16 @@ int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 
 /* X(name): all uint64_t; the lists are those of the structs, the JSON and the docs. */
 #define DP_QP_TRAFFIC_COUNTERS(X)                                                                  \
-	X(tx_packets) /* data packets sent, retransmissions included */                            \
-	X(tx_bytes)   /* payload bytes of tx_packets */                                            \
-	X(rx_packets) /* packets accepted */                                                       \
-	X(rx_bytes)   /* payload placed */                                                         \
-	X(acks_tx)                                                                                 \
-	X(acks_rx)                                                                                 \
-	X(naks_tx)                                                                                 \
-	X(rnr_tx)                                                                                  \
+	X(tx_packets)	/* data packets sent, retransmissions included */                          \
+	X(tx_bytes)	/* payload bytes of tx_packets */                                          \
+	X(rx_packets)	/* packets accepted */                                                     \
+	X(rx_bytes)	/* payload placed */                                                       \
 	X(out_of_order) /* extended mode: packets placed ahead of a gap */                         \
 	X(dropped_ooo)	/* standard mode: packets dropped behind a gap */                          \
 	X(duplicates)	/* packets received again */                                               \
 	X(ecn_marked)	/* packets received with CE */                                             \
 	X(trimmed)	/* packets received without their payload */                               \
-	X(cnp_rx)
+	X(cnp_rx) X(acks_tx) X(acks_rx) X(naks_tx) X(rnr_tx)
 
 /* Counters of a connection that has sent a packet. */
 #define DP_QP_SENDER_COUNTERS(X)                                                                   \
@@ -457,9 +453,7 @@ int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 	X(pacing_waits)	  /* packets that had to wait for their time */                            \
 	X(pacing_late_ns) /* sum of the times by which they were sent late */
 
-#define DP_QP_COUNTERS(X)                                                                          \
-	DP_QP_TRAFFIC_COUNTERS(X)                                                                  \
-	DP_QP_SENDER_COUNTERS(X)
+#define DP_QP_COUNTERS(X) DP_QP_TRAFFIC_COUNTERS(X) DP_QP_SENDER_COUNTERS(X)
 
 /* Counters that hold a maximum.  Over several QPs take the largest, not the sum. */
 #define DP_QP_PEAKS(X)                                                                             \

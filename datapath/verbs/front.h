@@ -125,9 +125,7 @@ __be64 front_device_guid(const struct front_device *); /* 0: there is no such pl
 int front_device_index(const struct front_device *);
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
-/*
- * Finds a QP by number, on the device of that name (NULL: on any).  Returns 0, ENOENT or ENOTUNIQ.
- */
+/* Finds a QP by number, on that device (NULL: on any).  Returns 0, ENOENT or ENOTUNIQ. */
 int front_find_qp(const char *device, uint32_t qpn, struct front_qp **out);
 
 /* An object's place in a list of its context. */
@@ -259,15 +257,14 @@ struct front_membership {
 	struct front_membership *next;
 };
 
-/* Of the address vector that modify has set, what only query needs.  The engine has the address. */
+/* What query needs of an address vector, beside the address. */
 struct front_av {
 	uint32_t flow_label;
 	uint16_t dlid;
 	uint8_t sgid_index, hop_limit, traffic_class, sl, src_path_bits, static_rate;
 };
 
-/* A program may have ten thousand of these, so what struct ibv_qp or the engine knows is not kept
- * here as well. */
+/* Small, as programs have many: nothing that struct ibv_qp or the engine knows. */
 struct front_qp {
 	struct dp_qp *qp;
 	struct front_object object;
@@ -302,10 +299,7 @@ static inline struct front_qp *to_qp(struct ibv_qp *qp)
 	return container_of(qp, struct front_qp, ex.qp_base);
 }
 
-static inline struct front_context *front_context_of(const struct front_qp *qp)
-{
-	return to_context(qp->ex.qp_base.context);
-}
+#define front_context_of(qp) to_context((qp)->ex.qp_base.context)
 
 /* Sets errno and returns NULL. */
 void *front_fail(int err);
@@ -336,9 +330,7 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t io
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);
 int front_check_access(unsigned access);
-/*
- * Registers memory that is known to be mapped.  The MR has to be zeroed, except for what it owns.
- */
+/* Registers memory that is known to be mapped.  The MR is zeroed, except for what it owns. */
 int front_mr_begin(struct front_mr *, struct ibv_pd *, const struct dp_range *, unsigned access);
 void front_free_mr(struct front_mr *);
 struct ibv_mr *front_reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,
