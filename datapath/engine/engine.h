@@ -320,13 +320,13 @@ enum dp_qp_attr_mask {
 };
 
 struct dp_qp_attr {
-	uint32_t state;	      /* enum dp_qp_state */
-	uint32_t cur_state;   /* DP_QP_CUR_STATE: the state in which the caller believes the QP */
+	uint8_t state;	      /* enum dp_qp_state */
+	uint8_t cur_state;    /* DP_QP_CUR_STATE: the state in which the caller believes the QP */
+	uint16_t path_mtu;    /* bytes */
 	uint32_t access;      /* enum dp_access: what the peer may do */
 	uint32_t qkey;	      /* UD: the Q_Key that a datagram must carry */
 	struct dp_addr raddr; /* DP_QP_AV: the peer, and the port's route to it */
 	uint32_t path_id;
-	uint32_t path_mtu; /* bytes */
 	uint32_t dest_qpn;
 	uint32_t rq_psn, sq_psn;
 	uint8_t timeout;   /* 4.096 us * 2^n, 0: none */
@@ -429,31 +429,32 @@ int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 
 /* ---- counters ------------------------------------------------------------ */
 
-/* X(name): all uint64_t; one list for the struct, the JSON and the docs. */
-#define DP_QP_COUNTERS(X)                                                                          \
-	X(tx_packets)	    /* data packets sent, retransmissions included */                      \
-	X(tx_bytes)	    /* payload bytes of tx_packets */                                      \
-	X(rx_packets)	    /* packets accepted */                                                 \
-	X(rx_bytes)	    /* payload placed */                                                   \
-	X(retransmits)	    /* data packets sent again */                                          \
-	X(fast_retransmits) /* retransmits that order and time found (RACK), not a time-out */     \
-	X(spurious)	    /* packets the peer got twice */                                       \
-	X(timeouts)	    /* RTO or IB timeout expiries */                                       \
-	X(probes)	    /* tail loss probes */                                                 \
-	X(acks_tx)                                                                                 \
-	X(acks_rx)                                                                                 \
-	X(naks_tx)                                                                                 \
-	X(naks_rx)                                                                                 \
-	X(rnr_tx)                                                                                  \
-	X(rnr_rx)                                                                                  \
+/* X(name): all uint64_t; the lists are those of the structs, the JSON and the docs. */
+#define DP_QP_TRAFFIC_COUNTERS(X)                                                                  \
+	X(tx_packets)	/* data packets sent, retransmissions included */                          \
+	X(tx_bytes)	/* payload bytes of tx_packets */                                          \
+	X(rx_packets)	/* packets accepted */                                                     \
+	X(rx_bytes)	/* payload placed */                                                       \
 	X(out_of_order) /* extended mode: packets placed ahead of a gap */                         \
 	X(dropped_ooo)	/* standard mode: packets dropped behind a gap */                          \
 	X(duplicates)	/* packets received again */                                               \
 	X(ecn_marked)	/* packets received with CE */                                             \
 	X(trimmed)	/* packets received without their payload */                               \
-	X(cnp_rx)                                                                                  \
+	X(cnp_rx) X(acks_tx) X(acks_rx) X(naks_tx) X(rnr_tx)
+
+/* Counters of a connection that has sent a packet. */
+#define DP_QP_SENDER_COUNTERS(X)                                                                   \
+	X(retransmits)	    /* data packets sent again */                                          \
+	X(fast_retransmits) /* retransmits that order and time found (RACK), not a time-out */     \
+	X(spurious)	    /* packets the peer got twice */                                       \
+	X(timeouts)	    /* RTO or IB timeout expiries */                                       \
+	X(probes)	    /* tail loss probes */                                                 \
+	X(naks_rx)                                                                                 \
+	X(rnr_rx)                                                                                  \
 	X(pacing_waits)	  /* packets that had to wait for their time */                            \
 	X(pacing_late_ns) /* sum of the times by which they were sent late */
+
+#define DP_QP_COUNTERS(X) DP_QP_TRAFFIC_COUNTERS(X) DP_QP_SENDER_COUNTERS(X)
 
 /* Counters that hold a maximum.  Over several QPs take the largest, not the sum. */
 #define DP_QP_PEAKS(X)                                                                             \

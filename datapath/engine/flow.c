@@ -53,7 +53,7 @@ static int set_algorithm(struct dp_flow *f, const struct dp_cc_algo *algo)
 }
 
 int dp_flow_init(struct dp_flow *f, const struct dp_engine_config *cfg,
-		 const struct dp_cc_algo *algo, struct dp_qp_stats *stats)
+		 const struct dp_cc_algo *algo, struct dp_sender_stats *stats)
 {
 	f->cfg = cfg;
 	f->stats = stats;
@@ -239,7 +239,7 @@ bool dp_flow_allows(struct dp_flow *f, uint32_t bytes, uint64_t now)
 /* Counts how late a paced packet is sent. */
 static void count_lateness(struct dp_flow *f, uint64_t now)
 {
-	struct dp_qp_stats *s = f->stats;
+	struct dp_sender_stats *s = f->stats;
 	uint64_t late = now > f->next_tx_ns ? now - f->next_tx_ns : 0;
 
 	if (!f->waited)

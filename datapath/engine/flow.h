@@ -17,10 +17,17 @@
 /* Without an algorithm: the bandwidth-delay product of 40 Gbit/s and 200 us. */
 #define DP_CONSTANT_WINDOW_BYTES 1048576.0
 
+struct dp_sender_stats {
+#define X(name) uint64_t name;
+	DP_QP_SENDER_COUNTERS(X)
+	DP_QP_PEAKS(X)
+#undef X
+};
+
 /* The sender's window and pacing of one QP. */
 struct dp_flow {
 	const struct dp_engine_config *cfg;
-	struct dp_qp_stats *stats;     /* the QP's; pacing is counted here */
+	struct dp_sender_stats *stats; /* the QP's; pacing is counted here */
 	const struct dp_cc_algo *algo; /* NULL: constant window */
 	struct dp_cc_flow *record;     /* the algorithm's; NULL without one */
 	double constant_cwnd_bytes;    /* window without an algorithm */
@@ -96,7 +103,7 @@ static inline double dp_flow_unscheduled_bytes(const struct dp_flow *f)
 bool dp_flow_takes(const struct dp_cc_algo *);
 /* Prepares a zeroed flow of that algorithm: 0, -EINVAL or -ENOMEM. */
 int dp_flow_init(struct dp_flow *, const struct dp_engine_config *, const struct dp_cc_algo *,
-		 struct dp_qp_stats *);
+		 struct dp_sender_stats *);
 void dp_flow_free(struct dp_flow *);
 /* Starts the algorithm, with segments of mss_bytes and a window of window_psns over `paths`
  * paths. */

@@ -444,5 +444,10 @@ void *dp_qp_user(const struct dp_qp *qp)
 
 void dp_qp_stats(const struct dp_qp *qp, struct dp_qp_stats *out)
 {
-	*out = qp->stats;
+	*out = (struct dp_qp_stats){
+#define X(name) .name = qp->stats.name,
+		DP_QP_TRAFFIC_COUNTERS(X)
+#undef X
+	};
+	qp->ops->count(qp, out);
 }

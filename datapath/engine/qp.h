@@ -84,8 +84,16 @@ struct dp_qp_ops {
 	void (*tick)(struct dp_qp *, uint64_t now);
 	/* The earliest time at which the QP wants its tick(); DP_NEVER: none. */
 	uint64_t (*deadline)(const struct dp_qp *, uint64_t now);
+	/* Adds the counters that only this type has. */
+	void (*count)(const struct dp_qp *, struct dp_qp_stats *);
 	/* The first invariant that does not hold, in words, or NULL. */
 	const char *(*check)(const struct dp_qp *);
+};
+
+struct dp_traffic {
+#define X(name) uint64_t name;
+	DP_QP_TRAFFIC_COUNTERS(X)
+#undef X
 };
 
 struct dp_qp {
@@ -99,10 +107,13 @@ struct dp_qp {
 	bool refusing : 1;	       /* in error, and repeats its fatal NAK to every request */
 	bool drain_notify : 1;	       /* DP_EVENT_SQ_DRAINED is still to be raised */
 	bool sq_lent : 1, rq_lent : 1; /* the caller owns the memory of the queue */
-	uint32_t qpn, state;
+	uint8_t state;		       /* enum dp_qp_state */
+	uint8_t rd_outstanding;	       /* READs and atomics under way */
+	uint32_t qpn;
 	uint16_t sport;
 	uint16_t sq_stride, max_send_sge, max_inline;
 	struct dp_qp_attr attr;
+	uint32_t sq_drain; /* in SQD: index of the first request that must wait */
 	struct dp_pd *pd;
 	struct dp_cq *send_cq, *recv_cq;
 	struct dp_srq *srq; /* NULL: none */
@@ -112,10 +123,8 @@ struct dp_qp {
 	uint8_t *sq;
 	uint32_t sq_mask;
 	uint32_t sq_ci, sq_tx, sq_pi; /* oldest not completed, next to send, next to post */
-	uint32_t sq_drain;	      /* in SQD: index of the first request that must wait */
-	uint32_t rd_outstanding;      /* READs and atomics under way */
 	struct dp_locals *locals;     /* NULL: none was posted yet */
-	struct dp_qp_stats stats;
+	struct dp_traffic stats;
 };
 
 static inline bool dp_qp_receives(const struct dp_qp *qp)

@@ -213,12 +213,12 @@ static int use(struct front_qp *qp, struct front_cc *cc)
 
 bool front_has_cc(const struct front_qp *qp)
 {
-	return qp->type == IBV_QPT_RC;
+	return qp->ex.qp_base.qp_type == IBV_QPT_RC;
 }
 
 int front_cc_begin(struct front_qp *qp)
 {
-	return front_has_cc(qp) ? use(qp, qp->context->device->cc) : 0;
+	return front_has_cc(qp) ? use(qp, front_context_of(qp)->device->cc) : 0;
 }
 
 int front_cc_set(struct front_qp *qp, struct front_cc *cc)
@@ -235,7 +235,7 @@ int front_cc_set(struct front_qp *qp, struct front_cc *cc)
 
 void front_qps_add(struct front_qp *qp)
 {
-	struct front_device *d = qp->context->device;
+	struct front_device *d = front_context_of(qp)->device;
 
 	if (!front_has_cc(qp))
 		return;
@@ -247,7 +247,7 @@ void front_qps_add(struct front_qp *qp)
 
 void front_qps_remove(struct front_qp *qp)
 {
-	struct front_device *d = qp->context->device;
+	struct front_device *d = front_context_of(qp)->device;
 
 	if (!front_has_cc(qp))
 		return;

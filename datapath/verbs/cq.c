@@ -56,7 +56,7 @@ void front_on_event(const struct dp_event *e)
 	qp = dp_qp_user(e->qp);
 	event.object = qp;
 	event.popped = &qp->events_popped;
-	front_queue_push(&qp->context->async, &event);
+	front_queue_push(&front_context_of(qp)->async, &event);
 }
 
 int front_get_async_event(struct ibv_context *ibv, struct ibv_async_event *out)

@@ -26,7 +26,7 @@ int dpdv_set_cc(struct ibv_qp *base, const char *object)
 		err = front_cc_load(object, &cc, error, sizeof(error));
 	if (err)
 		return -err;
-	dev = to_qp(base)->context->dev;
+	dev = to_context(base->context)->dev;
 	err = dp_device_lock(dev);
 	if (!err) {
 		err = front_cc_set(to_qp(base), cc);
@@ -54,14 +54,14 @@ int dpdv_query_cc(struct ibv_qp *base, struct dpdv_cc *out, size_t len)
 
 	if (!front_owns(base->context))
 		return EOPNOTSUPP;
-	err = dp_device_lock(qp->context->dev);
+	err = dp_device_lock(front_context_of(qp)->dev);
 	if (err)
 		return -err;
 	copy(full.name, sizeof(full.name), front_cc_name(qp->cc));
 	copy(full.params, sizeof(full.params), front_cc_params(qp->cc));
 	copy(full.object, sizeof(full.object), front_cc_object(qp->cc));
 	full.changes = qp->cc_changes;
-	dp_device_unlock(qp->context->dev);
+	dp_device_unlock(front_context_of(qp)->dev);
 	/* The program may have been built with a smaller or a larger struct. */
 	memset(out, 0, len);
 	memcpy(out, &full, len < sizeof(full) ? len : sizeof(full));

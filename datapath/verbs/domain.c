@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUEUE_ALIGNMENT = 64 };
-
 struct ibv_pd *front_alloc_pd(struct ibv_context *context)
 {
 	struct dp_device *dev = to_context(context)->dev;
@@ -124,7 +122,7 @@ int front_domain_alloc(struct ibv_pd *ibv, size_t bytes, void **out)
 	*out = NULL;
 	if (!pd->alloc)
 		return 0;
-	*out = pd->alloc(ibv, pd->alloc_context, bytes, QUEUE_ALIGNMENT, 0);
+	*out = pd->alloc(ibv, pd->alloc_context, bytes, FRONT_QUEUE_ALIGNMENT, 0);
 	if (!*out)
 		return -ENOMEM;
 	if (*out == IBV_ALLOCATOR_USE_DEFAULT) {

@@ -59,7 +59,8 @@ enum {
 	FRONT_CQE_MAX = 1 << 20,
 	FRONT_OBJECTS_MAX = 1 << 16,
 	FRONT_RESOLVE_MS = 3000,
-	FRONT_DM_MAX = 1 << 20, /* bytes of device memory */
+	FRONT_DM_MAX = 1 << 20,	    /* bytes of device memory */
+	FRONT_QUEUE_ALIGNMENT = 64, /* of memory that a parent domain allocates */
 };
 
 /* ---- event descriptors ------------------------------------------------------ */
@@ -124,9 +125,7 @@ __be64 front_device_guid(const struct front_device *); /* 0: there is no such pl
 int front_device_index(const struct front_device *);
 struct ibv_context *front_open_device(struct ibv_device *);
 int front_close_device(struct ibv_context *);
-/*
- * Finds a QP by number, on the device of that name (NULL: on any).  Returns 0, ENOENT or ENOTUNIQ.
- */
+/* Finds a QP by number, on that device (NULL: on any).  Returns 0, ENOENT or ENOTUNIQ. */
 int front_find_qp(const char *device, uint32_t qpn, struct front_qp **out);
 
 /* An object's place in a list of its context. */
@@ -258,24 +257,29 @@ struct front_membership {
 	struct front_membership *next;
 };
 
+/* What query needs of an address vector, beside the address. */
+struct front_av {
+	uint32_t flow_label;
+	uint16_t dlid;
+	uint8_t sgid_index, hop_limit, traffic_class, sl, src_path_bits, static_rate;
+};
+
+/* Small, as programs have many: nothing that struct ibv_qp or the engine knows. */
 struct front_qp {
 	struct dp_qp *qp;
-	struct front_context *context;
 	struct front_object object;
-	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
-	int sq_sig_all;
-	struct ibv_ah_attr ah_attr;  /* the last one set by modify, for query */
-	void *sq_memory, *rq_memory; /* memory of the parent domain's allocator; NULL: none */
 	uint32_t events_popped;
+	void *queues; /* memory of the parent domain's allocator, for both queues; NULL: none */
+	bool sq_sig_all, has_wr_ops; /* constant */
 	/* under the device's lock: */
-	struct front_membership *groups;
-	bool has_wr_ops; /* constant */
-	bool has_path;	 /* path_id is a route of the port, which the QP gives back */
+	bool has_path; /* av is set, and path_id a route of the port, which the QP gives back */
+	struct front_av av;
 	uint32_t path_id;
-	struct front_cc *cc;
 	uint32_t cc_changes; /* changes of algorithm since the QP was made */
-	uint64_t number;     /* counts the device's QPs, from 1 */
+	struct front_cc *cc;
+	struct front_membership *groups;
+	uint64_t number; /* counts the device's QPs, from 1 */
 	struct front_qp *next, **at;
 	/* Last: a QP without the ibv_wr_* calls has memory for struct ibv_qp, and no more. */
 	struct ibv_qp_ex ex;
@@ -294,6 +298,8 @@ static inline struct front_qp *to_qp(struct ibv_qp *qp)
 {
 	return container_of(qp, struct front_qp, ex.qp_base);
 }
+
+#define front_context_of(qp) to_context((qp)->ex.qp_base.context)
 
 /* Sets errno and returns NULL. */
 void *front_fail(int err);
@@ -324,9 +330,7 @@ struct ibv_mr *front_reg_mr(struct ibv_pd *, void *addr, size_t len, uint64_t io
 			    unsigned access);
 int front_dereg_mr(struct ibv_mr *);
 int front_check_access(unsigned access);
-/*
- * Registers memory that is known to be mapped.  The MR has to be zeroed, except for what it owns.
- */
+/* Registers memory that is known to be mapped.  The MR is zeroed, except for what it owns. */
 int front_mr_begin(struct front_mr *, struct ibv_pd *, const struct dp_range *, unsigned access);
 void front_free_mr(struct front_mr *);
 struct ibv_mr *front_reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t len, uint64_t iova,

@@ -21,7 +21,7 @@ static struct front_membership **find(struct front_qp *qp, const struct dp_addr 
 /* Call with the device locked. */
 static int attach(struct front_qp *qp, struct front_membership *new)
 {
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	int err = dp_device_join(dev, &new->group);
 
 	if (err)
@@ -46,12 +46,12 @@ int front_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid)
 		return ENOMEM;
 	memcpy(new->group.b, gid->raw, sizeof(new->group.b));
 	err = ibv->qp_type == IBV_QPT_UD && dp_addr_is_group(&new->group) ?
-		      dp_device_lock(qp->context->dev) :
+		      dp_device_lock(front_context_of(qp)->dev) :
 		      -EINVAL;
 	if (!err) {
 		/* Attaching a QP twice is no error, and brings no second copy. */
 		err = *find(qp, &new->group) ? -EEXIST : attach(qp, new);
-		dp_device_unlock(qp->context->dev);
+		dp_device_unlock(front_context_of(qp)->dev);
 	}
 	if (err)
 		free(new);
@@ -64,7 +64,7 @@ static void detach(struct front_qp *qp, struct front_membership **at)
 	struct front_membership *old = *at;
 
 	dp_multicast_detach(qp->qp, &old->group);
-	dp_device_leave(qp->context->dev, &old->group);
+	dp_device_leave(front_context_of(qp)->dev, &old->group);
 	*at = old->next;
 	free(old);
 }
@@ -74,7 +74,7 @@ int front_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid)
 	struct front_qp *qp = to_qp(ibv);
 	struct front_membership **at;
 	struct dp_addr group;
-	int err = dp_device_lock(qp->context->dev);
+	int err = dp_device_lock(front_context_of(qp)->dev);
 
 	if (err)
 		return -err;
@@ -83,7 +83,7 @@ int front_detach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid)
 	err = *at ? 0 : EINVAL;
 	if (*at)
 		detach(qp, at);
-	dp_device_unlock(qp->context->dev);
+	dp_device_unlock(front_context_of(qp)->dev);
 	return err;
 }
 

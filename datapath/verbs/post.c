@@ -74,7 +74,7 @@ static int translate(enum ibv_qp_type type, const struct ibv_send_wr *in, struct
 int front_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct front_qp *qp = to_qp(ibv);
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	struct dp_send_wr one;
 	int err;
 
@@ -108,7 +108,7 @@ struct dp_recv_wr front_recv_wr(const struct ibv_recv_wr *wr)
 int front_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct front_qp *qp = to_qp(ibv);
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	struct dp_recv_wr one;
 	int err;
 

@@ -94,7 +94,7 @@ static int check_init_attr(const struct ibv_context *context,
 /* Adds the QP to the device's list, counters and series.  Call with the device locked. */
 static void track(struct front_qp *qp)
 {
-	struct front_device *device = qp->context->device;
+	struct front_device *device = front_context_of(qp)->device;
 
 	front_qps_add(qp);
 	front_stats_add_qp(device->stats, qp);
@@ -104,7 +104,7 @@ static void track(struct front_qp *qp)
 
 static void untrack(struct front_qp *qp)
 {
-	struct front_device *device = qp->context->device;
+	struct front_device *device = front_context_of(qp)->device;
 
 	front_qps_remove(qp);
 	front_stats_remove_qp(device->stats, qp);
@@ -117,25 +117,21 @@ static int make_queues(struct front_qp *qp, struct ibv_pd *pd, struct dp_qp_conf
 	size_t sq, rq;
 	int err = dp_qp_queue_bytes(config, &sq, &rq);
 
-	if (!err)
-		err = front_domain_alloc(pd, sq, &qp->sq_memory);
-	if (!err)
-		err = front_domain_alloc(pd, rq, &qp->rq_memory);
-	config->sq_memory = qp->sq_memory;
-	config->rq_memory = qp->rq_memory;
+	if (err)
+		return err;
+	sq = (sq + FRONT_QUEUE_ALIGNMENT - 1) & ~(size_t)(FRONT_QUEUE_ALIGNMENT - 1);
+	err = front_domain_alloc(pd, sq + rq, &qp->queues);
+	if (!err && qp->queues) {
+		config->sq_memory = qp->queues;
+		config->rq_memory = (char *)qp->queues + sq;
+	}
 	return err;
-}
-
-static void free_queues(struct front_qp *qp, struct ibv_pd *pd)
-{
-	front_domain_free(pd, qp->sq_memory);
-	front_domain_free(pd, qp->rq_memory);
 }
 
 static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_ex *attr,
 			    uint32_t qpn)
 {
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	struct dp_qp_config config = {
 		.type = types[find_type(attr->qp_type)].engine_type,
 		.qpn = qpn,
@@ -168,7 +164,7 @@ static int create_in_engine(struct front_qp *qp, const struct ibv_qp_init_attr_e
 	dp_device_unlock(dev);
 free_memory:
 	if (err)
-		free_queues(qp, attr->pd);
+		front_domain_free(attr->pd, qp->queues);
 	return err;
 }
 
@@ -189,9 +185,10 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 				     offsetof(struct front_qp, ex) + sizeof(struct ibv_qp));
 	if (!qp)
 		return front_fail(ENOMEM);
+	base = &qp->ex.qp_base;
+	base->context = context;
+	base->qp_type = attr->qp_type;
 	qp->has_wr_ops = with_wr_ops;
-	qp->context = to_context(context);
-	qp->type = attr->qp_type;
 	qp->cap = granted(attr);
 	if (attr->srq)
 		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
@@ -202,8 +199,6 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 		return front_fail(-err);
 	}
 
-	base = &qp->ex.qp_base;
-	base->context = context;
 	base->qp_context = attr->qp_context;
 	base->pd = attr->pd;
 	base->send_cq = attr->send_cq;
@@ -212,13 +207,12 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 	base->qp_num = dp_qp_qpn(qp->qp);
 	base->handle = base->qp_num;
 	base->state = IBV_QPS_RESET;
-	base->qp_type = attr->qp_type;
 	pthread_mutex_init(&base->mutex, NULL);
 	pthread_cond_init(&base->cond, NULL);
 	if (with_wr_ops)
 		front_set_wr_ops(qp);
 	attr->cap = qp->cap;
-	front_enter(context, &qp->context->qps, &qp->object);
+	front_enter(context, &front_context_of(qp)->qps, &qp->object);
 	return base;
 }
 
@@ -269,13 +263,13 @@ void front_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32
 void front_give_back_path(struct front_qp *qp)
 {
 	if (qp->has_path)
-		dp_device_release(qp->context->dev, qp->path_id);
+		dp_device_release(front_context_of(qp)->dev, qp->path_id);
 	qp->has_path = false;
 }
 
 void front_end_qp(struct front_qp *qp)
 {
-	dp_device_flush(qp->context->dev);
+	dp_device_flush(front_context_of(qp)->dev);
 	front_leave_groups(qp);
 	untrack(qp);
 	dp_qp_destroy(qp->qp);
@@ -285,7 +279,7 @@ void front_end_qp(struct front_qp *qp)
 void front_free_qp(struct front_qp *qp)
 {
 	front_cc_put(qp->cc);
-	free_queues(qp, qp->ex.qp_base.pd);
+	front_domain_free(qp->ex.qp_base.pd, qp->queues);
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
 	pthread_cond_destroy(&qp->ex.qp_base.cond);
 	front_batch_destroy(qp);
@@ -295,7 +289,7 @@ void front_free_qp(struct front_qp *qp)
 int front_destroy_qp(struct ibv_qp *base)
 {
 	struct front_qp *qp = to_qp(base);
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	int err;
 
 	err = dp_device_lock(dev);
@@ -308,7 +302,7 @@ int front_destroy_qp(struct ibv_qp *base)
 	front_end_qp(qp);
 	dp_device_unlock(dev);
 	front_leave(base->context, &qp->object);
-	front_queue_purge(&qp->context->async, qp);
+	front_queue_purge(&front_context_of(qp)->async, qp);
 	front_wait_acked(&base->mutex, &base->cond, &base->events_completed, &qp->events_popped);
 	front_free_qp(qp);
 	front_cc_sweep();

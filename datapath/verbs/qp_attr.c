@@ -5,10 +5,11 @@
 #include "verbs/front.h"
 
 #include <errno.h>
+#include <string.h>
 
-static uint32_t mtu_bytes(enum ibv_mtu mtu)
+static uint16_t mtu_bytes(enum ibv_mtu mtu)
 {
-	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? (uint16_t)(128u << mtu) : 0;
 }
 
 static enum ibv_mtu mtu_code(uint32_t bytes)
@@ -32,15 +33,17 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 
 	if (mask & unknown)
 		return -EOPNOTSUPP;
-	if ((mask & IBV_QP_PKEY_INDEX && in->pkey_index) ||
+	if ((mask & IBV_QP_STATE && in->qp_state > IBV_QPS_ERR) ||
+	    (mask & IBV_QP_CUR_STATE && in->cur_qp_state > IBV_QPS_ERR) ||
+	    (mask & IBV_QP_PKEY_INDEX && in->pkey_index) ||
 	    (mask & IBV_QP_PORT && in->port_num != FRONT_PORT) ||
 	    (mask & IBV_QP_PATH_MTU &&
 	     (!mtu_bytes(in->path_mtu) ||
-	      mtu_bytes(in->path_mtu) > dp_device_path_mtu(qp->context->dev))))
+	      mtu_bytes(in->path_mtu) > dp_device_path_mtu(front_context_of(qp)->dev))))
 		return -EINVAL;
 	*out = (struct dp_qp_attr){
-		.state = in->qp_state,
-		.cur_state = in->cur_qp_state,
+		.state = (uint8_t)in->qp_state,
+		.cur_state = (uint8_t)in->cur_qp_state,
 		.access = (uint32_t)in->qp_access_flags &
 			  (DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |
 			   DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_LOCAL_WRITE),
@@ -57,24 +60,54 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 		.max_dest_rd_atomic = in->max_dest_rd_atomic,
 		.sqd_notify = in->en_sqd_async_notify,
 	};
-	return mask & IBV_QP_AV ?
-		       front_resolve(qp->context, &in->ah_attr, &out->raddr, &out->path_id) :
-		       0;
+	return mask & IBV_QP_AV ? front_resolve(front_context_of(qp), &in->ah_attr, &out->raddr,
+						&out->path_id) :
+				  0;
 }
 
 /* Switches the QP to the new path.  Call with the device locked. */
 static void take_path(struct front_qp *qp, const struct ibv_ah_attr *ah, uint32_t path_id)
 {
 	front_give_back_path(qp);
-	qp->ah_attr = *ah;
+	qp->av = (struct front_av){
+		.flow_label = ah->grh.flow_label,
+		.dlid = ah->dlid,
+		.sgid_index = ah->grh.sgid_index,
+		.hop_limit = ah->grh.hop_limit,
+		.traffic_class = ah->grh.traffic_class,
+		.sl = ah->sl,
+		.src_path_bits = ah->src_path_bits,
+		.static_rate = ah->static_rate,
+	};
 	qp->path_id = path_id;
 	qp->has_path = true;
+}
+
+static struct ibv_ah_attr taken_path(const struct front_qp *qp, const struct dp_addr *to)
+{
+	struct ibv_ah_attr ah = {
+		.grh = { .flow_label = qp->av.flow_label,
+			 .sgid_index = qp->av.sgid_index,
+			 .hop_limit = qp->av.hop_limit,
+			 .traffic_class = qp->av.traffic_class },
+		.dlid = qp->av.dlid,
+		.sl = qp->av.sl,
+		.src_path_bits = qp->av.src_path_bits,
+		.static_rate = qp->av.static_rate,
+		.is_global = 1,
+		.port_num = FRONT_PORT,
+	};
+
+	if (!qp->has_path)
+		return (struct ibv_ah_attr){ 0 };
+	memcpy(ah.grh.dgid.raw, to->b, sizeof(to->b));
+	return ah;
 }
 
 int front_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 {
 	struct front_qp *qp = to_qp(base);
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	struct dp_qp_attr now_attr, wanted;
 	int err;
 
@@ -91,6 +124,8 @@ int front_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 		base->state = (enum ibv_qp_state)now_attr.state;
 		if (mask & IBV_QP_AV)
 			take_path(qp, &attr->ah_attr, wanted.path_id);
+		else if (base->state == IBV_QPS_RESET)
+			front_give_back_path(qp);
 		dp_device_posted(dev); /* the new state may allow packets */
 	} else if (mask & IBV_QP_AV) {
 		dp_device_release(dev, wanted.path_id);
@@ -103,15 +138,17 @@ int front_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
 		   struct ibv_qp_init_attr *init)
 {
 	struct front_qp *qp = to_qp(base);
+	struct ibv_ah_attr ah_attr;
 	struct dp_qp_attr now_attr;
 	int err;
 
 	(void)mask; /* every attribute is cheap to return */
-	err = dp_device_lock(qp->context->dev);
+	err = dp_device_lock(front_context_of(qp)->dev);
 	if (err)
 		return -err;
 	dp_qp_query(qp->qp, &now_attr);
-	dp_device_unlock(qp->context->dev);
+	ah_attr = taken_path(qp, &now_attr.raddr);
+	dp_device_unlock(front_context_of(qp)->dev);
 	base->state = (enum ibv_qp_state)now_attr.state;
 	*attr = (struct ibv_qp_attr){
 		.qp_state = base->state,
@@ -125,7 +162,7 @@ int front_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
 		.qp_access_flags = now_attr.access,
 		.sq_draining = now_attr.sq_draining,
 		.cap = qp->cap,
-		.ah_attr = qp->ah_attr,
+		.ah_attr = ah_attr,
 		.max_rd_atomic = now_attr.max_rd_atomic,
 		.max_dest_rd_atomic = now_attr.max_dest_rd_atomic,
 		.min_rnr_timer = now_attr.min_rnr_timer,

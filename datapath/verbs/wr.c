@@ -260,7 +260,7 @@ static void settle(struct front_batch *b)
 
 static int post_batch(struct front_qp *qp)
 {
-	struct dp_device *dev = qp->context->dev;
+	struct dp_device *dev = front_context_of(qp)->dev;
 	struct front_batch *b = &qp->batch;
 	uint32_t i;
 	int err;

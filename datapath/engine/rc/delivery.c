@@ -169,13 +169,13 @@ static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigne
  * spurious (RFC 3522; RFC 4015 for what follows). */
 static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 {
-	uint32_t timeout_ns = (uint32_t)rc->req.timeout_ns;
+	uint32_t timeout_ns = (uint32_t)rc->sender->timeout_ns;
 
 	if (d->echoed && (int32_t)(d->echo_ns - timeout_ns) < 0)
 		dp_flow_undo_timeout(rc->flow);
 	else
 		dp_flow_keep_timeout(rc->flow);
-	rc->req.timeout_ns = 0;
+	rc->sender->timeout_ns = 0;
 }
 
 /* Takes an RTT sample.  The packet left at `sent_ns` of our clock, and the peer held its answer for
@@ -223,7 +223,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 		dp_detect_losses(rc, now);
 		return;
 	}
-	if (r->timeout_ns)
+	if (rc->sender->timeout_ns)
 		judge_timeouts(rc, d);
 	r->backoff = 0;
 	r->tlp_sent = r->forced = false;
@@ -248,18 +248,18 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
  * the reordering window (RFC 8985, section 6.2, step 4). */
 static uint64_t echoes(struct dp_rc *rc, const struct dp_xah *xah, uint64_t now)
 {
-	struct dp_requester *r = &rc->req;
-	uint32_t marked = xah->marked - r->peer_marked;
-	uint32_t duplicates = xah->duplicates - r->peer_duplicates;
+	struct dp_sender *s = rc->sender;
+	uint32_t marked = xah->marked - s->peer_marked;
+	uint32_t duplicates = xah->duplicates - s->peer_duplicates;
 
 	if ((int32_t)marked < 0)
 		marked = 0; /* an older acknowledgement overtaken by a newer */
 	else
-		r->peer_marked = xah->marked;
+		s->peer_marked = xah->marked;
 	if ((int32_t)duplicates > 0) {
-		r->peer_duplicates = xah->duplicates;
-		rc->qp.stats.spurious += duplicates;
-		dp_reordering_widen(&r->reordering, &rc->flow->rtt, now);
+		s->peer_duplicates = xah->duplicates;
+		s->stats.spurious += duplicates;
+		dp_reordering_widen(&s->reordering, &s->flow.rtt, now);
 	}
 	return (uint64_t)marked * rc->req.segment;
 }
@@ -296,7 +296,7 @@ static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrom
 		rc->req.timer_ns = rc->req.tlp_ns = rc->req.reorder_ns = 0;
 		return;
 	}
-	rc->qp.stats.naks_rx++;
+	rc->sender->stats.naks_rx++;
 }
 
 /* Notes the marks by PSN, before the packets count as delivered. */
@@ -331,7 +331,7 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	deliver_cumulative(rc, upto, &d, now);
 	if (is_fatal(syndrome) && dp_psn_diff(p->psn, r->snd_una) >= 0 &&
 	    dp_psn_diff(p->psn, r->snd_nxt) < 0) {
-		rc->qp.stats.naks_rx++;
+		rc->sender->stats.naks_rx++;
 		end_at(rc, p->psn, dp_nak_status(syndrome));
 		return;
 	}

@@ -57,7 +57,7 @@ static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_
 
 	if (dp_rack_overtook(&c->rack, dp_rec_psn(rc, i), rec->sent_ns))
 		return dp_rack_due(&c->rack, rec->sent_ns,
-				   dp_reordering_window(&rc->req.reordering, &rc->flow->rtt));
+				   dp_reordering_window(&rc->sender->reordering, &rc->flow->rtt));
 	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow->rtt.srtt_ns)
 		return rec->sent_ns + dp_probe_timeout(rc);
 	/* Another path has made progress since: this one may be dead. */
@@ -83,7 +83,7 @@ static struct dp_cc_loss detect(struct dp_rc *rc, struct dp_class *c, uint64_t n
 			break;
 		}
 		lose(rc, &loss, i);
-		rc->qp.stats.fast_retransmits++;
+		rc->sender->stats.fast_retransmits++;
 	}
 	return loss;
 }
@@ -99,7 +99,7 @@ void dp_detect_losses(struct dp_rc *rc, uint64_t now)
 		loss = detect(rc, &b->class[kind], now);
 		if (!loss.lost_bytes)
 			continue;
-		dp_reordering_narrow(&rc->req.reordering, &rc->flow->rtt, now);
+		dp_reordering_narrow(&rc->sender->reordering, &rc->flow->rtt, now);
 		dp_flow_loss(rc->flow, &loss, now);
 		dp_qp_wake(&rc->qp);
 	}
@@ -116,7 +116,7 @@ void dp_lose_trimmed(struct dp_rc *rc, uint32_t psn, bool response, uint64_t now
 	if (rec->state != DP_REC_FLIGHT || now - rec->sent_ns < rc->flow->rtt.min_rtt_ns / 8)
 		return;
 	lose(rc, &loss, dp_rec_slot(rc, psn));
-	rc->qp.stats.fast_retransmits++;
+	rc->sender->stats.fast_retransmits++;
 	dp_flow_loss(rc->flow, &loss, now);
 	dp_qp_wake(&rc->qp);
 }
@@ -169,7 +169,7 @@ void dp_probe(struct dp_rc *rc)
 	if (b->lost.head != DP_NIL || kind == dp_classes(b))
 		return;
 	rc->req.tlp_sent = rc->req.forced = true;
-	rc->qp.stats.probes++;
+	rc->sender->stats.probes++;
 	if (newest != DP_NIL)
 		dp_mark_lost(rc, newest);
 	else

@@ -53,7 +53,6 @@ static void end_flow(struct dp_rc *rc)
 {
 	if (rc->flow)
 		dp_flow_free(rc->flow);
-	free(rc->flow);
 	rc->flow = NULL;
 }
 
@@ -65,6 +64,7 @@ static void rc_destroy(struct dp_qp *qp)
 	dp_credit_close(rc);
 	dp_store_release(qp->engine->store);
 	end_flow(rc);
+	free(rc->sender);
 	free(rc->echo);
 }
 
@@ -136,6 +136,18 @@ static void rc_query(const struct dp_qp *qp, struct dp_qp_attr *out)
 
 	out->sq_psn = rc->req.snd_nxt;
 	out->rq_psn = rc->resp.epsn;
+}
+
+static void rc_count(const struct dp_qp *qp, struct dp_qp_stats *out)
+{
+	const struct dp_sender *s = dp_rc_of_const(qp)->sender;
+
+	if (!s)
+		return;
+#define X(name) out->name = s->stats.name;
+	DP_QP_SENDER_COUNTERS(X)
+	DP_QP_PEAKS(X)
+#undef X
 }
 
 /* ---- requests posted --------------------------------------------------------- */
@@ -342,6 +354,7 @@ const struct dp_qp_ops dp_rc_ops = {
 	.tx = rc_tx,
 	.tick = rc_tick,
 	.deadline = rc_deadline,
+	.count = rc_count,
 	.check = dp_rc_check,
 };
 

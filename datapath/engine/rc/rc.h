@@ -55,6 +55,8 @@ enum {
 
 struct dp_requester {
 	uint32_t snd_una, snd_nxt, snd_max;
+	uint32_t cum;	   /* extended mode: PSNs below it are acknowledged, though answers may be
+			    * missing */
 	uint32_t segment;  /* payload bytes of each PSN of the numbered requests */
 	uint32_t post_psn; /* first PSN of the request that is posted next */
 	uint32_t post_rq_seq;
@@ -63,18 +65,25 @@ struct dp_requester {
 	bool implied_nak; /* a READ was asked for again, and there was no progress since */
 	uint8_t path;	  /* extended mode: path of the packet that is being built */
 	bool tlp_sent;
-	bool forced; /* the next copy leaves whatever the window: probe or time-out */
+	bool forced;	  /* the next copy leaves whatever the window: probe or time-out */
+	uint16_t backoff; /* time-outs in a row */
 	uint64_t rnr_until_ns;
 	uint64_t timer_ns; /* standard: IB time-out; extended: RTO. 0: off */
 	/* extended mode */
 	struct dp_tx_block *block;
-	uint32_t cum;	  /* PSNs below it are acknowledged, though answers may be missing */
-	uint16_t backoff; /* time-outs in a row */
 	uint64_t tlp_ns, reorder_ns;
 	uint64_t progress_ns;
-	uint64_t timeout_ns; /* when the first time-out of a row came; 0: no row */
+};
+
+/* What a connection has once it has sent a packet.  Most connections of a large program only
+ * wait. */
+struct dp_sender {
+	struct dp_flow flow;
+	/* extended mode */
 	struct dp_reordering reordering;
+	uint64_t timeout_ns; /* when the first time-out of a row came; 0: no row */
 	uint32_t peer_duplicates, peer_marked;
+	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
 };
 
 struct dp_responder {
@@ -131,11 +140,11 @@ struct dp_rc {
 	uint32_t segment;      /* most payload of a packet: the path MTU, or more after a PROBE */
 	struct dp_requester req;
 	struct dp_responder resp;
-	/* NULL: nothing was sent yet.  Most connections of a large program only wait. */
-	struct dp_flow *flow;
-	const struct dp_cc_algo *cc;  /* of the flow, also of one that is still to begin */
-	struct dp_echo *echo;	      /* NULL: this end wants no telemetry */
-	struct dp_credit *credit;     /* NULL: the peer gives no grants */
+	struct dp_sender *sender;    /* NULL: nothing was sent yet */
+	struct dp_flow *flow;	     /* the sender's; NULL: nothing was sent since the last reset */
+	const struct dp_cc_algo *cc; /* of the flow, also of one that is still to begin */
+	struct dp_echo *echo;	     /* NULL: this end wants no telemetry */
+	struct dp_credit *credit;    /* NULL: the peer gives no grants */
 	struct dp_incoming *incoming; /* NULL: the peer has told no demand */
 };
 

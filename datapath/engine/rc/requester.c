@@ -17,7 +17,6 @@ void dp_requester_start(struct dp_rc *rc, uint64_t now)
 	r->segment = rc->qp.attr.path_mtu;
 	r->retry_left = rc->qp.attr.retry_cnt;
 	r->rnr_left = rc->qp.attr.rnr_retry;
-	r->reordering.quarters = 1;
 	r->progress_ns = now;
 }
 
@@ -78,41 +77,54 @@ static void end_rnr_wait(struct dp_requester *r)
 	r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
 }
 
-/* A new flow; NULL: no memory. */
-static struct dp_flow *make_flow(const struct dp_rc *rc, struct dp_qp_stats *stats, uint64_t now)
+/* Begins a zeroed flow.  stats: NULL if it will send nothing. */
+static int start_flow(const struct dp_rc *rc, struct dp_flow *f, struct dp_sender_stats *stats,
+		      uint64_t now)
 {
-	struct dp_flow *f = calloc(1, sizeof(*f));
+	int err = dp_flow_init(f, &rc->qp.engine->cfg, rc->cc, stats);
 
-	if (!f || dp_flow_init(f, &rc->qp.engine->cfg, rc->cc, stats)) {
-		free(f);
-		return NULL;
-	}
+	if (err)
+		return err;
 	f->needs_grants = rc->credit;
 	dp_flow_connect(f, rc->req.segment, rc->extended ? rc->window : DP_STD_WINDOW,
 			(uint8_t)dp_paths(rc), now);
-	return f;
+	return 0;
 }
 
 int dp_first_flow(const struct dp_rc *rc, struct dp_cc_flow *out)
 {
-	struct dp_flow *f = make_flow(rc, NULL, 0);
+	struct dp_flow f = { 0 };
 	const struct dp_cc_flow *record;
+	int err = start_flow(rc, &f, NULL, 0);
 
-	if (!f)
-		return -ENOMEM;
-	record = dp_flow_record(f, out);
+	if (err)
+		return err;
+	record = dp_flow_record(&f, out);
 	if (record != out)
 		*out = *record;
-	dp_flow_free(f);
-	free(f);
+	dp_flow_free(&f);
 	return 0;
+}
+
+static int begin_sender(struct dp_rc *rc, uint64_t now)
+{
+	struct dp_sender *s = rc->sender ? rc->sender : calloc(1, sizeof(*s));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	rc->sender = s;
+	*s = (struct dp_sender){ .reordering.quarters = 1, .stats = s->stats };
+	err = start_flow(rc, &s->flow, &s->stats, now);
+	if (!err)
+		rc->flow = &s->flow;
+	return err;
 }
 
 /* Begins the flow with the first packet.  False: no memory. */
 static bool begin_flow(struct dp_rc *rc, uint64_t now)
 {
-	rc->flow = make_flow(rc, &rc->qp.stats, now);
-	if (!rc->flow)
+	if (begin_sender(rc, now))
 		dp_fail_send(&rc->qp, rc->qp.sq_tx, DP_WC_LOC_QP_OP_ERR);
 	return rc->flow;
 }
@@ -265,7 +277,7 @@ bool dp_rnr_wait(struct dp_rc *rc, uint8_t syndrome, uint64_t now)
 	struct dp_requester *r = &rc->req;
 	uint8_t code = syndrome & DP_AETH_VALUE_MASK;
 
-	rc->qp.stats.rnr_rx++;
+	rc->sender->stats.rnr_rx++;
 	if (rc->qp.attr.rnr_retry != 7) {
 		if (!r->rnr_left) {
 			dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RNR_RETRY_EXC_ERR);

@@ -79,7 +79,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	if (!r->timer_ns)
 		restart_timer(rc, now);
 	rc->qp.stats.tx_packets++;
-	rc->qp.stats.retransmits += again;
+	rc->sender->stats.retransmits += again;
 	wqe->packets++;
 	wqe->resent += again;
 }
@@ -257,7 +257,7 @@ void dp_std_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		}
 		return;
 	}
-	rc->qp.stats.naks_rx++;
+	rc->sender->stats.naks_rx++;
 	if ((syndrome & DP_AETH_VALUE_MASK) == DP_NAK_PSN_SEQUENCE)
 		sequence_nak(rc, now);
 	else
@@ -299,7 +299,7 @@ void dp_std_timeout(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 
-	rc->qp.stats.timeouts++;
+	rc->sender->stats.timeouts++;
 	if (is_last_try(rc)) {
 		dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;

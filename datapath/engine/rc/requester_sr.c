@@ -189,7 +189,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		dp_ext_arm_timers(rc, now);
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += read ? 0 : bytes;
-	rc->qp.stats.retransmits++;
+	rc->sender->stats.retransmits++;
 	dp_sq(&rc->qp, index)->packets++;
 	dp_sq(&rc->qp, index)->resent++;
 	return 1;
@@ -343,7 +343,7 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 	unsigned kind;
 
 	if (peer_is_dead(rc, now)) {
-		rc->qp.stats.timeouts++;
+		rc->sender->stats.timeouts++;
 		dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
@@ -355,9 +355,9 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 			 now - dp_rec(b, flight->head)->sent_ns >= first_answer_rto(rc))
 			dp_ask_again(rc, flight);
 	}
-	rc->qp.stats.timeouts++;
+	rc->sender->stats.timeouts++;
 	if (first)
-		rc->req.timeout_ns = now;
+		rc->sender->timeout_ns = now;
 	if (rc->req.backoff < UINT16_MAX)
 		rc->req.backoff++;
 	rc->req.forced = true;

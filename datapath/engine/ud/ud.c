@@ -68,6 +68,12 @@ static void ud_query(const struct dp_qp *qp, struct dp_qp_attr *out)
 	out->sq_psn = container_of(qp, const struct dp_ud, qp)->psn;
 }
 
+static void ud_count(const struct dp_qp *qp, struct dp_qp_stats *out)
+{
+	(void)qp;
+	(void)out;
+}
+
 /* ---- requests posted --------------------------------------------------------- */
 
 static bool ud_accepts(const struct dp_qp *qp, const struct dp_send_wr *wr, uint32_t len)
@@ -191,5 +197,6 @@ const struct dp_qp_ops dp_ud_ops = {
 	.tx = ud_tx,
 	.tick = ud_tick,
 	.deadline = ud_deadline,
+	.count = ud_count,
 	.check = dp_ud_check,
 };

@@ -19,7 +19,7 @@
 struct control_flow {
 	bool ready; /* flow is initialised */
 	struct dp_flow flow;
-	struct dp_qp_stats stats;
+	struct dp_sender_stats stats;
 };
 
 /* The algorithm for all connections of a device. */
