@@ -73,13 +73,14 @@ $(GROUPS): setup/%.txt:
 # The libraries that every RDMA or MPI program has of its system are not put into the wheel: the
 # programs of the wheel have to have the same ones.
 NOT_BUNDLED = libibverbs.so.1 librdmacm.so.1 libmpi.so.40
+wheel: export PATH := $(CURDIR)/.venv/bin:$(PATH)
 wheel: .venv/.wheel
 	rm -rf build/wheel dist
 	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation \
 		--config-settings=build-dir=build-wheel --wheel-dir build/wheel .
 	# It holds no module in C: one wheel is good for every Python.
 	$(PYTHON) -m wheel tags --remove --python-tag py3 --abi-tag none build/wheel/*.whl
-	PATH=$(CURDIR)/.venv/bin:$$PATH $(PYTHON) -m auditwheel repair --wheel-dir dist \
+	$(PYTHON) -m auditwheel repair --wheel-dir dist \
 		$(NOT_BUNDLED:%=--exclude %) build/wheel/*.whl
 
 docs: .venv/.docs
