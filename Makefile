@@ -4,7 +4,7 @@
 PYTHON := .venv/bin/python
 C_FILES = $(shell find datapath tests tools -name '*.[ch]')
 
-.PHONY: help setup test soak lint format bench fuzz fresh lock clean
+.PHONY: help setup test soak lint format bench fuzz fresh docs wheel lock clean
 
 help:
 	@echo "make setup   install packages, virtual environment, build C and BPF"
@@ -16,6 +16,8 @@ help:
 	@echo "make fuzz    libFuzzer on packet input for a minute (FUZZ_SECONDS=60)"
 	@echo "make fresh   the quickstart on fresh machines of Debian 12 and 13, from no package on"
 	@echo "             (FRESH=trixie: one of them; FRESH_RUN='./dpctl selftest': another command)"
+	@echo "make docs    all pages and a reference as a site, in build/site"
+	@echo "make wheel   a wheel in dist, for machines without a compiler"
 	@echo "make lock    write setup/lock.txt anew from pyproject.toml (needs uv)"
 	@echo "make clean   remove what was built; the virtual environment stays"
 
@@ -53,11 +55,44 @@ export FRESH_RUN
 fresh:
 	tests/fresh/run.sh --command "$$FRESH_RUN" $(FRESH)
 
+LOCKING = uv pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate --quiet
+GROUPS = setup/docs.txt setup/wheel.txt
 lock:
 	{ echo "# Made from pyproject.toml by: make lock" && \
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header --no-annotate --quiet; \
+	$(LOCKING) pyproject.toml --extra dev --no-emit-package ziglang; \
 	} >setup/lock.txt.new && mv setup/lock.txt.new setup/lock.txt
+	$(MAKE) --always-make $(GROUPS)
+
+# Packages of a group, in the versions of the lock file where that has them too.
+$(GROUPS): setup/%.txt:
+	{ echo "# Made from pyproject.toml by: make lock" && \
+	$(LOCKING) --group pyproject.toml:$* --constraint setup/lock.txt; } >$@.new && mv $@.new $@
+
+.venv/.%: setup/%.txt | setup
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--only-binary :all: -r $<
+	touch $@
+
+# The libraries that every RDMA or MPI program has of its system are not put into the wheel: the
+# programs of the wheel have to have the same ones.
+NOT_BUNDLED = libibverbs.so.1 librdmacm.so.1 libmpi.so.40
+wheel: export PATH := $(CURDIR)/.venv/bin:$(PATH)
+wheel: .venv/.wheel
+	rm -rf build/wheel dist
+	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation \
+		--config-settings=build-dir=build-wheel --wheel-dir build/wheel .
+	# It holds no module in C: one wheel is good for every Python.
+	$(PYTHON) -m wheel tags --remove --python-tag py3 --abi-tag none build/wheel/*.whl
+	$(PYTHON) -m auditwheel repair --wheel-dir dist \
+		$(NOT_BUNDLED:%=--exclude %) build/wheel/*.whl
+
+docs: .venv/.docs
+	rm -rf build/pages
+	$(PYTHON) setup/pages.py build/pages
+	$(PYTHON) -m datapath.cli.reference build/pages/reference
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict
+	@echo build/site/index.html
 
 clean:
 	rm -rf build build-san build-fresh

@@ -206,6 +206,74 @@ def median_ratio(values: ArrayLike, baseline: ArrayLike, rng: np.random.Generato
     return Estimate(ratio, float(lo), float(hi))
 
 
+def sign_p(ratios: ArrayLike) -> float:
+    """How likely by chance so many of these ratios lie on one side of 1, or more (sign test).
+
+    Two-sided and exact: each ratio that is not 1 lies above or below with the same probability
+    where nothing differs.  1 when all are 1, or none is a number.
+    """
+    kept = finite(ratios)
+    above, below = int(np.sum(kept > 1)), int(np.sum(kept < 1))
+    n = above + below
+    tail = sum(math.comb(n, k) for k in range(min(above, below) + 1))
+    return float(min(1.0, 2 * tail / 2**n))
+
+
+def rank_sum_p(values: ArrayLike, baseline: ArrayLike, rng: np.random.Generator) -> float:
+    """How likely by chance the ranks of two samples are so far apart, or farther.
+
+    The rank-sum test of Wilcoxon (1945), two-sided, with the distribution made of RESAMPLES random
+    orders; equal values share the mean of their ranks.  1 when a side is empty.
+    """
+    top, bottom = finite(values), finite(baseline)
+    if not top.size or not bottom.size:
+        return 1.0
+    both = np.concatenate([top, bottom])
+    _, place, count = np.unique(both, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+    expected = top.size * (both.size + 1) / 2
+    orders = rng.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
+    sums = orders[:, : top.size].sum(axis=1)
+    # A tiny bit less, so that the same sum in another order of additions counts.
+    seen = abs(float(ranks[: top.size].sum()) - expected) - 1e-6
+    return float((1 + np.sum(np.abs(sums - expected) >= seen)) / (1 + RESAMPLES))
+
+
+def least_sign_p(n: int) -> float:
+    """The least that sign_p can say of n ratios."""
+    return float(2.0 ** (1 - n)) if n else 1.0
+
+
+def least_rank_sum_p(n: int, baseline_n: int) -> float:
+    """The least that a rank-sum test can say of so many values."""
+    return min(1.0, 2 / math.comb(n + baseline_n, n))
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """The chances of several comparisons, each adjusted for all of them; in the same order.
+
+    At most 1 - LEVEL then holds for all comparisons together: the probability that even one of
+    those below it differs by chance alone (Holm, A simple sequentially rejective multiple test
+    procedure, Scandinavian Journal of Statistics 6, 1979).
+    """
+    adjusted, highest = [1.0] * len(chances), 0.0
+    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        highest = max(highest, min(1.0, (len(chances) - rank) * chances[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def values_to_show(comparisons: int, least_p: Callable[[int], float]) -> int:
+    """Values on a side with which a difference can be shown among so many comparisons.
+
+    least_p: the least that the test can say of n values, such as least_sign_p.
+    """
+    n = FEWEST
+    while comparisons * least_p(n) > 1 - LEVEL:
+        n += 1
+    return n
+
+
 def _by_block(values: ArrayLike, blocks: Sequence[object] | NDArray[Any]) -> dict[object, float]:
     array = np.asarray(values, dtype=np.float64).ravel()
     keys = list(blocks)

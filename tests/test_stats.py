@@ -145,3 +145,31 @@ def test_jain_index(shares: list[float], index: float) -> None:
 
 def test_jain_index_leaves_out_what_is_not_a_number() -> None:
     assert stats.jain([2.0, math.nan, 2.0]) == 1.0
+
+
+def test_the_sign_test_is_exact() -> None:
+    assert stats.sign_p([1.1] * 6) == 2 / 2**6
+    assert stats.sign_p([1.1] * 7 + [0.9]) == 2 * 9 / 2**8
+    assert stats.sign_p([1.1, 0.9]) == 1
+    assert stats.sign_p([1, 1, float("nan")]) == 1
+
+
+def test_the_rank_sum_test_counts_orders() -> None:
+    """Of 70 orders of four and four values two are as far apart as these."""
+    p = stats.rank_sum_p([5, 6, 7, 8], [1, 2, 3, 4], stats.rng(1))
+    assert p == pytest.approx(2 / 70, abs=0.006)
+    assert p >= stats.least_rank_sum_p(4, 4) - 0.006
+    assert stats.rank_sum_p([1, 1, 1], [1, 1], stats.rng(1)) == 1
+    assert stats.rank_sum_p([], [1], stats.rng(1)) == 1
+
+
+def test_holm_allows_for_all_comparisons() -> None:
+    """The example has three comparisons: the least chance counts thrice, the next one twice."""
+    assert stats.holm([0.02, 0.01, 0.5]) == [0.04, 0.03, 0.5]
+    assert stats.holm([0.04, 0.03]) == [0.06, 0.06]
+    assert stats.holm([]) == []
+
+
+def test_more_comparisons_need_more_values() -> None:
+    needed = [stats.values_to_show(count, stats.least_sign_p) for count in (1, 2, 6, 100)]
+    assert needed == [6, 7, 8, 12]

@@ -34,6 +34,8 @@ types: Any = numba.types
 
 _LINE = re.compile(r"\bat (?P<file>/.+?|<.+?>) \((?P<line>\d+)\)")
 _TEMPORARY = re.compile(r" for '.*?', defined at .*")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""numba colours its messages where the package colorama happens to be installed."""
 _SKIPPED = re.compile(r"Failed in nopython|During:|File \"|\s*$")
 _OPTIONS = {
     "error_model": "numpy",
@@ -206,7 +208,7 @@ class _Compiler:
 
     def _explain(self, function: FunctionType, error: Exception) -> LocalError:
         """The first useful line of numba's message, at the innermost line of the user's."""
-        text = str(error)
+        text = _COLOUR.sub("", str(error))
         for name, kind in self.records.items():
             text = text.replace(str(kind), name)
         lines = [item.strip() for item in text.splitlines() if not _SKIPPED.match(item)]

@@ -21,7 +21,7 @@ from datapath.cc import cache, linking, records, subset
 from datapath.cc.algorithm import Algorithm
 from datapath.cc.loading import load
 
-_OWN = ("codegen.py", "linking.py", "records.py")
+_OWN = ("codegen.py", "linking.py", "records.py", "toolchain.py")
 
 
 @dataclass(frozen=True)

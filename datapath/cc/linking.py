@@ -10,19 +10,15 @@ empty functions of those names, hidden in the object, stand in for Python.
 from __future__ import annotations
 
 import io
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from datapath.cc import records
+from datapath.cc import records, toolchain
 from datapath.cc.algorithm import HOOKS, RECEIVER_HOOKS, Algorithm
-from datapath.debian import install_hint
-from datapath.errors import CapabilityError, DatapathError, LocalError
+from datapath.errors import DatapathError, LocalError
 
 HEADER = Path(__file__).parent.parent / "engine" / "cc.h"
 
@@ -117,8 +113,9 @@ def link(algorithm: Algorithm, values: Mapping[str, float], obj: bytes) -> bytes
         folder = Path(name)
         (folder / "hooks.o").write_bytes(obj)
         (folder / "glue.c").write_text(glue)
-        _gcc(folder)
-        shared = (folder / "algorithm.so").read_bytes()
+        if not HEADER.exists():
+            raise DatapathError(f"{HEADER} is missing", hint="install the toolkit again")
+        shared = toolchain.shared_object(folder, HEADER.parent.parent)
     _check_shared(algorithm, shared)
     return shared
 
@@ -162,31 +159,6 @@ def _stub(name: str) -> str:
     if name in _STUB_DATA:
         return f"HIDDEN void *{name};"
     return f"HIDDEN void *{name}(void);\nHIDDEN void *{name}(void)\n{{\n\treturn 0;\n}}"
-
-
-def _gcc(folder: Path) -> None:
-    program = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
-    if not program:
-        raise CapabilityError("no C compiler to link the algorithm", hint=install_hint("gcc"))
-    if not HEADER.exists():
-        raise DatapathError(f"{HEADER} is missing", hint="install the toolkit again")
-    command = [
-        *program.split(),
-        *("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-builtin", "-shared"),
-        *("-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"),
-        f"-I{HEADER.parent.parent}",
-        *("-o", "algorithm.so", "glue.c", "hooks.o", "-lm"),
-    ]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
-        )
-    except OSError as error:
-        raise CapabilityError(
-            f"cannot run the C compiler {program}: {error.strerror}", hint=install_hint("gcc")
-        ) from None
-    if done.returncode:
-        raise DatapathError(f"linking the algorithm failed: {done.stderr.strip()}")
 
 
 def _needed_stubs(algorithm: Algorithm, obj: bytes) -> list[str]:

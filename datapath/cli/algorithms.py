@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, print_wrapped
+from datapath.cli.output import Format, FormatOption, print_record, print_told, print_wrapped
 from datapath.errors import LocalError, RunFailed
 
 if TYPE_CHECKING:
@@ -101,11 +101,13 @@ def show(name: _Name, fmt: FormatOption = Format.table) -> None:
 
 
 @app.command("compile")
-def compile_(name: _Name, param: Params = None) -> None:
+def compile_(name: _Name, param: Params = None, fmt: FormatOption = Format.table) -> None:
     """Compile an algorithm and print the path of its shared object."""
     from datapath.cc import compile_algorithm
 
-    typer.echo(compile_algorithm(name, parameters(name, param)).path)
+    made = compile_algorithm(name, parameters(name, param))
+    record = {"algorithm": made.name, "path": str(made.path)}
+    print_told(str(made.path), record, fmt)
 
 
 @app.command()
@@ -114,6 +116,7 @@ def check(
     param: Params = None,
     events: Annotated[int, typer.Option(min=1, max=1_000_000, help="Events to try.")] = 5000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 1,
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Compile an algorithm, then try it with random legal events.
 
@@ -141,7 +144,8 @@ def check(
             )
     if compiled.algorithm.grants:
         _check_receiver(name, compiled, values, events, seed)
-    typer.echo(f"{compiled.name}: {events} events, window, rate and state within bounds")
+    told = f"{compiled.name}: {events} events, window, rate and state within bounds"
+    print_told(told, {"algorithm": compiled.name, "events": events}, fmt)
 
 
 def _check_receiver(

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from datapath.cli.output import Format, FormatOption, print_rows
 from datapath.cli.results import RESULTS, result_folders
 from datapath.errors import LocalError
 
@@ -28,6 +29,7 @@ def clean(
     keep: Annotated[int, typer.Option(min=0, help="With --results: keep the newest N.")] = _KEEP,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Remove the remains of dead runs: holder processes, with their namespaces.
 
@@ -43,17 +45,26 @@ def clean(
     from datapath.lanes import orphans
 
     found = orphans.orphaned_holders()
-    for pid in found:
-        print(f"holder process {pid} of a dead run", flush=True)
-        if not dry_run:
-            orphans.end(pid)
     doomed = list(_doomed(keep)) if results else []
-    for folder in doomed:
-        print(folder, flush=True)
+    _print(found, doomed, fmt)
+    for pid in found if not dry_run else ():
+        orphans.end(pid)
     if not found and not doomed:
         print("nothing to clean", file=sys.stderr)
     if doomed and not dry_run and (yes or _agreed(doomed)):
         _delete(doomed)
+
+
+def _print(processes: Sequence[int], folders: Sequence[Path], fmt: Format) -> None:
+    if fmt is Format.table:
+        for pid in processes:
+            print(f"holder process {pid} of a dead run", flush=True)
+        for folder in folders:
+            print(folder, flush=True)
+        return
+    rows: list[dict[str, object]] = [{"what": "process", "pid": pid} for pid in processes]
+    rows += [{"what": "folder", "path": str(folder)} for folder in folders]
+    print_rows(rows, [], fmt)
 
 
 def _doomed(keep: int) -> Iterator[Path]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, print_rows, print_wrapped
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    print_record,
+    print_rows,
+    print_told,
+    print_wrapped,
+)
 from datapath.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -69,6 +76,7 @@ def check(
     channels: _Channels = 1,
     transfer: _Transfer = "256KiB",
     param: _Params = None,
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Prove an algorithm's plans: all inputs reduced once, no deadlock, no race.
 
@@ -83,20 +91,23 @@ def check(
     from datapath.errors import LocalError
 
     algorithm = load(name)
-    proved, refused = [], ""
+    proved: list[dict[str, int]] = []
+    refused = ""
     for count in [ranks] if ranks else _RANKS:
         try:
             made = _made(algorithm, count, size, channels, transfer, param)
         except LocalError as error:
             if ranks:
                 raise
-            refused = f"; not for all numbers of ranks, such as {count}: {error}"
+            refused = f"not for all numbers of ranks, such as {count}: {error}"
             continue
-        steps = len(prove(made).steps)
-        proved.append(f"{count} ({steps} steps)")
+        proved.append({"ranks": count, "steps": len(prove(made).steps)})
+    but = f"; {refused}" if refused else ""
     if not proved:
-        raise LocalError(f"{algorithm.name}: no plan was made{refused}")
-    print(f"{algorithm.name}: right for {', '.join(proved)} ranks{refused}")
+        raise LocalError(f"{algorithm.name}: no plan was made{but}")
+    counts = ", ".join(f"{each['ranks']} ({each['steps']} steps)" for each in proved)
+    record = {"algorithm": algorithm.name, "plans": proved, "refused": refused}
+    print_told(f"{algorithm.name}: right for {counts} ranks{but}", record, fmt)
 
 
 @app.command()

@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
         dpctl completion fish > ~/.config/fish/completions/dpctl.fish
         """
         make = {Shell.bash: _bash, Shell.zsh: _zsh, Shell.fish: _fish}
-        print("\n".join(make[shell](list(_commands(app)))))
+        print("\n".join(make[shell](list(commands(app)))))
 
     @app.command(short_help="Write man pages of all commands.")
     def man(
@@ -63,13 +63,13 @@ def register(app: typer.Typer) -> None:
         """
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        for command in _commands(app):
+        for command in commands(app):
             file = out / f"{'-'.join(('dpctl', *command.words))}.1"
             write_atomic(file, _page(command).encode())
             print(file)
 
 
-def _commands(app: typer.Typer) -> Iterator[Command]:
+def commands(app: typer.Typer) -> Iterator[Command]:
     """The tree of commands, from the top."""
     top = typer.main.get_command(app)
     yield from _below((), top, top.make_context("dpctl", [], resilient_parsing=True))

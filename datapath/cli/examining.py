@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +26,37 @@ if TYPE_CHECKING:
     from datapath.report.folder import ResultFolder
 
 _SIGNS = {"good": "ok", "slow": "slow", "lacks": "LACKS", "told": "-"}
+
+
+_Sides = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DIR... | REV REV FILE",
+        help="Result folders, of which the first is held to; or two git revisions of this "
+        "source tree (. is the tree as it is) and an experiment file.",
+    ),
+]
+_Repetitions = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Of revisions: runs of each point with either. Default: those of the file, and as "
+        "many as can show a difference at least.",
+        show_default=False,
+    ),
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Of revisions: change one value of the file."),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Of revisions: folder for the results; default: results/<name>-<time>.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -67,45 +98,19 @@ def doctor(fmt: FormatOption = Format.table) -> int:
 
 
 def compare(
-    sides: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR... | REV REV FILE",
-            help="Result folders, of which the first is held to; or two git revisions of this "
-            "source tree (. is the tree as it is) and an experiment file.",
-        ),
-    ],
+    sides: _Sides,
     metric: MetricOption = None,
-    repetitions: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Of revisions: runs of each point with either. Default: those of the file, and "
-            "6 at least.",
-            show_default=False,
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="PATH=VALUE", help="Of revisions: change one value of the file."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of revisions: folder for the results; default: results/<name>-<time>.",
-            show_default=False,
-        ),
-    ] = None,
+    repetitions: _Repetitions = None,
+    set_: _Set = None,
+    out: _Out = None,
     fmt: FormatOption = Format.table,
 ) -> None:
     """Hold result folders, or two revisions, against the first: ratios with intervals.
 
     Points are matched by their axis values. A difference is shown if the 95 % interval of the ratio
-    does not hold 1, with 6 runs or more on both sides. Revisions are set up in the cache folder,
-    and run the experiment in turn, block by block; their ratios are those within a block.
+    does not hold 1, and a test that is adjusted for all points of the table says so too.
+    Revisions are set up in the cache folder, which keeps the newest four, and run the experiment in
+    turn, block by block; their ratios are those within a block.
 
     \b
     dpctl compare results/quickstart-20250101T120000Z results/quickstart-20250201T120000Z
@@ -120,13 +125,18 @@ def compare(
         revisions = _Revisions(sides, list(set_ or []), repetitions, out)
         results, names = revisions.results(), revisions.names
     else:
-        for option, given in (("--repetitions", repetitions), ("--set", set_), ("--out", out)):
-            if given:
-                raise LocalError(f"{option} is for revisions", hint="dpctl compare REV REV -- FILE")
+        _refuse({"--repetitions": repetitions, "--set": set_, "--out": out})
         from datapath.report.folder import read
 
         results, names = [read(Path(side)) for side in sides], []
     _print_comparison(results, names, list(metric or []), fmt)
+
+
+def _refuse(options: Mapping[str, object]) -> None:
+    """LocalError when one of these is given, since folders are compared."""
+    for option, given in options.items():
+        if given:
+            raise LocalError(f"{option} is for revisions", hint="dpctl compare REV REV -- FILE")
 
 
 def _print_comparison(
@@ -157,16 +167,17 @@ class _Revisions:
     def __init__(
         self, sides: Sequence[str], overrides: list[str], repetitions: int | None, out: Path | None
     ) -> None:
-        from datapath import stats
         from datapath.experiment import revisions
         from datapath.experiment.load import load
+        from datapath.report.compare import runs_needed
 
         *wanted, file = sides
         if len(wanted) != 2:
             raise LocalError("two revisions are compared", hint="dpctl compare REV REV -- FILE")
         self.file, self.overrides, self.out = Path(file), overrides, out
         self.experiment = load(self.file, overrides)
-        self.blocks = repetitions or max(stats.FEWEST, self.experiment.spec.sweep.repetitions)
+        needed = runs_needed(len(self.experiment.points), paired=True)
+        self.blocks = repetitions or max(needed, self.experiment.spec.sweep.repetitions)
         self.revisions = [revisions.find(name) for name in wanted]
         self.names = [
             f"{each.name} ({each.commit[:12] or 'the tree as it is'})" for each in self.revisions
@@ -181,17 +192,16 @@ class _Revisions:
 
         folder = ResultStore.create(self.out, f"compare-{self.experiment.spec.name}").path
         _tell(f"results: {folder}")
-        for revision in self.revisions:
-            revisions.prepare(revision, _tell, folder / "set-up.log")
-        made = revisions.run(
-            self.experiment,
-            self.file,
-            self.overrides,
-            self.revisions,
-            self.blocks,
-            folder,
-            _tell,
-        )
+        with revisions.prepared(self.revisions, _tell, folder / "set-up.log"):
+            made = revisions.run(
+                self.experiment,
+                self.file,
+                self.overrides,
+                self.revisions,
+                self.blocks,
+                folder,
+                _tell,
+            )
         return [as_blocks([read(path) for path in paths]) for paths in made]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datapath.cli import INTERRUPTED
+from datapath.cli.metrics import MetricsOption, serve_beside
 from datapath.cli.output import (
     Format,
     FormatOption,
@@ -94,7 +95,10 @@ _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")
 def register(app: typer.Typer) -> None:
     app.command(short_help="Run an experiment.")(run)
     app.command(short_help="Check an experiment file.")(validate)
-    app.command(short_help="Print the file format as JSON Schema.")(schema)
+    app.command(
+        context_settings={"ignore_unknown_options": True},
+        short_help="Print the file format as JSON Schema.",
+    )(schema)
 
 
 def run(
@@ -108,6 +112,7 @@ def run(
     dask: _Dask = None,
     jobs: _Jobs = None,
     no_report: _NoReport = False,
+    metrics: MetricsOption = None,
     quiet: _Quiet = False,
     fmt: FormatOption = Format.table,
 ) -> int:
@@ -136,6 +141,8 @@ def run(
     if points_only:
         _print_points(experiment, fmt)
         return 0
+    if metrics is not None:
+        serve_beside(metrics)
     if store is None:
         store = _fresh_store(experiment, out)
     return _execute(
@@ -381,17 +388,33 @@ def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, An
     return []
 
 
-def schema() -> None:
-    """Print the format of experiment files as JSON Schema.
+def schema(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND...",
+            help="Of what this command prints with --format json; default: of experiment files.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print the format of experiment files, or of a command's output, as JSON Schema.
 
     \b
     dpctl schema > experiment.schema.json
+    dpctl schema cc list
+    dpctl schema run --dry-run
 
     An editor with a YAML language server takes it from the first line of a file:
 
     \b
     # yaml-language-server: $schema=experiment.schema.json
     """
+    if command:
+        from datapath.cli.documents import schema as of_command
+
+        print(json.dumps(of_command(" ".join(command)), indent=2))
+        return
     from datapath.experiment.spec import json_schema
 
     print(json.dumps(json_schema(), indent=2))

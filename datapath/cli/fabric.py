@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -77,6 +78,7 @@ def wakeup(
         str, typer.Option(help="Congestion control of the stream that keeps the hosts busy.")
     ] = "vpc",
     seconds: Annotated[int, typer.Option(min=1, max=600, help="Time for measuring.")] = 3,
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Measure how late programs of lane netns wake on this machine, after a packet and a timer.
 
@@ -99,9 +101,12 @@ def wakeup(
         cc=cc,
         seconds=seconds,
     )
-    print(_wakeup_table(report))
+    if fmt is Format.table:
+        print(_wakeup_table(report))
+    else:
+        print_record(report.as_dict(), fmt)
     if out is not None:
-        disk.write_atomic(out, (report.to_json() + "\n").encode())
+        disk.write_atomic(out, (json.dumps(report.as_dict(), indent=1) + "\n").encode())
 
 
 def _wakeup_table(report: WakeupReport) -> str:

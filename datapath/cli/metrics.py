@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl metrics`: what `dpctl top` shows, as Prometheus reads it; and the same for `dpctl exec`.
+"""`dpctl metrics`: what `dpctl top` shows, as Prometheus reads it; also of one run or program.
 
 The format is that of Prometheus' text exposition, version 0.0.4.
 """
@@ -126,12 +126,29 @@ def listen(address: str, port: int) -> socket.socket:
         ) from None
 
 
-def serve_beside(listening: socket.socket) -> None:
-    """Serve this process's metrics from another process, which ends with this one.
+MetricsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics",
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Serve the counters for Prometheus, on this TCP port of 127.0.0.1.",
+        show_default=False,
+    ),
+]
+
+
+def serve_beside(port: int) -> None:
+    """Serve the metrics of this process and what it starts, from a process that ends with it.
 
     This process may become another program by exec meanwhile.
     """
-    fd = listening.fileno()
+    with listen("127.0.0.1", port) as listening:
+        _start_server(listening.fileno())
+
+
+def _start_server(fd: int) -> None:
     argv = [sys.executable, "-P", "-m", "datapath.cli", "metrics", "--socket", str(fd)]
     nowhere = subprocess.DEVNULL
     pid = os.getpid()
@@ -169,9 +186,10 @@ def _serve_for(listening: socket.socket, pid: int) -> None:
 
 
 def _of_family(pid: int) -> Sample:
-    taken = sample(None, links=False)
+    taken = sample(None)
     family = processes.family(pid)
     taken.qps = {key: row for key, row in taken.qps.items() if key[0] in family}
+    taken.links = {key: row for key, row in taken.links.items() if key[0] in family}
     return taken
 
 

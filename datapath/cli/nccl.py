@@ -104,7 +104,7 @@ def check(
                 print(f"v{verdict.version} {verdict.case}: {word}", file=sys.stderr)
             row = {
                 "case": verdict.case,
-                "version": verdict.version,
+                "interface": verdict.version,
                 "result": "wrong" if verdict.wrong else "right",
                 "wrong": verdict.wrong,
             }
@@ -112,7 +112,7 @@ def check(
             if fmt is Format.ndjson:
                 print_rows([row], tuple(row), fmt)
     if fmt is not Format.ndjson:
-        print_rows(rows, ("case", "version", "result", "wrong"), fmt)
+        print_rows(rows, ("case", "interface", "result", "wrong"), fmt)
     failed = sum(1 for row in rows if row["wrong"])
     if failed:
         raise RunFailed(f"{file.name}: {failed} of {len(rows)} verdicts are wrong")

@@ -14,6 +14,9 @@ import typer
 
 from datapath.terminal import printable, raw
 
+VERSION = 1
+"""Of the JSON that commands print (documents.py): changes when a name or a meaning does."""
+
 _WIDTH_MIN = 40
 
 
@@ -40,17 +43,26 @@ MetricOption = Annotated[
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], fmt: Format) -> None:
     """Print rows; a table shows the named columns, JSON everything."""
     if fmt is Format.json:
-        print(json.dumps(list(rows), indent=2, default=str))
+        print_record({"rows": list(rows)}, fmt)
     elif fmt is Format.ndjson:
         for row in rows:
-            print(json.dumps(row, default=str))
+            print_record(row, fmt)
     elif rows:
         print_table(rows, columns)
 
 
 def print_record(record: Mapping[str, Any], fmt: Format) -> None:
     """Print one JSON object, not for people: in several lines, or (ndjson) in one."""
-    print(json.dumps(record, indent=None if fmt is Format.ndjson else 2, default=str))
+    told = {"version": VERSION, **record}
+    print(json.dumps(told, indent=None if fmt is Format.ndjson else 2, default=str))
+
+
+def print_told(text: str, record: Mapping[str, Any], fmt: Format) -> None:
+    """Print one line for people, or a JSON object that says the same."""
+    if fmt is Format.table:
+        print(printable(text))
+    else:
+        print_record(record, fmt)
 
 
 def print_wrapped(rows: Sequence[Mapping[str, Any]], fmt: Format) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from datapath.cli.algorithms import Params, parameters
+from datapath.cli.metrics import MetricsOption, serve_beside
 from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import LocalError
 from datapath.verbs.device_keys import DEVICE_KEYS
@@ -63,16 +64,6 @@ _Series = Annotated[
         show_default=False,
     ),
 ]
-_Metrics = Annotated[
-    int | None,
-    typer.Option(
-        metavar="PORT",
-        min=1,
-        max=65535,
-        help="Serve the counters of the QPs for Prometheus, on this TCP port of 127.0.0.1.",
-        show_default=False,
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +86,7 @@ def exec_(
     mode: _Mode = None,
     stats: _Stats = None,
     series: _Series = None,
-    metrics: _Metrics = None,
+    metrics: MetricsOption = None,
 ) -> None:
     """Run a verbs program on our RDMA device; no kernel module is needed.
 
@@ -109,10 +100,7 @@ def exec_(
     if param and cc is None:
         raise LocalError("-p sets parameters of an algorithm", hint="name it: --cc ALGO")
     if metrics is not None:
-        from datapath.cli.metrics import listen, serve_beside
-
-        with listen("127.0.0.1", metrics) as listening:
-            serve_beside(listening)
+        serve_beside(metrics)
     exec_program(
         program,
         device,

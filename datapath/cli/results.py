@@ -273,7 +273,7 @@ def series(
                 "run": file.stem,
                 **mapping(record.get("axes")),
                 "rows": about.get("rows"),
-                "left out": about.get("rows_left_out"),
+                "left_out": about.get("rows_left_out"),
                 "absent": ", ".join(mapping(about.get("absent"))),
             }
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from datapath.cli.algorithms import Params, parameters
-from datapath.cli.output import Format, FormatOption, counted, print_rows, tell_error
+from datapath.cli.output import Format, FormatOption, counted, print_rows, print_told, tell_error
 
 _WHICH = "PID|PROGRAM"
 _COLUMNS = ("pid", "program", "device", "qpn", "cc", "params", "changes", "cwnd_bytes")
@@ -61,6 +61,7 @@ def set_(
         str | None,
         typer.Option(metavar="NAME", help="Only this device of the program.", show_default=False),
     ] = None,
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Change the congestion-control algorithm of a running program's QPs.
 
@@ -89,4 +90,5 @@ def set_(
     compiled = compile_algorithm(algorithm, parameters(algorithm, param))
     number = None if qpn == "all" else int(qpn)
     changed = control.set_algorithm(found, number, compiled.path)
-    typer.echo(f"{compiled.name}: {counted(changed, 'QP')} of {found[0].pid}")
+    record = {"algorithm": compiled.name, "pid": found[0].pid, "qps": changed}
+    print_told(f"{compiled.name}: {counted(changed, 'QP')} of {found[0].pid}", record, fmt)

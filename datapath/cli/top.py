@@ -16,7 +16,6 @@ from datapath.cli.screen import Screen
 from datapath.errors import DatapathError, LocalError
 from datapath.terminal import printable
 
-VERSION = 1
 _SHORTEST_S = 0.1
 _DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "starved")
 # Column -> (heading, unit), in the order in which a narrow terminal keeps them.
@@ -108,7 +107,7 @@ def _interval_s(text: str) -> float:
     return seconds
 
 
-def sample(program: str | None, *, links: bool = True) -> Sample:
+def sample(program: str | None) -> Sample:
     """What the QPs and links count now; links only where no program is named.
 
     LocalError when a program that is named has no device.
@@ -124,7 +123,7 @@ def sample(program: str | None, *, links: bool = True) -> Sample:
             continue
         for row in rows:
             taken.qps[row["pid"], row["device"], row["qpn"]] = row
-    for run in visiting.runs() if links and program is None else ():
+    for run in visiting.runs() if program is None else ():
         try:
             told = run.links()
         except DatapathError:
@@ -152,7 +151,7 @@ def between(before: Sample, now: Sample) -> dict[str, Any]:
             }
         )
     qps.sort(key=lambda row: -(row["goodput_bps"] or 0))
-    return {"version": VERSION, "seconds": round(seconds, 6), "qps": qps, "links": links}
+    return {"seconds": round(seconds, 6), "qps": qps, "links": links}
 
 
 def _qp(row: Mapping[str, Any], past: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def ps(fmt: FormatOption = Format.table) -> None:
     runs = [_row(run) for run in visiting.runs()]
     programs = _programs(control.devices())
     if fmt is not Format.table:
-        print_record({"version": 1, "runs": runs, "programs": programs}, fmt)
+        print_record({"runs": runs, "programs": programs}, fmt)
         return
     if not runs and not programs:
         print("nothing runs", file=sys.stderr)

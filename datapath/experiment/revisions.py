@@ -2,16 +2,20 @@
 """One experiment with two revisions of this source tree, their runs taken in turn.
 
 Each revision has a clone in the cache folder, with a set-up and builds of its own; "." is this
-tree as it is.  A block is one repetition of the experiment with either, in an order that
-alternates (A B, B A, ...), with a seed of its own that both share.  So what changes on the machine
-while the blocks are made touches both alike, and the two runs of a block can be paired.
+tree as it is.  The newest few clones stay for the next comparison.  A block is one repetition of
+the experiment with either, in an order that alternates (A B, B A, ...), with a seed of its own that
+both share.  So what changes on the machine while the blocks are made touches both alike, and the
+two runs of a block can be paired.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +28,8 @@ from datapath.experiment.load import LoadedExperiment
 from datapath.native import paths
 
 _GIT = ["git", "-C", str(paths.ROOT)]
+KEPT = 4
+"""Clones that stay in the cache, the last used ones."""
 _MEASURED = (0, 1)
 """Exit codes of a `dpctl run` that has measured: all well, or a claim or run has failed."""
 
@@ -47,7 +53,7 @@ def find(name: str) -> Revision:
             f"{name} is neither a result folder nor a revision of {paths.ROOT}",
             hint="git log --oneline lists revisions; . is the tree as it is",
         )
-    return Revision(name, commit, cachedir.root() / "revisions" / commit)
+    return Revision(name, commit, _clones() / commit)
 
 
 def _git(*words: str) -> str:
@@ -59,11 +65,48 @@ def _git(*words: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def prepare(revision: Revision, tell: Callable[[str], None], log: Path) -> None:
+@contextlib.contextmanager
+def prepared(
+    revisions: Sequence[Revision], tell: Callable[[str], None], log: Path
+) -> Iterator[None]:
+    """The clones and builds of the revisions, and afterwards no more than KEPT clones.
+
+    While a comparison goes on, no other one removes clones.
+    """
+    folder = os.open(cachedir.make(_clones()), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH)
+        for revision in revisions:
+            _prepare(revision, tell, log)
+        yield
+        _remove_old(folder, tell)
+    finally:
+        os.close(folder)
+
+
+def _clones() -> Path:
+    return cachedir.root() / "revisions"
+
+
+def _remove_old(folder: int, tell: Callable[[str], None]) -> None:
+    """folder: the descriptor that has the lock."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return  # another comparison goes on, and removes them at its end
+    trees = sorted(_clones().iterdir(), key=lambda tree: tree.stat().st_mtime)
+    for tree in trees[: max(0, len(trees) - KEPT)]:
+        tell(f"removing {tree}: more than {KEPT} clones")
+        shutil.rmtree(tree, ignore_errors=True)
+
+
+def _prepare(revision: Revision, tell: Callable[[str], None], log: Path) -> None:
     """Make the clone and the builds of a revision; quick where they are there."""
     if not (revision.tree / "dpctl").exists():
         tell(f"{revision.name}: cloning into {revision.tree}")
         _clone(revision, log)
+    if revision.commit:
+        os.utime(revision.tree)
     tell(f"{revision.name}: setting up {revision.tree} (minutes, if it is new)")
     _call(revision, [str(revision.tree / "dpctl"), "--version"], log, "the set-up")
 

@@ -7,7 +7,6 @@ how long it was then awake; so does the emulator of the link (io/device.h, fabri
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,14 +49,14 @@ class Report:
     kept_awake: int
     trouble: Sequence[str]
 
-    def to_json(self) -> str:
-        """A file that topology.wakeup may name."""
+    def as_dict(self) -> dict[str, Any]:
+        """The content of a file that topology.wakeup may name."""
         about = {
             "scheduling": self.scheduling,
             "cpus_kept_awake": self.kept_awake,
             "sleeps": self.sleeps,
         }
-        return json.dumps({"about": about, **self.setting.model_dump(mode="json")}, indent=1)
+        return {"about": about, **self.setting.model_dump(mode="json")}
 
 
 def measure(

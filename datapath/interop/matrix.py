@@ -86,7 +86,7 @@ class Outcome:
             "port": self.cell.port,
             "mtu": self.cell.path_mtu,
             "loss": format_fraction(self.cell.loss),
-            "dp is": self.cell.role,
+            "role": self.cell.role,
             "result": "green" if self.green else "RED",
             "messages": self.messages,
             "verified_bytes": self.verified_bytes,
@@ -100,7 +100,7 @@ class Outcome:
 
 
 COLUMNS = (
-    *("port", "mtu", "loss", "dp is", "result", "messages", "verified_bytes", "packets"),
+    *("port", "mtu", "loss", "role", "result", "messages", "verified_bytes", "packets"),
     *("violations", "again", "naks", "rnr", "seconds"),
 )
 

@@ -4,8 +4,12 @@
 Points are matched by their axis values.  The runs of two folders were not taken together, so
 nothing pairs them: a ratio is that of two medians, and its interval comes from resampling each
 side (datapath.stats.median_ratio).  Where both sides' runs were made in turn, block by block, a
-ratio is the median of the blocks' ratios (datapath.stats.paired_block_ratio).  A difference is
-shown if the interval does not hold 1 and both sides have runs enough for an interval.
+ratio is the median of the blocks' ratios (datapath.stats.paired_block_ratio).
+
+A table is the points of a metric and a folder.  A difference is shown if the point's interval does
+not hold 1, and if a test says so too that is adjusted for the number of points in the table
+(datapath.stats.holm): the sign test of the blocks' ratios, or the rank-sum test.  So the chance
+that a table of equal sides shows anything is 5 %, however many points it has.
 """
 
 from __future__ import annotations
@@ -26,14 +30,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MARKS = {"better": "+", "worse": "-", "differs": "!", "no difference shown": "=", "too few": "?"}
-_LEGEND = (
-    "+ better, - worse, ! differs, = no difference shown, ? fewer than "
-    f"{stats.FEWEST} runs on a side. "
-)
+_LEGEND = "+ better, - worse, ! differs, = no difference shown, ? too few runs to show one. "
 _RATIOS = {
-    False: "Ratios of medians with 95 % intervals.",
-    True: "Medians of the blocks' ratios with 95 % intervals.",
+    False: "Ratios of medians with 95 % intervals. ",
+    True: "Medians of the blocks' ratios with 95 % intervals. ",
 }
+_FAMILY = (
+    "Each interval is that of its point alone; the marks allow for all points of the table, so "
+    "that 1 table in 20 shows a difference by chance."
+)
 
 
 @dataclass
@@ -59,52 +64,76 @@ def compare(
     """A row for each metric, other folder, and point that both have, in base units.
 
     paired: the blocks of the folders were made in turn.  Keys: folder (its number, from 1), the
-    axes, metric, unit, n, base_n, median, base_median, ratio, lo, hi, and verdict, one of better,
-    worse, differs, no difference shown, too few.
+    axes, metric, unit, n, base_n, median, base_median, ratio, lo, hi, p (adjusted for the points of
+    the table), and verdict, one of better, worse, differs, no difference shown, too few.
     """
-    first = folders[0]
     rows = []
     for metric, (number, other) in itertools.product(metrics, enumerate(folders[1:], 1)):
-        axes = [axis for axis in first.axes if axis in other.axes]
-        base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
-        for key, mine in runs.items():
-            if key not in base:
-                continue
-            of_base = base[key]
-            rng = stats.rng(first.seed, "compare", number, metric, *key)
-            estimate, n = _ratio(mine, of_base, rng, paired=paired)
-            rows.append(
-                {
-                    "folder": number,
-                    **dict.fromkeys(first.axes, ""),
-                    **dict(zip(axes, key, strict=True)),
-                    "metric": metric,
-                    "unit": mine.unit,
-                    "n": len(mine.values),
-                    "base_n": len(of_base.values),
-                    "median": stats.median(mine.values),
-                    "base_median": stats.median(of_base.values),
-                    "ratio": estimate.median,
-                    "lo": estimate.lo,
-                    "hi": estimate.hi,
-                    "verdict": _verdict(metric, estimate, n),
-                }
-            )
+        rows += _table(folders[0], other, metric, number, paired=paired)
     return rows
 
 
-def _ratio(
-    mine: Runs, base: Runs, rng: np.random.Generator, *, paired: bool
-) -> tuple[stats.Estimate, int]:
-    """The ratio, and how many runs of the side with fewer, or pairs of runs, are behind it."""
-    if not paired:
-        n = min(len(mine.values), len(base.values))
-        return stats.median_ratio(mine.values, base.values, rng), n
+def _table(
+    first: ResultFolder, other: ResultFolder, metric: str, number: int, *, paired: bool
+) -> list[dict[str, Any]]:
+    """The rows of one metric and one folder."""
+    axes = [axis for axis in first.axes if axis in other.axes]
+    base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
+    keys = [key for key in runs if key in base]
+    held = []
+    for key in keys:
+        rng = stats.rng(first.seed, "compare", number, metric, *key)
+        held.append((_paired if paired else _unpaired)(runs[key], base[key], rng))
+    adjusted = stats.holm([each.p for each in held])
+    return [
+        {
+            "folder": number,
+            **dict.fromkeys(first.axes, ""),
+            **dict(zip(axes, key, strict=True)),
+            "metric": metric,
+            "unit": runs[key].unit,
+            "n": len(runs[key].values),
+            "base_n": len(base[key].values),
+            "median": stats.median(runs[key].values),
+            "base_median": stats.median(base[key].values),
+            "ratio": each.estimate.median,
+            "lo": each.estimate.lo,
+            "hi": each.estimate.hi,
+            "p": p,
+            "verdict": _verdict(metric, each, p, len(held)),
+        }
+        for key, each, p in zip(keys, held, adjusted, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A point held against the same point of the first folder.
+
+    n: runs of the side with fewer, or pairs of runs.  p: how likely it is by chance; least_p: the
+    least that so many runs can say.
+    """
+
+    estimate: stats.Estimate
+    n: int
+    p: float
+    least_p: float
+
+
+def _unpaired(mine: Runs, base: Runs, rng: np.random.Generator) -> _Held:
+    sizes = len(mine.values), len(base.values)
+    estimate = stats.median_ratio(mine.values, base.values, rng)
+    p = stats.rank_sum_p(mine.values, base.values, rng)
+    return _Held(estimate, min(sizes), p, stats.least_rank_sum_p(*sizes))
+
+
+def _paired(mine: Runs, base: Runs, rng: np.random.Generator) -> _Held:
+    top, bottom, blocks = stats.pair_by_block(mine.values, mine.blocks, base.values, base.blocks)
     estimate = stats.paired_block_ratio(
         mine.values, base.values, mine.blocks, rng, baseline_blocks=base.blocks
     )
-    _, _, blocks = stats.pair_by_block(mine.values, mine.blocks, base.values, base.blocks)
-    return estimate, len(blocks)
+    p = stats.sign_p(top / bottom) if math.isfinite(estimate.median) else 1.0
+    return _Held(estimate, len(blocks), p, stats.least_sign_p(len(blocks)))
 
 
 def _by_point(
@@ -122,15 +151,18 @@ def _by_point(
     return found
 
 
-def _verdict(metric: str, estimate: stats.Estimate, n: int) -> str:
-    if n < stats.FEWEST:
+def _verdict(metric: str, held: _Held, p: float, points: int) -> str:
+    """p: adjusted for so many points."""
+    chance = 1 - stats.LEVEL
+    if held.n < stats.FEWEST or points * held.least_p > chance:
         return "too few"
-    if not (estimate.lo > 1 or estimate.hi < 1):
+    ratio, lo, hi = held.estimate
+    if not (lo > 1 or hi < 1) or p > chance:
         return "no difference shown"
     better = display.metric_better(metric)
     if not better:
         return "differs"
-    return "better" if (estimate.median > 1) == (better == "higher") else "worse"
+    return "better" if (ratio > 1) == (better == "higher") else "worse"
 
 
 def text(
@@ -157,10 +189,10 @@ def text(
             head += f", {better} is better"
         chosen = pivot.layout(folders[0], part, ())
         table_lines = pivot.lines(folders[0], part, metric, chosen, _cell, width)
-        lines += ["", head, *table_lines, _summary(part, number)]
+        lines += ["", head, *table_lines, _summary(part, number, paired=bool(names))]
     if not rows:
         return [*lines, "", "The folders have no point and metric in common."]
-    return [*lines, "", *pivot.wrapped(_LEGEND + _RATIOS[bool(names)], width)]
+    return [*lines, "", *pivot.wrapped(_LEGEND + _RATIOS[bool(names)] + _FAMILY, width)]
 
 
 def remarks(folders: Sequence[ResultFolder]) -> list[str]:
@@ -196,11 +228,20 @@ def _cell(row: Mapping[Any, Any], _scale: display.Scale) -> str:
     return display.number(row["ratio"]) + (ends if math.isfinite(row["lo"]) else "") + f" {mark}"
 
 
-def _summary(part: pd.DataFrame, number: int) -> str:
+def _summary(part: pd.DataFrame, number: int, *, paired: bool) -> str:
     counts = part["verdict"].value_counts().to_dict()
     told = [f"{counts[kind]} {kind}" for kind in ("better", "worse", "differs") if kind in counts]
-    if not told:
-        why = "too few runs to show one" if set(counts) == {"too few"} else f"of {len(part)} points"
-        return f"{_name(number)}: no difference shown ({why})."
-    chance = f"; of {len(part)} points about 1 in 20 would be by chance" if len(part) > 4 else ""
-    return f"{_name(number)}: {', '.join(told)}{chance}."
+    points = f"of {len(part)} point{'' if len(part) == 1 else 's'}"
+    if told:
+        return f"{_name(number)}: {', '.join(told)} {points}."
+    if set(counts) == {"too few"}:
+        needed = runs_needed(len(part), paired=paired)
+        return f"{_name(number)}: too few runs; {needed} on each side can show one {points}."
+    return f"{_name(number)}: no difference shown ({points})."
+
+
+def runs_needed(points: int, *, paired: bool) -> int:
+    """Runs of each point on either side with which a table of so many points can show anything."""
+    if paired:
+        return stats.values_to_show(points, stats.least_sign_p)
+    return stats.values_to_show(points, lambda n: stats.least_rank_sum_p(n, n))

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from datapath.cli.algorithms import app
 from datapath.errors import LocalError, RunFailed
+from tests.cli.told import told
 
 from .conftest import WriteAlgorithm
 
@@ -21,18 +22,18 @@ def run(*arguments: str) -> Result:
 
 def test_list() -> None:
     assert run("list").exit_code == 0
-    rows = json.loads(run("list", "--format", "json").output)
+    rows = told("cc list", run("list", "--format", "json").output)
     assert {"dctcp", "fixed", "swift"} <= {row["name"] for row in rows}
     assert {"name": "dp_copa", "key": "cc.tcp"}.items() <= rows[-1].items()
     lines = run("list", "--format", "ndjson").output.splitlines()
-    assert [json.loads(line) for line in lines] == rows
+    assert [json.loads(line) for line in lines] == [{"version": 1, **row} for row in rows]
 
 
 def test_show() -> None:
     text = run("show", "swift").output
     assert "SIGCOMM 2020" in text
     assert "base_target_ns" in text
-    record = json.loads(run("show", "swift", "--format", "json").output)
+    record = told("cc show", run("show", "swift", "--format", "json").output)
     assert record["flow_bytes"] == 264
     assert not record["grants"]
     assert "gives grants" not in text
@@ -42,7 +43,7 @@ def test_show() -> None:
 
 def test_show_for_tcp() -> None:
     assert "NSDI 2018" in run("show", "dp_copa").output
-    record = json.loads(run("show", "dp_copa", "--format", "json").output)
+    record = told("cc show", run("show", "dp_copa", "--format", "json").output)
     assert Path(record["file"]).name == "dp_copa.bpf.c"
     assert record["source"].startswith("Arun and Balakrishnan")
 
@@ -50,6 +51,8 @@ def test_show_for_tcp() -> None:
 def test_compile() -> None:
     done = run("compile", "fixed", "-p", "window_bytes=65536", "-p", "rate_bps=1e9")
     assert Path(done.output.strip()).is_file()
+    made = told("cc compile", run("compile", "fixed", "--format", "json").output)
+    assert made["algorithm"] == "fixed"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from datapath.cc import cache, compile_algorithm, linking, load
+from datapath.cc import cache, compile_algorithm, linking, load, toolchain
 from datapath.cc.drivers import NativeAlgorithm, new_ack
 from datapath.errors import CapabilityError, LocalError
 
@@ -291,3 +292,23 @@ def test_a_c_program_runs_it(name: str, tmp_path: Path) -> None:
     assert lines["name"] == name
     assert float(lines["cwnd_bytes"]) == native.flow.cwnd_bytes
     assert float(lines["pacing_rate_bps"]) == native.flow.pacing_rate_bps
+
+
+def test_without_a_compiler_the_one_of_a_python_package_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/fresh/wheel.sh runs it; here it is found."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "ziglang.py").touch()
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        compiling, linking_ = toolchain._commands(Path("/include"))
+    assert compiling[:2] == [str(tmp_path / "zig"), "clang"]
+    assert linking_[:2] == [str(tmp_path / "zig"), "ld.lld"]
+    if importlib.util.find_spec("ziglang") is None:
+        with pytest.raises(CapabilityError, match="no C compiler"):
+            toolchain._commands(Path("/include"))
+    monkeypatch.setenv("CC", "clang -m64")
+    (command,) = toolchain._commands(Path("/include"))
+    assert command[:2] == ["clang", "-m64"]

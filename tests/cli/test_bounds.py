@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.server import Dpctl
+from tests.cli.told import told
 from tests.report import folders
 
 HEAD = "version: 1\nname: big\nworkload: {kind: perftest, test: write_bw}\n"
@@ -182,7 +182,7 @@ def test_a_result_folder_that_explodes_is_reported_without_that_file(
     assert said in text
     listed = quick_dpctl("list", "--format", "json", cwd=folder.parent.parent)
     assert listed.code == 0, listed.err
-    assert len(json.loads(listed.out)) == 1
+    assert len(told("list", listed.out)) == 1
 
 
 @pytest.mark.parametrize("write", [deep_json, deeper_json, long_json])

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.told import told
+
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "experiments" / "quickstart.yaml"
 NOBODY = 65534
@@ -131,7 +133,7 @@ def test_validate_tells_the_place_in_text_and_json(tmp_path: Path) -> None:
     assert "topology.mtu: 99999" in done.stderr
     done = dpctl("validate", path, "--format", "json")
     assert done.returncode == 2
-    assert [row["path"] for row in json.loads(done.stdout)] == ["topology.mtu"]
+    assert [row["path"] for row in told("validate", done.stdout)] == ["topology.mtu"]
 
 
 def test_validate_of_several_files(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_validate_of_several_files(tmp_path: Path) -> None:
     assert "none.yaml: no such file" in done.stderr
     done = dpctl("validate", QUICKSTART, wrong, "--format", "json")
     assert done.returncode == 2
-    assert [row["file"] for row in json.loads(done.stdout)] == [str(wrong)]
+    assert [row["file"] for row in told("validate", done.stdout)] == [str(wrong)]
 
 
 def test_validate_of_a_right_file() -> None:
@@ -158,6 +160,8 @@ def test_dry_run_prints_points_and_builds_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     points = [json.loads(line) for line in done.stdout.splitlines()]
     assert len({point["point"] for point in points}) == len(points) > 4
+    whole = dpctl("run", QUICKSTART, "--dry-run", "--format", "json", cwd=tmp_path)
+    assert [{"version": 1, **row} for row in told("run --dry-run", whole.stdout)] == points
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +174,7 @@ def test_list_of_nothing_and_of_experiments(tmp_path: Path) -> None:
     (tmp_path / "experiments").mkdir()
     shutil.copy(QUICKSTART, tmp_path / "experiments")
     (tmp_path / "experiments" / "wrong.yaml").write_text("version: 1")
-    rows = json.loads(dpctl("list", "--format", "json", cwd=tmp_path).stdout)
+    rows = told("list", dpctl("list", "--format", "json", cwd=tmp_path).stdout)
     assert [row["valid"] for row in rows] == [True, False]
 
 

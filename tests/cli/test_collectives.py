@@ -10,6 +10,7 @@ import pytest
 
 from datapath.collectives import check, load, make
 from tests.cli.server import Dpctl
+from tests.cli.told import told
 
 ROOMY = 8 << 30
 """For a simulation."""
@@ -37,7 +38,7 @@ def test_choose_tells_the_algorithm_and_the_times_of_all(
     words = ("--collective", "broadcast", "--size", "1KiB", "--size", "32MiB", "--format", "json")
     done = quick_dpctl("collective", "choose", experiment, *words, memory_bytes=ROOMY)
     assert done.code == 0, done.err
-    rows = json.loads(done.out)
+    rows = told("collective choose", done.out)
     assert [row["size"] for row in rows] == [1024, 2**25]
     for row in rows:
         times = {name: row[f"{name}_ms"] for name in ("chain", "tree")}

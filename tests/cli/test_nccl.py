@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from datapath.native import paths
 from tests.cli.server import Dpctl
+from tests.cli.told import told
 
 
 def test_the_path_is_that_of_the_plugin(quick_dpctl: Dpctl) -> None:
@@ -17,11 +16,11 @@ def test_the_path_is_that_of_the_plugin(quick_dpctl: Dpctl) -> None:
 
 def test_a_sound_plugin_is_right(quick_dpctl: Dpctl) -> None:
     done = quick_dpctl(
-        "nccl", "check", "--version", "12", "--case", "properties", "--format", "ndjson"
+        "nccl", "check", "--version", "12", "--case", "properties", "--format", "json"
     )
     assert done.code == 0, done.err
-    verdict = {"case": "properties", "version": 12, "result": "right", "wrong": ""}
-    assert json.loads(done.out) == verdict
+    verdict = {"case": "properties", "interface": 12, "result": "right", "wrong": ""}
+    assert told("nccl check", done.out) == [verdict]
 
 
 def test_a_plugin_that_crashes_is_wrong(quick_dpctl: Dpctl) -> None:

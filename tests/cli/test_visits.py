@@ -16,13 +16,14 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from datapath.cli import main, top
 from datapath.interop import capture
 from datapath.native import paths
+from tests.cli.test_metrics import fetched, free_port, parsed
+from tests.cli.told import told
 
 EXPERIMENT = """\
 version: 1
@@ -47,7 +48,9 @@ class Visited:
         text = EXPERIMENT.replace("BACKEND", backend).replace("PATH", path)
         file = folder / "visited.yaml"
         file.write_text(text.replace("PORT", port).replace("MODE", mode))
+        self.metrics_port = free_port()
         argv = ["run", str(file), "--out", str(folder / "out"), "--quiet"]
+        argv += ["--metrics", str(self.metrics_port)]
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "datapath.cli", *argv],
             env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
@@ -93,12 +96,12 @@ def answer(capfd: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
 
 
 def test_ps(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
-    told: dict[str, Any] = json.loads(answer(capfd, "ps", "--format", "json"))
-    (run,) = (row for row in told["runs"] if row["pid"] == visited.pid)
+    found = told("ps", answer(capfd, "ps", "--format", "json"))
+    (run,) = (row for row in found["runs"] if row["pid"] == visited.pid)
     assert run["experiment"] == "visited"
     assert run["lane"] == "netns"
     assert [host["name"] for host in run["hosts"]] == ["host0", "host1"]
-    assert "dp-traffic" in {row["program"] for row in told["programs"]}
+    assert "dp-traffic" in {row["program"] for row in found["programs"]}
     table = answer(capfd, "ps")
     assert f"{visited.pid}" in table
     assert "host0 host1" in table
@@ -156,10 +159,21 @@ def read_until(terminal: int, words: bytes) -> bytes:
     return said
 
 
+def test_the_metrics_of_a_run(visited: Visited) -> None:
+    """Those of its programs and links alone."""
+    found = parsed(fetched(visited.metrics_port))
+    assert {labels["run"] for labels, _ in found["datapath_link_passed_packets_total"]} == {
+        str(visited.pid)
+    }
+    sent = found["datapath_qp_sent_packets_total"]
+    assert {labels["program"] for labels, _ in sent} == {"dp-traffic"}
+    assert max(value for _, value in sent) > 0
+
+
 def test_top(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
     out = answer(capfd, "top", "-n", "2", "--interval", "500ms", "--format", "ndjson")
     samples = [json.loads(line) for line in out.splitlines()]
-    assert [sample["version"] for sample in samples] == [1, 1]
+    assert [told("top", line) for line in out.splitlines()]
     for sample in samples:
         links = {row["link"]: row for row in sample["links"] if row["run"] == visited.pid}
         assert set(links) == {"forward", "backward"}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The README and the pages beside it are true: commands, examples, tables and links."""
+"""The README and the pages are true: commands, examples, tables and links."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +22,12 @@ from datapath.experiment import load as experiment
 from datapath.link.impairments import IMPAIRMENTS
 from datapath.native.paths import ROOT
 from datapath.verbs.device_keys import DEVICE_KEYS
+from tests.cli.told import told
 
 README = ROOT / "README.md"
+PROGRAMS = ROOT / "docs" / "programs.md"
+ALGORITHMS = ROOT / "docs" / "algorithms.md"
+EXPERIMENTS = ROOT / "docs" / "experiments.md"
 VERBS = ROOT / "docs" / "verbs.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FOLDERS = ("datapath", "docs", "experiments", "setup", "tests", "tools")
@@ -59,8 +63,8 @@ def dpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    """The README's algorithm, as the file that the other examples name."""
-    (code,) = (b for b in blocks(README, "python") if "@algorithm" in b)
+    """The algorithm of the page, as the file that the other examples name."""
+    (code,) = blocks(ALGORITHMS, "python")
     path = tmp_path / "my_cc.py"
     path.write_text(code)
     return path
@@ -110,8 +114,8 @@ def test_pictures_are_there() -> None:
 
 @pytest.mark.parametrize("way", ["exec", "import"])
 def test_the_verbs_program_runs(way: str, tmp_path: Path) -> None:
-    (code,) = (b for b in blocks(README, "python") if "pyverbs" in b)
-    (words,) = (words for words in dpctl_lines(README) if "write.py" in words)
+    (code,) = blocks(PROGRAMS, "python")
+    (words,) = (words for words in dpctl_lines(PROGRAMS) if "write.py" in words)
     (tmp_path / "write.py").write_text(code if way == "exec" else f"import datapath.verbs\n{code}")
     device = words[words.index("--device") + 1]
     command = {"exec": [*DPCTL_ARGV, *words], "import": [sys.executable, "write.py"]}[way]
@@ -124,7 +128,7 @@ def test_the_verbs_program_runs(way: str, tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert f"`{done.stdout.strip()}`" in README.read_text(), done.stderr
+    assert f"`{done.stdout.strip()}`" in PROGRAMS.read_text(), done.stderr
     assert "hello" in done.stdout
 
 
@@ -133,13 +137,13 @@ def test_the_algorithm_is_that_of_the_guide_and_compiles(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(example.parent / "cache"))
     assert example.read_text() == blocks(ROOT / "docs" / "cc.md", "python")[0]
-    (arguments,) = (words for words in dpctl_lines(README) if "-p" in words)
+    (arguments,) = (words for words in dpctl_lines(ALGORITHMS) if "-p" in words)
     name, value = arguments[arguments.index("-p") + 1].split("=")
     assert compile_algorithm(str(example), {name: int(value)}).path.is_file()
 
 
 def test_the_experiment_is_valid(example: Path) -> None:
-    (text,) = (text for text in blocks(README, "yaml") if "name: window-and-loss" in text)
+    (text,) = blocks(EXPERIMENTS, "yaml")
     path = example.with_name("window.yaml")
     path.write_text(text)
     loaded = experiment.load(path)
@@ -148,19 +152,19 @@ def test_the_experiment_is_valid(example: Path) -> None:
 
 
 def test_the_algorithm_runs_in_a_namespace_and_in_the_simulator(example: Path) -> None:
-    (text,) = (text for text in blocks(README, "yaml") if "name: compare" in text)
+    (text,) = blocks(ALGORITHMS, "yaml")
     path = example.with_name("compare.yaml")
     path.write_text(text)
     out = example.with_name("out")
     done = dpctl("run", str(path), "--repetitions", "1", "--out", str(out), "--format", "json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["runs"] == 4
+    assert told("run", done.stdout)["runs"] == 4
     assert len(list((out / "series").iterdir())) == 4
 
 
 def test_the_algorithm_runs_inside_perftest(example: Path) -> None:
-    """As the README's command, but both ends on one address of this machine."""
-    (arguments,) = (words for words in dpctl_lines(README) if "-p" in words)
+    """As the command of the page, but both ends on one address of this machine."""
+    (arguments,) = (words for words in dpctl_lines(ALGORITHMS) if "-p" in words)
     option = arguments[arguments.index("-p") + 1]
     command = ["exec", "--device", "dp0=udp:127.0.0.1", "--cc", str(example), "-p", option, "--"]
     program = ["ib_write_bw", "-d", "dp0", "-F", "-n", "200", "-p", "18599"]
@@ -191,7 +195,15 @@ def test_make_targets() -> None:
     assert set(re.findall(r"^make (\w+)", (ROOT / "CONTRIBUTING.md").read_text(), re.M)) <= targets
 
 
-def test_the_readme_names_every_page() -> None:
-    text = README.read_text()
-    named = {p.name for p in (ROOT / "docs").glob("*.md") if f"docs/{p.name}" in text}
-    assert named == {p.name for p in (ROOT / "docs").glob("*.md")}
+def test_the_list_of_pages_names_every_page() -> None:
+    folder = ROOT / "docs"
+    text = (folder / "README.md").read_text()
+    pages = {page.name for page in folder.glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"]({name}" in text} == pages
+
+
+def test_the_readme_has_two_screens() -> None:
+    """Of a browser: 100 lines of 100 columns, with a picture of 25."""
+    text = re.sub(r"\]\([^)]*\)", "]", README.read_text())
+    lines = [line for paragraph in text.splitlines() for line in textwrap.wrap(paragraph, 100)]
+    assert len(lines) + text.count("\n\n") + 25 * text.count("![") <= 100

@@ -18,6 +18,7 @@ from datapath import series
 from datapath.experiment import collecting
 from datapath.native.paths import ROOT
 from datapath.series import Request
+from tests.cli.told import told
 
 EXPERIMENT = """\
 version: 1
@@ -136,7 +137,7 @@ def test_the_page_has_the_figure(root: None, folder: Path) -> None:
 
 
 def test_series_are_printed_as_csv(root: None, folder: Path) -> None:
-    listed = json.loads(dpctl("series", folder, "--format", "json"))
+    listed = told("series", dpctl("series", folder, "--format", "json"))
     assert {row["stack"]: row["rows"] > 0 for row in listed} == {
         "dp": True,
         "tcp": True,

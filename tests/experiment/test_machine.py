@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from datapath.cli import main
 from datapath.experiment import machine
 from datapath.experiment.machine import Finding, examine
+from tests.cli.told import told
 
 
 def by_name(findings: list[Finding]) -> dict[str, Finding]:
@@ -22,7 +22,7 @@ def by_name(findings: list[Finding]) -> dict[str, Finding]:
 
 def test_every_question_has_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "--format", "json"])
-    rows = json.loads(capsys.readouterr().out)
+    rows = told("doctor", capsys.readouterr().out)
     found = {row["about"]: row for row in rows}
     asked = {"root", "kernel", "BTF", "KVM", "CPUs", "CPU stolen", "real-time priority", "packages"}
     asked |= {"huge pages", "disk for results", "lane netns", "lane vm", "lane sim"}

@@ -15,6 +15,7 @@ from datapath.errors import LocalError, RunFailed
 from datapath.experiment import revisions
 from datapath.experiment.load import load
 from datapath.native import paths
+from tests.cli.told import told
 
 SIMULATED = """\
 version: 1
@@ -39,9 +40,9 @@ def test_equal_trees_show_no_difference(
     out = tmp_path / "out"
     argv = ["compare", "--out", str(out), "--format", "json", "--repetitions", "2"]
     assert main([*argv, "--metric", "goodput", ".", ".", "--", str(experiment)]) == 0
-    told = json.loads(capfd.readouterr().out)
-    assert told["revisions"] == [". (the tree as it is)"] * 2
-    (row,) = told["comparisons"]
+    found = told("compare", capfd.readouterr().out)
+    assert found["revisions"] == [". (the tree as it is)"] * 2
+    (row,) = found["comparisons"]
     assert (row["n"], row["base_n"]) == (2, 2)
     assert (row["ratio"], row["lo"], row["hi"]) == (1.0, 1.0, 1.0)
     assert row["verdict"] == "too few"
@@ -73,6 +74,25 @@ def test_a_clone_has_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert head.stdout.strip() == revision.commit
     assert os.access(revision.tree / "dpctl", os.X_OK)
     assert not (revision.tree / "half").exists()
+
+
+def test_the_newest_clones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all of them while another comparison goes on, which may use one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tmp_path.chmod(0o755)
+    clones = tmp_path / "datapath" / "revisions"
+    for number in range(revisions.KEPT + 2):
+        (clones / str(number)).mkdir(parents=True)
+        os.utime(clones / str(number), (number, number))
+    removed: list[str] = []
+    with revisions.prepared([], lambda _: None, tmp_path / "log"):
+        with revisions.prepared([], removed.append, tmp_path / "log"):
+            pass
+        assert removed == []
+    with revisions.prepared([], removed.append, tmp_path / "log"):
+        pass
+    assert sorted(path.name for path in clones.iterdir()) == ["2", "3", "4", "5"]
+    assert len(removed) == 2
 
 
 @pytest.mark.parametrize("name", ["no-such-revision", "--help", "-x", "", "HEAD^{tree}"])

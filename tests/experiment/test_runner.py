@@ -18,6 +18,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.cli.told import told
+
 pytestmark = pytest.mark.usefixtures("root")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +86,7 @@ def test_a_sweep_leaves_everything_that_is_promised(
     out = tmp_path / "out"
     done = dpctl("run", write(), "--out", out, "--format", "json")
     assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    summary = told("run", done.stdout)
     assert (summary["runs"], summary["failed_runs"]) == (8, 0)
     assert [claim["pass"] for claim in summary["claims"]] == [True]
     assert (out / "experiment.yaml").read_text() == PING

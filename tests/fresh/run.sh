@@ -3,10 +3,11 @@
 #
 # Runs commands of the README on fresh Debian machines, as root:
 #
-#   tests/fresh/run.sh [--keep] [--command LINE]... [RELEASE...]
+#   tests/fresh/run.sh [--keep] [--with FILE]... [--command LINE]... [RELEASE...]
 #
 #   RELEASE          bookworm, trixie; both unless told
 #   --command LINE   what to run in the clone of this tree, in turn; the quickstart unless told
+#   --with FILE      copy this file into /root of the machine
 #   --keep           leave the machine there afterwards, and go on with one that was left
 #
 # A machine is a folder with a Debian that debootstrap made, entered by pivot_root in namespaces
@@ -158,6 +159,8 @@ try() {
 	[ -n "$KEEP" ] && [ -d "$machine" ] ||
 		step "copying the base of $release" make_machine "$release" ||
 		fail "the machine of $release" "remove $FRESH/base-$release, then call this again"
+	[ -z "${FILES[*]}" ] || cp "${FILES[@]}" "$machine/root" ||
+		fail "copying ${FILES[*]}" "name files that are there"
 	step "cloning HEAD" clone_tree "$machine" || fail "git" "call this in a clone of the repository"
 	for line in "$@"; do
 		say "$release: $line"
@@ -196,6 +199,11 @@ main() {
 			commands+=("$2")
 			shift
 			;;
+		--with)
+			[ $# -gt 1 ] || fail "--with has no file" "name a file"
+			FILES+=("$2")
+			shift
+			;;
 		-*) fail "no such option: $1" "see the head of tests/fresh/run.sh" ;;
 		*)
 			[[ " ${RELEASES[*]} " == *" $1 "* ]] ||
@@ -219,6 +227,7 @@ main() {
 }
 
 KEEP=
+FILES=()
 RELEASE= # whose lock this script has
 FAILED=0
 SUMMARY=()

@@ -20,6 +20,7 @@ from datapath.hunt.findings import Finding, Findings, new_folder
 from datapath.hunt.hunting import CONFIRMING
 from datapath.hunt.trial import attempt
 from tests.cli.server import Dpctl
+from tests.cli.told import told
 from tests.hunt.conftest import Hunt
 
 DPCTL = [sys.executable, "-m", "datapath.cli"]
@@ -96,7 +97,7 @@ def test_a_finding_is_replayed_by_dpctl_run(bad: Path, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 1, done.stderr
-    rows = json.loads(done.stdout)
+    rows = told("cc hunt", done.stdout)
     assert rows == json.loads((tmp_path / "hunt/findings.json").read_text())
     assert len({row["symptom"] for row in rows}) > 1
     assert len({row["cause"].partition("=")[0] for row in rows}) > 1
@@ -191,7 +192,8 @@ def test_what_can_vary_is_listed(quick_dpctl: Dpctl, tmp_path: Path) -> None:
     done = quick_dpctl("cc", "hunt", "fixed", "--dimensions", "--format", "ndjson", cwd=tmp_path)
     assert done.code == 0
     rows = [json.loads(line) for line in done.out.splitlines()]
-    assert {"dimension": "loss", "meaning": "random, of data", "default": ""} in rows
+    loss = {"dimension": "loss", "meaning": "random, of data", "default": ""}
+    assert {"version": 1, **loss} in rows
     assert list(tmp_path.iterdir()) == []
 
 

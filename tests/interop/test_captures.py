@@ -25,6 +25,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as PathSection
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
+from tests.cli.told import told
 
 PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
 # Until a TCP socket listens (state 0A).
@@ -210,7 +211,7 @@ def test_dpctl_trace(network: NetnsNetwork, tmp_path: Path) -> None:
         timeout=100,
     )
     # That a refusal is expected has to be told.
-    violations = json.loads(done.stdout)
+    violations = told("trace", done.stdout)
     assert [violation["rule"] for violation in violations] == ["refusal"], violations
     assert done.returncode == 1
     assert "packets of 1 connections, 1 violations" in done.stderr

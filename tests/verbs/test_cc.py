@@ -26,6 +26,7 @@ from datapath.cli.app import run as dpctl
 from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.native import paths
 from datapath.verbs import control
+from tests.cli.told import told
 from tests.verbs.conftest import LISTENING, Pair
 from tests.verbs.devices import PROGRAMS, environment
 
@@ -217,12 +218,18 @@ def test_what_cannot_be_loaded_changes_nothing(
     assert waiting.algorithms() == NOTHING
 
 
+JSON = ("--format", "json")
+
+
 def test_commands(waiting: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
     pid, qpn = str(waiting.pid), str(waiting.qpns[1])
     assert dpctl(["cc", "set", pid, "fixed", "-p", "window_bytes=65536", "--qpn", qpn]) == 0
     assert capsys.readouterr().out == f"fixed: 1 QP of {pid}\n"
-    assert dpctl(["cc", "of", pid, "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    assert dpctl(["cc", "set", pid, "fixed", "-p", "window_bytes=65536", "--qpn", qpn, *JSON]) == 0
+    changed = {"algorithm": "fixed", "pid": waiting.pid, "qps": 1}
+    assert told("cc set", capsys.readouterr().out) == changed
+    assert dpctl(["cc", "of", pid, *JSON]) == 0
+    rows = told("cc of", capsys.readouterr().out)
     assert [row["cc"] for row in rows].count("fixed") == 1
     assert rows[1]["params"] == {"window_bytes": 65536, "rate_bps": 0}
     assert dpctl(["cc", "of"]) == 0

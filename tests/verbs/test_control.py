@@ -17,6 +17,7 @@ from datapath.cli.app import run as dpctl
 from datapath.errors import RemoteError
 from datapath.native import paths
 from datapath.verbs import control
+from tests.cli.told import told
 from tests.verbs.devices import PROGRAMS, environment
 
 HONEST = """
@@ -95,7 +96,7 @@ def honest() -> Iterator[int]:
 def listed(capsys: pytest.CaptureFixture[str]) -> set[int]:
     """PIDs that `dpctl cc of` lists."""
     assert dpctl(["cc", "of", "--format", "json"]) == 0
-    return {row["pid"] for row in json.loads(capsys.readouterr().out)}
+    return {row["pid"] for row in told("cc of", capsys.readouterr().out)}
 
 
 NAMES = [

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Every command that prints JSON prints what is documented, with a version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from datapath.cli.app import app
+from datapath.cli.documents import DOCUMENTS, schema
+from tests.cli.server import Dpctl
+from tests.cli.told import told
+from tests.report import folders
+
+JSON = ("--format", "json")
+VARIANTS = {"run --dry-run"}
+"""What commands print with an option."""
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*words, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(words), command
+
+
+def test_every_command_with_a_format_is_documented() -> None:
+    with_format = {
+        name
+        for name, command in commands(typer.main.get_command(app))
+        if any("--format" in parameter.opts for parameter in command.params)
+    }
+    assert with_format == set(DOCUMENTS) - VARIANTS
+
+
+@pytest.mark.parametrize("command", sorted(DOCUMENTS))
+def test_every_document_has_a_schema(command: str) -> None:
+    made = schema(command)
+    assert made["properties"]["version"]["const"] == 1
+    assert "version" in made["required"]
+    json.dumps(made)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    claim = {"title": "one", "metric": "goodput", "pass": True}
+    return folders.write(
+        tmp_path_factory.mktemp("documents") / "results" / "r", repetitions=2, claims=[claim]
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cc", "check", "fixed"),
+        ("cc", "list"),
+        ("cc", "show", "homa"),
+        ("clean", "--results", "--keep", "0", "--dry-run"),
+        ("collective", "check", "ring"),
+        ("collective", "list"),
+        ("collective", "plan", "ring"),
+        ("compare", "results/r", "results/r"),
+        ("list",),
+        ("nccl", "cases"),
+        ("ps",),
+        ("report", "results/r"),
+        ("show", "results/r"),
+        ("top", "-n", "1", "--interval", "100ms"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_printed_is_as_documented(
+    quick_dpctl: Dpctl, folder: Path, words: tuple[str, ...]
+) -> None:
+    done = quick_dpctl(*words, *JSON, cwd=folder.parent.parent)
+    assert done.code == 0, done.err
+    command = next(name for name in DOCUMENTS if " ".join(words).startswith(name))
+    assert told(command, done.out)
+
+
+def test_the_schema_of_a_command(quick_dpctl: Dpctl) -> None:
+    made = json.loads(quick_dpctl("schema", "run", "--dry-run").out)
+    assert made["title"] == "dpctl run --dry-run --format json"
+    assert set(made["properties"]) == {"version", "rows"}
+    done = quick_dpctl("schema", "cc", "lst")
+    assert done.code == 2
+    assert "did you mean cc list?" in done.err
