@@ -267,8 +267,7 @@ struct dp_qp_config {
 	uint32_t max_send_wr, max_recv_wr;   /* rounded up to a power of two */
 	uint32_t max_send_sge, max_recv_sge; /* at most DP_SGE_MAX */
 	uint32_t max_inline;		     /* bytes, at most DP_INLINE_MAX */
-	/* Memory for the queues: zeroed, as long as dp_qp_queue_bytes() says, valid until
-	 * dp_qp_destroy().  NULL: the engine allocates it. */
+	/* Zeroed, dp_qp_queue_bytes() long, until dp_qp_destroy(); NULL: the engine allocates it. */
 	void *sq_memory, *rq_memory;
 	bool sq_sig_all;
 	void *user;

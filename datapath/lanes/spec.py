@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -366,7 +366,7 @@ class Path(LinkSettings):
     @model_validator(mode="after")
     def _consistent(self) -> Path:
         for direction in DIRECTIONS:
-            if len(self.faults_of(direction)) > MAX_FAULTS:
+            if sum(f.direction == direction for f in self.faults) > MAX_FAULTS:
                 raise ValueError(f"more than {MAX_FAULTS} {direction} faults")
             self._check_aqm(direction)
         if self.backend == "none" and self.impaired:
@@ -419,24 +419,20 @@ class Path(LinkSettings):
         own = {key: value for key, value in own.items() if value is not None}
         return dict.fromkeys(LINK_KEYS) | overlaid(given, own)
 
-    def loss_of(self, direction: Direction) -> LossModel:
+    def _either(self, direction: Direction, key: str) -> Any:
+        """The direction's own setting, or the common one."""
         override = getattr(self, direction)
-        return self.loss if override is None or override.loss is None else override.loss
+        own = None if override is None else getattr(override, key)
+        return getattr(self, key) if own is None else own
+
+    def loss_of(self, direction: Direction) -> LossModel:
+        return cast(LossModel, self._either(direction, "loss"))
 
     def ecn_mark_of(self, direction: Direction) -> float:
-        override = getattr(self, direction)
-        if override is None or override.ecn_mark is None:
-            return self.ecn_mark
-        return float(override.ecn_mark)
+        return float(self._either(direction, "ecn_mark"))
 
     def corrupt_of(self, direction: Direction) -> float:
-        override = getattr(self, direction)
-        if override is None or override.corrupt is None:
-            return self.corrupt
-        return float(override.corrupt)
-
-    def faults_of(self, direction: Direction) -> list[Fault]:
-        return [fault for fault in self.faults if fault.direction == direction]
+        return float(self._either(direction, "corrupt"))
 
     def impairment(self, direction: Direction) -> Impairment:
         """Configuration of the BPF program for one direction."""
@@ -444,11 +440,10 @@ class Path(LinkSettings):
             **self.loss_of(direction).states(),
             mark=self.ecn_mark_of(direction),
             corrupt=self.corrupt_of(direction),
-            faults=tuple(fault.aimed() for fault in self.faults_of(direction)),
+            faults=tuple(f.aimed() for f in self.faults if f.direction == direction),
         )
 
     @property
     def impaired(self) -> bool:
         """Whether any packet could be touched."""
-        touched = (self.impairment(direction).touches for direction in DIRECTIONS)
-        return bool(self.link_keys) or any(touched)
+        return bool(self.link_keys) or any(self.impairment(way).touches for way in DIRECTIONS)

@@ -16,15 +16,14 @@ from datapath.experiment.sweep import schedule
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulator.md"
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_program_runs() -> None:
     names: dict[str, Any] = {}
-    exec(block("python"), names)
+    for program in blocks("python"):
+        exec(program, names)
     result = names["result"]
     assert (result.flows.rows["delivered_bytes"] == 50_000_000).all()
     late = result.series.time_ns > 30_000_000
@@ -33,7 +32,7 @@ def test_the_program_runs() -> None:
 
 def test_the_experiment_runs(tmp_path: Path) -> None:
     file = tmp_path / "page.yaml"
-    file.write_text("version: 1\nname: page\n" + block("yaml"))
+    file.write_text("version: 1\nname: page\n" + blocks("yaml")[0])
     experiment = load(file, ["workload.duration=1ms"])
     run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
     assert run.point.spec.topology.hosts == 128

@@ -100,7 +100,7 @@ static int is_copy(int bytes)
 
 int main(int argc, char **argv)
 {
-	uint32_t bytes, iterations, warm_up;
+	uint32_t bytes = 0, iterations = 0, warm_up = 0;
 	int good = 1;
 	const char *test = argc == 5 ? argv[1] : "";
 	double result;

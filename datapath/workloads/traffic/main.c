@@ -209,7 +209,7 @@ static int take_number(struct options *opt, int which, const char *text)
 		[OPT_ACK_TIMEOUT - OPT_TABLE] = { "ack-timeout", 31 },
 		[OPT_RNR_RETRY - OPT_TABLE] = { "rnr-retry", RNR_FOREVER },
 	};
-	uint64_t value;
+	uint64_t value = 0;
 	int err =
 		number(limits[which - OPT_TABLE].name, text, limits[which - OPT_TABLE].max, &value);
 
