@@ -85,12 +85,10 @@ def test_the_newest_clones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (clones / str(number)).mkdir(parents=True)
         os.utime(clones / str(number), (number, number))
     removed: list[str] = []
-    with revisions.prepared([], lambda _: None, tmp_path / "log"):
+    with revisions.prepared([], removed.append, tmp_path / "log"):
         with revisions.prepared([], removed.append, tmp_path / "log"):
             pass
         assert removed == []
-    with revisions.prepared([], removed.append, tmp_path / "log"):
-        pass
     assert sorted(path.name for path in clones.iterdir()) == ["2", "3", "4", "5"]
     assert len(removed) == 2
 

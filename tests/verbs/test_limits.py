@@ -12,7 +12,7 @@ import pytest
 from tests.verbs.devices import PROGRAMS, environment
 
 QPS = 10_000
-QUEUES_BYTES = 4 * (64 + 16) + 4 * (16 + 16)  # entries of both queues, each with one SGE
+QUEUES_BYTES = 4 * (72 + 16) + 4 * (16 + 16)  # entries of both queues, each with one SGE
 IDLE_BYTES_MAX = 1024
 """struct ibv_qp of verbs.h is 160 bytes of it, the engine's share 664."""
 

@@ -97,7 +97,7 @@ def test_without_btf_or_licence(tmp_path: Path) -> None:
 def test_our_own_objects() -> None:
     impair, steer = (inspect(paths.bpf_object(name)) for name in ("impair", "steer"))
     assert [(p.name, p.kind) for p in impair.programs] == [("dp_impair", "tc")]
-    assert {m.name for m in impair.maps} == {"ports", "addresses", "configs", "states"}
+    assert {m.name for m in impair.maps} == {"ports", "addresses", "configs", "states", "parsed"}
     assert steer.programs[0].fragments, "veth refuses other programs at an MTU of 9000"
     assert impair.gpl_compatible
     assert steer.gpl_compatible
