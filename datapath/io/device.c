@@ -99,6 +99,11 @@ void dp_device_armed(struct dp_device *dev)
 	dev->armed = true;
 	if (dev->mode == DP_MODE_THREAD)
 		return;
+	if (dev->habit) {
+		if (dev->delayed)
+			dp_device_flush(dev);
+		return;
+	}
 	dp_device_enter_thread_mode(dev);
 	dp_device_kick(dev);
 }

@@ -13,6 +13,11 @@
  *   DP_MODE_THREAD   The thread sleeps on the port and the engine's deadline,
  *                    and serves both.  The program may still poll.
  *
+ * In both, a thread of the program that waits for an event (dp_device_wait()) is the one that sleeps on
+ * port and deadline, and serves both: a packet wakes the thread that wants it, and not first the
+ * device's.  When it goes back with an event, the mode is PROGRAM: it is expected to make calls, or
+ * to wait again.  The device's thread looks once in a lease whether that holds.
+ *
  *   PROGRAM -> THREAD  a lease passed without a call; the program armed a CQ
  *                      and will wait for its event
  *   THREAD -> PROGRAM  the program was quicker than the thread several times
@@ -120,6 +125,12 @@ void dp_device_flush(struct dp_device *);
 void dp_device_armed(struct dp_device *);
 /* Like dp_cq_poll(), moving packets when the CQ is empty.  Takes the lock. */
 int dp_device_poll_cq(struct dp_device *, struct dp_cq *, int max, struct dp_wc *out);
+
+/* Serves the device until ready(arg), which is called under the lock, or fd is readable.  Takes the
+ * lock.  0: ready; -EINTR: a handler of a signal ran that was installed without SA_RESTART; other
+ * errors: wait without serving, the device's thread or another thread does that.  Cancellation of the
+ * thread ends the wait. */
+int dp_device_wait(struct dp_device *, int fd, bool (*ready)(void *), void *arg);
 
 /* For a device without a thread: moves what has come and what is due.  Returns when to call
  * again at the latest, unless dp_device_fd() is readable or something was posted before. */

@@ -5,11 +5,13 @@
  *   device.c         the lock, and the calls of the program
  *   device_move.c    packets between port and engine
  *   device_thread.c  the thread
+ *   device_wait.c    a thread of the program that waits, in its place
  *   device_open.c    opening, closing, fork()
  */
 #ifndef DP_IO_DEVICE_IMPL_H
 #define DP_IO_DEVICE_IMPL_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -29,7 +31,9 @@ enum {
 	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM: bursts that the program took first */
 	DP_AHEAD_MAX = 4096,
 	DP_SPINS_NS = 1000000000, /* without a miss for this long, DP_AHEAD_MIN will do again */
-	DP_LEFT_NS = 100000,	  /* THREAD mode: packets that wait for this long were left lying */
+	DP_HABIT_LEASES = 2,   /* an armed CQ waits this long for the thread that waited before */
+	DP_SHORT_NS = 5000,    /* a thread of the program that waits does not sleep for less */
+	DP_LEFT_NS = 100000,   /* THREAD mode: packets that wait for this long were left lying */
 	DP_RAN_NS = 20000,     /* a program that ran for this long and made no call does not poll */
 	DP_QUEUED_MAX = 4096,  /* packets that may wait in a port: AF_XDP's receive ring */
 	DP_ROUNDS_PROGRAM = 4, /* bursts moved in one call */
@@ -56,6 +60,10 @@ struct dp_device {
 	atomic_bool delaying; /* the thread looks after delayed sends */
 	bool no_thread;	      /* dp_device_attend() is called instead */
 	bool armed;	      /* the program is going to wait for an event */
+	bool waiter;	      /* a thread of the program waits, and serves the device */
+	bool crowd;	      /* several threads have waited at a time: none of them serves */
+	bool resting;	      /* the thread sleeps until a kick, because of the waiter */
+	uint8_t habit;	      /* leases for which the next waiter is expected; 0: none is */
 	bool tx_full;	      /* the port had no buffer */
 	bool spins;	      /* since the thread's last look the program ran, and made no call */
 	bool dead;	      /* in a child after fork() */
@@ -107,6 +115,12 @@ void dp_device_hand_over_events(struct dp_device *);
 /* Wakes the thread. */
 void dp_device_kick(struct dp_device *);
 void dp_device_enter_thread_mode(struct dp_device *);
+
+/* Before wake_ns is slept for.  serving: the sleep ends with the next packet. */
+void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
+
+/* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd. */
+int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns);
 
 /* The thread. */
 void *dp_device_run(void *device);

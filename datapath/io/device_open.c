@@ -133,11 +133,20 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 
 static void stop_thread(struct dp_device *dev)
 {
+	struct timespec pause = { .tv_nsec = 100000 };
+
 	dp_lock(&dev->lock);
 	dev->stop = true;
 	dp_device_kick(dev);
 	dp_unlock(&dev->lock);
 	pthread_join(dev->thread, NULL);
+	/* A thread of the program that still waits for an event leaves. */
+	for (dp_lock(&dev->lock); dev->waiter; dp_lock(&dev->lock)) {
+		dp_device_kick(dev);
+		dp_unlock(&dev->lock);
+		nanosleep(&pause, NULL);
+	}
+	dp_unlock(&dev->lock);
 	close(dev->kick_fd);
 }
 

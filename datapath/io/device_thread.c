@@ -24,6 +24,7 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 	dev->delaying = false;
 	dev->hot = 0;
 	dev->ahead = 0;
+	dev->habit = 0;
 }
 
 /* Under the lock, after the first look at the port since a sleep.  What came first ended the
@@ -40,11 +41,8 @@ static void note_wake(struct dp_device *dev, bool received)
 	dev->slept_ns = 0;
 }
 
-/* Under the lock, before the thread sleeps until wake_ns. */
-static void note_sleep(struct dp_device *dev, uint64_t wake_ns)
+void dp_device_note_sleep(struct dp_device *dev, uint64_t wake_ns, bool serving)
 {
-	bool serving = dev->mode == DP_MODE_THREAD;
-
 	if (serving && wake_ns <= dev->clock_ns)
 		return; /* it stays awake */
 	if (serving && dev->woke_ns) {
@@ -142,6 +140,21 @@ static uint64_t next_lease(struct dp_device *dev)
 	return DP_LEASE_NS;
 }
 
+/* Under the lock.  The waiter serves the device; the thread only has to be awake when the program is
+ * back, to see whether it makes calls. */
+static uint64_t rest(struct dp_device *dev, bool called)
+{
+	dev->resting = !called;
+	return called ? dp_device_now_ns() + DP_LEASE_NS : DP_NEVER;
+}
+
+/* Under the lock: the program armed a CQ, waited for its events in dp_device_wait() before, and does
+ * not do so this time. */
+static bool broke_habit(struct dp_device *dev)
+{
+	return dev->armed && dev->habit && !--dev->habit;
+}
+
 /* Without the lock, which a program that polls nearly always holds: true if the program is hot, and
  * has called since the last look. */
 static bool kept_lease(struct dp_device *dev, unsigned *seen, uint64_t *wake_ns)
@@ -163,14 +176,39 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	bool called = calls != *seen;
 
 	*seen = calls;
+	dev->resting = false;
+	if (dev->waiter)
+		return rest(dev, called);
 	dev->spins = program_ran(dev) && !called;
-	if (dev->mode == DP_MODE_PROGRAM && !called)
+	if (dev->mode == DP_MODE_PROGRAM && broke_habit(dev))
+		dp_device_enter_thread_mode(dev);
+	else if (dev->mode == DP_MODE_PROGRAM && !called)
 		lease_expired(dev);
 	if (dev->clock_ns - dev->missed_ns > DP_SPINS_NS)
 		dev->ahead_needed = DP_AHEAD_MIN;
 	if (dev->mode == DP_MODE_THREAD)
 		return dp_device_attend(dev);
 	return dp_device_now_ns() + next_lease(dev);
+}
+
+int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint64_t wake_ns)
+{
+	struct timespec ts, *timeout = NULL;
+	uint64_t now, left, count;
+	int ready;
+
+	if (wake_ns != DP_NEVER) {
+		now = dp_device_now_ns();
+		left = wake_ns > now ? wake_ns - now : 0;
+		ts.tv_sec = (time_t)(left / 1000000000);
+		ts.tv_nsec = (long)(left % 1000000000);
+		timeout = &ts;
+	}
+	ready = ppoll(fds, n, timeout, NULL);
+	if (ready > 0 && fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
+		/* Another thread was woken, too, and has read it. */
+	}
+	return ready;
 }
 
 /* Sleeps.  Returns true if control_fd has a request. */
@@ -181,22 +219,22 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 		{ .fd = dev->control_fd, .events = POLLIN }, /* poll() ignores a descriptor of -1 */
 		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
 	};
-	struct timespec ts, *timeout = NULL;
-	uint64_t now, left, count;
 
-	if (wake_ns != DP_NEVER) {
-		now = dp_device_now_ns();
-		left = wake_ns > now ? wake_ns - now : 0;
-		ts.tv_sec = (time_t)(left / 1000000000);
-		ts.tv_nsec = (long)(left % 1000000000);
-		timeout = &ts;
-	}
-	if (ppoll(fds, watch_port ? 3 : 2, timeout, NULL) <= 0)
-		return false;
-	if (fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
-		/* Only this thread reads the eventfd; there is nothing to do. */
-	}
-	return fds[1].revents != 0;
+	return dp_device_sleep(dev, fds, watch_port ? 3 : 2, wake_ns) > 0 && fds[1].revents;
+}
+
+/* Under the lock: does the thread's part, and says how to sleep. */
+static uint64_t prepare_sleep(struct dp_device *dev, unsigned *seen, bool *watch_port)
+{
+	uint64_t wake_ns = attend(dev, seen);
+
+	*watch_port = dev->mode == DP_MODE_THREAD && !dev->waiter;
+	if (dev->waiter)
+		return wake_ns;
+	if (!dev->habit)
+		dp_port_watch(dev->port, *watch_port);
+	dp_device_note_sleep(dev, wake_ns, *watch_port);
+	return dev->wake_ns = wake_ns;
 }
 
 void *dp_device_run(void *arg)
@@ -213,19 +251,15 @@ void *dp_device_run(void *arg)
 	while (!dev->stop) {
 		if (watch_port || !kept_lease(dev, &seen, &wake_ns)) {
 			dp_lock(&dev->lock);
-			wake_ns = attend(dev, &seen);
-			watch_port = dev->mode == DP_MODE_THREAD;
-			dp_port_watch(dev->port, watch_port);
-			note_sleep(dev, wake_ns);
-			dev->wake_ns = wake_ns;
+			if (watch_port && dev->slept_ns && !dev->woke_ns && !dev->waiter)
+				dev->woke_ns = woke_ns;
+			wake_ns = prepare_sleep(dev, &seen, &watch_port);
 			spins = dev->ahead_needed > DP_AHEAD_MIN;
 			dp_unlock(&dev->lock);
 		}
 		dp_urgent_note(&urgent, spins, woke_ns, dp_device_now_ns());
 		control = sleep_until(dev, wake_ns, watch_port);
 		woke_ns = dp_device_now_ns();
-		if (dev->slept_ns && !dev->woke_ns)
-			dev->woke_ns = woke_ns;
 		if (control)
 			dev->on_control(dev, dev->control);
 	}

@@ -21,20 +21,43 @@ struct attributes {
 	uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-/* False: the process may not. */
-static bool set_urgent(struct dp_urgent *u, bool urgent)
+static bool set_short_slice(int32_t nice)
+{
+	struct attributes attr = {
+		.size = sizeof(attr),
+		.policy = SCHED_OTHER,
+		.nice = nice,
+		.runtime_ns = SHORT_SLICE_NS,
+	};
+
+	return !syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+/* The attributes of the calling thread; false: its policy is not SCHED_OTHER. */
+static bool is_ordinary(struct attributes *attr)
+{
+	return !syscall(SYS_sched_getattr, 0, attr, sizeof(*attr), 0) &&
+	       attr->policy == SCHED_OTHER;
+}
+
+void dp_take_short_slices(void)
 {
 	struct attributes attr = { .size = sizeof(attr) };
 
-	if (urgent) {
-		attr.policy = SCHED_FIFO;
-		attr.priority = (uint32_t)sched_get_priority_min(SCHED_FIFO);
-	} else {
-		attr.policy = SCHED_OTHER;
-		attr.nice = u->nice;
-		attr.runtime_ns = SHORT_SLICE_NS;
-	}
-	if (syscall(SYS_sched_setattr, 0, &attr, 0))
+	if (is_ordinary(&attr))
+		set_short_slice(attr.nice);
+}
+
+/* False: the process may not. */
+static bool set_urgent(struct dp_urgent *u, bool urgent)
+{
+	struct attributes attr = {
+		.size = sizeof(attr),
+		.policy = SCHED_FIFO,
+		.priority = (uint32_t)sched_get_priority_min(SCHED_FIFO),
+	};
+
+	if (urgent ? syscall(SYS_sched_setattr, 0, &attr, 0) : !set_short_slice(u->nice))
 		return false;
 	u->now = urgent;
 	return true;
@@ -45,7 +68,7 @@ void dp_urgent_begin(struct dp_urgent *u, uint64_t now)
 	struct attributes attr = { .size = sizeof(attr) };
 
 	*u = (struct dp_urgent){ .window_ns = now };
-	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
+	if (!is_ordinary(&attr))
 		return;
 	u->nice = attr.nice;
 	u->possible = set_urgent(u, true);

@@ -36,6 +36,9 @@ void dp_urgent_begin(struct dp_urgent *, uint64_t now);
 /* The thread was awake from woke_ns to now, and is going to sleep.  wanted: it should be urgent. */
 void dp_urgent_note(struct dp_urgent *, bool wanted, uint64_t woke_ns, uint64_t now);
 
+/* For a thread that sleeps until a packet comes: slices of 0.1 ms, as above, at its own nice value. */
+void dp_take_short_slices(void);
+
 /* The kernel's number of the calling thread, as dp_thread_ran_ns() wants it. */
 int dp_own_thread(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Completion queues, the ibv_start_poll() calls, completion channels and events. */
-#include "verbs/front.h"
+/* Completion queues, the ibv_start_poll() calls, and events. */
+#include "verbs/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,70 +95,6 @@ void front_ack_async_event(struct ibv_async_event *event)
 		acknowledge(&srq->mutex, &srq->cond, &srq->events_completed, 1);
 	else
 		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed, 1);
-}
-
-/* ---- channels ------------------------------------------------------------------ */
-
-struct ibv_comp_channel *front_create_channel(struct ibv_context *context)
-{
-	struct front_channel *channel = calloc(1, sizeof(*channel));
-	int err;
-
-	if (!channel) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	err = front_queue_init(&channel->queue);
-	if (err) {
-		free(channel);
-		errno = -err;
-		return NULL;
-	}
-	channel->ibv.context = context;
-	channel->ibv.fd = channel->queue.fd;
-	front_enter(context, &to_context(context)->channels, &channel->object);
-	return &channel->ibv;
-}
-
-void front_free_channel(struct front_channel *channel)
-{
-	front_queue_destroy(&channel->queue);
-	free(channel);
-}
-
-int front_destroy_channel(struct ibv_comp_channel *ibv)
-{
-	struct front_channel *channel = (struct front_channel *)ibv;
-	bool used;
-
-	pthread_mutex_lock(&ibv->context->mutex);
-	used = ibv->refcnt > 0;
-	pthread_mutex_unlock(&ibv->context->mutex);
-	if (used)
-		return EBUSY;
-	front_leave(ibv->context, &channel->object);
-	front_free_channel(channel);
-	return 0;
-}
-
-static void hold_channel(struct ibv_comp_channel *channel, int by)
-{
-	if (!channel)
-		return;
-	pthread_mutex_lock(&channel->context->mutex);
-	channel->refcnt += by;
-	pthread_mutex_unlock(&channel->context->mutex);
-}
-
-int front_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **cq_context)
-{
-	struct front_event event;
-
-	if (front_queue_pop(&((struct front_channel *)ibv)->queue, &event))
-		return -1;
-	*cq = ibv_cq_ex_to_cq(&((struct front_cq *)event.object)->ex);
-	*cq_context = (*cq)->cq_context;
-	return 0;
 }
 
 void front_ack_cq_events(struct ibv_cq *cq, unsigned n)
@@ -372,7 +308,7 @@ struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	pthread_mutex_init(&cq->ex.mutex, NULL);
 	pthread_cond_init(&cq->ex.cond, NULL);
 	set_ex_ops(&cq->ex, attr->wc_flags);
-	hold_channel(attr->channel, 1);
+	front_hold_channel(attr->channel, 1);
 	front_enter(context, &cq->context->cqs, &cq->object);
 	return &cq->ex;
 
@@ -436,7 +372,7 @@ int front_destroy_cq(struct ibv_cq *ibv)
 	front_queue_purge(&cq->context->async, cq);
 	front_wait_acked(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed, &cq->events_popped);
 	front_wait_acked(&ibv->mutex, &ibv->cond, &ibv->async_events_completed, &cq->async_popped);
-	hold_channel(ibv->channel, -1);
+	front_hold_channel(ibv->channel, -1);
 	front_leave(ibv->context, &cq->object);
 	front_free_cq(cq);
 	return 0;

@@ -84,6 +84,7 @@ void front_queue_destroy(struct front_queue *);
 void front_queue_push(struct front_queue *, const struct front_event *);
 /* Waits for an event, unless the descriptor was made non-blocking.  Returns 0, or -1 with errno. */
 int front_queue_pop(struct front_queue *, struct front_event *out);
+bool front_queue_has(struct front_queue *);
 /* Removes the events of an object that is being destroyed. */
 void front_queue_purge(struct front_queue *, const void *object);
 
@@ -99,6 +100,7 @@ struct front_device {
 	struct dp_device_config config;
 	struct dp_device *dev; /* NULL unless open */
 	unsigned opens;	       /* number of contexts on dev */
+	atomic_uint channels;  /* completion channels of the program */
 	pid_t pid;	       /* process that opened it */
 	struct front_cc *cc;   /* algorithm of QPs made from now on */
 	/* Existing QPs that have a congestion control, in the order in which they were made. */
@@ -218,12 +220,6 @@ struct front_mw {
 	struct front_object object;
 };
 
-struct front_channel {
-	struct ibv_comp_channel ibv;
-	struct front_queue queue;
-	struct front_object object;
-};
-
 struct front_cq {
 	struct ibv_cq_ex ex; /* starts as struct ibv_cq */
 	struct dp_cq *cq;
@@ -315,7 +311,6 @@ void front_free_qp(struct front_qp *);
 void front_give_back_path(struct front_qp *);
 int front_end_ah(struct front_ah *); /* call with the device locked */
 void front_free_cq(struct front_cq *);
-void front_free_channel(struct front_channel *);
 
 struct ibv_pd *front_alloc_pd(struct ibv_context *);
 int front_dealloc_pd(struct ibv_pd *);

@@ -3,7 +3,7 @@
  * The objects of a context.  ibv_close_device() ends them all, as the kernel does when a file is
  * closed.  The device goes on for other contexts, and must not meet an object that has ended.
  */
-#include "verbs/front.h"
+#include "verbs/channel.h"
 
 #include <errno.h>
 #include <stddef.h>

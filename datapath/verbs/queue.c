@@ -86,6 +86,16 @@ int front_queue_pop(struct front_queue *q, struct front_event *out)
 	return 0;
 }
 
+bool front_queue_has(struct front_queue *q)
+{
+	bool has;
+
+	pthread_mutex_lock(&q->lock);
+	has = q->count > 0;
+	pthread_mutex_unlock(&q->lock);
+	return has;
+}
+
 void front_queue_purge(struct front_queue *q, const void *object)
 {
 	unsigned i, kept = 0;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "posix/clock.h"
+#include "verbs/channel.h"
 #include "verbs/ucm/ucm.h"
 #include "wire/grh.h"
 
@@ -188,6 +189,7 @@ static int open_agent(struct front_device *d, struct ucm_agent **out)
 	if (err)
 		goto fail;
 	fcntl(a->channel->fd, F_SETFL, O_NONBLOCK);
+	front_hide_channel(a->channel);
 	a->next = agents;
 	agents = a;
 	ucm_agent_serve(a, dp_now_ns()); /* serving arms the CQ */
