@@ -58,7 +58,7 @@ static void note_quick(struct dp_device *dev)
 /* Counts how quickly the program calls again: a program that does so is hot. */
 static void note_call(struct dp_device *dev, uint64_t now)
 {
-	dev->calls++;
+	dp_device_count_call(dev);
 	atomic_store_explicit(&dev->caller, dp_own_thread(), memory_order_relaxed);
 	if (!dev->mark_ns)
 		return;
@@ -74,17 +74,28 @@ static bool may_delay(const struct dp_device *dev)
 	return dev->mode == DP_MODE_PROGRAM && dev->delaying && dev->hot >= DP_HOT_CALLS;
 }
 
+/* A program that posts over many QPs fills all their queues before it polls. */
+static void note_post(struct dp_device *dev)
+{
+	if (dev->mode == DP_MODE_THREAD && !dev->armed && ++dev->row >= dev->row_needed)
+		dev->mode = DP_MODE_PROGRAM;
+}
+
 void dp_device_posted(struct dp_device *dev)
 {
 	uint64_t now;
 
 	if (may_delay(dev) && ++dev->delayed > 1 && dev->delayed < DP_DELAYED_MAX) {
-		dev->calls++;
+		dp_device_count_call(dev);
 		return;
 	}
 	now = dp_device_read_clock(dev);
+	note_post(dev);
 	note_call(dev, now);
+	if (dev->delayed == DP_DELAYED_MAX && now - dev->heard_ns > DP_UNHEARD_NS)
+		dp_device_rx_burst(dev, &now);
 	dp_device_tx_due(dev, now);
+	dp_device_count_call(dev); /* it may have taken longer than a lease */
 	dev->delayed = 1;
 	dev->mark_ns = dp_device_now_ns();
 }
@@ -164,9 +175,12 @@ int dp_device_poll_cq(struct dp_device *dev, struct dp_cq *cq, int max, struct d
 	err = dp_device_lock(dev);
 	if (err)
 		return err;
+	dev->row = 0;
 	n = dp_cq_poll(cq, max, out);
 	if (n == 0)
 		n = poll_moving(dev, cq, max, out);
+	else if (dev->mode == DP_MODE_PROGRAM)
+		dp_device_count_call(dev);
 	dp_device_unlock(dev);
 	return n;
 }

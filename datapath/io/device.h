@@ -21,7 +21,8 @@
  *   PROGRAM -> THREAD  a lease passed without a call; the program armed a CQ
  *                      and will wait for its event
  *   THREAD -> PROGRAM  the program was quicker than the thread several times
- *                      in a row, and no CQ is armed
+ *                      in a row, or posted many requests without a poll; and no
+ *                      CQ is armed
  *
  * How many times is several?  A program that spins on memory and polls a CQ
  * only now and then (ib_write_lat) leaves packets waiting.  The thread looks for

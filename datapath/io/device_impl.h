@@ -27,10 +27,13 @@ enum {
 	DP_POST_NS = 1000, /* ...and for each request that it posted meanwhile, so much later */
 	DP_HOT_CALLS = 64, /* quick calls until it is hot; a slow call halves them */
 	DP_HOT_MAX = 256,
-	DP_DELAYED_MAX = 32, /* most requests that wait for the next call */
-	DP_AHEAD_MIN = 4,    /* THREAD -> PROGRAM: bursts that the program took first */
+	DP_UNHEARD_NS = 100000, /* for so long a hot program may post without a look at the port */
+	DP_DELAYED_MAX = 32,	/* most requests that wait for the next call */
+	DP_AHEAD_MIN = 4,	/* THREAD -> PROGRAM: bursts that the program took first */
 	DP_AHEAD_MAX = 4096,
-	DP_SPINS_NS = 1000000000, /* without a miss for this long, DP_AHEAD_MIN will do again */
+	DP_ROW_MIN = 64, /* THREAD -> PROGRAM: posts in a row, without a poll */
+	DP_ROW_MAX = 4096,
+	DP_SPINS_NS = 1000000000, /* without a miss for this long, the least will do again */
 	DP_HABIT_LEASES = 2,   /* an armed CQ waits this long for the thread that waited before */
 	DP_SHORT_NS = 5000,    /* a thread of the program that waits does not sleep for less */
 	DP_LEFT_NS = 100000,   /* THREAD mode: packets that wait for this long were left lying */
@@ -69,6 +72,8 @@ struct dp_device {
 	bool dead;	      /* in a child after fork() */
 	uint32_t ahead;	      /* bursts that the program took before the thread could */
 	uint32_t ahead_needed;
+	uint32_t row; /* posts in a row, in THREAD mode, without a poll */
+	uint32_t row_needed;
 	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
 	uint32_t hot_leases; /* leases that the program kept while sends were delayed */
 	uint32_t idle_polls;
@@ -103,6 +108,14 @@ struct dp_device {
 static inline uint64_t dp_device_read_clock(struct dp_device *dev)
 {
 	return dev->clock_ns = dp_device_now_ns();
+}
+
+/* The program makes a call.  Only the thread reads the count without the lock. */
+static inline void dp_device_count_call(struct dp_device *dev)
+{
+	unsigned calls = atomic_load_explicit(&dev->calls, memory_order_relaxed);
+
+	atomic_store_explicit(&dev->calls, calls + 1, memory_order_relaxed);
 }
 
 /* Returns the packets received.  Sets *now only if there were any: an empty look reads no clock. */

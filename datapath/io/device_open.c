@@ -170,6 +170,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	dev->control = opt->control;
 	dev->control_fd = opt->on_control ? opt->control_fd : -1;
 	dev->ahead_needed = DP_AHEAD_MIN;
+	dev->row_needed = DP_ROW_MIN;
 	dev->tx_want = 4;
 
 	err = dp_port_open(spec, &dev->port, error, error_len);

@@ -24,6 +24,7 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 	dev->delaying = false;
 	dev->hot = 0;
 	dev->ahead = 0;
+	dev->row = 0;
 	dev->habit = 0;
 }
 
@@ -117,8 +118,11 @@ static void lease_expired(struct dp_device *dev)
 		dp_device_tx_due(dev, now);
 		return;
 	}
-	if (dp_device_rx_burst(dev, &now) > 0 && dev->spins)
+	if (dp_device_rx_burst(dev, &now) > 0 && dev->spins) {
 		note_miss(dev);
+		if (dev->row_needed < DP_ROW_MAX)
+			dev->row_needed *= 8;
+	}
 	dp_device_enter_thread_mode(dev);
 }
 
@@ -184,8 +188,10 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 		dp_device_enter_thread_mode(dev);
 	else if (dev->mode == DP_MODE_PROGRAM && !called)
 		lease_expired(dev);
-	if (dev->clock_ns - dev->missed_ns > DP_SPINS_NS)
+	if (dev->clock_ns - dev->missed_ns > DP_SPINS_NS) {
 		dev->ahead_needed = DP_AHEAD_MIN;
+		dev->row_needed = DP_ROW_MIN;
+	}
 	if (dev->mode == DP_MODE_THREAD)
 		return dp_device_attend(dev);
 	return dp_device_now_ns() + next_lease(dev);

@@ -62,7 +62,7 @@ static void go_back(struct dp_device *dev)
 	dev->waiter = false;
 	dev->habit = DP_HABIT_LEASES;
 	dev->mode = DP_MODE_PROGRAM;
-	dev->calls++;
+	dp_device_count_call(dev);
 	if (dev->resting)
 		dp_device_kick(dev);
 }
