@@ -13,6 +13,7 @@ from tests.verbs.devices import PROGRAMS, environment
 
 QPS = 10_000
 QUEUES_BYTES = 4 * (72 + 16) + 4 * (16 + 16)  # entries of both queues, each with one SGE
+SWITCHES_MAX = 20  # in two seconds, of all threads
 IDLE_BYTES_MAX = 1024
 """struct ibv_qp of verbs.h is 160 bytes of it, the engine's share 664."""
 
@@ -44,6 +45,13 @@ def test_ten_thousand_queue_pairs(program: Path) -> None:
     each, count = map(int, run(program, "qps", str(QPS)).split())
     assert count == QPS
     assert each < QUEUES_BYTES + IDLE_BYTES_MAX
+
+
+def test_idle_queue_pairs_wake_nobody(program: Path) -> None:
+    """No timer runs for a connection on which nothing is outstanding."""
+    cpu_us, switches = map(int, run(program, "idle", "1000").split())
+    assert switches < SWITCHES_MAX
+    assert cpu_us < 2_000_000 / 100
 
 
 def test_a_million_work_requests(program: Path) -> None:

@@ -80,7 +80,7 @@ class PerftestParams(WorkloadParams):
         description="Bandwidth only, in place of iterations: whole seconds; perftest leaves out "
         "a quarter at either end.",
     )
-    qps: int = Field(1, ge=1, le=1024, description="Queue pairs; bandwidth only.")
+    qps: int = Field(1, ge=1, le=16384, description="Queue pairs; bandwidth only.")
     tx_depth: int | None = Field(
         None, ge=1, le=16384, description="Messages outstanding on each QP; bandwidth only."
     )

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <xdp/xsk.h>
 
 #include "io/addr.h"
@@ -43,6 +44,8 @@ enum {
 	RESOLVE_MS = 2000,
 	SOURCE_PORT = 49152,
 	FLOOR_ERROR = 256, /* room for one line */
+	BUSY_WAIT_MS = 500,
+	BUSY_STEP_MS = 10,
 };
 
 struct floor_xdp {
@@ -216,13 +219,25 @@ static int try_bind(struct floor_xdp *x, uint16_t flags)
 	return err;
 }
 
+/* After a process has ended, the kernel needs a moment to free its queue. */
+static int bind_in_time(struct floor_xdp *x, uint16_t flags)
+{
+	int err = try_bind(x, flags);
+
+	for (int ms = 0; err == -EBUSY && ms < BUSY_WAIT_MS; ms += BUSY_STEP_MS) {
+		usleep(BUSY_STEP_MS * 1000);
+		err = try_bind(x, flags);
+	}
+	return err;
+}
+
 static void bind_best(struct floor_xdp *x)
 {
 	uint16_t sg = x->size > CHUNK - HEADROOM ? XDP_USE_SG : 0;
-	int err = try_bind(x, XDP_ZEROCOPY | sg);
+	int err = bind_in_time(x, XDP_ZEROCOPY | sg);
 
 	if (err)
-		err = try_bind(x, XDP_COPY | sg);
+		err = bind_in_time(x, XDP_COPY | sg);
 	if (err)
 		floor_fail("cannot bind AF_XDP to %s: %s", x->info.netdev, strerror(-err));
 }

@@ -5,6 +5,8 @@
  *
  *   limits qps N        makes N QPs, each receives a message; says bytes and QPs
  *   limits requests     2^20 receives are outstanding; says how many, then messages take some
+ *   limits idle N       N QPs have received a message each; says the CPU time (us) and the context
+ *                       switches of the process in the two seconds from one second later
  *   limits region GIB   registers that much, and a peer reads its last bytes
  */
 #include <infiniband/verbs.h>
@@ -13,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define MUST(what)                                                                                 \
 	do {                                                                                       \
@@ -134,6 +138,20 @@ static void complete(int n)
 	}
 }
 
+/* Every QP sends one, and its peer receives it. */
+static void exchange(struct ibv_qp **qps, int n)
+{
+	for (int i = 0; i < n; i += BATCH) {
+		int end = i + BATCH < n ? i + BATCH : n;
+
+		for (int k = i; k < end; k++)
+			post_receive(qps[k]);
+		for (int k = i; k < end; k++)
+			post(qps[k], IBV_WR_SEND, 0, 0);
+		complete(2 * (end - i));
+	}
+}
+
 /* The first ones have memory set aside, so the others tell what an idle QP costs. */
 static void many_qps(int n)
 {
@@ -142,16 +160,27 @@ static void many_qps(int n)
 	struct ibv_qp **qps = make_qps(n - FIRST, QUEUE);
 
 	printf("%zu %d\n", (allocated() - before) / (size_t)(n - FIRST), n);
-	for (int i = 0; i < n - FIRST; i += BATCH) {
-		int end = i + BATCH < n - FIRST ? i + BATCH : n - FIRST;
-
-		for (int k = i; k < end; k++)
-			post_receive(qps[k]);
-		for (int k = i; k < end; k++)
-			post(qps[k], IBV_WR_SEND, 0, 0);
-		complete(2 * (end - i));
-	}
+	exchange(qps, n - FIRST);
 	MUST(first[0]);
+}
+
+static long cpu_us(const struct rusage *usage)
+{
+	return (usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
+	       usage->ru_utime.tv_usec + usage->ru_stime.tv_usec;
+}
+
+static void idle_qps(int n)
+{
+	struct rusage before, after;
+
+	exchange(make_qps(n, QUEUE), n);
+	sleep(1); /* the last acknowledgements are sent */
+	getrusage(RUSAGE_SELF, &before);
+	sleep(2);
+	getrusage(RUSAGE_SELF, &after);
+	printf("%ld %ld\n", cpu_us(&after) - cpu_us(&before),
+	       after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw);
 }
 
 static void many_requests(void)
@@ -193,6 +222,8 @@ int main(int argc, char **argv)
 	MUST(!ibv_query_gid(context, 1, 0, &gid));
 	if (!strcmp(argv[1], "qps"))
 		many_qps(atoi(argv[2]));
+	else if (!strcmp(argv[1], "idle"))
+		idle_qps(atoi(argv[2]));
 	else if (!strcmp(argv[1], "requests"))
 		many_requests();
 	else
