@@ -67,6 +67,8 @@ static const char *check_cq(const struct dp_cq *cq)
 {
 	MUST(cq->users, "a QP's CQ does not count it as a user");
 	MUST(cq->tail - cq->head <= cq->mask + 1, "a CQ holds more than it has room for");
+	MUST(cq->armed || !cq->pending, "a CQ has an event to raise, and is not armed");
+	MUST(cq->pending || !dp_timer_armed(&cq->timer), "a CQ waits, and has no event to raise");
 	return NULL;
 }
 

@@ -17,6 +17,7 @@ int dp_cq_create(struct dp_engine *e, uint32_t entries, void *user, struct dp_cq
 	}
 	cq->engine = e;
 	cq->event.source = DP_SOURCE_CQ;
+	cq->timer.owner = DP_TIMER_OF_CQ;
 	cq->mask = dp_pow2(entries) - 1;
 	cq->entries = entries;
 	cq->user = user;
@@ -30,6 +31,7 @@ int dp_cq_destroy(struct dp_cq *cq)
 	if (cq->users)
 		return -EBUSY;
 	dp_unraise(cq->engine, &cq->event);
+	dp_wheel_cancel(&cq->engine->wheel, &cq->timer);
 	cq->engine->n_cqs--;
 	free(cq->ring);
 	free(cq);
@@ -95,9 +97,52 @@ void dp_cq_forget(struct dp_cq *cq, uint32_t qpn)
 	cq->tail = to;
 }
 
+static void tell(struct dp_cq *cq)
+{
+	cq->armed = false;
+	cq->pending = 0;
+	dp_wheel_cancel(&cq->engine->wheel, &cq->timer);
+	dp_raise(cq->engine, &cq->event, DP_EVENT_CQ);
+}
+
+static bool is_full(const struct dp_cq *cq)
+{
+	return cq->tail - cq->head > cq->mask;
+}
+
+static bool waits_for_more(struct dp_cq *cq)
+{
+	uint64_t period_ns = cq->event_period_us * UINT64_C(1000);
+
+	if (!cq->event_count && !period_ns)
+		return false;
+	if ((cq->event_count && cq->pending >= cq->event_count) || is_full(cq))
+		return false;
+	if (!cq->engine->wheel_started)
+		return false; /* nothing has told the time yet */
+	if (period_ns && !dp_timer_armed(&cq->timer))
+		dp_wheel_arm(&cq->engine->wheel, &cq->timer, cq->engine->now_ns + period_ns);
+	return true;
+}
+
+void dp_cq_tick(struct dp_cq *cq)
+{
+	if (cq->pending)
+		tell(cq);
+}
+
+void dp_cq_moderate(struct dp_cq *cq, uint16_t count, uint16_t period_us)
+{
+	cq->event_count = count;
+	cq->event_period_us = period_us;
+	/* What the event waited for is no longer so. */
+	if (cq->pending)
+		tell(cq);
+}
+
 void dp_cq_push(struct dp_cq *cq, const struct dp_wc *wc, bool solicited)
 {
-	if (cq->tail - cq->head > cq->mask) {
+	if (is_full(cq)) {
 		if (!cq->overrun)
 			dp_raise(cq->engine, &cq->event, DP_EVENT_CQ_OVERRUN);
 		cq->overrun = true;
@@ -107,6 +152,7 @@ void dp_cq_push(struct dp_cq *cq, const struct dp_wc *wc, bool solicited)
 	cq->ring[cq->tail++ & cq->mask].completed_ns = cq->engine->now_ns;
 	if (!cq->armed || (cq->armed_solicited && !solicited && wc->status == DP_WC_SUCCESS))
 		return;
-	cq->armed = false;
-	dp_raise(cq->engine, &cq->event, DP_EVENT_CQ);
+	cq->pending++;
+	if (!waits_for_more(cq))
+		tell(cq);
 }

@@ -5,6 +5,8 @@
 
 #include "engine/instance.h"
 
+enum { DP_TIMER_OF_CQ = 1 }; /* struct dp_timer, owner; other timers have 0 */
+
 struct dp_cq {
 	struct dp_engine *engine;
 	struct dp_event_node event;
@@ -12,6 +14,9 @@ struct dp_cq {
 	uint32_t mask, entries, head, tail;
 	uint32_t users;
 	bool armed, armed_solicited, overrun;
+	uint16_t event_count, event_period_us; /* dp_cq_moderate() */
+	uint32_t pending;		       /* completions that the next event will tell of */
+	struct dp_timer timer;		       /* when that event can wait no longer */
 	void *user;
 };
 
@@ -28,5 +33,7 @@ static inline uint32_t dp_pow2(uint32_t n)
 /* Removes the completions of a QP. */
 void dp_cq_forget(struct dp_cq *, uint32_t qpn);
 void dp_cq_push(struct dp_cq *, const struct dp_wc *, bool solicited);
+/* The event has waited for event_period_us. */
+void dp_cq_tick(struct dp_cq *);
 
 #endif

@@ -202,6 +202,10 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 			dp_granting_tick(e, now);
 			continue;
 		}
+		if (t->owner == DP_TIMER_OF_CQ) {
+			dp_cq_tick(container_of(t, struct dp_cq, timer));
+			continue;
+		}
 		qp = container_of(t, struct dp_qp, timer);
 		qp->ops->tick(qp, now);
 		dp_qp_rearm(qp, now);

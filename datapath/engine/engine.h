@@ -7,8 +7,7 @@
  * one thread at a time: the caller holds whatever lock that takes.  Objects belong to the engine
  * that made them; destroying one that is in use fails with -EBUSY.
  *
- * Functions return 0 (or what they say) or -errno.  `now` is nanoseconds on any clock that does not
- * go backwards.
+ * Functions return 0 (or what they say) or -errno.  `now` is nanoseconds on any monotonic clock.
  */
 #ifndef DP_ENGINE_ENGINE_H
 #define DP_ENGINE_ENGINE_H
@@ -230,10 +229,12 @@ struct dp_wc {
 int dp_cq_create(struct dp_engine *, uint32_t entries, void *user, struct dp_cq **out);
 int dp_cq_destroy(struct dp_cq *);
 int dp_cq_resize(struct dp_cq *, uint32_t entries);
-/* Takes up to max completions, oldest first; returns how many. */
-int dp_cq_poll(struct dp_cq *, int max, struct dp_wc *out);
+int dp_cq_poll(struct dp_cq *, int max, struct dp_wc *out); /* the oldest first; how many */
 /* The next completion (or the next solicited or failed one) raises one DP_EVENT_CQ. */
 void dp_cq_arm(struct dp_cq *, bool solicited_only);
+/* That event waits for `count` such completions, for `period_us` since the first, or for a full CQ,
+ * whichever is first.  0: without this bound; both 0: it does not wait. */
+void dp_cq_moderate(struct dp_cq *, uint16_t count, uint16_t period_us);
 void *dp_cq_user(const struct dp_cq *);
 uint32_t dp_cq_entries(const struct dp_cq *);
 
@@ -491,9 +492,8 @@ struct dp_engine_stats {
 
 void dp_engine_stats(const struct dp_engine *, struct dp_engine_stats *out);
 void dp_qp_stats(const struct dp_qp *, struct dp_qp_stats *out);
-uint32_t dp_qp_unsent(const struct dp_qp *); /* requests that were posted and are not sent yet */
-/* 1 once both ends have agreed on extended mode. */
-int dp_qp_extended(const struct dp_qp *);
+uint32_t dp_qp_unsent(const struct dp_qp *);  /* requests that were posted and are not sent yet */
+int dp_qp_extended(const struct dp_qp *);     /* 1 once both ends have agreed on it */
 uint32_t dp_qp_segment(const struct dp_qp *); /* payload bytes of a full packet sent now */
 
 #endif

@@ -22,6 +22,7 @@ struct dp_timer {
 	struct dp_timer **link; /* the pointer that points to this timer; NULL: not armed */
 	uint64_t expires_ns;
 	uint16_t slot; /* level * 64 + slot */
+	uint8_t owner; /* for whoever pops it */
 };
 
 struct dp_wheel {

@@ -30,6 +30,7 @@
 
 #include "io/frame.h"
 #include "io/groups.h"
+#include "io/holder.h"
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/steer.h"
@@ -101,6 +102,7 @@ struct afxdp {
 	struct dp_steer *steer;
 	struct dp_slot names; /* of services; the address has no slots */
 	int wake_fd;	      /* eventfd: rx() has work that no packet will announce */
+	int holder_fd;	      /* tells others who holds the device; -1: nobody is told */
 };
 
 static const size_t umem_size = (size_t)RX_CHUNKS * CHUNK + (size_t)TX_BUFFERS * TX_BUFFER;

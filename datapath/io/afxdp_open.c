@@ -111,6 +111,22 @@ static int make_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 	return err;
 }
 
+static int queue_in_use(const struct afxdp *a, uint32_t queue, struct dp_error *error)
+{
+	const char *dev = a->port.info.netdev;
+	int pid = dp_holder_pid(a->port.info.ifindex);
+
+	if (pid)
+		return dp_fail(error, -EBUSY,
+			       "queue %u of %s is in use by process %d: end it, or use another "
+			       "device",
+			       queue, dev, pid);
+	return dp_fail(error, -EBUSY,
+		       "queue %u of %s is in use by another AF_XDP socket: end that process, or "
+		       "use another device or queue=",
+		       queue, dev);
+}
+
 static int bind_failed(const struct afxdp *a, const struct afxdp_options *o, int err,
 		       struct dp_error *error)
 {
@@ -123,10 +139,7 @@ static int bind_failed(const struct afxdp *a, const struct afxdp_options *o, int
 			       "root, or use udp:%s",
 			       dev, dev);
 	case -EBUSY:
-		return dp_fail(error, err,
-			       "queue %u of %s is in use by another AF_XDP socket: end that "
-			       "process, or use another device or queue=",
-			       o->queue, dev);
+		return queue_in_use(a, o->queue, error);
 	case -EINVAL:
 		if (o->queue >= (uint32_t)dp_netdev_rx_queues(dev))
 			return dp_fail(error, err, "%s has %d receive queue(s), no queue %u", dev,
@@ -299,6 +312,8 @@ void dp_afxdp_close(struct dp_port *port)
 		close(a->port.fd);
 	if (a->wake_fd >= 0)
 		close(a->wake_fd);
+	if (a->holder_fd >= 0)
+		close(a->holder_fd);
 	delete_socket(a);
 	if (a->umem_area)
 		munmap(a->umem_area, umem_size);
@@ -335,9 +350,12 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 	err = open_poll_fd(a, error);
 	if (!err)
 		err = dp_steer_attach(info, o.queue, a->xsk_fd, &a->steer, error);
-	if (!err && !a->zero_copy)
+	if (err)
+		return err;
+	a->holder_fd = dp_holder_tell(info->ifindex);
+	if (!a->zero_copy)
 		dp_netdev_renew_buffers(info->netdev);
-	return err;
+	return 0;
 }
 
 int dp_afxdp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_error *error)
@@ -348,7 +366,7 @@ int dp_afxdp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_er
 	if (!a)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	a->port.ops = &dp_afxdp_ops;
-	a->port.fd = a->wake_fd = -1;
+	a->port.fd = a->wake_fd = a->holder_fd = -1;
 	dp_slot_init(&a->names);
 	strcpy(a->port.info.kind, dp_afxdp_ops.kind);
 	err = open_device(a, spec, error);

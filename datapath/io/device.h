@@ -43,7 +43,8 @@
  * A program that has a loop of its own may do without the thread (dp_device_attend()).
  *
  * After fork() the child has no thread and must not touch the sockets: there
- * every call fails with -EIO (dp_device_lock()), and the parent goes on.
+ * every call fails with -EIO (dp_device_lock()), and the parent goes on.  The child
+ * keeps no descriptor of the port: it ends with the parent's device.
  */
 #ifndef DP_IO_DEVICE_H
 #define DP_IO_DEVICE_H

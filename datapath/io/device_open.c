@@ -20,20 +20,28 @@ static void choose_crc32(void)
 	dp_crc32_choose(dp_device_now_ns);
 }
 
-static void mark_all_dead(void)
+/*
+ * The child has only this thread.  Locks that other threads held stay locked.  The child's copies
+ * of a port's descriptors and mappings are given up, or they would keep the port's sockets, names
+ * and XDP program for as long as the child lives: the kernel would still give packets to a socket
+ * that nobody reads, and hold the device's queue, after the parent has closed the device.
+ */
+static void forget_all(void)
 {
 	struct dp_device *dev;
 
-	/* The child has only this thread.  Locks that other threads held stay locked. */
-	for (dev = devices; dev; dev = dev->next)
+	for (dev = devices; dev; dev = dev->next) {
 		dev->dead = true;
+		dp_port_close(dev->port);
+		dev->port = NULL;
+	}
 	devices = NULL;
 	pthread_mutex_init(&devices_lock, NULL);
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, mark_all_dead);
+	pthread_atfork(NULL, NULL, forget_all);
 }
 
 static void list_add(struct dp_device *dev)

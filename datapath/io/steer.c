@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "io/holder.h"
 #include "xdp/steer.h"
 
 #include "steer.skel.h"
@@ -86,7 +87,7 @@ static int occupied(const struct dp_port_info *info, int err, struct dp_error *e
 {
 	struct bpf_prog_info prog = {};
 	uint32_t len = sizeof(prog), id = 0;
-	int fd = -1;
+	int fd = -1, holder;
 
 	if (!bpf_xdp_query_id((int)info->ifindex, 0, &id) && id)
 		fd = bpf_prog_get_fd_by_id(id);
@@ -94,11 +95,18 @@ static int occupied(const struct dp_port_info *info, int err, struct dp_error *e
 		bpf_obj_get_info_by_fd(fd, &prog, &len);
 		close(fd);
 	}
-	if (!strcmp(prog.name, "dp_steer"))
+	if (!strcmp(prog.name, "dp_steer")) {
+		holder = dp_holder_pid(info->ifindex);
+		if (holder)
+			return dp_fail(error, -EBUSY,
+				       "%s is in use by an afxdp port of process %d: end it, or "
+				       "use another device",
+				       info->netdev, holder);
 		return dp_fail(error, -EBUSY,
 			       "%s is in use by another afxdp port (XDP program dp_steer, id %u): "
 			       "end that process, or use another device",
 			       info->netdev, id);
+	}
 	return dp_fail(error, err == -EEXIST ? -EBUSY : err,
 		       "%s already has an XDP program (%s, id %u): detach it (ip link set dev %s "
 		       "xdp off), or use another device",

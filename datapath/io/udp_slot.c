@@ -239,11 +239,14 @@ int dp_slot_claim(struct dp_slot *s, const struct dp_addr *addr, struct dp_error
 	return 0;
 }
 
+/* In this order: fork() in another thread must not leave the number of a closed descriptor. */
 static void close_fd(int *fd)
 {
-	if (*fd >= 0)
-		close(*fd);
+	int was = *fd;
+
 	*fd = -1;
+	if (was >= 0)
+		close(was);
 }
 
 void dp_slot_release(struct dp_slot *s)

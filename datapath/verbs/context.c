@@ -38,6 +38,7 @@ static const struct verbs_context operations = {
 	.query_port = front_query_port,
 	.query_rt_values = front_query_rt_values,
 	.create_cq_ex = front_create_cq_ex,
+	.modify_cq = front_modify_cq,
 	.query_device_ex = front_query_device_ex,
 	.create_qp_ex = front_create_qp_ex,
 	.create_srq_ex = front_create_srq_ex,
@@ -171,6 +172,7 @@ int front_query_device_ex(struct ibv_context *ibv, const struct ibv_query_device
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: timestamps count nanoseconds */
 		.max_dm_size = FRONT_DM_MAX,
+		.cq_mod_caps = { .max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX },
 	};
 
 	if ((input && input->comp_mask) || len < sizeof(full.orig_attr))

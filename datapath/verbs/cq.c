@@ -332,22 +332,6 @@ struct ibv_cq *front_create_cq(struct ibv_context *context, int entries, void *c
 	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
 
-int front_resize_cq(struct ibv_cq *ibv, int entries)
-{
-	struct front_cq *cq = to_cq(ibv);
-	int err;
-
-	if (entries <= 0 || entries > FRONT_CQE_MAX)
-		return EINVAL;
-	err = dp_device_lock(cq->context->dev);
-	if (err)
-		return -err;
-	err = dp_cq_resize(cq->cq, (uint32_t)entries);
-	ibv->cqe = (int)dp_cq_entries(cq->cq);
-	dp_device_unlock(cq->context->dev);
-	return -err;
-}
-
 void front_free_cq(struct front_cq *cq)
 {
 	pthread_mutex_destroy(&cq->ex.mutex);

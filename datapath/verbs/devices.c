@@ -147,9 +147,22 @@ static void leave_numbers_at_exit(void)
 	pthread_mutex_unlock(&open_lock);
 }
 
-static void register_exit(void)
+/* The child has none of the parent's threads.  Whatever they hold, it opens devices anew. */
+static void forget_in_child(void)
+{
+	struct front_device *d;
+
+	pthread_mutex_init(&open_lock, NULL);
+	for (d = devices; d; d = d->next) {
+		front_control_close(d->control);
+		d->control = NULL;
+	}
+}
+
+static void register_handlers(void)
 {
 	atexit(leave_numbers_at_exit);
+	pthread_atfork(NULL, NULL, forget_in_child);
 }
 
 /* Call with open_lock held. */
@@ -194,7 +207,7 @@ static int first_open(struct front_device *d)
 	}
 	d->pid = getpid();
 	d->series = front_series_start(d->dev, d->config.name);
-	pthread_once(&once, register_exit);
+	pthread_once(&once, register_handlers);
 	return 0;
 
 close_control:
@@ -238,8 +251,6 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 		d->opens = 0;
 		d->dev = NULL;
 		d->series = NULL;
-		front_control_close(d->control);
-		d->control = NULL;
 		front_cc_put(d->cc);
 		d->cc = NULL;
 	}

@@ -15,7 +15,7 @@
  *   ah.c, multicast.c        address handles; QPs in multicast groups
  *   qp.c, qp_attr.c          QPs; their attributes
  *   srq.c                    shared receive queues
- *   cq.c, wr.c, post.c       completions, the ibv_wr_* calls, ibv_post_*
+ *   cq.c, cq_modify.c, wr.c, post.c  completions, the ibv_wr_* calls, ibv_post_*
  *   queue.c                  event descriptors (completion channels, async events)
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
@@ -365,6 +365,7 @@ struct ibv_cq *front_create_cq(struct ibv_context *, int entries, void *cq_conte
 			       struct ibv_comp_channel *, int vector);
 struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 int front_resize_cq(struct ibv_cq *, int entries);
+int front_modify_cq(struct ibv_cq *, struct ibv_modify_cq_attr *);
 int front_destroy_cq(struct ibv_cq *);
 int front_req_notify_cq(struct ibv_cq *, int solicited_only);
 

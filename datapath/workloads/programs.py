@@ -150,6 +150,15 @@ class Programs:
                 raise self.failed(server, f"does not listen on port {port}")
             time.sleep(_POLL_S)
 
+    def wait_saying(self, program: Program, words: str) -> None:
+        """Until it has said the words; RunFailed when it ends or the time is over."""
+        while words not in program.output() + program.errors():
+            if program.process.poll() is not None:
+                raise self.failed(program, f"ended with status {program.process.returncode}")
+            if self.remaining_s() <= 0:
+                raise self.failed(program, "is not ready")
+            time.sleep(_POLL_S)
+
     def finish(self, program: Program, *, server: Program | None = None) -> str:
         """Wait for a program to end well; its standard output.
 

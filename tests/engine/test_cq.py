@@ -111,6 +111,97 @@ def test_a_failed_completion_counts_as_solicited(world: World) -> None:
     assert "CQ" in b.host.events()
 
 
+US = 1000
+
+
+def test_an_event_waits_for_a_number_of_completions(world: World) -> None:
+    a, b = world.pair()
+    lib.dp_cq_moderate(b.recv_cq, 3, 0)
+    for _ in range(2):
+        lib.dp_cq_arm(b.recv_cq, False)
+        messages(world, a, b, 2)
+        assert "CQ" not in b.host.events()
+        messages(world, a, b, 1)
+        assert b.host.events().count("CQ") == 1
+        messages(world, a, b, 3)
+        assert "CQ" not in b.host.events(), "it is not armed"
+
+
+def test_an_event_waits_for_a_time_at_most(world: World) -> None:
+    a, b = world.pair()
+    lib.dp_cq_moderate(b.recv_cq, 100, 50)
+    lib.dp_cq_arm(b.recv_cq, False)
+    world.advance(1000 * US)
+    assert "CQ" not in b.host.events(), "the time begins with a completion"
+    messages(world, a, b, 1)
+    world.advance(40 * US)
+    assert "CQ" not in b.host.events()
+    world.advance(11 * US)
+    assert b.host.events() == ["CQ"]
+    messages(world, a, b, 1)
+    world.advance(1000 * US)
+    assert b.host.events() == [], "it is not armed"
+
+
+def test_a_time_alone(world: World) -> None:
+    a, b = world.pair()
+    lib.dp_cq_moderate(b.recv_cq, 0, 50)
+    lib.dp_cq_arm(b.recv_cq, False)
+    messages(world, a, b, 7)
+    assert "CQ" not in b.host.events()
+    world.advance(51 * US)
+    assert b.host.events() == ["CQ"]
+
+
+def test_a_full_queue_waits_for_no_more(world: World) -> None:
+    a, b = world.pair(cq_entries=4)
+    room = lib.dp_cq_entries(b.recv_cq)
+    lib.dp_cq_moderate(b.recv_cq, 1000, 0)
+    lib.dp_cq_arm(b.recv_cq, False)
+    messages(world, a, b, room - 1)
+    assert "CQ" not in b.host.events()
+    a.poll()
+    messages(world, a, b, 1)
+    assert "CQ" in b.host.events()
+
+
+def test_only_solicited_completions_are_counted(world: World) -> None:
+    a, b = world.pair()
+    b.host.events()
+    lib.dp_cq_moderate(b.recv_cq, 2, 0)
+    lib.dp_cq_arm(b.recv_cq, True)
+    messages(world, a, b, 5)
+    messages(world, a, b, 1, solicited=True)
+    assert "CQ" not in b.host.events()
+    messages(world, a, b, 1, solicited=True)
+    assert b.host.events() == ["CQ"]
+
+
+@pytest.mark.parametrize(("count", "period_us"), [(0, 0), (9, 0), (0, 9)])
+def test_an_event_that_waits_is_raised_when_the_rule_changes(
+    world: World, count: int, period_us: int
+) -> None:
+    a, b = world.pair()
+    lib.dp_cq_moderate(b.recv_cq, 100, 1000)
+    lib.dp_cq_arm(b.recv_cq, False)
+    messages(world, a, b, 1)
+    lib.dp_cq_moderate(b.recv_cq, count, period_us)
+    assert b.host.events().count("CQ") == 1
+    world.advance(2000 * US)
+    assert b.host.events() == []
+
+
+def test_a_queue_goes_while_its_event_waits(world: World) -> None:
+    a, b = world.pair()
+    lib.dp_cq_moderate(b.recv_cq, 100, 50)
+    lib.dp_cq_arm(b.recv_cq, False)
+    messages(world, a, b, 1)
+    b.destroy()
+    b.host.cqs.remove(b.recv_cq)
+    assert lib.dp_cq_destroy(b.recv_cq) == 0
+    world.advance(100 * US)
+
+
 def test_one_queue_for_many_queue_pairs(world: World) -> None:
     """Completions carry the number of their queue pair."""
     host = world.a_host

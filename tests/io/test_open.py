@@ -70,7 +70,7 @@ def test_tiny_mtu(pair: Pair) -> None:
 def test_second_opener_is_told(pair: Pair) -> None:
     first = pair.a.tool("afxdp:eth0", "hold")
     told = pair.a.refusal("afxdp:eth0")
-    assert "queue 0 of eth0 is in use by another AF_XDP socket" in told
+    assert f"queue 0 of eth0 is in use by process {first.process.pid}:" in told
     first.report()
     assert pair.a.report("afxdp:eth0", "resolve", pair.b.ipv4).result["error"] == 0
 

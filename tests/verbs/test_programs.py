@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.verbs.conftest import LISTENING, Pair
+from tests.verbs.devices import PROGRAMS
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
 both_modes = pytest.mark.parametrize("mode", ["auto", "standard"])
@@ -83,6 +85,17 @@ def test_ud_pingpong_checks_its_data(pair: Pair, port: str, options: str) -> Non
     for output in pair.run(argv, port):
         assert "iters in" in output
         assert "invalid" not in output
+
+
+@both_ports
+@pytest.mark.parametrize("name", ["moderation", "unsupported"])
+def test_calls_that_pyverbs_does_not_have(pair: Pair, port: str, name: str, tmp_path: Path) -> None:
+    program = tmp_path / name
+    strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    source = PROGRAMS / f"{name}.c"
+    subprocess.run(["gcc", *strict, "-o", program, source, "-libverbs"], check=True)
+    done = pair.hosts[0].run([str(program)], env=pair.environment(0, port), timeout_s=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("options", [["-x", "0"], ["-x", "1"]])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from datapath.lanes.spec import Topology
 from datapath.native import paths
 from datapath.verbs.launch import device_environment
 from tests.verbs.conftest import Pair
-from tests.verbs.devices import environment
+from tests.verbs.devices import PROGRAMS, PYTHON, environment
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
 
@@ -318,6 +319,27 @@ def test_a_peer_that_is_killed_ends_a_connection(pair: Pair, port: str) -> None:
             if process is not None:
                 process.kill()
                 process.wait()
+
+
+@both_ports
+def test_a_child_keeps_nothing_of_its_parents_device(pair: Pair, port: str) -> None:
+    """After fork() the parent closes the device: the child does not hold its queue or its place."""
+    left, _ = pair.hosts
+    log = pair.logs / "forks"
+    program = str(PROGRAMS / "forks.py")
+    parent = left.popen([PYTHON, program], env=pair.environment(0, port), stdout=log, stderr=log)
+    try:
+        limit = time.monotonic() + 60
+        while "closed" not in log.read_text():
+            assert parent.poll() is None, log.read_text()
+            assert time.monotonic() < limit, log.read_text()
+            time.sleep(0.02)
+        words = ["rping", "-a", "{}", "-C", "3", "-V"]
+        run_pair(pair, port, [*words, "-s"], [*words, "-c"])
+        assert parent.poll() is None, log.read_text()
+    finally:
+        parent.kill()
+        parent.wait()
 
 
 def test_a_signal_handler_ends_the_program() -> None:

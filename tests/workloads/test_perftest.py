@@ -135,6 +135,13 @@ def test_command_lines_of_datagrams_and_shared_receives() -> None:
     assert "--report-unsorted" not in line
 
 
+def test_who_connects_by_rdma_cm() -> None:
+    plain, asked = params(test="read_lat"), params(test="read_lat", rdma_cm=True)
+    assert "--rdma_cm" not in plain.command("dp")
+    assert "--rdma_cm" in asked.command("dp")
+    assert "--rdma_cm" in plain.command("siw")
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [
@@ -230,6 +237,7 @@ def test_latency_of_each_operation(
         ("write_bw", {"size": "1MiB", "iterations": 20}, "goodput"),
         # Answers overtake acknowledgements; perftest then takes the one event for the other.
         ("send_lat", {"size": 64, "iterations": 500, "use_event": True}, "latency_p50"),
+        ("send_bw", {"size": "64KiB", "iterations": 20, "rdma_cm": True, "qps": 4}, "goodput"),
     ],
 )
 def test_a_lossy_path_is_survived(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, ClassVar
 
 import pydantic
@@ -16,7 +15,6 @@ from datapath.metric_kind import MetricKind
 from datapath.native import paths
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.programs import (
-    Program,
     Programs,
     WorkloadParams,
     latency_metrics,
@@ -24,7 +22,6 @@ from datapath.workloads.programs import (
 )
 
 _PORT = 18540
-_POLL_S = 0.01
 
 
 class ConnectionsParams(WorkloadParams):
@@ -67,18 +64,12 @@ class Connections:
         with Programs(ctx, self.tools, p.pin) as programs:
             words = [server.provide(program), "server", *to, *p.extra]
             serving = programs.start(server, "connections-server", words, named[server.name])
-            self._wait_listening(programs, serving)
+            programs.wait_saying(serving, "listening")
             words = [client.provide(program), "client", *to, str(p.at_a_time), *p.extra]
             asking = programs.start(client, "connections-client", words, named[client.name])
             told = [json.loads(programs.finish(asking, server=serving))]
             told.append(json.loads(programs.finish(serving)))
         return outcome(p.count, told)
-
-    def _wait_listening(self, programs: Programs, server: Program) -> None:
-        while "listening" not in server.errors():
-            if server.process.poll() is not None or programs.remaining_s() <= 0:
-                raise programs.failed(server, "does not listen")
-            time.sleep(_POLL_S)
 
 
 def outcome(count: int, told: list[dict[str, Any]]) -> Outcome:

@@ -3,8 +3,8 @@
 
 The programs run unmodified.  They exchange queue pair numbers and keys over
 TCP on the management network, so that an impaired path spoils the transfer
-that is measured and not the handshake before it.  siw connects by RDMA-CM,
-over the network under test.
+that is measured and not the handshake before it.  With RDMA-CM, which siw
+needs, they connect over the network under test.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ prints is infinite, every rate zero."""
 
 _UNCONNECTED = "Failed to connect RDMA CM events"
 """How perftest's client over siw ends once in a while, crashing; nothing has been measured yet."""
+
+_WAITS = "Waiting for client"
+"""What perftest's server says when it listens, where no TCP socket tells."""
 
 _ATTEMPTS = 3
 
@@ -107,6 +110,11 @@ class PerftestParams(WorkloadParams):
         "rc", description="Reliable connections, or datagrams, which only send tests have."
     )
     shared_receives: bool = Field(False, description="A shared receive queue; send tests only.")
+    rdma_cm: bool = Field(
+        False,
+        description="Connect by RDMA-CM, over the network under test; it sets the QPs' time-out. "
+        "siw always does.",
+    )
     all_sizes: bool = Field(
         False,
         description="Every size from 2 bytes to 8 MiB (perftest's --all) in place of one: goodput "
@@ -120,6 +128,9 @@ class PerftestParams(WorkloadParams):
     @property
     def is_bandwidth(self) -> bool:
         return self.test.endswith("_bw")
+
+    def connects_by_cm(self, device: str) -> bool:
+        return self.rdma_cm or device in _CM_ONLY
 
     @model_validator(mode="after")
     def _fits_the_test(self) -> PerftestParams:
@@ -159,7 +170,7 @@ class PerftestParams(WorkloadParams):
         """
         words = [f"ib_{self.test}", "--ib-dev", _DEVICE_NAMES[device], "--CPU-freq"]
         words += ["--port", str(_PORT)]
-        words += ["--rdma_cm"] if device in _CM_ONLY else []
+        words += ["--rdma_cm"] if self.connects_by_cm(device) else []
         if self.size is not None and self.operation != "atomic":
             words += ["--size", str(self.size)]
         if self.duration is not None:
@@ -204,7 +215,7 @@ class Perftest:
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout",)
-    """perftest sets the others only when it connects by RDMA-CM, which dp and rxe do not."""
+    """perftest sets the others only when it connects by RDMA-CM, and then not this one."""
 
     def __init__(self, params: pydantic.BaseModel) -> None:
         assert isinstance(params, PerftestParams)
@@ -247,9 +258,12 @@ class Perftest:
 
         servers = [start(server, f"server-{i}", command) for i, (_, server) in enumerate(pairs)]
         for program, (_, server) in zip(servers, pairs, strict=True):
-            programs.wait_listening(server, program, _PORT)
+            if self.params.rdma_cm and device not in _CM_ONLY:
+                programs.wait_saying(program, _WAITS)
+            else:
+                programs.wait_listening(server, program, _PORT)
         clients = [
-            start(client, f"client-{i}", [*command, _address(server, device)])
+            start(client, f"client-{i}", [*command, self._address(server, device)])
             for i, (client, server) in enumerate(pairs)
         ]
         try:
@@ -257,11 +271,19 @@ class Perftest:
                 programs.finish(client, server=listener)
                 programs.finish(listener)
         except RunFailed as error:
-            if not any(_UNCONNECTED in client.errors() + client.output() for client in clients):
+            said = [client.errors() + client.output() for client in clients]
+            # Where the connection manager is ours, a failure is one of ours.
+            ours = device == "dp" and self.params.rdma_cm
+            if ours or not any(_UNCONNECTED in text for text in said):
                 raise
             programs.end([*clients, *servers])
             raise _NotConnected(str(error), hint=error.hint) from None
         return clients
+
+    def _address(self, server: Host, device: str) -> str:
+        """Where the client finds its server: RDMA-CM names the device by its address."""
+        endpoint = server.endpoint
+        return endpoint.ipv4 if self.params.connects_by_cm(device) else endpoint.mgmt_ipv4
 
     def outcome(self, outputs: list[str]) -> Outcome:
         """From the clients' standard outputs; RunFailed when one has no result."""
@@ -295,11 +317,6 @@ class Perftest:
             goodput += max(row[f"{_BW_COLUMN}[{unit}]"] for row in table) * _BIT_RATES[unit]
             rate += max(row["MsgRate[Mpps]"] for row in table) * 1e6
         return Outcome([Metric("goodput", goodput, "bit/s"), Metric("message_rate", rate, "1/s")])
-
-
-def _address(server: Host, device: str) -> str:
-    """Where the client finds its server: RDMA-CM names the device by its address."""
-    return server.endpoint.ipv4 if device in _CM_ONLY else server.endpoint.mgmt_ipv4
 
 
 def parse_bandwidth(output: str) -> tuple[float, float]:

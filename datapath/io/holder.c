@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "io/holder.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int make(uint32_t ifindex, struct sockaddr_un *name, socklen_t *len)
+{
+	int n;
+
+	memset(name, 0, sizeof(*name));
+	name->sun_family = AF_UNIX;
+	/* a leading zero byte: the abstract name space, no file */
+	n = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "datapath-afxdp:%u", ifindex);
+	*len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+	return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+int dp_holder_tell(uint32_t ifindex)
+{
+	struct sockaddr_un name;
+	socklen_t len;
+	int fd = make(ifindex, &name, &len);
+
+	/* Connections are never accepted.  Once as many wait as fit, the holder is no longer named. */
+	if (fd >= 0 && (bind(fd, (const void *)&name, len) || listen(fd, SOMAXCONN))) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+pid_t dp_holder_pid(uint32_t ifindex)
+{
+	struct ucred peer = {};
+	socklen_t len, size = sizeof(peer);
+	struct sockaddr_un name;
+	int fd = make(ifindex, &name, &len);
+
+	if (fd < 0)
+		return 0;
+	if (connect(fd, (const void *)&name, len) ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		peer.pid = 0;
+	close(fd);
+	return peer.pid;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Who holds a network device.  The kernel tells only that an AF_XDP queue is taken.  So a process
+ * with an afxdp port listens on an abstract Unix socket, "datapath-afxdp:<ifindex>", and the kernel
+ * tells everyone who connects to it which process that is (SO_PEERCRED).  Another user may take the
+ * name and be named in the holder's place: it is for error messages alone.
+ */
+#ifndef DP_IO_HOLDER_H
+#define DP_IO_HOLDER_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Returns a descriptor: the name lasts until it is closed, here and in children after fork().  -1:
+ * somebody has the name. */
+int dp_holder_tell(uint32_t ifindex);
+/* 0: not known. */
+pid_t dp_holder_pid(uint32_t ifindex);
+
+#endif
