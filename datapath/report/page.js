@@ -57,4 +57,4 @@ const watch = new ResizeObserver((entries) => {
       else box.removeAttribute(name);
   }
 });
-for (const box of document.querySelectorAll(".scroll")) watch.observe(box);
+for (const box of document.querySelectorAll(".scroll, pre")) watch.observe(box);
