@@ -4,7 +4,7 @@
 PYTHON := .venv/bin/python
 C_FILES = $(shell find datapath tests tools -name '*.[ch]')
 
-.PHONY: help setup test soak lint format bench fuzz fresh docs wheel lock clean
+.PHONY: help setup test soak lint format bench fuzz fresh docs look wheel lock clean
 
 help:
 	@echo "make setup   install packages, virtual environment, build C and BPF"
@@ -17,6 +17,7 @@ help:
 	@echo "make fresh   the quickstart on fresh machines of Debian 12 and 13, from no package on"
 	@echo "             (FRESH=trixie: one of them; FRESH_RUN='./dpctl selftest': another command)"
 	@echo "make docs    all pages and a reference as a site, in build/site"
+	@echo "make look    the pages in a browser: pictures in build/look, and what axe-core finds"
 	@echo "make wheel   a wheel in dist, for machines without a compiler"
 	@echo "make lock    write setup/lock.txt anew from pyproject.toml (needs uv)"
 	@echo "make clean   remove what was built; the virtual environment stays"
@@ -93,6 +94,15 @@ docs: .venv/.docs
 	$(PYTHON) -m datapath.cli.reference build/pages/reference
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict
 	@echo build/site/index.html
+
+# The wheel that brings axe-core names a browser's driver too, which is not needed.
+look: export PIP_NO_DEPS := 1
+look: docs .venv/.look
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ echo "there is no browser: apt-get install chromium" >&2; exit 3; }
+	rm -rf build/look
+	DATAPATH_LOOK=build/look $(PYTHON) -m pytest -q -n 0 tests/report/test_browser.py
+	@echo build/look
 
 clean:
 	rm -rf build build-san build-fresh

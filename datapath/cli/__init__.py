@@ -18,7 +18,7 @@
     nccl.py         nccl check, cases, path
     fabric.py       fabric
     interop.py      interop, trace
-    progress.py     what a run shows while it goes on
+    progress.py     what a run shows while it goes on; intervals.py: a single run each second
     output.py       --format table | json | ndjson
 
 Everything heavy is imported by the command that needs it: `dpctl --help` must be quick.

@@ -21,6 +21,7 @@ from datapath.cli.output import (
     tell_error,
     terminal_width,
 )
+from datapath.cli.results import RESULTS
 from datapath.errors import DatapathError, LocalError
 
 if TYPE_CHECKING:
@@ -297,7 +298,21 @@ def _print_points(experiment: LoadedExperiment, fmt: Format) -> None:
     axes = [axis.name for axis in experiment.axes]
     print_rows(rows, ["point", *axes, "workload"], fmt)
     runs = len(rows) * experiment.spec.sweep.repetitions
-    print(f"{counted(len(rows), 'point')}, {counted(runs, 'run')}", file=sys.stderr)
+    parts = [counted(len(rows), "point"), counted(runs, "run"), _expected(experiment)]
+    print(", ".join(filter(None, parts)), file=sys.stderr)
+
+
+def _expected(experiment: LoadedExperiment) -> str:
+    """How long it will take, as far as that is known."""
+    from datapath.experiment.estimate import estimate
+    from datapath.report.display import duration
+
+    found = estimate(experiment, RESULTS)
+    if found is None:
+        return ""
+    if found.source is None:
+        return f"at least {duration(found.seconds)} by the durations of the workloads"
+    return f"about {duration(found.seconds)} by {found.source}"
 
 
 def _print_result(result: Result, page: Path | None, fmt: Format) -> None:

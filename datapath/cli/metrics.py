@@ -20,7 +20,6 @@ from typing import Annotated, Any
 
 import typer
 
-from datapath import processes
 from datapath.cli.top import Sample, sample
 from datapath.errors import LocalError
 
@@ -175,7 +174,7 @@ def _serve_for(listening: socket.socket, pid: int) -> None:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    with _server(listening, lambda: _of_family(pid)) as server:
+    with _server(listening, lambda: sample(family=pid)) as server:
 
         def end() -> None:
             select.select([watched], [], [])
@@ -183,14 +182,6 @@ def _serve_for(listening: socket.socket, pid: int) -> None:
 
         threading.Thread(target=end, daemon=True).start()
         server.serve_forever()
-
-
-def _of_family(pid: int) -> Sample:
-    taken = sample(None)
-    family = processes.family(pid)
-    taken.qps = {key: row for key, row in taken.qps.items() if key[0] in family}
-    taken.links = {key: row for key, row in taken.links.items() if key[0] in family}
-    return taken
 
 
 @contextlib.contextmanager

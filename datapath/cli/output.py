@@ -40,15 +40,20 @@ MetricOption = Annotated[
 ]
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], fmt: Format) -> None:
-    """Print rows; a table shows the named columns, JSON everything."""
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], fmt: Format, *, cut: bool = False
+) -> None:
+    """Print rows; a table shows the named columns, JSON everything.
+
+    cut: a terminal gets as much of the last column as fits.
+    """
     if fmt is Format.json:
         print_record({"rows": list(rows)}, fmt)
     elif fmt is Format.ndjson:
         for row in rows:
             print_record(row, fmt)
     elif rows:
-        print_table(rows, columns)
+        print_table(rows, columns, cut=cut)
 
 
 def print_record(record: Mapping[str, Any], fmt: Format) -> None:
@@ -83,15 +88,21 @@ def print_wrapped(rows: Sequence[Mapping[str, Any]], fmt: Format) -> None:
     console.print(table)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Columns padded to their widest value; never cut, since it may go to a file."""
+def print_table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, cut: bool = False
+) -> None:
+    """Columns padded to their widest value.  cut: as print_rows has it; a file gets all."""
     cells = [[_text(row.get(column)) for column in columns] for row in rows]
     widths = [
         max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)
     ]
+    room = terminal_width() if cut and sys.stdout.isatty() else 0
     for line in [list(columns), *cells]:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        sys.stdout.write(padded.rstrip() + "\n")
+        text = padded.rstrip()
+        if room and len(text) > room:
+            text = text[: room - 1].rstrip() + "…"
+        sys.stdout.write(text + "\n")
 
 
 def _sentence(value: object) -> str:

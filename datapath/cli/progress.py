@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from datapath.terminal import printable, raw
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from datapath.cli.intervals import Intervals
     from datapath.experiment.runner import Observer
     from datapath.experiment.store import RunRecord
     from datapath.experiment.sweep import Run
@@ -40,18 +43,43 @@ class Silent:
     def close(self) -> None: ...
 
 
-class Lines:
+class _Watching:
+    """A single live run says each second how it goes."""
+
+    intervals: Intervals | None = None
+    single = False
+
+    def watch(self, run: Run, say: Callable[[str], None]) -> None:
+        """Begin, if this run is the only one."""
+        from datapath.experiment.parallel import is_simulated
+
+        if self.single and not is_simulated(run):
+            from datapath.cli.intervals import Intervals
+
+            self.intervals = Intervals(say)
+
+    def watched(self) -> None:
+        """End; safe to call twice."""
+        if self.intervals is not None:
+            self.intervals.close()
+            self.intervals = None
+
+
+class Lines(_Watching):
     """One line for each finished run."""
 
     def begin(self, total: int, done: int) -> None:
         self.total, self.done = total, done
+        self.single = total == 1
         self.digits = len(str(total))
         if done:
             print(f"{done} of {total} runs are there already", file=sys.stderr, flush=True)
 
-    def started(self, run: Run) -> None: ...
+    def started(self, run: Run) -> None:
+        self.watch(run, lambda text: print(text, file=sys.stderr, flush=True))
 
     def finished(self, run: Run, record: RunRecord) -> None:
+        self.watched()
         self.done += 1
         count = f"[{self.done:{self.digits}}/{self.total}]"
         print(f"{count} {_outcome(run, record)}", file=sys.stderr, flush=True)
@@ -63,16 +91,18 @@ class Lines:
         self.total += count
         self.digits = len(str(self.total))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.watched()
 
 
-class Live:
+class Live(_Watching):
     """A bar with what is being measured; failures and remarks stay as lines above it."""
 
     def begin(self, total: int, done: int) -> None:
         from rich.console import Console
 
         self.failed = 0
+        self.single = total == 1
         console = Console(file=raw(sys.stderr), markup=False, emoji=False)
         self.progress = _bar(console)
         self.task: TaskID = self.progress.add_task("", total=total, completed=done)
@@ -82,22 +112,28 @@ class Live:
         failed = f"{self.failed} failed · " if self.failed else ""
         text = f"{failed}block {run.repetition} · {run.point.label}"
         self.progress.update(self.task, description=printable(text))
+        self.watch(run, self._say)
 
     def finished(self, run: Run, record: RunRecord) -> None:
+        self.watched()
         if record.status != "ok":
             self.failed += 1
         if record.status != "ok" or record.cpu_limit:
-            self.progress.console.print(_outcome(run, record), markup=False, highlight=False)
+            self._say(_outcome(run, record))
         self.progress.advance(self.task)
 
     def told(self, text: str) -> None:
-        self.progress.console.print(f"note: {printable(text)}", markup=False, highlight=False)
+        self._say(f"note: {printable(text)}")
+
+    def _say(self, line: str) -> None:
+        self.progress.console.print(line, markup=False, highlight=False)
 
     def more(self, count: int) -> None:
         total = self.progress.tasks[self.task].total or 0
         self.progress.update(self.task, total=total + count)
 
     def close(self) -> None:
+        self.watched()
         if hasattr(self, "progress"):
             self.progress.stop()
 

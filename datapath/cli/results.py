@@ -56,7 +56,7 @@ def list_(fmt: FormatOption = Format.table) -> None:
         return
     if not experiments and not results:
         print("no experiments/*.yaml and no results/ here", file=sys.stderr)
-    print_rows(experiments, ["experiment", "points", "runs", "description"], fmt)
+    print_rows(experiments, ["experiment", "points", "runs", "description"], fmt, cut=True)
     if experiments and results:
         print()
     print_rows(results, ["result", "state", "runs", "failed", "claims"], fmt)

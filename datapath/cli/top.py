@@ -107,16 +107,20 @@ def _interval_s(text: str) -> float:
     return seconds
 
 
-def sample(program: str | None) -> Sample:
+def sample(program: str | None = None, *, family: int | None = None) -> Sample:
     """What the QPs and links count now; links only where no program is named.
 
+    family: only of this process and those that it has started, and of theirs.
     LocalError when a program that is named has no device.
     """
+    from datapath import processes
     from datapath.lanes import visiting
     from datapath.verbs import control
 
     taken = Sample(time.monotonic())
-    for device in control.devices(program):
+    only = None if family is None else processes.family(family)
+    devices = control.devices(program) if only is None else control.devices_of(only)
+    for device in devices:
         try:
             rows = control.algorithms([device])
         except DatapathError:  # it has ended, or does not answer: the others are not to blame
@@ -124,6 +128,8 @@ def sample(program: str | None) -> Sample:
         for row in rows:
             taken.qps[row["pid"], row["device"], row["qpn"]] = row
     for run in visiting.runs() if program is None else ():
+        if only is not None and run.pid not in only:
+            continue
         try:
             told = run.links()
         except DatapathError:

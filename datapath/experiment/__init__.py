@@ -8,6 +8,7 @@ load.py       reads a file, says everything that is wrong with it
 explain.py    errors of pydantic in the words of the file
 axes.py       the axes of a sweep
 sweep.py      axes -> points -> runs in their order
+estimate.py   how long they will take
 preflight.py  what this machine lacks, before anything is built
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
 live.py       one live run

@@ -7,7 +7,8 @@
     compare.py     folders held against the first of them
     answer.py      what a terminal shows; pivot.py: one metric over two axes
     plotspec.py    which plots, over which axes, in which colours
-    figures.py     draws one: points.py, distribution.py, comparison.py, timeline.py on canvas.py
+    figures.py     draws one: points.py, distribution.py, comparison.py, timeline.py (steps.py,
+                   panes.py) on canvas.py
     plots.py       all plots, for the page (svg.py) and as files for papers
     provenance.py  machine, network, devices, revision, command line
     page.py        the self-contained HTML page, from page.html.j2

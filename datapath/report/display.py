@@ -150,3 +150,10 @@ def reason(text: object) -> str:
     for short, long in _REASONS.items():
         words = words.replace(short, long)
     return words
+
+
+def duration(seconds: float) -> str:
+    """`80 s`, `12 min`, `3.5 h`"""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

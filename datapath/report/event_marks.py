@@ -12,6 +12,7 @@ from datapath.report.folder import ResultFolder, mapping
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 _MOST = 12
 """More of them in a caption nobody reads."""
@@ -42,11 +43,10 @@ def _is_event(pair: Any) -> bool:
     return isinstance(at, int) and not isinstance(at, bool) and isinstance(text, str)
 
 
-def draw(axes: Iterable[Axes], marks: Sequence[Mark]) -> None:
+def draw(axes: Iterable[Axes], marks: Sequence[Mark]) -> list[Line2D]:
     """A line at each event, through all panels of a column."""
-    for ax in axes:
-        for mark in marks:
-            ax.axvline(mark.at_ns / 1e9, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
+    style: Any = {"color": MUTED, "linewidth": 0.8, "linestyle": "--", "zorder": 0}
+    return [ax.axvline(mark.at_ns / 1e9, **style) for ax in axes for mark in marks]
 
 
 def caption(marks: Iterable[Mark]) -> str:

@@ -29,10 +29,19 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     return _DRAW[spec.kind](result, spec, colours)
 
 
-def data(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame | None:
-    """The numbers behind a figure, a row for each mark, in base units; None: of kind series."""
-    if spec.kind == "series":
-        return None
+def panes(figure: Figure, prefix: str) -> str:
+    """What a page has to know to read a figure over time out; "": it is none."""
+    from datapath.report.panes import TimeFigure
+
+    return figure.described(prefix) if isinstance(figure, TimeFigure) else ""
+
+
+def data(result: ResultFolder, spec: PlotSpec, figure: Figure) -> pd.DataFrame:
+    """The numbers behind a figure, a row for each mark or step of time, in base units."""
+    from datapath.report.panes import TimeFigure
+
+    if isinstance(figure, TimeFigure):
+        return figure.numbers()
     if spec.kind == "cdf":
         return distribution.table(result, spec)
     if spec.kind == "ratio":
@@ -42,14 +51,14 @@ def data(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame | None:
     return tables.in_order(result, rows)
 
 
-def alt(spec: PlotSpec, heading: str, table: pd.DataFrame | None) -> str:
+def alt(spec: PlotSpec, heading: str, table: pd.DataFrame) -> str:
     """The figure in a sentence or two: what it shows, and its ends."""
     kind = {"bar": "Bar chart", "line": "Line chart", "cdf": "Distribution", "ratio": "Ratios"}
     text = f"{kind.get(spec.kind, 'Series over time')}: {heading}"
     axes = [axis for axis in (spec.x, spec.series) if axis]
     text += f", by {' and '.join(dict.fromkeys(axes))}." if axes else "."
     column = {"ratio": "ratio", "cdf": "p50"}.get(spec.kind, "median")
-    if table is None or column not in table:
+    if spec.kind == "series" or column not in table:
         return printable(text)
     for metric in spec.metrics:
         rows = table[table["metric"] == metric].dropna(subset=[column])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Sorts a table by the column whose head is clicked; a second click turns the order.
+// Tables are sorted by the column whose head is clicked; a second click turns the order.
 "use strict";
 
 function columns(table) {
@@ -42,3 +42,19 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   }
 }
+
+// What is wider than the page can be scrolled by keys too.
+const watch = new ResizeObserver((entries) => {
+  for (const { target: box } of entries) {
+    const wide = box.scrollWidth > box.clientWidth;
+    const near = box.closest("figure, details, section").querySelector("h2, h3, summary");
+    for (const [name, value] of [
+      ["tabindex", "0"],
+      ["role", "region"],
+      ["aria-label", near ? near.textContent.trim() : "table"],
+    ])
+      if (wide) box.setAttribute(name, value);
+      else box.removeAttribute(name);
+  }
+});
+for (const box of document.querySelectorAll(".scroll, pre")) watch.observe(box);

@@ -85,6 +85,12 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html.j2")
 
 
+def _script(*, over_time: bool) -> str:
+    names = ["page.js", *(["over_time.js"] if over_time else [])]
+    files = [Path(__file__).with_name(name) for name in names]
+    return "\n" + "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
 def _shown(value: Any) -> Any:
     """Markup as it is; of text what XML can carry."""
     return value if hasattr(value, "__html__") else printable(value, keep=LAYOUT)
@@ -94,7 +100,7 @@ def _context(result: ResultFolder) -> dict[str, Any]:
     judged = claims.rows(result)
     summary = tables.summarise(result.frame, result.axes, seed=result.seed)
     drawn, remarks = plots.draw_all(result)
-    script = "\n" + Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+    script = _script(over_time=any(plot.kind == "series" for plot in drawn))
     digest = hashlib.sha256(script.encode()).digest()
     return {
         "name": result.name,
@@ -276,13 +282,7 @@ def _subtitle(result: ResultFolder) -> list[str]:
         parts.append(f"{points} point{'s' if points != 1 else ''}, {total} runs")
     seconds = result.frame.drop_duplicates(["point", "repetition"])["seconds"].sum()
     if seconds > 0:
-        parts.append(f"{_duration(float(seconds))} of measuring")
+        parts.append(f"{display.duration(float(seconds))} of measuring")
     if "seed" in result.resolved:
         parts.append(f"seed {result.seed}")
     return parts
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -57,15 +57,15 @@ def draw_all(result: ResultFolder) -> tuple[list[Plot], list[str]]:
         except canvas.NothingToDraw as reason:
             remarks.append(f"No plot “{title}”: {reason}.")
             continue
-        data = figures.data(result, spec)
-        markup = svg.inline(figure, content, name, figures.alt(spec, title, data))
+        data = figures.data(result, spec, figure)
+        alt = figures.alt(spec, title, data)
+        markup = svg.inline(figure, content, name, alt, figures.panes(figure, name))
         wide = figure.get_figwidth() > 5.9
         stem = f"{len(plots) + 1}-{spec.kind}-{_plain(spec.metrics[0])}"
         files = [_saved(stem, "svg", "image/svg+xml", content)]
         files.append(_saved(stem, "pdf", "application/pdf", pdf))
-        if data is not None:
-            table = data.to_csv(index=False, float_format="%.10g").encode("utf-8", "replace")
-            files.append(_saved(stem, "csv", "text/csv", table))
+        table = data.to_csv(index=False, float_format="%.10g").encode("utf-8", "replace")
+        files.append(_saved(stem, "csv", "text/csv", table))
         plots.append(Plot(name, spec.kind, title, caption, markup, wide, files))
     return plots, remarks
 
@@ -105,7 +105,8 @@ def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
     for spec in specs:
         file = folder / f"{len(files) + 1}-{spec.kind}-{_plain(spec.metrics[0])}.{fmt}"
         metadata = {"CreationDate": None} if fmt == "pdf" else {"Date": None}
-        style: Any = {"svg.hashsalt": file.stem, "savefig.transparent": fmt != "png"}
+        # A page shows a picture on its own ground, which may be dark; a paper has one.
+        style: Any = {"svg.hashsalt": file.stem, "savefig.transparent": fmt == "pdf"}
         with mpl.rc_context({**canvas.STYLE, **style}):
             try:
                 figure, _ = figures.draw(result, spec, colours)

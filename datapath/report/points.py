@@ -269,10 +269,9 @@ def _log_axis(ax: Axes, values: NDArray[np.float64], *, bars: bool) -> None:
 
 
 def _caption(spec: PlotSpec, counts: Sequence[int], log: bool) -> str:
-    """The caption: metric, number of runs, and meaning of the whiskers."""
-    what = " and ".join(display.metric_title(m) for m in spec.metrics)
+    """Number of runs, and meaning of the marks and whiskers."""
     mark = "bar" if spec.kind == "bar" else "marker"
-    text = f"{what}: the {mark} is the median over the runs of a point"
+    text = f"The {mark} is the median over the runs of a point"
     if max(counts) > 1:
         dots = ", each dot is one run" if spec.kind == "bar" else ""
         text += f"{dots}, and the whisker is the bootstrap 95 % interval of the median"

@@ -31,10 +31,11 @@ def written(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def inline(figure: Figure, content: bytes, name: str, alt: str) -> str:
+def inline(figure: Figure, content: bytes, name: str, alt: str, panes: str = "") -> str:
     """The same SVG for the inside of an HTML page: theme colours, no global style or id.
 
-    alt: what a reader is told who does not see it.
+    alt: what a reader is told who does not see it.  panes: what the page has to know to read a
+    figure over time out.
 
     Text stays text (it can be found and read aloud) in the font of the page; colours
     become CSS variables, so that the page's dark mode reaches the plot.
@@ -49,6 +50,8 @@ def inline(figure: Figure, content: bytes, name: str, alt: str) -> str:
             element.set(key, _inline_attribute(key, value, name))
     root.set("role", "img")
     root.set("aria-label", alt)
+    if panes:
+        root.set("data-panes", panes)
     for key in ("width", "height"):
         root.attrib.pop(key, None)
     width_px = figure.get_figwidth() * PIXELS_PER_INCH

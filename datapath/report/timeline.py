@@ -8,7 +8,6 @@ median of the samples within a step; a count is interpolated at its ends.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,15 +21,12 @@ from datapath.report.folder import ResultFolder, mapping
 from datapath.report.plotspec import SERIES_COLOURS, Colours, PlotSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
-    Values = NDArray[np.float64]
+    from datapath.report.panes import TimeFigure
+    from datapath.report.steps import Line, Values
 
-_STEPS = 200
 _COLUMNS = 4
 _FLOWS = 8
 _BANDS = 3  # more of them in one panel hide each other
@@ -70,14 +66,12 @@ class Trace:
     rows: pd.DataFrame
     marks: list[Mark] = field(default_factory=list)
 
+    @property
+    def times(self) -> Values:
+        return self.rows["time_ns"].to_numpy(dtype="float64")
 
-@dataclass
-class Line:
-    """The curve of one panel: the middle, and a band around it where there is one."""
-
-    middle: Values
-    low: Values | None = None
-    high: Values | None = None
+    def values(self, quantity: Quantity) -> Values:
+        return self.rows[quantity.column].to_numpy(dtype="float64")
 
 
 @dataclass
@@ -87,6 +81,7 @@ class Drawing:
     result: ResultFolder
     spec: PlotSpec
     colours: Colours
+    figure: TimeFigure
     grid: Values
     flows: list[int] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
@@ -97,7 +92,7 @@ class Drawing:
     marks: set[Mark] = field(default_factory=set)
 
 
-def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
+def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[TimeFigure, str]:
     runs = result.frame[result.frame["status"] == "ok"]
     runs = tables.select(runs.drop_duplicates(["point", "repetition"]), spec.where)
     if spec.repetition is not None:
@@ -115,15 +110,16 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     names = [name for name in spec.metrics if _has(name, traces, asked=spec.asked)]
     if not names:
         raise canvas.NothingToDraw(f"no run has series of {' or '.join(spec.metrics)}")
-    drawing = Drawing(result, spec, colours, _grid(traces))
     columns = canvas.panels(result, spec, kept)
     figure, axes = _figure(len(names), min(len(columns), _COLUMNS))
+    drawing = Drawing(result, spec, colours, figure, _grid(traces))
     for panel, below in zip(columns, zip(*axes, strict=True), strict=False):
         below[0].set_title(panel.title, loc="left", color=MUTED)
         for name, ax in zip(names, below, strict=True):
             _panel(ax, drawing, QUANTITIES[name], panel.rows, traces)
         marks = traces[panel.rows.index[0]][0].marks
-        event_marks.draw(below, marks)
+        for line in event_marks.draw(below, marks):
+            figure.moves(line)
         drawing.marks |= set(marks)
         below[-1].set_xlabel("Time since the first delivery (s)")
     for name, line in zip(names, axes, strict=True):
@@ -220,84 +216,25 @@ def _has(name: str, traces: Mapping[Any, Sequence[Trace]], *, asked: bool) -> bo
 
 
 def _grid(traces: Mapping[Any, Sequence[Trace]]) -> Values:
-    """Ends of the steps of time, ns: no more than a few hundred, none shorter than a sample."""
-    import numpy as np
+    from datapath.report import steps
 
     every = [trace for found in traces.values() for trace in found if trace.role == "flow"]
-    flows = [trace.rows["time_ns"].to_numpy() for trace in every]
-    end = max((float(times[-1]) for times in flows if len(times)), default=0.0)
-    gaps = [float(np.median(np.diff(times))) for times in flows if len(times) > 1]
-    steps = min(_STEPS, int(end / min(gaps)) if gaps and min(gaps) > 0 else 1)
-    return np.linspace(0.0, max(end, 1.0), max(1, steps) + 1)
+    return steps.grid([trace.times for trace in every])
 
 
-# --- onto the grid ----------------------------------------------------------------------------
+def _lines(traces: Sequence[Trace], quantity: Quantity, grid: Values) -> list[Line]:
+    from datapath.report import steps
 
-
-def _on_grid(trace: Trace, quantity: Quantity, grid: Values) -> Line:
-    """The quantity in each step; NaN where the flow has no samples."""
-    import numpy as np
-
-    times = trace.rows["time_ns"].to_numpy(dtype=np.float64)
-    values = trace.rows[quantity.column].to_numpy()
-    known = np.isfinite(values) & (times <= grid[-1])
-    times, values = times[known], values[known]
-    nothing = np.full(len(grid) - 1, np.nan)
-    if not len(times):
-        return Line(nothing)
-    if quantity.kind != "gauge":
-        at = np.interp(grid, times, values, left=np.nan, right=np.nan)
-        if quantity.kind == "count":
-            return Line(at[1:])
-        return Line(np.diff(at) * 8e9 / (grid[1] - grid[0]))
-    step = np.clip(np.searchsorted(grid, times, side="right") - 1, 0, len(nothing) - 1)
-    low, middle, high = nothing.copy(), nothing.copy(), nothing.copy()
-    ends = np.flatnonzero(np.diff(step, append=len(grid))) + 1
-    for begin, end in itertools.pairwise([0, *ends.tolist()]):
-        part = values[begin:end]
-        low[step[begin]], high[step[begin]] = part.min(), part.max()
-        middle[step[begin]] = np.median(part)
-    held = [_held(line, int(step[-1])) for line in (middle, low, high)]
-    return Line(held[0], held[1], held[2]) if len(times) > 1.5 * len(ends) else Line(held[0])
-
-
-def _held(values: Values, last: int) -> Values:
-    """Steps without a sample keep the value of the one before, up to the last sample."""
-    import numpy as np
-
-    filled = np.where(np.isfinite(values), np.arange(len(values)), 0)
-    held = values[np.maximum.accumulate(filled)]
-    held[last + 1 :] = np.nan
-    return held
-
-
-def _together(lines: Sequence[Line], *, pooled: bool = True) -> Line:
-    """Median and middle half of several lines, in the steps where most have a value.
-
-    pooled: the band of a figure is the middle half, so one line alone has none.
-    """
-    import warnings
-
-    import numpy as np
-
-    if len(lines) == 1:
-        return Line(lines[0].middle) if pooled else lines[0]
-    stacked = np.stack([line.middle for line in lines])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # steps of which no line has a value
-        quartiles = np.nanquantile(stacked, [0.25, 0.5, 0.75], axis=0)
-    few = 2 * np.isfinite(stacked).sum(axis=0) < len(lines)
-    low, middle, high = np.where(few, np.nan, quartiles)
-    return Line(middle, low, high)
+    return [steps.on_grid(t.times, t.values(quantity), quantity.kind, grid) for t in traces]
 
 
 # --- drawing -----------------------------------------------------------------------------------
 
 
-def _figure(lines: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
-    from matplotlib.figure import Figure
+def _figure(lines: int, columns: int) -> tuple[TimeFigure, list[list[Axes]]]:
+    from datapath.report.panes import TimeFigure
 
-    figure = Figure(figsize=(4.8 if columns == 1 else 8.4, 0.7 + 1.15 * lines))
+    figure = TimeFigure(figsize=(4.8 if columns == 1 else 8.4, 0.7 + 1.15 * lines))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey="row")
     return figure, [list(line) for line in grid]
 
@@ -310,6 +247,8 @@ def _panel(
     traces: Mapping[Any, Sequence[Trace]],
 ) -> None:
     """The lines of one quantity of one point, or of those that differ in the series axis."""
+    from datapath.report import steps
+
     spec = drawing.spec
     values = canvas.values(drawing.result, spec.series, rows)
     several = len(values) > 1
@@ -324,26 +263,26 @@ def _panel(
         drawing.flows += [] if wants_links else [most]
         drawing.runs.append(len(own))
         if several:
-            lines = [_on_grid(t, quantity, drawing.grid) for of_run in found for t in of_run]
+            lines = _lines([t for of_run in found for t in of_run], quantity, drawing.grid)
             text = canvas.label(value)
             style = {
                 "color": drawing.colours.colour(spec.series, value),
                 "linestyle": drawing.colours.dash(spec.series, value),
             }
             if lines:
-                line = _together(lines)
-                _line(ax, drawing, quantity, line, text, style, band=len(values) <= _BANDS)
+                line = steps.together(lines)
+                _line(ax, drawing, quantity, line, text, style, own, band=len(values) <= _BANDS)
             continue
         for index in range(most):
             runs = [of_run[index] for of_run in found if index < len(of_run)]
-            lines = [_on_grid(t, quantity, drawing.grid) for t in runs]
-            line = _together(lines, pooled=len(own) > 1)
+            lines = _lines(runs, quantity, drawing.grid)
+            line = steps.together(lines, pooled=len(own) > 1)
             text = runs[0].name if len(runs) == 1 or wants_links else f"flow {index}"
             colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
             if spec.series is not None and most == 1 and not wants_links:
                 colour = drawing.colours.colour(spec.series, value)
             style = {"color": colour, "linestyle": ":" if wants_links else "-"}
-            _line(ax, drawing, quantity, line, text, style, band=most <= _BANDS)
+            _line(ax, drawing, quantity, line, text, style, own, band=most <= _BANDS)
     ax.grid(axis="y", color=GRID)
 
 
@@ -354,22 +293,49 @@ def _line(
     line: Line,
     text: str,
     style: Mapping[str, Any],
+    rows: pd.DataFrame,
     *,
     band: bool,
 ) -> None:
     import numpy as np
     from matplotlib.lines import Line2D
 
-    at = drawing.grid / 1e9
-    ax.step(at, np.append(line.middle, line.middle[-1]), where="post", linewidth=1.1, **style)
+    at, figure = drawing.grid / 1e9, drawing.figure
+    shown = np.append(line.middle, line.middle[-1])
+    (curve,) = ax.step(at, shown, where="post", linewidth=1.1, **style)
+    curve.get_path().should_simplify = False  # the page may draw a part of it much larger
+    figure.curve(ax, curve, text, _numbers(drawing, quantity, line, text, rows))
     if band and line.low is not None and line.high is not None:
         low, high = (np.append(edge, edge[-1]) for edge in (line.low, line.high))
         colour = style["color"]
-        ax.fill_between(at, low, high, step="post", color=colour, alpha=0.18, linewidth=0)
+        figure.moves(
+            ax.fill_between(at, low, high, step="post", color=colour, alpha=0.18, linewidth=0)
+        )
         drawing.bands = True
     top = float(np.max(line.middle, initial=0.0, where=np.isfinite(line.middle)))
     drawing.tops[quantity.title] = max(top, drawing.tops.get(quantity.title, 0.0))
     drawing.handles.setdefault(text, Line2D([], [], label=text, linewidth=1.6, **style))
+
+
+def _numbers(
+    drawing: Drawing, quantity: Quantity, line: Line, text: str, rows: pd.DataFrame
+) -> dict[str, Any]:
+    """Columns for a file: the values of a curve in base units, at the begins of the steps.
+
+    rows: the runs of the curve.  An axis in which they differ is empty.
+    """
+    axes = {axis: rows[axis].iloc[0] if rows[axis].nunique() == 1 else ""
+            for axis in drawing.result.axes}  # fmt: skip
+    return {
+        **axes,
+        "quantity": quantity.title,
+        "unit": quantity.unit,
+        "line": text,
+        "time_s": drawing.grid[:-1] / 1e9,
+        "value": line.middle,
+        "low": math.nan if line.low is None else line.low,
+        "high": math.nan if line.high is None else line.high,
+    }
 
 
 def _scale(axes: Sequence[Axes], quantity: Quantity, drawing: Drawing, *, log: bool) -> None:
@@ -391,6 +357,7 @@ def _scale(axes: Sequence[Axes], quantity: Quantity, drawing: Drawing, *, log: b
         ax.yaxis.set_major_formatter(lambda v, _: display.tick(v / scale.factor))
         ax.xaxis.set_major_formatter(lambda v, _: display.tick(v))
         ax.set_xlim(0, float(drawing.grid[-1]) / 1e9)
+        drawing.figure.pane(ax, quantity.title, scale.unit, scale.factor)
 
 
 # --- the caption -------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def devices(which: str | int | None = None) -> list[Device]:
     belongs to another user.
     """
     if which is None:
-        return [device for pid in processes.pids() for device in _quietly(pid)]
+        return devices_of(processes.pids())
     if isinstance(which, int) or which.isdecimal():
         pid = int(which)
         if not processes.exists(pid):
@@ -89,6 +89,11 @@ def devices(which: str | int | None = None) -> list[Device]:
             f"{which} runs more than once: {', '.join(map(str, pids))}", hint="give the PID"
         )
     return found
+
+
+def devices_of(pids: Iterable[int]) -> list[Device]:
+    """Open devices of these processes; none of those that have ended, or belong to others."""
+    return [device for pid in pids for device in _quietly(pid)]
 
 
 def algorithms(found: list[Device]) -> list[dict[str, Any]]:

@@ -110,6 +110,44 @@ def test_lines_are_the_numbers(tmp_path: Path) -> None:
     assert "test = 1 MiB write" in caption
 
 
+def test_the_page_is_told_what_it_needs_to_read_and_zoom(tmp_path: Path) -> None:
+    """test_browser.py does both; here all that is named is there, and frames are in the picture."""
+    folder = collected(
+        tmp_path / "r", [flow(10, 100_000_000)], plots=[plot(metric=["cwnd", "rate"])]
+    )
+    page = Page(report.build(folder).read_text())
+    (svg,) = (e for e in page.all("svg") if "data-panes" in e.attributes)
+    ids = {e.attributes.get("id") for e in page.elements}
+    width, height = map(float, svg.attributes["viewbox"].split()[2:])
+    told = json.loads(svg.attributes["data-panes"])
+    assert [(pane["title"], pane["unit"]) for pane in told] == [
+        ("Window", "KiB"),
+        ("Delivery rate", "Gbit/s"),
+    ]
+    for pane in told:
+        assert pane["id"] in ids
+        assert {curve["id"] for curve in pane["curves"]} <= ids
+        assert [curve["name"] for curve in pane["curves"]] == list(folders.STACKS)
+        left, top, wide, high = pane["frame"]
+        assert 0 <= left < left + wide <= width
+        assert 0 <= top < top + high <= height
+        assert pane["time"] == [0, pytest.approx(0.399, abs=0.01)]
+    assert "class OverTime" in page.markup
+
+
+def test_the_numbers_of_a_figure_can_be_saved(tmp_path: Path) -> None:
+    folder = collected(tmp_path / "r", [flow(10, 100_000_000)], plots=[plot(metric=["rate"])])
+    result = read(folder)
+    spec = next(spec for spec in plotspec.plan(result)[0] if spec.kind == "series")
+    figure, _ = figures.draw(result, spec, plotspec.Colours(result, [spec]))
+    table = figures.data(result, spec, figure)
+    assert set(table["stack"]) == set(folders.STACKS)
+    assert set(table["test"]) == {WRITES["test"]}
+    assert set(table["unit"]) == {"bit/s"}
+    assert table["value"].to_numpy() == pytest.approx(1e9, rel=1e-3)
+    assert table.groupby("stack")["time_s"].is_monotonic_increasing.all()
+
+
 def test_flows_of_one_point_have_a_line_each(tmp_path: Path) -> None:
     parts = [flow(qp, 100_000_000 * i) for i, qp in enumerate((10, 20, 30))]
     settings = plot(metric=["cwnd", "rate"], where={"stack": ["dp-udp"]})

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The pages in a real browser, by `make look`: at two widths, light and dark, and their scripts.
+
+DATAPATH_LOOK names the folder that gets a picture of each, to be looked at.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath import report
+from datapath.native import paths
+from tests.report import browser as browsers
+from tests.report import folders
+from tests.report.browser import Browser
+from tests.report.test_timeline import WRITES, collected, flow
+
+PICTURES = os.environ.get("DATAPATH_LOOK", "")
+pytestmark = pytest.mark.skipif(not PICTURES, reason="make look runs it, with a browser")
+
+SITE = paths.ROOT / "build" / "site"
+SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+AXE = """axe.run({resultTypes: ["violations"]}).then(({violations}) => violations
+    .filter(({impact}) => ["serious", "critical"].includes(impact))
+    .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.target).join("; ")}`))"""
+WIDER = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsers.browser() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core, which setup/look.txt brings."""
+    package = importlib.util.find_spec("axe_playwright_python")
+    assert package, "make look installs it"
+    return (Path(str(package.origin)).parent / "axe.min.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By name of the picture."""
+    here = tmp_path_factory.mktemp("pages")
+    over_time = [{"kind": "series", "metric": ["rate", "cwnd", "rtt"], "where": WRITES}]
+    found = {
+        "report": report.build(folders.write(here / "a", repetitions=6, failed=[(3, 2)])),
+        "over-time": report.build(
+            collected(here / "b", [flow(7, 10_000_000), flow(9, 20_000_000)], plots=over_time)
+        ),
+    }
+    for name in ("README", "docs/tutorial", "docs/results", "reference/commands"):
+        page = SITE / name / "index.html"
+        assert page.exists(), f"{page} is missing: make docs"
+        found[f"site-{name.rpartition('/')[2].lower()}"] = page
+    return found
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_pages_are_readable(
+    browser: Browser, axe: str, pages: dict[str, Path], width: int, scheme: str
+) -> None:
+    """No page is wider than its window, and axe-core has nothing serious to say."""
+    Path(PICTURES).mkdir(parents=True, exist_ok=True)
+    problems: list[str] = []
+    for name, page in pages.items():
+        browser.open(page, width=width, scheme=scheme)
+        browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        browser.picture(Path(PICTURES) / f"{name}-{width}-{scheme}.png")
+        if wider := browser.run(WIDER):
+            problems.append(f"{name}: {wider} px wider than the window")
+        browser.run(f"{axe};0")
+        problems += [f"{name}: {told}" for told in browser.run(AXE)]
+    assert problems == []
+
+
+# --- figures over time ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def figure(browser: Browser, pages: dict[str, Path]) -> dict[str, Any]:
+    """Where the first panel is, in the window."""
+    browser.open(pages["over-time"], width=1280, scheme="light")
+    return dict(
+        browser.run("""(() => {
+            const svg = document.querySelector("svg[data-panes]");
+            svg.scrollIntoView();
+            const [x, y, width, height] = JSON.parse(svg.dataset.panes)[0].frame;
+            const at = (x, y) => new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
+            const [a, b] = [at(x, y), at(x + width, y + height)];
+            return {left: a.x, top: a.y, width: b.x - a.x, height: b.y - a.y};
+        })()""")
+    )
+
+
+def reading(browser: Browser) -> str:
+    return str(browser.run("document.querySelector('.reading.on')?.innerText ?? ''"))
+
+
+def test_values_under_the_pointer(browser: Browser, figure: dict[str, Any]) -> None:
+    """The flows deliver 1 Gbit/s each, whatever the figure is scaled to."""
+    middle = figure["top"] + figure["height"] / 2
+    browser.mouse("moved", figure["left"] + figure["width"] / 2, middle)
+    told = reading(browser)
+    assert "Delivery rate" in told
+    values = [float(value) for value in re.findall(r": ([\d.]+) Gbit/s", told)]
+    assert values == pytest.approx([1.0] * len(values), abs=0.01)
+    assert values
+    browser.mouse("moved", figure["left"] - 30, middle)
+    assert reading(browser) == ""
+
+
+def test_zoom(browser: Browser, figure: dict[str, Any]) -> None:
+    """A part of the axis of time becomes all of it, and Escape brings the rest back."""
+    ticks = """[...document.querySelectorAll('[id*="-xtick_"]')]
+        .filter((tick) => tick.style.display !== "none" && tick.querySelector("text"))
+        .map((tick) => parseFloat(tick.querySelector("text").textContent))"""
+    before = browser.run(ticks)
+    y = figure["top"] + figure["height"] / 2
+    places = [figure["left"] + share * figure["width"] for share in (0.4, 0.6)]
+    browser.mouse("moved", places[0], y)
+    browser.mouse("pressed", places[0], y)
+    browser.mouse("moved", places[1], y, buttons=1)
+    browser.mouse("released", places[1], y)
+    shown = browser.run(ticks)
+    end = max(before)
+    assert 0.3 * end < min(shown) < max(shown) < 0.7 * end
+    browser.mouse("moved", figure["left"] + figure["width"] / 2, y)
+    assert "1 Gbit/s" in reading(browser)
+    browser.key("Escape")
+    assert browser.run(ticks) == pytest.approx(before)
+
+
+def test_keys(browser: Browser, figure: dict[str, Any]) -> None:
+    browser.run("document.querySelector('svg[data-panes]').focus()")
+    browser.key("ArrowRight")
+    first = reading(browser)
+    browser.key("PageDown")
+    browser.key("ArrowDown")
+    assert "Delivery rate" in first
+    assert "Window" in reading(browser)
+    browser.key("+")
+    assert browser.run("document.querySelector('figure .save:last-child').textContent").startswith(
+        "Shown:"
+    )
