@@ -6,11 +6,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from datapath.cli.tally import CPU_PROPERTY
+from tests.cli import server
 
 # The machine is shared with the programs under test: how long an example takes says nothing.
 # A selftest tries the same examples each time; a hunt tries others.
@@ -62,6 +65,32 @@ def marks_of(path: Path) -> set[str]:
     if str(place) in MEASURING:
         found.add("alone")
     return found
+
+
+CPU_BEFORE = pytest.StashKey[float]()
+"""What this process and its children had used when a test began."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[CPU_BEFORE] = cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """The log of the tests tells what each of them used, with its fixtures and programs."""
+    if call.when == "teardown":
+        item.user_properties.append((CPU_PROPERTY, f"{cpu_s() - item.stash[CPU_BEFORE]:.2f}"))
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process, and of its children as soon as they have been waited for."""
+    return sum(os.times()[:4]) + server.cpu_s()
+
+
+def pytest_unconfigure() -> None:
+    server.close_shared()
 
 
 def searches(text: str) -> bool:

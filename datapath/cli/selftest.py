@@ -33,8 +33,9 @@ In the stages pytest, guests and alone, tests that fail run once more, unless mo
 five of a stage did: they share the cores with programs and virtual machines.  A test that
 passes then counts as passed, and the summary names it as unsteady, with its failure.
 
-The summary ends with the slowest ten tests and `N passed, N failed, N skipped`; a lint
-tool counts as one test.
+The summary ends with the slowest ten tests, the ten files whose tests used most CPU time, and
+`N passed, N failed, N skipped`; a lint tool counts as one test.  Beside the seconds of each
+stage stand the CPU seconds of its programs.
 """
 
 from __future__ import annotations
@@ -48,16 +49,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from datapath.cli.aside import Aside
 from datapath.cli.bytecode import bytecode_kept
-from datapath.cli.tally import Failure, Tally, after_second_try, elements, read_junit
+from datapath.cli.tally import (
+    CPU_PROPERTY,
+    Failure,
+    Tally,
+    after_second_try,
+    elements,
+    read_junit,
+)
 from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
 AGAIN_MOST = 5  # failed tests of a stage that run once more; more than that are no coincidence
-SLOWEST = 10  # tests that the summary names
+SLOWEST = 10  # tests, and files of tests, that the summary names
 SOURCES_NOT_TO_BE_HAD = 69  # exit code of tests/rdma_core/run.sh
 SOAK_EXAMPLES = {"DATAPATH_HUNT": 1000, "DATAPATH_HOSTILE": 300}
 FRESH_RELEASES = ("bookworm", "trixie")
@@ -276,6 +285,7 @@ def rdma_core_suite(*arguments: str) -> Tally:
         tally.details = [
             f"{entry.get('name')}: {line.strip()}"
             for entry in elements(log, "property")
+            if entry.get("name") != CPU_PROPERTY
             for line in (entry.get("value") or "").splitlines()
         ]
     if status == SOURCES_NOT_TO_BE_HAD:
@@ -346,20 +356,38 @@ def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
     return (["san", "compute", "pytest", "alone"] if left else list(STAGES)), left
 
 
-def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, tuple[Tally, float]]:
-    """What each stage came to, and how many seconds it took; in the order of stages."""
+class StageDone(NamedTuple):
+    """What a stage came to, how long it took, and what its programs used."""
+
+    tally: Tally
+    seconds: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.tally}  ({self.seconds:.0f} s, CPU {self.cpu_s:.0f} s)"
+
+
+def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, StageDone]:
+    """In the order of stages."""
     run = STAGES | LONG_STAGES
     done = {}
     first = BESIDE in stages and stages[0] != BESIDE
     with Aside(run[BESIDE], arguments) if first else nullcontext() as aside:
         for stage in stages:
             print(f"\n==== {stage} ====", flush=True)
-            started = time.monotonic()
+            started, before = time.monotonic(), childrens_cpu_s()
             if stage == BESIDE and aside is not None:
-                done[stage] = aside.join()
+                tally, seconds = aside.join()
             else:
-                done[stage] = run[stage](arguments), time.monotonic() - started
+                tally = run[stage](arguments)
+                seconds = time.monotonic() - started
+            done[stage] = StageDone(tally, seconds, childrens_cpu_s() - before)
     return done
+
+
+def childrens_cpu_s() -> float:
+    """Of children that have been waited for: one that runs beside a stage counts when it ends."""
+    return sum(os.times()[2:4])
 
 
 def selftest(args: list[str]) -> int:
@@ -374,10 +402,10 @@ def selftest(args: list[str]) -> int:
     summary = []
     with bytecode_kept():
         done = run_stages(stages, pytest_arguments)
-    for stage, (tally, seconds) in done.items():
-        total.add(tally)
-        summary.append(f"{stage:8} {tally}  ({seconds:.0f} s)")
-        summary += [f"{'':8} {line}" for line in tally.details]
+    for stage, outcome in done.items():
+        total.add(outcome.tally)
+        summary.append(f"{stage:8} {outcome}")
+        summary += [f"{'':8} {line}" for line in outcome.tally.details]
     print("\n==== summary ====")
     for failure in total.failures:
         print(f"failed   {failure}")
@@ -386,5 +414,7 @@ def selftest(args: list[str]) -> int:
     print("\n".join(summary))
     for seconds, name in total.slowest(SLOWEST):
         print(f"{seconds:7.1f} s  {name}")
+    for cpu_s, name in total.hungriest(SLOWEST):
+        print(f"{cpu_s:7.1f} s of CPU  {name}")
     print(total, flush=True)
     return 0 if total.failed == 0 and total.passed > 0 else 1

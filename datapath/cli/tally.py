@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+CPU_PROPERTY = "cpu_s"
+"""A property of each test in a JUnit log: the CPU seconds that it used."""
+
 
 class Failure(NamedTuple):
     """A test that failed, and why, on one line."""
@@ -24,6 +27,7 @@ class Tally:
     """Counts of tests.
 
     skip_reasons, details: lines for the summary.  times: (seconds, name) of tests.
+    cpu_s: (CPU seconds, file) of tests.
     """
 
     passed: int = 0
@@ -33,6 +37,7 @@ class Tally:
     skip_reasons: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
     times: list[tuple[float, str]] = field(default_factory=list)
+    cpu_s: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         self.passed += other.passed
@@ -42,10 +47,18 @@ class Tally:
         self.skip_reasons += other.skip_reasons
         self.details += other.details
         self.times += other.times
+        self.cpu_s += other.cpu_s
 
     def slowest(self, count: int) -> list[tuple[float, str]]:
         """The tests that took longest, the longest first."""
         return sorted(self.times, reverse=True)[:count]
+
+    def hungriest(self, count: int) -> list[tuple[float, str]]:
+        """The files of tests that used most CPU time, the most first."""
+        sums: dict[str, float] = {}
+        for cpu_s, name in self.cpu_s:
+            sums[name] = sums.get(name, 0) + cpu_s
+        return sorted(((cpu_s, name) for name, cpu_s in sums.items()), reverse=True)[:count]
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -70,6 +83,7 @@ def after_second_try(first: Tally, second: Tally) -> Tally:
         skip_reasons=first.skip_reasons + second.skip_reasons,
         details=first.details + [f"unsteady, passed when run again: {one}" for one in unsteady],
         times=first.times + second.times,
+        cpu_s=first.cpu_s + second.cpu_s,
     )
 
 
@@ -84,6 +98,9 @@ def read_junit(path: Path, wanted: str = "") -> Tally:
             continue
         name = f"{case.get('classname', '')}.{case.get('name', '')}"
         tally.times.append((float(case.get("time", 0)), name))
+        for entry in case.iter("property"):
+            if entry.get("name") == CPU_PROPERTY:
+                tally.cpu_s.append((float(entry.get("value", 0)), file_of(name)))
         failures = [*case.iter("failure"), *case.iter("error")]
         if failures:
             tally.failed += 1
@@ -94,6 +111,12 @@ def read_junit(path: Path, wanted: str = "") -> Tally:
         else:
             tally.passed += 1
     return tally
+
+
+def file_of(name: str) -> str:
+    """The module of a test: its name without parameters, class and function."""
+    parts = name.partition("[")[0].split(".")[:-1]
+    return ".".join(part for part in parts if not part.startswith("Test"))
 
 
 def elements(path: Path, tag: str) -> list[ElementTree.Element]:

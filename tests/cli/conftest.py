@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.cli.server import Dpctl
+from tests.cli.server import Dpctl, shared
 
 
-@pytest.fixture(scope="session")
-def quick_dpctl() -> Iterator[Dpctl]:
+@pytest.fixture
+def quick_dpctl() -> Dpctl:
     """dpctl(*arguments): a command line in a process of its own, without Python's start."""
-    server = Dpctl()
-    yield server
-    server.close()
+    return shared()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import server
 from tests.cli.told import told
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +31,13 @@ LIST_HEAVY = (
 def dpctl(
     *arguments: object, cwd: Path = ROOT, user: int | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **env}
+    if user is None:
+        return server.dpctl(*arguments, cwd=cwd, env=environment)
     return subprocess.run(
         [sys.executable, "-m", "datapath.cli", *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **env},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from datapath.native.paths import ROOT
+from tests.cli import server
 from tests.cli.told import told
 
 
@@ -20,15 +19,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "datapath.cli", "kernel", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return server.dpctl("kernel", *arguments, env={**os.environ, "COLUMNS": "120"})
 
 
 @pytest.mark.parametrize("command", ["install", "list", "remove"])

@@ -116,7 +116,7 @@ def test_guests_run_beside_the_stages_before_them(
 
     monkeypatch.setattr(selftest, "STAGES", {"lint": lint, "guests": guests, "alone": alone})
     done = selftest.run_stages(["lint", "guests", "alone"], [])
-    assert {name: tally.passed for name, (tally, _) in done.items()} == {
+    assert {name: outcome.tally.passed for name, outcome in done.items()} == {
         "lint": 1,
         "guests": 2,
         "alone": 1,

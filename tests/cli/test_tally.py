@@ -24,6 +24,24 @@ def test_counts(tmp_path: Path) -> None:
     assert tally.skip_reasons == ["m.d: needs a moon"]
 
 
+def test_cpu_time_is_added_up_by_file(tmp_path: Path) -> None:
+    log = tmp_path / "log.xml"
+    log.write_text(
+        "<testsuites><testsuite>"
+        "<properties><property name='other' value='x'/></properties>"
+        "<testcase classname='tests.a.test_b' name='one[x.y]'>"
+        "<properties><property name='cpu_s' value='1.50'/></properties></testcase>"
+        "<testcase classname='tests.a.test_b.TestIt' name='two'>"
+        "<properties><property name='cpu_s' value='0.25'/></properties></testcase>"
+        "<testcase classname='tests.c' name='three'>"
+        "<properties><property name='cpu_s' value='9.00'/></properties></testcase>"
+        "</testsuite></testsuites>"
+    )
+    tally = read_junit(log)
+    tally.add(read_junit(log))
+    assert tally.hungriest(5) == [(18.0, "tests.c"), (3.5, "tests.a.test_b")]
+
+
 def test_a_long_message_keeps_its_end() -> None:
     line = in_short("AssertionError: results: x\n" + 100 * "progress\n" + "error: no such device")
     assert line.startswith("AssertionError: results: x progress")

@@ -22,6 +22,7 @@ from datapath.experiment import load as experiment
 from datapath.link.impairments import IMPAIRMENTS
 from datapath.native.paths import ROOT
 from datapath.verbs.device_keys import DEVICE_KEYS
+from tests.cli.server import dpctl
 from tests.cli.told import told
 
 README = ROOT / "README.md"
@@ -53,12 +54,6 @@ def dpctl_lines(page: Path) -> Iterator[list[str]]:
         words = shlex.split(line, comments=True)
         if words and DPCTL.fullmatch(words[0]):
             yield words[1:]
-
-
-def dpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DPCTL_ARGV, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -16,8 +14,8 @@ import pytest
 
 from datapath import series
 from datapath.experiment import collecting
-from datapath.native.paths import ROOT
 from datapath.series import Request
+from tests.cli import server
 from tests.cli.told import told
 
 EXPERIMENT = """\
@@ -42,14 +40,7 @@ report:
 
 
 def dpctl(*arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "datapath.cli", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = server.dpctl(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -8,8 +8,6 @@ import importlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from datapath.experiment import parallel
 from datapath.experiment.load import load
 from datapath.experiment.sweep import schedule
+from tests.cli.server import dpctl
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """\
@@ -59,13 +58,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "sweep.yaml"
     path.write_text(SWEEP)
     return path
-
-
-def dpctl(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "datapath.cli", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
 
 
 def results(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -195,12 +187,11 @@ def test_a_cluster_with_tls_knows_its_own(file: Path, tmp_path: Path) -> None:
     ) as cluster:
         address = cluster.scheduler_address
         assert address.startswith("tls://")
-        done = dpctl("run", "--no-report", file, "--out", tmp_path / "x", "--dask", address, **ours)
+        words = ("run", "--no-report", file, "--dask", address, "--out")
+        done = dpctl(*words, tmp_path / "x", env={**os.environ, **ours})
         assert done.returncode == 0, done.stderr
         for refused in (others, {}):
-            done = dpctl(
-                "run", "--no-report", file, "--out", tmp_path / "y", "--dask", address, **refused
-            )
+            done = dpctl(*words, tmp_path / "y", env={**os.environ, **refused})
             assert done.returncode == 2, done.stderr
             assert f"no Dask scheduler at {address}" in done.stderr
             assert "distributed.comm.tls" in done.stderr

@@ -16,6 +16,7 @@ import pytest
 
 from datapath.experiment.load import load
 from datapath.experiment.trust import Begun, doubts, seal
+from tests.cli import server
 from tests.experiment.test_parallel import ALGORITHM, ROOT, SWEEP
 
 TRACE = "from pathlib import Path\nPath('TRACE').touch()\n"
@@ -38,12 +39,16 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def dpctl(*words: object, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
+def dpctl(*words: object) -> subprocess.CompletedProcess[str]:
+    return server.dpctl(*words, env={**os.environ, "COLUMNS": "300"})
+
+
+def at_terminal(end: int, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "datapath.cli", *map(str, words)],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "300"},
-        stdin=stdin,
+        stdin=end,
         capture_output=True,
         text=True,
         timeout=100,
@@ -150,7 +155,7 @@ def test_at_a_terminal_it_asks(begun: Path, tmp_path: Path, answer: str) -> None
     unsealed(begun)
     terminal, end = pty.openpty()
     os.write(terminal, answer.encode())
-    done = dpctl("run", "--resume", begun, "--dry-run", stdin=end)
+    done = at_terminal(end, "run", "--resume", begun, "--dry-run")
     for descriptor in (terminal, end):
         os.close(descriptor)
     assert f"{tmp_path}/mine.py" in done.stderr

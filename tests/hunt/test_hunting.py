@@ -19,7 +19,7 @@ from datapath.hunt.case import Setup
 from datapath.hunt.findings import Finding, Findings, new_folder
 from datapath.hunt.hunting import CONFIRMING
 from datapath.hunt.trial import attempt
-from tests.cli.server import Dpctl
+from tests.cli.server import Dpctl, dpctl
 from tests.cli.told import told
 from tests.hunt.conftest import Hunt
 
@@ -81,12 +81,6 @@ def test_the_same_seed_finds_the_same(run_hunt: Hunt, tmp_path: Path) -> None:
     assert len(one.all) > 1
     assert files["one"] == files["two"]
     assert [finding.row() for finding in one.all] != [finding.row() for finding in other.all]
-
-
-def dpctl(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DPCTL, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
-    )
 
 
 def test_a_finding_is_replayed_by_dpctl_run(bad: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import ClientKey
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.ssh import _links, parse_target
+from tests.cli.server import COMMAND, Dpctl
 
 from .sshd import USER, Sshd, open_folder
 
@@ -70,12 +71,12 @@ class Site:
     sshds: list[Sshd]
     control: Namespace
     folder: FilePath
+    server: Dpctl
 
     def dpctl(self, *words: object) -> subprocess.CompletedProcess[str]:
         """A dpctl command at the place of control."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=150)
-        return subprocess.CompletedProcess(words, process.returncode, out.decode(), err.decode())
+        done = self.server(*words, memory_bytes=None, env=environment(self.folder))
+        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
     def start(self, *words: object) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "datapath.cli", *map(str, words)]
@@ -83,7 +84,7 @@ class Site:
             self.control,
             argv,
             cwd=ROOT,
-            env={**os.environ, "HOME": str(self.folder), "NO_COLOR": "1", "COLUMNS": "300"},
+            env=environment(self.folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -100,6 +101,10 @@ class Site:
         done = self.dpctl("run", "--no-report", self.experiment(old, new), "--out", out)
         assert not out.exists()
         return done.returncode, done.stderr
+
+
+def environment(folder: FilePath) -> dict[str, str]:
+    return {**os.environ, "HOME": str(folder), "NO_COLOR": "1", "COLUMNS": "300"}
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +145,11 @@ def site() -> Iterator[Site]:
         text += f"Host damaged\n{strict}  UserKnownHostsFile {folder}/damaged\n"
         (folder / "damaged").write_text("@nonsense x\n")
         (folder / "ssh-config").write_text(text)
-        yield Site(network, sshds, control, folder)
+        pipe = subprocess.PIPE
+        process = spawn(control, COMMAND, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        server = Dpctl(process)
+        yield Site(network, sshds, control, folder, server)
+        server.close()
 
 
 def records(folder: FilePath) -> list[dict[str, Any]]:

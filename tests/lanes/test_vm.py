@@ -155,8 +155,10 @@ def kernel_copies(host: Host) -> dict[str, int]:
     return {line.split()[0]: int(line.split()[1]) for line in lines}
 
 
-@pytest.mark.parametrize("operation", ["write", "read", "send"])
-@pytest.mark.parametrize("mode", ["zerocopy", "copy"])
+@pytest.mark.parametrize(
+    ("mode", "operation"),
+    [("zerocopy", "write"), ("zerocopy", "read"), ("zerocopy", "send"), ("copy", "send")],
+)
 def test_zero_copy_moves_data_that_the_kernel_never_copies(
     network: VmNetwork, mode: str, operation: str, tmp_path: FilePath
 ) -> None:

@@ -444,7 +444,7 @@ def sending(pair: Pair) -> Iterator[Callable[..., Sending]]:
         program.wait()
 
 
-SLOW_BPS = 5_000_000
+SLOW_BPS = 15_000_000
 
 
 @pytest.mark.alone

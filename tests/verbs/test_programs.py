@@ -162,7 +162,7 @@ def test_a_program_that_stood_still_has_no_time_outs(pair: Pair, port: str, mode
     env = {"DATAPATH_STATS": str(pair.logs / "still")}
     program = str(Path(__file__).parent / "programs" / "standstill.py")
     pair.run(
-        [sys.executable, program, "-d", "dp0", "-n", "10"],
+        [sys.executable, program, "-d", "dp0", "-n", "5"],
         port,
         mode=mode,
         env=env,

@@ -208,7 +208,7 @@ def test_bandwidth_of_each_operation(
     [
         {"test": "send_lat", "qp_type": "ud", "size": 64, "iterations": 100},
         {"test": "send_bw", "all_sizes": True, "iterations": 20},
-        {"test": "send_lat", "all_sizes": True, "iterations": 20},
+        {"test": "send_lat", "qp_type": "ud", "all_sizes": True, "iterations": 20},
         {"test": "send_bw", "shared_receives": True, "size": 4096, "iterations": 100},
     ],
 )
