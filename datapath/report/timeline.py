@@ -234,7 +234,7 @@ def _lines(traces: Sequence[Trace], quantity: Quantity, grid: Values) -> list[Li
 def _figure(lines: int, columns: int) -> tuple[TimeFigure, list[list[Axes]]]:
     from datapath.report.panes import TimeFigure
 
-    figure = TimeFigure(figsize=(4.8 if columns == 1 else 8.4, 0.7 + 1.15 * lines))
+    figure = TimeFigure(figsize=(8.4, 0.7 + 1.15 * lines))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey="row")
     return figure, [list(line) for line in grid]
 

@@ -48,18 +48,24 @@ def axe() -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By name of the picture."""
     here = tmp_path_factory.mktemp("pages")
     over_time = [{"kind": "series", "metric": ["rate", "cwnd", "rtt"], "where": WRITES}]
-    found = {
+    return {
         "report": report.build(folders.write(here / "a", repetitions=6, failed=[(3, 2)])),
         "over-time": report.build(
             collected(here / "b", [flow(7, 10_000_000), flow(9, 20_000_000)], plots=over_time)
         ),
     }
+
+
+@pytest.fixture(scope="module")
+def pages(reports: dict[str, Path]) -> dict[str, Path]:
+    """Those of the site too."""
+    found = dict(reports)
     for name in ("README", "docs/tutorial", "docs/results", "reference/commands"):
-        page = SITE / name / "index.html"
+        page = SITE / f"{name}.html"
         assert page.exists(), f"{page} is missing: make docs"
         found[f"site-{name.rpartition('/')[2].lower()}"] = page
     return found
@@ -87,9 +93,9 @@ def test_pages_are_readable(
 
 
 @pytest.fixture
-def figure(browser: Browser, pages: dict[str, Path]) -> dict[str, Any]:
+def figure(browser: Browser, reports: dict[str, Path]) -> dict[str, Any]:
     """Where the first panel is, in the window."""
-    browser.open(pages["over-time"], width=1280, scheme="light")
+    browser.open(reports["over-time"], width=1280, scheme="light")
     return dict(
         browser.run("""(() => {
             const svg = document.querySelector("svg[data-panes]");
