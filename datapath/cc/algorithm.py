@@ -26,6 +26,7 @@ HOOKS = {
     "on_ack": ("flow", "ack"),
     "on_loss": ("flow", "loss"),
     "on_timeout": ("flow", "now_ns"),
+    "on_cnp": ("flow", "now_ns"),
     "on_request": ("port", "sender"),
     "on_data": ("port", "sender", "data"),
     "on_timer": ("port", "senders"),

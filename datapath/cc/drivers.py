@@ -37,7 +37,7 @@ def new_data(**members: float) -> Record:
 
 
 class Driver(typing.Protocol):
-    """One flow: the record (members are attributes), and the four hooks.
+    """One flow: the record (members are attributes), and the five hooks.
 
     The caller plays the transport: it sets the inputs in `flow`, then calls.
     """
@@ -49,6 +49,7 @@ class Driver(typing.Protocol):
     def on_ack(self, ack: Record) -> None: ...
     def on_loss(self, loss: Record) -> None: ...
     def on_timeout(self, now_ns: float) -> None: ...
+    def on_cnp(self, now_ns: float) -> None: ...
 
 
 class PythonAlgorithm:
@@ -76,6 +77,9 @@ class PythonAlgorithm:
     def on_timeout(self, now_ns: float) -> None:
         self._call("on_timeout", np.float64(now_ns))
 
+    def on_cnp(self, now_ns: float) -> None:
+        self._call("on_cnp", np.float64(now_ns))
+
     def _call(self, hook: str, *arguments: Any) -> None:
         if hook in self.algorithm.hooks:
             with np.errstate(all="ignore"):  # as in the compiled code: x / 0 is inf or nan
@@ -98,6 +102,7 @@ class _Struct(ctypes.Structure):
         ("on_ack", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_loss", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_timeout", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
+        ("on_cnp", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
         ("on_request", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_data", ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)),
         ("on_timer", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)),
@@ -147,6 +152,10 @@ class NativeAlgorithm:
 
     def on_timeout(self, now_ns: float) -> None:
         self._descriptor.on_timeout(self.flow._address, now_ns)
+
+    def on_cnp(self, now_ns: float) -> None:
+        if self._descriptor.on_cnp:
+            self._descriptor.on_cnp(self.flow._address, now_ns)
 
 
 class Record:

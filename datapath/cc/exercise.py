@@ -22,7 +22,7 @@ from datapath.cc import records
 from datapath.cc.drivers import Driver, new_ack, new_loss
 
 HOUR_NS = 3600 * 10**9
-KINDS = ("ack", "loss", "timeout", "idle")
+KINDS = ("ack", "loss", "timeout", "cnp", "idle")
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,9 @@ class Transport:
             self._fill_flow()
             self.driver.on_timeout(float(self.now_ns))
             self.sent.clear()
+        elif step.kind == "cnp":
+            self._fill_flow()
+            self.driver.on_cnp(float(self.now_ns))
         elif step.kind == "idle":
             self.delivered += self.inflight
             self.sent.clear()
@@ -216,7 +219,7 @@ def random_steps(seed: int, count: int) -> Iterator[Step]:
     """Steps for a check by hand: mostly acknowledgements, all kinds of trouble, an idle hour."""
     draw = random.Random(seed)
     for number in range(count):
-        kind = draw.choices(KINDS, (88, 8, 2, 2))[0]
+        kind = draw.choices(KINDS, (87, 8, 2, 1, 2))[0]
         idle = kind == "idle" and number % 2 == 0
         yield Step(
             kind=kind,

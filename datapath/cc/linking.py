@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from datapath.cc import records, toolchain
-from datapath.cc.algorithm import HOOKS, RECEIVER_HOOKS, Algorithm
+from datapath.cc.algorithm import HOOKS, Algorithm
 from datapath.errors import DatapathError, LocalError
 
 HEADER = Path(__file__).parent.parent / "engine" / "cc.h"
@@ -90,6 +90,7 @@ _PROTOTYPES = {
     "on_ack": "void dp_cc_on_ack(void *, const struct dp_cc_ack *) HIDDEN;",
     "on_loss": "void dp_cc_on_loss(void *, const struct dp_cc_loss *) HIDDEN;",
     "on_timeout": "void dp_cc_on_timeout(void *, double) HIDDEN;",
+    "on_cnp": "void dp_cc_on_cnp(void *, double) HIDDEN;",
     "on_request": "void dp_cc_on_request(void *, void *) HIDDEN;",
     "on_data": "void dp_cc_on_data(void *, void *, const struct dp_cc_data *) HIDDEN;",
     "on_timer": "void dp_cc_on_timer(void *, void *, uint64_t) HIDDEN;",
@@ -121,7 +122,7 @@ def link(algorithm: Algorithm, values: Mapping[str, float], obj: bytes) -> bytes
 
 
 def _glue(algorithm: Algorithm, values: Mapping[str, float], stubs: list[str]) -> str:
-    names = [hook for hook in HOOKS if algorithm.grants or hook not in RECEIVER_HOOKS]
+    names = [hook for hook in HOOKS if hook in algorithm.hooks or hook in _DEFAULT_HOOKS]
     hooks = [
         _PROTOTYPES[hook] if hook in algorithm.hooks else _DEFAULT_HOOKS[hook] for hook in names
     ]

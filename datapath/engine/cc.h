@@ -2,7 +2,7 @@
 /*
  * Congestion control: what an algorithm sees and what it sets.
  *
- * An algorithm is four functions over a flow record, at the sender, and may have
+ * An algorithm is five functions over a flow record, at the sender, and may have
  * three more at the receiver, over a record of the port and one of each flow
  * that comes in.  It is written in Python (datapath/cc/), compiled to a shared
  * object that exports one `struct dp_cc_algo dp_cc_algo`, and runs without
@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 7
+#define DP_CC_ABI 8
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -127,6 +127,7 @@ struct dp_cc_algo {
 	void (*on_ack)(void *flow, const struct dp_cc_ack *ack);
 	void (*on_loss)(void *flow, const struct dp_cc_loss *loss);
 	void (*on_timeout)(void *flow, double now_ns);
+	void (*on_cnp)(void *flow, double now_ns); /* NULL: CNPs change nothing */
 	/* the receiver's side: NULL, or all three */
 	void (*on_request)(void *port, void *sender);
 	void (*on_data)(void *port, void *sender, const struct dp_cc_data *data);

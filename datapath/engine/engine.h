@@ -30,8 +30,7 @@ struct dp_qp;
 
 enum {
 	DP_WINDOW_MIN = 64,
-	DP_WINDOW_MAX =
-		1 << 17, /* more than twice 10 Gbit/s times 40 ms in packets of 1500 bytes */
+	DP_WINDOW_MAX = 1 << 17, /* over twice 10 Gbit/s times 40 ms in packets of 1500 bytes */
 };
 
 /* ---- memory for windows --------------------------------------------------- */
@@ -62,6 +61,7 @@ struct dp_engine_config {
 	uint32_t window_psns;	/* extended mode, power of two, 64..131072; 0: 131072 */
 	uint64_t line_rate_bps; /* told to CC; 0: not known */
 	uint64_t min_rto_ns;	/* 0: 4 ms */
+	uint64_t cnp_ns;	/* at least, between two CNPs of a QP; 0: it sends none */
 	uint64_t seed;		/* for keys, QPNs, PSNs: equal seeds, equal runs */
 	uint32_t qpn_prefix;	/* the top 8 bits of every QPN made (process steering) */
 	struct dp_store *store; /* memory for windows; NULL: the engine's own */
@@ -440,7 +440,7 @@ int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);
 	X(duplicates)	/* packets received again */                                               \
 	X(ecn_marked)	/* packets received with CE */                                             \
 	X(trimmed)	/* packets received without their payload */                               \
-	X(cnp_rx) X(acks_tx) X(acks_rx) X(naks_tx) X(rnr_tx)
+	X(cnp_rx) X(cnp_tx) X(acks_tx) X(acks_rx) X(naks_tx) X(rnr_tx)
 
 /* Counters of a connection that has sent a packet. */
 #define DP_QP_SENDER_COUNTERS(X)                                                                   \

@@ -343,6 +343,17 @@ void dp_flow_loss(struct dp_flow *f, struct dp_cc_loss *loss, uint64_t now)
 	outputs(r);
 }
 
+void dp_flow_notified(struct dp_flow *f, uint64_t now)
+{
+	struct dp_cc_flow *r;
+
+	if (!f->algo || !f->algo->on_cnp)
+		return;
+	r = inputs(f, now);
+	f->algo->on_cnp(r, (double)now);
+	outputs(r);
+}
+
 void dp_flow_timeout(struct dp_flow *f, bool first, uint64_t now)
 {
 	struct dp_cc_flow *r;

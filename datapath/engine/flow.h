@@ -131,6 +131,8 @@ void dp_flow_ack(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
 void dp_flow_hops(struct dp_echo *, struct dp_cc_ack *, const uint8_t *records, uint32_t n,
 		  uint64_t now);
 void dp_flow_loss(struct dp_flow *, struct dp_cc_loss *, uint64_t now);
+/* A CNP has come. */
+void dp_flow_notified(struct dp_flow *, uint64_t now);
 /* A time-out.  The first one of a row keeps a copy of the algorithm's record. */
 void dp_flow_timeout(struct dp_flow *, bool first, uint64_t now);
 /* The last row of time-outs was spurious: restores the record from before it. */

@@ -15,7 +15,8 @@ class EngineOptions:
     window_psns, min_rto_ns: 0: the engine's defaults.  segment_max: payload of a packet in
     extended mode that is longer than path_mtu, 0: none is.  paths: UDP source ports that packets
     of a QP take.  telemetry: room for the records that links with telemetry stamp.
-    line_rate_bps: told to algorithms, 0: that of the first host's link.  timeout, retry_cnt,
+    line_rate_bps: told to algorithms, 0: that of the first host's link.  cnp_ns: least time between
+    two CNPs that a QP sends for marked packets, 0: it sends none.  timeout, retry_cnt,
     rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
     packets with payload, and of those without.  credit_class: that of CREDIT packets;
     if it is another than control_class, they go the way of their data backwards.
@@ -31,6 +32,7 @@ class EngineOptions:
     paths: int = 1
     telemetry: bool = False
     line_rate_bps: int = 0
+    cnp_ns: int = 0
     timeout: int = 14
     retry_cnt: int = 7
     rnr_retry: int = 7

@@ -398,6 +398,7 @@ def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) 
     engine.path_mtu_max = options.path_mtu
     engine.extended, engine.ecn = options.extended, options.ecn
     engine.window_psns, engine.min_rto_ns = options.window_psns, options.min_rto_ns
+    engine.cnp_ns = options.cnp_ns
     engine.segment_max, engine.paths = options.segment_max, options.paths
     engine.telemetry = options.telemetry
     engine.line_rate_bps = options.line_rate_bps or graph.host_link(0).rate_bps

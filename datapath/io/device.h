@@ -73,6 +73,7 @@ struct dp_device_options {
 	uint32_t segment;      /* payload of an extended packet, bytes; 0: the best for the port */
 	uint32_t window_psns;  /* 0: the engine's default */
 	uint64_t min_rto_ns;   /* 0: the engine's default */
+	uint64_t cnp_ns;       /* least time between two CNPs of a QP; 0: it sends none */
 	/* Called under the lock for each event of the engine. */
 	void (*on_event)(const struct dp_event *);
 	/* Called by the thread, without the lock, when control_fd is readable; NULL: never. */

@@ -93,6 +93,7 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 		.window_psns = opt->window_psns,
 		.line_rate_bps = dev->info.line_rate_bps,
 		.min_rto_ns = opt->min_rto_ns,
+		.cnp_ns = opt->cnp_ns,
 		.qpn_prefix = dev->info.qpn_prefix,
 	};
 	int err;

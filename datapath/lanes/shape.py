@@ -59,7 +59,9 @@ def shape(topology: Topology, path: Path) -> Shape:
     shared = topology.preset in TWO_SIDED
     if not shared and not forward.rate_bps and not forward.trace_ms:
         forward = replace(forward, rate_bps=DEFAULT_RATE_BPS)
-    if not shared:
+    if shared:  # a link puts frames of a class that it does not have into its last one, for good
+        edge = replace(edge, classes=forward.classes or backward.classes)
+    else:
         edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
     if topology.lossless is not None:
         edge, forward, backward = (

@@ -389,6 +389,7 @@ def engine_options(
         ecn=transport.ecn,
         window_psns=options.window or 0,
         min_rto_ns=options.min_rto or 0,
+        cnp_ns=options.cnp or 0,
         segment_max=sizes.segment(
             mtu,
             path_mtu,

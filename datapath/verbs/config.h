@@ -31,6 +31,7 @@ struct dp_device_config {
 	uint32_t segment;    /* payload bytes of an extended packet; 0: the port's own */
 	uint32_t window;     /* PSNs; 0: the engine's default */
 	uint32_t min_rto_us; /* 0: the engine's default */
+	uint32_t cnp_us;     /* least time between two CNPs of a QP; 0: it sends none */
 };
 
 /*

@@ -79,6 +79,15 @@ _ROWS = (
         high=_U32_MAX,
     ),
     DeviceKey(
+        "cnp_us",
+        "Send congestion notification packets (CNP) for requests that arrive with CE, at most one "
+        "of a QP in this time (DCQCN: 50); unset: none.",
+        "microseconds, 1 or more",
+        "cnp_us",
+        low=1,
+        high=_U32_MAX,
+    ),
+    DeviceKey(
         "window",
         "Most packets in flight per QP; unset: the engine's.",
         "a power of two, 64 to 131072",

@@ -179,6 +179,7 @@ static int first_open(struct front_device *d)
 		.paths = d->config.paths,
 		.window_psns = d->config.window,
 		.min_rto_ns = d->config.min_rto_us * UINT64_C(1000),
+		.cnp_ns = d->config.cnp_us * UINT64_C(1000),
 		.on_event = front_on_event,
 	};
 	char error[512] = "";

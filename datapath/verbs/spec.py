@@ -33,6 +33,11 @@ class TransportOptions(BaseModel):
         ge=1_000,
         description=DEVICE_KEYS["min_rto_us"].text,
     )
+    cnp: DurationNs | None = Field(
+        None,
+        ge=1_000,
+        description=DEVICE_KEYS["cnp_us"].text,
+    )
     window: (
         Literal[64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072] | None
     ) = Field(None, description=DEVICE_KEYS["window"].text)
@@ -123,6 +128,8 @@ class Transport(BaseModel):
         options = {"mode": self.mode, "path_mtu": str(self.path_mtu), "ecn": str(int(self.ecn))}
         if self.options.min_rto is not None:
             options["min_rto_us"] = str(max(1, round(self.options.min_rto / 1000)))
+        if self.options.cnp is not None:
+            options["cnp_us"] = str(max(1, round(self.options.cnp / 1000)))
         if self.options.segment is not None:
             options["segment"] = str(self.options.segment)
         if self.options.paths > 1:

@@ -119,6 +119,12 @@ class Hand:
         self.driver.on_timeout(self.now_ns)
         return self.packets
 
+    def cnp(self, *, wait_ns: float = 0) -> float:
+        """A CNP; the rate after it."""
+        self._pass(wait_ns)
+        self.driver.on_cnp(self.now_ns)
+        return self.rate_bps
+
     @property
     def packets(self) -> float:
         """The window."""

@@ -92,3 +92,12 @@ def test_loss_changes_nothing_and_the_rate_has_a_floor() -> None:
         flow.ack(1, marked=1, wait_ns=50 * US)
     assert flow.rate_bps == 1e8
     assert Hand("dcqcn", line_rate_bps=0).rate_bps == 40e9
+
+
+def test_a_cnp_of_the_receiver_takes_the_place_of_marks() -> None:
+    hand = Hand("dcqcn", line_rate_bps=LINE)
+    assert hand.cnp() == pytest.approx(LINE / 2)
+    before = hand.rate_bps
+    hand.ack(1, wait_ns=60_000, marked=1)
+    assert hand.rate_bps >= before
+    assert hand.cnp(wait_ns=60_000) < before

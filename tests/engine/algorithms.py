@@ -17,11 +17,13 @@ class Witness:
     """Sets a window, and the path of the next packet if `choose` is given (called per event).
 
     acks and losses are the events so far, as dictionaries; `hops` of an ack is a list of such.
+    cnps are the times of CNPs.
     """
 
     def __init__(self, qp: QP, *, cwnd_bytes: float = 1e9, next_path: float | None = None) -> None:
         self.acks: list[dict[str, Any]] = []
         self.losses: list[dict[str, float]] = []
+        self.cnps: list[float] = []
         self.next_path = next_path
         self.flow: Any = None
         record = ffi.new("struct dp_cc_flow *")
@@ -33,10 +35,11 @@ class Witness:
             ffi.callback("void(void *, const struct dp_cc_ack *)", self._on_ack),
             ffi.callback("void(void *, const struct dp_cc_loss *)", self._on_loss),
             ffi.callback("void(void *, double)", lambda flow, now: None),
+            ffi.callback("void(void *, double)", lambda flow, now: self.cnps.append(now)),
         ]
         algo.abi, algo.name, algo.initial = lib.DP_CC_ABI, name, record
         algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
-        algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout = calls
+        algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout, algo.on_cnp = calls
         self._keep = (record, name, calls, algo)
         assert lib.dp_qp_set_cc(qp.qp, algo, qp.world.now) == 0
 

@@ -200,6 +200,14 @@ def test_switches_share_buffers_trim_and_stamp() -> None:
         assert link.classes == (QueueClass(), QueueClass())
 
 
+@pytest.mark.parametrize("preset", ["p2p", "dumbbell", "parking-lot"])
+def test_no_link_on_the_way_forgets_which_frames_were_trimmed(preset: str) -> None:
+    """A host's link with one class would put all data into the class of trimmed headers."""
+    made = shape(topology(preset=preset), path(rate="1gbit", backward={"trim": True}))
+    links = {link for cable in made.graph().cables for link in (cable.forward, cable.backward)}
+    assert {link.classes for link in links if not link.rate_bps} == {(QueueClass(), QueueClass())}
+
+
 def test_queues_have_aqms_and_the_links_between_switches_a_policer() -> None:
     section = topology(preset="leaf-spine")
     made = shape(section, path(aqm="fq-codel", policer={"rate": "1gbit", "burst": "20kB"}))

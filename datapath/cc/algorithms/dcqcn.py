@@ -18,10 +18,10 @@ class Dcqcn(Flow):
     increase (equation 4), and hyper increase once both have passed `f`.
 
     The notification point (section 3.1, NP) sends at most one CNP per flow in
-    `cnp_interval_ns`.  Here the receiver echoes marked bytes in every
-    acknowledgement, and the sender thins them out in the same way; an
-    acknowledgement that comes 50 us late does not wait for another 50.  Timers
-    are made up for at the next acknowledgement.
+    50 us: a receiver whose device has `cnp_us=50` does.  Where none comes, the
+    sender takes the marked bytes that acknowledgements echo for CNPs, at most
+    one in `cnp_interval_ns`; an acknowledgement that comes 50 us late does not
+    wait for another 50.  Timers are made up for at the next acknowledgement.
 
     A flow starts at the rate of its port, without window: DCQCN expects a
     lossless network, and loss changes nothing.  Where the path is slower than
@@ -37,7 +37,9 @@ class Dcqcn(Flow):
     rate_timer_ns: float = param(55_000, unit="ns", min=1000, doc="T, period of increases by time")
     byte_counter: float = param(10e6, unit="bytes", min=1000, doc="B, bytes between increases")
     alpha_timer_ns: float = param(55_000, unit="ns", min=1000, doc="K, alpha falls without CNP")
-    cnp_interval_ns: float = param(50_000, unit="ns", min=0, doc="least time between two CNPs")
+    cnp_interval_ns: float = param(
+        50_000, unit="ns", min=0, doc="least time between marks that are taken for CNPs"
+    )
     min_rate_bps: float = param(10e6, unit="bit/s", min=1000, doc="no CNP cuts the rate below it")
     unknown_line_rate_bps: float = param(
         40e9, unit="bit/s", min=1e6, doc="taken for the port's rate where that is not known"
@@ -53,10 +55,11 @@ class Dcqcn(Flow):
     alpha_timer_start_ns: float = state(-1)
     last_cnp_ns: float = state()
     congested: bool = state(False)
+    notified: bool = state(False)  # the receiver sends CNPs
 
     def on_init(flow) -> None:
         flow.alpha = 1
-        flow.congested = False
+        flow.congested = flow.notified = False
         flow.alpha_timer_start_ns = -1
         flow.last_cnp_ns = flow.now_ns - flow.cnp_interval_ns
         flow.r_c_bps = port_rate(flow)
@@ -64,13 +67,25 @@ class Dcqcn(Flow):
         apply(flow)
 
     def on_ack(flow, ack: Ack) -> None:
-        if ack.marked_bytes > 0 and ack.now_ns - flow.last_cnp_ns >= flow.cnp_interval_ns:
+        if stands_for_cnp(flow, ack):
             flow.last_cnp_ns = ack.now_ns
             cut_rate(flow, ack.now_ns)
         elif flow.congested:
             count_bytes(flow, ack.acked_bytes)
             count_time(flow, ack.now_ns)
         apply(flow)
+
+    def on_cnp(flow, now_ns: float) -> None:
+        flow.notified = True
+        cut_rate(flow, now_ns)
+        apply(flow)
+
+
+def stands_for_cnp(flow: Dcqcn, ack: Ack) -> bool:
+    """Marks of a receiver that has sent no CNP so far."""
+    if flow.notified or ack.marked_bytes <= 0:
+        return False
+    return ack.now_ns - flow.last_cnp_ns >= flow.cnp_interval_ns
 
 
 def cut_rate(flow: Dcqcn, now_ns: float) -> None:

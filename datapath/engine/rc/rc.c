@@ -2,6 +2,7 @@
 /* Reliable connections as a type of QP. */
 #include "engine/rc/rc.h"
 
+#include "engine/rc/cnp.h"
 #include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
 #include "engine/rc/negotiate.h"
@@ -245,7 +246,7 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 	else if (p->mask & (DP_HAS_DEMAND | DP_HAS_GRANT | DP_HAS_CREDIT))
 		dp_credit_rx(rc, p, now);
 	else if (p->mask & DP_IS_CNP)
-		qp->stats.cnp_rx++;
+		dp_cnp_rx(rc, now);
 	else if (p->mask & DP_IS_REQUEST && p->xdh)
 		extended_rx(rc, pkt, p, now);
 	else if (p->mask & DP_IS_REQUEST)
@@ -275,6 +276,8 @@ static int rc_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_
 {
 	if (p->cut)
 		return trimmed_rx(dp_rc_of(qp), p, now);
+	if (p->mask & DP_IS_REQUEST && (pkt->tos & DP_ECN_MASK) == DP_ECN_CE && dp_qp_receives(qp))
+		dp_cnp_marked(dp_rc_of(qp), now);
 	dispatch(dp_rc_of(qp), pkt, p, now);
 	return 0;
 }
@@ -285,7 +288,7 @@ static int rc_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 
 	if (!dp_qp_receives(qp) && !qp->refusing)
 		return 0;
-	if (dp_responder_tx(rc, pkt, now) || dp_grants_tx(rc, pkt))
+	if (dp_cnp_tx(rc, pkt) || dp_responder_tx(rc, pkt, now) || dp_grants_tx(rc, pkt))
 		return 1;
 	if (!dp_qp_receives(qp))
 		return 0;

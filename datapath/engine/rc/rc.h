@@ -13,6 +13,7 @@
  *   loss.c                    which of these are lost, and probes
  *   rack.c                    RACK-TLP as arithmetic
  *   credit.c                  DEMAND and GRANT, both ways
+ *   cnp.c                     congestion notification packets, both ways
  *   responder_in_order.c      requests executed in order, acknowledged
  *   responder_out_of_order.c  extended mode: packets ahead of a gap
  *   received.c                the set of these, and the SACK bitmap
@@ -100,6 +101,8 @@ struct dp_responder {
 	uint8_t sacks;	    /* acknowledgements that told only a part of the bitmap */
 	uint8_t thin;	    /* extended mode: how thin the peer wants acknowledgements */
 	uint16_t sack_turn; /* first word of the part that is told next, in turn */
+	bool cnp_due;
+	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
 	uint32_t nak_psn;
 	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */
 	/* extended mode */

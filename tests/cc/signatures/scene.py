@@ -42,7 +42,8 @@ Row = dict[str, float | str]
 class Shared:
     """The shared link: everything waits in its queue, all delay is its own.
 
-    rtt_ns: of an empty path, serialisation not counted.  loss: share lost at random.
+    rtt_ns: of an empty path, serialisation not counted.  loss: share lost at random.  cnp_ns: least
+    time between two CNPs of a receiver, 0: it sends none.
     """
 
     rate_bps: int = GBIT
@@ -53,6 +54,7 @@ class Shared:
     jitter_ns: float = 0
     reorder: float = 0
     telemetry: bool = False
+    cnp_ns: int = 0
 
     def link(self, extra_ns: int = 0) -> Link:
         """Half of the RTT lies in this direction; extra_ns: more, as on another route."""
@@ -147,7 +149,9 @@ def run(
     line_rate_bps: int = 0,
 ) -> Seen:
     options = EngineOptions(
-        line_rate_bps=line_rate_bps or shared.rate_bps, telemetry=shared.telemetry
+        line_rate_bps=line_rate_bps or shared.rate_bps,
+        telemetry=shared.telemetry,
+        cnp_ns=shared.cnp_ns,
     )
     simulation = Simulation(shared.topology(pairs or len(flows)), transport=options)
     sampling = Sampling(interval_ns, flows=range(len(flows)), links=(0,))

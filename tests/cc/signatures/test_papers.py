@@ -76,11 +76,16 @@ def test_dctcp_oscillates_more_with_a_large_g() -> None:
 
 
 def test_dcqcn_converges_to_fair_rates() -> None:
-    """SIGCOMM 2015, section 5 and figure 11: flows that start one after the other."""
+    """SIGCOMM 2015, section 5 and figure 11: flows that start one after the other.
+
+    With the marks that acknowledgements echo, and with CNPs of the receiver.
+    """
     rows: list[Row] = []
     path = Shared(40 * GBIT, 20 * US, DEEP, Marking("red", 5_000, 200_000, 0.01))
-    for count in (2, 8):
+    for count, cnp_ns in ((2, 0), (2, 50 * US), (8, 0), (8, 50 * US)):
+        path = replace(path, cnp_ns=cnp_ns)
         seen = steady("dcqcn", path, count=count, duration_ns=200 * MS, stagger_ns=MS)
+        assert (seen.result.qps["cnp_rx"] > 0) == (cnp_ns > 0)
         rates = seen.goodput_bps(100 * MS)
         assert jain(rates) > 0.95
         assert seen.share(100 * MS) > 0.85
@@ -88,6 +93,7 @@ def test_dcqcn_converges_to_fair_rates() -> None:
         rows.append(
             {
                 "flows": str(count),
+                "by": "CNP" if cnp_ns else "marks",
                 "jain": jain(rates),
                 "share": seen.share(100 * MS),
                 "queue_us": seen.queue_us(100 * MS),
