@@ -101,7 +101,7 @@ look: docs .venv/.look
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 		{ echo "there is no browser: apt-get install chromium" >&2; exit 3; }
 	rm -rf build/look
-	DATAPATH_LOOK=build/look $(PYTHON) -m pytest -q -n 0 tests/report/test_browser.py
+	DATAPATH_LOOK=build/look $(PYTHON) -m pytest -q -n 0 tests/report/look.py
 	@echo build/look
 
 clean:

@@ -42,8 +42,8 @@ class Intervals:
             except (DatapathError, OSError):  # a network that goes down, say
                 continue
             if text := told(before, now):
-                ends = (each.time_s - begun for each in (before, now))
-                self._say("{:.0f} to {:.0f} s: {}".format(*ends, text))
+                since, until = (each.time_s - begun for each in (before, now))
+                self._say(f"{since:.0f} to {until:.0f} s: {text}")
             before = now
 
 

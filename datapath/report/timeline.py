@@ -118,8 +118,8 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[TimeFi
         for name, ax in zip(names, below, strict=True):
             _panel(ax, drawing, QUANTITIES[name], panel.rows, traces)
         marks = traces[panel.rows.index[0]][0].marks
-        for line in event_marks.draw(below, marks):
-            figure.moves(line)
+        for mark in event_marks.draw(below, marks):
+            figure.moves(mark)
         drawing.marks |= set(marks)
         below[-1].set_xlabel("Time since the first delivery (s)")
     for name, line in zip(names, axes, strict=True):

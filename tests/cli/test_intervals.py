@@ -39,9 +39,9 @@ def test_of_a_real_run(root: None, tmp_path: Path) -> None:
         "version: 1\nname: one\ntransport: {device: dp, port: udp}\n"
         "workload: {kind: stream, size: 64KiB, duration: 3s}\nsweep: {repetitions: 1}\n"
     )
-    argv = [sys.executable, "-m", "datapath.cli", "run", tmp_path / "one.yaml", "--no-report"]
+    argv = [sys.executable, "-m", "datapath.cli", "run", str(tmp_path / "one.yaml"), "--no-report"]
     done = subprocess.run(
-        [*argv, "--out", tmp_path / "r"], cwd=paths.ROOT, capture_output=True, text=True
+        [*argv, "--out", str(tmp_path / "r")], cwd=paths.ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"^\d+ to \d+ s: goodput [\d.]+\s[GMk]bit/s, RTT .*", done.stderr, re.M)

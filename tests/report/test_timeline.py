@@ -111,7 +111,7 @@ def test_lines_are_the_numbers(tmp_path: Path) -> None:
 
 
 def test_the_page_is_told_what_it_needs_to_read_and_zoom(tmp_path: Path) -> None:
-    """test_browser.py does both; here all that is named is there, and frames are in the picture."""
+    """look.py does both; here all that is named is there, and frames are in the picture."""
     folder = collected(
         tmp_path / "r", [flow(10, 100_000_000)], plots=[plot(metric=["cwnd", "rate"])]
     )

@@ -22,8 +22,7 @@ from tests.report import folders
 from tests.report.browser import Browser
 from tests.report.test_timeline import WRITES, collected, flow
 
-PICTURES = os.environ.get("DATAPATH_LOOK", "")
-pytestmark = pytest.mark.skipif(not PICTURES, reason="make look runs it, with a browser")
+PICTURES = os.environ["DATAPATH_LOOK"]
 
 SITE = paths.ROOT / "build" / "site"
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
