@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "io/device_impl.h"
+#include "posix/thread.h"
 #include "wire/crc32.h"
 #include "wire/sizes.h"
 
@@ -120,24 +120,19 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 
 static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 {
-	sigset_t all, before;
 	int err;
 
 	dev->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (dev->kick_fd < 0) {
-		err = errno;
+		err = -errno;
 	} else {
-		/* Signals go to the program's own threads. */
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		err = pthread_create(&dev->thread, NULL, dp_device_run, dev);
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		err = dp_thread_start(&dev->thread, dp_device_run, dev);
 		if (err)
 			close(dev->kick_fd);
 	}
 	if (err)
-		snprintf(error, error_len, "cannot start the device's thread: %s", strerror(err));
-	return -err;
+		snprintf(error, error_len, "cannot start the device's thread: %s", strerror(-err));
+	return err;
 }
 
 static void stop_thread(struct dp_device *dev)

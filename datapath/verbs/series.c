@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +25,7 @@
 
 #include "io/series.h"
 #include "posix/number.h"
+#include "posix/thread.h"
 
 enum {
 	INTERVAL_US = 10000,
@@ -236,20 +236,13 @@ static int open_file(struct front_series *s, const struct settings *settings, co
 static int start_thread(struct front_series *s)
 {
 	pthread_condattr_t attr;
-	sigset_t all, before;
-	int err;
 
 	pthread_mutex_init(&s->tick, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&s->ended, &attr);
 	pthread_condattr_destroy(&attr);
-	/* Block all signals: they belong to the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&s->thread, NULL, run, s);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -err;
+	return dp_thread_start(&s->thread, run, s);
 }
 
 static void release(struct front_series *s)

@@ -185,6 +185,26 @@ def test_so_does_one_that_shared_memory(
         assert re.search(seen.format(jobs[0].processes[2].pid), told), told
 
 
+def test_a_process_lives_on_when_it_writes_to_one_that_has_ended(
+    jobs: list[Job], tmp_path: Path
+) -> None:
+    """Rank 3 stands still while rank 2 is killed, and then gives it credits and rings its bell.
+
+    A pipe without a reader must not end the program: rank 3 says what it saw, as the others do.
+    """
+    job = Job(tmp_path, planned("ring", 4, 1000), "--iterations", "10000000", way="shm")
+    jobs.append(job)
+    job.until_running()
+    job.processes[3].send_signal(signal.SIGSTOP)
+    time.sleep(0.1)
+    job.processes[2].kill()
+    job.processes[2].wait()
+    job.processes[3].send_signal(signal.SIGCONT)
+    for rank in (0, 1, 3):
+        assert job.processes[rank].wait(PATIENCE_S) == 1, rank
+        assert "rank 2 is gone: " in job.error(rank)
+
+
 def words_of_survivors(
     jobs: list[Job], folder: Path, how: signal.Signals, way: str
 ) -> Iterator[str]:

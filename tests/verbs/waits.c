@@ -266,6 +266,14 @@ static void the_thread_that_waits_serves(void)
 	close(ends[0]);
 }
 
+/* ThreadSanitizer ignores the lock that a cleanup handler takes when the thread was cancelled in a
+ * blocking call, and would report what the lock guards. */
+#ifdef __SANITIZE_THREAD__
+#define SEES_CANCELLED_THREADS 0
+#else
+#define SEES_CANCELLED_THREADS 1
+#endif
+
 /* The device answers without the thread that has been cancelled. */
 static void a_cancelled_wait(void)
 {
@@ -411,7 +419,8 @@ int main(void)
 	connect_to(&far, &near);
 	exchange();
 	the_thread_that_waits_serves();
-	a_cancelled_wait();
+	if (SEES_CANCELLED_THREADS)
+		a_cancelled_wait();
 	a_signal_ends_the_wait();
 	a_signal_does_not_end_the_wait();
 	signals_of_both_kinds();

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "posix/clock.h"
+#include "posix/thread.h"
 #include "verbs/ucm/ucm.h"
 
 enum { FAREWELL_MS = 1500 };
@@ -132,7 +132,6 @@ static void register_handlers(void)
 int ucm_thread_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	sigset_t all, before;
 	pthread_t thread;
 	int err;
 
@@ -144,11 +143,7 @@ int ucm_thread_start(void)
 		err = errno;
 		goto fail;
 	}
-	/* Block all signals: they belong to the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&thread, NULL, run, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	err = -dp_thread_start(&thread, run, NULL);
 	if (err)
 		goto fail;
 	pthread_setname_np(thread, "dp:cm");
