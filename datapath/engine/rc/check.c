@@ -242,7 +242,8 @@ static const char *check_responder(const struct dp_rc *rc)
 static const char *check_timer(const struct dp_rc *rc)
 {
 	const struct dp_requester *r = &rc->req;
-	bool waits = r->rnr_until_ns || r->timer_ns || r->tlp_ns || r->reorder_ns ||
+	const struct dp_sender *s = rc->sender;
+	bool waits = r->rnr_until_ns || r->timer_ns || (s && (s->tlp_ns || s->reorder_ns)) ||
 		     rc->resp.ack_ns || (rc->flow && rc->flow->paced);
 
 	MUST(rc->qp.ready || !waits || !dp_qp_sends(&rc->qp) || dp_timer_armed(&rc->qp.timer),

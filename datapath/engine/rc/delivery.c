@@ -293,7 +293,8 @@ static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrom
 		for (path = 0; path < b->paths; path++)
 			while (b->class[path].flight.head != DP_NIL)
 				dp_mark_lost(rc, b->class[path].flight.head);
-		rc->req.timer_ns = rc->req.tlp_ns = rc->req.reorder_ns = 0;
+		rc->req.timer_ns = 0;
+		dp_loss_timers_off(rc);
 		return;
 	}
 	rc->sender->stats.naks_rx++;

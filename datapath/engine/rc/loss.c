@@ -78,8 +78,8 @@ static struct dp_cc_loss detect(struct dp_rc *rc, struct dp_class *c, uint64_t n
 		if (due == DP_NEVER)
 			break;
 		if (due > now) {
-			if (!rc->req.reorder_ns || due < rc->req.reorder_ns)
-				rc->req.reorder_ns = due;
+			if (!rc->sender->reorder_ns || due < rc->sender->reorder_ns)
+				rc->sender->reorder_ns = due;
 			break;
 		}
 		lose(rc, &loss, i);
@@ -94,7 +94,7 @@ void dp_detect_losses(struct dp_rc *rc, uint64_t now)
 	struct dp_cc_loss loss;
 	unsigned kind;
 
-	rc->req.reorder_ns = 0;
+	rc->sender->reorder_ns = 0;
 	for (kind = 0; b && kind < dp_classes(b); kind++) {
 		loss = detect(rc, &b->class[kind], now);
 		if (!loss.lost_bytes)
@@ -163,7 +163,7 @@ void dp_probe(struct dp_rc *rc)
 	uint32_t newest = newest_acked(b);
 	unsigned kind = b->paths;
 
-	rc->req.tlp_ns = 0;
+	rc->sender->tlp_ns = 0;
 	while (newest == DP_NIL && kind < dp_classes(b) && b->class[kind].flight.tail == DP_NIL)
 		kind++;
 	if (b->lost.head != DP_NIL || kind == dp_classes(b))

@@ -327,8 +327,8 @@ static uint64_t rc_deadline(const struct dp_qp *qp, uint64_t now)
 		earlier(&min, r->rnr_until_ns);
 	} else {
 		earlier(&min, r->timer_ns);
-		earlier(&min, r->tlp_ns);
-		earlier(&min, r->reorder_ns);
+		earlier(&min, rc->sender ? rc->sender->tlp_ns : 0);
+		earlier(&min, rc->sender ? rc->sender->reorder_ns : 0);
 	}
 	earlier(&min, rc->resp.ack_ns);
 	if (rc->hello_ns > now)

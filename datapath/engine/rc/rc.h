@@ -72,7 +72,6 @@ struct dp_requester {
 	uint64_t timer_ns; /* standard: IB time-out; extended: RTO. 0: off */
 	/* extended mode */
 	struct dp_tx_block *block;
-	uint64_t tlp_ns, reorder_ns;
 	uint64_t progress_ns;
 };
 
@@ -82,6 +81,7 @@ struct dp_sender {
 	struct dp_flow flow;
 	/* extended mode */
 	struct dp_reordering reordering;
+	uint64_t tlp_ns, reorder_ns; /* when to probe, when a packet counts as lost; 0: off */
 	uint64_t timeout_ns; /* when the first time-out of a row came; 0: no row */
 	uint32_t peer_duplicates, peer_marked;
 	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
@@ -101,8 +101,6 @@ struct dp_responder {
 	uint8_t sacks;	    /* acknowledgements that told only a part of the bitmap */
 	uint8_t thin;	    /* extended mode: how thin the peer wants acknowledgements */
 	uint16_t sack_turn; /* first word of the part that is told next, in turn */
-	bool cnp_due;
-	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
 	uint32_t nak_psn;
 	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */
 	/* extended mode */
@@ -120,6 +118,8 @@ struct dp_responder {
 	struct dp_accepted *accepted; /* ring of the newest max_dest_rd_atomic requests;
 				       * NULL: there was none yet */
 	uint32_t n_accepted;	      /* accepted since the connection began */
+	bool cnp_due;
+	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
 };
 
 struct dp_rc {
@@ -161,6 +161,13 @@ static inline struct dp_rc *dp_rc_of(struct dp_qp *qp)
 static inline const struct dp_rc *dp_rc_of_const(const struct dp_qp *qp)
 {
 	return (const struct dp_rc *)qp;
+}
+
+/* Extended mode: nothing is probed or counted as lost before something else happens. */
+static inline void dp_loss_timers_off(struct dp_rc *rc)
+{
+	if (rc->sender)
+		rc->sender->tlp_ns = rc->sender->reorder_ns = 0;
 }
 
 /* Number of pages of a window. */

@@ -25,6 +25,7 @@ void dp_requester_reset(struct dp_rc *rc)
 	dp_tx_release(rc);
 	dp_credit_stop(rc);
 	memset(&rc->req, 0, sizeof(rc->req));
+	dp_loss_timers_off(rc);
 	if (rc->flow)
 		dp_flow_stop(rc->flow);
 }
@@ -72,9 +73,10 @@ static void maybe_change(struct dp_rc *rc, uint64_t now)
 		dp_ext_start(rc, now);
 }
 
-static void end_rnr_wait(struct dp_requester *r)
+static void end_rnr_wait(struct dp_rc *rc)
 {
-	r->rnr_until_ns = r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+	rc->req.rnr_until_ns = rc->req.timer_ns = 0;
+	dp_loss_timers_off(rc);
 }
 
 /* Begins a zeroed flow.  stats: NULL if it will send nothing. */
@@ -135,7 +137,7 @@ int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	    now < rc->req.rnr_until_ns)
 		return 0;
 	if (rc->req.rnr_until_ns) /* the wait is over, but the timer has not fired yet */
-		end_rnr_wait(&rc->req);
+		end_rnr_wait(rc);
 	maybe_change(rc, now);
 	if (!rc->flow && (rc->qp.sq_tx == dp_send_limit(rc) || !begin_flow(rc, now)))
 		return 0;
@@ -184,7 +186,7 @@ void dp_requester_tick(struct dp_rc *rc, uint64_t now)
 	if (r->rnr_until_ns) {
 		if (now < r->rnr_until_ns)
 			return;
-		end_rnr_wait(r);
+		end_rnr_wait(rc);
 	}
 	if (rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD)
 		return;

@@ -87,11 +87,12 @@ void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)
 	uint64_t rto = time_out(rc), pto = dp_probe_timeout(rc);
 
 	if (r->snd_una == r->snd_nxt) {
-		r->timer_ns = r->tlp_ns = r->reorder_ns = 0;
+		r->timer_ns = 0;
+		dp_loss_timers_off(rc);
 		return;
 	}
 	r->timer_ns = now + rto;
-	r->tlp_ns = rc->flow->rtt.srtt_ns && !r->tlp_sent && pto < rto ? now + pto : 0;
+	rc->sender->tlp_ns = rc->flow->rtt.srtt_ns && !r->tlp_sent && pto < rto ? now + pto : 0;
 }
 
 /* ---- transmit ------------------------------------------------------------------------ */
@@ -277,7 +278,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	if (!r->timer_ns || (!response && r->timer_ns > now + time_out(rc)))
 		dp_ext_arm_timers(rc, now);
 	else if (!r->tlp_sent && rc->flow->rtt.srtt_ns)
-		r->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
+		rc->sender->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += response ? 0 : bytes;
 	wqe->packets++;
@@ -363,18 +364,18 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 	rc->req.forced = true;
 	dp_flow_timeout(rc->flow, first, now);
 	dp_ext_arm_timers(rc, now);
-	rc->req.tlp_ns = 0;
+	rc->sender->tlp_ns = 0;
 }
 
 void dp_ext_tick(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 
-	if (!r->block)
+	if (!r->block || !rc->sender)
 		return;
-	if (dp_has_expired(rc, r->reorder_ns, now))
+	if (dp_has_expired(rc, rc->sender->reorder_ns, now))
 		dp_detect_losses(rc, now);
-	if (dp_has_expired(rc, r->tlp_ns, now))
+	if (dp_has_expired(rc, rc->sender->tlp_ns, now))
 		dp_probe(rc);
 	if (!r->timer_ns && r->snd_una != r->snd_nxt)
 		dp_ext_arm_timers(rc, now); /* after the wait for a receiver that was not ready */
