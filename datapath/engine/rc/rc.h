@@ -82,7 +82,7 @@ struct dp_sender {
 	/* extended mode */
 	struct dp_reordering reordering;
 	uint64_t tlp_ns, reorder_ns; /* when to probe, when a packet counts as lost; 0: off */
-	uint64_t timeout_ns; /* when the first time-out of a row came; 0: no row */
+	uint64_t timeout_ns;	     /* when the first time-out of a row came; 0: no row */
 	uint32_t peer_duplicates, peer_marked;
 	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
 };
