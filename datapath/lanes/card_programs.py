@@ -169,9 +169,18 @@ class WithCards:
 
     _cards: CardPrograms | None = None
 
-    def set_cards(self, topology: object) -> None:
+    @property
+    def link_rate_bps(self) -> float:
+        """Nothing is known of links: the `path` section alone limits."""
+        return 0.0
+
+    @property
+    def base_rtt_ns(self) -> Any:
+        """That of the `path` section."""
+        return None
+
+    def set_cards(self, topology: Topology) -> None:
         """As lanes.base.Network."""
-        assert isinstance(topology, Topology)
         if self._cards is not None and topology.card is not None:
             self._cards.settle(topology.card)
 
