@@ -38,11 +38,11 @@ class CardPrograms:
     # --- of the lane ---
 
     def starter(self, index: int) -> Start:
-        """What starts a program where a card's devices are."""
+        """Words before a command that start it where a card's devices are."""
         raise NotImplementedError
 
     def settings(self, me: int, cc: Path) -> Settings:
-        """What a card is told; cc: the compiled algorithm, on this machine."""
+        """The settings of a card; cc: the compiled algorithm, on this machine."""
         raise NotImplementedError
 
     def prefix(self, index: int, logs: Path) -> str:

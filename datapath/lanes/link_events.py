@@ -24,7 +24,7 @@ def all_changes(topology: Topology, path: Path, events: Sequence[Event]) -> list
 
 
 def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> list[Change]:
-    """What becomes of links and routes; LocalError for a link that is not there."""
+    """Changes of links and routes; LocalError for a link that is not there."""
     state = _Links(topology, path)
     changes: list[Change] = []
     of_path = path_changes(events, path) if topology.preset in ONE_PATH else iter(())

@@ -303,7 +303,7 @@ class SimNetwork:
     def _algorithms(
         self, sections: Sequence[Cc], flows: Flows
     ) -> tuple[list[Any], list[SetAlgorithm]]:
-        """What the QP of each row begins with, and what it gets by later rows."""
+        """The algorithm with which each row's QP begins, and changes of it by later rows."""
         from datapath.cc import compile_algorithm
         from datapath.fabric.changes import SetAlgorithm
 

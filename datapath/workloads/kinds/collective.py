@@ -225,7 +225,7 @@ class Collective:
         return len(ctx.network.hosts) * self.params.ranks_per_host
 
     def _terms(self) -> Terms:
-        """What plans of the workload have in common, whatever their algorithm and size."""
+        """Arguments that all plans of the workload share, whatever their algorithm and size."""
         from datapath.collectives.choose import Terms
         from datapath.collectives.make import Costs
 

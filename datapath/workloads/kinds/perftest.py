@@ -51,7 +51,7 @@ _UNCONNECTED = "Failed to connect RDMA CM events"
 """How perftest's client over siw ends once in a while, crashing; nothing has been measured yet."""
 
 _WAITS = "Waiting for client"
-"""What perftest's server says when it listens, where no TCP socket tells."""
+"""perftest's server prints this when it listens, where no TCP socket tells."""
 
 _ATTEMPTS = 3
 

@@ -238,7 +238,7 @@ def _run(
 
 
 def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
-    """What the generator asks for: a compiled algorithm, or a name that the kernel knows."""
+    """The generator's argument: a compiled algorithm, or a name that the kernel knows."""
     device = _device(ctx)
     over_tcp = device == "kernel" or (device == "dp" and ctx.network.local)
     if over_tcp and cc.tcp is not None and bpf.source_of(cc.tcp, ctx.folder) is None:
@@ -255,7 +255,7 @@ def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
 
 
 def _own_tcp(ctx: RunContext) -> str | None:
-    """What the generator asks of its own sockets: an algorithm that kernels have by themselves."""
+    """The TCP algorithm of the generator's own sockets, one that kernels have by themselves."""
     name = ctx.cc.tcp
     known = name is not None and bpf.source_of(name, ctx.folder) is None
     return name if known and _device(ctx) == "kernel" else None
