@@ -56,7 +56,7 @@ def ending_signals(*, to_the_end: bool = False) -> Iterator[None]:
     if _current is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    # What the caller ignores stays ignored: nohup does that with SIGHUP.
+    # A signal that the caller ignores stays ignored: nohup ignores SIGHUP.
     caught = [signum for signum in _END if signal.getsignal(signum) is not signal.SIG_IGN]
     ending = _Ending(sys.unraisablehook)
     _current = ending

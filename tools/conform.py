@@ -87,7 +87,7 @@ OPCODES = {
     "atomic_write": IBV_WR_ATOMIC_WRITE,
 }
 RXE_WITH_INV = 1 << 2
-"""What rxe gives in place of IBV_WC_WITH_INV, 1 << 3: the kernel's own number of the flag."""
+"""rxe sets this in place of IBV_WC_WITH_INV, 1 << 3: the kernel's own number of the flag."""
 
 SENDS = ("send", "send_imm", "send_inv")
 RECEIVED = (*SENDS, "write_imm")
@@ -181,7 +181,7 @@ def cases(
     windows: bool = True,
     atomic_writes: bool = False,
 ) -> Iterator[Case]:
-    """What is done, in order; both sides make the same list.
+    """The operations in order; both sides make the same list.
 
     empty_reads: READs of no bytes, and WRITEs of no bytes beside READs, in one
     direction.  empty_duplex: the same in both.  windows: the responder has memory windows,
@@ -456,7 +456,7 @@ def check_requester(side: Side, case: Case, seed: int) -> int:
 
 
 def check_responder(side: Side, case: Case, seed: int) -> int:
-    """What was sent, written, swapped and added; the number of bytes that were right."""
+    """Checks what was sent, written, swapped and added; the number of bytes that were right."""
     checked = 0
     for message in case.messages:
         if message.op in (*SENDS, *WRITES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What an algorithm is: a name, parameters, state and hooks.
+"""An algorithm: a name, parameters, state and hooks.
 
 `@algorithm` reads them from a class body.  The class is never instantiated;
 its functions take the flow record in the place of `self`.

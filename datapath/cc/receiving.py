@@ -204,7 +204,7 @@ class Arrivals:
         return found
 
     def _settle(self) -> list[str]:
-        """What the engine does after a call: on_timer if it is due, and the grants."""
+        """The engine's part after a call: on_timer if it is due, and the grants."""
         port, found = self.receiver.port, []
         if not math.isfinite(port.timer_ns):
             found.append(f"timer_ns is {float(port.timer_ns):g}")
@@ -244,7 +244,7 @@ class Arrivals:
 
 
 def receiver_differences(one: Receiver, other: Receiver) -> list[str]:
-    """What two receivers hold differently, beyond rounding."""
+    """The values that differ between two receivers, beyond rounding."""
     found = []
     names = [*records.HEADS["sender"]]
     for i, (a, b) in enumerate(zip(one.senders, other.senders, strict=True)):

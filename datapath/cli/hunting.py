@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("file", "symptom", "score", "measured", "limit", "cause", "cases")
 _DEFAULT_SECONDS = 60.0
 _ANY = "{version: 1, name: hunt, topology: {lane: sim}, workload: {kind: stream}}"
-"""What settings are tried on before there is a case."""
+"""The case on which settings are tried before there is another."""
 _LINE_S = 10.0
 """From one line of progress to the next, where stderr is no terminal."""
 

@@ -48,7 +48,7 @@ class Intervals:
 
 
 def told(before: Sample, now: Sample) -> str:
-    """What happened between two samples, in a line; "": nothing is known of it."""
+    """The time between two samples, in a line; "": nothing is known of it."""
     rows = between(before, now)
     sending = [row for row in rows["qps"] if row["goodput_bps"]]
     if sending:

@@ -172,7 +172,7 @@ def _outcome(run: Run, record: RunRecord) -> str:
         result = " ".join(
             f"{m['name']} {display.quantity(m['value'], m['unit'], m['name'])}" for m in shown
         )
-        # What makes the numbers worth less: the CPUs did not suffice.
+        # The CPUs did not suffice, so the numbers are worth less.
         result = "; ".join(filter(None, (result, record.cpu_limit)))
     line = f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"
     return printable(line)

@@ -260,7 +260,7 @@ def read_left_out(log: Path, kind: str) -> dict[str, list[str]]:
 
 
 def fresh_machines(_: Sequence[str]) -> Tally:
-    """What the README promises of a fresh machine: a test for each release."""
+    """The README's quickstart on fresh machines: a test for each release."""
     if os.geteuid() != 0:
         reason = "fresh: needs root: makes the root folder of a Debian and enters it"
         return Tally(skipped=len(FRESH_RELEASES), skip_reasons=[reason])
@@ -357,7 +357,7 @@ def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 class StageDone(NamedTuple):
-    """What a stage came to, how long it took, and what its programs used."""
+    """The result of a stage, its time, and the CPU time of its programs."""
 
     tally: Tally
     seconds: float

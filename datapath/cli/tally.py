@@ -65,7 +65,7 @@ class Tally:
 
 
 def after_second_try(first: Tally, second: Tally) -> Tally:
-    """What is to be told of a stage whose failed tests, and only they, ran once more.
+    """The tally of a stage whose failed tests, and only they, ran once more.
 
     A test that passed the second time counts as passed and is told as unsteady, with the
     message of its failure.

@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass
 class Sample:
-    """What was counted at a time, by QP and by link."""
+    """The counters at a time, by QP and by link."""
 
     time_s: float
     qps: dict[tuple[int, str, int], dict[str, Any]] = field(default_factory=dict)

@@ -222,7 +222,7 @@ def _classes(
 
 
 def _rates_mbps(now: Look, before: Look) -> dict[tuple[str, ...], float]:
-    """Of what began to send meanwhile, or to count anew, nothing is known."""
+    """Nothing is known of a tunnel that began to send meanwhile, or to count anew."""
     seconds, past = now.time_s - before.time_s, before.sent_bytes()
     return {
         key: 8e-6 * (sent - past[key]) / seconds

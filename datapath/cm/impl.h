@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the files of the connection manager share. */
+/* Shared by the files of the connection manager. */
 #ifndef DP_CM_IMPL_H
 #define DP_CM_IMPL_H
 

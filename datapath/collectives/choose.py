@@ -27,7 +27,7 @@ SIZES = (1 << 10, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23)
 
 @dataclass(frozen=True)
 class Fit:
-    """What an algorithm takes at a size.
+    """The time that an algorithm takes, by size.
 
     sizes, times_ns: what was measured, by size; at least one.
     """
@@ -82,7 +82,7 @@ def around(size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the plans of a measurement have in common: as make() takes them, and the root."""
+    """Arguments of make() that all plans of a measurement share, and the root."""
 
     item_bytes: int = 4
     root: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What a buffer holds while the checker goes through a plan, and who touched it last."""
+"""The contents of a buffer while the checker goes through a plan, and its last accesses."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Diagnosis:
         return [link for link, pair in ends if link.deviates and not pair & set(ranks)]
 
     def verdicts(self) -> list[str]:
-        """What deviates, in sentences; one sentence when nothing does."""
+        """The deviations, in sentences; one sentence when there is none."""
         told = [self._of_rank(rank) for rank in self.slow_ranks]
         told += [
             f"the link from rank {link.sender} to rank {link.receiver} deviates: a transfer takes "
@@ -134,7 +134,7 @@ def _ms(time_ns: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What ranks measured.
+    """Measurements of ranks.
 
     counts, sums_ns: of each row of the plan, how often it was done, and how long that took.
     busy_ns, still_ns: of each rank, as dpcoll_steps() has them.
@@ -147,7 +147,7 @@ class Measured:
 
 
 def read_steps(paths: Sequence[Path], plan: Plan) -> Measured:
-    """What each rank wrote, by rank; LocalError when a file does not fit the plan."""
+    """Read the file of each rank; LocalError when one does not fit the plan."""
     counts, sums, times = [], [], []
     for rank, path in enumerate(paths):
         wanted = plan.steps["step"][plan.steps["rank"] == rank]
@@ -179,7 +179,7 @@ def diagnose(plan: Plan, measured: Measured, simulated_ns: Array) -> Diagnosis:
 
 
 def _quick(values: Sequence[float]) -> float:
-    """What the quicker third is below: a value that slow ones, if they are few, do not move."""
+    """The upper end of the fastest third, which a few slow values do not move."""
     return sorted(values)[(len(values) - 1) // 3]
 
 

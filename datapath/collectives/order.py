@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What comes before what in a plan: the graph that its executors keep.
+"""The order of the steps of a plan: the graph that its executors keep.
 
 Row a comes before row b when b waits for a, when b is the other end of a's SEND, when both are of
 one connection and one kind, or when b is a SEND that needs the slot at the receiver which a frees.

@@ -36,7 +36,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What a simulator runs, and where in it the ends of collectives are.
+    """Work for a simulator, and where in it the ends of collectives are.
 
     ends: step of each rank that ends each collective, shape (iterations, ranks).
     """

@@ -132,7 +132,7 @@ class Chunk:
 
 
 class Trace:
-    """What an algorithm's function gets.
+    """The argument of an algorithm's function.
 
     ranks: of the collective.  root: of a broadcast, reduce, gather or scatter.
     """

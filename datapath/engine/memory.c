@@ -158,7 +158,7 @@ static uint8_t *reach(struct dp_mr *mr, uint64_t va, uint64_t len, uint32_t acce
 
 static uint8_t nothing;
 
-/* What the QP's peer names by a key. */
+/* The region or window that the QP's peer names by a key. */
 static struct dp_mr *find_remote(const struct dp_qp *qp, uint32_t key)
 {
 	struct dp_mr *mr = find(qp->pd, key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is known of a path's round-trip time.  Nothing here knows of QPs or clocks. */
+/* Estimates of a path's round-trip time.  Nothing here knows of QPs or clocks. */
 #ifndef DP_ENGINE_RTT_H
 #define DP_ENGINE_RTT_H
 

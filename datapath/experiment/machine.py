@@ -253,7 +253,7 @@ def _disk() -> Iterator[Finding]:
 
 
 def _lanes() -> Iterator[Finding]:
-    """What would run: a small experiment of each lane, held against preflight."""
+    """The lanes that would run: preflight judges a small experiment of each."""
     for lane, section in _LANES.items():
         text = (
             f"version: 1\nname: doctor\n{section}\ntransport: {{port: udp}}\n"

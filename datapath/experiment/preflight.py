@@ -198,7 +198,7 @@ def _policer(spec: PointSpec) -> Iterator[DatapathError]:
 
 
 def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
-    """What the lane refuses when its network is made (not entered), and the tools that it lacks."""
+    """The lane's objections when its network is made (not entered), and missing tools."""
     lane = spec.topology.of_lane
     try:
         lanes.open_network(spec.topology, spec.path, folder=folder)
@@ -230,7 +230,7 @@ def root_is_mount_point(table: Path = Path("/proc/self/mountinfo")) -> bool:
 
 
 def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
-    """What lane sim cannot do, and its library."""
+    """Settings that lane sim cannot have, and its library if that is missing."""
     from datapath.native import paths
 
     if not REGISTRY[spec.kind].simulated:

@@ -114,7 +114,7 @@ def _prepare(revision: Revision, tell: Callable[[str], None], log: Path) -> None
 def _clone(revision: Revision, log: Path) -> None:
     fresh = revision.tree.with_suffix(".new")
     cachedir.make(fresh.parent)
-    # What another call has left half done is begun anew.
+    # A set-up that another call left half done begins anew.
     _call(revision, ["rm", "-rf", str(fresh)], log, "removing an old clone")
     clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(paths.ROOT), str(fresh)]
     _call(revision, clone, log, "git clone")

@@ -151,7 +151,7 @@ class Ground:
         try:
             self._wait_for(process, messages, "listening on")
             yield folder / "capture.pcap"
-            # What is on its way to tcpdump comes after the programs have ended.
+            # tcpdump gets its last packets after the programs have ended.
             self._script("sleep 0.3", f"kill -INT $(cat {_PID})")
             process.wait(_SHORT_S)
         finally:

@@ -33,7 +33,7 @@ NAMES = {
     0x1A: "APR",
 }
 _ANSWERS = {"REP": "REQ", "RTU": "REP", "DREP": "DREQ", "SIDR_REP": "SIDR_REQ"}
-"""What each message answers."""
+"""The message that each message answers."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Stream:
         self._sent: dict[int, Request] = {}  # by each PSN that a request takes
         self._ends: list[int] = []  # last PSNs of the messages that are there in full
         self._unanswered: list[Request] = []
-        # What the MSN may have been before the first message seen, from and to.
+        # The range of the MSN before the first message seen: from, to.
         self._msn_before: tuple[int, int] | None = (0, 0) if self._known else None
         self._last_msn: int | None = None
         self._rnr: tuple[int, int, int] | None = None  # PSN, until when, packet

@@ -203,7 +203,7 @@ class _Judge:
             )
             for asks, answers in ((one, two), (two, one))
         )
-        # Of what each end sends: the stream of its requests, and that of its answers.
+        # For each end: the stream of its requests, and the stream of its answers.
         self._streams[one.address, two.address, two.qpn] = forward, backward
         self._streams[two.address, one.address, one.qpn] = backward, forward
 
@@ -290,7 +290,7 @@ class _Judge:
     def close(self) -> Report:
         for (asker, _, qpn), (asks, _) in self._streams.items():
             open_end = asks.close()
-            # Whoever disconnects does not wait for acknowledgements.
+            # A side that disconnects does not wait for acknowledgements.
             if open_end is not None and not self._has_ended(asker, qpn):
                 self._tell(open_end[0], [open_end[1]])
             self.report.retransmissions += asks.retransmissions

@@ -9,7 +9,7 @@
 #include "io/device_impl.h"
 #include "io/urgent.h"
 
-/* What a handler of a signal does to a system call that it interrupts. */
+/* How a signal handler affects a system call that it interrupts. */
 enum handlers { DP_RESTART = 1, DP_INTERRUPT = 2 };
 
 /* ppoll() fails with EINTR after any handler; read(), which programs expect here, only after one

@@ -48,7 +48,7 @@ static void read_control(struct udp_port *u, struct msghdr *msg, struct rx_messa
 	}
 }
 
-/* What has come for `dst`: the port's address, or a group. */
+/* Packets that have come for `dst`: the port's address, or a group. */
 static void receive_from_socket(struct udp_port *u, int fd, const struct dp_addr *dst, bool for_us)
 {
 	int n;

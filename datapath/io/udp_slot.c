@@ -30,7 +30,7 @@ struct dp_slot_service {
 	int fd; /* listens */
 };
 
-/* Who holds a name. */
+/* The process that holds a name. */
 enum holder { HOLDER_OURS, HOLDER_FOREIGN, HOLDER_SILENT };
 
 /* The abstract name for an address and `what`: the number of a slot, or "lock". */

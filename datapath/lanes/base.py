@@ -13,7 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from datapath.lanes import spec
+    from datapath.lanes.event_spec import Event
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,22 @@ class Network(Protocol):
         """(client, server) across the path; one pair in p2p, several in a dumbbell."""
         ...
 
+    @property
+    def topology(self) -> spec.Topology: ...
+
+    @property
+    def link_rate_bps(self) -> float:
+        """Of a host's link; 0: the `path` section alone limits."""
+        ...
+
+    @property
+    def base_rtt_ns(self) -> Any:
+        """Both ways of a small packet on the idle network; None: that of the `path` section.
+
+        One value, or an array of shape (hosts, hosts).
+        """
+        ...
+
     def __enter__(self) -> Network: ...
     def __exit__(self, *exc: object) -> None: ...
 
@@ -249,11 +269,11 @@ class Network(Protocol):
         """After a failed run: end its programs.  False: this network is of no more use."""
         ...
 
-    def set_path(self, path: object, seed: int) -> None:
+    def set_path(self, path: spec.Path, seed: int) -> None:
         """Apply a resolved `path` section; resets the counters."""
         ...
 
-    def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
         """Make the events (event_spec) that are about links; packets stay.
 
         zero_ns: CLOCK_MONOTONIC, from which their times count.  LocalError when this network
@@ -267,7 +287,7 @@ class Network(Protocol):
         """Bytes that wait in the path at the moment, by direction; {} where nothing knows."""
         ...
 
-    def set_cards(self, topology: object) -> None:
+    def set_cards(self, topology: spec.Topology) -> None:
         """Give the virtual cards, if there are some, the settings of a resolved `topology` section.
 
         What they join stays as it is (Topology.network has all that does).

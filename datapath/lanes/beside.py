@@ -34,7 +34,7 @@ class Beside:
         self._process: Process = host.popen(argv, stdout=self.out, stderr=self.err)
 
     def ready(self, refused: Callable[[str], DatapathError] = CapabilityError) -> dict[str, Any]:
-        """What it says first.
+        """The first line that it prints.
 
         refused: makes the error of all that it wrote to standard error when it ends at once.
         """

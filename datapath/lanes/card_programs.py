@@ -38,11 +38,11 @@ class CardPrograms:
     # --- of the lane ---
 
     def starter(self, index: int) -> Start:
-        """What starts a program where a card's devices are."""
+        """Words before a command that start it where a card's devices are."""
         raise NotImplementedError
 
     def settings(self, me: int, cc: Path) -> Settings:
-        """What a card is told; cc: the compiled algorithm, on this machine."""
+        """The settings of a card; cc: the compiled algorithm, on this machine."""
         raise NotImplementedError
 
     def prefix(self, index: int, logs: Path) -> str:
@@ -169,9 +169,18 @@ class WithCards:
 
     _cards: CardPrograms | None = None
 
-    def set_cards(self, topology: object) -> None:
+    @property
+    def link_rate_bps(self) -> float:
+        """Nothing is known of links: the `path` section alone limits."""
+        return 0.0
+
+    @property
+    def base_rtt_ns(self) -> Any:
+        """That of the `path` section."""
+        return None
+
+    def set_cards(self, topology: Topology) -> None:
         """As lanes.base.Network."""
-        assert isinstance(topology, Topology)
         if self._cards is not None and topology.card is not None:
             self._cards.settle(topology.card)
 

@@ -48,7 +48,7 @@ def _members(topology: Topology) -> list[list[int]]:
 
 
 def joined(topology: Topology) -> Topology:
-    """What the middle joins: hosts, or their cards."""
+    """The ends that the middle joins: hosts, or their cards."""
     if topology.card is None or not topology.card.tenants:
         return topology
     return topology.model_copy(update={"preset": "p2p", "hosts": 2})

@@ -153,7 +153,7 @@ class EmulatedLinks:
         return replace(link, telemetry=False) if start < self._graph.hosts else link
 
     def _beside(self, number: int) -> dict[str, Any]:
-        """What a link has beside its settings."""
+        """Facts of a link beside its settings."""
         wire = self._wires[number]
         marks = self._path.ecn_mark_of(DIRECTIONS[number % 2]) if wire.name in DIRECTIONS else 0.0
         return {"ecn_mark": marks, "seed": stream_seed(self._seed, wire.name, "link")}

@@ -180,7 +180,7 @@ class Entrance:
 
 
 def _hosts(network: Network) -> list[dict[str, Any]]:
-    """What visitors are told of the hosts."""
+    """The description of the hosts for visitors."""
     told = []
     for index, host in enumerate(network.hosts):
         entry = {

@@ -63,7 +63,7 @@ class GraphLink(LinkSettings):
 
     @property
     def keys(self) -> dict[str, Any]:
-        """What it sets, by key."""
+        """Its settings, by key."""
         return {key: value for key, value in self if key != "ends" and value is not None}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The `events` section as changes of a network's links and routes, simulated or emulated."""
+"""The `events` section as changes of a network, simulated or emulated."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from datapath.fabric.changes import Change, SetLink, SetRoute
+from datapath.fabric.changes import Change, SetLink, SetRoute, StallHost
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.topology import Graph
-from datapath.lanes.event_spec import Event, path_changes
+from datapath.lanes.event_spec import Event, path_changes, stalls
 from datapath.lanes.shape import changed_arguments, joined, shape
 from datapath.lanes.spec import ONE_PATH, Path, Topology
 
 
+def all_changes(topology: Topology, path: Path, events: Sequence[Event]) -> list[Change]:
+    """Of links, routes and hosts."""
+    return [
+        *link_changes(topology, path, events),
+        *(StallHost(*one) for one in stalls(events, topology.host_names)),
+    ]
+
+
 def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> list[Change]:
-    """What becomes of links and routes; LocalError for a link that is not there."""
+    """Changes of links and routes; LocalError for a link that is not there."""
     state = _Links(topology, path)
     changes: list[Change] = []
     of_path = path_changes(events, path) if topology.preset in ONE_PATH else iter(())

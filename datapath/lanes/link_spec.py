@@ -257,7 +257,7 @@ AqmModel = Annotated[CoDelQueue | FqCoDelQueue | PieQueue, Field(discriminator="
 
 
 class Sets:
-    """What a key sets: arguments of Link.  A key with several has a model with as many values."""
+    """Arguments of Link that a key sets.  A key with several has a model with as many values."""
 
     def __init__(self, *arguments: str) -> None:
         self.arguments = arguments

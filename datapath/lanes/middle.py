@@ -227,12 +227,11 @@ class WithMiddle(WithCards):
         assert self._middle is not None
         return self._middle
 
-    def set_path(self, path: object, seed: int) -> None:
+    def set_path(self, path: Path, seed: int) -> None:
         """Apply a `path` section; then cards make new tunnels.
 
         LocalError when it needs another network.
         """
-        assert isinstance(path, Path)
         self.middle.set_path(path, seed)
         if self._cards is not None:
             self._cards.meet()

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from datapath.cc.spec import Cc, HostCc
 from datapath.errors import LocalError, RunFailed
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
-from datapath.lanes.event_spec import stalls
-from datapath.lanes.link_events import link_changes
+from datapath.lanes.link_events import all_changes
 from datapath.lanes.shape import (
     DATA_CLASS,
     DRAWN_NODES_MAX,
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from datapath.cc.spec import Cc
     from datapath.fabric.changes import SetAlgorithm
     from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.flows import FlowResults, Flows
     from datapath.fabric.sim_result import Sampling, SimResult
+    from datapath.fabric.simulator import Simulation
     from datapath.fabric.steps import Steps
     from datapath.fabric.wakeup import Wakeup
     from datapath.lanes.event_spec import Event
     from datapath.series import Request
+    from datapath.verbs.spec import Transport
 
 _TRACE_EVENTS = 64
 _COUNTED = (
@@ -159,8 +160,7 @@ class SimNetwork:
         """There is nothing that a failed run could leave."""
         return True
 
-    def set_path(self, path: object, seed: int) -> None:
-        assert isinstance(path, Path)
+    def set_path(self, path: Path, seed: int) -> None:
         refuse_path(path, self.topology.preset)
         refuse_infinite(self.topology, path)
         refuse_lossless(self.topology, path)
@@ -169,7 +169,7 @@ class SimNetwork:
         self._counters = PathCounters()
         self.__dict__.pop("base_rtt_ns", None)
 
-    def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
         """Nothing happens in real time."""
         raise LocalError("lane sim changes its path in virtual time", hint="use simulate(events=)")
 
@@ -181,7 +181,7 @@ class SimNetwork:
         """No queue of its path can be asked."""
         return {}
 
-    def set_cards(self, topology: object) -> None:
+    def set_cards(self, topology: Topology) -> None:
         """Its hosts have no cards."""
 
     def card_counters(self) -> Sequence[Mapping[str, Any]]:
@@ -237,8 +237,8 @@ class SimNetwork:
         self,
         flows: Flows,
         *,
-        transport: Any,
-        cc: Any,
+        transport: Transport,
+        cc: Cc,
         algorithms: Sequence[Cc] = (),
         events: Sequence[Event] = (),
         steps: Steps | None = None,
@@ -258,7 +258,6 @@ class SimNetwork:
         after a completion before they sleep; None: they never sleep.  timeout_s: seconds of this
         machine's time after which it gives up; None: never.  RunFailed when it deadlocks.
         """
-        from datapath.fabric.changes import StallHost
         from datapath.fabric.simulator import Deadlock, Simulation
 
         trims = self.path.link("forward").trim or self.path.link("backward").trim
@@ -280,11 +279,7 @@ class SimNetwork:
             result = simulation.run(
                 flows,
                 first,
-                changes=[
-                    *changes,
-                    *link_changes(self.topology, self.path, events),
-                    *(StallHost(*one) for one in stalls(events, self.topology.host_names)),
-                ],
+                changes=[*changes, *all_changes(self.topology, self.path, events)],
                 until_ns=until_ns,
                 sampling=sampling,
                 steps=steps,
@@ -308,11 +303,11 @@ class SimNetwork:
     def _algorithms(
         self, sections: Sequence[Cc], flows: Flows
     ) -> tuple[list[Any], list[SetAlgorithm]]:
-        """What the QP of each row begins with, and what it gets by later rows."""
+        """The algorithm with which each row's QP begins, and changes of it by later rows."""
         from datapath.cc import compile_algorithm
         from datapath.fabric.changes import SetAlgorithm
 
-        if any(getattr(cc, "tcp", None) for cc in sections):
+        if any(isinstance(cc, HostCc) and cc.tcp for cc in sections):
             raise LocalError("lane sim has no TCP", hint="give its flows cc: {algo: NAME}")
         compiled = [compile_algorithm(cc.located(self.folder), cc.params) for cc in sections]
         first: dict[tuple[int, int, int], int] = {}
@@ -327,7 +322,9 @@ class SimNetwork:
                 changes.append(SetAlgorithm(int(flow["start_ns"]), compiled[cc], (row,)))
         return rows, changes
 
-    def _sampling(self, simulation: Any, flows: Flows, series: Request | None) -> Sampling | None:
+    def _sampling(
+        self, simulation: Simulation, flows: Flows, series: Request | None
+    ) -> Sampling | None:
         """The first QPs, and the queues of up to as many links between switches or to hosts."""
         from datapath.fabric.sim_result import Sampling
 
@@ -374,14 +371,15 @@ def _paused_ns(links: Any) -> dict[str, int]:
 
 
 def engine_options(
-    transport: Any, mtu: int, line_rate_bps: int, *, data_class: int = 0
+    transport: Transport, mtu: int, line_rate_bps: int, *, data_class: int = 0
 ) -> EngineOptions:
     """The engine's options of a `transport` section, as devices of live lanes have them."""
     from datapath.fabric.engine_options import EngineOptions
 
     options = transport.options
     names = {"retry_count": "retry_cnt", "ack_timeout": "timeout", "rnr_retry": "rnr_retry"}
-    of_qps = {names[name]: value for name, value in transport.qp_attributes().items()}
+    given = transport.qp_attributes().items()
+    of_qps: dict[str, Any] = {names[name]: value for name, value in given}
     path_mtu = sizes.path_mtu(mtu, transport.path_mtu)
     return EngineOptions(
         path_mtu=path_mtu,
@@ -405,7 +403,7 @@ def engine_options(
     )
 
 
-def has_room_for_telemetry(transport: Any, mtu: int) -> bool:
+def has_room_for_telemetry(transport: Transport, mtu: int) -> bool:
     """Whether an Ethernet MTU carries the path MTU and the records of switches beside it."""
 
     options = engine_options(transport, mtu, 0)

@@ -231,7 +231,7 @@ class Topology(BaseModel):
 
     @property
     def network(self) -> Topology:
-        """What a network is built of: without the settings that its cards take at any time."""
+        """The settings that a network is built of: not those that cards take at any time."""
         if self.card is None:
             return self
         tenants = self.card.tenants[:1] and [Share()]

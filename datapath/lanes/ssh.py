@@ -23,6 +23,7 @@ from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteEr
 from datapath.lanes import rdma
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, halves
 from datapath.lanes.card_programs import WithCards
+from datapath.lanes.event_spec import Event
 from datapath.lanes.machine_cards import MachineCards
 from datapath.lanes.remote import Connection, SshHost, openssh
 from datapath.lanes.remote.connection import import_asyncssh
@@ -131,14 +132,13 @@ class SshNetwork(WithCards):
             return False
         return True
 
-    def set_path(self, path: object, seed: int) -> None:
+    def set_path(self, path: Path, seed: int) -> None:
         """Cards make new tunnels.  CapabilityError for a `path` section that asks for something."""
-        assert isinstance(path, Path)
         self._check(path)
         if self._cards is not None:
             self._cards.meet()
 
-    def change_path(self, zero_ns: int, events: Sequence[Any]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
         raise LocalError("lane ssh does not change the path of its machines", hint="use lane netns")
 
     def path_counters(self) -> PathCounters:

@@ -49,7 +49,7 @@ class OpenRun:
         return [host for host in hosts if isinstance(host, dict) and "name" in host]
 
     def host(self, name: str) -> Mapping[str, Any]:
-        """What is told of a host; LocalError when there is none of this name."""
+        """The description of a host; LocalError when there is none of this name."""
         for host in self.hosts():
             if host["name"] == name:
                 return host

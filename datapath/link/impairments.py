@@ -33,7 +33,7 @@ class Impairment:
 
     @property
     def stream(self) -> int:
-        """What tells its random stream from those of the others; no other row changes it."""
+        """The number of its random stream, which no other row changes."""
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big")
 
 

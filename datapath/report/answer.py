@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What a terminal shows of a result folder: the answer first, any metric on request.
+"""A result folder on a terminal: the answer first, any metric on request.
 
 `answer` has the claims with their numbers, one table of the headline metric (that of the
 first figure) and what went wrong.  `metric` has one metric as a table.  Both fit the width

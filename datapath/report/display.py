@@ -70,12 +70,12 @@ def common_title(names: Iterable[str]) -> str:
 
 
 def own_title(name: str) -> str:
-    """What sets a metric apart from its like: `median` of `latency_p50`."""
+    """The word that tells metrics of one kind apart: `median` of `latency_p50`."""
     return metric_title(name).rpartition(", ")[2]
 
 
 def family_title(stem: str) -> str:
-    """What a kind of sample is called: `Flow completion time` of `fct`."""
+    """The name of a kind of sample: `Flow completion time` of `fct`."""
     titles = [kind.title for name, kind in METRICS.items() if name.startswith(f"{stem}_")]
     return titles[0].rpartition(", ")[0] or titles[0] if titles else metric_title(stem)
 

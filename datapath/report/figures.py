@@ -30,7 +30,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
 
 
 def panes(figure: Figure, prefix: str) -> str:
-    """What a page has to know to read a figure over time out; "": it is none."""
+    """The data with which a page reads a figure over time out; "": it is no such figure."""
     from datapath.report.panes import TimeFigure
 
     return figure.described(prefix) if isinstance(figure, TimeFigure) else ""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Settings:
-    """What all ranks do; size: bytes of float32 of each rank."""
+    """Settings of all ranks; size: bytes of float32 of each rank."""
 
     collective: str
     size: int

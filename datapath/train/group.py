@@ -338,7 +338,7 @@ class Group(dist.ProcessGroup):
 
 
 class _Direction:
-    """What one rank sends to another, in order."""
+    """Messages from one rank to another, in order."""
 
     def __init__(self, group: Group, source: int, to: int) -> None:
         self._group, self._source, self._to = group, source, to

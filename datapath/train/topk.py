@@ -27,7 +27,7 @@ class _Bucket:
 
 @dataclass
 class TopK:
-    """What the hook keeps, and its settings.
+    """The state of the hook, and its settings.
 
     density: share of the gradients that is sent at the end of the warm-up.
     momentum: of SGD, applied before the selection (momentum correction).
@@ -48,7 +48,7 @@ class TopK:
     sent_bytes: int = 0
     """Of this rank, in a ring: of the gradients as they were sent."""
     dense_bytes: int = 0
-    """What dense gradients would have been."""
+    """The bytes that dense gradients would have taken."""
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ _NONE = timedelta(0)  # torch's way to say that no time-out was given
 
 
 class Work(dist._Work):
-    """What torch waits for.  It ends with a value, or with an error in libdpcoll's words."""
+    """Work that torch waits for.  It ends with a value, or with an error in libdpcoll's words."""
 
     def __init__(self, what: str, timeout: timedelta) -> None:
         super().__init__()

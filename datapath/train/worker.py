@@ -34,7 +34,7 @@ from datapath.train.topk import TopK, topk
 
 @dataclass(frozen=True)
 class Settings:
-    """What all ranks do.  netdev: of the network under test, whose bytes are counted."""
+    """Settings of all ranks.  netdev: of the network under test, whose bytes are counted."""
 
     backend: str
     model: str

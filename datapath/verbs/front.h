@@ -253,7 +253,7 @@ struct front_membership {
 	struct front_membership *next;
 };
 
-/* What query needs of an address vector, beside the address. */
+/* The fields of an address vector that a query needs beside the address. */
 struct front_av {
 	uint32_t flow_label;
 	uint16_t dlid;

@@ -94,7 +94,7 @@ enum {
 	X(stopped)    /* times that the guest had too many frames in tunnels */                    \
 	GUEST_DROPS(X)
 
-/* Of what comes from another host. */
+/* Counters of frames that come from another host. */
 #define HOST_COUNTERS(X)                                                                           \
 	X(tx_recovered)                                                                            \
 	X(rx_recovered)                                                                            \
@@ -164,7 +164,7 @@ struct tenant {
 	struct leaf leaf[CLASSES_MAX];
 };
 
-/* What a class of a tenant sends to another host, over all pipes. */
+/* Counters of what a class of a tenant sends to another host, over all pipes. */
 struct traffic {
 	uint64_t tx_frames, tx_bytes; /* have had their turn */
 	/* Of those in tunnels: that the other card has acknowledged; the packets that they took,
@@ -307,7 +307,7 @@ bool guest_has(const struct guest *, const struct dp_addr *);
 void guests_receive(struct card *);
 /* A frame from another host, which is the card's own now. */
 void guests_accept(struct card *, uint16_t host, uint32_t vni, uint32_t first, uint32_t len);
-/* What waits in the rings to guests goes out, sent chunks come back. */
+/* Sends the frames that wait in the rings to guests, and takes sent chunks back. */
 void guests_flush(struct card *);
 
 /* ---- tunnel.c ---------------------------------------------------------------------- */

@@ -35,7 +35,7 @@ _NONCE_BYTES = 32
 
 @dataclass(frozen=True)
 class Offer:
-    """What a card tells its peer of itself: its ends of the pipes, and its guests' MTU."""
+    """A card's description for its peer: its ends of the pipes, and its guests' MTU."""
 
     mtu: int
     ends: Sequence[PipeEnd]

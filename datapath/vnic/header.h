@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the card reads of a frame.  The frame may come from a guest or from the network,
+ * The headers that the card reads from a frame.  The frame may come from a guest or from the network,
  * and nothing in it is believed: all reads stay within the bytes that are there.
  */
 #ifndef DP_VNIC_HEADER_H

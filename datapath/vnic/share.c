@@ -26,7 +26,7 @@ void rate_spend(struct rate *r, uint32_t bytes, uint64_t now)
 	r->rest = cost % r->bps;
 }
 
-/* What was sent beyond a guarantee is not held against it for longer than that. */
+/* Bytes sent beyond a guarantee count against it for no longer than that. */
 static void guarantee_spend(struct rate *r, uint32_t bytes, uint64_t now)
 {
 	if (r->bps && r->next_ns > now + BURST_NS)

@@ -57,7 +57,7 @@ class Guest(BaseModel):
 
 
 class Share(BaseModel):
-    """What one of several has when all of them want more than there is."""
+    """The share of one of several that together want more than there is."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -131,7 +131,7 @@ class Recover(BaseModel):
 
 
 class Card(BaseModel):
-    """What holds for all cards, wherever they are."""
+    """Settings of all cards, wherever they are."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -269,7 +269,7 @@ class CardFile(Card):
         return self
 
     def settings(self, me: str, cc: Path) -> Settings:
-        """What the card of host `me` is told.  ValueError: a guest of it has no device."""
+        """The settings of the card of host `me`.  ValueError: one of its guests has no device."""
         names = [me, *(name for name in self.hosts if name != me)]
         return Settings(
             port=self.hosts[me].port_spec,

@@ -17,7 +17,7 @@ _ANSWER_MAX = 32 * 2**20
 
 
 def running(host: str = "") -> list[dict[str, Any]]:
-    """What each card tells of itself, or the one of a host; those of other users are left out."""
+    """The answers of all cards, or of one host's; cards of other users are left out."""
     found = []
     for name in _sockets():
         if host and name.removeprefix(SOCKET_PREFIX).split("/")[0] != host:

@@ -21,7 +21,7 @@ enum {
 	DP_IPV4_FRAGMENT = 0x3fff, /* more-fragments flag and offset */
 };
 
-/* What belongs into the checksum field (RFC 1071). */
+/* The value of the checksum field (RFC 1071). */
 static inline uint16_t dp_ipv4_sum(const uint8_t *ip)
 {
 	uint32_t sum = 0;

@@ -56,7 +56,7 @@ enum dp_opcode {
 	DP_OP_CREDIT = 0xe6,	  /* a receiver lets the sender send one packet */
 };
 
-/* What a packet is (kind) and which headers it carries (mask). */
+/* The kind of a packet, and the headers that it carries (mask). */
 enum dp_op_mask {
 	DP_HAS_RETH = 1 << 0,
 	DP_HAS_ATOMIC_ETH = 1 << 1,

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pydantic
 
+from datapath.cc.spec import HostCc
 from datapath.lanes.base import Network, Tool
 from datapath.lanes.event_spec import Event
+from datapath.lanes.spec import Path as PathSection
 from datapath.metric_kind import MetricKind
 from datapath.series import Request
+from datapath.verbs.spec import Transport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +54,7 @@ class Outcome:
 class RunContext:
     """Everything a workload may use.
 
-    transport, cc, path: the resolved sections of the experiment (pydantic models).
+    transport, cc, path: the resolved sections of the experiment.
     device_env: environment for programs that use the verbs device under test,
     one mapping for each host, in the order of network.hosts.
     logs: folder of this run's logs.
@@ -62,14 +65,14 @@ class RunContext:
     """
 
     network: Network
-    transport: pydantic.BaseModel
-    cc: pydantic.BaseModel
+    transport: Transport
+    cc: HostCc
     device_env: list[Mapping[str, str]]
     logs: Path
     seed: int
     timeout_s: float
     series: Request | None = None
-    path: pydantic.BaseModel | None = None
+    path: PathSection = field(default_factory=PathSection)
     folder: Path = field(default_factory=Path)
     traffic_seed: int | None = None
     events: Sequence[Event] = ()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from datapath.errors import RunFailed
 from datapath.native import paths
-from datapath.verbs.spec import Transport
 from datapath.workloads import collective_times
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
@@ -35,7 +34,6 @@ def run_job(
     hosts = [host for host in ctx.network.hosts for _ in range(per_host)]
     file = (ctx.logs / "collective.plan").resolve()
     plan.write(file)
-    assert isinstance(ctx.transport, Transport)
     common = ["--ranks", str(plan.ranks), "--store", hosts[0].endpoint.mgmt_ipv4]
     common += ["--store-port", str(_PORT), "--device", DEVICE_NAMES[ctx.transport.device]]
     for name, value in ctx.transport.qp_attributes().items():

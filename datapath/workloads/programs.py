@@ -194,7 +194,7 @@ def require(host: Host, program: str, tools: Sequence[Tool]) -> None:
 
 def require_device(ctx: RunContext, workload: str, devices: Sequence[str]) -> None:
     """LocalError when the transport section's device is not one that the workload can use."""
-    device = getattr(ctx.transport, "device", None)
+    device = ctx.transport.device
     if device not in devices:
         raise LocalError(
             f"workload {workload} does not run on transport device {device}",
@@ -207,8 +207,7 @@ def refuse_own_port(ctx: RunContext, instead: str) -> None:
 
     instead: what of the workload's section makes it one rank.
     """
-    transport = ctx.transport
-    if getattr(transport, "device", "") != "dp" or getattr(transport, "port", "") != "afxdp":
+    if ctx.transport.device != "dp" or ctx.transport.port != "afxdp":
         return
     raise LocalError(
         "an afxdp port belongs to one process, and each host has several ranks",

@@ -58,7 +58,7 @@ class _TcOptions(ctypes.Structure):
 
 
 class _Messages:
-    """What libbpf printed in this thread; it has one print function for the whole process."""
+    """The output of libbpf in this thread; it has one print function for the whole process."""
 
     def __init__(self, libc: ctypes.CDLL) -> None:
         self._local = threading.local()

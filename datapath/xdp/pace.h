@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What pace.bpf.c and the program that loads it share. */
+/* Shared by pace.bpf.c and the program that loads it. */
 #ifndef DP_XDP_PACE_H
 #define DP_XDP_PACE_H
 
@@ -18,7 +18,7 @@ enum dp_pace_kind {
 	DP_PACE_TIMEOUT, /* rxe went back without one */
 };
 
-/* What user space is told.  Bytes are payload. */
+/* An event for user space.  Bytes are payload. */
 struct dp_pace_event {
 	unsigned int flow; /* its number */
 	unsigned int kind;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What pace.bpf.c reads of a packet. */
+/* The fields that pace.bpf.c reads from a packet. */
 #ifndef DP_XDP_PACE_PACKET_H
 #define DP_XDP_PACE_PACKET_H
 

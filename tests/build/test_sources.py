@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -49,6 +50,40 @@ def test_files_of_the_package_are_short(suffix: str, most: int) -> None:
     files = (ROOT / "datapath").rglob(f"*{suffix}")
     lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
     assert {name: count for name, count in lines.items() if count >= most} == {}
+
+
+def test_functions_of_the_package_fit_on_a_screen() -> None:
+    """Python: 60 lines with the docstring; C: 80."""
+    long = [
+        f"{path.relative_to(ROOT)}: {name}, {count} lines"
+        for suffix, lengths, most in ((".py", python_functions, 60), (".c", c_functions, 80))
+        for path in sorted(paths.PACKAGE.rglob(f"*{suffix}"))
+        for name, count in lengths(path.read_text())
+        if count > most
+    ]
+    assert long == []
+
+
+def python_functions(text: str) -> Iterator[tuple[str, int]]:
+    """(name, lines) of each."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def c_functions(text: str) -> Iterator[tuple[str, int]]:
+    """(first line, lines) of each, as clang-format lays them out."""
+    for found in re.finditer(r"^(\w.*(?:\n[ \t].*)*)\n\{\n((?:(?!\}).*\n)*)\}", text, re.MULTILINE):
+        yield found[1].partition("\n")[0], found[0].count("\n") + 1
+
+
+def test_long_functions_are_seen() -> None:
+    body = "\tcall();\n" * 80
+    assert list(c_functions(f"int x;\n\nint f(int a,\n      int b)\n{{\n{body}}}\n")) == [
+        ("int f(int a,", 84)
+    ]
+    assert list(python_functions("def f():\n    a = 1\n    return a\n")) == [("f", 3)]
 
 
 def c_sources() -> list[str]:

@@ -371,8 +371,9 @@ def start(write: Callable[..., Path], tmp_path: Path) -> Iterator[Start]:
     def started(*words: str) -> subprocess.Popen[str]:
         out = tmp_path / "out"
         what = [*words, out] if words else [write(), "--out", out, "--repetitions", 1]
+        # Who runs the tests may ignore signals, as nohup does, and children inherit that.
         process = subprocess.Popen(
-            command("run", "--no-report", *what),
+            ["env", "--default-signal=INT,TERM,HUP", *command("run", "--no-report", *what)],
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

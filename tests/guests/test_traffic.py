@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import HostCc
 from datapath.errors import RunFailed
 from datapath.lanes.spec import Path
 from datapath.lanes.vm import VmNetwork
@@ -73,7 +73,7 @@ def run(
     context = RunContext(
         network=network,
         transport=Transport.model_validate({"device": device}),
-        cc=Cc(),
+        cc=HostCc(),
         device_env=[{} for _ in network.hosts],
         logs=logs,
         seed=1,

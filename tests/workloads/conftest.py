@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from datapath.cc.spec import Cc, HostCc
+from datapath.cc.spec import HostCc
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.verbs.spec import Transport
@@ -37,7 +37,7 @@ def run(root: None, network: NetnsNetwork, tmp_path: FilePath) -> RunWorkload:
         timeout_s: float = 30,
         device_env: list[Mapping[str, str]] | None = None,
         transport: Mapping[str, Any] | None = None,
-        cc: Cc | None = None,
+        cc: HostCc | None = None,
         network: NetnsNetwork = network,
         **parameters: Any,
     ) -> Outcome:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import HostCc
 from datapath.collectives import make, registry
 from datapath.errors import LocalError, RunFailed
 from datapath.lanes import open_network
@@ -37,7 +37,7 @@ def simulated(folder: Path, loss: float = 0, **parameters: object) -> Outcome:
         context = RunContext(
             network=network,
             transport=Transport.model_validate({"device": "dp"}),
-            cc=Cc.model_validate({"algo": "fixed"}),
+            cc=HostCc.model_validate({"algo": "fixed"}),
             device_env=[{}] * 4,
             logs=folder,
             seed=1,

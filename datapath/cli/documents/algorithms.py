@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the commands about algorithms and collectives print."""
+"""Output of the commands about algorithms and collectives."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class HuntFinding(TypedDict):
 
 @with_config(CLOSED)
 class Dimension(TypedDict):
-    """What a hunt varies."""
+    """A dimension that a hunt varies."""
 
     dimension: str
     meaning: str
@@ -152,7 +152,7 @@ class SlowLink(TypedDict):
 
 @with_config(CLOSED)
 class NcclCase(TypedDict):
-    """What a plug-in of NCCL has to do."""
+    """A case that a plug-in of NCCL has to pass."""
 
     case: str
     summary: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the commands about links, kernels, cards and captures print."""
+"""Output of the commands about links, kernels, cards and captures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the commands about this machine, experiments and results print."""
+"""Output of the commands about this machine, experiments and results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Ran(TypedDict):
 
 @with_config(CLOSED)
 class Shown(TypedDict):
-    """What a result folder says."""
+    """The answer of a result folder."""
 
     name: str
     baseline: Annotated[dict[str, list[str]], means("axis values that ratios are held to")]
@@ -139,7 +139,7 @@ class Series(TypedDict):
 
 @with_config(CLOSED)
 class Cleaned(TypedDict):
-    """What a dead run left behind, or an old result folder."""
+    """The remains of a dead run, or an old result folder."""
 
     what: Literal["process", "folder"]
     pid: NotRequired[int]

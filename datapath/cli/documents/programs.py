@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the commands about runs and programs that go on print."""
+"""Output of the commands about runs and programs that go on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Program(TypedDict):
 
 @with_config(CLOSED)
 class Running(TypedDict):
-    """What runs on this machine."""
+    """A run or a program on this machine."""
 
     runs: list[OpenRun]
     programs: list[Program]

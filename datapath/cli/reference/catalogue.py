@@ -66,7 +66,7 @@ def algorithms() -> Iterator[str]:
 
 
 def records() -> Iterator[str]:
-    """What hooks of an algorithm get, from the classes that the compiler reads."""
+    """The arguments of an algorithm's hooks, from the classes that the compiler reads."""
     yield from ("# What an algorithm sees", "")
     yield "Members of the records that hooks get; [cc](../docs/cc.md) tells when each hook runs."
     yield ""

@@ -67,7 +67,7 @@ enum coll_request {
 	COLL_RECEIVED,
 };
 
-/* What a rank tells its peer of a connection. */
+/* A rank's end of a connection, for its peer. */
 struct coll_record {
 	uint32_t peer, channel; /* whose end this is not, and of what */
 	uint32_t qpn, psn;
@@ -81,7 +81,7 @@ struct coll_record {
 	uint32_t used;
 };
 
-/* What a rank tells all others of itself, before there are connections. */
+/* A rank's own description, for all others, before there are connections. */
 struct coll_identity {
 	uint32_t conns, slot_bytes;  /* equal on all ranks, */
 	uint32_t links, shared_at;   /* and so are these */
@@ -93,7 +93,7 @@ struct coll_identity {
 	uint32_t node;
 };
 
-/* What the peer of a connection writes to. */
+/* The memory that the peer of a connection writes to. */
 struct coll_peer_memory {
 	char mailbox[COLL_ERROR_BYTES];
 	uint64_t alive;

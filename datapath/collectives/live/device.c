@@ -113,7 +113,8 @@ static int make_memory(struct dpcoll *comm)
 	return 0;
 }
 
-/* What ranks of a host share, slots of all connections, what peers tell, our counter and error. */
+/* Shared memory of the host's ranks, slots of all connections, peers' messages, our counter and
+ * error. */
 static int lay_out(struct dpcoll *comm)
 {
 	size_t slots = (size_t)comm->slot_bytes * COLL_SLOTS;

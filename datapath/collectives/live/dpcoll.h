@@ -83,7 +83,7 @@ void dpcoll_close(struct dpcoll *);
  * as the error.  The communicator is of no more use then. */
 void dpcoll_abort(struct dpcoll *, const char *why);
 
-/* What went wrong, in one line: rank, collective, step, QP and what the transport saw. */
+/* The error in one line: rank, collective, step, QP and what the transport saw. */
 const char *dpcoll_error(struct dpcoll *);
 
 /* Takes a plan, which the Python side has proved, for use.  It lives until dpcoll_forget(), or as

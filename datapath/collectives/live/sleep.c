@@ -50,7 +50,7 @@ static void look_for_dead(struct dpcoll *comm, const struct pollfd *wait)
 		comm->neighbour[i].gone |= wait[i].revents & POLLERR;
 }
 
-/* Who was stopped, or had no CPU, sleeps longer than it asked. */
+/* A process that was stopped, or had no CPU, sleeps longer than it asked. */
 static void wait_on(struct dpcoll *comm)
 {
 	uint32_t n = fill(comm, comm->wait);

@@ -142,7 +142,7 @@ def _answer(side: socket.socket) -> str:
 
 
 def _together(said: Mapping[int, str]) -> str:
-    """What both sides say; of a side whose peer ended, only when that is all there is."""
+    """The errors of both sides.  "My peer has ended" counts only if there is no other error."""
     names = {SENDER: "sender", RECEIVER: "receiver"}
     wrong = {rank: text for rank, text in said.items() if text}
     told = {rank: text for rank, text in wrong.items() if text != PEER_ENDED} or wrong

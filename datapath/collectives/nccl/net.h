@@ -73,7 +73,7 @@ __attribute__((format(printf, 2, 3))) enum nccl_result net_fail(enum nccl_result
 
 /* ---- peer.c ------------------------------------------------------------------------------- */
 
-/* What one end tells the other before data flows. */
+/* Sent to the other end before data flows. */
 struct net_hello {
 	uint32_t magic;
 	uint32_t qpn, psn;
@@ -84,7 +84,7 @@ struct net_hello {
 	uint32_t reserved;
 };
 
-/* What an end says when it is closed in order. */
+/* Sent by an end that is closed in order. */
 struct net_farewell {
 	uint32_t magic;
 	uint32_t reserved;

@@ -196,7 +196,7 @@ static void settle(struct net_comm *comm)
 			comm->request[i].left = 0;
 }
 
-/* What has come over TCP; false: the connection stands. */
+/* Reads what has arrived over TCP; false: the connection stands. */
 static bool has_ended(struct net_comm *comm)
 {
 	char *into = (char *)&comm->farewell;
@@ -226,7 +226,7 @@ void net_comm_look(struct net_comm *comm)
 	comm->looked_ns = now;
 	if (!has_ended(comm))
 		return;
-	/* What the peer sent before it ended is in the CQ. */
+	/* All that the peer sent before it ended is in the CQ. */
 	net_progress(comm);
 	if (comm->failed)
 		return;

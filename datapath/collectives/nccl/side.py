@@ -59,7 +59,7 @@ class Watch:
 
 @dataclass
 class Channel:
-    """What the two sides tell each other beside the plug-in: JSON, a line each."""
+    """Messages between the two sides beside the plug-in: JSON, one in a line."""
 
     socket: socket.socket
     patience_s: float
@@ -88,7 +88,7 @@ class Channel:
 
 @dataclass
 class Side:
-    """What a case works with.  rank: SENDER or RECEIVER."""
+    """The argument of a case.  rank: SENDER or RECEIVER."""
 
     rank: int
     net: Network
@@ -172,7 +172,7 @@ PEER_ENDED = "the other side ended early"
 
 @dataclass(frozen=True)
 class Case:
-    """What a plug-in has to do.  dies: the side whose process kills itself."""
+    """A case that a plug-in has to pass.  dies: the side whose process kills itself."""
 
     name: str
     summary: str
@@ -186,7 +186,7 @@ def _short(what: object) -> str:
 
 
 def run_case(case: Case, side: Side) -> str:
-    """What is wrong; "": nothing.  PEER_ENDED: the other side knows more."""
+    """The error; "": none.  PEER_ENDED: the other side knows more."""
     try:
         side.net.init()
         case.function(side)

@@ -100,7 +100,7 @@ static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wq
 		dp_put32(dp_packet_push(pkt, DP_IETH_LEN), wqe->imm);
 }
 
-/* What the RETH tells; span: bytes of a READ that this packet asks for. */
+/* The length in the RETH; span: bytes of a READ that this packet asks for. */
 static uint32_t dma_length(const struct dp_swqe *wqe, uint32_t span)
 {
 	if (wqe->opcode == DP_WR_FLUSH)

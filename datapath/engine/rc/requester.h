@@ -7,7 +7,7 @@
 
 void dp_requester_start(struct dp_rc *, uint64_t now);
 void dp_requester_reset(struct dp_rc *);
-/* What the record of a QP that has sent nothing would be.  0 or -ENOMEM. */
+/* The flow of a QP that has sent nothing, as its record would have it.  0 or -ENOMEM. */
 int dp_first_flow(const struct dp_rc *, struct dp_cc_flow *out);
 /* Builds one packet.  1: done; 0: nothing to send now. */
 int dp_requester_tx(struct dp_rc *, struct dp_packet *, uint64_t now);

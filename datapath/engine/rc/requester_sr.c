@@ -11,7 +11,7 @@
 
 /* Doubling stops at this time-out. */
 #define BACKOFF_MAX_NS 1000000000ull
-/* What a READ's wait at the peer adds to the time-out, at most, in time-outs. */
+/* A READ's wait at the peer adds so many time-outs to the time-out at most. */
 #define HELD_MOST 7
 
 void dp_ext_start(struct dp_rc *rc, uint64_t now)

@@ -46,7 +46,7 @@ struct dp_class {
 	struct dp_rack rack;
 };
 
-/* What one acknowledgement delivered over one path. */
+/* Packets that one acknowledgement delivered over one path. */
 struct dp_path_bytes {
 	uint32_t acked, marked;
 };

@@ -65,7 +65,7 @@ struct arrays {
 	double *jitter;
 };
 
-/* What a link gets at a time: settings, or its place in the routes. */
+/* A change of a link at a time: its settings, or its place in the routes. */
 struct change {
 	struct change *next;
 	uint64_t at_ns;
@@ -198,7 +198,7 @@ void trim_payload(uint8_t *bytes, struct chunk *);
 /* Reads what standard input has; sets `quit` at its end. */
 void control_read(struct emulator *);
 void wire_close(struct wire *);
-/* What the emulator keeps of a link's settings, beside those that the link has itself. */
+/* Takes the settings that the emulator keeps; the link has the others. */
 void wire_set(struct wire *, const struct dp_link_config *, double ecn_mark);
 
 /* ---- change.c ------------------------------------------------------------------ */

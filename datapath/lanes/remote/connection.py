@@ -262,7 +262,7 @@ class Connection:
         self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._beat())]
 
     async def _look_around(self) -> None:
-        """Who one is there, and at which address."""
+        """The user there, and the address."""
         assert self._ssh is not None
         done = await self._ssh.run('id -u; echo "$SSH_CONNECTION"; sudo -n true && echo may')
         uid, _, rest = str(done.stdout).partition("\n")

@@ -8,7 +8,7 @@
 
 #include "link/link.h"
 
-/* What a link has of an impairment. */
+/* An impairment of a link. */
 struct dp_impaired {
 	double value;	 /* the setting; 0: off */
 	uint64_t random; /* a random stream of its own, seeded with the link */

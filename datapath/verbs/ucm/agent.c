@@ -46,7 +46,7 @@ void ucm_forget_agents(void)
 
 /* ---- counters ------------------------------------------------------------------------------ */
 
-/* Whoever writes the counters has the device locked, and must not wait for ucm_lock. */
+/* The writer of the counters has the device locked, and must not wait for ucm_lock. */
 static void tell_counters(struct ucm_agent *a)
 {
 	if (dp_device_lock(a->dev))

@@ -225,7 +225,7 @@ class Collective:
         return len(ctx.network.hosts) * self.params.ranks_per_host
 
     def _terms(self) -> Terms:
-        """What plans of the workload have in common, whatever their algorithm and size."""
+        """Arguments that all plans of the workload share, whatever their algorithm and size."""
         from datapath.collectives.choose import Terms
         from datapath.collectives.make import Costs
 
@@ -269,8 +269,8 @@ class Collective:
             raise LocalError(f"workload.{what} is for live lanes", hint="take it away")
         node = Node(self.params.node or 1, _NS / float(self.params.node_rate))
         scheduled = schedule(plan, iterations=iterations, node=node)
-        network: Any = ctx.network
-        return scheduled, network.simulate(
+        assert isinstance(ctx.network, SimulatedNetwork)
+        return scheduled, ctx.network.simulate(
             scheduled.flows,
             steps=scheduled.steps,
             transport=ctx.transport,

@@ -54,7 +54,7 @@ class Libfabric:
         client, server = ctx.network.pairs[0]
         names = [host.name for host in ctx.network.hosts]
         devices = dict(zip(names, ctx.device_env, strict=True))
-        over_verbs = getattr(ctx.transport, "device", "") == "dp"
+        over_verbs = ctx.transport.device == "dp"
 
         def words(host: Host) -> list[str]:
             return self.command(None if over_verbs else host.endpoint.netdev)

@@ -94,7 +94,7 @@ class Mpi:
         # Otherwise Open MPI takes UCX for cards of certain makers alone.
         words += ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
         words += p.extra
-        over_tcp = getattr(ctx.transport, "device", "") == "kernel"
+        over_tcp = ctx.transport.device == "kernel"
         call = [str(program), p.test, str(p.size), str(p.iterations), str(p.warm_up)]
         each = str(p.ranks // len(hosts))
         for host, device in zip(hosts, ctx.device_env, strict=True):

@@ -51,7 +51,7 @@ _UNCONNECTED = "Failed to connect RDMA CM events"
 """How perftest's client over siw ends once in a while, crashing; nothing has been measured yet."""
 
 _WAITS = "Waiting for client"
-"""What perftest's server says when it listens, where no TCP socket tells."""
+"""perftest's server prints this when it listens, where no TCP socket tells."""
 
 _ATTEMPTS = 3
 
@@ -223,7 +223,7 @@ class Perftest:
 
     def run(self, ctx: RunContext) -> Outcome:
         require_device(ctx, self.name, self.devices)
-        device = str(getattr(ctx.transport, "device", ""))
+        device = ctx.transport.device
         with Programs(
             ctx, self.tools, self.params.pin, polls=not self.params.use_event
         ) as programs:
@@ -246,7 +246,7 @@ class Perftest:
         self, ctx: RunContext, programs: Programs, device: str, suffix: str
     ) -> list[Program]:
         """One run of all servers and clients; the clients, which have ended well."""
-        ack_timeout = getattr(ctx.transport, "ack_timeout", None)
+        ack_timeout = ctx.transport.ack_timeout
         command = self.params.command(device, ack_timeout=ack_timeout)
         pairs = list(ctx.network.pairs) if self.params.is_bandwidth else [ctx.network.pairs[0]]
         names = [host.name for host in ctx.network.hosts]

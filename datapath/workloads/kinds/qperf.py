@@ -81,7 +81,7 @@ class Qperf:
 
     def run(self, ctx: RunContext) -> Outcome:
         require_device(ctx, self.name, self.devices)
-        device = str(getattr(ctx.transport, "device", ""))
+        device = ctx.transport.device
         if self.params.over_rdma == (device == "kernel"):
             raise LocalError(
                 f"qperf's {self.params.test} does not run on transport device {device}",

@@ -90,7 +90,7 @@ class Training:
 
     def start(self, ctx: RunContext, programs: Programs, rank: int, host: Host) -> Program:
         p = self.params.model_dump(include=set(TrainingParams.__annotations__))
-        device = getattr(ctx.transport, "device", "")
+        device = ctx.transport.device
         p |= {
             "backend": "gloo" if device == "kernel" else "dp",
             "seed": ctx.table_seed,

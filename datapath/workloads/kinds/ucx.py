@@ -69,7 +69,7 @@ class Ucx:
         client, server = ctx.network.pairs[0]
         test = ["-t", _TESTS[p.test], "-s", str(p.size), "-n", str(p.iterations)]
         test += ["-w", str(p.warmup), "-f", "-v"]
-        over_tcp = getattr(ctx.transport, "device", "") == "kernel"
+        over_tcp = ctx.transport.device == "kernel"
         names = [host.name for host in ctx.network.hosts]
         devices = dict(zip(names, ctx.device_env, strict=True))
         qp_type = None if over_tcp else p.qp_type

@@ -89,7 +89,7 @@ static int is_sum(int bytes)
 	return 1;
 }
 
-/* What the first rank sends. */
+/* Data of the first rank. */
 static int is_copy(int bytes)
 {
 	for (int i = 0; i < bytes / (int)sizeof(double); i++)

@@ -21,7 +21,7 @@ from datapath.lanes.base import Tool
 from datapath.lanes.event_spec import Event
 from datapath.metric_kind import MetricKind
 from datapath.units import BitRate, DurationNs
-from datapath.verbs.spec import QP_ATTRIBUTES, Transport
+from datapath.verbs.spec import QP_ATTRIBUTES
 from datapath.workloads.base import Outcome, RunContext
 from datapath.workloads.programs import WorkloadParams, require_device
 from datapath.workloads.traffic.narrow import Narrow
@@ -155,8 +155,7 @@ class Traffic:
 
     def rate_bps(self, ctx: RunContext) -> float | None:
         """Of the link that a host's traffic meets; None: not known."""
-        known = self.common.link_rate or getattr(ctx.network, "link_rate_bps", None)
-        known = known or getattr(ctx.path, "rate", None)
+        known = self.common.link_rate or ctx.network.link_rate_bps or ctx.path.rate
         return float(known) if isinstance(known, (int, float)) and known else None
 
     def ideal(self, ctx: RunContext) -> Ideal | None:
@@ -166,9 +165,9 @@ class Traffic:
         rate = self.rate_bps(ctx)
         rtt: Any = self.common.base_rtt
         if rtt is None:
-            rtt = getattr(ctx.network, "base_rtt_ns", None)
-        if rtt is None and getattr(ctx.path, "delay", None) is not None:
-            rtt = 2 * getattr(ctx.path, "delay")  # noqa: B009  (a later version's key)
+            rtt = ctx.network.base_rtt_ns
+        if rtt is None and ctx.path.delay is not None:
+            rtt = 2 * ctx.path.delay
         if rate is None:
             return None
         mtu = ctx.network.hosts[0].endpoint.mtu
@@ -185,7 +184,7 @@ class Traffic:
 
 
 def _device(ctx: RunContext) -> str:
-    return str(getattr(ctx.transport, "device", "dp"))
+    return ctx.transport.device
 
 
 def _check_simulated(ctx: RunContext, params: TrafficParams) -> None:
@@ -203,9 +202,8 @@ def _check_simulated(ctx: RunContext, params: TrafficParams) -> None:
 
 
 def _links(ctx: RunContext) -> Narrow:
-    """A network that does not tell its preset has hosts with links of their own."""
-    preset = getattr(getattr(ctx.network, "topology", None), "preset", "")
-    return _LINKS.get(preset, "hosts")
+    """Which links limit; in the presets that _LINKS leaves out, each host has one of its own."""
+    return _LINKS.get(ctx.network.topology.preset, "hosts")
 
 
 def _run(
@@ -224,7 +222,6 @@ def _run(
     spin_ns = None if params.always_poll else params.spin
     if isinstance(ctx.network, simulated.SimulatedNetwork):
         return simulated.run(ctx, flows, deadline_ns, algorithms, spin_ns)
-    assert isinstance(ctx.transport, Transport)
     options = live.Options(
         spin_ns=spin_ns,
         deadline_ns=deadline_ns,
@@ -241,7 +238,7 @@ def _run(
 
 
 def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
-    """What the generator asks for: a compiled algorithm, or a name that the kernel knows."""
+    """The generator's argument: a compiled algorithm, or a name that the kernel knows."""
     device = _device(ctx)
     over_tcp = device == "kernel" or (device == "dp" and ctx.network.local)
     if over_tcp and cc.tcp is not None and bpf.source_of(cc.tcp, ctx.folder) is None:
@@ -258,8 +255,8 @@ def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:
 
 
 def _own_tcp(ctx: RunContext) -> str | None:
-    """What the generator asks of its own sockets: an algorithm that kernels have by themselves."""
-    name = getattr(ctx.cc, "tcp", None)
+    """The TCP algorithm of the generator's own sockets, one that kernels have by themselves."""
+    name = ctx.cc.tcp
     known = name is not None and bpf.source_of(name, ctx.folder) is None
     return name if known and _device(ctx) == "kernel" else None
 

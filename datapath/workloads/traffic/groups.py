@@ -237,7 +237,7 @@ def phases(group: FlowGroup, duration_ns: int, cc: int) -> list[Phase]:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What flows of drawn sizes need.  rate_bps: of each sender, payload."""
+    """The input for flows of drawn sizes.  rate_bps: of each sender, payload."""
 
     sizes: Sizes
     rate_bps: float

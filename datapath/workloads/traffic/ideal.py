@@ -15,9 +15,8 @@ import numpy as np
 from datapath.verbs import sizes
 
 if TYPE_CHECKING:
-    import pydantic
-
     from datapath.fabric.flows import Flows
+    from datapath.verbs.spec import Transport
 
 _ETHERNET = 14 + 24  # header; FCS, preamble and gap, as link/link.h counts them
 _IPV4 = 20
@@ -27,7 +26,6 @@ _XDH = 20  # of extended mode, docs/extended-mode.md
 _RETH = 16
 _AETH = 4
 _TCP = 20 + 12  # with time stamps
-_PATH_MTU_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -58,26 +56,24 @@ class Framing:
         return self.payload / (self.payload + self.overhead)
 
 
-def framing(transport: pydantic.BaseModel, mtu: int, operation: str = "write") -> Framing:
+def framing(transport: Transport, mtu: int, operation: str = "write") -> Framing:
     """Of an operation with a transport section, on a device with this MTU, over IPv4.
 
     In extended mode each packet of a WRITE has a RETH, in standard mode the first one; a READ's
     answer has an AETH in its first and its last.  Simulated packets are as long as live ones.
     Room for telemetry is not counted.
     """
-    device = getattr(transport, "device", "kernel")
-    if device == "kernel":
+    if transport.device == "kernel":
         return Framing(mtu - _IPV4 - _TCP, _ETHERNET + _IPV4 + _TCP)
-    payload = sizes.path_mtu(mtu, int(getattr(transport, "path_mtu", _PATH_MTU_MAX)))
-    extended = device == "dp" and getattr(transport, "mode", "auto") == "auto"
+    payload = sizes.path_mtu(mtu, transport.path_mtu)
+    extended = transport.device == "dp" and transport.mode == "auto"
     overhead = _ETHERNET + _IPV4 + _UDP + _BTH_ICRC + (_XDH if extended else 0)
     once = {"write": _RETH, "read": 2 * _AETH, "send": 0}[operation]
     if extended and operation == "write":
         overhead, once = overhead + _RETH, 0
     if extended:
-        asked = getattr(getattr(transport, "options", None), "segment", None)
-        afxdp = getattr(transport, "port", "udp") == "afxdp"
-        payload = sizes.segment(mtu, payload, asked=int(asked or 0), afxdp=afxdp)
+        asked = transport.options.segment or 0
+        payload = sizes.segment(mtu, payload, asked=asked, afxdp=transport.port == "afxdp")
     return Framing(payload, overhead, once)
 
 

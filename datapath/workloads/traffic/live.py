@@ -262,7 +262,7 @@ def token_file(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _device(ctx: RunContext) -> str:
-    return str(getattr(ctx.transport, "device", "dp"))
+    return ctx.transport.device
 
 
 def _where(ctx: RunContext, hosts: Sequence[Host], part: _Part) -> list[str]:

@@ -118,7 +118,7 @@ def _whole(path: Path, name: str, values: Any, most: int) -> Any:
 
 
 def _complete(flows: Flows, given: set[str]) -> None:
-    """What columns that are left out stand for."""
+    """The defaults of columns that are left out."""
     import numpy as np
 
     from datapath.fabric.flows import MESSAGE_MAX, UNTIL_STOP

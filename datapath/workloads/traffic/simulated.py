@@ -5,24 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import pydantic
-
+from datapath.cc.spec import Cc
 from datapath.fabric.flows import FlowResults, Flows
+from datapath.fabric.steps import Steps
 from datapath.lanes.event_spec import Event
 from datapath.series import Request
+from datapath.verbs.spec import Transport
 from datapath.workloads.base import Metric, RunContext
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Simulated(Protocol):
     """The answer of a simulation.
 
-    qps: counters summed over all QPs.
+    frame: the table of datapath.series, if one was asked for.  qps: counters summed over all QPs.
     """
 
     @property
     def flows(self) -> FlowResults: ...
+    @property
+    def frame(self) -> pd.DataFrame | None: ...
     @property
     def qps(self) -> Mapping[str, int]: ...
 
@@ -31,28 +37,25 @@ class Simulated(Protocol):
 class SimulatedNetwork(Protocol):
     """A network that runs traffic tables itself.
 
-    link_rate_bps: of a host's link.  base_rtt_ns: both ways of a small packet on an idle path,
-    one value or an array of shape (hosts, hosts).  algorithms: those that rows name in their
-    column `cc`, from 1.  events: of links and the path.  spin_ns: how long programs poll after a
-    completion before they sleep; None: they never do.
+    algorithms: those that rows name in their column `cc`, from 1.  events: of links and the path.
+    steps: work of hosts that begins flows and waits for them.  spin_ns: how long programs poll
+    after a completion before they sleep; None: they never do.
     """
-
-    link_rate_bps: float
-    base_rtt_ns: Any
 
     def simulate(
         self,
         flows: Flows,
         *,
-        transport: pydantic.BaseModel,
-        cc: pydantic.BaseModel,
-        algorithms: Sequence[pydantic.BaseModel],
-        events: Sequence[Event],
+        transport: Transport,
+        cc: Cc,
+        algorithms: Sequence[Cc] = (),
+        events: Sequence[Event] = (),
+        steps: Steps | None = None,
         seed: int,
-        until_ns: int | None,
+        until_ns: int | None = None,
         series: Request | None,
         logs: Path,
-        spin_ns: int | None,
+        spin_ns: int | None = 0,
         timeout_s: float | None,
     ) -> Simulated: ...
 
@@ -61,9 +64,9 @@ def run(
     ctx: RunContext,
     flows: Flows,
     until_ns: int | None,
-    algorithms: Sequence[pydantic.BaseModel],
+    algorithms: Sequence[Cc],
     spin_ns: int | None,
-) -> tuple[FlowResults, Any, list[Metric], int]:
+) -> tuple[FlowResults, pd.DataFrame | None, list[Metric], int]:
     """(results, table of series or None, metrics of the transport, the schedule's zero)."""
     assert isinstance(ctx.network, SimulatedNetwork)
     result = ctx.network.simulate(
@@ -84,4 +87,4 @@ def run(
         Metric("timeouts", float(result.qps["timeouts"]), "1"),
         Metric("spurious_share", result.qps["spurious"] / sent, "1"),
     ]
-    return result.flows, getattr(result, "frame", None), metrics, 0
+    return result.flows, result.frame, metrics, 0

@@ -19,7 +19,7 @@ _Turn = tuple[int, int, signal.Signals]
 
 
 def turns(events: Sequence[Event], names: Sequence[str]) -> list[_Turn]:
-    """What happens to which host, by time; stalls of one host that overlap are one."""
+    """Stops and continuations of hosts, by time; overlapping stalls of a host are one."""
     found: list[_Turn] = []
     until: dict[int, int] = {}
     for at, host, lasts in stalls(events, names):

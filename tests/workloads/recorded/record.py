@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from datapath.cc import compile_algorithm
+from datapath.cc.spec import HostCc
 from datapath.errors import DatapathError
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as PathSpec
@@ -91,7 +92,7 @@ def run(network: NetnsNetwork, kind: str, section: dict[str, Any], logs: Path) -
     context = RunContext(
         network=network,
         transport=Transport.model_validate({"device": device}),
-        cc=Transport(),
+        cc=HostCc(),
         device_env=[environment[h.name] if device == "dp" else {} for h in network.hosts],
         logs=logs,
         seed=1,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.fabric.flows import FlowResults
 from datapath.lanes.event_spec import Event
@@ -49,7 +49,7 @@ def run(
     context = RunContext(
         network=network,
         transport=Transport.model_validate({"device": "dp", "port": "udp"}),
-        cc=Cc.model_validate({"algo": "newreno"}),
+        cc=HostCc.model_validate({"algo": "newreno"}),
         device_env=environment,
         logs=logs,
         seed=1,

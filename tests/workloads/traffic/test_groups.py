@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.fabric import flows as table
 from datapath.lanes.netns import NetnsNetwork
@@ -159,7 +159,7 @@ def simulate(tmp_path: FilePath) -> Any:
             context = RunContext(
                 network=network,
                 transport=Transport(),
-                cc=Cc(),
+                cc=HostCc(),
                 device_env=[{} for _ in network.hosts],
                 logs=tmp_path,
                 seed=seed,

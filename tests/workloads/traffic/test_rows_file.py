@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.experiment.load import load
 from datapath.fabric import flows as table
@@ -89,7 +89,7 @@ def test_a_table_runs_in_the_simulator(tmp_path: Path) -> None:
         context = RunContext(
             network=network,
             transport=Transport(),
-            cc=_plain_cc(),
+            cc=HostCc(),
             device_env=[],
             logs=tmp_path,
             seed=1,
@@ -100,12 +100,6 @@ def test_a_table_runs_in_the_simulator(tmp_path: Path) -> None:
         found = values(kind(kind.Params.model_validate({"file": "flows.csv"})).run(context))
     assert found["unfinished_share"] == 0
     assert found["fct_p50"] > 400_000
-
-
-def _plain_cc() -> Any:
-    from datapath.cc.spec import Cc
-
-    return Cc()
 
 
 def test_a_table_is_a_file_of_the_experiment(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from datapath.cc.spec import Cc
+from datapath.cc.spec import HostCc
 from datapath.fabric import flows as table
 from datapath.lanes.event_spec import Event, stalls
 from datapath.lanes.sim import SimNetwork
@@ -92,7 +92,7 @@ def test_a_simulated_host_stands_still(tmp_path: Path) -> None:
             done = network.simulate(
                 flows,
                 transport=Transport.model_validate({"mode": "auto"}),
-                cc=Cc(),
+                cc=HostCc(),
                 events=events(*sections),
                 seed=1,
             )
