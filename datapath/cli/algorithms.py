@@ -24,7 +24,17 @@ app = typer.Typer(
 )
 
 
-_Name = Annotated[str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False)]
+def names() -> list[str]:
+    """Of the algorithms there are, for shells to complete."""
+    from datapath.cc import registry
+
+    return list(registry())
+
+
+_Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False, autocompletion=names),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from typing import Annotated
@@ -37,6 +38,8 @@ from datapath.cli.output import tell_error
 from datapath.errors import CapabilityError, DatapathError
 
 _INTERNAL = 4
+_UNREAD = 128 + signal.SIGPIPE
+"""Exit code when nobody reads the output any more, as shells have it."""
 # typer may bring a click of its own, so its base class is found and not imported.
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -108,11 +111,8 @@ def run(arguments: list[str]) -> int:
         code = _command(arguments)
     except BrokenPipeError:
         _drop_output()  # whoever read it has gone (`dpctl list | head`)
-        return 0
+        return _UNREAD
     except typer.Exit as error:
-        # typer itself makes an Exit of a KeyboardInterrupt that no command has handled.
-        if error.exit_code == INTERRUPTED:
-            tell_error("interrupted")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         tell_error("interrupted")
@@ -146,7 +146,9 @@ def _command(arguments: list[str]) -> object:
     """Run the command; where a library made an error of an ending signal, raise the signal."""
     command = typer.main.get_command(app)
     try:
-        code = command(arguments, prog_name="dpctl", standalone_mode=False)
+        # Not command.main(), which makes exit codes of its own of ^C and of a closed pipe.
+        with command.make_context("dpctl", arguments) as context:
+            code = command.invoke(context)
         sys.stdout.flush()
     except Exception:
         interrupts.check()

@@ -7,7 +7,7 @@ The scripts hold all words, so that completing starts no Python.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,15 +24,29 @@ class Shell(enum.StrEnum):
 
 
 @dataclass(frozen=True)
+class Option:
+    """An option with all its names; takes: "" when it has no value; values: "" when any will do."""
+
+    names: tuple[str, ...]
+    takes: str
+    about: str
+    values: str
+
+
+@dataclass(frozen=True)
 class Command:
-    """A command or a group of them: its words after `dpctl`, and what may follow."""
+    """A command or a group of them: its words after `dpctl`, and what may follow.
+
+    values: known values of its arguments, separated by blanks.
+    """
 
     words: tuple[str, ...]
     about: str
     help: str
     usage: str
     commands: Mapping[str, str]
-    options: Mapping[str, tuple[str, str]]  # option -> (metavar, what it is for)
+    options: Sequence[Option]
+    values: str
 
     @property
     def name(self) -> str:
@@ -77,14 +91,16 @@ def commands(app: typer.Typer) -> Iterator[Command]:
 
 def _below(words: tuple[str, ...], command: Any, context: Any) -> Iterator[Command]:
     inside = dict(sorted(getattr(command, "commands", {}).items()))
-    options: dict[str, tuple[str, str]] = {}
+    options, values = [], []
     for parameter in command.get_params(context):
+        known = [item.value for item in parameter.shell_complete(context, "")]
         record = parameter.get_help_record(context)
-        if parameter.param_type_name != "option" or record is None:
-            continue
-        takes = "" if parameter.is_flag else (parameter.metavar or "VALUE")
-        for name in (*parameter.opts, *parameter.secondary_opts):
-            options[name] = (takes, str(record[1]))
+        if parameter.param_type_name != "option":
+            values += known
+        elif record is not None:
+            takes = "" if parameter.is_flag else (parameter.metavar or "VALUE")
+            names = (*parameter.opts, *parameter.secondary_opts)
+            options.append(Option(names, takes, str(record[1]), " ".join(known)))
     yield Command(
         words,
         command.get_short_help_str(200),
@@ -92,6 +108,7 @@ def _below(words: tuple[str, ...], command: Any, context: Any) -> Iterator[Comma
         command.get_usage(context).removeprefix("Usage: "),
         {name: one.get_short_help_str(200) for name, one in inside.items()},
         options,
+        " ".join(values),
     )
     for name, one in inside.items():
         below = one.make_context(name, [], parent=context, resilient_parsing=True)
@@ -101,19 +118,35 @@ def _below(words: tuple[str, ...], command: Any, context: Any) -> Iterator[Comma
 def _bash(commands: list[Command]) -> list[str]:
     lines = ["# bash completion of dpctl; made by `dpctl completion bash`.", "_dpctl() {"]
     lines += _find_command("COMP_WORDS", "COMP_CWORD", first=1)
-    lines += ["    local words=", '    case "$command" in']
-    for command in commands:
-        words = " ".join([*command.commands, *command.options])
-        lines.append(f'    "{command.name}") words="{words}" ;;')
     lines += [
-        "    esac",
-        '    local word="${COMP_WORDS[COMP_CWORD]}"',
+        '    local word="${COMP_WORDS[COMP_CWORD]}" words= options= values=',
+        '    case "$command" in',
+    ]
+    for command in commands:
+        words = " ".join(filter(None, [*command.commands, command.values]))
+        options = " ".join(name for option in command.options for name in option.names)
+        lines.append(f'    "{command.name}") words="{words}" options="{options}" ;;')
+    lines += ["    esac", *_values(commands, "${COMP_WORDS[COMP_CWORD-1]}")]
+    lines += [
+        '    case "$values$word" in -*) words=$options ;; esac',
+        '    [ -z "$values" ] || words=$values',
         '    COMPREPLY=($(compgen -W "$words" -- "$word"))',
         '    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$word"))',
         "}",
         "complete -o filenames -F _dpctl dpctl ./dpctl",
     ]
     return [*_tree(commands), *lines]
+
+
+def _values(commands: list[Command], before: str) -> list[str]:
+    """Sets `values`, if the word before is an option whose values are known, or any file (" ")."""
+    lines = [f'    case "$command {before}" in']
+    for command in commands:
+        for option in command.options:
+            if option.takes:
+                at = " | ".join(f'"{command.name} {name}"' for name in option.names)
+                lines.append(f'    {at}) values="{option.values or " "}" ;;')
+    return [*lines, "    esac"]
 
 
 def _tree(commands: list[Command]) -> list[str]:
@@ -137,22 +170,36 @@ def _find_command(words: str, end: str, first: int) -> list[str]:
 def _zsh(commands: list[Command]) -> list[str]:
     lines = ["#compdef dpctl", "# made by `dpctl completion zsh`."]
     lines += [*_tree(commands), "_dpctl() {", *_find_command("words", "CURRENT", first=2)]
-    lines += ["    local -a found", '    case "$command" in']
+    lines += ["    local values= known=", "    local -a found options", '    case "$command" in']
     for command in commands:
-        entries = [*command.commands.items()]
-        entries += [(name, about) for name, (_, about) in command.options.items()]
-        shown = " ".join(_zsh_word(f"{name}:{about}") for name, about in entries)
-        lines.append(f'    "{command.name}") found=({shown}) ;;')
-    lines += ["    esac", "    _describe -t commands dpctl found", "    _files", "}"]
+        shown = " ".join(_zsh_word(*entry) for entry in command.commands.items())
+        options = " ".join(
+            _zsh_word(name, option.about) for option in command.options for name in option.names
+        )
+        about = f'found=({shown}) options=({options}) known="{command.values}"'
+        lines.append(f'    "{command.name}") {about} ;;')
+    lines += ["    esac", *_values(commands, "${words[CURRENT-1]}")]
+    lines += [
+        '    if [[ -n "$values" ]]; then',
+        "        compadd -- ${=values}",
+        '        [[ "$values" != " " ]] || _files',
+        '    elif [[ "${words[CURRENT]}" = -* ]]; then',
+        "        _describe -o option options",
+        "    else",
+        "        _describe -t commands command found",
+        "        compadd -- ${=known}",
+        "        [[ ${#found} -gt 0 ]] || _files",
+        "    fi",
+        "}",
+    ]
     return [
         *lines,
         'if [ "$funcstack[1]" = _dpctl ]; then _dpctl "$@"; else compdef _dpctl dpctl; fi',
     ]
 
 
-def _zsh_word(text: str) -> str:
-    name, _, about = text.partition(":")
-    return "'" + f"{name}:{about}".replace("'", "").replace("\n", " ") + "'"
+def _zsh_word(name: str, about: str) -> str:
+    return "'" + f"{name}:{about}".replace("'", "'\\''").replace("\n", " ") + "'"
 
 
 def _fish(commands: list[Command]) -> list[str]:
@@ -166,19 +213,24 @@ def _fish(commands: list[Command]) -> list[str]:
     lines += [f'            case "{c.name}"; set at "{c.name}"' for c in commands if c.words]
     lines += ["        end", "    end", '    test "$at" = "$argv"', "end"]
     for command in commands:
-        here = f"-n '__dpctl_at {command.name}'"
+        here = f"complete -c dpctl -n '__dpctl_at {command.name}'"
         for name, about in command.commands.items():
-            lines.append(f"complete -c dpctl {here} -f -a {name} -d {_fish_word(about)}")
-        for name, (takes, about) in command.options.items():
-            kind = "-l" if name.startswith("--") else "-s"
-            needs = " -r" if takes else ""
-            told = _fish_word(about)
-            lines.append(f"complete -c dpctl {here} {kind} {name.lstrip('-')}{needs} -d {told}")
+            lines.append(f"{here} -f -a {name} -d {_fish_word(about)}")
+        if command.values:
+            lines.append(f"{here} -a '{command.values}'")
+        for option in command.options:
+            kinds = [
+                f"{'-l' if name.startswith('--') else '-s'} {name.lstrip('-')}"
+                for name in option.names
+            ]
+            needs = f" -x -a '{option.values}'" if option.values else " -r" if option.takes else ""
+            lines.append(f"{here} {' '.join(kinds)}{needs} -d {_fish_word(option.about)}")
     return lines
 
 
 def _fish_word(text: str) -> str:
-    return "'" + text.replace("\\", "").replace("'", "").replace("\n", " ") + "'"
+    text = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ")
+    return f"'{text}'"
 
 
 def _page(command: Command) -> str:
@@ -194,8 +246,9 @@ def _page(command: Command) -> str:
             lines += [".PP", _roff(" ".join(block.split()))]
     if command.options:
         lines.append(".SH OPTIONS")
-        for name, (takes, about) in command.options.items():
-            lines += [".TP", f".B {_roff(' '.join(filter(None, (name, takes))))}", _roff(about)]
+        for option in command.options:
+            names = f"{', '.join(sorted(option.names, key=len))} {option.takes}".rstrip()
+            lines += [".TP", f".B {_roff(names)}", _roff(option.about)]
     if command.commands:
         lines.append(".SH COMMANDS")
         for name, about in command.commands.items():

@@ -170,8 +170,10 @@ def _repetitions(text: str | None) -> tuple[int, int]:
     if (colon and name != "auto") or not number.isascii() or not number.isdecimal():
         raise LocalError(f"--repetitions {text} is not a number", hint="N, auto or auto:MOST")
     count = int(number[:9])
-    if count < 1 or (name == "auto" and count > REPETITIONS_MOST):
-        raise LocalError(f"--repetitions {text} is out of range: auto has 1 to {REPETITIONS_MOST}")
+    if count < 1:
+        raise LocalError(f"--repetitions {text}: there is at least one")
+    if name == "auto" and count > REPETITIONS_MOST:
+        raise LocalError(f"--repetitions {text}: auto makes at most {REPETITIONS_MOST}")
     return (0, count) if name == "auto" else (count, 0)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datapath.cli import INTERRUPTED
-from datapath.cli.algorithms import Params, parameters
+from datapath.cli.algorithms import Params, names, parameters
 from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 from datapath.errors import LocalError
 from datapath.terminal import printable, raw
@@ -29,7 +29,13 @@ _LINE_S = 10.0
 """From one line of progress to the next, where stderr is no terminal."""
 
 _Algorithm = Annotated[
-    str, typer.Argument(metavar="NAME|./FILE.py:CLASS", show_default=False, help="The algorithm.")
+    str,
+    typer.Argument(
+        metavar="NAME|./FILE.py:CLASS",
+        show_default=False,
+        help="The algorithm.",
+        autocompletion=names,
+    ),
 ]
 _Time = Annotated[
     str | None,

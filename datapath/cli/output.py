@@ -82,10 +82,12 @@ def print_wrapped(rows: Sequence[Mapping[str, Any]], fmt: Format) -> None:
     console = Console(file=raw(sys.stdout), markup=False, emoji=False, highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for head in rows[0]:
-        table.add_column(head, no_wrap=head in ("name", "parameter"))
+        table.add_column(head, no_wrap=head in ("name", "parameter"), overflow="fold")
     for row in rows:
         table.add_row(*map(_sentence, row.values()))
-    console.print(table)
+    with console.capture() as text:  # by itself it would exit with 1 when the pipe is closed
+        console.print(table)
+    raw(sys.stdout).write(text.get())
 
 
 def print_table(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from datapath.cli.algorithms import Params, parameters
+from datapath.cli.algorithms import Params, names, parameters
 from datapath.cli.metrics import MetricsOption, serve_beside
 from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import LocalError
@@ -38,6 +38,7 @@ _Cc = Annotated[
         metavar="ALGO",
         help="Congestion control: a name or ./file.py:Class.",
         show_default=False,
+        autocompletion=names,
     ),
 ]
 _Mode = Annotated[

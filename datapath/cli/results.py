@@ -206,7 +206,10 @@ def report(
     plots: Annotated[
         str | None,
         typer.Option(
-            metavar="pdf|svg|png", help="Export every plot in this format.", show_default=False
+            metavar="pdf|svg|png",
+            help="Export every plot in this format.",
+            show_default=False,
+            autocompletion=lambda: ["pdf", "svg", "png"],
         ),
     ] = None,
     fmt: FormatOption = Format.table,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from datapath.cli.algorithms import Params, parameters
+from datapath.cli.algorithms import Params, names, parameters
 from datapath.cli.output import Format, FormatOption, counted, print_rows, print_told, tell_error
 
 _WHICH = "PID|PROGRAM"
@@ -51,7 +51,10 @@ def of(
 
 def set_(
     program: Annotated[str, typer.Argument(metavar=_WHICH, help="A running program.")],
-    algorithm: Annotated[str, typer.Argument(metavar="ALGO", help="A name, or ./file.py:Class.")],
+    algorithm: Annotated[
+        str,
+        typer.Argument(metavar="ALGO", help="A name, or ./file.py:Class.", autocompletion=names),
+    ],
     param: Params = None,
     qpn: Annotated[
         str,

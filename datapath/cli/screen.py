@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable
 
+from datapath.terminal import raw
+
 
 class Screen:
     """As a context manager: the other screen, without a cursor, if it is wanted and there is one.
@@ -21,22 +23,28 @@ class Screen:
 
     def __enter__(self) -> Screen:
         if self._there:
-            sys.stdout.write("\x1b[?1049h\x1b[?25l")
+            self._order("\x1b[?1049h\x1b[?25l")
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._there:
-            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+            self._order("\x1b[?25h\x1b[?1049l")
         sys.stdout.flush()
 
     def put(self, text: str) -> None:
         """Show a text in place of the one before; as many lines as there is room for."""
         if self._there:
             height = shutil.get_terminal_size((80, 24)).lines
-            sys.stdout.write("\x1b[H\x1b[J" + "\n".join(text.splitlines()[: height - 1]))
+            self._order("\x1b[H\x1b[J")
+            sys.stdout.write("\n".join(text.splitlines()[: height - 1]))
         else:
             sys.stdout.write(text)
         sys.stdout.flush()
+
+    @staticmethod
+    def _order(sequence: str) -> None:
+        """To the terminal, below what makes all text printable."""
+        raw(sys.stdout).write(sequence)
 
     def show(self, printing: Callable[[], None]) -> None:
         """Show what a function prints."""

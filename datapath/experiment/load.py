@@ -208,9 +208,12 @@ class _Loader:
         for section in {str(d["loc"][0]) for d in details if d["loc"]}:
             data.pop(section, None)
         data = {k: v for k, v in data.items() if k in Experiment.model_fields}
-        broken = {d["loc"][0] for d in rest if d["loc"]}
-        if "sweep" in broken or not isinstance(self.document.data.get("sweep", {}), dict):
+        sweep = self.document.data.get("sweep", {})
+        wrong = {d["loc"][1] for d in rest if d["loc"][:1] == ("sweep",) and d["loc"][1:]}
+        if not isinstance(sweep, dict) or "matrix" in wrong:
             return None, incomplete
+        if wrong:  # for what else is wrong, the axes are enough
+            data["sweep"] = {key: value for key, value in sweep.items() if key not in wrong}
         stand_in = {"version": 1, "name": "unnamed"} | data
         return Experiment.model_validate(stand_in, context=self._context()), incomplete
 
@@ -257,8 +260,11 @@ class _Loader:
     def _check_quietly(self, raw_points: Iterable[RawPoint]) -> None:
         """Add the mistakes in points too if the sweep itself has mistakes."""
         for raw in raw_points:
-            if len(self.problems) <= TOLD_MAX:
-                self._validate(raw, gaps=False)
+            if len(self.problems) > TOLD_MAX:
+                return
+            spec = self._validate(raw, gaps=False)
+            for place, cc in spec.algorithms.items() if spec is not None else ():
+                self._check_cc(raw, cc, place)
 
     def _validate(self, raw: RawPoint, *, gaps: bool = True) -> PointSpec | None:
         def locate(path: Path, message: str, of_key: bool) -> Problem:
@@ -389,7 +395,7 @@ class _Loader:
 
     def _check_panels(self, path: Path, plot: Plot, collected: Sequence[str]) -> None:
         """A figure over time needs series, and those that it names."""
-        if not collected:
+        if not collected and self.document.data.get("collect", {}) == {}:
             self._add(path[:-1], "a plot of kind series needs some: collect: {series: [cwnd, rtt]}")
         if "metric" not in plot.model_fields_set:
             return

@@ -61,10 +61,11 @@ class NothingToDraw(Exception):
 
 @dataclass(frozen=True)
 class Panel:
-    """The rows of one panel and the axis values that set it apart."""
+    """The rows of one panel and the axes (`fixed`) whose values set it apart."""
 
     title: str
     rows: pd.DataFrame
+    fixed: Sequence[str] = ()
 
 
 def panels(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> list[Panel]:
@@ -81,7 +82,7 @@ def panels(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> list[Pan
         for axis, value in zip(rest, combo, strict=True):
             keep = keep[keep[axis] == value]
         title = ", ".join(f"{a} = {v}" for a, v in zip(rest, combo, strict=True))
-        panels.append(Panel(label(title), keep))
+        panels.append(Panel(label(title), keep, rest))
     return panels
 
 
@@ -110,16 +111,42 @@ def left_out(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> str:
     return f" The first {_MAX_PANELS} of {count} panels are drawn; the data has all."
 
 
-def figure(count: int, *, height: float = 3.1) -> tuple[Figure, list[Axes]]:
-    """A figure for so many panels, 4.8 inches wide for one and 8.4 for more."""
+def beside(spec: PlotSpec, panel: Panel, rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The other lines of small multiples, which each panel has in grey; [] in other figures."""
+    if spec.multiples is None or spec.series is not None:
+        return []
+    own = panel.rows.iloc[0]
+    for axis in panel.fixed:
+        if axis != spec.multiples:
+            rows = rows[rows[axis] == own[axis]]
+    rows = rows[rows[spec.multiples] != own[spec.multiples]]
+    return [other for _, other in rows.groupby(spec.multiples, sort=False)]
+
+
+BESIDE: Any = {"color": MUTED, "alpha": 0.3, "linewidth": 0.8, "zorder": 1.5}
+"""How the lines of the other panels look."""
+
+BESIDE_TEXT = " Each panel has the lines of the others in grey."
+
+
+def figure(
+    count: int, *, height: float = 3.1, wide: bool = False, same_x: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure for so many panels, 4.8 inches wide for one that is not `wide`, and 8.4 for more.
+
+    same_x: all panels have one horizontal axis.
+    """
     from matplotlib.figure import Figure
 
     columns = min(count, 2 if count in (2, 4) else 3 if count <= 6 else 4)
     lines = -(-count // columns)
     each = 2.6 if count <= 6 else 1.9
-    figure = Figure(figsize=(4.8 if count == 1 else 8.4, height if lines == 1 else each * lines))
-    grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    width = 8.4 if count > 1 or wide else 4.8
+    figure = Figure(figsize=(width, height if lines == 1 else each * lines))
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=same_x, sharey=True)
     axes = list(grid.flat)
+    for ax in axes:
+        ax.tick_params(axis="x", labelbottom=True)
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]
@@ -159,34 +186,40 @@ def legend(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = []
+    handles: list[tuple[Any, str]] = []
     if spec.series is not None and spec.series != spec.x:
         shown = values(result, spec.series, rows)
         bare = numeric(shown) is not None  # "1%" alone does not say of what
         for value in shown:
             text = label(f"{spec.series} = {value}" if bare else value)
             if spec.kind == "bar":
-                handles.append(Patch(**colours.bar(spec.series, value), label=text))
+                patches = tuple(Patch(**style) for style in colours.bar(spec.series, value))
+                handles.append((patches, text))
             else:
                 style = colours.line(spec.series, value)
                 if spec.kind == "cdf":
                     style["marker"] = ""
-                handles.append(Line2D([], [], label=text, markersize=4.5, **style))
+                handles.append((Line2D([], [], markersize=4.5, **style), text))
     if len(spec.metrics) > 1 and spec.kind in ("bar", "line"):
         for k, metric in enumerate(spec.metrics):
-            handles.append(Patch(**shaded(MUTED, k), label=display.own_title(metric)))
+            patches = tuple(Patch(**style) for style in shaded(MUTED, k))
+            handles.append((patches, display.own_title(metric)))
     if len(handles) > 1:
         wrapped_legend(figure, handles, handlelength=1.6 if spec.kind == "bar" else 2.6)
 
 
-def wrapped_legend(figure: Figure, handles: Sequence[Any], *, handlelength: float) -> None:
+def wrapped_legend(
+    figure: Figure, handles: Sequence[tuple[Any, str]], *, handlelength: float
+) -> None:
     """A legend in as few lines as fit the figure, which grows by the lines beyond the first.
 
+    handles: (artist, or a tuple of those that lie one over the other; text).
     It is read line by line; matplotlib fills column by column, hence the new order.
     """
     for columns in range(min(len(handles), 5), 0, -1):
+        ordered = [h for column in range(columns) for h in handles[column::columns]]
         legend = figure.legend(
-            handles=[h for column in range(columns) for h in handles[column::columns]],
+            [artist for artist, _ in ordered], [text for _, text in ordered],
             loc="outside upper left", ncols=columns, fontsize=8, handlelength=handlelength,
             columnspacing=1.4, borderpad=0.1,
         )  # fmt: skip

@@ -43,8 +43,9 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     by_run = dict(found)
     spec = canvas.small_multiples(result, spec, kept)
     panels = canvas.panels(result, spec, kept)
-    figure, axes = canvas.figure(len(panels))
+    figure, axes = canvas.figure(len(panels), same_x=True)
     counts, sizes = [], []
+    multiples = False
     for panel, ax in zip(panels, axes, strict=True):
         for name in canvas.values(result, spec.series, panel.rows):
             rows = panel.rows
@@ -56,6 +57,10 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
             ax.step(x, y, where="post", **style)
             counts.append(len(rows))
             sizes.append(len(pooled))
+        for other in canvas.beside(spec, panel, kept):
+            multiples = True
+            x, y = _thinned(_pool([by_run[index] for index in other.index]) / scale.factor)
+            ax.step(x, y, where="post", **canvas.BESIDE)
         ax.set_title(panel.title, loc="left", color=MUTED)
         ax.grid()
         if log:
@@ -71,6 +76,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
         f"of a point taken together; {canvas.runs(counts)}, {_sample_count(sizes)} per line. "
         f"The lines are the samples themselves: there are no error bars."
     )
+    text += canvas.BESIDE_TEXT if multiples else ""
     text += canvas.left_out(result, spec, kept) + canvas.held(result, kept)
     if damaged:
         text += f" {len(damaged)} files of samples cannot be read and are left out."

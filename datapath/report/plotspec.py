@@ -90,26 +90,27 @@ class Colours:
             "linestyle": self.dash(axis, value),
         }
 
-    def bar(self, axis: str | None, value: str, shade: int = 0) -> dict[str, Any]:
+    def bar(self, axis: str | None, value: str, shade: int = 0) -> list[dict[str, Any]]:
         """A bar of a series; shade: which of the metrics that stand side by side."""
         turn = min(self.index(axis, value) // len(SERIES_COLOURS), 3)
-        style = shaded(self.colour(axis, value), max(shade, turn > 0))
-        if turn:  # the colour is another series' too
-            style["hatch"] = _HATCHES[min(shade, len(_SHADES) - 1)] + "\\" * (2 + turn)
-        return style
+        return shaded(self.colour(axis, value), shade, turn)
 
 
-def shaded(colour: str, shade: int) -> dict[str, Any]:
-    """A bar of this colour, the later shades lighter, outlined and hatched."""
+def shaded(colour: str, shade: int, turn: int = 0) -> list[dict[str, Any]]:
+    """Patches, one over the other, that make a bar of this colour.
+
+    The later shades are lighter, outlined and hatched; so is a colour that was there before, in
+    its `turn`.  A patch of its own has the lines: in an SVG file one patch has one opacity.
+    """
     from matplotlib.colors import to_rgba
 
-    alpha = _SHADES[min(shade, len(_SHADES) - 1)]
-    return {
-        "facecolor": to_rgba(colour, alpha),
-        "edgecolor": colour,
-        "linewidth": 0.7 if shade else 0,
-        "hatch": _HATCHES[min(shade, len(_HATCHES) - 1)],
-    }
+    alpha = _SHADES[min(shade, len(_SHADES) - 1)] * (0.6 if turn else 1)
+    ground: dict[str, Any] = {"facecolor": to_rgba(colour, alpha), "linewidth": 0}
+    hatch = _HATCHES[min(shade, len(_HATCHES) - 1)] + ("\\" * (2 + turn) if turn else "")
+    if not hatch:
+        return [ground]
+    lines = {"facecolor": "none", "edgecolor": colour, "linewidth": 0.7, "hatch": hatch}
+    return [ground, lines]
 
 
 def plan(result: ResultFolder) -> tuple[list[PlotSpec], list[str]]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NUMBER_SIZE = 7.2
+_BARS = 24
+_INCHES_PER_CHAR = 0.072
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,15 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     scale = display.scale_for([_typical(values)] if log else values, unit, metric)
     scaled = rows.assign(value=rows["value"] / scale.factor)
     panels = canvas.panels(result, spec, scaled)
-    figure, axes = canvas.figure(len(panels))
+    figure, axes = canvas.figure(len(panels), wide=_many_bars(result, spec, scaled))
     counts: list[int] = []
+    multiples = False
     for panel, ax in zip(panels, axes, strict=True):
         draw_panel = _bars if spec.kind == "bar" else _lines
         counts += draw_panel(ax, result, spec, panel, colours, log)
+        others = canvas.beside(spec, panel, scaled)
+        _beside(ax, result, spec, others, canvas.values(result, spec.x, panel.rows))
+        multiples |= bool(others)
         ax.set_title(panel.title, loc="left", color=MUTED)
         ax.grid(axis="y")
     if log:
@@ -59,7 +65,16 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     canvas.y_label(figure, axes, _axis_label(spec, scale))
     canvas.legend(figure, result, spec, scaled, colours)
     text = _caption(spec, counts, log) + canvas.left_out(result, spec, rows)
+    text += canvas.BESIDE_TEXT if multiples else ""
     return figure, text + canvas.held(result, rows)
+
+
+def _many_bars(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> bool:
+    """More bars than half a page has room for."""
+    if spec.kind != "bar":
+        return False
+    each = 1 if spec.x == spec.series else len(canvas.values(result, spec.series, rows))
+    return each * len(canvas.values(result, spec.x, rows)) * len(spec.metrics) > _BARS
 
 
 def _rows_of(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
@@ -130,8 +145,8 @@ def _bars(
                 _no_data(ax, at)
                 continue
             own = (spec.x, x) if same or spec.series is None else (spec.series, name)
-            style = colours.bar(*own, spec.metrics.index(metric))
-            _bar(ax, at, width * 0.88, cell, style)
+            styles = colours.bar(*own, spec.metrics.index(metric))
+            _bar(ax, at, width * 0.88, cell, styles)
             found.append((at, cell))
     ax.set_xlim(-0.55, len(xs) - 0.45)
     _written(ax, found, width)
@@ -139,9 +154,12 @@ def _bars(
     return [len(cell.values) for _, cell in found]
 
 
-def _bar(ax: Axes, at: float, width: float, cell: Cell, style: Mapping[str, Any]) -> None:
+def _bar(
+    ax: Axes, at: float, width: float, cell: Cell, styles: Sequence[Mapping[str, Any]]
+) -> None:
     median, lo, hi = cell.estimate
-    ax.bar(at, median, width, **style)
+    for style in styles:
+        ax.bar(at, median, width, **style)
     n = len(cell.values)
     if n > 1:
         offsets = [at + width * 0.5 * ((k + 0.5) / n - 0.5) for k in range(n)]
@@ -208,7 +226,7 @@ def _lines(
 ) -> list[int]:
     """A line over x for each series and metric, with the interval as whiskers."""
     xs = canvas.values(result, spec.x, panel.rows)
-    positions, to_scale = _positions(xs)
+    positions, to_scale = _positions(xs, _inches(ax))
     counts = []
     for name in canvas.values(result, spec.series, panel.rows):
         for k, metric in enumerate(spec.metrics):
@@ -239,19 +257,36 @@ def _lines(
     return counts
 
 
-def _positions(xs: Sequence[str]) -> tuple[list[float], str]:
-    """Where the values of x go: to scale where their ticks then stay readable."""
+def _beside(
+    ax: Axes, result: ResultFolder, spec: PlotSpec, others: Sequence[pd.DataFrame],
+    xs: Sequence[str],
+) -> None:  # fmt: skip
+    """The medians of the lines of other panels."""
+    positions, _ = _positions(xs, _inches(ax))
+    for rows, metric in itertools.product(others, spec.metrics):
+        rows = rows[rows["metric"] == metric]
+        medians = rows.groupby(spec.x)["value"].median() if spec.x else {}
+        found = [(p, medians[x]) for p, x in zip(positions, xs, strict=True) if x in medians]
+        ax.plot([p for p, _ in found], [median for _, median in found], **canvas.BESIDE)
+
+
+def _positions(xs: Sequence[str], inches: float) -> tuple[list[float], str]:
+    """Where the values of x go: to scale where their ticks then stay readable.
+
+    inches: width of the panel.
+    """
     even = [float(i) for i in range(len(xs))]
     parsed = numeric(xs)
     if parsed is None or len(set(parsed)) < 2:
         return even, "even"
     if min(parsed) > 0 and max(parsed) / min(parsed) >= 20:
         return parsed, "log"
-    ordered = sorted(parsed)
-    closest = min(b - a for a, b in itertools.pairwise(ordered))
-    if closest >= 0.06 * (ordered[-1] - ordered[0]):
-        return parsed, "linear"
-    return even, "even"
+    ordered = sorted(zip(parsed, map(len, xs), strict=True))
+    inch = (ordered[-1][0] - ordered[0][0]) / (0.9 * inches)
+    for (a, chars), (b, more) in itertools.pairwise(ordered):
+        if b - a < (0.5 * (chars + more) + 0.5) * _INCHES_PER_CHAR * inch:
+            return even, "even"
+    return parsed, "linear"
 
 
 def _log_axis(ax: Axes, values: NDArray[np.float64], *, bars: bool) -> None:

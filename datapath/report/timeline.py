@@ -125,7 +125,8 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[TimeFi
     for name, line in zip(names, axes, strict=True):
         _scale(line, QUANTITIES[name], drawing, log=spec.log)
     if len(drawing.handles) > 1:
-        canvas.wrapped_legend(figure, list(drawing.handles.values()), handlelength=2.0)
+        handles = [(line, str(line.get_label())) for line in drawing.handles.values()]
+        canvas.wrapped_legend(figure, handles, handlelength=2.0)
     return figure, _caption(drawing, kept, len(columns), damaged)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,9 @@ def test_validate_loads_no_table_or_plot_library() -> None:
     [
         (["runn"], 2, "No such command 'runn'. Did you mean 'run'?", "dpctl --help"),
         (["run", "--repetitions", "x", "f"], 2, "--repetitions x is not a number", "auto:MOST"),
-        (["run", "--repetitions", "auto:0", "f"], 2, "auto:0 is out of range", ""),
+        (["run", "--repetitions", "auto:0", "f"], 2, "auto:0: there is at least one", ""),
+        (["run", "--repetitions", "0", "f"], 2, "0: there is at least one", ""),
+        (["run", "--repetitions", "auto:1001", "f"], 2, "auto makes at most 1000", ""),
         (["run"], 2, "which experiment?", "dpctl run FILE"),
         (["run", "none.yaml"], 2, "none.yaml: no such file", "name an experiment file"),
         (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
@@ -182,12 +185,28 @@ def test_list_of_nothing_and_of_experiments(tmp_path: Path) -> None:
     assert [row["valid"] for row in rows] == [True, False]
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
-    program = f"{sys.executable} -m datapath.cli schema | head -1"
+@pytest.mark.parametrize("words", ["schema", "cc list", "cc list --format json", "run --help"])
+def test_a_reader_that_leaves_is_no_error(words: str) -> None:
+    """`dpctl ... | true`: nothing is told, and the exit code is that of other programs."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "datapath.cli", *words.split()]
     done = subprocess.run(
-        ["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
     )
-    assert (done.stdout, done.stderr) == ("{\n", "")
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_an_interrupt_before_anything_runs_is_told(tmp_path: Path) -> None:
+    pipe = tmp_path / "experiment.yaml"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "datapath.cli", "validate", pipe]
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    with started, pipe.open("w"):  # which waits until dpctl reads
+        started.send_signal(signal.SIGINT)
+        _, told = started.communicate(timeout=60)
+    assert (started.returncode, told) == (130, "error: interrupted\n")
 
 
 @pytest.mark.usefixtures("root")

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +17,7 @@ from datapath.cli import main
 
 BASH = """\
 source {script}
-COMP_WORDS=({words} '') COMP_CWORD={count}
+COMP_WORDS=({words}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 _dpctl
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
@@ -38,21 +42,26 @@ def answer(program: list[str], text: str) -> str:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("dpctl", {"run", "show", "cc", "doctor"}),
-        ("dpctl run", {"--repetitions", "--out", "--help"}),
-        ("dpctl cc", {"list", "check", "hunt"}),
-        ("dpctl cc hunt", {"--help"}),
-        ("dpctl run my.yaml --quiet", {"--repetitions"}),
+        ("dpctl ''", {"run", "show", "cc", "doctor"}),
+        ("dpctl run --", {"--repetitions", "--out", "--help"}),
+        ("dpctl run --quiet --rep", {"--repetitions"}),
+        ("dpctl run exp", {"experiment.yaml"}),
+        ("dpctl run --out exp", {"experiment.yaml"}),
+        ("dpctl cc ''", {"list", "check", "hunt"}),
+        ("dpctl cc hunt cu", {"cubic"}),
+        ("dpctl cc check ./exp", {"./experiment.yaml"}),
+        ("dpctl completion ''", {"bash", "zsh", "fish"}),
+        ("dpctl list --format ''", {"table", "json", "ndjson"}),
     ],
 )
 def test_bash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, wanted: set[str]
 ) -> None:
     path = script("bash", tmp_path, capsys)
-    count = len(words.split())
-    out = answer(["bash"], BASH.format(script=path, words=words, count=count))
+    (tmp_path / "experiment.yaml").touch()
+    out = answer(["bash"], f"cd {tmp_path}\n" + BASH.format(script=path, words=words))
     assert wanted <= set(out.split())
-    assert ("run" in out.split()) == (words == "dpctl")
+    assert ("run" in out.split()) == (words == "dpctl ''")
 
 
 def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,14 +70,53 @@ def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"list", "check"} <= {line.split("\t")[0] for line in out.splitlines()}
     out = answer(["fish", "--no-config"], f"source {path}; complete -C 'dpctl run --rep'")
     assert out.startswith("--repetitions")
+    out = answer(["fish", "--no-config"], f"source {path}; complete -C 'dpctl list --format '")
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["json", "ndjson", "table"]
 
 
-def test_zsh_takes_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("dpctl completion z", "dpctl completion zsh"),
+        ("dpctl cc hunt cub", "dpctl cc hunt cubic"),
+        ("dpctl run --rep", "dpctl run --repetitions"),
+        ("dpctl run exp", "dpctl run experiment.yaml"),
+        ("dpctl list --format nd", "dpctl list --format ndjson"),
+    ],
+)
+def test_zsh(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, completed: str
+) -> None:
+    """Tab, in a shell that has a terminal."""
     path = script("zsh", tmp_path, capsys)
-    answer(["zsh", "-n", str(path)], "")
-    text = path.read_text()
-    assert "'show:" in text
-    assert "'--repetitions:" in text
+    (tmp_path / "experiment.yaml").touch()
+    if shutil.which("zsh") is None:
+        pytest.skip("there is no zsh here")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], cwd=tmp_path, env={**os.environ, "TERM": "xterm"},
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    ) as shell:  # fmt: skip
+        os.close(theirs)
+        try:
+            tell = f"PS1=; autoload -U compinit; compinit -u -D; source {path}; print rea''dy\n"
+            os.write(ours, tell.encode())
+            seen = read_until(ours, "ready")
+            os.write(ours, f"{typed}\t".encode())
+            assert read_until(ours, completed), seen
+        finally:
+            shell.kill()
+            os.close(ours)
+
+
+def read_until(terminal: int, text: str) -> str:
+    """What comes from a terminal, as soon as it has this text; "" if it never has."""
+    seen = ""
+    while text not in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]|[\a\b\r]", "", seen):
+        if not select.select([terminal], [], [], 30)[0]:
+            return ""
+        seen += os.read(terminal, 65536).decode(errors="replace")
+    return seen
 
 
 def test_man_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,6 +165,16 @@ def on_a_terminal(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
     return process.returncode, seen.decode()
 
 
+def test_the_other_screen_is_a_screen() -> None:
+    """`dpctl top` gives orders to the terminal itself, and takes them back."""
+    argv = [sys.executable, "-m", "datapath.cli", "top", "-n", "1"]
+    code, seen = on_a_terminal(argv, {**os.environ, "TERM": "xterm"})
+    assert code == 0, seen
+    assert seen.startswith("\x1b[?1049h\x1b[?25l\x1b[H\x1b[J")
+    assert seen.endswith("\x1b[?25h\x1b[?1049l")
+    assert "\\x1b" not in seen
+
+
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize("terminal", [False, True])
 def test_last_words_of_a_program(tmp_path: Path, terminal: bool) -> None:

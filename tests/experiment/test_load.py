@@ -127,6 +127,27 @@ def test_all_mistakes_are_told_at_once(load: Load) -> None:
     ]
 
 
+def test_a_wrong_sweep_hides_no_other_mistake(load: Load) -> None:
+    swept = "path.loss: [0, 1%]"
+    wrong = "path.loss: [0, 120%]\n    cc.algo: [cubik]"
+    with pytest.raises(InvalidFile) as caught:
+        load(swept, wrong, ["sweep.repetitions=99999999999", "report.plots=[]", "report.title=x"])
+    assert {problem.path for problem in caught.value.problems} == {
+        "sweep.repetitions",
+        "report.title",
+        'sweep.matrix["path.loss"][1]',
+        'sweep.matrix["cc.algo"][0]',
+    }
+
+
+def test_what_follows_from_a_mistake_is_not_told(load: Load) -> None:
+    """A plot over time needs series, which are there but misspelt."""
+    bar = "{kind: bar, metric: goodput, x: path.loss, series: stack}"
+    with pytest.raises(InvalidFile) as caught:
+        load(bar, "{kind: series}", ["collect.series=[cwmd]"])
+    assert [problem.path for problem in caught.value.problems] == ["collect.series[0]"]
+
+
 def test_attributes_of_qps_are_axes(tmp_path: Path) -> None:
     text = """\
 version: 1

@@ -97,9 +97,20 @@ def test_bars_differ_beyond_the_colours_and_by_shade() -> None:
     assert len(set(bars)) == 30
     for name in names:
         shades = [chosen.bar("stack", name, shade) for shade in range(3)]
-        assert len({(s["facecolor"][3], s["hatch"]) for s in shades}) == 3
+        assert len({bar[0]["facecolor"][3] for bar in shades}) == 3
+        assert len({bar[-1].get("hatch") for bar in shades}) == 3
+
+
+def test_the_lines_of_a_bar_are_seen_in_an_svg() -> None:
+    """A hatched patch has one opacity there: on a ground of their own colour lines are lost."""
+    chosen, names = colours(12)
+    for name in (names[0], names[11]):
+        for style in (style for shade in range(3) for style in chosen.bar("stack", name, shade)):
+            assert "hatch" not in style or style["facecolor"] == "none"
 
 
 def test_a_series_keeps_its_colour() -> None:
     chosen, names = colours(12)
-    assert chosen.line("stack", names[3])["color"] == chosen.bar("stack", names[3])["edgecolor"]
+    assert (
+        chosen.line("stack", names[3])["color"] == chosen.bar("stack", names[3], 1)[-1]["edgecolor"]
+    )

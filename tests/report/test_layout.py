@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -117,6 +119,49 @@ def test_every_ratio_axis_has_ticks_and_shows_the_baseline(drawn: dict[str, Figu
     assert drawn["ratio goodput"].axes[2].get_xlim()[0] < 1e-3
 
 
+@pytest.fixture(scope="module")
+def multiples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
+    """Nine series at three losses, which are too many lines for one panel; by kind."""
+    result = read(folders.write(tmp_path_factory.mktemp("many") / "r", repetitions=3))
+    sent = result.frame[result.frame["test"] == "64 B send"]
+    lost = sent[sent["path.loss"] == "1%"]
+    less = lost.assign(**{"path.loss": "0.1%", "point": "less" + lost["point"]})
+    sent = pd.concat([sent, less]).sort_values("path.loss", kind="stable")
+    copies = [sent.assign(stack=f"{i} " + sent["stack"], point=f"{i}" + sent["point"])
+              for i in range(3)]  # fmt: skip
+    for file in list((result.path / "samples").iterdir()):
+        for i in range(3):
+            shutil.copy(file, file.with_name(f"{i}{file.name}"))
+    result = replace(result, frame=pd.concat(copies, ignore_index=True))
+    line = plotspec.PlotSpec("line", ("latency_p50",), "path.loss", "stack")
+    cdf = plotspec.PlotSpec("cdf", ("latency",), None, "stack", where={"path.loss": ["1%"]})
+    bar = plotspec.PlotSpec("bar", ("latency_p50",), "stack", "path.loss")
+    colours = plotspec.Colours(result, [line])
+    shown = {}
+    with mpl.rc_context(canvas.STYLE):
+        for spec in (line, cdf, bar):
+            shown[spec.kind], _ = figures.draw(result, spec, colours)
+            shown[spec.kind].draw_without_rendering()
+    return shown
+
+
+@pytest.mark.parametrize("kind", ["line", "cdf", "bar"])
+def test_ticks_of_many_panels_do_not_overlap(multiples: dict[str, Figure], kind: str) -> None:
+    for ax in multiples[kind].axes:
+        assert overlaps(list(texts(ax))) == 0
+
+
+@pytest.mark.parametrize("kind", ["line", "cdf"])
+def test_panels_can_be_held_against_each_other(multiples: dict[str, Figure], kind: str) -> None:
+    """Small multiples have the same axes, and the lines of the others in grey."""
+    axes = multiples[kind].axes
+    assert len(axes) == 9
+    assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
+    for ax in axes:
+        colours = [line.get_color() for line in ax.get_lines() if len(line.get_xdata()) > 2]
+        assert colours.count(canvas.BESIDE["color"]) == 8
+
+
 @pytest.mark.parametrize("count", [2, 5, 12])
 def test_legend_wraps_and_is_read_line_by_line(count: int) -> None:
     from matplotlib.figure import Figure
@@ -126,7 +171,7 @@ def test_legend_wraps_and_is_read_line_by_line(count: int) -> None:
         figure = Figure(figsize=(4.8, 3.1))
         figure.subplots()
         names = [f"a stack with a long name {i}" for i in range(count)]
-        canvas.wrapped_legend(figure, [Patch(label=name) for name in names], handlelength=2.6)
+        canvas.wrapped_legend(figure, [(Patch(), name) for name in names], handlelength=2.6)
         figure.draw_without_rendering()
     (legend,) = figure.legends
     assert legend.get_window_extent().x1 <= figure.bbox.x1
