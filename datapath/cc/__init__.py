@@ -5,6 +5,16 @@
 and at the receiver `Port`, `Sender` and `Data`, are what its functions see;
 `load` and `registry` find it; `compile_algorithm` makes the shared object that
 the transport opens.  docs/cc.md tells how to write one.
+
+    algorithm.py   a name, parameters, state and hooks; records.py: what hooks are called with
+    loading.py     finds an algorithm; source.py: places in the user's files
+    subset.py      the part of Python that an algorithm may use
+    compiler.py    compiles: codegen.py (numba), linking.py and toolchain.py (C), cache.py
+    drivers.py     one flow as Python or compiled; receiving.py: the receiver's side
+    exercise.py    legal but unkind events, and rules; simulate.py: a few flows, one queue
+    spec.py        the `cc` section of files
+    bpf.py         algorithms for the kernel's TCP (tcp/), in C
+    algorithms/    those that come with the toolkit, one in a file
 """
 
 from datapath.cc.algorithm import Algorithm, Field, algorithm, param, state

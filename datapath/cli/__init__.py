@@ -15,11 +15,14 @@
     metrics.py      metrics, and those of exec
     hunting.py      cc hunt
     kernels.py      kernel
+    collectives.py  collective
     nccl.py         nccl check, cases, path
+    vnic.py         vnic
     fabric.py       fabric
     interop.py      interop, trace
     progress.py     what a run shows while it goes on; intervals.py: a single run each second
-    output.py       --format table | json | ndjson
+    output.py       --format table | json | ndjson (documents/); screen.py: shown again and again
+    selftest.py     stages of tests; aside.py, bytecode.py and tally.py are parts of it
 
 Everything heavy is imported by the command that needs it: `dpctl --help` must be quick.
 """

@@ -149,7 +149,7 @@ struct dp_cm_conn *cm_find(struct dp_cm *cm, uint32_t id)
 	return c && c->id == id ? c : NULL;
 }
 
-/* Of a peer's communication id, or of its QPN. */
+/* The bucket of a peer's communication id, or of its QPN. */
 static struct dp_cm_conn **bucket(struct dp_cm_conn **buckets, const struct dp_addr *peer,
 				  uint32_t number)
 {
@@ -232,7 +232,7 @@ struct dp_cm_service *cm_find_service(struct dp_cm *cm, uint64_t service_id)
 	return s;
 }
 
-/* Requests that came before their service are looked at next. */
+/* Look at requests that came before their service. */
 static void serve_waiting(struct dp_cm *cm, uint64_t service_id)
 {
 	struct dp_cm_conn *c;
@@ -382,7 +382,7 @@ void cm_queue(struct dp_cm *cm, const struct dp_addr *to, const uint8_t *mad)
 {
 	struct dp_cm_mad *at;
 
-	/* One that finds no room is lost, as on the wire. */
+	/* A message that finds no room is lost, as on the wire. */
 	if (cm->tx_count == cm->tx_cap && !grow_tx(cm)) {
 		cm->stats.tx_no_room++;
 		return;

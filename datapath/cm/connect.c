@@ -13,7 +13,7 @@ void cm_close(struct dp_cm_conn *c)
 		cm_conn_free(c);
 }
 
-/* So long that packets of the QPs are gone from the network (section 12.9.8.4). */
+/* After this time no packet of the QPs is in the network (section 12.9.8.4). */
 void cm_enter_timewait(struct dp_cm_conn *c, uint64_t now)
 {
 	c->state = CONN_TIMEWAIT;
@@ -153,7 +153,7 @@ int dp_cm_disconnect(struct dp_cm_conn *c, uint64_t now)
 	return 0;
 }
 
-/* The peer is told, once, and nothing is remembered. */
+/* Sends a REJ once, and keeps no state. */
 static void give_up(struct dp_cm_conn *c, enum dp_cm_message about, enum dp_cm_reason reason)
 {
 	cm_make_rej(c, about, reason, NULL, 0);
@@ -214,7 +214,7 @@ void dp_cm_conn_info(const struct dp_cm_conn *c, struct dp_cm_info *out)
 
 /* ---- time -------------------------------------------------------------------------------- */
 
-/* There was no answer to any of the repeats. */
+/* No repeat was answered. */
 static void expire(struct dp_cm_conn *c, uint64_t now, struct dp_cm_event *out)
 {
 	bool held = c->held;

@@ -10,7 +10,7 @@ static bool is_from(const struct cm_message *m, const struct dp_cm_conn *c)
 	return !memcmp(m->from, &c->peer, sizeof(c->peer));
 }
 
-/* The connection that a message names, by both ids. */
+/* Finds the connection that both ids of a message name. */
 static struct dp_cm_conn *find(struct dp_cm *cm, const struct cm_message *m)
 {
 	struct dp_cm_conn *c = cm_find(cm, cm_get(m, DP_CM_REMOTE_ID));
@@ -22,7 +22,7 @@ static struct dp_cm_conn *find(struct dp_cm *cm, const struct cm_message *m)
 	return NULL;
 }
 
-/* The same; the peer's id is new where our request had no answer yet. */
+/* The same, but the peer's id may be new if our request had no answer yet. */
 static struct dp_cm_conn *find_answered(struct dp_cm *cm, const struct cm_message *m)
 {
 	struct dp_cm_conn *c = cm_find(cm, cm_get(m, DP_CM_REMOTE_ID));
@@ -184,7 +184,7 @@ static bool rx_dreq(struct dp_cm *cm, const struct cm_message *m, struct dp_cm_e
 {
 	struct dp_cm_conn *c = find(cm, m);
 
-	/* It has ended here, and the peer may stop asking. */
+	/* The connection has ended here: tell the peer, so that it stops asking. */
 	if (!c) {
 		send_drep(cm, m);
 		return false;

@@ -4,7 +4,7 @@
 
 /* ---- REQ ------------------------------------------------------------------------------ */
 
-/* 0, or why the request cannot be. */
+/* Returns 0, or the reason of the REJ. */
 static uint32_t refusal(struct dp_cm *cm, const struct cm_message *m)
 {
 	uint32_t mtu = cm_get(m, DP_REQ_PATH_MTU);
@@ -19,7 +19,7 @@ static uint32_t refusal(struct dp_cm *cm, const struct cm_message *m)
 	return 0;
 }
 
-/* A request that came again. */
+/* Answers a repeated request. */
 static void answer_again(struct dp_cm_conn *c, const struct cm_message *m)
 {
 	struct dp_cm *cm = c->cm;
@@ -65,7 +65,7 @@ static void read_req(struct dp_cm_conn *c, const struct cm_message *m)
 	c->traffic_class = c->remote.traffic_class;
 }
 
-/* A new connection that waits for the service's program, or NULL. */
+/* Makes a connection that waits for the service's program; NULL: there is no room. */
 static struct dp_cm_conn *make_requested(struct dp_cm_service *s, const struct cm_message *m)
 {
 	struct dp_cm_conn *c;

@@ -83,7 +83,7 @@ int cm_make_rej(struct dp_cm_conn *c, enum dp_cm_message about, enum dp_cm_reaso
 	dp_cm_set(c->mad, DP_REJ_MESSAGE, about);
 	dp_cm_set(c->mad, DP_REJ_REASON, reason);
 	if (reason == DP_REJ_TIMEOUT) {
-		/* The GUID, by which the peer finds what it has no id for. */
+		/* The GUID: the peer finds the connection by it when it has no id. */
 		dp_cm_set(c->mad, DP_REJ_INFO_LEN, sizeof(uint64_t));
 		dp_put64(c->mad + DP_MAD_HEADER_LEN + DP_REJ_INFO_AT, c->cm->cfg.guid);
 	}
@@ -171,7 +171,7 @@ void cm_send_drep(struct dp_cm *cm, const struct dp_addr *to, uint64_t tid, uint
 	cm_queue(cm, to, mad);
 }
 
-/* A REJ to a message of which no connection is made. */
+/* Rejects a message for which no connection is made. */
 static void refuse(struct dp_cm *cm, const uint8_t *message, const struct dp_addr *to,
 		   enum dp_cm_message about, enum dp_cm_reason reason)
 {

@@ -18,7 +18,8 @@
  *   build.h   packets to be sent
  *   flow.c    congestion control: calls, window, pacing, RTT
  *   granting.c  the receiver's side of it: records, calls, grants
- *   rtt.c     what is known of the RTT
+ *   rtt.c     what is known of the RTT; oneway.c: its parts forward and back
+ *   thinning.c  how often a sender wants to be acknowledged
  *   wheel.c   the timer wheel
  *   pool.c    pools of fixed-size blocks
  *   check.c   the invariants of all state, for tests and fuzzers

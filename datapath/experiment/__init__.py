@@ -8,15 +8,21 @@ load.py       reads a file, says everything that is wrong with it
 explain.py    errors of pydantic in the words of the file
 axes.py       the axes of a sweep
 sweep.py      axes -> points -> runs in their order
-estimate.py   how long they will take
+estimate.py   how long they will take; deciding.py: further runs for undecided claims
 preflight.py  what this machine lacks, before anything is built
+machine.py    the same for `dpctl doctor`
+trust.py      whether --resume may run code that a result folder names
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
 live.py       one live run
 parallel.py   simulated runs, in processes or on a cluster
 measuring.py  the code that live and simulated runs share
+wakeup.py     how late programs of a live run woke; twins.py: the same in its simulated twin
+collecting.py series during a run; counters.py, cputime.py: metrics of counters and CPUs
 store.py      the result folder, written so that nothing half-done counts
 lock.py       the lock of a result folder
 manifest.py   the machine and the software
 metrics.py    names and units of metrics
 claims.py     the claims that results must meet
+revisions.py  one experiment with two revisions of the source tree
+collectives.py  collectives in virtual time on a point's network, beside `dpctl run`
 """

@@ -2,7 +2,9 @@
 """Our engine against others on the RoCEv2 wire, and an independent judge of the packets.
 
 opcodes.py, capture.py   RoCEv2 packets out of a pcap file
-stream.py                the rules for one direction of a reliable connection
+stream.py, request.py    the rules for one direction of a reliable connection, for one request
+manager.py               the rules for messages of the connection manager
+flows.py                 the flows of a capture as a traffic table
 trace.py                 a whole capture: connections, violations, coverage
 ground.py                a namespace with our device and a guest with rxe, joined by a tap
 matrix.py                tools/conform.py over that in every combination; the table

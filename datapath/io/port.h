@@ -8,6 +8,21 @@
  *   udp:10.0.0.1        a UDP socket on a local address (also udp:eth1)
  *
  * One thread at a time uses a port; the caller holds the lock.
+ *
+ * The files of this folder:
+ *
+ *   port.c, spec.c            specifications; the table of kinds (port_impl.h)
+ *   afxdp.c, afxdp_open.c     kind afxdp; steer.c: its XDP program; holder.c: who has the queue
+ *   udp.c, udp_rx.c, ...      kind udp (udp_impl.h lists its files)
+ *   frame.c                   headers of whole frames
+ *   peers.c, route.c          peers; the kernel's routes and neighbours
+ *   groups.c, netdev.c, addr.c  multicast groups; network devices; addresses
+ *   raw.c                     whole frames, for the emulator and the virtual card
+ *   device.c, ...             the device: port, engine, lock, thread (device_impl.h lists its files)
+ *   lock.c, urgent.c, lateness.c  its lock; the thread's priority; how late the thread wakes
+ *   wall_clock.c              CLOCK_REALTIME of the kernel's stamps as CLOCK_MONOTONIC
+ *   trust.c                   whether compiled code may be loaded
+ *   series.c, tcp_sampler.c   files of samples; a program that samples the kernel's TCP
  */
 #ifndef DP_IO_PORT_H
 #define DP_IO_PORT_H

@@ -10,6 +10,7 @@
  *   pie.c         PIE
  *   rate.c        how long a frame takes: a constant rate or a trace
  *   impair.c      impairments that are one number: a file of impair/ and a row of impairments.py
+ *   shape.c       shaped classes
  *   spoil.c       loss, and faults on the wire
  *   switch.c      the shared buffer, PFC, ECMP
  *

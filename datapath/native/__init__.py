@@ -9,6 +9,8 @@ cffi works in ABI mode: the declarations are made from the C headers when the
 library is built, so neither needs a compiler at run time.  The library is
 opened when one of the two names is first used; `datapath.native.paths` alone
 opens nothing.
+
+sim.py and coll.py are the same for libdpsim.so and libdpcoll.so; binding.py makes all three.
 """
 
 from __future__ import annotations

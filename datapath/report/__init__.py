@@ -11,6 +11,7 @@
                    panes.py) on canvas.py
     plots.py       all plots, for the page (svg.py) and as files for papers
     provenance.py  machine, network, devices, revision, command line
+    network.py     the network as a drawing; event_marks.py: events in figures over time
     page.py        the self-contained HTML page, from page.html.j2
     display.py     units and names as people read them
 

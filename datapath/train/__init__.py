@@ -4,7 +4,7 @@
     import datapath.train
     torch.distributed.init_process_group("dp")
 
-group.py       the process group: torch's collectives as plans
+group.py       the process group: torch's collectives as plans (uneven.py: unequal parts)
 plans.py       which plan a collective of so many bytes has
 meeting.py     how the ranks of a group find each other
 work.py        what a collective under way is for torch

@@ -12,6 +12,16 @@ our devices beside real ones:
 Under `dpctl exec` the front is there already, and this does nothing.
 
 `set_cc` and `cc_of` are about the congestion-control algorithm of one QP.
+
+    launch.py       runs any verbs program with a device of ours
+    device_keys.py  the keys of a device; spec.py: the `transport` section of experiments
+    sizes.py        how long the packets of a device are
+    direct.py       `set_cc` and `cc_of`
+    control.py      the QPs of programs that run, seen and changed from outside
+    sysfs.py        our devices in /sys and /dev
+    gensyms.py      makes the library's exported symbols of symbols.txt
+
+front.h lists the C files.
 """
 
 from __future__ import annotations

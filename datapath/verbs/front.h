@@ -16,11 +16,11 @@
  *   qp.c, qp_attr.c          QPs; their attributes
  *   srq.c                    shared receive queues
  *   cq.c, cq_modify.c, wr.c, post.c  completions, the ibv_wr_* calls, ibv_post_*
- *   queue.c                  event descriptors (completion channels, async events)
+ *   queue.c, channel.c       event descriptors; completion channels
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
  *   control.c                the same from outside, for dpctl cc set and of
- *   ucm/                     RDMA-CM: answers librdmacm in the kernel's place
+ *   ucm/, rdmacm.c           RDMA-CM: answers librdmacm in the kernel's place
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads from one to the
  * other; only struct front_qp ends with it.  Functions have the meaning and the return convention

@@ -344,7 +344,7 @@ static int sample(struct card *card, struct words *w)
 	return err ? failed(err, "") : 0;
 }
 
-/* 0: to be answered by ok, 1: answered, -errno: an error was told. */
+/* run() returns 0: answer "ok"; 1: it has answered; -errno: it has told an error. */
 static const struct {
 	const char *name;
 	int (*run)(struct card *, struct words *);

@@ -38,7 +38,7 @@ void guests_flush(struct card *card)
 
 /* ---- questions ----------------------------------------------------------------------- */
 
-/* Makes the frame the answer to the question in it; false: nobody of the tenant is meant. */
+/* Turns the frame into the answer to its question; false: it asks for nobody of the tenant. */
 static bool answer(struct card *card, uint32_t vni, uint32_t first, const struct header *h,
 		   const struct question *q)
 {
@@ -79,7 +79,7 @@ static void wait_for_turn(struct card *card, struct guest *g, struct line *l,
 {
 	frame_hold(card, g, first);
 	card->chunk[first].hash = header_hash(h);
-	/* The queue that a sender would see in a network stands here. */
+	/* Frames wait here in place of a switch's queue, so marks are set here. */
 	if (l->queued + l->pipe->posted >= MARKED &&
 	    header_mark_ce(dp_raw_bytes(&card->raw, first), h))
 		g->counters.marked++;
@@ -125,7 +125,7 @@ static uint64_t *refuse(struct card *card, struct guest *g, const struct header 
 	return NULL;
 }
 
-/* As refuse(), for a question of a guest. */
+/* Like refuse(), for a guest's question. */
 static uint64_t *refuse_question(struct card *card, struct guest *g, uint32_t first,
 				 const struct header *h, const struct question *q)
 {
@@ -226,7 +226,7 @@ static uint64_t *answer_host(struct card *card, struct host *host, uint32_t vni,
 	return NULL;
 }
 
-/* NULL: the frame is gone to a guest. */
+/* Returns NULL if a guest got the frame; otherwise the counter of the reason to drop it. */
 static uint64_t *pass_on(struct card *card, struct host *host, uint32_t vni, uint32_t first)
 {
 	const uint8_t *bytes = dp_raw_bytes(&card->raw, first);

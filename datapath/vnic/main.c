@@ -16,7 +16,7 @@
 
 #define NS_PER_S 1000000000ull
 #define CONTROL_NS 2000000ull
-/* A device that took no more is asked again so soon. */
+/* A device whose ring was full is tried again after so long. */
 #define RETRY_NS 50000ull
 
 static bool is_pending(const struct card *card)
@@ -69,7 +69,7 @@ static void sleep_until(struct card *card, uint64_t wake_ns)
 		fds[n++] = (struct pollfd){ .fd = dp_device_fd(card->device), .events = POLLIN };
 		fds[n++] = (struct pollfd){ .fd = card->vxlan_fd, .events = POLLIN };
 	}
-	/* A guest that has too much under way wakes nobody. */
+	/* Frames of a guest that has too many under way do not wake the card. */
 	for (uint32_t i = 0; card->started && i < card->n_local; i++)
 		if (!card->guest[card->local[i]].stopped)
 			fds[n++] = (struct pollfd){ .fd = card->port[i].fd, .events = POLLIN };
@@ -103,7 +103,7 @@ static void run(struct card *card)
 		sample_ns = sample_take(card, now);
 		if (sample_ns < wake_ns)
 			wake_ns = sample_ns;
-		/* Also when there is no time to sleep. */
+		/* Control requests are served even if the card never sleeps. */
 		if (now - controlled > CONTROL_NS) {
 			controlled = now;
 			card->plain_waits = true;

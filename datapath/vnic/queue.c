@@ -144,7 +144,7 @@ static void note_due(struct card *card, uint32_t bytes)
 				(double)bytes * card->tenant[i].share.weight / (double)weights;
 }
 
-/* While the frame still counts as one that waits. */
+/* Call it while the frame still counts as waiting. */
 static void note_sent(struct card *card, struct leaf *leaf, uint32_t bytes, uint64_t now)
 {
 	uint64_t others = card->tx_bytes - leaf->woke_bytes, waited;
@@ -188,7 +188,7 @@ static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
 	note_sent(card, leaf, bytes, now);
 	first = take_first(card, l);
 	note_traffic(l->traffic, &card->chunk[first], now);
-	/* Before the line joins the others again, since that needs the tag of this turn. */
+	/* Count the bytes before the line joins the others again: that needs this turn's tag. */
 	share_spend(&t->classes, &leaf->share, bytes, now);
 	share_spend(&card->tenants, &t->share, bytes, now);
 	rate_spend(&card->rate, bytes, now);
@@ -215,7 +215,7 @@ static uint64_t tenant_deadline(const struct card *card, const struct tenant *t)
 	return when(&t->share.most) > at ? when(&t->share.most) : at;
 }
 
-/* When somebody who is ready may send. */
+/* The earliest time at which a line that is ready may send. */
 static uint64_t deadline(const struct card *card)
 {
 	uint64_t at = DP_NEVER;

@@ -127,7 +127,7 @@ static void report_traffic(const struct card *card, const struct host *h, uint32
 	fprintf(out, "\"cwnd_bytes\":%.0f}", report_window(card, h, leaf));
 }
 
-/* Of the hosts to which it has sent, or wants to. */
+/* The traffic to each host that the class has sent to, or has frames for. */
 static void report_peers(const struct card *card, uint32_t leaf, FILE *out)
 {
 	const char *between = "";

@@ -3,6 +3,18 @@
  * The unit that crosses the border between a port and the engine: one UDP
  * datagram of RoCEv2, from the BTH to the ICRC, and what its IP and UDP
  * headers say.
+ *
+ * The files of this folder:
+ *
+ *   opcode.c, headers.h  opcodes, a row each; fields of headers
+ *   parse.c              from a datagram to checked pointers
+ *   icrc.c, crc32.c      the invariant CRC
+ *   ipv4.h, grh.c        the IPv4 header; the GRH of datagrams
+ *   ext.h, credit.h      headers of the extended mode; grants
+ *   telemetry.h, trim.h  what switches write into packets, and cut off
+ *   mad.c                messages of the connection manager
+ *   sizes.c              how long packets may be
+ *   random.h             random numbers
  */
 #ifndef DP_WIRE_PACKET_H
 #define DP_WIRE_PACKET_H

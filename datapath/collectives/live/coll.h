@@ -13,6 +13,7 @@
  *   run.c       steps of the collective that runs
  *   reduce.c    sums and the like
  *   fail.c      errors, how others are told, the flight recorder
+ *   bench.c     dp-collective, a program over the library
  *
  * A connection joins two ranks on a channel.  It is one RC QP on one of the devices or, between
  * ranks of a host, shared memory.  DATA goes by WRITE with immediate into one of the SLOTS of the

@@ -224,7 +224,7 @@ static int unlike(struct dpcoll *comm, uint32_t rank, const struct coll_identity
 	return 0;
 }
 
-/* Ranks introduce themselves.  The most connections that one has: records are of one size. */
+/* Ranks exchange their numbers of connections.  Returns the highest: records are of one size. */
 static int meet(struct dpcoll *comm, struct coll_identity *all, uint32_t *most)
 {
 	struct coll_identity own = { .conns = comm->n_conns,

@@ -35,7 +35,7 @@ void coll_abandon(struct dpcoll *comm)
 {
 	struct dpcoll_work *work;
 
-	/* Memory that peers' farewells come from: written once, before the first is posted. */
+	/* Farewells are sent from this memory: it is written once, before the first is posted. */
 	if (!comm->farewell[0])
 		memcpy(comm->farewell, comm->error, COLL_ERROR_BYTES);
 	for (uint32_t i = 0; i < comm->n_conns; i++) {

@@ -19,7 +19,7 @@ static bool within(uint64_t offset, uint64_t bytes, uint64_t size)
 	return offset <= size && bytes <= size - offset;
 }
 
-/* A row by itself; the Python side has proved more. */
+/* Checks a row by itself; the Python side has proved more. */
 static bool step_valid(const struct dp_plan_head *h, const struct dp_plan_step *s)
 {
 	const uint64_t size[DP_PLAN_BUFFERS] = { h->data_bytes, h->input_bytes, h->scratch_bytes };
@@ -83,7 +83,7 @@ const struct dp_plan_head *coll_plan_head(struct dpcoll *comm, const void *plan,
 	return h;
 }
 
-/* This rank's rows: `first` and how many. */
+/* Finds this rank's rows: the first, and their number. */
 static uint32_t own_rows(const struct dpcoll *comm, const struct dp_plan_head *h, uint32_t *first)
 {
 	const struct dp_plan_step *step = coll_plan_steps(h);
@@ -150,7 +150,7 @@ static int fill_lanes(struct dpcoll *comm, struct dpcoll_plan *p)
 	return 0;
 }
 
-/* For each step the steps that wait for it. */
+/* Lists for each step the steps that wait for it. */
 static void fill_waits(struct dpcoll_plan *p, const struct dp_plan_head *h, uint32_t first)
 {
 	const struct dp_plan_wait *wait = waits_of(h);

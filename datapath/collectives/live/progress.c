@@ -187,7 +187,7 @@ static int beat(struct dpcoll *comm)
 
 		if (!conn->watch)
 			continue;
-		/* This process stood still itself, and knows nothing of the time meanwhile. */
+		/* This process stood still itself, so it cannot tell what peers did meanwhile. */
 		if (late > silence_ns(comm) / 2)
 			conn->seen_ns = comm->now_ns;
 		err = look_at(comm, conn);

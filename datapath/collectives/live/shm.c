@@ -32,7 +32,7 @@ static uint64_t inode_of(const char *path)
 	return stat(path, &about) ? 0 : about.st_ino;
 }
 
-/* A number of this boot of the machine; 0: not known. */
+/* A number that stands for this boot of the machine; 0: not known. */
 static uint64_t boot_number(void)
 {
 	char text[64] = "";
@@ -83,7 +83,7 @@ static int open_of(const struct coll_identity *peer, uint32_t fd, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
-/* Its owner cannot take away what is sealed, so an access never faults. */
+/* The owner cannot shrink sealed memory, so an access never faults. */
 static bool is_whole(int fd, uint64_t bytes)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -106,7 +106,7 @@ static bool map(struct coll_neighbour *n, const struct coll_identity *peer)
 		return false;
 	n->memory = at;
 	n->bytes = peer->bytes;
-	/* Process numbers may have been given anew since. */
+	/* Another process may have the number by now. */
 	return ((struct coll_shared *)at)->nonce == peer->nonce;
 }
 

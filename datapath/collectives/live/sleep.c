@@ -13,7 +13,7 @@ enum {
 	MS_NS = 1000000,
 };
 
-/* Events are taken and CQs are armed before the last look, so that none is missed. */
+/* The last look at CQs comes after they are armed, so that no completion is missed. */
 static int arm(struct dpcoll *comm)
 {
 	for (uint32_t i = 0; i < comm->n_devices; i++)
@@ -31,7 +31,7 @@ static uint32_t fill(struct dpcoll *comm, struct pollfd *wait)
 	wait[n++] = (struct pollfd){ .fd = comm->bell[0], .events = POLLIN };
 	for (uint32_t i = 0; i < comm->n_devices; i++)
 		wait[n++] = (struct pollfd){ .fd = comm->device[i].channel->fd, .events = POLLIN };
-	/* A bell that nobody can hear any more is an error, without being asked for. */
+	/* poll() reports a bell without a reader as POLLERR, which needs no flag. */
 	for (uint32_t i = 0; i < comm->n_neighbours; i++)
 		wait[n++] = (struct pollfd){ .fd = comm->neighbour[i].gone ?
 							   -1 :

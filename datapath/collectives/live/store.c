@@ -33,7 +33,7 @@ static int left_ms(uint64_t until_ns)
 	return now < until_ns ? (int)((until_ns - now) / MS_NS) + 1 : 0;
 }
 
-/* Until the socket is ready; 0, or -errno. */
+/* Waits until the socket is ready; 0, or -errno. */
 static int await(struct dpcoll *comm, struct pollfd *wait, uint64_t until_ns)
 {
 	for (;;) {
@@ -48,7 +48,7 @@ static int await(struct dpcoll *comm, struct pollfd *wait, uint64_t until_ns)
 	}
 }
 
-/* Moves all bytes until a time; 0, or -errno. */
+/* Sends or receives all bytes, until a time at most; 0, or -errno. */
 static int move(struct dpcoll *comm, int fd, void *data, size_t bytes, bool out, uint64_t until_ns)
 {
 	struct pollfd wait = { .fd = fd, .events = out ? POLLOUT : POLLIN };
@@ -140,7 +140,7 @@ static int admit(struct dpcoll *comm, int fd, uint64_t until)
 	return 1;
 }
 
-/* Names up to a few ranks that have not come. */
+/* Names some of the ranks that have not come. */
 static int missing(struct dpcoll *comm)
 {
 	char names[64] = "";

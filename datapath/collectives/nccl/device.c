@@ -119,7 +119,7 @@ static int speed_mbps(const struct ibv_port_attr *port)
 	return lanes[width < 5 ? width : 0] * mbps[speed < 8 ? speed : 0];
 }
 
-/* The folder in /sys of the PCI device behind it; NULL: there is none. */
+/* The folder in /sys of its PCI device; NULL: it has none. */
 static char *pci_path(const char *name)
 {
 	char link[PATH_MAX], *path;

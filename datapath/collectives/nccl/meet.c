@@ -288,7 +288,7 @@ static void let_in(struct listener *l)
 	}
 }
 
-/* The visitor has said what it knows: a QP for it, and our answer. */
+/* The visitor has sent its hello: make a QP for it, and the answer. */
 static int answer(struct listener *l, struct visitor *v)
 {
 	size_t done = 0;
@@ -336,7 +336,7 @@ enum nccl_result net_accept(void *listener, void **comm)
 			*v = (struct visitor){ .fd = -1 };
 			return NCCL_SUCCESS;
 		}
-		/* One that gives up, or is a stranger, is no matter of the listener's. */
+		/* A visitor that gives up, or is a stranger, does not disturb the listener. */
 		if (err != -EAGAIN)
 			forget(v);
 	}

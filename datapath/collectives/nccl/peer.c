@@ -181,7 +181,7 @@ void net_comm_close(struct net_comm *comm)
 
 	net_progress(comm);
 	farewell.completed = comm->completed;
-	/* Nothing else was ever sent, so there is room; a peer that has gone needs none of it. */
+	/* There is room, since nothing else was ever sent; a peer that has gone needs no farewell. */
 	if (send(comm->fd, &farewell, sizeof(farewell), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		net_fail(NCCL_SUCCESS, "QP 0x%x: the peer was gone before this end was closed",
 			 comm->own.qpn);

@@ -6,7 +6,7 @@
 
 /* ---- beginning and end -------------------------------------------------------------------- */
 
-/* Before version 11 the plug-in is begun once, and never ended. */
+/* Before version 11, init() is called once, and nothing ends the plug-in. */
 static enum nccl_result init_v8(nccl_logger logger)
 {
 	return net_open_devices(logger);

@@ -207,7 +207,7 @@ void wire_set(struct wire *, const struct dp_link_config *, double ecn_mark);
  * settings, or the link could not take them while frames wait; the change stays the caller's. */
 int change_add(struct wire *, struct change *);
 void change_free(struct change *);
-/* Makes all changes whose time has come. */
+/* Makes all changes that are due. */
 void changes_make(struct emulator *, uint64_t now_ns);
 void changes_drop(struct wire *);
 

@@ -83,7 +83,7 @@ int awake_begin(void)
 	return threads;
 }
 
-/* With any other policy they see at once that it is over, however busy the CPU is. */
+/* With any other policy the threads notice the end at once, however busy the CPU is. */
 static void hurry(pthread_t one)
 {
 	const struct sched_param first = { .sched_priority = 1 },

@@ -9,7 +9,7 @@
 
 enum { INIT = 1, PATH_ROOM = 64 };
 
-/* The number that a folder's entry is; 0: it is none. */
+/* The number that is a folder's name; 0: the name is no number. */
 static pid_t number(const struct dirent *entry)
 {
 	uint32_t n;

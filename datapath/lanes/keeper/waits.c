@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "xdp/waits.h"
-/* The generated header needs the above. */
+/* The generated header needs these headers. */
 #include "waits.skel.h"
 
 static struct waits *skel;

@@ -18,7 +18,7 @@ enum {
 	SLOTS = 4096,	 /* threads, by the low bits of their number */
 	RESTLESS = 5,	 /* looks in a row at which a thread had not slept */
 	AWAKE_PCT = 95,	 /* of the time between two looks, that it wanted a CPU */
-	DEMOTED_MAX = 8, /* that are named */
+	DEMOTED_MAX = 8, /* threads that are named */
 };
 
 /* sched_setattr(2), which the C library does not have everywhere. */

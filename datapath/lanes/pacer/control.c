@@ -5,7 +5,7 @@
 
 enum {
 	RXE_WINDOW = 128,	    /* packets that rxe has unacknowledged at most */
-	RXE_HEADERS = 80,	    /* that rxe takes off an MTU */
+	RXE_HEADERS = 80,	    /* bytes that rxe takes off an MTU */
 	INITIAL_RTT_NS = 100000000, /* until there is a sample */
 	SLOWEST_NS = 100000000,	    /* no full packet takes longer */
 };

@@ -15,7 +15,7 @@ struct hooks {
 	struct pace *skel;
 	struct ring_buffer *ring;
 	struct control *control;
-	struct bpf_tc_hook hook; /* of the device; without a size: not made */
+	struct bpf_tc_hook hook; /* of the device; size 0: not made */
 };
 
 static int quiet(enum libbpf_print_level level, const char *format, va_list arguments)

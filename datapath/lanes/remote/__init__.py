@@ -7,6 +7,7 @@ connection.py  logging in, and the warden that cleans up on the far side
 warden.sh      the warden itself
 session.py     the output of programs over ssh
 process.py     a program on the far side, looking like subprocess.Popen
+piped.py       one that answers in lines
 files.py       files brought there and fetched from there
 facts.py       kernel, devices and so on of the host, and the offset of its clock
 host.py        SshHost, which is all of it behind datapath.lanes.base.Host

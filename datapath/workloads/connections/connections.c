@@ -182,7 +182,7 @@ static struct connection *on_event(struct end *e, const struct rdma_cm_event *ev
 	return NULL;
 }
 
-/* True: there was an event. */
+/* Returns true if there was an event. */
 static bool take_event(struct end *e)
 {
 	struct rdma_cm_event *event;
@@ -233,7 +233,7 @@ static void tell(const struct end *e, double took_s)
 	printf("]}\n");
 }
 
-/* Fills in what the command line says: 0 or -EINVAL. */
+/* Reads the command line: 0 or -EINVAL. */
 static int parse(int argc, char **argv, struct end *e)
 {
 	uint32_t port, wanted, at_a_time = 0;

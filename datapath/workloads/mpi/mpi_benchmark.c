@@ -47,7 +47,7 @@ static void window(int bytes)
 			MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &requests[i]);
 	}
 	MPI_Waitall(WINDOW, requests, MPI_STATUSES_IGNORE);
-	/* The receiver's word that all is there. */
+	/* The receiver's acknowledgement of all data. */
 	if (rank == 0)
 		MPI_Recv(NULL, 0, MPI_BYTE, last, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	else
@@ -59,7 +59,7 @@ static void allreduce(int bytes)
 	MPI_Allreduce(out, in, bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* Seconds of one call. */
+/* Returns the seconds that one call takes. */
 static double measure(void (*call)(int), int bytes, uint32_t iterations, uint32_t warm_up)
 {
 	double start, took, slowest;

@@ -2,10 +2,12 @@
 """Traffic of many flows: schedules, the generator that runs them on live hosts, and metrics.
 
 sizes.py      distributions of flow sizes, published ones among them (cdf/)
+groups.py     groups of flows of an experiment file, as rows; rows_file.py: a table of the user's
 schedules.py  traffic tables from a seed: Poisson arrivals, incast, permutation, streams
 live.py       the generator (C, in this folder) on the hosts of a network
 simulated.py  the same table in a simulated network
+stalls.py     live hosts that stand still for a while
 ideal.py      how long a flow takes on an idle path
-measure.py    metrics of the results of flows
+measure.py    metrics of the results of flows; narrow.py: which links limit them
 base.py       the code that workloads of traffic share
 """

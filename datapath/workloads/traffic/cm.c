@@ -243,7 +243,7 @@ void cm_destroy_qps(struct cm *cm)
 	}
 }
 
-/* After everything that was made on its device is gone. */
+/* Call it after all objects of its device are destroyed. */
 void cm_close(struct cm *cm)
 {
 	for (uint32_t i = 0; i < cm->n_conns; i++) {

@@ -8,7 +8,8 @@
  *   manage.c    the hosts find each other, exchange records, start and end together
  *               (meet.c, words.c)
  *   pump.c      posting of messages at their times, and their completions
- *   verbs.c     messages as work requests of RC QPs (verbs_*.c)
+ *   verbs.c     messages as work requests of RC QPs (verbs_open.c, verbs_connect.c,
+ *               verbs_memory.c)
  *   cm.c        those QPs connected by RDMA-CM
  *   tcp.c       messages over TCP, with an acknowledgement for each
  *   pattern.c   payload that can be compared

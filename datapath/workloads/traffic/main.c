@@ -353,7 +353,7 @@ static int place_records(struct run *run, const struct record *got, size_t n, st
 	return err;
 }
 
-/* Open, tell each other, connect; behind it everybody is ready. */
+/* Opens devices, exchanges addresses and connects; then all hosts are ready. */
 static int join(struct run *run)
 {
 	struct record *mine = calloc(run->n_conns + 1, sizeof(*mine)), *got = NULL;
@@ -436,7 +436,7 @@ int main(int argc, char **argv)
 	};
 	int status = EXIT_USE;
 
-	/* Sleeps end when they should, not up to 50 us later. */
+	/* Without the timer slack of 50 us, sleeps end in time. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	if (!parse(argc, argv, &run.opt) && !schedule_load(&run) && !check_hosts(&run)) {
 		run.transport = run.opt.tcp ? &tcp_transport : &verbs_transport;

@@ -134,7 +134,7 @@ static int tell_ready(const struct run *run)
 	return 0;
 }
 
-/* The line of a file with the zero, as soon as it is there. */
+/* Waits for a file with the schedule's zero, and reads its line. */
 static int read_zero(struct run *run)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
@@ -205,7 +205,7 @@ int manage_done(struct run *run)
 	return run->opt.host ? manage_say(run, 0, WORD_DONE, 0) : count_done(run);
 }
 
-/* Tell the others who went away, as far as they listen. */
+/* Tells the other hosts, if they still listen, which host went away. */
 static int tell_gone(struct run *run, uint32_t who)
 {
 	struct word word = { WORD_GONE, who };

@@ -73,7 +73,7 @@ static struct hello greeting(const struct run *run)
 	return hello;
 }
 
-/* Take one host in: its greeting says which. */
+/* Accepts one host; its greeting says which. */
 static int admit(struct run *run, int fd, const struct hello *theirs, const struct hello *mine,
 		 char (*boot_id)[BOOT_ID_BYTES])
 {

@@ -232,7 +232,7 @@ static int sleep_until(struct run *run, uint64_t until_ns)
 	struct timespec timeout = { wait / 1000000000, wait % 1000000000 };
 	int n = run->transport->arm(run);
 
-	/* The transport may have heard from the management network, too. */
+	/* The transport may have read from the management network, too. */
 	if (n || run->all_done)
 		return n < 0 ? n : 0;
 	n = epoll_pwait2(run->epoll_fd, events, EVENTS, until_ns == NEVER ? NULL : &timeout, NULL);

@@ -29,7 +29,7 @@ enum {
 	BACKLOG = 4096,
 };
 
-/* How a connection begins. */
+/* The first bytes of a connection. */
 struct opening {
 	uint8_t token[TOKEN_BYTES];
 	uint32_t conn;
@@ -171,7 +171,7 @@ static int accept_one(struct run *run, struct tcp *tcp, struct door *door, uint6
 	return 0;
 }
 
-/* With the set-up's patience; a lost packet may cost seconds here. */
+/* Waits as long as the set-up may; a lost packet may cost seconds here. */
 static int accept_all(struct run *run, struct tcp *tcp, uint32_t missing)
 {
 	uint64_t until = dp_now_ns() + run->opt.setup_ns;
@@ -282,7 +282,7 @@ static int tcp_post(struct run *run, struct conn *conn, const struct message *me
 	return tcp->stream[i].wants_out ? 0 : write_some(run, tcp, i);
 }
 
-/* The receiver's counts; the last one says it all. */
+/* Reads the receiver's counts; only the last one matters. */
 static int read_acks(struct run *run, struct tcp *tcp, uint32_t i)
 {
 	struct conn *conn = &run->conn[i];
