@@ -26,12 +26,13 @@ RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
 LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
-CROWDED = 0.4  # `crowding` from which on a queue is not taken for somebody else's
+CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
 UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
-RIVAL_PACKETS = 4  # smaller windows, and those on shorter paths, do not compete
+RIVAL_PACKETS = 4  # windows that compete, and paths on which they do, hold so many at least
+PRESSED_PACKETS = 48  # paths on which smaller windows compete hold so many at least
 FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
-USUAL_MOST, SURE_EXCESS = 0.08, 0.05  # most of what is usual, and what above it always counts
+USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
 NARROWING, MOST_NARROWED = 12, 0.9  # of the target, per share lost above the usual
 PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
@@ -41,17 +42,15 @@ FIRST_RTT_NS = 100_000  # at line rate: first window
 class Vpc(Flow):
     """Window control toward a small queueing delay; loss alone says nothing.
 
-    Delay is the lowest of the last RTTs less that of the drained path, or what telemetry tells;
-    the window makes up for queues on the way back.  The target is a share of the base RTT,
-    larger for small windows, which makes equal flows equal (flow scaling of Swift, SIGCOMM
-    2020).  Below it the window grows by a packet per RTT, faster when it is calm (velocity of
-    Copa, NSDI 2018); far above it, it shrinks at once.
+    Delay is the lowest of the last RTTs less that of the drained path, or what telemetry tells.
+    The target is a share of the base RTT, larger for small windows, which makes equal flows equal
+    (flow scaling of Swift, SIGCOMM 2020).  Below it the window grows by a packet per RTT, faster
+    when it is calm (velocity of Copa, NSDI 2018); far above it, it shrinks at once.
 
-    A queue that stays though a flow's packets have left it is somebody else's: the flow
-    competes like NewReno for some RTTs, tries again (Copa's mode switching), and if that fails
-    goes back to the window it had.  If the RTT stays the same, the path is longer.  Loss
-    counts as far as its share exceeds what is usual; much of it without a queue is a policer's:
-    the flow learns the rate that comes through (long-term rate of BBR).  Marks: RFC 8257.
+    A queue that stays though a flow's packets have left it is somebody else's: the flow competes
+    like NewReno for some RTTs (Copa's mode switching).  If the RTT stays the same, the path is
+    longer.  Loss counts as far as it exceeds what is usual; much of it without a queue is a
+    policer's, whose rate the flow learns (long-term rate of BBR).  Marks: RFC 8257.
     """
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
@@ -108,6 +107,7 @@ class Vpc(Flow):
     batch_queue_ns: float = state()
     usual_loss: float = state()
     recent_loss: float = state()
+    crowd_loss: float = state()
     suspect_bps: float = state()
     policed_bps: float = state(NONE_YET)
 
@@ -204,10 +204,7 @@ def learn_jitter(flow: Vpc, ack: Ack, rtt_ns: float) -> None:
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
-    """Keep the lowest RTT, and drain when it, or the lowest since the last drain, is long ago.
-
-    So flows come to drain together.  The base RTT lies between it and what jitter may add.
-    """
+    """Keep the lowest RTT, and drain when it, or the lowest since the last drain, is long ago."""
     now_ns, rtt_ns = ack.now_ns, ack.rtt_ns - ack.back_ns
     learn_jitter(flow, ack, rtt_ns)
     flow.relearn_rtt_ns = min(flow.relearn_rtt_ns, rtt_ns)
@@ -305,7 +302,7 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
     flow.row_low_ns = min(flow.row_low_ns, low_ns)
     flow.row_high_ns = max(flow.row_high_ns, rtt_ns)
     own_ns = share_of_length(flow, flow.min_window) * length_ns(flow)
-    if delay_ns < own_ns or crowding(flow) > CROWDED:
+    if delay_ns < own_ns or flow.crowd_loss > CROWDED:
         return 0.0
     longer = delay_ns > LONGER * own_ns  # or many flows with the least window
     cut = flow.row > flow.patience and CUT * flow.w <= 1.01 * flow.row_w
@@ -319,6 +316,7 @@ def give_up(flow: Vpc, longer: bool) -> None:
     low_ns = flow.row_low_ns
     same = abs(low_ns - flow.last_row_low_ns) <= FLAT * low_ns
     holds = flow.line_rate_bps * flow.base_ns / (BITS_NS * flow.mss_bytes)  # packets
+    least = RIVAL_PACKETS if flow.row_w >= RIVAL_PACKETS else PRESSED_PACKETS
     flow.last_row_low_ns = low_ns
     spread = (flow.row_high_ns - low_ns) / low_ns
     if longer and (spread <= FLATTEST or (same and spread <= 2 * FLAT)):
@@ -329,7 +327,8 @@ def give_up(flow: Vpc, longer: bool) -> None:
         flow.jitter_ns = flow.last_row_low_ns = 0
         flow.w = max(flow.w, flow.row_w)
         forget_losses(flow)
-    elif flow.row_w >= RIVAL_PACKETS and not 0 < holds < RIVAL_PACKETS:
+    elif (flow.row_w >= RIVAL_PACKETS or longer) and not 0 < holds < least:
+        flow.row_w = max(flow.row_w, RIVAL_PACKETS)
         flow.competing = flow.starting = True
         flow.rival_low_ns = low_ns
         flow.rival_rounds = min(max(2 * flow.rival_rounds, FIRST_ROUNDS), LAST_ROUNDS)
@@ -383,7 +382,10 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
     told_bytes = ack.acked_bytes + ack.lost_bytes
     if told_bytes > 0:
         weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
-        flow.recent_loss += weight * (ack.lost_bytes / told_bytes - flow.recent_loss)
+        lost = ack.lost_bytes / told_bytes
+        flow.recent_loss += weight * (lost - flow.recent_loss)
+        flow.crowd_loss += weight * (lost - flow.usual_loss - flow.crowd_loss)
+        flow.crowd_loss = min(flow.crowd_loss, MOST_CROWDED)
     flow.batch_bytes += told_bytes
     flow.batch_lost_bytes += ack.lost_bytes
     flow.batch_queue_ns = max(flow.batch_queue_ns, flow.queue_ns)
@@ -443,7 +445,6 @@ def apply(flow: Vpc) -> None:
             gain = 1
             rtt_ns = min(rtt_ns, flow.last_rtt_ns)  # samples are rare: the mean is old
         paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
-        most_bps = flow.pacing_gain * rate_bps  # above the line: for what is lost on the way
-        rate_bps = min(paced_bps, most_bps) if rate_bps > 0 else paced_bps
-        rate_bps = min(rate_bps, flow.policed_bps)
+        most_bps = flow.pacing_gain * rate_bps if rate_bps > 0 else NONE_YET  # for what is lost
+        rate_bps = min(paced_bps, most_bps, flow.policed_bps)
     flow.pacing_rate_bps = rate_bps

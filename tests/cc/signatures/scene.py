@@ -138,7 +138,7 @@ def long_flows(count: int, stop_ns: int, *, stagger_ns: int = 0) -> traffic.Flow
 
 
 def run(
-    algorithm: CompiledAlgorithm,
+    algorithm: CompiledAlgorithm | Sequence[CompiledAlgorithm],
     shared: Shared,
     flows: traffic.Flows,
     *,
@@ -147,8 +147,10 @@ def run(
     changes: Sequence[Change] = (),
     pairs: int = 0,
     line_rate_bps: int = 0,
+    path_mtu: int = MSS,
 ) -> Seen:
     options = EngineOptions(
+        path_mtu=path_mtu,
         line_rate_bps=line_rate_bps or shared.rate_bps,
         telemetry=shared.telemetry,
         cnp_ns=shared.cnp_ns,

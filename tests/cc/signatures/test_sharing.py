@@ -238,6 +238,30 @@ def test_vpc_keeps_a_share_beside_a_rival_in_a_deep_buffer() -> None:
     check_table("rivals", rows, slack=0.5)
 
 
+def test_vpc_keeps_a_share_beside_rivals_at_100_mbit() -> None:
+    """4 ms, a buffer of two bandwidth-delay products, packets of 1 KiB; who comes first varies.
+
+    Losses of the beginning, when all overshoot, keep vpc from competing for a moment only, and a
+    flow that has been pressed to the least window by a rival competes as well.
+    """
+    vpc = compile_algorithm("vpc")
+    rows: list[Row] = []
+    for name in ("cubic", "newreno", "bbr"):
+        rival = compile_algorithm(name)
+        row: Row = {"rival": name}
+        for late, column in ((-80, "rival_first"), (0, "together"), (80, "vpc_first")):
+            flows = long_flows(2, 5000 * MS, stagger_ns=abs(late) * MS)
+            both = (rival, vpc) if late < 0 else (vpc, rival)
+            shared = Shared(GBIT // 10, 4 * MS, 100_000)
+            seen = run(both, shared, flows, until_ns=5000 * MS, interval_ns=4 * MS, path_mtu=1024)
+            rates = seen.goodput_bps(600 * MS)
+            share = float(2 * rates[both.index(vpc)] / rates.sum())
+            assert share > 0.3, (name, column)
+            row[column] = share
+        rows.append(row)
+    check_table("rivals_100m", rows, slack=0.5)
+
+
 def test_an_algorithm_is_changed_while_the_flows_run() -> None:
     """Two CUBIC flows fill the queue; vpc empties it without a loss of its own; CUBIC again."""
     vpc, cubic = compile_algorithm("vpc"), compile_algorithm("cubic")
