@@ -11,6 +11,7 @@
  *   cq.c      completion queues
  *   receives.c  the receives of a QP, shared receive queues
  *   memory.c  PDs, MRs, keys, gather and scatter
+ *   place.c   how payload gets into a program's memory
  *   window.c  memory windows
  *   local.c   requests that send nothing
  *   ah.c      address handles

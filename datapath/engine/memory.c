@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/place.h"
 #include "engine/qp.h"
 
 int dp_pd_create(struct dp_engine *e, struct dp_pd **out)
@@ -258,7 +259,7 @@ int dp_scatter(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge, uin
 		if (next_run(pd, sge, num_sge, &i, &offset, len, DP_ACCESS_LOCAL_WRITE, &run))
 			return -EFAULT;
 		if (from) /* NULL: the packet carries its length only */
-			memcpy(run.at, from, run.len);
+			dp_place(run.at, from, run.len);
 	}
 	return 0;
 }
@@ -282,8 +283,8 @@ void dp_copy_payload(uint8_t *to, const struct dp_parsed *p, uint32_t from, uint
 		return;
 	if (from < p->payload_len) {
 		first = p->payload_len - from < len ? p->payload_len - from : len;
-		memcpy(to, p->payload + from, first);
+		dp_place(to, p->payload + from, first);
 	}
 	if (len > first)
-		memcpy(to + first, p->payload2 + (from + first - p->payload_len), len - first);
+		dp_place(to + first, p->payload2 + (from + first - p->payload_len), len - first);
 }

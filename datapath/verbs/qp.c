@@ -35,6 +35,9 @@ static struct ibv_qp_cap granted(const struct ibv_qp_init_attr_ex *attr)
 		cap.max_send_sge = 1;
 	if (!cap.max_recv_sge)
 		cap.max_recv_sge = 1;
+	/* Inline data lies where the SGEs would, so that much costs nothing. */
+	if (cap.max_inline_data < cap.max_send_sge * sizeof(struct ibv_sge))
+		cap.max_inline_data = (uint32_t)(cap.max_send_sge * sizeof(struct ibv_sge));
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
 	    attr->send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE && cap.max_inline_data < 8)
 		cap.max_inline_data = 8; /* the call brings its value */

@@ -8,6 +8,7 @@
  * Some packets cannot be taken out of order: no receive is posted yet, or they cause an error that
  * must be reported in order.  They are dropped and come again.
  */
+#include "engine/place.h"
 #include "engine/rc/answers.h"
 #include "engine/rc/negotiate.h"
 #include "engine/rc/received.h"
@@ -87,7 +88,7 @@ static int place_tail(struct dp_rc *rc, const struct dp_held *h)
 	to = dp_remote_reach(&rc->qp, h->rkey, h->va, h->tail_len, DP_ACCESS_REMOTE_WRITE);
 	if (!to)
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
-	memcpy(to, h->tail, h->tail_len);
+	dp_place(to, h->tail, h->tail_len);
 	return 0;
 }
 

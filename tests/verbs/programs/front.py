@@ -11,7 +11,7 @@ import sys
 import time
 
 from datagrams import Endpoint
-from pair import TARGET, Side, connect, pair, refused
+from pair import SIGNALED, TARGET, Side, connect, pair, refused
 from pyverbs import enums as e
 from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from pyverbs.device import Context, get_device_list
@@ -183,6 +183,15 @@ def case_port_details() -> None:
 def case_inline_limit() -> None:
     a, _b = pair(max_inline_data=1024)
     assert a.qp.query(0)[1].cap.max_inline_data == 1024
+
+
+def case_inline_where_elements_would_lie() -> None:
+    """rdma_xclient of librdmacm sends 16 bytes inline, for which it never asked."""
+    a, b = pair(max_send_sge=1, max_inline_data=0)
+    b.recv(100)
+    a.send([a.sge(16, lkey=0)], flags=e.IBV_SEND_INLINE | SIGNALED)
+    assert b.done().byte_len == 16
+    a.done()
 
 
 def case_receive_tells_its_sender() -> None:

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "engine/place.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+typedef uint16_t __attribute__((may_alias)) half_word;
+typedef uint32_t __attribute__((may_alias)) word;
+typedef uint64_t __attribute__((may_alias)) double_word;
+
+/* The compiler neither repeats nor merges stores to volatile memory. */
+static void store_double_word(uint8_t *to, const uint8_t *from)
+{
+	double_word value;
+
+	memcpy(&value, from, sizeof(value));
+	*(volatile double_word *)to = value;
+}
+
+/* Stores the largest aligned piece of less than a double word, of `len` bytes at most.  Returns its
+ * bytes. */
+static size_t store_piece(uint8_t *to, const uint8_t *from, size_t len)
+{
+	half_word half;
+	word whole;
+
+	if (len >= sizeof(whole) && !((uintptr_t)to % sizeof(whole))) {
+		memcpy(&whole, from, sizeof(whole));
+		*(volatile word *)to = whole;
+		return sizeof(whole);
+	}
+	if (len >= sizeof(half) && !((uintptr_t)to % sizeof(half))) {
+		memcpy(&half, from, sizeof(half));
+		*(volatile half_word *)to = half;
+		return sizeof(half);
+	}
+	*(volatile uint8_t *)to = *from;
+	return 1;
+}
+
+static void in_order(uint8_t *to, const uint8_t *from, size_t len)
+{
+	const uint8_t *end = from + len;
+
+	while (from < end) {
+		size_t n = sizeof(double_word);
+
+		if ((uintptr_t)to % n || (size_t)(end - from) < n)
+			n = store_piece(to, from, (size_t)(end - from));
+		else
+			store_double_word(to, from);
+		to += n;
+		from += n;
+	}
+}
+
+void dp_place(uint8_t *to, const uint8_t *from, size_t len)
+{
+	size_t bulk = len > DP_PLACE_ORDERED ? len - DP_PLACE_ORDERED : 0;
+
+	if (bulk) {
+		memcpy(to, from, bulk);
+		atomic_thread_fence(memory_order_release);
+	}
+	in_order(to + bulk, from + bulk, len - bulk);
+}
