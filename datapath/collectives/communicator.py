@@ -41,6 +41,7 @@ class Communicator:
             network namespace.
         meet_ms: how long ranks wait for each other.
         silence_ms: a peer without a sign of life for so long is gone.
+        rdma_cm: RDMA-CM connects the QPs; those of iWARP devices it always does.
 
     Raises:
         LocalError: the arguments make no sense, or the device is not there.
@@ -61,6 +62,7 @@ class Communicator:
         node: int = 0,
         meet_ms: int = 30_000,
         silence_ms: int = 2_500,
+        rdma_cm: bool = False,
     ) -> None:
         words = [ffi.new("char[]", text.encode()) for text in (device, address, token)]
         config = ffi.new("struct dpcoll_config *")
@@ -70,6 +72,7 @@ class Communicator:
         config.store_fd = listener.fileno() if listener is not None else 0
         config.node = node
         config.meet_ms, config.silence_ms = meet_ms, silence_ms
+        config.flags = lib.DPCOLL_BY_CM if rdma_cm else 0
         blobs = [plan.to_bytes() for plan in plans]
         kept = [ffi.from_buffer(blob) for blob in blobs]
         sizes = ffi.new("size_t[]", list(map(len, blobs)))

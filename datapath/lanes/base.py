@@ -83,6 +83,11 @@ class Host(Protocol):
         """CPUs that programs may be bound to."""
         ...
 
+    @property
+    def shared_files(self) -> bool:
+        """Whether the host sees this machine's files."""
+        ...
+
     def has_program(self, name: str) -> bool:
         """Whether a program of this name is on the host's PATH."""
         ...

@@ -61,6 +61,10 @@ class NetnsHost:
     def cpus(self) -> list[int]:
         return sorted(os.sched_getaffinity(0))
 
+    @property
+    def shared_files(self) -> bool:
+        return True
+
     def has_program(self, name: str) -> bool:
         return shutil.which(name) is not None
 

@@ -70,6 +70,10 @@ class SimHost:
     def cpus(self) -> Sequence[int]:
         return ()
 
+    @property
+    def shared_files(self) -> bool:
+        return False
+
     def has_program(self, name: str) -> bool:
         return False
 

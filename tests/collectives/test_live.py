@@ -6,14 +6,16 @@ They send to each other by QPs on loopback, by shared memory, or by both.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,13 +35,22 @@ ITEM_BYTES |= {"float32": 4, "float64": 8}
 class Job:
     """One process for each rank, each with two devices at loopback addresses of its own.
 
-    way: names of devices, with "shm" for shared memory.
+    way: names of devices, with "shm" for shared memory.  only: words of single ranks.  before: what
+    strangers say who connect before the ranks.
     """
 
     def __init__(
-        self, folder: Path, plan: Plan, *words: str, way: str = "dp0", ranks: int | None = None
+        self,
+        folder: Path,
+        plan: Plan,
+        *words: str,
+        way: str = "dp0",
+        ranks: int | None = None,
+        only: Mapping[int, Sequence[str]] | None = None,
+        before: Sequence[bytes] = (),
     ) -> None:
         self.folder = folder
+        self.strangers: list[socket.socket] = []
         counts = {"DATAPATH_STATS": str(folder / "stats")}
         file, token = folder / "plan", folder / "token"
         plan.write(file)
@@ -49,12 +60,15 @@ class Job:
         base |= {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0:exitcode=99"}
         self.processes = []
         with socket.create_server(("127.0.0.1", 0)) as listener:
+            for said in before:
+                self.strangers.append(socket.create_connection(listener.getsockname()))
+                self.strangers[-1].sendall(said)
             for rank in range(plan.ranks if ranks is None else ranks):
                 argv = [paths.collective_program(), "--rank", rank, "--ranks", plan.ranks]
                 argv += ["--store", "127.0.0.1", "--store-port", listener.getsockname()[1]]
                 argv += ["--token", token, "--plan", file, "--report", folder / f"report-{rank}"]
                 argv += ["--device", way, "--node", "0" if "shm" in way else "alone"]
-                argv += ["--record", folder / f"record-{rank}", *words]
+                argv += ["--record", folder / f"record-{rank}", *words, *(only or {}).get(rank, ())]
                 if rank == 0:
                     argv += ["--store-fd", listener.fileno()]
                 with (folder / f"err-{rank}").open("w") as err:
@@ -97,6 +111,8 @@ class Job:
         return path.is_file() and path.stat().st_size > 4096
 
     def close(self) -> None:
+        for stranger in self.strangers:
+            stranger.close()
         for process in self.processes:
             process.kill()
             process.wait()
@@ -160,12 +176,48 @@ def test_collectives_give_what_they_should(
         assert times == sorted(times)
 
 
+LIKE_IWARP = ("--rdma-cm", "--no-immediate")
+
+
+@pytest.mark.parametrize("words", [LIKE_IWARP[:1], LIKE_IWARP[1:], LIKE_IWARP])
+@pytest.mark.parametrize("way", ["dp0", "dp0,dp1"])
+def test_connections_of_other_kinds(
+    jobs: list[Job], tmp_path: Path, words: tuple[str, ...], way: str
+) -> None:
+    """RDMA-CM connects the QPs; a SEND follows a WRITE where there are no immediates."""
+    plan = planned("ring", 3, 5000, transfer_bytes=1024, channels=2)
+    job = Job(tmp_path, plan, *words, "--iterations", "3", "--silence-ms", "20000", way=way)
+    jobs.append(job)
+    assert job.statuses() == [0] * 3, [job.error(rank) for rank in range(3)]
+
+
+@pytest.mark.parametrize("words", LIKE_IWARP)
+def test_both_ends_are_of_one_kind(jobs: list[Job], tmp_path: Path, words: str) -> None:
+    job = Job(tmp_path, planned("ring", 2, 1000), only={1: [words]})
+    jobs.append(job)
+    assert job.statuses() == [1, 1]
+    assert "cannot be joined: one is iWARP, or other flags were given" in job.error(0)
+
+
+@pytest.mark.parametrize("items", [1, 3, 7, 1001])
+@pytest.mark.parametrize("ranks", [3, 5])
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", "double_tree", "tree", "chain"])
+def test_sizes_that_ranks_do_not_divide(
+    jobs: list[Job], tmp_path: Path, name: str, ranks: int, items: int
+) -> None:
+    plan = check(make(load(name), ranks, items, item_bytes=1, transfer_bytes=100))
+    job = Job(tmp_path, plan, "--type", "int8", "--silence-ms", "20000", way="shm")
+    jobs.append(job)
+    assert job.statuses() == [0] * ranks, [job.error(rank) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("words", [(), LIKE_IWARP], ids=["by the store", "like iWARP"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_peer_that_is_gone_ends_the_collective_everywhere(
-    jobs: list[Job], tmp_path: Path, how: signal.Signals
+    jobs: list[Job], tmp_path: Path, how: signal.Signals, words: tuple[str, ...]
 ) -> None:
     """Every rank that is left names the rank, the collective, the QP and what was seen."""
-    for told in words_of_survivors(jobs, tmp_path, how, "dp0"):
+    for told in words_of_survivors(jobs, tmp_path, how, "dp0", words):
         assert re.search(r"QP 0x[0-9a-f]+", told), told
         assert re.search(r"no sign of life for \d+ ms|retry counter exceeded|Flushed", told), told
 
@@ -185,40 +237,96 @@ def test_so_does_one_that_shared_memory(
         assert re.search(seen.format(jobs[0].processes[2].pid), told), told
 
 
-def test_a_process_lives_on_when_it_writes_to_one_that_has_ended(
-    jobs: list[Job], tmp_path: Path
-) -> None:
-    """Rank 3 stands still while rank 2 is killed, and then gives it credits and rings its bell.
-
-    A pipe without a reader must not end the program: rank 3 says what it saw, as the others do.
-    """
+def test_a_rank_that_dies_asleep_takes_nobody_along(jobs: list[Job], tmp_path: Path) -> None:
+    """Others ring its bell, a pipe that nobody reads any more."""
     job = Job(tmp_path, planned("ring", 4, 1000), "--iterations", "10000000", way="shm")
     jobs.append(job)
     job.until_running()
-    job.processes[3].send_signal(signal.SIGSTOP)
-    time.sleep(0.1)
+    job.processes[1].send_signal(signal.SIGSTOP)
+    time.sleep(0.2)  # until rank 2 sleeps, for want of data from rank 1
     job.processes[2].kill()
-    job.processes[2].wait()
-    job.processes[3].send_signal(signal.SIGCONT)
-    for rank in (0, 1, 3):
-        assert job.processes[rank].wait(PATIENCE_S) == 1, rank
-        assert "rank 2 is gone: " in job.error(rank)
+    job.processes[1].send_signal(signal.SIGCONT)
+    told = [job.processes[rank].wait(PATIENCE_S) for rank in (0, 1, 3)]
+    assert told == [1, 1, 1], [job.error(rank) for rank in (0, 1, 3)]
 
 
 def words_of_survivors(
-    jobs: list[Job], folder: Path, how: signal.Signals, way: str
+    jobs: list[Job], folder: Path, how: signal.Signals, way: str, words: Sequence[str] = ()
 ) -> Iterator[str]:
     """What the others say when rank 2 of a ring of four gets a signal."""
-    job = Job(folder, planned("ring", 4, 1000), "--iterations", "10000000", way=way)
+    job = Job(folder, planned("ring", 4, 1000), "--iterations", "10000000", *words, way=way)
     jobs.append(job)
     job.until_running()
     job.processes[2].send_signal(how)
     for rank in (0, 1, 3):
         assert job.processes[rank].wait(PATIENCE_S) == 1
         told = job.error(rank)
-        assert re.search(r"rank 2 is gone: rank \d, allreduce \d+, ", told), told
+        place = r"(allreduce \d+|between collectives)"
+        assert re.search(rf"rank 2 is gone: rank \d, {place}, ", told), told
+        if " told " in told:
+            assert re.search(rf"rank \d told rank {rank}, {place}", told), told
         yield told
     assert "farewell" in (folder / "record-0").read_text()
+
+
+@pytest.mark.parametrize("way", ["dp0", "shm"])
+def test_a_peer_that_is_slow_is_not_gone(jobs: list[Job], tmp_path: Path, way: str) -> None:
+    """It stands still again and again, each time for less than the silence that ends a job."""
+    plan = planned("ring", 3, 1000)
+    job = Job(tmp_path, plan, "--iterations", "2000", "--silence-ms", "20000", way=way)
+    jobs.append(job)
+    job.until_running()
+    for _ in range(5):
+        job.processes[2].send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        job.processes[2].send_signal(signal.SIGCONT)
+        time.sleep(0.02)
+    assert job.statuses() == [0] * 3, [job.error(rank) for rank in range(3)]
+
+
+def test_strangers_keep_nobody_out(jobs: list[Job], tmp_path: Path) -> None:
+    """They come before the ranks, and say nothing, something, or too much."""
+    job = Job(
+        tmp_path,
+        planned("ring", 2, 1000),
+        way="shm",
+        before=[b"", b"DPCOLL1", b"GET / HTTP/1.1\r\n" * 20],
+    )
+    jobs.append(job)
+    assert job.statuses() == [0, 0], [job.error(rank) for rank in range(2)]
+
+
+def test_two_communicators_at_once(tmp_path: Path) -> None:
+    """Of one process each, one of them by RDMA-CM; one rank joins late."""
+    script = Path(__file__).with_name("two_jobs.py")
+    base = sanitizer()
+    with contextlib.ExitStack() as opened:
+        listeners = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in "ab"]
+        words = [str(listener.getsockname()[1]) for listener in listeners]
+        words += [str(listener.fileno()) for listener in listeners]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-P", str(script), str(rank), "3", *words],
+                env={**os.environ, **base, **two_devices(rank, base)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=[listener.fileno() for listener in listeners] if rank == 0 else [],
+            )
+            for rank in range(3)
+        ]
+    told = [process.communicate(timeout=PATIENCE_S) for process in ranks]
+    assert [out for out, _ in told] == ["done\n"] * 3, told
+
+
+def test_the_example_of_the_page(jobs: list[Job], tmp_path: Path) -> None:
+    """docs/collectives.md shows an algorithm; live ranks get what it promises."""
+    page = (paths.ROOT / "docs" / "collectives.md").read_text()
+    (tmp_path / "star.py").write_text(page.split("```python\n")[1].split("```")[0])
+    plan = check(make(load(str(tmp_path / "star.py")), 4, 4000, transfer_bytes=512))
+    job = Job(tmp_path, plan, "--silence-ms", "20000")
+    jobs.append(job)
+    assert job.statuses() == [0] * 4, [job.error(rank) for rank in range(4)]
 
 
 def test_channels_take_devices_and_memory_in_turn(jobs: list[Job], tmp_path: Path) -> None:

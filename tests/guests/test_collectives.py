@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""libdpcoll on the kernel's soft-RoCE, between two guests."""
+"""libdpcoll on the kernel's soft-RoCE and soft-iWARP, between two guests, and training over it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from datapath.errors import LocalError, RunFailed
+from datapath.errors import CapabilityError, LocalError
+from datapath.extras import ensure_torch
 from datapath.lanes.vm import VmNetwork
 from tests.guests.test_traffic import run
 from tests.workloads.test_perftest import values
@@ -29,7 +30,20 @@ def test_guests_share_no_memory(network: VmNetwork, tmp_path: FilePath, device: 
         run(network, tmp_path, device, "collective", {**SMALL, "node": 2})
 
 
-@pytest.mark.parametrize("device", ["siw"])
-def test_iwarp_is_refused(network: VmNetwork, tmp_path: FilePath, device: str) -> None:
-    with pytest.raises((LocalError, RunFailed), match="siw"):
-        run(network, tmp_path, device, "collective", SMALL)
+@pytest.mark.parametrize("device", ["rxe", "siw"])
+def test_rdma_cm_connects(network: VmNetwork, tmp_path: FilePath, device: str) -> None:
+    """As iWARP always has it, where a SEND follows each WRITE."""
+    section = {**SMALL, "algorithm": "ring", "ranks_per_host": 2, "rdma_cm": device == "rxe"}
+    run(network, tmp_path, device, "collective", {**section, "node": 1})
+
+
+@pytest.mark.parametrize("device", ["rxe", "siw"])
+def test_training_between_guests(network: VmNetwork, tmp_path: FilePath, device: str) -> None:
+    """The ranks have the same parameters at the end, or the run fails."""
+    try:
+        ensure_torch(print)
+    except CapabilityError as error:
+        pytest.skip(f"PyTorch cannot be had here: {error}")
+    section = {"model": "convnet", "steps": 2, "warm_up": 3, "batch": 4, "silence": "60s"}
+    found = values(run(network, tmp_path, device, "training", section, timeout_s=500))
+    assert found["step_sent"] > 4 * 0.2e6

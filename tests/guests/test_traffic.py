@@ -66,6 +66,7 @@ def run(
     kind: str,
     section: dict[str, Any],
     path: Path = PATH,
+    timeout_s: float = 60,
 ) -> Outcome:
     """One run of a workload on a device of both guests."""
     network.prepare(device)
@@ -77,7 +78,7 @@ def run(
         device_env=[{} for _ in network.hosts],
         logs=logs,
         seed=1,
-        timeout_s=60,
+        timeout_s=timeout_s,
         path=path,
     )
     workload = REGISTRY[kind]

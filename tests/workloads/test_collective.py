@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,12 +100,25 @@ def test_ranks_share_memory(
         assert 0.9 * size * often < sent < 1.4 * size * often  # half by each of two rails, twice
 
 
-def test_a_link_that_is_cut_ends_every_rank(run: RunWorkload, tmp_path: Path) -> None:
+def take_down(network: NetnsNetwork) -> None:
+    host = network.hosts[1]
+    host.run(["ip", "link", "set", host.endpoint.netdev, "down"])
+
+
+def go_black(network: NetnsNetwork) -> None:
+    """The link is up, and nothing arrives."""
+    network.set_path(PathSection.model_validate({"loss": 1}), seed=1)
+
+
+@pytest.mark.parametrize("cut", [take_down, go_black])
+def test_a_link_that_is_cut_ends_every_rank(
+    run: RunWorkload, tmp_path: Path, cut: Callable[[NetnsNetwork], None]
+) -> None:
     """Both hosts' ranks say who is gone; each report has been written by then."""
     with NetnsNetwork(Topology()) as network:
         devices = [device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts]
-        cut = threading.Thread(target=cut_when_running, args=(network, tmp_path))
-        cut.start()
+        cutter = threading.Thread(target=when_running, args=(tmp_path, cut, network))
+        cutter.start()
         with pytest.raises(RunFailed, match="is gone"):
             run(
                 "collective",
@@ -117,20 +131,19 @@ def test_a_link_that_is_cut_ends_every_rank(run: RunWorkload, tmp_path: Path) ->
                 iterations=10**6,
                 ranks_per_host=2,
             )
-        cut.join()
+        cutter.join()
     for rank in range(4):
         told = (tmp_path / f"collective-{rank}.err").read_text()
         assert re.search(r"rank \d is gone: rank \d, allreduce \d+, .*QP 0x", told), told
 
 
-def cut_when_running(network: NetnsNetwork, logs: Path) -> None:
-    """Take the second host's link down as soon as some collectives have ended."""
+def when_running(logs: Path, do: Callable[[NetnsNetwork], None], network: NetnsNetwork) -> None:
+    """As soon as some collectives have ended."""
     deadline = time.monotonic() + 100
     report = logs / "collective-0.report"
     while time.monotonic() < deadline and not (report.is_file() and report.stat().st_size):
         time.sleep(0.05)
-    host = network.hosts[1]
-    host.run(["ip", "link", "set", host.endpoint.netdev, "down"])
+    do(network)
 
 
 @pytest.mark.compute

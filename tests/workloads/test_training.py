@@ -9,6 +9,7 @@ import pytest
 
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.extras import ensure_torch
+from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.verbs.launch import device_environment
 from datapath.workloads import REGISTRY
@@ -73,6 +74,9 @@ def test_the_slowest_rank_counts() -> None:
         workload.outcome([report(), report(digest="ac")])
 
 
-def test_devices(run: RunWorkload) -> None:
-    with pytest.raises(LocalError, match="does not run on transport device rxe"):
-        run("training", device="rxe")
+def test_hosts_without_pytorch_are_refused(
+    run: RunWorkload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NetnsHost, "shared_files", False)
+    with pytest.raises(LocalError, match="hosts that see this machine's files"):
+        run("training", device="siw")

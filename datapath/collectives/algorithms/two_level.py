@@ -20,25 +20,36 @@ def inside(nodes: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
     ]
 
 
+def parts_of(plan: Trace, per_node: int, rails: str) -> list[tuple[int, int]]:
+    """First chunk and number of chunks of each rail, in units of the nodes."""
+    words = rails.split(",") if rails else ["1"] * per_node
+    if len(words) != per_node or not all(word.isdigit() and int(word) for word in words):
+        raise plan.wrong(f"rails {rails!r}: give {per_node} whole numbers, such as 3,1")
+    counts = [int(word) for word in words]
+    return [(sum(counts[:rail]), count) for rail, count in enumerate(counts)]
+
+
 @algorithm("two_level", collective="allreduce")
-def two_level(plan: Trace, per_node: int = 2) -> None:
+def two_level(plan: Trace, per_node: int = 2, rails: str = "") -> None:
     """Reduce-scatter inside each node, a ring between the nodes on each rail, allgather inside.
 
-    Ranks of a node follow each other.  Of all bytes, 1 / per_node crosses a rail.
+    Ranks of a node follow each other.  Of all bytes, 1 / per_node crosses a rail, or the share that
+    `rails` gives it: 3,1 for a rail that is three times as fast as the other one.
     """
     nodes, rest = divmod(plan.ranks, per_node)
     if rest:
         raise plan.wrong(f"{plan.ranks} ranks do not make nodes of {per_node}")
-    plan.divide(plan.ranks)
+    parts = [(first * nodes, n * nodes) for first, n in parts_of(plan, per_node, rails)]
+    plan.divide(sum(n for _, n in parts))
     members = [range(node * per_node, (node + 1) * per_node) for node in range(nodes)]
     pairs = inside(members)
     for local, owner, other in pairs:
-        theirs = plan.chunk(other, "data", local * nodes, nodes)
-        plan.chunk(owner, "data", local * nodes, nodes).reduce(theirs)
-    for local in range(per_node):
+        theirs = plan.chunk(other, "data", *parts[local])
+        plan.chunk(owner, "data", *parts[local]).reduce(theirs)
+    for local, (first, n) in enumerate(parts):
         rail = [node[local] for node in members]
-        for owner in range(nodes):
-            ring_reduce(plan, rail, local * nodes + owner, owner)
-            ring_gather(plan, rail, local * nodes + owner, owner)
+        for index in range(first, first + n):
+            ring_reduce(plan, rail, index, index % nodes)
+            ring_gather(plan, rail, index, index % nodes)
     for local, owner, other in pairs:
-        plan.chunk(owner, "data", local * nodes, nodes).copy(other)
+        plan.chunk(owner, "data", *parts[local]).copy(other)

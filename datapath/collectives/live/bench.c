@@ -235,6 +235,12 @@ static int option(struct options *o, int which, const char *text)
 	case 'N':
 		o->config.node = DPCOLL_NODE_ALONE;
 		return strcmp(text, "alone") ? read_number(text, &o->config.node) : 0;
+	case 'c':
+		o->config.flags |= DPCOLL_BY_CM;
+		return 0;
+	case 'I':
+		o->config.flags |= DPCOLL_NO_IMMEDIATE;
+		return 0;
 	case 'f':
 		found = read_number(text, &number);
 		o->config.store_fd = (int32_t)number;
@@ -247,17 +253,18 @@ static int option(struct options *o, int which, const char *text)
 static int read_options(struct options *o, int argc, char **argv)
 {
 	static const struct option names[] = {
-		{ "rank", 1, NULL, 'r' },	 { "ranks", 1, NULL, 'n' },
-		{ "device", 1, NULL, 'd' },	 { "store", 1, NULL, 'a' },
-		{ "store-port", 1, NULL, 'p' },	 { "token", 1, NULL, 't' },
-		{ "plan", 1, NULL, 'P' },	 { "iterations", 1, NULL, 'i' },
-		{ "warm-up", 1, NULL, 'w' },	 { "type", 1, NULL, 'T' },
-		{ "op", 1, NULL, 'O' },		 { "report", 1, NULL, 'o' },
-		{ "record", 1, NULL, 'R' },	 { "steps", 1, NULL, 'S' },
-		{ "silence-ms", 1, NULL, 's' },	 { "ack-timeout", 1, NULL, 'A' },
-		{ "retry-count", 1, NULL, 'C' }, { "spin-us", 1, NULL, 'u' },
-		{ "meet-ms", 1, NULL, 'm' },	 { "node", 1, NULL, 'N' },
-		{ "store-fd", 1, NULL, 'f' },	 { NULL, 0, NULL, 0 },
+		{ "rank", 1, NULL, 'r' },	  { "ranks", 1, NULL, 'n' },
+		{ "device", 1, NULL, 'd' },	  { "store", 1, NULL, 'a' },
+		{ "store-port", 1, NULL, 'p' },	  { "token", 1, NULL, 't' },
+		{ "plan", 1, NULL, 'P' },	  { "iterations", 1, NULL, 'i' },
+		{ "warm-up", 1, NULL, 'w' },	  { "type", 1, NULL, 'T' },
+		{ "op", 1, NULL, 'O' },		  { "report", 1, NULL, 'o' },
+		{ "record", 1, NULL, 'R' },	  { "steps", 1, NULL, 'S' },
+		{ "silence-ms", 1, NULL, 's' },	  { "ack-timeout", 1, NULL, 'A' },
+		{ "retry-count", 1, NULL, 'C' },  { "spin-us", 1, NULL, 'u' },
+		{ "meet-ms", 1, NULL, 'm' },	  { "node", 1, NULL, 'N' },
+		{ "store-fd", 1, NULL, 'f' },	  { "rdma-cm", 0, NULL, 'c' },
+		{ "no-immediate", 0, NULL, 'I' }, { NULL, 0, NULL, 0 },
 	};
 	int which;
 

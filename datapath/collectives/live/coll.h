@@ -7,6 +7,8 @@
  *   store.c     ranks meet, over TCP
  *   device.c    verbs devices, memory that peers write to
  *   connect.c   connections, and their QPs
+ *   cm.c        QPs that RDMA-CM connects
+ *   post.c      what is posted to QPs
  *   shm.c       connections by shared memory, inside a host
  *   progress.c  the thread: completions, messages, signs of life
  *   sleep.c     its sleep in between
@@ -20,6 +22,7 @@
  * receiver, which copies or reduces it from there; then the slot is free, which CREDITs tell,
  * SLOTS / 2 at a time.  So a sender may be ahead of a receiver that has not begun the collective, by
  * SLOTS transfers.  In shared memory a copy stands for the WRITE, and a message for the immediate.
+ * iWARP has no immediates: a SEND of four bytes, the note, follows the WRITE on the same QP.
  *
  * Locks: `lock` guards the list of work, each work's end, and the error.  All else belongs to the
  * thread, once it runs.
@@ -29,8 +32,10 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +54,7 @@ enum {
 	COLL_ADDRESS_BYTES = 64,
 	COLL_NAME_BYTES = 64,
 	COLL_TOKEN_BYTES = 64,
+	COLL_SECRET_BYTES = 16,
 	COLL_EVENTS = 1024, /* of the flight recorder, a power of two */
 	COLL_BATCH = 16,
 };
@@ -59,13 +65,16 @@ enum coll_message {
 	COLL_CREDIT,   /* slots freed so far */
 	COLL_FAREWELL, /* the peer's communicator has failed, its error is in the mailbox */
 	COLL_ALIVE,    /* no immediate: the counter of signs of life */
+	COLL_GREETING, /* the first one of the end that called by RDMA-CM */
 };
 
-/* The first byte of a wr_id; the low 32 bits are a connection. */
+/* The first byte of a wr_id; the low 32 bits are a connection, and of a receive the 16 above them
+ * say into which of its notes. */
 enum coll_request {
 	COLL_SENT = 1,
 	COLL_TOLD, /* a credit, a sign of life, or a farewell */
 	COLL_RECEIVED,
+	COLL_BEFORE, /* a WRITE whose SEND follows: it has a completion only if it fails */
 };
 
 /* A rank's end of a connection, for its peer. */
@@ -80,6 +89,10 @@ struct coll_record {
 	uint8_t gid[16];
 	uint32_t lid;
 	uint32_t used;
+	uint32_t cm_address; /* IPv4, network byte order, and where it listens for RDMA-CM */
+	uint16_t cm_port;
+	uint16_t no_immediate; /* equal at both ends */
+	uint8_t cm_secret[COLL_SECRET_BYTES];
 };
 
 /* A rank's own description, for all others, before there are connections. */
@@ -100,6 +113,8 @@ struct coll_peer_memory {
 	uint64_t alive;
 	uint64_t messages;		 /* so far; those of shared memory are the immediates, */
 	uint32_t message[COLL_RECEIVES]; /* of which these are the last ones */
+	uint32_t note[COLL_RECEIVES];	 /* of a QP without immediates: what came, */
+	uint32_t own_note[COLL_SENDS];	 /* and what this rank sends from here */
 };
 
 /* The begin of a rank's memory. */
@@ -129,12 +144,18 @@ struct coll_device {
 	int gid_index;
 	struct ibv_mr *mr; /* of the memory that peers write to */
 	uint32_t unacked_events;
+	bool by_cm, no_immediate;
+	struct rdma_cm_id *listener;
+	struct in_addr address;
+	uint8_t secret[COLL_SECRET_BYTES]; /* callers have to know it */
 };
 
 struct coll_conn {
 	uint32_t peer, channel;
 	uint32_t device; /* of the QP */
 	struct ibv_qp *qp;
+	struct rdma_cm_id *id; /* NULL: not by RDMA-CM */
+	bool established, greeted;
 	struct coll_neighbour *neighbour; /* NULL: there is a QP */
 	struct coll_record own, theirs;
 	char *slots;
@@ -142,6 +163,7 @@ struct coll_conn {
 	char *far_slots;		 /* of shared memory: the peer's, */
 	struct coll_peer_memory *far;	 /* and what it has of this rank */
 	uint64_t messages_sent, messages_taken;
+	uint64_t notes_sent;
 	uint64_t posted, credits;     /* DATA sent; as much may have been */
 	uint64_t arrived, taken;      /* DATA */
 	uint64_t told;		      /* of `taken`, in credits */
@@ -219,6 +241,8 @@ struct dpcoll {
 	char address[COLL_ADDRESS_BYTES], token[COLL_TOKEN_BYTES];
 	struct coll_device device[COLL_DEVICES];
 	uint32_t n_devices;
+	struct rdma_event_channel *cm;
+	struct ibv_context **cm_contexts;
 	uint32_t links, shared_at; /* names given, and which of them is shared memory */
 	char *memory;		   /* coll_shared, slots, and what peers tell */
 	size_t memory_bytes;
@@ -297,10 +321,29 @@ int coll_find_connections(struct dpcoll *, const void *const *plans, const size_
 			  uint32_t n);
 struct coll_conn *coll_conn_of(struct dpcoll *, uint32_t peer, uint32_t channel);
 int coll_connect(struct dpcoll *);
+struct ibv_qp_init_attr coll_qp_attributes(const struct coll_device *);
 void coll_disconnect(struct dpcoll *);
-int coll_post_receive(struct dpcoll *, struct coll_conn *);
 /* The two ends in words, such as "QP 0x12 to QP 0x34"; `towards` is the word in the middle. */
 void coll_conn_name(const struct coll_conn *, const char *towards, char *out, size_t bytes);
+
+/* cm.c */
+/* The context that RDMA-CM has of a device, whose QPs it will connect. */
+int coll_cm_open(struct dpcoll *, struct coll_device *);
+/* Listens at the address of a device. */
+int coll_cm_listen(struct dpcoll *, struct coll_device *);
+/* Connects all QPs of such devices.  Of two ranks the one with the lower number calls. */
+int coll_cm_connect(struct dpcoll *);
+void coll_cm_disconnect(struct coll_conn *);
+void coll_cm_close(struct dpcoll *);
+
+/* post.c */
+/* All receives of a new QP. */
+int coll_post_receives(struct dpcoll *, struct coll_conn *);
+int coll_post_receive(struct dpcoll *, struct coll_conn *, uint32_t note);
+int coll_post_step(struct dpcoll *, struct coll_conn *, const struct coll_step *);
+int coll_post_message(struct dpcoll *, struct coll_conn *, enum coll_message, uint64_t number);
+/* What a received completion says: the immediate, or the note. */
+uint32_t coll_said(const struct coll_conn *, const struct ibv_wc *);
 
 /* shm.c */
 int coll_shared_identity(struct dpcoll *, struct coll_identity *own);

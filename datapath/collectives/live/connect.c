@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Connections: which ones plans need, what carries each, and QPs. */
+#include <arpa/inet.h>
 #include <stdio.h>
 
 #include "collectives/live/coll.h"
@@ -86,19 +87,23 @@ static int choose_link(struct dpcoll *comm, struct coll_conn *conn)
 	return 0;
 }
 
-static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
+struct ibv_qp_init_attr coll_qp_attributes(const struct coll_device *device)
 {
-	struct coll_device *device = &comm->device[conn->device];
-	struct ibv_qp_init_attr init = {
+	return (struct ibv_qp_init_attr){
 		.qp_type = IBV_QPT_RC,
 		.send_cq = device->cq,
 		.recv_cq = device->cq,
-		.sq_sig_all = 1,
-		.cap = { .max_send_wr = COLL_SENDS,
+		.cap = { .max_send_wr = device->no_immediate ? 2 * COLL_SENDS : COLL_SENDS,
 			 .max_recv_wr = COLL_RECEIVES,
 			 .max_send_sge = 1,
 			 .max_recv_sge = 1 },
 	};
+}
+
+static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
+{
+	struct coll_device *device = &comm->device[conn->device];
+	struct ibv_qp_init_attr init = coll_qp_attributes(device);
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
@@ -116,11 +121,22 @@ static int make_qp(struct dpcoll *comm, struct coll_conn *conn)
 		return coll_fail(comm, err, "QP to INIT: %s", strerror(err));
 	conn->own.qpn = conn->qp->qp_num;
 	conn->own.psn = (uint32_t)(dp_now_ns() * 2654435761u >> 16) & PSN_MASK;
+	return 0;
+}
+
+/* What the peer has to know of the device. */
+static void introduce(struct coll_conn *conn, const struct coll_device *device)
+{
 	conn->own.rkey = device->mr->rkey;
 	conn->own.mtu = device->port.active_mtu;
 	conn->own.lid = device->port.lid;
+	conn->own.no_immediate = device->no_immediate;
 	memcpy(conn->own.gid, &device->gid, sizeof(conn->own.gid));
-	return 0;
+	if (!device->by_cm)
+		return;
+	conn->own.cm_address = device->address.s_addr;
+	conn->own.cm_port = ntohs(rdma_get_src_port(device->listener));
+	memcpy(conn->own.cm_secret, device->secret, sizeof(device->secret));
 }
 
 static int make_end(struct dpcoll *comm, struct coll_conn *conn)
@@ -135,7 +151,10 @@ static int make_end(struct dpcoll *comm, struct coll_conn *conn)
 		.mailbox = (uintptr_t)conn->memory->mailbox,
 		.alive = (uintptr_t)&conn->memory->alive,
 	};
-	return err || conn->neighbour ? err : make_qp(comm, conn);
+	if (err || conn->neighbour)
+		return err;
+	introduce(conn, &comm->device[conn->device]);
+	return comm->device[conn->device].by_cm ? 0 : make_qp(comm, conn);
 }
 
 static int to_rts(struct dpcoll *comm, struct coll_conn *conn)
@@ -176,17 +195,6 @@ static int to_rts(struct dpcoll *comm, struct coll_conn *conn)
 			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 	return err ? coll_fail(comm, err, "QP to RTS, to rank %u: %s", conn->peer, strerror(err)) :
-		     0;
-}
-
-int coll_post_receive(struct dpcoll *comm, struct coll_conn *conn)
-{
-	struct ibv_recv_wr *bad,
-		wr = { .wr_id = (uint64_t)COLL_RECEIVED << 56 | (uint64_t)(conn - comm->conn) };
-	int err = ibv_post_recv(conn->qp, &wr, &bad);
-
-	return err ? coll_fail(comm, err, "posting a receive for rank %u: %s", conn->peer,
-			       strerror(err)) :
 		     0;
 }
 
@@ -271,10 +279,16 @@ static int join(struct dpcoll *comm, struct coll_conn *conn, const struct coll_r
 	conn->seen_ns = dp_now_ns();
 	if (err || conn->neighbour)
 		return err ? err : coll_shared_connect(comm, conn, peer);
+	if (conn->own.no_immediate != conn->theirs.no_immediate ||
+	    !conn->own.cm_port != !conn->theirs.cm_port)
+		return coll_fail(comm, EPROTO,
+				 "ranks %u and %u: the devices of channel %u cannot be joined: one "
+				 "is iWARP, or other flags were given",
+				 comm->cfg.rank, conn->peer, conn->channel);
+	if (comm->device[conn->device].by_cm)
+		return 0;
 	err = to_rts(comm, conn);
-	for (int k = 0; k < COLL_RECEIVES && !err; k++)
-		err = coll_post_receive(comm, conn);
-	return err;
+	return err ? err : coll_post_receives(comm, conn);
 }
 
 static int exchange_ends(struct dpcoll *comm, const struct coll_identity *ranks, uint32_t each)
@@ -291,6 +305,8 @@ static int exchange_ends(struct dpcoll *comm, const struct coll_identity *ranks,
 		err = coll_store_exchange(comm, own, all, each * (uint32_t)sizeof(*own));
 	for (uint32_t i = 0; i < comm->n_conns && !err; i++)
 		err = join(comm, &comm->conn[i], all, each, &ranks[comm->conn[i].peer]);
+	if (!err)
+		err = coll_cm_connect(comm);
 	/* Nobody sends before all can receive. */
 	if (!err)
 		err = coll_store_exchange(comm, &each, all, sizeof(each));
@@ -317,9 +333,12 @@ int coll_connect(struct dpcoll *comm)
 
 void coll_disconnect(struct dpcoll *comm)
 {
-	for (uint32_t i = 0; i < comm->n_conns; i++)
-		if (comm->conn[i].qp)
+	for (uint32_t i = 0; i < comm->n_conns; i++) {
+		if (comm->conn[i].id)
+			coll_cm_disconnect(&comm->conn[i]);
+		else if (comm->conn[i].qp)
 			ibv_destroy_qp(comm->conn[i].qp);
+	}
 	coll_shared_leave(comm);
 	free(comm->conn);
 }

@@ -6,18 +6,33 @@
 
 #include "collectives/live/coll.h"
 
-static struct ibv_context *open_named(const char *name)
+static int open_named(struct dpcoll *comm, struct coll_device *device)
 {
-	int n = 0;
+	int n = 0, err = 0;
 	struct ibv_device **list = ibv_get_device_list(&n);
-	struct ibv_context *context = NULL;
 
-	for (int i = 0; list && i < n && !context; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			context = ibv_open_device(list[i]);
+	device->by_cm = comm->cfg.flags & DPCOLL_BY_CM;
+	device->no_immediate = comm->cfg.flags & DPCOLL_NO_IMMEDIATE;
+	for (int i = 0; list && i < n && !device->context && !err; i++) {
+		bool iwarp = list[i]->transport_type == IBV_TRANSPORT_IWARP;
+
+		if (strcmp(ibv_get_device_name(list[i]), device->name))
+			continue;
+		device->by_cm |= iwarp;
+		device->no_immediate |= iwarp;
+		if (!device->by_cm)
+			device->context = ibv_open_device(list[i]);
+		else
+			err = coll_cm_open(comm, device);
+	}
 	if (list)
 		ibv_free_device_list(list);
-	return context;
+	if (!err && !device->context)
+		err = coll_fail(comm, ENODEV,
+				"device %s cannot be opened, or is not among this host's verbs "
+				"devices",
+				device->name);
+	return err;
 }
 
 static bool is_ipv4(const union ibv_gid *gid)
@@ -47,15 +62,10 @@ static int choose_gid(struct dpcoll *comm, struct coll_device *device)
 
 static int open_device(struct dpcoll *comm, struct coll_device *device)
 {
-	device->context = open_named(device->name);
-	if (!device->context)
-		return coll_fail(comm, ENODEV,
-				 "device %s cannot be opened, or is not among this host's verbs "
-				 "devices",
-				 device->name);
-	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP)
-		return coll_fail(comm, EOPNOTSUPP, "device %s: iWARP has no WRITE with immediate",
-				 device->name);
+	int err = open_named(comm, device);
+
+	if (err)
+		return err;
 	if (ibv_query_port(device->context, 1, &device->port))
 		return coll_fail(comm, errno, "device %s: %s", device->name, strerror(errno));
 	if (device->port.state != IBV_PORT_ACTIVE)
@@ -63,7 +73,8 @@ static int open_device(struct dpcoll *comm, struct coll_device *device)
 	device->pd = ibv_alloc_pd(device->context);
 	if (!device->pd)
 		return coll_fail(comm, errno, "PD: %s", strerror(errno));
-	return choose_gid(comm, device);
+	err = choose_gid(comm, device);
+	return err || !device->by_cm ? err : coll_cm_listen(comm, device);
 }
 
 int coll_devices_open(struct dpcoll *comm)
@@ -139,7 +150,8 @@ static int lay_out(struct dpcoll *comm)
 
 static int prepare(struct dpcoll *comm, struct coll_device *device)
 {
-	int entries = (int)(comm->n_conns * (COLL_RECEIVES + COLL_SENDS) + 1), flags;
+	int sends = device->no_immediate ? 2 * COLL_SENDS : COLL_SENDS;
+	int entries = (int)comm->n_conns * (COLL_RECEIVES + sends) + 1, flags;
 
 	device->mr = ibv_reg_mr(device->pd, comm->memory, comm->memory_bytes,
 				IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -177,7 +189,7 @@ static void close_device(struct coll_device *device)
 		ibv_dereg_mr(device->mr);
 	if (device->pd)
 		ibv_dealloc_pd(device->pd);
-	if (device->context)
+	if (device->context && !device->by_cm)
 		ibv_close_device(device->context);
 }
 
@@ -185,6 +197,7 @@ void coll_devices_close(struct dpcoll *comm)
 {
 	for (uint32_t i = 0; i < comm->n_devices; i++)
 		close_device(&comm->device[i]);
+	coll_cm_close(comm);
 	if (comm->memory)
 		munmap(comm->memory, comm->memory_bytes);
 	if (comm->memory_fd >= 0)

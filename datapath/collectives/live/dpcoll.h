@@ -65,7 +65,13 @@ struct dpcoll_config {
 				 machine that give the same number */
 	int32_t store_fd;     /* of rank 0: a socket that listens at the address and port, which
 				 stays the caller's; 0: it makes one */
-	uint32_t reserved;
+	uint32_t flags;	      /* of enum dpcoll_flag */
+};
+
+/* iWARP devices have both, whatever the flags say. */
+enum dpcoll_flag {
+	DPCOLL_BY_CM = 1,	 /* RDMA-CM connects the QPs, and not what ranks tell each other */
+	DPCOLL_NO_IMMEDIATE = 2, /* a WRITE and a SEND take the place of a WRITE with immediate */
 };
 
 #define DPCOLL_NODE_ALONE UINT32_MAX /* as node: shares memory with nobody */

@@ -6,13 +6,13 @@
  * peer whose counter stands still for silence_ms is gone: it has ended, has been stopped, or cannot
  * be reached.  So a rank that only receives notices it as well as one that sends.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "collectives/live/coll.h"
+#include "posix/thread.h"
 
 enum {
 	BEATS = 8, /* signs of life in silence_ms */
@@ -41,18 +41,19 @@ static int failed(struct dpcoll *comm, struct coll_conn *conn, const struct ibv_
 
 static int told_farewell(struct dpcoll *comm, struct coll_conn *conn)
 {
-	char *text = conn->memory->mailbox;
+	char *text = conn->memory->mailbox, where[160];
 
 	text[COLL_ERROR_BYTES - 1] = 0;
 	for (char *c = text; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	coll_note(comm, "farewell", conn, 0);
-	return coll_fail(comm, ECONNABORTED, "%.*s; rank %u told rank %u", COLL_ERROR_BYTES - 64,
-			 text, conn->peer, comm->cfg.rank);
+	coll_step_name(comm, conn, false, where, sizeof(where));
+	return coll_fail(comm, ECONNABORTED, "%.*s; rank %u told %s", COLL_ERROR_BYTES - 200, text,
+			 conn->peer, where);
 }
 
-static int received(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
+static int heard(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 {
 	uint32_t number = imm & 0xffffff;
 
@@ -71,25 +72,33 @@ static int received(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 		break;
 	case COLL_FAREWELL:
 		return told_farewell(comm, conn);
+	case COLL_GREETING:
+		conn->greeted = true;
+		break;
 	default:
 		return coll_fail(comm, EPROTO, "rank %u sends what this rank does not know: 0x%x",
 				 conn->peer, imm);
 	}
 	conn->seen_ns = comm->now_ns;
-	return conn->neighbour ? 0 : coll_post_receive(comm, conn);
+	return 0;
 }
 
 static int complete(struct dpcoll *comm, const struct ibv_wc *wc)
 {
 	struct coll_conn *conn = &comm->conn[(uint32_t)wc->wr_id];
 
-	if (wc->wr_id >> 56 != COLL_RECEIVED)
+	bool sent = wc->wr_id >> 56 == COLL_SENT;
+	int err;
+
+	if (sent || wc->wr_id >> 56 == COLL_TOLD)
 		conn->outstanding--;
 	if (wc->status != IBV_WC_SUCCESS)
 		return failed(comm, conn, wc);
-	if (wc->wr_id >> 56 == COLL_RECEIVED)
-		return received(comm, conn, ntohl(wc->imm_data));
-	if (wc->wr_id >> 56 == COLL_SENT)
+	if (wc->wr_id >> 56 == COLL_RECEIVED) {
+		err = heard(comm, conn, coll_said(conn, wc));
+		return err ? err : coll_post_receive(comm, conn, wc->wr_id >> 32 & 0xffff);
+	}
+	if (sent)
 		coll_run_sent(comm, conn);
 	return 0;
 }
@@ -129,7 +138,7 @@ static int poll_memory(struct dpcoll *comm, struct coll_conn *conn)
 	while ((got = coll_shared_receive(comm, conn, &imm)) > 0) {
 		if (!n++)
 			comm->now_ns = dp_now_ns();
-		got = received(comm, conn, imm);
+		got = heard(comm, conn, imm);
 		if (got)
 			return got;
 	}
@@ -248,7 +257,7 @@ static void drain(struct dpcoll *comm, struct ibv_cq *cq)
 
 	while ((n = ibv_poll_cq(cq, COLL_BATCH, wc)) > 0)
 		for (int i = 0; i < n; i++)
-			if (wc[i].wr_id >> 56 != COLL_RECEIVED)
+			if (wc[i].wr_id >> 56 == COLL_SENT || wc[i].wr_id >> 56 == COLL_TOLD)
 				comm->conn[(uint32_t)wc[i].wr_id].outstanding--;
 }
 
@@ -305,9 +314,9 @@ int coll_thread_start(struct dpcoll *comm)
 	comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (comm->wake_fd < 0)
 		return coll_fail(comm, errno, "eventfd: %s", strerror(errno));
-	err = pthread_create(&comm->thread, NULL, run, comm);
+	err = dp_thread_start(&comm->thread, run, comm);
 	if (err)
-		return coll_fail(comm, err, "thread: %s", strerror(err));
+		return coll_fail(comm, -err, "thread: %s", strerror(-err));
 	comm->running = true;
 	return 0;
 }

@@ -5,7 +5,6 @@
  * Each connection sends and takes its steps in the order of the plan.  A step that is done stirs
  * the connections of those that waited for it; coll_run_on() goes on until nothing is stirred.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 
 #include "collectives/live/coll.h"
@@ -79,75 +78,13 @@ static void send_near(struct dpcoll *comm, struct coll_conn *conn, const struct 
 	coll_run_sent(comm, conn);
 }
 
-static int post(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr *wr)
-{
-	struct ibv_send_wr *bad;
-	int err = ibv_post_send(conn->qp, wr, &bad);
-
-	if (err)
-		return coll_fail(comm, err, "rank %u: posting to rank %u on QP 0x%x: %s",
-				 comm->cfg.rank, conn->peer, conn->qp->qp_num, strerror(err));
-	conn->outstanding++;
-	return 0;
-}
-
-/* A credit, a farewell or a sign of life. */
+/* A credit, a farewell, a greeting or a sign of life. */
 int coll_tell(struct dpcoll *comm, struct coll_conn *conn, enum coll_message kind, uint64_t number)
 {
-	struct ibv_sge sge;
-	struct ibv_send_wr wr = {
-		.wr_id = (uint64_t)COLL_TOLD << 56 | (uint64_t)(conn - comm->conn),
-		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-		.imm_data = htonl(coll_imm(kind, number)),
-		.sg_list = &sge,
-		.num_sge = 1,
-		.wr.rdma = { .remote_addr = conn->theirs.slots, .rkey = conn->theirs.rkey },
-	};
-
-	if (conn->neighbour) {
-		tell_near(comm, conn, kind, number);
-		return 0;
-	}
-	sge.lkey = comm->device[conn->device].mr->lkey;
-	if (conn->outstanding >= COLL_SENDS)
-		return coll_fail(comm, ENOSPC, "rank %u: rank %u takes nothing", comm->cfg.rank,
-				 conn->peer);
-	if (kind == COLL_CREDIT) {
-		wr.num_sge = 0;
-	} else if (kind == COLL_FAREWELL) {
-		sge.addr = (uintptr_t)comm->farewell;
-		sge.length = COLL_ERROR_BYTES;
-		wr.wr.rdma.remote_addr = conn->theirs.mailbox;
-	} else {
-		wr.opcode = IBV_WR_RDMA_WRITE;
-		sge.addr = (uintptr_t)comm->alive;
-		sge.length = sizeof(*comm->alive);
-		wr.wr.rdma.remote_addr = conn->theirs.alive;
-	}
-	return post(comm, conn, &wr);
-}
-
-static int send_step(struct dpcoll *comm, struct coll_conn *conn, const struct coll_step *step)
-{
-	const struct dpcoll_work *work = comm->work;
-	uint64_t slot = conn->posted % COLL_SLOTS;
-	struct ibv_sge sge = {
-		.addr = (uintptr_t)work->buffer[step->row.buffer] + step->row.offset,
-		.length = (uint32_t)step->row.bytes,
-		.lkey = work->mr[step->row.buffer][conn->device]->lkey,
-	};
-	struct ibv_send_wr wr = {
-		.wr_id = (uint64_t)COLL_SENT << 56 | (uint64_t)(conn - comm->conn),
-		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-		.imm_data = htonl(coll_imm(COLL_DATA, step->row.step)),
-		.sg_list = &sge,
-		.num_sge = 1,
-		.wr.rdma = { .remote_addr = conn->theirs.slots + slot * comm->slot_bytes,
-			     .rkey = conn->theirs.rkey },
-	};
-
-	conn->posted++;
-	return post(comm, conn, &wr);
+	if (!conn->neighbour)
+		return coll_post_message(comm, conn, kind, number);
+	tell_near(comm, conn, kind, number);
+	return 0;
 }
 
 /* ---- steps ------------------------------------------------------------------------ */
@@ -210,7 +147,7 @@ static int send_on(struct dpcoll *comm, struct coll_conn *conn, const struct col
 		if (conn->neighbour)
 			send_near(comm, conn, &comm->work->plan->step[number]);
 		else
-			err = send_step(comm, conn, &comm->work->plan->step[number]);
+			err = coll_post_step(comm, conn, &comm->work->plan->step[number]);
 	}
 	return err;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Ranks meet: rank 0 listens, and takes in who shows the job's token.  It gathers a record of each
- * rank and hands all of them out, as often as it is asked to.
+ * Ranks meet: rank 0 listens, and takes in who shows the job's token.  Whoever connects and says
+ * nothing keeps nobody out.  Rank 0 gathers a record of each rank and hands all of them out, as often
+ * as it is asked to.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@ struct hello {
 enum {
 	RETRY_MS = 20,
 	LOOK_MS = 100, /* how often a rank that waits looks whether its communicator has failed */
+	CALLERS = 64,  /* who have connected and not said yet who they are */
 	MS_NS = 1000000,
 };
 
@@ -88,6 +90,23 @@ static struct sockaddr_in address_of(const struct dpcoll *comm)
 	return address;
 }
 
+/* 0, or an errno. */
+static int connect_until(struct dpcoll *comm, const struct sockaddr_in *address, uint64_t until_ns)
+{
+	struct pollfd wait = { .fd = comm->store_fd, .events = POLLOUT };
+	socklen_t bytes = sizeof(int);
+	int err;
+
+	if (!connect(comm->store_fd, (const struct sockaddr *)address, sizeof(*address)))
+		return 0;
+	if (errno != EINPROGRESS)
+		return errno;
+	err = -await(comm, &wait, until_ns);
+	if (!err && getsockopt(comm->store_fd, SOL_SOCKET, SO_ERROR, &err, &bytes))
+		err = errno;
+	return err;
+}
+
 static int join(struct dpcoll *comm)
 {
 	struct sockaddr_in address = address_of(comm);
@@ -97,12 +116,12 @@ static int join(struct dpcoll *comm)
 
 	memcpy(hello.token, comm->token, sizeof(hello.token));
 	for (;;) {
-		comm->store_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		comm->store_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 		if (comm->store_fd < 0)
 			return coll_fail(comm, errno, "socket: %s", strerror(errno));
-		if (!connect(comm->store_fd, (struct sockaddr *)&address, sizeof(address)))
+		err = connect_until(comm, &address, until);
+		if (!err)
 			break;
-		err = errno;
 		close(comm->store_fd);
 		comm->store_fd = -1;
 		if (dp_now_ns() > until)
@@ -116,13 +135,13 @@ static int join(struct dpcoll *comm)
 	return err ? coll_fail(comm, -err, "rank 0 hung up: %s", strerror(-err)) : 0;
 }
 
-/* Takes one rank in, or turns a stranger away. */
-static int admit(struct dpcoll *comm, int fd, uint64_t until)
+/* Takes one rank in, whose greeting is here, or turns a stranger away. */
+static int admit(struct dpcoll *comm, int fd)
 {
 	struct hello hello;
 	int on = 1;
 
-	if (move(comm, fd, &hello, sizeof(hello), false, until) ||
+	if (recv(fd, &hello, sizeof(hello), MSG_DONTWAIT) != sizeof(hello) ||
 	    memcmp(hello.magic, MAGIC, sizeof(hello.magic)) ||
 	    memcmp(hello.token, comm->token, sizeof(hello.token))) {
 		close(fd);
@@ -136,6 +155,7 @@ static int admit(struct dpcoll *comm, int fd, uint64_t until)
 				 hello.rank, hello.ranks, comm->cfg.ranks);
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &on, sizeof(on));
 	comm->store_peer[hello.rank] = fd;
 	return 1;
 }
@@ -174,30 +194,79 @@ static int listen_at(struct dpcoll *comm)
 	return 0;
 }
 
-static int gather_ranks(struct dpcoll *comm)
-{
-	struct pollfd wait = { .events = POLLIN };
-	uint64_t until = deadline(comm);
-	uint32_t came = 1;
-	int err = listen_at(comm), fd;
+/* Who has connected; slot 0 is the socket that listens. */
+struct callers {
+	struct pollfd fd[1 + CALLERS];
+	uint32_t next; /* the one that has waited longest, if all are taken */
+};
 
-	if (err)
-		return err;
-	wait.fd = comm->store_fd;
-	while (came < comm->cfg.ranks) {
+static void welcome(struct callers *callers)
+{
+	int fd = accept4(callers->fd[0].fd, NULL, NULL, SOCK_CLOEXEC);
+	struct pollfd *place = NULL;
+	int all = sizeof(struct hello); /* poll() tells of a greeting when all of it is here */
+
+	if (fd < 0)
+		return;
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &all, sizeof(all));
+	for (uint32_t i = 1; i <= CALLERS && !place; i++)
+		if (callers->fd[i].fd < 0)
+			place = &callers->fd[i];
+	if (!place) {
+		place = &callers->fd[1 + callers->next++ % CALLERS];
+		close(place->fd);
+	}
+	*place = (struct pollfd){ .fd = fd, .events = POLLIN };
+}
+
+/* Looks at all who have said something; how many ranks came, or -errno. */
+static int admit_callers(struct dpcoll *comm, struct callers *callers)
+{
+	int came = 0;
+
+	for (uint32_t i = 1; i <= CALLERS; i++) {
 		int n;
 
-		if (poll(&wait, 1, left_ms(until)) == 0)
-			return missing(comm);
-		fd = accept4(wait.fd, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
+		if (callers->fd[i].fd < 0 || !callers->fd[i].revents)
 			continue;
-		n = admit(comm, fd, until);
+		n = admit(comm, callers->fd[i].fd);
+		callers->fd[i] = (struct pollfd){ .fd = -1 };
 		if (n < 0)
 			return n;
-		came += (uint32_t)n;
+		came += n;
 	}
-	return 0;
+	return came;
+}
+
+static int gather_ranks(struct dpcoll *comm)
+{
+	struct callers callers = { .next = 0 };
+	uint64_t until = deadline(comm);
+	uint32_t came = 1;
+	int err = listen_at(comm);
+
+	for (uint32_t i = 0; i <= CALLERS; i++)
+		callers.fd[i].fd = -1;
+	callers.fd[0] = (struct pollfd){ .fd = comm->store_fd, .events = POLLIN };
+	while (!err && came < comm->cfg.ranks) {
+		int n;
+
+		if (poll(callers.fd, 1 + CALLERS, left_ms(until)) == 0 && !left_ms(until)) {
+			err = missing(comm);
+			break;
+		}
+		n = admit_callers(comm, &callers);
+		if (n < 0)
+			err = n;
+		else
+			came += (uint32_t)n;
+		if (callers.fd[0].revents)
+			welcome(&callers);
+	}
+	for (uint32_t i = 1; i <= CALLERS; i++)
+		if (callers.fd[i].fd >= 0)
+			close(callers.fd[i].fd);
+	return err;
 }
 
 int coll_store_open(struct dpcoll *comm)

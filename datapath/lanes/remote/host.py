@@ -37,7 +37,7 @@ class SshHost:
         self.name = name
         self.endpoint = endpoint
         self.connection = connection
-        self._shared_files = shared_files
+        self.shared_files = shared_files
         self._files = RemoteFiles(connection)
         self._has: dict[str, bool] = {}
         self._programs: list[RemoteProcess] = []
@@ -78,7 +78,7 @@ class SshHost:
         return self._has[name]
 
     def provide(self, path: Path) -> str:
-        return str(path) if self._shared_files else self._files.provide(path)
+        return str(path) if self.shared_files else self._files.provide(path)
 
     def outputs(self, folder: Path) -> str:
         return self._files.outputs(folder)

@@ -212,12 +212,11 @@ static int bind_to(struct ucm_id *id, uint16_t port)
 {
 	int err;
 
-	if (dp_addr_is_loopback(&id->src)) {
+	err = is_any(&id->src) ? open_all_agents() : agent_at(&id->src, &id->agent);
+	if (err == -EADDRNOTAVAIL && dp_addr_is_loopback(&id->src)) {
 		err = any_agent(&id->src, &id->agent);
 		if (!err)
 			id->src = id->agent->addr;
-	} else {
-		err = is_any(&id->src) ? open_all_agents() : agent_at(&id->src, &id->agent);
 	}
 	if (!err)
 		err = port ? claim_port(id, port) : claim_any_port(id);

@@ -96,6 +96,9 @@ class CollectiveParams(WorkloadParams):
     warm_up: int = Field(
         1, ge=0, le=10**6, description="Collectives before them, besides the one that is checked."
     )
+    rdma_cm: bool = Field(
+        False, description="Live lanes: connect by RDMA-CM, which siw always does."
+    )
     silence: DurationNs = Field(
         2_500_000_000,
         ge=100_000_000,
@@ -145,7 +148,7 @@ class Collective:
     Params: ClassVar[type[pydantic.BaseModel]] = CollectiveParams
     tools: ClassVar[tuple[Tool, ...]] = ()  # the program is a part of datapath
     simulated: ClassVar[bool] = True
-    devices: ClassVar[tuple[str, ...]] = ("dp", "rxe")
+    devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout", "retry_count")
 
@@ -174,6 +177,7 @@ class Collective:
         if p.ranks_per_host > 1:
             refuse_own_port(ctx, "ranks_per_host: 1")
         words = ["--iterations", str(p.iterations), "--warm-up", str(p.warm_up)]
+        words += ["--rdma-cm"] if p.rdma_cm else []
         words += ["--type", p.type, "--op", p.op, "--silence-ms", str(p.silence // 1_000_000)]
         times = run_job(ctx, plan, p.ranks_per_host, [*words, *p.extra], p.pin, p.node)
         return self.outcome(plan, times)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Training by PyTorch's DDP, a rank on each host: over our device, or by gloo over TCP."""
+"""Training by PyTorch's DDP, a rank on each host: over a verbs device, or by gloo over TCP."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pydantic import Field
 
 from datapath.errors import LocalError, RunFailed
 from datapath.lanes.base import Host, Tool
-from datapath.lanes.local import NetnsHost
 from datapath.metric_kind import MetricKind
 from datapath.quantiles import nearest_rank
+from datapath.units import DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
 from datapath.workloads.traffic.live import DEVICE_NAMES
@@ -52,6 +52,11 @@ class TrainingParams(WorkloadParams):
     error_feedback: bool = Field(
         True, description="Hook topk: keep what was not sent; false shows what it is good for."
     )
+    silence: DurationNs = Field(
+        2_500_000_000,
+        ge=100_000_000,
+        description="Backend dp: a peer without a sign of life for so long is gone.",
+    )
 
 
 class Training:
@@ -62,7 +67,7 @@ class Training:
     tools: ClassVar[tuple[Tool, ...]] = ()  # PyTorch is no program: needs_torch
     needs_torch: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
-    devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
+    devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw", "kernel")
     metrics: ClassVar[tuple[MetricKind, ...]] = (
         MetricKind("step_time", "ns", "Step, median", "lower", "bar"),
         MetricKind("step_time_p99", "ns", "Step, p99", "lower", "bar"),
@@ -81,22 +86,25 @@ class Training:
     def run(self, ctx: RunContext) -> Outcome:
         require_device(ctx, self.name, self.devices)
         hosts = ctx.network.hosts
-        if not all(isinstance(host, NetnsHost) for host in hosts):
-            raise LocalError("workload training runs between namespaces", hint="use lane: netns")
+        if not all(host.shared_files for host in hosts):
+            raise LocalError(
+                "workload training needs hosts that see this machine's files, PyTorch among them",
+                hint="use lane: netns or vm",
+            )
         with Programs(ctx, self.tools, self.params.pin) as programs:
             started = [self.start(ctx, programs, rank, host) for rank, host in enumerate(hosts)]
             _finish(programs, started)
-        return self.outcome([_read(ctx.logs, rank) for rank in range(len(hosts))])
+        return self.outcome([_read(ctx.logs, host, rank) for rank, host in enumerate(hosts)])
 
     def start(self, ctx: RunContext, programs: Programs, rank: int, host: Host) -> Program:
-        p = self.params.model_dump(include=set(TrainingParams.__annotations__))
+        p = self.params.model_dump(include=set(TrainingParams.__annotations__) - {"silence"})
         device = ctx.transport.device
         p |= {
             "backend": "gloo" if device == "kernel" else "dp",
             "seed": ctx.table_seed,
             "netdev": host.endpoint.netdev,
             "timeout_s": ctx.timeout_s,
-            "report": str(_report(ctx.logs, rank)),
+            "report": f"{host.outputs(ctx.logs)}/{_report_name(rank)}",
         }
         file = (ctx.logs / f"training-{rank}.json").resolve()
         file.write_text(json.dumps(p))
@@ -107,11 +115,13 @@ class Training:
             "MASTER_ADDR": ctx.network.hosts[0].endpoint.mgmt_ipv4,
             "MASTER_PORT": str(_PORT),
             "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
             "GLOO_SOCKET_IFNAME": host.endpoint.netdev,
         }
         if device in DEVICE_NAMES:
             environment["DATAPATH_TRAIN_DEVICE"] = DEVICE_NAMES[device]
-        words = [sys.executable, "-P", "-m", "datapath.train.worker", str(file)]
+            environment["DATAPATH_TRAIN_SILENCE_MS"] = str(self.params.silence // 1_000_000)
+        words = [sys.executable, "-P", "-m", "datapath.train.worker", host.provide(file)]
         return programs.start(host, f"training-{rank}", words, environment)
 
     def outcome(self, reports: Sequence[dict[str, Any]]) -> Outcome:
@@ -142,8 +152,8 @@ class Training:
         )
 
 
-def _report(logs: Path, rank: int) -> Path:
-    return logs.resolve() / f"training-{rank}.report"
+def _report_name(rank: int) -> str:
+    return f"training-{rank}.report"
 
 
 def _finish(programs: Programs, started: Sequence[Program]) -> None:
@@ -160,9 +170,10 @@ def _finish(programs: Programs, started: Sequence[Program]) -> None:
         raise failed[0]
 
 
-def _read(logs: Path, rank: int) -> dict[str, Any]:
+def _read(logs: Path, host: Host, rank: int) -> dict[str, Any]:
+    host.fetch(logs)
     try:
-        report: dict[str, Any] = json.loads(_report(logs, rank).read_text())
+        report: dict[str, Any] = json.loads((logs / _report_name(rank)).read_text())
     except (OSError, ValueError) as error:
         raise RunFailed(
             f"no report of rank {rank}: {error}", hint=f"see training-{rank}.err"
