@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -233,6 +234,36 @@ def random_steps(seed: int, count: int) -> Iterator[Step]:
             queue_bytes=draw.expovariate(1e-5),
             path=draw.randint(0, 3),
         )
+
+
+def patient(driver: Driver, steps: list[Step], seconds: float) -> Iterator[list[str]]:
+    """As replay(), of an algorithm in Python: an event that uses more CPU time is a violation.
+
+    Compiled code cannot be stopped so: nothing interrupts a loop without end but kill -9.
+    """
+
+    def expired(*_: object) -> None:
+        raise _Endless
+
+    before = signal.signal(signal.SIGVTALRM, expired)
+    run = replay(driver, steps)
+    try:
+        while True:
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+            found = next(run, None)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            if found is None:
+                return
+            yield found
+    except _Endless:
+        yield [f"it has not returned after {seconds:g} s of CPU time: does a loop of it end?"]
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+class _Endless(Exception):
+    pass
 
 
 def replay(driver: Driver, steps: list[Step], **path: Any) -> Iterator[list[str]]:

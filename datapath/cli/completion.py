@@ -32,6 +32,11 @@ class Option:
     about: str
     values: str
 
+    @property
+    def written(self) -> str:
+        """`-o, --out DIR`"""
+        return f"{', '.join(sorted(self.names, key=len))} {self.takes}".rstrip()
+
 
 @dataclass(frozen=True)
 class Command:
@@ -247,8 +252,7 @@ def _page(command: Command) -> str:
     if command.options:
         lines.append(".SH OPTIONS")
         for option in command.options:
-            names = f"{', '.join(sorted(option.names, key=len))} {option.takes}".rstrip()
-            lines += [".TP", f".B {_roff(names)}", _roff(option.about)]
+            lines += [".TP", f".B {_roff(option.written)}", _roff(option.about)]
     if command.commands:
         lines.append(".SH COMMANDS")
         for name, about in command.commands.items():

@@ -262,10 +262,11 @@ def _beside(
     xs: Sequence[str],
 ) -> None:  # fmt: skip
     """The medians of the lines of other panels."""
+    if spec.x is None:
+        return
     positions, _ = _positions(xs, _inches(ax))
     for rows, metric in itertools.product(others, spec.metrics):
-        rows = rows[rows["metric"] == metric]
-        medians = rows.groupby(spec.x)["value"].median() if spec.x else {}
+        medians = rows[rows["metric"] == metric].groupby(spec.x)["value"].median()
         found = [(p, medians[x]) for p, x in zip(positions, xs, strict=True) if x in medians]
         ax.plot([p for p, _ in found], [median for _, median in found], **canvas.BESIDE)
 

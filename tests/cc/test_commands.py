@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from datapath.cli import algorithms
 from datapath.cli.algorithms import app
 from datapath.errors import LocalError, RunFailed
 from tests.cli.told import told
@@ -85,3 +86,20 @@ def test_check_finds_an_escape(write: WriteAlgorithm) -> None:
     with pytest.raises(RunFailed, match=r"greedy after event \d+ \(ack\): cwnd_bytes is") as caught:
         run("check", path)
     assert "--seed 1 --events" in caught.value.hint
+
+
+def test_check_tells_a_loop_without_end(
+    write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(
+        """
+        @algorithm("stuck")
+        class Stuck:
+            def on_ack(flow, ack):
+                while flow.cwnd_bytes > 0:
+                    flow.cwnd_bytes += 1
+        """
+    )
+    monkeypatch.setattr(algorithms, "_EVENT_S", 0.2)
+    with pytest.raises(RunFailed, match=r"stuck after event \d+ \(ack\): it has not returned"):
+        run("check", path)

@@ -28,10 +28,7 @@ def _section(command: Command) -> Iterator[str]:
         for name, about in command.commands.items()
     ]
     yield from markdown.table(["command", "what it does"], inside)
-    options = [
-        [markdown.code(f"{name} {takes}".strip()), _cell(about)]
-        for name, (takes, about) in command.options.items()
-    ]
+    options = [[markdown.code(option.written), _cell(option.about)] for option in command.options]
     yield from markdown.table(["option", "meaning"], options)
     words = " ".join(command.words)
     if words in DOCUMENTS:
