@@ -74,8 +74,9 @@ class Archive:
                 b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(size // 32))
             )
         deb = self.folder / "pool" / f"{name}_{version}.deb"
+        plain = ["-Znone"] if size else []  # xz would try for long
         subprocess.run(
-            ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(deb)],
+            ["dpkg-deb", "--root-owner-group", *plain, "--build", str(tree), str(deb)],
             check=True,
             capture_output=True,
         )
