@@ -365,20 +365,43 @@ def test_it_goes_back_to_the_window_that_it_had_beside_a_rival() -> None:
 
 
 def test_a_loss_beside_the_rival_ends_that_memory() -> None:
-    """The rivals may be many flows of vpc in a small buffer: a packet does not compete."""
+    """The rivals may be many flows of vpc in a small buffer: later it competes with the least."""
     flow = steady(30)
     squeezed(flow, lost=1)
     for number in range(20):
         flow.ack(1, rtt_ns=8 * BASE * (1 + 0.04 * (number % 2)), wait_ns=9 * BASE)
         assert not flow.flow.competing
+    give_up(flow, 8 * BASE)
+    assert float(flow.flow.rival_w) == 4
 
 
-def test_flows_of_a_few_packets_do_not_compete() -> None:
-    """The queue may be that of many such flows."""
+def test_after_26_packets_without_loss_it_competes() -> None:
+    """However many it lost before: all overshoot when two flows begin together."""
+    for lost in (32, 1000):
+        flow = steady(30)
+        flow.ack(1e-9, rtt_ns=8 * BASE, lost=lost)
+        flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
+        flow.flow.w = 30
+        assert 26 <= give_up(flow, 8 * BASE) <= 28, lost
+
+
+@pytest.mark.parametrize(
+    ("rtts", "holds", "competes"), [(8, 50, True), (8, 46, False), (3.2, 50, False)]
+)
+def test_flows_of_a_few_packets(rtts: float, holds: float, competes: bool) -> None:
+    """They compete where the queue cannot be that of many such flows.
+
+    These aim at 0.95 base RTTs with the least window.  The queue is 7 or 2.2 of them, and the
+    path holds so many packets at the rate of the port.
+    """
     flow = steady(3)
-    for _ in range(40):
-        flow.ack(1e-9, rtt_ns=4 * BASE, wait_ns=5 * BASE)
-        assert not flow.flow.competing
+    flow.flow.line_rate_bps = holds * MSS * 8e9 / BASE
+    competed = False
+    for number in range(40):
+        late = 1 + 0.04 * (number % 2)
+        flow.ack(1e-9, rtt_ns=rtts * BASE * late, wait_ns=1.1 * rtts * BASE)
+        competed |= bool(flow.flow.competing)
+    assert competed == competes
 
 
 def test_a_longer_path_is_learnt() -> None:

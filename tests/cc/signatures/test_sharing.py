@@ -217,22 +217,26 @@ def test_vpc_survives() -> None:
 
 
 def test_vpc_keeps_a_share_beside_a_rival_in_a_deep_buffer() -> None:
-    """30 % of the fair share at least, beside a flow of BBR that comes after 20 or 100 ms.
+    """30 % of the fair share at least, beside a flow of BBR.
 
-    One that comes with the first packets leaves vpc 6 %: no window to go back to.
+    It comes with the first packets, before vpc has a window to go back to, or after 20 or 100 ms.
     """
+    vpc, bbr = compile_algorithm("vpc"), compile_algorithm("bbr")
     rows: list[Row] = []
     for rtt_us, buffer_bytes in ((200, 512_000), (2000, 1_000_000)):
         row: Row = {"rtt_us": str(rtt_us)}
-        for at_ms in (20, 100):
-            rival = SetAlgorithm(at_ms * MS, compile_algorithm("bbr"), flows=[1])
-            shared = Shared(rtt_ns=rtt_us * US, limit_bytes=buffer_bytes)
-            seen = steady(
-                "vpc", shared, count=2, duration_ns=2000 * MS, changes=[rival], interval_ns=MS
+        for at_ms in (0, 20, 100):
+            seen = run(
+                (vpc, bbr) if at_ms == 0 else vpc,
+                Shared(rtt_ns=rtt_us * US, limit_bytes=buffer_bytes),
+                long_flows(2, 2000 * MS),
+                until_ns=2000 * MS,
+                changes=[SetAlgorithm(at_ms * MS, bbr, flows=[1])] if at_ms else [],
+                interval_ns=MS,
             )
             rates = seen.goodput_bps(200 * MS)
             share = float(2 * rates[0] / rates.sum())
-            assert share > 0.3
+            assert share > 0.3, (rtt_us, at_ms)
             row[f"share_{at_ms}ms"] = share
         rows.append(row)
     check_table("rivals", rows, slack=0.5)
