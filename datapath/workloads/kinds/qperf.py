@@ -91,6 +91,7 @@ class Qperf:
         names = [host.name for host in ctx.network.hosts]
         devices = dict(zip(names, ctx.device_env, strict=True))
         with Programs(ctx, self.tools, self.params.pin) as programs:
+            programs.wait_free(server, _PORT)
             listener = programs.start(server, "qperf-server", ["qperf"], devices[server.name])
             programs.wait_listening(server, listener, _PORT)
             caller = programs.start(
