@@ -138,16 +138,21 @@ class Programs:
 
     def wait_listening(self, host: Host, server: Program, port: int, *, udp: bool = False) -> None:
         """Until the server has its socket; RunFailed when it ends or the time is over."""
-        kind, state = ("udp", _UDP_BOUND) if udp else ("tcp", _LISTEN)
-        files = [f"/proc/net/{kind}", f"/proc/net/{kind}6"]
-        while True:
-            table = host.run(["cat", *files]).stdout
-            if any(_is_bound(line, port, state) for line in table.splitlines()):
-                return
+        while not _is_taken(host, port, udp=udp):
             if server.process.poll() is not None:
                 raise self.failed(server, f"ended with status {server.process.returncode}")
             if self.remaining_s() <= 0:
                 raise self.failed(server, f"does not listen on port {port}")
+            time.sleep(_POLL_S)
+
+    def wait_free(self, host: Host, port: int) -> None:
+        """Until nobody listens: a child of the server of an earlier run may still do so.
+
+        RunFailed when the time is over.
+        """
+        while _is_taken(host, port, udp=False):
+            if self.remaining_s() <= 0:
+                raise RunFailed(f"{host.name}: another program listens on port {port}")
             time.sleep(_POLL_S)
 
     def wait_saying(self, program: Program, words: str) -> None:
@@ -213,6 +218,12 @@ def refuse_own_port(ctx: RunContext, instead: str) -> None:
         "an afxdp port belongs to one process, and each host has several ranks",
         hint=f"set transport: {{port: udp}}, or workload: {{{instead}}}",
     )
+
+
+def _is_taken(host: Host, port: int, *, udp: bool) -> bool:
+    kind, state = ("udp", _UDP_BOUND) if udp else ("tcp", _LISTEN)
+    table = host.run(["cat", f"/proc/net/{kind}", f"/proc/net/{kind}6"]).stdout
+    return any(_is_bound(line, port, state) for line in table.splitlines())
 
 
 def _is_bound(line: str, port: int, state: str) -> bool:

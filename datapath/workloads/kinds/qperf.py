@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""qperf over kernel sockets, or over kernel RDMA: mean latency, or goodput.
+"""qperf over kernel sockets, or over RDMA: mean latency, or goodput.
 
-Its RDMA tests run on rxe and siw by the kernel's RDMA-CM.  They do not run on our device, which the
-kernel does not know.
+Its RDMA tests connect by RDMA-CM: without it, qperf names its peer by a LID and no GID, as only
+InfiniBand allows.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class QperfParams(WorkloadParams):
 
     test: Test = Field(
         "tcp_lat",
-        description="What carries the messages, and what is measured. rc_*: transport.device rxe "
-        "or siw; the others: kernel.",
+        description="What carries the messages, and what is measured. rc_*: transport.device dp, "
+        "rxe or siw; the others: kernel.",
     )
     size: Bytes = Field(64, ge=1, le=2**30, description="Bytes of each message.")
     duration: DurationNs = Field(
@@ -71,7 +71,7 @@ class Qperf:
     Params: ClassVar[type[pydantic.BaseModel]] = QperfParams
     tools: ClassVar[tuple[Tool, ...]] = (Tool("qperf"),)
     simulated: ClassVar[bool] = False
-    devices: ClassVar[tuple[str, ...]] = ("kernel", "rxe", "siw")
+    devices: ClassVar[tuple[str, ...]] = ("kernel", "dp", "rxe", "siw")
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 
@@ -85,13 +85,18 @@ class Qperf:
         if self.params.over_rdma == (device == "kernel"):
             raise LocalError(
                 f"qperf's {self.params.test} does not run on transport device {device}",
-                hint="rc_* is for devices rxe and siw, tcp_* and udp_* are for kernel",
+                hint="rc_* is for devices dp, rxe and siw, tcp_* and udp_* are for kernel",
             )
         client, server = ctx.network.pairs[0]
+        names = [host.name for host in ctx.network.hosts]
+        devices = dict(zip(names, ctx.device_env, strict=True))
         with Programs(ctx, self.tools, self.params.pin) as programs:
-            listener = programs.start(server, "qperf-server", ["qperf"])
+            programs.wait_free(server, _PORT)
+            listener = programs.start(server, "qperf-server", ["qperf"], devices[server.name])
             programs.wait_listening(server, listener, _PORT)
-            caller = programs.start(client, "qperf-client", self.command(server))
+            caller = programs.start(
+                client, "qperf-client", self.command(server), devices[client.name]
+            )
             output = programs.finish(caller, server=listener)
         return self.outcome(output)
 
