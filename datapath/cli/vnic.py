@@ -155,7 +155,7 @@ _DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "unknown_gues
 _GUEST_DROPPED = (
     *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "unanswered", "group"),
     *("unknown_guest", "other_protocol", "no_tunnel", "crowded", "not_sent", "overrun"),
-    "ring_drops",
+    *("tap_drops", "ring_drops"),
 )
 _REFUSED = (
     *("unknown_host", "bad_vxlan", "refused", "silent", "too_many"),

@@ -110,6 +110,8 @@ void dp_raw_kick(struct dp_raw_port *p)
 		err = sendto(p->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
 		if (at_kernel(p) == before)
 			break;
+		/* It ends the call at a frame that a tap dropped, whose reader is slow. */
+		p->dropped += err == EBUSY;
 	}
 	/* A device that is down or no more takes nothing however soon it is asked again. */
 	p->pending = left && err != ENETDOWN && err != ENXIO;

@@ -54,7 +54,8 @@ struct dp_raw_port {
 	int fd, link_fd;      /* fd: readable when frames wait */
 	uint32_t fill_target; /* chunks that are at the kernel to receive into */
 	uint32_t filled;
-	bool pending; /* descriptors wait for a kick */
+	bool pending;	  /* descriptors wait for a kick */
+	uint64_t dropped; /* frames that the device took and dropped, since it was full */
 };
 
 /* records: n_chunks of them, zeroed, each `stride` bytes, until dp_raw_close().  0 or -ENOMEM. */

@@ -59,6 +59,11 @@ ends in "Oops: int3", or both wait for each other.
 """
 
 _LOGIN_POLL_S = 0.3
+_TAP_PACKETS = 8192
+"""That a tap holds for its guest; it drops further ones.
+
+Of rxe, which keeps 128 packets of each QP under way, four QPs fill the 500 that it has by itself.
+"""
 _CONTROL = "198.19.0.254"
 """This process's own address on the management network."""
 
@@ -299,7 +304,8 @@ class VmNetwork(WithMiddle):
 
 def _tap(name: str, mtu: int = 1500, mac: str = "") -> Iterator[str]:
     yield f"tuntap add dev {name} mode tap"
-    yield f"link set {name} mtu {mtu} {f'address {mac} ' if mac else ''}up"
+    address = f"address {mac} " if mac else ""
+    yield f"link set {name} mtu {mtu} txqueuelen {_TAP_PACKETS} {address}up"
 
 
 def _connect(

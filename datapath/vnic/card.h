@@ -234,6 +234,7 @@ struct card {
 	uint32_t frame_chunks; /* that a frame of this MTU takes */
 	uint32_t n_pipes;      /* of each tunnel */
 	uint64_t coalesce_ns;  /* frames may wait for others, from one wake-up to the next */
+	double rtt_ns;	       /* of the tunnels, smoothed; 0: not known yet */
 	uint32_t n_receives;   /* of each pipe */
 	bool hungry;	       /* a pipe lacks receives, since no chunk was free */
 	bool started;

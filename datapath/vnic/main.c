@@ -19,6 +19,8 @@
 /* A device whose ring was full is tried again after so long. */
 #define RETRY_NS 50000ull
 
+enum { GATHER_PART = 8 }; /* of the tunnels' RTT: how long frames may wait for others */
+
 static bool is_pending(const struct card *card)
 {
 	for (uint32_t i = 0; i < card->n_local; i++)
@@ -81,12 +83,18 @@ static void sleep_until(struct card *card, uint64_t wake_ns)
 		card->plain_waits = true;
 }
 
-/* Each wake-up costs, here and in the guest that gets a frame: further frames may come first. */
+/* Each wake-up costs, here and in the guest that gets a frame: further frames may come first.
+ * Acknowledgements wait as well, so not for a good part of an RTT: a window of few packets would
+ * be used up meanwhile. */
 static void let_gather(const struct card *card, uint64_t woke_ns, uint64_t now)
 {
-	uint64_t until = woke_ns + card->coalesce_ns;
-	struct timespec at = { (time_t)(until / NS_PER_S), (long)(until % NS_PER_S) };
+	uint64_t wait_ns = card->coalesce_ns, until;
+	struct timespec at;
 
+	if (card->rtt_ns > 0 && card->rtt_ns / GATHER_PART < (double)wait_ns)
+		wait_ns = (uint64_t)(card->rtt_ns / GATHER_PART);
+	until = woke_ns + wait_ns;
+	at = (struct timespec){ (time_t)(until / NS_PER_S), (long)(until % NS_PER_S) };
 	if (until > now)
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }

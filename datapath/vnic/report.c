@@ -102,6 +102,7 @@ static void report_guest(const struct guest *g, FILE *out)
 #define X(name) NUMBER(out, #name, g->counters.name);
 	GUEST_COUNTERS(X)
 #undef X
+	NUMBER(out, "tap_drops", g->port->dropped);
 	NUMBER(out, "ring_drops", dp_raw_drops(g->port));
 	fprintf(out, "\"held_chunks\":%u}", g->held);
 }

@@ -152,8 +152,9 @@ class Card(BaseModel):
         None,
         le=10_000_000,
         description="How long frames may wait for others, so that the card and its guests wake "
-        "less often. A frame after a longer silence does not wait. Unset: not at all, but 1ms "
-        "behind virtual machines whose CPUs are emulated.",
+        "less often, but no longer than an eighth of the tunnels' RTT. A frame after a longer "
+        "silence does not wait. Unset: not at all, but 1ms behind virtual machines whose CPUs are "
+        "emulated.",
     )
     rate: BitRate | None = Field(
         None,

@@ -136,14 +136,21 @@ static void received(struct card *card, struct pipe *p, const struct dp_wc *wc)
 	guests_accept(card, p->host, dp_get32(&wc->imm) & VNI_MAX, first, wc->byte_len);
 }
 
-static void delivered(const struct pipe *p, struct traffic *t, uint32_t bytes)
+static void smooth(double *mean, double sample)
+{
+	*mean += *mean > 0 ? (sample - *mean) / SMOOTHED : sample;
+}
+
+static void delivered(struct card *card, const struct pipe *p, struct traffic *t, uint32_t bytes)
 {
 	const struct dp_cc_flow *flow = dp_qp_flow(p->qp);
 
 	t->delivered_frames++;
 	t->delivered_bytes += bytes;
-	if (flow && flow->srtt_ns > 0)
-		t->rtt_ns += t->rtt_ns > 0 ? (flow->srtt_ns - t->rtt_ns) / SMOOTHED : flow->srtt_ns;
+	if (flow && flow->srtt_ns > 0) {
+		smooth(&t->rtt_ns, flow->srtt_ns);
+		smooth(&card->rtt_ns, flow->srtt_ns);
+	}
 }
 
 static void sent(struct card *card, struct pipe *p, const struct dp_wc *wc)
@@ -158,7 +165,7 @@ static void sent(struct card *card, struct pipe *p, const struct dp_wc *wc)
 	t->packets += wc->packets;
 	t->retransmits += wc->resent;
 	if (wc->status == DP_WC_SUCCESS)
-		delivered(p, t, c->raw.total);
+		delivered(card, p, t, c->raw.total);
 	else
 		lost_with_tunnel(card, p, t);
 	frame_let_go(card, (uint32_t)wc->wr_id);

@@ -48,13 +48,18 @@ class BenchGuest:
         """For whole frames on its device."""
         return self.space.in_network(lambda: raw_socket("eth1"))
 
-    def udp(self, port: int = 0) -> socket.socket:
-        """A UDP socket on its IPv4 address."""
+    def address(self, version: int) -> str:
+        """Of IP of that version."""
+        return self.ipv4 if version == 4 else self.ipv6
+
+    def udp(self, port: int = 0, *, version: int = 4) -> socket.socket:
+        """A UDP socket on its IPv4 address, or its IPv6 address."""
+        family = socket.AF_INET if version == 4 else socket.AF_INET6
 
         def make() -> socket.socket:
-            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock = socket.socket(family, socket.SOCK_DGRAM)
             sock.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
-            sock.bind((self.ipv4, port))
+            sock.bind((self.address(version), port))
             sock.settimeout(10)
             return sock
 

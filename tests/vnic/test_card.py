@@ -77,9 +77,33 @@ def test_datagrams_of_a_recovered_class_all_arrive_in_order(bench: Bench) -> Non
     sender.close()
 
 
-def test_a_tcp_stream_sees_no_loss_and_its_data_are_whole(bench: Bench) -> None:
+@pytest.mark.parametrize("version", [4, 6])
+def test_more_flows_than_pipes_each_keep_their_order(bench: Bench, version: int) -> None:
+    """Forty flows in a tunnel of four QPs."""
+    before = bench.from_peer(0)["retransmits"]
     blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
-    listener = blue1.space.in_network(lambda: socket.create_server((blue1.ipv4, TCP_PORT)))
+    per_flow, flows = 60, 40
+    with contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(blue1.udp(ROCE_PORT, version=version))
+        senders = [stack.enter_context(blue0.udp(version=version)) for _ in range(flows)]
+        got: dict[int, list[int]] = {flow: [] for flow in range(flows)}
+        for number in range(per_flow):
+            for flow, sender in enumerate(senders):
+                content = struct.pack("!II", flow, number).ljust(1000)
+                sender.sendto(content, (blue1.address(version), ROCE_PORT))
+            for _ in senders:  # what one round sent is there before the next
+                flow, arrived = struct.unpack("!II", receiver.recv(2000)[:8])
+                got[flow].append(arrived)
+    assert got == {flow: list(range(per_flow)) for flow in range(flows)}
+    assert bench.from_peer(0)["retransmits"] > before, "the network lost none: the test is void"
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_tcp_stream_sees_no_loss_and_its_data_are_whole(bench: Bench, version: int) -> None:
+    blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    where = (blue1.address(version), TCP_PORT)
+    listener = blue1.space.in_network(lambda: socket.create_server(where, family=family))
     data = bytes(i * 31 % 251 for i in range(1 << 20)) * 4
     got = bytearray()
 
@@ -91,7 +115,7 @@ def test_a_tcp_stream_sees_no_loss_and_its_data_are_whole(bench: Bench) -> None:
 
     thread = threading.Thread(target=receive)
     thread.start()
-    client = blue0.space.in_network(lambda: socket.create_connection((blue1.ipv4, TCP_PORT), 20))
+    client = blue0.space.in_network(lambda: socket.create_connection(where, 20))
     with client:
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)

@@ -19,6 +19,7 @@ from datapath.lanes.namespace import spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.vnic.spec import NetworkCards
+from tests.vnic.bench import wait_until
 
 ROCE_PORT = 4791
 
@@ -171,10 +172,14 @@ def test_cards_take_other_settings_and_come_back_when_killed() -> None:
 def test_a_card_that_coalesces_wakes_less_often() -> None:
     """Frames come one by one, and the card moves several of them at once."""
     interval_s = 0.01
-    made = network({}, mtu=1500, vnic={"coalesce": "10ms"})
+    # An eighth of the RTT is the most that they wait.
+    path = {"backend": "fabric", "delay": "50ms"}
+    made = network(path, mtu=1500, vnic={"coalesce": "10ms"})
     try:
         assert made._cards is not None
         client, server = made.hosts
+        datagrams(made, 1)
+        wait_until(lambda: not _in_tunnels(made), "the card has learnt the RTT")
         before, begin = wakes(made), time.monotonic()
         with bound(server, ROCE_PORT) as receiver, bound(client, 0) as sender:
             for number in range(200):
@@ -186,6 +191,32 @@ def test_a_card_that_coalesces_wakes_less_often() -> None:
             assert now - was <= (time.monotonic() - begin) / interval_s + 2
     finally:
         made.__exit__()
+
+
+@pytest.mark.usefixtures("root")
+def test_frames_wait_for_no_more_than_a_part_of_the_rtt() -> None:
+    """Otherwise the tunnel's own acknowledgements would come too late for a small window."""
+    frames = 250
+    made = network({}, mtu=1500, vnic={"coalesce": "10ms"})
+    try:
+        client, server = made.hosts
+        with bound(server, ROCE_PORT) as one, bound(client, ROCE_PORT) as other:
+            for sender, to in ((one, client), (other, server)):  # so that both know the RTT
+                sender.sendto(b"x", (to.endpoint.ipv4, ROCE_PORT))
+            assert one.recv(10) == other.recv(10) == b"x"
+        wait_until(lambda: not _in_tunnels(made), "the cards have learnt the RTT")
+        before = wakes(made)
+        datagrams(made, frames)
+        for was, now in zip(before, wakes(made), strict=True):
+            assert now - was >= frames  # each waited for the one before it, and for no other
+    finally:
+        made.__exit__()
+
+
+def _in_tunnels(network: NetnsNetwork) -> int:
+    assert network._cards is not None
+    cards = network._cards.counters()
+    return sum(host["posted_frames"] for card in cards for host in card["hosts"].values())
 
 
 def wakes(network: NetnsNetwork) -> list[int]:

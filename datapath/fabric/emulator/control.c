@@ -228,7 +228,7 @@ static void reset_ports(const struct wire *w)
 
 		if (p->first != w)
 			continue;
-		p->ring_drops = dp_raw_drops(&p->raw);
+		p->ring_drops = dp_raw_drops(&p->raw) + p->raw.dropped;
 		p->unstamped = dp_raw_unstamped(&p->raw);
 	}
 	e->began_ns = dp_now_ns();

@@ -7,7 +7,8 @@ static uint64_t ring_drops(const struct emulator *e, const struct wire *w)
 
 	for (uint32_t i = 0; i < e->n_ports; i++)
 		if (e->port[i].first == w)
-			sum += dp_raw_drops(&e->port[i].raw) - e->port[i].ring_drops;
+			sum += dp_raw_drops(&e->port[i].raw) + e->port[i].raw.dropped -
+			       e->port[i].ring_drops;
 	return sum;
 }
 
