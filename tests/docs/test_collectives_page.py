@@ -10,6 +10,8 @@ import pytest
 
 from datapath.collectives import check, load, make, registry
 from datapath.native.paths import ROOT
+from tests.cli.server import dpctl
+from tests.cli.told import told
 from tests.collectives.plans import is_right
 
 PAGE = (ROOT / "docs" / "collectives.md").read_text()
@@ -28,6 +30,15 @@ def star(tmp_path: Path) -> Path:
 def test_the_example_is_right(star: Path) -> None:
     for ranks in (1, 2, 5):
         assert is_right(check(make(load(str(star)), ranks, 1024, transfer_bytes=128)))
+
+
+def test_the_example_runs_live_and_simulated(root: None, star: Path) -> None:
+    path = star.with_name("star.yaml")
+    path.write_text(re.findall(r"```yaml\n(version.*?)```", PAGE, re.DOTALL)[0])
+    out = star.with_name("out")
+    done = dpctl("run", str(path), "--out", str(out), "--no-report", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert told("run", done.stdout)["runs"] == 2
 
 
 def test_every_algorithm_is_listed() -> None:

@@ -4,8 +4,9 @@
  *
  * Each rank listens at the address of the device, and tells the others where, with a secret.  Of
  * two ranks the one with the lower number calls.  All calls are under way at once; each event moves
- * one of them a step further.  Whoever calls sends a greeting first: iWARP wants the called end to
- * send nothing before.
+ * one of them a step further.  Whoever calls sends a greeting first, since iWARP wants the called end
+ * to send nothing before, and gets one back.  Until then the greeting is repeated: siw leaves what
+ * arrives between its answer and the end of accept() unread until more arrives.
  */
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -22,10 +23,11 @@ enum {
 	MS_NS = 1000000,
 };
 
-/* Private data of a call: whose it is. */
+/* Private data of a call and of its answer: whose it is. */
 struct purpose {
 	uint8_t secret[COLL_SECRET_BYTES];
 	uint32_t rank, channel;
+	uint32_t qpn; /* for error messages */
 };
 
 /* ---- devices ---------------------------------------------------------------------- */
@@ -159,6 +161,7 @@ static int call(struct dpcoll *comm, struct coll_conn *conn)
 	struct rdma_conn_param param = parameters(comm, &purpose, sizeof(purpose));
 	int err = make_qp(comm, conn, conn->id);
 
+	purpose.qpn = conn->own.qpn;
 	memcpy(purpose.secret, conn->theirs.cm_secret, sizeof(purpose.secret));
 	if (!err && rdma_connect(conn->id, &param))
 		err = coll_fail(comm, errno, "RDMA-CM connect to rank %u: %s", conn->peer,
@@ -182,6 +185,7 @@ static struct coll_conn *wanted(struct dpcoll *comm, const struct rdma_cm_event 
 	conn = coll_conn_of(comm, purpose.rank, purpose.channel);
 	if (!conn || conn->neighbour || conn->id || &comm->device[conn->device] != device)
 		return NULL;
+	conn->theirs.qpn = purpose.qpn;
 	return conn;
 }
 
@@ -189,7 +193,8 @@ static struct coll_conn *wanted(struct dpcoll *comm, const struct rdma_cm_event 
 static int accept_call(struct dpcoll *comm, const struct rdma_cm_event *event,
 		       struct rdma_cm_id **stranger)
 {
-	struct rdma_conn_param param = parameters(comm, NULL, 0);
+	struct purpose answer = { .rank = comm->cfg.rank };
+	struct rdma_conn_param param = parameters(comm, &answer, sizeof(answer));
 	struct coll_conn *conn = wanted(comm, event);
 	int err;
 
@@ -201,9 +206,46 @@ static int accept_call(struct dpcoll *comm, const struct rdma_cm_event *event,
 	conn->id = event->id;
 	conn->id->context = conn;
 	err = make_qp(comm, conn, conn->id);
+	answer.channel = conn->channel;
+	answer.qpn = conn->own.qpn;
 	if (!err && rdma_accept(conn->id, &param))
 		err = coll_fail(comm, errno, "RDMA-CM accept of rank %u: %s", conn->peer,
 				strerror(errno));
+	return err;
+}
+
+static int established(struct dpcoll *comm, struct coll_conn *conn,
+		       const struct rdma_conn_param *said)
+{
+	struct purpose answer;
+
+	conn->established = true;
+	if (conn->peer < comm->cfg.rank)
+		return 0;
+	if (said->private_data_len >= sizeof(answer)) {
+		memcpy(&answer, said->private_data, sizeof(answer));
+		conn->theirs.qpn = answer.qpn;
+	}
+	conn->greet_every_ns = LOOK_MS * MS_NS;
+	conn->greet_ns = dp_now_ns() + conn->greet_every_ns;
+	return coll_tell(comm, conn, COLL_GREETING, 0);
+}
+
+/* Ever more seldom, so that the receives that are posted last. */
+static int greet_again(struct dpcoll *comm)
+{
+	uint64_t now = dp_now_ns();
+	int err = 0;
+
+	for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
+		struct coll_conn *conn = &comm->conn[i];
+
+		if (!conn->greet_every_ns || conn->greeted || now < conn->greet_ns)
+			continue;
+		conn->greet_every_ns *= 2;
+		conn->greet_ns = now + conn->greet_every_ns;
+		err = coll_tell(comm, conn, COLL_GREETING, 0);
+	}
 	return err;
 }
 
@@ -223,8 +265,7 @@ static int handle(struct dpcoll *comm, const struct rdma_cm_event *event,
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		return call(comm, conn);
 	case RDMA_CM_EVENT_ESTABLISHED:
-		conn->established = true;
-		return conn->peer > comm->cfg.rank ? coll_tell(comm, conn, COLL_GREETING, 0) : 0;
+		return established(comm, conn, &event->param.conn);
 	default:
 		return coll_fail(comm, ECONNREFUSED,
 				 "RDMA-CM with rank %u, channel %u: %s, status %d", conn->peer,
@@ -232,16 +273,17 @@ static int handle(struct dpcoll *comm, const struct rdma_cm_event *event,
 	}
 }
 
-static bool all_joined(const struct dpcoll *comm)
+/* A connection that is not there yet; NULL: all are. */
+static const struct coll_conn *not_joined(const struct dpcoll *comm)
 {
 	for (uint32_t i = 0; i < comm->n_conns; i++) {
 		const struct coll_conn *conn = &comm->conn[i];
 
 		if (!conn->neighbour && comm->device[conn->device].by_cm &&
-		    (!conn->established || (conn->peer < comm->cfg.rank && !conn->greeted)))
-			return false;
+		    (!conn->established || !conn->greeted))
+			return conn;
 	}
-	return true;
+	return NULL;
 }
 
 /* An event, or nothing for a while. */
@@ -263,12 +305,13 @@ static int step(struct dpcoll *comm)
 			return err;
 	}
 	err = coll_poll(comm); /* greetings */
-	return err < 0 ? err : 0;
+	return err < 0 ? err : greet_again(comm);
 }
 
 int coll_cm_connect(struct dpcoll *comm)
 {
 	uint64_t until = dp_now_ns() + (uint64_t)comm->cfg.meet_ms * MS_NS;
+	const struct coll_conn *missing;
 	int err = 0;
 
 	for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
@@ -278,12 +321,15 @@ int coll_cm_connect(struct dpcoll *comm)
 		    conn->peer > comm->cfg.rank)
 			err = resolve(comm, conn);
 	}
-	while (!err && !all_joined(comm)) {
+	while (!err && (missing = not_joined(comm))) {
 		err = step(comm);
 		if (!err && dp_now_ns() > until)
 			err = coll_fail(comm, ETIMEDOUT,
-					"rank %u: RDMA-CM has not connected all within %u ms",
-					comm->cfg.rank, comm->cfg.meet_ms);
+					"rank %u: RDMA-CM has not joined it with rank %u, channel "
+					"%u, within %u ms: %s",
+					comm->cfg.rank, missing->peer, missing->channel,
+					comm->cfg.meet_ms,
+					missing->established ? "no greeting" : "no connection");
 	}
 	return err;
 }

@@ -65,7 +65,7 @@ enum coll_message {
 	COLL_CREDIT,   /* slots freed so far */
 	COLL_FAREWELL, /* the peer's communicator has failed, its error is in the mailbox */
 	COLL_ALIVE,    /* no immediate: the counter of signs of life */
-	COLL_GREETING, /* the first one of the end that called by RDMA-CM */
+	COLL_GREETING, /* the first one of both ends, by RDMA-CM */
 };
 
 /* The first byte of a wr_id; the low 32 bits are a connection, and of a receive the 16 above them
@@ -156,7 +156,8 @@ struct coll_conn {
 	struct ibv_qp *qp;
 	struct rdma_cm_id *id; /* NULL: not by RDMA-CM */
 	bool established, greeted;
-	struct coll_neighbour *neighbour; /* NULL: there is a QP */
+	uint64_t greet_ns, greet_every_ns; /* of the end that calls */
+	struct coll_neighbour *neighbour;  /* NULL: there is a QP */
 	struct coll_record own, theirs;
 	char *slots;
 	struct coll_peer_memory *memory; /* the peer writes to it */

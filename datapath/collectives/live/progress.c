@@ -74,6 +74,8 @@ static int heard(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 		return told_farewell(comm, conn);
 	case COLL_GREETING:
 		conn->greeted = true;
+		if (conn->peer < comm->cfg.rank)
+			return coll_tell(comm, conn, COLL_GREETING, 0);
 		break;
 	default:
 		return coll_fail(comm, EPROTO, "rank %u sends what this rank does not know: 0x%x",
