@@ -272,6 +272,15 @@ static void rx_wakeup(struct afxdp *a)
 	recvfrom(a->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
 }
 
+/* The consumer is moved by whoever has the lock. */
+static bool afxdp_has_packets(const struct dp_port *port)
+{
+	const struct afxdp *a = (const struct afxdp *)port;
+
+	return __atomic_load_n(a->rx.producer, __ATOMIC_ACQUIRE) !=
+	       __atomic_load_n(a->rx.consumer, __ATOMIC_RELAXED);
+}
+
 static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
 {
 	struct afxdp *a = (struct afxdp *)port;
@@ -464,30 +473,16 @@ static int afxdp_tx_commit(struct dp_port *port, const struct dp_packet *pkts, i
 	return 0;
 }
 
-static void afxdp_stats(struct dp_port *port)
-{
-	struct afxdp *a = (struct afxdp *)port;
-	struct xdp_statistics s = {};
-	socklen_t len = sizeof(s);
-
-	if (!getsockopt(a->xsk_fd, SOL_XDP, XDP_STATISTICS, &s, &len)) {
-		port->stats.rx_dropped = s.rx_dropped + s.rx_ring_full;
-		port->stats.tx_dropped = s.tx_invalid_descs;
-	}
-	port->stats.rx_other_queue = dp_steer_other_queue(a->steer);
-	if (!a->zero_copy)
-		port->stats.copies = port->stats.rx_packets + port->stats.tx_packets;
-}
-
 const struct dp_port_ops dp_afxdp_ops = {
 	.kind = "afxdp",
 	.open = dp_afxdp_open,
 	.close = dp_afxdp_close,
-	.stats = afxdp_stats,
+	.stats = dp_afxdp_stats,
 	.resolve = afxdp_resolve,
 	.release = afxdp_release,
 	.join = afxdp_join,
 	.leave = afxdp_leave,
+	.has_packets = afxdp_has_packets,
 	.rx = afxdp_rx,
 	.rx_release = afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,

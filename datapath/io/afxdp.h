@@ -114,5 +114,6 @@ static inline uint64_t tx_buffer_addr(uint32_t buffer)
 
 int dp_afxdp_open(const struct dp_spec *, struct dp_port **out, struct dp_error *);
 void dp_afxdp_close(struct dp_port *);
+void dp_afxdp_stats(struct dp_port *);
 
 #endif

@@ -301,6 +301,21 @@ static void fill_rings(struct afxdp *a)
 	a->n_free = TX_BUFFERS;
 }
 
+void dp_afxdp_stats(struct dp_port *port)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	struct xdp_statistics s = {};
+	socklen_t len = sizeof(s);
+
+	if (!getsockopt(a->xsk_fd, SOL_XDP, XDP_STATISTICS, &s, &len)) {
+		port->stats.rx_dropped = s.rx_dropped + s.rx_ring_full;
+		port->stats.tx_dropped = s.tx_invalid_descs;
+	}
+	port->stats.rx_other_queue = dp_steer_other_queue(a->steer);
+	if (!a->zero_copy)
+		port->stats.copies = port->stats.rx_packets + port->stats.tx_packets;
+}
+
 void dp_afxdp_close(struct dp_port *port)
 {
 	struct afxdp *a = (struct afxdp *)port;

@@ -34,11 +34,17 @@ int dp_device_lock_within(struct dp_device *dev, int timeout_ms)
 
 void dp_device_unlock(struct dp_device *dev)
 {
+	bool kick;
+
 	dp_device_hand_over_events(dev);
 	/* In THREAD mode only the device's thread serves an earlier deadline. */
-	if (dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns)
-		dp_device_kick(dev);
+	kick = dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns;
+	if (kick)
+		dev->wake_ns = 0; /* one kick is enough */
 	dp_unlock(&dev->lock);
+	/* Now, or the thread would wake only to wait for the lock. */
+	if (kick)
+		dp_device_signal(dev);
 }
 
 /* ---- the calls of the program --------------------------------------------------- */

@@ -21,8 +21,9 @@
  *   PROGRAM -> THREAD  a lease passed without a call; the program armed a CQ
  *                      and will wait for its event
  *   THREAD -> PROGRAM  the program was quicker than the thread several times
- *                      in a row, or posted many requests without a poll; and no
- *                      CQ is armed
+ *                      in a row, or posted many requests without a poll, or
+ *                      polled all the time while the thread took its packets;
+ *                      and no CQ is armed
  *
  * How many times is several?  A program that spins on memory and polls a CQ
  * only now and then (ib_write_lat) leaves packets waiting.  The thread looks for
@@ -30,6 +31,9 @@
  * meanwhile and made no call.  Each time the number grows, so such a program soon
  * keeps the thread, and the thread may be urgent (urgent.h), until a second has
  * passed without packets left waiting.
+ *
+ * While the program makes no calls and packets come within microseconds of each other, the thread
+ * looks at the port for a while before it sleeps (linger.h).
  *
  * Batches.  A request is sent in the call that posts it.  Only a program that
  * has called again within microseconds many times in a row is hot and gets a delay: its

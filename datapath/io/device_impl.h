@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "io/device.h"
+#include "io/linger.h"
 #include "io/lock.h"
 
 enum {
@@ -34,14 +35,19 @@ enum {
 	DP_ROW_MIN = 64, /* THREAD -> PROGRAM: posts in a row, without a poll */
 	DP_ROW_MAX = 4096,
 	DP_SPINS_NS = 1000000000, /* without a miss for this long, the least will do again */
-	DP_HABIT_LEASES = 2,   /* an armed CQ waits this long for the thread that waited before */
-	DP_SHORT_NS = 5000,    /* a thread of the program that waits does not sleep for less */
-	DP_LEFT_NS = 100000,   /* THREAD mode: packets that wait for this long were left lying */
-	DP_RAN_NS = 20000,     /* a program that ran for this long and made no call does not poll */
-	DP_QUEUED_MAX = 4096,  /* packets that may wait in a port: AF_XDP's receive ring */
+	DP_HABIT_LEASES = 2,  /* an armed CQ waits this long for the thread that waited before */
+	DP_SHORT_NS = 5000,   /* a thread of the program that waits does not sleep for less, and the
+				* device's does not linger */
+	DP_LEFT_NS = 100000,  /* THREAD mode: packets that wait for this long were left lying */
+	DP_RAN_NS = 20000,    /* a program that ran for this long and made no call does not poll */
+	DP_QUEUED_MAX = 4096, /* packets that may wait in a port: AF_XDP's receive ring */
 	DP_ROUNDS_PROGRAM = 4, /* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
-	DP_IDLE_POLLS = 8,	/* empty polls between two readings of the clock */
+	DP_POLLED_ENOUGH = 16, /* THREAD -> PROGRAM: bursts, on balance, that the thread took from a
+				* program that polled */
+	DP_POLLED_CALLS = 4,   /* which made so many calls since the burst before */
+	DP_UNPOLLED = 4,   /* a burst that found it not polling weighs as much as so many others */
+	DP_IDLE_POLLS = 8, /* empty polls between two readings of the clock */
 	DP_TX_FULL_NS = 20000,	/* no transmit buffer was free: try again after this time */
 	DP_NAP_NS = 5000000,	/* longest sleep while there is traffic */
 	DP_CALM_NS = 100000000, /* without traffic for this long, sleep until called */
@@ -74,6 +80,8 @@ struct dp_device {
 	uint32_t ahead_needed;
 	uint32_t row; /* posts in a row, in THREAD mode, without a poll */
 	uint32_t row_needed;
+	uint32_t polled;     /* bursts that found the program polling, on balance */
+	unsigned calls_then; /* calls when the last of them came */
 	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
 	uint32_t hot_leases; /* leases that the program kept while sends were delayed */
 	uint32_t idle_polls;
@@ -94,6 +102,7 @@ struct dp_device {
 	uint64_t slept_ns; /* when the thread last went to sleep, 0: it did not; and woke */
 	uint64_t woke_ns;
 	struct dp_sleeps sleeps;
+	struct dp_linger linger;
 	int kick_fd; /* eventfd that wakes the thread */
 	atomic_bool stop;
 	pthread_t thread;
@@ -127,6 +136,8 @@ int dp_device_tx_due(struct dp_device *, uint64_t now);
 void dp_device_hand_over_events(struct dp_device *);
 /* Wakes the thread. */
 void dp_device_kick(struct dp_device *);
+/* The same, without the lock: the caller has set wake_ns to 0 under it. */
+void dp_device_signal(struct dp_device *);
 void dp_device_enter_thread_mode(struct dp_device *);
 
 /* Before wake_ns is slept for.  serving: the sleep ends with the next packet. */

@@ -8,14 +8,19 @@
 #include "io/urgent.h"
 #include "posix/clock.h"
 
-void dp_device_kick(struct dp_device *dev)
+void dp_device_signal(struct dp_device *dev)
 {
 	uint64_t one = 1;
 
-	dev->wake_ns = 0;
 	if (write(dev->kick_fd, &one, sizeof(one)) < 0) {
 		/* The counter is full: the thread is awake. */
 	}
+}
+
+void dp_device_kick(struct dp_device *dev)
+{
+	dev->wake_ns = 0;
+	dp_device_signal(dev);
 }
 
 void dp_device_enter_thread_mode(struct dp_device *dev)
@@ -25,6 +30,7 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 	dev->hot = 0;
 	dev->ahead = 0;
 	dev->row = 0;
+	dev->polled = 0;
 	dev->habit = 0;
 }
 
@@ -75,6 +81,21 @@ static void note_miss(struct dp_device *dev)
 		dev->ahead_needed *= 8;
 }
 
+/* The thread took a burst.  A program that made many calls since the last one polls, and would have
+ * taken the burst itself: a thread that is urgent is always quicker. */
+static void note_taken(struct dp_device *dev)
+{
+	unsigned calls = dev->calls;
+
+	if (calls - dev->calls_then >= DP_POLLED_CALLS)
+		dev->polled++;
+	else
+		dev->polled -= dev->polled < DP_UNPOLLED ? dev->polled : DP_UNPOLLED;
+	dev->calls_then = calls;
+	if (dev->polled >= DP_POLLED_ENOUGH && !dev->armed && !dev->waiter && !dev->no_thread)
+		dev->mode = DP_MODE_PROGRAM;
+}
+
 /* In THREAD mode, under the lock: does what is due; returns until when to sleep. */
 uint64_t dp_device_attend(struct dp_device *dev)
 {
@@ -85,17 +106,22 @@ uint64_t dp_device_attend(struct dp_device *dev)
 		rx = dp_device_rx_burst(dev, &now);
 		if (dev->slept_ns)
 			note_wake(dev, rx > 0);
+		if (rx)
+			dp_linger_arrived(&dev->linger, dev->first_ns ? dev->first_ns : now);
 		if (rx && dev->spins && dev->first_ns && now - dev->first_ns > DP_LEFT_NS)
 			note_miss(dev);
 		dev->spins = false;
 		tx = dp_device_tx_burst(dev, now);
-		if (rx)
+		if (rx) {
 			dev->ahead = 0;
+			note_taken(dev);
+		}
 		now = dp_device_read_clock(dev);
 	} while ((rx || tx) && --rounds);
 	dp_device_hand_over_events(dev);
 	if (rx || tx)
 		return now; /* more to do: let others have the lock, then go on */
+	dp_linger_drained(&dev->linger, now);
 	if (dev->tx_full)
 		return now + DP_TX_FULL_NS;
 	deadline = dp_engine_deadline(dev->engine);
@@ -146,7 +172,7 @@ static uint64_t next_lease(struct dp_device *dev)
 
 /* Under the lock.  The waiter serves the device; the thread only has to be awake when the program is
  * back, to see whether it makes calls. */
-static uint64_t rest(struct dp_device *dev, bool called)
+static uint64_t rest_while_waiter(struct dp_device *dev, bool called)
 {
 	dev->resting = !called;
 	return called ? dp_device_now_ns() + DP_LEASE_NS : DP_NEVER;
@@ -178,11 +204,12 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 {
 	unsigned calls = dev->calls;
 	bool called = calls != *seen;
+	uint64_t wake_ns;
 
 	*seen = calls;
 	dev->resting = false;
 	if (dev->waiter)
-		return rest(dev, called);
+		return rest_while_waiter(dev, called);
 	dev->spins = program_ran(dev) && !called;
 	if (dev->mode == DP_MODE_PROGRAM && broke_habit(dev))
 		dp_device_enter_thread_mode(dev);
@@ -192,8 +219,11 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 		dev->ahead_needed = DP_AHEAD_MIN;
 		dev->row_needed = DP_ROW_MIN;
 	}
-	if (dev->mode == DP_MODE_THREAD)
-		return dp_device_attend(dev);
+	if (dev->mode == DP_MODE_THREAD) {
+		wake_ns = dp_device_attend(dev);
+		if (dev->mode == DP_MODE_THREAD)
+			return wake_ns;
+	}
 	return dp_device_now_ns() + next_lease(dev);
 }
 
@@ -229,42 +259,88 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	return dp_device_sleep(dev, fds, watch_port ? 3 : 2, wake_ns) > 0 && fds[1].revents;
 }
 
-/* Under the lock: does the thread's part, and says how to sleep. */
-static uint64_t prepare_sleep(struct dp_device *dev, unsigned *seen, bool *watch_port)
+/* Under the lock: a program that makes calls looks for its packets itself, and one that spins on memory
+ * needs its CPU. */
+static bool may_linger(const struct dp_device *dev, bool called, uint64_t wake_ns)
 {
-	uint64_t wake_ns = attend(dev, seen);
+	return dev->mode == DP_MODE_THREAD && !called && dev->ahead_needed == DP_AHEAD_MIN &&
+	       wake_ns > dev->clock_ns + DP_SHORT_NS &&
+	       dp_linger_wanted(&dev->linger, dev->clock_ns);
+}
 
-	*watch_port = dev->mode == DP_MODE_THREAD && !dev->waiter;
+/* Without the lock.  Until a packet comes, something is due, the program makes a call, or it took too
+ * long. */
+static void linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
+{
+	uint64_t now = dp_device_now_ns(), until_ns = now + DP_LINGER_NS, last_ns;
+
+	if (wake_ns < until_ns)
+		until_ns = wake_ns;
+
+	do {
+		for (int i = 0; i < DP_IDLE_POLLS; i++)
+			if (dp_port_has_packets(dev->port))
+				return;
+		last_ns = now;
+		now = dp_device_now_ns();
+	} while (now < until_ns && dp_linger_look(&dev->linger, last_ns, now) &&
+		 dev->calls == calls);
+}
+
+/* How the thread sleeps. */
+struct rest {
+	uint64_t wake_ns;
+	bool watch_port;
+	bool linger; /* not yet */
+	bool spins;  /* the program spins on memory */
+};
+
+/* Under the lock: does the thread's part, and says how to sleep. */
+static void prepare_sleep(struct dp_device *dev, unsigned *seen, struct rest *rest)
+{
+	unsigned before = *seen;
+
+	rest->wake_ns = attend(dev, seen);
+	rest->watch_port = dev->mode == DP_MODE_THREAD && !dev->waiter;
+	rest->spins = dev->ahead_needed > DP_AHEAD_MIN;
+	rest->linger = !dev->waiter && may_linger(dev, *seen != before, rest->wake_ns);
 	if (dev->waiter)
-		return wake_ns;
+		return;
 	if (!dev->habit)
-		dp_port_watch(dev->port, *watch_port);
-	dp_device_note_sleep(dev, wake_ns, *watch_port);
-	return dev->wake_ns = wake_ns;
+		dp_port_watch(dev->port, rest->watch_port && !rest->linger);
+	if (rest->linger)
+		return;
+	dp_device_note_sleep(dev, rest->wake_ns, rest->watch_port);
+	dp_linger_slept(&dev->linger, dev->clock_ns);
+	dev->wake_ns = rest->wake_ns;
 }
 
 void *dp_device_run(void *arg)
 {
 	struct dp_device *dev = arg;
 	struct dp_urgent urgent;
+	struct rest rest = { .watch_port = true };
+	uint64_t woke_ns = dp_device_now_ns();
 	unsigned seen = 0;
-	uint64_t wake_ns, woke_ns = dp_device_now_ns();
-	bool watch_port = true, control, spins = false;
+	bool control;
 
 	prctl(PR_SET_NAME, dev->name);
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	dp_urgent_begin(&urgent, woke_ns);
 	while (!dev->stop) {
-		if (watch_port || !kept_lease(dev, &seen, &wake_ns)) {
+		if (rest.watch_port || !kept_lease(dev, &seen, &rest.wake_ns)) {
 			dp_lock(&dev->lock);
-			if (watch_port && dev->slept_ns && !dev->woke_ns && !dev->waiter)
+			if (rest.watch_port && dev->slept_ns && !dev->woke_ns && !dev->waiter)
 				dev->woke_ns = woke_ns;
-			wake_ns = prepare_sleep(dev, &seen, &watch_port);
-			spins = dev->ahead_needed > DP_AHEAD_MIN;
+			prepare_sleep(dev, &seen, &rest);
 			dp_unlock(&dev->lock);
 		}
-		dp_urgent_note(&urgent, spins, woke_ns, dp_device_now_ns());
-		control = sleep_until(dev, wake_ns, watch_port);
+		if (rest.linger) {
+			linger(dev, seen, rest.wake_ns);
+			continue;
+		}
+		dp_urgent_note(&urgent, rest.spins, woke_ns, dp_device_now_ns());
+		control = sleep_until(dev, rest.wake_ns, rest.watch_port);
 		woke_ns = dp_device_now_ns();
 		if (control)
 			dev->on_control(dev, dev->control);

@@ -2,6 +2,7 @@
 #include "io/port.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -98,6 +99,13 @@ int dp_port_serve(struct dp_port *port, uint64_t service_id)
 void dp_port_unserve(struct dp_port *port, uint64_t service_id)
 {
 	port->ops->unserve(port, service_id);
+}
+
+bool dp_port_has_packets(const struct dp_port *port)
+{
+	struct pollfd fd = { .fd = port->fd, .events = POLLIN };
+
+	return port->ops->has_packets ? port->ops->has_packets(port) : poll(&fd, 1, 0) > 0;
 }
 
 int dp_port_fd(const struct dp_port *port)

@@ -113,6 +113,10 @@ int dp_port_tx_commit(struct dp_port *, const struct dp_packet *, int n_used, in
 int dp_port_serve(struct dp_port *, uint64_t service_id);
 void dp_port_unserve(struct dp_port *, uint64_t service_id);
 
+/* Whether dp_port_rx() may have packets: dp_port_fd() without a system call, where the port can.  The
+ * only call that needs no lock. */
+bool dp_port_has_packets(const struct dp_port *);
+
 /* A descriptor that is readable when dp_port_rx() may have packets.  Nobody has to wait for it to
  * become writable. */
 int dp_port_fd(const struct dp_port *);

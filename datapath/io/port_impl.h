@@ -22,6 +22,8 @@ struct dp_port_ops {
 	void (*release)(struct dp_port *, uint32_t path_id);
 	int (*join)(struct dp_port *, const struct dp_addr *group);
 	void (*leave)(struct dp_port *, const struct dp_addr *group);
+	/* NULL: the descriptor tells. */
+	bool (*has_packets)(const struct dp_port *);
 	int (*rx)(struct dp_port *, struct dp_packet *out, int max);
 	void (*rx_release)(struct dp_port *, const struct dp_packet *, int n);
 	int (*tx_reserve)(struct dp_port *, struct dp_packet *out, int max);

@@ -30,12 +30,13 @@ from datapath.workloads import REGISTRY
 from datapath.workloads.base import RunContext
 
 POINTS: Mapping[str, dict[str, Any]] = {
-    "send": {"test": "send_lat", "size": 64, "iterations": 80_000},
-    "spin": {"test": "write_lat", "size": 64, "iterations": 3_000},
-    "event": {"test": "send_lat", "size": 64, "iterations": 3_000, "use_event": True},
-    "read": {"test": "read_lat", "size": 64, "iterations": 5_000},
-    "rate": {"test": "write_bw", "size": 64, "iterations": 150_000},
-    "bandwidth": {"test": "write_bw", "size": 2**20, "iterations": 300},
+    "send": {"test": "send_lat", "size": 64, "iterations": 100_000},
+    "spin": {"test": "write_lat", "size": 64, "iterations": 10_000},
+    "event": {"test": "send_lat", "size": 64, "iterations": 5_000, "use_event": True},
+    "read": {"test": "read_lat", "size": 64, "iterations": 10_000},
+    "rate": {"test": "write_bw", "size": 64, "iterations": 300_000},
+    "bandwidth": {"test": "write_bw", "size": 2**20, "iterations": 400},
+    "read-bandwidth": {"test": "read_bw", "size": 2**20, "iterations": 400},
 }
 SCALES = {"ns": (1e3, "us"), "bit/s": (1e9, "Gbit/s"), "1/s": (1e3, "k/s")}
 SHOWN = ("latency_p50", "latency_p99", "latency_mean", "goodput", "message_rate")
@@ -93,13 +94,14 @@ def main() -> None:
     parser.add_argument("before", type=Path, help="copy of build/datapath/verbs")
     parser.add_argument("--point", action="append", choices=[*POINTS], required=True)
     parser.add_argument("--port", choices=["afxdp", "udp"], default="afxdp")
+    parser.add_argument("--mtu", type=int, default=1500, help="bytes (1500)")
     parser.add_argument("--blocks", type=int, default=4)
     args = parser.parse_args()
     if not (args.before / "libdpverbs.so").exists():
         parser.error(f"{args.before} has no libdpverbs.so: copy build/datapath/verbs there")
     builds = {"before": args.before.resolve(), "after": paths.verbs_library().parent}
     values: Values = defaultdict(lambda: defaultdict(dict))
-    with NetnsNetwork(Topology(mtu=1500), "none") as network:
+    with NetnsNetwork(Topology(mtu=args.mtu), "none") as network:
         for block in range(args.blocks):
             order = [(point, name) for point in args.point for name in builds]
             random.shuffle(order)

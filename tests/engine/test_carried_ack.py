@@ -15,6 +15,9 @@ from tests.engine.ladder import MS, QP, US, Channel, Host, Packet, World, ok
 pytestmark = pytest.mark.san
 
 HOLD_NS = 4 * US
+REPLIES = 8  # in a row, and the next one is expected:
+REPLY_HOLD_NS = 50 * US
+REPLY_NS = 200 * US  # what comes later is no reply
 TICK_NS = 1 << 10  # how late a timer may be
 
 
@@ -37,7 +40,7 @@ def test_request_and_reply_need_no_other_packet(ext: World) -> None:
     requests_and_replies(ext, a, b, 40)
     assert b.poll() == [ok("SEND")] * 39  # the newest reply alone is not acknowledged yet
     assert a.stats()["acks_rx"] == a.stats()["tx_packets"] == 40
-    assert ext.expire(a) <= HOLD_NS + TICK_NS
+    assert ext.expire(a) <= REPLY_HOLD_NS + TICK_NS
     ext.says(a, "EXT_ACK 5039")
     assert b.poll() == [ok("SEND")]
     ext.silent()
@@ -125,6 +128,52 @@ def test_writes_are_acknowledged_at_once(ext: World) -> None:
     ext.says(a, "EXT_WRITE_ONLY 100 ack")
     ext.says(b, "EXT_ACK 100")
     assert a.poll() == [ok("RDMA_WRITE")]
+
+
+def writes_with_replies(world: World, a: QP, b: QP, after_ns: int = 0) -> None:
+    """As many as it takes.  Each WRITE is acknowledged at once, and b replies after a while."""
+    for _ in range(REPLIES):
+        a.write(b"x", b.host.memory(8))
+        world.says(a, "EXT_WRITE_ONLY")
+        world.says(b, "EXT_ACK")
+        world.advance(after_ns)
+        b.write(b"y", a.host.memory(8))
+        world.says(b, "EXT_WRITE_ONLY carries=no")
+        world.says(a, "EXT_ACK")
+    a.write(b"x", b.host.memory(8))
+    world.says(a, "EXT_WRITE_ONLY 108 ack")
+
+
+def test_a_program_that_spins_on_memory_and_replies_takes_acks_along(ext: World) -> None:
+    """As ib_write_lat does: one packet for a message, as if the WRITE completed a receive."""
+    a, b = ext.extended_pair()
+    writes_with_replies(ext, a, b)
+    ext.silent(b)
+    b.write(b"y", a.host.memory(8))
+    ext.says(b, "EXT_WRITE_ONLY 5008 carries=108")
+    assert a.poll() == [ok("RDMA_WRITE")] * (REPLIES + 1)
+
+
+def test_one_reply_that_does_not_come_ends_that(ext: World) -> None:
+    a, b = ext.extended_pair()
+    writes_with_replies(ext, a, b)
+    begin = ext.now
+    ext.expire(b)
+    assert REPLY_HOLD_NS <= ext.now - begin <= REPLY_HOLD_NS + TICK_NS
+    ext.says(b, "EXT_ACK 108")
+    a.write(b"x", b.host.memory(8))
+    ext.says(a, "EXT_WRITE_ONLY 109 ack")
+    ext.says(b, "EXT_ACK 109")
+
+
+@pytest.mark.parametrize(("after_ns", "expected"), [(REPLY_NS // 2, True), (REPLY_NS + US, False)])
+def test_what_comes_late_is_no_reply(ext: World, after_ns: int, expected: bool) -> None:
+    a, b = ext.extended_pair()
+    writes_with_replies(ext, a, b, after_ns)
+    if expected:
+        ext.silent(b)
+    else:
+        ext.says(b, "EXT_ACK 108")
 
 
 @pytest.mark.parametrize("operation", ["write", "write-imm", "read", "atomic"])

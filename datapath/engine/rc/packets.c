@@ -62,13 +62,32 @@ static uint16_t path_sport(const struct dp_rc *rc)
 	return (uint16_t)(0xc000 | ((rc->qp.sport + rc->req.path) & 0x3fff));
 }
 
+/* A request leaves: it is the program's reply if it follows a message soon. */
+static void note_reply(struct dp_responder *r, uint64_t now)
+{
+	if (!r->reply_due)
+		return;
+	r->reply_due = false;
+	if (now - r->ts_at_ns > DP_REPLY_NS)
+		r->replies = 0;
+	else if (r->replies < DP_REPLIES_MIN)
+		r->replies++;
+}
+
+bool dp_ack_fits_request(const struct dp_rc *rc)
+{
+	const struct dp_responder *r = &rc->resp;
+
+	return !r->block && r->told_marked == r->marked && r->told_duplicates == r->duplicates &&
+	       !(rc->echo && rc->echo->fresh);
+}
+
 /* A waiting acknowledgement goes with a request, unless it carries more than a PSN. */
 static void carry_ack(struct dp_rc *rc, struct dp_xdh *xdh, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
 
-	if (!r->ack_ns || r->ack_now || r->block || r->told_marked != r->marked ||
-	    r->told_duplicates != r->duplicates || (rc->echo && rc->echo->fresh))
+	if (!r->ack_ns || r->ack_now || !dp_ack_fits_request(rc))
 		return;
 	xdh->ack = true;
 	xdh->ack_psn = dp_psn_add(r->epsn, DP_PSN_MASK);
@@ -135,6 +154,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 				      .offset = offset };
 
 		pkt->sport = path_sport(rc);
+		note_reply(&rc->resp, now);
 		carry_ack(rc, &xdh, now);
 		xdh.thin = rc->flow->thinning.level;
 		xdh.records = rc->telemetry ? DP_HOPS_MAX : 0;

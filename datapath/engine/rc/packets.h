@@ -14,6 +14,8 @@ void dp_build_start(struct dp_rc *, struct dp_packet *, uint8_t opcode, unsigned
 int dp_build_request(struct dp_rc *, const struct dp_swqe *, uint32_t psn, uint32_t n_psn,
 		     bool ack_req, struct dp_packet *, uint64_t now);
 int dp_build_answer(struct dp_rc *, struct dp_answer *, struct dp_packet *, uint64_t now);
+/* Whether the next acknowledgement tells no more than a request can carry. */
+bool dp_ack_fits_request(const struct dp_rc *);
 void dp_build_ack(struct dp_rc *, struct dp_packet *, uint64_t now);
 void dp_build_hello(struct dp_rc *, uint8_t opcode, const struct dp_hello *, struct dp_packet *);
 void dp_build_probe(struct dp_rc *, uint8_t opcode, uint32_t len, struct dp_packet *);

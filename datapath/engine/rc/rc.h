@@ -46,11 +46,16 @@ enum {
 	DP_HELLO_TRIES = 12,
 	DP_PROBE_TRIES = 5,
 	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
+	DP_REPLIES_MIN = 8, /* messages in a row that the program replied to: it will to the next */
 	DP_TRIES = 4,	    /* time-outs in a row that each retry of the attributes grants */
 };
 
-/* How long an ACK waits for the program's reply, to go with it. */
+/* How long an ACK waits for the program's reply, to go with it: if it is not known whether the program
+ * replies, and if it has replied to the last DP_REPLIES_MIN messages within DP_REPLY_NS. */
 #define DP_ACK_HOLD_NS 4000ull
+#define DP_REPLY_HOLD_NS 50000ull
+/* Longer than the hold: an ACK of its own takes the program's CPU first. */
+#define DP_REPLY_NS 200000ull
 /* A time of arrival that is older than this is wrong. */
 #define DP_ARRIVAL_AGE_NS 1000000000ull
 
@@ -100,6 +105,8 @@ struct dp_responder {
 	uint8_t syndrome;   /* syndrome of the next acknowledgement */
 	uint8_t sacks;	    /* acknowledgements that told only a part of the bitmap */
 	uint8_t thin;	    /* extended mode: how thin the peer wants acknowledgements */
+	uint8_t replies;    /* extended mode: messages in a row that the program replied to */
+	bool reply_due;	    /* ...and no request was sent since the last message */
 	uint16_t sack_turn; /* first word of the part that is told next, in turn */
 	uint32_t nak_psn;
 	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */

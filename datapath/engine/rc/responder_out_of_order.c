@@ -11,6 +11,7 @@
 #include "engine/place.h"
 #include "engine/rc/answers.h"
 #include "engine/rc/negotiate.h"
+#include "engine/rc/packets.h"
 #include "engine/rc/received.h"
 #include "engine/rc/requester.h"
 
@@ -356,25 +357,41 @@ static void tell_news(struct dp_rc *rc, uint64_t now)
 		dp_ack_soon(rc);
 }
 
+/* How long the acknowledgement of this packet waits for the program's reply; 0: it does not.  The
+ * program knows of a message if it completes a receive, or if it spins on the memory: then it has
+ * replied to the messages before (as in the ping-pong mode of TCP's delayed acknowledgements). */
+static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
+{
+	struct dp_responder *r = &rc->resp;
+
+	if (!(p->mask & DP_IS_LAST) || !(p->mask & (DP_IS_SEND | DP_IS_WRITE)))
+		return 0;
+	r->reply_due = true;
+	if (r->replies == DP_REPLIES_MIN && !r->thin && dp_ack_fits_request(rc))
+		return DP_REPLY_HOLD_NS;
+	if (p->mask & (DP_IS_SEND | DP_HAS_IMM) && (p->ack_req || !r->thin))
+		return DP_ACK_HOLD_NS;
+	return 0;
+}
+
 /* Schedules an acknowledgement.  At once if the requester asks for it (it does so for
- * retransmissions), soon when there is news: a gap opens or closes, or a packet came twice; else
- * after a number of packets or some time.  An ACK for each packet behind a gap would cost more than
- * the loss. */
+ * retransmissions) and no reply is expected, soon when there is news: a gap opens or closes, or a
+ * packet came twice; else after a number of packets or some time.  An ACK for each packet behind a
+ * gap would cost more than the loss. */
 static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, bool news, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
-	bool received = p->mask & DP_IS_LAST && p->mask & (DP_IS_SEND | DP_HAS_IMM) &&
-			(p->ack_req || !r->thin);
 	uint32_t every = rc->peer_paths ? DP_PATHS_ACK_EVERY : DP_EXT_ACK_EVERY;
+	uint64_t hold = reply_hold_ns(rc, p);
 
 	if (news)
 		tell_news(rc, now);
-	if (++r->unacked >= every << r->thin || (p->ack_req && !received))
+	if (++r->unacked >= every << r->thin || (p->ack_req && !hold))
 		r->ack_now = true;
 	if (r->ack_now)
 		dp_qp_wake(&rc->qp);
 	else
-		ack_within(r, received ? DP_ACK_HOLD_NS : dp_ack_delay_ns(r->thin), now);
+		ack_within(r, hold ? hold : dp_ack_delay_ns(r->thin), now);
 }
 
 /* Keeps the telemetry that the next acknowledgement will echo. */

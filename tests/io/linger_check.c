@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* When the device's thread lingers.  Time is passed in. */
+#include "io/linger.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+enum { US = 1000, MS = 1000000, SECOND = 1000000000, PACKETS = 8 };
+
+static struct dp_linger linger;
+static uint64_t now;
+
+/* Packets that come so long after the thread has nothing left to do. */
+static void packets(int n, uint64_t gap_ns)
+{
+	for (int i = 0; i < n; i++) {
+		dp_linger_drained(&linger, now);
+		now += gap_ns;
+		dp_linger_arrived(&linger, now);
+	}
+	dp_linger_drained(&linger, now);
+}
+
+static void begin(void)
+{
+	linger = (struct dp_linger){ 0 };
+	now += 10ull * SECOND;
+	dp_linger_slept(&linger, now);
+}
+
+static void check_gaps(void)
+{
+	begin();
+	packets(PACKETS - 1, 5 * US);
+	assert(!dp_linger_wanted(&linger, now));
+	packets(1, 5 * US);
+	assert(dp_linger_wanted(&linger, now));
+	/* The next one does not come: one look in vain. */
+	assert(!dp_linger_wanted(&linger, now + DP_LINGER_NS));
+	packets(1, 100 * US);
+	assert(!dp_linger_wanted(&linger, now));
+	begin();
+	packets(100, DP_LINGER_NS + 1);
+	assert(!dp_linger_wanted(&linger, now));
+}
+
+/* What the thread is asked meanwhile by others must not wait for the end of the traffic. */
+static void check_sleep(void)
+{
+	begin();
+	packets(2500, 5 * US); /* 12.5 ms */
+	assert(!dp_linger_wanted(&linger, now));
+	dp_linger_slept(&linger, now);
+	assert(dp_linger_wanted(&linger, now));
+}
+
+static bool wanted_at(uint64_t at)
+{
+	now = at;
+	packets(PACKETS, 1 * US);
+	dp_linger_slept(&linger, now);
+	return dp_linger_wanted(&linger, now);
+}
+
+/* The pause after each disturbance is twice as long as that before, and at most a second. */
+static void check_others(void)
+{
+	uint64_t pause = 10 * MS;
+
+	begin();
+	packets(PACKETS, 5 * US);
+	assert(dp_linger_look(&linger, now, now + 20 * US));
+	for (int i = 0; i < 10; i++) {
+		uint64_t disturbed = now;
+
+		assert(!dp_linger_look(&linger, now - 3 * MS, now));
+		assert(!wanted_at(disturbed + pause - 100 * US));
+		assert(wanted_at(disturbed + pause));
+		pause = 2 * pause < SECOND ? 2 * pause : SECOND;
+	}
+	now += 3ull * SECOND;
+	assert(!dp_linger_look(&linger, now - 3 * MS, now));
+	assert(wanted_at(now + 10 * MS));
+}
+
+int main(void)
+{
+	check_gaps();
+	check_sleep();
+	check_others();
+	printf("ok\n");
+	return 0;
+}
