@@ -325,13 +325,13 @@ struct dp_qp_attr {
 	uint16_t path_mtu;    /* bytes */
 	uint32_t access;      /* enum dp_access: what the peer may do */
 	uint32_t qkey;	      /* UD: the Q_Key that a datagram must carry */
-	struct dp_addr raddr; /* DP_QP_AV: the peer, and the port's route to it */
+	struct dp_addr raddr; /* DP_QP_AV: the peer, the port's route to it, and */
 	uint32_t path_id;
+	uint8_t tos; /* DSCP << 2 of packets to it; 0: that of the engine */
 	uint32_t dest_qpn;
 	uint32_t rq_psn, sq_psn;
-	uint8_t timeout;   /* 4.096 us * 2^n, 0: none */
-	uint8_t retry_cnt; /* 0..7 */
-	uint8_t rnr_retry; /* 0..7, 7: for ever */
+	uint8_t timeout;	      /* 4.096 us * 2^n, 0: none */
+	uint8_t retry_cnt, rnr_retry; /* 0..7; rnr_retry 7: for ever */
 	uint8_t min_rnr_timer;
 	uint8_t max_rd_atomic, max_dest_rd_atomic;
 	uint8_t sqd_notify;  /* DP_QP_EN_SQD_ASYNC_NOTIFY: raise DP_EVENT_SQ_DRAINED */

@@ -11,6 +11,7 @@
  */
 #include "engine/multicast.h"
 #include "engine/qp.h"
+#include "wire/trim.h"
 
 #include <assert.h>
 
@@ -320,6 +321,8 @@ static bool values_valid(const struct dp_qp *qp, const struct dp_qp_attr *a, uin
 {
 	if (mask & DP_QP_PATH_MTU && !mtu_valid(a->path_mtu, qp->engine->cfg.path_mtu_max))
 		return false;
+	if (mask & DP_QP_AV && (a->tos & DP_ECN_MASK || a->tos >> 2 == DP_DSCP_TRIMMED))
+		return false;
 	if (mask & DP_QP_TIMEOUT && a->timeout > 31)
 		return false;
 	if (mask & DP_QP_RETRY_CNT && a->retry_cnt > 7)
@@ -342,6 +345,7 @@ static void copy_attrs(struct dp_qp_attr *to, const struct dp_qp_attr *a, uint32
 	if (mask & DP_QP_AV) {
 		to->raddr = a->raddr;
 		to->path_id = a->path_id;
+		to->tos = a->tos;
 	}
 	if (mask & DP_QP_PATH_MTU)
 		to->path_mtu = a->path_mtu;

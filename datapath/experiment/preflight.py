@@ -168,7 +168,7 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
     if spec.topology.of_lane.keeps_mtu:
         return
     # Only here: these open C libraries, which takes a tenth of a second.
-    from datapath.lanes.sim import has_room_for_telemetry
+    from datapath.lanes.sim_options import has_room_for_telemetry
     from datapath.verbs.sizes import telemetry_room
 
     if not has_room_for_telemetry(transport, mtu):

@@ -20,7 +20,7 @@ from typing import Any
 
 from datapath.dialogue import Dialogue
 from datapath.errors import CapabilityError, DatapathError
-from datapath.fabric.links import Link
+from datapath.fabric.links import Link, class_of_credits, classes_by_dscp
 from datapath.native import paths
 
 Start = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
@@ -30,6 +30,7 @@ _LATE_NS = 100_000
 _LATE_SHARE = 0.2
 _JITTER = {"normal": 1, "pareto": 2, "trace": 3}
 _MARKING = {"step": 1, "red": 2}
+_NO_CLASS = 8  # DP_LINK_CLASSES
 
 
 PORTS_MAX, NODES_MAX, WIRES_MAX = 34, 128, 1024
@@ -73,7 +74,7 @@ def allowed_lateness_ns(delay_ns: int) -> int:
 
 
 def words(link: Link, *, ecn_mark: float, seed: int) -> Iterator[str]:
-    """key=value of a `configure` command; classes are for the simulator alone."""
+    """key=value of a `configure` command."""
     for name, number in link.numbers().items():
         yield f"{name}={+number!r}"  # a bool becomes 0 or 1
     for name, setting in link.impairments:
@@ -101,6 +102,15 @@ def words(link: Link, *, ecn_mark: float, seed: int) -> Iterator[str]:
         yield f"jitter_shape={link.jitter.shape!r}"
         if link.jitter.samples_ns:
             yield "jitter_samples_ns=" + ",".join(map(repr, link.jitter.samples_ns))
+    if by_dscp := classes_by_dscp(link.classes):
+        shaped = [
+            f"{one.weight}:{one.limit_bytes}:{link.shaped_bps(one)}:{one.jitter!r}"
+            for one in link.classes
+        ]
+        of_credits = class_of_credits(link.classes)
+        last = _NO_CLASS if of_credits is None else of_credits
+        yield "classes=" + ",".join(shaped)
+        yield "class_of_dscp=" + ",".join(map(str, (*by_dscp, last)))
     yield f"ecn_mark={ecn_mark!r}"
     yield f"seed={seed}"
 

@@ -18,8 +18,9 @@ class EngineOptions:
     line_rate_bps: told to algorithms, 0: that of the first host's link.  cnp_ns: least time between
     two CNPs that a QP sends for marked packets, 0: it sends none.  timeout, retry_cnt,
     rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
-    packets with payload, and of those without.  credit_class: that of CREDIT packets;
-    if it is another than control_class, they go the way of their data backwards.
+    packets with payload, and of those without.  class_of_dscp: in their place, the class by the
+    DSCP of the flow, shape (64,).  credit_class: that of CREDIT packets; None: as others.  With a
+    class of their own they go the way of their data backwards.
     """
 
     path_mtu: int = 4096
@@ -39,4 +40,5 @@ class EngineOptions:
     min_rnr_timer: int = 12
     data_class: int = 0
     control_class: int = 0
-    credit_class: int = 0
+    class_of_dscp: tuple[int, ...] = ()
+    credit_class: int | None = None

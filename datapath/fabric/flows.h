@@ -19,7 +19,7 @@
 
 #define DP_FLOW_TABLE_MAGIC "DPFLOWS"
 #define DP_FLOW_REPORT_MAGIC "DPREPRT"
-#define DP_FLOW_ABI 2
+#define DP_FLOW_ABI 3
 #define DP_FLOW_UNTIL_STOP UINT64_MAX
 #define DP_FLOW_MESSAGE_MAX (1ULL << 30)
 
@@ -34,8 +34,11 @@ struct dp_flow {
 	uint32_t qp;	 /* number of the QP from src to dst; flows of one QP wait for each other */
 	uint32_t tag;	 /* free for the maker of the table */
 	uint32_t opcode; /* enum dp_wr_opcode: RDMA_WRITE, SEND or RDMA_READ */
-	uint32_t cc; /* algorithm that its QP gets when the flow begins, counted from 1 in a list
+	uint32_t cc;   /* algorithm that its QP gets when the flow begins, counted from 1 in a list
 		      * beside the table; 0: as it is */
+	uint32_t dscp; /* of the packets of its QP, 0 to 63; all flows of a QP have the same */
+	uint32_t
+		after; /* an earlier row, counted from 1, without whose end it does not begin; 0: none */
 	uint32_t reserved;
 };
 

@@ -15,6 +15,9 @@ Rules that both keep:
   posts its first message when it has started and the one before it has posted its last.
 - A flow whose `cc` is not 0 gives its QP that algorithm of a list when it begins; the QP keeps it
   for the flows behind it.
+- A flow with `after` does not begin before that row (counted from 1, an earlier one) has ended.
+  Meanwhile it holds up the flows behind it on its QP.
+- `dscp` is that of the packets of a QP, both ways; all flows of a QP have the same.
 - A flow of `UNTIL_STOP` bytes ends at `stop_ns`, which is its `finish_ns`; messages that complete
   later count neither as delivered nor as latency samples.  Any other flow finishes when its last
   message completes; one that `stop_ns` cuts short has finish_ns 0.
@@ -34,7 +37,7 @@ from datapath.errors import LocalError
 Flows: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 """Array of FLOW_DTYPE, shape (flows,)."""
 
-ABI = 2  # DP_FLOW_ABI
+ABI = 3  # DP_FLOW_ABI
 UNTIL_STOP = 2**64 - 1  # DP_FLOW_UNTIL_STOP
 MESSAGE_MAX = 2**30  # DP_FLOW_MESSAGE_MAX
 ANY_HOST = 2**32 - 1
@@ -56,6 +59,8 @@ FLOW_DTYPE = np.dtype(
         ("tag", "<u4"),
         ("opcode", "<u4"),
         ("cc", "<u4"),
+        ("dscp", "<u4"),
+        ("after", "<u4"),
         ("reserved", "<u4"),
     ]
 )
@@ -153,6 +158,9 @@ def check(flows: Flows, hosts: int) -> Flows:
         (stops & (flows["stop_ns"] <= flows["start_ns"]), "stop_ns is not after start_ns"),
         (~(until_stop & one_message) & (largest > MESSAGE_MAX), "a message is at most 1 GiB"),
         (~np.isin(flows["opcode"], list(OPCODES.values())), "opcode is not WRITE, SEND or READ"),
+        (flows["after"] > np.arange(len(flows)), "after is not an earlier row, counted from 1"),
+        (flows["dscp"] > 63, "dscp is 0 to 63"),
+        (_other_dscp(flows), "another row of its QP has another dscp"),
         (late, "it starts before the row above it: use flows.ordered()"),
     ]
     for wrong, what in faults:
@@ -160,6 +168,14 @@ def check(flows: Flows, hosts: int) -> Flows:
             row = int(np.argmax(wrong))
             raise LocalError(f"flow {row}: {what}", hint=f"the row is {flows[row]}")
     return flows
+
+
+def _other_dscp(flows: Flows) -> Any:
+    """Which rows have another DSCP than the first row of their QP."""
+    if not flows["dscp"].any():
+        return np.zeros(len(flows), bool)
+    _, first, qp = np.unique(flows[["src", "dst", "qp"]], return_index=True, return_inverse=True)
+    return flows["dscp"] != flows["dscp"][first][qp]
 
 
 def write(path: Path, flows: Flows, hosts: int, *, seed: int = 0) -> None:

@@ -7,6 +7,7 @@ everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -136,14 +137,20 @@ class Jitter:
 class QueueClass:
     """One of several queues of a link; weight 0 is strict priority over all behind it.
 
-    rate_bps: shaped to that rate, with a bucket that holds one frame; 0: not shaped.  jitter: share
-    by which the time between two frames of it varies.
+    rate_bps: shaped to that rate, with a bucket that holds one frame; 0: not shaped.  share: in its
+    place, a share of the link's rate.  jitter: share by which the time between two frames of it
+    varies.  dscp: of the packets that go into it; the class with none takes all others.  credits:
+    it takes CREDIT packets.  lossless: a shared buffer with PFC drops nothing of it.
     """
 
     weight: int = 0
     limit_bytes: int = 0
     rate_bps: int = 0
     jitter: float = 0.0
+    share: float = 0.0
+    dscp: tuple[int, ...] = ()
+    credits: bool = False
+    lossless: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,8 +227,33 @@ class Link:
         for index, one in enumerate(self.classes):
             classes[index].weight = one.weight
             classes[index].limit_bytes = one.limit_bytes
-            classes[index].rate_bps, classes[index].jitter = one.rate_bps, one.jitter
+            classes[index].rate_bps, classes[index].jitter = self.shaped_bps(one), one.jitter
         return kept
+
+    def shaped_bps(self, one: QueueClass) -> int:
+        """The rate to which a class of this link is shaped; 0: it is not."""
+        return one.rate_bps or int(one.share * self.rate_bps)
+
+
+DSCPS = 64
+"""Values of the field."""
+
+
+def classes_by_dscp(classes: Sequence[QueueClass]) -> tuple[int, ...]:
+    """The class of each DSCP, shape (DSCPS,); () if no class names what goes into it."""
+    if not any(one.dscp or one.credits for one in classes):
+        return ()
+    others = [i for i, one in enumerate(classes) if not one.dscp and not one.credits]
+    found = [others[0] if others else 0] * DSCPS
+    for index, one in enumerate(classes):
+        for dscp in one.dscp:
+            found[dscp] = index
+    return tuple(found)
+
+
+def class_of_credits(classes: Sequence[QueueClass]) -> int | None:
+    """The class that takes CREDIT packets; None: that of their DSCP."""
+    return next((index for index, one in enumerate(classes) if one.credits), None)
 
 
 @dataclass(frozen=True)

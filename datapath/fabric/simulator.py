@@ -407,8 +407,12 @@ def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) 
     config.timeout, config.retry_cnt = options.timeout, options.retry_cnt
     config.rnr_retry, config.min_rnr_timer = options.rnr_retry, options.min_rnr_timer
     config.data_class, config.control_class = options.data_class, options.control_class
-    config.credit_class = options.credit_class
-    config.symmetric = options.credit_class != options.control_class
+    config.by_dscp = bool(options.class_of_dscp)
+    for dscp, number in enumerate(options.class_of_dscp):
+        config.class_of_dscp[dscp] = number
+    if options.credit_class is not None:
+        config.credit_class = options.credit_class
+        config.symmetric = config.by_dscp or options.credit_class != options.control_class
     delays = [link.delay_ns for c in graph.cables for link in (c.forward, c.backward)]
     config.stall_ns = _STALL_NS + 4 * max(delays, default=0)
     return config

@@ -15,7 +15,7 @@ from datapath.spelling import or_rather
 from datapath.units import DurationNs
 from datapath.xdp.impair import DIRECTIONS, Direction
 
-_FIXED = ("aqm", "trim", "telemetry", "ecn_mark")
+_FIXED = ("aqm", "classes", "trim", "telemetry", "ecn_mark")
 """Keys of `path` that cannot change while packets wait, or that lane sim does not have."""
 _WHAT = ("path", "state", "stop", "start", "cc", "stall")
 

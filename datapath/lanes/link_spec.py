@@ -20,6 +20,7 @@ from pydantic import (
 
 from datapath import foreign
 from datapath.fabric.links import CoDel, FqCoDel, Jitter, Marking, Pie, Policer
+from datapath.lanes.class_spec import CLASSES_MAX, TrafficClass, check_classes
 from datapath.link.impairments import IMPAIRMENTS, Impairment
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
 
@@ -315,6 +316,14 @@ class LinkSettings(_Impairments):
         description="Active queue management: codel, fq-codel or pie, or a model with parameters. "
         "`queue` remains the limit. Not beside ecn and trim.",
     )
+    classes: Annotated[
+        Annotated[list[TrafficClass], Field(min_length=1, max_length=CLASSES_MAX)] | None,
+        Sets("classes"),
+    ] = Field(
+        None,
+        description="Queues that take turns, strict or by weight, and which packets go into "
+        "which. ecn marks by the queue of the class. Not beside aqm and trim.",
+    )
     policer: Annotated[PolicerBucket | None, Sets("policer")] = Field(
         None, description="A token bucket before the queue: {rate: 500mbit, burst: 64KiB}."
     )
@@ -336,6 +345,12 @@ class LinkSettings(_Impairments):
     )
 
     @model_validator(mode="after")
+    def _each_packet_has_a_class(self) -> LinkSettings:
+        if self.classes is not None:
+            check_classes(self.classes)
+        return self
+
+    @model_validator(mode="after")
     def _one_rate(self) -> LinkSettings:
         if self.trace is None:
             return self
@@ -349,6 +364,14 @@ class LinkSettings(_Impairments):
 LINK_KEYS = tuple(LinkSettings.model_fields)
 
 _UNSET: Mapping[str, Any] = {"rate_bps": 0, "delay_ns": 0, "limit_bytes": QUEUE_BYTES}
+
+
+_EXCLUDING = (("aqm", "ecn"), ("aqm", "trim"), ("aqm", "classes"), ("trim", "classes"))
+
+
+def excluding(settings: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Two keys of LINK_KEYS with values that exclude each other."""
+    return next((two for two in _EXCLUDING if all(settings[key] for key in two)), None)
 
 
 def link_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -385,5 +408,5 @@ def _set(key: str, value: Any) -> dict[str, Any]:
     if isinstance(value, BaseModel):
         value = value.setting()  # type: ignore[attr-defined]
     elif isinstance(value, list):
-        value = tuple(value)
+        value = tuple(one.setting() if isinstance(one, TrafficClass) else one for one in value)
     return dict(zip(names, value, strict=True)) if len(names) > 1 else {names[0]: value}

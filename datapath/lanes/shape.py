@@ -22,7 +22,14 @@ from dataclasses import replace
 from typing import Any
 
 from datapath.errors import LocalError
-from datapath.fabric.links import Link, QueueClass, SharedBuffer, frame_bytes, headroom_bytes
+from datapath.fabric.links import (
+    Link,
+    QueueClass,
+    SharedBuffer,
+    classes_by_dscp,
+    frame_bytes,
+    headroom_bytes,
+)
 from datapath.fabric.topology import (
     Cable,
     Custom,
@@ -35,6 +42,7 @@ from datapath.fabric.topology import (
     Star,
 )
 from datapath.fabric.topology import Topology as Shape
+from datapath.lanes.class_spec import pfc_mask, refuse_differing
 from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, given_arguments
 from datapath.lanes.spec import ONE_PATH, TWO_SIDED, Path, Topology
 from datapath.xdp.impair import DIRECTIONS
@@ -65,14 +73,20 @@ def shape(topology: Topology, path: Path) -> Shape:
         edge = replace(edge, **{name: getattr(forward, name) for name in _OF_QUEUES})
     if topology.lossless is not None:
         edge, forward, backward = (
-            replace(link, limit_bytes=0, classes=_TWO_CLASSES) for link in (edge, forward, backward)
+            replace(link, limit_bytes=0, classes=link.classes or _TWO_CLASSES)
+            for link in (edge, forward, backward)
         )
     made = _assembled(topology, edge, forward, backward)
+    refuse_differing(_links(made.graph()))
     if topology.lossless is not None:
         return replace(made, buffer=_lossless_buffer(topology, made.graph()))
     if topology.buffer is not None:
         return replace(made, buffer=SharedBuffer(topology.buffer))
     return made
+
+
+def _links(graph: Graph) -> list[Link]:
+    return [link for cable in graph.cables for link in (cable.forward, cable.backward)]
 
 
 def _assembled(
@@ -145,23 +159,26 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
     frame = frame_bytes(topology.mtu)
     ends = collections.Counter(end for cable in graph.cables for end in (cable.a, cable.b))
     ports = max(count for node, count in ends.items() if node >= graph.hosts)
-    links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
+    links = _links(graph)
+    classes = next((one for link in links if (one := link.classes)), ())
+    mask = pfc_mask(classes) if classes_by_dscp(classes) else 1 << DATA_CLASS
+    parts = ports * mask.bit_count()
     headroom = pfc.headroom
     if headroom is None:
         headroom = max(headroom_bytes(link, frame) for link in links)
-    xoff = total // ports - headroom if pfc.xoff is None else pfc.xoff
-    if headroom * ports > total or xoff <= 0:
+    xoff = total // parts - headroom if pfc.xoff is None else pfc.xoff
+    if headroom * parts > total or xoff <= 0:
         raise LocalError(
             f"topology.buffer: {total} bytes are too few for PFC on {ports} ports with "
             f"{headroom} bytes of headroom each",
-            hint=f"at least {ports * (headroom + 3 * frame)} let a switch forward at full rate",
+            hint=f"at least {parts * (headroom + 3 * frame)} let a switch forward at full rate",
         )
     xon = max(xoff - 2 * frame, 0) if pfc.xon is None else pfc.xon
     if xon > xoff:
         raise LocalError(f"topology.pfc: xon is {xon}, above xoff, which is {xoff}")
     return SharedBuffer(
         total,
-        pfc_classes=1 << DATA_CLASS,
+        pfc_classes=mask,
         xoff_bytes=xoff,
         xon_bytes=xon,
         headroom_bytes=headroom,
@@ -171,6 +188,12 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
 def _switched(link: Link) -> Link:
     """Links of switches.  With trimming they have a queue for trimmed packets, which goes first."""
     return replace(link, classes=_TWO_CLASSES) if link.trim else link
+
+
+def traffic_classes(path: Path) -> tuple[QueueClass, ...]:
+    """The classes that packets have by their DSCP; (): none are named."""
+    classes = path.link("forward").classes or path.link("backward").classes
+    return classes if classes_by_dscp(classes) else ()
 
 
 def host_link(topology: Topology, path: Path) -> Link:
@@ -273,6 +296,8 @@ def refuse_shared_aqm(topology: Topology, path: Path) -> None:
 def refuse_lossless(topology: Topology, path: Path) -> None:
     """LocalError for a section beside which PFC makes no sense."""
     if topology.lossless is None:
+        if any(one.lossless for one in traffic_classes(path)):
+            raise LocalError("a lossless class needs topology.pfc", hint="give buffer and pfc")
         return
     links: list[LinkSettings] = [path, *filter(None, (path.forward, path.backward))]
     links += topology.graph.links if topology.graph else []

@@ -29,10 +29,11 @@ from datapath.lanes.shape import (
     refuse_path,
     refuse_shared_aqm,
     shape,
+    traffic_classes,
 )
+from datapath.lanes.sim_options import engine_options
 from datapath.lanes.spec import ONE_PATH, Path, Topology
 from datapath.lanes.wakeup_spec import HostWakeup
-from datapath.verbs import sizes
 from datapath.xdp.impair import DIRECTIONS
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from datapath.fabric.changes import SetAlgorithm
-    from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.flows import FlowResults, Flows
     from datapath.fabric.sim_result import Sampling, SimResult
     from datapath.fabric.simulator import Simulation
@@ -274,6 +274,7 @@ class SimNetwork:
                 self.topology.mtu,
                 int(self.link_rate_bps),
                 data_class=DATA_CLASS if two_classes else 0,
+                classes=traffic_classes(self.path),
             ),
             wakeup=self._wakeup(spin_ns),
         )
@@ -369,49 +370,6 @@ class SimNetwork:
 def _paused_ns(links: Any) -> dict[str, int]:
     """The sum over all links, those of hosts too, which switches pause."""
     return {way: int(links[i::2]["paused_ns"].sum()) for i, way in enumerate(DIRECTIONS)}
-
-
-# --- options of the engine -----------------------------------------------------------------------
-
-
-def engine_options(
-    transport: Transport, mtu: int, line_rate_bps: int, *, data_class: int = 0
-) -> EngineOptions:
-    """The engine's options of a `transport` section, as devices of live lanes have them."""
-    from datapath.fabric.engine_options import EngineOptions
-
-    options = transport.options
-    names = {"retry_count": "retry_cnt", "ack_timeout": "timeout", "rnr_retry": "rnr_retry"}
-    given = transport.qp_attributes().items()
-    of_qps: dict[str, Any] = {names[name]: value for name, value in given}
-    path_mtu = sizes.path_mtu(mtu, transport.path_mtu)
-    return EngineOptions(
-        path_mtu=path_mtu,
-        extended=transport.mode == "auto",
-        ecn=transport.ecn,
-        window_psns=options.window or 0,
-        min_rto_ns=options.min_rto or 0,
-        cnp_ns=options.cnp or 0,
-        segment_max=sizes.segment(
-            mtu,
-            path_mtu,
-            asked=options.segment or 0,
-            afxdp=transport.port == "afxdp",
-            room=sizes.telemetry_room() if options.telemetry else 0,
-        ),
-        paths=options.paths,
-        telemetry=options.telemetry,
-        line_rate_bps=line_rate_bps,
-        data_class=data_class,
-        **of_qps,
-    )
-
-
-def has_room_for_telemetry(transport: Transport, mtu: int) -> bool:
-    """Whether an Ethernet MTU carries the path MTU and the records of switches beside it."""
-
-    options = engine_options(transport, mtu, 0)
-    return options.segment_max >= options.path_mtu + sizes.telemetry_room()
 
 
 def _frame(result: SimResult) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from datapath.fabric.links import Link
 from datapath.lanes.graph_spec import GraphSetting, overlaid
 from datapath.lanes.lane import LANES, Lane
-from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, link_arguments
+from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, excluding, link_arguments
 from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
 from datapath.lanes.wakeup_spec import WakeupSetting
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
@@ -368,7 +368,7 @@ class Path(LinkSettings):
         for direction in DIRECTIONS:
             if sum(f.direction == direction for f in self.faults) > MAX_FAULTS:
                 raise ValueError(f"more than {MAX_FAULTS} {direction} faults")
-            self._check_aqm(direction)
+            self._check_queue(direction)
         if self.backend == "none" and self.impaired:
             raise ValueError("backend none impairs nothing; use backend auto or bpf")
         keys = " and ".join(self.link_keys)
@@ -378,12 +378,10 @@ class Path(LinkSettings):
             raise ValueError(f"faults are for backend bpf, which has no {keys or 'link model'}")
         return self
 
-    def _check_aqm(self, direction: Direction) -> None:
-        given = self._settings(direction)
-        beside = [key for key in ("ecn", "trim") if given["aqm"] and given[key]]
-        if beside:
-            hint = "; aqm: {model: codel, ecn: true} marks" if "ecn" in beside else ""
-            raise ValueError(f"{direction}: aqm and {beside[0]} exclude each other{hint}")
+    def _check_queue(self, direction: Direction) -> None:
+        if two := excluding(self._settings(direction)):
+            hint = "; aqm: {model: codel, ecn: true} marks" if "ecn" in two else ""
+            raise ValueError(f"{direction}: {' and '.join(two)} exclude each other{hint}")
 
     @property
     def carrier(self) -> str:

@@ -380,6 +380,36 @@ def test_fq_codel_lets_another_flow_overtake(wire: Wire) -> None:
     assert arrived == [*frames[:2], *others, *frames[2:6]]
 
 
+def test_classes_take_turns_by_dscp(wire: Wire) -> None:
+    """A strict class overtakes all that waits, IPv4 and IPv6; two others share by weight."""
+    classes = [{"dscp": 46}, {"dscp": 10, "weight": 3}, {"weight": 1}]
+    wire.configure(rate="100kbit", classes=classes)
+    first, plain = numbered(1, size=972), numbered(4, size=972)
+    weighty = numbered(6, size=972, tos=10 << 2)
+    strict = [ipv4(udp(bytes(972)), tos=46 << 2), ipv6(udp(bytes(952)), traffic_class=46 << 2)]
+    arrived = [f for _, f in wire.send([*first, *plain, *weighty, *strict])]
+    assert arrived[:3] == [*first, *strict]
+    later = [f[IP_AT + 1] >> 2 for f in arrived[3:]]
+    assert len(later) == 10
+    assert sorted(later[:8]) == [0] * 2 + [10] * 6, "three to one"
+
+
+def test_a_class_that_is_not_there_is_refused(wire: Wire) -> None:
+    emulator = wire.network.emulator()
+    numbers = ",".join(["0"] * 64)
+    for refused in (
+        ["classes=0:0:0:0", f"class_of_dscp=1,{numbers}"],
+        ["classes=0:0:0:0", f"class_of_dscp={numbers}"],
+        ["classes=0:0:0", f"class_of_dscp={numbers},8"],
+        ["classes=0:0:0:0"],
+        [f"class_of_dscp={numbers},8"],
+        ["classes=" + ",".join(["0:0:0:0"] * 9), f"class_of_dscp={numbers},8"],
+    ):
+        assert emulator._ask("configure", "forward", *refused).startswith("error")
+    wire.configure(rate="1gbit")
+    assert len(wire.send(numbered(3))) == 3
+
+
 def test_pie_drops_arrivals_once_the_delay_is_known(wire: Wire) -> None:
     """With gains so large that one update is enough."""
     pie = {"model": "pie", "target": "1ms", "update": "1ms", "max_burst": 0}

@@ -26,7 +26,8 @@ from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
 from datapath.lanes import open_network
 from datapath.lanes.base import PathCounters
 from datapath.lanes.shape import shape
-from datapath.lanes.sim import SimNetwork, engine_options
+from datapath.lanes.sim import SimNetwork
+from datapath.lanes.sim_options import engine_options
 from datapath.lanes.spec import Path, Topology
 from datapath.series import Request
 from datapath.verbs.spec import Transport

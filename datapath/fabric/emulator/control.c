@@ -28,8 +28,11 @@
 struct settings {
 	struct dp_link_config link;
 	double ecn_mark;
-	char *trace;  /* milliseconds, separated by commas */
-	char *jitter; /* nanoseconds, separated by commas */
+	char *trace;   /* milliseconds, separated by commas */
+	char *jitter;  /* nanoseconds, separated by commas */
+	char *classes; /* WEIGHT:LIMIT_BYTES:RATE_BPS:JITTER of each class, separated by commas */
+	char *dscp;    /* the classes of the 64 DSCPs and of CREDITs, separated by commas */
+	struct class_map map;
 };
 
 enum kind { U32, U64, DOUBLE, BOOL, LIST };
@@ -46,6 +49,8 @@ static const struct key {
 		name, kind, offsetof(struct settings, member)                                      \
 	}
 	KEY("trace_ms", LIST, trace),
+	KEY("classes", LIST, classes),
+	KEY("class_of_dscp", LIST, dscp),
 	KEY("jitter_kind", U32, link.jitter.kind),
 	KEY("jitter_scale_ns", DOUBLE, link.jitter.scale_ns),
 	KEY("jitter_shape", DOUBLE, link.jitter.shape),
@@ -162,10 +167,47 @@ static int read_jitter_trace(struct arrays *a, struct settings *s)
 	return 0;
 }
 
+static int read_class(struct dp_class_config *c, char *text)
+{
+	const char *weight = strsep(&text, ":"), *limit = strsep(&text, ":");
+	const char *rate = strsep(&text, ":");
+
+	if (!rate || !text || dp_read_u32(weight, 0, DP_LINK_WEIGHT_MAX, &c->weight) ||
+	    dp_read_number(limit, 0, UINT64_MAX, &c->limit_bytes) ||
+	    dp_read_number(rate, 0, UINT64_MAX, &c->rate_bps))
+		return -EINVAL;
+	return dp_read_real(text, &c->jitter);
+}
+
+static int read_classes(struct settings *s)
+{
+	uint32_t n = s->classes ? count(s->classes) : 0, class;
+	int err = n > DP_LINK_CLASSES || !n != !s->dscp ? -EINVAL : 0;
+
+	s->link.n_classes = n ? n : s->link.trim ? 2 : 1;
+	for (uint32_t i = 0; i < n && !err; i++)
+		err = read_class(&s->link.class[i], strsep(&s->classes, ","));
+	for (uint32_t i = 0; s->dscp && i <= 64 && !err; i++) {
+		err = dp_read_u32(strsep(&s->dscp, ","), 0, DP_LINK_CLASSES, &class);
+		if (!err && class >= n && (i < 64 || class != DP_LINK_CLASSES))
+			err = -EINVAL;
+		if (i < 64)
+			s->map.of_dscp[i] = (uint8_t) class;
+		else
+			s->map.credits = (uint8_t) class;
+		if (!err && !s->dscp && i < 64)
+			err = -EINVAL;
+	}
+	return err;
+}
+
 /* Arrays that the link's configuration points to live as long as the link. */
 static int read_traces(struct arrays *a, struct settings *s)
 {
-	int err = s->trace ? read_rate_trace(a, s) : 0;
+	int err = read_classes(s);
+
+	if (!err && s->trace)
+		err = read_rate_trace(a, s);
 
 	return !err && s->jitter ? read_jitter_trace(a, s) : err;
 }
@@ -203,8 +245,9 @@ static int apply(struct wire *w, struct settings *s)
 
 	wire_close(w);
 	w->trims = s->link.trim;
-	s->link.n_classes = w->trims ? 2 : 1;
+	w->has_classes = s->classes;
 	err = read_traces(&w->arrays, s);
+	w->map = s->map;
 	if (!err)
 		err = dp_link_create(&s->link, &forward_ops, w, &w->link);
 	forward_look(w);
@@ -285,7 +328,6 @@ static void change(struct wire *w, char *words)
 	if (!err)
 		err = read_traces(&c->arrays, &s);
 	if (!err) {
-		s.link.n_classes = s.link.trim ? 2 : 1;
 		c->link = s.link;
 		c->ecn_mark = s.ecn_mark;
 		err = change_add(w, c);

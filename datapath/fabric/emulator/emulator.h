@@ -59,6 +59,12 @@ struct counts {
 	uint64_t refused;  /* changes that the link or the routes could not take */
 };
 
+/* The class of each frame, by its DSCP; CREDITs may have one of their own. */
+struct class_map {
+	uint8_t of_dscp[64];
+	uint8_t credits; /* DP_LINK_CLASSES: as their DSCP has it */
+};
+
 /* Arrays that a link's configuration points to. */
 struct arrays {
 	uint32_t *trace;
@@ -88,7 +94,9 @@ struct wire {
 	struct change *change; /* those to come, by time */
 	uint64_t delay_ns;
 	bool trims, hashes;
-	uint64_t last_ns; /* time of the last offer; never goes back */
+	bool has_classes;
+	struct class_map map; /* has_classes */
+	uint64_t last_ns;     /* time of the last offer; never goes back */
 	struct counts counts;
 	struct dp_lateness late; /* of all frames that left the emulator behind it */
 	struct dp_series *series;
@@ -104,6 +112,8 @@ struct chunk {
 	uint16_t bth;	  /* RoCEv2: offset of the BTH; 0: another protocol */
 	uint16_t ports;	  /* UDP and TCP: offset of the ports; 0: another protocol */
 	uint8_t version;  /* IP version; 0: not IP */
+	uint8_t dscp;
+	bool credit; /* a CREDIT of ours */
 	struct dp_telemetry hop[DP_HOPS_MAX];
 };
 

@@ -141,10 +141,20 @@ static struct wire *next_wire(struct emulator *e, uint32_t node, const struct ch
 	return &e->wire[dp_routes_next(&e->routes, node, leaf, c->frame.flow_hash)];
 }
 
+static uint8_t class_of(const struct wire *w, const struct dp_frame *f)
+{
+	const struct chunk *c = container_of(f, struct chunk, frame);
+
+	if (!w->has_classes) /* trimmed frames overtake whole ones */
+		return w->trims && !(f->flags & DP_FRAME_TRIMMED);
+	if (c->credit && w->map.credits < DP_LINK_CLASSES)
+		return w->map.credits;
+	return w->map.of_dscp[c->dscp];
+}
+
 static void offer(struct wire *w, struct dp_frame *f, uint64_t at)
 {
-	/* Trimmed frames overtake whole ones. */
-	f->class = w->trims && !(f->flags & DP_FRAME_TRIMMED);
+	f->class = class_of(w, f);
 	mark_at_random(w, f);
 	if (at < w->last_ns)
 		at = w->last_ns;

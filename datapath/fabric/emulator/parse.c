@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fabric/emulator/emulator.h"
+#include "wire/opcode.h"
 #include "wire/trim.h"
 
 enum {
@@ -38,6 +39,7 @@ static bool parse_transport(const uint8_t *b, uint32_t len, uint32_t at, uint8_t
 		payload = at + UDP_LEN;
 		if (dp_get16(b + at + 2) == ROCE_PORT && payload + DP_BTH_LEN <= c->end) {
 			c->bth = (uint16_t)payload;
+			c->credit = dp_bth_opcode(b + payload) == DP_OP_CREDIT;
 			payload += DP_BTH_LEN;
 		}
 	} else if (protocol == PROTO_TCP && at + 13 <= len) {
@@ -61,6 +63,7 @@ static bool parse_ipv4(const uint8_t *b, uint32_t len, struct chunk *c)
 	at = ETH_LEN + (ip[0] & 15) * 4u;
 	c->version = 4;
 	c->frame.ecn = ip[1] & DP_ECN_MASK;
+	c->dscp = ip[1] >> 2;
 	c->payload = (uint16_t)at;
 	c->end = ETH_LEN + dp_get16(ip + 2);
 	if (dp_get16(ip + 6) & IP_FRAGMENT_OFFSET)
@@ -78,6 +81,7 @@ static bool parse_ipv6(const uint8_t *b, uint32_t len, struct chunk *c)
 		return false;
 	c->version = 6;
 	c->frame.ecn = ip[1] >> 4 & DP_ECN_MASK;
+	c->dscp = (uint8_t)((ip[0] & 15) << 2 | ip[1] >> 6);
 	c->payload = (uint16_t)at;
 	c->end = at + dp_get16(ip + 4);
 	next = ip[6];
@@ -98,6 +102,8 @@ bool parse_frame(const uint8_t *b, struct chunk *c)
 	c->bth = 0;
 	c->ports = 0;
 	c->frame.ecn = 0;
+	c->dscp = 0;
+	c->credit = false;
 	if (type == ETHERTYPE_IPV4)
 		ip = parse_ipv4(b, c->raw.len, c);
 	else if (type == ETHERTYPE_IPV6)

@@ -92,9 +92,11 @@ static bool is_credit(const struct dp_packet *p)
 
 static uint8_t class_of(const struct dp_sim *s, const struct dp_packet *p)
 {
-	if (p->pay_len)
-		return s->cfg.data_class;
-	return is_credit(p) ? s->cfg.credit_class : s->cfg.control_class;
+	if (s->cfg.symmetric && is_credit(p))
+		return s->cfg.credit_class;
+	if (s->cfg.by_dscp)
+		return s->cfg.class_of_dscp[p->tos >> 2];
+	return p->pay_len ? s->cfg.data_class : s->cfg.control_class;
 }
 
 /* Sets the fields of a packet that links look at. */
@@ -283,13 +285,14 @@ static int create_qp(struct dp_sim *s, struct sim_host *h, uint32_t sends, uint3
 }
 
 static int bring_up(struct dp_sim *s, struct dp_qp *qp, const struct dp_qp *peer,
-		    uint32_t peer_host, uint32_t path_id)
+		    uint32_t peer_host, uint32_t path_id, uint8_t tos)
 {
 	struct dp_qp_attr a = {
 		.state = DP_QPS_INIT,
 		.access = DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ,
 		.raddr = address(peer_host),
 		.path_id = path_id,
+		.tos = tos,
 		.path_mtu = s->cfg.path_mtu,
 		.dest_qpn = dp_qp_qpn(peer),
 		.timeout = s->cfg.timeout,
@@ -325,6 +328,7 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 {
 	struct sim_host *src = &s->host[c->src], *dst = &s->host[c->dst];
 	uint32_t depth = c->ring_mask + 1, path = (uint32_t)(c - s->channel) << 1;
+	uint8_t tos = (uint8_t)(c->dscp << 2);
 	int err = sim_host_open(s, src);
 
 	if (!err)
@@ -338,9 +342,9 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 	if (!err && c->algo && c->algo->on_request)
 		err = dp_qp_set_cc(c->responder, c->algo, s->now);
 	if (!err)
-		err = bring_up(s, c->requester, c->responder, c->dst, path);
+		err = bring_up(s, c->requester, c->responder, c->dst, path, tos);
 	if (!err)
-		err = bring_up(s, c->responder, c->requester, c->src, path | 1);
+		err = bring_up(s, c->responder, c->requester, c->src, path | 1, tos);
 	if (!err && s->cfg.preset_extended) {
 		dp_qp_agree(c->requester, c->responder, s->now);
 		dp_qp_agree(c->responder, c->requester, s->now);

@@ -153,6 +153,7 @@ struct sim_message {
 /* A QP of src, and the QP of dst that it is connected to. */
 struct sim_channel {
 	uint32_t src, dst, qp;
+	uint8_t dscp;
 	uint32_t depth_max, depth_sum; /* largest and sum over its flows */
 	uint32_t bytes_max;	       /* largest message, bytes */
 	bool receives, reads, failed;
@@ -175,6 +176,13 @@ struct sim_flow {
 	uint64_t left; /* bytes to post */
 	uint32_t channel, next, outstanding;
 	bool ended;
+};
+
+/* Lists of rows: those that wait for a flow, and those whose wait is over; SIM_NONE ends them. */
+struct sim_waiting {
+	uint32_t first; /* of the flows that wait for this one */
+	uint32_t next;	/* that waits for the same flow */
+	uint32_t freed; /* in the list of dp_sim.freed */
 };
 
 /* The steps that begin and take a flow. */
@@ -222,7 +230,9 @@ struct dp_sim {
 	struct dp_flow_result *result;
 	struct sim_channel *channel;
 	uint32_t n_channels;
-	uint64_t *stop; /* rows that have a stop_ns, ordered by it */
+	uint64_t *stop;		     /* rows that have a stop_ns, ordered by it */
+	struct sim_waiting *waiting; /* by row; NULL: no flow waits for another */
+	uint32_t freed;		     /* rows whose wait is over, or SIM_NONE */
 	uint64_t n_stops, stopped;
 	const struct dp_sim_step *steps; /* NULL: there are none */
 	const uint32_t *after;
@@ -344,13 +354,24 @@ void sim_stay_awake(struct sim_host *, uint64_t until_ns);
 /* Wakes the program, which reads the packets that have arrived. */
 void sim_wake(struct dp_sim *, struct sim_host *);
 
-/* ---- traffic.c -------------------------------------------------------------------- */
+/* ---- table.c ---------------------------------------------------------------------- */
 void sim_traffic_free(struct dp_sim *);
+
+/* ---- traffic.c -------------------------------------------------------------------- */
 void sim_start_flows(struct dp_sim *);
 void sim_start_flow(struct dp_sim *, uint32_t row);
 void sim_stop_flows(struct dp_sim *);
 void sim_completed(struct dp_sim *, const struct dp_wc *);
 int sim_post_receive(struct dp_sim *, struct sim_channel *);
+
+/* ---- waiting.c -------------------------------------------------------------------- */
+/* Reads from the table which flows wait for others; 0 or -ENOMEM. */
+int sim_waiting_open(struct dp_sim *);
+bool sim_waits(const struct dp_sim *, const struct dp_flow *);
+/* Lets the flows go on that wait for this one. */
+void sim_waiting_ended(struct dp_sim *, uint32_t row);
+/* The next flow whose wait is over; SIM_NONE: there is none. */
+uint32_t sim_waiting_take(struct dp_sim *);
 
 /* ---- steps.c ---------------------------------------------------------------------- */
 void sim_steps_free(struct dp_sim *);

@@ -8,7 +8,9 @@
  *   graph.c    links, routes, and a frame's way through them
  *   host.c     an engine and its NIC
  *   wakeup.c   when programs run, of hosts and of emulated links
+ *   table.c    the traffic table, and the QPs that it needs
  *   traffic.c  flows: posting and completions
+ *   waiting.c  flows that wait for the end of others
  *   steps.c    work of hosts that waits for other work and for flows
  *   sample.c   series, and the last events of each QP
  *
@@ -67,7 +69,10 @@ struct dp_sim_config {
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer; /* as in struct dp_qp_attr */
 	/* classes of packets with payload, of those without, and of CREDIT packets */
 	uint8_t data_class, control_class, credit_class;
-	/* All switches choose among equal paths alike, and CREDITs by the data that they call for:
+	bool by_dscp; /* all packets but CREDITs: class_of_dscp[] in place of data and control */
+	uint8_t class_of_dscp[64];
+	/* CREDITs have a class of their own: credit_class.  Then all switches choose among equal
+	 * paths alike, and CREDITs by the data that they call for:
 	 * between leaves and spines they go the same way backwards (ExpressPass, section 3.2). */
 	bool symmetric;
 	uint32_t trace_events; /* events kept for each QP, a power of two; 0: none */

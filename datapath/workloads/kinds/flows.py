@@ -7,14 +7,25 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from datapath.units import DurationNs, Fraction
+from datapath.units import Bytes, DurationNs, Fraction
 from datapath.workloads.base import RunContext
 from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams, pair_indices
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
+
+
+class SmallFlows(BaseModel):
+    """The flows of a few bytes, which have packets of another DSCP."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bytes: Bytes = Field(10_000, ge=1, description="Flows of at most so much are small.")
+    dscp: int = Field(
+        46, ge=1, le=63, description="DSCP of their packets: path.classes says what it means."
+    )
 
 
 class FlowsParams(TrafficParams):
@@ -38,6 +49,12 @@ class FlowsParams(TrafficParams):
     )
     qps: int = Field(
         8, ge=1, le=1024, description="QPs of each pair, which its flows take in turn."
+    )
+
+    small: SmallFlows | None = Field(
+        None,
+        description="Small flows have QPs of their own, as many as the others, and another DSCP. "
+        "Unset: all flows share QPs and DSCP 0.",
     )
 
     @field_validator("sizes")
@@ -71,7 +88,7 @@ class PoissonFlows(Traffic):
         else:
             pairs = dict(pair_indices(ctx))
             destinations = [[pairs[s]] if s in pairs else [] for s in range(hosts)]
-        return schedules.poisson(
+        flows = schedules.poisson(
             sizes.named(p.sizes, ctx.folder),
             hosts=hosts,
             load=p.load,
@@ -81,3 +98,8 @@ class PoissonFlows(Traffic):
             qps=p.qps,
             destinations=destinations,
         )
+        if p.small is not None:
+            small = flows["bytes"] <= p.small.bytes
+            flows["qp"][small] += flows["qp"].dtype.type(p.qps)
+            flows["dscp"][small] = p.small.dscp
+        return flows

@@ -23,7 +23,7 @@ class TableParams(TrafficParams):
         min_length=1,
         description="CSV, or Parquet (*.parquet), relative to the experiment file: a row for each "
         "flow, with src and dst (numbers or names of hosts), bytes (or stop_ns), and if wanted "
-        "start_ns, message_bytes, depth, qp and tag.",
+        "start_ns, message_bytes, depth, qp, tag, dscp and after.",
     )
 
     def data(self) -> Mapping[tuple[str | int, ...], str]:

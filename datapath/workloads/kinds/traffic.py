@@ -40,10 +40,22 @@ class TrafficGroupsParams(TrafficParams):
             group.name = group.name or f"flows{index}"
             if group.stop is None and group.start >= self.duration:
                 raise ValueError(f"{group.name} would begin when all end: raise duration")
+        self._groups_before()
         twice = [name for name, n in Counter(g.name for g in self.flows).items() if n > 1]
         if twice:
             raise ValueError(f"two groups have the name {twice[0]}")
         return self
+
+    def _groups_before(self) -> None:
+        """Each group that waits for another one comes behind it."""
+        before: dict[str, FlowGroup] = {}
+        for group in self.flows:
+            if group.after is not None and group.after not in before:
+                near = or_rather(group.after, list(before), "groups before it")
+                raise ValueError(f"{group.name}: after is no group before it{near}")
+            if group.after is not None and before[group.after].bytes is None:
+                raise ValueError(f"{group.name}: {group.after} has no number of bytes")
+            before[group.name] = group
 
     def algorithms(self) -> Mapping[tuple[str | int, ...], HostCc]:
         return {
@@ -122,12 +134,17 @@ class TrafficGroups(Traffic):
 
         events = sorted(ctx.events, key=lambda event: event.at)
         self._of_events = [event.cc for event in events]
-        parts, of_group, rounds = [], [], 0
+        parts: list[Flows] = []
+        of_group, rounds = [], 0
         next_qp: Counter[tuple[int, int]] = Counter()
         for index, group in enumerate(self.params.flows):
             when = self._phases(index, events)
             part = self._rows(ctx, index, when, next_qp) if when else table.empty(0)
             part["tag"] += np.uint32(rounds)
+            if group.after is not None and len(part):
+                other = self._number(group.after)
+                begin = sum(len(one) for one in parts[:other])
+                groups.wait(part, parts[other], begin, (group.name, group.after))
             rounds = int(part["tag"].max(initial=0)) + 1
             parts.append(part)
             of_group.append(np.full(len(part), index))
@@ -135,8 +152,14 @@ class TrafficGroups(Traffic):
                 next_qp[pair] += group.qps or (8 if group.distribution else group.count)
         whole = np.concatenate(parts)
         order = np.argsort(whole["start_ns"], kind="stable")
+        place = np.argsort(order)
+        waits = whole["after"] > 0
+        whole["after"][waits] = place[whole["after"][waits].astype(np.int64) - 1] + 1
         self._later = np.flatnonzero(np.concatenate(of_group)[order]).tolist()
         return table.ordered(whole)
+
+    def _number(self, name: str) -> int:
+        return [group.name for group in self.params.flows].index(name)
 
     def _phases(self, index: int, events: Sequence[Event]) -> list[Phase]:
         """When a group sends, by its own keys and by the events about it."""

@@ -42,6 +42,7 @@ enum {
 };
 
 #define NEVER UINT64_MAX
+#define NONE UINT32_MAX
 #define VERIFY_BYTES_MAX (2ULL << 30)
 
 struct options {
@@ -79,12 +80,17 @@ struct flow {
 	uint64_t posted_bytes;
 	uint32_t outstanding;
 	uint32_t conn; /* index into run.conn */
+	/* Indices into run.mine, or NONE: the first flow that waits for this one, and the next one
+	 * that waits for the same. */
+	uint32_t waits_first, waits_next;
+	bool freed; /* the flow that it waits for has ended */
 	bool ended;
 };
 
 /* One QP, or TCP connection, from src to dst.  Every host has the same array. */
 struct conn {
 	uint32_t src, dst, qp;
+	uint32_t dscp;
 	uint32_t limit;	      /* messages outstanding */
 	uint32_t max_message; /* bytes */
 	uint32_t opcode;
@@ -113,6 +119,7 @@ struct event {
 	uint64_t at_ns;
 	uint32_t index; /* of a conn (start) or a flow (stop) */
 	bool stop;
+	bool freed; /* the flow that a flow of the conn waits for has ended */
 };
 
 struct run;

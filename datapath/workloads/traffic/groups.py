@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from datapath.cc.spec import HostCc
+from datapath.errors import LocalError
 from datapath.spelling import or_rather
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
 
@@ -114,10 +115,21 @@ class FlowGroup(BaseModel):
         description="When they end; flows of a number of bytes that have begun are completed. "
         "Unset: at `duration`.",
     )
+    after: str | None = Field(
+        None,
+        description="With bytes: a group before this one, with bytes. Each flow begins when the "
+        "flow in its place there has ended; if there is one flow, all wait for it.",
+    )
     stagger: DurationNs = Field(0, description="Each flow begins so long after the one before it.")
     repeat: int = Field(1, ge=1, le=100_000, description="How often, from start to stop.")
     every: DurationNs | None = Field(
         None, gt=0, description="With repeat: from one start to the next."
+    )
+    dscp: int = Field(
+        0,
+        ge=0,
+        le=63,
+        description="DSCP of the packets, both ways: path.classes says which queues take them.",
     )
     cc: HostCc | None = Field(
         None,
@@ -143,6 +155,8 @@ class FlowGroup(BaseModel):
             raise ValueError("load and qps: only with distribution")
         if not drawn and self.bytes is not None and self.rate is not None:
             raise ValueError("give bytes or rate, not both")
+        if self.after is not None and (drawn or self.bytes is None):
+            raise ValueError("after: only for flows of a number of bytes")
         if self.repeat > 1 and self.every is None:
             raise ValueError("repeat needs every, the time from one start to the next")
         if self.stop is not None and self.stop <= self.start:
@@ -269,6 +283,7 @@ def rows(group: FlowGroup, when: Sequence[Phase], first_qp: Mapping[tuple[int, i
         part["tag"] = of_phase
         part["cc"] = np.array([phase.cc for phase in when], np.uint32)[of_phase]
         part["depth"], part["message_bytes"] = group.depth, group.size
+        part["dscp"] = group.dscp
         part["bytes"] = group.bytes or group.size
         if not group.is_finite:
             part["bytes"] = table.UNTIL_STOP
@@ -334,7 +349,7 @@ def drawn_rows(
     )
     flows["start_ns"] += np.uint64(begin)
     flows["message_bytes"] = np.minimum(flows["bytes"], group.size)
-    flows["depth"] = group.depth
+    flows["depth"], flows["dscp"] = group.depth, group.dscp
     for (source, target), qp in first_qp.items():
         flows["qp"][(flows["src"] == source) & (flows["dst"] == target)] += np.uint32(qp)
     of_phase = np.full(len(flows), -1)
@@ -345,6 +360,23 @@ def drawn_rows(
     flows["tag"] = of_phase
     flows["cc"] = np.array([phase.cc for phase in when], np.uint32)[of_phase]
     return flows
+
+
+def wait(waiting: Flows, others: Flows, first: int, names: tuple[str, str]) -> None:
+    """Lets each flow of a group wait for the flow in its place in another one, or for its only one.
+
+    first: row of the first of the others.  names: of the group and the other one.
+    """
+    import numpy as np
+
+    if len(others) not in (1, len(waiting)):
+        raise LocalError(
+            f"{names[0]} has {len(waiting)} flows and waits for {len(others)} of {names[1]}",
+            hint="a group waits for one flow, or for as many as it has",
+        )
+    place = np.arange(len(waiting)) % len(others)
+    waiting["after"] = first + place + 1
+    waiting["start_ns"] = np.maximum(waiting["start_ns"], others["start_ns"][place])
 
 
 def group_seed(seed: int, index: int) -> int:

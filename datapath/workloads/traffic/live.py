@@ -139,6 +139,7 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> Measured:
 def _parts(ctx: RunContext, flows: table.Flows, options: Options) -> list[_Part]:
     """The table as it is, or parted into what a device of ours sends and what TCP sends."""
     over_tcp = _over_tcp(ctx, flows, options)
+    _refuse_waits(flows, over_tcp)
     if not over_tcp.any():
         return [_Part("traffic", flows, np.arange(len(flows)), options, _PORT)]
     _refuse_both(flows, over_tcp)
@@ -147,6 +148,8 @@ def _parts(ctx: RunContext, flows: table.Flows, options: Options) -> list[_Part]
         rows = np.flatnonzero(chosen)
         if len(rows):
             mine, algorithms = _with_own_algorithms(flows[rows], options.algorithms)
+            waits = mine["after"] > 0
+            mine["after"][waits] = np.searchsorted(rows, mine["after"][waits] - 1) + 1
             own = replace(options, algorithms=algorithms)
             parts.append(_Part(name, mine, rows, own, port, tcp=port == _TCP_PORT))
     return parts
@@ -157,6 +160,20 @@ def _over_tcp(ctx: RunContext, flows: table.Flows, options: Options) -> Any:
     kernel = _device(ctx) == "kernel"
     of_tcp = [False, *(isinstance(cc, str) and not kernel for cc in options.algorithms)]
     return np.array(of_tcp)[flows["cc"]]
+
+
+def _refuse_waits(flows: table.Flows, over_tcp: Any) -> None:
+    """LocalError for a row that waits for a flow whose end its own program does not know."""
+    waits = np.flatnonzero(flows["after"])
+    before = flows["after"][waits].astype(np.int64) - 1
+    strange = (flows["src"][waits] != flows["src"][before]) | (over_tcp[waits] != over_tcp[before])
+    if strange.any():
+        row, other = waits[strange][0], before[strange][0]
+        raise LocalError(
+            f"a flow from host {flows['src'][row]} waits for one from host {flows['src'][other]}",
+            hint="on live hosts a flow waits for those of its own source and transport; lane sim "
+            "has no such limit",
+        )
 
 
 def _refuse_both(flows: table.Flows, over_tcp: Any) -> None:

@@ -84,6 +84,7 @@ def outcome(
     """
     check(flows, results)
     rows = results.rows
+    flows = _begun(flows, rows)
     metrics = [
         *_throughput(flows, rows),
         *latency_metrics(results.latencies),
@@ -109,6 +110,17 @@ def outcome(
     if rounds:
         metrics += _rounds(flows, rows)
     return Outcome(metrics, samples, {"flows": str(len(flows))})
+
+
+def _begun(flows: Flows, rows: Any) -> Flows:
+    """The table, in which a flow that waited for another one starts when it could begin."""
+    waited = np.flatnonzero(flows["after"])
+    if not waited.size:
+        return flows
+    begun = flows.copy()
+    ended = rows["finish_ns"][flows["after"][waited].astype(np.int64) - 1]
+    begun["start_ns"][waited] = np.maximum(flows["start_ns"][waited], ended)
+    return begun
 
 
 def latency_metrics(latencies: Latencies) -> list[Metric]:

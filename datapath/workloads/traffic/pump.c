@@ -79,6 +79,17 @@ static void end_flow(struct run *run, struct flow *flow, uint64_t finish_ns)
 	flow->ended = true;
 	run->result[flow - run->mine].finish_ns = finish_ns;
 	run->remaining--;
+	for (uint32_t i = flow->waits_first; i != NONE; i = run->mine[i].waits_next) {
+		run->mine[i].freed = true;
+		heap_push(run, (struct event){ .at_ns = run->now_ns,
+					       .index = run->mine[i].conn,
+					       .freed = true });
+	}
+}
+
+static bool waits(const struct flow *flow)
+{
+	return flow->row->after && !flow->freed;
 }
 
 static uint64_t message_bytes(const struct flow *flow)
@@ -132,11 +143,13 @@ static int post_some(struct run *run, struct conn *conn)
 		}
 		if (flow->row->start_ns > run->now_ns) {
 			if (!conn->waiting)
-				heap_push(run, (struct event){ flow->row->start_ns,
-							       conn - run->conn, false });
+				heap_push(run, (struct event){ .at_ns = flow->row->start_ns,
+							       .index = conn - run->conn });
 			conn->waiting = true;
 			return 0;
 		}
+		if (waits(flow))
+			return 0;
 		if (flow->outstanding >= flow->row->depth || conn_outstanding(conn) >= conn->limit)
 			return 0;
 		err = post_message(run, conn, flow);
@@ -211,7 +224,7 @@ static int handle_events(struct run *run)
 			conn = &run->conn[run->mine[event.index].conn];
 		} else {
 			conn = &run->conn[event.index];
-			conn->waiting = false;
+			conn->waiting = conn->waiting && event.freed;
 		}
 		err = post_some(run, conn);
 	}
@@ -258,12 +271,15 @@ static void first_events(struct run *run)
 
 		if (!conn_out(run, conn) || conn->failed)
 			continue;
-		heap_push(run, (struct event){ current_flow(run, conn)->row->start_ns, i, false });
+		heap_push(run, (struct event){ .at_ns = current_flow(run, conn)->row->start_ns,
+					       .index = i });
 		conn->waiting = true;
 	}
 	for (uint32_t i = 0; i < run->n_mine; i++) {
 		if (run->mine[i].row->stop_ns)
-			heap_push(run, (struct event){ run->mine[i].row->stop_ns, i, true });
+			heap_push(run, (struct event){ .at_ns = run->mine[i].row->stop_ns,
+						       .index = i,
+						       .stop = true });
 	}
 }
 

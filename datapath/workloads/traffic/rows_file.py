@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A traffic table of the user's own: CSV or Parquet, one row for each flow.
 
-Columns are those of fabric/flows.py: src, dst and bytes (or stop_ns) are needed, start_ns,
-message_bytes, depth, qp and tag may be left out.  Hosts are numbers, or names of the network.
+Columns are those of fabric/flows.py: src, dst and bytes (or stop_ns) are needed, the others may be
+left out.  Hosts are numbers, or names of the network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
     from datapath.fabric.flows import Flows
 
-COLUMNS = ("start_ns", "stop_ns", "src", "dst", "bytes", "message_bytes", "depth", "qp", "tag")
+COLUMNS = (
+    *("start_ns", "stop_ns", "src", "dst", "bytes", "message_bytes", "depth", "qp", "tag"),
+    *("dscp", "after"),
+)
+_SELDOM = ("dscp", "after")
+"""Columns that a table has when a row has a value for them."""
 ROWS_MAX = 10_000_000
 _HINT = "src,dst,bytes,start_ns is the first line of a table of four columns"
 
@@ -51,14 +56,15 @@ def read(path: Path, hosts: Sequence[str]) -> Flows:
         values = _numbered(path, frame[name], hosts) if of_hosts else frame[name]
         flows[name] = _whole(path, name, values, np.iinfo(flows.dtype[name]).max)
     _complete(flows, set(frame.columns))
-    return table.check(table.ordered(flows), len(hosts))
+    return table.check(_in_order(path, flows), len(hosts))
 
 
 def write(path: Path, flows: Flows) -> None:
     """A table as CSV, or Parquet by the name's ending."""
     import pandas as pd
 
-    frame = pd.DataFrame({name: flows[name] for name in COLUMNS})
+    names = [name for name in COLUMNS if name not in _SELDOM or flows[name].any()]
+    frame = pd.DataFrame({name: flows[name] for name in names})
     try:
         if path.suffix == ".parquet":
             frame.to_parquet(path, index=False)
@@ -66,6 +72,35 @@ def write(path: Path, flows: Flows) -> None:
             frame.to_csv(path, index=False)
     except OSError as error:
         raise LocalError(f"cannot write {path}: {error}") from None
+
+
+def _in_order(path: Path, flows: Flows) -> Flows:
+    """The rows by start, those that wait behind those that they wait for."""
+    import numpy as np
+
+    after = flows["after"].astype(np.int64) - 1
+    if after.max(initial=-1) >= len(flows):
+        row = int(np.argmax(after))
+        raise LocalError(f"{path}: row {row + 1}: after is {after[row] + 1}, of {len(flows)} rows")
+    depth = np.zeros(len(flows), np.int64)
+    waits = np.flatnonzero(after >= 0)
+    while waits.size:
+        deeper = depth[after[waits]] + 1
+        flows["start_ns"][waits] = np.maximum(
+            flows["start_ns"][waits], flows["start_ns"][after[waits]]
+        )
+        grown = deeper > depth[waits]
+        depth[waits] = np.maximum(depth[waits], deeper)
+        if depth.max() > len(flows):
+            row = int(np.argmax(depth))
+            raise LocalError(f"{path}: row {row + 1} waits for rows that wait for it")
+        if not grown.any():
+            break
+    order = np.lexsort((depth, flows["start_ns"]))
+    place = np.empty(len(flows), np.int64)
+    place[order] = np.arange(len(flows))
+    flows["after"][waits] = place[after[waits]] + 1
+    return flows[order]
 
 
 def _frame(path: Path) -> pd.DataFrame:

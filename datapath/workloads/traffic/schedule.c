@@ -49,6 +49,17 @@ static int map_table(struct run *run)
 	return 0;
 }
 
+/* A host knows the end of its own flows only. */
+static const char *wait_fault(const struct run *run, const struct dp_flow *row)
+{
+	if (!row->after)
+		return NULL;
+	if (row->after > row - run->row)
+		return "it does not wait for an earlier row";
+	return run->row[row->after - 1].src == row->src ? NULL :
+							  "it waits for a flow of another source";
+}
+
 static const char *fault_of(const struct run *run, const struct dp_flow *row)
 {
 	uint64_t message = row->message_bytes ? row->message_bytes : row->bytes;
@@ -65,9 +76,11 @@ static const char *fault_of(const struct run *run, const struct dp_flow *row)
 		return "opcode is not WRITE, SEND or READ";
 	if (run->opt.tcp && row->opcode == OP_READ)
 		return "TCP has no READ";
+	if (row->dscp > 63)
+		return "dscp is above 63";
 	if (row->cc > run->opt.n_cc)
 		return "its algorithm is not one of --cc";
-	return NULL;
+	return wait_fault(run, row);
 }
 
 static int check_rows(struct run *run)
@@ -120,11 +133,15 @@ static int add_row(struct run *run, const struct dp_flow *row)
 		*conn = (struct conn){ .src = row->src,
 				       .dst = row->dst,
 				       .qp = row->qp,
+				       .dscp = row->dscp,
 				       .opcode = row->opcode,
 				       .first = run->n_mine };
 	}
 	if (conn->opcode != row->opcode)
 		return complain(EINVAL, "table %s: QP %u from host %u to host %u has two opcodes",
+				run->opt.table, row->qp, row->src, row->dst);
+	if (conn->dscp != row->dscp)
+		return complain(EINVAL, "table %s: QP %u from host %u to host %u has two DSCPs",
 				run->opt.table, row->qp, row->src, row->dst);
 	if (conn->limit < row->depth)
 		conn->limit = row->depth;
@@ -164,6 +181,20 @@ static int make_rings(struct run *run)
 	return 0;
 }
 
+/* place: of a row of this host, its index in run.mine. */
+static void tie_waits(struct run *run, const uint32_t *place)
+{
+	for (uint32_t i = run->n_mine; i-- > 0;) {
+		uint32_t after = run->mine[i].row->after;
+		struct flow *first = after ? &run->mine[place[after - 1]] : NULL;
+
+		if (!first)
+			continue;
+		run->mine[i].waits_next = first->waits_first;
+		first->waits_first = i;
+	}
+}
+
 static int build(struct run *run, const uint32_t *sorted, uint32_t *place)
 {
 	uint32_t rows = run->table->rows, err;
@@ -183,12 +214,16 @@ static int build(struct run *run, const uint32_t *sorted, uint32_t *place)
 	for (uint32_t i = 0, k = 0; i < rows; i++) {
 		if (run->row[i].src != run->opt.host)
 			continue;
-		run->mine[k] = (struct flow){ .row = &run->row[i], .conn = place[i] - 1 };
+		run->mine[k] = (struct flow){ .row = &run->row[i],
+					      .conn = place[i] - 1,
+					      .waits_first = NONE,
+					      .waits_next = NONE };
 		run->result[k].flow = i;
 		place[i] = k++;
 	}
 	for (uint32_t i = 0; i < run->n_mine; i++)
 		run->order[i] = place[run->order[i]];
+	tie_waits(run, place);
 	return 0;
 }
 
@@ -217,7 +252,8 @@ int schedule_load(struct run *run)
 	for (uint32_t i = 1; i < rows; i++)
 		conns += !same_connection(&run->row[sorted[i - 1]], &run->row[sorted[i]]);
 	run->conn = calloc(conns, sizeof(*run->conn));
-	run->heap = calloc(rows + conns + 1, sizeof(*run->heap));
+	/* Each row may stop once, and be freed once. */
+	run->heap = calloc(2 * (size_t)rows + conns + 1, sizeof(*run->heap));
 	if (!run->conn || !run->heap)
 		goto no_memory;
 	err = build(run, sorted, place);

@@ -123,11 +123,13 @@ static int tcp_open(struct run *run, struct record *records, uint32_t *n)
 	return listen_here(run, tcp);
 }
 
-static void no_delay(int fd)
+static void prepare(int fd, uint32_t dscp)
 {
-	int on = 1;
+	int on = 1, tos = (int)dscp << 2;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_IP, IP_TOS, &tos, sizeof(tos));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof(tos)); /* fails on IPv4 sockets */
 }
 
 static int connect_one(struct run *run, struct tcp *tcp, uint32_t i)
@@ -141,13 +143,13 @@ static int connect_one(struct run *run, struct tcp *tcp, uint32_t i)
 	memcpy(opening.token, run->opt.token, TOKEN_BYTES);
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	tcp->stream[i].fd = fd;
+	prepare(fd, run->conn[i].dscp);
 	err = set_congestion_control(fd, run->opt.tcp_cc);
 	if (!err && (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) ||
 		     send(fd, &opening, sizeof(opening), MSG_NOSIGNAL) != sizeof(opening)))
 		err = complain(errno, "TCP to host %u at %s: %s", run->conn[i].dst,
 			       run->opt.address[run->conn[i].dst], strerror(errno));
 	freeaddrinfo(found);
-	no_delay(fd);
 	return err;
 }
 
@@ -166,7 +168,7 @@ static int accept_one(struct run *run, struct tcp *tcp, struct door *door, uint6
 		close(fd);
 		return complain(EPROTO, "a host opened connection %u, which is not due", i);
 	}
-	no_delay(fd);
+	prepare(fd, run->conn[i].dscp);
 	tcp->stream[i].fd = fd;
 	return 0;
 }

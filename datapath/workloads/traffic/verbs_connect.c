@@ -103,7 +103,7 @@ uint32_t verbs_psn(uint32_t conn, uint32_t end)
 	return ((2 * conn + end + 1) * 2654435761u) & PSN_MASK;
 }
 
-static int to_rtr(struct verbs *v, uint32_t i, const struct record *peer)
+static int to_rtr(const struct run *run, struct verbs *v, uint32_t i, const struct record *peer)
 {
 	int reads = v->attr.max_qp_rd_atom < 16 ? v->attr.max_qp_rd_atom : 16;
 	uint32_t mtu = peer->mtu < v->port.active_mtu ? peer->mtu : v->port.active_mtu;
@@ -117,7 +117,9 @@ static int to_rtr(struct verbs *v, uint32_t i, const struct record *peer)
 		.ah_attr = { .is_global = 1,
 			     .dlid = peer->lid,
 			     .port_num = 1,
-			     .grh = { .hop_limit = 64, .sgid_index = v->gid_index } },
+			     .grh = { .hop_limit = 64,
+				      .sgid_index = v->gid_index,
+				      .traffic_class = (uint8_t)(run->conn[i].dscp << 2) } },
 	};
 	int err;
 
@@ -183,7 +185,7 @@ int verbs_connect(struct run *run, const struct record *all)
 		v->half[i].peer_rkey = peer->rkey;
 		v->half[i].peer_addr = peer->addr;
 		if (!run->opt.cm)
-			err = to_rtr(v, i, peer);
+			err = to_rtr(run, v, i, peer);
 		if (!err && !run->opt.cm)
 			err = to_rts(run, v, i);
 	}

@@ -182,6 +182,55 @@ def test_flows_of_a_qp_queue(pair: NetnsNetwork, tmp_path: FilePath, transport: 
     assert rows["finish_ns"][1] > rows["finish_ns"][0], "RC completes in order"
 
 
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_a_flow_waits_for_another(pair: NetnsNetwork, tmp_path: FilePath, transport: str) -> None:
+    """A chain over QPs of its own; one flow holds up the next one of its QP."""
+    flows = table.empty(4)
+    flows["dst"], flows["bytes"], flows["message_bytes"] = 1, 200_000, 10_000
+    flows["qp"], flows["after"] = [0, 1, 2, 1], [0, 1, 2, 0]
+    rows = Generators(pair, tmp_path, flows, transport).results().rows
+    assert (rows["finish_ns"] > 0).all()
+    assert rows["posted_ns"][1] >= rows["finish_ns"][0]
+    assert rows["posted_ns"][2] >= rows["finish_ns"][1]
+    assert rows["posted_ns"][3] > rows["posted_ns"][1]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("after", [0, 1], "it waits for a flow of another source"),
+        ("dscp", [0, 64], "dscp is above 63"),
+    ],
+)
+def test_rows_that_it_cannot_run(
+    pair: NetnsNetwork, tmp_path: FilePath, column: str, values: list[int], words: str
+) -> None:
+    flows = table.empty(2)
+    flows["src"], flows["dst"], flows["bytes"] = [0, 1], [1, 0], 100
+    flows[column] = values
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "check", lambda flows, hosts: flows)
+        generators = Generators(pair, tmp_path, flows, "dp-udp")
+    assert generators.statuses() == [2, 2]
+    assert words in generators.errors(0)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_packets_have_the_dscp_of_their_flow(
+    root: None, tmp_path: FilePath, transport: str
+) -> None:
+    """A class that is shaped to 1 Mbit/s takes those of one flow."""
+    flows = table.empty(2)
+    flows["dst"], flows["bytes"], flows["message_bytes"] = 1, 60_000, 10_000
+    flows["qp"], flows["dscp"] = [0, 1], [46, 0]
+    section = {"rate": "100mbit", "classes": [{"dscp": 46, "share": "1%"}, {}]}
+    with NetnsNetwork(Topology(mtu=1500), "fabric") as network:
+        network.set_path(Path.model_validate(section), seed=1)
+        rows = Generators(network, tmp_path, flows, transport).results().rows
+    assert (rows["finish_ns"] > 0).all()
+    assert rows["finish_ns"][0] > 0.95 * 60_000 * 8e9 / 1e6
+
+
 def test_a_flow_that_is_cut_short_is_unfinished(pair: NetnsNetwork, tmp_path: FilePath) -> None:
     flows = until(300 * MS, bytes=2**40)
     (row,) = Generators(pair, tmp_path, flows, "dp-udp").results().rows

@@ -52,12 +52,26 @@ def group(**section: Any) -> FlowGroup:
         ({"distribution": "websearch", "load": "10%", "count": 2}, "distribution draws flows"),
         ({"load": "10%"}, "only with distribution"),
         ({"repeat": 2}, "repeat needs every"),
+        ({"after": "x"}, "after: only for flows of a number of bytes"),
         ({"start": "2ms", "stop": "1ms"}, "stop is not after start"),
     ],
 )
 def test_a_group_that_makes_no_sense_is_refused(section: dict[str, Any], words: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=words):
         group(**section)
+
+
+@pytest.mark.parametrize(
+    ("flows", "words"),
+    [
+        ([{"name": "a", "bytes": 1, "after": "b"}, {"name": "b", "bytes": 1}], "no group before"),
+        ([{"name": "a"}, {"name": "b", "bytes": 1, "after": "a"}], "a has no number of bytes"),
+    ],
+)
+def test_a_group_waits_for_one_before_it(flows: list[dict[str, Any]], words: str) -> None:
+    section = {"flows": [{"from": 0, "to": 1, **one} for one in flows]}
+    with pytest.raises(pydantic.ValidationError, match=words):
+        TRAFFIC.Params.model_validate(section)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +185,31 @@ def simulate(tmp_path: FilePath) -> Any:
             return workload.run(context), workload.table(context)
 
     return run
+
+
+def test_answers_follow_requests_in_the_simulator(simulate: Any) -> None:
+    """Three requests of one host, an answer to each, and a flow that waits for a single one."""
+    flows = [
+        {"name": "asks", "from": 0, "to": 2, "bytes": 30_000, "count": 3, "stagger": "1ms"},
+        {"name": "answers", "from": 2, "to": 0, "bytes": 300_000, "count": 3, "after": "asks"},
+        {"name": "one", "from": 1, "to": 3, "bytes": 1000},
+        {"name": "all", "from": 3, "to": 1, "bytes": 1000, "count": 2, "after": "one"},
+    ]
+    outcome, rows = simulate({"duration": "100ms", "flows": flows})
+    assert values(outcome)["unfinished_share"] == 0
+    for row in rows[rows["src"] == 2]:
+        before = rows[int(row["after"]) - 1]
+        assert (before["src"], before["start_ns"]) == (0, row["start_ns"])
+    assert set(rows["src"][rows["after"][rows["src"] == 3] - 1]) == {1}
+
+
+def test_a_group_that_waits_for_other_numbers_is_refused(simulate: Any) -> None:
+    flows = [
+        {"name": "asks", "from": 0, "to": 2, "bytes": 10, "count": 2},
+        {"name": "answers", "from": 2, "to": 0, "bytes": 10, "count": 3, "after": "asks"},
+    ]
+    with pytest.raises(LocalError, match="answers has 3 flows and waits for 2 of asks"):
+        simulate({"duration": "1ms", "flows": flows})
 
 
 def test_groups_beside_each_other_in_the_simulator(simulate: Any) -> None:

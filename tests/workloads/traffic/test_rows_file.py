@@ -73,11 +73,24 @@ def test_what_is_written_is_read_again(tmp_path: Path, ending: str) -> None:
         ("src,dst,bytes\n0,1,many\n", "row 1: bytes is many"),
         ("src,dst,bytes\n1,1,2\n", "src and dst are the same host"),
         ("src,dst,bytes\n0,1,0\n", "bytes is 0"),
+        ("src,dst,bytes,after\n0,1,5,3\n", "after is 3, of 1 rows"),
+        ("src,dst,bytes,after\n0,1,5,2\n0,1,5,1\n", "waits for rows that wait for it"),
+        ("src,dst,bytes,after\n0,1,5,1\n", "waits for rows that wait for it"),
+        ("src,dst,bytes,dscp\n0,1,5,64\n", "dscp is 0 to 63"),
+        ("src,dst,bytes,dscp\n0,1,5,1\n0,1,5,2\n", "another row of its QP has another dscp"),
     ],
 )
 def test_damaged_tables_are_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(LocalError, match=words):
         rows_file.read(written(tmp_path, text), HOSTS)
+
+
+def test_rows_that_wait_come_behind_those_that_they_wait_for(tmp_path: Path) -> None:
+    text = "src,dst,bytes,start_ns,after\n1,0,7,,3\n0,1,5,400,\n0,2,6,900,2\n"
+    flows = rows_file.read(written(tmp_path, text), HOSTS)
+    assert flows["bytes"].tolist() == [5, 6, 7]
+    assert flows["start_ns"].tolist() == [400, 900, 900]
+    assert flows["after"].tolist() == [0, 1, 2]
 
 
 def test_a_table_runs_in_the_simulator(tmp_path: Path) -> None:
