@@ -301,7 +301,7 @@ def _print_points(experiment: LoadedExperiment, fmt: Format) -> None:
     print_rows(rows, ["point", *axes, "workload"], fmt)
     runs = len(rows) * experiment.spec.sweep.repetitions
     parts = [counted(len(rows), "point"), counted(runs, "run"), _expected(experiment)]
-    print(", ".join(filter(None, parts)), file=sys.stderr)
+    print(", ".join(parts), file=sys.stderr)
 
 
 def _expected(experiment: LoadedExperiment) -> str:
@@ -311,7 +311,7 @@ def _expected(experiment: LoadedExperiment) -> str:
 
     found = estimate(experiment, RESULTS)
     if found is None:
-        return ""
+        return f"no earlier results in {RESULTS}/ tell how long they take"
     if found.source is None:
         return f"at least {duration(found.seconds)} by the durations of the workloads"
     return f"about {duration(found.seconds)} by {found.source}"

@@ -12,6 +12,9 @@ from datapath.report.folder import sequence
 _NODES_MAX, _CABLES_MAX = 96, 400
 _WIDTH, _LEVEL, _MARGIN = 720.0, 84.0, 26.0
 _RADIUS = 7.0
+_HALO = {"stroke": "var(--page)", "stroke-width": "4", "paint-order": "stroke"}
+"""Keeps a cable that passes behind a name from running through it."""
+
 _LABEL_CHARS = 14
 _CROWDED = 16
 """With more nodes in a level their names are left to the tooltips."""
@@ -119,5 +122,5 @@ def _draw_node(
     ElementTree.SubElement(node, "title").text = name
     if crowd <= _CROWDED:
         below = {"x": f"{x:.1f}", "y": f"{y + _RADIUS + 12:.1f}", "text-anchor": "middle"}
-        label = ElementTree.SubElement(root, "text", {**below, "fill": "var(--ink)"})
+        label = ElementTree.SubElement(root, "text", {**below, "fill": "var(--ink)", **_HALO})
         label.text = name if len(name) <= _LABEL_CHARS else f"{name[: _LABEL_CHARS - 1]}…"
