@@ -50,7 +50,9 @@ def ensure_torch(progress: Callable[[str], None]) -> None:
 
 def _install() -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
-    command += ["--disable-pip-version-check", "--only-binary", ":all:", "-r", str(_WANTED)]
+    # Python compiles a module when it is first imported; most of these 3,900 never are.
+    command += ["--no-compile", "--disable-pip-version-check"]
+    command += ["--only-binary", ":all:", "-r", str(_WANTED)]
     environment = {**os.environ, "PIP_USER": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not has_torch():

@@ -33,6 +33,15 @@ def folder(tmp_path: Path) -> Path:
     return folders.write(tmp_path / "result", repetitions=2, samples=False)
 
 
+ONE_PLOT = {"plots": [{"kind": "bar", "metric": "goodput", "x": "path.loss", "series": "stack"}]}
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """The same with one plot in place of three, for tests of what stands beside the plots."""
+    return folders.write(tmp_path / "result", repetitions=2, samples=False, report=ONE_PLOT)
+
+
 def built(folder: Path) -> Page:
     page = Page(report.build(folder).read_text())
     assert page.problems == []
@@ -58,23 +67,25 @@ def test_broken_off_sweep_is_shown_from_the_runs_that_finished(tmp_path: Path) -
     assert "no claims.json" in page.text("claims")
 
 
-def test_old_folder_without_claims(folder: Path) -> None:
-    (folder / "claims.json").unlink()
-    page = built(folder)
+def test_old_folder_without_claims(plain: Path) -> None:
+    (plain / "claims.json").unlink()
+    page = built(plain)
     assert "There is no claims.json" in page.text("claims")
     assert page.text("verdict").startswith("All 24 runs succeeded")
 
 
 def test_claims_that_were_asked_for_but_not_judged(tmp_path: Path) -> None:
     expect = [{"metric": "goodput", "min": "1gbit"}]
-    folder = folders.write(tmp_path / "r", repetitions=1, samples=False, report={"expect": expect})
+    folder = folders.write(
+        tmp_path / "r", repetitions=1, samples=False, report=ONE_PLOT | {"expect": expect}
+    )
     (folder / "claims.json").unlink()
     page = built(folder)
     assert "have not been judged" in page.text("claims")
     assert "claims were not judged" in page.text("verdict")
 
 
-def test_claim_without_data(folder: Path) -> None:
+def test_claim_without_data(plain: Path) -> None:
     claim = {
         "title": "never ran",
         "metric": "goodput",
@@ -85,8 +96,8 @@ def test_claim_without_data(folder: Path) -> None:
         "pass": False,
         "reason": "no run matches",
     }
-    folders.dump(folder / "claims.json", [claim])
-    page = built(folder)
+    folders.dump(plain / "claims.json", [claim])
+    page = built(plain)
     (row,) = page.rows("claims")
     assert row[0] == "fail"
     assert row[3:] == ["–", "–", "≥ 1 Gbit/s"]
@@ -111,7 +122,12 @@ def test_all_runs_failed(tmp_path: Path) -> None:
 
 def test_failed_runs_fail_the_verdict_even_if_all_claims_hold(tmp_path: Path) -> None:
     folder = folders.write(
-        tmp_path / "r", repetitions=2, failed=[(0, 0)], claims=folders.CLAIMS[:1], samples=False
+        tmp_path / "r",
+        repetitions=2,
+        failed=[(0, 0)],
+        claims=folders.CLAIMS[:1],
+        samples=False,
+        report=ONE_PLOT,
     )
     page = built(folder)
     assert page.by_id("verdict").attributes["class"] == "verdict bad"
@@ -119,7 +135,9 @@ def test_failed_runs_fail_the_verdict_even_if_all_claims_hold(tmp_path: Path) ->
 
 
 def test_all_claims_held(tmp_path: Path) -> None:
-    folder = folders.write(tmp_path / "r", repetitions=1, claims=folders.CLAIMS[:1], samples=False)
+    folder = folders.write(
+        tmp_path / "r", repetitions=1, claims=folders.CLAIMS[:1], samples=False, report=ONE_PLOT
+    )
     page = built(folder)
     assert page.by_id("verdict").attributes["class"] == "verdict good"
 
@@ -147,7 +165,7 @@ def test_points_that_measure_less_share_the_table(folder: Path) -> None:
     assert row[4] == "–"
 
 
-def test_column_of_thousands_has_its_own_unit(folder: Path) -> None:
+def test_column_of_thousands_has_its_own_unit(plain: Path) -> None:
     def stretch(frame: pd.DataFrame) -> pd.DataFrame:
         tail = frame["metric"] == "latency_p999"
         return frame.assign(value=frame["value"].where(~tail, frame["value"] * 1000))
@@ -157,17 +175,17 @@ def test_column_of_thousands_has_its_own_unit(folder: Path) -> None:
         names = ("median", "p99", "p99.9", "mean", "minimum")
         return {n: h.removeprefix(n) for n in names for h in heads if h in (n + "µs", n + "ms")}
 
-    before = units(built(folder))
+    before = units(built(plain))
     assert set(before.values()) == {"µs"}
-    change_frame(folder, stretch)
-    assert units(built(folder)) == before | {"p99.9": "ms"}
+    change_frame(plain, stretch)
+    assert units(built(plain)) == before | {"p99.9": "ms"}
 
 
-def test_reason_of_a_claim_is_in_words(folder: Path) -> None:
+def test_reason_of_a_claim_is_in_words(plain: Path) -> None:
     reason = "below min, though the interval reaches the bound; 1 run failed"
     claim = folders.CLAIMS[1] | {"reason": "above max"}
-    folders.dump(folder / "claims.json", [claim, claim | {"reason": reason}])
-    rows = built(folder).rows("claims")
+    folders.dump(plain / "claims.json", [claim, claim | {"reason": reason}])
+    rows = built(plain).rows("claims")
     assert rows[0][1].endswith("above the bound")
     assert rows[1][1].endswith("below the bound, though the interval reaches it; 1 run failed")
 
@@ -198,9 +216,9 @@ def test_values_that_are_no_numbers(folder: Path) -> None:
     "name", ["runs.parquet", "manifest.json", "claims.json", "resolved.yaml", "runs/x-0.json"]
 )
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe{"])
-def test_damaged_file(folder: Path, name: str, content: bytes) -> None:
-    (folder / name).write_bytes(content)
-    page = built(folder)
+def test_damaged_file(plain: Path, name: str, content: bytes) -> None:
+    (plain / name).write_bytes(content)
+    page = built(plain)
     assert Path(name).name in page.text("remarks")
     assert "cannot be read" in page.text("remarks")
 
@@ -216,12 +234,12 @@ def test_missing_file(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "null", "3", '"text"', '{"networks": [1, null]}'])
-def test_json_of_another_shape(folder: Path, content: str) -> None:
+def test_json_of_another_shape(plain: Path, content: str) -> None:
     for name in ("manifest.json", "claims.json"):
-        (folder / name).write_text(content)
-    for file in list((folder / "runs").glob("*.json"))[:3]:
+        (plain / name).write_text(content)
+    for file in list((plain / "runs").glob("*.json"))[:3]:
         file.write_text(content)
-    built(folder)
+    built(plain)
 
 
 def test_damaged_samples(tmp_path: Path) -> None:

@@ -47,10 +47,9 @@ class Vpc(Flow):
     (flow scaling of Swift, SIGCOMM 2020).  Below it the window grows by a packet per RTT, faster
     when it is calm (velocity of Copa, NSDI 2018); far above it, it shrinks at once.
 
-    A queue that stays though a flow's packets have left it is somebody else's: the flow competes
-    like NewReno for some RTTs (Copa's mode switching).  If the RTT stays the same, the path is
-    longer.  Loss counts as far as it exceeds what is usual; much of it without a queue is a
-    policer's, whose rate the flow learns (long-term rate of BBR).  Marks: RFC 8257.
+    A queue that stays when a flow's packets have left it is a rival's: the flow competes like
+    NewReno for some RTTs (Copa's mode switching).  If the RTT stays the same, the path is longer.
+    Loss counts beyond the usual; without a queue, much of it is a policer's.  Marks: RFC 8257.
     """
 
     target: float = param(0.15, min=0.01, max=10, doc="queueing delay aimed at, in base RTTs")
