@@ -19,8 +19,8 @@
  *   groups.c, netdev.c, addr.c  multicast groups; network devices; addresses
  *   raw.c                     whole frames, for the emulator and the virtual card
  *   device.c, ...             the device: port, engine, lock, thread (device_impl.h lists its files)
- *   lock.c, lateness.c        its lock; how late its thread wakes
- *   urgent.c, linger.c        the thread's priority; its wait before it sleeps
+ *   lock.c, urgent.c, lateness.c  its lock; the thread's priority; how late the thread wakes
+ *   linger.c                  how long the thread looks for packets before it sleeps
  *   wall_clock.c              CLOCK_REALTIME of the kernel's stamps as CLOCK_MONOTONIC
  *   trust.c                   whether compiled code may be loaded
  *   series.c, tcp_sampler.c   files of samples; a program that samples the kernel's TCP
