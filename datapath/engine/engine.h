@@ -323,11 +323,11 @@ struct dp_qp_attr {
 	uint8_t state;	      /* enum dp_qp_state */
 	uint8_t cur_state;    /* DP_QP_CUR_STATE: the state in which the caller believes the QP */
 	uint16_t path_mtu;    /* bytes */
-	uint32_t access;      /* enum dp_access: what the peer may do */
+	uint16_t access;      /* enum dp_access: what the peer may do */
+	uint8_t tos;	      /* DSCP << 2 of packets to the peer; 0: that of the engine */
 	uint32_t qkey;	      /* UD: the Q_Key that a datagram must carry */
 	struct dp_addr raddr; /* DP_QP_AV: the peer, the port's route to it, and */
 	uint32_t path_id;
-	uint8_t tos; /* DSCP << 2 of packets to it; 0: that of the engine */
 	uint32_t dest_qpn;
 	uint32_t rq_psn, sq_psn;
 	uint8_t timeout;	      /* 4.096 us * 2^n, 0: none */

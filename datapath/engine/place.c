@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/place.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 typedef uint16_t __attribute__((may_alias)) half_word;
@@ -60,7 +59,7 @@ void dp_place(uint8_t *to, const uint8_t *from, size_t len)
 
 	if (bulk) {
 		memcpy(to, from, bulk);
-		atomic_thread_fence(memory_order_release);
+		__atomic_thread_fence(__ATOMIC_RELEASE);
 	}
 	in_order(to + bulk, from + bulk, len - bulk);
 }

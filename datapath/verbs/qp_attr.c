@@ -44,7 +44,7 @@ static int from_ibv(struct front_qp *qp, const struct ibv_qp_attr *in, int mask,
 	*out = (struct dp_qp_attr){
 		.state = (uint8_t)in->qp_state,
 		.cur_state = (uint8_t)in->cur_qp_state,
-		.access = (uint32_t)in->qp_access_flags &
+		.access = (uint16_t)in->qp_access_flags &
 			  (DP_ACCESS_REMOTE_WRITE | DP_ACCESS_REMOTE_READ |
 			   DP_ACCESS_REMOTE_ATOMIC | DP_ACCESS_LOCAL_WRITE),
 		.qkey = in->qkey,

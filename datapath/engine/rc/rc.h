@@ -105,8 +105,6 @@ struct dp_responder {
 	uint8_t syndrome;   /* syndrome of the next acknowledgement */
 	uint8_t sacks;	    /* acknowledgements that told only a part of the bitmap */
 	uint8_t thin;	    /* extended mode: how thin the peer wants acknowledgements */
-	uint8_t replies;    /* extended mode: messages in a row that the program replied to */
-	bool reply_due;	    /* ...and no request was sent since the last message */
 	uint16_t sack_turn; /* first word of the part that is told next, in turn */
 	uint32_t nak_psn;
 	uint32_t newest; /* standard mode: PSN of the newest SEND or WRITE, for ACKs */
@@ -125,6 +123,9 @@ struct dp_responder {
 	struct dp_accepted *accepted; /* ring of the newest max_dest_rd_atomic requests;
 				       * NULL: there was none yet */
 	uint32_t n_accepted;	      /* accepted since the connection began */
+	uint8_t replies;	      /* extended mode: messages in a row that the program
+				       * replied to */
+	bool reply_due;		      /* ...and no request was sent since the last message */
 	bool cnp_due;
 	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
 };
