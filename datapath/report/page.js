@@ -43,17 +43,17 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 }
 
-// What is wider than the page can be scrolled by keys too.
+// What is wider than the page, or cut at its height, can be scrolled by keys too.
 const watch = new ResizeObserver((entries) => {
   for (const { target: box } of entries) {
-    const wide = box.scrollWidth > box.clientWidth;
+    const cut = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
     const near = box.closest("figure, details, section").querySelector("h2, h3, summary");
     for (const [name, value] of [
       ["tabindex", "0"],
       ["role", "region"],
       ["aria-label", near ? near.textContent.trim() : "table"],
     ])
-      if (wide) box.setAttribute(name, value);
+      if (cut) box.setAttribute(name, value);
       else box.removeAttribute(name);
   }
 });

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -99,13 +100,22 @@ class Browser:
         self._answer.close()
 
 
+def _pipe() -> tuple[int, int]:
+    """With descriptors above those that a browser is given."""
+    ends = os.pipe()
+    moved = fcntl.fcntl(ends[0], fcntl.F_DUPFD, 10), fcntl.fcntl(ends[1], fcntl.F_DUPFD, 10)
+    for end in ends:
+        os.close(end)
+    return moved
+
+
 @contextlib.contextmanager
 def browser() -> Iterator[Browser]:
     """A browser with a profile of its own, which ends with the block."""
     found = program()
     assert found, f"none of {', '.join(NAMES)} is installed"
-    to_it, ask = os.pipe()
-    answer, from_it = os.pipe()
+    to_it, ask = _pipe()
+    answer, from_it = _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         # The browser reads from 3 and writes to 4, whatever these pipes are numbered.
         moved = f'exec "$0" "$@" 3<&{to_it} 4>&{from_it} {to_it}<&- {from_it}>&-'

@@ -50,9 +50,12 @@ def axe() -> str:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By name of the picture."""
     here = tmp_path_factory.mktemp("pages")
+    whole = folders.write(here / "a", repetitions=6, failed=[(3, 2)])
+    with (whole / "resolved.yaml").open("a") as file:  # longer than its box
+        file.writelines(f"# line {number}\n" for number in range(100))
     over_time = [{"kind": "series", "metric": ["rate", "cwnd", "rtt"], "where": WRITES}]
     return {
-        "report": report.build(folders.write(here / "a", repetitions=6, failed=[(3, 2)])),
+        "report": report.build(whole),
         "over-time": report.build(
             collected(here / "b", [flow(7, 10_000_000), flow(9, 20_000_000)], plots=over_time)
         ),
