@@ -5,15 +5,16 @@
     python experiments/bench/devices.py --blocks 6
 
 One thread on one device, two threads on one device, and a thread on each of two devices write to
-themselves over UDP, in blocks of random order.  A probe on the function that threads call when a
-lock is taken counts how often they wait for each other; two devices that share no lock wait no more
-often than one thread does for its device's own.  Root, perf.
+themselves over UDP, in blocks of random order.  A probe on the function that a thread calls when a
+lock is taken notes thread and lock.  A lock that both threads of the program wait for is shared.
+Beside it, each of them waits for its device's own thread.  Root, perf.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import random
 import re
 import statistics
@@ -26,8 +27,11 @@ from datapath.native import paths
 from datapath.verbs.launch import device_environment
 
 SECONDS = 2
-PROBE = "dp_lock_slow"
+FUNCTION = "dp_lock_slow"
+FIRST_ARGUMENT = {"x86_64": "%di", "aarch64": "%x0"}
 ONE, SHARED, TWO = "1 thread, 1 device", "2 threads, 1 device", "2 threads, 2 devices"
+PERF_RECORD = ("perf", "record", "-q", "-o")
+WAIT = re.compile(r"^\s*(\S+)\s+(\d+)\s.*lock=(0x[0-9a-f]+)", re.MULTILINE)
 SETTINGS = {ONE: (1, 1), SHARED: (2, 1), TWO: (2, 2)}  # threads, devices
 
 
@@ -37,20 +41,30 @@ def environment(devices: int) -> dict[str, str]:
     return {**os.environ, **made, "DATAPATH_DEVICES": " ".join(specs)}
 
 
-def measure(program: Path, event: str, threads: int, devices: int) -> tuple[float, float]:
-    """(WRITEs a second, waits for a lock in 1000 WRITEs)."""
+def measure(folder: Path, event: str, threads: int, devices: int) -> tuple[float, float, int]:
+    """(WRITEs a second, waits for a lock in 1000 WRITEs, locks that several threads waited for)."""
+    data = str(folder / "perf.data")
     done = subprocess.run(
-        ["perf", "stat", "-x,", "-e", event, str(program), str(threads), str(SECONDS)],
+        [*PERF_RECORD, data, "-e", event, str(folder / "devices"), str(threads), str(SECONDS)],
         env=environment(devices),
         capture_output=True,
         text=True,
         check=True,
     )
     rate = float(done.stdout)
-    waits = re.search(r"^(\d+),,", done.stderr, re.MULTILINE)
-    if not waits:
-        raise SystemExit(f"perf counted nothing: {done.stderr}")
-    return rate, int(waits[1]) / (rate * SECONDS) * 1000
+    told = subprocess.run(
+        ["perf", "script", "-i", data, "-F", "comm,tid,trace"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    waits = WAIT.findall(told)
+    waiters: dict[str, set[str]] = defaultdict(set)
+    for name, thread, lock in waits:
+        if not name.startswith("dp:"):
+            waiters[lock].add(thread)
+    shared = sum(len(those) > 1 for those in waiters.values())
+    return rate, len(waits) / (rate * SECONDS) * 1000, shared
 
 
 def spread(values: list[float], digits: int) -> str:
@@ -67,19 +81,24 @@ def main() -> None:
     library = paths.verbs_library()
     rates: dict[str, list[float]] = defaultdict(list)
     waits: dict[str, list[float]] = defaultdict(list)
+    shared: dict[str, list[int]] = defaultdict(list)
     group = f"dp_bench_{os.getpid()}"
     probe = ["perf", "probe", "-q"]
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "devices"
+    argument = FIRST_ARGUMENT[platform.machine()]
+    point = f"{group}:wait={FUNCTION} lock={argument}:x64"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = folder / "devices"
         source = Path(__file__).with_name("devices.c")
         subprocess.run(["cc", "-O2", "-o", program, source, "-libverbs", "-lpthread"], check=True)
-        subprocess.run([*probe, "-x", library, "--add", f"{group}:wait={PROBE}"], check=True)
+        subprocess.run([*probe, "-x", library, "--add", point], check=True)
         try:
             for _ in range(args.blocks):
                 for name in random.sample(list(SETTINGS), len(SETTINGS)):
-                    rate, waited = measure(program, f"{group}:wait", *SETTINGS[name])
+                    rate, waited, both = measure(folder, f"{group}:wait", *SETTINGS[name])
                     rates[name].append(rate)
                     waits[name].append(waited)
+                    shared[name].append(both)
         finally:
             subprocess.run([*probe, "--del", f"{group}:*"], check=True)
     for name in SETTINGS:
@@ -87,7 +106,8 @@ def main() -> None:
         told = spread([rate / 1e3 for rate in rates[name]], 0)
         print(
             f"{name:21} {told} k/s, {spread(ratios, 2)} of one; "
-            f"waits for a lock in 1000 WRITEs: {spread(waits[name], 2)}"
+            f"waits for a lock in 1000 WRITEs: {spread(waits[name], 2)}; "
+            f"locks that both threads waited for: {max(shared[name])}"
         )
 
 
