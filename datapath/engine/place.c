@@ -7,13 +7,14 @@ typedef uint16_t __attribute__((may_alias)) half_word;
 typedef uint32_t __attribute__((may_alias)) word;
 typedef uint64_t __attribute__((may_alias)) double_word;
 
-/* The compiler neither repeats nor merges stores to volatile memory. */
+/* A release store comes after all stores before it, those of memcpy() too, on any CPU; the compiler
+ * neither repeats nor merges it. */
 static void store_double_word(uint8_t *to, const uint8_t *from)
 {
 	double_word value;
 
 	memcpy(&value, from, sizeof(value));
-	*(volatile double_word *)to = value;
+	__atomic_store_n((double_word *)to, value, __ATOMIC_RELEASE);
 }
 
 /* Stores the largest aligned piece of less than a double word, of `len` bytes at most.  Returns its
@@ -25,15 +26,15 @@ static size_t store_piece(uint8_t *to, const uint8_t *from, size_t len)
 
 	if (len >= sizeof(whole) && !((uintptr_t)to % sizeof(whole))) {
 		memcpy(&whole, from, sizeof(whole));
-		*(volatile word *)to = whole;
+		__atomic_store_n((word *)to, whole, __ATOMIC_RELEASE);
 		return sizeof(whole);
 	}
 	if (len >= sizeof(half) && !((uintptr_t)to % sizeof(half))) {
 		memcpy(&half, from, sizeof(half));
-		*(volatile half_word *)to = half;
+		__atomic_store_n((half_word *)to, half, __ATOMIC_RELEASE);
 		return sizeof(half);
 	}
-	*(volatile uint8_t *)to = *from;
+	__atomic_store_n(to, *from, __ATOMIC_RELEASE);
 	return 1;
 }
 
@@ -57,9 +58,7 @@ void dp_place(uint8_t *to, const uint8_t *from, size_t len)
 {
 	size_t bulk = len > DP_PLACE_ORDERED ? len - DP_PLACE_ORDERED : 0;
 
-	if (bulk) {
+	if (bulk)
 		memcpy(to, from, bulk);
-		__atomic_thread_fence(__ATOMIC_RELEASE);
-	}
 	in_order(to + bulk, from + bulk, len - bulk);
 }
