@@ -60,6 +60,7 @@ PURE_HEADERS = {
     "stdalign.h",
     "stdbool.h",
     "stddef.h",
+    "stdatomic.h",
     "stdint.h",
     "stdlib.h",
     "string.h",
