@@ -146,6 +146,30 @@ def test_a_quarter_of_an_rtt_of_late_packets_is_no_queue() -> None:
     assert flow.packets < 50
 
 
+def test_a_short_packet_among_full_ones_tells_no_delay() -> None:
+    """It leaves a slow link sooner; as base RTT it would make a queue of each full packet."""
+    flow = steady(50)
+    flow.ack(1, rtt_ns=BASE, wait_ns=BASE)
+    flow.ack(0.5, rtt_ns=0.6 * BASE, wait_ns=BASE)
+    assert flow.flow.base_ns == BASE
+    flow.ack(7, rtt_ns=0.9 * BASE, wait_ns=BASE)
+    assert flow.flow.base_ns == 0.9 * BASE
+
+
+def test_short_packets_by_themselves_do() -> None:
+    """And full ones after them begin with a base RTT of their own."""
+    flow = steady(50)
+    flow.ack(1, rtt_ns=BASE, wait_ns=BASE)
+    flow.ack(0.5, rtt_ns=0.6 * BASE, wait_ns=20 * BASE)
+    assert flow.flow.base_ns == 0.6 * BASE
+    flow.ack(0.25, rtt_ns=0.5 * BASE, wait_ns=BASE)
+    assert flow.flow.base_ns == 0.5 * BASE
+    flow.ack(1, rtt_ns=1.1 * BASE, wait_ns=BASE)
+    assert flow.flow.base_ns == pytest.approx(1.1 * BASE)
+    flow.ack(0.5, rtt_ns=0.6 * BASE, wait_ns=BASE)
+    assert flow.flow.base_ns == pytest.approx(1.1 * BASE)
+
+
 def test_one_late_packet_is_no_queue() -> None:
     flow = steady(50)
     flow.ack(1e-9, rtt_ns=5 * BASE, wait_ns=2 * BASE)

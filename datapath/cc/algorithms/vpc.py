@@ -6,19 +6,18 @@ import math
 
 from datapath.cc import Ack, Flow, algorithm, param, state
 
-BITS_NS = 8e9  # bytes per ns to bit/s
-NONE_YET = 1e18  # of minima and bounds
+BITS_NS, NONE_YET = 8e9, 1e18  # bytes per ns to bit/s; of minima and bounds
 SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
 LONGEST_NS = 250_000  # longer base RTTs have the target of this one
 FAIR_NS = 500_000  # with longer ones a window has the target of a smaller one
 LEAST_PACKETS = 10  # shorter ones have the target of these, at line rate
+SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
 QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
-MOST_CHANGE = 0.5  # of the window by delay, per RTT, but in slow start
-MOST_STRETCH = 2  # of the window, for queues on the way back
+MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for queues on the way back
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
 FIRST_GAP, LAST_GAP = 8, 75  # RTTs without sight of an empty path until a flow drains
 DRAINED = 0.8  # of the empty path's window, while draining
@@ -28,8 +27,7 @@ LONGER = 2.5  # delays of the least window: what is less may be many flows with 
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
 UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
-RIVAL_PACKETS = 4  # windows that compete, and paths on which they do, hold so many at least
-PRESSED_PACKETS = 48  # paths on which smaller windows compete hold so many at least
+RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # of windows and paths that compete; of those of less
 FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
 USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
@@ -71,6 +69,8 @@ class Vpc(Flow):
     last_cut_ns: float = state()
     stretch: float = state(1)
     last_sample_ns: float = state()
+    full_ns: float = state(-NONE_YET)
+    short: bool = state(False)
     confirmed_ns: float = state()
     queue_ns: float = state(NONE_YET)
     low_ns: float = state(NONE_YET)
@@ -121,8 +121,10 @@ class Vpc(Flow):
 
     def on_ack(flow, ack: Ack) -> None:
         if ack.rtt_ns > 0:
-            learn_base(flow, ack)
-            delay_ns = flow.queue_ns = queueing_delay(flow, ack)
+            if tells_delay(flow, ack):
+                learn_base(flow, ack)
+                flow.queue_ns = queueing_delay(flow, ack)
+            delay_ns = flow.queue_ns
             used = 2 * (ack.inflight_bytes + ack.acked_bytes) >= flow.cwnd_bytes
             acked = ack.acked_bytes / flow.mss_bytes if used else 0.0
             if flow.competing:
@@ -174,8 +176,17 @@ def length_ns(flow: Vpc) -> float:
 
 def crowding(flow: Vpc) -> float:
     """How sure it is that a buffer overflows, and no RTT is the empty path's: 0 to 0.9."""
-    excess = max(flow.recent_loss - flow.usual_loss, 0)
-    return min(NARROWING * excess, MOST_NARROWED)
+    return min(NARROWING * max(flow.recent_loss - flow.usual_loss, 0), MOST_NARROWED)
+
+
+def tells_delay(flow: Vpc, ack: Ack) -> bool:
+    """Short packets leave a slow link sooner than full ones: they count only by themselves."""
+    full = ack.acked_bytes % flow.mss_bytes < 1
+    alone = ack.now_ns - flow.full_ns > SHORT_ROUNDS * ack.rtt_ns
+    if full and flow.short:
+        flow.lowest_ns = flow.base_ns = NONE_YET
+    flow.short, flow.full_ns = alone and not full, ack.now_ns if full else flow.full_ns
+    return full or alone
 
 
 def queueing_delay(flow: Vpc, ack: Ack) -> float:
@@ -224,8 +235,7 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
     due = flow.row == 0 and now_ns - flow.confirmed_ns > max(gap_ns, 3 * ack.rtt_ns)
     if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
-        flow.draining = True  # above that it shrinks
-        flow.drain_ns = now_ns
+        flow.draining, flow.drain_ns = True, now_ns  # above that it shrinks
 
 
 def drain(flow: Vpc, ack: Ack) -> None:
@@ -235,8 +245,7 @@ def drain(flow: Vpc, ack: Ack) -> None:
         left_ns = (flow.base_ns + min(flow.low_ns, flow.last_low_ns)) / 2
         flow.base_ns = min(left_ns, flow.lowest_ns + flow.jitter_gain * noise_ns(flow))
         flow.drain_gap = min(2 * flow.drain_gap, LAST_GAP)
-        flow.confirmed_ns = ack.now_ns
-        flow.dip_rtt_ns = NONE_YET
+        flow.confirmed_ns, flow.dip_rtt_ns = ack.now_ns, NONE_YET
 
 
 def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
@@ -244,15 +253,13 @@ def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
     if double(flow, delay_ns, acked):
         return
     flow.w *= max(flow.base_ns / (flow.base_ns + delay_ns), 1 - MOST_CHANGE)
-    flow.draining = True
-    flow.decreased_ns = flow.drain_ns = ack.now_ns
+    flow.draining, flow.decreased_ns, flow.drain_ns = True, ack.now_ns, ack.now_ns
 
 
 def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
     """True until a few samples in a row are above the target."""
     if delay_ns <= target_ns(flow):
-        flow.w += acked
-        flow.start_samples = 0
+        flow.w, flow.start_samples = flow.w + acked, 0
         return True
     flow.start_samples += 1
     if flow.start_samples >= 4:
@@ -275,16 +282,14 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
     """At most once per RTT."""
     limit = target_ns(flow)
     kept = 1 - BETA * (delay_ns - limit) / ack.rtt_ns
-    least = 1 - MOST_CHANGE
-    if flow.w <= 1:
-        least = 1 - MOST_CHANGE * flow.w / 2
-    elif delay_ns > FAR * limit and ack.prior_delivered_bytes < flow.seen_bytes:
+    least = 1 - MOST_CHANGE * (flow.w / 2 if flow.w <= 1 else 1)
+    far = flow.w > 1 and delay_ns > FAR * limit
+    if far and ack.prior_delivered_bytes < flow.seen_bytes:
         kept = 0.9  # sent before this was seen: perhaps a host that stood still
-    elif delay_ns > FAR * limit:
+    elif far:
         kept = 0.9 * flow.base_ns / (flow.base_ns + delay_ns)
         least = max(least / 2, 1 / flow.w)  # one packet; below it each step is long
-    flow.decreased_ns = ack.now_ns
-    flow.calm_bytes = 0
+    flow.decreased_ns, flow.calm_bytes = ack.now_ns, 0
     floor = count_row(flow, ack.rtt_ns - ack.back_ns, delay_ns)
     if flow.row > 0:
         flow.w = max(flow.w * max(kept, least), min(flow.w, floor))
@@ -321,9 +326,8 @@ def give_up(flow: Vpc, longer: bool) -> None:
     if longer and (spread <= FLATTEST or (same and spread <= 2 * FLAT)):
         flow.row_w *= low_ns / flow.base_ns / 2  # half of the rate that it had
         flow.base_ns = flow.lowest_ns = low_ns
-        flow.relearn_rtt_ns = NONE_YET
+        flow.relearn_rtt_ns, flow.jitter_ns, flow.last_row_low_ns = NONE_YET, 0, 0
         flow.relearn_ns = flow.confirmed_ns = flow.now_ns
-        flow.jitter_ns = flow.last_row_low_ns = 0
         flow.w = max(flow.w, flow.row_w)
         forget_losses(flow)
     elif (flow.row_w >= RIVAL_PACKETS or longer) and not 0 < holds < least:
@@ -344,14 +348,12 @@ def compete(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
     if emptied or ack.now_ns > flow.rival_until_ns:
         flow.competing = flow.starting = False
         flow.decreased_ns = ack.now_ns
-        if flow.rival_w > 0:
-            flow.rival_w = flow.w
+        flow.rival_w = flow.w if flow.rival_w > 0 else 0.0
         return
     low_ns = flow.base_ns + delay_ns
     flow.rival_low_ns = min(flow.rival_low_ns, low_ns)
     if ack.lost_bytes > 0:
-        flow.starting = False
-        flow.rival_w = 0
+        flow.starting, flow.rival_w = False, 0
         if ack.now_ns - flow.decreased_ns >= ack.rtt_ns:
             flow.decreased_ns = ack.now_ns
             flow.w /= 2
@@ -411,8 +413,7 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
     elif excess > 2 * limit:
         rate_bps = BITS_NS * (1 - share) * flow.batch_bytes / max(ack.now_ns - flow.batch_ns, 1)
         if rate_bps >= max(2 * abs(rate_bps - flow.suspect_bps), least_bps):  # again: no burst
-            flow.policed_bps = rate_bps
-            flow.starting = False
+            flow.policed_bps, flow.starting = rate_bps, False
             rate_bps = 0.0
         flow.suspect_bps = rate_bps
     else:
@@ -441,8 +442,7 @@ def apply(flow: Vpc) -> None:
     if rtt_ns > 0:
         gain = 2 if flow.starting else flow.pacing_gain
         if window < 1 and flow.last_rtt_ns > 0:
-            gain = 1
-            rtt_ns = min(rtt_ns, flow.last_rtt_ns)  # samples are rare: the mean is old
+            gain, rtt_ns = 1, min(rtt_ns, flow.last_rtt_ns)  # samples are rare: the mean is old
         paced_bps = gain * BITS_NS * flow.cwnd_bytes / rtt_ns
         most_bps = flow.pacing_gain * rate_bps if rate_bps > 0 else NONE_YET  # for what is lost
         rate_bps = min(paced_bps, most_bps, flow.policed_bps)
