@@ -20,7 +20,7 @@ first and runs beside the others.  Its output follows when its turn comes.
 `--all` adds the long ones:
 
   soak     pytest -m soak: the searches for what breaks engine, connection manager and
-           dpctl, with 1000 and 300 examples in place of some 60
+           dpctl, with 1000 and 300 examples in place of some 60, and what takes minutes
   fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
            13, from no package to its report; needs the network and 3 GB of disk
   suites   rdma-core's own tests over both ports, and with 1 % loss
@@ -227,7 +227,7 @@ def plain_pytest(arguments: Sequence[str]) -> Tally:
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
     """Tests with virtual machines."""
-    return pytest_with_second_try(["-m", "guests", *arguments], guest_details)
+    return pytest_with_second_try(["-m", "guests and not soak", *arguments], guest_details)
 
 
 def lone_pytest(arguments: Sequence[str]) -> Tally:

@@ -348,6 +348,9 @@ int dp_multicast_detach(struct dp_qp *, const struct dp_addr *group);
 int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
 int dp_qp_destroy(struct dp_qp *);
+/* Before a QP is destroyed or leaves its state: the acknowledgement that waits for the program's
+ * reply leaves with the next dp_engine_tx().  A peer that never gets it sends again in vain. */
+void dp_qp_settle(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
  * illegal transition, a missing or an unknown attribute: nothing is changed. */
 int dp_qp_modify(struct dp_qp *, const struct dp_qp_attr *, uint32_t mask, uint64_t now_ns);

@@ -189,6 +189,12 @@ static void qp_reset(struct dp_qp *qp)
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
 
+void dp_qp_settle(struct dp_qp *qp)
+{
+	if (qp->ops->settle)
+		qp->ops->settle(qp);
+}
+
 int dp_qp_destroy(struct dp_qp *qp)
 {
 	struct dp_engine *e = qp->engine;

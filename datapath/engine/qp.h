@@ -65,6 +65,9 @@ struct dp_qp_ops {
 	int (*modify)(struct dp_qp *, uint32_t from, uint32_t to, uint64_t now);
 	/* Fills in those attributes that change by themselves, such as PSNs. */
 	void (*query)(const struct dp_qp *, struct dp_qp_attr *);
+	/* What waits for company, such as an acknowledgement, leaves with the next tx().  NULL:
+	 * nothing ever waits. */
+	void (*settle)(struct dp_qp *);
 	/* Puts the QP back into the state after create(). */
 	void (*reset)(struct dp_qp *);
 	/* The QP is in error and its queues are flushed: it sends no new packets. */

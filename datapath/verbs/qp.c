@@ -272,6 +272,7 @@ void front_give_back_path(struct front_qp *qp)
 
 void front_end_qp(struct front_qp *qp)
 {
+	dp_qp_settle(qp->qp);
 	dp_device_flush(front_context_of(qp)->dev);
 	front_leave_groups(qp);
 	untrack(qp);

@@ -118,6 +118,7 @@ int front_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 	err = dp_device_lock(dev);
 	if (err)
 		return -err;
+	dp_qp_settle(qp->qp);
 	dp_device_flush(dev);
 	err = dp_qp_modify(qp->qp, &wanted, (uint32_t)mask, dp_device_now_ns());
 	if (!err) {

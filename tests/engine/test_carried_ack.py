@@ -48,6 +48,18 @@ def test_request_and_reply_need_no_other_packet(ext: World) -> None:
         assert qp.stats()["retransmits"] == qp.stats()["probes"] == 0
 
 
+def test_a_qp_that_ends_acknowledges_first(ext: World) -> None:
+    """The program has the last reply and ends; its peer still waits for the acknowledgement."""
+    a, b = ext.extended_pair()
+    requests_and_replies(ext, a, b, REPLIES)
+    lib.dp_qp_settle(a.qp)
+    ext.says(a, f"EXT_ACK {5000 + REPLIES - 1}")
+    a.destroy()
+    assert b.poll() == [ok("SEND")] * REPLIES
+    lib.dp_qp_settle(b.qp)  # nothing waits
+    ext.silent()
+
+
 def test_the_same_over_a_path_with_delay(ext: World) -> None:
     """Each side answers as soon as it has polled: as many packets as messages, and one ACK."""
     a, b = ext.extended_pair()

@@ -69,6 +69,14 @@ static void rc_destroy(struct dp_qp *qp)
 	free(rc->echo);
 }
 
+static void rc_settle(struct dp_qp *qp)
+{
+	struct dp_rc *rc = dp_rc_of(qp);
+
+	if (rc->resp.ack_ns)
+		dp_ack_soon(rc);
+}
+
 static void rc_reset(struct dp_qp *qp)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
@@ -349,6 +357,7 @@ const struct dp_qp_ops dp_rc_ops = {
 	.destroy = rc_destroy,
 	.modify = rc_modify,
 	.query = rc_query,
+	.settle = rc_settle,
 	.reset = rc_reset,
 	.stop = rc_stop,
 	.accepts = rc_accepts,
