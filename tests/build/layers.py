@@ -60,7 +60,6 @@ PURE_HEADERS = {
     "stdalign.h",
     "stdbool.h",
     "stddef.h",
-    "stdatomic.h",
     "stdint.h",
     "stdlib.h",
     "string.h",
