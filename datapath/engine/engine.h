@@ -326,14 +326,12 @@ struct dp_qp_attr {
 	uint16_t access;      /* enum dp_access: what the peer may do */
 	uint8_t tos;	      /* DSCP << 2 of packets to the peer; 0: that of the engine */
 	uint32_t qkey;	      /* UD: the Q_Key that a datagram must carry */
-	struct dp_addr raddr; /* DP_QP_AV: the peer, the port's route to it, and */
+	struct dp_addr raddr; /* DP_QP_AV: the peer, and the port's route to it */
 	uint32_t path_id;
-	uint32_t dest_qpn;
-	uint32_t rq_psn, sq_psn;
+	uint32_t dest_qpn, rq_psn, sq_psn;
 	uint8_t timeout;	      /* 4.096 us * 2^n, 0: none */
 	uint8_t retry_cnt, rnr_retry; /* 0..7; rnr_retry 7: for ever */
-	uint8_t min_rnr_timer;
-	uint8_t max_rd_atomic, max_dest_rd_atomic;
+	uint8_t min_rnr_timer, max_rd_atomic, max_dest_rd_atomic;
 	uint8_t sqd_notify;  /* DP_QP_EN_SQD_ASYNC_NOTIFY: raise DP_EVENT_SQ_DRAINED */
 	uint8_t sq_draining; /* query: in SQD, with a message under way */
 };
@@ -348,8 +346,7 @@ int dp_multicast_detach(struct dp_qp *, const struct dp_addr *group);
 int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
 int dp_qp_destroy(struct dp_qp *);
-/* Before a QP is destroyed or leaves its state: the acknowledgement that waits for the program's
- * reply leaves with the next dp_engine_tx().  A peer that never gets it sends again in vain. */
+/* Before a QP ends: an acknowledgement that waits for a reply leaves with the next dp_engine_tx(). */
 void dp_qp_settle(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
  * illegal transition, a missing or an unknown attribute: nothing is changed. */
