@@ -27,7 +27,7 @@ LONGER = 2.5  # delays of the least window: what is less may be many flows with 
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
 UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
-RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # of windows and paths that compete; of those of less
+RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
 FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
 USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
@@ -180,11 +180,11 @@ def crowding(flow: Vpc) -> float:
 
 
 def tells_delay(flow: Vpc, ack: Ack) -> bool:
-    """Short packets leave a slow link sooner than full ones: they count only by themselves."""
+    """Not of a short packet, which leaves a slow link sooner, unless there are no full ones."""
     full = ack.acked_bytes % flow.mss_bytes < 1
     alone = ack.now_ns - flow.full_ns > SHORT_ROUNDS * ack.rtt_ns
     if full and flow.short:
-        flow.lowest_ns = flow.base_ns = NONE_YET
+        flow.lowest_ns = flow.base_ns = NONE_YET  # that of short ones
     flow.short, flow.full_ns = alone and not full, ack.now_ns if full else flow.full_ns
     return full or alone
 

@@ -7,13 +7,13 @@ from datapath.cc import compile_algorithm
 
 from .scene import GBIT, MS, US, Row, Shared, check_table, long_flows, run
 
-SHORT_LAST = 5 * 4096 // 2  # bytes: two full packets and half of one
+SHORT_LAST = 15 * 4096 + 256  # bytes of a message: 15 full packets and a short one
 
 
 def test_messages_that_end_in_a_short_packet_fill_a_slow_link() -> None:
     """The RTT of a short packet is shorter by what its link needs for the rest of a full one.
 
-    As base RTT of all packets it would make a queue of each full packet: 15 % of the link.
+    If it were the base RTT of all packets, each full one would seem to queue.
     """
     algorithm = compile_algorithm("vpc")
     rows: list[Row] = []
@@ -21,7 +21,7 @@ def test_messages_that_end_in_a_short_packet_fill_a_slow_link() -> None:
         row: Row = {"mbit": float(mbit)}
         for rtt in (100 * US, MS, 4 * MS):
             flows = long_flows(1, 3000 * MS)
-            flows["message_bytes"], flows["depth"] = SHORT_LAST, 16
+            flows["message_bytes"], flows["depth"] = SHORT_LAST, 4
             shared = Shared(mbit * GBIT // 1000, rtt, 1_000_000)
             seen = run(algorithm, shared, flows, until_ns=3000 * MS, interval_ns=10 * MS)
             share = seen.share(500 * MS)
