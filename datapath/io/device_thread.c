@@ -6,6 +6,7 @@
 
 #include "io/device_impl.h"
 #include "io/urgent.h"
+#include "posix/early.h"
 #include "posix/clock.h"
 
 void dp_device_signal(struct dp_device *dev)
@@ -227,20 +228,35 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	return dp_device_now_ns() + next_lease(dev);
 }
 
+/* The timer was set early, and has expired.  Until the time has come, unless a packet comes first. */
+static void await(const struct dp_device *dev, uint64_t wake_ns, uint64_t now)
+{
+	while (now < wake_ns && !dp_port_has_packets(dev->port))
+		now = dp_device_now_ns();
+}
+
 int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint64_t wake_ns)
 {
+	static _Thread_local struct dp_early early;
 	struct timespec ts, *timeout = NULL;
-	uint64_t now, left, count;
+	uint64_t now, left = 0, count, set_ns = wake_ns;
 	int ready;
 
 	if (wake_ns != DP_NEVER) {
 		now = dp_device_now_ns();
-		left = wake_ns > now ? wake_ns - now : 0;
+		set_ns = dp_early_timer(&early, wake_ns);
+		left = set_ns > now ? set_ns - now : 0;
 		ts.tv_sec = (time_t)(left / 1000000000);
 		ts.tv_nsec = (long)(left % 1000000000);
 		timeout = &ts;
 	}
 	ready = ppoll(fds, n, timeout, NULL);
+	if (!ready) {
+		now = dp_device_now_ns();
+		if (left)
+			dp_early_woke(&early, set_ns, now);
+		await(dev, wake_ns, now);
+	}
 	if (ready > 0 && fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
 		/* Another thread was woken, too, and has read it. */
 	}

@@ -34,6 +34,7 @@
 #include "link/link.h"
 #include "link/switch.h"
 #include "posix/clock.h"
+#include "posix/early.h"
 #include "posix/lines.h"
 #include "wire/random.h"
 
@@ -154,6 +155,7 @@ struct emulator {
 	uint32_t n_sent;
 	uint64_t drained_ns; /* when all receive rings were last seen empty */
 	uint64_t began_ns, busy_ns;
+	struct dp_early early;			/* how its timers are set */
 	bool woke;				/* it has slept, and sent nothing since */
 	struct dp_lateness turn_late;		/* of the first frame after each sleep */
 	uint64_t change_ns;			/* the next change; UINT64_MAX: none */
