@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from datapath.cli import selftest
 from datapath.cli.tally import Tally
 from datapath.errors import LocalError
-from tests.conftest import HERE, marks_of
+from tests.conftest import HERE, certain_marks_of, marks_of, pytest_ignore_collect
 
 USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
 
@@ -86,6 +87,29 @@ def test_a_soak_asks_for_more_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_searches_are_what_a_soak_runs(name: str) -> None:
     assert "soak" in marks_of(HERE / name)
     assert "soak" not in marks_of(Path(__file__))
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("wire/test_parse.py", {"san", "compute"}),
+        ("cc/test_vpc_loss.py", set()),  # a test of it makes a network
+        ("collectives/test_nccl.py", {"san"}),
+        ("cli/test_selftest.py", set()),  # one of its tests has the mark `san`
+        ("lanes/test_accuracy.py", {"alone"}),
+    ],
+)
+def test_a_file_without_a_test_for_a_stage_is_not_imported(name: str, marks: set[str]) -> None:
+    path = HERE / name
+    assert certain_marks_of(path) & {"san", "compute", "guests", "alone", "soak"} == marks
+
+    def left_out(expression: str) -> bool:
+        config: Any = SimpleNamespace(getoption={"markexpr": expression}.get)
+        return pytest_ignore_collect(path, config) is True
+
+    for mark in ("san", "compute", "alone"):
+        assert left_out(f"not soak and not {mark}") == (mark in marks)
+        assert left_out(f"not soak and {mark}") == (mark not in marks_of(path))
 
 
 def test_every_stage_is_told() -> None:
