@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -18,6 +19,12 @@ from datapath.errors import LocalError
 from tests.conftest import HERE, certain_marks_of, marks_of, pytest_ignore_collect
 
 USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
+
+
+@pytest.fixture
+def one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage starts as few processes as it can: each needs half a second of CPU time."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +179,7 @@ def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:
+def test_pytest_that_dies_is_a_failure(one_cpu: None, tmp_path: Path) -> None:
     """An abort under the sanitizer leaves no log of results."""
     (tmp_path / "test_abort.py").write_text("import os\ndef test_it():\n    os.abort()\n")
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
@@ -194,7 +201,7 @@ def test_unsteady():
 """
 
 
-def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
+def test_what_fails_by_chance_is_told_as_unsteady(one_cpu: None, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY)
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "2 passed, 0 failed, 0 skipped"
@@ -203,7 +210,7 @@ def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
     assert "test_it.test_unsteady: AssertionError: the first time" in told
 
 
-def test_what_fails_again_has_failed(tmp_path: Path) -> None:
+def test_what_fails_again_has_failed(one_cpu: None, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY + "\ndef test_bad():\n    assert False\n")
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "2 passed, 1 failed, 0 skipped"
@@ -211,7 +218,7 @@ def test_what_fails_again_has_failed(tmp_path: Path) -> None:
     assert len(tally.details) == 1
 
 
-def test_many_failures_are_no_chance(tmp_path: Path) -> None:
+def test_many_failures_are_no_chance(one_cpu: None, tmp_path: Path) -> None:
     """Then the whole stage would take its time again, to no avail."""
     bad = "\n".join(f"def test_bad{n}():\n    assert False\n" for n in range(6))
     (tmp_path / "test_it.py").write_text(UNSTEADY + bad)
@@ -220,7 +227,7 @@ def test_many_failures_are_no_chance(tmp_path: Path) -> None:
 
 
 def test_the_sanitizer_finds_a_wrong_access(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    one_cpu: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The stage does what it is for: C that reads behind its buffer fails, and is told."""
     (tmp_path / "test_overrun.py").write_text(
