@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import signal
@@ -105,6 +106,17 @@ def fixtures_above(path: Path) -> Iterator[Path]:
 def wants_root(path: Path) -> bool:
     """Whether a file may ask for the fixture `root`."""
     return re.search(r"\broot\b", path.read_text(encoding="utf-8")) is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are made, and stay until the end: Python looks for no garbage in them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 CPU_BEFORE = pytest.StashKey[float]()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import time
@@ -117,6 +118,11 @@ def test_a_file_without_a_test_for_a_stage_is_not_imported(name: str, marks: set
     for mark in ("san", "compute", "alone"):
         assert left_out(f"not soak and not {mark}") == (mark in marks)
         assert left_out(f"not soak and {mark}") == (mark not in marks_of(path))
+
+
+def test_python_looks_for_no_garbage_in_the_tests_themselves() -> None:
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 10_000
 
 
 def test_every_stage_is_told() -> None:
