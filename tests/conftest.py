@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import re
 import signal
@@ -49,7 +51,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.suffix != ".py" or any(" or " in word or "(" in word for word in words):
         return None
     wanted = {word for word in words if word and not word.startswith("not ")}
-    return None if wanted <= marks_of(collection_path) else True
+    unwanted = {word.removeprefix("not ") for word in words if word.startswith("not ")}
+    if wanted <= marks_of(collection_path) and not unwanted & certain_marks_of(collection_path):
+        return None
+    return True
 
 
 def marks_of(path: Path) -> set[str]:
@@ -65,6 +70,53 @@ def marks_of(path: Path) -> set[str]:
     if str(place) in MEASURING:
         found.add("alone")
     return found
+
+
+@functools.cache
+def certain_marks_of(path: Path) -> set[str]:
+    """The marks that every test of a file has.
+
+    pytest_collection_modifyitems compares them with the tests' own, where the file is collected.
+    """
+    place, text = path.relative_to(HERE), path.read_text(encoding="utf-8")
+    whole_file = re.findall(r"^pytestmark = (\[.*?^\]|.*?$)", text, re.MULTILINE | re.DOTALL)
+    found = set(re.findall(r"\bmark\.(\w+)", " ".join(whole_file)))
+    if place.parts[0] in COMPUTING:
+        if not any(wants_root(file) for file in (path, *fixtures_above(path))):
+            found.add("compute")
+    elif str(place) in MEASURING:
+        found.add("alone")
+    if searches(text):
+        found.add("soak")
+    if place.parts[0] == "guests":
+        found.add("guests")
+    return found
+
+
+def fixtures_above(path: Path) -> Iterator[Path]:
+    """The files of fixtures for a folder and those above it, but for this one."""
+    for folder in path.parents:
+        if folder == HERE:
+            return
+        if (file := folder / "conftest.py").exists():
+            yield file
+
+
+@functools.cache
+def wants_root(path: Path) -> bool:
+    """Whether a file may ask for the fixture `root`."""
+    return re.search(r"\broot\b", path.read_text(encoding="utf-8")) is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are made, and stay until the end: Python looks for no garbage in them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 CPU_BEFORE = pytest.StashKey[float]()
@@ -112,6 +164,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.compute)
         elif str(place) in MEASURING:
             item.add_marker(pytest.mark.alone)
+        marks = {mark.name for mark in item.iter_markers()}
+        certain = certain_marks_of(item.path) - {"guests"}  # tests/guests/conftest.py adds it
+        if not certain <= marks:
+            missing = ", ".join(sorted(certain - marks))
+            raise pytest.UsageError(f"{item.nodeid} has not its file's mark: {missing}")
         if item.get_closest_marker("compute") is None:
             item.add_marker(pytest.mark.xdist_group(str(place)))
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+import scipy  # its parts are imported where they are used
 
 from datapath import stats
 
@@ -30,7 +30,7 @@ def exact_median_quantile(values: list[float], q: float) -> float:
     """
     ordered, n = sorted(values), len(values)
     for k in range(1, n + 1):
-        if binom.sf((n - 1) // 2, n, k / n) >= q:
+        if scipy.stats.binom.sf((n - 1) // 2, n, k / n) >= q:
             return ordered[k - 1]
     raise AssertionError("q above 1")
 

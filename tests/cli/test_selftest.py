@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +17,15 @@ import pytest
 from datapath.cli import selftest
 from datapath.cli.tally import Tally
 from datapath.errors import LocalError
-from tests.conftest import HERE, marks_of
+from tests.conftest import HERE, certain_marks_of, marks_of, pytest_ignore_collect
 
 USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
+
+
+@pytest.fixture
+def one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage starts as few processes as it can: each needs half a second of CPU time."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
 
 
 @pytest.mark.parametrize(
@@ -88,6 +97,34 @@ def test_searches_are_what_a_soak_runs(name: str) -> None:
     assert "soak" not in marks_of(Path(__file__))
 
 
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("wire/test_parse.py", {"san", "compute"}),
+        ("cc/test_vpc_loss.py", set()),  # a test of it makes a network
+        ("collectives/test_nccl.py", {"san"}),
+        ("cli/test_selftest.py", set()),  # one of its tests has the mark `san`
+        ("lanes/test_accuracy.py", {"alone"}),
+    ],
+)
+def test_a_file_without_a_test_for_a_stage_is_not_imported(name: str, marks: set[str]) -> None:
+    path = HERE / name
+    assert certain_marks_of(path) & {"san", "compute", "guests", "alone", "soak"} == marks
+
+    def left_out(expression: str) -> bool:
+        config: Any = SimpleNamespace(getoption={"markexpr": expression}.get)
+        return pytest_ignore_collect(path, config) is True
+
+    for mark in ("san", "compute", "alone"):
+        assert left_out(f"not soak and not {mark}") == (mark in marks)
+        assert left_out(f"not soak and {mark}") == (mark not in marks_of(path))
+
+
+def test_python_looks_for_no_garbage_in_the_tests_themselves() -> None:
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 10_000
+
+
 def test_every_stage_is_told() -> None:
     """By the module's docstring, in their order."""
     told = re.findall(r"(?m)^  (\w+)  ", selftest.__doc__ or "")
@@ -148,7 +185,7 @@ def test_what_a_device_cannot_do_is_told_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_pytest_that_dies_is_a_failure(tmp_path: Path) -> None:
+def test_pytest_that_dies_is_a_failure(one_cpu: None, tmp_path: Path) -> None:
     """An abort under the sanitizer leaves no log of results."""
     (tmp_path / "test_abort.py").write_text("import os\ndef test_it():\n    os.abort()\n")
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
@@ -170,7 +207,7 @@ def test_unsteady():
 """
 
 
-def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
+def test_what_fails_by_chance_is_told_as_unsteady(one_cpu: None, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY)
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "2 passed, 0 failed, 0 skipped"
@@ -179,7 +216,7 @@ def test_what_fails_by_chance_is_told_as_unsteady(tmp_path: Path) -> None:
     assert "test_it.test_unsteady: AssertionError: the first time" in told
 
 
-def test_what_fails_again_has_failed(tmp_path: Path) -> None:
+def test_what_fails_again_has_failed(one_cpu: None, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY + "\ndef test_bad():\n    assert False\n")
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "2 passed, 1 failed, 0 skipped"
@@ -187,7 +224,7 @@ def test_what_fails_again_has_failed(tmp_path: Path) -> None:
     assert len(tally.details) == 1
 
 
-def test_many_failures_are_no_chance(tmp_path: Path) -> None:
+def test_many_failures_are_no_chance(one_cpu: None, tmp_path: Path) -> None:
     """Then the whole stage would take its time again, to no avail."""
     bad = "\n".join(f"def test_bad{n}():\n    assert False\n" for n in range(6))
     (tmp_path / "test_it.py").write_text(UNSTEADY + bad)
@@ -196,7 +233,7 @@ def test_many_failures_are_no_chance(tmp_path: Path) -> None:
 
 
 def test_the_sanitizer_finds_a_wrong_access(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    one_cpu: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The stage does what it is for: C that reads behind its buffer fails, and is told."""
     (tmp_path / "test_overrun.py").write_text(

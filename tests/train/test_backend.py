@@ -18,7 +18,7 @@ import pytest
 
 from datapath.errors import LocalError
 from datapath.verbs.launch import device_environment
-from tests.train.conftest import PATIENCE_S, PROGRAMS, Job, settings
+from tests.train.conftest import PATIENCE_S, PROGRAMS, Job, environment, settings
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -103,34 +103,51 @@ def test_a_rank_that_gives_up_ends_the_group_for_all(run_job: Callable[..., Job]
     assert f"told: {what}" in job.output(1)
 
 
-def trained(folder: Path, backend: str, *words: str) -> list[dict[str, Any]]:
-    """What two ranks say that torchrun started."""
-    environment = {
-        **os.environ,
-        **device_environment("dp0", f"udp:127.0.{1 + os.getpid() % 200}.9"),
-        **settings(),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-port", "0", "--standalone"]
-    command += [str(PROGRAMS / "script.py"), backend, str(folder), *words]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def left_by(folder: Path, backend: str) -> list[dict[str, Any]]:
+    """What two ranks of script.py have left."""
     return [json.loads((folder / f"{backend}-{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_ddp_under_torchrun_trains_as_over_gloo(tmp_path: Path) -> None:
+def under_torchrun(folder: Path) -> list[dict[str, Any]]:
+    changes = {**device_environment("dp0", f"udp:127.0.{1 + os.getpid() % 200}.9"), **settings()}
+    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", "0", "--standalone"]
+    command += [str(PROGRAMS / "script.py"), "dp", str(folder)]
+    done = subprocess.run(
+        command,
+        env=environment(changes),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return left_by(folder, "dp")
+
+
+def trained(
+    run_job: Callable[..., Job], folder: Path, backend: str, *words: str
+) -> list[dict[str, Any]]:
+    job = run_job(2, "script.py", backend, str(folder), *words)
+    outputs = [job.output(rank) for rank in range(2)]
+    assert all((folder / f"{backend}-{rank}.json").exists() for rank in range(2)), outputs
+    return left_by(folder, backend)
+
+
+def test_ddp_under_torchrun_trains_as_over_gloo(
+    run_job: Callable[..., Job], tmp_path: Path
+) -> None:
     """Bit by bit: of two summands the order does not matter."""
-    ours, theirs = trained(tmp_path, "dp"), trained(tmp_path, "gloo")
+    ours, theirs = under_torchrun(tmp_path), trained(run_job, tmp_path, "gloo")
     assert ours == theirs
     assert ours[0]["digest"] == ours[1]["digest"]
     assert ours[0]["losses"] != ours[1]["losses"]  # each rank has data of its own
 
 
-def test_topk_keeps_ranks_equal_and_sends_little(tmp_path: Path) -> None:
-    ours = trained(tmp_path, "dp", "topk")
+def test_topk_keeps_ranks_equal_and_sends_little(
+    run_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    ours = trained(run_job, tmp_path, "dp", "topk")
     assert ours[0]["digest"] == ours[1]["digest"]
     sparse_steps = 8 - 2
     share = (ours[0]["sent"] - ours[0]["dense"] * 2 / 8) / (ours[0]["dense"] * sparse_steps / 8)

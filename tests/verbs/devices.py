@@ -9,12 +9,12 @@ is dp0 on the loopback device, which needs neither privilege nor module.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,16 +43,19 @@ class Case:
     needs: tuple[str, ...]
 
 
-def read_cases(module: str) -> Iterator[Case]:
+@functools.cache
+def read_cases(module: str) -> tuple[Case, ...]:
     """Cases of a module in their order; read, not imported, since that takes pyverbs."""
     tree = ast.parse((PROGRAMS / f"{module}.py").read_text())
+    found = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("case_"):
             needs: tuple[str, ...] = ()
             for call in node.decorator_list:
                 assert isinstance(call, ast.Call)
                 needs += tuple(ast.literal_eval(argument) for argument in call.args)
-            yield Case(node.name.removeprefix("case_"), needs)
+            found.append(Case(node.name.removeprefix("case_"), needs))
+    return tuple(found)
 
 
 def cases(kind: str) -> list[Case]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy  # its parts are imported where they are used
 
 from datapath.errors import LocalError
 from datapath.fabric import flows as table
@@ -49,8 +49,8 @@ def test_arrivals_are_a_poisson_process() -> None:
     for source in range(4):
         gaps = np.diff(flows["start_ns"][flows["src"] == source].astype(float), prepend=0)
         # Instants are whole nanoseconds, a thousandth of a gap here.
-        assert stats.kstest(gaps, "expon", args=(0, gap_ns)).pvalue > 0.01
-        assert stats.kstest(gaps, "expon", args=(0, gap_ns * 1.1)).pvalue < 1e-6
+        assert scipy.stats.kstest(gaps, "expon", args=(0, gap_ns)).pvalue > 0.01
+        assert scipy.stats.kstest(gaps, "expon", args=(0, gap_ns * 1.1)).pvalue < 1e-6
         assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 4 / np.sqrt(len(gaps))
 
 
@@ -60,7 +60,7 @@ def test_destinations_are_even_and_never_the_source() -> None:
     for source in range(4):
         counts = Counter(flows["dst"][flows["src"] == source].tolist())
         assert len(counts) == 3
-        assert stats.chisquare(list(counts.values())).pvalue > 0.001
+        assert scipy.stats.chisquare(list(counts.values())).pvalue > 0.001
 
 
 def test_only_pairs() -> None:
@@ -137,7 +137,7 @@ def test_derangements_are_permutations_without_fixed_points() -> None:
 def test_all_derangements_are_equally_likely() -> None:
     counts = Counter(tuple(schedules.derangement(4, seed)) for seed in range(3000))
     assert len(counts) == 9  # there are nine of four
-    assert stats.chisquare(list(counts.values())).pvalue > 0.001
+    assert scipy.stats.chisquare(list(counts.values())).pvalue > 0.001
 
 
 @pytest.mark.parametrize("bounded", [{"size": 10**6}, {"duration_ns": S}])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy  # its parts are imported where they are used
 
 from datapath.errors import LocalError
 from datapath.workloads.traffic import sizes
@@ -31,8 +31,8 @@ def test_what_is_drawn_has_the_published_distribution(name: str) -> None:
     rng = np.random.default_rng(7)
     # Spread over its byte again, since the test is one for continuous distributions.
     drawn = found.draw(rng, 20_000) + rng.random(20_000)
-    assert stats.kstest(drawn, found.cdf).pvalue > 0.01
-    assert stats.kstest(drawn * 1.1, found.cdf).pvalue < 1e-6  # the test can tell
+    assert scipy.stats.kstest(drawn, found.cdf).pvalue > 0.01
+    assert scipy.stats.kstest(drawn * 1.1, found.cdf).pvalue < 1e-6  # the test can tell
 
 
 @pytest.mark.parametrize("name", sizes.PUBLISHED)
