@@ -6,6 +6,9 @@
  *   odd DEVICE [GID INDEX]
  *
  * Expected is what the manual pages promise; where they are silent, what rxe of Linux 6.12 answers.
+ * rxe differs in a few lines: it has other errnos for a QP type, an opcode and a GID that are not
+ * there, takes any P_Key index and number of READs, and does not tell the bad request of a wrong
+ * state.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

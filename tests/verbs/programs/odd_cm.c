@@ -55,7 +55,8 @@ static void unconnected(void)
 
 	MUST(channel && !fcntl(channel->fd, F_SETFL, O_NONBLOCK));
 	IS(rdma_get_cm_event(channel, &event), EAGAIN);
-	IS(rdma_create_id(channel, &id, NULL, (enum rdma_port_space)0x777), EPROTONOSUPPORT);
+	IS(rdma_create_id(channel, &id, NULL, (enum rdma_port_space)0x777), EINVAL);
+	IS(rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB), EOPNOTSUPP);
 	MUST(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
 	IS(rdma_reject(id, NULL, 0), EINVAL);
 	IS(rdma_disconnect(id), EINVAL);
