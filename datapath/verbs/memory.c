@@ -32,7 +32,9 @@ static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
 
 /*
  * Brings the pages in.  RDMA hardware pins pages, which finds bad addresses and makes the first
- * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, or is read-only.
+ * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, or is read-only, and
+ * -EINVAL for a range that touches no page or passes the end of the address space, as the kernel
+ * does: zero bytes inside a page are a range.
  */
 static int populate(void *addr, size_t len, unsigned access)
 {
@@ -40,10 +42,8 @@ static int populate(void *addr, size_t len, unsigned access)
 	uintptr_t start = (uintptr_t)addr & ~(page - 1), end = (uintptr_t)addr + len;
 	bool writes = access & IBV_ACCESS_LOCAL_WRITE;
 
-	if (!len)
-		return 0;
-	if (end < start)
-		return -EFAULT;
+	if (end <= start)
+		return -EINVAL;
 	if (!madvise((void *)start, end - start, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
 		return 0;
 	if (errno != EINVAL)

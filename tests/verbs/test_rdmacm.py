@@ -322,6 +322,42 @@ def test_a_peer_that_is_killed_ends_a_connection(pair: Pair, port: str) -> None:
 
 
 @both_ports
+def test_a_program_leaves_in_time(pair: Pair, port: str) -> None:
+    """Its peer was killed, and it disconnects at exit: no answer comes, and it does not wait long.
+
+    Its sleeps are 50 times as long as they should be, so 1.5 s are 30 of them.
+    """
+    left, right = pair.hosts
+    log, leaves = pair.logs / "leaves.log", pair.logs / "leaves"
+    source = PROGRAMS / "leaves.c"
+    options = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-rdynamic"]
+    libraries = ["-libverbs", "-lrdmacm"]
+    subprocess.run(["gcc", *options, "-o", leaves, source, *libraries], check=True)
+    address = left.endpoint.ipv4
+    server = left.popen(["rping", "-s", "-a", address], env=device_of(left, port))
+    client = None
+    try:
+        left.run(["sh", "-c", BOUND], timeout_s=30)
+        script = f"(until grep -q go {pair.logs}/go; do sleep 0.1; done) | {leaves} {address} 7174"
+        client = right.popen(["sh", "-c", script], env=device_of(right, port), stdout=log)
+        limit = time.monotonic() + 60
+        while "connected" not in log.read_text():
+            assert client.poll() is None
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        server.kill()
+        server.wait()
+        (pair.logs / "go").write_text("go")
+        assert client.wait(timeout=60) == 0
+        assert 0 < int(log.read_text().split()[1]) <= 31
+    finally:
+        for process in (server, client):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+@both_ports
 def test_a_child_keeps_nothing_of_its_parents_device(pair: Pair, port: str) -> None:
     """After fork() the parent closes the device: the child does not hold its queue or its place."""
     left, _ = pair.hosts

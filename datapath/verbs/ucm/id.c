@@ -121,7 +121,7 @@ int ucm_create_id(const struct ucm_command *c)
 	 * the family AF_IB.  ucm_bind_ip() refuses them.
 	 */
 	if (in->ps != RDMA_PS_TCP && in->ps != RDMA_PS_UDP && in->ps != RDMA_PS_IB)
-		return -EPROTONOSUPPORT;
+		return in->ps == RDMA_PS_IPOIB ? -EOPNOTSUPP : -EINVAL;
 	err = ucm_id_create(c->file, &id);
 	if (err)
 		return err;

@@ -38,6 +38,19 @@ static void fill_init(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,
 		a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 }
 
+/*
+ * How long the peer waits when no receive is posted.  A peer that gives up after some attempts
+ * needs the long time of the kernel, or a program that is held up for milliseconds loses its
+ * connection.  The passive side knows the peer's number only after it has answered; the peer's own
+ * wish stands for it until then.
+ */
+static uint8_t rnr_timer(const struct dp_cm_info *info)
+{
+	uint8_t retries = info->active ? info->local.rnr_retry : info->remote.rnr_retry;
+
+	return retries == UCM_RNR_EVER ? UCM_RNR_TIMER_EVER : UCM_RNR_TIMER;
+}
+
 static void fill_rtr(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,
 		     const struct dp_cm_info *info)
 {
@@ -48,7 +61,7 @@ static void fill_rtr(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,
 	a->dest_qp_num = info->remote.qpn;
 	a->rq_psn = info->local.psn;
 	a->max_dest_rd_atomic = capped(info->remote.initiator_depth);
-	a->min_rnr_timer = UCM_RNR_TIMER;
+	a->min_rnr_timer = rnr_timer(info);
 }
 
 static void fill_rts(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,

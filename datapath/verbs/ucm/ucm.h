@@ -151,7 +151,9 @@ struct ucm_id {
 enum {
 	UCM_HANDLES_MAX = 1 << 16, /* as many as librdmacm can hold */
 	UCM_ACK_TIMEOUT = 16,	   /* 268 ms: for QPs, unless the program sets another */
-	UCM_RNR_TIMER = 12,	   /* 0.64 ms */
+	UCM_RNR_TIMER = 0,	   /* 655 ms, which the kernel gives such QPs */
+	UCM_RNR_TIMER_EVER = 12,   /* 0.64 ms: for peers that ask again for ever */
+	UCM_RNR_EVER = 7,	   /* as number of retries */
 	UCM_QKEY = 0x01234567,	   /* RDMA_UDP_QKEY */
 	UCM_HOP_LIMIT = 64,
 };

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Odd calls get the answers of the manual pages, or else those of rxe."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.verbs.conftest import Pair
+from tests.verbs.devices import PROGRAMS
+
+STRICT = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+LIBRARIES = ["-libverbs", "-lrdmacm", "-pthread"]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("odd")
+    for name in ("odd", "odd_cm"):
+        source = PROGRAMS / f"{name}.c"
+        subprocess.run(["gcc", *STRICT, "-o", folder / name, source, *LIBRARIES], check=True)
+    return folder
+
+
+def check(pair: Pair, port: str, *argv: str) -> None:
+    done = pair.hosts[0].run(argv, env=pair.environment(0, port), timeout_s=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+def test_verbs(pair: Pair, port: str, programs: Path) -> None:
+    check(pair, port, str(programs / "odd"), "dp0")
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+def test_rdma_cm(pair: Pair, port: str, programs: Path) -> None:
+    """A receive that is posted late, too: a single retry of its sender is enough."""
+    check(pair, port, str(programs / "odd_cm"), pair.hosts[0].endpoint.ipv4)
