@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -117,3 +121,50 @@ def test_live(tmp_path: FilePath) -> None:
         outcome = run(network, tmp_path)
         check(outcome, network)
     assert not list(tmp_path.glob("*.progress"))
+
+
+KILLED = """\
+version: 1
+name: killed
+topology: {lane: netns, preset: dumbbell, hosts: 4, mtu: 1500}
+path: {rate: 100mbit, delay: 1ms, queue: 128KiB}
+transport: {device: dp, port: udp}
+workload: {kind: traffic, duration: 20s, flows: [{name: old, from: 0, to: 2, size: 16KiB}]}
+events:
+  - {when: {delivered: 100kB}, stall: host0, lasts: 15s}
+  - {when: {delivered: 100kB}, state: down}
+"""
+
+
+def test_nothing_is_left_of_a_run_that_is_killed_within_an_event(tmp_path: FilePath) -> None:
+    """Not even the program that stands still."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes network namespaces and loads BPF programs")
+    (tmp_path / "killed.yaml").write_text(KILLED)
+    words = [sys.executable, "-m", "datapath.cli", "run", str(tmp_path / "killed.yaml")]
+    words += ["--out", str(tmp_path / "out")]
+    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        soon(lambda: "T" in states(tmp_path / "out"), "a host stands still")
+    finally:
+        run.kill()
+        run.wait()
+    soon(lambda: not states(tmp_path / "out"), "all programs of the run have ended")
+
+
+def states(folder: FilePath) -> list[str]:
+    """Of the programs of a run, whose arguments name its folder."""
+    found = []
+    for at in FilePath("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{folder}/logs".encode() in (at / "cmdline").read_bytes():
+                found.append((at / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
+
+
+def soon(holds: Callable[[], bool], what: str) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within 30 s: {what}")
