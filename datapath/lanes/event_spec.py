@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from datapath.cc.spec import HostCc
 from datapath.lanes.condition_spec import Condition, Names
@@ -18,6 +19,7 @@ from datapath.xdp.impair import DIRECTIONS, Direction
 
 _FIXED = ("aqm", "classes", "trim", "telemetry", "ecn_mark")
 """Keys of `path` that cannot change while packets wait, or that lane sim does not have."""
+_LINK = rf"^{NODE}(>|--){NODE}$"
 _WHAT = ("path", "state", "stop", "start", "cc", "stall")
 
 Hosts = Annotated[
@@ -47,7 +49,7 @@ class Event(BaseModel):
     )
     link: str | None = Field(
         None,
-        pattern=rf"^{NODE}(>|--){NODE}$",
+        json_schema_extra={"pattern": _LINK},
         description="The link that path and state are about, by the names of nodes: "
         "leaf0>spine1 for one direction, leaf0--spine1 for both. Unset: the path.",
     )
@@ -69,6 +71,13 @@ class Event(BaseModel):
         None, description="Hosts, by number or name, whose programs stand still for a while."
     )
     lasts: DurationNs | None = Field(None, gt=0, description="With stall: how long.")
+
+    @field_validator("link")
+    @classmethod
+    def _link_is_written_so(cls, value: str | None) -> str | None:
+        if value is not None and not re.search(_LINK, value):
+            raise ValueError("a link is written a>b, for one direction, or a--b, for both")
+        return value
 
     @model_validator(mode="after")
     def _one_thing(self) -> Event:

@@ -48,6 +48,7 @@ def test_a_point_has_its_events() -> None:
         ("{at: 1s, state: down}", GROUPS, "vm", "lanes netns and sim, not for vm"),
         ("{at: 1s, state: down}", GROUPS.replace("to: 2", "to: 9"), "sim", "there is no host 9"),
         ("{at: 1s, state: up}", GROUPS, "sim", "nothing is down before"),
+        ("{at: 1s, state: down, link: a-b}", GROUPS, "sim", "written a>b, for one direction"),
         ("{at: 1s, path: {}}", GROUPS, "sim", "path sets nothing"),
         ("{at: -1s, state: down}", GROUPS, "sim", "is negative"),
         ("{state: down}", GROUPS, "sim", "a time, at, or a condition, when"),
