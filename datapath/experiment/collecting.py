@@ -111,7 +111,7 @@ def gather(
     frame["time_ns"] -= zero_ns or 0
     if simulated is not None:
         frame = series.join([simulated, frame])
-    derived = series_metrics.derived(frame, [event.at for event in events])
+    derived = series_metrics.derived(frame, [event.time for event in events])
     frame = series.keep(frame, request.names)
     there = series.present(frame)
     about = {
@@ -125,7 +125,7 @@ def gather(
         },
     }
     if events:
-        about["events"] = [[event.at, event.text] for event in events]
+        about["events"] = [[event.time, event.text] for event in events]
     return frame, about, [Metric(name, value, UNITS[name]) for name, value in derived.items()]
 
 

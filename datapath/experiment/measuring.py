@@ -79,7 +79,7 @@ def gather_series(
         outcome.series,
         spec.transport.device,
         conditions.logs,
-        events=spec.events,
+        events=outcome.events,
         zero_ns=outcome.zero_ns,
     )
     return about, derived

@@ -273,6 +273,10 @@ class PointSpec(_Model):
         if not lane.simulated and not (lane.local and not lane.own_kernels):
             raise ValueError(f"events are for lanes netns and sim, not for {topology.lane}")
         check_events(value, info.data["path"], topology.preset)
+        if any(event.link or event.when is not None for event in value):
+            from datapath.lanes.link_events import check_links
+
+            check_links(topology, info.data["path"], value)
         stalls(value, topology.host_names)
         workload.check_events(value)
         return value

@@ -5,7 +5,8 @@ flows.py           the traffic table and its results, of the simulator and the l
 topology.py        hosts, switches, and cables between them; links.py: settings of links
 simulator.py       flows over a simulated network, with the real engine (sim/, C)
 engine_options.py  options of the engines of its hosts
-changes.py         changes while it runs; steps.py: work that begins flows; wakeup.py: late programs
+changes.py         changes while it runs; running.py: from one to the next
+steps.py           work that begins flows; wakeup.py: late programs
 sim_result.py      its samples and its result; replay.py: a failed simulation once more
 emulation.py       the emulator: links in real time (emulator/, C)
 """

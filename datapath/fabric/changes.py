@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from datapath.fabric.links import Link
 
@@ -67,3 +67,22 @@ class StallHost:
 
 
 Change: TypeAlias = SetAlgorithm | SetLink | SetRoute | PauseLink | StallHost
+
+
+class Watcher(Protocol):
+    """Changes that wait for something to happen.
+
+    waiting: whether there are some.  changes(): all that have a time.
+    """
+
+    @property
+    def waiting(self) -> bool: ...
+
+    def changes(self) -> Sequence[Change]: ...
+
+    def look(self, now_ns: int, results: Any, queue_peak: Callable[[str], int]) -> bool:
+        """Whether changes() has more now.
+
+        results: RESULT_DTYPE.  queue_peak: name of a link -> the most bytes that have waited.
+        """
+        ...

@@ -187,6 +187,11 @@ class Emulator:
         if (answer := self._ask("route", name, str(at_ns), str(int(used)))) != "ok":
             raise DatapathError(f"the emulator refuses a route: {answer.removeprefix('error ')}")
 
+    def forget_changes(self) -> None:
+        """Make none of the changes and routes whose time has not come."""
+        if (answer := self._ask("forget")) != "ok":
+            raise DatapathError(f"the emulator keeps its changes: {answer.removeprefix('error ')}")
+
     def counters(self) -> Mapping[str, Any]:
         """Name of a link -> counter -> number since configure(), and elapsed_ns, busy_ns."""
         counters: Mapping[str, Any] = json.loads(self._ask("counters"))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datapath.fabric import flows as traffic
+from datapath.native.sim import ffi
 
 
 @dataclass(frozen=True)
@@ -71,3 +72,20 @@ class SimResult:
     def finished(self) -> bool:
         """Whether every flow ended before the simulation did."""
         return self.totals["ended"] == self.totals["flows"]
+
+
+def fields(struct: Any) -> dict[str, int]:
+    """A struct of numbers, or a pointer to one, by the names of its fields."""
+    kind = ffi.typeof(struct)
+    kind = kind.item if kind.kind == "pointer" else kind
+    return {name: int(getattr(struct, name)) for name, _ in kind.fields}
+
+
+def columns(rows: Any, count: int, width: int) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    """Structs of doubles, `width` for each of `count` samples, as arrays (count, width)."""
+    names = [name for name, _ in ffi.typeof(rows).item.fields]
+    if not count or not width:
+        return {name: np.zeros((count, width)) for name in names}
+    data = np.frombuffer(ffi.buffer(rows, 8 * len(names) * count * width), np.float64)
+    cube = data.reshape(count, width, len(names))
+    return {name: cube[:, :, index].copy() for index, name in enumerate(names)}

@@ -23,10 +23,19 @@ import numpy as np
 
 from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.fabric import flows as traffic
-from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink, SetRoute, StallHost
+from datapath.fabric.changes import (
+    Algorithm,
+    Change,
+    SetAlgorithm,
+    SetLink,
+    SetRoute,
+    StallHost,
+    Watcher,
+)
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link
-from datapath.fabric.sim_result import Sampling, Series, SimResult
+from datapath.fabric.running import through
+from datapath.fabric.sim_result import Sampling, Series, SimResult, columns, fields
 from datapath.fabric.steps import Steps
 from datapath.fabric.topology import Graph, Topology
 from datapath.fabric.wakeup import Wakeup
@@ -35,6 +44,7 @@ from datapath.native.sim import ffi, lib
 NO_END = 2**64 - 2
 _SLICE = 200_000
 """Turns of the event loop between two looks at Python's signals."""
+_RESULT_BYTES = traffic.RESULT_DTYPE.itemsize
 _STALL_NS = 100_000_000
 
 
@@ -85,6 +95,7 @@ class Simulation:
         until_ns: int | None = None,
         sampling: Sampling | None = None,
         changes: Sequence[Change] = (),
+        watcher: Watcher | None = None,
         steps: Steps | None = None,
         trace_events: int = 0,
         keep: Path | None = None,
@@ -95,6 +106,7 @@ class Simulation:
         Args:
             flows: traffic table, shape (flows,).
             algorithms: of all QPs, or one for each flow (flows of one QP share the last one's).
+            watcher: further changes, some of which wait for something to happen.
             steps: work of hosts that begins flows and waits for them.
             trace_events: how many of each QP's last events to keep for a failure, a power of two.
             timeout_s: give up after so many seconds of the machine's time.
@@ -113,20 +125,17 @@ class Simulation:
                 run.add(steps)
             if sampling is not None:
                 run.sample(sampling)
+            known: list[Sequence[Change]] = []
             end = NO_END if until_ns is None else until_ns
             try:
-                for change in sorted(changes, key=lambda c: c.at_ns):
-                    if change.at_ns > end or not run.until(change.at_ns):
-                        break
-                    run.change(change)
-                run.until(end)
+                through(run, end, changes, watcher, known.append)
             except (SimulationBroken, Deadlock) as error:
                 if keep is None or steps is not None:
                     error.hint = f"run it again with keep=FOLDER (seed {self.seed}) to replay it"
                     raise
                 from datapath.fabric import replay
 
-                case = replay.write(keep, self, flows, algorithms, changes, until_ns)
+                case = replay.write(keep, self, flows, algorithms, known[-1], until_ns)
                 if trace_events:
                     replay.write_trace(keep / "trace.tsv", run, flows, trace_events)
                 error.hint = f"replay it: python -m datapath.fabric.replay {case}"
@@ -145,6 +154,7 @@ class _Run:
         self.sim: Any = ffi.NULL
         self.cpu_s = 0.0
         self.steps = 0
+        self.link_numbers: dict[str, int] = {}
         self.kept: list[Any] = []
         self.flows: traffic.Flows = traffic.empty(0)
         self.loaded: dict[str, tuple[Any, Any]] = {}
@@ -313,15 +323,28 @@ class _Run:
 
     # --- results ---
 
+    def results(self) -> traffic.Flows:
+        """A row for each flow, as the simulation has it at the moment."""
+        data = ffi.buffer(lib.dp_sim_results(self.sim), len(self.flows) * _RESULT_BYTES)
+        return np.frombuffer(data, traffic.RESULT_DTYPE)
+
+    def queue_peak(self, name: str) -> int:
+        """The most bytes that have waited in a link."""
+        if name not in self.link_numbers:
+            self.link_numbers[name] = self.graph.link_names().index(name)
+        stats = ffi.new("struct dp_link_stats *")
+        lib.dp_sim_link_stats(self.sim, self.link_numbers[name], stats)
+        return int(stats.queue_max_bytes)
+
     def totals(self) -> dict[str, int]:
         totals = ffi.new("struct dp_sim_totals *")
         lib.dp_sim_totals(self.sim, totals)
-        return _fields(totals)
+        return fields(totals)
 
     def result(self, sampling: Sampling | None) -> SimResult:
         qps = ffi.new("struct dp_qp_stats *")
         lib.dp_sim_qp_totals(self.sim, qps)
-        counters = _fields(qps)
+        counters = fields(qps)
         return SimResult(
             flows=traffic.FlowResults(
                 self._rows(),
@@ -344,9 +367,7 @@ class _Run:
         return np.frombuffer(data, np.uint64).copy()
 
     def _rows(self) -> traffic.Flows:
-        rows = lib.dp_sim_results(self.sim)
-        data = ffi.buffer(rows, len(self.flows) * traffic.RESULT_DTYPE.itemsize)
-        return np.frombuffer(data, traffic.RESULT_DTYPE).copy()
+        return self.results().copy()
 
     def _latencies(self) -> traffic.Latencies:
         limits = ffi.new("uint64_t[3]")
@@ -379,15 +400,15 @@ class _Run:
             list(sampling.flows),
             [int(self.flows["src"][row]) for row in sampling.flows],
             [names[index] for index in sampling.links],
-            _columns(qp[0], count, len(sampling.flows)),
-            _columns(link[0], count, len(sampling.links)),
+            columns(qp[0], count, len(sampling.flows)),
+            columns(link[0], count, len(sampling.links)),
         )
 
     def trace(self, row: int, most: int) -> Iterator[dict[str, int]]:
         """The last events of a flow's QP, oldest first."""
         out = ffi.new("struct dp_sim_trace[]", max(most, 1))
         for index in range(lib.dp_sim_trace(self.sim, row, out, most)):
-            yield _fields(out[index])
+            yield fields(out[index])
 
 
 def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) -> Any:
@@ -416,22 +437,6 @@ def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) 
     delays = [link.delay_ns for c in graph.cables for link in (c.forward, c.backward)]
     config.stall_ns = _STALL_NS + 4 * max(delays, default=0)
     return config
-
-
-def _fields(struct: Any) -> dict[str, int]:
-    kind = ffi.typeof(struct)
-    kind = kind.item if kind.kind == "pointer" else kind
-    return {name: int(getattr(struct, name)) for name, _ in kind.fields}
-
-
-def _columns(rows: Any, count: int, width: int) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-    """Structs of doubles, `width` for each of `count` samples, as arrays (count, width)."""
-    names = [name for name, _ in ffi.typeof(rows).item.fields]
-    if not count or not width:
-        return {name: np.zeros((count, width)) for name in names}
-    data = np.frombuffer(ffi.buffer(rows, 8 * len(names) * count * width), np.float64)
-    cube = data.reshape(count, width, len(names))
-    return {name: cube[:, :, index].copy() for index, name in enumerate(names)}
 
 
 def algorithm_per_host(

@@ -278,12 +278,16 @@ class Network(Protocol):
         """Apply a resolved `path` section; resets the counters."""
         ...
 
-    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
-        """Make the events (event_spec) that are about links; packets stay.
+    def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
+        """Make the events (event_spec) that are about links, from since_ns on; packets stay.
 
-        zero_ns: CLOCK_MONOTONIC, from which their times count.  LocalError when this network
-        cannot.
+        zero_ns: CLOCK_MONOTONIC, from which their times count.  The events take the place of those
+        of an earlier call.  LocalError when this network cannot.
         """
+        ...
+
+    def queue_peaks(self) -> Mapping[str, int]:
+        """The most bytes that waited since set_path(), by link; {} where nothing knows."""
         ...
 
     def path_counters(self) -> PathCounters: ...

@@ -63,9 +63,15 @@ class EmulatedLinks:
                 )
         self.emulator.reset_routes(seed & _SEED_MASK)
 
-    def change(self, zero_ns: int, events: Sequence[Event]) -> None:
-        """Hand the emulator the changes that it will make at their times."""
+    def change(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
+        """Hand the emulator the changes that it will make at their times, from since_ns on.
+
+        They take the place of those that it was told before.
+        """
+        self.emulator.forget_changes()
         for change in link_changes(self.topology, self._path, events):
+            if change.at_ns < since_ns:
+                continue
             if isinstance(change, SetRoute):
                 name = self._wires[change.link].name
                 self.emulator.route(zero_ns + change.at_ns, name, used=change.used)
@@ -128,6 +134,11 @@ class EmulatedLinks:
         """Bytes that wait, by link."""
         everything = self.emulator.counters()
         return {w.name: everything[w.name]["waiting_bytes"] for w in self._wires.values()}
+
+    def queue_peaks(self) -> dict[str, int]:
+        """The most bytes that waited since set_path(), by link."""
+        everything = self.emulator.counters()
+        return {w.name: everything[w.name]["queue_max_bytes"] for w in self._wires.values()}
 
     def late_ns(self) -> dict[str, int]:
         """As lanes.base.Network.emulator_late_ns()."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from datapath.cc.spec import HostCc
+from datapath.lanes.condition_spec import Condition, Names
 from datapath.lanes.graph_spec import NODE
 from datapath.lanes.spec import ONE_PATH, Path, PathDirection
 from datapath.spelling import or_rather
@@ -17,12 +19,8 @@ from datapath.xdp.impair import DIRECTIONS, Direction
 
 _FIXED = ("aqm", "classes", "trim", "telemetry", "ecn_mark")
 """Keys of `path` that cannot change while packets wait, or that lane sim does not have."""
+_LINK = rf"^{NODE}(>|--){NODE}$"
 _WHAT = ("path", "state", "stop", "start", "cc", "stall")
-
-Names = Annotated[
-    list[str], Field(min_length=1), BeforeValidator(lambda v: [v] if isinstance(v, str) else v)
-]
-
 
 Hosts = Annotated[
     list[int | str],
@@ -32,11 +30,14 @@ Hosts = Annotated[
 
 
 class Event(BaseModel):
-    """One change at a time: of the path or a link, of groups of flows, an algorithm or a host."""
+    """One change at a time or on a condition: of the path or a link, of flows or a host."""
 
     model_config = ConfigDict(extra="forbid")
 
-    at: DurationNs = Field(gt=0, description="When: after the start of the traffic.")
+    at: DurationNs | None = Field(None, description="When: so long after the start of the traffic.")
+    when: Condition | None = Field(
+        None, description="In place of at: a condition. With path, state or stall."
+    )
     label: str = Field("", max_length=40, description="Shown in plots; unset: made from the rest.")
     path: PathDirection | None = Field(
         None,
@@ -48,7 +49,7 @@ class Event(BaseModel):
     )
     link: str | None = Field(
         None,
-        pattern=rf"^{NODE}(>|--){NODE}$",
+        json_schema_extra={"pattern": _LINK},
         description="The link that path and state are about, by the names of nodes: "
         "leaf0>spine1 for one direction, leaf0--spine1 for both. Unset: the path.",
     )
@@ -71,12 +72,26 @@ class Event(BaseModel):
     )
     lasts: DurationNs | None = Field(None, gt=0, description="With stall: how long.")
 
+    @field_validator("link")
+    @classmethod
+    def _link_is_written_so(cls, value: str | None) -> str | None:
+        if value is not None and not re.search(_LINK, value):
+            raise ValueError("a link is written a>b, for one direction, or a--b, for both")
+        return value
+
     @model_validator(mode="after")
     def _one_thing(self) -> Event:
+        if (self.at is None) == (self.when is None):
+            raise ValueError("an event has a time, at, or a condition, when: one of them")
         given = [key for key in _WHAT if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(f"an event has one of {', '.join(_WHAT)}, not {len(given)} of them")
         about_links = given[0] in ("path", "state")
+        if self.when is not None and not about_links and given[0] != "stall":
+            raise ValueError(
+                f"{given[0]} needs a time, at: the flows of a run are laid down before it begins "
+                "(a group's own key `after` lets it begin when another one has ended)"
+            )
         if not about_links and (self.link is not None or self.direction is not None):
             raise ValueError("link and direction go with path or state")
         if self.link is not None and self.direction is not None:
@@ -87,10 +102,23 @@ class Event(BaseModel):
             raise ValueError("stall and lasts go together")
         if self.flows is not None and self.cc is None:
             raise ValueError("flows goes with cc")
+        if self.path is not None and not self.path_keys:
+            raise ValueError("path sets nothing: give it keys, such as {rate: 500mbit}")
         fixed = [key for key in _FIXED if self.path is not None and key in self.path_keys]
         if fixed:
             raise ValueError(f"path.{fixed[0]} cannot change while packets are under way")
         return self
+
+    @property
+    def time(self) -> int:
+        """When it happens; only of an event with a time."""
+        assert self.at is not None
+        return self.at
+
+    @property
+    def waits_for(self) -> str:
+        """Its time or condition, in few words."""
+        return self.when.text if self.when is not None else f"{self.time / 1e9:g} s"
 
     @property
     def path_keys(self) -> dict[str, Any]:
@@ -136,7 +164,7 @@ def stalls(events: Sequence[Event], names: Sequence[str]) -> list[tuple[int, int
             number = names.index(host) if host in names else number
             if not 0 <= number < len(names):
                 raise ValueError(f"there is no host {host}{or_rather(str(host), names, 'hosts')}")
-            found.append((event.at, number, event.lasts or 0))
+            found.append((event.at or 0, number, event.lasts or 0))
     return sorted(found)
 
 
@@ -144,6 +172,10 @@ def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
     """ValueError for events that make no sense with a path and a preset."""
     pairs = preset in ONE_PATH
     for event in events:
+        if event.state == "up" and not any(other.state == "down" for other in events):
+            raise ValueError(
+                "nothing is down before an event takes it up: add one with state: down"
+            )
         if event.link is not None and pairs:
             raise ValueError(f"preset {preset} has one path: give direction, and no link")
         if event.direction is not None and not pairs:
@@ -152,17 +184,43 @@ def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
             raise ValueError(f"preset {preset} has many links: name the one that is {event.state}")
     if pairs and any(event.about_links for event in events) and path.carrier != "fabric":
         raise ValueError("events of the path need a link model; set path: {backend: fabric}")
+    for event in events:
+        if event.when is not None:
+            _check_condition(event, events, path, pairs=pairs)
     if pairs:
         list(path_changes(events, path))
+
+
+def _check_condition(event: Event, events: Sequence[Event], path: Path, *, pairs: bool) -> None:
+    """ValueError for a condition that makes no sense here."""
+    when = event.when
+    assert when is not None
+    if when.event is not None and when.event == event.label:
+        raise ValueError(f"the event {event.label!r} waits for itself")
+    labels = [other.label for other in events if other.label]
+    if when.event is not None and labels.count(when.event) != 1:
+        several = "several events have" if when.event in labels else "no event has"
+        raise ValueError(
+            f"{several} the label {when.event!r}{or_rather(when.event, labels, 'labels')}"
+        )
+    if when.queue is None:
+        return
+    if pairs and when.link is not None:
+        raise ValueError("the path of this preset is one: give direction, and no link")
+    if not pairs and when.link is None:
+        raise ValueError("this preset has many queues: name a link, such as leaf0>spine1")
+    if pairs and path.carrier != "fabric":
+        raise ValueError("the queue of the path needs a link model; set path: {backend: fabric}")
 
 
 def path_changes(events: Sequence[Event], path: Path) -> Iterator[tuple[int, Path]]:
     """The path after each event that is about all of it, in order of time: (ns, section).
 
+    Events that have no time yet come first.
     ValueError for keys that exclude each other.
     """
     now, down = path, set[Direction]()
-    for event in sorted(events, key=lambda one: one.at):
+    for event in sorted(events, key=lambda one: one.at or 0):
         if not event.about_links or event.link is not None:
             continue
         ways = DIRECTIONS if event.direction is None else (event.direction,)
@@ -172,7 +230,7 @@ def path_changes(events: Sequence[Event], path: Path) -> Iterator[tuple[int, Pat
             down -= set(ways)
         for way in ways:
             now = _with_keys(now, way, event.path_keys)
-        yield event.at, _with_losses(now, down)
+        yield event.at or 0, _with_losses(now, down)
 
 
 def _with_losses(path: Path, down: set[Direction]) -> Path:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,15 @@ from datapath.fabric.changes import Change, SetLink, SetRoute, StallHost
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.topology import Graph
 from datapath.lanes.event_spec import Event, path_changes, stalls
+from datapath.lanes.happening import Seen, Watch
 from datapath.lanes.shape import changed_arguments, joined, shape
 from datapath.lanes.spec import ONE_PATH, Path, Topology
+from datapath.spelling import or_rather
+from datapath.xdp.impair import DIRECTIONS
 
 
 def all_changes(topology: Topology, path: Path, events: Sequence[Event]) -> list[Change]:
-    """Of links, routes and hosts."""
+    """Of links, routes and hosts, by events that have a time."""
     return [
         *link_changes(topology, path, events),
         *(StallHost(*one) for one in stalls(events, topology.host_names)),
@@ -28,7 +31,7 @@ def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> lis
     state = _Links(topology, path)
     changes: list[Change] = []
     of_path = path_changes(events, path) if topology.preset in ONE_PATH else iter(())
-    for event in sorted(events, key=lambda one: one.at):
+    for event in sorted(events, key=lambda one: one.time):
         if not event.about_links:
             continue
         if topology.preset in ONE_PATH:
@@ -37,7 +40,7 @@ def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> lis
             state.path = state.path.model_copy(update=_without_other_rate(event.path_keys))
         else:
             changes += state.change(event)
-        changes += state.differing(event.at)
+        changes += state.differing(event.time)
     return sorted(changes, key=lambda change: change.at_ns)
 
 
@@ -75,7 +78,7 @@ class _Links:
             elif event.state == "up":
                 self.down.discard(link)
             if event.reroute is not None:
-                yield SetRoute(event.at + event.reroute, link, event.state == "up")
+                yield SetRoute(event.time + event.reroute, link, event.state == "up")
 
     def differing(self, at_ns: int) -> Iterator[Change]:
         """The links whose settings are not what they were."""
@@ -93,6 +96,40 @@ class _Links:
         for link in self.down:
             links[link] = replace(links[link], loss=Loss(good=1.0))
         return links
+
+
+class Watched:
+    """The changes of a simulation that follow from its events: datapath.fabric.changes.Watcher."""
+
+    def __init__(self, topology: Topology, path: Path, watch: Watch) -> None:
+        self._topology, self._path, self._watch = topology, path, watch
+        self._names = shape(topology, path).graph().link_names()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._watch.waiting)
+
+    def changes(self) -> list[Change]:
+        return all_changes(self._topology, self._path, self._watch.events)
+
+    def look(self, now_ns: int, results: Any, queue_peak: Callable[[str], int]) -> bool:
+        def peak(name: str) -> int:
+            # The directions of a path are the first two links.
+            return queue_peak(self._names[DIRECTIONS.index(name)] if name in DIRECTIONS else name)
+
+        return bool(self._watch.look(Seen(now_ns, results, peak)))
+
+
+def check_links(topology: Topology, path: Path, events: Sequence[Event]) -> None:
+    """ValueError for an event or a condition that names a link that is not there."""
+    asked = [event.when.link for event in events if event.when is not None]
+    named = [name for name in (*asked, *(event.link for event in events)) if name is not None]
+    if not named:
+        return
+    there = shape(topology, path).graph().link_names()
+    for name in named:
+        if (one := name.replace("--", ">")) not in there:
+            raise ValueError(f"there is no link {name}{or_rather(one, there[:64], 'links')}")
 
 
 def _numbers(graph: Graph, name: str) -> list[int]:

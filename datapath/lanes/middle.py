@@ -91,9 +91,13 @@ class Middle:
             self._emulated.set_path(path, seed)
         self.path = path
 
-    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
         """As lanes.base.Network."""
-        self._links().change(zero_ns, events)
+        self._links().change(zero_ns, events, since_ns)
+
+    def queue_peaks(self) -> dict[str, int]:
+        """As lanes.base.Network."""
+        return {} if self._emulated is None else self._emulated.queue_peaks()
 
     def counters(self) -> PathCounters:
         """The path's counters since set_path(); empty for backend none."""
@@ -236,9 +240,13 @@ class WithMiddle(WithCards):
         if self._cards is not None:
             self._cards.meet()
 
-    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
         """As lanes.base.Network; LocalError when the path's back end is not fabric."""
-        self.middle.change_path(zero_ns, events)
+        self.middle.change_path(zero_ns, events, since_ns)
+
+    def queue_peaks(self) -> dict[str, int]:
+        """As lanes.base.Network."""
+        return self.middle.queue_peaks()
 
     def path_counters(self) -> PathCounters:
         """The impairments' counters since set_path(); empty for backend none."""

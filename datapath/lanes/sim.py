@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from datapath.cc.spec import Cc, HostCc
 from datapath.errors import LocalError, RunFailed
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
-from datapath.lanes.link_events import all_changes
+from datapath.lanes.link_events import Watched
 from datapath.lanes.shape import (
     DATA_CLASS,
     DRAWN_NODES_MAX,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from datapath.fabric.steps import Steps
     from datapath.fabric.wakeup import Wakeup
     from datapath.lanes.event_spec import Event
+    from datapath.lanes.happening import Watch
     from datapath.series import Request
     from datapath.verbs.spec import Transport
 
@@ -122,6 +123,11 @@ class Simulated:
         """Counters summed over all QPs."""
         return self.result.qps
 
+    @property
+    def end_ns(self) -> int:
+        """Of the simulated time."""
+        return self.result.totals["now_ns"]
+
 
 class SimNetwork:
     """A simulated network, as a context manager; implements datapath.lanes.base.Network."""
@@ -173,15 +179,19 @@ class SimNetwork:
         self._counters = PathCounters()
         self.__dict__.pop("base_rtt_ns", None)
 
-    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
         """Nothing happens in real time."""
-        raise LocalError("lane sim changes its path in virtual time", hint="use simulate(events=)")
+        raise LocalError("lane sim changes its path in virtual time", hint="use simulate(watch=)")
 
     def path_counters(self) -> PathCounters:
         """Counters of the last simulation, for the links that the path section is about."""
         return self._counters
 
     def queue_bytes(self) -> dict[str, int]:
+        """No queue of its path can be asked."""
+        return {}
+
+    def queue_peaks(self) -> dict[str, int]:
         """No queue of its path can be asked."""
         return {}
 
@@ -244,7 +254,7 @@ class SimNetwork:
         transport: Transport,
         cc: Cc,
         algorithms: Sequence[Cc] = (),
-        events: Sequence[Event] = (),
+        watch: Watch | None = None,
         steps: Steps | None = None,
         seed: int,
         until_ns: int | None = None,
@@ -256,11 +266,11 @@ class SimNetwork:
         """Run a traffic table.
 
         transport, cc: the sections of the experiment.  algorithms: those that rows name in their
-        column `cc`, from 1; other rows have that of cc.  events: those of links, the path and
-        hosts are made.  steps: work of hosts that begins flows and waits for them.  logs: folder
-        for the case and the trace of a simulation that breaks.  spin_ns: how long programs poll
-        after a completion before they sleep; None: they never sleep.  timeout_s: seconds of this
-        machine's time after which it gives up; None: never.  RunFailed when it deadlocks.
+        column `cc`, from 1; other rows have that of cc.  watch: the events; those of links, the
+        path and hosts are made.  steps: work of hosts that begins flows and waits for them.  logs:
+        folder for the case and the trace of a simulation that breaks.  spin_ns: how long programs
+        poll after a completion before they sleep; None: they never sleep.  timeout_s: seconds of
+        this machine's time after which it gives up; None: never.  RunFailed when it deadlocks.
         """
         from datapath.fabric.simulator import Deadlock, Simulation
 
@@ -284,7 +294,8 @@ class SimNetwork:
             result = simulation.run(
                 flows,
                 first,
-                changes=[*changes, *all_changes(self.topology, self.path, events)],
+                changes=changes,
+                watcher=None if watch is None else Watched(self.topology, self.path, watch),
                 until_ns=until_ns,
                 sampling=sampling,
                 steps=steps,

@@ -138,13 +138,17 @@ class SshNetwork(WithCards):
         if self._cards is not None:
             self._cards.meet()
 
-    def change_path(self, zero_ns: int, events: Sequence[Event]) -> None:
+    def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
         raise LocalError("lane ssh does not change the path of its machines", hint="use lane netns")
 
     def path_counters(self) -> PathCounters:
         return PathCounters()
 
     def queue_bytes(self) -> dict[str, int]:
+        """No queue of its path can be asked."""
+        return {}
+
+    def queue_peaks(self) -> dict[str, int]:
         """No queue of its path can be asked."""
         return {}
 

@@ -41,6 +41,7 @@ class Outcome:
     files that the runner reads.
     zero_ns: from when events count, on the clock of the series (CLOCK_REALTIME; 0 of a simulated
     network); None: not known.
+    events: those that happened, with their times.
     """
 
     metrics: list[Metric] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Outcome:
     notes: dict[str, str] = field(default_factory=dict)
     series: pd.DataFrame | None = None
     zero_ns: int | None = None
+    events: Sequence[Event] = ()
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,44 @@ def test_a_point_has_its_events() -> None:
         ("{at: 1s, state: down}", "{kind: iperf3}", "netns", "workloads of traffic tables"),
         ("{at: 1s, state: down}", GROUPS, "vm", "lanes netns and sim, not for vm"),
         ("{at: 1s, state: down}", GROUPS.replace("to: 2", "to: 9"), "sim", "there is no host 9"),
+        ("{at: 1s, state: up}", GROUPS, "sim", "nothing is down before"),
+        ("{at: 1s, state: down, link: a-b}", GROUPS, "sim", "written a>b, for one direction"),
+        ("{at: 1s, path: {}}", GROUPS, "sim", "path sets nothing"),
+        ("{at: -1s, state: down}", GROUPS, "sim", "is negative"),
+        ("{state: down}", GROUPS, "sim", "a time, at, or a condition, when"),
+        ("{at: 1s, when: {delivered: 1MB}, state: down}", GROUPS, "sim", "one of them"),
+        ("{when: {}, state: down}", GROUPS, "sim", "not none of them"),
+        ("{when: {delivered: 1MB}, stop: old}", GROUPS, "sim", "stop needs a time"),
+        ("{when: {finished: od}, state: down}", GROUPS, "sim", "did you mean old?"),
+        ("{when: {finished: old}, state: down}", "{kind: stream}", "sim", "needs `traffic`"),
+        ("{when: {event: x}, state: down}", GROUPS, "sim", "no event has the label 'x'"),
+        ("{when: {event: x}, label: x, state: down}", GROUPS, "sim", "waits for itself"),
+        (
+            "{when: {queue: 1, link: a>b}, state: down}",
+            GROUPS,
+            "sim",
+            "give direction, and no link",
+        ),
+        ("{when: {delivered: 1, direction: forward}, state: down}", GROUPS, "sim", "with queue"),
     ],
 )
 def test_what_does_not_fit_is_told(event: str, workload: str, lane: str, words: str) -> None:
     with pytest.raises(InvalidFile) as caught:
         read(event, workload, lane)
     assert words in "\n".join(map(str, caught.value.problems))
+
+
+def test_a_link_that_is_not_there_is_told() -> None:
+    file = FILE.replace("preset: dumbbell, hosts: 4", "preset: parking-lot, hops: 2")
+    for event in (
+        "{at: 1s, state: down, link: switch0--switch9}",
+        "{when: {queue: 1KiB, link: switch0>switch9}, stall: host0, lasts: 1ms}",
+    ):
+        with pytest.raises(InvalidFile, match=r"there is no link switch0(--|>)switch9"):
+            load_text(file.format(lane="sim", workload=GROUPS, event=event), Path("lot.yaml"))
+    many = "{when: {queue: 1KiB}, stall: host0, lasts: 1ms}"
+    with pytest.raises(InvalidFile, match="this preset has many queues: name a link"):
+        load_text(file.format(lane="sim", workload=GROUPS, event=many), Path("lot.yaml"))
 
 
 def test_marks_of_a_run() -> None:

@@ -32,6 +32,9 @@ topology: {lane: sim, preset: dumbbell, hosts: 4}
 path: {rate: 10gbit, delay: 10us, queue: 100kB}
 workload: {kind: stream, duration: 5ms}
 cc: {algo: ./mine.py:Mine}
+events:
+  - {when: {delivered: 1MB}, path: {rate: 5gbit}, label: half}
+  - {when: {event: half, later: 1ms}, stall: host0, lasts: 200us}
 collect: {series: [cwnd, queue], interval: 1ms}
 sweep:
   matrix: {path.loss: [0, 1%]}
@@ -66,11 +69,19 @@ def results(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return table, series
 
 
+def events(folder: Path) -> dict[str, Any]:
+    """Name of a run -> its events with their times."""
+    records = sorted((folder / "runs").glob("*.json"))
+    return {path.name: json.loads(path.read_text())["series"]["events"] for path in records}
+
+
 def assert_same(one: Path, other: Path) -> None:
     (table, series), (other_table, other_series) = results(one), results(other)
     assert len(table) > 40
     pd.testing.assert_frame_equal(table, other_table)
     assert len(series) == 4
+    assert events(one) == events(other)
+    assert all(len(happened) == 2 for happened in events(one).values())
     assert series.keys() == other_series.keys()
     for name, frame in series.items():
         pd.testing.assert_frame_equal(frame, other_series[name])

@@ -7,6 +7,7 @@
  *   change LINK <at_ns> <key>=<value> ...            the same
  *   routes <seed>                                    the same
  *   route LINK <at_ns> <0|1>                         the same
+ *   forget                                           ok; changes and routes to come are none
  *   counters                                         a JSON object
  *   sample <interval_ns> <max_bytes> <prefix> [LINK ...]   ok, or: error <why>
  *   sample                                           ok; ends the sampling
@@ -364,6 +365,13 @@ static void routes(struct emulator *e, const char *words)
 	answer(err ? err : layout_reset(e, seed));
 }
 
+static void forget(struct emulator *e)
+{
+	for (uint32_t i = 0; i < e->n_wires; i++)
+		changes_drop(&e->wire[i]);
+	answer(0);
+}
+
 static void sample(struct emulator *e, char *words)
 {
 	char *interval = strsep(&words, "\t"), *max_bytes = strsep(&words, "\t");
@@ -413,6 +421,8 @@ static void command(void *user, char *line)
 
 	if (!strcmp(name, "counters"))
 		report_counters(e, stdout);
+	else if (!strcmp(name, "forget"))
+		forget(e);
 	else if (!strcmp(name, "routes"))
 		routes(e, words);
 	else if (!strcmp(name, "sample"))

@@ -74,8 +74,14 @@ class TrafficGroupsParams(TrafficParams):
     def check_events(self, events: Sequence[Event]) -> None:
         names = [group.name for group in self.flows]
         stopped: set[str] = set()
-        for event in sorted(events, key=lambda one: one.at):
-            for name in (*(event.stop or ()), *(event.start or ()), *(event.flows or ())):
+        for event in sorted(events, key=lambda one: one.at or 0):
+            of_condition = event.when.groups if event.when is not None else []
+            for name in (
+                *of_condition,
+                *(event.stop or ()),
+                *(event.start or ()),
+                *(event.flows or ()),
+            ):
                 if name not in names:
                     raise ValueError(
                         f"no group of flows {name!r}{or_rather(name, names, 'groups')}"
@@ -108,6 +114,7 @@ class TrafficGroups(Traffic):
         assert isinstance(params, TrafficGroupsParams)
         self.params = params
         self._later: Sequence[int] = ()
+        self._rows_of: Mapping[str, Sequence[int]] = {}
         self._of_events: list[HostCc | None] = []
 
     def algorithms(self) -> list[HostCc]:
@@ -118,6 +125,9 @@ class TrafficGroups(Traffic):
 
     def competing(self) -> Sequence[int]:
         return self._later
+
+    def groups(self) -> Mapping[str, Sequence[int]]:
+        return self._rows_of
 
     def measured(self) -> dict[str, bool]:
         each = self.params.flows
@@ -132,7 +142,9 @@ class TrafficGroups(Traffic):
 
         from datapath.fabric import flows as table
 
-        events = sorted(ctx.events, key=lambda event: event.at)
+        events = sorted(
+            (event for event in ctx.events if event.about_flows), key=lambda event: event.time
+        )
         self._of_events = [event.cc for event in events]
         parts: list[Flows] = []
         of_group, rounds = [], 0
@@ -155,7 +167,12 @@ class TrafficGroups(Traffic):
         place = np.argsort(order)
         waits = whole["after"] > 0
         whole["after"][waits] = place[whole["after"][waits].astype(np.int64) - 1] + 1
-        self._later = np.flatnonzero(np.concatenate(of_group)[order]).tolist()
+        which = np.concatenate(of_group)[order]
+        self._later = np.flatnonzero(which).tolist()
+        self._rows_of = {
+            group.name: np.flatnonzero(which == index).tolist()
+            for index, group in enumerate(self.params.flows)
+        }
         return table.ordered(whole)
 
     def _number(self, name: str) -> int:
@@ -173,11 +190,11 @@ class TrafficGroups(Traffic):
         stopped = None
         for event, cc in zip(events, of_events, strict=True):
             if cc and group.name in (event.flows or [group.name]):
-                when = groups.with_algorithm(when, event.at, cc)
+                when = groups.with_algorithm(when, event.time, cc)
             elif group.name in (event.stop or []):
-                stopped = event.at
+                stopped = event.time
             elif group.name in (event.start or []) and stopped is not None:
-                when = groups.without(when, stopped, event.at)
+                when = groups.without(when, stopped, event.time)
                 stopped = None
         return when if stopped is None else groups.without(when, stopped, groups.FOR_EVER_NS)
 

@@ -6,7 +6,7 @@ groups.py     groups of flows of an experiment file, as rows; rows_file.py: a ta
 schedules.py  traffic tables from a seed: Poisson arrivals, incast, permutation, streams
 live.py       the generator (C, in this folder) on the hosts of a network
 simulated.py  the same table in a simulated network
-stalls.py     live hosts that stand still for a while
+stalls.py     live hosts that stand still for a while; watching.py: events on a condition
 ideal.py      how long a flow takes on an idle path
 measure.py    metrics of the results of flows; narrow.py: which links limit them
 base.py       the code that workloads of traffic share

@@ -19,6 +19,7 @@ from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.lanes.base import Tool
 from datapath.lanes.event_spec import Event
+from datapath.lanes.happening import Watch, untold
 from datapath.metric_kind import MetricKind
 from datapath.units import BitRate, DurationNs
 from datapath.verbs.spec import QP_ATTRIBUTES
@@ -88,6 +89,9 @@ class TrafficParams(WorkloadParams):
         for event in events:
             if event.about_flows:
                 raise ValueError(f"there are no groups of flows: `{event.text}` needs `traffic`")
+            if event.when is not None and event.when.groups:
+                name = event.when.groups[0]
+                raise ValueError(f"there is no group of flows {name!r}: that needs `traffic`")
 
 
 class Traffic:
@@ -121,6 +125,10 @@ class Traffic:
         """Rows of the table that compete with those that are judged, once it is made."""
         return ()
 
+    def groups(self) -> Mapping[str, Sequence[int]]:
+        """Rows of the table of each group of flows, once it is made."""
+        return {}
+
     def run(self, ctx: RunContext) -> Outcome:
         from datapath.fabric.flows import OPCODES
         from datapath.workloads.traffic import measure, simulated
@@ -138,7 +146,10 @@ class Traffic:
             )
         flows["opcode"] = OPCODES[p.operation]
         last = int(max(flows["start_ns"].max(), flows["stop_ns"].max()))
-        results, series, metrics, zero_ns = _run(ctx, flows, self.algorithms(), p, last + p.drain)
+        watch = Watch(ctx.events, flows, self.groups())
+        results, series, metrics, zero_ns, end_ns = _run(
+            ctx, flows, self.algorithms(), p, last + p.drain, watch
+        )
         outcome = measure.outcome(
             flows,
             results,
@@ -149,6 +160,9 @@ class Traffic:
         )
         outcome.metrics += metrics
         outcome.series, outcome.zero_ns = series, zero_ns
+        outcome.events = watch.happened(end_ns)
+        if missed := untold(watch.missed(end_ns)):
+            outcome.notes["events"] = f"did not happen: {missed}"
         return outcome
 
     # --- facts of the path ---
@@ -212,16 +226,17 @@ def _run(
     algorithms: Sequence[HostCc],
     params: TrafficParams,
     deadline_ns: int,
+    watch: Watch,
 ) -> Any:
-    """(results, series or None, metrics of the transport, schedule's zero) of a run.
+    """(results, series or None, metrics of the transport, schedule's zero, end) of a run.
 
-    The zero is that of Outcome.zero_ns.
+    The zero is that of Outcome.zero_ns; the end is on the clock of the events.
     """
     from datapath.workloads.traffic import live, simulated
 
     spin_ns = None if params.always_poll else params.spin
     if isinstance(ctx.network, simulated.SimulatedNetwork):
-        return simulated.run(ctx, flows, deadline_ns, algorithms, spin_ns)
+        return simulated.run(ctx, flows, deadline_ns, algorithms, spin_ns, watch)
     options = live.Options(
         spin_ns=spin_ns,
         deadline_ns=deadline_ns,
@@ -233,8 +248,8 @@ def _run(
         pin=params.pin,
         extra=params.extra,
     )
-    measured = live.run(ctx, flows, options)
-    return measured.flows, None, [], measured.zero_ns
+    measured = live.run(ctx, flows, options, watch)
+    return measured.flows, None, [], measured.zero_ns, measured.end_ns
 
 
 def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:

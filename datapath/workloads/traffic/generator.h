@@ -47,8 +47,9 @@ enum {
 
 struct options {
 	const char *table, *report;
-	const char *ready; /* file that tells that all hosts are ready; NULL: none */
-	const char *zero;  /* file that tells the schedule's zero; NULL: host 0 names it */
+	const char *ready;    /* file that tells that all hosts are ready; NULL: none */
+	const char *zero;     /* file that tells the schedule's zero; NULL: host 0 names it */
+	const char *progress; /* file that has run.result, as it is at the moment; NULL: none */
 	const char *device;
 	const char *tcp_cc;
 	const char *cc[CC_MAX]; /* that rows name by their number */

@@ -25,10 +25,12 @@ import numpy as np
 from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.fabric import flows as table
 from datapath.lanes.base import Host
+from datapath.lanes.happening import Watch
 from datapath.native import paths
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
 from datapath.workloads.traffic.stalls import stalled
+from datapath.workloads.traffic.watching import watched
 
 DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)
@@ -79,10 +81,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of a run.  zero_ns: the schedule's zero, CLOCK_REALTIME; None: not known."""
+    """The results of a run.
+
+    zero_ns: the schedule's zero, CLOCK_REALTIME; None: not known.  end_ns: of the run, after it.
+    """
 
     flows: table.FlowResults
     zero_ns: int | None = None
+    end_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,15 +108,19 @@ class _Part:
     def report(self, host: Host) -> str:
         return f"{self.name}-{host.name}.report"
 
+    def progress(self, host: Host) -> str:
+        return f"{self.name}-{host.name}.progress"
 
-def run(ctx: RunContext, flows: table.Flows, options: Options) -> Measured:
+
+def run(ctx: RunContext, flows: table.Flows, options: Options, watch: Watch) -> Measured:
     """Run a table whose hosts are those of the network; RunFailed with the program's own words.
 
     The tables and the reports of the hosts stay among the run's logs.
     """
     hosts = list(ctx.network.hosts)
     parts = _parts(ctx, flows, options)
-    for told in (_zero_file(ctx), *(_ready(ctx, part) for part in parts)):
+    progress = [ctx.logs / part.progress(host) for part in parts for host in hosts]
+    for told in (_zero_file(ctx), *(_ready(ctx, part) for part in parts), *progress):
         told.unlink(missing_ok=True)
     zero_ns = None
     with (
@@ -120,17 +130,27 @@ def run(ctx: RunContext, flows: table.Flows, options: Options) -> Measured:
         started = [
             program
             for part in parts
-            for program in _started(ctx, part, programs, host_words=("--token", token))
+            for program in _started(ctx, part, programs, token, bool(watch.waiting))
         ]
         if ctx.network.local:
-            zero_ns = _begin(ctx, parts, started, programs)
+            zero_ns = _begin(ctx, parts, started, programs, watch)
         names, count = [host.name for host in hosts], len(hosts)
         of_host = {number: started[number::count] for number in range(count)}
-        with stalled(ctx.events, names, of_host, zero_ns or 0):
+        if zero_ns is None:
+            watch.waiting.clear()
+        with (
+            stalled(watch.events, names, of_host, zero_ns or 0),
+            watched(ctx, watch, of_host, zero_ns or 0, lambda: _so_far(ctx, parts, len(flows))),
+        ):
             _finish(programs, started)
+        end_ns = time.monotonic_ns() - (zero_ns or 0)
+    for path in progress:
+        path.unlink(missing_ok=True)
     reports = [_numbered(_read(ctx, part, host), part.rows) for part in parts for host in hosts]
     results = table.FlowResults.merge(reports, flows)
-    return Measured(results, None if zero_ns is None else zero_ns + _realtime_less_monotonic())
+    if zero_ns is None:
+        return Measured(results)
+    return Measured(results, zero_ns + _realtime_less_monotonic(), end_ns)
 
 
 # --- what runs over what ---
@@ -204,13 +224,12 @@ def _with_own_algorithms(
 
 
 def _started(
-    ctx: RunContext, part: _Part, programs: Programs, *, host_words: tuple[str, Path]
+    ctx: RunContext, part: _Part, programs: Programs, secret: Path, told: bool
 ) -> list[Program]:
-    """The part's process on each host."""
+    """The part's process on each host.  told: it shall write how far its flows have come."""
     hosts = list(ctx.network.hosts)
     schedule = (ctx.logs / f"{part.name}.table").resolve()
     table.write(schedule, part.flows, len(hosts), seed=ctx.table_seed)
-    token, secret = host_words
     begin = ("--ready", str(_ready(ctx, part)), "--zero", str(_zero_file(ctx)))
     return [
         programs.start(
@@ -220,7 +239,12 @@ def _started(
                 host.provide(paths.traffic_generator()),
                 *("--table", host.provide(schedule)),
                 *("--report", f"{host.outputs(ctx.logs)}/{part.report(host)}"),
-                *("--host", str(index), token, host.provide(secret)),
+                *("--host", str(index), "--token", host.provide(secret)),
+                *(
+                    ("--progress", f"{host.outputs(ctx.logs)}/{part.progress(host)}")
+                    if told
+                    else ()
+                ),
                 *(begin if ctx.network.local and not index else ()),
                 *_where(ctx, hosts, part),
                 *part.options.words(host),
@@ -239,8 +263,23 @@ def _zero_file(ctx: RunContext) -> Path:
     return ctx.logs.resolve() / "traffic.zero"
 
 
+def _so_far(ctx: RunContext, parts: Sequence[_Part], rows: int) -> Any:
+    """The results of all flows at the moment, in the order of the whole table."""
+    found = np.zeros(rows, table.RESULT_DTYPE)
+    for part in parts:
+        for index, host in enumerate(ctx.network.hosts):
+            mine = part.rows[part.flows["src"] == index]
+            path = ctx.logs / part.progress(host)
+            found[mine] = np.fromfile(path, table.RESULT_DTYPE, len(mine))
+    return found
+
+
 def _begin(
-    ctx: RunContext, parts: Sequence[_Part], started: Sequence[Program], programs: Programs
+    ctx: RunContext,
+    parts: Sequence[_Part],
+    started: Sequence[Program],
+    programs: Programs,
+    watch: Watch,
 ) -> int | None:
     """Name the schedule's zero, CLOCK_MONOTONIC, when all are ready; None: a program has ended.
 
@@ -251,8 +290,8 @@ def _begin(
             return None
         time.sleep(_LOOK_S)
     zero_ns = time.monotonic_ns() + _LEAD_NS
-    if any(event.about_links for event in ctx.events):
-        ctx.network.change_path(zero_ns, ctx.events)
+    if any(event.about_links for event in watch.events):
+        ctx.network.change_path(zero_ns, watch.events)
     _zero_file(ctx).write_text(f"{zero_ns}\n")
     return zero_ns
 

@@ -28,6 +28,7 @@ static const char usage[] =
 	"  --zero FILE           has a line with the schedule's zero (ns of CLOCK_MONOTONIC of host 0)\n"
 	"                        as soon as somebody writes it; without it, host 0 begins when all\n"
 	"                        are ready\n"
+	"  --progress FILE       is made; has the results of the flows of this host so far\n"
 	"  --host N              which host of the table this is, from 0\n"
 	"  --management A0,A1..  management addresses of all hosts, in their order\n"
 	"  --port P              management port of host 0 (18600); TCP and --cm use P + 1 of the\n"
@@ -93,6 +94,7 @@ enum {
 	OPT_DEADLINE,
 	OPT_SETUP,
 	OPT_VERIFY,
+	OPT_PROGRESS,
 	OPT_HELP,
 };
 
@@ -101,6 +103,7 @@ static const struct option known[] = {
 	{ "report", required_argument, NULL, OPT_REPORT },
 	{ "ready", required_argument, NULL, OPT_READY },
 	{ "zero", required_argument, NULL, OPT_ZERO },
+	{ "progress", required_argument, NULL, OPT_PROGRESS },
 	{ "host", required_argument, NULL, OPT_HOST },
 	{ "management", required_argument, NULL, OPT_MANAGEMENT },
 	{ "port", required_argument, NULL, OPT_PORT },
@@ -251,6 +254,9 @@ static int take_option(struct options *opt, int which, char *value)
 		return 0;
 	case OPT_ZERO:
 		opt->zero = value;
+		return 0;
+	case OPT_PROGRESS:
+		opt->progress = value;
 		return 0;
 	case OPT_TOKEN:
 		return token_read(value, opt->token);

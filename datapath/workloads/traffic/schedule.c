@@ -227,6 +227,35 @@ static int build(struct run *run, const uint32_t *sorted, uint32_t *place)
 	return 0;
 }
 
+/* Zeros, in memory or in a file that others can read meanwhile. */
+static struct dp_flow_result *make_results(const struct run *run, size_t rows)
+{
+	size_t bytes = rows * sizeof(struct dp_flow_result);
+	void *at = MAP_FAILED;
+	int fd;
+
+	if (!run->opt.progress)
+		return calloc(rows, sizeof(struct dp_flow_result));
+	fd = open(run->opt.progress, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd >= 0 && !ftruncate(fd, bytes))
+		at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		complain(errno, "%s: %s", run->opt.progress, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void free_results(struct run *run)
+{
+	if (!run->result)
+		return;
+	if (run->opt.progress)
+		munmap(run->result, (run->table->rows + 1) * sizeof(*run->result));
+	else
+		free(run->result);
+}
+
 int schedule_load(struct run *run)
 {
 	uint32_t *sorted = NULL, *place = NULL, rows, conns = 1;
@@ -240,7 +269,7 @@ int schedule_load(struct run *run)
 	sorted = malloc(sizeof(*sorted) * (rows + 1));
 	place = calloc(rows + 1, sizeof(*place));
 	run->mine = calloc(rows + 1, sizeof(*run->mine));
-	run->result = calloc(rows + 1, sizeof(*run->result));
+	run->result = make_results(run, (size_t)rows + 1);
 	run->order = calloc(rows + 1, sizeof(*run->order));
 	run->latency = calloc(DP_LATENCY_BUCKETS, sizeof(*run->latency));
 	if (!sorted || !place || !run->mine || !run->result || !run->order || !run->latency)
@@ -304,7 +333,7 @@ void schedule_free(struct run *run)
 		free(run->conn[i].ring);
 	free(run->conn);
 	free(run->mine);
-	free(run->result);
+	free_results(run);
 	free(run->order);
 	free(run->latency);
 	free(run->heap);

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from datapath.cc.spec import Cc
 from datapath.fabric.flows import FlowResults, Flows
 from datapath.fabric.steps import Steps
-from datapath.lanes.event_spec import Event
+from datapath.lanes.happening import Watch
 from datapath.series import Request
 from datapath.verbs.spec import Transport
 from datapath.workloads.base import Metric, RunContext
@@ -23,6 +23,7 @@ class Simulated(Protocol):
     """The answer of a simulation.
 
     frame: the table of datapath.series, if one was asked for.  qps: counters summed over all QPs.
+    end_ns: of the simulated time.
     """
 
     @property
@@ -31,13 +32,16 @@ class Simulated(Protocol):
     def frame(self) -> pd.DataFrame | None: ...
     @property
     def qps(self) -> Mapping[str, int]: ...
+    @property
+    def end_ns(self) -> int: ...
 
 
 @runtime_checkable
 class SimulatedNetwork(Protocol):
     """A network that runs traffic tables itself.
 
-    algorithms: those that rows name in their column `cc`, from 1.  events: of links and the path.
+    algorithms: those that rows name in their column `cc`, from 1.  watch: the events; those of
+    links, the path and hosts are made.
     steps: work of hosts that begins flows and waits for them.  spin_ns: how long programs poll
     after a completion before they sleep; None: they never do.
     """
@@ -49,7 +53,7 @@ class SimulatedNetwork(Protocol):
         transport: Transport,
         cc: Cc,
         algorithms: Sequence[Cc] = (),
-        events: Sequence[Event] = (),
+        watch: Watch | None = None,
         steps: Steps | None = None,
         seed: int,
         until_ns: int | None = None,
@@ -66,15 +70,16 @@ def run(
     until_ns: int | None,
     algorithms: Sequence[Cc],
     spin_ns: int | None,
-) -> tuple[FlowResults, pd.DataFrame | None, list[Metric], int]:
-    """(results, table of series or None, metrics of the transport, the schedule's zero)."""
+    watch: Watch,
+) -> tuple[FlowResults, pd.DataFrame | None, list[Metric], int, int]:
+    """(results, series or None, metrics of the transport, the schedule's zero, the end)."""
     assert isinstance(ctx.network, SimulatedNetwork)
     result = ctx.network.simulate(
         flows,
         transport=ctx.transport,
         cc=ctx.cc,
         algorithms=algorithms,
-        events=ctx.events,
+        watch=watch,
         seed=ctx.seed,
         until_ns=until_ns,
         series=ctx.series,
@@ -87,4 +92,4 @@ def run(
         Metric("timeouts", float(result.qps["timeouts"]), "1"),
         Metric("spurious_share", result.qps["spurious"] / sent, "1"),
     ]
-    return result.flows, result.frame, metrics, 0
+    return result.flows, result.frame, metrics, 0, result.end_ns

@@ -16,6 +16,7 @@ import pytest
 from datapath.cc.spec import HostCc
 from datapath.fabric import flows as table
 from datapath.lanes.event_spec import Event, stalls
+from datapath.lanes.happening import Watch
 from datapath.lanes.sim import SimNetwork
 from datapath.lanes.spec import Path as PathSection
 from datapath.lanes.spec import Topology
@@ -93,7 +94,7 @@ def test_a_simulated_host_stands_still(tmp_path: Path) -> None:
                 flows,
                 transport=Transport.model_validate({"mode": "auto"}),
                 cc=HostCc(),
-                events=events(*sections),
+                watch=Watch(events(*sections), flows, {}),
                 seed=1,
             )
         assert done.flows.rows["delivered_bytes"].tolist() == [500_000]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Live events that wait for a condition: a thread looks, and makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from datapath.errors import DatapathError
+from datapath.lanes.happening import Seen, Watch
+from datapath.workloads.base import RunContext
+from datapath.workloads.programs import Program
+from datapath.workloads.traffic.stalls import stalled
+
+_LOOK_S = 0.001
+
+
+@contextlib.contextmanager
+def watched(
+    ctx: RunContext,
+    watch: Watch,
+    programs: Mapping[int, Sequence[Program]],
+    zero_ns: int,
+    results: Callable[[], Any],
+) -> Iterator[None]:
+    """Make the events of links and hosts that have no time yet, while the body runs.
+
+    programs: by number of the host.  zero_ns: CLOCK_MONOTONIC, from which times count.  results:
+    the rows of all flows so far.  A DatapathError of the thread is raised behind the body.
+    """
+    if not watch.waiting:
+        yield
+        return
+    over = threading.Event()
+    failed: list[DatapathError] = []
+    names = [host.name for host in ctx.network.hosts]
+    with contextlib.ExitStack() as stalls:
+
+        def work() -> None:
+            try:
+                while watch.waiting and not over.wait(_LOOK_S):
+                    _look(ctx, watch, zero_ns, results(), stall)
+            except DatapathError as error:
+                failed.append(error)
+
+        def stall(happened: Sequence[Any]) -> None:
+            stalls.enter_context(stalled(happened, names, programs, zero_ns))
+
+        worker = threading.Thread(target=work, name="events", daemon=True)
+        worker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            worker.join()
+    if failed:
+        raise failed[0]
+
+
+def _look(
+    ctx: RunContext,
+    watch: Watch,
+    zero_ns: int,
+    results: Any,
+    stall: Callable[[Sequence[Any]], None],
+) -> None:
+    now_ns = time.monotonic_ns() - zero_ns
+    if now_ns < 0:
+        return
+    happened = watch.look(Seen(now_ns, results, lambda name: ctx.network.queue_peaks()[name]))
+    if any(event.about_links for event in happened):
+        ctx.network.change_path(zero_ns, watch.events, now_ns)
+    if hosts := [event for event in happened if event.stall is not None]:
+        stall(hosts)

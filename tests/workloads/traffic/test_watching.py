@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Events on a condition: the same in the simulator and between namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+
+from datapath.cc.spec import HostCc
+from datapath.lanes.event_spec import Event
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.sim import SimNetwork
+from datapath.lanes.spec import Path, Topology
+from datapath.verbs.launch import device_environment
+from datapath.verbs.spec import Transport
+from datapath.workloads import REGISTRY
+from datapath.workloads.base import Outcome, RunContext
+
+MS = 1_000_000
+PATH = Path.model_validate({"rate": "100mbit", "delay": "1ms", "queue": "128KiB"})
+FLOWS = [
+    {"name": "old", "from": 0, "to": 2, "size": "16KiB"},
+    {"name": "short", "from": 1, "to": 3, "bytes": "500kB"},
+]
+EVENTS: list[dict[str, Any]] = [
+    {"when": {"finished": "short", "later": "20ms"}, "state": "down", "label": "cut"},
+    {"when": {"event": "cut", "later": "50ms"}, "state": "up", "label": "back"},
+    {"when": {"delivered": "2MB", "flows": "old"}, "path": {"rate": "50mbit"}},
+    {"when": {"queue": "16KiB"}, "stall": "host0", "lasts": "5ms"},
+    {"when": {"queue": "1MiB"}, "path": {"delay": "5ms"}, "label": "never"},
+    {"at": "700ms", "path": {"loss": "50%"}, "label": "noise"},
+]
+
+
+def topology(lane: str) -> Topology:
+    return Topology.model_validate({"lane": lane, "preset": "dumbbell", "hosts": 4, "mtu": 1500})
+
+
+def run(network: Any, logs: FilePath, events: Sequence[Any] = EVENTS) -> Outcome:
+    network.set_path(PATH, 1)
+    live = isinstance(network, NetnsNetwork)
+    context = RunContext(
+        network=network,
+        transport=Transport.model_validate({"device": "dp", "port": "udp"}),
+        cc=HostCc.model_validate({"algo": "newreno"}),
+        device_env=[
+            device_environment("dp0", f"udp:{h.endpoint.ipv4}") if live else {}
+            for h in network.hosts
+        ],
+        logs=logs,
+        seed=1,
+        timeout_s=60,
+        path=PATH,
+        folder=logs,
+        events=[Event.model_validate(event) for event in events],
+    )
+    kind = REGISTRY["traffic"]
+    return kind(kind.Params.model_validate({"flows": FLOWS, "duration": "800ms"})).run(context)
+
+
+def check(outcome: Outcome, network: Any) -> dict[str, int]:
+    """What holds in every lane; the times of the events by their names."""
+    times = {event.text: event.time for event in outcome.events}
+    assert list(times.values()) == sorted(times.values())
+    assert set(times) == {"cut", "back", "rate 50mbit", "stall host0", "noise"}
+    assert times["back"] == times["cut"] + 50 * MS
+    assert times["noise"] == 700 * MS
+    never = "never (waits for: queue of forward above 1048576 bytes)"
+    assert outcome.notes["events"] == f"did not happen: {never}"
+    # 64 packets or so in 50 ms are lost in a link that is down, and half of those at the end.
+    assert network.path_counters().dropped["forward"] > 20
+    return times
+
+
+def test_simulated(tmp_path: FilePath) -> None:
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        first = run(network, tmp_path)
+        times = check(first, network)
+        again = run(network, tmp_path)
+    assert again.metrics == first.metrics
+    assert [event.time for event in again.events] == [event.time for event in first.events]
+    assert times["stall host0"] < times["cut"], "the queue grows before 500 kB have gone"
+
+
+def test_what_is_looked_at_alone_changes_nothing(tmp_path: FilePath) -> None:
+    """A simulation that is looked at is the one that is not."""
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        plain = run(network, tmp_path, ())
+        watched = run(network, tmp_path, [EVENTS[4]])
+    assert watched.metrics == plain.metrics
+    assert watched.events == []
+
+
+def test_events_at_the_beginning_and_at_one_time(tmp_path: FilePath) -> None:
+    events = [
+        {"at": 0, "path": {"rate": "50mbit"}},
+        {"at": "100ms", "state": "down"},
+        {"at": "100ms", "state": "up"},
+        {"at": "9s", "state": "down", "label": "too late"},
+    ]
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        outcome = run(network, tmp_path, events)
+    assert [event.time for event in outcome.events] == [0, 100 * MS, 100 * MS]
+    assert outcome.notes["events"] == "did not happen: too late (waits for: 9 s)"
+    goodput = next(metric.value for metric in outcome.metrics if metric.name == "goodput")
+    assert 35e6 < goodput < 50e6
+
+
+def test_live(tmp_path: FilePath) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes network namespaces and loads BPF programs")
+    with NetnsNetwork(topology("netns"), "fabric") as network:
+        outcome = run(network, tmp_path)
+        check(outcome, network)
+    assert not list(tmp_path.glob("*.progress"))
+
+
+KILLED = """\
+version: 1
+name: killed
+topology: {lane: netns, preset: dumbbell, hosts: 4, mtu: 1500}
+path: {rate: 100mbit, delay: 1ms, queue: 128KiB}
+transport: {device: dp, port: udp}
+workload: {kind: traffic, duration: 20s, flows: [{name: old, from: 0, to: 2, size: 16KiB}]}
+events:
+  - {when: {delivered: 100kB}, stall: host0, lasts: 15s}
+  - {when: {delivered: 100kB}, state: down}
+"""
+
+
+def test_nothing_is_left_of_a_run_that_is_killed_within_an_event(tmp_path: FilePath) -> None:
+    """Not even the program that stands still."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes network namespaces and loads BPF programs")
+    (tmp_path / "killed.yaml").write_text(KILLED)
+    words = [sys.executable, "-m", "datapath.cli", "run", str(tmp_path / "killed.yaml")]
+    words += ["--out", str(tmp_path / "out")]
+    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        soon(lambda: "T" in states(tmp_path / "out"), "a host stands still")
+    finally:
+        run.kill()
+        run.wait()
+    soon(lambda: not states(tmp_path / "out"), "all programs of the run have ended")
+
+
+def states(folder: FilePath) -> list[str]:
+    """Of the programs of a run, whose arguments name its folder."""
+    found = []
+    for at in FilePath("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{folder}/logs".encode() in (at / "cmdline").read_bytes():
+                found.append((at / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
+
+
+def soon(holds: Callable[[], bool], what: str) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within 30 s: {what}")
