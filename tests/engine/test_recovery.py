@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -245,25 +244,6 @@ def test_a_silent_peer_ends_the_qp_after_what_was_granted(
     assert a.poll() == [failed("RETRY_EXC_ERR")]
     assert a.stats()["timeouts"] >= tries
     assert granted <= world.now - begun <= 2 * least
-
-
-def test_the_first_time_outs_do_not_double(make_world: MakeWorld) -> None:
-    """Losses in bursts take several copies, and each time-out sends one packet only."""
-    world = make_world(extended=True)
-    a, b = world.extended_pair(timeout=20)
-    a.write(b"x", b.host.memory(8))
-    assert world.run(Channel(latency_ns=20 * US))
-    a.write(b"x", b.host.memory(8))
-    a.host.send_all()
-    times = [world.now]
-    while len(times) < 12:
-        seen = a.stats()["timeouts"]
-        world.expire(a)
-        a.host.send_all()
-        if a.stats()["timeouts"] > seen:
-            times.append(world.now)
-    waits = [round((after - before) / (4 * MS)) for before, after in pairwise(times)]
-    assert waits == [1] * 7 + [2, 4, 8, 16]
 
 
 @pytest.mark.parametrize("share", [0.5, 20])

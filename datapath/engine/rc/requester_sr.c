@@ -10,10 +10,6 @@
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
 
-/* So many time-outs in a row are equally long before they double, as Linux has it for thin streams
- * (tcp_thin_linear_timeouts): each sends one packet only, and losses in bursts take several. */
-#define LINEAR 6
-#define DOUBLINGS 8
 /* Doubling stops at this time-out. */
 #define BACKOFF_MAX_NS 1000000000ull
 /* A READ's wait at the peer adds so many time-outs to the time-out at most. */
@@ -71,18 +67,16 @@ static bool only_answers(const struct dp_rc *rc)
 	return b && b->lost.head == DP_NIL;
 }
 
-/* The RTO, doubled with each expiry in a row after the first ones.  The doubling stops early enough for dp_tries()
+/* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
  * time-outs within the time that the QP's attributes grant. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
 	uint64_t first = only_answers(rc) ? first_answer_rto(rc) : first_rto(rc),
 		 longest = patience_ns(rc) / dp_tries(rc), rto;
-	unsigned doublings;
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
-	doublings = rc->req.backoff > LINEAR ? rc->req.backoff - LINEAR : 0;
-	rto = first << (doublings < DOUBLINGS ? doublings : DOUBLINGS);
+	rto = first << (rc->req.backoff < 8 ? rc->req.backoff : 8);
 	if (rto > longest)
 		rto = first > longest ? first : longest;
 	return rto;
