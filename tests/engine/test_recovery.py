@@ -246,6 +246,26 @@ def test_a_silent_peer_ends_the_qp_after_what_was_granted(
     assert granted <= world.now - begun <= 2 * least
 
 
+@pytest.mark.parametrize("share", [0.5, 20])
+def test_a_peer_that_replies_to_offers_is_not_taken_for_dead(
+    make_world: MakeWorld, share: float
+) -> None:
+    """A queue that others keep full takes small packets only; a path with a smaller MTU as well."""
+    world = make_world(extended=True)
+    a, b = world.extended_pair(timeout=14, retry_cnt=1)
+    granted = (4096 << 14) * 2
+    full_until = world.now + int(16 * share * granted)
+    full = Channel(
+        latency_ns=20 * US, lose=lambda _, p: len(p.payload) > 0 and world.now < full_until
+    )
+    begun = world.now
+    a.write(pattern(MTU), b.host.memory(MTU))
+    assert world.run(full, limit_ns=100 * S)
+    lasted = share < 1
+    assert a.poll() == [ok("RDMA_WRITE") if lasted else failed("RETRY_EXC_ERR")]
+    assert world.now - begun <= 17 * granted
+
+
 def test_few_packets_go_while_the_offer_is_open(make_world: MakeWorld) -> None:
     """Standard mode has one fixed time-out: a slow path must not have more than fits into it."""
     world = make_world(extended=True)

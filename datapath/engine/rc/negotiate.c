@@ -110,6 +110,8 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		rc->hello_ts = hello.ts_ns;
 	} else {
 		note_rtt(rc, (uint32_t)now - hello.ts_ns);
+		if (rc->sender)
+			rc->sender->heard_ns = now;
 	}
 	dp_qp_wake(&rc->qp);
 	if (!rc->hello_done)
@@ -135,6 +137,12 @@ void dp_peer_is_extended(struct dp_rc *rc, uint64_t now)
 	rc->hello_tries = DP_HELLO_TRIES;
 	rc->hello_ns = now;
 	dp_qp_wake(&rc->qp);
+}
+
+void dp_hello_once(struct dp_rc *rc, uint64_t now)
+{
+	rc->hello_tries = 1;
+	rc->hello_ns = now;
 }
 
 static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p)

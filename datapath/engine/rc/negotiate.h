@@ -9,6 +9,8 @@
 /* An extended request came within the window: answer in extended form.  The requester still waits
  * for the peer's HELLO, which tells the window.  If it has given up, it asks again. */
 void dp_peer_is_extended(struct dp_rc *, uint64_t now);
+/* Sends one HELLO now, whose reply tells that the peer and the path live. */
+void dp_hello_once(struct dp_rc *, uint64_t now);
 /* Handles a HELLO, a PROBE, or a reply to one. */
 void dp_negotiate_rx(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 /* Builds one packet, 1: a reply that is owed, or a HELLO or PROBE that is due.  0: nothing to send

@@ -48,6 +48,7 @@ enum {
 	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
 	DP_REPLIES_MIN = 8, /* messages in a row that the program replied to: it will to the next */
 	DP_TRIES = 4,	    /* time-outs in a row that each retry of the attributes grants */
+	DP_STARVED = 16,    /* times the patience that a peer has which answers HELLOs only */
 };
 
 /* How long an ACK waits for the program's reply, to go with it: if it is not known whether the program
@@ -88,6 +89,7 @@ struct dp_sender {
 	struct dp_reordering reordering;
 	uint64_t tlp_ns, reorder_ns; /* when to probe, when a packet counts as lost; 0: off */
 	uint64_t timeout_ns;	     /* when the first time-out of a row came; 0: no row */
+	uint64_t heard_ns;	     /* when the peer last replied to a HELLO; 0: never */
 	uint32_t peer_duplicates, peer_marked;
 	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
 };

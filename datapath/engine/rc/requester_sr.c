@@ -6,6 +6,7 @@
  */
 #include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
+#include "engine/rc/negotiate.h"
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
 
@@ -325,12 +326,19 @@ int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 
 /* Whether the peer counts as dead: nothing has come through for the time that the attributes grant,
  * in any number of tries.  The time allows for loss: with retry_cnt 7 and 30 % loss in each
- * direction, all of 32 round trips fail once in 2 * 10^9 times. */
+ * direction, all of 32 round trips fail once in 2 * 10^9 times.  A peer that replies to
+ * HELLOs lives: other flows may keep a queue so full that it takes only small packets.  Such a peer
+ * counts as dead much later, for the path may have got a smaller MTU. */
 static bool peer_is_dead(const struct dp_rc *rc, uint64_t now)
 {
-	uint64_t patience = patience_ns(rc);
+	uint64_t patience = patience_ns(rc), progress = rc->req.progress_ns,
+		 heard = rc->sender->heard_ns;
 
-	return patience && rc->req.backoff >= dp_tries(rc) && now >= rc->req.progress_ns + patience;
+	if (!patience || rc->req.backoff < dp_tries(rc) || now < progress + patience)
+		return false;
+	if (heard > progress && now < heard + patience)
+		return now >= progress + DP_STARVED * patience;
+	return true;
 }
 
 /* Sends only the oldest packet again, whatever the window; the others still count as in flight.
@@ -361,6 +369,8 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 		rc->sender->timeout_ns = now;
 	if (rc->req.backoff < UINT16_MAX)
 		rc->req.backoff++;
+	if (rc->req.backoff > dp_tries(rc) / 2)
+		dp_hello_once(rc, now);
 	rc->req.forced = true;
 	dp_flow_timeout(rc->flow, first, now);
 	dp_ext_arm_timers(rc, now);
