@@ -129,7 +129,7 @@ def test_values_under_the_pointer(browser: Browser, figure: dict[str, Any]) -> N
 
 def test_zoom(browser: Browser, figure: dict[str, Any]) -> None:
     """A part of the axis of time becomes all of it, and Escape brings the rest back."""
-    ticks = """[...document.querySelectorAll('[id*="-xtick_"]')]
+    ticks = """[...document.querySelectorAll('svg[data-panes] [id*="-xtick_"]')]
         .filter((tick) => tick.style.display !== "none" && tick.querySelector("text"))
         .map((tick) => parseFloat(tick.querySelector("text").textContent))"""
     before = browser.run(ticks)
