@@ -66,7 +66,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def pages(reports: dict[str, Path]) -> dict[str, Path]:
     """Those of the site too."""
     found = dict(reports)
-    for name in ("index", "docs/tutorial", "docs/results", "reference/commands"):
+    for name in ("index", "docs/tutorial", "docs/results", "docs/cc", "reference/commands"):
         page = SITE / f"{name}.html"
         assert page.exists(), f"{page} is missing: make docs"
         found[f"site-{name.rpartition('/')[2].lower()}"] = page

@@ -117,7 +117,6 @@ def test_the_page_is_told_what_it_needs_to_read_and_zoom(tmp_path: Path) -> None
     )
     page = Page(report.build(folder).read_text())
     (svg,) = (e for e in page.all("svg") if "data-panes" in e.attributes)
-    ids = {e.attributes.get("id") for e in page.elements}
     width, height = map(float, svg.attributes["viewbox"].split()[2:])
     told = json.loads(svg.attributes["data-panes"])
     assert [(pane["title"], pane["unit"]) for pane in told] == [
