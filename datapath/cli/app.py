@@ -52,10 +52,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Datacentre transports in the laboratory: experiments from one YAML file.\n\n"
     "\b\n"
-    "  dpctl run experiments/quickstart.yaml      measure, judge the claims, write the report\n"
-    "  dpctl validate my.yaml                     check a file, every mistake with its place\n"
+    "  dpctl run experiments/quickstart.yaml  measure, judge, write the report\n"
+    "  dpctl validate my.yaml                 tell every mistake with its place\n"
     "  dpctl exec --device dp0=afxdp:eth0 -- ib_write_bw\n"
-    "                                             any verbs program on our RDMA device\n",
+    "                                         any verbs program on our device\n",
 )
 
 

@@ -113,7 +113,7 @@ def compare(
     turn, block by block; their ratios are those within a block.
 
     \b
-    dpctl compare results/quickstart-20250101T120000Z results/quickstart-20250201T120000Z
+    dpctl compare results/before results/after
     dpctl compare results/before results/after results/other --metric latency_p99
     dpctl compare results/before results/after --metric all --format json
     dpctl compare main . -- experiments/quickstart.yaml
