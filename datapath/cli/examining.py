@@ -121,7 +121,10 @@ def compare(
     """
     if len(sides) < 2:
         raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
-    if Path(sides[-1]).is_file():
+    last = Path(sides[-1])
+    if last.suffix in (".yaml", ".yml") and not last.exists():
+        raise LocalError(f"{last}: no such file", hint="name an experiment file")
+    if last.is_file():
         revisions = _Revisions(sides, list(set_ or []), repetitions, out)
         results, names = revisions.results(), revisions.names
     else:
