@@ -80,6 +80,21 @@ def test_every_command_has_help_with_examples(words: str) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("capture host0 -w", "dpctl capture"),
+        ("cc hunt --out", "dpctl cc hunt"),
+        ("run --nonsense", "dpctl run"),
+        ("--nonsense", "dpctl"),
+    ],
+)
+def test_a_wrong_option_names_the_help_of_its_command(words: str, command: str) -> None:
+    done = dpctl(*words.split())
+    assert done.returncode == 2
+    assert f"hint: {command} --help\n" in done.stderr
+
+
 def test_examples_fit_eighty_columns() -> None:
     """They are printed as they stand, two columns in; all other help is wrapped."""
     wide = [
