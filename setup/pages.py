@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Gathers the pages of the site: `pages.py FOLDER`, for `make docs`.
 
-The folder gets the Markdown of the tree, and every other file that a page links to, where each has
-the same place as in the tree.  So the links of the pages are those of the site.
+The folder gets the Markdown of the tree, every other file that a page links to, and the style and
+script of the site, where each has the same place as in the tree.  So the links of the pages are
+those of the site.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def linked(page: Path) -> Iterator[Path]:
 
 def main() -> None:
     out = Path(sys.argv[1])
-    for file in {file for page in pages() for file in (page, *linked(page))}:
+    own = (ROOT / "docs" / f"site.{kind}" for kind in ("css", "js"))
+    for file in {*own, *(file for page in pages() for file in (page, *linked(page)))}:
         place = out / file.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, place)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -52,10 +52,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Datacentre transports in the laboratory: experiments from one YAML file.\n\n"
     "\b\n"
-    "  dpctl run experiments/quickstart.yaml      measure, judge the claims, write the report\n"
-    "  dpctl validate my.yaml                     check a file, every mistake with its place\n"
+    "  dpctl run experiments/quickstart.yaml  measure, judge, write the report\n"
+    "  dpctl validate my.yaml                 tell every mistake with its place\n"
     "  dpctl exec --device dp0=afxdp:eth0 -- ib_write_bw\n"
-    "                                             any verbs program on our RDMA device\n",
+    "                                         any verbs program on our device\n",
 )
 
 
@@ -118,7 +118,7 @@ def run(arguments: list[str]) -> int:
         tell_error("interrupted")
         return INTERRUPTED
     except _ClickException as error:
-        return _usage(error)
+        return _usage(error, arguments)
     except DatapathError as error:
         _traceback()
         for part in getattr(error, "lacks", None) or [error]:
@@ -172,15 +172,27 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _usage(error: Exception) -> int:
+def _usage(error: Exception, arguments: list[str]) -> int:
     message = str(error.format_message())  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "dpctl"
+    path = context.command_path if context is not None else _named(arguments)
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
     else:
         tell_error(message, f"{path} --help")
     return int(error.exit_code)  # type: ignore[attr-defined]
+
+
+def _named(arguments: list[str]) -> str:
+    """The command that the words name: `dpctl cc hunt`."""
+    command: Any = typer.main.get_command(app)
+    path = "dpctl"
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        path += f" {word}"
+    return path
 
 
 def _traceback() -> None:

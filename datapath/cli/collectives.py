@@ -173,7 +173,7 @@ def choose(
 
     \b
     dpctl collective choose experiments/allreduce.yaml
-    dpctl collective choose experiments/allreduce.yaml --collective broadcast --size 3MiB
+    dpctl collective choose experiments/allreduce.yaml --collective broadcast
     """
     from datapath.collectives.choose import SIZES
     from datapath.experiment.collectives import choose as measured

@@ -113,7 +113,7 @@ def compare(
     turn, block by block; their ratios are those within a block.
 
     \b
-    dpctl compare results/quickstart-20250101T120000Z results/quickstart-20250201T120000Z
+    dpctl compare results/before results/after
     dpctl compare results/before results/after results/other --metric latency_p99
     dpctl compare results/before results/after --metric all --format json
     dpctl compare main . -- experiments/quickstart.yaml
@@ -121,7 +121,10 @@ def compare(
     """
     if len(sides) < 2:
         raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
-    if Path(sides[-1]).is_file():
+    last = Path(sides[-1])
+    if last.suffix in (".yaml", ".yml") and not last.exists():
+        raise LocalError(f"{last}: no such file", hint="name an experiment file")
+    if last.is_file():
         revisions = _Revisions(sides, list(set_ or []), repetitions, out)
         results, names = revisions.results(), revisions.names
     else:

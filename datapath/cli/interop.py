@@ -158,7 +158,7 @@ def trace(
     \b
     tcpdump -i eth1 -w cap.pcap udp port 4791
     dpctl trace cap.pcap
-    dpctl trace cap.pcap --gaps 10.0.0.2 --offers 10.0.0.1 --refusal 0x62 --format json
+    dpctl trace cap.pcap --gaps 10.0.0.2 --offers 10.0.0.1 --refusal 0x62
     """
     from datapath.interop import capture, trace
 

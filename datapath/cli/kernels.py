@@ -37,7 +37,7 @@ def install(
 
     \b
     dpctl kernel install 6.12
-    dpctl kernel install backports              newest; has AF_XDP zero-copy on virtio-net
+    dpctl kernel install backports      newest; AF_XDP zero-copy on virtio-net
     dpctl kernel install 6.17 --no-siw
     """
     from datapath.lanes import kernels

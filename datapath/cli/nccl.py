@@ -39,7 +39,8 @@ def path() -> None:
     """Where libnccl-net-dp.so is: the value of NCCL_NET_PLUGIN.
 
     \b
-    NCCL_NET_PLUGIN=$(dpctl nccl path) dpctl exec --device dp0=afxdp:eth1 -- ./all_reduce_perf
+    export NCCL_NET_PLUGIN=$(dpctl nccl path)
+    dpctl exec --device dp0=afxdp:eth1 -- ./all_reduce_perf
     """
     from datapath.native import paths
 

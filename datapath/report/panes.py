@@ -53,9 +53,9 @@ class TimeFigure(Figure):
 
     def pane(self, ax: Axes, title: str, unit: str, factor: float) -> None:
         """Tell what a panel shows, once its curves are there."""
-        ax.set_gid(f"pane-{len(self._panes)}")
         curves = self._panes[ax].curves if ax in self._panes else {}
         self._panes[ax] = Pane(ax, title, unit, factor, curves)
+        ax.set_gid(f"pane-{list(self._panes).index(ax)}")
 
     def curve(self, ax: Axes, artist: Artist, name: str, numbers: Mapping[str, Any]) -> None:
         """A curve of a panel, and the numbers behind it: columns of a table."""

@@ -189,6 +189,31 @@ def test_stamps(tree: Path, shell: Shell) -> None:
     assert shell(make + f"echo x >>$LOCK; {check}").stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "build"),
+    [
+        ("validate a.yaml b.yaml", False),
+        ("show results/a --format json", False),
+        ("completion fish", False),
+        ("run --help", False),
+        ("cc hunt -h", False),
+        ("run a.yaml", True),
+        ("exec -- prog --help", True),
+        ("exec --metrics 9400 -- validate", True),
+    ],
+)
+def test_what_needs_no_build_starts_none(tree: Path, shell: Shell, words: str, build: bool) -> None:
+    """With an environment and nothing built, only what needs a build comes to the set-up."""
+    (tree / "setup" / "lib.sh").open("a").write("setup() { echo builds; }\n")
+    python = "mkdir -p $VENV/bin $ROOT/datapath $ROOT/tests; touch $ROOT/meson.build;"
+    python += "printf '#!/bin/sh\\necho python\\n' >$VENV/bin/python; chmod +x $VENV/bin/python;"
+    shell(python + "venv_key >$VENV/.stamp")
+    done = subprocess.run(
+        [tree / "dpctl", *words.split()], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == (["builds", "python"] if build else ["python"])
+
+
 def test_sshd_for_guests_serves_nobody_else(tree: Path, shell: Shell) -> None:
     """Debian's ssh.service and ssh.socket start nothing while the file is there."""
     done = shell("echo $SSHD_OFF; SSHD_OFF=$ROOT/etc/ssh/off; keep_sshd_off && cat $SSHD_OFF")

@@ -55,3 +55,18 @@ def test_the_reference_is_made_of_the_programs(pages: Path, page: str, words: st
 
 def test_all_pages_of_the_reference_are_tried(pages: Path) -> None:
     assert {page.stem for page in (pages / "reference").iterdir()} == set(PAGES)
+
+
+def test_figures_of_pages_have_a_ground() -> None:
+    """Their ink is black, and a reader's page may be dark."""
+    for figure in (paths.ROOT / "docs").glob("*.svg"):
+        text = figure.read_text()
+        size = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
+        assert size, figure
+        width, height = size.groups()
+        first = re.search(r"<path [^>]*>", text.partition('<g id="figure_1">')[2])
+        assert first, figure
+        assert f'd="M 0 {height} L {width} {height} L {width} 0 L 0 0 z"' in " ".join(
+            first[0].split()
+        )
+        assert "fill: #ffffff" in first[0]

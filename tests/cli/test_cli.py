@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from datapath.cli import completion
+from datapath.cli.app import app
 from tests.cli import server
 from tests.cli.told import told
 
@@ -76,6 +78,34 @@ def test_every_command_has_help_with_examples(words: str) -> None:
     if words not in ("xdp", "cc"):
         assert f"  dpctl {words}".rstrip() in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("capture host0 -w", "dpctl capture"),
+        ("cc hunt --out", "dpctl cc hunt"),
+        ("run --nonsense", "dpctl run"),
+        ("--nonsense", "dpctl"),
+    ],
+)
+def test_a_wrong_option_names_the_help_of_its_command(words: str, command: str) -> None:
+    done = dpctl(*words.split())
+    assert done.returncode == 2
+    assert f"hint: {command} --help\n" in done.stderr
+
+
+def test_examples_fit_eighty_columns() -> None:
+    """They are printed as they stand, two columns in; all other help is wrapped."""
+    wide = [
+        line
+        for command in completion.commands(app)
+        for block in command.help.split("\n\n")
+        if block.startswith("\b\n")
+        for line in block.splitlines()
+        if len(line) > 78
+    ]
+    assert wide == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])

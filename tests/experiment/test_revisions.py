@@ -113,6 +113,7 @@ def test_a_run_that_cannot_begin_ends_it_with_its_words(experiment: Path, tmp_pa
         (["HEAD", "FILE"], "two revisions are compared"),
         (["a", "b", "--repetitions", "3"], "--repetitions is for revisions"),
         (["a"], "two folders or more"),
+        (["HEAD", "HEAD", "--", "away.yaml"], "away.yaml: no such file"),
     ],
 )
 def test_what_is_missing_is_told(

@@ -117,16 +117,17 @@ def test_the_page_is_told_what_it_needs_to_read_and_zoom(tmp_path: Path) -> None
     )
     page = Page(report.build(folder).read_text())
     (svg,) = (e for e in page.all("svg") if "data-panes" in e.attributes)
-    ids = {e.attributes.get("id") for e in page.elements}
     width, height = map(float, svg.attributes["viewbox"].split()[2:])
     told = json.loads(svg.attributes["data-panes"])
     assert [(pane["title"], pane["unit"]) for pane in told] == [
         ("Window", "KiB"),
         ("Delivery rate", "Gbit/s"),
     ]
+    assert len({pane["id"] for pane in told}) == len(told)
     for pane in told:
-        assert pane["id"] in ids
-        assert {curve["id"] for curve in pane["curves"]} <= ids
+        (panel,) = (e for e in page.elements if e.attributes.get("id") == pane["id"])
+        inside = {e.attributes.get("id") for e in page.elements if panel in e.path}
+        assert {curve["id"] for curve in pane["curves"]} <= inside
         assert [curve["name"] for curve in pane["curves"]] == list(folders.STACKS)
         left, top, wide, high = pane["frame"]
         assert 0 <= left < left + wide <= width
