@@ -22,6 +22,10 @@ def event(at: str = "1ms", **section: Any) -> Event:
     return Event.model_validate({"at": at, **section})
 
 
+def test_an_event_may_happen_at_the_beginning() -> None:
+    assert event("0s", stop="a").at == 0
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [
@@ -33,8 +37,8 @@ def event(at: str = "1ms", **section: Any) -> Event:
         ({"stop": "a", "flows": "a"}, "flows goes with cc"),
         ({"path": {"aqm": "codel"}}, "path.aqm cannot change"),
         ({"path": {"trim": True}}, "path.trim cannot change"),
-        ({"state": "down", "link": "leaf0"}, "match pattern"),
-        ({"at": "0s", "stop": "a"}, "greater than 0"),
+        ({"state": "down", "link": "leaf0"}, "a link is written a>b"),
+        ({"at": "-1ms", "stop": "a"}, "-1ms"),
     ],
 )
 def test_an_event_that_makes_no_sense_is_refused(section: dict[str, Any], words: str) -> None:
