@@ -47,15 +47,14 @@ def through(
         del todo[: len(due)]
         for change in due:
             run.change(change)
-        if watcher is not None and watcher.waiting:
-            if watcher.look(now_ns, run.results(), run.queue_peak):
-                known = [*changes, *watcher.changes()]
-                left = (
-                    c for c in known if c.at_ns > now_ns or (c.at_ns == now_ns and c not in due)
-                )
-                todo = sorted(left, key=lambda change: change.at_ns)
-                told(known)
-        elif now_ns >= end_ns:
-            return
+        if (
+            watcher is not None
+            and watcher.waiting
+            and watcher.look(now_ns, run.results(), run.queue_peak)
+        ):
+            known = [*changes, *watcher.changes()]
+            left = (c for c in known if c.at_ns > now_ns or (c.at_ns == now_ns and c not in due))
+            todo = sorted(left, key=lambda change: change.at_ns)
+            told(known)
         if now_ns >= end_ns and not (todo and todo[0].at_ns <= end_ns):
             return

@@ -6,8 +6,8 @@
 
 #include "io/device_impl.h"
 #include "io/urgent.h"
-#include "posix/early.h"
 #include "posix/clock.h"
+#include "posix/early.h"
 
 void dp_device_signal(struct dp_device *dev)
 {
@@ -228,7 +228,7 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	return dp_device_now_ns() + next_lease(dev);
 }
 
-/* The timer was set early, and has expired.  Until the time has come, unless a packet comes first. */
+/* After a timer that was set early: polls until the time has come, or a packet. */
 static void await(const struct dp_device *dev, uint64_t wake_ns, uint64_t now)
 {
 	while (now < wake_ns && !dp_port_has_packets(dev->port))

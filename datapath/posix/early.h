@@ -2,9 +2,9 @@
 /*
  * A sleeper that sets its timer early, by as much as each of its wake-ups is late anyway.
  *
- * A timer's interrupt and the switch to the sleeper take 3 to 15 us on a virtual machine, always.
- * What the shortest of the last wake-ups took is known to be lost each time, so the timer is set
- * earlier by that.  The sleeper then hardly ever wakes before its time, so nothing is spent on it.
+ * A timer's interrupt and the switch to the sleeper take some microseconds each time.  The timer is
+ * set earlier by what the shortest of the last wake-ups took.  The sleeper then seldom wakes before
+ * its time; if it does, it polls, as it does through a wait that is shorter than that.
  */
 #ifndef DP_POSIX_EARLY_H
 #define DP_POSIX_EARLY_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 enum {
-	DP_EARLY_WAKES = 64, /* of which the shortest counts */
-	DP_EARLY_MAX_NS = 15000,
+	DP_EARLY_WAKES = 64,	 /* of which the shortest counts */
+	DP_EARLY_MAX_NS = 15000, /* longest time that a sleeper polls */
 };
 
 struct dp_early {

@@ -25,11 +25,8 @@ def exported() -> Iterator[str]:
 
 
 def declared(header: str) -> Iterator[str]:
-    path = INCLUDE / header
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    for name in DECLARED.findall(path.read_text()):
-        if not name.startswith(("_", "verbs_get", "__")):
+    for name in DECLARED.findall((INCLUDE / header).read_text()):
+        if not name.startswith(("_", "verbs_get")):
             yield name
 
 

@@ -38,7 +38,7 @@ def test_an_event_may_happen_at_the_beginning() -> None:
         ({"path": {"aqm": "codel"}}, "path.aqm cannot change"),
         ({"path": {"trim": True}}, "path.trim cannot change"),
         ({"state": "down", "link": "leaf0"}, "a link is written a>b"),
-        ({"at": "-1ms", "stop": "a"}, "-1ms"),
+        ({"at": "-1ms", "stop": "a"}, "is negative"),
     ],
 )
 def test_an_event_that_makes_no_sense_is_refused(section: dict[str, Any], words: str) -> None:

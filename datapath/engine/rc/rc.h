@@ -48,7 +48,7 @@ enum {
 	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
 	DP_REPLIES_MIN = 8, /* messages in a row that the program replied to: it will to the next */
 	DP_TRIES = 4,	    /* time-outs in a row that each retry of the attributes grants */
-	DP_STARVED = 16,    /* times the patience that a peer has which answers HELLOs only */
+	DP_STARVED = 16, /* times the patience, for a peer that answers HELLOs and nothing else */
 };
 
 /* How long an ACK waits for the program's reply, to go with it: if it is not known whether the program

@@ -112,12 +112,14 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 	struct timespec wait;
 	uint64_t now = dp_now_ns();
 	nfds_t n = 1;
+	bool for_ever;
 	int ready;
 
 	if (until > e->sample_ns)
 		until = e->sample_ns;
 	if (until > e->change_ns)
 		until = e->change_ns;
+	for_ever = until == UINT64_MAX;
 	until = dp_early_timer(&e->early, until);
 	if (until <= now)
 		return;
@@ -126,7 +128,7 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 	for (uint32_t i = 0; arrivals && i < e->n_ports; i++)
 		fds[n++] = (struct pollfd){ .fd = e->port[i].raw.fd, .events = POLLIN };
 	e->woke = true;
-	ready = ppoll(fds, n, until > UINT64_MAX / 2 ? NULL : &wait, NULL);
+	ready = ppoll(fds, n, for_ever ? NULL : &wait, NULL);
 	if (!ready)
 		dp_early_woke(&e->early, until, dp_now_ns());
 	if (ready > 0 && fds[0].revents)

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from datapath.errors import LocalError
 from datapath.lanes.event_spec import Event, stalls
@@ -32,6 +32,19 @@ def turns(events: Sequence[Event], names: Sequence[str]) -> list[_Turn]:
 
 
 @contextlib.contextmanager
+def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Do work in a thread while the body runs; its event is set when it has to end."""
+    over = threading.Event()
+    worker = threading.Thread(target=work, args=(over,), name=name, daemon=True)
+    worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.join()
+
+
+@contextlib.contextmanager
 def stalled(
     events: Sequence[Event],
     names: Sequence[str],
@@ -46,21 +59,17 @@ def stalled(
     if not todo:
         yield
         return
-    over = threading.Event()
 
-    def work() -> None:
+    def work(over: threading.Event) -> None:
         for at, host, number in todo:
             if over.wait(max(0.0, (zero_ns + at - time.monotonic_ns()) / 1e9)):
                 return
             _signal(programs[host], number)
 
-    worker = threading.Thread(target=work, name="stalls", daemon=True)
-    worker.start()
     try:
-        yield
+        with beside("stalls", work):
+            yield
     finally:
-        over.set()
-        worker.join()
         for host in {host for _, host, _ in todo}:
             _signal(programs[host], signal.SIGCONT)
 

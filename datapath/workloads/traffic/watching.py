@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from datapath.errors import DatapathError
+from datapath.lanes.event_spec import Event
 from datapath.lanes.happening import Seen, Watch
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program
-from datapath.workloads.traffic.stalls import stalled
+from datapath.workloads.traffic.stalls import beside, stalled
 
 _LOOK_S = 0.001
 
@@ -34,28 +35,22 @@ def watched(
     if not watch.waiting:
         yield
         return
-    over = threading.Event()
     failed: list[DatapathError] = []
     names = [host.name for host in ctx.network.hosts]
     with contextlib.ExitStack() as stalls:
 
-        def work() -> None:
+        def work(over: threading.Event) -> None:
             try:
                 while watch.waiting and not over.wait(_LOOK_S):
                     _look(ctx, watch, zero_ns, results(), stall)
             except DatapathError as error:
                 failed.append(error)
 
-        def stall(happened: Sequence[Any]) -> None:
+        def stall(happened: Sequence[Event]) -> None:
             stalls.enter_context(stalled(happened, names, programs, zero_ns))
 
-        worker = threading.Thread(target=work, name="events", daemon=True)
-        worker.start()
-        try:
+        with beside("events", work):
             yield
-        finally:
-            over.set()
-            worker.join()
     if failed:
         raise failed[0]
 
@@ -65,7 +60,7 @@ def _look(
     watch: Watch,
     zero_ns: int,
     results: Any,
-    stall: Callable[[Sequence[Any]], None],
+    stall: Callable[[Sequence[Event]], None],
 ) -> None:
     now_ns = time.monotonic_ns() - zero_ns
     if now_ns < 0:

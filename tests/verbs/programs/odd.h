@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int differences;
+#include "differences.h"
 
 static void differ(int line, const char *call, int got, const char *wanted)
 {
@@ -35,14 +35,6 @@ static void differ(int line, const char *call, int got, const char *wanted)
 			differ(__LINE__, #call, 0, #wanted);                                       \
 		else if (errno != (wanted))                                                        \
 			differ(__LINE__, #call, errno, #wanted);                                   \
-	} while (0)
-
-#define MUST(condition)                                                                            \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("line %d: %s, errno %d\n", __LINE__, #condition, errno);            \
-			exit(1);                                                                   \
-		}                                                                                  \
 	} while (0)
 
 enum { PAGE = 4096, WRS = 4, THREADS = 4, EACH = 500 };

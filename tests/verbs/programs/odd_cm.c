@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int differences;
+#include "differences.h"
 
 /* A call that returns 0, or -1 and sets errno; `wanted` is 0 or the errno. */
 #define IS(call, wanted)                                                                           \
@@ -30,14 +30,6 @@ static int differences;
 			printf("line %d: %s: %d in place of %s\n", __LINE__, #call, got_,          \
 			       #wanted);                                                           \
 			differences++;                                                             \
-		}                                                                                  \
-	} while (0)
-
-#define MUST(condition)                                                                            \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("line %d: %s, errno %d\n", __LINE__, #condition, errno);            \
-			exit(1);                                                                   \
 		}                                                                                  \
 	} while (0)
 
