@@ -7,6 +7,7 @@ An adversary (adversary.h) chooses what is lost.  DATAPATH_HUNT=N makes N runs o
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -81,6 +82,30 @@ def test_reads_that_wait_behind_gaps_do_not_make_time_outs_long() -> None:
     survive(
         seed=1, rate_bps=10**8, rtt_ns=5 * US, window=64, total=400_000, aims=HEAD | TAIL, burst=1,
         ops=READ,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("aims", "burst", "seeds"),
+    [(TAIL, 8, range(20)), (TAIL | BLACKOUT, 3, [1, 26, 43, 227]), (TAIL | BLACKOUT, 1, [99, 125])],
+)
+def test_the_oldest_of_many_reads_is_asked_for_each_time(
+    aims: int, burst: int, seeds: Iterable[int]
+) -> None:
+    """Answers come in order.  READs of a packet each were asked for in turn, so that the oldest had
+    one time-out in fifty; and a time-out at which none was due counted as a try."""
+    for seed in seeds:
+        survive(
+            seed=seed, rate_bps=10**8, rtt_ns=100 * MS, window=64, total=400_000, aims=aims,
+            burst=burst, blackout_ns=PATIENCE_NS // 8, ops=READ,
+        )  # fmt: skip
+
+
+def test_time_outs_grow_while_the_rtt_is_not_known() -> None:
+    """Two messages each way, over 300 ms: all time-outs of 20 ms fitted into two round trips."""
+    survive(
+        seed=661373106, rate_bps=10**7, rtt_ns=300 * MS, window=64, total=50_000,
+        aims=HEAD | BLACKOUT, burst=3, blackout_ns=PATIENCE_NS // 8, ops=WRITE,
     )  # fmt: skip
 
 

@@ -129,17 +129,30 @@ void dp_ext_trimmed(struct dp_rc *rc, uint32_t psn, uint64_t now)
 
 /* ---- tail loss probes ---- */
 
-void dp_ask_again(struct dp_rc *rc, const struct dp_rec_list *flight)
+uint32_t dp_oldest_answer(const struct dp_rc *rc)
 {
 	const struct dp_tx_block *b = rc->req.block;
-	const struct dp_rec *first = dp_rec(b, flight->head), *rec;
+	const struct dp_rec *oldest = dp_rec_at(rc, rc->req.snd_una);
+	uint32_t asked_once = b->class[b->paths].flight.head;
+
+	if (oldest->response)
+		return oldest->state == DP_REC_FLIGHT ? dp_rec_slot(rc, rc->req.snd_una) : DP_NIL;
+	return asked_once != DP_NIL ? asked_once : b->class[b->paths + 1].flight.head;
+}
+
+void dp_ask_again(struct dp_rc *rc, uint32_t i)
+{
+	const struct dp_rec *rec = dp_rec(rc->req.block, i);
+	uint32_t psn = dp_rec_psn(rc, i), wqe = rec->wqe;
+	uint64_t sent_ns = rec->sent_ns;
 	unsigned n = 0;
 
 	do {
-		dp_mark_lost(rc, flight->head);
-		rec = flight->head == DP_NIL ? NULL : dp_rec(b, flight->head);
-	} while (++n < DP_READ_CHUNK && rec && rec->sent_ns == first->sent_ns &&
-		 rec->wqe == first->wqe);
+		dp_mark_lost(rc, dp_rec_slot(rc, psn));
+		psn = dp_psn_add(psn, 1);
+		rec = dp_rec_at(rc, psn);
+	} while (++n < DP_READ_CHUNK && psn != rc->req.snd_nxt && rec->state == DP_REC_FLIGHT &&
+		 rec->sent_ns == sent_ns && rec->wqe == wqe);
 }
 
 /* The newest packet in flight, over all paths, that an acknowledgement confirms. */
@@ -160,18 +173,15 @@ static uint32_t newest_acked(const struct dp_tx_block *b)
 void dp_probe(struct dp_rc *rc)
 {
 	struct dp_tx_block *b = rc->req.block;
-	uint32_t newest = newest_acked(b);
-	unsigned kind = b->paths;
+	uint32_t newest = newest_acked(b), oldest = dp_oldest_answer(rc);
 
 	rc->sender->tlp_ns = 0;
-	while (newest == DP_NIL && kind < dp_classes(b) && b->class[kind].flight.tail == DP_NIL)
-		kind++;
-	if (b->lost.head != DP_NIL || kind == dp_classes(b))
+	if (b->lost.head != DP_NIL || (newest == DP_NIL && oldest == DP_NIL))
 		return;
 	rc->req.tlp_sent = rc->req.forced = true;
 	rc->sender->stats.probes++;
 	if (newest != DP_NIL)
 		dp_mark_lost(rc, newest);
 	else
-		dp_ask_again(rc, &b->class[kind].flight);
+		dp_ask_again(rc, oldest);
 }

@@ -25,9 +25,12 @@ uint64_t dp_probe_timeout(const struct dp_rc *);
  * acknowledgement.  Where a READ's answer is missing it sends the oldest request instead, since all
  * other answers wait behind it. */
 void dp_probe(struct dp_rc *);
-/* Asks again for all missing answers to the oldest request packet of a list: that request packet
- * itself may be lost. */
-void dp_ask_again(struct dp_rc *, const struct dp_rec_list *flight);
+/* The record of the oldest missing answer that was asked for, not known to be lost; DP_NIL: none.  The
+ * peer answers in order, so asking for a younger one gets nothing. */
+uint32_t dp_oldest_answer(const struct dp_rc *);
+/* Asks again for all missing answers to the request packet of record `i`: that request packet itself
+ * may be lost. */
+void dp_ask_again(struct dp_rc *, uint32_t i);
 
 /* The answer for PSN `psn` arrived without its payload. */
 void dp_ext_trimmed(struct dp_rc *, uint32_t psn, uint64_t now);

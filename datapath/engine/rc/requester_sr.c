@@ -68,11 +68,13 @@ static bool only_answers(const struct dp_rc *rc)
 }
 
 /* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
- * time-outs within the time that the QP's attributes grant. */
+ * time-outs within the time that the QP's attributes grant; while the RTT is not known, at the IB
+ * time-out, since all these time-outs might fit into a few round trips. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
+	bool known = rc->flow->rtt.srtt_ns || rc->hello_rtt_ns;
 	uint64_t first = only_answers(rc) ? first_answer_rto(rc) : first_rto(rc),
-		 longest = patience_ns(rc) / dp_tries(rc), rto;
+		 longest = known ? patience_ns(rc) / dp_tries(rc) : dp_ib_timeout_ns(rc), rto;
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
@@ -347,23 +349,27 @@ static bool peer_is_dead(const struct dp_rc *rc, uint64_t now)
 static void timeout(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
+	uint32_t oldest = dp_oldest_answer(rc);
+	uint64_t due = 0;
 	bool first = !rc->req.backoff;
-	struct dp_rec_list *flight;
-	unsigned kind;
+	unsigned path;
 
+	if (oldest != DP_NIL)
+		due = dp_rec(b, oldest)->sent_ns + first_answer_rto(rc);
+	if (now < due && only_answers(rc)) { /* it was asked for again since: no try yet */
+		rc->req.timer_ns = due;
+		return;
+	}
 	if (peer_is_dead(rc, now)) {
 		rc->sender->stats.timeouts++;
 		dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	for (kind = 0; kind < dp_classes(b); kind++) {
-		flight = &b->class[kind].flight;
-		if (flight->head != DP_NIL && kind < b->paths)
-			dp_mark_lost(rc, flight->head);
-		else if (flight->head != DP_NIL &&
-			 now - dp_rec(b, flight->head)->sent_ns >= first_answer_rto(rc))
-			dp_ask_again(rc, flight);
-	}
+	for (path = 0; path < b->paths; path++)
+		if (b->class[path].flight.head != DP_NIL)
+			dp_mark_lost(rc, b->class[path].flight.head);
+	if (oldest != DP_NIL && now >= due)
+		dp_ask_again(rc, oldest);
 	rc->sender->stats.timeouts++;
 	if (first)
 		rc->sender->timeout_ns = now;
