@@ -137,6 +137,8 @@ def _lasting(found: Rates, within: Any, good: Any, since_ns: float) -> float | N
     import numpy as np
 
     good = good[within]
+    if not len(good):
+        return None
     runs = np.convolve(good, np.ones(_WINDOW_SAMPLES), "valid")
     first = np.flatnonzero(runs >= _WINDOW_SAMPLES - 0.5)
     return float(found.at_ns[within][first[0]] - since_ns) if len(first) else None

@@ -252,6 +252,8 @@ def test_the_time_to_a_fair_share() -> None:
     assert "convergence_time" not in found
     assert found["fairness_over_time"] < 0.9
     assert "fairness_over_time" not in series_metrics.derived(lines(old))
+    in_the_last_window = lines(old, never, [0.0] * 197 + [1.0] * 3)
+    assert "convergence_time" not in series_metrics.derived(in_the_last_window)
 
 
 def test_the_time_to_recover() -> None:
