@@ -29,7 +29,6 @@ from datapath.lanes.happening import Watch
 from datapath.native import paths
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
-from datapath.workloads.traffic.stalls import stalled
 from datapath.workloads.traffic.watching import watched
 
 DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
@@ -134,14 +133,11 @@ def run(ctx: RunContext, flows: table.Flows, options: Options, watch: Watch) -> 
         ]
         if ctx.network.local:
             zero_ns = _begin(ctx, parts, started, programs, watch)
-        names, count = [host.name for host in hosts], len(hosts)
+        count = len(hosts)
         of_host = {number: started[number::count] for number in range(count)}
         if zero_ns is None:
             watch.waiting.clear()
-        with (
-            stalled(watch.events, names, of_host, zero_ns or 0),
-            watched(ctx, watch, of_host, zero_ns or 0, lambda: _so_far(ctx, parts, len(flows))),
-        ):
+        with watched(ctx, watch, of_host, zero_ns or 0, lambda: _so_far(ctx, parts, len(flows))):
             _finish(programs, started)
         end_ns = time.monotonic_ns() - (zero_ns or 0)
     for path in progress:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from datapath.errors import DatapathError
-from datapath.lanes.event_spec import Event
 from datapath.lanes.happening import Seen, Watch
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program
-from datapath.workloads.traffic.stalls import beside, stalled
+from datapath.workloads.traffic.stalls import Stalls, beside
 
 _LOOK_S = 0.001
 
@@ -27,30 +26,26 @@ def watched(
     zero_ns: int,
     results: Callable[[], Any],
 ) -> Iterator[None]:
-    """Make the events of links and hosts that have no time yet, while the body runs.
+    """Make the stalls, and the events that have no time yet, while the body runs.
 
     programs: by number of the host.  zero_ns: CLOCK_MONOTONIC, from which times count.  results:
     the rows of all flows so far.  A DatapathError of the thread is raised behind the body.
     """
-    if not watch.waiting:
-        yield
-        return
     failed: list[DatapathError] = []
     names = [host.name for host in ctx.network.hosts]
-    with contextlib.ExitStack() as stalls:
+    with Stalls(names, programs, zero_ns) as stalls, contextlib.ExitStack() as thread:
+        stalls.set(watch.events)
 
         def work(over: threading.Event) -> None:
             try:
                 while watch.waiting and not over.wait(_LOOK_S):
-                    _look(ctx, watch, zero_ns, results(), stall)
+                    _look(ctx, watch, zero_ns, results(), stalls)
             except DatapathError as error:
                 failed.append(error)
 
-        def stall(happened: Sequence[Event]) -> None:
-            stalls.enter_context(stalled(happened, names, programs, zero_ns))
-
-        with beside("events", work):
-            yield
+        if watch.waiting:
+            thread.enter_context(beside("events", work))
+        yield
     if failed:
         raise failed[0]
 
@@ -60,7 +55,7 @@ def _look(
     watch: Watch,
     zero_ns: int,
     results: Any,
-    stall: Callable[[Sequence[Event]], None],
+    stalls: Stalls,
 ) -> None:
     now_ns = time.monotonic_ns() - zero_ns
     if now_ns < 0:
@@ -68,5 +63,5 @@ def _look(
     happened = watch.look(Seen(now_ns, results, lambda name: ctx.network.queue_peaks()[name]))
     if any(event.about_links for event in happened):
         ctx.network.change_path(zero_ns, watch.events, now_ns)
-    if hosts := [event for event in happened if event.stall is not None]:
-        stall(hosts)
+    if any(event.stall is not None for event in happened):
+        stalls.set(watch.events)
