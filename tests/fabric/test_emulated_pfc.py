@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from datapath.cc import compile_algorithm
 from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.lanes.netns import NetnsNetwork
@@ -37,8 +38,9 @@ def incast(network: Any, logs: FilePath, dscp: int) -> tuple[int, int]:
     """All others send to the last host; (packets dropped by full buffers, ns paused)."""
     network.set_path(path(), 1)
     live = isinstance(network, NetnsNetwork)
+    cc = compile_algorithm("fixed", CC.params).path
     environments: list[Any] = [
-        device_environment("dp0", f"udp:{host.endpoint.ipv4}") if live else {}
+        device_environment("dp0", f"udp:{host.endpoint.ipv4}", cc=cc) if live else {}
         for host in network.hosts
     ]
     kind = REGISTRY["traffic"]
