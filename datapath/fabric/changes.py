@@ -66,17 +66,31 @@ class StallHost:
     lasts_ns: int
 
 
-Change: TypeAlias = SetAlgorithm | SetLink | SetRoute | PauseLink | StallHost
+@dataclass(frozen=True)
+class OrderFlow:
+    """At a time, something becomes of a row of the traffic table.
+
+    what: one of datapath.fabric.flows.WHATS.  cc: with CC, as in the table.
+    """
+
+    at_ns: int
+    flow: int
+    what: int
+    cc: int = 0
+
+
+Change: TypeAlias = SetAlgorithm | SetLink | SetRoute | PauseLink | StallHost | OrderFlow
 
 
 class Watcher(Protocol):
     """Changes that wait for something to happen.
 
-    waiting: whether there are some.  changes(): all that have a time.
+    look_ns: time between two looks; 0: there is nothing to look for.  changes(): all that have a
+    time.
     """
 
     @property
-    def waiting(self) -> bool: ...
+    def look_ns(self) -> int: ...
 
     def changes(self) -> Sequence[Change]: ...
 

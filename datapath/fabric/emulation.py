@@ -20,7 +20,7 @@ from typing import Any
 
 from datapath.dialogue import Dialogue
 from datapath.errors import CapabilityError, DatapathError
-from datapath.fabric.links import Link, class_of_credits, classes_by_dscp
+from datapath.fabric.links import Link, SharedBuffer, class_of_credits, classes_by_dscp
 from datapath.native import paths
 
 Start = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
@@ -173,6 +173,14 @@ class Emulator:
         answer = self._ask("change", name, str(at_ns), *settings)
         if answer != "ok":
             raise DatapathError(f"the emulator refuses a change: {answer.removeprefix('error ')}")
+
+    def share(self, node: str, buffer: SharedBuffer | None) -> None:
+        """Have the links that leave a node share a buffer, with PFC; configure its links next."""
+        made = buffer or SharedBuffer(0)
+        words = [made.total_bytes, made.alpha, made.pfc_classes]
+        words += [made.xoff_bytes, made.xon_bytes, made.headroom_bytes]
+        if (answer := self._ask("buffer", node, *map(repr, words))) != "ok":
+            raise DatapathError(f"the emulator refuses a buffer: {answer.removeprefix('error ')}")
 
     def reset_routes(self, seed: int) -> None:
         """Let routes lead along all links; of equal ones, flows choose by the seed (64 bits)."""

@@ -19,7 +19,7 @@
 
 #define DP_FLOW_TABLE_MAGIC "DPFLOWS"
 #define DP_FLOW_REPORT_MAGIC "DPREPRT"
-#define DP_FLOW_ABI 3
+#define DP_FLOW_ABI 4
 #define DP_FLOW_UNTIL_STOP UINT64_MAX
 #define DP_FLOW_MESSAGE_MAX (1ULL << 30)
 
@@ -39,6 +39,22 @@ struct dp_flow {
 	uint32_t dscp; /* of the packets of its QP, 0 to 63; all flows of a QP have the same */
 	uint32_t
 		after; /* an earlier row, counted from 1, without whose end it does not begin; 0: none */
+	uint32_t held; /* 1: it does not begin before an order says so */
+};
+
+/* What becomes of a row while a run goes on. */
+enum dp_flow_what {
+	DP_FLOW_HOLD,  /* it has not begun, and does not */
+	DP_FLOW_BEGIN, /* it is held no longer: it begins now, or when its start_ns comes */
+	DP_FLOW_END,   /* it ends now; if it sends until stop_ns, it has finished */
+	DP_FLOW_CC,    /* its QP has another algorithm; none of its rows changes that again */
+	DP_FLOW_WHATS,
+};
+
+/* An order to the live generator, in its FIFO. */
+struct dp_flow_order {
+	uint32_t row, what; /* enum dp_flow_what */
+	uint32_t cc;	    /* with DP_FLOW_CC: as in struct dp_flow */
 	uint32_t reserved;
 };
 
@@ -48,11 +64,11 @@ static inline uint64_t dp_flow_next_message(const struct dp_flow *flow, uint64_t
 	return flow->message_bytes && flow->message_bytes < left ? flow->message_bytes : left;
 }
 
-/* finish_ns of a flow that stop_ns ends.  A flow that sends until stop_ns has finished then; a flow
- * of a number of bytes has not. */
-static inline uint64_t dp_flow_finish_at_stop(const struct dp_flow *flow)
+/* finish_ns of a flow that is ended at a time, by its stop_ns or by an order.  A flow that sends until
+ * stop_ns has finished then; a flow of a number of bytes has not. */
+static inline uint64_t dp_flow_finish_at(const struct dp_flow *flow, uint64_t at_ns)
 {
-	return flow->bytes == DP_FLOW_UNTIL_STOP ? flow->stop_ns : 0;
+	return flow->bytes == DP_FLOW_UNTIL_STOP ? at_ns : 0;
 }
 
 /* The result of a flow. */

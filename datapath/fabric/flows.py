@@ -17,6 +17,7 @@ Rules that both keep:
   for the flows behind it.
 - A flow with `after` does not begin before that row (counted from 1, an earlier one) has ended.
   Meanwhile it holds up the flows behind it on its QP.
+- A row that is `held` does not begin before an order says so (WHATS).
 - `dscp` is that of the packets of a QP, both ways; all flows of a QP have the same.
 - A flow of `UNTIL_STOP` bytes ends at `stop_ns`, which is its `finish_ns`; messages that complete
   later count neither as delivered nor as latency samples.  Any other flow finishes when its last
@@ -37,7 +38,7 @@ from datapath.errors import LocalError
 Flows: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 """Array of FLOW_DTYPE, shape (flows,)."""
 
-ABI = 3  # DP_FLOW_ABI
+ABI = 4  # DP_FLOW_ABI
 UNTIL_STOP = 2**64 - 1  # DP_FLOW_UNTIL_STOP
 MESSAGE_MAX = 2**30  # DP_FLOW_MESSAGE_MAX
 ANY_HOST = 2**32 - 1
@@ -61,10 +62,15 @@ FLOW_DTYPE = np.dtype(
         ("cc", "<u4"),
         ("dscp", "<u4"),
         ("after", "<u4"),
-        ("reserved", "<u4"),
+        ("held", "<u4"),
     ]
 )
 """struct dp_flow."""
+
+ORDER_DTYPE = np.dtype([("row", "<u4"), ("what", "<u4"), ("cc", "<u4"), ("reserved", "<u4")])
+"""struct dp_flow_order."""
+HOLD, BEGIN, END, CC = WHATS = range(4)
+"""enum dp_flow_what: what becomes of a row while a run goes on."""
 
 RESULT_DTYPE = np.dtype(
     [
@@ -159,6 +165,7 @@ def check(flows: Flows, hosts: int) -> Flows:
         (~(until_stop & one_message) & (largest > MESSAGE_MAX), "a message is at most 1 GiB"),
         (~np.isin(flows["opcode"], list(OPCODES.values())), "opcode is not WRITE, SEND or READ"),
         (flows["after"] > np.arange(len(flows)), "after is not an earlier row, counted from 1"),
+        (flows["held"] > 1, "held is 0 or 1"),
         (flows["dscp"] > 63, "dscp is 0 to 63"),
         (_other_dscp(flows), "another row of its QP has another dscp"),
         (late, "it starts before the row above it: use flows.ordered()"),

@@ -8,9 +8,6 @@ from typing import Any, Protocol
 
 from datapath.fabric.changes import Change, Watcher
 
-LOOK_NS = 10_000
-"""Simulated time between two looks at what changes wait for."""
-
 
 class Running(Protocol):
     """A simulation, as far as it is needed here."""
@@ -38,8 +35,8 @@ def through(
     now_ns = 0
     while True:
         next_ns = min([end_ns, *(change.at_ns for change in todo[:1])])
-        if watcher is not None and watcher.waiting:
-            next_ns = min(next_ns, (now_ns // LOOK_NS + 1) * LOOK_NS)
+        if watcher is not None and (look_ns := watcher.look_ns):
+            next_ns = min(next_ns, (now_ns // look_ns + 1) * look_ns)
         if not run.until(next_ns):
             return
         now_ns = next_ns
@@ -49,7 +46,7 @@ def through(
             run.change(change)
         if (
             watcher is not None
-            and watcher.waiting
+            and watcher.look_ns
             and watcher.look(now_ns, run.results(), run.queue_peak)
         ):
             known = [*changes, *watcher.changes()]

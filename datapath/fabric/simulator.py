@@ -26,6 +26,7 @@ from datapath.fabric import flows as traffic
 from datapath.fabric.changes import (
     Algorithm,
     Change,
+    OrderFlow,
     SetAlgorithm,
     SetLink,
     SetRoute,
@@ -293,6 +294,8 @@ class _Run:
             config = ffi.new("struct dp_link_config *")
             self.kept += change.settings.fill(ffi, config[0])
             error = lib.dp_sim_set_link(self.sim, change.link, config)
+        elif isinstance(change, OrderFlow):
+            error = lib.dp_sim_order(self.sim, change.flow, change.what)
         elif isinstance(change, StallHost):
             error = lib.dp_sim_stall(self.sim, change.host, change.at_ns + change.lasts_ns)
         elif isinstance(change, SetRoute):

@@ -24,7 +24,13 @@ from datapath.lanes.base import PathCounters
 from datapath.lanes.event_spec import Event
 from datapath.lanes.link_events import link_changes
 from datapath.lanes.local import link_address
-from datapath.lanes.shape import refuse_directions, shape
+from datapath.lanes.shape import (
+    refuse_directions,
+    refuse_lossless,
+    refuse_shared_aqm,
+    shape,
+    traffic_classes,
+)
 from datapath.lanes.spec import ONE_PATH, TWO_SIDED, Path, Topology
 from datapath.xdp.impair import DIRECTIONS, stream_seed
 
@@ -55,7 +61,11 @@ class EmulatedLinks:
         refuse_unemulated(self.topology, path)
         self._path, self._seed = path, seed
         self._now = {}
-        for number, link in enumerate(_links(shape(self.topology, path).graph())):
+        graph = shape(self.topology, path).graph()
+        if self.topology.buffer is not None:
+            for name, buffer in zip(graph.names[graph.hosts :], graph.buffers, strict=True):
+                self.emulator.share(name, buffer)
+        for number, link in enumerate(_links(graph)):
             if number in self._wires:
                 self._now[number] = self._stamping(number, link)
                 self.emulator.configure(
@@ -119,6 +129,7 @@ class EmulatedLinks:
             "marked": total("marked", judged) + total("random_marks", judged),
             **{name: total(name, judged) for name in _SUMS},
             "queue_max_bytes": max(row["queue_max_bytes"] for row in judged),
+            **({"paused_ns": total("paused_ns", every)} if self.topology.lossless else {}),
             "starved": total("starved", every) + total("ring_drops", every),
             **{name: total(name, every) for name in _OF_PORTS},
             **{name: max(row[name] for row in every) for name in _LATE},
@@ -173,6 +184,13 @@ class EmulatedLinks:
 def refuse_unemulated(topology: Topology, path: Path) -> None:
     """LocalError for a network that the emulator cannot make."""
     refuse_directions(path, topology.preset)
+    refuse_shared_aqm(topology, path)
+    refuse_lossless(topology, path)
+    if topology.lossless is not None and not traffic_classes(path):
+        raise LocalError(
+            f"lane {topology.lane} pauses classes, by their DSCP",
+            hint="give path.classes, one of them lossless: true",
+        )
     if topology.preset in ONE_PATH:
         return
     if any(path.ecn_mark_of(direction) for direction in DIRECTIONS):
@@ -195,6 +213,7 @@ def _links(graph: Graph) -> list[Link]:
 def _at_switch(topology: Topology) -> bool:
     """Whether the hosts' own links take no time."""
     without = topology.host_rate is None and topology.host_delay is None
+    without &= topology.buffer is None
     return topology.preset in TWO_SIDED and without
 
 

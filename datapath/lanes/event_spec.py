@@ -35,9 +35,7 @@ class Event(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     at: DurationNs | None = Field(None, description="When: so long after the start of the traffic.")
-    when: Condition | None = Field(
-        None, description="In place of at: a condition. With path, state or stall."
-    )
+    when: Condition | None = Field(None, description="In place of at: a condition.")
     label: str = Field("", max_length=40, description="Shown in plots; unset: made from the rest.")
     path: PathDirection | None = Field(
         None,
@@ -87,11 +85,6 @@ class Event(BaseModel):
         if len(given) != 1:
             raise ValueError(f"an event has one of {', '.join(_WHAT)}, not {len(given)} of them")
         about_links = given[0] in ("path", "state")
-        if self.when is not None and not about_links and given[0] != "stall":
-            raise ValueError(
-                f"{given[0]} needs a time, at: the flows of a run are laid down before it begins "
-                "(a group's own key `after` lets it begin when another one has ended)"
-            )
         if not about_links and (self.link is not None or self.direction is not None):
             raise ValueError("link and direction go with path or state")
         if self.link is not None and self.direction is not None:

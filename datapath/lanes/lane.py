@@ -103,7 +103,7 @@ LANES: Mapping[str, Lane] = {
     ),
     "sim": Lane(
         _sim,
-        frozenset({"buffer", "pfc", "wakeup"}),
+        frozenset({"wakeup"}),
         simulated=True,
         networks=True,
     ),

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from datapath.fabric.changes import Change, SetLink, SetRoute, StallHost
+from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink, SetRoute, StallHost
+from datapath.fabric.flows import CC
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.topology import Graph
 from datapath.lanes.event_spec import Event, path_changes, stalls
@@ -99,25 +100,41 @@ class _Links:
 
 
 class Watched:
-    """The changes of a simulation that follow from its events: datapath.fabric.changes.Watcher."""
+    """The changes of a simulation that follow from its events: datapath.fabric.changes.Watcher.
 
-    def __init__(self, topology: Topology, path: Path, watch: Watch) -> None:
+    algorithms: those that orders name, from 0.
+    """
+
+    def __init__(
+        self, topology: Topology, path: Path, watch: Watch, algorithms: Sequence[Algorithm] = ()
+    ) -> None:
         self._topology, self._path, self._watch = topology, path, watch
+        self._algorithms = algorithms
         self._names = shape(topology, path).graph().link_names()
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._watch.waiting)
+    def look_ns(self) -> int:
+        return self._watch.look_ns
 
     def changes(self) -> list[Change]:
-        return all_changes(self._topology, self._path, self._watch.events)
+        return [
+            *all_changes(self._topology, self._path, self._watch.events),
+            *(
+                SetAlgorithm(order.at_ns, self._algorithms[order.cc], (order.flow,))
+                if order.what == CC
+                else order
+                for order in self._watch.orders
+            ),
+        ]
 
     def look(self, now_ns: int, results: Any, queue_peak: Callable[[str], int]) -> bool:
         def peak(name: str) -> int:
             # The directions of a path are the first two links.
             return queue_peak(self._names[DIRECTIONS.index(name)] if name in DIRECTIONS else name)
 
-        return bool(self._watch.look(Seen(now_ns, results, peak)))
+        orders = self._watch.orders
+        happened = self._watch.look(Seen(now_ns, results, peak))
+        return bool(happened) or self._watch.orders is not orders
 
 
 def check_links(topology: Topology, path: Path, events: Sequence[Event]) -> None:

@@ -78,11 +78,22 @@ def shape(topology: Topology, path: Path) -> Shape:
         )
     made = _assembled(topology, edge, forward, backward)
     refuse_differing(_links(made.graph()))
+    _refuse_aqm_of_classes(made.graph())
     if topology.lossless is not None:
         return replace(made, buffer=_lossless_buffer(topology, made.graph()))
     if topology.buffer is not None:
         return replace(made, buffer=SharedBuffer(topology.buffer))
     return made
+
+
+def _refuse_aqm_of_classes(graph: Graph) -> None:
+    """LocalError for a link of a graph with an AQM, and classes that the path has."""
+    for name, link in zip(graph.link_names(), _links(graph), strict=True):
+        if link.aqm is not None and len(link.classes) > 1:
+            raise LocalError(
+                f"link {name}: aqm and classes exclude each other",
+                hint="classes of path are of all links: give one of them up",
+            )
 
 
 def _links(graph: Graph) -> list[Link]:

@@ -275,7 +275,6 @@ class SimNetwork:
         from datapath.fabric.simulator import Deadlock, Simulation
 
         trims = self.path.link("forward").trim or self.path.link("backward").trim
-        two_classes = trims or self.topology.lossless is not None
         simulation = Simulation(
             shape(self.topology, self.path),
             seed=seed,
@@ -283,19 +282,20 @@ class SimNetwork:
                 transport,
                 self.topology.mtu,
                 int(self.link_rate_bps),
-                data_class=DATA_CLASS if two_classes else 0,
+                data_class=DATA_CLASS if trims or self.topology.lossless else 0,
                 classes=traffic_classes(self.path),
             ),
             wakeup=self._wakeup(spin_ns),
         )
         sampling = self._sampling(simulation, flows, series)
-        first, changes = self._algorithms([cc, *algorithms], flows)
+        compiled = self._compiled([cc, *algorithms])
+        first, changes = self._algorithms(compiled, flows)
         try:
             result = simulation.run(
                 flows,
                 first,
                 changes=changes,
-                watcher=None if watch is None else Watched(self.topology, self.path, watch),
+                watcher=self._watched(watch, compiled),
                 until_ns=until_ns,
                 sampling=sampling,
                 steps=steps,
@@ -308,6 +308,9 @@ class SimNetwork:
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
 
+    def _watched(self, watch: Watch | None, compiled: Sequence[Any]) -> Watched | None:
+        return None if watch is None else Watched(self.topology, self.path, watch, compiled)
+
     def _wakeup(self, spin_ns: int | None) -> Wakeup | None:
         given = self.topology.wakeup
         if given is None or spin_ns is None:
@@ -316,16 +319,20 @@ class SimNetwork:
             raise RunFailed("topology.wakeup is live, and no live run was made")
         return given.setting(spin_ns, emulated=self.topology.preset in ONE_PATH)
 
-    def _algorithms(
-        self, sections: Sequence[Cc], flows: Flows
-    ) -> tuple[list[Any], list[SetAlgorithm]]:
-        """The algorithm with which each row's QP begins, and changes of it by later rows."""
+    def _compiled(self, sections: Sequence[Cc]) -> list[Any]:
+        """The algorithms of sections of the experiment; LocalError for TCP's."""
         from datapath.cc import compile_algorithm
-        from datapath.fabric.changes import SetAlgorithm
 
         if any(isinstance(cc, HostCc) and cc.tcp for cc in sections):
             raise LocalError("lane sim has no TCP", hint="give its flows cc: {algo: NAME}")
-        compiled = [compile_algorithm(cc.located(self.folder), cc.params) for cc in sections]
+        return [compile_algorithm(cc.located(self.folder), cc.params) for cc in sections]
+
+    def _algorithms(
+        self, compiled: Sequence[Any], flows: Flows
+    ) -> tuple[list[Any], list[SetAlgorithm]]:
+        """The algorithm with which each row's QP begins, and changes of it by later rows."""
+        from datapath.fabric.changes import SetAlgorithm
+
         first: dict[tuple[int, int, int], int] = {}
         now: dict[tuple[int, int, int], int] = {}
         rows, changes = [], []

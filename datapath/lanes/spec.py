@@ -161,13 +161,14 @@ class Topology(BaseModel):
     buffer: Bytes | None = Field(
         None,
         ge=1,
-        description="sim: packet buffer that all queues of a switch share, with dynamic "
+        description="sim and netns: packet buffer that all queues of a switch share, with dynamic "
         "thresholds (each queue may have as much as is free). Unset: path.queue alone limits.",
     )
     pfc: bool | Pfc = Field(
         False,
-        description="sim: data packets are never dropped for want of room; switches pause their "
-        "peers instead. Needs buffer, and takes the place of path.queue. true, or thresholds.",
+        description="sim and netns: data packets are never dropped for want of room; switches "
+        "pause their peers instead. Needs buffer, and takes the place of path.queue. true, or "
+        "thresholds.",
     )
     wakeup: WakeupSetting = Field(
         None,
@@ -265,8 +266,8 @@ class Topology(BaseModel):
     @property
     def has_links(self) -> bool:
         """Whether it has links beside those of one path."""
-        own = self.host_rate is not None or self.host_delay is not None
-        return own or self.preset not in ONE_PATH
+        own = (self.host_rate, self.host_delay, self.buffer)
+        return any(key is not None for key in own) or self.preset not in ONE_PATH
 
     @model_validator(mode="after")
     def _networks_are_for_lanes(self) -> Topology:
@@ -274,7 +275,8 @@ class Topology(BaseModel):
             return self
         if not self.of_lane.networks:
             have = " and ".join(lane for lane, row in LANES.items() if row.networks)
-            what = f"preset {self.preset}" if self.preset not in ONE_PATH else "host_rate"
+            own = "buffer" if self.buffer is not None else "host_rate"
+            what = f"preset {self.preset}" if self.preset not in ONE_PATH else own
             raise ValueError(f"{what}: for lanes {have}, not for {self.lane}")
         if self.vnic:
             raise ValueError("vnic: cards are joined by one path, preset p2p or dumbbell")

@@ -30,11 +30,14 @@ version: 1
 name: simulated
 topology: {lane: sim, preset: dumbbell, hosts: 4}
 path: {rate: 10gbit, delay: 10us, queue: 100kB}
-workload: {kind: stream, duration: 5ms}
+workload: {kind: traffic, duration: 5ms, flows: [{name: all, from: 0-1, to: 2-3}]}
 cc: {algo: ./mine.py:Mine}
 events:
   - {when: {delivered: 1MB}, path: {rate: 5gbit}, label: half}
   - {when: {event: half, later: 1ms}, stall: host0, lasts: 200us}
+  - {when: {delivered: 1200kB}, stop: all, label: pause}
+  - {when: {event: pause, later: 300us}, start: all}
+  - {when: {queue: 20kB}, cc: {algo: newreno}}
 collect: {series: [cwnd, queue], interval: 1ms}
 sweep:
   matrix: {path.loss: [0, 1%]}
@@ -81,7 +84,7 @@ def assert_same(one: Path, other: Path) -> None:
     pd.testing.assert_frame_equal(table, other_table)
     assert len(series) == 4
     assert events(one) == events(other)
-    assert all(len(happened) == 2 for happened in events(one).values())
+    assert all(len(happened) == 5 for happened in events(one).values())
     assert series.keys() == other_series.keys()
     for name, frame in series.items():
         pd.testing.assert_frame_equal(frame, other_series[name])

@@ -212,6 +212,13 @@ def test_a_parking_lot_has_a_bottleneck_in_each_hop() -> None:
     assert all(0.9 < (long + goodput) / alone[0] < 1.02 for goodput in short)
 
 
+def test_a_link_with_an_aqm_has_no_classes_of_the_path() -> None:
+    links = [*TWO_SITES[:1], {**TWO_SITES[1], "aqm": "codel"}, *TWO_SITES[2:]]
+    classes = Path.model_validate({"rate": "1gbit", "classes": [{"dscp": 3}, {}]})
+    with pytest.raises(LocalError, match="aqm and classes exclude each other"):
+        shape(topology(links), classes)
+
+
 def test_events_name_links_of_a_graph() -> None:
     event = Event.model_validate({"at": "1ms", "link": "left>right", "path": {"rate": "10mbit"}})
     (change,) = link_changes(topology(TWO_SITES), PATH, [event])

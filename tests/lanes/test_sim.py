@@ -99,7 +99,7 @@ def test_dimensions_make_the_hosts(section: dict[str, Any], kind: type, hosts: i
         ({"preset": "fat-tree", "k": 5}, "multiple of 2"),
         ({"lane": "vm", "preset": "leaf-spine"}, "for lanes netns and sim, not for vm"),
         ({"lane": "vm", "host_rate": "1gbit"}, "host_rate: for lanes netns and sim"),
-        ({"lane": "netns", "buffer": "1MiB"}, "for lane sim, not for netns"),
+        ({"lane": "vm", "buffer": "1MiB"}, "buffer: for lanes netns and sim, not for vm"),
         ({"lane": "netns", "preset": "dumbbell", "hosts": 34}, "at most 32"),
     ],
 )

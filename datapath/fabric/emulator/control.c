@@ -7,6 +7,7 @@
  *   change LINK <at_ns> <key>=<value> ...            the same
  *   routes <seed>                                    the same
  *   route LINK <at_ns> <0|1>                         the same
+ *   buffer NODE <total> <alpha> <classes> <xoff> <xon> <headroom>   the same
  *   forget                                           ok; changes and routes to come are none
  *   counters                                         a JSON object
  *   sample <interval_ns> <max_bytes> <prefix> [LINK ...]   ok, or: error <why>
@@ -15,7 +16,9 @@
  * configure makes a new link: frames in the old one are lost, and counters begin at 0.  change gives
  * the link other settings at a time (CLOCK_MONOTONIC), all of them; its frames stay.  routes lets
  * routes lead along all links, and gives the seed of the choices; route has them lead along a link
- * (1) or around it (0) from a time on.  sample takes the named links, or all of them.
+ * (1) or around it (0) from a time on.  buffer has the links that leave a node share a buffer, with PFC
+ * for a mask of classes (struct dp_buffer_config; of 0 bytes: no buffer), and closes the node's
+ * links: configure them next.  sample takes the named links, or all of them.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -182,7 +185,7 @@ static int read_class(struct dp_class_config *c, char *text)
 
 static int read_classes(struct settings *s)
 {
-	uint32_t n = s->classes ? count(s->classes) : 0, class;
+	uint32_t n = s->classes ? count(s->classes) : 0, class = 0;
 	int err = n > DP_LINK_CLASSES || !n != !s->dscp ? -EINVAL : 0;
 
 	s->link.n_classes = n ? n : s->link.trim ? 2 : 1;
@@ -224,6 +227,7 @@ void wire_close(struct wire *w)
 	free(w->arrays.jitter);
 	w->arrays = (struct arrays){};
 	changes_drop(w);
+	pauses_drop(w);
 }
 
 void wire_set(struct wire *w, const struct dp_link_config *link, double ecn_mark)
@@ -251,6 +255,8 @@ static int apply(struct wire *w, struct settings *s)
 	w->map = s->map;
 	if (!err)
 		err = dp_link_create(&s->link, &forward_ops, w, &w->link);
+	if (!err)
+		err = buffer_share(w, &s->link);
 	forward_look(w);
 	if (err)
 		return err;
@@ -365,6 +371,27 @@ static void routes(struct emulator *e, const char *words)
 	answer(err ? err : layout_reset(e, seed));
 }
 
+static void set_buffer(struct emulator *e, char *words)
+{
+	struct dp_buffer_config c = {};
+	const char *node = words ? strsep(&words, "\t") : "";
+	uint64_t *numbers[] = { &c.total_bytes, NULL,	      NULL,
+				&c.xoff_bytes,	&c.xon_bytes, &c.headroom_bytes };
+	int err = 0;
+
+	for (int i = 0; i < 6 && !err; i++) {
+		const char *word = words ? strsep(&words, "\t") : "";
+
+		if (i == 1)
+			err = dp_read_real(word, &c.alpha);
+		else if (i == 2)
+			err = dp_read_u32(word, 0, (1u << DP_LINK_CLASSES) - 1, &c.pfc_classes);
+		else
+			err = dp_read_number(word, 0, UINT64_MAX, numbers[i]);
+	}
+	answer(err ? err : buffer_open(e, node, &c));
+}
+
 static void forget(struct emulator *e)
 {
 	for (uint32_t i = 0; i < e->n_wires; i++)
@@ -425,6 +452,8 @@ static void command(void *user, char *line)
 		forget(e);
 	else if (!strcmp(name, "routes"))
 		routes(e, words);
+	else if (!strcmp(name, "buffer"))
+		set_buffer(e, words);
 	else if (!strcmp(name, "sample"))
 		sample(e, words);
 	else

@@ -8,6 +8,7 @@
  *   control.c  commands on standard input: configure, change, counters
  *   change.c   changes of links and routes at given times
  *   forward.c  frames in, from link to link in the order of time, and out
+ *   pause.c    buffers that the links of a node share, and PFC between links
  *   parse.c    the fields of a frame that the link model needs; marks, flipped bits
  *   report.c   how late frames left: the emulator's own accuracy
  *   sample.c   the queues over time, as a file
@@ -93,6 +94,9 @@ struct wire {
 	uint64_t mark_rng;
 	struct arrays arrays;
 	struct change *change; /* those to come, by time */
+	struct pause *pause;   /* likewise */
+	uint64_t pause_delay_ns;
+	uint16_t ingress; /* its place among the links that end where it ends */
 	uint64_t delay_ns;
 	bool trims, hashes;
 	bool has_classes;
@@ -136,6 +140,13 @@ struct sent {
 	uint64_t at_ns; /* when the model let it go */
 };
 
+/* The buffer that the links which leave a node share. */
+struct node_buffer {
+	struct emulator *emulator;
+	uint32_t node;
+	struct dp_buffer *buffer; /* NULL: none */
+};
+
 struct emulator {
 	struct port port[PORTS_MAX];
 	uint32_t n_ports;
@@ -143,6 +154,7 @@ struct emulator {
 	uint64_t due_ns[WIRES_MAX]; /* deadlines of the links; UINT64_MAX: none */
 	uint32_t n_wires;
 	const char *node[NODES_MAX];
+	struct node_buffer buffer[NODES_MAX];
 	uint32_t n_nodes;
 	struct dp_route_link ends[WIRES_MAX];
 	struct dp_routes routes;
@@ -159,6 +171,7 @@ struct emulator {
 	bool woke;				/* it has slept, and sent nothing since */
 	struct dp_lateness turn_late;		/* of the first frame after each sleep */
 	uint64_t change_ns;			/* the next change; UINT64_MAX: none */
+	uint64_t pause_ns;			/* the next pause, or end of one; likewise */
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
 	bool quit;
 	struct dp_lines lines;
@@ -222,6 +235,18 @@ void change_free(struct change *);
 /* Makes all changes that are due. */
 void changes_make(struct emulator *, uint64_t now_ns);
 void changes_drop(struct wire *);
+
+/* ---- pause.c ------------------------------------------------------------------- */
+
+/* Gives the node of this name a buffer of its own, whose n_ports is filled in, or none (of 0 bytes).
+ * All links of the node are closed, and have to be made anew. */
+int buffer_open(struct emulator *, const char *node, struct dp_buffer_config *);
+void buffer_close(struct emulator *, uint32_t node);
+/* Has a new link share the buffer of the node that it leaves. */
+int buffer_share(struct wire *, const struct dp_link_config *);
+/* Makes the next pauses, of pause_ns. */
+void pauses_make(struct emulator *);
+void pauses_drop(struct wire *);
 
 /* ---- report.c ------------------------------------------------------------------ */
 

@@ -159,6 +159,11 @@ static void offer(struct wire *w, struct dp_frame *f, uint64_t at)
 	if (at < w->last_ns)
 		at = w->last_ns;
 	w->last_ns = at;
+	if (!w->link) { /* it is being made anew */
+		w->counts.starved++;
+		dp_raw_put(&w->emulator->raw, first_of(w->emulator, f));
+		return;
+	}
 	dp_link_offer(w->link, f, at);
 	forward_look(w);
 }
@@ -170,6 +175,7 @@ static void arrive(struct wire *w, struct dp_frame *f)
 	uint32_t first = first_of(e, f);
 	const struct chunk *c = &e->chunk[first];
 
+	f->ingress = w->ingress;
 	if (w->to == e->port[c->out].node)
 		leave(w, f, first);
 	else
@@ -195,7 +201,11 @@ static void advance(struct emulator *e, uint64_t until)
 	struct dp_frame *f;
 	uint64_t at;
 
-	while ((at = e->due_ns[(w = first_due(e)) - e->wire]) <= until) {
+	while ((at = e->due_ns[(w = first_due(e)) - e->wire]) <= until || e->pause_ns <= until) {
+		if (e->pause_ns <= at) {
+			pauses_make(e);
+			continue;
+		}
 		while ((f = dp_link_take(w->link, at)))
 			arrive(w, f);
 		forward_look(w);
@@ -239,6 +249,7 @@ static void describe(const struct emulator *e, struct chunk *c, const uint8_t *b
 		c->frame.flow_hash = hash_flow(bytes, c);
 	c->frame.flags = 0;
 	c->frame.n_hops = 0;
+	c->frame.ingress = DP_NO_INGRESS;
 	c->frame.hop = c->hop;
 }
 

@@ -76,7 +76,7 @@ void kick_ports(struct emulator *e)
 
 static uint64_t next_deadline(const struct emulator *e)
 {
-	uint64_t first = UINT64_MAX;
+	uint64_t first = e->pause_ns;
 
 	for (uint32_t i = 0; i < e->n_wires; i++)
 		if (e->due_ns[i] < first)
@@ -201,7 +201,7 @@ int main(int argc, char **argv)
 	} else {
 		fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 		e->began_ns = dp_now_ns();
-		e->sample_ns = e->change_ns = UINT64_MAX;
+		e->sample_ns = e->change_ns = e->pause_ns = UINT64_MAX;
 		printf("ready {\"priority\":\"%s\"}\n", dp_take_priority());
 		fflush(stdout);
 		run(e);
@@ -209,6 +209,10 @@ int main(int argc, char **argv)
 	sample_end(e);
 	for (uint32_t i = 0; i < e->n_wires; i++)
 		wire_close(&e->wire[i]);
+	for (uint32_t i = 0; i < e->n_nodes; i++)
+		buffer_close(e, i);
+	for (uint32_t i = 0; i < e->n_wires; i++)
+		pauses_drop(&e->wire[i]); /* a node's frames tell of pauses when they are freed */
 	dp_routes_free(&e->routes);
 	close_ports(e);
 	dp_lines_free(&e->lines);

@@ -175,7 +175,7 @@ struct sim_channel {
 struct sim_flow {
 	uint64_t left; /* bytes to post */
 	uint32_t channel, next, outstanding;
-	bool ended;
+	bool held, ended;
 };
 
 /* Lists of rows: those that wait for a flow, and those whose wait is over; SIM_NONE ends them. */
@@ -234,6 +234,7 @@ struct dp_sim {
 	struct sim_waiting *waiting; /* by row; NULL: no flow waits for another */
 	uint32_t freed;		     /* rows whose wait is over, or SIM_NONE */
 	uint64_t n_stops, stopped;
+	uint64_t held;			 /* flows that wait for an order */
 	const struct dp_sim_step *steps; /* NULL: there are none */
 	const uint32_t *after;
 	const uint64_t *first_after;

@@ -305,7 +305,8 @@ static bool nothing_left(const struct dp_sim *s)
 	const struct sim_queue *q = &s->queue;
 	uint32_t idle = 1u + (s->sample_ns != 0);
 
-	return q->waiting == idle && s->started == s->n_flows && s->stopped == s->n_stops;
+	return q->waiting == idle && s->started == s->n_flows && s->stopped == s->n_stops &&
+	       !s->held;
 }
 
 /* Most turns without a nanosecond passing: two of the largest windows over six links, and for each

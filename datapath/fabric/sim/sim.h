@@ -90,6 +90,8 @@ int dp_sim_flows(struct dp_sim *, const struct dp_flow *, uint64_t n);
 /* Sets the algorithm of the QP that a flow uses, also during a run; NULL: a constant window.  The
  * caller keeps the algorithm loaded. */
 int dp_sim_set_cc(struct dp_sim *, uint64_t flow, const struct dp_cc_algo *);
+/* Holds, begins or ends a flow now: enum dp_flow_what, all but DP_FLOW_CC. */
+int dp_sim_order(struct dp_sim *, uint64_t flow, uint32_t what);
 /* Sets a link's configuration from now on. */
 int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config *);
 /* Whether switches send along a link, from now on.  A switch that has no other way still does. */

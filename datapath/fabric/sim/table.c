@@ -53,7 +53,10 @@ static void join_channel(struct dp_sim *s, uint32_t row, uint32_t channel)
 	struct sim_channel *c = &s->channel[channel];
 	uint64_t bytes = f->message_bytes ? f->message_bytes : f->bytes;
 
-	s->flow[row] = (struct sim_flow){ .left = f->bytes, .channel = channel, .next = SIM_NONE };
+	s->flow[row] = (struct sim_flow){
+		.left = f->bytes, .channel = channel, .next = SIM_NONE, .held = f->held
+	};
+	s->held += f->held;
 	s->result[row].flow = row;
 	if (f->depth > c->depth_max)
 		c->depth_max = f->depth;

@@ -27,6 +27,13 @@ int dp_sim_set_cc(struct dp_sim *s, uint64_t flow, const struct dp_cc_algo *algo
 
 /* ---- posting ---------------------------------------------------------------------- */
 
+static void set_held(struct dp_sim *s, struct sim_flow *f, bool held)
+{
+	s->held += held;
+	s->held -= f->held;
+	f->held = held;
+}
+
 static void end_flow(struct dp_sim *s, uint32_t row, uint64_t finish_ns)
 {
 	struct sim_flow *f = &s->flow[row];
@@ -35,6 +42,7 @@ static void end_flow(struct dp_sim *s, uint32_t row, uint64_t finish_ns)
 		return;
 	f->ended = true;
 	f->left = 0;
+	set_held(s, f, false);
 	s->result[row].finish_ns = finish_ns;
 	s->ended++;
 	sim_note(s, row, finish_ns);
@@ -190,18 +198,21 @@ void sim_start_flows(struct dp_sim *s)
 	uint64_t next;
 
 	free_flows(s);
-	while (s->started < s->n_flows && s->table[s->started].start_ns <= s->now && !s->broken)
-		if (!sim_step_begins(s, s->started++))
-			sim_start_flow(s, (uint32_t)s->started - 1);
+	while (s->started < s->n_flows && s->table[s->started].start_ns <= s->now && !s->broken) {
+		uint32_t row = (uint32_t)s->started++;
+
+		if (!sim_step_begins(s, row) && !s->flow[row].held && !s->flow[row].ended)
+			sim_start_flow(s, row);
+	}
 	next = s->started < s->n_flows ? s->table[s->started].start_ns : DP_NEVER;
 	sim_queue_set(&s->queue, sim_clock_id(s, SIM_STARTS), s->freed != SIM_NONE ? s->now : next);
 }
 
-static void stop_flow(struct dp_sim *s, uint32_t row)
+static void stop_flow(struct dp_sim *s, uint32_t row, uint64_t at_ns)
 {
 	struct sim_channel *c = &s->channel[s->flow[row].channel];
 
-	end_flow(s, row, dp_flow_finish_at_stop(&s->table[row]));
+	end_flow(s, row, dp_flow_finish_at(&s->table[row], at_ns));
 	/* The flows behind it may post now. */
 	if (c->head != SIM_NONE && c->requester && !c->failed) {
 		post(s, c);
@@ -211,10 +222,44 @@ static void stop_flow(struct dp_sim *s, uint32_t row)
 
 void sim_stop_flows(struct dp_sim *s)
 {
-	while (s->stopped < s->n_stops && s->table[s->stop[s->stopped]].stop_ns <= s->now)
-		stop_flow(s, (uint32_t)s->stop[s->stopped++]);
+	while (s->stopped < s->n_stops && s->table[s->stop[s->stopped]].stop_ns <= s->now) {
+		uint32_t row = (uint32_t)s->stop[s->stopped++];
+
+		stop_flow(s, row, s->table[row].stop_ns);
+	}
 	sim_queue_set(&s->queue, sim_clock_id(s, SIM_STOPS),
 		      s->stopped < s->n_stops ? s->table[s->stop[s->stopped]].stop_ns : DP_NEVER);
+}
+
+int dp_sim_order(struct dp_sim *s, uint64_t row, uint32_t what)
+{
+	struct sim_flow *f;
+
+	if (row >= s->n_flows || s->flow_steps)
+		return -EINVAL;
+	f = &s->flow[row];
+	sim_note(s, row, what);
+	if (f->ended)
+		return 0;
+	switch (what) {
+	case DP_FLOW_HOLD:
+		if (row < s->started)
+			return -EINVAL;
+		set_held(s, f, true);
+		return 0;
+	case DP_FLOW_BEGIN:
+		if (f->held && row < s->started) {
+			set_held(s, f, false);
+			sim_start_flow(s, (uint32_t)row);
+		}
+		set_held(s, f, false);
+		return 0;
+	case DP_FLOW_END:
+		stop_flow(s, (uint32_t)row, s->now ? s->now : 1);
+		return 0;
+	default:
+		return -EINVAL;
+	}
 }
 
 /* ---- completions ---------------------------------------------------------------------- */

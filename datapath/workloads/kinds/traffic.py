@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
@@ -22,6 +22,7 @@ from datapath.workloads.traffic.groups import FlowGroup, Phase
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
+    from datapath.workloads.traffic.orders import Plan
 
 
 class TrafficGroupsParams(TrafficParams):
@@ -73,6 +74,9 @@ class TrafficGroupsParams(TrafficParams):
 
     def check_events(self, events: Sequence[Event]) -> None:
         names = [group.name for group in self.flows]
+        planned = self.planned(events)
+        for name in sorted(planned):
+            self._check_planned(name, events)
         stopped: set[str] = set()
         for event in sorted(events, key=lambda one: one.at or 0):
             of_condition = event.when.groups if event.when is not None else []
@@ -87,9 +91,33 @@ class TrafficGroupsParams(TrafficParams):
                         f"no group of flows {name!r}{or_rather(name, names, 'groups')}"
                     )
             for name in event.start or ():
-                if name not in stopped:
+                if name not in stopped and name not in planned:
                     raise ValueError(f"{name} was not stopped before the event that starts it")
             stopped = (stopped | set(event.stop or ())) - set(event.start or ())
+
+    def planned(self, events: Sequence[Event]) -> set[str]:
+        """Groups that events stop, start or change on a condition."""
+        named = (
+            name
+            for event in events
+            if event.about_flows and event.when is not None
+            for name in (event.stop or event.start or event.flows or [g.name for g in self.flows])
+        )
+        return set(named)
+
+    def _check_planned(self, name: str, events: Sequence[Event]) -> None:
+        """ValueError for a group whose events, one with a condition among them, make no sense."""
+        starts = any(name in (event.start or ()) for event in events)
+        stops = any(name in (event.stop or ()) for event in events)
+        if starts and not stops:
+            raise ValueError(f"{name} is started by an event, and no event stops it")
+        of_time = any(group.name == name and group.repeat > 1 for group in self.flows)
+        waits = any(name in (group.name, group.after) for group in self.flows if group.after)
+        if stops and (of_time or waits):
+            raise ValueError(
+                f"{name} has {'repeat' if of_time else 'after'}: such a group cannot stop on a "
+                "condition"
+            )
 
     def check_hosts(self, names: Sequence[str]) -> None:
         for group in self.flows:
@@ -116,6 +144,7 @@ class TrafficGroups(Traffic):
         self._later: Sequence[int] = ()
         self._rows_of: Mapping[str, Sequence[int]] = {}
         self._of_events: list[HostCc | None] = []
+        self._plan: Plan | None = None
 
     def algorithms(self) -> list[HostCc]:
         return [cc for cc in (*self._of_groups(), *self._of_events) if cc is not None]
@@ -142,16 +171,20 @@ class TrafficGroups(Traffic):
 
         from datapath.fabric import flows as table
 
-        events = sorted(
-            (event for event in ctx.events if event.about_flows), key=lambda event: event.time
-        )
-        self._of_events = [event.cc for event in events]
+        about = [event for event in ctx.events if event.about_flows]
+        events = sorted((e for e in about if e.when is None), key=lambda event: event.time)
+        waiting = [event for event in about if event.when is not None]
+        self._of_events = [event.cc for event in (*events, *waiting)]
+        planned = self.params.planned(about)
         parts: list[Flows] = []
         of_group, rounds = [], 0
         next_qp: Counter[tuple[int, int]] = Counter()
         for index, group in enumerate(self.params.flows):
-            when = self._phases(index, events)
+            when = self._phases(index, [] if group.name in planned else events)
             part = self._rows(ctx, index, when, next_qp) if when else table.empty(0)
+            if group.name in planned and group.is_begun_anew:
+                starts = sum(group.name in (event.start or ()) for event in about)
+                part = groups.with_held(part, starts)
             part["tag"] += np.uint32(rounds)
             if group.after is not None and len(part):
                 other = self._number(group.after)
@@ -173,7 +206,41 @@ class TrafficGroups(Traffic):
             group.name: np.flatnonzero(which == index).tolist()
             for index, group in enumerate(self.params.flows)
         }
-        return table.ordered(whole)
+        whole = table.ordered(whole)
+        self._plan = self._planned(planned, whole) if planned else None
+        return whole
+
+    def plan(self) -> Plan | None:
+        return self._plan
+
+    def _planned(self, names: Collection[str], whole: Flows) -> Plan:
+        """The plan of the groups that events decide about while the run goes on."""
+        from datapath.workloads.traffic import orders
+
+        numbers = self._numbers()[1]
+        found = [
+            orders.group_of(
+                group.name,
+                whole,
+                self._rows_of[group.name],
+                anew=group.is_begun_anew,
+                start_ns=group.start,
+                end_ns=self.params.duration if group.stop is None else group.stop,
+            )
+            for group in self.params.flows
+            if group.name in names
+        ]
+        known = [(cc, number) for cc, number in zip(self._of_events, numbers, strict=True) if cc]
+        return orders.Plan(whole, found, known)
+
+    def _numbers(self) -> tuple[list[int], list[int]]:
+        """The numbers of algorithms() of the groups, and of the events; 0: it has none."""
+        numbers = itertools.count(1)
+        of_groups, of_events = (
+            [0 if cc is None else next(numbers) for cc in sections]
+            for sections in (self._of_groups(), self._of_events)
+        )
+        return of_groups, of_events
 
     def _number(self, name: str) -> int:
         return [group.name for group in self.params.flows].index(name)
@@ -181,14 +248,10 @@ class TrafficGroups(Traffic):
     def _phases(self, index: int, events: Sequence[Event]) -> list[Phase]:
         """When a group sends, by its own keys and by the events about it."""
         group = self.params.flows[index]
-        numbers = itertools.count(1)
-        of_groups, of_events = (
-            [0 if cc is None else next(numbers) for cc in sections]
-            for sections in (self._of_groups(), self._of_events)
-        )
+        of_groups, of_events = self._numbers()
         when = groups.phases(group, self.params.duration, of_groups[index])
         stopped = None
-        for event, cc in zip(events, of_events, strict=True):
+        for event, cc in zip(events, of_events, strict=False):
             if cc and group.name in (event.flows or [group.name]):
                 when = groups.with_algorithm(when, event.time, cc)
             elif group.name in (event.stop or []):

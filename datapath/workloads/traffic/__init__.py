@@ -7,6 +7,7 @@ schedules.py  traffic tables from a seed: Poisson arrivals, incast, permutation,
 live.py       the generator (C, in this folder) on the hosts of a network
 simulated.py  the same table in a simulated network
 stalls.py     live hosts that stand still for a while; watching.py: events on a condition
+orders.py     groups that stop, start or change their algorithm on a condition
 ideal.py      how long a flow takes on an idle path
 measure.py    metrics of the results of flows; narrow.py: which links limit them
 base.py       the code that workloads of traffic share

@@ -30,6 +30,7 @@ from datapath.workloads.traffic.narrow import Narrow
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
     from datapath.workloads.traffic.ideal import Ideal
+    from datapath.workloads.traffic.orders import Plan
 
 _DEVICES = ("dp", "rxe", "siw", "kernel")
 MS_NS = 1_000_000
@@ -129,6 +130,10 @@ class Traffic:
         """Rows of the table of each group of flows, once it is made."""
         return {}
 
+    def plan(self) -> Plan | None:
+        """Of flows that events decide about while the run goes on, once the table is made."""
+        return None
+
     def run(self, ctx: RunContext) -> Outcome:
         from datapath.fabric.flows import OPCODES
         from datapath.workloads.traffic import measure, simulated
@@ -146,16 +151,22 @@ class Traffic:
             )
         flows["opcode"] = OPCODES[p.operation]
         last = int(max(flows["start_ns"].max(), flows["stop_ns"].max()))
-        watch = Watch(ctx.events, flows, self.groups())
+        plan = self.plan()
+        if plan is not None:
+            last = max(last, plan.end_ns)
+        watch = Watch(ctx.events, flows, self.groups(), plan)
         results, series, metrics, zero_ns, end_ns = _run(
             ctx, flows, self.algorithms(), p, last + p.drain, watch
         )
+        competing = self.competing()
+        if plan is not None:
+            flows, competing = plan.settled(results, watch.orders, competing)
         outcome = measure.outcome(
             flows,
             results,
             ideal=self.ideal(ctx),
             links=_links(ctx),
-            competing=self.competing(),
+            competing=competing,
             **self.measured(),
         )
         outcome.metrics += metrics

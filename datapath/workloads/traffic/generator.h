@@ -8,6 +8,7 @@
  *   manage.c    the hosts find each other, exchange records, start and end together
  *               (meet.c, words.c)
  *   pump.c      posting of messages at their times, and their completions
+ *   orders.c    what becomes of flows while the run goes on, as somebody decides then
  *   verbs.c     messages as work requests of RC QPs (verbs_open.c, verbs_connect.c,
  *               verbs_memory.c)
  *   cm.c        those QPs connected by RDMA-CM
@@ -50,6 +51,7 @@ struct options {
 	const char *ready;    /* file that tells that all hosts are ready; NULL: none */
 	const char *zero;     /* file that tells the schedule's zero; NULL: host 0 names it */
 	const char *progress; /* file that has run.result, as it is at the moment; NULL: none */
+	const char *orders;   /* FIFO of struct dp_flow_order; NULL: none */
 	const char *device;
 	const char *tcp_cc;
 	const char *cc[CC_MAX]; /* that rows name by their number */
@@ -85,6 +87,7 @@ struct flow {
 	 * that waits for the same. */
 	uint32_t waits_first, waits_next;
 	bool freed; /* the flow that it waits for has ended */
+	bool held;  /* it waits for an order */
 	bool ended;
 };
 
@@ -103,6 +106,7 @@ struct conn {
 	uint64_t posted;  /* messages */
 	uint64_t arrived; /* messages that arrived whole, where that can be seen */
 	uint32_t cc;	  /* the algorithm that it was given last; 0: none */
+	bool cc_ordered;  /* by an order: flows do not change it */
 	bool failed, waiting;
 };
 
@@ -172,6 +176,7 @@ struct run {
 	uint64_t zero_ns; /* CLOCK_MONOTONIC */
 	int epoll_fd;
 	bool all_done;
+	int orders_fd; /* orders.c; -1: there are none */
 
 	/* pump.c */
 	struct event *heap;
@@ -235,6 +240,12 @@ int pump_verify(struct run *);
 int pump_completed(struct run *, struct conn *);
 /* The connection is of no more use; true: flows that had not ended have failed by it. */
 bool pump_failed(struct run *, struct conn *, uint32_t status);
+
+int pump_order(struct run *, const struct dp_flow_order *);
+
+/* orders.c */
+int orders_open(struct run *);
+int orders_poll(struct run *); /* takes those that have come */
 
 /* cm.c */
 struct ibv_context;

@@ -199,6 +199,11 @@ class FlowGroup(BaseModel):
         """Whether each of its flows has a number of bytes."""
         return self.bytes is not None or self.rate is not None or self.distribution is not None
 
+    @property
+    def is_begun_anew(self) -> bool:
+        """Whether a start behind a stop begins its flows anew; others go on where they are."""
+        return self.rate is None and self.distribution is None
+
     def pairs(self) -> list[tuple[int, int]]:
         """(source, destination) of its flows."""
         return [(int(source), int(target)) for source, target in self._paired()]
@@ -322,6 +327,18 @@ def _paced(when: Sequence[Phase], gap_ns: float, flows: int) -> list[tuple[Any, 
             of_phase.append(np.full(len(each), number))
         found.append((np.concatenate(starts), np.concatenate(of_phase)))
     return found
+
+
+def with_held(part: Flows, times: int) -> Flows:
+    """The rows of a group, and as often once more, held; each of them has a tag of its own."""
+    import numpy as np
+
+    again = []
+    for number in range(1, times + 1):
+        more = part.copy()
+        more["held"], more["tag"] = 1, more["tag"] + number
+        again.append(more)
+    return np.concatenate([part, *again])
 
 
 def drawn_rows(

@@ -12,10 +12,11 @@ RDMA-CM, over the network under test.  They know each other by a token of the ru
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ from datapath.lanes.happening import Watch
 from datapath.native import paths
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program, Programs
-from datapath.workloads.traffic.stalls import stalled
-from datapath.workloads.traffic.watching import watched
+from datapath.workloads.traffic.watching import OrderFifos, watched
 
 DEVICE_NAMES = {"dp": "dp0", "rxe": "rxe0", "siw": "siw0"}
 _CM_ONLY = ("siw",)
@@ -95,7 +95,8 @@ class Measured:
 class _Part:
     """The rows of a table that one process of each host runs.
 
-    rows: their numbers in the whole table.  tcp: over TCP, beside a device of ours.
+    rows: their numbers in the whole table.  numbers: of its algorithms, by those of the whole run.
+    tcp: over TCP, beside a device of ours.
     """
 
     name: str
@@ -103,6 +104,7 @@ class _Part:
     rows: Any
     options: Options
     port: int
+    numbers: Mapping[int, int]
     tcp: bool = False
 
     def report(self, host: Host) -> str:
@@ -110,6 +112,9 @@ class _Part:
 
     def progress(self, host: Host) -> str:
         return f"{self.name}-{host.name}.progress"
+
+    def orders(self, host: Host) -> str:
+        return f"{self.name}-{host.name}.orders"
 
 
 def run(ctx: RunContext, flows: table.Flows, options: Options, watch: Watch) -> Measured:
@@ -119,28 +124,31 @@ def run(ctx: RunContext, flows: table.Flows, options: Options, watch: Watch) -> 
     """
     hosts = list(ctx.network.hosts)
     parts = _parts(ctx, flows, options)
-    progress = [ctx.logs / part.progress(host) for part in parts for host in hosts]
-    for told in (_zero_file(ctx), *(_ready(ctx, part) for part in parts), *progress):
+    programs_of = [(part, host) for part in parts for host in hosts]
+    progress = [ctx.logs / part.progress(host) for part, host in programs_of]
+    fifos = [ctx.logs.resolve() / part.orders(host) for part, host in programs_of]
+    for told in (_zero_file(ctx), *(_ready(ctx, part) for part in parts), *progress, *fifos):
         told.unlink(missing_ok=True)
     zero_ns = None
     with (
         token_file(ctx.logs, "traffic") as token,
+        OrderFifos(fifos if watch.look_ns else [], _place(ctx, parts, flows)) as orders,
         Programs(ctx, (), options.pin, options.spin_ns is None) as programs,
     ):
         started = [
             program
             for part in parts
-            for program in _started(ctx, part, programs, token, bool(watch.waiting))
+            for program in _started(ctx, part, programs, token, bool(watch.look_ns))
         ]
         if ctx.network.local:
             zero_ns = _begin(ctx, parts, started, programs, watch)
-        names, count = [host.name for host in hosts], len(hosts)
+        count = len(hosts)
         of_host = {number: started[number::count] for number in range(count)}
-        if zero_ns is None:
-            watch.waiting.clear()
+        so_far = functools.partial(_so_far, ctx, parts, len(flows))
         with (
-            stalled(watch.events, names, of_host, zero_ns or 0),
-            watched(ctx, watch, of_host, zero_ns or 0, lambda: _so_far(ctx, parts, len(flows))),
+            contextlib.nullcontext()
+            if zero_ns is None
+            else watched(ctx, watch, of_host, zero_ns, so_far, orders)
         ):
             _finish(programs, started)
         end_ns = time.monotonic_ns() - (zero_ns or 0)
@@ -161,17 +169,19 @@ def _parts(ctx: RunContext, flows: table.Flows, options: Options) -> list[_Part]
     over_tcp = _over_tcp(ctx, flows, options)
     _refuse_waits(flows, over_tcp)
     if not over_tcp.any():
-        return [_Part("traffic", flows, np.arange(len(flows)), options, _PORT)]
+        numbers = {number: number for number in range(1, len(options.algorithms) + 1)}
+        return [_Part("traffic", flows, np.arange(len(flows)), options, _PORT, numbers)]
     _refuse_both(flows, over_tcp)
     parts = []
     for name, port, chosen in (("traffic", _PORT, ~over_tcp), ("traffic-tcp", _TCP_PORT, over_tcp)):
         rows = np.flatnonzero(chosen)
         if len(rows):
-            mine, algorithms = _with_own_algorithms(flows[rows], options.algorithms)
+            tcp = port == _TCP_PORT
+            mine, numbers = _with_own_algorithms(flows[rows], options.algorithms, tcp)
             waits = mine["after"] > 0
             mine["after"][waits] = np.searchsorted(rows, mine["after"][waits] - 1) + 1
-            own = replace(options, algorithms=algorithms)
-            parts.append(_Part(name, mine, rows, own, port, tcp=port == _TCP_PORT))
+            own = replace(options, algorithms=[options.algorithms[n - 1] for n in numbers])
+            parts.append(_Part(name, mine, rows, own, port, numbers, tcp=tcp))
     return parts
 
 
@@ -209,15 +219,14 @@ def _refuse_both(flows: table.Flows, over_tcp: Any) -> None:
 
 
 def _with_own_algorithms(
-    flows: table.Flows, algorithms: Sequence[str | Path]
-) -> tuple[table.Flows, list[str | Path]]:
-    """The rows, whose algorithms are numbered anew, and those that they have."""
-    used = np.unique(flows["cc"][flows["cc"] > 0])
-    numbers = np.zeros(len(algorithms) + 1, np.uint32)
-    numbers[used] = np.arange(1, len(used) + 1)
+    flows: table.Flows, algorithms: Sequence[str | Path], tcp: bool
+) -> tuple[table.Flows, dict[int, int]]:
+    """The rows, whose algorithms are numbered anew, and the new numbers by the old ones."""
+    used = [n for n, cc in enumerate(algorithms, 1) if isinstance(cc, str) == tcp]
+    numbers = {old: new for new, old in enumerate(used, 1)}
     mine = flows.copy()
-    mine["cc"] = numbers[flows["cc"]]
-    return mine, [algorithms[number - 1] for number in used]
+    mine["cc"] = [numbers.get(int(old), 0) for old in flows["cc"]]
+    return mine, numbers
 
 
 # --- programs ---
@@ -241,7 +250,10 @@ def _started(
                 *("--report", f"{host.outputs(ctx.logs)}/{part.report(host)}"),
                 *("--host", str(index), "--token", host.provide(secret)),
                 *(
-                    ("--progress", f"{host.outputs(ctx.logs)}/{part.progress(host)}")
+                    (
+                        *("--progress", f"{host.outputs(ctx.logs)}/{part.progress(host)}"),
+                        *("--orders", f"{host.outputs(ctx.logs)}/{part.orders(host)}"),
+                    )
                     if told
                     else ()
                 ),
@@ -261,6 +273,20 @@ def _ready(ctx: RunContext, part: _Part) -> Path:
 
 def _zero_file(ctx: RunContext) -> Path:
     return ctx.logs.resolve() / "traffic.zero"
+
+
+def _place(
+    ctx: RunContext, parts: Sequence[_Part], flows: table.Flows
+) -> Callable[[int], tuple[Path, int, Mapping[int, int]]]:
+    """For OrderFifos: where a row of the whole table is."""
+    hosts, logs = list(ctx.network.hosts), ctx.logs.resolve()
+
+    def place(row: int) -> tuple[Path, int, Mapping[int, int]]:
+        part = next(part for part in parts if row in part.rows)
+        fifo = logs / part.orders(hosts[int(flows["src"][row])])
+        return fifo, int(np.searchsorted(part.rows, row)), part.numbers
+
+    return place
 
 
 def _so_far(ctx: RunContext, parts: Sequence[_Part], rows: int) -> Any:

@@ -29,6 +29,7 @@ static const char usage[] =
 	"                        as soon as somebody writes it; without it, host 0 begins when all\n"
 	"                        are ready\n"
 	"  --progress FILE       is made; has the results of the flows of this host so far\n"
+	"  --orders FIFO         struct dp_flow_order: what becomes of flows while the run goes on\n"
 	"  --host N              which host of the table this is, from 0\n"
 	"  --management A0,A1..  management addresses of all hosts, in their order\n"
 	"  --port P              management port of host 0 (18600); TCP and --cm use P + 1 of the\n"
@@ -95,6 +96,7 @@ enum {
 	OPT_SETUP,
 	OPT_VERIFY,
 	OPT_PROGRESS,
+	OPT_ORDERS,
 	OPT_HELP,
 };
 
@@ -104,6 +106,7 @@ static const struct option known[] = {
 	{ "ready", required_argument, NULL, OPT_READY },
 	{ "zero", required_argument, NULL, OPT_ZERO },
 	{ "progress", required_argument, NULL, OPT_PROGRESS },
+	{ "orders", required_argument, NULL, OPT_ORDERS },
 	{ "host", required_argument, NULL, OPT_HOST },
 	{ "management", required_argument, NULL, OPT_MANAGEMENT },
 	{ "port", required_argument, NULL, OPT_PORT },
@@ -258,6 +261,9 @@ static int take_option(struct options *opt, int which, char *value)
 	case OPT_PROGRESS:
 		opt->progress = value;
 		return 0;
+	case OPT_ORDERS:
+		opt->orders = value;
+		return 0;
 	case OPT_TOKEN:
 		return token_read(value, opt->token);
 	case OPT_DEVICE:
@@ -398,6 +404,8 @@ static int drive(struct run *run)
 	if (!err)
 		err = manage_watch(run);
 	if (!err)
+		err = orders_open(run);
+	if (!err)
 		err = pump_run(run);
 	if (!err && run->opt.verify)
 		err = pump_verify(run);
@@ -439,6 +447,7 @@ int main(int argc, char **argv)
 			 .ack_timeout = 14,
 			 .rnr_retry = RNR_FOREVER },
 		.epoll_fd = -1,
+		.orders_fd = -1,
 	};
 	int status = EXIT_USE;
 
@@ -450,6 +459,8 @@ int main(int argc, char **argv)
 		tell_strangers(&run);
 		run.transport->close(&run);
 		manage_close(&run);
+		if (run.orders_fd >= 0)
+			close(run.orders_fd);
 		if (run.epoll_fd >= 0)
 			close(run.epoll_fd);
 	}

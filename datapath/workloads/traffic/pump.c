@@ -20,6 +20,7 @@
 enum {
 	EVENTS = 64,
 	BUSY_ROUNDS = 4096, /* between two looks at the management network while polling */
+	ORDER_ROUNDS = 64,  /* and at orders */
 	POST_BURST = 64,
 };
 
@@ -100,7 +101,7 @@ static uint64_t message_bytes(const struct flow *flow)
 /* A flow that names an algorithm gives it to its connection before its first message. */
 static int begin_flow(struct run *run, struct conn *conn, const struct dp_flow *row)
 {
-	if (!row->cc || row->cc == conn->cc)
+	if (!row->cc || row->cc == conn->cc || conn->cc_ordered)
 		return 0;
 	conn->cc = row->cc;
 	return run->transport->set_cc(run, conn, run->opt.cc[row->cc - 1]);
@@ -141,6 +142,8 @@ static int post_some(struct run *run, struct conn *conn)
 			conn->current++;
 			continue;
 		}
+		if (flow->held)
+			return 0;
 		if (flow->row->start_ns > run->now_ns) {
 			if (!conn->waiting)
 				heap_push(run, (struct event){ .at_ns = flow->row->start_ns,
@@ -208,7 +211,46 @@ bool pump_failed(struct run *run, struct conn *conn, uint32_t status)
 
 static void stop_flow(struct run *run, struct flow *flow)
 {
-	end_flow(run, flow, dp_flow_finish_at_stop(flow->row));
+	end_flow(run, flow, dp_flow_finish_at(flow->row, flow->row->stop_ns));
+}
+
+/* The flow of this host that is a row of the table; NULL: none is. */
+static struct flow *flow_of_row(struct run *run, uint32_t row)
+{
+	uint32_t low = 0, high = run->n_mine;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (run->result[middle].flow < row)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < run->n_mine && run->result[low].flow == row ? &run->mine[low] : NULL;
+}
+
+int pump_order(struct run *run, const struct dp_flow_order *order)
+{
+	struct flow *flow = flow_of_row(run, order->row);
+	struct conn *conn = flow ? &run->conn[flow->conn] : NULL;
+
+	if (!flow || order->what >= DP_FLOW_WHATS ||
+	    (order->what == DP_FLOW_CC && (!order->cc || order->cc > run->opt.n_cc)))
+		return complain(EINVAL, "%s: order %u for flow %u", run->opt.orders, order->what,
+				order->row);
+	if (conn->failed)
+		return 0;
+	if (order->what == DP_FLOW_CC) {
+		conn->cc_ordered = true;
+		conn->cc = order->cc;
+		return run->transport->set_cc(run, conn, run->opt.cc[order->cc - 1]);
+	}
+	/* A flow that has begun goes on: whoever wants to end it says so. */
+	flow->held = order->what == DP_FLOW_HOLD && !flow->posted_bytes;
+	if (order->what == DP_FLOW_END)
+		end_flow(run, flow, dp_flow_finish_at(flow->row, run->now_ns ? run->now_ns : 1));
+	return post_some(run, conn);
 }
 
 static int handle_events(struct run *run)
@@ -251,7 +293,8 @@ static int sleep_until(struct run *run, uint64_t until_ns)
 	n = epoll_pwait2(run->epoll_fd, events, EVENTS, until_ns == NEVER ? NULL : &timeout, NULL);
 	if (n < 0 && errno != EINTR)
 		return complain(errno, "epoll: %s", strerror(errno));
-	return manage_poll(run);
+	n = manage_poll(run);
+	return n ? n : orders_poll(run);
 }
 
 static bool finished(struct run *run, bool *told, int *err)
@@ -312,6 +355,8 @@ int pump_run(struct run *run)
 		}
 		if (!err && ++rounds % BUSY_ROUNDS == 0)
 			err = manage_poll(run);
+		if (!err && rounds % ORDER_ROUNDS == 0)
+			err = orders_poll(run);
 	}
 	return err;
 }

@@ -217,7 +217,8 @@ static int build(struct run *run, const uint32_t *sorted, uint32_t *place)
 		run->mine[k] = (struct flow){ .row = &run->row[i],
 					      .conn = place[i] - 1,
 					      .waits_first = NONE,
-					      .waits_next = NONE };
+					      .waits_next = NONE,
+					      .held = run->row[i].held };
 		run->result[k].flow = i;
 		place[i] = k++;
 	}

@@ -14,22 +14,6 @@ from datapath.errors import LocalError
 from datapath.lanes.event_spec import Event, stalls
 from datapath.workloads.programs import Program
 
-_Turn = tuple[int, int, signal.Signals]
-"""Time (ns), number of a host, signal."""
-
-
-def turns(events: Sequence[Event], names: Sequence[str]) -> list[_Turn]:
-    """Stops and continuations of hosts, by time; overlapping stalls of a host are one."""
-    found: list[_Turn] = []
-    until: dict[int, int] = {}
-    for at, host, lasts in stalls(events, names):
-        if at > until.get(host, -1):
-            found.append((at, host, signal.SIGSTOP))
-        until[host] = max(until.get(host, 0), at + lasts)
-        found = [one for one in found if one[1] != host or one[2] != signal.SIGCONT or one[0] < at]
-        found.append((until[host], host, signal.SIGCONT))
-    return sorted(found)
-
 
 @contextlib.contextmanager
 def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
@@ -44,42 +28,83 @@ def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]
         worker.join()
 
 
-@contextlib.contextmanager
-def stalled(
-    events: Sequence[Event],
-    names: Sequence[str],
-    programs: Mapping[int, Sequence[Program]],
-    zero_ns: int,
-) -> Iterator[None]:
-    """Stop and continue the programs of hosts while the body runs; behind it all go on.
+class Stalls:
+    """Stops and continues the programs of hosts while the body runs; behind it all go on.
 
-    programs: by number of the host.  zero_ns: CLOCK_MONOTONIC, from which times count.
+    A host stands still as long as one of its stalls lasts.  names: of the hosts.  programs: by
+    number of the host.  zero_ns: CLOCK_MONOTONIC, from which times count.
     """
-    todo = turns(events, names)
-    if not todo:
-        yield
-        return
 
-    def work(over: threading.Event) -> None:
-        for at, host, number in todo:
-            if over.wait(max(0.0, (zero_ns + at - time.monotonic_ns()) / 1e9)):
-                return
-            _signal(programs[host], number)
+    def __init__(
+        self, names: Sequence[str], programs: Mapping[int, Sequence[Program]], zero_ns: int
+    ) -> None:
+        self._names, self._programs, self._zero_ns = names, programs, zero_ns
+        self._stalls: Sequence[tuple[int, int, int]] = ()
+        self._standing: set[int] = set()
+        self._changed = threading.Condition()
+        self._over = False
+        self._worker = threading.Thread(target=self._work, name="stalls", daemon=True)
 
-    try:
-        with beside("stalls", work):
-            yield
-    finally:
-        for host in {host for _, host, _ in todo}:
-            _signal(programs[host], signal.SIGCONT)
+    def __enter__(self) -> Stalls:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        if self._worker.ident is not None:
+            self._worker.join()
+        for host in self._standing:
+            _signal(self._programs[host], signal.SIGCONT)
+
+    def set(self, events: Sequence[Event]) -> None:
+        """The stalls are those of these events from now on; LocalError where none can be."""
+        found = stalls(events, self._names)
+        if not found:
+            return
+        for host in {host for _, host, _ in found}:
+            _check(self._programs[host])
+        with self._changed:
+            self._stalls = found
+            self._changed.notify()
+        if self._worker.ident is None:
+            self._worker.start()
+
+    def _work(self) -> None:
+        with self._changed:
+            while not self._over:
+                now_ns = time.monotonic_ns() - self._zero_ns
+                standing = standing_at(self._stalls, now_ns)
+                for host in standing - self._standing:
+                    _signal(self._programs[host], signal.SIGSTOP)
+                for host in self._standing - standing:
+                    _signal(self._programs[host], signal.SIGCONT)
+                self._standing = standing
+                turn = next_turn(self._stalls, now_ns)
+                self._changed.wait(None if turn is None else (turn - now_ns) / 1e9)
+
+
+def standing_at(found: Sequence[tuple[int, int, int]], now_ns: int) -> set[int]:
+    """The hosts that stand still at a time, by stalls as of event_spec.stalls()."""
+    return {host for at, host, lasts in found if at <= now_ns < at + lasts}
+
+
+def next_turn(found: Sequence[tuple[int, int, int]], now_ns: int) -> int | None:
+    """When a stall begins or ends next; None: never again."""
+    turns = [turn for at, _, lasts in found for turn in (at, at + lasts)]
+    return min((turn for turn in turns if turn > now_ns), default=None)
+
+
+def _check(programs: Sequence[Program]) -> None:
+    """LocalError for programs that are not of this machine."""
+    if any(getattr(program.process, "pid", None) is None for program in programs):
+        raise LocalError("hosts of this lane cannot be stalled", hint="use lane netns or sim")
 
 
 def _signal(programs: Sequence[Program], number: signal.Signals) -> None:
     """To those that still run and were not waited for."""
     for program in programs:
-        pid = getattr(program.process, "pid", None)
-        if pid is None:
-            raise LocalError("hosts of this lane cannot be stalled", hint="use lane netns or sim")
+        pid = getattr(program.process, "pid", 0)
         if program.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -4,19 +4,76 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from datapath.errors import DatapathError
-from datapath.lanes.event_spec import Event
+import numpy as np
+
+from datapath.errors import DatapathError, LocalError
+from datapath.fabric.changes import OrderFlow
+from datapath.fabric.flows import CC, ORDER_DTYPE
 from datapath.lanes.happening import Seen, Watch
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program
-from datapath.workloads.traffic.stalls import beside, stalled
+from datapath.workloads.traffic.stalls import Stalls, beside
 
 _LOOK_S = 0.001
+
+
+class OrderFifos:
+    """Orders to the programs of a run, as a context manager.
+
+    place: of a row of the whole table: (its FIFO, the row in its program's table, algorithm of the
+    whole run -> that of its program).
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], place: Callable[[int], tuple[Path, int, Mapping[int, int]]]
+    ) -> None:
+        self._paths, self._place = paths, place
+        self._fds: dict[Path, int] = {}
+        self._waiting: dict[Path, bytes] = {}
+
+    def __enter__(self) -> OrderFifos:
+        for path in self._paths:
+            os.mkfifo(path, 0o600)
+            # For reading, too: a program that has ended is no error here.
+            self._fds[path] = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for path, fd in self._fds.items():
+            os.close(fd)
+            path.unlink()
+
+    @property
+    def full(self) -> bool:
+        """Whether orders wait for room in a FIFO."""
+        return any(self._waiting.values())
+
+    def give(self, orders: Sequence[OrderFlow]) -> None:
+        """Write orders, and those that found no room before."""
+        for order in orders:
+            path, row, numbers = self._place(order.flow)
+            if order.what == CC and order.cc not in numbers:
+                raise LocalError(
+                    "flows would change from TCP to another transport, or back",
+                    hint="an event gives groups with cc: {tcp: NAME} another NAME only",
+                )
+            record = np.array((row, order.what, numbers.get(order.cc, 0), 0), ORDER_DTYPE)
+            self._waiting[path] = self._waiting.get(path, b"") + record.tobytes()
+        for path, left in self._waiting.items():
+            with contextlib.suppress(BlockingIOError):
+                while left:
+                    # So many bytes are written whole or not at all.
+                    done = os.write(self._fds[path], left[: select.PIPE_BUF])
+                    left = left[done:]
+            self._waiting[path] = left
 
 
 @contextlib.contextmanager
@@ -26,33 +83,41 @@ def watched(
     programs: Mapping[int, Sequence[Program]],
     zero_ns: int,
     results: Callable[[], Any],
+    fifos: OrderFifos,
 ) -> Iterator[None]:
-    """Make the events of links and hosts that have no time yet, while the body runs.
+    """Make the stalls, and the events that have no time yet, while the body runs.
 
     programs: by number of the host.  zero_ns: CLOCK_MONOTONIC, from which times count.  results:
-    the rows of all flows so far.  A DatapathError of the thread is raised behind the body.
+    the rows of all flows so far.  fifos: take orders whose time has come.  A DatapathError of the
+    thread is raised behind the body.
     """
-    if not watch.waiting:
-        yield
-        return
     failed: list[DatapathError] = []
     names = [host.name for host in ctx.network.hosts]
-    with contextlib.ExitStack() as stalls:
+    with Stalls(names, programs, zero_ns) as stalls, contextlib.ExitStack() as thread:
+        stalls.set(watch.events)
 
         def work(over: threading.Event) -> None:
             try:
-                while watch.waiting and not over.wait(_LOOK_S):
-                    _look(ctx, watch, zero_ns, results(), stall)
+                given = 0
+                while (_goes_on(watch, given) or fifos.full) and not over.wait(_LOOK_S):
+                    _look(ctx, watch, zero_ns, results(), stalls)
+                    now_ns = time.monotonic_ns() - zero_ns
+                    due = sum(one.at_ns <= now_ns for one in watch.orders)
+                    fifos.give(watch.orders[given:due])
+                    given = due
             except DatapathError as error:
                 failed.append(error)
 
-        def stall(happened: Sequence[Event]) -> None:
-            stalls.enter_context(stalled(happened, names, programs, zero_ns))
-
-        with beside("events", work):
-            yield
+        if _goes_on(watch, 0):
+            thread.enter_context(beside("events", work))
+        yield
     if failed:
         raise failed[0]
+
+
+def _goes_on(watch: Watch, given: int) -> bool:
+    """Whether there is something to look for, or an order to give."""
+    return bool(watch.look_ns) or given < len(watch.orders)
 
 
 def _look(
@@ -60,7 +125,7 @@ def _look(
     watch: Watch,
     zero_ns: int,
     results: Any,
-    stall: Callable[[Sequence[Event]], None],
+    stalls: Stalls,
 ) -> None:
     now_ns = time.monotonic_ns() - zero_ns
     if now_ns < 0:
@@ -68,5 +133,5 @@ def _look(
     happened = watch.look(Seen(now_ns, results, lambda name: ctx.network.queue_peaks()[name]))
     if any(event.about_links for event in happened):
         ctx.network.change_path(zero_ns, watch.events, now_ns)
-    if hosts := [event for event in happened if event.stall is not None]:
-        stall(hosts)
+    if any(event.stall is not None for event in happened):
+        stalls.set(watch.events)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -22,11 +21,10 @@ from datapath.lanes.spec import Path as PathSection
 from datapath.lanes.spec import Topology
 from datapath.verbs.spec import Transport
 from datapath.workloads.programs import Program
-from datapath.workloads.traffic.stalls import stalled, turns
+from datapath.workloads.traffic.stalls import Stalls, next_turn, standing_at
 
 MS = 1_000_000
 HOSTS = ["a", "b"]
-STOP, CONT = signal.SIGSTOP, signal.SIGCONT
 
 
 def events(*sections: dict[str, Any]) -> list[Event]:
@@ -44,16 +42,22 @@ def test_an_event_names_hosts_and_how_long() -> None:
 
 
 def test_stalls_that_overlap_are_one() -> None:
-    found = turns(
+    found = stalls(
         events(
             {"at": "1ms", "stall": "a", "lasts": "5ms"},
             {"at": "2ms", "stall": ["a", "b"], "lasts": "6ms"},
+            {"at": "3ms", "stall": "a", "lasts": "1ms"},
             {"at": "20ms", "stall": "a", "lasts": "1ms"},
         ),
         HOSTS,
     )
-    assert [(at // MS, host, number) for at, host, number in found] == [
-        *((1, 0, STOP), (2, 1, STOP), (8, 0, CONT), (8, 1, CONT), (20, 0, STOP), (21, 0, CONT))
+    told, now = [], 0
+    while (turn := next_turn(found, now)) is not None:
+        now = turn
+        told.append((now // MS, standing_at(found, now)))
+    assert told == [
+        *((1, {0}), (2, {0, 1}), (3, {0, 1}), (4, {0, 1}), (6, {0, 1}), (8, set())),
+        *((20, {0}), (21, set())),
     ]
 
 
@@ -70,15 +74,37 @@ def state(program: Program) -> str:
     return stat.rpartition(")")[2].split()[0]
 
 
+def soon(program: Program, stopped: bool) -> None:
+    for _ in range(5000):
+        if (state(program) == "T") == stopped:
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"its state is {state(program)}")
+
+
 def test_programs_stop_and_go_on(program: Program) -> None:
     one = events({"at": "1us", "stall": "a", "lasts": "1h"})
-    with stalled(one, HOSTS, {0: [program], 1: []}, time.monotonic_ns()):
-        for _ in range(5000):
-            if state(program) == "T":
-                break
-            time.sleep(0.002)
-        assert state(program) == "T"
+    with Stalls(HOSTS, {0: [program], 1: []}, time.monotonic_ns()) as running:
+        running.set(one)
+        soon(program, stopped=True)
     assert state(program) != "T", "whatever comes, nobody is left behind stopped"
+
+
+def test_a_stall_that_comes_within_another_does_not_end_it(program: Program) -> None:
+    """The second one gets its time while the first one lasts, as one with a condition does."""
+    zero = time.monotonic_ns()
+    with Stalls(HOSTS, {0: [program], 1: []}, zero) as running:
+        long = events({"at": "1us", "stall": "a", "lasts": "1h"})
+        running.set(long)
+        soon(program, stopped=True)
+        now_ns = time.monotonic_ns() - zero
+        short = long[0].model_copy(update={"at": now_ns, "lasts": MS})
+        running.set([*long, short])
+        while time.monotonic_ns() - zero < now_ns + 50 * MS:
+            assert state(program) == "T"
+            time.sleep(0.002)
+        running.set([short])
+        soon(program, stopped=False)
 
 
 def test_a_simulated_host_stands_still(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def topology(lane: str) -> Topology:
     return Topology.model_validate({"lane": lane, "preset": "dumbbell", "hosts": 4, "mtu": 1500})
 
 
-def run(network: Any, logs: FilePath, events: Sequence[Any] = EVENTS) -> Outcome:
+def run(
+    network: Any, logs: FilePath, events: Sequence[Any] = EVENTS, flows: Sequence[Any] = FLOWS
+) -> Outcome:
     network.set_path(PATH, 1)
     live = isinstance(network, NetnsNetwork)
     context = RunContext(
@@ -63,7 +65,7 @@ def run(network: Any, logs: FilePath, events: Sequence[Any] = EVENTS) -> Outcome
         events=[Event.model_validate(event) for event in events],
     )
     kind = REGISTRY["traffic"]
-    return kind(kind.Params.model_validate({"flows": FLOWS, "duration": "800ms"})).run(context)
+    return kind(kind.Params.model_validate({"flows": flows, "duration": "800ms"})).run(context)
 
 
 def check(outcome: Outcome, network: Any) -> dict[str, int]:

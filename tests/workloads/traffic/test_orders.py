@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Groups that stop, start and change their algorithm on a condition, in the simulator and live."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datapath.fabric.flows import UNTIL_STOP
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.sim import SimNetwork
+from datapath.workloads.base import Outcome
+from datapath.workloads.traffic.orders import Plan
+from tests.workloads.traffic.test_watching import MS, PATH, run, topology
+
+FLOWS = [
+    {"name": "old", "from": 0, "to": 2, "size": "16KiB"},
+    {"name": "paced", "from": 1, "to": 3, "size": "4KiB", "rate": "10mbit"},
+    {"name": "bulk", "from": 1, "to": 3, "bytes": "200kB", "count": 2, "stagger": "10ms"},
+]
+EVENTS: list[dict[str, Any]] = [
+    {"when": {"finished": "bulk"}, "stop": ["old", "paced", "bulk"], "label": "pause"},
+    {"when": {"event": "pause", "later": "100ms"}, "start": ["old", "bulk"], "label": "again"},
+    {"when": {"event": "again", "later": "20ms"}, "cc": {"algo": "dctcp"}, "flows": "old"},
+    {"when": {"event": "pause", "later": "200ms"}, "start": "paced", "label": "more"},
+    {"when": {"event": "more", "later": "50ms"}, "stop": "old", "label": "end"},
+    {"when": {"delivered": "1GB"}, "start": "old", "label": "never"},
+]
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """(table, results) of each run, as measured."""
+    found: list[tuple[Any, Any]] = []
+    plain = Plan.settled
+
+    def spied(self: Plan, results: Any, *rest: Any) -> Any:
+        flows, marked = plain(self, results, *rest)
+        found.append((flows, results.rows))
+        return flows, marked
+
+    monkeypatch.setattr(Plan, "settled", spied)
+    return found
+
+
+def check(outcome: Outcome, flows: Any, rows: Any, late_ns: int) -> None:
+    """What holds in every lane.  late_ns: an order may come so much later than its time."""
+    times = {event.text: event.time for event in outcome.events}
+    assert set(times) == {"pause", "again", "old: dctcp", "more", "end"}
+    assert outcome.notes["events"].startswith("did not happen: never")
+    pause, again, more, end = (times[name] for name in ("pause", "again", "more", "end"))
+    assert (again, more, end) == (pause + 100 * MS, pause + 200 * MS, pause + 250 * MS)
+
+    old = flows["bytes"] == UNTIL_STOP
+    assert flows["start_ns"][old].tolist() == [0, again]
+    for finish, when in zip(rows["finish_ns"][old].tolist(), (pause, end), strict=True):
+        assert when <= finish <= when + late_ns
+    assert (rows["delivered_bytes"][old] > 0).all()
+
+    bulk = flows["bytes"] == 200_000
+    assert sorted(flows["start_ns"][bulk].tolist()) == [0, 10 * MS, again, again + 10 * MS]
+    assert (rows["delivered_bytes"][bulk] == 200_000).all()
+    assert rows["finish_ns"][bulk & (flows["start_ns"] < pause)].max() <= pause
+
+    paced = flows["start_ns"][flows["bytes"] == 4096].astype(np.int64)
+    assert not ((paced > pause) & (paced <= more)).any()
+    assert (paced > more).any()
+    assert (np.diff(paced[paced > more]) < 4 * MS).all()
+    assert (rows["finish_ns"][flows["bytes"] == 4096] > 0).all()
+
+
+def test_simulated(tmp_path: FilePath, settled: list[tuple[Any, Any]]) -> None:
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        first = run(network, tmp_path, EVENTS, FLOWS)
+        check(first, *settled[0], late_ns=0)
+        assert run(network, tmp_path, EVENTS, FLOWS).metrics == first.metrics
+
+
+def test_live(tmp_path: FilePath, settled: list[tuple[Any, Any]]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: makes network namespaces and loads BPF programs")
+    with NetnsNetwork(topology("netns"), "fabric") as network:
+        outcome = run(network, tmp_path, EVENTS, FLOWS)
+    # Far above what a busy machine needs: behind it the events would be one.
+    check(outcome, *settled[0], late_ns=90 * MS)
+    assert not list(tmp_path.glob("*.orders"))
+
+
+def test_a_run_ends_when_nothing_can_begin_what_is_held(
+    tmp_path: FilePath, settled: list[tuple[Any, Any]]
+) -> None:
+    """And not when the patience for flows that hang is over."""
+    events = [
+        {"when": {"delivered": "100kB"}, "stop": "bulk"},
+        {"when": {"delivered": "1GB"}, "start": "bulk"},
+    ]
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        outcome = run(network, tmp_path, events, FLOWS[2:])
+    flows, rows = settled[0]
+    assert len(flows) == 1 or (flows["held"] == 0).all()
+    assert (rows["delivered_bytes"] == 200_000).all()
+    assert "1 GB" in outcome.notes["events"] or "1000000000" in outcome.notes["events"]
+
+
+def test_an_algorithm_that_comes_on_a_condition(tmp_path: FilePath) -> None:
+    """A window of one packet after 100 kB: what comes later is slow."""
+
+    def goodput(*events: dict[str, Any]) -> float:
+        with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+            outcome = run(network, tmp_path, events, FLOWS[:1])
+        return next(one.value for one in outcome.metrics if one.name == "goodput")
+
+    small = {"cc": {"algo": "fixed", "window_bytes": 4096}}
+    slow = goodput({"when": {"delivered": "100kB"}, **small})
+    assert slow < 0.3 * goodput()
+    assert goodput({"at": 0, **small}) < slow
