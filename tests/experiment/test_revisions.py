@@ -64,9 +64,19 @@ def test_equal_trees_show_no_difference(
 def test_what_is_complete_is_told_of_an_interrupted_one(experiment: Path, tmp_path: Path) -> None:
     """^C reaches all processes of the terminal; the blocks stay, and are told again."""
     out = tmp_path / "out"
-    words = ["--out", out, "--repetitions", "50", "--metric", "goodput", ".", ".", "--", experiment]
+    words = ["--out", str(out), "--repetitions", "50", "--metric", "goodput", ".", "."]
     process = subprocess.Popen(
-        ["env", "--default-signal", sys.executable, "-m", "datapath.cli", "compare", *words],
+        [
+            "env",
+            "--default-signal",
+            sys.executable,
+            "-m",
+            "datapath.cli",
+            "compare",
+            *words,
+            "--",
+            str(experiment),
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
         stdout=subprocess.PIPE,
