@@ -51,6 +51,10 @@ def list_algorithms(fmt: FormatOption = Format.table) -> None:
 
     cc.algo: for devices dp and rxe, and for programs.  cc.tcp: C for the kernel's TCP, beside what
     kernels have themselves (cubic, bbr).
+
+    \b
+    dpctl cc list
+    dpctl cc list --format json
     """
     from datapath.cc import bpf, registry
 
@@ -69,7 +73,12 @@ def list_algorithms(fmt: FormatOption = Format.table) -> None:
 
 @app.command()
 def show(name: _Name, fmt: FormatOption = Format.table) -> None:
-    """Describe an algorithm: source, parameters, state."""
+    """Describe an algorithm: source, parameters, state.
+
+    \b
+    dpctl cc show swift
+    dpctl cc show ./my_cc.py:MyCC
+    """
     from datapath.cc import bpf, load
 
     for tcp in bpf.own():
@@ -116,7 +125,12 @@ def show(name: _Name, fmt: FormatOption = Format.table) -> None:
 
 @app.command("compile")
 def compile_(name: _Name, param: Params = None, fmt: FormatOption = Format.table) -> None:
-    """Compile an algorithm and print the path of its shared object."""
+    """Compile an algorithm and print the path of its shared object.
+
+    \b
+    dpctl cc compile swift
+    dpctl cc compile ./my_cc.py:MyCC -p gain=0.5
+    """
     from datapath.cc import compile_algorithm
 
     made = compile_algorithm(name, parameters(name, param))
@@ -136,6 +150,10 @@ def check(
 
     After each event the window and rate must be within bounds and the state
     finite, and the compiled code must agree with the Python code.
+
+    \b
+    dpctl cc check ./my_cc.py
+    dpctl cc check swift --events 100000 --seed 2
     """
     from datapath.cc import compile_algorithm
     from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm

@@ -27,7 +27,10 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The hosts, tenants and guests (docs/vnic.md).")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The hosts, tenants and guests (docs/vnic.md)."),
+    ],
     host: Annotated[
         str, typer.Option(help="Which host of the file this is. Default: by its addresses.")
     ] = "",
@@ -55,7 +58,9 @@ def run(
 
 @app.command()
 def show(
-    host: Annotated[str, typer.Argument(help="The card of one host. Default: all.")] = "",
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="The card of one host. Default: all.")
+    ] = "",
     every: Annotated[
         float | None, typer.Option(min=0.1, help="Show again after so many seconds.")
     ] = None,
