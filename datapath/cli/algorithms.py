@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, print_told, print_wrapped
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    print_record,
+    print_told,
+    print_wrapped,
+    tell,
+)
 from datapath.errors import LocalError, RunFailed
 
 if TYPE_CHECKING:
@@ -117,10 +124,12 @@ def show(name: _Name, fmt: FormatOption = Format.table) -> None:
     typer.echo(f"{made.name}: {made.source}\n{made.file}:{made.line}\n\n{made.doc}\n")
     print_wrapped(rows, fmt)
     state = ", ".join(item.name for item in made.state) or "none"
-    typer.echo(f"\nState: {state}\nRecord: {made.flow_bytes} bytes per flow")
+    print()
+    tell(f"State: {state}")
+    tell(f"Record: {made.flow_bytes} bytes per flow")
     if made.grants:
         kept = ", ".join(f"{item.name} ({item.of})" for item in made.receiver_state) or "none"
-        typer.echo(f"At the receiver: it gives grants; state: {kept}")
+        tell(f"At the receiver: it gives grants; state: {kept}")
 
 
 @app.command("compile")
