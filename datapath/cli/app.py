@@ -34,7 +34,7 @@ from datapath.cli import (
     vnic,
 )
 from datapath.cli.algorithms import app as cc_app
-from datapath.cli.output import tell_error
+from datapath.cli.output import Ended, tell_error
 from datapath.cli.values import name_values
 from datapath.errors import CapabilityError, DatapathError
 
@@ -115,6 +115,8 @@ def run(arguments: list[str]) -> int:
         return _UNREAD
     except typer.Exit as error:
         return error.exit_code
+    except Ended:
+        return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         tell_error("interrupted")
         return INTERRUPTED

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import shutil
@@ -160,6 +161,19 @@ def _text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return printable(", ".join(map(str, value)))
     return printable(value)
+
+
+class Ended(KeyboardInterrupt):
+    """^C came where it is the only way out: there is nothing to tell."""
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[None]:
+    """What goes on until a signal ends it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Ended from None
 
 
 def counted(count: int, noun: str) -> str:

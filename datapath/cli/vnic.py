@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.cli.output import Format, FormatOption, print_rows, until_interrupted
 from datapath.cli.screen import Screen
 from datapath.errors import CapabilityError, LocalError
 from datapath.terminal import printable
@@ -78,7 +79,7 @@ def show(
     dpctl vnic show --format json
     """
     screen = Screen(fmt is Format.table and bool(every))
-    with screen:
+    with until_interrupted() if every else contextlib.nullcontext(), screen:
         before = _look(host)
         screen.show(lambda: _print(before, None, fmt))
         while every:
