@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -21,6 +22,7 @@ VERSION = 1
 
 _WIDTH_MIN = 40
 _BELOW = "    "
+_ENDLESS = re.compile(r"(\S{60})\S{200,}(\S{20})")
 
 
 class Format(enum.StrEnum):
@@ -187,9 +189,12 @@ def terminal_width() -> int:
 
 
 def tell_error(message: str, hint: str = "") -> None:
-    """`error:` for each line of the message, then `hint:`; a terminal gets lines that fit."""
+    """`error:` for each line of the message, then `hint:`; a terminal gets lines that fit.
+
+    Of a word that is longer than any name both ends are told.
+    """
     lines = [f"error: {line}" for line in message.splitlines() or [""]]
     lines += [f"hint: {line}" for line in hint.splitlines()]
-    for line in lines:
+    for line in (_ENDLESS.sub(r"\1...\2", line) for line in lines):
         parts = fitted(line, terminal_width()) if sys.stderr.isatty() else [line]
         print("\n".join(parts), file=sys.stderr)

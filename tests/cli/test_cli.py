@@ -146,6 +146,22 @@ def test_errors_are_one_line_with_a_hint(
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("run NAME", "show NAME", "compare NAME NAME", "cc show NAME", "top NAME", "NAME"),
+        *("run FILE --set name=NAME", "run FILE --set NAME=1", "run FILE --repetitions NAME"),
+        *("run --NAME", "exec --device dp0=udp:NAME -- true", "cc hunt vpc --time NAME"),
+    ],
+)
+def test_a_name_without_end_is_not_told_whole(words: str) -> None:
+    named = words.replace("NAME", "x" * 5000).replace("FILE", str(QUICKSTART))
+    done = dpctl(*named.split())
+    assert done.returncode in (2, 3)  # 3: the file system has no room for it
+    assert "error: " in done.stderr
+    assert len(done.stderr) < 1000
+
+
 def test_validate_tells_the_place_in_text_and_json(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(QUICKSTART.read_text().replace("mtu: 9000", "mtu: 99999"))
