@@ -60,6 +60,7 @@ LOCKING = uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 GROUPS = setup/docs.txt setup/wheel.txt
 lock:
+	@command -v uv >/dev/null || { echo "there is no uv: pip install uv" >&2; exit 3; }
 	{ echo "# Made from pyproject.toml by: make lock" && \
 	$(LOCKING) pyproject.toml --extra dev --no-emit-package ziglang; \
 	} >setup/lock.txt.new && mv setup/lock.txt.new setup/lock.txt
@@ -71,8 +72,9 @@ $(GROUPS): setup/%.txt:
 	$(LOCKING) --group pyproject.toml:$* --constraint setup/lock.txt; } >$@.new && mv $@.new $@
 
 .venv/.%: setup/%.txt | setup
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes \
-		--only-binary :all: -r $<
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--only-binary :all: -r $< || \
+		{ echo "next: check the network (pip's settings, proxy), then call make again" >&2; exit 3; }
 	touch $@
 
 # The libraries that every RDMA or MPI program has of its system are not put into the wheel: the

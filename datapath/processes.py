@@ -14,13 +14,15 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from datapath.errors import CapabilityError, LocalError
 
 _PROC = Path("/proc")
 _CLONE_NEWNET = 0x40000000
+_Result = TypeVar("_Result")
 
 CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid."""
@@ -99,30 +101,29 @@ def peer(sock: socket.socket) -> tuple[int, int]:
 
 def socket_beside(pid: int, kind: socket.SocketKind) -> socket.socket:
     """A Unix socket in the network namespace of the process."""
+    return in_network_of(pid, lambda: socket.socket(socket.AF_UNIX, kind))
+
+
+def in_network_of(pid: int, function: Callable[[], _Result]) -> _Result:
+    """Call `function` in the network namespace of the process; what it starts stays there."""
     theirs = _PROC / str(pid) / "ns" / "net"
-    made: list[socket.socket] = []
-    failed: list[Exception] = []
+    made: list[_Result] = []
+    failed: list[BaseException] = []
 
     def make() -> None:
         try:
-            if not theirs.samefile("/proc/self/ns/net"):
-                _enter(theirs)
-            made.append(socket.socket(socket.AF_UNIX, kind))
-        except OSError as error:
+            _enter(theirs)
+            made.append(function())
+        except BaseException as error:
             failed.append(error)
 
     # A thread of its own, which takes its namespace with it when it ends.
     thread = threading.Thread(target=make)
     thread.start()
     thread.join()
-    if made:
-        return made[0]
-    if isinstance(failed[0], PermissionError):
-        raise CapabilityError(
-            f"process {pid} is in another network namespace, which only root may enter",
-            hint="use sudo, or run dpctl there: nsenter --net",
-        )
-    raise LocalError(f"process {pid} has ended", hint="dpctl ps lists what runs")
+    if failed:
+        raise failed[0]
+    return made[0]
 
 
 def _inodes(folder: Path) -> Iterator[bytes]:
@@ -141,7 +142,19 @@ def _inner_pid(status: bytes) -> int:
 
 
 def _enter(namespace: Path) -> None:
+    """Of a process; nothing, if this one is in it."""
     libc = ctypes.CDLL(None, use_errno=True)
-    with namespace.open("rb") as file:
-        if libc.setns(file.fileno(), _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
+    pid = namespace.parts[2]
+    try:
+        if namespace.samefile("/proc/self/ns/net"):
+            return
+        with namespace.open("rb") as file:
+            if libc.setns(file.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+    except PermissionError:
+        raise CapabilityError(
+            f"process {pid} is in another network namespace, which only root may enter",
+            hint="use sudo, or run dpctl there: nsenter --net",
+        ) from None
+    except OSError:
+        raise LocalError(f"process {pid} has ended", hint="dpctl ps lists what runs") from None

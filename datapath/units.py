@@ -193,6 +193,22 @@ def format_fraction(value: float) -> str:
     return f"{percent.normalize():f}%"
 
 
+def alike(value: float, written: object) -> str:
+    """The value in units of the kind that somebody has written: 10**9 and "5s" give "1s"."""
+    match = _NUMBER.match(written) if isinstance(written, str) else None
+    unit = match[2] if match else ""
+    if unit == "%":
+        return format_fraction(value)
+    for units, format_ in (
+        (_DURATION_SPELLINGS, format_duration_ns),
+        (_BYTE_SPELLINGS, format_bytes),
+        (_RATE_SPELLINGS, format_bit_rate),
+    ):
+        if unit in units:
+            return format_(int(value))
+    return str(value)
+
+
 def _quantity(
     parse: Callable[[str], int], kind: str, example: str, *, bare_number: bool
 ) -> Callable[[Any, ValidationInfo], int]:

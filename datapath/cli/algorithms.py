@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, print_told, print_wrapped
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    print_record,
+    print_told,
+    print_wrapped,
+    tell,
+)
 from datapath.errors import LocalError, RunFailed
 
 if TYPE_CHECKING:
@@ -51,6 +58,10 @@ def list_algorithms(fmt: FormatOption = Format.table) -> None:
 
     cc.algo: for devices dp and rxe, and for programs.  cc.tcp: C for the kernel's TCP, beside what
     kernels have themselves (cubic, bbr).
+
+    \b
+    dpctl cc list
+    dpctl cc list --format json
     """
     from datapath.cc import bpf, registry
 
@@ -69,7 +80,12 @@ def list_algorithms(fmt: FormatOption = Format.table) -> None:
 
 @app.command()
 def show(name: _Name, fmt: FormatOption = Format.table) -> None:
-    """Describe an algorithm: source, parameters, state."""
+    """Describe an algorithm: source, parameters, state.
+
+    \b
+    dpctl cc show swift
+    dpctl cc show ./my_cc.py:MyCC
+    """
     from datapath.cc import bpf, load
 
     for tcp in bpf.own():
@@ -108,15 +124,22 @@ def show(name: _Name, fmt: FormatOption = Format.table) -> None:
     typer.echo(f"{made.name}: {made.source}\n{made.file}:{made.line}\n\n{made.doc}\n")
     print_wrapped(rows, fmt)
     state = ", ".join(item.name for item in made.state) or "none"
-    typer.echo(f"\nState: {state}\nRecord: {made.flow_bytes} bytes per flow")
+    print()
+    tell(f"State: {state}")
+    tell(f"Record: {made.flow_bytes} bytes per flow")
     if made.grants:
         kept = ", ".join(f"{item.name} ({item.of})" for item in made.receiver_state) or "none"
-        typer.echo(f"At the receiver: it gives grants; state: {kept}")
+        tell(f"At the receiver: it gives grants; state: {kept}")
 
 
 @app.command("compile")
 def compile_(name: _Name, param: Params = None, fmt: FormatOption = Format.table) -> None:
-    """Compile an algorithm and print the path of its shared object."""
+    """Compile an algorithm and print the path of its shared object.
+
+    \b
+    dpctl cc compile swift
+    dpctl cc compile ./my_cc.py:MyCC -p gain=0.5
+    """
     from datapath.cc import compile_algorithm
 
     made = compile_algorithm(name, parameters(name, param))
@@ -136,6 +159,10 @@ def check(
 
     After each event the window and rate must be within bounds and the state
     finite, and the compiled code must agree with the Python code.
+
+    \b
+    dpctl cc check ./my_cc.py
+    dpctl cc check swift --events 100000 --seed 2
     """
     from datapath.cc import compile_algorithm
     from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm

@@ -34,7 +34,8 @@ from datapath.cli import (
     vnic,
 )
 from datapath.cli.algorithms import app as cc_app
-from datapath.cli.output import tell_error
+from datapath.cli.output import Ended, tell_error
+from datapath.cli.values import name_values
 from datapath.errors import CapabilityError, DatapathError
 
 _INTERNAL = 4
@@ -42,7 +43,7 @@ _UNREAD = 128 + signal.SIGPIPE
 """Exit code when nobody reads the output any more, as shells have it."""
 # typer may bring a click of its own, so its base class is found and not imported.
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
-
+name_values()
 app = typer.Typer(
     name="dpctl",
     no_args_is_help=True,
@@ -114,6 +115,8 @@ def run(arguments: list[str]) -> int:
         return _UNREAD
     except typer.Exit as error:
         return error.exit_code
+    except Ended:
+        return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         tell_error("interrupted")
         return INTERRUPTED

@@ -60,7 +60,9 @@ class Command:
 
 def register(app: typer.Typer) -> None:
     @app.command(short_help="Print the completion script of a shell.")
-    def completion(shell: Shell) -> None:
+    def completion(
+        shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
+    ) -> None:
         """Print a script that completes commands and options in this shell.
 
         \b
@@ -103,7 +105,7 @@ def _below(words: tuple[str, ...], command: Any, context: Any) -> Iterator[Comma
         if parameter.param_type_name != "option":
             values += known
         elif record is not None:
-            takes = "" if parameter.is_flag else (parameter.metavar or "VALUE")
+            takes = "" if parameter.is_flag else parameter.display_type_rich(context)
             names = (*parameter.opts, *parameter.secondary_opts)
             options.append(Option(names, takes, str(record[1]), " ".join(known)))
     yield Command(

@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from datapath.cli import INTERRUPTED
 from datapath.cli.output import (
     Format,
     FormatOption,
     MetricOption,
+    counted,
     print_record,
     print_rows,
+    tell_error,
     terminal_width,
 )
-from datapath.errors import LocalError
+from datapath.errors import LocalError, RunFailed
+from datapath.interrupts import Interrupted
 
 if TYPE_CHECKING:
+    from datapath.experiment.revisions import Comparison
     from datapath.report.folder import ResultFolder
 
 _SIGNS = {"good": "ok", "slow": "slow", "lacks": "LACKS", "told": "-"}
@@ -33,7 +38,8 @@ _Sides = Annotated[
     typer.Argument(
         metavar="DIR... | REV REV FILE",
         help="Result folders, of which the first is held to; or two git revisions of this "
-        "source tree (. is the tree as it is) and an experiment file.",
+        "source tree (. is the tree as it is) and an experiment file; or the folder that such "
+        "a comparison left.",
     ),
 ]
 _Repetitions = Annotated[
@@ -104,7 +110,7 @@ def compare(
     set_: _Set = None,
     out: _Out = None,
     fmt: FormatOption = Format.table,
-) -> None:
+) -> int:
     """Hold result folders, or two revisions, against the first: ratios with intervals.
 
     Points are matched by their axis values. A difference is shown if the 95 % interval of the ratio
@@ -118,21 +124,28 @@ def compare(
     dpctl compare results/before results/after --metric all --format json
     dpctl compare main . -- experiments/quickstart.yaml
     dpctl compare --set path.loss=1% --repetitions 12 v1 v2 -- my.yaml
+    dpctl compare results/compare-my-20250101T120000Z --metric latency_p99
+
+    Interrupted, it tells what the complete blocks say, and exits with 130.
     """
-    if len(sides) < 2:
-        raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
+    from datapath.experiment import revisions
+    from datapath.report.folder import read
+
     last = Path(sides[-1])
+    earlier = len(sides) == 1 and revisions.is_comparison(last)
+    if len(sides) < 2 and not earlier:
+        raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
     if last.suffix in (".yaml", ".yml") and not last.exists():
         raise LocalError(f"{last}: no such file", hint="name an experiment file")
+    metrics = list(metric or [])
     if last.is_file():
-        revisions = _Revisions(sides, list(set_ or []), repetitions, out)
-        results, names = revisions.results(), revisions.names
+        return _Revisions(sides, list(set_ or []), repetitions, out).compare(metrics, fmt)
+    _refuse({"--repetitions": repetitions, "--set": set_, "--out": out})
+    if earlier:
+        _print_blocks(revisions.read(last), metrics, fmt)
     else:
-        _refuse({"--repetitions": repetitions, "--set": set_, "--out": out})
-        from datapath.report.folder import read
-
-        results, names = [read(Path(side)) for side in sides], []
-    _print_comparison(results, names, list(metric or []), fmt)
+        _print_comparison([read(Path(side)) for side in sides], [], metrics, fmt)
+    return 0
 
 
 def _refuse(options: Mapping[str, object]) -> None:
@@ -143,9 +156,13 @@ def _refuse(options: Mapping[str, object]) -> None:
 
 
 def _print_comparison(
-    results: Sequence[ResultFolder], names: Sequence[str], metric: list[str], fmt: Format
+    results: Sequence[ResultFolder],
+    names: Sequence[str],
+    metric: list[str],
+    fmt: Format,
+    remarks: Sequence[str] = (),
 ) -> None:
-    """names: of the revisions; none for folders."""
+    """names: of the revisions; none for folders.  remarks: what else a reader must know."""
     from datapath.report import answer
     from datapath.report import compare as comparing
 
@@ -153,15 +170,26 @@ def _print_comparison(
     answer.check_metrics(results[0], metrics)
     metrics = metrics or answer.names(results[0], every=bool(metric))
     rows = comparing.compare(results, metrics, paired=bool(names))
+    notes = [*remarks, *comparing.remarks(results)]
     if fmt is Format.table:
-        lines = comparing.text(results, rows, terminal_width(), names=names)
+        lines = comparing.text(results, rows, terminal_width(), names=names, notes=notes)
         answer.write(lines, sys.stdout)
     elif fmt is Format.ndjson:
         print_rows(rows, [], fmt)
     else:
-        notes = comparing.remarks(results)
         sides = {"revisions": names} if names else {"folders": [str(f.path) for f in results]}
         print_record({**sides, "remarks": notes, "comparisons": rows}, fmt)
+
+
+def _print_blocks(comparison: Comparison, metric: list[str], fmt: Format) -> None:
+    """The complete blocks of two revisions."""
+    from datapath.report.compare import as_blocks
+    from datapath.report.folder import read
+
+    results = [as_blocks(list(map(read, side))) for side in zip(*comparison.pairs, strict=True)]
+    made, planned = len(comparison.pairs), comparison.planned
+    remarks = [] if made >= planned else [f"only {made} of {counted(planned, 'block')} were made"]
+    _print_comparison(results, comparison.names, metric, fmt, remarks)
 
 
 class _Revisions:
@@ -182,30 +210,41 @@ class _Revisions:
         needed = runs_needed(len(self.experiment.points), paired=True)
         self.blocks = repetitions or max(needed, self.experiment.spec.sweep.repetitions)
         self.revisions = [revisions.find(name) for name in wanted]
-        self.names = [
-            f"{each.name} ({each.commit[:12] or 'the tree as it is'})" for each in self.revisions
-        ]
 
-    def results(self) -> list[ResultFolder]:
-        """One folder for each revision, whose blocks are those of the other."""
+    def compare(self, metric: list[str], fmt: Format) -> int:
+        """Make the blocks, and print what they say; of those that are complete, if it ends early.
+
+        Raises RunFailed, behind what is printed, when a revision could not run.
+        """
         from datapath.experiment import revisions
         from datapath.experiment.store import ResultStore
-        from datapath.report.compare import as_blocks
-        from datapath.report.folder import read
 
         folder = ResultStore.create(self.out, f"compare-{self.experiment.spec.name}").path
         _tell(f"results: {folder}")
-        with revisions.prepared(self.revisions, _tell, folder / "set-up.log"):
-            made = revisions.run(
-                self.experiment,
-                self.file,
-                self.overrides,
-                self.revisions,
-                self.blocks,
-                folder,
-                _tell,
-            )
-        return [as_blocks([read(path) for path in paths]) for paths in made]
+        early: Interrupted | RunFailed | None = None
+        try:
+            with revisions.prepared(self.revisions, _tell, folder / "set-up.log"):
+                self._run(folder)
+        except (Interrupted, RunFailed) as error:
+            early = error
+        try:
+            comparison = revisions.read(folder)
+        except LocalError as nothing:
+            raise (early or nothing) from None
+        _print_blocks(comparison, metric, fmt)
+        if isinstance(early, RunFailed):
+            raise early
+        if early is None:
+            return 0
+        sys.stdout.flush()
+        tell_error(f"interrupted by {early}", f"the blocks stay: dpctl compare {folder}")
+        return INTERRUPTED
+
+    def _run(self, folder: Path) -> None:
+        from datapath.experiment import revisions
+
+        sides, blocks = self.revisions, self.blocks
+        revisions.run(self.experiment, self.file, self.overrides, sides, blocks, folder, _tell)
 
 
 def _tell(text: str) -> None:

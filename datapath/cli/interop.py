@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def flows(
-    capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file of Ethernet frames.")],
+    capture: Annotated[
+        Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file of Ethernet frames.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table: *.csv or *.parquet.")],
     gap: Annotated[str, typer.Option(help="A longer pause ends a flow.")] = "10ms",
 ) -> None:

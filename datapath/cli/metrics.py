@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
+from datapath.cli.output import until_interrupted
 from datapath.cli.top import Sample, sample
 from datapath.errors import LocalError
 
@@ -109,7 +110,7 @@ def metrics(
         host = f"[{address}]" if ":" in address else address
         where = f"http://{host}:{listening.getsockname()[1]}/metrics"
         print(where, file=sys.stderr, flush=True)
-        with _server(listening, lambda: sample(program)) as server:
+        with until_interrupted(), _server(listening, lambda: sample(program)) as server:
             server.serve_forever()
 
 

@@ -63,7 +63,10 @@ def cases(fmt: FormatOption = Format.table) -> None:
 @app.command()
 def check(
     plugin: Annotated[
-        Path | None, typer.Argument(help="A libnccl-net-*.so. Default: ours.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="PLUGIN", help="A libnccl-net-*.so. Default: ours.", show_default=False
+        ),
     ] = None,
     version: Annotated[
         list[int] | None,

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
+import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +21,8 @@ VERSION = 1
 """Of the JSON that commands print (documents.py): changes when a name or a meaning does."""
 
 _WIDTH_MIN = 40
+_BELOW = "    "
+_ENDLESS = re.compile(r"(\S{60})\S{200,}(\S{20})")
 
 
 class Format(enum.StrEnum):
@@ -65,9 +70,15 @@ def print_record(record: Mapping[str, Any], fmt: Format) -> None:
 def print_told(text: str, record: Mapping[str, Any], fmt: Format) -> None:
     """Print one line for people, or a JSON object that says the same."""
     if fmt is Format.table:
-        print(printable(text))
+        tell(text)
     else:
         print_record(record, fmt)
+
+
+def tell(text: str) -> None:
+    """Print a paragraph; a terminal gets it in lines that fit."""
+    told = printable(text)
+    print("\n".join(fitted(told, terminal_width())) if sys.stdout.isatty() else told)
 
 
 def print_wrapped(rows: Sequence[Mapping[str, Any]], fmt: Format) -> None:
@@ -93,18 +104,51 @@ def print_wrapped(rows: Sequence[Mapping[str, Any]], fmt: Format) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, cut: bool = False
 ) -> None:
-    """Columns padded to their widest value.  cut: as print_rows has it; a file gets all."""
-    cells = [[_text(row.get(column)) for column in columns] for row in rows]
-    widths = [
-        max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)
+    """Columns padded to their widest value.
+
+    A terminal that is too narrow gets the last column in several lines, or below the others.
+    cut: as print_rows has it; a file gets all.
+    """
+    cells = [list(columns), *([_text(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    heads = [
+        "".join(cell.ljust(width + 2) for cell, width in zip(line[:-1], widths, strict=False))
+        for line in cells
     ]
-    room = terminal_width() if cut and sys.stdout.isatty() else 0
-    for line in [list(columns), *cells]:
-        padded = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        text = padded.rstrip()
-        if room and len(text) > room:
-            text = text[: room - 1].rstrip() + "…"
-        sys.stdout.write(text + "\n")
+    lasts = [line[-1] for line in cells]
+    room = terminal_width() if sys.stdout.isatty() else 0
+    if not room or sum(widths) + 2 * (len(widths) - 1) <= room:
+        lines = [head + last for head, last in zip(heads, lasts, strict=True)]
+    elif cut:
+        whole = [head + last for head, last in zip(heads, lasts, strict=True)]
+        lines = [ln if len(ln) <= room else ln[: room - 1].rstrip() + "…" for ln in whole]
+    else:
+        lines = list(_last_below(heads, lasts, room))
+    sys.stdout.writelines(line.rstrip() + "\n" for line in lines)
+
+
+def _last_below(heads: Sequence[str], lasts: Sequence[str], room: int) -> Iterator[str]:
+    """Rows whose last cell has no room: in lines of its column, or, where a word does not fit,
+    below the others."""
+    indent = len(heads[0])
+    if max((len(word) for last in lasts for word in last.split()), default=0) > room - indent:
+        for head, last in zip(heads, lasts, strict=True):
+            yield from (head, *fitted(last, room, first=_BELOW, rest=_BELOW))
+    else:
+        for head, last in zip(heads, lasts, strict=True):
+            yield from fitted(last, room, first=head, rest=" " * indent) or [head]
+
+
+def fitted(text: str, width: int, *, first: str = "", rest: str = "  ") -> list[str]:
+    """Lines of so many columns, cut between words alone; first, rest: what they begin with."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _sentence(value: object) -> str:
@@ -116,7 +160,22 @@ def _text(value: object) -> str:
         return ""
     if isinstance(value, Mapping):
         return printable(", ".join(f"{key}={inner}" for key, inner in value.items()))
+    if isinstance(value, (list, tuple)):
+        return printable(", ".join(map(str, value)))
     return printable(value)
+
+
+class Ended(KeyboardInterrupt):
+    """^C came where it is the only way out: there is nothing to tell."""
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[None]:
+    """What goes on until a signal ends it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Ended from None
 
 
 def counted(count: int, noun: str) -> str:
@@ -130,8 +189,12 @@ def terminal_width() -> int:
 
 
 def tell_error(message: str, hint: str = "") -> None:
-    """`error:` for each line of the message, then `hint:`."""
-    for line in message.splitlines() or [""]:
-        print(f"error: {line}", file=sys.stderr)
-    for line in hint.splitlines():
-        print(f"hint: {line}", file=sys.stderr)
+    """`error:` for each line of the message, then `hint:`; a terminal gets lines that fit.
+
+    Of a word that is longer than any name both ends are told.
+    """
+    lines = [f"error: {line}" for line in message.splitlines() or [""]]
+    lines += [f"hint: {line}" for line in hint.splitlines()]
+    for line in (_ENDLESS.sub(r"\1...\2", line) for line in lines):
+        parts = fitted(line, terminal_width()) if sys.stderr.isatty() else [line]
+        print("\n".join(parts), file=sys.stderr)

@@ -251,7 +251,7 @@ def series(
     folder: _Folder,
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="The run: <point>-<repetition>.", show_default=False),
+        typer.Argument(metavar="RUN", help="The run: <point>-<repetition>.", show_default=False),
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:

@@ -11,7 +11,7 @@ from datapath.cli.algorithms import Params, names, parameters
 from datapath.cli.output import Format, FormatOption, counted, print_rows, print_told, tell_error
 
 _WHICH = "PID|PROGRAM"
-_COLUMNS = ("pid", "program", "device", "qpn", "cc", "params", "changes", "cwnd_bytes")
+_COLUMNS = ("pid", "program", "device", "qpn", "cc", "changes", "cwnd_bytes", "params")
 
 
 def register(app: typer.Typer) -> None:

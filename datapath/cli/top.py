@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_record, terminal_width
+from datapath.cli.output import (
+    Format,
+    FormatOption,
+    print_record,
+    terminal_width,
+    until_interrupted,
+)
 from datapath.cli.screen import Screen
 from datapath.errors import DatapathError, LocalError
 from datapath.terminal import printable
@@ -23,11 +30,11 @@ _QP_COLUMNS = {
     "program": ("program", ""),
     "pid": ("pid", ""),
     "qpn": ("QPN", ""),
-    "cc": ("algorithm", ""),
+    "cc": ("cc", ""),
     "goodput_bps": ("goodput", "bit/s"),
     "rtt_ns": ("RTT", "ns"),
     "cwnd_bytes": ("cwnd", "B"),
-    "inflight_bytes": ("in flight", "B"),
+    "inflight_bytes": ("inflight", "B"),
     "retransmitted_packets": ("retr.", "1"),
     "pacing_rate_bps": ("rate", "bit/s"),
     "marked_packets": ("marked", "1"),
@@ -86,7 +93,8 @@ def top(
     interval_s = _interval_s(interval)
     before = sample(program)
     due, taken = before.time_s, 0
-    with Screen(fmt is Format.table) as screen:
+    forever = until_interrupted() if count is None else contextlib.nullcontext()
+    with forever, Screen(fmt is Format.table) as screen:
         while count is None or taken < count:
             due = max(due + interval_s, time.monotonic())
             time.sleep(due - time.monotonic() if due > time.monotonic() else 0)

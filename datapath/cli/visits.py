@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -23,20 +25,28 @@ if TYPE_CHECKING:
 _RUN_COLUMNS = ("pid", "experiment", "lane", "run", "done", "hosts", "folder")
 _PROGRAM_COLUMNS = ("pid", "program", "devices")
 _FILTER = "udp port 4791"
+_MIDDLE = "middle"
+_HOST = re.compile(rf"host\d+|{_MIDDLE}")
 _Run = Annotated[
     int | None,
     typer.Option("--run", metavar="PID", help="Which run, if several go on.", show_default=False),
 ]
-_Host = Annotated[str, typer.Argument(metavar="HOST", help="host0, host1 ..., or middle.")]
+_Host = Annotated[
+    str,
+    typer.Argument(
+        metavar="HOST|PROGRAM",
+        help="host0, host1 ..., or middle; or a program with a device of ours, by name or PID.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="List the runs and the verbs programs that go on.")(ps)
     app.command(
         context_settings={"allow_interspersed_args": False},
-        short_help="Run a command, or a shell, on a host of a run.",
+        short_help="Run a command, or a shell, on a host of a run, or beside a program.",
     )(shell)
-    app.command(short_help="Capture the packets of a host of a run.")(capture)
+    app.command(short_help="Capture the packets of a host of a run, or of a program.")(capture)
 
 
 def ps(fmt: FormatOption = Format.table) -> None:
@@ -80,28 +90,32 @@ def shell(
 
     The command sees the network, /sys and the processes of the host, and this machine's files.
     It ends with the run. On a guest or a machine reached by ssh a command has no input, and
-    there is no shell.
+    there is no shell. Beside a program, such as one of `dpctl exec`, the command sees the network
+    of the program.
 
     \b
     dpctl shell host0
     dpctl shell host1 ss -s
     dpctl shell middle -- tc -s filter show dev port0 ingress
     dpctl shell --run 4711 host0 cat /proc/net/dev
+    dpctl shell ib_write_bw ip addr
 
     Exit code: that of the command; 128 + N if signal N ended it.
     """
     from datapath.lanes import visiting
 
-    found = visiting.chosen(run, host)
     argv = list(command or [])
     argv = argv[1:] if argv[:1] == ["--"] else argv
+    own = os.environ.get("SHELL") or "/bin/sh"
+    prompt = {"DATAPATH_HOST": host} if argv else {"DATAPATH_HOST": host, "PS1": f"{host}# "}
+    if (pid := _program(host, run)) is not None:
+        return visiting.run_beside(pid, argv or [own], env=prompt)
+    found = visiting.chosen(run, host)
     if not argv and _is_remote(found, host):
         raise LocalError(
             f"{host} is reached by ssh, where a command has no terminal",
             hint=f"name a command: dpctl shell {host} COMMAND",
         )
-    own = os.environ.get("SHELL") or "/bin/sh"
-    prompt = {"DATAPATH_HOST": host} if argv else {"DATAPATH_HOST": host, "PS1": f"{host}# "}
     return visiting.run_on(found, host, argv or [own], env=prompt)
 
 
@@ -129,18 +143,17 @@ def capture(
     and Wireshark shows it by: wireshark -X lua_script:tools/extended.lua FILE. Where a BPF program
     makes the path, the capture is made in the middle: before the impairments of what the host
     sends, and after those of what it receives. Elsewhere it is made on the host, where the kernel
-    does not see the packets of an AF_XDP port. ^C ends it.
+    does not see the packets of an AF_XDP port; of a program, on all devices of its network. ^C
+    ends it.
 
     \b
     dpctl capture host0
     dpctl capture host0 -w host0.pcap -s 4096
     dpctl capture host1 -c 100 --filter tcp
+    dpctl capture ib_write_bw
     """
-    from datapath.lanes import visiting
-
-    found = visiting.chosen(run, host)
-    where, netdev = _place(found, host)
-    if where == host != "middle":
+    run_there, netdev, sees_all = _place(host, run)
+    if not sees_all:
         print(
             f"note: {host} does not see the packets of an AF_XDP port; those of a UDP port it does",
             file=sys.stderr,
@@ -151,11 +164,11 @@ def capture(
     with ExitStack() as stack:
         if write is not None:
             out: IO[bytes] = stack.enter_context(_file(write))
-            return visiting.run_on(found, where, argv, stdout=out)
+            return run_there(argv, stdout=out)
         reader = stack.enter_context(_decoder())
         assert reader.stdin is not None
         with reader.stdin as pipe:
-            status = visiting.run_on(found, where, argv, stdout=pipe)
+            status = run_there(argv, stdout=pipe)
         return status or reader.wait()
 
 
@@ -180,15 +193,31 @@ def _programs(devices: Sequence[Device]) -> list[dict[str, Any]]:
 
 
 def _is_remote(run: OpenRun, host: str) -> bool:
-    return host != "middle" and run.host(host).get("kind") == "ssh"
+    return host != _MIDDLE and run.host(host).get("kind") == "ssh"
 
 
-def _place(run: OpenRun, host: str) -> tuple[str, str]:
-    """(host, device) where the packets of a host are captured."""
-    if host == "middle":
-        return host, "any"
-    where, netdev = run.host(host)["capture"]
-    return str(where), str(netdev)
+def _program(name: str, run: int | None) -> int | None:
+    """The process of the program, by name or PID; None when a host is meant."""
+    from datapath.lanes import visiting
+    from datapath.verbs import control
+
+    if run is not None or _HOST.fullmatch(name):
+        return None
+    if any(host["name"] == name for each in visiting.runs() for host in each.hosts()):
+        return None
+    return control.devices(name)[0].pid
+
+
+def _place(host: str, run: int | None) -> tuple[Callable[..., int], str, bool]:
+    """Where packets are captured: what runs a command there, device, whether it sees AF_XDP's."""
+    from datapath.lanes import visiting
+
+    if (pid := _program(host, run)) is not None:
+        return functools.partial(visiting.run_beside, pid), "any", False
+    found = visiting.chosen(run, host)
+    where, netdev = (host, "any") if host == _MIDDLE else map(str, found.host(host)["capture"])
+    sees_all = where != host or host == _MIDDLE
+    return functools.partial(visiting.run_on, found, where), netdev, sees_all
 
 
 def _file(path: Path) -> IO[bytes]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_rows
+from datapath.cli.output import Format, FormatOption, print_rows, until_interrupted
 from datapath.cli.screen import Screen
 from datapath.errors import CapabilityError, LocalError
 from datapath.terminal import printable
@@ -27,7 +28,10 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The hosts, tenants and guests (docs/vnic.md).")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The hosts, tenants and guests (docs/vnic.md)."),
+    ],
     host: Annotated[
         str, typer.Option(help="Which host of the file this is. Default: by its addresses.")
     ] = "",
@@ -55,7 +59,9 @@ def run(
 
 @app.command()
 def show(
-    host: Annotated[str, typer.Argument(help="The card of one host. Default: all.")] = "",
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="The card of one host. Default: all.")
+    ] = "",
     every: Annotated[
         float | None, typer.Option(min=0.1, help="Show again after so many seconds.")
     ] = None,
@@ -73,7 +79,7 @@ def show(
     dpctl vnic show --format json
     """
     screen = Screen(fmt is Format.table and bool(every))
-    with screen:
+    with until_interrupted() if every else contextlib.nullcontext(), screen:
         before = _look(host)
         screen.show(lambda: _print(before, None, fmt))
         while every:

@@ -13,11 +13,40 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from datapath.experiment import claims
+from datapath.experiment.store import to_json
 from datapath.experiment.sweep import Run, matches, schedule
 
 if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
-    from datapath.experiment.store import RunRecord
+    from datapath.experiment.runner import Observer
+    from datapath.experiment.store import ResultStore, RunRecord
+
+
+def next_round(
+    experiment: LoadedExperiment,
+    store: ResultStore,
+    observer: Observer,
+    planned: set[str],
+    most: int,
+) -> list[Run]:
+    """The runs of the next round, told and noted in the manifest; what stays undecided is told.
+
+    planned: names of all runs that count.  most: 0: the repetitions of the file are all.
+    """
+    if not most:
+        return []
+    records = [record for record in store.records() if record.name in planned]
+    runs = further_runs(experiment, records, most)
+    if runs:
+        manifest = store.read_manifest()
+        manifest["runs_planned"] = len(records) + len(runs)
+        store.write("manifest.json", to_json(manifest))
+        observer.told(f"{len(runs)} more runs, for claims that are not decided yet")
+        observer.more(len(runs))
+    elif left := sum(bool(verdict.more) for verdict in claims.evaluate(experiment, records)):
+        what = f"{left} claim{'s stay' if left > 1 else ' stays'} undecided"
+        observer.told(f"{what}: {most} repetitions are the most that were asked for")
+    return runs
 
 
 def further_runs(

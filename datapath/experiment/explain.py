@@ -11,6 +11,15 @@ from pydantic_core import ErrorDetails
 from datapath.experiment.document import Path, Problem
 from datapath.experiment.schema import Schema
 from datapath.spelling import close_match, or_rather
+from datapath.units import alike
+
+_LIMITS = {
+    "greater_than": ("gt", "more than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+"""Kind of error -> the limit in its context, and how it is told."""
 
 
 def explain(
@@ -87,9 +96,23 @@ def _message(detail: ErrorDetails, path: Path, data: Any, schema: Schema) -> str
         return f"{value!r} is not possible here; it must match {context.get('pattern')}"
     if kind == "value_error":
         return str(detail["msg"]).removeprefix("Value error, ")
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        written = _written(data, path, value)
+        return f"{written!r}: it should be {words} {alike(context[key], written)}"
     shown = f"{value!r}: " if isinstance(value, (str, int, float)) else ""
     text = str(detail["msg"])
     return f"{shown}{text[:1].lower()}{text[1:]}".replace("input should", "it should")
+
+
+def _written(data: Any, path: Path, value: Any) -> Any:
+    """What the file has in this place; `value` may be what became of it."""
+    for step in path:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return value
+    return data if isinstance(data, (str, int, float)) else value
 
 
 def _listed(expected: object) -> list[str]:

@@ -6,12 +6,17 @@ tree as it is.  The newest few clones stay for the next comparison.  A block is 
 the experiment with either, in an order that alternates (A B, B A, ...), with a seed of its own that
 both share.  So what changes on the machine while the blocks are made touches both alike, and the
 two runs of a block can be paired.
+
+The folder of a comparison has compare.json, which is written first: revisions (as the user named
+them, with their commits) and blocks (how many are to be made).  Beside it lie the result folders
+A-0, B-0, B-1, A-1 and so on, and their logs.  A comparison that ended early has fewer of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import subprocess
@@ -20,11 +25,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from datapath import cachedir
+from datapath import cachedir, foreign
 from datapath.debian import install_hint
-from datapath.disk import disk_errors
+from datapath.disk import disk_errors, write_atomic
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.experiment.load import LoadedExperiment
+from datapath.experiment.store import to_json
 from datapath.native import paths
 
 _GIT = ["git", "-C", str(paths.ROOT)]
@@ -32,6 +38,7 @@ KEPT = 4
 """Clones that stay in the cache, the last used ones."""
 _MEASURED = (0, 1)
 """Exit codes of a `dpctl run` that has measured: all well, or a claim or run has failed."""
+_ABOUT = "compare.json"
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,22 @@ class Revision:
     name: str
     commit: str
     tree: Path
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.commit[:12] or 'the tree as it is'})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a folder of a comparison has.
+
+    pairs: both result folders of each block that is complete.  planned: blocks to be made.
+    """
+
+    names: list[str]
+    planned: int
+    pairs: list[tuple[Path, Path]]
 
 
 def find(name: str) -> Revision:
@@ -133,12 +156,10 @@ def run(
     blocks: int,
     folder: Path,
     tell: Callable[[str], None],
-) -> list[list[Path]]:
-    """Make all blocks; the result folders of each revision, in the order of blocks.
-
-    Result folders go to `folder`/A-0, B-0, B-1 and so on, logs beside them.
-    """
-    made: list[list[Path]] = [[] for _ in revisions]
+) -> None:
+    """Make all blocks; `read` finds those that are complete, also when this raises an error."""
+    about = {"revisions": [revision.label for revision in revisions], "blocks": blocks}
+    write_atomic(folder / _ABOUT, to_json(about))
     for block in range(blocks):
         order = list(enumerate(revisions))
         for number, revision in order if block % 2 == 0 else reversed(order):
@@ -150,8 +171,27 @@ def run(
             argv += ["--set", "sweep.repetitions=1"]
             argv += ["--set", f"seed={(experiment.spec.seed + block) % 2**63}"]
             _call(revision, argv, folder / f"{name}.log", "dpctl run", fine=_MEASURED)
-            made[number].append(folder / name)
-    return made
+
+
+def is_comparison(folder: Path) -> bool:
+    return foreign.is_file(folder / _ABOUT)
+
+
+def read(folder: Path) -> Comparison:
+    """The comparison that a folder has; LocalError when none of its blocks is complete."""
+    try:
+        about = foreign.read_json(folder / _ABOUT)
+        names, planned = [str(name) for name in about["revisions"]], int(about["blocks"])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise LocalError(f"{folder / _ABOUT} cannot be read: {error!r}") from error
+    blocks = ((folder / f"A-{block}", folder / f"B-{block}") for block in itertools.count())
+    # The verdicts are what a run writes last.
+    whole = itertools.takewhile(
+        lambda pair: all(foreign.is_file(side / "claims.json") for side in pair), blocks
+    )
+    if len(names) != 2 or not (pairs := list(whole)):
+        raise LocalError(f"{folder} has no block that both revisions have run")
+    return Comparison(names, planned, pairs)
 
 
 def _call(

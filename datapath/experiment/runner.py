@@ -128,34 +128,13 @@ def execute(
             with sweep:
                 while pending:
                     sweep.make(pending, dask=dask, jobs=jobs)
-                    pending = _further(experiment, store, observer, planned, most)
+                    pending = deciding.next_round(experiment, store, observer, planned, most)
                 interrupts.check()
         except Interrupted as signalled:
             store.event("interrupted", signal=str(signalled))
             raise
         records = [record for record in store.records() if record.name in planned]
         return _finish(experiment, store, records)
-
-
-def _further(
-    experiment: LoadedExperiment,
-    store: ResultStore,
-    observer: Observer,
-    planned: set[str],
-    most: int,
-) -> list[Run]:
-    """Runs that undecided claims need, if more repetitions than those of the file are wanted."""
-    if not most:
-        return []
-    records = [record for record in store.records() if record.name in planned]
-    runs = deciding.further_runs(experiment, records, most)
-    if runs:
-        manifest = store.read_manifest()
-        manifest["runs_planned"] = len(records) + len(runs)
-        store.write("manifest.json", to_json(manifest))
-        observer.told(f"{len(runs)} more runs, for claims that are not decided yet")
-        observer.more(len(runs))
-    return runs
 
 
 def _most_recorded(store: ResultStore) -> int:

@@ -120,6 +120,36 @@ def run_on(
     return 128 - status if status < 0 else status
 
 
+def run_beside(
+    pid: int,
+    argv: Sequence[str],
+    *,
+    stdout: IO[bytes] | int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """As run_on, in the network of a process that is no run's; all else is this process's own."""
+    whole = {**os.environ, **(env or {})}
+    with _installed(argv):
+        process = processes.in_network_of(
+            pid, lambda: subprocess.Popen(list(argv), stdout=stdout, env=whole)
+        )
+    status = _waited(process)
+    return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def _installed(argv: Sequence[str]) -> Iterator[None]:
+    """Tell by name that a program is missing."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.filename not in (argv[0], None):
+            raise
+        raise CapabilityError(
+            f"program {argv[0]} is not installed", hint=install_hint(argv[0])
+        ) from None
+
+
 def _run_in(
     space: Namespace,
     argv: Sequence[str],
@@ -133,13 +163,8 @@ def _run_in(
         return subprocess.Popen(list(argv), stdout=stdout, env=env, cwd=folder)
 
     try:
-        process = space.in_all(start)
-    except FileNotFoundError as error:
-        if error.filename not in (argv[0], None):
-            raise
-        raise CapabilityError(
-            f"program {argv[0]} is not installed", hint=install_hint(argv[0])
-        ) from None
+        with _installed(argv):
+            process = space.in_all(start)
     except OSError as error:
         if error.errno != errno.ENOMEM:  # what fork() says in a PID namespace without an init
             raise

@@ -171,16 +171,17 @@ def text(
     width: int,
     *,
     names: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> list[str]:
     """The folders, a table for each metric and other folder, and what it comes to.
 
-    names: how the sides are called whose blocks were made in turn.
+    names: how the sides are called whose blocks were made in turn.  notes: such as `remarks`.
     """
     import pandas as pd
 
     told = names or [_about(folder) for folder in folders]
     lines = [f"{_name(i)}  {side}" for i, side in enumerate(told)]
-    lines += [f"note: {remark}" for remark in remarks(folders)]
+    lines += [f"note: {note}" for note in notes]
     table = pd.DataFrame(list(rows))
     for _, part in table.groupby(["metric", "folder"], sort=False) if len(table) else ():
         metric, number = str(part["metric"].iloc[0]), int(part["folder"].iloc[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from datapath.cli.reference import markdown
 from datapath.cli.reference.__main__ import PAGES, write
 from datapath.native import paths
 from tests.build.test_docs import dead_links
@@ -55,6 +56,12 @@ def test_the_reference_is_made_of_the_programs(pages: Path, page: str, words: st
 
 def test_all_pages_of_the_reference_are_tried(pages: Path) -> None:
     assert {page.stem for page in (pages / "reference").iterdir()} == set(PAGES)
+
+
+def test_text_stands_for_itself() -> None:
+    """A page shows what help says; what is in backquotes is code there."""
+    found = markdown.text("1<=x & *all* of `a_b <c>` in a_b[0]")
+    assert found == r"1&lt;=x &amp; \*all\* of `a_b <c>` in a\_b\[0\]"
 
 
 def test_figures_of_pages_have_a_ground() -> None:

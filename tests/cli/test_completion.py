@@ -22,6 +22,12 @@ _dpctl
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
+INTERACTIVE = {
+    "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D; "),
+    "bash": (["bash", "--norc", "--noprofile", "-i"], ""),
+}
+"""How a shell is called, and what it is told first."""
+
 
 def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert main(["completion", shell]) == 0
@@ -74,6 +80,7 @@ def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split("\t")[0] for line in out.splitlines()] == ["json", "ndjson", "table"]
 
 
+@pytest.mark.parametrize("shell", ["zsh", "bash"])
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -84,28 +91,29 @@ def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("dpctl list --format nd", "dpctl list --format ndjson"),
     ],
 )
-def test_zsh(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, completed: str
+def test_tab(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shell: str, typed: str, completed: str
 ) -> None:
-    """Tab, in a shell that has a terminal."""
-    path = script("zsh", tmp_path, capsys)
+    """In a shell that has a terminal."""
+    path = script(shell, tmp_path, capsys)
     (tmp_path / "experiment.yaml").touch()
-    if shutil.which("zsh") is None:
-        pytest.skip("there is no zsh here")
+    words, ready = INTERACTIVE[shell]
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} here")
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        ["zsh", "-f", "-i"], cwd=tmp_path, env={**os.environ, "TERM": "xterm"},
+        words, cwd=tmp_path, env={**os.environ, "TERM": "xterm"},
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    ) as shell:  # fmt: skip
+    ) as program:  # fmt: skip
         os.close(theirs)
         try:
-            tell = f"PS1=; autoload -U compinit; compinit -u -D; source {path}; print rea''dy\n"
+            tell = f"PS1=; {ready}source {path}; echo rea''dy\n"
             os.write(ours, tell.encode())
             seen = read_until(ours, "ready")
             os.write(ours, f"{typed}\t".encode())
             assert read_until(ours, completed), seen
         finally:
-            shell.kill()
+            program.kill()
             os.close(ours)
 
 

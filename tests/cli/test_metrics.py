@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -90,6 +91,23 @@ def test_exec_serves_its_program_until_it_ends() -> None:
                 return
         time.sleep(0.1)
     pytest.fail("the port is served a minute after the end of the program")
+
+
+def test_serving_ends_by_a_signal_without_a_word() -> None:
+    argv = ["-P", "-m", "datapath.cli", "metrics", "--port", "0"]
+    process = subprocess.Popen(
+        ["env", "--default-signal", sys.executable, *argv],
+        env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    where = re.fullmatch(r"http://127.0.0.1:(\d+)/metrics\n", process.stderr.readline())
+    assert where
+    fetched(int(where[1]))
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 130
 
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from datapath.experiment.deciding import all_names, further_runs
 from datapath.experiment.load import LoadedExperiment, load_text
 from datapath.experiment.store import RunRecord
 from datapath.experiment.sweep import Run, schedule
+from tests.cli.server import dpctl
 
 SIM = """\
 version: 1
@@ -101,3 +102,17 @@ def test_a_run_goes_on_until_its_claims_are_shown(tmp_path: Path) -> None:
     assert main(["run", "--resume", str(out), "--quiet", "--jobs", "1"]) == 0
     assert json.loads((out / "claims.json").read_text()) == [claim]
     assert "Partial result" not in (out / "report.html").read_text()
+
+
+def test_a_run_tells_what_its_limit_leaves_undecided(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.yaml", tmp_path / "out"
+    path.write_text(SIM)
+    done = dpctl("run", path, "--out", out, "--jobs", 1, "--no-report", "--repetitions", "auto:4")
+    assert done.returncode == 0
+    (claim,) = json.loads((out / "claims.json").read_text())
+    assert (claim["pass"], claim["shown"], claim["n"]) == (True, False, 4)
+    assert "note: 2 more runs, for claims that are not decided yet\n" in done.stderr
+    told = "note: 1 claim stays undecided: 4 repetitions are the most that were asked for\n"
+    assert told in done.stderr
+    wanted = stats.FEWEST - 4
+    assert f"{wanted} more repetitions would decide" in done.stdout

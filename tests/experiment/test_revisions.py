@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from datapath.errors import LocalError, RunFailed
 from datapath.experiment import revisions
 from datapath.experiment.load import load
 from datapath.native import paths
+from tests.cli.server import dpctl
 from tests.cli.told import told
 
 SIMULATED = """\
@@ -55,6 +59,50 @@ def test_equal_trees_show_no_difference(
     assert seeds["A-0"] == seeds["B-0"]
     assert seeds["A-1"] == seeds["B-1"] != seeds["A-0"]
     assert sorted(started, key=started.__getitem__) == ["A-0", "B-0", "B-1", "A-1"]
+
+
+def test_what_is_complete_is_told_of_an_interrupted_one(experiment: Path, tmp_path: Path) -> None:
+    """^C reaches all processes of the terminal; the blocks stay, and are told again."""
+    out = tmp_path / "out"
+    words = ["--out", str(out), "--repetitions", "50", "--metric", "goodput", ".", "."]
+    process = subprocess.Popen(
+        [
+            "env",
+            "--default-signal",
+            sys.executable,
+            "-m",
+            "datapath.cli",
+            "compare",
+            *words,
+            "--",
+            str(experiment),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not (out / "B-1").exists() and process.poll() is None:  # of the second block
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    said, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert "note: only 1 of 50 blocks were made\n" in said
+    assert "Goodput, B / A, higher is better" in said
+    assert f"error: interrupted by SIGINT\nhint: the blocks stay: dpctl compare {out}\n" in errors
+    again = dpctl("compare", out, "--metric", "goodput")
+    assert (again.returncode, again.stdout) == (0, said)
+    (out / "compare.json").write_text("{}")
+    assert "compare.json cannot be read" in dpctl("compare", out).stderr
+
+
+def test_nothing_is_told_where_no_block_is_complete(tmp_path: Path) -> None:
+    (tmp_path / "compare.json").write_text('{"revisions": ["a", "b"], "blocks": 2}')
+    done = dpctl("compare", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no block that both revisions have run" in done.stderr
 
 
 def test_a_clone_has_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

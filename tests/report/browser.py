@@ -92,7 +92,10 @@ class Browser:
 
     def picture(self, file: Path) -> None:
         """The whole page, also what is below the window."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        # As high as it is now: the browser's own idea may be older than what a script has opened.
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "scale": 1, "width": size["width"], "height": size["height"]}
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self) -> None:

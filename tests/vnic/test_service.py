@@ -234,7 +234,7 @@ def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any
     [
         ({"key": "secret"}, "it must match"),
         ({"kye": "0f"}, "did you mean key"),
-        ({"mtu": "20KiB"}, "less than or equal to 9000"),
+        ({"mtu": "20KiB"}, "at most 9000B"),
         ({"hosts": {"b": {"address": "203.0.113.9"}}}, "no host 'a'"),
         (
             {"hosts": {"a": {"address": "203.0.113.9"}, "b": {"address": "203.0.113.9"}}},

@@ -8,8 +8,15 @@ from collections.abc import Iterator, Sequence
 
 
 def text(plain: object) -> str:
-    """A sentence; angle brackets and stars stand for themselves."""
-    return re.sub(r"([\\<>*_`\[\]])", r"\\\1", " ".join(str(plain).split()))
+    """A sentence; angle brackets and stars stand for themselves, what is in backquotes is code."""
+    parts = re.split(r"(`[^`]+`)", " ".join(str(plain).split()))
+    return "".join(part if part.startswith("`") else _bare(part) for part in parts)
+
+
+def _bare(plain: str) -> str:
+    # Angle brackets by their names: the site takes a backslash before one as it is.
+    escaped = re.sub(r"([\\*_`\[\]])", r"\\\1", plain.replace("&", "&amp;"))
+    return escaped.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def code(plain: object) -> str:
