@@ -346,7 +346,7 @@ int dp_multicast_detach(struct dp_qp *, const struct dp_addr *group);
 int dp_qp_queue_bytes(const struct dp_qp_config *, size_t *sq, size_t *rq);
 int dp_qp_create(struct dp_engine *, const struct dp_qp_config *, struct dp_qp **out);
 int dp_qp_destroy(struct dp_qp *);
-/* Before a QP ends: an acknowledgement that waits for a reply leaves with the next dp_engine_tx(). */
+/* Before a QP ends: its last acknowledgement leaves with the next dp_engine_tx(), again if need be. */
 void dp_qp_settle(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
  * illegal transition, a missing or an unknown attribute: nothing is changed. */

@@ -65,8 +65,8 @@ struct dp_qp_ops {
 	int (*modify)(struct dp_qp *, uint32_t from, uint32_t to, uint64_t now);
 	/* Fills in those attributes that change by themselves, such as PSNs. */
 	void (*query)(const struct dp_qp *, struct dp_qp_attr *);
-	/* What waits for company, such as an acknowledgement, leaves with the next tx().  NULL:
-	 * nothing ever waits. */
+	/* Before the QP ends: what the peer may still need, such as an acknowledgement, leaves with
+	 * the next tx().  NULL: it never needs anything. */
 	void (*settle)(struct dp_qp *);
 	/* Puts the QP back into the state after create(). */
 	void (*reset)(struct dp_qp *);

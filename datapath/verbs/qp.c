@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+enum { FAREWELLS = 3 };
+
 static uint32_t power_of_two(uint32_t n)
 {
 	uint32_t p = 1;
@@ -270,10 +272,19 @@ void front_give_back_path(struct front_qp *qp)
 	qp->has_path = false;
 }
 
+/* A program that has its last message ends its QP, and nobody acknowledges the message any more.  A
+ * peer whose acknowledgement is lost would fail with "retry exceeded". */
+static void say_farewell(struct front_qp *qp)
+{
+	for (int i = 0; i < FAREWELLS; i++) {
+		dp_qp_settle(qp->qp);
+		dp_device_flush(front_context_of(qp)->dev);
+	}
+}
+
 void front_end_qp(struct front_qp *qp)
 {
-	dp_qp_settle(qp->qp);
-	dp_device_flush(front_context_of(qp)->dev);
+	say_farewell(qp);
 	front_leave_groups(qp);
 	untrack(qp);
 	dp_qp_destroy(qp->qp);

@@ -56,7 +56,30 @@ def test_a_qp_that_ends_acknowledges_first(ext: World) -> None:
     ext.says(a, f"EXT_ACK {5000 + REPLIES - 1}")
     a.destroy()
     assert b.poll() == [ok("SEND")] * REPLIES
-    lib.dp_qp_settle(b.qp)  # nothing waits
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_the_last_acknowledgement_may_be_lost(make_world: MakeWorld, extended: bool) -> None:
+    """The receiver ends, so it says it more than once."""
+    world = make_world(extended=extended)
+    a, b = world.extended_pair() if extended else world.pair()
+    ack = "EXT_ACK 100" if extended else "ACK 100"
+    b.recv(8)
+    a.send(b"last")
+    [packet] = a.host.send_all()
+    world.give(b.host, packet)
+    assert len(b.poll_recv()) == 1
+    for fate in ("lost", "lost", ""):
+        lib.dp_qp_settle(b.qp)
+        world.says(b, f"{ack} {fate}")
+    b.destroy()
+    assert a.poll() == [ok("SEND")]
+    world.silent()
+
+
+def test_a_qp_without_messages_ends_in_silence(ext: World) -> None:
+    for qp in ext.extended_pair():
+        lib.dp_qp_settle(qp.qp)
     ext.silent()
 
 

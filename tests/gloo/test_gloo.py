@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Collectives of gloo over its transport ibverbs, on our device; gloo compares their results."""
+"""Collectives of gloo over its transport ibverbs, on our device, and over its TCP beside that.
+
+gloo compares their results, and each test prints how long a collective took.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from datapath.lanes.spec import Topology
 from tests.verbs.conftest import Pair
 
 BENCHMARK = os.environ["GLOO_BENCHMARK"]
-ITERATIONS = 20
+ITERATIONS = 200
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +30,16 @@ def network() -> Iterator[NetnsNetwork]:
         yield made
 
 
+def transport(pair: Pair, host: int, port: str) -> list[str]:
+    if port == "tcp":
+        return ["--transport", "tcp", "--tcp-device", pair.hosts[host].endpoint.netdev]
+    return ["--transport", "ibverbs", "--ib-device", "dp0"]
+
+
 @pytest.mark.parametrize("loss", ["0", "1%"])
-@pytest.mark.parametrize(("port", "ranks"), [("afxdp", 2), ("udp", 2), ("udp", 4)])
+@pytest.mark.parametrize(
+    ("port", "ranks"), [("afxdp", 2), ("udp", 2), ("udp", 4), ("tcp", 2), ("tcp", 4)]
+)
 @pytest.mark.parametrize(
     "collective",
     ["allreduce_ring_chunked", "allreduce_halving_doubling", "broadcast_one_to_all", "allgather"],
@@ -45,11 +56,12 @@ def test_collective(
     running = []
     try:
         for rank, log in enumerate(logs):
-            words = ["--transport", "ibverbs", "--ib-device", "dp0", "--elements", "10000"]
-            words += ["--size", str(ranks), "--rank", str(rank), "--shared-path", str(meeting)]
-            words += ["--iteration-count", str(ITERATIONS), "--prefix", "run", collective]
             host = rank * 2 // ranks
-            env = pair.environment(host, port)
+            words = transport(pair, host, port)
+            words += ["--size", str(ranks), "--rank", str(rank), "--shared-path", str(meeting)]
+            words += ["--iteration-count", str(ITERATIONS), "--prefix", "run"]
+            words += ["--elements", "10000", collective]
+            env = {} if port == "tcp" else pair.environment(host, port)
             running.append(
                 pair.hosts[host].popen([BENCHMARK, *words], env=env, stdout=log, stderr=log)
             )
@@ -60,5 +72,7 @@ def test_collective(
             process.kill()
             process.wait()
     said = logs[0].read_text()
-    assert "dev=dp0" in said
-    assert re.search(rf"(?m)^ +\d+ +10000 .* {ITERATIONS}$", said), said
+    assert ("dev=dp0" in said) == (port != "tcp")
+    found = re.search(rf"(?m)^ +\d+ +10000 +(\d+) +(\d+) +(\d+) .* {ITERATIONS}$", said)
+    assert found, said
+    print("microseconds, least, p50, p99:", *found.groups())

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from datapath.errors import LocalError, RunFailed
@@ -15,7 +17,9 @@ from tests.workloads.conftest import RunWorkload
 
 @pytest.mark.parametrize("device", ["dp", "kernel"])
 @pytest.mark.parametrize("test", ["latency", "bandwidth", "allreduce"])
-def test_four_ranks(run: RunWorkload, network: NetnsNetwork, device: str, test: str) -> None:
+def test_four_ranks(
+    run: RunWorkload, network: NetnsNetwork, tmp_path: Path, device: str, test: str
+) -> None:
     """The program looks whether its data has arrived as it was sent."""
     devices = [device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts]
     outcome = run(
@@ -34,6 +38,8 @@ def test_four_ranks(run: RunWorkload, network: NetnsNetwork, device: str, test: 
     assert min(found.values()) > 0
     if test == "allreduce":
         assert found["busbw"] == pytest.approx(1.5 * 8e9 * 65536 / found["latency_mean"])
+    yields = "mpi_yield_when_idle 1" in (tmp_path / "mpirun.cmd").read_text()
+    assert yields == (len(network.hosts[0].cpus) < 4)
     assert network.path_counters().passed["forward"] * 9000 > 5 * 65536
 
 

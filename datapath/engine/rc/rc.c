@@ -73,7 +73,7 @@ static void rc_settle(struct dp_qp *qp)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
 
-	if (rc->resp.ack_ns)
+	if (rc->resp.msn && qp->state != DP_QPS_ERR)
 		dp_ack_soon(rc);
 }
 

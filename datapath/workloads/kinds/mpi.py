@@ -93,6 +93,11 @@ class Mpi:
         words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
         # Otherwise Open MPI takes UCX for cards of certain makers alone.
         words += ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
+        if p.ranks > len(hosts[0].cpus):
+            # mpirun takes each namespace for a machine with all CPUs to itself.  It would let
+            # ranks that wait spin for as long as the kernel lets them, while others wait for
+            # the CPU.
+            words += ["--mca", "mpi_yield_when_idle", "1"]
         words += p.extra
         over_tcp = ctx.transport.device == "kernel"
         call = [str(program), p.test, str(p.size), str(p.iterations), str(p.warm_up)]
