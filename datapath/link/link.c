@@ -258,6 +258,14 @@ static struct dp_frame *next_arrival(const struct dp_link *l)
 	return held_first(l) ? l->held : l->wire;
 }
 
+void dp_link_prefetch(const struct dp_link *l)
+{
+	__builtin_prefetch(l);
+	__builtin_prefetch(&l->wire_last_ns);
+	__builtin_prefetch(l->queue);
+	__builtin_prefetch(l->wire);
+}
+
 static struct dp_frame *pop_arrival(struct dp_link *l)
 {
 	struct dp_frame *f = l->wire;

@@ -251,6 +251,8 @@ void dp_link_offer(struct dp_link *, struct dp_frame *, uint64_t now_ns);
 /* Takes the next frame that has arrived by now, in order of arrival; NULL: none.  Call it at each
  * deadline, until it returns NULL. */
 struct dp_frame *dp_link_take(struct dp_link *, uint64_t now_ns);
+/* Loads into the CPU's caches what take() is going to need. */
+void dp_link_prefetch(const struct dp_link *);
 /* When take() has to be called next: a frame arrives, or the transmitter turns
  * to the next one.  DP_NEVER when the link is empty or paused. */
 uint64_t dp_link_deadline(const struct dp_link *);

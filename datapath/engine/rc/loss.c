@@ -132,12 +132,27 @@ void dp_ext_trimmed(struct dp_rc *rc, uint32_t psn, uint64_t now)
 uint32_t dp_oldest_answer(const struct dp_rc *rc)
 {
 	const struct dp_tx_block *b = rc->req.block;
-	const struct dp_rec *oldest = dp_rec_at(rc, rc->req.snd_una);
-	uint32_t asked_once = b->class[b->paths].flight.head;
+	uint32_t una = rc->req.snd_una, asked_once;
+	const struct dp_rec *oldest;
 
+	if (una == rc->req.snd_nxt)
+		return DP_NIL;
+	oldest = dp_rec_at(rc, una);
 	if (oldest->response)
-		return oldest->state == DP_REC_FLIGHT ? dp_rec_slot(rc, rc->req.snd_una) : DP_NIL;
+		return oldest->state == DP_REC_FLIGHT ? dp_rec_slot(rc, una) : DP_NIL;
+	asked_once = b->class[b->paths].flight.head;
 	return asked_once != DP_NIL ? asked_once : b->class[b->paths + 1].flight.head;
+}
+
+/* Whether the answer for a PSN is missing that the same request packet asked for. */
+static bool asked_with(const struct dp_rc *rc, uint32_t psn, uint64_t sent_ns, uint32_t wqe)
+{
+	const struct dp_rec *rec;
+
+	if (psn == rc->req.snd_nxt)
+		return false;
+	rec = dp_rec_at(rc, psn);
+	return rec->state == DP_REC_FLIGHT && rec->sent_ns == sent_ns && rec->wqe == wqe;
 }
 
 void dp_ask_again(struct dp_rc *rc, uint32_t i)
@@ -150,9 +165,7 @@ void dp_ask_again(struct dp_rc *rc, uint32_t i)
 	do {
 		dp_mark_lost(rc, dp_rec_slot(rc, psn));
 		psn = dp_psn_add(psn, 1);
-		rec = dp_rec_at(rc, psn);
-	} while (++n < DP_READ_CHUNK && psn != rc->req.snd_nxt && rec->state == DP_REC_FLIGHT &&
-		 rec->sent_ns == sent_ns && rec->wqe == wqe);
+	} while (++n < DP_READ_CHUNK && asked_with(rc, psn, sent_ns, wqe));
 }
 
 /* The newest packet in flight, over all paths, that an acknowledgement confirms. */

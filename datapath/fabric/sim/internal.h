@@ -47,6 +47,9 @@ void sim_queue_free(struct sim_queue *);
  * first. */
 void sim_queue_set(struct sim_queue *, uint32_t id, uint64_t at_ns);
 
+/* The object that acts after `first`, which acts next, if nothing gets an earlier time. */
+uint32_t sim_queue_second(const struct sim_queue *, uint32_t first);
+
 /* The object that acts next.  There is always one (the watch). */
 static inline struct sim_turn sim_queue_first(const struct sim_queue *q)
 {

@@ -54,3 +54,15 @@ void sim_queue_set(struct sim_queue *q, uint32_t id, uint64_t at_ns)
 		i /= 2;
 	}
 }
+
+uint32_t sim_queue_second(const struct sim_queue *q, uint32_t first)
+{
+	uint64_t key = UINT64_MAX, other;
+	uint32_t i;
+
+	for (i = q->leaves + first; i > 1; i /= 2) {
+		other = q->node[i ^ 1];
+		key = other < key ? other : key;
+	}
+	return (uint32_t)key & (q->leaves - 1);
+}

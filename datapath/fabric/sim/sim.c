@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 
 #define MEMORY_BYTES DP_FLOW_MESSAGE_MAX
+/* The CPU's caches do not hold the state of so many links. */
+#define MANY_LINKS 4096
 
 void sim_fail(struct dp_sim *s, int error, const char *format, ...)
 {
@@ -316,6 +318,15 @@ static uint64_t standstill(const struct dp_sim *s)
 	return (1ull << 22) + (s->n_flows << 14);
 }
 
+/* Loads the link that most likely acts after `id`, while `id` acts. */
+static void foresee(const struct dp_sim *s, uint32_t id)
+{
+	uint32_t then = sim_queue_second(&s->queue, id);
+
+	if (then < s->n_links)
+		dp_link_prefetch(s->link[then].link);
+}
+
 static void turn(struct dp_sim *s, struct sim_turn next)
 {
 	if (next.at_ns != s->now)
@@ -329,6 +340,8 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 			 (unsigned long long)(next.at_ns / 1000000000));
 	s->now = next.at_ns;
 	s->turns++;
+	if (s->n_links >= MANY_LINKS)
+		foresee(s, next.id);
 	act(s, next.id);
 	if (s->steps)
 		sim_run_steps(s);
