@@ -68,13 +68,14 @@ static bool only_answers(const struct dp_rc *rc)
 }
 
 /* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
- * time-outs within the time that the QP's attributes grant; while the RTT is not known, at the IB
- * time-out, since all these time-outs might fit into a few round trips. */
+ * time-outs within the time that the QP's attributes grant; the second half of them, while the RTT
+ * is not known, at the IB time-out, since all might fit into a few round trips. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
-	bool known = rc->flow->rtt.srtt_ns || rc->hello_rtt_ns;
+	bool long_path = !rc->flow->rtt.srtt_ns && !rc->hello_rtt_ns &&
+			 rc->req.backoff >= dp_tries(rc) / 2;
 	uint64_t first = only_answers(rc) ? first_answer_rto(rc) : first_rto(rc),
-		 longest = known ? patience_ns(rc) / dp_tries(rc) : dp_ib_timeout_ns(rc), rto;
+		 longest = long_path ? dp_ib_timeout_ns(rc) : patience_ns(rc) / dp_tries(rc), rto;
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
