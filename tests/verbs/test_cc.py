@@ -234,7 +234,8 @@ def test_commands(waiting: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[1]["params"] == {"window_bytes": 65536, "rate_bps": 0}
     assert dpctl(["cc", "of"]) == 0
     table = capsys.readouterr().out
-    assert re.search(rf"^{pid} +python\S* +dp0 +{qpn} +fixed +window_bytes=65536", table, re.M)
+    where = rf"^{pid} +python\S* +dp0 +{qpn} +fixed +2 +\S+ +window_bytes=65536"
+    assert re.search(where, table, re.M), table
 
 
 @pytest.mark.parametrize(
