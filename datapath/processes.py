@@ -77,7 +77,7 @@ def sockets(pid: int) -> tuple[int, list[bytes]]:
             hint="only its own user and root may: use sudo",
         ) from None
     except OSError:
-        raise LocalError(f"process {pid} has ended", hint="dpctl ps lists what runs") from None
+        raise _ended(pid) from None
     fields = (line.split(None, 7) for line in table.split(b"\n"))
     return inner, sorted({words[7] for words in fields if len(words) == 8 and words[6] in inodes})
 
@@ -126,6 +126,10 @@ def in_network_of(pid: int, function: Callable[[], _Result]) -> _Result:
     return made[0]
 
 
+def _ended(pid: int | str) -> LocalError:
+    return LocalError(f"process {pid} has ended", hint="dpctl ps lists what runs")
+
+
 def _inodes(folder: Path) -> Iterator[bytes]:
     """Inodes of the sockets among the descriptors of a process."""
     for entry in folder.iterdir():
@@ -157,4 +161,4 @@ def _enter(namespace: Path) -> None:
             hint="use sudo, or run dpctl there: nsenter --net",
         ) from None
     except OSError:
-        raise LocalError(f"process {pid} has ended", hint="dpctl ps lists what runs") from None
+        raise _ended(pid) from None

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datapath.debian import install_hint
 from datapath.errors import CapabilityError
 from datapath.lanes.base import Endpoint
-from datapath.lanes.namespace import Namespace, spawn
+from datapath.lanes.namespace import Namespace, installed, spawn
 from datapath.lanes.scheduling import Policy, Scheduling
 
 TEST_DEVICE = "eth1"
@@ -139,14 +138,8 @@ class NetnsHost:
         **streams: Any,
     ) -> subprocess.Popen[bytes]:
         whole = {**os.environ, **(env or {})}
-        try:
+        with installed(argv):
             process = spawn(self.namespace, argv, cpus=cpus, policy=policy, env=whole, **streams)
-        except FileNotFoundError as error:
-            if error.filename not in (argv[0], None):
-                raise
-            raise CapabilityError(
-                f"program {argv[0]} is not installed", hint=install_hint(argv[0])
-            ) from None
         self._programs = [p for p in self._programs if p.poll() is None]
         self._programs.append(process)
         return process

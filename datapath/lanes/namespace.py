@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -200,6 +200,19 @@ class Holder:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_HOLDER_TIMEOUT_S)
             self._process = None
+
+
+@contextlib.contextmanager
+def installed(argv: Sequence[str]) -> Iterator[None]:
+    """Around the start of a program: CapabilityError, by its name, when it is not installed."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.filename not in (argv[0], None):
+            raise
+        raise CapabilityError(
+            f"program {argv[0]} is not installed", hint=install_hint(argv[0])
+        ) from None
 
 
 def spawn(

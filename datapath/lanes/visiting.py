@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from datapath import processes
-from datapath.debian import install_hint
-from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
+from datapath.errors import DatapathError, LocalError, RemoteError
 from datapath.lanes.entrance import REQUEST_BYTES
 from datapath.lanes.middle import MIDDLE
-from datapath.lanes.namespace import Namespace
+from datapath.lanes.namespace import Namespace, installed
 
 _NAME = re.compile(rb"@datapath-run:([0-9]{1,10}):[0-9]{1,6}")
 _ANSWER_BYTES = 1 << 20
@@ -129,25 +128,12 @@ def run_beside(
 ) -> int:
     """As run_on, in the network of a process that is no run's; all else is this process's own."""
     whole = {**os.environ, **(env or {})}
-    with _installed(argv):
+    with installed(argv):
         process = processes.in_network_of(
             pid, lambda: subprocess.Popen(list(argv), stdout=stdout, env=whole)
         )
     status = _waited(process)
     return 128 - status if status < 0 else status
-
-
-@contextlib.contextmanager
-def _installed(argv: Sequence[str]) -> Iterator[None]:
-    """Tell by name that a program is missing."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if error.filename not in (argv[0], None):
-            raise
-        raise CapabilityError(
-            f"program {argv[0]} is not installed", hint=install_hint(argv[0])
-        ) from None
 
 
 def _run_in(
@@ -163,7 +149,7 @@ def _run_in(
         return subprocess.Popen(list(argv), stdout=stdout, env=env, cwd=folder)
 
     try:
-        with _installed(argv):
+        with installed(argv):
             process = space.in_all(start)
     except OSError as error:
         if error.errno != errno.ENOMEM:  # what fork() says in a PID namespace without an init

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -76,9 +75,8 @@ def test_simulated(tmp_path: FilePath) -> None:
     check(SimNetwork(topology("sim"), path(), tmp_path), tmp_path)
 
 
+@pytest.mark.usefixtures("root")
 def test_live(tmp_path: FilePath) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: makes network namespaces and loads BPF programs")
     with NetnsNetwork(topology("netns"), "fabric") as network:
         check(network, tmp_path)
         with pytest.raises(LocalError, match="lane netns pauses classes, by their DSCP"):

@@ -30,6 +30,16 @@ MS = 1_000_000
 LANES = ["sim", "netns"]
 
 
+def device(spec: Any, host: Any) -> dict[str, str]:
+    """The environment of a program on a live host."""
+    return device_environment(
+        "dp0",
+        f"udp:{host.endpoint.ipv4}",
+        cc=compile_algorithm(spec.cc.algo, spec.cc.params).path,
+        options=spec.transport.device_options(),
+    )
+
+
 def run(source: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, Any]]:
     """Run the file's point; (results of its flows, counters of its links by name)."""
     (point,) = load(source).points
@@ -67,17 +77,7 @@ def run(source: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, A
                 network=network,
                 transport=spec.transport,
                 cc=spec.cc,
-                device_env=[
-                    device_environment(
-                        "dp0",
-                        f"udp:{host.endpoint.ipv4}",
-                        cc=compile_algorithm(spec.cc.located(source.parent), spec.cc.params).path,
-                        options=spec.transport.device_options(),
-                    )
-                    if live
-                    else {}
-                    for host in network.hosts
-                ],
+                device_env=[device(spec, host) if live else {} for host in network.hosts],
                 logs=source.parent,
                 seed=1,
                 timeout_s=60,
@@ -159,7 +159,7 @@ def test_a_table_on_a_graph(
 
 # --- links that differ ---------------------------------------------------------------------------
 
-LINKS = """\
+BEGINNING = """\
 topology:
   lane: LANE
   preset: graph
@@ -168,6 +168,10 @@ topology:
     links:
       - {ends: a--s}
       - {ends: b--s}
+"""
+LINKS = (
+    BEGINNING
+    + """\
       - {ends: s--t, rate: 20mbit, ecn: {model: step, threshold: 20KiB}}
       - {ends: t--c}
       - {ends: s--u, policer: {rate: 10mbit, burst: 20kB}}
@@ -184,15 +188,10 @@ workload:
     - {from: b, to: d, size: 16KiB}
     - {from: a, to: e, size: 16KiB}
 """
-WEIGHTS = """\
-topology:
-  lane: LANE
-  preset: graph
-  mtu: 1500
-  graph:
-    links:
-      - {ends: a--s}
-      - {ends: b--s}
+)
+WEIGHTS = (
+    BEGINNING
+    + """\
       - {ends: s--t, rate: 60mbit, classes: [{dscp: 10, weight: 3}, {weight: 1}]}
       - {ends: t--c}
 path: {rate: 200mbit, delay: 100us, queue: 256KiB, classes: [{dscp: 10, weight: 1}, {weight: 1}]}
@@ -204,6 +203,7 @@ workload:
     - {from: a, to: c, size: 16KiB, dscp: 10}
     - {from: b, to: c, size: 16KiB}
 """
+)
 
 
 @pytest.mark.parametrize("lane", LANES)
