@@ -272,19 +272,57 @@ def test_a_path_of_few_packets_has_the_target_of_ten() -> None:
 
 
 def test_on_a_long_path_a_window_has_the_target_of_a_smaller_one() -> None:
-    """8 ms are 16 times 500 us: 64 packets have the target of 16.
+    """4.5 ms are nine times 500 us: 48 packets have the target of 16.
 
     A queue of half of that target grows the window by half a packet.
     """
-    base = 8e6
+    base = 4.5e6
     flow = Hand("vpc", line_rate_bps=GBIT)
     flow.ack(1, rtt_ns=base)
-    flow.flow.starting, flow.flow.w = False, 64
+    flow.flow.starting, flow.flow.w = False, 48
     queue = 0.5 * 250 * US * (0.15 + 0.4 / math.sqrt(16) + 0.15)
     flow.ack(1e-9, rtt_ns=base + queue, wait_ns=base)
     flow.flow.jitter_ns, before = 0, float(flow.flow.w)
     flow.ack(before, rtt_ns=base + queue, wait_ns=2 * base)
     assert float(flow.flow.w) - before == pytest.approx(0.5, rel=0.03)
+
+
+def test_a_window_grows_faster_over_a_long_way() -> None:
+    """20 ms are four times 5 ms: two packets per RTT, half of that halfway to the target."""
+    base = 20e6
+    flow = Hand("vpc", line_rate_bps=GBIT, min_rtt_ns=base)
+    flow.ack(1, rtt_ns=base)
+    flow.flow.starting, flow.flow.w = False, 80
+    queue = 0.5 * 250 * US * (0.15 + 0.4 / math.sqrt(80 * math.sqrt(0.5 / 20)) + 0.15)
+    flow.ack(1e-9, rtt_ns=base + queue, wait_ns=base)
+    flow.flow.jitter_ns, before = 0, float(flow.flow.w)
+    flow.ack(before, rtt_ns=base + queue, wait_ns=2 * base)
+    assert float(flow.flow.w) - before == pytest.approx(1, rel=0.03)
+
+
+def test_jitter_is_no_queue_over_a_long_way() -> None:
+    """A delay that jitter explains leaves a large window growing, and shrinks a small one."""
+    base, noise = 20e6, 400 * US
+    for w, grows in ((80, True), (8, False)):
+        flow = Hand("vpc", line_rate_bps=GBIT, min_rtt_ns=base)
+        flow.ack(1, rtt_ns=base)
+        flow.flow.starting, flow.flow.w, flow.flow.jitter_gain = False, w, 0
+        for _ in range(2):
+            flow.ack(1e-9, rtt_ns=base + 4 * noise, wait_ns=base)
+        flow.flow.jitter_ns, flow.flow.row, before = noise + 25 * US, 0, w
+        flow.flow.w = w
+        flow.ack(w, rtt_ns=base + 4 * noise, wait_ns=2 * base)
+        assert (float(flow.flow.w) > before) == grows
+
+
+def test_a_start_over_a_long_way_outlasts_a_short_queue() -> None:
+    """Ten samples at a twentieth of the RTT end a start at 4 ms, and not one at 20 ms."""
+    for base, ends in ((4e6, True), (20e6, False)):
+        flow = Hand("vpc", line_rate_bps=GBIT, min_rtt_ns=base)
+        flow.ack(1, rtt_ns=base)
+        for _ in range(10):
+            flow.ack(1, rtt_ns=1.05 * base, wait_ns=base / 2)
+        assert bool(flow.flow.starting) != ends
 
 
 def test_telemetry_takes_the_place_of_the_delay() -> None:

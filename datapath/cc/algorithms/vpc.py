@@ -5,21 +5,31 @@
 import math
 
 from datapath.cc import Ack, Flow, algorithm, param, state
+from datapath.cc.algorithms.vpc_target import (
+    BITS_NS,
+    LONG_NS,
+    LONGEST_NS,
+    MOST_NARROWED,
+    crowding,
+    length_ns,
+    long_way,
+    noise_ns,
+    room_ns,
+    share_of_length,
+    target_ns,
+)
 
-BITS_NS, NONE_YET = 8e9, 1e18  # bytes per ns to bit/s; of minima and bounds
-SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
-LONGEST_NS = 250_000  # longer base RTTs have the target of this one
-FAIR_NS = 500_000  # with longer ones a window has the target of a smaller one
-LEAST_PACKETS = 10  # shorter ones have the target of these, at line rate
+NONE_YET = 1e18  # of minima and bounds
+START_SHARE = 1 / 16  # of a long RTT: a start ends at no shorter queue
 SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
-QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for queues on the way back
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
-FIRST_GAP, LAST_GAP = 8, 75  # RTTs without sight of an empty path until a flow drains
+FIRST_GAP, LAST_GAP = 8, 75  # base RTTs without sight of an empty path until a flow drains
+LEAST_GAP, LONG_GAP = 3, 10  # RTTs for it, at least: on short ways, and on long ones
 DRAINED = 0.8  # of the empty path's window, while draining
 RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
@@ -31,7 +41,6 @@ RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to
 FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
 USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
-NARROWING, MOST_NARROWED = 12, 0.9  # of the target, per share lost above the usual
 PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
 
@@ -133,7 +142,7 @@ class Vpc(Flow):
                 drain(flow, ack)
             elif flow.starting:
                 start(flow, ack, delay_ns, acked)
-            elif delay_ns < target_ns(flow):
+            elif delay_ns < room_ns(flow):
                 flow.seen_bytes = ack.delivered_bytes + flow.mss_bytes
                 grow(flow, delay_ns, acked)
             elif ack.now_ns - flow.decreased_ns >= ack.rtt_ns:
@@ -147,36 +156,6 @@ class Vpc(Flow):
         flow.starting, flow.competing = True, False
         forget_losses(flow)
         apply(flow)
-
-
-def target_ns(flow: Vpc) -> float:
-    """Queueing delay aimed at, for the window as it is."""
-    slack_ns = flow.slack * min(flow.base_ns, LONGEST_NS) + 2 * noise_ns(flow)
-    return (1 - crowding(flow)) * (share_of_length(flow, flow.w) * length_ns(flow) + slack_ns)
-
-
-def share_of_length(flow: Vpc, w: float) -> float:
-    """The target for a window of `w` packets; equal bytes have equal targets."""
-    scaled = max(w * math.sqrt(min(FAIR_NS / flow.base_ns, 1)), flow.min_window)
-    scaled *= min(flow.mss_bytes / SCALED_BYTES, 1)
-    return flow.target + flow.scaling / math.sqrt(scaled)
-
-
-def noise_ns(flow: Vpc) -> float:
-    """Jitter beyond the changes that a queue of whole packets makes."""
-    return max(flow.jitter_ns - QUIET * length_ns(flow), 0)
-
-
-def length_ns(flow: Vpc) -> float:
-    """Base RTT of which the target is a share: within its limits."""
-    packet_bytes = min(flow.mss_bytes, SCALED_BYTES)
-    packets_ns = LEAST_PACKETS * BITS_NS * packet_bytes / max(flow.line_rate_bps, 1)
-    return min(max(flow.base_ns, packets_ns if flow.line_rate_bps > 0 else 0), LONGEST_NS)
-
-
-def crowding(flow: Vpc) -> float:
-    """How sure it is that a buffer overflows, and no RTT is the empty path's: 0 to 0.9."""
-    return min(NARROWING * max(flow.recent_loss - flow.usual_loss, 0), MOST_NARROWED)
 
 
 def tells_delay(flow: Vpc, ack: Ack) -> bool:
@@ -233,7 +212,8 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     most_ns = flow.lowest_ns + flow.jitter_gain * noise_ns(flow)
     flow.base_ns = min(max(flow.base_ns, flow.lowest_ns), most_ns)
     gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
-    due = flow.row == 0 and now_ns - flow.confirmed_ns > max(gap_ns, 3 * ack.rtt_ns)
+    gap_ns = max(gap_ns, (LONG_GAP if long_way(flow) else LEAST_GAP) * ack.rtt_ns)
+    due = flow.row == 0 and now_ns - flow.confirmed_ns > gap_ns
     if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
         flow.draining, flow.drain_ns = True, now_ns  # above that it shrinks
 
@@ -258,7 +238,8 @@ def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
 
 def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
     """True until a few samples in a row are above the target."""
-    if delay_ns <= target_ns(flow):
+    long = flow.min_rtt_ns > LONG_NS
+    if delay_ns <= max(target_ns(flow), START_SHARE * flow.min_rtt_ns * long):
         flow.w, flow.start_samples = flow.w + acked, 0
         return True
     flow.start_samples += 1
@@ -268,19 +249,20 @@ def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
 
 
 def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
-    """One packet per RTT, less near the target; after some calm RTTs, twice as much in each."""
-    near, flow.row = delay_ns / target_ns(flow), 0
+    """One packet per RTT, more on long ways; after some calm RTTs, twice as much in each."""
+    doubt_ns, flow.row = 4 * noise_ns(flow) * long_way(flow), 0
+    near = max(delay_ns - doubt_ns, 0) / max(room_ns(flow) - doubt_ns, 1)
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
-    step = min(flow.w, 1 / flow.w)
+    step = max(min(flow.w, 1 / flow.w), math.sqrt(flow.min_rtt_ns / LONG_NS) / max(flow.w, 20))
     rounds = flow.calm_bytes / max(flow.cwnd_bytes, flow.mss_bytes) - CALM_ROUNDS
     if rounds > 0:
         step = max(step, min(2**rounds / flow.w, MOST_GROWTH))
-    flow.w += (1 - max(near, 0)) * step * acked
+    flow.w += (1 - near) * step * acked
 
 
 def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
     """At most once per RTT."""
-    limit = target_ns(flow)
+    limit = room_ns(flow)
     kept = 1 - BETA * (delay_ns - limit) / ack.rtt_ns
     least = 1 - MOST_CHANGE * (flow.w / 2 if flow.w <= 1 else 1)
     far = flow.w > 1 and delay_ns > FAR * limit
