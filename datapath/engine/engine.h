@@ -351,9 +351,9 @@ void dp_qp_settle(struct dp_qp *);
 /* Applies the attributes named in mask (enum dp_qp_attr_mask).  -EINVAL for an
  * illegal transition, a missing or an unknown attribute: nothing is changed. */
 int dp_qp_modify(struct dp_qp *, const struct dp_qp_attr *, uint32_t mask, uint64_t now_ns);
-/* Puts the QP in the state in which a HELLO and a PROBE of the peer have arrived, over a path that
- * carries packets of any size.  For simulations whose connections exist from the start. */
-void dp_qp_agree(struct dp_qp *, const struct dp_qp *peer, uint64_t now_ns);
+/* The state after a HELLO that took rtt_ns and a PROBE, over a path that carries packets of any
+ * size.  For simulations whose connections exist from the start. */
+void dp_qp_agree(struct dp_qp *, const struct dp_qp *peer, uint64_t rtt_ns, uint64_t now_ns);
 void dp_qp_query(const struct dp_qp *, struct dp_qp_attr *out);
 uint32_t dp_qp_qpn(const struct dp_qp *);
 void *dp_qp_user(const struct dp_qp *);

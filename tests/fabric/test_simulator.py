@@ -158,6 +158,15 @@ def test_negotiation_in_band_reaches_extended_mode() -> None:
     assert counts[1] > counts[0]
 
 
+@pytest.mark.parametrize("delay_ns", [3_000_000, 30_000_000, 90_000_000])
+def test_the_first_time_out_knows_the_round_trip(delay_ns: int) -> None:
+    """As in a handshake: without it, an RTT above 20 ms is taken for a loss and ends the start."""
+    line = Dumbbell(1, bottleneck=Link(GBIT, delay_ns))
+    result = Simulation(line).run(flow(0, 1, size=20_000))
+    assert result.finished
+    assert result.qps["timeouts"] == 0 == result.qps["retransmits"]
+
+
 def test_a_path_that_loses_long_packets_silently() -> None:
     """The probe of the longer segment is lost, so packets stay at the path MTU and pass."""
     line = Dumbbell(1, bottleneck=Link(10 * GBIT, 1_000, impairments=(("max_packet", 5_000),)))

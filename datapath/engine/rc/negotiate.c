@@ -75,10 +75,10 @@ static void end_probe(struct dp_rc *rc, bool carried)
 
 /* Notes the RTT of small packets.  Until data is acknowledged, nothing else is known of the
  * path. */
-static void note_rtt(struct dp_rc *rc, uint32_t rtt_ns)
+static void note_rtt(struct dp_rc *rc, uint64_t rtt_ns)
 {
 	if (rtt_ns <= HELLO_RTT_MAX_NS)
-		rc->hello_rtt_ns = rtt_ns;
+		rc->hello_rtt_ns = (uint32_t)rtt_ns;
 }
 
 /* The first HELLO of the peer. */
@@ -109,7 +109,7 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		rc->hello_reply = true;
 		rc->hello_ts = hello.ts_ns;
 	} else {
-		note_rtt(rc, (uint32_t)now - hello.ts_ns);
+		note_rtt(rc, (uint32_t)((uint32_t)now - hello.ts_ns));
 		if (rc->sender)
 			rc->sender->heard_ns = now;
 	}
@@ -118,11 +118,12 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		accept_hello(rc, &hello, now);
 }
 
-void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t now)
+void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t rtt_ns, uint64_t now)
 {
 	struct dp_hello hello = hello_of(dp_rc_of_const(peer), 0);
 	struct dp_rc *rc = dp_rc_of(qp);
 
+	note_rtt(rc, rtt_ns);
 	accept_hello(rc, &hello, now);
 	if (rc->probing)
 		end_probe(rc, true);

@@ -329,6 +329,7 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 	struct sim_host *src = &s->host[c->src], *dst = &s->host[c->dst];
 	uint32_t depth = c->ring_mask + 1, path = (uint32_t)(c - s->channel) << 1;
 	uint8_t tos = (uint8_t)(c->dscp << 2);
+	uint64_t rtt_ns;
 	int err = sim_host_open(s, src);
 
 	if (!err)
@@ -346,8 +347,9 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 	if (!err)
 		err = bring_up(s, c->responder, c->requester, c->src, path | 1, tos);
 	if (!err && s->cfg.preset_extended) {
-		dp_qp_agree(c->requester, c->responder, s->now);
-		dp_qp_agree(c->responder, c->requester, s->now);
+		rtt_ns = sim_delay_ns(s, c->src, c->dst) + sim_delay_ns(s, c->dst, c->src);
+		dp_qp_agree(c->requester, c->responder, rtt_ns, s->now);
+		dp_qp_agree(c->responder, c->requester, rtt_ns, s->now);
 	}
 	for (; !err && c->receives && c->receives_posted < depth;)
 		err = sim_post_receive(s, c);

@@ -103,7 +103,7 @@ struct sim_link {
 	struct dp_sim *sim;
 	uint32_t from, to;
 	uint16_t ingress;	 /* port of the switch at its end */
-	uint64_t pause_delay_ns; /* time that a pause frame from that switch takes to come back */
+	uint64_t back_ns;	 /* time that a small frame takes the other way over an idle link */
 	struct sim_pause *pause; /* a FIFO */
 	uint32_t pauses, pause_room;
 	bool emulated; /* a program emulates the link, and wakes late */
@@ -306,6 +306,8 @@ int sim_graph_create(struct dp_sim *, const struct dp_sim_graph *);
 void sim_graph_free(struct dp_sim *);
 /* Called when a link's deadline has come. */
 void sim_link_act(struct dp_sim *, uint32_t link);
+/* Time that a small frame takes from host to host over idle links. */
+uint64_t sim_delay_ns(const struct dp_sim *, uint32_t from, uint32_t to);
 /* Called when pause frames have arrived at the beginning of a link. */
 void sim_pause_act(struct dp_sim *, uint32_t link);
 void sim_pause_link(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);
