@@ -63,6 +63,14 @@ _Out = Annotated[
         show_default=False,
     ),
 ]
+_Plot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Also draw the first metric, a series for each side; .svg, .pdf or .png.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -109,6 +117,7 @@ def compare(
     repetitions: _Repetitions = None,
     set_: _Set = None,
     out: _Out = None,
+    plot: _Plot = None,
     fmt: FormatOption = Format.table,
 ) -> int:
     """Hold result folders, or two revisions, against the first: ratios with intervals.
@@ -122,6 +131,7 @@ def compare(
     dpctl compare results/before results/after
     dpctl compare results/before results/after results/other --metric latency_p99
     dpctl compare results/before results/after --metric all --format json
+    dpctl compare results/before results/after --metric goodput --plot goodput.svg
     dpctl compare main . -- experiments/quickstart.yaml
     dpctl compare --set path.loss=1% --repetitions 12 v1 v2 -- my.yaml
     dpctl compare results/compare-my-20250101T120000Z --metric latency_p99
@@ -137,15 +147,26 @@ def compare(
         raise LocalError("two folders or more are compared", hint="dpctl compare DIR DIR")
     if last.suffix in (".yaml", ".yml") and not last.exists():
         raise LocalError(f"{last}: no such file", hint="name an experiment file")
-    metrics = list(metric or [])
+    shown = _Shown(list(metric or []), fmt, plot)
     if last.is_file():
-        return _Revisions(sides, list(set_ or []), repetitions, out).compare(metrics, fmt)
+        return _Revisions(sides, list(set_ or []), repetitions, out).compare(shown)
     _refuse({"--repetitions": repetitions, "--set": set_, "--out": out})
     if earlier:
-        _print_blocks(revisions.read(last), metrics, fmt)
+        _print_blocks(revisions.read(last), shown)
     else:
-        _print_comparison([read(Path(side)) for side in sides], [], metrics, fmt)
+        _print_comparison([read(Path(side)) for side in sides], [], shown)
     return 0
+
+
+class _Shown:
+    """What a comparison shows: which metrics (none: the usual ones), how, and a figure."""
+
+    def __init__(self, metrics: list[str], fmt: Format, plot: Path | None) -> None:
+        from datapath.report import plots
+
+        if plot is not None:
+            plots.check_format(plot.suffix[1:])
+        self.metrics, self.fmt, self.plot = metrics, fmt, plot
 
 
 def _refuse(options: Mapping[str, object]) -> None:
@@ -158,17 +179,17 @@ def _refuse(options: Mapping[str, object]) -> None:
 def _print_comparison(
     results: Sequence[ResultFolder],
     names: Sequence[str],
-    metric: list[str],
-    fmt: Format,
+    shown: _Shown,
     remarks: Sequence[str] = (),
 ) -> None:
     """names: of the revisions; none for folders.  remarks: what else a reader must know."""
-    from datapath.report import answer
+    from datapath.report import answer, overlay
     from datapath.report import compare as comparing
 
-    metrics = [] if metric == ["all"] else metric
+    fmt = shown.fmt
+    metrics = [] if shown.metrics == ["all"] else shown.metrics
     answer.check_metrics(results[0], metrics)
-    metrics = metrics or answer.names(results[0], every=bool(metric))
+    metrics = metrics or answer.names(results[0], every=bool(shown.metrics))
     rows = comparing.compare(results, metrics, paired=bool(names))
     notes = [*remarks, *comparing.remarks(results)]
     if fmt is Format.table:
@@ -179,9 +200,12 @@ def _print_comparison(
     else:
         sides = {"revisions": names} if names else {"folders": [str(f.path) for f in results]}
         print_record({**sides, "remarks": notes, "comparisons": rows}, fmt)
+    if shown.plot is not None:
+        overlay.draw(results, names or comparing.letters(results), metrics[0], shown.plot)
+        _tell(f"figure: {shown.plot}")
 
 
-def _print_blocks(comparison: Comparison, metric: list[str], fmt: Format) -> None:
+def _print_blocks(comparison: Comparison, shown: _Shown) -> None:
     """The complete blocks of two revisions."""
     from datapath.report.compare import as_blocks
     from datapath.report.folder import read
@@ -189,7 +213,7 @@ def _print_blocks(comparison: Comparison, metric: list[str], fmt: Format) -> Non
     results = [as_blocks(list(map(read, side))) for side in zip(*comparison.pairs, strict=True)]
     made, planned = len(comparison.pairs), comparison.planned
     remarks = [] if made >= planned else [f"only {made} of {counted(planned, 'block')} were made"]
-    _print_comparison(results, comparison.names, metric, fmt, remarks)
+    _print_comparison(results, comparison.names, shown, remarks)
 
 
 class _Revisions:
@@ -211,7 +235,7 @@ class _Revisions:
         self.blocks = repetitions or max(needed, self.experiment.spec.sweep.repetitions)
         self.revisions = [revisions.find(name) for name in wanted]
 
-    def compare(self, metric: list[str], fmt: Format) -> int:
+    def compare(self, shown: _Shown) -> int:
         """Make the blocks, and print what they say; of those that are complete, if it ends early.
 
         Raises RunFailed, behind what is printed, when a revision could not run.
@@ -231,7 +255,7 @@ class _Revisions:
             comparison = revisions.read(folder)
         except LocalError as nothing:
             raise (early or nothing) from None
-        _print_blocks(comparison, metric, fmt)
+        _print_blocks(comparison, shown)
         if isinstance(early, RunFailed):
             raise early
         if early is None:

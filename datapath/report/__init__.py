@@ -4,7 +4,7 @@
     folder.py      reads a result folder, whole or not, into one value
     tables.py      summaries of points, ratios to the baseline, JSON
     claims.py      the claims and the verdict, in words
-    compare.py     folders held against the first of them
+    compare.py     folders held against the first of them; overlay.py: a figure of them
     answer.py      what a terminal shows; pivot.py: one metric over two axes
     plotspec.py    which plots, over which axes, in which colours
     figures.py     draws one: points.py, distribution.py, comparison.py, timeline.py (steps.py,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,8 @@ def panels(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> list[Pan
         for axis, value in zip(rest, combo, strict=True):
             keep = keep[keep[axis] == value]
         title = ", ".join(f"{a} = {v}" for a, v in zip(rest, combo, strict=True))
-        panels.append(Panel(label(title), keep, rest))
+        title = label(title) if len(combos) <= 6 else textwrap.fill(label(title, 48), 26)
+        panels.append(Panel(title, keep, rest))
     return panels
 
 

@@ -217,6 +217,11 @@ def _about(folder: ResultFolder) -> str:
     return printable(f"{folder.path} ({', '.join(filter(None, parts))})")
 
 
+def letters(folders: Sequence[ResultFolder]) -> list[str]:
+    """A name for each folder in a figure: the letter of the tables, and its own name."""
+    return [f"{_name(i)} {folder.path.resolve().name}" for i, folder in enumerate(folders)]
+
+
 def _name(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else f"folder {number + 1}"
 

@@ -14,6 +14,7 @@ from datapath.disk import disk_errors, write_atomic
 from datapath.errors import LocalError
 from datapath.report import canvas, figures, plotspec, svg
 from datapath.report.folder import ResultFolder, read
+from datapath.report.plotspec import Colours, PlotSpec
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -89,12 +90,7 @@ def _plain(metric: str) -> str:
 
 def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
     """Write each plot to `plots/<number>-<metric>.<fmt>`; returns the files."""
-    import matplotlib as mpl
-
-    if fmt not in EXPORT_FORMATS:
-        raise LocalError(
-            f"unknown plot format {fmt!r}", hint=f"use one of {', '.join(EXPORT_FORMATS)}"
-        )
+    check_format(fmt)
     result = read(result_folder)
     specs, _ = plotspec.plan(result)
     colours = plotspec.Colours(result, specs)
@@ -104,18 +100,31 @@ def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
     files: list[Path] = []
     for spec in specs:
         file = folder / f"{len(files) + 1}-{spec.kind}-{_plain(spec.metrics[0])}.{fmt}"
-        metadata = {"CreationDate": None} if fmt == "pdf" else {"Date": None}
-        # A page shows a picture on its own ground, which may be dark; a paper has one.
-        style: Any = {"svg.hashsalt": file.stem, "savefig.transparent": fmt == "pdf"}
-        with mpl.rc_context({**canvas.STYLE, **style}):
-            try:
-                figure, _ = figures.draw(result, spec, colours)
-            except canvas.NothingToDraw:
-                continue
-            content = io.BytesIO()
-            figure.savefig(
-                content, format=fmt, dpi=300, metadata=None if fmt == "png" else metadata
-            )
-        write_atomic(file, content.getvalue())
+        try:
+            write(result, spec, colours, file)
+        except canvas.NothingToDraw:
+            continue
         files.append(file)
     return files
+
+
+def check_format(fmt: str) -> None:
+    if fmt not in EXPORT_FORMATS:
+        raise LocalError(
+            f"unknown plot format {fmt!r}", hint=f"use one of {', '.join(EXPORT_FORMATS)}"
+        )
+
+
+def write(result: ResultFolder, spec: PlotSpec, colours: Colours, file: Path) -> None:
+    """One figure as a file for a paper, of the format that its name ends with."""
+    import matplotlib as mpl
+
+    fmt = file.suffix[1:]
+    metadata = {"CreationDate": None} if fmt == "pdf" else {"Date": None}
+    # A page shows a picture on its own ground, which may be dark; a paper has one.
+    style: Any = {"svg.hashsalt": file.stem, "savefig.transparent": fmt == "pdf"}
+    content = io.BytesIO()
+    with mpl.rc_context({**canvas.STYLE, **style}):
+        figure, _ = figures.draw(result, spec, colours)
+        figure.savefig(content, format=fmt, dpi=300, metadata=None if fmt == "png" else metadata)
+    write_atomic(file, content.getvalue())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datapath import units
@@ -211,6 +211,15 @@ def _defaults(result: ResultFolder) -> list[PlotSpec]:
     if not specs:
         specs = [_spec(result, "bar", (m,)) for m in display.metric_order(have)[:2]]
     return specs
+
+
+def by_series(result: ResultFolder, metric: str, series: str) -> PlotSpec:
+    """A metric with a series for each value of an axis: lines where another axis has numbers."""
+    log = metric in METRICS and METRICS[metric].plot == "log"
+    spec = _spec(result, "bar", (metric,), series=series, log=log)
+    if spec.x in (None, series) or len(set(numeric(result.axis_values(str(spec.x))) or ())) < 3:
+        return spec
+    return replace(spec, kind="line")
 
 
 def _spec(

@@ -11,7 +11,8 @@ import pytest
 
 from datapath import stats
 from datapath.cli import main
-from datapath.report import compare
+from datapath.errors import LocalError
+from datapath.report import compare, overlay, plotspec
 from datapath.report.folder import ResultFolder, read
 from tests.cli.told import told
 from tests.report import folders
@@ -168,3 +169,41 @@ def test_folders_of_one_repetition_become_blocks(before: Path) -> None:
     whole = compare.as_blocks([one, one, one])
     assert len(whole.frame) == 3 * len(one.frame)
     assert sorted(whole.frame["block"].unique()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("end", ["svg", "pdf", "png"])
+def test_a_figure_has_a_series_for_each_folder(
+    before: Path, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"both.{end}"
+    after = folders.write(tmp_path / "after", repetitions=3, samples=False)
+    assert main(["compare", str(before), str(after), "--plot", str(file)]) == 0
+    assert capsys.readouterr().err == f"figure: {file}\n"
+    content = file.read_bytes()
+    assert content.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[end])
+
+
+def test_a_figure_has_the_points_that_all_folders_have(before: Path) -> None:
+    first, other = read(before), read(before)
+    other.frame = other.frame[other.frame["path.loss"] != "1%"]
+    both = overlay.overlaid([first, other], ["A", "B"])
+    assert both.axes == [*first.axes, overlay.SIDE]
+    assert "1%" not in set(both.frame["path.loss"])
+    assert len(both.frame) == 2 * len(other.frame)
+    spec = plotspec.by_series(both, "goodput", overlay.SIDE)
+    assert spec.series == overlay.SIDE
+    assert both.axis_values(overlay.SIDE) == ["A", "B"]
+
+
+def test_a_figure_of_another_kind_or_of_nothing_is_refused(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "both.gif"
+    assert main(["compare", str(before), str(before), "--plot", str(file)]) == 2
+    assert "unknown plot format 'gif'" in capsys.readouterr().err
+    first, other = read(before), read(before)
+    other.frame = other.frame[other.frame["path.loss"] == "1%"]
+    first.frame = first.frame[first.frame["path.loss"] != "1%"]
+    with pytest.raises(LocalError, match="no figure"):
+        overlay.draw([first, other], ["A", "B"], "goodput", tmp_path / "both.svg")
+    assert not list(tmp_path.iterdir())
