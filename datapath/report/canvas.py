@@ -83,7 +83,7 @@ def panels(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> list[Pan
         for axis, value in zip(rest, combo, strict=True):
             keep = keep[keep[axis] == value]
         title = ", ".join(f"{a} = {v}" for a, v in zip(rest, combo, strict=True))
-        title = label(title) if len(combos) <= 6 else textwrap.fill(label(title, 48), 26)
+        title = label(title) if len(combos) <= 6 else textwrap.fill(label(title, 60), 26)
         panels.append(Panel(title, keep, rest))
     return panels
 

@@ -288,12 +288,12 @@ def test_on_a_long_path_a_window_has_the_target_of_a_smaller_one() -> None:
 
 
 def test_a_window_grows_faster_over_a_long_way() -> None:
-    """20 ms are four times 5 ms: two packets per RTT, half of that halfway to the target."""
-    base = 20e6
+    """36 ms are four times 9 ms: two packets per RTT, half of that halfway to the target."""
+    base = 36e6
     flow = Hand("vpc", line_rate_bps=GBIT, min_rtt_ns=base)
     flow.ack(1, rtt_ns=base)
     flow.flow.starting, flow.flow.w = False, 80
-    queue = 0.5 * 250 * US * (0.15 + 0.4 / math.sqrt(80 * math.sqrt(0.5 / 20)) + 0.15)
+    queue = 0.5 * 250 * US * (0.15 + 0.4 / math.sqrt(80 * math.sqrt(0.5 / 36)) + 0.15)
     flow.ack(1e-9, rtt_ns=base + queue, wait_ns=base)
     flow.flow.jitter_ns, before = 0, float(flow.flow.w)
     flow.ack(before, rtt_ns=base + queue, wait_ns=2 * base)
