@@ -201,7 +201,8 @@ def _print_comparison(
         sides = {"revisions": names} if names else {"folders": [str(f.path) for f in results]}
         print_record({**sides, "remarks": notes, "comparisons": rows}, fmt)
     if shown.plot is not None:
-        overlay.draw(results, names or comparing.letters(results), metrics[0], shown.plot)
+        lettered = comparing.lettered(names or [result.path.resolve().name for result in results])
+        overlay.draw(results, lettered, metrics[0], shown.plot)
         _tell(f"figure: {shown.plot}")
 
 

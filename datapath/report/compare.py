@@ -217,9 +217,9 @@ def _about(folder: ResultFolder) -> str:
     return printable(f"{folder.path} ({', '.join(filter(None, parts))})")
 
 
-def letters(folders: Sequence[ResultFolder]) -> list[str]:
-    """A name for each folder in a figure: the letter of the tables, and its own name."""
-    return [f"{_name(i)} {folder.path.resolve().name}" for i, folder in enumerate(folders)]
+def lettered(names: Sequence[str]) -> list[str]:
+    """Names of the sides in a figure: the letter of the tables, which no two have, and the name."""
+    return [f"{_name(i)} {name}" for i, name in enumerate(names)]
 
 
 def _name(number: int) -> str:

@@ -109,7 +109,7 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		rc->hello_reply = true;
 		rc->hello_ts = hello.ts_ns;
 	} else {
-		note_rtt(rc, (uint32_t)((uint32_t)now - hello.ts_ns));
+		note_rtt(rc, (uint32_t)now - hello.ts_ns);
 		if (rc->sender)
 			rc->sender->heard_ns = now;
 	}

@@ -54,12 +54,12 @@ static uint32_t next_link(const struct dp_sim *s, const struct sim_switch *sw,
 uint64_t sim_delay_ns(const struct dp_sim *s, uint32_t from, uint32_t to)
 {
 	uint32_t link = s->host[from].nic, leaf = s->leaf[to] - s->n_hosts, at;
-	uint64_t delay_ns = s->link[link ^ 1].back_ns;
+	uint64_t delay_ns = s->link[link ^ 1].reverse_ns;
 
 	while (s->link[link].to >= s->n_hosts) {
 		at = s->link[link].to - s->n_hosts;
 		link = leaf == at ? s->down[to] : dp_routes_next(&s->routes, at, leaf, 0);
-		delay_ns += s->link[link ^ 1].back_ns;
+		delay_ns += s->link[link ^ 1].reverse_ns;
 	}
 	return delay_ns;
 }
@@ -130,7 +130,7 @@ static void pfc(void *user, uint32_t port, uint32_t class, bool paused, uint64_t
 		l->pause = more;
 		l->pause_room += 16;
 	}
-	l->pause[l->pauses++] = (struct sim_pause){ now + l->back_ns, class, paused };
+	l->pause[l->pauses++] = (struct sim_pause){ now + l->reverse_ns, class, paused };
 	sim_queue_set(&s->queue, sim_pause_id(s, link), l->pause[0].at_ns);
 }
 
@@ -189,9 +189,9 @@ static int create_links(struct dp_sim *s, const struct dp_sim_graph *g)
 		if (err)
 			return err;
 		c = g->config[g->link[i ^ 1].config];
-		l->back_ns = c.delay_ns;
+		l->reverse_ns = c.delay_ns;
 		if (c.rate_bps)
-			l->back_ns += SMALL_FRAME_BYTES * 8 * 1000000000ull / c.rate_bps;
+			l->reverse_ns += SMALL_FRAME_BYTES * 8 * 1000000000ull / c.rate_bps;
 	}
 	return 0;
 }

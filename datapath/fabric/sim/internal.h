@@ -102,8 +102,8 @@ struct sim_link {
 	struct dp_link *link;
 	struct dp_sim *sim;
 	uint32_t from, to;
-	uint16_t ingress;	 /* port of the switch at its end */
-	uint64_t back_ns;	 /* time that a small frame takes the other way over an idle link */
+	uint16_t ingress;    /* port of the switch at its end */
+	uint64_t reverse_ns; /* time of a small frame over the idle link of the other direction */
 	struct sim_pause *pause; /* a FIFO */
 	uint32_t pauses, pause_room;
 	bool emulated; /* a program emulates the link, and wakes late */
