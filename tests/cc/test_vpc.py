@@ -225,6 +225,20 @@ def test_jitter_is_the_mean_change_between_close_samples() -> None:
         assert (float(flow.flow.w) > 100) == grows
 
 
+def test_on_a_long_path_jitter_is_the_change_of_lowest_delays() -> None:
+    """Packets that follow each other closely are late together: half as much again as the mean.
+
+    A shorter path learns nothing from that.
+    """
+    for base_ms, learnt in ((20, 1.5), (5, 0)):
+        flow = Hand("vpc", line_rate_bps=100 * GBIT)
+        flow.ack(1, rtt_ns=base_ms * 1e6)
+        for number in range(200):
+            flow.flow.draining = False
+            flow.ack(1e-9, rtt_ns=(base_ms + number % 2) * 1e6, wait_ns=0.3 * base_ms * 1e6)
+        assert float(flow.flow.wander_ns) == pytest.approx(learnt * 1e6, rel=0.01)
+
+
 def test_changes_over_a_round_trip_are_queue_and_not_jitter() -> None:
     """The same changes of the RTT, seen by a window of one packet: they widen nothing."""
     flow = steady(1)
@@ -409,7 +423,7 @@ def test_it_competes_no_more_when_the_queue_empties() -> None:
 def squeezed(flow: Hand, lost: float = 0) -> None:
     """It competes until it is time to try, and the rival leaves it one packet."""
     give_up(flow, 8 * BASE)
-    for number in range(40):
+    for number in range(70):
         if not flow.flow.competing:
             break
         flow.ack(1, rtt_ns=8 * BASE * (1 + 0.04 * (number % 2)), wait_ns=2 * BASE, lost=lost)

@@ -99,8 +99,11 @@ def test_one_burst_of_loss_is_no_policer() -> None:
     assert flow.flow.policed_bps > 1e17
 
 
-def test_a_policed_flow_keeps_the_least_window() -> None:
-    """A rate of nothing would be no pacing at all, for ever; nothing that came through is none."""
+def test_a_policed_flow_keeps_a_least_rate() -> None:
+    """A quarter of the least window per RTT; if nothing came through, there is no rate to keep.
+
+    A rate of nothing would be no pacing at all, for ever.
+    """
     flow = steady(64)
     flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
     for _ in range(3):
@@ -109,7 +112,17 @@ def test_a_policed_flow_keeps_the_least_window() -> None:
     flow = policed()
     for _ in range(12):
         flow.ack(1e-9, rtt_ns=BASE, lost=200, inflight=0, wait_ns=8e6)
-    assert flow.rate_bps == pytest.approx(0.25 * MSS * 8e9 / BASE)
+    assert flow.rate_bps == pytest.approx(0.25 / 4 * MSS * 8e9 / BASE)
+
+
+def test_time_outs_between_losses_do_not_keep_a_policed_flow_from_learning() -> None:
+    """Several flows lose so much at first that each few packets end in a time-out."""
+    flow = policed()
+    before = flow.rate_bps
+    for _ in range(8):
+        flow.ack(8, rtt_ns=BASE, lost=8, inflight=0, wait_ns=2e6)
+        flow.timeout()
+    assert flow.rate_bps < 0.7 * before
 
 
 def test_a_policer_that_is_gone_is_forgotten() -> None:
@@ -123,7 +136,7 @@ def test_a_policer_that_is_gone_is_forgotten() -> None:
 def losing(share: float, packets: float = 64) -> Hand:
     """A flow that has lately lost this share of its packets, in batches too small to count."""
     flow = steady(packets)
-    for _ in range(40):
+    for _ in range(160):
         flow.ack(8 * (1 - share), lost=8 * share, inflight=packets)
         flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
     flow.flow.w = packets

@@ -25,6 +25,7 @@ SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
+WANDER_G, WANDER_GAIN = 0.1, 1.5  # weight of the newest change of the lowest delay, and its factor
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for queues on the way back
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
@@ -38,8 +39,9 @@ CUT = 4  # when the window has become smaller by this, its packets have left the
 CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
 UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
 RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
-FIRST_ROUNDS, LAST_ROUNDS = 8, 64  # RTTs for which a flow competes
-LOSS_BATCH, POLICED_BATCH = 32, 128  # packets over which a share of loss is taken, at least
+RIVAL_ROUNDS = 128  # base RTTs for which a flow competes
+LOSS_BATCH, POLICED_BATCH = 32, 64  # packets over which a share of loss is taken, at least
+RECENT_G = 1 / 128  # of a packet, in the share of loss that narrows the target
 USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
 PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
@@ -73,6 +75,7 @@ class Vpc(Flow):
     starting: bool = state(True)
     base_ns: float = state()
     jitter_ns: float = state()
+    wander_ns: float = state()
     lowest_ns: float = state(NONE_YET)
     last_rtt_ns: float = state()
     last_cut_ns: float = state()
@@ -103,7 +106,6 @@ class Vpc(Flow):
     competing: bool = state(False)
     rival_low_ns: float = state()
     rival_until_ns: float = state()
-    rival_rounds: float = state()
     rival_w: float = state()
     alpha: float = state()
     marked_bytes: float = state()
@@ -154,7 +156,8 @@ class Vpc(Flow):
     def on_timeout(flow, now_ns: float) -> None:
         flow.w = min(flow.w / 2, 1)
         flow.starting, flow.competing = True, False
-        forget_losses(flow)
+        if flow.policed_bps == NONE_YET:
+            forget_losses(flow)
         apply(flow)
 
 
@@ -177,6 +180,7 @@ def queueing_delay(flow: Vpc, ack: Ack) -> float:
             rtt_ns += BITS_NS * ack.hop[i].queue_bytes / max(ack.hop[i].rate_bps, 1)
     if ack.now_ns >= flow.low_until_ns:
         flow.low_until_ns = ack.now_ns + SPAN * ack.rtt_ns
+        learn_wander(flow)
         flow.last_low_ns, flow.low_ns = flow.low_ns, rtt_ns
     flow.low_ns = min(flow.low_ns, rtt_ns)
     return min(flow.low_ns, flow.last_low_ns) - flow.base_ns
@@ -190,6 +194,13 @@ def learn_jitter(flow: Vpc, ack: Ack, rtt_ns: float) -> None:
         flow.jitter_ns -= FADE_G * flow.jitter_ns
     flow.last_rtt_ns, flow.last_cut_ns, flow.last_sample_ns = ack.rtt_ns, rtt_ns, ack.now_ns
     flow.stretch = min(ack.rtt_ns / rtt_ns, MOST_STRETCH)
+
+
+def learn_wander(flow: Vpc) -> None:
+    """On long ways packets that follow each other are late together: look at lowest delays."""
+    if flow.min_rtt_ns > LONG_NS and flow.last_low_ns < NONE_YET and not flow.draining:
+        change_ns = WANDER_GAIN * abs(flow.low_ns - flow.last_low_ns)
+        flow.wander_ns += WANDER_G * (change_ns - flow.wander_ns)
 
 
 def learn_base(flow: Vpc, ack: Ack) -> None:
@@ -239,7 +250,7 @@ def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
 def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
     """True until a few samples in a row are above the target."""
     long = flow.min_rtt_ns > LONG_NS
-    if delay_ns <= max(target_ns(flow), START_SHARE * flow.min_rtt_ns * long):
+    if delay_ns <= max(room_ns(flow), START_SHARE * flow.min_rtt_ns * long):
         flow.w, flow.start_samples = flow.w + acked, 0
         return True
     flow.start_samples += 1
@@ -308,7 +319,8 @@ def give_up(flow: Vpc, longer: bool) -> None:
     if longer and (spread <= FLATTEST or (same and spread <= 2 * FLAT)):
         flow.row_w *= low_ns / flow.base_ns / 2  # half of the rate that it had
         flow.base_ns = flow.lowest_ns = low_ns
-        flow.relearn_rtt_ns, flow.jitter_ns, flow.last_row_low_ns = NONE_YET, 0, 0
+        flow.relearn_rtt_ns, flow.last_row_low_ns = NONE_YET, 0
+        flow.jitter_ns = flow.wander_ns = 0
         flow.relearn_ns = flow.confirmed_ns = flow.now_ns
         flow.w = max(flow.w, flow.row_w)
         forget_losses(flow)
@@ -316,8 +328,7 @@ def give_up(flow: Vpc, longer: bool) -> None:
         flow.row_w = max(flow.row_w, RIVAL_PACKETS)
         flow.competing = flow.starting = True
         flow.rival_low_ns = low_ns
-        flow.rival_rounds = min(max(2 * flow.rival_rounds, FIRST_ROUNDS), LAST_ROUNDS)
-        flow.rival_until_ns = flow.now_ns + flow.rival_rounds * low_ns
+        flow.rival_until_ns = flow.now_ns + RIVAL_ROUNDS * flow.lowest_ns
         flow.w = flow.rival_w = max(flow.w, flow.row_w)
     flow.row = 0
 
@@ -326,7 +337,7 @@ def compete(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
     """As NewReno, from where the window was, until the queue empties or it is time to try."""
     emptied = delay_ns < target_ns(flow)
     if emptied:
-        flow.last_row_low_ns = flow.rival_rounds = flow.rival_w = 0
+        flow.last_row_low_ns = flow.rival_w = 0
     if emptied or ack.now_ns > flow.rival_until_ns:
         flow.competing = flow.starting = False
         flow.decreased_ns = ack.now_ns
@@ -366,7 +377,8 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
     if told_bytes > 0:
         weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
         lost = ack.lost_bytes / told_bytes
-        flow.recent_loss += weight * (lost - flow.recent_loss)
+        recent = min(RECENT_G * told_bytes / flow.mss_bytes, 1)
+        flow.recent_loss += recent * (lost - flow.recent_loss)
         flow.crowd_loss += weight * (lost - flow.usual_loss - flow.crowd_loss)
         flow.crowd_loss = min(flow.crowd_loss, MOST_CROWDED)
     flow.batch_bytes += told_bytes
@@ -379,7 +391,7 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
     share = flow.batch_lost_bytes / flow.batch_bytes
     excess = share - flow.usual_loss
     packet_bps = BITS_NS * flow.mss_bytes / max(flow.srtt_ns, 1)  # one per RTT
-    least_bps = flow.min_window * packet_bps
+    least_bps = flow.min_window * packet_bps / 4
     # A share of n packets varies by 1 / sqrt(n).
     limit = max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS)
     if policed:

@@ -44,7 +44,7 @@ def length_ns(flow: "Vpc") -> float:
 
 def noise_ns(flow: "Vpc") -> float:
     """Jitter beyond the changes that a queue of whole packets makes."""
-    return max(flow.jitter_ns - QUIET * length_ns(flow), 0)
+    return max(max(flow.jitter_ns, flow.wander_ns) - QUIET * length_ns(flow), 0)
 
 
 def long_way(flow: "Vpc") -> bool:
