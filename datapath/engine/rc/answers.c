@@ -38,10 +38,9 @@ static bool may_answer(struct dp_rc *rc)
 	return q->tail - q->head < DP_READ_QUEUE;
 }
 
-/* A standard requester takes answers in PSN order.  A request that it repeats goes in front of
- * those that wait, or takes the place of the waiting one that holds its PSN: a requester that goes
- * back has received all that lies before.  The answer behind it may have begun; then it begins
- * anew. */
+/* A standard requester takes answers in PSN order.  A repeated request goes in front of those that
+ * wait, or takes the place of the waiting one that holds its PSN: a requester that goes back has
+ * received everything before this PSN.  If the answer behind it has begun, it begins anew. */
 static struct dp_answer *insert(struct dp_answers *q, uint32_t psn)
 {
 	struct dp_answer *a;

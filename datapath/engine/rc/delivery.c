@@ -17,7 +17,7 @@ struct delivery {
 	bool echoed;	      /* the peer echoed when the packet that it answers was sent: */
 	uint32_t echo_ns;     /* at this time, or before */
 	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
-	uint64_t back_ns;     /* its part in queues on the way back */
+	uint64_t back_ns;     /* its part in queues on the return path */
 	uint64_t host_ns;     /* time that both hosts added... */
 	uint64_t held_ns;     /* ...and its part in which a READ waited */
 };

@@ -348,7 +348,7 @@ static void ack_within(struct dp_responder *r, uint64_t delay, uint64_t now)
 		r->ack_ns = now + delay;
 }
 
-/* The requester has to be told something.  One that wants few acknowledgements gets it late. */
+/* Tells the requester that a gap has opened or closed; later if it wants few acknowledgements. */
 static void tell_news(struct dp_rc *rc, uint64_t now)
 {
 	if (rc->resp.thin)
@@ -357,9 +357,10 @@ static void tell_news(struct dp_rc *rc, uint64_t now)
 		dp_ack_soon(rc);
 }
 
-/* How long the acknowledgement of this packet waits for the program's reply; 0: it does not.  The
- * program knows of a message if it completes a receive, or if it spins on the memory: then it has
- * replied to the messages before (as in the ping-pong mode of TCP's delayed acknowledgements). */
+/* How long the acknowledgement of this packet waits for the program's reply; 0: it does not wait.
+ * Only a program that learns of the message can reply: because the message completes a receive, or
+ * because the program spins on the memory, as one does that has replied to the messages before
+ * (TCP's ping-pong mode of delayed acknowledgements is alike). */
 static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
 {
 	struct dp_responder *r = &rc->resp;
@@ -374,10 +375,10 @@ static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
 	return 0;
 }
 
-/* Schedules an acknowledgement.  At once if the requester asks for it (it does so for
- * retransmissions) and no reply is expected, soon when there is news: a gap opens or closes, or a
- * packet came twice; else after a number of packets or some time.  An ACK for each packet behind a
- * gap would cost more than the loss. */
+/* Schedules an acknowledgement.  It leaves at once if the requester asks for it (as it does for
+ * retransmissions) and no reply is expected.  It leaves soon if there is news: a gap opens or
+ * closes, or a packet came twice.  Otherwise it waits for a number of packets or some time.  An ACK
+ * for each packet behind a gap would cost more than the loss. */
 static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, bool news, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;
