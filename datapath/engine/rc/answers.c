@@ -75,7 +75,7 @@ static struct dp_answer *new_answer(struct dp_rc *rc, uint32_t psn, bool extende
 
 static uint32_t segment_of(const struct dp_rc *rc, const struct dp_held *h, bool extended)
 {
-	return extended ? h->rq_seq : rc->qp.attr.path_mtu;
+	return extended ? h->segment : rc->qp.attr.path_mtu;
 }
 
 /* A PSN near the expected one, as a 64-bit number that does not wrap. */

@@ -396,10 +396,10 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
-		sample_rtt(&d, p, xdh.ts_ns, xdh.rq_seq, now);
-		d.held_ns = d.rtt_ns ? xdh.rq_seq : 0;
+		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, now);
+		d.held_ns = d.rtt_ns ? xdh.held_ns : 0;
 		if (d.rtt_ns)
-			dp_rtt_held(&rc->flow->rtt, xdh.rq_seq, now);
+			dp_rtt_held(&rc->flow->rtt, xdh.held_ns, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;
 	}

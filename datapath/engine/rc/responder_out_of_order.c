@@ -104,9 +104,9 @@ static uint32_t psns_of(const struct dp_rc *rc, const struct dp_parsed *p)
 	if (!(p->mask & DP_IS_READ))
 		return 1;
 	dp_xdh_get(p->xdh, &xdh);
-	if (xdh.rq_seq < DP_SEGMENT_MIN || xdh.rq_seq > dp_segment_limit(rc) || xdh.rq_seq & 3)
+	if (xdh.segment < DP_SEGMENT_MIN || xdh.segment > dp_segment_limit(rc) || xdh.segment & 3)
 		return 0;
-	n = dp_read_psns(dp_reth_len(p->reth), xdh.rq_seq);
+	n = dp_read_psns(dp_reth_len(p->reth), xdh.segment);
 	return n <= DP_READ_CHUNK ? n : 0;
 }
 
@@ -124,8 +124,8 @@ static uint32_t missing(const struct dp_rc *rc, uint32_t psn, uint32_t n)
  * request, which may end elsewhere. */
 static void cut_read(const struct dp_parsed *p, struct dp_held *h, uint32_t n_psn)
 {
-	if (p->mask & DP_IS_READ && n_psn < dp_read_psns(h->len, h->rq_seq))
-		h->len = n_psn * h->rq_seq;
+	if (p->mask & DP_IS_READ && n_psn < dp_read_psns(h->len, h->segment))
+		h->len = n_psn * h->segment;
 }
 
 /* Takes a packet behind a gap: places its payload and remembers the rest. */
@@ -281,9 +281,9 @@ static void rest_of_read(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n
 	while ((done = (uint32_t)dp_psn_diff(r->epsn, p->psn)) < n_psn) {
 		new = missing(rc, r->epsn, n_psn - done);
 		dp_held_from(p, &h, now);
-		h.va += done * h.rq_seq;
-		h.offset += done * h.rq_seq;
-		h.len -= done * h.rq_seq;
+		h.va += done * h.segment;
+		h.offset += done * h.segment;
+		h.len -= done * h.segment;
 		cut_read(p, &h, new);
 		if (!new || dp_execute_read(rc, &h, r->epsn, true))
 			return;
