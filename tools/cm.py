@@ -73,17 +73,17 @@ class Connection:
             self._expect(RDMA_CM_EVENT_ESTABLISHED)
 
     def connect(self, qp: QP, device: str, host: str, port: int) -> None:
-        """device: the QP's; told when the way to the host leads through another one."""
+        """device: the QP's; told when the route to the host leads through another one."""
         with self._deadline():
             self._id = self._new_id()
             try:
                 to = AddrInfo(dst=host, dst_service=str(port), port_space=RDMA_PS_TCP)
                 self._id.resolve_addr(to)
             except PyverbsRDMAError as error:
-                raise SystemExit(f"RDMA-CM has no way to {host}: {error}") from None
+                raise SystemExit(f"RDMA-CM has no route to {host}: {error}") from None
             self._expect(RDMA_CM_EVENT_ADDR_RESOLVED)
             if self._id.dev_name != device:
-                raise SystemExit(f"the way to {host} leads through {self._id.dev_name}")
+                raise SystemExit(f"the route to {host} leads through {self._id.dev_name}")
             self._id.resolve_route()
             self._expect(RDMA_CM_EVENT_ROUTE_RESOLVED)
             self._id.connect(self._parameters(qp))

@@ -67,7 +67,7 @@ class Ack:
     ]
     host_ns: Annotated[float, "the time in the two hosts, which comes on top of `rtt_ns`"]
     back_ns: Annotated[
-        float, "the part of `rtt_ns` in queues on the way back; 0: none, or not known"
+        float, "the part of `rtt_ns` in queues of the return path; 0: none, or not known"
     ]
     acked_bytes: Annotated[float, "newly delivered"]
     marked_bytes: Annotated[float, "part of `acked_bytes` that arrived with CE"]

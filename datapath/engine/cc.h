@@ -53,7 +53,7 @@ struct dp_cc_ack {
 	double now_ns;
 	double rtt_ns;	       /* of the newest packet acknowledged, without host_ns; 0: none */
 	double host_ns;	       /* time that both hosts added to that RTT */
-	double back_ns;	       /* part of rtt_ns in queues on the way back; 0: none, or not known */
+	double back_ns;	       /* part of rtt_ns in queues of the return path; 0: none or unknown */
 	double acked_bytes;    /* newly delivered */
 	double marked_bytes;   /* part of acked_bytes that arrived with CE */
 	double lost_bytes;     /* declared lost since the previous on_ack */

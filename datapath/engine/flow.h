@@ -46,7 +46,7 @@ struct dp_flow {
 	struct dp_oneway oneway;
 	struct dp_thinning thinning;
 	uint64_t next_tx_ns;	 /* pacing: when the next packet is due */
-	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on that */
+	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on this time */
 	uint64_t app_limited_at; /* rate samples up to this delivered_bytes are app-limited */
 	/* standard mode: one packet is timed at a time */
 	uint64_t timed_ns;
@@ -76,8 +76,8 @@ static inline double dp_flow_cwnd_bytes(const struct dp_flow *f)
 	return f->record ? f->record->cwnd_bytes : f->constant_cwnd_bytes;
 }
 
-/* The window, and what the receiver may have received and not acknowledged because this end asked
- * for few acknowledgements: the algorithm's window is about packets on their way. */
+/* The algorithm's window is about packets on their way.  Packets that the receiver has and does not
+ * acknowledge yet, because this end asked for few acknowledgements, come on top of it. */
 static inline double dp_flow_window_bytes(const struct dp_flow *f)
 {
 	double cwnd_bytes = dp_flow_cwnd_bytes(f);

@@ -4,8 +4,8 @@
 #include <math.h>
 
 #define FIRST_ROOM 16u
-/* A DEMAND that is behind the one before was overtaken by it.  So many in a row were not: the one
- * before was wrong, and the flow begins anew. */
+/* A DEMAND with lower totals than the newest one was overtaken on the network, and is ignored.  But
+ * this many of them in a row show that the newest one was wrong: then the flow begins anew. */
 #define BELIEVED 3
 /* CREDITs that may wait for transmission: what is more than this is lost at once. */
 #define UNSENT_MAX 64

@@ -24,6 +24,7 @@
  *   wheel.c   the timer wheel
  *   pool.c    pools of fixed-size blocks
  *   check.c   the invariants of all state, for tests and fuzzers
+ *   counters.h  the counters of engine and QPs
  *   rc/       reliable connections
  *   ud/       unreliable datagrams
  */

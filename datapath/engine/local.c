@@ -57,7 +57,7 @@ void dp_locals_reset(struct dp_qp *qp)
 static int run(struct dp_qp *qp, const struct dp_send_wr *wr)
 {
 	return wr->opcode == DP_WR_BIND_MW ? dp_window_bind(qp, &wr->bind) :
-					     dp_mr_invalidate(qp, wr->imm);
+					     dp_mr_invalidate(qp, wr->invalidate_rkey);
 }
 
 int dp_post_local(struct dp_qp *qp, const struct dp_send_wr *wr)

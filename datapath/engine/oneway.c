@@ -51,7 +51,7 @@ static void look(struct dp_oneway *o, uint64_t rtt_ns, uint64_t now)
 	follow(&o->forward, &o->back, most_ns);
 	if (o->forward.lowest_ns - o->forward.base_ns <= rtt_ns / 8)
 		o->seen_ns = now;
-	/* While the way forward is never empty, drift cannot be told from a queue. */
+	/* While the forward path is never empty, drift cannot be told from a queue. */
 	if (now - o->seen_ns > BELIEF_NS)
 		begin(o, o->forward.lowest_ns, o->back.lowest_ns, now);
 }

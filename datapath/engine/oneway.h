@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which part of an RTT is a queue on the way back.  Acknowledgements tell when a packet arrived by
- * the peer's clock, so an RTT can be cut in two: forward and back.  Both parts contain the unknown
+ * Which part of an RTT is a queue on the return path.  Acknowledgements tell when a packet arrived
+ * by the peer's clock, so an RTT can be cut in two: forward and back.  Both contain the unknown
  * difference of the two clocks, so only a part's distance from its lowest value means something.
  * Nothing here knows of QPs.
  */
@@ -19,7 +19,7 @@ struct dp_oneway_dir {
 
 struct dp_oneway {
 	uint64_t look_ns; /* when both directions are looked at together; 0: no sample yet */
-	uint64_t seen_ns; /* when the way forward was last seen empty */
+	uint64_t seen_ns; /* when the forward path was last seen empty */
 	struct dp_oneway_dir forward, back;
 };
 

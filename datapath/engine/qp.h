@@ -32,7 +32,10 @@ struct dp_swqe {
 			uint32_t remote_qpn, remote_qkey;
 		};
 	};
-	uint32_t rkey, imm;
+	uint32_t rkey;
+	union {
+		uint32_t imm, invalidate_rkey;
+	};
 	uint32_t len; /* bytes of the message */
 	uint32_t first_psn, n_psn;
 	uint32_t base;		  /* bytes in front of first_psn, sent before the segment changed */

@@ -3,7 +3,7 @@
 
 /* How long the lowest RTT is believed (as BBR, draft-cardwell-iccrg-bbr). */
 #define MIN_RTT_WINDOW_NS 10000000000ull
-/* How long a peer is expected to hold READs as it once did. */
+/* How long the longest hold time of a READ is remembered. */
 #define HELD_WINDOW_NS 1000000000ull
 
 void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t now)

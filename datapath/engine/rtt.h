@@ -10,7 +10,7 @@ struct dp_rtt {
 	uint64_t host_ns;	      /* time that the hosts add, smoothed like srtt_ns */
 	uint64_t rttvar_ns;	      /* variation of network and hosts together */
 	uint64_t min_rtt_at_ns;
-	uint64_t held_ns; /* longest time that the peer held a READ of late; 0: none yet */
+	uint64_t held_ns; /* longest time that the peer recently held a READ; 0: none yet */
 	uint64_t held_at_ns;
 };
 

@@ -7,16 +7,16 @@
 #define DP_ACK_DELAY_NS 50000ull
 
 enum {
-	LEAST_SAMPLES = 4, /* of a round: one acknowledgement alone may meet a short queue */
-	CALM_ROUNDS = 16,  /* without a queue, before more acknowledgements are tried */
-	PATIENCE_MAX = 3,  /* doublings of these rounds, after tries that made a queue */
-	LASTS = 3,	   /* rounds with a long queue: it is not that of flows that begin */
+	LEAST_SAMPLES = 4, /* acknowledgements of a round: one alone may meet a short queue */
+	CALM_ROUNDS = 16,  /* rounds without a queue before the sender asks for more again */
+	PATIENCE_MAX = 3,  /* most doublings of CALM_ROUNDS, one after each try that made a queue */
+	LASTS = 3, /* rounds with a long queue, before it counts: flows that begin make one */
 };
 
-/* Shares of the RTT: a queue that is longer stays, and one that is shorter is none. */
+/* A queue longer than RTT / STANDS is a standing queue; one shorter than RTT / EMPTY is none. */
 enum { STANDS = 8, EMPTY = 16 };
 
-/* Data of others may make a shorter queue than this one, and than two RTTs without queues. */
+/* A shorter queue, or one of less than twice the lowest RTT, may be made of the data of others. */
 #define LONG_NS 400000ull
 
 uint64_t dp_ack_delay_ns(unsigned level)
@@ -38,7 +38,7 @@ static void thicken(struct dp_thinning *t)
 {
 	if (!t->level || ++t->calm < CALM_ROUNDS << t->patience)
 		return;
-	if (t->trying) /* the level before was thinner than it had to be */
+	if (t->trying) /* the last try made no queue */
 		t->patience = 0;
 	t->calm = 0;
 	t->trying = 1;
@@ -48,7 +48,7 @@ static void thicken(struct dp_thinning *t)
 /* Whether the queue is one that fewer acknowledgements may make shorter. */
 static bool stands(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns)
 {
-	if (t->level) /* a queue that becomes shorter needs nothing but time */
+	if (t->level) /* a queue that becomes shorter goes away by itself */
 		return t->back_ns > srtt_ns / STANDS && t->back_ns >= t->last_ns;
 	t->calm = t->back_ns > LONG_NS && t->back_ns > 2 * min_rtt_ns ? t->calm + 1 : 0;
 	return t->calm == LASTS;

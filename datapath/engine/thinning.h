@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How often a sender wants to be acknowledged.  While acknowledgements queue on their way back, it
- * asks for half as many, and again; when they have not queued for a while, for twice as many.  The
- * idea is that of RFC 5690 and of TACK (SIGCOMM 2020).  Nothing here knows of QPs.
+ * How often a sender wants to be acknowledged.  While acknowledgements queue on the return path,
+ * the sender asks for half as many, and then for half of these.  When they have not queued for a
+ * while, it asks for twice as many.  The idea is that of RFC 5690 and of TACK (SIGCOMM 2020).
+ * Nothing here knows of QPs.
  */
 #ifndef DP_ENGINE_THINNING_H
 #define DP_ENGINE_THINNING_H

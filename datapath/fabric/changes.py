@@ -49,7 +49,7 @@ class PauseLink:
 class SetRoute:
     """At a time, switches begin or cease to send along a link between two of them.
 
-    A switch that has no other way goes on to send along it.
+    A switch that has no other path goes on to send along it.
     """
 
     at_ns: int

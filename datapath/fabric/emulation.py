@@ -190,7 +190,7 @@ class Emulator:
     def route(self, at_ns: int, name: str, *, used: bool) -> None:
         """At a time (CLOCK_MONOTONIC), let routes lead along a link or around it.
 
-        Where there is no other way they lead along it nevertheless.
+        Where there is no other path they lead along it nevertheless.
         """
         if (answer := self._ask("route", name, str(at_ns), str(int(used)))) != "ok":
             raise DatapathError(f"the emulator refuses a route: {answer.removeprefix('error ')}")

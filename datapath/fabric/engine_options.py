@@ -20,7 +20,7 @@ class EngineOptions:
     rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
     packets with payload, and of those without.  class_of_dscp: in their place, the class by the
     DSCP of the flow, shape (64,).  credit_class: that of CREDIT packets; None: as others.  With a
-    class of their own they go the way of their data backwards.
+    class of their own they take the path of their data backwards.
     """
 
     path_mtu: int = 4096

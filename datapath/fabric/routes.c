@@ -66,20 +66,20 @@ static int make_room(struct dp_routes *r, uint32_t more)
  * that have none yet. */
 static int route_to(struct dp_routes *r, uint32_t leaf, bool all, uint32_t *hops, uint32_t *work)
 {
-	struct dp_route *way;
+	struct dp_route *route;
 	uint32_t i;
 
 	distances(r, leaf, all, hops, work);
 	for (i = 0; i < r->n_switches; i++) {
-		way = &r->route[(size_t)i * r->n_leaves + r->leaf[leaf]];
-		if (i == leaf || (all && way->n))
+		route = &r->route[(size_t)i * r->n_leaves + r->leaf[leaf]];
+		if (i == leaf || (all && route->n))
 			continue;
 		if (make_room(r, r->first_out[i + 1] - r->first_out[i]))
 			return -ENOMEM;
-		way->first = r->used;
-		way->n = nearer(r, i, all, hops, r->next + r->used);
-		r->used += way->n;
-		if (all && !way->n && r->leaf[i] != DP_NO_SWITCH)
+		route->first = r->used;
+		route->n = nearer(r, i, all, hops, r->next + r->used);
+		r->used += route->n;
+		if (all && !route->n && r->leaf[i] != DP_NO_SWITCH)
 			return -EINVAL;
 	}
 	return 0;

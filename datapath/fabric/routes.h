@@ -3,7 +3,7 @@
  * Routes between the switches of a network, for simulator and emulator: all shortest paths.
  *
  * There is a route for each leaf (a switch with hosts on it), not for each host, since all hosts of
- * a leaf are reached the same way.  A switch chooses among equal links by the hash of the flow
+ * a leaf are reached by the same route.  A switch chooses among equal links by the hash of the flow
  * (ECMP).  Links 2i and 2i + 1 are the two directions of a cable.
  */
 #ifndef DP_FABRIC_ROUTES_H
@@ -56,9 +56,10 @@ bool dp_routes_choose(const struct dp_routes *);
 static inline uint32_t dp_routes_next(const struct dp_routes *r, uint32_t from, uint32_t leaf,
 				      uint32_t flow_hash)
 {
-	const struct dp_route *way = &r->route[(size_t)from * r->n_leaves + r->leaf[leaf]];
+	const struct dp_route *route = &r->route[(size_t)from * r->n_leaves + r->leaf[leaf]];
 
-	return r->next[way->first + (way->n > 1 ? dp_ecmp(flow_hash, r->seed[from], way->n) : 0)];
+	return r->next[route->first +
+		       (route->n > 1 ? dp_ecmp(flow_hash, r->seed[from], route->n) : 0)];
 }
 
 #endif

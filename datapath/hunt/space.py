@@ -215,7 +215,7 @@ SPACE: Sequence[Dimension] = (
               ("share", "packets"), keeps=lambda v, at: 1 - v[0]),
     Dimension("ack_loss", "random, of acknowledgements", SHARES,
               lambda v, at: {"path.backward.loss": format_fraction(v)}, ("share",)),
-    Dimension("ack_rate", "of the way back, in rates of the way there", Log(0.01, 1, 1),
+    Dimension("ack_rate", "of the return path, in rates of the forward path", Log(0.01, 1, 1),
               lambda v, at: {"path.backward.rate": _rate(v * at.rate_bps)}, ("x",),
               adds_ns=lambda v, at: 2 * _ACK_BYTES * 8e9 / (v * at.rate_bps)),
     Dimension("corrupt", "a bit of a packet", Log(1e-4, 0.05),

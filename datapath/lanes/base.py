@@ -54,6 +54,11 @@ class Process(Protocol):
     """A program on a host, as far as lanes agree: a part of subprocess.Popen."""
 
     @property
+    def pid(self) -> int | None:
+        """On this machine; None: the program runs on another one."""
+        ...
+
+    @property
     def returncode(self) -> int | None:
         """Exit status, minus the signal's number when one ended it; None while it runs."""
         ...

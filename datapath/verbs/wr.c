@@ -90,12 +90,12 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 
 static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
-	next_wr(ex, DP_WR_SEND_WITH_INV)->imm = rkey;
+	next_wr(ex, DP_WR_SEND_WITH_INV)->invalidate_rkey = rkey;
 }
 
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
-	next_wr(ex, DP_WR_LOCAL_INV)->imm = rkey;
+	next_wr(ex, DP_WR_LOCAL_INV)->invalidate_rkey = rkey;
 }
 
 static struct dp_send_wr *next_remote(struct ibv_qp_ex *ex, enum dp_wr_opcode opcode, uint32_t rkey,

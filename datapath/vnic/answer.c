@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The card answers for the guests of a tenant: a request for a link address reaches no other
- * host, and tells a guest of no other tenant.
+ * The card answers requests for the link addresses of a tenant's guests.  So a request goes to no
+ * other host, and a guest learns of no guest of another tenant.
  */
 #include "vnic/header.h"
 #include "wire/headers.h"
@@ -71,7 +71,7 @@ static bool read_solicitation(const uint8_t *b, uint32_t len, const struct heade
 	memcpy(q->asker_mac, h->src_mac, MAC_LEN);
 	q->asker = h->src;
 	memcpy(q->target.b, icmp + ND_TARGET, sizeof(q->target.b));
-	/* From no address: the guest asks if another has its own. */
+	/* From the unspecified address: the guest asks whether another has its address. */
 	return !same_address(&q->asker, &unspecified);
 }
 

@@ -17,15 +17,14 @@
  *   sample.c    tunnels and classes over time, as files
  *
  * One thread owns everything.  A frame of a recovered class is a SEND with immediate over
- * an RC QP; the immediate is the tenant's VNI.  The frame stays in the chunks of the UMEM in
- * which the guest's device was read, which are registered memory of the engine, until the
- * SEND completes.  A receive is made of chunks as well, and they go to the transmit ring of
- * the guest's device.  So the card copies only between registered memory and packets, as any
- * QP does.
+ * an RC QP; the immediate is the tenant's VNI.  Until the SEND completes, the frame stays in the
+ * chunks of the UMEM in which it came from the guest's device; these are registered memory of the
+ * engine.  A receive is made of chunks as well, and they go to the transmit ring of the guest's
+ * device.  So the card copies only between registered memory and packets, as any QP does.
  *
  * The frames of a flow take one QP, so they arrive in order.  A frame of a recovered class is
- * never dropped on its way: if the tunnel takes no more, the card reads no more from the
- * guest that has too many frames in it (HELD_MAX).
+ * never dropped on its way.  When the tunnel takes no more frames, the card reads no more from a
+ * guest with too many frames in it (HELD_MAX).
  */
 #ifndef DP_VNIC_CARD_H
 #define DP_VNIC_CARD_H
@@ -41,26 +40,26 @@
 
 enum {
 	GUESTS_MAX = 4096,
-	LOCAL_MAX = 64, /* of them, on this host */
+	LOCAL_MAX = 64, /* guests on this host */
 	HOSTS_MAX = 256,
 	PIPES_MAX = 16,
 	CLASSES_MAX = 8,
-	FILL_TARGET = 1024, /* chunks to receive into, of each guest's device */
-	HELD_MAX = 2048,    /* chunks of a guest that may wait in tunnels */
+	FILL_TARGET = 1024, /* chunks in the fill ring of each guest's device */
+	HELD_MAX = 2048,    /* chunks that a guest may have in lines and tunnels */
 	DELIVERED = 1024,   /* chunks on their way to a guest */
 	SENDS = 512,	    /* frames posted to a QP */
-	MARKED = 256,	    /* frames before it, from which on a new one is marked */
+	MARKED = 256,	    /* a new frame is marked (CE) behind so many frames */
 	PLAIN_MAX = 512,    /* frames without recovery that may wait in a line */
-	RECEIVES = 512,	    /* frames that a QP is ready to take, at most... */
+	RECEIVES = 512,	    /* receives of a QP, at most... */
 	RECEIVES_MIN = 16,
-	RECEIVE_CHUNKS = 65536, /* ...and as many as make these, all QPs together */
+	RECEIVE_CHUNKS = 65536, /* ...while those of all QPs take no more chunks than this */
 	SPARE_CHUNKS = 1024,
 	PLAIN_PORTS = 8, /* UDP source ports of frames without recovery */
 	FRAME_MIN = ETH_LEN,
 	FRAME_MAX = 9216,
 	FRAME_CHUNKS = 3,
 	VNI_MAX = (1 << 24) - 1,
-	SMOOTHED = 8, /* of a smoothed time, a new one weighs an eighth, as in RFC 6298 */
+	SMOOTHED = 8, /* a new sample weighs an eighth of a smoothed time, as in RFC 6298 */
 	NAME_MAX_LEN = 32,
 	NOBODY = 0xffff,
 };
@@ -73,12 +72,12 @@ enum {
 	X(spoofed_ip)	  /* not from an address of the guest */                                   \
 	X(spoofed_arp)	  /* a request in another's name */                                        \
 	X(unanswered)	  /* a request for an address that the tenant does not have */             \
-	X(group)	  /* to all, or to a multicast group */                                    \
+	X(group)	  /* a broadcast or a multicast */                                         \
 	X(unknown_guest)  /* to a link address that the tenant does not have */                    \
 	X(other_protocol) /* not IP, and nothing that the card answers */                          \
 	X(no_tunnel)	  /* the tunnel to the other host is down */                               \
 	X(crowded)	  /* too many frames without recovery wait for their turn */               \
-	X(not_sent)	  /* the network took a frame without recovery no more */
+	X(not_sent)	  /* the kernel did not take a frame without recovery */
 
 #define GUEST_COUNTERS(X)                                                                          \
 	X(rx_frames) /* from the guest */                                                          \
@@ -86,7 +85,7 @@ enum {
 	X(tx_frames) /* to the guest */                                                            \
 	X(tx_bytes)                                                                                \
 	X(recovered)  /* of rx_frames: into a tunnel */                                            \
-	X(marked)     /* of those: got CE, since many waited before them */                        \
+	X(marked)     /* of recovered: got CE, since many waited before them */                    \
 	X(plain)      /* of rx_frames: sent without recovery */                                    \
 	X(neighbours) /* of rx_frames: to a guest of the same host */                              \
 	X(answered)   /* of rx_frames: requests that the card answered */                          \
@@ -102,13 +101,13 @@ enum {
 	X(rx_plain)                                                                                \
 	X(aborted)	 /* frames that were in the tunnel when it broke */                        \
 	X(malformed)	 /* a header is cut short */                                               \
-	X(foreign_guest) /* not from a guest of the tenant that is on that host */                 \
+	X(foreign_guest) /* the tenant has no such sender on that host */                          \
 	X(spoofed_ip)	 /* not from an address of that guest */                                   \
-	X(unknown_guest) /* not to a guest of the tenant that is here */
+	X(unknown_guest) /* the tenant has no such receiver on this host */
 
 #define CARD_COUNTERS(X)                                                                           \
 	X(wakes)	/* times that the card slept and woke */                                   \
-	X(unknown_host) /* VXLAN from an address that is no host's */                              \
+	X(unknown_host) /* VXLAN from an address of no host */                                     \
 	X(bad_vxlan)	/* no VXLAN header with a VNI */                                           \
 	X(starved)	/* receives that could not be posted at once: no chunk was free */
 
@@ -126,8 +125,8 @@ struct card_counters {
 
 struct chunk {
 	struct dp_chunk raw;
-	struct line *line; /* in which it waits, or waited before it entered the tunnel */
-	uint64_t came_ns;  /* from the guest */
+	struct line *line; /* in which the frame waits, or waited before it entered the tunnel */
+	uint64_t came_ns;  /* when the frame came from the guest */
 	uint32_t behind;   /* in a line: the next frame */
 	uint16_t guest;	   /* whose frame it is */
 	uint16_t chunks;   /* of the frame */
@@ -138,17 +137,17 @@ struct chunk {
 struct class
 {
 	char name[NAME_MAX_LEN];
-	struct share share; /* as it begins, in each tenant */
+	struct share share; /* initial value of each tenant's leaf */
 };
 
 /* A class of a tenant. */
 struct leaf {
 	struct share share; /* first */
 	struct tenant *tenant;
-	struct line *ready, *ready_last; /* lines that have their turns here */
+	struct line *ready, *ready_last; /* ready lines, which take turns */
 	uint64_t tx_frames, tx_bytes;
-	/* When frames began to wait: the card's tx_bytes, and the time.  Of the first one of them:
-	 * the most that others sent before it, and the longest time. */
+	/* The card's tx_bytes and the time when the first frame began to wait in empty lines.  The
+	 * most bytes that others sent before such a frame, and its longest wait. */
 	uint64_t woke_bytes, woke_ns;
 	uint64_t first_wait_bytes, first_wait_ns;
 	uint32_t queued; /* in all lines */
@@ -159,21 +158,21 @@ struct tenant {
 	uint32_t vni;
 	uint32_t queued; /* in all classes */
 	uint64_t tx_bytes;
-	double due_bytes; /* what weights alone would give it, of what was sent while it had any */
+	double due_bytes; /* its share by weights of the bytes sent while it had frames queued */
 	struct shares classes;
 	struct leaf leaf[CLASSES_MAX];
 };
 
 /* Counters of what a class of a tenant sends to another host, over all pipes. */
 struct traffic {
-	uint64_t tx_frames, tx_bytes; /* have had their turn */
-	/* Of those in tunnels: that the other card has acknowledged; the packets that they took,
-	 * and how many of these were sent again; those that were lost with a tunnel. */
+	uint64_t tx_frames, tx_bytes; /* frames that have had their turn */
+	/* Frames that entered tunnels: acknowledged by the other card; their packets, and how many of
+	 * these were sent again; frames lost with a tunnel. */
 	uint64_t delivered_frames, delivered_bytes, packets, retransmits, aborted;
-	uint64_t queued_frames, queued_bytes;	  /* wait for their turn now */
-	uint64_t inflight_frames, inflight_bytes; /* are in tunnels now */
-	double wait_ns;				  /* for its turn, smoothed */
-	double rtt_ns; /* of the pipes that it took, smoothed once more */
+	uint64_t queued_frames, queued_bytes;	  /* frames that wait for their turn now */
+	uint64_t inflight_frames, inflight_bytes; /* frames in tunnels now */
+	double wait_ns;				  /* wait of a frame for its turn, smoothed */
+	double rtt_ns; /* smoothed RTTs of its pipes, smoothed over frames */
 };
 
 /* Frames of a leaf for a pipe. */
@@ -181,7 +180,7 @@ struct line {
 	struct leaf *leaf;
 	struct traffic *traffic;
 	struct pipe *pipe;
-	struct line *next; /* ready one of the leaf */
+	struct line *next; /* next ready line of the leaf */
 	uint32_t first, last, queued;
 	uint32_t posted; /* frames in the pipe's QP */
 	bool blocked;	 /* the pipe takes no more now */
@@ -205,7 +204,7 @@ struct pipe {
 	bool plain;	   /* takes frames without recovery, and has no QP */
 	struct line *line; /* one for each leaf */
 	uint32_t posted, receives;
-	uint32_t psn; /* the first one that it sends */
+	uint32_t psn; /* first PSN that this end sends */
 };
 
 struct host {
@@ -216,7 +215,7 @@ struct host {
 	bool routed;
 	uint32_t path_id;
 	struct pipe pipe[PIPES_MAX];
-	struct pipe plain; /* it always has room */
+	struct pipe plain; /* for frames without recovery; always has room */
 	struct host_counters counters;
 };
 
@@ -231,7 +230,7 @@ struct card {
 	struct dp_raw raw;
 	struct chunk *chunk;
 	uint32_t mtu;	       /* of guests, bytes of IP */
-	uint32_t frame_chunks; /* that a frame of this MTU takes */
+	uint32_t frame_chunks; /* chunks that a frame of this MTU takes */
 	uint32_t n_pipes;      /* of each tunnel */
 	uint64_t coalesce_ns;  /* frames may wait for others, from one wake-up to the next */
 	double rtt_ns;	       /* of the tunnels, smoothed; 0: not known yet */
@@ -256,19 +255,19 @@ struct card {
 
 	struct class class[CLASSES_MAX];
 	uint32_t n_classes;
-	struct tenant tenant[LOCAL_MAX]; /* that have guests here */
+	struct tenant tenant[LOCAL_MAX]; /* tenants with guests on this host */
 	uint32_t n_tenants;
 	struct shares tenants;
 	struct rate rate; /* of all frames */
 	uint64_t tx_bytes;
 	struct line *line;
-	struct traffic *traffic; /* of each host, one for each leaf */
+	struct traffic *traffic; /* one for each leaf, of each host */
 	uint32_t n_leaves;	 /* classes of all tenants */
-	uint32_t n_blocked;	 /* lines */
+	uint32_t n_blocked;	 /* blocked lines */
 	struct pipe *by_qpn[DP_QPN_SPACE];
 
 	int vxlan_fd;	  /* receives; -1: no class goes without recovery */
-	bool plain_waits; /* it may have something */
+	bool plain_waits; /* vxlan_fd may have packets */
 	int plain_fd[PLAIN_PORTS];
 
 	struct card_counters counters;
@@ -287,7 +286,7 @@ struct card_options {
 
 /* 0 or -errno; then `why` says what failed. */
 int card_open_network(struct card *, const struct card_options *, char *why, size_t size);
-/* Once hosts and guests are known. */
+/* To be called once hosts and guests are known. */
 int card_start(struct card *, char *why, size_t size);
 void card_close(struct card *);
 
@@ -306,7 +305,7 @@ bool guest_has(const struct guest *, const struct dp_addr *);
 
 /* Takes what guests have sent. */
 void guests_receive(struct card *);
-/* A frame from another host, which is the card's own now. */
+/* Takes over a frame from another host. */
 void guests_accept(struct card *, uint16_t host, uint32_t vni, uint32_t first, uint32_t len);
 /* Sends the frames that wait in the rings to guests, and takes sent chunks back. */
 void guests_flush(struct card *);
@@ -315,38 +314,39 @@ void guests_flush(struct card *);
 
 /* Makes QPs to a host, in place of those that are there.  0 or -errno. */
 int tunnel_offer(struct card *, uint16_t host);
-/* remote: QPN and first PSN of each pipe's peer.  -EAGAIN: the way to it is not known yet. */
+/* remote: QPN and first PSN of each pipe's peer.  -EAGAIN: the route to it is not known yet. */
 struct pipe_end {
 	uint32_t qpn, psn;
 };
 int tunnel_connect(struct card *, uint16_t host, const struct pipe_end *remote);
 void tunnel_close(struct card *, uint16_t host);
-/* Whether a pipe of a tunnel that is up takes another frame now. */
+/* Whether the pipe takes another frame now; its tunnel must be up. */
 bool tunnel_has_room(const struct pipe *);
-/* The frame belongs to the tunnel. */
+/* Sends the frame, which belongs to the tunnel from now on. */
 void tunnel_send(struct card *, struct pipe *, uint32_t first);
 struct pipe *tunnel_pipe(struct card *, struct host *, uint32_t hash);
 /* Posts the receives that could not be posted before. */
 void tunnel_feed(struct card *);
-/* Completions.  Returns how many there were. */
+/* Handles completions; returns their number. */
 uint32_t tunnel_reap(struct card *);
 void tunnel_event(const struct dp_event *);
 
 /* ---- queue.c ----------------------------------------------------------------------- */
 
-/* Once hosts, guests, tenants and classes are known.  0 or -ENOMEM. */
+/* To be called once hosts, guests, tenants and classes are known.  0 or -ENOMEM. */
 int queue_open(struct card *);
-/* Where frames of a class of a guest wait for the pipe. */
+/* The line in which frames of a class of a guest wait for the pipe. */
 struct line *queue_line(const struct card *, const struct guest *, uint8_t class, struct pipe *);
-/* The frame belongs to the line, and has its guest, chunks and hash. */
+/* Puts a frame, whose guest, chunks and hash are set, at the end of the line. */
 void queue_put(struct card *, struct line *, uint32_t first);
-/* Sends what may be sent now; returns when more may be, unless a pipe has room earlier. */
+/* Sends all frames that may be sent now.  Returns when the next one may be sent, unless a pipe has
+ * room earlier. */
 uint64_t queue_run(struct card *);
-/* Of a class of a tenant (in all leaves a number), to a host. */
+/* The traffic of a leaf to a host. */
 struct traffic *queue_traffic(const struct card *, uint16_t host, uint32_t leaf);
-/* The counters of tenants and their classes begin anew. */
+/* Sets the counters of tenants and their classes to zero. */
 void queue_clear(struct card *);
-/* Drops what waits for the pipe. */
+/* Drops the frames that wait for the pipe. */
 void queue_drop(struct card *, struct pipe *);
 
 /* ---- vxlan.c ----------------------------------------------------------------------- */
@@ -355,7 +355,7 @@ int vxlan_open(struct card *, char *why, size_t size);
 void vxlan_close(struct card *);
 /* false: not sent.  The frame stays the caller's. */
 bool vxlan_send(struct card *, struct host *, uint32_t vni, uint32_t hash, uint32_t first);
-/* A frame of a guest, whose turn it is: it is gone afterwards. */
+/* Sends a guest's frame, whose turn it is, and frees it. */
 void vxlan_send_queued(struct card *, uint16_t host, uint32_t first);
 /* Clears plain_waits once nothing waits. */
 void vxlan_receive(struct card *);
@@ -364,11 +364,11 @@ void vxlan_receive(struct card *);
 
 /* A chain with room for a frame; DP_NO_CHUNK: there are not enough chunks. */
 uint32_t frame_get(struct card *);
-/* Gives a chain of whole chunks the length of a frame, and back what it does not need. */
+/* Shortens a chain of whole chunks to the length of a frame; the other chunks are free again. */
 void frame_cut(struct card *, uint32_t first, uint32_t len);
-/* Makes a frame of a guest that is about to wait. */
+/* Counts a frame that is about to wait as held by its guest. */
 void frame_hold(struct card *, struct guest *, uint32_t first);
-/* Its chunks are free again. */
+/* Frees the frame's chunks. */
 void frame_let_go(struct card *, uint32_t first);
 
 /* ---- control.c, report.c ---------------------------------------------------------------- */
@@ -377,24 +377,24 @@ void control_read(struct card *);
 void report_state(const struct card *, FILE *);
 void report_counters(struct card *, FILE *);
 
-/* Of the QPs to a host: sums, and the longest RTT. */
+/* Sums over the QPs to a host; rtt_ns is the longest RTT. */
 struct pipes_sum {
 	uint64_t packets, retransmits, timeouts, ecn_marked, queued_frames, posted_frames, extended;
 	double rtt_ns, cwnd_bytes, inflight_bytes, delivered_bytes, pacing_rate_bps;
 };
 void report_pipes(const struct card *, const struct host *, struct pipes_sum *);
-/* The window that frames of a class meet: of the pipes in which it has frames. */
+/* The sum of the windows of the pipes in which the leaf has frames. */
 double report_window(const struct card *, const struct host *, uint32_t leaf);
 
 /* ---- sample.c --------------------------------------------------------------------------- */
 
 struct sample_options {
-	const char *prefix; /* of the files */
+	const char *prefix; /* of the files' names */
 	uint64_t interval_ns, max_bytes;
-	uint32_t most; /* files */
+	uint32_t most; /* number of files, at most */
 };
 
-/* Begins, or begins anew.  0 or -errno. */
+/* Starts the sampler, or starts it anew.  0 or -errno. */
 int sample_begin(struct card *, const struct sample_options *);
 /* Takes a sample if its time has come; returns when the next one is due. */
 uint64_t sample_take(struct card *, uint64_t now);

@@ -6,7 +6,7 @@
  *   network <port> <ecn 0|1> <algorithm|->
  *   cards <guests' MTU> <pipes of a tunnel> <ns to coalesce>
  *   host <name> <address>              the first one is this host
- *   rate <bit/s>                       at most so much leaves the card; 0: no limit
+ *   rate <bit/s>                       of all frames that leave the card; 0: no limit
  *   class <name> <share>               the first one has all ports that no class names
  *   tenant <VNI> <share>               of a guest on this host
  *   guest <VNI> <MAC> <host> <IPv4|-> <IPv6|-> <device|->
@@ -17,9 +17,9 @@
  *   connect <host> <QPN>:<PSN> ...     ok, or: again
  *   disconnect <host>
  *   state, counters                    a JSON object
- *   clear                              counters of tenants begin anew
- *   sample <ns> <bytes> <files> <prefix>   samples every so many ns, into at most so many files of
- *                                      at most so many bytes; sample alone: no more
+ *   clear                              sets the counters of tenants to zero
+ *   sample <ns> <bytes> <files> <prefix>   interval, most bytes of a file, most files; without
+ *                                      words: no more samples
  *
  * Hosts and classes are numbers, in the order in which they were named.
  * <share>: <weight> <guaranteed bit/s> <largest bit/s>; 0: none.
@@ -344,7 +344,7 @@ static int sample(struct card *card, struct words *w)
 	return err ? failed(err, "") : 0;
 }
 
-/* run() returns 0: answer "ok"; 1: it has answered; -errno: it has told an error. */
+/* run() returns 0: answer "ok"; 1: it has answered itself; -errno: it has told an error. */
 static const struct {
 	const char *name;
 	int (*run)(struct card *, struct words *);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The headers that the card reads from a frame.  The frame may come from a guest or from the network,
- * and nothing in it is believed: all reads stay within the bytes that are there.
+ * The headers that the card reads from a frame.  The frame may come from a guest or from the
+ * network, and nothing in it is believed: all reads stay within the bytes that are there.
  */
 #ifndef DP_VNIC_HEADER_H
 #define DP_VNIC_HEADER_H
@@ -30,14 +30,14 @@ struct header {
 	uint8_t version; /* of IP: 4, 6; 0: another protocol */
 	uint8_t protocol;
 	uint8_t ecn;
-	bool fragment; /* then there are no ports */
+	bool fragment; /* has no ports */
 	bool has_ports;
 	uint16_t sport, dport;
-	uint32_t transport; /* where the header behind that of IP begins */
+	uint32_t transport; /* offset of the header behind that of IP */
 	struct dp_addr src, dst;
 };
 
-/* Of the first `len` bytes of a frame, in which all headers must lie.  false: a header is
+/* Reads the headers, all of which must lie in the first `len` bytes of a frame.  false: a header is
  * cut short, or contradicts itself. */
 bool header_read(const uint8_t *frame, uint32_t len, struct header *out);
 /* Equal for all frames of a flow. */
@@ -54,16 +54,16 @@ static inline bool is_group_mac(const uint8_t *mac)
 
 /* A request for the link address of another guest. */
 struct question {
-	struct dp_addr target; /* whose link address is wanted */
-	struct dp_addr asker;  /* whose it says it is */
+	struct dp_addr target; /* IP address whose link address is wanted */
+	struct dp_addr asker;  /* IP address that the asker claims to have */
 	uint8_t asker_mac[MAC_LEN];
 };
 
 /* ARP (RFC 826) and neighbour solicitations (RFC 4861, 4.3).  false: the frame asks nothing;
  * a host that only announces or probes its own address asks nothing either. */
 bool question_read(const uint8_t *frame, uint32_t len, const struct header *, struct question *);
-/* Makes the answer of the frame with the question, in place: to the asker, as from the
- * target.  Returns its length, which is at most ANSWER_LEN. */
+/* Turns the frame with the question into the answer, from the target to the asker.  Returns the
+ * length, which is at most ANSWER_LEN. */
 enum { ANSWER_LEN = ETH_LEN + IPV6_LEN + 32 };
 uint32_t answer_write(uint8_t *frame, const struct header *, const struct question *,
 		      const uint8_t mac[MAC_LEN]);

@@ -16,10 +16,10 @@
 
 #define NS_PER_S 1000000000ull
 #define CONTROL_NS 2000000ull
-/* A device whose ring was full is tried again after so long. */
+/* A device whose ring was full is tried again after this time. */
 #define RETRY_NS 50000ull
 
-enum { GATHER_PART = 8 }; /* of the tunnels' RTT: how long frames may wait for others */
+enum { GATHER_PART = 8 }; /* frames may wait for others for RTT / GATHER_PART */
 
 static bool is_pending(const struct card *card)
 {
@@ -29,7 +29,7 @@ static bool is_pending(const struct card *card)
 	return false;
 }
 
-/* Moves everything that can move now; returns when to do so again at the latest. */
+/* Moves all frames that can move now; returns when to do so again at the latest. */
 static uint64_t move(struct card *card)
 {
 	uint64_t wake_ns, turn_ns;
@@ -71,7 +71,7 @@ static void sleep_until(struct card *card, uint64_t wake_ns)
 		fds[n++] = (struct pollfd){ .fd = dp_device_fd(card->device), .events = POLLIN };
 		fds[n++] = (struct pollfd){ .fd = card->vxlan_fd, .events = POLLIN };
 	}
-	/* Frames of a guest that has too many under way do not wake the card. */
+	/* A guest with too many frames under way does not wake the card. */
 	for (uint32_t i = 0; card->started && i < card->n_local; i++)
 		if (!card->guest[card->local[i]].stopped)
 			fds[n++] = (struct pollfd){ .fd = card->port[i].fd, .events = POLLIN };
@@ -83,9 +83,9 @@ static void sleep_until(struct card *card, uint64_t wake_ns)
 		card->plain_waits = true;
 }
 
-/* Each wake-up costs, here and in the guest that gets a frame: further frames may come first.
- * Acknowledgements wait as well, so not for a good part of an RTT: a window of few packets would
- * be used up meanwhile. */
+/* Waits for further frames, since each wake-up costs CPU time, here and in the guest that gets a
+ * frame.  Acknowledgements wait as well, so the wait is a small part of the RTT: otherwise a window
+ * of few packets would be used up meanwhile. */
 static void let_gather(const struct card *card, uint64_t woke_ns, uint64_t now)
 {
 	uint64_t wait_ns = card->coalesce_ns, until;

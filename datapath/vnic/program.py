@@ -119,7 +119,7 @@ class Program:
             if time.monotonic() > deadline:
                 address = self.settings.hosts[host].address
                 raise RemoteError(
-                    f"no way to {address}: its link address is not known",
+                    f"no route to {address}: its link address is not known",
                     hint=f"ip neighbour show {address}",
                 )
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Frames wait in lines until it is their turn (share.h): each pipe has a line for each class of
- * each tenant.  A line is ready while its pipe takes more, and else blocked.  A QP gets few frames
- * more than it has sent, so that a frame of another tenant is never far behind.
+ * each tenant.  A line is ready while its pipe takes more frames, and blocked otherwise.  A QP gets
+ * only a few frames that it cannot send at once, so a frame of another tenant never waits behind
+ * many.
  *
- * Lines have no bound of their own: HELD_MAX bounds what all lines hold of a guest.
+ * A line has no limit of its own: HELD_MAX limits what one guest has in all lines.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -144,7 +145,7 @@ static void note_due(struct card *card, uint32_t bytes)
 				(double)bytes * card->tenant[i].share.weight / (double)weights;
 }
 
-/* Call it while the frame still counts as waiting. */
+/* To be called while the frame still counts as queued. */
 static void note_sent(struct card *card, struct leaf *leaf, uint32_t bytes, uint64_t now)
 {
 	uint64_t others = card->tx_bytes - leaf->woke_bytes, waited;
@@ -188,7 +189,7 @@ static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
 	note_sent(card, leaf, bytes, now);
 	first = take_first(card, l);
 	note_traffic(l->traffic, &card->chunk[first], now);
-	/* Count the bytes before the line joins the others again: that needs this turn's tag. */
+	/* Before the line becomes ready again, since make_ready() needs the tag of this turn. */
 	share_spend(&t->classes, &leaf->share, bytes, now);
 	share_spend(&card->tenants, &t->share, bytes, now);
 	rate_spend(&card->rate, bytes, now);
@@ -215,7 +216,7 @@ static uint64_t tenant_deadline(const struct card *card, const struct tenant *t)
 	return when(&t->share.most) > at ? when(&t->share.most) : at;
 }
 
-/* The earliest time at which a line that is ready may send. */
+/* The earliest time at which a ready line may send. */
 static uint64_t deadline(const struct card *card)
 {
 	uint64_t at = DP_NEVER;

@@ -3,8 +3,8 @@
  * Tunnels and classes over time: a file of series (io/series.h) for each.
  *
  * A file is named by the tunnel's other host ("card1"), or by that host, tenant and class
- * ("card1/100/rdma").  It is made when there is something to tell: most classes of most tenants
- * send nothing to most hosts.
+ * ("card1/100/rdma").  A file is made when its tunnel is up, or when its class has its first frame:
+ * most classes of most tenants send nothing to most hosts.
  */
 #include <errno.h>
 #include <limits.h>
@@ -44,7 +44,7 @@ enum { N_COLUMNS = sizeof(columns) / sizeof(*columns) };
 
 struct record {
 	struct dp_series *file;
-	bool left_out; /* there was no file left for it */
+	bool left_out; /* options.most files existed already */
 };
 
 struct sampler {
@@ -53,7 +53,7 @@ struct sampler {
 	uint64_t next_ns;
 	uint32_t n_files, n_left_out;
 	struct dp_series *first;
-	struct record *record; /* of each host: the tunnel, then each leaf */
+	struct record *record; /* for each host: the tunnel, then each leaf */
 };
 
 static size_t n_records(const struct card *card)
@@ -225,7 +225,7 @@ int sample_begin(struct card *card, const struct sample_options *options)
 	return err;
 }
 
-/* A disk that is full costs samples, and not the card. */
+/* When the disk is full, samples are lost, and the card goes on. */
 uint64_t sample_take(struct card *card, uint64_t now)
 {
 	struct sampler *s = card->sampler;

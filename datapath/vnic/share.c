@@ -2,7 +2,7 @@
 #include "vnic/share.h"
 
 #define TAG_UNIT (1ull << 24)
-/* A card that wakes late may catch up on so much. */
+/* A card that wakes late may catch up on this much time. */
 #define BURST_NS 2000000ull
 #define BITS_TIMES_NS 8000000000ull
 
@@ -26,7 +26,7 @@ void rate_spend(struct rate *r, uint32_t bytes, uint64_t now)
 	r->rest = cost % r->bps;
 }
 
-/* Bytes sent beyond a guarantee count against it for no longer than that. */
+/* Bytes sent beyond a guarantee count against it for BURST_NS at most. */
 static void guarantee_spend(struct rate *r, uint32_t bytes, uint64_t now)
 {
 	if (r->bps && r->next_ns > now + BURST_NS)
@@ -72,7 +72,7 @@ struct share *share_turn(const struct shares *all, uint64_t now)
 	return best;
 }
 
-/* Whether it would be its turn without any guarantee. */
+/* Whether it would be this share's turn if there were no guarantees. */
 static bool is_first(const struct shares *all, const struct share *s, uint64_t now)
 {
 	for (uint32_t i = 0; i < all->n; i++) {
@@ -94,7 +94,7 @@ void share_spend(struct shares *all, struct share *s, uint32_t bytes, uint64_t n
 	rate_spend(&s->most, bytes, now);
 }
 
-/* The time that passed while it had nothing to send is lost. */
+/* A share that had nothing to send does not catch up on the turns that it missed. */
 void share_ready(const struct shares *all, struct share *s)
 {
 	if (!s->ready++ && (int64_t)(all->start - s->start) > 0)

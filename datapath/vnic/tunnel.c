@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A tunnel to another host is several RC QPs, its pipes.  A flow takes one of them, so its
- * frames stay in order and wait for the losses of few other flows.
+ * A tunnel to another host is several RC QPs, its pipes.  Each flow takes one pipe.  So its frames
+ * stay in order, and a loss holds up only the flows of that pipe.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum {
 	COMPLETIONS = 64,
-	UNSENT = 64,  /* frames that a QP has and has not sent */
+	UNSENT = 64,  /* frames posted to a QP and not sent yet, at most */
 	TIMEOUT = 17, /* 0.54 s; eight of them without an answer break a tunnel */
 	RETRIES = 7,
 	MIN_RNR_TIMER = 5, /* 60 us */
@@ -57,7 +57,8 @@ static void post_receives(struct card *card, struct pipe *p)
 	}
 }
 
-/* A pipe without any receive gets no completion that would have them posted again. */
+/* Receives are posted after completions.  A pipe without receives gets no completion, so its
+ * receives are posted here. */
 void tunnel_feed(struct card *card)
 {
 	if (!card->hungry)
@@ -218,7 +219,7 @@ static void close_pipe(struct card *card, struct pipe *p)
 
 	if (!p->qp)
 		return;
-	/* All that it holds is flushed, and its chunks come back. */
+	/* All requests of the QP are flushed, and their chunks come back. */
 	dp_qp_modify(p->qp, &attr, DP_QP_STATE, dp_device_now_ns());
 	tunnel_reap(card);
 	queue_drop(card, p);
@@ -259,7 +260,7 @@ static int open_pipe(struct card *card, struct host *host, struct pipe *p)
 		return err;
 	p->posted = p->receives = 0;
 	card->by_qpn[dp_qp_qpn(p->qp) % DP_QPN_SPACE] = p;
-	/* The peer's first PSN is agreed on with the tunnel; ours is random. */
+	/* The two cards tell each other their first PSNs; ours is random. */
 	if (getrandom(&attr.sq_psn, sizeof(attr.sq_psn), 0) != sizeof(attr.sq_psn))
 		return -EIO;
 	attr.sq_psn &= DP_PSN_MASK;

@@ -15,13 +15,14 @@
  * response, before the RETH/AtomicETH/AETH/ImmDt/IETH of its RC opcode):
  *   ts_ns(32)   the sender's clock, modulo 2^32, echoed by the acknowledgement;
  *               in a READ response the ts_ns of the request that it answers
- *   rq_seq(32)  how many messages that consume a receive (SEND, WRITE with
- *               immediate) preceded this one on the QP, modulo 2^32; in a READ
- *               request how many bytes each PSN of the answer carries, in a READ
- *               response how long the responder held the request, ns
+ *   a word of 32 bits, by the type of the packet:
+ *     segment   READ request: payload bytes of each PSN of the answer
+ *     held_ns   READ response: how long the responder held the request
+ *     rq_seq    others: how many messages that consume a receive (SEND, WRITE with
+ *               immediate) preceded this one on the QP, modulo 2^32
  *   offset(32)  where this packet's payload lies in its message, bytes
  *   ack(32)     in a request: PSN(24) flags(8). With flag 1 the PSN acknowledges
- *               what came the other way, as an extended ACK without bitmap would;
+ *               packets of the other direction, as an extended ACK without bitmap would;
  *               bits 1-3 of the flags: how thin acknowledgements may be, 0..DP_THIN_MAX;
  *               each step halves their number;
  *               bits 4-7: records that the room for telemetry behind the XDH holds
@@ -113,7 +114,11 @@ static inline void dp_hello_set(uint8_t *h, const struct dp_hello *in)
 
 struct dp_xdh {
 	uint32_t ts_ns;
-	uint32_t rq_seq;
+	union { /* one word */
+		uint32_t rq_seq;
+		uint32_t segment; /* READ request */
+		uint32_t held_ns; /* READ response */
+	};
 	uint32_t offset;
 	bool ack;
 	uint32_t ack_psn;

@@ -301,7 +301,7 @@ def test_on_a_long_path_a_window_has_the_target_of_a_smaller_one() -> None:
     assert float(flow.flow.w) - before == pytest.approx(0.5, rel=0.03)
 
 
-def test_a_window_grows_faster_over_a_long_way() -> None:
+def test_a_window_grows_faster_over_a_long_path() -> None:
     """36 ms are four times 9 ms: two packets per RTT, half of that halfway to the target."""
     base = 36e6
     flow = Hand("vpc", line_rate_bps=GBIT, min_rtt_ns=base)
@@ -314,7 +314,7 @@ def test_a_window_grows_faster_over_a_long_way() -> None:
     assert float(flow.flow.w) - before == pytest.approx(1, rel=0.03)
 
 
-def test_jitter_is_no_queue_over_a_long_way() -> None:
+def test_jitter_is_no_queue_over_a_long_path() -> None:
     """A delay that jitter explains leaves a large window growing, and shrinks a small one."""
     base, noise = 20e6, 400 * US
     for w, grows in ((80, True), (8, False)):
@@ -329,7 +329,7 @@ def test_jitter_is_no_queue_over_a_long_way() -> None:
         assert (float(flow.flow.w) > before) == grows
 
 
-def test_a_start_over_a_long_way_outlasts_a_short_queue() -> None:
+def test_a_start_over_a_long_path_outlasts_a_short_queue() -> None:
     """Ten samples at a twentieth of the RTT end a start at 4 ms, and not one at 20 ms."""
     for base, ends in ((4e6, True), (20e6, False)):
         flow = Hand("vpc", line_rate_bps=GBIT, min_rtt_ns=base)

@@ -31,12 +31,14 @@ name: visited
 topology: {lane: netns, preset: p2p, mtu: 1500}
 path: {backend: BACKEND, PATH}
 transport: {device: dp, port: PORT, mode: MODE}
+cc: CC
 workload: {kind: stream, size: 32KiB, depth: 8, duration: 300s}
 sweep: {timeout: 600s}
 """
 KINDS = {
-    "emulated": ("fabric", "rate: 20mbit, delay: 1ms, queue: 64KiB", "udp", "auto"),
-    "forwarded": ("bpf", "loss: 1%", "afxdp", "standard"),
+    "emulated": ("fabric", "rate: 20mbit, delay: 1ms, queue: 64KiB", "udp", "auto", "{}"),
+    # Paced: at full rate the run would take the CPUs from all other tests.
+    "forwarded": ("bpf", "loss: 1%", "afxdp", "standard", "{algo: fixed, rate_bps: 20000000}"),
 }
 
 
@@ -44,8 +46,8 @@ class Visited:
     """A run that goes on; its PID, and the answers of dpctl about it."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        backend, path, port, mode = KINDS[kind]
-        text = EXPERIMENT.replace("BACKEND", backend).replace("PATH", path)
+        backend, path, port, mode, cc = KINDS[kind]
+        text = EXPERIMENT.replace("BACKEND", backend).replace("PATH", path).replace("CC", cc)
         file = folder / "visited.yaml"
         file.write_text(text.replace("PORT", port).replace("MODE", mode))
         self.metrics_port = free_port()

@@ -45,9 +45,12 @@ def reth(memory: Memory, length: int, *, offset: int = 0, rkey: int | None = Non
     return struct.pack("!QII", (memory.addr + offset) % 2**64, key, length)
 
 
-def xdh(rq_seq: int = 0, offset: int = 0, *, ts_ns: int = 0) -> bytes:
-    """The header of an extended request that carries no acknowledgement."""
-    return struct.pack("!5I", ts_ns, rq_seq, offset, 0, 0)
+def xdh(rq_seq: int = 0, offset: int = 0, *, segment: int = 0, ts_ns: int = 0) -> bytes:
+    """The header of an extended request that carries no acknowledgement.
+
+    segment: of a READ, in the place of rq_seq.
+    """
+    return struct.pack("!5I", ts_ns, rq_seq or segment, offset, 0, 0)
 
 
 def atomic_eth(va: int, rkey: int, swap_add: int = 1, compare: int = 0) -> bytes:

@@ -163,10 +163,11 @@ class Packet(NamedTuple):
     def xdh(self) -> dict[str, int]:
         """Fields of the header of extended requests and READ responses."""
         assert self.mask & lib.DP_HAS_XDH
-        ts_ns, rq_seq, offset, ack, ack_ts_ns = struct.unpack("!5I", self.data[12:32])
+        ts_ns, word, offset, ack, ack_ts_ns = struct.unpack("!5I", self.data[12:32])
+        name = "segment" if self.mask & lib.DP_IS_READ else "rq_seq"
         return {
             "ts_ns": ts_ns,
-            "rq_seq": rq_seq,
+            "held_ns" if self.mask & lib.DP_IS_READ_RESP else name: word,
             "offset": offset,
             "ack": ack & 1,
             "thin": ack >> 1 & 7,
@@ -668,7 +669,7 @@ class QP:
         succeeded = wc.status == lib.DP_WC_SUCCESS
         received = succeeded and wc.opcode >= lib.DP_WC_RECV
         imm = wc.imm if wc.flags & lib.DP_WC_WITH_IMM else None
-        inv = wc.imm if wc.flags & lib.DP_WC_WITH_INV else None
+        inv = wc.invalidated_rkey if wc.flags & lib.DP_WC_WITH_INV else None
         return Completion(
             WC_OPCODE[wc.opcode] if succeeded else None,  # type: ignore[arg-type]
             WC_STATUS[wc.status],

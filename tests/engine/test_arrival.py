@@ -114,7 +114,7 @@ def test_the_answer_of_a_read(ext: World) -> None:
     pass_late(ext, b, request, THERE, UNREAD_B)
     ext.advance(HELD)
     (response,) = (p for p in b.host.send_all() if is_response(p))
-    assert response.xdh()["rq_seq"] == UNREAD_B + HELD
+    assert response.xdh()["held_ns"] == UNREAD_B + HELD
     pass_late(ext, a, response, BACK, UNREAD_A)
     assert a.poll() == [ok("RDMA_READ")]
     # No time-out waits for what the peer held: the request may have been behind a gap.
@@ -133,7 +133,7 @@ def test_a_read_that_waited_for_a_gap_to_close(ext: World) -> None:
     ext.advance(HELD)
     ext.give(b.host, lost)
     (response,) = (p for p in b.host.send_all() if is_response(p))
-    assert response.xdh()["rq_seq"] == UNREAD_B + HELD
+    assert response.xdh()["held_ns"] == UNREAD_B + HELD
 
 
 def test_standard_mode_knows_of_this_host_only(world: World) -> None:

@@ -148,7 +148,7 @@ READS = {False: 0x0C, True: 0xCC}
 
 def read_request(a: QP, psn: int, va: int, rkey: int, length: int, *, extended: bool) -> Packet:
     headers = va.to_bytes(8, "big") + rkey.to_bytes(4, "big") + length.to_bytes(4, "big")
-    segment = forge.xdh(rq_seq=a.options.mtu) if extended else b""
+    segment = forge.xdh(segment=a.options.mtu) if extended else b""
     return forge.packet(a, READS[extended], psn, segment + headers)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The part of an RTT that is a queue on the way back, beside a reference that knows both ways.
+"""How much of an RTT is queues of the return path, beside a reference that knows both directions.
 
 Here is no QP: two clocks, two directions with queues of their own, and what the estimate says.
 """
@@ -25,7 +25,7 @@ WAY_NS = 100 * US
 
 @dataclass
 class Path:
-    """Two ways of 100 us, and a peer whose clock is off and runs at another speed."""
+    """Two paths of 100 us, and a peer whose clock is off and runs at another speed."""
 
     offset_ns: int = 0
     drift_ppm: float = 0
@@ -92,7 +92,7 @@ def test_the_estimate_is_the_distance_from_the_lowest(
 @pytest.mark.parametrize("drift_ppm", [-100, -20, -1, 1, 20, 100])
 @pytest.mark.parametrize("seed", range(3))
 def test_clocks_that_drift_apart_do_not_pass_for_a_queue(drift_ppm: float, seed: int) -> None:
-    """Both ways have queues of up to 200 us and are empty now and then."""
+    """Both paths have queues of up to 200 us and are empty now and then."""
     path, rng = Path(seed * 2**29, drift_ppm), random.Random(seed)
     worst = 0
     queues = [0, 0]

@@ -118,7 +118,7 @@ def test_the_oldest_packet_is_sent_again_before_all_others(make_world: MakeWorld
 def part(a: QP, source: Any, index: int, count: int) -> Packet:
     """The request for PSNs [100 + index, + count) of a READ that begins at PSN 100."""
     reth = struct.pack("!QII", source.addr + index * MTU, source.key, count * MTU)
-    return forge.packet(a, READ, 100 + index, forge.xdh(rq_seq=MTU, offset=index * MTU) + reth)
+    return forge.packet(a, READ, 100 + index, forge.xdh(segment=MTU, offset=index * MTU) + reth)
 
 
 @pytest.mark.parametrize(

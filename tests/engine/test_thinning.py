@@ -25,10 +25,10 @@ EVERY = 16
 # --- how many to ask for ----------------------------------------------------------------------
 
 
-def way(capacity: float, wanted: float, rtt_ns: int, rounds: int) -> tuple[list[int], Any]:
-    """The levels, RTT by RTT, where a way back carries `capacity` acknowledgements per RTT.
+def return_path(capacity: float, wanted: float, rtt_ns: int, rounds: int) -> tuple[list[int], Any]:
+    """The levels, RTT by RTT, where a return path carries `capacity` acknowledgements per RTT.
 
-    A receiver sends `wanted` of them, and half as many for each level.  What the way does not
+    A receiver sends `wanted` of them, and half as many for each level.  What the path does not
     carry queues, and the RTT grows by it; a window of packets has no more.
     """
     known = ffi.new("struct dp_thinning *")
@@ -46,14 +46,14 @@ def way(capacity: float, wanted: float, rtt_ns: int, rounds: int) -> tuple[list[
 
 @given(st.integers(20 * US, 40 * MS))
 def test_an_empty_way_has_all_of_them(rtt_ns: int) -> None:
-    levels, _ = way(capacity=100, wanted=99, rtt_ns=rtt_ns, rounds=100)
+    levels, _ = return_path(capacity=100, wanted=99, rtt_ns=rtt_ns, rounds=100)
     assert set(levels) == {0}
 
 
 @given(st.integers(1, 5), st.integers(3 * MS, 40 * MS))
 def test_a_slow_way_has_as_many_as_it_carries(level: int, rtt_ns: int) -> None:
     """Most of the time as many, and now and then it is tried with more."""
-    levels, _ = way(capacity=100, wanted=99 * 2**level, rtt_ns=rtt_ns, rounds=2000)
+    levels, _ = return_path(capacity=100, wanted=99 * 2**level, rtt_ns=rtt_ns, rounds=2000)
     later = levels[200:]
     assert set(later) <= {level - 1, level, level + 1}
     assert later.count(level) + later.count(level + 1) > 0.9 * len(later)
@@ -67,7 +67,7 @@ def test_a_short_queue_of_others_is_left_alone() -> None:
 
 
 def test_tries_that_make_a_queue_become_rare() -> None:
-    levels, _ = way(capacity=100, wanted=120, rtt_ns=4 * MS, rounds=1500)
+    levels, _ = return_path(capacity=100, wanted=120, rtt_ns=4 * MS, rounds=1500)
     tries = [i for i, (one, two) in enumerate(itertools.pairwise(levels)) if two < one]
     gaps = [b - a for a, b in itertools.pairwise(tries)]
     assert len(gaps) > 5

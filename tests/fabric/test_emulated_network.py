@@ -183,7 +183,7 @@ def test_flows_choose_among_equal_ways_and_go_around_a_link(clos: NetnsNetwork) 
     assert min(first) > 3
     send(a, b, 32)
     wait_until(lambda: sum(crossed()) == 64, "all came")
-    assert crossed() == (2 * first[0], 2 * first[1]), "a flow keeps its way"
+    assert crossed() == (2 * first[0], 2 * first[1]), "a flow keeps its path"
     down = {"at": "1us", "link": "leaf0--spine0", "state": "down", "reroute": "1us"}
     clos.change_path(time.monotonic_ns(), [Event.model_validate(down)])
     send(a, b, 32)

@@ -68,7 +68,7 @@ def serialization_ns(frame_bytes: int, rate_bps: int) -> float:
 
 
 def test_goodput_is_what_the_headers_leave() -> None:
-    """One QP on an idle dumbbell keeps the bottleneck busy but for one packet and the way."""
+    """One QP on an idle dumbbell keeps the bottleneck busy but for one packet and the path."""
     rate, delay, mtu, size = 10 * GBIT, 2_000, 4096, 64 * 2**20
     line = Dumbbell(1, edge=Link(100 * GBIT, delay), bottleneck=Link(rate, delay))
     result = Simulation(line).run(flow(size=size, message_bytes=2**20, depth=8))
@@ -715,7 +715,7 @@ def test_routes_lead_around_a_link_that_is_dead() -> None:
     rows = flow(0, 1, traffic.UNTIL_STOP, stop_ns=50 * ms, message_bytes=4096, depth=4)
     spines = [simulation.graph.link("leaf0", f"spine{i}") for i in range(2)]
     carried = simulation.run(rows).links["delivered"][spines]
-    assert carried.min() == 0, "one flow, one way"
+    assert carried.min() == 0, "one flow, one path"
     used = spines[int(carried.argmax())]
     dead = SetLink(ms, used, Link(loss=Loss(good=1.0)))
     (lost,) = simulation.run(rows, changes=[dead]).flows.rows
@@ -724,7 +724,7 @@ def test_routes_lead_around_a_link_that_is_dead() -> None:
     back: list[Change] = [SetRoute(2 * ms, used, used=False), SetLink(30 * ms, used, Link())]
     again = simulation.run(rows, changes=[dead, *back, SetRoute(30 * ms, used, used=True)])
     assert again.flows.rows["failed"][0] == 0
-    assert again.links["delivered"][spines].min() > 0, "first one way, then the other, then back"
+    assert again.links["delivered"][spines].min() > 0, "first one path, then the other, then back"
 
 
 def test_a_switch_without_another_way_keeps_its_own() -> None:

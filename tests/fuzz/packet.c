@@ -380,7 +380,7 @@ static void post(struct input *in, struct context *c, const struct context *peer
 
 	if (opcode == DP_WR_LOCAL_INV || opcode == DP_WR_BIND_MW) {
 		wr.num_sge = 0;
-		wr.imm = dp_mr_key(c->window);
+		wr.invalidate_rkey = dp_mr_key(c->window);
 	}
 	dp_qp_post_send(c->qp, &wr);
 	dp_qp_post_send(c->datagrams, &wr);

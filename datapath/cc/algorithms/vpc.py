@@ -12,7 +12,7 @@ from datapath.cc.algorithms.vpc_target import (
     MOST_NARROWED,
     crowding,
     length_ns,
-    long_way,
+    long_path,
     noise_ns,
     room_ns,
     share_of_length,
@@ -27,10 +27,10 @@ CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitt
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
 WANDER_G, WANDER_GAIN = 0.1, 1.5  # weight of the newest change of the lowest delay, and its factor
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
-MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for queues on the way back
+MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for return path queues
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
 FIRST_GAP, LAST_GAP = 8, 75  # base RTTs without sight of an empty path until a flow drains
-LEAST_GAP, LONG_GAP = 3, 10  # RTTs for it, at least: on short ways, and on long ones
+LEAST_GAP, LONG_GAP = 3, 10  # RTTs for it, at least: on short paths, and on long ones
 DRAINED = 0.8  # of the empty path's window, while draining
 RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
@@ -223,7 +223,7 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     most_ns = flow.lowest_ns + flow.jitter_gain * noise_ns(flow)
     flow.base_ns = min(max(flow.base_ns, flow.lowest_ns), most_ns)
     gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
-    gap_ns = max(gap_ns, (LONG_GAP if long_way(flow) else LEAST_GAP) * ack.rtt_ns)
+    gap_ns = max(gap_ns, (LONG_GAP if long_path(flow) else LEAST_GAP) * ack.rtt_ns)
     due = flow.row == 0 and now_ns - flow.confirmed_ns > gap_ns
     if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
         flow.draining, flow.drain_ns = True, now_ns  # above that it shrinks
@@ -260,8 +260,8 @@ def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
 
 
 def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
-    """One packet per RTT, more on long ways; after some calm RTTs, twice as much in each."""
-    doubt_ns, flow.row = 4 * noise_ns(flow) * long_way(flow), 0
+    """One packet per RTT, more on long paths; after some calm RTTs, twice as much in each."""
+    doubt_ns, flow.row = 4 * noise_ns(flow) * long_path(flow), 0
     near = max(delay_ns - doubt_ns, 0) / max(room_ns(flow) - doubt_ns, 1)
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
     step = max(min(flow.w, 1 / flow.w), math.sqrt(flow.min_rtt_ns / LONG_NS) / max(flow.w, 20))

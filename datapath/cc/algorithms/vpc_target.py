@@ -24,8 +24,8 @@ def target_ns(flow: "Vpc") -> float:
 
 
 def room_ns(flow: "Vpc") -> float:
-    """Delay up to which the window grows: on long ways jitter has as much again."""
-    return target_ns(flow) + 2 * noise_ns(flow) * long_way(flow)
+    """Delay up to which the window grows: on long paths jitter has as much again."""
+    return target_ns(flow) + 2 * noise_ns(flow) * long_path(flow)
 
 
 def share_of_length(flow: "Vpc", w: float) -> float:
@@ -47,7 +47,7 @@ def noise_ns(flow: "Vpc") -> float:
     return max(max(flow.jitter_ns, flow.wander_ns) - QUIET * length_ns(flow), 0)
 
 
-def long_way(flow: "Vpc") -> bool:
+def long_path(flow: "Vpc") -> bool:
     """A window of many packets over a long RTT takes long to come back when it was wrong."""
     return flow.min_rtt_ns > LONG_NS and flow.w > LONG_PACKETS
 

@@ -118,8 +118,8 @@ static int make_qp(struct dpcoll *comm, struct coll_conn *conn, struct rdma_cm_i
 
 	if (id->verbs != device->context)
 		return coll_fail(comm, EHOSTUNREACH,
-				 "the way to rank %u, channel %u, is not by device %s", conn->peer,
-				 conn->channel, device->name);
+				 "the route to rank %u, channel %u, is not by device %s",
+				 conn->peer, conn->channel, device->name);
 	/* iWARP has no such time-out. */
 	rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout,
 			sizeof(ack_timeout));

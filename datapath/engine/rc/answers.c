@@ -38,10 +38,9 @@ static bool may_answer(struct dp_rc *rc)
 	return q->tail - q->head < DP_READ_QUEUE;
 }
 
-/* A standard requester takes answers in PSN order.  A request that it repeats goes in front of
- * those that wait, or takes the place of the waiting one that holds its PSN: a requester that goes
- * back has received all that lies before.  The answer behind it may have begun; then it begins
- * anew. */
+/* A standard requester takes answers in PSN order.  A repeated request goes in front of those that
+ * wait, or takes the place of the waiting one that holds its PSN: a requester that goes back has
+ * received everything before this PSN.  If the answer behind it has begun, it begins anew. */
 static struct dp_answer *insert(struct dp_answers *q, uint32_t psn)
 {
 	struct dp_answer *a;
@@ -76,7 +75,7 @@ static struct dp_answer *new_answer(struct dp_rc *rc, uint32_t psn, bool extende
 
 static uint32_t segment_of(const struct dp_rc *rc, const struct dp_held *h, bool extended)
 {
-	return extended ? h->rq_seq : rc->qp.attr.path_mtu;
+	return extended ? h->segment : rc->qp.attr.path_mtu;
 }
 
 /* A PSN near the expected one, as a 64-bit number that does not wrap. */

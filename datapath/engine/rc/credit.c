@@ -8,8 +8,8 @@
 
 enum {
 	LOOKED_AT = 64,	 /* requests and lost packets whose bytes a DEMAND counts */
-	AHEAD = 16,	 /* segments: a DEMAND that still has so many to be granted needs no news */
-	UNANSWERED = 12, /* DEMANDs without an answer, after which nothing waits for grants */
+	AHEAD = 16,	 /* while more segments of the last DEMAND wait for grants, none is due */
+	UNANSWERED = 12, /* after so many DEMANDs without an answer nothing waits for grants */
 	DOUBLINGS = 2,
 };
 
@@ -88,7 +88,7 @@ bool dp_credit_allows(struct dp_rc *rc, uint32_t bytes, uint64_t now)
 
 	if (!c || c->sent + bytes <= c->granted)
 		return true;
-	if (c->silent) { /* but it is asked again, now and then */
+	if (c->silent) { /* the peer gets another DEMAND now and then */
 		if (!c->ask_ns)
 			c->ask_ns = patience_ns(rc, now);
 		return true;
@@ -220,7 +220,7 @@ static void report(struct dp_rc *rc, uint64_t now)
 	c->due = true;
 }
 
-/* The bytes of one full packet.  A CREDIT for which nothing is to be sent is wasted. */
+/* A CREDIT grants the bytes of one full packet.  It is lost if nothing is to be sent. */
 static void credit_rx(struct dp_rc *rc, uint32_t number, uint64_t now)
 {
 	struct dp_credit *c = rc->credit;

@@ -17,7 +17,7 @@
 struct dp_credit {
 	uint64_t sent, granted;
 	uint64_t told;	    /* how much the last DEMAND wanted */
-	uint64_t told_ns;   /* when that was first told; 0: it has been answered, or repeated */
+	uint64_t told_ns;   /* when `told` was first told; 0: it was answered, or repeated */
 	uint64_t rtt_ns;    /* lowest time from a DEMAND to its GRANT; 0: not known */
 	uint64_t ask_ns;    /* when the DEMAND is repeated; 0: no packet waits for a grant */
 	uint8_t asked;	    /* DEMANDs since a grant let something through */

@@ -17,7 +17,7 @@ struct delivery {
 	bool echoed;	      /* the peer echoed when the packet that it answers was sent: */
 	uint32_t echo_ns;     /* at this time, or before */
 	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
-	uint64_t back_ns;     /* its part in queues on the way back */
+	uint64_t back_ns;     /* its part in queues on the return path */
 	uint64_t host_ns;     /* time that both hosts added... */
 	uint64_t held_ns;     /* ...and its part in which a READ waited */
 };
@@ -396,10 +396,10 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
-		sample_rtt(&d, p, xdh.ts_ns, xdh.rq_seq, now);
-		d.held_ns = d.rtt_ns ? xdh.rq_seq : 0;
+		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, now);
+		d.held_ns = d.rtt_ns ? xdh.held_ns : 0;
 		if (d.rtt_ns)
-			dp_rtt_held(&rc->flow->rtt, xdh.rq_seq, now);
+			dp_rtt_held(&rc->flow->rtt, xdh.held_ns, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;
 	}

@@ -116,7 +116,7 @@ static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wq
 	if (mask & DP_HAS_IMM)
 		memcpy(dp_packet_push(pkt, DP_IMM_LEN), &wqe->imm, 4);
 	if (mask & DP_HAS_IETH)
-		dp_put32(dp_packet_push(pkt, DP_IETH_LEN), wqe->imm);
+		dp_put32(dp_packet_push(pkt, DP_IETH_LEN), wqe->invalidate_rkey);
 }
 
 /* The length in the RETH; span: bytes of a READ that this packet asks for. */
@@ -149,10 +149,11 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 		       ack_req, psn);
 	if (ext) {
 		struct dp_xdh xdh = { .ts_ns = (uint32_t)now,
-				      .rq_seq = wqe->opcode == DP_WR_RDMA_READ ? segment :
-										 wqe->rq_seq,
+				      .rq_seq = wqe->rq_seq,
 				      .offset = offset };
 
+		if (wqe->opcode == DP_WR_RDMA_READ)
+			xdh.segment = segment;
 		pkt->sport = path_sport(rc);
 		note_reply(&rc->resp, now);
 		carry_ack(rc, &xdh, now);
@@ -203,7 +204,7 @@ int dp_build_answer(struct dp_rc *rc, struct dp_answer *a, struct dp_packet *pkt
 	if (a->extended)
 		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN),
 			   &(struct dp_xdh){ .ts_ns = a->ts_ns,
-					     .rq_seq = (uint32_t)(now - a->arrived_ns),
+					     .held_ns = (uint32_t)(now - a->arrived_ns),
 					     .offset = a->offset + offset });
 	if (pos != MIDDLE)
 		dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,

@@ -155,10 +155,10 @@ void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (!answer)
 		rc->qp.stats.acks_rx++;
 	if (!rc->flow)
-		return; /* it answers nothing, for nothing was sent */
+		return; /* nothing was sent, so the packet answers nothing */
 	if (rc->extended) {
 		if (!dp_op_is_ext(p->opcode))
-			return; /* late: it is from before the change of mode */
+			return; /* late: the peer sent it before the change of mode */
 		if (answer)
 			dp_ext_response(rc, p, now);
 		else

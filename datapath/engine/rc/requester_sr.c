@@ -46,8 +46,8 @@ static uint64_t first_rto(const struct dp_rc *rc)
 	return dp_flow_rto(rc->flow, rc->hello_rtt_ns) + dp_flow_thinned_ns(rc->flow);
 }
 
-/* A READ or atomic waits at the peer as well, behind others or for a host that stands still.  The
- * limit is there because it also waits behind a gap, and so for our time-out. */
+/* The RTO of READs and atomics, which also wait at the peer: behind others, or for a host that
+ * stands still.  The hold time counts up to a limit: behind a gap it contains our own time-out. */
 static uint64_t first_answer_rto(const struct dp_rc *rc)
 {
 	uint64_t rto = first_rto(rc), held = rc->flow->rtt.held_ns;
@@ -68,8 +68,9 @@ static bool only_answers(const struct dp_rc *rc)
 }
 
 /* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
- * time-outs within the time that the QP's attributes grant; the second half of them, while the RTT
- * is not known, at the IB time-out, since all might fit into a few round trips. */
+ * time-outs within the time that the QP's attributes grant.  While the RTT is not known, the second
+ * half of these time-outs may grow to the IB time-out: the path may be so long that all of them
+ * would fit into a few round trips. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
 	bool long_path = !rc->flow->rtt.srtt_ns && !rc->hello_rtt_ns &&
@@ -229,8 +230,8 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 	return dp_flow_allows(rc->flow, bytes, now) ? n : 0;
 }
 
-/* At the end of a message.  Of short messages that leave together, one asks for all in a segment: its
- * acknowledgement completes many. */
+/* Whether a packet asks for an acknowledgement: usually at the end of a message.  Of short messages
+ * that leave together only one in each segment asks: its acknowledgement completes all of them. */
 static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t n)
 {
 	const struct dp_requester *r = &rc->req;
@@ -240,7 +241,7 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 
 	if ((uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window)
 		return true;
-	if (rc->flow->thinning.level) /* the receiver counts and waits as it was asked to */
+	if (rc->flow->thinning.level) /* the receiver counts packets, and waits as asked */
 		return last;
 	if (ends && !last) {
 		bytes = rc->flow->unasked_bytes + dp_payload_of(rc, wqe, dp_psn_add(after, -1));
@@ -357,7 +358,7 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 
 	if (oldest != DP_NIL)
 		due = dp_rec(b, oldest)->sent_ns + first_answer_rto(rc);
-	if (now < due && only_answers(rc)) { /* it was asked for again since: no try yet */
+	if (now < due && only_answers(rc)) { /* asked for again a short time ago: no try yet */
 		rc->req.timer_ns = due;
 		return;
 	}

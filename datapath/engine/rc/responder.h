@@ -15,7 +15,14 @@ enum dp_held_kind { DP_HELD_NOTHING, DP_HELD_LAST, DP_HELD_READ, DP_HELD_ATOMIC 
 struct dp_held {
 	uint64_t va;		    /* WRITE: of the tail; READ, atomic: of the request */
 	uint64_t swap_add, compare; /* ATOMIC WRITE: swap_add, in the order of memory */
-	uint32_t rkey, imm, rq_seq;
+	uint32_t rkey;
+	union {
+		uint32_t imm, invalidate_rkey;
+	};
+	union {
+		uint32_t rq_seq;
+		uint32_t segment; /* READ: payload bytes of each PSN of the answer */
+	};
 	uint32_t len;	 /* LAST: bytes of the message; READ: bytes asked for */
 	uint32_t offset; /* LAST: of the tail in the message; READ: of the answer */
 	uint32_t ts_ns;

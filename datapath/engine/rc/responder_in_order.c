@@ -99,14 +99,17 @@ int dp_finish_message(struct dp_rc *rc, const struct dp_held *h)
 		.src_qpn = rc->qp.attr.dest_qpn,
 	};
 
-	if (mask & DP_HAS_IETH && dp_mr_invalidate(&rc->qp, h->imm))
+	if (mask & DP_HAS_IETH && dp_mr_invalidate(&rc->qp, h->invalidate_rkey))
 		return DP_NAK(DP_NAK_REMOTE_ACCESS);
 	rc->resp.msn = (rc->resp.msn + 1) & 0xffffff;
 	if (!(mask & (DP_IS_SEND | DP_HAS_IMM)))
 		return 0;
-	if (mask & (DP_HAS_IMM | DP_HAS_IETH)) {
+	if (mask & DP_HAS_IMM) {
 		wc.imm = h->imm;
-		wc.flags = mask & DP_HAS_IMM ? DP_WC_WITH_IMM : DP_WC_WITH_INV;
+		wc.flags = DP_WC_WITH_IMM;
+	} else if (mask & DP_HAS_IETH) {
+		wc.invalidated_rkey = h->invalidate_rkey;
+		wc.flags = DP_WC_WITH_INV;
 	}
 	wc.wr_id = dp_receive_take(&rc->qp);
 	rc->resp.rq_seq++;
@@ -122,7 +125,7 @@ void dp_held_from(const struct dp_parsed *p, struct dp_held *h, uint64_t now)
 		dp_xdh_get(p->xdh, &xdh);
 	*h = (struct dp_held){ .opcode = p->opcode,
 			       .solicited = p->solicited,
-			       .rq_seq = xdh.rq_seq,
+			       .rq_seq = xdh.rq_seq, /* or the segment of a READ */
 			       .offset = xdh.offset,
 			       .ts_ns = xdh.ts_ns,
 			       .arrived_ns = dp_arrived(p, now) };
@@ -148,7 +151,7 @@ void dp_held_from(const struct dp_parsed *p, struct dp_held *h, uint64_t now)
 	if (p->imm)
 		memcpy(&h->imm, p->imm, 4);
 	if (p->ieth)
-		h->imm = dp_get32(p->ieth);
+		h->invalidate_rkey = dp_get32(p->ieth);
 }
 
 /* ---- requests in order, standard mode ------------------------------------------------- */

@@ -104,9 +104,9 @@ static uint32_t psns_of(const struct dp_rc *rc, const struct dp_parsed *p)
 	if (!(p->mask & DP_IS_READ))
 		return 1;
 	dp_xdh_get(p->xdh, &xdh);
-	if (xdh.rq_seq < DP_SEGMENT_MIN || xdh.rq_seq > dp_segment_limit(rc) || xdh.rq_seq & 3)
+	if (xdh.segment < DP_SEGMENT_MIN || xdh.segment > dp_segment_limit(rc) || xdh.segment & 3)
 		return 0;
-	n = dp_read_psns(dp_reth_len(p->reth), xdh.rq_seq);
+	n = dp_read_psns(dp_reth_len(p->reth), xdh.segment);
 	return n <= DP_READ_CHUNK ? n : 0;
 }
 
@@ -124,8 +124,8 @@ static uint32_t missing(const struct dp_rc *rc, uint32_t psn, uint32_t n)
  * request, which may end elsewhere. */
 static void cut_read(const struct dp_parsed *p, struct dp_held *h, uint32_t n_psn)
 {
-	if (p->mask & DP_IS_READ && n_psn < dp_read_psns(h->len, h->rq_seq))
-		h->len = n_psn * h->rq_seq;
+	if (p->mask & DP_IS_READ && n_psn < dp_read_psns(h->len, h->segment))
+		h->len = n_psn * h->segment;
 }
 
 /* Takes a packet behind a gap: places its payload and remembers the rest. */
@@ -281,9 +281,9 @@ static void rest_of_read(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n
 	while ((done = (uint32_t)dp_psn_diff(r->epsn, p->psn)) < n_psn) {
 		new = missing(rc, r->epsn, n_psn - done);
 		dp_held_from(p, &h, now);
-		h.va += done * h.rq_seq;
-		h.offset += done * h.rq_seq;
-		h.len -= done * h.rq_seq;
+		h.va += done * h.segment;
+		h.offset += done * h.segment;
+		h.len -= done * h.segment;
 		cut_read(p, &h, new);
 		if (!new || dp_execute_read(rc, &h, r->epsn, true))
 			return;
@@ -348,7 +348,7 @@ static void ack_within(struct dp_responder *r, uint64_t delay, uint64_t now)
 		r->ack_ns = now + delay;
 }
 
-/* The requester has to be told something.  One that wants few acknowledgements gets it late. */
+/* Tells the requester that a gap has opened or closed; later if it wants few acknowledgements. */
 static void tell_news(struct dp_rc *rc, uint64_t now)
 {
 	if (rc->resp.thin)
@@ -357,9 +357,10 @@ static void tell_news(struct dp_rc *rc, uint64_t now)
 		dp_ack_soon(rc);
 }
 
-/* How long the acknowledgement of this packet waits for the program's reply; 0: it does not.  The
- * program knows of a message if it completes a receive, or if it spins on the memory: then it has
- * replied to the messages before (as in the ping-pong mode of TCP's delayed acknowledgements). */
+/* How long the acknowledgement of this packet waits for the program's reply; 0: it does not wait.
+ * Only a program that learns of the message can reply: because the message completes a receive, or
+ * because the program spins on the memory, as one does that has replied to the messages before
+ * (TCP's ping-pong mode of delayed acknowledgements is alike). */
 static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
 {
 	struct dp_responder *r = &rc->resp;
@@ -374,10 +375,10 @@ static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
 	return 0;
 }
 
-/* Schedules an acknowledgement.  At once if the requester asks for it (it does so for
- * retransmissions) and no reply is expected, soon when there is news: a gap opens or closes, or a
- * packet came twice; else after a number of packets or some time.  An ACK for each packet behind a
- * gap would cost more than the loss. */
+/* Schedules an acknowledgement.  It leaves at once if the requester asks for it (as it does for
+ * retransmissions) and no reply is expected.  It leaves soon if there is news: a gap opens or
+ * closes, or a packet came twice.  Otherwise it waits for a number of packets or some time.  An ACK
+ * for each packet behind a gap would cost more than the loss. */
 static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, bool news, uint64_t now)
 {
 	struct dp_responder *r = &rc->resp;

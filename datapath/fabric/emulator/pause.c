@@ -3,7 +3,7 @@
  * Buffers that the links of a node share, and priority flow control between the emulator's links.
  *
  * A node's buffer tells which of the links that end there have to pause (link/switch.h).  A link
- * pauses after the time that a pause frame takes on the way back.  No pause frame exists: a host's
+ * pauses after the time that a pause frame takes to the sender.  No pause frame exists: a host's
  * own link waits in the emulator, and the host sends on into it.
  */
 #include <errno.h>

@@ -114,7 +114,7 @@ static void dress(struct dp_sim *s, struct sim_packet *p)
 	f->header_bytes = can_be_trimmed(&p->packet) ? (uint16_t)headers : 0;
 	f->flow_hash = flow_hash(c, end, &p->packet);
 	f->class = class_of(s, &p->packet);
-	if (s->cfg.symmetric && is_credit(&p->packet)) /* the way of the data, backwards */
+	if (s->cfg.symmetric && is_credit(&p->packet)) /* the path of the data, backwards */
 		f->flow_hash = c->hash[!end];
 	f->ecn = p->packet.tos & DP_ECN_MASK;
 	f->flags = 0;

@@ -73,7 +73,7 @@ struct dp_sim_config {
 	uint8_t class_of_dscp[64];
 	/* CREDITs have a class of their own: credit_class.  Then all switches choose among equal
 	 * paths alike, and CREDITs by the data that they call for:
-	 * between leaves and spines they go the same way backwards (ExpressPass, section 3.2). */
+	 * between leaves and spines they take the same path backwards (ExpressPass, section 3.2). */
 	bool symmetric;
 	uint32_t trace_events; /* events kept for each QP, a power of two; 0: none */
 	uint64_t stall_ns;     /* a deadlock if nothing has moved for so long */
@@ -94,7 +94,7 @@ int dp_sim_set_cc(struct dp_sim *, uint64_t flow, const struct dp_cc_algo *);
 int dp_sim_order(struct dp_sim *, uint64_t flow, uint32_t what);
 /* Sets a link's configuration from now on. */
 int dp_sim_set_link(struct dp_sim *, uint32_t link, const struct dp_link_config *);
-/* Whether switches send along a link, from now on.  A switch that has no other way still does. */
+/* Whether switches send along a link, from now on.  A switch that has no other path still does. */
 int dp_sim_set_route(struct dp_sim *, uint32_t link, bool used);
 /* Pauses or resumes classes of a link. */
 int dp_sim_pause(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);

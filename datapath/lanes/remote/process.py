@@ -28,6 +28,8 @@ class RemoteProcess:
     done what it can.
     """
 
+    pid: None = None
+
     def __init__(
         self, connection: Connection, argv: Sequence[str], session: ProgramSession
     ) -> None:

@@ -97,14 +97,14 @@ def next_turn(found: Sequence[tuple[int, int, int]], now_ns: int) -> int | None:
 
 def _check(programs: Sequence[Program]) -> None:
     """LocalError for programs that are not of this machine."""
-    if any(getattr(program.process, "pid", None) is None for program in programs):
+    if any(program.process.pid is None for program in programs):
         raise LocalError("hosts of this lane cannot be stalled", hint="use lane netns or sim")
 
 
 def _signal(programs: Sequence[Program], number: signal.Signals) -> None:
     """To those that still run and were not waited for."""
     for program in programs:
-        pid = getattr(program.process, "pid", 0)
-        if program.process.returncode is None:
+        pid = program.process.pid
+        if pid is not None and program.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

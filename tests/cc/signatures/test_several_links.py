@@ -19,7 +19,7 @@ from .scene import GBIT, MS, US, Seen, Shared, long_flows
 def test_vpc_keeps_a_share_over_several_links(hops: int, least: float) -> None:
     """Packets of 1 KiB, where proportional fairness is 0.6, 0.29 and 0.19 of equal shares.
 
-    The target is a share of the base RTT, so a longer way bears the queues of more links.
+    The target is a share of the base RTT, so a longer path bears the queues of more links.
     """
     link = Link(rate_bps=GBIT, delay_ns=50 * US, limit_bytes=256_000)
     edge = Link(rate_bps=10 * GBIT, delay_ns=0)

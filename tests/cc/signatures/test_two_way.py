@@ -19,7 +19,7 @@ from .scene import GBIT, MS, MSS, US, WIRE, Seen, Shared, long_flows
 @pytest.mark.parametrize("rtt_us", [50, 200, 2000])
 @pytest.mark.parametrize("pairs", [1, 4])
 def test_vpc_fills_both_directions(pairs: int, rtt_us: int, loss: float) -> None:
-    """A queue on the way back, of flows in the other direction, is not taken for its own.
+    """A queue of the return path, of flows in the other direction, is not taken for its own.
 
     The least that both directions carry, of what a direction holds beside the acknowledgements.
     """
