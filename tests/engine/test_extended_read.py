@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Extended mode: how READs recover, and how little that costs."""
+"""Extended mode: how READs and atomics recover, and how little that costs."""
 
 from __future__ import annotations
 
@@ -221,3 +221,21 @@ def test_the_rtt_leaves_out_how_long_the_answer_was_queued(ext: World) -> None:
     ext.advance(10 * US)
     ext.give(a.host, response)
     assert lib.dp_qp_flow(a.qp).srtt_ns == 40 * US
+
+
+@pytest.mark.parametrize("kind", ["EXT_FETCH_ADD", "EXT_ATOMIC_ACK"])
+def test_atomics_alone_know_their_rtt(ext: World, kind: str) -> None:
+    """Their answers have no time stamp, but acknowledgements have: a loss costs a probe."""
+    a, b = ext.extended_pair()
+    counter = b.host.memory(8)
+    a.faa(counter, 1)
+    assert ext.run(Channel())
+    assert a.poll() == [ok("FETCH_ADD")]
+    lost = Watch(lambda packet: packet.name == kind, {0})
+    a.faa(counter, 1)
+    begin = ext.now
+    assert ext.run(Channel(lose=lost), until=lambda: len(a.poll()) == 1)
+    assert ext.now - begin < MS
+    assert ext.run()
+    assert bytes(counter) == (2).to_bytes(8, "little")
+    assert a.stats()["timeouts"] == 0
