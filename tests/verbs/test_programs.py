@@ -41,6 +41,40 @@ def test_rc_pingpong_checks_its_data(pair: Pair, port: str, mode: str, options: 
 
 
 @both_ports
+@pytest.mark.parametrize("options", ["-t", "-t -e", "-j", "-m 256 -s 5000", "-r 1"])
+def test_rc_pingpong_with_rare_options(pair: Pair, port: str, options: str) -> None:
+    """Time stamps, device memory, a small path MTU, a single receive."""
+    argv = ["ibv_rc_pingpong", "-d", "dp0", "-g", "0", "-n", "200", *options.split()]
+    for output in pair.run(argv, port):
+        assert "iters in" in output
+
+
+@both_ports
+@pytest.mark.parametrize("options", ["", "-e", "-q 1 -s 100000 -n 50"])
+def test_srq_pingpong_checks_its_data(pair: Pair, port: str, options: str) -> None:
+    argv = ["ibv_srq_pingpong", "-d", "dp0", "-g", "0", "-c", "-n", "100", *options.split()]
+    for output in pair.run(argv, port):
+        assert "iters in" in output
+        assert "invalid" not in output
+
+
+@both_ports
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("ibv_uc_pingpong -g 0", "Couldn't create QP"),
+        ("ibv_xsrq_pingpong -g 0", "Couldn't Open the XRC Domain"),
+        ("ibv_rc_pingpong -g 0 -o", "ODP"),
+    ],
+)
+def test_what_the_device_lacks_is_told(pair: Pair, port: str, command: str, told: str) -> None:
+    env = pair.environment(0, port)
+    done = pair.hosts[0].run([*command.split(), "-d", "dp0"], env=env, timeout_s=30)
+    assert done.returncode == 1
+    assert told in done.stderr
+
+
+@both_ports
 @pytest.mark.parametrize(
     "command",
     [
