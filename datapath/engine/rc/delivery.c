@@ -68,6 +68,17 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 	d->any = true;
 }
 
+/* The request for a response has arrived: what was sent before it on the path, and has not, is lost. */
+static void note_arrived(struct dp_rc *rc, uint32_t psn, const struct delivery *d, uint64_t now)
+{
+	struct dp_rec *rec = dp_rec_at(rc, psn);
+
+	if (rec->state != DP_REC_FLIGHT || rec->arrived || !answers_last_copy(rc, rec, d, now))
+		return;
+	rec->arrived = true;
+	dp_rack_delivered(&rc->req.block->class[rec->path].rack, psn, rec->sent_ns, now);
+}
+
 /* Returns whether requests are acknowledged that were not before, even if none is delivered by it:
  * READs and atomics still wait for their answers. */
 static bool deliver_cumulative(struct dp_rc *rc, uint32_t upto, struct delivery *d, uint64_t now)
@@ -81,6 +92,8 @@ static bool deliver_cumulative(struct dp_rc *rc, uint32_t upto, struct delivery 
 	for (; dp_psn_diff(r->cum, upto) < 0; r->cum = dp_psn_add(r->cum, 1))
 		if (dp_is_outstanding(rc, r->cum, false))
 			deliver(rc, r->cum, d, now);
+		else if (dp_is_outstanding(rc, r->cum, true))
+			note_arrived(rc, r->cum, d, now);
 	return news;
 }
 
@@ -94,6 +107,8 @@ static void deliver_selective(struct dp_rc *rc, const struct dp_parsed *p, const
 			psn = dp_psn_add(xah->sack_base, 32 * w + (uint32_t)__builtin_ctz(word));
 			if (dp_is_outstanding(rc, psn, false))
 				deliver(rc, psn, d, now);
+			else if (dp_is_outstanding(rc, psn, true))
+				note_arrived(rc, psn, d, now);
 		}
 	}
 }
