@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
+#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -95,11 +96,46 @@ static uint64_t line_rate_bps(const char *name)
 	return mbps == (uint32_t)SPEED_UNKNOWN ? 0 : mbps * 1000000ull;
 }
 
-bool dp_netdev_is_up(const char *name)
+static bool has_flags(const char *name, int flags)
 {
 	struct ifreq ifr = {};
 
-	return !device_ioctl(name, SIOCGIFFLAGS, &ifr) && ifr.ifr_flags & IFF_UP;
+	return !device_ioctl(name, SIOCGIFFLAGS, &ifr) && (ifr.ifr_flags & flags) == flags;
+}
+
+bool dp_netdev_is_up(const char *name)
+{
+	return has_flags(name, IFF_UP);
+}
+
+bool dp_netdev_is_running(const char *name)
+{
+	return has_flags(name, IFF_UP | IFF_RUNNING);
+}
+
+int dp_netdev_watch(void)
+{
+	struct sockaddr_nl name = { .nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK };
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE), err;
+
+	if (fd < 0)
+		return -errno;
+	if (!bind(fd, (const struct sockaddr *)&name, sizeof(name)))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+/* What has changed is left to the caller: messages are lost when the socket has no room (ENOBUFS). */
+bool dp_netdev_has_changed(int watch_fd)
+{
+	bool changed = false;
+	char byte;
+
+	while (recv(watch_fd, &byte, sizeof(byte), MSG_TRUNC) > 0 || errno == ENOBUFS)
+		changed = true;
+	return changed;
 }
 
 static int no_such_device(const char *name, struct dp_error *error)

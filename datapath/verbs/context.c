@@ -110,11 +110,29 @@ struct front_context *front_context_create(struct front_device *device)
 	c->verbs.context.cmd_fd = get_command_fd();
 	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&c->verbs.context.mutex, NULL);
+	pthread_mutex_lock(&device->contexts_lock);
+	c->next = device->contexts;
+	device->contexts = c;
+	pthread_mutex_unlock(&device->contexts_lock);
 	return c;
+}
+
+/* In a child after fork(), a context of the parent is in no list. */
+static void leave_device(const struct front_context *c)
+{
+	struct front_context **at;
+
+	pthread_mutex_lock(&c->device->contexts_lock);
+	for (at = &c->device->contexts; *at && *at != c; at = &(*at)->next)
+		;
+	if (*at)
+		*at = c->next;
+	pthread_mutex_unlock(&c->device->contexts_lock);
 }
 
 void front_context_destroy(struct front_context *c)
 {
+	leave_device(c);
 	front_queue_destroy(&c->async);
 	pthread_mutex_destroy(&c->verbs.context.mutex);
 	free(c);
@@ -236,7 +254,7 @@ int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr
 		return EINVAL;
 	dp_device_engine_stats(c->dev, &stats);
 	full.qkey_viol_cntr = (uint32_t)stats.drop_qkey;
-	if (!dp_netdev_is_up(dp_device_port(c->dev)->netdev)) {
+	if (!dp_netdev_is_running(dp_device_port(c->dev)->netdev)) {
 		full.state = IBV_PORT_DOWN;
 		full.phys_state = PHYS_DISABLED;
 	}

@@ -17,7 +17,7 @@
  * An answer is one JSON object in one datagram. {"error": "..."}: nothing was changed, unless
  * memory ran out halfway.
  */
-#include "verbs/front.h"
+#include "verbs/watch.h"
 
 #include <errno.h>
 #include <stddef.h>

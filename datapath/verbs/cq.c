@@ -70,6 +70,8 @@ int front_get_async_event(struct ibv_context *ibv, struct ibv_async_event *out)
 		out->element.cq = ibv_cq_ex_to_cq(&((struct front_cq *)event.object)->ex);
 	else if (event.type == IBV_EVENT_SRQ_LIMIT_REACHED)
 		out->element.srq = &((struct front_srq *)event.object)->ibv;
+	else if (!event.object)
+		out->element.port_num = FRONT_PORT;
 	else
 		out->element.qp = &((struct front_qp *)event.object)->ex.qp_base;
 	return 0;

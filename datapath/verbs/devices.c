@@ -3,7 +3,7 @@
  * The devices of DATAPATH_DEVICES.  The first ibv_get_device_list() reads them.  The first
  * ibv_open_device() of a device opens its port, and all contexts of the device share it.
  */
-#include "verbs/front.h"
+#include "verbs/watch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,6 +42,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 	if (!d)
 		return;
 	d->config = *config;
+	pthread_mutex_init(&d->contexts_lock, NULL);
 	d->ibv.node_type = IBV_NODE_CA;
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	memcpy(d->ibv.name, config->name, sizeof(config->name));
@@ -147,6 +148,14 @@ static void leave_numbers_at_exit(void)
 	pthread_mutex_unlock(&open_lock);
 }
 
+static void close_control(struct front_device *d)
+{
+	front_watch_close(d->watch);
+	d->watch = NULL;
+	front_control_close(d->control);
+	d->control = NULL;
+}
+
 /* The child has none of the parent's threads.  Whatever they hold, it opens devices anew. */
 static void forget_in_child(void)
 {
@@ -154,8 +163,9 @@ static void forget_in_child(void)
 
 	pthread_mutex_init(&open_lock, NULL);
 	for (d = devices; d; d = d->next) {
-		front_control_close(d->control);
-		d->control = NULL;
+		pthread_mutex_init(&d->contexts_lock, NULL);
+		d->contexts = NULL;
+		close_control(d);
 	}
 }
 
@@ -196,11 +206,14 @@ static int first_open(struct front_device *d)
 		goto unload;
 	}
 	d->control = front_control_open(d);
-	if (d->control) {
-		options.on_control = front_control_serve;
-		options.control = d->control;
-		options.control_fd = front_control_fd(d->control);
+	err = front_watch_open(d, &d->watch);
+	if (err) {
+		refuse(d, err, "cannot watch its network device");
+		goto close_control;
 	}
+	options.on_control = front_watch_serve;
+	options.control = d->watch;
+	options.control_fd = front_watch_fd(d->watch);
 	err = dp_device_open(d->config.spec, &options, &d->dev, error, sizeof(error));
 	if (err) {
 		refuse(d, err, error);
@@ -212,8 +225,7 @@ static int first_open(struct front_device *d)
 	return 0;
 
 close_control:
-	front_control_close(d->control);
-	d->control = NULL;
+	close_control(d);
 	front_stats_destroy(d->stats);
 	d->stats = NULL;
 unload:
@@ -233,8 +245,7 @@ static void last_close(struct front_device *d)
 	d->series = NULL;
 	dp_device_close(d->dev);
 	d->dev = NULL;
-	front_control_close(d->control);
-	d->control = NULL;
+	close_control(d);
 	front_stats_destroy(d->stats);
 	d->stats = NULL;
 	unload_algorithm(d);

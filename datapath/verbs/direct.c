@@ -90,7 +90,7 @@ int dpdv_query_place(const char *device, struct dpdv_place *out, size_t len)
 		return -err;
 	copy(full.netdev, sizeof(full.netdev), info.netdev);
 	full.ifindex = info.ifindex;
-	full.up = dp_netdev_is_up(info.netdev);
+	full.up = dp_netdev_is_running(info.netdev);
 	memcpy(full.gid.raw, info.addr.b, sizeof(full.gid.raw));
 	full.gids = FRONT_GIDS;
 	full.guid = front_guid_of(&info);

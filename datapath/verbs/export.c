@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The symbols of libibverbs that we define ("own" in symbols.txt).  Each checks whether the object
- * is ours; if not, it calls the real library.  Our device does not support ECE and objects imported
- * from another process: these calls return EOPNOTSUPP.
+ * is ours; if not, it calls the real library.  unsupported.c has those that our device refuses.
+ *
+ * librdmacm passes on null pointers where an id is without a device, PD, QP or SRQ: the calls that
+ * it makes so have EINVAL for them.
  */
 #include "verbs/front.h"
 #include "verbs/ucm/ucm.h"
@@ -19,12 +21,6 @@
 enum ibv_gid_type_sysfs { GID_TYPE_IB_ROCE_V1, GID_TYPE_ROCE_V2 };
 int ibv_query_gid_type(struct ibv_context *, uint8_t port, unsigned int index,
 		       enum ibv_gid_type_sysfs *);
-
-static void *unsupported(void)
-{
-	errno = EOPNOTSUPP;
-	return NULL;
-}
 
 /* ---- device list: ours first, behind a head that keeps the real list ------------- */
 
@@ -232,6 +228,8 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_context *context = context_of_event(event);
 
+	if (event->event_type == IBV_EVENT_PORT_ACTIVE || event->event_type == IBV_EVENT_PORT_ERR)
+		return; /* of no object that could be destroyed */
 	if (context && front_owns(context))
 		front_ack_async_event(event);
 	else
@@ -240,6 +238,8 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
+	if (!context)
+		return front_fail(EINVAL);
 	return front_owns(context) ? front_create_channel(context) :
 				     REAL(ibv_create_comp_channel)(context);
 }
@@ -278,6 +278,8 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	if (!pd)
+		return front_fail(EINVAL);
 	return front_owns(pd->context) ?
 		       front_reg_mr(pd, addr, length, (uintptr_t)addr, (unsigned)access) :
 		       REAL(ibv_reg_mr)(pd, addr, length, access);
@@ -338,6 +340,8 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	if (!pd)
+		return front_fail(EINVAL);
 	return front_owns(pd->context) ? front_create_qp(pd, attr) : REAL(ibv_create_qp)(pd, attr);
 }
 
@@ -370,11 +374,15 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	if (!qp)
+		return EINVAL;
 	return front_owns(qp->context) ? front_destroy_qp(qp) : REAL(ibv_destroy_qp)(qp);
 }
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	if (!pd)
+		return front_fail(EINVAL);
 	return front_owns(pd->context) ? front_create_srq(pd, attr) :
 					 REAL(ibv_create_srq)(pd, attr);
 }
@@ -393,6 +401,8 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
+	if (!srq)
+		return EINVAL;
 	return front_owns(srq->context) ? front_destroy_srq(srq) : REAL(ibv_destroy_srq)(srq);
 }
 
@@ -430,63 +440,4 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return front_owns(qp->context) ? front_detach_mcast(qp, gid) :
 					 REAL(ibv_detach_mcast)(qp, gid, lid);
-}
-
-/* ---- what our device does not support ----------------------------------------------- */
-
-int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
-				uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
-{
-	return front_owns(context) ? EOPNOTSUPP :
-				     REAL(ibv_resolve_eth_l2_from_gid)(context, attr, mac, vid);
-}
-
-int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_set_ece)(qp, ece);
-}
-
-int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return front_owns(qp->context) ? EOPNOTSUPP : REAL(ibv_query_ece)(qp, ece);
-}
-
-struct ibv_context *ibv_import_device(int cmd_fd)
-{
-	if (front_owns_fd(cmd_fd) || !REAL(ibv_import_device))
-		return unsupported();
-	return REAL(ibv_import_device)(cmd_fd);
-}
-
-struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
-{
-	return front_owns(context) ? unsupported() : REAL(ibv_import_pd)(context, handle);
-}
-
-void ibv_unimport_pd(struct ibv_pd *pd)
-{
-	if (!front_owns(pd->context))
-		REAL(ibv_unimport_pd)(pd);
-}
-
-struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
-{
-	return front_owns(pd->context) ? unsupported() : REAL(ibv_import_mr)(pd, handle);
-}
-
-void ibv_unimport_mr(struct ibv_mr *mr)
-{
-	if (!front_owns(mr->context))
-		REAL(ibv_unimport_mr)(mr);
-}
-
-struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
-{
-	return front_owns(context) ? unsupported() : REAL(ibv_import_dm)(context, handle);
-}
-
-void ibv_unimport_dm(struct ibv_dm *dm)
-{
-	if (!front_owns(dm->context))
-		REAL(ibv_unimport_dm)(dm);
 }

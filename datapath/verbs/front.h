@@ -4,7 +4,7 @@
  *
  *   symbols.txt, gensyms.py  the exported symbols; jumps for those that are only forwarded
  *   forward.c                calls into the real library
- *   export.c, newer.c        symbols of our own: is the object ours or a real one?
+ *   export.c, newer.c, unsupported.c  symbols of our own: is the object ours or a real one?
  *   config.c, devices.c      DATAPATH_DEVICES, the device list, open and close
  *   place.c                  where a device is, without opening it
  *   context.c                an open device: operations, device and port attributes, GIDs
@@ -20,6 +20,7 @@
  *   stats.c, series.c        counters as JSON, samples of QPs over time
  *   cc.c, direct.c           algorithms in use, and how a program changes them (dpdv.h)
  *   control.c                the same from outside, for dpctl cc set and of
+ *   watch.c                  events of the port; serves control.c
  *   ucm/, rdmacm.c           RDMA-CM: answers librdmacm in the kernel's place
  *
  * Every object starts with the public struct of verbs.h, so that a cast leads from one to the
@@ -66,7 +67,7 @@ enum {
 /* ---- event descriptors ------------------------------------------------------ */
 
 struct front_event {
-	void *object;	  /* struct front_cq, front_qp or front_srq */
+	void *object;	  /* struct front_cq, front_qp or front_srq; NULL: the port */
 	int type;	  /* enum ibv_event_type; unused on a completion channel */
 	uint32_t *popped; /* the object's count of events that were handed out */
 };
@@ -91,8 +92,10 @@ void front_queue_purge(struct front_queue *, const void *object);
 /* ---- devices and contexts ---------------------------------------------------- */
 
 struct front_cc;
+struct front_context;
 struct front_control;
 struct front_qp;
+struct front_watch;
 struct ucm_agent;
 
 struct front_device {
@@ -107,6 +110,9 @@ struct front_device {
 	struct front_qp *qps, **end;
 	uint64_t qps_made;
 	struct front_control *control; /* NULL: no socket, so dpctl cannot reach the device */
+	struct front_watch *watch;
+	pthread_mutex_t contexts_lock;
+	struct front_context *contexts;
 	struct front_stats *stats;
 	struct ucm_agent *agent; /* its connection manager, NULL: none; under the device's lock */
 	struct front_series *series; /* NULL: no samples are taken */
@@ -139,6 +145,8 @@ struct front_context {
 	struct front_device *device;
 	struct dp_device *dev;
 	struct front_queue async;
+	uint32_t port_events_popped;
+	struct front_context *next; /* of the device */
 	/* existing objects, under verbs.context.mutex */
 	struct front_object *pds, *mrs, *mws, *dms, *ahs, *channels, *cqs, *srqs, *qps;
 	struct verbs_context verbs; /* last, because its struct ibv_context is last */
@@ -451,15 +459,6 @@ int front_cc_begin(struct front_qp *); /* gives a new QP the device's algorithm,
 int front_cc_set(struct front_qp *, struct front_cc *);
 void front_qps_add(struct front_qp *);
 void front_qps_remove(struct front_qp *);
-
-/*
- * Opens the socket through which dpctl reaches the device.  Returns NULL, with a message on stderr,
- * if there is none.
- */
-struct front_control *front_control_open(struct front_device *);
-int front_control_fd(const struct front_control *);
-void front_control_serve(struct dp_device *, void *control);
-void front_control_close(struct front_control *);
 
 /* ---- counters -------------------------------------------------------------------- */
 

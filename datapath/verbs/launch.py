@@ -29,6 +29,20 @@ from datapath.verbs.device_keys import DEVICE_KEYS
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 PORT_KINDS = ("afxdp", "udp")
 NETDEVS = Path("/sys/class/net")
+UCX_TRANSPORTS = "rc_verbs,ud_verbs:aux,self"
+"""Connections, which UCX sets up by datagrams; "self" is a process's way to itself."""
+OPEN_MPI = {
+    # By UCX alone: to Open MPI, namespaces of one machine are one host, with shared memory.
+    "OMPI_MCA_pml": "ucx",
+    "OMPI_MCA_osc": "ucx",
+    "OMPI_MCA_btl": "self",
+    # Otherwise it takes UCX for cards of certain makers alone.
+    "OMPI_MCA_opal_common_ucx_tls": "any",
+    "OMPI_MCA_opal_common_ucx_devices": "any",
+}
+OPEN_MPI_YIELDS = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+"""Where ranks exceed CPUs.  mpirun takes each namespace for a machine with all CPUs to itself, and
+would let ranks that wait spin for whole slices of the kernel, while others wait for the CPU."""
 
 
 @dataclass
@@ -138,6 +152,16 @@ def _environment(
     }
 
 
+def _stack_settings(devices: Sequence[DeviceSpec], base: Mapping[str, str]) -> dict[str, str]:
+    """Has UCX and Open MPI use these devices.  base: the environment that mpirun has given."""
+    names = ",".join(f"{device.name}:1" for device in devices)
+    settings = {**OPEN_MPI, "UCX_TLS": UCX_TRANSPORTS, "UCX_NET_DEVICES": names}
+    ranks = base.get("OMPI_COMM_WORLD_SIZE", "")
+    if ranks.isdecimal() and int(ranks) > len(os.sched_getaffinity(0)):
+        settings |= OPEN_MPI_YIELDS
+    return settings
+
+
 def _check_program(name: str) -> str:
     """The program's path; LocalError when it cannot be run with a front."""
     path = shutil.which(name)
@@ -233,7 +257,8 @@ def exec_program(
         compiled = compile_algorithm(cc, dict(cc_params or {}))
         for device in parsed:
             device.options.setdefault("cc", str(compiled.path))
-    environment = {**os.environ, **_environment(parsed, os.environ)}
+    given = {**_stack_settings(parsed, os.environ), **os.environ}
+    environment = {**given, **_environment(parsed, os.environ)}
     if stats is not None:
         environment["DATAPATH_STATS"] = str(Path(stats).absolute())
     if series is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Extended mode: how READs recover, and how little that costs."""
+"""Extended mode: how READs and atomics recover, and how little that costs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from datapath.native import lib
+from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import (
     MS,
     QP,
@@ -88,7 +89,10 @@ def read_all(
 
 @pytest.mark.parametrize("lost", range(6))
 def test_a_lost_request_is_asked_again_once(ext: World, lost: int) -> None:
-    """The responder holds back those behind it, so that all answers come late."""
+    """The responder holds back those behind it, so that all answers come late.
+
+    That these have arrived shows that it is lost, unless none is behind it.
+    """
     a, b = ext.extended_pair()
     knows_its_rtt(ext, a, b)
     sources = [b.host.memory(pattern(4 * MTU, seed=i)) for i in range(6)]
@@ -99,6 +103,7 @@ def test_a_lost_request_is_asked_again_once(ext: World, lost: int) -> None:
     assert watch.requests[6:] == [(first, 4 * MTU)]
     assert watch.responses == 6 * 4
     assert a.stats()["timeouts"] == 0
+    assert a.stats()["probes"] == (lost == 5)
 
 
 def test_a_time_out_asks_again_for_all_that_the_request_asked_for(ext: World) -> None:
@@ -110,6 +115,53 @@ def test_a_time_out_asks_again_for_all_that_the_request_asked_for(ext: World) ->
     assert watch.requests == [(100, CHUNK * MTU)] * 2
     assert watch.responses == CHUNK
     assert a.stats()["timeouts"] == 1
+
+
+def test_a_late_request_is_not_asked_for_again(ext: World) -> None:
+    """The acknowledgement of the one behind it comes first, and its own a little later."""
+    a, b = ext.extended_pair()
+    knows_its_rtt(ext, a, b)
+    into = [a.read(4 * MTU, b.host.memory(pattern(4 * MTU, seed=i))) for i in range(2)]
+    first, second = a.host.send_all()
+    ext.advance(10 * US)
+    ext.give(b.host, second)
+    told = b.host.send_all()
+    ext.advance(8 * US)
+    ext.give(b.host, first)
+    for packet in [*told, *b.host.send_all()]:
+        ext.advance(US)
+        ext.give(a.host, packet)
+        assert a.host.send_all() == []
+    assert [bytes(m) for m in into] == [pattern(4 * MTU, seed=i) for i in range(2)]
+    assert a.stats()["retransmits"] == 0
+
+
+def one_after_the_other(ext: World, a: QP, source: Memory, count: int, channel: Channel) -> int:
+    """READs of all of it; returns how long they took."""
+    begin, posted, done = ext.now, 0, 0
+
+    def all_done() -> bool:
+        nonlocal posted, done
+        done += len(a.poll())
+        if posted == done < count:
+            a.read(source.size, source)
+            posted += 1
+        return done == count
+
+    assert ext.run(channel, until=all_done)
+    return ext.now - begin
+
+
+def test_large_reads_keep_most_of_their_goodput_under_loss(make_world: MakeWorld) -> None:
+    """1 MiB at a time: most of them lose a packet, some a request."""
+    ext = make_world(extended=True, segment_max=7552)
+    a, b = ext.extended_pair(mtu=4096)
+    source = b.host.memory(1 << 20)
+    clean, lossy = (
+        one_after_the_other(ext, a, source, 50, Channel(rate_bps=16e9, loss=loss, seed=1))
+        for loss in (0.0, 0.01)
+    )
+    assert clean / lossy > 0.8
 
 
 @pytest.mark.parametrize("lost", [1, 10, 20, 30])
@@ -221,3 +273,21 @@ def test_the_rtt_leaves_out_how_long_the_answer_was_queued(ext: World) -> None:
     ext.advance(10 * US)
     ext.give(a.host, response)
     assert lib.dp_qp_flow(a.qp).srtt_ns == 40 * US
+
+
+@pytest.mark.parametrize("kind", ["EXT_FETCH_ADD", "EXT_ATOMIC_ACK"])
+def test_atomics_alone_know_their_rtt(ext: World, kind: str) -> None:
+    """Their answers have no time stamp, but acknowledgements have: a loss costs a probe."""
+    a, b = ext.extended_pair()
+    counter = b.host.memory(8)
+    a.faa(counter, 1)
+    assert ext.run(Channel())
+    assert a.poll() == [ok("FETCH_ADD")]
+    lost = Watch(lambda packet: packet.name == kind, {0})
+    a.faa(counter, 1)
+    begin = ext.now
+    assert ext.run(Channel(lose=lost), until=lambda: len(a.poll()) == 1)
+    assert ext.now - begin < MS
+    assert ext.run()
+    assert bytes(counter) == (2).to_bytes(8, "little")
+    assert a.stats()["timeouts"] == 0

@@ -115,6 +115,35 @@ def test_the_program_takes_our_place(tmp_path: Path) -> None:
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".series"]
 
 
+def settings_of(**environ: str) -> dict[str, str]:
+    """What a program of `exec_program` finds in its environment."""
+    program = (
+        "from datapath.verbs.launch import exec_program; "
+        "exec_program(['env'], ['dp0=udp:127.0.0.1', 'dp1=udp:127.0.0.2'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **sanitizer(), "PYTHONPATH": str(paths.ROOT), **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+
+def test_stacks_are_told_of_the_devices_unless_the_user_has_told_them() -> None:
+    found = settings_of(UCX_TLS="all", OMPI_COMM_WORLD_SIZE="1")
+    assert found["UCX_TLS"] == "all"
+    assert found["UCX_NET_DEVICES"] == "dp0:1,dp1:1"
+    assert found["OMPI_MCA_pml"] == "ucx"
+    assert "OMPI_MCA_mpi_yield_when_idle" not in found
+
+
+def test_ranks_that_exceed_the_cpus_yield() -> None:
+    assert settings_of(OMPI_COMM_WORLD_SIZE="9999")["OMPI_MCA_mpi_yield_when_idle"] == "1"
+
+
 IMPORT = """
 import datapath.verbs
 from pyverbs.device import get_device_list

@@ -41,6 +41,40 @@ def test_rc_pingpong_checks_its_data(pair: Pair, port: str, mode: str, options: 
 
 
 @both_ports
+@pytest.mark.parametrize("options", ["-t", "-t -e", "-j", "-m 256 -s 5000", "-r 1"])
+def test_rc_pingpong_with_rare_options(pair: Pair, port: str, options: str) -> None:
+    """Time stamps, device memory, a small path MTU, a single receive."""
+    argv = ["ibv_rc_pingpong", "-d", "dp0", "-g", "0", "-n", "200", *options.split()]
+    for output in pair.run(argv, port):
+        assert "iters in" in output
+
+
+@both_ports
+@pytest.mark.parametrize("options", ["", "-e", "-q 1 -s 100000 -n 50"])
+def test_srq_pingpong_checks_its_data(pair: Pair, port: str, options: str) -> None:
+    argv = ["ibv_srq_pingpong", "-d", "dp0", "-g", "0", "-c", "-n", "100", *options.split()]
+    for output in pair.run(argv, port):
+        assert "iters in" in output
+        assert "invalid" not in output
+
+
+@both_ports
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("ibv_uc_pingpong -g 0", "Couldn't create QP"),
+        ("ibv_xsrq_pingpong -g 0", "Couldn't Open the XRC Domain"),
+        ("ibv_rc_pingpong -g 0 -o", "ODP"),
+    ],
+)
+def test_what_the_device_lacks_is_told(pair: Pair, port: str, command: str, told: str) -> None:
+    env = pair.environment(0, port)
+    done = pair.hosts[0].run([*command.split(), "-d", "dp0"], env=env, timeout_s=30)
+    assert done.returncode == 1
+    assert told in done.stderr
+
+
+@both_ports
 @pytest.mark.parametrize(
     "command",
     [
@@ -96,6 +130,52 @@ def test_calls_that_pyverbs_does_not_have(pair: Pair, port: str, name: str, tmp_
     subprocess.run(["gcc", *strict, "-o", program, source, "-libverbs"], check=True)
     done = pair.hosts[0].run([str(program)], env=pair.environment(0, port), timeout_s=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+class PairV6(Pair):
+    """Devices on IPv6 addresses; the programs find each other over IPv4."""
+
+    def spec(self, host: int, port: str) -> str:
+        endpoint = self.hosts[host].endpoint
+        if port == "afxdp":
+            return f"afxdp:{endpoint.netdev},ip={endpoint.ipv6}"
+        return f"udp:{endpoint.ipv6}"
+
+
+@both_ports
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ibv_rc_pingpong -g 0 -c -n 200",
+        "ibv_ud_pingpong -g 0 -c -n 200",
+        "ib_write_bw -F -s 65536 -n 200",
+        "ib_send_lat -F -c UD -n 200",
+    ],
+)
+def test_gids_of_ipv6(pair: Pair, port: str, command: str) -> None:
+    pair = PairV6(pair.hosts, pair.logs)
+    for output in pair.run([*command.split(), "-d", "dp0"], port):
+        assert "2001:2::" in output or "32:01:00:02" in output, output
+
+
+@both_ports
+@both_modes
+def test_path_mtus_that_differ_end_the_connection(pair: Pair, port: str, mode: str) -> None:
+    """A packet that is longer than the receiver's path MTU is refused: both ends are told."""
+    left, right = pair.hosts
+    log = pair.logs / "server"
+    argv = ["ibv_rc_pingpong", "-d", "dp0", "-g", "0", "-s", "20000", "-n", "10"]
+    envs = [pair.environment(number, port, mode=mode) for number in range(2)]
+    server = left.popen([*argv, "-m", "1024"], env=envs[0], stdout=log, stderr=log)
+    try:
+        left.run(["sh", "-c", LISTENING], timeout_s=60)
+        client = [*argv, "-m", "4096", left.endpoint.ipv4]
+        done = right.run(client, env=envs[1], timeout_s=60)
+        assert server.wait(timeout=60) == done.returncode == 1
+        assert "remote invalid request error" in done.stderr
+    finally:
+        server.kill()
+        server.wait()
 
 
 @pytest.mark.parametrize("options", [["-x", "0"], ["-x", "1"]])

@@ -83,12 +83,15 @@ def run_pair(
         ("rping -s -C 5 -V -S 4096", "rping -c -a {} -C 5 -V -S 4096"),
         ("ucmatose -c 20", "ucmatose -s {} -c 20"),
         ("udaddy -c 10", "udaddy -s {} -c 10"),
+        ("rdma_server", "rdma_client -s {}"),
+        ("rdma_xserver -c r", "rdma_xclient -s {} -c r"),
         ("riostream -S 4096 -C 100", "riostream -s {} -S 4096 -C 100"),
         ("rstream -S 4096 -C 100", "rstream -s {} -S 4096 -C 100"),
         ("rstream -S 4096 -C 100 -T n", "rstream -s {} -S 4096 -C 100 -T n"),
         ("ib_write_bw -R -F -s 65536 -n 200", "ib_write_bw -R -F -s 65536 -n 200 {}"),
         ("ib_send_lat -R -F -n 200", "ib_send_lat -R -F -n 200 {}"),
         ("ib_read_bw -R -F -q 4 -n 200", "ib_read_bw -R -F -q 4 -n 200 {}"),
+        ("ib_send_bw -R -F -c UD -n 200", "ib_send_bw -R -F -c UD -n 200 {}"),
     ],
 )
 def test_programs_connect(pair: Pair, port: str, server: str, client: str) -> None:
@@ -325,13 +328,14 @@ def test_a_peer_that_is_killed_ends_a_connection(pair: Pair, port: str) -> None:
 def test_a_program_leaves_in_time(pair: Pair, port: str) -> None:
     """Its peer was killed, and it disconnects at exit: no answer comes, and it does not wait long.
 
-    Its sleeps are 50 times as long as they should be, so 1.5 s are 30 of them.
+    Its sleeps are 50 times as long as they should be, so 1.5 s are 30 of them.  Nor does a thread
+    end it that meanwhile uses a closed channel.
     """
     left, right = pair.hosts
     log, leaves = pair.logs / "leaves.log", pair.logs / "leaves"
     source = PROGRAMS / "leaves.c"
     options = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-rdynamic"]
-    libraries = ["-libverbs", "-lrdmacm"]
+    libraries = ["-libverbs", "-lrdmacm", "-pthread"]
     subprocess.run(["gcc", *options, "-o", leaves, source, *libraries], check=True)
     address = left.endpoint.ipv4
     server = left.popen(["rping", "-s", "-a", address], env=device_of(left, port))

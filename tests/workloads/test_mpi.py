@@ -38,7 +38,7 @@ def test_four_ranks(
     assert min(found.values()) > 0
     if test == "allreduce":
         assert found["busbw"] == pytest.approx(1.5 * 8e9 * 65536 / found["latency_mean"])
-    yields = "mpi_yield_when_idle 1" in (tmp_path / "mpirun.cmd").read_text()
+    yields = "mpi_yield_when_idle=1" in (tmp_path / "mpirun.cmd").read_text()
     assert yields == (len(network.hosts[0].cpus) < 4)
     assert network.path_counters().passed["forward"] * 9000 > 5 * 65536
 

@@ -68,15 +68,33 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 	d->any = true;
 }
 
-static void deliver_cumulative(struct dp_rc *rc, uint32_t upto, struct delivery *d, uint64_t now)
+/* The request for a response has arrived: what was sent before it on the path, and has not, is lost. */
+static void note_arrived(struct dp_rc *rc, uint32_t psn, const struct delivery *d, uint64_t now)
+{
+	struct dp_rec *rec = dp_rec_at(rc, psn);
+
+	if (rec->state != DP_REC_FLIGHT || rec->arrived || !answers_last_copy(rc, rec, d, now))
+		return;
+	rec->arrived = true;
+	dp_rack_delivered(&rc->req.block->class[rec->path].rack, psn, rec->sent_ns, now);
+}
+
+/* Returns whether requests are acknowledged that were not before, even if none is delivered by it:
+ * READs and atomics still wait for their answers. */
+static bool deliver_cumulative(struct dp_rc *rc, uint32_t upto, struct delivery *d, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
+	bool news;
 
 	if (dp_psn_diff(r->cum, r->snd_una) < 0)
 		r->cum = r->snd_una;
+	news = dp_psn_diff(r->cum, upto) < 0;
 	for (; dp_psn_diff(r->cum, upto) < 0; r->cum = dp_psn_add(r->cum, 1))
 		if (dp_is_outstanding(rc, r->cum, false))
 			deliver(rc, r->cum, d, now);
+		else if (dp_is_outstanding(rc, r->cum, true))
+			note_arrived(rc, r->cum, d, now);
+	return news;
 }
 
 static void deliver_selective(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_xah *xah,
@@ -89,6 +107,8 @@ static void deliver_selective(struct dp_rc *rc, const struct dp_parsed *p, const
 			psn = dp_psn_add(xah->sack_base, 32 * w + (uint32_t)__builtin_ctz(word));
 			if (dp_is_outstanding(rc, psn, false))
 				deliver(rc, psn, d, now);
+			else if (dp_is_outstanding(rc, psn, true))
+				note_arrived(rc, psn, d, now);
 		}
 	}
 }
@@ -194,6 +214,15 @@ static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t s
 		return;
 	d->rtt_ns = rtt;
 	d->host_ns = now - arrived + hold_ns;
+}
+
+/* What is answered waited at the peer for so long, behind others or for a host that stands still. */
+static void note_held(struct dp_rc *rc, struct delivery *d, uint32_t hold_ns, uint64_t now)
+{
+	if (!d->rtt_ns)
+		return;
+	d->held_ns = hold_ns;
+	dp_rtt_held(&rc->flow->rtt, hold_ns, now);
 }
 
 /* Cuts the RTT sample in two: the packet arrived at arrived_ns of the peer's clock. */
@@ -321,6 +350,7 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	struct dp_xah xah;
 	uint64_t marked;
 	uint32_t upto, i;
+	bool news;
 
 	dp_xah_get(p->xah, &xah);
 	upto = nak ? p->psn : dp_psn_add(p->psn, 1);
@@ -329,7 +359,7 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	note_marks(rc, p, &xah);
 	d.echoed = xah.ack_delay_ns != UINT32_MAX;
 	d.echo_ns = xah.ts_echo_ns;
-	deliver_cumulative(rc, upto, &d, now);
+	news = deliver_cumulative(rc, upto, &d, now);
 	if (is_fatal(syndrome) && dp_psn_diff(p->psn, r->snd_una) >= 0 &&
 	    dp_psn_diff(p->psn, r->snd_nxt) < 0) {
 		rc->sender->stats.naks_rx++;
@@ -342,8 +372,10 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	d.n_hops = xah.n_hops;
 	d.hops = p->hops;
 	marked = echoes(rc, &xah, now);
-	if (d.any && d.echoed) {
+	if ((d.any || news) && d.echoed) { /* atomics alone: their answers tell no RTT */
 		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
+		if (!d.any)
+			note_held(rc, &d, xah.ack_delay_ns, now);
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
 		if (d.rtt_ns && rc->flow->rtt.srtt_ns)
 			dp_thinning_sample(&rc->flow->thinning, d.back_ns, rc->flow->rtt.min_rtt_ns,
@@ -397,9 +429,7 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
 		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, now);
-		d.held_ns = d.rtt_ns ? xdh.held_ns : 0;
-		if (d.rtt_ns)
-			dp_rtt_held(&rc->flow->rtt, xdh.held_ns, now);
+		note_held(rc, &d, xdh.held_ns, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;
 	}

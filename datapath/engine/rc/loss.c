@@ -47,6 +47,14 @@ static void lose(struct dp_rc *rc, struct dp_cc_loss *loss, uint32_t i)
 	dp_mark_lost(rc, i);
 }
 
+/* Whether the request for a response has not arrived, while a packet that left later on its path has.
+ * The acknowledgement that it has may come late, behind answers. */
+static bool request_overtaken(const struct dp_rc *rc, const struct dp_rec *rec, uint32_t psn)
+{
+	return rec->response && !rec->arrived && dp_psn_diff(psn, rc->req.cum) >= 0 &&
+	       dp_rack_overtook(&rc->req.block->class[rec->path].rack, psn, rec->sent_ns);
+}
+
 /* When the oldest packet of a class counts as lost; DP_NEVER: not known yet.  A READ that was asked
  * for again counts as lost after a probe time-out, too: few answers come behind it that could show
  * that it is late. */
@@ -54,8 +62,12 @@ static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_
 {
 	const struct dp_tx_block *b = rc->req.block;
 	const struct dp_rec *rec = dp_rec(b, i);
+	uint32_t psn = dp_rec_psn(rc, i);
 
-	if (dp_rack_overtook(&c->rack, dp_rec_psn(rc, i), rec->sent_ns))
+	if (request_overtaken(rc, rec, psn))
+		return dp_rack_due(&b->class[rec->path].rack, rec->sent_ns,
+				   rc->flow->rtt.srtt_ns + 4 * rc->flow->rtt.rttvar_ns);
+	if (dp_rack_overtook(&c->rack, psn, rec->sent_ns))
 		return dp_rack_due(&c->rack, rec->sent_ns,
 				   dp_reordering_window(&rc->sender->reordering, &rc->flow->rtt));
 	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow->rtt.srtt_ns)

@@ -28,7 +28,8 @@ struct dp_rec {
 	bool response : 1; /* done when its response arrives; otherwise when it is acknowledged */
 	bool resent : 1;
 	bool app_limited : 1;
-	bool marked : 1; /* the packet reached the peer with CE */
+	bool marked : 1;  /* the packet reached the peer with CE */
+	bool arrived : 1; /* the request for the response reached the peer, behind a gap */
 };
 
 struct dp_rec_list {
@@ -43,7 +44,7 @@ enum { DP_CLASSES_MAX = DP_PATHS_MAX + 2 };
 
 struct dp_class {
 	struct dp_rec_list flight; /* by sending time */
-	struct dp_rack rack;
+	struct dp_rack rack;	   /* of a path: also requests of READs and atomics that arrived */
 };
 
 /* Packets that one acknowledgement delivered over one path. */

@@ -47,7 +47,14 @@ static int hook_open_2(const char *path, int flags)
 
 static ssize_t hook_write(int fd, const void *data, size_t len)
 {
-	return ucm_owns(fd) ? ucm_write(fd, data, len) : write(fd, data, len);
+	ssize_t n;
+
+	if (ucm_owns(fd))
+		return ucm_write(fd, data, len);
+	n = write(fd, data, len);
+	if (n < 0 && errno == EBADF)
+		ucm_thread_stop_late();
+	return n;
 }
 
 static int hook_close(int fd)

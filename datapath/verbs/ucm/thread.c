@@ -22,6 +22,7 @@ enum { FAREWELL_MS = 1500 };
 static int poll_fd = -1, wake_fd = -1;
 static bool running;
 static atomic_bool leaving, left; /* the program ends; nothing is left to be told */
+static pthread_t leaver;	  /* the thread in exit(), once `leaving` is set */
 
 static int timeout_ms(uint64_t deadline, uint64_t now)
 {
@@ -105,12 +106,23 @@ static void take_leave(void)
 
 	if (!running)
 		return;
+	leaver = pthread_self();
 	leaving = true;
 	/* By the clock: on a busy machine a sleep of 1 ms takes several. */
 	while (!left && dp_now_ns() < end) {
 		ucm_thread_wake();
 		usleep(1000);
 	}
+}
+
+/*
+ * The kernel's exit waits for no peer, and ends all threads.  rping has one that goes on to ask a
+ * closed channel for events, and would end the program by the error.
+ */
+void ucm_thread_stop_late(void)
+{
+	while (leaving && !pthread_equal(pthread_self(), leaver))
+		pause();
 }
 
 /* ---- starting, and fork() -------------------------------------------------------------------- */

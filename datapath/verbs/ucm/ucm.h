@@ -291,6 +291,8 @@ int ucm_thread_start(void);
 int ucm_thread_watch(int fd);
 /* Wakes the thread: a deadline may have come earlier. */
 void ucm_thread_wake(void);
+/* Call it when librdmacm has used a closed channel.  Does not return while another thread is in exit(). */
+void ucm_thread_stop_late(void);
 
 #pragma GCC visibility pop
 

@@ -22,6 +22,7 @@ from datapath.metric_kind import MetricKind
 from datapath.native import paths
 from datapath.units import Bytes
 from datapath.verbs import sysfs
+from datapath.verbs.launch import OPEN_MPI, OPEN_MPI_YIELDS
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.collective_times import bandwidths
 from datapath.workloads.kinds.ucx import environment
@@ -90,20 +91,15 @@ class Mpi:
         words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
         words += ["--mca", "plm_rsh_agent", f"{_FOLDER / 'agent.sh'} {ctx.logs.resolve()}"]
         words += ["--mca", "oob_tcp_if_include", MGMT_DEVICE]
-        words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
-        # Otherwise Open MPI takes UCX for cards of certain makers alone.
-        words += ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
-        if p.ranks > len(hosts[0].cpus):
-            # mpirun takes each namespace for a machine with all CPUs to itself.  It would let
-            # ranks that wait spin for as long as the kernel lets them, while others wait for
-            # the CPU.
-            words += ["--mca", "mpi_yield_when_idle", "1"]
         words += p.extra
         over_tcp = ctx.transport.device == "kernel"
         call = [str(program), p.test, str(p.size), str(p.iterations), str(p.warm_up)]
         each = str(p.ranks // len(hosts))
         for host, device in zip(hosts, ctx.device_env, strict=True):
-            settings = {**device, **environment(host, None if over_tcp else p.qp_type)}
+            qp_type = None if over_tcp else p.qp_type
+            settings = {**device, **OPEN_MPI, **environment(host, qp_type)}
+            if p.ranks > len(host.cpus):
+                settings |= OPEN_MPI_YIELDS
             part = ["-np", each, "--host", f"{host.endpoint.mgmt_ipv4}:{each}", "env"]
             part += [f"{key}={value}" for key, value in settings.items()]
             words += [*part, *(call if over_tcp else sysfs.program(call)), ":"]

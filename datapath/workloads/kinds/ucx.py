@@ -15,6 +15,7 @@ from datapath.lanes.base import Host, Tool
 from datapath.metric_kind import MetricKind
 from datapath.units import Bytes
 from datapath.verbs import sysfs
+from datapath.verbs.launch import UCX_TRANSPORTS
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.programs import Programs, WorkloadParams, require, require_device
 
@@ -28,7 +29,7 @@ _TESTS: Mapping[str, str] = {
     "put_bw": "ucp_put_bw",
 }
 _TRANSPORTS: Mapping[str, str] = {
-    "rc": "rc_verbs,ud_verbs:aux,self",  # datagrams connect the queue pairs
+    "rc": UCX_TRANSPORTS,
     "ud": "ud_verbs,self",
 }
 _MIB = 2**20

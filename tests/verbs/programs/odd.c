@@ -301,6 +301,20 @@ static void datagrams(void)
 	IS(ibv_destroy_qp(rc), 0);
 }
 
+/* librdmacm passes these on where an id has no device.  With others libibverbs ends the program. */
+static void null_pointers(void)
+{
+	struct ibv_qp_init_attr init = init_of(IBV_QPT_RC);
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+
+	FAILS(ibv_create_comp_channel(NULL), EINVAL);
+	FAILS(ibv_create_qp(NULL, &init), EINVAL);
+	FAILS(ibv_create_srq(NULL, &srq), EINVAL);
+	FAILS(ibv_reg_mr(NULL, memory, PAGE, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+	IS(ibv_destroy_qp(NULL), EINVAL);
+	IS(ibv_destroy_srq(NULL), EINVAL);
+}
+
 /* A child that ends leaves its parent's objects alone. */
 static void forks(void)
 {
@@ -405,6 +419,8 @@ int main(int argc, char **argv)
 	in_use();
 	shared_receive_queues();
 	datagrams();
+	if (attr.vendor_id == DP_VENDOR_ID)
+		null_pointers();
 	forks();
 	threads();
 	IS(ibv_dealloc_pd(pd), EBUSY);

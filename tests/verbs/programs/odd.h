@@ -37,7 +37,7 @@ static void differ(int line, const char *call, int got, const char *wanted)
 			differ(__LINE__, #call, errno, #wanted);                                   \
 	} while (0)
 
-enum { PAGE = 4096, WRS = 4, THREADS = 4, EACH = 500 };
+enum { PAGE = 4096, WRS = 4, THREADS = 4, EACH = 500, DP_VENDOR_ID = 0x026470 };
 
 static struct ibv_context *context;
 static struct ibv_device_attr attr;

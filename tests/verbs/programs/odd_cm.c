@@ -68,6 +68,25 @@ static void unconnected(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* An id that is neither bound nor resolved has no context, PD, QP or SRQ. */
+static void without_a_device(void)
+{
+	struct ibv_qp_init_attr qp = { .cap = { 1, 1, 1, 1 } };
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	char bytes[8];
+
+	MUST(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	IS(rdma_create_qp(id, NULL, &qp), EINVAL);
+	IS(rdma_create_srq(id, NULL, &srq), EINVAL);
+	IS(!rdma_reg_msgs(id, bytes, sizeof(bytes)), EINVAL);
+	rdma_destroy_qp(id);
+	rdma_destroy_srq(id);
+	IS(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(channel);
+}
+
 struct end {
 	struct rdma_cm_id *id;
 	struct ibv_mr *mr;
@@ -144,6 +163,7 @@ int main(int argc, char **argv)
 	MUST(argc == 2 && inet_pton(AF_INET, argv[1], &here.sin_addr) == 1);
 	nobody.sin_addr.s_addr = htonl(0xc6336409); /* 198.51.100.9, of TEST-NET-2 */
 	unconnected();
+	without_a_device();
 	late_receive();
 	return differences != 0;
 }

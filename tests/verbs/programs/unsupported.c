@@ -59,6 +59,9 @@ int main(void)
 	struct ibv_qp_open_attr shared = { .comp_mask = IBV_QP_OPEN_ATTR_NUM };
 	struct ibv_sge sge = {};
 	struct ibv_ops_wr ops = {}, *bad;
+	struct ibv_ah_attr ah = {};
+	struct ibv_ece ece = {};
+	uint8_t mac[6];
 	uint32_t number;
 
 	if (!srq) {
@@ -77,6 +80,9 @@ int main(void)
 	RETURNS(ibv_modify_qp_rate_limit(qp, &rate), EOPNOTSUPP);
 	RETURNS(ibv_get_srq_num(srq, &number), EOPNOTSUPP);
 	RETURNS(ibv_post_srq_ops(srq, &ops, &bad), EOPNOTSUPP);
+	RETURNS(ibv_resolve_eth_l2_from_gid(context, &ah, mac, NULL), EOPNOTSUPP);
+	RETURNS(ibv_set_ece(qp, &ece), EOPNOTSUPP);
+	RETURNS(ibv_query_ece(qp, &ece), EOPNOTSUPP);
 	RETURNS(ibv_destroy_srq(srq), 0);
 	RETURNS(ibv_destroy_qp(qp), 0);
 	RETURNS(ibv_destroy_cq(cq), 0);

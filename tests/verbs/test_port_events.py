@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A program is told when the port of its device goes down and comes back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from datapath.lanes.base import Process
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Topology
+from tests.verbs.conftest import Pair
+
+
+def wait_for(log: Path, text: str, process: Process) -> None:
+    limit = time.monotonic() + 60
+    while text not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < limit, log.read_text()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+@pytest.mark.parametrize("side", [0, 1], ids=["its own", "the other end"])
+def test_a_cable_that_is_drawn(root: None, tmp_path: Path, port: str, side: int) -> None:
+    """The device of one host, or that of the peer, without which there is no carrier."""
+    with NetnsNetwork(Topology(), "none") as network:
+        pair = Pair(network.hosts, tmp_path)
+        host, log = pair.hosts[0], tmp_path / "asyncwatch"
+        env = pair.environment(0, port)
+        watch = host.popen(
+            ["stdbuf", "-oL", "ibv_asyncwatch", "-d", "dp0"], env=env, stdout=log, stderr=log
+        )
+        try:
+            wait_for(log, "async event FD", watch)
+            for state, event, shown in (
+                ("down", "IBV_EVENT_PORT_ERR", "PORT_DOWN"),
+                ("up", "IBV_EVENT_PORT_ACTIVE", "PORT_ACTIVE"),
+            ):
+                pair.hosts[side].run(["ip", "link", "set", "eth1", state])
+                wait_for(log, event, watch)
+                described = host.run(["ibv_devinfo", "-d", "dp0"], env=pair.environment(0, "udp"))
+                assert shown in described.stdout, described.stderr
+            assert log.read_text().count("IBV_EVENT_PORT") == 2
+        finally:
+            watch.kill()
+            watch.wait()
+        pair.run(["ibv_rc_pingpong", "-d", "dp0", "-g", "0", "-n", "100"], port)
