@@ -315,6 +315,8 @@ class Topology(BaseModel):
     @property
     def host_names(self) -> list[str]:
         """Of all hosts, in the order of their numbers."""
+        if self.preset == "rail":
+            return [f"server{i // self.rails}-nic{i % self.rails}" for i in range(self.hosts)]
         return self.graph.hosts if self.graph else [f"host{i}" for i in range(self.hosts)]
 
     @model_validator(mode="after")
