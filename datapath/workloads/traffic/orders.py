@@ -68,6 +68,9 @@ class Plan:
         self, flows: Flows, groups: Sequence[Group], numbers: Sequence[tuple[HostCc, int]]
     ) -> None:
         self._flows, self._groups, self._numbers = flows, groups, numbers
+        self._linked = flows["after"] > 0
+        self._linked[flows["after"][self._linked].astype(np.int64) - 1] = True
+        """By row: it waits for another, or another waits for it."""
         self.end_ns = max(group.end_ns for group in groups)
 
     def orders(self, events: Sequence[Event], over_ns: int | None) -> list[OrderFlow]:
@@ -156,9 +159,9 @@ class Plan:
                 yield OrderFlow(at, int(row), END)
 
     def _is_past(self, row: int, start: int, at: int) -> bool:
-        """Whether a held flow would have begun; what it waits for, or its own end, is to come."""
+        """Whether a held flow is left out; not where others wait for it or its end is to come."""
         flow = self._flows[row]
-        return bool(start <= at and not flow["after"] and flow["stop_ns"] <= at)
+        return bool(start <= at and not self._linked[row] and flow["stop_ns"] <= at)
 
     def _stuck(self, held: Any) -> Any:
         """By row: it is held, or waits for one that is."""
@@ -187,11 +190,12 @@ class Plan:
     ) -> _Fates:
         """Of the rows, by the orders up to a time; None: by all of them.
 
-        results: tell which flows had begun when they were to be held; unset: by their times.
+        results: tell which flows that wait had begun when they were to be held; unset: none.
         """
         flows = self._flows
-        begun = np.zeros(len(flows), bool) if results is None else results["posted_ns"] > 0
-        goes_on = begun & (flows["bytes"] != UNTIL_STOP)
+        goes_on = np.zeros(len(flows), bool)
+        if results is not None:
+            goes_on = self._linked & (results["posted_ns"] > 0)
         fates = _Fates(
             flows["held"] > 0,
             np.zeros(len(flows), bool),
