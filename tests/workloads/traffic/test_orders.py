@@ -141,7 +141,6 @@ def check_repeated(outcome: Outcome, flows: Any, rows: Any) -> None:
         assert len(later) > 1
         assert (later % (50 * MS) == 0).all()
         assert (starts < times["a"]).sum() > 1
-        assert (rows["delivered_bytes"][mine][starts > 0] > 0).all()
     assert (rows["delivered_bytes"][rounds] == 40_000).all()
 
 
