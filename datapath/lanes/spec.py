@@ -322,9 +322,7 @@ class Topology(BaseModel):
     @model_validator(mode="after")
     def _hosts_fit_preset(self) -> Topology:
         if self.preset == "p2p" and self.hosts != 2:
-            raise ValueError(
-                f"preset p2p joins exactly 2 hosts, not {self.hosts}; more hosts need dumbbell"
-            )
+            raise ValueError(f"preset p2p joins 2 hosts, not {self.hosts}; dumbbell joins more")
         if self.preset == "dumbbell" and self.hosts % 2:
             raise ValueError(f"preset dumbbell needs an even number of hosts, not {self.hosts}")
         return self

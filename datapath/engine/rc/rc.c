@@ -229,8 +229,8 @@ static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const str
 	uint64_t before = rc->qp.stats.rx_bytes;
 
 	dp_reorder_rx(rc, pkt, p, now);
-	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before,
-		       (pkt->tos & DP_ECN_MASK) == DP_ECN_CE, now);
+	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before, (pkt->tos & DP_ECN_MASK) == DP_ECN_CE,
+		       now);
 }
 
 static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,

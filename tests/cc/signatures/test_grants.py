@@ -103,8 +103,8 @@ def test_short_messages_hardly_wait_at_high_load() -> None:
 def test_overcommitment_buys_throughput_with_queue() -> None:
     """Section 3.5 and figure 16: a sender that is busy elsewhere wastes the grants of one receiver.
 
-    Twelve hosts send 0.5 to 1.5 MB to each other.  share: of the busiest link until the last message
-    has come; queue: the longest of all, in bandwidth-delay products.
+    Twelve hosts send 0.5 to 1.5 MB to each other.  share: of the busiest link until the last
+    message has come; queue: the longest of all, in bandwidth-delay products.
     """
     hosts = 12
     pairs = [(a, b) for a in range(hosts) for b in range(hosts) if a != b]
