@@ -8,12 +8,14 @@ first delivery to its last.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datapath.metric_kind import MetricKind
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from datapath.series import Flows, Sampled
 
 _WINDOW_SAMPLES = 10
@@ -26,6 +28,8 @@ KINDS = (
     MetricKind("fairness_over_time", "1", "Fairness, mean over time", "higher"),
     MetricKind("convergence_time", "ns", "Time to a fair share", "lower", plot="log"),
     MetricKind("recovery_time", "ns", "Time to recover", "lower", plot="log"),
+    MetricKind("recovery_goodput", "bit/s", "Goodput until recovered", "higher"),
+    MetricKind("recovery_queue", "B", "Longest queue until recovered", "lower"),
 )
 
 
@@ -47,7 +51,8 @@ def metrics(sampled: Sampled) -> Mapping[str, float]:
     found = rates(sampled.sending)
     if found is None:
         return {}
-    return {**_of_shares(found), **_of_events(found, sampled.events_ns)}
+    spans = list(_recoveries(found, sampled.events_ns))
+    return {**_of_shares(found), **_of_events(found, spans), **_queue(sampled.frame, spans)}
 
 
 def rates(sending: Flows) -> Rates | None:
@@ -116,20 +121,56 @@ def _of_shares(found: Rates) -> dict[str, float]:
     return metrics
 
 
-def _of_events(found: Rates, events_ns: Any) -> dict[str, float]:
+class _Recovery(NamedTuple):
+    """After an event.  time_ns: until flows have recovered; None: they do not.
+
+    until_ns: the same as a time, at least a window behind the event; else the next event.
+    """
+
+    at_ns: float
+    time_ns: float | None
+    until_ns: float
+
+
+def _recoveries(found: Rates, events_ns: Any) -> Iterator[_Recovery]:
+    """Of the events behind which something is delivered."""
     import numpy as np
 
     total = np.nansum(found.of, axis=0)
-    events = sorted(set(events_ns))
-    times = []
-    for at, until in itertools.pairwise([*events, np.inf]):
+    for at, until in itertools.pairwise([*sorted(set(events_ns)), np.inf]):
         within = (found.at_ns >= at) & (found.at_ns + found.window_ns <= until)
         later = total[within][within.sum() // 2 :]
         if len(later) and np.median(later) > 0:
-            good = total >= _RECOVERED * np.median(later)
-            times.append(_lasting(found, within, good, at))
-    known = [time for time in times if time is not None]
-    return {"recovery_time": max(known)} if known and len(known) == len(times) else {}
+            time = _lasting(found, within, total >= _RECOVERED * np.median(later), at)
+            until = until if time is None else at + max(time, found.window_ns)
+            yield _Recovery(at, time, until)
+
+
+def _of_events(found: Rates, spans: Sequence[_Recovery]) -> dict[str, float]:
+    import numpy as np
+
+    if not spans:
+        return {}
+    total = np.nansum(found.of, axis=0)
+    means = [total[(found.at_ns >= one.at_ns) & (found.at_ns < one.until_ns)] for one in spans]
+    metrics = {"recovery_goodput": min(float(mean.mean()) for mean in means)}
+    known = [one.time_ns for one in spans if one.time_ns is not None]
+    if len(known) == len(spans):
+        metrics["recovery_time"] = max(known)
+    return metrics
+
+
+def _queue(frame: pd.DataFrame, spans: Sequence[_Recovery]) -> dict[str, float]:
+    """Of all links whose queues were sampled."""
+    rows = frame[frame["link"].notna() & frame["queue_bytes"].notna()]
+    at = rows["time_ns"]
+    found = [
+        rows["queue_bytes"][(at >= one.at_ns) & (at <= one.until_ns)].max()
+        for one in spans
+        if len(rows)
+    ]
+    known = [float(most) for most in found if most == most]  # a span may have no sample
+    return {"recovery_queue": max(known)} if known else {}
 
 
 def _lasting(found: Rates, within: Any, good: Any, since_ns: float) -> float | None:

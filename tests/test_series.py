@@ -266,3 +266,20 @@ def test_the_time_to_recover() -> None:
     assert "recovery_time" not in series_metrics.derived(lines(rate))
     dead = series_metrics.derived(lines([10.0] * 50 + [0.0] * 50 + [1.0]), [50_000_000])
     assert "recovery_time" not in dead, "nothing to recover to"
+
+
+def test_goodput_and_queue_until_flows_have_recovered() -> None:
+    event = [50_000_000]
+    steady = series_metrics.derived(lines([8.0] * 200), event)["recovery_goodput"]
+    rate = [10.0] * 50 + [0.0] * 20 + [4.0] * 10 + [8.0] * 120
+    queue = [100.0] * 40 + [1.0] * 20 + [7.0] * 30 + [500.0] * 110
+    times = [1_000_000 * i for i in range(200)]
+    frames = [lines(rate), series.table(link="forward", time_ns=times, queue_bytes=queue)]
+    found = series_metrics.derived(series.join(frames), event)
+    assert 0.1 < found["recovery_goodput"] / steady < 0.5
+    assert found["recovery_queue"] == 7
+    assert "recovery_queue" not in series_metrics.derived(frames[0], event)
+    twice = series_metrics.derived(lines(rate), [*event, 120_000_000])
+    assert twice["recovery_goodput"] == found["recovery_goodput"], "the worst one"
+    falls = series_metrics.derived(lines([10.0] * 100 + [1.0] * 50 + [8.0] * 50), [100_000_000])
+    assert falls["recovery_goodput"] < steady / 2, "also where no nine tenths come"

@@ -12,7 +12,7 @@ local ext = Proto("dpext", "RoCEv2 extended mode")
 
 local FIRST = 0xC0
 local BTH, RETH, ATOMIC, AETH, IMM, IETH, XDH, XAH, HELLO = 12, 16, 28, 4, 4, 4, 20, 28, 20
-local FETH, ATOMIC_ACK, ICRC, HOP, DEMAND, GRANT, CREDIT = 4, 8, 4, 16, 20, 8, 4
+local FETH, ATOMIC_ACK, ICRC, HOP, DEMAND, GRANT, CREDIT = 4, 8, 4, 16, 20, 12, 4
 
 -- Opcode of the RC original -> name, and the headers between XDH and payload.
 local RC = {
@@ -113,6 +113,7 @@ local f = {
 	demand_rtt = u32("demand.rtt_ns", "Lowest time to the GRANT, ns"),
 	credits_heard = u32("demand.heard", "CREDITs received"),
 	granted = u32("grant.granted", "Granted, bytes"),
+	grant_dscp = ProtoField.uint8("dpext.grant.dscp", "DSCP of what leaves by grants"),
 	credit = u32("credit.number", "Number of the CREDIT"),
 	payload = ProtoField.bytes("dpext.payload", "Payload"),
 	icrc = u32("icrc", "ICRC", base.HEX),
@@ -199,7 +200,7 @@ local function add_demand(tree, b)
 end
 
 local function add_grant(tree, b)
-	tree:add(f.granted, b(0, 4)); tree:add(f.wanted, b(4, 4))
+	tree:add(f.granted, b(0, 4)); tree:add(f.wanted, b(4, 4)); tree:add(f.grant_dscp, b(8, 1))
 	return GRANT
 end
 

@@ -27,6 +27,8 @@ HOOKS = {
     "on_loss": ("flow", "loss"),
     "on_timeout": ("flow", "now_ns"),
     "on_cnp": ("flow", "now_ns"),
+    "on_rtt": ("flow", "ack"),
+    "on_wake": ("flow", "now_ns"),
     "on_request": ("port", "sender"),
     "on_data": ("port", "sender", "data"),
     "on_timer": ("port", "senders"),

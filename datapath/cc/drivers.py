@@ -37,7 +37,7 @@ def new_data(**members: float) -> Record:
 
 
 class Driver(typing.Protocol):
-    """One flow: the record (members are attributes), and the five hooks.
+    """One flow: the record (members are attributes), and the hooks of the sender.
 
     The caller plays the transport: it sets the inputs in `flow`, then calls.
     """
@@ -50,6 +50,8 @@ class Driver(typing.Protocol):
     def on_loss(self, loss: Record) -> None: ...
     def on_timeout(self, now_ns: float) -> None: ...
     def on_cnp(self, now_ns: float) -> None: ...
+    def on_rtt(self, ack: Record) -> None: ...
+    def on_wake(self, now_ns: float) -> None: ...
 
 
 class PythonAlgorithm:
@@ -80,6 +82,12 @@ class PythonAlgorithm:
     def on_cnp(self, now_ns: float) -> None:
         self._call("on_cnp", np.float64(now_ns))
 
+    def on_rtt(self, ack: Record) -> None:
+        self._call("on_rtt", ack)
+
+    def on_wake(self, now_ns: float) -> None:
+        self._call("on_wake", np.float64(now_ns))
+
     def _call(self, hook: str, *arguments: Any) -> None:
         if hook in self.algorithm.hooks:
             with np.errstate(all="ignore"):  # as in the compiled code: x / 0 is inf or nan
@@ -103,6 +111,8 @@ class _Struct(ctypes.Structure):
         ("on_loss", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_timeout", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
         ("on_cnp", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
+        ("on_rtt", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
+        ("on_wake", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_double)),
         ("on_request", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_data", ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)),
         ("on_timer", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)),
@@ -156,6 +166,14 @@ class NativeAlgorithm:
     def on_cnp(self, now_ns: float) -> None:
         if self._descriptor.on_cnp:
             self._descriptor.on_cnp(self.flow._address, now_ns)
+
+    def on_rtt(self, ack: Record) -> None:
+        if self._descriptor.on_rtt:
+            self._descriptor.on_rtt(self.flow._address, ack._address)
+
+    def on_wake(self, now_ns: float) -> None:
+        if self._descriptor.on_wake:
+            self._descriptor.on_wake(self.flow._address, now_ns)
 
 
 class Record:

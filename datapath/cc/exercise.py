@@ -77,6 +77,7 @@ class Transport:
         self.sent: deque[_Sent] = deque()
         self.delivered = self.lost_since_ack = 0.0
         self.srtt_ns = self.min_rtt_ns = self.host_ns = 0.0
+        self.round_bytes = 0.0
         flow = driver.flow
         flow.mss_bytes, flow.max_cwnd_bytes = mss_bytes, max_cwnd_bytes
         flow.line_rate_bps = line_rate_bps
@@ -92,6 +93,7 @@ class Transport:
         """Send, wait, and let `step` happen."""
         self._send(step.use)
         self.now_ns += step.wait_ns
+        self._wake()
         if step.kind == "timeout":
             self._fill_flow()
             self.driver.on_timeout(float(self.now_ns))
@@ -108,6 +110,12 @@ class Transport:
                 self._ack(step, newest, size)
             else:
                 self._loss(step, newest, size)
+
+    def _wake(self) -> None:
+        if 0 < self.driver.flow.wake_ns <= self.now_ns:
+            self._fill_flow()
+            self.driver.flow.wake_ns = 0
+            self.driver.on_wake(float(self.now_ns))
 
     def _send(self, use: float) -> None:
         flow = self.driver.flow
@@ -161,6 +169,9 @@ class Transport:
             hop.tx_bytes, hop.rate_bps = self.delivered, self.driver.flow.line_rate_bps
         self.lost_since_ack = 0.0
         self.driver.on_ack(ack)
+        if newest.prior_delivered >= self.round_bytes:
+            self.round_bytes = self.delivered
+            self.driver.on_rtt(ack)
 
     def _loss(self, step: Step, newest: _Sent, size: float) -> None:
         self.lost_since_ack += size
@@ -191,6 +202,8 @@ def violations(driver: Driver) -> list[str]:
         found.append(f"cwnd_bytes is {cwnd:g}, outside 0..{float(flow.max_cwnd_bytes):g}")
     if not (math.isfinite(rate) and rate >= 0):
         found.append(f"pacing_rate_bps is {rate:g}")
+    if not (math.isfinite(flow.wake_ns) and flow.wake_ns >= 0):
+        found.append(f"wake_ns is {float(flow.wake_ns):g}")
     path, paths = float(flow.next_path), float(flow.paths)
     if path not in range(-1, int(paths)):
         found.append(f"next_path is {path:g}, of {paths:g} paths")

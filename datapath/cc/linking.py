@@ -91,6 +91,8 @@ _PROTOTYPES = {
     "on_loss": "void dp_cc_on_loss(void *, const struct dp_cc_loss *) HIDDEN;",
     "on_timeout": "void dp_cc_on_timeout(void *, double) HIDDEN;",
     "on_cnp": "void dp_cc_on_cnp(void *, double) HIDDEN;",
+    "on_rtt": "void dp_cc_on_rtt(void *, const struct dp_cc_ack *) HIDDEN;",
+    "on_wake": "void dp_cc_on_wake(void *, double) HIDDEN;",
     "on_request": "void dp_cc_on_request(void *, void *) HIDDEN;",
     "on_data": "void dp_cc_on_data(void *, void *, const struct dp_cc_data *) HIDDEN;",
     "on_timer": "void dp_cc_on_timer(void *, void *, uint64_t) HIDDEN;",

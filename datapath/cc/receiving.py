@@ -54,6 +54,7 @@ class PythonReceiver:
             record_view(bytearray(self.algorithm.image(values, "sender")), dtype("sender"))
             for _ in range(senders)
         ]
+        _own_dscp(self.senders)
 
     def on_request(self, sender: int) -> None:
         self._call("on_request", self.senders[sender])
@@ -81,6 +82,7 @@ class NativeReceiver:
         image = self._descriptor.image("sender_initial", "sender_bytes")
         array = np.frombuffer(bytearray(image * senders), self.algorithm.dtype_of("sender"))
         self.senders = [Record(item) for item in array]
+        _own_dscp(self.senders)
 
     def on_request(self, sender: int) -> None:
         self._descriptor.on_request(address_of(self.port), address_of(self.senders[sender]))
@@ -93,6 +95,12 @@ class NativeReceiver:
     def on_timer(self) -> None:
         first = address_of(self.senders[0])
         self._descriptor.on_timer(address_of(self.port), first, len(self.senders))
+
+
+def _own_dscp(senders: list[Record]) -> None:
+    """As the engine does it for a new sender."""
+    for sender in senders:
+        sender.dscp = -1
 
 
 @dataclass(frozen=True)
@@ -219,6 +227,8 @@ class Arrivals:
                 )
             self.granted[i] = max(self.granted[i], min(granted, float(sender.wanted_bytes)))
             sender.granted_bytes = self.granted[i]
+            if float(sender.dscp) not in range(-1, 64):
+                found.append(f"dscp of sender {i} is {float(sender.dscp):g}")
             found += self._credit(i, sender)
         return found + self._unsound()
 

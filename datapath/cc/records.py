@@ -10,13 +10,13 @@ documentation and the tests are made from them.  An algorithm may inherit from
 numpy is imported on use, because a cache hit of the compiler needs none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 8  # DP_CC_ABI
+CC_ABI = 9  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -35,6 +35,7 @@ class Flow:
     unscheduled_bytes: Annotated[
         float, "set by the algorithm: may be in flight without a grant, where grants are needed"
     ]
+    wake_ns: Annotated[float, "set by the algorithm: when `on_wake` is called; 0: not"]
     mss_bytes: Annotated[float, "payload of a full packet"]
     line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
@@ -126,6 +127,11 @@ class Sender(_Own):
     credits: Annotated[
         float, "set by the algorithm: credits sent to it, each for one packet; never falls"
     ]
+    dscp: Annotated[
+        float,
+        "set by the algorithm: DSCP of the packets that it sends by the next grant; "
+        "-1: that of its QP",
+    ]
     wanted_bytes: Annotated[float, "sent, and wanted to be sent"]
     arrived_bytes: Annotated[float, "arrived, or known to be lost"]
     heard_ns: Annotated[float, "when its last packet came"]
@@ -144,12 +150,14 @@ class Data:
     bytes: Annotated[float, "payload that had not arrived before"]
     marked: Annotated[float, "1: it came with CE"]
     trimmed: Annotated[float, "1: a switch cut its payload off"]
+    n_hops: Annotated[float, "telemetry records in `hop`"]
+    hop: Annotated[Sequence[Hop], "telemetry, first hop first"]
 
 
 WRITABLE = {
-    "flow": ("cwnd_bytes", "pacing_rate_bps", "next_path", "unscheduled_bytes"),
+    "flow": ("cwnd_bytes", "pacing_rate_bps", "next_path", "unscheduled_bytes", "wake_ns"),
     "port": ("timer_ns",),
-    "sender": ("granted_bytes", "credits"),
+    "sender": ("granted_bytes", "credits", "dscp"),
 }
 """The members of each record's head that an algorithm sets."""
 
@@ -176,8 +184,7 @@ def hop_dtype() -> "np.dtype[Any]":
 
 def ack_dtype() -> "np.dtype[Any]":
     """dtype of `struct dp_cc_ack`, the array of hops included."""
-    hops = ("hop", hop_dtype(), (HOPS_MAX,))
-    return _dtype(hops if name == "hop" else (name, "f8") for name in ACK_MEMBERS)
+    return _dtype(_with_hops(ACK_MEMBERS))
 
 
 def loss_dtype() -> "np.dtype[Any]":
@@ -186,13 +193,18 @@ def loss_dtype() -> "np.dtype[Any]":
 
 
 def data_dtype() -> "np.dtype[Any]":
-    """dtype of `struct dp_cc_data`."""
-    return _dtype((name, "f8") for name in DATA_MEMBERS)
+    """dtype of `struct dp_cc_data`, the array of hops included."""
+    return _dtype(_with_hops(DATA_MEMBERS))
 
 
 def head_dtype(record: str, fields: Iterable[tuple[Any, ...]] = ()) -> "np.dtype[Any]":
     """dtype of a "flow", "port" or "sender": its head, then `fields` as (name, kind[, shape])."""
     return _dtype([*((name, "f8") for name in HEADS[record]), *fields])
+
+
+def _with_hops(members: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    hops = ("hop", hop_dtype(), (HOPS_MAX,))
+    return (hops if name == "hop" else (name, "f8") for name in members)
 
 
 def _dtype(members: Iterable[Any]) -> "np.dtype[Any]":

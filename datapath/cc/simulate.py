@@ -73,6 +73,8 @@ class _Sender:
     lost_since_ack: float = 0.0
     next_send_ns: float = 0.0
     wake_ns: float = -1.0
+    timer_ns: float = 0.0
+    round_bytes: float = 0.0
 
 
 def simulate(
@@ -103,11 +105,23 @@ class _Simulation:
             now_ns, _, index, packet = heapq.heappop(self.events)
             if packet is not None:
                 self._answer(now_ns, self.senders[index], packet)
+            self._call_timer(now_ns, index)
             self._send(now_ns, index)
         return [sender.trace for sender in self.senders]
 
     def _at(self, time_ns: float, index: int, packet: _Packet | None) -> None:
         heapq.heappush(self.events, (time_ns, next(self.order), index, packet))
+
+    def _call_timer(self, now_ns: float, index: int) -> None:
+        """on_wake if it is due; else an event at its time."""
+        sender = self.senders[index]
+        flow = sender.driver.flow
+        if 0 < flow.wake_ns <= now_ns:
+            flow.now_ns, flow.wake_ns = now_ns, 0
+            sender.driver.on_wake(now_ns)
+        if flow.wake_ns > now_ns and flow.wake_ns != sender.timer_ns:
+            sender.timer_ns = float(flow.wake_ns)
+            self._at(sender.timer_ns, index, None)
 
     def _send(self, now_ns: float, index: int) -> None:
         """Send as window and pacing allow; wake up when pacing allows more."""
@@ -171,6 +185,9 @@ class _Simulation:
             hop.tx_bytes, hop.ts_ns = packet.tx_bytes, packet.left_ns
         sender.lost_since_ack = 0.0
         sender.driver.on_ack(ack)
+        if packet.prior_delivered >= sender.round_bytes:
+            sender.round_bytes = trace.delivered_bytes
+            sender.driver.on_rtt(ack)
         trace.time_ns.append(now_ns)
         trace.rtt_ns.append(rtt_ns)
         trace.cwnd_bytes.append(float(flow.cwnd_bytes))

@@ -220,7 +220,7 @@ class _Checker:
             return self.roles.get(node.id, "")
         if isinstance(node, ast.Attribute):
             record = self._role(node.value)
-            if record == "ack" and node.attr == "hop":
+            if record in ("ack", "data") and node.attr == "hop":
                 return "hops"
             if record in records.HEADS and node.attr in self._arrays(record):
                 return "array"
@@ -333,7 +333,8 @@ class _Checker:
     def _check_member(self, node: ast.Attribute, role: str) -> None:
         name, store = node.attr, not isinstance(node.ctx, ast.Load)
         if role == "hops":
-            raise self._fail(node, f"hop has no member {name}", "write ack.hop[i]." + name)
+            whole = ast.unparse(node.value)
+            raise self._fail(node, f"hop has no member {name}", f"write {whole}[i].{name}")
         if role == "senders":
             raise self._fail(node, f"senders has no member {name}", "write senders[i]." + name)
         if role == "array":

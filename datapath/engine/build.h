@@ -19,7 +19,7 @@ static inline void dp_packet_start(const struct dp_qp *qp, struct dp_packet *pkt
 	pkt->dst = *to;
 	pkt->sport = qp->sport;
 	pkt->ip_id = 0;
-	pkt->tos = (qp->attr.tos ? qp->attr.tos : cfg->tos) | (cfg->ecn ? DP_ECN_ECT0 : 0);
+	pkt->tos = dp_qp_tos(qp) | (cfg->ecn ? DP_ECN_ECT0 : 0);
 	pkt->flags = cfg->no_payload ? DP_PKT_NO_PAYLOAD : 0;
 	pkt->path_id = path_id;
 	pkt->frag = NULL;

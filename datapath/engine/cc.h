@@ -2,8 +2,8 @@
 /*
  * Congestion control: what an algorithm sees and what it sets.
  *
- * An algorithm is five functions over a flow record, at the sender, and may have
- * three more at the receiver, over a record of the port and one of each flow
+ * An algorithm is up to seven functions over a flow record, at the sender, and may
+ * have three more at the receiver, over a record of the port and one of each flow
  * that comes in.  It is written in Python (datapath/cc/), compiled to a shared
  * object that exports one `struct dp_cc_algo dp_cc_algo`, and runs without
  * Python.  The records are also numpy dtypes (datapath/cc/records.py); a test
@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 8
+#define DP_CC_ABI 9
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -27,6 +27,7 @@ struct dp_cc_flow {
 	double pacing_rate_bps; /* 0: not paced */
 	double next_path; /* path of the next packet, 0 to paths - 1; -1: the paths take turns */
 	double unscheduled_bytes; /* may be in flight without a grant, where grants are needed */
+	double wake_ns;		  /* when on_wake is called; 0: not */
 	/* set by the transport before each call */
 	double mss_bytes;      /* payload of a full packet */
 	double line_rate_bps;  /* 0: not known */
@@ -95,6 +96,7 @@ struct dp_cc_sender {
 	/* set by the algorithm */
 	double granted_bytes; /* may have been sent; never falls, nor exceeds wanted_bytes */
 	double credits;	      /* CREDITs sent to it, each for one packet; never falls */
+	double dscp; /* of the packets that it sends by the next grant; -1: that of its QP */
 	/* set by the transport before each call */
 	double wanted_bytes;  /* sent, and wanted to be sent */
 	double arrived_bytes; /* arrived, or known to be lost */
@@ -111,6 +113,8 @@ struct dp_cc_data {
 	double bytes;	/* payload that had not arrived before */
 	double marked;	/* 1: it came with CE */
 	double trimmed; /* 1: a switch cut its payload off */
+	double n_hops;
+	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
 };
 
 struct dp_cc_algo {
@@ -127,7 +131,10 @@ struct dp_cc_algo {
 	void (*on_ack)(void *flow, const struct dp_cc_ack *ack);
 	void (*on_loss)(void *flow, const struct dp_cc_loss *loss);
 	void (*on_timeout)(void *flow, double now_ns);
-	void (*on_cnp)(void *flow, double now_ns); /* NULL: CNPs change nothing */
+	/* NULL: what they tell changes nothing */
+	void (*on_cnp)(void *flow, double now_ns);
+	void (*on_rtt)(void *flow, const struct dp_cc_ack *ack); /* once in a round trip */
+	void (*on_wake)(void *flow, double now_ns);		 /* wake_ns has come */
 	/* the receiver's side: NULL, or all three */
 	void (*on_request)(void *port, void *sender);
 	void (*on_data)(void *port, void *sender, const struct dp_cc_data *data);

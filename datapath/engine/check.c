@@ -21,15 +21,24 @@ struct totals {
 
 static const char *check_transmit_list(const struct dp_engine *e, const struct totals *all)
 {
-	const struct dp_qp *qp, *last = NULL;
-	uint32_t listed = 0;
+	const struct dp_qp *qp, *last;
+	uint32_t listed = 0, rank;
 
-	for (qp = e->ready_head; qp; last = qp, qp = qp->ready_next) {
-		MUST(qp->ready, "a QP in the transmit list is not marked ready");
-		MUST(dp_find_qp(e, qp->qpn) == qp, "the transmit list holds a QP that is gone");
-		MUST(++listed <= e->n_qps, "the transmit list has a loop");
+	for (rank = 0; rank < DP_RANKS; rank++) {
+		const struct dp_qp_list *l = &e->ready[rank];
+
+		last = NULL;
+		for (qp = l->head; qp; last = qp, qp = qp->ready_next) {
+			MUST(qp->ready, "a QP in the transmit list is not marked ready");
+			MUST(qp->rank == rank, "a QP is in the transmit list of another rank");
+			MUST(dp_find_qp(e, qp->qpn) == qp,
+			     "the transmit list holds a QP that is gone");
+			MUST(++listed <= e->n_qps, "the transmit list has a loop");
+		}
+		MUST(l->tail == last || !l->head, "the transmit list has lost its end");
+		MUST(!l->head == !(e->ready_mask >> rank & 1),
+		     "a rank of the transmit list is lost");
 	}
-	MUST(e->ready_tail == last || !e->ready_head, "the transmit list has lost its end");
 	MUST(all->ready == listed, "a QP is marked ready and not in the transmit list");
 	return NULL;
 }

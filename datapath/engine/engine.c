@@ -28,6 +28,9 @@ static bool config_valid(const struct dp_engine_config *c)
 		return false;
 	if (c->paths > DP_PATHS_MAX || (c->paths > 1 && c->udp_sport))
 		return false;
+	for (unsigned i = 0; i < ARRAY_SIZE(c->rank_of_dscp); i++)
+		if (c->rank_of_dscp[i] >= DP_RANKS)
+			return false;
 	return c->qpn_prefix <= 0xff && c->tos >> 2 != DP_DSCP_TRIMMED;
 }
 
@@ -130,30 +133,37 @@ bool dp_engine_event(struct dp_engine *e, struct dp_event *out)
 void dp_qp_wake(struct dp_qp *qp)
 {
 	struct dp_engine *e = qp->engine;
+	struct dp_qp_list *l;
 
 	if (qp->ready)
 		return;
+	qp->rank = e->cfg.rank_of_dscp[dp_qp_tos(qp) >> 2];
+	l = &e->ready[qp->rank];
 	qp->ready = true;
 	qp->ready_next = NULL;
-	if (e->ready_tail)
-		e->ready_tail->ready_next = qp;
+	if (l->head)
+		l->tail->ready_next = qp;
 	else
-		e->ready_head = qp;
-	e->ready_tail = qp;
+		l->head = qp;
+	l->tail = qp;
+	e->ready_mask |= 1u << qp->rank;
 }
 
 void dp_qp_unwake(struct dp_qp *qp)
 {
 	struct dp_engine *e = qp->engine;
-	struct dp_qp **at = &e->ready_head, *prev = NULL;
+	struct dp_qp_list *l = &e->ready[qp->rank];
+	struct dp_qp **at = &l->head, *prev = NULL;
 
 	if (!qp->ready)
 		return;
 	for (; *at != qp; at = &(*at)->ready_next)
 		prev = *at;
 	*at = qp->ready_next;
-	if (e->ready_tail == qp)
-		e->ready_tail = prev;
+	if (l->tail == qp)
+		l->tail = prev;
+	if (!l->head)
+		e->ready_mask &= ~(1u << qp->rank);
 	qp->ready = false;
 }
 
@@ -183,7 +193,7 @@ static void set_clock(struct dp_engine *e, uint64_t now)
 
 uint64_t dp_engine_deadline(const struct dp_engine *e)
 {
-	return e->ready_head ? 0 : dp_wheel_next(&e->wheel);
+	return e->ready_mask ? 0 : dp_wheel_next(&e->wheel);
 }
 
 void dp_engine_heard(struct dp_engine *e, uint64_t heard_ns)
@@ -289,7 +299,8 @@ int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t n
 	int n = 0, quota;
 
 	set_clock(e, now);
-	while (n < max && (qp = e->ready_head)) {
+	while (n < max && e->ready_mask) {
+		qp = e->ready[__builtin_ctz(e->ready_mask)].head;
 		dp_qp_unwake(qp);
 		for (quota = DP_QP_QUANTUM; quota && n < max; quota--) {
 			if (!qp->ops->tx(qp, &out[n], now))

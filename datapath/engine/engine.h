@@ -48,16 +48,16 @@ void dp_store_destroy(struct dp_store *);
 /* ---- engine ---------------------------------------------------------- */
 
 struct dp_engine_config {
-	struct dp_addr addr;	/* our address: QPs accept packets to it only */
-	uint32_t path_mtu_max;	/* 256..4096: what the port can carry */
-	uint32_t segment_max;	/* extended mode: most payload bytes of a packet, a multiple
-				      * of 4 up to 8960; 0: the path MTU */
-	uint16_t udp_sport;	/* 0: 0xC000 + hash of the QPN; else always this */
-	uint8_t tos;		/* DSCP << 2; the engine adds ECT(0) when ECN is on */
-	uint8_t ecn;		/* 1: mark packets ECN-capable */
-	uint8_t extended;	/* 1: offer extended mode to peers */
-	uint8_t no_payload;	/* 1: move lengths only (simulator) */
-	uint8_t telemetry;	/* 1: offer room for telemetry in requests */
+	struct dp_addr addr;   /* our address: QPs accept packets to it only */
+	uint32_t path_mtu_max; /* 256..4096: what the port can carry */
+	uint32_t segment_max;  /* extended mode: most payload, 4 * n up to 8960; 0: the path MTU */
+	uint16_t udp_sport;    /* 0: 0xC000 + hash of the QPN; else always this */
+	uint8_t tos;	       /* DSCP << 2; the engine adds ECT(0) when ECN is on */
+	uint8_t rank_of_dscp[64]; /* 0..7: QPs of a lower rank send first */
+	uint8_t ecn;		  /* 1: mark packets ECN-capable */
+	uint8_t extended;	  /* 1: offer extended mode to peers */
+	uint8_t no_payload;	  /* 1: move lengths only (simulator) */
+	uint8_t telemetry;	  /* 1: offer room for telemetry in requests */
 	uint8_t paths;		/* extended mode: UDP source ports that packets take, 1..64; 0: 1 */
 	uint32_t window_psns;	/* extended mode, power of two, 64..131072; 0: 131072 */
 	uint64_t line_rate_bps; /* told to CC; 0: not known */

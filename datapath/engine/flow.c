@@ -97,12 +97,15 @@ static void outputs(struct dp_cc_flow *r)
 		r->next_path = -1;
 	if (!(r->unscheduled_bytes >= 0))
 		r->unscheduled_bytes = 0;
+	if (!(r->wake_ns >= 0 && r->wake_ns < (double)DP_NEVER))
+		r->wake_ns = 0;
 }
 
 static void begin(struct dp_flow *f, uint64_t now)
 {
 	struct dp_cc_flow *r;
 
+	f->round_bytes = f->delivered_bytes;
 	if (!f->algo) {
 		f->constant_cwnd_bytes = fmin(DP_CONSTANT_WINDOW_BYTES, max_cwnd_bytes(f));
 		return;
@@ -302,11 +305,29 @@ void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
 	f->lost_since_ack = 0;
 	f->algo->on_ack(r, ack);
 	outputs(r);
+	if (!f->algo->on_rtt || ack->prior_delivered_bytes < (double)f->round_bytes)
+		return;
+	f->round_bytes = f->delivered_bytes;
+	f->algo->on_rtt(r, ack);
+	outputs(r);
 }
 
-/* The wire carries the low bits of a hop's clock and byte counter.  The previous echo gives the
- * high bits: the clock runs as fast as ours, and the counter only grows. */
-void dp_flow_hops(struct dp_echo *e, struct dp_cc_ack *ack, const uint8_t *records, uint32_t n,
+void dp_flow_tick(struct dp_flow *f, uint64_t now)
+{
+	uint64_t at = dp_flow_wake_ns(f);
+	struct dp_cc_flow *r;
+
+	if (!at || now < at)
+		return;
+	r = inputs(f, now);
+	r->wake_ns = 0;
+	f->algo->on_wake(r, (double)now);
+	outputs(r);
+}
+
+/* The records before give the high bits: the clock runs as fast as ours, and the counter only
+ * grows. */
+void dp_flow_hops(struct dp_hops *e, struct dp_cc_hop *out, const uint8_t *records, uint32_t n,
 		  uint64_t now)
 {
 	uint64_t passed = now - e->at_ns, ts;
@@ -318,7 +339,7 @@ void dp_flow_hops(struct dp_echo *e, struct dp_cc_ack *ack, const uint8_t *recor
 		ts = e->ts_ns[i] ? e->ts_ns[i] + passed : 1ull << 32 | t.ts_ns;
 		e->ts_ns[i] = ts + (uint64_t)(int64_t)(int32_t)((uint32_t)t.ts_ns - (uint32_t)ts);
 		e->tx_bytes[i] += (t.tx_bytes - e->tx_bytes[i]) & ((1ull << 40) - 1);
-		ack->hop[i] = (struct dp_cc_hop){
+		out[i] = (struct dp_cc_hop){
 			.queue_bytes = (double)t.queue_bytes,
 			.tx_bytes = (double)e->tx_bytes[i],
 			.ts_ns = (double)e->ts_ns[i],
@@ -326,7 +347,6 @@ void dp_flow_hops(struct dp_echo *e, struct dp_cc_ack *ack, const uint8_t *recor
 		};
 	}
 	e->at_ns = now;
-	ack->n_hops = n;
 }
 
 void dp_flow_loss(struct dp_flow *f, struct dp_cc_loss *loss, uint64_t now)

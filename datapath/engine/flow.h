@@ -48,20 +48,26 @@ struct dp_flow {
 	uint64_t next_tx_ns;	 /* pacing: when the next packet is due */
 	uint64_t late_ns;	 /* pacing: how late the QP woke; it may catch up on this time */
 	uint64_t app_limited_at; /* rate samples up to this delivered_bytes are app-limited */
+	uint64_t round_bytes;	 /* delivered_bytes at which the present round trip began */
 	/* standard mode: one packet is timed at a time */
 	uint64_t timed_ns;
 	uint32_t timed_psn;
 };
 
-/* In-band telemetry.  `record` holds the newest records received, to be echoed to the peer.  The
- * wire carries the low bits of each hop's clock and byte counter; ts_ns and tx_bytes keep their
- * full values, from the last echo. */
+/* The wire carries the low bits of each hop's clock and byte counter; here they have their full
+ * values, from the last records. */
+struct dp_hops {
+	uint64_t at_ns; /* when those came */
+	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
+};
+
+/* In-band telemetry: the newest records received, to be echoed to the peer, and what the peer
+ * echoed. */
 struct dp_echo {
 	uint8_t record[DP_HOPS_MAX * DP_HOP_LEN];
 	uint32_t n;
 	bool fresh;
-	uint64_t at_ns; /* of the last echo received */
-	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
+	struct dp_hops echoed;
 };
 
 /* How long the receiver may hold an acknowledgement because this end asked for few. */
@@ -99,6 +105,14 @@ static inline double dp_flow_unscheduled_bytes(const struct dp_flow *f)
 	return f->record ? f->record->unscheduled_bytes : 0;
 }
 
+/* When on_wake is called; 0: not. */
+static inline uint64_t dp_flow_wake_ns(const struct dp_flow *f)
+{
+	return f->algo && f->algo->on_wake && f->record->wake_ns > 0 ?
+		       (uint64_t)f->record->wake_ns :
+		       0;
+}
+
 /* Whether the algorithm fits this engine.  NULL, a constant window, does. */
 bool dp_flow_takes(const struct dp_cc_algo *);
 /* Prepares a zeroed flow of that algorithm: 0, -EINVAL or -ENOMEM. */
@@ -127,8 +141,10 @@ void dp_flow_turn(struct dp_flow *, uint64_t now);
 void dp_flow_begin_sample(struct dp_flow *, uint64_t now);
 void dp_flow_sent(struct dp_flow *, uint32_t bytes, uint64_t now);
 void dp_flow_ack(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
-/* Takes in the telemetry that an acknowledgement echoed. */
-void dp_flow_hops(struct dp_echo *, struct dp_cc_ack *, const uint8_t *records, uint32_t n,
+/* Calls on_wake if its time has come. */
+void dp_flow_tick(struct dp_flow *, uint64_t now);
+/* Writes n records of telemetry with their full values. */
+void dp_flow_hops(struct dp_hops *, struct dp_cc_hop *out, const uint8_t *records, uint32_t n,
 		  uint64_t now);
 void dp_flow_loss(struct dp_flow *, struct dp_cc_loss *, uint64_t now);
 /* A CNP has come. */

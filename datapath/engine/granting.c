@@ -124,8 +124,10 @@ static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, const 
 	in->settled = in->arrived = in->granted = in->wanted = d->settled;
 	in->credits = in->credits_told = d->number;
 	in->credits_heard = d->heard;
+	in->dscp = DP_GRANT_OWN_DSCP;
 	g->at[in->index] = in;
 	memcpy(record_at(g, in->index), g->algo->sender_initial, g->sender_bytes);
+	record_at(g, in->index)->dscp = -1;
 	return in;
 }
 
@@ -187,8 +189,10 @@ static void take_credits(struct dp_granting *g, struct dp_incoming *in)
 static void take_grant(struct dp_granting *g, struct dp_incoming *in)
 {
 	double granted = record_at(g, in->index)->granted_bytes;
+	double dscp = record_at(g, in->index)->dscp;
 
 	take_credits(g, in);
+	in->dscp = dscp >= 0 && dscp < 64 ? (uint8_t)dscp : DP_GRANT_OWN_DSCP;
 	if (!(granted > (double)in->granted) || in->granted >= in->wanted)
 		return;
 	in->granted = granted < (double)in->wanted ? (uint64_t)granted : in->wanted;

@@ -10,6 +10,7 @@
 #ifndef DP_ENGINE_GRANTING_H
 #define DP_ENGINE_GRANTING_H
 
+#include "engine/flow.h"
 #include "engine/qp.h"
 
 /* A flow that comes in. */
@@ -19,12 +20,14 @@ struct dp_incoming {
 	bool owed;	/* a GRANT is to be sent */
 	uint8_t unsent; /* CREDITs to be sent */
 	uint8_t late;	/* DEMANDs in a row that are behind the newest */
+	uint8_t dscp;	/* of what it sends by the next GRANT, as there */
 	uint64_t wanted, granted, arrived;
 	uint64_t settled;		      /* of the last DEMAND */
 	uint64_t credits;		      /* sent, and to be sent */
 	uint64_t credits_told, credits_heard; /* by the last DEMAND */
 	uint64_t heard_ns;
 	uint32_t rtt_ns, mss_bytes;
+	struct dp_hops hops; /* of telemetry */
 };
 
 struct dp_granting {

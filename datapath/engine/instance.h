@@ -42,8 +42,9 @@
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
-	DP_QP_QUANTUM = 16, /* packets that a QP may send before the next QP has its turn */
+	DP_QP_QUANTUM = 16, /* packets that a QP may send before the next one of its rank */
 	DP_SEGMENT_MIN = 256,
+	DP_RANKS = 8,
 	DP_QP_PAGE = 256, /* QPs in a page of the table `qps` */
 };
 
@@ -60,7 +61,10 @@ struct dp_engine {
 	uint64_t rng;
 	struct dp_store *store; /* memory for windows: the configuration's store, or `own` */
 	struct dp_engine_stats stats;
-	struct dp_qp *ready_head, *ready_tail;
+	struct dp_qp_list {
+		struct dp_qp *head, *tail;
+	} ready[DP_RANKS];   /* the transmit list, by rank */
+	uint32_t ready_mask; /* ranks that have a QP in it */
 	struct dp_event_node *event_head, *event_tail;
 	struct dp_mr **mrs;
 	uint32_t mr_cap, mr_next;

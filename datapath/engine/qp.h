@@ -115,6 +115,7 @@ struct dp_qp {
 	bool sq_lent : 1, rq_lent : 1; /* the caller owns the memory of the queue */
 	uint8_t state;		       /* enum dp_qp_state */
 	uint8_t rd_outstanding;	       /* READs and atomics under way */
+	uint8_t rank;		       /* of the transmit list, while it is there */
 	uint32_t qpn;
 	uint16_t sport;
 	uint16_t sq_stride, max_send_sge, max_inline;
@@ -132,6 +133,12 @@ struct dp_qp {
 	struct dp_locals *locals;     /* NULL: none was posted yet */
 	struct dp_traffic stats;
 };
+
+/* DSCP << 2 of its packets. */
+static inline uint8_t dp_qp_tos(const struct dp_qp *qp)
+{
+	return qp->attr.tos ? qp->attr.tos : qp->engine->cfg.tos;
+}
 
 static inline bool dp_qp_receives(const struct dp_qp *qp)
 {

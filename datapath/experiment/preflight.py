@@ -121,6 +121,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             )
         if spec.transport.device == "dp":
             yield from _device(spec.transport.port)
+            yield from _paths(spec)
         yield from _kernel_cc(spec)
         if spec.xdp is not None and importlib.util.find_spec("bcc") is None:
             yield CapabilityError(
@@ -129,6 +130,16 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             )
     for specs in remote.values():
         yield from _machines(specs, experiment.folder)
+
+
+def _paths(spec: PointSpec) -> Iterator[DatapathError]:
+    """A live device cannot be opened so; the simulator has several whatever the port."""
+    paths = spec.transport.options.paths
+    if paths > 1 and spec.transport.port == "udp":
+        yield LocalError(
+            f"transport.options.paths is {paths}, and a port of kind udp has one UDP source port",
+            hint="use transport: {port: afxdp}",
+        )
 
 
 def _kernel_cc(spec: PointSpec) -> Iterator[DatapathError]:

@@ -273,7 +273,7 @@ class PointSpec(_Model):
         if not lane.simulated and not (lane.local and not lane.own_kernels):
             raise ValueError(f"events are for lanes netns and sim, not for {topology.lane}")
         check_events(value, info.data["path"], topology.preset)
-        if any(event.link or event.when is not None for event in value):
+        if any(event.link or event.node or event.when is not None for event in value):
             from datapath.lanes.link_events import check_links
 
             check_links(topology, info.data["path"], value)

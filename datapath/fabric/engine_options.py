@@ -19,8 +19,9 @@ class EngineOptions:
     two CNPs that a QP sends for marked packets, 0: it sends none.  timeout, retry_cnt,
     rnr_retry, min_rnr_timer: as in ibv_qp_attr.  data_class, control_class: queue (class) of
     packets with payload, and of those without.  class_of_dscp: in their place, the class by the
-    DSCP of the flow, shape (64,).  credit_class: that of CREDIT packets; None: as others.  With a
-    class of their own they take the path of their data backwards.
+    DSCP of the flow, shape (64,).  rank_of_dscp: QPs of a host send in the order of these numbers,
+    and in turn where they are equal; (): all are.  credit_class: that of CREDIT packets; None: as
+    others.  With a class of their own they take the path of their data backwards.
     """
 
     path_mtu: int = 4096
@@ -41,4 +42,5 @@ class EngineOptions:
     data_class: int = 0
     control_class: int = 0
     class_of_dscp: tuple[int, ...] = ()
+    rank_of_dscp: tuple[int, ...] = ()
     credit_class: int | None = None

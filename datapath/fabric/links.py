@@ -251,6 +251,20 @@ def classes_by_dscp(classes: Sequence[QueueClass]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def ranks_by_dscp(classes: Sequence[QueueClass]) -> tuple[int, ...]:
+    """In which order a host's flows send, by DSCP, shape (DSCPS,).
+
+    First those of strict classes, in the order of these; all others in turn.  () as above.
+    """
+    strict = [
+        index
+        for index, one in enumerate(classes)
+        if not (one.weight or one.rate_bps or one.share or one.credits)
+    ]
+    rank = {index: place for place, index in enumerate(strict)}
+    return tuple(rank.get(number, len(strict)) for number in classes_by_dscp(classes))
+
+
 def class_of_credits(classes: Sequence[QueueClass]) -> int | None:
     """The class that takes CREDIT packets; None: that of their DSCP."""
     return next((index for index, one in enumerate(classes) if one.credits), None)

@@ -432,8 +432,7 @@ def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) 
     config.rnr_retry, config.min_rnr_timer = options.rnr_retry, options.min_rnr_timer
     config.data_class, config.control_class = options.data_class, options.control_class
     config.by_dscp = bool(options.class_of_dscp)
-    for dscp, number in enumerate(options.class_of_dscp):
-        config.class_of_dscp[dscp] = number
+    config.class_of_dscp, engine.rank_of_dscp = options.class_of_dscp, options.rank_of_dscp
     if options.credit_class is not None:
         config.credit_class = options.credit_class
         config.symmetric = config.by_dscp or options.credit_class != options.control_class

@@ -51,13 +51,19 @@ class Event(BaseModel):
         description="The link that path and state are about, by the names of nodes: "
         "leaf0>spine1 for one direction, leaf0--spine1 for both. Unset: the path.",
     )
+    node: str | None = Field(
+        None,
+        json_schema_extra={"pattern": rf"^{NODE}$"},
+        description="With state: a switch, a host or (preset rail) a server, all of whose links go "
+        "down or up.",
+    )
     direction: Direction | None = Field(
         None, description="p2p and dumbbell: one direction of the path. Unset: both."
     )
     reroute: DurationNs | None = Field(
         None,
-        description="With state and link: how long after the event switches send along other "
-        "links, or along this one again. Unset: routes stay as they are.",
+        description="With state, and link or node: how long after the event switches send along "
+        "other links, or along these again. Unset: routes stay as they are.",
     )
     stop: Names | None = Field(
         None, description="Groups of flows (workload traffic) that stop sending."
@@ -66,7 +72,9 @@ class Event(BaseModel):
     cc: HostCc | None = Field(None, description="Another algorithm for groups of flows.")
     flows: Names | None = Field(None, description="With cc: the groups; unset: all of them.")
     stall: Hosts | None = Field(
-        None, description="Hosts, by number or name, whose programs stand still for a while."
+        None,
+        description="Hosts, by number or name, whose programs stand still for a while; in preset "
+        "rail also servers, such as server0: all of its NICs.",
     )
     lasts: DurationNs | None = Field(None, gt=0, description="With stall: how long.")
 
@@ -89,8 +97,10 @@ class Event(BaseModel):
             raise ValueError("link and direction go with path or state")
         if self.link is not None and self.direction is not None:
             raise ValueError("direction is of the path; a link has its own: leaf0>spine1")
-        if self.reroute is not None and (self.state is None or self.link is None):
-            raise ValueError("reroute goes with state and link")
+        if self.node is not None and (self.state is None or self.link or self.direction):
+            raise ValueError("node goes with state, in place of link and direction")
+        if self.reroute is not None and (self.state is None or not (self.link or self.node)):
+            raise ValueError("reroute goes with state, and link or node")
         if (self.lasts is None) != (self.stall is None):
             raise ValueError("stall and lasts go together")
         if self.flows is not None and self.cc is None:
@@ -133,12 +143,13 @@ class Event(BaseModel):
         """What it is, in few words."""
         if self.label:
             return self.label
-        where = " ".join(filter(None, (self.link or self.direction or "", self.state or "")))
+        place = self.link or self.node or self.direction
+        where = " ".join(filter(None, (place, self.state)))
         if self.path is not None:
             written = self.path.model_dump(mode="json", exclude_none=True)
             return " ".join([*filter(None, [where]), *(f"{k} {v}" for k, v in written.items())])
         if self.state is not None:
-            return where if self.link or self.direction else f"path {self.state}"
+            return where if place else f"path {self.state}"
         if self.stall is not None:
             return f"stall {', '.join(map(str, self.stall))}"
         if self.cc is not None:
@@ -153,12 +164,21 @@ def stalls(events: Sequence[Event], names: Sequence[str]) -> list[tuple[int, int
     found = []
     for event in events:
         for host in event.stall or []:
-            number = host if isinstance(host, int) else -1
-            number = names.index(host) if host in names else number
-            if not 0 <= number < len(names):
+            if isinstance(host, int):
+                numbers = [host] if 0 <= host < len(names) else []
+            else:
+                numbers = numbers_of(host, names)
+            if not numbers:
                 raise ValueError(f"there is no host {host}{or_rather(str(host), names, 'hosts')}")
-            found.append((event.at or 0, number, event.lasts or 0))
+            found += [(event.at or 0, number, event.lasts or 0) for number in numbers]
     return sorted(found)
+
+
+def numbers_of(name: str, names: Sequence[str]) -> list[int]:
+    """Which of the names it is, or those of all NICs of a server (preset rail); []: none."""
+    if name in names:
+        return [names.index(name)]
+    return [number for number, other in enumerate(names) if other.startswith(f"{name}-nic")]
 
 
 def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
@@ -169,12 +189,14 @@ def check_events(events: Sequence[Event], path: Path, preset: str) -> None:
             raise ValueError(
                 "nothing is down before an event takes it up: add one with state: down"
             )
-        if event.link is not None and pairs:
-            raise ValueError(f"preset {preset} has one path: give direction, and no link")
+        if (event.link is not None or event.node is not None) and pairs:
+            raise ValueError(f"preset {preset} has one path: give direction, and no link or node")
         if event.direction is not None and not pairs:
             raise ValueError(f"preset {preset} has no directions: name a link, such as a>b")
-        if event.state is not None and event.link is None and not pairs:
-            raise ValueError(f"preset {preset} has many links: name the one that is {event.state}")
+        if event.state is not None and not (event.link or event.node) and not pairs:
+            raise ValueError(
+                f"preset {preset} has many links: name the link or node that is {event.state}"
+            )
     if pairs and any(event.about_links for event in events) and path.carrier != "fabric":
         raise ValueError("events of the path need a link model; set path: {backend: fabric}")
     for event in events:
@@ -214,7 +236,7 @@ def path_changes(events: Sequence[Event], path: Path) -> Iterator[tuple[int, Pat
     """
     now, down = path, set[Direction]()
     for event in sorted(events, key=lambda one: one.at or 0):
-        if not event.about_links or event.link is not None:
+        if not event.about_links or event.link is not None or event.node is not None:
             continue
         ways = DIRECTIONS if event.direction is None else (event.direction,)
         if event.state == "down":

@@ -150,7 +150,9 @@ class Watch:
         stops = self._flows["stop_ns"][rows]
         ended = (results["finish_ns"] > 0) | (results["failed"] > 0)
         ended |= (stops > 0) & (stops <= seen.now_ns)
-        return bool(ended[self._begun(rows, seen.now_ns)].all())
+        begun = self._begun(rows, seen.now_ns)
+        begun += results["posted_ns"].nonzero()[0].tolist()
+        return bool(ended[begun].all())
 
     def _begun(self, rows: Sequence[int], now_ns: int) -> list[int]:
         """Places in rows of those that no order holds or has ended."""

@@ -11,7 +11,7 @@ from datapath.fabric.changes import Algorithm, Change, SetAlgorithm, SetLink, Se
 from datapath.fabric.flows import CC
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.topology import Graph
-from datapath.lanes.event_spec import Event, path_changes, stalls
+from datapath.lanes.event_spec import Event, numbers_of, path_changes, stalls
 from datapath.lanes.happening import Seen, Watch
 from datapath.lanes.shape import changed_arguments, joined, shape
 from datapath.lanes.spec import ONE_PATH, Path, Topology
@@ -37,7 +37,7 @@ def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> lis
             continue
         if topology.preset in ONE_PATH:
             _, state.path = next(of_path)
-        elif event.link is None:
+        elif event.link is None and event.node is None:
             state.path = state.path.model_copy(update=_without_other_rate(event.path_keys))
         else:
             changes += state.change(event)
@@ -57,7 +57,8 @@ def _without_other_rate(keys: dict[str, Any]) -> dict[str, Any]:
 class _Links:
     """The settings of all links as time goes on.
 
-    own: link -> arguments of Link that events have set for it alone.  down: links that lose all.
+    own: link -> arguments of Link that events have set for it alone.  down: names of the links and
+    nodes that events have taken down.
     """
 
     def __init__(self, topology: Topology, path: Path) -> None:
@@ -65,21 +66,24 @@ class _Links:
         self.path = path
         self.graph: Graph = shape(topology, path).graph()
         self.own: dict[int, dict[str, Any]] = {}
-        self.down: set[int] = set()
+        self.down: set[str] = set()
         self.now = self._settings()
 
     def change(self, event: Event) -> Iterator[Change]:
-        """Take up an event about one link; the changes of routes that follow from it."""
-        assert event.link is not None
+        """Take up an event about a link or a node; the changes of routes that follow from it."""
+        name = event.link or event.node
+        assert name is not None
         arguments = changed_arguments(event.path_keys)
-        for link in _numbers(self.graph, event.link):
+        for link in _numbers(self.graph, name):
             self.own[link] = joined(self.own.get(link, {}), arguments)
-            if event.state == "down":
-                self.down.add(link)
-            elif event.state == "up":
-                self.down.discard(link)
+        if event.state == "down":
+            self.down |= self._parts(name)
+        elif event.state == "up":
+            self.down -= self._parts(name)
+        dead = self._dead()
+        for link in _numbers(self.graph, name):
             if event.reroute is not None:
-                yield SetRoute(event.time + event.reroute, link, event.state == "up")
+                yield SetRoute(event.time + event.reroute, link, link not in dead)
 
     def differing(self, at_ns: int) -> Iterator[Change]:
         """The links whose settings are not what they were."""
@@ -88,13 +92,24 @@ class _Links:
             if old != new:
                 yield SetLink(at_ns, link, new)
 
+    def _parts(self, name: str) -> set[str]:
+        """A node, or the directions of a link."""
+        if nodes := numbers_of(name, self.graph.names):
+            return {self.graph.names[node] for node in nodes}
+        names = self.graph.link_names()
+        return {names[link] for link in _numbers(self.graph, name)}
+
+    def _dead(self) -> set[int]:
+        """The links that lose everything."""
+        return {link for name in self.down for link in _numbers(self.graph, name)}
+
     def _settings(self) -> list[Link]:
         graph = shape(self.topology, self.path).graph()
         links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
         for link, arguments in self.own.items():
             before = {"impairments": links[link].impairments}
             links[link] = replace(links[link], **joined(before, arguments))
-        for link in self.down:
+        for link in self._dead():
             links[link] = replace(links[link], loss=Loss(good=1.0))
         return links
 
@@ -138,19 +153,27 @@ class Watched:
 
 
 def check_links(topology: Topology, path: Path, events: Sequence[Event]) -> None:
-    """ValueError for an event or a condition that names a link that is not there."""
+    """ValueError for an event or a condition that names a link or node that is not there."""
     asked = [event.when.link for event in events if event.when is not None]
     named = [name for name in (*asked, *(event.link for event in events)) if name is not None]
-    if not named:
+    nodes = [event.node for event in events if event.node is not None]
+    if not named and not nodes:
         return
-    there = shape(topology, path).graph().link_names()
+    graph = shape(topology, path).graph()
+    for node in nodes:
+        if not numbers_of(node, graph.names):
+            raise ValueError(f"there is no node {node}{or_rather(node, graph.names[:64], 'nodes')}")
+    there = graph.link_names()
     for name in named:
         if (one := name.replace("--", ">")) not in there:
             raise ValueError(f"there is no link {name}{or_rather(one, there[:64], 'links')}")
 
 
 def _numbers(graph: Graph, name: str) -> list[int]:
-    """The links of a name: a>b is one, a--b both directions."""
+    """The links of a name: a>b is one, a--b both directions, a all of a node."""
+    if nodes := set(numbers_of(name, graph.names)):
+        mine = [index for index, c in enumerate(graph.cables) if nodes & {c.a, c.b}]
+        return [2 * index + way for index in mine for way in (0, 1)]
     both = "--" in name
     a, b = name.split("--" if both else ">")
     return [graph.link(a, b), *([graph.link(b, a)] if both else [])]

@@ -27,7 +27,7 @@ def engine_options(
     classes: of the links, where packets have them by their DSCP.
     """
     from datapath.fabric.engine_options import EngineOptions
-    from datapath.fabric.links import class_of_credits, classes_by_dscp
+    from datapath.fabric.links import class_of_credits, classes_by_dscp, ranks_by_dscp
 
     options = transport.options
     names = {"retry_count": "retry_cnt", "ack_timeout": "timeout", "rnr_retry": "rnr_retry"}
@@ -53,6 +53,7 @@ def engine_options(
         line_rate_bps=line_rate_bps,
         data_class=data_class,
         class_of_dscp=classes_by_dscp(classes),
+        rank_of_dscp=ranks_by_dscp(classes),
         credit_class=class_of_credits(classes),
         **of_qps,
     )

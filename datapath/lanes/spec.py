@@ -315,14 +315,14 @@ class Topology(BaseModel):
     @property
     def host_names(self) -> list[str]:
         """Of all hosts, in the order of their numbers."""
+        if self.preset == "rail":
+            return [f"server{i // self.rails}-nic{i % self.rails}" for i in range(self.hosts)]
         return self.graph.hosts if self.graph else [f"host{i}" for i in range(self.hosts)]
 
     @model_validator(mode="after")
     def _hosts_fit_preset(self) -> Topology:
         if self.preset == "p2p" and self.hosts != 2:
-            raise ValueError(
-                f"preset p2p joins exactly 2 hosts, not {self.hosts}; more hosts need dumbbell"
-            )
+            raise ValueError(f"preset p2p joins 2 hosts, not {self.hosts}; dumbbell joins more")
         if self.preset == "dumbbell" and self.hosts % 2:
             raise ValueError(f"preset dumbbell needs an even number of hosts, not {self.hosts}")
         return self

@@ -10,9 +10,11 @@
  *   number(32)   of the newest CREDIT that it has received, 0: none
  *   heard(32)    how many CREDITs it has received, modulo 2^32
  *
- * GRANT (opcode 0xE5; BTH with PSN 0, then 8 bytes), from the receiver of data:
+ * GRANT (opcode 0xE5; BTH with PSN 0, then 12 bytes), from the receiver of data:
  *   granted(32)  how many bytes the sender may have sent altogether, modulo 2^32
  *   wanted(32)   of the newest DEMAND
+ *   dscp(8)      of the packets that leave by grants, 255: that of the QP's other packets
+ *   reserved(24) 0
  *
  * CREDIT (opcode 0xE6; BTH with PSN 0, then 4 bytes), from the receiver of data:
  *   number(32)   1 for the first of a connection, then one more for each, modulo 2^32
@@ -28,8 +30,9 @@
 
 enum {
 	DP_DEMAND_LEN = 20,
-	DP_GRANT_LEN = 8,
+	DP_GRANT_LEN = 12,
 	DP_CREDIT_LEN = 4,
+	DP_GRANT_OWN_DSCP = 255,
 };
 
 struct dp_demand {
@@ -57,18 +60,21 @@ static inline void dp_demand_set(uint8_t *h, const struct dp_demand *in)
 
 struct dp_grant {
 	uint32_t granted, wanted;
+	uint8_t dscp;
 };
 
 static inline void dp_grant_get(const uint8_t *h, struct dp_grant *out)
 {
 	out->granted = dp_get32(h);
 	out->wanted = dp_get32(h + 4);
+	out->dscp = h[8];
 }
 
 static inline void dp_grant_set(uint8_t *h, const struct dp_grant *in)
 {
 	dp_put32(h, in->granted);
 	dp_put32(h + 4, in->wanted);
+	dp_put32(h + 8, (uint32_t)in->dscp << 24);
 }
 
 #endif

@@ -63,7 +63,7 @@
 #include "wire/headers.h"
 
 enum {
-	DP_EXT_VERSION = 6,
+	DP_EXT_VERSION = 7,
 	DP_HELLO_LEN = 20,
 	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
 	/* a probe is as long as the longest packet of a segment: WRITE with immediate */

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from datapath.native import ffi, lib
@@ -17,13 +18,25 @@ class Witness:
     """Sets a window, and the path of the next packet if `choose` is given (called per event).
 
     acks and losses are the events so far, as dictionaries; `hops` of an ack is a list of such.
-    cnps are the times of CNPs.
+    cnps are the times of CNPs, rounds the bytes delivered at each on_rtt.  wake_ns: when on_wake is
+    called first; wakes are the times of it, and it sets wake_ns to what `again` says of them.
     """
 
-    def __init__(self, qp: QP, *, cwnd_bytes: float = 1e9, next_path: float | None = None) -> None:
+    def __init__(
+        self,
+        qp: QP,
+        *,
+        cwnd_bytes: float = 1e9,
+        next_path: float | None = None,
+        wake_ns: float = 0,
+        again: Callable[[float], float] | None = None,
+    ) -> None:
         self.acks: list[dict[str, Any]] = []
         self.losses: list[dict[str, float]] = []
         self.cnps: list[float] = []
+        self.rounds: list[float] = []
+        self.wakes: list[float] = []
+        self.wake_ns, self.again = wake_ns, again
         self.next_path = next_path
         self.flow: Any = None
         record = ffi.new("struct dp_cc_flow *")
@@ -36,15 +49,19 @@ class Witness:
             ffi.callback("void(void *, const struct dp_cc_loss *)", self._on_loss),
             ffi.callback("void(void *, double)", lambda flow, now: None),
             ffi.callback("void(void *, double)", lambda flow, now: self.cnps.append(now)),
+            ffi.callback("void(void *, const struct dp_cc_ack *)", self._on_rtt),
+            ffi.callback("void(void *, double)", self._on_wake),
         ]
         algo.abi, algo.name, algo.initial = lib.DP_CC_ABI, name, record
         algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
-        algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout, algo.on_cnp = calls
+        algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout, algo.on_cnp = calls[:5]
+        algo.on_rtt, algo.on_wake = calls[5:]
         self._keep = (record, name, calls, algo)
         assert lib.dp_qp_set_cc(qp.qp, algo, qp.world.now) == 0
 
     def _on_init(self, flow: Any) -> None:
         self.flow = ffi.cast("struct dp_cc_flow *", flow)
+        self.flow.wake_ns = self.wake_ns
         if self.next_path is not None:
             self.flow.next_path = self.next_path
 
@@ -54,6 +71,13 @@ class Witness:
             {name: getattr(ack.hop[i], name) for name in HOP} for i in range(int(ack.n_hops))
         ]
         self.acks.append(event)
+
+    def _on_rtt(self, _: Any, ack: Any) -> None:
+        self.rounds.append(ack.delivered_bytes)
+
+    def _on_wake(self, _: Any, now_ns: float) -> None:
+        self.wakes.append(now_ns)
+        self.flow.wake_ns = self.again(now_ns) if self.again else 0
 
     def _on_loss(self, _: Any, loss: Any) -> None:
         self.losses.append({name: getattr(loss, name) for name in LOSS})
@@ -84,16 +108,21 @@ KEPT: list[Any] = []
 class Granting:
     """Grants each sender up to `window_bytes` on the way; its own sender has a constant window.
 
-    gives: so many credits for each event, in the place of grants.
-    requests, reports and data are the events so far: (wanted, arrived), (told, heard) of credits
-    and (bytes, marked, trimmed).
+    gives: so many credits for each event, in the place of grants.  dscp: of what is granted.
+    requests, reports, data and hops are the events so far: (wanted, arrived), (told, heard) of
+    credits, (bytes, marked, trimmed) and the telemetry of each packet that has some.
     """
 
     def __init__(
-        self, window_bytes: float = 1e9, unscheduled_bytes: float = 0, gives: int = 0
+        self,
+        window_bytes: float = 1e9,
+        unscheduled_bytes: float = 0,
+        gives: int = 0,
+        dscp: int = -1,
     ) -> None:
         KEPT.append(self)
-        self.window_bytes, self.gives = window_bytes, gives
+        self.window_bytes, self.gives, self.dscp = window_bytes, gives, dscp
+        self.hops: list[list[tuple[float, ...]]] = []
         self.next_ns = 0.0
         self.reports: list[tuple[float, float]] = []
         self.requests: list[tuple[float, float]] = []
@@ -123,6 +152,9 @@ class Granting:
 
     def _on_data(self, port: Any, _: Any, data: Any) -> None:
         self.data.append((data.bytes, data.marked, data.trimmed))
+        if data.n_hops:
+            each = data.hop[0 : int(data.n_hops)]
+            self.hops.append([tuple(getattr(hop, name) for name in HOP) for hop in each])
         self._at_once(port)
 
     def _at_once(self, port: Any) -> None:
@@ -140,3 +172,4 @@ class Granting:
                 array[i].credits += self.gives
             else:
                 array[i].granted_bytes = array[i].arrived_bytes + self.window_bytes
+                array[i].dscp = self.dscp

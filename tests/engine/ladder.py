@@ -424,6 +424,7 @@ class Options:
     rnr_retry: int = 7
     min_rnr_timer: int = 12
     rd_atomic: int = 16
+    dscp: int = 0
     access: int = ALL_ACCESS
     max_send_wr: int = 256
     max_recv_wr: int = 256
@@ -510,6 +511,7 @@ class QP:
             state=lib.DP_QPS_RTR,
             raddr=peer.host.addr,
             path_mtu=self.options.mtu,
+            tos=self.options.dscp << 2,
             dest_qpn=peer.qpn,
             rq_psn=rq_psn,
             max_dest_rd_atomic=self.options.rd_atomic,

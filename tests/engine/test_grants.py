@@ -12,19 +12,24 @@ from tests.engine import forge
 from tests.engine.algorithms import Granting
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import MS, QP, US, Channel, Host, Packet, S, World, ok, pattern
+from tests.engine.test_telemetry import stamped
 
 pytestmark = pytest.mark.san
 
 DEMAND, GRANT = 0xE4, 0xE5
 MTU = 1024
+OWN = 255 << 24
+"""In a GRANT: packets keep the DSCP of their QP."""
 
 
 class Given:
     """Two ends that both give grants, a pair between them, and memory to write to."""
 
-    def __init__(self, make: MakeWorld, window: float = 1e9, **options: float) -> None:
+    def __init__(
+        self, make: MakeWorld, window: float = 1e9, *, telemetry: int = 0, **options: float
+    ) -> None:
         self.cc = Granting(window, **options)
-        self.world: World = make(extended=True, cc=self.cc.algo)
+        self.world: World = make(extended=True, cc=self.cc.algo, telemetry=telemetry)
         self.a, self.b = self.world.extended_pair()
         self.target = self.b.host.memory(256 * MTU)
 
@@ -68,6 +73,67 @@ def test_a_sender_waits_for_its_grant(make_world: MakeWorld) -> None:
     assert [p.name for p in a.host.send_all()] == ["EXT_WRITE_MIDDLE"]
     assert given.cc.requests == [(4 * MTU, 0)]
     assert given.cc.data == [(MTU, 0, 0)]
+
+
+def dscps(packets: list[Packet]) -> list[tuple[str, int]]:
+    return [(p.name.removeprefix("EXT_WRITE_"), p.tos >> 2) for p in packets]
+
+
+def test_what_leaves_by_a_grant_has_its_dscp(make_world: MakeWorld) -> None:
+    given = Given(make_world, window=2 * MTU, unscheduled_bytes=MTU, dscp=17)
+    world, a, b = given.world, given.a, given.b
+    given.write(4 * MTU)
+    sent = a.host.send_all()
+    assert dscps(sent) == [("FIRST", 0), ("DEMAND", 0)]
+    world.give(b.host, sent[-1])
+    answers = b.host.send_all()
+    assert {p.tos >> 2 for p in answers} == {0}
+    for answer in answers:
+        world.give(a.host, answer)
+    assert dscps(a.host.send_all()) == [("MIDDLE", 17)]
+
+
+def test_what_is_sent_again_by_a_grant_has_its_dscp(make_world: MakeWorld) -> None:
+    given = Given(make_world, dscp=17)
+    left = [5]
+    seen: set[int] = set()
+
+    def lose(_: Host, packet: Packet) -> bool:
+        if packet.opcode not in (DEMAND, GRANT) and packet.payload:
+            seen.add(packet.tos >> 2)
+            left[0] -= 1
+        return left[0] == 0
+
+    given.write(64 * MTU)
+    assert given.world.run(Channel(lose=lose))
+    assert given.a.stats()["retransmits"] == 1
+    assert seen == {17}
+
+
+@pytest.mark.parametrize("dscp", [43, 64, 200, 255])
+def test_a_dscp_that_cannot_be_is_that_of_the_qp(make_world: MakeWorld, dscp: int) -> None:
+    given = Given(make_world)
+    given.write(2 * MTU)
+    given.a.host.send_all()
+    given.world.give(given.a.host, forged(given.b, GRANT, 2 * MTU, 0, dscp << 24))
+    assert dscps(given.a.host.send_all()) == [("FIRST", 0), ("LAST", 0)]
+
+
+def test_a_receiver_sees_what_switches_wrote(make_world: MakeWorld) -> None:
+    given = Given(make_world, telemetry=1)
+    world, a, b = given.world, given.a, given.b
+    given.write(2 * MTU)
+    for packet in a.host.send_all():
+        world.give(b.host, packet)
+    for answer in b.host.send_all():
+        world.give(a.host, answer)
+    first, last = a.host.send_all()
+    world.give(b.host, stamped(first, (70_000, 5, 2**40 - 1, 100_000)))
+    world.give(b.host, stamped(last, (80_000, 6, 1, 100_000), (9, 7, 8, 10)))
+    one, two = given.cc.hops
+    ts_ns = one[0][2]
+    assert one == [(70_000, 2**40 - 1, ts_ns, 100e9)]
+    assert two == [(80_000, 2**40 + 1, ts_ns + 1, 100e9), (9, 8, two[1][2], 10e6)]
 
 
 def test_a_small_message_needs_no_grant(make_world: MakeWorld) -> None:
@@ -162,7 +228,7 @@ def test_no_grant_exceeds_what_was_asked_for(make_world: MakeWorld, more: int) -
     a, b = given.a, given.b
     given.write(2 * MTU)
     assert [p.name for p in a.host.send_all()] == ["DEMAND"]
-    given.world.give(a.host, forged(b, GRANT, (2 * MTU + more) % 2**32, 0))
+    given.world.give(a.host, forged(b, GRANT, (2 * MTU + more) % 2**32, 0, OWN))
     given.write(2 * MTU)
     names = [p.name for p in a.host.send_all()]
     assert "EXT_WRITE_ONLY" not in names
@@ -174,8 +240,8 @@ def test_an_old_grant_takes_nothing_back(make_world: MakeWorld) -> None:
     a, b = given.a, given.b
     given.write(2 * MTU)
     a.host.send_all()
-    given.world.give(a.host, forged(b, GRANT, 2 * MTU, 0))
-    given.world.give(a.host, forged(b, GRANT, 0, 0))
+    given.world.give(a.host, forged(b, GRANT, 2 * MTU, 0, OWN))
+    given.world.give(a.host, forged(b, GRANT, 0, 0, OWN))
     assert [p.name for p in a.host.send_all()] == ["EXT_WRITE_FIRST", "EXT_WRITE_LAST"]
 
 
@@ -198,7 +264,7 @@ def test_demands_that_make_no_sense(make_world: MakeWorld, settled: int, wanted:
 def test_a_demand_of_a_peer_that_was_offered_no_grants(ext: World) -> None:
     a, b = ext.extended_pair()
     ext.give(b.host, forged(a, DEMAND, 0, 1 << 20, 0, 0, 0))
-    ext.give(a.host, forged(b, GRANT, 1 << 20, 1 << 20))
+    ext.give(a.host, forged(b, GRANT, 1 << 20, 1 << 20, OWN))
     assert a.host.send_all() == b.host.send_all() == []
 
 

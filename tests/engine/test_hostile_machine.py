@@ -402,9 +402,11 @@ class Hostile(RuleBasedStateMachine):
     )
     def credit(self, opcode: int, first: int, more: int, rtt: int) -> None:
         last = (first + more) % 2**32
-        words = {DEMAND: (first, last, rtt, more, first), GRANT: (first, last), CREDIT: (more,)}[
-            opcode
-        ]
+        words = {
+            DEMAND: (first, last, rtt, more, first),
+            GRANT: (first, last, rtt),
+            CREDIT: (more,),
+        }[opcode]
         body = struct.pack(f"!{len(words)}I", *words)
         self.give(forge.packet(self.peer, opcode, 0, body, ack=False))
 

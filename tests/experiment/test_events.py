@@ -55,12 +55,6 @@ def test_a_point_has_its_events() -> None:
         ("{at: 1s, when: {delivered: 1MB}, state: down}", GROUPS, "sim", "one of them"),
         ("{when: {}, state: down}", GROUPS, "sim", "not none of them"),
         ("{when: {delivered: 1MB}, start: old}", GROUPS, "sim", "and no event stops it"),
-        (
-            "{when: {delivered: 1MB}, stop: old}",
-            GROUPS.replace("to: 2", "to: 2, bytes: 1kB, repeat: 2, every: 1s"),
-            "sim",
-            "old has repeat: such a group cannot stop on a condition",
-        ),
         ("{when: {finished: od}, state: down}", GROUPS, "sim", "did you mean old?"),
         ("{when: {finished: old}, state: down}", "{kind: stream}", "sim", "needs `traffic`"),
         ("{when: {event: x}, state: down}", GROUPS, "sim", "no event has the label 'x'"),
@@ -78,6 +72,15 @@ def test_what_does_not_fit_is_told(event: str, workload: str, lane: str, words: 
     with pytest.raises(InvalidFile) as caught:
         read(event, workload, lane)
     assert words in "\n".join(map(str, caught.value.problems))
+
+
+def test_a_node_that_is_not_there_is_told() -> None:
+    file = FILE.replace("preset: dumbbell, hosts: 4", "preset: rail, servers: 2, rails: 2")
+    for node, rather in (("spin0", "did you mean spine0?"), ("server2", "server")):
+        event = f"{{at: 1s, state: down, node: {node}}}"
+        with pytest.raises(InvalidFile, match=f"there is no node {node}") as caught:
+            load_text(file.format(lane="sim", workload=GROUPS, event=event), Path("rails.yaml"))
+        assert rather in "\n".join(map(str, caught.value.problems))
 
 
 def test_a_link_that_is_not_there_is_told() -> None:

@@ -28,7 +28,7 @@ PATH = "path: {loss: 0}"
         ("mtu: 9000", "mtu: 70000", "3:17: topology.mtu: 70000: it should be at most"),
         ("mtu: 9000", "mtu: 100", "3:17: topology.mtu: 100: it should be at least"),
         ("mtu: 9000", "mtu: 9kb", "3:17: topology.mtu: '9kb': unknown unit 'kb'"),
-        ("mtu: 9000", "hosts: 3", "3:11: topology: preset p2p joins exactly 2 hosts, not 3"),
+        ("mtu: 9000", "hosts: 3", "3:11: topology: preset p2p joins 2 hosts, not 3"),
         ("path:", "paht:", "4:1: paht: unknown key; did you mean path?"),
         (PATH, "path:", "5:1: path: is empty; give it a value, or leave the key out"),
         (PATH, "path: {mtu: 3}", "4:8: path.mtu: unknown key here; it belongs to topology"),

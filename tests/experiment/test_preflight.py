@@ -47,6 +47,11 @@ def test_missing_programs_come_with_their_packages(
             "telemetry needs 132 bytes in packets beside the path MTU of 4096, and an MTU of 4200",
         ),
         (
+            "set: {transport.port: afxdp}",
+            "set: {transport.port: udp, transport.options.paths: 4}",
+            "options.paths is 4, and a port of kind udp has one UDP source port",
+        ),
+        (
             "loss: 0",
             "forward: {policer: {rate: 1gbit, burst: 9037B}}",
             "a burst of 9037 bytes passes no forward packet of topology.mtu 9000, which takes 9038",

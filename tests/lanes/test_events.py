@@ -11,7 +11,7 @@ import pytest
 from datapath.errors import LocalError
 from datapath.fabric.changes import SetLink, SetRoute
 from datapath.fabric.links import Loss
-from datapath.lanes.event_spec import Event, check_events, path_changes
+from datapath.lanes.event_spec import Event, check_events, path_changes, stalls
 from datapath.lanes.link_events import link_changes
 from datapath.lanes.spec import Path, Topology
 
@@ -33,7 +33,9 @@ def test_an_event_may_happen_at_the_beginning() -> None:
         ({"state": "down", "stop": "a"}, "not 2 of them"),
         ({"stop": "a", "direction": "forward"}, "go with path or state"),
         ({"state": "up", "direction": "forward", "link": "a>b"}, "a link has its own"),
-        ({"path": {"rate": "1mbit"}, "link": "a>b", "reroute": "1ms"}, "goes with state and link"),
+        ({"path": {"rate": "1mbit"}, "link": "a>b", "reroute": "1ms"}, "goes with state, and link"),
+        ({"path": {"rate": "1mbit"}, "node": "spine0"}, "node goes with state"),
+        ({"state": "down", "node": "spine0", "link": "a>b"}, "in place of link and direction"),
         ({"stop": "a", "flows": "a"}, "flows goes with cc"),
         ({"path": {"aqm": "codel"}}, "path.aqm cannot change"),
         ({"path": {"trim": True}}, "path.trim cannot change"),
@@ -51,7 +53,8 @@ def test_an_event_that_makes_no_sense_is_refused(section: dict[str, Any], words:
     [
         ("p2p", {"state": "down", "link": "a>b"}, "preset p2p has one path"),
         ("star", {"path": {"delay": "1ms"}, "direction": "forward"}, "star has no directions"),
-        ("leaf-spine", {"state": "down"}, "has many links"),
+        ("leaf-spine", {"state": "down"}, "name the link or node that is down"),
+        ("dumbbell", {"state": "down", "node": "left"}, "give direction, and no link or node"),
     ],
 )
 def test_events_fit_the_preset(preset: str, section: dict[str, Any], words: str) -> None:
@@ -70,6 +73,7 @@ def test_events_have_a_text() -> None:
     assert event(path={"delay": "1ms"}, direction="forward").text == "forward delay 1ms"
     assert event(state="down").text == "path down"
     assert event(state="up", link="leaf0--spine1").text == "leaf0--spine1 up"
+    assert event(state="down", node="spine1").text == "spine1 down"
     assert event(stop=["a", "b"]).text == "stop a, b"
     assert event(start="a").text == "start a"
     assert event(cc={"algo": "swift"}, flows="a").text == "a: swift"
@@ -159,3 +163,67 @@ def test_one_link_of_many() -> None:
 def test_a_link_that_is_not_there() -> None:
     with pytest.raises(LocalError, match="no link from leaf0 to spine7"):
         link_changes(CLOS, Path(rate="1gbit"), [event(state="down", link="leaf0--spine7")])
+
+
+def dead(topology: Topology, events: list[Event]) -> list[tuple[int, set[str], set[str]]]:
+    """(ms, links that lose all, links that no route uses) after each time at which one changes."""
+    from datapath.lanes.shape import shape
+
+    path = Path(rate="1gbit", delay="1us")
+    names = shape(topology, path).graph().link_names()
+    lost, unused = set[str](), set[str]()
+    found: dict[int, tuple[set[str], set[str]]] = {}
+    for change in link_changes(topology, path, events):
+        assert isinstance(change, SetLink | SetRoute)
+        name = {names[change.link]}
+        if isinstance(change, SetLink):
+            lost = lost | name if change.settings.loss == Loss(good=1.0) else lost - name
+        else:
+            unused = unused - name if change.used else unused | name
+        found[change.at_ns // MS] = (lost, unused)
+    return [(at, *both) for at, both in found.items()]
+
+
+def test_a_switch_goes_down_with_all_its_links_and_comes_up_without_those_that_are_down() -> None:
+    spine = {"leaf0>spine1", "spine1>leaf0", "leaf1>spine1", "spine1>leaf1"}
+    one = {"leaf0>spine1"}
+    events = [
+        event("1ms", state="down", link="leaf0>spine1", reroute="0ms"),
+        event("2ms", state="down", node="spine1", reroute="1ms"),
+        event("4ms", state="up", node="spine1", reroute="0ms"),
+        event("5ms", state="up", link="leaf0--spine1", reroute="0ms"),
+    ]
+    assert dead(CLOS, events) == [
+        (1, one, one),
+        (2, spine, one),
+        (3, spine, spine),
+        (4, one, one),
+        (5, set(), set()),
+    ]
+
+
+def test_a_link_that_comes_up_at_a_dead_switch_stays_dead() -> None:
+    events = [
+        event("1ms", state="down", link="leaf0>spine1"),
+        event("2ms", state="down", node="spine1"),
+        event("3ms", state="up", link="leaf0>spine1", reroute="0ms"),
+    ]
+    at, lost, unused = dead(CLOS, events)[-1]
+    assert (at, unused) == (3, {"leaf0>spine1"})
+    assert "leaf0>spine1" in lost
+
+
+def test_a_server_is_all_of_its_nics() -> None:
+    topology = Topology(lane="sim", preset="rail", servers=2, rails=2, spines=1)
+    (made,) = dead(topology, [event("1ms", state="down", node="server1")])
+    assert made[1] == {
+        "server1-nic0>rail0",
+        "rail0>server1-nic0",
+        "server1-nic1>rail1",
+        "rail1>server1-nic1",
+    }
+    stall = [event("1ms", stall="server1", lasts="2ms")]
+    assert stalls(stall, topology.host_names) == [(MS, 2, 2 * MS), (MS, 3, 2 * MS)]
+    for stranger in ("server2", 4, -1):
+        with pytest.raises(ValueError, match=f"there is no host {stranger}"):
+            stalls([event("1ms", stall=stranger, lasts="2ms")], topology.host_names)

@@ -44,7 +44,7 @@ ROWS = {
     0xE2: ("PROBE", 12, None),
     0xE3: ("PROBE_REPLY", 12, None),
     0xE4: ("DEMAND", 32, None),
-    0xE5: ("GRANT", 20, None),
+    0xE5: ("GRANT", 24, None),
     0xE6: ("CREDIT", 16, None),
 }
 

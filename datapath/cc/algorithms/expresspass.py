@@ -5,7 +5,12 @@
 from collections.abc import Sequence
 
 from datapath.cc import Ack, Data, Flow, Loss, Port, Sender, algorithm, param, state
-from datapath.cc.algorithms.ungranted import cut_window, grow_window, open_window
+from datapath.cc.algorithms.receiver_driven import (
+    cut_window,
+    grow_window,
+    is_silent,
+    open_window,
+)
 
 
 @algorithm("expresspass", source="Cho, Jang and Han, SIGCOMM 2017, algorithm 1")
@@ -91,8 +96,7 @@ class ExpressPass(Flow):
         port.timer_ns = 0
         for i in range(len(senders)):
             sender = senders[i]
-            silent = port.now_ns - sender.heard_ns > port.patience_ns
-            if silent or sender.wanted_bytes <= sender.arrived_bytes:
+            if is_silent(port, sender) or sender.wanted_bytes <= sender.arrived_bytes:
                 continue
             send_credits(port, sender)
             if port.timer_ns == 0 or sender.next_credit_ns < port.timer_ns:

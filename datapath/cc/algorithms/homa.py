@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 # ruff: noqa: N805, the first argument of a hook is the flow or the port
-"""Homa's grants: the receiver lets the senders with the least left to send go first.
+"""Homa: the receiver lets the senders with the least left to send go first, also in the network.
 
 Homa (Montazeri et al., "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network
-Priorities", SIGCOMM 2018), sections 3.3 to 3.5.  Not in the paper: the network has no priorities
-here, so SRPT is the receiver's alone; a QP stands for its messages, which it sends in order; and
-what all senders may have on the way together is bounded, so that it fits into shallow buffers.
-Where the receiver gives no grants, the sender keeps a window by loss, as NewReno does.
+Priorities", SIGCOMM 2018), sections 3.3 to 3.5.  Not in the paper: a QP stands for its messages,
+which it sends in order; the priority of packets without a grant is that of the QP, and no receiver
+chooses it by the sizes that it has seen; and what all senders may have on the way together is
+bounded, so that it fits into shallow buffers.  Where the receiver gives no grants, the sender keeps
+a window by loss, as NewReno does.
 """
 
 from collections.abc import Sequence
 
 from datapath.cc import Ack, Data, Flow, Loss, Port, Sender, algorithm, param, state
-from datapath.cc.algorithms.ungranted import cut_window, grow_window, open_window
+from datapath.cc.algorithms.receiver_driven import (
+    cut_window,
+    grow_window,
+    is_silent,
+    open_window,
+)
 
 
 @algorithm("homa", source="SIGCOMM 2018, sections 3.3 to 3.5")
@@ -34,6 +40,11 @@ class Homa(Flow):
     patience_ns: float = param(
         5e6, unit="ns", min=1e4, doc="a sender that is silent for so long holds up no other"
     )
+
+    lowest_dscp: int = param(
+        -1, min=-1, max=56, doc="of packets by grants, lowest priority; -1: that of the QP"
+    )
+    levels: int = param(4, min=1, max=8, doc="priorities, each one DSCP above the one before")
 
     next_cut_bytes: float = state()
     lowest_ns: float = state(of="port")
@@ -69,6 +80,8 @@ class Homa(Flow):
         while best >= 0 and room >= senders[best].mss_bytes:
             room -= grant(port, senders[best], room, rtt_bytes)
             best = shortest(port, senders, rtt_bytes)
+        if port.lowest_dscp >= 0:
+            set_priorities(port, senders)
         port.timer_ns = port.now_ns + port.patience_ns if len(senders) else 0.0
 
 
@@ -85,10 +98,6 @@ def one_rtt(port: Port, senders: Sequence[Sender]) -> float:
     return max(known if known > 0 else port.unknown_bytes, mss_bytes)
 
 
-def is_silent(port: Port, sender: Sender) -> bool:
-    return port.now_ns - sender.heard_ns > port.patience_ns
-
-
 def on_the_way(port: Port, sender: Sender) -> float:
     if is_silent(port, sender):
         return 0.0
@@ -100,7 +109,7 @@ def shortest(port: Port, senders: Sequence[Sender], rtt_bytes: float) -> int:
     best, least = -1, 0.0
     for i in range(len(senders)):
         sender = senders[i]
-        left = sender.wanted_bytes - sender.arrived_bytes
+        left = left_of(sender)
         if sender.granted_bytes >= sender.wanted_bytes or is_silent(port, sender):
             continue
         if on_the_way(port, sender) + sender.mss_bytes > rtt_bytes:
@@ -117,3 +126,19 @@ def grant(port: Port, sender: Sender, room: float, rtt_bytes: float) -> float:
     more = min(left, room - room % sender.mss_bytes)
     sender.granted_bytes += more
     return more
+
+
+def set_priorities(port: Port, senders: Sequence[Sender]) -> None:
+    """Section 3.4: the longest has the lowest, so that one that comes later can be above it."""
+    for i in range(len(senders)):
+        if on_the_way(port, senders[i]) <= 0:
+            continue
+        longer = 0
+        for j in range(len(senders)):
+            if on_the_way(port, senders[j]) > 0 and left_of(senders[j]) > left_of(senders[i]):
+                longer += 1
+        senders[i].dscp = port.lowest_dscp + min(longer, port.levels - 1)
+
+
+def left_of(sender: Sender) -> float:
+    return sender.wanted_bytes - sender.arrived_bytes

@@ -6,7 +6,12 @@ import math
 from collections.abc import Sequence
 
 from datapath.cc import Ack, Data, Flow, Loss, Port, Sender, algorithm, param, state
-from datapath.cc.algorithms.ungranted import cut_window, grow_window, open_window
+from datapath.cc.algorithms.receiver_driven import (
+    cut_window,
+    grow_window,
+    is_silent,
+    open_window,
+)
 
 
 @algorithm("rccc", source="Ultra Ethernet 1.0, congestion management, and uet-htsim")
@@ -114,7 +119,7 @@ def next_in_turn(port: Port, senders: Sequence[Sender]) -> int:
         sender = senders[i]
         if sender.granted_bytes >= sender.wanted_bytes:
             continue
-        if port.now_ns - sender.heard_ns > port.patience_ns:
+        if is_silent(port, sender):
             continue
         if best < 0 or sender.turn < senders[best].turn:
             best = i

@@ -5,6 +5,7 @@
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
 #include "engine/rc/scoreboard.h"
+#include "wire/trim.h"
 
 enum {
 	LOOKED_AT = 64,	 /* requests and lost packets whose bytes a DEMAND counts */
@@ -20,8 +21,11 @@ enum {
 
 void dp_credit_open(struct dp_rc *rc)
 {
-	if (!rc->credit)
+	if (!rc->credit) {
 		rc->credit = calloc(1, sizeof(*rc->credit));
+		if (rc->credit)
+			rc->credit->dscp = DP_GRANT_OWN_DSCP;
+	}
 	if (rc->flow)
 		rc->flow->needs_grants = rc->credit;
 }
@@ -44,6 +48,7 @@ void dp_credit_stop(struct dp_rc *rc)
 			.granted = c->granted,
 			.told = c->told,
 			.rtt_ns = c->rtt_ns,
+			.dscp = c->dscp,
 			.number = c->number,
 			.heard = c->heard,
 		};
@@ -103,13 +108,15 @@ bool dp_credit_allows(struct dp_rc *rc, uint32_t bytes, uint64_t now)
 	return false;
 }
 
-void dp_credit_sent(struct dp_rc *rc, uint32_t bytes)
+void dp_credit_sent(struct dp_rc *rc, uint32_t bytes, struct dp_packet *pkt)
 {
 	struct dp_credit *c = rc->credit;
 
 	if (!c)
 		return;
 	c->sent += bytes;
+	if (c->sent <= c->granted && c->dscp != DP_GRANT_OWN_DSCP)
+		pkt->tos = (uint8_t)(c->dscp << 2 | (pkt->tos & DP_ECN_MASK));
 	if (!c->silent)
 		c->ask_ns = c->asked = 0;
 }
@@ -185,6 +192,12 @@ static void note_rtt(struct dp_credit *c, uint32_t wanted, uint64_t now)
 		c->rtt_ns = rtt;
 }
 
+/* Trimmed packets have a DSCP that no other packet may have. */
+static bool is_usable(uint8_t dscp)
+{
+	return dscp < 64 && dscp != DP_DSCP_TRIMMED;
+}
+
 /* The peer cannot grant more than this end has asked for. */
 static void granted_rx(struct dp_rc *rc, const struct dp_grant *g, uint64_t now)
 {
@@ -197,6 +210,8 @@ static void granted_rx(struct dp_rc *rc, const struct dp_grant *g, uint64_t now)
 	granted = c->sent + (uint64_t)(int64_t)(int32_t)(g->granted - (uint32_t)c->sent);
 	if (granted > c->told)
 		granted = granted > c->sent + INT32_MAX ? c->granted : c->told;
+	if (granted >= c->granted)
+		c->dscp = is_usable(g->dscp) ? g->dscp : DP_GRANT_OWN_DSCP;
 	c->unanswered = 0;
 	c->silent = false;
 	if (granted <= c->granted)
@@ -259,17 +274,23 @@ void dp_grants_close(struct dp_rc *rc)
 	rc->incoming = NULL;
 }
 
-void dp_grants_data(struct dp_rc *rc, uint64_t bytes, bool marked, bool trimmed, uint64_t now)
+void dp_grants_data(struct dp_rc *rc, const struct dp_parsed *p, uint64_t bytes, bool marked,
+		    uint64_t now)
 {
 	struct dp_cc_data data = {
 		.now_ns = (double)now,
 		.bytes = (double)bytes,
 		.marked = marked,
-		.trimmed = trimmed,
+		.trimmed = p->cut,
 	};
 
-	if (rc->incoming && (bytes || trimmed))
-		dp_granting_data(rc->incoming, &data, now);
+	if (!rc->incoming || !(bytes || p->cut))
+		return;
+	if (bytes && p->room && rc->echo) { /* the echo has the records of this packet */
+		data.n_hops = rc->echo->n;
+		dp_flow_hops(&rc->incoming->hops, data.hop, rc->echo->record, rc->echo->n, now);
+	}
+	dp_granting_data(rc->incoming, &data, now);
 }
 
 int dp_grants_tx(struct dp_rc *rc, struct dp_packet *pkt)
@@ -287,7 +308,7 @@ int dp_grants_tx(struct dp_rc *rc, struct dp_packet *pkt)
 	if (!in || !in->owed)
 		return 0;
 	in->owed = false;
-	g = (struct dp_grant){ (uint32_t)in->granted, (uint32_t)in->wanted };
+	g = (struct dp_grant){ (uint32_t)in->granted, (uint32_t)in->wanted, in->dscp };
 	dp_build_start(rc, pkt, DP_OP_GRANT, 0, 0, 0, 0);
 	dp_grant_set(dp_packet_push(pkt, DP_GRANT_LEN), &g);
 	dp_packet_end(&rc->qp, pkt);

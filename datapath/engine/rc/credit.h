@@ -22,6 +22,7 @@ struct dp_credit {
 	uint64_t ask_ns;    /* when the DEMAND is repeated; 0: no packet waits for a grant */
 	uint8_t asked;	    /* DEMANDs since a grant let something through */
 	uint8_t unanswered; /* DEMANDs in a row that found no answer */
+	uint8_t dscp;	    /* of packets that are sent by grants; DP_GRANT_OWN_DSCP: the QP's */
 	bool due;	    /* a DEMAND is to be sent */
 	bool silent;	    /* the peer does not answer: nothing waits for it */
 	/* of CREDITs: the newest one's number, how many came, and when the peer is told next */
@@ -40,13 +41,15 @@ void dp_credit_close(struct dp_rc *);
 void dp_credit_stop(struct dp_rc *);
 /* Whether grants allow a packet with `bytes` of payload. */
 bool dp_credit_allows(struct dp_rc *, uint32_t bytes, uint64_t now);
-void dp_credit_sent(struct dp_rc *, uint32_t bytes);
+/* A packet with `bytes` of payload leaves: gives it the DSCP of the grant that it leaves by. */
+void dp_credit_sent(struct dp_rc *, uint32_t bytes, struct dp_packet *);
 /* Granted and not sent yet. */
 double dp_credit_left(const struct dp_rc *);
 /* Handles a DEMAND, a GRANT or a CREDIT. */
 void dp_credit_rx(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 /* A request has been handled that brought so many new bytes. */
-void dp_grants_data(struct dp_rc *, uint64_t bytes, bool marked, bool trimmed, uint64_t now);
+void dp_grants_data(struct dp_rc *, const struct dp_parsed *, uint64_t bytes, bool marked,
+		    uint64_t now);
 /* Builds a GRANT or a CREDIT, or a DEMAND, that is due.  1: done; 0: none is. */
 int dp_grants_tx(struct dp_rc *, struct dp_packet *);
 int dp_credit_tx(struct dp_rc *, struct dp_packet *, uint64_t now);

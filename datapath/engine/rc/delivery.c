@@ -262,8 +262,10 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	rate_sample(rc, &d->newest, &ack, now);
 	ack.marked_bytes = (double)(marked_bytes < d->bytes ? marked_bytes : d->bytes);
 	dp_detect_losses(rc, now);
-	if (d->n_hops && rc->echo)
-		dp_flow_hops(rc->echo, &ack, d->hops, d->n_hops, now);
+	if (d->n_hops && rc->echo) {
+		ack.n_hops = d->n_hops;
+		dp_flow_hops(&rc->echo->echoed, ack.hop, d->hops, d->n_hops, now);
+	}
 	if (r->block->paths > 1)
 		tell_paths(rc, &ack, d->newest.path, now);
 	else

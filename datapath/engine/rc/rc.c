@@ -229,8 +229,8 @@ static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const str
 	uint64_t before = rc->qp.stats.rx_bytes;
 
 	dp_reorder_rx(rc, pkt, p, now);
-	dp_grants_data(rc, rc->qp.stats.rx_bytes - before, (pkt->tos & DP_ECN_MASK) == DP_ECN_CE,
-		       false, now);
+	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before, (pkt->tos & DP_ECN_MASK) == DP_ECN_CE,
+		       now);
 }
 
 static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
@@ -272,7 +272,7 @@ static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	rc->qp.stats.trimmed++;
 	if (p->mask & DP_IS_REQUEST) {
 		dp_reorder_trimmed(rc, p, now);
-		dp_grants_data(rc, 0, false, true, now);
+		dp_grants_data(rc, p, 0, false, now);
 	} else if (rc->extended) {
 		dp_ext_trimmed(rc, p->psn, now);
 	}
@@ -312,8 +312,10 @@ static void rc_tick(struct dp_qp *qp, uint64_t now)
 	dp_responder_tick(rc, now);
 	dp_requester_tick(rc, now);
 	dp_credit_tick(rc, now);
-	if (rc->flow)
+	if (rc->flow && dp_qp_sends(qp)) {
+		dp_flow_tick(rc->flow, now);
 		dp_flow_turn(rc->flow, now);
+	}
 	if (rc->hello_ns && now >= rc->hello_ns)
 		dp_qp_wake(qp);
 	dp_requester_wake(rc);
@@ -345,6 +347,8 @@ static uint64_t rc_deadline(const struct dp_qp *qp, uint64_t now)
 		earlier(&min, rc->credit->ask_ns);
 	if (rc->flow && rc->flow->paced)
 		earlier(&min, rc->flow->next_tx_ns);
+	if (rc->flow && dp_qp_sends(qp))
+		earlier(&min, dp_flow_wake_ns(rc->flow));
 	return min;
 }
 

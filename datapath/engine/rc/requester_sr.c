@@ -190,7 +190,7 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	}
 	dp_flow_sent(rc->flow, bytes, now);
 	if (!response)
-		dp_credit_sent(rc, bytes);
+		dp_credit_sent(rc, bytes, pkt);
 	if (!rc->req.timer_ns)
 		dp_ext_arm_timers(rc, now);
 	rc->qp.stats.tx_packets++;
@@ -251,10 +251,11 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 	       (double)(rc->flow->inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(rc->flow);
 }
 
-static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_req, uint64_t now)
+static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, struct dp_packet *pkt,
+		    uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
-	bool response = dp_is_answered(wqe->opcode);
+	bool response = dp_is_answered(wqe->opcode), ack_req = dp_bth_ack_req(pkt->data);
 	uint32_t i, bytes = 0, psn;
 	uint16_t len;
 
@@ -278,7 +279,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	rc->flow->unasked_bytes = ack_req ? 0 : rc->flow->unasked_bytes + bytes;
 	dp_flow_sent(rc->flow, bytes, now);
 	if (!response)
-		dp_credit_sent(rc, bytes);
+		dp_credit_sent(rc, bytes, pkt);
 	/* The first packet that is acknowledged does not wait for as long as the READs before. */
 	if (!r->timer_ns || (!response && r->timer_ns > now + time_out(rc)))
 		dp_ext_arm_timers(rc, now);
@@ -293,7 +294,6 @@ int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 	struct dp_swqe *wqe;
-	bool ack_req;
 	uint32_t n;
 
 	if (r->block && r->block->lost.head != DP_NIL)
@@ -319,10 +319,9 @@ int dp_ext_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	}
 	choose_path(rc);
-	ack_req = wants_ack(rc, wqe, n);
-	if (dp_build_request(rc, wqe, r->snd_nxt, n, ack_req, pkt, now))
+	if (dp_build_request(rc, wqe, r->snd_nxt, n, wants_ack(rc, wqe, n), pkt, now))
 		return dp_local_fault(rc);
-	account(rc, wqe, n, ack_req, now);
+	account(rc, wqe, n, pkt, now);
 	return 1;
 }
 

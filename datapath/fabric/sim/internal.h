@@ -178,7 +178,7 @@ struct sim_channel {
 struct sim_flow {
 	uint64_t left; /* bytes to post */
 	uint32_t channel, next, outstanding;
-	bool held, ended;
+	bool held, queued, ended; /* queued: it has its place among the flows of its QP */
 };
 
 /* Lists of rows: those that wait for a flow, and those whose wait is over; SIM_NONE ends them. */

@@ -107,7 +107,7 @@ static bool post_flow(struct dp_sim *s, struct sim_channel *c, uint32_t row)
 	uint64_t bytes;
 
 	while (flow->left) {
-		if (sim_waits(s, f))
+		if (flow->held || sim_waits(s, f))
 			return false;
 		bytes = dp_flow_next_message(f, flow->left);
 		if (flow->outstanding >= f->depth || !has_room(s, c, (uint32_t)bytes))
@@ -173,8 +173,18 @@ void sim_start_flow(struct dp_sim *s, uint32_t row)
 	else
 		s->flow[c->tail].next = row;
 	c->tail = row;
+	s->flow[row].queued = true;
 	if (c->head == row)
 		post(s, c);
+	sim_host_run(s, &s->host[c->src]);
+}
+
+/* Lets the flows of a channel go on. */
+static void go_on(struct dp_sim *s, struct sim_channel *c)
+{
+	if (!c->requester || c->failed)
+		return;
+	post(s, c);
 	sim_host_run(s, &s->host[c->src]);
 }
 
@@ -183,14 +193,8 @@ static void free_flows(struct dp_sim *s)
 {
 	uint32_t row;
 
-	while ((row = sim_waiting_take(s)) != SIM_NONE && !s->broken) {
-		struct sim_channel *c = &s->channel[s->flow[row].channel];
-
-		if (!c->requester || c->failed)
-			continue;
-		post(s, c);
-		sim_host_run(s, &s->host[c->src]);
-	}
+	while ((row = sim_waiting_take(s)) != SIM_NONE && !s->broken)
+		go_on(s, &s->channel[s->flow[row].channel]);
 }
 
 void sim_start_flows(struct dp_sim *s)
@@ -213,11 +217,8 @@ static void stop_flow(struct dp_sim *s, uint32_t row, uint64_t at_ns)
 	struct sim_channel *c = &s->channel[s->flow[row].channel];
 
 	end_flow(s, row, dp_flow_finish_at(&s->table[row], at_ns));
-	/* The flows behind it may post now. */
-	if (c->head != SIM_NONE && c->requester && !c->failed) {
-		post(s, c);
-		sim_host_run(s, &s->host[c->src]);
-	}
+	if (c->head != SIM_NONE) /* the flows behind it may post now */
+		go_on(s, c);
 }
 
 void sim_stop_flows(struct dp_sim *s)
@@ -234,6 +235,7 @@ void sim_stop_flows(struct dp_sim *s)
 int dp_sim_order(struct dp_sim *s, uint64_t row, uint32_t what)
 {
 	struct sim_flow *f;
+	bool was_held;
 
 	if (row >= s->n_flows || s->flow_steps)
 		return -EINVAL;
@@ -242,17 +244,17 @@ int dp_sim_order(struct dp_sim *s, uint64_t row, uint32_t what)
 	if (f->ended)
 		return 0;
 	switch (what) {
-	case DP_FLOW_HOLD:
-		if (row < s->started)
-			return -EINVAL;
-		set_held(s, f, true);
+	case DP_FLOW_HOLD: /* a flow that has begun goes on */
+		if (f->left == s->table[row].bytes)
+			set_held(s, f, true);
 		return 0;
 	case DP_FLOW_BEGIN:
-		if (f->held && row < s->started) {
-			set_held(s, f, false);
-			sim_start_flow(s, (uint32_t)row);
-		}
+		was_held = f->held;
 		set_held(s, f, false);
+		if (was_held && f->queued)
+			go_on(s, &s->channel[f->channel]);
+		else if (was_held && row < s->started)
+			sim_start_flow(s, (uint32_t)row);
 		return 0;
 	case DP_FLOW_END:
 		stop_flow(s, (uint32_t)row, s->now ? s->now : 1);

@@ -118,5 +118,6 @@ uint64_t control_event(struct control *c, const struct dp_pace_event *e)
 		f->inflight_bytes = 0;
 		dp_flow_timeout(f, false, e->now_ns);
 	}
+	dp_flow_tick(f, e->now_ns);
 	return rate_of(c, f);
 }

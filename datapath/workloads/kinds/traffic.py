@@ -111,13 +111,10 @@ class TrafficGroupsParams(TrafficParams):
         stops = any(name in (event.stop or ()) for event in events)
         if starts and not stops:
             raise ValueError(f"{name} is started by an event, and no event stops it")
-        of_time = any(group.name == name and group.repeat > 1 for group in self.flows)
-        waits = any(name in (group.name, group.after) for group in self.flows if group.after)
-        if stops and (of_time or waits):
-            raise ValueError(
-                f"{name} has {'repeat' if of_time else 'after'}: such a group cannot stop on a "
-                "condition"
-            )
+
+    def begins_anew(self, group: FlowGroup) -> bool:
+        """As group.is_begun_anew; flows for which others wait go on, too."""
+        return group.is_begun_anew and all(other.after != group.name for other in self.flows)
 
     def check_hosts(self, names: Sequence[str]) -> None:
         for group in self.flows:
@@ -182,7 +179,7 @@ class TrafficGroups(Traffic):
         for index, group in enumerate(self.params.flows):
             when = self._phases(index, [] if group.name in planned else events)
             part = self._rows(ctx, index, when, next_qp) if when else table.empty(0)
-            if group.name in planned and group.is_begun_anew:
+            if group.name in planned and self.params.begins_anew(group):
                 starts = sum(group.name in (event.start or ()) for event in about)
                 part = groups.with_held(part, starts)
             part["tag"] += np.uint32(rounds)
@@ -223,9 +220,9 @@ class TrafficGroups(Traffic):
                 group.name,
                 whole,
                 self._rows_of[group.name],
-                anew=group.is_begun_anew,
+                anew=self.params.begins_anew(group),
                 start_ns=group.start,
-                end_ns=self.params.duration if group.stop is None else group.stop,
+                end_ns=groups.end_of(group, self.params.duration),
             )
             for group in self.params.flows
             if group.name in names

@@ -202,7 +202,8 @@ class FlowGroup(BaseModel):
     @property
     def is_begun_anew(self) -> bool:
         """Whether a start behind a stop begins its flows anew; others go on where they are."""
-        return self.rate is None and self.distribution is None
+        of_times = self.rate is not None or self.distribution is not None or self.repeat > 1
+        return not of_times and self.after is None
 
     def pairs(self) -> list[tuple[int, int]]:
         """(source, destination) of its flows."""
@@ -241,6 +242,12 @@ class Phase:
     end_ns: int
     cc: int = 0
     begins: bool = True
+
+
+def end_of(group: FlowGroup, duration_ns: int) -> int:
+    """When a group ends, with all its repeats."""
+    stop = duration_ns if group.stop is None else group.stop
+    return stop + (group.repeat - 1) * (group.every or 0)
 
 
 def phases(group: FlowGroup, duration_ns: int, cc: int) -> list[Phase]:

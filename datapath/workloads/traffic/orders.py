@@ -3,8 +3,9 @@
 
 The times of such events are not known when the table is made.  So the table has a held row for
 each flow and each event that may start its group again, and the events become orders about rows
-(datapath.fabric.flows.WHATS) while the run goes on.  Groups that draw flows, or offer a rate, have
-no such rows: their flows that would begin meanwhile are held, and left out when the group starts.
+(datapath.fabric.flows.WHATS) while the run goes on.  Groups that draw flows, offer a rate or repeat
+have no such rows: their flows that would begin meanwhile are held, and left out when the group
+starts.  Nor have those that wait for flows, or are waited for: they are held, and go on then.
 """
 
 from __future__ import annotations
@@ -67,6 +68,9 @@ class Plan:
         self, flows: Flows, groups: Sequence[Group], numbers: Sequence[tuple[HostCc, int]]
     ) -> None:
         self._flows, self._groups, self._numbers = flows, groups, numbers
+        self._linked = flows["after"] > 0
+        self._linked[flows["after"][self._linked].astype(np.int64) - 1] = True
+        """By row: it waits for another, or another waits for it."""
         self.end_ns = max(group.end_ns for group in groups)
 
     def orders(self, events: Sequence[Event], over_ns: int | None) -> list[OrderFlow]:
@@ -78,20 +82,22 @@ class Plan:
         found = [order for group in self._groups for order in self._of_group(group, events)]
         found.sort(key=lambda order: order.at_ns)
         if over_ns is not None:
-            held = np.flatnonzero(self._fates(found, over_ns).held)
+            held = np.flatnonzero(self._stuck(self._fates(found, over_ns).held))
             found = [order for order in found if order.at_ns <= over_ns]
-            found += [OrderFlow(over_ns, int(row), END) for row in held]
+            # Those that wait for others first: the end of the others would let them begin.
+            found += [OrderFlow(over_ns, int(row), END) for row in held[::-1]]
         return found
 
     def is_over(self, now_ns: int, results: Any, orders: Sequence[OrderFlow]) -> bool:
         """Whether rows are held that nothing will begin, since all the others have ended."""
         if any(order.at_ns > now_ns for order in orders):
             return False
-        fates = self._fates(orders, now_ns)
+        fates = self._fates(orders, now_ns, results)
         stops = self._flows["stop_ns"]
         ended = (results["finish_ns"] > 0) | (results["failed"] > 0)
         ended |= (stops > 0) & (stops <= now_ns)
-        return bool(fates.held.any() and (ended | fates.held | fates.dropped).all())
+        stuck = self._stuck(fates.held)
+        return bool(fates.held.any() and (ended | stuck | fates.dropped).all())
 
     def settled(
         self, results: FlowResults, orders: Sequence[OrderFlow], marked: Sequence[int]
@@ -100,7 +106,7 @@ class Plan:
 
         Rows that never began are not in it; results loses them, too.
         """
-        fates = self._fates(orders, None)
+        fates = self._fates(orders, None, results.rows)
         kept = ~(fates.held | fates.dropped)
         flows = self._flows.copy()
         flows["start_ns"], flows["stop_ns"] = fates.start_ns, fates.stop_ns
@@ -139,7 +145,7 @@ class Plan:
                     ]
                 else:
                     found += [
-                        OrderFlow(at, int(row), END if start <= at else BEGIN)
+                        OrderFlow(at, int(row), END if self._is_past(row, start, at) else BEGIN)
                         for row, start in self._held(found, now, starts)
                     ]
         return found
@@ -147,10 +153,22 @@ class Plan:
     def _stopped(self, group: Group, at: int, now: Any, starts: Any) -> Iterator[OrderFlow]:
         """Flows without end have finished, those of bytes go on, and no other one begins."""
         for row, start in zip(now, starts, strict=True):
-            if start > at:
+            if start > at or self._flows["after"][row]:
                 yield OrderFlow(at, int(row), END if group.anew else HOLD)
             elif self._flows["bytes"][row] == UNTIL_STOP:
                 yield OrderFlow(at, int(row), END)
+
+    def _is_past(self, row: int, start: int, at: int) -> bool:
+        """Whether a held flow is left out; not where others wait for it or its end is to come."""
+        flow = self._flows[row]
+        return bool(start <= at and not self._linked[row] and flow["stop_ns"] <= at)
+
+    def _stuck(self, held: Any) -> Any:
+        """By row: it is held, or waits for one that is."""
+        stuck = held.copy()
+        for row in np.flatnonzero(self._flows["after"]):
+            stuck[row] |= stuck[int(self._flows["after"][row]) - 1]
+        return stuck
 
     def _held(self, found: Sequence[OrderFlow], now: Any, starts: Any) -> list[tuple[int, int]]:
         """(row, start) of the rows that are held, as of the orders so far."""
@@ -167,9 +185,17 @@ class Plan:
 
     # --- all rows ---
 
-    def _fates(self, orders: Sequence[OrderFlow], until_ns: int | None) -> _Fates:
-        """Of the rows, by the orders up to a time; None: by all of them."""
+    def _fates(
+        self, orders: Sequence[OrderFlow], until_ns: int | None, results: Any = None
+    ) -> _Fates:
+        """Of the rows, by the orders up to a time; None: by all of them.
+
+        results: tell which flows that wait had begun when they were to be held; unset: none.
+        """
         flows = self._flows
+        goes_on = np.zeros(len(flows), bool)
+        if results is not None:
+            goes_on = self._linked & (results["posted_ns"] > 0)
         fates = _Fates(
             flows["held"] > 0,
             np.zeros(len(flows), bool),
@@ -180,6 +206,8 @@ class Plan:
             if until_ns is not None and order.at_ns > until_ns:
                 break
             row = order.flow
+            if goes_on[row] and order.what in (HOLD, END):
+                continue
             if order.what == HOLD:
                 fates.held[row] = True
             elif order.what == BEGIN:

@@ -106,6 +106,83 @@ def test_a_run_ends_when_nothing_can_begin_what_is_held(
     assert "1 GB" in outcome.notes["events"] or "1000000000" in outcome.notes["events"]
 
 
+REPEATED = [
+    {"name": "clock", "from": 0, "to": 2, "bytes": "100kB"},
+    {"name": "onoff", "from": 0, "to": 2, "size": "16KiB", "stop": "20ms", "repeat": 10,
+     "every": "50ms"},
+    {"name": "rounds", "from": 1, "to": 3, "bytes": "40kB", "repeat": 10, "every": "50ms"},
+]  # fmt: skip
+WAITING = [
+    {"name": "first", "from": 1, "to": 3, "bytes": "100kB", "size": "16KiB", "count": 2,
+     "stagger": "100ms"},
+    {"name": "second", "from": 1, "to": 3, "bytes": "100kB", "count": 2, "after": "first"},
+]  # fmt: skip
+PAUSED = [
+    {"when": {"finished": "clock", "later": "110ms"}, "stop": ["onoff", "rounds"], "label": "a"},
+    {"when": {"event": "a", "later": "150ms"}, "start": ["onoff", "rounds"], "label": "b"},
+]
+STOPPED_WHILE_WAITING = [
+    {"when": {"delivered": "80kB", "flows": "first"}, "stop": ["second", "first"], "label": "a"},
+    {"when": {"event": "a", "later": "300ms"}, "start": "second", "label": "b"},
+    {"when": {"event": "a", "later": "400ms"}, "start": "first", "label": "c"},
+]
+
+
+def check_repeated(outcome: Outcome, flows: Any, rows: Any) -> None:
+    """The repeats go on as if they had not been stopped."""
+    times = {event.text: event.time for event in outcome.events}
+    onoff = flows["bytes"] == UNTIL_STOP
+    rounds = flows["bytes"] == 40_000
+    for mine in (onoff, rounds):
+        starts = flows["start_ns"][mine].astype(np.int64)
+        resumed = starts[(starts > times["a"]) & (starts <= times["b"])]
+        assert resumed.tolist() in ([], [times["b"]])  # in the middle of a repeat
+        later = starts[starts > times["b"]]
+        assert len(later) > 1
+        assert (later % (50 * MS) == 0).all()
+        assert (starts < times["a"]).sum() > 1
+    assert (rows["delivered_bytes"][rounds] == 40_000).all()
+
+
+def check_waiting(outcome: Outcome, flows: Any, rows: Any) -> None:
+    """What has begun is completed; the others begin when they may, and have what they wait for."""
+    times = {event.text: event.time for event in outcome.events}
+    assert (rows["delivered_bytes"] == 100_000).all()
+    first, second = flows["after"] == 0, flows["after"] > 0
+    begun = rows["posted_ns"]
+    assert sorted(begun[first] >= times["c"]) == [False, True]
+    assert (begun[second] >= times["b"]).all()
+    waited = rows["finish_ns"][flows["after"][second].astype(np.int64) - 1]
+    assert (begun[second] >= waited).all()
+
+
+@pytest.mark.parametrize(
+    ("flows", "events", "check_it"),
+    [(REPEATED, PAUSED, check_repeated), (WAITING, STOPPED_WHILE_WAITING, check_waiting)],
+)
+def test_groups_that_repeat_or_wait_stop_too(
+    tmp_path: FilePath, settled: list[tuple[Any, Any]], flows: Any, events: Any, check_it: Any
+) -> None:
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        check_it(run(network, tmp_path, events, flows), *settled[0])
+    if os.geteuid() != 0:
+        pytest.skip("live it needs root: makes network namespaces and loads BPF programs")
+    with NetnsNetwork(topology("netns"), "fabric") as live:
+        check_it(run(live, tmp_path, events, flows), *settled[1])
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_a_run_ends_when_flows_wait_for_what_is_held(
+    tmp_path: FilePath, settled: list[tuple[Any, Any]], name: str
+) -> None:
+    events = [{"when": {"delivered": "80kB"}, "stop": name}]
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        run(network, tmp_path, events, WAITING)
+    flows, rows = settled[0]
+    assert len(flows) == 2
+    assert (rows["delivered_bytes"] == 100_000).all()
+
+
 def test_an_algorithm_that_comes_on_a_condition(tmp_path: FilePath) -> None:
     """A window of one packet after 100 kB: what comes later is slow."""
 

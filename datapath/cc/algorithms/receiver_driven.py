@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The window of a sender whose receiver should give grants, and perhaps gives none.
+"""What receiver-driven algorithms share: windows of senders without grants, and silent senders.
 
-With grants they alone limit the sender.  Without, it keeps a window by loss, as NewReno does.  The
+With grants they alone limit a sender.  Without, it keeps a window by loss, as NewReno does.  The
 flow has a member `next_cut_bytes` for it.
 """
 
-from datapath.cc import Ack, Flow, Loss
+from datapath.cc import Ack, Flow, Loss, Port, Sender
+
+
+def is_silent(port: Port, sender: Sender) -> bool:
+    """Whether a sender has not been heard for so long that it holds up no other."""
+    return port.now_ns - sender.heard_ns > port.patience_ns
 
 
 def open_window(flow: Flow) -> None:
