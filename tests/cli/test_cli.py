@@ -61,8 +61,19 @@ def test_every_command_has_help_with_examples(command: completion.Command) -> No
     if not command.commands:
         assert command.name in done.stdout.partition("\n\n")[2]
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert re.findall(r"<(?:int|str|float|list|path)\b|\[\[|\bTEXT\b", done.stdout) == []
+    assert re.findall(r"<(?:int|str|float|list|path)\b|\[\[|\bTEXT\b|x>=|<=x", done.stdout) == []
+    assert not {"{", "}"} & set(done.stdout.partition("\n")[0])
+    assert re.findall(r"\w-$", done.stdout, re.MULTILINE) == []  # no line ends in a word
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(40, 50), (80, 80), (140, 140), (300, 140)])
+def test_help_takes_the_width_that_there_is(columns: int, widest: int) -> None:
+    """Up to what can be read; the same words at any width."""
+    done = dpctl("run", "--help", COLUMNS=str(columns))
+    lines = done.stdout.splitlines()
+    assert widest - 15 <= max(map(len, lines)) <= widest or columns < 80
+    assert done.stdout.split() == dpctl("run", "--help", COLUMNS="100").stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +130,10 @@ def test_validate_loads_no_table_or_plot_library() -> None:
         (["run", "none.yaml"], 2, "none.yaml: no such file", "name an experiment file"),
         (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
         (["report", "/nowhere"], 2, "/nowhere is not a folder", ""),
+        (["run", "--jobs", "0", "f"], 2, "'--jobs': it should be at least 1", "dpctl run --help"),
+        (["run", "--jobs", "x", "f"], 2, "'--jobs': it should be a whole number", ""),
+        (["metrics", "--port", "65536"], 2, "'--port': it should be at most 65535", ""),
+        (["list", "--format", "yaml"], 2, "'--format': 'yaml' is not one of 'table', 'json'", ""),
         (["exec", "--", "true"], 2, "Missing option '--device'", "dpctl exec --help"),
         (["exec", "--device", "dp0=xdp:lo", "--", "true"], 2, "is not a port", "ports are"),
         (["exec", "--device", "dp0=udp:nope", "--", "true"], 2, "no network device 'nope'", ""),
