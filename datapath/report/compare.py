@@ -209,6 +209,16 @@ def remarks(folders: Sequence[ResultFolder]) -> list[str]:
     return found
 
 
+def gaps(folders: int, metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The metrics that a folder has at no point of the first.  rows: of so many folders."""
+    there = {(row["folder"], row["metric"]) for row in rows}
+    return [
+        f"{_name(0)} and {_name(number)} have no point in common with {metric}"
+        for number, metric in itertools.product(range(1, folders), metrics)
+        if (number, metric) not in there
+    ]
+
+
 def _about(folder: ResultFolder) -> str:
     git = mapping(folder.manifest.get("git"))
     parts = [folder.name, str(folder.manifest.get("started") or "")[:16].replace("T", " ")]
