@@ -283,12 +283,19 @@ def _execute(
                 most=most,
             )
         except Interrupted as error:
+            observer.close()
             tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
             return INTERRUPTED
         finally:
             observer.close()
-        page = report.build(store.path) if with_report else None
+        page, unwritten = None, None
+        try:
+            page = report.build(store.path) if with_report else None
+        except DatapathError as error:  # a full disk, say: what was measured is told all the same
+            unwritten = error
     _print_result(result, page, fmt)
+    if unwritten is not None:
+        raise unwritten
     return 1 if result.failed_runs or result.failed_claims else 0
 
 

@@ -128,6 +128,7 @@ def test_validate_loads_no_table_or_plot_library() -> None:
         (["run", "--repetitions", "auto:1001", "f"], 2, "auto makes at most 1000", ""),
         (["run"], 2, "which experiment?", "dpctl run FILE"),
         (["run", "none.yaml"], 2, "none.yaml: no such file", "name an experiment file"),
+        (["run", "/tmp"], 2, "/tmp is a folder", "goes on with --resume /tmp"),
         (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
         (["report", "/nowhere"], 2, "/nowhere is not a folder", ""),
         (["run", "--jobs", "0", "f"], 2, "'--jobs': it should be at least 1", "dpctl run --help"),
@@ -242,6 +243,30 @@ def test_a_reader_that_leaves_is_no_error(words: str) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_what_the_caller_has_closed_leads_nowhere(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """`dpctl run ... >&-`: no file of the run gets its number, and what others print."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "version: 1\nname: x\ntopology: {lane: sim}\npath: {rate: 1gbit, delay: 1us}\n"
+        "workload: {kind: stream, duration: 1ms}\nsweep: {repetitions: 1}\n"
+    )
+
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    argv = [sys.executable, "-m", "datapath.cli", "run", str(path), "--out", str(tmp_path / "r")]
+    done = subprocess.run(
+        argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, preexec_fn=close
+    )
+    assert done.returncode == 0, done.stderr
+    assert bool(done.stdout) == (1 not in closed)
+    assert bool(done.stderr) == (2 not in closed)
+    assert (tmp_path / "r" / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "r" / "experiment.yaml").read_text() == path.read_text()
 
 
 def test_an_interrupt_before_anything_runs_is_told(tmp_path: Path) -> None:
