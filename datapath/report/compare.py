@@ -79,6 +79,8 @@ def _table(
     """The rows of one metric and one folder."""
     axes = [axis for axis in first.axes if axis in other.axes]
     base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
+    if alone(first, other):
+        return []
     keys = [key for key in runs if key in base]
     held = []
     for key in keys:
@@ -206,7 +208,23 @@ def remarks(folders: Sequence[ResultFolder]) -> list[str]:
             found.append(f"they ran on different {what}: {', '.join(sorted(values))}")
     if len({claims.where_text(f.sweep.get("matrix")) for f in folders}) > 1:
         found.append("their sweeps differ; only points that both have are compared")
+    for number, other in enumerate(folders[1:], 1):
+        if axes := alone(folders[0], other):
+            told = f"only one of {_name(0)} and {_name(number)} varies {', '.join(axes)}"
+            found.append(f"{told}, so they have no points in common")
     return found
+
+
+def alone(one: ResultFolder, other: ResultFolder) -> list[str]:
+    """Axes that vary in one of two folders and that the other has not: which points of the one are
+    like a point of the other, nothing tells.
+    """
+    return [
+        axis
+        for mine, theirs in ((one, other), (other, one))
+        for axis in mine.axes
+        if axis not in theirs.axes and mine.frame[axis].nunique() > 1
+    ]
 
 
 def gaps(folders: int, metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datapath.disk import disk_errors
 from datapath.errors import LocalError
-from datapath.report import canvas, plots, plotspec, tables
+from datapath.report import canvas, compare, plots, plotspec, tables
 from datapath.report.folder import ResultFolder
 
 _SIDE = "side"
@@ -46,6 +46,10 @@ def draw(
     if len(with_it) < 2:
         alone = f"only {with_it[0][1]} has" if with_it else "no folder has"
         raise LocalError(f"no figure: {alone} {metric}", hint=hint)
+    for other, name in with_it[1:]:
+        if axes := compare.alone(with_it[0][0], other):
+            told = f"only one of {with_it[0][1]} and {name} varies {', '.join(axes)}"
+            raise LocalError(f"no figure: {told}", hint=hint)
     both = overlaid([f for f, _ in with_it], [name for _, name in with_it])
     spec = plotspec.by_series(both, metric, both.axes[-1])
     try:

@@ -130,6 +130,21 @@ def test_points_of_one_folder_only_are_left_out_and_told(before: Path) -> None:
     ]
 
 
+def test_points_without_a_like_are_not_taken_together(before: Path, tmp_path: Path) -> None:
+    """One folder varies the loss; what the other had of it, nobody knows."""
+    first, other = read(before), read(before)
+    other.frame = other.frame[other.frame["path.loss"] == "1%"].drop(columns="path.loss")
+    other.axes.remove("path.loss")
+    for sides in ([first, other], [other, first]):
+        assert compare.compare(sides, ["goodput"]) == []
+        said = "only one of A and B varies path.loss, so they have no points in common"
+        assert said in compare.remarks(sides)
+        with pytest.raises(LocalError, match="no figure: only one of A and B varies"):
+            overlay.draw(sides, ["A", "B"], "goodput", tmp_path / "both.svg")
+    first.frame = first.frame[first.frame["path.loss"] == "1%"]
+    assert len(compare.compare([first, other], ["goodput"])) == 3
+
+
 def test_the_command(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(before), str(before), "--format", "json"]) == 0
     document = told("compare", capsys.readouterr().out)
