@@ -204,7 +204,7 @@ def _print_comparison(
     rows = comparing.compare(results, metrics, paired=bool(names))
     notes = [*remarks, *comparing.remarks(results)]
     if shown.metrics != ["all"]:
-        notes += comparing.gaps(len(results), metrics, rows)
+        notes += comparing.gaps(results, metrics, rows)
     if fmt is Format.table:
         lines = comparing.text(results, rows, terminal_width(), names=names, notes=notes)
         answer.write(lines, sys.stdout)

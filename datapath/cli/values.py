@@ -54,7 +54,8 @@ def name_values() -> None:
 
     def limits(parameter: Any) -> str | None:
         if parameter.max is not None:
-            return f"{parameter.min or 0} to {parameter.max}"
+            least = "up" if parameter.min is None else parameter.min
+            return f"{least} to {parameter.max}"
         return f"{parameter.min} or more" if parameter.min else None
 
     TyperOption.display_type_rich = of_option  # type: ignore[assignment,method-assign]

@@ -78,9 +78,9 @@ def _table(
 ) -> list[dict[str, Any]]:
     """The rows of one metric and one folder."""
     axes = [axis for axis in first.axes if axis in other.axes]
-    base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
-    if alone(first, other):
+    if alone(first, other, metric):
         return []
+    base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
     keys = [key for key in runs if key in base]
     held = []
     for key in keys:
@@ -208,33 +208,33 @@ def remarks(folders: Sequence[ResultFolder]) -> list[str]:
             found.append(f"they ran on different {what}: {', '.join(sorted(values))}")
     if len({claims.where_text(f.sweep.get("matrix")) for f in folders}) > 1:
         found.append("their sweeps differ; only points that both have are compared")
-    for number, other in enumerate(folders[1:], 1):
-        if axes := alone(folders[0], other):
-            told = f"only one of {_name(0)} and {_name(number)} varies {', '.join(axes)}"
-            found.append(f"{told}, so they have no points in common")
     return found
 
 
-def alone(one: ResultFolder, other: ResultFolder) -> list[str]:
-    """Axes that vary in one of two folders and that the other has not: which points of the one are
-    like a point of the other, nothing tells.
+def alone(one: ResultFolder, other: ResultFolder, metric: str) -> list[str]:
+    """Axes over which one of two folders has the metric, and that the other has not: which points
+    of the one are like a point of the other, nothing tells.
     """
-    return [
-        axis
-        for mine, theirs in ((one, other), (other, one))
-        for axis in mine.axes
-        if axis not in theirs.axes and mine.frame[axis].nunique() > 1
-    ]
+    found = []
+    for mine, theirs in ((one, other), (other, one)):
+        rows = tables.measured(mine.frame)
+        rows = rows[rows["metric"] == metric]
+        found += [axis for axis in tables.varying(rows, mine.axes) if axis not in theirs.axes]
+    return found
 
 
-def gaps(folders: int, metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The metrics that a folder has at no point of the first.  rows: of so many folders."""
+def gaps(
+    folders: Sequence[ResultFolder], metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """The metrics that a folder has at no point of the first, and why not.  rows: the table."""
     there = {(row["folder"], row["metric"]) for row in rows}
-    return [
-        f"{_name(0)} and {_name(number)} have no point in common with {metric}"
-        for number, metric in itertools.product(range(1, folders), metrics)
-        if (number, metric) not in there
-    ]
+    found = []
+    for (number, other), metric in itertools.product(enumerate(folders[1:], 1), metrics):
+        if (number, metric) not in there:
+            axes = ", ".join(alone(folders[0], other, metric))
+            told = f"{_name(0)} and {_name(number)} have no point in common with {metric}"
+            found.append(told + (f": only one of them varies {axes}" if axes else ""))
+    return found
 
 
 def _about(folder: ResultFolder) -> str:

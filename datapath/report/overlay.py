@@ -47,7 +47,7 @@ def draw(
         alone = f"only {with_it[0][1]} has" if with_it else "no folder has"
         raise LocalError(f"no figure: {alone} {metric}", hint=hint)
     for other, name in with_it[1:]:
-        if axes := compare.alone(with_it[0][0], other):
+        if axes := compare.alone(with_it[0][0], other, metric):
             told = f"only one of {with_it[0][1]} and {name} varies {', '.join(axes)}"
             raise LocalError(f"no figure: {told}", hint=hint)
     both = overlaid([f for f, _ in with_it], [name for _, name in with_it])

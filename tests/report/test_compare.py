@@ -137,8 +137,9 @@ def test_points_without_a_like_are_not_taken_together(before: Path, tmp_path: Pa
     other.axes.remove("path.loss")
     for sides in ([first, other], [other, first]):
         assert compare.compare(sides, ["goodput"]) == []
-        said = "only one of A and B varies path.loss, so they have no points in common"
-        assert said in compare.remarks(sides)
+        assert compare.gaps(sides, ["goodput"], []) == [
+            "A and B have no point in common with goodput: only one of them varies path.loss"
+        ]
         with pytest.raises(LocalError, match="no figure: only one of A and B varies"):
             overlay.draw(sides, ["A", "B"], "goodput", tmp_path / "both.svg")
     first.frame = first.frame[first.frame["path.loss"] == "1%"]
@@ -237,7 +238,9 @@ def test_a_folder_without_the_metric_is_told(
         overlay.draw([other, first], names[:2], "godput", tmp_path / "two.svg")
     assert not (tmp_path / "two.svg").exists()
     rows = compare.compare([first, other, first], ["goodput"])
-    assert compare.gaps(3, ["goodput"], rows) == ["A and B have no point in common with goodput"]
+    assert compare.gaps([first, other, first], ["goodput"], rows) == [
+        "A and B have no point in common with goodput"
+    ]
 
 
 @pytest.mark.parametrize(
