@@ -19,6 +19,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -221,11 +222,19 @@ def _call(
     with ExitStack() as stack:
         with disk_errors(log):
             out = stack.enter_context(log.open("ab"))
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=env,
+            start_new_session=True,
+        )
         try:
             status = process.wait()
         except BaseException:
-            process.terminate()
+            # All of it: pip, say, would go on with what the next set-up begins anew.
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
     if status not in fine:
