@@ -129,6 +129,10 @@ def run(
     Exit code 0: all well; 1: a run or a claim failed; 2: the file is wrong; 3: this machine
     lacks something; 130: interrupted, to be resumed.
     """
+    if dask is not None:
+        from datapath.experiment.parallel import check_address
+
+        check_address(dask)
     overrides = list(set_ or [])
     fixed, most = _repetitions(repetitions)
     if fixed:

@@ -131,6 +131,7 @@ def test_validate_loads_no_table_or_plot_library() -> None:
         (["run", "/tmp"], 2, "/tmp is a folder", "goes on with --resume /tmp"),
         (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
         (["report", "/nowhere"], 2, "/nowhere is not a folder", ""),
+        (["run", "--dask", "here", "f"], 2, "--dask here is not HOST:PORT", "127.0.0.1:8786"),
         (["run", "--jobs", "0", "f"], 2, "'--jobs': it should be at least 1", "dpctl run --help"),
         (["run", "--jobs", "x", "f"], 2, "'--jobs': it should be a whole number", ""),
         (["metrics", "--port", "65536"], 2, "'--port': it should be at most 65535", ""),
