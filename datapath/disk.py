@@ -35,15 +35,15 @@ def disk_full(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into one that names the file and tells what to do."""
+def disk_errors(path: Path, *, rather: str = "choose another folder with --out") -> Iterator[None]:
+    """Turn an error of the disk into one that names the file and tells what to do (rather)."""
     try:
         with disk_full(path):
             yield
     except OSError as error:
-        hint = "choose another folder with --out"
+        hint = rather
         if error.errno == errno.ENOENT:
-            hint = "was the folder removed meanwhile? if not, choose another one with --out"
+            hint = f"was the folder removed meanwhile? if not, {rather}"
         raise LocalError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
 
 

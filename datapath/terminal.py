@@ -10,8 +10,10 @@ terminal itself, writes to the stream below it (`raw`), and is given `printable`
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 LAYOUT = "\n\t"
@@ -69,13 +71,27 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Let nothing but printable text through to stdout and stderr."""
+    """Let nothing but printable text through to stdout and stderr.
+
+    What the caller has closed (`>&-`) leads nowhere: else the next file that is opened would take
+    its number, and get what programs write to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, _Guarded(raw(stream))) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    with contextlib.ExitStack() as stack:
+        streams = [
+            stream or stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            for stream in before
+        ]
+        sys.stdout, sys.stderr = (cast(TextIO, _Guarded(raw(stream))) for stream in streams)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
 
 
 def raw(stream: TextIO) -> TextIO:

@@ -34,8 +34,9 @@ from datapath.cli import (
     vnic,
 )
 from datapath.cli.algorithms import app as cc_app
+from datapath.cli.layout import WIDEST, lay_out_help
 from datapath.cli.output import Ended, tell_error
-from datapath.cli.values import name_values
+from datapath.cli.values import in_words, name_values
 from datapath.errors import CapabilityError, DatapathError
 
 _INTERNAL = 4
@@ -44,12 +45,13 @@ _UNREAD = 128 + signal.SIGPIPE
 # typer may bring a click of its own, so its base class is found and not imported.
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 name_values()
+lay_out_help()
 app = typer.Typer(
     name="dpctl",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
     rich_markup_mode=None,
     help="Datacentre transports in the laboratory: experiments from one YAML file.\n\n"
     "\b\n"
@@ -176,7 +178,7 @@ def _drop_output() -> None:
 
 
 def _usage(error: Exception, arguments: list[str]) -> int:
-    message = str(error.format_message())  # type: ignore[attr-defined]
+    message = in_words(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else _named(arguments)
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
         \b
         dpctl man ~/.local/share/man/man1 && man dpctl-run
         """
-        with disk_errors(out):
+        with disk_errors(out, rather="name another folder"):
             out.mkdir(parents=True, exist_ok=True)
         for command in commands(app):
             file = out / f"{'-'.join(('dpctl', *command.words))}.1"

@@ -149,6 +149,7 @@ def compare(
         raise LocalError(f"{last}: no such file", hint="name an experiment file")
     shown = _Shown(list(metric or []), fmt, plot)
     if last.is_file():
+        shown.check_names()
         return _Revisions(sides, list(set_ or []), repetitions, out).compare(shown)
     _refuse({"--repetitions": repetitions, "--set": set_, "--out": out})
     if earlier:
@@ -162,11 +163,21 @@ class _Shown:
     """What a comparison shows: which metrics (none: the usual ones), how, and a figure."""
 
     def __init__(self, metrics: list[str], fmt: Format, plot: Path | None) -> None:
-        from datapath.report import plots
+        from datapath.report import overlay
 
         if plot is not None:
-            plots.check_format(plot.suffix[1:])
+            overlay.check_file(plot)
         self.metrics, self.fmt, self.plot = metrics, fmt, plot
+
+    def check_names(self) -> None:
+        """LocalError for a metric that no run can have."""
+        from datapath.experiment.metrics import UNITS
+        from datapath.spelling import did_you_mean
+
+        for name in self.metrics:
+            if name not in UNITS and self.metrics != ["all"]:
+                hint = did_you_mean(name, list(UNITS)) or "docs/results.md has all metrics"
+                raise LocalError(f"there is no metric {name}", hint=hint)
 
 
 def _refuse(options: Mapping[str, object]) -> None:
@@ -188,10 +199,12 @@ def _print_comparison(
 
     fmt = shown.fmt
     metrics = [] if shown.metrics == ["all"] else shown.metrics
-    answer.check_metrics(results[0], metrics)
+    answer.check_metrics(results, metrics)
     metrics = metrics or answer.names(results[0], every=bool(shown.metrics))
     rows = comparing.compare(results, metrics, paired=bool(names))
     notes = [*remarks, *comparing.remarks(results)]
+    if shown.metrics != ["all"]:
+        notes += comparing.gaps(results, metrics, rows)
     if fmt is Format.table:
         lines = comparing.text(results, rows, terminal_width(), names=names, notes=notes)
         answer.write(lines, sys.stdout)
@@ -201,8 +214,11 @@ def _print_comparison(
         sides = {"revisions": names} if names else {"folders": [str(f.path) for f in results]}
         print_record({**sides, "remarks": notes, "comparisons": rows}, fmt)
     if shown.plot is not None:
+        if not metrics:
+            raise LocalError("no figure: no run has a metric")
         lettered = comparing.lettered(names or [result.path.resolve().name for result in results])
-        overlay.draw(results, lettered, metrics[0], shown.plot)
+        for remark in overlay.draw(results, lettered, metrics[0], shown.plot):
+            _tell(f"note: {remark}")
         _tell(f"figure: {shown.plot}")
 
 
@@ -242,13 +258,17 @@ class _Revisions:
         Raises RunFailed, behind what is printed, when a revision could not run.
         """
         from datapath.experiment import revisions
+        from datapath.experiment.lock import locked
         from datapath.experiment.store import ResultStore
 
         folder = ResultStore.create(self.out, f"compare-{self.experiment.spec.name}").path
         _tell(f"results: {folder}")
+        revisions.begin(self.revisions, self.blocks, folder)
         early: Interrupted | RunFailed | None = None
+        log = folder / "set-up.log"
         try:
-            with revisions.prepared(self.revisions, _tell, folder / "set-up.log"):
+            # Locked: dpctl clean leaves it alone.
+            with locked(folder), revisions.prepared(self.revisions, _tell, log):
                 self._run(folder)
         except (Interrupted, RunFailed) as error:
             early = error

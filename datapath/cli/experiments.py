@@ -129,6 +129,10 @@ def run(
     Exit code 0: all well; 1: a run or a claim failed; 2: the file is wrong; 3: this machine
     lacks something; 130: interrupted, to be resumed.
     """
+    if dask is not None:
+        from datapath.experiment.parallel import check_address
+
+        check_address(dask)
     overrides = list(set_ or [])
     fixed, most = _repetitions(repetitions)
     if fixed:
@@ -283,12 +287,19 @@ def _execute(
                 most=most,
             )
         except Interrupted as error:
+            observer.close()
             tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
             return INTERRUPTED
         finally:
             observer.close()
-        page = report.build(store.path) if with_report else None
+        page, unwritten = None, None
+        try:
+            page = report.build(store.path) if with_report else None
+        except DatapathError as error:  # a full disk, say: what was measured is told all the same
+            unwritten = error
     _print_result(result, page, fmt)
+    if unwritten is not None:
+        raise unwritten
     return 1 if result.failed_runs or result.failed_claims else 0
 
 

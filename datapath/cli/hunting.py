@@ -14,6 +14,7 @@ import typer
 from datapath.cli import INTERRUPTED
 from datapath.cli.algorithms import Params, names, parameters
 from datapath.cli.output import Format, FormatOption, print_rows, tell_error
+from datapath.cli.screen import obeys
 from datapath.errors import LocalError
 from datapath.terminal import printable, raw
 
@@ -215,7 +216,7 @@ class _Progress:
     """Findings as lines on stderr; on a terminal also a line that counts, below them."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self.quiet, self.live = quiet, sys.stderr.isatty()
+        self.quiet, self.live = quiet, obeys(sys.stderr)
         self.begun = self.told = time.monotonic()
 
     def tried(self, cases: int, findings: int) -> None:

@@ -71,7 +71,7 @@ def _of_qps(rows: list[dict[str, Any]], again: int) -> str:
 
 def _of_link(row: Mapping[str, Any]) -> str:
     """Of a run without QPs of ours: its busiest link."""
-    parts = [f"{row['link']} carries {_quantity(row['passed_pps'], '1/s')} packets"]
+    parts = [f"{row['link']} carries packets at {_quantity(row['passed_pps'], '1/s')}"]
     if row["queue_bytes"] is not None:
         parts.append(f"queue {_quantity(row['queue_bytes'], 'B')}")
     return ", ".join([*parts, f"{row['dropped_packets']} dropped"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from datapath.cli.screen import obeys
 from datapath.terminal import printable, raw
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def make_observer(*, quiet: bool) -> Observer:
     """The observer that suits stderr."""
     if quiet:
         return Silent()
-    return Live() if sys.stderr.isatty() else Lines()
+    return Live() if obeys(sys.stderr) else Lines()
 
 
 class Silent:

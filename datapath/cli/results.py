@@ -43,23 +43,28 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(fmt: FormatOption = Format.table) -> None:
-    """List the experiments in experiments/ and the results in results/.
+    """List the experiments in experiments/, and the results and comparisons in results/.
 
     \b
     dpctl list
     dpctl list --format json
     """
     experiments = [_experiment_row(file) for file in sorted(EXPERIMENTS.glob("*.y*ml"))]
-    results = [_result_row(folder) for folder in result_folders(RESULTS)]
+    found = [_row(folder) for folder in result_folders(RESULTS)]
     if fmt is not Format.table:
-        print_rows([*experiments, *results], [], fmt)
+        print_rows([*experiments, *found], [], fmt)
         return
-    if not experiments and not results:
+    if not experiments and not found:
         print("no experiments/*.yaml and no results/ here", file=sys.stderr)
+    results = [row for row in found if "result" in row]
+    comparisons = [row for row in found if "comparison" in row]
     print_rows(experiments, ["experiment", "points", "runs", "description"], fmt, cut=True)
     if experiments and results:
         print()
     print_rows(results, ["result", "state", "runs", "failed", "claims"], fmt)
+    if comparisons and (experiments or results):
+        print()
+    print_rows(comparisons, ["comparison", "state", "blocks", "revisions"], fmt)
 
 
 def _experiment_row(file: Path) -> dict[str, Any]:
@@ -82,9 +87,34 @@ def _experiment_row(file: Path) -> dict[str, Any]:
 
 
 def result_folders(root: Path) -> list[Path]:
-    """The result folders below `root`, oldest first."""
-    found = [path.parent for path in root.glob("*/manifest.json")]
-    return sorted(found, key=lambda folder: folder.stat().st_mtime)
+    """The folders of results and of comparisons below `root`, oldest first."""
+    from datapath.experiment.revisions import ABOUT
+
+    marks = ("manifest.json", ABOUT)
+    found = {path.parent for mark in marks for path in root.glob(f"*/{mark}")}
+    return sorted(found, key=lambda folder: (folder.stat().st_mtime, folder))
+
+
+def _row(folder: Path) -> dict[str, Any]:
+    from datapath.experiment.revisions import is_comparison
+
+    return _comparison_row(folder) if is_comparison(folder) else _result_row(folder)
+
+
+def _comparison_row(folder: Path) -> dict[str, Any]:
+    from datapath.experiment.revisions import Comparison, look
+
+    try:
+        about = look(folder)
+    except LocalError:
+        about = Comparison([], 0, [])
+    made = len(about.pairs)
+    return {
+        "comparison": str(folder),
+        "state": "complete" if made and made >= about.planned else "partial",
+        "blocks": f"{made}/{about.planned}",
+        "revisions": about.names,
+    }
 
 
 def _result_row(folder: Path) -> dict[str, Any]:
@@ -151,7 +181,7 @@ def show(
     chosen = _selector(where or [])
     answer.check_where(result, chosen | ({pivot: []} if pivot else {}))
     names = [] if metric == ["all"] else list(metric or [])
-    answer.check_metrics(result, names)
+    answer.check_metrics([result], names)
     if fmt is Format.json:
         print_record(tables.summary(result, names, chosen), fmt)
     elif fmt is Format.ndjson:
@@ -212,6 +242,15 @@ def report(
             autocompletion=lambda: ["pdf", "svg", "png"],
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder to write to; default: the result folder.",
+            show_default=False,
+        ),
+    ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:
     """Make report.html of a result folder again, also of an unfinished one.
@@ -219,13 +258,14 @@ def report(
     \b
     dpctl report results/quickstart-20250101T120000Z --open
     dpctl report results/quickstart-20250101T120000Z --plots pdf
+    dpctl report /archive/quickstart-20250101T120000Z --out /tmp/quickstart
     """
     from datapath import report as reports
 
-    page = reports.build(folder)
     if plots is not None and plots not in ("pdf", "svg", "png"):
         raise LocalError(f"no plot format {plots!r}", hint="one of pdf, svg, png")
-    files = [] if plots is None else reports.export_plots(folder, plots)
+    page = reports.build(folder, out)
+    files = [] if plots is None else reports.export_plots(folder, plots, out)
     if fmt is Format.table:
         for path in (page, *files):
             print(path)

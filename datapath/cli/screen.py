@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The terminal's other screen, for what is shown again and again."""
+"""The terminal's other screen, for what is shown again and again; and whether one obeys at all."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shutil
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
 from datapath.terminal import raw
+
+
+def obeys(stream: TextIO) -> bool:
+    """Whether this is a terminal that can move its cursor: not that of an editor's shell, say."""
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 class Screen:
@@ -19,7 +26,7 @@ class Screen:
     """
 
     def __init__(self, wanted: bool = True) -> None:
-        self._there = wanted and sys.stdout.isatty()
+        self._there = wanted and obeys(sys.stdout)
 
     def __enter__(self) -> Screen:
         if self._there:

@@ -25,29 +25,40 @@ from datapath.terminal import printable
 
 _SHORTEST_S = 0.1
 _DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "starved")
-# Column -> (heading, unit), in the order in which a narrow terminal keeps them.
+
+
+@dataclass(frozen=True)
+class _Column:
+    """least: its width at least, so that lines stay as they are while numbers change."""
+
+    heading: str
+    unit: str = ""
+    least: int = 0
+
+
 _QP_COLUMNS = {
-    "program": ("program", ""),
-    "pid": ("pid", ""),
-    "qpn": ("QPN", ""),
-    "cc": ("cc", ""),
-    "goodput_bps": ("goodput", "bit/s"),
-    "rtt_ns": ("RTT", "ns"),
-    "cwnd_bytes": ("cwnd", "B"),
-    "inflight_bytes": ("inflight", "B"),
-    "retransmitted_packets": ("retr.", "1"),
-    "pacing_rate_bps": ("rate", "bit/s"),
-    "marked_packets": ("marked", "1"),
-    "device": ("device", ""),
+    "program": _Column("program", least=10),
+    "pid": _Column("pid", least=7),
+    "qpn": _Column("QPN", least=8),
+    "cc": _Column("cc", least=7),
+    "goodput_bps": _Column("goodput", "bit/s", 11),
+    "rtt_ns": _Column("RTT", "ns", 8),
+    "cwnd_bytes": _Column("cwnd", "B", 8),
+    "inflight_bytes": _Column("inflight", "B", 8),
+    "retransmitted_packets": _Column("retr.", "1", 9),
+    "pacing_rate_bps": _Column("rate", "bit/s", 11),
+    "marked_packets": _Column("marked", "1", 9),
+    "device": _Column("device", least=6),
 }
 _LINK_COLUMNS = {
-    "run": ("run", ""),
-    "link": ("link", ""),
-    "passed_pps": ("packets", "1/s"),
-    "queue_bytes": ("queue", "B"),
-    "dropped_packets": ("drops", "1"),
-    "marked_packets": ("marks", "1"),
+    "run": _Column("run", least=7),
+    "link": _Column("link", least=8),
+    "passed_pps": _Column("packets", "1/s", 8),
+    "queue_bytes": _Column("queue", "B", 8),
+    "dropped_packets": _Column("drops", "1", 9),
+    "marked_packets": _Column("marks", "1", 9),
 }
+_BELOW = "    "
 _LEFT = ("program", "cc", "device", "link")
 
 
@@ -94,7 +105,7 @@ def top(
     before = sample(program)
     due, taken = before.time_s, 0
     forever = until_interrupted() if count is None else contextlib.nullcontext()
-    with forever, Screen(fmt is Format.table) as screen:
+    with forever, Screen(fmt is Format.table and count is None) as screen:
         while count is None or taken < count:
             due = max(due + interval_s, time.monotonic())
             time.sleep(due - time.monotonic() if due > time.monotonic() else 0)
@@ -208,21 +219,23 @@ def table(rows: Mapping[str, Any], width: int) -> Iterator[str]:
 
 
 def _columns(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]], width: int
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, _Column], width: int
 ) -> Iterator[str]:
-    """Aligned; columns that find no room are left out."""
-    chosen: list[list[str]] = []
+    """Aligned; the columns that find no room stand below the others of their row."""
+    lines: list[list[list[str]]] = [[]]
     used = 0
-    for name, (heading, unit) in columns.items():
-        cells = [heading, *(_cell(row[name], unit) for row in rows)]
-        wide = max(map(len, cells))
-        if used + wide > width:
-            break
+    for name, column in columns.items():
+        cells = [column.heading, *(_cell(row[name], column.unit) for row in rows)]
+        wide = max(column.least, *map(len, cells))
+        if lines[-1] and used + wide > width:
+            lines.append([])
+            used = len(_BELOW)
         used += wide + 2
         left = name in _LEFT
-        chosen.append([cell.ljust(wide) if left else cell.rjust(wide) for cell in cells])
-    for line in zip(*chosen, strict=True):
-        yield "  ".join(line).rstrip()
+        lines[-1].append([cell.ljust(wide) if left else cell.rjust(wide) for cell in cells])
+    for row in range(len(rows) + 1):
+        for number, line in enumerate(lines):
+            yield (_BELOW * bool(number) + "  ".join(cells[row] for cells in line)).rstrip()
 
 
 def _cell(value: object, unit: str) -> str:

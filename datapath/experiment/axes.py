@@ -17,6 +17,13 @@ COLUMNS_BEHIND = ("status", "metric", "value", "unit", "started", "seconds")
 RESULT_COLUMNS = (*COLUMNS_BEFORE, *COLUMNS_BEHIND)
 """Columns of runs.parquet before and behind the axes; no axis may have such a name."""
 
+TABLE_COLUMNS = (
+    *("n", "median", "min", "max", "lo", "hi", "ratio"),
+    *("folder", "base_n", "base_median", "p", "verdict"),
+    *("kind", "workload", "spec", "run", "rows", "left_out", "absent"),
+)
+"""Columns beside the axes in what show, compare, series and run --dry-run make; as before."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -51,7 +58,7 @@ def read_axes(document: Document, schema: Schema, problems: list[Problem]) -> li
     axes = []
     for name, items in matrix.items():
         here: Path = ("sweep", "matrix", name)
-        if name in RESULT_COLUMNS:
+        if name in (*RESULT_COLUMNS, *TABLE_COLUMNS):
             text = f"{name!r} is a column of the results; give the axis another name"
             problems.append(document.problem(here, text, of_key=True))
             continue

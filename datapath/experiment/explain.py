@@ -99,10 +99,20 @@ def _message(detail: ErrorDetails, path: Path, data: Any, schema: Schema) -> str
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
         written = _written(data, path, value)
-        return f"{written!r}: it should be {words} {alike(context[key], written)}"
+        limit = _limit(context[key], written, schema.example_at(path, data))
+        return f"{written!r}: it should be {words} {limit}"
     shown = f"{value!r}: " if isinstance(value, (str, int, float)) else ""
     text = str(detail["msg"])
     return f"{shown}{text[:1].lower()}{text[1:]}".replace("input should", "it should")
+
+
+def _limit(limit: float, written: Any, example: str) -> str:
+    """In the unit that was written; of a bare number also with the unit, which the format knows."""
+    told = alike(limit, written)
+    if told != str(limit):
+        return told
+    told = alike(limit, example)
+    return told if told == str(limit) or written == 0 else f"{limit} ({told})"
 
 
 def _written(data: Any, path: Path, value: Any) -> Any:

@@ -89,6 +89,9 @@ def read_experiment(source: FilePath) -> str:
         raise LocalError(
             f"{source}: no such file", hint=_suggest_file(source) or "name an experiment file"
         ) from None
+    except IsADirectoryError:
+        hint = f"name an experiment file; a run that ended early goes on with --resume {source}"
+        raise LocalError(f"{source} is a folder", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise LocalError(f"{source}: cannot be read: {_why(error)}") from None
 

@@ -13,6 +13,7 @@ import ctypes
 import importlib
 import multiprocessing
 import os
+import re
 import signal
 import tempfile
 import time
@@ -240,6 +241,14 @@ def _begin_worker() -> None:
     """Ignore interrupts, which the parent handles, and end when the parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def check_address(address: str) -> None:
+    """LocalError for what cannot be the address of a Dask scheduler, before anything begins."""
+    if not re.fullmatch(r"(\w+://)?(\[[^]]+\]|[^:/\s]+):\d{1,5}", address):
+        raise LocalError(
+            f"--dask {address} is not HOST:PORT", hint="for example --dask 127.0.0.1:8786"
+        )
 
 
 @contextlib.contextmanager

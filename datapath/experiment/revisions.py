@@ -19,6 +19,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -38,7 +39,8 @@ KEPT = 4
 """Clones that stay in the cache, the last used ones."""
 _MEASURED = (0, 1)
 """Exit codes of a `dpctl run` that has measured: all well, or a claim or run has failed."""
-_ABOUT = "compare.json"
+ABOUT = "compare.json"
+"""The file by which the folder of a comparison is known."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,12 @@ def _clone(revision: Revision, log: Path) -> None:
     fresh.rename(revision.tree)
 
 
+def begin(revisions: Sequence[Revision], blocks: int, folder: Path) -> None:
+    """Write down what is to be compared."""
+    about = {"revisions": [revision.label for revision in revisions], "blocks": blocks}
+    write_atomic(folder / ABOUT, to_json(about))
+
+
 def run(
     experiment: LoadedExperiment,
     file: Path,
@@ -158,8 +166,6 @@ def run(
     tell: Callable[[str], None],
 ) -> None:
     """Make all blocks; `read` finds those that are complete, also when this raises an error."""
-    about = {"revisions": [revision.label for revision in revisions], "blocks": blocks}
-    write_atomic(folder / _ABOUT, to_json(about))
     for block in range(blocks):
         order = list(enumerate(revisions))
         for number, revision in order if block % 2 == 0 else reversed(order):
@@ -174,24 +180,32 @@ def run(
 
 
 def is_comparison(folder: Path) -> bool:
-    return foreign.is_file(folder / _ABOUT)
+    return foreign.is_file(folder / ABOUT)
 
 
 def read(folder: Path) -> Comparison:
     """The comparison that a folder has; LocalError when none of its blocks is complete."""
+    comparison = look(folder)
+    if not comparison.pairs:
+        raise LocalError(f"{folder} has no block that both revisions have run")
+    return comparison
+
+
+def look(folder: Path) -> Comparison:
+    """The comparison that a folder has, of which no block may be complete yet."""
     try:
-        about = foreign.read_json(folder / _ABOUT)
+        about = foreign.read_json(folder / ABOUT)
         names, planned = [str(name) for name in about["revisions"]], int(about["blocks"])
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise LocalError(f"{folder / _ABOUT} cannot be read: {error!r}") from error
+        raise LocalError(f"{folder / ABOUT} cannot be read: {error!r}") from error
+    if len(names) != 2:
+        raise LocalError(f"{folder / ABOUT} cannot be read: it has not two revisions")
     blocks = ((folder / f"A-{block}", folder / f"B-{block}") for block in itertools.count())
     # The verdicts are what a run writes last.
     whole = itertools.takewhile(
         lambda pair: all(foreign.is_file(side / "claims.json") for side in pair), blocks
     )
-    if len(names) != 2 or not (pairs := list(whole)):
-        raise LocalError(f"{folder} has no block that both revisions have run")
-    return Comparison(names, planned, pairs)
+    return Comparison(names, planned, list(whole))
 
 
 def _call(
@@ -208,11 +222,19 @@ def _call(
     with ExitStack() as stack:
         with disk_errors(log):
             out = stack.enter_context(log.open("ab"))
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=env,
+            start_new_session=True,
+        )
         try:
             status = process.wait()
         except BaseException:
-            process.terminate()
+            # All of it: pip, say, would go on with what the next set-up begins anew.
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
     if status not in fine:

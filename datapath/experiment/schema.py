@@ -51,6 +51,24 @@ class Schema:
             nodes = [inner for child in children for inner in self._alternatives(child, None)]
         return None
 
+    def example_at(self, path: Path, data: Any) -> str:
+        """A value that may stand at `path`, as somebody would write it; "": none is known."""
+        nodes = self._alternatives(self.root, data)
+        children: list[dict[str, Any]] = []
+        for step in path:
+            data = _child(data, step)
+            children = [c for node in nodes if (c := _schema_of(node, step)) is not None]
+            nodes = [inner for child in children for inner in self._alternatives(child, data)]
+        return next((found for child in children if (found := self._example(child))), "")
+
+    def _example(self, node: dict[str, Any]) -> str:
+        """The first example of a schema, or of a branch of it."""
+        if "$ref" in node:
+            return self._example(self.definitions[node["$ref"].rpartition("/")[2]])
+        branches = (node.get(kind, []) for kind in ("oneOf", "anyOf", "allOf"))
+        inner = (self._example(branch) for each in branches for branch in each)
+        return str(next(iter(node.get("examples", [])), "")) or next(filter(None, inner), "")
+
     def sections_with(self, key: str) -> list[str]:
         """Top-level sections that have this key, for keys that were put elsewhere."""
         sections = []

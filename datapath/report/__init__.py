@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def build(result_folder: Path) -> Path:
-    """Write `report.html` into the result folder and return its path."""
+def build(result_folder: Path, out: Path | None = None) -> Path:
+    """Write `report.html` into the result folder, or into `out`; returns its path."""
     from datapath.report import page
 
-    return page.build(Path(result_folder))
+    return page.build(Path(result_folder), out)
 
 
 def load(result_folder: Path) -> pd.DataFrame:
@@ -59,8 +59,11 @@ def series(result_folder: Path, run: str) -> pd.DataFrame:
     return tables.series(Path(result_folder), run)
 
 
-def export_plots(result_folder: Path, fmt: str = "pdf") -> list[Path]:
-    """Write every plot of the report to `plots/` as pdf, svg or png; returns the files."""
+def export_plots(result_folder: Path, fmt: str = "pdf", out: Path | None = None) -> list[Path]:
+    """Write every plot of the report to `plots/` as pdf, svg or png; returns the files.
+
+    out: the folder that gets `plots/`, in place of the result folder.
+    """
     from datapath.report import plots
 
-    return plots.export(Path(result_folder), fmt)
+    return plots.export(Path(result_folder), fmt, out)

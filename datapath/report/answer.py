@@ -175,9 +175,10 @@ def _failures(result: ResultFolder, width: int) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def check_metrics(result: ResultFolder, names: Sequence[str]) -> None:
-    """LocalError for a metric that no run has."""
-    have = display.metric_order(set(tables.measured(result.frame)["metric"]))
+def check_metrics(results: Sequence[ResultFolder], names: Sequence[str]) -> None:
+    """LocalError for a metric that no run of these folders has."""
+    measured = [set(tables.measured(result.frame)["metric"]) for result in results]
+    have = display.metric_order(set.union(*measured))
     for name in names:
         if name not in have:
             more = or_rather(name, have, "there are")

@@ -78,6 +78,8 @@ def _table(
 ) -> list[dict[str, Any]]:
     """The rows of one metric and one folder."""
     axes = [axis for axis in first.axes if axis in other.axes]
+    if alone(first, other, metric):
+        return []
     base, runs = (_by_point(folder, metric, axes) for folder in (first, other))
     keys = [key for key in runs if key in base]
     held = []
@@ -206,6 +208,32 @@ def remarks(folders: Sequence[ResultFolder]) -> list[str]:
             found.append(f"they ran on different {what}: {', '.join(sorted(values))}")
     if len({claims.where_text(f.sweep.get("matrix")) for f in folders}) > 1:
         found.append("their sweeps differ; only points that both have are compared")
+    return found
+
+
+def alone(one: ResultFolder, other: ResultFolder, metric: str) -> list[str]:
+    """Axes over which one of two folders has the metric, and that the other has not: which points
+    of the one are like a point of the other, nothing tells.
+    """
+    found = []
+    for mine, theirs in ((one, other), (other, one)):
+        rows = tables.measured(mine.frame)
+        rows = rows[rows["metric"] == metric]
+        found += [axis for axis in tables.varying(rows, mine.axes) if axis not in theirs.axes]
+    return found
+
+
+def gaps(
+    folders: Sequence[ResultFolder], metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """The metrics that a folder has at no point of the first, and why not.  rows: the table."""
+    there = {(row["folder"], row["metric"]) for row in rows}
+    found = []
+    for (number, other), metric in itertools.product(enumerate(folders[1:], 1), metrics):
+        if (number, metric) not in there:
+            axes = ", ".join(alone(folders[0], other, metric))
+            told = f"{_name(0)} and {_name(number)} have no point in common with {metric}"
+            found.append(told + (f": only one of them varies {axes}" if axes else ""))
     return found
 
 

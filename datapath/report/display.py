@@ -53,7 +53,7 @@ _LADDERS: Mapping[str, tuple[Scale, ...]] = {
     ),
     "ns": (Scale(1e9, "s"), Scale(1e6, "ms"), Scale(1e3, "µs"), Scale(1, "ns")),
     "s": (Scale(1, "s"), Scale(1e-3, "ms"), Scale(1e-6, "µs")),
-    "1/s": (Scale(1e6, "M/s"), Scale(1e3, "k/s"), Scale(1, "1/s")),
+    "1/s": (Scale(1e6, "M/s"), Scale(1e3, "k/s"), Scale(1, "/s")),
     "B": (Scale(2**30, "GiB"), Scale(2**20, "MiB"), Scale(2**10, "KiB"), Scale(1, "B")),
 }
 

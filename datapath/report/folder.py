@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from datapath import foreign
 from datapath.errors import LocalError
-from datapath.experiment.axes import RESULT_COLUMNS
+from datapath.experiment.axes import RESULT_COLUMNS, TABLE_COLUMNS
 from datapath.experiment.document import BYTES_MAX, parse
 
 if TYPE_CHECKING:
@@ -154,12 +154,19 @@ def read(result_folder: Path) -> ResultFolder:
 
 
 def _check(path: Path) -> None:
+    from datapath.experiment.revisions import is_comparison
+
     if not path.is_dir():
         raise LocalError(
             f"{path} is not a folder", hint="name a result folder; `dpctl list` shows them"
         )
     marks = ("runs.parquet", "resolved.yaml", "manifest.json", "runs")
     if not any((path / mark).exists() for mark in marks):
+        if is_comparison(path):
+            raise LocalError(
+                f"{path} is not a result folder: it is that of a comparison",
+                hint=f"dpctl compare {path}; of a single block: {path}/A-0",
+            )
         raise LocalError(
             f"{path} is not a result folder: it has none of {', '.join(marks)}",
             hint="name a folder that `dpctl run` wrote, such as results/quickstart-<date>",
@@ -272,7 +279,9 @@ def _normalise(frame: pd.DataFrame) -> pd.DataFrame:
     """Columns that must be there are, with the types that the rest relies on."""
     import pandas as pd
 
-    frame = frame.copy()
+    # Axes that no sweep may have today.
+    frame = frame.rename(columns={name: f"{name}_axis" for name in TABLE_COLUMNS})
+    frame = frame.loc[:, ~frame.columns.duplicated()].copy()
     defaults = {"point": "", "status": "ok", "unit": ""}
     for column in RESULT_COLUMNS:
         if column not in frame:

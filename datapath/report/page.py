@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datapath.disk import write_atomic
+from datapath.disk import disk_errors, write_atomic
 from datapath.report import claims, display, plots, plotspec, provenance, tables
 from datapath.report.claims import where_text
 from datapath.report.folder import Failure, ResultFolder, read, sequence
@@ -56,11 +56,16 @@ class PointTable:
     costs: PointTable | None = None
 
 
-def build(result_folder: Path) -> Path:
-    """Write report.html, renamed into place when complete; returns its path."""
+def build(result_folder: Path, out: Path | None = None) -> Path:
+    """Write report.html, renamed into place when complete; returns its path.
+
+    out: the folder that gets it, which is made; the result folder unless it is given.
+    """
     result = read(result_folder)
     page = render(result)
-    target = result.path / "report.html"
+    target = (out or result.path) / "report.html"
+    with disk_errors(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(target, page.encode())
     return target
 

@@ -88,15 +88,15 @@ def _plain(metric: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "_", metric)
 
 
-def export(result_folder: Path, fmt: str = "pdf") -> list[Path]:
-    """Write each plot to `plots/<number>-<metric>.<fmt>`; returns the files."""
+def export(result_folder: Path, fmt: str = "pdf", out: Path | None = None) -> list[Path]:
+    """Write each plot to `plots/<number>-<metric>.<fmt>`, of the result folder or of `out`."""
     check_format(fmt)
     result = read(result_folder)
     specs, _ = plotspec.plan(result)
     colours = plotspec.Colours(result, specs)
-    folder = result.path / "plots"
+    folder = (out or result.path) / "plots"
     with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     for spec in specs:
         file = folder / f"{len(files) + 1}-{spec.kind}-{_plain(spec.metrics[0])}.{fmt}"

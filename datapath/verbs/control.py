@@ -69,12 +69,12 @@ def devices(which: str | int | None = None) -> list[Device]:
     if isinstance(which, int) or which.isdecimal():
         pid = int(which)
         if not processes.exists(pid):
-            raise LocalError(f"there is no process {pid}", hint="dpctl cc of lists them")
+            raise LocalError(f"there is no process {pid}", hint="dpctl ps lists what runs")
         found = list(_devices_of(pid))
         if not found:
             raise LocalError(
                 f"process {pid} ({processes.program(pid)}) has no device of ours open",
-                hint="dpctl cc of lists those that have",
+                hint="dpctl ps lists what runs",
             )
         return found
     found = [device for device in devices() if device.program == which[:15]]
@@ -82,7 +82,7 @@ def devices(which: str | int | None = None) -> list[Device]:
     if not pids:
         raise LocalError(
             f"no program {which} has a device of ours open",
-            hint="dpctl cc of lists those that have",
+            hint="dpctl ps lists what runs",
         )
     if len(pids) > 1:
         raise LocalError(

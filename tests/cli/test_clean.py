@@ -113,6 +113,18 @@ def test_a_folder_that_is_being_written_stays(results: Path, option: str) -> Non
     assert (results / "r1" / "runs").is_dir()
 
 
+def test_comparisons_are_results(results: Path) -> None:
+    """They count among them, by their age; one that goes on stays."""
+    for number in (1, 2, 3):
+        (results / f"r{number}" / "manifest.json").rename(results / f"r{number}" / "compare.json")
+        os.utime(results / f"r{number}", (number, number))
+    with locked(results / "r1"):
+        os.utime(results / "r1", (1, 1))
+        code, said = clean(results, "--yes", "--keep", 5)
+    assert (code, left(results)) == (0, ["r1", "r3", "r4", "r5", "r6", "r7"])
+    assert "results/r1 is being written, and stays" in said
+
+
 def test_a_link_is_not_followed(results: Path, tmp_path: Path) -> None:
     (results / "r0").rename(tmp_path / "elsewhere")
     (results / "r0").symlink_to(tmp_path / "elsewhere")

@@ -61,8 +61,19 @@ def test_every_command_has_help_with_examples(command: completion.Command) -> No
     if not command.commands:
         assert command.name in done.stdout.partition("\n\n")[2]
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert re.findall(r"<(?:int|str|float|list|path)\b|\[\[|\bTEXT\b", done.stdout) == []
+    assert re.findall(r"<(?:int|str|float|list|path)\b|\[\[|\bTEXT\b|x>=|<=x", done.stdout) == []
+    assert not {"{", "}"} & set(done.stdout.partition("\n")[0])
+    assert re.findall(r"\w-$", done.stdout, re.MULTILINE) == []  # no line ends in a word
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(80, 80), (140, 140), (300, 140)])
+def test_help_takes_the_width_that_there_is(columns: int, widest: int) -> None:
+    """Up to what can be read; the same words at any width."""
+    done = dpctl("run", "--help", COLUMNS=str(columns))
+    lines = done.stdout.splitlines()
+    assert widest - 15 <= max(map(len, lines)) <= widest
+    assert done.stdout.split() == dpctl("run", "--help", COLUMNS="100").stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -117,8 +128,14 @@ def test_validate_loads_no_table_or_plot_library() -> None:
         (["run", "--repetitions", "auto:1001", "f"], 2, "auto makes at most 1000", ""),
         (["run"], 2, "which experiment?", "dpctl run FILE"),
         (["run", "none.yaml"], 2, "none.yaml: no such file", "name an experiment file"),
+        (["run", "/tmp"], 2, "/tmp is a folder", "goes on with --resume /tmp"),
         (["run", "--resume", "/tmp"], 2, "/tmp is not a result folder that can be resumed", ""),
         (["report", "/nowhere"], 2, "/nowhere is not a folder", ""),
+        (["run", "--dask", "here", "f"], 2, "--dask here is not HOST:PORT", "127.0.0.1:8786"),
+        (["run", "--jobs", "0", "f"], 2, "'--jobs': it should be at least 1", "dpctl run --help"),
+        (["run", "--jobs", "x", "f"], 2, "'--jobs': it should be a whole number", ""),
+        (["metrics", "--port", "65536"], 2, "'--port': it should be at most 65535", ""),
+        (["list", "--format", "yaml"], 2, "'--format': 'yaml' is not one of 'table', 'json'", ""),
         (["exec", "--", "true"], 2, "Missing option '--device'", "dpctl exec --help"),
         (["exec", "--device", "dp0=xdp:lo", "--", "true"], 2, "is not a port", "ports are"),
         (["exec", "--device", "dp0=udp:nope", "--", "true"], 2, "no network device 'nope'", ""),
@@ -227,6 +244,30 @@ def test_a_reader_that_leaves_is_no_error(words: str) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_what_the_caller_has_closed_leads_nowhere(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """`dpctl run ... >&-`: no file of the run gets its number, and what others print."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "version: 1\nname: x\ntopology: {lane: sim}\npath: {rate: 1gbit, delay: 1us}\n"
+        "workload: {kind: stream, duration: 1ms}\nsweep: {repetitions: 1}\n"
+    )
+
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    argv = [sys.executable, "-m", "datapath.cli", "run", str(path), "--out", str(tmp_path / "r")]
+    done = subprocess.run(
+        argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, preexec_fn=close
+    )
+    assert done.returncode == 0, done.stderr
+    assert bool(done.stdout) == (1 not in closed)
+    assert bool(done.stderr) == (2 not in closed)
+    assert (tmp_path / "r" / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "r" / "experiment.yaml").read_text() == path.read_text()
 
 
 def test_an_interrupt_before_anything_runs_is_told(tmp_path: Path) -> None:

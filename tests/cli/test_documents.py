@@ -49,9 +49,14 @@ def test_every_document_has_a_schema(command: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     claim = {"title": "one", "metric": "goodput", "pass": True}
-    return folders.write(
-        tmp_path_factory.mktemp("documents") / "results" / "r", repetitions=2, claims=[claim]
-    )
+    results = tmp_path_factory.mktemp("documents") / "results"
+    comparison = results / "c"
+    for name in ("A-0", "B-0", "B-1"):
+        (comparison / name).mkdir(parents=True)
+        (comparison / name / "claims.json").write_text("[]")
+    about = {"revisions": ["v1 (1234)", "v2 (5678)"], "blocks": 2}
+    (comparison / "compare.json").write_text(json.dumps(about))
+    return folders.write(results / "r", repetitions=2, claims=[claim])
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,22 @@ def test_what_is_printed_is_as_documented(
     assert done.code == 0, done.err
     command = next(name for name in DOCUMENTS if " ".join(words).startswith(name))
     assert told(command, done.out)
+
+
+def test_comparisons_are_listed(quick_dpctl: Dpctl, folder: Path) -> None:
+    rows = told("list", quick_dpctl("list", *JSON, cwd=folder.parent.parent).out)
+    (row,) = (row for row in rows if "comparison" in row)
+    assert row == {
+        "comparison": "results/c",
+        "state": "partial",
+        "blocks": "1/2",
+        "revisions": ["v1 (1234)", "v2 (5678)"],
+    }
+    table = quick_dpctl("list", cwd=folder.parent.parent).out
+    assert "results/c   partial  1/2     v1 (1234), v2 (5678)\n" in table
+    done = quick_dpctl("show", "results/c", cwd=folder.parent.parent)
+    assert (done.code, done.out) == (2, "")
+    assert "hint: dpctl compare results/c" in done.err
 
 
 def test_the_schema_of_a_command(quick_dpctl: Dpctl) -> None:

@@ -30,7 +30,7 @@ def test_without_qps_the_busiest_link_tells() -> None:
     before = Sample(1.0, {}, {(1, "a"): {"passed": 0}, (1, "b"): {"passed": 0}})
     now = Sample(3.0, {}, {(1, "a"): {"passed": 8, "dropped": 2}, (1, "b"): {"passed": 2}})
     line = told(before, now).replace("\N{NO-BREAK SPACE}", " ")
-    assert line == "a carries 4 1/s packets, 2 dropped"
+    assert line == "a carries packets at 4 /s, 2 dropped"
     assert told(now, now) == ""
 
 

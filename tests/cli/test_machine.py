@@ -96,6 +96,20 @@ sweep: {repetitions: 1}
 """
 
 
+def test_what_was_measured_is_told_without_a_report(quick_dpctl: Dpctl, tmp_path: Path) -> None:
+    """The place of the report is taken, as a disk may be full."""
+    path, out = tmp_path / "x.yaml", tmp_path / "r"
+    path.write_text(OUT)
+    assert quick_dpctl("run", path, "--out", out, memory_bytes=None).code == 0
+    (out / "report.html").unlink()
+    (out / "report.html").mkdir()
+    done = quick_dpctl("run", "--resume", out, memory_bytes=None)
+    assert done.code == 2
+    assert "Goodput" in done.out
+    assert f"report: dpctl report {out}\n" in done.out
+    assert f"error: cannot write {out}/report.html: Is a directory" in done.err
+
+
 @pytest.mark.parametrize(
     ("out", "said"),
     [

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
@@ -165,14 +166,37 @@ def on_a_terminal(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
     return process.returncode, seen.decode()
 
 
-def test_the_other_screen_is_a_screen() -> None:
-    """`dpctl top` gives orders to the terminal itself, and takes them back."""
-    argv = [sys.executable, "-m", "datapath.cli", "top", "-n", "1"]
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_the_other_screen_is_a_screen(kind: str) -> None:
+    """`dpctl top` gives orders to a terminal that obeys, and takes them back at ^C."""
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "datapath.cli", "top", "--interval", "100ms"]
+    env = {**os.environ, "TERM": kind}
+    with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        seen = os.read(ours, 65536)
+        while seen.count(b"\n") + seen.count(b"\x1b[J") < 3:
+            seen += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65536):
+                seen += part
+    os.close(ours)
+    assert process.returncode == 130
+    if kind == "dumb":
+        assert b"\x1b" not in seen
+    else:
+        assert seen.startswith(b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[J")
+        assert seen.endswith(b"\x1b[?25h\x1b[?1049l")
+        assert b"\\x1b" not in seen
+
+
+def test_a_number_of_samples_stays_on_the_screen() -> None:
+    argv = [sys.executable, "-m", "datapath.cli", "top", "-n", "2", "--interval", "100ms"]
     code, seen = on_a_terminal(argv, {**os.environ, "TERM": "xterm"})
     assert code == 0, seen
-    assert seen.startswith("\x1b[?1049h\x1b[?25l\x1b[H\x1b[J")
-    assert seen.endswith("\x1b[?25h\x1b[?1049l")
-    assert "\\x1b" not in seen
+    assert "\x1b" not in seen
+    assert seen.strip()
 
 
 @pytest.mark.usefixtures("root")

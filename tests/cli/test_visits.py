@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -213,14 +214,14 @@ def test_top_fits_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
     width: int,
 ) -> None:
+    """With all columns, which on a narrow one stand in two lines."""
     monkeypatch.setenv("COLUMNS", str(width))
     lines = answer(capfd, "top", "-n", "1").splitlines()
     assert max(map(len, lines)) <= width
-    heads = [line for line in lines if line.startswith("program")]
-    assert heads
-    assert "goodput" in heads[0]
-    assert "inflight" in heads[0]
-    assert ("marked" in heads[0]) == (width == 140)
+    first = next(number for number, line in enumerate(lines) if line.startswith("program"))
+    heads = lines[first].split() + (lines[first + 1].split() if width == 80 else [])
+    assert heads == [column.heading for column in top._QP_COLUMNS.values()]
+    assert any(line.startswith("dp-traffic") for line in lines[first:])
 
 
 def test_capture_to_a_file(
@@ -320,3 +321,21 @@ def test_a_rate_needs_two_counts_that_belong_together() -> None:
     assert rows["qps"][0]["goodput_bps"] == 20_000
     assert rows["links"][0]["passed_pps"] is None
     assert top.between(top.Sample(1.0), now)["qps"][0]["goodput_bps"] is None
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_columns_stay_where_they_are(width: int) -> None:
+    """While numbers get longer and shorter; all are there at any width."""
+
+    def shown(number: float | None) -> list[str]:
+        row = dict.fromkeys(top._QP_COLUMNS, number) | {"cc": "vpc", "device": "dp0"}
+        links = [dict.fromkeys(top._LINK_COLUMNS, number) | {"run": 4711, "link": "forward"}]
+        qps = [row | {"program": "dp-traffic", "pid": 123456, "qpn": 2**24 - 1}]
+        return list(top.table({"qps": qps, "links": links}, width))
+
+    few, many = shown(None), shown(1234567.0)
+    assert max(map(len, few + many)) <= width
+    heads = [number for number, line in enumerate(many) if not re.search(r"\d", line)]
+    assert [few[number] for number in heads] == [many[number] for number in heads]
+    assert len(few) == len(many)
+    assert {"retr.", "rate", "marked", "device"} <= set(" ".join(many).split())

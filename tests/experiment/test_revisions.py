@@ -141,6 +141,28 @@ def test_the_newest_clones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(removed) == 2
 
 
+def test_what_an_interrupted_call_has_started_ends_too(tmp_path: Path) -> None:
+    """As pip of a set-up, which only dpctl's own process group knows."""
+    started = tmp_path / "started"
+
+    def interrupt(*_: object) -> None:
+        if started.exists() and started.read_text():
+            raise KeyboardInterrupt
+
+    script = f"sleep 1000 & echo $! > {started}; wait"
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            revisions._call(revisions.find("."), ["sh", "-c", script], tmp_path / "log", "it")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    stat = Path(f"/proc/{started.read_text().strip()}/stat")
+    while stat.exists() and ") Z " not in stat.read_text():
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("name", ["no-such-revision", "--help", "-x", "", "HEAD^{tree}"])
 def test_what_is_no_revision_is_told(name: str) -> None:
     with pytest.raises(LocalError, match="neither a result folder nor a revision"):

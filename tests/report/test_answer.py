@@ -101,7 +101,7 @@ def test_terminal_without_unicode(whole: Path) -> None:
 
 def test_names_that_do_not_exist_are_told(result: ResultFolder) -> None:
     with pytest.raises(LocalError, match="no run has a metric godput; did you mean goodput"):
-        answer.check_metrics(result, ["godput"])
+        answer.check_metrics([result], ["godput"])
     with pytest.raises(LocalError, match="no axis stak; did you mean stack"):
         answer.check_where(result, {"stak": []})
     with pytest.raises(LocalError, match=r"path\.loss has no value 2%; it has: 0, 1%"):

@@ -12,6 +12,7 @@ import pytest
 from datapath import stats
 from datapath.cli import main
 from datapath.errors import LocalError
+from datapath.native import paths
 from datapath.report import compare, overlay, plotspec
 from datapath.report.folder import ResultFolder, read
 from tests.cli.told import told
@@ -129,6 +130,22 @@ def test_points_of_one_folder_only_are_left_out_and_told(before: Path) -> None:
     ]
 
 
+def test_points_without_a_like_are_not_taken_together(before: Path, tmp_path: Path) -> None:
+    """One folder varies the loss; what the other had of it, nobody knows."""
+    first, other = read(before), read(before)
+    other.frame = other.frame[other.frame["path.loss"] == "1%"].drop(columns="path.loss")
+    other.axes.remove("path.loss")
+    for sides in ([first, other], [other, first]):
+        assert compare.compare(sides, ["goodput"]) == []
+        assert compare.gaps(sides, ["goodput"], []) == [
+            "A and B have no point in common with goodput: only one of them varies path.loss"
+        ]
+        with pytest.raises(LocalError, match="no figure: only one of A and B varies"):
+            overlay.draw(sides, ["A", "B"], "goodput", tmp_path / "both.svg")
+    first.frame = first.frame[first.frame["path.loss"] == "1%"]
+    assert len(compare.compare([first, other], ["goodput"])) == 3
+
+
 def test_the_command(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(before), str(before), "--format", "json"]) == 0
     document = told("compare", capsys.readouterr().out)
@@ -187,20 +204,76 @@ def test_a_figure_has_the_points_that_all_folders_have(before: Path) -> None:
     first, other = read(before), read(before)
     other.frame = other.frame[other.frame["path.loss"] != "1%"]
     both = overlay.overlaid([first, other], ["A", "B"])
-    assert both.axes == [*first.axes, overlay.SIDE]
+    assert both.axes == [*first.axes, "side"]
     assert "1%" not in set(both.frame["path.loss"])
     assert len(both.frame) == 2 * len(other.frame)
-    spec = plotspec.by_series(both, "goodput", overlay.SIDE)
-    assert spec.series == overlay.SIDE
-    assert both.axis_values(overlay.SIDE) == ["A", "B"]
+    spec = plotspec.by_series(both, "goodput", "side")
+    assert spec.series == "side"
+    assert both.axis_values("side") == ["A", "B"]
 
 
-def test_a_figure_of_another_kind_or_of_nothing_is_refused(
+def test_an_axis_may_be_called_as_the_sides_are(before: Path, tmp_path: Path) -> None:
+    sides = [read(before), read(before)]
+    for folder in sides:
+        folder.frame = folder.frame.rename(columns={"stack": "side"})
+        folder.axes = ["side", *folder.axes[1:]]
+    both = overlay.overlaid(sides, ["A", "B"])
+    assert both.axes[-1] == "side_"
+    assert both.axis_values("side_") == ["A", "B"]
+    assert both.axis_values("side") == sides[0].axis_values("side")
+    assert overlay.draw(sides, ["A", "B"], "goodput", tmp_path / "both.svg") == []
+
+
+def test_a_folder_without_the_metric_is_told(
     before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "both.gif"
-    assert main(["compare", str(before), str(before), "--plot", str(file)]) == 2
-    assert "unknown plot format 'gif'" in capsys.readouterr().err
+    first, other = read(before), read(before)
+    other.frame = other.frame[other.frame["metric"] != "goodput"]
+    names = ["A", "B", "C"]
+    said = overlay.draw([first, other, first], names, "goodput", tmp_path / "both.svg")
+    assert said == ["B has no goodput, and is not in the figure"]
+    with pytest.raises(LocalError, match="no figure: only B has goodput"):
+        overlay.draw([other, first], names[:2], "goodput", tmp_path / "two.svg")
+    with pytest.raises(LocalError, match="no figure: no folder has godput"):
+        overlay.draw([other, first], names[:2], "godput", tmp_path / "two.svg")
+    assert not (tmp_path / "two.svg").exists()
+    rows = compare.compare([first, other, first], ["goodput"])
+    assert compare.gaps([first, other, first], ["goodput"], rows) == [
+        "A and B have no point in common with goodput"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none/both.svg", "none/both.svg: No such file or directory"),
+        ("folder.svg", "folder.svg is a folder"),
+        ("both.gif", "unknown plot format 'gif'"),
+    ],
+)
+def test_where_no_figure_can_be_is_told_first(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    (tmp_path / "folder.svg").mkdir()
+    plot = ["--plot", str(tmp_path / name)]
+    assert main(["compare", str(before), str(before), *plot]) == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
+
+
+def test_revisions_are_not_run_for_a_metric_that_there_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = str(paths.ROOT / "experiments" / "quickstart.yaml")
+    assert main(["compare", ".", ".", file, "--metric", "godput"]) == 2
+    told = capsys.readouterr().err
+    assert "error: there is no metric godput\nhint: did you mean goodput?\n" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_figure_of_nothing_is_refused(before: Path, tmp_path: Path) -> None:
     first, other = read(before), read(before)
     other.frame = other.frame[other.frame["path.loss"] == "1%"]
     first.frame = first.frame[first.frame["path.loss"] != "1%"]

@@ -14,7 +14,8 @@ import pytest
 
 from datapath import report
 from datapath.errors import LocalError
-from datapath.report import plots
+from datapath.report import compare, plots
+from datapath.report.folder import read
 from tests.report import folders
 from tests.report.pages import Page
 
@@ -65,6 +66,17 @@ def test_broken_off_sweep_is_shown_from_the_runs_that_finished(tmp_path: Path) -
     assert len(page.all("svg")) == 3
     assert "have not been judged" not in page.text("claims")
     assert "no claims.json" in page.text("claims")
+
+
+@pytest.mark.parametrize("name", ["n", "ratio", "verdict"])
+def test_an_axis_that_is_called_as_a_column_of_the_tables(plain: Path, name: str) -> None:
+    """As no sweep may have it today."""
+    change_frame(plain, lambda frame: frame.rename(columns={"stack": name}))
+    assert len(built(plain).rows("points", folded=False)) == 12
+    result = read(plain)
+    assert f"{name}_axis" in result.axes
+    rows = compare.compare([result, result], ["goodput"])
+    assert {row[f"{name}_axis"] for row in rows} == set(folders.STACKS)
 
 
 def test_old_folder_without_claims(plain: Path) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from datapath import report, stats
+from datapath.cli import main
 from tests.report import folders
 from tests.report.pages import Page
 
@@ -53,6 +54,20 @@ def test_page_fetches_nothing(page: Page) -> None:
     assert "@import" not in page.markup
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page.markup))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def test_a_report_and_its_plots_may_go_elsewhere(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an archive that nobody writes to, say; nothing in it changes."""
+    before = sorted(whole.rglob("*"))
+    out = tmp_path / "new" / "folder"
+    assert main(["report", str(whole), "--plots", "svg", "--out", str(out)]) == 0
+    page, *plots = map(Path, capsys.readouterr().out.split())
+    assert page == out / "report.html"
+    assert {plot.parent for plot in plots} == {out / "plots"}
+    assert all(path.stat().st_size for path in (page, *plots))
+    assert sorted(whole.rglob("*")) == before
 
 
 def test_links_lead_to_what_is_there(page: Page, whole: Path) -> None:

@@ -28,7 +28,7 @@ class Finding(TypedDict):
 
 @with_config(CLOSED)
 class Listed(TypedDict):
-    """An experiment of experiments/, or a result folder of results/."""
+    """An experiment of experiments/, or a folder of results/: of a run, or of a comparison."""
 
     experiment: NotRequired[Annotated[str, means("path of the file")]]
     valid: NotRequired[bool]
@@ -40,6 +40,9 @@ class Listed(TypedDict):
     failed: NotRequired[Annotated[int, means("runs without a valid result")]]
     claims: NotRequired[Annotated[str, means("how many claims hold; empty: none were judged")]]
     started: NotRequired[Annotated[str | None, means("UTC, ISO 8601")]]
+    comparison: NotRequired[Annotated[str, means("path of the folder of dpctl compare")]]
+    blocks: NotRequired[Annotated[str, means("that both revisions have run: DONE/PLANNED")]]
+    revisions: NotRequired[Annotated[list[str], means("the two that are compared")]]
 
 
 @with_config(CLOSED)
