@@ -136,7 +136,7 @@ def test_a_policer_that_is_gone_is_forgotten() -> None:
 def losing(share: float, packets: float = 64) -> Hand:
     """A flow that has lately lost this share of its packets, in batches too small to count."""
     flow = steady(packets)
-    for _ in range(160):
+    for _ in range(40):
         flow.ack(8 * (1 - share), lost=8 * share, inflight=packets)
         flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
     flow.flow.w = packets

@@ -39,9 +39,8 @@ CUT = 4  # when the window has become smaller by this, its packets have left the
 CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
 UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
 RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
-RIVAL_ROUNDS = 128  # base RTTs for which a flow competes
+RIVAL_ROUNDS = 96  # base RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 64  # packets over which a share of loss is taken, at least
-RECENT_G = 1 / 128  # of a packet, in the share of loss that narrows the target
 USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
 PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
@@ -377,8 +376,7 @@ def heed_loss(flow: Vpc, ack: Ack) -> None:
     if told_bytes > 0:
         weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
         lost = ack.lost_bytes / told_bytes
-        recent = min(RECENT_G * told_bytes / flow.mss_bytes, 1)
-        flow.recent_loss += recent * (lost - flow.recent_loss)
+        flow.recent_loss += weight * (lost - flow.recent_loss)
         flow.crowd_loss += weight * (lost - flow.usual_loss - flow.crowd_loss)
         flow.crowd_loss = min(flow.crowd_loss, MOST_CROWDED)
     flow.batch_bytes += told_bytes
