@@ -41,7 +41,7 @@ UNCROWDED = 0.05  # below it a flow remembers the window that it had beside some
 RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
 RIVAL_ROUNDS = 96  # base RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 64  # packets over which a share of loss is taken, at least
-USUAL_MOST, SURE_EXCESS = 0.1, 0.05  # most of what is usual, and what above it always counts
+USUAL_MOST, SURE_EXCESS = 0.15, 0.05  # most of what is usual, and what above it always counts
 PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
 

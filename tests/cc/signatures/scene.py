@@ -23,7 +23,7 @@ from datapath.cc import CompiledAlgorithm, compile_algorithm
 from datapath.fabric import flows as traffic
 from datapath.fabric.changes import Change
 from datapath.fabric.engine_options import EngineOptions
-from datapath.fabric.links import Jitter, Link, Loss, Marking
+from datapath.fabric.links import Jitter, Link, Loss, Marking, Policer
 from datapath.fabric.sim_result import Sampling, SimResult
 from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Dumbbell
@@ -55,6 +55,7 @@ class Shared:
     reorder: float = 0
     telemetry: bool = False
     cnp_ns: int = 0
+    policer: Policer | None = None
 
     def link(self, extra_ns: int = 0) -> Link:
         """Half of the RTT lies in this direction; extra_ns: more, as on another route."""
@@ -65,6 +66,7 @@ class Shared:
             limit_bytes=self.limit_bytes,
             marking=self.marking,
             loss=Loss(good=self.loss) if self.loss else None,
+            policer=self.policer,
             jitter=Jitter(scale_ns=self.jitter_ns) if self.jitter_ns else None,
             reorder=self.reorder,
             reorder_ns=half if self.reorder else 0,

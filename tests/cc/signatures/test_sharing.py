@@ -11,7 +11,7 @@ import pytest
 from datapath.cc import compile_algorithm
 from datapath.fabric.changes import SetAlgorithm, SetLink
 from datapath.fabric.engine_options import EngineOptions
-from datapath.fabric.links import Link, Marking
+from datapath.fabric.links import Link, Marking, Policer
 from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Star
 from datapath.workloads.traffic import schedules
@@ -106,12 +106,12 @@ def test_short_incasts_leave_vpc_no_stragglers() -> None:
 
 
 def test_vpc_keeps_its_goodput_when_packets_are_lost() -> None:
-    """1 Gbit/s, 200 us, no marks: 97 % without loss; of 1 - p, 97 % up to 1 %, 93 % at 5 %.
+    """1 Gbit/s, 200 us, no marks: 97 % without loss; of 1 - p, 97 % up to 1 %, 93 % above.
 
     CUBIC beside it, and its queue.
     """
     rows: list[Row] = []
-    for loss in (0, 1 / 4096, 0.001, 0.01, 0.05, 0.1):
+    for loss in (0, 1 / 4096, 0.001, 0.01, 0.05, 0.1, 0.2):
         row: Row = {"loss": f"{loss:.4g}"}
         for name in ("vpc", "cubic"):
             seen = steady(name, Shared(loss=loss), duration_ns=1000 * MS, interval_ns=MS)
@@ -159,6 +159,32 @@ def test_vpc_shares_a_path_that_holds_fewer_packets_than_flows() -> None:
                 assert float(row["vpc_drops"]) < 0.5 * float(row["newreno_drops"])
             rows.append(row)
     check_table("crowds", rows, slack=0.3)
+
+
+@pytest.mark.parametrize(("rate", "rtt_ns"), [(7 * GBIT, 100 * US), (GBIT // 10, 4 * MS)])
+def test_one_flow_of_vpc_takes_much_loss_for_what_it_is(rate: int, rtt_ns: int) -> None:
+    """At 20 %, 90 % of what is left of other paths as well."""
+    shared = Shared(rate, rtt_ns, 2 * rate * rtt_ns // (8 * 10**9) + 20_000, loss=0.2)
+    duration_ns = 400 * max(rtt_ns, 250 * US)
+    seen = steady("vpc", shared, duration_ns=duration_ns, interval_ns=rtt_ns)
+    assert seen.share(duration_ns // 5) > 0.9 * (1 - 0.2)
+
+
+def test_vpc_learns_the_rate_of_a_policer() -> None:
+    """200 Mbit/s of 1 Gbit/s, a bucket of 64 KiB: 94 % of it.  Several flows take longer."""
+    rows: list[Row] = []
+    for count in (1, 2, 4, 8):
+        row: Row = {"flows": str(count)}
+        for name in ("vpc", "cubic"):
+            shared = Shared(policer=Policer(rate_bps=GBIT // 5, burst_bytes=65_536))
+            seen = steady(name, shared, count=count, duration_ns=3000 * MS, interval_ns=10 * MS)
+            sent = seen.qp("sent_packets")[-1].sum()
+            row[name] = float(5 * seen.share(600 * MS))
+            row[f"{name}_again"] = float(seen.qp("retransmitted_packets")[-1].sum() / sent)
+        assert float(row["vpc"]) > 0.94
+        assert float(row["vpc_again"]) < (0.05 if count <= 2 else float(row["cubic_again"]))
+        rows.append(row)
+    check_table("policer", rows, slack=0.3)
 
 
 def test_vpc_has_short_messages_beside_loss() -> None:
