@@ -1,7 +1,8 @@
-// Code and tables that are wider than the page can be scrolled by keys.
+// Code and tables that are wider than the page can be scrolled by keys, and the search has a name.
 "use strict";
 
 addEventListener("load", () => {
+  document.querySelector(".md-search").setAttribute("aria-label", "Search");
   const boxes = () => document.querySelectorAll("pre > code, .md-typeset__scrollwrap");
   const mend = (box) => {
     const wider = box.scrollWidth > box.clientWidth;

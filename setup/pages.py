@@ -2,7 +2,7 @@
 """Gathers the pages of the site: `pages.py FOLDER`, for `make docs`.
 
 The folder gets the Markdown of the tree, every other file that a page links to, and the style and
-script of the site, where each has the same place as in the tree.  So the links of the pages are
+scripts of the site, where each has the same place as in the tree.  So the links of the pages are
 those of the site.
 """
 
@@ -33,7 +33,7 @@ def linked(page: Path) -> Iterator[Path]:
 
 def main() -> None:
     out = Path(sys.argv[1])
-    own = (ROOT / "docs" / f"site.{kind}" for kind in ("css", "js"))
+    own = (ROOT / "docs" / name for name in ("site.css", "site.js", "iframe-worker.js"))
     for file in {*own, *(file for page in pages() for file in (page, *linked(page)))}:
         place = out / file.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -204,7 +204,8 @@ def legend(
                 handles.append((Line2D([], [], markersize=4.5, **style), text))
     if len(spec.metrics) > 1 and spec.kind in ("bar", "line"):
         for k, metric in enumerate(spec.metrics):
-            patches = tuple(Patch(**style) for style in shaded(MUTED, k))
+            # Ink, since two of the colours of series are grey.
+            patches = tuple(Patch(**style) for style in shaded(INK, k))
             handles.append((patches, display.own_title(metric)))
     if len(handles) > 1:
         wrapped_legend(figure, handles, handlelength=1.6 if spec.kind == "bar" else 2.6)

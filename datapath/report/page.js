@@ -43,15 +43,23 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 }
 
+function place(box) {
+  // The headings that lead to it: no other box of the page has all of them.
+  const section = box.closest("section"), details = box.closest("details");
+  const before = (title) => title.compareDocumentPosition(box) & Node.DOCUMENT_POSITION_FOLLOWING;
+  const titles = [section.querySelector("h2"), [...section.querySelectorAll("h3")].filter(before).pop()];
+  if (details) titles.push(details.querySelector("summary"));
+  return titles.filter(Boolean).map((title) => title.textContent.trim()).join(", ");
+}
+
 // What is wider than the page, or cut at its height, can be scrolled by keys too.
 const watch = new ResizeObserver((entries) => {
   for (const { target: box } of entries) {
     const cut = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
-    const near = box.closest("figure, details, section").querySelector("h2, h3, summary");
     for (const [name, value] of [
       ["tabindex", "0"],
       ["role", "region"],
-      ["aria-label", near ? near.textContent.trim() : "table"],
+      ["aria-label", place(box)],
     ])
       if (cut) box.setAttribute(name, value);
       else box.removeAttribute(name);

@@ -27,8 +27,11 @@ PICTURES = os.environ["DATAPATH_LOOK"]
 SITE = paths.ROOT / "build" / "site"
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 AXE = """axe.run({resultTypes: ["violations"]}).then(({violations}) => violations
-    .filter(({impact}) => ["serious", "critical"].includes(impact))
+    .filter(({impact}) => IMPACTS.includes(impact))
     .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.target).join("; ")}`))"""
+OURS, OF_A_THEME = ["minor", "moderate", "serious", "critical"], ["serious", "critical"]
+"""What axe-core may not find in pages that are all ours, and in those of the site."""
+
 WIDER = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
 
 
@@ -77,7 +80,7 @@ def pages(reports: dict[str, Path]) -> dict[str, Path]:
 def test_pages_are_readable(
     browser: Browser, axe: str, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
-    """No page is wider than its window, and axe-core has nothing serious to say."""
+    """No page is wider than its window, and axe-core has nothing to say."""
     Path(PICTURES).mkdir(parents=True, exist_ok=True)
     problems: list[str] = []
     for name, page in pages.items():
@@ -86,9 +89,30 @@ def test_pages_are_readable(
         browser.picture(Path(PICTURES) / f"{name}-{width}-{scheme}.png")
         if wider := browser.run(WIDER):
             problems.append(f"{name}: {wider} px wider than the window")
-        browser.run(f"{axe};0")
+        impacts = OF_A_THEME if name.startswith("site-") else OURS
+        browser.run(f"{axe};globalThis.IMPACTS = {impacts};0")
         problems += [f"{name}: {told}" for told in browser.run(AXE)]
     assert problems == []
+
+
+def test_the_site_fetches_nothing_from_elsewhere() -> None:
+    """It is read where there is no network, too."""
+    fetched = re.compile(r"<(?:script|img|iframe)[^>]*\bsrc=\S*//|<link(?![^>]*canonical)[^>]*//")
+    pages = list(SITE.rglob("*.html"))
+    assert pages
+    assert [page.name for page in pages if fetched.search(page.read_text())] == []
+
+
+def test_search(browser: Browser, pages: dict[str, Path]) -> None:
+    """Of the site, as it is read from the disk."""
+    browser.open(pages["site-tutorial"], width=1280, scheme="light")
+    browser.run("document.querySelector('.md-search__input').focus();0")
+    browser.call("Input.insertText", text="completion")
+    found = browser.run("""new Promise((found) => setInterval(() => {
+        const links = [...document.querySelectorAll("a.md-search-result__link")];
+        if (links.length) found(links.map((link) => link.href));
+    }, 50))""")
+    assert any("reference/commands.html" in link and "#dpctl-completion" in link for link in found)
 
 
 # --- figures over time ------------------------------------------------------------------------

@@ -9,8 +9,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Patch
 
+from datapath.report import canvas
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import DARK_COLOURS, SERIES_COLOURS, Colours, PlotSpec
 
@@ -107,6 +111,21 @@ def test_the_lines_of_a_bar_are_seen_in_an_svg() -> None:
     for name in (names[0], names[11]):
         for style in (style for shade in range(3) for style in chosen.bar("stack", name, shade)):
             assert "hatch" not in style or style["facecolor"] == "none"
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_shades_are_told_in_a_colour_of_no_series(vision: str) -> None:
+    """A legend tells series by colour and metrics by shade; two of the colours are grey."""
+    chosen, _ = colours(1)
+    figure, _ = canvas.figure(1)
+    spec = PlotSpec("bar", ("latency_p50", "latency_p99"), None, None)
+    canvas.legend(figure, cast(ResultFolder, None), spec, pd.DataFrame(), chosen)
+    patches = figure.legends[0].findobj(Patch, include_self=False)
+    told = {to_hex(patch.get_facecolor()) for patch in patches if patch.get_facecolor()[3]}
+    told -= {"#ffffff"}  # the legend's own ground
+    assert told
+    for colour, series in itertools.product(told, SERIES_COLOURS):
+        assert np.linalg.norm(seen(colour, vision) - seen(series, vision)) > 3 * APART
 
 
 def test_a_series_keeps_its_colour() -> None:
