@@ -67,7 +67,7 @@ _Repetitions = Annotated[
 _MOST = 30
 _PointsOnly = Annotated[
     bool,
-    typer.Option("--points-only", "--dry-run", help="Print the points, and run nothing."),
+    typer.Option("--points-only", "--dry-run", help="Print the points and how long they take, and run nothing."),
 ]
 _Dask = Annotated[
     str | None,
@@ -125,6 +125,7 @@ def run(
     dpctl run my.yaml --repetitions auto
     dpctl run my.yaml --dry-run
     dpctl run --resume results/quickstart-20250101T120000Z
+    dpctl run --resume results/quickstart-20250101T120000Z --repetitions auto
 
     Exit code 0: all well; 1: a run or a claim failed; 2: the file is wrong; 3: this machine
     lacks something; 130: interrupted, to be resumed.
@@ -137,11 +138,6 @@ def run(
     fixed, most = _repetitions(repetitions)
     if fixed:
         overrides.append(f"sweep.repetitions={fixed}")
-    if most and resume is not None:
-        raise LocalError(
-            "--resume goes on with the repetitions as they were",
-            hint="leave out --repetitions, or start a new run",
-        )
     experiment, store = _chosen(file, resume, out, overrides, trust=trust)
     if points_only:
         _print_points(experiment, fmt)
@@ -202,7 +198,7 @@ def _chosen(
     if out is not None or overrides:
         raise LocalError(
             "--resume goes on with the experiment as it was",
-            hint="leave out --out, --set and --repetitions, or start a new run",
+            hint="leave out --out, --set and --repetitions N, or start a new run",
         )
     store = ResultStore.existing(resume)
     return _recorded(store, file, trust=trust), store
@@ -297,7 +293,7 @@ def _execute(
             page = report.build(store.path) if with_report else None
         except DatapathError as error:  # a full disk, say: what was measured is told all the same
             unwritten = error
-    _print_result(result, page, fmt)
+    _print_result(result, page, fmt, most)
     if unwritten is not None:
         raise unwritten
     return 1 if result.failed_runs or result.failed_claims else 0
@@ -328,7 +324,8 @@ def _expected(experiment: LoadedExperiment) -> str:
     return f"about {duration(found.seconds)} by {found.source}"
 
 
-def _print_result(result: Result, page: Path | None, fmt: Format) -> None:
+def _print_result(result: Result, page: Path | None, fmt: Format, most: int) -> None:
+    """most: repetitions that claims could ask for; 0: they could not."""
     from datapath import report
 
     if fmt is not Format.table:
@@ -343,6 +340,8 @@ def _print_result(result: Result, page: Path | None, fmt: Format) -> None:
         return
     report.print_answer(result.folder, sys.stdout, terminal_width())
     print(f"\nreport: {page or f'dpctl report {result.folder}'}\nmore: dpctl show {result.folder}")
+    if not most and any(verdict.more for verdict in result.verdicts):
+        print(f"decide: dpctl run --resume {result.folder} --repetitions auto")
     sys.stdout.flush()
     failed_claims = [verdict for verdict in result.verdicts if not verdict.passed]
     if failed_claims:

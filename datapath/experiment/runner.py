@@ -103,7 +103,7 @@ def execute(
 
     dask, jobs: where simulated runs are made, as datapath.experiment.parallel has them.
     most: repetitions of a point, at most, to decide claims; 0: those of the sweep, or what a
-    folder that is resumed was begun with.
+    folder that is resumed was begun with, which is never made less.
 
     Raises Lacking before anything is built when the machine cannot, LocalError for an
     algorithm that does not compile, and Interrupted (with the folder left resumable).
@@ -114,7 +114,7 @@ def execute(
     with store, ending_signals():
         if resume:
             store.event("resumed", argv=list(argv))
-            most = _most_recorded(store)
+            most = _most_recorded(store, most)
         else:
             _begin(experiment, store, argv, len(runs), most)
         repetitions = max(most, experiment.spec.sweep.repetitions)
@@ -126,9 +126,12 @@ def execute(
         sweep = _Sweep(experiment, store, algorithms, observer)
         try:
             with sweep:
-                while pending:
+                further = functools.partial(
+                    deciding.next_round, experiment, store, observer, planned, most
+                )
+                while pending := pending or further():
                     sweep.make(pending, dask=dask, jobs=jobs)
-                    pending = deciding.next_round(experiment, store, observer, planned, most)
+                    pending = []
                 interrupts.check()
         except Interrupted as signalled:
             store.event("interrupted", signal=str(signalled))
@@ -137,9 +140,16 @@ def execute(
         return _finish(experiment, store, records)
 
 
-def _most_recorded(store: ResultStore) -> int:
-    most = store.read_manifest().get("repetitions_most", 0)
-    return most if isinstance(most, int) and 0 <= most <= REPETITIONS_MOST else 0
+def _most_recorded(store: ResultStore, most: int) -> int:
+    """What the folder was begun with, or `most`, which it has from now on."""
+    about = store.read_manifest()
+    before = about.get("repetitions_most", 0)
+    if not isinstance(before, int) or not 0 <= before <= REPETITIONS_MOST:
+        before = 0
+    if most <= before:
+        return before
+    store.write("manifest.json", to_json(about | {"repetitions_most": most}))
+    return most
 
 
 def _begin(

@@ -116,3 +116,35 @@ def test_a_run_tells_what_its_limit_leaves_undecided(tmp_path: Path) -> None:
     assert told in done.stderr
     wanted = stats.FEWEST - 4
     assert f"{wanted} more repetitions would decide" in done.stdout
+
+
+def test_a_run_that_is_done_goes_on_until_its_claims_are_shown(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.yaml", tmp_path / "out"
+    path.write_text(SIM)
+    arguments = ["--jobs", 1, "--no-report"]
+    done = dpctl("run", path, "--out", out, *arguments)
+    more = f"run --resume {out} --repetitions auto"
+    assert f"decide: dpctl {more}\n" in done.stdout
+    before = {file.name: file.read_bytes() for file in (out / "runs").glob("*.json")}
+    done = dpctl(*more.split(), *arguments)
+    assert done.returncode == 0
+    assert "decide:" not in done.stdout
+    (claim,) = json.loads((out / "claims.json").read_text())
+    assert (claim["shown"], claim["n"]) == (True, stats.FEWEST)
+    after = {file.name: file.read_bytes() for file in (out / "runs").glob("*.json")}
+    assert len(after) == 2 + stats.FEWEST
+    assert before.items() <= after.items()
+
+
+def test_further_runs_that_were_interrupted_are_made_by_resume(tmp_path: Path) -> None:
+    """All runs of the file are there, and of those that claims asked for one is not."""
+    path, out = tmp_path / "x.yaml", tmp_path / "out"
+    path.write_text(SIM)
+    arguments = ["--jobs", 1, "--no-report"]
+    dpctl("run", path, "--out", out, *arguments, "--repetitions", "auto")
+    claims = (out / "claims.json").read_bytes()
+    (last,) = (out / "runs").glob(f"*-{stats.FEWEST - 1}.json")
+    last.unlink()
+    assert dpctl("run", "--resume", out, *arguments).returncode == 0
+    assert last.exists()
+    assert (out / "claims.json").read_bytes() == claims
