@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +28,7 @@ from datapath.errors import LocalError, RunFailed
 from datapath.interrupts import Interrupted
 
 if TYPE_CHECKING:
-    from datapath.experiment.revisions import Comparison
+    from datapath.experiment.revisions import Comparison, Revision
     from datapath.report.folder import ResultFolder
 
 _SIGNS = {"good": "ok", "slow": "slow", "lacks": "LACKS", "told": "-"}
@@ -287,9 +288,18 @@ class _Revisions:
 
     def _run(self, folder: Path) -> None:
         from datapath.experiment import revisions
+        from datapath.report.display import duration
 
-        sides, blocks = self.revisions, self.blocks
-        revisions.run(self.experiment, self.file, self.overrides, sides, blocks, folder, _tell)
+        sides, blocks, since = self.revisions, self.blocks, time.monotonic()
+
+        def begun(made: int, revision: Revision) -> None:
+            text = f"block {made // 2 + 1} of {blocks}: {revision.name}"
+            if made:
+                left = (time.monotonic() - since) / made * (2 * blocks - made)
+                text += f", about {duration(left)} left"
+            _tell(text)
+
+        revisions.run(self.experiment, self.file, self.overrides, sides, blocks, folder, begun)
 
 
 def _tell(text: str) -> None:

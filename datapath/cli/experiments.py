@@ -45,8 +45,7 @@ _Out = Annotated[
     ),
 ]
 _Resume = Annotated[
-    Path | None,
-    typer.Option(help="Continue this result folder.", show_default=False),
+    Path | None, typer.Option(help="Continue this result folder.", show_default=False)
 ]
 _Trust = Annotated[
     bool,
@@ -66,8 +65,7 @@ _Repetitions = Annotated[
 ]
 _MOST = 30
 _PointsOnly = Annotated[
-    bool,
-    typer.Option("--points-only", "--dry-run", help="Print the points and how long they take, and run nothing."),
+    bool, typer.Option("--points-only", "--dry-run", help="Print points and time; run nothing.")
 ]
 _Dask = Annotated[
     str | None,
@@ -340,7 +338,8 @@ def _print_result(result: Result, page: Path | None, fmt: Format, most: int) -> 
         return
     report.print_answer(result.folder, sys.stdout, terminal_width())
     print(f"\nreport: {page or f'dpctl report {result.folder}'}\nmore: dpctl show {result.folder}")
-    if not most and any(verdict.more for verdict in result.verdicts):
+    within = (v.more and v.n + v.more <= _MOST for v in result.verdicts)
+    if not most and any(within):
         print(f"decide: dpctl run --resume {result.folder} --repetitions auto")
     sys.stdout.flush()
     failed_claims = [verdict for verdict in result.verdicts if not verdict.passed]

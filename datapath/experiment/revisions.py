@@ -163,14 +163,17 @@ def run(
     revisions: Sequence[Revision],
     blocks: int,
     folder: Path,
-    tell: Callable[[str], None],
+    begun: Callable[[int, Revision], None],
 ) -> None:
-    """Make all blocks; `read` finds those that are complete, also when this raises an error."""
+    """Make all blocks; `read` finds those that are complete, also when this raises an error.
+
+    begun: told of each half of a block how many were made before, and whose it is.
+    """
     for block in range(blocks):
         order = list(enumerate(revisions))
-        for number, revision in order if block % 2 == 0 else reversed(order):
+        for half, (number, revision) in enumerate(order if block % 2 == 0 else reversed(order)):
             name = f"{'AB'[number]}-{block}"
-            tell(f"block {block + 1} of {blocks}: {revision.name}")
+            begun(2 * block + half, revision)
             argv = [str(revision.tree / "dpctl"), "run", str(file.resolve()), "--quiet"]
             argv += ["--out", str((folder / name).resolve())]
             argv += [word for text in overrides for word in ("--set", text)]

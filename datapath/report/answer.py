@@ -69,7 +69,8 @@ def _headline(result: ResultFolder, width: int) -> list[str]:
     name = spec.metrics[0]
     lines = metric(result, name, width, where=spec.where, spec=spec)
     if len(lines) > _TABLE_LINES:
-        more = f"... {len(lines) - _TABLE_LINES} more lines: dpctl show DIR --metric {name}"
+        show = f"dpctl show {printable(str(result.path))} --metric {name}"
+        more = f"... {len(lines) - _TABLE_LINES} more lines: {show}"
         lines = [*lines[:_TABLE_LINES], more]
     others = [other for other in names(result, every=True) if other != name]
     if others:

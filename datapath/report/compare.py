@@ -228,9 +228,14 @@ def gaps(
 ) -> list[str]:
     """The metrics that a folder has at no point of the first, and why not.  rows: the table."""
     there = {(row["folder"], row["metric"]) for row in rows}
+    have = [set(tables.measured(folder.frame)["metric"]) for folder in folders]
     found = []
     for (number, other), metric in itertools.product(enumerate(folders[1:], 1), metrics):
-        if (number, metric) not in there:
+        without = [_name(side) for side in (0, number) if metric not in have[side]]
+        if without:
+            has = "has" if len(without) == 1 else "have"
+            found.append(f"{' and '.join(without)} {has} no {metric}")
+        elif (number, metric) not in there:
             axes = ", ".join(alone(folders[0], other, metric))
             told = f"{_name(0)} and {_name(number)} have no point in common with {metric}"
             found.append(told + (f": only one of them varies {axes}" if axes else ""))

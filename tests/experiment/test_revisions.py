@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,7 +45,10 @@ def test_equal_trees_show_no_difference(
     out = tmp_path / "out"
     argv = ["compare", "--out", str(out), "--format", "json", "--repetitions", "2"]
     assert main([*argv, "--metric", "goodput", ".", ".", "--", str(experiment)]) == 0
-    found = told("compare", capfd.readouterr().out)
+    out_text, errors = capfd.readouterr()
+    assert "\nblock 1 of 2: .\n" in errors
+    assert re.search(r"^block 2 of 2: \., about \d+ (s|min) left$", errors, re.MULTILINE)
+    found = told("compare", out_text)
     assert found["revisions"] == [". (the tree as it is)"] * 2
     (row,) = found["comparisons"]
     assert (row["n"], row["base_n"]) == (2, 2)
@@ -174,7 +178,7 @@ def test_a_run_that_cannot_begin_ends_it_with_its_words(experiment: Path, tmp_pa
     here = revisions.find(".")
     wrong = ["path.loss=200%"]
     with pytest.raises(RunFailed, match=r"dpctl run of revision \. ended with status 2: .*loss"):
-        revisions.run(loaded, experiment, wrong, [here, here], 1, tmp_path, lambda _: None)
+        revisions.run(loaded, experiment, wrong, [here, here], 1, tmp_path, lambda *_: None)
 
 
 @pytest.mark.parametrize(

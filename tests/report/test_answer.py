@@ -88,7 +88,8 @@ def test_a_long_table_is_shortened_in_the_answer(
     whole: Path, result: ResultFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer, "_TABLE_LINES", 2)
-    assert "... 3 more lines: dpctl show DIR --metric goodput" in printed(whole).splitlines()
+    told = f"... 3 more lines: dpctl show {whole} --metric goodput"
+    assert told in printed(whole).splitlines()
     assert len(answer.metric(result, "goodput", 80)) == 5
 
 
