@@ -106,6 +106,9 @@ app.add_typer(vnic.app, name="vnic")
 app.add_typer(collectives.app, name="collective")
 app.add_typer(nccl.app, name="nccl")
 completion.register(app)
+for group in app.registered_groups:  # whole at any width, as those of commands are
+    if group.typer_instance is not None:
+        group.short_help = group.typer_instance.info.help
 
 
 def run(arguments: list[str]) -> int:

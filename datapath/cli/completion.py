@@ -42,7 +42,7 @@ class Option:
 class Command:
     """A command or a group of them: its words after `dpctl`, and what may follow.
 
-    values: known values of its arguments, separated by blanks.
+    arguments: each with what it is about.  values: known values of them, separated by blanks.
     """
 
     words: tuple[str, ...]
@@ -50,6 +50,7 @@ class Command:
     help: str
     usage: str
     commands: Mapping[str, str]
+    arguments: Sequence[tuple[str, str]]
     options: Sequence[Option]
     values: str
 
@@ -98,12 +99,13 @@ def commands(app: typer.Typer) -> Iterator[Command]:
 
 def _below(words: tuple[str, ...], command: Any, context: Any) -> Iterator[Command]:
     inside = dict(sorted(getattr(command, "commands", {}).items()))
-    options, values = [], []
+    arguments, options, values = [], [], []
     for parameter in command.get_params(context):
         known = [item.value for item in parameter.shell_complete(context, "")]
         record = parameter.get_help_record(context)
         if parameter.param_type_name != "option":
             values += known
+            arguments += [(str(name), str(about)) for name, about in [record or ("", "")] if about]
         elif record is not None:
             takes = "" if parameter.is_flag else parameter.display_type_rich(context)
             names = (*parameter.opts, *parameter.secondary_opts)
@@ -114,6 +116,7 @@ def _below(words: tuple[str, ...], command: Any, context: Any) -> Iterator[Comma
         str(command.help or ""),
         command.get_usage(context).removeprefix("Usage: "),
         {name: one.get_short_help_str(200) for name, one in inside.items()},
+        arguments,
         options,
         " ".join(values),
     )
@@ -241,7 +244,7 @@ def _fish_word(text: str) -> str:
 
 
 def _page(command: Command) -> str:
-    """A man page: name, synopsis, description, options, commands."""
+    """A man page: name, synopsis, description, arguments, options, commands."""
     title = "-".join(("dpctl", *command.words)).upper()
     lines = [f'.TH "{title}" 1 "" "datapath"', ".SH NAME"]
     lines += [f"{_roff('-'.join(('dpctl', *command.words)))} \\- {_roff(command.about)}"]
@@ -251,6 +254,10 @@ def _page(command: Command) -> str:
             lines += [".PP", ".nf", *map(_roff, block.strip("\b\n").splitlines()), ".fi"]
         else:
             lines += [".PP", _roff(" ".join(block.split()))]
+    if command.arguments:
+        lines.append(".SH ARGUMENTS")
+        for name, about in command.arguments:
+            lines += [".TP", f".B {_roff(name)}", _roff(about)]
     if command.options:
         lines.append(".SH OPTIONS")
         for option in command.options:

@@ -34,6 +34,15 @@ class Format(enum.StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the data.")]
+
+
+def _metrics() -> list[str]:
+    """What completion offers."""
+    from datapath.experiment.metrics import METRICS
+
+    return ["all", *METRICS]
+
+
 MetricOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,6 +50,7 @@ MetricOption = Annotated[
         metavar="NAME|all",
         help="A metric to print; repeatable. Default: the headline metric.",
         show_default=False,
+        autocompletion=_metrics,
     ),
 ]
 

@@ -36,6 +36,7 @@ _Host = Annotated[
     typer.Argument(
         metavar="HOST|PROGRAM",
         help="host0, host1 ..., or middle; or a program with a device of ours, by name or PID.",
+        autocompletion=lambda: ["host0", "host1", _MIDDLE],
     ),
 ]
 

@@ -58,6 +58,8 @@ def answer(program: list[str], text: str) -> str:
         ("dpctl cc check ./exp", {"./experiment.yaml"}),
         ("dpctl completion ''", {"bash", "zsh", "fish"}),
         ("dpctl list --format ''", {"table", "json", "ndjson"}),
+        ("dpctl show --metric latency", {"latency_p50", "latency_p99"}),
+        ("dpctl capture ''", {"host0", "host1", "middle"}),
     ],
 )
 def test_bash(
@@ -135,6 +137,7 @@ def test_man_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (tmp_path / "dpctl-run.1").read_text()
     assert "\\-\\-repetitions N|auto|auto:MOST" in text
     assert ".SH DESCRIPTION" in text
+    assert ".SH ARGUMENTS\n.TP\n.B FILE\nThe experiment file.\n" in text
     if shutil.which("man") is not None:
         done = subprocess.run(
             ["man", "--warnings", "-l", str(tmp_path / "dpctl-run.1")],

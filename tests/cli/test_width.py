@@ -81,3 +81,11 @@ def test_a_path_that_does_not_fit_stands_below() -> None:
         "    /b",
         "",
     ]
+
+
+def test_what_a_group_of_commands_is_for_is_told_whole() -> None:
+    """On a narrow terminal in several lines."""
+    _, lines = screen(40, "--help")
+    commands = lines[lines.index("Commands:") + 1 :]
+    assert [line for line in commands if line.endswith("...")] == []
+    assert "set for running programs." in " ".join(" ".join(commands).split())
