@@ -99,6 +99,14 @@ def peer(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
+def network(pid: int) -> str:
+    """Names its network namespace; "" of a process that has ended, or belongs to others."""
+    try:
+        return str((_PROC / str(pid) / "ns" / "net").readlink())
+    except OSError:
+        return ""
+
+
 def socket_beside(pid: int, kind: socket.SocketKind) -> socket.socket:
     """A Unix socket in the network namespace of the process."""
     return in_network_of(pid, lambda: socket.socket(socket.AF_UNIX, kind))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Suggests the name that was meant in place of an unknown one."""
+"""Names and numbers in sentences; the name that was meant in place of an unknown one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from collections.abc import Iterable, Sequence
 
 _CUTOFF = 0.6
 """How alike two names have to be, 0 to 1, for one to be suggested for the other."""
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 point`, `2 points`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def close_match(wanted: object, known: Iterable[object]) -> str:

@@ -14,6 +14,7 @@ import typer
 from datapath.cli.output import Format, FormatOption, print_rows
 from datapath.cli.results import RESULTS, result_folders
 from datapath.errors import LocalError
+from datapath.spelling import counted
 
 _KEEP = 5
 
@@ -82,7 +83,7 @@ def _doomed(keep: int) -> Iterator[Path]:
 
 
 def _agreed(doomed: Sequence[Path]) -> bool:
-    what = f"{len(doomed)} result folder{'s' if len(doomed) > 1 else ''}"
+    what = counted(len(doomed), "result folder")
     if not sys.stdin.isatty():
         raise LocalError(
             f"{what} would be deleted, and there is no terminal to ask at",

@@ -18,7 +18,6 @@ from datapath.cli.output import (
     Format,
     FormatOption,
     MetricOption,
-    counted,
     print_record,
     print_rows,
     tell_error,
@@ -26,6 +25,7 @@ from datapath.cli.output import (
 )
 from datapath.errors import LocalError, RunFailed
 from datapath.interrupts import Interrupted
+from datapath.spelling import counted
 
 if TYPE_CHECKING:
     from datapath.experiment.revisions import Comparison, Revision

@@ -15,7 +15,6 @@ from datapath.cli.metrics import MetricsOption, serve_beside
 from datapath.cli.output import (
     Format,
     FormatOption,
-    counted,
     print_record,
     print_rows,
     tell_error,
@@ -23,6 +22,7 @@ from datapath.cli.output import (
 )
 from datapath.cli.results import RESULTS
 from datapath.errors import DatapathError, LocalError
+from datapath.spelling import counted
 
 if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
@@ -344,13 +344,13 @@ def _print_result(result: Result, page: Path | None, fmt: Format, most: int) -> 
     sys.stdout.flush()
     failed_claims = [verdict for verdict in result.verdicts if not verdict.passed]
     if failed_claims:
-        count = f"{len(failed_claims)} of {len(result.verdicts)} claims failed"
+        count = f"{len(failed_claims)} of {counted(len(result.verdicts), 'claim')} failed"
         tell_error(f"{count}, the first: {failed_claims[0].title}")
     if result.failed_runs:
         failed = [record for record in result.records if record.error is not None]
         first = failed[0].error["message"] if failed[0].error else ""
         tell_error(
-            f"{len(failed)} of {len(result.records)} runs failed, the first: {first}",
+            f"{len(failed)} of {counted(len(result.records), 'run')} failed, the first: {first}",
             f"logs are in {result.folder}/logs/{failed[0].name}; "
             f"`dpctl run --resume {result.folder}` makes them again",
         )

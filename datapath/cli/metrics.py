@@ -81,7 +81,11 @@ def register(app: typer.Typer) -> None:
 def metrics(
     program: Annotated[
         str | None,
-        typer.Argument(metavar="PID|PROGRAM", help="Only this program.", show_default=False),
+        typer.Argument(
+            metavar="PID|PROGRAM",
+            help="Only this program; of a name, all that have it.",
+            show_default=False,
+        ),
     ] = None,
     port: Annotated[
         int | None,

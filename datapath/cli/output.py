@@ -188,11 +188,6 @@ def until_interrupted() -> Iterator[None]:
         raise Ended from None
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 point`, `2 points`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def terminal_width() -> int:
     """Columns of the terminal; 80 where the output goes elsewhere."""
     return max(_WIDTH_MIN, shutil.get_terminal_size((80, 24)).columns)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from datapath.cli.algorithms import Params, names, parameters
-from datapath.cli.output import Format, FormatOption, counted, print_rows, print_told, tell_error
+from datapath.cli.output import Format, FormatOption, print_rows, print_told, tell_error
+from datapath.spelling import counted
 
 _WHICH = "PID|PROGRAM"
 _COLUMNS = ("pid", "program", "device", "qpn", "cc", "changes", "cwnd_bytes", "params")

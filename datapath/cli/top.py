@@ -78,7 +78,11 @@ class Sample:
 def top(
     program: Annotated[
         str | None,
-        typer.Argument(metavar="PID|PROGRAM", help="Only this program.", show_default=False),
+        typer.Argument(
+            metavar="PID|PROGRAM",
+            help="Only this program; of a name, all that have it.",
+            show_default=False,
+        ),
     ] = None,
     interval: Annotated[
         str, typer.Option(metavar="TIME", help="Between two samples, such as 500ms.")
@@ -138,7 +142,7 @@ def sample(program: str | None = None, *, family: int | None = None) -> Sample:
 
     taken = Sample(time.monotonic())
     only = None if family is None else processes.family(family)
-    devices = control.devices(program) if only is None else control.devices_of(only)
+    devices = control.devices(program, several=True) if only is None else control.devices_of(only)
     for device in devices:
         try:
             rows = control.algorithms([device])

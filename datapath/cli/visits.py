@@ -199,6 +199,7 @@ def _is_remote(run: OpenRun, host: str) -> bool:
 
 def _program(name: str, run: int | None) -> int | None:
     """The process of the program, by name or PID; None when a host is meant."""
+    from datapath import processes
     from datapath.lanes import visiting
     from datapath.verbs import control
 
@@ -206,7 +207,11 @@ def _program(name: str, run: int | None) -> int | None:
         return None
     if any(host["name"] == name for each in visiting.runs() for host in each.hosts()):
         return None
-    return control.devices(name)[0].pid
+    found = {device.pid for device in control.devices(name, several=True)}
+    # Client and server on one machine: beside which of them does not matter in one network.
+    if len({processes.network(pid) for pid in found}) > 1:
+        control.devices(name)  # tells that the name does not suffice
+    return min(found)
 
 
 def _place(host: str, run: int | None) -> tuple[Callable[..., int], str, bool]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from datapath.experiment import claims
 from datapath.experiment.store import to_json
 from datapath.experiment.sweep import Run, matches, schedule
+from datapath.spelling import counted
 
 if TYPE_CHECKING:
     from datapath.experiment.load import LoadedExperiment
@@ -41,7 +42,7 @@ def next_round(
         manifest = store.read_manifest()
         manifest["runs_planned"] = len(records) + len(runs)
         store.write("manifest.json", to_json(manifest))
-        observer.told(f"{len(runs)} more runs, for claims that are not decided yet")
+        observer.told(f"{counted(len(runs), 'more run')}, for claims that are not decided yet")
         observer.more(len(runs))
     elif left := sum(bool(verdict.more) for verdict in claims.evaluate(experiment, records)):
         what = f"{left} claim{'s stay' if left > 1 else ' stays'} undecided"

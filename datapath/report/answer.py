@@ -17,7 +17,7 @@ from datapath.errors import LocalError
 from datapath.report import claims, display, pivot, plotspec, tables
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import PlotSpec
-from datapath.spelling import or_rather
+from datapath.spelling import counted, or_rather
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _headline(result: ResultFolder, width: int) -> list[str]:
     lines = metric(result, name, width, where=spec.where, spec=spec)
     if len(lines) > _TABLE_LINES:
         show = f"dpctl show {printable(str(result.path))} --metric {name}"
-        more = f"... {len(lines) - _TABLE_LINES} more lines: {show}"
+        more = f"... {counted(len(lines) - _TABLE_LINES, 'more line')}: {show}"
         lines = [*lines[:_TABLE_LINES], more]
     others = [other for other in names(result, every=True) if other != name]
     if others:
@@ -143,7 +143,7 @@ def _is_held(result: ResultFolder, rows: pd.DataFrame, axis: str) -> bool:
 
 def _runs(rows: pd.DataFrame) -> str:
     low, high = int(rows["n"].min()), int(rows["n"].max())
-    return f"{low} run{'s' if low > 1 else ''}" if low == high else f"{low} to {high} runs"
+    return counted(low, "run") if low == high else f"{low} to {high} runs"
 
 
 def _median(row: Mapping[Any, Any], scale: display.Scale, intervals: bool) -> str:
@@ -172,7 +172,7 @@ def _failures(result: ResultFolder, width: int) -> list[str]:
             f"failed: {where}, run {failure.repetition}: {failure.reason}{log}", width, "  "
         )
     if len(result.failures) > _FAILURES:
-        lines.append(f"and {len(result.failures) - _FAILURES} more runs failed")
+        lines.append(f"and {counted(len(result.failures) - _FAILURES, 'more run')} failed")
     return ["", *lines] if lines else []
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from datapath.report import display, tables
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import Colours, PlotSpec, numeric, shaded
+from datapath.spelling import counted
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def runs(counts: Sequence[int]) -> str:
     """`n = 10 runs per point`, or the range when points differ."""
     low, high = min(counts), max(counts)
     if low == high:
-        return f"n = {low} run{'s' if low > 1 else ''} per point"
+        return f"n = {counted(low, 'run')} per point"
     return f"n = {low} to {high} runs per point"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from datapath.report import display
 from datapath.report.folder import ResultFolder, axis_text, mapping, sequence
+from datapath.spelling import counted
 
 Row = dict[str, Any]
 
@@ -29,11 +30,15 @@ def verdict(result: ResultFolder, claims: Sequence[Row]) -> Row:
     failed = sum(not claim["passed"] for claim in claims)
     well, total = runs(result)
     lost = total - well
-    told = f"{lost} of {total} runs failed" if lost else f"all {total} runs succeeded"
+    told = _told(lost, total)
     if not total:
         return {"kind": "open", "text": "No result yet", "detail": "no run has finished"}
     if failed:
-        text = f"{failed} of {len(claims)} claims failed"
+        text = (
+            "The one claim failed"
+            if len(claims) == 1
+            else f"{failed} of {len(claims)} claims failed"
+        )
         return {"kind": "bad", "text": text, "detail": told}
     if not well:
         return {"kind": "bad", "text": "All runs failed", "detail": "there is nothing to compare"}
@@ -42,7 +47,8 @@ def verdict(result: ResultFolder, claims: Sequence[Row]) -> Row:
         return {"kind": "bad", "text": f"{held}{told}".capitalize(), "detail": ""}
     if total < result.runs_planned:
         text = f"Not finished: {total} of {result.runs_planned} runs"
-        return {"kind": "open", "text": text, "detail": "all of them succeeded"}
+        detail = "all of them succeeded" if total > 1 else "it succeeded"
+        return {"kind": "open", "text": text, "detail": detail}
     if claims:
         weak = sum(claim["verdict"] == "not shown" for claim in claims)
         but = (
@@ -54,6 +60,12 @@ def verdict(result: ResultFolder, claims: Sequence[Row]) -> Row:
         "claims were not judged" if result.report.get("expect") else "the experiment claims nothing"
     )
     return {"kind": "open", "text": told.capitalize(), "detail": why}
+
+
+def _told(lost: int, total: int) -> str:
+    if total == 1:
+        return "the one run failed" if lost else "the one run succeeded"
+    return f"{lost} of {total} runs failed" if lost else f"all {total} runs succeeded"
 
 
 def _all(count: int) -> str:
@@ -104,7 +116,7 @@ def _doubt(claim: Mapping[str, Any]) -> str:
     if not isinstance(more, int):
         return f"{doubt}; no number of repetitions in reach would decide"
     about = "" if doubt.startswith("n = ") else "about "
-    return f"{doubt}; {about}{more} more repetition{'s' if more > 1 else ''} would decide"
+    return f"{doubt}; {about}{counted(more, 'more repetition')} would decide"
 
 
 def _differing(reference: object, where: object) -> Row:

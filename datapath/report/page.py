@@ -22,6 +22,7 @@ from datapath.disk import disk_errors, write_atomic
 from datapath.report import claims, display, plots, plotspec, provenance, tables
 from datapath.report.claims import where_text
 from datapath.report.folder import Failure, ResultFolder, read, sequence
+from datapath.spelling import counted
 from datapath.terminal import LAYOUT, printable
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def _subtitle(result: ResultFolder) -> list[str]:
     points = result.frame["point"].nunique()
     _, total = claims.runs(result)
     if total:
-        parts.append(f"{points} point{'s' if points != 1 else ''}, {total} runs")
+        parts.append(f"{counted(points, 'point')}, {counted(total, 'run')}")
     seconds = result.frame.drop_duplicates(["point", "repetition"])["seconds"].sum()
     if seconds > 0:
         parts.append(f"{display.duration(float(seconds))} of measuring")

@@ -57,10 +57,11 @@ class Device:
     socket: str
 
 
-def devices(which: str | int | None = None) -> list[Device]:
+def devices(which: str | int | None = None, *, several: bool = False) -> list[Device]:
     """Open devices of running programs, by PID and name.
 
     which: a PID or the name of a program; None: all that this user may see.
+    several: whether the name may be that of several processes.
     Raises LocalError when nothing fits, CapabilityError when the process
     belongs to another user.
     """
@@ -84,7 +85,7 @@ def devices(which: str | int | None = None) -> list[Device]:
             f"no program {which} has a device of ours open",
             hint="dpctl ps lists what runs",
         )
-    if len(pids) > 1:
+    if len(pids) > 1 and not several:
         raise LocalError(
             f"{which} runs more than once: {', '.join(map(str, pids))}", hint="give the PID"
         )

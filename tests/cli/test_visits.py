@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from datapath import processes
 from datapath.cli import main, top
 from datapath.interop import capture
 from datapath.native import paths
@@ -287,7 +288,7 @@ def pingpong() -> Iterator[list[int]]:
 
 
 def test_programs_of_exec_are_visited(
-    pingpong: list[int], capfd: pytest.CaptureFixture[str]
+    pingpong: list[int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In their own network, without a run."""
     pid = str(pingpong[0])
@@ -298,7 +299,14 @@ def test_programs_of_exec_are_visited(
     (row,) = told("top", answer(capfd, "top", pid, "-n", "1", "--format", "ndjson"))["qps"]
     assert row["goodput_bps"] > 0
     assert f'datapath_qp_info{{pid="{pid}"' in answer(capfd, "metrics", pid)
-    assert main(["shell", "ibv_rc_pingpong", "true"]) == 2
+    # By their name, client and server, which share a network here.
+    both = told("top", answer(capfd, "top", "ibv_rc_pingpong", "-n", "1", "--format", "json"))
+    assert {row["pid"] for row in both["qps"]} == set(pingpong)
+    answer(capfd, "shell", "ibv_rc_pingpong", "--", "test", "-d", f"/proc/{pid}")
+    elsewhere = {int(pid): "net:[1]"}
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "network", lambda each: elsewhere.get(each, "net:[2]"))
+        assert main(["shell", "ibv_rc_pingpong", "true"]) == 2
     assert "ibv_rc_pingpong runs more than once" in capfd.readouterr().err
     if shutil.which("tshark") is not None:
         lines = answer(capfd, "capture", pid, "-c", "20").splitlines()

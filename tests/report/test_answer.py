@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 
 from datapath import report
 from datapath.errors import LocalError
-from datapath.report import answer, pivot, tables
+from datapath.report import answer, claims, pivot, tables
 from datapath.report.folder import ResultFolder, read
+from tests.cli.server import dpctl
 from tests.report import folders
 
 WIDTHS = (40, 80, 140)
@@ -135,3 +137,41 @@ def test_three_verdicts_and_their_doubt(whole: Path) -> None:
     assert "the interval reaches the bound; about 12 more repetitions would decide" in lines
     assert "the interval reaches the bound; no number of repetitions in reach would decide" in lines
     assert "n = 5 is too few, 6 are needed; 1 more repetition would decide" in lines
+
+
+ONE = """\
+version: 1
+name: one
+topology: {lane: sim}
+path: {delay: 10us, rate: 1gbit, queue: 64KiB}
+transport: {port: udp}
+workload: {kind: stream, size: 4KiB, depth: 4, duration: 1ms}
+sweep: {repetitions: 1}
+report: {expect: [{metric: goodput, min: BOUND}]}
+"""
+
+
+@pytest.mark.parametrize("bound", ["1kbit", "1tbit"])
+def test_one_is_told_in_the_singular(tmp_path: Path, bound: str) -> None:
+    """One point, one run, one claim: on the terminal and in the page."""
+    file, out = tmp_path / "one.yaml", tmp_path / "out"
+    file.write_text(ONE.replace("BOUND", bound))
+    done = dpctl("run", file, "--out", out, "--jobs", 1)
+    page = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", (out / "report.html").read_text())
+    several = re.compile(r"\b1 \w*(?:runs|points|claims|blocks|repetitions)\b|\ball 1\b", re.I)
+    assert several.findall(done.stdout + done.stderr + page) == []
+    assert "the one run succeeded" in done.stdout
+    assert "1 point, 1 run" in " ".join(page.split())
+
+
+@pytest.mark.parametrize(
+    ("lost", "total", "told"),
+    [
+        (0, 1, "the one run succeeded"),
+        (1, 1, "the one run failed"),
+        (0, 3, "all 3 runs succeeded"),
+        (1, 3, "1 of 3 runs failed"),
+    ],
+)
+def test_how_runs_went(lost: int, total: int, told: str) -> None:
+    assert claims._told(lost, total) == told
