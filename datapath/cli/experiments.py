@@ -338,8 +338,7 @@ def _print_result(result: Result, page: Path | None, fmt: Format, most: int) -> 
         return
     report.print_answer(result.folder, sys.stdout, terminal_width())
     print(f"\nreport: {page or f'dpctl report {result.folder}'}\nmore: dpctl show {result.folder}")
-    within = (v.more and v.n + v.more <= _MOST for v in result.verdicts)
-    if not most and any(within):
+    if not most and any(0 < (verdict.more or 0) < _MOST for verdict in result.verdicts):
         print(f"decide: dpctl run --resume {result.folder} --repetitions auto")
     sys.stdout.flush()
     failed_claims = [verdict for verdict in result.verdicts if not verdict.passed]

@@ -111,6 +111,8 @@ def _verdict(
     measured = estimate.median if math.isfinite(estimate.median) else None
     passed = measured is not None and _holds(measured, bound)
     doubt, more = _doubt(estimate, n, bound)
+    if more and not relative:  # a repetition makes a run of each point
+        more = math.ceil(more / len({record.point for record in selected.runs}))
     shown = passed and not doubt
     if measured is not None and not passed:
         reason = _join(_missed(measured, bound, estimate), reason)

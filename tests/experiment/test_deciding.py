@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datapath import stats
 from datapath.cli import main
+from datapath.experiment import claims
 from datapath.experiment.deciding import all_names, further_runs
 from datapath.experiment.load import LoadedExperiment, load_text
 from datapath.experiment.store import RunRecord
@@ -57,6 +58,17 @@ def test_only_the_points_of_undecided_claims_are_repeated() -> None:
     runs = further_runs(experiment, made(experiment, 2, 2e9), most=30)
     assert {run.point.axes["path.loss"] for run in runs} == {"0"}
     assert [run.repetition for run in runs] == [2, 3]
+
+
+def test_a_repetition_makes_a_run_of_each_point_of_a_claim() -> None:
+    """Four runs of two points want two more, which one repetition has."""
+    text = SIM.replace("where: {path.loss: 0}", "where: {path.loss: [0, 1%]}")
+    experiment = load_text(text, Path("deciding.yaml"))
+    (verdict,) = claims.evaluate(experiment, made(experiment, 2, 2e9))
+    assert (verdict.n, verdict.more) == (4, 1)
+    assert verdict.doubt == "n = 4 is too few, 6 are needed"
+    runs = further_runs(experiment, made(experiment, 2, 2e9), most=30)
+    assert [run.repetition for run in runs] == [2, 2]
 
 
 def test_a_round_at_most_doubles_and_never_passes_the_limit() -> None:
@@ -142,9 +154,9 @@ def test_further_runs_that_were_interrupted_are_made_by_resume(tmp_path: Path) -
     path.write_text(SIM)
     arguments = ["--jobs", 1, "--no-report"]
     dpctl("run", path, "--out", out, *arguments, "--repetitions", "auto")
-    claims = (out / "claims.json").read_bytes()
+    told = (out / "claims.json").read_bytes()
     (last,) = (out / "runs").glob(f"*-{stats.FEWEST - 1}.json")
     last.unlink()
     assert dpctl("run", "--resume", out, *arguments).returncode == 0
     assert last.exists()
-    assert (out / "claims.json").read_bytes() == claims
+    assert (out / "claims.json").read_bytes() == told
