@@ -32,11 +32,12 @@ HOOKS = {
     "on_request": ("port", "sender"),
     "on_data": ("port", "sender", "data"),
     "on_timer": ("port", "senders"),
+    "on_round": ("port", "sender"),
 }
 """Name of each hook, and its arguments in order."""
 
 RECEIVER_HOOKS = ("on_request", "on_data", "on_timer")
-"""The hooks that run at the receiver; an algorithm has all of them or none."""
+"""The hooks of a receiver's side; an algorithm has all of them or none.  on_round may be added."""
 
 KINDS = {"float": "f8", "int": "i8", "bool": "i8"}
 """Annotation of a parameter or state member, and how the record stores it."""
@@ -351,6 +352,12 @@ def _check_hooks(
             "",
             f"{cls.__name__} has no {missing[0]}({', '.join(HOOKS[missing[0]])})",
             f"a receiver's side has {', '.join(RECEIVER_HOOKS)}; one that does nothing is `pass`",
+        )
+    if "on_round" in hooks and missing:
+        raise fail(
+            "on_round",
+            f"on_round runs at the receiver, and {cls.__name__} has no receiver's side",
+            f"add {', '.join(RECEIVER_HOOKS)}",
         )
     for field in states:
         if field.of != "flow" and missing:

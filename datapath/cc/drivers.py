@@ -116,6 +116,7 @@ class _Struct(ctypes.Structure):
         ("on_request", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("on_data", ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)),
         ("on_timer", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)),
+        ("on_round", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)),
         ("params", ctypes.c_char_p),
     )
 

@@ -96,6 +96,7 @@ _PROTOTYPES = {
     "on_request": "void dp_cc_on_request(void *, void *) HIDDEN;",
     "on_data": "void dp_cc_on_data(void *, void *, const struct dp_cc_data *) HIDDEN;",
     "on_timer": "void dp_cc_on_timer(void *, void *, uint64_t) HIDDEN;",
+    "on_round": "void dp_cc_on_round(void *, void *) HIDDEN;",
 }
 
 

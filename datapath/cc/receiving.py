@@ -26,7 +26,7 @@ SENDERS = 6
 
 
 class Receiver(Protocol):
-    """The record of a port, those of its senders, and the three hooks.
+    """The record of a port, those of its senders, and the hooks.
 
     The caller plays the transport: it sets the inputs in the records, then calls.
     """
@@ -38,6 +38,7 @@ class Receiver(Protocol):
     def on_request(self, sender: int) -> None: ...
     def on_data(self, sender: int, data: Record) -> None: ...
     def on_timer(self) -> None: ...
+    def on_round(self, sender: int) -> None: ...
 
 
 class PythonReceiver:
@@ -64,6 +65,10 @@ class PythonReceiver:
 
     def on_timer(self) -> None:
         self._call("on_timer", self.senders)
+
+    def on_round(self, sender: int) -> None:
+        if "on_round" in self.algorithm.hooks:
+            self._call("on_round", self.senders[sender])
 
     def _call(self, hook: str, *arguments: Any) -> None:
         with np.errstate(all="ignore"):
@@ -95,6 +100,10 @@ class NativeReceiver:
     def on_timer(self) -> None:
         first = address_of(self.senders[0])
         self._descriptor.on_timer(address_of(self.port), first, len(self.senders))
+
+    def on_round(self, sender: int) -> None:
+        if self._descriptor.on_round:
+            self._descriptor.on_round(address_of(self.port), address_of(self.senders[sender]))
 
 
 def _own_dscp(senders: list[Record]) -> None:
@@ -142,6 +151,7 @@ class Arrivals:
         self.line_rate_bps = line_rate_bps
         self.granted = [0.0] * len(receiver.senders)
         self.credited = [0.0] * len(receiver.senders)  # bytes that credits let them send
+        self.round_bytes = [0.0] * len(receiver.senders)  # whose arrival ends a round trip
         for sender in receiver.senders:
             sender.mss_bytes = mss_bytes
 
@@ -154,18 +164,21 @@ class Arrivals:
             sender.wanted_bytes += event.bytes
             self._heard(sender)
             self.receiver.on_request(event.sender)
+            self._round(event.sender)
         elif event.kind == "data" and way:
             size = min(way, self.mss_bytes)
             sender.arrived_bytes += size
             self._heard(sender)
             data = new_data(now_ns=self.now_ns, bytes=size, marked=float(event.marked))
             self.receiver.on_data(event.sender, data)
+            self._round(event.sender)
         elif event.kind == "lost" and way:
             lost = min(way, self.mss_bytes)
             sender.arrived_bytes += lost
             sender.wanted_bytes += lost
             self._heard(sender)
             self.receiver.on_request(event.sender)
+            self._round(event.sender)
         return found + self._settle()
 
     def drain(self) -> list[str]:
@@ -189,6 +202,10 @@ class Arrivals:
 
     def _heard(self, sender: Record) -> None:
         sender.heard_ns = self.now_ns
+
+    def _round(self, sender: int) -> None:
+        if self.receiver.senders[sender].arrived_bytes >= self.round_bytes[sender] > 0:
+            self.receiver.on_round(sender)
 
     def _show(self) -> None:
         port, senders = self.receiver.port, self.receiver.senders
@@ -230,6 +247,9 @@ class Arrivals:
             if float(sender.dscp) not in range(-1, 64):
                 found.append(f"dscp of sender {i} is {float(sender.dscp):g}")
             found += self._credit(i, sender)
+            if self.round_bytes[i] <= float(sender.arrived_bytes):
+                more = self._may_send(i) > float(sender.arrived_bytes)
+                self.round_bytes[i] = self._may_send(i) if more else 0.0
         return found + self._unsound()
 
     def _credit(self, index: int, sender: Record) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from datapath.cc import bpf
+from datapath.errors import LocalError
 from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns, parse_fraction
 
 
@@ -89,10 +90,35 @@ class HostCc(Cc):
         return self
 
     @property
+    def simulated(self) -> Cc:
+        """This section as the simulator runs it: with an algorithm of ours in the place of TCP's.
+
+        LocalError for an algorithm of TCP that no included one stands for.
+        """
+        if self.tcp is None:
+            return self
+        if self.tcp not in STAND_INS:
+            raise LocalError(
+                f"lane sim has no TCP, and nothing that stands for its {self.tcp}",
+                hint=f"algorithms of ours stand for {', '.join(STAND_INS)}; or give the flows "
+                "cc: {algo: NAME}",
+            )
+        return Cc(algo=STAND_INS[self.tcp])
+
+    @property
     def tcp_file(self) -> str | None:
         """The C file when `tcp` is the user's own, as written."""
         return self.tcp if self.tcp is not None and bpf.is_file(self.tcp) else None
 
+
+STAND_INS = {
+    "cubic": "cubic",
+    "reno": "newreno",
+    "bbr": "bbr",
+    "dctcp": "dctcp",
+    "dp_copa": "copa",
+}
+"""By algorithms of TCP: those that stand for them in lane sim, which has no kernel."""
 
 _CC_UNITS = {
     "_ns": parse_duration_ns,

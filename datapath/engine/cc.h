@@ -3,7 +3,7 @@
  * Congestion control: what an algorithm sees and what it sets.
  *
  * An algorithm is up to seven functions over a flow record, at the sender, and may
- * have three more at the receiver, over a record of the port and one of each flow
+ * have up to four more at the receiver, over a record of the port and one of each flow
  * that comes in.  It is written in Python (datapath/cc/), compiled to a shared
  * object that exports one `struct dp_cc_algo dp_cc_algo`, and runs without
  * Python.  The records are also numpy dtypes (datapath/cc/records.py); a test
@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 9
+#define DP_CC_ABI 10
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -135,10 +135,11 @@ struct dp_cc_algo {
 	void (*on_cnp)(void *flow, double now_ns);
 	void (*on_rtt)(void *flow, const struct dp_cc_ack *ack); /* once in a round trip */
 	void (*on_wake)(void *flow, double now_ns);		 /* wake_ns has come */
-	/* the receiver's side: NULL, or all three */
+	/* the receiver's side: NULL, or all of the first three */
 	void (*on_request)(void *port, void *sender);
 	void (*on_data)(void *port, void *sender, const struct dp_cc_data *data);
 	void (*on_timer)(void *port, void *senders, uint64_t n);
+	void (*on_round)(void *port, void *sender); /* once in a round trip of it; may be NULL */
 	const char *params; /* "name=value name=value", to be shown to people; may be NULL */
 };
 

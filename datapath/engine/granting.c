@@ -182,6 +182,8 @@ static void take_credits(struct dp_granting *g, struct dp_incoming *in)
 	in->unsent = credits < UNSENT_MAX - in->unsent ? (uint8_t)(in->unsent + credits) :
 							 UNSENT_MAX;
 	in->credits += credits < UNSENT_MAX ? (uint64_t)credits : UNSENT_MAX;
+	if (!in->round_credits)
+		in->round_credits = in->credits;
 	dp_qp_wake(in->qp);
 }
 
@@ -196,6 +198,8 @@ static void take_grant(struct dp_granting *g, struct dp_incoming *in)
 	if (!(granted > (double)in->granted) || in->granted >= in->wanted)
 		return;
 	in->granted = granted < (double)in->wanted ? (uint64_t)granted : in->wanted;
+	if (!in->round_bytes)
+		in->round_bytes = in->granted;
 	in->owed = true;
 	dp_qp_wake(in->qp);
 }
@@ -229,6 +233,24 @@ static void follow_up(struct dp_engine *e, uint64_t now)
 	else
 		dp_wheel_arm(&e->wheel, &g->timer,
 			     at <= (double)now ? now + 1 : (uint64_t)fmin(ceil(at), latest));
+}
+
+/* After on_request and on_data, and the grants that they lead to at once.  A round trip begins with a grant or credit, and ends when all that
+ * had been given by then has arrived, was lost, or was told. */
+static void end_round(struct dp_engine *e, struct dp_incoming *in, uint64_t now)
+{
+	struct dp_granting *g = e->granting;
+	bool arrived = in->round_bytes && in->arrived >= in->round_bytes;
+	bool told = in->round_credits && in->credits_told >= in->round_credits;
+
+	if (!g->algo->on_round || !(arrived || told))
+		return;
+	in->round_bytes = in->granted > in->arrived ? in->granted : 0;
+	in->round_credits = in->credits > in->credits_told ? in->credits : 0;
+	show_sender(g, in);
+	g->algo->on_round(show_port(e, now), record_at(g, in->index));
+	take_grant(g, in);
+	follow_up(e, now);
 }
 
 /* ---- events ---------------------------------------------------------------------------- */
@@ -273,6 +295,7 @@ struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
 		if (++in->late < BELIEVED)
 			return in;
 		in->granted = in->arrived = settled = d->settled;
+		in->round_bytes = 0;
 	}
 	in->late = 0;
 	in->settled = settled;
@@ -288,6 +311,7 @@ struct dp_incoming *dp_granting_demand(struct dp_qp *qp, struct dp_incoming *in,
 	g->algo->on_request(show_port(qp->engine, now), record_at(g, in->index));
 	take_grant(g, in);
 	follow_up(qp->engine, now);
+	end_round(qp->engine, in, now);
 	return in;
 }
 
@@ -307,6 +331,7 @@ void dp_granting_data(struct dp_incoming *in, const struct dp_cc_data *data, uin
 	g->algo->on_data(show_port(e, now), record_at(g, in->index), data);
 	take_grant(g, in);
 	follow_up(e, now);
+	end_round(e, in, now);
 }
 
 bool dp_granting_owns(const struct dp_engine *e, const struct dp_timer *t)

@@ -26,6 +26,8 @@ struct dp_incoming {
 	uint64_t credits;		      /* sent, and to be sent */
 	uint64_t credits_told, credits_heard; /* by the last DEMAND */
 	uint64_t heard_ns;
+	/* the totals that end the round trip, granted or credited as it began; 0: none goes on */
+	uint64_t round_bytes, round_credits;
 	uint32_t rtt_ns, mss_bytes;
 	struct dp_hops hops; /* of telemetry */
 };

@@ -320,12 +320,11 @@ class SimNetwork:
         return given.setting(spin_ns, emulated=self.topology.preset in ONE_PATH)
 
     def _compiled(self, sections: Sequence[Cc]) -> list[Any]:
-        """The algorithms of sections of the experiment; LocalError for TCP's."""
+        """The algorithms of sections of the experiment."""
         from datapath.cc import compile_algorithm
 
-        if any(isinstance(cc, HostCc) and cc.tcp for cc in sections):
-            raise LocalError("lane sim has no TCP", hint="give its flows cc: {algo: NAME}")
-        return [compile_algorithm(cc.located(self.folder), cc.params) for cc in sections]
+        ours = [cc.simulated if isinstance(cc, HostCc) else cc for cc in sections]
+        return [compile_algorithm(cc.located(self.folder), cc.params) for cc in ours]
 
     def _algorithms(
         self, compiled: Sequence[Any], flows: Flows

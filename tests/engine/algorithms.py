@@ -110,7 +110,8 @@ class Granting:
 
     gives: so many credits for each event, in the place of grants.  dscp: of what is granted.
     requests, reports, data and hops are the events so far: (wanted, arrived), (told, heard) of
-    credits, (bytes, marked, trimmed) and the telemetry of each packet that has some.
+    credits, (bytes, marked, trimmed) and the telemetry of each packet that has some.  rounds: when
+    on_round was called.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Granting:
         self.window_bytes, self.gives, self.dscp = window_bytes, gives, dscp
         self.hops: list[list[tuple[float, ...]]] = []
         self.next_ns = 0.0
+        self.rounds: list[float] = []
         self.reports: list[tuple[float, float]] = []
         self.requests: list[tuple[float, float]] = []
         self.data: list[tuple[float, float, float]] = []
@@ -135,13 +137,14 @@ class Granting:
             ffi.callback("void(void *, void *)", self._on_request),
             ffi.callback("void(void *, void *, const struct dp_cc_data *)", self._on_data),
             ffi.callback("void(void *, void *, uint64_t)", self._on_timer),
+            ffi.callback("void(void *, void *)", self._on_round),
         ]
         self.algo.port_bytes, self.algo.port_initial = ffi.sizeof("struct dp_cc_port"), port
         self.algo.sender_bytes, self.algo.sender_initial = (
             ffi.sizeof("struct dp_cc_sender"),
             sender,
         )
-        self.algo.on_request, self.algo.on_data, self.algo.on_timer = calls
+        self.algo.on_request, self.algo.on_data, self.algo.on_timer, self.algo.on_round = calls
         self._more = (port, sender, calls)
 
     def _on_request(self, port: Any, sender: Any) -> None:
@@ -156,6 +159,9 @@ class Granting:
             each = data.hop[0 : int(data.n_hops)]
             self.hops.append([tuple(getattr(hop, name) for name in HOP) for hop in each])
         self._at_once(port)
+
+    def _on_round(self, port: Any, _: Any) -> None:
+        self.rounds.append(ffi.cast("struct dp_cc_port *", port).now_ns)
 
     def _at_once(self, port: Any) -> None:
         p = ffi.cast("struct dp_cc_port *", port)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import pytest
@@ -117,6 +118,18 @@ def test_a_dscp_that_cannot_be_is_that_of_the_qp(make_world: MakeWorld, dscp: in
     given.a.host.send_all()
     given.world.give(given.a.host, forged(given.b, GRANT, 2 * MTU, 0, dscp << 24))
     assert dscps(given.a.host.send_all()) == [("FIRST", 0), ("LAST", 0)]
+
+
+def test_a_receiver_hears_of_each_round_trip(make_world: MakeWorld) -> None:
+    """Grants of two packets at a time over 200 us: a call for each RTT, not for each packet."""
+    given = Given(make_world, window=2 * MTU)
+    given.write(64 * MTU)
+    assert given.world.run(Channel(latency_ns=100 * US))
+    assert given.arrived(64 * MTU)
+    rounds = given.cc.rounds
+    gaps = [later - earlier for earlier, later in itertools.pairwise(rounds)]
+    assert 20 <= len(rounds) <= 32
+    assert min(gaps) >= 200 * US
 
 
 def test_a_receiver_sees_what_switches_wrote(make_world: MakeWorld) -> None:

@@ -15,7 +15,7 @@ import pydantic
 from pydantic import Field
 
 from datapath.cc import bpf
-from datapath.cc.spec import HostCc
+from datapath.cc.spec import STAND_INS, HostCc
 from datapath.errors import LocalError
 from datapath.lanes.base import Tool
 from datapath.lanes.event_spec import Event
@@ -154,6 +154,7 @@ class Traffic:
         plan = self.plan()
         if plan is not None:
             last = max(last, plan.end_ns)
+        self._refuse_changes(ctx, flows)
         watch = Watch(ctx.events, flows, self.groups(), plan)
         results, series, metrics, zero_ns, end_ns = _run(
             ctx, flows, self.algorithms(), p, last + p.drain, watch
@@ -174,7 +175,29 @@ class Traffic:
         outcome.events = watch.happened(end_ns)
         if missed := untold(watch.missed(end_ns)):
             outcome.notes["events"] = f"did not happen: {missed}"
+        if isinstance(ctx.network, simulated.SimulatedNetwork) and (names := self._tcp_names()):
+            stand = ", ".join(f"{name} is {STAND_INS[name]}" for name in names)
+            outcome.notes["tcp"] = f"no TCP in lane sim: flows of our engine stand for it ({stand})"
         return outcome
+
+    def _tcp_names(self) -> list[str]:
+        return sorted({cc.tcp for cc in self.algorithms() if cc.tcp is not None})
+
+    def _refuse_changes(self, ctx: RunContext, flows: Flows) -> None:
+        """LocalError for an event that would take a group from TCP to RDMA, or back."""
+        own = _device(ctx) == "kernel"
+        over_tcp = [own, *(own or cc.tcp is not None for cc in self.algorithms())]
+        for event in ctx.events:
+            for name, rows in self.groups().items():
+                if event.cc is None or name not in (event.flows or [name]):
+                    continue
+                after = own or event.cc.tcp is not None
+                if {over_tcp[cc] for cc in flows["cc"][list(rows)]} != {after}:
+                    raise LocalError(
+                        f"event {event.text!r} would change the flows {name} from TCP to another "
+                        "transport, or back",
+                        hint="an event gives groups with cc: {tcp: NAME} another NAME only",
+                    )
 
     # --- facts of the path ---
 

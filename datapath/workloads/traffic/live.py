@@ -171,7 +171,6 @@ def _parts(ctx: RunContext, flows: table.Flows, options: Options) -> list[_Part]
     if not over_tcp.any():
         numbers = {number: number for number in range(1, len(options.algorithms) + 1)}
         return [_Part("traffic", flows, np.arange(len(flows)), options, _PORT, numbers)]
-    _refuse_both(flows, over_tcp)
     parts = []
     for name, port, chosen in (("traffic", _PORT, ~over_tcp), ("traffic-tcp", _TCP_PORT, over_tcp)):
         rows = np.flatnonzero(chosen)
@@ -203,18 +202,6 @@ def _refuse_waits(flows: table.Flows, over_tcp: Any) -> None:
             f"a flow from host {flows['src'][row]} waits for one from host {flows['src'][other]}",
             hint="on live hosts a flow waits for those of its own source and transport; lane sim "
             "has no such limit",
-        )
-
-
-def _refuse_both(flows: table.Flows, over_tcp: Any) -> None:
-    """LocalError for a connection that would change from one transport to the other."""
-    names = ["src", "dst", "qp"]
-    shared = np.intersect1d(flows[names][over_tcp], flows[names][~over_tcp])
-    if len(shared):
-        raise LocalError(
-            f"the flows from host {shared[0]['src']} to host {shared[0]['dst']} would change from "
-            "TCP to another transport, or back",
-            hint="an event gives groups with cc: {tcp: NAME} another NAME only",
         )
 
 

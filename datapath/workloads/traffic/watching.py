@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from datapath.errors import DatapathError, LocalError
+from datapath.errors import DatapathError
 from datapath.fabric.changes import OrderFlow
-from datapath.fabric.flows import CC, ORDER_DTYPE
+from datapath.fabric.flows import ORDER_DTYPE
 from datapath.lanes.happening import Seen, Watch
 from datapath.workloads.base import RunContext
 from datapath.workloads.programs import Program
@@ -60,11 +60,6 @@ class OrderFifos:
         """Write orders, and those that found no room before."""
         for order in orders:
             path, row, numbers = self._place(order.flow)
-            if order.what == CC and order.cc not in numbers:
-                raise LocalError(
-                    "flows would change from TCP to another transport, or back",
-                    hint="an event gives groups with cc: {tcp: NAME} another NAME only",
-                )
             record = np.array((row, order.what, numbers.get(order.cc, 0), 0), ORDER_DTYPE)
             self._waiting[path] = self._waiting.get(path, b"") + record.tobytes()
         for path, left in self._waiting.items():

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from datapath.cc.spec import HostCc
+from datapath.cc import registry
+from datapath.cc.spec import STAND_INS, HostCc
 from datapath.errors import LocalError
 from datapath.fabric.flows import FlowResults
 from datapath.lanes.event_spec import Event
@@ -93,16 +94,55 @@ def test_events_of_either(network: NetnsNetwork, tmp_path: FilePath) -> None:
     assert network.emulator().counters()["forward"]["refused"] == 0
 
 
-def test_a_flow_does_not_change_its_transport(network: NetnsNetwork, tmp_path: FilePath) -> None:
-    event = {"at": "100ms", "cc": {"tcp": "cubic"}, "flows": "rdma"}
-    with pytest.raises(LocalError, match="would change from TCP to another transport"):
+SIMULATED = Topology.model_validate({"lane": "sim", **DUMBBELL})
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"at": "100ms", "cc": {"tcp": "cubic"}, "flows": "rdma"},
+        {"when": {"delivered": "64KiB"}, "cc": {"algo": "cubic"}, "flows": "tcp"},
+        {"at": "100ms", "cc": {"algo": "cubic"}},
+    ],
+)
+def test_a_flow_does_not_change_its_transport(tmp_path: FilePath, event: dict[str, Any]) -> None:
+    with (
+        SimNetwork(SIMULATED, PATH, tmp_path) as network,
+        pytest.raises(LocalError, match=r"would change the flows .* from TCP to another transport"),
+    ):
         run(network, tmp_path, BESIDE[:2], [event])
 
 
-def test_the_simulator_has_no_tcp(tmp_path: FilePath) -> None:
-    topology = Topology.model_validate({"lane": "sim", **DUMBBELL})
+def test_live_flows_do_not_either(network: NetnsNetwork, tmp_path: FilePath) -> None:
+    event = {"at": "100ms", "cc": {"tcp": "cubic"}, "flows": "rdma"}
+    with pytest.raises(LocalError, match="would change the flows rdma from TCP"):
+        run(network, tmp_path, BESIDE[:2], [event])
+
+
+def test_flows_of_our_engine_stand_for_tcp_in_the_simulator(tmp_path: FilePath) -> None:
+    """The same as with the algorithm named, and the run says so."""
+    with SimNetwork(SIMULATED, PATH, tmp_path) as network:
+        stood_for = run(network, tmp_path, BESIDE)
+        named = [
+            {**BESIDE[0]},
+            {**BESIDE[1], "cc": {"algo": "cubic"}},
+            {**BESIDE[2], "cc": {"algo": "newreno"}},
+        ]
+        as_named = run(network, tmp_path, named)
+    assert values(stood_for) == values(as_named)
+    assert stood_for.notes["tcp"].endswith("(cubic is cubic, reno is newreno)")
+    assert "tcp" not in as_named.notes
+
+
+def test_what_nothing_stands_for_is_refused(tmp_path: FilePath) -> None:
     with (
-        SimNetwork(topology, PATH, tmp_path) as simulated,
-        pytest.raises(LocalError, match="lane sim has no TCP"),
+        SimNetwork(SIMULATED, PATH, tmp_path) as network,
+        pytest.raises(LocalError, match="no TCP, and nothing that stands for its vegas") as refused,
     ):
-        run(simulated, tmp_path, BESIDE)
+        run(network, tmp_path, [{**BESIDE[1], "cc": {"tcp": "vegas"}}])
+    assert "cubic, reno" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("tcp", STAND_INS)
+def test_what_stands_for_tcp_is_included(tcp: str) -> None:
+    assert HostCc(tcp=tcp).simulated.algo in registry()
