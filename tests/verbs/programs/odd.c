@@ -218,6 +218,46 @@ static void posting(void)
 	IS(ibv_destroy_qp(peer), 0);
 }
 
+/* What a connection may change once its send queue is drained, and nowhere else. */
+static void drained(void)
+{
+	const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			 IBV_QP_TIMEOUT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+	struct ibv_qp *qp = make_qp(IBV_QPT_RC), *peer = make_qp(IBV_QPT_RC);
+	struct ibv_qp_attr a = rtr_of(peer);
+	struct ibv_qp_init_attr init;
+
+	to_init(qp);
+	to_init(peer);
+	to_rts(qp, peer);
+	to_rts(peer, qp);
+	a.qp_state = IBV_QPS_SQD;
+	a.port_num = 1;
+	a.timeout = 15;
+	a.max_rd_atomic = 2;
+	a.max_dest_rd_atomic = 3;
+	a.ah_attr.grh.traffic_class = 8;
+	IS(ibv_modify_qp(qp, &a, mask), EINVAL); /* not yet in SQD */
+	IS(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
+	IS(ibv_modify_qp(qp, &a, mask | IBV_QP_PATH_MTU), EINVAL);
+	IS(ibv_modify_qp(qp, &a, mask), 0);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_RTS };
+	IS(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
+	a.cur_qp_state = IBV_QPS_SQD;
+	IS(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE), 0);
+	IS(ibv_query_qp(qp, &a, mask, &init), 0);
+	IS(a.timeout, 15);
+	IS(a.max_rd_atomic, 2);
+	IS(a.max_dest_rd_atomic, 3);
+	IS(a.ah_attr.grh.traffic_class, 8);
+	IS(receive(peer, 1), 0);
+	IS(send_to(qp, IBV_WR_SEND, 1, 0), 0);
+	IS((int)next_status(), IBV_WC_SUCCESS);
+	IS((int)next_status(), IBV_WC_SUCCESS);
+	IS(ibv_destroy_qp(qp), 0);
+	IS(ibv_destroy_qp(peer), 0);
+}
+
 static void in_use(void)
 {
 	struct ibv_srq_init_attr srq_init = { .attr = { .max_wr = 4, .max_sge = 1 } };
@@ -416,6 +456,7 @@ int main(int argc, char **argv)
 	bad_sizes(IBV_QPT_UD);
 	transitions();
 	posting();
+	drained();
 	in_use();
 	shared_receive_queues();
 	datagrams();
