@@ -129,7 +129,7 @@ struct dp_responder {
 	bool reply_due;		      /* ...and no request was sent since the last message */
 	bool cnp_due;
 	uint8_t accepted_room; /* of the ring: the largest max_dest_rd_atomic since it was made */
-	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
+	uint64_t cnp_ns;       /* when the last CNP became due; 0: none did */
 };
 
 struct dp_rc {

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -402,7 +403,8 @@ static void *posts_and_polls(void *first)
 	return NULL;
 }
 
-/* Several threads post to one QP and poll one CQ: each request has one completion. */
+/* Several threads post to one QP and poll one CQ, while its size changes: each request has one
+ * completion. */
 static void threads(void)
 {
 	struct ibv_qp *qp = make_qp(IBV_QPT_RC), *peer = make_qp(IBV_QPT_RC);
@@ -418,6 +420,10 @@ static void threads(void)
 	shared = qp;
 	for (i = 0; i < THREADS; i++)
 		MUST(!pthread_create(&thread[i], NULL, posts_and_polls, (void *)(i * EACH)));
+	for (i = 0; completed < THREADS * EACH; i++) {
+		IS(ibv_resize_cq(cq, i % 2 ? 100 : 1000), 0);
+		sched_yield();
+	}
 	for (i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
 	for (i = 0; i < THREADS * EACH; i++)
