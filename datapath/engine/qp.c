@@ -375,6 +375,9 @@ static void copy_attrs(struct dp_qp_attr *to, const struct dp_qp_attr *a, uint32
 		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
 }
 
+/* Attributes of messages under way: they change once the send queue is drained. */
+#define OF_MESSAGES (DP_QP_AV | DP_QP_MAX_QP_RD_ATOMIC)
+
 /* ---- send queue drained (IBTA vol. 1, 10.3.1.5) ------------------------------------ */
 
 static bool draining(const struct dp_qp *qp)
@@ -401,14 +404,14 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 		return -EINVAL;
 	mask &= ~(uint32_t)DP_QP_STATE;
 	if (to == DP_QPS_ERR) {
-		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
+		if (mask)
 			return -EINVAL;
 		if (from != DP_QPS_ERR)
 			enter_error(qp);
 		return 0;
 	}
 	if (to == DP_QPS_RESET) {
-		if (mask & ~(uint32_t)DP_QP_CUR_STATE)
+		if (mask)
 			return -EINVAL;
 		qp_reset(qp);
 		/* The program wants no completions from before the reset. */
@@ -420,7 +423,7 @@ int dp_qp_modify(struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask, ui
 	t = find_transition(qp->ops, from, to);
 	if (!t || (mask & t->required) != t->required || mask & ~(t->required | t->optional))
 		return -EINVAL;
-	if (!values_valid(qp, a, mask))
+	if (!values_valid(qp, a, mask) || (mask & OF_MESSAGES && draining(qp)))
 		return -EINVAL;
 	copy_attrs(&qp->attr, a, mask);
 	err = qp->ops->modify(qp, from, to, now);

@@ -33,11 +33,17 @@ from_registry() {
 	local part="$2.part"
 
 	rm -rf "$part" && mkdir -p "$part"
-	"$ROOT/.venv/bin/pip" download -q --no-deps --no-build-isolation --no-binary :all: \
+	# pip builds what tells the name of a package; where it cannot, the file may be there all
+	# the same.
+	"$ROOT/.venv/bin/pip" download -q --no-deps --no-binary pyverbs \
 		--dest "$part" "pyverbs==$1" >/dev/null 2>&1 || true
-	# pip wants to build it for its name alone, and fails; the file is there all the same.
 	compgen -G "$part/pyverbs-*.tar.gz" >/dev/null || return
-	tar -xf "$part"/pyverbs-*.tar.gz -C "$part" --strip-components 1 && mv "$part" "$2"
+	tar -xf "$part"/pyverbs-*.tar.gz -C "$part" --strip-components 1 || return
+	if [ -d "$part/rdma-core" ]; then
+		mv "$part/rdma-core" "$2" && rm -rf "$part"
+	else
+		mv "$part" "$2"
+	fi
 }
 
 # The sources of the package that is installed.  Lists of sources are kept apart from apt's own.

@@ -17,16 +17,40 @@ uint32_t dp_read_psns(uint32_t len, uint32_t segment)
 	return len ? (len + segment - 1) / segment : 1;
 }
 
+static uint32_t accepted_count(const struct dp_rc *rc)
+{
+	uint32_t n = rc->resp.n_accepted, max = rc->resp.accepted_room;
+
+	return n < max ? n : max;
+}
+
+/* Makes room for the records of so many requests; those that are there stay. */
+static bool make_room(struct dp_rc *rc, uint8_t room)
+{
+	struct dp_responder *r = &rc->resp;
+	uint32_t i, last = r->n_accepted - 1;
+	struct dp_accepted *ring;
+
+	if (room <= r->accepted_room)
+		return true;
+	ring = calloc(room, sizeof(*ring));
+	if (!ring)
+		return false;
+	for (i = 0; i < accepted_count(rc); i++)
+		ring[(last - i) % room] = r->accepted[(last - i) % r->accepted_room];
+	free(r->accepted);
+	r->accepted = ring;
+	r->accepted_room = room;
+	return true;
+}
+
 /* Makes room for one more answer and for the record of its request.  Most connections never need
  * either. */
 static bool may_answer(struct dp_rc *rc)
 {
 	struct dp_answers *q = rc->resp.answers;
 
-	if (!rc->resp.accepted)
-		rc->resp.accepted =
-			calloc(rc->qp.attr.max_dest_rd_atomic, sizeof(*rc->resp.accepted));
-	if (!rc->resp.accepted)
+	if (!make_room(rc, rc->qp.attr.max_dest_rd_atomic))
 		return false;
 	if (!q) {
 		q = dp_pool_get(&rc->qp.engine->store->answers);
@@ -95,7 +119,7 @@ static bool continues(const struct dp_accepted *e, const struct dp_accepted *rea
 static void accept(struct dp_rc *rc, const struct dp_accepted *new)
 {
 	struct dp_responder *r = &rc->resp;
-	uint32_t max = rc->qp.attr.max_dest_rd_atomic;
+	uint32_t max = rc->resp.accepted_room;
 	struct dp_accepted *last = &r->accepted[(r->n_accepted - 1) % max];
 	uint64_t psns = new->at - last->at, bytes = psns *new->segment;
 
@@ -120,13 +144,6 @@ static struct dp_accepted read_as_accepted(const struct dp_rc *rc, const struct 
 				     .start = extended ? h->va - h->offset : 0,
 				     .rkey = h->rkey,
 				     .segment = segment };
-}
-
-static uint32_t accepted_count(const struct dp_rc *rc)
-{
-	uint32_t n = rc->resp.n_accepted, max = rc->qp.attr.max_dest_rd_atomic;
-
-	return n < max ? n : max;
 }
 
 static bool covers(const struct dp_accepted *e, const struct dp_accepted *read)

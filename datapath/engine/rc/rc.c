@@ -9,25 +9,26 @@
 #include "engine/rc/requester.h"
 #include "engine/rc/responder.h"
 
-#define ANY_TIME DP_QP_CUR_STATE
 #define CONNECT                                                                                    \
 	(DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |    \
 	 DP_QP_MIN_RNR_TIMER)
 #define SEND                                                                                       \
 	(DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY | DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC)
 
+/* Optional in each transition from RTR on. */
+#define ALWAYS (DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER)
+
 static const struct dp_qp_transition transitions[] = {
-	{ DP_QPS_RESET, DP_QPS_INIT, DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS, ANY_TIME },
-	{ DP_QPS_INIT, DP_QPS_INIT, 0,
-	  ANY_TIME | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS },
-	{ DP_QPS_INIT, DP_QPS_RTR, CONNECT, ANY_TIME | DP_QP_PKEY_INDEX | DP_QP_ACCESS_FLAGS },
-	{ DP_QPS_RTR, DP_QPS_RTS, SEND, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
-	{ DP_QPS_RTS, DP_QPS_RTS, 0, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
-	{ DP_QPS_RTS, DP_QPS_SQD, 0, ANY_TIME | DP_QP_EN_SQD_ASYNC_NOTIFY },
+	{ DP_QPS_RESET, DP_QPS_INIT, DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS, 0 },
+	{ DP_QPS_INIT, DP_QPS_INIT, 0, DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS },
+	{ DP_QPS_INIT, DP_QPS_RTR, CONNECT, DP_QP_PKEY_INDEX | DP_QP_ACCESS_FLAGS },
+	{ DP_QPS_RTR, DP_QPS_RTS, SEND, DP_QP_CUR_STATE | ALWAYS },
+	{ DP_QPS_RTS, DP_QPS_RTS, 0, DP_QP_CUR_STATE | ALWAYS },
+	{ DP_QPS_RTS, DP_QPS_SQD, 0, DP_QP_EN_SQD_ASYNC_NOTIFY },
 	{ DP_QPS_SQD, DP_QPS_SQD, 0,
-	  ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER | DP_QP_TIMEOUT | DP_QP_RETRY_CNT |
-		  DP_QP_RNR_RETRY },
-	{ DP_QPS_SQD, DP_QPS_RTS, 0, ANY_TIME | DP_QP_ACCESS_FLAGS | DP_QP_MIN_RNR_TIMER },
+	  ALWAYS | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_AV | DP_QP_TIMEOUT | DP_QP_RETRY_CNT |
+		  DP_QP_RNR_RETRY | DP_QP_MAX_QP_RD_ATOMIC | DP_QP_MAX_DEST_RD_ATOMIC },
+	{ DP_QPS_SQD, DP_QPS_RTS, 0, DP_QP_CUR_STATE | ALWAYS },
 };
 
 /* ---- life cycle ------------------------------------------------------------ */

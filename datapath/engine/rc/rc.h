@@ -122,14 +122,14 @@ struct dp_responder {
 	struct dp_rx_block *block;
 	struct dp_answers *answers;
 	uint64_t expected;	      /* epsn, as a 64-bit number that does not wrap */
-	struct dp_accepted *accepted; /* ring of the newest max_dest_rd_atomic requests;
-				       * NULL: there was none yet */
+	struct dp_accepted *accepted; /* ring of the newest requests; NULL: there was none yet */
 	uint32_t n_accepted;	      /* accepted since the connection began */
 	uint8_t replies;	      /* extended mode: messages in a row that the program
 				       * replied to */
 	bool reply_due;		      /* ...and no request was sent since the last message */
 	bool cnp_due;
-	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
+	uint8_t accepted_room; /* of the ring: the largest max_dest_rd_atomic since it was made */
+	uint64_t cnp_ns;       /* when the last CNP became due; 0: none did */
 };
 
 struct dp_rc {

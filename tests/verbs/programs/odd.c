@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -218,6 +219,46 @@ static void posting(void)
 	IS(ibv_destroy_qp(peer), 0);
 }
 
+/* What a connection may change once its send queue is drained, and nowhere else. */
+static void drained(void)
+{
+	const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			 IBV_QP_TIMEOUT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+	struct ibv_qp *qp = make_qp(IBV_QPT_RC), *peer = make_qp(IBV_QPT_RC);
+	struct ibv_qp_attr a = rtr_of(peer);
+	struct ibv_qp_init_attr init;
+
+	to_init(qp);
+	to_init(peer);
+	to_rts(qp, peer);
+	to_rts(peer, qp);
+	a.qp_state = IBV_QPS_SQD;
+	a.port_num = 1;
+	a.timeout = 15;
+	a.max_rd_atomic = 2;
+	a.max_dest_rd_atomic = 3;
+	a.ah_attr.grh.traffic_class = 8;
+	IS(ibv_modify_qp(qp, &a, mask), EINVAL); /* not yet in SQD */
+	IS(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
+	IS(ibv_modify_qp(qp, &a, mask | IBV_QP_PATH_MTU), EINVAL);
+	IS(ibv_modify_qp(qp, &a, mask), 0);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_RTS };
+	IS(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
+	a.cur_qp_state = IBV_QPS_SQD;
+	IS(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE), 0);
+	IS(ibv_query_qp(qp, &a, mask, &init), 0);
+	IS(a.timeout, 15);
+	IS(a.max_rd_atomic, 2);
+	IS(a.max_dest_rd_atomic, 3);
+	IS(a.ah_attr.grh.traffic_class, 8);
+	IS(receive(peer, 1), 0);
+	IS(send_to(qp, IBV_WR_SEND, 1, 0), 0);
+	IS((int)next_status(), IBV_WC_SUCCESS);
+	IS((int)next_status(), IBV_WC_SUCCESS);
+	IS(ibv_destroy_qp(qp), 0);
+	IS(ibv_destroy_qp(peer), 0);
+}
+
 static void in_use(void)
 {
 	struct ibv_srq_init_attr srq_init = { .attr = { .max_wr = 4, .max_sge = 1 } };
@@ -362,7 +403,8 @@ static void *posts_and_polls(void *first)
 	return NULL;
 }
 
-/* Several threads post to one QP and poll one CQ: each request has one completion. */
+/* Several threads post to one QP and poll one CQ, while its size changes: each request has one
+ * completion. */
 static void threads(void)
 {
 	struct ibv_qp *qp = make_qp(IBV_QPT_RC), *peer = make_qp(IBV_QPT_RC);
@@ -378,6 +420,10 @@ static void threads(void)
 	shared = qp;
 	for (i = 0; i < THREADS; i++)
 		MUST(!pthread_create(&thread[i], NULL, posts_and_polls, (void *)(i * EACH)));
+	for (i = 0; completed < THREADS * EACH; i++) {
+		IS(ibv_resize_cq(cq, i % 2 ? 100 : 1000), 0);
+		sched_yield();
+	}
 	for (i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
 	for (i = 0; i < THREADS * EACH; i++)
@@ -416,6 +462,7 @@ int main(int argc, char **argv)
 	bad_sizes(IBV_QPT_UD);
 	transitions();
 	posting();
+	drained();
 	in_use();
 	shared_receive_queues();
 	datagrams();
