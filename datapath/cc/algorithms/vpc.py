@@ -10,11 +10,15 @@ from datapath.cc.algorithms.vpc_target import (
     LONG_NS,
     LONGEST_NS,
     MOST_NARROWED,
+    ROOMY_PACKETS,
+    UNCROWDED,
     crowding,
+    kept_of_few,
     length_ns,
     long_path,
     noise_ns,
     room_ns,
+    roomy,
     share_of_length,
     target_ns,
 )
@@ -30,14 +34,13 @@ BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue
 MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for return path queues
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
 FIRST_GAP, LAST_GAP = 8, 75  # base RTTs without sight of an empty path until a flow drains
-LEAST_GAP, LONG_GAP = 3, 10  # RTTs for it, at least: on short paths, and on long ones
+LEAST_GAP, ROOMY_GAP = 3, 10  # RTTs for it, at least; where there is room for a window
 DRAINED = 0.8  # of the empty path's window, while draining
 RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
 LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
-UNCROWDED = 0.05  # below it a flow remembers the window that it had beside somebody else
 RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
 RIVAL_ROUNDS = 96  # base RTTs for which a flow competes
 LOSS_BATCH, POLICED_BATCH = 32, 64  # packets over which a share of loss is taken, at least
@@ -222,7 +225,7 @@ def learn_base(flow: Vpc, ack: Ack) -> None:
     most_ns = flow.lowest_ns + flow.jitter_gain * noise_ns(flow)
     flow.base_ns = min(max(flow.base_ns, flow.lowest_ns), most_ns)
     gap_ns = flow.drain_gap * min(flow.base_ns, LONGEST_NS)
-    gap_ns = max(gap_ns, (LONG_GAP if long_path(flow) else LEAST_GAP) * ack.rtt_ns)
+    gap_ns = max(gap_ns, (ROOMY_GAP if roomy(flow) else LEAST_GAP) * ack.rtt_ns)
     due = flow.row == 0 and now_ns - flow.confirmed_ns > gap_ns
     if due and not flow.draining and rtt_ns - flow.base_ns <= FAR * target_ns(flow):
         flow.draining, flow.drain_ns = True, now_ns  # above that it shrinks
@@ -279,7 +282,8 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
     if far and ack.prior_delivered_bytes < flow.seen_bytes:
         kept = 0.9  # sent before this was seen: perhaps a host that stood still
     elif far:
-        kept = 0.9 * flow.base_ns / (flow.base_ns + delay_ns)
+        held = flow.w * flow.base_ns / (flow.base_ns + delay_ns)
+        kept = max(0.9 * held, kept_of_few(flow, held)) / flow.w
         least = max(least / 2, 1 / flow.w)  # one packet; below it each step is long
     flow.decreased_ns, flow.calm_bytes = ack.now_ns, 0
     floor = count_row(flow, ack.rtt_ns - ack.back_ns, delay_ns)
@@ -302,7 +306,8 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
         return 0.0
     longer = delay_ns > LONGER * own_ns  # or many flows with the least window
     cut = flow.row > flow.patience and CUT * flow.w <= 1.01 * flow.row_w
-    if cut or flow.row > 2 * flow.patience:
+    fewer = flow.w < max(flow.row_w - 1, ROOMY_PACKETS)  # windows of 5.9 and 5.1 send the same
+    if cut or (flow.row > 2 * flow.patience and fewer):
         give_up(flow, longer)
     return min(max(flow.row_w, 1) / CUT, 1) if longer else 0.0
 

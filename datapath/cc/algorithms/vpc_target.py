@@ -15,6 +15,8 @@ LONG_NS, LONG_PACKETS = 9_000_000, 10  # RTT and window beyond which mistakes co
 LEAST_PACKETS = 10  # shorter ones have the target of these, at line rate
 QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
 NARROWING, MOST_NARROWED = 12, 0.9  # of the target, per share lost above the usual
+UNCROWDED = 0.05  # crowding below which a flow believes what it saw of others
+ROOMY_PACKETS, FEW_PACKETS = 2, 5  # windows beyond which there is room, and up to which few count
 
 
 def target_ns(flow: "Vpc") -> float:
@@ -55,3 +57,18 @@ def long_path(flow: "Vpc") -> bool:
 def crowding(flow: "Vpc") -> float:
     """How sure it is that a buffer overflows, and no RTT is the empty path's: 0 to 0.9."""
     return min(NARROWING * max(flow.recent_loss - flow.usual_loss, 0), MOST_NARROWED)
+
+
+def roomy(flow: "Vpc") -> bool:
+    """There is room for packets of this flow, so it need not make room for others often."""
+    uncrowded = crowding(flow) < UNCROWDED
+    return flow.min_rtt_ns > FAIR_NS and flow.w > ROOMY_PACKETS and uncrowded
+
+
+def kept_of_few(flow: "Vpc", held: float) -> float:
+    """Least window after a cut, when the path holds `held` packets: with fewer it would idle.
+
+    Packets are sent whole, and a window of 4.6 of them sends four.
+    """
+    more = min(held / 4, 0.5)
+    return (min(held, FEW_PACKETS) + more) if roomy(flow) else 0.0
