@@ -102,6 +102,9 @@ static void send_away(struct card *card, struct guest *g, const struct guest *to
 		dp_raw_put(&card->raw, first);
 	} else {
 		g->counters.recovered += recovered;
+		if (recovered)
+			header_fit_mss(dp_raw_bytes(&card->raw, first), card->chunk[first].raw.len,
+				       h, dp_qp_segment(p->qp));
 		wait_for_turn(card, g, l, h, first);
 	}
 }

@@ -10,6 +10,19 @@ enum {
 	PROTO_FRAGMENT = 44,
 };
 
+/* The TCP header (RFC 9293, 3.1): offsets and lengths. */
+enum {
+	TCP_LEN = 20, /* without options */
+	TCP_OFFSET = 12,
+	TCP_FLAGS = 13,
+	TCP_SUM = 16,
+	TCP_SYN = 2,
+	TCP_END = 0, /* kinds of options */
+	TCP_NOP = 1,
+	TCP_MSS = 2,
+	TCP_MSS_LEN = 4,
+};
+
 static void read_transport(const uint8_t *b, uint32_t len, struct header *h)
 {
 	bool has_ports = h->protocol == PROTO_UDP || h->protocol == PROTO_TCP;
@@ -105,5 +118,61 @@ bool header_mark_ce(uint8_t *b, const struct header *h)
 		return false;
 	ip[DP_IPV4_TOS] |= DP_ECN_CE;
 	dp_put16(ip + DP_IPV4_SUM, dp_ipv4_sum(ip));
+	return true;
+}
+
+/* Offset of the option that offers a largest segment, in a SYN of `len` bytes; 0: there is none. */
+static uint32_t mss_option(const uint8_t *tcp, uint32_t len)
+{
+	uint32_t at = TCP_LEN, end = len < TCP_LEN ? 0 : (tcp[TCP_OFFSET] >> 4) * 4u;
+
+	if (end > len || !(tcp[TCP_FLAGS] & TCP_SYN))
+		return 0;
+	while (at + 1 < end && tcp[at] != TCP_END) {
+		uint32_t option = tcp[at] == TCP_NOP ? 1 : tcp[at + 1];
+
+		if (!option || at + option > end)
+			return 0;
+		if (tcp[at] == TCP_MSS)
+			return option == TCP_MSS_LEN ? at : 0;
+		at += option;
+	}
+	return 0;
+}
+
+/* RFC 1624: the checksum after 16 bits have changed, which begin at an even offset. */
+static uint16_t sum_after(uint16_t sum, uint16_t before, uint16_t after)
+{
+	uint32_t n = (uint16_t)~sum + (uint32_t)(uint16_t)~before + after;
+
+	n = (n & 0xffff) + (n >> 16);
+	return (uint16_t) ~((n & 0xffff) + (n >> 16));
+}
+
+static uint16_t swapped(uint16_t v)
+{
+	return (uint16_t)(v << 8 | v >> 8);
+}
+
+bool header_fit_mss(uint8_t *b, uint32_t len, const struct header *h, uint32_t room)
+{
+	uint8_t *tcp = b + h->transport;
+	uint32_t headers = h->transport + TCP_LEN, at, full;
+	uint16_t before, after;
+
+	if (h->protocol != PROTO_TCP || !h->has_ports)
+		return false;
+	at = mss_option(tcp, len - h->transport);
+	before = at ? dp_get16(tcp + at + 2) : 0;
+	full = (headers + before) / room * room;
+	if (full <= headers || full == headers + before)
+		return false;
+	after = (uint16_t)(full - headers);
+	dp_put16(tcp + at + 2, after);
+	if (at % 2) {
+		before = swapped(before);
+		after = swapped(after);
+	}
+	dp_put16(tcp + TCP_SUM, sum_after(dp_get16(tcp + TCP_SUM), before, after));
 	return true;
 }

@@ -47,6 +47,13 @@ void link_local_address(const uint8_t mac[MAC_LEN], struct dp_addr *out);
 /* An IPv4 or IPv6 frame that is ECN-capable gets the mark CE.  false: it is not. */
 bool header_mark_ce(uint8_t *frame, const struct header *);
 
+/*
+ * Lowers the largest segment size that a TCP SYN offers (RFC 9293, 3.7.1), so that a full frame fills
+ * whole packets of `room` bytes: the tunnel's headers would otherwise leave a part of each frame for a
+ * packet of its own.  false: it is no SYN, offers nothing or less, or is shorter than a packet.
+ */
+bool header_fit_mss(uint8_t *frame, uint32_t len, const struct header *, uint32_t room);
+
 static inline bool is_group_mac(const uint8_t *mac)
 {
 	return mac[0] & 1;

@@ -72,3 +72,15 @@ uint32_t X_vnic_mark_ce(const uint8_t *data, size_t size, uint8_t *out)
 	free(frame);
 	return (uint32_t)size;
 }
+
+uint32_t X_vnic_fit_mss(const uint8_t *data, size_t size, uint32_t room, uint8_t *out)
+{
+	uint8_t *frame = copy_of(data, size, size);
+	struct header h;
+
+	if (header_read(frame, (uint32_t)size, &h))
+		header_fit_mss(frame, (uint32_t)size, &h, room);
+	memcpy(out, frame, size);
+	free(frame);
+	return (uint32_t)size;
+}

@@ -20,5 +20,7 @@ int X_vnic_read(const uint8_t *data, size_t size, struct X_vnic_frame *out);
 uint32_t X_vnic_answer(const uint8_t *data, size_t size, const uint8_t *mac, uint8_t *out);
 /* out: as long as the frame. */
 uint32_t X_vnic_mark_ce(const uint8_t *data, size_t size, uint8_t *out);
+/* out: as long as the frame. */
+uint32_t X_vnic_fit_mss(const uint8_t *data, size_t size, uint32_t room, uint8_t *out);
 
 #endif

@@ -51,6 +51,11 @@ def mark_ce(frame: bytes) -> bytes:
     return bytes(testffi.buffer(out, testlib.X_vnic_mark_ce(in_c(frame), len(frame), out)))
 
 
+def fit_mss(frame: bytes, room: int) -> bytes:
+    out = testffi.new("uint8_t[]", len(frame) + 1)
+    return bytes(testffi.buffer(out, testlib.X_vnic_fit_mss(in_c(frame), len(frame), room, out)))
+
+
 def address(raw: Any) -> str:
     text = ipaddress.IPv6Address(bytes(raw))
     return str(text.ipv4_mapped or text)
@@ -147,7 +152,50 @@ def test_a_mark_leaves_the_checksum_right(packet: Packet, ecn: int) -> None:
         assert Ether(bytes(marked))[IP].chksum == checksum
 
 
-DATA = [ETHER / V4 / TCP(), ETHER / V6 / UDP(), ETHER / V6 / IPv6ExtHdrHopByHop() / UDP()]
+def syn(mss: int, *before: tuple[str, Any], flags: str = "S") -> TCP:
+    return TCP(sport=7471, dport=80, flags=flags, options=[*before, ("MSS", mss), ("SAckOK", b"")])
+
+
+@pytest.mark.parametrize("ip", [V4, V6, V6 / IPv6ExtHdrHopByHop()])
+@pytest.mark.parametrize("before", [(), (("NOP", None),), (("Timestamp", (7, 0)),)])
+@pytest.mark.parametrize("flags", ["S", "SA"])
+@pytest.mark.parametrize(("mtu", "packets"), [(4400, 1), (9000, 2)])
+def test_full_frames_of_a_connection_fill_whole_packets(
+    ip: Packet, before: tuple[tuple[str, Any], ...], flags: str, mtu: int, packets: int
+) -> None:
+    """Options before the MSS put it at even and at odd offsets, which its checksum feels."""
+    room = 4288
+    bare = len(bytes(ETHER / ip / TCP()))
+    sent = ETHER / ip / syn(mtu - bare + len(ETHER), *before, flags=flags)
+    fitted = Ether(fit_mss(bytes(sent), room))
+    assert dict(fitted[TCP].options)["MSS"] + bare == packets * room
+    checksum = fitted[TCP].chksum
+    del fitted[TCP].chksum
+    assert Ether(bytes(fitted))[TCP].chksum == checksum
+
+
+@pytest.mark.parametrize(
+    "segment",
+    [
+        syn(1460),
+        syn(4346, flags="A"),
+        TCP(flags="S"),
+        TCP(flags="S", options=[("SAckOK", b"")]),
+        UDP(dport=4791),
+    ],
+    ids=["shorter than a packet", "no SYN", "no options", "no MSS", "no TCP"],
+)
+def test_other_frames_are_left_alone(segment: Packet) -> None:
+    frame = bytes(ETHER / V4 / segment)
+    assert fit_mss(frame, 4288) == frame
+
+
+DATA = [
+    ETHER / V4 / TCP(),
+    ETHER / V4 / syn(8960, ("NOP", None)),
+    ETHER / V6 / UDP(),
+    ETHER / V6 / IPv6ExtHdrHopByHop() / UDP(),
+]
 SEEDS = [bytes(frame) for frame in itertools.chain(questions(), DATA)]
 
 
@@ -156,6 +204,7 @@ def test_every_cut_frame_is_read_within_its_bytes() -> None:
         for end in range(len(frame) + 1):
             read(frame[:end])
             answer(frame[:end])
+            fit_mss(frame[:end], 100)
 
 
 @given(st.data())
@@ -167,5 +216,6 @@ def test_any_bytes(data: st.DataObject) -> None:
             frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
     found = read(bytes(frame))
     told = answer(bytes(frame))
+    assert len(fit_mss(bytes(frame), data.draw(st.integers(1, 2000)))) == len(frame)
     assert bool(told) == bool(found.asks)
     assert not told or not read(told).asks
