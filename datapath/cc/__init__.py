@@ -6,7 +6,7 @@ and at the receiver `Port`, `Sender` and `Data`, are what its functions see;
 `load` and `registry` find it; `compile_algorithm` makes the shared object that
 the transport opens.  docs/cc.md tells how to write one.
 
-    algorithm.py   a name, parameters, state and hooks; records.py: what hooks are called with
+    algorithm.py   a name, parameters and state (fields.py), hooks; records.py: what these get
     loading.py     finds an algorithm; source.py: places in the user's files
     subset.py      the part of Python that an algorithm may use
     compiler.py    compiles: codegen.py (numba), linking.py and toolchain.py (C), cache.py
@@ -17,8 +17,9 @@ the transport opens.  docs/cc.md tells how to write one.
     algorithms/    those that come with the toolkit, one in a file
 """
 
-from datapath.cc.algorithm import Algorithm, Field, algorithm, param, state
+from datapath.cc.algorithm import Algorithm, algorithm
 from datapath.cc.compiler import CompiledAlgorithm, compile_algorithm
+from datapath.cc.fields import Field, param, state
 from datapath.cc.loading import load, registry
 from datapath.cc.records import Ack, Data, Flow, Hop, Loss, Port, Sender
 

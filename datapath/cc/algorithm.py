@@ -8,9 +8,7 @@ its functions take the flow record in the place of `self`.
 from __future__ import annotations
 
 import inspect
-import math
 import re
-import struct
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from datapath.cc import records, source
+from datapath.cc.fields import KINDS, Field, Param, State
 from datapath.errors import LocalError
 from datapath.spelling import did_you_mean
 
@@ -39,118 +38,8 @@ HOOKS = {
 RECEIVER_HOOKS = ("on_request", "on_data", "on_timer")
 """The hooks of a receiver's side; an algorithm has all of them or none.  on_round may be added."""
 
-KINDS = {"float": "f8", "int": "i8", "bool": "i8"}
-"""Annotation of a parameter or state member, and how the record stores it."""
-
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 _C = TypeVar("_C", bound=type)
-
-
-@dataclass(frozen=True)
-class _Param:
-    default: float
-    unit: str
-    doc: str
-    min: float | None
-    max: float | None
-
-
-@dataclass(frozen=True)
-class _State:
-    default: float
-    length: int
-    of: str
-
-
-def param(
-    default: float,
-    *,
-    unit: str = "",
-    doc: str = "",
-    min: float | None = None,  # noqa: A002
-    max: float | None = None,  # noqa: A002
-) -> Any:
-    """Declare a parameter: set once per run, read only in the hooks.
-
-    Args:
-        default: its value unless the experiment says otherwise.
-        unit: as shown to users: "ns", "bytes", "bit/s", "packets", "".
-        doc: one line of meaning.
-        min: least legal value, itself included.
-        max: greatest legal value, itself included.
-    """
-    return _Param(default, unit, doc, min, max)
-
-
-def state(default: float = 0.0, *, length: int = 0, of: str = "flow") -> Any:
-    """Declare a member of a record that the hooks keep between calls.
-
-    Args:
-        default: its value in a new flow.
-        length: 0: one number; above 0: an array of so many, read and set by index, and
-            annotated list[float] or list[int].
-        of: "flow", or at the receiver "port" or "sender".
-    """
-    return _State(default, length, of)
-
-
-@dataclass(frozen=True)
-class Field:
-    """A parameter or a member of the state, as it stands in the flow record.
-
-    kind: "float", "int" or "bool"; bool is stored as an integer, 0 or 1.
-    line: where the file declares it.
-    length: elements of an array; 0: a single number.
-    of: the record in which it stands; a parameter stands in that of the port, too.
-    """
-
-    name: str
-    kind: str
-    default: float
-    line: int
-    unit: str = ""
-    doc: str = ""
-    min: float | None = None
-    max: float | None = None
-    length: int = 0
-    of: str = "flow"
-
-    def image(self, value: float) -> bytes:
-        """`value` as it stands in the record: eight bytes, for an array so many times that."""
-        word = struct.pack("=d" if self.kind == "float" else "=q", value)
-        return word * (self.length or 1)
-
-    def range_text(self) -> str:
-        """The legal range for people, "" when there is none."""
-        if self.min is None and self.max is None:
-            return ""
-        low = "" if self.min is None else f"{self.min:g}"
-        high = "" if self.max is None else f"{self.max:g}"
-        return f"{low}..{high}"
-
-    def checked(self, value: object, where: str) -> float:
-        """Return `value` in the field's type; LocalError when it does not fit."""
-        if self.kind == "bool":
-            if not isinstance(value, bool):
-                raise LocalError(f"{where} must be true or false, not {value!r}")
-            return int(value)
-        unit = f" ({self.unit})" if self.unit else ""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise LocalError(f"{where} must be a number{unit}, not {value!r}")
-        try:
-            finite = math.isfinite(value)
-        except OverflowError:
-            finite = False
-        if not finite:
-            raise LocalError(f"{where} must be a finite number{unit}, not {value!r}")
-        if self.kind == "int":
-            if value != int(value) or not -(2**63) <= value < 2**63:
-                raise LocalError(f"{where} must be a whole number of 64 bits{unit}, not {value!r}")
-            value = int(value)
-        low, high = self.min, self.max
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise LocalError(f"{where} is {value!r}, outside {self.range_text()}{unit}")
-        return value if self.kind == "int" else float(value)
 
 
 @dataclass(frozen=True)
@@ -273,6 +162,7 @@ def algorithm(name: str, *, source: str = "") -> Callable[[_C], _C]:
 
     def register(cls: _C) -> _C:
         made = _read_class(cls, name, source, file)
+        _classes.add(cls)
         collector = Collector.active
         if collector is not None and collector.file == file:
             collector.found.append(made)
@@ -286,6 +176,9 @@ def algorithm(name: str, *, source: str = "") -> Callable[[_C], _C]:
     return register
 
 
+_classes: set[type] = set()
+"""Classes that are algorithms; others may inherit from them."""
+
 _Fail = Callable[..., LocalError]
 
 
@@ -298,18 +191,18 @@ def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
 
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise fail("", f"{name!r} is not a name for an algorithm", "use a-z, 0-9, _ and -")
-    if cls.__bases__ not in ((object,), (records.Flow,)):
-        raise fail("", f"{cls.__name__} may inherit from datapath.cc.Flow only")
+    if any(base not in (object, records.Flow) and base not in _classes for base in cls.__bases__):
+        raise fail("", f"{cls.__name__} may inherit from datapath.cc.Flow or an algorithm only")
     hooks: dict[str, FunctionType] = {}
     params: list[Field] = []
     states: list[Field] = []
-    annotations = inspect.get_annotations(cls)
-    for member, value in vars(cls).items():
+    members, annotations = _members(cls)
+    for member, value in members.items():
         if isinstance(value, staticmethod):
             value = value.__func__
-        if isinstance(value, (_Param, _State)):
+        if isinstance(value, (Param, State)):
             field = _read_field(member, value, annotations.get(member), fail, lines)
-            (params if isinstance(value, _Param) else states).append(field)
+            (params if isinstance(value, Param) else states).append(field)
         elif isinstance(value, FunctionType):
             _check_hook(member, value, fail)
             hooks[member] = value
@@ -320,7 +213,7 @@ def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
                 "put constants and imports at the top of the file",
             )
     for member in annotations:
-        if member not in vars(cls):
+        if member not in members:
             raise fail(member, f"{member} has no value", "give it param(...) or state(...)")
     _check_hooks(cls, hooks, states, fail)
     made = Algorithm(
@@ -338,6 +231,17 @@ def _read_class(cls: type, name: str, origin: str, file: str) -> Algorithm:
     for record in records.HEADS:
         _check_size(made, record, fail)
     return made
+
+
+def _members(cls: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Members of the class and of the algorithms that it inherits from, and their annotations."""
+    members: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+    for part in reversed(cls.__mro__):
+        if part is cls or part in _classes:
+            members |= vars(part)
+            annotations |= inspect.get_annotations(part)
+    return members, annotations
 
 
 def _check_hooks(
@@ -386,26 +290,26 @@ def _check_size(made: Algorithm, record: str, fail: _Fail) -> None:
 
 
 def _read_field(
-    name: str, value: _Param | _State, annotation: Any, fail: _Fail, lines: Mapping[str, int]
+    name: str, value: Param | State, annotation: Any, fail: _Fail, lines: Mapping[str, int]
 ) -> Field:
     kind = _kind(annotation)
-    if isinstance(value, _State) and value.length:
+    if isinstance(value, State) and value.length:
         element = re.fullmatch(r"list\[(\w+)\]", kind)
         if annotation is not None and (not element or element[1] not in KINDS):
             raise fail(name, f"{name} is annotated {kind}", "use list[float] or list[int]")
         kind = element[1] if element else "float"
     if kind not in KINDS:
         raise fail(name, f"{name} is annotated {kind}", "use float, int or bool")
-    of = value.of if isinstance(value, _State) else "flow"
+    of = value.of if isinstance(value, State) else "flow"
     if of not in records.HEADS:
         raise fail(name, f"{name} is state of {of!r}", f"use {', '.join(records.HEADS)}")
-    for record in (of,) if isinstance(value, _State) else ("flow", "port"):
+    for record in (of,) if isinstance(value, State) else ("flow", "port"):
         if name in records.HEADS[record]:
             raise fail(name, f"every {record} has {name} already", "choose another name")
     if name.startswith("_"):
         raise fail(name, f"{name} begins with an underscore", "choose another name")
     line = lines.get(name, 1)
-    if isinstance(value, _State):
+    if isinstance(value, State):
         if not isinstance(value.length, int) or value.length < 0:
             raise fail(name, f"length of {name} is {value.length!r}", "a whole number, 1 or more")
         field = Field(name, kind, value.default, line, length=value.length, of=of)

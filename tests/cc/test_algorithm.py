@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datapath.cc import load, records, registry
+from datapath.cc import compile_algorithm, load, records, registry
 from datapath.cc.algorithm import registered
 from datapath.errors import LocalError
 
@@ -129,6 +129,21 @@ def test_wrong_name(write: WriteAlgorithm, name: str) -> None:
 def test_other_base_class(write: WriteAlgorithm) -> None:
     with pytest.raises(LocalError, match="may inherit from"):
         load(write('@algorithm("mine")\nclass Mine(dict):\n    def on_ack(flow, ack): pass\n'))
+
+
+def test_an_algorithm_inherits_from_another(write: WriteAlgorithm) -> None:
+    """Parameters, state and hooks; what stands in both classes is that of the new one."""
+    path = write(
+        "from datapath.cc.algorithms.newreno import NewReno\n\n"
+        '@algorithm("mine")\nclass Mine(NewReno):\n    more: float = param(3, max=9)\n'
+        "    def on_timeout(flow, now_ns): flow.cwnd_bytes = flow.more * flow.mss_bytes\n"
+    )
+    mine, newreno = load(path), load("newreno")
+    assert [one.name for one in mine.params] == [*(one.name for one in newreno.params), "more"]
+    assert [one.name for one in mine.state] == [one.name for one in newreno.state]
+    assert mine.hooks["on_ack"] is newreno.hooks["on_ack"]
+    assert mine.hooks["on_timeout"].__code__.co_filename == str(path)
+    assert compile_algorithm(path).algorithm.name == "mine"
 
 
 @pytest.mark.parametrize(

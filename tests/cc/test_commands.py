@@ -38,7 +38,7 @@ def test_show() -> None:
     assert record["flow_bytes"] == 272
     assert not record["grants"]
     assert "gives grants" not in text
-    assert "gives grants; state: lowest_ns (port)" in run("show", "homa").output
+    assert "gives grants; state: least_rtt_ns (port)" in run("show", "homa").output
     assert record["params"][0]["unit"] == "ns"
 
 

@@ -56,7 +56,7 @@ def test_the_receivers_example_works(tmp_path: Path) -> None:
 
 def test_every_algorithm_is_in_the_table() -> None:
     section = PAGE.read_text().split("## The algorithms")[1]
-    names = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    names = re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)
     assert sorted(names) == list(registry())
 
 

@@ -17,6 +17,9 @@ from datapath.cc.algorithms.receiver_driven import (
     cut_window,
     grow_window,
     is_silent,
+    learn_rtt,
+    on_the_way,
+    one_rtt,
     open_window,
 )
 
@@ -47,7 +50,7 @@ class Homa(Flow):
     levels: int = param(4, min=1, max=8, doc="priorities, each one DSCP above the one before")
 
     next_cut_bytes: float = state()
-    lowest_ns: float = state(of="port")
+    least_rtt_ns: float = state(of="port")
 
     def on_init(flow) -> None:
         flow.unscheduled_bytes = flow.unscheduled
@@ -61,8 +64,7 @@ class Homa(Flow):
 
     @staticmethod
     def on_request(port: Port, sender: Sender) -> None:
-        if sender.rtt_ns > 0 and (port.lowest_ns == 0 or sender.rtt_ns < port.lowest_ns):
-            port.lowest_ns = sender.rtt_ns
+        learn_rtt(port, sender)
         port.timer_ns = port.now_ns  # on_timer looks at all senders, at once
 
     @staticmethod
@@ -83,25 +85,6 @@ class Homa(Flow):
         if port.lowest_dscp >= 0:
             set_priorities(port, senders)
         port.timer_ns = port.now_ns + port.patience_ns if len(senders) else 0.0
-
-
-def one_rtt(port: Port, senders: Sequence[Sender]) -> float:
-    """RTTbytes of the paper: the least that keeps the port busy."""
-    rtt_ns, mss_bytes = 0.0, 0.0
-    for i in range(len(senders)):
-        rtt_ns = max(rtt_ns, senders[i].rtt_ns)
-        mss_bytes = max(mss_bytes, senders[i].mss_bytes)
-    # A sender may have measured a queue; no path is thought to be twice as long as another.
-    known = min(rtt_ns, 2 * port.lowest_ns) * port.line_rate_bps / 8e9
-    if port.rtt_bytes > 0:
-        known = port.rtt_bytes
-    return max(known if known > 0 else port.unknown_bytes, mss_bytes)
-
-
-def on_the_way(port: Port, sender: Sender) -> float:
-    if is_silent(port, sender):
-        return 0.0
-    return max(min(sender.granted_bytes, sender.wanted_bytes) - sender.arrived_bytes, 0.0)
 
 
 def shortest(port: Port, senders: Sequence[Sender], rtt_bytes: float) -> int:

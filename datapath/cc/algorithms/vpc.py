@@ -124,13 +124,7 @@ class Vpc(Flow):
     policed_bps: float = state(NONE_YET)
 
     def on_init(flow) -> None:
-        flow.confirmed_ns = flow.decreased_ns = flow.relearn_ns = flow.batch_ns = flow.now_ns
-        flow.window_end_bytes = flow.delivered_bytes
-        first_bytes = 10 * flow.mss_bytes
-        if flow.line_rate_bps > 0:
-            first_bytes = flow.line_rate_bps * FIRST_RTT_NS / BITS_NS
-        flow.w = max(min(first_bytes, flow.initial_bytes) / flow.mss_bytes, 2)
-        apply(flow)
+        begin(flow)
 
     def on_ack(flow, ack: Ack) -> None:
         if ack.rtt_ns > 0:
@@ -161,6 +155,15 @@ class Vpc(Flow):
         if flow.policed_bps == NONE_YET:
             forget_losses(flow)
         apply(flow)
+
+
+def begin(flow: Vpc) -> None:
+    flow.confirmed_ns = flow.decreased_ns = flow.relearn_ns = flow.batch_ns = flow.now_ns
+    flow.window_end_bytes = flow.delivered_bytes
+    rate_bytes = flow.line_rate_bps * FIRST_RTT_NS / BITS_NS
+    first_bytes = rate_bytes if rate_bytes > 0 else 10 * flow.mss_bytes
+    flow.w = max(min(first_bytes, flow.initial_bytes) / flow.mss_bytes, 2)
+    apply(flow)
 
 
 def tells_delay(flow: Vpc, ack: Ack) -> bool:
