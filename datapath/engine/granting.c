@@ -120,7 +120,7 @@ static struct dp_incoming *enter(struct dp_granting *g, struct dp_qp *qp, const 
 		return NULL;
 	in->qp = qp;
 	in->index = g->n++;
-	in->mss_bytes = qp->attr.path_mtu;
+	in->mss_bytes = dp_qp_segment(qp); /* a grant of less would be of no use at first */
 	in->settled = in->arrived = in->granted = in->wanted = d->settled;
 	in->credits = in->credits_told = d->number;
 	in->credits_heard = d->heard;

@@ -41,9 +41,14 @@ def network(loss: float = 0) -> LeafSpine:
 
 
 def run(
-    algorithm: CompiledAlgorithm, rows: traffic.Flows, *, loss: float = 0, rate_known: bool = True
+    algorithm: CompiledAlgorithm,
+    rows: traffic.Flows,
+    *,
+    loss: float = 0,
+    rate_known: bool = True,
+    segment: int = PAYLOAD,
 ) -> SimResult:
-    options = EngineOptions(line_rate_bps=RATE_BPS if rate_known else 0, segment_max=PAYLOAD)
+    options = EngineOptions(line_rate_bps=RATE_BPS if rate_known else 0, segment_max=segment)
     return Simulation(network(loss), transport=options).run(rows, algorithm, timeout_s=300)
 
 
@@ -54,10 +59,11 @@ def incast(
     size: int,
     loss: float = 0,
     rate_known: bool = True,
+    segment: int = PAYLOAD,
 ) -> Round:
     """`senders` hosts send `size` bytes each to host 0, at once."""
     rows = traffic.empty(senders)
     rows["src"], rows["dst"], rows["bytes"] = np.arange(senders) + 1, 0, size
-    result = run(algorithm, rows, loss=loss, rate_known=rate_known)
+    result = run(algorithm, rows, loss=loss, rate_known=rate_known, segment=segment)
     needed_ns = senders * size * WIRE / PAYLOAD * 8e9 / RATE_BPS
     return Round(result, float(result.flows.rows["finish_ns"].max()) / needed_ns)

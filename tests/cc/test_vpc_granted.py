@@ -29,6 +29,16 @@ def test_an_incast_loses_nothing(senders: int, size: int) -> None:
     assert alone.slowdown > 1.5 * done.slowdown
 
 
+@pytest.mark.parametrize("name", ["vpc-granted", "homa"])
+@pytest.mark.parametrize("segment", [4288, 8192])
+def test_packets_longer_than_the_path_mtu(name: str, segment: int) -> None:
+    """A first grant for less than a packet would be of no use, and take the place of others."""
+    done = incast(compile_algorithm(name), senders=128, size=262_144, segment=segment)
+    assert done.result.totals["ended"] == 128
+    assert done.drops == 0
+    assert done.slowdown < 1.05
+
+
 def test_lost_grants_hold_up_nobody() -> None:
     done = incast(compile_algorithm("vpc-granted"), senders=32, size=65_536, loss=0.01)
     assert done.result.totals["ended"] == 32

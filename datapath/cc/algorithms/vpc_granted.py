@@ -56,7 +56,7 @@ class VpcGranted(Vpc):
         """One packet after the other, until the bound of what may be on the way is reached."""
         room = port.overcommit * one_rtt(port, senders)
         for i in range(len(senders)):
-            room -= on_the_way(port, senders[i])
+            room -= packets_on_the_way(port, senders[i])
         best = neediest(port, senders)
         while best >= 0 and room >= senders[best].mss_bytes:
             left = senders[best].wanted_bytes - senders[best].granted_bytes
@@ -67,13 +67,19 @@ class VpcGranted(Vpc):
         port.timer_ns = port.now_ns + port.patience_ns if len(senders) else 0.0
 
 
+def packets_on_the_way(port: Port, sender: Sender) -> float:
+    """In bytes, whole packets only: a message's last packet may leave a grant for part of one."""
+    way = on_the_way(port, sender)
+    return way - way % sender.mss_bytes
+
+
 def neediest(port: Port, senders: Sequence[Sender]) -> int:
     """The sender with the least on the way of those that want more; -1: there is none."""
     best, least = -1, 0.0
     for i in range(len(senders)):
         if senders[i].granted_bytes >= senders[i].wanted_bytes or is_silent(port, senders[i]):
             continue
-        way = on_the_way(port, senders[i])
+        way = packets_on_the_way(port, senders[i])
         if best < 0 or way < least:
             best, least = i, way
     return best
