@@ -79,7 +79,7 @@ def certain_marks_of(path: Path) -> set[str]:
     pytest_collection_modifyitems compares them with the tests' own, where the file is collected.
     """
     place, text = path.relative_to(HERE), path.read_text(encoding="utf-8")
-    whole_file = re.findall(r"^pytestmark = (\[.*?^\]|.*?$)", text, re.MULTILINE | re.DOTALL)
+    whole_file = re.findall(r"^pytestmark = (\[[^\]]*\]|.*$)", text, re.MULTILINE)
     found = set(re.findall(r"\bmark\.(\w+)", " ".join(whole_file)))
     if place.parts[0] in COMPUTING:
         if not any(wants_root(file) for file in (path, *fixtures_above(path))):

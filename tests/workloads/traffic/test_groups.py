@@ -251,12 +251,6 @@ def test_drawn_flows_repeat_from_the_seed(simulate: Any) -> None:
     assert simulate(section, seed=10)[1].tobytes() != flows.tobytes()
 
 
-def test_the_kernels_tcp_is_not_simulated(simulate: Any) -> None:
-    section = {"flows": [{"from": 0, "to": 2, "cc": {"tcp": "cubic"}}]}
-    with pytest.raises(LocalError, match="lane sim has no TCP"):
-        simulate(section)
-
-
 @pytest.mark.parametrize("device", ["udp", "kernel"])
 def test_groups_on_live_hosts(run: RunWorkload, tmp_path: FilePath, device: str) -> None:
     ours = device != "kernel"
