@@ -322,6 +322,8 @@ int tunnel_connect(struct card *, uint16_t host, const struct pipe_end *remote);
 void tunnel_close(struct card *, uint16_t host);
 /* Whether the pipe takes another frame now; its tunnel must be up. */
 bool tunnel_has_room(const struct pipe *);
+/* Bytes of a frame that one packet of the pipe carries. */
+uint32_t tunnel_packet(const struct pipe *);
 /* Sends the frame, which belongs to the tunnel from now on. */
 void tunnel_send(struct card *, struct pipe *, uint32_t first);
 struct pipe *tunnel_pipe(struct card *, struct host *, uint32_t hash);

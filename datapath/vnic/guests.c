@@ -104,7 +104,7 @@ static void send_away(struct card *card, struct guest *g, const struct guest *to
 		g->counters.recovered += recovered;
 		if (recovered)
 			header_fit_mss(dp_raw_bytes(&card->raw, first), card->chunk[first].raw.len,
-				       h, dp_qp_segment(p->qp));
+				       h, tunnel_packet(p));
 		wait_for_turn(card, g, l, h, first);
 	}
 }

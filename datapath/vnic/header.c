@@ -124,9 +124,12 @@ bool header_mark_ce(uint8_t *b, const struct header *h)
 /* Offset of the option that offers a largest segment, in a SYN of `len` bytes; 0: there is none. */
 static uint32_t mss_option(const uint8_t *tcp, uint32_t len)
 {
-	uint32_t at = TCP_LEN, end = len < TCP_LEN ? 0 : (tcp[TCP_OFFSET] >> 4) * 4u;
+	uint32_t at = TCP_LEN, end;
 
-	if (end > len || !(tcp[TCP_FLAGS] & TCP_SYN))
+	if (len < TCP_LEN || !(tcp[TCP_FLAGS] & TCP_SYN))
+		return 0;
+	end = (tcp[TCP_OFFSET] >> 4) * 4u;
+	if (end > len)
 		return 0;
 	while (at + 1 < end && tcp[at] != TCP_END) {
 		uint32_t option = tcp[at] == TCP_NOP ? 1 : tcp[at + 1];

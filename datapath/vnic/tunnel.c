@@ -99,6 +99,11 @@ bool tunnel_has_room(const struct pipe *p)
 	return p->posted < SENDS && dp_qp_unsent(p->qp) < UNSENT;
 }
 
+uint32_t tunnel_packet(const struct pipe *p)
+{
+	return dp_qp_segment(p->qp);
+}
+
 static void lost_with_tunnel(struct card *card, struct pipe *p, struct traffic *t)
 {
 	card->host[p->host].counters.aborted++;

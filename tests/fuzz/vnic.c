@@ -169,9 +169,9 @@ struct pipe *tunnel_pipe(struct card *card, struct host *host, uint32_t hash)
 	return &host->pipe[hash % card->n_pipes];
 }
 
-uint32_t dp_qp_segment(const struct dp_qp *qp)
+uint32_t tunnel_packet(const struct pipe *p)
 {
-	(void)qp;
+	(void)p;
 	return 1408;
 }
 
