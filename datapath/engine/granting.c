@@ -235,8 +235,9 @@ static void follow_up(struct dp_engine *e, uint64_t now)
 			     at <= (double)now ? now + 1 : (uint64_t)fmin(ceil(at), latest));
 }
 
-/* After on_request and on_data, and the grants that they lead to at once.  A round trip begins with a grant or credit, and ends when all that
- * had been given by then has arrived, was lost, or was told. */
+/* Called after on_request and on_data, and the grants that they lead to at once.  A round trip
+ * begins with a grant or credit.  It ends when the bytes granted by then have arrived, or when the
+ * sender has told of the credits given by then. */
 static void end_round(struct dp_engine *e, struct dp_incoming *in, uint64_t now)
 {
 	struct dp_granting *g = e->granting;

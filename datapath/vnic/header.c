@@ -143,15 +143,6 @@ static uint32_t mss_option(const uint8_t *tcp, uint32_t len)
 	return 0;
 }
 
-/* RFC 1624: the checksum after 16 bits have changed, which begin at an even offset. */
-static uint16_t sum_after(uint16_t sum, uint16_t before, uint16_t after)
-{
-	uint32_t n = (uint16_t)~sum + (uint32_t)(uint16_t)~before + after;
-
-	n = (n & 0xffff) + (n >> 16);
-	return (uint16_t) ~((n & 0xffff) + (n >> 16));
-}
-
 static uint16_t swapped(uint16_t v)
 {
 	return (uint16_t)(v << 8 | v >> 8);
@@ -172,10 +163,10 @@ bool header_fit_mss(uint8_t *b, uint32_t len, const struct header *h, uint32_t r
 		return false;
 	after = (uint16_t)(full - headers);
 	dp_put16(tcp + at + 2, after);
-	if (at % 2) {
+	if (at % 2) { /* it lies across two words */
 		before = swapped(before);
 		after = swapped(after);
 	}
-	dp_put16(tcp + TCP_SUM, sum_after(dp_get16(tcp + TCP_SUM), before, after));
+	dp_put16(tcp + TCP_SUM, dp_sum_update(dp_get16(tcp + TCP_SUM), before, after));
 	return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The IPv4 header (RFC 791) without options: offsets, and its checksum. */
+/* The IPv4 header (RFC 791) without options: offsets, and checksums. */
 #ifndef DP_WIRE_IPV4_H
 #define DP_WIRE_IPV4_H
 
@@ -30,6 +30,15 @@ static inline uint16_t dp_ipv4_sum(const uint8_t *ip)
 		sum += i == DP_IPV4_SUM ? 0 : dp_get16(ip + i);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
+}
+
+/* RFC 1624, equation 3: a checksum after one of the 16-bit words under it has changed. */
+static inline uint16_t dp_sum_update(uint16_t sum, uint16_t before, uint16_t after)
+{
+	uint32_t n = (uint16_t)~sum + (uint32_t)(uint16_t)~before + after;
+
+	n = (n & 0xffff) + (n >> 16);
+	return (uint16_t) ~((n & 0xffff) + (n >> 16));
 }
 
 #endif

@@ -202,7 +202,7 @@ def learn_jitter(flow: Vpc, ack: Ack, rtt_ns: float) -> None:
 
 
 def learn_wander(flow: Vpc) -> None:
-    """On long ways packets that follow each other are late together: look at lowest delays."""
+    """On long paths packets that follow each other are late together: look at lowest delays."""
     if flow.min_rtt_ns > LONG_NS and flow.last_low_ns < NONE_YET and not flow.draining:
         change_ns = WANDER_GAIN * abs(flow.low_ns - flow.last_low_ns)
         flow.wander_ns += WANDER_G * (change_ns - flow.wander_ns)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fabric/emulator/emulator.h"
+#include "wire/ipv4.h"
 #include "wire/opcode.h"
 #include "wire/trim.h"
 
@@ -134,16 +135,12 @@ uint32_t hash_flow(const uint8_t *b, const struct chunk *c)
 	return dp_flow_hash(&src, &dst, sport, dport);
 }
 
-/* RFC 1624, equation 3: HC' = ~(~HC + ~m + m'). */
 static void mark_ipv4(uint8_t *ip)
 {
 	uint16_t word = dp_get16(ip), marked = word | DP_ECN_CE;
-	uint32_t sum = (uint16_t)~dp_get16(ip + 10) + (uint32_t)(uint16_t)~word + marked;
 
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
 	dp_put16(ip, marked);
-	dp_put16(ip + 10, (uint16_t)~sum);
+	dp_put16(ip + DP_IPV4_SUM, dp_sum_update(dp_get16(ip + DP_IPV4_SUM), word, marked));
 }
 
 void mark_ce(uint8_t *b, const struct chunk *c)
