@@ -41,6 +41,23 @@ MEASURING = (
 )
 """Files with tests of what time, rates or CPUs come to; single tests elsewhere have the mark."""
 
+LONG = (
+    "cli/test_tutorial.py",
+    "train/test_backend.py",
+    "experiment/test_runner.py",
+    "lanes/test_ssh.py",
+    "cli/test_machine.py",
+    "fresh/test_fresh.py",
+    "cli/test_offline.py",
+    "verbs/test_programs.py",
+    "verbs/test_rdmacm.py",
+    "fuzz/test_corpus.py",
+    "experiment/test_revisions.py",
+    "workloads/test_perftest.py",
+    "workloads/test_training.py",
+)
+"""Files whose tests drive programs for long: the processes of a stage take them first."""
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Whether no test of a file can be meant by -m.  Such a file is not imported: that takes long.
@@ -156,6 +173,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Of the others, those of a file run one after another, also where xdist spreads tests.
     """
     soaked = {path for path in {item.path for item in items} if searches(path.read_text())}
+    items.sort(key=lambda item: place_in_line(item.path))  # sort() keeps the order of equal ones
     for item in items:
         if item.path in soaked:
             item.add_marker(pytest.mark.soak)
@@ -171,6 +189,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} has not its file's mark: {missing}")
         if item.get_closest_marker("compute") is None:
             item.add_marker(pytest.mark.xdist_group(str(place)))
+
+
+def place_in_line(path: Path) -> int:
+    """Where a file stands among those that start before others."""
+    place = str(path.relative_to(HERE))
+    return LONG.index(place) if place in LONG else len(LONG)
 
 
 @pytest.fixture(autouse=True)

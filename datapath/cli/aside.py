@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A stage of the selftest that runs in a process of its own while others run."""
+"""Stages of the selftest that run in a process of their own while others run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,46 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from datapath.cli.tally import Failure, Tally
 
 _LOOK_S = 0.2
+Stage = Callable[[Sequence[str]], Tally]
+
+
+class StageDone(NamedTuple):
+    """The result of a stage, its time, and the CPU time of its programs."""
+
+    tally: Tally
+    seconds: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.tally}  ({self.seconds:.0f} s, CPU {self.cpu_s:.0f} s)"
+
+
+def timed(stage: Stage, arguments: Sequence[str]) -> StageDone:
+    started, before = time.monotonic(), _childrens_cpu_s()
+    tally = stage(arguments)
+    return StageDone(tally, time.monotonic() - started, _childrens_cpu_s() - before)
+
+
+def _childrens_cpu_s() -> float:
+    """Of children that have been waited for."""
+    return sum(os.times()[2:4])
 
 
 class Aside:
-    """stage(arguments) in a child process.  It starts with `with`, at whose end it is ended.
+    """Stages, one after another in a child process.
 
-    Its output goes to a file until `join` prints it: nobody can read two stages at once.
+    The child starts with `with`, at whose end it is ended.  The output of a stage goes to a file
+    until `join` prints it: nobody can read two stages at once.
     """
 
-    def __init__(self, stage: Callable[[Sequence[str]], Tally], arguments: Sequence[str]) -> None:
-        self._stage, self._arguments = stage, arguments
+    def __init__(self, stages: Sequence[Stage], arguments: Sequence[str]) -> None:
+        self._left, self._arguments = list(stages), arguments
+        self._printed = 0
 
     def __enter__(self) -> Aside:
         self._output = tempfile.TemporaryFile(prefix="dpctl-selftest-")
@@ -34,30 +59,36 @@ class Aside:
         context = multiprocessing.get_context("fork")
         self._answer, answer = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_run, args=(self._stage, self._arguments, self._output, answer)
+            target=_run, args=(self._left, self._arguments, self._output, answer)
         )
         sys.stdout.flush()
         self._process.start()
         answer.close()
         return self
 
-    def join(self) -> tuple[Tally, float]:
-        """Print its output until it ends; its counts, and how many seconds it took."""
+    def join(self) -> StageDone:
+        """Print the output of the next stage until that ends; what the stage came to."""
+        stage = self._left.pop(0)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        begin, ended = 0, False
-        while not ended:
-            ended = self._answer.poll(_LOOK_S)  # also when the child has died
-            while data := os.pread(self._output.fileno(), 1 << 16, begin):
-                sys.stdout.write(decoder.decode(data))
-                begin += len(data)
-            sys.stdout.flush()
+        while not self._answer.poll(_LOOK_S):  # true also when the child has died
+            self._print(decoder, os.fstat(self._output.fileno()).st_size)
         try:
-            tally, seconds = self._answer.recv()
+            answer: tuple[StageDone, int] = self._answer.recv()
         except EOFError:
-            died = Failure(self._stage.__name__, "its process died")
-            tally, seconds = Tally(failed=1, failures=[died]), 0.0
-        self._process.join()
-        return tally, seconds
+            died = Failure(stage.__name__, "its process died")
+            end = os.fstat(self._output.fileno()).st_size
+            answer = StageDone(Tally(failed=1, failures=[died]), 0.0, 0.0), end
+        self._print(decoder, answer[1])
+        return answer[0]
+
+    def _print(self, decoder: codecs.IncrementalDecoder, end: int) -> None:
+        """What has been written since the last call, as far as `end`."""
+        while data := os.pread(
+            self._output.fileno(), min(1 << 16, end - self._printed), self._printed
+        ):
+            sys.stdout.write(decoder.decode(data))
+            self._printed += len(data)
+        sys.stdout.flush()
 
     def __exit__(
         self,
@@ -73,13 +104,11 @@ class Aside:
 
 
 def _run(
-    stage: Callable[[Sequence[str]], Tally],
-    arguments: Sequence[str],
-    output: BinaryIO,
-    answer: Connection,
+    stages: Sequence[Stage], arguments: Sequence[str], output: BinaryIO, answer: Connection
 ) -> None:
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
-    started = time.monotonic()
-    tally = stage(arguments)
-    answer.send((tally, time.monotonic() - started))
+    for stage in stages:
+        done = timed(stage, arguments)
+        sys.stdout.flush()
+        answer.send((done, os.fstat(output.fileno()).st_size))

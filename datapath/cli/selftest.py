@@ -6,16 +6,16 @@ Stages; each runs, even when another one failed:
   lint     ruff check, ruff format, mypy, import-linter
   c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
-  compute  tests that need nothing of the machine but time, several at once
-  pytest   every other test that runs on this machine itself: several files at once,
+  pytest   the tests that drive programs on this machine itself: several files at once,
            one more than there are CPUs, since these tests often wait
   guests   pytest -m guests: boots virtual machines, installing their kernels
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
+  compute  tests that need nothing of the machine but time, several at once
   alone    pytest -m alone: the tests that measure time, one by one
   suite    tests/rdma_core/run.sh: rdma-core's own tests over the UDP port
 
-The stages run in this order, with one exception: `guests`, which waits a lot, starts
-first and runs beside the others.  Its output follows when its turn comes.
+The stages run in this order, with one exception: `guests`, and after it `compute`, run
+beside the stages before them, so that no CPU waits.  Their output follows when their turn comes.
 
 `--all` adds the long ones:
 
@@ -26,7 +26,7 @@ first and runs beside the others.  Its output follows when its turn comes.
   suites   rdma-core's own tests over both ports, and with 1 % loss
 
 Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san,
-compute, pytest and alone run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
+pytest, compute and alone run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
 guests count like all others, and have a line of their own for each device.
 
 In the stages pytest, guests and alone, tests that fail run once more, unless more than
@@ -45,13 +45,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
 
-from datapath.cli.aside import Aside
+from datapath.cli.aside import Aside, Stage, StageDone, timed
 from datapath.cli.bytecode import bytecode_kept
 from datapath.cli.tally import (
     CPU_PROPERTY,
@@ -220,9 +217,14 @@ def pytest_with_second_try(
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    """Tests that drive programs.  Two processes leave two CPUs idle for a quarter of the time."""
+    """Tests that drive programs.  Two processes leave two CPUs idle for a quarter of the time.
+
+    Files start in the order of tests/conftest.py: xdist's own would leave to the end, and to one
+    process, those with few tests that take long.
+    """
     mark = "not compute and not san and not guests and not alone"
-    return pytest_with_second_try(["-m", mark, *arguments], spread="loadfile", waiting=1)
+    words = ["-m", mark, "--no-loadscope-reorder", *arguments]
+    return pytest_with_second_try(words, spread="loadfile", waiting=1)
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
@@ -306,19 +308,18 @@ def suites(_: Sequence[str]) -> Tally:
     return tally
 
 
-Stage = Callable[[Sequence[str]], Tally]
 STAGES: dict[str, Stage] = {
     "lint": lint,
     "c": meson_tests,
     "san": sanitized_pytest,
-    "compute": compute_pytest,
     "pytest": plain_pytest,
     "guests": guest_pytest,
+    "compute": compute_pytest,
     "alone": lone_pytest,
     "suite": suite,
 }
-BESIDE = "guests"
-"""The stage that runs beside those before it."""
+BESIDE = ("guests", "compute")
+"""The stages that run, one after another, beside those before them."""
 
 LONG_STAGES: dict[str, Stage] = {
     "soak": soak,
@@ -353,41 +354,19 @@ def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
         return [name for name in every if name in stages], left[:index] + left[stop:]
     if wants_all:
         return every, left
-    return (["san", "compute", "pytest", "alone"] if left else list(STAGES)), left
-
-
-class StageDone(NamedTuple):
-    """The result of a stage, its time, and the CPU time of its programs."""
-
-    tally: Tally
-    seconds: float
-    cpu_s: float
-
-    def __str__(self) -> str:
-        return f"{self.tally}  ({self.seconds:.0f} s, CPU {self.cpu_s:.0f} s)"
+    return (["san", "pytest", "compute", "alone"] if left else list(STAGES)), left
 
 
 def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, StageDone]:
-    """In the order of stages."""
+    """In the order of stages, but for those that run beside them."""
     run = STAGES | LONG_STAGES
+    beside = [] if stages[0] in BESIDE else [stage for stage in stages if stage in BESIDE]
     done = {}
-    first = BESIDE in stages and stages[0] != BESIDE
-    with Aside(run[BESIDE], arguments) if first else nullcontext() as aside:
+    with Aside([run[stage] for stage in beside], arguments) as aside:
         for stage in stages:
             print(f"\n==== {stage} ====", flush=True)
-            started, before = time.monotonic(), childrens_cpu_s()
-            if stage == BESIDE and aside is not None:
-                tally, seconds = aside.join()
-            else:
-                tally = run[stage](arguments)
-                seconds = time.monotonic() - started
-            done[stage] = StageDone(tally, seconds, childrens_cpu_s() - before)
+            done[stage] = aside.join() if stage in beside else timed(run[stage], arguments)
     return done
-
-
-def childrens_cpu_s() -> float:
-    """Of children that have been waited for: one that runs beside a stage counts when it ends."""
-    return sum(os.times()[2:4])
 
 
 def selftest(args: list[str]) -> int:

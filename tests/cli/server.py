@@ -60,13 +60,18 @@ class Dpctl:
         cwd: Path = ROOT,
         memory_bytes: int | None = MEMORY_BYTES,
         env: Mapping[str, str] | None = None,
+        streams: Mapping[int, str] | None = None,
     ) -> Done:
-        """memory_bytes: so much more than the server has; None: no bounds at all."""
+        """memory_bytes: so much more than the server has; None: no bounds at all.
+
+        streams: files that are stdin (0), stdout (1) or stderr (2), as a terminal is.
+        """
         request = {
             "argv": list(map(str, arguments)),
             "cwd": str(cwd),
             "memory": memory_bytes,
             "env": dict(os.environ if env is None else env),
+            "streams": {str(stream): file for stream, file in (streams or {}).items()},
         }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -175,6 +180,8 @@ def _run(request: dict[str, Any], server: int, out: int, err: int) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
+        for stream, file in request["streams"].items():
+            os.dup2(os.open(file, os.O_RDWR | os.O_NOCTTY), int(stream))
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A stage in a process of its own: its output, its counts, its end.
+"""Stages in a process of their own: their output, their counts, their end.
 
 In a program without other threads, as `dpctl selftest` is: a lock that a thread of pytest-xdist
 has at the moment of the fork would stay locked in the stage.
@@ -27,17 +27,24 @@ def stage(arguments):
     subprocess.run(["echo", *arguments], check=True)
     return Tally(passed=3, details=["d"])
 
-with Aside(stage, ["two"]) as aside:
-    tally, seconds = aside.join()
-print(json.dumps([asdict(tally), seconds > 0]))
+def second(_):
+    print("three", flush=True)
+    return Tally(passed=1)
+
+with Aside([stage, second], ["two"]) as aside:
+    time.sleep(1)
+    done = aside.join()
+    print("between", flush=True)
+    after = aside.join()
+print(json.dumps([asdict(done.tally), done.seconds > 0, after.tally.passed]))
 """
 DEATH = """
 def stage(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-with Aside(stage, []) as aside:
-    tally, _ = aside.join()
-print(json.dumps([tally.failed, [str(failure) for failure in tally.failures]]))
+with Aside([stage, stage], []) as aside:
+    tallies = [aside.join().tally for _ in range(2)]
+print(json.dumps([[tally.failed, str(*tally.failures)] for tally in tallies]))
 """
 INTERRUPT = """
 def stage(_):
@@ -46,7 +53,7 @@ def stage(_):
     time.sleep(600)
 
 begun, ready = os.pipe()
-aside = Aside(stage, [])
+aside = Aside([stage], [])
 try:
     with aside:
         os.read(begun, 1)
@@ -72,15 +79,16 @@ def run(program: str) -> tuple[str, Any]:
 
 
 def test_output_and_counts() -> None:
-    """All of the output: Python's own, and that of programs."""
-    printed, (tally, took_time) = run(OUTPUT)
+    """All of the output, Python's own and that of programs, and none of a stage that follows."""
+    printed, (tally, took_time, after) = run(OUTPUT)
     assert (tally["passed"], tally["failed"], tally["details"]) == (3, 0, ["d"])
     assert took_time
-    assert printed == "one \N{MULTIPLICATION SIGN}" * 50_000 + "\ntwo\n"
+    assert after == 1
+    assert printed == "one \N{MULTIPLICATION SIGN}" * 50_000 + "\ntwo\nbetween\nthree\n"
 
 
-def test_a_stage_that_dies_has_failed() -> None:
-    assert run(DEATH) == ("", [1, ["stage: its process died"]])
+def test_a_stage_that_dies_has_failed_and_those_after_it() -> None:
+    assert run(DEATH) == ("", [[1, "stage: its process died"]] * 2)
 
 
 def test_it_ends_with_the_selftest() -> None:

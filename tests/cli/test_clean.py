@@ -19,7 +19,8 @@ from datapath.experiment.lock import is_being_written, locked
 from datapath.experiment.store import ResultStore
 from datapath.lanes.orphans import orphaned_holders
 
-from .test_cli import ROOT, dpctl
+from .server import shared
+from .test_cli import dpctl
 
 NO_SUCH_PID = 2**22 - 1
 
@@ -41,25 +42,20 @@ def left(results: Path) -> list[str]:
 
 def clean(results: Path, *words: object, answer: str | None = None) -> tuple[int, str]:
     """(exit code, what it says) of `dpctl clean --results`; `answer`: typed at a terminal."""
-    argv = [sys.executable, "-m", "datapath.cli", "clean", "--results", *map(str, words)]
-    terminal, end = pty.openpty() if answer is not None else (-1, subprocess.DEVNULL)
-    if answer is not None:
+    arguments = ("clean", "--results", *words)
+    env = {**os.environ, "COLUMNS": "200"}
+    if answer is None:
+        done = shared()(*arguments, cwd=results.parent, env=env)
+        return done.code, done.out + done.err
+    terminal, end = pty.openpty()
+    try:
         os.write(terminal, answer.encode())
-    done = subprocess.run(
-        argv,
-        cwd=results.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
-        stdin=end,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    for descriptor in (terminal, end):
-        if descriptor >= 0:
-            os.close(descriptor)
-    return done.returncode, done.stdout
+        streams = {0: os.ttyname(end)}
+        done = shared()(*arguments, cwd=results.parent, env=env, streams=streams)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    return done.code, done.out + done.err
 
 
 # --- results ---------------------------------------------------------------------------------

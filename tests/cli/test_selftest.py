@@ -19,7 +19,7 @@ from datapath.cli.tally import Tally
 from datapath.errors import LocalError
 from tests.conftest import HERE, certain_marks_of, marks_of, pytest_ignore_collect
 
-USUAL = ["lint", "c", "san", "compute", "pytest", "guests", "alone", "suite"]
+USUAL = ["lint", "c", "san", "pytest", "guests", "compute", "alone", "suite"]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], USUAL, []),
         (
             ["tests/wire", "-k", "bth"],
-            ["san", "compute", "pytest", "alone"],
+            ["san", "pytest", "compute", "alone"],
             ["tests/wire", "-k", "bth"],
         ),
         (["--stage", "pytest,lint"], ["lint", "pytest"], []),
@@ -62,7 +62,7 @@ def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
     assert (
-        "lint, c, san, compute, pytest, guests, alone, suite, soak, fresh, suites"
+        "lint, c, san, pytest, guests, compute, alone, suite, soak, fresh, suites"
         in caught.value.hint
     )
 
@@ -131,34 +131,39 @@ def test_every_stage_is_told() -> None:
     assert told == [*selftest.STAGES, *selftest.LONG_STAGES]
 
 
-def test_guests_run_beside_the_stages_before_them(
+def test_guests_and_what_computes_run_beside_the_stages_before_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """They are there when the first stage runs; nothing of them is left when `alone` runs."""
+    """One after the other; nothing of them is left when `alone` runs."""
     here, gone = tmp_path / "here", tmp_path / "gone"
 
     def guests(_: Sequence[str]) -> Tally:
         here.touch()
         wait_for(tmp_path / "lint ran")
-        gone.touch()
         return Tally(passed=2)
+
+    def compute(_: Sequence[str]) -> Tally:
+        wait_for(tmp_path / "c ran")
+        gone.touch()
+        return Tally(passed=3)
 
     def lint(_: Sequence[str]) -> Tally:
         wait_for(here)
         (tmp_path / "lint ran").touch()
         return Tally(passed=1)
 
+    def c(_: Sequence[str]) -> Tally:
+        (tmp_path / "c ran").touch()
+        return Tally(passed=1)
+
     def alone(_: Sequence[str]) -> Tally:
         return Tally(passed=1 if gone.exists() else 0)
 
-    monkeypatch.setattr(selftest, "STAGES", {"lint": lint, "guests": guests, "alone": alone})
-    done = selftest.run_stages(["lint", "guests", "alone"], [])
-    assert {name: outcome.tally.passed for name, outcome in done.items()} == {
-        "lint": 1,
-        "guests": 2,
-        "alone": 1,
-    }
-    assert list(done) == ["lint", "guests", "alone"]
+    stages = {"lint": lint, "c": c, "guests": guests, "compute": compute, "alone": alone}
+    monkeypatch.setattr(selftest, "STAGES", stages)
+    done = selftest.run_stages(list(stages), [])
+    passed = [(name, outcome.tally.passed) for name, outcome in done.items()]
+    assert passed == [("lint", 1), ("c", 1), ("guests", 2), ("compute", 3), ("alone", 1)]
 
 
 def wait_for(path: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.server import Done, Dpctl
+from tests.cli.server import Done, Dpctl, dpctl, shared
 from tests.report import folders
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,17 +154,26 @@ exit 1
 """
 
 
-def on_a_terminal(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
-    """(exit code, all that a program writes) when stdout and stderr are a terminal."""
+def on_a_terminal(*words: str, env: dict[str, str]) -> tuple[int, str]:
+    """(exit code, all that dpctl writes) when stdout and stderr are a terminal."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        seen = b""
+    seen: list[bytes] = []
+
+    def read() -> None:
         with contextlib.suppress(OSError):  # EIO: the other side is closed
             while part := os.read(ours, 65536):
-                seen += part
-    os.close(ours)
-    return process.returncode, seen.decode()
+                seen.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        name = os.ttyname(theirs)
+        done = shared()(*words, memory_bytes=None, env=env, streams={1: name, 2: name})
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+    return done.code, b"".join(seen).decode()
 
 
 @pytest.mark.parametrize("kind", ["xterm", "dumb"])
@@ -192,8 +202,8 @@ def test_the_other_screen_is_a_screen(kind: str) -> None:
 
 
 def test_a_number_of_samples_stays_on_the_screen() -> None:
-    argv = [sys.executable, "-m", "datapath.cli", "top", "-n", "2", "--interval", "100ms"]
-    code, seen = on_a_terminal(argv, {**os.environ, "TERM": "xterm"})
+    words = ("top", "-n", "2", "--interval", "100ms")
+    code, seen = on_a_terminal(*words, env={**os.environ, "TERM": "xterm"})
     assert code == 0, seen
     assert "\x1b" not in seen
     assert seen.strip()
@@ -207,14 +217,12 @@ def test_last_words_of_a_program(tmp_path: Path, terminal: bool) -> None:
     programs.mkdir()
     (programs / "ib_send_lat").write_text(PROGRAM)
     (programs / "ib_send_lat").chmod(0o755)
-    argv = [sys.executable, "-m", "datapath.cli", "run", str(path), "--out", str(tmp_path / "r")]
+    words = ("run", str(path), "--out", str(tmp_path / "r"))
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TERM": "xterm"}
     if terminal:
-        code, seen = on_a_terminal(argv, env)
+        code, seen = on_a_terminal(*words, env=env)
     else:
-        done = subprocess.run(
-            argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = dpctl(*words, env=env)
         code, seen = done.returncode, done.stdout + done.stderr
         assert all(c.isprintable() or c in "\n\N{NO-BREAK SPACE}" for c in seen)
     assert code == 1, seen

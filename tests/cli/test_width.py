@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from datapath.cli.output import print_table
 from tests.cli.test_terminal import on_a_terminal
 from tests.report import folders
 
@@ -41,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def screen(width: int, *words: str) -> tuple[int, list[str]]:
     """(exit code, the lines that a terminal of so many columns shows)"""
-    argv = [sys.executable, "-m", "datapath.cli", *words]
-    code, seen = on_a_terminal(argv, {**os.environ, "TERM": "xterm", "COLUMNS": str(width)})
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": str(width)}
+    code, seen = on_a_terminal(*words, env=env)
     return code, re.sub(r"\x1b\[[\d;]*m", "", seen).replace("\r\n", "\n").splitlines()
 
 
@@ -66,13 +68,16 @@ def test_a_last_column_takes_the_room_that_is_left() -> None:
     assert wide[1].endswith("devices and getProperties tell what NCCL can work with")
 
 
-def test_a_path_that_does_not_fit_stands_below() -> None:
+def test_a_path_that_does_not_fit_stands_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one piece, to be copied."""
     path = "/a/folder" * 10
     rows = [{"run": "first", "folder": path}, {"run": "second", "folder": "/b"}]
-    tell = f"from datapath.cli.output import print_table; print_table({rows}, ['run', 'folder'])"
-    _, seen = on_a_terminal([sys.executable, "-c", tell], {**os.environ, "COLUMNS": "80"})
-    assert seen.split("\r\n") == [
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "80")
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        print_table(rows, ["run", "folder"])
+    assert os.read(ours, 4096).decode().split("\r\n") == [
         "run",
         "    folder",
         "first",
@@ -81,6 +86,7 @@ def test_a_path_that_does_not_fit_stands_below() -> None:
         "    /b",
         "",
     ]
+    os.close(ours)
 
 
 def test_what_a_group_of_commands_is_for_is_told_whole() -> None:
