@@ -211,8 +211,8 @@ def test_machines_are_guests_of_cards_over_a_network_that_loses(
 ) -> None:
     """Their own devices stay as they are, and go-back-N sees no loss.
 
-    A device in standard mode sends again after its time-out whatever the card does, so that is long:
-    a busy machine may stand still for perftest's 67 ms.
+    A device in standard mode sends again after its time-out, whatever the card does.  So that is
+    long: a busy machine may stand still for perftest's 67 ms.
     """
     text = EXPERIMENT.replace(
         "topology:\n", "topology:\n  mtu: 4400\n  vnic: {cc: {algo: vpc}}\n"
