@@ -4,7 +4,7 @@
 
 #include "vnic/card.h"
 
-enum { LACKS_MAX = 16 }; /* bytes with which a frame is filled up */
+enum { LACKS_MAX = 16 }; /* most bytes that a frame is filled up with */
 
 uint32_t frame_get(struct card *card)
 {
