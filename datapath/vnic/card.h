@@ -368,6 +368,10 @@ void vxlan_receive(struct card *);
 uint32_t frame_get(struct card *);
 /* Shortens a chain of whole chunks to the length of a frame; the other chunks are free again. */
 void frame_cut(struct card *, uint32_t first, uint32_t len);
+/* Fills a frame up to whole packets of `packet` bytes, if only a few bytes are missing: with zeros
+ * behind its IP packet.  Congestion control takes RTTs from full packets only, since short ones
+ * leave a slow link sooner.  siw's segments, whose lengths are multiples of four, would make none. */
+void frame_fill(struct card *, uint32_t first, uint32_t packet);
 /* Counts a frame that is about to wait as held by its guest. */
 void frame_hold(struct card *, struct guest *, uint32_t first);
 /* Frees the frame's chunks. */

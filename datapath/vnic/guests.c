@@ -102,9 +102,11 @@ static void send_away(struct card *card, struct guest *g, const struct guest *to
 		dp_raw_put(&card->raw, first);
 	} else {
 		g->counters.recovered += recovered;
-		if (recovered)
+		if (recovered && h->protocol == PROTO_TCP) {
 			header_fit_mss(dp_raw_bytes(&card->raw, first), card->chunk[first].raw.len,
 				       h, tunnel_packet(p));
+			frame_fill(card, first, tunnel_packet(p));
+		}
 		wait_for_turn(card, g, l, h, first);
 	}
 }

@@ -94,6 +94,10 @@ bool header_read(const uint8_t *b, uint32_t len, struct header *h)
 
 uint32_t header_hash(const struct header *h)
 {
+	int order = memcmp(h->src.b, h->dst.b, sizeof(h->src.b));
+
+	if (order > 0 || (!order && h->sport > h->dport))
+		return dp_flow_hash(&h->dst, &h->src, h->dport, h->sport);
 	return dp_flow_hash(&h->src, &h->dst, h->sport, h->dport);
 }
 

@@ -40,7 +40,8 @@ struct header {
 /* Reads the headers, all of which must lie in the first `len` bytes of a frame.  false: a header is
  * cut short, or contradicts itself. */
 bool header_read(const uint8_t *frame, uint32_t len, struct header *out);
-/* Equal for all frames of a flow. */
+/* Equal for all frames of a flow, and for answers, whose ports are swapped: both take one QP of the
+ * tunnel, so that its acknowledgements ride on frames. */
 uint32_t header_hash(const struct header *);
 /* fe80:: with the interface identifier that RFC 4291, appendix A makes of a link address. */
 void link_local_address(const uint8_t mac[MAC_LEN], struct dp_addr *out);

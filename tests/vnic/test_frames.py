@@ -94,6 +94,22 @@ def test_the_flow_is_in_the_hash_and_nothing_else() -> None:
     assert read(bytes(longer)).hash == read(bytes(frames[0])).hash
 
 
+@pytest.mark.parametrize(
+    ("ip", "back"),
+    [
+        (IP(src="10.0.0.1", dst="10.0.0.2"), IP(src="10.0.0.2", dst="10.0.0.1")),
+        (IP(src="10.0.0.1", dst="10.0.0.1"), IP(src="10.0.0.1", dst="10.0.0.1")),
+        (IPv6(src="fd00::2", dst="fd00::1"), IPv6(src="fd00::1", dst="fd00::2")),
+    ],
+)
+def test_the_answers_of_a_flow_have_its_hash(ip: Packet, back: Packet) -> None:
+    there = read(bytes(ETHER / ip / TCP(sport=7000, dport=80)))
+    answer = read(bytes(ETHER / back / TCP(sport=80, dport=7000)))
+    assert there.hash == answer.hash
+    swapped = read(bytes(ETHER / back / TCP(sport=7000, dport=80)))
+    assert (swapped.hash == there.hash) == (ip == back)
+
+
 def questions() -> Iterator[Packet]:
     arp = ARP(hwsrc=A, psrc="10.0.0.1", pdst="10.0.0.2")
     yield Ether(src=A, dst="ff:ff:ff:ff:ff:ff") / arp
