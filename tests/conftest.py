@@ -34,8 +34,6 @@ COMPUTING = ("cc", "docs", "engine", "fabric", "hunt", "link", "report", "wire")
 """Folders with tests that compute, beside those that run on the machine's network."""
 
 MEASURING = (
-    "fabric/test_emulator.py",
-    "io/test_arrival.py",
     "lanes/test_accuracy.py",
     "lanes/test_scheduling.py",
 )

@@ -26,6 +26,7 @@ static inline void dp_packet_start(const struct dp_qp *qp, struct dp_packet *pkt
 	pkt->frag_len = 0;
 	pkt->pay_len = 0;
 	pkt->arrived_ns = 0;
+	pkt->late_ns = 0;
 	pkt->len = 0;
 }
 

@@ -82,14 +82,19 @@ static inline double dp_flow_cwnd_bytes(const struct dp_flow *f)
 	return f->record ? f->record->cwnd_bytes : f->constant_cwnd_bytes;
 }
 
-/* The algorithm's window is about packets on their way.  Packets that the receiver has and does not
- * acknowledge yet, because this end asked for few acknowledgements, come on top of it. */
+/* The algorithm's window is about packets on their way.  Others come on top of it: those that the
+ * receiver has and does not acknowledge yet, because this end asked for few acknowledgements, and
+ * those that a busy host has not got to, whose acknowledgement included.  At most as many of these
+ * as are on their way: a host that stands still must not be sent ever more. */
 static inline double dp_flow_window_bytes(const struct dp_flow *f)
 {
+	const struct dp_rtt *r = &f->rtt;
+	uint64_t late_ns = r->late_ns < r->srtt_ns ? r->late_ns : r->srtt_ns;
 	double cwnd_bytes = dp_flow_cwnd_bytes(f);
 
-	if (f->thinning.level && f->rtt.srtt_ns)
-		cwnd_bytes += cwnd_bytes * (double)dp_flow_thinned_ns(f) / (double)f->rtt.srtt_ns;
+	if (late_ns || (f->thinning.level && r->srtt_ns))
+		cwnd_bytes +=
+			cwnd_bytes * (double)(dp_flow_thinned_ns(f) + late_ns) / (double)r->srtt_ns;
 	return cwnd_bytes;
 }
 

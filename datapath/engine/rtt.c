@@ -6,7 +6,8 @@
 /* How long the longest hold time of a READ is remembered. */
 #define HELD_WINDOW_NS 1000000000ull
 
-void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t now)
+void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t late_ns,
+		   uint64_t now)
 {
 	uint64_t all, mean, err;
 
@@ -16,6 +17,7 @@ void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t
 	if (!r->srtt_ns) {
 		r->srtt_ns = rtt_ns;
 		r->host_ns = host_ns;
+		r->late_ns = late_ns;
 		r->rttvar_ns = all / 2;
 	} else {
 		mean = r->srtt_ns + r->host_ns;
@@ -23,6 +25,7 @@ void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t
 		r->rttvar_ns = (3 * r->rttvar_ns + err) / 4;
 		r->srtt_ns = (7 * r->srtt_ns + rtt_ns) / 8;
 		r->host_ns = (7 * r->host_ns + host_ns) / 8;
+		r->late_ns = (63 * r->late_ns + late_ns) / 64;
 	}
 	if (!r->min_rtt_ns || rtt_ns <= r->min_rtt_ns ||
 	    now - r->min_rtt_at_ns > MIN_RTT_WINDOW_NS) {

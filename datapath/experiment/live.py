@@ -110,7 +110,9 @@ def _device_env(
     for host in network.hosts:
         environment = device_environment(
             DEVICE,
-            spec.transport.port_spec(host.endpoint.netdev, host.endpoint.ipv4),
+            spec.transport.port_spec(
+                host.endpoint.netdev, host.endpoint.ipv4, dated=host.endpoint.dated
+            ),
             cc=algorithm.path,
             options=spec.transport.device_options(),
             base=None if network.local else {},

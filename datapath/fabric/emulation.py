@@ -41,15 +41,19 @@ PORTS_MAX, NODES_MAX, WIRES_MAX = 34, 128, 1024
 class Port:
     """A device of the emulator: its name, the node that it is at, the link address behind it.
 
-    Two ports without an address are joined; with addresses there may be many.
+    Two ports without an address are joined; with addresses there may be many.  dated: RoCEv2
+    frames that leave by it end with the time at which their last link let them go; for a host on
+    this machine, whose clock is the same.
     """
 
     netdev: str
     node: str
     mac: str = ""
+    dated: bool = False
 
     def argument(self) -> str:
-        return ":".join(filter(None, ("port", self.node, self.netdev, self.mac)))
+        kind = "dated" if self.dated else "port"
+        return ":".join(filter(None, (kind, self.node, self.netdev, self.mac)))
 
 
 @dataclass(frozen=True)

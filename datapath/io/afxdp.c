@@ -182,7 +182,7 @@ static bool take_packet(struct afxdp *a, uint32_t idx, uint32_t n, uint32_t tota
 	out->frag = NULL;
 	out->frag_len = 0;
 	out->cookie = d->addr / CHUNK;
-	out->arrived_ns = dp_steer_arrived(a->steer, frame);
+	dp_steer_times(a->steer, frame, out);
 	in_first = d->len - (uint32_t)(out->data - frame);
 	if (n == 1)
 		return true;
@@ -380,6 +380,7 @@ static void loop_packet(struct afxdp *a, const struct dp_packet *pkt)
 	to->frag_len = 0;
 	to->cookie |= COOKIE_LOOP;
 	to->arrived_ns = 0;
+	to->late_ns = 0;
 }
 
 /* A packet to a group that this host is in: it leaves, and a copy stays. */

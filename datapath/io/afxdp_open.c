@@ -44,6 +44,7 @@ struct afxdp_options {
 	uint32_t path_mtu;
 	uint32_t mode; /* enum afxdp_mode */
 	uint32_t busy_poll;
+	uint32_t dated;
 	struct dp_addr ip;
 };
 
@@ -59,6 +60,7 @@ static int parse_options(const struct dp_spec *spec, struct afxdp_options *o,
 		{ "ip", DP_OPT_ADDR, offsetof(struct afxdp_options, ip), 0, 0, NULL },
 		{ "busy_poll", DP_OPT_NUMBER, offsetof(struct afxdp_options, busy_poll), 0, 1,
 		  NULL },
+		{ "dated", DP_OPT_NUMBER, offsetof(struct afxdp_options, dated), 0, 1, NULL },
 	};
 
 	return dp_spec_apply(spec, table, sizeof(table) / sizeof(table[0]), o, error);
@@ -364,7 +366,7 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 	fill_rings(a);
 	err = open_poll_fd(a, error);
 	if (!err)
-		err = dp_steer_attach(info, o.queue, a->xsk_fd, &a->steer, error);
+		err = dp_steer_attach(info, o.queue, a->xsk_fd, o.dated, &a->steer, error);
 	if (err)
 		return err;
 	a->holder_fd = dp_holder_tell(info->ifindex);

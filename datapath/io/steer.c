@@ -22,6 +22,7 @@ enum { BUSY_WAIT_MS = 500, BUSY_STEP_MS = 10 };
 struct dp_steer {
 	struct steer *skel;
 	uint64_t seal;
+	bool dated;
 	int link_fd;
 };
 
@@ -46,6 +47,7 @@ static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t qu
 		return -errno;
 	memcpy(s->skel->rodata->steer_config.addr, info->addr.b, sizeof(info->addr.b));
 	s->skel->rodata->steer_config.seal = s->seal;
+	s->skel->rodata->steer_config.dated = s->dated;
 	err = bpf_map__set_max_entries(s->skel->maps.sockets, queue + 1);
 	if (err)
 		goto destroy;
@@ -162,8 +164,8 @@ static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_
 	return 0;
 }
 
-int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struct dp_steer **out,
-		    struct dp_error *error)
+int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, bool dated,
+		    struct dp_steer **out, struct dp_error *error)
 {
 	struct dp_steer *s = calloc(1, sizeof(*s));
 	int err;
@@ -171,6 +173,7 @@ int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struc
 	if (!s)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	s->link_fd = -1;
+	s->dated = dated;
 	if (getrandom(&s->seal, sizeof(s->seal), 0) != sizeof(s->seal)) {
 		err = dp_fail(error, -errno, "no random numbers: %s", strerror(errno));
 		goto fail;
@@ -205,16 +208,19 @@ void dp_steer_detach(struct dp_steer *s)
 	free(s);
 }
 
-uint64_t dp_steer_arrived(const struct dp_steer *s, uint8_t *frame)
+void dp_steer_times(const struct dp_steer *s, uint8_t *frame, struct dp_packet *out)
 {
 	uint8_t *at = frame - sizeof(struct dp_steer_meta);
 	struct dp_steer_meta meta;
 
 	memcpy(&meta, at, sizeof(meta));
+	out->arrived_ns = 0;
+	out->late_ns = 0;
 	if ((meta.arrived_ns ^ meta.seal) != s->seal)
-		return 0;
+		return;
 	memset(at, 0, sizeof(meta));
-	return meta.arrived_ns;
+	out->arrived_ns = meta.arrived_ns;
+	out->late_ns = meta.late_ns;
 }
 
 uint64_t dp_steer_other_queue(const struct dp_steer *s)

@@ -15,13 +15,15 @@
 struct dp_steer;
 
 /* Steers RoCE packets to info->addr that arrive at `queue` of info->netdev to the AF_XDP socket.
+ * dated: frames end with the time at which an emulated link let them go (xdp/steer.h).
  * If a slower way of attachment was necessary, info->mode_reason tells why. */
-int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, struct dp_steer **out,
-		    struct dp_error *);
+int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, bool dated,
+		    struct dp_steer **out, struct dp_error *);
 void dp_steer_detach(struct dp_steer *);
-/* When the program saw the frame, CLOCK_MONOTONIC; 0: the driver leaves no room in front of frames.
- * To be called once for a frame: it clears the time, since the memory is used again. */
-uint64_t dp_steer_arrived(const struct dp_steer *, uint8_t *frame);
+/* Fills in arrived_ns, when the program saw the frame (0: the driver leaves no room in front of
+ * frames), and late_ns.  To be called once for a frame: it clears them there, since the memory is
+ * used again. */
+void dp_steer_times(const struct dp_steer *, uint8_t *frame, struct dp_packet *out);
 /* RoCE packets to us that arrived on queues without a socket. */
 uint64_t dp_steer_other_queue(const struct dp_steer *);
 

@@ -214,6 +214,7 @@ static bool next_packet(struct udp_port *u, struct rx_message *m, struct dp_pack
 	out->frag_len = 0;
 	out->cookie = 0;
 	out->arrived_ns = m->arrived_ns;
+	out->late_ns = 0;
 	m->done += len;
 	u->port.stats.rx_bytes += len;
 	u->port.stats.rx_untimed += !out->arrived_ns;

@@ -41,6 +41,7 @@ class Endpoint:
     mtu: bytes, of the device.
     mgmt_ipv4: address on the management network, which no impairment touches:
     for control traffic such as perftest's exchange of queue pair numbers.
+    dated: RoCEv2 frames come with the time at which an emulated link let them go.
     """
 
     netdev: str
@@ -48,6 +49,7 @@ class Endpoint:
     ipv6: str
     mtu: int
     mgmt_ipv4: str = ""
+    dated: bool = False
 
 
 class Process(Protocol):

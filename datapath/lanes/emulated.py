@@ -181,6 +181,14 @@ class EmulatedLinks:
         return {"ecn_mark": marks, "seed": stream_seed(self._seed, wire.name, "link")}
 
 
+def dates_frames(topology: Topology) -> bool:
+    """Whether hosts get RoCEv2 frames with the time at which their last link let them go.
+
+    Their steering program reads it, with the same clock.  Cards and machines do not know it.
+    """
+    return topology.lane == "netns" and not topology.vnic
+
+
 def refuse_unemulated(topology: Topology, path: Path) -> None:
     """LocalError for a network that the emulator cannot make."""
     refuse_directions(path, topology.preset)
@@ -240,7 +248,7 @@ def _ports(topology: Topology, graph: Graph) -> Iterator[Port]:
     for host in range(graph.hosts):
         node = switch[host] if _at_switch(topology) else host
         mac = "" if graph.hosts == 2 else link_address(host)
-        yield Port(f"port{host}", graph.names[node], mac)
+        yield Port(f"port{host}", graph.names[node], mac, dated=dates_frames(topology))
 
 
 def _refuse_many(graph: Graph, ports: Sequence[Port], wires: Mapping[int, Wire]) -> None:

@@ -18,6 +18,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import IO, Any
 
@@ -28,6 +29,7 @@ from datapath.lanes.base import CpuUse, halves
 from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.cpu_keeper import CpuKeeper
 from datapath.lanes.devices import describe_devices
+from datapath.lanes.emulated import dates_frames
 from datapath.lanes.local import (
     MGMT_DEVICE,
     TEST_DEVICE,
@@ -220,8 +222,9 @@ class NetnsNetwork(WithMiddle):
         *spaces, middle = self._holder.open()
         spaces, cards = spaces[: self.topology.hosts], spaces[self.topology.hosts :]
         self._middle = Middle(middle, joined(self.topology), self.backend)
+        dated = self.backend == "fabric" and dates_frames(self.topology)
         self.hosts = [
-            NetnsHost(space.name, endpoint(i, self.topology.mtu), space)
+            NetnsHost(space.name, replace(endpoint(i, self.topology.mtu), dated=dated), space)
             for i, space in enumerate(spaces)
         ]
         if cards:

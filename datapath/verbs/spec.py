@@ -116,12 +116,16 @@ class Transport(BaseModel):
         given = {name: getattr(self, name) for name in QP_ATTRIBUTES}
         return {name: value for name, value in given.items() if value is not None}
 
-    def port_spec(self, netdev: str, ipv4: str) -> str:
-        """The port of a host with this device and address, as `DATAPATH_DEVICES` has it."""
+    def port_spec(self, netdev: str, ipv4: str, *, dated: bool = False) -> str:
+        """The port of a host with this device and address, as `DATAPATH_DEVICES` has it.
+
+        dated: frames come with the time at which an emulated link let them go.
+        """
         if self.port == "udp":
             return f"udp:{ipv4}"
         mode = self.options.xdp_mode
-        return f"afxdp:{netdev}" + (f",mode={mode}" if mode != "auto" else "")
+        options = [f"afxdp:{netdev}", f"mode={mode}" if mode != "auto" else ""]
+        return ",".join(filter(None, [*options, "dated=1" if dated else ""]))
 
     def device_options(self) -> dict[str, str]:
         """Keys and values for `DATAPATH_DEVICES`; only what differs from the front's defaults."""

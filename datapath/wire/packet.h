@@ -85,6 +85,9 @@ struct dp_packet {
 	/* rx: when it reached this host, by the kernel or the simulator; the clock is that
 	 * of dp_engine_rx()'s now_ns (CLOCK_MONOTONIC).  0: not known */
 	uint64_t arrived_ns;
+	/* rx: by how much sooner an emulated link had let it go; 0: it was not late, or no such
+	 * link tells */
+	uint32_t late_ns;
 };
 
 #endif

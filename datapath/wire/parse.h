@@ -27,7 +27,7 @@ struct dp_parsed {
 	/* payload without pad and ICRC, in one piece or two */
 	const uint8_t *payload, *payload2;
 	uint32_t payload_len, payload2_len;
-	uint64_t arrived_ns; /* of the packet, not checked */
+	uint64_t arrived_ns; /* when the packet left the network, not checked; 0: not known */
 };
 
 /* 0; -EBADMSG: truncated, bad TVer or pad; -EOPNOTSUPP: opcode not known.

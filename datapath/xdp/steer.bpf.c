@@ -2,7 +2,8 @@
 /*
  * Gives RoCEv2 to the AF_XDP socket of its queue and everything else to the
  * kernel, so that a device in use by a port keeps its ARP, ping and ssh.  In front
- * of a frame for the socket lies the time of its arrival.
+ * of a frame for the socket lies the time of its arrival.  An emulated link may have written behind
+ * the frame when it let it go; that comes off, and what it tells lies in front, too.
  *
  * RoCEv2 is: UDP to port 4791 of the port's own address or of a multicast group, not a
  * fragment, no * IP options or extension headers (annex A17.3 has none).
@@ -62,8 +63,40 @@ static __always_inline int is_ours_ipv6(const struct ipv6hdr *ip, const void *en
 	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
 }
 
-static __always_inline void stamp(struct xdp_md *ctx)
+/* Bytes of the frame without what lies behind its IP packet; 0: not known. */
+static __always_inline __u32 frame_len(const struct ethhdr *eth, const void *end)
 {
+	const struct iphdr *v4 = (const void *)(eth + 1);
+	const struct ipv6hdr *v6 = (const void *)(eth + 1);
+
+	if ((const void *)(eth + 1) > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return (const void *)(v4 + 1) > end ? 0 : sizeof(*eth) + bpf_ntohs(v4->tot_len);
+	if ((const void *)(v6 + 1) > end)
+		return 0;
+	return sizeof(*eth) + sizeof(*v6) + bpf_ntohs(v6->payload_len);
+}
+
+/* Takes the date off a dated frame; returns how long ago that was, 0 without a date. */
+static __always_inline __u32 take_date(struct xdp_md *ctx, __u64 now)
+{
+	__u32 len = frame_len((const void *)(long)ctx->data, (const void *)(long)ctx->data_end);
+	__u32 date, late;
+
+	if (!len || bpf_xdp_get_buff_len(ctx) != len + DP_DATE_LEN)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, len, &date, DP_DATE_LEN) ||
+	    bpf_xdp_adjust_tail(ctx, -DP_DATE_LEN))
+		return 0;
+	late = (__u32)now - date;
+	return late < DP_DATE_AGE_NS ? late : 0;
+}
+
+static __always_inline void write_times(struct xdp_md *ctx)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 late = steer_config.dated ? take_date(ctx, now) : 0;
 	struct dp_steer_meta *meta;
 
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
@@ -71,8 +104,10 @@ static __always_inline void stamp(struct xdp_md *ctx)
 	meta = (void *)(long)ctx->data_meta;
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return;
-	meta->arrived_ns = bpf_ktime_get_ns();
-	meta->seal = meta->arrived_ns ^ steer_config.seal;
+	meta->arrived_ns = now;
+	meta->seal = now ^ steer_config.seal;
+	meta->late_ns = late;
+	meta->zero = 0;
 }
 
 /* .frags: a device whose MTU exceeds one page takes only such programs. */
@@ -96,7 +131,7 @@ int dp_steer(struct xdp_md *ctx)
 	if (action == XDP_PASS)
 		__sync_fetch_and_add(&steer_counters.other_queue, 1);
 	else
-		stamp(ctx);
+		write_times(ctx);
 	return action;
 }
 

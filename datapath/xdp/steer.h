@@ -14,13 +14,23 @@ struct dp_steer_config {
 	/* the port's address, IPv4 as ::ffff:a.b.c.d, network byte order */
 	unsigned int addr[4];
 	unsigned long long seal; /* random */
+	unsigned int dated;	 /* whether frames may be dated */
 };
+
+/* A dated frame ends, behind its IP packet, with the time at which its last emulated link let it go:
+ * the low half of CLOCK_MONOTONIC in ns, in the byte order of this machine.  A veth device has room
+ * for it behind a packet of full MTU, where it could carry a VLAN tag. */
+#define DP_DATE_LEN 4
+/* An older date is not believed. */
+#define DP_DATE_AGE_NS 1000000000u
 
 /* Lies in front of a frame that the program gives to a socket, if the driver has room for
  * it; if not, other bytes lie there, which the seal tells apart. */
 struct dp_steer_meta {
 	unsigned long long arrived_ns; /* CLOCK_MONOTONIC */
 	unsigned long long seal;       /* arrived_ns ^ steer_config.seal */
+	unsigned int late_ns;	       /* by how much sooner an emulated link had let it go */
+	unsigned int zero;
 };
 
 /* Written by the program, read by the port. */

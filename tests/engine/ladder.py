@@ -362,9 +362,9 @@ class Host:
         p.flags = lib.DP_PKT_NO_PAYLOAD if self.config.no_payload else 0
         return p, buffer
 
-    def receive(self, packet: Packet, arrived_ns: int = 0) -> int:
+    def receive(self, packet: Packet, arrived_ns: int = 0, late_ns: int = 0) -> int:
         p, _buffer = self.as_c(packet)
-        p.arrived_ns = arrived_ns
+        p.arrived_ns, p.late_ns = arrived_ns, late_ns
         status = int(lib.dp_engine_rx(self.engine, p, self.world.now))
         self.verify()
         return status
@@ -804,10 +804,10 @@ class World:
         for one in who or self.hosts:
             self.says(one)
 
-    def give(self, host: Host, packet: Packet, *, arrived_ns: int = 0) -> int:
+    def give(self, host: Host, packet: Packet, *, arrived_ns: int = 0, late_ns: int = 0) -> int:
         """The host reads the packet now; arrived_ns: when it arrived, 0: not known."""
         self.log.append((self.now, host.name, packet))
-        return host.receive(packet, arrived_ns)
+        return host.receive(packet, arrived_ns, late_ns)
 
     def advance(self, ns: int) -> None:
         """Time passes, and both engines hear of it at each of their deadlines."""

@@ -227,6 +227,133 @@ def test_the_time_out_waits_for_the_hosts(make_world: MakeWorld) -> None:
     assert a.stats()["timeouts"] == 1
 
 
+SEGMENT = 1024
+WINDOW = 8  # segments
+
+
+def packets_on_their_way(a: QP) -> int:
+    """As many as the window lets out."""
+    a.write(pattern(64 * SEGMENT), a.peer.host.memory(64 * SEGMENT))
+    return len(a.host.send_all())
+
+
+@pytest.mark.parametrize(
+    ("unread_b", "held", "unread_a", "grows"),
+    [
+        (0, 5 * US, 0, 0),
+        (0, 50 * US, 0, 0),  # the peer may hold it
+        (0, 5 * US, 10 * US, 2),
+        (60 * US, 11 * US, 0, 3),  # 20 us more than that
+        (60 * US, 11 * US, 10 * US, 5),
+        (0, 5 * US, UNREAD_A, WINDOW),
+        (10 * MS, 5 * US, 0, WINDOW),
+    ],
+)
+def test_what_lies_unread_in_a_host_is_not_in_the_window(
+    ext: World, unread_b: int, held: int, unread_a: int, grows: int
+) -> None:
+    """The window grows by the share that it has in the RTT, and no more than twofold."""
+    a, b = ext.extended_pair()
+    Witness(a, cwnd_bytes=WINDOW * SEGMENT)
+    b.recv(8)
+    a.send(b"x")  # the peer may wait for a reply
+    (packet,) = a.host.send_all()
+    pass_late(ext, b, packet, THERE, unread_b)
+    ext.advance(held)
+    (ack,) = b.host.send_all()
+    pass_late(ext, a, ack, BACK, unread_a)
+    assert packets_on_their_way(a) == WINDOW + grows
+
+
+def test_a_packet_that_asks_for_its_acknowledgement_is_late_by_all_that_it_waited(
+    ext: World,
+) -> None:
+    """At the end of a message the peer may hold it, but not where the window closes."""
+    a, b = ext.extended_pair()
+    seen = Witness(a, cwnd_bytes=SEGMENT)
+    a.write(pattern(2 * SEGMENT), b.host.memory(2 * SEGMENT))
+    (packet,) = a.host.send_all()
+    pass_late(ext, b, packet, THERE, 0)
+    ext.advance(HELD)
+    (ack,) = b.host.send_all()
+    seen.flow.cwnd_bytes = WINDOW * SEGMENT
+    pass_late(ext, a, ack, BACK, 0)
+    assert packets_on_their_way(a) == WINDOW + 3  # of 40 us, 20 less a tick of the peer's timers
+
+
+@pytest.mark.parametrize("replies", [False, True])
+def test_the_end_of_a_message_may_wait_for_a_reply(ext: World, replies: bool) -> None:
+    """Of a peer that has replied before."""
+    a, b = ext.extended_pair()
+    seen = Witness(a, cwnd_bytes=SEGMENT)
+    if replies:
+        a.recv(8)
+        b.recv(8)
+        a.send(b"question")
+        (question,) = a.host.send_all()
+        pass_late(ext, b, question, THERE, 0)
+        b.send(b"answer")
+        (answer,) = b.host.send_all()
+        pass_late(ext, a, answer, BACK, 0)
+    a.write(b"x", b.host.memory(8))
+    packet = next(p for p in a.host.send_all() if "WRITE" in p.name)
+    pass_late(ext, b, packet, THERE, 0)
+    ext.advance(HELD)
+    (ack,) = b.host.send_all()
+    seen.flow.cwnd_bytes = WINDOW * SEGMENT
+    pass_late(ext, a, ack, BACK, 0)
+    assert packets_on_their_way(a) == WINDOW + (0 if replies else 3)
+
+
+def test_a_window_that_has_grown_closes_later(ext: World) -> None:
+    """Only the last packet that it has room for asks for an acknowledgement."""
+    a, b = ext.extended_pair()
+    Witness(a, cwnd_bytes=WINDOW * SEGMENT)
+    b.recv(8)
+    a.send(b"x")
+    (packet,) = a.host.send_all()
+    pass_late(ext, b, packet, THERE, 0)
+    ext.advance(HELD)
+    (ack,) = b.host.send_all()
+    pass_late(ext, a, ack, BACK, 10 * US)
+    a.write(pattern(64 * SEGMENT), b.host.memory(64 * SEGMENT))
+    assert ["ack" in p.words() for p in a.host.send_all()] == [False] * (WINDOW + 1) + [True]
+
+
+def test_a_read_that_waited_at_the_peer_makes_no_window_larger(ext: World) -> None:
+    a, b = ext.extended_pair()
+    Witness(a, cwnd_bytes=WINDOW * SEGMENT)
+    read_late(ext, a, b, 2 * MS)
+    assert packets_on_their_way(a) == WINDOW
+
+
+def test_a_frame_that_an_emulated_link_let_go_late(ext: World) -> None:
+    """It counts as lying in the host for that time."""
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    (packet,) = a.host.send_all()
+    ext.advance(THERE + UNREAD_B)
+    ext.give(b.host, packet, arrived_ns=ext.now, late_ns=UNREAD_B)
+    (ack,) = b.host.send_all()
+    ext.advance(BACK + UNREAD_A)
+    ext.give(a.host, ack, arrived_ns=ext.now, late_ns=UNREAD_A)
+    assert_parted(a, seen, THERE + BACK, UNREAD_B + UNREAD_A)
+
+
+def test_a_late_frame_whose_arrival_is_not_known(ext: World) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    (packet,) = a.host.send_all()
+    ext.advance(THERE)
+    ext.give(b.host, packet, late_ns=10 * US)
+    (ack,) = b.host.send_all()
+    ext.advance(BACK)
+    ext.give(a.host, ack, late_ns=10 * US)
+    assert_parted(a, seen, THERE + BACK, 0)
+
+
 def test_events_stay_in_the_order_in_which_packets_are_read(make_world: MakeWorld) -> None:
     """Whatever times of arrival claim, the same packets leave at the same times."""
 

@@ -35,35 +35,38 @@ def test_the_first_sample() -> None:
     """Section 2.2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 * RTTVAR."""
     known = rtt()
     assert lib.dp_rtt_rto(known) == 0
-    lib.dp_rtt_sample(known, 100 * US, 0, 1)
+    lib.dp_rtt_sample(known, 100 * US, 0, 0, 1)
     assert (known.srtt_ns, known.rttvar_ns, known.min_rtt_ns) == (100 * US, 50 * US, 100 * US)
     assert lib.dp_rtt_rto(known) == 300 * US
 
 
-@given(st.lists(st.tuples(RTTS, st.integers(0, S)), min_size=1, max_size=50))
-def test_samples_are_smoothed_as_in_section_2_3(samples: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(RTTS, st.integers(0, S), st.floats(0, 1)), min_size=1, max_size=50))
+def test_samples_are_smoothed_as_in_section_2_3(samples: list[tuple[int, int, float]]) -> None:
     known = rtt()
-    srtt = var = host = 0.0
-    for number, (network, hosts) in enumerate(samples):
-        lib.dp_rtt_sample(known, network, hosts, number)
+    srtt = var = host = late = 0.0
+    for number, (network, hosts, share) in enumerate(samples):
+        unmeant = int(share * hosts)
+        lib.dp_rtt_sample(known, network, hosts, unmeant, number)
         if number == 0:
-            srtt, host, var = network, hosts, (network + hosts) / 2
+            srtt, host, late, var = network, hosts, unmeant, (network + hosts) / 2
         else:
             var = 3 / 4 * var + 1 / 4 * abs(srtt + host - network - hosts)
             srtt, host = 7 / 8 * srtt + network / 8, 7 / 8 * host + hosts / 8
+            late = 63 / 64 * late + unmeant / 64
         # Whole nanoseconds are lost with each sample.
         assert known.srtt_ns == pytest.approx(srtt, abs=9)
         assert known.host_ns == pytest.approx(host, abs=9)
+        assert known.late_ns == pytest.approx(late, abs=65)
         assert known.rttvar_ns == pytest.approx(var, abs=30)
-    assert known.min_rtt_ns == min(network for network, _ in samples)
+    assert known.min_rtt_ns == min(network for network, _, _ in samples)
 
 
 def test_the_lowest_rtt_is_believed_for_ten_seconds() -> None:
     known = rtt()
-    lib.dp_rtt_sample(known, 10 * US, 0, 0)
-    lib.dp_rtt_sample(known, 50 * US, 0, 10 * S)
+    lib.dp_rtt_sample(known, 10 * US, 0, 0, 0)
+    lib.dp_rtt_sample(known, 50 * US, 0, 0, 10 * S)
     assert known.min_rtt_ns == 10 * US
-    lib.dp_rtt_sample(known, 50 * US, 0, 10 * S + 1)
+    lib.dp_rtt_sample(known, 50 * US, 0, 0, 10 * S + 1)
     assert known.min_rtt_ns == 50 * US
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import functools
+import itertools
 import os
 import random
 import signal
@@ -30,6 +31,7 @@ from datapath.lanes.local import NetnsHost
 from datapath.lanes.namespace import Holder, spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from datapath.native import lib
 from datapath.xdp.impair import stream_seed
 from tests.link import aqm_reference
 from tests.link.links import stream
@@ -40,6 +42,7 @@ pytestmark = pytest.mark.usefixtures("root")
 ECT1, ECT0, CE = 1, 2, 3
 IP_AT, PAYLOAD_AT = 14, 42
 BTH_LEN = 12
+DATE_LEN = 4
 LOSS = 0
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
@@ -55,6 +58,7 @@ class Wire:
 
     def __init__(self, network: NetnsNetwork) -> None:
         self.network = network
+        self.dates: list[int | None] = []
         self.sockets = [host.namespace.in_network(_raw_socket) for host in network.hosts]
 
     def configure(self, seed: int = 1, **section: Any) -> None:
@@ -67,7 +71,10 @@ class Wire:
         return {k: v["forward"] for k, v in vars(self.network.path_counters()).items() if v}
 
     def send(self, frames: list[bytes], batch: int = 50) -> list[tuple[int, bytes]]:
-        """Send from host 0; (arrival ns, frame) of what host 1 gets until the path is empty."""
+        """Send from host 0; (arrival ns, frame) of what host 1 gets until the path is empty.
+
+        Dates come off the frames; self.dates has them.
+        """
         arrived: list[tuple[int, bytes]] = []
         came, went = self._passed()
         for start in range(0, len(frames), batch):
@@ -77,7 +84,11 @@ class Wire:
             wait_until(lambda: self._passed()[0] >= came + sent, "each frame has met its fate")  # noqa: B023
             count = self._passed()[1] - went
             wait_until(lambda: self._has(arrived, count), "what passed has arrived")  # noqa: B023
-        return arrived
+        self.dates = [date_of(frame) for _, frame in arrived]
+        return [
+            (at, frame if date is None else frame[:-DATE_LEN])
+            for (at, frame), date in zip(arrived, self.dates, strict=True)
+        ]
 
     def _passed(self) -> tuple[int, int]:
         """(frames that came in, frames sent on), the first one once none is under way."""
@@ -103,6 +114,16 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
             return
         time.sleep(0.002)
     pytest.fail(f"after 10 s: {what}")
+
+
+def date_of(frame: bytes) -> int | None:
+    """What lies behind the IP packet; None: nothing, or it is no IP packet."""
+    kind = struct.unpack_from(">H", frame, 12)[0]
+    if kind not in (0x0800, 0x86DD):
+        return None
+    v4 = kind == 0x0800
+    end = IP_AT + (0 if v4 else 40) + struct.unpack_from(">H", frame, 16 if v4 else 18)[0]
+    return struct.unpack_from("=I", frame, end)[0] if len(frame) == end + DATE_LEN else None
 
 
 def _raw_socket() -> socket.socket:
@@ -164,6 +185,31 @@ def test_frames_of_every_size_pass_unchanged(wire: Wire, size: int) -> None:
     payload = bytes(i * 7 % 251 for i in range(size))
     frames = [ipv4(udp(payload)), ipv6(udp(payload[:8952]))]
     assert [frame for _, frame in wire.send(frames)] == frames
+
+
+@pytest.mark.parametrize("size", [0, 3778, 7500, 8956])
+def test_roce_frames_are_dated_by_the_model_and_not_by_the_clock(wire: Wire, size: int) -> None:
+    """Those of full MTU, too."""
+    wire.configure(rate="8mbit", delay="5ms")
+    frames = [ipv4(roce(7, n, bytes(size))) for n in range(3)]
+    frames += [ipv6(roce(7, 3, bytes(min(size, 8936)))), ipv4(udp(bytes(size)))]
+    begun_ns = time.monotonic_ns()
+    arrived = wire.send(frames)
+    ended_ns = time.monotonic_ns()
+    assert [frame for _, frame in arrived] == frames
+    *dated, last = wire.dates
+    assert last is None
+    ages = [(date - begun_ns) % 2**32 for date in dated if date is not None]
+    took = [(len(frame) + lib.DP_LINK_HEADROOM) * 1000 for frame in frames]  # at 8 Mbit/s
+    assert [after - before for before, after in itertools.pairwise(ages)] == took[1:4]
+    assert 5_000_000 + took[0] < ages[0] < ages[3] < ended_ns - begun_ns
+
+
+def test_a_frame_without_room_for_a_date_passes_without(wire: Wire) -> None:
+    wire.configure()
+    frames = [ipv4(roce(7, 0, bytes(size))) for size in (3779, 3782, 3783)]
+    assert [frame for _, frame in wire.send(frames)] == frames
+    assert [date is None for date in wire.dates] == [True, True, False]
 
 
 def test_what_is_not_ip_is_never_touched(wire: Wire) -> None:

@@ -252,6 +252,7 @@ static void give(struct end *to, const uint8_t *bytes, uint32_t len, int split, 
 		.tos = tos,
 		.len = split < (int)len ? (uint32_t)split : len,
 		.arrived_ns = arrival(len / 4, now),
+		.late_ns = len % 3 ? 0 : len * 1000003,
 	};
 	uint8_t *first = malloc(p.len ? p.len : 1), *rest = NULL;
 

@@ -49,6 +49,7 @@ struct result {
 	uint64_t sent, received, in_order, bad_pattern, bad_icrc, in_two_pieces, ip_id_nonzero;
 	uint64_t marked, first_ns, last_ns, lost_echoes;
 	uint64_t untimed, arrived_first_ns, arrived_last_ns; /* as the port tells */
+	uint64_t late_most_ns;				     /* likewise */
 	uint64_t read_ns;				     /* when reading began */
 	int error;
 	uint64_t rtt_min_ns, rtt_p50_ns, rtt_p99_ns, rtt_mean_ns;
@@ -141,6 +142,8 @@ static void count_received(struct tool *t, const struct dp_packet *p, uint64_t n
 	t->r.last_ns = now;
 	t->r.received++;
 	count_arrival(t, p->arrived_ns);
+	if (p->late_ns > t->r.late_most_ns)
+		t->r.late_most_ns = p->late_ns;
 	check_packet(t, p);
 }
 
@@ -365,6 +368,7 @@ static void print_json(struct tool *t)
 	FIELD(untimed);
 	FIELD(arrived_first_ns);
 	FIELD(arrived_last_ns);
+	FIELD(late_most_ns);
 	FIELD(read_ns);
 	FIELD(rtt_min_ns);
 	FIELD(rtt_p50_ns);

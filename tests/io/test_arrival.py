@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Callable
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from datapath.native import paths
 
@@ -101,6 +106,59 @@ def test_what_crosses_no_network_has_no_time(pair: Pair) -> None:
         assert ping.stats["rx_untimed"] == 0
 
 
+# --- dated frames ------------------------------------------------------------------------------
+
+
+def dated(pair: Pair, version: int, size: int, ago_ns: int) -> bytes:
+    """A frame to B that left a link so long ago; `port_tool --check` knows its payload."""
+    ether = Ether(dst=pair.b.mac(), src=pair.a.mac())
+    ip = IP(src=pair.a.ipv4, dst=pair.b.ipv4, id=0, flags="DF")
+    network = ip if version == 4 else IPv6(src=pair.a.ipv6, dst=pair.b.ipv6)
+    body = bytes((i + (i >> 8) * 7) & 0xFF for i in range(size))
+    bth = bytes.fromhex("0400ffff0000001100000000")
+    udp = UDP(sport=0xC000, dport=4791, chksum=0 if version == 4 else None)
+    frame = bytes(ether / network / udp / Raw(bth + body + b"ICRC"))
+    return frame + struct.pack("=I", (time.monotonic_ns() - ago_ns) % 2**32)
+
+
+def late_ns(pair: Pair, spec: str, frame: bytes) -> int:
+    """What the port tells of one frame."""
+    tool = pair.b.tool(spec, "receive", "--count", "1", "--idle-ms", "5000", "--check")
+    pair.a.send_frames([frame])
+    report = tool.report()
+    assert report.result["received"] == 1
+    assert report.result["bad_pattern"] == report.result["untimed"] == 0
+    assert report.stats["rx_malformed"] == 0
+    return int(report.result["late_most_ns"])
+
+
+@pytest.mark.parametrize("size", [0, 1024, 3778, 3782, 4096, 7552, 7622])
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_dated_frame_tells_when_it_left_the_network(pair: Pair, version: int, size: int) -> None:
+    """In one piece and in two; the date comes off, and needs no piece of its own."""
+    size -= 20 if version == 6 and size else 0
+    spec = f"afxdp:eth0,dated=1,ip={pair.b.ipv4 if version == 4 else pair.b.ipv6}"
+    begun_ns = time.monotonic_ns()
+    late = late_ns(pair, spec, dated(pair, version, size, 50_000_000))
+    assert 50_000_000 < late < 50_000_000 + time.monotonic_ns() - begun_ns
+
+
+@pytest.mark.parametrize("ago_ns", [-500_000_000, 1_500_000_000])
+def test_a_date_that_cannot_be_is_not_believed(pair: Pair, ago_ns: int) -> None:
+    assert late_ns(pair, "afxdp:eth0,dated=1", dated(pair, 4, 1024, ago_ns)) == 0
+
+
+def test_who_expects_no_date_reads_none(pair: Pair) -> None:
+    """Behind a packet may lie anything, such as a checksum; nor is anything else a date."""
+    frame = dated(pair, 4, 1024, 50_000_000)
+    assert late_ns(pair, "afxdp:eth0", frame) == 0
+    for other in (frame[:-4], frame[:-1], frame + b"\0"):
+        assert late_ns(pair, "afxdp:eth0,dated=1", other) == 0
+
+
+# --- what algorithms see -----------------------------------------------------------------------
+
+
 STOP_NS = 50_000_000  # of late_reader
 
 
@@ -119,6 +177,7 @@ def assert_hosts_are_told_apart(told: dict[str, dict[str, float]]) -> None:
     assert told["nobody"]["rtt_ns"] > 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kinds", [("afxdp", "afxdp"), ("udp", "udp"), ("afxdp", "udp")])
 def test_algorithms_see_the_network_and_not_the_host(pair: Pair, kinds: tuple[str, str]) -> None:
     specs = [f"{kind}:eth0" for kind in kinds]
@@ -127,6 +186,7 @@ def test_algorithms_see_the_network_and_not_the_host(pair: Pair, kinds: tuple[st
     assert_hosts_are_told_apart(told)
 
 
+@pytest.mark.alone
 def test_algorithms_see_the_network_on_loopback(here: Host) -> None:
     told = read_seldom(here, "udp:127.0.0.21", "-", "udp:127.0.0.22", "-")
     assert_hosts_are_told_apart(told)

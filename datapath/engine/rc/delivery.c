@@ -7,6 +7,9 @@
 #include "engine/rc/loss.h"
 #include "engine/rc/requester.h"
 
+/* A READ waits at the peer behind others, for any time. */
+#define ANY UINT32_MAX
+
 /* The delivery of packets by one acknowledgement or response. */
 struct delivery {
 	uint64_t bytes;
@@ -19,7 +22,10 @@ struct delivery {
 	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
 	uint64_t back_ns;     /* its part in queues on the return path */
 	uint64_t host_ns;     /* time that both hosts added... */
-	uint64_t held_ns;     /* ...and its part in which a READ waited */
+	uint64_t held_ns;     /* ...and its part in which a READ waited... */
+	uint64_t late_ns;     /* ...and its part that nobody meant */
+	uint32_t prompt;      /* packets that the peer should have acknowledged at once... */
+	uint64_t prompt_ns;   /* ...and how long ago they were sent, in sum */
 };
 
 /* ---- delivery -------------------------------------------------------------------------- */
@@ -57,6 +63,10 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 	dp_rec_remove(b, dp_rec_list_of(b, rec), dp_rec_slot(rc, psn));
 	if (rec->state == DP_REC_FLIGHT)
 		rc->flow->inflight_bytes -= rec->len;
+	if (rec->prompt) {
+		d->prompt++;
+		d->prompt_ns += now - rec->sent_ns;
+	}
 	rec->state = DP_REC_DONE;
 	if (answers_last_copy(rc, rec, d, now))
 		dp_rack_update(rc, psn, rec, now);
@@ -198,10 +208,18 @@ static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 	rc->sender->timeout_ns = 0;
 }
 
+/* How long the peer may hold an acknowledgement because it means to: up to a tick of its timers
+ * longer than it was asked to. */
+static uint32_t meant_ns(const struct dp_rc *rc)
+{
+	return (uint32_t)dp_ack_delay_ns(rc->flow->thinning.level) + (1u << DP_WHEEL_SHIFT);
+}
+
 /* Takes an RTT sample.  The packet left at `sent_ns` of our clock, and the peer held its answer for
- * `hold_ns`.  An answer cannot arrive before the packet that it answers was sent. */
+ * `hold_ns`, of which it may have meant `meant`.  An answer cannot arrive before the packet that
+ * it answers was sent. */
 static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t sent_ns,
-		       uint32_t hold_ns, uint64_t now)
+		       uint32_t hold_ns, uint32_t meant, uint64_t now)
 {
 	uint64_t arrived = dp_arrived(p, now);
 	uint32_t rtt = (uint32_t)arrived - sent_ns - hold_ns;
@@ -214,6 +232,7 @@ static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t s
 		return;
 	d->rtt_ns = rtt;
 	d->host_ns = now - arrived + hold_ns;
+	d->late_ns = now - arrived + (hold_ns > meant ? hold_ns - meant : 0);
 }
 
 /* What is answered waited at the peer for so long, behind others or for a host that stands still. */
@@ -234,6 +253,18 @@ static void cut_rtt(struct dp_rc *rc, struct delivery *d, uint32_t sent_ns, uint
 			dp_oneway_sample(&rc->flow->oneway, sent_ns, arrived_ns, d->rtt_ns, now);
 }
 
+/* How long the hosts kept the packets that were delivered, on average, though nobody meant it.  A
+ * host that is late reads several packets at a time, of which the newest has waited least. */
+static uint64_t unmeant_ns(const struct delivery *d)
+{
+	uint64_t under_way = d->rtt_ns + (1u << DP_WHEEL_SHIFT), age;
+
+	if (!d->prompt)
+		return d->late_ns;
+	age = d->prompt_ns / d->prompt;
+	return age > under_way ? age - under_way : 0;
+}
+
 static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marked_bytes,
 		      uint64_t now)
 {
@@ -247,7 +278,8 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	};
 
 	if (d->rtt_ns)
-		dp_rtt_sample(&rc->flow->rtt, d->rtt_ns, d->host_ns - d->held_ns, now);
+		dp_rtt_sample(&rc->flow->rtt, d->rtt_ns, d->host_ns - d->held_ns, unmeant_ns(d),
+			      now);
 	if (!d->any) {
 		dp_detect_losses(rc, now);
 		return;
@@ -375,7 +407,8 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	d.hops = p->hops;
 	marked = echoes(rc, &xah, now);
 	if ((d.any || news) && d.echoed) { /* atomics alone: their answers tell no RTT */
-		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, now);
+		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, d.any ? meant_ns(rc) : ANY,
+			   now);
 		if (!d.any)
 			note_held(rc, &d, xah.ack_delay_ns, now);
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
@@ -400,11 +433,12 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	if (!d.any)
 		return;
 	rc->qp.stats.acks_rx++;
+	rc->sender->peer_replies = true;
 	/* The echo is of ack_ts_ns, which is the sum of sending time and hold time. */
 	hold = xdh->ack_ts_ns - (uint32_t)d.newest.sent_ns;
 	if (hold > INT32_MAX)
 		hold = 0;
-	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, now);
+	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, meant_ns(rc), now);
 	cut_rtt(rc, &d, xdh->ack_ts_ns - hold, xdh->ts_ns - hold, now);
 	delivered(rc, &d, 0, now);
 	dp_requester_wake(rc);
@@ -430,7 +464,7 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
-		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, now);
+		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, ANY, now);
 		note_held(rc, &d, xdh.held_ns, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;

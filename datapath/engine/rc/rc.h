@@ -91,6 +91,7 @@ struct dp_sender {
 	uint64_t timeout_ns;	     /* when the first time-out of a row came; 0: no row */
 	uint64_t heard_ns;	     /* when the peer last replied to a HELLO; 0: never */
 	uint32_t peer_duplicates, peer_marked;
+	bool peer_replies; /* a request of the peer has carried an acknowledgement */
 	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
 };
 
@@ -186,7 +187,7 @@ static inline uint32_t dp_pages(uint32_t window)
 	return window > DP_PAGE_PSNS ? window / DP_PAGE_PSNS : 1;
 }
 
-/* When the packet reached this host, if that is known and can be right; else now. */
+/* When the packet left the network, if that is known and can be right; else now. */
 static inline uint64_t dp_arrived(const struct dp_parsed *p, uint64_t now)
 {
 	bool known = p->arrived_ns && p->arrived_ns <= now;

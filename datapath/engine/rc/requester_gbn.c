@@ -154,7 +154,8 @@ static void time_answer(struct dp_rc *rc, const struct dp_parsed *p, struct dp_c
 		arrived = now;
 	ack->rtt_ns = (double)(arrived - rc->flow->timed_ns);
 	ack->host_ns = (double)(now - arrived);
-	dp_rtt_sample(&rc->flow->rtt, arrived - rc->flow->timed_ns, now - arrived, now);
+	dp_rtt_sample(&rc->flow->rtt, arrived - rc->flow->timed_ns, now - arrived, now - arrived,
+		      now);
 	rc->flow->timed_ns = 0;
 }
 

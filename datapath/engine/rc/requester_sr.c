@@ -248,7 +248,14 @@ static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_
 		ends = bytes >= r->segment || wqe->n_psn > 1;
 	}
 	return ends || r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
-	       (double)(rc->flow->inflight_bytes + 2 * r->segment) > dp_flow_cwnd_bytes(rc->flow);
+	       (double)(rc->flow->inflight_bytes + 2 * r->segment) > dp_flow_window_bytes(rc->flow);
+}
+
+/* Whether the peer acknowledges the end of this request at once, and waits for no reply of its
+ * program. */
+static bool ends_promptly(const struct dp_rc *rc, const struct dp_swqe *wqe)
+{
+	return wqe->opcode == DP_WR_RDMA_WRITE && !rc->sender->peer_replies;
 }
 
 static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, struct dp_packet *pkt,
@@ -256,7 +263,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, struct dp
 {
 	struct dp_requester *r = &rc->req;
 	bool response = dp_is_answered(wqe->opcode), ack_req = dp_bth_ack_req(pkt->data);
-	uint32_t i, bytes = 0, psn;
+	uint32_t last = dp_psn_add(wqe->first_psn, wqe->n_psn - 1), i, bytes = 0, psn;
 	uint16_t len;
 
 	if (response && !wqe->started) {
@@ -270,6 +277,8 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, struct dp
 		dp_rec_at(rc, psn)->state = DP_REC_NONE;
 		record_sent(rc, psn, rc->qp.sq_tx, len, response, now);
 	}
+	dp_rec_at(rc, r->snd_nxt)->prompt = ack_req && !response &&
+					    (r->snd_nxt != last || ends_promptly(rc, wqe));
 	if (r->snd_una == r->snd_nxt)
 		r->progress_ns = now;
 	r->snd_nxt = r->snd_max = dp_psn_add(r->snd_nxt, n);

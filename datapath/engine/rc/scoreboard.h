@@ -30,6 +30,7 @@ struct dp_rec {
 	bool app_limited : 1;
 	bool marked : 1;  /* the packet reached the peer with CE */
 	bool arrived : 1; /* the request for the response reached the peer, behind a gap */
+	bool prompt : 1;  /* the peer acknowledges it at once */
 };
 
 struct dp_rec_list {

@@ -126,6 +126,7 @@ struct port {
 	struct dp_raw_port raw;
 	uint8_t mac[6];
 	bool has_mac;
+	bool dated; /* RoCEv2 frames that leave by it end with their time (xdp/steer.h) */
 	uint32_t node;
 	struct wire *first;  /* the first link that leaves the node */
 	uint64_t ring_drops; /* of the kernel, when counters were reset */
@@ -184,7 +185,7 @@ void kick_ports(struct emulator *);
 
 /* ---- layout.c ------------------------------------------------------------------- */
 
-/* Reads port:NODE:NETDEV[:MAC] and link:NAME:FROM:TO, and finds the routes; 0 or -errno. */
+/* Reads the arguments of the program, and finds the routes; 0 or -errno. */
 int layout_read(struct emulator *, int argc, char **argv);
 /* NULL: there is none of this name. */
 struct wire *layout_find(struct emulator *, const char *name);

@@ -34,7 +34,7 @@ static int read_mac(const char *text, uint8_t *mac)
 }
 
 /* NODE:NETDEV[:MAC] */
-static int read_port(struct emulator *e, char *text)
+static int read_port(struct emulator *e, char *text, bool dated)
 {
 	const char *node = strsep(&text, ":"), *name = strsep(&text, ":");
 	struct port *p;
@@ -45,6 +45,7 @@ static int read_port(struct emulator *e, char *text)
 	strcpy(p->raw.name, name);
 	p->node = node_of(e, node);
 	p->has_mac = text;
+	p->dated = dated;
 	if (p->node == NODES_MAX)
 		return -EINVAL;
 	return text ? read_mac(text, p->mac) : 0;
@@ -115,8 +116,8 @@ int layout_read(struct emulator *e, int argc, char **argv)
 
 		if (!rest)
 			err = -EINVAL;
-		else if (!strcmp(kind, "port"))
-			err = read_port(e, rest);
+		else if (!strcmp(kind, "port") || !strcmp(kind, "dated"))
+			err = read_port(e, rest, *kind == 'd');
 		else
 			err = strcmp(kind, "link") ? -EINVAL : read_link(e, rest);
 	}

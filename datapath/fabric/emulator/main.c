@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * dp_fabric port:NODE:NETDEV[:MAC] ... link:NAME:FROM:TO ...
+ * dp_fabric port|dated:NODE:NETDEV[:MAC] ... link:NAME:FROM:TO ...
  *
  * Ports and links end at nodes; links come in pairs, the two directions of a cable.  Without MACs
  * there are two ports, and frames that arrive at one leave by the other.  With MACs there may be
  * many ports, and a frame leaves by the port of its destination.  It crosses the links of a
  * shortest path between the nodes of the two ports.  At the same node it crosses none.
+ *
+ * RoCEv2 frames that leave by a dated port end with the time at which their last link let them go
+ * (xdp/steer.h), so that the host can tell the network's delay from this program's.
  *
  * Prints `ready {...}` or `error ...`, then obeys control.c until standard input ends.
  */
@@ -188,7 +191,7 @@ static void run(struct emulator *e)
 int main(int argc, char **argv)
 {
 	struct emulator *e = calloc(1, sizeof(*e));
-	char why[256] = "usage: dp_fabric port:NODE:NETDEV[:MAC] ... link:NAME:FROM:TO ...";
+	char why[256] = "usage: dp_fabric port|dated:NODE:NETDEV[:MAC] ... link:NAME:FROM:TO ...";
 	int err;
 
 	if (!e)

@@ -89,6 +89,8 @@ void sim_link_act(struct dp_sim *s, uint32_t link)
 	while ((p = (struct sim_packet *)dp_link_take(l->link, s->now))) {
 		s->packet_events++;
 		sim_note(s, p->number, link);
+		if (l->emulated)
+			p->packet.late_ns += (uint32_t)(s->now - p->frame.at_ns);
 		if (l->to < s->n_hosts) {
 			sim_host_rx(s, &s->host[l->to], p);
 			continue;

@@ -63,7 +63,7 @@ struct sim_packet {
 	struct dp_frame frame; /* first member: a frame is its packet; frame.to is a host */
 	uint64_t number;       /* the last member that links and switches look at: one cache line */
 	uint32_t src, channel;
-	struct dp_packet packet;
+	struct dp_packet packet; /* late_ns: what the links' program has added so far */
 	uint8_t bytes[SIM_HEADERS_MAX];
 	struct dp_telemetry hop[]; /* DP_HOPS_MAX, if any link stamps telemetry */
 };

@@ -70,7 +70,7 @@ static void acknowledged(struct control *c, struct dp_flow *f, const struct dp_p
 	f->delivered_bytes = e->delivered_bytes;
 	f->inflight_bytes = e->inflight_bytes;
 	if (e->rtt_ns) {
-		dp_rtt_sample(&f->rtt, e->rtt_ns, 0, e->now_ns);
+		dp_rtt_sample(&f->rtt, e->rtt_ns, 0, 0, e->now_ns);
 		if (!c->min_rtt_ns || e->rtt_ns < c->min_rtt_ns)
 			c->min_rtt_ns = e->rtt_ns;
 	}

@@ -311,7 +311,7 @@ struct floor_socket *floor_xdp_open(const struct floor_setup *setup)
 	x->base.fd = xsk_socket__fd(x->xsk);
 	tune(x);
 	write_frames(x);
-	if (dp_steer_attach(&x->info, 0, x->base.fd, &x->steer, &why))
+	if (dp_steer_attach(&x->info, 0, x->base.fd, false, &x->steer, &why))
 		floor_fail("%s", text);
 	return &x->base;
 }
