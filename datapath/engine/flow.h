@@ -84,17 +84,17 @@ static inline double dp_flow_cwnd_bytes(const struct dp_flow *f)
 
 /* The algorithm's window is about packets on their way.  Others come on top of it: those that the
  * receiver has and does not acknowledge yet, because this end asked for few acknowledgements, and
- * those that a busy host has not got to, whose acknowledgement included.  At most as many of these
- * as are on their way: a host that stands still must not be sent ever more. */
+ * those that lie in a late host, or whose acknowledgements do.  At most as many of these as are on
+ * their way: a host that stands still must not be sent ever more. */
 static inline double dp_flow_window_bytes(const struct dp_flow *f)
 {
 	const struct dp_rtt *r = &f->rtt;
 	uint64_t late_ns = r->late_ns < r->srtt_ns ? r->late_ns : r->srtt_ns;
+	uint64_t on_top_ns = dp_flow_thinned_ns(f) + late_ns;
 	double cwnd_bytes = dp_flow_cwnd_bytes(f);
 
-	if (late_ns || (f->thinning.level && r->srtt_ns))
-		cwnd_bytes +=
-			cwnd_bytes * (double)(dp_flow_thinned_ns(f) + late_ns) / (double)r->srtt_ns;
+	if (on_top_ns && r->srtt_ns)
+		cwnd_bytes += cwnd_bytes * (double)on_top_ns / (double)r->srtt_ns;
 	return cwnd_bytes;
 }
 

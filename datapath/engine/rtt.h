@@ -8,7 +8,7 @@
 struct dp_rtt {
 	uint64_t srtt_ns, min_rtt_ns; /* without the time spent in the hosts; 0: no sample yet */
 	uint64_t host_ns;	      /* time that the hosts add, smoothed like srtt_ns */
-	uint64_t late_ns;	      /* its part that nobody meant, smoothed for longer */
+	uint64_t late_ns;	      /* its part in which they are late, smoothed for longer */
 	uint64_t rttvar_ns;	      /* variation of network and hosts together */
 	uint64_t min_rtt_at_ns;
 	uint64_t held_ns; /* longest time that the peer recently held a READ; 0: none yet */
@@ -16,7 +16,8 @@ struct dp_rtt {
 };
 
 /* Takes in a sample (RFC 6298, section 2).  The mean is kept in two parts: network and hosts.
- * late_ns: of host_ns, what nobody meant; its mean is one of 64 samples, since windows follow it. */
+ * late_ns: the part of host_ns in which the hosts were late; its mean is over 64 samples, since
+ * windows follow it. */
 void dp_rtt_sample(struct dp_rtt *, uint64_t rtt_ns, uint64_t host_ns, uint64_t late_ns,
 		   uint64_t now);
 /* The peer held a READ for held_ns before it answered. */

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <xdp/xsk.h>
 
 enum {
@@ -75,6 +76,22 @@ static inline struct dp_chunk *dp_raw_chunk(const struct dp_raw *raw, uint32_t i
 static inline uint8_t *dp_raw_bytes(const struct dp_raw *raw, uint32_t i)
 {
 	return raw->area + dp_raw_chunk(raw, i)->addr;
+}
+
+/* Puts n bytes behind a frame; false, and nothing is done, if its last chunk has no room. */
+static inline bool dp_raw_append(const struct dp_raw *raw, uint32_t first, const void *bytes,
+				 uint32_t n)
+{
+	struct dp_chunk *whole = dp_raw_chunk(raw, first), *last = whole;
+
+	while (last->next != DP_NO_CHUNK)
+		last = dp_raw_chunk(raw, last->next);
+	if (last->addr % DP_CHUNK + last->len + n > DP_CHUNK)
+		return false;
+	memcpy(raw->area + last->addr + last->len, bytes, n);
+	last->len += n;
+	whole->total += n;
+	return true;
 }
 
 /* A chunk, or DP_NO_CHUNK. */

@@ -22,7 +22,6 @@ enum { BUSY_WAIT_MS = 500, BUSY_STEP_MS = 10 };
 struct dp_steer {
 	struct steer *skel;
 	uint64_t seal;
-	bool dated;
 	int link_fd;
 };
 
@@ -37,7 +36,8 @@ static int keep_message(enum libbpf_print_level level, const char *format, va_li
 	return 0;
 }
 
-static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue, bool frags)
+static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue, bool dated,
+		bool frags)
 {
 	uint32_t flags;
 	int err;
@@ -47,7 +47,7 @@ static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t qu
 		return -errno;
 	memcpy(s->skel->rodata->steer_config.addr, info->addr.b, sizeof(info->addr.b));
 	s->skel->rodata->steer_config.seal = s->seal;
-	s->skel->rodata->steer_config.dated = s->dated;
+	s->skel->rodata->steer_config.dated = dated;
 	err = bpf_map__set_max_entries(s->skel->maps.sockets, queue + 1);
 	if (err)
 		goto destroy;
@@ -142,16 +142,16 @@ static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_
 	return 0;
 }
 
-static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue,
+static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue, bool dated,
 		    struct dp_error *error)
 {
 	libbpf_print_fn_t before = libbpf_set_print(keep_message);
 	int err;
 
 	libbpf_said[0] = 0;
-	err = load(s, info, queue, true);
+	err = load(s, info, queue, dated, true);
 	if (err && err != -EPERM) /* a kernel before 5.18 knows no frags */
-		err = load(s, info, queue, false);
+		err = load(s, info, queue, dated, false);
 	libbpf_set_print(before);
 	if (err == -EPERM)
 		return dp_fail(error, err,
@@ -173,12 +173,11 @@ int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, bool 
 	if (!s)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	s->link_fd = -1;
-	s->dated = dated;
 	if (getrandom(&s->seal, sizeof(s->seal), 0) != sizeof(s->seal)) {
 		err = dp_fail(error, -errno, "no random numbers: %s", strerror(errno));
 		goto fail;
 	}
-	err = load_any(s, info, queue, error);
+	err = load_any(s, info, queue, dated, error);
 	if (err)
 		goto fail;
 	/* First the socket: once the program is attached, no packet may miss it. */

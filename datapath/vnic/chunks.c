@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Chains of chunks as frames. */
-#include <string.h>
-
 #include "vnic/card.h"
 
 enum { LACKS_MAX = 16 }; /* most bytes that a frame is filled up with */
@@ -44,18 +42,11 @@ void frame_cut(struct card *card, uint32_t first, uint32_t len)
 
 void frame_fill(struct card *card, uint32_t first, uint32_t packet)
 {
-	struct dp_chunk *whole = &card->chunk[first].raw, *last = whole;
-	uint32_t lacks = packet - 1 - (whole->total - 1) % packet, end;
+	static const uint8_t zeros[LACKS_MAX];
+	uint32_t total = card->chunk[first].raw.total, lacks = packet - 1 - (total - 1) % packet;
 
-	while (last->next != DP_NO_CHUNK)
-		last = &card->chunk[last->next].raw;
-	end = last->addr % DP_CHUNK + last->len;
-	if (lacks > LACKS_MAX || end + lacks > DP_CHUNK ||
-	    whole->total + lacks > card->mtu + ETH_LEN)
-		return;
-	memset(card->raw.area + last->addr + last->len, 0, lacks);
-	last->len += lacks;
-	whole->total += lacks;
+	if (lacks <= LACKS_MAX && total + lacks <= card->mtu + ETH_LEN)
+		dp_raw_append(&card->raw, first, zeros, lacks);
 }
 
 void frame_hold(struct card *card, struct guest *g, uint32_t first)

@@ -2,11 +2,11 @@
 /*
  * Gives RoCEv2 to the AF_XDP socket of its queue and everything else to the
  * kernel, so that a device in use by a port keeps its ARP, ping and ssh.  In front
- * of a frame for the socket lies the time of its arrival.  An emulated link may have written behind
- * the frame when it let it go; that comes off, and what it tells lies in front, too.
+ * of a frame for the socket lies the time of its arrival, and how late that was: if the
+ * frame is dated (steer.h), the program takes the date off and reckons from it.
  *
  * RoCEv2 is: UDP to port 4791 of the port's own address or of a multicast group, not a
- * fragment, no * IP options or extension headers (annex A17.3 has none).
+ * fragment, no IP options or extension headers (annex A17.3 has none).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -107,7 +107,6 @@ static __always_inline void write_times(struct xdp_md *ctx)
 	meta->arrived_ns = now;
 	meta->seal = now ^ steer_config.seal;
 	meta->late_ns = late;
-	meta->zero = 0;
 }
 
 /* .frags: a device whose MTU exceeds one page takes only such programs. */

@@ -30,7 +30,6 @@ struct dp_steer_meta {
 	unsigned long long arrived_ns; /* CLOCK_MONOTONIC */
 	unsigned long long seal;       /* arrived_ns ^ steer_config.seal */
 	unsigned int late_ns;	       /* by how much sooner an emulated link had let it go */
-	unsigned int zero;
 };
 
 /* Written by the program, read by the port. */

@@ -58,6 +58,7 @@ class Witness:
         algo.on_rtt, algo.on_wake = calls[5:]
         self._keep = (record, name, calls, algo)
         assert lib.dp_qp_set_cc(qp.qp, algo, qp.world.now) == 0
+        qp.algorithm = self
 
     def _on_init(self, flow: Any) -> None:
         self.flow = ffi.cast("struct dp_cc_flow *", flow)

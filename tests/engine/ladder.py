@@ -480,6 +480,7 @@ class QP:
         self.qp = out[0]
         self.qpn = int(lib.dp_qp_qpn(self.qp))
         self.peer: QP = self
+        self.algorithm: object = None  # lives as long as the QP uses it
         self._next_id = 0
         host.qps.append(self)
 

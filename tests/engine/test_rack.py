@@ -45,14 +45,14 @@ def test_samples_are_smoothed_as_in_section_2_3(samples: list[tuple[int, int, fl
     known = rtt()
     srtt = var = host = late = 0.0
     for number, (network, hosts, share) in enumerate(samples):
-        unmeant = int(share * hosts)
-        lib.dp_rtt_sample(known, network, hosts, unmeant, number)
+        late_ns = int(share * hosts)
+        lib.dp_rtt_sample(known, network, hosts, late_ns, number)
         if number == 0:
-            srtt, host, late, var = network, hosts, unmeant, (network + hosts) / 2
+            srtt, host, late, var = network, hosts, late_ns, (network + hosts) / 2
         else:
             var = 3 / 4 * var + 1 / 4 * abs(srtt + host - network - hosts)
             srtt, host = 7 / 8 * srtt + network / 8, 7 / 8 * host + hosts / 8
-            late = 63 / 64 * late + unmeant / 64
+            late = 63 / 64 * late + late_ns / 64
         # Whole nanoseconds are lost with each sample.
         assert known.srtt_ns == pytest.approx(srtt, abs=9)
         assert known.host_ns == pytest.approx(host, abs=9)

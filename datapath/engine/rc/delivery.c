@@ -7,8 +7,10 @@
 #include "engine/rc/loss.h"
 #include "engine/rc/requester.h"
 
-/* A READ waits at the peer behind others, for any time. */
-#define ANY UINT32_MAX
+/* A READ may wait at the peer behind others, for any time. */
+#define ANY_TIME UINT32_MAX
+/* Timers are so coarse. */
+#define TICK_NS (1u << DP_WHEEL_SHIFT)
 
 /* The delivery of packets by one acknowledgement or response. */
 struct delivery {
@@ -23,7 +25,7 @@ struct delivery {
 	uint64_t back_ns;     /* its part in queues on the return path */
 	uint64_t host_ns;     /* time that both hosts added... */
 	uint64_t held_ns;     /* ...and its part in which a READ waited... */
-	uint64_t late_ns;     /* ...and its part that nobody meant */
+	uint64_t late_ns;     /* ...and its part in which they were late */
 	uint32_t prompt;      /* packets that the peer should have acknowledged at once... */
 	uint64_t prompt_ns;   /* ...and how long ago they were sent, in sum */
 };
@@ -208,18 +210,17 @@ static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 	rc->sender->timeout_ns = 0;
 }
 
-/* How long the peer may hold an acknowledgement because it means to: up to a tick of its timers
- * longer than it was asked to. */
-static uint32_t meant_ns(const struct dp_rc *rc)
+/* How long a peer that is not late may hold an acknowledgement. */
+static uint32_t may_hold_ns(const struct dp_rc *rc)
 {
-	return (uint32_t)dp_ack_delay_ns(rc->flow->thinning.level) + (1u << DP_WHEEL_SHIFT);
+	return (uint32_t)dp_ack_delay_ns(rc->flow->thinning.level) + TICK_NS;
 }
 
 /* Takes an RTT sample.  The packet left at `sent_ns` of our clock, and the peer held its answer for
- * `hold_ns`, of which it may have meant `meant`.  An answer cannot arrive before the packet that
- * it answers was sent. */
+ * `hold_ns`; it may hold it for `may_ns` and not be late.  An answer cannot arrive before the packet
+ * that it answers was sent. */
 static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t sent_ns,
-		       uint32_t hold_ns, uint32_t meant, uint64_t now)
+		       uint32_t hold_ns, uint32_t may_ns, uint64_t now)
 {
 	uint64_t arrived = dp_arrived(p, now);
 	uint32_t rtt = (uint32_t)arrived - sent_ns - hold_ns;
@@ -232,7 +233,7 @@ static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t s
 		return;
 	d->rtt_ns = rtt;
 	d->host_ns = now - arrived + hold_ns;
-	d->late_ns = now - arrived + (hold_ns > meant ? hold_ns - meant : 0);
+	d->late_ns = now - arrived + (hold_ns > may_ns ? hold_ns - may_ns : 0);
 }
 
 /* What is answered waited at the peer for so long, behind others or for a host that stands still. */
@@ -253,11 +254,12 @@ static void cut_rtt(struct dp_rc *rc, struct delivery *d, uint32_t sent_ns, uint
 			dp_oneway_sample(&rc->flow->oneway, sent_ns, arrived_ns, d->rtt_ns, now);
 }
 
-/* How long the hosts kept the packets that were delivered, on average, though nobody meant it.  A
- * host that is late reads several packets at a time, of which the newest has waited least. */
-static uint64_t unmeant_ns(const struct delivery *d)
+/* How late the hosts were, for the average packet that should have been acknowledged at once: a late
+ * host reads several at a time, of which the newest has waited least.  Without such a packet, for
+ * the newest. */
+static uint64_t lateness_ns(const struct delivery *d)
 {
-	uint64_t under_way = d->rtt_ns + (1u << DP_WHEEL_SHIFT), age;
+	uint64_t under_way = d->rtt_ns + TICK_NS, age;
 
 	if (!d->prompt)
 		return d->late_ns;
@@ -278,7 +280,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	};
 
 	if (d->rtt_ns)
-		dp_rtt_sample(&rc->flow->rtt, d->rtt_ns, d->host_ns - d->held_ns, unmeant_ns(d),
+		dp_rtt_sample(&rc->flow->rtt, d->rtt_ns, d->host_ns - d->held_ns, lateness_ns(d),
 			      now);
 	if (!d->any) {
 		dp_detect_losses(rc, now);
@@ -407,8 +409,8 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	d.hops = p->hops;
 	marked = echoes(rc, &xah, now);
 	if ((d.any || news) && d.echoed) { /* atomics alone: their answers tell no RTT */
-		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns, d.any ? meant_ns(rc) : ANY,
-			   now);
+		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns,
+			   d.any ? may_hold_ns(rc) : ANY_TIME, now);
 		if (!d.any)
 			note_held(rc, &d, xah.ack_delay_ns, now);
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
@@ -438,7 +440,7 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	hold = xdh->ack_ts_ns - (uint32_t)d.newest.sent_ns;
 	if (hold > INT32_MAX)
 		hold = 0;
-	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, meant_ns(rc), now);
+	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, may_hold_ns(rc), now);
 	cut_rtt(rc, &d, xdh->ack_ts_ns - hold, xdh->ts_ns - hold, now);
 	delivered(rc, &d, 0, now);
 	dp_requester_wake(rc);
@@ -464,7 +466,7 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
-		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, ANY, now);
+		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, ANY_TIME, now);
 		note_held(rc, &d, xdh.held_ns, now);
 		d.echoed = true;
 		d.echo_ns = xdh.ts_ns;

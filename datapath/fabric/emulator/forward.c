@@ -85,22 +85,6 @@ static void finish(struct wire *w, struct dp_frame *f, uint32_t first)
 		flip_bit(e, first, dp_random32(&w->mark_rng));
 }
 
-/* Writes behind a RoCEv2 frame when its last link let it go.  Without room it stays as it is. */
-static void date(struct emulator *e, uint32_t first, uint64_t at_ns)
-{
-	const uint32_t when = (uint32_t)at_ns;
-	uint32_t last = first;
-	struct dp_chunk *c;
-
-	while (e->chunk[last].raw.next != DP_NO_CHUNK)
-		last = e->chunk[last].raw.next;
-	c = &e->chunk[last].raw;
-	if (c->addr % DP_CHUNK + c->len + DP_DATE_LEN > DP_CHUNK)
-		return;
-	memcpy(dp_raw_bytes(&e->raw, last) + c->len, &when, DP_DATE_LEN);
-	c->len += DP_DATE_LEN;
-}
-
 /* Tells the kernel of the frames that were sent, and counts how late that is. */
 static void flush(struct emulator *e)
 {
@@ -123,11 +107,12 @@ static void leave(struct wire *w, struct dp_frame *f, uint32_t first)
 {
 	struct emulator *e = w->emulator;
 	struct port *p = &e->port[e->chunk[first].out];
+	const uint32_t date = (uint32_t)f->at_ns;
 
 	e->sent[e->n_sent++] = (struct sent){ w, f->at_ns };
 	finish(w, f, first);
-	if (p->dated && e->chunk[first].bth)
-		date(e, first, f->at_ns);
+	if (p->dated && e->chunk[first].bth) /* a frame without room stays as it is */
+		dp_raw_append(&e->raw, first, &date, DP_DATE_LEN);
 	if (!transmit(e, p, first))
 		w->counts.starved++;
 	if (e->n_sent == BATCH)
