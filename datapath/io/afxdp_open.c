@@ -33,8 +33,6 @@ enum {
 	BUSY_POLL_US = 20,
 	BUSY_POLL_BUDGET = 64,
 	SOCKET_BUFFER = 64 << 20,
-	BUSY_WAIT_MS = 500,
-	BUSY_STEP_MS = 10,
 };
 
 enum afxdp_mode { MODE_AUTO, MODE_COPY, MODE_ZEROCOPY };
@@ -101,13 +99,14 @@ static int try_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 	return err;
 }
 
-/* After a process has ended, the kernel needs a moment to free its queue. */
+/* Waits for the queue of a process that has ended. */
 static int make_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 {
-	int err = try_socket(a, queue, bind_flags);
+	int err = try_socket(a, queue, bind_flags), ms = 0;
 
-	for (int ms = 0; err == -EBUSY && ms < BUSY_WAIT_MS; ms += BUSY_STEP_MS) {
-		usleep(BUSY_STEP_MS * 1000);
+	while (err == -EBUSY && dp_holder_may_end(a->port.info.ifindex, ms)) {
+		usleep(DP_HOLDER_STEP_MS * 1000);
+		ms += DP_HOLDER_STEP_MS;
 		err = try_socket(a, queue, bind_flags);
 	}
 	return err;

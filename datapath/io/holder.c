@@ -8,6 +8,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum {
+	ALIVE_MS = 500,	  /* the holder may be about to end */
+	ENDED_MS = 10000, /* no process is known to hold it */
+};
+
 static int make(uint32_t ifindex, struct sockaddr_un *name, socklen_t *len)
 {
 	int n;
@@ -48,4 +53,9 @@ pid_t dp_holder_pid(uint32_t ifindex)
 		peer.pid = 0;
 	close(fd);
 	return peer.pid;
+}
+
+bool dp_holder_may_end(uint32_t ifindex, int waited_ms)
+{
+	return waited_ms < ALIVE_MS || (waited_ms < ENDED_MS && !dp_holder_pid(ifindex));
 }

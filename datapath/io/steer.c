@@ -17,8 +17,6 @@
 
 #include "steer.skel.h"
 
-enum { BUSY_WAIT_MS = 500, BUSY_STEP_MS = 10 };
-
 struct dp_steer {
 	struct steer *skel;
 	uint64_t seal;
@@ -72,14 +70,37 @@ static int attach(struct dp_steer *s, const struct dp_port_info *info, uint32_t 
 	return s->link_fd < 0 ? -errno : 0;
 }
 
+/* Tells of the program at the device; returns its id, 0: none. */
+static uint32_t look_up(const struct dp_port_info *info, struct bpf_prog_info *prog)
+{
+	uint32_t len = sizeof(*prog), id = 0;
+	int fd = -1;
+
+	memset(prog, 0, sizeof(*prog));
+	if (!bpf_xdp_query_id((int)info->ifindex, 0, &id) && id)
+		fd = bpf_prog_get_fd_by_id(id);
+	if (fd >= 0) {
+		bpf_obj_get_info_by_fd(fd, prog, &len);
+		close(fd);
+	}
+	return id;
+}
+
+static bool is_ours(const struct bpf_prog_info *prog)
+{
+	return !strcmp(prog->name, "dp_steer");
+}
+
 /* Waits until the attachment of a process that has ended is gone. */
 static int attach_patiently(struct dp_steer *s, const struct dp_port_info *info, uint32_t mode)
 {
-	int err = attach(s, info, mode);
+	int err = attach(s, info, mode), ms = 0;
+	struct bpf_prog_info prog;
 
-	for (int ms = 0; (err == -EBUSY || err == -EEXIST) && ms < BUSY_WAIT_MS;
-	     ms += BUSY_STEP_MS) {
-		usleep(BUSY_STEP_MS * 1000);
+	while ((err == -EBUSY || err == -EEXIST) && (!look_up(info, &prog) || is_ours(&prog)) &&
+	       dp_holder_may_end(info->ifindex, ms)) {
+		usleep(DP_HOLDER_STEP_MS * 1000);
+		ms += DP_HOLDER_STEP_MS;
 		err = attach(s, info, mode);
 	}
 	return err;
@@ -87,17 +108,11 @@ static int attach_patiently(struct dp_steer *s, const struct dp_port_info *info,
 
 static int occupied(const struct dp_port_info *info, int err, struct dp_error *error)
 {
-	struct bpf_prog_info prog = {};
-	uint32_t len = sizeof(prog), id = 0;
-	int fd = -1, holder;
+	struct bpf_prog_info prog;
+	uint32_t id = look_up(info, &prog);
+	int holder;
 
-	if (!bpf_xdp_query_id((int)info->ifindex, 0, &id) && id)
-		fd = bpf_prog_get_fd_by_id(id);
-	if (fd >= 0) {
-		bpf_obj_get_info_by_fd(fd, &prog, &len);
-		close(fd);
-	}
-	if (!strcmp(prog.name, "dp_steer")) {
+	if (is_ours(&prog)) {
 		holder = dp_holder_pid(info->ifindex);
 		if (holder)
 			return dp_fail(error, -EBUSY,

@@ -26,10 +26,9 @@ from datapath.lanes.spec import Path as PathSection
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
 from tests.cli.told import told
+from tests.listening import await_listener
 
 PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
-# Until a TCP socket listens (state 0A).
-LISTENING = "until grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done"
 REMOTE_ACCESS = 0x62
 
 
@@ -87,7 +86,7 @@ def converse(
         stderr=out,
     )
     try:
-        server.run(["sh", "-c", LISTENING], timeout_s=20)
+        await_listener(server, serving)
         done = client.run(
             [*argv, server.endpoint.mgmt_ipv4],
             env=device_environment("dp0", specs[0], options={"mode": mode}),
@@ -186,7 +185,7 @@ def test_datagrams_of_our_engine_are_right(network: NetnsNetwork, tmp_path: Path
     with captured(network, tmp_path) as path:
         serving = server.popen(argv, env=environments[1], stdout=log, stderr=log)
         try:
-            server.run(["sh", "-c", LISTENING], timeout_s=20)
+            await_listener(server, serving)
             done = client.run([*argv, server.endpoint.mgmt_ipv4], env=environments[0], timeout_s=60)
             assert serving.wait(20) == 0, log.read_text() + done.stdout
         finally:

@@ -13,7 +13,8 @@ import pytest
 from datapath.lanes.netns import NetnsNetwork
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
-from tests.interop.test_captures import LISTENING, PYTHON
+from tests.interop.test_captures import PYTHON
+from tests.listening import await_listener
 
 CONFORM = ROOT / "tools" / "conform.py"
 
@@ -69,7 +70,7 @@ def test_sides_that_want_different_things(network: NetnsNetwork) -> None:
     envs = [device_environment("dp0", f"udp:{host.endpoint.ipv4}") for host in (client, server)]
     argv = [PYTHON, str(CONFORM), "--timeout", "5"]
     serving = server.popen([*argv, "-m", "1024"], env=envs[1])
-    server.run(["sh", "-c", LISTENING], timeout_s=20)
+    await_listener(server, serving)
     done = client.run([*argv, "-m", "4096", server.endpoint.mgmt_ipv4], env=envs[0])
     assert serving.wait(20) == 1
     report = json.loads(done.stdout)
@@ -85,7 +86,7 @@ def test_a_peer_that_dies(network: NetnsNetwork) -> None:
     envs = [device_environment("dp0", f"udp:{host.endpoint.ipv4}") for host in (client, server)]
     argv = [PYTHON, str(CONFORM), "--timeout", "5"]
     serving = server.popen(argv, env=envs[1])
-    server.run(["sh", "-c", LISTENING], timeout_s=20)
+    await_listener(server, serving)
     # One that connects and leaves again without a word.
     script = f"import socket; socket.create_connection(('{server.endpoint.mgmt_ipv4}', 18521))"
     assert client.run([PYTHON, "-c", script]).returncode == 0
@@ -99,7 +100,7 @@ def test_a_peer_that_starts_late_or_never(network: NetnsNetwork) -> None:
     client, server = network.hosts
     env = device_environment("dp0", f"udp:{server.endpoint.ipv4}")
     serving = server.popen([PYTHON, str(CONFORM), "--timeout", "1"], env=env)
-    server.run(["sh", "-c", LISTENING], timeout_s=20)
+    await_listener(server, serving)
     time.sleep(2)
     script = (
         f"import socket; s = socket.create_connection(('{server.endpoint.mgmt_ipv4}', 18521))\n"

@@ -13,6 +13,7 @@ import pytest
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
+from tests.listening import await_listener
 from tests.verbs.devices import (
     VARIANTS,
     CaseServer,
@@ -122,7 +123,7 @@ class Pair:
             stderr=server_log,
         )
         try:
-            left.run(["sh", "-c", LISTENING], timeout_s=timeout_s)
+            await_listener(left, server, timeout_s)
             client = right.run(
                 [*argv, left.endpoint.ipv4],
                 env={**self.environment(1, port, **options), **(env or {})},
@@ -135,10 +136,6 @@ class Pair:
         assert client.returncode == 0, client.stdout + client.stderr + server_log.read_text()
         assert status == 0, server_log.read_text()
         return server_log.read_text(), client.stdout + client.stderr
-
-
-# Until a TCP socket listens (state 0A): clients give up when none does.
-LISTENING = "until grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done"
 
 
 @pytest.fixture(scope="session")

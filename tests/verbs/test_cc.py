@@ -27,7 +27,8 @@ from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.native import paths
 from datapath.verbs import control
 from tests.cli.told import told
-from tests.verbs.conftest import LISTENING, Pair
+from tests.listening import await_listener
+from tests.verbs.conftest import Pair
 from tests.verbs.devices import PROGRAMS, environment
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
@@ -432,8 +433,9 @@ def sending(pair: Pair) -> Iterator[Callable[..., Sending]]:
     def start(port: str, **options: object) -> Sending:
         left, right = pair.hosts
         env = {"DATAPATH_SERIES": f"{pair.logs}/s;interval_us=2000"}
-        programs.append(left.popen(WRITES, env={**pair.environment(0, port, **options), **env}))
-        left.run(["sh", "-c", LISTENING])
+        server = left.popen(WRITES, env={**pair.environment(0, port, **options), **env})
+        programs.append(server)
+        await_listener(left, server)
         argv = [*WRITES, left.endpoint.ipv4]
         client = right.popen(argv, env={**pair.environment(1, port, **options), **env})
         programs.append(client)

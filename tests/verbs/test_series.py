@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from datapath import series, series_metrics
-from tests.verbs.conftest import LISTENING, Pair
+from tests.listening import await_listener
+from tests.verbs.conftest import Pair
 from tests.verbs.devices import sanitizer
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
@@ -123,7 +124,7 @@ def test_kill_9_leaves_what_was_written(pair: Pair, port: str) -> None:
     server = left.popen(argv, env={**pair.environment(0, port), **env})
     client = None
     try:
-        left.run(["sh", "-c", LISTENING])
+        await_listener(left, server)
         address = left.endpoint.ipv4
         client = right.popen([*argv, address], env={**pair.environment(1, port), **env})
         wait_for_rows(pair, 100)

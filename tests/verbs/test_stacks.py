@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from datapath.lanes.local import MGMT_DEVICE, NetnsHost
 from datapath.native import paths
-from tests.verbs.conftest import LISTENING, Pair
+from tests.listening import await_listener
+from tests.verbs.conftest import Pair
 from tests.verbs.devices import sanitizer
 
 AGENT = paths.ROOT / "datapath" / "workloads" / "mpi" / "agent.sh"
@@ -38,7 +39,7 @@ def test_ucx_finds_the_device(pair: Pair) -> None:
     program = ["ucx_perftest", "-p", "13338"]
     server = left.popen(words(pair, left, program), env=sanitizer(), stdout=log, stderr=log)
     try:
-        left.run(["sh", "-c", LISTENING], timeout_s=60)
+        await_listener(left, server)
         program += [left.endpoint.ipv4, "-t", "tag_lat", "-n", str(MESSAGES), "-w", "10"]
         done = right.run(words(pair, right, program), env=sanitizer(), timeout_s=60)
         assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
