@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 enum {
-	ALIVE_MS = 500,	  /* the holder may be about to end */
-	ENDED_MS = 10000, /* no process is known to hold it */
+	ALIVE_MS = 500,	 /* the holder may be about to end */
+	ENDED_MS = 3000, /* no process is known to hold it */
 };
 
 static int make(uint32_t ifindex, struct sockaddr_un *name, socklen_t *len)

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Paces the reliable connections of the kernel's soft-RoCE (rxe), which has no congestion
- * control.  At the egress of the device each request gets the time at which it may depart
- * (skb->tstamp), and the qdisc fq keeps it until then; rxe stops by itself when 128 packets of a QP
- * are unacknowledged.  At the ingress acknowledgements become events, from which a program in user
- * space (lanes/pacer/) computes the rate.
+ * Gives the reliable connections of the kernel's soft-RoCE (rxe), which has no congestion control, a
+ * rate and a window.  At the egress of the device each request gets the time at which it may depart
+ * (skb->tstamp), and the qdisc fq keeps it until then.  At the ingress acknowledgements become
+ * events, from which a program in user space (lanes/pacer/) computes both.
+ *
+ * A rate alone would come too late: rxe hands over all 128 packets of a QP that may be
+ * unacknowledged, and their times of departure are fixed from then on.  So rxe sees an
+ * acknowledgement only when the window has room for the packets that it will send for it.  In the
+ * place of each acknowledgement that arrives it sees an older one, or none.
  *
  * An acknowledgement names the QP that it is for, and a request the QP that it goes to.  What both
  * have in common is their UDP source port: rxe makes it of the product of the two QPs' numbers, or
@@ -29,6 +33,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "xdp/pace.h"
+#include "xdp/pace_answers.h"
 #include "xdp/pace_packet.h"
 
 /* `lock` guards it and the flow's slots. */
@@ -42,7 +47,9 @@ struct flow {
 	__u32 congested; /* a CNP came */
 	__u32 unused;
 	__u64 sent_bytes, acked_bytes;
-	__u64 next_ns; /* when the next packet may depart */
+	__u64 asked_bytes; /* sent_bytes after the last packet that asked for an acknowledgement */
+	__u64 told_bytes;  /* of acked_bytes, what rxe knows */
+	__u64 next_ns;	   /* when the next packet may depart */
 	__u64 delivered_ns, first_sent_ns;
 };
 
@@ -97,6 +104,7 @@ const volatile bool pace_ecn = false;
 
 /* Set by user space, by the flow's number; bit/s of payload, 0: not paced. */
 __u64 pace_rate_bps[DP_PACE_FLOWS] = {};
+__u64 pace_cwnd_bytes[DP_PACE_FLOWS] = {}; /* of payload; 0: no window */
 struct dp_pace_counters pace_counters = {};
 
 static __always_inline int behind(__u32 a, __u32 b)
@@ -182,8 +190,10 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 	if (!f->begun || d < -DP_PACE_SLOTS) {
 		f->begun = 1;
 		f->going_psn = f->next_psn = p->psn;
-		f->sent_bytes = f->acked_bytes = 0;
+		f->sent_bytes = f->acked_bytes = f->asked_bytes = f->told_bytes = 0;
 		f->excused = f->congested = 0;
+		if (number < DP_PACE_FLOWS)
+			forget_answers(&pace_unseen[number]);
 		d = 0;
 		tells = true;
 		event.kind = DP_PACE_BEGIN;
@@ -196,6 +206,8 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 		remember(f, s, p->psn, idle, at);
 		f->sent_bytes += p->payload;
 		s->end_bytes = f->sent_bytes;
+		if (p->asks)
+			f->asked_bytes = f->sent_bytes;
 		s->resent = 0;
 		f->next_psn = (p->psn + 1) & PSN_MASK;
 	} else if (s->psn == p->psn) {
@@ -215,23 +227,43 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 	return rate ? at : 0;
 }
 
-/* All packets before `end` have arrived; `lost`: the one at `end` has not. */
-static __always_inline void acknowledged(struct packet *p, __u32 end, bool lost, bool excused,
-					 __u64 now)
+/* rxe sends as many packets more as it sees acknowledged; the window has room for only some.  One
+ * acknowledgement at least when no packet in flight asks for another.  If then none comes, user space
+ * lets rxe see the rest. */
+static __always_inline struct sight look(const struct flow *f)
+{
+	__u64 inflight = f->sent_bytes - f->acked_bytes, cwnd = 0;
+	struct sight sight = { .number = f->number, .known = f->told_bytes };
+
+	if (f->number < DP_PACE_FLOWS)
+		cwnd = pace_cwnd_bytes[f->number];
+	sight.all = !cwnd;
+	sight.one = f->acked_bytes >= f->asked_bytes;
+	if (inflight < cwnd)
+		sight.known += cwnd - inflight;
+	sight.all |= sight.known >= f->acked_bytes;
+	return sight;
+}
+
+/* All packets before `end` have arrived; `lost`: the one at `end` has not.  `plain`: rxe need not see
+ * this at once. */
+static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bool plain, bool lost,
+						 bool excused, __u64 now)
 {
 	struct dp_pace_event event = { .kind = DP_PACE_ACK, .now_ns = now };
 	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
+	struct sight sight = { .all = true, .number = DP_PACE_FLOWS };
 	__u64 sent_in, acked_in;
 	struct slot *s;
 	__u32 psn = (end - 1) & PSN_MASK;
 
 	if (!f) {
 		__sync_fetch_and_add(&pace_counters.unknown_acks, 1);
-		return;
+		return sight;
 	}
 	s = slot_of(f->number, psn);
 	if (!s)
-		return;
+		return sight;
 	event.flow = f->number;
 	bpf_spin_lock(&f->lock);
 	if (s->psn == psn && s->end_bytes > f->acked_bytes && s->end_bytes <= f->sent_bytes) {
@@ -251,17 +283,23 @@ static __always_inline void acknowledged(struct packet *p, __u32 end, bool lost,
 	}
 	if (excused)
 		f->excused = 1;
+	sight.number = f->number;
+	if (plain && event.acked_bytes)
+		sight = look(f);
+	if (sight.all)
+		f->told_bytes = f->acked_bytes;
 	event.delivered_bytes = f->acked_bytes;
 	event.inflight_bytes = f->sent_bytes - f->acked_bytes;
 	bpf_spin_unlock(&f->lock);
 	if (event.acked_bytes)
 		tell(&event);
 	if (!lost)
-		return;
+		return sight;
 	/* Go-back-N: everything behind it is sent again. */
 	event.kind = DP_PACE_LOSS;
 	event.lost_bytes = event.inflight_bytes;
 	tell(&event);
+	return sight;
 }
 
 static __always_inline void congested(struct packet *p)
@@ -275,21 +313,58 @@ static __always_inline void congested(struct packet *p)
 	bpf_spin_unlock(&f->lock);
 }
 
-static __always_inline void answered(struct __sk_buff *ctx, struct packet *p, __u64 now)
+/* In the place of an acknowledgement rxe sees an older one, or nothing.  So acknowledgements that come
+ * move the window, and rxe has no more in flight than the algorithm lets it. */
+static __always_inline int show(struct __sk_buff *ctx, struct packet *p, const struct sight *sight,
+				__u64 now)
 {
+	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
+	struct dp_pace_answer *answer;
+	struct dp_pace_unseen *a;
+
+	if (!f || sight->number >= DP_PACE_FLOWS)
+		return TC_ACT_UNSPEC;
+	a = &pace_unseen[sight->number];
+	if (sight->all) {
+		forget_answers(a);
+		return TC_ACT_UNSPEC;
+	}
+	if (!keep(ctx, p, sight->number, a, f->acked_bytes, now))
+		return TC_ACT_UNSPEC;
+	__sync_fetch_and_add(&pace_counters.held_acks, 1);
+	answer = take(a, sight);
+	if (!answer)
+		return TC_ACT_SHOT;
+	bpf_spin_lock(&f->lock);
+	f->told_bytes = answer->end_bytes;
+	bpf_spin_unlock(&f->lock);
+	if (p->version == 4)
+		bpf_skb_store_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER4_LEN,
+				    BPF_F_RECOMPUTE_CSUM);
+	else
+		bpf_skb_store_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER6_LEN,
+				    BPF_F_RECOMPUTE_CSUM);
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int answered(struct __sk_buff *ctx, struct packet *p, __u64 now)
+{
+	struct sight sight;
 	bool rnr, nak;
 
 	if (p->opcode == CNP) {
 		congested(p);
-		return;
+		return TC_ACT_UNSPEC;
 	}
 	if (!has_aeth(p->opcode) ||
 	    bpf_skb_load_bytes(ctx, p->bth_at + sizeof(struct bth), &p->syndrome, 1))
-		return;
+		return TC_ACT_UNSPEC;
 	rnr = (p->syndrome & AETH_KIND) == AETH_RNR;
 	nak = (p->syndrome & AETH_KIND) == AETH_NAK;
-	acknowledged(p, rnr || nak ? p->psn : p->psn + 1, p->syndrome == NAK_SEQUENCE, rnr || nak,
-		     now);
+	sight = acknowledged(p, rnr || nak ? p->psn : p->psn + 1,
+			     p->opcode == RC_ACK && p->payload == AETH_LEN && !rnr && !nak,
+			     p->syndrome == NAK_SEQUENCE, rnr || nak, now);
+	return show(ctx, p, &sight, now);
 }
 
 /* A peer's request comes in. */
@@ -372,6 +447,8 @@ int dp_pace_out(struct __sk_buff *ctx)
 	struct packet p;
 	__u64 at;
 
+	if (ctx->mark == DP_PACE_SHOWN)
+		return bpf_redirect(ctx->ifindex, BPF_F_INGRESS);
 	if (ctx->mark == PACED || !parse(ctx, &p, true))
 		return TC_ACT_UNSPEC;
 	if (is_request(p.opcode)) {
@@ -397,8 +474,8 @@ int dp_pace_in(struct __sk_buff *ctx)
 	if (!parse(ctx, &p, false))
 		return TC_ACT_UNSPEC;
 	if (p.opcode == CNP || (p.opcode <= RC_LAST && !is_request(p.opcode)))
-		answered(ctx, &p, bpf_ktime_get_ns());
-	else if (pace_ecn && is_request(p.opcode))
+		return answered(ctx, &p, bpf_ktime_get_ns());
+	if (pace_ecn && is_request(p.opcode))
 		note_mark(&p);
 	return TC_ACT_UNSPEC;
 }

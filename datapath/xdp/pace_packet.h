@@ -22,6 +22,7 @@ enum {
 	ECN_CE = 3,
 	PSN_MASK = 0xffffff,
 	ICRC_LEN = 4,
+	AETH_LEN = 4,
 	PACED = 0x64707061, /* mark of a packet that waits in the qdisc */
 	BECN = 0x40,
 	RC_LAST = 0x1f, /* opcodes of reliable connections: 0 to here */
@@ -62,6 +63,7 @@ struct packet {
 	__u32 payload; /* bytes after the BTH, without padding and ICRC */
 	__u32 psn, qpn;
 	__u8 opcode;
+	__u8 asks; /* for an acknowledgement */
 	__u8 congestion;
 	__u8 syndrome;
 };
@@ -110,6 +112,7 @@ static __always_inline bool parse(struct __sk_buff *ctx, struct packet *p, bool 
 	p->opcode = bth.opcode;
 	p->congestion = bth.congestion;
 	p->psn = bpf_ntohl(bth.psn) & PSN_MASK;
+	p->asks = bpf_ntohl(bth.psn) >> 31;
 	p->qpn = (__u32)bth.qpn[0] << 16 | (__u32)bth.qpn[1] << 8 | bth.qpn[2];
 	p->syndrome = 0;
 	at = sizeof(udp) + sizeof(bth) + ICRC_LEN + (bth.flags >> 4 & 3);

@@ -37,7 +37,7 @@ MAY_INCLUDE = {
     "workloads/traffic": {"fabric", "posix", "wire"},
     "cc/tcp": {"cc"},
     "lanes/keeper": {"lanes", "posix", "xdp"},
-    "lanes/pacer": {"lanes", "engine", "xdp"},
+    "lanes/pacer": {"lanes", "engine", "posix", "xdp"},
     "lanes/registrar": {"lanes"},
     "fabric": {"fabric", "io", "engine", "link", "wire"},
 }

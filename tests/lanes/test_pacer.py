@@ -6,17 +6,18 @@ What fq makes of times of departure is seen in guests (tests/guests/test_congest
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from datapath.cc import compile_algorithm
+from datapath.cc import CompiledAlgorithm, compile_algorithm
 from datapath.errors import CapabilityError
 from datapath.lanes.base import Host
 from datapath.lanes.beside import Beside
@@ -58,8 +59,9 @@ def frame(source: int, opcode: int, psn: int, rest: bytes, port: int = PORT, ecn
     return (b"".join(macs) + b"\x08\x00" + ip + udp).hex()
 
 
-def request(psn: int, **more: int) -> str:
-    return frame(0, MIDDLE, psn, bytes(PAYLOAD), **more)
+def request(psn: int, *, asks: bool = False, **more: int) -> str:
+    """asks: for an acknowledgement."""
+    return frame(0, MIDDLE, psn | asks << 31, bytes(PAYLOAD), **more)
 
 
 def answer(psn: int, syndrome: int = ACK, **more: int) -> str:
@@ -69,8 +71,15 @@ def answer(psn: int, syndrome: int = ACK, **more: int) -> str:
 class Pacers:
     """One on each host; events are sent in order."""
 
-    def __init__(self, network: NetnsNetwork, logs: Path, ecn: bool) -> None:
-        argv = [str(paths.rxe_pacer()), "eth1", str(compile_algorithm("swift").path)]
+    def __init__(
+        self,
+        network: NetnsNetwork,
+        logs: Path,
+        ecn: bool,
+        algorithm: CompiledAlgorithm | None = None,
+    ) -> None:
+        algorithm = algorithm or compile_algorithm("swift")
+        argv = [str(paths.rxe_pacer()), "eth1", str(algorithm.path)]
         argv += ["--ecn"] if ecn else []
         self.hosts: list[Host] = list(network.hosts)
         self.programs = [Beside(host, argv, logs, "pacer") for host in self.hosts]
@@ -84,6 +93,12 @@ class Pacers:
             done = self.hosts[index].run([sys.executable, str(FRAMES), "eth1", "send", one])
             assert done.returncode == 0, done.stderr
 
+    def send_at_once(self, *frames: str) -> None:
+        """Frames of one host, 20 ms apart."""
+        index = 0 if bytes.fromhex(frames[0])[6:12] == mac(0) else 1
+        done = self.hosts[index].run([sys.executable, str(FRAMES), "eth1", "send", *frames])
+        assert done.returncode == 0, done.stderr
+
     def results(self) -> list[dict[str, Any]]:
         time.sleep(0.5)  # the last event is on its way through the ring
         return [program.finish() for program in self.programs]
@@ -93,16 +108,100 @@ def mac(index: int) -> bytes:
     return bytes.fromhex(link_address(index).replace(":", ""))
 
 
-@pytest.fixture
-def pacers(
-    network: NetnsNetwork, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Pacers]:
-    made = Pacers(network, tmp_path, getattr(request, "param", False))
+@contextlib.contextmanager
+def running(made: Pacers) -> Iterator[Pacers]:
     yield made
     for program in made.programs:
         program.close()
         # One that was killed leaves its qdisc.
         program.host.run(["tc", "qdisc", "delete", "dev", "eth1", "clsact"])
+
+
+@pytest.fixture
+def pacers(
+    network: NetnsNetwork, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Pacers]:
+    algorithm = compile_algorithm("swift")
+    with running(Pacers(network, tmp_path, getattr(request, "param", False), algorithm)) as made:
+        yield made
+
+
+@pytest.fixture
+def windowed(network: NetnsNetwork, tmp_path: Path) -> Iterator[Pacers]:
+    """Eight packets of PAYLOAD bytes may be in flight."""
+    algorithm = compile_algorithm("fixed", {"window_bytes": 8 * PAYLOAD})
+    with running(Pacers(network, tmp_path, False, algorithm)) as made:
+        yield made
+
+
+SEES = """
+import socket, struct
+seen = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+seen.bind(("", 4791))
+print("ready", flush=True)
+while True:
+    print(struct.unpack(">I", seen.recv(100)[8:12])[0], flush=True)
+"""
+
+
+@contextlib.contextmanager
+def seen_by(host: Host, out: Path) -> Iterator[Callable[[], list[int]]]:
+    """PSNs of the acknowledgements that get past the pacer, as rxe would see them."""
+    receiver = host.popen([sys.executable, "-c", SEES], stdout=out)
+    try:
+        await_words(out, "ready")
+        yield lambda: [int(line) for line in out.read_text().splitlines()[1:]]
+    finally:
+        receiver.kill()
+        receiver.wait()
+
+
+def await_words(out: Path, words: str) -> None:
+    limit = time.monotonic() + 20
+    while not (out.exists() and words in out.read_text()):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def test_acknowledgements_keep_a_window(windowed: Pacers, tmp_path: Path) -> None:
+    """rxe sees as many packets acknowledged as have room in the window, and at last all.
+
+    The requests take a third of a second to leave, and so no acknowledgement counts as the last.
+    """
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(*(answer(psn) for psn in range(2, 17, 2)))
+        # 8 packets are in flight after the fourth; then there is room for 2, 2 + 4, 6 + 6.
+        await_words(tmp_path / "seen", "\n16\n")
+        assert seen() == [2, 6, 12, 16]
+    mine = windowed.results()[0]
+    assert (mine["acks"], mine["held_acks"], mine["timeouts"]) == (8, 7, 0)
+
+
+def test_the_last_acknowledgement_is_seen(windowed: Pacers, tmp_path: Path) -> None:
+    """None comes any more, although more packets are in flight than the window holds."""
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(answer(2), answer(4))
+        await_words(tmp_path / "seen", "\n4\n")
+        assert seen() == [4]
+
+
+def test_nothing_is_kept_from_a_flow_within_its_window(windowed: Pacers, tmp_path: Path) -> None:
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 9)))
+        windowed.send_at_once(*(answer(psn) for psn in range(1, 9)))
+        await_words(tmp_path / "seen", "\n8\n")
+        assert seen() == [*range(1, 9)]
+    assert windowed.results()[0]["held_acks"] == 0
+
+
+def test_a_loss_is_seen_at_once(windowed: Pacers, tmp_path: Path) -> None:
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(answer(2), answer(4), answer(6, NAK))
+        await_words(tmp_path / "seen", "\n6\n")
+        assert seen() == [6]
 
 
 def test_acknowledgements(pacers: Pacers) -> None:
@@ -184,10 +283,7 @@ def test_requests_can_be_marked(pacers: Pacers, tmp_path: Path) -> None:
     out = tmp_path / "frames"
     argv = [sys.executable, str(FRAMES), "eth1", "receive", "1"]
     receiver = pacers.hosts[1].popen(argv, stdout=out)
-    limit = time.monotonic() + 20
-    while not (out.exists() and "ready" in out.read_text()):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    await_words(out, "ready")
     pacers.send(request(1, ecn=NOT_ECT))
     assert receiver.wait(timeout=30) == 0
     ip = bytes.fromhex(out.read_text().splitlines()[1])[14:34]

@@ -3,16 +3,31 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "pace.skel.h"
+#include "posix/clock.h"
+
+enum {
+	WAIT_MS = 200,
+	STALL_MS = 10,	       /* between two looks while rxe has not seen all acknowledgements */
+	STALLED_NS = 30000000, /* without an acknowledgement: no other will come */
+	STALLED_RTTS = 4,
+};
 
 struct hooks {
 	struct pace *skel;
+	int packets; /* a socket that sends to the device; -1: none */
+	struct sockaddr_ll device;
 	struct ring_buffer *ring;
 	struct control *control;
 	struct bpf_tc_hook hook; /* of the device; size 0: not made */
@@ -28,22 +43,27 @@ static int take(void *arg, void *data, size_t bytes)
 {
 	struct hooks *h = arg;
 	const struct dp_pace_event *event = data;
-	uint64_t rate;
+	struct control_limits limits;
 
-	if (bytes < sizeof(*event))
+	if (bytes < sizeof(*event) || !control_event(h->control, event, &limits))
 		return 0;
-	rate = control_event(h->control, event);
-	if (rate)
-		__atomic_store_n(&h->skel->bss->pace_rate_bps[event->flow], rate, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->skel->bss->pace_rate_bps[event->flow], limits.rate_bps,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&h->skel->bss->pace_cwnd_bytes[event->flow], limits.cwnd_bytes,
+			 __ATOMIC_RELAXED);
 	return 0;
 }
 
+/* Numbers for flows to come; their first packets have left before there is an event of them. */
 static int fill(struct hooks *h)
 {
 	int fd = bpf_map__fd(h->skel->maps.numbers), err = 0;
+	uint64_t rate = control_first_rate(h->control);
 
-	for (uint32_t i = 0; i < DP_PACE_FLOWS && !err; i++)
+	for (uint32_t i = 0; i < DP_PACE_FLOWS && !err; i++) {
+		h->skel->bss->pace_rate_bps[i] = rate;
 		err = bpf_map_update_elem(fd, NULL, &i, BPF_ANY);
+	}
 	return err;
 }
 
@@ -87,6 +107,23 @@ static int attach(struct hooks *h, int ifindex, const char **what)
 	return h->ring ? 0 : -errno;
 }
 
+/* A socket without a protocol receives nothing. */
+static int open_packets(struct hooks *h, int ifindex, const char **what)
+{
+	struct sockaddr *address = (struct sockaddr *)&h->device;
+	socklen_t len = sizeof(h->device);
+	int mark = DP_PACE_SHOWN;
+
+	*what = "no socket for packets (AF_PACKET, SO_MARK)";
+	h->device = (struct sockaddr_ll){ .sll_family = AF_PACKET, .sll_ifindex = ifindex };
+	h->packets = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (h->packets < 0 || bind(h->packets, address, len) ||
+	    getsockname(h->packets, address, &len) ||
+	    setsockopt(h->packets, SOL_SOCKET, SO_MARK, &mark, sizeof(mark)))
+		return -errno;
+	return 0;
+}
+
 struct hooks *hooks_open(unsigned int ifindex, bool ecn, struct control *control, char *why,
 			 size_t room)
 {
@@ -100,8 +137,9 @@ struct hooks *hooks_open(unsigned int ifindex, bool ecn, struct control *control
 	}
 	libbpf_set_print(quiet);
 	h->control = control;
+	h->packets = -1;
 	h->skel = pace__open();
-	err = h->skel ? 0 : -errno;
+	err = h->skel ? open_packets(h, (int)ifindex, &what) : -errno;
 	if (!err) {
 		h->skel->rodata->pace_ecn = ecn;
 		err = attach(h, (int)ifindex, &what);
@@ -113,9 +151,51 @@ struct hooks *hooks_open(unsigned int ifindex, bool ecn, struct control *control
 	return NULL;
 }
 
-void hooks_serve(struct hooks *h, int timeout_ms)
+/* Lets rxe see the newest acknowledgement of a flow, which tells all that others before it do.  The
+ * BPF program turns it around at the egress. */
+static void show_newest(struct hooks *h, uint32_t flow, uint32_t end)
 {
-	ring_buffer__poll(h->ring, timeout_ms);
+	uint32_t place = flow * DP_PACE_ANSWERS + (end - 1) % DP_PACE_ANSWERS;
+	struct {
+		struct ethhdr eth;
+		struct dp_pace_answer answer;
+	} __attribute__((packed)) frame = { 0 };
+	bool v6;
+
+	if (bpf_map_lookup_elem(bpf_map__fd(h->skel->maps.answers), &place, &frame.answer))
+		return;
+	v6 = frame.answer.bytes[0] >> 4 == 6;
+	frame.eth.h_proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP);
+	memcpy(frame.eth.h_dest, h->device.sll_addr, ETH_ALEN);
+	send(h->packets, &frame,
+	     sizeof(frame.eth) + (v6 ? DP_PACE_ANSWER6_LEN : DP_PACE_ANSWER4_LEN), 0);
+}
+
+/* Returns whether there are acknowledgements that rxe has not seen. */
+static bool look_for_stalls(struct hooks *h)
+{
+	bool some = false;
+
+	for (uint32_t i = 0; i < DP_PACE_FLOWS; i++) {
+		const struct dp_pace_unseen *u = &h->skel->bss->pace_unseen[i];
+		uint32_t end = __atomic_load_n(&u->end, __ATOMIC_RELAXED);
+		uint64_t kept_ns = __atomic_load_n(&u->kept_ns, __ATOMIC_RELAXED), patience;
+
+		if (end == __atomic_load_n(&u->first, __ATOMIC_RELAXED))
+			continue;
+		some = true;
+		patience = STALLED_RTTS * control_srtt_ns(h->control, i);
+		if (patience < STALLED_NS)
+			patience = STALLED_NS;
+		if (dp_now_ns() > kept_ns + patience)
+			show_newest(h, i, end);
+	}
+	return some;
+}
+
+void hooks_serve(struct hooks *h)
+{
+	ring_buffer__poll(h->ring, look_for_stalls(h) ? STALL_MS : WAIT_MS);
 }
 
 void hooks_counters(const struct hooks *h, struct dp_pace_counters *counters)
@@ -128,6 +208,8 @@ void hooks_close(struct hooks *h)
 	h->hook.attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS;
 	if (h->hook.sz)
 		bpf_tc_hook_destroy(&h->hook);
+	if (h->packets >= 0)
+		close(h->packets);
 	ring_buffer__free(h->ring);
 	pace__destroy(h->skel);
 	free(h);

@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WHY_ROOM = 300, WAIT_MS = 200 };
+enum { WHY_ROOM = 300 };
 
 static volatile sig_atomic_t ended;
 
@@ -69,10 +69,10 @@ static void tell(const struct hooks *h, const struct control *c)
 	printf("{\"connections\": %" PRIu64 ", \"acks\": %" PRIu64 ", \"marked_acks\": %" PRIu64
 	       ", \"losses\": %" PRIu64 ", \"timeouts\": %" PRIu64 ", \"min_rtt_ns\": %" PRIu64
 	       ", \"cwnd_bytes\": %.0f, \"rate_bps\": %.0f, \"srtt_ns\": %.0f"
-	       ", \"paced_packets\": %llu, \"no_room_packets\": %llu, \"unknown_acks\": %llu"
+	       ", \"paced_packets\": %llu, \"held_acks\": %llu, \"no_room_packets\": %llu, \"unknown_acks\": %llu"
 	       ", \"lost_events\": %llu}\n",
 	       c->connections, c->acks, c->marked_acks, c->losses, c->timeouts, c->min_rtt_ns,
-	       c->last_cwnd_bytes, c->last_rate_bps, c->last_srtt_ns, n.paced_packets,
+	       c->last_cwnd_bytes, c->last_rate_bps, c->last_srtt_ns, n.paced_packets, n.held_acks,
 	       n.no_room_packets, n.unknown_acks, n.lost_events);
 	fflush(stdout);
 }
@@ -96,7 +96,7 @@ static int serve(const char *netdev, const struct dp_cc_algo *algo, bool ecn)
 		printf("{\"ready\": %d}\n", getpid());
 		fflush(stdout);
 		while (!ended)
-			hooks_serve(hooks, WAIT_MS);
+			hooks_serve(hooks);
 		tell(hooks, control);
 		hooks_close(hooks);
 		status = 0;

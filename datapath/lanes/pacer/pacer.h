@@ -22,6 +22,10 @@ struct control_flow {
 	struct dp_sender_stats stats;
 };
 
+struct control_limits {
+	uint64_t rate_bps, cwnd_bytes; /* of payload */
+};
+
 /* The algorithm for all connections of a device. */
 struct control {
 	struct dp_engine_config cfg;
@@ -34,8 +38,12 @@ struct control {
 
 /* algo: NULL takes the engine's constant window. */
 void control_init(struct control *, const struct dp_cc_algo *algo, uint32_t mss_bytes);
-/* Takes in an event: the rate of its flow from now on, bit/s of payload; 0: as it is. */
-uint64_t control_event(struct control *, const struct dp_pace_event *);
+/* Takes in an event and tells what its flow may do from now on; false: as it did. */
+bool control_event(struct control *, const struct dp_pace_event *, struct control_limits *);
+/* Of a connection of which there was no event yet, bit/s of payload; 0: there is no memory for it. */
+uint64_t control_first_rate(struct control *);
+/* The smoothed RTT of a flow; 0: none yet. */
+uint64_t control_srtt_ns(const struct control *, uint32_t flow);
 void control_free(struct control *);
 /* Payload of a full packet over a device with this MTU, as rxe chooses it. */
 uint32_t control_mss(uint32_t mtu);
@@ -44,8 +52,8 @@ struct hooks;
 
 /* Attaches the BPF program to a device; NULL, with the reason in `why`. */
 struct hooks *hooks_open(unsigned int ifindex, bool ecn, struct control *, char *why, size_t room);
-/* Handles the events that have come, or waits for some. */
-void hooks_serve(struct hooks *, int timeout_ms);
+/* Handles the events that have come, or waits for some, for a fifth of a second at most. */
+void hooks_serve(struct hooks *);
 void hooks_counters(const struct hooks *, struct dp_pace_counters *);
 void hooks_close(struct hooks *);
 

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The acknowledgements that pace.bpf.c keeps from rxe for a while. */
+#ifndef DP_XDP_PACE_ANSWERS_H
+#define DP_XDP_PACE_ANSWERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_helpers.h>
+
+#include "xdp/pace.h"
+#include "xdp/pace_packet.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, DP_PACE_FLOWS *DP_PACE_ANSWERS);
+	__type(key, __u32);
+	__type(value, struct dp_pace_answer);
+} answers SEC(".maps");
+
+/* The ingress changes it, where all packets of a flow come one after another, and a new connection. */
+struct dp_pace_unseen pace_unseen[DP_PACE_FLOWS] = {};
+
+/* What rxe may see of a flow's acknowledgements. */
+struct sight {
+	__u32 number; /* of the flow */
+	bool all;     /* the one that has just come, and so all */
+	bool one;     /* one more at least */
+	__u64 known;  /* otherwise those up to so many acked_bytes */
+};
+
+static __always_inline void forget_answers(struct dp_pace_unseen *a)
+{
+	a->first = a->end;
+}
+
+static __always_inline struct dp_pace_answer *answer_at(__u32 number, __u32 place)
+{
+	__u32 index = number * DP_PACE_ANSWERS + (place & (DP_PACE_ANSWERS - 1));
+
+	return bpf_map_lookup_elem(&answers, &index);
+}
+
+/* Keeps the acknowledgement for later.  False: it cannot be kept. */
+static __always_inline bool keep(struct __sk_buff *ctx, const struct packet *p, __u32 number,
+				 struct dp_pace_unseen *a, __u64 end_bytes, __u64 now)
+{
+	struct dp_pace_answer *answer = answer_at(number, a->end);
+
+	if (!answer)
+		return false;
+	if (p->version == 4 ?
+		    bpf_skb_load_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER4_LEN) :
+		    bpf_skb_load_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER6_LEN))
+		return false;
+	answer->end_bytes = end_bytes;
+	a->kept_ns = now;
+	a->end++;
+	if (a->end - a->first > DP_PACE_ANSWERS) /* those behind it tell what it tells */
+		a->first++;
+	return true;
+}
+
+/* The newest acknowledgement that rxe may see now, taken from those that it has not seen; NULL:
+ * none. */
+static __always_inline struct dp_pace_answer *take(struct dp_pace_unseen *a,
+						   const struct sight *sight)
+{
+	struct dp_pace_answer *found = NULL, *next;
+
+	for (int i = 0; i < DP_PACE_AT_ONCE && a->first != a->end; i++) {
+		next = answer_at(sight->number, a->first);
+		if (!next || (next->end_bytes > sight->known && !(sight->one && !i)))
+			break;
+		found = next;
+		a->first++;
+	}
+	return found;
+}
+
+#endif
