@@ -187,6 +187,17 @@ def test_the_last_acknowledgement_is_seen(windowed: Pacers, tmp_path: Path) -> N
         assert seen() == [4]
 
 
+def test_a_pacer_that_ends_keeps_nothing(windowed: Pacers, tmp_path: Path) -> None:
+    """Its RTT is two seconds, and so it would wait for eight."""
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        time.sleep(2)
+        windowed.send_at_once(answer(2), answer(4))
+        assert windowed.results()[0]["held_acks"] == 2
+        await_words(tmp_path / "seen", "\n4\n")
+        assert seen() == [4]
+
+
 def test_nothing_is_kept_from_a_flow_within_its_window(windowed: Pacers, tmp_path: Path) -> None:
     with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
         windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 9)))

@@ -171,23 +171,30 @@ static void show_newest(struct hooks *h, uint32_t flow, uint32_t end)
 	     sizeof(frame.eth) + (v6 ? DP_PACE_ANSWER6_LEN : DP_PACE_ANSWER4_LEN), 0);
 }
 
-/* Returns whether there are acknowledgements that rxe has not seen. */
-static bool look_for_stalls(struct hooks *h)
+/* Whether no acknowledgement has come for so long that none will. */
+static bool has_stalled(const struct hooks *h, uint32_t flow)
+{
+	uint64_t kept_ns =
+		__atomic_load_n(&h->skel->bss->pace_unseen[flow].kept_ns, __ATOMIC_RELAXED);
+	uint64_t patience = STALLED_RTTS * control_srtt_ns(h->control, flow);
+
+	return dp_now_ns() > kept_ns + (patience > STALLED_NS ? patience : STALLED_NS);
+}
+
+/* Lets rxe see what is kept from it, of flows that have stalled or of all.  Returns whether something
+ * was kept. */
+static bool show_rest(struct hooks *h, bool all)
 {
 	bool some = false;
 
 	for (uint32_t i = 0; i < DP_PACE_FLOWS; i++) {
 		const struct dp_pace_unseen *u = &h->skel->bss->pace_unseen[i];
 		uint32_t end = __atomic_load_n(&u->end, __ATOMIC_RELAXED);
-		uint64_t kept_ns = __atomic_load_n(&u->kept_ns, __ATOMIC_RELAXED), patience;
 
 		if (end == __atomic_load_n(&u->first, __ATOMIC_RELAXED))
 			continue;
 		some = true;
-		patience = STALLED_RTTS * control_srtt_ns(h->control, i);
-		if (patience < STALLED_NS)
-			patience = STALLED_NS;
-		if (dp_now_ns() > kept_ns + patience)
+		if (all || has_stalled(h, i))
 			show_newest(h, i, end);
 	}
 	return some;
@@ -195,7 +202,7 @@ static bool look_for_stalls(struct hooks *h)
 
 void hooks_serve(struct hooks *h)
 {
-	ring_buffer__poll(h->ring, look_for_stalls(h) ? STALL_MS : WAIT_MS);
+	ring_buffer__poll(h->ring, show_rest(h, false) ? STALL_MS : WAIT_MS);
 }
 
 void hooks_counters(const struct hooks *h, struct dp_pace_counters *counters)
@@ -206,6 +213,8 @@ void hooks_counters(const struct hooks *h, struct dp_pace_counters *counters)
 void hooks_close(struct hooks *h)
 {
 	h->hook.attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS;
+	if (h->ring)
+		show_rest(h, true);
 	if (h->hook.sz)
 		bpf_tc_hook_destroy(&h->hook);
 	if (h->packets >= 0)
