@@ -37,6 +37,7 @@ from datapath.experiment import (
     wakeup,
 )
 from datapath.experiment.measuring import Conditions
+from datapath.experiment.retakes import Retakes
 from datapath.experiment.store import (
     ResultStore,
     RunRecord,
@@ -195,6 +196,7 @@ class _Sweep:
         self.opened = 0
         self.done = 0
         self.entrance: Entrance | None = None
+        self.retakes = Retakes(experiment.spec.sweep.retakes)
 
     def __enter__(self) -> _Sweep:
         return self
@@ -354,13 +356,18 @@ class _Sweep:
     def run(self, run: Run) -> RunRecord:
         """Make one run, again if this machine's CPUs did not suffice, and save its record."""
         record, outcome = self._attempt(run)
-        retakes, most = 0, self.experiment.spec.sweep.retakes
-        while record.status == "ok" and record.cpu_limit and retakes < most:
+        retakes = 0
+        while record.status == "ok" and record.cpu_limit and retakes < self.retakes.most:
             self.store.event("run retaken", run=run.name, because=record.cpu_limit)
             retakes += 1
             record, outcome = self._attempt(run)
         if retakes:
             record.notes["retakes"] = str(retakes)
+        if record.status == "ok" and self.retakes.note(retakes, bool(record.cpu_limit)):
+            self.observer.told(
+                "retakes have helped no run for a while: the CPUs do not suffice for this sweep, "
+                "and a run is now made again once"
+            )
         if record.status == "ok":
             samples = outcome.samples if self.experiment.spec.collect.samples else {}
             self.store.save(record, samples, outcome.series)
