@@ -363,12 +363,12 @@ class _Sweep:
             record, outcome = self._attempt(run)
         if retakes:
             record.notes["retakes"] = str(retakes)
-        if record.status == "ok" and self.retakes.note(retakes, bool(record.cpu_limit)):
-            self.observer.told(
-                "retakes have helped no run for a while: the CPUs do not suffice for this sweep, "
-                "and a run is now made again once"
-            )
         if record.status == "ok":
+            if self.retakes.note(retakes, bool(record.cpu_limit)):
+                self.observer.told(
+                    "retakes have helped no run for a while: the CPUs do not suffice for this "
+                    "sweep, and a run is now made again once"
+                )
             samples = outcome.samples if self.experiment.spec.collect.samples else {}
             self.store.save(record, samples, outcome.series)
         else:

@@ -104,11 +104,8 @@ static int make_socket(struct afxdp *a, uint32_t queue, uint16_t bind_flags)
 {
 	int err = try_socket(a, queue, bind_flags), ms = 0;
 
-	while (err == -EBUSY && dp_holder_may_end(a->port.info.ifindex, ms)) {
-		usleep(DP_HOLDER_STEP_MS * 1000);
-		ms += DP_HOLDER_STEP_MS;
+	while (err == -EBUSY && dp_holder_wait(a->port.info.ifindex, &ms))
 		err = try_socket(a, queue, bind_flags);
-	}
 	return err;
 }
 

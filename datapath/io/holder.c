@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum {
+	STEP_MS = 10,
 	ALIVE_MS = 500,	 /* the holder may be about to end */
 	ENDED_MS = 3000, /* no process is known to hold it */
 };
@@ -55,7 +56,11 @@ pid_t dp_holder_pid(uint32_t ifindex)
 	return peer.pid;
 }
 
-bool dp_holder_may_end(uint32_t ifindex, int waited_ms)
+bool dp_holder_wait(uint32_t ifindex, int *waited_ms)
 {
-	return waited_ms < ALIVE_MS || (waited_ms < ENDED_MS && !dp_holder_pid(ifindex));
+	if (*waited_ms >= ENDED_MS || (*waited_ms >= ALIVE_MS && dp_holder_pid(ifindex)))
+		return false;
+	usleep(STEP_MS * 1000);
+	*waited_ms += STEP_MS;
+	return true;
 }

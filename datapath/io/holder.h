@@ -18,10 +18,8 @@ int dp_holder_tell(uint32_t ifindex);
 /* 0: not known. */
 pid_t dp_holder_pid(uint32_t ifindex);
 
-enum { DP_HOLDER_STEP_MS = 10 };
-
-/* Whether a device that is taken, after waited_ms, is worth another DP_HOLDER_STEP_MS: a process that
- * has ended keeps it until the kernel has freed its queue, which takes seconds on a busy machine. */
-bool dp_holder_may_end(uint32_t ifindex, int waited_ms);
+/* Waits a moment for a device that is taken: a process that has ended keeps it until the kernel has
+ * freed its queue.  *waited_ms: so far, 0 at first.  False at once when no more waiting will help. */
+bool dp_holder_wait(uint32_t ifindex, int *waited_ms);
 
 #endif

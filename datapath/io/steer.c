@@ -98,11 +98,8 @@ static int attach_patiently(struct dp_steer *s, const struct dp_port_info *info,
 	struct bpf_prog_info prog;
 
 	while ((err == -EBUSY || err == -EEXIST) && (!look_up(info, &prog) || is_ours(&prog)) &&
-	       dp_holder_may_end(info->ifindex, ms)) {
-		usleep(DP_HOLDER_STEP_MS * 1000);
-		ms += DP_HOLDER_STEP_MS;
+	       dp_holder_wait(info->ifindex, &ms))
 		err = attach(s, info, mode);
-	}
 	return err;
 }
 

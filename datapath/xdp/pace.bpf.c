@@ -33,7 +33,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "xdp/pace.h"
-#include "xdp/pace_answers.h"
+#include "xdp/pace_kept.h"
 #include "xdp/pace_packet.h"
 
 /* `lock` guards it and the flow's slots. */
@@ -193,7 +193,7 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 		f->sent_bytes = f->acked_bytes = f->asked_bytes = f->told_bytes = 0;
 		f->excused = f->congested = 0;
 		if (number < DP_PACE_FLOWS)
-			forget_answers(&pace_unseen[number]);
+			forget_kept(&pace_unseen[number]);
 		d = 0;
 		tells = true;
 		event.kind = DP_PACE_BEGIN;
@@ -319,30 +319,30 @@ static __always_inline int show(struct __sk_buff *ctx, struct packet *p, const s
 				__u64 now)
 {
 	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
-	struct dp_pace_answer *answer;
+	struct dp_pace_kept *kept;
 	struct dp_pace_unseen *a;
 
 	if (!f || sight->number >= DP_PACE_FLOWS)
 		return TC_ACT_UNSPEC;
 	a = &pace_unseen[sight->number];
 	if (sight->all) {
-		forget_answers(a);
+		forget_kept(a);
 		return TC_ACT_UNSPEC;
 	}
 	if (!keep(ctx, p, sight->number, a, f->acked_bytes, now))
 		return TC_ACT_UNSPEC;
 	__sync_fetch_and_add(&pace_counters.held_acks, 1);
-	answer = take(a, sight);
-	if (!answer)
+	kept = take(a, sight);
+	if (!kept)
 		return TC_ACT_SHOT;
 	bpf_spin_lock(&f->lock);
-	f->told_bytes = answer->end_bytes;
+	f->told_bytes = kept->end_bytes;
 	bpf_spin_unlock(&f->lock);
 	if (p->version == 4)
-		bpf_skb_store_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER4_LEN,
+		bpf_skb_store_bytes(ctx, ETH_HLEN, kept->bytes, DP_PACE_ACK4_LEN,
 				    BPF_F_RECOMPUTE_CSUM);
 	else
-		bpf_skb_store_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER6_LEN,
+		bpf_skb_store_bytes(ctx, ETH_HLEN, kept->bytes, DP_PACE_ACK6_LEN,
 				    BPF_F_RECOMPUTE_CSUM);
 	return TC_ACT_UNSPEC;
 }

@@ -5,11 +5,11 @@
 
 enum {
 	DP_PACE_FLOWS = 512,
-	DP_PACE_SLOTS = 256,	  /* newest PSNs of a flow; rxe has at most 128 in flight */
-	DP_PACE_ANSWERS = 128,	  /* acknowledgements of a flow that rxe has not seen */
-	DP_PACE_AT_ONCE = 16,	  /* of these, that one which comes lets rxe see */
-	DP_PACE_ANSWER4_LEN = 48, /* IPv4, UDP, BTH, AETH, ICRC */
-	DP_PACE_ANSWER6_LEN = 68,
+	DP_PACE_SLOTS = 256,   /* newest PSNs of a flow; rxe has at most 128 in flight */
+	DP_PACE_KEPT = 128,    /* acknowledgements of a flow that rxe has not seen */
+	DP_PACE_AT_ONCE = 16,  /* of these, that one which comes lets rxe see */
+	DP_PACE_ACK4_LEN = 48, /* IPv4, UDP, BTH, AETH, ICRC */
+	DP_PACE_ACK6_LEN = 68,
 	DP_PACE_RING = 1 << 18,	 /* bytes */
 	DP_PACE_AHEAD_MS = 1000, /* no packet departs later than that */
 	DP_PACE_ROCE_PORT = 4791,
@@ -17,13 +17,13 @@ enum {
 };
 
 /* An acknowledgement from the IP header on: the ICRC covers the IPv4 identification. */
-struct dp_pace_answer {
-	unsigned char bytes[DP_PACE_ANSWER6_LEN];
+struct dp_pace_kept {
+	unsigned char bytes[DP_PACE_ACK6_LEN];
 	unsigned int unused;
 	unsigned long long end_bytes; /* of the flow, that are acknowledged with it */
 };
 
-/* Those of a flow that rxe has not seen: their places, modulo DP_PACE_ANSWERS. */
+/* Those of a flow that rxe has not seen: their places, modulo DP_PACE_KEPT. */
 struct dp_pace_unseen {
 	unsigned int first, end;
 	unsigned long long kept_ns; /* when the last one came */

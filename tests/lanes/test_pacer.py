@@ -89,9 +89,7 @@ class Pacers:
     def send(self, *frames: str) -> None:
         """Runs of frames of one host, one after the other."""
         for one in frames:
-            index = 0 if bytes.fromhex(one)[6:12] == mac(0) else 1
-            done = self.hosts[index].run([sys.executable, str(FRAMES), "eth1", "send", one])
-            assert done.returncode == 0, done.stderr
+            self.send_at_once(one)
 
     def send_at_once(self, *frames: str) -> None:
         """Frames of one host, 20 ms apart."""

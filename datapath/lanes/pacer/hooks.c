@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #include "lanes/pacer/pacer.h"
 
+#include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -30,6 +30,7 @@ struct hooks {
 	struct sockaddr_ll device;
 	struct ring_buffer *ring;
 	struct control *control;
+	uint32_t n_flows;	 /* those with an event have lower numbers */
 	struct bpf_tc_hook hook; /* of the device; size 0: not made */
 };
 
@@ -47,6 +48,8 @@ static int take(void *arg, void *data, size_t bytes)
 
 	if (bytes < sizeof(*event) || !control_event(h->control, event, &limits))
 		return 0;
+	if (event->flow >= h->n_flows)
+		h->n_flows = event->flow + 1;
 	__atomic_store_n(&h->skel->bss->pace_rate_bps[event->flow], limits.rate_bps,
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&h->skel->bss->pace_cwnd_bytes[event->flow], limits.cwnd_bytes,
@@ -155,20 +158,19 @@ struct hooks *hooks_open(unsigned int ifindex, bool ecn, struct control *control
  * BPF program turns it around at the egress. */
 static void show_newest(struct hooks *h, uint32_t flow, uint32_t end)
 {
-	uint32_t place = flow * DP_PACE_ANSWERS + (end - 1) % DP_PACE_ANSWERS;
+	uint32_t place = flow * DP_PACE_KEPT + (end - 1) % DP_PACE_KEPT;
 	struct {
 		struct ethhdr eth;
-		struct dp_pace_answer answer;
+		struct dp_pace_kept ack;
 	} __attribute__((packed)) frame = { 0 };
 	bool v6;
 
-	if (bpf_map_lookup_elem(bpf_map__fd(h->skel->maps.answers), &place, &frame.answer))
+	if (bpf_map_lookup_elem(bpf_map__fd(h->skel->maps.kept_acks), &place, &frame.ack))
 		return;
-	v6 = frame.answer.bytes[0] >> 4 == 6;
+	v6 = frame.ack.bytes[0] >> 4 == 6;
 	frame.eth.h_proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP);
 	memcpy(frame.eth.h_dest, h->device.sll_addr, ETH_ALEN);
-	send(h->packets, &frame,
-	     sizeof(frame.eth) + (v6 ? DP_PACE_ANSWER6_LEN : DP_PACE_ANSWER4_LEN), 0);
+	send(h->packets, &frame, sizeof(frame.eth) + (v6 ? DP_PACE_ACK6_LEN : DP_PACE_ACK4_LEN), 0);
 }
 
 /* Whether no acknowledgement has come for so long that none will. */
@@ -187,7 +189,7 @@ static bool show_rest(struct hooks *h, bool all)
 {
 	bool some = false;
 
-	for (uint32_t i = 0; i < DP_PACE_FLOWS; i++) {
+	for (uint32_t i = 0; i < h->n_flows; i++) {
 		const struct dp_pace_unseen *u = &h->skel->bss->pace_unseen[i];
 		uint32_t end = __atomic_load_n(&u->end, __ATOMIC_RELAXED);
 

@@ -69,8 +69,8 @@ static void tell(const struct hooks *h, const struct control *c)
 	printf("{\"connections\": %" PRIu64 ", \"acks\": %" PRIu64 ", \"marked_acks\": %" PRIu64
 	       ", \"losses\": %" PRIu64 ", \"timeouts\": %" PRIu64 ", \"min_rtt_ns\": %" PRIu64
 	       ", \"cwnd_bytes\": %.0f, \"rate_bps\": %.0f, \"srtt_ns\": %.0f"
-	       ", \"paced_packets\": %llu, \"held_acks\": %llu, \"no_room_packets\": %llu, \"unknown_acks\": %llu"
-	       ", \"lost_events\": %llu}\n",
+	       ", \"paced_packets\": %llu, \"held_acks\": %llu, \"no_room_packets\": %llu"
+	       ", \"unknown_acks\": %llu, \"lost_events\": %llu}\n",
 	       c->connections, c->acks, c->marked_acks, c->losses, c->timeouts, c->min_rtt_ns,
 	       c->last_cwnd_bytes, c->last_rate_bps, c->last_srtt_ns, n.paced_packets, n.held_acks,
 	       n.no_room_packets, n.unknown_acks, n.lost_events);

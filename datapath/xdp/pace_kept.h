@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The acknowledgements that pace.bpf.c keeps from rxe for a while. */
-#ifndef DP_XDP_PACE_ANSWERS_H
-#define DP_XDP_PACE_ANSWERS_H
+#ifndef DP_XDP_PACE_KEPT_H
+#define DP_XDP_PACE_KEPT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,10 +14,10 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, DP_PACE_FLOWS *DP_PACE_ANSWERS);
+	__uint(max_entries, DP_PACE_FLOWS *DP_PACE_KEPT);
 	__type(key, __u32);
-	__type(value, struct dp_pace_answer);
-} answers SEC(".maps");
+	__type(value, struct dp_pace_kept);
+} kept_acks SEC(".maps");
 
 /* The ingress changes it, where all packets of a flow come one after another, and a new connection. */
 struct dp_pace_unseen pace_unseen[DP_PACE_FLOWS] = {};
@@ -30,47 +30,46 @@ struct sight {
 	__u64 known;  /* otherwise those up to so many acked_bytes */
 };
 
-static __always_inline void forget_answers(struct dp_pace_unseen *a)
+static __always_inline void forget_kept(struct dp_pace_unseen *a)
 {
 	a->first = a->end;
 }
 
-static __always_inline struct dp_pace_answer *answer_at(__u32 number, __u32 place)
+static __always_inline struct dp_pace_kept *kept_at(__u32 number, __u32 place)
 {
-	__u32 index = number * DP_PACE_ANSWERS + (place & (DP_PACE_ANSWERS - 1));
+	__u32 index = number * DP_PACE_KEPT + (place & (DP_PACE_KEPT - 1));
 
-	return bpf_map_lookup_elem(&answers, &index);
+	return bpf_map_lookup_elem(&kept_acks, &index);
 }
 
 /* Keeps the acknowledgement for later.  False: it cannot be kept. */
 static __always_inline bool keep(struct __sk_buff *ctx, const struct packet *p, __u32 number,
 				 struct dp_pace_unseen *a, __u64 end_bytes, __u64 now)
 {
-	struct dp_pace_answer *answer = answer_at(number, a->end);
+	struct dp_pace_kept *kept = kept_at(number, a->end);
 
-	if (!answer)
+	if (!kept)
 		return false;
-	if (p->version == 4 ?
-		    bpf_skb_load_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER4_LEN) :
-		    bpf_skb_load_bytes(ctx, ETH_HLEN, answer->bytes, DP_PACE_ANSWER6_LEN))
+	if (p->version == 4 ? bpf_skb_load_bytes(ctx, ETH_HLEN, kept->bytes, DP_PACE_ACK4_LEN) :
+			      bpf_skb_load_bytes(ctx, ETH_HLEN, kept->bytes, DP_PACE_ACK6_LEN))
 		return false;
-	answer->end_bytes = end_bytes;
+	kept->end_bytes = end_bytes;
 	a->kept_ns = now;
 	a->end++;
-	if (a->end - a->first > DP_PACE_ANSWERS) /* those behind it tell what it tells */
+	if (a->end - a->first > DP_PACE_KEPT) /* those behind it tell what it tells */
 		a->first++;
 	return true;
 }
 
 /* The newest acknowledgement that rxe may see now, taken from those that it has not seen; NULL:
  * none. */
-static __always_inline struct dp_pace_answer *take(struct dp_pace_unseen *a,
-						   const struct sight *sight)
+static __always_inline struct dp_pace_kept *take(struct dp_pace_unseen *a,
+						 const struct sight *sight)
 {
-	struct dp_pace_answer *found = NULL, *next;
+	struct dp_pace_kept *found = NULL, *next;
 
 	for (int i = 0; i < DP_PACE_AT_ONCE && a->first != a->end; i++) {
-		next = answer_at(sight->number, a->first);
+		next = kept_at(sight->number, a->first);
 		if (!next || (next->end_bytes > sight->known && !(sight->one && !i)))
 			break;
 		found = next;
