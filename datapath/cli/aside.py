@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import multiprocessing
 import os
+import pickle
 import sys
 import tempfile
 import time
@@ -42,44 +43,55 @@ def _childrens_cpu_s() -> float:
     return sum(os.times()[2:4])
 
 
+class _Ended(NamedTuple):
+    """Sent through a pipe, where what has no room would hold up the next stage."""
+
+    output: int  # bytes of the output file that are its own or of stages before it
+    done: int  # bytes of the file of results, likewise
+
+
 class Aside:
     """Stages, one after another in a child process.
 
-    The child starts with `with`, at whose end it is ended.  The output of a stage goes to a file
-    until `join` prints it: nobody can read two stages at once.
+    The child starts with `with`, at whose end it is ended.  Output and result of a stage go to
+    files until `join` asks for them: nobody can read two stages at once.
     """
 
     def __init__(self, stages: Sequence[Stage], arguments: Sequence[str]) -> None:
         self._left, self._arguments = list(stages), arguments
-        self._printed = 0
+        self._printed = self._read = 0
 
     def __enter__(self) -> Aside:
         self._output = tempfile.TemporaryFile(prefix="dpctl-selftest-")
+        self._results = tempfile.TemporaryFile(prefix="dpctl-selftest-")
         # The child needs nothing but what is imported here, and this process has no threads.
         context = multiprocessing.get_context("fork")
-        self._answer, answer = context.Pipe(duplex=False)
+        self._ends, ends = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_run, args=(self._left, self._arguments, self._output, answer)
+            target=_run, args=(self._left, self._arguments, self._output, self._results, ends)
         )
         sys.stdout.flush()
         self._process.start()
-        answer.close()
+        ends.close()
         return self
 
     def join(self) -> StageDone:
         """Print the output of the next stage until that ends; what the stage came to."""
         stage = self._left.pop(0)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        while not self._answer.poll(_LOOK_S):  # true also when the child has died
+        while not self._ends.poll(_LOOK_S):  # true also when the child has died
             self._print(decoder, os.fstat(self._output.fileno()).st_size)
         try:
-            answer: tuple[StageDone, int] = self._answer.recv()
+            ended: _Ended = self._ends.recv()
         except EOFError:
+            self._print(decoder, os.fstat(self._output.fileno()).st_size)
             died = Failure(stage.__name__, "its process died")
-            end = os.fstat(self._output.fileno()).st_size
-            answer = StageDone(Tally(failed=1, failures=[died]), 0.0, 0.0), end
-        self._print(decoder, answer[1])
-        return answer[0]
+            return StageDone(Tally(failed=1, failures=[died]), 0.0, 0.0)
+        self._print(decoder, ended.output)
+        data = os.pread(self._results.fileno(), ended.done - self._read, self._read)
+        self._read = ended.done
+        done: StageDone = pickle.loads(data)
+        return done
 
     def _print(self, decoder: codecs.IncrementalDecoder, end: int) -> None:
         """What has been written since the last call, as far as `end`."""
@@ -99,16 +111,23 @@ class Aside:
         if self._process.is_alive():
             self._process.terminate()
         self._process.join()
-        self._answer.close()
+        self._ends.close()
         self._output.close()
+        self._results.close()
 
 
 def _run(
-    stages: Sequence[Stage], arguments: Sequence[str], output: BinaryIO, answer: Connection
+    stages: Sequence[Stage],
+    arguments: Sequence[str],
+    output: BinaryIO,
+    results: BinaryIO,
+    ends: Connection,
 ) -> None:
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     for stage in stages:
         done = timed(stage, arguments)
         sys.stdout.flush()
-        answer.send((done, os.fstat(output.fileno()).st_size))
+        pickle.dump(done, results)
+        results.flush()
+        ends.send(_Ended(os.fstat(output.fileno()).st_size, results.tell()))

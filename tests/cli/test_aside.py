@@ -16,7 +16,7 @@ from typing import Any
 from datapath.native import paths
 
 HEAD = """
-import json, os, signal, subprocess, sys, time
+import json, os, select, signal, subprocess, sys, time
 from dataclasses import asdict
 from datapath.cli.aside import Aside
 from datapath.cli.tally import Tally
@@ -37,6 +37,19 @@ with Aside([stage, second], ["two"]) as aside:
     print("between", flush=True)
     after = aside.join()
 print(json.dumps([asdict(done.tally), done.seconds > 0, after.tally.passed]))
+"""
+LARGE = """
+def stage(_):
+    return Tally(passed=1, details=["of this many bytes"] * 100_000)
+
+def second(_):
+    os.write(begun, b"!")
+    return Tally(passed=1)
+
+begins, begun = os.pipe()
+with Aside([stage, second], []) as aside:
+    runs = bool(select.select([begins], [], [], 20)[0])
+    print(json.dumps([runs, *(len(aside.join().tally.details) for _ in range(2))]))
 """
 DEATH = """
 def stage(_):
@@ -85,6 +98,11 @@ def test_output_and_counts() -> None:
     assert took_time
     assert after == 1
     assert printed == "one \N{MULTIPLICATION SIGN}" * 50_000 + "\ntwo\nbetween\nthree\n"
+
+
+def test_a_large_result_holds_up_nothing() -> None:
+    """The next stage runs before anybody asks for the result of the one before."""
+    assert run(LARGE) == ("", [True, 100_000, 0])
 
 
 def test_a_stage_that_dies_has_failed_and_those_after_it() -> None:

@@ -21,7 +21,7 @@ from datapath.cc import CompiledAlgorithm, compile_algorithm
 from datapath.errors import CapabilityError
 from datapath.lanes.base import Host
 from datapath.lanes.beside import Beside
-from datapath.lanes.local import link_address
+from datapath.lanes.local import endpoint, link_address
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.native import paths
@@ -47,15 +47,27 @@ def checksum(header: bytes) -> int:
     return total ^ 0xFFFF
 
 
-def frame(source: int, opcode: int, psn: int, rest: bytes, port: int = PORT, ecn: int = 0) -> str:
+def frame(
+    source: int,
+    opcode: int,
+    psn: int,
+    rest: bytes,
+    port: int = PORT,
+    ecn: int = 0,
+    version: int = 4,
+) -> str:
     """From host `source` to the other one; `rest` comes after the BTH, without the ICRC."""
     bth = struct.pack(">BBHII", opcode, 0, 0xFFFF, 17, psn) + rest + bytes(4)
     udp = struct.pack(">HHHH", port, 4791, len(bth) + 8, 0) + bth
-    addresses = [ipaddress.ip_address(f"198.18.0.{n + 1}").packed for n in (source, 1 - source)]
-    head = struct.pack(">BBHHHBB", 0x45, ecn, 20 + len(udp), 0, 0x4000, 64, 17)
-    tail = b"".join(addresses)
-    ip = head + struct.pack(">H", checksum(head + bytes(2) + tail)) + tail
+    ends = [endpoint(n, 1500) for n in (source, 1 - source)]
     macs = [bytes.fromhex(link_address(n).replace(":", "")) for n in (1 - source, source)]
+    if version == 6:
+        head = struct.pack(">IHBB", 6 << 28 | ecn << 20, len(udp), 17, 64)
+        ip = head + b"".join(ipaddress.ip_address(end.ipv6).packed for end in ends)
+        return (b"".join(macs) + b"\x86\xdd" + ip + udp).hex()
+    head = struct.pack(">BBHHHBB", 0x45, ecn, 20 + len(udp), 0, 0x4000, 64, 17)
+    tail = b"".join(ipaddress.ip_address(end.ipv4).packed for end in ends)
+    ip = head + struct.pack(">H", checksum(head + bytes(2) + tail)) + tail
     return (b"".join(macs) + b"\x08\x00" + ip + udp).hex()
 
 
@@ -134,7 +146,9 @@ def windowed(network: NetnsNetwork, tmp_path: Path) -> Iterator[Pacers]:
 
 SEES = """
 import socket, struct
-seen = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+NO_CHECK6_RX = 102  # linux/udp.h: UDP without a checksum is taken over IPv6 too
+seen = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+seen.setsockopt(socket.IPPROTO_UDP, NO_CHECK6_RX, 1)
 seen.bind(("", 4791))
 print("ready", flush=True)
 while True:
@@ -161,14 +175,16 @@ def await_words(out: Path, words: str) -> None:
         time.sleep(0.05)
 
 
-def test_acknowledgements_keep_a_window(windowed: Pacers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [4, 6])
+def test_acknowledgements_keep_a_window(windowed: Pacers, tmp_path: Path, version: int) -> None:
     """rxe sees as many packets acknowledged as have room in the window, and at last all.
 
     The requests take a third of a second to leave, and so no acknowledgement counts as the last.
     """
     with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
-        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
-        windowed.send_at_once(*(answer(psn) for psn in range(2, 17, 2)))
+        sent = (request(psn, asks=True, version=version) for psn in range(1, 17))
+        windowed.send_at_once(*sent)
+        windowed.send_at_once(*(answer(psn, version=version) for psn in range(2, 17, 2)))
         # 8 packets are in flight after the fourth; then there is room for 2, 2 + 4, 6 + 6.
         await_words(tmp_path / "seen", "\n16\n")
         assert seen() == [2, 6, 12, 16]
@@ -176,11 +192,13 @@ def test_acknowledgements_keep_a_window(windowed: Pacers, tmp_path: Path) -> Non
     assert (mine["acks"], mine["held_acks"], mine["timeouts"]) == (8, 7, 0)
 
 
-def test_the_last_acknowledgement_is_seen(windowed: Pacers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [4, 6])
+def test_the_last_acknowledgement_is_seen(windowed: Pacers, tmp_path: Path, version: int) -> None:
     """None comes any more, although more packets are in flight than the window holds."""
     with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
-        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
-        windowed.send_at_once(answer(2), answer(4))
+        sent = (request(psn, asks=True, version=version) for psn in range(1, 17))
+        windowed.send_at_once(*sent)
+        windowed.send_at_once(answer(2, version=version), answer(4, version=version))
         await_words(tmp_path / "seen", "\n4\n")
         assert seen() == [4]
 
