@@ -109,7 +109,7 @@ static int open_socket(struct udp_port *u, struct dp_error *error)
 	set_option(u->fd, SOL_SOCKET, SO_TIMESTAMPNS, 1); /* else no time is known */
 	if (bind(u->fd, &local.sa, len))
 		return bind_failed(&info->addr, -errno, error);
-	return dp_slot_steer(u->fd, error);
+	return dp_udp_steer_open(&u->steer, &info->addr, u->slot.number, u->fd, error);
 }
 
 static void choose_gso(struct udp_port *u, const struct udp_options *o)
@@ -189,6 +189,7 @@ static void udp_close(struct dp_port *port)
 		close(u->port.fd);
 	if (u->fd >= 0)
 		close(u->fd);
+	dp_udp_steer_close(&u->steer);
 	dp_slot_release(&u->slot);
 	free(u->buffers);
 	free(u);
@@ -235,6 +236,7 @@ static int udp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_
 	u->port.ops = &dp_udp_ops;
 	u->port.fd = u->fd = -1;
 	dp_slot_init(&u->slot);
+	dp_udp_steer_init(&u->steer);
 	dp_wall_clock_init(&u->wall_clock);
 	strcpy(u->port.info.kind, dp_udp_ops.kind);
 	err = open_all(u, spec, error);
@@ -295,12 +297,21 @@ static void udp_release(struct dp_port *port, uint32_t path_id)
 
 static int udp_serve(struct dp_port *port, uint64_t service_id)
 {
-	return dp_slot_serve(&((struct udp_port *)port)->slot, service_id);
+	struct udp_port *u = (struct udp_port *)port;
+	int err = dp_slot_serve(&u->slot, service_id);
+
+	if (!err)
+		dp_udp_steer_serve(&u->steer, service_id);
+	return err;
 }
 
 static void udp_unserve(struct dp_port *port, uint64_t service_id)
 {
-	dp_slot_unserve(&((struct udp_port *)port)->slot, service_id);
+	struct udp_port *u = (struct udp_port *)port;
+
+	/* In this order: from then on the service may be another process's. */
+	dp_udp_steer_unserve(&u->steer, service_id);
+	dp_slot_unserve(&u->slot, service_id);
 }
 
 /* Buffers are used again by the next dp_udp_rx(), once all packets are taken. */

@@ -2,11 +2,12 @@
 /*
  * The declarations that the files of the UDP port share.
  *
- *   udp.c       opening, routes, counters
- *   udp_tx.c    sending, with UDP_SEGMENT
- *   udp_rx.c    receiving, with UDP_GRO
- *   udp_group.c multicast
- *   udp_slot.c  several processes at one address
+ *   udp.c        opening, routes, counters
+ *   udp_tx.c     sending, with UDP_SEGMENT
+ *   udp_rx.c     receiving, with UDP_GRO
+ *   udp_group.c  multicast
+ *   udp_slot.c   several processes at one address
+ *   udp_steer.c  which of them a datagram reaches
  */
 #ifndef DP_IO_UDP_IMPL_H
 #define DP_IO_UDP_IMPL_H
@@ -20,6 +21,7 @@
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/udp_slot.h"
+#include "io/udp_steer.h"
 #include "io/wall_clock.h"
 #include "wire/ext.h"
 
@@ -77,6 +79,7 @@ struct udp_port {
 	bool gso;
 	bool polls_out; /* the poll descriptor also waits for room to send */
 	struct dp_slot slot;
+	struct dp_udp_steer steer;
 	struct dp_wall_clock wall_clock;
 	uint32_t kernel_drops; /* drops that the counters include already */
 

@@ -2,7 +2,6 @@
 #include "io/udp_slot.h"
 
 #include <errno.h>
-#include <linux/filter.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,7 +14,6 @@
 
 #include "io/addr.h"
 #include "posix/clock.h"
-#include "wire/mad.h"
 
 enum {
 	BUFFER = 8 << 20,
@@ -319,42 +317,6 @@ static bool is_listening(const struct dp_slot *s, int fd)
 	while (service && service->fd != fd)
 		service = service->next;
 	return fd == s->fd || service;
-}
-
-/* The kernel gives a datagram to the socket whose index in the group this program returns; past
- * the end, to any.  QPs of a process have its slot in their QPN.  An answer of the connection
- * manager is for QP 1 and has the slot in the communication id that it answers; a request may go
- * to any process, which hands it on. */
-int dp_slot_steer(int udp_fd, struct dp_error *error)
-{
-	enum {
-		QPN_LOW = 6,
-		ATTRIBUTE = DP_MAD_AT + DP_MAD_ATTRIBUTE_AT,
-		ANSWERED_SIDR = DP_MAD_AT + DP_MAD_HEADER_LEN,
-		ANSWERED = ANSWERED_SIDR + 4,
-	};
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, DP_SLOT_BYTE),
-		BPF_JUMP(BPF_JMP | BPF_JEQ, 0, 0, 7),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, QPN_LOW),
-		BPF_JUMP(BPF_JMP | BPF_JEQ, DP_MAD_QPN, 0, 6),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, ATTRIBUTE),
-		BPF_JUMP(BPF_JMP | BPF_JEQ, DP_CM_SIDR_REP, 2, 0),
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, ANSWERED),
-		BPF_STMT(BPF_RET | BPF_A, 0),
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, ANSWERED_SIDR),
-		BPF_STMT(BPF_RET | BPF_A, 0),
-		BPF_STMT(BPF_RET | BPF_K, 0),
-	};
-	struct sock_fprog program;
-
-	memset(&program, 0, sizeof(program)); /* the kernel copies the padding, too */
-	program.len = sizeof(code) / sizeof(code[0]);
-	program.filter = code;
-	if (setsockopt(udp_fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)))
-		return dp_fail(error, -errno, "cannot steer UDP sockets by QPN: %s",
-			       strerror(errno));
-	return 0;
 }
 
 /* ---- handing on ----------------------------------------------------------------- */

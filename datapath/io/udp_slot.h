@@ -7,22 +7,19 @@
  * Unix socket named "datapath-udp:<address>:<slot>" that listens.  Such names
  * belong to a network namespace, and the kernel frees them when the process
  * dies.  All processes bind UDP port 4791 with SO_REUSEPORT, which the kernel
- * grants to one user, and a classic BPF program picks the member of that group
- * by byte 5 of the datagram.
- *
- * The kernel numbers the members in the order in which they came; so slots are
- * taken and ports bound by one process at a time.  When a member leaves, though,
- * the last takes its place.  A datagram that reaches the wrong process is handed
- * to the owner's Unix socket, with the header below in front.
+ * grants to one user, and a BPF program picks the member of that group by byte 5 of the
+ * datagram (udp_steer.h).  For the program's sake slots are taken and ports bound by one process
+ * at a time.  A datagram that reaches the wrong process all the same is handed to the owner's
+ * Unix socket, with the header below in front.
  *
  * Any user may bind any abstract name, so a name proves nothing: both ends of a
  * connection ask the kernel who the other is (SO_PEERCRED).  A slot that another
  * user holds is passed over, and gets no packet.  If another user holds the
- * lock's name, processes take slots without a lock.  Then the order may be wrong, which
- * only costs time to hand packets on.
+ * lock's name, processes take slots without a lock.  Then some sockets may be out of the program's
+ * sight, which only costs time to hand packets on.
  *
- * Management datagrams, which all are for QPN 1, reach whoever the kernel picks.  One for a
- * service of the connection manager is handed on to the process that holds the service's name,
+ * Management datagrams all are for QPN 1.  One for a service of the connection manager is for, and
+ * may be handed on to, the process that holds the service's name,
  * "datapath-udp:<address>:service-<id>"; any other to the slot in the top 8 bits of the
  * communication id that it is for.
  */
@@ -34,11 +31,7 @@
 
 #include "io/spec.h"
 #include "wire/packet.h"
-
-enum {
-	DP_SLOTS = 256,
-	DP_SLOT_BYTE = 5, /* of the BTH: top 8 bits of the destination QPN */
-};
+#include "xdp/slots.h"
 
 /* Header in front of a handed-on datagram, or of a run of datagrams of one length. */
 struct dp_slot_header {
@@ -72,8 +65,6 @@ void dp_slot_init(struct dp_slot *);
 int dp_slot_claim(struct dp_slot *, const struct dp_addr *, struct dp_error *);
 void dp_slot_settled(struct dp_slot *);
 void dp_slot_release(struct dp_slot *);
-/* Makes the UDP sockets of the address receive by QPN. */
-int dp_slot_steer(int udp_fd, struct dp_error *);
 
 /* Does not block.  0; -ECONNREFUSED: no process of this user holds the slot; -EAGAIN: the queue to
  * it is full. */

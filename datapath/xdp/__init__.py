@@ -6,6 +6,7 @@ loader.py      loads BPF objects and attaches programs, by libbpf; inspect.py: l
 impair.py      configures impair.bpf.c
 user.py        a user's own XDP program in an experiment (user_worker.py: by bcc)
 steer.bpf.c    frames of an AF_XDP port (io/); raw.bpf.c: whole frames for emulator and card
+slots.bpf.c    sockets of a UDP port (io/)
 pace.bpf.c     events of soft-RoCE (lanes/pacer/); waits.bpf.c: threads that wait for a CPU
                (lanes/keeper/)
 """

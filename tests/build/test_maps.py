@@ -33,8 +33,8 @@ def unnamed(folder: Path) -> list[str]:
     """The files of a folder that its map does not name."""
     modules = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
     sources = {path.name for path in folder.glob("*.c")}
-    left = []
-    for files, text in ((modules, python_map(folder)), (sources, c_map(folder))):
+    left, package = [], python_map(folder)
+    for files, text in ((modules, package), (sources, c_map(folder) + package)):
         if len(files) > SMALL:
             left += [name for name in files if not re.search(rf"\b{re.escape(name)}\b", text)]
     return sorted(left)

@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Several processes on one UDP address, told apart by the top bits of the QPN."""
+"""Several processes on one UDP address, told apart by the top bits of the QPN: io/udp_steer.h."""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import re
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from .conftest import Host, Pair, Report, Tool, tool_path
+from .conftest import Host, Pair, Report, Tool, tool_path, unprivileged
 
 
 def qpn(slot: int) -> str:
     return hex(slot << 16 | 0x11)
 
 
-def receivers(host: Host, count: int, seconds: int = 8) -> list[Tool]:
+def receivers(
+    host: Host, count: int, seconds: int = 8, *, before: tuple[str, ...] = ()
+) -> list[Tool]:
     options = ("--sleep", "--check", "--idle-ms", "800", "--seconds", str(seconds))
-    return [host.tool("udp:eth0", "receive", *options) for _ in range(count)]
+    return [host.tool("udp:eth0", "receive", *options, before=before) for _ in range(count)]
+
+
+@pytest.fixture(params=["by map", "by number"])
+def before(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """In front of receivers: without privileges, they have no map of sockets."""
+    return unprivileged() if request.param == "by number" else ()
 
 
 def send(pair: Pair, slot: int, count: int, *options: str) -> None:
@@ -35,8 +47,8 @@ def assert_got(report: Report, slot: int, count: int) -> None:
     assert report.result["bad_icrc"] == report.stats["rx_dropped"] == 0
 
 
-def test_each_process_gets_its_own(pair: Pair) -> None:
-    tools = receivers(pair.b, 3)
+def test_each_process_gets_its_own(pair: Pair, before: tuple[str, ...]) -> None:
+    tools = receivers(pair.b, 3, before=before)
     for slot in (2, 0, 1):
         send(pair, slot, 100 + slot)
     for slot, tool in enumerate(tools):
@@ -45,9 +57,9 @@ def test_each_process_gets_its_own(pair: Pair) -> None:
         assert report.stats["rx_misdirected"] == 0
 
 
-def test_first_process_dies(pair: Pair) -> None:
+def test_first_process_dies(pair: Pair, before: tuple[str, ...]) -> None:
     """The kernel then numbers the sockets anew; what goes astray is handed on."""
-    first, *others = receivers(pair.b, 3)
+    first, *others = receivers(pair.b, 3, before=before)
     first.kill()
     for slot in (1, 2):
         send(pair, slot, 200)
@@ -59,16 +71,52 @@ def test_first_process_dies(pair: Pair) -> None:
     assert got[2].result["bad_icrc"] == got[2].stats["rx_dropped"] == 0
 
 
-def test_slot_of_a_dead_process_is_taken_again(pair: Pair) -> None:
-    tools = receivers(pair.b, 3)
+def test_slot_of_a_dead_process_is_taken_again(pair: Pair, before: tuple[str, ...]) -> None:
+    tools = receivers(pair.b, 3, before=before)
     tools[0].kill()
-    (again,) = receivers(pair.b, 1)
+    (again,) = receivers(pair.b, 1, before=before)
     for slot in range(3):
         send(pair, slot, 300)
     reports = [tool.report() for tool in (again, tools[1], tools[2])]
     for slot, report in enumerate(reports):
         assert_got(report, slot, 300)
-    assert sum(report.stats["rx_misdirected"] for report in reports) > 0
+    astray = sum(report.stats["rx_misdirected"] for report in reports)
+    assert (astray > 0) == bool(before)
+
+
+def test_a_stopped_process_holds_up_no_other(pair: Pair) -> None:
+    """Its socket has the number that the first one had, and with it that one's slot."""
+    first, second = receivers(pair.b, 2, seconds=5)
+    first.kill()
+    (again,) = receivers(pair.b, 1)
+    second.process.send_signal(signal.SIGSTOP)
+    send(pair, 0, 300)
+    assert_got(again.report(), 0, 300)
+    second.process.send_signal(signal.SIGCONT)
+    assert second.report().result["received"] == 0
+
+
+def map_of(host: Host) -> list[int]:
+    """Ids of the map of sockets that the host's IPv4 address has, if any."""
+    inode = Path("/run/netns", host.namespace).stat().st_ino
+    address = bytes(10) + b"\xff\xff" + ipaddress.ip_address(host.ipv4).packed
+    name = 0xCBF29CE484222325
+    for byte in inode.to_bytes(8, "little") + address:  # FNV-1a
+        name = (name ^ byte) * 0x100000001B3 & (1 << 64) - 1
+    told = json.loads(host.run("bpftool", "-j", "map", "list"))
+    return [one["id"] for one in told if one.get("name") == f"dps_{name & (1 << 40) - 1:010x}"]
+
+
+def test_nothing_is_left_in_the_kernel(pair: Pair) -> None:
+    """Three processes have one map, which goes with the last of them, killed or not."""
+    tools = receivers(pair.b, 3)
+    assert len(map_of(pair.b)) == 1
+    for tool in tools:
+        tool.kill()
+    limit = time.monotonic() + 10
+    while map_of(pair.b):  # the kernel frees it a moment later
+        assert time.monotonic() < limit
+        time.sleep(0.05)
 
 
 def test_qpn_that_nobody_owns(pair: Pair) -> None:
@@ -176,7 +224,7 @@ def test_another_user_hands_on_nothing(pair: Pair) -> None:
 
 def test_a_stopped_owner_holds_up_nobody(pair: Pair) -> None:
     """What goes astray to it is dropped once its queue is full; the others get theirs."""
-    first, second, third = receivers(pair.b, 3, seconds=15)
+    first, second, third = receivers(pair.b, 3, seconds=15, before=unprivileged())
     first.kill()  # the kernel numbers the sockets anew: third, second
     third.process.send_signal(signal.SIGSTOP)
     send(pair, 2, 5000, "--rate-pps", "0")

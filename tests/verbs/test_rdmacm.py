@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -110,6 +111,32 @@ def test_programs_connect(pair: Pair, port: str, server: str, client: str) -> No
 )
 def test_programs_connect_over_ipv6(pair: Pair, port: str, server: str, client: str) -> None:
     run_pair(pair, port, server.split(), client.split(), ipv6=True)
+
+
+SERVE = "until [ $(grep -c 'datapath-udp:.*:service-' /proc/net/unix) -ge {} ]; do sleep 0.02; done"
+
+
+def test_a_stopped_server_holds_up_no_other(pair: Pair) -> None:
+    """It opened the address first; a request is for another process's service."""
+    left, right = pair.hosts
+    address, log = left.endpoint.ipv4, pair.logs / "servers"
+    servers = []
+    try:
+        for number, port in enumerate(("7999", "7998"), 1):
+            argv = ["rping", "-s", "-a", address, "-p", port, "-C", "10", "-V"]
+            env = device_of(left, "udp")
+            servers.append(left.popen(argv, env=env, stdout=log, stderr=log))
+            left.run(["sh", "-c", SERVE.format(number)], timeout_s=30)
+            if number == 1:
+                servers[0].send_signal(signal.SIGSTOP)
+        argv = ["rping", "-c", "-a", address, "-p", "7998", "-C", "10", "-V"]
+        done = right.run(argv, env=device_of(right, "udp"), timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert servers[1].wait(timeout=20) == 0
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
 
 
 @both_ports

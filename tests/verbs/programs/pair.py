@@ -28,6 +28,8 @@ SIGNALED = e.IBV_SEND_SIGNALED
 START_PSN = 0xFFFFF0  # wraps after 16 packets
 GID_INDEX = 1  # the IPv4 one of rxe, and one of ours
 MEMORY_BYTES = 1 << 16
+SPINS = 100  # looks for a completion, before a program sleeps between them
+NAP_S = 0.0002
 
 
 @dataclass
@@ -224,11 +226,14 @@ class Side:
     # -- completions
 
     def poll(self, seconds: float = 30, *, cq: CQ | None = None) -> WC:
-        limit = time.monotonic() + seconds
+        limit, turns = time.monotonic() + seconds, 0
         while time.monotonic() < limit:
             count, completions = (cq or self.cq).poll(1)
             if count:
                 return completions[0]
+            turns += 1
+            if turns > SPINS:
+                time.sleep(NAP_S)
         raise AssertionError(f"no completion within {seconds} s")
 
     def done(self, opcode: int | None = None, *, cq: CQ | None = None) -> WC:
