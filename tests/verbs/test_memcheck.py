@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from datapath.native import paths
 from tests.verbs.devices import environment
+
+SUPPRESSIONS = Path(__file__).with_name("libbpf.supp")
+MEMCHECK = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full"]
+MEMCHECK += [f"--suppressions={SUPPRESSIONS}"]
 
 
 @pytest.mark.parametrize("what", ["cases", "1", "2"])
@@ -21,7 +26,7 @@ def test_memcheck_finds_nothing(monkeypatch: pytest.MonkeyPatch, what: str, mode
     )  # AddressSanitizer and valgrind exclude each other
     program = paths.ROOT / "build" / "tests" / "test_contexts"
     done = subprocess.run(
-        ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", str(program), what],
+        [*MEMCHECK, str(program), what],
         env={**os.environ, **environment("udp:127.0.0.1", mode=mode)},
         capture_output=True,
         text=True,
