@@ -16,6 +16,11 @@ an older QEMU gets one thread for all CPUs.
 TCG speculates about nothing, so the kernel's mitigations only cost time.  It
 executes string instructions byte by byte, so guests are not told that these
 are fast: the kernel and libc would copy with them.
+
+A kernel that patches code, frees memory or mounts interrupts its other CPUs, and spins until
+they have answered.  With more virtual CPUs than the machine has, the one that shall answer is
+often not running.  So guests have no more, unless the file says so, and boot on one CPU: the
+others start last (guest_init.sh).
 """
 
 from __future__ import annotations
@@ -40,30 +45,44 @@ _FAILURES = (b"KVM internal error", b"failed to initialize", b"Could not access 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAFE_THREADS = (8, 1)  # QEMU's version
 _TCG = ("--disable-kvm", "--append", "mitigations=off")
+_CPUS = 2
+_ONE_AT_BOOT = ("--append", "maxcpus=1")
 _TCG_CPU = ("-cpu", "max,erms=off,fsrm=off")
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """vng, qemu: options for these.  words: the choice, and its reason.  emulated: no KVM."""
+    """cpus: of each guest.  vng, qemu: options for these.  words: the choice, and its reason.
 
+    emulated: no KVM.
+    """
+
+    cpus: int
     vng: tuple[str, ...]
     qemu: tuple[str, ...]
     words: str
     emulated: bool
 
 
-def accelerator(kernel: Kernel, cpus: int) -> Accelerator:
-    """The accelerator for a guest with this kernel and that many CPUs."""
+def accelerator(kernel: Kernel, cpus: int | None, guests: int) -> Accelerator:
+    """The accelerator for `guests` guests with this kernel.
+
+    cpus: of each; None: two, but under TCG not more than the machine has for each guest.
+    """
     works, reason = _kvm_works(kernel)
     if works:
-        return Accelerator((), (), f"KVM: {reason}", emulated=False)
+        return Accelerator(cpus or _CPUS, (), (), f"KVM: {reason}", emulated=False)
+    cpus = cpus or max(1, min(_CPUS, len(os.sched_getaffinity(0)) // guests))
     version = _qemu_version()
-    if cpus == 1 or version >= _SAFE_THREADS:
-        return Accelerator(_TCG, _TCG_CPU, f"TCG: {reason}", emulated=True)
+    if cpus == 1:
+        return Accelerator(cpus, _TCG, _TCG_CPU, f"TCG: {reason}", emulated=True)
+    vng = (*_TCG, *_ONE_AT_BOOT)
+    if version >= _SAFE_THREADS:
+        return Accelerator(cpus, vng, _TCG_CPU, f"TCG: {reason}", emulated=True)
     why = f"QEMU {'.'.join(map(str, version))} with more crashes kernels, 8.1 does not"
     return Accelerator(
-        _TCG,
+        cpus,
+        vng,
         (*_TCG_CPU, "-accel", "tcg,thread=single"),
         f"TCG, one thread for all CPUs ({why}): {reason}",
         emulated=True,

@@ -127,7 +127,13 @@ class Topology(BaseModel):
         description="vm: kernel of the guests, as `dpctl kernel install` names it: a version "
         "such as 6.12, or backports, whose virtio-net has AF_XDP zero-copy.",
     )
-    cpus: int = Field(2, ge=1, le=16, description="vm: virtual CPUs of each guest.")
+    cpus: int | None = Field(
+        None,
+        ge=1,
+        le=16,
+        description="vm: virtual CPUs of each guest; unset: 2, but without KVM not more than this "
+        "machine has for each guest.",
+    )
     memory: Bytes = Field(2**30, ge=2**28, le=2**36, description="vm: memory of each guest, bytes.")
     namespaces: int = Field(
         0,

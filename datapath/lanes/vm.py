@@ -25,7 +25,7 @@ from pathlib import Path as FilePath
 
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
-from datapath.lanes.accel import Accelerator, accelerator
+from datapath.lanes.accel import accelerator
 from datapath.lanes.base import CpuUse, Host, halves
 from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.devices import describe_devices
@@ -100,7 +100,6 @@ class VmNetwork(WithMiddle):
         cards = card_names(topology)
         self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), *cards, MIDDLE])
         self._device = ""
-        self._accel = ""
 
     def __enter__(self) -> VmNetwork:
         if os.geteuid() != 0:
@@ -189,9 +188,9 @@ class VmNetwork(WithMiddle):
             "backend": self.backend,
             "backend_reason": reason,
             "kernel": self.kernel.release,
-            "acceleration": self._accel,
+            "acceleration": self._accel.words,
             **({"vnic": self._cards.describe()} if self._cards is not None else {}),
-            "cpus": self.topology.cpus,
+            "cpus": self._accel.cpus,
             "memory": self.topology.memory,
             "hosts": {link.name: link.facts() for link in self._links},
             "devices": {name: describe_devices(space) for name, space in spaces},
@@ -200,9 +199,9 @@ class VmNetwork(WithMiddle):
     # --- building ---
 
     def _build(self) -> None:
-        accel = accelerator(self.kernel, self.topology.cpus)
-        self._accel = accel.words
         topology = self.topology
+        guests = topology.hosts - topology.namespaces
+        self._accel = accelerator(self.kernel, topology.cpus, guests)
         *spaces, middle = self._holder.open()
         spaces, cards = spaces[: topology.namespaces], spaces[topology.namespaces :]
         if cards:
@@ -219,14 +218,14 @@ class VmNetwork(WithMiddle):
         # The guests' QEMU runs where their taps are.
         place = spaces[0] if spaces else middle
         for index in range(topology.namespaces, topology.hosts):
-            config = self._guest_config(index, accel)
+            config = self._guest_config(index)
             self._guests.append(Guest(config, place, key.public, self._logs))
         self._log_in(place, key)
         if self._cards is not None:
             self._cards.take(middle, [tap for tap, _ in self._taps()])
         self._middle.forward()
         if self._cards is not None:
-            self._cards.start(emulated=accel.emulated)
+            self._cards.start(emulated=self._accel.emulated)
         self.hosts = [*self._namespace_hosts, *self._links]
 
     def _taps(self) -> Iterator[tuple[str, str]]:
@@ -267,16 +266,16 @@ class VmNetwork(WithMiddle):
         ]
         host.namespace.check_output(["ip", "-batch", "-"], stdin="\n".join(commands))
 
-    def _guest_config(self, index: int, accel: Accelerator) -> GuestConfig:
+    def _guest_config(self, index: int) -> GuestConfig:
         topology = self.topology
         tap, mgmt = list(self._taps())[index - topology.namespaces]
         address = endpoint(index, topology.mtu).mgmt_ipv4
         return GuestConfig(
             name=f"host{index}",
             kernel=self.kernel,
-            cpus=topology.cpus,
+            cpus=self._accel.cpus,
             memory=topology.memory,
-            accelerator=accel,
+            accelerator=self._accel,
             nics=(
                 Nic(tap, TEST_DEVICE, link_address(index), topology.mtu, under_test=True),
                 Nic(mgmt, MGMT_DEVICE, f"02:00:c6:13:00:{index + 1:02x}", 1500),

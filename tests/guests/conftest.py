@@ -161,7 +161,6 @@ ON_CARDS = {
     "lane": "vm",
     "kernel": KERNEL,
     "mtu": 1500,
-    "cpus": 1,
     "vnic": {"recover": {"udp": [4791], "tcp": [18601]}},
 }
 """Over TCP port 18601 the generator's connections on siw meet."""

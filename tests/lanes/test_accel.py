@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,21 +49,38 @@ def test_an_old_translator_gets_one_thread(
     options: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(accel, "QEMU", qemu(tmp_path, words))
-    chosen = accel.accelerator(KERNEL, cpus)
+    chosen = accel.accelerator(KERNEL, cpus, guests=2)
+    assert chosen.cpus == cpus
     assert chosen.qemu == ("-cpu", "max,erms=off,fsrm=off", *options)
-    assert chosen.vng == ("--disable-kvm", "--append", "mitigations=off")
+    alone = () if cpus == 1 else ("--append", "maxcpus=1")
+    assert chosen.vng == ("--disable-kvm", "--append", "mitigations=off", *alone)
     assert ("one thread" in chosen.words) == bool(options)
     assert "no KVM" in chosen.words
+
+
+@pytest.mark.usefixtures("without_kvm")
+@pytest.mark.parametrize(
+    ("guests", "cpus", "expected"),
+    [(1, {0, 1}, 2), (2, {0, 1}, 1), (2, {0, 1, 2, 3}, 2), (2, {0, 1, 2}, 1), (4, {0, 1}, 1)],
+)
+def test_emulated_guests_have_no_more_cpus_than_the_machine(
+    monkeypatch: pytest.MonkeyPatch, guests: int, cpus: set[int], expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cpus)
+    assert accel.accelerator(KERNEL, None, guests).cpus == expected
+    assert accel.accelerator(KERNEL, 2, guests).cpus == 2
 
 
 def test_kvm_needs_no_translator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accel, "_kvm_works", lambda _: (True, "tried"))
     monkeypatch.setattr(accel, "QEMU", "/none")
-    assert accel.accelerator(KERNEL, 2) == accel.Accelerator((), (), "KVM: tried", emulated=False)
+    for cpus in (2, None):
+        chosen = accel.accelerator(KERNEL, cpus, guests=64)
+        assert chosen == accel.Accelerator(2, (), (), "KVM: tried", emulated=False)
 
 
 @pytest.mark.usefixtures("without_kvm")
 def test_a_missing_qemu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accel, "QEMU", "/none")
     with pytest.raises(CapabilityError, match="/none is not installed"):
-        accel.accelerator(KERNEL, 2)
+        accel.accelerator(KERNEL, 2, guests=2)

@@ -47,7 +47,7 @@ def kernel(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VmNetwork]:
-    topology = Topology(lane="vm", kernel=kernel("backports"), mtu=ZERO_COPY_MTU)
+    topology = Topology(lane="vm", kernel=kernel("backports"), mtu=ZERO_COPY_MTU, cpus=2)
     with VmNetwork(topology, "bpf", tmp_path_factory.mktemp("consoles")) as network:
         yield network
 
@@ -64,6 +64,7 @@ def test_each_guest_runs_the_kernel_asked_for(network: VmNetwork) -> None:
         link = json.loads(output(host, "ip", "-json", "link", "show", "eth1"))[0]
         assert link["mtu"] == ZERO_COPY_MTU
         assert output(host, "hostname").strip() == host.name
+        assert host.cpus == [0, 1]  # those that started last, too
 
 
 def test_an_emulated_cpu_is_spared_what_emulation_makes_slow(network: VmNetwork) -> None:
