@@ -8,7 +8,7 @@ with open_network(topology, path) as network:
 lane.py        LANES: a row for each lane; base.py: what a lane implements
 netns.py, vm.py, ssh.py, sim.py                 the lanes; sim_options.py: simulated engines
 spec.py        the sections `topology` and `path` (link_spec.py, loss_spec.py, graph_spec.py,
-               class_spec.py, wakeup_spec.py), and `events` (event_spec.py,
+               class_spec.py, pfc_spec.py, wakeup_spec.py), and `events` (event_spec.py,
                condition_spec.py; as changes: link_events.py; when they happen: happening.py)
 shape.py       topology and path as a network of links
 local.py       hosts that are namespaces; namespace.py: how to make them and run things there

@@ -13,6 +13,7 @@ from datapath.lanes.graph_spec import GraphSetting, overlaid
 from datapath.lanes.lane import LANES, Lane
 from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, excluding, link_arguments
 from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
+from datapath.lanes.pfc_spec import Pfc
 from datapath.lanes.wakeup_spec import WakeupSetting
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
 from datapath.vnic.spec import GUEST_MTU_MAX, NetworkCards, Share
@@ -38,30 +39,6 @@ class Machine(BaseModel):
         None,
         description="Address at which the other machines reach it for control traffic. Unset: "
         "the one that ssh uses; behind address translation, that of the device under test.",
-    )
-
-
-class Pfc(BaseModel):
-    """Priority flow control (IEEE 802.1Qbb): a switch pauses who sends faster than it can forward.
-
-    What is set holds for each port of each switch.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    xoff: Bytes | None = Field(
-        None,
-        ge=1,
-        description="Bytes that wait of what came in by a port, above which its peer is paused. "
-        "Unset: the port's equal part of the buffer, less its headroom.",
-    )
-    xon: Bytes | None = Field(
-        None, description="Bytes down to which it stays paused. Unset: two packets below xoff."
-    )
-    headroom: Bytes | None = Field(
-        None,
-        description="Room of a port alone, for what still arrives once its peer is paused. "
-        "Unset: as much as rate, delay and MTU of the links ask for.",
     )
 
 
