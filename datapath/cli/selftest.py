@@ -7,7 +7,7 @@ Stages; each runs, even when another one failed:
   c        meson test in build-san/ (AddressSanitizer and UBSan; ThreadSanitizer)
   san      pytest -m san: C inside Python, with the sanitized library
   pytest   the tests that drive programs on this machine itself: several files at once,
-           one more than there are CPUs, since these tests often wait
+           two more than there are CPUs, since these tests often wait
   guests   pytest -m guests: boots virtual machines, installing their kernels
            first; the verbs tests run inside, on ours, soft-RoCE and soft-iWARP
   compute  tests that need nothing of the machine but time, several at once
@@ -217,14 +217,14 @@ def pytest_with_second_try(
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    """Tests that drive programs.  Two processes leave two CPUs idle for a quarter of the time.
+    """Tests that drive programs.  Three processes leave two CPUs idle for a fifth of the time.
 
     Files start in the order of tests/conftest.py: xdist's own would leave to the end, and to one
     process, those with few tests that take long.
     """
     mark = "not compute and not san and not guests and not alone"
     words = ["-m", mark, "--no-loadscope-reorder", *arguments]
-    return pytest_with_second_try(words, spread="loadfile", waiting=1)
+    return pytest_with_second_try(words, spread="loadfile", waiting=2)
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:

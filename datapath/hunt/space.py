@@ -244,7 +244,7 @@ SPACE: Sequence[Dimension] = (
     Dimension("competing", "flows of another algorithm", Both((ALGORITHMS, Whole(1, 8))),
               lambda v, at: _of_streams(at, "competing", {"algo": v[0], "pairs": v[1]}),
               ("", "flows")),
-    Dimension("stagger", "from one flow's start to the next, in RTTs", Log(1, 50),
+    Dimension("stagger", "from one flow's start to the next, in RTTs", Log(0.005, 50),
               lambda v, at: _of_streams(at, "stagger", _ns(at.stagger_ns)), ("RTT",)),
     Dimension("incast", "all flows send so much at once, and no more", Log(2**12, 2**20, 2**20),
               lambda v, at: {}, ("B",)),

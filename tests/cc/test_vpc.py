@@ -461,6 +461,30 @@ def test_after_26_packets_without_loss_it_competes() -> None:
         assert 26 <= give_up(flow, 8 * BASE) <= 28, lost
 
 
+@pytest.mark.parametrize(("holds", "competes"), [(50, True), (46, False), (300, False)])
+def test_a_start_that_overshot_is_no_crowd(holds: float, competes: bool) -> None:
+    """Two flows that begin together both lose packets, and one of them most of its window.
+
+    While it loses it takes nobody for a rival.  Later it is behind a queue of 1.6 base RTTs, which
+    may be that of many flows with the least window.  It competes all the same, if it had a quarter
+    of a path of 48 packets or more before.
+    """
+    flow = steady(30)
+    flow.flow.line_rate_bps = holds * MSS * 8e9 / BASE
+    flow.ack(1e-9, rtt_ns=8 * BASE, lost=32)
+    flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
+    flow.flow.w = 30
+    for number in range(12):
+        flow.ack(1, rtt_ns=8 * BASE * (1 + 0.04 * (number % 2)), wait_ns=9 * BASE)
+    assert not flow.flow.competing
+    flow.flow.w, flow.flow.row, flow.flow.crowd_loss, flow.flow.recent_loss = 1, 0, 0, 0
+    competed = False
+    for number in range(40):
+        flow.ack(1e-9, rtt_ns=2.6 * BASE * (1 + 0.1 * (number % 2)), wait_ns=3 * BASE)
+        competed |= bool(flow.flow.competing)
+    assert competed == competes
+
+
 @pytest.mark.parametrize(
     ("rtts", "holds", "competes"), [(8, 50, True), (8, 46, False), (3.2, 50, False)]
 )

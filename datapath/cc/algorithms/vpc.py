@@ -5,6 +5,7 @@
 import math
 
 from datapath.cc import Ack, Flow, algorithm, param, state
+from datapath.cc.algorithms.vpc_loss import NONE_YET, forget_losses, heed_loss
 from datapath.cc.algorithms.vpc_target import (
     BITS_NS,
     LONG_NS,
@@ -23,7 +24,6 @@ from datapath.cc.algorithms.vpc_target import (
     target_ns,
 )
 
-NONE_YET = 1e18  # of minima and bounds
 START_SHARE = 1 / 16  # of a long RTT: a start ends at no shorter queue
 SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
@@ -40,12 +40,9 @@ RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
 LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
-CROWDED, MOST_CROWDED = 1 / 30, 0.075  # loss above the usual: no rival from here on; remembered
+CROWDED = 1 / 30  # loss above the usual: no rival from here on
 RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
 RIVAL_ROUNDS = 96  # base RTTs for which a flow competes
-LOSS_BATCH, POLICED_BATCH = 32, 64  # packets over which a share of loss is taken, at least
-USUAL_MOST, SURE_EXCESS = 0.15, 0.05  # most of what is usual, and what above it always counts
-PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
 FIRST_RTT_NS = 100_000  # at line rate: first window
 
 
@@ -108,7 +105,7 @@ class Vpc(Flow):
     competing: bool = state(False)
     rival_low_ns: float = state()
     rival_until_ns: float = state()
-    rival_w: float = state()
+    rival_w: float = state(-1)
     alpha: float = state()
     marked_bytes: float = state()
     window_bytes: float = state()
@@ -305,7 +302,10 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
     flow.row_low_ns = min(flow.row_low_ns, low_ns)
     flow.row_high_ns = max(flow.row_high_ns, rtt_ns)
     own_ns = share_of_length(flow, flow.min_window) * length_ns(flow)
-    if delay_ns < own_ns or flow.crowd_loss > CROWDED:
+    crowded = flow.crowd_loss > CROWDED
+    if crowded and flow.rival_w < 0 and 4 * flow.row_w > holds(flow) > PRESSED_PACKETS:
+        flow.rival_w = RIVAL_PACKETS  # that was no crowd, but a start that overshot
+    if delay_ns < own_ns or crowded:
         return 0.0
     longer = delay_ns > LONGER * own_ns  # or many flows with the least window
     cut = flow.row > flow.patience and CUT * flow.w <= 1.01 * flow.row_w
@@ -319,7 +319,6 @@ def give_up(flow: Vpc, longer: bool) -> None:
     """The queue is not this flow's: the path is longer, or others fill it."""
     low_ns = flow.row_low_ns
     same = abs(low_ns - flow.last_row_low_ns) <= FLAT * low_ns
-    holds = flow.line_rate_bps * flow.base_ns / (BITS_NS * flow.mss_bytes)  # packets
     least = RIVAL_PACKETS if flow.row_w >= RIVAL_PACKETS else PRESSED_PACKETS
     flow.last_row_low_ns = low_ns
     spread = (flow.row_high_ns - low_ns) / low_ns
@@ -331,13 +330,18 @@ def give_up(flow: Vpc, longer: bool) -> None:
         flow.relearn_ns = flow.confirmed_ns = flow.now_ns
         flow.w = max(flow.w, flow.row_w)
         forget_losses(flow)
-    elif (flow.row_w >= RIVAL_PACKETS or longer) and not 0 < holds < least:
+    elif (flow.row_w >= RIVAL_PACKETS or longer) and not 0 < holds(flow) < least:
         flow.row_w = max(flow.row_w, RIVAL_PACKETS)
         flow.competing = flow.starting = True
         flow.rival_low_ns = low_ns
         flow.rival_until_ns = flow.now_ns + RIVAL_ROUNDS * flow.lowest_ns
         flow.w = flow.rival_w = max(flow.w, flow.row_w)
     flow.row = 0
+
+
+def holds(flow: Vpc) -> float:
+    """Packets that the empty path holds at the rate of the port."""
+    return flow.line_rate_bps * flow.base_ns / (BITS_NS * flow.mss_bytes)
 
 
 def compete(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
@@ -376,57 +380,6 @@ def heed_marks(flow: Vpc, ack: Ack) -> None:
         flow.starting = False
     flow.marked_bytes = flow.window_bytes = 0
     flow.window_end_bytes = ack.delivered_bytes
-
-
-def heed_loss(flow: Vpc, ack: Ack) -> None:
-    """Learn the usual share of loss; far more is due to a policer or a full buffer."""
-    told_bytes = ack.acked_bytes + ack.lost_bytes
-    if told_bytes > 0:
-        weight = min(told_bytes / (LOSS_BATCH * flow.mss_bytes), 1)
-        lost = ack.lost_bytes / told_bytes
-        flow.recent_loss += weight * (lost - flow.recent_loss)
-        flow.crowd_loss += weight * (lost - flow.usual_loss - flow.crowd_loss)
-        flow.crowd_loss = min(flow.crowd_loss, MOST_CROWDED)
-    flow.batch_bytes += told_bytes
-    flow.batch_lost_bytes += ack.lost_bytes
-    flow.batch_queue_ns = max(flow.batch_queue_ns, flow.queue_ns)
-    packets = flow.batch_bytes / flow.mss_bytes
-    policed = flow.policed_bps < NONE_YET
-    if packets < max(POLICED_BATCH if policed else LOSS_BATCH, 2 * flow.w):
-        return
-    share = flow.batch_lost_bytes / flow.batch_bytes
-    excess = share - flow.usual_loss
-    packet_bps = BITS_NS * flow.mss_bytes / max(flow.srtt_ns, 1)  # one per RTT
-    least_bps = flow.min_window * packet_bps / 4
-    # A share of n packets varies by 1 / sqrt(n).
-    limit = max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS)
-    if policed:
-        growth = PROBE * share_of_length(flow, flow.policed_bps / packet_bps)
-        kept_bps = flow.policed_bps * (1 + growth - min(excess, MOST_CHANGE))
-        flow.policed_bps = max(kept_bps, least_bps)
-        if flow.policed_bps > 2 * packet_bps * flow.w:
-            flow.policed_bps = NONE_YET
-    elif flow.batch_queue_ns >= target_ns(flow):
-        if excess > limit:
-            flow.w *= 1 - min(2 * excess, MOST_CHANGE)
-            flow.starting = False
-    elif excess > 2 * limit:
-        rate_bps = BITS_NS * (1 - share) * flow.batch_bytes / max(ack.now_ns - flow.batch_ns, 1)
-        if rate_bps >= max(2 * abs(rate_bps - flow.suspect_bps), least_bps):  # again: no burst
-            flow.policed_bps, flow.starting = rate_bps, False
-            rate_bps = 0.0
-        flow.suspect_bps = rate_bps
-    else:
-        flow.suspect_bps = 0
-    if flow.queue_ns < target_ns(flow) and flow.suspect_bps == 0:
-        change = min(share, USUAL_MOST) - flow.usual_loss
-        flow.usual_loss += change / (64 if policed and change > 0 else 8)
-    forget_losses(flow)
-
-
-def forget_losses(flow: Vpc) -> None:
-    flow.batch_ns = flow.now_ns
-    flow.batch_bytes = flow.batch_lost_bytes = flow.batch_queue_ns = 0
 
 
 def apply(flow: Vpc) -> None:

@@ -288,6 +288,26 @@ def test_vpc_keeps_a_share_beside_a_rival_in_a_deep_buffer() -> None:
     check_table("rivals", rows, slack=0.5)
 
 
+def test_vpc_keeps_a_share_beside_bbr_whenever_that_begins() -> None:
+    """Both begin within a round trip of each other, overshoot, and lose packets."""
+    vpc, bbr = compile_algorithm("vpc"), compile_algorithm("bbr")
+    rows: list[Row] = []
+    for after_us in (0, 20, 50, 80, 100, 120, 150, 200, 300, 700, 1500):
+        seen = run(
+            (vpc, bbr),
+            Shared(rtt_ns=MS, limit_bytes=256_000),
+            long_flows(2, 3000 * MS, stagger_ns=after_us * US),
+            until_ns=3000 * MS,
+            interval_ns=MS,
+            path_mtu=1024,
+        )
+        rates = seen.goodput_bps(200 * MS)
+        share = float(2 * rates[0] / rates.sum())
+        assert share > 0.2, after_us
+        rows.append({"after_us": str(after_us), "share": share})
+    check_table("starts", rows, slack=0.3)
+
+
 def test_vpc_keeps_a_share_beside_rivals_at_100_mbit() -> None:
     """4 ms, a buffer of two bandwidth-delay products, packets of 1 KiB; who comes first varies.
 
