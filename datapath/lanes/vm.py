@@ -45,7 +45,7 @@ from datapath.lanes.remote import ClientKey, SshHost
 from datapath.lanes.spec import Topology
 
 _BOOT_S = 240.0
-"""A guest that cannot be logged in to by then is dead; twenty to forty seconds are usual."""
+"""A guest that cannot be logged in to by then is dead; ten to twenty seconds are usual."""
 
 _SILENT_S = 60.0
 """A guest that boots and says nothing for so long is stuck."""
@@ -53,9 +53,9 @@ _SILENT_S = 60.0
 _RESTARTS = 2
 """How often a guest that ends or is stuck while it boots is started again.
 
-Seen with Linux 7.2 and two virtual CPUs under TCG, once in some hundred boots: where the kernel
-changes its clock source it patches its own code, and a CPU that executes what was there meanwhile
-ends in "Oops: int3", or both wait for each other.
+Seen with Linux 7.2 under TCG, once in some hundred boots with two CPUs from the start: where the
+kernel changes its clock source it patches its own code, and a CPU that executes what was there
+meanwhile ends in "Oops: int3", or both wait for each other.
 """
 
 _LOGIN_POLL_S = 0.3
