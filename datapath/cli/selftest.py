@@ -217,7 +217,9 @@ def pytest_with_second_try(
 
 
 def plain_pytest(arguments: Sequence[str]) -> Tally:
-    """Tests that drive programs.  Three processes leave two CPUs idle for a fifth of the time.
+    """Tests that drive programs.
+
+    Three processes, with no other stage beside them, leave two CPUs idle for a fifth of the time.
 
     Files start in the order of tests/conftest.py: xdist's own would leave to the end, and to one
     process, those with few tests that take long.

@@ -17,10 +17,10 @@ TCG speculates about nothing, so the kernel's mitigations only cost time.  It
 executes string instructions byte by byte, so guests are not told that these
 are fast: the kernel and libc would copy with them.
 
-A kernel that patches code, frees memory or mounts interrupts its other CPUs, and spins until
-they have answered.  With more virtual CPUs than the machine has, the one that shall answer is
-often not running.  So guests have no more, unless the file says so, and boot on one CPU: the
-others start last (guest_init.sh).
+A kernel that patches its code interrupts its other CPUs, and spins until they have answered.
+If all guests together have more virtual CPUs than the machine has CPUs, one that is to answer
+often does not run.  So they have no more by default, and boot on one: the others start at the
+end of the boot (guest_init.sh).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ grep -v '^root:' /etc/passwd >/run/datapath/passwd || :
 } >/etc/passwd
 echo "$key" >/run/datapath/authorized_keys
 ssh-keygen -q -t ed25519 -N '' -f /run/datapath/host_key
-# Without KVM a guest boots on one CPU (accel.py).
+# Without KVM a guest boots on one CPU (accel.py); here it gets the others.
 for cpu in /sys/devices/system/cpu/cpu[0-9]*/online; do
 	[ ! -e "$cpu" ] || echo 1 >"$cpu"
 done

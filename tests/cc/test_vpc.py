@@ -466,8 +466,8 @@ def test_a_start_that_overshot_is_no_crowd(holds: float, competes: bool) -> None
     """Two flows that begin together both lose packets, and one of them most of its window.
 
     While it loses it takes nobody for a rival.  Later it is behind a queue of 1.6 base RTTs, which
-    may be that of many flows with the least window.  It competes all the same, if it had a quarter
-    of a path of 48 packets or more before.
+    may be that of many flows with the least window.  It competes all the same, if its window was
+    more than a quarter of a path of 48 packets or more.
     """
     flow = steady(30)
     flow.flow.line_rate_bps = holds * MSS * 8e9 / BASE

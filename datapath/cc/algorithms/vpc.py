@@ -5,12 +5,14 @@
 import math
 
 from datapath.cc import Ack, Flow, algorithm, param, state
-from datapath.cc.algorithms.vpc_loss import NONE_YET, forget_losses, heed_loss
+from datapath.cc.algorithms.vpc_loss import forget_losses, heed_loss
 from datapath.cc.algorithms.vpc_target import (
     BITS_NS,
     LONG_NS,
     LONGEST_NS,
+    MOST_CHANGE,
     MOST_NARROWED,
+    NONE_YET,
     ROOMY_PACKETS,
     UNCROWDED,
     crowding,
@@ -31,7 +33,7 @@ CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitt
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
 WANDER_G, WANDER_GAIN = 0.1, 1.5  # weight of the newest change of the lowest delay, and its factor
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
-MOST_CHANGE, MOST_STRETCH = 0.5, 2  # of the window: by delay, per RTT; for return path queues
+MOST_STRETCH = 2  # of the window, for return path queues
 CALM_ROUNDS, MOST_GROWTH = 4, 1 / 8  # after so many, growth doubles per RTT; of the window
 FIRST_GAP, LAST_GAP = 8, 75  # base RTTs without sight of an empty path until a flow drains
 LEAST_GAP, ROOMY_GAP = 3, 10  # RTTs for it, at least; where there is room for a window
@@ -42,6 +44,7 @@ LONGER = 2.5  # delays of the least window: what is less may be many flows with 
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED = 1 / 30  # loss above the usual: no rival from here on
 RIVAL_PACKETS, PRESSED_PACKETS = 4, 48  # least path for windows of 4 or more to compete; of less
+MUCH = 1 / 4  # of a path: a larger window is not that of one of many flows
 RIVAL_ROUNDS = 96  # base RTTs for which a flow competes
 FIRST_RTT_NS = 100_000  # at line rate: first window
 
@@ -105,7 +108,7 @@ class Vpc(Flow):
     competing: bool = state(False)
     rival_low_ns: float = state()
     rival_until_ns: float = state()
-    rival_w: float = state(-1)
+    rival_w: float = state(-1)  # below 0: it has not met a rival yet
     alpha: float = state()
     marked_bytes: float = state()
     window_bytes: float = state()
@@ -303,8 +306,8 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
     flow.row_high_ns = max(flow.row_high_ns, rtt_ns)
     own_ns = share_of_length(flow, flow.min_window) * length_ns(flow)
     crowded = flow.crowd_loss > CROWDED
-    if crowded and flow.rival_w < 0 and 4 * flow.row_w > holds(flow) > PRESSED_PACKETS:
-        flow.rival_w = RIVAL_PACKETS  # that was no crowd, but a start that overshot
+    if crowded and flow.rival_w < 0 and flow.row_w / MUCH > holds(flow) >= PRESSED_PACKETS:
+        flow.rival_w = RIVAL_PACKETS  # the loss is that of a start that overshot
     if delay_ns < own_ns or crowded:
         return 0.0
     longer = delay_ns > LONGER * own_ns  # or many flows with the least window

@@ -4,18 +4,22 @@
 import math
 from typing import TYPE_CHECKING
 
-from datapath.cc.algorithms.vpc_target import BITS_NS, share_of_length, target_ns
+from datapath.cc.algorithms.vpc_target import (
+    BITS_NS,
+    MOST_CHANGE,
+    NONE_YET,
+    share_of_length,
+    target_ns,
+)
 
 if TYPE_CHECKING:
     from datapath.cc import Ack
     from datapath.cc.algorithms.vpc import Vpc
 
-NONE_YET = 1e18  # of minima and bounds
 MOST_CROWDED = 0.075  # loss above the usual that is remembered, at most
 LOSS_BATCH, POLICED_BATCH = 32, 64  # packets over which a share of loss is taken, at least
 USUAL_MOST, SURE_EXCESS = 0.15, 0.05  # most of what is usual, and what above it always counts
 PROBE = 0.02  # of the rate behind a policer, per batch, times `share_of_length`
-MOST_CUT = 0.5  # of the window or the rate, per batch
 
 
 def heed_loss(flow: "Vpc", ack: "Ack") -> None:
@@ -42,13 +46,13 @@ def heed_loss(flow: "Vpc", ack: "Ack") -> None:
     limit = max(flow.excess_loss * math.sqrt(LOSS_BATCH / packets), SURE_EXCESS)
     if policed:
         growth = PROBE * share_of_length(flow, flow.policed_bps / packet_bps)
-        kept_bps = flow.policed_bps * (1 + growth - min(excess, MOST_CUT))
+        kept_bps = flow.policed_bps * (1 + growth - min(excess, MOST_CHANGE))
         flow.policed_bps = max(kept_bps, least_bps)
         if flow.policed_bps > 2 * packet_bps * flow.w:
             flow.policed_bps = NONE_YET
     elif flow.batch_queue_ns >= target_ns(flow):
         if excess > limit:
-            flow.w *= 1 - min(2 * excess, MOST_CUT)
+            flow.w *= 1 - min(2 * excess, MOST_CHANGE)
             flow.starting = False
     elif excess > 2 * limit:
         rate_bps = BITS_NS * (1 - share) * flow.batch_bytes / max(ack.now_ns - flow.batch_ns, 1)

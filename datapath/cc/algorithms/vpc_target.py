@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from datapath.cc.algorithms.vpc import Vpc
 
 BITS_NS = 8e9  # bytes per ns to bit/s
+NONE_YET = 1e18  # of minima and bounds
+MOST_CHANGE = 0.5  # of the window: by delay, per RTT; of it or a policer's rate: by loss, per batch
 SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
 LONGEST_NS = 250_000  # longer base RTTs have the target of this one
 FAIR_NS = 500_000  # with longer ones a window has the target of a smaller one
