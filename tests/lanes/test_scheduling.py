@@ -166,6 +166,36 @@ def test_each_cpu_is_kept_awake_while_programs_are_measured(keep_awake: bool) ->
         assert not loops & set(idle_loops())
 
 
+YIELDING = """
+import os, pathlib, subprocess, sys, time
+keeper = subprocess.Popen([sys.argv[1], "--awake"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+cpu = min(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {cpu})
+loops = []
+while not loops:
+    tasks = [int(task.name) for task in pathlib.Path(f"/proc/{keeper.pid}/task").iterdir()]
+    idle = [tid for tid in tasks if os.sched_getscheduler(tid) == os.SCHED_IDLE]
+    loops = [tid for tid in idle if os.sched_getaffinity(tid) == {cpu}]
+ran = lambda: int(open(f"/proc/{keeper.pid}/task/{loops[0]}/schedstat").read().split()[0])
+before, own, until = ran(), time.thread_time_ns(), time.monotonic() + 1
+while time.monotonic() < until:
+    os.sched_yield()
+print(time.thread_time_ns() - own, ran() - before, flush=True)
+keeper.kill()
+keeper.wait()
+"""
+
+
+def test_a_program_that_yields_does_not_wait_for_the_loop() -> None:
+    """In one session, so that they share one scheduling group, as in a container."""
+    command = [*python(YIELDING), str(paths.cpu_keeper())]
+    done = subprocess.run(
+        command, start_new_session=True, capture_output=True, text=True, timeout=60, check=True
+    )
+    program_ns, loop_ns = map(int, done.stdout.split())
+    assert program_ns > 4 * loop_ns
+
+
 OWNER = """
 import sys, time
 from datapath.lanes.netns import NetnsNetwork
