@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """PyTorch, which few need: a source tree installs its CPU build at first use.
 
-setup/torch.txt pins the versions.  An installed package has an extra for it instead.
+setup/torch.txt pins the versions.  An installed package has an extra for it instead.  Its build
+for GPUs, which is larger than all else together, is the user's to install.
 """
 
 from __future__ import annotations
@@ -24,6 +25,20 @@ _MANUAL = "pip install 'datapath-rdma[train]' into the Python that runs dpctl"
 def has_torch() -> bool:
     importlib.invalidate_caches()
     return importlib.util.find_spec("torch") is not None
+
+
+def require_gpu(devices: Path = Path("/dev")) -> None:
+    """CapabilityError where there is no GPU of NVIDIA, or no PyTorch that may use one."""
+    if not any(devices.glob("nvidia[0-9]*")):
+        raise CapabilityError(
+            "no GPU of NVIDIA is here, and NCCL runs on nothing else",
+            hint="workloads collective and gloo have the same collectives in host memory",
+        )
+    if not has_torch():
+        raise CapabilityError(
+            "PyTorch is not installed",
+            hint="pip install torch, a build for CUDA, into the Python that runs dpctl",
+        )
 
 
 def ensure_torch(progress: Callable[[str], None]) -> None:

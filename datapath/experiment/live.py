@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from datapath.errors import DatapathError
-from datapath.experiment import collecting, counters, cputime, measuring, preflight
+from datapath.experiment import collecting, counters, cputime, measuring, preflight, witness
 from datapath.experiment.cputime import CpuTime
 from datapath.experiment.measuring import Conditions
 
@@ -177,13 +177,17 @@ def _tcp(spec: PointSpec, network: Network, conditions: Conditions) -> AbstractC
 
 @contextlib.contextmanager
 def _fetching(network: Network, logs: Path) -> Iterator[None]:
-    """Fetch the programs' files into the logs; after a failure, as many as possible."""
+    """Fetch the programs' files into the logs; after a failure, as many as possible.
+
+    Then also what the devices and the path counted.
+    """
     try:
         yield
     except DatapathError:
         for host in network.hosts:
             with contextlib.suppress(DatapathError):
                 host.fetch(logs)
+        witness.save(network, logs)
         raise
     for host in network.hosts:
         host.fetch(logs)

@@ -111,6 +111,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             continue
         if lane.local:
             yield from _tools(REGISTRY[spec.kind].tools)
+            yield from _gpu(spec)
         else:
             remote.setdefault(spec.topology.model_dump_json(), []).append(spec)
         if spec.transport.device in KERNEL_DEVICES and not lane.own_kernels:
@@ -130,6 +131,16 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
             )
     for specs in remote.values():
         yield from _machines(specs, experiment.folder)
+
+
+def _gpu(spec: PointSpec) -> Iterator[DatapathError]:
+    from datapath.extras import require_gpu
+
+    if getattr(REGISTRY[spec.kind], "needs_gpu", False):
+        try:
+            require_gpu()
+        except CapabilityError as error:
+            yield error
 
 
 def _paths(spec: PointSpec) -> Iterator[DatapathError]:

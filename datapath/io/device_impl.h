@@ -116,7 +116,10 @@ struct dp_device {
 
 static inline uint64_t dp_device_read_clock(struct dp_device *dev)
 {
-	return dev->clock_ns = dp_device_now_ns();
+	uint64_t now = dp_device_now_ns();
+
+	__atomic_store_n(&dev->clock_ns, now, __ATOMIC_RELAXED); /* the thread reads it unlocked */
+	return now;
 }
 
 /* The program makes a call.  Only the thread reads the count without the lock. */

@@ -153,6 +153,15 @@ static void lease_expired(struct dp_device *dev)
 	dp_device_enter_thread_mode(dev);
 }
 
+/* When the thread looks again: a lease after the last call, or what it took for one. */
+static uint64_t look_after(const struct dp_device *dev, uint64_t lease_ns)
+{
+	uint64_t now = dp_device_now_ns(), soon = now + DP_LEASE_HOT_NS;
+	uint64_t due = __atomic_load_n(&dev->clock_ns, __ATOMIC_RELAXED) + lease_ns;
+
+	return due > soon ? due : soon;
+}
+
 /* While a hot program keeps its leases, each look of the thread only disturbs it.  The longer that
  * lasts, the less often the thread looks. */
 static uint64_t hot_lease(struct dp_device *dev)
@@ -196,7 +205,7 @@ static bool kept_lease(struct dp_device *dev, unsigned *seen, uint64_t *wake_ns)
 		return false;
 	*seen = calls;
 	program_ran(dev);
-	*wake_ns = dp_device_now_ns() + hot_lease(dev);
+	*wake_ns = look_after(dev, hot_lease(dev));
 	return true;
 }
 
@@ -225,7 +234,7 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 		if (dev->mode == DP_MODE_THREAD)
 			return wake_ns;
 	}
-	return dp_device_now_ns() + next_lease(dev);
+	return look_after(dev, next_lease(dev));
 }
 
 /* After a timer that was set early: polls until the time has come, or a packet. */

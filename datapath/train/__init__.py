@@ -11,7 +11,7 @@ work.py        what a collective under way is for torch
 topk.py        a hook of DDP that sends few gradients
 models.py      small networks and their data
 worker.py      one rank of workload `training`
-gloo.py        one rank of workload `gloo`
+rank.py        one rank of workload `gloo` or `nccl`
 
 PyTorch is an optional extra, and no other folder imports it.
 """

@@ -112,6 +112,12 @@ def test_a_failed_run_is_recorded_and_the_sweep_goes_on(
     assert by_loss["100%"]["status"] == "failed"
     assert by_loss["100%"]["error"]["message"]
     assert by_loss["100%"]["metrics"] == []
+    (path,) = (out / "logs").glob("*/path.json")  # of the failed run alone
+    assert json.loads(path.read_text())["dropped"]["forward"] > 0
+    for host in ("host0", "host1"):
+        said = (path.parent / f"devices-{host}.txt").read_text()
+        assert "eth1" in said
+        assert "NIC statistics" in said
     frame = pd.read_parquet(out / "runs.parquet")
     assert frame[frame["status"] == "failed"]["metric"].isna().all()
     # Only what failed is made again.
