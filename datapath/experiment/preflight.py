@@ -134,6 +134,7 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
 
 
 def _gpu(spec: PointSpec) -> Iterator[DatapathError]:
+    """What a workload on a GPU needs, which nothing here can install."""
     from datapath.extras import require_gpu
 
     if getattr(REGISTRY[spec.kind], "needs_gpu", False):

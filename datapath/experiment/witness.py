@@ -25,9 +25,9 @@ _PATIENCE_S = 5.0
 
 def save(network: Network, logs: Path) -> None:
     """Write devices-HOST.txt for each host, and path.json; what cannot be had is left out."""
-    for host in network.hosts:
-        (logs / f"devices-{host.name}.txt").write_text("\n".join(_said(host)))
     with contextlib.suppress(DatapathError, OSError):
+        for host in network.hosts:
+            (logs / f"devices-{host.name}.txt").write_text("\n".join(_said(host)))
         (logs / "path.json").write_text(json.dumps(asdict(network.path_counters()), indent=1))
 
 
@@ -40,11 +40,12 @@ def _commands(host: Host) -> Iterator[Sequence[str]]:
 
 
 def _said(host: Host) -> Iterator[str]:
+    """Of each command; the last one is the first that could not be run."""
     for command in _commands(host):
         yield f"$ {' '.join(command)}"
         try:
             done = host.run(command, timeout_s=_PATIENCE_S)
         except (DatapathError, OSError, subprocess.SubprocessError) as error:
             yield f"{error}\n"
-        else:
-            yield done.stdout + done.stderr
+            return
+        yield done.stdout + done.stderr
