@@ -227,11 +227,8 @@ def runs(pid: int) -> bool:
 
 
 # --- a machine that stays usable ----------------------------------------------------------------
-# Alone: while a real-time program keeps its CPU, connections of other tests end for want of an
-# answer, after the half second that verbs programs grant.
 
 
-@pytest.mark.alone
 def test_programs_that_never_sleep_lose_their_priority(tmp_path: Path) -> None:
     """On every CPU at once; meanwhile somebody logs in."""
     needs_short_slice()
@@ -274,7 +271,6 @@ while time.monotonic() < end:
     assert use.demoted == []
 
 
-@pytest.mark.alone
 def test_without_the_keeper_the_kernel_ends_what_never_sleeps() -> None:
     before = set(threads_of("dp-cpu-keeper"))
     topology = Topology(scheduling="realtime", keep_awake=False)
@@ -320,7 +316,6 @@ def share(use: CpuUse) -> float:
     return use.waited_ns / (use.waited_ns + use.ran_ns)
 
 
-@pytest.mark.alone
 def test_what_programs_wait_for_a_cpu_is_counted() -> None:
     with busy_cpus():
         ordinary = measured("ordinary", BURN.format(seconds=0.4))
