@@ -36,7 +36,6 @@ def _commands(host: Host) -> Iterator[Sequence[str]]:
     yield "ethtool", "-S", host.endpoint.netdev
     yield "cat", "/proc/interrupts"
     yield "cat", "/proc/net/softnet_stat"
-    yield "dmesg"
 
 
 def _said(host: Host) -> Iterator[str]:

@@ -153,7 +153,8 @@ static void lease_expired(struct dp_device *dev)
 	dp_device_enter_thread_mode(dev);
 }
 
-/* When the thread looks again: a lease after the last call, or what it took for one. */
+/* When the thread looks again: a lease after the clock was last read, by a call of the program or by
+ * the thread's own work, but not at once. */
 static uint64_t look_after(const struct dp_device *dev, uint64_t lease_ns)
 {
 	uint64_t now = dp_device_now_ns(), soon = now + DP_LEASE_HOT_NS;

@@ -5,8 +5,9 @@ A workload is one file in the folder kinds/.  Its class says which programs it s
 devices and QP attributes it can use, and which metrics it has that no other has.
 
 base.py is what all of them implement, and the context of a run; programs.py runs their programs;
-job.py runs ranks of collectives, torch_collective.py those under torch, and collective_times.py
-makes metrics of their times.  traffic/ has the workloads of traffic tables in common.
+job.py runs ranks of collectives, torch_collective.py those under torch (torch_ranks.py: how these
+meet), and collective_times.py makes metrics of their times.  traffic/ has the workloads of traffic
+tables in common.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from datapath.verbs import sysfs
 from datapath.workloads import collective_times
 from datapath.workloads.base import Outcome, RunContext
 from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
-
-_PORT = 29500
+from datapath.workloads.torch_ranks import rank_environment
 
 
 class TorchCollectiveParams(WorkloadParams):
@@ -102,11 +101,7 @@ class TorchCollective:
         environment = {
             **ctx.device_env[rank],
             **self.environment(ctx, host),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(len(ctx.network.hosts)),
-            "MASTER_ADDR": ctx.network.hosts[0].endpoint.mgmt_ipv4,
-            "MASTER_PORT": str(_PORT),
-            "OMP_NUM_THREADS": "1",
+            **rank_environment(ctx, rank),
         }
         words = [sys.executable, "-P", "-m", "datapath.train.rank", str(file)]
         if ctx.transport.device == "dp":

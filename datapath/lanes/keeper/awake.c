@@ -2,8 +2,8 @@
 /*
  * An idle CPU goes to sleep, and wakes slowly: a virtual one gives itself back to the
  * hypervisor.  A thread of policy SCHED_IDLE on each CPU keeps it busy, and gives way
- * at once to every other thread.  It yields all the time: a program that yields, as those do
- * that poll, would else wait until its slice of 3 ms and more has ended.
+ * at once to every other thread.  It yields all the time.  Else a program that yields while it
+ * polls, as NCCL does, would wait for the end of this thread's slice, 3 ms and more.
  */
 #include "lanes/keeper/keeper.h"
 

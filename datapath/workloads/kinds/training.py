@@ -20,9 +20,9 @@ from datapath.quantiles import nearest_rank
 from datapath.units import DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
 from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
+from datapath.workloads.torch_ranks import rank_environment
 from datapath.workloads.traffic.live import DEVICE_NAMES
 
-_PORT = 29500
 _LAST = 10  # steps whose mean loss is the loss at the end
 
 
@@ -110,11 +110,7 @@ class Training:
         file.write_text(json.dumps(p))
         environment = {
             **ctx.device_env[rank],
-            "RANK": str(rank),
-            "WORLD_SIZE": str(len(ctx.network.hosts)),
-            "MASTER_ADDR": ctx.network.hosts[0].endpoint.mgmt_ipv4,
-            "MASTER_PORT": str(_PORT),
-            "OMP_NUM_THREADS": "1",
+            **rank_environment(ctx, rank),
             "PYTHONDONTWRITEBYTECODE": "1",
             "GLOO_SOCKET_IFNAME": host.endpoint.netdev,
         }
