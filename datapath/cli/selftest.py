@@ -379,6 +379,7 @@ def selftest(args: list[str]) -> int:
             hint="run ./dpctl selftest in a source tree",
         )
     stages, pytest_arguments = choose_stages(args)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each process would start more, for 0.1 s
     total = Tally()
     summary = []
     with bytecode_kept():
