@@ -114,7 +114,7 @@ def load_model(source: FilePath, model: type[_Model], hint: str) -> _Model:
     problems = explain(
         details,
         document.data,
-        Schema(model.model_json_schema()),
+        Schema(model.model_json_schema),
         lambda path, message, of_key: document.problem(path, message, of_key=of_key),
     )
     raise InvalidFile(problems, hint=hint)
@@ -434,7 +434,7 @@ class _Loader:
 
 @functools.cache
 def _schema() -> Schema:
-    return Schema(json_schema())
+    return Schema(json_schema)
 
 
 @functools.cache

@@ -6,7 +6,9 @@ Answered from the JSON Schema of the models, so that there is no second list of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from datapath.experiment.document import Path
@@ -23,9 +25,18 @@ class UnknownStep:
 class Schema:
     """A JSON Schema with its references followed."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self.root = schema
-        self.definitions: dict[str, Any] = schema.get("$defs", {})
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+
+    @cached_property
+    def root(self) -> dict[str, Any]:
+        """Made when somebody asks: it takes longer than to check a file without mistakes."""
+        return self._make()
+
+    @property
+    def definitions(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.root.get("$defs", {})
+        return found
 
     def keys_at(self, path: Path, data: Any) -> list[str]:
         """Keys that may stand in the mapping at `path`; `data` decides between alternatives."""
