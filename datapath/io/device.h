@@ -32,8 +32,8 @@
  * keeps the thread, and the thread may be urgent (urgent.h), until a second has
  * passed without packets left waiting.
  *
- * While the program makes no calls and packets come within microseconds of each other, the thread
- * looks at the port for a while before it sleeps (linger.h).
+ * While the program makes no calls and packets come within microseconds of each other, the thread, or
+ * the one that waits for an event, looks at the port for a while before it sleeps (linger.h).
  *
  * Batches.  A request is sent in the call that posts it.  Only a program that
  * has called again within microseconds many times in a row is hot and gets a delay: its

@@ -148,6 +148,9 @@ void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 
 /* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns);
+/* Without the lock, before a sleep until wake_ns: looks for packets until one comes, something is due,
+ * the program makes a call, or it took too long.  False: somebody else wanted the CPU. */
+bool dp_device_linger(struct dp_device *, unsigned calls, uint64_t wake_ns);
 
 /* The thread. */
 void *dp_device_run(void *device);

@@ -294,9 +294,7 @@ static bool may_linger(const struct dp_device *dev, bool called, uint64_t wake_n
 	       dp_linger_wanted(&dev->linger, dev->clock_ns);
 }
 
-/* Without the lock.  Until a packet comes, something is due, the program makes a call, or it took too
- * long. */
-static void linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
+bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 {
 	uint64_t now = dp_device_now_ns(), until_ns = now + DP_LINGER_NS, last_ns;
 
@@ -306,19 +304,22 @@ static void linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 	do {
 		for (int i = 0; i < DP_IDLE_POLLS; i++)
 			if (dp_port_has_packets(dev->port))
-				return;
+				return true;
 		last_ns = now;
 		now = dp_device_now_ns();
-	} while (now < until_ns && dp_linger_look(&dev->linger, last_ns, now) &&
-		 dev->calls == calls);
+		if (dp_linger_disturbed(last_ns, now))
+			return false;
+	} while (now < until_ns && dev->calls == calls);
+	return true;
 }
 
 /* How the thread sleeps. */
 struct rest {
 	uint64_t wake_ns;
 	bool watch_port;
-	bool linger; /* not yet */
-	bool spins;  /* the program spins on memory */
+	bool linger;	/* not yet */
+	bool disturbed; /* somebody else wanted the CPU while it lingered */
+	bool spins;	/* the program spins on memory */
 };
 
 /* Under the lock: does the thread's part, and says how to sleep. */
@@ -326,6 +327,9 @@ static void prepare_sleep(struct dp_device *dev, unsigned *seen, struct rest *re
 {
 	unsigned before = *seen;
 
+	if (rest->disturbed)
+		dp_linger_pause(&dev->linger, dp_device_now_ns());
+	rest->disturbed = false;
 	rest->wake_ns = attend(dev, seen);
 	rest->watch_port = dev->mode == DP_MODE_THREAD && !dev->waiter;
 	rest->spins = dev->ahead_needed > DP_AHEAD_MIN;
@@ -362,7 +366,7 @@ void *dp_device_run(void *arg)
 			dp_unlock(&dev->lock);
 		}
 		if (rest.linger) {
-			linger(dev, seen, rest.wake_ns);
+			rest.disturbed = !dp_device_linger(dev, seen, rest.wake_ns);
 			continue;
 		}
 		dp_urgent_note(&urgent, rest.spins, woke_ns, dp_device_now_ns());

@@ -85,6 +85,19 @@ static int sleep_cancellable(struct dp_device *dev, int fd, uint64_t wake_ns, in
 	return err;
 }
 
+/* Under the lock, which it gives away meanwhile. */
+static void linger(struct dp_device *dev, uint64_t wake_ns)
+{
+	unsigned calls = dev->calls;
+	bool alone;
+
+	dp_unlock(&dev->lock);
+	alone = dp_device_linger(dev, calls, wake_ns);
+	dp_lock(&dev->lock);
+	if (!alone)
+		dp_linger_pause(&dev->linger, dp_device_now_ns());
+}
+
 /* One look and one sleep, under the lock.  Returns -EAGAIN to go on. */
 static int serve_once(struct dp_device *dev, int fd, bool (*ready)(void *), void *arg,
 		      int cancel_state)
@@ -106,8 +119,13 @@ static int serve_once(struct dp_device *dev, int fd, bool (*ready)(void *), void
 		dp_lock(&dev->lock);
 		return -EAGAIN;
 	}
+	if (dp_linger_wanted(&dev->linger, dev->clock_ns)) {
+		linger(dev, wake_ns);
+		return -EAGAIN;
+	}
 	dp_port_watch(dev->port, true);
 	dp_device_note_sleep(dev, wake_ns, true);
+	dp_linger_slept(&dev->linger, dev->clock_ns);
 	dev->wake_ns = wake_ns;
 	dp_unlock(&dev->lock);
 	err = sleep_cancellable(dev, fd, wake_ns, cancel_state);

@@ -38,14 +38,16 @@ bool dp_linger_wanted(const struct dp_linger *l, uint64_t now)
 	       now - l->slept_ns < AWAKE_MAX_NS && now - l->disturbed_ns >= l->pause_ns;
 }
 
-bool dp_linger_look(struct dp_linger *l, uint64_t last_ns, uint64_t now)
+bool dp_linger_disturbed(uint64_t last_ns, uint64_t now)
 {
-	if (now - last_ns < GAP_NS)
-		return true;
+	return now - last_ns >= GAP_NS;
+}
+
+void dp_linger_pause(struct dp_linger *l, uint64_t now)
+{
 	if (now - l->disturbed_ns > l->pause_ns + PAUSE_MAX_NS)
 		l->pause_ns = PAUSE_MIN_NS;
 	else
 		l->pause_ns = 2 * l->pause_ns < PAUSE_MAX_NS ? 2 * l->pause_ns : PAUSE_MAX_NS;
 	l->disturbed_ns = now;
-	return false;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * When the device's thread lingers: it looks at the port for some microseconds more before it sleeps.
+ * When the thread that serves a device lingers: it looks at the port for some microseconds more before
+ * it sleeps.  It is the device's, or one that waits for an event (device_wait.c).
  *
  * To wake a thread costs 5 to 20 us on the CPU that it slept on, and on a virtual machine the sender
  * pays, too, since it has to interrupt another CPU.  If the next packet comes sooner than that,
  * looking for it is cheaper for both.  So the thread lingers while nearly all packets come within
- * DP_LINGER_NS (as a hypervisor does by halt polling).  One packet that comes later halves the trust
- * in the next one, so a thread without traffic has lingered once.
+ * DP_LINGER_NS (as a hypervisor does by halt polling): the time of a reply by a thread that had to be
+ * woken.  One packet that comes later halves the trust in the next one, so a thread without traffic
+ * has lingered once.
  *
  * Somebody else may want the CPU.  The thread finds out by its clock: between two looks the kernel
  * had given the CPU away.  Then it does not linger for 10 ms, and each time for twice as long, up to
@@ -21,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DP_LINGER_NS = 30000 };
+enum { DP_LINGER_NS = 60000 };
 
 struct dp_linger {
 	uint64_t drained_ns;   /* when all packets had been served; 0: since then some came */
@@ -38,7 +40,9 @@ void dp_linger_arrived(struct dp_linger *, uint64_t arrived_ns);
 void dp_linger_slept(struct dp_linger *, uint64_t now);
 /* Whether it pays to linger now. */
 bool dp_linger_wanted(const struct dp_linger *, uint64_t now);
-/* Called at each look, the one before being at last_ns.  False: somebody else wanted the CPU. */
-bool dp_linger_look(struct dp_linger *, uint64_t last_ns, uint64_t now);
+/* Two looks that are so far from each other: somebody else wanted the CPU between them. */
+bool dp_linger_disturbed(uint64_t last_ns, uint64_t now);
+/* That happened. */
+void dp_linger_pause(struct dp_linger *, uint64_t now);
 
 #endif

@@ -92,7 +92,9 @@ static int next_event(struct front_channel *channel, struct front_event *out)
 	int err;
 
 	while (!front_queue_has(q) && may_serve(channel)) {
+		front_queue_serve(q);
 		err = dp_device_wait(dev, q->fd, has_event, q);
+		front_queue_serve(NULL);
 		if (err == -EINTR) {
 			errno = EINTR;
 			return -1;

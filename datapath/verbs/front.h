@@ -78,6 +78,7 @@ struct front_queue {
 	pthread_mutex_t lock;
 	struct front_event *ring;
 	unsigned head, count, size;
+	unsigned hidden; /* of the count: the descriptor does not count them */
 };
 
 int front_queue_init(struct front_queue *);
@@ -86,6 +87,8 @@ void front_queue_push(struct front_queue *, const struct front_event *);
 /* Waits for an event, unless the descriptor was made non-blocking.  Returns 0, or -1 with errno. */
 int front_queue_pop(struct front_queue *, struct front_event *out);
 bool front_queue_has(struct front_queue *);
+/* From now on this thread serves the device to wait for an event of the queue; NULL: no more. */
+void front_queue_serve(struct front_queue *);
 /* Removes the events of an object that is being destroyed. */
 void front_queue_purge(struct front_queue *, const void *object);
 

@@ -2,6 +2,9 @@
 /*
  * An event queue is a ring and an eventfd in semaphore mode, which counts the events in the ring.
  * So programs can poll() the descriptor, make it non-blocking, or wait in the verb.
+ *
+ * A thread that serves the device while it waits for the queue takes the first event that it adds
+ * itself.  Such events are not counted by the descriptor before the thread leaves others behind.
  */
 #include "verbs/front.h"
 
@@ -11,6 +14,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+static _Thread_local struct front_queue *served; /* by this thread */
+
 int front_queue_init(struct front_queue *q)
 {
 	q->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
@@ -18,7 +23,7 @@ int front_queue_init(struct front_queue *q)
 		return -errno;
 	pthread_mutex_init(&q->lock, NULL);
 	q->ring = NULL;
-	q->head = q->count = q->size = 0;
+	q->head = q->count = q->size = q->hidden = 0;
 	return 0;
 }
 
@@ -55,10 +60,47 @@ void front_queue_push(struct front_queue *q, const struct front_event *event)
 	if (q->count < q->size || grow(q)) {
 		q->ring[(q->head + q->count) & (q->size - 1)] = *event;
 		q->count++;
-		if (write(q->fd, &one, sizeof(one)) < 0)
+		if (served == q)
+			q->hidden++;
+		else if (write(q->fd, &one, sizeof(one)) < 0)
 			q->count--;
 	}
 	pthread_mutex_unlock(&q->lock);
+}
+
+void front_queue_serve(struct front_queue *q)
+{
+	served = q;
+}
+
+/* Under the queue's lock, which it holds. */
+static void take(struct front_queue *q, struct front_event *out)
+{
+	*out = q->ring[q->head];
+	q->head = (q->head + 1) & (q->size - 1);
+	q->count--;
+	/* Count under the lock.  Then a thread that destroys the object either purges the event or
+	 * waits until it is acknowledged. */
+	(*out->popped)++;
+}
+
+static bool take_hidden(struct front_queue *q, struct front_event *out)
+{
+	uint64_t others;
+	bool found;
+
+	pthread_mutex_lock(&q->lock);
+	found = q->hidden > 0;
+	if (found) {
+		take(q, out);
+		others = q->hidden - 1;
+		q->hidden = 0;
+		if (others && write(q->fd, &others, sizeof(others)) < 0) {
+			/* The counter is full: poll() tells that there are events. */
+		}
+	}
+	pthread_mutex_unlock(&q->lock);
+	return found;
 }
 
 int front_queue_pop(struct front_queue *q, struct front_event *out)
@@ -66,21 +108,15 @@ int front_queue_pop(struct front_queue *q, struct front_event *out)
 	uint64_t one;
 	bool found;
 
+	if (take_hidden(q, out))
+		return 0;
 	do {
 		if (read(q->fd, &one, sizeof(one)) < 0)
 			return -1;
 		pthread_mutex_lock(&q->lock);
 		found = q->count > 0; /* false: purged since read() */
-		if (found) {
-			*out = q->ring[q->head];
-			q->head = (q->head + 1) & (q->size - 1);
-			q->count--;
-			/*
-			 * Count under the lock.  Then a thread that destroys the object either
-			 * purges the event or waits until it is acknowledged.
-			 */
-			(*out->popped)++;
-		}
+		if (found)
+			take(q, out);
 		pthread_mutex_unlock(&q->lock);
 	} while (!found);
 	return 0;
@@ -114,7 +150,9 @@ void front_queue_purge(struct front_queue *q, const void *object)
 	 * again.
 	 */
 	for (i = kept; i < q->count; i++)
-		if (preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) < 0)
+		if (q->hidden)
+			q->hidden--;
+		else if (preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) < 0)
 			break;
 	q->count = kept;
 	pthread_mutex_unlock(&q->lock);

@@ -69,17 +69,18 @@ static void check_others(void)
 
 	begin();
 	packets(PACKETS, 5 * US);
-	assert(dp_linger_look(&linger, now, now + 20 * US));
+	assert(!dp_linger_disturbed(now, now + 20 * US));
+	assert(dp_linger_disturbed(now - 3 * MS, now));
 	for (int i = 0; i < 10; i++) {
 		uint64_t disturbed = now;
 
-		assert(!dp_linger_look(&linger, now - 3 * MS, now));
+		dp_linger_pause(&linger, now);
 		assert(!wanted_at(disturbed + pause - 100 * US));
 		assert(wanted_at(disturbed + pause));
 		pause = 2 * pause < SECOND ? 2 * pause : SECOND;
 	}
 	now += 3ull * SECOND;
-	assert(!dp_linger_look(&linger, now - 3 * MS, now));
+	dp_linger_pause(&linger, now);
 	assert(wanted_at(now + 10 * MS));
 }
 

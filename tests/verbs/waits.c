@@ -38,30 +38,37 @@ struct side {
 	uint8_t memory[2 * BYTES];
 };
 
-static struct side near, far; /* of dp0, and of dp1 */
+static struct side near, far;		  /* of dp0, and of dp1 */
+static struct side other_near, other_far; /* the same devices, other queues */
 static struct ibv_comp_channel *channel;
 
 /* ---- the vocabulary --------------------------------------------------------------- */
 
-static void make_side(struct side *s, struct ibv_device *device, int has_channel)
+/* CQ, QP and memory in the side's context. */
+static void make_queues(struct side *s, struct ibv_comp_channel *events)
 {
 	struct ibv_qp_init_attr attr = {
 		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
 
-	s->context = ibv_open_device(device);
-	EXPECT(s->context);
-	if (has_channel)
-		channel = ibv_create_comp_channel(s->context);
 	s->pd = ibv_alloc_pd(s->context);
-	s->cq = ibv_create_cq(s->context, 32, NULL, has_channel ? channel : NULL, 0);
+	s->cq = ibv_create_cq(s->context, 32, NULL, events, 0);
 	s->mr = ibv_reg_mr(s->pd, s->memory, sizeof(s->memory),
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
 	EXPECT(s->pd && s->cq && s->mr);
 	attr.send_cq = attr.recv_cq = s->cq;
 	s->qp = ibv_create_qp(s->pd, &attr);
 	EXPECT(s->qp);
+}
+
+static void make_side(struct side *s, struct ibv_device *device, int has_channel)
+{
+	s->context = ibv_open_device(device);
+	EXPECT(s->context);
+	if (has_channel)
+		channel = ibv_create_comp_channel(s->context);
+	make_queues(s, has_channel ? channel : NULL);
 }
 
 static void connect_to(struct side *s, const struct side *peer)
@@ -96,12 +103,17 @@ static void connect_to(struct side *s, const struct side *peer)
 				      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-static void post_recv(void)
+static void post_recv_to(struct side *s)
 {
-	struct ibv_sge sge = { (uintptr_t)far.memory + BYTES, BYTES, far.mr->lkey };
+	struct ibv_sge sge = { (uintptr_t)s->memory + BYTES, BYTES, s->mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	EXPECT(!ibv_post_recv(far.qp, &wr, &bad));
+	EXPECT(!ibv_post_recv(s->qp, &wr, &bad));
+}
+
+static void post_recv(void)
+{
+	post_recv_to(&far);
 }
 
 static void post(struct side *from, enum ibv_wr_opcode opcode, const struct side *to)
@@ -144,7 +156,7 @@ static int take_event(void)
 
 	if (ibv_get_cq_event(channel, &cq, &user))
 		return errno;
-	EXPECT(cq == far.cq);
+	EXPECT(cq == far.cq || cq == other_far.cq);
 	ibv_ack_cq_events(cq, 1);
 	return 0;
 }
@@ -390,6 +402,40 @@ static void a_program_changes_its_way(void)
 	finish(&near);
 }
 
+static void make_other_queues(void)
+{
+	other_near.context = near.context;
+	other_far.context = far.context;
+	make_queues(&other_near, NULL);
+	make_queues(&other_far, channel);
+	connect_to(&other_near, &other_far);
+	connect_to(&other_far, &other_near);
+}
+
+/* What the thread that serves leaves behind, others see on the descriptor. */
+static void two_events_at_a_time(void)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	int round;
+
+	make_other_queues();
+	for (round = 0; round < ROUNDS; round++) {
+		exchange(); /* the program waits in the verb */
+		post_recv();
+		post_recv_to(&other_far);
+		arm();
+		EXPECT(!ibv_req_notify_cq(other_far.cq, 0));
+		send_message();
+		post(&other_near, IBV_WR_SEND, &other_far);
+		EXPECT(!take_event() && poll(&fd, 1, -1) == 1 && !take_event());
+		EXPECT(!poll(&fd, 1, 0));
+		finish(&far);
+		finish(&other_far);
+		finish(&near);
+		finish(&other_near);
+	}
+}
+
 /* The last case: from here on, dp1's own thread serves both. */
 static void two_threads_wait(void)
 {
@@ -426,6 +472,7 @@ int main(void)
 	signals_of_both_kinds();
 	another_thread_posts();
 	a_program_changes_its_way();
+	two_events_at_a_time();
 	two_threads_wait();
 	EXPECT(!ibv_close_device(near.context) && !ibv_close_device(far.context));
 	ibv_free_device_list(devices);
