@@ -43,9 +43,9 @@ enum {
 	DP_QUEUED_MAX = 4096, /* packets that may wait in a port: AF_XDP's receive ring */
 	DP_ROUNDS_PROGRAM = 4, /* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
-	DP_POLLED_ENOUGH = 16, /* THREAD -> PROGRAM: bursts, on balance, that the thread took from a
+	DP_POLLED_ENOUGH = 4, /* THREAD -> PROGRAM: bursts, on balance, that the thread took from a
 				* program that polled */
-	DP_POLLED_CALLS = 4,   /* which made so many calls since the burst before */
+	DP_POLLED_CALLS = 4,  /* which made so many calls since the burst before */
 	DP_UNPOLLED = 4,   /* a burst that found it not polling weighs as much as so many others */
 	DP_IDLE_POLLS = 8, /* empty polls between two readings of the clock */
 	DP_TX_FULL_NS = 20000,	/* no transmit buffer was free: try again after this time */
@@ -146,8 +146,9 @@ void dp_device_enter_thread_mode(struct dp_device *);
 /* Before wake_ns is slept for.  serving: the sleep ends with the next packet. */
 void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 
-/* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd. */
-int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns);
+/* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: sets the
+ * timer early, and polls for the rest of the time. */
+int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
 /* Without the lock, before a sleep until wake_ns: looks for packets until one comes, something is due,
  * the program makes a call, or it took too long.  False: somebody else wanted the CPU. */
 bool dp_device_linger(struct dp_device *, unsigned calls, uint64_t wake_ns);

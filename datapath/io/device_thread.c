@@ -163,12 +163,20 @@ static uint64_t look_after(const struct dp_device *dev, uint64_t lease_ns)
 	return due > soon ? due : soon;
 }
 
+/* The program has left packets lying of late. */
+static bool spinner(const struct dp_device *dev)
+{
+	return dev->ahead_needed > DP_AHEAD_MIN;
+}
+
 /* While a hot program keeps its leases, each look of the thread only disturbs it.  The longer that
  * lasts, the less often the thread looks. */
 static uint64_t hot_lease(struct dp_device *dev)
 {
 	uint32_t trust = dev->hot_leases++ / DP_LEASE_TRUST;
 
+	if (spinner(dev))
+		return DP_LEASE_HOT_NS;
 	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
 }
 
@@ -178,7 +186,7 @@ static uint64_t next_lease(struct dp_device *dev)
 	if (dev->delaying)
 		return hot_lease(dev);
 	dev->hot_leases = 0;
-	return DP_LEASE_NS;
+	return spinner(dev) ? DP_LEASE_HOT_NS : DP_LEASE_NS;
 }
 
 /* Under the lock.  The waiter serves the device; the thread only has to be awake when the program is
@@ -245,7 +253,8 @@ static void await(const struct dp_device *dev, uint64_t wake_ns, uint64_t now)
 		now = dp_device_now_ns();
 }
 
-int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint64_t wake_ns)
+int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint64_t wake_ns,
+		    bool exact)
 {
 	static _Thread_local struct dp_early early;
 	struct timespec ts, *timeout = NULL;
@@ -254,14 +263,14 @@ int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint6
 
 	if (wake_ns != DP_NEVER) {
 		now = dp_device_now_ns();
-		set_ns = dp_early_timer(&early, wake_ns);
+		set_ns = exact ? dp_early_timer(&early, wake_ns) : wake_ns;
 		left = set_ns > now ? set_ns - now : 0;
 		ts.tv_sec = (time_t)(left / 1000000000);
 		ts.tv_nsec = (long)(left % 1000000000);
 		timeout = &ts;
 	}
 	ready = ppoll(fds, n, timeout, NULL);
-	if (!ready) {
+	if (!ready && exact) {
 		now = dp_device_now_ns();
 		if (left)
 			dp_early_woke(&early, set_ns, now);
@@ -282,14 +291,15 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
 	};
 
-	return dp_device_sleep(dev, fds, watch_port ? 3 : 2, wake_ns) > 0 && fds[1].revents;
+	return dp_device_sleep(dev, fds, watch_port ? 3 : 2, wake_ns, watch_port) > 0 &&
+	       fds[1].revents;
 }
 
 /* Under the lock: a program that makes calls looks for its packets itself, and one that spins on memory
  * needs its CPU. */
 static bool may_linger(const struct dp_device *dev, bool called, uint64_t wake_ns)
 {
-	return dev->mode == DP_MODE_THREAD && !called && dev->ahead_needed == DP_AHEAD_MIN &&
+	return dev->mode == DP_MODE_THREAD && !called && !spinner(dev) &&
 	       wake_ns > dev->clock_ns + DP_SHORT_NS &&
 	       dp_linger_wanted(&dev->linger, dev->clock_ns);
 }
@@ -332,7 +342,7 @@ static void prepare_sleep(struct dp_device *dev, unsigned *seen, struct rest *re
 	rest->disturbed = false;
 	rest->wake_ns = attend(dev, seen);
 	rest->watch_port = dev->mode == DP_MODE_THREAD && !dev->waiter;
-	rest->spins = dev->ahead_needed > DP_AHEAD_MIN;
+	rest->spins = spinner(dev);
 	rest->linger = !dev->waiter && may_linger(dev, *seen != before, rest->wake_ns);
 	if (dev->waiter)
 		return;

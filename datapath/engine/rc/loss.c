@@ -5,12 +5,15 @@ uint64_t dp_probe_timeout(const struct dp_rc *rc)
 {
 	const struct dp_tx_block *b = rc->req.block;
 	uint64_t slowest = 0;
+	uint64_t held = dp_ack_delay_ns(rc->flow->thinning.level);
 	unsigned kind;
 
+	if (rc->sender->peer_replies && held < DP_REPLY_HOLD_NS)
+		held = DP_REPLY_HOLD_NS;
 	for (kind = 0; b && kind < dp_classes(b); kind++)
 		if (b->class[kind].rack.rtt_ns > slowest)
 			slowest = b->class[kind].rack.rtt_ns;
-	return dp_tlp_timeout(&rc->flow->rtt, slowest, dp_ack_delay_ns(rc->flow->thinning.level));
+	return dp_tlp_timeout(&rc->flow->rtt, slowest, held);
 }
 
 /* ---- RACK ---- */

@@ -69,8 +69,8 @@ static void note_reply(struct dp_responder *r, uint64_t now)
 		return;
 	r->reply_due = false;
 	if (now - r->ts_at_ns > DP_REPLY_NS)
-		r->replies = 0;
-	else if (r->replies < DP_REPLIES_MIN)
+		dp_unreplied(r);
+	else if (r->replies < DP_REPLIES_MAX)
 		r->replies++;
 }
 

@@ -46,17 +46,21 @@ enum {
 	DP_HELLO_TRIES = 12,
 	DP_PROBE_TRIES = 5,
 	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
-	DP_REPLIES_MIN = 8, /* messages in a row that the program replied to: it will to the next */
-	DP_TRIES = 4,	    /* time-outs in a row that each retry of the attributes grants */
-	DP_STARVED = 16, /* times the patience, for a peer that answers HELLOs and nothing else */
+	DP_REPLIES_MIN = 8, /* messages that the program replied to: it will to the next */
+	DP_REPLIES_MAX = 16,
+	DP_UNREPLIED = 4, /* ...less so many for each to which it did not */
+	DP_TRIES = 4,	  /* time-outs in a row that each retry of the attributes grants */
+	DP_STARVED = 16,  /* times the patience, for a peer that answers HELLOs and nothing else */
 };
 
 /* How long an ACK waits for the program's reply, to go with it: if it is not known whether the program
- * replies, and if it has replied to the last DP_REPLIES_MIN messages within DP_REPLY_NS. */
+ * replies, and if it has replied to messages before, each within DP_REPLY_NS.  An ACK alone completes
+ * the peer's WRITE before the reply does: a peer that spins on memory then no longer polls, and has to
+ * wait for its device's thread.  Others that want the CPU hold up the reply for 100 us and more. */
 #define DP_ACK_HOLD_NS 4000ull
-#define DP_REPLY_HOLD_NS 50000ull
+#define DP_REPLY_HOLD_NS 150000ull
 /* Longer than the hold: an ACK of its own takes the program's CPU first. */
-#define DP_REPLY_NS 200000ull
+#define DP_REPLY_NS 300000ull
 /* A time of arrival that is older than this is wrong. */
 #define DP_ARRIVAL_AGE_NS 1000000000ull
 
@@ -125,8 +129,8 @@ struct dp_responder {
 	uint64_t expected;	      /* epsn, as a 64-bit number that does not wrap */
 	struct dp_accepted *accepted; /* ring of the newest requests; NULL: there was none yet */
 	uint32_t n_accepted;	      /* accepted since the connection began */
-	uint8_t replies;	      /* extended mode: messages in a row that the program
-				       * replied to */
+	uint8_t replies;	      /* extended mode: messages that the program replied to,
+				       * on balance */
 	bool reply_due;		      /* ...and no request was sent since the last message */
 	bool cnp_due;
 	uint8_t accepted_room; /* of the ring: the largest max_dest_rd_atomic since it was made */

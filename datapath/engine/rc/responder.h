@@ -52,6 +52,11 @@ int dp_responder_tx(struct dp_rc *, struct dp_packet *, uint64_t now);
 void dp_responder_tick(struct dp_rc *, uint64_t now);
 /* Sends an acknowledgement as soon as the QP may send. */
 void dp_ack_soon(struct dp_rc *);
+/* The program did not reply to a message, or late. */
+static inline void dp_unreplied(struct dp_responder *r)
+{
+	r->replies -= r->replies < DP_UNREPLIED ? r->replies : DP_UNREPLIED;
+}
 /* Refuses PSN `psn`.  Invalid requests and access faults are fatal: the QP goes to error, and
  * repeats the NAK to every request that still comes. */
 void dp_responder_nak(struct dp_rc *, uint32_t psn, uint8_t syndrome);

@@ -72,7 +72,7 @@ void dp_responder_tick(struct dp_rc *rc, uint64_t now)
 	if (!rc->resp.ack_ns || now < rc->resp.ack_ns)
 		return;
 	rc->resp.ack_ns = 0;
-	rc->resp.replies = 0;
+	dp_unreplied(&rc->resp);
 	dp_ack_soon(rc);
 }
 

@@ -368,7 +368,7 @@ static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
 	if (!(p->mask & DP_IS_LAST) || !(p->mask & (DP_IS_SEND | DP_IS_WRITE)))
 		return 0;
 	r->reply_due = true;
-	if (r->replies == DP_REPLIES_MIN && !r->thin && dp_ack_fits_request(rc))
+	if (r->replies >= DP_REPLIES_MIN && !r->thin && dp_ack_fits_request(rc))
 		return DP_REPLY_HOLD_NS;
 	if (p->mask & (DP_IS_SEND | DP_HAS_IMM) && (p->ack_req || !r->thin))
 		return DP_ACK_HOLD_NS;
