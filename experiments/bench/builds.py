@@ -5,17 +5,20 @@
     cp -a build/datapath/verbs /tmp/before     # then change something, and build
     python experiments/bench/builds.py /tmp/before --point send --point spin --blocks 4
 
-Prints the median (least to greatest) of each build, and of the ratios within blocks.  Root.
+Prints the median (least to greatest) of each build, and of the ratios within blocks.  With
+--beside 2, two endless loops want the CPUs meanwhile.  Root.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import statistics
+import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,17 @@ def measure(network: NetnsNetwork, point: str, port: str, build: Path) -> list[t
     return [(m.name, m.unit, m.value) for m in done.metrics if m.name in SHOWN]
 
 
+@contextlib.contextmanager
+def endless_loops(count: int) -> Iterator[None]:
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def spread(values: Sequence[float], digits: int = 2) -> str:
     least, most = min(values), max(values)
     return f"{statistics.median(values):.{digits}f} ({least:.{digits}f}-{most:.{digits}f})"
@@ -96,12 +110,14 @@ def main() -> None:
     parser.add_argument("--port", choices=["afxdp", "udp"], default="afxdp")
     parser.add_argument("--mtu", type=int, default=1500, help="bytes (1500)")
     parser.add_argument("--blocks", type=int, default=4)
+    parser.add_argument("--beside", type=int, default=0, help="endless loops beside it (0)")
     args = parser.parse_args()
     if not (args.before / "libdpverbs.so").exists():
         parser.error(f"{args.before} has no libdpverbs.so: copy build/datapath/verbs there")
     builds = {"before": args.before.resolve(), "after": paths.verbs_library().parent}
     values: Values = defaultdict(lambda: defaultdict(dict))
-    with NetnsNetwork(Topology(mtu=args.mtu), "none") as network:
+    loops = endless_loops(args.beside)
+    with loops, NetnsNetwork(Topology(mtu=args.mtu), "none") as network:
         for block in range(args.blocks):
             order = [(point, name) for point in args.point for name in builds]
             random.shuffle(order)
