@@ -41,7 +41,7 @@
  * requests after the first one since the last poll, and the acknowledgement of
  * the packets that the last poll delivered, wait for its next call.  The thread's
  * lease is then 50 us, which bounds the wait if that call does not come.  The lease
- * doubles, up to 1.6 ms, for a program that has kept its leases for long, since
+ * doubles, up to 3.2 ms, for a program that has kept its leases for long, since
  * each look of the thread costs the program a context switch: a program that stops
  * calling has its peer wait for a fifteenth of the time for which it called before.
  *

@@ -23,7 +23,7 @@ enum {
 	DP_LEASE_NS = 1000000,	 /* PROGRAM mode: how often the thread looks at the program */
 	DP_LEASE_HOT_NS = 50000, /* the same while sends wait for a call, at first */
 	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
-	DP_LEASE_TRUST_MAX = 5, /* ...and at most this many times */
+	DP_LEASE_TRUST_MAX = 6, /* ...and at most this many times */
 	DP_QUICK_NS = 10000,	/* a program that calls again this soon is hot */
 	DP_POST_NS = 1000, /* ...and for each request that it posted meanwhile, so much later */
 	DP_HOT_CALLS = 64, /* quick calls until it is hot; a slow call halves them */
