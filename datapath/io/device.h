@@ -30,8 +30,9 @@
  * that: it finds packets that have waited, and the program has used its CPU
  * meanwhile and made no call.  Each time the number grows, so such a program soon
  * keeps the thread, and the thread may be urgent (urgent.h), until a second has
- * passed without packets left waiting.  For as long, a lease is 50 us: where the
- * program polls enough to have the packets, it may spin again at any time.
+ * passed without packets left waiting.  For as long, a lease is 50 us if what waited
+ * was one message: where the program polls enough to have the packets, it may spin
+ * again at any time.
  *
  * While the program makes no calls and packets come within microseconds of each other, the thread, or
  * the one that waits for an event, looks at the port for a while before it sleeps (linger.h).

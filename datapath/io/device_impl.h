@@ -38,6 +38,7 @@ enum {
 	DP_HABIT_LEASES = 2,  /* an armed CQ waits this long for the thread that waited before */
 	DP_SHORT_NS = 5000,   /* a thread of the program that waits does not sleep for less, and the
 				* device's does not linger */
+	DP_FEW = 2,	      /* packets of a message and its acknowledgement */
 	DP_LEFT_NS = 100000,  /* THREAD mode: packets that wait for this long were left lying */
 	DP_RAN_NS = 20000,    /* a program that ran for this long and made no call does not poll */
 	DP_QUEUED_MAX = 4096, /* packets that may wait in a port: AF_XDP's receive ring */
@@ -74,6 +75,7 @@ struct dp_device {
 	bool resting;	      /* the thread sleeps until a kick, because of the waiter */
 	uint8_t habit;	      /* leases for which the next waiter is expected; 0: none is */
 	bool tx_full;	      /* the port had no buffer */
+	bool missed_few;      /* that the program left lying: one message */
 	bool spins;	      /* since the thread's last look the program ran, and made no call */
 	bool dead;	      /* in a child after fork() */
 	uint32_t ahead;	      /* bursts that the program took before the thread could */

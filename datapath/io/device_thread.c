@@ -75,9 +75,10 @@ static bool program_ran(struct dp_device *dev)
 }
 
 /* The thread found packets that a program which does not poll had left lying. */
-static void note_miss(struct dp_device *dev)
+static void note_miss(struct dp_device *dev, int packets)
 {
 	dev->missed_ns = dev->clock_ns;
+	dev->missed_few = packets <= DP_FEW;
 	if (dev->ahead_needed < DP_AHEAD_MAX)
 		dev->ahead_needed *= 8;
 }
@@ -110,7 +111,7 @@ uint64_t dp_device_attend(struct dp_device *dev)
 		if (rx)
 			dp_linger_arrived(&dev->linger, dev->first_ns ? dev->first_ns : now);
 		if (rx && dev->spins && dev->first_ns && now - dev->first_ns > DP_LEFT_NS)
-			note_miss(dev);
+			note_miss(dev, rx);
 		dev->spins = false;
 		tx = dp_device_tx_burst(dev, now);
 		if (rx) {
@@ -136,6 +137,7 @@ uint64_t dp_device_attend(struct dp_device *dev)
 static void lease_expired(struct dp_device *dev)
 {
 	uint64_t now = dp_device_read_clock(dev);
+	int rx;
 
 	if (dev->delaying) {
 		/* The program has only become slower: no more delays for now. */
@@ -145,8 +147,9 @@ static void lease_expired(struct dp_device *dev)
 		dp_device_tx_due(dev, now);
 		return;
 	}
-	if (dp_device_rx_burst(dev, &now) > 0 && dev->spins) {
-		note_miss(dev);
+	rx = dp_device_rx_burst(dev, &now);
+	if (rx > 0 && dev->spins) {
+		note_miss(dev, rx);
 		if (dev->row_needed < DP_ROW_MAX)
 			dev->row_needed *= 8;
 	}
@@ -169,13 +172,20 @@ static bool spinner(const struct dp_device *dev)
 	return dev->ahead_needed > DP_AHEAD_MIN;
 }
 
+/* ...and it was one message that the program waits for.  One that left many packets lying computes: it
+ * would only be disturbed. */
+static bool spins_for_message(const struct dp_device *dev)
+{
+	return spinner(dev) && dev->missed_few;
+}
+
 /* While a hot program keeps its leases, each look of the thread only disturbs it.  The longer that
  * lasts, the less often the thread looks. */
 static uint64_t hot_lease(struct dp_device *dev)
 {
 	uint32_t trust = dev->hot_leases++ / DP_LEASE_TRUST;
 
-	if (spinner(dev))
+	if (spins_for_message(dev))
 		return DP_LEASE_HOT_NS;
 	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
 }
@@ -186,7 +196,7 @@ static uint64_t next_lease(struct dp_device *dev)
 	if (dev->delaying)
 		return hot_lease(dev);
 	dev->hot_leases = 0;
-	return spinner(dev) ? DP_LEASE_HOT_NS : DP_LEASE_NS;
+	return spins_for_message(dev) ? DP_LEASE_HOT_NS : DP_LEASE_NS;
 }
 
 /* Under the lock.  The waiter serves the device; the thread only has to be awake when the program is

@@ -38,6 +38,7 @@ POINTS: Mapping[str, dict[str, Any]] = {
     "event": {"test": "send_lat", "size": 64, "iterations": 5_000, "use_event": True},
     "read": {"test": "read_lat", "size": 64, "iterations": 10_000},
     "rate": {"test": "write_bw", "size": 64, "iterations": 300_000},
+    "many-qps": {"test": "write_bw", "size": 64, "iterations": 40, "qps": 10_000, "tx_depth": 4},
     "bandwidth": {"test": "write_bw", "size": 2**20, "iterations": 400},
     "read-bandwidth": {"test": "read_bw", "size": 2**20, "iterations": 400},
 }
