@@ -379,7 +379,8 @@ def selftest(args: list[str]) -> int:
             hint="run ./dpctl selftest in a source tree",
         )
     stages, pytest_arguments = choose_stages(args)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each process would start more, for 0.1 s
+    # Each process that imports numpy would start a thread for each CPU: 0.1 s of CPU time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     total = Tally()
     summary = []
     with bytecode_kept():

@@ -73,7 +73,7 @@ void front_queue_serve(struct front_queue *q)
 	served = q;
 }
 
-/* Under the queue's lock, which it holds. */
+/* Under the lock of the queue, which has an event. */
 static void take(struct front_queue *q, struct front_event *out)
 {
 	*out = q->ring[q->head];

@@ -79,13 +79,15 @@ def measure(network: NetnsNetwork, point: str, port: str, build: Path) -> list[t
 
 @contextlib.contextmanager
 def endless_loops(count: int) -> Iterator[None]:
-    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    """They end with this process at the latest."""
+    loop = ["setpriv", "--pdeathsig=KILL", "sh", "-c", "while :; do :; done"]
+    loops = [subprocess.Popen(loop) for _ in range(count)]
     try:
         yield
     finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+        for process in loops:
+            process.kill()
+            process.wait()
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:

@@ -45,12 +45,12 @@ enum {
 	DP_READ_CHUNK = 32,	/* extended mode: PSNs that one READ request asks for */
 	DP_HELLO_TRIES = 12,
 	DP_PROBE_TRIES = 5,
-	DP_PAGE_PSNS = 256, /* PSNs of one page of a window */
-	DP_REPLIES_MIN = 8, /* messages that the program replied to: it will to the next */
-	DP_REPLIES_MAX = 16,
-	DP_UNREPLIED = 4, /* ...less so many for each to which it did not */
-	DP_TRIES = 4,	  /* time-outs in a row that each retry of the attributes grants */
-	DP_STARVED = 16,  /* times the patience, for a peer that answers HELLOs and nothing else */
+	DP_PAGE_PSNS = 256,  /* PSNs of one page of a window */
+	DP_REPLIES_MIN = 8,  /* messages that the program replied to: it will to the next */
+	DP_REPLIES_MAX = 16, /* that are remembered */
+	DP_UNREPLIED = 4,    /* ...less so many for each to which it did not */
+	DP_TRIES = 4,	     /* time-outs in a row that each retry of the attributes grants */
+	DP_STARVED = 16, /* times the patience, for a peer that answers HELLOs and nothing else */
 };
 
 /* How long an ACK waits for the program's reply, to go with it: if it is not known whether the program
