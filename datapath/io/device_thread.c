@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The device's thread: device.h tells when it moves packets and when it only looks. */
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -314,9 +315,18 @@ static bool may_linger(const struct dp_device *dev, bool called, uint64_t wake_n
 	       dp_linger_wanted(&dev->linger, dev->clock_ns);
 }
 
+/* Whether the thread keeps its CPU from others that wake meanwhile with the same priority. */
+static bool blocks_equals(void)
+{
+	int policy = sched_getscheduler(0);
+
+	return policy == SCHED_RR || policy == SCHED_FIFO;
+}
+
 bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 {
 	uint64_t now = dp_device_now_ns(), until_ns = now + DP_LINGER_NS, last_ns;
+	bool yields = blocks_equals();
 
 	if (wake_ns < until_ns)
 		until_ns = wake_ns;
@@ -325,6 +335,8 @@ bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 		for (int i = 0; i < DP_IDLE_POLLS; i++)
 			if (dp_port_has_packets(dev->port))
 				return true;
+		if (yields)
+			sched_yield();
 		last_ns = now;
 		now = dp_device_now_ns();
 		if (dp_linger_disturbed(last_ns, now))

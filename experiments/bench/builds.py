@@ -5,8 +5,10 @@
     cp -a build/datapath/verbs /tmp/before     # then change something, and build
     python experiments/bench/builds.py /tmp/before --point send --point spin --blocks 4
 
-Prints the median (least to greatest) of each build, and of the ratios within blocks.  With
---beside 2, two endless loops want the CPUs meanwhile.  Root.
+Prints the median (least to greatest) of each build, and of the ratios within blocks.  Point
+`emulated` sends over an emulated link of 1 Gbit/s: it tells how much CPU time the programs use, and
+whether they leave the emulator enough of it (`late_p99`).  With --beside 2, two endless loops want
+the CPUs meanwhile.  Root.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ POINTS: Mapping[str, dict[str, Any]] = {
     "bandwidth": {"test": "write_bw", "size": 2**20, "iterations": 400},
     "read-bandwidth": {"test": "read_bw", "size": 2**20, "iterations": 400},
 }
+EMULATED = "emulated"
+STREAM = {"size": "32KiB", "depth": 8, "duration": "2s"}
+EMULATED_MTU = 4400  # 1500 leaves two CPUs no time to spare: no thread lingers
+LINK = {"rate": "1gbit", "delay": "100us", "queue": "256KiB"}
 SCALES = {"ns": (1e3, "us"), "bit/s": (1e9, "Gbit/s"), "1/s": (1e3, "k/s")}
 SHOWN = ("latency_p50", "latency_p99", "latency_mean", "goodput", "message_rate")
 
@@ -60,7 +66,9 @@ def environment(port: str, netdev: str, address: str, build: Path) -> dict[str, 
 def measure(network: NetnsNetwork, point: str, port: str, build: Path) -> list[tuple[Any, ...]]:
     """(metric, unit, value) of one run."""
     ends = [host.endpoint for host in network.hosts]
-    workload = REGISTRY["perftest"]
+    workload = REGISTRY["stream" if point == EMULATED else "perftest"]
+    params = STREAM if point == EMULATED else POINTS[point]
+    path = PathSpec.model_validate(LINK if point == EMULATED else {})
     with tempfile.TemporaryDirectory() as logs:
         context = RunContext(
             network=network,
@@ -70,11 +78,21 @@ def measure(network: NetnsNetwork, point: str, port: str, build: Path) -> list[t
             logs=Path(logs),
             seed=1,
             timeout_s=60,
-            path=PathSpec(),
+            path=path,
         )
-        with network.measuring():
-            done = workload(workload.Params.model_validate(POINTS[point])).run(context)
-    return [(m.name, m.unit, m.value) for m in done.metrics if m.name in SHOWN]
+        if point == EMULATED:
+            network.set_path(path, seed=1)
+        with network.measuring() as use:
+            done = workload(workload.Params.model_validate(params)).run(context)
+    values = [(m.name, m.unit, m.value) for m in done.metrics if m.name in SHOWN]
+    if point == EMULATED:
+        late_ns = max(network.path_counters().late_p99_ns.values())
+        values += [("late_p99", "ns", late_ns), ("programs_ran", "ns", use.ran_ns)]
+    return values
+
+
+def back_end_of(point: str) -> str:
+    return "fabric" if point == EMULATED else "none"
 
 
 @contextlib.contextmanager
@@ -109,9 +127,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("before", type=Path, help="copy of build/datapath/verbs")
-    parser.add_argument("--point", action="append", choices=[*POINTS], required=True)
+    parser.add_argument("--point", action="append", choices=[*POINTS, EMULATED], required=True)
     parser.add_argument("--port", choices=["afxdp", "udp"], default="afxdp")
-    parser.add_argument("--mtu", type=int, default=1500, help="bytes (1500)")
+    parser.add_argument("--mtu", type=int, default=1500, help="bytes, but for emulated (1500)")
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--beside", type=int, default=0, help="endless loops beside it (0)")
     args = parser.parse_args()
@@ -119,12 +137,18 @@ def main() -> None:
         parser.error(f"{args.before} has no libdpverbs.so: copy build/datapath/verbs there")
     builds = {"before": args.before.resolve(), "after": paths.verbs_library().parent}
     values: Values = defaultdict(lambda: defaultdict(dict))
-    loops = endless_loops(args.beside)
-    with loops, NetnsNetwork(Topology(mtu=args.mtu), "none") as network:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(endless_loops(args.beside))
+        networks = {
+            back_end: stack.enter_context(NetnsNetwork(Topology(mtu=mtu), back_end))
+            for back_end, mtu in (("none", args.mtu), ("fabric", EMULATED_MTU))
+            if back_end in {back_end_of(point) for point in args.point}
+        }
         for block in range(args.blocks):
             order = [(point, name) for point in args.point for name in builds]
             random.shuffle(order)
             for point, name in order:
+                network = networks[back_end_of(point)]
                 for metric, unit, value in measure(network, point, args.port, builds[name]):
                     values[point, metric, unit][name][block] = value
     show(values, *builds)
