@@ -167,6 +167,18 @@ void dp_qp_unwake(struct dp_qp *qp)
 	qp->ready = false;
 }
 
+/* How long an overdue QP waits for the next look at it.  A time-out that has passed may wait for packets
+ * that lie unread in the port.  With thousands of such QPs, a look at each of them every microsecond
+ * would leave no time to read the packets.  So the looks become rarer until packets have been heard. */
+static uint64_t look_after_ns(struct dp_engine *e, uint64_t due_ns)
+{
+	if (e->heard_ns >= due_ns)
+		return 1u << DP_WHEEL_SHIFT;
+	if (e->unheard < DP_UNHEARD_MAX)
+		e->unheard++;
+	return (uint64_t)e->unheard << DP_WHEEL_SHIFT;
+}
+
 /* A timer that is armed too early only costs a look at the QP.  So a timer is moved to a later time
  * only when it fires.  A QP that is due already is in the transmit list and waits for tx(): the
  * timer is never armed at a time that has passed. */
@@ -177,7 +189,7 @@ void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 	if (min == DP_NEVER)
 		return;
 	if (min <= now)
-		min = now + (1u << DP_WHEEL_SHIFT);
+		min = now + look_after_ns(qp->engine, min);
 	if (!dp_timer_armed(&qp->timer) || qp->timer.expires_ns > min)
 		dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
 }
@@ -198,6 +210,8 @@ uint64_t dp_engine_deadline(const struct dp_engine *e)
 
 void dp_engine_heard(struct dp_engine *e, uint64_t heard_ns)
 {
+	if (e->heard_ns != heard_ns)
+		e->unheard = 0;
 	e->heard_ns = heard_ns;
 }
 
