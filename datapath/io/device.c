@@ -61,11 +61,27 @@ static void note_quick(struct dp_device *dev)
 	dev->hot = hot < DP_HOT_MAX ? hot : DP_HOT_MAX;
 }
 
+static bool may_delay(const struct dp_device *dev)
+{
+	return dev->mode == DP_MODE_PROGRAM && dev->delaying && dev->hot >= DP_HOT_CALLS;
+}
+
+/* Half of a full lease has passed. */
+static void renew_lease(struct dp_device *dev, uint64_t now)
+{
+	if (may_delay(dev))
+		dp_lease_begin(&dev->lease, now + DP_LEASE_FULL_NS, DP_LEASE_FULL_NS);
+	else
+		dp_lease_end(&dev->lease);
+}
+
 /* Counts how quickly the program calls again: a program that does so is hot. */
 static void note_call(struct dp_device *dev, uint64_t now)
 {
 	dp_device_count_call(dev);
 	atomic_store_explicit(&dev->caller, dp_own_thread(), memory_order_relaxed);
+	if (dp_lease_is_half_over(&dev->lease, now))
+		renew_lease(dev, now);
 	if (!dev->mark_ns)
 		return;
 	if (now - dev->mark_ns < DP_QUICK_NS + dev->delayed * DP_POST_NS)
@@ -73,11 +89,6 @@ static void note_call(struct dp_device *dev, uint64_t now)
 	else if ((dev->hot /= 2) < DP_HOT_CALLS)
 		dev->delaying = false;
 	dev->mark_ns = 0;
-}
-
-static bool may_delay(const struct dp_device *dev)
-{
-	return dev->mode == DP_MODE_PROGRAM && dev->delaying && dev->hot >= DP_HOT_CALLS;
 }
 
 /* A program that posts over many QPs fills all their queues before it polls. */

@@ -45,6 +45,7 @@
  * doubles, up to 3.2 ms, for a program that has kept its leases for long, since
  * each look of the thread costs the program a context switch: a program that stops
  * calling has its peer wait for a fifteenth of the time for which it called before.
+ * A lease of the full length is renewed by the program itself (lease.h).
  *
  * A program that has a loop of its own may do without the thread (dp_device_attend()).
  *

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "io/device.h"
+#include "io/lease.h"
 #include "io/linger.h"
 #include "io/lock.h"
 
@@ -24,9 +25,10 @@ enum {
 	DP_LEASE_HOT_NS = 50000, /* the same while sends wait for a call, at first */
 	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
 	DP_LEASE_TRUST_MAX = 6, /* ...and at most this many times */
-	DP_QUICK_NS = 10000,	/* a program that calls again this soon is hot */
-	DP_POST_NS = 1000, /* ...and for each request that it posted meanwhile, so much later */
-	DP_HOT_CALLS = 64, /* quick calls until it is hot; a slow call halves them */
+	DP_LEASE_FULL_NS = DP_LEASE_HOT_NS << DP_LEASE_TRUST_MAX,
+	DP_QUICK_NS = 10000, /* a program that calls again this soon is hot */
+	DP_POST_NS = 1000,   /* ...and for each request that it posted meanwhile, so much later */
+	DP_HOT_CALLS = 64,   /* quick calls until it is hot; a slow call halves them */
 	DP_HOT_MAX = 256,
 	DP_UNHEARD_NS = 100000, /* for so long a hot program may post without a look at the port */
 	DP_DELAYED_MAX = 32,	/* most requests that wait for the next call */
@@ -101,7 +103,9 @@ struct dp_device {
 	atomic_int caller;  /* the thread that called last */
 	int looked_at;	    /* of PROGRAM mode's last look: the caller, and its CPU time by then */
 	uint64_t ran_ns;
-	uint64_t slept_ns; /* when the thread last went to sleep, 0: it did not; and woke */
+	struct dp_lease lease; /* while it is a full one */
+	uint64_t lease_ns;     /* what the thread last granted; only the thread uses it */
+	uint64_t slept_ns;     /* when the thread last went to sleep, 0: it did not; and woke */
 	uint64_t woke_ns;
 	struct dp_sleeps sleeps;
 	struct dp_linger linger;

@@ -122,16 +122,22 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 {
 	int err;
 
-	dev->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (dev->kick_fd < 0) {
-		err = -errno;
-	} else {
-		err = dp_thread_start(&dev->thread, dp_device_run, dev);
-		if (err)
-			close(dev->kick_fd);
-	}
+	err = dp_lease_open(&dev->lease);
 	if (err)
-		snprintf(error, error_len, "cannot start the device's thread: %s", strerror(-err));
+		goto fail;
+	dev->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = dev->kick_fd < 0 ? -errno : 0;
+	if (err)
+		goto close_lease;
+	err = dp_thread_start(&dev->thread, dp_device_run, dev);
+	if (!err)
+		return 0;
+
+	close(dev->kick_fd);
+close_lease:
+	dp_lease_close(&dev->lease);
+fail:
+	snprintf(error, error_len, "cannot start the device's thread: %s", strerror(-err));
 	return err;
 }
 
@@ -152,6 +158,7 @@ static void stop_thread(struct dp_device *dev)
 	}
 	dp_unlock(&dev->lock);
 	close(dev->kick_fd);
+	dp_lease_close(&dev->lease);
 }
 
 int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
@@ -176,6 +183,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	dev->ahead_needed = DP_AHEAD_MIN;
 	dev->row_needed = DP_ROW_MIN;
 	dev->tx_want = 4;
+	dp_lease_end(&dev->lease);
 
 	err = dp_port_open(spec, &dev->port, error, error_len);
 	if (err)

@@ -186,9 +186,10 @@ static uint64_t hot_lease(struct dp_device *dev)
 {
 	uint32_t trust = dev->hot_leases++ / DP_LEASE_TRUST;
 
-	if (spins_for_message(dev))
-		return DP_LEASE_HOT_NS;
-	return DP_LEASE_HOT_NS << (trust < DP_LEASE_TRUST_MAX ? trust : DP_LEASE_TRUST_MAX);
+	if (trust > DP_LEASE_TRUST_MAX)
+		trust = DP_LEASE_TRUST_MAX;
+	dev->lease_ns = DP_LEASE_HOT_NS << (spins_for_message(dev) ? 0 : trust);
+	return dev->lease_ns;
 }
 
 static uint64_t next_lease(struct dp_device *dev)
@@ -299,11 +300,17 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	struct pollfd fds[3] = {
 		{ .fd = dev->kick_fd, .events = POLLIN },
 		{ .fd = dev->control_fd, .events = POLLIN }, /* poll() ignores a descriptor of -1 */
-		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
+		{ .fd = -1, .events = POLLIN },
 	};
 
-	return dp_device_sleep(dev, fds, watch_port ? 3 : 2, wake_ns, watch_port) > 0 &&
-	       fds[1].revents;
+	if (watch_port) {
+		fds[2].fd = dp_port_fd(dev->port);
+	} else if (dev->lease_ns == DP_LEASE_FULL_NS) {
+		dp_lease_begin(&dev->lease, wake_ns, DP_LEASE_FULL_NS);
+		fds[2].fd = dev->lease.timer_fd;
+		wake_ns = DP_NEVER;
+	}
+	return dp_device_sleep(dev, fds, 3, wake_ns, watch_port) > 0 && fds[1].revents;
 }
 
 /* Under the lock: a program that makes calls looks for its packets itself, and one that spins on memory
@@ -359,6 +366,7 @@ static void prepare_sleep(struct dp_device *dev, unsigned *seen, struct rest *re
 {
 	unsigned before = *seen;
 
+	dev->lease_ns = 0;
 	if (rest->disturbed)
 		dp_linger_pause(&dev->linger, dp_device_now_ns());
 	rest->disturbed = false;

@@ -20,6 +20,7 @@
  *   raw.c                     whole frames, for the emulator and the virtual card
  *   device.c, ...             the device: port, engine, lock, thread (device_impl.h lists its files)
  *   lock.c, urgent.c, lateness.c  its lock; the thread's priority; how late the thread wakes
+ *   lease.c                   until when the thread leaves a polling program alone
  *   linger.c                  how long the thread looks for packets before it sleeps
  *   wall_clock.c              CLOCK_REALTIME of the kernel's stamps as CLOCK_MONOTONIC
  *   trust.c                   whether compiled code may be loaded
