@@ -170,7 +170,7 @@ void dp_qp_unwake(struct dp_qp *qp)
 /* How long an overdue QP waits for the next look at it.  A time-out that has passed may wait for packets
  * that lie unread in the port.  With thousands of such QPs, a look at each of them every microsecond
  * would leave no time to read the packets.  So the looks become rarer until packets have been heard. */
-static uint64_t look_after_ns(struct dp_engine *e, uint64_t due_ns)
+static uint64_t overdue_wait_ns(struct dp_engine *e, uint64_t due_ns)
 {
 	if (e->heard_ns >= due_ns)
 		return 1u << DP_WHEEL_SHIFT;
@@ -180,8 +180,8 @@ static uint64_t look_after_ns(struct dp_engine *e, uint64_t due_ns)
 }
 
 /* A timer that is armed too early only costs a look at the QP.  So a timer is moved to a later time
- * only when it fires.  A QP that is due already is in the transmit list and waits for tx(): the
- * timer is never armed at a time that has passed. */
+ * only when it fires.  A QP that is due already is in the transmit list and waits for tx(), or waits
+ * for packets to be read: the timer is never armed at a time that has passed. */
 void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 {
 	uint64_t min = qp->ops->deadline(qp, now);
@@ -189,7 +189,7 @@ void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 	if (min == DP_NEVER)
 		return;
 	if (min <= now)
-		min = now + look_after_ns(qp->engine, min);
+		min = now + overdue_wait_ns(qp->engine, min);
 	if (!dp_timer_armed(&qp->timer) || qp->timer.expires_ns > min)
 		dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
 }

@@ -46,7 +46,7 @@ enum {
 	DP_SEGMENT_MIN = 256,
 	DP_RANKS = 8,
 	DP_QP_PAGE = 256,	/* QPs in a page of the table `qps` */
-	DP_UNHEARD_MAX = 10000, /* ticks of the wheel between two looks at an overdue QP */
+	DP_UNHEARD_MAX = 10000, /* most ticks of the wheel between two looks at an overdue QP */
 };
 
 enum dp_event_source { DP_SOURCE_QP, DP_SOURCE_CQ, DP_SOURCE_SRQ };
@@ -72,7 +72,7 @@ struct dp_engine {
 	bool wheel_started;
 	uint64_t now_ns;   /* time of the last call that passed `now` */
 	uint64_t heard_ns; /* see dp_engine_heard(); DP_NEVER: it was never called */
-	uint32_t unheard;  /* overdue timers since then that wait for packets to be read */
+	uint32_t unheard;  /* looks since then at overdue QPs that wait for packets to be read */
 	struct dp_wheel wheel;
 	uint32_t qpn_next, n_qps, n_pds, n_cqs, n_srqs;
 	uint32_t n_bound; /* memory windows that are bound */

@@ -103,7 +103,7 @@ struct dp_device {
 	atomic_int caller;  /* the thread that called last */
 	int looked_at;	    /* of PROGRAM mode's last look: the caller, and its CPU time by then */
 	uint64_t ran_ns;
-	struct dp_lease lease; /* while it is a full one */
+	struct dp_lease lease; /* the timer of a full one */
 	uint64_t lease_ns;     /* what the thread last granted; only the thread uses it */
 	uint64_t slept_ns;     /* when the thread last went to sleep, 0: it did not; and woke */
 	uint64_t woke_ns;

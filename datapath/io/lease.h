@@ -4,8 +4,8 @@
  *
  * Each look of the device's thread at the program takes the program's CPU for 10 to 17 us on a virtual
  * machine: an interrupt, two switches between threads, and timers that the hypervisor sets.  To set a
- * timer again before it fires takes one system call of 1 us.  So a program that calls after half of
- * the lease does that, and the thread sleeps until a whole lease has passed since then.
+ * timer again before it fires takes one system call.  So a program that calls after half of the lease
+ * does that, and the thread sleeps until a whole lease has passed since then.
  */
 #ifndef DP_IO_LEASE_H
 #define DP_IO_LEASE_H
