@@ -2,7 +2,8 @@
 """`dpctl`: data to stdout, progress and errors to stderr, exit codes as in datapath.errors.
 
     app.py          the commands put together, and how errors are told
-    experiments.py  run, validate, schema
+    experiments.py  run
+    checking.py     validate, schema
     results.py      list, show, report, series
     examining.py    doctor, compare
     completion.py   completion, man

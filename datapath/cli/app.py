@@ -15,6 +15,7 @@ import typer
 from datapath import interrupts
 from datapath.cli import (
     INTERRUPTED,
+    checking,
     clean,
     collectives,
     completion,
@@ -89,6 +90,7 @@ def _global(
 
 
 experiments.register(app)
+checking.register(app)
 results.register(app)
 examining.register(app)
 clean.register(app)

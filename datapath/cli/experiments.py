@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""`dpctl run | validate | schema`."""
+"""`dpctl run`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from datapath.cli import INTERRUPTED
+from datapath.cli.checking import SetOption
 from datapath.cli.metrics import MetricsOption, serve_beside
 from datapath.cli.output import (
     Format,
@@ -33,11 +35,14 @@ if TYPE_CHECKING:
 _File = Annotated[
     Path | None, typer.Argument(metavar="FILE", help="The experiment file.", show_default=False)
 ]
-_Set = Annotated[
+_Only = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the file; repeatable."),
+    typer.Option(
+        metavar="AXIS=VALUE",
+        help="Measure only the points with this value; repeatable. Several values of an axis: "
+        "any of them.",
+    ),
 ]
-
 _Out = Annotated[
     Path | None,
     typer.Option(
@@ -93,11 +98,6 @@ _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="Run an experiment.")(run)
-    app.command(short_help="Check an experiment file.")(validate)
-    app.command(
-        context_settings={"ignore_unknown_options": True},
-        short_help="Print the file format as JSON Schema.",
-    )(schema)
 
 
 def run(
@@ -105,7 +105,8 @@ def run(
     out: _Out = None,
     resume: _Resume = None,
     trust: _Trust = False,
-    set_: _Set = None,
+    set_: SetOption = None,
+    only: _Only = None,
     repetitions: _Repetitions = None,
     points_only: _PointsOnly = False,
     dask: _Dask = None,
@@ -120,6 +121,7 @@ def run(
     \b
     dpctl run experiments/quickstart.yaml
     dpctl run my.yaml --set path.loss=1% --repetitions 3 --out /tmp/try
+    dpctl run my.yaml --only cc.algo=vpc --only path.loss=0 --only path.loss=1%
     dpctl run my.yaml --repetitions auto
     dpctl run my.yaml --dry-run
     dpctl run --resume results/quickstart-20250101T120000Z
@@ -133,6 +135,8 @@ def run(
 
         check_address(dask)
     overrides = list(set_ or [])
+    if only:
+        overrides.append(f"sweep.only={json.dumps(_selector(only))}")
     fixed, most = _repetitions(repetitions)
     if fixed:
         overrides.append(f"sweep.repetitions={fixed}")
@@ -155,6 +159,20 @@ def run(
         jobs=jobs,
         most=most,
     )
+
+
+def _selector(only: Sequence[str]) -> dict[str, list[str]]:
+    """Axis -> values, from `--only axis=value` given once or more."""
+    where: dict[str, list[str]] = {}
+    for text in only:
+        axis, equals, value = text.partition("=")
+        if not axis or not equals:
+            raise LocalError(
+                f"--only {text} names no value",
+                hint="--only AXIS=VALUE; --dry-run shows axes and values",
+            )
+        where.setdefault(axis, []).append(value)
+    return where
 
 
 def _repetitions(text: str | None) -> tuple[int, int]:
@@ -196,7 +214,7 @@ def _chosen(
     if out is not None or overrides:
         raise LocalError(
             "--resume goes on with the experiment as it was",
-            hint="leave out --out, --set and --repetitions N, or start a new run",
+            hint="leave out --out, --set, --only and --repetitions N, or start a new run",
         )
     store = ResultStore.existing(resume)
     return _recorded(store, file, trust=trust), store
@@ -353,93 +371,3 @@ def _print_result(result: Result, page: Path | None, fmt: Format, most: int) -> 
             f"logs are in {result.folder}/logs/{failed[0].name}; "
             f"`dpctl run --resume {result.folder}` makes them again",
         )
-
-
-def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Experiment files.")],
-    set_: _Set = None,
-    fmt: FormatOption = Format.table,
-) -> int:
-    """Check experiment files; tells every mistake with its line, its column and a hint.
-
-    \b
-    dpctl validate experiments/quickstart.yaml
-    dpctl validate experiments/*.yaml
-    dpctl validate my.yaml --set workload.size=1MiB --format json
-    """
-    problems: list[dict[str, Any]] = []
-    code = 0
-    for file in files:
-        try:
-            found = _checked(file, list(set_ or []), fmt)
-        except DatapathError as error:
-            if len(files) == 1:
-                raise
-            tell_error(str(error), error.hint)
-            code = error.exit_code
-            continue
-        problems += found
-        code = LocalError.exit_code if found else code
-    if fmt is not Format.table:
-        print_rows(problems, [], fmt)
-    return code
-
-
-def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, Any]]:
-    """The problems of a file as rows for a program; for people it raises the first error."""
-    from datapath.experiment.document import InvalidFile
-    from datapath.experiment.load import load
-
-    try:
-        experiment = load(file, overrides)
-    except InvalidFile as error:
-        if fmt is Format.table:
-            raise
-        return [
-            {
-                "file": problem.file,
-                "line": problem.place.line,
-                "column": problem.place.column,
-                "path": problem.path,
-                "message": problem.message,
-            }
-            for problem in error.problems
-        ]
-    if fmt is Format.table:
-        points, repetitions = len(experiment.points), experiment.spec.sweep.repetitions
-        runs, claims = points * repetitions, len(experiment.spec.report.expect)
-        counts = (counted(points, "point"), counted(runs, "run"), counted(claims, "claim"))
-        print(f"{file}: valid: {', '.join(counts)}")
-    return []
-
-
-def schema(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND...",
-            help="Of what this command prints with --format json; default: of experiment files.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Print the format of experiment files, or of a command's output, as JSON Schema.
-
-    \b
-    dpctl schema > experiment.schema.json
-    dpctl schema cc list
-    dpctl schema run --dry-run
-
-    An editor with a YAML language server takes it from the first line of a file:
-
-    \b
-    # yaml-language-server: $schema=experiment.schema.json
-    """
-    if command:
-        from datapath.cli.documents import schema as of_command
-
-        print(json.dumps(of_command(" ".join(command)), indent=2))
-        return
-    from datapath.experiment.spec import json_schema
-
-    print(json.dumps(json_schema(), indent=2))

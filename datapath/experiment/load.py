@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from datapath import foreign, series
+from datapath import foreign
 from datapath.cc.spec import Cc
 from datapath.errors import DatapathError, LocalError
-from datapath.experiment import metrics, twins
+from datapath.experiment import twins
 from datapath.experiment.axes import Axis, read_axes
 from datapath.experiment.document import (
     BYTES_MAX,
@@ -36,9 +36,10 @@ from datapath.experiment.document import (
     show_path,
 )
 from datapath.experiment.explain import explain
+from datapath.experiment.report_section import Selectors, read_report, sides
 from datapath.experiment.schema import Schema
-from datapath.experiment.spec import SECTIONS, Experiment, Plot, PointSpec, json_schema
-from datapath.experiment.sweep import Point, RawPoint, expand, point_key, read_where
+from datapath.experiment.spec import SECTIONS, Experiment, PointSpec, json_schema
+from datapath.experiment.sweep import Point, RawPoint, expand, matches, point_key
 from datapath.spelling import close_match, or_rather
 from datapath.units import HAND_WRITTEN
 from datapath.verbs.spec import QP_ATTRIBUTE_DEVICES, TCP_DEVICES
@@ -69,7 +70,7 @@ class LoadedExperiment:
     resolved: dict[str, Any]
     axes: tuple[Axis, ...]
     points: tuple[Point, ...]
-    selectors: tuple[tuple[dict[str, list[str]], dict[str, list[str]]], ...]
+    selectors: tuple[Selectors, ...]
 
     @property
     def folder(self) -> FilePath:
@@ -169,7 +170,7 @@ class _Loader:
         self.schema = _schema()
         self.problems: list[Problem] = []
         self.axes: list[Axis] = []
-        self.selectors: list[tuple[dict[str, list[str]], dict[str, list[str]]]] = []
+        self.selectors: list[Selectors] = []
 
     def load(self) -> LoadedExperiment:
         spec, incomplete = self._sections()
@@ -177,7 +178,8 @@ class _Loader:
         if spec is not None:
             self.axes = read_axes(self.document, self.schema, self.problems)
             points = self._points(spec.sweep.repetitions)
-            self._report_section(spec)
+            self.selectors = read_report(self.document, self.axes, spec, self.problems)
+            self._leave_out_claims(spec, points)
         if not points:
             self.problems += incomplete
         if self.problems or spec is None:
@@ -361,66 +363,20 @@ class _Loader:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    # --- report, expect, baseline ---
-
-    def _report_section(self, spec: Experiment) -> None:
-        read_where(self.document, ("sweep", "baseline"), self.axes, self.problems)
-        names = [axis.name for axis in self.axes]
-        for index, plot in enumerate(spec.report.plots):
-            here: Path = ("report", "plots", index)
-            for key in ("x", "series"):
-                axis = getattr(plot, key)
-                if axis is not None and axis not in names:
-                    more = or_rather(axis, names, "axes")
-                    self._add((*here, key), f"no such axis: {axis!r}{more}")
-            read_where(self.document, (*here, "where"), self.axes, self.problems)
-            if plot.kind == "series":
-                self._check_panels((*here, "metric"), plot, spec.collect.series)
-            elif plot.kind != "cdf":
-                for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
-                    self._check_metric((*here, "metric"), metric)
-        for index, claim in enumerate(spec.report.expect):
-            here = ("report", "expect", index)
-            where = read_where(self.document, (*here, "where"), self.axes, self.problems)
-            ratio_to: dict[str, list[str]] = {}
-            if claim.ratio_to is not None:
-                ratio_to = read_where(self.document, (*here, "ratio_to"), self.axes, self.problems)
-            self.selectors.append((where, ratio_to))
-            if self._check_metric((*here, "metric"), claim.metric):
-                self._check_bounds(here, claim.metric, relative=claim.ratio_to is not None)
-
-    def _check_metric(self, path: Path, metric: str) -> bool:
-        if metric in metrics.UNITS:
-            return True
-        more = or_rather(metric, list(metrics.UNITS), "metrics")
-        self._add(path, f"no metric {metric!r}{more}")
-        return False
-
-    def _check_panels(self, path: Path, plot: Plot, collected: Sequence[str]) -> None:
-        """A figure over time needs series, and those that it names."""
-        if not collected and self.document.data.get("collect", {}) == {}:
-            self._add(path[:-1], "a plot of kind series needs some: collect: {series: [cwnd, rtt]}")
-        if "metric" not in plot.model_fields_set:
+    def _leave_out_claims(self, spec: Experiment, points: Sequence[Point]) -> None:
+        """With `only`, claims about points that it leaves out are none of this experiment."""
+        if not spec.sweep.only:
             return
-        known = [*series.NAMES, "rate"]
-        for name in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
-            if name not in known:
-                self._add(path, f"no series {name!r}{or_rather(name, known, 'series')}")
-            elif collected and ("delivered" if name == "rate" else name) not in collected:
-                self._add(path, f"series {name} is not collected; add it to collect.series")
-
-    def _check_bounds(self, here: Path, metric: str, *, relative: bool) -> None:
-        for key in ("min", "max"):
-            part = self.document.data["report"]["expect"][here[-1]]
-            if part.get(key) is None:
-                continue
-            try:
-                if relative:
-                    metrics.parse_number(part[key])
-                else:
-                    metrics.parse_bound(metric, part[key])
-            except ValueError as error:
-                self._add((*here, key), str(error))
+        pairs = [
+            (claim, selectors)
+            for claim, selectors in zip(spec.report.expect, self.selectors, strict=True)
+            if all(
+                any(matches(where, point.axes) for point in points)
+                for where in sides(claim, selectors)
+            )
+        ]
+        spec.report.expect = [claim for claim, _ in pairs]
+        self.selectors = [selectors for _, selectors in pairs]
 
     def _resolved(self, spec: Experiment) -> dict[str, Any]:
         """The experiment with defaults; a section that only points complete stays as written."""

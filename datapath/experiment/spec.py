@@ -119,6 +119,10 @@ class Sweep(_Model):
     exclude: list[Where] = Field(
         default_factory=list, description="Points to leave out: {axis: value, ...}, all must match."
     )
+    only: Where = Field(
+        default_factory=dict,
+        description="Measure only the points with these values, and judge only claims about them.",
+    )
     repetitions: int = Field(
         10, ge=1, le=10_000, description="Runs of each point; every repetition is one block."
     )

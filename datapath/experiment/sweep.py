@@ -3,8 +3,8 @@
 
 An axis is a dotted path into the file with its values, or a name whose values set several
 paths at once.  Points are the product of the axes, minus `exclude`, plus `include`, with the
-settings of `adjust` on top.  Everything follows from the file and its seed: the same file
-gives the same points, keys, order and run seeds on every machine.
+settings of `adjust` on top; `only` selects among them.  Everything follows from the file and its
+seed: the same file gives the same points, keys, order and run seeds on every machine.
 """
 
 from __future__ import annotations
@@ -132,7 +132,23 @@ def expand(
         return []
     if not chosen and not problems:
         problems.append(document.problem(("sweep",), "no point is left: exclude removes them all"))
+    chosen = _kept(document, axes, chosen, problems)
     return [_build(document, axes, combination, adjustments, problems) for combination in chosen]
+
+
+def _kept(
+    document: Document,
+    axes: Sequence[Axis],
+    combinations: Sequence[Sequence[AxisValue]],
+    problems: list[Problem],
+) -> list[Sequence[AxisValue]]:
+    """The combinations that `only` selects; it is a problem if there are none."""
+    here: Path = ("sweep", "only")
+    where = read_where(document, here, axes, problems)
+    found = [c for c in combinations if matches(where, _texts(axes, c))]
+    if combinations and not found and not problems:
+        problems.append(document.problem(here, "no point of the sweep has these values together"))
+    return found
 
 
 def _too_many(points: int, repetitions: int) -> str:

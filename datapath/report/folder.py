@@ -150,6 +150,10 @@ def read(result_folder: Path) -> ResultFolder:
         remarks=remarks,
     )
     _remark_on_progress(result)
+    if mapping(result.sweep.get("only")):
+        result.remarks.append(
+            "Part of the experiment: sweep.only chose the points; claims about others are left out."
+        )
     return result
 
 

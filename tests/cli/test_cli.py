@@ -217,6 +217,13 @@ def test_dry_run_prints_points_and_builds_nothing(tmp_path: Path) -> None:
     assert len({point["point"] for point in points}) == len(points) > 4
     whole = dpctl("run", QUICKSTART, "--dry-run", "--format", "json", cwd=tmp_path)
     assert [{"version": 1, **row} for row in told("run --dry-run", whole.stdout)] == points
+    only = ("--only", "test=64 B latency")
+    some = dpctl("run", QUICKSTART, "--dry-run", "--format", "ndjson", *only)
+    chosen = [json.loads(line) for line in some.stdout.splitlines()]
+    assert chosen == [point for point in points if point["test"] == "64 B latency"] != []
+    wrong = dpctl("run", QUICKSTART, "--dry-run", "--only", "test")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--only test names no value" in wrong.stderr
     assert list(tmp_path.iterdir()) == []
 
 

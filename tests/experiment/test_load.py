@@ -106,6 +106,12 @@ PATH = "path: {loss: 0}"
         ("repetitions: 3", "repetitions: three", "'three' is not a whole number"),
         ("repetitions: 3", "repetitions: 0", "it should be at least 1"),
         ("repetitions: 3", "exclude: [{stack: [tcp, dp-afxdp]}]", "sweep: no point is left"),
+        ("repetitions: 3", "only: {stack: tpc}", "sweep.only.stack: stack has no value 'tpc'; did"),
+        (
+            "repetitions: 3",
+            "exclude: [{stack: tcp, path.loss: 0}]\n  only: {stack: tcp, path.loss: 0}",
+            "sweep.only: no point of the sweep has these values together",
+        ),
         ("repetitions: 3", "include: [{stack: tcp}]", "axis 'test' is missing here"),
         (
             "repetitions: 3",

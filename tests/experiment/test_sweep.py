@@ -45,6 +45,21 @@ def test_a_mapping_replaces_and_a_path_inside_changes(load: Load) -> None:
     assert changed.points[0].spec.workload.model_dump()["test"] == "write_bw"
 
 
+def test_only_chooses_points_and_the_claims_about_them(load: Load) -> None:
+    whole = load()
+    chosen = load("repetitions: 3", "only: {stack: dp-afxdp, path.loss: [1%]}\n  repetitions: 3")
+    assert [tuple(point.axes.values()) for point in chosen.points] == [
+        ("latency", "dp-afxdp", "1%"),
+        ("bandwidth", "dp-afxdp", "1%"),
+    ]
+    keys = {tuple(point.axes.values()): point.key for point in whole.points}
+    assert all(keys[tuple(point.axes.values())] == point.key for point in chosen.points)
+    # The first claim is a ratio to points without loss, which are not measured.
+    assert chosen.spec.report.expect == whole.spec.report.expect[1:]
+    assert list(chosen.selectors) == list(whole.selectors[1:])
+    assert len(chosen.resolved["report"]["expect"]) == 1
+
+
 def test_exclude_and_include(load: Load) -> None:
     experiment = load(
         "repetitions: 3",

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Checks the section `report` of a file, and `sweep.baseline`: axes, values, metrics, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from datapath import series
+from datapath.experiment import metrics
+from datapath.experiment.sweep import read_where
+from datapath.spelling import or_rather
+
+if TYPE_CHECKING:
+    from datapath.experiment.axes import Axis
+    from datapath.experiment.document import Document, Path, Problem
+    from datapath.experiment.spec import Claim, Experiment, Plot
+
+Selectors = tuple[dict[str, list[str]], dict[str, list[str]]]
+"""`where` and `ratio_to` of a claim, as axis -> texts."""
+
+
+def read_report(
+    document: Document, axes: Sequence[Axis], spec: Experiment, problems: list[Problem]
+) -> list[Selectors]:
+    """The selectors of each claim; what is wrong in the section is added to problems."""
+    return _ReportSection(document, axes, spec, problems).read()
+
+
+def sides(claim: Claim, selectors: Selectors) -> list[Mapping[str, Sequence[str]]]:
+    """Selectors of the points that a claim is about: one, or two if it is about a ratio."""
+    where, ratio_to = selectors
+    return [where] if claim.ratio_to is None else [where, {**where, **ratio_to}]
+
+
+class _ReportSection:
+    def __init__(
+        self, document: Document, axes: Sequence[Axis], spec: Experiment, problems: list[Problem]
+    ) -> None:
+        self.document = document
+        self.axes = axes
+        self.spec = spec
+        self.problems = problems
+
+    def read(self) -> list[Selectors]:
+        self._where(("sweep", "baseline"))
+        for index, plot in enumerate(self.spec.report.plots):
+            self._check_plot(("report", "plots", index), plot)
+        selectors = []
+        for index, claim in enumerate(self.spec.report.expect):
+            here: Path = ("report", "expect", index)
+            where = self._where((*here, "where"))
+            relative = claim.ratio_to is not None
+            selectors.append((where, self._where((*here, "ratio_to")) if relative else {}))
+            if self._check_metric((*here, "metric"), claim.metric):
+                self._check_bounds(here, claim.metric, relative=relative)
+        return selectors
+
+    def _where(self, here: Path) -> dict[str, list[str]]:
+        return read_where(self.document, here, self.axes, self.problems)
+
+    def _check_plot(self, here: Path, plot: Plot) -> None:
+        names = [axis.name for axis in self.axes]
+        for key in ("x", "series"):
+            axis = getattr(plot, key)
+            if axis is not None and axis not in names:
+                self._add((*here, key), f"no such axis: {axis!r}{or_rather(axis, names, 'axes')}")
+        self._where((*here, "where"))
+        if plot.kind == "series":
+            self._check_panels((*here, "metric"), plot, self.spec.collect.series)
+        elif plot.kind != "cdf":
+            for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
+                self._check_metric((*here, "metric"), metric)
+
+    def _check_metric(self, path: Path, metric: str) -> bool:
+        if metric in metrics.UNITS:
+            return True
+        more = or_rather(metric, list(metrics.UNITS), "metrics")
+        self._add(path, f"no metric {metric!r}{more}")
+        return False
+
+    def _check_panels(self, path: Path, plot: Plot, collected: Sequence[str]) -> None:
+        """A figure over time needs series, and those that it names."""
+        if not collected and self.document.data.get("collect", {}) == {}:
+            self._add(path[:-1], "a plot of kind series needs some: collect: {series: [cwnd, rtt]}")
+        if "metric" not in plot.model_fields_set:
+            return
+        known = [*series.NAMES, "rate"]
+        for name in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
+            if name not in known:
+                self._add(path, f"no series {name!r}{or_rather(name, known, 'series')}")
+            elif collected and ("delivered" if name == "rate" else name) not in collected:
+                self._add(path, f"series {name} is not collected; add it to collect.series")
+
+    def _check_bounds(self, here: Path, metric: str, *, relative: bool) -> None:
+        for key in ("min", "max"):
+            part = self.document.data["report"]["expect"][here[-1]]
+            if part.get(key) is None:
+                continue
+            try:
+                if relative:
+                    metrics.parse_number(part[key])
+                else:
+                    metrics.parse_bound(metric, part[key])
+            except ValueError as error:
+                self._add((*here, key), str(error))
+
+    def _add(self, path: Path, text: str) -> None:
+        problem = self.document.problem(path, text)
+        if problem not in self.problems:
+            self.problems.append(problem)
