@@ -26,11 +26,13 @@ from datapath.cc.algorithms.vpc_target import (
     target_ns,
 )
 
+PLAIN_NS = 9_000_000  # RTT up to which a window of 20 packets or more grows by one in each
 START_SHARE = 1 / 16  # of a long RTT: a start ends at no shorter queue
 SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
+MANY_PACKETS = 8  # whose queue does not change by whole packets
 WANDER_G, WANDER_GAIN = 0.1, 1.5  # weight of the newest change of the lowest delay, and its factor
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_STRETCH = 2  # of the window, for return path queues
@@ -203,7 +205,8 @@ def learn_jitter(flow: Vpc, ack: Ack, rtt_ns: float) -> None:
 
 def learn_wander(flow: Vpc) -> None:
     """On long paths packets that follow each other are late together: look at lowest delays."""
-    if flow.min_rtt_ns > LONG_NS and flow.last_low_ns < NONE_YET and not flow.draining:
+    long = flow.min_rtt_ns > LONG_NS and flow.w > MANY_PACKETS
+    if long and flow.last_low_ns < NONE_YET and not flow.draining:
         change_ns = WANDER_GAIN * abs(flow.low_ns - flow.last_low_ns)
         flow.wander_ns += WANDER_G * (change_ns - flow.wander_ns)
 
@@ -269,7 +272,7 @@ def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
     doubt_ns, flow.row = 4 * noise_ns(flow) * long_path(flow), 0
     near = max(delay_ns - doubt_ns, 0) / max(room_ns(flow) - doubt_ns, 1)
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
-    step = max(min(flow.w, 1 / flow.w), math.sqrt(flow.min_rtt_ns / LONG_NS) / max(flow.w, 20))
+    step = max(min(flow.w, 1 / flow.w), math.sqrt(flow.min_rtt_ns / PLAIN_NS) / max(flow.w, 20))
     rounds = flow.calm_bytes / max(flow.cwnd_bytes, flow.mss_bytes) - CALM_ROUNDS
     if rounds > 0:
         step = max(step, min(2**rounds / flow.w, MOST_GROWTH))
