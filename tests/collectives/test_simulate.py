@@ -134,6 +134,15 @@ def test_a_link_that_is_cut_ends_the_run() -> None:
         simulated(planned("ring", 3, 3000), edge=Link(rate_bps=RATE, loss=Loss(good=1.0)))
 
 
+def test_links_that_take_no_time_let_steps_go_on() -> None:
+    """A flow that ends at the instant 0 has ended, and has not failed."""
+    free = Link(rate_bps=0, delay_ns=0)
+    (took,), result = simulated(planned("ring", 2, 1 << 20), edge=free)
+    assert result.finished
+    assert took >= 0
+    assert all(result.flows.rows["finish_ns"] > 0)
+
+
 def test_hundreds_of_ranks() -> None:
     plan = planned("halving_doubling", 256, 1 << 20, transfer_bytes=1 << 20)
     (took,), result = simulated(plan)
