@@ -79,14 +79,21 @@ def _headline(result: ResultFolder, width: int) -> list[str]:
 
 
 def _headline_spec(result: ResultFolder) -> PlotSpec | None:
-    """The first figure of medians, or else one of the first metric; None without numbers."""
+    """The first figure of medians with values, or one of the first metric; None without numbers."""
     measured = names(result, every=True)
     specs, _ = plotspec.plan(result)
-    drawn = (spec for spec in specs if spec.kind in ("bar", "line"))
-    found = next((spec for spec in drawn if spec.metrics[0] in measured), None)
+    rows = tables.measured(result.frame)
+    found = next((spec for spec in specs if _has_values(spec, rows)), None)
     if found is None and measured:
         return PlotSpec("bar", (measured[0],), None, None)
     return found
+
+
+def _has_values(spec: PlotSpec, rows: pd.DataFrame) -> bool:
+    """Whether it is a figure of medians, and not all of its points are left out or failed."""
+    if spec.kind not in ("bar", "line"):
+        return False
+    return bool((tables.select(rows, spec.where)["metric"] == spec.metrics[0]).any())
 
 
 def names(result: ResultFolder, *, every: bool) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_the_table_is_that_of_the_first_figure(whole: Path, result: ResultFolder
     line = next(x for x in printed(whole).splitlines() if x.startswith("tcp"))
     assert line.split() == ["tcp", *medians]
     assert "latency_p99" in printed(whole).split("Also measured")[1]
+
+
+def test_the_first_figure_may_be_of_points_that_were_left_out(result: ResultFolder) -> None:
+    plots = [
+        {"kind": "bar", "metric": "goodput", "where": {"stack": "tcp"}},
+        {"kind": "bar", "metric": "latency_p50"},
+    ]
+    resolved = {**result.resolved, "report": {**result.report, "plots": plots}}
+    whole = replace(result, resolved=resolved)
+    assert answer.names(whole, every=False) == ["goodput"]
+    left = replace(whole, frame=result.frame[result.frame["stack"] != "tcp"])
+    assert answer.names(left, every=False) == ["latency_p50"]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
