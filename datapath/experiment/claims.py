@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from datapath import stats
 from datapath.experiment import metrics
+from datapath.experiment.report_section import Selector, sides
 from datapath.experiment.sweep import matches
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 _REACH = 1000
 """More repetitions than this nobody makes, and the estimate of their number says little."""
-
-Selector = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,12 @@ def _verdict(
     claim: Claim, where: Selector, ratio_to: Selector, records: Sequence[RunRecord], seed: int
 ) -> Verdict:
     relative = claim.ratio_to is not None
+    points = sides(claim, (where, ratio_to))
     bound = _bound(claim, relative=relative)
     estimate, n, reason = stats.UNKNOWN, 0, ""
     selected = _Selection(claim.metric, where, records)
     if relative:
-        reference = _Selection(claim.metric, {**where, **ratio_to}, records)
+        reference = _Selection(claim.metric, points[1], records)
         reason = selected.missing() or reference.missing()
         if not reason:
             estimate, n, reason = _ratio(selected, reference, seed)
@@ -123,7 +123,7 @@ def _verdict(
         metric=claim.metric,
         unit="1" if relative else metrics.UNITS[claim.metric],
         where=_shown(where),
-        ratio_to=_shown({**where, **ratio_to}) if relative else None,
+        ratio_to=_shown(points[1]) if relative else None,
         measured=measured,
         interval=(_finite(estimate.lo), _finite(estimate.hi)),
         bound=bound,
@@ -133,7 +133,7 @@ def _verdict(
         shown=shown,
         doubt=doubt,
         more=more,
-        points=(where, {**where, **ratio_to}) if relative else (where,),
+        points=points,
     )
 
 

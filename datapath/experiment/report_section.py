@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datapath.experiment.document import Document, Path, Problem
     from datapath.experiment.spec import Claim, Experiment, Plot
 
+Selector = Mapping[str, Sequence[str]]
 Selectors = tuple[dict[str, list[str]], dict[str, list[str]]]
 """`where` and `ratio_to` of a claim, as axis -> texts."""
 
@@ -27,10 +28,10 @@ def read_report(
     return _ReportSection(document, axes, spec, problems).read()
 
 
-def sides(claim: Claim, selectors: Selectors) -> list[Mapping[str, Sequence[str]]]:
+def sides(claim: Claim, selectors: tuple[Selector, Selector]) -> tuple[Selector, ...]:
     """Selectors of the points that a claim is about: one, or two if it is about a ratio."""
     where, ratio_to = selectors
-    return [where] if claim.ratio_to is None else [where, {**where, **ratio_to}]
+    return (where,) if claim.ratio_to is None else (where, {**where, **ratio_to})
 
 
 class _ReportSection:

@@ -125,14 +125,14 @@ def expand(
             continue
         known.add(_words(extra))
         chosen.append(extra)
+    if not chosen and not problems:
+        problems.append(document.problem(("sweep",), "no point is left: exclude removes them all"))
+    chosen = _kept(document, axes, chosen, problems)
     adjustments = _adjustments(document, schema, axes, problems)
     remark = _too_many(len(chosen), repetitions) or _too_heavy(document, len(chosen))
     if remark:
         problems.append(document.problem(("sweep",), remark))
         return []
-    if not chosen and not problems:
-        problems.append(document.problem(("sweep",), "no point is left: exclude removes them all"))
-    chosen = _kept(document, axes, chosen, problems)
     return [_build(document, axes, combination, adjustments, problems) for combination in chosen]
 
 

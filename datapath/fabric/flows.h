@@ -64,6 +64,13 @@ static inline uint64_t dp_flow_next_message(const struct dp_flow *flow, uint64_t
 	return flow->message_bytes && flow->message_bytes < left ? flow->message_bytes : left;
 }
 
+/* finish_ns of a flow that ends now.  Where links take no time it may end at 0, which would say that
+ * it has not finished. */
+static inline uint64_t dp_flow_finish_now(uint64_t now_ns)
+{
+	return now_ns ? now_ns : 1;
+}
+
 /* finish_ns of a flow that is ended at a time, by its stop_ns or by an order.  A flow that sends until
  * stop_ns has finished then; a flow of a number of bytes has not. */
 static inline uint64_t dp_flow_finish_at(const struct dp_flow *flow, uint64_t at_ns)

@@ -150,10 +150,6 @@ def read(result_folder: Path) -> ResultFolder:
         remarks=remarks,
     )
     _remark_on_progress(result)
-    if mapping(result.sweep.get("only")):
-        result.remarks.append(
-            "Part of the experiment: sweep.only chose the points; claims about others are left out."
-        )
     return result
 
 
@@ -330,7 +326,11 @@ def _failures(
 
 
 def _remark_on_progress(result: ResultFolder) -> None:
-    """Say so when fewer runs are here than the manifest planned."""
+    """Say so when fewer points are here than the file has, or fewer runs than were planned."""
+    if mapping(result.sweep.get("only")):
+        result.remarks.append(
+            "Part of the experiment: sweep.only chose the points; claims about others are left out."
+        )
     done, planned = result.runs_done, result.runs_planned
     if 0 < done < planned:
         result.remarks.append(

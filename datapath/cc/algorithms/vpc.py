@@ -26,13 +26,13 @@ from datapath.cc.algorithms.vpc_target import (
     target_ns,
 )
 
-PLAIN_NS = 9_000_000  # RTT up to which a window of 20 packets or more grows by one in each
+PLAIN_NS = 9_000_000  # longest RTT with growth by one packet per RTT
 START_SHARE = 1 / 16  # of a long RTT: a start ends at no shorter queue
 SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
 JITTER_G, FADE_G = 0.02, 0.007  # weights of the newest change, and of a sample that is not close
-MANY_PACKETS = 8  # whose queue does not change by whole packets
+MANY_PACKETS = 8  # the queue of a window of fewer changes by whole packets, which is no jitter
 WANDER_G, WANDER_GAIN = 0.1, 1.5  # weight of the newest change of the lowest delay, and its factor
 BETA, FAR = 0.8, 2  # decrease per excess delay; targets from which on the queue is drained
 MOST_STRETCH = 2  # of the window, for return path queues

@@ -50,13 +50,6 @@ static void end_flow(struct dp_sim *s, uint32_t row, uint64_t finish_ns)
 	sim_waiting_ended(s, row);
 }
 
-/* Now, for a flow that has finished.  Links without delay, as fast as can be, let it do so at 0,
- * which says that a flow has not. */
-static uint64_t finished_now(const struct dp_sim *s)
-{
-	return s->now ? s->now : 1;
-}
-
 static void fail_flow(struct dp_sim *s, uint32_t row, uint32_t status)
 {
 	if (s->flow[row].ended)
@@ -264,7 +257,7 @@ int dp_sim_order(struct dp_sim *s, uint64_t row, uint32_t what)
 			sim_start_flow(s, (uint32_t)row);
 		return 0;
 	case DP_FLOW_END:
-		stop_flow(s, (uint32_t)row, finished_now(s));
+		stop_flow(s, (uint32_t)row, dp_flow_finish_now(s->now));
 		return 0;
 	default:
 		return -EINVAL;
@@ -297,7 +290,7 @@ static void count_message(struct dp_sim *s, uint32_t row, const struct sim_messa
 	r->delivered_bytes += m->bytes;
 	count_latency(s, s->now - m->posted_ns);
 	if (!f->left && !f->outstanding)
-		end_flow(s, row, finished_now(s));
+		end_flow(s, row, dp_flow_finish_now(s->now));
 }
 
 /* Checks that every byte of every message was placed exactly once. */

@@ -249,7 +249,7 @@ int pump_order(struct run *run, const struct dp_flow_order *order)
 	/* A flow that has begun goes on: whoever wants to end it says so. */
 	flow->held = order->what == DP_FLOW_HOLD && !flow->posted_bytes;
 	if (order->what == DP_FLOW_END)
-		end_flow(run, flow, dp_flow_finish_at(flow->row, run->now_ns ? run->now_ns : 1));
+		end_flow(run, flow, dp_flow_finish_at(flow->row, dp_flow_finish_now(run->now_ns)));
 	return post_some(run, conn);
 }
 
