@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class CompiledAlgorithm:
 
     params: every parameter with its value.
     from_cache: nothing was compiled or linked.
+    sources: the files that the code is from.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class CompiledAlgorithm:
     params: Mapping[str, float]
     from_cache: bool
     algorithm: Algorithm = field(repr=False)
+    sources: Sequence[Path] = field(default=(), repr=False)
 
 
 def compile_algorithm(
@@ -63,7 +65,8 @@ def compile_algorithm(
     if not hit:
         obj = _object(program, cache.folder() / f"{algorithm.name}-{code_key}.o")
         cache.store(path, linking.link(algorithm, values, obj))
-    return CompiledAlgorithm(path, algorithm.name, values, hit, algorithm)
+    sources = [Path(file) for file in program.files]
+    return CompiledAlgorithm(path, algorithm.name, values, hit, algorithm, sources)
 
 
 def _object(program: subset.Program, path: Path) -> bytes:

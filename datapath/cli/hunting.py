@@ -129,12 +129,12 @@ def hunt(
     from datapath.interrupts import Interrupted, ending_signals
 
     space = _space(SPACE, only, without)
-    setup, name = _setup(algorithm, param, set_, seed)
+    setup, made = _setup(algorithm, param, set_, seed)
     budget = Budget(cases, _seconds(time_, cases))
-    findings = Findings(out or new_folder(f"{name}"), setup)
+    findings = Findings(out or new_folder(made.name), setup)
     with ending_signals():
         try:
-            tried = _hunt(space, findings, budget, jobs, quiet=quiet)
+            tried = _hunt(space, findings, budget, made.sources, jobs, quiet=quiet)
         except Interrupted as error:
             _print_findings(findings, fmt)
             tell_error(f"interrupted by {error}", f"the findings are in {findings.folder}")
@@ -146,13 +146,20 @@ def hunt(
 
 
 def _hunt(
-    space: Sequence[Dimension], findings: Findings, budget: Any, jobs: int | None, *, quiet: bool
+    space: Sequence[Dimension],
+    findings: Findings,
+    budget: Any,
+    files: Sequence[Path],
+    jobs: int | None,
+    *,
+    quiet: bool,
 ) -> int:
     from datapath.hunt import hunting
 
     progress = _Progress(quiet=quiet)
+    sources = hunting.Sources(files)
     try:
-        return hunting.hunt(space, findings, budget, progress, jobs=jobs)
+        return hunting.hunt(space, findings, budget, progress, jobs=jobs, sources=sources)
     finally:
         progress.close()
 
@@ -175,8 +182,8 @@ def _names(listed: str | None) -> list[str]:
 
 def _setup(
     algorithm: str, param: list[str] | None, settings: list[str] | None, seed: int
-) -> tuple[Any, str]:
-    """The settings of all cases, and the name of the algorithm, which is compiled."""
+) -> tuple[Any, Any]:
+    """The settings of all cases, and the compiled algorithm."""
     from datapath.cc import compile_algorithm
     from datapath.hunt.case import Setup
 
@@ -185,7 +192,7 @@ def _setup(
     path, extension, class_name = algorithm.partition(".py")
     if extension:
         algorithm = f"{Path(path + extension).expanduser().resolve()}{class_name}"
-    return Setup(algorithm, values, _settings(settings or []), seed), made.name
+    return Setup(algorithm, values, _settings(settings or []), seed), made
 
 
 def _settings(pairs: Sequence[str]) -> Mapping[str, Any]:

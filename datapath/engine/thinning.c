@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/thinning.h"
 
+#include <stdbool.h>
+
 #include "wire/ext.h"
 
 /* How long a receiver holds an acknowledgement that is not thinned. */
@@ -10,6 +12,8 @@ enum {
 	LEAST_SAMPLES = 4, /* acknowledgements of a round: one alone may meet a short queue */
 	CALM_ROUNDS = 16,  /* rounds without a queue before the sender asks for more again */
 	PATIENCE_MAX = 3,  /* most doublings of CALM_ROUNDS, one after each try that made a queue */
+	MANY = 6,  /* packets whose acknowledgements queue: fewer are hardly worth merging */
+	SOME = 4,  /* the same, once the sender has begun */
 	LASTS = 3, /* rounds with a long queue, before it counts: flows that begin make one */
 };
 
@@ -46,33 +50,35 @@ static void thicken(struct dp_thinning *t)
 }
 
 /* Whether the queue is one that fewer acknowledgements may make shorter. */
-static bool stands(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns)
+static bool stands(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns, bool many)
 {
 	if (t->level) /* a queue that becomes shorter goes away by itself */
-		return t->back_ns > srtt_ns / STANDS && t->back_ns >= t->last_ns;
-	t->calm = t->back_ns > LONG_NS && t->back_ns > 2 * min_rtt_ns ? t->calm + 1 : 0;
+		return many && t->back_ns > srtt_ns / STANDS && t->back_ns >= t->last_ns;
+	t->calm = many && t->back_ns > LONG_NS && t->back_ns > 2 * min_rtt_ns ? t->calm + 1 : 0;
 	return t->calm == LASTS;
 }
 
-static void look(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns)
+static void look(struct dp_thinning *t, uint64_t min_rtt_ns, uint64_t srtt_ns, bool many)
 {
-	if (stands(t, min_rtt_ns, srtt_ns))
+	if (stands(t, min_rtt_ns, srtt_ns, many))
 		thin(t, srtt_ns);
-	else if (t->back_ns <= srtt_ns / EMPTY)
+	else if (!many || t->back_ns <= srtt_ns / EMPTY)
 		thicken(t);
 	t->last_ns = t->back_ns;
 }
 
 void dp_thinning_sample(struct dp_thinning *t, uint64_t back_ns, uint64_t min_rtt_ns,
-			uint64_t srtt_ns, uint64_t now)
+			uint64_t srtt_ns, uint32_t packets, uint64_t now)
 {
+	uint64_t least = t->level ? SOME : MANY;
+
 	if (!t->samples || back_ns < t->back_ns)
 		t->back_ns = back_ns < UINT32_MAX ? (uint32_t)back_ns : UINT32_MAX;
 	if (t->samples < LEAST_SAMPLES)
 		t->samples++;
 	if (now < t->look_ns || t->samples < LEAST_SAMPLES)
 		return;
-	look(t, min_rtt_ns, srtt_ns);
+	look(t, min_rtt_ns, srtt_ns, (uint64_t)packets * t->back_ns > least * srtt_ns);
 	t->samples = 0;
 	t->look_ns = now + srtt_ns + dp_ack_delay_ns(t->level);
 }

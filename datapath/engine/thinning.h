@@ -25,8 +25,9 @@ struct dp_thinning {
 uint64_t dp_ack_delay_ns(unsigned level);
 
 /* Takes in an acknowledgement that waited for back_ns in queues on its way, by a path with
- * these RTTs.  The receiver never holds an acknowledgement for longer than an RTT. */
+ * these RTTs, while so many packets were in flight.  The receiver never holds an
+ * acknowledgement for longer than an RTT. */
 void dp_thinning_sample(struct dp_thinning *, uint64_t back_ns, uint64_t min_rtt_ns,
-			uint64_t srtt_ns, uint64_t now);
+			uint64_t srtt_ns, uint32_t packets, uint64_t now);
 
 #endif

@@ -112,7 +112,7 @@ def _workload(at: Scale) -> dict[str, Any]:
     lasts = duration_ns(at)
     if at.incast:
         workload = {"kind": "incast", "senders": at.pairs, "size": at.incast, "rounds": 1}
-        lasts = round(at.pairs * at.incast * 8e9 / at.rate_bps)
+        lasts = round(at.flows * at.incast * 8e9 / at.rate_bps)
     else:
         size = _message_bytes(at, lasts)
         window = at.window * at.framing.payload
@@ -122,20 +122,20 @@ def _workload(at: Scale) -> dict[str, Any]:
         workload = {"kind": "stream", "size": size, "depth": depth, "duration": duration}
     interval = min(max(lasts // _SAMPLES // 1000 * 1000, _INTERVAL_MIN_NS), _INTERVAL_MAX_NS)
     series = ["rtt", "inflight", "delivered", "retransmits"]
-    collect = {"series": series, "interval": format_duration_ns(interval), "qps": 2 * at.pairs}
+    collect = {"series": series, "interval": format_duration_ns(interval), "qps": 2 * at.flows}
     return {"workload": workload, "collect": collect}
 
 
 def duration_ns(at: Scale) -> int:
     """Long enough to judge, short enough for hundreds of cases in a minute."""
-    wanted = max(_SHORT_NS, _RTTS * at.rtt_ns, at.pairs * _PACKETS_OF_FLOW * at.packet_ns)
+    wanted = max(_SHORT_NS, _RTTS * at.rtt_ns, at.flows * _PACKETS_OF_FLOW * at.packet_ns)
     least = max(_SHORTEST_NS, _RTTS_MIN * at.rtt_ns)
     return round(max(min(wanted, _PACKETS_MAX * at.packet_ns), least)) // 1000 * 1000
 
 
 def _message_bytes(at: Scale, lasts_ns: int) -> int:
     """A power of two, so small that each flow completes many of them on a bad path."""
-    share = possible_bps(at) * lasts_ns / 8e9 / at.pairs / _MESSAGES
+    share = possible_bps(at) * lasts_ns / 8e9 / at.flows / _MESSAGES
     return 1 << int(math.log2(min(max(share, _MESSAGE_MIN), _MESSAGE_MAX)))
 
 

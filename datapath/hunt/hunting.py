@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from datapath import interrupts
+from datapath.errors import LocalError
 from datapath.experiment.parallel import pool
 from datapath.hunt.findings import Finding, Findings
 from datapath.hunt.minimise import minimise
@@ -38,6 +40,30 @@ class Observer(Protocol):
     def found(self, finding: Finding) -> None: ...
 
 
+class Sources:
+    """The files of an algorithm, as they were when its hunt began."""
+
+    def __init__(self, files: Sequence[Path] = ()) -> None:
+        self.stamps = {path: _stamp(path) for path in files}
+
+    def check(self, folder: Path) -> None:
+        """LocalError when one is another now: its cases are not those of the same algorithm."""
+        for path, stamp in self.stamps.items():
+            if _stamp(path) != stamp:
+                raise LocalError(
+                    f"{path} was changed, so the hunt ends here",
+                    hint=f"what it found before is in {folder}; to edit meanwhile, hunt a copy",
+                )
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return known.st_mtime_ns, known.st_size
+
+
 @dataclass(frozen=True)
 class Budget:
     """When a hunt ends.  cases: runs, those that make findings smaller included.
@@ -56,14 +82,17 @@ def hunt(
     observer: Observer,
     *,
     jobs: int | None = None,
+    sources: Sources | None = None,
 ) -> int:
     """Hunt until the budget is spent; how many cases were tried.
 
-    jobs: processes, 1: this one; None: one for each CPU.  What was found lies in the findings'
-    folder from the first moment, also when this is interrupted.
+    jobs: processes, 1: this one; None: one for each CPU.  sources: of the algorithm; LocalError
+    when one changes.  What was found lies in the findings' folder from the first moment, also
+    when this is interrupted.
     """
     search = Search(space, findings.setup.seed)
     with _trials(findings, budget, observer, jobs) as trials:
+        trials.sources = sources or Sources()
         findings.about(state="running", cases=0)
         try:
             while generation := search.propose():
@@ -122,6 +151,7 @@ class _Trials:
         run: Callable[[Sequence[Case], int], Iterator[Trial]],
     ) -> None:
         self.findings, self.observer, self.run = findings, observer, run
+        self.sources = Sources()
         self.most = budget.cases
         self.until = None if budget.seconds is None else time.monotonic() + budget.seconds
         self.made = 0
@@ -147,6 +177,7 @@ class _Trials:
                 trial = next(running, None)
                 if trial is None:
                     raise Spent
+                self.sources.check(self.findings.folder)
                 self.known[key] = trial
                 self.made += 1
                 self.observer.tried(self.made, len(self.findings.all))

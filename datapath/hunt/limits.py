@@ -111,7 +111,7 @@ def scores(metrics: Mapping[str, float], limits: Sequence[Limit]) -> dict[str, f
 def possible_bps(at: Scale) -> float:
     """Payload, bit/s, of all flows together."""
     line = at.rate_bps * at.framing.payload_share * _kept(at)
-    window = at.pairs * at.window * at.framing.payload * 8e9 / idle_rtt_ns(at)
+    window = at.flows * at.window * at.framing.payload * 8e9 / idle_rtt_ns(at)
     return min(line, window)
 
 
@@ -127,7 +127,7 @@ def idle_rtt_ns(at: Scale) -> float:
 def limits(at: Scale, duration_ns: float) -> list[Limit]:
     """The requirements of a case; of streams, over their duration."""
     # Flows do not send less than a packet at a time, and two are what pacing asks for.
-    rtt_ns = idle_rtt_ns(at) + 2 * at.pairs * at.packet_ns
+    rtt_ns = idle_rtt_ns(at) + 2 * at.flows * at.packet_ns
     asked = [
         Limit(LOW_GOODPUT, "goodput", min=_least_goodput(at, duration_ns)),
         Limit(STALL, "longest_stall", max=_whole(_STALL_RTTS * rtt_ns + _STALL_NS)),
@@ -141,8 +141,8 @@ def limits(at: Scale, duration_ns: float) -> list[Limit]:
         Limit(STANDING_QUEUE, "rtt_p50", max=_whole(_RTTS_P50 * rtt_ns)),
         Limit(STANDING_QUEUE, "rtt_p99", max=_whole(_RTTS_P99 * rtt_ns)),
     ]
-    packets = possible_bps(at) * duration_ns / (8e9 * at.framing.payload * at.pairs)
-    if at.pairs > 1 and packets >= _PACKETS_TO_JUDGE:
+    packets = possible_bps(at) * duration_ns / (8e9 * at.framing.payload * at.flows)
+    if at.flows > 1 and packets >= _PACKETS_TO_JUDGE:
         asked.append(Limit(UNFAIR, "fairness", min=_JAIN))
     return asked
 
@@ -150,7 +150,7 @@ def limits(at: Scale, duration_ns: float) -> list[Limit]:
 def _least_goodput(at: Scale, duration_ns: float) -> float:
     possible, start_ns = possible_bps(at), _START_RTTS * idle_rtt_ns(at)
     if at.incast:
-        sent_bits = 8e9 * at.pairs * at.incast
+        sent_bits = 8e9 * at.flows * at.incast
         return _whole(_GOODPUT_SHARE * sent_bits / (sent_bits / possible + start_ns))
     return _whole(_GOODPUT_SHARE * possible * max(1 - start_ns / duration_ns, 0.1))
 

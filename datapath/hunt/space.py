@@ -112,8 +112,13 @@ class Scale:
 
     @property
     def pairs(self) -> int:
-        """All flows."""
+        """Pairs of hosts: a sender and a receiver each."""
         return int(self.value("flows")) + self.competing
+
+    @property
+    def flows(self) -> int:
+        """All of them."""
+        return self.pairs * (1 if self.incast else int(self.case.get("qps", 1)))
 
     @functools.cached_property
     def framing(self) -> Framing:
@@ -199,7 +204,10 @@ SPACE: Sequence[Dimension] = (
               lambda v, at: {"path.delay": _ns(at.rtt_ns / 2)}, ("ns",), 2e5),
     Dimension("buffer", "of the shared link, in bandwidth-delay products", Log(0.05, 20, 1),
               lambda v, at: {"path.queue": format_bytes(at.queue_bytes)}, ("BDP",), 1),
-    Dimension("flows", "that have the algorithm", Whole(1, 64, 2), lambda v, at: {}, default=2),
+    Dimension("flows", "that have the algorithm, each of a host of its own", Whole(1, 64, 2),
+              lambda v, at: {}, default=2),
+    Dimension("qps", "in the place of each flow, of the same host", Whole(2, 64),
+              lambda v, at: _of_streams(at, "qps", v)),
     Dimension("mtu", "of all links", Choice((4200, 9000)),
               lambda v, at: {"topology.mtu": v}, ("B",), 1500),
     Dimension("window", "packets in flight of a QP, at most", Choice((64, 128, 256, 512, 1024)),

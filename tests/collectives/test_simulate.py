@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from datapath.cc import compile_algorithm
 from datapath.collectives import check, make, registry
 from datapath.collectives.make import Costs
 from datapath.collectives.plan import Array, Op, Plan
@@ -13,10 +14,11 @@ from datapath.collectives.simulate import Node, schedule
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import steps as virtual
+from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link, Loss
 from datapath.fabric.sim_result import SimResult
 from datapath.fabric.simulator import Simulation
-from datapath.fabric.topology import Rail, Star
+from datapath.fabric.topology import Dumbbell, Rail, Star
 
 pytestmark = [pytest.mark.san, pytest.mark.compute]
 
@@ -141,6 +143,25 @@ def test_links_that_take_no_time_let_steps_go_on() -> None:
     assert result.finished
     assert took >= 0
     assert all(result.flows.rows["finish_ns"] > 0)
+
+
+def ring_over_a_slow_link(loss: float, seed: int) -> float:
+    """Its bus bandwidth, bit/s: frames of 0.6 ms, so acknowledgements wait long behind data."""
+    size, rate_bps = 64 << 20, RATE // 10
+    lossy = Loss(good=loss) if loss else None
+    link = Link(rate_bps=rate_bps, delay_ns=100_000, limit_bytes=256_000, loss=lossy)
+    options = EngineOptions(path_mtu=4096, segment_max=7552, line_rate_bps=rate_bps)
+    network = Simulation(Dumbbell(2, Link(), link, link), transport=options, seed=seed)
+    scheduled = schedule(check(planned("ring", 4, size, transfer_bytes=65536)), iterations=2)
+    result = network.run(scheduled.flows, compile_algorithm("vpc", {}), steps=scheduled.steps)
+    return float(1.5 * size * 8e9 / scheduled.times_ns(result.step_ns).mean())
+
+
+@pytest.mark.parametrize(("loss", "least"), [(0.01, 0.96), (0.05, 0.93)])
+def test_a_ring_over_a_slow_link_keeps_its_rate_with_loss(loss: float, least: float) -> None:
+    lossless = ring_over_a_slow_link(0, seed=1)
+    for seed in (1, 2, 3):
+        assert ring_over_a_slow_link(loss, seed) > least * lossless
 
 
 def test_hundreds_of_ranks() -> None:

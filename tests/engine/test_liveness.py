@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.engine.ladder import World
 from tests.engine.test_soak import EXTENDED, soak
 
 pytestmark = pytest.mark.san
@@ -107,6 +109,25 @@ def test_time_outs_grow_while_the_rtt_is_not_known() -> None:
         seed=661373106, rate_bps=10**7, rtt_ns=300 * MS, window=64, total=50_000,
         aims=HEAD | BLACKOUT, burst=3, blackout_ns=PATIENCE_NS // 8, ops=WRITE,
     )  # fmt: skip
+
+
+def test_qps_that_lost_their_packets_together_try_again_apart(ext: World) -> None:
+    """A full queue has room for one of them at a time."""
+    pairs = [ext.extended_pair() for _ in range(8)]
+    sender = pairs[0][0].host
+    for a, b in pairs:
+        a.write(b"x", b.host.memory(8))
+    sender.send_all()  # all are lost, as is all that follows
+    tries: dict[int, list[int]] = {b.qpn: [] for _, b in pairs}
+    while min(len(times) for times in tries.values()) < 6:
+        ext.expire(sender)
+        for packet in sender.send_all():
+            tries[packet.dest_qpn].append(ext.now)
+    longest = 20 * MS  # the RTT is not known
+    for times in tries.values():
+        assert all(0.75 * longest <= b - a <= longest + US for a, b in pairwise(times[:6]))
+    for nth in range(1, 6):
+        assert len({times[nth] // (100 * US) for times in tries.values()}) > 4
 
 
 @settings(

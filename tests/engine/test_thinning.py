@@ -21,6 +21,7 @@ pytestmark = pytest.mark.san
 DELAY = 50 * US
 MOST = 7
 EVERY = 16
+MANY = 100  # packets in flight
 
 # --- how many to ask for ----------------------------------------------------------------------
 
@@ -37,7 +38,7 @@ def return_path(capacity: float, wanted: float, rtt_ns: int, rounds: int) -> tup
         back_ns = int(queue / capacity * rtt_ns)
         for _ in range(4):
             now += (rtt_ns + back_ns) // 4
-            lib.dp_thinning_sample(known, back_ns, rtt_ns, rtt_ns + back_ns, now)
+            lib.dp_thinning_sample(known, back_ns, rtt_ns, rtt_ns + back_ns, MANY, now)
         sent = wanted / 2**known.level * (1 + back_ns / rtt_ns)
         queue = min(max(queue + sent - capacity * (1 + back_ns / rtt_ns), 0), 2 * wanted)
         levels.append(known.level)
@@ -62,8 +63,29 @@ def test_a_slow_way_has_as_many_as_it_carries(level: int, rtt_ns: int) -> None:
 def test_a_short_queue_of_others_is_left_alone() -> None:
     known = ffi.new("struct dp_thinning *")
     for i in range(1000):
-        lib.dp_thinning_sample(known, 390 * US, 200 * US, 590 * US, S + i * MS)
+        lib.dp_thinning_sample(known, 390 * US, 200 * US, 590 * US, MANY, S + i * MS)
         assert known.level == 0
+
+
+@pytest.mark.parametrize(("packets", "most"), [(6, 0), (12, 0), (13, MOST)])
+def test_a_queue_of_few_packets_is_left_alone(packets: int, most: int) -> None:
+    """Half of the RTT is in the queue, so half of the packets in flight wait there."""
+    known = ffi.new("struct dp_thinning *")
+    levels = set()
+    for i in range(1000):
+        back_ns = 10 * MS + i * US
+        lib.dp_thinning_sample(known, back_ns, MS, 2 * back_ns, packets, S + i * 100 * MS)
+        levels.add(known.level)
+    assert max(levels) == most
+
+
+def test_when_few_packets_are_left_it_asks_for_all_again() -> None:
+    known = ffi.new("struct dp_thinning *")
+    for i in range(2000):
+        packets = MANY if i < 1000 else 7
+        lib.dp_thinning_sample(known, 10 * MS, MS, 20 * MS, packets, S + i * 100 * MS)
+        assert i != 999 or known.level > 0
+    assert known.level == 0
 
 
 def test_tries_that_make_a_queue_become_rare() -> None:
@@ -78,7 +100,7 @@ def test_tries_that_make_a_queue_become_rare() -> None:
 def test_the_receiver_never_holds_one_for_longer_than_an_rtt(back_ns: int, rtt_ns: int) -> None:
     known = ffi.new("struct dp_thinning *")
     for now in range(S, S + 100 * rtt_ns, rtt_ns):
-        lib.dp_thinning_sample(known, back_ns, rtt_ns, rtt_ns, now)
+        lib.dp_thinning_sample(known, back_ns, rtt_ns, rtt_ns, MANY, now)
         assert known.level <= MOST
         assert known.level == 0 or lib.dp_ack_delay_ns(known.level) <= rtt_ns
 
@@ -87,7 +109,7 @@ def test_one_late_acknowledgement_is_no_queue() -> None:
     known = ffi.new("struct dp_thinning *")
     for i in range(1000):
         late = 300 * US if i % 3 else 0
-        lib.dp_thinning_sample(known, late, MS, MS, S + i * MS)
+        lib.dp_thinning_sample(known, late, MS, MS, MANY, S + i * MS)
         assert known.level == 0
 
 

@@ -129,6 +129,22 @@ def test_what_was_found_is_there_after_an_interrupt(
         assert not any(alive(pid) for pid in children)
 
 
+def test_a_hunt_ends_when_its_algorithm_is_edited(bad: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "hunt"
+    command = [*DPCTL, "cc", "hunt", f"{bad}:Halver", "--only", "loss,mtu", "--out", folder]
+    process = subprocess.Popen(
+        [*map(str, command), "--time", "10min", "-q"], stderr=subprocess.PIPE, text=True
+    )
+    wait_for_a_finding(folder, process)
+    before = (folder / "findings.json").read_text()
+    bad.write_text(bad.read_text() + "\n\n# an edit\n")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"{bad} was changed, so the hunt ends here" in errors
+    assert str(folder) in errors
+    assert "broken" not in before + (folder / "findings.json").read_text()
+
+
 def wait_for_a_finding(folder: Path, process: subprocess.Popen[Any]) -> None:
     table = folder / "findings.json"
     while not (table.exists() and json.loads(table.read_text())):

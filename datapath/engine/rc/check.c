@@ -137,6 +137,7 @@ static const char *check_block(const struct dp_rc *rc)
 	if (why)
 		return why;
 	MUST(flight == t.flight && lost == t.lost, "a record is in no list");
+	MUST(b->listed == flight + lost, "the records in lists are counted wrong");
 	MUST(t.bytes == rc->flow->inflight_bytes, "the bytes in flight are counted wrong");
 	return NULL;
 }

@@ -385,13 +385,14 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	struct delivery d = { 0 };
 	struct dp_xah xah;
 	uint64_t marked;
-	uint32_t upto, i;
+	uint32_t in_flight, upto, i;
 	bool news;
 
 	dp_xah_get(p->xah, &xah);
 	upto = nak ? p->psn : dp_psn_add(p->psn, 1);
 	if (!r->block || dp_psn_diff(upto, r->snd_nxt) > 0)
 		return;
+	in_flight = r->block->listed;
 	note_marks(rc, p, &xah);
 	d.echoed = xah.ack_delay_ns != UINT32_MAX;
 	d.echo_ns = xah.ts_echo_ns;
@@ -416,7 +417,7 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
 		if (d.rtt_ns && rc->flow->rtt.srtt_ns)
 			dp_thinning_sample(&rc->flow->thinning, d.back_ns, rc->flow->rtt.min_rtt_ns,
-					   rc->flow->rtt.srtt_ns, now);
+					   rc->flow->rtt.srtt_ns, in_flight, now);
 	}
 	delivered(rc, &d, marked, now);
 	if (nak && r->block)

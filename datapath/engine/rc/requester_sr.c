@@ -9,6 +9,7 @@
 #include "engine/rc/negotiate.h"
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
+#include "wire/random.h"
 
 /* Doubling stops at this time-out. */
 #define BACKOFF_MAX_NS 1000000000ull
@@ -67,6 +68,16 @@ static bool only_answers(const struct dp_rc *rc)
 	return b && b->lost.head == DP_NIL;
 }
 
+/* Up to a quarter less, different for each QP and each expiry in a row.  QPs whose packets were lost
+ * together must not send them again together: where a queue is full, it has room for one. */
+static uint64_t scattered(const struct dp_rc *rc, uint64_t rto)
+{
+	uint64_t any =
+		dp_mix64(rc->qp.engine->cfg.seed ^ (uint64_t)rc->qp.qpn << 32 ^ rc->req.backoff);
+
+	return rto - (rto / 4 * (any >> 48) >> 16);
+}
+
 /* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
  * time-outs within the time that the QP's attributes grant.  While the RTT is not known, the second
  * half of these time-outs may grow to the IB time-out: the path may be so long that all of them
@@ -83,7 +94,7 @@ static uint64_t time_out(const struct dp_rc *rc)
 	rto = first << (rc->req.backoff < 8 ? rc->req.backoff : 8);
 	if (rto > longest)
 		rto = first > longest ? first : longest;
-	return rto;
+	return rc->req.backoff ? scattered(rc, rto) : rto;
 }
 
 void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)

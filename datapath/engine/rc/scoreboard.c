@@ -9,7 +9,7 @@ bool dp_tx_block_get(struct dp_rc *rc)
 	if (!b)
 		return false;
 	b->paths = dp_paths(rc);
-	b->pages = 0;
+	b->pages = b->listed = 0;
 	b->xmit_ns = b->delivered = 0;
 	b->lost.head = b->lost.tail = DP_NIL;
 	for (kind = 0; kind < dp_classes(b); kind++)

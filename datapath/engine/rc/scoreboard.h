@@ -62,6 +62,7 @@ struct dp_tx_page {
 struct dp_tx_block {
 	void *pool_link;
 	uint32_t paths, pages;
+	uint32_t listed; /* records in all lists: sent and not delivered */
 	struct dp_rec_list lost;
 	uint64_t xmit_ns;   /* latest sending time of a delivered packet, over all paths */
 	uint64_t delivered; /* paths > 1: a bit for each entry of `bytes` in use */
@@ -103,6 +104,7 @@ static inline void dp_rec_append(struct dp_tx_block *b, struct dp_rec_list *l, u
 	else
 		dp_rec(b, l->tail)->next = i;
 	l->tail = i;
+	b->listed++;
 }
 
 static inline void dp_rec_remove(struct dp_tx_block *b, struct dp_rec_list *l, uint32_t i)
@@ -117,6 +119,7 @@ static inline void dp_rec_remove(struct dp_tx_block *b, struct dp_rec_list *l, u
 		l->tail = prev;
 	else
 		dp_rec(b, next)->prev = prev;
+	b->listed--;
 }
 
 static inline unsigned dp_classes(const struct dp_tx_block *b)

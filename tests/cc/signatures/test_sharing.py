@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from datapath.cc import compile_algorithm
+from datapath.fabric import flows as traffic
 from datapath.fabric.changes import SetAlgorithm, SetLink
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.links import Link, Marking, Policer
+from datapath.fabric.sim_result import Sampling
 from datapath.fabric.simulator import Simulation
-from datapath.fabric.topology import Star
+from datapath.fabric.topology import Dumbbell, Star
 from datapath.workloads.traffic import schedules
 
 from .scene import (
@@ -356,3 +358,31 @@ def test_one_of_two_flows_gets_another_algorithm() -> None:
     windows = seen.qp("cwnd_bytes")[seen.after(110 * MS)]
     assert set(windows[:, 0]) == {8 * MSS}
     assert len(set(windows[:, 1])) > 20
+
+
+@pytest.mark.parametrize("name", ["newreno", "cubic", "dctcp", "bbr", "vpc"])
+def test_many_qps_of_two_hosts_share_a_short_queue(name: str) -> None:
+    """128 QPs, where path and queue hold 69 packets; all begin at once, and most packets are lost.
+
+    The second host had nothing for a second, and a third of its QPs died: QPs that had lost their
+    packets together sent them again together, at instants at which the queue had room for one.
+    """
+    qps = 64
+    flows = traffic.empty(2 * qps)
+    flows["src"] = np.repeat([0, 1], qps)
+    flows["dst"] = flows["src"] + 2
+    flows["qp"] = np.tile(np.arange(qps), 2)
+    flows["bytes"], flows["stop_ns"] = traffic.UNTIL_STOP, 1000 * MS
+    flows["message_bytes"], flows["depth"] = 1 << 16, 16
+    link = Link(rate_bps=GBIT, delay_ns=100 * US, limit_bytes=256 << 10)
+    network = Simulation(
+        Dumbbell(2, Link(), link, link), transport=EngineOptions(line_rate_bps=GBIT)
+    )
+    sampling = Sampling(10 * MS, flows=range(2 * qps))
+    result = network.run(flows, compile_algorithm(name, {}), until_ns=2000 * MS, sampling=sampling)
+    assert not result.flows.rows["failed"].any()
+    delivered = result.series.qps["delivered_bytes"][99]
+    assert jain(delivered) > 0.7
+    hosts = delivered.reshape(2, qps).sum(axis=1)
+    assert hosts.min() > 0.5 * hosts.max()
+    assert delivered.sum() * 8 > 0.9 * GBIT
