@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class DatapathError(Exception):
     """An error told to the user in one line, with the next step as `hint`."""
@@ -12,6 +14,10 @@ class DatapathError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From one process to another as it is, whatever the arguments of its class are."""
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class LocalError(DatapathError):
@@ -36,3 +42,9 @@ class RunFailed(DatapathError):
     """One run of a sweep gave no valid result; the sweep goes on."""
 
     exit_code = 1
+
+
+def _again(kind: type[DatapathError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error

@@ -38,6 +38,7 @@ _OPPORTUNITY = 1500 + 14 + 24  # bytes that a trace lets go at a time, link/link
 _TRACE_MAX = 4000
 """Entries of a trace."""
 _STAGGER_RTTS = 50
+_FLOWS_MAX = 1024
 _ACK_BYTES = 128  # on the wire, with its bitmap
 
 
@@ -116,9 +117,15 @@ class Scale:
         return int(self.value("flows")) + self.competing
 
     @property
+    def qps(self) -> int:
+        """Of each sender, fewer where there are many of them."""
+        wanted = 1 if self.incast else int(self.case.get("qps", 1))
+        return max(min(wanted, _FLOWS_MAX // self.pairs), 1)
+
+    @property
     def flows(self) -> int:
         """All of them."""
-        return self.pairs * (1 if self.incast else int(self.case.get("qps", 1)))
+        return self.pairs * self.qps
 
     @functools.cached_property
     def framing(self) -> Framing:
@@ -207,7 +214,7 @@ SPACE: Sequence[Dimension] = (
     Dimension("flows", "that have the algorithm, each of a host of its own", Whole(1, 64, 2),
               lambda v, at: {}, default=2),
     Dimension("qps", "in the place of each flow, of the same host", Whole(2, 64),
-              lambda v, at: _of_streams(at, "qps", v)),
+              lambda v, at: _of_streams(at, "qps", at.qps)),
     Dimension("mtu", "of all links", Choice((4200, 9000)),
               lambda v, at: {"topology.mtu": v}, ("B",), 1500),
     Dimension("window", "packets in flight of a QP, at most", Choice((64, 128, 256, 512, 1024)),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,21 @@ SETUP = Setup("newreno")
 SOURCE = Path("hunt.yaml")
 
 
+def ends(dimension: Dimension, value: Any) -> list[Any]:
+    """A value with each of its parts at each end of what it may be."""
+    found = []
+    for at, each in enumerate(parts_of(dimension.values)):
+        for end in (each.low, each.high, each.mildest) if isinstance(each, Log) else each.options:
+            found.append(replaced(value, at, end))
+    return found
+
+
 @pytest.mark.parametrize("dimension", SPACE, ids=lambda dimension: dimension.name)
 def test_every_value_makes_an_experiment_that_can_be_simulated(dimension: Dimension) -> None:
     rng = random.Random(1)
     values = [dimension.values.draw(rng) for _ in range(5)]
     values += [dimension.values.mutate(value, rng) for value in values]
-    for at, each in enumerate(parts_of(dimension.values)):
-        for end in (each.low, each.high, each.mildest) if isinstance(each, Log) else each.options:
-            values.append(replaced(values[0], at, end))
-    for value in values:
+    for value in [*values, *ends(dimension, values[0])]:
         case = {dimension.name: value}
         (point,) = load_text(text(case, SETUP), SOURCE).points
         shape(point.spec.topology, point.spec.path)
@@ -44,6 +51,13 @@ def test_dimensions_go_together() -> None:
         case = {d.name: d.values.draw(rng) for d in SPACE if rng.random() < 0.4}
         (point,) = load_text(text(case, SETUP), SOURCE).points
         shape(point.spec.topology, point.spec.path)
+
+
+def test_the_high_ends_of_two_dimensions_go_together() -> None:
+    rng = random.Random(3)
+    for both in itertools.combinations(SPACE, 2):
+        case = {d.name: ends(d, d.values.draw(rng))[1] for d in both}
+        load_text(text(case, SETUP), SOURCE)
 
 
 def test_the_default_case() -> None:
