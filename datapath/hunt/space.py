@@ -215,6 +215,8 @@ SPACE: Sequence[Dimension] = (
               lambda v, at: {}, default=2),
     Dimension("qps", "in the place of each flow, of the same host", Whole(2, 64),
               lambda v, at: _of_streams(at, "qps", at.qps)),
+    Dimension("operation", "of each message, in place of a WRITE", Choice(("read", "send")),
+              lambda v, at: {"workload.operation": v}),
     Dimension("mtu", "of all links", Choice((4200, 9000)),
               lambda v, at: {"topology.mtu": v}, ("B",), 1500),
     Dimension("window", "packets in flight of a QP, at most", Choice((64, 128, 256, 512, 1024)),

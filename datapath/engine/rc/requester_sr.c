@@ -212,6 +212,22 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	return 1;
 }
 
+/* How many PSNs of a READ to ask for at once, at most `most`: what fits into the window, in chunks of
+ * no less than half of it, or a quarter of the longest, since each costs a request.  They come back
+ * in a burst, so a short path, which holds few packets, gets small chunks. */
+static uint32_t chunk(const struct dp_rc *rc, uint32_t most)
+{
+	double window = dp_flow_window_bytes(rc->flow), segment = rc->req.segment;
+	double inflight = (double)rc->flow->inflight_bytes, least = window / segment / 2;
+	uint32_t n = most < DP_READ_CHUNK ? most : DP_READ_CHUNK;
+
+	if (least > DP_READ_CHUNK / 4)
+		least = DP_READ_CHUNK / 4;
+	while (n > 1 && n > least && inflight + n * segment > window)
+		n /= 2;
+	return n;
+}
+
 /* How many PSNs of the request may be sent now: one, or a chunk of a READ. */
 static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t now)
 {
@@ -224,14 +240,8 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 	room = rc->window - (uint32_t)dp_psn_diff(r->snd_nxt, r->snd_una);
 	left = wqe->n_psn - index;
 	bytes = wqe->len - dp_offset_of(rc, wqe, r->snd_nxt);
-	if (wqe->opcode == DP_WR_RDMA_READ) {
-		n = left < DP_READ_CHUNK ? left : DP_READ_CHUNK;
-		n = n < room ? n : room;
-		while (n > DP_READ_CHUNK / 4 &&
-		       (double)rc->flow->inflight_bytes + (double)n * r->segment >
-			       dp_flow_window_bytes(rc->flow))
-			n /= 2; /* not smaller: each part costs a request packet */
-	}
+	if (wqe->opcode == DP_WR_RDMA_READ)
+		n = chunk(rc, left < room ? left : room);
 	if (!room)
 		return 0;
 	if (bytes > n * r->segment)

@@ -386,3 +386,24 @@ def test_many_qps_of_two_hosts_share_a_short_queue(name: str) -> None:
     hosts = delivered.reshape(2, qps).sum(axis=1)
     assert hosts.min() > 0.5 * hosts.max()
     assert delivered.sum() * 8 > 0.9 * GBIT
+
+
+@pytest.mark.parametrize("name", ["newreno", "cubic", "bbr", "vpc"])
+def test_reads_over_a_short_path_with_a_short_queue(name: str) -> None:
+    """Path and queue hold eight packets each, and chunks of eight at a time overflowed them."""
+    link = Link(rate_bps=GBIT, delay_ns=75 * US // 2, limit_bytes=9375)
+    network = Simulation(
+        Dumbbell(2, Link(), link, link),
+        transport=EngineOptions(path_mtu=1024, line_rate_bps=GBIT),
+    )
+    delivered = {}
+    for operation in ("write", "read"):
+        flows = long_flows(2, 300 * MS)
+        flows["opcode"] = traffic.OPCODES[operation]
+        sampling = Sampling(MS, flows=range(2))
+        result = network.run(
+            flows, compile_algorithm(name, {}), until_ns=300 * MS, sampling=sampling
+        )
+        series = result.series.qps["delivered_bytes"]
+        delivered[operation] = (series[-1] - series[50]).sum()
+    assert delivered["read"] > 0.94 * delivered["write"]
