@@ -314,7 +314,7 @@ def _read_field(
             raise fail(name, f"length of {name} is {value.length!r}", "a whole number, 1 or more")
         field = Field(name, kind, value.default, line, length=value.length, of=of)
     else:
-        field = Field(name, kind, value.default, line, value.unit, value.doc, value.min, value.max)
+        field = Field(name=name, kind=kind, line=line, **vars(value))
     try:
         default = field.checked(value.default, f"the default of {name}")
     except LocalError as error:

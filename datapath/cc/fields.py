@@ -21,6 +21,7 @@ class Param:
     doc: str
     min: float | None
     max: float | None
+    above_rtt: bool
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def param(
     doc: str = "",
     min: float | None = None,  # noqa: A002
     max: float | None = None,  # noqa: A002
+    above_rtt: bool = False,
 ) -> Any:
     """Declare a parameter: set once per run, read only in the hooks.
 
@@ -46,8 +48,10 @@ def param(
         doc: one line of meaning.
         min: least legal value, itself included.
         max: greatest legal value, itself included.
+        above_rtt: an RTT in ns that flows aim at, queues included: on a longer path they starve,
+            and `dpctl run` says so.
     """
-    return Param(default, unit, doc, min, max)
+    return Param(default, unit, doc, min, max, above_rtt)
 
 
 def state(default: float = 0.0, *, length: int = 0, of: str = "flow") -> Any:
@@ -70,6 +74,7 @@ class Field:
     line: where the file declares it.
     length: elements of an array; 0: a single number.
     of: the record in which it stands; a parameter stands in that of the port, too.
+    above_rtt: as for `param`.
     """
 
     name: str
@@ -82,6 +87,7 @@ class Field:
     max: float | None = None
     length: int = 0
     of: str = "flow"
+    above_rtt: bool = False
 
     def image(self, value: float) -> bytes:
         """`value` as it stands in the record: eight bytes, for an array so many times that."""

@@ -12,6 +12,7 @@ sweep.py      axes -> points -> runs in their order
 estimate.py   how long they will take; deciding.py: further runs for undecided claims
 preflight.py  what this machine lacks, before anything is built
 machine.py    the same for `dpctl doctor`
+targets.py    delays that algorithms aim at, below the RTT of the path
 trust.py      whether --resume may run code that a result folder names
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
 live.py       one live run; retakes.py: how often it is made again

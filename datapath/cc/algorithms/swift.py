@@ -39,7 +39,9 @@ class Swift(Flow):
     only starves the flow.
     """
 
-    base_target_ns: float = param(50_000, unit="ns", min=1, doc="target delay of a large flow")
+    base_target_ns: float = param(
+        50_000, unit="ns", min=1, above_rtt=True, doc="target delay of a large flow"
+    )
     endpoint_target_ns: float = param(
         5_000_000, unit="ns", min=1, doc="target delay of the two end hosts together"
     )

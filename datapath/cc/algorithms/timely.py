@@ -33,7 +33,9 @@ class Timely(Flow):
     alpha: float = param(0.875, min=0.001, max=1, doc="weight of the newest RTT difference")
     beta: float = param(0.8, min=0, max=1, doc="multiplicative decrease")
     delta_bps: float = param(10e6, unit="bit/s", min=1, doc="additive increase per segment")
-    t_low_ns: float = param(50_000, unit="ns", min=0, doc="RTT below which the rate grows")
+    t_low_ns: float = param(
+        50_000, unit="ns", min=0, above_rtt=True, doc="RTT below which the rate grows"
+    )
     t_high_ns: float = param(500_000, unit="ns", min=1, doc="RTT above which it shrinks")
     n_hai: int = param(5, min=1, doc="segments after which increase is five times as fast")
     segment_bytes: float = param(16384, unit="bytes", min=1, doc="bytes between two updates")
