@@ -346,6 +346,28 @@ def test_a_lost_tail_is_probed_before_the_time_out(ext: World) -> None:
     assert ext.now - begin < 4 * MS
 
 
+@pytest.mark.parametrize(("packet", "probes"), [(64, 3), (256, 3), (257, 1)])
+def test_a_lost_probe_is_repeated_until_the_time_out(ext: World, packet: int, probes: int) -> None:
+    """Each time after twice as long; once only if it is more than a quarter of the window."""
+    a, b = ext.extended_pair()
+    target = b.host.memory(packet)
+    for _ in range(100):  # so that the RTT is known
+        a.write(b"x", target)
+        assert ext.run(Channel(latency_ns=100 * US))
+    algo, _keep = constant_cc(1024, 1e9)
+    assert lib.dp_qp_set_cc(a.qp, algo, ext.now) == 0
+    a.write(pattern(packet), target)
+    sent = [ext.now] * len(a.host.send_all())
+    while not a.stats()["timeouts"]:
+        ext.expire(a)
+        sent += [ext.now] * len(a.host.send_all())  # all are lost
+    assert a.stats()["probes"] == probes
+    assert sent[-1] - sent[0] == pytest.approx(4 * MS, rel=0.01), "the time-out"
+    first = 2 * 200 * US + 100 * US
+    waits = [after - before for before, after in itertools.pairwise(sent[:-1])]
+    assert waits == pytest.approx([first << nth for nth in range(probes)], rel=0.05)
+
+
 @pytest.mark.parametrize("lost", [set(), {30}], ids=["nothing", "one"])
 def test_a_host_that_stands_still_costs_a_packet_for_each_time_out(
     ext: World, lost: set[int]

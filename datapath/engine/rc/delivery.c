@@ -289,7 +289,8 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	if (rc->sender->timeout_ns)
 		judge_timeouts(rc, d);
 	r->backoff = 0;
-	r->tlp_sent = r->forced = false;
+	r->probes = 0;
+	r->forced = false;
 	r->progress_ns = now;
 	r->rnr_left = rc->qp.attr.rnr_retry;
 	rc->flow->delivered_bytes += d->bytes;

@@ -198,18 +198,25 @@ static uint32_t newest_acked(const struct dp_tx_block *b)
 	return newest;
 }
 
-void dp_probe(struct dp_rc *rc)
+void dp_probe(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
 	uint32_t newest = newest_acked(b), oldest = dp_oldest_answer(rc);
+	uint64_t next;
 
 	rc->sender->tlp_ns = 0;
 	if (b->lost.head != DP_NIL || (newest == DP_NIL && oldest == DP_NIL))
 		return;
-	rc->req.tlp_sent = rc->req.forced = true;
+	rc->req.probes++;
+	rc->req.forced = true;
 	rc->sender->stats.probes++;
-	if (newest != DP_NIL)
-		dp_mark_lost(rc, newest);
-	else
+	if (newest == DP_NIL) {
 		dp_ask_again(rc, oldest);
+		return;
+	}
+	next = now + (dp_probe_timeout(rc) << rc->req.probes);
+	if (next < rc->req.timer_ns &&
+	    DP_PROBED_PART * dp_rec(b, newest)->len <= dp_flow_cwnd_bytes(rc->flow))
+		rc->sender->tlp_ns = next;
+	dp_mark_lost(rc, newest);
 }

@@ -18,13 +18,17 @@ void dp_detect_losses(struct dp_rc *, uint64_t now);
  * (less than an eighth of the RTT ago), the report is about an earlier copy, since headers travel
  * faster than packets.  So forged reports cost at most one packet in that time. */
 void dp_lose_trimmed(struct dp_rc *, uint32_t psn, bool response, uint64_t now);
+/* What is at most one in so many parts of the window may be sent often.  More than that may have been
+ * lost in a queue that many flows with small windows fill, and copies add to it. */
+#define DP_PROBED_PART 4
 /* RFC 8985, section 7.2.  Longer while answers queue behind others at the responder, a delay that
  * the RTT does not contain. */
 uint64_t dp_probe_timeout(const struct dp_rc *);
 /* RFC 8985, section 7.3: sends the newest packet once more, whatever the window, to draw an
- * acknowledgement.  Where a READ's answer is missing it sends the oldest request instead, since all
- * other answers wait behind it. */
-void dp_probe(struct dp_rc *);
+ * acknowledgement; and again after twice, four times ... as long, until the time-out, since a probe is
+ * lost as easily as any other packet.  Where only a READ's answer is missing it sends the oldest
+ * request instead, since all other answers wait behind it, and this once. */
+void dp_probe(struct dp_rc *, uint64_t now);
 /* The record of the oldest missing answer that was asked for, not known to be lost; DP_NIL: none.  The
  * peer answers in order, so asking for a younger one gets nothing. */
 uint32_t dp_oldest_answer(const struct dp_rc *);

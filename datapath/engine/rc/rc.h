@@ -75,7 +75,7 @@ struct dp_requester {
 	uint8_t retry_left, rnr_left;
 	bool implied_nak; /* a READ was asked for again, and there was no progress since */
 	uint8_t path;	  /* extended mode: path of the packet that is being built */
-	bool tlp_sent;
+	uint8_t probes;	  /* sent since an acknowledgement came */
 	bool forced;	  /* the next copy leaves whatever the window: probe or time-out */
 	uint16_t backoff; /* time-outs in a row */
 	uint64_t rnr_until_ns;

@@ -13,6 +13,8 @@
 
 /* Doubling stops at this time-out. */
 #define BACKOFF_MAX_NS 1000000000ull
+/* Time-outs in a row of a thin flow that are not doubled, as Linux has it for TCP. */
+#define THIN_TRIES 6
 /* A READ's wait at the peer adds so many time-outs to the time-out at most. */
 #define HELD_MOST 7
 
@@ -78,20 +80,34 @@ static uint64_t scattered(const struct dp_rc *rc, uint64_t rto)
 	return rto - (rto / 4 * (any >> 48) >> 16);
 }
 
-/* The RTO, doubled with each expiry in a row.  The doubling stops early enough for dp_tries()
- * time-outs within the time that the QP's attributes grant.  While the RTT is not known, the second
- * half of these time-outs may grow to the IB time-out: the path may be so long that all of them
- * would fit into a few round trips. */
+/* Whether so little is in flight, a packet's worth and a small part of the window, that to send it
+ * again soon is no load.  Requests of READs and atomics are, for they ask for more than they are. */
+static bool is_thin(const struct dp_rc *rc)
+{
+	const struct dp_flow *f = rc->flow;
+
+	return f->rtt.srtt_ns && !rc->qp.rd_outstanding && f->inflight_bytes <= f->mss_bytes &&
+	       DP_PROBED_PART * (double)f->inflight_bytes <= dp_flow_cwnd_bytes(f);
+}
+
+/* The RTO, doubled with each expiry in a row; of a thin flow not with the first ones.  The doubling
+ * stops early enough for dp_tries() time-outs within the time that the QP's attributes grant.  While
+ * the RTT is not known, the second half of these time-outs may grow to the IB time-out: the path may
+ * be so long that all of them would fit into a few round trips. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
 	bool long_path = !rc->flow->rtt.srtt_ns && !rc->hello_rtt_ns &&
 			 rc->req.backoff >= dp_tries(rc) / 2;
 	uint64_t first = only_answers(rc) ? first_answer_rto(rc) : first_rto(rc),
 		 longest = long_path ? dp_ib_timeout_ns(rc) : patience_ns(rc) / dp_tries(rc), rto;
+	uint32_t doublings;
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
-	rto = first << (rc->req.backoff < 8 ? rc->req.backoff : 8);
+	doublings = rc->req.backoff < 8 ? rc->req.backoff : 8;
+	if (is_thin(rc))
+		doublings = doublings > THIN_TRIES ? doublings - THIN_TRIES : 0;
+	rto = first << doublings;
 	if (rto > longest)
 		rto = first > longest ? first : longest;
 	return rc->req.backoff ? scattered(rc, rto) : rto;
@@ -108,7 +124,7 @@ void dp_ext_arm_timers(struct dp_rc *rc, uint64_t now)
 		return;
 	}
 	r->timer_ns = now + rto;
-	rc->sender->tlp_ns = rc->flow->rtt.srtt_ns && !r->tlp_sent && pto < rto ? now + pto : 0;
+	rc->sender->tlp_ns = rc->flow->rtt.srtt_ns && !r->probes && pto < rto ? now + pto : 0;
 }
 
 /* ---- transmit ------------------------------------------------------------------------ */
@@ -313,7 +329,7 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, struct dp
 	/* The first packet that is acknowledged does not wait for as long as the READs before. */
 	if (!r->timer_ns || (!response && r->timer_ns > now + time_out(rc)))
 		dp_ext_arm_timers(rc, now);
-	else if (!r->tlp_sent && rc->flow->rtt.srtt_ns)
+	else if (!r->probes && rc->flow->rtt.srtt_ns)
 		rc->sender->tlp_ns = now + dp_probe_timeout(rc); /* RFC 8985, section 7.2 */
 	rc->qp.stats.tx_packets++;
 	rc->qp.stats.tx_bytes += response ? 0 : bytes;
@@ -423,7 +439,7 @@ void dp_ext_tick(struct dp_rc *rc, uint64_t now)
 	if (dp_has_expired(rc, rc->sender->reorder_ns, now))
 		dp_detect_losses(rc, now);
 	if (dp_has_expired(rc, rc->sender->tlp_ns, now))
-		dp_probe(rc);
+		dp_probe(rc, now);
 	if (!r->timer_ns && r->snd_una != r->snd_nxt)
 		dp_ext_arm_timers(rc, now); /* after the wait for a receiver that was not ready */
 	if (dp_has_expired(rc, r->timer_ns, now))
