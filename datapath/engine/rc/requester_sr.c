@@ -105,7 +105,7 @@ static uint64_t time_out(const struct dp_rc *rc)
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
 	doublings = rc->req.backoff < 8 ? rc->req.backoff : 8;
-	if (is_thin(rc))
+	if (doublings && is_thin(rc))
 		doublings = doublings > THIN_TRIES ? doublings - THIN_TRIES : 0;
 	rto = first << doublings;
 	if (rto > longest)
