@@ -32,7 +32,8 @@ static struct {
 	double rtt_ns, host_ns;
 } told;
 
-static const struct dp_cc_flow initial = { .cwnd_bytes = 1 << 20 };
+/* A window of one WRITE: the probe of a small part of one is repeated, and the last is timed. */
+static const struct dp_cc_flow initial = { .cwnd_bytes = SIZE };
 
 static void on_init(void *flow)
 {

@@ -108,9 +108,9 @@ def test_a_run_ends_when_nothing_can_begin_what_is_held(
 
 REPEATED = [
     {"name": "clock", "from": 0, "to": 2, "bytes": "100kB"},
-    {"name": "onoff", "from": 0, "to": 2, "size": "16KiB", "stop": "20ms", "repeat": 10,
+    {"name": "onoff", "from": 0, "to": 2, "size": "16KiB", "stop": "20ms", "repeat": 20,
      "every": "50ms"},
-    {"name": "rounds", "from": 1, "to": 3, "bytes": "40kB", "repeat": 10, "every": "50ms"},
+    {"name": "rounds", "from": 1, "to": 3, "bytes": "40kB", "repeat": 20, "every": "50ms"},
 ]  # fmt: skip
 WAITING = [
     {"name": "first", "from": 1, "to": 3, "bytes": "1MB", "size": "16KiB", "count": 2,
