@@ -159,11 +159,10 @@ def cpu_s() -> float:
 def pytest_configure() -> None:
     """Programs that tests start end at ^C, also where a shell ran the tests with `&`.
 
-    Such a shell has SIGINT and SIGQUIT ignored, and programs inherit that.
+    Such a shell has SIGINT ignored, and programs inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_unconfigure() -> None:

@@ -96,7 +96,7 @@ def test_exec_serves_its_program_until_it_ends() -> None:
 def test_serving_ends_by_a_signal_without_a_word() -> None:
     argv = ["-P", "-m", "datapath.cli", "metrics", "--port", "0"]
     process = subprocess.Popen(
-        ["env", "--default-signal", sys.executable, *argv],
+        [sys.executable, *argv],
         env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
         stderr=subprocess.PIPE,
         text=True,

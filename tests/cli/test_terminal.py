@@ -184,13 +184,17 @@ def test_the_other_screen_is_a_screen(kind: str) -> None:
     env = {**os.environ, "TERM": kind}
     with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        seen = os.read(ours, 65536)
-        while seen.count(b"\n") + seen.count(b"\x1b[J") < 3:
-            seen += os.read(ours, 65536)
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(OSError):
-            while part := os.read(ours, 65536):
-                seen += part
+        try:
+            seen = os.read(ours, 65536)
+            while seen.count(b"\n") + seen.count(b"\x1b[J") < 3:
+                seen += os.read(ours, 65536)
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):
+                while part := os.read(ours, 65536):
+                    seen += part
+            process.wait()
+        finally:
+            process.kill()  # of one that does not end: Popen would wait for it without limit
     os.close(ours)
     assert process.returncode == 130
     if kind == "dumb":

@@ -71,8 +71,6 @@ def test_what_is_complete_is_told_of_an_interrupted_one(experiment: Path, tmp_pa
     words = ["--out", str(out), "--repetitions", "50", "--metric", "goodput", ".", "."]
     process = subprocess.Popen(
         [
-            "env",
-            "--default-signal",
             sys.executable,
             "-m",
             "datapath.cli",

@@ -6,8 +6,8 @@
  *   late_reader SPEC NETNS SPEC NETNS      NETNS: a path, or - for this one
  *
  * The first device writes to the second; then it does so once while nobody may read the
- * first, and once while nobody may read the second, for STOP_MS.  Prints one line of JSON:
- * RTT and time in the hosts of the acknowledgement that took longest, of each of the three.
+ * first, and twice while nobody may read the second, for STOP_MS.  Prints one line of JSON:
+ * RTT and time in the hosts of the acknowledgement that took longest, of each of the four.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -32,8 +32,9 @@ static struct {
 	double rtt_ns, host_ns;
 } told;
 
-/* A window of one WRITE: the probe of a small part of one is repeated, and the last is timed. */
-static const struct dp_cc_flow initial = { .cwnd_bytes = SIZE };
+/* A WRITE that fills the window is probed for once.  One in a wide window is probed for again and
+ * again, and the acknowledgement tells the times of the last probe. */
+static const struct dp_cc_flow full = { .cwnd_bytes = SIZE }, wide = { .cwnd_bytes = 1 << 20 };
 
 static void on_init(void *flow)
 {
@@ -59,11 +60,10 @@ static void on_timeout(void *flow, double now_ns)
 	(void)flow, (void)now_ns;
 }
 
-static const struct dp_cc_algo witness = {
+static struct dp_cc_algo witness = {
 	.abi = DP_CC_ABI,
 	.name = "witness",
-	.flow_bytes = sizeof(initial),
-	.initial = &initial,
+	.flow_bytes = sizeof(full),
 	.on_init = on_init,
 	.on_ack = on_ack,
 	.on_loss = on_loss,
@@ -248,6 +248,14 @@ static void become_extended(struct end *from, const struct end *to)
 	exit(1);
 }
 
+static void begin_with(struct end *from, const struct dp_cc_flow *initial)
+{
+	witness.initial = initial;
+	must(dp_device_lock(from->dev));
+	must(dp_qp_set_cc(from->qp, &witness, dp_device_now_ns()));
+	dp_device_unlock(from->dev);
+}
+
 static void print_told(const char *name, const char *after)
 {
 	printf("\"%s\": {\"rtt_ns\": %.0f, \"host_ns\": %.0f}%s", name, told.rtt_ns, told.host_ns,
@@ -268,9 +276,7 @@ int main(int argc, char **argv)
 	connect_end(&a, &b);
 	connect_end(&b, &a);
 	become_extended(&a, &b);
-	must(dp_device_lock(a.dev));
-	must(dp_qp_set_cc(a.qp, &witness, dp_device_now_ns()));
-	dp_device_unlock(a.dev);
+	begin_with(&a, &full);
 	for (int i = 0; i < USUAL; i++)
 		write_once(&a, &b, NULL);
 	printf("{");
@@ -278,7 +284,10 @@ int main(int argc, char **argv)
 	write_once(&a, &b, &a);
 	print_told("requester", ", ");
 	write_once(&a, &b, &b);
-	print_told("responder", "}\n");
+	print_told("responder", ", ");
+	begin_with(&a, &wide);
+	write_once(&a, &b, &b);
+	print_told("responder probed", "}\n");
 	close_end(&a);
 	close_end(&b);
 	return 0;

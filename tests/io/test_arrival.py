@@ -176,6 +176,9 @@ def assert_hosts_are_told_apart(told: dict[str, dict[str, float]]) -> None:
     for stopped in ("requester", "responder"):
         assert told[stopped]["host_ns"] > STOP_NS / 2 > told[stopped]["rtt_ns"] > 0
     assert told["nobody"]["rtt_ns"] > 0
+    probed = told["responder probed"]  # only the last of many probes is timed
+    assert STOP_NS > probed["host_ns"] > 0
+    assert STOP_NS / 2 > probed["rtt_ns"] > 0
 
 
 @pytest.mark.alone

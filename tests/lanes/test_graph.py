@@ -178,7 +178,7 @@ def test_damaged_files_are_refused(
 
 
 def _simulate(network: SimNetwork, pairs: list[tuple[int, int]]) -> list[float]:
-    """Mbit/s of endless flows."""
+    """Mbit/s of endless flows.  With a fixed window a burst at the end would decide them."""
     table = traffic.empty(len(pairs))
     table["src"], table["dst"] = zip(*pairs, strict=True)
     table["message_bytes"], table["depth"], table["stop_ns"] = 65536, 16, RUN
