@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from datapath.collectives import Plan, check, load, make
+from datapath.collectives.plan import Op
 from datapath.native import paths
 from datapath.verbs.launch import device_environment
 from tests.verbs.devices import sanitizer
@@ -174,6 +176,25 @@ def test_collectives_give_what_they_should(
         times = job.times(rank)
         assert len(times) == 4
         assert times == sorted(times)
+
+
+def test_a_wrong_result_is_told(jobs: list[Job], tmp_path: Path) -> None:
+    """Of a plan that no checker has seen: once an item is not added, once another part is sent."""
+    unreduced = planned("ring", 3, 9000, channels=1)
+    row = np.flatnonzero(unreduced.steps["op"] == Op.REDUCE)[-1]
+    unreduced.steps["op"][row] = Op.RECEIVE
+    misplaced = planned("ring_allgather", 3, 9000, channels=1)
+    sent = np.flatnonzero(misplaced.steps["op"] == Op.SEND)[-1]
+    size = misplaced.data_bytes
+    misplaced.steps["offset"][sent] = (misplaced.steps["offset"][sent] + size // 3) % size
+    for plan, at in ((unreduced, row), (misplaced, misplaced.steps["match"][sent])):
+        folder = tmp_path / plan.algorithm
+        folder.mkdir()
+        jobs.append(Job(folder, plan, way="shm"))
+        item = plan.steps["offset"][at] // 4
+        assert 1 in jobs[-1].statuses()
+        told = [jobs[-1].error(rank) for rank in range(3)]
+        assert any(f"item {item} is not what it should be" in one for one in told), told
 
 
 LIKE_IWARP = ("--rdma-cm", "--no-immediate")

@@ -2,9 +2,9 @@
 /*
  * dp-collective: one rank of a benchmark of collectives.  All ranks have the same plan.
  *
- * The first collective is compared with what it should give.  The report has a line with the time
- * at which the others began, and one for each with the time at which it had ended here, ns of
- * CLOCK_MONOTONIC.
+ * The first collective is compared with what it should give.  Before the measured ones the ranks meet.
+ * The report has a line with the time at which these began, and one for each with the time at which
+ * it had ended here, ns of CLOCK_MONOTONIC.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -124,12 +124,68 @@ static int expected(const struct options *o, const struct dp_plan_head *h, uint6
 	}
 }
 
-static int check(const struct options *o, const struct dp_plan_head *h, const char *data)
+/* Numbers repeat after 2 or 5 items, as long as the part is the same. */
+enum { TILE_ITEMS = 1000, ITEM_BYTES_MAX = 8 };
+
+static int own(const struct options *o, const struct dp_plan_head *h, uint64_t i, uint64_t part)
+{
+	(void)h;
+	(void)part;
+	return value(o->config.rank, i, o->op);
+}
+
+static void make_tile(char *tile,
+		      int (*number)(const struct options *, const struct dp_plan_head *, uint64_t i,
+				    uint64_t part),
+		      const struct options *o, const struct dp_plan_head *h, uint64_t first,
+		      uint64_t part)
+{
+	for (uint64_t i = 0; i < TILE_ITEMS; i++)
+		set(tile, i, o->type, number(o, h, first + i, part));
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void fill(const struct options *o, const struct dp_plan_head *h, char *data)
 {
 	size_t item = dpcoll_type_bytes(o->type);
-	uint64_t items = h->data_bytes / item, part = items / h->ranks;
-	uint64_t from = 0, to = items;
-	char wanted[8] = { 0 };
+	uint64_t items = h->data_bytes / item;
+	char tile[TILE_ITEMS * ITEM_BYTES_MAX];
+
+	make_tile(tile, own, o, h, 0, 0);
+	for (uint64_t i = 0; i < items; i += TILE_ITEMS)
+		memcpy(data + i * item, tile, least(TILE_ITEMS, items - i) * item);
+}
+
+/* Compares items of one part. */
+static int check_part(const struct options *o, const struct dp_plan_head *h, const char *data,
+		      uint64_t from, uint64_t to, uint64_t part)
+{
+	size_t item = dpcoll_type_bytes(o->type);
+	char tile[TILE_ITEMS * ITEM_BYTES_MAX];
+	uint64_t i, wrong;
+
+	make_tile(tile, expected, o, h, from, part);
+	for (i = from; i < to; i += TILE_ITEMS)
+		if (memcmp(tile, data + i * item, least(TILE_ITEMS, to - i) * item))
+			break;
+	if (i >= to)
+		return 0;
+	for (wrong = 0; !memcmp(tile + wrong * item, data + (i + wrong) * item, item);)
+		wrong++;
+	fprintf(stderr, "error: rank %u: item %llu is not what it should be\n", o->config.rank,
+		(unsigned long long)(i + wrong));
+	return -1;
+}
+
+static int check(const struct options *o, const struct dp_plan_head *h, const char *data)
+{
+	uint64_t items = h->data_bytes / dpcoll_type_bytes(o->type), part = items / h->ranks;
+	uint64_t from = 0, to = items, end;
+	int err = 0;
 
 	if (h->collective == DP_PLAN_REDUCE_SCATTER || h->collective == DP_PLAN_SCATTER) {
 		from = o->config.rank * part;
@@ -138,15 +194,11 @@ static int check(const struct options *o, const struct dp_plan_head *h, const ch
 	if ((h->collective == DP_PLAN_REDUCE_TO_ROOT || h->collective == DP_PLAN_GATHER) &&
 	    o->config.rank != h->root)
 		to = from;
-	for (uint64_t i = from; i < to; i++) {
-		set(wanted, 0, o->type, expected(o, h, i, part));
-		if (memcmp(wanted, data + i * item, item)) {
-			fprintf(stderr, "error: rank %u: item %llu is not what it should be\n",
-				o->config.rank, (unsigned long long)i);
-			return -1;
-		}
+	for (; from < to && !err; from = end) {
+		end = part ? least(to, (from / part + 1) * part) : to;
+		err = check_part(o, h, data, from, end, part);
 	}
-	return 0;
+	return err;
 }
 
 /* ---- options ---------------------------------------------------------------------- */
@@ -311,21 +363,32 @@ static int once(struct dpcoll *comm, struct dpcoll_plan *plan, const struct opti
 	return err ? err : dpcoll_wait(work, -1);
 }
 
+/* Returns when all ranks have called it: what one still does before the first measured collective is
+ * no part of the others' times. */
+static int meet(struct dpcoll *comm)
+{
+	uint32_t *all = calloc(comm->cfg.ranks, sizeof(*all));
+	int err = all ? coll_store_exchange(comm, &comm->cfg.rank, all, sizeof(*all)) : -ENOMEM;
+
+	free(all);
+	return err;
+}
+
 static int measure(struct dpcoll *comm, struct dpcoll_plan *plan, const struct options *o,
 		   const struct dp_plan_head *h, char *data, char *input)
 {
 	FILE *report = fopen(o->report, "w");
-	size_t item = dpcoll_type_bytes(o->type);
 	int err = 0;
 
 	if (!report)
 		return complain(o->report, strerror(errno));
-	for (uint64_t i = 0; i < h->data_bytes / item; i++)
-		set(input ? input : data, i, o->type, value(o->config.rank, i, o->op));
+	fill(o, h, input ? input : data);
 	for (uint32_t i = 0; i <= o->iterations + o->warm_up && !err; i++) {
 		err = once(comm, plan, o, data, input);
 		if (!err && !i)
 			err = check(o, h, data);
+		if (!err && i == o->warm_up)
+			err = meet(comm);
 		if (!err && i >= o->warm_up)
 			fprintf(report, "%llu\n", (unsigned long long)dp_now_ns());
 	}
