@@ -217,8 +217,9 @@ class _Loader:
         wrong = {d["loc"][1] for d in rest if d["loc"][:1] == ("sweep",) and d["loc"][1:]}
         if not isinstance(sweep, dict) or "matrix" in wrong:
             return None, incomplete
-        if wrong:  # for what else is wrong, the axes are enough
+        if wrong:  # what else is wrong is told of the rest, also by those who read the document
             data["sweep"] = {key: value for key, value in sweep.items() if key not in wrong}
+            self.document.data["sweep"] = data["sweep"]
         stand_in = {"version": 1, "name": "unnamed"} | data
         return Experiment.model_validate(stand_in, context=self._context()), incomplete
 

@@ -313,27 +313,30 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	return dp_device_sleep(dev, fds, 3, wake_ns, watch_port) > 0 && fds[1].revents;
 }
 
+/* Whether the kernel takes the CPU of the calling thread for none of its priority or below. */
+static bool is_realtime(void)
+{
+	int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+
+	return policy == SCHED_RR || policy == SCHED_FIFO || policy == SCHED_DEADLINE;
+}
+
+bool dp_device_may_linger(const struct dp_device *dev)
+{
+	return dp_linger_wanted(&dev->linger, dev->clock_ns) && !is_realtime();
+}
+
 /* Under the lock: a program that makes calls looks for its packets itself, and one that spins on memory
  * needs its CPU. */
 static bool may_linger(const struct dp_device *dev, bool called, uint64_t wake_ns)
 {
 	return dev->mode == DP_MODE_THREAD && !called && !spinner(dev) &&
-	       wake_ns > dev->clock_ns + DP_SHORT_NS &&
-	       dp_linger_wanted(&dev->linger, dev->clock_ns);
-}
-
-/* Whether the thread keeps its CPU from others that wake meanwhile with the same priority. */
-static bool blocks_equals(void)
-{
-	int policy = sched_getscheduler(0);
-
-	return policy == SCHED_RR || policy == SCHED_FIFO;
+	       wake_ns > dev->clock_ns + DP_SHORT_NS && dp_device_may_linger(dev);
 }
 
 bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 {
 	uint64_t now = dp_device_now_ns(), until_ns = now + DP_LINGER_NS, last_ns;
-	bool yields = blocks_equals();
 
 	if (wake_ns < until_ns)
 		until_ns = wake_ns;
@@ -342,8 +345,6 @@ bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 		for (int i = 0; i < DP_IDLE_POLLS; i++)
 			if (dp_port_has_packets(dev->port))
 				return true;
-		if (yields)
-			sched_yield();
 		last_ns = now;
 		now = dp_device_now_ns();
 		if (dp_linger_disturbed(last_ns, now))

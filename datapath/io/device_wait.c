@@ -119,7 +119,7 @@ static int serve_once(struct dp_device *dev, int fd, bool (*ready)(void *), void
 		dp_lock(&dev->lock);
 		return -EAGAIN;
 	}
-	if (dp_linger_wanted(&dev->linger, dev->clock_ns)) {
+	if (dp_device_may_linger(dev)) {
 		linger(dev, wake_ns);
 		return -EAGAIN;
 	}
