@@ -217,7 +217,7 @@ class _Loader:
         wrong = {d["loc"][1] for d in rest if d["loc"][:1] == ("sweep",) and d["loc"][1:]}
         if not isinstance(sweep, dict) or "matrix" in wrong:
             return None, incomplete
-        if wrong:  # what else is wrong is told of the rest, also by those who read the document
+        if wrong:  # the rest is checked without them, also where the document itself is read
             data["sweep"] = {key: value for key, value in sweep.items() if key not in wrong}
             self.document.data["sweep"] = data["sweep"]
         stand_in = {"version": 1, "name": "unnamed"} | data

@@ -155,8 +155,8 @@ void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 /* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: sets the
  * timer early, and polls for the rest of the time. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
-/* Under the lock: whether it pays that the calling thread lingers now, and whom it keeps from the CPU
- * can take it. */
+/* Under the lock: whether lingering pays now, and the calling thread is one from which the kernel takes
+ * the CPU when others want it. */
 bool dp_device_may_linger(const struct dp_device *);
 /* Without the lock, before a sleep until wake_ns: looks for packets until one comes, something is due,
  * the program makes a call, or it took too long.  False: somebody else wanted the CPU. */

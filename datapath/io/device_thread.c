@@ -313,7 +313,7 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	return dp_device_sleep(dev, fds, 3, wake_ns, watch_port) > 0 && fds[1].revents;
 }
 
-/* Whether the kernel takes the CPU of the calling thread for none of its priority or below. */
+/* Whether the calling thread gives its CPU only to threads of a higher real-time priority. */
 static bool is_realtime(void)
 {
 	int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;

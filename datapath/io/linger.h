@@ -14,7 +14,7 @@
  * had given the CPU away.  Then it does not linger for 10 ms, and each time for twice as long, up to
  * a second.  Without such a gap for a second, it begins anew.  A thread with real-time priority does not
  * linger (dp_device_may_linger()): the kernel would not take its CPU for others, such as the emulator of
- * a run's path, and what watches over real-time threads would count it as one that never sleeps.
+ * a run's path, and dp-cpu-keeper would take it for a thread that never sleeps.
  *
  * A thread whose packets all come soon sleeps once in 10 ms nevertheless, so that it sees what else its
  * sleep watches.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* When the device's thread lingers.  Time is passed in. */
-#include "io/linger.h"
+#include "io/device_impl.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 
 enum { US = 1000, MS = 1000000, SECOND = 1000000000, PACKETS = 8 };
@@ -84,11 +86,36 @@ static void check_others(void)
 	assert(wanted_at(now + 10 * MS));
 }
 
+/* A thread from which nobody gets the CPU does not linger. */
+static void check_priority(void)
+{
+	static const int policies[] = { SCHED_RR, SCHED_FIFO, SCHED_RR | SCHED_RESET_ON_FORK };
+	const struct sched_param first = { .sched_priority = 1 }, ordinary = { 0 };
+	struct dp_device dev = { 0 };
+
+	begin();
+	packets(PACKETS, 5 * US);
+	dev.linger = linger;
+	dev.clock_ns = now;
+	assert(dp_device_may_linger(&dev));
+	for (unsigned i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+		if (sched_setscheduler(0, policies[i], &first)) {
+			assert(errno == EPERM);
+			printf("no real-time priority without CAP_SYS_NICE\n");
+			return;
+		}
+		assert(!dp_device_may_linger(&dev));
+	}
+	assert(!sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &ordinary));
+	assert(dp_device_may_linger(&dev));
+}
+
 int main(void)
 {
 	check_gaps();
 	check_sleep();
 	check_others();
+	check_priority();
 	printf("ok\n");
 	return 0;
 }

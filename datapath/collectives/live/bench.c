@@ -124,7 +124,7 @@ static int expected(const struct options *o, const struct dp_plan_head *h, uint6
 	}
 }
 
-/* Numbers repeat after 2 or 5 items, as long as the part is the same. */
+/* Numbers repeat after 2 or 5 items within a part, so a tile of 1000 repeats as well. */
 enum { TILE_ITEMS = 1000, ITEM_BYTES_MAX = 8 };
 
 static int own(const struct options *o, const struct dp_plan_head *h, uint64_t i, uint64_t part)
@@ -153,7 +153,7 @@ static void fill(const struct options *o, const struct dp_plan_head *h, char *da
 {
 	size_t item = dpcoll_type_bytes(o->type);
 	uint64_t items = h->data_bytes / item;
-	char tile[TILE_ITEMS * ITEM_BYTES_MAX];
+	_Alignas(ITEM_BYTES_MAX) char tile[TILE_ITEMS * ITEM_BYTES_MAX];
 
 	make_tile(tile, own, o, h, 0, 0);
 	for (uint64_t i = 0; i < items; i += TILE_ITEMS)
@@ -165,7 +165,7 @@ static int check_part(const struct options *o, const struct dp_plan_head *h, con
 		      uint64_t from, uint64_t to, uint64_t part)
 {
 	size_t item = dpcoll_type_bytes(o->type);
-	char tile[TILE_ITEMS * ITEM_BYTES_MAX];
+	_Alignas(ITEM_BYTES_MAX) char tile[TILE_ITEMS * ITEM_BYTES_MAX];
 	uint64_t i, wrong;
 
 	make_tile(tile, expected, o, h, from, part);
