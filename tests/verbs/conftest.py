@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,10 @@ class Pair:
                 timeout_s=timeout_s,
             )
             status = server.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            # A client that waits for events does not hear that its server has given up.
+            assert server.poll() in (None, 0), server_log.read_text()
+            raise
         finally:
             server.kill()
             server.wait()
