@@ -251,8 +251,9 @@ static void *send_when_asked(void *pipe)
 	return NULL;
 }
 
-/* A message wakes the thread that waits, and not dp1's own: of some rounds, one at least goes without
- * interruption by other work on the machine. */
+/* A message wakes the thread that waits, and not dp1's own, which would sleep 24 or 25 times in a round.
+ * It does wake from time to time, to look after the program: up to 7 times, with ThreadSanitizer 17.  Of
+ * some rounds, one at least goes without interruption by other work on the machine. */
 static void the_thread_that_waits_serves(void)
 {
 	long before, fewest = -1, sleeps;
@@ -272,7 +273,7 @@ static void the_thread_that_waits_serves(void)
 		if (fewest < 0 || sleeps < fewest)
 			fewest = sleeps;
 	}
-	EXPECT(fewest < EVENTS / 2);
+	EXPECT(4 * fewest < 3 * EVENTS);
 	close(ends[1]);
 	EXPECT(!pthread_join(sender, NULL));
 	close(ends[0]);
