@@ -127,23 +127,6 @@ static int expected(const struct options *o, const struct dp_plan_head *h, uint6
 /* Numbers repeat after 2 or 5 items within a part, so a tile of 1000 repeats as well. */
 enum { TILE_ITEMS = 1000, ITEM_BYTES_MAX = 8 };
 
-static int own(const struct options *o, const struct dp_plan_head *h, uint64_t i, uint64_t part)
-{
-	(void)h;
-	(void)part;
-	return value(o->config.rank, i, o->op);
-}
-
-static void make_tile(char *tile,
-		      int (*number)(const struct options *, const struct dp_plan_head *, uint64_t i,
-				    uint64_t part),
-		      const struct options *o, const struct dp_plan_head *h, uint64_t first,
-		      uint64_t part)
-{
-	for (uint64_t i = 0; i < TILE_ITEMS; i++)
-		set(tile, i, o->type, number(o, h, first + i, part));
-}
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -155,7 +138,8 @@ static void fill(const struct options *o, const struct dp_plan_head *h, char *da
 	uint64_t items = h->data_bytes / item;
 	_Alignas(ITEM_BYTES_MAX) char tile[TILE_ITEMS * ITEM_BYTES_MAX];
 
-	make_tile(tile, own, o, h, 0, 0);
+	for (uint64_t i = 0; i < TILE_ITEMS; i++)
+		set(tile, i, o->type, value(o->config.rank, i, o->op));
 	for (uint64_t i = 0; i < items; i += TILE_ITEMS)
 		memcpy(data + i * item, tile, least(TILE_ITEMS, items - i) * item);
 }
@@ -168,7 +152,8 @@ static int check_part(const struct options *o, const struct dp_plan_head *h, con
 	_Alignas(ITEM_BYTES_MAX) char tile[TILE_ITEMS * ITEM_BYTES_MAX];
 	uint64_t i, wrong;
 
-	make_tile(tile, expected, o, h, from, part);
+	for (i = 0; i < TILE_ITEMS; i++)
+		set(tile, i, o->type, expected(o, h, from + i, part));
 	for (i = from; i < to; i += TILE_ITEMS)
 		if (memcmp(tile, data + i * item, least(TILE_ITEMS, to - i) * item))
 			break;
@@ -363,17 +348,6 @@ static int once(struct dpcoll *comm, struct dpcoll_plan *plan, const struct opti
 	return err ? err : dpcoll_wait(work, -1);
 }
 
-/* Returns when all ranks have called it: what one still does before the first measured collective is
- * no part of the others' times. */
-static int meet(struct dpcoll *comm)
-{
-	uint32_t *all = calloc(comm->cfg.ranks, sizeof(*all));
-	int err = all ? coll_store_exchange(comm, &comm->cfg.rank, all, sizeof(*all)) : -ENOMEM;
-
-	free(all);
-	return err;
-}
-
 static int measure(struct dpcoll *comm, struct dpcoll_plan *plan, const struct options *o,
 		   const struct dp_plan_head *h, char *data, char *input)
 {
@@ -387,8 +361,8 @@ static int measure(struct dpcoll *comm, struct dpcoll_plan *plan, const struct o
 		err = once(comm, plan, o, data, input);
 		if (!err && !i)
 			err = check(o, h, data);
-		if (!err && i == o->warm_up)
-			err = meet(comm);
+		if (!err && i == o->warm_up) /* what others still do is no part of our times */
+			err = coll_store_meet(comm);
 		if (!err && i >= o->warm_up)
 			fprintf(report, "%llu\n", (unsigned long long)dp_now_ns());
 	}

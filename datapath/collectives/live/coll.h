@@ -305,6 +305,8 @@ void coll_plan_free(struct dpcoll_plan *);
 /* All ranks hand in a record, and get those of all: `all` has room for ranks * bytes. */
 int coll_store_open(struct dpcoll *);
 int coll_store_exchange(struct dpcoll *, const void *own, void *all, uint32_t bytes);
+/* Returns when all ranks have called it. */
+int coll_store_meet(struct dpcoll *);
 void coll_store_close(struct dpcoll *);
 
 /* device.c */

@@ -105,18 +105,17 @@ int dpcoll_open(const struct dpcoll_config *config, const void *const *plans,
 
 void dpcoll_close(struct dpcoll *comm)
 {
-	uint32_t *all;
+	bool meet;
 
 	if (!comm)
 		return;
 	pthread_mutex_lock(&comm->lock);
 	comm->leaving = true;
-	all = comm->running && !comm->failed ? malloc(comm->cfg.ranks * sizeof(*all)) : NULL;
+	meet = comm->running && !comm->failed;
 	pthread_mutex_unlock(&comm->lock);
 	/* Others may still need our acknowledgements: all leave together. */
-	if (all)
-		coll_store_exchange(comm, &comm->cfg.rank, all, sizeof(*all));
-	free(all);
+	if (meet)
+		coll_store_meet(comm);
 	coll_thread_stop(comm);
 	coll_disconnect(comm);
 	while (comm->plans) {

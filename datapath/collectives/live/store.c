@@ -320,6 +320,15 @@ int coll_store_exchange(struct dpcoll *comm, const void *own, void *all, uint32_
 		     0;
 }
 
+int coll_store_meet(struct dpcoll *comm)
+{
+	uint32_t *all = calloc(comm->cfg.ranks, sizeof(*all));
+	int err = all ? coll_store_exchange(comm, &comm->cfg.rank, all, sizeof(*all)) : -ENOMEM;
+
+	free(all);
+	return err;
+}
+
 void coll_store_close(struct dpcoll *comm)
 {
 	for (uint32_t r = 1; comm->store_peer && r < comm->cfg.ranks; r++)
