@@ -30,7 +30,7 @@ pytest, compute and alone run.  `--stage NAME[,NAME]` chooses stages by name.  T
 guests count like all others, and have a line of their own for each device.
 
 In the stages pytest, guests and alone, tests that fail run once more, unless more than
-five of a stage did: they share the cores with programs and virtual machines.  A test that
+ten of a stage did: they share the cores with programs and virtual machines.  A test that
 passes then counts as passed, and the summary names it as unsteady, with its failure.
 
 The summary ends with the slowest ten tests, the ten files whose tests used most CPU time, and
@@ -62,7 +62,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.native.paths import ROOT, in_source_tree
 
 NO_TESTS_COLLECTED = 5  # exit code of pytest
-AGAIN_MOST = 5  # failed tests of a stage that run once more; more than that are no coincidence
+AGAIN_MOST = 10  # failed tests of a stage that run once more; more than that are no coincidence
 SLOWEST = 10  # tests, and files of tests, that the summary names
 SOURCES_NOT_TO_BE_HAD = 69  # exit code of tests/rdma_core/run.sh
 SOAK_EXAMPLES = {"DATAPATH_HUNT": 1000, "DATAPATH_HOSTILE": 300}

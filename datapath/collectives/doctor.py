@@ -47,22 +47,41 @@ class LinkTime:
     factor: float
     deviates: bool
 
+    @property
+    def sum_ns(self) -> float:
+        """All transfers, one after the other."""
+        return self.transfers * self.live_ns
+
+    @property
+    def excess_ns(self) -> float:
+        """How much of it is more than expected."""
+        return self.sum_ns * (1 - 1 / self.factor)
+
 
 @dataclass(frozen=True)
 class RankTime:
     """A rank's own work: what it does with what has arrived.  work_ns: of one step, mean.
 
     factor: beside the other ranks.  deviates: it matters, beside what transfers take.
-    still: share of the collectives' time in which the rank stood still; halts: it matters, and
-    others stood still less.
+    busy_ns: all of its collectives.  still: share of them in which the rank stood still; halts: it
+    matters, and others stood still less.
     """
 
     rank: int
     work_ns: float
     factor: float
     deviates: bool
+    busy_ns: float
     still: float
     halts: bool
+
+    def halted(self, link: LinkTime) -> bool:
+        """Whether it stood still for about as long as transfers on the link took too long.
+
+        A halt delays each transfer that is under way.
+        """
+        under_way = max(link.sum_ns / self.busy_ns, 1.0)
+        return self.halts and link.excess_ns <= DEVIATES * self.still * self.busy_ns * under_way
 
 
 @dataclass(frozen=True)
@@ -77,20 +96,28 @@ class Diagnosis:
     def slow_ranks(self) -> list[int]:
         """Those that halt, whose work deviates, or all of whose links do, in both directions."""
         by_work = {rank.rank for rank in self.ranks if rank.deviates or rank.halts}
+        return sorted(by_work | self._slow_by_links())
+
+    def _slow_by_links(self) -> set[int]:
         by_links = set()
         for rank in self.ranks:
             to = [link.deviates for link in self.links if link.receiver == rank.rank]
             from_ = [link.deviates for link in self.links if link.sender == rank.rank]
             if to and from_ and all(to + from_):
                 by_links.add(rank.rank)
-        return sorted(by_work | by_links)
+        return by_links
 
     @property
     def slow_links(self) -> list[LinkTime]:
         """Those that deviate, and not for a rank at one of their ends."""
-        ranks = self.slow_ranks
-        ends = [(link, {link.sender, link.receiver}) for link in self.links]
-        return [link for link, pair in ends if link.deviates and not pair & set(ranks)]
+        by_links = self._slow_by_links()
+        ends = [(link, [self.ranks[link.sender], self.ranks[link.receiver]]) for link in self.links]
+        return [
+            link
+            for link, pair in ends
+            if link.deviates
+            and not any(r.deviates or r.rank in by_links or r.halted(link) for r in pair)
+        ]
 
     def verdicts(self) -> list[str]:
         """The deviations, in sentences; one sentence when there is none."""
@@ -212,15 +239,19 @@ def _ranks(plan: Plan, measured: Measured, transfer_ns: float) -> tuple[RankTime
     sums_ns = np.bincount(ranks[own], measured.sums_ns[own], plan.ranks)
     works = sums_ns / np.maximum(often, 1)
     quick = max(_quick(works[often > 0].tolist()), 1.0)
-    stills = (measured.still_ns / np.maximum(measured.busy_ns, 1)).tolist()
+    times = np.maximum(measured.busy_ns, 1)
+    stills = (measured.still_ns / times).tolist()
     return tuple(
         RankTime(
             rank,
             work,
             work / quick,
             work / quick >= DEVIATES and work - quick >= transfer_ns * MATTERS,
+            busy,
             still,
             still >= max(STILL, DEVIATES * _quick(stills)),
         )
-        for rank, (work, still) in enumerate(zip(works.tolist(), stills, strict=True))
+        for rank, (work, busy, still) in enumerate(
+            zip(works.tolist(), times.tolist(), stills, strict=True)
+        )
     )

@@ -8,7 +8,6 @@ import pty
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from datapath.errors import LocalError
 from datapath.experiment.lock import is_being_written, locked
 from datapath.experiment.store import ResultStore
 from datapath.lanes.orphans import orphaned_holders
+from tests.waiting import wait_until
 
 from .server import shared
 from .test_cli import dpctl
@@ -193,25 +193,19 @@ def foreign_holder(root: None, holder: list[str]) -> Iterator[int]:
     """A holder in a PID namespace of its own, as a container has; its PID out here."""
     process = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", *holder])
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    for _ in range(500):
-        pids = [int(word) for word in children.read_text().split()]
-        if pids and Path(f"/proc/{pids[0]}/cmdline").read_bytes().startswith(holder[0].encode()):
-            break
-        time.sleep(0.01)
-    yield pids[0]
+
+    def command() -> bytes:
+        words = children.read_text().split()
+        return Path(f"/proc/{words[0]}/cmdline").read_bytes() if words else b""
+
+    wait_until(lambda: command().startswith(holder[0].encode()), "the holder runs")
+    yield int(children.read_text().split()[0])
     process.kill()
     process.wait()
 
 
-def wait_for(pid: int) -> None:
-    for _ in range(500):
-        if pid in orphaned_holders():
-            return
-        time.sleep(0.01)
-
-
 def test_a_holder_without_owner_is_ended(own_holder: int) -> None:
-    wait_for(own_holder)
+    wait_until(lambda: own_holder in orphaned_holders(), "its owner is gone")
     assert str(own_holder) in dpctl("clean", "--dry-run").stdout
     assert os.waitpid(own_holder, os.WNOHANG) == (0, 0)
     assert f"holder process {own_holder} of a dead run" in dpctl("clean").stdout
@@ -222,7 +216,7 @@ def test_a_holder_of_another_pid_namespace_is_left_alone(
     foreign_holder: int, own_holder: int
 ) -> None:
     """Its owner has a number of that namespace, which says nothing here."""
-    wait_for(own_holder)
+    wait_until(lambda: own_holder in orphaned_holders(), "its owner is gone")
     assert own_holder in orphaned_holders()
     assert foreign_holder not in orphaned_holders()
     assert str(foreign_holder) not in dpctl("clean").stdout

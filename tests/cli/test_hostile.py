@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = int(os.environ.get("DATAPATH_HOSTILE", "30"))
 hostile = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 fewer = settings(hostile, max_examples=max(1, EXAMPLES // 3))
-pytestmark = pytest.mark.timeout(180 if EXAMPLES <= 30 else 0)
+pytestmark = pytest.mark.timeout(600 if EXAMPLES <= 30 else 0)
 
 EXPERIMENTS = [
     GOOD,

@@ -22,9 +22,9 @@ from tests.experiment.test_runner import (
     descendants,
     events,
     namespaces,
-    wait_until,
 )
 from tests.report import folders
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # A small file system, seen by these commands only: a report is made, the disk is filled, and

@@ -85,6 +85,19 @@ def test_a_rank_that_stood_still_is_named(ring: Plan) -> None:
     assert diagnosed(ring, even(ring), 4 * (300_000_000,)).slow_ranks == []
 
 
+@pytest.mark.parametrize(("still_ns", "links"), [(150_000_000, [(1, 2)]), (400_000_000, [])])
+def test_a_rank_that_stood_still_explains_so_much_of_a_slow_link(
+    ring: Plan, still_ns: int, links: list[tuple[int, int]]
+) -> None:
+    """A link whose transfers took 0.6 s more in all; a rank at its end that halted for a part."""
+    times = even(ring)
+    slow = between(ring, 1, 2)
+    times[slow] += 600_000_000 // np.count_nonzero(slow)
+    found = diagnosed(ring, times, (0, still_ns, 0, 0))
+    assert found.slow_ranks == [1]
+    assert [(link.sender, link.receiver) for link in found.slow_links] == links
+
+
 def test_slow_hosts_are_told_of_together(ring: Plan) -> None:
     [told] = diagnosed(ring, 5 * even(ring)).verdicts()
     assert "no link and no rank stands out, but a transfer takes 5.5 ms more" in told

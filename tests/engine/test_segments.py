@@ -11,7 +11,7 @@ import pytest
 from datapath.native import lib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import MS, QP, US, Channel, Host, Packet, World, ok, pattern
+from tests.engine.ladder import MS, QP, US, Channel, Host, Packet, World, failed, ok, pattern
 
 pytestmark = pytest.mark.san
 
@@ -128,6 +128,20 @@ def test_a_program_that_chose_a_smaller_mtu_keeps_it(make_world: MakeWorld) -> N
     a, b = world.extended_pair(mtu=MTU)
     a.write(pattern(2000), b.host.memory(2000))
     world.says(a, "EXT_WRITE_FIRST len=1024", "EXT_WRITE_LAST len=976")
+
+
+@pytest.mark.parametrize("segment_max", [0, 4096, 8960])
+@pytest.mark.parametrize("agreed", [False, True])
+def test_a_packet_longer_than_the_peers_program_chose_is_refused(
+    make_world: MakeWorld, segment_max: int, agreed: bool
+) -> None:
+    """In both modes alike: what becomes of it is not for the time of the first HELLO to say."""
+    world = make_world(extended=True, path_mtu_max=4096, segment_max=segment_max)
+    a, b = (world.extended_pair if agreed else world.pair)(mtu=4096, b_mtu=MTU)
+    a.write(pattern(2000), b.host.memory(2000))
+    assert world.run()
+    assert a.poll() == [failed("REM_INV_REQ_ERR")]
+    assert (a.state, b.state) == ("ERR", "ERR")
 
 
 @pytest.mark.parametrize("rate_bps", [1e9, 10e9])

@@ -20,6 +20,7 @@ import pytest
 
 from tests.cli.server import dpctl
 from tests.cli.told import told
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -202,14 +203,6 @@ def namespaces(pids: set[int]) -> set[str]:
 
 def all_namespaces() -> set[str]:
     return namespaces({int(path.name) for path in Path("/proc").glob("[0-9]*")})
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    for _ in range(1500):
-        if condition():
-            return
-        time.sleep(0.02)
-    pytest.fail(what)
 
 
 SLOW = """\

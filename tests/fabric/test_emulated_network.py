@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -21,6 +21,7 @@ from datapath.lanes.local import NetnsHost
 from datapath.lanes.middle import choose_backend
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -63,14 +64,6 @@ def clos() -> Iterator[NetnsNetwork]:
 def set_path(network: NetnsNetwork, seed: int = 1, **section: Any) -> None:
     settings = {"rate": "1gbit", "delay": "10us", **section}
     network.set_path(Path.model_validate(settings), seed)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    for _ in range(5000):
-        if condition():
-            return
-        time.sleep(0.002)
-    pytest.fail(f"after 10 s: {what}")
 
 
 def ping(client: NetnsHost, server: NetnsHost) -> float | None:

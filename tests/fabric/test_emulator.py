@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -35,6 +35,7 @@ from datapath.native import lib
 from datapath.xdp.impair import stream_seed
 from tests.link import aqm_reference
 from tests.link.links import stream
+from tests.waiting import wait_until
 from tests.xdp.conftest import checksum, ethernet, ipv4, ipv6, roce, udp
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -105,15 +106,6 @@ class Wire:
     def close(self) -> None:
         for raw in self.sockets:
             raw.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound far above what is ever needed; says what did not happen."""
-    for _ in range(5000):
-        if condition():
-            return
-        time.sleep(0.002)
-    pytest.fail(f"after 10 s: {what}")
 
 
 def date_of(frame: bytes) -> int | None:

@@ -14,6 +14,7 @@ from datapath import series
 from datapath.errors import DatapathError
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -39,11 +40,7 @@ def burst(network: NetnsNetwork) -> None:
 
 
 def until_passed(network: NetnsNetwork) -> None:
-    for _ in range(1000):
-        if network.path_counters().passed["forward"] >= PACKETS:
-            return
-        time.sleep(0.02)
-    pytest.fail("the burst has not passed")
+    wait_until(lambda: network.path_counters().passed["forward"] >= PACKETS, "the burst has passed")
 
 
 def test_a_burst_fills_the_queue_and_drains(network: NetnsNetwork, tmp_path: FilePath) -> None:

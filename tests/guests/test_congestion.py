@@ -12,6 +12,7 @@ from datapath.lanes.pacing import pacing
 from datapath.lanes.tcp_control import tcp_control
 from datapath.lanes.vm import VmNetwork
 from tests.guests.test_traffic import run
+from tests.waiting import wait_for_words
 from tests.workloads.test_perftest import values
 
 STREAM = {"duration": "2s", "size": "16KiB", "depth": 4}
@@ -42,10 +43,11 @@ def test_rxe_is_paced(network: VmNetwork, tmp_path: FilePath, device: str) -> No
 def test_tcp_beneath_siw(network: VmNetwork, tmp_path: FilePath, name: str, device: str) -> None:
     network.prepare(device)
     seen = tmp_path / "sockets"
-    look = "while :; do ss -tinH dst 198.18.0.2; sleep 0.1; done"
+    look = "echo ready; while :; do ss -tinH dst 198.18.0.2; sleep 0.1; done"
     with tcp_control(network.hosts, name, tmp_path, tmp_path, one_kernel=False):
         watcher = network.hosts[0].popen(["sh", "-c", look], stdout=seen)
         try:
+            wait_for_words(seen, "ready", watcher)
             found = values(run(network, tmp_path, device, "stream", STREAM))
         finally:
             watcher.kill()

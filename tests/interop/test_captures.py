@@ -27,6 +27,7 @@ from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
 from tests.cli.told import told
 from tests.listening import await_listener
+from tests.waiting import wait_for_words
 
 PYTHON = "/usr/bin/python3"  # pyverbs is a package of the system's
 REMOTE_ACCESS = 0x62
@@ -55,11 +56,7 @@ def captured(network: NetnsNetwork, folder: Path) -> Iterator[Path]:
     ]
     with log.open("wb") as stderr:
         process = hook.start([*argv, "udp", "port", "4791"], env={}, stderr=stderr)
-    limit = time.monotonic() + 20
-    while "listening on" not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+    wait_for_words(log, "listening on", process)
     yield path
     time.sleep(0.2)  # for what is on its way to tcpdump
     process.send_signal(signal.SIGINT)

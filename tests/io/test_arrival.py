@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 import time
@@ -122,10 +123,10 @@ def dated(pair: Pair, version: int, size: int, ago_ns: int) -> bytes:
     return frame + struct.pack("=I", (time.monotonic_ns() - ago_ns) % 2**32)
 
 
-def late_ns(pair: Pair, spec: str, frame: bytes) -> int:
-    """What the port tells of one frame."""
+def late_ns(pair: Pair, spec: str, frame: Callable[[], bytes]) -> int:
+    """What the port tells of one frame, which is made, and so dated, when the port is open."""
     tool = pair.b.tool(spec, "receive", "--count", "1", "--idle-ms", "5000", "--check")
-    pair.a.send_frames([frame])
+    pair.a.send_frames([frame()])
     report = tool.report()
     assert report.result["received"] == 1
     assert report.result["bad_pattern"] == report.result["untimed"] == 0
@@ -140,21 +141,22 @@ def test_a_dated_frame_tells_when_it_left_the_network(pair: Pair, version: int, 
     size -= 20 if version == 6 and size else 0
     spec = f"afxdp:eth0,dated=1,ip={pair.b.ipv4 if version == 4 else pair.b.ipv6}"
     begun_ns = time.monotonic_ns()
-    late = late_ns(pair, spec, dated(pair, version, size, 50_000_000))
+    late = late_ns(pair, spec, lambda: dated(pair, version, size, 50_000_000))
     assert 50_000_000 < late < 50_000_000 + time.monotonic_ns() - begun_ns
 
 
-@pytest.mark.parametrize("ago_ns", [-500_000_000, 1_500_000_000])
+@pytest.mark.parametrize("ago_ns", [-1_000_000_000, 1_500_000_000])
 def test_a_date_that_cannot_be_is_not_believed(pair: Pair, ago_ns: int) -> None:
-    assert late_ns(pair, "afxdp:eth0,dated=1", dated(pair, 4, 1024, ago_ns)) == 0
+    frame = functools.partial(dated, pair, 4, 1024, ago_ns)
+    assert late_ns(pair, "afxdp:eth0,dated=1", frame) == 0
 
 
 def test_who_expects_no_date_reads_none(pair: Pair) -> None:
     """Behind a packet may lie anything, such as a checksum; nor is anything else a date."""
     frame = dated(pair, 4, 1024, 50_000_000)
-    assert late_ns(pair, "afxdp:eth0", frame) == 0
+    assert late_ns(pair, "afxdp:eth0", lambda: frame) == 0
     for other in (frame[:-4], frame[:-1], frame + b"\0"):
-        assert late_ns(pair, "afxdp:eth0,dated=1", other) == 0
+        assert late_ns(pair, "afxdp:eth0,dated=1", functools.partial(bytes, other)) == 0
 
 
 # --- what algorithms see -----------------------------------------------------------------------

@@ -7,13 +7,13 @@ import contextlib
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.remote import ClientKey, SshHost
+from tests.waiting import wait_for_words
 
 USER = "researcher"
 
@@ -107,12 +107,7 @@ class Sshd:
         self.process.wait()
 
     def _wait(self) -> None:
-        for _ in range(1000):
-            if "Server listening" in self.said():
-                return
-            assert self.process.poll() is None, self.said()
-            time.sleep(0.01)
-        raise AssertionError(f"sshd does not listen: {self.said()}")
+        wait_for_words(self.log, "Server listening", self.process)
 
     def said(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

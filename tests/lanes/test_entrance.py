@@ -21,9 +21,9 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import SshHost
 from datapath.lanes.spec import Path, Topology
 from datapath.native import paths
+from tests.waiting import wait_until
 
 from .sshd import Sshd, open_folder
-from .test_netns import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 

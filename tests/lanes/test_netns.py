@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path as FilePath
 
 import pytest
@@ -19,6 +18,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -41,15 +41,6 @@ client.settimeout(float(sys.argv[3]))
 client.sendto(b"x" * int(sys.argv[2]), (sys.argv[1], 7777))
 print(len(client.recv(65536)))
 """
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound far above what is ever needed; says what did not happen."""
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail(f"after 10 s: {what}")
 
 
 def echoes(

@@ -25,6 +25,7 @@ from datapath.lanes.local import endpoint, link_address
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.native import paths
+from tests.waiting import wait_for_words
 
 FRAMES = Path(__file__).with_name("programs") / "frames.py"
 MIDDLE, ACKNOWLEDGE, CNP = 0x01, 0x11, 0x81
@@ -161,18 +162,11 @@ def seen_by(host: Host, out: Path) -> Iterator[Callable[[], list[int]]]:
     """PSNs of the acknowledgements that get past the pacer, as rxe would see them."""
     receiver = host.popen([sys.executable, "-c", SEES], stdout=out)
     try:
-        await_words(out, "ready")
+        wait_for_words(out, "ready")
         yield lambda: [int(line) for line in out.read_text().splitlines()[1:]]
     finally:
         receiver.kill()
         receiver.wait()
-
-
-def await_words(out: Path, words: str) -> None:
-    limit = time.monotonic() + 20
-    while not (out.exists() and words in out.read_text()):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -186,7 +180,7 @@ def test_acknowledgements_keep_a_window(windowed: Pacers, tmp_path: Path, versio
         windowed.send_at_once(*sent)
         windowed.send_at_once(*(answer(psn, version=version) for psn in range(2, 17, 2)))
         # 8 packets are in flight after the fourth; then there is room for 2, 2 + 4, 6 + 6.
-        await_words(tmp_path / "seen", "\n16\n")
+        wait_for_words(tmp_path / "seen", "\n16\n")
         assert seen() == [2, 6, 12, 16]
     mine = windowed.results()[0]
     assert (mine["acks"], mine["held_acks"], mine["timeouts"]) == (8, 7, 0)
@@ -199,7 +193,7 @@ def test_the_last_acknowledgement_is_seen(windowed: Pacers, tmp_path: Path, vers
         sent = (request(psn, asks=True, version=version) for psn in range(1, 17))
         windowed.send_at_once(*sent)
         windowed.send_at_once(answer(2, version=version), answer(4, version=version))
-        await_words(tmp_path / "seen", "\n4\n")
+        wait_for_words(tmp_path / "seen", "\n4\n")
         assert seen() == [4]
 
 
@@ -210,7 +204,7 @@ def test_a_pacer_that_ends_keeps_nothing(windowed: Pacers, tmp_path: Path) -> No
         time.sleep(2)
         windowed.send_at_once(answer(2), answer(4))
         assert windowed.results()[0]["held_acks"] == 2
-        await_words(tmp_path / "seen", "\n4\n")
+        wait_for_words(tmp_path / "seen", "\n4\n")
         assert seen() == [4]
 
 
@@ -218,7 +212,7 @@ def test_nothing_is_kept_from_a_flow_within_its_window(windowed: Pacers, tmp_pat
     with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
         windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 9)))
         windowed.send_at_once(*(answer(psn) for psn in range(1, 9)))
-        await_words(tmp_path / "seen", "\n8\n")
+        wait_for_words(tmp_path / "seen", "\n8\n")
         assert seen() == [*range(1, 9)]
     assert windowed.results()[0]["held_acks"] == 0
 
@@ -227,7 +221,7 @@ def test_a_loss_is_seen_at_once(windowed: Pacers, tmp_path: Path) -> None:
     with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
         windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
         windowed.send_at_once(answer(2), answer(4), answer(6, NAK))
-        await_words(tmp_path / "seen", "\n6\n")
+        wait_for_words(tmp_path / "seen", "\n6\n")
         assert seen() == [6]
 
 
@@ -310,7 +304,7 @@ def test_requests_can_be_marked(pacers: Pacers, tmp_path: Path) -> None:
     out = tmp_path / "frames"
     argv = [sys.executable, str(FRAMES), "eth1", "receive", "1"]
     receiver = pacers.hosts[1].popen(argv, stdout=out)
-    await_words(out, "ready")
+    wait_for_words(out, "ready")
     pacers.send(request(1, ecn=NOT_ECT))
     assert receiver.wait(timeout=30) == 0
     ip = bytes.fromhex(out.read_text().splitlines()[1])[14:34]

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from datapath.lanes.remote import ClientKey, Connection, SshHost
 from datapath.lanes.remote.connection import parse_cpus, socket_login
 from datapath.lanes.remote.facts import clock_offset, parse
 from datapath.lanes.spec import Topology
+from tests.waiting import wait_until
 
 from .sshd import USER, Sshd, open_folder
 
@@ -56,15 +56,6 @@ def host(sshd: Sshd) -> Iterator[SshHost]:
         host.close()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound far above what is ever needed; says what did not happen."""
-    for _ in range(1500):
-        if condition():
-            return
-        time.sleep(0.02)
-    pytest.fail(f"after 30 s: {what}")
-
-
 def running(place: NetnsHost, marker: str) -> bool:
     """Whether a program on the host has `marker` in its command line."""
     return place.run(["pgrep", "--full", marker]).returncode == 0
@@ -75,7 +66,7 @@ def is_folder(place: NetnsHost, path: str) -> bool:
 
 
 def started(path: Path, word: str = "up") -> None:
-    until(lambda: path.exists() and word in path.read_text(), f"{path.name} says {word}")
+    wait_until(lambda: path.exists() and word in path.read_text(), f"{path.name} says {word}")
 
 
 # --- programs --------------------------------------------------------------------------------
@@ -183,7 +174,7 @@ def test_kill_reaches_what_ignores_it_and_what_has_left(
     started(log)
     process.kill()
     assert process.wait(20) == -9
-    until(lambda: not running(sshd.host, "sleep 700[123]"), "its children are gone")
+    wait_until(lambda: not running(sshd.host, "sleep 700[123]"), "its children are gone")
     assert other.poll() is None
     other.kill()
     assert other.wait(20) == -9
@@ -243,7 +234,7 @@ def test_a_host_that_starts_no_more_sessions_says_so(network: NetnsNetwork, tmp_
             return str(caught.value)
 
         # sshd forgets a session that has ended a moment later.
-        until(lambda: "no sftp" in refused(), "another session is possible, sftp is not")
+        wait_until(lambda: "no sftp" in refused(), "another session is possible, sftp is not")
         host.close()
     finally:
         few.stop()
@@ -404,8 +395,8 @@ def test_kill_9_of_the_client_leaves_nothing(
     assert running(sshd.host, "sleep 706[12]")
     client.send_signal(signal.SIGKILL)
     client.wait()
-    until(lambda: not running(sshd.host, "sleep 706[12]"), "the programs are gone")
-    until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
+    wait_until(lambda: not running(sshd.host, "sleep 706[12]"), "the programs are gone")
+    wait_until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
 
 
 def test_a_session_asked_for_while_the_connection_closes(host: SshHost) -> None:
@@ -453,8 +444,8 @@ def test_a_host_that_goes_away_is_told_at_once(sshd: Sshd, tmp_path: Path) -> No
     killed_one.kill()
     assert killed_one.wait(20) == -9
     assert done_one.wait() == 0
-    until(lambda: not running(sshd.host, "sleep 707[12]"), "the programs are gone")
-    until(lambda: not is_folder(sshd.host, host.connection.folder), "the folder is gone")
+    wait_until(lambda: not running(sshd.host, "sleep 707[12]"), "the programs are gone")
+    wait_until(lambda: not is_folder(sshd.host, host.connection.folder), "the folder is gone")
     host.close()
 
 
@@ -479,8 +470,8 @@ def test_a_pulled_cable_is_noticed_on_both_sides(
     try:
         assert client.wait(60) == 3
         assert "host there is gone" in said.read_text()
-        until(lambda: not running(sshd.host, "sleep 7081"), "the program is gone")
-        until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
+        wait_until(lambda: not running(sshd.host, "sleep 7081"), "the program is gone")
+        wait_until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
     finally:
         network.hosts[1].run(["ip", "link", "set", "mgmt0", "up"])
 
@@ -521,11 +512,11 @@ def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo:
         host.fetch(tmp_path)
         assert (tmp_path / "answer").read_text() == "yes\n"
         process = host.popen(["sh", "-c", "trap '' TERM; setsid sleep 7091 & sleep 7092"])
-        until(lambda: running(network.hosts[1], "sleep 7091"), "the program is up")
+        wait_until(lambda: running(network.hosts[1], "sleep 7091"), "the program is up")
         process.kill()
         assert process.wait(20) == -9
         host.close()
-        until(lambda: not running(network.hosts[1], "sleep 709[12]"), "the programs are gone")
+        wait_until(lambda: not running(network.hosts[1], "sleep 709[12]"), "the programs are gone")
         assert not is_folder(network.hosts[1], link.folder)
         site.stop()
 

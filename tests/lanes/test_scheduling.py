@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.native import paths
 from tests.lanes.sshd import Sshd, open_folder
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -35,15 +36,6 @@ child = subprocess.Popen(["sleep", "60"])
 print(thread.native_id, child.pid, flush=True)
 time.sleep(60)
 """
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound far above what is ever needed; says what did not happen."""
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail(f"after 30 s: {what}")
 
 
 def python(code: str) -> list[str]:

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -27,6 +26,7 @@ from datapath.lanes.remote import ClientKey
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.ssh import _links, parse_target
 from tests.cli.server import COMMAND, Dpctl
+from tests.waiting import wait_until
 
 from .sshd import USER, Sshd, open_folder
 
@@ -156,15 +156,6 @@ def records(folder: FilePath) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound far above what is ever needed; says what did not happen."""
-    for _ in range(1500):
-        if condition():
-            return
-        time.sleep(0.02)
-    pytest.fail(f"after 30 s: {what}")
-
-
 # --- runs ------------------------------------------------------------------------------------
 
 
@@ -242,7 +233,7 @@ def test_machines_are_guests_of_cards_over_a_network_that_loses(
     host = json.loads((out / "manifest.json").read_text())["networks"][0]["hosts"]["host1"]
     assert (host["ipv4"], host["mgmt"]) == ("198.18.2.2", "198.19.0.2")
     for sshd in site.sshds:
-        until(
+        wait_until(
             lambda: "dpcard" not in sshd.host.run(["ip", "-brief", "link"]).stdout,  # noqa: B023
             "the pair is gone",
         )
@@ -277,7 +268,7 @@ def test_a_machine_that_dies_fails_its_run_and_is_used_again(
     out = tmp_path / "out"
     process = site.start("run", "--no-report", path, "--out", out)
     server = site.sshds[1].host
-    until(lambda: len(list(out.glob("logs/*/perftest-client-0.cmd"))) == 1, "the client is up")
+    wait_until(lambda: len(list(out.glob("logs/*/perftest-client-0.cmd"))) == 1, "the client is up")
     for pid in server.run(["pgrep", "--full", "^sshd(-session)?: root"]).stdout.split():
         if server.run(["nsenter", "-t", pid, "-n", "ip", "-o", "address"]).stdout.count(
             "198.19.0.2/"
@@ -298,11 +289,13 @@ def test_an_interrupted_run_leaves_the_machines_clean(
     path = site.experiment("send_lat, size: 64, iterations: 100", "write_bw, duration: 30s")
     process = site.start("run", "--no-report", path, "--out", tmp_path / "out")
     running = ["pgrep", "--full", "^ib_write_bw .*198"]  # the client
-    until(lambda: client.run(running).returncode == 0, "the client is up")
+    wait_until(lambda: client.run(running).returncode == 0, "the client is up")
     assert list(temporary.iterdir())
     process.send_signal(signum)
     process.communicate(timeout=60)
-    until(lambda: client.run(["pgrep", "--full", "warden 60"]).returncode == 1, "wardens are gone")
+    wait_until(
+        lambda: client.run(["pgrep", "--full", "warden 60"]).returncode == 1, "wardens are gone"
+    )
     assert client.run(["pgrep", "--full", "^ib_write_bw "]).returncode == 1
     assert not list(temporary.iterdir())
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.lanes.tcp_control import tcp_control
+from tests.waiting import wait_until
 
 SETTING = "/proc/sys/net/ipv4/tcp_congestion_control"
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -134,10 +134,9 @@ def kill_meanwhile(network: NetnsNetwork, folder: Path) -> None:
         for host in network.hosts:  # nobody uses it any more
             host.run(["sh", "-c", f"echo cubic >{SETTING}"])
         network.hosts[0].run(["sh", "-c", "kill -9 $(pgrep dp-tcp-regis)"])
-        limit = time.monotonic() + 30
-        while "dp_test_hold" in AVAILABLE.read_text().split():
-            assert time.monotonic() < limit, "the kernel still has it"
-            time.sleep(0.1)
+        wait_until(
+            lambda: "dp_test_hold" not in AVAILABLE.read_text().split(), "the kernel has let it go"
+        )
 
 
 def test_the_compiler_names_the_line(network: NetnsNetwork, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as NetworkPath
 from datapath.lanes.spec import Topology
 from datapath.native import paths
+from tests.waiting import wait_until
 
 LISTENING = "until grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done"
 
@@ -35,11 +35,8 @@ def sampler(host: NetnsHost, file: Path, *, flows: int = 16, max_bytes: int = 1 
     addresses = [host.endpoint.ipv4, host.endpoint.ipv6]
     argv = [str(paths.tcp_sampler()), str(file), *numbers, *addresses]
     process = host.popen(argv, stderr=file.with_suffix(".err"))
-    for _ in range(500):
-        if file.exists() and file.stat().st_size:
-            return process
-        time.sleep(0.02)
-    pytest.fail(file.with_suffix(".err").read_text())
+    wait_until(lambda: file.exists() and file.stat().st_size, "the sampler has begun its file")
+    return process
 
 
 def iperf3(network: NetnsNetwork, *options: str, server: str = "") -> dict[str, dict[str, float]]:

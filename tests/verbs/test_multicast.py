@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from datapath.lanes.base import Host, Process
 from tests.verbs.conftest import Pair
 from tests.verbs.devices import PROGRAMS, environment
+from tests.waiting import wait_for_words
 
 COUNT = 20
 GROUPS = {"v4": "239.1.2.3", "v6": "ff15::123"}
@@ -31,14 +31,6 @@ def build(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("multicast"))
-
-
-def wait_for(log: Path, text: str, process: Process) -> None:
-    limit = time.monotonic() + 60
-    while text not in (log.read_text() if log.exists() else ""):
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < limit, f"no {text!r} in {log}"
-        time.sleep(0.02)
 
 
 def device_on(pair: Pair, host: int, port: str, family: str) -> dict[str, str]:
@@ -71,7 +63,7 @@ def drive(
             argv = [str(program), "receive", device, group, str(COUNT)]
             running.append(host.popen(argv, env=env, stdout=log, stderr=log))
         for process, log in zip(running, files, strict=True):
-            wait_for(log, "ready", process)
+            wait_for_words(log, "ready", process)
         host, env, device = sender
         done = host.run([str(program), "send", device, group, str(COUNT)], env=env)
         assert done.returncode == 0, done.stderr
@@ -135,7 +127,7 @@ def test_the_kernel_knows_of_the_group_while_it_is_used(
     argv = [str(program), "receive", "dp0", GROUPS["v4"], "1"]
     member = host.popen(argv, env=pair.environment(1, port), stdout=log, stderr=log)
     try:
-        wait_for(log, "ready", member)
+        wait_for_words(log, "ready", member)
         assert GROUPS["v4"] in host.run(groups).stdout
     finally:
         member.kill()

@@ -3,23 +3,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from datapath.lanes.base import Process
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from tests.verbs.conftest import Pair
-
-
-def wait_for(log: Path, text: str, process: Process) -> None:
-    limit = time.monotonic() + 60
-    while text not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < limit, log.read_text()
-        time.sleep(0.02)
+from tests.waiting import wait_for_words
 
 
 @pytest.mark.parametrize("port", ["afxdp", "udp"])
@@ -34,13 +25,13 @@ def test_a_cable_that_is_drawn(root: None, tmp_path: Path, port: str, side: int)
             ["stdbuf", "-oL", "ibv_asyncwatch", "-d", "dp0"], env=env, stdout=log, stderr=log
         )
         try:
-            wait_for(log, "async event FD", watch)
+            wait_for_words(log, "async event FD", watch)
             for state, event, shown in (
                 ("down", "IBV_EVENT_PORT_ERR", "PORT_DOWN"),
                 ("up", "IBV_EVENT_PORT_ACTIVE", "PORT_ACTIVE"),
             ):
                 pair.hosts[side].run(["ip", "link", "set", "eth1", state])
-                wait_for(log, event, watch)
+                wait_for_words(log, event, watch)
                 described = host.run(["ibv_devinfo", "-d", "dp0"], env=pair.environment(0, "udp"))
                 assert shown in described.stdout, described.stderr
             assert log.read_text().count("IBV_EVENT_PORT") == 2

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from datapath.native import paths
 from datapath.verbs.launch import device_environment
 from tests.verbs.conftest import Pair
 from tests.verbs.devices import PROGRAMS, PYTHON, environment
+from tests.waiting import wait_for_words
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
 
@@ -371,11 +371,7 @@ def test_a_program_leaves_in_time(pair: Pair, port: str) -> None:
         left.run(["sh", "-c", BOUND], timeout_s=30)
         script = f"(until grep -q go {pair.logs}/go; do sleep 0.1; done) | {leaves} {address} 7174"
         client = right.popen(["sh", "-c", script], env=device_of(right, port), stdout=log)
-        limit = time.monotonic() + 60
-        while "connected" not in log.read_text():
-            assert client.poll() is None
-            assert time.monotonic() < limit
-            time.sleep(0.02)
+        wait_for_words(log, "connected", client)
         server.kill()
         server.wait()
         (pair.logs / "go").write_text("go")
@@ -396,11 +392,7 @@ def test_a_child_keeps_nothing_of_its_parents_device(pair: Pair, port: str) -> N
     program = str(PROGRAMS / "forks.py")
     parent = left.popen([PYTHON, program], env=pair.environment(0, port), stdout=log, stderr=log)
     try:
-        limit = time.monotonic() + 60
-        while "closed" not in log.read_text():
-            assert parent.poll() is None, log.read_text()
-            assert time.monotonic() < limit, log.read_text()
-            time.sleep(0.02)
+        wait_for_words(log, "closed", parent)
         words = ["rping", "-a", "{}", "-C", "3", "-V"]
         run_pair(pair, port, [*words, "-s"], [*words, "-c"])
         assert parent.poll() is None, log.read_text()

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +16,7 @@ from datapath import series, series_metrics
 from tests.listening import await_listener
 from tests.verbs.conftest import Pair
 from tests.verbs.devices import sanitizer
+from tests.waiting import wait_until
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
 WRITE = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536"]
@@ -143,12 +143,11 @@ def test_kill_9_leaves_what_was_written(pair: Pair, port: str) -> None:
 
 
 def wait_for_rows(pair: Pair, count: int) -> None:
-    for _ in range(1000):
+    def are_there() -> bool:
         rows = [series.read_file(path, "host").frame for path in files(pair)]
-        if any(len(frame[frame["delivered_bytes"] > 0]) >= count for frame in rows):
-            return
-        time.sleep(0.02)
-    pytest.fail("no samples")
+        return any(len(frame[frame["delivered_bytes"] > 0]) >= count for frame in rows)
+
+    wait_until(are_there, f"{count} samples are in a file")
 
 
 OPEN_AND_FORK = """

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 
 from datapath.lanes.local import MGMT_DEVICE, NetnsHost
@@ -14,6 +13,7 @@ from datapath.native import paths
 from tests.listening import await_listener
 from tests.verbs.conftest import Pair
 from tests.verbs.devices import sanitizer
+from tests.waiting import wait_until
 
 AGENT = paths.ROOT / "datapath" / "workloads" / "mpi" / "agent.sh"
 MESSAGES = 500
@@ -63,10 +63,7 @@ def test_mpi_finds_the_device(pair: Pair) -> None:
             keep.append(
                 host.popen(["sh", "-c", f"echo $$ >{file}.new; mv {file}.new {file}; sleep 900"])
             )
-            limit = time.monotonic() + 60
-            while not file.exists():
-                assert time.monotonic() < limit
-                time.sleep(0.02)
+            wait_until(file.exists, "the host's process is there")
             at = f"{host.endpoint.mgmt_ipv4}:2"
             command += ["-np", "2", "--host", at, *words(pair, host, program), ":"]
         done = pair.hosts[0].run(command[:-1], env={**os.environ, **sanitizer()}, timeout_s=150)

@@ -14,13 +14,10 @@ import os
 import secrets
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
-
-import pytest
 
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.middle import WIRE_OFFLOADS, choose_backend
@@ -29,6 +26,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.vnic.program import Program
 from datapath.vnic.spec import CardFile
+from tests.waiting import wait_until
 
 TENANTS = {"blue": 100, "red": 200}
 ETH_P_ALL = 3
@@ -202,15 +200,6 @@ def frames(raw: socket.socket) -> Iterator[bytes]:
     with contextlib.suppress(BlockingIOError):
         while True:
             yield raw.recv(65536)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound far above what is ever needed; says what did not happen."""
-    for _ in range(4000):
-        if condition():
-            return
-        time.sleep(0.005)
-    pytest.fail(f"after 20 s: {what}")
 
 
 def write_file(folder: FilePath, data: Mapping[str, Any]) -> FilePath:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.vnic.bench import Bench, wait_until
+from tests.vnic.bench import Bench
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 

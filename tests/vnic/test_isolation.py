@@ -16,7 +16,8 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet
 
 from datapath.lanes.local import link_address
-from tests.vnic.bench import Bench, BenchGuest, frames, raw_socket, wait_until
+from tests.vnic.bench import Bench, BenchGuest, frames, raw_socket
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 

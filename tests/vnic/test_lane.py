@@ -19,7 +19,7 @@ from datapath.lanes.namespace import spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.vnic.spec import NetworkCards
-from tests.vnic.bench import wait_until
+from tests.waiting import wait_until
 
 ROCE_PORT = 4791
 

@@ -14,7 +14,8 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
-from tests.vnic.bench import Bench, frames, wait_until
+from tests.vnic.bench import Bench, frames
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 

@@ -22,7 +22,8 @@ from datapath.cli.app import run
 from datapath.lanes.namespace import spawn
 from datapath.native.paths import ROOT
 from datapath.vnic.watching import running
-from tests.vnic.bench import Bench, wait_until, write_file
+from tests.vnic.bench import Bench, write_file
+from tests.waiting import wait_until
 
 DPCTL = str(ROOT / "dpctl")
 CONTROL_PORT = 4790

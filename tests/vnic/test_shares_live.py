@@ -14,7 +14,7 @@ import pytest
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
-from tests.vnic.bench import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 

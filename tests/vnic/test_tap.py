@@ -10,7 +10,8 @@ import os
 import pytest
 
 from tests.fabric.test_emulator import open_tap, tap_frames
-from tests.vnic.bench import Bench, wait_until
+from tests.vnic.bench import Bench
+from tests.waiting import wait_until
 
 ROCE_PORT = 4791
 COUNT = 3000

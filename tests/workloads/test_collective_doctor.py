@@ -65,18 +65,18 @@ def examined(run: RunWorkload, network: NetnsNetwork, folder: Path, iterations: 
 
 
 def test_a_slow_link_is_found(run: RunWorkload, network: NetnsNetwork, tmp_path: Path) -> None:
-    """What rank 1 sends to rank 2 has 2 Mbit/s; the rest of its packets are as they were."""
+    """What rank 1 sends to rank 2 has 1 Mbit/s; the rest of its packets are as they were."""
     sender, receiver = network.hosts[1], network.hosts[2].endpoint.ipv4
     device = sender.endpoint.netdev
     for command in (
         f"qdisc add dev {device} root handle 1: htb default 1",
         f"class add dev {device} parent 1: classid 1:1 htb rate 10gbit quantum 9000",
-        f"class add dev {device} parent 1: classid 1:2 htb rate 2mbit quantum 9000",
+        f"class add dev {device} parent 1: classid 1:2 htb rate 1mbit quantum 9000",
         f"filter add dev {device} parent 1: protocol ip u32 match ip dst {receiver}/32 flowid 1:2",
     ):
         assert sender.run(["tc", *command.split()]).returncode == 0
     try:
-        found = examined(run, network, tmp_path, 30)
+        found = examined(run, network, tmp_path, 15)
     finally:
         sender.run(["tc", "qdisc", "del", "dev", device, "root"])
     worst = found.links[0]

@@ -42,17 +42,13 @@ static uint32_t room_len(const struct dp_rc *rc)
 }
 
 /* Packets longer than the path MTU are used only when the path has carried one there and one
- * back.  If the program chose a smaller MTU than it had to, they are used only to make room for
- * telemetry. */
+ * back. */
 static void start_probe(struct dp_rc *rc, uint32_t peer_segment, uint64_t now)
 {
 	uint32_t segment = dp_segment_limit(rc);
 
 	if (segment > peer_segment)
 		segment = peer_segment & ~3u;
-	if (rc->qp.attr.path_mtu < rc->qp.engine->cfg.path_mtu_max &&
-	    segment > rc->qp.attr.path_mtu + room_len(rc))
-		segment = rc->qp.attr.path_mtu + room_len(rc);
 	if (segment <= rc->qp.attr.path_mtu)
 		return;
 	rc->probe = (uint16_t)segment;

@@ -210,12 +210,19 @@ static inline uint32_t dp_paths(const struct dp_rc *rc)
 	return rc->extended && rc->qp.engine->cfg.paths ? rc->qp.engine->cfg.paths : 1;
 }
 
-/* The largest segment that this end accepts. */
+/* The largest segment that this end accepts, with the room for telemetry: what the port carries,
+ * or the path MTU if the program chose a smaller one than it had to. */
 static inline uint32_t dp_segment_limit(const struct dp_rc *rc)
 {
-	uint32_t own = rc->qp.engine->cfg.segment_max;
+	const struct dp_engine_config *cfg = &rc->qp.engine->cfg;
+	uint32_t most = cfg->segment_max, mtu = rc->qp.attr.path_mtu;
 
-	return own > rc->qp.attr.path_mtu ? own : rc->qp.attr.path_mtu;
+	if (most < mtu)
+		return mtu;
+	if (mtu == cfg->path_mtu_max)
+		return most;
+	mtu += cfg->telemetry ? dp_room_len(DP_HOPS_MAX) : 0;
+	return most < mtu ? most : mtu;
 }
 
 /* The first invariant of a connection that does not hold, in words, or NULL. */

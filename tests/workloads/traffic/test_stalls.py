@@ -22,6 +22,7 @@ from datapath.lanes.spec import Topology
 from datapath.verbs.spec import Transport
 from datapath.workloads.programs import Program
 from datapath.workloads.traffic.stalls import Stalls, next_turn, standing_at
+from tests.waiting import wait_until
 
 MS = 1_000_000
 HOSTS = ["a", "b"]
@@ -75,11 +76,8 @@ def state(program: Program) -> str:
 
 
 def soon(program: Program, stopped: bool) -> None:
-    for _ in range(5000):
-        if (state(program) == "T") == stopped:
-            return
-        time.sleep(0.002)
-    raise AssertionError(f"its state is {state(program)}")
+    what = "the program stands" if stopped else "the program runs"
+    wait_until(lambda: (state(program) == "T") == stopped, what)
 
 
 def test_programs_stop_and_go_on(program: Program) -> None:

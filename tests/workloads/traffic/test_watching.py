@@ -7,8 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -23,6 +22,7 @@ from datapath.verbs.launch import device_environment
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
+from tests.waiting import wait_until
 
 MS = 1_000_000
 PATH = Path.model_validate({"rate": "100mbit", "delay": "1ms", "queue": "128KiB"})
@@ -147,11 +147,11 @@ def test_nothing_is_left_of_a_run_that_is_killed_within_an_event(tmp_path: FileP
     words += ["--out", str(tmp_path / "out")]
     run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        soon(lambda: "T" in states(tmp_path / "out"), "a host stands still")
+        wait_until(lambda: "T" in states(tmp_path / "out"), "a host stands still")
     finally:
         run.kill()
         run.wait()
-    soon(lambda: not states(tmp_path / "out"), "all programs of the run have ended")
+    wait_until(lambda: not states(tmp_path / "out"), "all programs of the run have ended")
 
 
 def states(folder: FilePath) -> list[str]:
@@ -162,11 +162,3 @@ def states(folder: FilePath) -> list[str]:
             if f"{folder}/logs".encode() in (at / "cmdline").read_bytes():
                 found.append((at / "stat").read_text().rpartition(")")[2].split()[0])
     return found
-
-
-def soon(holds: Callable[[], bool], what: str) -> None:
-    for _ in range(600):
-        if holds():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"not within 30 s: {what}")
