@@ -384,6 +384,25 @@ def test_a_program_leaves_in_time(pair: Pair, port: str) -> None:
                 process.wait()
 
 
+def test_a_thread_asks_a_channel_that_is_being_destroyed(tmp_path: Path) -> None:
+    """As the kernel's: the channel is closed already, or the thread waits for ever."""
+    program = tmp_path / "closes"
+    options = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
+    libraries = ["-libverbs", "-lrdmacm", "-pthread"]
+    source = PROGRAMS / "closes.c"
+    subprocess.run(["gcc", *options, "-o", program, source, *libraries], check=True)
+    done = subprocess.run(
+        [program, "2000"],
+        env={**os.environ, **environment("udp:127.0.0.1")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sum(map(int, done.stdout.split())) == 2000
+
+
 @both_ports
 def test_a_child_keeps_nothing_of_its_parents_device(pair: Pair, port: str) -> None:
     """After fork() the parent closes the device: the child does not hold its queue or its place."""

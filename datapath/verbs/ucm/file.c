@@ -98,22 +98,28 @@ int ucm_open(int flags)
 	return -1;
 }
 
-void ucm_close(int fd)
+int ucm_close(int fd)
 {
 	struct ucm_file *file;
+	bool channel;
+	int err;
 
 	pthread_mutex_lock(&ucm_lock);
 	file = ucm_file_of(fd);
+	channel = file;
 	if (file) {
 		/* Ids that the parent made before fork() stay the parent's. */
 		while (file->ids && file->pid == getpid())
 			ucm_id_destroy(file->ids);
 		files[fd] = NULL;
-		n_open--;
 		close_behind(file);
 		free(file);
 	}
+	/* Before other threads hear that it is no channel: they would write to the eventfd. */
+	err = close(fd);
+	n_open -= channel;
 	pthread_mutex_unlock(&ucm_lock);
+	return err;
 }
 
 void ucm_end_all(void)
@@ -242,8 +248,8 @@ static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
 }
 
 /*
- * In the kernel, a thread waits for ever if another thread destroys the channel on which it waits.
- * rping relies on this: an error would end it.
+ * In the kernel, a thread waits for ever if another one destroys the channel on which it waits, or
+ * is about to: its write() keeps the file.  rping relies on this: an error would end it.
  */
 static void wait_for_ever(void)
 {
@@ -257,21 +263,24 @@ static int get_event(int fd, struct rdma_ucm_event_resp *out)
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
 	struct ucm_file *file;
 	uint64_t serial = 0;
+	bool blocks = true;
 	int err;
 
 	for (;;) {
 		pthread_mutex_lock(&ucm_lock);
 		file = ucm_file_of(fd);
-		if (serial && (!file || file->serial != serial))
+		if (!file || (serial && file->serial != serial))
 			err = -EBADF;
 		else
-			err = file && file->pid == getpid() ? take_event(file, out) : -EIO;
-		if (err == -EAGAIN)
+			err = file->pid == getpid() ? take_event(file, out) : -EIO;
+		if (err == -EAGAIN) {
 			serial = file->serial;
+			blocks = !(fcntl(fd, F_GETFL) & O_NONBLOCK);
+		}
 		pthread_mutex_unlock(&ucm_lock);
 		if (err == -EBADF)
 			wait_for_ever();
-		if (err != -EAGAIN || fcntl(fd, F_GETFL) & O_NONBLOCK)
+		if (err != -EAGAIN || !blocks)
 			return err;
 		if (poll(&wait, 1, -1) < 0)
 			return -errno;

@@ -59,9 +59,7 @@ static ssize_t hook_write(int fd, const void *data, size_t len)
 
 static int hook_close(int fd)
 {
-	if (ucm_owns(fd))
-		ucm_close(fd);
-	return close(fd);
+	return ucm_owns(fd) ? ucm_close(fd) : close(fd);
 }
 
 /*

@@ -44,7 +44,7 @@ void ucm_take_over(void);
 
 int ucm_open(int flags);
 ssize_t ucm_write(int fd, const void *, size_t);
-void ucm_close(int fd); /* call it before the descriptor is closed */
+int ucm_close(int fd); /* a channel, and its descriptor; as close() */
 bool ucm_owns(int fd);
 
 /* ---- shared; call with ucm_lock held ------------------------------------------------------- */
