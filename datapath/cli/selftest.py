@@ -33,8 +33,8 @@ In the stages pytest, guests and alone, tests that fail run once more, unless mo
 ten of a stage did: they share the cores with programs and virtual machines.  A test that
 passes then counts as passed, and the summary names it as unsteady, with its failure.
 
-The summary ends with the slowest ten tests, the ten files whose tests used most CPU time, and
-`N passed, N failed, N skipped`; a lint tool counts as one test.  Beside the seconds of each
+The summary ends with the slowest ten tests, the ten files whose tests used most CPU time, what was
+skipped and what failed, and `N passed, N failed, N skipped`; a lint tool counts as one test.  Beside the seconds of each
 stage stand the CPU seconds of its programs.
 """
 
@@ -390,14 +390,14 @@ def selftest(args: list[str]) -> int:
         summary.append(f"{stage:8} {outcome}")
         summary += [f"{'':8} {line}" for line in outcome.tally.details]
     print("\n==== summary ====")
-    for failure in total.failures:
-        print(f"failed   {failure}")
-    for reason in total.skip_reasons:
-        print(f"skipped  {reason}")
     print("\n".join(summary))
     for seconds, name in total.slowest(SLOWEST):
         print(f"{seconds:7.1f} s  {name}")
     for cpu_s, name in total.hungriest(SLOWEST):
         print(f"{cpu_s:7.1f} s of CPU  {name}")
+    for reason in total.skip_reasons:
+        print(f"skipped  {reason}")
+    for failure in total.failures:  # near the end, where a reader looks first
+        print(f"failed   {failure}")
     print(total, flush=True)
     return 0 if total.failed == 0 and total.passed > 0 else 1

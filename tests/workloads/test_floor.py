@@ -35,11 +35,22 @@ def test_each_ping_has_its_pong(run: RunWorkload, port: str, polling: bool) -> N
 
 
 @pytest.mark.san
-@pytest.mark.parametrize(("port", "size"), [("afxdp", 32), ("afxdp", 8064), ("udp", 8972)])
+@pytest.mark.parametrize(
+    ("test", "port", "size"),
+    [
+        ("flood", "afxdp", 32),
+        ("flood", "afxdp", 8064),
+        ("flood", "udp", 8972),
+        ("carry", "afxdp", 32),
+        ("carry", "afxdp", 1460),
+        ("carry", "afxdp", 7604),
+        ("carry", "udp", 8972),
+    ],
+)
 def test_a_flood_crosses_the_path(
-    run: RunWorkload, network: NetnsNetwork, port: str, size: int
+    run: RunWorkload, network: NetnsNetwork, test: str, port: str, size: int
 ) -> None:
-    done = values(run("floor", port=port, test="flood", size=size, duration="50ms"))
+    done = values(run("floor", port=port, test=test, size=size, duration="50ms"))
     assert done["message_rate"] > 0
     assert done["goodput"] == pytest.approx(8 * size * done["message_rate"])
     assert 0 <= done["lost_share"] < 1
@@ -51,6 +62,13 @@ def test_a_flood_counts_what_a_lossy_path_took(run: RunWorkload, port: str) -> N
     """At a fifth of a second many thousand messages: a tenth of them cannot be lost by chance."""
     path = Path.model_validate({"forward": {"loss": "50%"}})
     done = run("floor", port=port, test="flood", size=100, duration="200ms", path=path)
+    assert values(done)["lost_share"] > 0.3
+
+
+def test_a_carried_payload_is_checked(run: RunWorkload) -> None:
+    """What is spoiled on the way counts as lost."""
+    path = Path.model_validate({"forward": {"corrupt": "50%"}})
+    done = run("floor", port="afxdp", test="carry", size=1460, duration="200ms", path=path)
     assert values(done)["lost_share"] > 0.3
 
 
@@ -84,6 +102,11 @@ def test_parameters_that_are_refused(port: str, size: int, said: str) -> None:
         FloorParams.model_validate({"port": port, "test": "flood", "size": size})
 
 
+def test_a_carried_message_fits_two_chunks() -> None:
+    with pytest.raises(pydantic.ValidationError, match="carried over afxdp has 7604 bytes at most"):
+        FloorParams.model_validate({"port": "afxdp", "test": "carry", "size": 7605})
+
+
 GOOD = ["client", "udp", "127.0.0.1", "127.0.0.2", "flood", "64", "10", "poll"]
 
 
@@ -95,7 +118,7 @@ GOOD = ["client", "udp", "127.0.0.1", "127.0.0.2", "flood", "64", "10", "poll"]
         (1, "tcp", "tcp: expected udp or afxdp:NETDEV"),
         (1, "afxdp:nowhere0", "nowhere0"),
         (2, "nobody", "nobody is no address"),
-        (4, "drip", "drip: expected pingpong or flood"),
+        (4, "drip", "drip: expected pingpong, flood or carry"),
         (5, "31", "SIZE 31: expected a number from 32 to 8972"),
         (6, "0", "LIMIT 0: expected a number from 1 to 10000000"),
         (7, "nap", "nap: expected poll or sleep"),

@@ -26,7 +26,8 @@ from datapath.workloads.programs import (
 
 _POLL_S = 0.01
 _SIZE_MAX = {"afxdp": 8064, "udp": 8972}
-"""As in experiments/bench/floor/floor.h."""
+_CARRIED_MAX = 7604
+"""Both as in experiments/bench/floor/floor.h."""
 
 
 class FloorParams(WorkloadParams):
@@ -36,11 +37,14 @@ class FloorParams(WorkloadParams):
         description="Frames of an AF_XDP socket, or datagrams of a UDP socket with segmentation "
         "offload both ways."
     )
-    test: Literal["pingpong", "flood"] = Field(description="Latency, or rate and goodput.")
+    test: Literal["pingpong", "flood", "carry"] = Field(
+        description="Latency; rate and goodput; those with a payload and an ICRC, which both ends "
+        "copy and compute as a RoCE program in user space must."
+    )
     size: Bytes = Field(64, ge=32, le=8972, description="Bytes of a message: the payload of UDP.")
     iterations: int = Field(20_000, ge=5, le=10**7, description="Round trips of pingpong.")
     duration: DurationNs = Field(
-        1_000_000_000, ge=1_000_000, le=60 * 10**9, description="How long flood sends."
+        1_000_000_000, ge=1_000_000, le=60 * 10**9, description="How long flood and carry send."
     )
     polling: bool = Field(
         True, description="true: both ends look for messages all the time. false: they sleep."
@@ -50,6 +54,8 @@ class FloorParams(WorkloadParams):
     def _fits_the_port(self) -> FloorParams:
         if self.size > _SIZE_MAX[self.port]:
             raise ValueError(f"a message over {self.port} has {_SIZE_MAX[self.port]} bytes at most")
+        if self.test == "carry" and self.port == "afxdp" and self.size > _CARRIED_MAX:
+            raise ValueError(f"a message carried over afxdp has {_CARRIED_MAX} bytes at most")
         return self
 
 

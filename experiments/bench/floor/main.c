@@ -9,6 +9,7 @@
  *   LOCAL  address of this host; PEER: of the other one
  *   TEST   pingpong: the client sends a message and waits for its answer, LIMIT times
  *          flood: the client sends for LIMIT milliseconds, and the server counts what comes
+ *          carry: a flood whose messages have a payload, which is copied in and out, and an ICRC
  *   SIZE   bytes of a message, which are the payload of UDP
  *   WAIT   poll: look for messages all the time; sleep: until there is one
  *
@@ -174,14 +175,12 @@ static void serve(struct run *r)
 
 /* ---- arguments ------------------------------------------------------------------- */
 
-/* The index of `text` in a list of two; ends the program when it is in neither place. */
-static int one_of(const char *text, const char *no, const char *yes)
+/* Whether `text` is `yes`; ends the program when it is neither `no` nor that. */
+static bool one_of(const char *text, const char *no, const char *yes)
 {
-	if (!strcmp(text, no))
-		return 0;
-	if (!strcmp(text, yes))
-		return 1;
-	floor_fail("%s: expected %s or %s", text, no, yes);
+	if (strcmp(text, no) && strcmp(text, yes))
+		floor_fail("%s: expected %s or %s", text, no, yes);
+	return !strcmp(text, yes);
 }
 
 static uint32_t number(const char *text, const char *what, uint32_t min, uint32_t max)
@@ -197,7 +196,7 @@ int main(int argc, char **argv)
 {
 	struct floor_setup setup;
 	struct run r = {};
-	bool client, floods, xdp;
+	bool client, floods, carries, xdp;
 
 	if (argc != 9)
 		floor_fail("SIDE PORT LOCAL PEER TEST SIZE LIMIT WAIT; see main.c");
@@ -205,7 +204,10 @@ int main(int argc, char **argv)
 	xdp = !strncmp(argv[2], "afxdp:", 6);
 	if (!xdp && strcmp(argv[2], "udp"))
 		floor_fail("%s: expected udp or afxdp:NETDEV", argv[2]);
-	floods = one_of(argv[5], "pingpong", "flood");
+	carries = !strcmp(argv[5], "carry");
+	floods = carries || !strcmp(argv[5], "flood");
+	if (!floods && strcmp(argv[5], "pingpong"))
+		floor_fail("%s: expected pingpong, flood or carry", argv[5]);
 	r.size = number(argv[6], "SIZE", FLOOR_SIZE_MIN,
 			xdp ? floor_xdp_ops.size_max : floor_udp_ops.size_max);
 	r.limit = number(argv[7], "LIMIT", 1, LIMIT_MAX);
@@ -215,6 +217,7 @@ int main(int argc, char **argv)
 		.local = argv[3],
 		.peer = argv[4],
 		.size = r.size,
+		.carries = carries,
 	};
 	r.socket = xdp ? floor_xdp_open(&setup) : floor_udp_open(&setup);
 	fprintf(stderr, "ready\n");

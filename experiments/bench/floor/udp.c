@@ -25,6 +25,7 @@ struct floor_udp {
 	struct floor_socket base;
 	uint32_t size;
 	uint32_t at, len, segment; /* of what is in rx: read, received, one message */
+	struct floor_carrier carrier;
 	uint8_t tx[BYTES_MAX];
 	uint8_t rx[RX_BYTES];
 };
@@ -44,8 +45,10 @@ static int udp_send(struct floor_socket *s, const struct floor_message *m, int n
 
 	if (n > (int)(BYTES_MAX / u->size))
 		n = (int)(BYTES_MAX / u->size);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		memcpy(u->tx + (uint32_t)i * u->size, &m[i], sizeof(m[i]));
+		floor_load(&u->carrier, u->tx + (uint32_t)i * u->size, u->size);
+	}
 	iov.iov_len = (uint32_t)n * u->size;
 	if (n > 1) {
 		struct cmsghdr *c = &control.align;
@@ -94,14 +97,17 @@ static uint32_t receive_more(struct floor_udp *u)
 static int udp_receive(struct floor_socket *s, struct floor_message *out)
 {
 	struct floor_udp *u = (struct floor_udp *)s;
+	uint32_t left;
 	int found = 0;
 
 	if (u->at >= u->len && !receive_more(u))
 		return 0;
 	while (u->at < u->len && found < FLOOR_BATCH) {
-		if (u->len - u->at >= sizeof(*out)) {
+		left = u->len - u->at < u->segment ? u->len - u->at : u->segment;
+		if (left >= sizeof(*out)) {
 			memcpy(&out[found], u->rx + u->at, sizeof(*out));
-			found += out[found].magic == FLOOR_MAGIC;
+			found += out[found].magic == FLOOR_MAGIC &&
+				 floor_unload(&u->carrier, u->rx + u->at, left, NULL, 0);
 		}
 		u->at += u->segment;
 	}
@@ -110,6 +116,7 @@ static int udp_receive(struct floor_socket *s, struct floor_message *out)
 
 static void udp_close(struct floor_socket *s)
 {
+	floor_carrier_close(&((struct floor_udp *)s)->carrier);
 	close(s->fd);
 	free(s);
 }
@@ -144,6 +151,8 @@ struct floor_socket *floor_udp_open(const struct floor_setup *setup)
 	u->base.ops = &floor_udp_ops;
 	u->base.fd = fd;
 	u->size = setup->size;
+	floor_carrier_open(&u->carrier, setup);
+	u->carrier.out.sport = u->carrier.in.sport = PORT;
 	return &u->base;
 }
 

@@ -59,8 +59,8 @@ struct floor_xdp {
 	struct dp_frame_template headers;
 	uint8_t *area;
 	uint32_t size;
-	uint32_t next;	 /* transmit buffer; free-running */
-	uint32_t unread; /* the next descriptor goes on with a frame that was counted */
+	uint32_t next; /* transmit buffer; free-running */
+	struct floor_carrier carrier;
 };
 
 static const size_t area_size = (size_t)(RX_CHUNKS + 2 * TX_BUFFERS) * CHUNK;
@@ -105,6 +105,7 @@ static uint32_t push(struct floor_xdp *x, uint32_t idx, const struct floor_messa
 	struct xdp_desc *d = xsk_ring_prod__tx_desc(&x->tx, idx);
 
 	memcpy(x->area + data, m, sizeof(*m));
+	floor_load(&x->carrier, x->area + data, x->size);
 	*d = (struct xdp_desc){ .addr = data - x->headers.len, .len = x->headers.len + x->size };
 	if (x->size <= CHUNK - HEADROOM)
 		return 1;
@@ -150,31 +151,45 @@ static void give_back(struct floor_xdp *x, const uint64_t *addrs, uint32_t n)
 	xsk_ring_prod__submit(&x->fill, n);
 }
 
-/* False: no message begins at this descriptor. */
-static bool read_message(struct floor_xdp *x, const struct xdp_desc *d, struct floor_message *m)
+/* `rest` is the second descriptor of the frame, or NULL; false: it is no message. */
+static bool read_message(struct floor_xdp *x, const struct xdp_desc *d, const struct xdp_desc *rest,
+			 struct floor_message *m)
 {
-	bool rest = x->unread;
+	uint8_t *at = x->area + d->addr + x->headers.len;
 
-	x->unread = d->options & XDP_PKT_CONTD;
-	if (rest || d->len < x->headers.len + sizeof(*m))
+	if (d->len < x->headers.len + sizeof(*m))
 		return false;
-	memcpy(m, x->area + d->addr + x->headers.len, sizeof(*m));
-	return m->magic == FLOOR_MAGIC;
+	memcpy(m, at, sizeof(*m));
+	return m->magic == FLOOR_MAGIC &&
+	       floor_unload(&x->carrier, at, d->len - x->headers.len,
+			    rest ? x->area + rest->addr : NULL, rest ? rest->len : 0);
+}
+
+/* Whether the next descriptor is of the same frame. */
+static bool goes_on(const struct floor_xdp *x, uint32_t idx)
+{
+	return xsk_ring_cons__rx_desc(&x->rx, idx)->options & XDP_PKT_CONTD;
 }
 
 static int xdp_receive(struct floor_socket *s, struct floor_message *out)
 {
 	struct floor_xdp *x = (struct floor_xdp *)s;
 	uint64_t addrs[FLOOR_BATCH];
+	const struct xdp_desc *d, *rest;
 	uint32_t idx, n;
 	int found = 0;
 
 	n = xsk_ring_cons__peek(&x->rx, FLOOR_BATCH, &idx);
+	for (; n && goes_on(x, idx + n - 1); n--)
+		xsk_ring_cons__cancel(&x->rx, 1); /* its rest comes with the next call */
 	for (uint32_t i = 0; i < n; i++) {
-		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&x->rx, idx + i);
-
+		d = xsk_ring_cons__rx_desc(&x->rx, idx + i);
+		rest = goes_on(x, idx + i) ? xsk_ring_cons__rx_desc(&x->rx, idx + i + 1) : NULL;
 		addrs[i] = d->addr & ~(uint64_t)(CHUNK - 1);
-		found += read_message(x, d, &out[found]);
+		for (; goes_on(x, idx + i); i++)
+			addrs[i + 1] = xsk_ring_cons__rx_desc(&x->rx, idx + i + 1)->addr &
+				       ~(uint64_t)(CHUNK - 1);
+		found += read_message(x, d, rest, &out[found]);
 	}
 	if (n) {
 		xsk_ring_cons__release(&x->rx, n);
@@ -195,6 +210,7 @@ static void xdp_close(struct floor_socket *s)
 	xsk_socket__delete(x->xsk);
 	xsk_umem__delete(x->umem);
 	munmap(x->area, area_size);
+	floor_carrier_close(&x->carrier);
 	free(x);
 }
 
@@ -302,6 +318,10 @@ struct floor_socket *floor_xdp_open(const struct floor_setup *setup)
 		floor_fail("out of memory");
 	x->base.ops = &floor_xdp_ops;
 	x->size = setup->size;
+	if (setup->carries && x->size > FLOOR_XDP_CARRIED_MAX)
+		floor_fail("a message carried has %d bytes at most", FLOOR_XDP_CARRIED_MAX);
+	floor_carrier_open(&x->carrier, setup);
+	x->carrier.out.sport = x->carrier.in.sport = SOURCE_PORT;
 	find_peer(x, setup);
 	x->area = mmap(NULL, area_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (x->area == MAP_FAILED)
