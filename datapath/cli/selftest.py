@@ -34,8 +34,8 @@ ten of a stage did: they share the cores with programs and virtual machines.  A 
 passes then counts as passed, and the summary names it as unsteady, with its failure.
 
 The summary ends with the slowest ten tests, the ten files whose tests used most CPU time, what was
-skipped and what failed, and `N passed, N failed, N skipped`; a lint tool counts as one test.  Beside the seconds of each
-stage stand the CPU seconds of its programs.
+skipped and what failed, and `N passed, N failed, N skipped`; a lint tool counts as one test.
+Beside the seconds of each stage stand the CPU seconds of its programs.
 """
 
 from __future__ import annotations
