@@ -55,7 +55,7 @@ class LinkTime:
     @property
     def excess_ns(self) -> float:
         """How much of it is more than expected."""
-        return self.sum_ns * (1 - 1 / self.factor)
+        return self.sum_ns * (1 - 1 / self.factor) if self.factor else 0.0
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ bool floor_unload(struct floor_carrier *c, uint8_t *message, uint32_t size, cons
 	first = len < size - head ? len : size - head;
 	to = next(c, len);
 	memcpy(to, message + head, first);
-	memcpy(to + first, rest, len - first);
+	if (len > first)
+		memcpy(to + first, rest, len - first);
 	return true;
 }
