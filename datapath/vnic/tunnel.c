@@ -13,7 +13,7 @@
 enum {
 	COMPLETIONS = 64,
 	UNSENT = 64,  /* frames posted to a QP and not sent yet, at most */
-	TIMEOUT = 17, /* 0.54 s; eight of them without an answer break a tunnel */
+	TIMEOUT = 17, /* 0.54 s; eight of them without an answer, and 1.5 s, break a tunnel */
 	RETRIES = 7,
 	MIN_RNR_TIMER = 5, /* 60 us */
 };

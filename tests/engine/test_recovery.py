@@ -227,7 +227,9 @@ def test_the_first_time_out_knows_the_way_from_the_offer(make_world: MakeWorld) 
 def test_a_silent_peer_ends_the_qp_after_what_was_granted(
     make_world: MakeWorld, timeout: int, retry: int
 ) -> None:
-    """And after 4 attempts for each; at most twice as late, where the path is short."""
+    """And the time of a stall, and after 4 attempts for each; at most twice as late, where the path
+    is short.
+    """
     world = make_world(extended=True)
     a, b = world.extended_pair(timeout=timeout, retry_cnt=retry)
     a.write(b"x", b.host.memory(8))
@@ -239,11 +241,26 @@ def test_a_silent_peer_ends_the_qp_after_what_was_granted(
         world.expire(a)
         a.host.send_all()
     granted = (4096 << timeout) * (retry + 1)
+    granted += min(3 * granted, 1500 * MS)
     tries = 4 * (retry + 1)
     least = max(granted, tries * 4 * MS)
     assert a.poll() == [failed("RETRY_EXC_ERR")]
     assert a.stats()["timeouts"] >= tries
     assert granted <= world.now - begun <= 2 * least
+
+
+@pytest.mark.parametrize("stall_ns", [600 * MS, 2000 * MS])
+def test_a_host_that_stands_still_is_not_taken_for_dead(
+    make_world: MakeWorld, stall_ns: int
+) -> None:
+    """With the time-out and retries that most programs ask for, 67 ms and 7."""
+    world = make_world(extended=True)
+    a, b = world.extended_pair(timeout=14, retry_cnt=7)
+    begun = world.now
+    a.write(pattern(8 * MTU), b.host.memory(8 * MTU))
+    still = Channel(latency_ns=20 * US, lose=lambda host, _: world.now < begun + stall_ns)
+    assert world.run(still, limit_ns=10 * S)
+    assert a.poll() == [ok("RDMA_WRITE")]
 
 
 @pytest.mark.parametrize("share", [0.5, 20])
