@@ -75,8 +75,8 @@ class RankTime:
     still: float
     halts: bool
 
-    def halted(self, link: LinkTime) -> bool:
-        """Whether it stood still for about as long as transfers on the link took too long.
+    def explains(self, link: LinkTime) -> bool:
+        """Whether its halts explain at least half of what transfers on the link took too long.
 
         A halt delays each transfer that is under way.
         """
@@ -116,7 +116,7 @@ class Diagnosis:
             link
             for link, pair in ends
             if link.deviates
-            and not any(r.deviates or r.rank in by_links or r.halted(link) for r in pair)
+            and not any(r.deviates or r.rank in by_links or r.explains(link) for r in pair)
         ]
 
     def verdicts(self) -> list[str]:

@@ -18,7 +18,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
-from tests.waiting import wait_until
+from tests.waiting import wait_for_words, wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -55,7 +55,7 @@ def echoes(
     log.unlink(missing_ok=True)
     process = server.popen([sys.executable, "-c", ECHO, address], stdout=log)
     try:
-        wait_until(lambda: log.exists() and "ready" in log.read_text(), "the echo server is up")
+        wait_for_words(log, "ready", process)
         done = client.run([sys.executable, "-c", ASK, address, str(size), str(patience_s)])
         return done.stdout.strip() == str(size)
     finally:

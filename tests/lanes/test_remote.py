@@ -26,7 +26,7 @@ from datapath.lanes.remote import ClientKey, Connection, SshHost
 from datapath.lanes.remote.connection import parse_cpus, socket_login
 from datapath.lanes.remote.facts import clock_offset, parse
 from datapath.lanes.spec import Topology
-from tests.waiting import wait_until
+from tests.waiting import wait_for_words, wait_until
 
 from .sshd import USER, Sshd, open_folder
 
@@ -66,7 +66,7 @@ def is_folder(place: NetnsHost, path: str) -> bool:
 
 
 def started(path: Path, word: str = "up") -> None:
-    wait_until(lambda: path.exists() and word in path.read_text(), f"{path.name} says {word}")
+    wait_for_words(path, word)
 
 
 # --- programs --------------------------------------------------------------------------------

@@ -9,9 +9,8 @@
 #include <string.h>
 
 #include "io/addr.h"
+#include "wire/headers.h"
 #include "wire/icrc.h"
-
-enum { ICRC_LEN = 4 };
 
 void floor_carrier_open(struct floor_carrier *c, const struct floor_setup *setup)
 {
@@ -48,13 +47,13 @@ static uint8_t *next(struct floor_carrier *c, uint32_t len)
 
 void floor_load(struct floor_carrier *c, uint8_t *message, uint32_t size)
 {
-	uint32_t len = size - (uint32_t)sizeof(struct floor_message) - ICRC_LEN;
+	uint32_t len = size - (uint32_t)sizeof(struct floor_message) - DP_ICRC_LEN;
 
 	if (!c->memory)
 		return;
 	memcpy(message + sizeof(struct floor_message), next(c, len), len);
 	c->out.data = message;
-	c->out.len = size - ICRC_LEN;
+	c->out.len = size - DP_ICRC_LEN;
 	c->out.cap = size;
 	dp_icrc_append(&c->out);
 }
@@ -67,7 +66,7 @@ bool floor_unload(struct floor_carrier *c, uint8_t *message, uint32_t size, cons
 
 	if (!c->memory)
 		return true;
-	if (size < head || size + rest_len < head + ICRC_LEN || size + rest_len > FLOOR_CARRIED)
+	if (size < head || size + rest_len < head + DP_ICRC_LEN || size + rest_len > FLOOR_CARRIED)
 		return false;
 	c->in.data = message;
 	c->in.len = size;
@@ -75,7 +74,7 @@ bool floor_unload(struct floor_carrier *c, uint8_t *message, uint32_t size, cons
 	c->in.frag_len = rest_len;
 	if (!dp_icrc_check(&c->in))
 		return false;
-	len = size + rest_len - head - ICRC_LEN;
+	len = size + rest_len - head - DP_ICRC_LEN;
 	first = len < size - head ? len : size - head;
 	to = next(c, len);
 	memcpy(to, message + head, first);
