@@ -26,6 +26,8 @@ static bool config_valid(const struct dp_engine_config *c)
 		return false;
 	if (!dp_window_valid(c->window_psns) || (c->store && c->store->window_psns != window))
 		return false;
+	if (c->bundle && c->no_payload)
+		return false;
 	if (c->paths > DP_PATHS_MAX || (c->paths > 1 && c->udp_sport))
 		return false;
 	for (unsigned i = 0; i < ARRAY_SIZE(c->rank_of_dscp); i++)
@@ -310,18 +312,18 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t now)
 {
 	struct dp_qp *qp;
-	int n = 0, quota;
+	int n = 0, end, built;
 
 	set_clock(e, now);
 	while (n < max && e->ready_mask) {
 		qp = e->ready[__builtin_ctz(e->ready_mask)].head;
 		dp_qp_unwake(qp);
-		for (quota = DP_QP_QUANTUM; quota && n < max; quota--) {
-			if (!qp->ops->tx(qp, &out[n], now))
-				break;
-			n++;
-		}
-		if (!quota || n == max)
+		end = max - n < DP_QP_QUANTUM ? max : n + DP_QP_QUANTUM;
+		do {
+			built = qp->ops->tx(qp, &out[n], end - n, now);
+			n += built;
+		} while (built && n < end);
+		if (n == end)
 			dp_qp_wake(qp);
 		dp_qp_rearm(qp, now);
 	}

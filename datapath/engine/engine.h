@@ -57,6 +57,7 @@ struct dp_engine_config {
 	uint8_t ecn;		  /* 1: mark packets ECN-capable */
 	uint8_t extended;	  /* 1: offer extended mode to peers */
 	uint8_t no_payload;	  /* 1: move lengths only (simulator) */
+	uint8_t bundle;		  /* 1: short messages may share a packet; needs payload */
 	uint8_t telemetry;	  /* 1: offer room for telemetry in requests */
 	uint8_t paths;		/* extended mode: UDP source ports that packets take, 1..64; 0: 1 */
 	uint32_t window_psns;	/* extended mode, power of two, 64..131072; 0: 131072 */

@@ -40,18 +40,15 @@ static size_t store_piece(uint8_t *to, const uint8_t *from, size_t len)
 
 static void in_order(uint8_t *to, const uint8_t *from, size_t len)
 {
-	const uint8_t *end = from + len;
+	size_t n;
 
-	while (from < end) {
-		size_t n = sizeof(double_word);
-
-		if ((uintptr_t)to % n || (size_t)(end - from) < n)
-			n = store_piece(to, from, (size_t)(end - from));
-		else
-			store_double_word(to, from);
-		to += n;
-		from += n;
-	}
+	for (; len && (uintptr_t)to % sizeof(double_word); to += n, from += n, len -= n)
+		n = store_piece(to, from, len);
+	n = sizeof(double_word);
+	for (; len >= n; to += n, from += n, len -= n)
+		store_double_word(to, from);
+	for (; len; to += n, from += n, len -= n)
+		n = store_piece(to, from, len);
 }
 
 void dp_place(uint8_t *to, const uint8_t *from, size_t len)

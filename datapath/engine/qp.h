@@ -84,8 +84,8 @@ struct dp_qp_ops {
 	/* A packet for the QP with valid form and ICRC.  Returns 0, or -errno: why it is
 	 * dropped. */
 	int (*rx)(struct dp_qp *, const struct dp_packet *, const struct dp_parsed *, uint64_t now);
-	/* Builds one packet.  1: done; 0: nothing to send now. */
-	int (*tx)(struct dp_qp *, struct dp_packet *, uint64_t now);
+	/* Builds packets, `max` at most.  Returns how many; 0: nothing to send now. */
+	int (*tx)(struct dp_qp *, struct dp_packet *, int max, uint64_t now);
 	/* The QP's timer has fired. */
 	void (*tick)(struct dp_qp *, uint64_t now);
 	/* The earliest time at which the QP wants its tick(); DP_NEVER: none. */

@@ -69,7 +69,7 @@ RULES = {
 
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
 _HELLO_BYTES = 20
-_HELLO_VERSION = 7
+_HELLO_VERSION = 8
 _PATH_MTU_MAX = 4096
 
 

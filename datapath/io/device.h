@@ -74,6 +74,7 @@ struct dp_device_options {
 	bool no_thread;	       /* the program's loop calls dp_device_attend() */
 	bool standard;	       /* never offer extended mode */
 	bool ecn;	       /* packets are ECN-capable */
+	bool alone;	       /* no two messages share a packet */
 	bool telemetry;	       /* offer room for telemetry in requests */
 	uint32_t paths;	       /* UDP source ports that packets of extended mode use; 0: 1 */
 	uint32_t path_mtu_max; /* bytes; 0: the largest that the port carries */

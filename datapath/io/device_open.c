@@ -87,6 +87,7 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 		.addr = dev->info.addr,
 		.udp_sport = dev->info.udp_sport,
 		.ecn = opt->ecn,
+		.bundle = !opt->alone,
 		.telemetry = opt->telemetry,
 		.paths = (uint8_t)opt->paths,
 		.extended = !opt->standard,

@@ -35,7 +35,7 @@
 
 #include "wire/packet.h"
 
-enum { DP_PORT_BATCH = 64 };
+enum { DP_PORT_BATCH = 88 };
 
 struct dp_port;
 

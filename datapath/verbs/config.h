@@ -25,6 +25,7 @@ struct dp_device_config {
 	char cc[DP_PATH_MAX + 1];   /* path of a compiled algorithm; "": constant window */
 	bool standard;		    /* mode=standard: never offer extended mode */
 	bool ecn;
+	bool alone;	     /* bundle=0: no two messages share a packet */
 	bool telemetry;	     /* leaves room for telemetry in requests of extended mode */
 	uint32_t paths;	     /* number of UDP source ports; 0: 1 */
 	uint32_t path_mtu;   /* bytes; 0: the largest that the port carries */

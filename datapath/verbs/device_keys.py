@@ -118,6 +118,13 @@ _ROWS = (
         limits=(None, "DP_SEGMENT_MAX"),
     ),
     DeviceKey(
+        "bundle",
+        "Short WRITEs and SENDs that wait together share packets of the extended protocol.",
+        "0 or 1",
+        "alone",
+        words=("1", "0"),
+    ),
+    DeviceKey(
         "telemetry",
         "Room in requests of the extended protocol for what switches know (HPCC).",
         "0 or 1",

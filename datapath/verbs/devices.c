@@ -185,6 +185,7 @@ static int first_open(struct front_device *d)
 		.ecn = d->config.ecn,
 		.path_mtu_max = d->config.path_mtu,
 		.segment = d->config.segment,
+		.alone = d->config.alone,
 		.telemetry = d->config.telemetry,
 		.paths = d->config.paths,
 		.window_psns = d->config.window,

@@ -54,6 +54,10 @@ class TransportOptions(BaseModel):
         le=DEVICE_KEYS["paths"].high,
         description=DEVICE_KEYS["paths"].text,
     )
+    bundle: bool = Field(
+        True,
+        description=DEVICE_KEYS["bundle"].text + " The simulator has none.",
+    )
     telemetry: bool = Field(
         False,
         description=DEVICE_KEYS["telemetry"].text,
@@ -138,6 +142,8 @@ class Transport(BaseModel):
             options["segment"] = str(self.options.segment)
         if self.options.paths > 1:
             options["paths"] = str(self.options.paths)
+        if not self.options.bundle:
+            options["bundle"] = "0"
         if self.options.telemetry:
             options["telemetry"] = "1"
         if self.options.window is not None:

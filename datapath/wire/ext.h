@@ -12,7 +12,8 @@
  * packets that the requester would like to send; the reply is as long.
  *
  * XDH (20 bytes, directly after the BTH of every extended request and READ
- * response, before the RETH/AtomicETH/AETH/ImmDt/IETH of its RC opcode):
+ * response, before the RETH/AtomicETH/ImmDt/IETH of its RC opcode; such a
+ * response has no AETH):
  *   ts_ns(32)   the sender's clock, modulo 2^32, echoed by the acknowledgement;
  *               in a READ response the ts_ns of the request that it answers
  *   a word of 32 bits, by the type of the packet:
@@ -20,7 +21,9 @@
  *     held_ns   READ response: how long the responder held the request
  *     rq_seq    others: how many messages that consume a receive (SEND, WRITE with
  *               immediate) preceded this one on the QP, modulo 2^32
- *   offset(32)  where this packet's payload lies in its message, bytes
+ *   offset(32)  where this packet's payload lies in its message, bytes;
+ *               in a bundle instead
+ *     parts     messages in it, 1..DP_BUNDLE_MAX
  *   ack(32)     in a request: PSN(24) flags(8). With flag 1 the PSN acknowledges
  *               packets of the other direction, as an extended ACK without bitmap would;
  *               bits 1-3 of the flags: how thin acknowledgements may be, 0..DP_THIN_MAX;
@@ -52,6 +55,11 @@
  *   resv(8)
  *   arrived_ns(32)   when the newest packet arrived, by the receiver's clock, modulo 2^32
  *
+ * WRITE_BUNDLE, SEND_BUNDLE (opcodes 0xE7, 0xE8): several short messages of
+ * consecutive PSNs, the first of which is that of the BTH.  The payload has for each
+ * of them a RETH (WRITE) or its length(32) (SEND), its bytes, and zeros up to a
+ * multiple of 4.  rq_seq is that of the first; each SEND counts one on.
+ *
  * The ICRC of extended packets takes the IPv4 identification as zero, since a
  * sender that lets the kernel segment a batch does not know it.
  */
@@ -63,13 +71,16 @@
 #include "wire/headers.h"
 
 enum {
-	DP_EXT_VERSION = 7,
+	DP_EXT_VERSION = 8,
 	DP_HELLO_LEN = 20,
 	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
 	/* a probe is as long as the longest packet of a segment: WRITE with immediate */
 	DP_PROBE_EXTRA = 20 + DP_RETH_LEN + DP_IMM_LEN,
 	DP_XDH_LEN = 20,
-	DP_XDH_ACK = 1, /* flag of the ack field */
+	DP_XDH_ACK = 1,		/* flag of the ack field */
+	DP_PART_LEN = 4,	/* head of a SEND in a bundle */
+	DP_BUNDLE_MAX = 64,	/* messages */
+	DP_BUNDLE_BYTES = 2048, /* of payload: it lies in one piece in any port's buffers */
 	DP_THIN_MAX = 7,
 	DP_XAH_LEN = 28,
 	DP_SACK_WORDS_MAX = 64, /* 2048 PSNs */
@@ -119,7 +130,10 @@ struct dp_xdh {
 		uint32_t segment; /* READ request */
 		uint32_t held_ns; /* READ response */
 	};
-	uint32_t offset;
+	union { /* one word */
+		uint32_t offset;
+		uint32_t parts; /* bundle */
+	};
 	bool ack;
 	uint32_t ack_psn;
 	uint32_t ack_ts_ns;
@@ -130,6 +144,17 @@ struct dp_xdh {
 static inline uint32_t dp_xdh_records(const uint8_t *h)
 {
 	return h[15] >> 4;
+}
+
+/* Messages in a bundle. */
+static inline uint32_t dp_xdh_parts(const uint8_t *h)
+{
+	return dp_get32(h + 8);
+}
+
+static inline void dp_xdh_set_parts(uint8_t *h, uint32_t parts)
+{
+	dp_put32(h + 8, parts);
 }
 
 /* Bytes of a room for so many records. */

@@ -120,6 +120,11 @@ static inline unsigned dp_bth_becn(const uint8_t *b)
 	return (b[4] >> 6) & 1;
 }
 
+static inline void dp_bth_set_ack_req(uint8_t *b)
+{
+	b[8] |= 1 << 7;
+}
+
 static inline void dp_bth_set_becn(uint8_t *b)
 {
 	b[4] |= 1 << 6;

@@ -10,6 +10,8 @@
  * IS_ATOMIC are the requests; their answers are READ_RESP and the packets
  * that carry an AtomicAckETH.  FLUSH and ATOMIC WRITE (annex A19) are executed
  * once and in order, as atomics are; their answer is a READ_RESP of no bytes.
+ * Extended READ_RESPs have no AETH: they are all equally long, and the kernel
+ * takes packets of one length in one batch.
  */
 #include "wire/credit.h"
 #include "wire/ext.h"
@@ -30,7 +32,9 @@
 	 HAS(mask, DP_HAS_GRANT, DP_GRANT_LEN) + HAS(mask, DP_HAS_CREDIT, DP_CREDIT_LEN))
 
 #define ROW(op, label, m) [op] = { .name = label, .mask = (m), .hdr_len = HDR_LEN(m) }
-#define RC(op, m, ext) ROW(DP_OP_##op, #op, m), ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, (m) | (ext))
+#define EXT_ROW(op, m) ROW(DP_OP_EXT | DP_OP_##op, "EXT_" #op, m)
+#define RC(op, m, ext) ROW(DP_OP_##op, #op, m), EXT_ROW(op, (m) | (ext))
+#define RC_READ_RESP(op, m, std) ROW(DP_OP_##op, #op, (m) | (std)), EXT_ROW(op, (m) | DP_HAS_XDH)
 
 #define FIRST DP_IS_FIRST
 #define MIDDLE DP_IS_MIDDLE
@@ -65,10 +69,10 @@ const struct dp_opcode_info dp_opcodes[256] = {
 	RC(WRITE_ONLY, WRITE | ONLY | RETH, XDH),
 	RC(WRITE_ONLY_IMM, WRITE | ONLY | RETH | IMM, XDH),
 	RC(READ_REQUEST, READ | RETH, XDH),
-	RC(READ_RESP_FIRST, READ_RESP | FIRST | AETH, XDH),
-	RC(READ_RESP_MIDDLE, READ_RESP | MIDDLE, XDH),
-	RC(READ_RESP_LAST, READ_RESP | LAST | AETH, XDH),
-	RC(READ_RESP_ONLY, READ_RESP | ONLY | AETH, XDH),
+	RC_READ_RESP(READ_RESP_FIRST, READ_RESP | FIRST, AETH),
+	RC_READ_RESP(READ_RESP_MIDDLE, READ_RESP | MIDDLE, 0),
+	RC_READ_RESP(READ_RESP_LAST, READ_RESP | LAST, AETH),
+	RC_READ_RESP(READ_RESP_ONLY, READ_RESP | ONLY, AETH),
 	RC(ACK, DP_IS_RESPONSE | AETH, DP_HAS_XAH),
 	RC(ATOMIC_ACK, DP_IS_RESPONSE | AETH | DP_HAS_ATOMIC_ACK_ETH, 0),
 	RC(COMPARE_SWAP, ATOMIC, XDH),
@@ -85,4 +89,6 @@ const struct dp_opcode_info dp_opcodes[256] = {
 	ROW(DP_OP_DEMAND, "DEMAND", DP_HAS_DEMAND),
 	ROW(DP_OP_GRANT, "GRANT", DP_HAS_GRANT),
 	ROW(DP_OP_CREDIT, "CREDIT", DP_HAS_CREDIT),
+	ROW(DP_OP_WRITE_BUNDLE, "WRITE_BUNDLE", WRITE | ONLY | XDH | DP_IS_BUNDLE),
+	ROW(DP_OP_SEND_BUNDLE, "SEND_BUNDLE", SEND | ONLY | XDH | DP_IS_BUNDLE),
 };

@@ -46,14 +46,16 @@ enum dp_opcode {
 	DP_OP_UD_SEND_ONLY_IMM = 0x65,
 	DP_OP_CNP = 0x81,
 
-	DP_OP_EXT = 0xc0,	  /* + RC opcode: its extended form */
-	DP_OP_HELLO = 0xe0,	  /* offer of extended mode */
-	DP_OP_HELLO_REPLY = 0xe1, /* acceptance of it */
-	DP_OP_PROBE = 0xe2,	  /* does the path carry a packet of this size? */
-	DP_OP_PROBE_REPLY = 0xe3, /* yes, both ways: as long as the probe */
-	DP_OP_DEMAND = 0xe4,	  /* a sender tells how much it wants to send */
-	DP_OP_GRANT = 0xe5,	  /* a receiver tells how much the sender may send */
-	DP_OP_CREDIT = 0xe6,	  /* a receiver lets the sender send one packet */
+	DP_OP_EXT = 0xc0,	   /* + RC opcode: its extended form */
+	DP_OP_HELLO = 0xe0,	   /* offer of extended mode */
+	DP_OP_HELLO_REPLY = 0xe1,  /* acceptance of it */
+	DP_OP_PROBE = 0xe2,	   /* does the path carry a packet of this size? */
+	DP_OP_PROBE_REPLY = 0xe3,  /* yes, both ways: as long as the probe */
+	DP_OP_DEMAND = 0xe4,	   /* a sender tells how much it wants to send */
+	DP_OP_GRANT = 0xe5,	   /* a receiver tells how much the sender may send */
+	DP_OP_CREDIT = 0xe6,	   /* a receiver lets the sender send one packet */
+	DP_OP_WRITE_BUNDLE = 0xe7, /* several short WRITEs in one packet */
+	DP_OP_SEND_BUNDLE = 0xe8,  /* several short SENDs in one packet */
 };
 
 /* The kind of a packet, and the headers that it carries (mask). */
@@ -85,6 +87,7 @@ enum dp_op_mask {
 	DP_HAS_DEMAND = 1 << 24,
 	DP_HAS_GRANT = 1 << 25,
 	DP_HAS_CREDIT = 1 << 26,
+	DP_IS_BUNDLE = 1 << 27, /* its payload is several messages, each behind a head */
 };
 
 struct dp_opcode_info {

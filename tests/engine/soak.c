@@ -527,6 +527,7 @@ static int side_make(struct soak *s, int index)
 		.path_mtu_max = p->segment_max[index] ? p->path_mtu : 4096,
 		.segment_max = p->segment_max[index],
 		.telemetry = (uint8_t)p->telemetry,
+		.bundle = (uint8_t)p->bundle,
 		.paths = (uint8_t)p->paths,
 		.extended = p->extended >> index & 1,
 		.ecn = 1,

@@ -28,6 +28,7 @@ struct X_soak {
 	uint32_t segment_max[2]; /* of A, of B; 0: the path MTU */
 	uint32_t limit_bytes;	 /* longer packets never arrive; 0: no limit */
 	uint32_t telemetry;	 /* 1: both want it, and the channel fills it in */
+	uint32_t bundle;	 /* 1: short messages of either side may share packets */
 	uint32_t paths;		 /* UDP source ports of either side's packets */
 	uint64_t path_skew_ns;	 /* each path takes so much longer than the one before */
 	uint32_t dead_paths;	 /* so many of them lose everything */

@@ -43,7 +43,7 @@ def test_hello_and_its_reply(ext: World) -> None:
     ext.expire(a)
     (hello,) = a.host.send_all()
     assert hello.name == "HELLO"
-    assert hello.data[12:28] == bytes.fromhex(f"07 020000 00000000 {a.qpn:08x} 0400 0000")
+    assert hello.data[12:28] == bytes.fromhex(f"08 020000 00000000 {a.qpn:08x} 0400 0000")
     ext.give(b.host, hello)
     replies = b.host.send_all()
     assert "HELLO_REPLY" in [p.name for p in replies]

@@ -162,6 +162,7 @@ class Hostile(RuleBasedStateMachine):
         self, seed: int, window: int, own_window: int, rd_atomic: int, timeout: int, grants: bool
     ) -> None:
         config: dict[str, Any] = {"extended": self.extended, "seed": seed, "telemetry": 1}
+        config["bundle"] = seed % 2
         if grants:
             self.granting = Granting(window_bytes=4 * MTU, unscheduled_bytes=100)
             config["cc"] = self.granting.algo
@@ -345,10 +346,17 @@ class Hostile(RuleBasedStateMachine):
         if not mask & lib.DP_HAS_XDH and mask & lib.DP_IS_WRITE:
             payload = min(length, MTU)  # what its RETH says, as far as it goes
         body = bytes([0x5A]) * payload if mask & lib.DP_HAS_PAYLOAD else b""
+        reach = packets_of(length, f["segment"] or MTU) if mask & lib.DP_IS_READ else 1
+        if mask & lib.DP_IS_BUNDLE:
+            reach = 1 + f["segment"] % 3
+            size = length if f["key"] else payload
+            head = struct.pack("!I", size) if mask & lib.DP_IS_SEND else b""
+            head = head or struct.pack("!QII", va, rkey, size)
+            body = (head + body + bytes(-payload % 4)) * reach
+            headers = forge.xdh(turn % 2**32, f["offset"] or reach)
         where = (int(attr.rq_psn) + f["psn"]) % 2**24
         before = self.victim.state
         self.give(forge.packet(self.peer, opcode, where, headers, body, ack=bool(f["ack"])))
-        reach = packets_of(length, f["segment"] or MTU) if mask & lib.DP_IS_READ else 1
         if not -reach < f["psn"] <= 0:
             assert self.victim.state == before, "a request that is not the next one ends the QP"
 

@@ -284,7 +284,7 @@ def test_a_forged_offer_in_the_name_of_a_standard_peer(make_world: MakeWorld) ->
     world = make_world(extended=True, b_extended=0)
     a, b = world.pair(timeout=10, retry_cnt=2)
     memory = b.host.memory(8)
-    offer = bytes.fromhex(f"07 020000 00000000 {b.qpn:08x} 0400 0000 00000000")
+    offer = bytes.fromhex(f"08 020000 00000000 {b.qpn:08x} 0400 0000 00000000")
     world.advance(US)
     a.host.send_all()
     assert world.give(a.host, forge.packet(b, 0xE0, 0, offer)) == 0

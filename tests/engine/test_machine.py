@@ -76,7 +76,7 @@ class Network(RuleBasedStateMachine):
     @initialize(seed=st.integers(1, 1000), a_window=WINDOWS, b_window=WINDOWS)
     def connect(self, seed: int, a_window: int, b_window: int) -> None:
         windows = {"window_psns": a_window, "b_window_psns": b_window} if self.extended else {}
-        world = World(extended=self.extended, seed=seed, **windows)
+        world = World(extended=self.extended, seed=seed, bundle=seed % 2, **windows)
         options: dict[str, Any] = {"mtu": MTU, "timeout": 12, "min_rnr_timer": 1}
         make = world.extended_pair if self.extended else world.pair
         a, b = make(a_psn=0xFFFFF0, b_psn=3, **options)

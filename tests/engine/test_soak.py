@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "segment_max": [0, 0],
     "limit_bytes": 0,
     "telemetry": 0,
+    "bundle": 0,
     "paths": 0,
     "path_skew_ns": 0,
     "dead_paths": 0,
@@ -167,6 +168,14 @@ def test_telemetry(channel: str, segment_max: int) -> None:
     assert list(result.segment) == [1408 - 132 if segment_max else 1024] * 2
 
 
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("ops", [ALL_OPS, 0b1, 0b10], ids=["all", "first", "second"])
+def test_short_messages_that_share_packets(channel: str, ops: int) -> None:
+    changes = {"bundle": 1, "max_len": 100, "messages": [600, 600], "trim_ppm": 2_000}
+    result = soak(extended=EXTENDED, ops=ops, **changes, **CHANNELS[channel])
+    assert result.agreed == EXTENDED
+
+
 @pytest.mark.parametrize("channel", ["clean", "loss", "everything"])
 def test_a_path_that_loses_long_packets_is_no_black_hole(channel: str) -> None:
     changes = {"segment_max": [1408, 1408], "limit_bytes": 1024 + 56, "max_len": 60_000}
@@ -233,6 +242,7 @@ share = st.sampled_from([0, 0, 1_000, 10_000, 50_000])
     path_mtu=st.sampled_from([256, 1024, 4096]),
     segment_max=st.lists(st.sampled_from([0, 260, 1408, 8960]), min_size=2, max_size=2),
     telemetry=st.integers(0, 1),
+    bundle=st.integers(0, 1),
     paths=st.sampled_from([0, 0, 2, 7, 64]),
     path_skew_ns=st.sampled_from([0, 1_000, 50_000]),
     trim_ppm=share,

@@ -368,3 +368,9 @@ def test_engines_that_make_no_sense(field: str, value: int) -> None:
     fields = {"path_mtu_max": 4096} | {field: value}
     config = ffi.new("struct dp_engine_config *", fields)
     assert lib.dp_engine_create(config, ffi.new("struct dp_engine **")) == -22
+
+
+def test_bundles_without_payload_make_no_sense() -> None:
+    fields = {"path_mtu_max": 4096, "bundle": 1, "no_payload": 1}
+    config = ffi.new("struct dp_engine_config *", fields)
+    assert lib.dp_engine_create(config, ffi.new("struct dp_engine **")) == -22

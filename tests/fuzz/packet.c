@@ -166,6 +166,7 @@ static void make(struct end *e, int index, unsigned settings)
 		.extended = settings & SET_EXTENDED,
 		.segment_max = settings & SET_SEGMENTS ? 2 * MTU - 4 : 0,
 		.telemetry = !(settings & SET_PLAIN),
+		.bundle = 1,
 		.paths = settings & SET_PLAIN ? 1 : 3,
 		.window_psns = windows[window],
 		.seed = (uint64_t)index + 1,

@@ -252,6 +252,21 @@ def test_extended_mode_is_agreed_between_two_of_us(pair: Pair) -> None:
 
 
 @both_ports
+@pytest.mark.parametrize("operation", ["write", "send"])
+@pytest.mark.parametrize("bundle", [0, 1])
+def test_short_messages_share_packets(pair: Pair, port: str, operation: str, bundle: int) -> None:
+    messages = 20_000
+    env = {"DATAPATH_STATS": str(pair.logs / "short")}
+    words = ["-s", "64", "-n", str(messages), "--post_list", "16", "-d", "dp0", "-F"]
+    pair.run([f"ib_{operation}_bw", *words], port, env=env, bundle=bundle)
+    sides = [json.loads(p.read_text()) for p in pair.logs.glob("short.*.json")]
+    assert len(sides) == 2
+    sent = max(side["qps"][0]["tx_packets"] for side in sides)
+    assert sent < messages / 8 if bundle else sent >= messages
+    assert all(side["engine"]["drop_malformed"] == 0 for side in sides)
+
+
+@both_ports
 @both_modes
 @pytest.mark.alone
 def test_a_program_that_stood_still_has_no_time_outs(pair: Pair, port: str, mode: str) -> None:

@@ -24,10 +24,10 @@ ROWS = {
     0x0A: ("WRITE_ONLY", 28, 48),
     0x0B: ("WRITE_ONLY_IMM", 32, 52),
     0x0C: ("READ_REQUEST", 28, 48),
-    0x0D: ("READ_RESP_FIRST", 16, 36),
+    0x0D: ("READ_RESP_FIRST", 16, 32),
     0x0E: ("READ_RESP_MIDDLE", 12, 32),
-    0x0F: ("READ_RESP_LAST", 16, 36),
-    0x10: ("READ_RESP_ONLY", 16, 36),
+    0x0F: ("READ_RESP_LAST", 16, 32),
+    0x10: ("READ_RESP_ONLY", 16, 32),
     0x11: ("ACK", 16, 44),
     0x12: ("ATOMIC_ACK", 24, 24),
     0x13: ("COMPARE_SWAP", 40, 60),
@@ -46,6 +46,8 @@ ROWS = {
     0xE4: ("DEMAND", 32, None),
     0xE5: ("GRANT", 24, None),
     0xE6: ("CREDIT", 16, None),
+    0xE7: ("WRITE_BUNDLE", 32, None),
+    0xE8: ("SEND_BUNDLE", 32, None),
 }
 
 
@@ -81,6 +83,8 @@ def masks(opcode: int) -> set[str]:
         (0xC7, {"IS_WRITE", "IS_REQUEST", "HAS_PAYLOAD", "IS_MIDDLE", "HAS_XDH", "HAS_RETH"}),
         (0x0C, {"IS_READ", "IS_REQUEST", "HAS_RETH", "IS_FIRST", "IS_LAST"}),
         (0x0E, {"IS_READ_RESP", "IS_RESPONSE", "HAS_PAYLOAD", "IS_MIDDLE"}),
+        (0x0D, {"IS_READ_RESP", "IS_RESPONSE", "HAS_PAYLOAD", "IS_FIRST", "HAS_AETH"}),
+        (0xCD, {"IS_READ_RESP", "IS_RESPONSE", "HAS_PAYLOAD", "IS_FIRST", "HAS_XDH"}),
         (0x11, {"IS_RESPONSE", "HAS_AETH"}),
         (0xD1, {"IS_RESPONSE", "HAS_AETH", "HAS_XAH"}),
         (0xD2, {"IS_RESPONSE", "HAS_AETH", "HAS_ATOMIC_ACK_ETH"}),

@@ -21,7 +21,7 @@ def bth(opcode: int, pad: int = 0, tver: int = 0) -> bytes:
     return bytes([opcode, 0x40 | pad << 4 | tver]) + bytes.fromhex("ffff 00 000011 00 000022")
 
 
-@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1E, 0x20, 0x66, 0x80, 0xC1 + 0x14, 0xE7, 0xFF])
+@pytest.mark.parametrize("opcode", [0x15, 0x18, 0x1E, 0x20, 0x66, 0x80, 0xC1 + 0x14, 0xE9, 0xFF])
 def test_unknown_opcode(opcode: int) -> None:
     assert packet(bth(opcode) + bytes(64)).parse()[0] == -errno.EOPNOTSUPP
 

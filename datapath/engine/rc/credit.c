@@ -277,15 +277,16 @@ void dp_grants_close(struct dp_rc *rc)
 void dp_grants_data(struct dp_rc *rc, const struct dp_parsed *p, uint64_t bytes, bool marked,
 		    uint64_t now)
 {
-	struct dp_cc_data data = {
+	struct dp_cc_data data;
+
+	if (!rc->incoming || !(bytes || p->cut))
+		return;
+	data = (struct dp_cc_data){
 		.now_ns = (double)now,
 		.bytes = (double)bytes,
 		.marked = marked,
 		.trimmed = p->cut,
 	};
-
-	if (!rc->incoming || !(bytes || p->cut))
-		return;
 	if (bytes && p->room && rc->echo) { /* the echo has the records of this packet */
 		data.n_hops = rc->echo->n;
 		dp_flow_hops(&rc->incoming->hops, data.hop, rc->echo->record, rc->echo->n, now);

@@ -127,6 +127,36 @@ static uint32_t dma_length(const struct dp_swqe *wqe, uint32_t span)
 	return wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len;
 }
 
+/* Appends the XDH of a request, whose timestamp and flags it sets, and the room for telemetry. */
+static void push_xdh(struct dp_rc *rc, struct dp_xdh *xdh, struct dp_packet *pkt, uint64_t now)
+{
+	pkt->sport = path_sport(rc);
+	note_reply(&rc->resp, now);
+	carry_ack(rc, xdh, now);
+	xdh->ts_ns = (uint32_t)now;
+	xdh->thin = rc->flow->thinning.level;
+	xdh->records = rc->telemetry ? DP_HOPS_MAX : 0;
+	dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN), xdh);
+	push_zeros(pkt, dp_room_len(xdh->records));
+}
+
+void dp_build_bundle(struct dp_rc *rc, const struct dp_swqe *first, uint32_t psn,
+		     struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_xdh xdh = { .rq_seq = first->rq_seq };
+
+	dp_build_start(rc, pkt,
+		       first->opcode == DP_WR_SEND ? DP_OP_SEND_BUNDLE : DP_OP_WRITE_BUNDLE, 0, 0,
+		       0, psn);
+	push_xdh(rc, &xdh, pkt, now);
+}
+
+void dp_build_bundle_end(struct dp_rc *rc, uint32_t parts, struct dp_packet *pkt)
+{
+	dp_xdh_set_parts(pkt->data + DP_BTH_LEN, parts);
+	dp_packet_end(&rc->qp, pkt);
+}
+
 int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, uint32_t n_psn,
 		     bool ack_req, struct dp_packet *pkt, uint64_t now)
 {
@@ -148,19 +178,11 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 	dp_build_start(rc, pkt, opcode, -len & 3, consumes && wqe->flags & DP_SEND_SOLICITED,
 		       ack_req, psn);
 	if (ext) {
-		struct dp_xdh xdh = { .ts_ns = (uint32_t)now,
-				      .rq_seq = wqe->rq_seq,
-				      .offset = offset };
+		struct dp_xdh xdh = { .rq_seq = wqe->rq_seq, .offset = offset };
 
 		if (wqe->opcode == DP_WR_RDMA_READ)
 			xdh.segment = segment;
-		pkt->sport = path_sport(rc);
-		note_reply(&rc->resp, now);
-		carry_ack(rc, &xdh, now);
-		xdh.thin = rc->flow->thinning.level;
-		xdh.records = rc->telemetry ? DP_HOPS_MAX : 0;
-		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN), &xdh);
-		push_zeros(pkt, dp_room_len(xdh.records));
+		push_xdh(rc, &xdh, pkt, now);
 	}
 	push_request_headers(pkt, wqe, mask, offset, dma_length(wqe, span));
 	if (len) {
@@ -206,7 +228,7 @@ int dp_build_answer(struct dp_rc *rc, struct dp_answer *a, struct dp_packet *pkt
 			   &(struct dp_xdh){ .ts_ns = a->ts_ns,
 					     .held_ns = (uint32_t)(now - a->arrived_ns),
 					     .offset = a->offset + offset });
-	if (pos != MIDDLE)
+	else if (pos != MIDDLE)
 		dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,
 			    rc->resp.msn);
 	at = len ? dp_packet_push_payload(pkt, len) : NULL;

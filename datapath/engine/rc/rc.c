@@ -2,6 +2,7 @@
 /* Reliable connections as a type of QP. */
 #include "engine/rc/rc.h"
 
+#include "engine/rc/bundle.h"
 #include "engine/rc/cnp.h"
 #include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
@@ -229,6 +230,10 @@ static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const str
 {
 	uint64_t before = rc->qp.stats.rx_bytes;
 
+	if (p->mask & DP_IS_BUNDLE) {
+		dp_bundle_rx(rc, pkt, p, now);
+		return;
+	}
 	dp_reorder_rx(rc, pkt, p, now);
 	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before, (pkt->tos & DP_ECN_MASK) == DP_ECN_CE,
 		       now);
@@ -291,17 +296,17 @@ static int rc_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_
 	return 0;
 }
 
-static int rc_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+static int rc_tx(struct dp_qp *qp, struct dp_packet *out, int max, uint64_t now)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
 
 	if (!dp_qp_receives(qp) && !qp->refusing)
 		return 0;
-	if (dp_cnp_tx(rc, pkt) || dp_responder_tx(rc, pkt, now) || dp_grants_tx(rc, pkt))
+	if (dp_cnp_tx(rc, out) || dp_responder_tx(rc, out, now) || dp_grants_tx(rc, out))
 		return 1;
 	if (!dp_qp_receives(qp))
 		return 0;
-	return dp_negotiate_tx(rc, pkt, now) || dp_requester_tx(rc, pkt, now);
+	return dp_negotiate_tx(rc, out, now) ? 1 : dp_requester_tx(rc, out, max, now);
 }
 
 /* ---- time ------------------------------------------------------------------------ */

@@ -7,7 +7,9 @@
  *   packets.c                 packets out of work requests
  *   requester.c               what a QP sends next, and its acknowledgement, both modes
  *   requester_gbn.c           requester of the standard mode: go-back-N
- *   requester_sr.c            requester of the extended mode: selective repeat, RTO
+ *   requester_sr.c            requester of the extended mode: selective repeat
+ *   timeouts.c                its RTO, and when a silent peer counts as dead
+ *   bundle.c                  short messages that share a packet, both ways
  *   delivery.c                its acknowledgements and responses
  *   scoreboard.c              its record of each PSN in flight
  *   loss.c                    which of these are lost, and probes

@@ -131,8 +131,10 @@ static bool begin_flow(struct dp_rc *rc, uint64_t now)
 	return rc->flow;
 }
 
-int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+int dp_requester_tx(struct dp_rc *rc, struct dp_packet *out, int max, uint64_t now)
 {
+	int n;
+
 	if ((rc->qp.state != DP_QPS_RTS && rc->qp.state != DP_QPS_SQD) ||
 	    now < rc->req.rnr_until_ns)
 		return 0;
@@ -142,8 +144,9 @@ int dp_requester_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	if (!rc->flow && (rc->qp.sq_tx == dp_send_limit(rc) || !begin_flow(rc, now)))
 		return 0;
 	if (!rc->extended)
-		return dp_std_tx(rc, pkt, now);
-	return dp_ext_tx(rc, pkt, now) || dp_credit_tx(rc, pkt, now);
+		return dp_std_tx(rc, out, now);
+	n = dp_ext_tx(rc, out, max, now);
+	return n ? n : dp_credit_tx(rc, out, now);
 }
 
 void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)

@@ -9,8 +9,8 @@ void dp_requester_start(struct dp_rc *, uint64_t now);
 void dp_requester_reset(struct dp_rc *);
 /* The flow of a QP that has sent nothing, as its record would have it.  0 or -ENOMEM. */
 int dp_first_flow(const struct dp_rc *, struct dp_cc_flow *out);
-/* Builds one packet.  1: done; 0: nothing to send now. */
-int dp_requester_tx(struct dp_rc *, struct dp_packet *, uint64_t now);
+/* Builds packets, `max` at most.  Returns how many; 0: nothing to send now. */
+int dp_requester_tx(struct dp_rc *, struct dp_packet *, int max, uint64_t now);
 void dp_requester_rx(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 void dp_requester_tick(struct dp_rc *, uint64_t now);
 /* Gives the unsent part of a request its PSNs, behind those of the request before. */
@@ -62,7 +62,7 @@ void dp_std_timeout(struct dp_rc *, uint64_t now);
 
 /* Extended mode: selective repeat. */
 void dp_ext_start(struct dp_rc *, uint64_t now);
-int dp_ext_tx(struct dp_rc *, struct dp_packet *, uint64_t now);
+int dp_ext_tx(struct dp_rc *, struct dp_packet *, int max, uint64_t now);
 void dp_ext_ack(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 void dp_ext_response(struct dp_rc *, const struct dp_parsed *, uint64_t now);
 /* Handles an acknowledgement that came with a request of the peer. */
@@ -71,5 +71,8 @@ void dp_ext_carried_ack(struct dp_rc *, const struct dp_parsed *, const struct d
 void dp_ext_tick(struct dp_rc *, uint64_t now);
 /* Restarts RTO and tail loss probe. */
 void dp_ext_arm_timers(struct dp_rc *, uint64_t now);
+/* Starts these timers for a packet that was sent.  Returns whether they need no change for others that
+ * leave at the same time. */
+bool dp_ext_time_sent(struct dp_rc *, bool response, uint64_t now);
 
 #endif

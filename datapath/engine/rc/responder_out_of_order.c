@@ -422,7 +422,7 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 	if (ahead + (int32_t)n_psn > 0)
 		dp_peer_is_extended(rc, now);
 	dp_xdh_get(p->xdh, &xdh);
-	if (xdh.ack)
+	if (xdh.ack && p->part <= 1)
 		dp_ext_carried_ack(rc, p, &xdh, now);
 	r->thin = (uint8_t)xdh.thin;
 	r->ts_ns = xdh.ts_ns;
@@ -452,6 +452,11 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 
 void dp_reorder_trimmed(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
-	if (dp_rx_trimmed(rc, p->psn))
+	uint32_t n = p->mask & DP_IS_BUNDLE ? dp_xdh_parts(p->xdh) : 1, i;
+	bool news = false;
+
+	for (i = 0; i < n && i < DP_BUNDLE_MAX; i++)
+		news |= dp_rx_trimmed(rc, dp_psn_add(p->psn, i));
+	if (news)
 		tell_news(rc, now);
 }

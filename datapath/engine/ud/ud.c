@@ -140,19 +140,20 @@ static bool is_too_long(struct dp_qp *qp, const struct dp_swqe *wqe)
 	return true;
 }
 
-static int ud_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
+static int ud_tx(struct dp_qp *qp, struct dp_packet *out, int max, uint64_t now)
 {
 	struct dp_ud *ud = dp_ud_of(qp);
 	const struct dp_swqe *wqe;
+	int n = 0;
 
 	(void)now;
-	while (qp->state == DP_QPS_RTS && qp->sq_ci != qp->sq_pi) {
+	while (n < max && qp->state == DP_QPS_RTS && qp->sq_ci != qp->sq_pi) {
 		wqe = dp_sq(qp, qp->sq_ci);
 		if (is_too_long(qp, wqe)) {
 			finish(ud, DP_WC_SUCCESS);
 			continue;
 		}
-		if (build(ud, wqe, pkt)) {
+		if (build(ud, wqe, &out[n])) {
 			fail(ud);
 			break;
 		}
@@ -160,9 +161,9 @@ static int ud_tx(struct dp_qp *qp, struct dp_packet *pkt, uint64_t now)
 		qp->stats.tx_packets++;
 		qp->stats.tx_bytes += wqe->len;
 		finish(ud, DP_WC_SUCCESS);
-		return 1;
+		n++;
 	}
-	return 0;
+	return n;
 }
 
 /* ---- time ------------------------------------------------------------------------ */
