@@ -304,7 +304,10 @@ class SimNetwork:
                 timeout_s=timeout_s,
             )
         except Deadlock as error:
-            raise RunFailed(str(error), hint=error.hint) from error
+            hint = error.hint
+            if "without a rate" in str(error):
+                hint = f"set topology.host_rate, the rate of the hosts' links; or {hint}"
+            raise RunFailed(str(error), hint=hint) from error
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
 

@@ -76,6 +76,18 @@ def test_a_sender_waits_for_its_grant(make_world: MakeWorld) -> None:
     assert given.cc.data == [(MTU, 0, 0)]
 
 
+def test_a_grant_that_ends_within_a_packet_lets_it_out(make_world: MakeWorld) -> None:
+    """Otherwise its rest would be of no use, and both ends might wait for each other."""
+    given = Given(make_world, window=MTU + 1)
+    world, a, b = given.world, given.a, given.b
+    given.write(4 * MTU)
+    world.give(b.host, a.host.send_all()[0])
+    (answer,) = b.host.send_all()
+    assert granted(answer) == MTU + 1
+    world.give(a.host, answer)
+    assert [p.name for p in a.host.send_all()] == ["EXT_WRITE_FIRST", "EXT_WRITE_MIDDLE"]
+
+
 def dscps(packets: list[Packet]) -> list[tuple[str, int]]:
     return [(p.name.removeprefix("EXT_WRITE_"), p.tos >> 2) for p in packets]
 

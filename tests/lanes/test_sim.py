@@ -123,6 +123,14 @@ def test_paths_that_it_has_not(section: dict[str, Any], words: str) -> None:
         open_network(topology(), path(**section))
 
 
+def test_hosts_of_one_side_need_links_with_a_rate() -> None:
+    with open_network(topology(preset="dumbbell", hosts=4), path(rate="1gbit")) as network:
+        rows = flow(0, 1, traffic.UNTIL_STOP, message_bytes=4096, depth=4, stop_ns=1_000_000)
+        with pytest.raises(RunFailed, match="links without a rate") as caught:
+            simulate(network, rows)
+    assert "topology.host_rate" in caught.value.hint
+
+
 def test_an_aqm_does_not_share_a_buffer() -> None:
     section = topology(preset="star", hosts=4, buffer="1MB")
     with pytest.raises(LocalError, match="not for a shared"):

@@ -91,7 +91,9 @@ bool dp_credit_allows(struct dp_rc *rc, uint32_t bytes, uint64_t now)
 	struct dp_credit *c = rc->credit;
 	uint64_t wanted;
 
-	if (!c || c->sent + bytes <= c->granted)
+	/* A grant may end within a packet.  If it had to cover the packet, its rest would be of no use,
+	 * and the receiver might wait for it to be used. */
+	if (!c || !bytes || c->sent < c->granted)
 		return true;
 	if (c->silent) { /* the peer gets another DEMAND now and then */
 		if (!c->ask_ns)
@@ -114,9 +116,9 @@ void dp_credit_sent(struct dp_rc *rc, uint32_t bytes, struct dp_packet *pkt)
 
 	if (!c)
 		return;
-	c->sent += bytes;
-	if (c->sent <= c->granted && c->dscp != DP_GRANT_OWN_DSCP)
+	if (c->sent < c->granted && c->dscp != DP_GRANT_OWN_DSCP)
 		pkt->tos = (uint8_t)(c->dscp << 2 | (pkt->tos & DP_ECN_MASK));
+	c->sent += bytes;
 	if (!c->silent)
 		c->ask_ns = c->asked = 0;
 }

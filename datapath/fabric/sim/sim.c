@@ -333,7 +333,7 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 		s->arrived_at = s->turns;
 	else if (s->turns - s->arrived_at > standstill(s))
 		sim_fail(s, -EDEADLK,
-			 "time does not pass: nothing limits the rate of this network");
+			 "time does not pass: hosts send to each other over links without a rate");
 	if (next.at_ns == s->queue.horizon_ns)
 		sim_fail(s, -ERANGE,
 			 "simulated time ends after %llu s with so many hosts and links",
