@@ -29,10 +29,10 @@ local RC = {
 	[0x0A] = { "WRITE Only", "reth" },
 	[0x0B] = { "WRITE Only Immediate", "reth", "imm" },
 	[0x0C] = { "READ Request", "reth" },
-	[0x0D] = { "READ Response First", "aeth" },
+	[0x0D] = { "READ Response First" },
 	[0x0E] = { "READ Response Middle" },
-	[0x0F] = { "READ Response Last", "aeth" },
-	[0x10] = { "READ Response Only", "aeth" },
+	[0x0F] = { "READ Response Last" },
+	[0x10] = { "READ Response Only" },
 	[0x11] = { "ACK", "aeth" },
 	[0x12] = { "ATOMIC ACK", "aeth", "atomic_ack" },
 	[0x13] = { "COMPARE SWAP", "atomic" },
@@ -49,9 +49,12 @@ local CONTROL = {
 	[0xE4] = "DEMAND", [0xE5] = "GRANT", [0xE6] = "CREDIT",
 }
 
+local BUNDLES = { [0xE7] = "WRITE Bundle", [0xE8] = "SEND Bundle" }
+
 local names = {}
 for code, row in pairs(RC) do names[FIRST + code] = row[1] end
 for code, name in pairs(CONTROL) do names[code] = name end
+for code, name in pairs(BUNDLES) do names[code] = name end
 
 local function u24(name, label) return ProtoField.uint24("dpext." .. name, label, base.DEC) end
 local function u32(name, label, shown)
@@ -69,6 +72,7 @@ local f = {
 	psn_bytes = u32("xdh.psn_bytes", "Bytes of each PSN of the answer"),
 	held = u32("xdh.held_ns", "Held by the responder, ns"),
 	offset = u32("xdh.offset", "Offset in the message"),
+	parts = u32("xdh.parts", "Messages in the bundle"),
 	carried = ProtoField.bool("dpext.xdh.ack", "Carries an acknowledgement", 8, nil, 0x01),
 	thin = ProtoField.uint8("dpext.xdh.thin", "Thinned acknowledgements", base.DEC, nil, 0x0E),
 	records = ProtoField.uint8("dpext.xdh.records", "Room for records", base.DEC, nil, 0xF0),
@@ -153,7 +157,7 @@ local function add_xdh(tree, b, opcode)
 	local xdh = tree:add(ext, b(0, XDH), "XDH")
 	xdh:add(f.ts, b(0, 4))
 	xdh:add(RESPONSES[opcode] and f.held or opcode == 0xCC and f.psn_bytes or f.rq_seq, b(4, 4))
-	xdh:add(f.offset, b(8, 4))
+	xdh:add(BUNDLES[opcode] and f.parts or f.offset, b(8, 4))
 	if RESPONSES[opcode] then return XDH end
 	xdh:add(f.carried, b(15, 1)); xdh:add(f.thin, b(15, 1)); xdh:add(f.records, b(15, 1))
 	if b(15, 1):bitfield(7, 1) == 1 then
@@ -214,9 +218,25 @@ local CONTROL_HEADERS = {
 	[0xE6] = add_credit,
 }
 
+-- Adds each message of a bundle; returns where the last one ends.
+local function add_bundle(tree, b, opcode)
+	local first, at = b(9, 3):uint(), BTH + add_xdh(tree, b(BTH), opcode)
+	for i = 0, b(BTH + 8, 4):uint() - 1 do
+		local head = opcode == 0xE7 and RETH or 4
+		local length = b(at + head - 4, 4):uint()
+		local text = string.format("Message, PSN %d", (first + i) % 2 ^ 24)
+		local part = tree:add(ext, b(at, head + length), text)
+		if opcode == 0xE7 then HEADERS.reth[2](part, b(at, RETH)) else part:add(f.length, b(at, 4)) end
+		if length > 0 then part:add(f.payload, b(at + head, length)) end
+		at = at + head + math.ceil(length / 4) * 4
+	end
+	return at
+end
+
 -- Adds what lies behind the BTH; returns where the payload begins.
 local function add_headers(tree, b, opcode)
 	local at, row = BTH, RC[opcode - FIRST]
+	if BUNDLES[opcode] then return add_bundle(tree, b, opcode) end
 	if CONTROL[opcode] then
 		local add = CONTROL_HEADERS[opcode]
 		return add and at + add(tree, b(at)) or at

@@ -16,7 +16,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
-from datapath.interop.opcodes import OPCODES, Opcode
+from datapath.interop.opcodes import OPCODES, Kind, Opcode
 from datapath.native import paths
 
 SCRIPT = paths.ROOT / "tools" / "extended.lua"
@@ -112,6 +112,29 @@ def test_lists_of_an_acknowledgement(tmp_path: Path) -> None:
     assert numbers(fields, "icrc") == [0]
 
 
+def test_bundles(tmp_path: Path) -> None:
+    xdh = struct.pack("!IIIII", 1, 5, 2, 0, 0)
+    reths = [struct.pack("!QII", 0xA0 + i, 0x42, 5 - 3 * i) for i in range(2)]
+    writes = reths[0] + b"first" + bytes(3) + reths[1] + b"no" + bytes(2)
+    sends = struct.pack("!I", 3) + b"one" + bytes(1) + struct.pack("!I", 0)
+    wrote, sent, short = decoded(
+        tmp_path,
+        packet(0xE7, xdh + writes),
+        packet(0xE8, xdh + sends),
+        packet(0xE7, xdh + reths[0]),
+    )
+    assert numbers(wrote, "xdh.parts") == numbers(sent, "xdh.parts") == [2]
+    assert numbers(wrote, "va") == [0xA0, 0xA1]
+    assert numbers(wrote, "length") == [5, 2]
+    assert numbers(sent, "length") == [3, 0]
+    texts = [bytes.fromhex(p.replace(":", "")) for p in wrote["dpext.payload"]]
+    assert texts == [b"first", b"no"]
+    assert sent["dpext.payload"] == ["6f:6e:65"]
+    assert numbers(wrote, "icrc") == numbers(sent, "icrc") == [0]
+    assert "dpext.cut" not in {*wrote, *sent}
+    assert "icrc" not in short
+
+
 def test_hello(tmp_path: Path) -> None:
     body = struct.pack("!IIIHHI", 5 << 24 | 131072, 3, 0xABCDE, 1408, 0, 99)
     (fields,) = decoded(tmp_path, packet(0xE0, body, psn=0))
@@ -157,9 +180,11 @@ def test_every_opcode_has_its_headers(tmp_path: Path) -> None:
 
 
 def own_bytes(row: Opcode) -> int:
-    """Bytes of the headers of an extended packet behind XDH: every WRITE has a RETH."""
+    """Bytes of the headers of an extended packet behind XDH: every WRITE has a RETH, and no READ
+    response an AETH."""
     extra = 16 if row.name.startswith("WRITE") and "reth" not in row.headers else 0
-    return row.header_bytes + extra
+    less = 4 if row.kind is Kind.READ_RESPONSE and "aeth" in row.headers else 0
+    return row.header_bytes + extra - less
 
 
 @pytest.mark.parametrize("length", [12, 20, 31, 40, 47, 60])
