@@ -67,9 +67,11 @@ RULES = {
 }
 """The rules, by the names that violations carry."""
 
+HELLO_VERSION = 8
+"""Of extended mode: docs/extended-mode.md."""
+
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
 _HELLO_BYTES = 20
-_HELLO_VERSION = 8
 _PATH_MTU_MAX = 4096
 
 
@@ -270,7 +272,7 @@ class _Judge:
             return [Flaw("extended", f"{packet.name} to a standard peer")]
         if self._hellos[key] > _HELLOS_MAX:
             return [Flaw("extended", f"offer number {self._hellos[key]}")]
-        if packet.psn or len(packet.payload) != _HELLO_BYTES or packet.payload[0] != _HELLO_VERSION:
+        if packet.psn or len(packet.payload) != _HELLO_BYTES or packet.payload[0] != HELLO_VERSION:
             return [Flaw("extended", f"a HELLO that is none: {packet.payload.hex()}")]
         return []
 

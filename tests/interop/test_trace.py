@@ -12,6 +12,8 @@ import pytest
 from datapath.errors import LocalError
 from datapath.interop import capture, trace
 from datapath.interop.opcodes import OPCODES
+from datapath.interop.trace import HELLO_VERSION
+from datapath.native import lib
 from datapath.native.paths import ROOT
 from tests.interop.scribe import A_PSN, ADDRESSES, B_PSN, IP, UDP, IPOption_NOP, Scribe
 
@@ -57,7 +59,8 @@ def managed(talk: Scribe) -> None:
     a = b = 3000
     for data in (REQ, REQ):
         talk.a("UD SEND", a := a + 1, data, **TO_MANAGER)
-    talk.b("HELLO", 0, b"\7" + bytes(19), qpn=0x51)  # its QP is ready before it says so
+    offer = bytes((HELLO_VERSION, *bytes(19)))
+    talk.b("HELLO", 0, offer, qpn=0x51)  # its QP is ready before it says so
     talk.b("UD SEND", b := b + 1, REP, **TO_MANAGER)
     talk.a("UD SEND", a := a + 1, RTU, **TO_MANAGER)
     talk.a("SEND ONLY", 6000, ack=True, qpn=0x52)  # from the PSN that B named
@@ -197,7 +200,7 @@ def flushes_and_atomic_writes(talk: Scribe) -> None:
 def the_other_way(talk: Scribe) -> None:
     """An offer, a SEND of B, and congestion is told."""
     a, b = talk.a, talk.b
-    a("HELLO", 0, bytes((7, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x11, 4, 0, 0, 0, 0, 0, 0, 9)))
+    a("HELLO", 0, bytes((HELLO_VERSION, 2, *bytes(9), 0x11, 4, *bytes(6), 9)))
     b("SEND ONLY", 500, 9, ack=True)
     a("ACK", 500, msn=1)
     a("CNP", 0, bytes(16))
@@ -550,7 +553,7 @@ def ports(talk: Scribe) -> int:
 
 
 def too_many_offers(talk: Scribe) -> int:
-    hello = bytes((7, 2, 0, 0, *bytes(16)))
+    hello = bytes((HELLO_VERSION, 2, 0, 0, *bytes(16)))
     return [talk.a("HELLO", 0, hello) for _ in range(13)][-1]
 
 
@@ -631,7 +634,7 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "an extended request": ("extended", lambda talk: after(talk, 0xC4, 101)),
     "offer by the other side": (
         "extended",
-        lambda talk: talk.b("HELLO", 0, bytes((7, *bytes(19)))),
+        lambda talk: talk.b("HELLO", 0, bytes((HELLO_VERSION, *bytes(19)))),
     ),
     "answer to an offer": ("extended", lambda talk: after(talk, 0xE1, 0, 12)),
     "an offer of something else": ("extended", lambda talk: after(talk, "HELLO", 0, 12)),
@@ -875,3 +878,7 @@ def test_a_file_that_is_no_capture(tmp_path: Path) -> None:
     path.write_bytes(b"not a capture")
     with pytest.raises(LocalError, match="cannot read"):
         list(capture.read(path))
+
+
+def test_the_version_of_an_offer_is_the_engine_s() -> None:
+    assert HELLO_VERSION == lib.DP_EXT_VERSION
