@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.cc.spec import Cc, HostCc
-from datapath.errors import LocalError, RunFailed
+from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
 from datapath.lanes.link_events import Watched
 from datapath.lanes.shape import (
@@ -127,6 +127,13 @@ class Simulated:
     def end_ns(self) -> int:
         """Of the simulated time."""
         return self.result.totals["now_ns"]
+
+
+def _advice(error: DatapathError) -> str:
+    """What to do about a simulation that stands still."""
+    if "without a rate" not in str(error):
+        return error.hint
+    return f"set topology.host_rate, the rate of the hosts' links; or {error.hint}"
 
 
 class SimNetwork:
@@ -304,10 +311,7 @@ class SimNetwork:
                 timeout_s=timeout_s,
             )
         except Deadlock as error:
-            hint = error.hint
-            if "without a rate" in str(error):
-                hint = f"set topology.host_rate, the rate of the hosts' links; or {hint}"
-            raise RunFailed(str(error), hint=hint) from error
+            raise RunFailed(str(error), hint=_advice(error)) from error
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
 
