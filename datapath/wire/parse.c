@@ -144,7 +144,6 @@ int dp_packet_parse(const struct dp_packet *pkt, struct dp_parsed *out)
 	out->solicited = dp_bth_solicited(bth);
 	out->becn = dp_bth_becn(bth);
 	out->cut = dp_is_trimmed(pkt);
-	out->part = 0;
 	out->mask = info->mask;
 	out->psn = dp_bth_psn(bth);
 	out->dest_qpn = dp_bth_dest_qpn(bth);

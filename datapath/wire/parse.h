@@ -27,7 +27,6 @@ struct dp_parsed {
 	/* payload without pad and ICRC, in one piece or two */
 	const uint8_t *payload, *payload2;
 	uint32_t payload_len, payload2_len;
-	uint32_t part;	     /* which message of a bundle this is, from 1; 0: not of a bundle */
 	uint64_t arrived_ns; /* when the packet left the network, not checked; 0: not known */
 };
 

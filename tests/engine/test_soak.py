@@ -169,7 +169,7 @@ def test_telemetry(channel: str, segment_max: int) -> None:
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("ops", [ALL_OPS, 0b1, 0b10], ids=["all", "first", "second"])
+@pytest.mark.parametrize("ops", [ALL_OPS, 0b1, 0b100], ids=["all", "write", "send"])
 def test_short_messages_that_share_packets(channel: str, ops: int) -> None:
     changes = {"bundle": 1, "max_len": 100, "messages": [600, 600], "trim_ppm": 2_000}
     result = soak(extended=EXTENDED, ops=ops, **changes, **CHANNELS[channel])

@@ -7,18 +7,20 @@
 #include "engine/rc/bundle.h"
 
 #include "engine/build.h"
-#include "engine/rc/credit.h"
-#include "engine/rc/packets.h"
-#include "engine/rc/responder.h"
 
 static uint32_t head_len(bool send)
 {
 	return send ? DP_PART_LEN : DP_RETH_LEN;
 }
 
+static uint32_t padded(uint32_t len)
+{
+	return (len + 3) & ~3u;
+}
+
 static uint32_t part_len(const struct dp_swqe *wqe)
 {
-	return head_len(wqe->opcode == DP_WR_SEND) + ((wqe->len + 3) & ~3u);
+	return head_len(wqe->opcode == DP_WR_SEND) + padded(wqe->len);
 }
 
 /* ---- the sender ------------------------------------------------------------------------------ */
@@ -70,9 +72,9 @@ int dp_bundle_add(struct dp_rc *rc, struct dp_bundle *b, const struct dp_swqe *w
 
 /* ---- the receiver ---------------------------------------------------------------------------- */
 
-/* Makes the message that begins `at` bytes into the payload of a bundle a packet of its own.  Returns
- * where the next one begins; 0: this one is cut off. */
-static uint32_t take(const struct dp_parsed *bundle, uint32_t at, struct dp_parsed *out)
+/* Finds the message that begins `at` bytes into the payload.  Returns where the next one begins; 0:
+ * this one is cut off. */
+static uint32_t find(const struct dp_parsed *bundle, uint32_t at, struct dp_parsed *out)
 {
 	bool send = bundle->mask & DP_IS_SEND;
 	const uint8_t *head = bundle->payload + at;
@@ -82,12 +84,12 @@ static uint32_t take(const struct dp_parsed *bundle, uint32_t at, struct dp_pars
 		return 0;
 	left -= head_len(send);
 	len = send ? dp_get32(head) : dp_reth_len(head);
-	if (len > left || ((len + 3) & ~3u) > left)
+	if (len > left || padded(len) > left)
 		return 0;
 	out->reth = send ? NULL : head;
 	out->payload = head + head_len(send);
 	out->payload_len = len;
-	return at + head_len(send) + ((len + 3) & ~3u);
+	return at + head_len(send) + padded(len);
 }
 
 /* Whether the payload consists of just the messages that the XDH announces. */
@@ -99,33 +101,43 @@ static bool is_whole(const struct dp_parsed *p, uint32_t parts)
 	if (!parts || parts > DP_BUNDLE_MAX || !p->payload || p->payload2_len)
 		return false;
 	for (i = 0; i < parts; i++) {
-		at = take(p, at, &any);
+		at = find(p, at, &any);
 		if (!at)
 			return false;
 	}
 	return at == p->payload_len;
 }
 
-void dp_bundle_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
-		  uint64_t now)
+bool dp_unbundle(struct dp_unbundling *u, const struct dp_parsed *bundle)
 {
-	uint32_t parts = dp_xdh_parts(p->xdh), at = 0;
-	struct dp_parsed part = *p;
-	uint64_t before;
+	uint8_t only = bundle->mask & DP_IS_SEND ? DP_OP_SEND_ONLY : DP_OP_WRITE_ONLY;
 
-	if (!is_whole(p, parts)) {
-		rc->qp.engine->stats.drop_malformed++;
-		return;
+	u->bundle = bundle;
+	u->left = dp_xdh_parts(bundle->xdh);
+	u->at = 0;
+	if (!is_whole(bundle, u->left))
+		return false;
+	dp_xdh_get(bundle->xdh, &u->fields);
+	u->fields.offset = 0;
+	u->part = *bundle;
+	u->part.opcode = DP_OP_EXT | only;
+	u->part.mask = dp_opcodes[u->part.opcode].mask;
+	u->part.xdh = u->xdh;
+	return true;
+}
+
+const struct dp_parsed *dp_unbundle_next(struct dp_unbundling *u)
+{
+	if (!u->left)
+		return NULL;
+	if (u->at) {
+		u->part.psn = dp_psn_add(u->part.psn, 1);
+		u->fields.rq_seq += !!(u->part.mask & DP_IS_SEND);
+		u->fields.ack = false; /* the first message has told it */
 	}
-	part.opcode = DP_OP_EXT | (p->mask & DP_IS_SEND ? DP_OP_SEND_ONLY : DP_OP_WRITE_ONLY);
-	part.mask = dp_opcodes[part.opcode].mask;
-	for (part.part = 1; part.part <= parts && rc->qp.state != DP_QPS_ERR; part.part++) {
-		at = take(p, at, &part);
-		part.ack_req = p->ack_req && part.part == parts;
-		before = rc->qp.stats.rx_bytes;
-		dp_reorder_rx(rc, pkt, &part, now);
-		dp_grants_data(rc, &part, rc->qp.stats.rx_bytes - before,
-			       (pkt->tos & DP_ECN_MASK) == DP_ECN_CE, now);
-		part.psn = dp_psn_add(part.psn, 1);
-	}
+	u->at = find(u->bundle, u->at, &u->part);
+	u->left--;
+	u->part.ack_req = u->bundle->ack_req && !u->left;
+	dp_xdh_set(u->xdh, &u->fields);
+	return &u->part;
 }

@@ -17,7 +17,19 @@ bool dp_bundle_begins(const struct dp_rc *, const struct dp_swqe *, const struct
 bool dp_bundle_takes(const struct dp_rc *, const struct dp_bundle *, const struct dp_swqe *);
 /* Appends a request.  -EFAULT: its memory cannot be read; the packet is as before. */
 int dp_bundle_add(struct dp_rc *, struct dp_bundle *, const struct dp_swqe *, struct dp_packet *);
-/* Handles each message of a bundle as a packet of its own. */
-void dp_bundle_rx(struct dp_rc *, const struct dp_packet *, const struct dp_parsed *, uint64_t now);
+
+/* A bundle that is being taken apart. */
+struct dp_unbundling {
+	const struct dp_parsed *bundle;
+	uint32_t left, at; /* messages to come, and where the next one begins in the payload */
+	struct dp_xdh fields;
+	uint8_t xdh[DP_XDH_LEN];
+	struct dp_parsed part;
+};
+
+/* Begins to take a bundle apart.  False: it does not consist of the messages that it announces. */
+bool dp_unbundle(struct dp_unbundling *, const struct dp_parsed *bundle);
+/* The next message, as if it had come in a packet of its own; NULL: there is none. */
+const struct dp_parsed *dp_unbundle_next(struct dp_unbundling *);
 
 #endif

@@ -225,18 +225,29 @@ static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe, const struct dp_send_
 
 /* ---- packets ------------------------------------------------------------------- */
 
-static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
-			uint64_t now)
+static void message_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
+		       uint64_t now)
 {
 	uint64_t before = rc->qp.stats.rx_bytes;
 
-	if (p->mask & DP_IS_BUNDLE) {
-		dp_bundle_rx(rc, pkt, p, now);
-		return;
-	}
 	dp_reorder_rx(rc, pkt, p, now);
 	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before, (pkt->tos & DP_ECN_MASK) == DP_ECN_CE,
 		       now);
+}
+
+static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
+			uint64_t now)
+{
+	struct dp_unbundling u;
+
+	if (!(p->mask & DP_IS_BUNDLE)) {
+		message_rx(rc, pkt, p, now);
+	} else if (!dp_unbundle(&u, p)) {
+		rc->qp.engine->stats.drop_malformed++;
+	} else {
+		while (rc->qp.state != DP_QPS_ERR && (p = dp_unbundle_next(&u)))
+			message_rx(rc, pkt, p, now);
+	}
 }
 
 static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,

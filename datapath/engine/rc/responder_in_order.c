@@ -126,11 +126,9 @@ void dp_held_from(const struct dp_parsed *p, struct dp_held *h, uint64_t now)
 	*h = (struct dp_held){ .opcode = p->opcode,
 			       .solicited = p->solicited,
 			       .rq_seq = xdh.rq_seq, /* or the segment of a READ */
-			       .offset = p->part ? 0 : xdh.offset,
+			       .offset = xdh.offset,
 			       .ts_ns = xdh.ts_ns,
 			       .arrived_ns = dp_arrived(p, now) };
-	if (p->part && p->mask & DP_IS_SEND)
-		h->rq_seq += p->part - 1;
 	if (p->reth) {
 		h->va = dp_reth_va(p->reth);
 		h->rkey = dp_reth_rkey(p->reth);

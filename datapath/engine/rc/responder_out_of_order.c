@@ -422,7 +422,7 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 	if (ahead + (int32_t)n_psn > 0)
 		dp_peer_is_extended(rc, now);
 	dp_xdh_get(p->xdh, &xdh);
-	if (xdh.ack && p->part <= 1)
+	if (xdh.ack)
 		dp_ext_carried_ack(rc, p, &xdh, now);
 	r->thin = (uint8_t)xdh.thin;
 	r->ts_ns = xdh.ts_ns;
