@@ -79,6 +79,7 @@ void dp_engine_destroy(struct dp_engine *e)
 	dp_store_drain(e->own);
 	free(e->own);
 	free(e->mrs);
+	free(e->probed);
 	free(e);
 }
 

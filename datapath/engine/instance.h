@@ -81,6 +81,7 @@ struct dp_engine {
 		struct dp_member *at; /* in no order */
 	} members;		      /* of multicast groups */
 	struct dp_store *own;
+	struct dp_probed_path *probed;	 /* by peer; NULL: no QP has sent a PROBE */
 	struct dp_granting *granting;	 /* NULL: no QP gives grants */
 	struct dp_cc_flow constant_flow; /* see dp_qp_flow() */
 	struct dp_qp *

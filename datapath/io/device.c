@@ -49,21 +49,21 @@ void dp_device_unlock(struct dp_device *dev)
 
 /* ---- the calls of the program --------------------------------------------------- */
 
-/* A burst of delayed requests counts as that many calls.  Once the program is hot, the thread has to
- * know before anything is delayed. */
-static void note_quick(struct dp_device *dev)
+/* Once the program is hot, the thread has to know before anything is delayed. */
+static void note_gap(struct dp_device *dev, uint64_t gap_ns)
 {
-	uint32_t hot = dev->hot + (dev->delayed ? dev->delayed : 1);
+	bool was_hot = dp_heat_hot(&dev->heat);
 
-	if (dev->hot < DP_HOT_CALLS && hot >= DP_HOT_CALLS && !dev->delaying &&
-	    dev->mode == DP_MODE_PROGRAM)
+	dp_heat_called(&dev->heat, gap_ns, dev->delayed);
+	if (!dp_heat_hot(&dev->heat))
+		dev->delaying = false;
+	else if (!was_hot && !dev->delaying && dev->mode == DP_MODE_PROGRAM)
 		dp_device_kick(dev);
-	dev->hot = hot < DP_HOT_MAX ? hot : DP_HOT_MAX;
 }
 
 static bool may_delay(const struct dp_device *dev)
 {
-	return dev->mode == DP_MODE_PROGRAM && dev->delaying && dev->hot >= DP_HOT_CALLS;
+	return dev->mode == DP_MODE_PROGRAM && dev->delaying && dp_heat_hot(&dev->heat);
 }
 
 /* Half of a full lease has passed. */
@@ -75,7 +75,6 @@ static void renew_lease(struct dp_device *dev, uint64_t now)
 		dp_lease_end(&dev->lease);
 }
 
-/* Counts how quickly the program calls again: a program that does so is hot. */
 static void note_call(struct dp_device *dev, uint64_t now)
 {
 	dp_device_count_call(dev);
@@ -84,10 +83,7 @@ static void note_call(struct dp_device *dev, uint64_t now)
 		renew_lease(dev, now);
 	if (!dev->mark_ns)
 		return;
-	if (now - dev->mark_ns < DP_QUICK_NS + dev->delayed * DP_POST_NS)
-		note_quick(dev);
-	else if ((dev->hot /= 2) < DP_HOT_CALLS)
-		dev->delaying = false;
+	note_gap(dev, now - dev->mark_ns);
 	dev->mark_ns = 0;
 }
 

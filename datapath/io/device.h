@@ -38,7 +38,7 @@
  * the one that waits for an event, looks at the port for a while before it sleeps (linger.h).
  *
  * Batches.  A request is sent in the call that posts it.  Only a program that
- * has called again within microseconds many times in a row is hot and gets a delay: its
+ * has called again within microseconds many times is hot (heat.h) and gets a delay: its
  * requests after the first one since the last poll, and the acknowledgement of
  * the packets that the last poll delivered, wait for its next call.  The thread's
  * lease is then 50 us, which bounds the wait if that call does not come.  The lease

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "io/device.h"
+#include "io/heat.h"
 #include "io/lease.h"
 #include "io/linger.h"
 #include "io/lock.h"
@@ -26,10 +27,6 @@ enum {
 	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
 	DP_LEASE_TRUST_MAX = 6, /* ...and at most this many times */
 	DP_LEASE_FULL_NS = DP_LEASE_HOT_NS << DP_LEASE_TRUST_MAX,
-	DP_QUICK_NS = 10000, /* a program that calls again this soon is hot */
-	DP_POST_NS = 1000,   /* ...and for each request that it posted meanwhile, so much later */
-	DP_HOT_CALLS = 64,   /* quick calls until it is hot; a slow call halves them */
-	DP_HOT_MAX = 256,
 	DP_UNHEARD_NS = 100000, /* for so long a hot program may post without a look at the port */
 	DP_DELAYED_MAX = 32,	/* most requests that wait for the next call */
 	DP_AHEAD_MIN = 4,	/* THREAD -> PROGRAM: bursts that the program took first */
@@ -86,7 +83,7 @@ struct dp_device {
 	uint32_t row_needed;
 	uint32_t polled;     /* bursts that found the program polling, on balance */
 	unsigned calls_then; /* calls when the last of them came */
-	uint32_t hot;	     /* quick calls, less the slow (or preempted) ones */
+	struct dp_heat heat; /* how quickly the program calls */
 	uint32_t hot_leases; /* leases that the program kept while sends were delayed */
 	uint32_t idle_polls;
 	uint32_t delayed;   /* requests posted and not sent, since the last poll */

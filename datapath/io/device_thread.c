@@ -29,7 +29,7 @@ void dp_device_enter_thread_mode(struct dp_device *dev)
 {
 	dev->mode = DP_MODE_THREAD;
 	dev->delaying = false;
-	dev->hot = 0;
+	dev->heat = (struct dp_heat){ 0 };
 	dev->ahead = 0;
 	dev->row = 0;
 	dev->polled = 0;
@@ -144,7 +144,7 @@ static void lease_expired(struct dp_device *dev)
 		/* The program has only become slower: no more delays for now. */
 		dev->delaying = false;
 		dev->hot_leases = 0;
-		dev->hot /= 2;
+		dp_heat_failed(&dev->heat);
 		dp_device_tx_due(dev, now);
 		return;
 	}
@@ -194,7 +194,7 @@ static uint64_t hot_lease(struct dp_device *dev)
 
 static uint64_t next_lease(struct dp_device *dev)
 {
-	dev->delaying = dev->hot >= DP_HOT_CALLS;
+	dev->delaying = dp_heat_hot(&dev->heat);
 	if (dev->delaying)
 		return hot_lease(dev);
 	dev->hot_leases = 0;

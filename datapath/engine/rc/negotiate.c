@@ -6,9 +6,12 @@
 #include "engine/rc/negotiate.h"
 #include "engine/rc/credit.h"
 #include "engine/rc/packets.h"
+#include "engine/rc/probed.h"
 
 #define HELLO_FIRST_NS 500000ull
 #define HELLO_LONGEST_NS 250000000ull
+/* A HELLO and its reply take both hosts less than this. */
+#define HELLO_WORK_NS 20000ull
 /* A longer RTT than this is an error of measurement. */
 #define HELLO_RTT_MAX_NS 1000000000u
 
@@ -142,7 +145,7 @@ void dp_hello_once(struct dp_rc *rc, uint64_t now)
 	rc->hello_ns = now;
 }
 
-static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p)
+static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	uint32_t len = p->payload_len + p->payload2_len;
 	uint32_t segment = len - DP_PROBE_EXTRA;
@@ -152,6 +155,7 @@ static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p)
 	if (p->opcode == DP_OP_PROBE) {
 		rc->probe_reply = (uint16_t)segment;
 	} else if (segment == rc->probe) {
+		dp_probed_learns(rc, true, now);
 		end_probe(rc, true);
 	}
 	dp_qp_wake(&rc->qp);
@@ -174,30 +178,63 @@ static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt)
 	return 1;
 }
 
-/* Sends a HELLO or a PROBE that is due. */
-static int hello_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+/* Counts a try of `most`, and sets the time of the next one: `first_ns` after the first, then twice as
+ * long each time. */
+static void note_try(struct dp_rc *rc, uint32_t most, uint64_t first_ns, uint64_t now)
 {
-	uint32_t tries = rc->probing ? DP_PROBE_TRIES : DP_HELLO_TRIES;
-	struct dp_hello hello;
-	uint64_t wait;
+	uint64_t wait = first_ns << (most - rc->hello_tries);
 
-	if (!rc->hello_ns || now < rc->hello_ns)
-		return 0;
-	if (!rc->hello_tries) { /* no answer to any of the tries */
-		rc->hello_ns = 0;
-		if (rc->probing)
-			end_probe(rc, false);
-		return 0;
-	}
-	wait = HELLO_FIRST_NS << (tries - rc->hello_tries);
 	rc->hello_tries--;
 	rc->hello_ns = now + (wait < HELLO_LONGEST_NS ? wait : HELLO_LONGEST_NS);
-	if (rc->probing) {
-		dp_build_probe(rc, DP_OP_PROBE, rc->probe, pkt);
-	} else {
-		hello = hello_of(rc, (uint32_t)now);
-		dp_build_hello(rc, DP_OP_HELLO, &hello, pkt);
+}
+
+/* Where thousands of QPs connect at once, the answers take their time.  HELLOs sent again meanwhile
+ * would delay them further. */
+static uint64_t first_wait_ns(const struct dp_rc *rc)
+{
+	uint64_t work_ns = rc->qp.engine->n_qps * HELLO_WORK_NS;
+
+	return work_ns > HELLO_FIRST_NS ? work_ns : HELLO_FIRST_NS;
+}
+
+static int hello_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_hello hello = hello_of(rc, (uint32_t)now);
+
+	if (!rc->hello_tries) { /* no answer to any of the tries */
+		rc->hello_ns = 0;
+		return 0;
 	}
+	note_try(rc, DP_HELLO_TRIES, first_wait_ns(rc), now);
+	dp_build_hello(rc, DP_OP_HELLO, &hello, pkt);
+	return 1;
+}
+
+static int probe_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+{
+	uint64_t first_ns = first_wait_ns(rc);
+
+	switch (dp_probed(rc, now)) {
+	case DP_PROBED_BY_OTHER:
+		rc->hello_ns = now + first_ns;
+		return 0;
+	case DP_PROBED_GOOD:
+		end_probe(rc, true);
+		return 0;
+	case DP_PROBED_BAD:
+		end_probe(rc, false);
+		return 0;
+	case DP_PROBED_NOT:
+		break;
+	}
+	if (!rc->hello_tries) {
+		dp_probed_learns(rc, false, now);
+		end_probe(rc, false);
+		return 0;
+	}
+	note_try(rc, DP_PROBE_TRIES, first_ns, now);
+	dp_probed_asks(rc, rc->hello_ns);
+	dp_build_probe(rc, DP_OP_PROBE, rc->probe, pkt);
 	return 1;
 }
 
@@ -206,10 +243,14 @@ void dp_negotiate_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (p->hello)
 		hello_rx(rc, p, now);
 	else
-		probe_rx(rc, p);
+		probe_rx(rc, p, now);
 }
 
 int dp_negotiate_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
-	return reply_tx(rc, pkt) || hello_tx(rc, pkt, now);
+	if (reply_tx(rc, pkt))
+		return 1;
+	if (!rc->hello_ns || now < rc->hello_ns)
+		return 0;
+	return rc->probing ? probe_tx(rc, pkt, now) : hello_tx(rc, pkt, now);
 }

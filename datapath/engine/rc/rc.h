@@ -4,6 +4,7 @@
  *
  *   rc.c                      the type's row: states, packets in and out, deadlines
  *   negotiate.c               HELLO and PROBE: extended mode, segment
+ *   probed.c                  what PROBEs have shown of the paths to the peers
  *   packets.c                 packets out of work requests
  *   requester.c               what a QP sends next, and its acknowledgement, both modes
  *   requester_gbn.c           requester of the standard mode: go-back-N
