@@ -7,6 +7,7 @@ simulator.py       flows over a simulated network, with the real engine (sim/, C
 engine_options.py  options of the engines of its hosts
 changes.py         changes while it runs; running.py: from one to the next
 steps.py           work that begins flows; wakeup.py: late programs
-sim_result.py      its samples and its result; replay.py: a failed simulation once more
+sim_result.py      its samples and its result; failures.py: how it fails
+replay.py          a failed simulation once more
 emulation.py       the emulator: links in real time (emulator/, C)
 """

@@ -13,7 +13,6 @@ SimulationBroken, and a deadlock with Deadlock; both tell how to replay it.
 from __future__ import annotations
 
 import ctypes
-import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from datapath.errors import DatapathError, LocalError, RunFailed
+from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric.changes import (
     Algorithm,
@@ -34,6 +33,7 @@ from datapath.fabric.changes import (
     Watcher,
 )
 from datapath.fabric.engine_options import EngineOptions
+from datapath.fabric.failures import Deadlock, SimulationBroken, failure
 from datapath.fabric.links import Link
 from datapath.fabric.running import through
 from datapath.fabric.sim_result import Sampling, Series, SimResult, columns, fields
@@ -47,25 +47,6 @@ _SLICE = 200_000
 """Turns of the event loop between two looks at Python's signals."""
 _RESULT_BYTES = traffic.RESULT_DTYPE.itemsize
 _STALL_NS = 100_000_000
-
-
-class SimulationBroken(DatapathError):
-    """Something happened that must never happen: a mistake in the engine or the simulator."""
-
-    exit_code = 4
-
-
-class Deadlock(DatapathError):
-    """Flows have not ended and nothing moves: such as a cycle of paused links."""
-
-    exit_code = 1
-
-
-_FAILURES = {
-    errno.EDEADLK: Deadlock,
-    errno.ERANGE: RunFailed,
-    errno.ECONNABORTED: RunFailed,
-}
 
 
 class Simulation:
@@ -321,7 +302,7 @@ class _Run:
         if end < 0:
             reason = ffi.string(lib.dp_sim_failure(self.sim)).decode()
             now = self.totals()["now_ns"]
-            raise _FAILURES.get(-end, SimulationBroken)(f"after {now} ns: {reason}")
+            raise failure(-end, f"after {now} ns: {reason}")
         return bool(end == lib.DP_SIM_UNTIL)
 
     # --- results ---

@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.cc.spec import Cc, HostCc
-from datapath.errors import DatapathError, LocalError, RunFailed
+from datapath.errors import LocalError, RunFailed
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
 from datapath.lanes.link_events import Watched
 from datapath.lanes.shape import (
@@ -127,13 +127,6 @@ class Simulated:
     def end_ns(self) -> int:
         """Of the simulated time."""
         return self.result.totals["now_ns"]
-
-
-def _advice(error: DatapathError) -> str:
-    """What to do about a simulation that stands still."""
-    if "without a rate" not in str(error):
-        return error.hint
-    return f"set topology.host_rate, the rate of the hosts' links; or {error.hint}"
 
 
 class SimNetwork:
@@ -279,7 +272,8 @@ class SimNetwork:
         poll after a completion before they sleep; None: they never sleep.  timeout_s: seconds of
         this machine's time after which it gives up; None: never.  RunFailed when it deadlocks.
         """
-        from datapath.fabric.simulator import Deadlock, Simulation
+        from datapath.fabric.failures import Deadlock, TimeStandsStill
+        from datapath.fabric.simulator import Simulation
 
         trims = self.path.link("forward").trim or self.path.link("backward").trim
         simulation = Simulation(
@@ -310,8 +304,11 @@ class SimNetwork:
                 keep=logs,
                 timeout_s=timeout_s,
             )
+        except TimeStandsStill as error:
+            hint = f"set topology.host_rate, the rate of the hosts' links; or {error.hint}"
+            raise RunFailed(str(error), hint=hint) from error
         except Deadlock as error:
-            raise RunFailed(str(error), hint=_advice(error)) from error
+            raise RunFailed(str(error), hint=error.hint) from error
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
 

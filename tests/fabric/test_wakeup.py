@@ -15,9 +15,10 @@ from datapath.fabric import flows as traffic
 from datapath.fabric import replay
 from datapath.fabric.changes import PauseLink
 from datapath.fabric.engine_options import EngineOptions
+from datapath.fabric.failures import Deadlock
 from datapath.fabric.links import Link
 from datapath.fabric.sim_result import Sampling
-from datapath.fabric.simulator import Deadlock, Simulation
+from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Dumbbell, Star
 from datapath.fabric.wakeup import MAX_NS, Lateness, Wakeup
 

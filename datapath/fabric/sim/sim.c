@@ -332,7 +332,7 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 	if (next.at_ns != s->now)
 		s->arrived_at = s->turns;
 	else if (s->turns - s->arrived_at > standstill(s))
-		sim_fail(s, -EDEADLK,
+		sim_fail(s, -ELOOP,
 			 "time does not pass: hosts send to each other over links without a rate");
 	if (next.at_ns == s->queue.horizon_ns)
 		sim_fail(s, -ERANGE,

@@ -138,7 +138,8 @@ enum dp_sim_end {
 };
 
 /* Continues the run.  Returns enum dp_sim_end, or -EPROTO: an invariant does not hold, -EDEADLK: a
- * deadlock, -ENOMEM.  dp_sim_failure() has the details. */
+ * deadlock, -ELOOP: events without end in one nanosecond, -ENOMEM, -ERANGE: simulated time is over.
+ * dp_sim_failure() has the details. */
 int dp_sim_run(struct dp_sim *, uint64_t until_ns, uint64_t events);
 const char *dp_sim_failure(const struct dp_sim *);
 
