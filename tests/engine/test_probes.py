@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""PROBEs of many queue pairs to one peer: one asks for all."""
+"""HELLOs and PROBEs of many queue pairs to one peer: one sends the PROBE for all."""
 
 from __future__ import annotations
 
@@ -136,6 +136,44 @@ def test_of_two_lengths_the_longer_one_is_asked_for(make_world: MakeWorld) -> No
         census = Census()
         settle(world, census)
         assert census.probes() == (asked, asked), mtu
+
+
+def repeats(world: World) -> list[int]:
+    """When HELLOs are sent that find no answer, in ns from now."""
+    start = world.now
+    times: list[int] = []
+
+    def lose(host: Host, packet: Packet) -> bool:
+        if packet.name == "HELLO" and host is world.a_host:
+            times.append(world.now - start)
+        return True
+
+    world.run(Channel(lose=lose), limit_ns=20 * MS)
+    return times
+
+
+@pytest.mark.parametrize("before_ns", [0, 900 * MS, 1800 * MS])
+def test_many_that_connect_at_once_repeat_their_hellos_later(long: World, before_ns: int) -> None:
+    """Those that connect within the same second or the next one, too."""
+    others = crowd(long, 200) if before_ns else []
+    for qp in others:
+        qp.destroy()
+    long.advance(before_ns)
+    crowd(long, 1 if before_ns else 200)
+    times = repeats(long)
+    first = [t for t in times if t < 1 * MS]
+    again = [t for t in times if t >= 1 * MS]
+    assert len(first) == (1 if before_ns else 200)
+    assert min(again) >= 200 * 20 * US
+    assert len(again) == 2 * len(first)  # after 4 and 12 ms
+
+
+def test_one_that_connects_alone_repeats_its_hello_soon(long: World) -> None:
+    for qp in crowd(long, 200):
+        qp.destroy()
+    long.advance(2 * S)
+    long.pair()
+    assert [round(t / MS, 1) for t in repeats(long)] == [0, 0.5, 1.5, 3.5, 7.5, 15.5]
 
 
 def test_each_peer_is_asked(long: World) -> None:

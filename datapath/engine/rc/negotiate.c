@@ -12,8 +12,29 @@
 #define HELLO_LONGEST_NS 250000000ull
 /* A HELLO and its reply take both hosts less than this. */
 #define HELLO_WORK_NS 20000ull
+/* QPs that connect within this time do so at once. */
+#define CONNECTS_NS 1000000000ull
 /* A longer RTT than this is an error of measurement. */
 #define HELLO_RTT_MAX_NS 1000000000u
+
+static void count_connect(struct dp_connects *c, uint64_t now)
+{
+	uint64_t past_ns = now - c->since_ns;
+
+	if (past_ns >= CONNECTS_NS) {
+		c->n_before = past_ns < 2 * CONNECTS_NS ? c->n : 0;
+		c->n = 0;
+		c->since_ns = now;
+	}
+	c->n++;
+}
+
+void dp_negotiate_start(struct dp_rc *rc, uint64_t now)
+{
+	count_connect(&rc->qp.engine->connects, now);
+	rc->hello_tries = rc->qp.engine->cfg.extended ? DP_HELLO_TRIES : 0;
+	rc->hello_ns = rc->hello_tries ? now + 1 : 0;
+}
 
 /* The features that this end offers.  A packet of the path MTU and the room for telemetry have to
  * fit together. */
@@ -192,7 +213,8 @@ static void note_try(struct dp_rc *rc, uint32_t most, uint64_t first_ns, uint64_
  * would delay them further. */
 static uint64_t first_wait_ns(const struct dp_rc *rc)
 {
-	uint64_t work_ns = rc->qp.engine->n_qps * HELLO_WORK_NS;
+	const struct dp_connects *c = &rc->qp.engine->connects;
+	uint64_t work_ns = (c->n > c->n_before ? c->n : c->n_before) * HELLO_WORK_NS;
 
 	return work_ns > HELLO_FIRST_NS ? work_ns : HELLO_FIRST_NS;
 }

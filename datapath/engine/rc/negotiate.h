@@ -6,6 +6,8 @@
 
 #include "engine/rc/rc.h"
 
+/* The QP connects: it may offer extended mode from now on. */
+void dp_negotiate_start(struct dp_rc *, uint64_t now);
 /* An extended request came within the window: answer in extended form.  The requester still waits
  * for the peer's HELLO, which tells the window.  If it has given up, it asks again. */
 void dp_peer_is_extended(struct dp_rc *, uint64_t now);

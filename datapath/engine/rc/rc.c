@@ -131,8 +131,7 @@ static int rc_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 		dp_grants_open(rc);
 		rc->segment = rc->req.segment = qp->attr.path_mtu;
 		rc->window = qp->engine->cfg.window_psns;
-		rc->hello_tries = qp->engine->cfg.extended ? DP_HELLO_TRIES : 0;
-		rc->hello_ns = rc->hello_tries ? now + 1 : 0; /* 0: off */
+		dp_negotiate_start(rc, now);
 	} else if (from == DP_QPS_RTR && to == DP_QPS_RTS) {
 		dp_requester_start(rc, now);
 	} else if (from == DP_QPS_RTS && to == DP_QPS_SQD) {

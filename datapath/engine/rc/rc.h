@@ -153,8 +153,8 @@ struct dp_rc {
 	bool probing;	  /* for `probe` bytes; hello_tries and hello_ns are the probe's */
 	uint8_t hello_tries;
 	uint16_t probe,
-		probe_reply; /* bytes to be probed; bytes of the reply that is owed to the peer */
-	uint64_t hello_ns;
+		probe_reply;   /* bytes to be probed; bytes of the reply that is owed to the peer */
+	uint64_t hello_ns;     /* of the next try; 0: none */
 	uint32_t hello_rtt_ns; /* 0: not known */
 	uint32_t hello_ts;     /* to be echoed in the reply that is owed */
 	uint32_t window;       /* in PSNs: the smaller one of both ends */
