@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from datapath.cc.spec import Cc, HostCc
 from datapath.errors import LocalError, RunFailed
+from datapath.fabric.failures import Deadlock, TimeStandsStill
 from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
 from datapath.lanes.link_events import Watched
 from datapath.lanes.shape import (
@@ -127,6 +128,13 @@ class Simulated:
     def end_ns(self) -> int:
         """Of the simulated time."""
         return self.result.totals["now_ns"]
+
+
+def _run_failed(error: Deadlock) -> RunFailed:
+    hint = error.hint
+    if isinstance(error, TimeStandsStill):
+        hint = f"set topology.host_rate, the rate of the hosts' links; or {hint}"
+    return RunFailed(str(error), hint=hint)
 
 
 class SimNetwork:
@@ -272,7 +280,6 @@ class SimNetwork:
         poll after a completion before they sleep; None: they never sleep.  timeout_s: seconds of
         this machine's time after which it gives up; None: never.  RunFailed when it deadlocks.
         """
-        from datapath.fabric.failures import Deadlock, TimeStandsStill
         from datapath.fabric.simulator import Simulation
 
         trims = self.path.link("forward").trim or self.path.link("backward").trim
@@ -304,11 +311,8 @@ class SimNetwork:
                 keep=logs,
                 timeout_s=timeout_s,
             )
-        except TimeStandsStill as error:
-            hint = f"set topology.host_rate, the rate of the hosts' links; or {error.hint}"
-            raise RunFailed(str(error), hint=hint) from error
         except Deadlock as error:
-            raise RunFailed(str(error), hint=error.hint) from error
+            raise _run_failed(error) from error
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
 

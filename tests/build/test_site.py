@@ -73,7 +73,6 @@ def test_figures_of_pages_have_a_ground() -> None:
         width, height = size.groups()
         first = re.search(r"<path [^>]*>", text.partition('<g id="figure_1">')[2])
         assert first, figure
-        assert f'd="M 0 {height} L {width} {height} L {width} 0 L 0 0 z"' in " ".join(
-            first[0].split()
-        )
-        assert "fill: #ffffff" in first[0]
+        path = " ".join(first[0].split()).replace(' "', '"')
+        assert f'd="M 0 {height} L {width} {height} L {width} 0 L 0 0 z"' in path
+        assert "fill: #ffffff" in path
