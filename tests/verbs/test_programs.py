@@ -261,7 +261,9 @@ def test_short_messages_share_packets(pair: Pair, port: str, operation: str, bun
     pair.run([f"ib_{operation}_bw", *words], port, env=env, bundle=bundle)
     sides = [json.loads(p.read_text()) for p in pair.logs.glob("short.*.json")]
     assert len(sides) == 2
-    sent = max(side["qps"][0]["tx_packets"] for side in sides)
+    sender = max((side["qps"][0] for side in sides), key=lambda qp: qp["tx_packets"])
+    # Copies leave alone, and on a busy machine the peer posts its receives too late for many.
+    sent = sender["tx_packets"] - sender["retransmits"]
     assert sent < messages / 8 if bundle else sent >= messages
     assert all(side["engine"]["drop_malformed"] == 0 for side in sides)
 
