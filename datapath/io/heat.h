@@ -5,8 +5,8 @@
  *
  * A call is quick if it comes within DP_QUICK_NS of the one before.  A gap takes off a few quick calls
  * only.  A program that posts a row of requests, computes for 50 us and posts the next row is hot, too:
- * the system calls that a row would take, one for each request, are longer than the gap.  That is how a
- * program looks which goes through thousands of QPs for those with room for a request.
+ * a system call for each request of the row would take about as long.  That is how a program looks which
+ * goes through thousands of QPs for those with room for a request.
  */
 #ifndef DP_IO_HEAT_H
 #define DP_IO_HEAT_H

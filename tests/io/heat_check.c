@@ -31,7 +31,7 @@ static void check_patterns(void)
 {
 	assert(begins(1, DP_HOT_CALLS, 0, 0));
 	assert(!begins(1, DP_HOT_CALLS - 1, 0, 0));
-	/* A loop over 10,000 QPs, of which 20 have room: perftest, on two machines. */
+	/* A loop over 10,000 QPs, of which 20 have room, on a slow and on a quick machine. */
 	assert(begins(MANY, 20, 3, 50 * US));
 	assert(begins(MANY, 20, 3, 8 * US));
 	/* One message at a time, and the program computes in between. */
