@@ -81,10 +81,9 @@ struct dp_engine {
 		struct dp_member *at; /* in no order */
 	} members;		      /* of multicast groups */
 	struct dp_store *own;
-	struct dp_connects {
+	struct dp_connects { /* how many QPs began to connect */
 		uint64_t since_ns;
-		uint32_t n,
-			n_before; /* QPs that began to connect since then, and in the second before */
+		uint32_t n, n_before; /* since then; in the second before that */
 	} connects;
 	struct dp_probed_path *probed;	 /* by peer; NULL: no QP has sent a PROBE */
 	struct dp_granting *granting;	 /* NULL: no QP gives grants */

@@ -129,7 +129,7 @@ def test_a_path_that_loses_long_packets_is_not_asked_by_each(long: World) -> Non
 
 
 def test_of_two_lengths_the_longer_one_is_asked_for(make_world: MakeWorld) -> None:
-    """That a path carried short packets says nothing of longer ones, and the other way round."""
+    """One that carried short packets may lose longer ones; after long ones, short ones may go."""
     world = make_world(extended=True, path_mtu_max=4096, segment_max=8960, telemetry=1)
     for mtu, asked in ((512, 1), (4096, 1), (1024, 0)):
         world.pair(mtu=mtu)

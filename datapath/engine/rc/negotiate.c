@@ -10,9 +10,9 @@
 
 #define HELLO_FIRST_NS 500000ull
 #define HELLO_LONGEST_NS 250000000ull
-/* A HELLO and its reply take both hosts less than this. */
+/* What is allowed for a HELLO and its reply, in both hosts. */
 #define HELLO_WORK_NS 20000ull
-/* QPs that connect within this time do so at once. */
+/* QPs that connect within this time count as many at once. */
 #define CONNECTS_NS 1000000000ull
 /* A longer RTT than this is an error of measurement. */
 #define HELLO_RTT_MAX_NS 1000000000u
