@@ -38,6 +38,9 @@ _BIT_RATES: Mapping[str, float] = {"MB/sec": 8 * _MIB, "MiB/sec": 8 * _MIB, "Gb/
 """Units of perftest's bandwidth, in bit/s.  2^20 bytes are MB up to version 4.5, MiB later."""
 _ATOMIC_SIZE = 8
 _DEFAULT_ITERATIONS = 1000
+_DEFAULT_TX_DEPTH = 128
+_DEFAULT_MODERATION = 100
+"""perftest asks for one completion of so many messages, or of its transmit depth if less."""
 _BW_COLUMN = "BW average"
 _LATENCY_COLUMN = "t_typical[usec]"
 _COLUMN = re.compile(r"#\S+|(?:\S+ )?\S+\[[^\]]*\]")
@@ -163,6 +166,20 @@ class PerftestParams(WorkloadParams):
             raise ValueError("perftest takes duration in whole seconds")
         return self
 
+    @property
+    def moderation(self) -> int | None:
+        """Messages of a QP for each completion (--cq-mod); None: perftest's choice.
+
+        perftest counts each completion as that many messages, also the last one of a QP, which
+        may stand for fewer.  So when they do not divide the iterations it counts too many, and
+        polls no more while slower QPs still wait for completions: it hangs.
+        """
+        count = self.iterations or _DEFAULT_ITERATIONS
+        most = min(_DEFAULT_MODERATION, self.tx_depth or _DEFAULT_TX_DEPTH, count)
+        if self.qps == 1 or self.duration is not None or self.post_list or not count % most:
+            return None
+        return max(part for part in range(1, most) if not count % part)
+
     def command(self, device: str, *, ack_timeout: int | None = None) -> list[str]:
         """Command line of the server; the client's has the server's address behind it.
 
@@ -187,6 +204,7 @@ class PerftestParams(WorkloadParams):
             ("--rx-depth", self.rx_depth),
             ("--outs", self.outstanding),
             ("--post_list", self.post_list),
+            ("--cq-mod", self.moderation),
             ("--inline_size", self.inline),
             ("--gid-index", self.gid_index),
             ("--qp-timeout", ack_timeout),
