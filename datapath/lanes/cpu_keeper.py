@@ -21,7 +21,8 @@ from datapath.native import paths
 class CpuKeeper:
     """The running program, as a context manager; it ends with its namespace at the latest.
 
-    awake: CPUs that it keeps awake.  trouble: what it cannot do here, in words.
+    awake: CPUs that it keeps awake.  polling: their idle loop polls, in place of a thread that
+    is never idle.  trouble: what it cannot do here, in words.
     """
 
     def __init__(self, namespace: Namespace, *, keep_awake: bool, watch: bool) -> None:
@@ -35,7 +36,7 @@ class CpuKeeper:
         except BaseException:
             self.close()
             raise
-        self.awake = int(ready["awake"])
+        self.awake, self.polling = int(ready["awake"]), bool(ready["polling"])
         self.trouble = [str(text) for text in ready["trouble"]]
 
     def finish(self, use: CpuUse) -> None:

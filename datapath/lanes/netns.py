@@ -192,6 +192,7 @@ class NetnsNetwork(WithMiddle):
                 "scheduling": self._scheduling.programs,
                 "scheduling_of_polling_programs": self._scheduling.polling,
                 "kept_awake": keeper.awake,
+                "idle_cpus_poll": keeper.polling,
                 "trouble": [*self._scheduling.trouble, *keeper.trouble],
             }
 

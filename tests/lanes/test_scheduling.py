@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -114,6 +115,7 @@ def test_real_time_priority_is_for_programs_that_wait_for_a_link(
         "scheduling": programs,
         "scheduling_of_polling_programs": "short-slice",
         "kept_awake": len(CPUS),
+        "idle_cpus_poll": can_poll(),
         "trouble": [],
     }
 
@@ -139,10 +141,33 @@ def test_what_cannot_be_had_is_told_and_the_next_one_taken(
 # --- CPUs that stay awake ---------------------------------------------------------------------
 
 
-def idle_loops() -> list[int]:
-    return [
-        tid for tid in threads_of("dp-cpu-keeper") if os.sched_getscheduler(tid) == os.SCHED_IDLE
+def state(cpu: int, number: int) -> Path:
+    return Path(f"/sys/devices/system/cpu/cpu{cpu}/cpuidle/state{number}")
+
+
+def can_poll() -> bool:
+    """Whether this machine's idle CPUs can poll."""
+    names = [state(cpu, 0) / "name" for cpu in CPUS]
+    polls = all(name.exists() and name.read_text() == "POLL\n" for name in names)
+    return polls and os.access("/dev/cpu_dma_latency", os.W_OK)
+
+
+def sleeps() -> int:
+    """How often CPUs have gone to sleep: all states of cpuidle but the one that polls."""
+    counts = [
+        int((state(cpu, number) / "usage").read_text())
+        for cpu in CPUS
+        for number in range(1, 10)
+        if state(cpu, number).exists()
     ]
+    return sum(counts)
+
+
+def idle_loops(keeper: subprocess.Popen[bytes] | None = None) -> list[int]:
+    tids = threads_of("dp-cpu-keeper")
+    if keeper is not None:
+        tids = [int(task.name) for task in Path(f"/proc/{keeper.pid}/task").iterdir()]
+    return [tid for tid in tids if os.sched_getscheduler(tid) == os.SCHED_IDLE]
 
 
 @pytest.mark.san
@@ -154,13 +179,31 @@ def test_each_cpu_is_kept_awake_while_programs_are_measured(keep_awake: bool) ->
         with network.measuring():
             loops = set(idle_loops()) - before
             on = sorted(cpu for tid in loops for cpu in os.sched_getaffinity(tid))
-            assert on == (CPUS if keep_awake else [])
+            assert on == (CPUS if keep_awake and not can_poll() else [])
+            if keep_awake and can_poll():
+                time.sleep(0.1)  # those that sleep have woken
+                asleep = sleeps()
+                time.sleep(1)
+                assert sleeps() == asleep
         assert not loops & set(idle_loops())
+
+
+@pytest.mark.san
+def test_where_idle_cpus_cannot_poll_a_loop_on_each_keeps_them_awake() -> None:
+    command = [str(paths.cpu_keeper()), "--loops"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        ready = json.loads(keeper.stdout.readline())
+        assert ready == {"awake": len(CPUS), "polling": False, "trouble": ready["trouble"]}
+        loops = idle_loops(keeper)
+        assert sorted(cpu for tid in loops for cpu in os.sched_getaffinity(tid)) == CPUS
+        keeper.communicate()
+    assert keeper.returncode == 0
 
 
 YIELDING = """
 import os, pathlib, subprocess, sys, time
-keeper = subprocess.Popen([sys.argv[1], "--awake"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+keeper = subprocess.Popen([sys.argv[1], "--loops"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 cpu = min(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {cpu})
 loops = []

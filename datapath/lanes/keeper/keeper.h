@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The parts of dp-cpu-keeper; main.c tells its purpose. */
+/*
+ * The parts of dp-cpu-keeper; main.c tells its purpose.
+ *
+ *   poll.c, loops.c   two ways to keep CPUs from going to sleep
+ *   waits.c           how long programs waited for a CPU; threads.c: who they are
+ *   watch.c           takes real-time priority from programs that never sleep
+ */
 #ifndef DP_LANES_KEEPER_H
 #define DP_LANES_KEEPER_H
 
@@ -23,12 +29,15 @@ void threads_visit(void (*visit)(pid_t tid, const struct cpu_time *, void *arg),
 /* The name of a thread; "?" when it has ended. */
 void thread_name(pid_t tid, char name[COMM_MAX]);
 
-/* ---- awake.c ------------------------------------------------------------------------ */
+/* ---- poll.c and loops.c: two ways to keep CPUs from going to sleep ------------------- */
 
-/* Keeps each CPU that this program may use from going to sleep.  Returns their
- * number, or -errno. */
-int awake_begin(void);
-void awake_end(void);
+/* Each keeps those that this program may use awake, and returns their number, or -errno.
+ * poll_begin(): idle ones poll in the kernel, where it can do that (-ENOTSUP).
+ * loops_begin(): a thread on each is never idle. */
+int poll_begin(void);
+void poll_end(void);
+int loops_begin(void);
+void loops_end(void);
 
 /* ---- waits.c: how long all programs, also ended ones, waited for a CPU ----------- */
 

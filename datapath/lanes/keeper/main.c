@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * dp-cpu-keeper [--awake] [--watch SLICE_NS]
+ * dp-cpu-keeper [--awake | --loops] [--watch SLICE_NS]
  *
  * Runs beside the programs of a live run, in their PID namespace, while they are
  * measured:
  *
  * - counts how long they wait for a CPU (waits.c);
- * - with --awake keeps the CPUs from going to sleep (awake.c);
+ * - with --awake keeps the CPUs from going to sleep: idle ones poll (poll.c) or, where
+ *   they cannot and with --loops, they are never idle (loops.c);
  * - with --watch takes real-time priority from a program that never sleeps, which
  *   goes on at ordinary priority with slices of SLICE_NS (watch.c).
  *
- * Prints `{"awake": CPUS, "trouble": [...]}` at first.  It ends with its standard input,
- * and prints `{"ran_ns": ..., "waited_ns": ..., "demoted": [...]}` then, without the keys
- * that could not be counted.
+ * Prints `{"awake": CPUS, "polling": BOOL, "trouble": [...]}` at first.  It ends with its
+ * standard input, and prints `{"ran_ns": ..., "waited_ns": ..., "demoted": [...]}` then,
+ * without the keys that could not be counted.
  */
 #include "lanes/keeper/keeper.h"
 #include "posix/clock.h"
@@ -27,7 +28,7 @@
 enum { WHY_ROOM = 200 };
 
 struct settings {
-	bool awake;
+	bool awake, loops;
 	uint64_t slice_ns; /* 0: no program is watched */
 };
 
@@ -36,6 +37,8 @@ static int parse(int argc, char **argv, struct settings *s)
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--awake")) {
 			s->awake = true;
+		} else if (!strcmp(argv[i], "--loops")) {
+			s->awake = s->loops = true;
 		} else if (!strcmp(argv[i], "--watch") && i + 1 < argc) {
 			if (dp_read_number(argv[++i], 1, UINT64_MAX, &s->slice_ns))
 				return -EINVAL;
@@ -47,7 +50,7 @@ static int parse(int argc, char **argv, struct settings *s)
 }
 
 /* The watching thread runs in turn with the threads that it watches.  It has the priority
- * from the start: awake_begin() leaves the ordinary threads of this session next to no
+ * from the start: loops_begin() leaves the ordinary threads of this session next to no
  * CPU when others want it. */
 static bool take_priority(void)
 {
@@ -77,12 +80,22 @@ static void wait_for_the_end(const struct settings *s)
 	}
 }
 
-static void say_ready(int awake, const char *why_not_awake, const char *why_not_counted)
+/* Returns the number of CPUs, or -errno. */
+static int keep_awake(const struct settings *s, bool *polling)
+{
+	int cpus = s->loops ? -ENOTSUP : poll_begin();
+
+	*polling = cpus > 0;
+	return *polling ? cpus : loops_begin();
+}
+
+static void say_ready(int awake, bool polling, const char *why_not_awake,
+		      const char *why_not_counted)
 {
 	const char *comma = *why_not_awake && *why_not_counted ? ", " : "";
 
-	printf("{\"awake\": %d, \"trouble\": [%s%s%s]}\n", awake, why_not_awake, comma,
-	       why_not_counted);
+	printf("{\"awake\": %d, \"polling\": %s, \"trouble\": [%s%s%s]}\n", awake,
+	       polling ? "true" : "false", why_not_awake, comma, why_not_counted);
 	fflush(stdout);
 }
 
@@ -106,25 +119,26 @@ int main(int argc, char **argv)
 {
 	char why[WHY_ROOM], not_awake[WHY_ROOM] = "", not_counted[WHY_ROOM + 2] = "";
 	struct settings settings = { 0 };
-	bool counted;
+	bool counted, polling = false;
 	int awake;
 
 	if (parse(argc, argv, &settings)) {
-		fprintf(stderr, "usage: dp-cpu-keeper [--awake] [--watch SLICE_NS]\n");
+		fprintf(stderr, "usage: dp-cpu-keeper [--awake | --loops] [--watch SLICE_NS]\n");
 		return 2;
 	}
 	take_priority();
-	awake = settings.awake ? awake_begin() : 0;
+	awake = settings.awake ? keep_awake(&settings, &polling) : 0;
 	if (awake < 0)
 		snprintf(not_awake, sizeof(not_awake), "\"CPUs are not kept awake: %s\"",
 			 strerror(-awake));
 	counted = !waits_begin(why, sizeof(why));
 	if (!counted)
 		snprintf(not_counted, sizeof(not_counted), "\"%s\"", why);
-	say_ready(awake > 0 ? awake : 0, not_awake, not_counted);
+	say_ready(awake > 0 ? awake : 0, polling, not_awake, not_counted);
 	wait_for_the_end(&settings);
 	say_counted(counted);
-	awake_end();
+	poll_end();
+	loops_end();
 	if (counted)
 		waits_end();
 	return 0;

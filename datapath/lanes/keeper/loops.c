@@ -66,7 +66,7 @@ static int begin_on(int cpu)
 	return -err;
 }
 
-int awake_begin(void)
+int loops_begin(void)
 {
 	cpu_set_t allowed;
 	int cpu, err;
@@ -77,7 +77,7 @@ int awake_begin(void)
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		err = CPU_ISSET(cpu, &allowed) ? begin_on(cpu) : 0;
 		if (err) {
-			awake_end();
+			loops_end();
 			return err;
 		}
 	}
@@ -94,7 +94,7 @@ static void hurry(pthread_t one)
 		pthread_setschedparam(one, SCHED_OTHER, &ordinary);
 }
 
-void awake_end(void)
+void loops_end(void)
 {
 	int i;
 
