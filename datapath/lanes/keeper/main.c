@@ -6,8 +6,8 @@
  * measured:
  *
  * - counts how long they wait for a CPU (waits.c);
- * - with --awake keeps the CPUs from going to sleep: idle ones poll (poll.c) or, where
- *   they cannot and with --loops, they are never idle (loops.c);
+ * - with --awake keeps the CPUs from going to sleep: idle ones poll (poll.c); where they
+ *   cannot, or with --loops, a thread on each is never idle (loops.c);
  * - with --watch takes real-time priority from a program that never sleeps, which
  *   goes on at ordinary priority with slices of SLICE_NS (watch.c).
  *

@@ -3,8 +3,8 @@
  * Idle CPUs that poll in the kernel do not go to sleep, and nobody has to interrupt them to wake a
  * program there: they see it themselves.  A virtual CPU's interrupt takes a visit to the hypervisor.
  * The kernel's cpuidle lets them poll while somebody asks for a wake-up latency of 0
- * (Documentation/power/pm_qos_interface.rst), if it has a state that polls.  The request ends with
- * the descriptor.
+ * (Documentation/power/pm_qos_interface.rst), if it has a state that polls.  The request is for all
+ * CPUs of the machine, and ends with the descriptor.
  */
 #include "lanes/keeper/keeper.h"
 
@@ -34,20 +34,22 @@ static bool state_says(int cpu, const char *file, const char *line)
 	return same;
 }
 
+static bool can_poll(int cpu)
+{
+	return state_says(cpu, "name", "POLL\n") && state_says(cpu, "disable", "0\n");
+}
+
 int poll_begin(void)
 {
 	const int32_t latency_us = 0;
 	cpu_set_t allowed;
-	int cpu, cpus = 0;
+	int cpu;
 
 	if (sched_getaffinity(0, sizeof(allowed), &allowed))
 		return -errno;
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, &allowed))
-			continue;
-		if (!state_says(cpu, "name", "POLL\n") || !state_says(cpu, "disable", "0\n"))
+		if (CPU_ISSET(cpu, &allowed) && !can_poll(cpu))
 			return -ENOTSUP;
-		cpus++;
 	}
 	request = open(REQUEST, O_WRONLY | O_CLOEXEC);
 	if (request < 0)
@@ -56,7 +58,7 @@ int poll_begin(void)
 		poll_end();
 		return -EIO;
 	}
-	return cpus;
+	return CPU_COUNT(&allowed);
 }
 
 void poll_end(void)
