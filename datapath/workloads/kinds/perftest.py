@@ -173,7 +173,7 @@ class PerftestParams(WorkloadParams):
         perftest counts each completion as that many messages, also the last one of a QP, which
         may stand for fewer.  So when they do not divide the iterations it counts too many, and
         polls no more while slower QPs still wait for completions: it hangs.
-        With post_list, perftest has rules of its own, and refuses iterations that are no multiple of it.
+        With post_list, perftest refuses iterations that are no multiple of that.
         """
         count = self.iterations or _DEFAULT_ITERATIONS
         most = min(_DEFAULT_MODERATION, self.tx_depth or _DEFAULT_TX_DEPTH, count)
