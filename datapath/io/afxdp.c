@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The packet path of the AF_XDP port; afxdp.h tells how its memory is laid out. */
+/* Routes of the AF_XDP port, its packets to the network and those to itself; afxdp.h tells how its
+ * memory is laid out. */
 #include "io/afxdp.h"
 
 #include <errno.h>
@@ -116,7 +117,7 @@ static void kick(struct afxdp *a)
 	while (left && xsk_ring_prod__needs_wakeup(&a->tx)) {
 		before = left;
 		a->port.stats.tx_wakeups++;
-		if (sendto(a->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0) {
+		if (sendto(a->queues[0].fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0) {
 			if (a->zero_copy)
 				return;
 		} else if (errno == ENETDOWN || errno == ENXIO) {
@@ -137,76 +138,6 @@ static void retry_kick(struct afxdp *a)
 
 /* ---- receive --------------------------------------------------------------- */
 
-static void recycle(struct afxdp *a, const uint64_t *addrs, uint32_t n)
-{
-	uint32_t idx;
-
-	if (!n)
-		return;
-	/* the ring has more places than there are chunks */
-	if (!xsk_ring_prod__reserve(&a->fill, n, &idx))
-		assert(!"fill ring is full");
-	for (uint32_t i = 0; i < n; i++)
-		*xsk_ring_prod__fill_addr(&a->fill, idx + i) = addrs[i];
-	xsk_ring_prod__submit(&a->fill, n);
-}
-
-/* The descriptors of one packet, from ring index idx on; 0: not all there. */
-static uint32_t count_descs(const struct afxdp *a, uint32_t idx, uint32_t avail, uint32_t *bytes)
-{
-	*bytes = 0;
-	for (uint32_t i = 0; i < avail; i++) {
-		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&a->rx, idx + i);
-
-		*bytes += d->len;
-		if (!(d->options & XDP_PKT_CONTD))
-			return i + 1;
-	}
-	return 0;
-}
-
-/* Hands a packet of n descriptors and `total` bytes to `out`; false: the packet is not for the
- * engine. */
-static bool take_packet(struct afxdp *a, uint32_t idx, uint32_t n, uint32_t total,
-			struct dp_packet *out)
-{
-	const struct xdp_desc *d = xsk_ring_cons__rx_desc(&a->rx, idx), *d2;
-	uint8_t *frame = a->umem_area + d->addr;
-	uint32_t in_first;
-
-	if (n > 2 || (n == 2 && d->len < RX_FIRST_MIN))
-		return false;
-	if (dp_frame_read(frame, d->len, total, out))
-		return false;
-	out->flags = 0;
-	out->frag = NULL;
-	out->frag_len = 0;
-	out->cookie = d->addr / CHUNK;
-	dp_steer_times(a->steer, frame, out);
-	in_first = d->len - (uint32_t)(out->data - frame);
-	if (n == 1)
-		return true;
-	d2 = xsk_ring_cons__rx_desc(&a->rx, idx + 1);
-	out->cookie |= (d2->addr / CHUNK + 1) << 32;
-	if (out->len > in_first) {
-		out->frag = a->umem_area + d2->addr;
-		out->frag_len = out->len - in_first;
-		out->len = in_first;
-	}
-	return true;
-}
-
-static void drop_packet(struct afxdp *a, uint32_t idx, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t addr = xsk_ring_cons__rx_desc(&a->rx, idx + i)->addr;
-
-		addr &= ~(uint64_t)(CHUNK - 1);
-		recycle(a, &addr, 1);
-	}
-	a->port.stats.rx_malformed++;
-}
-
 /* Takes packets to ourselves: they lie in transmit buffers and crossed no network. */
 static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 {
@@ -220,67 +151,6 @@ static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 	return n;
 }
 
-/*
- * The kernel uses chunks in the order of the fill ring.  So the place of a packet is known before
- * its descriptor is read, and its time and headers can come from the other core's cache together
- * with the descriptor, not after it.  This is only a hint: with a driver that uses another order it
- * is useless, but does no harm.
- */
-static inline void prefetch_packet(const struct afxdp *a, uint32_t idx)
-{
-	const uint64_t *addrs = a->fill.ring;
-	const uint8_t *frame = a->umem_area + addrs[idx & a->fill.mask] + XDP_PACKET_HEADROOM;
-
-	for (int at = -CACHE_LINE; at < RX_HEADERS; at += CACHE_LINE)
-		__builtin_prefetch(frame + at);
-}
-
-static int rx_ring(struct afxdp *a, struct dp_packet *out, int max)
-{
-	uint32_t idx, used = 0, avail, total;
-	int n = 0;
-
-	avail = xsk_ring_cons__peek(&a->rx, 2 * (uint32_t)max + RX_DESCS_MAX, &idx);
-	if (avail)
-		prefetch_packet(a, idx);
-	while (used < avail && n < max) {
-		uint32_t descs = count_descs(a, idx + used, avail - used, &total);
-
-		if (!descs)
-			break;
-		if (take_packet(a, idx + used, descs, total, &out[n])) {
-			a->port.stats.rx_bytes += out[n].len + out[n].frag_len;
-			a->port.stats.rx_untimed += !out[n].arrived_ns;
-			n++;
-		} else {
-			drop_packet(a, idx + used, descs);
-		}
-		used += descs;
-	}
-	xsk_ring_cons__cancel(&a->rx, avail - used);
-	if (used)
-		xsk_ring_cons__release(&a->rx, used);
-	a->port.stats.rx_packets += (uint32_t)n;
-	return n;
-}
-
-/* Runs the driver in this thread when the driver waits for a sign that the fill ring has chunks
- * again, or when busy polling is on and the queue is empty. */
-static void rx_wakeup(struct afxdp *a)
-{
-	a->port.stats.rx_wakeups++;
-	recvfrom(a->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
-}
-
-/* The consumer is moved by whoever has the lock. */
-static bool afxdp_has_packets(const struct dp_port *port)
-{
-	const struct afxdp *a = (const struct afxdp *)port;
-
-	return __atomic_load_n(a->rx.producer, __ATOMIC_ACQUIRE) !=
-	       __atomic_load_n(a->rx.consumer, __ATOMIC_RELAXED);
-}
-
 static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
 {
 	struct afxdp *a = (struct afxdp *)port;
@@ -292,56 +162,26 @@ static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
 		n = rx_loop(a, out, max);
 		update_wake(a);
 	}
-	n += rx_ring(a, out + n, max - n);
-	if (xsk_ring_prod__needs_wakeup(&a->fill)) {
-		rx_wakeup(a);
-	} else if (!n && a->busy_poll) {
-		rx_wakeup(a);
-		n = rx_ring(a, out, max);
-	}
-	return n;
-}
-
-static void afxdp_rx_release(struct dp_port *port, const struct dp_packet *pkts, int n)
-{
-	struct afxdp *a = (struct afxdp *)port;
-	uint64_t addrs[2 * DP_PORT_BATCH];
-	uint32_t used = 0;
-
-	for (int i = 0; i < n; i++) {
-		uint64_t cookie = pkts[i].cookie;
-
-		if (cookie & COOKIE_LOOP) {
-			a->free[a->n_free++] = (uint16_t)cookie;
-			continue;
-		}
-		addrs[used++] = (cookie & UINT32_MAX) * CHUNK;
-		if (cookie >> 32)
-			addrs[used++] = ((cookie >> 32) - 1) * CHUNK;
-		if (used >= 2 * DP_PORT_BATCH - 1) {
-			recycle(a, addrs, used);
-			used = 0;
-		}
-	}
-	recycle(a, addrs, used);
+	return n + dp_afxdp_rx_queues(a, out + n, max - n);
 }
 
 /* ---- transmit --------------------------------------------------------------- */
 
 static void reap_completions(struct afxdp *a)
 {
-	uint32_t idx, n = xsk_ring_cons__peek(&a->comp, COMP_RING, &idx);
+	struct xsk_ring_cons *comp = &a->queues[0].comp;
+	uint32_t idx, n = xsk_ring_cons__peek(comp, COMP_RING, &idx);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t addr = *xsk_ring_cons__comp_addr(&a->comp, idx + i);
-		uint32_t buffer = (uint32_t)((addr - tx_buffer_addr(0)) / TX_BUFFER);
+		uint64_t addr = *xsk_ring_cons__comp_addr(comp, idx + i);
+		uint32_t buffer = (uint32_t)(addr / TX_BUFFER);
 
 		assert(buffer < TX_BUFFERS && a->tx_parts[buffer]);
 		if (!--a->tx_parts[buffer])
 			a->free[a->n_free++] = (uint16_t)buffer;
 	}
 	if (n)
-		xsk_ring_cons__release(&a->comp, n);
+		xsk_ring_cons__release(comp, n);
 }
 
 static int afxdp_tx_reserve(struct dp_port *port, struct dp_packet *out, int max)
@@ -483,9 +323,9 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.release = afxdp_release,
 	.join = afxdp_join,
 	.leave = afxdp_leave,
-	.has_packets = afxdp_has_packets,
+	.has_packets = dp_afxdp_has_packets,
 	.rx = afxdp_rx,
-	.rx_release = afxdp_rx_release,
+	.rx_release = dp_afxdp_rx_release,
 	.tx_reserve = afxdp_tx_reserve,
 	.tx_commit = afxdp_tx_commit,
 	.serve = afxdp_serve,

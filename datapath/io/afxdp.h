@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * AF_XDP port: frames of one queue of a network device, past the kernel's
- * stack.
+ * AF_XDP port: frames of a network device, past the kernel's stack.  Each of the device's receive
+ * queues has a socket; all share one UMEM.  Frames leave through the first queue.
  *
  * UMEM, in chunks of 4096 bytes (one page, the most that every kernel takes):
  *
- *   [ rx chunk ] x RX_CHUNKS  [ tx chunk | tx chunk ] x TX_BUFFERS
+ *   [ tx chunk | tx chunk ] x TX_BUFFERS  [ rx chunk ] x (chunks of a queue) x queues
+ *
+ * A receive chunk belongs to one queue, and goes back to that queue's fill ring.
  *
  * A received packet that exceeds a chunk arrives as two descriptors.  A
  * transmit buffer is two adjacent chunks, so the engine writes a packet of any
@@ -17,7 +19,8 @@
  * through a queue of transmit buffers inside the port (loop_*).  So do copies of packets to a
  * multicast group that this host is in.
  *
- * afxdp_open.c makes and unmakes a port, afxdp.c moves packets.
+ * afxdp_open.c makes and unmakes a port, afxdp_socket.c its sockets; afxdp_rx.c receives packets,
+ * afxdp.c sends them.
  *
  * Threads: none; see port.h.  Memory order: libxdp's ring functions acquire and
  * release the kernel's indices.
@@ -46,17 +49,19 @@
 
 enum {
 	CHUNK = 4096,
-	RX_CHUNKS = 4096,
+	QUEUES_MAX = 128,
+	RX_CHUNKS_MAX = 4096, /* of a queue */
 	TX_BUFFERS = 1024,
 	TX_BUFFER = 2 * CHUNK,
+	TX_CHUNKS = TX_BUFFERS * TX_BUFFER / CHUNK,
 	/* room in front of the BTH; keeps the BTH 64-byte aligned */
 	TX_HEADROOM = 128,
-	RX_RING = RX_CHUNKS,
+	RX_RING = RX_CHUNKS_MAX,
 	TX_RING = 4 * TX_BUFFERS,
 	COMP_RING = 2 * TX_BUFFERS,
 	/* The kernel announces a packet before it gives back the places of its
 	 * chunks in the ring, so chunks may return while those look taken. */
-	FILL_RING = 2 * RX_CHUNKS,
+	FILL_RING = 2 * RX_CHUNKS_MAX,
 	/* more than the descriptors of the longest packet that a kernel makes */
 	RX_DESCS_MAX = 64,
 	/* the first piece must hold all headers */
@@ -77,17 +82,27 @@ struct afxdp_route {
 	struct dp_frame_template frame;
 };
 
+/* A receive queue of the device. */
+struct afxdp_queue {
+	struct xsk_ring_cons rx, comp; /* comp of the first queue, which sends */
+	struct xsk_ring_prod fill;
+	struct xsk_socket *xsk;
+	int fd; /* of the socket */
+};
+
 struct afxdp {
 	struct dp_port port;
-	struct xsk_ring_cons rx, comp;
-	struct xsk_ring_prod tx, fill;
-	int xsk_fd;
+	struct xsk_ring_prod tx;
 	bool zero_copy, busy_poll;
 	int zero_copy_err; /* why bind() refused zero-copy; 0: not tried, or not refused */
 	bool tx_pending;   /* descriptors wait for a kick that the kernel accepts */
 	bool tx_down;	   /* ... and the device is down: there is no hurry to try again */
 	bool wake_set;	   /* wake_fd is readable */
+	uint32_t n_queues, first_queue;
+	uint32_t next_queue; /* index of the queue that dp_afxdp_rx_queues() looks at first */
+	uint32_t rx_shift;   /* log2 of the receive chunks of a queue */
 	uint8_t *umem_area;
+	size_t umem_size;
 	uint32_t n_free;	       /* transmit buffers in `free` */
 	uint16_t free[TX_BUFFERS];     /* a stack: the buffer used last is still in the cache */
 	uint8_t tx_parts[TX_BUFFERS];  /* descriptors that the kernel holds */
@@ -97,23 +112,52 @@ struct afxdp {
 	struct dp_peers peers;
 	struct afxdp_route routes[DP_PEERS_MAX]; /* by path_id */
 
-	struct xsk_socket *xsk;
 	struct xsk_umem *umem;
 	struct dp_steer *steer;
 	struct dp_slot names; /* of services; the address has no slots */
 	int wake_fd;	      /* eventfd: rx() has work that no packet will announce */
+	int queues_fd;	      /* epoll over the sockets of several queues; -1: there is one */
 	int holder_fd;	      /* tells others who holds the device; -1: nobody is told */
+	struct afxdp_queue queues[QUEUES_MAX];
 };
-
-static const size_t umem_size = (size_t)RX_CHUNKS * CHUNK + (size_t)TX_BUFFERS * TX_BUFFER;
 
 static inline uint64_t tx_buffer_addr(uint32_t buffer)
 {
-	return (uint64_t)RX_CHUNKS * CHUNK + (uint64_t)buffer * TX_BUFFER;
+	return (uint64_t)buffer * TX_BUFFER;
+}
+
+static inline uint32_t rx_chunks(const struct afxdp *a)
+{
+	return 1u << a->rx_shift;
+}
+
+/* The first receive chunk of a queue. */
+static inline uint32_t first_chunk(const struct afxdp *a, uint32_t queue)
+{
+	return TX_CHUNKS + (queue << a->rx_shift);
+}
+
+static inline struct afxdp_queue *queue_of_chunk(struct afxdp *a, uint32_t chunk)
+{
+	return &a->queues[(chunk - TX_CHUNKS) >> a->rx_shift];
 }
 
 int dp_afxdp_open(const struct dp_spec *, struct dp_port **out, struct dp_error *);
 void dp_afxdp_close(struct dp_port *);
 void dp_afxdp_stats(struct dp_port *);
+
+/* Which modes bind() may choose from. */
+enum afxdp_mode { MODE_AUTO, MODE_COPY, MODE_ZEROCOPY };
+
+/* Makes the sockets of all queues, in the fastest mode that the first one gets; tells in
+ * port.info which mode that is and why. */
+int dp_afxdp_make_sockets(struct afxdp *, enum afxdp_mode, struct dp_error *);
+void dp_afxdp_delete_sockets(struct afxdp *);
+
+/* The calls rx, rx_release and has_packets of struct dp_port_ops; dp_afxdp_rx_queues() is rx for
+ * packets from the network. */
+int dp_afxdp_rx_queues(struct afxdp *, struct dp_packet *out, int max);
+void dp_afxdp_rx_release(struct dp_port *, const struct dp_packet *, int n);
+bool dp_afxdp_has_packets(const struct dp_port *);
 
 #endif

@@ -12,7 +12,8 @@
  * The files of this folder:
  *
  *   port.c, spec.c            specifications; the table of kinds (port_impl.h)
- *   afxdp.c, afxdp_open.c     kind afxdp; steer.c: its XDP program; holder.c: who has the queue
+ *   afxdp.c, afxdp_open.c, ...  kind afxdp (afxdp.h lists its files); steer.c: its XDP program;
+ *                             holder.c: who has the device
  *   udp.c, udp_rx.c, ...      kind udp (udp_impl.h lists its files)
  *   frame.c                   headers of whole frames
  *   peers.c, route.c          peers; the kernel's routes and neighbours
@@ -53,6 +54,7 @@ struct dp_port_info {
 	char mode[32];		   /* "zero-copy", "copy", "gso", "plain" */
 	char mode_reason[128];	   /* why it is not the faster one, "" if it is */
 	uint16_t udp_sport;	   /* 0: the engine may choose the UDP source port */
+	uint32_t n_queues;	   /* afxdp: receive queues that it serves */
 	uint32_t qpn_prefix;	   /* for struct dp_engine_config */
 	uint64_t line_rate_bps;	   /* 0: not known */
 };

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "io/netdev.h"
 #include "xdp/raw.h"
 
 #include "raw.skel.h"
@@ -300,13 +301,20 @@ static int attach(struct dp_raw_port *p)
 
 int dp_raw_port_open(struct dp_raw *raw, struct dp_raw_port *p, char *why, size_t size)
 {
+	int err = 0, queues = dp_netdev_rx_queues(p->name);
 	const char *step = "find";
-	int err = 0;
 
 	p->link_fd = -1;
 	p->ifindex = if_nametoindex(p->name);
 	if (!p->ifindex)
 		err = -errno;
+	if (!err && queues > 1) {
+		snprintf(why, size,
+			 "%s has %d receive queues, of which only the first would be read: give it "
+			 "one (ethtool -L)",
+			 p->name, queues);
+		return -EINVAL;
+	}
 	if (!err) {
 		step = "bind AF_XDP to";
 		err = open_socket(raw, p);

@@ -34,7 +34,7 @@ static int keep_message(enum libbpf_print_level level, const char *format, va_li
 	return 0;
 }
 
-static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue, bool dated,
+static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t n_queues, bool dated,
 		bool frags)
 {
 	uint32_t flags;
@@ -46,7 +46,7 @@ static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t qu
 	memcpy(s->skel->rodata->steer_config.addr, info->addr.b, sizeof(info->addr.b));
 	s->skel->rodata->steer_config.seal = s->seal;
 	s->skel->rodata->steer_config.dated = dated;
-	err = bpf_map__set_max_entries(s->skel->maps.sockets, queue + 1);
+	err = bpf_map__set_max_entries(s->skel->maps.sockets, n_queues);
 	if (err)
 		goto destroy;
 	flags = bpf_program__flags(s->skel->progs.dp_steer);
@@ -154,16 +154,16 @@ static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_
 	return 0;
 }
 
-static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_t queue, bool dated,
-		    struct dp_error *error)
+static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_t n_queues,
+		    bool dated, struct dp_error *error)
 {
 	libbpf_print_fn_t before = libbpf_set_print(keep_message);
 	int err;
 
 	libbpf_said[0] = 0;
-	err = load(s, info, queue, dated, true);
+	err = load(s, info, n_queues, dated, true);
 	if (err && err != -EPERM) /* a kernel before 5.18 knows no frags */
-		err = load(s, info, queue, dated, false);
+		err = load(s, info, n_queues, dated, false);
 	libbpf_set_print(before);
 	if (err == -EPERM)
 		return dp_fail(error, err,
@@ -176,8 +176,24 @@ static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_
 	return 0;
 }
 
-int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, bool dated,
-		    struct dp_steer **out, struct dp_error *error)
+static int add_sockets(struct dp_steer *s, const struct dp_port_info *info, uint32_t first_queue,
+		       const int *fds, uint32_t n_queues, struct dp_error *error)
+{
+	int map = bpf_map__fd(s->skel->maps.sockets);
+
+	for (uint32_t i = 0; i < n_queues; i++) {
+		uint32_t queue = first_queue + i;
+
+		if (bpf_map_update_elem(map, &queue, &fds[i], BPF_ANY))
+			return dp_fail(error, -errno,
+				       "cannot put the socket of %s queue %u in the map: %s",
+				       info->netdev, queue, strerror(errno));
+	}
+	return 0;
+}
+
+int dp_steer_attach(struct dp_port_info *info, uint32_t first_queue, const int *fds,
+		    uint32_t n_queues, bool dated, struct dp_steer **out, struct dp_error *error)
 {
 	struct dp_steer *s = calloc(1, sizeof(*s));
 	int err;
@@ -189,16 +205,13 @@ int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, bool 
 		err = dp_fail(error, -errno, "no random numbers: %s", strerror(errno));
 		goto fail;
 	}
-	err = load_any(s, info, queue, dated, error);
+	err = load_any(s, info, first_queue + n_queues, dated, error);
 	if (err)
 		goto fail;
-	/* First the socket: once the program is attached, no packet may miss it. */
-	err = bpf_map_update_elem(bpf_map__fd(s->skel->maps.sockets), &queue, &xsk_fd, BPF_ANY);
-	if (err) {
-		err = dp_fail(error, -errno, "cannot put the socket of %s queue %u in the map: %s",
-			      info->netdev, queue, strerror(errno));
+	/* First the sockets: once the program is attached, no packet may miss them. */
+	err = add_sockets(s, info, first_queue, fds, n_queues, error);
+	if (err)
 		goto fail;
-	}
 	err = attach_best(s, info, error);
 	if (err)
 		goto fail;

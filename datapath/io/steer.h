@@ -14,11 +14,12 @@
 
 struct dp_steer;
 
-/* Steers RoCE packets to info->addr that arrive at `queue` of info->netdev to the AF_XDP socket.
+/* Steers RoCE packets to info->addr that arrive at queue first_queue + i of info->netdev to the AF_XDP
+ * socket fds[i].
  * dated: frames end with the time at which an emulated link let them go (xdp/steer.h).
  * If a slower way of attachment was necessary, info->mode_reason tells why. */
-int dp_steer_attach(struct dp_port_info *info, uint32_t queue, int xsk_fd, bool dated,
-		    struct dp_steer **out, struct dp_error *);
+int dp_steer_attach(struct dp_port_info *info, uint32_t first_queue, const int *fds,
+		    uint32_t n_queues, bool dated, struct dp_steer **out, struct dp_error *);
 void dp_steer_detach(struct dp_steer *);
 /* Fills in arrived_ns, when the program saw the frame (0: the driver leaves no room in front of
  * frames), and late_ns.  To be called once for a frame: it clears them there, since the memory is

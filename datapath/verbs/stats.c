@@ -142,8 +142,10 @@ static void put_port(FILE *f, const struct dp_port_info *info)
 	front_put_string(f, "mode", info->mode);
 	fputs(", ", f);
 	front_put_string(f, "mode_reason", info->mode_reason);
-	fprintf(f, ", \"udp_sport\": %u, \"qpn_prefix\": %u, \"line_rate_bps\": %llu},\n",
-		info->udp_sport, info->qpn_prefix, (unsigned long long)info->line_rate_bps);
+	fprintf(f,
+		", \"queues\": %u, \"udp_sport\": %u, \"qpn_prefix\": %u, \"line_rate_bps\": %llu},\n",
+		info->n_queues, info->udp_sport, info->qpn_prefix,
+		(unsigned long long)info->line_rate_bps);
 }
 
 static void put_counters(FILE *f, const struct dp_port_stats *port,

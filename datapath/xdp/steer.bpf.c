@@ -27,7 +27,7 @@ struct dp_steer_counters steer_counters = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 1); /* the port sets it to cover its queue */
+	__uint(max_entries, 1); /* the port sets it to cover its queues */
 	__type(key, __u32);
 	__type(value, __u32);
 } sockets SEC(".maps");

@@ -744,6 +744,18 @@ def test_a_device_that_is_not_there_is_named() -> None:
         Emulator(ports, PAIR, start)
 
 
+def test_a_device_with_several_queues_is_refused() -> None:
+    """Frames on the others would be lost without a word."""
+    name = f"dpq{os.getpid()}"
+    queues = ("numtxqueues", "4", "numrxqueues", "4")
+    subprocess.run(["ip", "link", "add", name, *queues, "type", "veth"], check=True)
+    try:
+        with pytest.raises(DatapathError, match=f"{name} has 4 receive queues, .*ethtool -L"):
+            Emulator([Port(name, "left"), Port("lo", "right")], PAIR, start)
+    finally:
+        subprocess.run(["ip", "link", "delete", name], check=True)
+
+
 LINKS = ["link:there:a:b", "link:back:b:a"]
 
 

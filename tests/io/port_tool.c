@@ -345,10 +345,10 @@ static void print_json(struct tool *t)
 	dp_port_info(t->port, &t->info);
 	printf("{\"info\": {\"kind\": \"%s\", \"netdev\": \"%s\", \"ifindex\": %u, "
 	       "\"addr\": \"%s\", \"netdev_mtu\": %u, \"path_mtu\": %u, "
-	       "\"path_mtu_reason\": \"%s\", \"mode\": \"%s\", \"mode_reason\": \"%s\", "
+	       "\"path_mtu_reason\": \"%s\", \"mode\": \"%s\", \"mode_reason\": \"%s\", \"queues\": %u, "
 	       "\"udp_sport\": %u, \"qpn_prefix\": %u, \"line_rate_bps\": %" PRIu64 "}, ",
 	       i->kind, i->netdev, i->ifindex, dp_addr_text(&i->addr, addr), i->netdev_mtu,
-	       i->path_mtu, i->path_mtu_reason, i->mode, i->mode_reason, i->udp_sport,
+	       i->path_mtu, i->path_mtu_reason, i->mode, i->mode_reason, i->n_queues, i->udp_sport,
 	       i->qpn_prefix, i->line_rate_bps);
 	printf("\"stats\": {");
 #define X(name) printf("\"" #name "\": %" PRIu64 ", ", s.name);

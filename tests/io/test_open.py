@@ -102,6 +102,37 @@ def test_nothing_is_left(pair: Pair, violent: bool) -> None:
     pair.a.run("ip", "link", "set", "eth0", "mtu", "1400")
 
 
+@pytest.mark.parametrize("others", [1, 3, 5, 17])
+def test_every_queue_is_served(make_pair: Callable[..., Pair], others: int) -> None:
+    """Packets arrive on whichever queue, one or two pieces long, and wake a sleeping reader."""
+    pair = make_pair(queues=1 + others)
+    until = ("--count", "80", "--seconds", "15", "--idle-ms", "10000")
+    receiver = pair.b.tool("afxdp:eth0", "receive", "--check", "--sleep", *until)
+    for size in (64, 4096):
+        send = ("send", pair.b.ipv4, "--check", "--count", "20", "--size", str(size))
+        for queue in (0, others):
+            pair.a.report(f"afxdp:eth0,queue={queue}", *send)
+    report = receiver.report()
+    assert report.info["queues"] == 1 + others
+    assert (report.result["received"], report.result["in_two_pieces"]) == (80, 40)
+    assert report.result["bad_pattern"] == report.result["bad_icrc"] == 0
+    assert report.stats["rx_other_queue"] == report.stats["rx_malformed"] == 0
+
+
+def test_each_queue_gets_its_buffers_back(make_pair: Callable[..., Pair]) -> None:
+    """Far more packets than a queue has buffers (2048, two for each packet)."""
+    pair = make_pair(queues=2)
+    until = ("--count", "8000", "--seconds", "15", "--idle-ms", "2000")
+    receiver = pair.b.tool("afxdp:eth0", "receive", "--check", *until)
+    send = ("send", pair.b.ipv4, "--check", "--size", "4096", "--rate-pps", "5000")
+    for queue in (0, 1):
+        pair.a.report(f"afxdp:eth0,queue={queue}", *send, "--count", "4000")
+    report = receiver.report()
+    assert report.result["received"] + report.stats["rx_dropped"] == 8000
+    assert report.result["received"] > 6000
+    assert report.result["bad_pattern"] == report.result["bad_icrc"] == 0
+
+
 def test_packets_on_another_queue_are_told_of(make_pair: Callable[..., Pair]) -> None:
     """What the device gives to a queue without a socket is counted, not a riddle."""
     pair = make_pair(queues=2)

@@ -331,7 +331,7 @@ struct floor_socket *floor_xdp_open(const struct floor_setup *setup)
 	x->base.fd = xsk_socket__fd(x->xsk);
 	tune(x);
 	write_frames(x);
-	if (dp_steer_attach(&x->info, 0, x->base.fd, false, &x->steer, &why))
+	if (dp_steer_attach(&x->info, 0, &x->base.fd, 1, false, &x->steer, &why))
 		floor_fail("%s", text);
 	return &x->base;
 }
