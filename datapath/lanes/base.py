@@ -119,12 +119,12 @@ class Host(Protocol):
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] | None = None,
-        polls: bool = False,
+        busy: bool = False,
     ) -> Process:
         """Start a program on the host; `env` is added to the environment.
 
         `cpus` binds it to some of the host's CPUs.
-        `polls`: it never sleeps, and so gets no real-time priority.
+        `busy`: it polls or computes and seldom sleeps, so it gets no real-time priority.
         Output goes to the named local log files (appended), or to /dev/null.
         The program dies with the network, whatever happens.
         """

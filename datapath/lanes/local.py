@@ -84,7 +84,7 @@ class NetnsHost:
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] | None = None,
-        polls: bool = False,
+        busy: bool = False,
     ) -> subprocess.Popen[bytes]:
         """As lanes.base.Host says; CapabilityError when the program is not installed."""
         with contextlib.ExitStack() as files:
@@ -96,7 +96,7 @@ class NetnsHost:
                 argv,
                 env=env,
                 cpus=cpus,
-                policy=self.scheduling.of(polls=polls) if self.scheduling else "ordinary",
+                policy=self.scheduling.of(busy=busy) if self.scheduling else "ordinary",
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT if stderr and stderr == stdout else err,

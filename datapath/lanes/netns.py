@@ -190,7 +190,7 @@ class NetnsNetwork(WithMiddle):
         with self._keeper() as keeper:
             return {
                 "scheduling": self._scheduling.programs,
-                "scheduling_of_polling_programs": self._scheduling.polling,
+                "scheduling_of_busy_programs": self._scheduling.busy,
                 "kept_awake": keeper.awake,
                 "idle_cpus_poll": keeper.polling,
                 "trouble": [*self._scheduling.trouble, *keeper.trouble],

@@ -57,17 +57,17 @@ class _Attributes(ctypes.Structure):
 class Scheduling:
     """The policies with which programs are started.
 
-    programs: those that sleep when they have nothing to do.  polling: those that never sleep,
-    which no real-time priority is given to.  trouble: why it is not what was asked for, in
-    words; empty: it is.
+    programs: those that sleep when they have nothing to do.  busy: those that poll or compute
+    and seldom sleep, which no real-time priority is given to.  trouble: why it is not what was
+    asked for, in words; empty: it is.
     """
 
     programs: Policy
-    polling: Policy
+    busy: Policy
     trouble: tuple[str, ...] = ()
 
-    def of(self, *, polls: bool) -> Policy:
-        return self.polling if polls else self.programs
+    def of(self, *, busy: bool) -> Policy:
+        return self.busy if busy else self.programs
 
 
 def choose(wanted: Policy) -> Scheduling:
@@ -78,12 +78,12 @@ def choose(wanted: Policy) -> Scheduling:
         if why := _try(policy):
             trouble.append(f"no {policy} scheduling of programs: {why}")
             continue
-        polling = policy if policy != "realtime" else _for_polling()
-        return Scheduling(policy, polling, tuple(trouble))
+        busy = policy if policy != "realtime" else _for_busy()
+        return Scheduling(policy, busy, tuple(trouble))
     raise AssertionError("ordinary scheduling is always there")
 
 
-def _for_polling() -> Policy:
+def _for_busy() -> Policy:
     return "ordinary" if _try("short-slice") else "short-slice"
 
 

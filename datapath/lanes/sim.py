@@ -96,7 +96,7 @@ class SimHost:
         stdout: FilePath | None = None,
         stderr: FilePath | None = None,
         cpus: Collection[int] | None = None,
-        polls: bool = False,
+        busy: bool = False,
     ) -> Process:
         self._refuse()
 

@@ -86,13 +86,14 @@ class Program:
 class Programs:
     """The programs of one run, as a context manager: whatever happens, none outlives it.
 
-    tools: what the workload starts.  polls: they never sleep.
+    tools: what the workload starts.  busy: they poll or compute, and
+    seldom sleep.
     """
 
     ctx: RunContext
     tools: Sequence[Tool]
     pin: bool = False
-    polls: bool = False
+    busy: bool = False
     _started: list[Program] = field(default_factory=list)
     _deadline: float = 0.0
 
@@ -124,7 +125,7 @@ class Programs:
         cpus = self._cpus(host, len(self._started))
         # Line by line, so that a program that hangs has a log too.
         words = ["stdbuf", "-oL", *argv]
-        process = host.popen(words, env=env, stdout=out, stderr=err, cpus=cpus, polls=self.polls)
+        process = host.popen(words, env=env, stdout=out, stderr=err, cpus=cpus, busy=self.busy)
         program = Program(name, process, out, err)
         self._started.append(program)
         return program

@@ -97,7 +97,7 @@ def test_a_program_and_what_it_starts_have_the_policy_that_was_asked_for(
             assert {policy(pid) for pid in [*threads, child]} == {wanted}
             bounds = resource.prlimit(family.pid, resource.RLIMIT_RTTIME)
             assert (bounds[0] == scheduling.REALTIME_LIMIT_US) == (wanted == "realtime")
-            polling = host.popen(python(SPIN), polls=True)
+            polling = host.popen(python(SPIN), busy=True)
             assert policy(polling.pid) == ("ordinary" if wanted == "ordinary" else "short-slice")
             polling.kill()
         later = network.hosts[0].popen(["sleep", "60"])
@@ -115,7 +115,7 @@ def test_real_time_priority_is_for_programs_that_wait_for_a_link(
         cpu = network.describe()["cpu"]
     assert cpu == {
         "scheduling": programs,
-        "scheduling_of_polling_programs": "short-slice",
+        "scheduling_of_busy_programs": "short-slice",
         "kept_awake": len(CPUS),
         "idle_cpus_poll": can_poll(),
         "trouble": [],
@@ -131,11 +131,11 @@ def test_what_cannot_be_had_is_told_and_the_next_one_taken(
     unlimited.write_text("-1\n")
     monkeypatch.setattr(scheduling, "_RT_RUNTIME", unlimited)
     second = scheduling.choose("realtime")
-    assert (second.programs, second.polling) == ("short-slice", "short-slice")
+    assert (second.programs, second.busy) == ("short-slice", "short-slice")
     assert [str(unlimited) in text for text in second.trouble] == [True]
     monkeypatch.setattr(scheduling, "slice_ns", lambda tid: 0)
     third = scheduling.choose("realtime")
-    assert (third.programs, third.polling) == ("ordinary", "ordinary")
+    assert (third.programs, third.busy) == ("ordinary", "ordinary")
     assert len(third.trouble) == 2
     assert "Linux 6.12" in third.trouble[1]
 

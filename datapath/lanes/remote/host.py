@@ -94,7 +94,7 @@ class SshHost:
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] | None = None,
-        polls: bool = False,
+        busy: bool = False,
     ) -> RemoteProcess:
         """As lanes.base.Host says; CapabilityError when the program is not installed.
 

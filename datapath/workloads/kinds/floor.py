@@ -81,7 +81,7 @@ class Floor:
         require_device(ctx, self.name, self.devices)
         p = self.params
         client, server = ctx.network.pairs[0]
-        with Programs(ctx, self.tools, p.pin, polls=p.polling) as programs:
+        with Programs(ctx, self.tools, p.pin, busy=p.polling) as programs:
             listener = programs.start(
                 server, "floor-server", self._command("server", server, client)
             )

@@ -59,7 +59,7 @@ class Libfabric:
         def words(host: Host) -> list[str]:
             return self.command(None if over_verbs else host.endpoint.netdev)
 
-        with Programs(ctx, self.tools, self.params.pin, polls=True) as programs:
+        with Programs(ctx, self.tools, self.params.pin, busy=True) as programs:
             listener = programs.start(
                 server, "libfabric-server", words(server), devices[server.name]
             )

@@ -78,7 +78,7 @@ class Mpi:
         if self.params.ranks > len(hosts):
             refuse_own_port(ctx, f"ranks: {len(hosts)}")
         program = paths.mpi_benchmark()
-        with Programs(ctx, self.tools, pin=False, polls=True) as programs:
+        with Programs(ctx, self.tools, pin=False, busy=True) as programs:
             for host in hosts[1:]:
                 _keep_entrance(ctx, programs, host)
             words = self.command(ctx, program)

@@ -243,9 +243,7 @@ class Perftest:
     def run(self, ctx: RunContext) -> Outcome:
         require_device(ctx, self.name, self.devices)
         device = ctx.transport.device
-        with Programs(
-            ctx, self.tools, self.params.pin, polls=not self.params.use_event
-        ) as programs:
+        with Programs(ctx, self.tools, self.params.pin, busy=not self.params.use_event) as programs:
             for attempt in range(_ATTEMPTS):
                 suffix = f".again-{attempt}" if attempt else ""
                 try:

@@ -63,7 +63,7 @@ class Sockperf:
         common += ["--nonblocked"] if p.polling else []
         common += p.extra
         log = ctx.logs.resolve() / "sockperf.csv"
-        with Programs(ctx, self.tools, p.pin, polls=p.polling) as programs:
+        with Programs(ctx, self.tools, p.pin, busy=p.polling) as programs:
             listener = programs.start(server, "sockperf-server", ["sockperf", "server", *common])
             programs.wait_listening(server, listener, _PORT, udp=p.protocol == "udp")
             ping_pong = ["sockperf", "ping-pong", *common, "-m", str(p.size)]

@@ -91,7 +91,7 @@ class Training:
                 "workload training needs hosts that see this machine's files, PyTorch among them",
                 hint="use lane: netns or vm",
             )
-        with Programs(ctx, self.tools, self.params.pin) as programs:
+        with Programs(ctx, self.tools, self.params.pin, busy=True) as programs:
             started = [self.start(ctx, programs, rank, host) for rank, host in enumerate(hosts)]
             _finish(programs, started)
         return self.outcome([_read(ctx.logs, host, rank) for rank, host in enumerate(hosts)])

@@ -82,7 +82,7 @@ class Ucx:
         def settings(host: Host) -> dict[str, str]:
             return {**devices[host.name], **environment(host, qp_type)}
 
-        with Programs(ctx, self.tools, p.pin, polls=True) as programs:
+        with Programs(ctx, self.tools, p.pin, busy=True) as programs:
             listener = programs.start(server, "ucx-server", words(server), settings(server))
             programs.wait_listening(server, listener, _PORT)
             asks = words(client, server.endpoint.mgmt_ipv4, *test)
