@@ -245,6 +245,12 @@ def _frame(path: Path, records: list[dict[str, Any]], remarks: list[str]) -> pd.
             frame = foreign.read_table(file)
         except (OSError, ValueError) as error:
             remarks.append(f"runs.parquet cannot be read: {first_line(error)}")
+    if _began_later(records, frame):
+        remarks.append(
+            "runs.parquet lacks the last runs: the sweep was resumed and did not come to its end. "
+            "What follows is from all runs that finished (runs/*.json); claims are those of before."
+        )
+        frame = pd.DataFrame([row for record in records for row in _rows(record)])
     if frame.empty and records:
         if not file.is_file():
             remarks.append(
@@ -255,6 +261,19 @@ def _frame(path: Path, records: list[dict[str, Any]], remarks: list[str]) -> pd.
     elif frame.empty:
         remarks.append("No run has finished: there is nothing to show yet.")
     return _normalise(frame)
+
+
+def _began_later(records: list[dict[str, Any]], frame: pd.DataFrame) -> bool:
+    """Whether a run began after all those of the table."""
+    import pandas as pd
+
+    def newest(started: Any) -> Any:
+        times = pd.Series(started, dtype="object")
+        return pd.to_datetime(times, utc=True, format="ISO8601", errors="coerce").max()
+
+    if frame.empty or "started" not in frame:
+        return False
+    return bool(newest([record.get("started") for record in records]) > newest(frame["started"]))
 
 
 def _rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:

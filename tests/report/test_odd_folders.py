@@ -68,6 +68,21 @@ def test_broken_off_sweep_is_shown_from_the_runs_that_finished(tmp_path: Path) -
     assert "no claims.json" in page.text("claims")
 
 
+def test_runs_of_a_resumed_sweep_that_was_broken_off_are_shown(plain: Path) -> None:
+    """The table was written at the end of the sweep before."""
+    file = max((plain / "runs").glob("*.json"))
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps(record | {"started": "2026-01-02T09:00:00Z"}))
+    one = (record["point"], record["repetition"])
+    change_frame(
+        plain, lambda frame: frame[(frame["point"] != one[0]) | (frame["repetition"] != one[1])]
+    )
+    page = built(plain)
+    assert "runs.parquet lacks the last runs" in page.text("remarks")
+    runs = read(plain).frame[["point", "repetition"]].drop_duplicates()
+    assert len(runs) == 24
+
+
 @pytest.mark.parametrize("name", ["n", "ratio", "verdict"])
 def test_an_axis_that_is_called_as_a_column_of_the_tables(plain: Path, name: str) -> None:
     """As no sweep may have it today."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.verbs.launch import device_environment
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome
-from datapath.workloads.kinds.training import Training
+from datapath.workloads.kinds.training import Training, TrainingParams
 from tests.workloads.conftest import RunWorkload
 
 pytestmark = pytest.mark.timeout(900)
@@ -60,6 +61,15 @@ def report(**changes: Any) -> dict[str, Any]:
         "cpu_s": 1.5,
         **changes,
     }
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [([4.0, 1.0], False), ([4.0, 5.0], False), ([4.0, 90.0], True), ([4.0, math.nan], True)],
+)
+def test_a_training_that_diverged_is_told_of(losses: list[float], told: bool) -> None:
+    done = Training(TrainingParams()).outcome([report(losses=losses), report(losses=losses)])
+    assert ("lower workload.learning_rate" in done.notes.get("diverged", "")) == told
 
 
 def test_the_slowest_rank_counts() -> None:

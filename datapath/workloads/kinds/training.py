@@ -24,6 +24,7 @@ from datapath.workloads.torch_ranks import rank_environment
 from datapath.workloads.traffic.live import DEVICE_NAMES
 
 _LAST = 10  # steps whose mean loss is the loss at the end
+_LEARNING_RATES = {"transformer": 0.02, "convnet": 0.05}  # both learn with each of many seeds
 
 
 class TrainingParams(WorkloadParams):
@@ -35,7 +36,9 @@ class TrainingParams(WorkloadParams):
     steps: int = Field(50, ge=1, le=10**6, description="Steps that are measured.")
     warm_up: int = Field(5, ge=3, le=10**6, description="Steps before them, also trained.")
     batch: int = Field(8, ge=1, le=4096, description="Sequences or pictures of a rank in a step.")
-    learning_rate: float = Field(0.05, gt=0, description="Of SGD.")
+    learning_rate: float | None = Field(
+        None, gt=0, description="Of SGD; unless set, 0.02 for transformer, 0.05 for convnet."
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="Of SGD.")
     bucket_mib: float = Field(
         25.0, gt=0, le=1024, description="Gradients that DDP sends at once, MiB."
@@ -101,6 +104,7 @@ class Training:
         device = ctx.transport.device
         p |= {
             "backend": "gloo" if device == "kernel" else "dp",
+            "learning_rate": self.params.learning_rate or _LEARNING_RATES[self.params.model],
             "seed": ctx.table_seed,
             "netdev": host.endpoint.netdev,
             "timeout_s": ctx.timeout_s,
@@ -133,18 +137,24 @@ class Training:
             statistics.fmean(each) for each in zip(*(r["losses"] for r in reports), strict=True)
         ]
         dense = sum(r["gradient_bytes"] for r in reports)
+        notes = {"parameters": str(reports[0]["parameters"]), "digest": reports[0]["digest"][:16]}
+        end = statistics.fmean(losses[-_LAST:])
+        if not end < 2 * losses[0]:
+            notes["diverged"] = (
+                f"the loss went from {losses[0]:.3g} to {end:.3g}: lower workload.learning_rate"
+            )
         return Outcome(
             [
                 Metric("step_time", statistics.median(slowest), "ns"),
                 Metric("step_time_p99", nearest_rank(sorted(slowest), 0.99), "ns"),
-                Metric("loss", statistics.fmean(losses[-_LAST:]), "1"),
+                Metric("loss", end, "1"),
                 Metric("accuracy", reports[0]["accuracy"], "1"),
                 Metric("step_sent", max(r["sent_bytes"] for r in reports) / steps, "bytes"),
                 Metric("gradient_share", sum(r["hook_bytes"] for r in reports) / dense, "1"),
                 Metric("step_cpu", sum(r["cpu_s"] for r in reports) / steps, "s"),
             ],
             {"step_ns": slowest, "step_loss": losses},
-            {"parameters": str(reports[0]["parameters"]), "digest": reports[0]["digest"][:16]},
+            notes,
         )
 
 
