@@ -119,6 +119,7 @@ def test_each_tunnel_and_class_is_sampled(tmp_path: FilePath) -> None:
     try:
         with made.sampled_cards(tmp_path, 1_000_000, 1 << 20, 16):
             datagrams(made, 100)
+            wait_until(lambda: not _in_tunnels(made), "the last acknowledgement is there")
         files = [series.read_file(path, path.name[7:12]) for path in tmp_path.iterdir()]
         frame = series.join([file.frame for file in files])
         assert {(card, peer) for card, peer, _ in series.tunnels(frame)} == {("card0", "card1")}
