@@ -28,9 +28,6 @@
 #ifndef DP_IO_AFXDP_H
 #define DP_IO_AFXDP_H
 
-#include <linux/if_xdp.h>
-#include <xdp/xsk.h>
-
 #include "io/frame.h"
 #include "io/groups.h"
 #include "io/holder.h"
@@ -38,19 +35,13 @@
 #include "io/port_impl.h"
 #include "io/steer.h"
 #include "io/udp_slot.h"
-
-/* The kernel headers may be older than Linux 6.6. */
-#ifndef XDP_USE_SG
-#define XDP_USE_SG (1 << 4)
-#endif
-#ifndef XDP_PKT_CONTD
-#define XDP_PKT_CONTD (1 << 0)
-#endif
+#include "io/xsk.h"
 
 enum {
 	CHUNK = 4096,
 	QUEUES_MAX = 128,
-	RX_CHUNKS_MAX = 4096, /* of a queue */
+	RX_SHIFT_MAX = 12,
+	RX_CHUNKS_MAX = 1 << RX_SHIFT_MAX, /* of a queue */
 	TX_BUFFERS = 1024,
 	TX_BUFFER = 2 * CHUNK,
 	TX_CHUNKS = TX_BUFFERS * TX_BUFFER / CHUNK,
@@ -154,9 +145,9 @@ enum afxdp_mode { MODE_AUTO, MODE_COPY, MODE_ZEROCOPY };
 int dp_afxdp_make_sockets(struct afxdp *, enum afxdp_mode, struct dp_error *);
 void dp_afxdp_delete_sockets(struct afxdp *);
 
-/* The calls rx, rx_release and has_packets of struct dp_port_ops; dp_afxdp_rx_queues() is rx for
- * packets from the network. */
+/* Takes packets from the network: part of rx() of struct dp_port_ops. */
 int dp_afxdp_rx_queues(struct afxdp *, struct dp_packet *out, int max);
+/* rx_release() and has_packets() of struct dp_port_ops. */
 void dp_afxdp_rx_release(struct dp_port *, const struct dp_packet *, int n);
 bool dp_afxdp_has_packets(const struct dp_port *);
 

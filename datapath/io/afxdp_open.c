@@ -14,7 +14,6 @@
 #include "io/addr.h"
 #include "io/afxdp.h"
 #include "io/netdev.h"
-#include "wire/sizes.h"
 
 #define ALL_QUEUES UINT32_MAX
 
@@ -55,7 +54,7 @@ static void plan_queues(struct afxdp *a, uint32_t queue)
 		n = 1;
 	}
 	a->n_queues = n < QUEUES_MAX ? n : QUEUES_MAX;
-	a->rx_shift = n == 1 ? 12 : n <= 4 ? 11 : n <= 16 ? 10 : 9;
+	a->rx_shift = (uint32_t)(RX_SHIFT_MAX - (n > 1) - (n > 4) - (n > 16));
 	a->umem_size = (size_t)first_chunk(a, a->n_queues) * CHUNK;
 	a->port.info.n_queues = a->n_queues;
 }

@@ -13,10 +13,7 @@
 #include "io/netdev.h"
 #include "wire/sizes.h"
 
-/* The kernel headers may be older than Linux 6.17 and 5.11. */
-#ifndef XDP_MAX_TX_SKB_BUDGET
-#define XDP_MAX_TX_SKB_BUDGET 9
-#endif
+/* The kernel headers may be older than Linux 5.11. */
 #ifndef SO_PREFER_BUSY_POLL
 #define SO_PREFER_BUSY_POLL 69
 #define SO_BUSY_POLL_BUDGET 70
@@ -57,17 +54,17 @@ static int try_sockets(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
 		.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
 		.bind_flags = bind_flags | XDP_USE_NEED_WAKEUP,
 	};
-	const char *dev = a->port.info.netdev;
 	struct afxdp_queue *q = a->queues;
 	int err;
 
 	*queue = a->first_queue;
 	err = xsk_umem__create(&a->umem, a->umem_area, a->umem_size, &q->fill, &q->comp, &uc);
-	if (!err)
-		err = xsk_socket__create(&q->xsk, dev, *queue, a->umem, &q->rx, &a->tx, &sc);
-	while (!err && ++q < a->queues + a->n_queues)
-		err = xsk_socket__create_shared(&q->xsk, dev, ++*queue, a->umem, &q->rx, NULL,
-						&q->fill, &q->comp, &sc);
+	for (uint32_t i = 0; !err && i < a->n_queues; i++) {
+		q = &a->queues[i];
+		*queue = a->first_queue + i;
+		err = xsk_socket__create_shared(&q->xsk, a->port.info.netdev, *queue, a->umem,
+						&q->rx, i ? NULL : &a->tx, &q->fill, &q->comp, &sc);
+	}
 	if (err)
 		dp_afxdp_delete_sockets(a);
 	return err;

@@ -19,6 +19,7 @@
  *   peers.c, route.c          peers; the kernel's routes and neighbours
  *   groups.c, netdev.c, addr.c  multicast groups; network devices; addresses
  *   raw.c                     whole frames, for the emulator and the virtual card
+ *   xsk.h                     AF_XDP sockets, also with old kernel headers
  *   device.c, ...             the device: port, engine, lock, thread (device_impl.h lists its files)
  *   lock.c, urgent.c, lateness.c  its lock; the thread's priority; how late the thread wakes
  *   lease.c                   until when the thread leaves a polling program alone

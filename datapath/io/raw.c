@@ -18,17 +18,6 @@
 
 #include "raw.skel.h"
 
-/* Kernels newer than the headers: 6.17 and 6.6. */
-#ifndef XDP_MAX_TX_SKB_BUDGET
-#define XDP_MAX_TX_SKB_BUDGET 9
-#endif
-#ifndef XDP_USE_SG
-#define XDP_USE_SG (1 << 4)
-#endif
-#ifndef XDP_PKT_CONTD
-#define XDP_PKT_CONTD (1 << 0)
-#endif
-
 enum { SEND_BUFFER = 256 << 20 };
 
 /* ---- chunks ----------------------------------------------------------------- */
@@ -299,6 +288,16 @@ static int attach(struct dp_raw_port *p)
 	return p->link_fd < 0 ? -errno : 0;
 }
 
+/* Frames on the others would be lost without a word. */
+static int refuse_queues(const struct dp_raw_port *p, int queues, char *why, size_t size)
+{
+	snprintf(why, size,
+		 "%s has %d receive queues, of which only the first would be read: give it one "
+		 "(ethtool -L)",
+		 p->name, queues);
+	return -EINVAL;
+}
+
 int dp_raw_port_open(struct dp_raw *raw, struct dp_raw_port *p, char *why, size_t size)
 {
 	int err = 0, queues = dp_netdev_rx_queues(p->name);
@@ -306,15 +305,10 @@ int dp_raw_port_open(struct dp_raw *raw, struct dp_raw_port *p, char *why, size_
 
 	p->link_fd = -1;
 	p->ifindex = if_nametoindex(p->name);
+	if (queues > 1)
+		return refuse_queues(p, queues, why, size);
 	if (!p->ifindex)
 		err = -errno;
-	if (!err && queues > 1) {
-		snprintf(why, size,
-			 "%s has %d receive queues, of which only the first would be read: give it "
-			 "one (ethtool -L)",
-			 p->name, queues);
-		return -EINVAL;
-	}
 	if (!err) {
 		step = "bind AF_XDP to";
 		err = open_socket(raw, p);

@@ -14,12 +14,12 @@
 #ifndef DP_IO_RAW_H
 #define DP_IO_RAW_H
 
-#include <linux/if_xdp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <xdp/xsk.h>
+
+#include "io/xsk.h"
 
 enum {
 	DP_CHUNK = 4096,

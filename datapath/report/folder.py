@@ -250,7 +250,7 @@ def _frame(path: Path, records: list[dict[str, Any]], remarks: list[str]) -> pd.
             "runs.parquet lacks the last runs: the sweep was resumed and did not come to its end. "
             "What follows is from all runs that finished (runs/*.json); claims are those of before."
         )
-        frame = pd.DataFrame([row for record in records for row in _rows(record)])
+        frame = pd.DataFrame()
     if frame.empty and records:
         if not file.is_file():
             remarks.append(
@@ -267,13 +267,13 @@ def _began_later(records: list[dict[str, Any]], frame: pd.DataFrame) -> bool:
     """Whether a run began after all those of the table."""
     import pandas as pd
 
-    def newest(started: Any) -> Any:
-        times = pd.Series(started, dtype="object")
-        return pd.to_datetime(times, utc=True, format="ISO8601", errors="coerce").max()
+    def newest(started: pd.Series) -> Any:
+        return pd.to_datetime(started, utc=True, format="ISO8601", errors="coerce").max()
 
     if frame.empty or "started" not in frame:
         return False
-    return bool(newest([record.get("started") for record in records]) > newest(frame["started"]))
+    runs = pd.Series([str(record.get("started")) for record in records], dtype="object")
+    return bool(newest(runs) > newest(frame["started"]))
 
 
 def _rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:

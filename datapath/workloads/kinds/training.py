@@ -37,7 +37,11 @@ class TrainingParams(WorkloadParams):
     warm_up: int = Field(5, ge=3, le=10**6, description="Steps before them, also trained.")
     batch: int = Field(8, ge=1, le=4096, description="Sequences or pictures of a rank in a step.")
     learning_rate: float | None = Field(
-        None, gt=0, description="Of SGD; unless set, 0.02 for transformer, 0.05 for convnet."
+        None,
+        gt=0,
+        description="Of SGD; unless set, "
+        + ", ".join(f"{rate} for {model}" for model, rate in _LEARNING_RATES.items())
+        + ".",
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="Of SGD.")
     bucket_mib: float = Field(

@@ -8,30 +8,18 @@
 #include "floor.h"
 
 #include <errno.h>
-#include <linux/if_xdp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <xdp/xsk.h>
 
 #include "io/addr.h"
 #include "io/frame.h"
 #include "io/netdev.h"
 #include "io/route.h"
 #include "io/steer.h"
-
-/* The kernel headers may be older than Linux 6.6 and 6.17. */
-#ifndef XDP_USE_SG
-#define XDP_USE_SG (1 << 4)
-#endif
-#ifndef XDP_PKT_CONTD
-#define XDP_PKT_CONTD (1 << 0)
-#endif
-#ifndef XDP_MAX_TX_SKB_BUDGET
-#define XDP_MAX_TX_SKB_BUDGET 9
-#endif
+#include "io/xsk.h"
 
 enum {
 	CHUNK = 4096,
