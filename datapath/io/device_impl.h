@@ -149,8 +149,8 @@ void dp_device_enter_thread_mode(struct dp_device *);
 /* Before wake_ns is slept for.  serving: the sleep ends with the next packet. */
 void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 
-/* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: sets the
- * timer early, and polls for the rest of the time. */
+/* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: polls
+ * through a brief wait (posix/brief.h); sets the timer early for a longer one, and polls for the rest. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
 /* Under the lock: whether lingering pays now, and the calling thread is one from which the kernel takes
  * the CPU when others want it. */

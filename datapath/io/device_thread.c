@@ -7,6 +7,7 @@
 
 #include "io/device_impl.h"
 #include "io/urgent.h"
+#include "posix/brief.h"
 #include "posix/clock.h"
 #include "posix/early.h"
 
@@ -258,32 +259,43 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	return look_after(dev, next_lease(dev));
 }
 
-/* After a timer that was set early: polls until the time has come, or a packet. */
+/* Polls until the time has come, or a packet. */
 static void await(const struct dp_device *dev, uint64_t wake_ns, uint64_t now)
 {
-	while (now < wake_ns && !dp_port_has_packets(dev->port))
+	bool realtime = now < wake_ns && dp_is_realtime();
+
+	while (now < wake_ns && !dp_port_has_packets(dev->port)) {
+		if (realtime)
+			sched_yield();
 		now = dp_device_now_ns();
+	}
 }
 
 int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint64_t wake_ns,
 		    bool exact)
 {
 	static _Thread_local struct dp_early early;
+	static _Thread_local struct dp_brief brief;
 	struct timespec ts, *timeout = NULL;
-	uint64_t now, left = 0, count, set_ns = wake_ns;
+	uint64_t now = dp_device_now_ns(), left = DP_NEVER, count, set_ns = wake_ns;
 	int ready;
 
+	dp_brief_awake(&brief, now);
 	if (wake_ns != DP_NEVER) {
-		now = dp_device_now_ns();
-		set_ns = exact ? dp_early_timer(&early, wake_ns) : wake_ns;
+		set_ns = exact && dp_brief_may(&brief) ? dp_early_timer(&early, wake_ns) : wake_ns;
 		left = set_ns > now ? set_ns - now : 0;
 		ts.tv_sec = (time_t)(left / 1000000000);
 		ts.tv_nsec = (long)(left % 1000000000);
 		timeout = &ts;
 	}
+	if (exact && left < DP_BRIEF_NS && dp_brief_may(&brief)) {
+		await(dev, wake_ns, now);
+		return 0;
+	}
 	ready = ppoll(fds, n, timeout, NULL);
+	now = dp_device_now_ns();
+	dp_brief_slept(&brief, left, now);
 	if (!ready && exact) {
-		now = dp_device_now_ns();
 		if (left)
 			dp_early_woke(&early, set_ns, now);
 		await(dev, wake_ns, now);
@@ -313,17 +325,9 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	return dp_device_sleep(dev, fds, 3, wake_ns, watch_port) > 0 && fds[1].revents;
 }
 
-/* Whether the calling thread gives its CPU only to threads of a higher real-time priority. */
-static bool is_realtime(void)
-{
-	int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
-
-	return policy == SCHED_RR || policy == SCHED_FIFO || policy == SCHED_DEADLINE;
-}
-
 bool dp_device_may_linger(const struct dp_device *dev)
 {
-	return dp_linger_wanted(&dev->linger, dev->clock_ns) && !is_realtime();
+	return dp_linger_wanted(&dev->linger, dev->clock_ns) && !dp_is_realtime();
 }
 
 /* Under the lock: a program that makes calls looks for its packets itself, and one that spins on memory

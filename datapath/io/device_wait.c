@@ -80,6 +80,7 @@ static int sleep_cancellable(struct dp_device *dev, int fd, uint64_t wake_ns, in
 	pthread_cleanup_push(cancelled, dev);
 	pthread_setcancelstate(cancel_state, NULL);
 	err = dp_device_sleep(dev, fds, 3, wake_ns, true) < 0 ? -errno : 0;
+	pthread_testcancel(); /* it need not have slept */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	pthread_cleanup_pop(0);
 	return err;

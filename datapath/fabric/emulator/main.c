@@ -21,6 +21,7 @@
 
 #include "fabric/awake.h"
 #include "fabric/emulator/emulator.h"
+#include "posix/brief.h"
 #include "posix/priority.h"
 
 /* No frame can leave before the link's delay is over.  Until then the receive rings need not be
@@ -124,8 +125,10 @@ static void sleep_until(struct emulator *e, uint64_t until, bool arrivals)
 		until = e->change_ns;
 	for_ever = until == UINT64_MAX;
 	until = dp_early_timer(&e->early, until);
-	if (until <= now)
+	if (until <= now) {
+		dp_yield_realtime();
 		return;
+	}
 	wait.tv_sec = (time_t)((until - now) / NS_PER_S);
 	wait.tv_nsec = (long)((until - now) % NS_PER_S);
 	for (uint32_t i = 0; arrivals && i < e->n_ports; i++)
@@ -147,8 +150,11 @@ static void wait_for_work(struct emulator *e)
 {
 	uint64_t deadline = next_deadline(e), now = dp_now_ns(), look;
 
-	if (deadline <= now + DP_EMULATOR_SPIN_NS)
+	if (deadline <= now + DP_EMULATOR_SPIN_NS) {
+		if (deadline > now)
+			dp_yield_realtime();
 		return;
+	}
 	if (is_pending(e) && deadline > now + RETRY_NS)
 		deadline = now + RETRY_NS;
 	look = shortest_delay(e);
