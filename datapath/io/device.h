@@ -62,7 +62,8 @@
 
 struct dp_device;
 
-/* How late the device's thread ran after it had slept, and for how long it was then awake. */
+/* How late the device's thread ran after it had slept, and for how long it was then awake.  A wait that
+ * it polled through counts as a sleep. */
 struct dp_sleeps {
 	struct dp_lateness packet; /* after a packet had arrived */
 	struct dp_lateness timer;  /* after the time at which it wanted to wake */

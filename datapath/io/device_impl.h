@@ -34,13 +34,12 @@ enum {
 	DP_ROW_MIN = 64, /* THREAD -> PROGRAM: posts in a row, without a poll */
 	DP_ROW_MAX = 4096,
 	DP_SPINS_NS = 1000000000, /* without a miss for this long, the least will do again */
-	DP_HABIT_LEASES = 2,  /* an armed CQ waits this long for the thread that waited before */
-	DP_SHORT_NS = 5000,   /* a thread of the program that waits does not sleep for less, and the
-				* device's does not linger */
-	DP_FEW = 2,	      /* packets of a message and its acknowledgement */
-	DP_LEFT_NS = 100000,  /* THREAD mode: packets that wait for this long were left lying */
-	DP_RAN_NS = 20000,    /* a program that ran for this long and made no call does not poll */
-	DP_QUEUED_MAX = 4096, /* packets that may wait in a port: AF_XDP's receive ring */
+	DP_HABIT_LEASES = 2,   /* an armed CQ waits this long for the thread that waited before */
+	DP_SHORT_NS = 5000,    /* no thread lingers for less */
+	DP_FEW = 2,	       /* packets of a message and its acknowledgement */
+	DP_LEFT_NS = 100000,   /* THREAD mode: packets that wait for this long were left lying */
+	DP_RAN_NS = 20000,     /* a program that ran for this long and made no call does not poll */
+	DP_QUEUED_MAX = 4096,  /* packets that may wait in a port: AF_XDP's receive ring */
 	DP_ROUNDS_PROGRAM = 4, /* bursts moved in one call */
 	DP_ROUNDS_THREAD = 16,
 	DP_POLLED_ENOUGH = 4, /* THREAD -> PROGRAM: bursts, on balance, that the thread took from a
@@ -152,9 +151,9 @@ void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 /* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: polls
  * through a brief wait (posix/brief.h); sets the timer early for a longer one, and polls for the rest. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
-/* Under the lock: whether lingering pays now, and the calling thread is one from which the kernel takes
+/* Under the lock: whether lingering until wake_ns pays, and the calling thread is one from which the kernel takes
  * the CPU when others want it. */
-bool dp_device_may_linger(const struct dp_device *);
+bool dp_device_may_linger(const struct dp_device *, uint64_t wake_ns);
 /* Without the lock, before a sleep until wake_ns: looks for packets until one comes, something is due,
  * the program makes a call, or it took too long.  False: somebody else wanted the CPU. */
 bool dp_device_linger(struct dp_device *, unsigned calls, uint64_t wake_ns);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The device's thread: device.h tells when it moves packets and when it only looks. */
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include "posix/brief.h"
 #include "posix/clock.h"
 #include "posix/early.h"
+#include "posix/realtime.h"
 
 void dp_device_signal(struct dp_device *dev)
 {
@@ -259,14 +259,11 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	return look_after(dev, next_lease(dev));
 }
 
-/* Polls until the time has come, or a packet. */
+/* Polls until the time has come, or a packet.  A kick does not end it: the time is near. */
 static void await(const struct dp_device *dev, uint64_t wake_ns, uint64_t now)
 {
-	bool realtime = now < wake_ns && dp_is_realtime();
-
 	while (now < wake_ns && !dp_port_has_packets(dev->port)) {
-		if (realtime)
-			sched_yield();
+		dp_yield_realtime();
 		now = dp_device_now_ns();
 	}
 }
@@ -278,17 +275,19 @@ int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint6
 	static _Thread_local struct dp_brief brief;
 	struct timespec ts, *timeout = NULL;
 	uint64_t now = dp_device_now_ns(), left = DP_NEVER, count, set_ns = wake_ns;
+	bool polls;
 	int ready;
 
 	dp_brief_awake(&brief, now);
+	polls = exact && dp_brief_may(&brief);
 	if (wake_ns != DP_NEVER) {
-		set_ns = exact && dp_brief_may(&brief) ? dp_early_timer(&early, wake_ns) : wake_ns;
+		set_ns = polls ? dp_early_timer(&early, wake_ns) : wake_ns;
 		left = set_ns > now ? set_ns - now : 0;
 		ts.tv_sec = (time_t)(left / 1000000000);
 		ts.tv_nsec = (long)(left % 1000000000);
 		timeout = &ts;
 	}
-	if (exact && left < DP_BRIEF_NS && dp_brief_may(&brief)) {
+	if (polls && left < DP_BRIEF_NS) {
 		await(dev, wake_ns, now);
 		return 0;
 	}
@@ -325,9 +324,10 @@ static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port
 	return dp_device_sleep(dev, fds, 3, wake_ns, watch_port) > 0 && fds[1].revents;
 }
 
-bool dp_device_may_linger(const struct dp_device *dev)
+bool dp_device_may_linger(const struct dp_device *dev, uint64_t wake_ns)
 {
-	return dp_linger_wanted(&dev->linger, dev->clock_ns) && !dp_is_realtime();
+	return wake_ns > dev->clock_ns + DP_SHORT_NS &&
+	       dp_linger_wanted(&dev->linger, dev->clock_ns) && !dp_is_realtime();
 }
 
 /* Under the lock: a program that makes calls looks for its packets itself, and one that spins on memory
@@ -335,7 +335,7 @@ bool dp_device_may_linger(const struct dp_device *dev)
 static bool may_linger(const struct dp_device *dev, bool called, uint64_t wake_ns)
 {
 	return dev->mode == DP_MODE_THREAD && !called && !spinner(dev) &&
-	       wake_ns > dev->clock_ns + DP_SHORT_NS && dp_device_may_linger(dev);
+	       dp_device_may_linger(dev, wake_ns);
 }
 
 bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)

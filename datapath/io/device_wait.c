@@ -114,13 +114,7 @@ static int serve_once(struct dp_device *dev, int fd, bool (*ready)(void *), void
 		give_up(dev);
 		return -EBUSY;
 	}
-	/* A sleep would take longer than the time that is left. */
-	if (wake_ns <= dev->clock_ns + DP_SHORT_NS) {
-		dp_unlock(&dev->lock);
-		dp_lock(&dev->lock);
-		return -EAGAIN;
-	}
-	if (dp_device_may_linger(dev)) {
+	if (dp_device_may_linger(dev, wake_ns)) {
 		linger(dev, wake_ns);
 		return -EAGAIN;
 	}

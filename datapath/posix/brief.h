@@ -2,18 +2,17 @@
 /*
  * Waits that are too brief for a sleep.
  *
- * A sleep until a time costs its thread 14 to 20 us on a virtual machine, where the hypervisor has to
- * set the timer.  So a shorter wait is polled through.  A thread with real-time priority lets the
- * others of its priority run meanwhile.
+ * A sleep until a time can cost its thread 14 to 20 us of CPU time on a virtual machine, where the
+ * hypervisor has to set the timer (docs/fabric.md, "How exact it is").  So a shorter wait is polled
+ * through.
  *
- * A thread that is never asleep keeps everything of ordinary priority from its CPU, and in a live run
- * it loses its priority (lanes/keeper/).  So a thread polls only if it has lately been asleep for a
+ * But a real-time thread that is never asleep keeps all ordinary threads from its CPU, and in a live
+ * run it loses its priority (lanes/keeper/).  So a thread polls only while it has been asleep for a
  * sixth of the time.
  */
 #ifndef DP_POSIX_BRIEF_H
 #define DP_POSIX_BRIEF_H
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -60,22 +59,6 @@ static inline void dp_brief_slept(struct dp_brief *b, uint64_t wait_ns, uint64_t
 	if (asleep > DP_BRIEF_ENTRY_NS)
 		dp_brief_add(b, DP_BRIEF_AWAKE * (int64_t)(asleep - DP_BRIEF_ENTRY_NS));
 	b->since_ns = now;
-}
-
-/* Whether the calling thread gives its CPU only to threads of real-time priority. */
-static inline bool dp_is_realtime(void)
-{
-	int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
-
-	return policy == SCHED_RR || policy == SCHED_FIFO || policy == SCHED_DEADLINE;
-}
-
-/* Lets others of the same real-time priority run.  A thread of ordinary priority would lose its turn to
- * threads with slices of milliseconds. */
-static inline void dp_yield_realtime(void)
-{
-	if (dp_is_realtime())
-		sched_yield();
 }
 
 #endif

@@ -97,17 +97,18 @@ static void check_priority(void)
 	packets(PACKETS, 5 * US);
 	dev.linger = linger;
 	dev.clock_ns = now;
-	assert(dp_device_may_linger(&dev));
+	assert(dp_device_may_linger(&dev, DP_NEVER));
+	assert(!dp_device_may_linger(&dev, now + DP_SHORT_NS)); /* it is due so soon */
 	for (unsigned i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
 		if (sched_setscheduler(0, policies[i], &first)) {
 			assert(errno == EPERM);
 			printf("no real-time priority without CAP_SYS_NICE\n");
 			return;
 		}
-		assert(!dp_device_may_linger(&dev));
+		assert(!dp_device_may_linger(&dev, DP_NEVER));
 	}
 	assert(!sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &ordinary));
-	assert(dp_device_may_linger(&dev));
+	assert(dp_device_may_linger(&dev, DP_NEVER));
 }
 
 int main(void)

@@ -21,8 +21,8 @@
 
 #include "fabric/awake.h"
 #include "fabric/emulator/emulator.h"
-#include "posix/brief.h"
 #include "posix/priority.h"
+#include "posix/realtime.h"
 
 /* No frame can leave before the link's delay is over.  Until then the receive rings need not be
  * looked at.  The margin is for waking up. */
