@@ -111,6 +111,7 @@ local f = {
 	features = u32("hello.features", "Features", base.HEX),
 	hello_qpn = u32("hello.qpn", "Sender's QPN", base.HEX),
 	segment = ProtoField.uint16("dpext.hello.segment", "Segment, bytes"),
+	hello_flags = ProtoField.uint16("dpext.hello.flags", "Flags", base.HEX),
 	hello_ts = u32("hello.ts_ns", "Clock, ns"),
 	settled = u32("demand.settled", "Sent and no longer in flight, bytes"),
 	wanted = u32("wanted", "Sent and wanted, bytes"),
@@ -193,7 +194,8 @@ end
 
 local function add_hello(tree, b)
 	tree:add(f.version, b(0, 1)); tree:add(f.window, b(1, 3)); tree:add(f.features, b(4, 4))
-	tree:add(f.hello_qpn, b(8, 4)); tree:add(f.segment, b(12, 2)); tree:add(f.hello_ts, b(16, 4))
+	tree:add(f.hello_qpn, b(8, 4)); tree:add(f.segment, b(12, 2)); tree:add(f.hello_flags, b(14, 2))
+	tree:add(f.hello_ts, b(16, 4))
 	return HELLO
 end
 

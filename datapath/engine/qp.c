@@ -165,7 +165,7 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 		return err;
 	}
 	qp->sport = e->cfg.udp_sport ? e->cfg.udp_sport :
-				       (uint16_t)(0xc000 | ((qp->qpn * 0x9e3779b1u) >> 18));
+				       dp_roce_sport(qp->qpn * 0x9e3779b1u >> 18);
 	e->n_qps++;
 	qp->pd->users++;
 	qp->send_cq->users++;
@@ -174,6 +174,13 @@ int dp_qp_create(struct dp_engine *e, const struct dp_qp_config *c, struct dp_qp
 		qp->srq->users++;
 	*out = qp;
 	return 0;
+}
+
+void dp_qp_next_sport(struct dp_qp *qp)
+{
+	/* A congruential generator, which comes to each of the 2^14 ports. */
+	if (!qp->engine->cfg.udp_sport)
+		qp->sport = dp_roce_sport(qp->sport * 2637u + 6699);
 }
 
 static void qp_reset(struct dp_qp *qp)

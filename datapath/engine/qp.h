@@ -135,6 +135,12 @@ struct dp_qp {
 };
 
 /* DSCP << 2 of its packets. */
+/* A UDP source port of RoCE (annex A17.3.2) has its two top bits set; n chooses the others. */
+static inline uint16_t dp_roce_sport(uint32_t n)
+{
+	return (uint16_t)(0xc000 | (n & 0x3fff));
+}
+
 static inline uint8_t dp_qp_tos(const struct dp_qp *qp)
 {
 	return qp->attr.tos ? qp->attr.tos : qp->engine->cfg.tos;
@@ -198,6 +204,8 @@ void dp_locals_reset(struct dp_qp *);
 /* Sum of the lengths of an SGE list.  False: longer than any message may be. */
 bool dp_total_length(const struct dp_sge *, uint32_t n, uint64_t *out);
 void dp_qp_to_error(struct dp_qp *, enum dp_event_type why);
+/* Sends from another UDP source port from now on, if the device's port may choose. */
+void dp_qp_next_sport(struct dp_qp *);
 /* Raises DP_EVENT_SQ_DRAINED when the send queue has drained. */
 void dp_qp_drained(struct dp_qp *);
 /* Completes all requests of the send queue as flushed, oldest first. */

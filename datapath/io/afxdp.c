@@ -66,18 +66,19 @@ static void afxdp_leave(struct dp_port *port, const struct dp_addr *group)
 	dp_groups_leave(&((struct afxdp *)port)->groups, group);
 }
 
-/* All requests come here; the name only keeps others from the service. */
+/* If the port has all queues, all requests come here, and the name only keeps others from the
+ * service. */
 static int afxdp_serve(struct dp_port *port, uint64_t service_id)
 {
 	struct afxdp *a = (struct afxdp *)port;
 
-	a->names.addr = port->info.addr;
-	return dp_slot_serve(&a->names, service_id);
+	a->slot.addr = port->info.addr;
+	return dp_slot_serve(&a->slot, service_id);
 }
 
 static void afxdp_unserve(struct dp_port *port, uint64_t service_id)
 {
-	dp_slot_unserve(&((struct afxdp *)port)->names, service_id);
+	dp_slot_unserve(&((struct afxdp *)port)->slot, service_id);
 }
 
 /* ---- waking ---------------------------------------------------------------- */
@@ -162,7 +163,8 @@ static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
 		n = rx_loop(a, out, max);
 		update_wake(a);
 	}
-	return n + dp_afxdp_rx_queues(a, out + n, max - n);
+	n += dp_afxdp_rx_queues(a, out + n, max - n);
+	return a->one_queue ? dp_afxdp_exchange(a, out, n, max) : n;
 }
 
 /* ---- transmit --------------------------------------------------------------- */

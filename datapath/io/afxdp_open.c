@@ -15,8 +15,6 @@
 #include "io/afxdp.h"
 #include "io/netdev.h"
 
-#define ALL_QUEUES UINT32_MAX
-
 struct afxdp_options {
 	uint32_t queue;
 	uint32_t path_mtu;
@@ -49,7 +47,8 @@ static void plan_queues(struct afxdp *a, uint32_t queue)
 {
 	uint32_t n = (uint32_t)dp_netdev_rx_queues(a->port.info.netdev);
 
-	if (queue != ALL_QUEUES) {
+	a->one_queue = queue != DP_ALL_QUEUES;
+	if (a->one_queue) {
 		a->first_queue = queue;
 		n = 1;
 	}
@@ -87,6 +86,8 @@ static int open_poll_fd(struct afxdp *a, struct dp_error *error)
 	if (!watch(a->port.fd, a->wake_fd) || !watch(a->port.fd, queues_fd))
 		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 	a->port.watched_fd = queues_fd;
+	if (a->one_queue && !watch(a->port.fd, a->slot.poll_fd))
+		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 	return 0;
 }
 
@@ -152,7 +153,7 @@ void dp_afxdp_close(struct dp_port *port)
 
 	dp_steer_detach(a->steer);
 	dp_groups_close(&a->groups);
-	dp_slot_release(&a->names);
+	dp_slot_release(&a->slot);
 	if (a->port.fd >= 0)
 		close(a->port.fd);
 	if (a->wake_fd >= 0)
@@ -164,13 +165,29 @@ void dp_afxdp_close(struct dp_port *port)
 	dp_afxdp_delete_sockets(a);
 	if (a->umem_area)
 		munmap(a->umem_area, a->umem_size);
+	free(a->handed.data);
+	free(a->joined);
 	free(a);
+}
+
+static int attach(struct afxdp *a, bool dated, struct dp_error *error)
+{
+	int fds[QUEUES_MAX];
+	struct dp_steer_sockets sockets = {
+		.first_queue = a->first_queue,
+		.n = a->n_queues,
+		.fds = fds,
+		.shared = a->one_queue,
+	};
+
+	for (uint32_t i = 0; i < a->n_queues; i++)
+		fds[i] = a->queues[i].fd;
+	return dp_steer_attach(&a->port.info, &sockets, dated, &a->steer, error);
 }
 
 static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_error *error)
 {
-	struct afxdp_options o = { .queue = ALL_QUEUES };
-	int fds[QUEUES_MAX];
+	struct afxdp_options o = { .queue = DP_ALL_QUEUES };
 	struct dp_port_info *info = &a->port.info;
 	int err;
 
@@ -194,15 +211,15 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 	if (err)
 		return err;
 	hand_out_chunks(a);
-	for (uint32_t i = 0; i < a->n_queues; i++)
-		fds[i] = a->queues[i].fd;
-	err = open_poll_fd(a, error);
+	err = a->one_queue ? dp_afxdp_share(a, error) : 0;
 	if (!err)
-		err = dp_steer_attach(info, a->first_queue, fds, a->n_queues, o.dated, &a->steer,
-				      error);
+		err = open_poll_fd(a, error);
+	if (!err)
+		err = attach(a, o.dated, error);
 	if (err)
 		return err;
-	a->holder_fd = dp_holder_tell(info->ifindex);
+	dp_slot_settled(&a->slot);
+	a->holder_fd = dp_holder_tell(info->ifindex, o.queue);
 	if (!a->zero_copy)
 		dp_netdev_renew_buffers(info->netdev);
 	return 0;
@@ -217,7 +234,7 @@ int dp_afxdp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_er
 		return dp_fail(error, -ENOMEM, "out of memory");
 	a->port.ops = &dp_afxdp_ops;
 	a->port.fd = a->wake_fd = a->queues_fd = a->holder_fd = -1;
-	dp_slot_init(&a->names);
+	dp_slot_init(&a->slot);
 	strcpy(a->port.info.kind, dp_afxdp_ops.kind);
 	err = open_device(a, spec, error);
 	if (err)

@@ -75,7 +75,7 @@ static int make_sockets(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
 {
 	int err = try_sockets(a, bind_flags, queue), ms = 0;
 
-	while (err == -EBUSY && dp_holder_wait(a->port.info.ifindex, &ms))
+	while (err == -EBUSY && dp_holder_wait(a->port.info.ifindex, *queue, &ms))
 		err = try_sockets(a, bind_flags, queue);
 	return err;
 }
@@ -83,7 +83,7 @@ static int make_sockets(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
 static int queue_in_use(const struct afxdp *a, uint32_t queue, struct dp_error *error)
 {
 	const char *dev = a->port.info.netdev;
-	int pid = dp_holder_pid(a->port.info.ifindex);
+	int pid = dp_holder_pid(a->port.info.ifindex, queue);
 
 	if (pid)
 		return dp_fail(error, -EBUSY,

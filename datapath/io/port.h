@@ -15,6 +15,7 @@
  *   afxdp.c, afxdp_open.c, ...  kind afxdp (afxdp.h lists its files); steer.c: its XDP program;
  *                             holder.c: who has the device
  *   udp.c, udp_rx.c, ...      kind udp (udp_impl.h lists its files)
+ *   slot.c, run.c             several ports at one address, which hand on to each other
  *   frame.c                   headers of whole frames
  *   peers.c, route.c          peers; the kernel's routes and neighbours
  *   groups.c, netdev.c, addr.c  multicast groups; network devices; addresses
@@ -70,7 +71,7 @@ struct dp_port_info {
 	X(rx_malformed)	  /* not IPv4/IPv6 UDP to our port */                                      \
 	X(rx_dropped)	  /* packets lost in front of the port: ring full, no buffer */            \
 	X(tx_full)	  /* times that no transmit buffer was free */                             \
-	X(rx_misdirected) /* udp: handed on to the process that owns the QPN */                    \
+	X(rx_misdirected) /* handed on to the port that owns the QPN */                            \
 	X(copies)	  /* packets the kernel copied (afxdp copy mode) */                        \
 	X(tx_dropped)	  /* packets that the kernel refused for good: too large, no route */      \
 	X(rx_untimed)	  /* packets whose time of arrival is not known */                         \

@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/if_link.h>
 #include <stdio.h>
@@ -13,14 +14,14 @@
 #include <unistd.h>
 
 #include "io/holder.h"
+#include "io/netdev.h"
 #include "xdp/steer.h"
 
 #include "steer.skel.h"
 
 struct dp_steer {
-	struct steer *skel;
-	uint64_t seal;
-	int link_fd;
+	struct dp_steer_config config;
+	int sockets_fd, counters_fd, link_fd; /* -1: none */
 };
 
 /* libbpf's own messages go into the error line, not to stderr of the program. */
@@ -34,39 +35,33 @@ static int keep_message(enum libbpf_print_level level, const char *format, va_li
 	return 0;
 }
 
-static int load(struct dp_steer *s, const struct dp_port_info *info, uint32_t n_queues, bool dated,
-		bool frags)
+static int load(const struct dp_steer *s, uint32_t n_queues, bool frags, struct steer **out)
 {
+	struct steer *skel = steer__open();
 	uint32_t flags;
 	int err;
 
-	s->skel = steer__open();
-	if (!s->skel)
+	if (!skel)
 		return -errno;
-	memcpy(s->skel->rodata->steer_config.addr, info->addr.b, sizeof(info->addr.b));
-	s->skel->rodata->steer_config.seal = s->seal;
-	s->skel->rodata->steer_config.dated = dated;
-	err = bpf_map__set_max_entries(s->skel->maps.sockets, n_queues);
-	if (err)
-		goto destroy;
-	flags = bpf_program__flags(s->skel->progs.dp_steer);
+	memcpy((void *)&skel->rodata->steer_config, &s->config, sizeof(s->config));
+	flags = bpf_program__flags(skel->progs.dp_steer);
 	if (!frags)
-		bpf_program__set_flags(s->skel->progs.dp_steer, flags & ~BPF_F_XDP_HAS_FRAGS);
-	err = steer__load(s->skel);
+		bpf_program__set_flags(skel->progs.dp_steer, flags & ~BPF_F_XDP_HAS_FRAGS);
+	err = bpf_map__set_max_entries(skel->maps.sockets, n_queues);
 	if (!err)
-		return 0;
-destroy:
-	steer__destroy(s->skel);
-	s->skel = NULL;
+		err = steer__load(skel);
+	if (err)
+		steer__destroy(skel);
+	else
+		*out = skel;
 	return err;
 }
 
-static int attach(struct dp_steer *s, const struct dp_port_info *info, uint32_t mode)
+static int attach(struct dp_steer *s, int prog_fd, const struct dp_port_info *info, uint32_t mode)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = mode);
 
-	s->link_fd = bpf_link_create(bpf_program__fd(s->skel->progs.dp_steer), (int)info->ifindex,
-				     BPF_XDP, &opts);
+	s->link_fd = bpf_link_create(prog_fd, (int)info->ifindex, BPF_XDP, &opts);
 	return s->link_fd < 0 ? -errno : 0;
 }
 
@@ -92,14 +87,15 @@ static bool is_ours(const struct bpf_prog_info *prog)
 }
 
 /* Waits until the attachment of a process that has ended is gone. */
-static int attach_patiently(struct dp_steer *s, const struct dp_port_info *info, uint32_t mode)
+static int attach_patiently(struct dp_steer *s, int prog_fd, const struct dp_port_info *info,
+			    uint32_t mode)
 {
-	int err = attach(s, info, mode), ms = 0;
+	int err = attach(s, prog_fd, info, mode), ms = 0;
 	struct bpf_prog_info prog;
 
 	while ((err == -EBUSY || err == -EEXIST) && (!look_up(info, &prog) || is_ours(&prog)) &&
-	       dp_holder_wait(info->ifindex, &ms))
-		err = attach(s, info, mode);
+	       dp_holder_wait(info->ifindex, DP_ALL_QUEUES, &ms))
+		err = attach(s, prog_fd, info, mode);
 	return err;
 }
 
@@ -110,7 +106,7 @@ static int occupied(const struct dp_port_info *info, int err, struct dp_error *e
 	int holder;
 
 	if (is_ours(&prog)) {
-		holder = dp_holder_pid(info->ifindex);
+		holder = dp_holder_pid(info->ifindex, DP_ALL_QUEUES);
 		if (holder)
 			return dp_fail(error, -EBUSY,
 				       "%s is in use by an afxdp port of process %d: end it, or "
@@ -128,11 +124,12 @@ static int occupied(const struct dp_port_info *info, int err, struct dp_error *e
 }
 
 /* Attaches in native mode if the driver has it, else in generic mode. */
-static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_error *error)
+static int attach_best(struct dp_steer *s, int prog_fd, struct dp_port_info *info,
+		       struct dp_error *error)
 {
 	int err, native_err;
 
-	err = attach_patiently(s, info, XDP_FLAGS_DRV_MODE);
+	err = attach_patiently(s, prog_fd, info, XDP_FLAGS_DRV_MODE);
 	if (!err)
 		return 0;
 	native_err = err;
@@ -143,7 +140,7 @@ static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_
 			       "attaching XDP to %s needs CAP_NET_ADMIN and CAP_BPF: "
 			       "run as root, or use udp:%s",
 			       info->netdev, info->netdev);
-	err = attach(s, info, XDP_FLAGS_SKB_MODE);
+	err = attach(s, prog_fd, info, XDP_FLAGS_SKB_MODE);
 	if (err == -EBUSY || err == -EEXIST)
 		return occupied(info, err, error);
 	if (err)
@@ -154,16 +151,16 @@ static int attach_best(struct dp_steer *s, struct dp_port_info *info, struct dp_
 	return 0;
 }
 
-static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_t n_queues,
-		    bool dated, struct dp_error *error)
+static int load_any(const struct dp_steer *s, const struct dp_port_info *info, uint32_t n_queues,
+		    struct steer **out, struct dp_error *error)
 {
 	libbpf_print_fn_t before = libbpf_set_print(keep_message);
 	int err;
 
 	libbpf_said[0] = 0;
-	err = load(s, info, n_queues, dated, true);
+	err = load(s, n_queues, true, out);
 	if (err && err != -EPERM) /* a kernel before 5.18 knows no frags */
-		err = load(s, info, n_queues, dated, false);
+		err = load(s, n_queues, false, out);
 	libbpf_set_print(before);
 	if (err == -EPERM)
 		return dp_fail(error, err,
@@ -176,15 +173,13 @@ static int load_any(struct dp_steer *s, const struct dp_port_info *info, uint32_
 	return 0;
 }
 
-static int add_sockets(struct dp_steer *s, const struct dp_port_info *info, uint32_t first_queue,
-		       const int *fds, uint32_t n_queues, struct dp_error *error)
+static int add_sockets(const struct dp_steer *s, const struct dp_port_info *info,
+		       const struct dp_steer_sockets *sockets, struct dp_error *error)
 {
-	int map = bpf_map__fd(s->skel->maps.sockets);
+	for (uint32_t i = 0; i < sockets->n; i++) {
+		uint32_t queue = sockets->first_queue + i;
 
-	for (uint32_t i = 0; i < n_queues; i++) {
-		uint32_t queue = first_queue + i;
-
-		if (bpf_map_update_elem(map, &queue, &fds[i], BPF_ANY))
+		if (bpf_map_update_elem(s->sockets_fd, &queue, &sockets->fds[i], BPF_ANY))
 			return dp_fail(error, -errno,
 				       "cannot put the socket of %s queue %u in the map: %s",
 				       info->netdev, queue, strerror(errno));
@@ -192,43 +187,162 @@ static int add_sockets(struct dp_steer *s, const struct dp_port_info *info, uint
 	return 0;
 }
 
-int dp_steer_attach(struct dp_port_info *info, uint32_t first_queue, const int *fds,
-		    uint32_t n_queues, bool dated, struct dp_steer **out, struct dp_error *error)
+static int open_first(struct dp_steer *s, struct dp_port_info *info,
+		      const struct dp_steer_sockets *sockets, struct dp_error *error)
+{
+	uint32_t queues = (uint32_t)dp_netdev_rx_queues(info->netdev);
+	uint32_t end = sockets->first_queue + sockets->n;
+	struct steer *skel;
+	int err;
+
+	if (getrandom(&s->config.seal, sizeof(s->config.seal), 0) != sizeof(s->config.seal))
+		return dp_fail(error, -errno, "no random numbers: %s", strerror(errno));
+	err = load_any(s, info, queues > end ? queues : end, &skel, error);
+	if (err)
+		return err;
+	s->sockets_fd = fcntl(bpf_map__fd(skel->maps.sockets), F_DUPFD_CLOEXEC, 0);
+	s->counters_fd = fcntl(bpf_map__fd(skel->maps.bss), F_DUPFD_CLOEXEC, 0);
+	/* First the sockets: once the program is attached, no packet may miss them. */
+	err = add_sockets(s, info, sockets, error);
+	if (!err)
+		err = attach_best(s, bpf_program__fd(skel->progs.dp_steer), info, error);
+	steer__destroy(skel);
+	return err;
+}
+
+/* ---- sharing ------------------------------------------------------------------ */
+
+/* The attachment of the program with this id; -ENOENT: it is gone. */
+static int find_link(const struct dp_port_info *info, uint32_t prog_id)
+{
+	struct bpf_link_info link;
+	uint32_t id = 0, len;
+	int fd;
+
+	while (!bpf_link_get_next_id(id, &id)) {
+		fd = bpf_link_get_fd_by_id(id);
+		if (fd < 0 && errno != ENOENT) /* it may have gone meanwhile */
+			return -errno;
+		if (fd < 0)
+			continue;
+		memset(&link, 0, sizeof(link));
+		len = sizeof(link);
+		if (!bpf_obj_get_info_by_fd(fd, &link, &len) && link.type == BPF_LINK_TYPE_XDP &&
+		    link.prog_id == prog_id && link.xdp.ifindex == info->ifindex)
+			return fd;
+		close(fd);
+	}
+	return -errno;
+}
+
+/* Keeps the descriptor if the map is one that a port needs, and reads the configuration. */
+static void take_map(struct dp_steer *s, int fd)
+{
+	struct bpf_map_info map = {};
+	uint32_t len = sizeof(map), zero = 0;
+
+	if (bpf_obj_get_info_by_fd(fd, &map, &len))
+		map.name[0] = 0;
+	if (!strcmp(map.name, "sockets"))
+		s->sockets_fd = fd;
+	else if (!strcmp(map.name, "steer.bss") &&
+		 map.value_size == sizeof(struct dp_steer_counters))
+		s->counters_fd = fd;
+	else if (!strcmp(map.name, "steer.rodata") && map.value_size == sizeof(s->config))
+		bpf_map_lookup_elem(fd, &zero, &s->config);
+	if (fd != s->sockets_fd && fd != s->counters_fd)
+		close(fd);
+}
+
+static int take_maps(struct dp_steer *s, uint32_t prog_id)
+{
+	uint32_t ids[8] = {}, len = sizeof(struct bpf_prog_info);
+	struct bpf_prog_info prog = { .nr_map_ids = 8, .map_ids = (uintptr_t)ids };
+	int fd = bpf_prog_get_fd_by_id(prog_id), err;
+
+	if (fd < 0)
+		return -errno;
+	err = bpf_obj_get_info_by_fd(fd, &prog, &len) ? -errno : 0;
+	close(fd);
+	for (uint32_t i = 0; !err && i < prog.nr_map_ids && i < 8; i++) {
+		fd = bpf_map_get_fd_by_id(ids[i]);
+		if (fd < 0)
+			return -errno;
+		take_map(s, fd);
+	}
+	return err;
+}
+
+/* Uses the program that a port on another queue has attached.  -ENOENT: there is none. */
+static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *error)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, query);
+	struct dp_steer_config ours = s->config;
+	struct bpf_prog_info prog;
+	uint32_t id = look_up(info, &prog);
+	int err;
+
+	if (!id || !is_ours(&prog))
+		return -ENOENT;
+	s->link_fd = find_link(info, id);
+	err = s->link_fd < 0 ? s->link_fd : take_maps(s, id);
+	if (err == -ENOENT)
+		return err;
+	if (err)
+		return dp_fail(error, err,
+			       "cannot share %s with the ports on its other queues: %s (that needs "
+			       "CAP_SYS_ADMIN: run as root)",
+			       info->netdev, strerror(-err));
+	ours.seal = s->config.seal;
+	if (s->sockets_fd < 0 || s->counters_fd < 0 || memcmp(&ours, &s->config, sizeof(ours)))
+		return dp_fail(error, -EBUSY,
+			       "%s has afxdp ports with another address, dated= or version: ports "
+			       "on the queues of a device have these in common",
+			       info->netdev);
+	if (!bpf_xdp_query((int)info->ifindex, 0, &query) && query.attach_mode == XDP_ATTACHED_SKB)
+		snprintf(info->mode_reason, sizeof(info->mode_reason),
+			 "generic XDP: %s refused native XDP", info->netdev);
+	return 0;
+}
+
+/* ---- for ports ---------------------------------------------------------------- */
+
+int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *sockets, bool dated,
+		    struct dp_steer **out, struct dp_error *error)
 {
 	struct dp_steer *s = calloc(1, sizeof(*s));
 	int err;
 
 	if (!s)
 		return dp_fail(error, -ENOMEM, "out of memory");
-	s->link_fd = -1;
-	if (getrandom(&s->seal, sizeof(s->seal), 0) != sizeof(s->seal)) {
-		err = dp_fail(error, -errno, "no random numbers: %s", strerror(errno));
-		goto fail;
-	}
-	err = load_any(s, info, first_queue + n_queues, dated, error);
+	s->sockets_fd = s->counters_fd = s->link_fd = -1;
+	memcpy(s->config.addr, info->addr.b, sizeof(info->addr.b));
+	s->config.dated = dated;
+	err = sockets->shared ? join(s, info, error) : -ENOENT;
+	if (!err)
+		err = add_sockets(s, info, sockets, error);
+	else if (err == -ENOENT)
+		err = open_first(s, info, sockets, error);
 	if (err)
-		goto fail;
-	/* First the sockets: once the program is attached, no packet may miss them. */
-	err = add_sockets(s, info, first_queue, fds, n_queues, error);
-	if (err)
-		goto fail;
-	err = attach_best(s, info, error);
-	if (err)
-		goto fail;
-	*out = s;
-	return 0;
-fail:
-	dp_steer_detach(s);
+		dp_steer_detach(s);
+	else
+		*out = s;
 	return err;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
 }
 
 void dp_steer_detach(struct dp_steer *s)
 {
 	if (!s)
 		return;
-	if (s->link_fd >= 0)
-		close(s->link_fd);
-	steer__destroy(s->skel);
+	close_fd(s->link_fd);
+	close_fd(s->sockets_fd);
+	close_fd(s->counters_fd);
 	free(s);
 }
 
@@ -240,7 +354,7 @@ void dp_steer_times(const struct dp_steer *s, uint8_t *frame, struct dp_packet *
 	memcpy(&meta, at, sizeof(meta));
 	out->arrived_ns = 0;
 	out->late_ns = 0;
-	if ((meta.arrived_ns ^ meta.seal) != s->seal)
+	if ((meta.arrived_ns ^ meta.seal) != s->config.seal)
 		return;
 	memset(at, 0, sizeof(meta));
 	out->arrived_ns = meta.arrived_ns;
@@ -249,5 +363,9 @@ void dp_steer_times(const struct dp_steer *s, uint8_t *frame, struct dp_packet *
 
 uint64_t dp_steer_other_queue(const struct dp_steer *s)
 {
-	return __atomic_load_n(&s->skel->bss->steer_counters.other_queue, __ATOMIC_RELAXED);
+	struct dp_steer_counters counters = {};
+	uint32_t zero = 0;
+
+	bpf_map_lookup_elem(s->counters_fd, &zero, &counters);
+	return counters.other_queue;
 }

@@ -3,6 +3,10 @@
  * Loads and attaches the steering program (xdp/steer.bpf.c), which lies inside
  * this library.  The attachment lives as long as the process or until
  * dp_steer_detach(); nothing is pinned.
+ *
+ * A device takes one such program.  Ports that serve one queue each, of one process or of several,
+ * share it: the first attaches it, and each holds the attachment, which lasts until the last of them
+ * is closed.
  */
 #ifndef DP_IO_STEER_H
 #define DP_IO_STEER_H
@@ -14,18 +18,24 @@
 
 struct dp_steer;
 
-/* Steers RoCE packets to info->addr that arrive at queue first_queue + i of info->netdev to the AF_XDP
- * socket fds[i].
+/* The AF_XDP sockets of a port: fds[i] is that of queue first_queue + i. */
+struct dp_steer_sockets {
+	uint32_t first_queue, n;
+	const int *fds;
+	bool shared; /* other ports have the other queues, and all use one program */
+};
+
+/* Steers RoCE packets to info->addr that arrive at these queues of info->netdev to the sockets.
  * dated: frames end with the time at which an emulated link let them go (xdp/steer.h).
  * If a slower way of attachment was necessary, info->mode_reason tells why. */
-int dp_steer_attach(struct dp_port_info *info, uint32_t first_queue, const int *fds,
-		    uint32_t n_queues, bool dated, struct dp_steer **out, struct dp_error *);
+int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *, bool dated,
+		    struct dp_steer **out, struct dp_error *);
 void dp_steer_detach(struct dp_steer *);
 /* Fills in arrived_ns, when the program saw the frame (0: the driver leaves no room in front of
  * frames), and late_ns.  To be called once for a frame: it clears them there, since the memory is
  * used again. */
 void dp_steer_times(const struct dp_steer *, uint8_t *frame, struct dp_packet *out);
-/* RoCE packets to us that arrived on queues without a socket. */
+/* RoCE packets to our address that arrived on queues without a socket. */
 uint64_t dp_steer_other_queue(const struct dp_steer *);
 
 #endif

@@ -14,7 +14,7 @@
  * The kernel tells when a datagram arrived; of a run of datagrams, when the first one
  * did.
  *
- * Several processes share an address: see udp_slot.h.
+ * Several processes share an address: see slot.h.
  */
 #include <errno.h>
 #include <linux/sock_diag.h>
@@ -165,13 +165,13 @@ static int open_poll_fd(struct udp_port *u, struct dp_error *error)
 
 static int make_buffers(struct udp_port *u, struct dp_error *error)
 {
-	size_t size = (size_t)RX_MESSAGES * RX_BUFFER + (size_t)TX_BUFFERS * TX_BUFFER;
+	size_t size = (size_t)RX_MESSAGES * DP_RUN_MAX + (size_t)TX_BUFFERS * TX_BUFFER;
 
 	u->buffers = aligned_alloc(4096, size);
 	if (!u->buffers)
 		return dp_fail(error, -ENOMEM, "out of memory");
 	for (int i = 0; i < RX_MESSAGES; i++) {
-		u->rx[i].data = u->buffers + (size_t)i * RX_BUFFER;
+		u->rx[i].data = u->buffers + (size_t)i * DP_RUN_MAX;
 		dp_udp_rx_prepare(u, i);
 	}
 	for (uint32_t i = 0; i < TX_BUFFERS; i++)

@@ -6,8 +6,7 @@
  *   udp_tx.c     sending, with UDP_SEGMENT
  *   udp_rx.c     receiving, with UDP_GRO
  *   udp_group.c  multicast
- *   udp_slot.c   several processes at one address
- *   udp_steer.c  which of them a datagram reaches
+ *   udp_steer.c  which of several processes at one address a datagram reaches
  */
 #ifndef DP_IO_UDP_IMPL_H
 #define DP_IO_UDP_IMPL_H
@@ -20,7 +19,8 @@
 #include "io/groups.h"
 #include "io/peers.h"
 #include "io/port_impl.h"
-#include "io/udp_slot.h"
+#include "io/run.h"
+#include "io/slot.h"
 #include "io/udp_steer.h"
 #include "io/wall_clock.h"
 #include "wire/ext.h"
@@ -42,7 +42,6 @@ enum {
 	GSO_SEGMENTS_MAX = 64,
 	GSO_SEGMENT = 4096, /* if 15 packets of this size leave at once, longer ones gain nothing */
 	RX_MESSAGES = 8,
-	RX_BUFFER = 65536,
 	RX_TRIES_PER_SLOT_CHECK = 8,
 	SOCKET_BUFFER = 32 << 20,
 };
@@ -55,17 +54,6 @@ struct udp_options {
 union rx_control {
 	char bytes[CMSG_SPACE(sizeof(int)) * 2 + CMSG_SPACE(sizeof(struct timespec))];
 	struct cmsghdr align;
-};
-
-/* A received run of datagrams of segment_len bytes each, the last maybe less. */
-struct rx_message {
-	struct dp_addr src, dst;
-	uint16_t sport;
-	uint8_t tos;
-	bool for_us; /* whatever the QPN: handed on by another process, or of a group */
-	uint32_t len, segment_len, done;
-	uint64_t arrived_ns; /* 0: not known */
-	uint8_t *data;
 };
 
 struct udp_route {
@@ -84,7 +72,7 @@ struct udp_port {
 	uint32_t kernel_drops; /* drops that the counters include already */
 
 	uint32_t n_rx, next_rx, idle_rx;
-	struct rx_message rx[RX_MESSAGES];
+	struct dp_run rx[RX_MESSAGES];
 	struct mmsghdr rx_msgs[RX_MESSAGES]; /* ready to receive, with what follows */
 	struct iovec rx_iov[RX_MESSAGES];
 	union dp_sockaddr rx_from[RX_MESSAGES];

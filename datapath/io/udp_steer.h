@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Which socket of an address the kernel gives a datagram to: that of the process whose slot
- * (udp_slot.h) the destination QPN has in its top 8 bits.
+ * (slot.h) the destination QPN has in its top 8 bits.
  *
  * With the privilege for it (CAP_SYS_ADMIN, or root), a BPF program of type SK_REUSEPORT looks the
  * socket up in a map with a place for each slot, and the owner of a service in another.  So a

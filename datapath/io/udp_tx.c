@@ -186,7 +186,7 @@ void dp_udp_flush_pending(struct udp_port *u)
 int dp_udp_tx_reserve(struct dp_port *port, struct dp_packet *out, int max)
 {
 	struct udp_port *u = (struct udp_port *)port;
-	uint8_t *area = u->buffers + (size_t)RX_MESSAGES * RX_BUFFER;
+	uint8_t *area = u->buffers + (size_t)RX_MESSAGES * DP_RUN_MAX;
 	int n = 0;
 
 	if (u->n_pending)

@@ -4,8 +4,10 @@
  *
  * HELLO and HELLO_REPLY (opcodes 0xE0, 0xE1; after the BTH, 20 bytes):
  *   version(8) window_psns(24) features(32) qpn(32: sender's QPN)
- *   segment(16: most payload bytes of a packet) resv(16)
+ *   segment(16: most payload bytes of a packet) flags(16)
  *   ts_ns(32: the sender's clock, modulo 2^32; in a reply that of the HELLO)
+ *   flag 1: the peer's last HELLO or HELLO_REPLY reached another port at this address, which
+ *   handed it on; from another UDP source port it may come to the right one
  * A peer that does not know the opcode drops it; silence is standard mode.
  *
  * PROBE and PROBE_REPLY (opcodes 0xE2, 0xE3): payload of zeros, as long as the
@@ -73,7 +75,8 @@
 enum {
 	DP_EXT_VERSION = 8,
 	DP_HELLO_LEN = 20,
-	DP_SEGMENT_MAX = 8960, /* payload bytes of a packet */
+	DP_HELLO_HANDED_ON = 1, /* flag */
+	DP_SEGMENT_MAX = 8960,	/* payload bytes of a packet */
 	/* a probe is as long as the longest packet of a segment: WRITE with immediate */
 	DP_PROBE_EXTRA = 20 + DP_RETH_LEN + DP_IMM_LEN,
 	DP_XDH_LEN = 20,
@@ -100,6 +103,7 @@ struct dp_hello {
 	uint32_t features;    /* DP_FEATURE_* */
 	uint32_t qpn;
 	uint16_t segment; /* payload bytes of the longest packet that the sender takes */
+	bool handed_on;
 	uint32_t ts_ns;
 };
 
@@ -110,6 +114,7 @@ static inline void dp_hello_get(const uint8_t *h, struct dp_hello *out)
 	out->features = dp_get32(h + 4);
 	out->qpn = dp_get32(h + 8);
 	out->segment = dp_get16(h + 12);
+	out->handed_on = dp_get16(h + 14) & DP_HELLO_HANDED_ON;
 	out->ts_ns = dp_get32(h + 16);
 }
 
@@ -119,7 +124,7 @@ static inline void dp_hello_set(uint8_t *h, const struct dp_hello *in)
 	dp_put32(h + 4, in->features);
 	dp_put32(h + 8, in->qpn);
 	dp_put16(h + 12, in->segment);
-	dp_put16(h + 14, 0);
+	dp_put16(h + 14, in->handed_on ? DP_HELLO_HANDED_ON : 0);
 	dp_put32(h + 16, in->ts_ns);
 }
 

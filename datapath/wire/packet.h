@@ -65,6 +65,8 @@ enum dp_packet_flags {
 	/* payload-less (simulator): data holds headers only, pay_len the length
 	 * of payload that is not there; no ICRC is made or checked */
 	DP_PKT_NO_PAYLOAD = 1 << 1,
+	/* rx: it reached another port at our address, on another queue of the device */
+	DP_PKT_HANDED_ON = 1 << 2,
 };
 
 struct dp_packet {

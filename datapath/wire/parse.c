@@ -147,6 +147,7 @@ int dp_packet_parse(const struct dp_packet *pkt, struct dp_parsed *out)
 	out->mask = info->mask;
 	out->psn = dp_bth_psn(bth);
 	out->dest_qpn = dp_bth_dest_qpn(bth);
+	out->handed_on = pkt->flags & DP_PKT_HANDED_ON;
 	out->arrived_ns = pkt->arrived_ns > pkt->late_ns ? pkt->arrived_ns - pkt->late_ns : 0;
 	find_headers(bth, out);
 	find_payload(pkt, (uint32_t)hdr_len, (uint32_t)len, out);

@@ -13,8 +13,9 @@
 struct dp_parsed {
 	uint8_t opcode; /* with the DP_OP_EXT bits */
 	bool ack_req, solicited, becn;
-	bool cut;      /* trimmed: the payload is missing, and nothing is proven */
-	uint32_t mask; /* dp_opcodes[opcode].mask */
+	bool handed_on; /* as DP_PKT_HANDED_ON */
+	bool cut;	/* trimmed: the payload is missing, and nothing is proven */
+	uint32_t mask;	/* dp_opcodes[opcode].mask */
 	uint32_t psn;
 	uint32_t dest_qpn;
 	/* NULL where the opcode has no such header */

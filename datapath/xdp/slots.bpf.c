@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Gives a datagram to the UDP socket of the process that it is for: io/udp_slot.h.  A datagram for
+ * Gives a datagram to the UDP socket of the process that it is for: io/slot.h.  A datagram for
  * nobody goes to any of the sockets.
  */
 #include <linux/bpf.h>

@@ -3,9 +3,11 @@
 """Two devices in one process: how fast, and whether they share a lock.
 
     python experiments/bench/devices.py --blocks 6
+    python experiments/bench/devices.py --blocks 6 --port afxdp
 
 One thread on one device, two threads on one device, and a thread on each of two devices write to
-themselves over UDP, in blocks of random order.  A probe on the function that a thread calls when a
+themselves, in blocks of random order: over UDP on two addresses, or over AF_XDP on two queues of
+one network device.  A probe on the function that a thread calls when a
 lock is taken notes thread and lock.  A lock that both threads of the program wait for is shared.
 Beside it, each of them waits for its device's own thread.  Root, perf.
 """
@@ -21,6 +23,8 @@ import statistics
 import subprocess
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from datapath.native import paths
@@ -35,18 +39,58 @@ WAIT = re.compile(r"^\s*(\S+)\s+(\d+)\s.*lock=(0x[0-9a-f]+)", re.MULTILINE)
 SETTINGS = {ONE: (1, 1), SHARED: (2, 1), TWO: (2, 2)}  # threads, devices
 
 
-def environment(devices: int) -> dict[str, str]:
-    made = device_environment("dp0", "udp:127.0.0.1")
-    specs = [f"dp{i}=udp:127.0.0.{i + 1}" for i in range(devices)]
+NETDEV = "dpq0"
+PORTS = {"udp": "udp:127.0.0.{}", "afxdp": f"afxdp:{NETDEV},queue={{}}"}
+FIRST = {"udp": 1, "afxdp": 0}
+
+
+@contextmanager
+def network(port: str) -> Iterator[list[str]]:
+    """What to put in front of a program: for AF_XDP, a namespace with a device of two queues."""
+    if port == "udp":
+        yield []
+        return
+    name = f"dp-bench-{os.getpid()}"
+    inside = ["ip", "netns", "exec", name]
+    queues = ["numtxqueues", "2", "numrxqueues", "2"]
+    peer = ["type", "veth", "peer", "name", "dpq1", *queues]
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        for command in (
+            ["link", "add", NETDEV, *queues, *peer],
+            ["address", "add", "10.123.0.1/24", "dev", NETDEV],
+            ["link", "set", NETDEV, "up"],
+            ["link", "set", "dpq1", "up"],
+        ):
+            subprocess.run([*inside, "ip", *command], check=True)
+        yield inside
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def environment(port: str, devices: int) -> dict[str, str]:
+    made = device_environment("dp0", PORTS[port].format(FIRST[port]))
+    specs = [f"dp{i}={PORTS[port].format(FIRST[port] + i)}" for i in range(devices)]
     return {**os.environ, **made, "DATAPATH_DEVICES": " ".join(specs)}
 
 
-def measure(folder: Path, event: str, threads: int, devices: int) -> tuple[float, float, int]:
+def measure(
+    folder: Path, before: list[str], port: str, event: str, threads: int, devices: int
+) -> tuple[float, float, int]:
     """(WRITEs a second, waits for a lock in 1000 WRITEs, locks that several threads waited for)."""
     data = str(folder / "perf.data")
     done = subprocess.run(
-        [*PERF_RECORD, data, "-e", event, str(folder / "devices"), str(threads), str(SECONDS)],
-        env=environment(devices),
+        [
+            *before,
+            *PERF_RECORD,
+            data,
+            "-e",
+            event,
+            str(folder / "devices"),
+            str(threads),
+            str(SECONDS),
+        ],
+        env=environment(port, devices),
         capture_output=True,
         text=True,
         check=True,
@@ -77,6 +121,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--port", choices=sorted(PORTS), default="udp")
     args = parser.parse_args()
     library = paths.verbs_library()
     rates: dict[str, list[float]] = defaultdict(list)
@@ -86,7 +131,7 @@ def main() -> None:
     probe = ["perf", "probe", "-q"]
     argument = FIRST_ARGUMENT[platform.machine()]
     point = f"{group}:wait={FUNCTION} lock={argument}:x64"
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, network(args.port) as before:
         folder = Path(name)
         program = folder / "devices"
         source = Path(__file__).with_name("devices.c")
@@ -95,7 +140,9 @@ def main() -> None:
         try:
             for _ in range(args.blocks):
                 for name in random.sample(list(SETTINGS), len(SETTINGS)):
-                    rate, waited, both = measure(folder, f"{group}:wait", *SETTINGS[name])
+                    rate, waited, both = measure(
+                        folder, before, args.port, f"{group}:wait", *SETTINGS[name]
+                    )
                     rates[name].append(rate)
                     waits[name].append(waited)
                     shared[name].append(both)

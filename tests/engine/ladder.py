@@ -307,6 +307,8 @@ class Host:
         check(lib.dp_engine_create(settings, out))
         self.engine = out[0]
         self.pd = self.make_pd()
+        # Whether a packet reaches another port of this host, which hands it on.
+        self.goes_astray: Callable[[Packet], bool] = lambda packet: False
         self._unsaid: list[Packet] = []
         self._buffers = [ffi.new("uint8_t[]", FRAME) for _ in range(BATCH)]
         self._batch = ffi.new(f"struct dp_packet[{BATCH}]")
@@ -360,6 +362,7 @@ class Host:
         p.src.b, p.dst.b = packet.src, packet.dst
         p.sport, p.tos, p.pay_len = packet.sport, packet.tos, packet.pay_len
         p.flags = lib.DP_PKT_NO_PAYLOAD if self.config.no_payload else 0
+        p.flags |= lib.DP_PKT_HANDED_ON if self.goes_astray(packet) else 0
         return p, buffer
 
     def receive(self, packet: Packet, arrived_ns: int = 0, late_ns: int = 0) -> int:

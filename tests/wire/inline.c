@@ -108,8 +108,8 @@ void X_dp_aeth_set(uint8_t *h, const uint64_t *f)
 
 void X_dp_hello_set(uint8_t *h, const uint64_t *f)
 {
-	struct dp_hello in = { (uint8_t)f[0],  (uint32_t)f[1], (uint32_t)f[2],
-			       (uint32_t)f[3], (uint16_t)f[4], (uint32_t)f[5] };
+	struct dp_hello in = { (uint8_t)f[0],  (uint32_t)f[1], (uint32_t)f[2], (uint32_t)f[3],
+			       (uint16_t)f[4], f[5],	       (uint32_t)f[6] };
 
 	dp_hello_set(h, &in);
 }
@@ -124,7 +124,8 @@ void X_dp_hello_get(const uint8_t *h, uint64_t *f)
 	f[2] = out.features;
 	f[3] = out.qpn;
 	f[4] = out.segment;
-	f[5] = out.ts_ns;
+	f[5] = out.handed_on;
+	f[6] = out.ts_ns;
 }
 
 void X_dp_xdh_set(uint8_t *h, const uint64_t *f)

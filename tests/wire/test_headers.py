@@ -115,9 +115,9 @@ def test_aeth_bytes() -> None:
 
 
 def test_hello_bytes() -> None:
-    header = bytes.fromhex("03 020000 00000000 00012345 0580 0000 89abcdef")
-    assert put("hello", 20, 3, 131072, 0, 0x12345, 1408, 0x89ABCDEF) == header
-    assert get_all("hello", header, 6) == [3, 131072, 0, 0x12345, 1408, 0x89ABCDEF]
+    header = bytes.fromhex("03 020000 00000000 00012345 0580 0001 89abcdef")
+    assert put("hello", 20, 3, 131072, 0, 0x12345, 1408, 1, 0x89ABCDEF) == header
+    assert get_all("hello", header, 7) == [3, 131072, 0, 0x12345, 1408, 1, 0x89ABCDEF]
 
 
 def test_xdh_bytes() -> None:
@@ -194,7 +194,7 @@ def test_reth_round_trip(fields: tuple[int, ...]) -> None:
     assert tuple(get(f"reth_{n}", header) for n in ("va", "rkey", "len")) == fields
 
 
-@given(hello=st.tuples(U8, U24, U32, U32, U16, U32),
+@given(hello=st.tuples(U8, U24, U32, U32, U16, st.integers(0, 1), U32),
        xdh=st.tuples(U32, U32, U32, U24, st.integers(0, 1), U32, st.integers(0, 15),
                      st.integers(0, 7)),
        xah=st.tuples(U32, U32, U32, U32, U24, U8, U8, U8, U8, U32))  # fmt: skip

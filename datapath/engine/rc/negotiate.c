@@ -14,6 +14,8 @@
 #define HELLO_WORK_NS 20000ull
 /* QPs that connect within this time count as many at once. */
 #define CONNECTS_NS 1000000000ull
+/* HELLOs by which the ends of a QP look for source ports, at most. */
+#define SPORT_TRIES 64
 /* A longer RTT than this is an error of measurement. */
 #define HELLO_RTT_MAX_NS 1000000000u
 
@@ -56,6 +58,7 @@ static struct dp_hello hello_of(const struct dp_rc *rc, uint32_t ts_ns)
 		.features = features_of(rc),
 		.qpn = rc->qp.qpn,
 		.segment = (uint16_t)dp_segment_limit(rc),
+		.handed_on = rc->handed_on,
 		.ts_ns = ts_ns,
 	};
 }
@@ -117,6 +120,23 @@ static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_
 	start_probe(rc, hello->segment, now);
 }
 
+/*
+ * The packets of an end come to whichever queue the other host's network device chooses by the UDP
+ * source port.  If another port serves that queue, and hands them on, the end tries the next source
+ * port.  A lost HELLO ends the search: packets that are handed on arrive as well.
+ */
+static void choose_sport(struct dp_rc *rc, const struct dp_hello *hello, const struct dp_parsed *p)
+{
+	rc->handed_on = p->handed_on;
+	if (hello->handed_on)
+		dp_qp_next_sport(&rc->qp);
+	if (p->opcode == DP_OP_HELLO_REPLY && (p->handed_on || hello->handed_on) &&
+	    rc->sport_tries < SPORT_TRIES) {
+		rc->sport_tries++;
+		rc->hello_again = true;
+	}
+}
+
 static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_hello hello;
@@ -125,6 +145,7 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (hello.version != DP_EXT_VERSION || hello.qpn != rc->qp.attr.dest_qpn ||
 	    hello.window_psns < DP_WINDOW_MIN)
 		return;
+	choose_sport(rc, &hello, p);
 	if (p->opcode == DP_OP_HELLO) {
 		rc->hello_reply = true;
 		rc->hello_ts = hello.ts_ns;
@@ -182,7 +203,7 @@ static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	dp_qp_wake(&rc->qp);
 }
 
-static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt)
+static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_hello hello;
 
@@ -190,6 +211,12 @@ static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt)
 		rc->hello_reply = false;
 		hello = hello_of(rc, rc->hello_ts);
 		dp_build_hello(rc, DP_OP_HELLO_REPLY, &hello, pkt);
+		return 1;
+	}
+	if (rc->hello_again) {
+		rc->hello_again = false;
+		hello = hello_of(rc, (uint32_t)now);
+		dp_build_hello(rc, DP_OP_HELLO, &hello, pkt);
 		return 1;
 	}
 	if (!rc->probe_reply)
@@ -270,7 +297,7 @@ void dp_negotiate_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 
 int dp_negotiate_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
-	if (reply_tx(rc, pkt))
+	if (reply_tx(rc, pkt, now))
 		return 1;
 	if (!rc->hello_ns || now < rc->hello_ns)
 		return 0;

@@ -59,7 +59,7 @@ static uint16_t path_sport(const struct dp_rc *rc)
 {
 	if (!rc->req.path)
 		return rc->qp.sport;
-	return (uint16_t)(0xc000 | ((rc->qp.sport + rc->req.path) & 0x3fff));
+	return dp_roce_sport(rc->qp.sport + rc->req.path);
 }
 
 /* A request leaves: it is the program's reply if it follows a message soon. */

@@ -90,7 +90,8 @@ static void rc_reset(struct dp_qp *qp)
 	end_flow(rc);
 	rc->peer_extended = rc->extended = rc->comm_est = false;
 	rc->hello_done = rc->hello_reply = rc->probing = rc->telemetry = false;
-	rc->peer_paths = false;
+	rc->handed_on = rc->hello_again = rc->peer_paths = false;
+	rc->sport_tries = 0;
 	if (rc->echo)
 		memset(rc->echo, 0, sizeof(*rc->echo));
 	rc->hello_ns = 0;
@@ -102,7 +103,7 @@ static void rc_stop(struct dp_qp *qp)
 	struct dp_rc *rc = dp_rc_of(qp);
 
 	rc->hello_ns = 0;
-	rc->hello_reply = rc->probing = false;
+	rc->hello_reply = rc->hello_again = rc->probing = false;
 	rc->probe_reply = 0;
 	dp_grants_close(rc);
 	dp_requester_reset(rc);

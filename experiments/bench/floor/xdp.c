@@ -301,6 +301,7 @@ struct floor_socket *floor_xdp_open(const struct floor_setup *setup)
 	struct floor_xdp *x = calloc(1, sizeof(*x));
 	char text[FLOOR_ERROR] = "";
 	struct dp_error why = { text, sizeof(text) };
+	struct dp_steer_sockets sockets = { .n = 1, .fds = &x->base.fd };
 
 	if (!x)
 		floor_fail("out of memory");
@@ -319,7 +320,7 @@ struct floor_socket *floor_xdp_open(const struct floor_setup *setup)
 	x->base.fd = xsk_socket__fd(x->xsk);
 	tune(x);
 	write_frames(x);
-	if (dp_steer_attach(&x->info, 0, &x->base.fd, 1, false, &x->steer, &why))
+	if (dp_steer_attach(&x->info, &sockets, false, &x->steer, &why))
 		floor_fail("%s", text);
 	return &x->base;
 }

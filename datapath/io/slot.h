@@ -1,30 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Several processes on one UDP address, told apart by the top 8 bits of the
- * destination QPN.
+ * Several ports on one address, told apart by the top 8 bits of the destination QPN: UDP ports of
+ * several processes, or AF_XDP ports that serve a receive queue each of one device.
  *
- * Each process holds a slot (0..255), the lowest that was free: an abstract
+ * Each port holds a slot (0..255), the lowest that was free: an abstract
  * Unix socket named "datapath-udp:<address>:<slot>" that listens.  Such names
  * belong to a network namespace, and the kernel frees them when the process
- * dies.  All processes bind UDP port 4791 with SO_REUSEPORT, which the kernel
+ * dies.  A packet that reaches the wrong port is handed to the owner's Unix socket, with the header
+ * below in front.
+ *
+ * All UDP ports bind UDP port 4791 with SO_REUSEPORT, which the kernel
  * grants to one user, and a BPF program picks the member of that group by byte 5 of the
  * datagram (udp_steer.h).  For the program's sake slots are taken and ports bound by one process
- * at a time.  A datagram that reaches the wrong process all the same is handed to the owner's
- * Unix socket, with the header below in front.
+ * at a time; so are devices shared (steer.h).
  *
  * Any user may bind any abstract name, so a name proves nothing: both ends of a
  * connection ask the kernel who the other is (SO_PEERCRED).  A slot that another
  * user holds is passed over, and gets no packet.  If another user holds the
- * lock's name, processes take slots without a lock.  Then some sockets may be out of the program's
+ * lock's name, slots are taken without a lock.  Then some UDP sockets may be out of the program's
  * sight, which only costs time to hand packets on.
  *
  * Management datagrams all are for QPN 1.  One for a service of the connection manager is for, and
- * may be handed on to, the process that holds the service's name,
+ * may be handed on to, the port that holds the service's name,
  * "datapath-udp:<address>:service-<id>"; any other to the slot in the top 8 bits of the
  * communication id that it is for.
  */
-#ifndef DP_IO_UDP_SLOT_H
-#define DP_IO_UDP_SLOT_H
+#ifndef DP_IO_SLOT_H
+#define DP_IO_SLOT_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -61,7 +63,7 @@ struct dp_slot {
 /* To be called first, so that dp_slot_release() can be called at any time. */
 void dp_slot_init(struct dp_slot *);
 /* Takes the lowest free slot, and a lock that keeps other processes from doing
- * so before dp_slot_settled(): bind the UDP port between the two. */
+ * so before dp_slot_settled(): bind the UDP port, or share the device, between the two. */
 int dp_slot_claim(struct dp_slot *, const struct dp_addr *, struct dp_error *);
 void dp_slot_settled(struct dp_slot *);
 void dp_slot_release(struct dp_slot *);

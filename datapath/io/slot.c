@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-#include "io/udp_slot.h"
+#include "io/slot.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -148,7 +148,7 @@ static int take_lock(struct dp_slot *s, struct dp_error *error)
 	while ((err = bind_and_listen(s->lock_fd, &name, len)) == -EADDRINUSE) {
 		if (dp_now_ns() >= until_ns)
 			return dp_fail(error, err,
-				       "another process has been opening a UDP port on the same "
+				       "another process has been opening a port on the same "
 				       "address for %d ms: is it stopped?",
 				       LOCK_WAIT_MS);
 		switch (connect_to(s, &name, len, &other)) {
@@ -163,7 +163,7 @@ static int take_lock(struct dp_slot *s, struct dp_error *error)
 			usleep(1000);
 		}
 	}
-	return err ? dp_fail(error, err, "cannot lock a UDP address: %s", strerror(-err)) : 0;
+	return err ? dp_fail(error, err, "cannot lock an address: %s", strerror(-err)) : 0;
 }
 
 void dp_slot_settled(struct dp_slot *s)
@@ -189,11 +189,11 @@ static int no_slot_left(const struct dp_slot *s, struct dp_error *error)
 	}
 	dp_addr_text(&s->addr, text);
 	if (!foreign)
-		return dp_fail(error, -EADDRINUSE, "%d processes use UDP ports on %s already",
-			       DP_SLOTS, text);
+		return dp_fail(error, -EADDRINUSE, "%d ports are open on %s already", DP_SLOTS,
+			       text);
 	return dp_fail(error, -EADDRINUSE,
-		       "other users hold %d of the %d names that processes with UDP ports on %s "
-		       "need: ss -xlp | grep datapath-udp shows them",
+		       "other users hold %d of the %d names that ports on %s need: "
+		       "ss -xlp | grep datapath-udp shows them",
 		       foreign, DP_SLOTS, text);
 }
 

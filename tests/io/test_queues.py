@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Ports that serve one receive queue each of a device and share its address: io/afxdp_share.c.
+
+A veth device gives what was sent on a queue to the same queue of its peer."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Host, Pair, Report, Tool
+
+
+@pytest.fixture
+def pair(make_pair: Callable[..., Pair]) -> Pair:
+    return make_pair(queues=2)
+
+
+def qpn(slot: int) -> str:
+    return hex(slot << 16 | 0x11)
+
+
+def receiver(host: Host, queue: int, seconds: int = 8) -> Tool:
+    options = ("--sleep", "--check", "--idle-ms", "800", "--seconds", str(seconds))
+    return host.tool(f"afxdp:eth0,queue={queue}", "receive", *options)
+
+
+def send(pair: Pair, queue: int, slot: int, count: int, *options: str) -> None:
+    pair.a.report(
+        f"afxdp:eth0,queue={queue}", "send", pair.b.ipv4, "--count", str(count), "--check",
+        "--qpn", qpn(slot), "--rate-pps", "5000", *options,
+    )  # fmt: skip
+
+
+def assert_got(report: Report, count: int, astray: int = 0) -> None:
+    """It received so many, and handed on so many that were for another port."""
+    assert report.result["received"] == report.result["in_order"] == count
+    assert report.stats["rx_packets"] == count
+    assert report.stats["rx_misdirected"] == astray
+    assert report.result["bad_icrc"] == report.stats["rx_dropped"] == 0
+
+
+def wait_for_program(host: Host, name: str | None) -> None:
+    limit = time.monotonic() + 10
+    while host.xdp_program() != name:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_each_port_gets_its_queue(pair: Pair) -> None:
+    tools = [receiver(pair.b, queue) for queue in (0, 1)]
+    for queue in (0, 1):
+        send(pair, queue, queue, 100 + queue)
+    for queue, tool in enumerate(tools):
+        report = tool.report()
+        assert report.info["queues"] == 1
+        assert report.info["qpn_prefix"] == queue
+        assert_got(report, 100 + queue)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--size", "4096"), ("--opcode", "0x04")],
+    ids=["extended", "two pieces", "standard"],
+)
+def test_a_packet_on_the_wrong_queue_is_handed_on(pair: Pair, options: tuple[str, ...]) -> None:
+    tools = [receiver(pair.b, queue, seconds=2) for queue in (0, 1)]
+    send(pair, 0, 1, 300, *options)
+    first, second = [tool.report() for tool in tools]
+    assert_got(first, 0, astray=300)
+    assert_got(second, 300)
+
+
+def test_a_qpn_that_no_port_has_stays_where_it_came(pair: Pair) -> None:
+    tools = [receiver(pair.b, queue, seconds=2) for queue in (0, 1)]
+    send(pair, 1, 77, 50)
+    first, second = [tool.report() for tool in tools]
+    assert_got(first, 0)
+    assert_got(second, 50)
+
+
+def test_the_first_process_dies(pair: Pair) -> None:
+    """The program stays for the others, and its queue can be had again; the last one takes it
+    along."""
+    first, second = [receiver(pair.b, queue) for queue in (0, 1)]
+    first.kill()
+    again = receiver(pair.b, 0)
+    send(pair, 0, 0, 200)
+    send(pair, 1, 1, 200)
+    assert_got(again.report(), 200)
+    assert_got(second.report(), 200)
+    wait_for_program(pair.b, None)
+
+
+def test_all_processes_are_killed(pair: Pair) -> None:
+    for tool in [receiver(pair.b, queue) for queue in (0, 1)]:
+        tool.kill()
+    wait_for_program(pair.b, None)
+    pair.b.tool("afxdp:eth0", "hold").report()
+
+
+def test_a_stopped_process_holds_up_its_queue_alone(pair: Pair) -> None:
+    first, second = [receiver(pair.b, queue, seconds=3) for queue in (0, 1)]
+    first.process.send_signal(signal.SIGSTOP)
+    send(pair, 1, 1, 300)
+    assert_got(second.report(), 300)
+    first.process.send_signal(signal.SIGCONT)
+    assert_got(first.report(), 0)
+
+
+def test_who_has_a_queue_is_told(pair: Pair) -> None:
+    held = pair.b.tool("afxdp:eth0,queue=1", "hold")
+    for spec in ("afxdp:eth0,queue=1", "afxdp:eth0"):
+        told = pair.b.refusal(spec)
+        assert "queue 1 of eth0 is in use by process" in told, told
+    held.report()
+    held = pair.b.tool("afxdp:eth0", "hold")
+    assert "queue 1 of eth0 is in use by process" in pair.b.refusal("afxdp:eth0,queue=1")
+    held.report()
+
+
+def test_ports_of_a_device_have_one_address(pair: Pair) -> None:
+    pair.b.run("ip", "address", "add", "10.123.0.77/24", "dev", "eth0")
+    held = pair.b.tool("afxdp:eth0,queue=0", "hold")
+    told = pair.b.refusal("afxdp:eth0,queue=1,ip=10.123.0.77")
+    assert "eth0 has afxdp ports with another address" in told, told
+    held.report()
+
+
+def test_a_udp_port_at_the_address_gets_its_packets(pair: Pair) -> None:
+    """All packets come to the device's queue, which hands those of the UDP port on."""
+    udp = pair.b.tool("udp:eth0", "receive", "--sleep", "--check", "--idle-ms", "800",
+                      "--seconds", "8")  # fmt: skip
+    port = receiver(pair.b, 0)
+    send(pair, 0, 0, 200)
+    send(pair, 0, 1, 100)
+    assert_got(port.report(), 100, astray=200)
+    assert udp.report().result["received"] == 200
