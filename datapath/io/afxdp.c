@@ -72,13 +72,20 @@ static int afxdp_serve(struct dp_port *port, uint64_t service_id)
 {
 	struct afxdp *a = (struct afxdp *)port;
 
-	a->slot.addr = port->info.addr;
-	return dp_slot_serve(&a->slot, service_id);
+	if (a->aside)
+		return dp_port_serve(a->aside, service_id);
+	a->names.addr = port->info.addr;
+	return dp_slot_serve(&a->names, service_id);
 }
 
 static void afxdp_unserve(struct dp_port *port, uint64_t service_id)
 {
-	dp_slot_unserve(&((struct afxdp *)port)->slot, service_id);
+	struct afxdp *a = (struct afxdp *)port;
+
+	if (a->aside)
+		dp_port_unserve(a->aside, service_id);
+	else
+		dp_slot_unserve(&a->names, service_id);
 }
 
 /* ---- waking ---------------------------------------------------------------- */

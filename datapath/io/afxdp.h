@@ -34,7 +34,7 @@
 #include "io/peers.h"
 #include "io/port_impl.h"
 #include "io/steer.h"
-#include "io/run.h"
+#include "io/slot.h"
 #include "io/xsk.h"
 
 enum {
@@ -64,9 +64,9 @@ enum {
 _Static_assert((int)TX_HEADROOM >= (int)DP_FRAME_HDR_MAX, "headers fit in front of a packet");
 
 /* cookie of a received packet: index of its first chunk, 1 + index of the
- * second one << 32 (0: none); or a transmit buffer of the loop; or COOKIE_HANDED. */
+ * second one << 32 (0: none); or a transmit buffer of the loop; or COOKIE_ASIDE. */
 #define COOKIE_LOOP (1ull << 63)
-#define COOKIE_HANDED (1ull << 62)
+#define COOKIE_ASIDE (1ull << 62)
 
 struct afxdp_route {
 	bool self;  /* our own address */
@@ -107,13 +107,14 @@ struct afxdp {
 	struct xsk_umem *umem;
 	struct dp_steer *steer;
 	bool one_queue;	      /* ports on the other queues of the device share its address */
-	struct dp_slot slot;  /* without one_queue only for the names of services */
-	struct dp_run handed; /* packets that other ports have handed on */
-	uint32_t idle_rx;     /* calls of rx() that found nothing */
-	uint8_t *joined;      /* for a packet in two pieces that is handed on */
-	int wake_fd;	      /* eventfd: rx() has work that no packet will announce */
-	int queues_fd;	      /* epoll over the sockets of several queues; -1: there is one */
-	int holder_fd;	      /* tells others who holds the device; -1: nobody is told */
+	struct dp_slot names; /* of services, if it has all queues: then the address has no slots */
+	struct dp_port *aside; /* one_queue: UDP port that gets what arrives elsewhere */
+	bool aside_has_more;   /* packets that nothing announces */
+	uint32_t idle_rx;      /* calls of rx() that found nothing */
+	uint8_t *joined;       /* for a packet in two pieces that is handed on */
+	int wake_fd;	       /* eventfd: rx() has work that no packet will announce */
+	int queues_fd;	       /* epoll over the sockets of several queues; -1: there is one */
+	int holder_fd;	       /* tells others who holds the device; -1: nobody is told */
 	struct afxdp_queue queues[QUEUES_MAX];
 };
 
@@ -152,10 +153,10 @@ void dp_afxdp_delete_sockets(struct afxdp *);
 
 /* Takes packets from the network: part of rx() of struct dp_port_ops. */
 int dp_afxdp_rx_queues(struct afxdp *, struct dp_packet *out, int max);
-/* Takes the port's slot, and a lock until dp_slot_settled(). */
+/* Opens the UDP port beside a port of one queue, which has the slot of both. */
 int dp_afxdp_share(struct afxdp *, struct dp_error *);
 /* Of n received packets, hands on those for other ports, and closes the gaps; if none is left, takes
- * what other ports have handed on.  Returns the packets at `out`. */
+ * what arrived elsewhere.  Returns the packets at `out`. */
 int dp_afxdp_exchange(struct afxdp *, struct dp_packet *out, int n, int max);
 /* rx_release() and has_packets() of struct dp_port_ops. */
 void dp_afxdp_rx_release(struct dp_port *, const struct dp_packet *, int n);

@@ -86,7 +86,7 @@ static int open_poll_fd(struct afxdp *a, struct dp_error *error)
 	if (!watch(a->port.fd, a->wake_fd) || !watch(a->port.fd, queues_fd))
 		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 	a->port.watched_fd = queues_fd;
-	if (a->one_queue && !watch(a->port.fd, a->slot.poll_fd))
+	if (a->aside && !watch(a->port.fd, a->aside->fd))
 		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 	return 0;
 }
@@ -129,6 +129,7 @@ static void hand_out_chunks(struct afxdp *a)
 void dp_afxdp_stats(struct dp_port *port)
 {
 	struct afxdp *a = (struct afxdp *)port;
+	struct dp_port_stats aside = {};
 	uint64_t rx_dropped = 0;
 
 	for (uint32_t i = 0; i < a->n_queues; i++) {
@@ -141,7 +142,10 @@ void dp_afxdp_stats(struct dp_port *port)
 		if (!i)
 			port->stats.tx_dropped = s.tx_invalid_descs;
 	}
-	port->stats.rx_dropped = rx_dropped;
+	if (a->aside)
+		dp_port_stats(a->aside, &aside);
+	port->stats.rx_dropped = rx_dropped + aside.rx_dropped;
+	port->stats.rx_misdirected = aside.rx_misdirected;
 	port->stats.rx_other_queue = dp_steer_other_queue(a->steer);
 	if (!a->zero_copy)
 		port->stats.copies = port->stats.rx_packets + port->stats.tx_packets;
@@ -153,7 +157,7 @@ void dp_afxdp_close(struct dp_port *port)
 
 	dp_steer_detach(a->steer);
 	dp_groups_close(&a->groups);
-	dp_slot_release(&a->slot);
+	dp_slot_release(&a->names);
 	if (a->port.fd >= 0)
 		close(a->port.fd);
 	if (a->wake_fd >= 0)
@@ -165,7 +169,7 @@ void dp_afxdp_close(struct dp_port *port)
 	dp_afxdp_delete_sockets(a);
 	if (a->umem_area)
 		munmap(a->umem_area, a->umem_size);
-	free(a->handed.data);
+	dp_port_close(a->aside);
 	free(a->joined);
 	free(a);
 }
@@ -218,7 +222,6 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 		err = attach(a, o.dated, error);
 	if (err)
 		return err;
-	dp_slot_settled(&a->slot);
 	a->holder_fd = dp_holder_tell(info->ifindex, o.queue);
 	if (!a->zero_copy)
 		dp_netdev_renew_buffers(info->netdev);
@@ -234,7 +237,7 @@ int dp_afxdp_open(const struct dp_spec *spec, struct dp_port **out, struct dp_er
 		return dp_fail(error, -ENOMEM, "out of memory");
 	a->port.ops = &dp_afxdp_ops;
 	a->port.fd = a->wake_fd = a->queues_fd = a->holder_fd = -1;
-	dp_slot_init(&a->slot);
+	dp_slot_init(&a->names);
 	strcpy(a->port.info.kind, dp_afxdp_ops.kind);
 	err = open_device(a, spec, error);
 	if (err)

@@ -185,7 +185,7 @@ void dp_afxdp_rx_release(struct dp_port *port, const struct dp_packet *pkts, int
 			a->free[a->n_free++] = (uint16_t)cookie;
 			continue;
 		}
-		if (cookie & COOKIE_HANDED)
+		if (cookie & COOKIE_ASIDE)
 			continue;
 		of = queue_of_chunk(a, (uint32_t)cookie);
 		if (of != q || used >= 2 * DP_PORT_BATCH - 1) {

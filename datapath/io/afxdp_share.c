@@ -2,28 +2,40 @@
 /*
  * AF_XDP ports that serve one receive queue each of a device.  They share its address and its XDP
  * program, which gives a packet to the port of the queue where it arrives: the network device has
- * chosen that by the packet's addresses and UDP ports (RSS).  If the packet is for another port, it
- * is handed on, as UDP ports do (slot.h).
+ * chosen that by the packet's addresses and UDP ports (RSS).
+ *
+ * Beside each of them stands a UDP port, which has the slot of both (slot.h).  It gets the packets
+ * that arrive on a queue without a port, by the kernel, and those that other ports hand on.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/addr.h"
 #include "io/afxdp.h"
+#include "io/run.h"
+#include "io/udp.h"
 #include "wire/mad.h"
 
-enum { RX_TRIES_PER_SLOT_CHECK = 8 };
+enum {
+	RX_TRIES_PER_CHECK = 8,
+	ASIDE_TRIES =
+		16, /* calls of its rx() in which it looks at all that may have made it readable */
+};
 
 int dp_afxdp_share(struct afxdp *a, struct dp_error *error)
 {
+	char spec[8 + DP_ADDR_TEXT], text[DP_ADDR_TEXT];
 	int err;
 
-	a->handed.data = malloc(DP_RUN_MAX);
 	a->joined = malloc(DP_RUN_MAX);
-	if (!a->handed.data || !a->joined)
+	if (!a->joined)
 		return dp_fail(error, -ENOMEM, "out of memory");
-	err = dp_slot_claim(&a->slot, &a->port.info.addr, error);
-	a->port.info.qpn_prefix = a->slot.number;
+	snprintf(spec, sizeof(spec), "udp:%s", dp_addr_text(&a->port.info.addr, text));
+	err = dp_port_open(spec, &a->aside, error->text, error->len);
+	if (!err)
+		a->port.info.qpn_prefix = a->aside->info.qpn_prefix;
 	return err;
 }
 
@@ -31,7 +43,7 @@ int dp_afxdp_share(struct afxdp *a, struct dp_error *error)
 static bool is_ours(const struct afxdp *a, const struct dp_packet *pkt)
 {
 	return pkt->len < DP_BTH_LEN || dp_addr_is_group(&pkt->dst) ||
-	       (dp_run_is_for(pkt->data, a->slot.number) &&
+	       (dp_run_is_for(pkt->data, a->port.info.qpn_prefix) &&
 		dp_bth_dest_qpn(pkt->data) != DP_MAD_QPN);
 }
 
@@ -59,7 +71,7 @@ static bool hand_on(struct afxdp *a, const struct dp_packet *pkt)
 		.data = join(a, pkt),
 	};
 
-	if (!dp_run_hand_on(&run, &a->slot, stats))
+	if (!dp_run_hand_on(&run, dp_udp_slot(a->aside), &a->aside->stats))
 		return false;
 	/* The other port counts it. */
 	stats->rx_packets--;
@@ -84,23 +96,43 @@ static int keep_ours(struct afxdp *a, struct dp_packet *pkts, int n)
 	return kept;
 }
 
-static int take_handed(struct afxdp *a, struct dp_packet *out, int max)
+/* Counters of arrivals become those of the whole port.  dp_afxdp_stats() adds the others. */
+static void count_aside(struct afxdp *a)
+{
+	struct dp_port_stats *from = &a->aside->stats, *to = &a->port.stats;
+	uint64_t *each[][2] = {
+		{ &to->rx_packets, &from->rx_packets }, { &to->rx_bytes, &from->rx_bytes },
+		{ &to->rx_wakeups, &from->rx_wakeups }, { &to->rx_malformed, &from->rx_malformed },
+		{ &to->rx_untimed, &from->rx_untimed },
+	};
+
+	for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
+		*each[i][0] += *each[i][1];
+		*each[i][1] = 0;
+	}
+}
+
+static int take_aside(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
 
 	/* a system call for something rare: not each time */
-	if (a->handed.done == a->handed.len && ++a->idle_rx % RX_TRIES_PER_SLOT_CHECK == 0)
-		dp_run_receive(&a->handed, &a->slot);
-	while (n < max && dp_run_next(&a->handed, &a->slot, &a->port.stats, &out[n])) {
-		out[n].flags |= DP_PKT_HANDED_ON;
-		out[n++].cookie = COOKIE_HANDED;
+	if (!a->aside_has_more &&
+	    (++a->idle_rx % RX_TRIES_PER_CHECK || !dp_port_has_packets(a->aside)))
+		return 0;
+	for (int tries = 0; !n && tries < ASIDE_TRIES; tries++)
+		n = dp_port_rx(a->aside, out, max);
+	for (int i = 0; i < n; i++) {
+		out[i].flags |= DP_PKT_HANDED_ON;
+		out[i].cookie = COOKIE_ASIDE;
 	}
-	a->port.stats.rx_packets += (uint32_t)n;
+	a->aside_has_more = n == max;
+	count_aside(a);
 	return n;
 }
 
 int dp_afxdp_exchange(struct afxdp *a, struct dp_packet *out, int n, int max)
 {
 	n = keep_ours(a, out, n);
-	return n ? n : take_handed(a, out, max);
+	return n ? n : take_aside(a, out, max);
 }

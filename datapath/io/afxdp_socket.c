@@ -82,18 +82,14 @@ static int make_sockets(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
 
 static int queue_in_use(const struct afxdp *a, uint32_t queue, struct dp_error *error)
 {
-	const char *dev = a->port.info.netdev;
 	int pid = dp_holder_pid(a->port.info.ifindex, queue);
+	char who[32] = "another AF_XDP socket";
 
 	if (pid)
-		return dp_fail(error, -EBUSY,
-			       "queue %u of %s is in use by process %d: end it, or use another "
-			       "device",
-			       queue, dev, pid);
+		snprintf(who, sizeof(who), "process %d", pid);
 	return dp_fail(error, -EBUSY,
-		       "queue %u of %s is in use by another AF_XDP socket: end that process, or "
-		       "use another device or queue=",
-		       queue, dev);
+		       "queue %u of %s is in use by %s: end that, or use another device or queue=",
+		       queue, a->port.info.netdev, who);
 }
 
 static int bind_failed(const struct afxdp *a, enum afxdp_mode mode, uint32_t queue, int err,

@@ -86,17 +86,19 @@ static bool is_ours(const struct bpf_prog_info *prog)
 	return !strcmp(prog->name, "dp_steer");
 }
 
-/* Waits until the attachment of a process that has ended is gone. */
-static int attach_patiently(struct dp_steer *s, int prog_fd, const struct dp_port_info *info,
-			    uint32_t mode)
+/* Waits a moment if the program at the device is ours: it may be that of a process that has
+ * ended. */
+static bool wait_for_device(const struct dp_port_info *info, int *waited_ms)
 {
-	int err = attach(s, prog_fd, info, mode), ms = 0;
 	struct bpf_prog_info prog;
 
-	while ((err == -EBUSY || err == -EEXIST) && (!look_up(info, &prog) || is_ours(&prog)) &&
-	       dp_holder_wait(info->ifindex, DP_ALL_QUEUES, &ms))
-		err = attach(s, prog_fd, info, mode);
-	return err;
+	return (!look_up(info, &prog) || is_ours(&prog)) &&
+	       dp_holder_wait(info->ifindex, DP_ALL_QUEUES, waited_ms);
+}
+
+static bool is_taken(int err)
+{
+	return err == -EBUSY || err == -EEXIST;
 }
 
 static int occupied(const struct dp_port_info *info, int err, struct dp_error *error)
@@ -129,11 +131,11 @@ static int attach_best(struct dp_steer *s, int prog_fd, struct dp_port_info *inf
 {
 	int err, native_err;
 
-	err = attach_patiently(s, prog_fd, info, XDP_FLAGS_DRV_MODE);
+	err = attach(s, prog_fd, info, XDP_FLAGS_DRV_MODE);
 	if (!err)
 		return 0;
 	native_err = err;
-	if (err == -EBUSY || err == -EEXIST)
+	if (is_taken(err))
 		return occupied(info, err, error);
 	if (err == -EPERM)
 		return dp_fail(error, err,
@@ -141,7 +143,7 @@ static int attach_best(struct dp_steer *s, int prog_fd, struct dp_port_info *inf
 			       "run as root, or use udp:%s",
 			       info->netdev, info->netdev);
 	err = attach(s, prog_fd, info, XDP_FLAGS_SKB_MODE);
-	if (err == -EBUSY || err == -EEXIST)
+	if (is_taken(err))
 		return occupied(info, err, error);
 	if (err)
 		return dp_fail(error, err, "cannot attach XDP to %s: %s (native: %s)", info->netdev,
@@ -307,7 +309,23 @@ static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *
 
 /* ---- for ports ---------------------------------------------------------------- */
 
-int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *sockets, bool dated,
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+void dp_steer_detach(struct dp_steer *s)
+{
+	if (!s)
+		return;
+	close_fd(s->link_fd);
+	close_fd(s->sockets_fd);
+	close_fd(s->counters_fd);
+	free(s);
+}
+
+static int try_once(struct dp_port_info *info, const struct dp_steer_sockets *sockets, bool dated,
 		    struct dp_steer **out, struct dp_error *error)
 {
 	struct dp_steer *s = calloc(1, sizeof(*s));
@@ -330,20 +348,15 @@ int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *so
 	return err;
 }
 
-static void close_fd(int fd)
+int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *sockets, bool dated,
+		    struct dp_steer **out, struct dp_error *error)
 {
-	if (fd >= 0)
-		close(fd);
-}
+	int err, ms = 0;
 
-void dp_steer_detach(struct dp_steer *s)
-{
-	if (!s)
-		return;
-	close_fd(s->link_fd);
-	close_fd(s->sockets_fd);
-	close_fd(s->counters_fd);
-	free(s);
+	do
+		err = try_once(info, sockets, dated, out, error);
+	while (is_taken(err) && wait_for_device(info, &ms));
+	return err;
 }
 
 void dp_steer_times(const struct dp_steer *s, uint8_t *frame, struct dp_packet *out)

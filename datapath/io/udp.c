@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "io/netdev.h"
+#include "io/udp.h"
 #include "io/udp_impl.h"
 
 /* ---- opening --------------------------------------------------------------- */
@@ -294,6 +295,11 @@ static void udp_release(struct dp_port *port, uint32_t path_id)
 }
 
 /* ---- the port ------------------------------------------------------------------ */
+
+struct dp_slot *dp_udp_slot(struct dp_port *port)
+{
+	return &((struct udp_port *)port)->slot;
+}
 
 static int udp_serve(struct dp_port *port, uint64_t service_id)
 {

@@ -6,8 +6,8 @@
  *   version(8) window_psns(24) features(32) qpn(32: sender's QPN)
  *   segment(16: most payload bytes of a packet) flags(16)
  *   ts_ns(32: the sender's clock, modulo 2^32; in a reply that of the HELLO)
- *   flag 1: the peer's last HELLO or HELLO_REPLY reached another port at this address, which
- *   handed it on; from another UDP source port it may come to the right one
+ *   flag 1: the peer's last HELLO or HELLO_REPLY came to another queue of our network device
+ *   than that of the QP's port, and was handed on; from another UDP source port it may not be
  * A peer that does not know the opcode drops it; silence is standard mode.
  *
  * PROBE and PROBE_REPLY (opcodes 0xE2, 0xE3): payload of zeros, as long as the

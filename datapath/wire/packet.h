@@ -65,7 +65,7 @@ enum dp_packet_flags {
 	/* payload-less (simulator): data holds headers only, pay_len the length
 	 * of payload that is not there; no ICRC is made or checked */
 	DP_PKT_NO_PAYLOAD = 1 << 1,
-	/* rx: it reached another port at our address, on another queue of the device */
+	/* rx: it came to another queue of the network device, and then to this port by a socket */
 	DP_PKT_HANDED_ON = 1 << 2,
 };
 

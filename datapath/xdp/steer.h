@@ -34,8 +34,8 @@ struct dp_steer_meta {
 
 /* Written by the program, read by the port. */
 struct dp_steer_counters {
-	/* RoCEv2 packets to our address on a queue that has no socket: the
-	 * kernel got them, we did not */
+	/* RoCEv2 packets to our address on a queue that has no socket: the kernel gets
+	 * them */
 	unsigned long long other_queue;
 };
 

@@ -75,11 +75,25 @@ PERFTEST = ["ib_write_bw -F -s 65536 -n 500", "ib_send_lat -F -s 200 -n 500",
             "ib_read_bw -F -s 65536 -n 200 -q 4", "ib_send_bw -F -c UD -s 1000 -n 500"]  # fmt: skip
 
 
-@pytest.mark.parametrize("queues", [(1, 1), (0, 1)], ids=["same queue", "other queue"])
 @pytest.mark.parametrize("program", PERFTEST)
-def test_programs_between_hosts(pair: Pair, program: str, queues: tuple[int, int]) -> None:
-    """A message to the wrong queue is handed on, there and back."""
-    client, server = queues
+def test_programs_on_the_same_queue(pair: Pair, program: str) -> None:
+    with serving(pair.b, 1, program):
+        await_perftest(pair.b)
+        run(pair.a, 1, f"{program} {pair.b.ipv4}")
+
+
+@pytest.mark.parametrize("program", PERFTEST)
+def test_packets_to_a_queue_without_a_port(pair: Pair, program: str) -> None:
+    """They come by the kernel, there and back."""
+    with serving(pair.b, 1, program):
+        await_perftest(pair.b)
+        run(pair.a, 0, f"{program} {pair.b.ipv4}")
+
+
+@pytest.mark.parametrize("program", PERFTEST)
+def test_packets_to_the_queue_of_another_port(pair: Pair, program: str) -> None:
+    """That port hands them on, there and back."""
+    client, server = 0, 1
     with other_queue(pair.a, client), other_queue(pair.b, server), serving(pair.b, server, program):
         await_perftest(pair.b)
         run(pair.a, client, f"{program} {pair.b.ipv4}")

@@ -122,7 +122,7 @@ static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_
 
 /*
  * The packets of an end come to whichever queue the other host's network device chooses by the UDP
- * source port.  If another port serves that queue, and hands them on, the end tries the next source
+ * source port.  If they are handed on from there, the end tries the next source
  * port.  A lost HELLO ends the search: packets that are handed on arrive as well.
  */
 static void choose_sport(struct dp_rc *rc, const struct dp_hello *hello, const struct dp_parsed *p)
