@@ -17,9 +17,9 @@
 
 enum {
 	BUFFER = 8 << 20,
-	LOCK_WAIT_MS = 1000,
-	SILENT_TRIES = 20, /* tries of 1 ms: for so long a bound name may not listen yet */
-	EVENTS_MAX = 16,   /* looked at in one call */
+	LOCK_WAIT_MS = 10000, /* a busy machine may hold a process up for seconds */
+	SILENT_TRIES = 20,    /* tries of 1 ms: for so long a bound name may not listen yet */
+	EVENTS_MAX = 16,      /* looked at in one call */
 };
 
 struct dp_slot_service {

@@ -12,7 +12,7 @@
  * All UDP ports bind UDP port 4791 with SO_REUSEPORT, which the kernel
  * grants to one user, and a BPF program picks the member of that group by byte 5 of the
  * datagram (udp_steer.h).  For the program's sake slots are taken and ports bound by one process
- * at a time; so are devices shared (steer.h).
+ * at a time.  An AF_XDP port has a UDP port beside it (afxdp_share.c), and its slot.
  *
  * Any user may bind any abstract name, so a name proves nothing: both ends of a
  * connection ask the kernel who the other is (SO_PEERCRED).  A slot that another
@@ -63,7 +63,7 @@ struct dp_slot {
 /* To be called first, so that dp_slot_release() can be called at any time. */
 void dp_slot_init(struct dp_slot *);
 /* Takes the lowest free slot, and a lock that keeps other processes from doing
- * so before dp_slot_settled(): bind the UDP port, or share the device, between the two. */
+ * so before dp_slot_settled(): bind the UDP port between the two. */
 int dp_slot_claim(struct dp_slot *, const struct dp_addr *, struct dp_error *);
 void dp_slot_settled(struct dp_slot *);
 void dp_slot_release(struct dp_slot *);

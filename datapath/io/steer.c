@@ -275,11 +275,16 @@ static int take_maps(struct dp_steer *s, uint32_t prog_id)
 	return err;
 }
 
+static bool agrees(const struct dp_steer_config *a, const struct dp_steer_config *b)
+{
+	return !memcmp(a->addr, b->addr, sizeof(a->addr)) && a->dated == b->dated;
+}
+
 /* Uses the program that a port on another queue has attached.  -ENOENT: there is none. */
 static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *error)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, query);
-	struct dp_steer_config ours = s->config;
+	struct dp_steer_config wanted = s->config;
 	struct bpf_prog_info prog;
 	uint32_t id = look_up(info, &prog);
 	int err;
@@ -289,14 +294,14 @@ static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *
 	s->link_fd = find_link(info, id);
 	err = s->link_fd < 0 ? s->link_fd : take_maps(s, id);
 	if (err == -ENOENT)
-		return err;
+		return dp_fail(error, -EBUSY, "an afxdp port on %s is just being closed",
+			       info->netdev);
 	if (err)
 		return dp_fail(error, err,
 			       "cannot share %s with the ports on its other queues: %s (that needs "
 			       "CAP_SYS_ADMIN: run as root)",
 			       info->netdev, strerror(-err));
-	ours.seal = s->config.seal;
-	if (s->sockets_fd < 0 || s->counters_fd < 0 || memcmp(&ours, &s->config, sizeof(ours)))
+	if (s->sockets_fd < 0 || s->counters_fd < 0 || !agrees(&wanted, &s->config))
 		return dp_fail(error, -EBUSY,
 			       "%s has afxdp ports with another address, dated= or version: ports "
 			       "on the queues of a device have these in common",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import Host, Pair, Report, Tool
+from .conftest import Host, Pair, Report, Tool, tool_path
 
 
 @pytest.fixture
@@ -109,6 +109,20 @@ def test_a_stopped_process_holds_up_its_queue_alone(pair: Pair) -> None:
     assert_got(second.report(), 300)
     first.process.send_signal(signal.SIGCONT)
     assert_got(first.report(), 0)
+
+
+def test_ports_that_are_opened_and_closed_at_the_same_time(make_pair: Callable[..., Pair]) -> None:
+    """One of them attaches the program, the others join, also while it is going."""
+    pair = make_pair(queues=4)
+    for _ in range(5):
+        started = [
+            pair.b.popen(str(tool_path()), f"afxdp:eth0,queue={queue}", "hold")
+            for queue in range(4)
+        ]
+        tools = [Tool(process) for process in started]
+        assert pair.b.xdp_program() == "dp_steer"
+        for tool in tools:
+            tool.kill()
 
 
 def test_who_has_a_queue_is_told(pair: Pair) -> None:
