@@ -133,12 +133,16 @@ def test_each_queue_gets_its_buffers_back(make_pair: Callable[..., Pair]) -> Non
     assert report.result["bad_pattern"] == report.result["bad_icrc"] == 0
 
 
-def test_packets_on_another_queue_come_by_the_kernel(make_pair: Callable[..., Pair]) -> None:
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_packets_on_another_queue_come_by_the_kernel(
+    make_pair: Callable[..., Pair], family: str
+) -> None:
     """What the device gives to a queue without a socket is counted, and not lost."""
     pair = make_pair(queues=2)
+    a, b = (getattr(host, family) for host in (pair.a, pair.b))
     until = ("--check", "--sleep", "--count", "20", "--seconds", "10", "--idle-ms", "9000")
-    receiver = pair.b.tool("afxdp:eth0,queue=1", "receive", *until)
-    pair.a.report("afxdp:eth0,queue=0", "send", pair.b.ipv4, "--count", "20", "--check")
+    receiver = pair.b.tool(f"afxdp:eth0,queue=1,ip={b}", "receive", *until)
+    pair.a.report(f"afxdp:eth0,queue=0,ip={a}", "send", b, "--count", "20", "--check")
     report = receiver.report()
     assert report.result["received"] == report.stats["rx_packets"] == 20
     assert report.result["bad_icrc"] == report.stats["rx_untimed"] == 0
