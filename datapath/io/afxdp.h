@@ -106,6 +106,7 @@ struct afxdp {
 
 	struct xsk_umem *umem;
 	struct dp_steer *steer;
+	bool any_queue;	      /* one_queue: the first one that is free */
 	bool one_queue;	      /* ports on the other queues of the device share its address */
 	struct dp_slot names; /* of services, if it has all queues: then the address has no slots */
 	struct dp_port *aside; /* one_queue: UDP port that gets what arrives elsewhere */

@@ -15,6 +15,8 @@
 #include "io/afxdp.h"
 #include "io/netdev.h"
 
+enum { ANY_QUEUE = 1024 }; /* for queue: the first one that is free */
+
 struct afxdp_options {
 	uint32_t queue;
 	uint32_t path_mtu;
@@ -28,8 +30,10 @@ static int parse_options(const struct dp_spec *spec, struct afxdp_options *o,
 			 struct dp_error *error)
 {
 	static const char *const modes[] = { "auto", "copy", "zerocopy", NULL };
+	static const char *const any[] = { "any", NULL };
 	static const struct dp_option table[] = {
-		{ "queue", DP_OPT_NUMBER, offsetof(struct afxdp_options, queue), 0, 1023, NULL },
+		{ "queue", DP_OPT_NUMBER, offsetof(struct afxdp_options, queue), 0, ANY_QUEUE - 1,
+		  any },
 		{ "path_mtu", DP_OPT_NUMBER, offsetof(struct afxdp_options, path_mtu), 256, 4096,
 		  NULL },
 		{ "mode", DP_OPT_CHOICE, offsetof(struct afxdp_options, mode), 0, 0, modes },
@@ -48,8 +52,9 @@ static void plan_queues(struct afxdp *a, uint32_t queue)
 	uint32_t n = (uint32_t)dp_netdev_rx_queues(a->port.info.netdev);
 
 	a->one_queue = queue != DP_ALL_QUEUES;
+	a->any_queue = queue == ANY_QUEUE;
 	if (a->one_queue) {
-		a->first_queue = queue;
+		a->first_queue = a->any_queue ? 0 : queue;
 		n = 1;
 	}
 	a->n_queues = n < QUEUES_MAX ? n : QUEUES_MAX;
@@ -222,7 +227,7 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 		err = attach(a, o.dated, error);
 	if (err)
 		return err;
-	a->holder_fd = dp_holder_tell(info->ifindex, o.queue);
+	a->holder_fd = dp_holder_tell(info->ifindex, a->one_queue ? a->first_queue : o.queue);
 	if (!a->zero_copy)
 		dp_netdev_renew_buffers(info->netdev);
 	return 0;

@@ -20,8 +20,9 @@
 
 enum {
 	RX_TRIES_PER_CHECK = 8,
-	ASIDE_TRIES =
-		16, /* calls of its rx() in which it looks at all that may have made it readable */
+	/* After so many calls of its rx() the UDP port has looked at all that may have made it
+	 * readable. */
+	ASIDE_TRIES = 16,
 };
 
 int dp_afxdp_share(struct afxdp *a, struct dp_error *error)

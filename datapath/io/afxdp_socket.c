@@ -70,26 +70,42 @@ static int try_sockets(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
 	return err;
 }
 
+/* The same on the first queue that is free, if any queue will do. */
+static int try_queues(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
+{
+	uint32_t n = a->any_queue ? (uint32_t)dp_netdev_rx_queues(a->port.info.netdev) : 1;
+	int err = -EBUSY;
+
+	for (uint32_t i = 0; i < n && err == -EBUSY; i++) {
+		if (a->any_queue)
+			a->first_queue = i;
+		err = try_sockets(a, bind_flags, queue);
+	}
+	return err;
+}
+
 /* Waits for the queue of a process that has ended. */
 static int make_sockets(struct afxdp *a, uint16_t bind_flags, uint32_t *queue)
 {
-	int err = try_sockets(a, bind_flags, queue), ms = 0;
+	int err = try_queues(a, bind_flags, queue), ms = 0;
 
 	while (err == -EBUSY && dp_holder_wait(a->port.info.ifindex, *queue, &ms))
-		err = try_sockets(a, bind_flags, queue);
+		err = try_queues(a, bind_flags, queue);
 	return err;
 }
 
 static int queue_in_use(const struct afxdp *a, uint32_t queue, struct dp_error *error)
 {
+	const char *others = a->any_queue ? " and so are those before it" : "";
 	int pid = dp_holder_pid(a->port.info.ifindex, queue);
 	char who[32] = "another AF_XDP socket";
 
 	if (pid)
 		snprintf(who, sizeof(who), "process %d", pid);
 	return dp_fail(error, -EBUSY,
-		       "queue %u of %s is in use by %s: end that, or use another device or queue=",
-		       queue, a->port.info.netdev, who);
+		       "queue %u of %s is in use by %s%s: end that, or use another device or "
+		       "queue=",
+		       queue, a->port.info.netdev, who, others);
 }
 
 static int bind_failed(const struct afxdp *a, enum afxdp_mode mode, uint32_t queue, int err,

@@ -60,9 +60,19 @@ int dp_spec_parse(const char *spec, struct dp_spec *out, struct dp_error *error)
 static int apply_number(const struct dp_option *o, const char *value, void *to,
 			struct dp_error *error)
 {
+	const char *word = "", * or = "";
+
+	for (uint32_t i = 0; o->choices && o->choices[i]; i++) {
+		if (!strcmp(o->choices[i], value)) {
+			*(uint32_t *)to = o->max + 1 + i;
+			return 0;
+		}
+		or = " or ";
+		word = o->choices[i];
+	}
 	if (dp_read_u32(value, o->min, o->max, to))
-		return dp_fail(error, -EINVAL, "%s=%s: expected a number from %u to %u", o->key,
-			       value, o->min, o->max);
+		return dp_fail(error, -EINVAL, "%s=%s: expected a number from %u to %u%s%s", o->key,
+			       value, o->min, o->max, or, word);
 	return 0;
 }
 

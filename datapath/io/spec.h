@@ -36,7 +36,8 @@ struct dp_spec {
 int dp_spec_parse(const char *spec, struct dp_spec *out, struct dp_error *);
 
 /* What a key takes: a number in [min, max], one of `choices` (its index), or
- * an IP address.  The result goes to base + offset: uint32_t or dp_addr. */
+ * an IP address.  The result goes to base + offset: uint32_t or dp_addr.  `choices` of a number are
+ * words in its place: max + 1 and so on. */
 enum dp_option_type { DP_OPT_NUMBER, DP_OPT_CHOICE, DP_OPT_ADDR };
 
 struct dp_option {

@@ -136,6 +136,21 @@ def test_who_has_a_queue_is_told(pair: Pair) -> None:
     held.report()
 
 
+def test_any_free_queue(pair: Pair) -> None:
+    """Each process gets one; when all are taken, an error says so."""
+    tools = [pair.b.tool("afxdp:eth0,queue=any", "receive", "--sleep", "--check",
+                         "--idle-ms", "800", "--seconds", "8") for _ in range(2)]  # fmt: skip
+    told = pair.b.refusal("afxdp:eth0,queue=any")
+    assert "queue 1 of eth0 is in use by process" in told, told
+    assert "and so are those before it" in told, told
+    for queue in (0, 1):
+        send(pair, queue, queue, 100)
+    for tool in tools:
+        assert_got(tool.report(), 100)
+    told = pair.b.refusal("afxdp:eth0,queue=some")
+    assert "expected a number from 0 to 1023 or any" in told, told
+
+
 def test_ports_of_a_device_have_one_address(pair: Pair) -> None:
     pair.b.run("ip", "address", "add", "10.123.0.77/24", "dev", "eth0")
     held = pair.b.tool("afxdp:eth0,queue=0", "hold")

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from datapath.native import paths
 from tests.io.conftest import Host, Pair, make_pair
 from tests.verbs.devices import PROGRAMS, PYTHON, environment
 
@@ -143,3 +146,18 @@ def test_one_program_has_both_queues(pair: Pair) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout) == [[0, 0], [1, 1]]
+
+
+def test_ranks_of_a_host_take_a_queue_each(pair: Pair, tmp_path: Path) -> None:
+    """MPI processes that have the same environment."""
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"]
+    command += ["env", f"PYTHONPATH={paths.ROOT}", sys.executable, "-m", "datapath.cli", "exec"]
+    command += ["--device", "dp0=afxdp:eth0,queue=any", "--stats", str(tmp_path / "counted"), "--"]
+    command += [str(paths.mpi_benchmark()), "latency", "8", "200", "10"]
+    done = subprocess.run(
+        pair.a.command(*command), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = [json.loads(path.read_text()) for path in tmp_path.glob("counted.*.json")]
+    assert len(counted) == 2
+    assert all(one["port_stats"]["rx_packets"] >= 200 for one in counted)
