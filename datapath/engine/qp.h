@@ -134,13 +134,13 @@ struct dp_qp {
 	struct dp_traffic stats;
 };
 
-/* DSCP << 2 of its packets. */
 /* A UDP source port of RoCE (annex A17.3.2) has its two top bits set; n chooses the others. */
 static inline uint16_t dp_roce_sport(uint32_t n)
 {
 	return (uint16_t)(0xc000 | (n & 0x3fff));
 }
 
+/* DSCP << 2 of its packets. */
 static inline uint8_t dp_qp_tos(const struct dp_qp *qp)
 {
 	return qp->attr.tos ? qp->attr.tos : qp->engine->cfg.tos;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import random
 from collections.abc import Callable
 from functools import reduce
 
@@ -100,6 +101,25 @@ def test_one_way_leaves_the_other_alone(make_world: MakeWorld) -> None:
     sent = run(world)
     assert [packet.sport for packet in sent if packet.dst == b.addr][-1] != began[0]
     assert len({packet.sport for packet in sent if packet.dst != b.addr}) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lost_offers_do_not_end_it(make_world: MakeWorld, seed: int) -> None:
+    """Half of all packets with a HELLO are lost."""
+    world = make_world(extended=True)
+    for number, host in enumerate(world.hosts):
+        host.goes_astray = spread(4, (seed + number) % 4)
+    a, b = world.pair()
+    dice = random.Random(seed)
+    channel = Channel(lose=lambda _, p: p.name.startswith("HELLO") and dice.random() < 0.5)
+    for one, other in ((a, b), (b, a)):
+        for _ in range(10):
+            one.write(pattern(100_000), other.host.memory(100_000))
+            assert world.run(channel)
+            assert one.poll() == [ok("RDMA_WRITE")]
+    for packet in write(world, a, b):
+        host = world.b_host if packet.dst == world.b_host.addr else world.a_host
+        assert not host.goes_astray(packet), packet
 
 
 def test_the_search_ends(make_world: MakeWorld) -> None:

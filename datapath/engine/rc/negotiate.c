@@ -120,21 +120,35 @@ static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_
 	start_probe(rc, hello->segment, now);
 }
 
+static void ask_again(struct dp_rc *rc)
+{
+	if (rc->sport_tries == SPORT_TRIES)
+		return;
+	rc->sport_tries++;
+	rc->hello_again = true;
+	dp_qp_wake(&rc->qp);
+}
+
 /*
  * The packets of an end come to whichever queue the other host's network device chooses by the UDP
- * source port.  If they are handed on from there, the end tries the next source
- * port.  A lost HELLO ends the search: packets that are handed on arrive as well.
+ * source port.  If they are handed on from there, the end tries the next source port.
  */
 static void choose_sport(struct dp_rc *rc, const struct dp_hello *hello, const struct dp_parsed *p)
 {
 	rc->handed_on = p->handed_on;
 	if (hello->handed_on)
 		dp_qp_next_sport(&rc->qp);
-	if (p->opcode == DP_OP_HELLO_REPLY && (p->handed_on || hello->handed_on) &&
-	    rc->sport_tries < SPORT_TRIES) {
-		rc->sport_tries++;
-		rc->hello_again = true;
-	}
+	if (p->opcode == DP_OP_HELLO_REPLY && (p->handed_on || hello->handed_on))
+		ask_again(rc);
+}
+
+/* Where a HELLO was lost, packets are still handed on after it: some of them begin anew. */
+void dp_negotiate_handed_on(struct dp_rc *rc)
+{
+	if (!rc->hello_done || ++rc->n_handed_on)
+		return;
+	rc->handed_on = true;
+	ask_again(rc);
 }
 
 static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
@@ -203,7 +217,8 @@ static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	dp_qp_wake(&rc->qp);
 }
 
-static int reply_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+/* What the peer waits for. */
+static int owed_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_hello hello;
 
@@ -297,7 +312,7 @@ void dp_negotiate_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 
 int dp_negotiate_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
-	if (reply_tx(rc, pkt, now))
+	if (owed_tx(rc, pkt, now))
 		return 1;
 	if (!rc->hello_ns || now < rc->hello_ns)
 		return 0;

@@ -15,6 +15,8 @@ void dp_peer_is_extended(struct dp_rc *, uint64_t now);
 void dp_hello_once(struct dp_rc *, uint64_t now);
 /* Handles a HELLO, a PROBE, or a reply to one. */
 void dp_negotiate_rx(struct dp_rc *, const struct dp_parsed *, uint64_t now);
+/* Notes that a packet was handed on which is no HELLO. */
+void dp_negotiate_handed_on(struct dp_rc *);
 /* Builds one packet, 1: a reply that is owed, or a HELLO or PROBE that is due.  0: nothing to send
  * now. */
 int dp_negotiate_tx(struct dp_rc *, struct dp_packet *, uint64_t now);

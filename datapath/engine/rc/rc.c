@@ -91,7 +91,7 @@ static void rc_reset(struct dp_qp *qp)
 	rc->peer_extended = rc->extended = rc->comm_est = false;
 	rc->hello_done = rc->hello_reply = rc->probing = rc->telemetry = false;
 	rc->handed_on = rc->hello_again = rc->peer_paths = false;
-	rc->sport_tries = 0;
+	rc->sport_tries = rc->n_handed_on = 0;
 	if (rc->echo)
 		memset(rc->echo, 0, sizeof(*rc->echo));
 	rc->hello_ns = 0;
@@ -266,6 +266,8 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 		rc->comm_est = true;
 		dp_raise(qp->engine, &qp->event, DP_EVENT_COMM_EST);
 	}
+	if (p->handed_on && !p->hello)
+		dp_negotiate_handed_on(rc);
 	if (p->hello || p->mask & DP_IS_PROBE)
 		dp_negotiate_rx(rc, p, now);
 	else if (p->mask & (DP_HAS_DEMAND | DP_HAS_GRANT | DP_HAS_CREDIT))

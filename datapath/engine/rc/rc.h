@@ -152,9 +152,10 @@ struct dp_rc {
 	bool grants;	  /* this end gives grants to the peer */
 	bool probing;	  /* for `probe` bytes; hello_tries and hello_ns are the probe's */
 	uint8_t hello_tries;
-	bool handed_on : 1;   /* the peer's newest HELLO or reply had been handed on */
-	bool hello_again : 1; /* a HELLO is owed, by which the ends find better source ports */
-	uint8_t sport_tries;  /* such HELLOs sent */
+	bool handed_on : 1;	 /* the peer's newest HELLO or reply had been handed on */
+	bool hello_again : 1;	 /* a HELLO is owed, by which the ends find better source ports */
+	uint8_t n_handed_on : 5; /* packets without HELLO, modulo 32 */
+	uint8_t sport_tries;	 /* such HELLOs sent */
 	uint16_t probe,
 		probe_reply;   /* bytes to be probed; bytes of the reply that is owed to the peer */
 	uint64_t hello_ns;     /* of the next try; 0: none */
