@@ -187,6 +187,7 @@ static int attach(struct afxdp *a, bool dated, struct dp_error *error)
 		.n = a->n_queues,
 		.fds = fds,
 		.shared = a->one_queue,
+		.slot = a->port.info.qpn_prefix,
 	};
 
 	for (uint32_t i = 0; i < a->n_queues; i++)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * AF_XDP ports that serve one receive queue each of a device.  They share its address and its XDP
- * program, which gives a packet to the port of the queue where it arrives: the network device has
- * chosen that by the packet's addresses and UDP ports (RSS).
+ * program, which gives a packet to the port of the queue where it arrives, if it is for that port: the
+ * network device has chosen the queue by the packet's addresses and UDP ports (RSS).
  *
  * Beside each of them stands a UDP port, which has the slot of both (slot.h).  It gets the packets
- * that arrive on a queue without a port, by the kernel, and those that other ports hand on.
+ * that arrive on other queues, by the kernel, and those that ports of this host hand on: a packet to
+ * our own address does not leave the port (afxdp.h).
  */
 #include <errno.h>
 #include <stdio.h>

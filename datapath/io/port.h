@@ -75,7 +75,7 @@ struct dp_port_info {
 	X(copies)	  /* packets the kernel copied (afxdp copy mode) */                        \
 	X(tx_dropped)	  /* packets that the kernel refused for good: too large, no route */      \
 	X(rx_untimed)	  /* packets whose time of arrival is not known */                         \
-	X(rx_other_queue) /* afxdp: RoCE to our address on queues that no port serves */
+	X(rx_other_queue) /* afxdp: RoCE to our address on other queues than its port's */
 
 struct dp_port_stats {
 #define X(name) uint64_t name;

@@ -21,7 +21,7 @@
 
 struct dp_steer {
 	struct dp_steer_config config;
-	int sockets_fd, counters_fd, link_fd; /* -1: none */
+	int sockets_fd, slots_fd, counters_fd, link_fd; /* -1: none */
 };
 
 /* libbpf's own messages go into the error line, not to stderr of the program. */
@@ -48,6 +48,8 @@ static int load(const struct dp_steer *s, uint32_t n_queues, bool frags, struct 
 	if (!frags)
 		bpf_program__set_flags(skel->progs.dp_steer, flags & ~BPF_F_XDP_HAS_FRAGS);
 	err = bpf_map__set_max_entries(skel->maps.sockets, n_queues);
+	if (!err)
+		err = bpf_map__set_max_entries(skel->maps.slots, n_queues);
 	if (!err)
 		err = steer__load(skel);
 	if (err)
@@ -179,9 +181,10 @@ static int add_sockets(const struct dp_steer *s, const struct dp_port_info *info
 		       const struct dp_steer_sockets *sockets, struct dp_error *error)
 {
 	for (uint32_t i = 0; i < sockets->n; i++) {
-		uint32_t queue = sockets->first_queue + i;
+		uint32_t queue = sockets->first_queue + i, slot = sockets->slot + 1;
 
-		if (bpf_map_update_elem(s->sockets_fd, &queue, &sockets->fds[i], BPF_ANY))
+		if ((sockets->shared && bpf_map_update_elem(s->slots_fd, &queue, &slot, BPF_ANY)) ||
+		    bpf_map_update_elem(s->sockets_fd, &queue, &sockets->fds[i], BPF_ANY))
 			return dp_fail(error, -errno,
 				       "cannot put the socket of %s queue %u in the map: %s",
 				       info->netdev, queue, strerror(errno));
@@ -203,6 +206,7 @@ static int open_first(struct dp_steer *s, struct dp_port_info *info,
 	if (err)
 		return err;
 	s->sockets_fd = fcntl(bpf_map__fd(skel->maps.sockets), F_DUPFD_CLOEXEC, 0);
+	s->slots_fd = fcntl(bpf_map__fd(skel->maps.slots), F_DUPFD_CLOEXEC, 0);
 	s->counters_fd = fcntl(bpf_map__fd(skel->maps.bss), F_DUPFD_CLOEXEC, 0);
 	/* First the sockets: once the program is attached, no packet may miss them. */
 	err = add_sockets(s, info, sockets, error);
@@ -247,12 +251,14 @@ static void take_map(struct dp_steer *s, int fd)
 		map.name[0] = 0;
 	if (!strcmp(map.name, "sockets"))
 		s->sockets_fd = fd;
+	else if (!strcmp(map.name, "slots"))
+		s->slots_fd = fd;
 	else if (!strcmp(map.name, "steer.bss") &&
 		 map.value_size == sizeof(struct dp_steer_counters))
 		s->counters_fd = fd;
 	else if (!strcmp(map.name, "steer.rodata") && map.value_size == sizeof(s->config))
 		bpf_map_lookup_elem(fd, &zero, &s->config);
-	if (fd != s->sockets_fd && fd != s->counters_fd)
+	if (fd != s->sockets_fd && fd != s->slots_fd && fd != s->counters_fd)
 		close(fd);
 }
 
@@ -277,7 +283,8 @@ static int take_maps(struct dp_steer *s, uint32_t prog_id)
 
 static bool agrees(const struct dp_steer_config *a, const struct dp_steer_config *b)
 {
-	return !memcmp(a->addr, b->addr, sizeof(a->addr)) && a->dated == b->dated;
+	return !memcmp(a->addr, b->addr, sizeof(a->addr)) && a->dated == b->dated &&
+	       a->shared == b->shared;
 }
 
 /* Uses the program that a port on another queue has attached.  -ENOENT: there is none. */
@@ -301,7 +308,8 @@ static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *
 			       "cannot share %s with the ports on its other queues: %s (that needs "
 			       "CAP_SYS_ADMIN: run as root)",
 			       info->netdev, strerror(-err));
-	if (s->sockets_fd < 0 || s->counters_fd < 0 || !agrees(&wanted, &s->config))
+	if (s->sockets_fd < 0 || s->slots_fd < 0 || s->counters_fd < 0 ||
+	    !agrees(&wanted, &s->config))
 		return dp_fail(error, -EBUSY,
 			       "%s has afxdp ports with another address, dated= or version: ports "
 			       "on the queues of a device have these in common",
@@ -326,6 +334,7 @@ void dp_steer_detach(struct dp_steer *s)
 		return;
 	close_fd(s->link_fd);
 	close_fd(s->sockets_fd);
+	close_fd(s->slots_fd);
 	close_fd(s->counters_fd);
 	free(s);
 }
@@ -338,9 +347,10 @@ static int try_once(struct dp_port_info *info, const struct dp_steer_sockets *so
 
 	if (!s)
 		return dp_fail(error, -ENOMEM, "out of memory");
-	s->sockets_fd = s->counters_fd = s->link_fd = -1;
+	s->sockets_fd = s->slots_fd = s->counters_fd = s->link_fd = -1;
 	memcpy(s->config.addr, info->addr.b, sizeof(info->addr.b));
 	s->config.dated = dated;
+	s->config.shared = sockets->shared;
 	err = sockets->shared ? join(s, info, error) : -ENOENT;
 	if (!err)
 		err = add_sockets(s, info, sockets, error);

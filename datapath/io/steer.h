@@ -22,7 +22,8 @@ struct dp_steer;
 struct dp_steer_sockets {
 	uint32_t first_queue, n;
 	const int *fds;
-	bool shared; /* other ports have the other queues, and all use one program */
+	bool shared;   /* other ports have the other queues, and all use one program */
+	uint32_t slot; /* shared: the port's */
 };
 
 /* Steers RoCE packets to info->addr that arrive at these queues of info->netdev to the sockets.

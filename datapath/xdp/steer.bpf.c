@@ -5,6 +5,10 @@
  * of a frame for the socket lies the time of its arrival, and how late that was: if the
  * frame is dated (steer.h), the program takes the date off and reckons from it.
  *
+ * Where queues have ports of their own, a packet that is for the port of another queue, by the top 8
+ * bits of its QPN (io/slot.h), goes to the kernel, too, which gives it to a UDP socket of that port.
+ * So do management datagrams.
+ *
  * RoCEv2 is: UDP to port 4791 of the port's own address or of a multicast group, not a
  * fragment, no IP options or extension headers (annex A17.3 has none).
  */
@@ -17,6 +21,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "xdp/slots.h"
 #include "xdp/steer.h"
 
 #define GROUPS bpf_htonl(0xe0000000) /* 224.0.0.0/4 */
@@ -32,35 +37,64 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-static __always_inline int to_our_udp_port(const struct udphdr *udp, const void *end)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* as that of `sockets` */
+	__type(key, __u32);
+	__type(value, __u32);
+} slots SEC(".maps"); /* of the port of each queue, plus one */
+
+enum whose { NOT_OURS, OURS, OF_OTHER_QUEUE };
+
+static __always_inline int is_for_queue(const __u8 *bth, const void *end, __u32 queue)
 {
-	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(DP_STEER_UDP_PORT);
+	const __u32 *slot = bpf_map_lookup_elem(&slots, &queue);
+	const __u8 *qpn = bth + DP_SLOT_BYTE;
+
+	if (!slot || (const void *)(qpn + 3) > end)
+		return 0;
+	return *slot == qpn[0] + 1 && (qpn[0] || qpn[1] || qpn[2] != DP_SLOTS_MAD_QPN);
 }
 
-static __always_inline int is_ours_ipv4(const struct iphdr *ip, const void *end)
+static __always_inline enum whose whose_udp(const struct udphdr *udp, const void *end, int group,
+					    __u32 queue)
 {
+	if ((const void *)(udp + 1) > end || udp->dest != bpf_htons(DP_STEER_UDP_PORT))
+		return NOT_OURS;
+	if (!steer_config.shared || group || is_for_queue((const void *)(udp + 1), end, queue))
+		return OURS;
+	return OF_OTHER_QUEUE;
+}
+
+static __always_inline enum whose whose_ipv4(const struct iphdr *ip, const void *end, __u32 queue)
+{
+	int group;
+
 	if ((const void *)(ip + 1) > end || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
-		return 0;
+		return NOT_OURS;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT))
-		return 0;
+		return NOT_OURS;
 	if (steer_config.addr[2] != bpf_htonl(0xffff))
-		return 0;
-	if (ip->daddr != steer_config.addr[3] && (ip->daddr & bpf_htonl(0xf0000000)) != GROUPS)
-		return 0;
-	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
+		return NOT_OURS;
+	group = (ip->daddr & bpf_htonl(0xf0000000)) == GROUPS;
+	if (ip->daddr != steer_config.addr[3] && !group)
+		return NOT_OURS;
+	return whose_udp((const struct udphdr *)(ip + 1), end, group, queue);
 }
 
-static __always_inline int is_ours_ipv6(const struct ipv6hdr *ip, const void *end)
+static __always_inline enum whose whose_ipv6(const struct ipv6hdr *ip, const void *end, __u32 queue)
 {
+	int group;
+
 	if ((const void *)(ip + 1) > end || ip->nexthdr != IPPROTO_UDP)
-		return 0;
-	if (ip->daddr.in6_u.u6_addr8[0] != 0xff &&
-	    (ip->daddr.in6_u.u6_addr32[0] != steer_config.addr[0] ||
-	     ip->daddr.in6_u.u6_addr32[1] != steer_config.addr[1] ||
-	     ip->daddr.in6_u.u6_addr32[2] != steer_config.addr[2] ||
-	     ip->daddr.in6_u.u6_addr32[3] != steer_config.addr[3]))
-		return 0;
-	return to_our_udp_port((const struct udphdr *)(ip + 1), end);
+		return NOT_OURS;
+	group = ip->daddr.in6_u.u6_addr8[0] == 0xff;
+	if (!group && (ip->daddr.in6_u.u6_addr32[0] != steer_config.addr[0] ||
+		       ip->daddr.in6_u.u6_addr32[1] != steer_config.addr[1] ||
+		       ip->daddr.in6_u.u6_addr32[2] != steer_config.addr[2] ||
+		       ip->daddr.in6_u.u6_addr32[3] != steer_config.addr[3]))
+		return NOT_OURS;
+	return whose_udp((const struct udphdr *)(ip + 1), end, group, queue);
 }
 
 /* Bytes of the frame without what lies behind its IP packet; 0: not known. */
@@ -115,18 +149,19 @@ int dp_steer(struct xdp_md *ctx)
 {
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ethhdr *eth = (const void *)(long)ctx->data;
-	int ours = 0;
-	long action;
+	enum whose whose = NOT_OURS;
+	long action = XDP_PASS;
 
 	if ((const void *)(eth + 1) > end)
 		return XDP_PASS;
 	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		ours = is_ours_ipv4((const struct iphdr *)(eth + 1), end);
+		whose = whose_ipv4((const struct iphdr *)(eth + 1), end, ctx->rx_queue_index);
 	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		ours = is_ours_ipv6((const struct ipv6hdr *)(eth + 1), end);
-	if (!ours)
+		whose = whose_ipv6((const struct ipv6hdr *)(eth + 1), end, ctx->rx_queue_index);
+	if (whose == NOT_OURS)
 		return XDP_PASS;
-	action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+	if (whose == OURS)
+		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 	if (action == XDP_PASS)
 		__sync_fetch_and_add(&steer_counters.other_queue, 1);
 	else

@@ -15,6 +15,7 @@ struct dp_steer_config {
 	unsigned int addr[4];
 	unsigned long long seal; /* random */
 	unsigned int dated;	 /* whether frames may be dated */
+	unsigned int shared;	 /* whether each queue has a port of its own, or none */
 };
 
 /* A dated frame ends, behind its IP packet, with the time at which its last emulated link let it go:
@@ -34,8 +35,8 @@ struct dp_steer_meta {
 
 /* Written by the program, read by the port. */
 struct dp_steer_counters {
-	/* RoCEv2 packets to our address on a queue that has no socket: the kernel gets
-	 * them */
+	/* RoCEv2 packets to our address that came to another queue than that of their port: the
+	 * kernel gets them */
 	unsigned long long other_queue;
 };
 

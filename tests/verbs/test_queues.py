@@ -48,7 +48,7 @@ def serving(host: Host, queue: int, program: str) -> Iterator[subprocess.Popen[s
 
 @contextmanager
 def other_queue(host: Host, queue: int) -> Iterator[None]:
-    """A port on the other one of the two queues, which hands on what is not for it."""
+    """A port on the other one of the two queues."""
     options = ("--sleep", "--seconds", "60", "--idle-ms", "60000")
     tool = host.tool(f"afxdp:eth0,queue={1 - queue}", "receive", *options)
     try:
@@ -95,7 +95,7 @@ def test_packets_to_a_queue_without_a_port(pair: Pair, program: str) -> None:
 
 @pytest.mark.parametrize("program", PERFTEST)
 def test_packets_to_the_queue_of_another_port(pair: Pair, program: str) -> None:
-    """That port hands them on, there and back."""
+    """They come by the kernel, too: that port does not see them."""
     client, server = 0, 1
     with other_queue(pair.a, client), other_queue(pair.b, server), serving(pair.b, server, program):
         await_perftest(pair.b)
