@@ -151,8 +151,13 @@ static int rx_loop(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
 
-	while (n < max && a->loop_head != a->loop_tail)
-		out[n++] = a->loop[a->loop_head++ % TX_BUFFERS];
+	while (n < max && a->loop_head != a->loop_tail) {
+		out[n] = a->loop[a->loop_head++ % TX_BUFFERS];
+		if (a->aside && dp_afxdp_hand_on(a, &out[n]))
+			dp_afxdp_rx_release(&a->port, &out[n], 1);
+		else
+			n++;
+	}
 	a->port.stats.rx_packets += (uint32_t)n;
 	for (int i = 0; i < n; i++)
 		a->port.stats.rx_bytes += out[i].len;
@@ -171,7 +176,7 @@ static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
 		update_wake(a);
 	}
 	n += dp_afxdp_rx_queues(a, out + n, max - n);
-	return a->one_queue ? dp_afxdp_exchange(a, out, n, max) : n;
+	return n || !a->aside ? n : dp_afxdp_rx_aside(a, out, max);
 }
 
 /* ---- transmit --------------------------------------------------------------- */

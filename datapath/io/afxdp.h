@@ -112,7 +112,6 @@ struct afxdp {
 	struct dp_port *aside; /* one_queue: UDP port that gets what arrives elsewhere */
 	bool aside_has_more;   /* packets that nothing announces */
 	uint32_t idle_rx;      /* calls of rx() that found nothing */
-	uint8_t *joined;       /* for a packet in two pieces that is handed on */
 	int wake_fd;	       /* eventfd: rx() has work that no packet will announce */
 	int queues_fd;	       /* epoll over the sockets of several queues; -1: there is one */
 	int holder_fd;	       /* tells others who holds the device; -1: nobody is told */
@@ -156,9 +155,10 @@ void dp_afxdp_delete_sockets(struct afxdp *);
 int dp_afxdp_rx_queues(struct afxdp *, struct dp_packet *out, int max);
 /* Opens the UDP port beside a port of one queue, which has the slot of both. */
 int dp_afxdp_share(struct afxdp *, struct dp_error *);
-/* Of n received packets, hands on those for other ports, and closes the gaps; if none is left, takes
- * what arrived elsewhere.  Returns the packets at `out`. */
-int dp_afxdp_exchange(struct afxdp *, struct dp_packet *out, int n, int max);
+/* Hands a packet to our own address to the port that it is for; false: that is this one. */
+bool dp_afxdp_hand_on(struct afxdp *, const struct dp_packet *);
+/* Takes what arrived on other queues, and what was handed on to this port. */
+int dp_afxdp_rx_aside(struct afxdp *, struct dp_packet *out, int max);
 /* rx_release() and has_packets() of struct dp_port_ops. */
 void dp_afxdp_rx_release(struct dp_port *, const struct dp_packet *, int n);
 bool dp_afxdp_has_packets(const struct dp_port *);

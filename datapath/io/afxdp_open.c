@@ -175,7 +175,6 @@ void dp_afxdp_close(struct dp_port *port)
 	if (a->umem_area)
 		munmap(a->umem_area, a->umem_size);
 	dp_port_close(a->aside);
-	free(a->joined);
 	free(a);
 }
 

@@ -151,8 +151,8 @@ void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 /* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: polls
  * through a brief wait (posix/brief.h); sets the timer early for a longer one, and polls for the rest. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
-/* Under the lock: whether lingering until wake_ns pays, and the calling thread is one from which the kernel takes
- * the CPU when others want it. */
+/* Under the lock: whether lingering until wake_ns pays, and the calling thread is one from which the
+ * kernel takes the CPU when others want it. */
 bool dp_device_may_linger(const struct dp_device *, uint64_t wake_ns);
 /* Without the lock, before a sleep until wake_ns: looks for packets until one comes, something is due,
  * the program makes a call, or it took too long.  False: somebody else wanted the CPU. */

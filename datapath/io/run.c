@@ -59,6 +59,12 @@ static bool note_handed_on(struct dp_run *run, struct dp_port_stats *stats, int 
 	return true;
 }
 
+/* By its QPN alone.  Management datagrams all are for one QPN. */
+static inline bool is_for(const uint8_t *packet, uint32_t slot)
+{
+	return packet[DP_SLOT_BYTE] == slot;
+}
+
 /* As many datagrams as follow each other for one port. */
 static bool hand_on_row(struct dp_run *run, struct dp_slot *slot, struct dp_port_stats *stats)
 {
@@ -66,7 +72,7 @@ static bool hand_on_row(struct dp_run *run, struct dp_slot *slot, struct dp_port
 	uint32_t owner = run->data[run->done + DP_SLOT_BYTE], end = run->done, packets = 0;
 	int err;
 
-	while (end + DP_BTH_LEN <= run->len && dp_run_is_for(run->data + end, owner)) {
+	while (end + DP_BTH_LEN <= run->len && is_for(run->data + end, owner)) {
 		end += run->segment_len < run->len - end ? run->segment_len : run->len - end;
 		packets++;
 	}
@@ -102,7 +108,7 @@ bool dp_run_hand_on(struct dp_run *run, struct dp_slot *slot, struct dp_port_sta
 		return false;
 	if (dp_bth_dest_qpn(packet) == DP_MAD_QPN)
 		return hand_on_mad(run, slot, stats);
-	return !dp_run_is_for(packet, slot->number) && hand_on_row(run, slot, stats);
+	return !is_for(packet, slot->number) && hand_on_row(run, slot, stats);
 }
 
 bool dp_run_next(struct dp_run *run, struct dp_slot *slot, struct dp_port_stats *stats,

@@ -33,11 +33,4 @@ bool dp_run_hand_on(struct dp_run *, struct dp_slot *, struct dp_port_stats *);
  * none. */
 bool dp_run_receive(struct dp_run *, struct dp_slot *);
 
-/* Whether a packet is for the port of this slot by its QPN alone.  Management datagrams all are for
- * one QPN. */
-static inline bool dp_run_is_for(const uint8_t *packet, uint32_t slot)
-{
-	return packet[DP_SLOT_BYTE] == slot;
-}
-
 #endif

@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 #include "io/netdev.h"
-#include "io/udp.h"
 #include "io/udp_impl.h"
 
 /* ---- opening --------------------------------------------------------------- */

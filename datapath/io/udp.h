@@ -6,6 +6,10 @@
 #include "io/port_impl.h"
 #include "io/slot.h"
 
+/* After so many calls in a row that found nothing, rx() has looked at all that may have made the port
+ * readable: handed-on packets cost a system call more, so it does not look for them each time. */
+enum { DP_UDP_RX_TRIES = 8 };
+
 struct dp_slot *dp_udp_slot(struct dp_port *);
 
 #endif

@@ -21,6 +21,7 @@
 #include "io/port_impl.h"
 #include "io/run.h"
 #include "io/slot.h"
+#include "io/udp.h"
 #include "io/udp_steer.h"
 #include "io/wall_clock.h"
 #include "wire/ext.h"
@@ -42,7 +43,6 @@ enum {
 	GSO_SEGMENTS_MAX = 64,
 	GSO_SEGMENT = 4096, /* if 15 packets of this size leave at once, longer ones gain nothing */
 	RX_MESSAGES = 8,
-	RX_TRIES_PER_SLOT_CHECK = 8,
 	SOCKET_BUFFER = 32 << 20,
 };
 

@@ -88,7 +88,7 @@ int dp_udp_rx(struct dp_port *port, struct dp_packet *out, int max)
 		u->next_rx = u->n_rx = 0;
 		receive_from_socket(u, u->fd, &port->info.addr, false);
 		/* a system call for something rare: not each time */
-		if (!u->n_rx && ++u->idle_rx % RX_TRIES_PER_SLOT_CHECK == 0)
+		if (!u->n_rx && ++u->idle_rx % DP_UDP_RX_TRIES == 0)
 			receive_from_others(u);
 	}
 	while (n < max && u->next_rx < u->n_rx) {

@@ -6,10 +6,11 @@ A veth device gives what was sent on a queue to the same queue of its peer."""
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
+
+from tests.waiting import wait_until
 
 from .conftest import Host, Pair, Report, Tool, tool_path
 
@@ -44,11 +45,8 @@ def assert_got(report: Report, count: int, by_kernel: int = 0) -> None:
     assert report.result["bad_icrc"] == report.stats["rx_dropped"] == 0
 
 
-def wait_for_program(host: Host, name: str | None) -> None:
-    limit = time.monotonic() + 10
-    while host.xdp_program() != name:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+def wait_for_no_program(host: Host) -> None:
+    wait_until(lambda: host.xdp_program() is None, "the last port takes the program along")
 
 
 def test_each_port_gets_its_queue(pair: Pair) -> None:
@@ -95,13 +93,13 @@ def test_the_first_process_dies(pair: Pair) -> None:
     send(pair, 1, 1, 200)
     assert_got(again.report(), 200)
     assert_got(second.report(), 200)
-    wait_for_program(pair.b, None)
+    wait_for_no_program(pair.b)
 
 
 def test_all_processes_are_killed(pair: Pair) -> None:
     for tool in [receiver(pair.b, queue) for queue in (0, 1)]:
         tool.kill()
-    wait_for_program(pair.b, None)
+    wait_for_no_program(pair.b)
     pair.b.tool("afxdp:eth0", "hold").report()
 
 

@@ -68,10 +68,10 @@ def join(host: Host, middle: Host, port: str, program: Path) -> None:
     configure(host, MTU)
 
 
-def command(host: Host, queue: int, mode: str, counted: Path, words: str) -> list[str]:
+def program_on(queue: int, mode: str, counted: Path, words: str) -> list[str]:
     device = f"dp0=afxdp:eth0,queue={queue};mode={mode}"
     python = ("env", f"PYTHONPATH={paths.ROOT}", sys.executable, "-m", "datapath.cli", "exec")
-    return host.command(*python, "--device", device, "--stats", str(counted), "--", *words.split())
+    return [*python, "--device", device, "--stats", str(counted), "--", *words.split()]
 
 
 @pytest.mark.parametrize("mode", ["auto", "standard"])
@@ -80,9 +80,9 @@ def test_source_ports_are_found(hosts: list[Host], tmp_path: Path, mode: str) ->
     In standard mode, where nobody looks for source ports, many come by the kernel."""
     words = f"ib_write_bw -F -s 4096 -n 1000 -t {DEPTH} -q {QPS}"
     left, right = hosts
-    server = right.popen(*command(right, 1, mode, tmp_path / "right", words)[4:])
+    server = right.popen(*program_on(1, mode, tmp_path / "right", words))
     await_perftest(right)
-    client = [*command(left, 0, mode, tmp_path / "left", words), right.ipv4]
+    client = left.command(*program_on(0, mode, tmp_path / "left", words), right.ipv4)
     done = subprocess.run(client, capture_output=True, text=True, timeout=100, check=False)
     out, error = server.communicate(timeout=30)
     assert done.returncode == 0, done.stdout + done.stderr + (out + error).decode()
