@@ -476,6 +476,8 @@ def request(side: Side, case: Case, seed: int) -> int:
     assert isinstance(rkeys, list)
     for message in case.messages:
         side.post(message, seed, rkeys[message.slot] if message.op == "send_inv" else None)
+    if case.late:
+        side.tell(posted=True)
     collect_sends(side, case)
     checked = check_requester(side, case, seed)
     side.tell(done=True)
@@ -491,6 +493,7 @@ def respond(side: Side, case: Case, seed: int) -> int:
         post_receives(side, case)
     side.tell(rkeys=rkeys)
     if case.late:
+        side.hear()  # that all is requested: a requester that stands still would find receives
         time.sleep(LATE_S)
         post_receives(side, case)
     side.hear()

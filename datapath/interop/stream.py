@@ -256,7 +256,10 @@ class Stream:
             return []  # of an older copy: the request may have left before this came
         self._rnr = (psn, packet.time_ns + rnr_wait_ns(packet.aeth.syndrome), packet.number)
         # So late that the requester's own time-out was over.
-        self._may_cross = packet.time_ns - refused.sent_ns >= self.ack_timeout_ns - JIFFY_NS
+        timed_out = packet.time_ns - refused.sent_ns >= self.ack_timeout_ns - JIFFY_NS
+        # The last copy may have left before a sequence NAK came, which asks for another one.
+        asked = self._nak is not None and self._nak[0] == psn and self._nak[1] < refused.seen
+        self._may_cross = timed_out or asked
         return []
 
     def _sequence_nak(self, packet: Packet, psn: int) -> list[Flaw]:

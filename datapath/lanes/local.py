@@ -138,11 +138,17 @@ class NetnsHost:
         **streams: Any,
     ) -> subprocess.Popen[bytes]:
         whole = {**os.environ, **(env or {})}
-        with installed(argv):
-            process = spawn(self.namespace, argv, cpus=cpus, policy=policy, env=whole, **streams)
         self._programs = [p for p in self._programs if p.poll() is None]
-        self._programs.append(process)
-        return process
+        with installed(argv):
+            return spawn(
+                self.namespace,
+                argv,
+                cpus=cpus,
+                policy=policy,
+                known=self._programs,
+                env=whole,
+                **streams,
+            )
 
     def end_programs(self) -> None:
         """Kill and wait for all that popen() started and that has not ended."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _thread
 import array
 import contextlib
 import ctypes
@@ -10,7 +11,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,20 +103,39 @@ def _in_thread(enter: Callable[[], None], function: Callable[[], _Result]) -> _R
     """Namespaces belong to threads, so a short-lived one enters them and never comes back."""
     result: list[_Result] = []
     failure: list[BaseException] = []
+    wanted = over = False
+    undecided, unfinished = _thread.allocate_lock(), _thread.allocate_lock()
+    undecided.acquire()
+    unfinished.acquire()
 
     def body() -> None:
+        nonlocal over
+        undecided.acquire()
         try:
-            enter()
-            result.append(function())
+            if wanted:
+                enter()
+                result.append(function())
         except BaseException as error:
             failure.append(error)
+        finally:
+            over = True
+            unfinished.release()
 
-    thread = threading.Thread(target=body, name="dp-namespace")
-    thread.start()
+    def wait() -> None:
+        while not over:
+            unfinished.acquire()
+
+    # Not threading.Thread: after an interrupt in its start() or join(), join() may not wait.
     try:
-        thread.join()
+        _thread.start_new_thread(body, ())
+        wanted = True
+        undecided.release()
+        wait()
     except BaseException:  # an interrupt: what was begun is ended before anything is undone
-        thread.join()
+        if undecided.locked():
+            undecided.release()
+        if wanted:
+            wait()
         raise
     if failure:
         raise failure[0]
@@ -221,14 +240,17 @@ def spawn(
     *,
     cpus: Collection[int] | None = None,
     policy: Policy = "ordinary",
+    known: list[subprocess.Popen[bytes]] | None = None,
     **popen_arguments: Any,
 ) -> subprocess.Popen[bytes]:
     """subprocess.Popen in the namespaces; the working directory stays the caller's.
 
     policy: the program's scheduling policy, which this process must be allowed to give.
+    known: the program is added to it, also if an interrupt keeps this from returning.
     """
     cwd = popen_arguments.pop("cwd", None) or Path.cwd()
-    started: list[subprocess.Popen[bytes]] = []
+    started = [] if known is None else known
+    before = len(started)
 
     def start() -> subprocess.Popen[bytes]:
         if cpus is not None:
@@ -242,7 +264,7 @@ def spawn(
     try:
         return namespace.in_all(start)
     except BaseException:
-        for process in started:  # interrupted: nobody will ever know it
+        for process in started[before:]:  # interrupted: nobody would end it
             process.kill()
             process.wait()
         raise

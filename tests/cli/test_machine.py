@@ -160,7 +160,7 @@ def test_a_result_folder_that_is_removed_meanwhile(tmp_path: Path) -> None:
     assert "internal" not in said
     assert "error: " in said
     assert str(out) in said
-    assert alive(below) == set()
+    assert alive(below) == {}
     assert not spaces & all_namespaces()
 
 
@@ -179,7 +179,7 @@ def test_nine_interrupts_are_one(tmp_path: Path, pause_s: float) -> None:
     assert process.returncode == 130, said
     assert said.count("error: interrupted") == 1
     assert "Traceback" not in said
-    assert alive(below) == set()
+    assert alive(below) == {}
     assert not spaces & all_namespaces()
     assert events(out).count("interrupted") == 1
 

@@ -119,6 +119,22 @@ def test_timeout_follows_the_exponent(world: World) -> None:
         world.settle()
 
 
+def test_time_outs_in_a_row_grow_as_far_as_the_standard_lets_them(world: World) -> None:
+    """A host that stands still for a second is not taken for dead."""
+    a, b = world.pair(timeout=14, retry_cnt=7)
+    waits = []
+    for psn in (100, 101):
+        a.write(b"x", b.host.memory(8))
+        for _ in range(7):
+            world.says(a, f"WRITE_ONLY {psn} lost")
+            waits.append(world.expire(a))
+        world.settle()
+    assert a.poll() == [ok("RDMA_WRITE")] * 2
+    assert all(TIMEOUT_14 <= wait <= 4 * TIMEOUT_14 for wait in waits)
+    assert sum(waits[:7]) > 10**9
+    assert max(waits[0], waits[7]) < 1.1 * TIMEOUT_14  # after an answer they are short again
+
+
 def test_timeout_zero_waits_for_ever(world: World) -> None:
     a, b = world.pair(timeout=0)
     a.write(b"x", b.host.memory(8))

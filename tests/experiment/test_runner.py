@@ -346,16 +346,22 @@ def disturb(pid: int) -> None:
     time.sleep(0.01)
 
 
-def alive(pids: set[int]) -> set[int]:
-    """Those that still run; a zombie that nobody has waited for has ended."""
-    living = set()
+def alive(pids: set[int]) -> dict[int, str]:
+    """Those that still run, each with its state, its program and what it waits for.
+
+    A zombie that nobody has waited for has ended.
+    """
+    living = {}
     for pid in pids:
+        place = Path(f"/proc/{pid}")
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            state = (place / "stat").read_text().rpartition(")")[2].split()[0]
+            argv = (place / "cmdline").read_text().replace("\0", " ")
+            waits = (place / "wchan").read_text()
         except OSError:
             continue
         if state != "Z":
-            living.add(pid)
+            living[pid] = f"{state} {waits} {argv}"
     return living
 
 
@@ -403,7 +409,7 @@ def test_a_signal_ends_cleanly_and_the_rest_can_be_resumed(
     assert started.returncode == 130
     assert f"error: interrupted by {signum.name}" in said
     assert f"hint: go on with: dpctl run --resume {out}" in said
-    assert alive(below) == set()
+    assert alive(below) == {}
     wait_until(lambda: not spaces & all_namespaces(), "a network namespace is left")
     assert events(out).count("interrupted") == 1
     if signum != signal.SIGINT:

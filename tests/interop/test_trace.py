@@ -525,6 +525,28 @@ def test_a_time_out_may_cross_a_late_refusal(tmp_path: Path) -> None:
     assert [str(v) for v in talk.judge(tmp_path).violations] == []
 
 
+def refused_rows(talk: Scribe, first_wait_s: float) -> int:
+    """Rows of two requests, each refused and then missed; the second row is on its way when the
+    sequence NAK of the first comes, so a third one follows at once."""
+    for row in range(2):
+        if row:
+            talk.wait(first_wait_s)
+        number = talk.a("SEND ONLY", 100, 1, ack=True)
+        talk.a("SEND ONLY", 101, 1, ack=True)
+        talk.b("ACK", 100, syndrome=RNR)
+        talk.b("ACK", 100, syndrome=SEQUENCE)
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    talk.b("ACK", 101, msn=2)
+    return number
+
+
+def test_a_sequence_nak_may_cross_what_follows_a_refusal(tmp_path: Path) -> None:
+    talk = Scribe()
+    refused_rows(talk, 0.011)
+    assert [str(v) for v in talk.judge(tmp_path).violations] == []
+
+
 def two_refusals(talk: Scribe, wait_s: float) -> int:
     """Of two copies of one request; the second crosses what is sent after the first one's wait."""
     for _ in range(2):
@@ -725,6 +747,10 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "RNR in a message": ("rnr", refused_middle),
     "no wait": ("rnr-wait", no_wait),
     "no wait after two refusals": ("rnr-wait", lambda talk: two_refusals(talk, 0.001)),
+    "no wait before a sequence NAK crosses": (
+        "rnr-wait",
+        lambda talk: refused_rows(talk, 0.001),
+    ),
     "no wait after a copy that crossed": ("rnr-wait", no_wait_after_crossing),
     "response as LAST": (
         "response",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -41,6 +42,7 @@ client.settimeout(float(sys.argv[3]))
 client.sendto(b"x" * int(sys.argv[2]), (sys.argv[1], 7777))
 print(len(client.recv(65536)))
 """
+INTERRUPTIONS = 300
 
 
 def echoes(
@@ -153,6 +155,32 @@ def sleepers(seconds: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def test_an_interrupt_while_a_program_starts_loses_none() -> None:
+    """Wherever it comes: a program that nobody waits for would hold up the network's end."""
+
+    def interrupt(_signum: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    chance = random.Random(1)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    try:
+        with NetnsNetwork(Topology()) as network:
+            others = set(descendants(os.getpid()))
+            for _ in range(INTERRUPTIONS):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 0.006))
+                    network.hosts[0].popen(["sleep", "60"])
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                network.hosts[0].end_programs()
+                assert set(descendants(os.getpid())) <= others
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > INTERRUPTIONS / 20
 
 
 def test_another_backend_needs_another_network() -> None:

@@ -7,6 +7,9 @@
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
 
+/* Time-outs are doubled so often at most. */
+#define STRETCH_MOST 2
+
 static void count_inflight(struct dp_rc *rc)
 {
 	uint32_t psns = (uint32_t)dp_psn_diff(rc->req.snd_nxt, rc->req.snd_una);
@@ -14,14 +17,24 @@ static void count_inflight(struct dp_rc *rc)
 	rc->flow->inflight_bytes = (uint64_t)psns * rc->qp.attr.path_mtu;
 }
 
-/* The time-out that the program asked for, or more if the HELLO exchange has shown a longer
- * path. */
-static void restart_timer(struct dp_rc *rc, uint64_t now)
+/* What the program asked for, or more if the HELLO exchange has shown a longer path.  From the third
+ * time-out in a row on they are longer, up to four times as the standard allows (IBTA vol. 1, section
+ * 9.7.6.1.3): a host of virtual CPUs stands still now and then, and the number of tries is limited.
+ * A peer that has agreed to extended mode gets more tries instead. */
+static uint64_t time_out(const struct dp_rc *rc)
 {
 	uint64_t timeout = dp_ib_timeout_ns(rc), path = 3ull * rc->hello_rtt_ns;
+	uint32_t doublings = rc->hello_done ? 0 : rc->req.backoff / 2u;
 
 	if (timeout && timeout < path)
 		timeout = path;
+	return timeout << (doublings < STRETCH_MOST ? doublings : STRETCH_MOST);
+}
+
+static void restart_timer(struct dp_rc *rc, uint64_t now)
+{
+	uint64_t timeout = time_out(rc);
+
 	rc->req.timer_ns = timeout && rc->req.snd_una != rc->req.snd_max ? now + timeout : 0;
 }
 
