@@ -249,8 +249,7 @@ def spawn(
     known: the program is added to it, also if an interrupt keeps this from returning.
     """
     cwd = popen_arguments.pop("cwd", None) or Path.cwd()
-    started = [] if known is None else known
-    before = len(started)
+    started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
         if cpus is not None:
@@ -258,13 +257,15 @@ def spawn(
         scheduling.enter(policy)  # likewise
         process = subprocess.Popen(list(argv), cwd=cwd, start_new_session=True, **popen_arguments)
         started.append(process)
+        if known is not None:
+            known.append(process)
         scheduling.limit(process.pid, policy)
         return process
 
     try:
         return namespace.in_all(start)
     except BaseException:
-        for process in started[before:]:  # interrupted: nobody would end it
+        for process in started:  # interrupted: nobody would end it
             process.kill()
             process.wait()
         raise
