@@ -46,7 +46,6 @@ INTERRUPTS = 9
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.timeout(300)
 def test_a_full_disk_leaves_the_old_report(tmp_path: Path) -> None:
     place, result = tmp_path / "place", tmp_path / "r"
     folders.write(result, repetitions=1, samples=False)

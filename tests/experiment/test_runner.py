@@ -250,7 +250,7 @@ name: polling
 topology: {scheduling: <scheduling>}
 transport: {port: udp}
 workload: {kind: perftest, test: write_bw, size: 64KiB, duration: 1s}
-sweep: {repetitions: 1, retakes: 1}
+sweep: {repetitions: 1, retakes: 1, timeout: 200s}
 """
 
 
@@ -269,7 +269,7 @@ def test_a_run_that_had_no_cpu_is_made_again(write: Callable[..., Path], tmp_pat
         with others_on_all_cpus():
             while process.poll() is None and "run finished" not in events(out):
                 time.sleep(0.05)
-        _, said = process.communicate(timeout=150)
+        _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     (record,) = records(out)
     assert record["notes"]["cpu"].startswith("CPU-starved: the programs ran for")

@@ -167,6 +167,18 @@ def configure(host: Host, mtu: int) -> None:
     host.run("ip", "address", "add", f"{host.ipv6}/64", "dev", "eth0", "nodad")
 
 
+def qpn_of(slot: int) -> str:
+    """A QPN of the port that has the slot."""
+    return hex(slot << 16 | 0x11)
+
+
+def send_to_slot(pair: Pair, port: str, slot: int, count: int, *options: str) -> None:
+    """Messages from a port of host a to the port of host b that has the slot."""
+    checks = ("--check", "--rate-pps", "5000")
+    wanted = ("--count", str(count), "--qpn", qpn_of(slot), *checks, *options)
+    pair.a.report(port, "send", pair.b.ipv4, *wanted)
+
+
 @pytest.fixture
 def make_pair(root: None) -> Iterator[Callable[..., Pair]]:
     """make_pair(mtu=9000, queues=1): hosts 10.123.0.1 and .2, fd12:3::1 and ::2."""

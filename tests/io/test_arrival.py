@@ -17,7 +17,7 @@ from scapy.packet import Raw
 
 from datapath.native import paths
 
-from .conftest import Host, Pair, Report, Tool, unprivileged
+from .conftest import Host, Pair, Report, Tool, qpn_of, unprivileged
 
 STOP_S = 0.05
 STANDARD, EXTENDED = "0x04", "0xc4"
@@ -88,7 +88,7 @@ def test_handed_on_from_one_process_to_another(pair: Pair) -> None:
 
     def send() -> None:
         for slot in range(3):
-            options = ("--count", "100", "--qpn", hex(slot << 16 | 0x11), "--check")
+            options = ("--count", "100", "--qpn", qpn_of(slot), "--check")
             assert_sent(pair.a.report("udp:eth0", "send", pair.b.ipv4, *options), 100)
 
     # The last is the first to read, so that the others find what it hands on.

@@ -14,11 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Host, Pair, Report, Tool, tool_path, unprivileged
-
-
-def qpn(slot: int) -> str:
-    return hex(slot << 16 | 0x11)
+from .conftest import Host, Pair, Report, Tool, send_to_slot, tool_path, unprivileged
 
 
 def receivers(
@@ -35,10 +31,7 @@ def before(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 def send(pair: Pair, slot: int, count: int, *options: str) -> None:
-    pair.a.report(
-        "udp:eth0", "send", pair.b.ipv4, "--count", str(count), "--qpn", qpn(slot), "--check",
-        "--rate-pps", "5000", *options,
-    )  # fmt: skip
+    send_to_slot(pair, "udp:eth0", slot, count, *options)
 
 
 def assert_got(report: Report, slot: int, count: int) -> None:

@@ -12,16 +12,12 @@ import pytest
 
 from tests.waiting import wait_until
 
-from .conftest import Host, Pair, Report, Tool, tool_path
+from .conftest import Host, Pair, Report, Tool, send_to_slot, tool_path
 
 
 @pytest.fixture
 def pair(make_pair: Callable[..., Pair]) -> Pair:
     return make_pair(queues=2)
-
-
-def qpn(slot: int) -> str:
-    return hex(slot << 16 | 0x11)
 
 
 def receiver(host: Host, queue: int, seconds: int = 8) -> Tool:
@@ -30,10 +26,7 @@ def receiver(host: Host, queue: int, seconds: int = 8) -> Tool:
 
 
 def send(pair: Pair, queue: int, slot: int, count: int, *options: str) -> None:
-    pair.a.report(
-        f"afxdp:eth0,queue={queue}", "send", pair.b.ipv4, "--count", str(count), "--check",
-        "--qpn", qpn(slot), "--rate-pps", "5000", *options,
-    )  # fmt: skip
+    send_to_slot(pair, f"afxdp:eth0,queue={queue}", slot, count, *options)
 
 
 def assert_got(report: Report, count: int, by_kernel: int = 0) -> None:

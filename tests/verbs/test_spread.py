@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from datapath.native import paths
+from tests.bpf import compile_bpf
 from tests.io.conftest import Host, configure, run
 from tests.verbs.test_queues import await_perftest
 
@@ -28,11 +28,7 @@ QUEUES = ("numtxqueues", "2", "numrxqueues", "2")
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    source, made = Path(__file__).with_name("spread.bpf.c"), tmp_path / "spread.o"
-    include = f"/usr/include/{platform.machine()}-linux-gnu"
-    command = ["clang", "-target", "bpf", "-O2", "-g", "-idirafter", include]
-    subprocess.run([*command, "-c", str(source), "-o", str(made)], check=True)
-    return made
+    return compile_bpf(Path(__file__).with_name("spread.bpf.c"), tmp_path, "-g")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from datapath.cli.app import app
 from datapath.errors import LocalError
 from datapath.native import paths
 from datapath.xdp.inspect import Map, inspect
+from tests.bpf import compile_bpf
 from tests.cli.told import told
 
 SOURCE = """
@@ -51,15 +51,10 @@ LICENCE
 
 
 def compiled(folder: Path, *options: str, licence: str = "GPL") -> Path:
-    source, target = folder / "prog.c", folder / "prog.o"
+    source = folder / "prog.c"
     line = f'char _license[] SEC("license") = "{licence}";' if licence else ""
     source.write_text(SOURCE.replace("LICENCE", line))
-    multiarch = subprocess.run(
-        ["gcc", "-print-multiarch"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    command = ["clang", "-target", "bpf", "-O2", "-idirafter", f"/usr/include/{multiarch}"]
-    subprocess.run([*command, *options, "-c", str(source), "-o", str(target)], check=True)
-    return target
+    return compile_bpf(source, folder, *options)
 
 
 def test_programs_maps_and_licence(tmp_path: Path) -> None:

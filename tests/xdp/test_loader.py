@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from datapath.errors import LocalError
 from datapath.native import paths
 from datapath.xdp.loader import BpfObject
+from tests.bpf import compile_bpf
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -61,13 +61,9 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
 
 
 def test_the_verifier_speaks_for_itself(tmp_path: Path) -> None:
-    source, target = tmp_path / "unsafe.c", tmp_path / "unsafe.o"
+    source = tmp_path / "unsafe.c"
     source.write_text(UNSAFE)
-    multiarch = subprocess.run(
-        ["gcc", "-print-multiarch"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    command = ["clang", "-target", "bpf", "-O2", "-g", "-idirafter", f"/usr/include/{multiarch}"]
-    subprocess.run([*command, "-c", str(source), "-o", str(target)], check=True)
+    target = compile_bpf(source, tmp_path, "-g")
     with pytest.raises(LocalError) as caught:
         BpfObject(target)
     assert "invalid access to packet" in str(caught.value)
