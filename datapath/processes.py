@@ -13,12 +13,12 @@ import ctypes
 import os
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from datapath.errors import CapabilityError, LocalError
+from datapath.own_thread import in_own_thread
 
 _PROC = Path("/proc")
 _CLONE_NEWNET = 0x40000000
@@ -115,23 +115,12 @@ def socket_beside(pid: int, kind: socket.SocketKind) -> socket.socket:
 def in_network_of(pid: int, function: Callable[[], _Result]) -> _Result:
     """Call `function` in the network namespace of the process; what it starts stays there."""
     theirs = _PROC / str(pid) / "ns" / "net"
-    made: list[_Result] = []
-    failed: list[BaseException] = []
 
-    def make() -> None:
-        try:
-            _enter(theirs)
-            made.append(function())
-        except BaseException as error:
-            failed.append(error)
+    def inside() -> _Result:
+        _enter(theirs)
+        return function()
 
-    # A thread of its own, which takes its namespace with it when it ends.
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
+    return in_own_thread(inside)
 
 
 def _ended(pid: int | str) -> LocalError:

@@ -493,7 +493,7 @@ def respond(side: Side, case: Case, seed: int) -> int:
         post_receives(side, case)
     side.tell(rkeys=rkeys)
     if case.late:
-        side.hear()  # that all is requested: a requester that stands still would find receives
+        side.hear()  # all is requested, however long the requester stood still before
         time.sleep(LATE_S)
         post_receives(side, case)
     side.hear()

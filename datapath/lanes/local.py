@@ -138,7 +138,7 @@ class NetnsHost:
         **streams: Any,
     ) -> subprocess.Popen[bytes]:
         whole = {**os.environ, **(env or {})}
-        self._programs = [p for p in self._programs if p.poll() is None]
+        self._programs[:] = [p for p in self._programs if p.poll() is None]
         with installed(argv):
             return spawn(
                 self.namespace,

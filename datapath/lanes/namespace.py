@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import _thread
 import array
 import contextlib
 import ctypes
@@ -20,6 +19,7 @@ from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError
 from datapath.lanes import scheduling
 from datapath.lanes.scheduling import Policy
+from datapath.own_thread import in_own_thread
 
 _CLONE_FS = 0x00000200
 _CLONE_NEWNS = 0x00020000
@@ -53,10 +53,11 @@ class Namespace:
         Files, /proc included, are this process's own.
         """
 
-        def enter() -> None:
+        def inside() -> _Result:
             _check(_libc.setns(self.net_fd, _CLONE_NEWNET), "enter network namespace")
+            return function()
 
-        return _in_thread(enter, function)
+        return in_own_thread(inside)
 
     def in_all(self, function: Callable[[], _Result]) -> _Result:
         """Call `function` in network and mount namespace; what it forks is in the PID namespace.
@@ -64,14 +65,15 @@ class Namespace:
         The working directory is `/`.
         """
 
-        def enter() -> None:
+        def inside() -> _Result:
             # A thread that shares its root and working directory cannot change mount namespace.
             _check(_libc.unshare(_CLONE_FS), "unshare file system attributes")
             _check(_libc.setns(self.net_fd, _CLONE_NEWNET), "enter network namespace")
             _check(_libc.setns(self.mnt_fd, _CLONE_NEWNS), "enter mount namespace")
             _check(_libc.setns(self.pid_fd, _CLONE_NEWPID), "enter PID namespace")
+            return function()
 
-        return _in_thread(enter, function)
+        return in_own_thread(inside)
 
     def check_output(
         self, argv: Sequence[str], *, stdin: str = "", pass_fds: Sequence[int] = ()
@@ -97,49 +99,6 @@ class Namespace:
             words = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
             raise DatapathError(f"{' '.join(argv)} in namespace {self.name}: {words}")
         return done.stdout
-
-
-def _in_thread(enter: Callable[[], None], function: Callable[[], _Result]) -> _Result:
-    """Namespaces belong to threads, so a short-lived one enters them and never comes back."""
-    result: list[_Result] = []
-    failure: list[BaseException] = []
-    wanted = over = False
-    undecided, unfinished = _thread.allocate_lock(), _thread.allocate_lock()
-    undecided.acquire()
-    unfinished.acquire()
-
-    def body() -> None:
-        nonlocal over
-        undecided.acquire()
-        try:
-            if wanted:
-                enter()
-                result.append(function())
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            over = True
-            unfinished.release()
-
-    def wait() -> None:
-        while not over:
-            unfinished.acquire()
-
-    # Not threading.Thread: after an interrupt in its start() or join(), join() may not wait.
-    try:
-        _thread.start_new_thread(body, ())
-        wanted = True
-        undecided.release()
-        wait()
-    except BaseException:  # an interrupt: what was begun is ended before anything is undone
-        if undecided.locked():
-            undecided.release()
-        if wanted:
-            wait()
-        raise
-    if failure:
-        raise failure[0]
-    return result[0]
 
 
 class Holder:

@@ -19,10 +19,11 @@ import ctypes
 import os
 import platform
 import resource
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from datapath.own_thread import in_own_thread
 
 Policy = Literal["realtime", "short-slice", "ordinary"]
 
@@ -140,7 +141,5 @@ def _try(policy: Policy) -> str:
         except OSError as error:
             why.append(error.strerror or str(error))
 
-    thread = threading.Thread(target=attempt, name="dp-scheduling")
-    thread.start()
-    thread.join()
+    in_own_thread(attempt)
     return "".join(why)

@@ -121,17 +121,21 @@ static void check_handover(void)
 static void check_nobody_takes_it(void)
 {
 	pthread_t other;
+	int asked = 0;
 	bool held;
 
 	for (int i = 0; i < HANDOVERS; i++) {
 		wait_ns = dp_now_ns() + 10 * MS;
 		held = is_asked_for(&other);
 		pthread_join(other, NULL);
-		if (held)
+		if (held) {
+			asked++;
 			dp_unlock(&lock);
+		}
 		dp_lock(&lock);
 		dp_unlock(&lock);
 	}
+	assert(asked);
 }
 
 int main(void)

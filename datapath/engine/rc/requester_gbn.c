@@ -7,7 +7,7 @@
 #include "engine/rc/packets.h"
 #include "engine/rc/requester.h"
 
-/* Time-outs are doubled so often at most. */
+/* How often the time-out is doubled at most. */
 #define STRETCH_MOST 2
 
 static void count_inflight(struct dp_rc *rc)
@@ -18,8 +18,8 @@ static void count_inflight(struct dp_rc *rc)
 }
 
 /* What the program asked for, or more if the HELLO exchange has shown a longer path.  From the third
- * time-out in a row on they are longer, up to four times as the standard allows (IBTA vol. 1, section
- * 9.7.6.1.3): a host of virtual CPUs stands still now and then, and the number of tries is limited.
+ * time-out in a row on it is longer, up to four times: the standard allows that (IBTA vol. 1, section
+ * 9.7.6.1.3), a host of virtual CPUs stands still now and then, and the number of tries is limited.
  * A peer that has agreed to extended mode gets more tries instead. */
 static uint64_t time_out(const struct dp_rc *rc)
 {
