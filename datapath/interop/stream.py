@@ -88,7 +88,9 @@ class Stream:
         self._last_msn: int | None = None
         self._rnr: tuple[int, int, int] | None = None  # PSN, until when, packet
         self._may_cross = False  # a copy of what that NAK refuses may be under way
+        self._clock_ns = 0  # since when the requester has waited for progress
         self._nak: tuple[int, int] | None = None  # PSN, how often that had been seen
+        self._went_on = False  # something new was sent after what that NAK asked for
         self._naks_of_psn = 0
         self._owed: tuple[int, Packet] | None = None
         self._refused = False
@@ -111,6 +113,8 @@ class Stream:
         if psn < self._base:
             return [Flaw("psn", f"PSN {packet.psn} is before the connection's first")]
         request = request_of(packet, row, psn, self.path_mtu)
+        if self._acked == self._next:
+            self._clock_ns = packet.time_ns
         known = self._sent.get(psn)
         flaws = self._order(packet, psn, known is None)
         flaws += judge_again(known, request, self.path_mtu) if known else self._new(request, packet)
@@ -137,6 +141,7 @@ class Stream:
 
     def _new(self, request: Request, packet: Packet) -> list[Flaw]:
         previous = self._sent.get(request.psn - 1)
+        self._went_on = self._copies_since_nak() > 0
         flaws = self._place(request, previous)
         flaws += judge_new(request, packet, previous, self.path_mtu)
         for psn in range(request.psn, request.end + 1):
@@ -181,6 +186,11 @@ class Stream:
 
     # -- answers
 
+    def _advance(self, packet: Packet, psn: int) -> None:
+        """`packet` shows that all before `psn` has arrived."""
+        if psn > self._acked:
+            self._acked, self._clock_ns = psn, packet.time_ns
+
     def answer(self, packet: Packet) -> list[Flaw]:
         """Judge an ACK, NAK, READ response or ATOMIC ACK."""
         row = packet.row
@@ -214,7 +224,7 @@ class Stream:
         if code == SEQUENCE_ERROR:
             return self._sequence_nak(packet, psn) + self._msn(packet.aeth, psn - 1)
         self._refused = True
-        self._acked = max(self._acked, psn)
+        self._advance(packet, psn)
         if syndrome in self.refusals:
             return []
         return [Flaw("refusal", f"NAK {syndrome:#04x} of PSN {packet.psn}")]
@@ -228,7 +238,7 @@ class Stream:
         if self.cautious and named.is_answered:
             flaws.append(Flaw("ack-psn", f"ACK with the PSN of a {named.row.name}"))
         self._last_ack = max(psn, self._last_ack or psn)
-        self._acked = max(self._acked, psn + 1)
+        self._advance(packet, psn + 1)
         pending = self._pending(psn)
         if pending is not None and not self.responder_gaps:
             text = f"ACK of PSN {packet.psn} before the answer to {pending.row.name} "
@@ -244,7 +254,7 @@ class Stream:
     def _receiver_not_ready(self, packet: Packet, psn: int) -> list[Flaw]:
         assert packet.aeth is not None
         self.rnrs += 1
-        self._acked = max(self._acked, psn)
+        self._advance(packet, psn)
         refused = self._sent.get(psn)
         if refused is None:
             return [Flaw("rnr", f"RNR NAK of PSN {packet.psn}, which was not sent")]
@@ -255,12 +265,22 @@ class Stream:
         if self._rnr is not None and self._rnr[0] == psn:
             return []  # of an older copy: the request may have left before this came
         self._rnr = (psn, packet.time_ns + rnr_wait_ns(packet.aeth.syndrome), packet.number)
-        # So late that the requester's own time-out was over.
-        timed_out = packet.time_ns - refused.sent_ns >= self.ack_timeout_ns - JIFFY_NS
-        # The last copy may have left before a sequence NAK came, which asks for another one.
-        asked = self._nak is not None and self._nak[0] == psn and self._nak[1] < refused.seen
-        self._may_cross = timed_out or asked
+        self._may_cross = self._has_cause(packet, psn, refused)
         return []
+
+    def _has_cause(self, nak: Packet, psn: int, refused: Request) -> bool:
+        """Whether the requester may send `psn` again before it knows of the refusal."""
+        going_back = self._cursor <= psn
+        # A copy of what a sequence NAK asks for may have left before that came.
+        asked = self._nak is not None and self._copies_since_nak() <= 1 and not self._went_on
+        clock_ns = min(self._clock_ns, refused.sent_ns)
+        timed_out = nak.time_ns - clock_ns >= self.ack_timeout_ns - JIFFY_NS
+        return going_back or asked or timed_out
+
+    def _copies_since_nak(self) -> int:
+        """Of the PSN that the last sequence NAK asked for."""
+        expected = self._sent.get(self._nak[0]) if self._nak else None
+        return expected.seen - self._nak[1] if self._nak and expected else 0
 
     def _sequence_nak(self, packet: Packet, psn: int) -> list[Flaw]:
         """At the expected PSN, with something sent beyond it; once until that has come again.
@@ -268,7 +288,7 @@ class Stream:
         A NAK may answer to what came before a copy that the capture has already
         seen, so a copy between two NAKs is not asked for, only enough of them.
         """
-        self._acked = max(self._acked, psn)
+        self._advance(packet, psn)
         if self._last_ack is not None and psn <= self._last_ack:
             return [Flaw("nak", f"NAK of PSN {packet.psn}, which was acknowledged")]
         if self._next <= psn + 1:
@@ -276,6 +296,7 @@ class Stream:
         expected = self._sent.get(psn)
         seen = expected.seen if expected else 0
         before, self._nak = self._nak, (psn, seen)
+        self._went_on = False
         self._naks_of_psn = self._naks_of_psn + 1 if before and before[0] == psn else 1
         if before == self._nak and self._naks_of_psn > max(seen, 1):
             text = f"a second NAK of PSN {packet.psn}, which has not come again"
@@ -352,7 +373,7 @@ class Stream:
         if psn >= request.answered:
             request.answered = psn + 1
         self._answer_next = psn + 1
-        self._acked = max(self._acked, psn + 1)
+        self._advance(packet, psn + 1)
         return flaws
 
     def _swap(self, packet: Packet, psn: int) -> list[Flaw]:

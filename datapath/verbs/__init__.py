@@ -37,7 +37,7 @@ __all__ = ["QpAlgorithm", "cc_of", "load_front", "set_cc"]
 
 def _mapped(name: str) -> bool:
     """Whether a file of that name is mapped into this process."""
-    maps = Path("/proc/self/maps").read_text()
+    maps = Path("/proc/self/maps").read_text(errors="replace")
     return any(line.rstrip().endswith("/" + name) for line in maps.splitlines())
 
 
@@ -51,7 +51,7 @@ def load_front() -> bool:
         return False
     if _mapped("libdpverbs.so"):
         return True
-    maps = Path("/proc/self/maps").read_text()
+    maps = Path("/proc/self/maps").read_text(errors="replace")
     if "/libibverbs.so.1" in maps:
         raise LocalError(
             "libibverbs is loaded already, without our devices",

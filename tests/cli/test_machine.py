@@ -16,13 +16,12 @@ import pytest
 from tests.cli.server import Dpctl
 from tests.experiment.test_runner import (
     PING,
-    alive,
     all_namespaces,
     command,
-    descendants,
     events,
     namespaces,
 )
+from tests.processes import alive, descendants
 from tests.report import folders
 from tests.waiting import wait_until
 

@@ -11,6 +11,7 @@ import re
 import select
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import termios
@@ -192,7 +193,9 @@ def test_top(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
     if visited.kind == "emulated":
         assert links["forward"]["dropped_packets"] > 0
         # A full queue of 64 KiB at 20 Mbit/s: goodput below the rate, and an RTT of more than 2 ms.
-        assert busiest["goodput_bps"] < 20e6 * 1.5
+        # A sample after a moment in which the emulator had no CPU has more.
+        goodputs = [sample["qps"][0]["goodput_bps"] for sample in samples]
+        assert statistics.median(goodputs) < 20e6 * 1.5
         assert busiest["rtt_ns"] > 2e6
     else:
         assert links["forward"]["queue_bytes"] is None

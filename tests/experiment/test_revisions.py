@@ -21,6 +21,8 @@ from datapath.experiment.load import load
 from datapath.native import paths
 from tests.cli.server import dpctl
 from tests.cli.told import told
+from tests.processes import runs
+from tests.waiting import wait_until
 
 SIMULATED = """\
 version: 1
@@ -160,9 +162,7 @@ def test_what_an_interrupted_call_has_started_ends_too(tmp_path: Path) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    stat = Path(f"/proc/{started.read_text().strip()}/stat")
-    while stat.exists() and ") Z " not in stat.read_text():
-        time.sleep(0.01)
+    wait_until(lambda: not runs(int(started.read_text())), "the program is gone")
 
 
 @pytest.mark.parametrize("name", ["no-such-revision", "--help", "-x", "", "HEAD^{tree}"])

@@ -20,6 +20,7 @@ import pytest
 
 from tests.cli.server import dpctl
 from tests.cli.told import told
+from tests.processes import alive, descendants
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -170,24 +171,6 @@ def test_two_at_once_do_not_disturb_each_other(write: Callable[..., Path], tmp_p
 
 
 # --- ends -------------------------------------------------------------------------------------
-
-
-def descendants(pid: int) -> set[int]:
-    """All processes below one, now."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found: set[int] = set()
-    todo = [pid]
-    while todo:
-        for child in children.get(todo.pop(), []):
-            found.add(child)
-            todo.append(child)
-    return found
 
 
 def namespaces(pids: set[int]) -> set[str]:
@@ -344,25 +327,6 @@ def disturb(pid: int) -> None:
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGCONT)
     time.sleep(0.01)
-
-
-def alive(pids: set[int]) -> dict[int, str]:
-    """Those that still run, each with its state, its program and what it waits for.
-
-    A zombie that nobody has waited for has ended.
-    """
-    living = {}
-    for pid in pids:
-        place = Path(f"/proc/{pid}")
-        try:
-            state = (place / "stat").read_text().rpartition(")")[2].split()[0]
-            argv = (place / "cmdline").read_text().replace("\0", " ")
-            waits = (place / "wchan").read_text()
-        except OSError:
-            continue
-        if state != "Z":
-            living[pid] = f"{state} {waits} {argv}"
-    return living
 
 
 Start = Callable[..., subprocess.Popen[str]]

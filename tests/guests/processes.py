@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
+
+from tests.processes import descendants
 
 TROUBLES = {
     "host0": (signal.SIGKILL, "it has ended: "),
@@ -34,26 +35,6 @@ def guest_name(pid: int) -> str:
     """Which host it is; "" while the process has no command line yet, or none any more."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     return words[words.index("-name") + 1] if "-name" in words else ""
-
-
-def runs(pid: int) -> bool:
-    """A process that was killed stays as a zombie until somebody has waited for it."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def descendants(pid: int) -> list[int]:
-    found = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    ).stdout
-    parents = {int(a): int(b) for a, b in (line.split() for line in found.splitlines())}
-    family = {pid}
-    while more := {p for p, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sorted(family - {pid})
 
 
 def guests(pid: int) -> set[int]:

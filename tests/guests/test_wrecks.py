@@ -16,7 +16,8 @@ from datapath.lanes.base import Host
 from datapath.lanes.spec import Path
 from datapath.native.paths import ROOT
 from tests.guests.conftest import KERNEL, Troubled
-from tests.guests.processes import TROUBLES, descendants, guests, runs
+from tests.guests.processes import TROUBLES, guests
+from tests.processes import descendants, runs
 
 DEVICE = "several"
 

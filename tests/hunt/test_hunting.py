@@ -22,6 +22,8 @@ from datapath.hunt.trial import attempt
 from tests.cli.server import Dpctl, dpctl
 from tests.cli.told import told
 from tests.hunt.conftest import Hunt
+from tests.processes import alive, descendants
+from tests.waiting import wait_until
 
 DPCTL = [sys.executable, "-m", "datapath.cli"]
 
@@ -126,7 +128,7 @@ def test_what_was_found_is_there_after_an_interrupt(
             assert YAML().load(path)["cc"]["algo"] == f"{bad}:Halver"
             assert quick_dpctl("validate", path).code == 0
         assert children
-        assert not any(alive(pid) for pid in children)
+        wait_until(lambda: not alive(children), "its workers are gone")  # noqa: B023
 
 
 def test_a_hunt_ends_when_its_algorithm_is_edited(bad: Path, tmp_path: Path) -> None:
@@ -150,24 +152,6 @@ def wait_for_a_finding(folder: Path, process: subprocess.Popen[Any]) -> None:
     while not (table.exists() and json.loads(table.read_text())):
         assert process.poll() is None
         time.sleep(0.05)
-
-
-def descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children]
-
-
-def alive(pid: int) -> bool:
-    """A process that ends with its parent may take a moment."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.05)
-    return True
 
 
 # --- the command line ----------------------------------------------------------------------------

@@ -547,6 +547,74 @@ def test_a_sequence_nak_may_cross_what_follows_a_refusal(tmp_path: Path) -> None
     assert [str(v) for v in talk.judge(tmp_path).violations] == []
 
 
+def crossing_rows(talk: Scribe) -> None:
+    """As above, but the second row's first request is received, and its second one refused."""
+    for row in range(2):
+        talk.a("SEND ONLY", 100, 1, ack=True)
+        talk.a("SEND ONLY", 101, 1, ack=True)
+        if not row:
+            talk.b("ACK", 100, syndrome=RNR)
+            talk.b("ACK", 100, syndrome=SEQUENCE)
+            talk.wait(0.011)
+    talk.b("ACK", 100, msn=1)
+    talk.b("ACK", 101, syndrome=RNR, msn=1)
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+
+
+def going_back(talk: Scribe) -> None:
+    """By a time-out; the refusal of the second request comes before its turn has."""
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 100, msn=1)
+    talk.b("ACK", 101, syndrome=RNR, msn=1)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+
+
+def timed_out(talk: Scribe) -> None:
+    """The clock runs from the first of two requests on, and the second one left much later."""
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.wait(0.06)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    talk.wait(0.01)
+    talk.b("ACK", 100, msn=1)
+    talk.a("SEND ONLY", 100, 1, ack=True)
+    talk.b("ACK", 101, syndrome=RNR, msn=1)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+
+
+def no_wait_after_what_is_new(talk: Scribe) -> int:
+    """All that the sequence NAK asked for has come again."""
+    talk.a("SEND ONLY", 100, 1)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    talk.b("ACK", 100, syndrome=SEQUENCE)
+    for psn in (100, 101, 102):
+        talk.a("SEND ONLY", psn, 1, ack=True)
+    talk.b("ACK", 102, syndrome=RNR, msn=2)
+    number = talk.a("SEND ONLY", 102, 1, ack=True)
+    talk.b("ACK", 102, msn=3)
+    return number
+
+
+@pytest.mark.parametrize("cross", [crossing_rows, going_back, timed_out])
+def test_what_had_cause_may_cross_a_refusal(
+    cross: Callable[[Scribe], None], tmp_path: Path
+) -> None:
+    """Only once: the next copy waits as long as it was told."""
+    talk = Scribe()
+    cross(talk)
+    talk.wait(0.02)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    talk.b("ACK", 101, msn=2)
+    assert [str(v) for v in talk.judge(tmp_path).violations] == []
+    talk = Scribe()
+    cross(talk)
+    talk.a("SEND ONLY", 101, 1, ack=True)
+    talk.b("ACK", 101, msn=2)
+    assert [v.rule for v in talk.judge(tmp_path).violations] == ["rnr-wait"]
+
+
 def two_refusals(talk: Scribe, wait_s: float) -> int:
     """Of two copies of one request; the second crosses what is sent after the first one's wait."""
     for _ in range(2):
@@ -752,6 +820,7 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
         lambda talk: refused_rows(talk, 0.001),
     ),
     "no wait after a copy that crossed": ("rnr-wait", no_wait_after_crossing),
+    "no wait after what is new": ("rnr-wait", no_wait_after_what_is_new),
     "response as LAST": (
         "response",
         read_answers(("READ RESPONSE LAST", 100, 1024), tail=False),

@@ -61,6 +61,7 @@ struct tool {
 	struct options o;
 	struct result r;
 	struct dp_addr peer;
+	uint32_t next_psn; /* behind all that was received in order */
 	uint32_t path;
 	uint32_t *samples;
 	uint64_t n_samples;
@@ -135,8 +136,10 @@ static void count_arrival(struct tool *t, uint64_t arrived_ns)
 
 static void count_received(struct tool *t, const struct dp_packet *p, uint64_t now)
 {
-	if (dp_bth_psn(p->data) == (t->r.received & DP_PSN_MASK))
+	if (dp_psn_diff(dp_bth_psn(p->data), t->next_psn) >= 0) {
 		t->r.in_order++;
+		t->next_psn = dp_psn_add(dp_bth_psn(p->data), 1);
+	}
 	if (!t->r.received)
 		t->r.first_ns = now;
 	t->r.last_ns = now;

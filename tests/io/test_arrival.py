@@ -111,6 +111,10 @@ def test_what_crosses_no_network_has_no_time(pair: Pair) -> None:
 # --- dated frames ------------------------------------------------------------------------------
 
 
+OLDEST_NS = 1_000_000_000
+"""An older date is not believed (xdp/steer.h)."""
+
+
 def dated(pair: Pair, version: int, size: int, ago_ns: int) -> bytes:
     """A frame to B that left a link so long ago; `port_tool --check` knows its payload."""
     ether = Ether(dst=pair.b.mac(), src=pair.a.mac())
@@ -140,9 +144,13 @@ def test_a_dated_frame_tells_when_it_left_the_network(pair: Pair, version: int, 
     """In one piece and in two; the date comes off, and needs no piece of its own."""
     size -= 20 if version == 6 and size else 0
     spec = f"afxdp:eth0,dated=1,ip={pair.b.ipv4 if version == 4 else pair.b.ipv6}"
-    begun_ns = time.monotonic_ns()
-    late = late_ns(pair, spec, lambda: dated(pair, version, size, 50_000_000))
-    assert 50_000_000 < late < 50_000_000 + time.monotonic_ns() - begun_ns
+    for _ in range(5):
+        begun_ns = time.monotonic_ns()
+        late = late_ns(pair, spec, lambda: dated(pair, version, size, 50_000_000))
+        most_ns = 50_000_000 + time.monotonic_ns() - begun_ns
+        if late or most_ns < OLDEST_NS:
+            break
+    assert 50_000_000 < late < most_ns
 
 
 @pytest.mark.parametrize("ago_ns", [-1_000_000_000, 1_500_000_000])

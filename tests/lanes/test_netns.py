@@ -19,6 +19,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from tests.processes import alive, descendants
 from tests.waiting import wait_for_words, wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -168,7 +169,7 @@ def test_an_interrupt_while_a_program_starts_loses_none() -> None:
     interrupted = 0
     try:
         with NetnsNetwork(Topology()) as network:
-            others = set(descendants(os.getpid()))
+            others = descendants(os.getpid())
             for _ in range(INTERRUPTIONS):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 0.006))
@@ -177,7 +178,7 @@ def test_an_interrupt_while_a_program_starts_loses_none() -> None:
                 except KeyboardInterrupt:
                     interrupted += 1
                 network.hosts[0].end_programs()
-                assert set(descendants(os.getpid())) <= others
+                assert descendants(os.getpid()) <= others
     finally:
         signal.signal(signal.SIGALRM, before)
     assert interrupted > INTERRUPTIONS / 20
@@ -274,7 +275,7 @@ def test_kill_9_of_the_owner_leaves_nothing(moment_s: float | None) -> None:
     owner.kill()
     owner.communicate()
     wait_until(lambda: not sleepers(mark), "its programs are gone")
-    wait_until(lambda: not any(alive(pid) for pid in children), "its holder is gone")
+    wait_until(lambda: not alive(children), "its holder is gone")
     wait_until(lambda: not inodes & namespaces(), "its namespaces are gone")
     wait_until(lambda: not impairment_programs() - programs_before, "its programs are unloaded")
 
@@ -283,34 +284,12 @@ def own_namespace() -> set[int]:
     return {FilePath("/proc/self/ns/net").stat().st_ino}
 
 
-def descendants(pid: int) -> list[int]:
-    found = []
-    for path in FilePath("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            child = int(path.parent.name)
-            found += [child, *descendants(child)]
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
-    try:
-        state = FilePath(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 def test_the_holder_may_be_killed_too() -> None:
-    others = set(descendants(os.getpid()))  # holders of networks that other tests keep
+    others = descendants(os.getpid())  # holders of networks that other tests keep
     with NetnsNetwork(Topology()) as network:
         host = network.hosts[0]
         sleeper = host.popen(["sleep", "60"])
-        new = set(descendants(os.getpid())) - others
+        new = descendants(os.getpid()) - others
         holder = next(p for p in new if is_holder(p))
         os.kill(holder, signal.SIGKILL)
         assert sleeper.wait(10) == -signal.SIGKILL

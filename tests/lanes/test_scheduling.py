@@ -22,6 +22,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.native import paths
 from tests.lanes.sshd import Sshd, open_folder
+from tests.processes import runs
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -62,8 +63,7 @@ def threads_of(name: str) -> list[int]:
             if (process / "comm").read_text() != f"{name}\n":
                 continue
             for task in (process / "task").iterdir():
-                state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-                found += [] if state == "Z" else [int(task.name)]
+                found += [int(task.name)] if runs(int(task.name)) else []
         except OSError:
             continue
     return found
@@ -256,14 +256,6 @@ def test_kill_9_of_the_owner_leaves_no_loop_and_no_program() -> None:
         owner.kill()
     wait_until(lambda: not set(threads_of("dp-cpu-keeper")) - before, "the loops are gone")
     wait_until(lambda: not runs(spinner), "the program is gone")
-
-
-def runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 # --- a machine that stays usable ----------------------------------------------------------------

@@ -22,6 +22,7 @@ from datapath.lanes.spec import Topology
 from datapath.verbs.spec import Transport
 from datapath.workloads.programs import Program
 from datapath.workloads.traffic.stalls import Stalls, next_turn, standing_at
+from tests.processes import state_of
 from tests.waiting import wait_until
 
 MS = 1_000_000
@@ -71,8 +72,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def state(program: Program) -> str:
-    stat = Path(f"/proc/{program.process.pid}/stat").read_text()  # type: ignore[attr-defined]
-    return stat.rpartition(")")[2].split()[0]
+    return state_of(program.process.pid)  # type: ignore[attr-defined]
 
 
 def soon(program: Program, stopped: bool) -> None:

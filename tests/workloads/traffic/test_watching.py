@@ -22,6 +22,7 @@ from datapath.verbs.launch import device_environment
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
+from tests.processes import state_of
 from tests.waiting import wait_until
 
 MS = 1_000_000
@@ -160,5 +161,5 @@ def states(folder: FilePath) -> list[str]:
     for at in FilePath("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if f"{folder}/logs".encode() in (at / "cmdline").read_bytes():
-                found.append((at / "stat").read_text().rpartition(")")[2].split()[0])
+                found.append(state_of(int(at.name)))
     return found
