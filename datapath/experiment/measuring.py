@@ -36,7 +36,7 @@ class Conditions:
 def set_up(network: Network, spec: PointSpec, seed: int) -> None:
     """Prepare the hosts' device, and set the path of a point."""
     network.prepare(spec.transport.device)
-    network.set_path(spec.path, seed)
+    network.set_path(spec.path, seed, held=spec.transport.reads_dates)
 
 
 def run_workload(

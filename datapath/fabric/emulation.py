@@ -186,6 +186,14 @@ class Emulator:
         if (answer := self._ask("buffer", node, *map(repr, words))) != "ok":
             raise DatapathError(f"the emulator refuses a buffer: {answer.removeprefix('error ')}")
 
+    def hand_over_early(self, early_ns: int) -> None:
+        """Dated frames to dated ports may leave so long before they reach their last link's end.
+
+        At most by that link's delay, and not where it has jitter.
+        """
+        if (answer := self._ask("early", str(early_ns))) != "ok":
+            raise DatapathError(f"the emulator refuses a time: {answer.removeprefix('error ')}")
+
     def reset_routes(self, seed: int) -> None:
         """Let routes lead along all links; of equal ones, flows choose by the seed (64 bits)."""
         if (answer := self._ask("routes", str(seed))) != "ok":

@@ -227,6 +227,7 @@ static int open_device(struct afxdp *a, const struct dp_spec *spec, struct dp_er
 		err = attach(a, o.dated, error);
 	if (err)
 		return err;
+	a->dated = o.dated;
 	a->holder_fd = dp_holder_tell(info->ifindex, a->one_queue ? a->first_queue : o.queue);
 	if (!a->zero_copy)
 		dp_netdev_renew_buffers(info->netdev);

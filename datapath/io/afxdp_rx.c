@@ -4,6 +4,8 @@
 
 #include <sys/socket.h>
 
+#include "posix/clock.h"
+
 static void recycle(struct afxdp_queue *q, const uint64_t *addrs, uint32_t n)
 {
 	uint32_t idx;
@@ -33,13 +35,18 @@ static uint32_t count_descs(const struct afxdp_queue *q, uint32_t idx, uint32_t 
 	return 0;
 }
 
+static uint8_t *frame_of(const struct afxdp *a, const struct afxdp_queue *q, uint32_t idx)
+{
+	return a->umem_area + xsk_ring_cons__rx_desc(&q->rx, idx)->addr;
+}
+
 /* Hands a packet of n descriptors and `total` bytes to `out`; false: the packet is not for the
  * engine. */
 static bool take_packet(const struct afxdp *a, const struct afxdp_queue *q, uint32_t idx,
 			uint32_t n, uint32_t total, struct dp_packet *out)
 {
 	const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, idx), *d2;
-	uint8_t *frame = a->umem_area + d->addr;
+	uint8_t *frame = frame_of(a, q, idx);
 	uint32_t in_first;
 
 	if (n > 2 || (n == 2 && d->len < RX_FIRST_MIN))
@@ -90,6 +97,22 @@ static inline void prefetch_packet(const struct afxdp *a, const struct afxdp_que
 		__builtin_prefetch(frame + at);
 }
 
+/* A frame that came before its date (xdp/steer.h) stays in the ring until then. */
+static bool is_early(struct afxdp *a, const struct dp_packet *p)
+{
+	uint64_t held_ns = a->port.held_ns;
+
+	if (!a->dated || p->arrived_ns <= a->seen_ns)
+		return false;
+	a->seen_ns = dp_now_ns();
+	if (p->arrived_ns <= a->seen_ns)
+		return false;
+	a->port.stats.rx_early++;
+	if (!held_ns || p->arrived_ns < held_ns)
+		__atomic_store_n(&a->port.held_ns, p->arrived_ns, __ATOMIC_RELAXED);
+	return true;
+}
+
 static int rx_ring(struct afxdp *a, struct afxdp_queue *q, struct dp_packet *out, int max)
 {
 	uint32_t idx, used = 0, avail, total;
@@ -104,6 +127,9 @@ static int rx_ring(struct afxdp *a, struct afxdp_queue *q, struct dp_packet *out
 		if (!descs)
 			break;
 		if (take_packet(a, q, idx + used, descs, total, &out[n])) {
+			if (is_early(a, &out[n]))
+				break;
+			dp_steer_forget_times(frame_of(a, q, idx + used));
 			a->port.stats.rx_bytes += out[n].len + out[n].frag_len;
 			a->port.stats.rx_untimed += !out[n].arrived_ns;
 			n++;
@@ -146,6 +172,12 @@ int dp_afxdp_rx_queues(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
 
+	if (a->port.held_ns) {
+		a->seen_ns = dp_now_ns();
+		if (a->seen_ns < a->port.held_ns)
+			return 0;
+		__atomic_store_n(&a->port.held_ns, 0, __ATOMIC_RELAXED);
+	}
 	for (uint32_t i = 0; i < a->n_queues && n < max; i++) {
 		n += rx_queue(a, &a->queues[a->next_queue], out + n, max - n);
 		if (++a->next_queue == a->n_queues)
@@ -158,7 +190,10 @@ int dp_afxdp_rx_queues(struct afxdp *a, struct dp_packet *out, int max)
 bool dp_afxdp_has_packets(const struct dp_port *port)
 {
 	const struct afxdp *a = (const struct afxdp *)port;
+	uint64_t held_ns = dp_port_held_until(port);
 
+	if (held_ns && dp_now_ns() < held_ns)
+		return false;
 	for (uint32_t i = 0; i < a->n_queues; i++) {
 		const struct xsk_ring_cons *rx = &a->queues[i].rx;
 

@@ -103,7 +103,7 @@ static void note_taken(struct dp_device *dev)
 /* In THREAD mode, under the lock: does what is due; returns until when to sleep. */
 uint64_t dp_device_attend(struct dp_device *dev)
 {
-	uint64_t now = dp_device_read_clock(dev), deadline, nap;
+	uint64_t now = dp_device_read_clock(dev), deadline, nap, held_ns;
 	int rounds = DP_ROUNDS_THREAD, rx, tx;
 
 	do {
@@ -123,12 +123,16 @@ uint64_t dp_device_attend(struct dp_device *dev)
 		now = dp_device_read_clock(dev);
 	} while ((rx || tx) && --rounds);
 	dp_device_hand_over_events(dev);
+	held_ns = dp_port_held_until(dev->port);
+	dev->held = held_ns != 0;
 	if (rx || tx)
 		return now; /* more to do: let others have the lock, then go on */
 	dp_linger_drained(&dev->linger, now);
 	if (dev->tx_full)
 		return now + DP_TX_FULL_NS;
 	deadline = dp_engine_deadline(dev->engine);
+	if (dev->held && held_ns < deadline)
+		deadline = held_ns;
 	/* While there is traffic, the program's posts set new deadlines a few milliseconds ahead
 	 * again and again.  A short sleep saves waking the thread for each of them. */
 	nap = now - dev->busy_ns < DP_CALM_NS ? now + DP_NAP_NS : DP_NEVER;
@@ -305,25 +309,6 @@ int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint6
 	return ready;
 }
 
-/* Sleeps.  Returns true if control_fd has a request. */
-static bool sleep_until(struct dp_device *dev, uint64_t wake_ns, bool watch_port)
-{
-	struct pollfd fds[3] = {
-		{ .fd = dev->kick_fd, .events = POLLIN },
-		{ .fd = dev->control_fd, .events = POLLIN }, /* poll() ignores a descriptor of -1 */
-		{ .fd = -1, .events = POLLIN },
-	};
-
-	if (watch_port) {
-		fds[2].fd = dp_port_fd(dev->port);
-	} else if (dev->lease_ns == DP_LEASE_FULL_NS) {
-		dp_lease_begin(&dev->lease, wake_ns, DP_LEASE_FULL_NS);
-		fds[2].fd = dev->lease.timer_fd;
-		wake_ns = DP_NEVER;
-	}
-	return dp_device_sleep(dev, fds, 3, wake_ns, watch_port) > 0 && fds[1].revents;
-}
-
 bool dp_device_may_linger(const struct dp_device *dev, uint64_t wake_ns)
 {
 	return wake_ns > dev->clock_ns + DP_SHORT_NS &&
@@ -361,10 +346,31 @@ bool dp_device_linger(struct dp_device *dev, unsigned calls, uint64_t wake_ns)
 struct rest {
 	uint64_t wake_ns;
 	bool watch_port;
+	int port_fd;	/* watch_port: dp_device_port_fd() */
 	bool linger;	/* not yet */
 	bool disturbed; /* somebody else wanted the CPU while it lingered */
 	bool spins;	/* the program spins on memory */
 };
+
+/* Sleeps.  Returns true if control_fd has a request. */
+static bool sleep_for(struct dp_device *dev, const struct rest *rest)
+{
+	struct pollfd fds[3] = {
+		{ .fd = dev->kick_fd, .events = POLLIN },
+		{ .fd = dev->control_fd, .events = POLLIN }, /* poll() ignores a descriptor of -1 */
+		{ .fd = -1, .events = POLLIN },
+	};
+	uint64_t wake_ns = rest->wake_ns;
+
+	if (rest->watch_port) {
+		fds[2].fd = rest->port_fd;
+	} else if (dev->lease_ns == DP_LEASE_FULL_NS) {
+		dp_lease_begin(&dev->lease, wake_ns, DP_LEASE_FULL_NS);
+		fds[2].fd = dev->lease.timer_fd;
+		wake_ns = DP_NEVER;
+	}
+	return dp_device_sleep(dev, fds, 3, wake_ns, rest->watch_port) > 0 && fds[1].revents;
+}
 
 /* Under the lock: does the thread's part, and says how to sleep. */
 static void prepare_sleep(struct dp_device *dev, unsigned *seen, struct rest *rest)
@@ -377,6 +383,7 @@ static void prepare_sleep(struct dp_device *dev, unsigned *seen, struct rest *re
 	rest->disturbed = false;
 	rest->wake_ns = attend(dev, seen);
 	rest->watch_port = dev->mode == DP_MODE_THREAD && !dev->waiter;
+	rest->port_fd = dp_device_port_fd(dev);
 	rest->spins = spinner(dev);
 	rest->linger = !dev->waiter && may_linger(dev, *seen != before, rest->wake_ns);
 	if (dev->waiter)
@@ -415,7 +422,7 @@ void *dp_device_run(void *arg)
 			continue;
 		}
 		dp_urgent_note(&urgent, rest.spins, woke_ns, dp_device_now_ns());
-		control = sleep_until(dev, rest.wake_ns, rest.watch_port);
+		control = sleep_for(dev, &rest);
 		woke_ns = dp_device_now_ns();
 		if (control)
 			dev->on_control(dev, dev->control);

@@ -68,12 +68,13 @@ static void go_back(struct dp_device *dev)
 }
 
 /* Without the lock.  Only here may the thread be cancelled.  Returns 0 or -errno. */
-static int sleep_cancellable(struct dp_device *dev, int fd, uint64_t wake_ns, int cancel_state)
+static int sleep_cancellable(struct dp_device *dev, int fd, int port_fd, uint64_t wake_ns,
+			     int cancel_state)
 {
 	struct pollfd fds[3] = {
 		{ .fd = dev->kick_fd, .events = POLLIN },
 		{ .fd = fd, .events = POLLIN },
-		{ .fd = dp_port_fd(dev->port), .events = POLLIN },
+		{ .fd = port_fd, .events = POLLIN },
 	};
 	int err;
 
@@ -104,7 +105,7 @@ static int serve_once(struct dp_device *dev, int fd, bool (*ready)(void *), void
 		      int cancel_state)
 {
 	uint64_t wake_ns = dp_device_attend(dev);
-	int err = 0;
+	int port_fd = dp_device_port_fd(dev), err = 0;
 
 	if (ready(arg)) {
 		go_back(dev);
@@ -123,7 +124,7 @@ static int serve_once(struct dp_device *dev, int fd, bool (*ready)(void *), void
 	dp_linger_slept(&dev->linger, dev->clock_ns);
 	dev->wake_ns = wake_ns;
 	dp_unlock(&dev->lock);
-	err = sleep_cancellable(dev, fd, wake_ns, cancel_state);
+	err = sleep_cancellable(dev, fd, port_fd, wake_ns, cancel_state);
 	dp_lock(&dev->lock);
 	if (dev->slept_ns)
 		dev->woke_ns = dp_device_now_ns();

@@ -101,6 +101,11 @@ void dp_port_unserve(struct dp_port *port, uint64_t service_id)
 	port->ops->unserve(port, service_id);
 }
 
+uint64_t dp_port_held_until(const struct dp_port *port)
+{
+	return __atomic_load_n(&port->held_ns, __ATOMIC_RELAXED);
+}
+
 bool dp_port_has_packets(const struct dp_port *port)
 {
 	struct pollfd fd = { .fd = port->fd, .events = POLLIN };

@@ -74,6 +74,7 @@ struct dp_port_info {
 	X(rx_misdirected) /* handed on to the port that owns the QPN */                            \
 	X(copies)	  /* packets the kernel copied (afxdp copy mode) */                        \
 	X(tx_dropped)	  /* packets that the kernel refused for good: too large, no route */      \
+	X(rx_early)	  /* times that a dated packet was there before its date, and was held */  \
 	X(rx_untimed)	  /* packets whose time of arrival is not known */                         \
 	X(rx_other_queue) /* afxdp: RoCE to our address on other queues than its port's */
 
@@ -119,11 +120,15 @@ int dp_port_tx_commit(struct dp_port *, const struct dp_packet *, int n_used, in
 int dp_port_serve(struct dp_port *, uint64_t service_id);
 void dp_port_unserve(struct dp_port *, uint64_t service_id);
 
-/* Whether dp_port_rx() may have packets: dp_port_fd() without a system call, where the port can.  The
- * only call that needs no lock. */
+/* Whether dp_port_rx() may have packets: dp_port_fd() without a system call, where the port can.  Needs
+ * no lock. */
 bool dp_port_has_packets(const struct dp_port *);
 
-/* A descriptor that is readable when dp_port_rx() may have packets.  Nobody has to wait for it to
+/* When rx() goes on: the next packet came before the time at which an emulated link lets it go.  0: now.
+ * Needs no lock either. */
+uint64_t dp_port_held_until(const struct dp_port *);
+
+/* A descriptor that is readable when dp_port_rx() may have packets, also while they are held.  Nobody has to wait for it to
  * become writable. */
 int dp_port_fd(const struct dp_port *);
 /* Tells whether a thread is going to wait on dp_port_fd(); true at first.  While no thread waits,

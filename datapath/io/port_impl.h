@@ -39,6 +39,7 @@ struct dp_port {
 	int fd;		/* epoll: readable when rx() may have something */
 	int watched_fd; /* descriptor that dp_port_watch() adds and removes; 0: none */
 	bool unwatched;
+	uint64_t held_ns; /* dp_port_held_until() */
 };
 
 extern const struct dp_port_ops dp_afxdp_ops;

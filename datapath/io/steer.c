@@ -374,9 +374,9 @@ int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *so
 	return err;
 }
 
-void dp_steer_times(const struct dp_steer *s, uint8_t *frame, struct dp_packet *out)
+void dp_steer_times(const struct dp_steer *s, const uint8_t *frame, struct dp_packet *out)
 {
-	uint8_t *at = frame - sizeof(struct dp_steer_meta);
+	const uint8_t *at = frame - sizeof(struct dp_steer_meta);
 	struct dp_steer_meta meta;
 
 	memcpy(&meta, at, sizeof(meta));
@@ -384,9 +384,13 @@ void dp_steer_times(const struct dp_steer *s, uint8_t *frame, struct dp_packet *
 	out->late_ns = 0;
 	if ((meta.arrived_ns ^ meta.seal) != s->config.seal)
 		return;
-	memset(at, 0, sizeof(meta));
 	out->arrived_ns = meta.arrived_ns;
 	out->late_ns = meta.late_ns;
+}
+
+void dp_steer_forget_times(uint8_t *frame)
+{
+	memset(frame - sizeof(struct dp_steer_meta), 0, sizeof(struct dp_steer_meta));
 }
 
 uint64_t dp_steer_other_queue(const struct dp_steer *s)

@@ -32,10 +32,11 @@ struct dp_steer_sockets {
 int dp_steer_attach(struct dp_port_info *info, const struct dp_steer_sockets *, bool dated,
 		    struct dp_steer **out, struct dp_error *);
 void dp_steer_detach(struct dp_steer *);
-/* Fills in arrived_ns, when the program saw the frame (0: the driver leaves no room in front of
- * frames), and late_ns.  To be called once for a frame: it clears them there, since the memory is
- * used again. */
-void dp_steer_times(const struct dp_steer *, uint8_t *frame, struct dp_packet *out);
+/* Fills in arrived_ns, when the program saw the frame or its date if that is still to come (0: the
+ * driver leaves no room in front of frames), and late_ns. */
+void dp_steer_times(const struct dp_steer *, const uint8_t *frame, struct dp_packet *out);
+/* Clears them there, since the memory is used again. */
+void dp_steer_forget_times(uint8_t *frame);
 /* RoCE packets to our address that arrived on queues without a socket. */
 uint64_t dp_steer_other_queue(const struct dp_steer *);
 

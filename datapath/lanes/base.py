@@ -281,8 +281,12 @@ class Network(Protocol):
         """After a failed run: end its programs.  False: this network is of no more use."""
         ...
 
-    def set_path(self, path: spec.Path, seed: int) -> None:
-        """Apply a resolved `path` section; resets the counters."""
+    def set_path(self, path: spec.Path, seed: int, *, held: bool = False) -> None:
+        """Apply a resolved `path` section; resets the counters.
+
+        held: the hosts' ports hold dated frames (Endpoint.dated) until their date.  So an emulated
+        link may hand them over some microseconds before, several at a time.
+        """
         ...
 
     def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:

@@ -34,6 +34,9 @@ from datapath.lanes.shape import (
 from datapath.lanes.spec import ONE_PATH, TWO_SIDED, Path, Topology
 from datapath.xdp.impair import DIRECTIONS, stream_seed
 
+EARLY_NS = 45_000
+"""How long before its date a frame may reach a host; less than DP_DATE_EARLY_NS of xdp/steer.h."""
+
 _SEED_MASK = 2**64 - 1
 _SUMS = (
     *("overflowed", "policed", "aqm_dropped", "corrupted"),
@@ -56,8 +59,11 @@ class EmulatedLinks:
         _refuse_many(self._graph, ports, self._wires)
         self.emulator = Emulator(ports, list(self._wires.values()), start)
 
-    def set_path(self, path: Path, seed: int) -> None:
-        """Make all links and routes anew, with the settings of a `path` section."""
+    def set_path(self, path: Path, seed: int, *, held: bool = False) -> None:
+        """Make all links and routes anew, with the settings of a `path` section.
+
+        held: as lanes.base.Network has it.
+        """
         refuse_unemulated(self.topology, path)
         self._path, self._seed = path, seed
         self._now = {}
@@ -72,6 +78,7 @@ class EmulatedLinks:
                     self._wires[number].name, self._now[number], **self._beside(number)
                 )
         self.emulator.reset_routes(seed & _SEED_MASK)
+        self.emulator.hand_over_early(EARLY_NS if held and dates_frames(self.topology) else 0)
 
     def change(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
         """Hand the emulator the changes that it will make at their times, from since_ns on.

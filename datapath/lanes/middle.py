@@ -77,7 +77,7 @@ class Middle:
         elif self.backend == "fabric":
             self._emulated = EmulatedLinks(self.topology, self._start)
 
-    def set_path(self, path: Path, seed: int) -> None:
+    def set_path(self, path: Path, seed: int, *, held: bool = False) -> None:
         """Apply a `path` section; LocalError when it needs another network."""
         if choose_backend(self.topology, path) != self.backend:
             raise LocalError(
@@ -88,7 +88,7 @@ class Middle:
             impairments = {direction: path.impairment(direction) for direction in DIRECTIONS}
             self._impairments.configure(impairments, seed)
         if self._emulated is not None:
-            self._emulated.set_path(path, seed)
+            self._emulated.set_path(path, seed, held=held)
         self.path = path
 
     def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
@@ -231,12 +231,12 @@ class WithMiddle(WithCards):
         assert self._middle is not None
         return self._middle
 
-    def set_path(self, path: Path, seed: int) -> None:
+    def set_path(self, path: Path, seed: int, *, held: bool = False) -> None:
         """Apply a `path` section; then cards make new tunnels.
 
         LocalError when it needs another network.
         """
-        self.middle.set_path(path, seed)
+        self.middle.set_path(path, seed, held=held)
         if self._cards is not None:
             self._cards.meet()
 

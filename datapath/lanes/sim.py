@@ -178,7 +178,7 @@ class SimNetwork:
         """There is nothing that a failed run could leave."""
         return True
 
-    def set_path(self, path: Path, seed: int) -> None:
+    def set_path(self, path: Path, seed: int, *, held: bool = False) -> None:
         refuse_path(path, self.topology.preset)
         refuse_infinite(self.topology, path)
         refuse_lossless(self.topology, path)

@@ -132,7 +132,7 @@ class SshNetwork(WithCards):
             return False
         return True
 
-    def set_path(self, path: Path, seed: int) -> None:
+    def set_path(self, path: Path, seed: int, *, held: bool = False) -> None:
         """Cards make new tunnels.  CapabilityError for a `path` section that asks for something."""
         self._check(path)
         if self._cards is not None:

@@ -279,15 +279,23 @@ static struct dp_frame *pop_arrival(struct dp_link *l)
 	return f;
 }
 
+const struct dp_frame *dp_link_coming(struct dp_link *l, uint64_t now)
+{
+	dp_link_advance(l, now);
+	return next_arrival(l);
+}
+
 struct dp_frame *dp_link_take(struct dp_link *l, uint64_t now)
 {
-	struct dp_frame *f;
+	const struct dp_frame *f = dp_link_coming(l, now);
 
-	dp_link_advance(l, now);
-	f = next_arrival(l);
-	if (!f || f->at_ns > now)
-		return NULL;
-	f = pop_arrival(l);
+	return f && f->at_ns <= now ? dp_link_take_coming(l) : NULL;
+}
+
+struct dp_frame *dp_link_take_coming(struct dp_link *l)
+{
+	struct dp_frame *f = pop_arrival(l);
+
 	l->stats.delivered++;
 	l->stats.delivered_bytes += f->bytes;
 	return f;

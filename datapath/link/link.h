@@ -251,6 +251,11 @@ void dp_link_offer(struct dp_link *, struct dp_frame *, uint64_t now_ns);
 /* Takes the next frame that has arrived by now, in order of arrival; NULL: none.  Call it at each
  * deadline, until it returns NULL. */
 struct dp_frame *dp_link_take(struct dp_link *, uint64_t now_ns);
+/* The frame on the wire that arrives next, perhaps after now; NULL: none.  It can be overtaken only
+ * if it arrives more than the link's delay after now, or if there is jitter. */
+const struct dp_frame *dp_link_coming(struct dp_link *, uint64_t now_ns);
+/* Takes that frame, which dp_link_coming() has just returned, before it arrives. */
+struct dp_frame *dp_link_take_coming(struct dp_link *);
 /* Loads into the CPU's caches what take() is going to need. */
 void dp_link_prefetch(const struct dp_link *);
 /* When take() has to be called next: a frame arrives, or the transmitter turns

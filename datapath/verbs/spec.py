@@ -120,6 +120,11 @@ class Transport(BaseModel):
         given = {name: getattr(self, name) for name in QP_ATTRIBUTES}
         return {name: value for name, value in given.items() if value is not None}
 
+    @property
+    def reads_dates(self) -> bool:
+        """Whether its port can hold dated frames until their date; the UDP port sees no dates."""
+        return self.device == "dp" and self.port == "afxdp"
+
     def port_spec(self, netdev: str, ipv4: str, *, dated: bool = False) -> str:
         """The port of a host with this device and address, as `DATAPATH_DEVICES` has it.
 

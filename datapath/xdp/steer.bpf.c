@@ -112,8 +112,9 @@ static __always_inline __u32 frame_len(const struct ethhdr *eth, const void *end
 	return sizeof(*eth) + sizeof(*v6) + bpf_ntohs(v6->payload_len);
 }
 
-/* Takes the date off a dated frame; returns how long ago that was, 0 without a date. */
-static __always_inline __u32 take_date(struct xdp_md *ctx, __u64 now)
+/* Takes the date off a dated frame; returns how long ago that was, less than 0 if it is still to come,
+ * 0 without a date. */
+static __always_inline __s32 take_date(struct xdp_md *ctx, __u64 now)
 {
 	__u32 len = frame_len((const void *)(long)ctx->data, (const void *)(long)ctx->data_end);
 	__u32 date, late;
@@ -124,13 +125,13 @@ static __always_inline __u32 take_date(struct xdp_md *ctx, __u64 now)
 	    bpf_xdp_adjust_tail(ctx, -DP_DATE_LEN))
 		return 0;
 	late = (__u32)now - date;
-	return late < DP_DATE_AGE_NS ? late : 0;
+	return late < DP_DATE_AGE_NS || -late < DP_DATE_EARLY_NS ? late : 0;
 }
 
 static __always_inline void write_times(struct xdp_md *ctx)
 {
 	__u64 now = bpf_ktime_get_ns();
-	__u32 late = steer_config.dated ? take_date(ctx, now) : 0;
+	__s32 late = steer_config.dated ? take_date(ctx, now) : 0;
 	struct dp_steer_meta *meta;
 
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
@@ -138,6 +139,10 @@ static __always_inline void write_times(struct xdp_md *ctx)
 	meta = (void *)(long)ctx->data_meta;
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return;
+	if (late < 0) {
+		now -= late;
+		late = 0;
+	}
 	meta->arrived_ns = now;
 	meta->seal = now ^ steer_config.seal;
 	meta->late_ns = late;

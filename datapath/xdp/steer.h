@@ -24,11 +24,14 @@ struct dp_steer_config {
 #define DP_DATE_LEN 4
 /* An older date is not believed. */
 #define DP_DATE_AGE_NS 1000000000u
+/* A frame may come before its date; the port does not read it until then.  A date that is later than
+ * this is not believed. */
+#define DP_DATE_EARLY_NS 100000u
 
 /* Lies in front of a frame that the program gives to a socket, if the driver has room for
  * it; if not, other bytes lie there, which the seal tells apart. */
 struct dp_steer_meta {
-	unsigned long long arrived_ns; /* CLOCK_MONOTONIC */
+	unsigned long long arrived_ns; /* CLOCK_MONOTONIC; the date, if that is still to come */
 	unsigned long long seal;       /* arrived_ns ^ steer_config.seal */
 	unsigned int late_ns;	       /* by how much sooner an emulated link had let it go */
 };

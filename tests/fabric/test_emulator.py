@@ -27,6 +27,7 @@ import pytest
 from datapath.errors import DatapathError, LocalError, RunFailed
 from datapath.fabric.emulation import PAIR, Emulator, Port, words
 from datapath.fabric.links import Jitter, Link, Loss, Marking
+from datapath.lanes.emulated import EARLY_NS
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.namespace import Holder, spawn
 from datapath.lanes.netns import NetnsNetwork
@@ -45,6 +46,7 @@ IP_AT, PAYLOAD_AT = 14, 42
 BTH_LEN = 12
 DATE_LEN = 4
 LOSS = 0
+CLOCKS_NS = 5000  # by which two clocks, read one after the other, may differ
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
 _SO_TIMESTAMPNS = 35
@@ -62,8 +64,9 @@ class Wire:
         self.dates: list[int | None] = []
         self.sockets = [host.namespace.in_network(_raw_socket) for host in network.hosts]
 
-    def configure(self, seed: int = 1, **section: Any) -> None:
-        self.network.set_path(Path.model_validate({"backend": "fabric", **section}), seed)
+    def configure(self, seed: int = 1, *, held: bool = False, **section: Any) -> None:
+        path = Path.model_validate({"backend": "fabric", **section})
+        self.network.set_path(path, seed, held=held)
         for raw in self.sockets:
             drain(raw)
 
@@ -195,6 +198,37 @@ def test_roce_frames_are_dated_by_the_model_and_not_by_the_clock(wire: Wire, siz
     took = [(len(frame) + lib.DP_LINK_HEADROOM) * 1000 for frame in frames]  # at 8 Mbit/s
     assert [after - before for before, after in itertools.pairwise(ages)] == took[1:4]
     assert 5_000_000 + took[0] < ages[0] < ages[3] < ended_ns - begun_ns
+
+
+@pytest.mark.parametrize(
+    ("path", "most_ns"),
+    [
+        ({"held": False, "delay": "1ms"}, 0),
+        ({"held": True, "delay": "1ms"}, EARLY_NS),
+        ({"held": True, "delay": "20us"}, 20_000),
+        ({"held": True, "delay": "1ms", "jitter": "10us"}, 0),
+    ],
+)
+def test_who_holds_dated_frames_gets_them_early(
+    wire: Wire, path: dict[str, Any], most_ns: int
+) -> None:
+    """At most by the link's delay, and not where one could overtake another by jitter."""
+    wire.configure(rate="1gbit", **path)
+    frames = [ipv4(roce(7, n, bytes(1000))) for n in range(5)]  # 9 us each
+    frames.append(ipv4(udp(bytes(1000))))  # is not dated
+    early_ns = []
+    for _ in range(50):
+        arrived = wire.send(frames)
+        assert [frame for _, frame in arrived] == frames
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        for (at_ns, _), date in zip(arrived, wire.dates, strict=True):
+            if date is not None:
+                ahead = (date - at_ns + offset_ns) % 2**32
+                early_ns.append(ahead - 2**32 if ahead >= 2**31 else ahead)
+    assert len(early_ns) == 250
+    assert max(early_ns) < most_ns + CLOCKS_NS
+    if most_ns:
+        assert max(early_ns) > most_ns / 4
 
 
 def test_a_frame_without_room_for_a_date_passes_without(wire: Wire) -> None:

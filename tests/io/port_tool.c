@@ -50,6 +50,7 @@ struct result {
 	uint64_t marked, first_ns, last_ns, lost_echoes;
 	uint64_t untimed, arrived_first_ns, arrived_last_ns; /* as the port tells */
 	uint64_t late_most_ns;				     /* likewise */
+	uint64_t early;					     /* packets read before they arrived */
 	uint64_t read_ns;				     /* when reading began */
 	int error;
 	uint64_t rtt_min_ns, rtt_p50_ns, rtt_p99_ns, rtt_mean_ns;
@@ -144,6 +145,7 @@ static void count_received(struct tool *t, const struct dp_packet *p, uint64_t n
 		t->r.first_ns = now;
 	t->r.last_ns = now;
 	t->r.received++;
+	t->r.early += p->arrived_ns > dp_now_ns();
 	count_arrival(t, p->arrived_ns);
 	if (p->late_ns > t->r.late_most_ns)
 		t->r.late_most_ns = p->late_ns;
@@ -372,6 +374,7 @@ static void print_json(struct tool *t)
 	FIELD(arrived_first_ns);
 	FIELD(arrived_last_ns);
 	FIELD(late_most_ns);
+	FIELD(early);
 	FIELD(read_ns);
 	FIELD(rtt_min_ns);
 	FIELD(rtt_p50_ns);

@@ -8,6 +8,7 @@
  *   routes <seed>                                    the same
  *   route LINK <at_ns> <0|1>                         the same
  *   buffer NODE <total> <alpha> <classes> <xoff> <xon> <headroom>   the same
+ *   early <ns>                                       the same
  *   forget                                           ok; changes and routes to come are none
  *   counters                                         a JSON object
  *   sample <interval_ns> <max_bytes> <prefix> [LINK ...]   ok, or: error <why>
@@ -18,7 +19,8 @@
  * routes lead along all links, and gives the seed of the choices; route has them lead along a link
  * (1) or around it (0) from a time on.  buffer has the links that leave a node share a buffer, with PFC
  * for a mask of classes (struct dp_buffer_config; of 0 bytes: no buffer), and closes the node's
- * links: configure them next.  sample takes the named links, or all of them.
+ * links: configure them next.  early has dated frames leave up to so long before they reach their last
+ * link's end; 0, as at first: none does.  sample takes the named links, or all of them.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -28,6 +30,7 @@
 
 #include "fabric/emulator/emulator.h"
 #include "posix/number.h"
+#include "xdp/steer.h"
 
 struct settings {
 	struct dp_link_config link;
@@ -371,6 +374,14 @@ static void routes(struct emulator *e, const char *words)
 	answer(err ? err : layout_reset(e, seed));
 }
 
+static void set_early(struct emulator *e, const char *words)
+{
+	if (!words || dp_read_number(words, 0, DP_DATE_EARLY_NS - 1, &e->early_ns))
+		printf("error early: not a number of ns below %u\n", DP_DATE_EARLY_NS);
+	else
+		printf("ok\n");
+}
+
 static void set_buffer(struct emulator *e, char *words)
 {
 	struct dp_buffer_config c = {};
@@ -454,6 +465,8 @@ static void command(void *user, char *line)
 		routes(e, words);
 	else if (!strcmp(name, "buffer"))
 		set_buffer(e, words);
+	else if (!strcmp(name, "early"))
+		set_early(e, words);
 	else if (!strcmp(name, "sample"))
 		sample(e, words);
 	else

@@ -174,6 +174,7 @@ struct emulator {
 	uint64_t change_ns;			/* the next change; UINT64_MAX: none */
 	uint64_t pause_ns;			/* the next pause, or end of one; likewise */
 	uint64_t sample_ns, sample_interval_ns; /* the next sample; UINT64_MAX: none */
+	uint64_t early_ns; /* how long before its date a frame to a dated port may leave */
 	bool quit;
 	struct dp_lines lines;
 };
