@@ -188,16 +188,20 @@ def test_roce_frames_are_dated_by_the_model_and_not_by_the_clock(wire: Wire, siz
     wire.configure(rate="8mbit", delay="5ms")
     frames = [ipv4(roce(7, n, bytes(size))) for n in range(3)]
     frames += [ipv6(roce(7, 3, bytes(min(size, 8936)))), ipv4(udp(bytes(size)))]
-    begun_ns = time.monotonic_ns()
-    arrived = wire.send(frames)
-    ended_ns = time.monotonic_ns()
-    assert [frame for _, frame in arrived] == frames
-    *dated, last = wire.dates
-    assert last is None
-    ages = [(date - begun_ns) % 2**32 for date in dated if date is not None]
     took = [(len(frame) + lib.DP_LINK_HEADROOM) * 1000 for frame in frames]  # at 8 Mbit/s
-    assert [after - before for before, after in itertools.pairwise(ages)] == took[1:4]
-    assert 5_000_000 + took[0] < ages[0] < ages[3] < ended_ns - begun_ns
+    for _ in range(10):  # until this process is not held up between two frames
+        begun_ns = time.monotonic_ns()
+        arrived = wire.send(frames)
+        ended_ns = time.monotonic_ns()
+        assert [frame for _, frame in arrived] == frames
+        *dated, last = wire.dates
+        assert last is None
+        ages = [(date - begun_ns) % 2**32 for date in dated if date is not None]
+        assert 5_000_000 + took[0] < ages[0] < ages[3] < ended_ns - begun_ns
+        apart = [after - before for before, after in itertools.pairwise(ages)]
+        if apart == took[1:4]:
+            break
+    assert apart == took[1:4]
 
 
 @pytest.mark.parametrize(
@@ -214,8 +218,8 @@ def test_who_holds_dated_frames_gets_them_early(
 ) -> None:
     """At most by the link's delay, and not where one could overtake another by jitter."""
     wire.configure(rate="1gbit", **path)
-    frames = [ipv4(roce(7, n, bytes(1000))) for n in range(5)]  # 9 us each
-    frames.append(ipv4(udp(bytes(1000))))  # is not dated
+    frames = [ipv4(roce(7, n, bytes(2600))) for n in range(5)]  # 21 us each
+    frames.append(ipv4(udp(bytes(2600))))  # is not dated
     early_ns = []
     for _ in range(50):
         arrived = wire.send(frames)

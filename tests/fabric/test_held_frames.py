@@ -34,7 +34,7 @@ def reports(network: NetnsNetwork, folder: FilePath, *options: str) -> list[dict
     receive = [str(tool_path()), PORT, "receive", "--count", str(COUNT), *SIZE, *options]
     process = receiver.popen(receive, stdout=out)
     wait_for_words(out, "ready", process)
-    send = [str(tool_path()), PORT, "send", to, "--count", str(COUNT), "--rate-pps", "50000", *SIZE]
+    send = [str(tool_path()), PORT, "send", to, "--count", str(COUNT), "--rate-pps", "30000", *SIZE]
     done = sender.run(send)
     assert done.returncode == 0, done.stderr
     wait_until(lambda: process.poll() is not None, "the receiver has ended")
@@ -46,8 +46,8 @@ def reports(network: NetnsNetwork, folder: FilePath, *options: str) -> list[dict
 def test_nobody_reads_a_frame_before_its_date(
     network: NetnsNetwork, tmp_path: FilePath, held: bool, options: tuple[str, ...]
 ) -> None:
-    """Of 9 us each; all come, in order, whether the receiver polls or sleeps."""
-    path = Path.model_validate({"backend": "fabric", "rate": "1gbit", "delay": "200us"})
+    """Of 29 us each; all come, in order, whether the receiver polls or sleeps."""
+    path = Path.model_validate({"backend": "fabric", "rate": "300mbit", "delay": "200us"})
     network.set_path(path, 1, held=held)
     sent, received = reports(network, tmp_path, *options)
     assert sent["result"]["sent"] == COUNT
@@ -56,4 +56,6 @@ def test_nobody_reads_a_frame_before_its_date(
     assert passed == told["received"] + stats["rx_dropped"]
     assert told["in_order"] == told["received"] > COUNT / 2
     assert told["early"] == told["bad_pattern"] == told["untimed"] == 0
-    assert (stats["rx_early"] > 0) == held
+    assert held or not stats["rx_early"]
+    if held and not options:  # one that sleeps may always wake up later than that
+        assert stats["rx_early"] > 0

@@ -102,6 +102,7 @@ struct wire {
 	bool has_classes;
 	struct class_map map; /* has_classes */
 	uint64_t last_ns;     /* time of the last offer; never goes back */
+	uint64_t left_ns;     /* date of the last frame that left the emulator behind it */
 	struct counts counts;
 	struct dp_lateness late; /* of all frames that left the emulator behind it */
 	struct dp_series *series;
