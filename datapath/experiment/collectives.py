@@ -132,7 +132,7 @@ def _simulated(settings: Mapping[str, Any], folder: Path) -> Iterator[RunContext
         tempfile.TemporaryDirectory(prefix="datapath-collective-") as logs,
         lanes.open_network(spec.topology, spec.path, folder=folder) as network,
     ):
-        network.set_path(spec.path, 1, held=spec.transport.reads_dates)
+        network.set_path(spec.path, 1)
         yield RunContext(
             network=network,
             transport=spec.transport,

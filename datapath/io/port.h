@@ -124,12 +124,12 @@ void dp_port_unserve(struct dp_port *, uint64_t service_id);
  * no lock. */
 bool dp_port_has_packets(const struct dp_port *);
 
-/* When rx() goes on: the next packet came before the time at which an emulated link lets it go.  0: now.
- * Needs no lock either. */
+/* Until when dp_port_rx() holds the next packet: an emulated link handed it over before the time at
+ * which it lets it go.  0: it holds none.  Needs no lock. */
 uint64_t dp_port_held_until(const struct dp_port *);
 
-/* A descriptor that is readable when dp_port_rx() may have packets, also while they are held.  Nobody has to wait for it to
- * become writable. */
+/* A descriptor that is readable when dp_port_rx() may have packets, also while they are held.  Nobody
+ * has to wait for it to become writable. */
 int dp_port_fd(const struct dp_port *);
 /* Tells whether a thread is going to wait on dp_port_fd(); true at first.  While no thread waits,
  * packets arrive a little sooner, since the kernel need not wake one. */
