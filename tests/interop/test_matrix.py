@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -88,6 +89,26 @@ SOME = [
 ]
 
 
+BTH = (
+    *("infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.bth.a"),
+    *("infiniband.aeth.syndrome", "infiniband.aeth.msn"),
+)
+
+
+def around(folder: Path, errors: list[str]) -> str:
+    """The packets near the first one that an error names; the capture is gone soon after."""
+    named = re.search(r"packet (\d+)", "\n".join(errors))
+    capture = folder / "capture.pcap"
+    if named is None or not capture.exists():
+        return ""
+    number = int(named[1])
+    near = f"frame.number >= {number - 30} && frame.number <= {number + 30}"
+    argv = ["tshark", "-r", str(capture), "-Y", near, "-T", "fields", "-E", "header=y"]
+    for field in ("frame.number", "frame.time_relative", "ip.src", *BTH):
+        argv += ["-e", field]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
 @pytest.mark.guests
 @pytest.mark.timeout(1800)
 def test_against_rxe(root: None, tmp_path: Path) -> None:
@@ -95,7 +116,8 @@ def test_against_rxe(root: None, tmp_path: Path) -> None:
     with Ground("6.12", tmp_path) as ground:
         for cell in SOME:
             outcome = matrix.run_cell(ground, cell, tmp_path)
-            assert outcome.green, "\n".join([str(cell), *outcome.errors[:20]])
+            told = [str(cell), *outcome.errors[:20], around(tmp_path / cell.name, outcome.errors)]
+            assert outcome.green, "\n".join(told)
             assert outcome.violations == 0
             assert outcome.verified_bytes > 10**6
             assert outcome.messages > 700
