@@ -91,8 +91,8 @@ struct afxdp {
 	bool tx_down;	   /* ... and the device is down: there is no hurry to try again */
 	bool wake_set;	   /* wake_fd is readable */
 	uint32_t n_queues, first_queue;
-	bool dated;
-	uint64_t seen_ns;    /* the last look at the clock for dates */
+	bool dated;	     /* frames may be dated */
+	uint64_t seen_ns;    /* dated: the last look at the clock */
 	uint32_t next_queue; /* index of the queue that dp_afxdp_rx_queues() looks at first */
 	uint32_t rx_shift;   /* log2 of the receive chunks of a queue */
 	uint8_t *umem_area;

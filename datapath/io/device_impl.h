@@ -73,11 +73,10 @@ struct dp_device {
 	bool resting;	      /* the thread sleeps until a kick, because of the waiter */
 	uint8_t habit;	      /* leases for which the next waiter is expected; 0: none is */
 	bool tx_full;	      /* the port had no buffer */
-	bool held;	 /* the port held packets when the thread, or the waiter, last attended */
-	bool missed_few; /* that the program left lying: one message */
-	bool spins;	 /* since the thread's last look the program ran, and made no call */
-	bool dead;	 /* in a child after fork() */
-	uint32_t ahead;	 /* bursts that the program took before the thread could */
+	bool missed_few;      /* that the program left lying: one message */
+	bool spins;	      /* since the thread's last look the program ran, and made no call */
+	bool dead;	      /* in a child after fork() */
+	uint32_t ahead;	      /* bursts that the program took before the thread could */
 	uint32_t ahead_needed;
 	uint32_t row; /* posts in a row, in THREAD mode, without a poll */
 	uint32_t row_needed;
@@ -149,10 +148,11 @@ void dp_device_enter_thread_mode(struct dp_device *);
 /* Before wake_ns is slept for.  serving: the sleep ends with the next packet. */
 void dp_device_note_sleep(struct dp_device *, uint64_t wake_ns, bool serving);
 
-/* Under the lock: what a sleeper that has attended to the device watches for packets; -1: nothing. */
+/* Under the lock: what is watched for packets in the sleep until the time that dp_device_attend() has
+ * just returned.  -1: nothing, since the port holds packets until then. */
 static inline int dp_device_port_fd(const struct dp_device *dev)
 {
-	return dev->held ? -1 : dp_port_fd(dev->port);
+	return dp_port_held_until(dev->port) ? -1 : dp_port_fd(dev->port);
 }
 
 /* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: polls

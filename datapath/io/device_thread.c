@@ -123,15 +123,14 @@ uint64_t dp_device_attend(struct dp_device *dev)
 		now = dp_device_read_clock(dev);
 	} while ((rx || tx) && --rounds);
 	dp_device_hand_over_events(dev);
-	held_ns = dp_port_held_until(dev->port);
-	dev->held = held_ns != 0;
 	if (rx || tx)
 		return now; /* more to do: let others have the lock, then go on */
 	dp_linger_drained(&dev->linger, now);
 	if (dev->tx_full)
 		return now + DP_TX_FULL_NS;
 	deadline = dp_engine_deadline(dev->engine);
-	if (dev->held && held_ns < deadline)
+	held_ns = dp_port_held_until(dev->port);
+	if (held_ns && held_ns < deadline)
 		deadline = held_ns;
 	/* While there is traffic, the program's posts set new deadlines a few milliseconds ahead
 	 * again and again.  A short sleep saves waking the thread for each of them. */

@@ -193,7 +193,7 @@ def test_top(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
     if visited.kind == "emulated":
         assert links["forward"]["dropped_packets"] > 0
         # A full queue of 64 KiB at 20 Mbit/s: goodput below the rate, and an RTT of more than 2 ms.
-        # A sample after a moment in which the emulator had no CPU has more.
+        # If the emulator stands still for a moment, the sample after it has more.
         goodputs = [sample["qps"][0]["goodput_bps"] for sample in samples]
         assert statistics.median(goodputs) < 20e6 * 1.5
         assert busiest["rtt_ns"] > 2e6

@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from datapath.processes import program
 from tests.cli.server import dpctl
 from tests.cli.told import told
 from tests.processes import alive, descendants
@@ -319,7 +320,7 @@ def disturb(pid: int) -> None:
     found = []
     for child in descendants(pid):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{child}/comm").read_text() == "dp_fabric\n":
+            if program(child) == "dp_fabric":
                 os.kill(child, signal.SIGSTOP)
                 found.append(child)
     time.sleep(0.03)

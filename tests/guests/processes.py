@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
 from pathlib import Path
 
+from datapath.processes import program
 from tests.processes import descendants
 
 TROUBLES = {
@@ -39,9 +39,4 @@ def guest_name(pid: int) -> str:
 
 def guests(pid: int) -> set[int]:
     """The processes of QEMU below this one."""
-    found = set()
-    for child in descendants(pid):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{child}/comm").read_text().startswith("qemu-system"):
-                found.add(child)
-    return found
+    return {child for child in descendants(pid) if program(child).startswith("qemu-system")}

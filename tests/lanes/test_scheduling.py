@@ -21,6 +21,7 @@ from datapath.lanes.base import STARVED_SHARE, CpuUse
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.native import paths
+from datapath.processes import program
 from tests.lanes.sshd import Sshd, open_folder
 from tests.processes import runs
 from tests.waiting import wait_until
@@ -60,7 +61,7 @@ def threads_of(name: str) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "comm").read_text() != f"{name}\n":
+            if program(int(process.name)) != name:
                 continue
             for task in (process / "task").iterdir():
                 found += [int(task.name)] if runs(int(task.name)) else []
