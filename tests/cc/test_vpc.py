@@ -411,6 +411,20 @@ def test_a_queue_that_stays_is_somebody_elses() -> None:
     assert flow.packets == pytest.approx(at + 1)
 
 
+@pytest.mark.parametrize(("kept", "competes"), [(0.95, False), (1.0, True)])
+def test_a_queue_that_gets_shorter_is_nobodys(kept: float, competes: bool) -> None:
+    """Of many flows of vpc that began together, all give way: the delay falls by 5 % each time."""
+    flow = steady(30)
+    delay_ns, competed = 100.0 * BASE, False
+    for number in range(40):
+        late = 1 + 0.03 * (number % 2)  # not the same each time: no longer path
+        flow.ack(1, rtt_ns=late * (BASE + delay_ns), wait_ns=1.1 * (BASE + delay_ns))
+        delay_ns *= kept
+        competed |= bool(flow.flow.competing)
+    assert delay_ns > 10 * BASE
+    assert competed == competes
+
+
 def test_it_competes_no_more_when_the_queue_empties() -> None:
     flow = steady(30)
     give_up(flow, 8 * BASE)
@@ -461,20 +475,22 @@ def test_after_26_packets_without_loss_it_competes() -> None:
         assert 26 <= give_up(flow, 8 * BASE) <= 28, lost
 
 
+@pytest.mark.parametrize("lost", [0, 32])
 @pytest.mark.parametrize(("holds", "competes"), [(50, True), (46, False), (300, False)])
-def test_a_start_that_overshot_is_no_crowd(holds: float, competes: bool) -> None:
-    """Two flows that begin together both lose packets, and one of them most of its window.
+def test_a_start_that_overshot_is_no_crowd(holds: float, competes: bool, lost: int) -> None:
+    """Two flows that begin together overshoot, and one of them loses most of its window.
 
-    While it loses it takes nobody for a rival.  Later it is behind a queue of 1.6 base RTTs, which
-    may be that of many flows with the least window.  It competes all the same, if its window was
-    more than a quarter of a path of 48 packets or more.
+    While it loses packets it takes nobody for a rival, nor before the seventh decrease.  Later
+    it is behind a queue of 1.6 base RTTs, which may be that of many flows with the least window.
+    It competes all the same, if its window was more than a quarter of a path of 48 packets or
+    more.
     """
     flow = steady(30)
     flow.flow.line_rate_bps = holds * MSS * 8e9 / BASE
-    flow.ack(1e-9, rtt_ns=8 * BASE, lost=32)
+    flow.ack(1e-9, rtt_ns=8 * BASE, lost=lost)
     flow.flow.batch_bytes = flow.flow.batch_lost_bytes = 0
     flow.flow.w = 30
-    for number in range(12):
+    for number in range(12 if lost else 6):
         flow.ack(1, rtt_ns=8 * BASE * (1 + 0.04 * (number % 2)), wait_ns=9 * BASE)
     assert not flow.flow.competing
     flow.flow.w, flow.flow.row, flow.flow.crowd_loss, flow.flow.recent_loss = 1, 0, 0, 0

@@ -14,6 +14,7 @@ from datapath.cc.algorithms.vpc_target import (
     MOST_NARROWED,
     NONE_YET,
     ROOMY_PACKETS,
+    SLOW_NS,
     UNCROWDED,
     crowding,
     kept_of_few,
@@ -26,7 +27,6 @@ from datapath.cc.algorithms.vpc_target import (
     target_ns,
 )
 
-PLAIN_NS = 9_000_000  # longest RTT with growth by one packet per RTT
 START_SHARE = 1 / 16  # of a long RTT: a start ends at no shorter queue
 SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
@@ -42,6 +42,7 @@ LEAST_GAP, ROOMY_GAP = 3, 10  # RTTs for it, at least; where there is room for a
 DRAINED = 0.8  # of the empty path's window, while draining
 RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
+FALLING = 0.99  # of the delay at the last decrease, less what it took: others give way too
 LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED = 1 / 30  # loss above the usual: no rival from here on
@@ -104,6 +105,8 @@ class Vpc(Flow):
     dip_rtt_ns: float = state(NONE_YET)
     row: int = state(0)
     row_w: float = state()
+    row_delay_ns: float = state()
+    row_last_w: float = state()
     row_low_ns: float = state()
     row_high_ns: float = state()
     last_row_low_ns: float = state()
@@ -257,8 +260,8 @@ def start(flow: Vpc, ack: Ack, delay_ns: float, acked: float) -> None:
 
 def double(flow: Vpc, delay_ns: float, acked: float) -> bool:
     """True until a few samples in a row are above the target."""
-    long = flow.min_rtt_ns > LONG_NS
-    if delay_ns <= max(room_ns(flow), START_SHARE * flow.min_rtt_ns * long):
+    slow = flow.min_rtt_ns > SLOW_NS
+    if delay_ns <= max(room_ns(flow), START_SHARE * flow.min_rtt_ns * slow):
         flow.w, flow.start_samples = flow.w + acked, 0
         return True
     flow.start_samples += 1
@@ -272,7 +275,7 @@ def grow(flow: Vpc, delay_ns: float, acked: float) -> None:
     doubt_ns, flow.row = 4 * noise_ns(flow) * long_path(flow), 0
     near = max(delay_ns - doubt_ns, 0) / max(room_ns(flow) - doubt_ns, 1)
     flow.calm_bytes = flow.calm_bytes + acked * flow.mss_bytes if near < 0.5 else 0.0
-    step = max(min(flow.w, 1 / flow.w), math.sqrt(flow.min_rtt_ns / PLAIN_NS) / max(flow.w, 20))
+    step = max(min(flow.w, 1 / flow.w), math.sqrt(flow.min_rtt_ns / SLOW_NS) / max(flow.w, 20))
     rounds = flow.calm_bytes / max(flow.cwnd_bytes, flow.mss_bytes) - CALM_ROUNDS
     if rounds > 0:
         step = max(step, min(2**rounds / flow.w, MOST_GROWTH))
@@ -298,20 +301,24 @@ def shrink(flow: Vpc, ack: Ack, delay_ns: float) -> None:
 
 
 def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
-    """Count decreases in a row; the least window meanwhile, so that samples do not get rare."""
+    """Count decreases in a row while nobody else gives way, as many flows of this kind would.
+
+    Returns the least window meanwhile: with fewer packets, samples would get rare.
+    """
     low_ns = flow.base_ns + delay_ns
     if flow.row == 0:
         flow.row_w = max(flow.w, flow.rival_w if crowding(flow) < UNCROWDED else 0.0)
     if flow.row == 0 or flow.row == 2:  # again when the first two decreases are seen
         flow.row_low_ns, flow.row_high_ns = low_ns, rtt_ns
-    flow.row += 1
+    if flow.row == 0 or delay_ns >= FALLING * (flow.row_delay_ns - left_ns(flow)):
+        flow.row += 1
+    flow.row_delay_ns, flow.row_last_w = delay_ns, flow.w
     flow.row_low_ns = min(flow.row_low_ns, low_ns)
     flow.row_high_ns = max(flow.row_high_ns, rtt_ns)
     own_ns = share_of_length(flow, flow.min_window) * length_ns(flow)
-    crowded = flow.crowd_loss > CROWDED
-    if crowded and flow.rival_w < 0 and flow.row_w / MUCH > holds(flow) >= PRESSED_PACKETS:
-        flow.rival_w = RIVAL_PACKETS  # the loss is that of a start that overshot
-    if delay_ns < own_ns or crowded:
+    if flow.rival_w < 0 and flow.row_w / MUCH > holds(flow) >= PRESSED_PACKETS:
+        flow.rival_w = RIVAL_PACKETS  # what took a window of this size from it is no crowd
+    if delay_ns < own_ns or flow.crowd_loss > CROWDED:
         return 0.0
     longer = delay_ns > LONGER * own_ns  # or many flows with the least window
     cut = flow.row > flow.patience and CUT * flow.w <= 1.01 * flow.row_w
@@ -319,6 +326,12 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
     if cut or (flow.row > 2 * flow.patience and fewer):
         give_up(flow, longer)
     return min(max(flow.row_w, 1) / CUT, 1) if longer else 0.0
+
+
+def left_ns(flow: Vpc) -> float:
+    """Delay that the last decrease took out of the queue, at the rate of the port."""
+    packet_ns = BITS_NS * flow.mss_bytes / flow.line_rate_bps if flow.line_rate_bps > 0 else 0.0
+    return (flow.row_last_w - flow.w) * packet_ns
 
 
 def give_up(flow: Vpc, longer: bool) -> None:

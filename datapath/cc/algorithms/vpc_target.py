@@ -14,6 +14,8 @@ SCALED_BYTES = 4096  # windows are scaled by packets of so many bytes, at most
 LONGEST_NS = 250_000  # longer base RTTs have the target of this one
 FAIR_NS = 500_000  # with longer ones a window has the target of a smaller one
 LONG_NS, LONG_PACKETS = 5_000_000, 10  # RTT and window beyond which mistakes cost most
+SLOW_NS = 9_000_000  # RTT beyond which starts end later, windows grow faster, and any wander counts
+WANDERS = 0.02  # of a shorter RTT: lowest delays that change by less tell another flow's queue
 LEAST_PACKETS = 10  # shorter ones have the target of these, at line rate
 QUIET = 0.1  # of the length: mean changes that are no jitter, but packets of other flows
 NARROWING, MOST_NARROWED = 12, 0.9  # of the target, per share lost above the usual
@@ -48,7 +50,9 @@ def length_ns(flow: "Vpc") -> float:
 
 def noise_ns(flow: "Vpc") -> float:
     """Jitter beyond the changes that a queue of whole packets makes."""
-    return max(max(flow.jitter_ns, flow.wander_ns) - QUIET * length_ns(flow), 0)
+    wanders = flow.min_rtt_ns > SLOW_NS or flow.wander_ns > WANDERS * flow.min_rtt_ns
+    changes_ns = max(flow.jitter_ns, flow.wander_ns if wanders else 0.0)
+    return max(changes_ns - QUIET * length_ns(flow), 0)
 
 
 def long_path(flow: "Vpc") -> bool:
