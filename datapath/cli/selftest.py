@@ -20,7 +20,8 @@ beside the stages before them, so that no CPU waits.  Their output follows when 
 `--all` adds the long ones:
 
   soak     pytest -m soak: the searches for what breaks engine, connection manager and
-           dpctl, with 1000 and 300 examples in place of some 60, and what takes minutes
+           dpctl, with 1000 and 300 examples in place of some 60; pytest -m minutes: what
+           takes some, as the claims of ten experiment files do
   fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
            13, from no package to its report; needs the network and 3 GB of disk
   suites   rdma-core's own tests over both ports, and with 1 % loss
@@ -178,18 +179,19 @@ def sanitized_pytest(
 
 
 def soak(_: Sequence[str]) -> Tally:
-    """Searches with many more examples than usual, and with others each time."""
+    """Searches with many more examples than usual, and with others each time; long tests."""
     env = {name: os.environ.get(name, str(number)) for name, number in SOAK_EXAMPLES.items()}
     arguments = ["--timeout", "0"]
     tally = sanitized_pytest(arguments, only=" and soak", env=env)
-    arguments += ["-m", "soak and not san"]
-    tally.add(run_pytest(arguments, env={**os.environ, **env}, spread="loadgroup"))
+    for mark in ("soak and not san", "minutes"):
+        words = ["-m", mark, *arguments]
+        tally.add(run_pytest(words, env={**os.environ, **env}, spread="loadgroup"))
     return tally
 
 
 def compute_pytest(arguments: Sequence[str]) -> Tally:
     """Tests that do not mind what runs beside them."""
-    mark = "compute and not san and not guests"
+    mark = "compute and not san and not guests and not minutes"
     return run_pytest(["-m", mark, *arguments], env=dict(os.environ), spread="worksteal")
 
 
@@ -224,14 +226,14 @@ def plain_pytest(arguments: Sequence[str]) -> Tally:
     Files start in the order of tests/conftest.py: xdist's own would leave to the end, and to one
     process, those with few tests that take long.
     """
-    mark = "not compute and not san and not guests and not alone"
+    mark = "not compute and not san and not guests and not alone and not minutes"
     words = ["-m", mark, "--no-loadscope-reorder", *arguments]
     return pytest_with_second_try(words, spread="loadfile", waiting=2)
 
 
 def guest_pytest(arguments: Sequence[str]) -> Tally:
     """Tests with virtual machines."""
-    return pytest_with_second_try(["-m", "guests and not soak", *arguments], guest_details)
+    return pytest_with_second_try(["-m", "guests and not minutes", *arguments], guest_details)
 
 
 def lone_pytest(arguments: Sequence[str]) -> Tally:

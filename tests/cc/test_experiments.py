@@ -25,7 +25,7 @@ LATER = (
     *("bench/acknowledgements", "classes", "dctcp-2010", "hpcc-2019", "incast", "load"),
     *("lossless", "parking-lot", "rivals", "small-flows"),
 )
-"""With as many runs as the file says: a minute or two each."""
+"""With as many runs as the file says: up to a minute each, where nothing runs beside it."""
 
 
 def judge(file: str, out: Path, *options: str) -> None:
@@ -40,7 +40,7 @@ def test_claims_about_some_points_hold(file: str, tmp_path: Path) -> None:
     judge(file, tmp_path, "--repetitions", "1", *(f"--only={point}" for point in SOON[file]))
 
 
-@pytest.mark.soak
+@pytest.mark.minutes
 @pytest.mark.parametrize("file", LATER)
 def test_all_claims_hold(file: str, tmp_path: Path) -> None:
     judge(file, tmp_path)

@@ -73,7 +73,7 @@ def test_all_and_some_is_a_contradiction() -> None:
 
 
 def test_a_soak_asks_for_more_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sanitized searches and others; a number that is set already is kept."""
+    """Sanitized searches, others, and long tests; a number that is set already is kept."""
     seen: list[tuple[str, str, str]] = []
 
     def run(arguments: Sequence[str], env: dict[str, str], **_: Any) -> Tally:
@@ -85,10 +85,11 @@ def test_a_soak_asks_for_more_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "sanitizer_environment", lambda reports: {})
     monkeypatch.delenv("DATAPATH_HUNT", raising=False)
     monkeypatch.setenv("DATAPATH_HOSTILE", "7")
-    assert selftest.soak([]).passed == 3
+    assert selftest.soak([]).passed == 4
     assert {(hunts, hostile) for _, hunts, hostile in seen} == {("1000", "7")}
     marks = [mark for mark, _, _ in seen]
-    assert marks == ["san and not alone and soak", "san and alone and soak", "soak and not san"]
+    searches = ["san and not alone and soak", "san and alone and soak", "soak and not san"]
+    assert marks == [*searches, "minutes"]
 
 
 @pytest.mark.parametrize("name", ["engine/test_hostile_machine.py", "cli/test_hostile.py"])

@@ -173,8 +173,7 @@ def test_vpc_shares_a_deep_buffer_that_many_flows_overshoot() -> None:
     """1 MiB.  The queue that all flows left behind together is nobody's rival.
 
     With one that took it for a rival, 99 of 100 flows got out of its way (Jain 0.05).  Flows that
-    begin one after the other still do so: they know different empty paths.  Marks shorten their
-    queue, and make them no more equal.
+    begin one after the other still do so.  Marks shorten their queue, and make them no more equal.
     """
     rows: list[Row] = []
     for count, rate, rtt in DEEP:
