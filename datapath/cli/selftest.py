@@ -20,8 +20,8 @@ beside the stages before them, so that no CPU waits.  Their output follows when 
 `--all` adds the long ones:
 
   soak     pytest -m soak: the searches for what breaks engine, connection manager and
-           dpctl, with 1000 and 300 examples in place of some 60; pytest -m minutes: what
-           takes some, as the claims of ten experiment files do
+           dpctl, with 1000 and 300 examples in place of some 60; pytest -m minutes: tests
+           that take minutes, such as those of the claims of ten experiment files
   fresh    tests/fresh/run.sh: the quickstart on fresh machines of Debian 12 and
            13, from no package to its report; needs the network and 3 GB of disk
   suites   rdma-core's own tests over both ports, and with 1 % loss

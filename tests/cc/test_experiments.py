@@ -7,6 +7,7 @@ algorithm, or of the engine beneath it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def judge(file: str, out: Path, *options: str) -> None:
     path = ROOT / "experiments" / f"{file}.yaml"
     done = server.dpctl("run", path, "--out", out / "out", "--no-report", *options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert "claim" in done.stdout
+    assert re.search(r"claims? passed", done.stdout)  # it claims something
 
 
 @pytest.mark.parametrize("file", SOON)

@@ -73,7 +73,7 @@ def test_all_and_some_is_a_contradiction() -> None:
 
 
 def test_a_soak_asks_for_more_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sanitized searches, others, and long tests; a number that is set already is kept."""
+    """Sanitized searches, others, and what takes minutes; a number that is set already is kept."""
     seen: list[tuple[str, str, str]] = []
 
     def run(arguments: Sequence[str], env: dict[str, str], **_: Any) -> Tally:

@@ -248,7 +248,7 @@ def test_a_run_that_had_no_cpu_is_made_again(write: Callable[..., Path], tmp_pat
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        # Only while they run: setting a network up beside the others would take minutes.
+        # Only while perftest runs: setting a network up beside the others would take minutes.
         while process.poll() is None:
             if polls(process.pid):
                 with others_on_all_cpus():

@@ -37,7 +37,7 @@ def test_rdma_cm_connects(network: VmNetwork, tmp_path: FilePath, device: str) -
     run(network, tmp_path, device, "collective", {**section, "node": 1})
 
 
-@pytest.mark.minutes  # five: PyTorch without KVM
+@pytest.mark.minutes  # PyTorch without KVM takes five
 @pytest.mark.parametrize("device", ["siw"])
 def test_training_between_guests(network: VmNetwork, tmp_path: FilePath, device: str) -> None:
     """The ranks have the same parameters at the end, or the run fails."""

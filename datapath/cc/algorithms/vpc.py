@@ -27,7 +27,7 @@ from datapath.cc.algorithms.vpc_target import (
     target_ns,
 )
 
-START_SHARE = 1 / 16  # of a long RTT: a start ends at no shorter queue
+START_SHARE = 1 / 16  # of an RTT above SLOW_NS: a start ends at no shorter queue
 SHORT_ROUNDS = 16  # RTTs without a full packet, after which short ones tell the delay
 SPAN = 0.25  # of an RTT, of which the lowest delay counts, at least
 CLOSE = 0.5  # of an RTT: samples further apart differ by the queue, not by jitter
@@ -42,7 +42,7 @@ LEAST_GAP, ROOMY_GAP = 3, 10  # RTTs for it, at least; where there is room for a
 DRAINED = 0.8  # of the empty path's window, while draining
 RELEARN_ROUNDS = 2000  # RTTs after which the lowest RTT since replaces the base RTT
 FLAT, FLATTEST = 0.1, 0.02  # RTTs that differ by less are taken for equal, and for one
-FALLING = 0.99  # of the delay at the last decrease, less what it took: others give way too
+FALLING = 0.99  # of the delay that the last decrease left: below it others give way too
 LONGER = 2.5  # delays of the least window: what is less may be many flows with such a window
 CUT = 4  # when the window has become smaller by this, its packets have left the queue
 CROWDED = 1 / 30  # loss above the usual: no rival from here on
@@ -308,9 +308,9 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
     low_ns = flow.base_ns + delay_ns
     if flow.row == 0:
         flow.row_w = max(flow.w, flow.rival_w if crowding(flow) < UNCROWDED else 0.0)
-    if flow.row == 0 or flow.row == 2:  # again when the first two decreases are seen
+    if flow.row == 0 or flow.row == 2:  # again until a third counts
         flow.row_low_ns, flow.row_high_ns = low_ns, rtt_ns
-    if flow.row == 0 or delay_ns >= FALLING * (flow.row_delay_ns - left_ns(flow)):
+    if flow.row == 0 or delay_ns >= FALLING * (flow.row_delay_ns - taken_ns(flow)):
         flow.row += 1
     flow.row_delay_ns, flow.row_last_w = delay_ns, flow.w
     flow.row_low_ns = min(flow.row_low_ns, low_ns)
@@ -328,7 +328,7 @@ def count_row(flow: Vpc, rtt_ns: float, delay_ns: float) -> float:
     return min(max(flow.row_w, 1) / CUT, 1) if longer else 0.0
 
 
-def left_ns(flow: Vpc) -> float:
+def taken_ns(flow: Vpc) -> float:
     """Delay that the last decrease took out of the queue, at the rate of the port."""
     packet_ns = BITS_NS * flow.mss_bytes / flow.line_rate_bps if flow.line_rate_bps > 0 else 0.0
     return (flow.row_last_w - flow.w) * packet_ns

@@ -170,10 +170,11 @@ DEEP = (
 
 
 def test_vpc_shares_a_deep_buffer_that_many_flows_overshoot() -> None:
-    """1 MiB.  The queue that all flows left behind together is nobody's rival.
+    """1 MiB.  The queue that all flows left behind together is no rival's.
 
-    With one that took it for a rival, 99 of 100 flows got out of its way (Jain 0.05).  Flows that
-    begin one after the other still do so.  Marks shorten their queue, and make them no more equal.
+    When one of 100 flows took it for one, the others got out of its way (Jain 0.05).  So it is
+    still where flows begin one after the other.  Marks shorten their queue, and make them no more
+    equal.
     """
     rows: list[Row] = []
     for count, rate, rtt in DEEP:
