@@ -298,6 +298,11 @@ void cm_leave_backlog(struct dp_cm_conn *c)
 	c->service = NULL;
 }
 
+void dp_cm_conn_seen(struct dp_cm_conn *c)
+{
+	cm_leave_backlog(c);
+}
+
 /* ---- timers: a heap ---------------------------------------------------------------------- */
 
 static void place(struct dp_cm *cm, struct dp_cm_conn *c, uint32_t at)

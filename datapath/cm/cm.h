@@ -200,6 +200,8 @@ int dp_cm_disconnect(struct dp_cm_conn *, uint64_t now_ns);
 void dp_cm_release(struct dp_cm_conn *, uint64_t now_ns);
 
 void *dp_cm_conn_user(const struct dp_cm_conn *);
+/* The program has looked at the request, which counts in the backlog no longer. */
+void dp_cm_conn_seen(struct dp_cm_conn *);
 void dp_cm_conn_set_user(struct dp_cm_conn *, void *user);
 
 struct dp_cm_info {

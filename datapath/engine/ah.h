@@ -9,6 +9,7 @@ struct dp_ah {
 	struct dp_pd *pd;
 	struct dp_addr addr;
 	uint32_t path_id;
+	uint8_t tos;	/* DSCP << 2; 0: that of the QP */
 	uint32_t users; /* send requests in queues that use it */
 };
 

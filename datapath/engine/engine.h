@@ -94,8 +94,9 @@ const char *dp_engine_check(const struct dp_engine *);
 
 enum dp_event_type {
 	DP_EVENT_CQ = 1,     /* an armed CQ got a completion */
-	DP_EVENT_QP_FATAL,   /* QP went to error by itself (peer died, local fault) */
+	DP_EVENT_QP_FAILED,  /* QP went to error; a completion tells why */
 	DP_EVENT_QP_ACCESS,  /* a peer's request broke an access right: QP in error */
+	DP_EVENT_QP_REQUEST, /* a peer's request was not valid: QP in error */
 	DP_EVENT_COMM_EST,   /* first packet arrived on a QP in RTR */
 	DP_EVENT_CQ_OVERRUN, /* completions lost: CQ too small */
 	DP_EVENT_SQ_DRAINED, /* a QP in SQD has finished every message that it had begun */
@@ -168,8 +169,10 @@ struct dp_bind {
 /* ---- address handles ---------------------------------------------------- */
 
 /* An address handle says where a datagram goes: the peer's address, and the port's route to it.
- * The route stays in use until the handle is destroyed. */
-int dp_ah_create(struct dp_pd *, const struct dp_addr *to, uint32_t path_id, struct dp_ah **out);
+ * The route stays in use until the handle is destroyed.  tos: DSCP << 2; 0: that of the QP.  -EINVAL:
+ * that of trimmed packets. */
+int dp_ah_create(struct dp_pd *, const struct dp_addr *to, uint32_t path_id, uint8_t tos,
+		 struct dp_ah **out);
 /* -EBUSY: requests that are posted and not yet sent use the handle. */
 int dp_ah_destroy(struct dp_ah *);
 
@@ -431,6 +434,9 @@ struct dp_recv_wr {
 /* -ENOMEM: queue full; -EINVAL: bad request or QP state.  Inline data is copied before the call
  * returns.  A QP in error takes the request and flushes it.  In SQE only the send queue does so. */
 int dp_qp_post_send(struct dp_qp *, const struct dp_send_wr *);
+/* All of them or, on an error, none; but what stands before a bind or an invalidation that is refused
+ * is posted. */
+int dp_qp_post_sends(struct dp_qp *, const struct dp_send_wr *, uint32_t n);
 /* -EINVAL also for a QP with a shared receive queue. */
 int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
 int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);

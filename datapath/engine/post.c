@@ -42,6 +42,27 @@ static void copy_data(struct dp_swqe *wqe, const struct dp_send_wr *wr)
 	}
 }
 
+static uint32_t send_room(const struct dp_qp *qp)
+{
+	return qp->sq_mask + 1 - (qp->sq_pi - qp->sq_ci) - dp_locals_waiting(qp);
+}
+
+int dp_qp_post_sends(struct dp_qp *qp, const struct dp_send_wr *wrs, uint32_t n)
+{
+	uint64_t len;
+	uint32_t i;
+	int err = 0;
+
+	for (i = 0; i < n; i++)
+		if (!send_valid(qp, &wrs[i], &len))
+			return -EINVAL;
+	if (!dp_qp_flushes(qp) && n > send_room(qp))
+		return -ENOMEM;
+	for (i = 0; i < n && !err; i++)
+		err = dp_qp_post_send(qp, &wrs[i]);
+	return err;
+}
+
 int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 {
 	struct dp_swqe *wqe;
@@ -51,7 +72,7 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 		return -EINVAL;
 	if (!send_valid(qp, wr, &len))
 		return -EINVAL;
-	if (qp->sq_pi - qp->sq_ci + dp_locals_waiting(qp) > qp->sq_mask)
+	if (!send_room(qp))
 		return -ENOMEM;
 	if (dp_is_local(wr->opcode))
 		return dp_post_local(qp, wr);

@@ -309,7 +309,7 @@ void dp_fail_send(struct dp_qp *qp, uint32_t index, enum dp_wc_status status)
 		dp_pop_send(qp, DP_WC_WR_FLUSH_ERR);
 	if (qp->sq_ci != qp->sq_pi)
 		dp_pop_send(qp, status);
-	dp_qp_to_error(qp, DP_EVENT_QP_FATAL);
+	dp_qp_to_error(qp, DP_EVENT_QP_FAILED);
 }
 
 /* ---- modify ----------------------------------------------------------------- */

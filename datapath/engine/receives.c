@@ -31,9 +31,10 @@ int dp_receives_check(const struct dp_receives *r, const struct dp_recv_wr *wr, 
 {
 	uint64_t total;
 
-	if (wr->num_sge > r->max_sge || !dp_total_length(wr->sge, wr->num_sge, &total))
+	if (wr->num_sge > r->max_sge)
 		return -EINVAL;
-	*len = (uint32_t)total;
+	dp_total_length(wr->sge, wr->num_sge, &total);
+	*len = total < DP_MSG_MAX ? (uint32_t)total : DP_MSG_MAX; /* no message is longer */
 	return 0;
 }
 

@@ -105,8 +105,11 @@ void dp_device_posted(struct dp_device *dev)
 	now = dp_device_read_clock(dev);
 	note_post(dev);
 	note_call(dev, now);
-	if (dev->delayed == DP_DELAYED_MAX && now - dev->heard_ns > DP_UNHEARD_NS)
-		dp_device_rx_burst(dev, &now);
+	/* A program that posts and does not poll must serve its peers all the same. */
+	if (dev->mode == DP_MODE_PROGRAM && now - dev->heard_ns > DP_UNHEARD_NS)
+		for (int i = 0; i < DP_ROUNDS_PROGRAM; i++)
+			if (dp_device_rx_burst(dev, &now) < DP_PORT_BATCH)
+				break;
 	dp_device_tx_due(dev, now);
 	dp_device_count_call(dev); /* it may have taken longer than a lease */
 	dev->delayed = 1;

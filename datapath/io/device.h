@@ -9,7 +9,9 @@
  * the device is always in one of two modes:
  *
  *   DP_MODE_PROGRAM  The program polls.  The thread sleeps and wakes once in a
- *                    lease to see whether the program has called since.
+ *                    lease to see whether the program has called since, and
+ *                    looked at the port: a poll of an empty CQ does, and so
+ *                    does a post when the last look is 100 us ago.
  *   DP_MODE_THREAD   The thread sleeps on the port and the engine's deadline,
  *                    and serves both.  The program may still poll.
  *
@@ -18,7 +20,7 @@
  * device's.  When it goes back with an event, the mode is PROGRAM: it is expected to make calls, or
  * to wait again.  The device's thread looks once in a lease whether that holds.
  *
- *   PROGRAM -> THREAD  a lease passed without a call; the program armed a CQ
+ *   PROGRAM -> THREAD  a lease passed without a look; the program armed a CQ
  *                      and will wait for its event
  *   THREAD -> PROGRAM  the program was quicker than the thread several times
  *                      in a row, or posted many requests without a poll, or

@@ -27,7 +27,7 @@ enum {
 	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
 	DP_LEASE_TRUST_MAX = 6, /* ...and at most this many times */
 	DP_LEASE_FULL_NS = DP_LEASE_HOT_NS << DP_LEASE_TRUST_MAX,
-	DP_UNHEARD_NS = 100000, /* for so long a hot program may post without a look at the port */
+	DP_UNHEARD_NS = 100000, /* PROGRAM mode: for so long a post does not look at the port */
 	DP_DELAYED_MAX = 32,	/* most requests that wait for the next call */
 	DP_AHEAD_MIN = 4,	/* THREAD -> PROGRAM: bursts that the program took first */
 	DP_AHEAD_MAX = 4096,
@@ -66,6 +66,7 @@ struct dp_device {
 	_Atomic(enum dp_mode) mode;
 	atomic_uint calls;    /* calls of the program; they tell the thread that it polls */
 	atomic_bool delaying; /* the thread looks after delayed sends */
+	atomic_bool looked;   /* at the port, since the thread's last look at the program */
 	bool no_thread;	      /* dp_device_attend() is called instead */
 	bool armed;	      /* the program is going to wait for an event */
 	bool waiter;	      /* a thread of the program waits, and serves the device */

@@ -25,6 +25,7 @@ int dp_device_rx_burst(struct dp_device *dev, uint64_t *now)
 	int i, n;
 
 	n = dp_port_rx(dev->port, pkts, DP_PORT_BATCH);
+	atomic_store_explicit(&dev->looked, true, memory_order_relaxed);
 	note_heard(dev, n > 0 ? (uint32_t)n : 0);
 	if (n <= 0)
 		return 0;

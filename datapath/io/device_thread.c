@@ -138,7 +138,7 @@ uint64_t dp_device_attend(struct dp_device *dev)
 	return deadline < nap ? deadline : nap;
 }
 
-/* PROGRAM mode, under the lock: a lease has passed without a call. */
+/* PROGRAM mode, under the lock: the program has not served the device for a lease. */
 static void lease_expired(struct dp_device *dev)
 {
 	uint64_t now = dp_device_read_clock(dev);
@@ -220,14 +220,22 @@ static bool broke_habit(struct dp_device *dev)
 	return dev->armed && dev->habit && !--dev->habit;
 }
 
+/* Whether the program serves the device: it has called since the last look, and has looked at the port.
+ * A program that posts, or polls a CQ that is never empty, may leave the port alone. */
+static bool serves(struct dp_device *dev, bool called)
+{
+	return atomic_exchange_explicit(&dev->looked, false, memory_order_relaxed) && called;
+}
+
 /* Without the lock, which a program that polls nearly always holds: true if the program is hot, and
- * has called since the last look. */
+ * has served the device since the last look. */
 static bool kept_lease(struct dp_device *dev, unsigned *seen, uint64_t *wake_ns)
 {
 	unsigned calls = dev->calls;
 
-	if (dev->mode != DP_MODE_PROGRAM || !dev->delaying || calls == *seen)
+	if (dev->mode != DP_MODE_PROGRAM || !dev->delaying || calls == *seen || !dev->looked)
 		return false;
+	dev->looked = false;
 	*seen = calls;
 	program_ran(dev);
 	*wake_ns = look_after(dev, hot_lease(dev));
@@ -248,7 +256,7 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	dev->spins = program_ran(dev) && !called;
 	if (dev->mode == DP_MODE_PROGRAM && broke_habit(dev))
 		dp_device_enter_thread_mode(dev);
-	else if (dev->mode == DP_MODE_PROGRAM && !called)
+	else if (dev->mode == DP_MODE_PROGRAM && !serves(dev, called))
 		lease_expired(dev);
 	if (dev->clock_ns - dev->missed_ns > DP_SPINS_NS) {
 		dev->ahead_needed = DP_AHEAD_MIN;

@@ -21,13 +21,13 @@ int front_resolve(struct front_context *c, const struct ibv_ah_attr *attr, struc
 }
 
 static int create_in_engine(struct front_ah *ah, struct front_context *c, struct ibv_pd *pd,
-			    const struct dp_addr *addr)
+			    const struct dp_addr *addr, uint8_t tos)
 {
 	int err = dp_device_lock(c->dev);
 
 	if (err)
 		return err;
-	err = dp_ah_create(front_engine_pd(pd), addr, ah->path_id, &ah->ah);
+	err = dp_ah_create(front_engine_pd(pd), addr, ah->path_id, tos, &ah->ah);
 	if (err)
 		dp_device_release(c->dev, ah->path_id);
 	dp_device_unlock(c->dev);
@@ -45,7 +45,7 @@ struct ibv_ah *front_create_ah(struct ibv_pd *pd, const struct ibv_ah_attr *attr
 		return front_fail(ENOMEM);
 	err = front_resolve(c, attr, &addr, &ah->path_id);
 	if (!err)
-		err = create_in_engine(ah, c, pd, &addr);
+		err = create_in_engine(ah, c, pd, &addr, attr->grh.traffic_class & ~DP_ECN_MASK);
 	if (err) {
 		free(ah);
 		return front_fail(-err);

@@ -10,8 +10,8 @@
 /* ---- events -------------------------------------------------------------------- */
 
 static const int async_types[] = {
-	[DP_EVENT_QP_FATAL] = IBV_EVENT_QP_FATAL,
 	[DP_EVENT_QP_ACCESS] = IBV_EVENT_QP_ACCESS_ERR,
+	[DP_EVENT_QP_REQUEST] = IBV_EVENT_QP_REQ_ERR,
 	[DP_EVENT_COMM_EST] = IBV_EVENT_COMM_EST,
 	[DP_EVENT_CQ_OVERRUN] = IBV_EVENT_CQ_ERR, /* its value is 0 */
 	[DP_EVENT_SQ_DRAINED] = IBV_EVENT_SQ_DRAINED,
@@ -38,6 +38,8 @@ void front_on_event(const struct dp_event *e)
 		on_completion(dp_cq_user(e->cq));
 		return;
 	}
+	if (e->type == DP_EVENT_QP_FAILED)
+		return; /* a completion has told it: cards and rxe raise no event either */
 	event.type = async_types[e->type];
 	if (e->cq) {
 		cq = dp_cq_user(e->cq);

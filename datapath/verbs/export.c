@@ -212,8 +212,8 @@ static struct ibv_context *context_of_event(const struct ibv_async_event *event)
 	/* Our events name a CQ, QP or SRQ, structs that begin with their context. */
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
-	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:

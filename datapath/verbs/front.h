@@ -53,7 +53,9 @@ enum {
 	/* "dp" as an OUI that nobody is given: its locally administered bit is set. */
 	FRONT_VENDOR_ID = 0x026470,
 	FRONT_PART_ID = 1,
-	FRONT_PORT = 1,	     /* the only port */
+	FRONT_PORT = 1, /* the only port */
+	FRONT_SEND_FLAGS = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED |
+			   IBV_SEND_INLINE,
 	FRONT_GIDS = 2,	     /* both are the port's address: see context.c */
 	FRONT_GID_TABLE = 8, /* entries; those beyond FRONT_GIDS are empty */
 	FRONT_CQE_MIN = 16,  /* room of a new CQ at least: see create_in_engine() */

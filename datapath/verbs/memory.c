@@ -5,6 +5,8 @@
 #include "verbs/front.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,26 +16,31 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Returns whether all of [start, end) is mapped, with any permissions. */
-static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
+/* Returns whether all of [start, end) is mapped, can be read and, if asked for, be written. */
+static bool may_use(uintptr_t start, uintptr_t end, bool writes)
 {
-	unsigned char resident[1024];
-	size_t step;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	uintptr_t from, to;
+	char may[5];
 
-	for (; start < end; start += step) {
-		step = sizeof(resident) * page;
-		if (step > end - start)
-			step = end - start;
-		if (mincore((void *)start, step, resident))
-			return false;
+	if (!maps)
+		return false;
+	while (start < end &&
+	       fscanf(maps, "%" SCNxPTR "-%" SCNxPTR " %4s%*[^\n]", &from, &to, may) == 3) {
+		if (to <= start)
+			continue;
+		if (from > start || may[0] != 'r' || (writes && may[1] != 'w'))
+			break;
+		start = to;
 	}
-	return true;
+	fclose(maps);
+	return start >= end;
 }
 
 /*
  * Brings the pages in.  RDMA hardware pins pages, which finds bad addresses and makes the first
- * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, or is read-only, and
- * -EINVAL for a range that touches no page or passes the end of the address space, as the kernel
+ * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, cannot be read, or is
+ * read-only, and -EINVAL for a range that touches no page or passes the end of the address space, as the kernel
  * does: zero bytes inside a page are a range.
  */
 static int populate(void *addr, size_t len, unsigned access)
@@ -49,12 +56,10 @@ static int populate(void *addr, size_t len, unsigned access)
 	if (errno != EINVAL)
 		return -EFAULT;
 	/*
-	 * EINVAL means read-only memory if it can at least be read.  Otherwise it means memory of a
-	 * device, or a kernel that does not know MADV_POPULATE_WRITE.
+	 * EINVAL means memory without these permissions, memory of a device, or a kernel that does
+	 * not know MADV_POPULATE_WRITE.
 	 */
-	if (writes && !madvise((void *)start, end - start, MADV_POPULATE_READ))
-		return -EFAULT;
-	return is_mapped(start, end, page) ? 0 : -EFAULT;
+	return may_use(start, end, writes) ? 0 : -EFAULT;
 }
 
 int front_check_access(unsigned access)

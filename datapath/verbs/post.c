@@ -31,6 +31,8 @@ void front_set_receiver(struct dp_send_wr *wr, struct ibv_ah *ah, uint32_t qpn, 
 
 static int translate(enum ibv_qp_type type, const struct ibv_send_wr *in, struct dp_send_wr *out)
 {
+	if (in->send_flags & ~(unsigned)FRONT_SEND_FLAGS)
+		return -EOPNOTSUPP;
 	*out = (struct dp_send_wr){
 		.wr_id = in->wr_id,
 		.opcode = in->opcode,

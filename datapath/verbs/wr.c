@@ -3,7 +3,8 @@
  * The ibv_wr_* calls.  A batch of the QP collects the requests, and ibv_wr_complete() hands them to
  * the engine together.
  *
- * ibv_wr_complete() returns the first error of a batch.  Such a batch posts nothing.
+ * ibv_wr_complete() returns the first error of a batch.  Such a batch posts nothing; but where a bind
+ * or an invalidation is refused, what stands before it is posted.
  */
 #include "verbs/front.h"
 
@@ -69,6 +70,8 @@ static struct dp_send_wr *next_wr(struct ibv_qp_ex *ex, enum dp_wr_opcode opcode
 		b->err = b->room < of_ex(ex)->cap.max_send_wr ?
 				 reserve(b, b->room ? 2 * b->room : 1) :
 				 ENOMEM;
+	if (!b->err && ex->wr_flags & ~(unsigned)FRONT_SEND_FLAGS)
+		b->err = EOPNOTSUPP;
 	wr = b->err ? &nowhere : &b->wrs[b->count++];
 	*wr = (struct dp_send_wr){
 		.wr_id = ex->wr_id,
@@ -160,7 +163,7 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 {
 	struct front_batch *b = &of_ex(ex)->batch;
 
-	if (!b->count)
+	if (!b->err && !b->count)
 		b->err = EINVAL;
 	if (!b->err)
 		front_set_receiver(&b->wrs[b->count - 1], ah, qpn, qkey);
@@ -176,7 +179,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge
 {
 	struct front_batch *b = &of_ex(ex)->batch;
 
-	if (!b->count || n > b->max_sge)
+	if (!b->err && (!b->count || n > b->max_sge))
 		b->err = EINVAL;
 	if (b->err)
 		return;
@@ -198,7 +201,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
 	size_t len = 0, i;
 	uint8_t *to;
 
-	if (!b->count)
+	if (!b->err && !b->count)
 		b->err = EINVAL;
 	if (b->err)
 		return;
@@ -262,15 +265,13 @@ static int post_batch(struct front_qp *qp)
 {
 	struct dp_device *dev = front_context_of(qp)->dev;
 	struct front_batch *b = &qp->batch;
-	uint32_t i;
 	int err;
 
 	settle(b);
 	err = dp_device_lock(dev);
 	if (err)
 		return -err;
-	for (i = 0; i < b->count && !err; i++)
-		err = dp_qp_post_send(qp->qp, &b->wrs[i]);
+	err = dp_qp_post_sends(qp->qp, b->wrs, b->count);
 	dp_device_posted(dev);
 	dp_device_unlock(dev);
 	return -err;

@@ -212,7 +212,8 @@ uint32_t tunnel_reap(struct card *card)
 
 void tunnel_event(const struct dp_event *event)
 {
-	if (event->type == DP_EVENT_QP_FATAL || event->type == DP_EVENT_QP_ACCESS)
+	if (event->type == DP_EVENT_QP_FAILED || event->type == DP_EVENT_QP_ACCESS ||
+	    event->type == DP_EVENT_QP_REQUEST)
 		((struct host *)dp_qp_user(event->qp))->broken = true;
 }
 

@@ -50,10 +50,10 @@ class DatagramQP(QP):
         self.ahs.clear()
 
 
-def make_ah(host: Host, address: bytes, *, pd: Any = None) -> Any:
+def make_ah(host: Host, address: bytes, *, pd: Any = None, tos: int = 0) -> Any:
     to, out = ffi.new("struct dp_addr *"), ffi.new("struct dp_ah **")
     to.b = address
-    check(lib.dp_ah_create(pd or host.pd, to, 0, out))
+    check(lib.dp_ah_create(pd or host.pd, to, 0, tos, out))
     return out[0]
 
 

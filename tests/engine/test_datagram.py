@@ -67,6 +67,17 @@ def test_the_packet_byte_by_byte(world: World) -> None:
     assert packet.data[:-4] == bth + struct.pack("!II", 0x0A0B0C0D, a.qpn) + b"xyz\0"
 
 
+def test_the_address_handle_says_the_dscp(world: World) -> None:
+    a, b = datagram_pair(world)
+    a.ahs[b.host.addr] = make_ah(a.host, b.host.addr, tos=0x68)
+    a.send_to(b, b"xyz")
+    (packet,) = a.host.send_all()
+    assert packet.tos & ~lib.DP_ECN_MASK == 0x68
+    for wrong in (lib.DP_DSCP_TRIMMED << 2, lib.DP_ECN_CE):
+        with pytest.raises(AssertionError, match="errno 22"):
+            make_ah(a.host, b.host.addr, tos=wrong)
+
+
 def test_ipv4_header_in_the_receive_buffer(world: World) -> None:
     a, b = datagram_pair(world)
     memory = b.recv(200)

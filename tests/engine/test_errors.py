@@ -37,7 +37,7 @@ def expect_refusal(world: World, a: QP, b: QP, nak: str, status: str) -> None:
         world.give(a.host, packet)
     assert a.poll() == [failed(status)]
     assert (a.state, b.state) == ("ERR", "ERR")
-    assert "QP_FATAL" in a.host.events()
+    assert "QP_FAILED" in a.host.events()
 
 
 # ---- remote access (62) ----------------------------------------------------------

@@ -128,7 +128,7 @@ def test_a_receive_into_memory_that_is_gone(world: World) -> None:
     world.says(a, "UD_SEND_ONLY 100")
     assert b.poll_recv() == [failed("LOC_PROT_ERR", wr_id=1), failed("WR_FLUSH_ERR", wr_id=2)]
     assert b.state == "ERR"
-    assert b.host.events() == ["QP_FATAL"]
+    assert b.host.events() == ["QP_FAILED"]
     assert bytes(memory) == bytes(100)
 
 

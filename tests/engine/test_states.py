@@ -310,7 +310,7 @@ def test_sqd_ends_with_the_peer(make_world: MakeWorld, extended: bool) -> None:
     a.write(b"x", b.host.memory(8), wr_id=2)
     assert world.run(Channel(loss=1.0), limit_ns=100 * S)
     assert a.poll() == [failed("RETRY_EXC_ERR", wr_id=1), failed("WR_FLUSH_ERR", wr_id=2)]
-    assert a.host.events() == ["QP_FATAL"]
+    assert a.host.events() == ["QP_FAILED"]
 
 
 # ---- objects in use --------------------------------------------------------------------

@@ -153,7 +153,7 @@ static void make_context(struct end *e, struct context *c)
 	qp.type = DP_QPT_UD;
 	must(dp_qp_create(e->engine, &qp, &c->datagrams));
 	must(dp_mw_create(c->pd, DP_MW_TYPE_2, &c->window));
-	must(dp_ah_create(c->pd, &other, 0, &c->ah));
+	must(dp_ah_create(c->pd, &other, 0, 0, &c->ah));
 }
 
 static void make(struct end *e, int index, unsigned settings)

@@ -37,6 +37,7 @@ PAGE = paths.ROOT / "docs" / "cc.md"
 
 
 def compiled(name: str, **params: float) -> Path:
+    """Call it before programs use up the CPUs: a fresh tree has to run the compiler."""
     return compile_algorithm(name, params).path
 
 
@@ -455,11 +456,12 @@ SLOW_BPS = 15_000_000
 @pytest.mark.parametrize("mode", ["auto", "standard"])
 def test_the_rate_follows(sending: Callable[..., Sending], port: str, mode: str) -> None:
     """To a low rate and back, of two QPs; the series tell it in the program's own time."""
+    slower, faster = compiled("fixed", rate_bps=SLOW_BPS), compiled("fixed")
     running = sending(port, mode=mode)
     running.goes_on(64 << 20)
-    assert control.set_algorithm(running.devices, None, compiled("fixed", rate_bps=SLOW_BPS)) == 2
+    assert control.set_algorithm(running.devices, None, slower) == 2
     running.goes_on(5 << 20)  # of which at most 2 MiB had been in flight
-    assert control.set_algorithm(running.devices, None, compiled("fixed")) == 2
+    assert control.set_algorithm(running.devices, None, faster) == 2
     running.goes_on(64 << 20)
     assert [(row["cc"], row["changes"]) for row in running.rows()] == [("fixed", 2)] * 2
     (path,) = (
@@ -487,14 +489,15 @@ def rate_bps(rows: Any) -> float:
 
 @both_ports
 def test_many_changes_while_packets_fly(sending: Callable[..., Sending], port: str) -> None:
-    running = sending(port)
+    last = compiled("fixed")
     choices = [compiled("swift"), compiled("fixed", window_bytes=4096), compiled("cubic")]
     choices += [compiled("fixed", rate_bps=1000), compiled("bbr"), compiled("newreno")]
+    running = sending(port)
     (device,) = running.devices
     targets = ["all", *(row["qpn"] for row in running.rows())]
     for i in range(200):
         control._ask(device, f"set {targets[i % 3]} {choices[(i + i // 6) % len(choices)]}")
-    control.set_algorithm(running.devices, None, compiled("fixed"))
+    control.set_algorithm(running.devices, None, last)
     running.goes_on(16 << 20)
     mapped = Path(f"/proc/{running.devices[0].pid}/maps").read_text()
     assert set(re.findall(r"/cc/(\w+)-", mapped)) == {"fixed"}
@@ -510,16 +513,19 @@ def test_a_name_that_runs_twice_is_not_enough(
 
 
 def test_the_page_is_true(
+    tmp_path: Path,
     sending: Callable[..., Sending],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """docs/cc.md, with the numbers of this run."""
     blocks = dict(re.findall(r"```(\w+)\n(.*?)```", section(), re.DOTALL))
-    running = sending("udp")
-    example = running.pair.logs / "my_cc.py"
+    example = tmp_path / "my_cc.py"
     example.write_text(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
-    monkeypatch.chdir(running.pair.logs)
+    for algorithm in (str(example), "swift"):
+        compiled(algorithm)
+    running = sending("udp")
+    monkeypatch.chdir(tmp_path)
     names = {"ib_write_bw": str(running.devices[0].pid), "10162": str(running.rows()[0]["qpn"])}
     seen = []
     for line in blocks["console"].splitlines():

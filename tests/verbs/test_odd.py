@@ -18,7 +18,7 @@ LIBRARIES = ["-libverbs", "-lrdmacm", "-pthread"]
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("odd")
-    for name in ("odd", "odd_cm"):
+    for name in ("odd", "odd_posting", "odd_cm"):
         source = PROGRAMS / f"{name}.c"
         subprocess.run(["gcc", *STRICT, "-o", folder / name, source, *LIBRARIES], check=True)
     return folder
@@ -32,6 +32,11 @@ def check(pair: Pair, port: str, *argv: str) -> None:
 @pytest.mark.parametrize("port", ["afxdp", "udp"])
 def test_verbs(pair: Pair, port: str, programs: Path) -> None:
     check(pair, port, str(programs / "odd"), "dp0")
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+def test_posting(pair: Pair, port: str, programs: Path) -> None:
+    check(pair, port, str(programs / "odd_posting"), "dp0")
 
 
 @pytest.mark.parametrize("port", ["afxdp", "udp"])

@@ -64,7 +64,8 @@ void dp_responder_nak(struct dp_rc *rc, uint32_t psn, uint8_t syndrome)
 		return;
 	rc->qp.refusing = true;
 	dp_answers_release(rc);
-	dp_qp_to_error(&rc->qp, DP_EVENT_QP_ACCESS);
+	dp_qp_to_error(&rc->qp, syndrome == DP_NAK(DP_NAK_INVALID_REQUEST) ? DP_EVENT_QP_REQUEST :
+									     DP_EVENT_QP_ACCESS);
 }
 
 void dp_responder_tick(struct dp_rc *rc, uint64_t now)
@@ -87,6 +88,7 @@ void dp_fail_recv(struct dp_rc *rc, enum dp_wc_status status)
 			    .src_qpn = rc->qp.attr.dest_qpn };
 
 	dp_cq_push(rc->qp.recv_cq, &wc, true);
+	dp_qp_to_error(&rc->qp, DP_EVENT_QP_FAILED);
 }
 
 int dp_finish_message(struct dp_rc *rc, const struct dp_held *h)

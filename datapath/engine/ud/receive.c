@@ -69,6 +69,6 @@ int dp_ud_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_pars
 	qp->stats.rx_bytes += len;
 	dp_cq_push(qp->recv_cq, &wc, p->solicited);
 	if (wc.status)
-		dp_qp_to_error(qp, DP_EVENT_QP_FATAL);
+		dp_qp_to_error(qp, DP_EVENT_QP_FAILED);
 	return 0;
 }

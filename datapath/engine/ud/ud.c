@@ -100,6 +100,8 @@ static int build(struct dp_ud *ud, const struct dp_swqe *wqe, struct dp_packet *
 	uint8_t *at;
 
 	dp_packet_start(&ud->qp, pkt, &ah->addr, ah->path_id);
+	if (ah->tos)
+		pkt->tos = ah->tos | (pkt->tos & DP_ECN_MASK);
 	dp_bth_set(dp_packet_push(pkt, DP_BTH_LEN),
 		   imm ? DP_OP_UD_SEND_ONLY_IMM : DP_OP_UD_SEND_ONLY,
 		   !!(wqe->flags & DP_SEND_SOLICITED), -wqe->len & 3, wqe->remote_qpn, 0, ud->psn);

@@ -280,7 +280,7 @@ int ucm_listen(const struct ucm_command *c)
 		err = bind_to(id, 0);
 	}
 	if (!err && id->state != UCM_BOUND)
-		err = -EINVAL;
+		return -EINVAL; /* it may be listening, and goes on */
 	for (s = id->services; s && !err; s = s->next)
 		err = dp_cm_listen(s->agent->cm, s->service_id, in->backlog, id, &s->service);
 	if (!err && id->has_kernel && !id->agent)

@@ -242,6 +242,8 @@ static int take_event(struct ucm_file *file, struct rdma_ucm_event_resp *out)
 		out->uid = event->id->uid;
 		out->id = event->arrived ? event->arrived->handle : event->id->handle;
 		event->id->events_reported++;
+		if (event->arrived)
+			dp_cm_conn_seen(event->arrived->conn);
 	}
 	free(event);
 	return 0;

@@ -33,7 +33,7 @@
 		}                                                                                  \
 	} while (0)
 
-enum { LATE_US = 300000, BYTES = 64 };
+enum { LATE_US = 300000, BYTES = 64, UNDECIDED = 3 };
 
 static const char *const service = "7471";
 static struct sockaddr_in here, nobody;
@@ -157,6 +157,59 @@ static void late_receive(void)
 	rdma_freeaddrinfo(to);
 }
 
+static void next_event(struct rdma_event_channel *channel, enum rdma_cm_event_type wanted,
+		       struct rdma_cm_id **id)
+{
+	struct rdma_cm_event *event;
+
+	MUST(!rdma_get_cm_event(channel, &event));
+	MUST(event->event == wanted);
+	if (id)
+		*id = event->id;
+	IS(rdma_ack_cm_event(event), 0);
+}
+
+/* A request that the program has seen has left the backlog, decided or not.  A listener that is told to
+ * listen again goes on as it was. */
+static void undecided(void)
+{
+	struct rdma_event_channel *servers = rdma_create_event_channel(),
+				  *clients = rdma_create_event_channel();
+	struct rdma_conn_param param = { .retry_count = 7 };
+	struct rdma_cm_id *listener, *client[UNDECIDED], *request[UNDECIDED];
+	struct ibv_qp_init_attr init;
+	int i;
+
+	MUST(servers && clients && !rdma_create_id(servers, &listener, NULL, RDMA_PS_TCP));
+	IS(rdma_bind_addr(listener, (struct sockaddr *)&here), 0);
+	IS(rdma_listen(listener, 1), 0);
+	IS(rdma_listen(listener, 1), EINVAL);
+	for (i = 0; i < UNDECIDED; i++) {
+		MUST(!rdma_create_id(clients, &client[i], NULL, RDMA_PS_TCP));
+		IS(rdma_resolve_addr(client[i], NULL, (struct sockaddr *)&here, 1000), 0);
+		next_event(clients, RDMA_CM_EVENT_ADDR_RESOLVED, NULL);
+		IS(rdma_resolve_route(client[i], 1000), 0);
+		next_event(clients, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL);
+		init = qp_init;
+		init.qp_type = IBV_QPT_RC;
+		IS(rdma_create_qp(client[i], NULL, &init), 0);
+		IS(rdma_connect(client[i], &param), 0);
+		next_event(servers, RDMA_CM_EVENT_CONNECT_REQUEST, &request[i]);
+	}
+	for (i = 0; i < UNDECIDED; i++) {
+		IS(rdma_reject(request[i], NULL, 0), 0);
+		IS(rdma_destroy_id(request[i]), 0);
+		next_event(clients, RDMA_CM_EVENT_REJECTED, NULL);
+	}
+	for (i = 0; i < UNDECIDED; i++) {
+		rdma_destroy_qp(client[i]);
+		IS(rdma_destroy_id(client[i]), 0);
+	}
+	IS(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(servers);
+	rdma_destroy_event_channel(clients);
+}
+
 int main(int argc, char **argv)
 {
 	here = nobody = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(7470) };
@@ -165,5 +218,6 @@ int main(int argc, char **argv)
 	unconnected();
 	without_a_device();
 	late_receive();
+	undecided();
 	return differences != 0;
 }
