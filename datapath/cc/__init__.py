@@ -11,7 +11,8 @@ the transport opens.  docs/cc.md tells how to write one.
     subset.py      the part of Python that an algorithm may use
     compiler.py    compiles: codegen.py (numba), linking.py and toolchain.py (C), cache.py
     drivers.py     one flow as Python or compiled; receiving.py: the receiver's side
-    exercise.py    legal but unkind events, and rules; simulate.py: a few flows, one queue
+    exercise.py    legal but unkind events, and rules; raised.py: what a hook raises in Python
+    simulate.py    a few flows, one queue
     spec.py        the `cc` section of files
     bpf.py         algorithms for the kernel's TCP (tcp/), in C
     algorithms/    those that come with the toolkit, one in a file

@@ -90,7 +90,7 @@ class PythonAlgorithm:
 
     def _call(self, hook: str, *arguments: Any) -> None:
         if hook in self.algorithm.hooks:
-            with np.errstate(all="ignore"):  # as in the compiled code: x / 0 is inf or nan
+            with np.errstate(all="ignore"):  # numpy's numbers as in the compiled code: x / 0 is inf
                 self.algorithm.hooks[hook](self.flow, *arguments)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from datapath.cc import records
+from datapath.cc import raised, records
 from datapath.cc.drivers import Driver, new_ack, new_loss
 
 HOUR_NS = 3600 * 10**9
@@ -250,8 +250,9 @@ def random_steps(seed: int, count: int) -> Iterator[Step]:
 
 
 def patient(driver: Driver, steps: list[Step], seconds: float) -> Iterator[list[str]]:
-    """As replay(), of an algorithm in Python: an event that uses more CPU time is a violation.
+    """As replay(), of an algorithm in Python, up to what a hook raises, or to more CPU time.
 
+    Both are violations: an exception, and an event that uses more than `seconds`.
     Compiled code cannot be stopped so: nothing interrupts a loop without end but kill -9.
     """
 
@@ -269,10 +270,13 @@ def patient(driver: Driver, steps: list[Step], seconds: float) -> Iterator[list[
                 return
             yield found
     except _Endless:
-        yield [f"it has not returned after {seconds:g} s of CPU time: does a loop of it end?"]
+        last = f"it has not returned after {seconds:g} s of CPU time: does a loop of it end?"
+    except Exception as error:
+        last = raised.finding(error, driver.algorithm)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+    yield [last]
 
 
 class _Endless(Exception):

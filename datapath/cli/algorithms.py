@@ -158,7 +158,8 @@ def check(
     """Compile an algorithm, then try it with random legal events.
 
     After each event the window and rate must be within bounds and the state
-    finite, and the compiled code must agree with the Python code.
+    finite, and the compiled code must agree with the Python code, which must not
+    raise: it does so where it divides by zero, or leaves an array.
 
     \b
     dpctl cc check ./my_cc.py
@@ -195,14 +196,18 @@ def _check_receiver(
     name: str, compiled: CompiledAlgorithm, values: dict[str, Any], events: int, seed: int
 ) -> None:
     """The same for the hooks at the receiver; every demand must be granted in the end."""
-    from datapath.cc import receiving
+    from datapath.cc import raised, receiving
 
     native = receiving.NativeReceiver(compiled)
     python = receiving.PythonReceiver(name, values)
     both = [receiving.Arrivals(receiver) for receiver in (native, python)]
     for number, event in enumerate(receiving.random_events(seed, events), 1):
-        found = both[0].happen(event) + both[1].happen(event)
-        found += receiving.receiver_differences(native, python)
+        found = both[0].happen(event)
+        try:
+            found += both[1].happen(event)
+            found += receiving.receiver_differences(native, python)
+        except Exception as error:
+            found.append(raised.finding(error, python.algorithm))
         if found:
             raise RunFailed(
                 f"{compiled.name} after event {number} at the receiver ({event.kind}): "

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from datapath.cc import exercise
 from datapath.cli import algorithms
 from datapath.cli.algorithms import app
 from datapath.errors import LocalError, RunFailed
@@ -103,3 +104,94 @@ def test_check_tells_a_loop_without_end(
     monkeypatch.setattr(algorithms, "_EVENT_S", 0.2)
     with pytest.raises(RunFailed, match=r"stuck after event \d+ \(ack\): it has not returned"):
         run("check", path)
+
+
+RAISES = {
+    "total = 0\n        flow.kept = 1500 / total": "division by zero; compiled code goes on",
+    "flow.kept = flow.last[4]": r"index 4 is out of bounds .*; compiled code ends the call",
+    "flow.kept = ack.hop[8].queue_bytes": "list index out of range; compiled code ends the call",
+    "flow.kept = math.log(0 * ack.now_ns)": ".*; compiled code goes on, with infinity or NaN",
+    "flow.kept = math.exp(ack.now_ns)": ".*; compiled code goes on, with infinity or NaN",
+    "flow.kept = int(ack.now_ns / 0)": ".*integer; compiled code goes on, with any whole number",
+    "if ack.now_ns < 0:\n            x = 3.0\n        flow.kept = x": ".*'x'.*, with any value",
+}
+
+
+@pytest.mark.parametrize(("lines", "reason"), RAISES.items())
+def test_check_names_the_line_that_raises(write: WriteAlgorithm, lines: str, reason: str) -> None:
+    path = write(
+        """
+        @algorithm("raising")
+        class Raising:
+            kept: float = state()
+            last: list[float] = state(0, length=4)
+
+            def on_ack(flow, ack):
+                BODY
+        """
+    )
+    Path(path).write_text(Path(path).read_text().replace("BODY", lines))
+    line = 12 + lines.count("\n")
+    message = rf"^raising after event 1 \(ack\): \S*mine.py:{line}: on_ack: {reason}"
+    with pytest.raises(RunFailed, match=message) as caught:
+        run("check", path)
+    assert caught.value.hint == "repeat with --seed 1 --events 1"
+
+
+def test_check_names_the_line_of_a_helper_and_its_hook(write: WriteAlgorithm) -> None:
+    path = write(
+        """
+        @algorithm("helped")
+        class Helped:
+            last: list[float] = state(0, length=4)
+
+            def on_init(flow):
+                keep(flow, 4)
+
+            def on_ack(flow, ack):
+                pass
+
+
+        def keep(flow, at):
+            flow.last[at] = 1
+        """
+    )
+    with pytest.raises(
+        RunFailed, match=r"helped after event 0 \(on_init\): \S*:18: on_init: index"
+    ):
+        run("check", path)
+
+
+def test_check_names_the_line_that_raises_at_the_receiver(write: WriteAlgorithm) -> None:
+    path = write(
+        """
+        @algorithm("granting")
+        class Granting:
+            def on_ack(flow, ack):
+                pass
+
+            def on_request(port, sender):
+                port.timer_ns = port.now_ns
+
+            def on_data(port, sender, data):
+                pass
+
+            def on_timer(port, senders):
+                senders[len(senders)].granted_bytes = 1
+        """
+    )
+    with pytest.raises(
+        RunFailed,
+        match=r"after event \d+ at the receiver \(\w+\): \S*:18: on_timer: list index out of range",
+    ) as caught:
+        run("check", path)
+    assert "--seed 1 --events" in caught.value.hint
+
+
+def test_what_no_hook_raised_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(exercise, "violations", broken)
+    with pytest.raises(ZeroDivisionError):
+        run("check", "fixed")
