@@ -112,12 +112,14 @@ class Program:
     helpers: every plain function that the hooks reach.
     files: name to text, of the files in which hooks and helpers stand.
     constants: (file, name) to value, of the globals that they read.
+    reads: members of ack, loss, hop and data that they read, as "ack.hop".
     """
 
     algorithm: Algorithm
     helpers: list[FunctionType] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     constants: dict[tuple[str, str], Any] = field(default_factory=dict)
+    reads: set[str] = field(default_factory=set)
 
 
 def analyse(algorithm: Algorithm) -> Program:
@@ -351,6 +353,7 @@ class _Checker:
                 )
             if store:
                 raise self._fail(node, f"{role}.{name} is an input and cannot be set")
+            self.program.reads.add(f"{role}.{name}")
         elif role in records.HEADS:
             self._check_record_member(node, role, name, store)
         else:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from datapath.cli.output import Format, FormatOption, print_rows, tell_error
 from datapath.errors import DatapathError, LocalError
 from datapath.spelling import counted
+from datapath.terminal import printable
 
 SetOption = Annotated[
     list[str] | None,
@@ -59,6 +61,7 @@ def validate(
 
 def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, Any]]:
     """The problems of a file as rows for a program; for people it raises the first error."""
+    from datapath.experiment import signals
     from datapath.experiment.document import InvalidFile
     from datapath.experiment.load import load
 
@@ -82,6 +85,8 @@ def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, An
         runs, claims = points * repetitions, len(experiment.spec.report.expect)
         counts = (counted(points, "point"), counted(runs, "run"), counted(claims, "claim"))
         print(f"{file}: valid: {', '.join(counts)}")
+        for remark in signals.remarks(experiment):
+            print(f"note: {printable(remark)}", file=sys.stderr)
     return []
 
 
