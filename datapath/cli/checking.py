@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from datapath.cli.output import Format, FormatOption, print_rows, tell_error
+from datapath.cli.output import Format, FormatOption, print_rows, tell_error, tell_note
 from datapath.errors import DatapathError, LocalError
 from datapath.spelling import counted
-from datapath.terminal import printable
 
 SetOption = Annotated[
     list[str] | None,
@@ -86,7 +84,7 @@ def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, An
         counts = (counted(points, "point"), counted(runs, "run"), counted(claims, "claim"))
         print(f"{file}: valid: {', '.join(counts)}")
         for remark in signals.remarks(experiment):
-            print(f"note: {printable(remark)}", file=sys.stderr)
+            tell_note(remark)
     return []
 
 

@@ -20,6 +20,7 @@ from datapath.cli.output import (
     print_record,
     print_rows,
     tell_error,
+    tell_note,
     terminal_width,
 )
 from datapath.cli.results import RESULTS
@@ -306,7 +307,7 @@ def _execute(
             observer.close()
         page, unwritten = None, None
         try:
-            page = report.build(store.path) if with_report else None
+            page = report.build(store.path, None, tell_note) if with_report else None
         except DatapathError as error:  # a full disk, say: what was measured is told all the same
             unwritten = error
     _print_result(result, page, fmt, most)

@@ -193,6 +193,11 @@ def terminal_width() -> int:
     return max(_WIDTH_MIN, shutil.get_terminal_size((80, 24)).columns)
 
 
+def tell_note(text: str) -> None:
+    """One line beside the answer, which goes to stdout."""
+    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+
+
 def tell_error(message: str, hint: str = "") -> None:
     """`error:` for each line of the message, then `hint:`; a terminal gets lines that fit.
 

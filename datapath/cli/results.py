@@ -19,6 +19,7 @@ from datapath.cli.output import (
     MetricOption,
     print_record,
     print_rows,
+    tell_note,
     terminal_width,
 )
 from datapath.errors import CapabilityError, LocalError
@@ -264,7 +265,7 @@ def report(
 
     if plots is not None and plots not in ("pdf", "svg", "png"):
         raise LocalError(f"no plot format {plots!r}", hint="one of pdf, svg, png")
-    page = reports.build(folder, out)
+    page = reports.build(folder, out, tell_note)
     files = [] if plots is None else reports.export_plots(folder, plots, out)
     if fmt is Format.table:
         for path in (page, *files):

@@ -21,6 +21,7 @@ the format.  pandas and matplotlib are loaded on first use.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,11 +29,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def build(result_folder: Path, out: Path | None = None) -> Path:
-    """Write `report.html` into the result folder, or into `out`; returns its path."""
+def build(
+    result_folder: Path, out: Path | None = None, tell: Callable[[str], None] | None = None
+) -> Path:
+    """Write `report.html` into the result folder, or into `out`; returns its path.
+
+    tell: called with a line for each plot that is left out, and why.
+    """
     from datapath.report import page
 
-    return page.build(Path(result_folder), out)
+    return page.build(Path(result_folder), out, tell)
 
 
 def load(result_folder: Path) -> pd.DataFrame:

@@ -8,7 +8,6 @@ read is, and every gap becomes a remark that the report shows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,9 +118,12 @@ def sequence(value: object) -> list[Any]:
 
 
 def axis_text(value: object) -> str:
-    """An axis value as runs.parquet spells it: a named value by its label."""
+    """An axis value as runs.parquet spells it: a named value by its label, others as in YAML."""
     if isinstance(value, Mapping):
-        return str(value.get("label", json.dumps(value, sort_keys=True, default=str)))
+        inner = ", ".join(f"{key}: {axis_text(part)}" for key, part in value.items())
+        return str(value.get("label", "{" + inner + "}"))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(map(axis_text, value)) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

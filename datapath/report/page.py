@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,13 +57,20 @@ class PointTable:
     costs: PointTable | None = None
 
 
-def build(result_folder: Path, out: Path | None = None) -> Path:
+def build(
+    result_folder: Path, out: Path | None = None, tell: Callable[[str], None] | None = None
+) -> Path:
     """Write report.html, renamed into place when complete; returns its path.
 
     out: the folder that gets it, which is made; the result folder unless it is given.
+    tell: called with a line for each plot that is left out, and why.
     """
     result = read(result_folder)
-    page = render(result)
+    context = _context(result)
+    page = _template().render(context)
+    if tell is not None:
+        for line in context["left_out"]:
+            tell(line)
     target = (out or result.path) / "report.html"
     with disk_errors(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +124,7 @@ def _context(result: ResultFolder) -> dict[str, Any]:
         "claims_asked": bool(sequence(result.report.get("expect"))),
         "has_claims_file": result.claims is not None,
         "remarks": [*result.remarks, *remarks],
+        "left_out": remarks,
         "subtitle": _subtitle(result),
         "plots": [p for p in drawn if p.kind != "ratio"],
         "ratio_plots": [p for p in drawn if p.kind == "ratio"],

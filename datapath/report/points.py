@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from datapath import stats
 from datapath.report import canvas, display, tables
 from datapath.report.canvas import INK, MUTED, Panel
+from datapath.report.claims import where_text
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import Colours, PlotSpec, numeric
 
@@ -82,7 +83,8 @@ def _rows_of(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
     rows = rows[rows["metric"].isin(spec.metrics)]
     rows = tables.select(rows, spec.where)
     if rows.empty:
-        raise canvas.NothingToDraw(f"no run has a value of {' or '.join(spec.metrics)}")
+        where = f" where {where_text(spec.where)}" if spec.where else ""
+        raise canvas.NothingToDraw(f"no run has a value of {' or '.join(spec.metrics)}{where}")
     return rows
 
 
