@@ -229,8 +229,13 @@ STARVED_SHARE = 1 / 3
 _H = TypeVar("_H")
 
 
-def halves(hosts: Sequence[_H]) -> list[tuple[_H, _H]]:
-    """(client, server) across the path: host i of the first and of the second half of hosts."""
+def paired(hosts: Sequence[_H], preset: spec.Preset) -> list[tuple[_H, _H]]:
+    """(client, server) across the path: host i of the first and of the second half of hosts.
+
+    Of a parking lot hosts 0 and 1, across all its links, and 2 and 3, 4 and 5 ..., across one each.
+    """
+    if preset == "parking-lot":
+        return list(zip(hosts[::2], hosts[1::2], strict=True))
     half = len(hosts) // 2
     return list(zip(hosts[:half], hosts[half : 2 * half], strict=True))
 
@@ -248,7 +253,7 @@ class Network(Protocol):
 
     @property
     def pairs(self) -> Sequence[tuple[Host, Host]]:
-        """(client, server) across the path; one pair in p2p, several in a dumbbell."""
+        """(client, server) across the path; one pair in p2p; as paired() has them."""
         ...
 
     @property

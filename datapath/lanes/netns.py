@@ -25,7 +25,7 @@ from typing import IO, Any
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes import scheduling
-from datapath.lanes.base import CpuUse, halves
+from datapath.lanes.base import CpuUse, paired
 from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.cpu_keeper import CpuKeeper
 from datapath.lanes.devices import describe_devices
@@ -112,8 +112,8 @@ class NetnsNetwork(WithMiddle):
 
     @property
     def pairs(self) -> list[tuple[NetnsHost, NetnsHost]]:
-        """(client, server) across the path: host i of the left and of the right side."""
-        return halves(self.hosts)
+        """(client, server) across the path."""
+        return paired(self.hosts, self.topology.preset)
 
     @property
     def local(self) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from datapath.cc.spec import Cc, HostCc
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric.failures import Deadlock, TimeStandsStill
-from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, halves
+from datapath.lanes.base import CpuUse, Endpoint, PathCounters, Process, paired
 from datapath.lanes.link_events import Watched
 from datapath.lanes.shape import (
     DATA_CLASS,
@@ -167,8 +167,8 @@ class SimNetwork:
 
     @property
     def pairs(self) -> list[tuple[SimHost, SimHost]]:
-        """Host i of the first and of the second half."""
-        return halves(self.hosts)
+        """(client, server) across the path."""
+        return paired(self.hosts, self.topology.preset)
 
     def prepare(self, device: str) -> None:
         if device != "dp":

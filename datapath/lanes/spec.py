@@ -172,8 +172,8 @@ class Topology(BaseModel):
         2,
         ge=1,
         le=1024,
-        description="parking-lot: bottlenecks in a row. Host 0 sends across all to host 1, "
-        "hosts 2, 4 ... across one each, to hosts 3, 5 ...",
+        description="parking-lot: bottlenecks in a row. The pairs: host 0 sends across all to "
+        "host 1, hosts 2, 4 ... across one each, to hosts 3, 5 ...",
     )
     graph: GraphSetting = Field(
         None,

@@ -21,7 +21,7 @@ from datapath import foreign
 from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError, RemoteError
 from datapath.lanes import rdma
-from datapath.lanes.base import CpuUse, Endpoint, PathCounters, halves
+from datapath.lanes.base import CpuUse, Endpoint, PathCounters, paired
 from datapath.lanes.card_programs import WithCards
 from datapath.lanes.event_spec import Event
 from datapath.lanes.machine_cards import MachineCards
@@ -82,7 +82,7 @@ class SshNetwork(WithCards):
     @property
     def pairs(self) -> list[tuple[SshHost, SshHost]]:
         """(client, server): machine i of the first and of the second half."""
-        return halves(self.hosts)
+        return paired(self.hosts, self.topology.preset)
 
     @property
     def local(self) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path as FilePath
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import accelerator
-from datapath.lanes.base import CpuUse, Host, halves
+from datapath.lanes.base import CpuUse, Host, paired
 from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.devices import describe_devices
 from datapath.lanes.guest import Guest, GuestConfig, Nic
@@ -132,8 +132,8 @@ class VmNetwork(WithMiddle):
 
     @property
     def pairs(self) -> list[tuple[Host, Host]]:
-        """(client, server) across the path: host i of the left and of the right side."""
-        return halves(self.hosts)
+        """(client, server) across the path."""
+        return paired(self.hosts, self.topology.preset)
 
     @property
     def local(self) -> bool:

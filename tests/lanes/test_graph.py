@@ -214,6 +214,12 @@ def test_a_parking_lot_has_a_bottleneck_in_each_hop() -> None:
     assert all(0.9 < (long + goodput) / alone[0] < 1.02 for goodput in short), (long, short)
 
 
+def test_the_pairs_of_a_parking_lot_are_across_all_links_and_across_each() -> None:
+    network = SimNetwork(Topology(lane="sim", preset="parking-lot", hops=2), Path(rate="1gbit"))
+    pairs = [(client.name, server.name) for client, server in network.pairs]
+    assert pairs == [("host0", "host1"), ("host2", "host3"), ("host4", "host5")]
+
+
 def test_a_link_with_an_aqm_has_no_classes_of_the_path() -> None:
     links = [*TWO_SITES[:1], {**TWO_SITES[1], "aqm": "codel"}, *TWO_SITES[2:]]
     classes = Path.model_validate({"rate": "1gbit", "classes": [{"dscp": 3}, {}]})

@@ -90,6 +90,12 @@ def test_a_dumbbell_joins_all_hosts(tmp_path: FilePath) -> None:
         assert not echoes(a, c, c.endpoint.ipv4, 1000, tmp_path / "log", patience_s=0.3)
 
 
+def test_a_parking_lot_has_the_pairs_of_the_simulated_one() -> None:
+    with NetnsNetwork(Topology(preset="parking-lot", hops=2), "fabric") as network:
+        a, b, c, d, e, f = network.hosts
+        assert network.pairs == [(a, b), (c, d), (e, f)]
+
+
 def test_two_networks_at_once_are_strangers(tmp_path: FilePath) -> None:
     with NetnsNetwork(Topology()) as one, NetnsNetwork(Topology()) as two:
         one.set_path(Path(loss="100%"), seed=1)
