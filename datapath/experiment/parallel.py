@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import multiprocessing
 import os
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import datapath
-from datapath import interrupts, lanes
+from datapath import forked, lanes
 from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
 from datapath.experiment import measuring
 from datapath.experiment.measuring import Conditions
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PR_SET_PDEATHSIG = 1
+_LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
+"""What a run imports late; here, a process does it once and not in each fork."""
 
 
 @dataclass(frozen=True)
@@ -113,21 +116,21 @@ def task(
 
 
 def measure(task: Task) -> Answer:
-    """Make one run; an error becomes part of the answer."""
-    answer = Answer()
+    """Make one run, in a fork of this process; an error becomes part of the answer."""
     begin = time.monotonic()
+    for name in _LOADED:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="datapath-sim-") as temporary:
         logs = Path(temporary) / "logs"
         logs.mkdir()
         try:
-            _measure(task, answer, logs, Path(temporary))
-        except DatapathError as error:
-            interrupts.check()
-            answer.error = error_entry(error)
-        except Exception as error:  # a mistake in a workload must not cost the sweep
-            interrupts.check()
-            answer.error = error_entry(error)
-            (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            attempt = functools.partial(_attempt, task, logs, Path(temporary))
+            answer = forked.call(attempt, Path(temporary) / "answer")
+        except forked.Overdue:
+            answer = Answer(error=error_entry(_overdue()))
+        except forked.Died as error:
+            (logs / "traceback.txt").write_text(str(error), encoding="utf-8")
+            answer = Answer(error=error_entry(_died()))
         answer.logs = {
             str(path.relative_to(logs)): path.read_bytes()
             for path in sorted(logs.rglob("*"))
@@ -135,6 +138,32 @@ def measure(task: Task) -> Answer:
         }
     answer.seconds = round(time.monotonic() - begin, 6)
     return answer
+
+
+def _attempt(task: Task, logs: Path, temporary: Path) -> Answer:
+    answer = Answer()
+    try:
+        _measure(task, answer, logs, temporary)
+    except DatapathError as error:
+        answer.error = error_entry(error)
+    except Exception as error:  # a mistake in a workload must not cost the sweep
+        answer.error = error_entry(error)
+        (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    return answer
+
+
+def _overdue() -> RunFailed:
+    return RunFailed(
+        f"the simulation has not come back within {forked.LATE_S} s after its time-out",
+        hint="does each loop of the algorithm end?",
+    )
+
+
+def _died() -> RunFailed:
+    return RunFailed(
+        "a process of the simulation died",
+        hint="it may have run out of memory: see dmesg, and try --jobs 1",
+    )
 
 
 def _measure(task: Task, answer: Answer, logs: Path, temporary: Path) -> None:
@@ -214,11 +243,7 @@ def _answer(future: Future[Answer]) -> Answer:
     try:
         return future.result()
     except BrokenProcessPool:
-        gone = RunFailed(
-            "a process of the simulation died",
-            hint="it may have run out of memory: see dmesg, and try --jobs 1",
-        )
-        return Answer(error=error_entry(gone))
+        return Answer(error=error_entry(_died()))
 
 
 @contextlib.contextmanager

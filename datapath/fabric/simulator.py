@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from datapath import forked
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric.changes import (
@@ -102,15 +103,16 @@ class Simulation:
         traffic.check(flows, self.graph.hosts)
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
         with _Run(self, trace_events, give_up, steps is not None) as run:
-            run.load(flows, algorithms)
-            if steps is not None:
-                run.add(steps)
-            if sampling is not None:
-                run.sample(sampling)
             known: list[Sequence[Change]] = []
             end = NO_END if until_ns is None else until_ns
             try:
-                through(run, end, changes, watcher, known.append)
+                with forked.overdue_after(give_up):
+                    run.load(flows, algorithms)
+                    if steps is not None:
+                        run.add(steps)
+                    if sampling is not None:
+                        run.sample(sampling)
+                    through(run, end, changes, watcher, known.append)
             except (SimulationBroken, Deadlock) as error:
                 if keep is None or steps is not None:
                     error.hint = f"run it again with keep=FOLDER (seed {self.seed}) to replay it"

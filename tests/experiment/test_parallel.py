@@ -8,6 +8,9 @@ import importlib
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ from datapath.experiment import parallel
 from datapath.experiment.load import load
 from datapath.experiment.sweep import schedule
 from tests.cli.server import dpctl
+from tests.processes import alive, descendants
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """\
@@ -242,3 +247,61 @@ def test_what_fails_on_a_worker_is_the_runs_failure(file: Path) -> None:
     assert gone.error is not None
     assert "mine.py" in gone.error["message"]
     assert gone.metrics == []
+
+
+ENDLESS = """\
+from datapath.cc import Ack, Flow, algorithm
+
+
+@algorithm("endless", source="a test")
+class Endless:
+    \"\"\"Its loop does not end.\"\"\"
+
+    def on_ack(flow: Flow, ack: Ack) -> None:
+        while flow.cwnd_bytes > 0:
+            flow.cwnd_bytes += 0
+"""
+
+
+@pytest.fixture
+def endless(file: Path) -> Path:
+    (file.parent / "mine.py").write_text(ENDLESS)
+    file.write_text(file.read_text().replace(":Mine", "").split("events:")[0])
+    return file
+
+
+def test_an_algorithm_that_loops_for_ever_is_the_runs_failure(endless: Path) -> None:
+    experiment = load(endless, [])
+    run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
+    task = parallel.task(run, experiment.spec.collect, endless.parent, 0.1, travels=False)
+    answer = parallel.measure(task)
+    assert answer.error is not None
+    assert "not come back within 5 s after its time-out" in answer.error["message"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_end_a_loop(endless: Path, signum: signal.Signals) -> None:
+    out = endless.parent / "out"
+    argv = [sys.executable, "-m", "datapath.cli", "run", "--no-report", str(endless)]
+    started = subprocess.Popen([*argv, "--out", str(out), "--jobs", "1"], cwd=ROOT)
+
+    def looping() -> set[int]:
+        """Forks of the command that have had a second of CPU time."""
+        command = Path(f"/proc/{started.pid}/cmdline").read_bytes()
+        return {pid for pid in descendants(started.pid) if _cpu_s(pid, command) > 1}
+
+    wait_until(looping, "a simulation runs")
+    family = descendants(started.pid)
+    started.send_signal(signum)
+    assert started.wait() == (-signum if signum == signal.SIGKILL else 130)
+    wait_until(lambda: not alive(family), "all have ended")
+
+
+def _cpu_s(pid: int, command: bytes) -> float:
+    """CPU time of a process; 0 of one that does not run this command."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        mine = Path(f"/proc/{pid}/cmdline").read_bytes() == command
+    except OSError:
+        return 0.0
+    return int(stat[11]) / os.sysconf("SC_CLK_TCK") if mine else 0.0
