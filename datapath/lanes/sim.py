@@ -58,6 +58,8 @@ _COUNTED = (
     *("overflowed", "policed", "aqm_dropped"),
     *("marked", "corrupted", "trimmed", "duplicated", "reordered"),
 )
+_LINK_SERIES = ("queue_bytes", "marked_packets")
+"""Columns of links, as the emulator writes them."""
 _NO_PROGRAMS = "hosts of lane sim run no programs"
 
 
@@ -412,7 +414,7 @@ def _frame(result: SimResult) -> pd.DataFrame:
             ),
             series.stack(
                 sampled.time_ns,
-                {"queue_bytes": sampled.links["queue_bytes"]},
+                {name: sampled.links[name] for name in _LINK_SERIES},
                 link=sampled.link_names,
             ),
         ]

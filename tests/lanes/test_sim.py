@@ -338,6 +338,21 @@ def test_series_are_the_tables_of_live_lanes() -> None:
     assert links[links["link"] == "left>right"]["queue_bytes"].max() > 0
 
 
+def test_series_of_links_count_their_marks() -> None:
+    marking = path(rate="10gbit", delay="10us", ecn="5kB")
+    with open_network(topology(), marking) as network:
+        more = {"transport": Transport(ecn=True), "series": Request(("marks",), 100_000, 4)}
+        many = flow(0, 1, 10_000_000, message_bytes=65536, depth=16)
+        frame = simulate(network, many, **more).frame
+        marked = network.path_counters().marked["forward"]
+    assert marked > 0
+    rows = frame[frame["link"] == "left>right"]
+    assert rows["marked_packets"].is_monotonic_increasing
+    assert 0 < rows["marked_packets"].iloc[-1] <= marked
+    received = frame[frame["qp"].notna()]["marked_packets"]
+    assert 0 < received.iloc[-1] <= marked
+
+
 def test_the_base_rtt_is_that_of_a_small_message() -> None:
     """What the network says of itself is what the simulator does, but for the larger headers."""
     network = SimNetwork(
