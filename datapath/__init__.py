@@ -12,6 +12,7 @@ The modules here lie below all folders:
     spelling.py        the name that was meant in place of an unknown one
     interrupts.py      SIGINT, SIGTERM and SIGHUP end a command once
     own_thread.py      calls a function in a thread of its own, to its end also when interrupted
+    scratch.py         temporary folders, also of processes that were killed
     forked.py          calls a function in a fork, which can be ended also in a loop in C
     processes.py       programs of ours that run, found by their sockets
     dialogue.py        a program of ours that answers in lines, over pipes

@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import re
 import signal
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import datapath
-from datapath import forked, lanes
+from datapath import forked, lanes, scratch
 from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
 from datapath.experiment import measuring
 from datapath.experiment.measuring import Conditions
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PR_SET_PDEATHSIG = 1
+_SCRATCH = "datapath-sim-"
 _LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
 """What a run imports late; here, a process does it once and not in each fork."""
 
@@ -120,12 +120,12 @@ def measure(task: Task) -> Answer:
     begin = time.monotonic()
     for name in _LOADED:
         importlib.import_module(name)
-    with tempfile.TemporaryDirectory(prefix="datapath-sim-") as temporary:
-        logs = Path(temporary) / "logs"
+    with scratch.folder(_SCRATCH) as temporary:
+        logs = temporary / "logs"
         logs.mkdir()
         try:
-            attempt = functools.partial(_attempt, task, logs, Path(temporary))
-            answer = forked.call(attempt, Path(temporary) / "answer")
+            attempt = functools.partial(_attempt, task, logs, temporary)
+            answer = forked.call(attempt, temporary / "answer")
         except forked.Overdue:
             answer = Answer(error=error_entry(_overdue()))
         except forked.Died as error:
@@ -250,21 +250,28 @@ def _answer(future: Future[Answer]) -> Answer:
 def pool(count: int) -> Iterator[Executor]:
     """Processes of this machine.  They end with this process, however that ends."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin_worker)
+    executor = ProcessPoolExecutor(
+        count, mp_context=context, initializer=_begin_worker, initargs=(os.getpid(),)
+    )
     try:
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
+        workers = multiprocessing.active_children()
+        for process in workers:
             process.kill()
-        executor.shutdown()
+        for process in workers:
+            process.join()
+        scratch.remove_old(_SCRATCH)
         raise
     executor.shutdown()
 
 
-def _begin_worker() -> None:
-    """Ignore interrupts, which the parent handles, and end when the parent ends."""
+def _begin_worker(parent: int) -> None:
+    """Ignore interrupts, which the parent handles, and end when the parent ends, or has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

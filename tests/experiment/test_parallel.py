@@ -279,29 +279,32 @@ def test_an_algorithm_that_loops_for_ever_is_the_runs_failure(endless: Path) -> 
     assert "not come back within 5 s after its time-out" in answer.error["message"]
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_signals_end_a_loop(endless: Path, signum: signal.Signals) -> None:
-    out = endless.parent / "out"
+def test_signals_end_a_loop(endless: Path, signum: signal.Signals, jobs: str) -> None:
+    """Nothing stays behind; of a command that is killed, a folder that the next one removes."""
+    temporary = endless.parent / "temporary"
+    temporary.mkdir()
     argv = [sys.executable, "-m", "datapath.cli", "run", "--no-report", str(endless)]
-    started = subprocess.Popen([*argv, "--out", str(out), "--jobs", "1"], cwd=ROOT)
-
-    def looping() -> set[int]:
-        """Forks of the command that have had a second of CPU time."""
-        command = Path(f"/proc/{started.pid}/cmdline").read_bytes()
-        return {pid for pid in descendants(started.pid) if _cpu_s(pid, command) > 1}
-
-    wait_until(looping, "a simulation runs")
+    argv += ["--out", str(endless.parent / "out"), "--jobs", jobs]
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    started = subprocess.Popen(argv, cwd=ROOT, env=env)
+    wait_until(lambda: list(temporary.glob("datapath-sim-*/logs")), "a simulation runs")
     family = descendants(started.pid)
     started.send_signal(signum)
     assert started.wait() == (-signum if signum == signal.SIGKILL else 130)
     wait_until(lambda: not alive(family), "all have ended")
+    if signum == signal.SIGKILL:
+        subprocess.run([sys.executable, "-c", REMOVE], cwd=ROOT, env=env, check=True)
+    assert not list(temporary.glob("datapath-sim-*"))
 
 
-def _cpu_s(pid: int, command: bytes) -> float:
-    """CPU time of a process; 0 of one that does not run this command."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        mine = Path(f"/proc/{pid}/cmdline").read_bytes() == command
-    except OSError:
-        return 0.0
-    return int(stat[11]) / os.sysconf("SC_CLK_TCK") if mine else 0.0
+REMOVE = "from datapath import scratch; scratch.remove_old('datapath-sim-')"
+
+
+def test_a_worker_whose_parent_has_ended_ends() -> None:
+    code = "import os; from datapath.experiment.parallel import _begin_worker as begin; begin(1)"
+    begun = f"{code[:-2]}os.getppid()); print('begun')"
+    for words, status, out in ((code, 1, b""), (begun, 0, b"begun\n")):
+        done = subprocess.run([sys.executable, "-c", words], cwd=ROOT, capture_output=True)
+        assert (done.returncode, done.stdout) == (status, out), done.stderr

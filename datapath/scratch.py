@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Temporary folders that do not stay behind: what a killed process leaves, the next removes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOCK = "lock"
+"""A file in each folder, locked by the process that has it; a fork of that process has no lock."""
+
+
+@contextlib.contextmanager
+def folder(prefix: str) -> Iterator[Path]:
+    """A folder for as long as it lasts; those that ended processes have left are removed."""
+    remove_old(prefix)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix))
+        with contextlib.suppress(FileNotFoundError):  # another process took it for an old one
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            if path.exists():
+                break
+            os.close(lock)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_old(prefix: str) -> None:
+    """The folders of processes that have ended without removing them."""
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if path.is_symlink():
+            continue
+        with contextlib.suppress(OSError):  # somebody else's, or in use
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+            finally:
+                os.close(lock)
