@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from datapath.cc import compile_algorithm, load, records, registry
-from datapath.errors import LocalError
+from datapath.cli import algorithms
+from datapath.errors import LocalError, RunFailed
 
 from .incast import incast
 
@@ -76,8 +77,19 @@ def test_the_error_shown_is_the_error_given(example: Path) -> None:
     example.write_text(text)
     with pytest.raises(LocalError) as caught:
         load("./my_cc.py")
-    (shown,) = re.findall(r"^error: (.*)\nhint: (.*)$", PAGE.read_text(), re.MULTILINE)
-    assert shown == (str(caught.value), caught.value.hint)
+    assert (str(caught.value), caught.value.hint) == errors_shown()[0]
+
+
+def test_what_the_check_finds_is_as_shown(example: Path) -> None:
+    text = example.read_text().replace("ack.rtt_ns <= flow.target_ns", "ack.hop[8].queue_bytes < 1")
+    example.write_text(text)
+    with pytest.raises(RunFailed) as caught:
+        algorithms.check("./my_cc.py", events=5000, seed=1)
+    assert (str(caught.value), caught.value.hint) == errors_shown()[1]
+
+
+def errors_shown() -> list[tuple[str, str]]:
+    return re.findall(r"^error: (.*)\nhint: (.*)$", PAGE.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
