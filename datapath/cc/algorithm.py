@@ -298,6 +298,8 @@ def _read_field(
         if annotation is not None and (not element or element[1] not in KINDS):
             raise fail(name, f"{name} is annotated {kind}", "use list[float] or list[int]")
         kind = element[1] if element else "float"
+    elif isinstance(value, State) and kind.startswith("list["):
+        raise fail(name, f"length of {name} is 0", "a whole number, 1 or more: state(length=4)")
     if kind not in KINDS:
         raise fail(name, f"{name} is annotated {kind}", "use float, int or bool")
     of = value.of if isinstance(value, State) else "flow"

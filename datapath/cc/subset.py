@@ -155,8 +155,10 @@ class _Checker:
         seen: set[tuple[int, tuple[str, ...]]],
         function: FunctionType,
         roles: tuple[str, ...],
+        callers: tuple[FunctionType, ...] = (),
     ) -> None:
         self.program, self.seen, self.function = program, seen, function
+        self.callers = (*callers, function)
         self.file = function.__code__.co_filename
         self.key = (id(function), roles)
         if self.key in seen:
@@ -398,8 +400,12 @@ class _Checker:
         value = getattr(value, "py_func", value)
         if not isinstance(value, FunctionType):
             return
+        if value in self.callers:
+            way = [item.__name__ for item in self.callers[self.callers.index(value) + 1 :]]
+            by = f" by way of {', '.join(way)}" if way else ""
+            raise self._fail(node, f"{value.__name__} calls itself{by}", "write a loop")
         roles = self._call_roles(node, value)
-        _Checker(self.program, self.seen, value, roles).run()
+        _Checker(self.program, self.seen, value, roles, self.callers).run()
 
     def _call_roles(self, node: ast.Call, function: FunctionType) -> tuple[str, ...]:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]

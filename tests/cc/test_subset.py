@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,29 @@ def test_constants_and_helpers_of_neighbours(tmp_path: Path) -> None:
     assert {name for _, name in program.constants} == {"SCALE"}
     assert "near" not in sys.modules
     assert compile_algorithm(str(tmp_path / "mine.py"), {}).path.exists()
+
+
+@pytest.mark.parametrize(
+    ("helpers", "line", "message"),
+    [
+        ("def one(x):\n    return one(x - 1) if x > 0 else 0.0", 11, "one calls itself"),
+        (
+            "def one(x):\n    return two(x)\n\ndef two(x):\n    return one(x)",
+            14,
+            "one calls itself by way of two",
+        ),
+    ],
+)
+def test_a_helper_that_calls_itself(
+    write: WriteAlgorithm, helpers: str, line: int, message: str
+) -> None:
+    text = """\
+        @algorithm("mine")
+        class Mine:
+            def on_ack(flow, ack):
+                flow.cwnd_bytes = one(3.0)
+
+        """
+    path = write(textwrap.dedent(text) + helpers + "\n")
+    with pytest.raises(LocalError, match=rf"mine.py:{line}: {message}$"):
+        load(path)
