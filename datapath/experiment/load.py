@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -171,6 +171,7 @@ class _Loader:
         self.problems: list[Problem] = []
         self.axes: list[Axis] = []
         self.selectors: list[Selectors] = []
+        self.read: set[tuple[str, tuple[str, ...]]] = set()
 
     def load(self) -> LoadedExperiment:
         spec, incomplete = self._sections()
@@ -245,6 +246,7 @@ class _Loader:
             if spec is not None:
                 self._check_workload(raw, spec)
                 files = self._files(raw, spec)
+                self._check_data(raw, spec, files)
                 for place, cc in spec.algorithms.items():
                     self._check_cc(raw, cc, place)
                 self._check_tcp(raw, spec)
@@ -325,6 +327,18 @@ class _Loader:
                 text = f"{file}: {_why(error)}; paths are relative to the experiment file"
                 self._add(raw.source_of(path), text)
         return digests
+
+    def _check_data(self, raw: RawPoint, spec: PointSpec, digests: Mapping[str, str]) -> None:
+        """The content of the workload's files, once for points that have the same."""
+        hosts = spec.topology.host_names
+        key = (spec.workload.model_dump_json(), tuple(hosts))
+        if any(show_path(path) not in digests for path in spec.data) or key in self.read:
+            return  # one is missing, which is told already
+        self.read.add(key)
+        found = spec.of_workload.mistakes(self.source.parent, hosts)
+        for place, wrong in found.items():
+            for text in wrong:
+                self._add(raw.source_of(("workload", *place)), text)
 
     def _check_cc(self, raw: RawPoint, cc: Cc, place: Path) -> None:
         """The algorithm has to exist and to take the parameters.  Only a run compiles it."""

@@ -147,13 +147,21 @@ def check(flows: Flows, hosts: int) -> Flows:
             f"of shape {flows.shape}",
             hint="begin with flows.empty(rows)",
         )
+    for wrong, what in faults(flows, hosts):
+        row = int(np.argmax(wrong))
+        raise LocalError(f"flow {row}: {what}", hint=f"the row is {flows[row]}")
+    return flows
+
+
+def faults(flows: Flows, hosts: int) -> list[tuple[np.ndarray[Any, np.dtype[np.bool_]], str]]:
+    """Which rows make no sense, and why; each reason that there is."""
     until_stop = flows["bytes"] == UNTIL_STOP
     one_message = flows["message_bytes"] == 0
     stops = flows["stop_ns"] != 0
     largest = np.where(one_message, flows["bytes"], flows["message_bytes"])
     late = np.zeros(len(flows), bool)
     late[1:] = flows["start_ns"][1:] < flows["start_ns"][:-1]
-    faults = [
+    every = [
         (flows["src"] >= hosts, f"src is not one of the {hosts} hosts"),
         (flows["dst"] >= hosts, f"dst is not one of the {hosts} hosts"),
         (flows["src"] == flows["dst"], "src and dst are the same host"),
@@ -170,11 +178,7 @@ def check(flows: Flows, hosts: int) -> Flows:
         (_other_dscp(flows), "another row of its QP has another dscp"),
         (late, "it starts before the row above it: use flows.ordered()"),
     ]
-    for wrong, what in faults:
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise LocalError(f"flow {row}: {what}", hint=f"the row is {flows[row]}")
-    return flows
+    return [(wrong, what) for wrong, what in every if wrong.any()]
 
 
 def _other_dscp(flows: Flows) -> Any:

@@ -52,6 +52,15 @@ class WorkloadParams(pydantic.BaseModel):
         """Files with data that it names, as written, by the place of the name."""
         return {}
 
+    def mistakes(
+        self, folder: Path, hosts: Sequence[str]
+    ) -> Mapping[tuple[str | int, ...], Sequence[str]]:
+        """What is wrong with the content of those files, by the place of the name.
+
+        folder: where file names begin.  hosts: names, in the order of their numbers.
+        """
+        return {}
+
     def check_hosts(self, names: Sequence[str]) -> None:
         """ValueError when it makes no sense with these hosts, named in the order of their numbers.
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
@@ -28,6 +29,13 @@ class TableParams(TrafficParams):
 
     def data(self) -> Mapping[tuple[str | int, ...], str]:
         return {("file",): self.file}
+
+    def mistakes(
+        self, folder: Path, hosts: Sequence[str]
+    ) -> Mapping[tuple[str | int, ...], Sequence[str]]:
+        from datapath.workloads.traffic import rows_file
+
+        return {("file",): rows_file.mistakes(folder / self.file, hosts)}
 
 
 class Table(Traffic):

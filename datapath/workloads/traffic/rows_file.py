@@ -8,9 +8,9 @@ left out.  Hosts are numbers, or names of the network.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from datapath import foreign
 from datapath.errors import LocalError
@@ -32,31 +32,67 @@ _HINT = "src,dst,bytes,start_ns is the first line of a table of four columns"
 
 
 def read(path: Path, hosts: Sequence[str]) -> Flows:
-    """The table of a file, ordered by start; LocalError says what is wrong with it.
+    """The table of a file, ordered by start; LocalError says what is wrong with it first.
 
     hosts: names, in the order of their numbers.
     """
+    flows, wrong = _read(path, hosts)
+    if wrong:
+        raise LocalError(f"{path}: {wrong[0]}", hint=_HINT)
+    return flows
+
+
+def mistakes(path: Path, hosts: Sequence[str]) -> list[str]:
+    """What is wrong with a file: of each kind of mistake the first row, counted from 1."""
+    try:
+        return [f"{path}: {text}" for text in _read(path, hosts)[1]]
+    except LocalError as error:
+        return [str(error)]
+
+
+def _read(path: Path, hosts: Sequence[str]) -> tuple[Flows, list[str]]:
     import numpy as np
 
     from datapath.fabric import flows as table
 
     frame = _frame(path)
     unknown = [str(name) for name in frame.columns if name not in COLUMNS]
-    if unknown:
-        raise LocalError(
-            f"{path}: no column {unknown[0]!r}{or_rather(unknown[0], COLUMNS, 'columns')}",
-            hint=_HINT,
-        )
-    missing = [name for name in ("src", "dst") if name not in frame]
-    if missing or not {"bytes", "stop_ns"} & set(frame.columns):
-        raise LocalError(f"{path}: it has no column {(missing or ['bytes'])[0]}", hint=_HINT)
+    wrong = [f"no column {name!r}{or_rather(name, COLUMNS, 'columns')}" for name in unknown]
+    wrong += [f"it has no column {name}" for name in ("src", "dst") if name not in frame]
+    if not {"bytes", "stop_ns"} & set(frame.columns):
+        wrong.append("it has no column bytes")
     flows = table.empty(len(frame))
+    if wrong:
+        return flows, wrong
+    strange = np.zeros(len(frame), bool)  # rows of which more is not told
     for name in frame.columns:
         of_hosts = name in ("src", "dst")
-        values = _numbered(path, frame[name], hosts) if of_hosts else frame[name]
-        flows[name] = _whole(path, name, values, np.iinfo(flows.dtype[name]).max)
+        most = np.iinfo(flows.dtype[name]).max
+        read = _numbered(frame[name], hosts) if of_hosts else _whole(name, frame[name], most)
+        flows[name], bad, why = read
+        wrong += _told(np.flatnonzero(bad), why)
+        strange |= bad
+    no_end = (flows["bytes"] == 0) & (flows["stop_ns"] == 0) & ~strange
+    wrong += _told(np.flatnonzero(no_end), "bytes is 0, so it needs stop_ns")
+    strange |= no_end
     _complete(flows, set(frame.columns))
-    return table.check(_in_order(path, flows), len(hosts))
+    if wrong:
+        flows["after"] = 0  # of rows of which some are not known
+    order, waits_wrong = _order(flows)
+    wrong += waits_wrong
+    known = order[~strange[order]]
+    for bad, what in table.faults(flows[known], len(hosts)):
+        wrong += _told(known[bad], what)
+    return flows[order], wrong
+
+
+def _told(rows: Any, why: str | Callable[[int], str]) -> list[str]:
+    """The first of the rows that are wrong, and how many there are."""
+    if not len(rows):
+        return []
+    first = int(rows.min())
+    many = f" ({len(rows)} such rows)" if len(rows) > 1 else ""
+    return [f"row {first + 1}: {why if isinstance(why, str) else why(first)}{many}"]
 
 
 def write(path: Path, flows: Flows) -> None:
@@ -74,16 +110,20 @@ def write(path: Path, flows: Flows) -> None:
         raise LocalError(f"cannot write {path}: {error}") from None
 
 
-def _in_order(path: Path, flows: Flows) -> Flows:
-    """The rows by start, those that wait behind those that they wait for."""
+def _order(flows: Flows) -> tuple[Any, list[str]]:
+    """The rows by start, those that wait behind those that they wait for; what is wrong.
+
+    `start_ns` and `after` of the flows become those of that order.
+    """
     import numpy as np
 
     after = flows["after"].astype(np.int64) - 1
+    depth = np.zeros(len(flows), np.int64)
+    waits, wrong = np.flatnonzero(after >= 0), []
     if after.max(initial=-1) >= len(flows):
         row = int(np.argmax(after))
-        raise LocalError(f"{path}: row {row + 1}: after is {after[row] + 1}, of {len(flows)} rows")
-    depth = np.zeros(len(flows), np.int64)
-    waits = np.flatnonzero(after >= 0)
+        wrong = [f"row {row + 1}: after is {after[row] + 1}, of {len(flows)} rows"]
+        waits = waits[:0]
     while waits.size:
         deeper = depth[after[waits]] + 1
         flows["start_ns"][waits] = np.maximum(
@@ -92,15 +132,18 @@ def _in_order(path: Path, flows: Flows) -> Flows:
         grown = deeper > depth[waits]
         depth[waits] = np.maximum(depth[waits], deeper)
         if depth.max() > len(flows):
-            row = int(np.argmax(depth))
-            raise LocalError(f"{path}: row {row + 1} waits for rows that wait for it")
+            wrong = [f"row {int(np.argmax(depth)) + 1} waits for rows that wait for it"]
+            waits = waits[:0]
         if not grown.any():
             break
     order = np.lexsort((depth, flows["start_ns"]))
     place = np.empty(len(flows), np.int64)
     place[order] = np.arange(len(flows))
-    flows["after"][waits] = place[after[waits]] + 1
-    return flows[order]
+    if wrong:
+        flows["after"] = 0
+    else:
+        flows["after"][waits] = place[after[waits]] + 1
+    return order, wrong
 
 
 def _frame(path: Path) -> pd.DataFrame:
@@ -118,38 +161,50 @@ def _frame(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _numbered(path: Path, values: Any, hosts: Sequence[str]) -> Any:
+_Read: TypeAlias = "tuple[Any, Any, Callable[[int], str]]"
+"""Values of a column, 0 where one is wrong; which are; and the reason of a row."""
+
+
+def _numbered(values: pd.Series[Any], hosts: Sequence[str]) -> _Read:
     """Numbers in place of hosts' names."""
     import pandas as pd
 
-    if pd.api.types.is_numeric_dtype(values):
-        return values
-    numbers = {name: number for number, name in enumerate(hosts)}
+    name = values.name
+    if pd.api.types.is_numeric_dtype(values) and values.notna().all():
+        return _whole(str(name), values, 2**32 - 1)
+    numbers = {host: number for number, host in enumerate(hosts)}
     numbers |= {str(number): number for number in range(len(hosts))}
-    names = values.astype(str).str.strip()
-    strange = [name for name in names.unique() if name not in numbers]
-    if strange:
-        near = or_rather(strange[0], hosts[:64], "hosts")
-        raise LocalError(f"{path}: there is no host {strange[0]}{near}")
-    return names.map(numbers)
+    texts = values.map(_text)
+    found = texts.map(numbers)
+
+    def why(row: int) -> str:
+        if pd.isna(values.iloc[row]):
+            return f"{name} is empty"
+        near = or_rather(texts.iloc[row], hosts[:64], "hosts")
+        return f"{name}: there is no host {texts.iloc[row]}{near}"
+
+    return found.fillna(0).to_numpy(), found.isna().to_numpy(), why
 
 
-def _whole(path: Path, name: str, values: Any, most: int) -> Any:
+def _text(value: Any) -> str:
+    """As the file has it: whole numbers beside others, or an empty place, have become floats."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value).strip()
+
+
+def _whole(name: str, values: pd.Series[Any], most: int) -> _Read:
     """Whole numbers of a column; an empty place is 0."""
-    import numpy as np
     import pandas as pd
 
     found = pd.to_numeric(values, errors="coerce")
     strange = found.isna() & values.notna()
     found = found.fillna(0)
     # Below 2^53 a float holds each whole number.
-    wrong = strange | (found < 0) | (found > min(most, 2**53)) | (found % 1 != 0)
-    if wrong.any():
-        row = int(np.argmax(wrong.to_numpy()))
-        raise LocalError(
-            f"{path}: row {row + 1}: {name} is {values.iloc[row]}, not a whole number in range"
-        )
-    return found.to_numpy()
+    bad = strange | (found < 0) | (found > min(most, 2**53)) | (found % 1 != 0)
+    return (
+        found.where(~bad, 0).to_numpy(),
+        bad.to_numpy(),
+        lambda row: f"{name} is {_text(values.iloc[row])}, not a whole number in range",
+    )
 
 
 def _complete(flows: Flows, given: set[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
+from datapath.experiment.document import InvalidFile
 from datapath.experiment.load import load
 from datapath.fabric import flows as table
 from datapath.interop import flows as captured
@@ -72,7 +73,9 @@ def test_what_is_written_is_read_again(tmp_path: Path, ending: str) -> None:
         ("src,dst,bytes\n0,1,2.5\n", "row 1: bytes is 2.5"),
         ("src,dst,bytes\n0,1,many\n", "row 1: bytes is many"),
         ("src,dst,bytes\n1,1,2\n", "src and dst are the same host"),
-        ("src,dst,bytes\n0,1,0\n", "bytes is 0"),
+        ("src,dst,bytes\n0,1,0\n", "row 1: bytes is 0, so it needs stop_ns"),
+        ("src,dst,bytes\n0,1,9\n,1,9\n", "row 2: src is empty"),
+        ("src,dst,bytes,start_ns\n0,1,9,7\n0,3,9,5\n", "row 2: dst is not one of the 3 hosts"),
         ("src,dst,bytes,after\n0,1,5,3\n", "after is 3, of 1 rows"),
         ("src,dst,bytes,after\n0,1,5,2\n0,1,5,1\n", "waits for rows that wait for it"),
         ("src,dst,bytes,after\n0,1,5,1\n", "waits for rows that wait for it"),
@@ -117,7 +120,7 @@ def test_a_table_runs_in_the_simulator(tmp_path: Path) -> None:
 
 def test_a_table_is_a_file_of_the_experiment(tmp_path: Path) -> None:
     """Workers elsewhere get it with their task."""
-    written(tmp_path, SMALL)
+    written(tmp_path, "src,dst,bytes\n0,1,1000\n")
     source = tmp_path / "mine.yaml"
     source.write_text(
         "version: 1\nname: mine\ntopology: {lane: sim, preset: star, hosts: 3}\n"
@@ -125,6 +128,29 @@ def test_a_table_is_a_file_of_the_experiment(tmp_path: Path) -> None:
     )
     (point,) = load(source).points
     assert point.spec.data == {("workload", "file"): "flows.csv"}
+
+
+def test_validate_tells_all_mistakes_of_a_table(tmp_path: Path) -> None:
+    """Each with its row, counted from 1, and its column; rows that are wrong hide no others."""
+    rows = ("9,1,5,", "2,2,5,", "0,1,-5,", "0,1,1.5,", "x,1,5,", "0,1,0,", "0,1,5,x")
+    written(tmp_path, "src,dst,bytes,start_ns\n" + "\n".join(rows) + "\n")
+    source = tmp_path / "mine.yaml"
+    source.write_text(
+        "version: 1\nname: mine\ntopology: {lane: sim, preset: star, hosts: 4}\n"
+        "path: {rate: 1gbit}\nworkload: {kind: table, file: flows.csv}\n"
+        "sweep: {matrix: {path.delay: [1us, 2us]}}\n"
+    )
+    with pytest.raises(InvalidFile) as caught:
+        load(source)
+    said = [problem.message for problem in caught.value.problems]
+    assert [text.partition("flows.csv: ")[2] for text in said] == [
+        "row 1: src: there is no host 9; hosts: host0, host1, host2, host3 (2 such rows)",
+        "row 2: src and dst are the same host",
+        "row 3: bytes is -5, not a whole number in range (2 such rows)",
+        "row 6: bytes is 0, so it needs stop_ns",
+        "row 7: start_ns is x, not a whole number in range",
+    ]
+    assert {problem.path for problem in caught.value.problems} == {"workload.file"}
 
 
 # --- captures ------------------------------------------------------------------------------------
