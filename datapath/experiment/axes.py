@@ -89,6 +89,8 @@ def _named_axis(
             problems.append(document.problem((*here, "set"), text))
             continue
         label = document.written((*here, "label"))
+        if not label.strip():
+            problems.append(document.problem((*here, "label"), "a label needs a name"))
         values.append(
             AxisValue(label, tuple(read_settings(document, schema, (*here, "set"), problems)))
         )

@@ -11,6 +11,9 @@ from datapath.metric_kind import MetricKind
 from datapath.series_metrics import DERIVED
 from datapath.workloads import REGISTRY
 
+SAMPLES = ("latency", "fct")
+"""The kinds of samples of which there are CDFs; metrics of a kind begin with its name."""
+
 _QUANTILES = {"p50": "median", "p99": "p99", "p999": "p99.9"}
 
 _OF_WORKLOADS = (

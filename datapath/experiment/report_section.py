@@ -69,9 +69,12 @@ class _ReportSection:
         self._where((*here, "where"))
         if plot.kind == "series":
             self._check_panels((*here, "metric"), plot, self.spec.collect.series)
-        elif plot.kind != "cdf":
-            for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
+            return
+        for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
+            if plot.kind != "cdf":
                 self._check_metric((*here, "metric"), metric)
+            elif "metric" in plot.model_fields_set:
+                self._check_samples((*here, "metric"), metric)
 
     def _check_metric(self, path: Path, metric: str) -> bool:
         if metric in metrics.UNITS:
@@ -79,6 +82,14 @@ class _ReportSection:
         more = or_rather(metric, list(metrics.UNITS), "metrics")
         self._add(path, f"no metric {metric!r}{more}")
         return False
+
+    def _check_samples(self, path: Path, metric: str) -> None:
+        """A CDF is of a kind of samples, which a metric of it may stand for."""
+        kinds = [*metrics.SAMPLES, *(f"{kind}_ns" for kind in metrics.SAMPLES), "samples"]
+        of_kind = metric in metrics.UNITS and metric.partition("_")[0] in metrics.SAMPLES
+        if metric not in kinds and not of_kind:
+            own = " and ".join(metrics.SAMPLES)
+            self._add(path, f"there are no samples of {metric!r} for a CDF, only of {own}")
 
     def _check_panels(self, path: Path, plot: Plot, collected: Sequence[str]) -> None:
         """A figure over time needs series, and those that it names."""

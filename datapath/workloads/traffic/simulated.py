@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from datapath.cc.spec import Cc
+from datapath.fabric import flows as table
 from datapath.fabric.flows import FlowResults, Flows
 from datapath.fabric.steps import Steps
 from datapath.lanes.happening import Watch
@@ -17,6 +18,9 @@ from datapath.workloads.base import Metric, RunContext
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_KEPT_MOST = 100_000
+"""Flows of a run whose results are kept one by one: they take 104 bytes each."""
 
 
 class Simulated(Protocol):
@@ -87,9 +91,18 @@ def run(
         spin_ns=spin_ns,
         timeout_s=ctx.timeout_s,
     )
+    _keep(ctx, flows, result.flows)
     sent = max(result.qps["tx_packets"], 1)
     metrics = [
         Metric("timeouts", float(result.qps["timeouts"]), "1"),
         Metric("spurious_share", result.qps["spurious"] / sent, "1"),
     ]
     return result.flows, result.frame, metrics, 0, result.end_ns
+
+
+def _keep(ctx: RunContext, flows: Flows, results: FlowResults) -> None:
+    """Table and results in the logs, as a live run has them, but one report of all hosts."""
+    if len(flows) <= _KEPT_MOST:
+        hosts = len(ctx.network.hosts)
+        table.write(ctx.logs / "traffic.table", flows, hosts, seed=ctx.table_seed)
+        results.write(ctx.logs / "traffic-hosts.report")

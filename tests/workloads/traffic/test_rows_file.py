@@ -116,6 +116,12 @@ def test_a_table_runs_in_the_simulator(tmp_path: Path) -> None:
         found = values(kind(kind.Params.model_validate({"file": "flows.csv"})).run(context))
     assert found["unfinished_share"] == 0
     assert found["fct_p50"] > 400_000
+    flows, hosts = table.read(tmp_path / "traffic.table")
+    parts = [table.FlowResults.read(file) for file in tmp_path.glob("traffic-host*.report")]
+    results = table.FlowResults.merge(parts, flows)
+    assert (hosts, flows["bytes"].tolist()) == (4, [100_000, 50_000])
+    assert results.rows["delivered_bytes"].tolist() == [100_000, 50_000]
+    assert results.latencies.count == 2
 
 
 def test_a_table_is_a_file_of_the_experiment(tmp_path: Path) -> None:
