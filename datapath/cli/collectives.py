@@ -16,6 +16,7 @@ from datapath.cli.output import (
     print_told,
     print_wrapped,
 )
+from datapath.spelling import counted
 from datapath.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def check(
     """
     from datapath.collectives import check as prove
     from datapath.collectives import load
+    from datapath.collectives.trace import Crashed
     from datapath.errors import LocalError
 
     algorithm = load(name)
@@ -96,6 +98,9 @@ def check(
     for count in [ranks] if ranks else _RANKS:
         try:
             made = _made(algorithm, count, size, channels, transfer, param)
+        except Crashed as error:
+            error.hint = f'raise plan.wrong("why") if it is not for {counted(count, "rank")}'
+            raise
         except LocalError as error:
             if ranks:
                 raise

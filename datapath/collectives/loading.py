@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from datapath.collectives.trace import Algorithm, registered
+from datapath.collectives.trace import Algorithm, crashed, registered
 from datapath.errors import LocalError
 from datapath.spelling import did_you_mean
 
@@ -62,7 +62,8 @@ def _of_file(path: Path) -> list[Algorithm]:
     """The algorithms that a file declares."""
     if not path.is_file():
         raise LocalError(f"{path}: there is no such file")
-    spec = importlib.util.spec_from_file_location(f"collective_{path.stem}", path)
+    file = str(path.absolute())
+    spec = importlib.util.spec_from_file_location(f"collective_{path.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -72,22 +73,8 @@ def _of_file(path: Path) -> list[Algorithm]:
     except LocalError:
         raise
     except Exception as error:
-        line = _line_of(error, path)
-        raise LocalError(f"{path}{line}: {type(error).__name__}: {error}") from error
+        raise crashed(error, file) from error
     finally:
         registered.clear()
         registered.update(before)
     return [value for value in vars(module).values() if isinstance(value, Algorithm)]
-
-
-def _line_of(error: BaseException, path: Path) -> str:
-    """ ":LINE" of the file where the error was made, if it was there."""
-    if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
-    lines = []
-    at = error.__traceback__
-    while at is not None:
-        if Path(at.tb_frame.f_code.co_filename) == path:
-            lines.append(at.tb_lineno)
-        at = at.tb_next
-    return f":{lines[-1]}" if lines else ""

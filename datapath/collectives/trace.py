@@ -20,12 +20,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from datapath.cc.source import display
 from datapath.collectives.plan import COLLECTIVES, Buffer
 from datapath.errors import LocalError
+from datapath.spelling import counted
 
 BufferName = Literal["data", "input", "scratch"]
 _BUFFERS = {buffer.name.lower(): buffer for buffer in Buffer}
 Value = int | float | str | bool
+_OURS = "datapath.collectives.algorithms."
+
+
+class Crashed(LocalError):
+    """A file of the user's own raised another error than this one; the message names the line."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,11 @@ class Algorithm:
     @property
     def file(self) -> str:
         return self.function.__code__.co_filename
+
+    @property
+    def ours(self) -> bool:
+        """Whether the toolkit brings it."""
+        return self.function.__module__.startswith(_OURS)
 
 
 registered: dict[str, Algorithm] = {}
@@ -212,14 +224,56 @@ def by_parts(collective: str) -> bool:
 
 def trace(made_for: Algorithm, ranks: int, root: int, params: Mapping[str, Value]) -> Trace:
     """Call an algorithm; LocalError when a parameter or what it does makes no sense."""
-    unknown = sorted(params.keys() - made_for.params.keys())
-    if unknown:
-        have = ", ".join(made_for.params) or "none"
-        raise LocalError(
-            f"algorithm {made_for.name} has no parameter {unknown[0]}", hint=f"it has {have}"
-        )
+    given = typed(made_for, params)
     if ranks < 1 or not 0 <= root < ranks:
         raise LocalError(f"{ranks} ranks with root {root}: there is no such collective")
     made = Trace(made_for, ranks, root)
-    made_for.function(made, **{**made_for.params, **params})
+    try:
+        made_for.function(made, **{**made_for.params, **given})
+    except MemoryError:
+        raise
+    except Exception as error:
+        if made_for.ours:
+            raise
+        if isinstance(error, LocalError):
+            where = place_of(error, made_for.file)
+            raise LocalError(f"{where}: {error}", hint=error.hint) from error
+        raise crashed(error, made_for.file, f" (with {counted(ranks, 'rank')})") from error
     return made
+
+
+def typed(made_for: Algorithm, params: Mapping[str, Value]) -> dict[str, Value]:
+    """Parameters, as the types of their defaults want them; LocalError when one cannot be so."""
+    found = dict(params)
+    for name, value in sorted(params.items()):
+        if name not in made_for.params:
+            have = ", ".join(made_for.params) or "none"
+            raise LocalError(
+                f"algorithm {made_for.name} has no parameter {name}", hint=f"it has {have}"
+            )
+        wanted = type(made_for.params[name])
+        if wanted is str:
+            found[name] = str(value)
+        elif wanted in (int, float) and not isinstance(value, (int, wanted)):
+            what = "a whole number" if wanted is int else "a number"
+            raise LocalError(f"algorithm {made_for.name}: {name}={value!r} is not {what}")
+    return found
+
+
+def crashed(error: Exception, file: str, when: str = "") -> Crashed:
+    """The error for the user whose file raised another one."""
+    text = f": {error}" if str(error) else ""
+    return Crashed(f"{place_of(error, file)}: {type(error).__name__}{text}{when}")
+
+
+def place_of(error: BaseException, file: str) -> str:
+    """FILE:LINE, the line of the file where an error was made; FILE, if it was not there."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"{display(file)}:{error.lineno}"
+    lines = []
+    at = error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == file:
+            lines.append(at.tb_lineno)
+        at = at.tb_next
+    return f"{display(file)}:{lines[-1]}" if lines else display(file)

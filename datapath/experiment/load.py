@@ -172,6 +172,7 @@ class _Loader:
         self.axes: list[Axis] = []
         self.selectors: list[Selectors] = []
         self.read: set[tuple[str, tuple[str, ...]]] = set()
+        self.tried: set[tuple[str, int]] = set()
 
     def load(self) -> LoadedExperiment:
         spec, incomplete = self._sections()
@@ -250,6 +251,7 @@ class _Loader:
                 for place, cc in spec.algorithms.items():
                     self._check_cc(raw, cc, place)
                 self._check_tcp(raw, spec)
+                self._check_code(raw, spec)
                 points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
         self._check_twins(raw_points, points)
         return points if not self.problems else []
@@ -365,6 +367,19 @@ class _Loader:
                 known[name].checked(value, name)
             except LocalError as error:
                 self._add(path, _with_hint(error))
+
+    def _check_code(self, raw: RawPoint, spec: PointSpec) -> None:
+        """What the workload's own code does with as many hosts."""
+        workload, hosts = spec.of_workload, len(spec.topology.host_names)
+        code, tried = workload.code(), (workload.model_dump_json(), hosts)
+        there = all(foreign.is_file(self.source.parent / name) for name in code.values())
+        if not code or not there or tried in self.tried:
+            return  # what is not there is told already
+        self.tried.add(tried)
+        try:
+            workload.check_code(self.source.parent, hosts)
+        except LocalError as error:
+            self._add(raw.source_of(("workload", *next(iter(code)))), _with_hint(error))
 
     def _check_tcp(self, raw: RawPoint, spec: PointSpec) -> None:
         """The kernel's TCP carries the kernel's sockets and siw, and no other device."""

@@ -48,6 +48,12 @@ class WorkloadParams(pydantic.BaseModel):
         """Files with code that it names, beside those of algorithms(), by the place of the name."""
         return {}
 
+    def check_code(self, folder: Path, hosts: int) -> None:
+        """LocalError for a mistake in code() that shows before a run; its files are there.
+
+        folder: where file names begin.
+        """
+
     def data(self) -> Mapping[tuple[str | int, ...], str]:
         """Files with data that it names, as written, by the place of the name."""
         return {}

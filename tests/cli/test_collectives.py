@@ -68,6 +68,40 @@ def test_what_cannot_be_chosen_for_is_told(
     assert message in done.err
 
 
+CRASHES = """\
+from datapath.collectives import algorithm
+
+@algorithm("boom", collective="allreduce")
+def boom(plan):
+    print([0, 1][plan.ranks])
+"""
+
+
+def test_a_mistake_in_an_algorithm_of_ones_own_has_its_line(
+    quick_dpctl: Dpctl, experiment: Path, tmp_path: Path
+) -> None:
+    """In all commands that call the algorithm; it is no mistake in dpctl."""
+    own = tmp_path / "boom.py"
+    own.write_text(CRASHES)
+    text = experiment.read_text().replace("kind: collective", "kind: collective, algorithm: ./{}")
+    experiment.write_text(text.replace("{}", "boom.py"))
+    out = tmp_path / "out"
+    for words in (
+        ("collective", "check", own),
+        ("collective", "plan", own, "--ranks", "4"),
+        ("validate", experiment),
+        ("run", experiment, "--out", out),
+    ):
+        done = quick_dpctl(*words)
+        assert done.code == 2, words
+        assert "boom.py:5: IndexError: list index out of range (with " in done.err
+        assert "mistake in dpctl" not in done.err
+    assert not out.exists()
+    done = quick_dpctl("validate", experiment, "--format", "json")
+    (problem,) = told("validate", done.out)
+    assert (problem["line"], problem["path"]) == (7, "workload.algorithm")
+
+
 def record(folder: Path, **changes: object) -> None:
     """A result folder with one run of two ranks, whose link from 0 to 1 is slow."""
     plan = check(make(load("ring"), 4, 4096))

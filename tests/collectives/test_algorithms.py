@@ -135,17 +135,51 @@ def test_an_algorithm_of_ones_own(tmp_path: Path) -> None:
     [
         (("middle: int = 0", "middle: int"), "needs a default"),
         (('"allreduce"', '"allsum"'), "no collective 'allsum'"),
-        (('rank, "data", 0)', 'rank, "data", 1)'), "rank 1 has chunks 0 to 0 of data"),
-        (("plan.ranks", "plan.nodes"), r"star.py:6: AttributeError|has no attribute"),
+        (
+            ('rank, "data", 0)', 'rank, "data", 1)'),
+            "star.py:8: algorithm star: rank 1 has chunks 0 to 0 of data",
+        ),
+        (("plan.ranks", "plan.nodes"), "star.py:6: AttributeError: .* no attribute 'nodes'"),
+        (
+            ("for rank in", "raise ValueError\n    for rank in"),
+            r"star.py:6: ValueError \(with 3 ranks\)",
+        ),
         (("def star", "def star("), r"star.py:5: SyntaxError"),
+        (("@algorithm", "[][1]\n@algorithm"), r"star.py:4: IndexError: list index out of range"),
         (('"data"', '"date"'), "no buffer 'date'"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     path = tmp_path / "star.py"
     path.write_text(OWN.replace(*change))
-    with pytest.raises((LocalError, AttributeError), match=message):
+    with pytest.raises(LocalError, match=message):
         make(load(str(path)), 3, 64)
+
+
+def test_the_line_of_a_mistake_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "star.py").write_text(OWN.replace("plan.ranks", "[][plan.ranks]"))
+    (tmp_path / "top.py").write_text("\n[][1]\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LocalError, match=r"^star\.py:6: IndexError: list index out of range"):
+        make(load("./star.py"), 3, 64)
+    with pytest.raises(LocalError, match=r"^top\.py:2: IndexError"):
+        load("./top.py")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"per_node": 0}, "4 ranks do not make nodes of 0"),
+        ({"per_node": "two"}, "per_node='two' is not a whole number"),
+        ({"per_node": 2, "rails": 3}, "rails '3': give 2 whole numbers"),
+        ({"nodes": 2}, "has no parameter nodes"),
+    ],
+)
+def test_wrong_parameters_are_told(params: dict[str, int | str], message: str) -> None:
+    with pytest.raises(LocalError, match=message):
+        make(registry()["two_level"], 4, 64, params=params)
 
 
 @pytest.mark.parametrize(

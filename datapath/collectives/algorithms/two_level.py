@@ -36,9 +36,9 @@ def two_level(plan: Trace, per_node: int = 2, rails: str = "") -> None:
     Ranks of a node follow each other.  Of all bytes, 1 / per_node crosses a rail, or the share that
     `rails` gives it: 3,1 for a rail that is three times as fast as the other one.
     """
-    nodes, rest = divmod(plan.ranks, per_node)
-    if rest:
+    if per_node < 1 or plan.ranks % per_node:
         raise plan.wrong(f"{plan.ranks} ranks do not make nodes of {per_node}")
+    nodes = plan.ranks // per_node
     parts = [(first * nodes, n * nodes) for first, n in parts_of(plan, per_node, rails)]
     plan.divide(sum(n for _, n in parts))
     members = [range(node * per_node, (node + 1) * per_node) for node in range(nodes)]

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pydantic
@@ -131,6 +132,13 @@ class CollectiveParams(WorkloadParams):
     def code(self) -> Mapping[tuple[str | int, ...], str]:
         stem, extension, _ = self.algorithm.partition(".py")
         return {("algorithm",): stem + extension} if extension else {}
+
+    def check_code(self, folder: Path, hosts: int) -> None:
+        from datapath.collectives import load
+        from datapath.collectives.trace import trace
+
+        if self.code():
+            trace(load(self.algorithm, folder), hosts * self.ranks_per_host, 0, self.params)
 
     @pydantic.model_validator(mode="after")
     def _has_an_algorithm_for_params(self) -> CollectiveParams:
