@@ -14,6 +14,7 @@ The modules here lie below all folders:
     own_thread.py      calls a function in a thread of its own, to its end also when interrupted
     scratch.py         temporary folders, also of processes that were killed
     forked.py          calls a function in a fork, which can be ended also in a loop in C
+    privileges.py      whether this process may make network namespaces
     processes.py       programs of ours that run, found by their sockets
     dialogue.py        a program of ours that answers in lines, over pipes
     cachedir.py        the cache folder

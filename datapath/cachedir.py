@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from datapath.errors import CapabilityError
+from datapath.privileges import in_user_namespace
 
 _HINT = "set XDG_CACHE_HOME to a folder of your own"
-_WHOLE_UID_MAP = ["0", "0", "4294967295"]
 
 
 def root() -> Path:
@@ -85,7 +85,7 @@ def _steps(path: Path) -> Iterator[Path]:
 def _trusted_owners() -> set[int]:
     """This user and root; in a user namespace also the unmapped owner of the system's files."""
     owners = {0, os.geteuid()}
-    if Path("/proc/self/uid_map").read_text().split() != _WHOLE_UID_MAP:
+    if in_user_namespace():
         owners.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
     return owners
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from datapath import privileges
 from datapath.cli.output import Format, FormatOption, print_rows
-from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.errors import LocalError, RunFailed
 
 if TYPE_CHECKING:
     from datapath.collectives.nccl.check import Start
@@ -150,8 +150,7 @@ def _namespaces(port: Port, loss: str) -> Iterator[Start]:
     from datapath.lanes.spec import Topology
     from datapath.verbs.launch import device_environment
 
-    if os.geteuid() != 0:
-        raise CapabilityError("two hosts need root: they are network namespaces", hint="use sudo")
+    privileges.check("a network of two hosts")
     with NetnsNetwork(Topology(), "bpf") as network:
         network.set_path(NetworkPath.model_validate({"loss": loss}), seed=1)
 

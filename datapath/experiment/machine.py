@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from datapath import cachedir, debian
+from datapath import cachedir, debian, privileges
 from datapath.errors import CapabilityError, DatapathError
 from datapath.experiment import manifest, preflight
 from datapath.experiment.load import load_text
@@ -61,15 +61,17 @@ def examine() -> Iterator[Finding]:
 
 
 def _root() -> Iterator[Finding]:
-    if os.geteuid() == 0:
+    without = "no namespaces and no AF_XDP; simulator, reports and UDP ports work"
+    lacking = privileges.lack("this")
+    if lacking is None:
         yield Finding("root", "good", "yes")
-        return
-    yield Finding(
-        "root",
-        "lacks",
-        "no: no namespaces and no AF_XDP; simulator, reports and UDP ports work",
-        "sudo dpctl ...",
-    )
+    elif os.geteuid() != 0:
+        yield Finding("root", "lacks", f"no: {without}", "sudo dpctl ...")
+    elif privileges.in_user_namespace():
+        yield Finding("root", "lacks", f"of a user namespace alone: {without}", lacking.hint)
+    else:
+        missing = ", ".join(privileges.missing_capabilities())
+        yield Finding("root", "lacks", f"without {missing}: {without}", lacking.hint)
 
 
 def _kernel() -> Iterator[Finding]:

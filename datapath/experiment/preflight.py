@@ -8,13 +8,12 @@ to learn of the next.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datapath import lanes
+from datapath import lanes, privileges
 from datapath.debian import install_hint
 from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.lanes.base import Tool
@@ -228,11 +227,8 @@ def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
     except DatapathError as error:
         yield error
     if lane.local:
-        if os.geteuid() != 0:
-            yield CapabilityError(
-                f"the {spec.topology.lane} lane needs root, to make network namespaces",
-                hint="run it as root: sudo dpctl ...",
-            )
+        if (lacking := privileges.lack(f"the {spec.topology.lane} lane")) is not None:
+            yield lacking
         if not root_is_mount_point():
             yield CapabilityError(
                 "the root directory is no mount point, as in a plain chroot: hosts cannot get "

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import IO, Any
 
+from datapath import privileges
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
 from datapath.lanes import scheduling
@@ -88,11 +89,7 @@ class NetnsNetwork(WithMiddle):
         self._holder = Holder([*names, *card_names(topology), MIDDLE])
 
     def __enter__(self) -> NetnsNetwork:
-        if os.geteuid() != 0:
-            raise CapabilityError(
-                "the netns lane needs root, to make network namespaces",
-                hint="run dpctl as root (sudo dpctl ...)",
-            )
+        privileges.check("the netns lane")
         try:
             self._build()
         except BaseException:

@@ -15,7 +15,6 @@ by ssh (guest.py).  One boot serves many runs.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path as FilePath
 
+from datapath import privileges
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import accelerator
@@ -102,11 +102,7 @@ class VmNetwork(WithMiddle):
         self._device = ""
 
     def __enter__(self) -> VmNetwork:
-        if os.geteuid() != 0:
-            raise CapabilityError(
-                "the vm lane needs root, to make network namespaces and taps",
-                hint="run dpctl as root (sudo dpctl ...)",
-            )
+        privileges.check("the vm lane")
         try:
             self._build()
         except BaseException:
