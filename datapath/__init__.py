@@ -16,6 +16,7 @@ The modules here lie below all folders:
     forked.py          calls a function in a fork, which can be ended also in a loop in C
     privileges.py      whether this process may make network namespaces
     processes.py       programs of ours that run, found by their sockets
+    search_path.py     where programs are found
     dialogue.py        a program of ours that answers in lines, over pipes
     cachedir.py        the cache folder
     debian.py          the Debian package of a program (packages.txt)

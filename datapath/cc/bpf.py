@@ -8,7 +8,6 @@ file of the user's own.  Sources are compiled by clang against the types of one 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from datapath import foreign
+from datapath import foreign, search_path
 from datapath.cc import cache
 from datapath.cc.source import display
 from datapath.debian import install_hint
@@ -31,8 +30,6 @@ _SOURCE = "Source: "
 _LINES_SHOWN = 6
 _TIMEOUT_S = 120.0
 _FLAGS = ("-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", "-Wall")
-_SBIN = ":/usr/sbin:/sbin"
-"""Where Debian has bpftool, which is not on every PATH."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ def _write_types(btf: Path, header: Path) -> None:
 
 
 def _run(argv: list[str], package: str) -> subprocess.CompletedProcess[bytes]:
-    program = shutil.which(argv[0], path=os.environ.get("PATH", os.defpath) + _SBIN)
+    program = shutil.which(argv[0], path=search_path.whole())
     if program is None:
         raise CapabilityError(
             f"program {argv[0]} is not installed, which a TCP congestion control in C needs",

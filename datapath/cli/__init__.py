@@ -34,6 +34,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from datapath import search_path
 from datapath.interrupts import ending_signals
 from datapath.terminal import guarded
 
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     With those of the process, the process is about to end: signals do not disturb that.
     """
+    search_path.complete()
     try:
         with ending_signals(to_the_end=argv is None), guarded():
             return _run(list(sys.argv[1:] if argv is None else argv))

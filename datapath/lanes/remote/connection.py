@@ -28,6 +28,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from datapath import search_path
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes.remote import loop
 
@@ -44,7 +45,7 @@ HEARTBEAT_S = 10
 _ANSWER_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 10.0
 _CLOSING_S = 0.1  # from the news of a closing connection until it is closed, at most
-_PATH = '"PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin"'
+_PATH = f'"PATH=$PATH:{":".join(search_path.SYSTEM)}"'
 
 _Result = TypeVar("_Result")
 
