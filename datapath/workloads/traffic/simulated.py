@@ -19,7 +19,7 @@ from datapath.workloads.base import Metric, RunContext
 if TYPE_CHECKING:
     import pandas as pd
 
-_KEPT_MOST = 100_000
+_KEPT_MOST = 20_000
 """Flows of a run whose results are kept one by one: they take 104 bytes each."""
 
 
