@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 
 ITEM_BYTES = 4
+_STEPS_MAX = 2**19
 _RANKS = (*range(1, 10), 16, 32)
 _COLUMNS = (
     *("rank", "step", "channel", "op", "peer", "match", "buffer", "offset", "bytes", "waits_for"),
@@ -93,8 +94,9 @@ def check(
     from datapath.errors import LocalError
 
     algorithm = load(name)
+    _check_options(algorithm, size, param)
     proved: list[dict[str, int]] = []
-    refused = ""
+    refused = hint = ""
     for count in [ranks] if ranks else _RANKS:
         try:
             made = _made(algorithm, count, size, channels, transfer, param)
@@ -104,12 +106,12 @@ def check(
         except LocalError as error:
             if ranks:
                 raise
-            refused = f"not for all numbers of ranks, such as {count}: {error}"
+            refused, hint = f"not for all numbers of ranks, such as {count}: {error}", error.hint
             continue
         proved.append({"ranks": count, "steps": len(prove(made).steps)})
     but = f"; {refused}" if refused else ""
     if not proved:
-        raise LocalError(f"{algorithm.name}: no plan was made{but}")
+        raise LocalError(f"{algorithm.name}: no plan was made{but}", hint=hint)
     counts = ", ".join(f"{each['ranks']} ({each['steps']} steps)" for each in proved)
     record = {"algorithm": algorithm.name, "plans": proved, "refused": refused}
     print_told(f"{algorithm.name}: right for {counts} ranks{but}", record, fmt)
@@ -139,8 +141,13 @@ def plan(
     from datapath import disk
     from datapath.collectives import check as prove
     from datapath.collectives import load
+    from datapath.errors import LocalError
 
-    made = prove(_made(load(name), ranks, size, channels, transfer, param, item))
+    algorithm = load(name)
+    _check_options(algorithm, size, param, item)
+    if rank is not None and rank >= ranks:
+        raise LocalError(f"--rank {rank}: there are ranks 0 to {ranks - 1}")
+    made = prove(_made(algorithm, ranks, size, channels, transfer, param, item))
     if out is not None:
         disk.write_atomic(out, made.to_bytes())
         print_record(_summary(made), Format.ndjson)
@@ -266,6 +273,19 @@ def _summary(made: Plan) -> dict[str, Any]:
     }
 
 
+def _check_options(
+    algorithm: Algorithm, size: str, params: list[str] | None, item: int = ITEM_BYTES
+) -> None:
+    """LocalError for what is wrong whatever the number of ranks."""
+    from datapath.collectives.trace import typed
+    from datapath.errors import LocalError
+
+    data = _bytes(size)
+    if data <= 0 or data % item:
+        raise LocalError(f"--size {size}: it is a positive multiple of {item} bytes")
+    typed(algorithm, _values(params or []))
+
+
 def _made(
     algorithm: Algorithm,
     ranks: int,
@@ -289,6 +309,7 @@ def _made(
         channels=channels,
         transfer_bytes=_bytes(transfer),
         params=_values(params or []),
+        steps_max=_STEPS_MAX,
     )
 
 

@@ -55,6 +55,7 @@ def make(
     root: int = 0,
     params: Mapping[str, Value] | None = None,
     costs: Costs | None = None,
+    steps_max: int | None = None,
 ) -> Plan:
     """The plan of one collective; check() has not seen it yet.
 
@@ -64,6 +65,7 @@ def make(
         shares: the share of the data that each channel carries, for links of unequal speed;
             unset: equal.
         transfer_bytes: the largest transfer; more data goes in more slices.
+        steps_max: a plan of more steps is refused before it is made.
 
     Raises:
         LocalError: the arguments or the algorithm make no sense.
@@ -84,12 +86,22 @@ def make(
         traced.operations = [one for many in traced.operations for one in _single(many)]
     template = _Template(traced)
     while True:
+        _refuse_long(len(template.rows) * rounds * channels, steps_max, size, transfer_bytes)
         slices = np.tile(weights / rounds, rounds)
         bounds = _Bounds.equal(traced, size // item_bytes, slices, item_bytes)
         made = _lay_out(template, bounds, traced, channels, size, item_bytes, costs or Costs())
         if made.slot_bytes <= transfer_bytes:
             return made
         rounds += 1  # slices are whole items, so one may be larger than its share
+
+
+def _refuse_long(steps: int, steps_max: int | None, size: int, transfer_bytes: int) -> None:
+    if steps_max is not None and steps > steps_max:
+        raise LocalError(
+            f"size {size}: transfers of at most {transfer_bytes} bytes make {steps:,} steps, and "
+            f"{steps_max:,} are the most that are made and proved here, in about half a minute",
+            hint="take a smaller size, or larger transfers",
+        )
 
 
 def make_uneven(

@@ -102,6 +102,28 @@ def test_a_mistake_in_an_algorithm_of_ones_own_has_its_line(
     assert (problem["line"], problem["path"]) == (7, "workload.algorithm")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("plan ring --ranks 4 --rank 4", "--rank 4: there are ranks 0 to 3"),
+        ("plan ring --size 4 --item 8", "--size 4: it is a positive multiple of 8 bytes"),
+        ("plan ring --size 1TiB --ranks 2", "524,288 are the most"),
+        ("check ring --size 1TiB --ranks 2", "make 16,777,216 steps"),
+        ("check ring --size 3", "--size 3: it is a positive multiple of 4 bytes"),
+        ("check ring --size 0", "--size 0: it is a positive multiple of 4 bytes"),
+        ("check ring -p foo=1", "error: algorithm ring has no parameter foo"),
+        ("check two_level -p per_node=x", "per_node='x' is not a whole number"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    quick_dpctl: Dpctl, words: str, message: str
+) -> None:
+    done = quick_dpctl("collective", *words.split())
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "numbers of ranks" not in done.err
+
+
 def record(folder: Path, **changes: object) -> None:
     """A result folder with one run of two ranks, whose link from 0 to 1 is slow."""
     plan = check(make(load("ring"), 4, 4096))
