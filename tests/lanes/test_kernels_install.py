@@ -316,7 +316,7 @@ def test_no_root_is_needed(open_folder: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(cache_folder), "APT_CONFIG": str(archive.config)}
     package = open_folder / "datapath"
     shutil.copytree(ROOT / "datapath/lanes/kernels", package / "lanes/kernels")
-    for name in ("cachedir.py", "errors.py"):
+    for name in ("cachedir.py", "errors.py", "privileges.py"):
         shutil.copy(ROOT / "datapath" / name, package)
     code = (
         f"import sys; sys.path.insert(0, {str(open_folder)!r})\n"
