@@ -44,6 +44,13 @@ OPEN_MPI_YIELDS = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 """Where ranks exceed CPUs.  mpirun takes each namespace for a machine with all CPUs to itself, and
 would let ranks that wait spin for whole slices of the kernel, while others wait for the CPU."""
 
+SERIES_LIMITS = {
+    "interval_us": (100, 2**32 - 1),
+    "qps": (1, 4096),
+    "max_bytes": (4096, 2**32 - 1),
+}
+"""Settings behind the prefix of a series: least and most, as series.c has them."""
+
 
 @dataclass
 class DeviceSpec:
@@ -221,6 +228,30 @@ def _check_names(devices: Sequence[DeviceSpec]) -> None:
         )
 
 
+def _check_series(series: str) -> None:
+    """LocalError for what the front would refuse when the program has begun."""
+    prefix, *settings = series.split(";")
+    _check_prefix("--series", prefix)
+    for word in filter(None, settings):
+        key, _, value = word.partition("=")
+        least, most = SERIES_LIMITS.get(key, (1, 0))
+        number = int(value) if value.isascii() and value.isdecimal() else -1
+        if not least <= number <= most:
+            known = (f"{key}=N ({low} to {high})" for key, (low, high) in SERIES_LIMITS.items())
+            raise LocalError(
+                f"--series: {word!r} is no setting", hint=f"settings are {', '.join(known)}"
+            )
+
+
+def _check_prefix(option: str, prefix: str | Path) -> None:
+    """LocalError when no file that begins so can be made."""
+    folder = Path(prefix).absolute().parent
+    if not os.access(folder, os.F_OK) or not folder.is_dir():
+        raise LocalError(f"{option} {prefix}: there is no folder {folder}", hint="make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise LocalError(f"{option} {prefix}: {folder} cannot be written", hint="choose another")
+
+
 def exec_program(
     program: Sequence[str],
     devices: Sequence[str],
@@ -251,6 +282,10 @@ def exec_program(
         device.check()
         check_device(device)
     path = _check_program(program[0])
+    if stats is not None:
+        _check_prefix("--stats", stats)
+    if series is not None:
+        _check_series(series)
     if cc is not None:
         from datapath.cc import compile_algorithm
 

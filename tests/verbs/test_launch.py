@@ -87,6 +87,35 @@ def test_what_cannot_start_says_so(
     assert hint in error.value.hint
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"series": "s;foo=1"}, "--series: 'foo=1' is no setting"),
+        ({"series": "s;qps=1;interval_us=99"}, "--series: 'interval_us=99' is no setting"),
+        ({"series": "s;qps=4097"}, "--series: 'qps=4097' is no setting"),
+        ({"series": "s;max_bytes"}, "--series: 'max_bytes' is no setting"),
+        ({"series": "/nonexist/s;qps=1"}, "--series /nonexist/s: there is no folder /nonexist"),
+        ({"stats": Path("/nonexist/s")}, "--stats /nonexist/s: there is no folder /nonexist"),
+        ({"stats": Path("/dev/null/s")}, "--stats /dev/null/s: there is no folder /dev/null"),
+    ],
+)
+def test_wrong_files_and_settings_are_told_before_the_program_starts(
+    settings: dict[str, str | Path], message: str
+) -> None:
+    with pytest.raises(LocalError, match=message):
+        exec_program(["true"], ["dp0=udp:lo"], **settings)
+
+
+def test_series_have_the_limits_of_the_front() -> None:
+    text = (paths.PACKAGE / "verbs" / "series.c").read_text()
+    found = dict(re.findall(r"^\t(\w+_(?:MIN|MAX)) = (\d+),", text, re.MULTILINE))
+    limits = launch.SERIES_LIMITS
+    assert int(found["INTERVAL_US_MIN"]) == limits["interval_us"][0]
+    assert (1, int(found["QPS_MAX"])) == limits["qps"]
+    assert int(found["MAX_BYTES_MIN"]) == limits["max_bytes"][0]
+    assert set(re.findall(r'"(\w+)=", \d+\)', text)) == set(limits)
+
+
 def test_afxdp_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CapabilityError) as error:
