@@ -155,7 +155,7 @@ def trace(
 ) -> int:
     """Judge every RoCEv2 packet of a capture, standard reliable connections only.
 
-    Exit code 1 when a packet breaks a rule; docs/interop.md lists the rules.
+    Exit code 1 when a packet breaks a rule, 2 when there is none; docs/interop.md lists the rules.
 
     \b
     tcpdump -i eth1 -w cap.pcap udp port 4791
@@ -172,6 +172,11 @@ def trace(
         refusals=refusals,
         cautious=cautious or (),
     )
+    if not report.packets:
+        raise LocalError(
+            f"{file} holds no RoCEv2 packet, so there is nothing to judge",
+            hint="capture what the programs send: tcpdump -i DEV -w FILE udp port 4791",
+        )
     _print_verdict(report, fmt)
     return 1 if report.violations else 0
 

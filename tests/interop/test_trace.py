@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from datapath.cli import main
 from datapath.errors import LocalError
 from datapath.interop import capture, trace
 from datapath.interop.opcodes import OPCODES
@@ -966,6 +967,27 @@ def test_other_traffic_is_passed_over(tmp_path: Path) -> None:
 
     talk.a("SEND ONLY", 100, edit=elsewhere)
     assert talk.judge(tmp_path).packets == 0
+
+
+@pytest.mark.parametrize("port", [53, None], ids=["other", "none"])
+def test_a_capture_without_a_packet_is_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], port: int | None
+) -> None:
+    talk = Scribe()
+
+    def elsewhere(frame: Any) -> Any:
+        frame[UDP].dport = port
+        return frame
+
+    if port is not None:
+        talk.a("SEND ONLY", 100, edit=elsewhere)
+    path = talk.write(tmp_path / "capture.pcap")
+    if port is None:
+        path.write_bytes(path.read_bytes()[:24])  # the head of the file alone
+    assert main(["trace", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert f"error: {path} holds no RoCEv2 packet" in told
+    assert "violations" not in told
 
 
 def test_a_file_that_is_no_capture(tmp_path: Path) -> None:
