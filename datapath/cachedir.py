@@ -17,6 +17,7 @@ from pathlib import Path
 from datapath.errors import CapabilityError
 from datapath.privileges import in_user_namespace
 
+_NAME = "the cache {} (compiled algorithms, guest kernels) cannot be used: "
 _HINT = "set XDG_CACHE_HOME to a folder of your own"
 
 
@@ -32,14 +33,27 @@ def make(folder: Path) -> Path:
     """The folder, made for this user alone where it is not there yet, and checked.
 
     Raises:
-        OSError: it cannot be made.
-        CapabilityError: as `check`.
+        CapabilityError: it cannot be made, or as `check`.
     """
-    for part in (*reversed(folder.parents), folder):
-        if not part.exists():
-            part.mkdir(mode=0o700, exist_ok=True)
+    check(folder)
+    try:
+        for part in (*reversed(folder.parents), folder):
+            if not part.exists():
+                part.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CapabilityError(
+            f"{_NAME.format(folder)}{part}: {error.strerror}", hint=_HINT
+        ) from None
     check(folder)
     return folder
+
+
+def unwritable(folder: Path) -> CapabilityError | None:
+    """What is told of a cache folder that cannot be made or written."""
+    here = next(part for part in (folder, *folder.parents) if os.access(part, os.F_OK))
+    if here.is_dir() and os.access(here, os.W_OK | os.X_OK):
+        return None
+    return CapabilityError(f"{_NAME.format(folder)}{here} cannot be written", hint=_HINT)
 
 
 def check(path: Path) -> None:
@@ -56,6 +70,10 @@ def check(path: Path) -> None:
             info = part.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return
+        except OSError as error:
+            raise CapabilityError(
+                f"{_NAME.format(path)}{part}: {error.strerror}", hint=_HINT
+            ) from None
         if info.st_uid not in owners:
             raise CapabilityError(
                 f"the cache {path} is not used: {part} belongs to {_user(info.st_uid)}", hint=_HINT

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +73,33 @@ def _belongs_to_a_stranger(part: Path) -> None:
 
 def _is_open_to_all(part: Path) -> None:
     part.chmod(0o777)
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("kind", ["closed", "read-only"])
+def test_a_home_that_cannot_be_written(tmp_path: Path, kind: str) -> None:
+    """It is told what the folder is for, and doctor goes on."""
+    home = tmp_path if kind == "closed" else Path("/usr")
+    may = ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups"]
+    if subprocess.run([*may, "test", "-x", sys.executable], check=False).returncode:
+        pytest.skip("the tree cannot be read by other users, so nobody else can run dpctl")
+    env = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"}
+
+    def dpctl(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [*may, sys.executable, "-P", "-m", "datapath.cli", *words]
+        whole = env | {"HOME": str(home), "PYTHONPATH": str(paths.ROOT)}
+        return subprocess.run(argv, env=whole, capture_output=True, text=True, check=False, cwd="/")
+
+    done = dpctl("cc", "compile", "fixed")
+    assert done.returncode == 3
+    assert "(compiled algorithms, guest kernels) cannot be used: " in done.stderr
+    assert "XDG_CACHE_HOME" in done.stderr
+    done = dpctl("doctor", "--format", "json")
+    assert done.returncode == 3, done.stderr
+    found = {row["about"]: row for row in json.loads(done.stdout)["rows"]}
+    assert f"{home}/.cache/datapath (compiled" in found["cache"]["found"]
+    assert "XDG_CACHE_HOME" in found["cache"]["mend"]
+    assert found["lane sim"]["state"] == "good"
 
 
 @pytest.mark.parametrize("spoil", [_belongs_to_a_stranger, _is_open_to_all])

@@ -243,10 +243,13 @@ def _packages() -> Iterator[Finding]:
 def _disk() -> Iterator[Finding]:
     try:
         cachedir.check(cachedir.root())
+        lacking = cachedir.unwritable(cachedir.root())
     except CapabilityError as error:
-        yield Finding("cache", "lacks", str(error), error.hint)
+        lacking = error
+    if lacking is not None:
+        yield Finding("cache", "lacks", str(lacking), lacking.hint)
     for what, folder in (("results", Path.cwd()), ("cache", cachedir.root())):
-        place = next(part for part in (folder, *folder.parents) if part.exists())
+        place = next(part for part in (folder, *folder.parents) if os.access(part, os.F_OK))
         free = shutil.disk_usage(place).free
         little = free < _DISK_BYTES
         mend = "dpctl clean --results; dpctl kernel list" if little else ""

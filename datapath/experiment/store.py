@@ -118,9 +118,9 @@ class ResultStore:
             with disk_errors(path):
                 taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
             if taken:
+                more = f", or go on with it: --resume {path}" if cls.is_one(path) else ""
                 raise LocalError(
-                    f"{path} exists and is not an empty folder",
-                    hint=f"choose another --out, or go on with it: --resume {path}",
+                    f"{path} exists and is not an empty folder", hint=f"choose another --out{more}"
                 )
             with disk_errors(path):
                 path.mkdir(parents=True, exist_ok=True)
@@ -133,10 +133,15 @@ class ResultStore:
                 return cls(path)
         raise LocalError(f"results/{name}-{stamp} and 1000 others exist")
 
+    @staticmethod
+    def is_one(path: Path) -> bool:
+        """Whether it is a result folder, of a run that may go on."""
+        return all(foreign.is_file(path / name) for name in ("experiment.yaml", "manifest.json"))
+
     @classmethod
     def existing(cls, path: Path) -> ResultStore:
         """A folder that an earlier run left."""
-        if not (path / "experiment.yaml").is_file() or not (path / "manifest.json").is_file():
+        if not cls.is_one(path):
             raise LocalError(
                 f"{path} is not a result folder that can be resumed",
                 hint="name a folder below results/ with experiment.yaml and manifest.json in it",

@@ -86,8 +86,14 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 def test_a_used_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LocalError, match="not an empty folder"):
+    with pytest.raises(LocalError, match="not an empty folder") as error:
         ResultStore.create(tmp_path, "x")
+    assert error.value.hint == "choose another --out", "there is nothing to go on with"
+    for name in ("experiment.yaml", "manifest.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(LocalError, match="not an empty folder") as error:
+        ResultStore.create(tmp_path, "x")
+    assert error.value.hint.endswith(f"--resume {tmp_path}")
 
 
 def test_folders_of_one_second_get_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,7 @@ def load(release: str) -> Kernel | None:
 
 def installed() -> list[Kernel]:
     """All kernels of the cache, oldest release first."""
+    cachedir.check(folder())
     if not folder().is_dir():
         return []
     names = (path.name for path in folder().iterdir() if releases.is_generic(path.name))
