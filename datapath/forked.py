@@ -54,8 +54,12 @@ def call(function: Callable[[], _Result], answer: Path) -> _Result:
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
         raise Overdue
     if status:
-        raise Died(answer.read_text(errors="replace") if os.WIFEXITED(status) else "")
-    result: _Result = pickle.loads(answer.read_bytes())
+        told = os.WIFEXITED(status) and answer.exists()
+        raise Died(answer.read_text(errors="replace") if told else "")
+    try:
+        result: _Result = pickle.loads(answer.read_bytes())
+    except OSError as error:  # somebody else removed it
+        raise Died(f"its answer cannot be read: {error}") from None
     return result
 
 

@@ -30,6 +30,14 @@ def test_a_fork_that_dies_is_told(tmp_path: Path) -> None:
         forked.call(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "killed")
 
 
+def test_a_child_whose_folder_is_gone_is_told(tmp_path: Path) -> None:
+    """The sweep goes on, though somebody cleared the folder of temporary files."""
+    here = tmp_path / "here"
+    here.mkdir()
+    with pytest.raises(forked.Died, match=r"^$"):
+        forked.call(here.rmdir, here / "answer")
+
+
 def test_what_does_not_come_back_from_c_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

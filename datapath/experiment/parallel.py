@@ -129,8 +129,9 @@ def measure(task: Task) -> Answer:
         except forked.Overdue:
             answer = Answer(error=error_entry(_overdue()))
         except forked.Died as error:
-            (logs / "traceback.txt").write_text(str(error), encoding="utf-8")
             answer = Answer(error=error_entry(_died()))
+            if str(error) and logs.is_dir():
+                (logs / "traceback.txt").write_text(str(error), encoding="utf-8")
         answer.logs = {
             str(path.relative_to(logs)): path.read_bytes()
             for path in sorted(logs.rglob("*"))

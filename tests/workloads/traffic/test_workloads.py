@@ -288,7 +288,7 @@ def test_points_of_a_block_meet_the_same_traffic(kind: str) -> None:
     assert drawn(1, None) == drawn(2, 1)
 
 
-def test_utilisation_is_what_the_headers_leave() -> None:
+def test_utilisation_is_what_the_headers_leave(tmp_path: FilePath) -> None:
     """A stream over a simulated link of 1 Gbit/s fills it, by the framing that ideal.py states."""
     section = {"duration": "200ms", "size": "256KiB", "depth": 4}
     topology = Topology(lane="sim", preset="p2p", mtu=1500)
@@ -303,7 +303,7 @@ def test_utilisation_is_what_the_headers_leave() -> None:
                 transport=Transport(),
                 cc=HostCc(params={"window_bytes": 131072}),
                 device_env=[],
-                logs=FilePath(),
+                logs=tmp_path,
                 seed=1,
                 timeout_s=1,
                 path=path,
