@@ -137,6 +137,8 @@ def _print(now: Look, before: Look | None, fmt: Format) -> None:
         print(printable(f"{card['host']} on {card['port']}, process {card['pid']}"))
         print_rows(list(_tunnels(card)), _TUNNEL_COLUMNS, fmt)
         print_rows(list(_guests(card)), _GUEST_COLUMNS, fmt)
+        for why in card["waiting"].values():
+            print(printable(f"waiting: {why}"))
         print_rows(list(_classes(card, rates)), _CLASS_COLUMNS, fmt)
         print(f"refused: {_nonzero(card['network'] | card['handshakes'], _REFUSED) or 'nothing'}\n")
 

@@ -7,6 +7,7 @@ frames nor shows other tenants.  `dp_vnic` (C, card.h) moves the frames.  Here i
 
     spec.py        the file that describes cards, hosts and tenants
     program.py     the running dp_vnic, and what can be asked of it
+    devices.py     whether a card can have the guests' devices now
     handshake.py   how two cards know each other by a secret, without sockets
     peering.py     the connections on which they do so, and tunnels made and ended
     service.py     a card of a file, for as long as it runs

@@ -64,16 +64,11 @@ class Peering:
     # ---- both sides ----
 
     async def _watch(self) -> None:
-        """Ends the session of a tunnel that broke, so that it is made anew.
-
-        A guest that began anew has another device, which needs another card.
-        """
+        """Ends the session of a tunnel that broke, so that it is made anew."""
         while True:
             await asyncio.sleep(_WATCH_S)
             if not self._program.runs:
                 raise CardEnded("the virtual card has ended")
-            if not self._program.has_its_devices:
-                raise CardEnded("a guest has another device under its name")
             for name, state in self._program.state().items():
                 if state == "broken" and name in self._sessions:
                     self._tell(f"the tunnel to {name} broke")

@@ -85,9 +85,17 @@ class Settings:
     assigned: Sequence[tuple[str, int, str]]
     tenants: Mapping[int, ShareRow]
 
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices of this host's guests."""
+        return [guest.device for guest in self.guests if guest.device != "-"]
+
 
 class Program:
-    """The running card, from construction to close().  CapabilityError: it cannot work here."""
+    """The running card, from construction to close().  CapabilityError: it cannot work here.
+
+    devices: those of its guests by name, with their numbers; None: there is none here.
+    """
 
     def __init__(self, start: Start, settings: Settings) -> None:
         self.settings = settings
@@ -97,7 +105,7 @@ class Program:
             about = json.loads(ready.removeprefix("ready "))
             self.priority, self.pid = str(about["priority"]), int(about["pid"])
             self._configure(settings)
-            self._devices = _ifindexes(settings)
+            self.devices = {name: index_of(name) for name in settings.devices}
         except BaseException:
             self.close()
             raise
@@ -126,12 +134,6 @@ class Program:
     def disconnect(self, host: int) -> None:
         """End the tunnel to a host; frames for it are dropped and counted."""
         self._ask("disconnect", host)
-
-    @property
-    def has_its_devices(self) -> bool:
-        """False once a guest's device was made anew: the card has the old one."""
-        now = _ifindexes(self.settings)
-        return all(now[name] in (None, index) for name, index in self._devices.items())
 
     def clear(self) -> None:
         """Have the counters of tenants begin anew, as those of a tunnel do with offer()."""
@@ -195,16 +197,11 @@ class Program:
         return answer
 
 
-def _ifindexes(settings: Settings) -> dict[str, int | None]:
-    """Of the guests' devices here; None: there is none of that name."""
-    found: dict[str, int | None] = {}
-    for guest in settings.guests:
-        if guest.device != "-":
-            try:
-                found[guest.device] = socket.if_nametoindex(guest.device)
-            except OSError:
-                found[guest.device] = None
-    return found
+def index_of(device: str) -> int | None:
+    """Its number here; None: there is none of that name."""
+    with contextlib.suppress(OSError):
+        return socket.if_nametoindex(device)
+    return None
 
 
 def parse_ends(words: Sequence[object]) -> list[PipeEnd]:

@@ -21,13 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from datapath.errors import DatapathError, LocalError
+from datapath.vnic.devices import GuestDevices
 from datapath.vnic.peering import Peering
 from datapath.vnic.program import CardEnded, Program, Settings
 from datapath.vnic.spec import CardFile
 
 SOCKET_PREFIX = "datapath-vnic/"
-_AGAIN_S = 1.0
+_AGAIN_S = (0.1, 2.0)
 _ENDED_QUICKLY_S = 5.0
+_DEVICES_S = 0.25
 
 
 def host_here(file: CardFile) -> str:
@@ -71,28 +73,56 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _serve(file: CardFile, settings: Settings, tell: Callable[[str], None]) -> None:
-    loop = asyncio.get_running_loop()
+    """The first card has to start.  What keeps another one from starting later may pass.
+
+    Such as the queues of a card that was killed, which the kernel has not released yet.
+    """
+    loop, devices = asyncio.get_running_loop(), GuestDevices(settings, tell)
+    told, pause_s = "", _AGAIN_S[0]
+    await _serve_one(file, Program(_start, settings), devices, tell)
     while True:
         began = loop.time()
-        program = Program(_start, settings)
-        tell(f"card of {settings.hosts[0].name} on {settings.port}, as process {program.pid}")
         try:
-            await _serve_one(file, program, tell)
-        except* CardEnded as group:
-            tell(f"{_first(group)}; another one takes its place")
-        finally:
-            program.close()
-        if loop.time() - began < _ENDED_QUICKLY_S:
-            await asyncio.sleep(_AGAIN_S)
+            program = Program(_start, devices.available())
+            told = ""
+            await _serve_one(file, program, devices, tell)
+        except* (DatapathError, OSError) as group:
+            why = str(_first(group))
+            if why != told:
+                tell(f"{why}; it is tried again until it succeeds")
+            told = why
+        if loop.time() - began > _ENDED_QUICKLY_S:
+            pause_s = _AGAIN_S[0]
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _AGAIN_S[1])
 
 
-async def _serve_one(file: CardFile, program: Program, tell: Callable[[str], None]) -> None:
+async def _serve_one(
+    file: CardFile, program: Program, devices: GuestDevices, tell: Callable[[str], None]
+) -> None:
+    """Until the card has ended, or another one would have more of the guests."""
+    settings = program.settings
     names = list(file.hosts)
-    me = names.index(program.settings.hosts[0].name)
+    me = names.index(settings.hosts[0].name)
+    tell(f"card of {names[me]} on {settings.port}, as process {program.pid}")
     peering = Peering(program, bytes.fromhex(file.key), file.control_port, names[me + 1 :], tell)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(peering.run())
-        tasks.create_task(_answer_watchers(program, peering))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(peering.run())
+            tasks.create_task(_watch_devices(program, devices))
+            tasks.create_task(_answer_watchers(program, peering, devices))
+    except* CardEnded as group:
+        tell(f"{_first(group)}; another one takes its place")
+    finally:
+        program.close()
+
+
+async def _watch_devices(program: Program, devices: GuestDevices) -> None:
+    """CardEnded as soon as a guest has another device, which needs another card."""
+    while True:
+        await asyncio.sleep(_DEVICES_S)
+        if name := devices.better(program):
+            raise CardEnded(f"this card has not the {name} that is there now")
 
 
 def _start(program: Path) -> subprocess.Popen[bytes]:
@@ -104,11 +134,11 @@ def _start(program: Path) -> subprocess.Popen[bytes]:
 # ---- who asks for counters ---------------------------------------------------------------
 
 
-async def _answer_watchers(program: Program, peering: Peering) -> None:
+async def _answer_watchers(program: Program, peering: Peering, devices: GuestDevices) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, DatapathError):
             if _may_watch(writer):
-                writer.write(json.dumps(_report(program, peering)).encode())
+                writer.write(json.dumps(_report(program, peering, devices)).encode())
                 await writer.drain()
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,13 +158,14 @@ def _may_watch(writer: asyncio.StreamWriter) -> bool:
     return user in (0, os.geteuid())
 
 
-def _report(program: Program, peering: Peering) -> dict[str, object]:
+def _report(program: Program, peering: Peering, devices: GuestDevices) -> dict[str, object]:
     return {
         "host": program.settings.hosts[0].name,
         "port": program.settings.port,
         "pid": program.pid,
         "tunnels": program.state(),
         "handshakes": dict(peering.counts),
+        "waiting": devices.waiting,
         **program.counters(),
     }
 

@@ -156,8 +156,8 @@ class Bench:
         row = {"mac": guest.mac, "ipv4": guest.ipv4, "ipv6": guest.ipv6}
         return {"host": f"host{host}", "device": name, **row}
 
-    def join(self, name: str) -> None:
-        """Make the veth of a guest, and its addresses."""
+    def join(self, name: str, state: str = "up") -> None:
+        """Make the veth of a guest, and its addresses.  state: of the card's end."""
         mtu = CardFile.model_validate(self.data).mtu
         guest, host = self.guests[name], self.hosts[int(name[-1])]
         queues = "numtxqueues 1 numrxqueues 1"
@@ -165,7 +165,7 @@ class Bench:
             ["ip", "-batch", "-"],
             stdin=f"link add {name} mtu {mtu} {queues} type veth peer name eth1 mtu {mtu} {queues} "
             f"netns /proc/self/fd/{guest.space.net_fd} address {guest.mac}\n"
-            f"link set {name} addrgenmode none up",
+            f"link set {name} addrgenmode none {state}",
             pass_fds=[guest.space.net_fd],
         )
         commands = (

@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +22,10 @@ import pytest
 from datapath.cli.app import run
 from datapath.lanes.namespace import spawn
 from datapath.native.paths import ROOT
+from datapath.vnic.devices import trouble
 from datapath.vnic.watching import running
 from tests.vnic.bench import Bench, write_file
-from tests.waiting import wait_until
+from tests.waiting import wait_for_words, wait_until
 
 DPCTL = str(ROOT / "dpctl")
 CONTROL_PORT = 4790
@@ -95,8 +97,7 @@ def test_cards_meet_and_come_back(services: Services) -> None:
 
     # The card alone is killed: its owner makes another one.
     card = services.show(0)["pid"]
-    kill = ["kill", "-9", str(card)]
-    assert spawn(services.bench.hosts[0].namespace, kill).wait() == 0
+    _kill(services.bench, card)
     wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
     services.wait_up()
     assert blue0.ping(blue1.ipv4)
@@ -114,6 +115,42 @@ def test_cards_meet_and_come_back(services: Services) -> None:
     services.running[-1].send_signal(signal.SIGINT)
     assert services.running[-1].wait(20) == 130
     assert not _has_xdp(services.bench, "blue0")
+
+
+def test_a_card_is_tried_again_while_the_kernel_holds_its_queues(services: Services) -> None:
+    services.start(0)
+    services.start(1)
+    services.wait_up()
+    card = services.show(0)["pid"]
+    with _held_sockets(services.bench, card):
+        _kill(services.bench, card)
+        wait_for_words(services.folder / "0-0" / "log", "tried again", services.running[0])
+        with pytest.raises(subprocess.TimeoutExpired):
+            services.running[0].wait(2)
+        assert services.log(0).count("resource busy") == 1
+    wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
+    services.wait_up()
+    assert services.bench.guests["blue0"].ping(services.bench.guests["blue1"].ipv4)
+
+
+@contextlib.contextmanager
+def _held_sockets(bench: Bench, card: int) -> Iterator[None]:
+    """The card's AF_XDP sockets outlive it for as long as the body runs."""
+    holder = spawn(
+        bench.hosts[0].namespace,
+        [sys.executable, str(Path(__file__).with_name("holder.py")), str(card)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout
+        assert int(holder.stdout.readline()) == 2
+        yield
+        holder.communicate()
+
+
+def _kill(bench: Bench, card: int) -> None:
+    assert spawn(bench.hosts[0].namespace, ["kill", "-9", str(card)]).wait() == 0
 
 
 def test_a_stream_outlives_a_card_that_is_killed(root: None, tmp_path: Path) -> None:
@@ -140,8 +177,7 @@ def test_a_stream_outlives_a_card_that_is_killed(root: None, tmp_path: Path) -> 
         while len(got) < len(data) // 4:
             got += server.recv(4096)
         card = services.show(0)["pid"]
-        kill = ["kill", "-9", str(card)]
-        assert spawn(services.bench.hosts[0].namespace, kill).wait() == 0
+        _kill(services.bench, card)
         while len(got) < len(data):
             got += server.recv(65536)
         sender.join()
@@ -169,6 +205,74 @@ def test_a_guest_goes_and_comes_back(services: Services) -> None:
     wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
     services.wait_up()
     assert blue0.ping(blue1.ipv4)
+
+
+def test_a_guest_that_is_not_ready_costs_the_others_nothing(services: Services) -> None:
+    bench = services.bench
+    blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
+    red0, red1 = bench.guests["red0"], bench.guests["red1"]
+    host = bench.hosts[0].namespace
+    services.start(0)
+    services.start(1)
+    services.wait_up()
+    card = services.show(0)["pid"]
+    host.check_output(["ip", "link", "delete", "blue0"])
+    bench.join("blue0", "down")
+    wait_for_words(services.folder / "0-0" / "log", "blue0 is down", services.running[0])
+    assert red0.ping(red1.ipv4)
+    assert services.show(0)["pid"] == card
+
+    # Another card does without that guest as well.
+    _kill(bench, card)
+    wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
+    services.wait_up()
+    assert red0.ping(red1.ipv4)
+    assert set(services.show(0)["guests"]) == {"red0"}
+    assert services.show(0)["waiting"] == {"blue0": "blue0 is down"}
+    assert services.log(0).count("blue0 is down") == 1
+
+    host.check_output(["ip", "link", "set", "blue0", "up"])
+    wait_until(lambda: "blue0" in services.show(0).get("guests", {}), "the guest has a card again")
+    services.wait_up()
+    assert blue0.ping(blue1.ipv4)
+    assert red0.ping(red1.ipv4)
+    assert services.show(0)["waiting"] == {}
+
+
+def test_a_host_whose_only_guest_is_not_ready_has_a_card(services: Services) -> None:
+    """It has nothing to do, and takes the guest up again."""
+    bench = services.bench
+    services.start(0)
+    services.start(1)
+    services.wait_up()
+    card = services.show(0)["pid"]
+    for name in ("blue0", "red0"):
+        bench.hosts[0].namespace.check_output(["ip", "link", "delete", name])
+    _kill(bench, card)
+    wait_until(lambda: services.show(0).get("guests") == {}, "there is a card without guests")
+    services.wait_up()
+    bench.join("red0")
+    wait_until(lambda: "red0" in services.show(0).get("guests", {}), "the guest is back")
+    services.wait_up()
+    assert bench.guests["red0"].ping(bench.guests["red1"].ipv4)
+
+
+def test_what_keeps_a_card_from_a_device_is_told(services: Services) -> None:
+    host = services.bench.hosts[0].namespace
+    commands = (
+        "link add one numrxqueues 1 type veth peer name down numrxqueues 1",
+        "link add many mtu 1400 numrxqueues 2 type veth peer name rest",
+        "link set one up",
+        "link set many up",
+    )
+    host.check_output(["ip", "-batch", "-"], stdin="\n".join(commands))
+    told = host.in_network(lambda: [trouble(name, 1500) for name in ("one", "down", "none")])
+    assert told == ["", "down is down", "there is no device none"]
+    told = host.in_network(lambda: [trouble("many", mtu) for mtu in (1400, 1500)])
+    assert told == [
+        "many has 2 receive queues in place of one",
+        "MTU 1400 of many is less than the guests' of 1500",
+    ]
 
 
 def _cpu_ticks(bench: Bench, pid: int) -> int:

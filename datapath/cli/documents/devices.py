@@ -55,6 +55,7 @@ class Card(TypedDict):
     hosts: dict[str, Any]
     tunnels: dict[str, Any]
     guests: dict[str, Any]
+    waiting: Annotated[dict[str, str], means("device of each guest that the card is without: why")]
     tenants: dict[str, Any]
 
 
