@@ -6,12 +6,14 @@ All hosts have the same file, but for the names of devices on other hosts, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
+from string import hexdigits
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from datapath.cc.spec import Cc
 from datapath.units import BitRate, Bytes, DurationNs
@@ -26,8 +28,48 @@ OTHER = "other"
 
 _CLASSES_MAX = 8
 
+_RATE_MAX = 10_000_000_000_000  # as vnic/control.c
+
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _NETDEV = r"^[^\s/,]{1,15}$"
+_KEY = r"^[0-9A-Fa-f]{64}$"
+
+
+def _check_key(value: object) -> object:
+    """Errors do not show the value, which is secret."""
+    if value is None or (isinstance(value, str) and re.fullmatch(_KEY, value)):
+        return value
+    has = "is not text"
+    if isinstance(value, str):
+        odd = sum(c not in hexdigits for c in value)
+        has = f"has {len(value)} characters" + (f", {odd} of them no such digits" if odd else "")
+    raise ValueError(f"it should be 64 hexadecimal digits in quotes, and {has}")
+
+
+def _check_mac(value: object) -> object:
+    digits = value.replace(":", "") if isinstance(value, str) else ""
+    if digits and set(digits) == {"0"}:
+        raise ValueError(f"{value} is no guest's link address")
+    if re.fullmatch(r"[0-9A-Fa-f]{12}", digits) and int(digits[:2], 16) & 1:
+        raise ValueError(f"{value} is a multicast address; a guest's is unicast")
+    return value
+
+
+def _check_device(value: object) -> object:
+    if value == "lo":
+        raise ValueError("lo is no guest's device: name the other end of its veth, or its tap")
+    return value
+
+
+def _check_address(value: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    if value.is_multicast or value.is_unspecified or value == IPv4Address("255.255.255.255"):
+        raise ValueError(f"{value} is not the address of one host")
+    return value
+
+
+_Rate = Annotated[BitRate, Field(ge=1_000, le=_RATE_MAX)]
+_IPv4 = Annotated[IPv4Address, AfterValidator(_check_address)]
+_IPv6 = Annotated[IPv6Address, AfterValidator(_check_address)]
 
 
 class Guest(BaseModel):
@@ -36,15 +78,17 @@ class Guest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     host: str = Field(description="Name of the host on which it runs.")
-    device: str | None = Field(
+    device: Annotated[str | None, BeforeValidator(_check_device)] = Field(
         None,
         pattern=_NETDEV,
         description="The host's side of its network: the other end of its veth, or its tap. "
         "Needed on its own host alone.",
     )
-    mac: str = Field(pattern=MAC, description="Its link address, which must be unicast.")
-    ipv4: IPv4Address | None = Field(None, description="Its IPv4 address.")
-    ipv6: IPv6Address | None = Field(
+    mac: Annotated[str, BeforeValidator(_check_mac)] = Field(
+        pattern=MAC, description="Its link address, which must be unicast."
+    )
+    ipv4: _IPv4 | None = Field(None, description="Its IPv4 address.")
+    ipv6: _IPv6 | None = Field(
         None, description="Its IPv6 address, beside the link-local one that its MAC makes."
     )
 
@@ -62,11 +106,11 @@ class Share(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     weight: int = Field(1, ge=1, le=4096, description="Its part, beside the weights of others.")
-    min_rate: BitRate | None = Field(
-        None, ge=1_000, description="Guaranteed: it has that much, if its weight gives it less."
+    min_rate: _Rate | None = Field(
+        None, description="Guaranteed: it has that much, if its weight gives it less."
     )
-    max_rate: BitRate | None = Field(
-        None, ge=1_000, description="It never has more, even when nobody else wants it."
+    max_rate: _Rate | None = Field(
+        None, description="It never has more, even when nobody else wants it."
     )
 
     @model_validator(mode="after")
@@ -100,9 +144,7 @@ class CardHost(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    address: IPv4Address | IPv6Address = Field(
-        description="Its address on the network between the hosts."
-    )
+    address: _IPv4 | _IPv6 = Field(description="Its address on the network between the hosts.")
     port: str = Field(
         "udp",
         pattern=r"^(udp|afxdp:[^\s/,]{1,15})$",
@@ -156,9 +198,8 @@ class Card(BaseModel):
         "silence does not wait. Unset: not at all, but 1ms behind virtual machines whose CPUs are "
         "emulated.",
     )
-    rate: BitRate | None = Field(
+    rate: _Rate | None = Field(
         None,
-        ge=1_000,
         description="Most that a card sends, counted in its guests' frames. Unset: as much as "
         "the network takes.",
     )
@@ -235,8 +276,8 @@ class CardFile(Card):
         le=GUEST_MTU_MAX,
         description="MTU of the guests' devices. The network's own may be less.",
     )
-    key: str = Field(
-        pattern=r"^[0-9A-Fa-f]{64}$",
+    key: Annotated[str, BeforeValidator(_check_key)] = Field(
+        pattern=_KEY,
         description="The secret by which cards accept each other: 32 random bytes, as "
         "`openssl rand -hex 32` writes them.",
     )

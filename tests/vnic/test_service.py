@@ -337,7 +337,7 @@ def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        ({"key": "secret"}, "it must match"),
+        ({"key": "secret"}, "64 hexadecimal digits in quotes, and has 6 characters, 3 of them no"),
         ({"kye": "0f"}, "did you mean key"),
         ({"mtu": "20KiB"}, "at most 9000B"),
         ({"hosts": {"b": {"address": "203.0.113.9"}}}, "no host 'a'"),
@@ -347,6 +347,9 @@ def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any
         ),
         ({"recover": {"udp": [70000]}}, "recover.udp[0]"),
         ({"cc": {"algo": "no-such"}}, "no-such"),
+        ({"rate": "99999999tbit"}, "rate: '99999999tbit': it should be at most 10tbit"),
+        ({"classes": {"other": {"max_rate": "11tbit"}}}, "classes.other.max_rate"),
+        ({"hosts": {"a": {"address": "0.0.0.0"}}}, "hosts.a.address"),
     ],
 )
 def test_a_wrong_file_is_told_with_its_place(
@@ -355,6 +358,38 @@ def test_a_wrong_file_is_told_with_its_place(
     error = refused(capfd, tmp_path, card_file() | spoil)
     assert told in error
     assert "cards.yaml" in error or "no-such" in error
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ({"mac": "00:00:00:00:00:00"}, "no guest's link address"),
+        ({"mac": "01:00:5e:00:00:01"}, "a multicast address"),
+        ({"ipv4": "224.0.0.5"}, "224.0.0.5 is not the address of one host"),
+        ({"ipv4": "0.0.0.0"}, "0.0.0.0 is not"),
+        ({"ipv4": "255.255.255.255"}, "255.255.255.255 is not"),
+        ({"ipv6": "ff02::1"}, "ff02::1 is not"),
+        ({"ipv6": "::"}, ":: is not"),
+        ({"device": "lo"}, "lo is no guest's device"),
+    ],
+)
+def test_a_guest_that_cannot_be_is_told_with_its_place(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, spoil: dict[str, str], told: str
+) -> None:
+    data = card_file()
+    data["tenants"]["blue"]["guests"][0] |= spoil
+    error = refused(capfd, tmp_path, data)
+    assert told in error
+    assert f"tenants.blue.guests[0].{next(iter(spoil))}" in error
+
+
+@pytest.mark.parametrize("key", ["94fc" * 15, "94fc" * 17, "94fcx" * 13, 94_949_494, ["94fc94fc"]])
+def test_no_error_shows_the_key(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, key: object
+) -> None:
+    error = refused(capfd, tmp_path, card_file() | {"key": key})
+    assert "key: it should be 64 hexadecimal digits in quotes" in error
+    assert "94" not in error.replace(str(tmp_path), "")
 
 
 def test_addresses_of_a_tenant_are_its_guests_own(
