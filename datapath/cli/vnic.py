@@ -136,8 +136,10 @@ def _print(now: Look, before: Look | None, fmt: Format) -> None:
     for card in now.cards:
         print(printable(f"{card['host']} on {card['port']}, process {card['pid']}"))
         print_rows(list(_tunnels(card)), _TUNNEL_COLUMNS, fmt)
+        for name, why in card.get("reasons", {}).items():
+            print(printable(f"{name}: {why}"))
         print_rows(list(_guests(card)), _GUEST_COLUMNS, fmt)
-        for why in card["waiting"].values():
+        for why in card.get("waiting", {}).values():
             print(printable(f"waiting: {why}"))
         print_rows(list(_classes(card, rates)), _CLASS_COLUMNS, fmt)
         print(f"refused: {_nonzero(card['network'] | card['handshakes'], _REFUSED) or 'nothing'}\n")
@@ -166,7 +168,7 @@ _GUEST_DROPPED = (
     *("tap_drops", "ring_drops"),
 )
 _REFUSED = (
-    *("unknown_host", "bad_vxlan", "refused", "silent", "too_many"),
+    *("unknown_host", "bad_vxlan", "refused", "silent", "too_many", "no_answer"),
     *("engine_drop_unknown_qp", "engine_drop_foreign_addr", "engine_drop_icrc"),
 )
 

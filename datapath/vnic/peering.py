@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from datapath.vnic.program import CardEnded, Program
 
 HANDSHAKE_S = 5.0
 STRANGERS_MAX = 64
+TOLD_MAX = 1024
+"""Hosts and strangers of which is remembered what was told."""
 _RETRY_S = (0.2, 2.0)
 _WATCH_S = 0.25
 _KEEPALIVE = {"TCP_KEEPIDLE": 3, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 5}
@@ -32,7 +35,8 @@ class Peering:
     """All tunnels of one card.
 
     program: its hosts are the peers, in the order of the file; first: names of the hosts that this
-    one calls.  tell: is given a line for the user when a tunnel comes or goes.
+    one calls.  tell: is given a line for the user when a tunnel comes or goes, and why there is
+    none: once, and again when the reason changes.
     counts: refused handshakes and calls, by their reason.
     """
 
@@ -50,6 +54,7 @@ class Peering:
         self._calls = list(calls)
         self._sessions: dict[str, asyncio.StreamWriter] = {}
         self._strangers = 0
+        self._told: dict[str, str] = {}
         self.counts: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -61,7 +66,26 @@ class Peering:
             for name in self._calls:
                 tasks.create_task(self._keep_calling(name))
 
+    def reasons(self) -> dict[str, str]:
+        """Name of each other host without a tunnel -> why, as far as it is known here."""
+        known = {}
+        for host in self._hosts[1:]:
+            if host.name not in self._sessions:
+                last = "it is being called" if host.name in self._calls else "it has not called"
+                at = f"{last}, TCP port {self._port}"
+                known[host.name] = self._told.get(host.name, at)
+        return known
+
     # ---- both sides ----
+
+    def _tell_failure(self, who: str, why: str) -> None:
+        """who: a host's name, or a stranger's address."""
+        if self._told.get(who) == why:
+            return
+        self._tell(f"{who}: {why}")
+        if who not in self._index and len(self._told) >= TOLD_MAX:
+            self._told = {name: old for name, old in self._told.items() if name in self._index}
+        self._told[who] = why
 
     async def _watch(self) -> None:
         """Ends the session of a tunnel that broke, so that it is made anew."""
@@ -77,7 +101,7 @@ class Peering:
     def _make_offer(self, name: str) -> Offer:
         return Offer(self._program.settings.mtu, self._program.offer(self._index[name]))
 
-    def _join(self, name: str, theirs: Offer) -> None:
+    def _check_offer(self, name: str, theirs: Offer) -> None:
         settings = self._program.settings
         if theirs.mtu != settings.mtu or len(theirs.ends) != settings.pipes:
             raise RemoteError(
@@ -85,7 +109,6 @@ class Peering:
                 f"{settings.mtu} and {settings.pipes}",
                 hint="give all hosts the same file",
             )
-        self._program.connect(self._index[name], theirs.ends)
 
     async def _stay(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -94,6 +117,7 @@ class Peering:
         before, self._sessions[name] = self._sessions.get(name), writer
         if before is not None:
             before.close()  # the peer has begun anew, and its old tunnel is no more
+        self._told.pop(name, None)
         self._tell(f"the tunnel to {name} is up")
         with contextlib.suppress(OSError):
             await reader.read(1)
@@ -111,11 +135,12 @@ class Peering:
             try:
                 await self._call(name)
                 delay_s = _RETRY_S[0]
-            except (OSError, TimeoutError, EOFError):
+            except (OSError, EOFError) as error:
                 self.counts["no_answer"] += 1
+                self._tell_failure(name, self._no_answer(name, error))
             except DatapathError as error:
                 self.counts["refused"] += 1
-                self._tell(f"{name}: {error}")
+                self._tell_failure(name, _with_hint(error))
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, longest_s)
 
@@ -127,8 +152,17 @@ class Peering:
                 writer.write(caller.hello())
                 challenge = await _line(reader)
                 writer.write(caller.offer(challenge, lambda: self._make_offer(name)))
-                self._join(name, caller.accept(await _line(reader)))
+                theirs = caller.accept(await _line(reader))
+                self._check_offer(name, theirs)
+                self._program.connect(self._index[name], theirs.ends)
             await self._stay(name, reader, writer)
+
+    def _no_answer(self, name: str, error: OSError | EOFError) -> str:
+        where = f"{self._hosts[self._index[name]].address}, TCP port {self._port}"
+        if isinstance(error, EOFError):
+            return f"the card at {where} hangs up; what does it say?"
+        why = os.strerror(error.errno) if error.errno else f"nothing within {HANDSHAKE_S:g} s"
+        return f"no card answers at {where}: {why}; it is called again until one does"
 
     # ---- the answerer ----
 
@@ -147,23 +181,30 @@ class Peering:
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """The name of the peer with which there is a tunnel now; "": it is none."""
         self._strangers += 1
+        who, answerer = _peer_address(writer), Answerer(self._key, self._hosts[0].name)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                answerer = Answerer(self._key, self._hosts[0].name)
                 writer.write(answerer.challenge(await _line(reader)))
-                name = answerer.peer
-                self._check_caller(name, writer)
+                self._check_caller(answerer.peer, writer)
+                who = name = answerer.peer
                 theirs, answer = answerer.accept(
                     await _line(reader), lambda: self._make_offer(name)
                 )
-                self._join(name, theirs)
+                try:
+                    self._check_offer(name, theirs)
+                except RemoteError:
+                    writer.write(answer)  # by which the caller learns of it
+                    raise
+                self._program.connect(self._index[name], theirs.ends)
                 writer.write(answer)
                 return name
-        except (OSError, TimeoutError, EOFError):
+        except (OSError, EOFError):
             self.counts["silent"] += 1
+            if who in self._index:
+                self._tell_failure(who, "it called and hung up; do the hosts have the same key?")
         except DatapathError as error:
             self.counts["refused"] += 1
-            self._tell(f"{_peer_address(writer)}: {error}")
+            self._tell_failure(who, _with_hint(error))
         finally:
             self._strangers -= 1
         return ""
@@ -175,6 +216,10 @@ class Peering:
             raise RemoteError(f"{name!r} is no host that calls this one")
         if _peer_address(writer) != self._hosts[index].address:
             raise RemoteError(f"{name} calls from another address than its own")
+
+
+def _with_hint(error: DatapathError) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)
 
 
 def _peer_address(writer: asyncio.StreamWriter) -> str:

@@ -165,6 +165,7 @@ def _report(program: Program, peering: Peering, devices: GuestDevices) -> dict[s
         "pid": program.pid,
         "tunnels": program.state(),
         "handshakes": dict(peering.counts),
+        "reasons": peering.reasons(),
         "waiting": devices.waiting,
         **program.counters(),
     }

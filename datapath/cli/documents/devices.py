@@ -54,6 +54,9 @@ class Card(TypedDict):
     pid: int
     hosts: dict[str, Any]
     tunnels: dict[str, Any]
+    reasons: Annotated[
+        dict[str, str], means("other host to which there is no tunnel: why, as far as known")
+    ]
     guests: dict[str, Any]
     waiting: Annotated[dict[str, str], means("device of each guest that the card is without: why")]
     tenants: dict[str, Any]

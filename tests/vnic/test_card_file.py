@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What is wrong with a file of virtual cards is told before anything runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datapath.cli.app import run
+from tests.vnic.bench import write_file
+
+
+def card_file() -> dict[str, Any]:
+    guest = {"host": "a", "device": "tap0", "mac": "02:00:00:00:00:01", "ipv4": "10.0.0.1"}
+    return {
+        "version": 1,
+        "key": "0f" * 32,
+        "hosts": {"a": {"address": "127.0.0.1"}, "b": {"address": "203.0.113.9"}},
+        "tenants": {"blue": {"vni": 7, "guests": [guest]}},
+    }
+
+
+def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any]) -> str:
+    # A file that is taken by mistake begins no card.
+    assert run(["vnic", "run", str(write_file(folder, data)), "--host", "nobody"]) == 2
+    return capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ({"key": "secret"}, "64 hexadecimal digits in quotes, and has 6 characters, 3 of them no"),
+        ({"kye": "0f"}, "did you mean key"),
+        ({"mtu": "20KiB"}, "at most 9000B"),
+        ({"hosts": {"b": {"address": "203.0.113.9"}}}, "no host 'a'"),
+        (
+            {"hosts": {"a": {"address": "203.0.113.9"}, "b": {"address": "203.0.113.9"}}},
+            "there twice",
+        ),
+        ({"recover": {"udp": [70000]}}, "recover.udp[0]"),
+        ({"rate": "99999999tbit"}, "rate: '99999999tbit': it should be at most 10tbit"),
+        ({"classes": {"other": {"max_rate": "11tbit"}}}, "classes.other.max_rate"),
+        ({"hosts": {"a": {"address": "0.0.0.0"}}}, "hosts.a.address"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_place(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, spoil: dict[str, Any], told: str
+) -> None:
+    error = refused(capfd, tmp_path, card_file() | spoil)
+    assert told in error
+    assert "cards.yaml" in error
+
+
+def test_an_unknown_algorithm_is_named(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = write_file(tmp_path, card_file() | {"cc": {"algo": "no-such"}})
+    assert run(["vnic", "run", str(file)]) == 2
+    assert "no-such" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ({"mac": "00:00:00:00:00:00"}, "no guest's link address"),
+        ({"mac": "01:00:5e:00:00:01"}, "a multicast address"),
+        ({"ipv4": "224.0.0.5"}, "224.0.0.5 is not the address of one host"),
+        ({"ipv4": "0.0.0.0"}, "0.0.0.0 is not"),
+        ({"ipv4": "255.255.255.255"}, "255.255.255.255 is not"),
+        ({"ipv6": "ff02::1"}, "ff02::1 is not"),
+        ({"ipv6": "::"}, ":: is not"),
+        ({"device": "lo"}, "lo is no guest's device"),
+    ],
+)
+def test_a_guest_that_cannot_be_is_told_with_its_place(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, spoil: dict[str, str], told: str
+) -> None:
+    data = card_file()
+    data["tenants"]["blue"]["guests"][0] |= spoil
+    error = refused(capfd, tmp_path, data)
+    assert told in error
+    assert f"tenants.blue.guests[0].{next(iter(spoil))}" in error
+
+
+@pytest.mark.parametrize("key", ["94fc" * 15, "94fc" * 17, "94fcx" * 13, 94_949_494, ["94fc94fc"]])
+def test_no_error_shows_the_key(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, key: object
+) -> None:
+    error = refused(capfd, tmp_path, card_file() | {"key": key})
+    assert "key: it should be 64 hexadecimal digits in quotes" in error
+    assert "94" not in error.replace(str(tmp_path), "")
+
+
+def test_addresses_of_a_tenant_are_its_guests_own(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = card_file()
+    twin = data["tenants"]["blue"]["guests"][0] | {"mac": "02:00:00:00:00:02", "device": "tap1"}
+    data["tenants"]["blue"]["guests"].append(twin)
+    assert "10.0.0.1 is there twice" in refused(capfd, tmp_path, data)
+
+
+def test_a_key_that_others_can_read_is_refused(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write_file(tmp_path, card_file())
+    path.chmod(0o644)
+    assert run(["vnic", "run", str(path)]) == 2
+    assert f"chmod 600 {path}" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a card does")
+def test_a_device_that_is_not_there_is_named(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["vnic", "run", str(write_file(tmp_path, card_file()))]) == 3
+    assert "tap0" in capfd.readouterr().err
