@@ -118,10 +118,18 @@ def _look(host: str) -> Look:
 
 
 def _load(file: Path) -> CardFile:
+    from datapath.experiment.document import Kind
     from datapath.experiment.load import load_model
     from datapath.vnic.spec import CardFile
 
-    return load_model(file, CardFile, hint="correct the file; docs/vnic.md has the format")
+    kind = Kind(
+        what="a file of virtual cards",
+        file="a file of virtual cards",
+        begin="begin with `version: 1` and `key: ...`; docs/vnic.md has the format",
+        shorter="docs/vnic.md has the format",
+        instead_of_folder="name a file of virtual cards in it",
+    )
+    return load_model(file, CardFile, kind, "correct the file; docs/vnic.md has the format")
 
 
 def _tell(line: str) -> None:

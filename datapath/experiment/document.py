@@ -45,6 +45,30 @@ _MERGE = "tag:yaml.org,2002:merge"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a file is meant to be, in the words of errors about one that is something else.
+
+    begin, shorter: hints for a file that is no mapping, and for one that is too large.
+    instead_of_folder: a hint for a folder in its place, `{}` in it.
+    """
+
+    what: str
+    file: str
+    begin: str
+    shorter: str
+    instead_of_folder: str
+
+
+EXPERIMENT = Kind(
+    what="an experiment",
+    file="an experiment file",
+    begin="begin with `version: 1` and `name: ...`",
+    shorter="put long lists into files of their own, as docs/experiment-file.md shows",
+    instead_of_folder="name an experiment file; a run that ended early goes on with --resume {}",
+)
+
+
 @dataclass(frozen=True, order=True)
 class Place:
     """Line and column, counted from one, as editors do; 0 for what is not in a file."""
@@ -156,7 +180,7 @@ class Document:
         return str(part)
 
 
-def parse(text: str, file: str) -> Document:
+def parse(text: str, file: str, kind: Kind = EXPERIMENT) -> Document:
     """Read YAML text; `file` is the name in messages.
 
     Raises InvalidFile for syntax errors, duplicate keys (all of them), other documents than
@@ -164,29 +188,26 @@ def parse(text: str, file: str) -> Document:
     """
     if len(text) > BYTES_MAX:
         problem = Problem(file, Place(0, 0), "", f"larger than {BYTES_MAX:,} characters")
-        raise InvalidFile([problem], hint=_SHORTER)
+        raise InvalidFile([problem], hint=kind.shorter)
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer = _Composer  # type: ignore[assignment]
     try:
         root = yaml.compose(io.StringIO(text))
     except _TooMuch as error:
-        raise InvalidFile([_syntax_problem(error, file)], hint=_SHORTER) from None
+        raise InvalidFile([_syntax_problem(error, file)], hint=kind.shorter) from None
     except MarkedYAMLError as error:
         raise InvalidFile([_syntax_problem(error, file)]) from None
     except (YAMLError, ValueError) as error:
         raise InvalidFile([Problem(file, Place(1, 1), "", f"not YAML: {error}")]) from None
     if not isinstance(root, MappingNode):
-        problem = Problem(file, Place(1, 1), "", "not an experiment: the file is not a mapping")
-        raise InvalidFile([problem], hint="begin with `version: 1` and `name: ...`")
+        text = f"not {kind.what}: the file is not a mapping"
+        raise InvalidFile([Problem(file, Place(1, 1), "", text)], hint=kind.begin)
     reader = _Reader(yaml, Document(file, {}))
     data = reader.read(root, ())
     if reader.problems:
         raise InvalidFile(reader.problems)
     reader.document.data = data
     return reader.document
-
-
-_SHORTER = "put long lists into files of their own, as docs/experiment-file.md shows"
 
 
 class _TooMuch(MarkedYAMLError):

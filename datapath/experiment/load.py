@@ -26,9 +26,11 @@ from datapath.experiment import twins
 from datapath.experiment.axes import Axis, read_axes
 from datapath.experiment.document import (
     BYTES_MAX,
+    EXPERIMENT,
     TOLD_MAX,
     Document,
     InvalidFile,
+    Kind,
     Path,
     Place,
     Problem,
@@ -82,16 +84,16 @@ def load(source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
     return load_text(read_experiment(source), source, overrides)
 
 
-def read_experiment(source: FilePath) -> str:
-    """The text of an experiment file; LocalError when it cannot be read."""
+def read_experiment(source: FilePath, kind: Kind = EXPERIMENT) -> str:
+    """The text of an experiment file, or of another kind; LocalError when it cannot be read."""
     try:
         return foreign.read_bytes(source, BYTES_MAX).decode()
     except FileNotFoundError:
         raise LocalError(
-            f"{source}: no such file", hint=_suggest_file(source) or "name an experiment file"
+            f"{source}: no such file", hint=_suggest_file(source) or f"name {kind.file}"
         ) from None
     except IsADirectoryError:
-        hint = f"name an experiment file; a run that ended early goes on with --resume {source}"
+        hint = kind.instead_of_folder.format(source)
         raise LocalError(f"{source} is a folder", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise LocalError(f"{source}: cannot be read: {_why(error)}") from None
@@ -105,9 +107,12 @@ def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> Loa
     return _Loader(document, text, source, tuple(overrides)).load()
 
 
-def load_model(source: FilePath, model: type[_Model], hint: str) -> _Model:
-    """A file of another format, read and checked as experiments are."""
-    document = parse(read_experiment(source), str(source))
+def load_model(source: FilePath, model: type[_Model], kind: Kind, hint: str) -> _Model:
+    """A file of another kind, read and checked as experiments are.
+
+    hint: for one with mistakes in it.
+    """
+    document = parse(read_experiment(source, kind), str(source), kind)
     try:
         return model.model_validate(document.data, context=dict(HAND_WRITTEN))
     except ValidationError as error:

@@ -116,3 +116,20 @@ def test_a_device_that_is_not_there_is_named(
 ) -> None:
     assert run(["vnic", "run", str(write_file(tmp_path, card_file()))]) == 3
     assert "tap0" in capfd.readouterr().err
+
+
+def test_what_is_no_file_of_cards_is_told_as_such(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    empty, large = tmp_path / "empty.cards", tmp_path / "large.cards"
+    empty.touch()
+    large.write_text("x" * (2**20 + 1))
+    told = {}
+    for path in (empty, large, tmp_path / "none", tmp_path):
+        assert run(["vnic", "run", str(path)]) == 2
+        told[path] = capfd.readouterr().err.replace("\n", " ")
+        assert "experiment" not in told[path]
+    assert "not a file of virtual cards: the file is not a mapping" in told[empty]
+    assert "`version: 1` and `key: ...`" in told[empty]
+    assert "no such file hint: name a file of virtual cards" in told[tmp_path / "none"]
+    assert "is a folder hint: name a file of virtual cards in it" in told[tmp_path]
