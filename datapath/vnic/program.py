@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ Start = Callable[[Path], Piped]
 """Starts a program where the devices are, with pipes as standard input and output."""
 
 _ROUTE_S = 3.0
+_BUSY_HINT = "another card or AF_XDP program has that device: end it; dpctl vnic show lists cards"
 
 
 class CardEnded(RunFailed):
@@ -193,7 +196,9 @@ class Program:
         except RunFailed as error:
             raise CardEnded(str(error), hint=error.hint) from None
         if answer.startswith("error "):
-            raise CapabilityError(f"the virtual card: {answer.removeprefix('error ')}")
+            why = answer.removeprefix("error ")
+            hint = _BUSY_HINT if why.endswith(os.strerror(errno.EBUSY)) else ""
+            raise CapabilityError(f"the virtual card: {why}", hint=hint)
         return answer
 
 

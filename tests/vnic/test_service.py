@@ -132,6 +132,18 @@ def test_a_card_is_tried_again_while_the_kernel_holds_its_queues(services: Servi
     assert services.bench.guests["blue0"].ping(services.bench.guests["blue1"].ipv4)
 
 
+def test_a_device_that_another_card_has_is_told_as_such(services: Services) -> None:
+    services.start(0)
+    wait_until(lambda: services.tunnel(0) == "down", "there is a card")
+    with _held_sockets(services.bench, services.show(0)["pid"]):
+        services.running[0].kill()
+        services.running[0].wait()
+        second = services.start(0)
+        assert second.wait(60) == 3
+    assert "cannot bind AF_XDP to blue0" in services.log(1)
+    assert "another card or AF_XDP program has that device" in services.log(1)
+
+
 @contextlib.contextmanager
 def _held_sockets(bench: Bench, card: int) -> Iterator[None]:
     """The card's AF_XDP sockets outlive it for as long as the body runs."""
