@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PR_SET_PDEATHSIG = 1
-_SCRATCH = "datapath-sim-"
+_SCRATCH = "datapath-simulated-"
 _LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
 """What a run imports late; here, a process does it once and not in each fork."""
 

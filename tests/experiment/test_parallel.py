@@ -289,17 +289,17 @@ def test_signals_end_a_loop(endless: Path, signum: signal.Signals, jobs: str) ->
     argv += ["--out", str(endless.parent / "out"), "--jobs", jobs]
     env = {**os.environ, "TMPDIR": str(temporary)}
     started = subprocess.Popen(argv, cwd=ROOT, env=env)
-    wait_until(lambda: list(temporary.glob("datapath-sim-*/logs")), "a simulation runs")
+    wait_until(lambda: list(temporary.glob("datapath-simulated-*/logs")), "a simulation runs")
     family = descendants(started.pid)
     started.send_signal(signum)
     assert started.wait() == (-signum if signum == signal.SIGKILL else 130)
     wait_until(lambda: not alive(family), "all have ended")
     if signum == signal.SIGKILL:
         subprocess.run([sys.executable, "-c", REMOVE], cwd=ROOT, env=env, check=True)
-    assert not list(temporary.glob("datapath-sim-*"))
+    assert not list(temporary.glob("datapath-simulated-*"))
 
 
-REMOVE = "from datapath import scratch; scratch.remove_old('datapath-sim-')"
+REMOVE = "from datapath import scratch; scratch.remove_old('datapath-simulated-')"
 
 
 def test_a_worker_whose_parent_has_ended_ends() -> None:
