@@ -91,18 +91,24 @@ def _child(
     code = 1
     try:
         _forked = True
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with(parent)
         for signum in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the parent handles
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if os.getppid() == parent:
-            answer.write_bytes(pickle.dumps(function()))
-            code = 0
+        answer.write_bytes(pickle.dumps(function()))
+        code = 0
     except BaseException:
         answer.write_text(traceback.format_exc(), errors="replace")
     finally:
         os._exit(code)
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when its parent ends; it ends at once if that has happened."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ and only the process that owns the result folder writes to it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import importlib
 import multiprocessing
@@ -39,7 +38,6 @@ from datapath.workloads.base import Metric
 if TYPE_CHECKING:
     import pandas as pd
 
-_PR_SET_PDEATHSIG = 1
 _SCRATCH = "datapath-simulated-"
 _LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
 """What a run imports late; here, a process does it once and not in each fork."""
@@ -270,9 +268,7 @@ def pool(count: int) -> Iterator[Executor]:
 
 def _begin_worker(parent: int) -> None:
     """Ignore interrupts, which the parent handles, and end when the parent ends, or has ended."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    forked.end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -27,7 +27,7 @@ enum {
 	DP_LEASE_TRUST = 16, /* the lease doubles after this many leases that the program kept... */
 	DP_LEASE_TRUST_MAX = 6, /* ...and at most this many times */
 	DP_LEASE_FULL_NS = DP_LEASE_HOT_NS << DP_LEASE_TRUST_MAX,
-	DP_UNHEARD_NS = 100000, /* PROGRAM mode: for so long a post does not look at the port */
+	DP_UNHEARD_NS = 100000, /* PROGRAM mode: after so long a post looks at the port */
 	DP_DELAYED_MAX = 32,	/* most requests that wait for the next call */
 	DP_AHEAD_MIN = 4,	/* THREAD -> PROGRAM: bursts that the program took first */
 	DP_AHEAD_MAX = 4096,

@@ -39,9 +39,9 @@ static bool may_use(uintptr_t start, uintptr_t end, bool writes)
 
 /*
  * Brings the pages in.  RDMA hardware pins pages, which finds bad addresses and makes the first
- * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, cannot be read, or is
- * read-only, and -EINVAL for a range that touches no page or passes the end of the address space, as the kernel
- * does: zero bytes inside a page are a range.
+ * access cheap; this has both effects.  Returns -EFAULT if a part is not mapped, cannot be read, or
+ * is read-only, and -EINVAL for a range that touches no page or passes the end of the address space,
+ * as the kernel does: zero bytes inside a page are a range.
  */
 static int populate(void *addr, size_t len, unsigned access)
 {
