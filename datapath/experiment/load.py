@@ -374,17 +374,18 @@ class _Loader:
                 self._add(path, _with_hint(error))
 
     def _check_code(self, raw: RawPoint, spec: PointSpec) -> None:
-        """What the workload's own code does with as many hosts."""
+        """The algorithm of the workload itself: its parameters, and code of the user's own."""
         workload, hosts = spec.of_workload, len(spec.topology.host_names)
         code, tried = workload.code(), (workload.model_dump_json(), hosts)
         there = all(foreign.is_file(self.source.parent / name) for name in code.values())
-        if not code or not there or tried in self.tried:
+        if not there or tried in self.tried:
             return  # what is not there is told already
         self.tried.add(tried)
         try:
             workload.check_code(self.source.parent, hosts)
         except LocalError as error:
-            self._add(raw.source_of(("workload", *next(iter(code)))), _with_hint(error))
+            place = next(iter(code), ("algorithm",))
+            self._add(raw.source_of(("workload", *place)), _with_hint(error))
 
     def _check_tcp(self, raw: RawPoint, spec: PointSpec) -> None:
         """The kernel's TCP carries the kernel's sockets and siw, and no other device."""

@@ -49,9 +49,9 @@ class WorkloadParams(pydantic.BaseModel):
         return {}
 
     def check_code(self, folder: Path, hosts: int) -> None:
-        """LocalError for a mistake in code() that shows before a run; its files are there.
+        """LocalError for a mistake in an algorithm or its parameters that shows before a run.
 
-        folder: where file names begin.
+        The files of code() are there.  folder: where file names begin.
         """
 
     def data(self) -> Mapping[tuple[str | int, ...], str]:

@@ -103,6 +103,26 @@ def test_a_mistake_in_an_algorithm_of_ones_own_has_its_line(
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        ("rnig", "no collective algorithm is called 'rnig'; did you mean ring?"),
+        ("ring, params: {foo: 1}", "algorithm ring has no parameter foo"),
+        ("two_level, params: {per_node: x}", "per_node='x' is not a whole number"),
+    ],
+)
+def test_validate_knows_the_algorithms(
+    quick_dpctl: Dpctl, experiment: Path, algorithm: str, message: str
+) -> None:
+    text = experiment.read_text()
+    experiment.write_text(
+        text.replace("kind: collective", f"kind: collective, algorithm: {algorithm}")
+    )
+    done = quick_dpctl("validate", experiment)
+    assert done.code == 2
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ("plan ring --ranks 4 --rank 4", "--rank 4: there are ranks 0 to 3"),
