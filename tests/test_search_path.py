@@ -37,7 +37,7 @@ def test_a_path_without_sbin(tmp_path: Path, path: list[str]) -> None:
     file = tmp_path / "e.yaml"
     file.write_text(
         "version: 1\nname: e\ntopology: {lane: netns}\npath: {backend: none}\n"
-        "transport: {device: dp, port: udp}\nworkload: {kind: stream, duration: 1ms}\n"
+        "transport: {device: dp, port: udp}\nworkload: {kind: stream, duration: 300ms}\n"
         "sweep: {repetitions: 1}\n"
     )
     run = [*bare, "run", str(file), "--no-report", "--out", str(tmp_path / "out")]
