@@ -233,9 +233,8 @@ static bool kept_lease(struct dp_device *dev, unsigned *seen, uint64_t *wake_ns)
 {
 	unsigned calls = dev->calls;
 
-	if (dev->mode != DP_MODE_PROGRAM || !dev->delaying || calls == *seen || !dev->looked)
+	if (dev->mode != DP_MODE_PROGRAM || !dev->delaying || !serves(dev, calls != *seen))
 		return false;
-	dev->looked = false;
 	*seen = calls;
 	program_ran(dev);
 	*wake_ns = look_after(dev, hot_lease(dev));

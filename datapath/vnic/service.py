@@ -122,7 +122,7 @@ async def _watch_devices(program: Program, devices: GuestDevices) -> None:
     while True:
         await asyncio.sleep(_DEVICES_S)
         if name := devices.better(program):
-            raise CardEnded(f"this card has not the {name} that is there now")
+            raise CardEnded(f"the card is without the present {name}")
 
 
 def _start(program: Path) -> subprocess.Popen[bytes]:

@@ -28,7 +28,7 @@ OTHER = "other"
 
 _CLASSES_MAX = 8
 
-_RATE_MAX = 10_000_000_000_000  # as vnic/control.c
+RATE_MAX = 10_000_000_000_000  # that of vnic/control.c
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _NETDEV = r"^[^\s/,]{1,15}$"
@@ -67,7 +67,7 @@ def _check_address(value: IPv4Address | IPv6Address) -> IPv4Address | IPv6Addres
     return value
 
 
-_Rate = Annotated[BitRate, Field(ge=1_000, le=_RATE_MAX)]
+_Rate = Annotated[BitRate, Field(ge=1_000, le=RATE_MAX)]
 _IPv4 = Annotated[IPv4Address, AfterValidator(_check_address)]
 _IPv6 = Annotated[IPv6Address, AfterValidator(_check_address)]
 

@@ -9,6 +9,7 @@
 
 #include "channel.h"
 #include "engine/engine.h"
+#include "to_rts.h"
 
 enum {
 	GUARD = 32,
@@ -568,7 +569,6 @@ static int side_connect(struct side *x)
 {
 	const struct X_soak *p = x->s->p;
 	struct dp_qp_attr attr = {
-		.state = DP_QPS_INIT,
 		.access = ACCESS,
 		.raddr = X_address(p->ipv6, !x->index),
 		.path_mtu = p->path_mtu,
@@ -582,19 +582,9 @@ static int side_connect(struct side *x)
 		.max_rd_atomic = (uint8_t)p->rd_atomic,
 		.max_dest_rd_atomic = (uint8_t)p->rd_atomic,
 	};
-	uint32_t init = DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS;
-	uint32_t rtr = DP_QP_STATE | DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN |
-		       DP_QP_MAX_DEST_RD_ATOMIC | DP_QP_MIN_RNR_TIMER;
-	uint32_t rts = DP_QP_STATE | DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY |
-		       DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC;
 	int err = p->aimd ? dp_qp_set_cc(x->qp, &X_aimd, x->s->now) : 0;
 
-	err |= dp_qp_modify(x->qp, &attr, init, x->s->now);
-
-	attr.state = DP_QPS_RTR;
-	err |= dp_qp_modify(x->qp, &attr, rtr, x->s->now);
-	attr.state = DP_QPS_RTS;
-	err |= dp_qp_modify(x->qp, &attr, rts, x->s->now);
+	err |= bring_to_rts(x->qp, attr, x->s->now);
 	return err;
 }
 

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "../engine/channel.h"
+#include "../engine/to_rts.h"
 #include "engine/engine.h"
 #include "wire/ext.h"
 #include "wire/headers.h"
@@ -183,7 +184,6 @@ static void connect(struct end *e, const struct end *peer, int context, uint64_t
 {
 	struct dp_qp *qp = e->context[context].qp;
 	struct dp_qp_attr attr = {
-		.state = DP_QPS_INIT,
 		.access = 15,
 		.raddr = X_address(0, !e->index),
 		.path_mtu = MTU,
@@ -198,18 +198,7 @@ static void connect(struct end *e, const struct end *peer, int context, uint64_t
 		.max_dest_rd_atomic = 4,
 	};
 
-	must(dp_qp_modify(qp, &attr,
-			  DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS, now));
-	attr.state = DP_QPS_RTR;
-	must(dp_qp_modify(qp, &attr,
-			  DP_QP_STATE | DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN |
-				  DP_QP_MAX_DEST_RD_ATOMIC | DP_QP_MIN_RNR_TIMER,
-			  now));
-	attr.state = DP_QPS_RTS;
-	must(dp_qp_modify(qp, &attr,
-			  DP_QP_STATE | DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY |
-				  DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC,
-			  now));
+	must(bring_to_rts(qp, attr, now));
 }
 
 static void take_apart(struct end *e)

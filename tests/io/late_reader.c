@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../engine/to_rts.h"
 #include "io/device.h"
 
 enum {
@@ -142,7 +143,6 @@ static void open_end(struct end *e, const char *spec, const char *netns)
 static void connect_end(struct end *e, const struct end *peer)
 {
 	struct dp_qp_attr a = {
-		.state = DP_QPS_INIT,
 		.access = DP_ACCESS_REMOTE_WRITE,
 		.raddr = dp_device_port(peer->dev)->addr,
 		.path_mtu = 1024,
@@ -151,23 +151,11 @@ static void connect_end(struct end *e, const struct end *peer)
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 	};
-	uint64_t now = dp_device_now_ns();
 
 	enter(e->netns);
 	must(dp_device_resolve(e->dev, &a.raddr, RESOLVE_MS, &a.path_id));
 	must(dp_device_lock(e->dev));
-	must(dp_qp_modify(e->qp, &a,
-			  DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS, now));
-	a.state = DP_QPS_RTR;
-	must(dp_qp_modify(e->qp, &a,
-			  DP_QP_STATE | DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN |
-				  DP_QP_MAX_DEST_RD_ATOMIC | DP_QP_MIN_RNR_TIMER,
-			  now));
-	a.state = DP_QPS_RTS;
-	must(dp_qp_modify(e->qp, &a,
-			  DP_QP_STATE | DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY |
-				  DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC,
-			  now));
+	must(bring_to_rts(e->qp, a, dp_device_now_ns()));
 	dp_device_unlock(e->dev);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../engine/to_rts.h"
 #include "io/device.h"
 
 enum {
@@ -53,7 +54,6 @@ static struct dp_qp *make_qp(struct dp_device *dev, struct dp_pd *pd, struct dp_
 static void connect_qp(struct dp_device *dev, struct dp_qp *qp, const struct dp_qp *peer)
 {
 	struct dp_qp_attr a = {
-		.state = DP_QPS_INIT,
 		.access = DP_ACCESS_REMOTE_WRITE,
 		.raddr = dp_device_port(dev)->addr,
 		.path_mtu = 1024,
@@ -62,22 +62,10 @@ static void connect_qp(struct dp_device *dev, struct dp_qp *qp, const struct dp_
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 	};
-	uint64_t now = dp_device_now_ns();
 
 	must(dp_device_resolve(dev, &a.raddr, RESOLVE_MS, &a.path_id));
 	must(dp_device_lock(dev));
-	must(dp_qp_modify(qp, &a, DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS,
-			  now));
-	a.state = DP_QPS_RTR;
-	must(dp_qp_modify(qp, &a,
-			  DP_QP_STATE | DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN |
-				  DP_QP_MAX_DEST_RD_ATOMIC | DP_QP_MIN_RNR_TIMER,
-			  now));
-	a.state = DP_QPS_RTS;
-	must(dp_qp_modify(qp, &a,
-			  DP_QP_STATE | DP_QP_TIMEOUT | DP_QP_RETRY_CNT | DP_QP_RNR_RETRY |
-				  DP_QP_SQ_PSN | DP_QP_MAX_QP_RD_ATOMIC,
-			  now));
+	must(bring_to_rts(qp, a, dp_device_now_ns()));
 	dp_device_unlock(dev);
 }
 

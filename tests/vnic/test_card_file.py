@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from datapath.cli.app import run
+from datapath.native.paths import ROOT
+from datapath.vnic.spec import RATE_MAX
 from tests.vnic.bench import write_file
 
 
@@ -21,6 +24,12 @@ def card_file() -> dict[str, Any]:
         "hosts": {"a": {"address": "127.0.0.1"}, "b": {"address": "203.0.113.9"}},
         "tenants": {"blue": {"vni": 7, "guests": [guest]}},
     }
+
+
+def test_the_largest_rate_is_the_cards() -> None:
+    text = (ROOT / "datapath" / "vnic" / "control.c").read_text()
+    (most,) = re.findall(r"#define RATE_MAX (\d+)ull", text)
+    assert int(most) == RATE_MAX
 
 
 def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any]) -> str:
