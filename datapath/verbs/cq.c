@@ -39,7 +39,7 @@ void front_on_event(const struct dp_event *e)
 		return;
 	}
 	if (e->type == DP_EVENT_QP_FAILED)
-		return; /* a completion has told it: cards and rxe raise no event either */
+		return; /* a completion has told it */
 	event.type = async_types[e->type];
 	if (e->cq) {
 		cq = dp_cq_user(e->cq);

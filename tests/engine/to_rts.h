@@ -12,8 +12,7 @@ static inline int bring_to_rts(struct dp_qp *qp, struct dp_qp_attr attr, uint64_
 		enum dp_qp_state state;
 		uint32_t mask;
 	} steps[] = {
-		{ DP_QPS_INIT,
-		  DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS },
+		{ DP_QPS_INIT, DP_QP_STATE | DP_QP_PKEY_INDEX | DP_QP_PORT | DP_QP_ACCESS_FLAGS },
 		{ DP_QPS_RTR, DP_QP_STATE | DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN |
 				      DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |
 				      DP_QP_MIN_RNR_TIMER },
