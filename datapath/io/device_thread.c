@@ -224,7 +224,7 @@ static bool broke_habit(struct dp_device *dev)
  * A program that posts, or polls a CQ that is never empty, may leave the port alone. */
 static bool serves(struct dp_device *dev, bool called)
 {
-	return atomic_exchange_explicit(&dev->looked, false, memory_order_relaxed) && called;
+	return called && atomic_exchange_explicit(&dev->looked, false, memory_order_relaxed);
 }
 
 /* Without the lock, which a program that polls nearly always holds: true if the program is hot, and
