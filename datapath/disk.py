@@ -13,6 +13,9 @@ from pathlib import Path
 from datapath.errors import CapabilityError, LocalError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_GO_ON = (
+    "then go on with `dpctl run --resume DIR`, or make the report again with `dpctl report DIR`"
+)
 
 
 class DiskFull(CapabilityError):
@@ -21,16 +24,19 @@ class DiskFull(CapabilityError):
 
 @contextlib.contextmanager
 def disk_full(path: Path) -> Iterator[None]:
-    """Turn a full disk into DiskFull."""
+    """Turn a full disk, or a limit to the size of a file, into DiskFull."""
     try:
         yield
     except OSError as error:
         if error.errno not in _FULL:
             raise
+        if error.errno == errno.EFBIG:
+            raise DiskFull(
+                f"{path} would become larger than a file may be",
+                hint=f"raise the limit (ulimit -f), {_GO_ON}",
+            ) from error
         raise DiskFull(
-            f"no space left to write {path}",
-            hint="free some space, then go on with `dpctl run --resume DIR`, or make the report "
-            "again with `dpctl report DIR`",
+            f"no space left to write {path}", hint=f"free some space, {_GO_ON}"
         ) from error
 
 

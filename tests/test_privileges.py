@@ -56,6 +56,14 @@ def test_root_that_cannot_make_networks(tmp_path: Path, prefix: tuple[str, ...],
         assert found[about]["state"] == "lacks"
         assert "--privileged" in found[about]["mend"]
     assert found["lane sim"]["state"] == "good"
+    done = dpctl(prefix, "exec", "--device", "dp0=afxdp:lo", "--", "true")
+    if "-sys_admin" in prefix:  # which AF_XDP does not take
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 3, done.stderr
+    assert "error: device dp0 needs " in done.stderr
+    assert "--privileged" in done.stderr
+    assert "dp0=udp:lo" in done.stderr
 
 
 def test_capabilities_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +77,9 @@ def test_capabilities_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert privileges.lack("it") is None
     status.write_text("CapEff:\t00000000a80425fb\n")  # of a plain Docker container
     assert "needs CAP_SYS_ADMIN and CAP_NET_ADMIN, to" in str(privileges.lack("it"))
+    af_xdp = privileges.AF_XDP
+    assert "it needs CAP_BPF and CAP_NET_ADMIN, for AF_XDP" in str(privileges.lack("it", af_xdp))
+    status.write_text("CapEff:\t0000008000003000\n")  # these three alone
+    assert privileges.lack("it", af_xdp) is None
+    status.write_text("CapEff:\t0000000000203000\n")  # CAP_SYS_ADMIN in place of CAP_BPF
+    assert privileges.lack("it", af_xdp) is None

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from datapath.cc import raised, records
+from datapath.cc.algorithm import Algorithm
 from datapath.cc.drivers import Driver, new_ack, new_loss
 
 HOUR_NS = 3600 * 10**9
@@ -249,10 +250,10 @@ def random_steps(seed: int, count: int) -> Iterator[Step]:
         )
 
 
-def patient(driver: Driver, steps: list[Step], seconds: float) -> Iterator[list[str]]:
-    """As replay(), of an algorithm in Python, up to what a hook raises, or to more CPU time.
+def patient(run: Iterator[list[str]], algorithm: Algorithm, seconds: float) -> Iterator[list[str]]:
+    """As `run`, the violations after each event of an algorithm in Python, until it is stuck.
 
-    Both are violations: an exception, and an event that uses more than `seconds`.
+    What a hook raises is a violation, and so is an event that uses more than `seconds` of CPU time.
     Compiled code cannot be stopped so: nothing interrupts a loop without end but kill -9.
     """
 
@@ -260,7 +261,6 @@ def patient(driver: Driver, steps: list[Step], seconds: float) -> Iterator[list[
         raise _Endless
 
     before = signal.signal(signal.SIGVTALRM, expired)
-    run = replay(driver, steps)
     try:
         while True:
             signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
@@ -272,7 +272,7 @@ def patient(driver: Driver, steps: list[Step], seconds: float) -> Iterator[list[
     except _Endless:
         last = f"it has not returned after {seconds:g} s of CPU time: does a loop of it end?"
     except Exception as error:
-        last = raised.finding(error, driver.algorithm)
+        last = raised.finding(error, algorithm)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)

@@ -181,21 +181,19 @@ class Arrivals:
             self._round(event.sender)
         return found + self._settle()
 
-    def drain(self) -> list[str]:
-        """Let everything that is granted arrive, until nothing is wanted; mistakes."""
+    def drain(self) -> Iterator[list[str]]:
+        """Let what is granted arrive until nothing is wanted; the mistakes after each event."""
         senders = self.receiver.senders
         left = sum(float(item.wanted_bytes - item.arrived_bytes) for item in senders)
         for number in range(1000 + 4 * int(left / self.mss_bytes)):
             waiting = [i for i, s in enumerate(senders) if s.arrived_bytes < s.wanted_bytes]
             if not waiting:
-                return []
+                return
             sender = waiting[number % len(waiting)]
             stuck = self._may_send(sender) <= float(senders[sender].arrived_bytes)
             # A sender that waits repeats its DEMAND; a packet takes its time on the line.
-            found = self.happen(Event("request" if stuck else "data", sender, 0, 10_000))
-            if found:
-                return found
-        return ["a sender waits for a grant for ever"]
+            yield self.happen(Event("request" if stuck else "data", sender, 0, 10_000))
+        yield ["a sender waits for a grant for ever"]
 
     def _may_send(self, sender: int) -> float:
         return max(self.granted[sender], self.credited[sender])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -174,7 +175,7 @@ def check(
     native, python = NativeAlgorithm(compiled), PythonAlgorithm(name, values)
     steps = list(random_steps(seed, events))
     compiled_run = replay(native, steps)
-    for number, found in enumerate(patient(python, steps, _EVENT_S)):
+    for number, found in enumerate(patient(replay(python, steps), python.algorithm, _EVENT_S)):
         if not found:  # so the compiled code ends, too
             found = next(compiled_run)
             found += [
@@ -196,27 +197,28 @@ def _check_receiver(
     name: str, compiled: CompiledAlgorithm, values: dict[str, Any], events: int, seed: int
 ) -> None:
     """The same for the hooks at the receiver; every demand must be granted in the end."""
-    from datapath.cc import raised, receiving
+    from datapath.cc import receiving
+    from datapath.cc.exercise import patient
 
     native = receiving.NativeReceiver(compiled)
     python = receiving.PythonReceiver(name, values)
-    both = [receiving.Arrivals(receiver) for receiver in (native, python)]
-    for number, event in enumerate(receiving.random_events(seed, events), 1):
-        found = both[0].happen(event)
-        try:
-            found += both[1].happen(event)
-            found += receiving.receiver_differences(native, python)
-        except Exception as error:
-            found.append(raised.finding(error, python.algorithm))
+    as_compiled, as_python = receiving.Arrivals(native), receiving.Arrivals(python)
+    tried = list(receiving.random_events(seed, events))
+    run = map(as_python.happen, tried)
+    for number, found in enumerate(patient(run, python.algorithm, _EVENT_S), 1):
+        event = tried[number - 1]
+        if not found:  # so the compiled code ends, too
+            found = as_compiled.happen(event) + receiving.receiver_differences(native, python)
         if found:
             raise RunFailed(
                 f"{compiled.name} after event {number} at the receiver ({event.kind}): "
                 f"{'; '.join(found)}",
                 hint=f"repeat with --seed {seed} --events {number}",
             )
-    found = both[0].drain()
-    if found:
-        raise RunFailed(f"{compiled.name} at the receiver: {'; '.join(found)}")
+    drained = chain(as_python.drain(), as_compiled.drain())
+    for found in patient(drained, python.algorithm, _EVENT_S):
+        if found:
+            raise RunFailed(f"{compiled.name} at the receiver: {'; '.join(found)}")
 
 
 def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:

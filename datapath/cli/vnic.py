@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from datapath import privileges
 from datapath.cli.output import Format, FormatOption, print_rows, until_interrupted
 from datapath.cli.screen import Screen
-from datapath.errors import CapabilityError, LocalError
+from datapath.errors import LocalError
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -42,18 +43,13 @@ def run(
     dpctl vnic run cards.yaml
     dpctl vnic run cards.yaml --host left
     """
-    import os
-
     from datapath.vnic.service import check_private, host_here, serve
 
     spec = _load(file)
     check_private(file)
     if host and host not in spec.hosts:
         raise LocalError(f"{file} has no host {host}", hint=f"hosts are {', '.join(spec.hosts)}")
-    if os.geteuid() != 0:
-        raise CapabilityError(
-            "a card needs root: it reads the guests' devices by AF_XDP", hint="use sudo"
-        )
+    privileges.check("a card", privileges.AF_XDP)
     serve(spec, host or host_here(spec), file.parent, _tell)
 
 

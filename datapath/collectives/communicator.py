@@ -19,7 +19,7 @@ from datapath.collectives.plan import Plan
 from datapath.errors import LocalError, RemoteError
 from datapath.native.coll import ffi, lib
 
-TYPES = ("int8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+TYPES = ("int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "uint8")
 """enum dpcoll_type."""
 OPS = ("sum", "product", "min", "max")
 """enum dpcoll_op."""

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from datapath.collectives.communicator import Communicator, Started
+from datapath.collectives.communicator import Communicator
 from datapath.collectives.make import TRANSFER_BYTES
 from datapath.errors import RemoteError
 from datapath.train.meeting import meet
-from datapath.train.plans import Plans, meeting_plan, pair_plan
+from datapath.train.plans import Plans, Running, meeting_plan, pair_plan
 from datapath.train.uneven import Uneven
 from datapath.train.work import Waiter, Work
 
@@ -33,11 +33,20 @@ _NAMES = {
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
     torch.float64: "float64",
+    torch.uint8: "uint8",
+    torch.bool: "uint8",
 }
 _OPS = {
     dist.ReduceOp.SUM: "sum",
     dist.ReduceOp.AVG: "sum",
     dist.ReduceOp.PRODUCT: "product",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+}
+# A bool is a byte of 0 or 1, and a sum of them is true where one is, as NCCL has it.
+_OPS_OF_BOOL = {
+    dist.ReduceOp.SUM: "max",
+    dist.ReduceOp.PRODUCT: "min",
     dist.ReduceOp.MIN: "min",
     dist.ReduceOp.MAX: "max",
 }
@@ -94,8 +103,7 @@ class Group(dist.ProcessGroup):
         data = tensor.contiguous()
 
         def end() -> list[Tensor]:
-            if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
-                data.div_(self._size)
+            self._average(data, opts)
             _copy_back(tensor, data)
             return [tensor]
 
@@ -122,8 +130,7 @@ class Group(dist.ProcessGroup):
 
         def end() -> list[Tensor]:
             if is_root:
-                if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
-                    data.div_(self._size)
+                self._average(data, opts)
                 _copy_back(tensor, data)
             return [tensor]
 
@@ -199,8 +206,7 @@ class Group(dist.ProcessGroup):
 
         def end() -> Tensor:
             own = data.view(self._size, -1)[self._rank]
-            if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
-                own.div_(self._size)
+            self._average(own, opts)
             output.copy_(own.view(output.shape))
             return output
 
@@ -297,13 +303,26 @@ class Group(dist.ProcessGroup):
             work.finish(end())
             return work
         item = data.element_size() if items != "int8" else 1
-        taken = self._plans.of(collective, data.nbytes, item, root)
-        at = 0 if source is None else source.data_ptr()
         try:
-            started = self._comm.start(taken, data.data_ptr(), at, items=items, op=op)
+            running = self._plans.start(
+                collective,
+                data.nbytes,
+                data.data_ptr(),
+                0 if source is None else source.data_ptr(),
+                item_bytes=item,
+                items=items,
+                op=op,
+                root=root,
+            )
         except RemoteError as error:
             raise dist.DistBackendError(str(error)) from None
-        return self._waiter.add(work, lambda: _finish(started, end, data, source))
+        return self._waiter.add(work, lambda: _finish(running, end, data, source))
+
+    def _average(self, total: Tensor, opts: Any) -> None:
+        """Divide a sum where an average was wanted; of integers, towards zero as NCCL does."""
+        if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
+            rounding = None if total.is_floating_point() else "trunc"
+            total.div_(self._size, rounding_mode=rounding)
 
     def _limit(self, opts: Any) -> timedelta:
         timeout = getattr(opts, "timeout", None)
@@ -352,10 +371,7 @@ class _Direction:
 
         def job() -> object:
             if data.nbytes:
-                plans = self._opened()
-                assert self._comm is not None
-                started = self._comm.start(plans.pair(data.nbytes), data.data_ptr())
-                started.wait()
+                self._opened().start_pair(data.nbytes, data.data_ptr()).wait()
             return end()
 
         return self._waiter.add(work, job)
@@ -380,10 +396,10 @@ class _Direction:
 
 
 def _finish(
-    started: Started, end: Callable[[], object], data: Tensor, source: Tensor | None
+    running: Running, end: Callable[[], object], data: Tensor, source: Tensor | None
 ) -> object:
     """data, source: kept alive until the collective has ended."""
-    started.wait()
+    running.wait()
     return end()
 
 
@@ -395,12 +411,14 @@ def _kind(op: Any) -> Any:
 def _reduction(tensor: Tensor, op: Any) -> tuple[str, str]:
     """Names of type and operation for libdpcoll."""
     kind = _kind(op)
-    if tensor.dtype not in _NAMES or kind not in _OPS:
+    ops = _OPS_OF_BOOL if tensor.dtype == torch.bool else _OPS
+    if tensor.dtype not in _NAMES or kind not in ops:
+        types = ", ".join(str(dtype).removeprefix("torch.") for dtype in _NAMES)
         raise TypeError(
-            f"backend dp does not reduce {tensor.dtype} by {kind}; it has "
-            f"{', '.join(_NAMES.values())}, and sum, average, product, min and max"
+            f"backend dp does not reduce {tensor.dtype} by {kind}; it has {types}, and sum, "
+            "average (not of bool), product, min and max"
         )
-    return _NAMES[tensor.dtype], _OPS[kind]
+    return _NAMES[tensor.dtype], ops[kind]
 
 
 def _on_cpu(tensor: Tensor) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Which plan a collective has: made and proved once for each size, then kept.
+"""Which plan a collective has: made and proved at the first use of a size, then kept for the next.
 
     DATAPATH_TRAIN_ALGORITHM  of allreduce, such as ring; auto, or unset: by a measurement
 
@@ -10,21 +10,26 @@ and scatter go as well.  All ranks get the same times, those of the slowest, and
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from datapath.collectives import Plan, check, load, make
 from datapath.collectives.choose import Chooser, Fit, Terms, measure
-from datapath.collectives.communicator import Communicator
+from datapath.collectives.communicator import Communicator, Started
 from datapath.collectives.make import TRANSFER_BYTES
 from datapath.errors import LocalError, RemoteError
 
 MEASURED_BYTES = (1 << 10, 1 << 15, 1 << 20)
 _PATIENCE_NS = 3e8
+_MOST_KEPT = 256  # plans of a communicator; one of 64 MiB for four ranks takes some 0.2 MB
 _TIMES = 2
 _ALGORITHMS = {
     "reduce_scatter": "ring_reduce_scatter",
@@ -59,12 +64,35 @@ def pair_plan(size: int) -> Plan:
     return check(make(load("chain"), 2, size, item_bytes=1))
 
 
+@dataclass
+class _Kept:
+    """A plan that the communicator has taken, and how many collectives that run follow it."""
+
+    taken: Any
+    borrowers: int = 0
+
+
+class Running:
+    """A collective that runs."""
+
+    def __init__(self, started: Started, give_back: Callable[[], None]) -> None:
+        self._started, self._give_back = started, give_back
+
+    def wait(self) -> None:
+        """RemoteError says which rank is gone, and where."""
+        try:
+            self._started.wait()
+        finally:
+            self._give_back()
+
+
 class Plans:
-    """The plans of a communicator, as it has taken them."""
+    """The plans of a communicator."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
-        self._taken: dict[tuple[object, ...], Any] = {}
+        self._kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+        self._lock = threading.Lock()
         self._choosers: dict[str, Chooser] = {}
 
     def measure(self, timeout: timedelta) -> None:
@@ -95,22 +123,61 @@ class Plans:
             return _LIKE_BROADCAST[collective][self.algorithm_of("broadcast", size)]
         return self._choosers[collective].best(size).algorithm
 
-    def of(self, collective: str, size: int, item_bytes: int = 1, root: int = 0) -> Any:
-        """For Communicator.start(); size: bytes of DATA of each rank."""
-        key = (collective, size, item_bytes, root)
-        if key not in self._taken:
+    def start(
+        self,
+        collective: str,
+        size: int,
+        data: int,
+        source: int = 0,
+        *,
+        item_bytes: int = 1,
+        items: str = "int8",
+        op: str = "sum",
+        root: int = 0,
+    ) -> Running:
+        """Start a collective, as Communicator.start() does.
+
+        size: bytes of DATA of each rank.
+        """
+
+        def plan() -> Plan:
             algorithm = load(self.algorithm_of(collective, size))
             ranks = self._communicator.ranks
-            made = make(algorithm, ranks, size, item_bytes=item_bytes, root=root)
-            self._taken[key] = self._communicator.take(check(made))
-        return self._taken[key]
+            return check(make(algorithm, ranks, size, item_bytes=item_bytes, root=root))
 
-    def pair(self, size: int) -> Any:
-        """Of a communicator of two: from rank 0 to rank 1."""
-        key = ("pair", size)
-        if key not in self._taken:
-            self._taken[key] = self._communicator.take(pair_plan(size))
-        return self._taken[key]
+        kept = self._borrowed((collective, size, item_bytes, root), plan)
+        return self._started(kept, data, source, items, op)
+
+    def start_pair(self, size: int, data: int) -> Running:
+        """Of a communicator of two: `size` bytes from rank 0 to rank 1."""
+        kept = self._borrowed(("pair", size), lambda: pair_plan(size))
+        return self._started(kept, data, 0, "int8", "sum")
+
+    def _borrowed(self, key: tuple[object, ...], plan: Callable[[], Plan]) -> _Kept:
+        """The plan of a key, for one collective; those not used for longest are forgotten."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = _Kept(self._communicator.take(plan()))
+            self._kept.move_to_end(key)
+            kept = self._kept[key]
+            kept.borrowers += 1
+            for old in list(self._kept)[: max(0, len(self._kept) - _MOST_KEPT)]:
+                if not self._kept[old].borrowers:
+                    self._communicator.forget(self._kept.pop(old).taken)
+            return kept
+
+    def _given_back(self, kept: _Kept) -> None:
+        with self._lock:
+            kept.borrowers -= 1
+
+    def _started(self, kept: _Kept, data: int, source: int, items: str, op: str) -> Running:
+        back = partial(self._given_back, kept)
+        try:
+            started = self._communicator.start(kept.taken, data, source, items=items, op=op)
+        except BaseException:
+            back()
+            raise
+        return Running(started, back)
 
 
 class _Trial:

@@ -80,10 +80,10 @@ class Uneven:
         self, told: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
         """Bytes from each rank to each; all ranks refuse what does not fit."""
-        comm, plans = self._opened()
+        _, plans = self._opened()
         every = np.zeros((self._ranks, 2, self._ranks), np.int64)
         every[self._rank] = told
-        comm.start(plans.of("allgather", every.nbytes), every.ctypes.data).wait()
+        plans.start("allgather", every.nbytes, every.ctypes.data).wait()
         sent, wanted = every[:, 0], every[:, 1].T
         if (sent != wanted).any():
             source, to = np.argwhere(sent != wanted)[0].tolist()

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from datapath import privileges
 from datapath.errors import CapabilityError, LocalError
 from datapath.native import paths
 from datapath.spelling import did_you_mean
@@ -211,12 +212,14 @@ def check_device(device: DeviceSpec) -> None:
             f"device {device.name}: an afxdp port is on a network device, not on {address}",
             hint="write afxdp:DEV, or udp:ADDRESS",
         )
-    if device.kind == "afxdp" and os.geteuid() != 0:
-        raise CapabilityError(
-            f"device {device.name}: AF_XDP needs root",
-            hint=f"use sudo, or the udp port, which needs no privilege: "
-            f"{device.name}=udp:{device.where}",
-        )
+    if device.kind == "afxdp":
+        lacking = privileges.lack(f"device {device.name}", privileges.AF_XDP)
+        if lacking is not None:
+            raise CapabilityError(
+                str(lacking),
+                hint=f"{lacking.hint}; or use the udp port, which needs no privilege: "
+                f"{device.name}=udp:{device.where}",
+            )
 
 
 def _check_names(devices: Sequence[DeviceSpec]) -> None:

@@ -188,6 +188,34 @@ def test_check_names_the_line_that_raises_at_the_receiver(write: WriteAlgorithm)
     assert "--seed 1 --events" in caught.value.hint
 
 
+def test_check_tells_a_loop_without_end_at_the_receiver(
+    write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(
+        """
+        @algorithm("granting")
+        class Granting:
+            def on_ack(flow, ack):
+                pass
+
+            def on_request(port, sender):
+                while port.n_senders > 2:
+                    sender.granted_bytes += 1
+
+            def on_data(port, sender, data):
+                pass
+
+            def on_timer(port, senders):
+                pass
+        """
+    )
+    monkeypatch.setattr(algorithms, "_EVENT_S", 0.2)
+    with pytest.raises(
+        RunFailed, match=r"granting after event \d+ at the receiver \(\w+\): it has not returned"
+    ):
+        run("check", path)
+
+
 def test_what_no_hook_raised_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError

@@ -110,7 +110,7 @@ def test_every_demand_gets_its_credits(expresspass: CompiledAlgorithm, events: l
     arrivals = Arrivals(NativeReceiver(expresspass), mss_bytes=MSS, line_rate_bps=RATE)
     for event in events:
         assert arrivals.happen(event) == []
-    assert arrivals.drain() == []
+    assert not any(arrivals.drain())
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -80,7 +80,7 @@ def test_no_more_than_the_port_has_earned(rccc: CompiledAlgorithm, events: list[
         assert arrivals.happen(event) == []
         passed_ns = arrivals.now_ns - begin_ns + 20_000
         assert sum(arrivals.granted) <= passed_ns * RATE / 8e9 + MSS
-    assert arrivals.drain() == []
+    assert not any(arrivals.drain())
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.san
 
 PATIENCE_S = 120
 ITEM_BYTES = {"int8": 1, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2}
-ITEM_BYTES |= {"float32": 4, "float64": 8}
+ITEM_BYTES |= {"float32": 4, "float64": 8, "uint8": 1}
 
 
 class Job:
@@ -156,6 +156,7 @@ def planned(name: str, ranks: int, items: int, type_: str = "float32", **more: o
         ("ring_reduce_scatter", 3, "float64", "product", "dp0"),
         ("pairwise", 3, "int8", "sum", "dp0,shm"),
         ("tree", 3, "int32", "sum", "shm"),
+        ("ring", 3, "uint8", "max", "shm"),
         ("chain", 2, "float32", "sum", "dp0"),
         ("reduce_tree", 3, "int32", "sum", "dp0"),
         ("reduce_chain", 3, "float32", "max", "shm"),

@@ -36,7 +36,7 @@ def make(repetition: int, status: str = "ok") -> RunRecord:
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
+def small_files() -> Iterator[None]:
     """Files of this process cannot grow beyond 4 KiB; pytest's own output is one of them."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
@@ -102,10 +102,14 @@ def test_folders_of_one_second_get_numbers(tmp_path: Path, monkeypatch: pytest.M
     assert len(made) == 5
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow_is_told_and_left_as_it_was(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a", b"old")
-    with full_disk(), pytest.raises(DiskFull, match="no space left to write") as caught:
+    with (
+        small_files(),
+        pytest.raises(DiskFull, match="would become larger than a file may be") as caught,
+    ):
         write_atomic(tmp_path / "a", bytes(10_000))
+    assert "ulimit -f" in caught.value.hint
     assert "--resume" in caught.value.hint
     assert caught.value.exit_code == 3
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]

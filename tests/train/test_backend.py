@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -62,6 +63,34 @@ def test_an_algorithm_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DATAPATH_TRAIN_ALGORITHM", value)
         with pytest.raises(LocalError, match=message):
             named_algorithm()
+
+
+def test_plans_of_many_sizes_do_not_pile_up() -> None:
+    """The one that was used last stays, and so does one that a collective still follows."""
+    import numpy as np
+
+    from datapath.collectives.communicator import Communicator
+    from datapath.train.plans import Plans
+
+    data = np.zeros(1000, np.int8)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address, port = listener.getsockname()
+        communicator = Communicator(
+            0, 1, device="shm", address=address, port=port, token="t", plans=[], listener=listener
+        )
+    with communicator:
+        plans = Plans(communicator)
+        running = plans.start("allgather", 1000, data.ctypes.data)
+        for size in range(1, 600):
+            plans.start("allgather", size, data.ctypes.data).wait()
+        sizes = [key[1] for key in plans._kept]
+        assert len(sizes) == 1 + 256
+        assert 1000 in sizes
+        assert 599 in sizes
+        assert 1 not in sizes
+        running.wait()
+        plans.start("allgather", 1, data.ctypes.data).wait()
+        assert 1000 not in [key[1] for key in plans._kept]
 
 
 def test_collectives_give_what_they_should(run_job: Callable[..., Job]) -> None:

@@ -26,7 +26,7 @@ struct options {
 static const char *const types[DPCOLL_TYPES] = {
 	[DPCOLL_INT8] = "int8",	      [DPCOLL_INT32] = "int32",	      [DPCOLL_INT64] = "int64",
 	[DPCOLL_FLOAT16] = "float16", [DPCOLL_BFLOAT16] = "bfloat16", [DPCOLL_FLOAT32] = "float32",
-	[DPCOLL_FLOAT64] = "float64",
+	[DPCOLL_FLOAT64] = "float64", [DPCOLL_UINT8] = "uint8",
 };
 
 static const char *const ops[DPCOLL_OPS] = {
@@ -60,6 +60,9 @@ static void set(void *at, uint64_t i, enum dpcoll_type type, int number)
 	switch (type) {
 	case DPCOLL_INT8:
 		((int8_t *)at)[i] = (int8_t)number;
+		break;
+	case DPCOLL_UINT8:
+		((uint8_t *)at)[i] = (uint8_t)number;
 		break;
 	case DPCOLL_INT32:
 		((int32_t *)at)[i] = number;

@@ -9,7 +9,7 @@ size_t dpcoll_type_bytes(enum dpcoll_type type)
 	static const uint8_t bytes[DPCOLL_TYPES] = {
 		[DPCOLL_INT8] = 1,    [DPCOLL_INT32] = 4,    [DPCOLL_INT64] = 8,
 		[DPCOLL_FLOAT16] = 2, [DPCOLL_BFLOAT16] = 2, [DPCOLL_FLOAT32] = 4,
-		[DPCOLL_FLOAT64] = 8,
+		[DPCOLL_FLOAT64] = 8, [DPCOLL_UINT8] = 1,
 	};
 
 	return (unsigned)type < DPCOLL_TYPES ? bytes[type] : 0;
@@ -73,10 +73,12 @@ static _Float16 to_half(float value)
 
 /* Integers wrap around, which only unsigned ones may in C. */
 #define TO_INT8(x) ((int8_t)(x))
+#define TO_UINT8(x) ((uint8_t)(x))
 #define TO_INT32(x) ((int32_t)(x))
 #define TO_INT64(x) ((int64_t)(x))
 
 KERNELS(int8, int8_t, int, SAME, TO_INT8)
+KERNELS(uint8, uint8_t, int, SAME, TO_UINT8)
 KERNELS(int32, int32_t, int64_t, SAME, TO_INT32)
 KERNEL(int64_sum, uint64_t, uint64_t, SAME, SAME, ADD)
 KERNEL(int64_product, uint64_t, uint64_t, SAME, SAME, TIMES)
@@ -100,7 +102,7 @@ void coll_combine(enum dpcoll_type type, enum dpcoll_op op, void *to, const void
 		[DPCOLL_INT8] = ROW(int8),	   [DPCOLL_INT32] = ROW(int32),
 		[DPCOLL_INT64] = ROW(int64),	   [DPCOLL_FLOAT16] = ROW(float16),
 		[DPCOLL_BFLOAT16] = ROW(bfloat16), [DPCOLL_FLOAT32] = ROW(float32),
-		[DPCOLL_FLOAT64] = ROW(float64),
+		[DPCOLL_FLOAT64] = ROW(float64),   [DPCOLL_UINT8] = ROW(uint8),
 	};
 
 	kernel[type][op](to, from, bytes);

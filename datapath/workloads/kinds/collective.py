@@ -51,6 +51,7 @@ _ITEM_BYTES = {
     "bfloat16": 2,
     "float32": 4,
     "float64": 8,
+    "uint8": 1,
 }
 _NS = 8e9
 
@@ -78,9 +79,9 @@ class CollectiveParams(WorkloadParams):
         description="Data of each rank, bytes, as nccl-tests counts them; rounded up to what the "
         "ranks can divide.",
     )
-    type: Literal["int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"] = Field(
-        "float32", description="Type of the items."
-    )
+    type: Literal[
+        "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"
+    ] = Field("float32", description="Type of the items.")
     op: Literal["sum", "product", "min", "max"] = Field(
         "sum", description="How items of several ranks become one."
     )

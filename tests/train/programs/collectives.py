@@ -24,10 +24,19 @@ def equal(got: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 TOTAL = sum(own(r) for r in range(ranks))
 
-for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64):
+for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.uint8):
     data = own(rank, dtype=dtype)
     dist.all_reduce(data)
     equal(data, TOTAL.to(dtype), f"all_reduce of {dtype}")
+any_of = [(dist.ReduceOp.SUM, True), (dist.ReduceOp.MAX, True)]
+all_of = [(dist.ReduceOp.PRODUCT, False), (dist.ReduceOp.MIN, False)]
+for op, wanted in any_of + all_of:
+    mixed = torch.tensor([rank == 1, True, False])
+    dist.all_reduce(mixed, op)
+    equal(mixed, torch.tensor([wanted, True, False]), f"{op} of flags")
+data = torch.tensor([-1 if rank == 0 else 0, 10 * rank])
+dist.all_reduce(data, op=dist.ReduceOp.AVG)
+equal(data, torch.tensor([0, 5 * (ranks - 1)]), "average of integers")
 data = own(rank)
 dist.all_reduce(data, op=dist.ReduceOp.AVG)
 equal(data, TOTAL / ranks, "average")
