@@ -14,6 +14,9 @@ from pathlib import Path
 _LOCK = "lock"
 """A file in each folder, locked by the process that has it; a fork of that process has no lock."""
 
+_own: set[Path] = set()
+"""Folders of this process, whose own lock would not keep it from removing them."""
+
 
 @contextlib.contextmanager
 def folder(prefix: str) -> Iterator[Path]:
@@ -27,17 +30,19 @@ def folder(prefix: str) -> Iterator[Path]:
             if path.exists():
                 break
             os.close(lock)
+    _own.add(path)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+        _own.discard(path)
 
 
 def remove_old(prefix: str) -> None:
     """The folders of processes that have ended without removing them."""
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        if path.is_symlink():
+        if path.is_symlink() or path in _own:
             continue
         with contextlib.suppress(OSError):  # somebody else's, or in use
             lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)

@@ -57,6 +57,15 @@ def test_a_folder_is_there_for_as_long_as_it_is_used(temporary: Path) -> None:
     assert not theirs.exists()
 
 
+def test_a_process_has_several(temporary: Path) -> None:
+    with scratch.folder("mine-") as first:
+        with scratch.folder("mine-") as second:
+            assert first.exists()
+            assert second.exists()
+        assert first.exists()
+        assert not second.exists()
+
+
 def test_what_a_killed_process_leaves_the_next_removes(temporary: Path) -> None:
     process, theirs = keeper(temporary)
     process.send_signal(signal.SIGKILL)

@@ -45,12 +45,12 @@ def measure(
 ) -> Outcome:
     """Run the point's workload and complete the record.
 
-    algorithms: by preflight.cc_key().  Raises TimedOut when opening the network and the run
-    together take longer than the time-out and some grace.
+    algorithms: by preflight.cc_key().  Raises TimedOut when the run takes longer than the
+    time-out and some grace; opening the network has limits of its own.
     """
     logs, collect = conditions.logs, conditions.collect
+    network = open_network()
     with _alarm(conditions.timeout_s + _GRACE_S):
-        network = open_network()
         measuring.set_up(network, spec, conditions.seed)
         environments = _device_env(spec, network, conditions, algorithms)
         with network.measuring() as use:
@@ -179,7 +179,7 @@ def _tcp(spec: PointSpec, network: Network, conditions: Conditions) -> AbstractC
 def _fetching(network: Network, logs: Path) -> Iterator[None]:
     """Fetch the programs' files into the logs; after a failure, as many as possible.
 
-    Then also what the devices and the path counted.
+    Then also what the devices and the path counted.  A host that has ended is the failure's reason.
     """
     try:
         yield
@@ -188,6 +188,7 @@ def _fetching(network: Network, logs: Path) -> Iterator[None]:
             with contextlib.suppress(DatapathError):
                 host.fetch(logs)
         witness.save(network, logs)
+        network.check_alive()
         raise
     for host in network.hosts:
         host.fetch(logs)

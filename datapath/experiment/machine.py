@@ -23,10 +23,13 @@ from datapath import cachedir, debian, privileges
 from datapath.errors import CapabilityError, DatapathError
 from datapath.experiment import manifest, preflight
 from datapath.experiment.load import load_text
+from datapath.lanes import accel, kernels
 
 State = Literal["good", "slow", "lacks", "told"]
 
 _DISK_BYTES = 3 * 2**30
+_EMULATED = "guests of lane vm are emulated, ten times slower"
+_NESTED = "nested KVM on this machine's host, or a machine that is not virtual"
 _STEAL_SECONDS = 0.5
 _STEAL_MOST = 0.02
 _FEATURES = {1: "native XDP", 2: "redirect", 8: "zero-copy", 32: "multi-buffer"}
@@ -154,12 +157,24 @@ def _xdp_features() -> dict[int, int]:
 def _virtual() -> Iterator[Finding]:
     device = Path("/dev/kvm")
     if os.access(device, os.R_OK | os.W_OK):
-        yield Finding("KVM", "told", "/dev/kvm can be opened; the first guest shows if it works")
+        answers: dict[tuple[bool, str], list[str]] = {}
+        for kernel in kernels.installed():
+            if (answer := accel.tried(kernel)) is not None:
+                answers.setdefault(answer, []).append(kernel.release)
+        if not answers:
+            text = "/dev/kvm can be opened; the first guest shows if it works"
+            yield Finding("KVM", "told", text)
+        for (works, reason), releases in answers.items():
+            text = f"Linux {', '.join(releases)}: {reason}"
+            if works:
+                yield Finding("KVM", "good", text)
+            else:
+                yield Finding("KVM", "slow", f"{text}; {_EMULATED}", _NESTED)
     elif device.exists():
         yield Finding("KVM", "slow", "/dev/kvm is not for this user", "usermod -aG kvm $USER")
     else:
         mend = "switch virtualisation on in the firmware, or nested KVM on the host; modprobe kvm"
-        yield Finding("KVM", "slow", "none: guests of lane vm are emulated, ten times slower", mend)
+        yield Finding("KVM", "slow", f"none: {_EMULATED}", mend)
 
 
 def _memory() -> Iterator[Finding]:
@@ -265,7 +280,8 @@ def _lanes() -> Iterator[Finding]:
             "workload: {kind: stream, duration: 1ms}\n"
         )
         try:
-            preflight.check(load_text(text, Path("doctor.yaml")))
+            experiment = load_text(text, Path("doctor.yaml"))
+            preflight.check(experiment)
         except preflight.Lacking as error:
             told = "; ".join(str(lack) for lack in error.lacks)
             mend = "; ".join(dict.fromkeys(lack.hint for lack in error.lacks if lack.hint))
@@ -273,7 +289,12 @@ def _lanes() -> Iterator[Finding]:
         except DatapathError as error:
             yield Finding(f"lane {lane}", "lacks", str(error), error.hint)
         else:
-            yield Finding(f"lane {lane}", "good", "ready")
+            topology = experiment.points[0].spec.topology
+            answer = accel.tried(kernels.find(topology.kernel)) if topology.of_lane.boots else None
+            if answer is None or answer[0]:
+                yield Finding(f"lane {lane}", "good", "ready")
+            else:
+                yield Finding(f"lane {lane}", "slow", f"ready, but {_EMULATED}", _NESTED)
 
 
 def _read(path: str) -> str | None:

@@ -142,7 +142,10 @@ class Sweep(_Model):
         default_factory=dict, description="The points that the report compares others with."
     )
     timeout: DurationNs = Field(
-        60_000_000_000, ge=1_000_000, description="Longest time of one run before it has failed."
+        60_000_000_000,
+        ge=1_000_000,
+        description="Longest time of one run before it has failed, without that in which its "
+        "network is made.",
     )
 
 

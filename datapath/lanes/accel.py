@@ -99,15 +99,26 @@ def _qemu_version() -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else (0,)
 
 
-def _kvm_works(kernel: Kernel) -> tuple[bool, str]:
-    """(whether guests with this kernel can use KVM, the reason in words)."""
+def tried(kernel: Kernel) -> tuple[bool, str] | None:
+    """As a guest with this kernel found it since the machine's boot; None: there was none."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False, "there is no /dev/kvm that can be opened"
-    note = cache.folder() / f"kvm-{kernel.release}-{_BOOT_ID.read_text().strip()}"
     with contextlib.suppress(OSError):
-        works, _, reason = note.read_text().partition(" ")
+        works, _, reason = _note(kernel).read_text().partition(" ")
         return works == "yes", reason
-    answer = _try(kernel)
+    return None
+
+
+def _note(kernel: Kernel) -> Path:
+    return cache.folder() / f"kvm-{kernel.release}-{_BOOT_ID.read_text().strip()}"
+
+
+def _kvm_works(kernel: Kernel) -> tuple[bool, str]:
+    """(whether guests with this kernel can use KVM, the reason in words)."""
+    known = tried(kernel)
+    if known is not None:
+        return known
+    answer, note = _try(kernel), _note(kernel)
     for old in note.parent.glob(f"kvm-{kernel.release}-*"):
         old.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
@@ -143,5 +154,6 @@ def _judge(qemu: subprocess.Popen[bytes]) -> tuple[bool, str]:
         if failure:
             return False, f"/dev/kvm does not run this kernel: {failure.decode()}"
         if not data:
-            return False, f"QEMU with KVM ended: {said[-200:].decode(errors='replace').strip()}"
+            words = " ".join(said[-200:].decode(errors="replace").split())
+            return False, f"QEMU with KVM ended: {words}"
     return False, f"with KVM the kernel said nothing for {_TRIAL_S:g} s"

@@ -282,6 +282,10 @@ class Network(Protocol):
         """
         ...
 
+    def check_alive(self) -> None:
+        """RunFailed, with the name of a host that has ended: why programs of the others failed."""
+        ...
+
     def recover(self) -> bool:
         """After a failed run: end its programs.  False: this network is of no more use."""
         ...

@@ -179,6 +179,9 @@ class WithCards:
         """That of the `path` section."""
         return None
 
+    def check_alive(self) -> None:
+        """As lanes.base.Network; these hosts do not end by themselves."""
+
     def set_cards(self, topology: Topology) -> None:
         """As lanes.base.Network."""
         if self._cards is not None and topology.card is not None:

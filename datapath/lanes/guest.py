@@ -149,19 +149,32 @@ def _cached_folders() -> list[str]:
 
 
 class Guest:
-    """A started guest; ends with its namespace's holder, or by kill()."""
+    """A started guest; ends with its namespace's holder, or by kill().
+
+    temporary: folder for files of virtme-ng and QEMU, which are killed before they remove them.
+    """
 
     def __init__(
-        self, config: GuestConfig, namespace: Namespace, public_key: str, logs: Path | None
+        self,
+        config: GuestConfig,
+        namespace: Namespace,
+        public_key: str,
+        logs: Path | None,
+        temporary: Path,
     ) -> None:
         self.config = config
         self.console = self._open_console(logs)
         self._namespace = namespace
+        self._temporary = temporary
         self._argv = config.argv(public_key)
         self._start()
 
     def _start(self) -> None:
-        environment = {**os.environ, "PATH": f"{Path(virtme_ng()).parent}:{os.environ['PATH']}"}
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(virtme_ng()).parent}:{os.environ['PATH']}",
+            "TMPDIR": str(self._temporary),
+        }
         # A pipe: QEMU opens its output anew for each console, and would overwrite a file.
         self._writer = spawn(
             self._namespace,
@@ -220,8 +233,14 @@ class Guest:
         if ended := self.ended():
             raise RunFailed(
                 f"guest {self.config.name}: {ended}",
-                hint="its console is in the logs of the run",
+                hint=self.where,
             )
+
+    @property
+    def where(self) -> str:
+        """Where its console is, as a hint; "" without a folder for it."""
+        name = self.console.name
+        return f"its console is {name}" if isinstance(name, str) else ""
 
     def last_words(self) -> str:
         """Why the guest's kernel died, if the console ends with that; else its last line."""

@@ -150,10 +150,14 @@ class NetnsHost:
                 **streams,
             )
 
+    def kill_programs(self) -> None:
+        """Kill all that popen() started, from any thread, and do not wait."""
+        for process in tuple(self._programs):
+            process.kill()
+
     def end_programs(self) -> None:
         """Kill and wait for all that popen() started and that has not ended."""
-        for process in self._programs:
-            process.kill()
+        self.kill_programs()
         for process in self._programs:
             process.wait(_END_TIMEOUT_S)
         self._programs.clear()

@@ -176,6 +176,9 @@ class SimNetwork:
         if device != "dp":
             raise LocalError(f"lane sim has no device {device}", hint="use transport: {device: dp}")
 
+    def check_alive(self) -> None:
+        """Hosts do not end here."""
+
     def recover(self) -> bool:
         """There is nothing that a failed run could leave."""
         return True

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path as FilePath
 
-from datapath import privileges
+from datapath import privileges, scratch
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import accelerator
@@ -43,6 +43,8 @@ from datapath.lanes.middle import BACKENDS, MIDDLE, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, Namespace
 from datapath.lanes.remote import ClientKey, SshHost
 from datapath.lanes.spec import Topology
+
+_TEMPORARY = "datapath-guests-"
 
 _BOOT_S = 240.0
 """A guest that cannot be logged in to by then is dead; ten to twenty seconds are usual."""
@@ -100,6 +102,7 @@ class VmNetwork(WithMiddle):
         cards = card_names(topology)
         self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), *cards, MIDDLE])
         self._device = ""
+        self._temporary = contextlib.ExitStack()
 
     def __enter__(self) -> VmNetwork:
         privileges.check("the vm lane")
@@ -125,6 +128,7 @@ class VmNetwork(WithMiddle):
         for guest in self._guests:
             guest.wait()
         self._holder.wait()
+        self._temporary.close()
 
     @property
     def pairs(self) -> list[tuple[Host, Host]]:
@@ -155,11 +159,16 @@ class VmNetwork(WithMiddle):
             rdma.add(link, wanted)
         self._device = wanted
 
+    def check_alive(self) -> None:
+        """As lanes.base.Network says."""
+        for guest in self._guests:
+            guest.check_alive()
+
     def recover(self) -> bool:
         """End the programs that a failed run left; False when a guest no longer answers."""
         try:
-            for guest, link in zip(self._guests, self._links, strict=True):
-                guest.check_alive()
+            self.check_alive()
+            for link in self._links:
                 link.end_programs()
         except DatapathError:
             return False
@@ -211,11 +220,12 @@ class VmNetwork(WithMiddle):
         for index, host in enumerate(self._namespace_hosts):
             self._build_namespace_host(index, host)
         key = ClientKey.generate()
+        temporary = self._temporary.enter_context(scratch.folder(_TEMPORARY))
         # The guests' QEMU runs where their taps are.
         place = spaces[0] if spaces else middle
         for index in range(topology.namespaces, topology.hosts):
             config = self._guest_config(index)
-            self._guests.append(Guest(config, place, key.public, self._logs))
+            self._guests.append(Guest(config, place, key.public, self._logs, temporary))
         self._log_in(place, key)
         if self._cards is not None:
             self._cards.take(middle, [tap for tap, _ in self._taps()])
@@ -291,10 +301,18 @@ class VmNetwork(WithMiddle):
             link = SshHost.over_socket(guest.config.name, where, sock, key, shared_files=True)
             links[number] = link
             self._links = [links[number] for number in sorted(links)]
-            guest.when_ended(link.connection.lose)
+            guest.when_ended(partial(self._lose, link))
         for index, link in zip(places, self._links, strict=True):
             commands = host_commands(index, topology.mtu, topology.hosts)
             _configure(link, [f"link set {TEST_DEVICE} mtu {topology.mtu}", *commands])
+
+    def _lose(self, link: SshHost, words: str) -> None:
+        """A guest has ended: programs of other hosts would wait for it as long as they care to."""
+        link.connection.lose(words)
+        hosts: list[SshHost | NetnsHost] = [*self._links, *self._namespace_hosts]
+        for host in hosts:
+            if host is not link:  # its own fail by themselves, with these words
+                host.kill_programs()
 
 
 def _tap(name: str, mtu: int = 1500, mac: str = "") -> Iterator[str]:
@@ -334,7 +352,7 @@ def _check_time(guest: Guest, deadline: float) -> None:
     if time.monotonic() > deadline:
         raise RunFailed(
             f"guest {guest.config.name} was not up after {_BOOT_S:g} s: {guest.last_words()}",
-            hint="the console is in the logs; a busy machine needs longer under TCG",
+            hint="; ".join(filter(None, (guest.where, "a busy machine needs longer under TCG"))),
         )
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from datapath.cli import main
-from datapath.experiment import machine
+from datapath.experiment import machine, preflight
 from datapath.experiment.machine import Finding, examine
+from datapath.lanes import accel, kernels
+from datapath.lanes.kernels import Kernel
 from tests.cli.told import told
 
 
@@ -55,6 +57,26 @@ def test_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["root"].mend == "sudo dpctl ..."
     assert found["lane netns"].state == "lacks"
     assert found["lane sim"].state == "good"
+
+
+def test_what_guests_found_of_kvm_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """/dev/kvm may open and still run no kernel."""
+    kernel = Kernel("6.12.1-amd64", Path("/none"), Path("/none"), None, "")
+    monkeypatch.setattr(os, "access", lambda *_: True)
+    monkeypatch.setattr(kernels.cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "installed", lambda: [kernel])
+    monkeypatch.setattr(kernels, "find", lambda _: kernel)
+    monkeypatch.setattr(preflight, "check", lambda _: None)
+    lane = by_name(list(machine._lanes()))["lane vm"]
+    assert [f.state for f in (*machine._virtual(), lane)] == ["told", "good"]
+    for works, state in ((True, "good"), (False, "slow")):
+        monkeypatch.setattr(accel, "_try", lambda _, works=works: (works, "the words of QEMU"))
+        accel._kvm_works(kernel)
+        lane = by_name(list(machine._lanes()))["lane vm"]
+        (found,) = machine._virtual()
+        assert "6.12.1-amd64: the words of QEMU" in found.found
+        assert [found.state, lane.state] == [state, state]
+        accel._note(kernel).unlink()
 
 
 def test_every_device_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,31 @@ def test_a_run_that_takes_too_long_is_ended(write: Callable[..., Path], tmp_path
     assert "2 s" in record["error"]["message"]
 
 
+SLOW_NETWORK = """
+import signal, sys
+from datapath.cli import main
+from datapath.lanes.netns import NetnsNetwork
+build = NetnsNetwork._build
+def timed(self):
+    build(self)
+    print("left:", signal.getitimer(signal.ITIMER_REAL)[0])
+NetnsNetwork._build = timed
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_network_is_not_made_in_the_time_of_a_run(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    """No alarm is set meanwhile: guests may need longer to boot than a run may take."""
+    text = PING.replace("[0, 2%]", "[0]").replace("[udp, afxdp]", "[udp]")
+    arguments = ["run", "--no-report", write(text), "--out", tmp_path / "out", "--repetitions", 1]
+    argv = [sys.executable, "-c", SLOW_NETWORK, *map(str, arguments)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "left: 0.0" in done.stdout
+
+
 def test_the_users_xdp_program_counts(write: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "count.c").write_text(COUNT)
     text = PING.replace("[0, 2%]", "[0]").replace("[udp, afxdp]", "[udp]")

@@ -137,14 +137,18 @@ class SshHost:
         """Facts that results may depend on: see datapath.lanes.remote.facts."""
         return facts.gather(self)
 
+    def kill_programs(self) -> None:
+        """Kill all programs of popen(), from any thread, and do not wait."""
+        for program in tuple(self._programs):
+            program.kill()
+
     def end_programs(self) -> None:
         """Kill and wait for all programs of popen() and run(), and those that they started.
 
         RunFailed when the host is gone.
         """
         self.connection.ask("end ")
-        for program in self._programs:
-            program.kill()
+        self.kill_programs()
         for program in self._programs:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 program.wait(_END_TIMEOUT_S)
