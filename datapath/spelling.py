@@ -15,6 +15,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def in_a_line(text: str) -> str:
+    """Several lines as one: `title: first; second`."""
+    line = ""
+    for part in filter(None, map(str.strip, text.splitlines())):
+        line += part if not line else f" {part}" if line.endswith(":") else f"; {part}"
+    return line
+
+
 def close_match(wanted: object, known: Iterable[object]) -> str:
     """The known name that was probably meant, or "".  Case, `-` and `_` do not matter."""
     folded = {_folded(name): str(name) for name in known}

@@ -14,7 +14,7 @@ the transport opens.  docs/cc.md tells how to write one.
     exercise.py    legal but unkind events, and rules; raised.py: what a hook raises in Python
     simulate.py    a few flows, one queue
     spec.py        the `cc` section of files
-    bpf.py         algorithms for the kernel's TCP (tcp/), in C
+    bpf.py         algorithms for the kernel's TCP (tcp/), in C; struct_ops.py: in object files
     algorithms/    those that come with the toolkit, one in a file
 """
 

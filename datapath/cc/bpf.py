@@ -8,6 +8,7 @@ file of the user's own.  Sources are compiled by clang against the types of one 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -15,9 +16,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from datapath import foreign, search_path
-from datapath.cc import cache
+from datapath.cc import cache, struct_ops
 from datapath.cc.source import display
 from datapath.debian import install_hint
 from datapath.errors import CapabilityError, LocalError
@@ -29,6 +31,7 @@ _HEAD = re.compile(r"/\*(?P<text>.*?)\*/", re.DOTALL)
 _SOURCE = "Source: "
 _LINES_SHOWN = 6
 _TIMEOUT_S = 120.0
+_CHECKED = "checked"  # in the cache is what struct_ops.check() has seen
 _FLAGS = ("-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", "-Wall")
 
 
@@ -93,7 +96,7 @@ def build(source: Path, btf_digest: str, fetch_btf: Callable[[Path], Path]) -> P
         text = foreign.read_bytes(source)
     except OSError as error:
         raise LocalError(f"cannot read {display(str(source))}: {error.strerror}") from None
-    digest = hashlib.sha256(f"{btf_digest} {_FLAGS} {source.parent}".encode() + text)
+    digest = hashlib.sha256(f"{btf_digest} {_FLAGS} {_CHECKED} {source.parent}".encode() + text)
     for header in sorted(source.parent.glob("*.h")):
         digest.update(foreign.read_bytes(header))
     path = cache.folder() / f"{source.name.removesuffix(SUFFIX)}-{digest.hexdigest()[:24]}.bpf.o"
@@ -102,6 +105,19 @@ def build(source: Path, btf_digest: str, fetch_btf: Callable[[Path], Path]) -> P
             folder = Path(name)
             _write_types(fetch_btf(folder), folder / "vmlinux.h")
             cache.store(path, _compiled(source, folder))
+    return path
+
+
+def renamed(made: Path, number: int) -> Path:
+    """An object of build() whose algorithm has `.NUMBER` at the end of its name, in the cache."""
+    path = made.with_name(f"{made.name.removesuffix('.bpf.o')}.{number}.bpf.o")
+    if cache.load(path) is None:
+        image = cache.load(made)
+        if image is None:
+            raise LocalError(f"{made} was removed meanwhile", hint="start the run again")
+        with tempfile.TemporaryDirectory(prefix="datapath-bpf-") as name:
+            types = _types(image, Path(name) / "named.o")
+        cache.store(path, struct_ops.renamed(image, types, number))
     return path
 
 
@@ -114,7 +130,22 @@ def _compiled(source: Path, folder: Path) -> bytes:
         errors = [line for line in text.splitlines() if ": error: " in line or "fatal" in line]
         shown = "\n".join((errors or text.splitlines())[:_LINES_SHOWN])
         raise LocalError(shown, hint="clang compiles it; vmlinux.h has the types of the kernel")
-    return target.read_bytes()
+    image = target.read_bytes()
+    types = _types(image, target)
+    image = struct_ops.plain(image)
+    struct_ops.check(image, types, display(str(source)))
+    return image
+
+
+def _types(image: bytes, file: Path) -> list[dict[str, Any]]:
+    """The BTF of an object, which is written to `file`."""
+    file.write_bytes(image)
+    done = _run(["bpftool", "-j", "btf", "dump", "file", str(file)], "bpftool")
+    if done.returncode:
+        words = " ".join(done.stderr.decode(errors="replace").split())
+        raise CapabilityError(f"bpftool cannot read the types of the object: {words}")
+    types: list[dict[str, Any]] = json.loads(done.stdout)["types"]
+    return types
 
 
 def _write_types(btf: Path, header: Path) -> None:

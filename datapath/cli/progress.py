@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from datapath.cli.screen import obeys
+from datapath.spelling import in_a_line
 from datapath.terminal import printable, raw
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _outcome(run: Run, record: RunRecord) -> str:
     from datapath.report import display
 
     if record.error is not None:
-        result = f"FAILED: {record.error['message']}"
+        result = f"FAILED: {in_a_line(record.error['message'])}"
     else:
         values = {entry["name"]: entry for entry in record.metrics}
         shown = [values[name] for name in _HEADLINES if name in values][:1]

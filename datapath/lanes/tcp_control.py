@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from datapath.cc import bpf
@@ -19,6 +21,7 @@ _AVAILABLE = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 _ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _BTF = "/sys/kernel/btf/vmlinux"
 _LINES_SHOWN = 8
+_NAMES_TRIED = 99
 
 
 @contextlib.contextmanager
@@ -47,7 +50,11 @@ def tcp_control(
 
 @contextlib.contextmanager
 def _registered(host: Host, source: Path, logs: Path) -> Iterator[str]:
-    """The name of the algorithm in `source`, which the host's kernel has meanwhile."""
+    """The name of the algorithm in `source`, which the host's kernel has meanwhile.
+
+    Names are global to a kernel.  While another run has this one, it is the name with `.2` at its
+    end, `.3` ...: an object of its own, with state of its own.
+    """
 
     def fetch(folder: Path) -> Path:
         done = host.run(["cp", _BTF, f"{host.outputs(folder)}/btf"], timeout_s=60)
@@ -56,50 +63,60 @@ def _registered(host: Host, source: Path, logs: Path) -> Iterator[str]:
         host.fetch(folder)
         return folder / "btf"
 
-    def refused(words: str) -> DatapathError:
-        return _refusal(host, source, words)
-
     done = host.run(["sha256sum", _BTF])
     if done.returncode:
         raise _no_types(host, done.stderr)
     made = bpf.build(source, done.stdout.split()[0], fetch)
-    program = Beside(
-        host, [host.provide(paths.tcp_registrar()), host.provide(made)], logs, "tcp-registrar"
-    )
-    try:
-        yield str(program.ready(refused)["name"])
-        program.finish()
-    finally:
-        program.close()
+    with contextlib.ExitStack() as stack:
+        for number in range(1, _NAMES_TRIED + 1):
+            named = made if number == 1 else bpf.renamed(made, number)
+            argv = [host.provide(paths.tcp_registrar()), host.provide(named)]
+            program = stack.enter_context(
+                contextlib.closing(Beside(host, argv, logs, "tcp-registrar"))
+            )
+            answer = program.ready(partial(_refusal, host, source, program.err))
+            if "name" in answer:
+                yield str(answer["name"])
+                program.finish()
+                return
+        raise CapabilityError(
+            f"{_NAMES_TRIED} runs have registered {answer['taken']} with {host.name}'s kernel",
+            hint="`bpftool struct_ops list` shows them",
+        )
 
 
 @contextlib.contextmanager
 def _allowed(name: str) -> Iterator[None]:
-    """Let network namespaces take an algorithm meanwhile.
+    """Let network namespaces take an algorithm for their default meanwhile.
 
-    For their default they may take only what all users may (tcp_set_default_congestion_control).
+    They may take only what all users may (tcp_set_default_congestion_control).  The list is the
+    kernel's, and runs change it one after another, each about its own algorithm.
     """
-    before = _ALLOWED.read_text()
-    if name in before.split():
-        yield
-        return
-    with contextlib.suppress(OSError):  # not there: the hosts will tell
-        _ALLOWED.write_text(f"{before.strip()} {name}")
-    try:
-        yield
-    finally:
-        _ALLOWED.write_text(before)
+    with _ALLOWED.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = _ALLOWED.read_text().split()
+        if name in before:
+            yield
+            return
+        with contextlib.suppress(OSError):  # not there: the hosts will tell
+            _ALLOWED.write_text(" ".join([*before, name]))
+        try:
+            yield
+        finally:
+            _ALLOWED.write_text(" ".join(n for n in _ALLOWED.read_text().split() if n != name))
 
 
 @contextlib.contextmanager
 def _set(host: Host, name: str) -> Iterator[None]:
     before = host.run(["cat", _SETTING]).stdout.strip()
-    done = _write(host, name)
-    if done:
+    if not _write(host, name):
+        has = host.run(["cat", _AVAILABLE]).stdout.split()
         raise CapabilityError(
-            f"the kernel of {host.name} has no TCP congestion control {name}: {done}",
-            hint=f"it has {host.run(['cat', _AVAILABLE]).stdout.strip()}; more are modules of its "
-            f"package; ./NAME{bpf.SUFFIX} is one of your own",
+            f"the kernel of {host.name} does not let it use TCP congestion control {name}"
+            if name in has
+            else f"the kernel of {host.name} has no TCP congestion control {name}",
+            hint=f"it has {', '.join(has)}; more are modules of its package; "
+            f"./NAME{bpf.SUFFIX} is one of your own",
         )
     try:
         yield
@@ -108,10 +125,9 @@ def _set(host: Host, name: str) -> Iterator[None]:
             _write(host, before)
 
 
-def _write(host: Host, name: str) -> str:
-    """The shell's complaint, "" without one."""
-    done = host.run(["sh", "-c", f'echo "$1" >{_SETTING}', "sh", name])
-    return "" if done.returncode == 0 else " ".join(done.stderr.split()) or "refused"
+def _write(host: Host, name: str) -> bool:
+    """Whether the kernel has taken it."""
+    return host.run(["sh", "-c", f'echo "$1" >{_SETTING}', "sh", name]).returncode == 0
 
 
 def _no_types(host: Host, words: str) -> CapabilityError:
@@ -121,13 +137,13 @@ def _no_types(host: Host, words: str) -> CapabilityError:
     )
 
 
-def _refusal(host: Host, source: Path, words: str) -> LocalError:
-    """The verifier names lines of the source by file name."""
+def _refusal(host: Host, source: Path, log: Path, words: str) -> LocalError:
+    """The verifier names lines of the source by file name.  log: has all words."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     named = [line for line in lines if f"{source.name}:" in line]
     shown = [*named[-2:], *lines[-_LINES_SHOWN:]]
     text = "".join(f"\n  {line}" for line in dict.fromkeys(shown))
     return LocalError(
         f"the kernel of {host.name} refuses {display(str(source))}:{text}",
-        hint="the verifier's last lines tell why; its whole log is in the logs of the run",
+        hint=f"the last lines tell why; all of it is in {log}",
     )

@@ -17,7 +17,7 @@ from datapath.errors import LocalError
 from datapath.report import claims, display, pivot, plotspec, tables
 from datapath.report.folder import ResultFolder
 from datapath.report.plotspec import PlotSpec
-from datapath.spelling import counted, or_rather
+from datapath.spelling import counted, in_a_line, or_rather
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -176,7 +176,9 @@ def _failures(result: ResultFolder, width: int) -> list[str]:
         where = ", ".join(failure.axes.values()) or failure.point
         log = f" ({failure.logs})" if failure.logs else ""
         lines += _wrap(
-            f"failed: {where}, run {failure.repetition}: {failure.reason}{log}", width, "  "
+            f"failed: {where}, run {failure.repetition}: {in_a_line(failure.reason)}{log}",
+            width,
+            "  ",
         )
     if len(result.failures) > _FAILURES:
         lines.append(f"and {counted(len(result.failures) - _FAILURES, 'more run')} failed")

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -140,6 +141,35 @@ def test_a_run_that_takes_too_long_is_ended(write: Callable[..., Path], tmp_path
     (record,) = records(out)
     assert record["status"] == "failed"
     assert "2 s" in record["error"]["message"]
+
+
+TCP = """\
+version: 1
+name: tcp
+transport: {device: kernel}
+cc: {tcp: ./hold.bpf.c}
+workload: {kind: iperf3, duration: 1s}
+sweep: {repetitions: 1}
+"""
+HOLD = """\
+#include "vmlinux.h"
+__attribute__((section(".struct_ops"), used)) struct tcp_congestion_ops hold = { .flags = 1 };
+"""
+
+
+def test_a_failure_of_several_lines_is_told(write: Callable[..., Path], tmp_path: Path) -> None:
+    """In one line beside others, whole at the end, with what to do."""
+    path = write(TCP)
+    (path.parent / "hold.bpf.c").write_text(HOLD)
+    done = dpctl("run", path, "--out", tmp_path / "out", "--no-report")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert any(re.fullmatch(r"error: .*hold\.bpf\.c: hold has no \.ssthresh, .*", x) for x in lines)
+    assert "hint: datapath/cc/tcp/dp_copa.bpf.c" in done.stderr
+    (line,) = [line for line in lines if "FAILED" in line]
+    for said in (line, " ".join(done.stdout.split())):
+        assert re.search(r"would know it; .*hold\.bpf\.c: hold has no \.ssthresh", said)
+    assert "\\n" not in done.stdout + done.stderr
 
 
 SLOW_NETWORK = """

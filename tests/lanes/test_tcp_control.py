@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,6 @@ struct tcp_congestion_ops hold = {
 	.ssthresh = (void *)hold_ssthresh,
 	.undo_cwnd = (void *)hold_undo,
 	.cong_avoid = (void *)hold_avoid,
-	.flags = 1, /* any network namespace may have it for its default */
 	.name = "dp_test_hold",
 };
 
@@ -82,9 +82,11 @@ def used(network: NetnsNetwork) -> list[str]:
     return [host.run(["cat", SETTING]).stdout.strip() for host in network.hosts]
 
 
-def written(folder: Path, ssthresh: str) -> str:
-    (folder / "hold.bpf.c").write_text(SMALL.replace("SSTHRESH", ssthresh))
-    return "./hold.bpf.c"
+def written(folder: Path, ssthresh: str, change: tuple[str, str] = ("", "")) -> None:
+    """hold.bpf.c, with something else in place of a part of it."""
+    assert change[0] in SMALL
+    text = SMALL.replace(*change) if change[0] else SMALL
+    (folder / "hold.bpf.c").write_text(text.replace("SSTHRESH", ssthresh))
 
 
 def test_a_name_holds_for_the_run(network: NetnsNetwork, tmp_path: Path) -> None:
@@ -107,6 +109,7 @@ def test_what_the_kernel_lacks_is_named(network: NetnsNetwork, tmp_path: Path) -
     ):
         pass
     assert "cubic" in caught.value.hint
+    assert str(caught.value).endswith("nosuch")  # and no words of a shell
     assert used(network) == before
 
 
@@ -120,6 +123,77 @@ def test_an_algorithm_in_c(network: NetnsNetwork, tmp_path: Path, name: str) -> 
         assert done.stdout.split() == [known, "done"], done.stderr
     assert used(network) == before
     assert known not in AVAILABLE.read_text().split()
+
+
+def test_two_runs_have_it_at_once(tmp_path: Path) -> None:
+    """Each has an object of its own; the first to begin ends first."""
+    written(tmp_path, "return 2;")
+    allowed = ALLOWED.read_text()
+    names = ("dp_test_hold", "dp_test_hold.2")
+    with contextlib.ExitStack() as later, contextlib.ExitStack() as first:
+        networks = [later.enter_context(NetnsNetwork(Topology(mtu=1500))) for _ in names]
+        for network, stack, name in zip(networks, (first, later), names, strict=True):
+            logs = tmp_path / name
+            logs.mkdir()
+            stack.enter_context(
+                tcp_control(network.hosts, "./hold.bpf.c", tmp_path, logs, one_kernel=True)
+            )
+        assert [used(network) for network in networks] == [[name, name] for name in names]
+        first.close()
+        done = networks[1].hosts[0].run(["python3", "-c", TRANSFER])
+        assert done.stdout.split() == [names[1], "done"], done.stderr
+    assert ALLOWED.read_text() == allowed
+    assert not {*names} & {*AVAILABLE.read_text().split()}
+
+
+def test_a_name_of_the_kernels_own(network: NetnsNetwork, tmp_path: Path) -> None:
+    written(tmp_path, "return 2;", ('"dp_test_hold"', '"cubic"'))
+    with (
+        pytest.raises(LocalError, match="the kernel has an algorithm cubic of its own"),
+        tcp_control(network.hosts, "./hold.bpf.c", tmp_path, tmp_path, one_kernel=True),
+    ):
+        pass
+
+
+def test_a_section_of_newer_selftests(network: NetnsNetwork, tmp_path: Path) -> None:
+    written(tmp_path, "return 2;", ('".struct_ops"', '".struct_ops.link"'))
+    with tcp_control(network.hosts, "./hold.bpf.c", tmp_path, tmp_path, one_kernel=True):
+        assert used(network) == ["dp_test_hold", "dp_test_hold"]
+
+
+VARIABLE = SMALL[SMALL.index('SEC(".struct_ops")') : SMALL.index("char _license")]
+AVOID = "\t.cong_avoid = (void *)hold_avoid,\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((AVOID, ""), [".cong_avoid or .cong_control", "hold_avoid() in no member"]),
+        (
+            ("\t.undo_cwnd = (void *)hold_undo,\n", ""),
+            ["no .undo_cwnd", "hold_undo() in no member"],
+        ),
+        (('\t.name = "dp_test_hold",\n', ""), ["no .name"]),
+        (("dp_test_hold", "dp_test_hold_012"), ["more than 15 characters", "dp_test_hold_012"]),
+        (("dp_test_hold", "dp-test-hold"), ["letters, digits, _ and ."]),
+        ((VARIABLE, ""), ["no variable"]),
+        ((VARIABLE, VARIABLE + VARIABLE.replace("ops hold", "ops more")), ["(hold, more)"]),
+        ((VARIABLE, 'SEC(".struct_ops") struct tcp_sock hold = {};\n'), ["struct tcp_sock"]),
+        ((SMALL, "int nothing;\n"), ["no variable"]),
+    ],
+    ids=["no avoid", "no undo", "no name", "long", "dashes", "none", "two", "other type", "empty"],
+)
+def test_what_an_object_lacks_is_said(
+    network: NetnsNetwork, tmp_path: Path, change: tuple[str, str], words: list[str]
+) -> None:
+    written(tmp_path, "return 2;", change)
+    with (
+        pytest.raises(LocalError, match=r"hold\.bpf\.c") as caught,
+        tcp_control(network.hosts, "./hold.bpf.c", tmp_path, tmp_path, one_kernel=True),
+    ):
+        pass
+    for each in words:
+        assert each in str(caught.value)
 
 
 def test_it_goes_with_its_program(network: NetnsNetwork, tmp_path: Path) -> None:

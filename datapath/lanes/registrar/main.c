@@ -5,8 +5,9 @@
  * Registers the TCP congestion control of a BPF object (a map of type struct_ops), until SIGTERM.
  * A BPF link holds the registration: it ends with this program, however that ends.
  *
- * Prints `{"ready": PID, "name": NAME}` at first and `{}` at the end.  What libbpf and the kernel's
- * verifier have against the object goes to standard error.
+ * Prints `{"ready": PID, "name": NAME}` at first and `{}` at the end; `{"taken": NAME}` alone if an
+ * algorithm of another object has its name, which is global to the kernel.  What libbpf and the
+ * kernel's verifier have against the object goes to standard error.
  */
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -70,27 +71,76 @@ static int offset(const struct btf *btf, const char *type, const char *member)
 	return -ENOENT;
 }
 
-/* The name that the kernel knows the algorithm by. */
-static int read_name(const struct bpf_map *map, char name[NAME_ROOM])
+/* Where the value of such a map has the algorithm's name; negative: this kernel has none. */
+static int name_place(void)
 {
 	struct btf *kernel = btf__load_vmlinux_btf();
-	char *value = calloc(1, bpf_map__value_size(map));
-	__u32 key = 0;
-	int at, in, err;
+	int at, in;
 
-	if (!kernel || !value) {
-		btf__free(kernel);
-		free(value);
+	if (!kernel)
 		return -ENOMEM;
-	}
 	at = offset(kernel, "bpf_struct_ops_tcp_congestion_ops", "data");
 	in = offset(kernel, "tcp_congestion_ops", "name");
-	err = at < 0 || in < 0 ? -ENOENT : bpf_map_lookup_elem(bpf_map__fd(map), &key, value);
-	if (!err)
-		snprintf(name, NAME_ROOM, "%s", value + at + in);
 	btf__free(kernel);
+	return at < 0 || in < 0 ? -ENOENT : at + in;
+}
+
+/* The name that the kernel knows the algorithm of a map by.  place: of name_place(). */
+static int read_name(int fd, __u32 value_size, int place, char name[NAME_ROOM])
+{
+	char *value = calloc(1, value_size);
+	__u32 key = 0;
+	int err;
+
+	if (!value)
+		return -ENOMEM;
+	err = bpf_map_lookup_elem(fd, &key, value);
+	if (!err)
+		snprintf(name, NAME_ROOM, "%s", value + place);
 	free(value);
 	return err;
+}
+
+/*
+ * Whether a map beside ours has an algorithm of this name.  The name is then free again when its
+ * user ends; an algorithm that no map has is the kernel's own.
+ */
+static bool is_of_bpf(int ours, int place, const char *name)
+{
+	struct bpf_map_info info = { 0 }, mine = { 0 };
+	__u32 id = 0, size = sizeof(mine);
+	char other[NAME_ROOM];
+	bool found = false;
+	int fd;
+
+	bpf_obj_get_info_by_fd(ours, &mine, &size);
+	while (!found && !bpf_map_get_next_id(id, &id)) {
+		fd = id == mine.id ? -1 : bpf_map_get_fd_by_id(id);
+		if (fd < 0)
+			continue;
+		memset(&info, 0, size = sizeof(info));
+		found = !bpf_obj_get_info_by_fd(fd, &info, &size) &&
+			info.type == BPF_MAP_TYPE_STRUCT_OPS &&
+			info.value_size == mine.value_size &&
+			!read_name(fd, info.value_size, place, other) && !strcmp(other, name);
+		close(fd);
+	}
+	return found;
+}
+
+/* What the kernel's answer to attach() means. */
+static int refuse_attached(int err, int ours, int place, const char *name)
+{
+	if (err != -EEXIST)
+		return refuse("the kernel does not register it", err);
+	if (is_of_bpf(ours, place, name)) {
+		printf("{\"taken\": \"%s\"}\n", name);
+		return 1;
+	}
+	fprintf(stderr,
+		"dp-tcp-registrar: the kernel has an algorithm %s of its own; change .name\n",
+		name);
+	return 1;
 }
 
 static int attach(const struct bpf_map *map)
@@ -109,7 +159,7 @@ static int serve(struct bpf_object *object)
 {
 	struct bpf_map *map = find(object);
 	char name[NAME_ROOM] = "";
-	int err;
+	int err, place, fd;
 
 	if (!map)
 		return refuse("the object has not one variable in SEC(\".struct_ops\")", -EINVAL);
@@ -117,12 +167,13 @@ static int serve(struct bpf_object *object)
 	err = bpf_object__load(object);
 	if (err)
 		return refuse("the kernel does not take it", err);
+	fd = bpf_map__fd(map);
+	place = name_place();
 	err = attach(map);
+	if (place < 0 || read_name(fd, bpf_map__value_size(map), place, name))
+		return refuse("its name cannot be read", err < 0 ? err : -ENOENT);
 	if (err < 0)
-		return refuse("the kernel does not register it", err);
-	err = read_name(map, name);
-	if (err)
-		return refuse("its name cannot be read", err);
+		return refuse_attached(err, fd, place, name);
 	printf("{\"ready\": %d, \"name\": \"%s\"}\n", getpid(), name);
 	fflush(stdout);
 	while (!ended)
