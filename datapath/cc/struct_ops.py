@@ -7,12 +7,14 @@ The kernel refuses one that is not complete with a bare number, and takes a name
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from datapath.errors import LocalError
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 SECTION = ".struct_ops"
 _LINKED = ".struct_ops.link"
@@ -22,19 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.]+")
 _NEEDED = (("ssthresh",), ("undo_cwnd",), ("cong_avoid", "cong_control"))
 """Members of which tcp_validate_congestion_control() wants one each."""
 
-_SYMBOLS, _RELOCATIONS = 2, 9  # SHT_SYMTAB, SHT_REL
-_FUNCTION, _OF_SECTION = 2, 3  # STT_FUNC, STT_SECTION
 _HINT = "datapath/cc/tcp/dp_copa.bpf.c is a complete one (docs/cc.md, The kernel's TCP)"
-
-
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    kind: int
-    start: int
-    size: int
-    link: int
-    info: int
 
 
 def plain(image: bytes) -> bytes:
@@ -66,8 +56,8 @@ def check(image: bytes, types: Sequence[Mapping[str, Any]], source: str) -> None
             f"struct {_TYPE} should be",
             hint=_HINT,
         )
-    sections = _sections(image)
-    wrong = [*_wrong_name(image, sections, kind), *_wrong_members(image, sections, kind)]
+    elf = _elf(image)
+    wrong = [*_wrong_name(image, elf, kind), *_wrong_members(elf, kind)]
     if wrong:
         raise LocalError("\n".join(f"{source}: {variable} {what}" for what in wrong), hint=_HINT)
 
@@ -78,7 +68,7 @@ def renamed(image: bytes, types: Sequence[Mapping[str, Any]], number: int) -> by
     check() has found nothing wrong.
     """
     ((_, kind),) = _variables(types)
-    place = _name_place(_sections(image), kind)
+    place = _name_place(_elf(image), kind)
     end = f".{number}".encode()
     name = image[place : place + _NAME_ROOM].split(b"\0")[0]
     name = (name[: _NAME_ROOM - 1 - len(end)] + end).ljust(_NAME_ROOM, b"\0")
@@ -105,17 +95,15 @@ def _members(kind: Mapping[str, Any]) -> dict[int, str]:
     return {member["bits_offset"] // 8: member["name"] for member in kind["members"]}
 
 
-def _name_place(sections: Sequence[_Section], kind: Mapping[str, Any]) -> int:
+def _name_place(elf: ELFFile, kind: Mapping[str, Any]) -> int:
     """In the file."""
-    (section,) = [section for section in sections if section.name == SECTION]
     places = {name: place for place, name in _members(kind).items()}
-    return section.start + places["name"]
+    section: Any = elf.get_section_by_name(SECTION)
+    return int(section["sh_offset"]) + places["name"]
 
 
-def _wrong_name(
-    image: bytes, sections: Sequence[_Section], kind: Mapping[str, Any]
-) -> Iterator[str]:
-    place = _name_place(sections, kind)
+def _wrong_name(image: bytes, elf: ELFFile, kind: Mapping[str, Any]) -> Iterator[str]:
+    place = _name_place(elf, kind)
     name, end, _ = image[place : place + _NAME_ROOM].partition(b"\0")
     text = name.decode(errors="replace")
     if not name:
@@ -126,11 +114,9 @@ def _wrong_name(
         yield f'has the .name "{text}": the kernel takes letters, digits, _ and . alone'
 
 
-def _wrong_members(
-    image: bytes, sections: Sequence[_Section], kind: Mapping[str, Any]
-) -> Iterator[str]:
+def _wrong_members(elf: ELFFile, kind: Mapping[str, Any]) -> Iterator[str]:
     members = _members(kind)
-    functions, given = _functions(image, sections)
+    functions, given = _functions(elf)
     have = {members.get(place) for place in given}
     for choice in _NEEDED:
         if not have & {*choice}:
@@ -141,37 +127,26 @@ def _wrong_members(
             yield f"has {name}() in no member, where it should be, or not be in the file"
 
 
-def _functions(
-    image: bytes, sections: Sequence[_Section]
-) -> tuple[list[tuple[str, str]], dict[int, str]]:
+def _functions(elf: ELFFile) -> tuple[list[tuple[str, str]], dict[int, str]]:
     """(name, section) of the functions for the struct; offset in it -> name of what is there."""
-    functions, given = [], {}
-    (table,) = [section for section in sections if section.kind == _SYMBOLS]
-    names = sections[table.link]
-    symbols = []
-    for place in range(table.start, table.start + table.size, 24):
-        at, info, _, index = struct.unpack_from("<IBBH", image, place)
-        section = sections[index].name if index < len(sections) else ""
-        symbols.append(section if info & 15 == _OF_SECTION else _text(image, names.start + at))
-        if info & 15 == _FUNCTION and section.split("/")[0] in ("struct_ops", "struct_ops.s"):
-            functions.append((symbols[-1], section))
-    for relocations in sections:
-        if relocations.kind == _RELOCATIONS and sections[relocations.info].name == SECTION:
-            for place in range(relocations.start, relocations.start + relocations.size, 16):
-                offset, info = struct.unpack_from("<QQ", image, place)
-                given[offset] = symbols[info >> 32]
+    functions, symbols = [], []
+    table: Any = elf.get_section_by_name(".symtab")  # clang makes it always
+    for symbol in table.iter_symbols():
+        index, kind = symbol["st_shndx"], symbol["st_info"]["type"]
+        section = elf.get_section(index).name if isinstance(index, int) else ""
+        symbols.append(section if kind == "STT_SECTION" else symbol.name)
+        if kind == "STT_FUNC" and section.split("/")[0] in ("struct_ops", "struct_ops.s"):
+            functions.append((symbol.name, section))
+    given = {}
+    relocations: Any
+    for relocations in elf.iter_sections("SHT_REL"):
+        if elf.get_section(relocations["sh_info"]).name == SECTION:
+            for one in relocations.iter_relocations():
+                given[one["r_offset"]] = symbols[one["r_info_sym"]]
     return functions, given
 
 
-def _sections(image: bytes) -> list[_Section]:
-    (start,) = struct.unpack_from("<Q", image, 0x28)
-    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
-    rows = [struct.unpack_from("<IIQQQQII", image, start + i * size) for i in range(count)]
-    return [
-        _Section(_text(image, rows[names][4] + at), kind, place, length, link, info)
-        for at, kind, _, _, place, length, link, info in rows
-    ]
+def _elf(image: bytes) -> ELFFile:
+    from elftools.elf.elffile import ELFFile
 
-
-def _text(image: bytes, place: int) -> str:
-    return image[place : image.index(b"\0", place)].decode(errors="replace")
+    return ELFFile(BytesIO(image))
