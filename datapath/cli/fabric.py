@@ -30,7 +30,9 @@ def accuracy(
     packets: Annotated[
         int, typer.Option(min=1, help="Number of packets that measure the delay.")
     ] = 2000,
-    seconds: Annotated[float, typer.Option(min=1, help="Time for measuring the rate.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=86400, help="Time for measuring the rate.")
+    ] = 5.0,
     fmt: FormatOption = Format.table,
 ) -> None:
     """Measure from outside how exactly this machine emulates a link.

@@ -60,6 +60,23 @@ def cases(fmt: FormatOption = Format.table) -> None:
     print_rows(rows, ("case", "summary"), fmt)
 
 
+def _share(text: str) -> str:
+    """The text itself, which is a share; typer tells the option of the error."""
+    from datapath.units import parse_fraction
+
+    try:
+        parse_fraction(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+_Loss = Annotated[
+    str,
+    typer.Option(callback=_share, help="Share of packets that is lost, each way. Needs root."),
+]
+
+
 @app.command()
 def check(
     plugin: Annotated[
@@ -76,11 +93,9 @@ def check(
         list[str] | None, typer.Option(help="A case of `dpctl nccl cases`; repeatable.")
     ] = None,
     port: Annotated[Port, typer.Option(help="Port of the device that each side gets.")] = Port.udp,
-    loss: Annotated[
-        str, typer.Option(help="Share of packets that is lost, each way. Needs root.")
-    ] = "0",
+    loss: _Loss = "0",
     patience: Annotated[
-        float, typer.Option(min=1, help="Seconds within which a call has to return.")
+        float, typer.Option(min=1, max=86400, help="Seconds within which a call has to return.")
     ] = 30.0,
     fmt: FormatOption = Format.table,
 ) -> None:

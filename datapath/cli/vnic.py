@@ -59,7 +59,8 @@ def show(
         str, typer.Argument(metavar="HOST", help="The card of one host. Default: all.")
     ] = "",
     every: Annotated[
-        float | None, typer.Option(min=0.1, help="Show again after so many seconds.")
+        float | None,
+        typer.Option(min=0.1, max=86400, help="Show again after so many seconds."),
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:

@@ -39,6 +39,11 @@ def test_a_plugin_that_crashes_is_wrong(quick_dpctl: Dpctl) -> None:
         (["--case", "size"], "there is no case 'size'"),
         (["/nonexistent/libnccl-net-none.so"], "No such file"),
         (["--version", "7"], "exports no ncclNetPlugin_v7"),
+        (["--loss", "200%"], "Invalid value for '--loss': 200% is not between 0% and 100%"),
+        (["--loss=-1%"], "Invalid value for '--loss'"),
+        (["--loss", "abc"], "Invalid value for '--loss': 'abc' is not a share"),
+        (["--loss", "1.5"], "Invalid value for '--loss'"),
+        (["--patience", "inf"], "Invalid value for '--patience': it should be at most 86400"),
     ],
 )
 def test_wishes_that_cannot_be_met(quick_dpctl: Dpctl, arguments: list[str], message: str) -> None:

@@ -233,6 +233,23 @@ static enum nccl_result no_devices(int *n)
 	return NCCL_SUCCESS;
 }
 
+static enum nccl_result many_devices(int *n)
+{
+	*n = 1000000000;
+	return NCCL_SUCCESS;
+}
+
+/* For calls that leave what they have to give as it was. */
+static enum nccl_result nothing_given(void)
+{
+	return NCCL_SUCCESS;
+}
+
+static enum nccl_result ends_the_process(void)
+{
+	exit(0);
+}
+
 __attribute__((constructor)) static void prepare(void)
 {
 	const char *fault = getenv("NCCL_FAULT"), *path = getenv("NCCL_SOUND");
@@ -268,6 +285,13 @@ __attribute__((constructor)) static void prepare(void)
 		{ "nothing-closed", (void **)&net->close_send, (void *)close_nothing },
 		{ "nothing-closed", (void **)&net->close_receive, (void *)close_nothing },
 		{ "no-devices", (void **)&net->devices, (void *)no_devices },
+		{ "many-devices", (void **)&net->devices, (void *)many_devices },
+		{ "devices-unset", (void **)&net->devices, (void *)nothing_given },
+		{ "properties-unset", (void **)&net->properties, (void *)nothing_given },
+		{ "listener-unset", (void **)&net->listen, (void *)nothing_given },
+		{ "init-exits", (void **)&net->init, (void *)ends_the_process },
+		{ "send-exits", (void **)&net->isend, (void *)ends_the_process },
+		{ "close-exits", (void **)&net->close_send, (void *)ends_the_process },
 	};
 
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)

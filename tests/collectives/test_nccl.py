@@ -152,10 +152,18 @@ def test_a_race_is_seen(races: Callable[..., list[str]]) -> None:
     ("fault", "case", "message"),
     [
         ("no-devices", "properties", r"devices\(\) tells 0 devices"),
+        ("many-devices", "properties", r"devices\(\) tells 1,000,000,000 devices"),
+        ("devices-unset", "properties", r"devices\(\) leaves the number of devices unset"),
+        ("properties-unset", "properties", r"getProperties\(\) .* speed_mbps is 0 \(unset"),
+        ("properties-unset", "groups", r"getProperties\(\) tells 0 receives in a group"),
+        ("listener-unset", "sizes", r"listen\(\) gave no listener"),
+        ("init-exits", "properties", r"the plug-in ended the process with status 0 in init\(\)"),
+        ("send-exits", "sizes", r"^sender: the plug-in ended .* status 0 in isend\(\)"),
+        ("close-exits", "sizes", r"^sender: the plug-in ended .* status 0 in close_send\(\)$"),
         ("room-told", "short_sends", r"size that test\(\) tells .*\[1048576\] in place of \[0\]"),
         ("one-told-as-none", "sizes", r"\(1 bytes sent.*\[0\] in place of \[1\]"),
         ("data-spoilt", "sizes", "receiver: data of 1 bytes"),
-        ("needs-sizes", "no_size_asked", "ended with status"),
+        ("needs-sizes", "no_size_asked", r"ended .*with status .* in test\(\)"),
         ("request-leaked", "many_messages", "gave no request"),
         ("tags-ignored", "groups", "a group of 2"),
         ("handle-too-long", "accept_and_connect_do_not_block", "behind the handle"),
@@ -177,6 +185,7 @@ def test_planted_faults_are_found(fault: str, case: str, message: str) -> None:
     with session(built("faulty_nccl.so"), base, patience_s) as run:
         wrong = run(case, NEWEST).wrong
     assert re.search(message, wrong), wrong
+    assert "the check itself fails" not in wrong
 
 
 def test_the_faulty_plugin_without_a_fault_is_sound() -> None:

@@ -6,7 +6,8 @@ harness that needs neither NCCL nor a GPU: two processes load a plug-in and use 
 
     abi.py         the interface of each version, for ctypes
     network.py     a loaded plug-in, the same for all versions
-    side.py        one of the two processes: a case runs in a child of its own
+    process.py     one of the two processes: a case runs in a child of its own
+    side.py        what a case works with: the plug-in, the other side, patience
     cases.py       what a plug-in has to do, case by case
     departures.py  the cases about peers that leave or die
     check.py       starts the two processes and collects verdicts

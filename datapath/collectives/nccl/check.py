@@ -75,7 +75,7 @@ class Sides:
             listener.listen()
             listener.settimeout(_START_S)
             for rank in (SENDER, RECEIVER):
-                argv = [sys.executable, "-P", "-m", "datapath.collectives.nccl.side"]
+                argv = [sys.executable, "-P", "-m", "datapath.collectives.nccl.process"]
                 program = self._start(rank, [*argv, str(rank), path])
                 stack.callback(_end, program)
             self._side = dict(stack.enter_context(_meet(listener)) for _ in range(2))

@@ -26,6 +26,7 @@ from datapath.collectives.nccl.abi import (
 
 _GUARD = 0xA5
 _LOG_BYTES = 512
+_NOT_SET = -(2**31)
 
 
 class CallFailed(Exception):
@@ -35,6 +36,10 @@ class CallFailed(Exception):
         said = f": {warning}" if warning else ""
         super().__init__(f"{call}() gave {RESULTS.get(result, result)}{said}")
         self.result = result
+
+
+class Unset(Exception):
+    """A call of the plug-in's gave success, and not what it has to give; the text says what."""
 
 
 class Handle:
@@ -96,7 +101,9 @@ class Network:
 
     def __post_init__(self) -> None:
         self.abi = abi(self.version)
+        self.watch("dlopen")  # which runs the plug-in's constructors
         self._library = c.CDLL(self.path)
+        self.watch("")
         self._net = self.abi.net.in_dll(self._library, self.abi.symbol)
         self._libc = c.CDLL(None)
         self._logger = Logger(self._log)
@@ -142,8 +149,10 @@ class Network:
             self._call("finalize", self._contexts.pop())
 
     def devices(self) -> int:
-        count = c.c_int(-1)
+        count = c.c_int(_NOT_SET)
         self._call("devices", c.byref(count))
+        if count.value == _NOT_SET:
+            raise Unset("devices() leaves the number of devices unset")
         return count.value
 
     def properties(self, device: int) -> dict[str, Any]:
@@ -157,7 +166,9 @@ class Network:
     def listen(self, device: int = 0) -> tuple[Handle, int]:
         handle, listener = Handle(), c.c_void_p()
         self._call("listen", *self._context(), device, handle.address, c.byref(listener))
-        return handle, listener.value or 0
+        if not listener.value:
+            raise Unset("listen() gave no listener")
+        return handle, listener.value
 
     def connect(self, handle: Handle, device: int = 0) -> int | None:
         """None: not yet.  Call it again with the same handle."""

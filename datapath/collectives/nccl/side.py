@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""One of the two processes of a check: `python -m datapath.collectives.nccl.side RANK SOCKET`.
-
-The process asks check.py for cases at a Unix socket, and runs each in a child of its own, which
-loads the plug-in.  A child that crashes or hangs harms no other case.
-"""
+"""What a case works with on its side of a check: the plug-in, the other side, and patience."""
 
 from __future__ import annotations
 
 import json
-import os
-import resource
-import signal
 import socket
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from datapath.collectives.nccl.network import CallFailed, Handle, Memory, Network, Receive
+from datapath.collectives.nccl.network import Handle, Memory, Network, Receive
 
 SENDER, RECEIVER = 0, 1
 _NAP_S = 0.0002
 _SPINS = 200
-_CASE_PATIENCES = 20
+_PLAUSIBLE_MAX = 1024  # of devices or receives: far above what machines have, or NCCL asks for
 _T = TypeVar("_T")
 
 
@@ -35,26 +25,6 @@ class Broken(Exception):
 
 class PeerEnded(Exception):
     """The other side's process has ended before this one's case was over."""
-
-
-class Watch:
-    """Ends the process when one call of the plug-in's does not return."""
-
-    def __init__(self, patience_s: float, report: Callable[[str], None]) -> None:
-        self._patience_s, self._report = patience_s, report
-        self._calls: dict[int, tuple[str, float]] = {}
-        threading.Thread(target=self._look, daemon=True).start()
-
-    def __call__(self, name: str) -> None:
-        self._calls[threading.get_ident()] = (name, time.monotonic())
-
-    def _look(self) -> None:
-        while True:
-            time.sleep(min(self._patience_s / 4, 0.5))
-            for name, since in list(self._calls.values()):
-                if name and time.monotonic() > since + self._patience_s:
-                    self._report(f"{name}() did not return within {self._patience_s:g} s")
-                    os._exit(1)
 
 
 @dataclass
@@ -102,7 +72,9 @@ class Side:
     @property
     def group(self) -> int:
         """The largest group of receives."""
-        return int(self.net.properties(0)["max_receives"])
+        most = int(self.net.properties(0)["max_receives"])
+        self.plausible(most, "getProperties()", "receives in a group (max_receives)")
+        return most
 
     def meet(self) -> None:
         """Goes on when the other side is here, too."""
@@ -166,6 +138,11 @@ class Side:
         if found != wanted:
             raise Broken(f"{what}: {_short(found)} in place of {_short(wanted)}")
 
+    def plausible(self, count: int, call: str, of: str) -> None:
+        """Broken when a number of things that a call tells cannot be meant."""
+        if not 1 <= count <= _PLAUSIBLE_MAX:
+            raise Broken(f"{call} tells {count:,} {of}: it should be 1 to {_PLAUSIBLE_MAX:,}")
+
 
 PEER_ENDED = "the other side ended early"
 
@@ -183,94 +160,3 @@ class Case:
 def _short(what: object) -> str:
     text = repr(what)
     return text if len(text) < 80 else f"{text[:60]}... ({len(text)} characters)"
-
-
-def run_case(case: Case, side: Side) -> str:
-    """The error; "": none.  PEER_ENDED: the other side knows more."""
-    try:
-        side.net.init()
-        case.function(side)
-        if case.dies is None:
-            side.meet()
-        side.net.finalize()
-    except (Broken, CallFailed) as error:
-        return str(error)
-    except PeerEnded:
-        return PEER_ENDED
-    except Exception:
-        return "the check itself fails: " + traceback.format_exc()
-    return ""
-
-
-def child(order: dict[str, Any], rank: int, peer: socket.socket, report: int) -> None:
-    """Runs one case and writes the verdict to a pipe; exit status 0 whenever there is one."""
-    from datapath.collectives.nccl import departures  # noqa: F401  registers its cases
-    from datapath.collectives.nccl.cases import CASES
-
-    def tell(text: str) -> None:
-        os.write(report, text.encode()[:4096])
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    patience_s = float(order["patience_s"])
-    watch = Watch(patience_s, tell)
-    try:
-        net = Network(order["plugin"], order["version"], watch)
-    except (OSError, ValueError) as error:
-        tell(f"cannot be loaded: {error}")
-        return
-    side = Side(rank, net, Channel(peer, patience_s), patience_s)
-    tell(run_case(CASES[order["case"]], side))
-
-
-def verdict(order: dict[str, Any], rank: int, peer: socket.socket) -> str:
-    """Forks a child for the case; what it says, or how it ended."""
-    out, into = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(out)
-        try:
-            child(order, rank, peer, into)
-        finally:
-            os.close(into)
-            # The ordinary end, so that sanitizers look for what is left.
-            sys.exit(0)
-    os.close(into)
-    peer.close()
-    status = _status(pid, _CASE_PATIENCES * float(order["patience_s"]))
-    if status is None:
-        return "the case did not end"
-    with os.fdopen(out, "rb") as report:
-        said = report.read().decode(errors="replace")
-    return said or (f"the process ended with status {status}" if status else "")
-
-
-def _status(pid: int, limit_s: float) -> int | None:
-    """How a child ended: its exit status, or minus a signal.  None: it had to be killed."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return None
-        time.sleep(0.005)
-
-
-def main(argv: Sequence[str]) -> None:
-    rank, path = int(argv[0]), argv[1]
-    driver = socket.socket(socket.AF_UNIX)
-    driver.connect(path)
-    driver.sendall(json.dumps({"rank": rank}).encode() + b"\n")
-    while True:
-        data, fds, *_ = socket.recv_fds(driver, 65536, 1)
-        if not data:
-            return
-        peer = socket.socket(fileno=fds[0])
-        answer = verdict(json.loads(data), rank, peer)
-        driver.sendall(json.dumps({"said": answer}).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
