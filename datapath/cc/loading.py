@@ -18,7 +18,7 @@ from types import ModuleType
 
 from datapath import foreign
 from datapath.cc.algorithm import Algorithm, Collector, registered
-from datapath.cc.source import display, located
+from datapath.cc.source import RAISED, display, located, reason
 from datapath.cc.subset import analyse
 from datapath.errors import LocalError
 from datapath.spelling import did_you_mean
@@ -108,7 +108,7 @@ def _load_file(path: Path) -> list[Algorithm]:
         except SyntaxError as error:
             where = error.filename or file
             raise located(where, error.lineno or 1, f"not Python: {error.msg}") from None
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             raise _running(error, file) from error
     return collector.found
 
@@ -117,8 +117,7 @@ def _running(error: BaseException, file: str) -> LocalError:
     """Name the line of the user's file at which running it failed."""
     frames = [item for item in traceback.extract_tb(error.__traceback__) if item.filename == file]
     line = (frames[-1].lineno if frames else None) or 1
-    reason = "".join(traceback.format_exception_only(error)).strip()
-    return located(file, line, reason, hint=f"{display(file)} must be importable")
+    return located(file, line, reason(error), hint=f"{display(file)} must be importable")
 
 
 @contextmanager

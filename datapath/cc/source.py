@@ -12,6 +12,15 @@ from types import FunctionType
 
 from datapath.errors import LocalError
 
+RAISED = (Exception, SystemExit)
+"""What is caught of code of the user's own: a sys.exit() in it must not end dpctl as a success."""
+
+
+def reason(error: BaseException) -> str:
+    """What code of the user's own raised, such as "SystemExit: 3"."""
+    text = f": {error}" if str(error) else ""
+    return f"{type(error).__name__}{text}"
+
 
 def located(file: str, line: int, message: str, *, hint: str = "") -> LocalError:
     """An error of the caller that begins with `file:line:`, as compilers do."""

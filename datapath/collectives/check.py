@@ -293,10 +293,12 @@ class _Symbols:
                 for start, piece in held[Buffer.DATA].pieces(begin, end):
                     if piece.value == wanted:
                         continue
-                    last = f"; the last step there is {plan.name_of(piece.writer)}"
+                    last = ""
+                    if piece.writer >= 0:  # else the input of the rank itself is still there
+                        last = f"; the last step there is {plan.name_of(piece.writer)}"
                     raise PlanFault(
                         f"rank {rank}: bytes {start} to {piece.end - 1} of the output "
-                        f"{_difference(piece.value, wanted)}{last if piece.writer >= 0 else ''}"
+                        f"{_difference(piece.value, wanted)}{last}"
                     )
 
     def _outputs(self, rank: int, everyone: int) -> list[tuple[int, int, Value]]:

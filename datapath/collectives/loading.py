@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from datapath.cc.source import RAISED
 from datapath.collectives.trace import Algorithm, crashed, registered
 from datapath.errors import LocalError
 from datapath.spelling import did_you_mean
@@ -72,7 +73,7 @@ def _of_file(path: Path) -> list[Algorithm]:
         spec.loader.exec_module(module)
     except LocalError:
         raise
-    except Exception as error:
+    except RAISED as error:
         raise crashed(error, file) from error
     finally:
         registered.clear()

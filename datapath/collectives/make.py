@@ -31,6 +31,10 @@ TRANSFER_BYTES = 256 * 1024
 _ALIGN = 64
 
 
+class TooLong(LocalError):
+    """The plan would have more than steps_max steps."""
+
+
 @dataclass(frozen=True)
 class Costs:
     """How long the work on bytes that have arrived takes, for the simulator.
@@ -69,6 +73,7 @@ def make(
 
     Raises:
         LocalError: the arguments or the algorithm make no sense.
+        TooLong: see steps_max.
     """
     if size <= 0 or item_bytes <= 0 or size % item_bytes:
         raise LocalError(f"size {size}: it is a positive multiple of {item_bytes} bytes")
@@ -97,7 +102,7 @@ def make(
 
 def _refuse_long(steps: int, steps_max: int | None, size: int, transfer_bytes: int) -> None:
     if steps_max is not None and steps > steps_max:
-        raise LocalError(
+        raise TooLong(
             f"size {size}: transfers of at most {transfer_bytes} bytes make {steps:,} steps, and "
             f"{steps_max:,} are the most that are made and proved here, in about half a minute",
             hint="take a smaller size, or larger transfers",

@@ -16,11 +16,12 @@ The function is called once, for all ranks.  It moves no data: copy() and reduce
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, SupportsIndex
 
-from datapath.cc.source import display
+from datapath.cc.source import RAISED, display, reason
 from datapath.collectives.plan import COLLECTIVES, Buffer
 from datapath.errors import LocalError
 from datapath.spelling import counted
@@ -28,11 +29,15 @@ from datapath.spelling import counted
 BufferName = Literal["data", "input", "scratch"]
 _BUFFERS = {buffer.name.lower(): buffer for buffer in Buffer}
 Value = int | float | str | bool
+_MOST = 2**20
 _OURS = "datapath.collectives.algorithms."
 
 
 class Crashed(LocalError):
-    """A file of the user's own raised another error than this one; the message names the line."""
+    """An algorithm of the user's own has a mistake; the message names the line.
+
+    Another LocalError of it says that it is not for these ranks or parameters.
+    """
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,7 @@ class Trace:
         Where each rank has a part of its own (by_parts()) chunk i belongs to rank
         i // (chunks // ranks), and chunks is a multiple of ranks.
         """
+        chunks = _whole(chunks, "chunks")
         if self.operations:
             raise self.wrong("divide() comes before the first copy or reduce")
         if chunks < 1 or (by_parts(self.algorithm.collective) and chunks % self.ranks):
@@ -176,6 +182,7 @@ class Trace:
         if buffer not in _BUFFERS:
             raise self.wrong(f"there is no buffer {buffer!r}: use data, input or scratch")
         kind = _BUFFERS[buffer]
+        rank, index, count = _whole(rank, "rank"), _whole(index, "index"), _whole(count, "count")
         if not 0 <= rank < self.ranks:
             raise self.wrong(f"rank {rank} is not one of the {self.ranks} ranks")
         if kind == Buffer.INPUT and self.algorithm.collective != "alltoall":
@@ -199,6 +206,7 @@ class Trace:
             raise self.wrong(f"rank {target.rank}: buffer input cannot be written to")
         if source == target:
             raise self.wrong(f"rank {source.rank}: chunk {source.index} is moved to itself")
+        channel = _whole(channel, "channel")
         if channel < 0:
             raise self.wrong(f"channel {channel}: channels are numbered from 0")
         self.channels = max(self.channels, channel + 1)
@@ -217,6 +225,17 @@ class Trace:
         return LocalError(f"algorithm {self.algorithm.name}: {what}")
 
 
+def _whole(value: SupportsIndex, of: str) -> int:
+    """A rank, or a number of chunks or channels; another error for what cannot be one."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{of}={value!r} is not a whole number: divide by //") from None
+    if found > _MOST:
+        raise ValueError(f"{of}={value!r} is more than {_MOST:,}")
+    return found
+
+
 def by_parts(collective: str) -> bool:
     """Whether each rank has a part of the data of its own."""
     return collective in ("reduce_scatter", "allgather", "alltoall", "gather", "scatter")
@@ -232,13 +251,16 @@ def trace(made_for: Algorithm, ranks: int, root: int, params: Mapping[str, Value
         made_for.function(made, **{**made_for.params, **given})
     except MemoryError:
         raise
-    except Exception as error:
+    except RAISED as error:
         if made_for.ours:
             raise
         if isinstance(error, LocalError):
             where = place_of(error, made_for.file)
             raise LocalError(f"{where}: {error}", hint=error.hint) from error
         raise crashed(error, made_for.file, f" (with {counted(ranks, 'rank')})") from error
+    if ranks > 1 and not made.operations:
+        where = f"{display(made_for.file)}:{made_for.function.__code__.co_firstlineno}"
+        raise Crashed(f"{where}: {made.wrong(f'with {ranks} ranks it copies and reduces nothing')}")
     return made
 
 
@@ -260,10 +282,9 @@ def typed(made_for: Algorithm, params: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def crashed(error: Exception, file: str, when: str = "") -> Crashed:
+def crashed(error: BaseException, file: str, when: str = "") -> Crashed:
     """The error for the user whose file raised another one."""
-    text = f": {error}" if str(error) else ""
-    return Crashed(f"{place_of(error, file)}: {type(error).__name__}{text}{when}")
+    return Crashed(f"{place_of(error, file)}: {reason(error)}{when}")
 
 
 def place_of(error: BaseException, file: str) -> str:

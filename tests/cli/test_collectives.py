@@ -68,23 +68,44 @@ def test_what_cannot_be_chosen_for_is_told(
     assert message in done.err
 
 
-CRASHES = """\
+OWN = """\
 from datapath.collectives import algorithm
 
 @algorithm("boom", collective="allreduce")
 def boom(plan):
-    print([0, 1][plan.ranks])
+    {}
 """
 
 
+def take_own(experiment: Path, body: str) -> Path:
+    """A file with an algorithm of this body, which the experiment takes from now on."""
+    own = experiment.parent / "boom.py"
+    own.write_text(OWN.format(body))
+    text = experiment.read_text()
+    experiment.write_text(
+        text.replace("kind: collective", "kind: collective, algorithm: ./boom.py")
+    )
+    return own
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("print([0, 1][plan.ranks])", "boom.py:5: IndexError: list index out of range (with "),
+        ("raise SystemExit", "boom.py:5: SystemExit"),
+        ("__import__('sys').exit(0)", "boom.py:5: SystemExit: 0 (with "),
+        ("pass\nraise SystemExit(0)", "boom.py:6: SystemExit: 0"),
+        ("pass", "boom.py:3: algorithm boom: with "),
+        ("plan.chunk(0, 'data', 0.5)", "boom.py:5: TypeError: index=0.5 is not a whole number"),
+        ("plan.divide(plan.ranks / 1)", "boom.py:5: TypeError: chunks="),
+        ("plan.divide(2**62)", "boom.py:5: ValueError: chunks=4611686018427387904 is more than"),
+    ],
+)
 def test_a_mistake_in_an_algorithm_of_ones_own_has_its_line(
-    quick_dpctl: Dpctl, experiment: Path, tmp_path: Path
+    quick_dpctl: Dpctl, experiment: Path, tmp_path: Path, body: str, message: str
 ) -> None:
     """In all commands that call the algorithm; it is no mistake in dpctl."""
-    own = tmp_path / "boom.py"
-    own.write_text(CRASHES)
-    text = experiment.read_text().replace("kind: collective", "kind: collective, algorithm: ./{}")
-    experiment.write_text(text.replace("{}", "boom.py"))
+    own = take_own(experiment, body)
     out = tmp_path / "out"
     for words in (
         ("collective", "check", own),
@@ -94,12 +115,38 @@ def test_a_mistake_in_an_algorithm_of_ones_own_has_its_line(
     ):
         done = quick_dpctl(*words)
         assert done.code == 2, words
-        assert "boom.py:5: IndexError: list index out of range (with " in done.err
+        assert message in done.err
         assert "mistake in dpctl" not in done.err
     assert not out.exists()
     done = quick_dpctl("validate", experiment, "--format", "json")
     (problem,) = told("validate", done.out)
     assert (problem["line"], problem["path"]) == (7, "workload.algorithm")
+
+
+TWICE = """\
+total = plan.chunk(0, "data", 0)
+    for rank in (*range(1, plan.ranks), 1):
+        total = total.reduce(plan.chunk(rank, "data", 0))
+"""
+
+
+def test_a_plan_that_is_wrong_does_not_begin_to_run(
+    quick_dpctl: Dpctl, experiment: Path, tmp_path: Path
+) -> None:
+    take_own(experiment, TWICE)
+    out = tmp_path / "out"
+    for words in (("validate", experiment), ("run", experiment, "--out", out)):
+        done = quick_dpctl(*words)
+        assert done.code == 2, words
+        assert "it reduces the input of rank 1 a second time" in done.err
+    assert not out.exists()
+
+
+def test_a_long_plan_is_left_to_the_run(quick_dpctl: Dpctl, experiment: Path) -> None:
+    """Its steps are so many that proving them would take minutes."""
+    take_own(experiment, TWICE)
+    done = quick_dpctl("validate", experiment, "--set", "workload.size=16GiB")
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapath.collectives import check, make, registry
+from datapath.collectives import Trace, algorithm, check, make, registry
 from datapath.collectives.check import PlanFault
 from datapath.collectives.plan import NO_STEP, Op, Plan
 from datapath.errors import RunFailed
@@ -270,3 +270,14 @@ def test_the_receivers_slots_count() -> None:
     assert len(sends) > 8
     with pytest.raises((PlanFault, RunFailed), match="deadlock"):
         check(plan.of(waits=waits))
+
+
+def test_an_output_that_no_step_writes_is_told() -> None:
+    """Also of a plan without steps."""
+
+    @algorithm("nothing", collective="alltoall")
+    def nothing(plan: Trace) -> None:
+        pass
+
+    with pytest.raises(PlanFault, match=r"^rank 0: bytes 0 to 63 of the output are never written$"):
+        check(make(nothing, 1, 64))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,8 @@ _ITEM_BYTES = {
     "uint8": 1,
 }
 _NS = 8e9
+_PROVED_STEPS = 2**13
+"""The longest plan that is proved before a run begins: it takes a fifth of a second."""
 
 
 class CollectiveParams(WorkloadParams):
@@ -135,16 +138,34 @@ class CollectiveParams(WorkloadParams):
         return {("algorithm",): stem + extension} if extension else {}
 
     def check_code(self, folder: Path, hosts: int) -> None:
-        from datapath.collectives import load
-        from datapath.collectives.trace import trace, typed
+        from datapath.collectives import check, load
+        from datapath.collectives.make import TooLong
+        from datapath.collectives.trace import typed
 
         if self.algorithm == AUTO:
             return
         algorithm = load(self.algorithm, folder)
         if algorithm.ours:  # of which the function is known to be right
             typed(algorithm, self.params)
-        else:
-            trace(algorithm, hosts * self.ranks_per_host, 0, self.params)
+            return
+        ranks, terms = hosts * self.ranks_per_host, self.terms(steps_max=_PROVED_STEPS)
+        with contextlib.suppress(TooLong):
+            check(terms.plan(algorithm, ranks, self.size))
+
+    def terms(self, **more: Any) -> Terms:
+        """Arguments that all plans of the workload share, whatever their algorithm and size."""
+        from datapath.collectives.choose import Terms
+        from datapath.collectives.make import Costs
+
+        reduce_ns = _NS / float(self.sum_rate)
+        shared = {
+            "channels": self.channels,
+            "transfer_bytes": self.transfer,
+            "shares": self.shares,
+            "params": self.params,
+            "costs": Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
+        }
+        return Terms(_ITEM_BYTES[self.type], more={**shared, **more})
 
     @pydantic.model_validator(mode="after")
     def _has_an_algorithm_for_params(self) -> CollectiveParams:
@@ -211,7 +232,8 @@ class Collective:
         """Of as many ranks as the hosts have."""
         from datapath.collectives import load
 
-        return self._terms().plan(load(algorithm, ctx.folder), self._ranks(ctx), self.params.size)
+        found = load(algorithm, ctx.folder)
+        return self.params.terms().plan(found, self._ranks(ctx), self.params.size)
 
     def choose(self, ctx: RunContext, sizes: Sequence[int] = ()) -> Chooser:
         """Measure the algorithms of the collective on the network.
@@ -235,28 +257,12 @@ class Collective:
             self._ranks(ctx),
             time_of,
             sizes=sizes or around(self.params.size),
-            terms=self._terms(),
+            terms=self.params.terms(),
             patience_ns=_PATIENCE_NS if live else math.inf,
         )
 
     def _ranks(self, ctx: RunContext) -> int:
         return len(ctx.network.hosts) * self.params.ranks_per_host
-
-    def _terms(self) -> Terms:
-        """Arguments that all plans of the workload share, whatever their algorithm and size."""
-        from datapath.collectives.choose import Terms
-        from datapath.collectives.make import Costs
-
-        p = self.params
-        reduce_ns = _NS / float(p.sum_rate)
-        more = {
-            "channels": p.channels,
-            "transfer_bytes": p.transfer,
-            "shares": p.shares,
-            "params": p.params,
-            "costs": Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
-        }
-        return Terms(_ITEM_BYTES[p.type], more=more)
 
     def simulate(self, ctx: RunContext, plan: Plan) -> Outcome:
         """The same collectives in virtual time."""
