@@ -8,6 +8,7 @@ The modules here lie below all folders:
     names.py           names from outside, before they become part of a path
     foreign.py         reads files from outside, within bounds
     disk.py            writes files whole or not at all
+    strict_json.py     JSON that every reader takes: no NaN
     terminal.py        text from outside, made fit for a terminal
     spelling.py        the name that was meant in place of an unknown one
     interrupts.py      SIGINT, SIGTERM and SIGHUP end a command once

@@ -237,7 +237,7 @@ def _progress(text: str) -> None:
 
 def _recorded(store: ResultStore, file: Path | None, *, trust: bool) -> LoadedExperiment:
     """The experiment of a result folder; what it names is relative to the original file."""
-    from datapath.experiment.load import load_text, read_experiment
+    from datapath.experiment.load import read_experiment
     from datapath.experiment.trust import Begun
 
     begun = Begun.read(store.path, store.read_manifest())
@@ -248,7 +248,7 @@ def _recorded(store: ResultStore, file: Path | None, *, trust: bool) -> LoadedEx
         )
     if not trust:
         _ask_before_running(store.path, begun)
-    return load_text(begun.text, begun.source, begun.overrides)
+    return begun.load()
 
 
 def _ask_before_running(folder: Path, begun: Begun) -> None:
@@ -301,7 +301,7 @@ def _execute(
             )
         except Interrupted as error:
             observer.close()
-            tell_error(f"interrupted by {error}", f"go on with: dpctl run --resume {store.path}")
+            tell_error(f"interrupted by {error}", store.how_to_go_on())
             return INTERRUPTED
         finally:
             observer.close()

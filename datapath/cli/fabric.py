@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from datapath import strict_json
 from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import RunFailed
 from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns
@@ -108,7 +108,7 @@ def wakeup(
     else:
         print_record(report.as_dict(), fmt)
     if out is not None:
-        disk.write_atomic(out, (json.dumps(report.as_dict(), indent=1) + "\n").encode())
+        disk.write_atomic(out, (strict_json.text(report.as_dict(), indent=1) + "\n").encode())
 
 
 def _wakeup_table(report: WakeupReport) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import json
 import re
 import shutil
 import sys
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from datapath import strict_json
 from datapath.terminal import printable, raw
 
 VERSION = 1
@@ -74,7 +74,7 @@ def print_rows(
 def print_record(record: Mapping[str, Any], fmt: Format) -> None:
     """Print one JSON object, not for people: in several lines, or (ndjson) in one."""
     told = {"version": VERSION, **record}
-    print(json.dumps(told, indent=None if fmt is Format.ndjson else 2, default=str))
+    print(strict_json.text(told, indent=None if fmt is Format.ndjson else 2))
 
 
 def print_told(text: str, record: Mapping[str, Any], fmt: Format) -> None:

@@ -99,9 +99,14 @@ def read_experiment(source: FilePath, kind: Kind = EXPERIMENT) -> str:
         raise LocalError(f"{source}: cannot be read: {_why(error)}") from None
 
 
-def load_text(text: str, source: FilePath, overrides: Sequence[str] = ()) -> LoadedExperiment:
-    """As `load`, for text that is already here; paths in it are relative to `source`."""
-    document = parse(text, str(source))
+def load_text(
+    text: str, source: FilePath, overrides: Sequence[str] = (), *, file: FilePath | None = None
+) -> LoadedExperiment:
+    """As `load`, for text that is already here; paths in it are relative to `source`.
+
+    file: that the text was read from, if it was another one; messages name it.
+    """
+    document = parse(text, str(file or source))
     for override in overrides:
         _override(document, override)
     return _Loader(document, text, source, tuple(overrides)).load()
@@ -185,7 +190,7 @@ class _Loader:
         if spec is not None:
             self.axes = read_axes(self.document, self.schema, self.problems)
             points = self._points(spec.sweep.repetitions)
-            self.selectors = read_report(self.document, self.axes, spec, self.problems)
+            self.selectors = read_report(self.document, self.axes, spec, points, self.problems)
             self._leave_out_claims(spec, points)
         if not points:
             self.problems += incomplete

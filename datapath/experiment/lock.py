@@ -11,7 +11,8 @@ from pathlib import Path
 
 from datapath.errors import LocalError
 
-_LOCK = ".lock"
+LOCK = ".lock"
+"""Its file in the folder."""
 
 
 @contextlib.contextmanager
@@ -24,7 +25,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        lock = os.open(folder / _LOCK, flags, 0o644)
+        lock = os.open(folder / LOCK, flags, 0o644)
     except FileNotFoundError:
         raise _deleted(folder) from None
     try:
@@ -45,7 +46,7 @@ def locked(folder: Path) -> Iterator[None]:
 def is_being_written(folder: Path) -> bool:
     """Whether some dpctl holds the lock of a result folder.  Changes nothing in the folder."""
     try:
-        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

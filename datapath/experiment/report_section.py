@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from datapath import series
 from datapath.experiment import metrics
-from datapath.experiment.sweep import read_where
+from datapath.experiment.sweep import matches, read_where
 from datapath.spelling import or_rather
+from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
     from datapath.experiment.axes import Axis
     from datapath.experiment.document import Document, Path, Problem
     from datapath.experiment.spec import Claim, Experiment, Plot
+    from datapath.experiment.sweep import Point
 
 Selector = Mapping[str, Sequence[str]]
 Selectors = tuple[dict[str, list[str]], dict[str, list[str]]]
@@ -22,10 +24,17 @@ Selectors = tuple[dict[str, list[str]], dict[str, list[str]]]
 
 
 def read_report(
-    document: Document, axes: Sequence[Axis], spec: Experiment, problems: list[Problem]
+    document: Document,
+    axes: Sequence[Axis],
+    spec: Experiment,
+    points: Sequence[Point],
+    problems: list[Problem],
 ) -> list[Selectors]:
-    """The selectors of each claim; what is wrong in the section is added to problems."""
-    return _ReportSection(document, axes, spec, problems).read()
+    """The selectors of each claim; what is wrong in the section is added to problems.
+
+    points: of the sweep; none when something is wrong with them.
+    """
+    return _ReportSection(document, axes, spec, points, problems).read()
 
 
 def sides(claim: Claim, selectors: tuple[Selector, Selector]) -> tuple[Selector, ...]:
@@ -34,13 +43,25 @@ def sides(claim: Claim, selectors: tuple[Selector, Selector]) -> tuple[Selector,
     return (where,) if claim.ratio_to is None else (where, {**where, **ratio_to})
 
 
+def _leaves(workload: str, kind: str) -> bool:
+    """Whether runs of the workload may leave such samples; `samples`: any."""
+    of_it = REGISTRY[workload].samples
+    return bool(of_it) if kind == "samples" else kind in of_it
+
+
 class _ReportSection:
     def __init__(
-        self, document: Document, axes: Sequence[Axis], spec: Experiment, problems: list[Problem]
+        self,
+        document: Document,
+        axes: Sequence[Axis],
+        spec: Experiment,
+        points: Sequence[Point],
+        problems: list[Problem],
     ) -> None:
         self.document = document
         self.axes = axes
         self.spec = spec
+        self.points = points
         self.problems = problems
 
     def read(self) -> list[Selectors]:
@@ -66,7 +87,7 @@ class _ReportSection:
             axis = getattr(plot, key)
             if axis is not None and axis not in names:
                 self._add((*here, key), f"no such axis: {axis!r}{or_rather(axis, names, 'axes')}")
-        self._where((*here, "where"))
+        where = self._where((*here, "where"))
         if plot.kind == "series":
             self._check_panels((*here, "metric"), plot, self.spec.collect.series)
             return
@@ -74,7 +95,7 @@ class _ReportSection:
             if plot.kind != "cdf":
                 self._check_metric((*here, "metric"), metric)
             elif "metric" in plot.model_fields_set:
-                self._check_samples((*here, "metric"), metric)
+                self._check_samples((*here, "metric"), metric, where)
 
     def _check_metric(self, path: Path, metric: str) -> bool:
         if metric in metrics.UNITS:
@@ -83,13 +104,23 @@ class _ReportSection:
         self._add(path, f"no metric {metric!r}{more}")
         return False
 
-    def _check_samples(self, path: Path, metric: str) -> None:
-        """A CDF is of a kind of samples, which a metric of it may stand for."""
+    def _check_samples(self, path: Path, metric: str, where: Selector) -> None:
+        """A CDF is of a kind of samples, which a metric of it may stand for, and which some
+        workload of its points leaves.
+        """
         kinds = [*metrics.SAMPLES, *(f"{kind}_ns" for kind in metrics.SAMPLES), "samples"]
         of_kind = metric in metrics.UNITS and metric.partition("_")[0] in metrics.SAMPLES
         if metric not in kinds and not of_kind:
             own = " and ".join(metrics.SAMPLES)
             self._add(path, f"there are no samples of {metric!r} for a CDF, only of {own}")
+            return
+        kind = metric.partition("_")[0]
+        workloads = {point.spec.kind for point in self.points if matches(where, point.axes)}
+        if workloads and not any(_leaves(name, kind) for name in workloads):
+            able = ", ".join(name for name in REGISTRY if _leaves(name, kind))
+            names = " and ".join(sorted(workloads))
+            what = f"there are no samples of {kind} of workload {names} for a CDF"
+            self._add(path, f"{what}; these leave some: {able}")
 
     def _check_panels(self, path: Path, plot: Plot, collected: Sequence[str]) -> None:
         """A figure over time needs series, and those that it names."""

@@ -265,6 +265,8 @@ class PointSpec(_Model):
     def _workload_fits_hosts(cls, value: Any, info: ValidationInfo) -> Any:
         if "topology" in info.data:
             value.check_hosts(info.data["topology"].host_names)
+        if {"topology", "path"} <= set(info.data):
+            value.check_network(info.data["topology"], info.data["path"])
         return value
 
     @field_validator("events")

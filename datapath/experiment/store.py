@@ -15,8 +15,6 @@ A run counts when its runs/*.json is there.  A process that writes holds a lock 
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,11 +23,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datapath import foreign
+from datapath import foreign, strict_json
 from datapath.disk import disk_errors, write_atomic
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment.axes import COLUMNS_BEFORE, COLUMNS_BEHIND
-from datapath.experiment.lock import locked
+from datapath.experiment.lock import LOCK, is_being_written, locked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,19 +75,69 @@ class RunRecord:
         return "; ".join(self.notes[key] for key in ("path", "cpu") if key in self.notes)
 
 
+_PARTS = ("runs", "samples", "logs")
+"""Folders that are there from the beginning."""
+
+_NO_RUN = "its command was stopped before the first run"
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Whether it is empty, or as a command left it that was stopped before its first file."""
+    entries = {entry.name: entry for entry in folder.iterdir()}
+    if not entries:
+        return True
+    return (
+        LOCK in entries
+        and entries.keys() <= {LOCK, *_PARTS}
+        and all(_is_empty(entry) for name, entry in entries.items() if name != LOCK)
+    )
+
+
+def _is_empty(folder: Path) -> bool:
+    return not folder.is_symlink() and folder.is_dir() and not any(folder.iterdir())
+
+
+def _without_a_run(folder: Path) -> bool:
+    """Whether a command was stopped here before its manifest, and so before its first run."""
+    written = ("manifest.json", "runs.parquet")
+    return (
+        foreign.is_file(folder / LOCK)
+        and not any(foreign.is_file(folder / name) for name in written)
+        and not any((folder / "runs").glob("*.json"))
+        and not is_being_written(folder)
+    )
+
+
+def damage(data: Any, name: str) -> str:
+    """Why this content of runs/NAME.json is not the record of a run; "": it is one."""
+    if not isinstance(data, Mapping):
+        return "it is not the record of a run"
+    if (whose := f"{data.get('point')}-{data.get('repetition')}") != name:
+        return f"it is the record of run {whose!r}"
+    if not isinstance(data.get("axes"), Mapping):
+        return "it has no axes"
+    metrics = data.get("metrics", [])
+    if not isinstance(metrics, list) or not all(isinstance(each, Mapping) for each in metrics):
+        return "its metrics are no list of metrics"
+    return next(filter(None, map(_damage_of_metric, metrics)), "")
+
+
+def _damage_of_metric(metric: Mapping[str, Any]) -> str:
+    from datapath.experiment.metrics import UNITS
+
+    name, value, unit = (metric.get(key) for key in ("name", "value", "unit"))
+    if not isinstance(name, str):
+        return "a metric has no name"
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        return f"the value of {name} is not a number: {value!r}"
+    if unit != UNITS.get(name, unit) or not isinstance(unit, str):
+        return f"the unit of {name} is {unit!r}, not {UNITS.get(name, 'a text')!r}"
+    return ""
+
+
 def to_json(data: Any) -> bytes:
-    """JSON for people and programs; NaN, which is not JSON, becomes null."""
-    return (json.dumps(_finite(data), indent=1, default=str, allow_nan=False) + "\n").encode()
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {str(key): _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    return data
+    """A JSON file of a result folder."""
+    return (strict_json.text(data, indent=1) + "\n").encode()
 
 
 def to_yaml(data: Mapping[str, Any]) -> bytes:
@@ -116,9 +164,10 @@ class ResultStore:
         """A new folder: `path`, or results/<name>-<UTC stamp> with a number when taken."""
         if path is not None:
             with disk_errors(path):
-                taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+                taken = path.exists() and not (path.is_dir() and _holds_nothing(path))
             if taken:
                 more = f", or go on with it: --resume {path}" if cls.is_one(path) else ""
+                more = f"; {_NO_RUN}: it may be deleted" if _without_a_run(path) else more
                 raise LocalError(
                     f"{path} exists and is not an empty folder", hint=f"choose another --out{more}"
                 )
@@ -142,11 +191,17 @@ class ResultStore:
     def existing(cls, path: Path) -> ResultStore:
         """A folder that an earlier run left."""
         if not cls.is_one(path):
-            raise LocalError(
-                f"{path} is not a result folder that can be resumed",
-                hint="name a folder below results/ with experiment.yaml and manifest.json in it",
-            )
+            hint = "name a folder below results/ with experiment.yaml and manifest.json in it"
+            if _without_a_run(path):
+                hint = f"{_NO_RUN}: delete it, and start a new run"
+            raise LocalError(f"{path} is not a result folder that can be resumed", hint=hint)
         return cls(path)
+
+    def how_to_go_on(self) -> str:
+        """After an interruption; one before the first run may have left nothing to resume."""
+        if self.is_one(self.path):
+            return f"go on with: dpctl run --resume {self.path}"
+        return f"{self.path} may be deleted: {_NO_RUN}; start a new run"
 
     def __enter__(self) -> ResultStore:
         """Take the lock; its holder may enter again, and the last exit releases it."""
@@ -163,7 +218,7 @@ class ResultStore:
         """Lock the folder, and remove the remains of broken-off writes."""
         with disk_errors(self.path):
             self._lock.enter_context(locked(self.path))
-            for part in ("runs", "samples", "logs"):
+            for part in _PARTS:
                 (self.path / part).mkdir(exist_ok=True)
             for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
                 leftover.unlink(missing_ok=True)
@@ -192,7 +247,7 @@ class ResultStore:
     def event(self, what: str, **details: Any) -> None:
         """Append to events.ndjson."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "event": what, **_finite(details)}, default=str)
+        line = strict_json.text({"time": now, "event": what, **details})
         path = self.path / "events.ndjson"
         with disk_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -227,10 +282,10 @@ class ResultStore:
         records = []
         for path in sorted((self.path / "runs").glob("*.json")):
             try:
-                record = RunRecord(**foreign.read_json(path))
-                if f"{record.name}.json" != path.name:
-                    raise ValueError(f"it is the record of run {record.name!r}")
-                records.append(record)
+                data = foreign.read_json(path)
+                if why := damage(data, path.stem):
+                    raise ValueError(why)
+                records.append(RunRecord(**data))
             except (OSError, ValueError, TypeError) as error:
                 raise LocalError(
                     f"{path} is damaged: {error}", hint="remove it; --resume makes the run again"

@@ -9,6 +9,7 @@ machine.  A folder was begun here if its seal holds and its files are unchanged.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -24,7 +25,7 @@ from typing import Any
 from datapath import cachedir, foreign
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment.document import parse
-from datapath.experiment.load import LoadedExperiment, read_experiment
+from datapath.experiment.load import LoadedExperiment, load_text, read_experiment
 
 _KEY_BYTES = 32
 _CODE = re.compile(r"(?P<file>.+\.(py|bpf\.c))(:\w*)?")
@@ -35,8 +36,13 @@ _RUNS = ("source", "ssh_config", "ssh", "extra")
 
 @dataclass(frozen=True)
 class Begun:
-    """How a result folder was begun: the experiment as its manifest has it."""
+    """How a result folder was begun: the experiment as its manifest has it.
 
+    file: the folder's copy of the experiment, with that text.  source: the original, beside which
+    file names begin.
+    """
+
+    file: Path
     text: str
     source: Path
     overrides: tuple[str, ...]
@@ -44,16 +50,36 @@ class Begun:
 
     @classmethod
     def read(cls, folder: Path, manifest: Mapping[str, Any]) -> Begun:
-        """LocalError when the manifest does not tell."""
+        """LocalError when the manifest does not tell, or the folder's copy is damaged."""
         source, overrides = manifest.get("source"), manifest.get("overrides")
         seal = manifest.get("seal")
         if not isinstance(source, str) or not isinstance(overrides, list):
             raise LocalError(
                 f"{folder}/manifest.json does not tell what was run", hint="start a new run"
             )
-        text = read_experiment(folder / "experiment.yaml")
-        words = tuple(map(str, overrides))
-        return cls(text, Path(source), words, seal if isinstance(seal, dict) else {})
+        file, words = folder / "experiment.yaml", tuple(map(str, overrides))
+        with _mended(file, source):
+            text = read_experiment(file)
+            parse(text, str(file))
+        return cls(file, text, Path(source), words, seal if isinstance(seal, dict) else {})
+
+    def load(self) -> LoadedExperiment:
+        """The experiment; LocalError, which names the folder's copy, for a mistake in it."""
+        with _mended(self.file, str(self.source)):
+            return load_text(self.text, self.source, self.overrides, file=self.file)
+
+
+@contextlib.contextmanager
+def _mended(file: Path, source: str) -> Iterator[None]:
+    """Say of an error in a folder's copy of an experiment what to do."""
+    try:
+        yield
+    except LocalError as error:
+        error.hint = (
+            f"it was valid when the folder was begun, from {source}: copy that over {file} if it "
+            "is as it was then, or start a new run"
+        )
+        raise
 
 
 def seal(experiment: LoadedExperiment) -> dict[str, Any]:
@@ -107,7 +133,7 @@ def _holds(begun: Begun) -> bool:
 
 def _named(begun: Begun) -> list[str]:
     """All that an experiment names to be run; it is not read as an experiment, which runs code."""
-    found = list(_values((), parse(begun.text, str(begun.source)).data))
+    found = list(_values((), parse(begun.text, str(begun.file)).data))
     for override in begun.overrides:
         path, _, value = override.partition("=")
         found += _values((path,), parse(f"value: {value}", "--set").data["value"])

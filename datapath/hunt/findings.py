@@ -8,12 +8,12 @@ written again, whole or not at all, as it becomes smaller.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from datapath import strict_json
 from datapath.disk import disk_errors, write_atomic
 from datapath.errors import LocalError
 from datapath.hunt.case import Setup, text
@@ -151,7 +151,7 @@ class Findings:
             "seed": self.setup.seed,
             **facts,
         }
-        write_atomic(self.folder / ABOUT, (json.dumps(content, indent=2) + "\n").encode())
+        write_atomic(self.folder / ABOUT, (strict_json.text(content, indent=2) + "\n").encode())
         self._write_table()
 
     def _write(self, finding: Finding) -> None:
@@ -172,7 +172,7 @@ class Findings:
 
     def _write_table(self) -> None:
         rows = [finding.row() for finding in self.sorted()]
-        write_atomic(self.folder / TABLE, (json.dumps(rows, indent=2) + "\n").encode())
+        write_atomic(self.folder / TABLE, (strict_json.text(rows, indent=2) + "\n").encode())
 
 
 def new_folder(name: str) -> Path:

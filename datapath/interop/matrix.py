@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datapath import interrupts
+from datapath import interrupts, strict_json
 from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
 from datapath.interop import capture, trace
 from datapath.interop.ground import Facts, Ground
@@ -152,7 +152,7 @@ def run(
     if facts is None:
         raise LocalError("nothing to run", hint="give at least one port, MTU, loss and role")
     document = {"facts": asdict(facts), "cells": [asdict(outcome) for outcome in outcomes]}
-    (out / "matrix.json").write_text(json.dumps(document, indent=1) + "\n")
+    (out / "matrix.json").write_text(strict_json.text(document, indent=1) + "\n")
     return facts, outcomes
 
 
@@ -173,7 +173,7 @@ def run_cell(ground: Ground, cell: Cell, out: Path) -> Outcome:
     except (DatapathError, subprocess.TimeoutExpired) as error:
         outcome.errors.append(str(error))
     outcome.seconds = round(time.monotonic() - started, 1)
-    (folder / "outcome.json").write_text(json.dumps(asdict(outcome), indent=1) + "\n")
+    (folder / "outcome.json").write_text(strict_json.text(asdict(outcome), indent=1) + "\n")
     return outcome
 
 

@@ -172,6 +172,7 @@ def _ends(row: Mapping[Any, Any], scale: display.Scale) -> str:
 
 def _failures(result: ResultFolder, width: int) -> list[str]:
     lines: list[str] = []
+    told: set[str] = set()
     for failure in result.failures[:_FAILURES]:
         where = ", ".join(failure.axes.values()) or failure.point
         log = f" ({failure.logs})" if failure.logs else ""
@@ -180,6 +181,9 @@ def _failures(result: ResultFolder, width: int) -> list[str]:
             width,
             "  ",
         )
+        if failure.hint and failure.hint not in told:
+            lines += _wrap(f"  hint: {failure.hint}", width, "  ")
+            told.add(failure.hint)
     if len(result.failures) > _FAILURES:
         lines.append(f"and {counted(len(result.failures) - _FAILURES, 'more run')} failed")
     return ["", *lines] if lines else []

@@ -17,6 +17,7 @@ from datapath import foreign
 from datapath.errors import LocalError
 from datapath.experiment.axes import RESULT_COLUMNS, TABLE_COLUMNS
 from datapath.experiment.document import BYTES_MAX, parse
+from datapath.experiment.store import damage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,9 +221,12 @@ def _encodable(data: Any) -> Any:
 def _records(path: Path, remarks: list[str]) -> list[dict[str, Any]]:
     records = []
     for file in sorted((path / "runs").glob("*.json")):
-        record = mapping(_json(file, remarks))
-        if record:
-            record.setdefault("point", file.stem.rpartition("-")[0])
+        before = len(remarks)
+        record = _json(file, remarks)
+        if why := damage(record, file.stem):
+            if len(remarks) == before:
+                remarks.append(f"{file.name} is damaged and left out: {why}.")
+        else:
             records.append(record)
     return records
 

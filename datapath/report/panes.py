@@ -7,13 +7,13 @@ where its frame is, what its axes mean and what its curves are called.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
+from datapath import strict_json
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TimeFigure(Figure):
     def described(self, prefix: str) -> str:
         """The panels as JSON, when the figure is drawn.  prefix: of ids in the page."""
         width, height = (inches * POINTS_PER_INCH for inches in self.get_size_inches())
-        return json.dumps(
+        return strict_json.text(
             [_described(pane, width, height, prefix) for pane in self._panes.values()]
         )
 

@@ -190,8 +190,7 @@ def summary(
     metrics, where: keep the points and ratios of these metrics and axis values; empty: all.
     """
     sections = _sections(result, metrics, where or {})
-    whole = {"name": result.name, "baseline": result.baseline, **sections}
-    return {key: _plain(value) for key, value in whole.items()}
+    return {"name": result.name, "baseline": result.baseline, **sections}
 
 
 def records(
@@ -199,7 +198,7 @@ def records(
 ) -> list[dict[str, Any]]:
     """The same as one list, each record with its `kind`."""
     return [
-        {"kind": section.removesuffix("s"), **_plain(record)}
+        {"kind": section.removesuffix("s"), **record}
         for section, rows in _sections(result, metrics, where or {}).items()
         for record in rows
     ]
@@ -224,14 +223,3 @@ def _sections(
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN: a number that is not there becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value

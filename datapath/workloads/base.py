@@ -94,6 +94,7 @@ class Workload(Protocol):
     simulated: ClassVar[bool]  # whether it runs in lane sim
     devices: ClassVar[tuple[str, ...]]  # values of transport.device it can use
     metrics: ClassVar[tuple[MetricKind, ...]]  # those that no other workload has
+    samples: ClassVar[tuple[str, ...]]  # kinds of single samples that its runs may leave
     qp_attributes: ClassVar[tuple[str, ...]]  # of verbs.spec.QP_ATTRIBUTES, those it can set
 
     def __init__(self, params: pydantic.BaseModel) -> None: ...

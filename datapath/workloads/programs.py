@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pydantic
 from pydantic import ConfigDict, Field
@@ -18,6 +19,10 @@ from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.base import Host, Process, Tool
 from datapath.quantiles import nearest_rank
 from datapath.workloads.base import Metric, RunContext
+
+if TYPE_CHECKING:
+    from datapath.lanes.spec import Path as PathSection
+    from datapath.lanes.spec import Topology
 
 _POLL_S = 0.01
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
@@ -72,6 +77,9 @@ class WorkloadParams(pydantic.BaseModel):
 
         Names that parameters use become numbers.
         """
+
+    def check_network(self, topology: Topology, path: PathSection) -> None:
+        """ValueError when it lacks something of this network, or of this path."""
 
 
 @dataclass

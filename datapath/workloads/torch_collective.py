@@ -55,6 +55,7 @@ class TorchCollective:
     needs_torch: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]]
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

@@ -14,7 +14,7 @@ import typer
 from datapath.cli.app import app
 from datapath.cli.documents import DOCUMENTS, schema
 from tests.cli.server import Dpctl
-from tests.cli.told import told
+from tests.cli.told import strict, told
 from tests.report import folders
 
 JSON = ("--format", "json")
@@ -56,6 +56,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (comparison / name / "claims.json").write_text("[]")
     about = {"revisions": ["v1 (1234)", "v2 (5678)"], "blocks": 2}
     (comparison / "compare.json").write_text(json.dumps(about))
+    once = folders.write(results / "once", repetitions=1, claims=[claim])
+    (once / "runs.parquet").unlink()
+    folders.change_record(once, {"metrics": [{"name": "goodput", "value": 0, "unit": "bit/s"}]})
     return folders.write(results / "r", repetitions=2, claims=[claim])
 
 
@@ -86,6 +89,23 @@ def test_what_is_printed_is_as_documented(
     assert done.code == 0, done.err
     command = next(name for name in DOCUMENTS if " ".join(words).startswith(name))
     assert told(command, done.out)
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+@pytest.mark.parametrize(
+    "words",
+    [("compare", "results/once", "results/once"), ("show", "results/once")],
+    ids=" ".join,
+)
+def test_what_is_no_number_is_null(
+    quick_dpctl: Dpctl, folder: Path, words: tuple[str, ...], form: str
+) -> None:
+    """One run has no interval, and nothing is a multiple of a goodput of 0."""
+    done = quick_dpctl(*words, "--format", form, cwd=folder.parent.parent)
+    assert done.code == 0, done.err
+    values = [strict(line) for line in done.out.splitlines()] if form == "ndjson" else []
+    assert values or strict(done.out)
+    assert "null" in done.out
 
 
 def test_comparisons_are_listed(quick_dpctl: Dpctl, folder: Path) -> None:

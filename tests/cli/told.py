@@ -12,10 +12,19 @@ from datapath.cli.documents import DOCUMENTS
 from datapath.cli.output import VERSION
 
 
+def strict(text: str) -> Any:
+    """The value of a JSON text; Python's own reader also takes NaN, which is none."""
+
+    def no_json(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=no_json)
+
+
 def told(command: str, text: str) -> Any:
     """The rows, or the one object, of an output with --format json that is as documented."""
     document = DOCUMENTS[command]
-    members = json.loads(text)
+    members = strict(text)
     assert members.pop("version") == VERSION
     if not document.many:
         TypeAdapter(document.members).validate_python(members, strict=True)

@@ -122,6 +122,21 @@ PATH = "path: {loss: 0}"
         ("label: tcp", "label: ''", "stack[1].label: a label needs a name"),
         ("kind: bar, metric: goodput", "kind: cdf, metric: slowdown", "no samples of 'slowdown'"),
         ("kind: bar, metric: goodput", "kind: cdf, metric: goodput", "only of latency and fct"),
+        (
+            "kind: bar, metric: goodput",
+            "kind: cdf, metric: fct",
+            "of fct of workload iperf3 and perftest and sockperf for a CDF; these leave some: flows",
+        ),
+        (
+            "kind: bar, metric: goodput",
+            "kind: cdf, metric: latency, where: {stack: tcp, test: bandwidth}",
+            "no samples of latency of workload iperf3 for a CDF",
+        ),
+        (
+            "kind: bar, metric: goodput",
+            "kind: cdf, metric: [latency_p50, fct_ns]",
+            "no samples of fct of workload",
+        ),
         ("metric: goodput, where", "metric: godput, where", "no metric 'godput'; did you mean"),
         ("series: stack", "series: stak", "no such axis: 'stak'; did you mean stack?"),
         ("min: 0.9", "min: lots", "'lots' is not a number; write for example 0.9 or 90%"),
@@ -313,3 +328,43 @@ def test_a_plot_over_time_shows_what_is_collected(load: Load, metric: str, said:
     with pytest.raises(InvalidFile) as caught:
         load(old, new, [collect])
     assert said in str(caught.value)
+
+
+OF_LOAD = """\
+version: 1
+name: load
+topology: {lane: netns}
+workload: {kind: flows, sizes: websearch}
+"""
+MACHINES = "lane: ssh, machines: [{ssh: a, netdev: eth1}, {ssh: b, netdev: eth1}]"
+GROUPS = "kind: traffic, flows: [{from: 0, to: 1, distribution: websearch, load: 50%}]"
+
+
+@pytest.mark.parametrize("workload", ["kind: flows, sizes: websearch", GROUPS])
+@pytest.mark.parametrize(
+    ("topology", "advice"),
+    [
+        ("lane: netns", "give workload.link_rate, or path.rate"),
+        (MACHINES, "give workload.link_rate, the rate of the machines' links"),
+    ],
+)
+def test_a_load_needs_the_rate_of_a_link(
+    tmp_path: Path, topology: str, advice: str, workload: str
+) -> None:
+    def loaded(text: str) -> None:
+        text = text.replace("kind: flows, sizes: websearch", workload)
+        load_text(text.replace("lane: netns", topology), tmp_path / "load.yaml")
+
+    with pytest.raises(InvalidFile, match="load: a share of which rate") as caught:
+        loaded(OF_LOAD)
+    assert str(caught.value).endswith(advice)
+    loaded(OF_LOAD.replace("websearch}", "websearch, link_rate: 1gbit}", 1))
+
+
+@pytest.mark.parametrize("network", ["lane: sim", "lane: netns, preset: star, hosts: 4"])
+def test_a_network_with_links_tells_their_rate(tmp_path: Path, network: str) -> None:
+    load_text(OF_LOAD.replace("lane: netns", network), tmp_path / "load.yaml")
+
+
+def test_an_emulated_link_tells_its_rate(tmp_path: Path) -> None:
+    load_text(OF_LOAD + "path: {rate: 1gbit}\n", tmp_path / "load.yaml")

@@ -96,6 +96,46 @@ def test_a_used_folder_is_not_overwritten(tmp_path: Path) -> None:
     assert error.value.hint.endswith(f"--resume {tmp_path}")
 
 
+def test_a_folder_of_a_stop_before_the_first_file_is_taken(tmp_path: Path) -> None:
+    """It has the lock and empty folders."""
+    with ResultStore.create(tmp_path, "x"):
+        with pytest.raises(LocalError, match="another dpctl"), ResultStore.create(tmp_path, "x"):
+            pass
+        with pytest.raises(LocalError, match="can be resumed") as error:
+            ResultStore.existing(tmp_path)
+        assert "delete" not in error.value.hint, "its command goes on"
+    with pytest.raises(LocalError, match="can be resumed") as error:
+        ResultStore.existing(tmp_path)
+    assert "stopped before the first run: delete it" in error.value.hint
+    with ResultStore.create(tmp_path, "x") as store:
+        assert "may be deleted" in store.how_to_go_on()
+        for name in ("experiment.yaml", "manifest.json"):
+            store.write(name, b"{}")
+        assert store.how_to_go_on() == f"go on with: dpctl run --resume {tmp_path}"
+
+
+def test_a_folder_of_a_stop_before_the_manifest_may_be_deleted(tmp_path: Path) -> None:
+    with ResultStore.create(tmp_path, "x") as store:
+        store.write("experiment.yaml", b"version: 1")
+    with pytest.raises(LocalError, match="not an empty folder") as error:
+        ResultStore.create(tmp_path, "x")
+    assert "stopped before the first run: it may be deleted" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "kept", ["runs/a-0.json", "logs/mine", "samples/x", "mine", "runs.parquet"]
+)
+def test_a_folder_with_anything_in_it_is_not_taken(tmp_path: Path, kept: str) -> None:
+    with ResultStore.create(tmp_path, "x"):
+        (tmp_path / kept).write_text("x")
+    with pytest.raises(LocalError, match="not an empty folder"):
+        ResultStore.create(tmp_path, "x")
+    if kept.startswith("runs"):
+        with pytest.raises(LocalError) as error:
+            ResultStore.existing(tmp_path)
+        assert "delete" not in error.value.hint, "runs are there"
+
+
 def test_folders_of_one_second_get_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = {ResultStore.create(None, "x").path for _ in range(5)}
@@ -122,11 +162,20 @@ def test_json_has_no_nan() -> None:
     }
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[1]", '{"point": "a", "repetition": 0}'])
+def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
     with ResultStore.create(tmp_path / "r", "x") as store:
-        (store.path / "runs" / "a-0.json").write_text("{")
+        (store.path / "runs" / "a-0.json").write_text(content)
         with pytest.raises(LocalError, match=r"a-0\.json is damaged"):
             store.records()
+
+
+def test_a_record_with_an_unknown_number_is_sound(tmp_path: Path) -> None:
+    with ResultStore.create(tmp_path / "r", "x") as store:
+        record = make(0)
+        record.metrics[0]["value"] = float("nan")
+        store.save(record, {})
+        assert store.records()[0].metrics[0]["value"] is None
 
 
 def test_who_writes_a_file_at_the_same_time_does_no_harm(tmp_path: Path) -> None:

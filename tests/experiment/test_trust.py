@@ -173,6 +173,27 @@ def test_a_name_that_no_file_can_have(begun: Path, algorithm: str) -> None:
     assert dpctl("cc", "check", algorithm).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version: 1", "version: 1\nversion: 1", ":2:1: version: given twice"),
+        ("version: 1", "version: 7", ":1:10: version: 7 is not possible"),
+    ],
+)
+def test_a_damaged_copy_is_named(
+    begun: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    """And not the user's file, which is as it was."""
+    copy, source = begun / "experiment.yaml", tmp_path / "sweep.yaml"
+    copy.write_text(copy.read_text().replace(old, new, 1))
+    done = dpctl("run", "--resume", begun, "--dry-run", "--trust")
+    assert done.returncode == 2
+    assert f"error: {copy}{said}" in done.stderr
+    assert f"from {source}: copy that over {copy}" in done.stderr
+    copy.write_bytes(source.read_bytes())
+    assert dpctl("run", "--resume", begun, "--dry-run").returncode == 0
+
+
 def test_trust_is_for_resume(tmp_path: Path) -> None:
     done = dpctl("run", tmp_path / "x.yaml", "--trust")
     assert done.returncode == 2

@@ -43,6 +43,15 @@ def test_claims_come_first_with_value_interval_and_bound(whole: Path) -> None:
     assert text.index("FAIL") < text.index("Goodput (Gbit/s)") < text.index("failed: dp")
 
 
+def test_what_to_do_about_failed_runs_is_told_once(whole: Path) -> None:
+    result = read(whole)
+    (failed,) = result.failures
+    hinted = [replace(failed, repetition=i, hint="raise sweep.timeout") for i in range(2)]
+    text = "\n".join(answer.answer(replace(result, failures=hinted), 80))
+    assert text.count("  hint: raise sweep.timeout") == 1
+    assert text.index("run 0: no reply") < text.index("hint:") < text.index("run 1: no reply")
+
+
 def test_the_table_is_that_of_the_first_figure(whole: Path, result: ResultFolder) -> None:
     frame = result.frame[(result.frame["metric"] == "goodput") & (result.frame["stack"] == "tcp")]
     medians = [f"{v / 1e9:.3g}" for v in frame.groupby("path.loss", sort=True)["value"].median()]

@@ -15,7 +15,7 @@ import pytest
 from datapath import report
 from datapath.errors import LocalError
 from datapath.report import compare, plots
-from datapath.report.folder import read
+from datapath.report.folder import NOT_VARIED, read
 from tests.report import folders
 from tests.report.pages import Page
 
@@ -248,6 +248,39 @@ def test_damaged_file(plain: Path, name: str, content: bytes) -> None:
     page = built(plain)
     assert Path(name).name in page.text("remarks")
     assert "cannot be read" in page.text("remarks")
+
+
+def of_a_metric(**change: object) -> dict[str, object]:
+    return {"metrics": [{"name": "goodput", "value": 1e9, "unit": "bit/s", **change}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (None, "it is not the record of a run"),
+        ({"axes": None}, "it has no axes"),
+        ({"repetition": 7}, "it is the record of run"),
+        ({"metrics": {"goodput": 1}}, "its metrics are no list of metrics"),
+        (of_a_metric(name=None), "a metric has no name"),
+        (of_a_metric(value="fast"), "the value of goodput is not a number: 'fast'"),
+        (of_a_metric(unit="furlong"), "the unit of goodput is 'furlong', not 'bit/s'"),
+    ],
+)
+def test_a_damaged_record_is_left_out_and_told(
+    tmp_path: Path, change: dict[str, object] | None, why: str
+) -> None:
+    folder = folders.write(tmp_path / "r", repetitions=2, samples=False)
+    (folder / "runs.parquet").unlink()
+    if change is None:
+        min((folder / "runs").glob("*.json")).write_text("[1]")
+    else:
+        folders.change_record(folder, change)
+    name = min((folder / "runs").glob("*.json")).name
+    result = read(folder)
+    assert any(text.startswith(f"{name} is damaged and left out: {why}") for text in result.remarks)
+    assert result.runs_done == 23
+    assert "furlong" not in set(result.frame["unit"])
+    assert NOT_VARIED not in set(result.frame["stack"])
 
 
 @pytest.mark.parametrize("name", ["runs.parquet", "manifest.json", "resolved.yaml", "runs"])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,13 +36,6 @@ def test_the_summary_of_a_metric_and_some_points(whole: Path) -> None:
 def test_each_record_has_its_kind(whole: Path) -> None:
     kinds = {record["kind"] for record in tables.records(read(whole))}
     assert kinds == {"claim", "point", "ratio", "failure"}
-
-
-def test_numbers_that_do_not_exist_are_null(tmp_path: Path) -> None:
-    folder = folders.write(tmp_path / "r", repetitions=1, samples=False)
-    document = tables.summary(read(folder))
-    assert {p["lo"] for p in document["points"]} == {None}
-    json.dumps([document, tables.records(read(folder))], allow_nan=False)
 
 
 def test_first_of_several_baselines_that_has_the_metric_is_taken(tmp_path: Path) -> None:

@@ -79,6 +79,17 @@ def test_no_bandwidth_is_a_failed_run(text: str) -> None:
         parse_bandwidth(text)
 
 
+def test_a_run_that_counted_no_message_failed() -> None:
+    """As perftest 4.5 prints it where 64 KiB take longer than the time that it measures."""
+    none = BANDWIDTH.format(size=65536, iterations=0, average="0.00", rate="0.000000")
+    slow = BANDWIDTH.format(size=65536, iterations=2, average="0.06", rate="0.000001")
+    test = Perftest(params(test="write_bw", size="64KiB", duration="2s"))
+    with pytest.raises(RunFailed, match="counted no message") as failed:
+        test.outcome([none, none])
+    assert "raise workload.duration" in failed.value.hint
+    assert test.outcome([slow, none]).metrics[0].value > 0, "one of two pairs may starve"
+
+
 def test_every_latency_sample_is_read() -> None:
     assert parse_samples(LATENCY) == [2500.0, 875.0, 1234560.0, 1e6]
     with pytest.raises(RunFailed, match="printed no result"):

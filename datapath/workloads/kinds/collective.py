@@ -184,6 +184,7 @@ class Collective:
     tools: ClassVar[tuple[Tool, ...]] = ()  # the program is a part of datapath
     simulated: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout", "retry_count")
 

@@ -43,6 +43,7 @@ class Connections:
     tools: ClassVar[tuple[Tool, ...]] = ()
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = (
         MetricKind("connection_rate", "1/s", "Connections per second", "higher", "bar"),
         MetricKind("connections_lost", "1", "Connections lost", "lower"),

@@ -70,6 +70,7 @@ class Floor:
     tools: ClassVar[tuple[Tool, ...]] = ()
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

@@ -64,6 +64,10 @@ class FlowsParams(TrafficParams):
 
         return check_name(value)
 
+    @property
+    def has_load(self) -> bool:
+        return True
+
     def data(self) -> Mapping[tuple[str | int, ...], str]:
         return {("sizes",): self.sizes} if "/" in self.sizes else {}
 
@@ -73,6 +77,7 @@ class PoissonFlows(Traffic):
 
     name: ClassVar[str] = "flows"
     Params: ClassVar[type[pydantic.BaseModel]] = FlowsParams
+    samples: ClassVar[tuple[str, ...]] = ("latency", "fct")
 
     def measured(self) -> dict[str, bool]:
         return {"completion": True}

@@ -35,6 +35,7 @@ class Incast(Traffic):
 
     name: ClassVar[str] = "incast"
     Params: ClassVar[type[pydantic.BaseModel]] = IncastParams
+    samples: ClassVar[tuple[str, ...]] = ("latency", "fct")
 
     def measured(self) -> dict[str, bool]:
         return {"completion": True, "rounds": True, "fair": True}

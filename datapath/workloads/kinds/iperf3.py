@@ -57,6 +57,7 @@ class Iperf3:
     tools: ClassVar[tuple[Tool, ...]] = (Tool("iperf3"),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
+    samples: ClassVar[tuple[str, ...]] = ()
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

@@ -42,6 +42,7 @@ class Libfabric:
     tools: ClassVar[tuple[Tool, ...]] = (Tool(_PROGRAM, version=()),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
+    samples: ClassVar[tuple[str, ...]] = ()
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

@@ -63,6 +63,7 @@ class Mpi:
     tools: ClassVar[tuple[Tool, ...]] = (Tool("mpirun"),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "kernel")
+    samples: ClassVar[tuple[str, ...]] = ()
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

@@ -42,6 +42,7 @@ _DEFAULT_TX_DEPTH = 128
 _DEFAULT_MODERATION = 100
 """perftest asks for one completion of so many messages, or of its transmit depth if less."""
 _BW_COLUMN = "BW average"
+_ITERATIONS_COLUMN = "#iterations"
 _LATENCY_COLUMN = "t_typical[usec]"
 _COLUMN = re.compile(r"#\S+|(?:\S+ )?\S+\[[^\]]*\]")
 """A heading: "#bytes", "t_min[usec]", "BW average[MB/sec]"."""
@@ -232,6 +233,7 @@ class Perftest:
     tools: ClassVar[tuple[Tool, ...]] = (Tool("ib_write_bw"),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw")
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ("ack_timeout",)
     """perftest sets the others only when it connects by RDMA-CM, and then not this one."""
@@ -310,6 +312,12 @@ class Perftest:
             samples = parse_samples(outputs[0])
             return Outcome(latency_metrics(samples), {"latency_ns": samples})
         results = [parse_bandwidth(output) for output in outputs]
+        if not any(map(_counted, outputs)):
+            raise RunFailed(
+                "perftest counted no message: none was complete within the time that it measures, "
+                "the middle half of duration",
+                hint="raise workload.duration, or lower workload.size, qps or tx_depth",
+            )
         goodputs = [goodput for goodput, _ in results]
         metrics = [
             Metric("goodput", sum(goodputs), "bit/s"),
@@ -349,6 +357,12 @@ def parse_bandwidth(output: str) -> tuple[float, float]:
     return goodput, rate
 
 
+def _counted(output: str) -> float:
+    """Messages that were complete within the time that perftest measures."""
+    row, _unit = _bandwidth_row(output)
+    return row[_ITERATIONS_COLUMN]
+
+
 def _bandwidth_row(output: str) -> tuple[dict[str, float], str]:
     """The only line of the table by the names of its columns, and the unit of the bandwidth."""
     rows = parse_table(output)
@@ -362,7 +376,7 @@ def _bandwidth_row(output: str) -> tuple[dict[str, float], str]:
         [unit] = (u for u in _BIT_RATES if f"{_BW_COLUMN}[{u}]" in row)
     except ValueError:
         raise _no_result(output) from None
-    if not {"#bytes", "MsgRate[Mpps]"} <= row.keys():
+    if not {"#bytes", "MsgRate[Mpps]", _ITERATIONS_COLUMN} <= row.keys():
         raise _no_result(output)
     return row, unit
 

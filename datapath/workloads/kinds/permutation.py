@@ -40,6 +40,7 @@ class Permutation(Traffic):
 
     name: ClassVar[str] = "permutation"
     Params: ClassVar[type[pydantic.BaseModel]] = PermutationParams
+    samples: ClassVar[tuple[str, ...]] = ("latency", "fct")
 
     def measured(self) -> dict[str, bool]:
         assert isinstance(self.common, PermutationParams)

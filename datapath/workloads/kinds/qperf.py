@@ -72,6 +72,7 @@ class Qperf:
     tools: ClassVar[tuple[Tool, ...]] = (Tool("qperf"),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel", "dp", "rxe", "siw")
+    samples: ClassVar[tuple[str, ...]] = ()
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

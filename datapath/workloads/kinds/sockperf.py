@@ -47,6 +47,7 @@ class Sockperf:
     tools: ClassVar[tuple[Tool, ...]] = (Tool("sockperf"),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel",)
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

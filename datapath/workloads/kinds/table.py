@@ -43,6 +43,7 @@ class Table(Traffic):
 
     name: ClassVar[str] = "table"
     Params: ClassVar[type[pydantic.BaseModel]] = TableParams
+    samples: ClassVar[tuple[str, ...]] = ("latency", "fct")
 
     def measured(self) -> dict[str, bool]:
         return {"fair": True, "completion": True}

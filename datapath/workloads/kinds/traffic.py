@@ -58,6 +58,10 @@ class TrafficGroupsParams(TrafficParams):
                 raise ValueError(f"{group.name}: {group.after} has no number of bytes")
             before[group.name] = group
 
+    @property
+    def has_load(self) -> bool:
+        return any(group.load is not None for group in self.flows)
+
     def algorithms(self) -> Mapping[tuple[str | int, ...], HostCc]:
         return {
             ("flows", index, "cc"): group.cc
@@ -133,6 +137,7 @@ class TrafficGroups(Traffic):
 
     name: ClassVar[str] = "traffic"
     Params: ClassVar[type[pydantic.BaseModel]] = TrafficGroupsParams
+    samples: ClassVar[tuple[str, ...]] = ("latency", "fct")
 
     def __init__(self, params: pydantic.BaseModel) -> None:
         super().__init__(params)

@@ -75,6 +75,7 @@ class Training:
     needs_torch: ClassVar[bool] = True
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("dp", "rxe", "siw", "kernel")
+    samples: ClassVar[tuple[str, ...]] = ()
     metrics: ClassVar[tuple[MetricKind, ...]] = (
         MetricKind("step_time", "ns", "Step, median", "lower", "bar"),
         MetricKind("step_time_p99", "ns", "Step, p99", "lower", "bar"),

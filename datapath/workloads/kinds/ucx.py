@@ -57,6 +57,7 @@ class Ucx:
     tools: ClassVar[tuple[Tool, ...]] = (Tool(_PROGRAM, version=()),)
     simulated: ClassVar[bool] = False
     devices: ClassVar[tuple[str, ...]] = ("kernel", "dp")
+    samples: ClassVar[tuple[str, ...]] = ()
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = ()
 

@@ -29,6 +29,8 @@ from datapath.workloads.traffic.narrow import Narrow
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
+    from datapath.lanes.spec import Path as PathSection
+    from datapath.lanes.spec import Topology
     from datapath.workloads.traffic.ideal import Ideal
     from datapath.workloads.traffic.orders import Plan
 
@@ -85,6 +87,17 @@ class TrafficParams(WorkloadParams):
         None, ge=0, le=255, description="Index of the GID that names each end; unset: IPv4's."
     )
 
+    @property
+    def has_load(self) -> bool:
+        """Whether it offers a share of the link's rate."""
+        return False
+
+    def check_network(self, topology: Topology, path: PathSection) -> None:
+        """ValueError for a load when nothing tells the rate of the link."""
+        known = self.link_rate or path.rate or topology.has_links or topology.of_lane.simulated
+        if self.has_load and not known:
+            raise ValueError(f"load: a share of which rate? {_rate_hint(topology)}")
+
     def check_events(self, events: Sequence[Event]) -> None:
         """ValueError for an event about groups of flows that there are not."""
         for event in events:
@@ -102,6 +115,7 @@ class Traffic:
     tools: ClassVar[tuple[Tool, ...]] = ()  # the generator is a part of datapath
     simulated: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = _DEVICES
+    samples: ClassVar[tuple[str, ...]] = ("latency",)
     metrics: ClassVar[tuple[MetricKind, ...]] = ()
     qp_attributes: ClassVar[tuple[str, ...]] = QP_ATTRIBUTES
     name: ClassVar[str]
@@ -226,9 +240,17 @@ class Traffic:
         if rate is None:
             raise LocalError(
                 f"workload {self.name} has to know the rate of the link that load refers to",
-                hint="give workload.link_rate, or path: {backend: fabric, rate: ...}",
+                hint=_rate_hint(ctx.network.topology),
             )
         return rate
+
+
+def _rate_hint(topology: Topology) -> str:
+    """How an experiment tells the rate that load refers to: only some lanes emulate a path."""
+    lane = topology.of_lane
+    if lane.local or lane.simulated:
+        return "give workload.link_rate, or path.rate"
+    return "give workload.link_rate, the rate of the machines' links"
 
 
 def _device(ctx: RunContext) -> str:
