@@ -125,7 +125,7 @@ PATH = "path: {loss: 0}"
         (
             "kind: bar, metric: goodput",
             "kind: cdf, metric: fct",
-            "of fct of workload iperf3 and perftest and sockperf for a CDF; these leave some: flows",
+            "of fct of workload iperf3 and perftest and sockperf for a CDF; these leave some: ",
         ),
         (
             "kind: bar, metric: goodput",
