@@ -154,8 +154,11 @@ def stack(
 
 
 def keep(frame: pd.DataFrame, names: Iterable[Name]) -> pd.DataFrame:
-    """The table with NaN in all columns of series that are not among `names`."""
-    wanted = set(names)
+    """The table with NaN in all columns of series that are not among `names`.
+
+    delivered_bytes stays, since it tells which rows are of flows that sent, and when they did.
+    """
+    wanted = {*names, COLUMNS["delivered_bytes"].series}
     dropped = [name for name, column in COLUMNS.items() if column.series not in wanted]
     return frame.assign(**dict.fromkeys(dropped, float("nan")))
 

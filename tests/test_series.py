@@ -38,7 +38,8 @@ def test_links_and_flows_share_a_table_that_begins_at_zero() -> None:
     assert frame["time_ns"].min() == 0
     assert frame.loc[frame["link"] == "forward", "time_ns"].tolist() == [0, 200]
     assert series.present(frame) == {"delivered", "queue"}
-    assert series.present(series.keep(frame, ["queue", "cwnd"])) == {"queue"}
+    kept = series.keep(frame.assign(rtt_ns=1.0), ["queue", "cwnd"])
+    assert series.present(kept) == {"queue", "delivered"}, "delivered tells what a flow is"
     assert len(series.join([])) == 0
 
 

@@ -88,7 +88,8 @@ class Drawing:
     bands: bool = False
     links: bool = False
     handles: dict[str, Any] = field(default_factory=dict)
-    tops: dict[str, float] = field(default_factory=dict)  # by column: greatest of the middles
+    tops: dict[str, float] = field(default_factory=dict)  # by title: greatest of the middles
+    known: set[str] = field(default_factory=set)  # titles of quantities of which a line has values
     marks: set[Mark] = field(default_factory=set)
 
 
@@ -110,6 +111,31 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[TimeFi
     names = [name for name in spec.metrics if _has(name, traces, asked=spec.asked)]
     if not names:
         raise canvas.NothingToDraw(f"no run has series of {' or '.join(spec.metrics)}")
+    drawing, columns = _drawn(result, spec, colours, kept, traces, names)
+    empty = [name for name in names if QUANTITIES[name].title not in drawing.known]
+    if empty:
+        names = [name for name in names if name not in empty]
+        if not names:
+            raise canvas.NothingToDraw(_no_line(empty))
+        drawing, columns = _drawn(result, spec, colours, kept, traces, names)
+    caption = _caption(drawing, kept, columns, damaged)
+    return drawing.figure, caption + (f" There is {_no_line(empty)}." if empty else "")
+
+
+def _no_line(names: Sequence[str]) -> str:
+    titles = " and ".join(QUANTITIES[name].title for name in names)
+    return f"no line for {titles}: in no step have half of the flows a value"
+
+
+def _drawn(
+    result: ResultFolder,
+    spec: PlotSpec,
+    colours: Colours,
+    kept: pd.DataFrame,
+    traces: Mapping[Any, Sequence[Trace]],
+    names: Sequence[str],
+) -> tuple[Drawing, int]:
+    """The figure with panels of these quantities, and how many combinations there are."""
     columns = canvas.panels(result, spec, kept)
     figure, axes = _figure(len(names), min(len(columns), _COLUMNS))
     drawing = Drawing(result, spec, colours, figure, _grid(traces))
@@ -127,7 +153,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[TimeFi
     if len(drawing.handles) > 1:
         handles = [(line, str(line.get_label())) for line in drawing.handles.values()]
         canvas.wrapped_legend(figure, handles, handlelength=2.0)
-    return figure, _caption(drawing, kept, len(columns), damaged)
+    return drawing, len(columns)
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -313,6 +339,8 @@ def _line(
             ax.fill_between(at, low, high, step="post", color=colour, alpha=0.18, linewidth=0)
         )
         drawing.bands = True
+    if np.isfinite(line.middle).any():
+        drawing.known.add(quantity.title)
     top = float(np.max(line.middle, initial=0.0, where=np.isfinite(line.middle)))
     drawing.tops[quantity.title] = max(top, drawing.tops.get(quantity.title, 0.0))
     drawing.handles.setdefault(text, Line2D([], [], label=text, linewidth=1.6, **style))
@@ -370,6 +398,7 @@ def _caption(drawing: Drawing, rows: pd.DataFrame, columns: int, damaged: Sequen
     of_flows = f"the {flows} flows" if flows > 1 else "the flow"
     if several:
         text = f"Each line is the median over {of_flows} of {canvas.runs(drawing.runs)}"
+        text += ", in the steps in which half of them have a value" if flows > 1 else ""
     else:
         text = "Each line is one flow" if flows > 1 else "The line is the flow"
         which = f"run {spec.repetition}" if spec.repetition is not None else "the one run"

@@ -186,6 +186,30 @@ def test_queues_of_the_busiest_links_are_drawn(tmp_path: Path) -> None:
     assert sorted(np.nanmax(values) for values in queues) == [3000.0, 4000.0, 5000.0]
 
 
+def test_flows_are_known_without_the_series_delivered(tmp_path: Path) -> None:
+    asked: list[series.Name] = ["cwnd", "rtt", "queue"]
+    settings = plot(metric=["cwnd", "rtt"], where={"stack": ["dp-udp"]}, repetition=0)
+    folder = collected(tmp_path / "r", [series.keep(flow(10, 0), asked)], plots=[settings])
+    ((cwnd,), (rtt,)), _ = lines(folder)
+    assert np.nanmax(cwnd) == 10240.0
+    assert np.nanmax(rtt) == 50_000
+
+
+def test_a_quantity_without_a_value_gets_no_panel(tmp_path: Path) -> None:
+    """Of flows that one sample each tells of no rate is known."""
+    parts = [flow(qp, 0, count=2).tail(1).assign(time_ns=qp * 1000) for qp in (10, 20, 30)]
+    settings = plot(metric=["cwnd", "rate"], where={"stack": ["dp-udp"]})
+    folder = collected(tmp_path / "r", parts, plots=[settings])
+    panels, caption = lines(folder)
+    assert len(panels) == 1
+    assert "There is no line for Delivery rate: in no step" in caption
+    folder = collected(tmp_path / "s", parts, plots=[settings | {"metric": ["rate"]}])
+    result = read(folder)
+    specs, _ = plotspec.plan(result)
+    with pytest.raises(canvas.NothingToDraw, match="no line for Delivery rate"):
+        figures.draw(result, specs[0], plotspec.Colours(result, specs))
+
+
 def test_what_is_absent_is_told_with_its_reason(tmp_path: Path) -> None:
     folder = collected(tmp_path / "r", [flow(10, 0)])
     about = {"absent": {"queue": "no link tells"}, "rows_left_out": 1200}
