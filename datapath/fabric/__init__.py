@@ -3,6 +3,7 @@
 
 flows.py           the traffic table and its results, of the simulator and the live generator
 topology.py        hosts, switches, and cables between them; links.py: settings of links
+ways.py            shortest paths between hosts
 simulator.py       flows over a simulated network, with the real engine (sim/, C)
 engine_options.py  options of the engines of its hosts
 changes.py         changes while it runs; running.py: from one to the next

@@ -7,15 +7,12 @@ behind them.  A switch sends along all shortest paths, by the hash of the flow (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from datapath.errors import LocalError
 from datapath.fabric.links import Link, SharedBuffer
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -52,33 +49,6 @@ class Graph:
             for x, y in ((cable.a, cable.b), (cable.b, cable.a))
         ]
 
-    def one_way_ns(self, frame_bytes: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Time of a frame between any two hosts on an idle network, shape (hosts, hosts).
-
-        Of the shortest paths (in hops) one is taken; those of the presets are alike.
-        """
-        import numpy as np
-
-        onward: dict[int, list[tuple[int, float]]] = {}
-        for cable in self.cables:
-            for a, b, link in (
-                (cable.a, cable.b, cable.forward),
-                (cable.b, cable.a, cable.backward),
-            ):
-                transmission = frame_bytes * 8e9 / link.rate_bps if link.rate_bps else 0.0
-                onward.setdefault(a, []).append((b, link.delay_ns + transmission))
-        times = np.full((self.hosts, self.hosts), np.nan)
-        known: dict[int, dict[int, float]] = {}
-        for host in range(self.hosts):
-            (leaf, first) = onward[host][0]
-            if leaf not in known:
-                known[leaf] = _times_from(leaf, onward)
-            for node, time in known[leaf].items():
-                if node < self.hosts:
-                    times[host, node] = first + time
-        np.fill_diagonal(times, 0.0)
-        return times
-
     def host_link(self, host: int) -> Link:
         """From a host to its switch."""
         for cable in self.cables:
@@ -92,20 +62,6 @@ class Graph:
         if f"{a}>{b}" not in names:
             raise LocalError(f"there is no link from {a} to {b}", hint=f"links: {names[:8]} ...")
         return names.index(f"{a}>{b}")
-
-
-def _times_from(start: int, onward: Mapping[int, Sequence[tuple[int, float]]]) -> dict[int, float]:
-    """Time to every node, breadth first."""
-    times, ring = {start: 0.0}, [start]
-    while ring:
-        outer = []
-        for node in ring:
-            for other, time in onward[node]:
-                if other not in times:
-                    times[other] = times[node] + time
-                    outer.append(other)
-        ring = outer
-    return times
 
 
 class Topology(Protocol):

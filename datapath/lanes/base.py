@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from datapath.fabric.topology import Graph
     from datapath.lanes import spec
     from datapath.lanes.event_spec import Event
 
@@ -260,16 +261,13 @@ class Network(Protocol):
     def topology(self) -> spec.Topology: ...
 
     @property
-    def link_rate_bps(self) -> float:
-        """Of a host's link; 0: the `path` section alone limits."""
+    def link_rates_bps(self) -> Sequence[float]:
+        """Of each host's link, 0: not limited; none at all: the `path` section alone limits."""
         ...
 
     @property
-    def base_rtt_ns(self) -> Any:
-        """Both ways of a small packet on the idle network; None: that of the `path` section.
-
-        One value, or an array of shape (hosts, hosts).
-        """
+    def graph(self) -> Graph | None:
+        """Hosts, switches and links before any event; None: the `path` section is all of it."""
         ...
 
     def __enter__(self) -> Network: ...

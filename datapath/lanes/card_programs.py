@@ -14,6 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from datapath.fabric.topology import Graph
 from datapath.lanes.spec import Topology
 from datapath.vnic.program import CardEnded, GuestRow, HostRow, Program, Settings, ShareRow, Start
 from datapath.vnic.spec import NetworkCards
@@ -170,13 +171,13 @@ class WithCards:
     _cards: CardPrograms | None = None
 
     @property
-    def link_rate_bps(self) -> float:
+    def link_rates_bps(self) -> Sequence[float]:
         """Nothing is known of links: the `path` section alone limits."""
-        return 0.0
+        return ()
 
     @property
-    def base_rtt_ns(self) -> Any:
-        """That of the `path` section."""
+    def graph(self) -> Graph | None:
+        """Likewise."""
         return None
 
     def check_alive(self) -> None:

@@ -20,11 +20,12 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import IO, Any
+from typing import IO
 
 from datapath import privileges
 from datapath.errors import CapabilityError, LocalError
 from datapath.fabric.emulation import Emulator
+from datapath.fabric.topology import Graph
 from datapath.lanes import scheduling
 from datapath.lanes.base import CpuUse, paired
 from datapath.lanes.cards import Cards, card_names, joined
@@ -42,7 +43,7 @@ from datapath.lanes.local import (
 )
 from datapath.lanes.middle import BACKENDS, MIDDLE, ONE_QUEUE, WIRE_OFFLOADS, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, spawn
-from datapath.lanes.shape import base_rtt_ns, described, link_rate_bps
+from datapath.lanes.shape import described, link_rates_bps, shape
 from datapath.lanes.spec import Topology
 from datapath.xdp.user import XdpHook
 
@@ -117,18 +118,18 @@ class NetnsNetwork(WithMiddle):
         return True
 
     @property
-    def link_rate_bps(self) -> float:
-        """As shape.link_rate_bps(); 0: the path alone limits."""
+    def link_rates_bps(self) -> list[float]:
+        """As shape.link_rates_bps(); none: the path alone limits."""
         if not self.topology.has_links:
-            return 0.0
-        return link_rate_bps(self.topology, self.middle.path)
+            return []
+        return link_rates_bps(self.topology, self.middle.path)
 
     @property
-    def base_rtt_ns(self) -> Any:
-        """As shape.base_rtt_ns(); None: that of the path."""
+    def graph(self) -> Graph | None:
+        """The network that is emulated, before any event; None: the path alone."""
         if not self.topology.has_links:
             return None
-        return base_rtt_ns(self.topology, self.middle.path)
+        return shape(self.topology, self.middle.path).graph()
 
     def prepare(self, device: str) -> None:
         """Refuse the kernel's RDMA devices: they belong to the kernel's first network namespace."""

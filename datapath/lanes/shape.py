@@ -53,7 +53,6 @@ DATA_CLASS = 1
 """Class of data where a class for packets without payload goes before it."""
 DRAWN_NODES_MAX = 96
 """Networks of more nodes are not drawn, and not written into the manifest."""
-_SMALL_FRAME = 24 + 14 + 20 + 8 + 4 + 12
 _OF_QUEUES = ("limit_bytes", "marking", "aqm", "trim", "telemetry", "classes")
 """Settings that the links of hosts share with those between switches."""
 _TWO_CLASSES = (QueueClass(), QueueClass())
@@ -217,24 +216,16 @@ def host_link(topology: Topology, path: Path) -> Link:
     return Link(rate_bps=rate, delay_ns=delay)
 
 
-def link_rate_bps(topology: Topology, path: Path) -> float:
-    """Of a host's link, or of the shared one if that is slower; 0: not limited.
-
-    Where hosts' links differ, that of host 0.
-    """
-    own = host_link(topology, path).rate_bps
-    shared = path.rate or 0
+def link_rates_bps(topology: Topology, path: Path) -> list[float]:
+    """Of each host's link, or of the shared one if that is slower; 0: not limited."""
     if topology.preset == "graph":
-        return float(shape(topology, path).graph().host_link(0).rate_bps)
-    if topology.preset not in TWO_SIDED:
-        return float(own)
-    return float(min(own, shared) if own and shared else own or shared)
-
-
-def base_rtt_ns(topology: Topology, path: Path) -> Any:
-    """Round-trip time of a small packet on the idle network, shape (hosts, hosts)."""
-    there = shape(topology, path).graph().one_way_ns(_SMALL_FRAME)
-    return there + there.T
+        graph = shape(topology, path).graph()
+        return [float(graph.host_link(host).rate_bps) for host in range(graph.hosts)]
+    rate = host_link(topology, path).rate_bps
+    shared = path.rate or 0
+    if topology.preset in TWO_SIDED:
+        rate = min(rate, shared) if rate and shared else rate or shared
+    return [float(rate)] * topology.hosts
 
 
 def described(topology: Topology) -> dict[str, Any]:

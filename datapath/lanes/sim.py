@@ -7,7 +7,6 @@ simulate().  What becomes of the sections is in shape.py.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,9 +21,8 @@ from datapath.lanes.link_events import Watched
 from datapath.lanes.shape import (
     DATA_CLASS,
     DRAWN_NODES_MAX,
-    base_rtt_ns,
     described,
-    link_rate_bps,
+    link_rates_bps,
     refuse_infinite,
     refuse_lossless,
     refuse_path,
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from datapath.fabric.sim_result import Sampling, SimResult
     from datapath.fabric.simulator import Simulation
     from datapath.fabric.steps import Steps
+    from datapath.fabric.topology import Graph
     from datapath.fabric.wakeup import Wakeup
     from datapath.lanes.event_spec import Event
     from datapath.lanes.happening import Watch
@@ -131,6 +130,11 @@ class Simulated:
         """Of the simulated time."""
         return self.result.totals["now_ns"]
 
+    @property
+    def link_bytes(self) -> Any:
+        """That each link carried, with all that belongs to its packets on the wire."""
+        return self.result.links["delivered_bytes"]
+
 
 def _run_failed(error: Deadlock) -> RunFailed:
     hint = error.hint
@@ -190,7 +194,6 @@ class SimNetwork:
         refuse_shared_aqm(self.topology, path)
         self.path = path
         self._counters = PathCounters()
-        self.__dict__.pop("base_rtt_ns", None)
 
     def change_path(self, zero_ns: int, events: Sequence[Event], since_ns: int = 0) -> None:
         """Nothing happens in real time."""
@@ -251,14 +254,14 @@ class SimNetwork:
     # --- questions of workloads ---
 
     @property
-    def link_rate_bps(self) -> float:
-        """As shape.link_rate_bps()."""
-        return link_rate_bps(self.topology, self.path)
+    def link_rates_bps(self) -> list[float]:
+        """As shape.link_rates_bps()."""
+        return link_rates_bps(self.topology, self.path)
 
-    @functools.cached_property
-    def base_rtt_ns(self) -> Any:
-        """Round-trip time of a small packet on the idle network, shape (hosts, hosts)."""
-        return base_rtt_ns(self.topology, self.path)
+    @property
+    def graph(self) -> Graph:
+        """The network before any event."""
+        return shape(self.topology, self.path).graph()
 
     def simulate(
         self,
@@ -294,7 +297,7 @@ class SimNetwork:
             transport=engine_options(
                 transport,
                 self.topology.mtu,
-                int(self.link_rate_bps),
+                int(self.link_rates_bps[0]),
                 data_class=DATA_CLASS if trims or self.topology.lossless else 0,
                 classes=traffic_classes(self.path),
             ),

@@ -15,6 +15,7 @@ from datapath.experiment.load import load
 from datapath.fabric import flows as traffic
 from datapath.fabric.links import Loss
 from datapath.fabric.topology import Custom, Graph, ParkingLot
+from datapath.fabric.ways import Ways
 from datapath.lanes.event_spec import Event
 from datapath.lanes.link_events import link_changes
 from datapath.lanes.shape import shape
@@ -204,7 +205,7 @@ def test_a_parking_lot_has_a_bottleneck_in_each_hop() -> None:
     assert [link for link in graph.link_names() if link.startswith("switch0")] == [
         *("switch0>switch1", "switch0>host0", "switch0>host2")
     ]
-    times = graph.one_way_ns(0)
+    times = Ways(graph).idle().delay_ns
     assert [times[0][1], times[2][3], times[4][7]] == [30_000, 10_000, 20_000]
     assert graph.cables[0].backward.rate_bps == 50 * MBIT
     alone = _simulate(SimNetwork(lot, path), [(2, 3), (4, 5), (6, 7)])

@@ -97,7 +97,7 @@ class PoissonFlows(Traffic):
             sizes.named(p.sizes, ctx.folder),
             hosts=hosts,
             load=p.load,
-            rate_bps=self.needed_rate_bps(ctx),
+            rates_bps=self.needed_rates_bps(ctx),
             duration_ns=p.duration,
             seed=ctx.table_seed,
             qps=p.qps,

@@ -271,10 +271,14 @@ class TrafficGroups(Traffic):
         group = self.params.flows[index]
         if group.distribution is None:
             return groups.rows(group, when, first_qp)
-        rate = float(group.rate or 0) or (group.load or 0) * self.needed_rate_bps(ctx)
+        rates = (
+            [float(group.rate)] * len(ctx.network.hosts)
+            if group.rate
+            else [(group.load or 0) * rate for rate in self.needed_rates_bps(ctx)]
+        )
         drawing = groups.Drawing(
             sizes.named(group.distribution, ctx.folder),
-            rate,
+            rates,
             len(ctx.network.hosts),
             groups.group_seed(ctx.table_seed, index),
         )

@@ -9,6 +9,6 @@ simulated.py  the same table in a simulated network
 stalls.py     live hosts that stand still for a while; watching.py: events on a condition
 orders.py     groups that stop, start or change their algorithm on a condition
 ideal.py      how long a flow takes on an idle path
-measure.py    metrics of the results of flows; narrow.py: which links limit them
+measure.py    metrics of the results of flows; busiest.py: how full the busiest link was
 base.py       the code that workloads of traffic share
 """

@@ -8,6 +8,7 @@ live network, the simulator on a simulated one.  numpy is loaded when a run begi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -25,25 +26,18 @@ from datapath.units import BitRate, DurationNs
 from datapath.verbs.spec import QP_ATTRIBUTES
 from datapath.workloads.base import Outcome, RunContext
 from datapath.workloads.programs import WorkloadParams, require_device
-from datapath.workloads.traffic.narrow import Narrow
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
     from datapath.lanes.spec import Path as PathSection
     from datapath.lanes.spec import Topology
-    from datapath.workloads.traffic.ideal import Ideal
+    from datapath.workloads.traffic.busiest import Lines
+    from datapath.workloads.traffic.ideal import Framing, Ideal
     from datapath.workloads.traffic.orders import Plan
 
 _DEVICES = ("dp", "rxe", "siw", "kernel")
 MS_NS = 1_000_000
 S_NS = 1_000_000_000
-_LINKS: Mapping[str, Narrow] = {
-    "p2p": "shared",
-    "dumbbell": "shared",
-    "parking-lot": "many",
-    "graph": "many",
-}
-"""Which links limit the flows of a preset; of others, those of the hosts."""
 
 
 class TrafficParams(WorkloadParams):
@@ -75,13 +69,13 @@ class TrafficParams(WorkloadParams):
     link_rate: BitRate | None = Field(
         None,
         gt=0,
-        description="Rate that load, slowdown and utilisation refer to. Unset: that of the path "
-        "or of the simulated host's link.",
+        description="Rate that load, slowdown and utilisation refer to. Unset: those of the links "
+        "of the network, or of the path.",
     )
     base_rtt: DurationNs | None = Field(
         None,
         description="RTT of the idle path, for the slowdown. Unset: twice the path's delay, or "
-        "what the simulated links add up to.",
+        "what the links of the network add up to.",
     )
     gid_index: int | None = Field(
         None, ge=0, le=255, description="Index of the GID that names each end; unset: IPv4's."
@@ -170,7 +164,7 @@ class Traffic:
             last = max(last, plan.end_ns)
         self._refuse_changes(ctx, flows)
         watch = Watch(ctx.events, flows, self.groups(), plan)
-        results, series, metrics, zero_ns, end_ns = _run(
+        results, series, metrics, zero_ns, end_ns, carried = _run(
             ctx, flows, self.algorithms(), p, last + p.drain, watch
         )
         competing = self.competing()
@@ -180,7 +174,7 @@ class Traffic:
             flows,
             results,
             ideal=self.ideal(ctx),
-            links=_links(ctx),
+            lines=self.lines(ctx, carried),
             competing=competing,
             **self.measured(),
         )
@@ -215,34 +209,60 @@ class Traffic:
 
     # --- facts of the path ---
 
-    def rate_bps(self, ctx: RunContext) -> float | None:
-        """Of the link that a host's traffic meets; None: not known."""
-        known = self.common.link_rate or ctx.network.link_rate_bps or ctx.path.rate
-        return float(known) if isinstance(known, (int, float)) and known else None
+    def rates_bps(self, ctx: RunContext) -> list[float]:
+        """Of the link that each host's traffic meets; 0: not known."""
+        hosts = len(ctx.network.hosts)
+        if self.common.link_rate:
+            return [float(self.common.link_rate)] * hosts
+        of_path = float(ctx.path.rate or 0)
+        return [rate or of_path for rate in ctx.network.link_rates_bps or [0.0] * hosts]
 
     def ideal(self, ctx: RunContext) -> Ideal | None:
-        """None when the rate is not known."""
-        from datapath.workloads.traffic.ideal import Ideal, framing
+        """None when no rate is known."""
+        from datapath.workloads.traffic.ideal import Ideal
 
-        rate = self.rate_bps(ctx)
-        rtt: Any = self.common.base_rtt
-        if rtt is None:
-            rtt = ctx.network.base_rtt_ns
-        if rtt is None and ctx.path.delay is not None:
-            rtt = 2 * ctx.path.delay
-        if rate is None:
-            return None
+        p, graph, framing, reads = self.common, ctx.network.graph, self._framing(ctx), self._reads
+        if graph is not None:
+            ideal = Ideal.of_graph(graph, framing, reads=reads)
+            if p.link_rate:
+                ideal = replace(ideal, rate_bps=float(p.link_rate))
+            return ideal if p.base_rtt is None else replace(ideal, base_rtt_ns=p.base_rtt)
+        rate = self.rates_bps(ctx)[0]
+        rtt_ns = p.base_rtt
+        if rtt_ns is None and ctx.path.delay is not None:
+            rtt_ns = 2 * ctx.path.delay
+        return Ideal(rate, framing, rtt_ns, reads=reads) if rate else None
+
+    def lines(self, ctx: RunContext, carried: Any) -> Lines:
+        """The links of the run.  carried: bytes of each of them, None: not known."""
+        from datapath.fabric.links import Link
+        from datapath.fabric.topology import Dumbbell
+        from datapath.workloads.traffic.busiest import Lines
+
+        rate, graph = self.common.link_rate, ctx.network.graph
+        if graph is None:
+            free, shared = Link(rate_bps=0), Link(rate_bps=int(self.rates_bps(ctx)[0]))
+            graph, rate = Dumbbell(len(ctx.network.hosts) // 2, free, shared).graph(), None
+        return Lines(graph, self._framing(ctx), rate, self._reads, carried)
+
+    @property
+    def _reads(self) -> bool:
+        return self.common.operation == "read"
+
+    def _framing(self, ctx: RunContext) -> Framing:
+        from datapath.workloads.traffic.ideal import framing
+
         mtu = ctx.network.hosts[0].endpoint.mtu
-        return Ideal(rate, framing(ctx.transport, mtu, self.common.operation), rtt)
+        return framing(ctx.transport, mtu, self.common.operation)
 
-    def needed_rate_bps(self, ctx: RunContext) -> float:
-        rate = self.rate_bps(ctx)
-        if rate is None:
+    def needed_rates_bps(self, ctx: RunContext) -> list[float]:
+        rates = self.rates_bps(ctx)
+        if not all(rates):
             raise LocalError(
                 f"workload {self.name} has to know the rate of the link that load refers to",
                 hint=_rate_hint(ctx.network.topology),
             )
-        return rate
+        return rates
 
 
 def _rate_hint(topology: Topology) -> str:
@@ -271,11 +291,6 @@ def _check_simulated(ctx: RunContext, params: TrafficParams) -> None:
         )
 
 
-def _links(ctx: RunContext) -> Narrow:
-    """Which links limit; in the presets that _LINKS leaves out, each host has one of its own."""
-    return _LINKS.get(ctx.network.topology.preset, "hosts")
-
-
 def _run(
     ctx: RunContext,
     flows: Flows,
@@ -284,10 +299,7 @@ def _run(
     deadline_ns: int,
     watch: Watch,
 ) -> Any:
-    """(results, series or None, metrics of the transport, schedule's zero, end) of a run.
-
-    The zero is that of Outcome.zero_ns; the end is on the clock of the events.
-    """
+    """What simulated.run() answers; the end is on the clock of the events."""
     from datapath.workloads.traffic import live, simulated
 
     spin_ns = None if params.always_poll else params.spin
@@ -305,7 +317,7 @@ def _run(
         extra=params.extra,
     )
     measured = live.run(ctx, flows, options, watch)
-    return measured.flows, None, [], measured.zero_ns, measured.end_ns
+    return measured.flows, None, [], measured.zero_ns, measured.end_ns, None
 
 
 def _live_algorithm(ctx: RunContext, cc: HostCc) -> str | Path:

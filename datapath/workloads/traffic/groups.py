@@ -263,10 +263,10 @@ def phases(group: FlowGroup, duration_ns: int, cc: int) -> list[Phase]:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The input for flows of drawn sizes.  rate_bps: of each sender, payload."""
+    """The input for flows of drawn sizes.  rates_bps: of each host, if it sends; payload."""
 
     sizes: Sizes
-    rate_bps: float
+    rates_bps: Sequence[float]
     hosts: int
     seed: int
 
@@ -365,7 +365,7 @@ def drawn_rows(
         drawing.sizes,
         hosts=drawing.hosts,
         load=1.0,
-        rate_bps=drawing.rate_bps,
+        rates_bps=drawing.rates_bps,
         duration_ns=end - begin,
         seed=drawing.seed,
         qps=group.qps or 8,

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """How long a flow takes on an idle path, and its bytes on the wire, headers included.
 
-As in the HPCC artefact: base RTT plus the time that its bytes, headers included, take at the
-rate of the slowest link.  A flow's slowdown is its completion time over that.
+The delays of both ways, the time that its bytes, headers included, take at the rate of the path's
+slowest link, that of one packet on each other link, and that of an acknowledgement on the way back.
+A flow's slowdown is its completion time over that.  The HPCC artefact (CalculateRoute and qp_finish
+in third.cc) differs in that it adds a full packet on the slowest link, too, however short the flow
+is, and no acknowledgement.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from datapath.verbs import sizes
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
+    from datapath.fabric.topology import Graph
     from datapath.verbs.spec import Transport
 
 _ETHERNET = 14 + 24  # header; FCS, preamble and gap, as link/link.h counts them
@@ -26,6 +30,8 @@ _XDH = 20  # of extended mode, docs/extended-mode.md
 _RETH = 16
 _AETH = 4
 _TCP = 20 + 12  # with time stamps
+_ACKNOWLEDGEMENT = _ETHERNET + _IPV4 + _UDP + _BTH_ICRC + _AETH
+"""The shortest one; those of extended mode are longer."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,13 @@ class Framing:
         rest = sizes - whole * each
         packets = whole * np.ceil(each / self.payload) + np.ceil(rest / self.payload)
         return sizes + packets * self.overhead + (whole + (rest > 0)) * self.once
+
+    def first_bytes(self, sizes: Any, message_bytes: Any) -> Any:
+        """On the wire, of the first packet of flows; arguments as of wire_bytes()."""
+        sizes = np.asarray(sizes, np.float64)
+        each = np.asarray(message_bytes, np.float64)
+        most = np.where(each == 0, self.payload, np.minimum(each, self.payload))
+        return np.minimum(sizes, most) + self.overhead + self.once
 
     @property
     def payload_share(self) -> float:
@@ -81,18 +94,37 @@ def framing(transport: Transport, mtu: int, operation: str = "write") -> Framing
 class Ideal:
     """The idle path between any two hosts.
 
-    rate_bps: of the slowest link.  framing: how messages become packets.  base_rtt_ns: both ways
-    of a small packet; one value, an array of shape (hosts, hosts), or None: not known.
+    rate_bps: of the slowest link.  framing: how messages become packets.  base_rtt_ns: what the
+    first byte and the acknowledgement take; None: not known.  further_byte_ns: for how long a byte
+    occupies all links but the slowest.  Each of the three is one value or an array of shape
+    (hosts, hosts), by the way of the payload.  reads: which goes from `dst` to `src`.
     """
 
-    rate_bps: float
+    rate_bps: Any
     framing: Framing
     base_rtt_ns: Any = None
+    further_byte_ns: Any = 0.0
+    reads: bool = False
+
+    @classmethod
+    def of_graph(cls, graph: Graph, framing: Framing, *, reads: bool = False) -> Ideal:
+        """Rates and times of a network; NaN between hosts that no link with a rate joins."""
+        from datapath.fabric.ways import Ways
+
+        idle = Ways(graph).idle()
+        slowest_ns = np.where(idle.slowest_byte_ns > 0, idle.slowest_byte_ns, np.nan)
+        rtt_ns = idle.delay_ns + idle.delay_ns.T + _ACKNOWLEDGEMENT * idle.byte_ns.T
+        return cls(8e9 / slowest_ns, framing, rtt_ns, idle.byte_ns - idle.slowest_byte_ns, reads)
 
     def fct_ns(self, flows: Flows) -> Any:
-        """Completion time of each flow if it were alone; shape (flows,)."""
-        wire = self.framing.wire_bytes(flows["bytes"], flows["message_bytes"])
-        rtt = np.asarray(self.base_rtt_ns, np.float64)
-        if rtt.ndim:
-            rtt = rtt[flows["src"], flows["dst"]]
-        return rtt + wire * 8e9 / self.rate_bps
+        """Completion time of each flow if it were alone, shape (flows,); NaN: not known."""
+        ends = (flows["dst"], flows["src"]) if self.reads else (flows["src"], flows["dst"])
+
+        def between(numbers: Any) -> Any:
+            numbers = np.asarray(numbers, np.float64)
+            return numbers[ends] if numbers.ndim else numbers
+
+        size = flows["bytes"], flows["message_bytes"]
+        first, wire = self.framing.first_bytes(*size), self.framing.wire_bytes(*size)
+        on_slowest = wire * 8e9 / between(self.rate_bps)
+        return between(self.base_rtt_ns) + on_slowest + first * between(self.further_byte_ns)

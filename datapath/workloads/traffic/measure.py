@@ -13,10 +13,10 @@ from datapath.fabric.flows import UNTIL_STOP
 from datapath.quantiles import nearest_rank
 from datapath.stats import jain
 from datapath.workloads.base import Metric, Outcome
-from datapath.workloads.traffic.narrow import Narrow
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import FlowResults, Flows, Latencies
+    from datapath.workloads.traffic.busiest import Lines
     from datapath.workloads.traffic.ideal import Ideal
 
 SIZE_BUCKETS: Mapping[str, tuple[float, float]] = {
@@ -67,7 +67,7 @@ def outcome(
     results: FlowResults,
     *,
     ideal: Ideal | None = None,
-    links: Narrow = "hosts",
+    lines: Lines | None = None,
     fair: bool = False,
     completion: bool = False,
     rounds: bool = False,
@@ -75,8 +75,7 @@ def outcome(
 ) -> Outcome:
     """Metrics and samples of one run.
 
-    ideal: gives utilisation, and slowdown if it knows the RTT.  links: of these the
-    busiest one.
+    ideal: gives slowdown if it knows the RTT.  lines: the links, which give utilisation.
     fair: Jain's index over the QPs, those with flows without end if there are any.
     completion: times and slowdowns of whole flows.
     rounds: flows of one tag belong together (incast).
@@ -101,8 +100,10 @@ def outcome(
         metrics.append(Metric("retransmits", float(results.retransmitted_packets), "1"))
         metrics.append(Metric("retransmitted_share", share, "1"))
     samples = {"latency_ns": results.latencies.samples(_SAMPLES)}
-    if ideal is not None and links != "many":
-        metrics.append(Metric("utilisation", _utilisation(flows, rows, ideal, links), "1"))
+    if lines is not None:
+        begin, end = _ends(flows, rows)
+        used = lines.utilisation(flows, rows, max(end - begin, 1.0) / 1e9)
+        metrics += [] if used is None else [Metric("utilisation", used, "1")]
     if completion:
         more, of_flows = _completion(flows, rows, ideal)
         metrics += more
@@ -178,22 +179,6 @@ def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric
     ]
 
 
-def _utilisation(flows: Flows, rows: Any, ideal: Ideal, links: Narrow) -> float:
-    """Bytes delivered over the busiest link, headers included, over its capacity.
-
-    Retransmissions do not count, so this tells how well the transport used the line.
-    """
-    delivered = rows["delivered_bytes"].astype(np.float64)
-    wire = ideal.framing.wire_bytes(delivered, flows["message_bytes"])
-    hosts = int(max(flows["src"].max(), flows["dst"].max())) + 1
-    if links == "shared":
-        load = [wire[(flows["src"] < flows["dst"]) == way].sum() for way in (True, False)]
-    else:
-        load = [np.bincount(flows[end], wire, hosts).max() for end in ("src", "dst")]
-    begin, end = _ends(flows, rows)
-    return float(max(load) * 8e9 / (max(end - begin, 1.0) * ideal.rate_bps))
-
-
 def _completion(
     flows: Flows, rows: Any, ideal: Ideal | None
 ) -> tuple[list[Metric], dict[str, list[float]]]:
@@ -205,7 +190,10 @@ def _completion(
     samples = {"fct_ns": _thinned(fct)}
     if ideal is None or ideal.base_rtt_ns is None or not fct.size:
         return metrics, samples
-    slowdown = np.maximum(fct / ideal.fct_ns(done), 1.0)
+    alone = ideal.fct_ns(done)
+    if not (np.isfinite(alone) & (alone > 0)).all():
+        return metrics, samples
+    slowdown = np.maximum(fct / alone, 1.0)
     metrics += [Metric(f"slowdown_{n}", _rank(slowdown, q), "1") for n, q in _QUANTILES.items()]
     for bucket, (more_than, at_most) in SIZE_BUCKETS.items():
         inside = slowdown[(done["bytes"] > more_than) & (done["bytes"] <= at_most)]

@@ -60,7 +60,7 @@ def poisson(
     *,
     hosts: int,
     load: float,
-    rate_bps: float,
+    rates_bps: Sequence[float],
     duration_ns: int,
     seed: int,
     qps: int,
@@ -68,28 +68,28 @@ def poisson(
 ) -> table.Flows:
     """Flows that arrive at each source as a Poisson process.
 
-    load: payload offered by each source, as a share of rate_bps, the rate of its link; that is
+    load: payload offered by each source, as a share of rates_bps, the rate of its link; that is
     the artefact's definition.  destinations: for each host those it sends to, evenly chosen; a
     host without any sends nothing.  qps: the flows of a pair take so many QPs in turn.
     """
-    gap_ns = sizes.mean_bytes * 8 * 1e9 / (load * rate_bps)
-    expected = duration_ns / gap_ns * sum(bool(choices) for choices in destinations)
+    senders = [host for host in range(hosts) if destinations[host]]
+    gaps_ns = {host: sizes.mean_bytes * 8 * 1e9 / (load * rates_bps[host]) for host in senders}
+    expected = sum(duration_ns / gap_ns for gap_ns in gaps_ns.values())
     if expected > FLOWS_MAX:
         raise LocalError(
             f"{expected:.3g} flows would be generated; the most is {FLOWS_MAX}",
             hint="make duration or load less",
         )
     parts = []
-    for source in range(hosts):
-        if destinations[source]:
-            starts = _arrivals(generator(seed, _STARTS, source), gap_ns, duration_ns)
-            flows = table.empty(len(starts))
-            flows["start_ns"] = starts
-            flows["src"] = source
-            choose = generator(seed, _DESTINATIONS, source)
-            flows["dst"] = choose.choice(np.asarray(destinations[source]), len(starts))
-            flows["bytes"] = sizes.draw(generator(seed, _SIZES, source), len(starts))
-            parts.append(flows)
+    for source, gap_ns in gaps_ns.items():
+        starts = _arrivals(generator(seed, _STARTS, source), gap_ns, duration_ns)
+        flows = table.empty(len(starts))
+        flows["start_ns"] = starts
+        flows["src"] = source
+        choose = generator(seed, _DESTINATIONS, source)
+        flows["dst"] = choose.choice(np.asarray(destinations[source]), len(starts))
+        flows["bytes"] = sizes.draw(generator(seed, _SIZES, source), len(starts))
+        parts.append(flows)
     whole = table.join(parts)
     whole["qp"] = _in_turn(whole, qps)
     return whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from datapath.cc.spec import Cc
 from datapath.fabric import flows as table
@@ -27,7 +27,7 @@ class Simulated(Protocol):
     """The answer of a simulation.
 
     frame: the table of datapath.series, if one was asked for.  qps: counters summed over all QPs.
-    end_ns: of the simulated time.
+    end_ns: of the simulated time.  link_bytes: that each link of the network carried.
     """
 
     @property
@@ -38,6 +38,8 @@ class Simulated(Protocol):
     def qps(self) -> Mapping[str, int]: ...
     @property
     def end_ns(self) -> int: ...
+    @property
+    def link_bytes(self) -> Any: ...
 
 
 @runtime_checkable
@@ -75,8 +77,11 @@ def run(
     algorithms: Sequence[Cc],
     spin_ns: int | None,
     watch: Watch,
-) -> tuple[FlowResults, pd.DataFrame | None, list[Metric], int, int]:
-    """(results, series or None, metrics of the transport, the schedule's zero, the end)."""
+) -> tuple[FlowResults, pd.DataFrame | None, list[Metric], int, int, Any]:
+    """(results, series or None, metrics of the transport, zero, end, bytes of each link).
+
+    The zero is that of Outcome.zero_ns.
+    """
     assert isinstance(ctx.network, SimulatedNetwork)
     result = ctx.network.simulate(
         flows,
@@ -97,7 +102,7 @@ def run(
         Metric("timeouts", float(result.qps["timeouts"]), "1"),
         Metric("spurious_share", result.qps["spurious"] / sent, "1"),
     ]
-    return result.flows, result.frame, metrics, 0, result.end_ns
+    return result.flows, result.frame, metrics, 0, result.end_ns, result.link_bytes
 
 
 def _keep(ctx: RunContext, flows: Flows, results: FlowResults) -> None:

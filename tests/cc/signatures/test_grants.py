@@ -60,7 +60,7 @@ def slowdown_p99(algorithm: CompiledAlgorithm, dscp: int, **network: Any) -> tup
         sizes.published("fb_hadoop"),
         hosts=hosts,
         load=0.8,
-        rate_bps=RATE,
+        rates_bps=[RATE] * hosts,
         duration_ns=10 * MS,
         seed=1,
         qps=8,

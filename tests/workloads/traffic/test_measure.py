@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 
 from datapath.errors import RunFailed
 from datapath.fabric import flows as table
+from datapath.fabric.links import Link
+from datapath.fabric.topology import Dumbbell, LeafSpine, Star
 from datapath.verbs.spec import Transport
 from datapath.workloads.traffic import measure
+from datapath.workloads.traffic.busiest import Lines
 from datapath.workloads.traffic.ideal import Framing, Ideal, framing
 
 US = 1000
@@ -81,6 +85,12 @@ def test_ideal_is_rtt_and_serialisation() -> None:
     assert ideal.fct_ns(pair([1000, 10_000])).tolist() == [10 * US + 8800, 10 * US + 88_000]
     between = np.array([[0, 5 * US], [7 * US, 0]])
     assert Ideal(1e9, Framing(1000, 0), between).fct_ns(pair([1000])).tolist() == [5 * US + 8000]
+    further = Ideal(1e9, Framing(1000, 100), between, 2.0)
+    assert further.fct_ns(pair([10_000, 400])).tolist() == [
+        5 * US + 88_000 + 2 * 1100,
+        5 * US + 4000 + 2 * 500,
+    ], "a packet on each other link"
+    assert replace(further, reads=True).fct_ns(pair([400])).tolist() == [7 * US + 4000 + 2 * 500]
 
 
 # --- metrics ---------------------------------------------------------------------------------
@@ -117,11 +127,35 @@ def test_utilisation_of_a_shared_and_of_own_links() -> None:
     flows["src"], flows["dst"] = [0, 1, 2], [2, 3, 1]
     flows["bytes"] = [1000, 2000, 500]
     results = done(flows, [1000, 1000, 500])
-    ideal = Ideal(32e9, Framing(1000, 100), None)
-    assert values(flows, results, ideal=ideal, links="shared")["utilisation"] == pytest.approx(
-        3300 * 8 / 32e3
-    )
-    assert values(flows, results, ideal=ideal)["utilisation"] == pytest.approx(2200 * 8 / 32e3)
+    framing = Framing(1000, 100)
+    link = Link(rate_bps=32_000_000_000)
+
+    def utilisation(shape: Dumbbell | Star, **more: Any) -> float:
+        return values(flows, results, lines=Lines(shape.graph(), framing, **more))["utilisation"]
+
+    assert utilisation(Dumbbell(2, Link(rate_bps=0), link)) == pytest.approx(3300 * 8 / 32e3)
+    slower = replace(link, rate_bps=8_000_000_000)
+    assert utilisation(Dumbbell(2, slower, link)) == pytest.approx(2200 * 8 / 8e3)
+    assert utilisation(Star(4, link)) == pytest.approx(2200 * 8 / 32e3)
+    assert utilisation(Star(4, link), rate_bps=16e9) == pytest.approx(2200 * 8 / 16e3)
+
+
+def test_utilisation_is_of_links_between_switches_too() -> None:
+    """With a choice of spines only what links say that they carried tells the busiest."""
+    flows = pair([1000])
+    flows["dst"] = 2
+    results = done(flows, [1000])
+    host, core = Link(rate_bps=32_000_000_000), Link(rate_bps=16_000_000_000)
+    for spines in (1, 2):
+        graph = LeafSpine(2, spines, 2, host, core).graph()
+        carried = np.zeros(2 * len(graph.cables))
+        carried[graph.link("leaf0", "spine0")] = 1500
+        lines = Lines(graph, Framing(1000, 100))
+        told = values(flows, results, lines=replace(lines, carried_bytes=carried))["utilisation"]
+        assert told == pytest.approx((1100 if spines == 1 else 1500) * 8 / 16e3)
+        assert ("utilisation" in values(flows, results, lines=lines)) == (spines == 1)
+    traced = Dumbbell(2, host, replace(core, rate_bps=0, trace_ms=(1, 2))).graph()
+    assert "utilisation" not in values(flows, results, lines=Lines(traced, Framing(1000, 100)))
 
 
 def test_fairness_is_between_qps() -> None:

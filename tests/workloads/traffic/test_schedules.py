@@ -21,14 +21,20 @@ def poisson(hosts: int = 4, **changes: Any) -> table.Flows:
     arguments: dict[str, Any] = {
         "hosts": hosts,
         "load": 0.6,
-        "rate_bps": 10e9,
         "duration_ns": 4 * S,
         "seed": 3,
         "qps": 4,
         "destinations": [[d for d in range(hosts) if d != s] for s in range(hosts)],
     } | changes
+    arguments.setdefault("rates_bps", [arguments.pop("rate_bps", 10e9)] * hosts)
     name = arguments.pop("sizes", "alistorage2019")
     return schedules.poisson(sizes.published(name), **arguments)
+
+
+def test_the_load_is_that_of_each_host() -> None:
+    flows = poisson(rates_bps=[10e9, 1e9, 10e9, 10e9], duration_ns=20 * S)
+    offered = np.bincount(flows["src"], flows["bytes"].astype(float))
+    assert 0.08 < offered[1] / offered[0] < 0.12
 
 
 @pytest.mark.parametrize("name", sizes.PUBLISHED)

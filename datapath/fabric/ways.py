@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Shortest paths between the hosts of a network: their links, and what an idle one costs.
+
+Shortest is in hops, as switches choose (routes.h).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datapath.fabric.links import Link
+from datapath.fabric.topology import Graph
+
+
+@dataclass(frozen=True)
+class Idle:
+    """The idle path from one host to another; arrays of shape (hosts, hosts).
+
+    delay_ns: of all its links.  byte_ns: for how long a byte occupies all its links together.
+    slowest_byte_ns: and the slowest one.  NaN: a link follows a trace, so its rate is not known.
+    Of several shortest paths one is taken; those of the presets are alike.
+    """
+
+    delay_ns: Any
+    byte_ns: Any
+    slowest_byte_ns: Any
+
+
+class Ways:
+    """The shortest paths of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.links = [link for cable in graph.cables for link in (cable.forward, cable.backward)]
+        self.ends = [
+            ends for cable in graph.cables for ends in ((cable.a, cable.b), (cable.b, cable.a))
+        ]
+        self._out: dict[int, list[int]] = {}
+        for number, (node, _) in enumerate(self.ends):
+            self._out.setdefault(node, []).append(number)
+        self._known: dict[int, Mapping[int, Sequence[int]]] = {}
+
+    def idle(self) -> Idle:
+        hosts = self.graph.hosts
+        delay, total, slowest = (np.zeros((hosts, hosts)) for _ in range(3))
+        of_leaf: dict[int, Any] = {}
+        for host in range(hosts):
+            first, leaf = self._first(host)
+            if leaf not in of_leaf:
+                of_leaf[leaf] = self._costs(leaf)
+            link, behind = self.links[first], of_leaf[leaf]
+            delay[host] = link.delay_ns + behind[0]
+            total[host] = _byte_ns(link) + behind[1]
+            slowest[host] = np.maximum(_byte_ns(link), behind[2])
+        for matrix in (delay, total, slowest):
+            np.fill_diagonal(matrix, 0.0)
+        return Idle(delay, total, slowest)
+
+    def route(self, src: int, dst: int) -> list[int] | None:
+        """The links from one host to another, the last one first; None: there is a choice."""
+        first, leaf = self._first(src)
+        entered, node, links = self._entered(leaf), dst, []
+        while node != leaf:
+            if len(entered[node]) > 1:
+                return None
+            links.append(entered[node][0])
+            node = self.ends[links[-1]][0]
+        return [*links, first]
+
+    def _first(self, host: int) -> tuple[int, int]:
+        """A host's link, and the switch where it ends."""
+        link = self._out[host][0]
+        return link, self.ends[link][1]
+
+    def _costs(self, leaf: int) -> Any:
+        """The three numbers of Idle from a switch to each host, shape (3, hosts)."""
+        costs = {leaf: (0.0, 0.0, 0.0)}
+        for node, links in self._entered(leaf).items():
+            if links:
+                delay, total, slowest = costs[self.ends[links[0]][0]]
+                link = self.links[links[0]]
+                each = _byte_ns(link)
+                slow = each if math.isnan(each) or each > slowest else slowest
+                costs[node] = (delay + link.delay_ns, total + each, slow)
+        found = np.full((3, self.graph.hosts), np.nan)
+        for node, numbers in costs.items():
+            if node < self.graph.hosts:
+                found[:, node] = numbers
+        return found
+
+    def _entered(self, leaf: int) -> Mapping[int, Sequence[int]]:
+        """Links by which shortest paths from a switch enter each node, the nearest node first."""
+        if leaf not in self._known:
+            entered: dict[int, list[int]] = {leaf: []}
+            ring = [leaf]
+            while ring:
+                outer: dict[int, list[int]] = {}
+                for node in ring:
+                    for number in self._out[node]:
+                        other = self.ends[number][1]
+                        if other not in entered:
+                            outer.setdefault(other, []).append(number)
+                entered |= outer
+                ring = list(outer)
+            self._known[leaf] = entered
+        return self._known[leaf]
+
+
+def _byte_ns(link: Link) -> float:
+    if link.trace_ms:
+        return math.nan
+    return 8e9 / link.rate_bps if link.rate_bps else 0.0

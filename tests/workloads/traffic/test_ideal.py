@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A flow that is alone in a simulated network takes as long as its slowdown is measured by."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from datapath.cc.spec import Cc
+from datapath.fabric import flows as table
+from datapath.fabric.ways import Ways
+from datapath.lanes.sim import SimNetwork
+from datapath.lanes.spec import Path, Topology
+from datapath.verbs.spec import Transport
+from datapath.workloads.traffic.ideal import Ideal, framing
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "p2p": {},
+    "dumbbell": {"hosts": 6},
+    "star": {"hosts": 5},
+    "parking-lot": {"hops": 3},
+    "leaf-spine": {"leaves": 3, "spines": 2, "hosts_per_leaf": 2},
+    "fat-tree": {"k": 4},
+    "rail": {"servers": 2, "rails": 3, "spines": 2},
+}
+GRAPH = {
+    "links": [
+        {"ends": "a--s"},
+        {"ends": "b--s", "rate": "300mbit"},
+        {"ends": "s--t", "rate": "700mbit", "delay": "3us"},
+        {"ends": "t>s", "rate": "200mbit"},
+        {"ends": "c--t", "delay": "40us"},
+    ]
+}
+RATES = ["1gbit", "3gbit", "10gbit", "100gbit"]
+HOW: list[tuple[Literal["auto", "standard"], str]] = [
+    ("auto", "write"),
+    ("standard", "write"),
+    ("standard", "send"),
+    ("standard", "read"),
+]
+"""Modes and operations.  In extended mode the answer to a SEND waits for up to 4 us."""
+LONGER_BYTES = 40
+"""By so much an acknowledgement of extended mode, or a READ request, is longer than the shortest
+acknowledgement at most."""
+PADDING_BYTES = 3
+ROUNDED_NS = 10
+"""Each link ends a frame at a whole nanosecond."""
+
+
+def alone(
+    network: SimNetwork, src: int, dst: int, size: int, operation: str, transport: Transport
+) -> tuple[float, float, float, float]:
+    """(completion time, that of the ideal, least and most by which they may differ), ns."""
+    flows = table.empty(1)
+    flows["src"], flows["dst"], flows["bytes"] = src, dst, size
+    flows["opcode"] = table.OPCODES[operation]
+    fixed = Cc.model_validate({"algo": "fixed", "window_bytes": "1000000000"})
+    answer = network.simulate(flows, transport=transport, cc=fixed, seed=1)
+    reads = operation == "read"
+    frames = framing(transport, network.topology.mtu, operation)
+    ideal = Ideal.of_graph(network.graph, frames, reads=reads)
+    there, back = ((dst, src), (src, dst)) if reads else ((src, dst), (dst, src))
+    # Behind the slowest link only the last packet counts, and it may be shorter than the first.
+    less = frames.first_bytes(size, 0) * ideal.further_byte_ns[there]
+    byte_ns = Ways(network.graph).idle().byte_ns
+    more = LONGER_BYTES * byte_ns[back] + PADDING_BYTES * byte_ns[there] + ROUNDED_NS
+    took = float(answer.flows.rows["finish_ns"][0])
+    return took, float(ideal.fct_ns(flows)[0]), float(less), float(more)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    preset=st.sampled_from([*PRESETS, "graph"]),
+    rates=st.tuples(st.sampled_from(RATES), st.sampled_from(RATES)),
+    mtu=st.sampled_from([1500, 4400, 9000]),
+    how=st.sampled_from(HOW),
+    ends=st.tuples(st.integers(0, 15), st.integers(0, 15)),
+    size=st.one_of(st.integers(1, 20_000), st.integers(1, 1_000_000)),
+)
+def test_a_flow_alone_takes_what_the_ideal_says(
+    preset: str,
+    rates: tuple[str, str],
+    mtu: int,
+    how: tuple[Literal["auto", "standard"], str],
+    ends: tuple[int, int],
+    size: int,
+) -> None:
+    section: dict[str, Any] = {"lane": "sim", "preset": preset, "mtu": mtu, "host_rate": rates[0]}
+    section |= {"graph": GRAPH} if preset == "graph" else PRESETS[preset]
+    topology = Topology.model_validate(section)
+    network = SimNetwork(topology, Path(rate=rates[1], delay="2us", queue="1GB"))
+    src, dst = (end % len(network.hosts) for end in ends)
+    assume(src != dst)
+    transport = Transport(mode=how[0])
+    took, ideal, less, more = alone(network, src, dst, size, how[1], transport)
+    assert ideal - less - ROUNDED_NS <= took <= ideal + more
+
+
+@pytest.mark.parametrize("size", [9_000, 100_000])
+def test_a_slower_core_is_no_slowdown(size: int) -> None:
+    """The rate is that of the path's slowest link, and each further link takes a packet in turn."""
+    section = {"preset": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 2}
+    topology = Topology.model_validate({"lane": "sim", "host_rate": "10gbit", **section})
+    for rate in ("1gbit", "10gbit"):
+        network = SimNetwork(topology, Path(rate=rate, delay="1us"))
+        took, ideal, _, _ = alone(network, 0, 2, size, "write", Transport())
+        assert took == pytest.approx(ideal, rel=0.03)
