@@ -7,13 +7,18 @@ from typing import Any
 
 
 class DatapathError(Exception):
-    """An error told to the user in one line, with the next step as `hint`."""
+    """An error told to the user in one line, with the next step as `hint`.
+
+    A traceback shows the hint below the error.
+    """
 
     exit_code = 4
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """From one process to another as it is, whatever the arguments of its class are."""

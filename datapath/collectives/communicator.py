@@ -118,9 +118,14 @@ class Communicator:
         """End the collectives under way, on all ranks, with these words."""
         lib.dpcoll_abort(self._comm, why.encode())
 
-    def close(self) -> None:
-        """Waits for the other ranks to close theirs, unless one is gone."""
+    def close(self, patience_s: float | None = None) -> None:
+        """Waits for the other ranks to close theirs, unless one is gone.
+
+        patience_s: for so long; unset: meet_ms.
+        """
         comm, self._comm = self._comm, ffi.NULL
+        if comm and patience_s is not None:
+            lib.dpcoll_hurry(comm, int(patience_s * 1000))
         lib.dpcoll_close(comm)
 
     def __enter__(self) -> Communicator:

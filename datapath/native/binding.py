@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ def attributes_of(
 
         ffi = cffi.FFI()
         ffi.cdef(cdef().read_text())
-        return {"ffi": ffi, "lib": ffi.dlopen(str(library()))}
+        # When Python ends, threads of the library may still run: its code stays where it is.
+        flags = os.RTLD_NOW | os.RTLD_NODELETE
+        return {"ffi": ffi, "lib": ffi.dlopen(str(library()), flags)}
 
     def get(name: str) -> Any:
         if name not in ("ffi", "lib"):

@@ -5,9 +5,11 @@
     torch.distributed.init_process_group("dp")
 
 group.py       the process group: torch's collectives as plans (uneven.py: unequal parts)
+apart.py       communicators apart from the group's: messages between two ranks
+tensors.py     which tensors it moves and reduces
 plans.py       which plan a collective of so many bytes has
 meeting.py     how the ranks of a group find each other
-work.py        what a collective under way is for torch
+work.py        what a collective under way is for torch, and who waits for its end
 topk.py        a hook of DDP that sends few gradients
 models.py      small networks and their data
 worker.py      one rank of workload `training`

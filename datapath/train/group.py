@@ -9,67 +9,71 @@ not told apart, and sizes are the same at both ends, as NCCL has it.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from datapath.collectives.communicator import Communicator
-from datapath.collectives.make import TRANSFER_BYTES
 from datapath.errors import RemoteError
+from datapath.train.apart import Direction
 from datapath.train.meeting import meet
-from datapath.train.plans import Plans, Running, meeting_plan, pair_plan
+from datapath.train.plans import Plans, Running, meeting_plan, named_algorithm
+from datapath.train.tensors import average, copy_back, on_cpu, own_copy, reduction, same_size
 from datapath.train.uneven import Uneven
-from datapath.train.work import Waiter, Work
+from datapath.train.work import Waiter, Work, backend_error
 
-_NAMES = {
-    torch.int8: "int8",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.uint8: "uint8",
-    torch.bool: "uint8",
-}
-_OPS = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.AVG: "sum",
-    dist.ReduceOp.PRODUCT: "product",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-}
-# A bool is a byte of 0 or 1, and a sum of them is true where one is, as NCCL has it.
-_OPS_OF_BOOL = {
-    dist.ReduceOp.SUM: "max",
-    dist.ReduceOp.PRODUCT: "min",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-}
+_Method = TypeVar("_Method", bound=Callable[..., Work])
+_PATIENCE_S = 1.0  # at the end of a process whose groups were not destroyed
+_groups: dict[Group, None] = {}
+"""Those that are open, in the order in which all ranks made them."""
+
+
+def _no_autograd(method: _Method) -> _Method:
+    """As gloo: tensors may be parameters, or of inference mode, and autograd sees no copies."""
+    return cast(_Method, torch.inference_mode()(method))
 
 
 def register() -> None:
     """Make torch.distributed know backend `dp`."""
     if "dp" not in dist.Backend.backend_list:
         dist.Backend.register_backend("dp", Group, devices=["cpu"])
+        atexit.register(_leave_all)
+        os.register_at_fork(after_in_child=_groups.clear)
+
+
+def _leave_all() -> None:
+    """At the end of the process: without this, peers would have to find out that it is gone."""
+    until_s = time.monotonic() + _PATIENCE_S
+    for group in list(_groups):
+        group.leave(until_s)
 
 
 class Group(dist.ProcessGroup):
     """A process group; torch makes it with (store, rank, size, timeout)."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        named_algorithm()  # a wrong setting is told before ranks meet
         super().__init__(rank, size)
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
-        self._comm = meet(store, "dp", rank, size, [meeting_plan(size)], timeout)
-        self._plans = Plans(self._comm)
-        self._plans.measure(timeout)
+        self._name = self._about = ""
+        with contextlib.ExitStack() as opened:
+            self._comm = meet(store, "dp", rank, size, [meeting_plan(size)], timeout)
+            opened.callback(self._comm.close)
+            opened.callback(self._comm.abort, "it could not make the group")
+            self._plans = Plans(self._comm)
+            self._plans.measure(timeout)
+            opened.pop_all()
         self._waiter = Waiter(f"dp rank {rank}")
         self._uneven = Uneven(store, rank, size, timeout)
-        self._directions: dict[tuple[int, int], _Direction] = {}
+        self._directions: dict[tuple[int, int], Direction] = {}
+        _groups[self] = None
 
     # ---- what torch asks of a group ---------------------------------------------------
 
@@ -82,60 +86,89 @@ class Group(dist.ProcessGroup):
     def getSize(self) -> int:  # noqa: N802
         return self._size
 
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._about
+
+    def setGroupDesc(self, about: str) -> None:  # noqa: N802
+        self._about = about
+
+    def get_group_store(self) -> dist.Store:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of the collectives that are started from now on."""
+        self._timeout = timeout
+
     def shutdown(self) -> None:
         """Waits for what is under way, and for the others to shut down.
 
         What has timed out, or does so now, is ended on all ranks.
         """
-        self._waiter.close(self._comm.abort, self._timeout)
+        self.leave(time.monotonic() + self._timeout.total_seconds())
+
+    def leave(self, until_s: float) -> None:
+        """As shutdown(), but waits no longer than to until_s of time.monotonic()."""
+        _groups.pop(self, None)
+        ended = self._waiter.close(self._comm.abort, until_s)
         for ends in sorted(self._directions):  # in the same order on all ranks
-            self._directions[ends].close()
+            self._directions[ends].close(until_s)
         self._directions.clear()
-        self._uneven.close()
-        self._comm.close()
+        self._uneven.close(until_s)
+        if ended:
+            self._comm.close(max(0.0, until_s - time.monotonic()))
 
     # ---- collectives ------------------------------------------------------------------
 
+    @_no_autograd
     def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         [tensor] = tensors
         opts = opts or dist.AllreduceOptions()
-        name, op = _reduction(tensor, opts.reduceOp)
+        name, op = reduction(tensor, opts.reduceOp)
         data = tensor.contiguous()
 
         def end() -> list[Tensor]:
-            self._average(data, opts)
-            _copy_back(tensor, data)
+            average(data, opts.reduceOp, self._size)
+            copy_back(tensor, data)
             return [tensor]
 
         return self._run("allreduce", data, end, opts, items=name, op=op)
 
+    @_no_autograd
     def broadcast(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         [tensor] = tensors
         opts = opts or dist.BroadcastOptions()
         data = tensor.contiguous()
 
         def end() -> list[Tensor]:
-            _copy_back(tensor, data)
+            copy_back(tensor, data)
             return [tensor]
 
         return self._run("broadcast", data, end, opts, root=opts.rootRank)
 
+    @_no_autograd
     def reduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         [tensor] = tensors
         opts = opts or dist.ReduceOptions()
-        name, op = _reduction(tensor, opts.reduceOp)
+        name, op = reduction(tensor, opts.reduceOp)
         is_root = opts.rootRank == self._rank
         # Partial sums go through the memory of the other ranks, whose tensors stay as they are.
-        data = tensor.contiguous() if is_root else _own_copy(tensor)
+        data = tensor.contiguous() if is_root else own_copy(tensor)
 
         def end() -> list[Tensor]:
             if is_root:
-                self._average(data, opts)
-                _copy_back(tensor, data)
+                average(data, opts.reduceOp, self._size)
+                copy_back(tensor, data)
             return [tensor]
 
         return self._run("reduce", data, end, opts, items=name, op=op, root=opts.rootRank)
 
+    @_no_autograd
     def gather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
@@ -143,7 +176,7 @@ class Group(dist.ProcessGroup):
         opts = opts or dist.GatherOptions()
         parts = outputs[0] if opts.rootRank == self._rank else []
         for part in parts:
-            _same_size(part.numel(), source.numel(), "gather")
+            same_size(part.numel(), source.numel(), "gather")
         data = torch.empty((self._size, source.numel()), dtype=source.dtype)
         data[self._rank].copy_(source.reshape(-1))
 
@@ -154,6 +187,7 @@ class Group(dist.ProcessGroup):
 
         return self._run("gather", data, end, opts, root=opts.rootRank)
 
+    @_no_autograd
     def scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[list[Tensor]], opts: Any = None
     ) -> Work:
@@ -162,7 +196,7 @@ class Group(dist.ProcessGroup):
         data = torch.empty((self._size, output.numel()), dtype=output.dtype)
         if opts.rootRank == self._rank:
             for part, row in zip(inputs[0], data, strict=True):
-                _same_size(part.numel(), output.numel(), "scatter")
+                same_size(part.numel(), output.numel(), "scatter")
                 row.copy_(part.reshape(-1))
 
         def end() -> list[Tensor]:
@@ -171,23 +205,25 @@ class Group(dist.ProcessGroup):
 
         return self._run("scatter", data, end, opts, root=opts.rootRank)
 
+    @_no_autograd
     def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
-        _same_size(output.numel(), source.numel() * self._size, "all_gather")
+        same_size(output.numel(), source.numel() * self._size, "all_gather")
         data = output.contiguous()
         data.view(self._size, -1)[self._rank].copy_(source.reshape(-1))
 
         def end() -> Tensor:
-            _copy_back(output, data)
+            copy_back(output, data)
             return output
 
         return self._run("allgather", data, end, opts)
 
+    @_no_autograd
     def allgather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
         [parts], [source] = outputs, inputs
         for part in parts:
-            _same_size(part.numel(), source.numel(), "all_gather")
+            same_size(part.numel(), source.numel(), "all_gather")
         data = torch.empty((self._size, source.numel()), dtype=source.dtype)
         data[self._rank].copy_(source.reshape(-1))
 
@@ -198,20 +234,22 @@ class Group(dist.ProcessGroup):
 
         return self._run("allgather", data, end, opts)
 
+    @_no_autograd
     def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
-        _same_size(source.numel(), output.numel() * self._size, "reduce_scatter")
+        same_size(source.numel(), output.numel() * self._size, "reduce_scatter")
         opts = opts or dist.ReduceScatterOptions()
-        name, op = _reduction(source, opts.reduceOp)
-        data = _own_copy(source)
+        name, op = reduction(source, opts.reduceOp)
+        data = own_copy(source)
 
         def end() -> Tensor:
             own = data.view(self._size, -1)[self._rank]
-            self._average(own, opts)
+            average(own, opts.reduceOp, self._size)
             output.copy_(own.view(output.shape))
             return output
 
         return self._run("reduce_scatter", data, end, opts, items=name, op=op)
 
+    @_no_autograd
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[list[Tensor]], opts: Any = None
     ) -> Work:
@@ -219,6 +257,7 @@ class Group(dist.ProcessGroup):
         source = torch.cat([part.reshape(-1) for part in parts])
         return self.reduce_scatter_single(output, source, opts)
 
+    @_no_autograd
     def all_to_all_single(
         self,
         output: Tensor,
@@ -236,15 +275,16 @@ class Group(dist.ProcessGroup):
                 return output
 
             return self._uneven_move(source, sent, wanted, take, opts)
-        _same_size(output.numel(), source.numel(), "all_to_all")
+        same_size(output.numel(), source.numel(), "all_to_all")
         data, sent = output.contiguous(), source.contiguous()
 
         def end() -> Tensor:
-            _copy_back(output, data)
+            copy_back(output, data)
             return output
 
         return self._run("alltoall", data, end, opts, source=sent)
 
+    @_no_autograd
     def alltoall(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
@@ -258,6 +298,22 @@ class Group(dist.ProcessGroup):
 
         return self._uneven_move(sent, [tensor.numel() for tensor in inputs], wanted, end, opts)
 
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
+        opts = opts or dist.AllreduceCoalescedOptions()
+        return self._together([self.allreduce([tensor], opts) for tensor in tensors], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[Tensor], sources: Sequence[Tensor], opts: Any = None
+    ) -> Work:
+        pairs = zip(outputs, sources, strict=True)
+        return self._together([self.all_gather_single(*pair, opts) for pair in pairs], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[Tensor], sources: Sequence[Tensor], opts: Any = None
+    ) -> Work:
+        pairs = zip(outputs, sources, strict=True)
+        return self._together([self.reduce_scatter_single(*pair, opts) for pair in pairs], opts)
+
     def barrier(self, opts: Any = None) -> Work:
         data = torch.zeros(1, dtype=torch.int32)
         return self._run("allreduce", data, lambda: None, opts, items="int32")
@@ -269,18 +325,18 @@ class Group(dist.ProcessGroup):
 
     # ---- between two ranks ------------------------------------------------------------
 
+    @_no_autograd
     def send(self, tensors: Sequence[Tensor], to: int, tag: int = 0) -> Work:
         [tensor] = tensors
         data = tensor.contiguous()
         return self._direction(self._rank, to).move(data, lambda: None, f"send to rank {to}")
 
+    @_no_autograd
     def recv(self, tensors: Sequence[Tensor], source: int, tag: int = 0) -> Work:
         [tensor] = tensors
         data = tensor.contiguous()
         what = f"receive from rank {source}"
-        return self._direction(source, self._rank).move(
-            data, lambda: _copy_back(tensor, data), what
-        )
+        return self._direction(source, self._rank).move(data, lambda: copy_back(tensor, data), what)
 
     # ---- inside -----------------------------------------------------------------------
 
@@ -297,7 +353,7 @@ class Group(dist.ProcessGroup):
         root: int = 0,
     ) -> Work:
         """Start a collective on contiguous data; end() makes the work's value of it."""
-        _on_cpu(data)
+        on_cpu(data)
         work = Work(f"rank {self._rank}: {collective} of {data.nbytes} bytes", self._limit(opts))
         if not data.nbytes:
             work.finish(end())
@@ -315,14 +371,13 @@ class Group(dist.ProcessGroup):
                 root=root,
             )
         except RemoteError as error:
-            raise dist.DistBackendError(str(error)) from None
+            raise backend_error(error) from None
         return self._waiter.add(work, lambda: _finish(running, end, data, source))
 
-    def _average(self, total: Tensor, opts: Any) -> None:
-        """Divide a sum where an average was wanted; of integers, towards zero as NCCL does."""
-        if _kind(opts.reduceOp) == dist.ReduceOp.AVG:
-            rounding = None if total.is_floating_point() else "trunc"
-            total.div_(self._size, rounding_mode=rounding)
+    def _together(self, works: Sequence[Work], opts: Any) -> Work:
+        """Work that ends behind those that were just started."""
+        work = Work(f"rank {self._rank}: {len(works)} collectives in one", self._limit(opts))
+        return self._waiter.add(work, lambda: [part.value() for part in works])
 
     def _limit(self, opts: Any) -> timedelta:
         timeout = getattr(opts, "timeout", None)
@@ -347,52 +402,14 @@ class Group(dist.ProcessGroup):
         end: Callable[[Tensor], object],
         opts: Any,
     ) -> Work:
-        _on_cpu(source)
+        on_cpu(source)
         return self._uneven.move(source.contiguous(), sent, wanted, self._limit(opts), end)
 
-    def _direction(self, source: int, to: int) -> _Direction:
+    def _direction(self, source: int, to: int) -> Direction:
         if (source, to) not in self._directions:
-            self._directions[source, to] = _Direction(self, source, to)
+            ends = (source, to)
+            self._directions[ends] = Direction(self._store, *ends, self._rank, self._timeout)
         return self._directions[source, to]
-
-
-class _Direction:
-    """Messages from one rank to another, in order."""
-
-    def __init__(self, group: Group, source: int, to: int) -> None:
-        self._group, self._source, self._to = group, source, to
-        self._comm: Communicator | None = None
-        self._plans: Plans | None = None
-        self._waiter = Waiter(f"dp rank {source} to {to}")
-
-    def move(self, data: Tensor, end: Callable[[], object], what: str) -> Work:
-        _on_cpu(data)
-        work = Work(f"rank {self._group._rank}: {what}, {data.nbytes} bytes", self._group._timeout)
-
-        def job() -> object:
-            if data.nbytes:
-                self._opened().start_pair(data.nbytes, data.data_ptr()).wait()
-            return end()
-
-        return self._waiter.add(work, job)
-
-    def close(self) -> None:
-        self._waiter.close(self._abort, self._group._timeout)
-        if self._comm is not None:
-            self._comm.close()
-
-    def _abort(self, why: str) -> None:
-        if self._comm is not None:
-            self._comm.abort(why)
-
-    def _opened(self) -> Plans:
-        if self._plans is None:
-            group = self._group
-            key, own = f"dp {self._source} to {self._to}", int(group._rank == self._to)
-            plan = pair_plan(TRANSFER_BYTES)
-            self._comm = meet(group._store, key, own, 2, [plan], group._timeout)
-            self._plans = Plans(self._comm)
-        return self._plans
 
 
 def _finish(
@@ -401,41 +418,3 @@ def _finish(
     """data, source: kept alive until the collective has ended."""
     running.wait()
     return end()
-
-
-def _kind(op: Any) -> Any:
-    """torch hands over a ReduceOp or its type."""
-    return op.op if hasattr(op, "op") else op
-
-
-def _reduction(tensor: Tensor, op: Any) -> tuple[str, str]:
-    """Names of type and operation for libdpcoll."""
-    kind = _kind(op)
-    ops = _OPS_OF_BOOL if tensor.dtype == torch.bool else _OPS
-    if tensor.dtype not in _NAMES or kind not in ops:
-        types = ", ".join(str(dtype).removeprefix("torch.") for dtype in _NAMES)
-        raise TypeError(
-            f"backend dp does not reduce {tensor.dtype} by {kind}; it has {types}, and sum, "
-            "average (not of bool), product, min and max"
-        )
-    return _NAMES[tensor.dtype], ops[kind]
-
-
-def _on_cpu(tensor: Tensor) -> None:
-    if tensor.device.type != "cpu" or tensor.is_sparse:
-        raise TypeError(f"backend dp moves dense tensors of the CPU, not of {tensor.device}")
-
-
-def _own_copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def _same_size(one: int, other: int, what: str) -> None:
-    if one != other:
-        raise ValueError(f"backend dp: {what}: a tensor has {one} items where {other} are needed")
-
-
-def _copy_back(tensor: Tensor, data: Tensor) -> None:
-    """To where the caller wants it, if data is a contiguous copy."""
-    if data.data_ptr() != tensor.data_ptr():
-        tensor.copy_(data)

@@ -50,7 +50,10 @@ def named_algorithm() -> str:
     if name in ("", "auto"):
         return ""
     if load(name).collective != "allreduce":
-        raise LocalError(f"DATAPATH_TRAIN_ALGORITHM is {name}, which is no allreduce")
+        raise LocalError(
+            f"DATAPATH_TRAIN_ALGORITHM is {name}, which is no allreduce",
+            hint="name one, such as ring, or auto",
+        )
     return name
 
 

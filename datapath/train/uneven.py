@@ -17,21 +17,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from datapath.collectives import check, load
-from datapath.collectives.communicator import Communicator
 from datapath.collectives.make import make_uneven
-from datapath.train.meeting import meet
-from datapath.train.plans import Plans, meeting_plan
-from datapath.train.work import Waiter, Work
+from datapath.train.apart import Apart
+from datapath.train.plans import meeting_plan
+from datapath.train.work import Work
 
 
 class Uneven:
-    """Of one rank; the communicator is made at first use."""
+    """Of one rank."""
 
     def __init__(self, store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> None:
-        self._store, self._rank, self._ranks, self._timeout = store, rank, ranks, timeout
-        self._comm: Communicator | None = None
-        self._plans: Plans | None = None
-        self._waiter = Waiter(f"dp rank {rank}, parts of several sizes")
+        self._rank, self._ranks = rank, ranks
+        self._apart = Apart(store, "dp uneven", rank, ranks, meeting_plan(ranks), timeout)
 
     def move(
         self,
@@ -57,30 +54,16 @@ class Uneven:
                 self._exchange(parts, source, came)
             return end(came)
 
-        return self._waiter.add(work, job)
+        return self._apart.waiter.add(work, job)
 
-    def close(self) -> None:
-        self._waiter.close(self._abort, self._timeout)
-        if self._comm is not None:
-            self._comm.close()
-
-    def _abort(self, why: str) -> None:
-        if self._comm is not None:
-            self._comm.abort(why)
-
-    def _opened(self) -> tuple[Communicator, Plans]:
-        if self._comm is None or self._plans is None:
-            plan = meeting_plan(self._ranks)
-            at = (self._store, "dp uneven", self._rank, self._ranks)
-            self._comm = meet(*at, [plan], self._timeout)
-            self._plans = Plans(self._comm)
-        return self._comm, self._plans
+    def close(self, until_s: float) -> None:
+        self._apart.close(until_s)
 
     def _parts(
         self, told: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
         """Bytes from each rank to each; all ranks refuse what does not fit."""
-        _, plans = self._opened()
+        _, plans = self._apart.opened()
         every = np.zeros((self._ranks, 2, self._ranks), np.int64)
         every[self._rank] = told
         plans.start("allgather", every.nbytes, every.ctypes.data).wait()
@@ -96,7 +79,7 @@ class Uneven:
     def _exchange(
         self, parts: np.ndarray[tuple[int, int], np.dtype[np.int64]], source: Tensor, came: Tensor
     ) -> None:
-        comm, _ = self._opened()
+        comm, _ = self._apart.opened()
         plan = check(make_uneven(load("pairwise"), parts, item_bytes=1))
         data = _as_large_as(came, plan.data_bytes, filled=False)
         given = _as_large_as(source, plan.input_bytes, filled=True)

@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,37 +22,99 @@ import pytest
 from datapath.errors import LocalError
 from datapath.verbs.launch import device_environment
 from tests.train.conftest import PATIENCE_S, PROGRAMS, Job, environment, settings
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_who_waits_for_a_key_keeps_the_store_from_nobody() -> None:
+def test_who_waits_for_a_meeting_keeps_the_store_from_nobody() -> None:
     import torch.distributed as dist
 
-    from datapath.train.meeting import appeared
+    from datapath.train.meeting import follow, lead
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
-    found: list[bytes] = []
+    found: list[dict[str, Any]] = []
     waiting = threading.Thread(
-        target=lambda: found.append(appeared(store, "address", timedelta(seconds=60)))
+        target=lambda: found.append(follow(store, "dp", 1, timedelta(seconds=60)))
     )
     waiting.start()
     store.set("other", "1")
     assert store.get("other") == b"1"
     assert not found
-    store.set("address", "here")
+    lead(store, "dp", 2, {"address": "here", "token": "t"}, timedelta(seconds=60))
     waiting.join(30)
-    assert found == [b"here"]
+    assert found == [{"address": "here", "token": "t"}]
 
 
-def test_nobody_who_leaves_an_address_is_told() -> None:
+def test_ranks_meet_anew_whatever_earlier_meetings_left_in_the_store() -> None:
+    """Earlier ones: that was complete, that rank 2 left early, and that rank 0 left early."""
     import torch.distributed as dist
 
-    from datapath.train.meeting import appeared
+    from datapath.errors import RemoteError
+    from datapath.train.meeting import follow, lead
 
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True)
-    with pytest.raises(LocalError, match=r"nobody left 'address' in torch's store for 0\.1 s"):
-        appeared(store, "address", timedelta(seconds=0.1))
+    store, long = dist.HashStore(), timedelta(seconds=60)
+
+    def follower(rank: int) -> dict[str, Any]:
+        return follow(store, "dp", rank, long)
+
+    for number in range(4):
+        if number == 2:
+            with pytest.raises(RemoteError, match=r"ranks 1, 2 did not meet rank 0 .* for 0\.1 s"):
+                lead(store, "dp", 3, {"token": "early"}, timedelta(seconds=0.1))
+        if number == 3:
+            with pytest.raises(RemoteError, match=r"rank 0 did not answer rank 1 .* for 0\.1 s"):
+                follow(store, "dp", 1, timedelta(seconds=0.1))
+        with ThreadPoolExecutor() as pool:
+            found = [pool.submit(follower, rank) for rank in (2, 1)]
+            lead(store, "dp", 3, {"token": f"t{number}"}, long)
+            assert [one.result() for one in found] == [{"token": f"t{number}"}] * 2
+
+
+def test_callbacks_may_wait_for_later_works() -> None:
+    """They begin in order all the same, and do not run in inference mode as the jobs do."""
+    import torch
+
+    from datapath.train.work import Waiter, Work
+
+    waiter, limit = Waiter("waiter"), timedelta(seconds=60)
+    works = [Work(f"work {number}", limit) for number in range(4)]
+    futures = [work.get_future() for work in works]
+    begun: list[int] = []
+
+    def callback(number: int) -> object:
+        begun.append(number)
+        assert not torch.is_inference_mode_enabled()
+        return futures[number + 1].wait() if number < 3 else 3
+
+    derived = [
+        future.then(lambda _, number=number: callback(number))
+        for number, future in enumerate(futures)
+    ]
+    for number, work in enumerate(works):
+        waiter.add(work, lambda number=number: [number, torch.is_inference_mode_enabled()])
+    assert all(work.wait(limit) for work in works)
+    wait_until(lambda: all(one.done() for one in derived), "the callbacks did not return")
+    assert [future.value() for future in derived] == [[1, True], [2, True], [3, True], 3]
+    assert begun == [0, 1, 2, 3]
+    assert waiter.close(pytest.fail, time.monotonic() + 60)
+
+
+def test_a_waiter_is_closed_although_a_callback_does_not_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from datapath.train import work as module
+
+    monkeypatch.setattr(module, "_ABORTED_S", 0.1)
+    waiter, stays, told = module.Waiter("waiter"), threading.Event(), list[str]()
+    work = module.Work("work", timedelta(seconds=60))
+    derived = work.get_future().then(lambda _: stays.wait(60))
+    waiter.add(work, lambda: None)
+    work.wait()
+    assert not waiter.close(told.append, time.monotonic() + 0.1)
+    assert told == ["left while a callback had not returned"]
+    stays.set()
+    assert derived.wait()
 
 
 def test_an_algorithm_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +162,50 @@ def test_collectives_give_what_they_should(run_job: Callable[..., Job]) -> None:
     job = run_job(3, "collectives.py")
     outputs = [job.output(rank) for rank in range(3)]
     assert all("done" in output for output in outputs), outputs
+
+
+def test_what_torch_builds_on_a_group(run_job: Callable[..., Job]) -> None:
+    job = run_job(2, "torch_parts.py")
+    outputs = [job.output(rank) for rank in range(2)]
+    assert all(output.endswith("done\n") for output in outputs), outputs
+
+
+def exits_of_two(program: str, **changes: str) -> list[tuple[int, str]]:
+    """How two ranks ended, and what they said: each a Python of its own, to its very end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"DATAPATH_TRAIN_DEVICE": "shm", "DATAPATH_TRAIN_SILENCE_MS": "20000", **changes}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-P", str(PROGRAMS / program)],
+            env=environment({**shared, "RANK": str(rank)}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=PATIENCE_S)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [(rank.returncode, text) for rank, text in zip(ranks, said, strict=True)]
+
+
+def test_a_rank_that_ends_without_leaving_neither_hangs_nor_crashes() -> None:
+    (first, said), (second, told) = exits_of_two("exits.py")
+    assert (first, second) == (3, 0), (said, told)
+    assert "told: rank 0 has left" in told, told
+
+
+def test_a_wrong_setting_ends_ranks_before_they_meet_with_the_hint() -> None:
+    """libdpcoll's thread must not be there yet when Python ends."""
+    wanted = "DATAPATH_TRAIN_ALGORITHM is tree, which is no allreduce\nhint: name one, such as ring"
+    for code, said in exits_of_two("exits.py", DATAPATH_TRAIN_ALGORITHM="tree"):
+        assert code == 1, said
+        assert wanted in said
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])

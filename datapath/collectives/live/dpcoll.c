@@ -135,6 +135,11 @@ void dpcoll_close(struct dpcoll *comm)
 	free(comm);
 }
 
+void dpcoll_hurry(struct dpcoll *comm, uint32_t ms)
+{
+	comm->cfg.meet_ms = ms;
+}
+
 void dpcoll_abort(struct dpcoll *comm, const char *why)
 {
 	coll_fail(comm, ECONNABORTED, "rank %u: %s", comm->cfg.rank, why);

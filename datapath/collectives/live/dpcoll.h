@@ -85,6 +85,8 @@ enum dpcoll_flag {
 int dpcoll_open(const struct dpcoll_config *, const void *const *plans, const size_t *plan_bytes,
 		uint32_t n_plans, struct dpcoll **out);
 void dpcoll_close(struct dpcoll *);
+/* Before dpcoll_close(): it waits so long for the other ranks, in place of meet_ms. */
+void dpcoll_hurry(struct dpcoll *, uint32_t ms);
 
 /* Ends the collectives under way, here and on all other ranks, with -ECONNABORTED and these words
  * as the error.  The communicator is of no more use then. */

@@ -281,6 +281,15 @@ int coll_store_open(struct dpcoll *comm)
 	return comm->cfg.rank ? join(comm) : gather_ranks(comm);
 }
 
+/* A rank that closes its communicator while others use theirs: its words reach them. */
+static int did_not_meet(struct dpcoll *comm, uint32_t peer, int err)
+{
+	if (comm->leaving && err == -ETIMEDOUT)
+		return coll_fail(comm, ETIMEDOUT, "rank %u has left", comm->cfg.rank);
+	return coll_fail(comm, -err, "rank %u: rank %u has gone while ranks met: %s",
+			 comm->cfg.rank, peer, strerror(-err));
+}
+
 static int exchange_at_root(struct dpcoll *comm, void *all, uint32_t bytes, uint64_t until)
 {
 	size_t whole = (size_t)bytes * comm->cfg.ranks;
@@ -291,13 +300,10 @@ static int exchange_at_root(struct dpcoll *comm, void *all, uint32_t bytes, uint
 		err = move(comm, comm->store_peer[r], (char *)all + (size_t)r * bytes, bytes, false,
 			   until);
 	if (err)
-		return coll_fail(comm, -err, "rank %u has gone while ranks met: %s", r - 1,
-				 strerror(-err));
+		return did_not_meet(comm, r - 1, err);
 	for (r = 1; r < comm->cfg.ranks && !err; r++)
 		err = move(comm, comm->store_peer[r], all, whole, true, until);
-	return err ? coll_fail(comm, -err, "rank %u has gone while ranks met: %s", r - 1,
-			       strerror(-err)) :
-		     0;
+	return err ? did_not_meet(comm, r - 1, err) : 0;
 }
 
 int coll_store_exchange(struct dpcoll *comm, const void *own, void *all, uint32_t bytes)
@@ -315,9 +321,7 @@ int coll_store_exchange(struct dpcoll *comm, const void *own, void *all, uint32_
 	if (!err)
 		err = move(comm, comm->store_fd, all, (size_t)bytes * comm->cfg.ranks, false,
 			   until);
-	return err ? coll_fail(comm, -err, "rank %u: rank 0 has gone while ranks met: %s",
-			       comm->cfg.rank, strerror(-err)) :
-		     0;
+	return err ? did_not_meet(comm, 0, err) : 0;
 }
 
 int coll_store_meet(struct dpcoll *comm)

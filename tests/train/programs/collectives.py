@@ -103,6 +103,46 @@ with pytest.raises(dist.DistBackendError, match=r"rank \d sends 0 bytes to rank 
 with pytest.raises(ValueError, match=f"a tensor of 3 rows for {ranks} ranks"):
     dist.all_to_all_single(torch.empty(3), torch.empty(3), [1] * ranks, [7] * ranks)
 
+
+def part_of(r: int) -> torch.nn.Parameter:
+    return torch.nn.Parameter(own(r, 12).view(3, 4).t())  # not contiguous
+
+
+def plain_tensors() -> None:
+    """Autograd takes no notice: parameters go in, and plain tensors come out."""
+    whole = sum(part_of(r).detach() for r in range(ranks))
+    for op, total in ((dist.ReduceOp.SUM, whole), (dist.ReduceOp.AVG, whole / ranks)):
+        weights = part_of(rank)
+        dist.all_reduce(weights, op=op)
+        equal(weights.detach(), total, f"all_reduce of a parameter by {op}")
+    weights = part_of(rank)
+    dist.broadcast(weights, 1)
+    equal(weights.detach(), part_of(1).detach(), "broadcast of a parameter")
+    parts = [torch.empty(4, 3) for _ in range(ranks)]
+    dist.all_gather(parts, part_of(rank))
+    mine = torch.empty(4, 3)
+    dist.scatter(mine, [part_of(r) for r in range(ranks)] if rank == 0 else None, 0)
+    dist.all_to_all(parts, [part_of(rank)] * ranks)
+    whole = torch.empty(12 * ranks)
+    dist.all_gather_single(whole, part_of(rank).reshape(-1))
+    sums = torch.empty(4, 3)
+    dist.reduce_scatter(sums, [part_of(rank)] * ranks)
+    for r, part in enumerate(parts):
+        equal(part, part_of(r).detach(), "all_to_all of parameters")
+    equal(mine, part_of(rank).detach(), "scatter of parameters")
+    assert not any(one.requires_grad for one in (*parts, mine, whole, sums))
+
+
+plain_tensors()
+with torch.inference_mode():
+    plain_tensors()
+    made = torch.zeros(ranks, 4)
+    turned = own(rank, 12).view(3, 4).t()
+dist.all_gather_single(made, torch.ones(4) * rank)
+equal(made, torch.arange(ranks)[:, None].expand(ranks, 4).float(), "tensor of inference mode")
+dist.all_reduce(turned)
+equal(turned, sum(own(r, 12) for r in range(ranks)).view(3, 4).t(), "the same, not contiguous")
+
 for root in range(ranks):
     for items in (100, 50_000):
         data = own(rank, items)
