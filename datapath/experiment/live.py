@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from datapath.errors import DatapathError
+from datapath.errors import DatapathError, RunFailed
 from datapath.experiment import collecting, counters, cputime, measuring, preflight, witness
 from datapath.experiment.cputime import CpuTime
 from datapath.experiment.measuring import Conditions
@@ -84,6 +84,19 @@ def measure(
     record.series, derived = measuring.gather_series(outcome, spec, conditions)
     record.metrics = counters.unique(metrics + derived)
     return outcome
+
+
+def cause(network: Network | None, error: BaseException) -> BaseException:
+    """The error to tell of a failed run: a host that is gone explains what programs say.
+
+    It outlasts the run's time-out, since a silent host counts as gone only after a while.
+    """
+    for host in network.hosts if network is not None else ():
+        try:
+            host.check_alive()
+        except RunFailed as gone:
+            return gone
+    return error
 
 
 def _sends_tcp(spec: PointSpec) -> bool:

@@ -409,11 +409,10 @@ class _Sweep:
         record.metrics = []
         if isinstance(error, (live.TimedOut, subprocess.TimeoutExpired)):
             seconds = self.experiment.spec.sweep.timeout / 1e9
-            error = RunFailed(
-                f"not done after {seconds:g} s",
-                hint=f"see logs/{run.name}, or raise sweep.timeout",
-            )
-        record.error = error_entry(error)
+            hint = f"see logs/{run.name}, or raise sweep.timeout"
+            error = RunFailed(f"not done after {seconds:g} s", hint=hint)
+        network = self.networks.get(_network_key(run.point.spec))
+        record.error = error_entry(live.cause(network, error))
 
     def _measure(self, run: Run, record: RunRecord, logs: Path) -> Outcome:
         spec = run.point.spec

@@ -15,7 +15,7 @@ local.py       hosts that are namespaces; namespace.py: how to make them and run
 holder.py      the process that a network lives and dies with; orphans.py: what it should not leave
 middle.py      the namespace between the hosts; emulated.py: the links of the emulator there
 guest.py       a virtual machine; accel.py: by KVM or TCG; kernels/: its kernel
-remote/        hosts reached by ssh
+remote/        hosts reached by ssh; machine_login.py: how lane ssh gets there
 cards.py, machine_cards.py                      virtual cards before hosts (card_programs.py)
 rdma.py        the kernel's RDMA devices; pacing.py: algorithms that pace rxe's (pacer/, C)
 tcp_control.py the TCP algorithm of hosts' kernels (registrar/, C)

@@ -137,6 +137,10 @@ class Host(Protocol):
         """Run a short command to its end and return its output as text."""
         ...
 
+    def check_alive(self) -> None:
+        """RunFailed when it is gone.  One that is silent is waited for until it counts as gone."""
+        ...
+
 
 @dataclass
 class PathCounters:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path as FilePath
@@ -25,16 +24,16 @@ from datapath.lanes.base import CpuUse, Endpoint, PathCounters, paired
 from datapath.lanes.card_programs import WithCards
 from datapath.lanes.event_spec import Event
 from datapath.lanes.machine_cards import MachineCards
-from datapath.lanes.remote import Connection, SshHost, openssh
-from datapath.lanes.remote.connection import import_asyncssh
+from datapath.lanes.machine_login import log_in
+from datapath.lanes.remote import Connection, SshHost
 from datapath.lanes.spec import Machine, Path, Topology
 from datapath.native import paths
 from datapath.spelling import did_you_mean
 from datapath.xdp.user import XdpHook
 
 _BACKEND_REASON = "the machines' own network; nothing is in between that could impair"
-_NAME = re.compile(r"(?:(?P<user>[^@]+)@)?\[?(?P<host>[^\]@]+?)\]?(?::(?P<port>\d+))?")
-_CONNECT_TIMEOUT_S = 20
+_NOT_IN_LISTS = re.compile(r"[\s:;]")
+"""What separates the names of LD_PRELOAD and of DATAPATH_DEVICES, which know no quotes."""
 
 
 class SshNetwork(WithCards):
@@ -118,10 +117,18 @@ class SshNetwork(WithCards):
                     f"{self.label(index)}: its kernel has no {device}",
                     hint="use a kernel with RDMA: Debian's generic flavour, not cloud",
                 )
-            if device == "dp":
-                yield from _library_lacks(
-                    self.label(index), host, paths.verbs_library(), "the dp device"
+            if device != "dp":
+                continue
+            if _NOT_IN_LISTS.search(host.connection.folder):
+                yield CapabilityError(
+                    f"{self.label(index)}: LD_PRELOAD cannot name files of its temporary folder "
+                    f"{host.connection.folder}",
+                    hint="set TMPDIR there to a folder without space, colon and semicolon",
                 )
+                continue
+            yield from _library_lacks(
+                self.label(index), host, paths.verbs_library(), "the dp device"
+            )
 
     def recover(self) -> bool:
         """End the programs that a failed run left; False when a machine no longer answers."""
@@ -202,7 +209,7 @@ class SshNetwork(WithCards):
             )
 
     def _log_in(self, index: int, machine: Machine) -> SshHost:
-        connection = _connect(machine.ssh, self.label(index), self._config)
+        connection = log_in(machine.ssh, self.label(index), self._config)
         try:
             where = _endpoint(connection, self.label(index), machine)
         except BaseException:
@@ -274,12 +281,20 @@ def _not_root(label: str, what: str) -> CapabilityError:
 
 def _library_lacks(label: str, host: SshHost, file: FilePath, what: str) -> Iterator[DatapathError]:
     """Libraries that a library or program of ours, `what`, needs and the machine has not."""
-    done = host.run(["ldd", host.provide(file)])
+    there = host.provide(file)
+    done = host.run(["ldd", there])
     missing = re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)
     if missing:
         yield CapabilityError(
             f"{label}: {what} needs {' and '.join(missing)}",
             hint=install_hint(*missing, where="there"),
+        )
+    elif done.returncode != 0 and _is_noexec(host, there):
+        yield CapabilityError(
+            f"{label}: {what} is copied to {host.connection.folder}, which is on a file system "
+            "mounted noexec",
+            hint="set TMPDIR there to a folder that may hold programs, such as /var/tmp: "
+            "SetEnv TMPDIR=/var/tmp in its /etc/ssh/sshd_config",
         )
     elif done.returncode != 0 or "not found" in done.stderr + done.stdout:
         words = " ".join((done.stderr or done.stdout).split())
@@ -289,87 +304,16 @@ def _library_lacks(label: str, host: SshHost, file: FilePath, what: str) -> Iter
         )
 
 
+def _is_noexec(host: SshHost, path: str) -> bool:
+    found = host.run(["findmnt", "--noheadings", "--output", "OPTIONS", "--target", path])
+    return "noexec" in found.stdout.strip().split(",")
+
+
 def _device(facts: Mapping[str, Any], where: Endpoint) -> dict[str, object]:
     """The device under test in the words of the other lanes."""
     known: dict[str, str] = facts.get("offload", {})
     offloads = {name.replace("-", "_"): value == "on" for name, value in known.items()}
     return {"kind": facts["nic"].get("driver", ""), "mtu": where.mtu, "offloads": offloads}
-
-
-# --- logging in ------------------------------------------------------------------------------
-
-
-def _connect(target: str, label: str, config: FilePath | None) -> Connection:
-    """Log in; every reason why that fails is one line with a hint."""
-    asyncssh = import_asyncssh()
-    by_hand = f"ssh {f'-F {config} ' if config else ''}{target} true"
-    try:
-        return Connection(label, _login(target, config), sudo=True)
-    except asyncssh.HostKeyNotVerifiable:
-        raise CapabilityError(
-            f"{label}: its host key is not known",
-            hint=f"once by hand: {by_hand}; or StrictHostKeyChecking no in the ssh_config",
-        ) from None
-    except asyncssh.PermissionDenied:
-        raise CapabilityError(
-            f"{label} refuses the login",
-            hint=f"this has to work without a password: {by_hand}",
-        ) from None
-    except (asyncssh.ConfigParseError, asyncssh.KeyImportError, UnicodeError) as error:
-        raise LocalError(f"{label}: {error}", hint="see topology.ssh_config") from None
-    except socket.gaierror:
-        raise LocalError(
-            f"{label} is neither a name in the ssh configuration nor a host that can be looked up",
-            hint=did_you_mean(target, _aliases(config), "there are") or f"try: {by_hand}",
-        ) from None
-    except (OSError, TimeoutError, asyncssh.Error) as error:
-        words = str(error) or f"no answer in {_CONNECT_TIMEOUT_S} s"
-        raise CapabilityError(
-            f"{label} cannot be reached: {words}", hint=f"try: {by_hand}"
-        ) from None
-
-
-def _login(target: str, config: FilePath | None) -> dict[str, Any]:
-    """Options for asyncssh.connect()."""
-    asyncssh = import_asyncssh()
-    login = {**parse_target(target), "connect_timeout": _CONNECT_TIMEOUT_S}
-    if config is not None:
-        login["config"] = [str(config)]
-    known = openssh.settings(login["host"], config)
-    if known is None:
-        return login
-    login["known_hosts"] = openssh.known_hosts(known)
-    if not openssh.checks_host_keys(known):
-
-        class TrustingClient(asyncssh.SSHClient):  # type: ignore[misc, name-defined]
-            def validate_host_public_key(self, *_: object) -> bool:
-                return True
-
-        login["client_factory"] = TrustingClient
-    return login
-
-
-def parse_target(target: str) -> dict[str, Any]:
-    """user@host:port, of which only the host need be there, as asyncssh calls them."""
-    name = _NAME.fullmatch(target)
-    assert name is not None
-    login: dict[str, Any] = {"host": name["host"]}
-    if name["user"]:
-        login["username"] = name["user"]
-    if name["port"]:
-        login["port"] = int(name["port"])
-    return login
-
-
-def _aliases(config: FilePath | None) -> list[str]:
-    """Names that the configuration gives to hosts."""
-    path = config or FilePath.home() / ".ssh" / "config"
-    try:
-        text = foreign.read_bytes(path).decode("utf-8", "replace")
-    except (OSError, foreign.Refused):
-        return []
-    lines = re.findall(r"^\s*Host[\s=]+(.+)$", text, re.MULTILINE | re.IGNORECASE)
-    return [word for line in lines for word in line.split() if not re.search(r"[*?!]", word)]
 
 
 # --- the device under test -------------------------------------------------------------------

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _POLL_S = 0.01
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 _UDP_BOUND = "07"
+_LOOK_S = 0.2
+_RULE = " -*=\t\0"
+"""What lines consist of that only divide others."""
 _ERROR_WORDS = ("error", "fail", "unable", "couldn't", "cannot", "unexpected", "problem", "invalid")
 
 
@@ -98,11 +102,23 @@ class Program:
         return self.err.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """The line that tells the error best: the last one that sounds like an error."""
+        """The line that tells the error best: the last one that sounds like an error.
+
+        Any other line says nothing of a signal that killed it: "" then.
+        """
         text = self.errors() + "\n" + self.output()
-        lines = [line.strip() for line in text.splitlines() if line.strip(" -\t\0")]
+        lines = [line.strip() for line in text.splitlines() if line.strip(_RULE)]
         errors = [line for line in lines if any(word in line.lower() for word in _ERROR_WORDS)]
-        return (errors or lines or ["no output"])[-1]
+        killed = (self.process.returncode or 0) < 0
+        return (errors or ([""] if killed else lines) or ["no output"])[-1]
+
+    def ending(self) -> str:
+        """How it ended, in words."""
+        status = self.process.returncode
+        if status is None or status >= 0:
+            return f"ended with status {status}"
+        known = {number.value: f" ({number.name})" for number in signal.Signals}
+        return f"was killed by signal {-status}{known.get(-status, '')}"
 
 
 @dataclass
@@ -162,12 +178,9 @@ class Programs:
 
     def wait_listening(self, host: Host, server: Program, port: int, *, udp: bool = False) -> None:
         """Until the server has its socket; RunFailed when it ends or the time is over."""
-        while not _is_taken(host, port, udp=udp):
-            if server.process.poll() is not None:
-                raise self.failed(server, f"ended with status {server.process.returncode}")
-            if self.remaining_s() <= 0:
-                raise self.failed(server, f"does not listen on port {port}")
-            time.sleep(_POLL_S)
+        self._wait_until(
+            lambda: _is_taken(host, port, udp=udp), server, f"does not listen on port {port}"
+        )
 
     def wait_free(self, host: Host, port: int) -> None:
         """Until nobody listens: a child of the server of an earlier run may still do so.
@@ -181,30 +194,48 @@ class Programs:
 
     def wait_saying(self, program: Program, words: str) -> None:
         """Until it has said the words; RunFailed when it ends or the time is over."""
-        while words not in program.output() + program.errors():
+        self._wait_until(
+            lambda: words in program.output() + program.errors(), program, "is not ready"
+        )
+
+    def _wait_until(self, reached: Callable[[], bool], program: Program, lacks: str) -> None:
+        while not reached():
+            self._look()
             if program.process.poll() is not None:
-                raise self.failed(program, f"ended with status {program.process.returncode}")
+                raise self.failed(program, program.ending())
             if self.remaining_s() <= 0:
-                raise self.failed(program, "is not ready")
+                raise self.failed(program, lacks)
             time.sleep(_POLL_S)
+
+    def _look(self) -> None:
+        """RunFailed when the host of any program is gone: the others may wait for it for ever."""
+        for program in self._started:
+            program.process.poll()
 
     def finish(self, program: Program, *, server: Program | None = None) -> str:
         """Wait for a program to end well; its standard output.
 
-        RunFailed with its last error line, or its server's if the server failed first.
+        RunFailed with its last error line, or its server's if the server failed first, and as
+        soon as the host of any program is gone.
         """
-        try:
-            status = program.process.wait(self.remaining_s())
-        except subprocess.TimeoutExpired:
-            raise self.failed(program, f"not done after {self.ctx.timeout_s:g} s") from None
+        status = None
+        while status is None:
+            try:
+                status = program.process.wait(min(_LOOK_S, self.remaining_s()))
+            except subprocess.TimeoutExpired:
+                self._look()
+                if self.remaining_s() <= 0:
+                    what = f"not done after {self.ctx.timeout_s:g} s"
+                    raise self.failed(program, what) from None
         if status != 0:
             culprit = server if server is not None and server.process.poll() else program
-            raise self.failed(culprit, f"ended with status {culprit.process.returncode}")
+            raise self.failed(culprit, culprit.ending())
         return program.output()
 
     def failed(self, program: Program, what: str) -> RunFailed:
+        words = program.last_words()
         return RunFailed(
-            f"{program.name} {what}: {program.last_words()}",
+            f"{program.name} {what}" + (f": {words}" if words else ""),
             hint=f"its logs are {program.out} and {program.err}",
         )
 

@@ -49,19 +49,20 @@ def open_folder() -> Iterator[Path]:
 class Sshd:
     """An sshd with a host key of its own on a host; `key` lets root and USER in.
 
-    may_sudo: USER may use sudo without a password.
+    may_sudo: USER may use sudo without a password.  temporary_name: of the folder that is TMPDIR.
     """
 
     host: NetnsHost
     folder: Path
     options: Sequence[str] = ("Subsystem=sftp internal-sftp",)
     may_sudo: bool = True
+    temporary_name: str = "tmp"
     key: ClientKey = field(default_factory=ClientKey.generate)
 
     def start(self) -> Sshd:
         self.folder.mkdir(parents=True)
         Path("/run/sshd").mkdir(exist_ok=True)
-        self.temporary = self.folder / "tmp"
+        self.temporary = self.folder / self.temporary_name
         self.temporary.mkdir()
         self.temporary.chmod(0o1777)
         self._write_accounts()
@@ -75,7 +76,7 @@ class Sshd:
         for setting in (
             f"HostKey={host_key}",
             f"AuthorizedKeysFile={keys}",
-            f"SetEnv=TMPDIR={self.temporary}",
+            f'SetEnv="TMPDIR={self.temporary}"',
             *_SETTINGS,
             *self.options,
         ):
@@ -101,6 +102,11 @@ class Sshd:
         for name, text in files.items():
             (self.folder / name).write_text(text)
         (self.folder / "sudoers").chmod(0o440)
+
+    @property
+    def host_key(self) -> str:
+        """As a file of known hosts has it, behind the name."""
+        return (self.folder / "host_key.pub").read_text()
 
     def stop(self) -> None:
         self.process.kill()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from datapath.cc.spec import HostCc
 from datapath.errors import (
     CapabilityError,
     DatapathError,
@@ -26,6 +27,9 @@ from datapath.lanes.remote import ClientKey, Connection, SshHost
 from datapath.lanes.remote.connection import parse_cpus, socket_login
 from datapath.lanes.remote.facts import clock_offset, parse
 from datapath.lanes.spec import Topology
+from datapath.verbs.spec import Transport
+from datapath.workloads.base import RunContext
+from datapath.workloads.programs import Programs
 from tests.waiting import wait_for_words, wait_until
 
 from .sshd import USER, Sshd, open_folder
@@ -240,6 +244,16 @@ def test_a_host_that_starts_no_more_sessions_says_so(network: NetnsNetwork, tmp_
         few.stop()
 
 
+def test_a_host_without_sessions_says_so_at_login(network: NetnsNetwork, tmp_path: Path) -> None:
+    none = Sshd(network.hosts[1], tmp_path / "none", ["MaxSessions=0"]).start()
+    try:
+        with pytest.raises(CapabilityError, match="host1 starts no more sessions") as caught:
+            none.log_in()
+        assert "MaxSessions" in caught.value.hint
+    finally:
+        none.stop()
+
+
 # --- files -----------------------------------------------------------------------------------
 
 
@@ -302,6 +316,37 @@ def test_what_programs_write_is_fetched_and_gone_there(host: SshHost, tmp_path: 
     assert host.run(["ls", "-A", there]).stdout == ""
     assert host.outputs(tmp_path / "deep") != there
     host.fetch(tmp_path / "never asked for")
+
+
+def test_a_temporary_folder_may_have_any_name(network: NetnsNetwork, tmp_path: Path) -> None:
+    with open_folder() as folder:
+        odd = Sshd(network.hosts[1], folder / "sshd", temporary_name="a b  ü'$x;y").start()
+        try:
+            host = odd.log_in()
+            assert host.run(["pwd"]).stdout == f"{host.connection.folder}\n"
+            assert host.connection.folder.startswith(f"{odd.temporary}/datapath-")
+            (tmp_path / "in").write_text("there and back\n")
+            there = host.outputs(tmp_path)
+            host.run(["cp", host.provide(tmp_path / "in"), f"{there}/out"])
+            host.fetch(tmp_path)
+            assert (tmp_path / "out").read_text() == "there and back\n"
+            host.close()
+            assert not list(odd.temporary.iterdir())
+        finally:
+            odd.stop()
+
+
+def test_no_temporary_folder_is_no_fault_of_the_shell(
+    network: NetnsNetwork, tmp_path: Path
+) -> None:
+    bare = Sshd(network.hosts[1], tmp_path / "bare").start()
+    try:
+        bare.temporary.rmdir()
+        with pytest.raises(DatapathError, match="no temporary folder on host1: mktemp: ") as caught:
+            bare.log_in()
+        assert "TMPDIR" in caught.value.hint
+    finally:
+        bare.stop()
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -449,6 +494,28 @@ def test_a_host_that_goes_away_is_told_at_once(sshd: Sshd, tmp_path: Path) -> No
     host.close()
 
 
+def test_a_program_is_not_waited_for_when_its_peer_is_on_a_host_that_is_gone(
+    network: NetnsNetwork, host: SshHost, tmp_path: Path
+) -> None:
+    site = Sshd(network.hosts[1], tmp_path / "sshd").start()
+    other = site.log_in()
+    context = RunContext(network, Transport(), HostCc(), [{}, {}], tmp_path, 1, timeout_s=30)
+    try:
+        with Programs(context, ()) as programs:
+            programs.start(other, "there", ["sleep", "7075"])
+            here = programs.start(host, "here", ["sleep", "7076"])
+            session = other.run(["sh", "-c", "echo $PPID"]).stdout.strip()
+            site.host.run(["kill", "-KILL", session])
+            with pytest.raises(RunFailed, match="host host1 is gone: "):
+                programs.finish(here)
+        host.check_alive()
+        with pytest.raises(RunFailed, match="host host1 is gone: "):
+            other.check_alive()
+    finally:
+        other.close()
+        site.stop()
+
+
 def test_a_pulled_cable_is_noticed_on_both_sides(
     network: NetnsNetwork, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -503,6 +570,7 @@ def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo:
         link = Connection("host1", login, sudo=True)
         host = SshHost("host1", network.hosts[1].endpoint, link)
         assert (link.user, link.root) == (USER, may_sudo)
+        assert link.folder.startswith(f"{site.temporary}/")  # TMPDIR, also with sudo
         assert host.run(["id", "-u"]).stdout == ("0\n" if may_sudo else "1000\n")
         assert host.run(["sh", "-c", "echo $X"], env={"X": "a b"}).stdout == "a b\n"
         assert host.has_program("ip")

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -20,16 +20,18 @@ from pydantic import ValidationError
 from datapath import report, series
 from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.lanes import open_network
+from datapath.lanes.machine_login import parse_target
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.remote import ClientKey
 from datapath.lanes.spec import Path, Topology
-from datapath.lanes.ssh import _links, parse_target
+from datapath.lanes.ssh import _links
 from tests.cli.server import COMMAND, Dpctl
 from tests.waiting import wait_until
 
 from .sshd import USER, Sshd, open_folder
 
+PROGRAMS = FilePath(__file__).parent / "programs"
 ROOT = FilePath(__file__).resolve().parents[2]
 MACHINES = [{"ssh": "node1", "netdev": "eth1"}, {"ssh": "node2", "netdev": "eth1"}]
 HOST = """\
@@ -78,8 +80,10 @@ class Site:
         done = self.server(*words, memory_bytes=None, env=environment(self.folder))
         return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
-    def start(self, *words: object) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "datapath.cli", *map(str, words)]
+    def start(
+        self, *words: object, program: Sequence[str] = ("-m", "datapath.cli")
+    ) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, *program, *map(str, words)]
         return spawn(
             self.control,
             argv,
@@ -140,8 +144,14 @@ def site() -> Iterator[Site]:
         text += f"Host careless\n{strict}{nothing.format(folder / 'nowhere', folder)}"
         text += "  StrictHostKeyChecking no\n"
         text += f"Host met\n{strict}  UserKnownHostsFile {folder}/nowhere {folder}/met\n"
-        host_key = (folder / "host0" / "host_key.pub").read_text()
-        (folder / "met").write_text(f"{address} {host_key}")
+        (folder / "met").write_text(f"{address} {sshds[0].host_key}")
+        text += f"Host changed\n{strict}  UserKnownHostsFile {folder}/nowhere {folder}/changed\n"
+        (folder / "changed").write_text(f"{address} {sshds[1].host_key}")
+        text += "Host noname\n  HostName nowhere.invalid\nHost bare.invalid\n  User root\n"
+        text += "Host hop\n  ProxyJump jump.invalid\n"
+        missing = "  UserKnownHostsFile {0}/met\n  IdentityFile {1}/nowhere\n"
+        text += f"Host spare\n{missing.format(folder, folder)}{strict}"
+        text += f"Host keyless\n{missing.format(folder, '%d')}{strict}"
         text += f"Host damaged\n{strict}  UserKnownHostsFile {folder}/damaged\n"
         (folder / "damaged").write_text("@nonsense x\n")
         (folder / "ssh-config").write_text(text)
@@ -281,6 +291,44 @@ def test_a_machine_that_dies_fails_its_run_and_is_used_again(
     assert "machine 1 (node2) is gone" in first["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("device", "workload", "program", "links"),
+    [
+        # Programs fail before the machine counts as gone.
+        ("{port: udp}", "perftest, test: write_bw", "perftest-client-0", ["mgmt0", "eth1"]),
+        ("{port: udp}", "stream", "traffic-host1", ["mgmt0", "eth1"]),
+        # They go on.
+        ("{device: kernel}", "iperf3", "iperf3-client-0", ["mgmt0"]),
+    ],
+)
+def test_a_machine_that_is_silent_ends_the_run_with_its_name(
+    site: Site, tmp_path: FilePath, device: str, workload: str, program: str, links: list[str]
+) -> None:
+    path = site.experiment("perftest, test: send_lat, size: 64, iterations: 100", workload)
+    text = (
+        path.read_text()
+        .replace("{port: udp}", device)
+        .replace(workload, f"{workload}, duration: 50s")
+    )
+    path.write_text(text.replace("timeout: 40s", "timeout: 100s"))
+    out, lost = tmp_path / "out", site.sshds[1].host
+    words = ["run", "--no-report", path, "--out", out]
+    process = site.start(*words, program=[str(PROGRAMS / "impatient_dpctl.py")])
+    wait_until(lambda: list(out.glob(f"logs/*/{program}.cmd")), "the client is up")
+    try:
+        for link in links:
+            lost.run(["ip", "link", "set", link, "down"])
+        _, err = process.communicate(timeout=300)
+    finally:
+        for link in ("mgmt0", "eth1"):
+            lost.run(["ip", "link", "set", link, "up"])
+        ipv6 = f"{lost.endpoint.ipv6}/64"
+        lost.run(["ip", "address", "replace", ipv6, "dev", "eth1", "nodad"])
+    (record,) = records(out)
+    assert "machine 1 (node2) is gone: " in record["error"]["message"], err.decode()
+    wait_until(lambda: not list(site.sshds[1].temporary.iterdir()), "its warden has left")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_leaves_the_machines_clean(
     site: Site, tmp_path: FilePath, signum: signal.Signals
@@ -312,6 +360,11 @@ def test_an_interrupted_run_leaves_the_machines_clean(
         ("ssh: node2", "ssh: strict", 3, "machine 1 (strict): its host key is not known", "once"),
         ("ssh: node2", "ssh: unmet", 3, "machine 1 (unmet): its host key is not known", "once"),
         ("ssh: node2", "ssh: unlisted", 3, "(unlisted): its host key is not known", "once"),
+        ("ssh: node2", "ssh: noname", 2, "its HostName nowhere.invalid cannot be", "correct it in"),
+        ("ssh: node2", "ssh: bare.invalid", 2, "has no HostName for it", "add HostName in"),
+        ("ssh: node2", "ssh: hop", 2, "its ProxyJump jump.invalid cannot be", "correct it in"),
+        ("ssh: node2", "ssh: spare", 2, "(node1) and machine 1 (spare) both have", "once"),
+        ("ssh: node2", "ssh: keyless", 2, "(keyless): there is no file /", "configuration names"),
         ("ssh: node2", "ssh: damaged", 2, "damaged: ", "correct that line"),
         ("ssh: node2", "ssh: careless", 2, "(node1) and machine 1 (careless) both have", "once"),
         ("ssh: node2", "ssh: met", 2, "(node1) and machine 1 (met) both have", "once"),
@@ -344,6 +397,15 @@ def test_refusals_name_the_machine_and_say_what_to_do(
     assert hint in text
     assert returned == code or code == 2  # several lacks at once are told with the code 3
     assert "Traceback" not in text
+
+
+def test_a_changed_host_key_is_no_unknown_one(site: Site) -> None:
+    code, text = site.refusal("ssh: node2", "ssh: changed")
+    address = site.sshds[0].host.endpoint.mgmt_ipv4
+    assert code == 3
+    assert f"is not the one that {site.folder}/changed has for {address}" in text
+    assert f"ssh-keygen -f {site.folder}/changed -R {address}" in text
+    assert "StrictHostKeyChecking" not in text
 
 
 @pytest.mark.parametrize(
@@ -407,6 +469,55 @@ def test_what_is_missing_on_a_machine_is_named(site: Site) -> None:
     finally:
         script = f"umount --lazy /usr/bin {FilePath(library).parent} {hidden_files}"
         assert host.run([*inside, script]).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("noexec", "which is on a file system mounted noexec"),
+        ("size=256k", "no space is left for files of machine 1 (node2): "),
+    ],
+)
+def test_a_temporary_folder_that_holds_no_programs(site: Site, options: str, said: str) -> None:
+    sshd = site.sshds[1]
+    pid = sshd.host.run(["pgrep", "--oldest", "--full", "sshd.*host1/host_key"]).stdout.strip()
+    inside = ["nsenter", "-t", pid, "--mount"]
+    mount = ["mount", "-t", "tmpfs", "-o", f"{options},mode=1777", "none", str(sshd.temporary)]
+    assert sshd.host.run([*inside, *mount]).returncode == 0
+    try:
+        code, text = site.refusal()
+    finally:
+        sshd.host.run([*inside, "umount", "--lazy", str(sshd.temporary)])
+    assert code != 0
+    assert said in text
+    assert "set TMPDIR there" in text
+    assert "architecture" not in text
+
+
+def test_only_the_device_minds_a_space_in_the_name_of_the_temporary_folder(
+    site: Site, tmp_path: FilePath
+) -> None:
+    sshd = site.sshds[1]
+    folder = sshd.temporary / "a b"
+    folder.mkdir()
+    (sshd.folder / "root" / ".bashrc").write_text(f"export TMPDIR='{folder}'\n")
+    try:
+        code, text = site.refusal()
+        assert code == 3
+        assert f"LD_PRELOAD cannot name files of its temporary folder {folder}/" in text
+        path = site.experiment("{port: udp}", "{device: kernel}")
+        path.write_text(
+            path.read_text().replace(
+                "perftest, test: send_lat, size: 64, iterations: 100", "iperf3, duration: 1s"
+            )
+            + "collect: {series: [cwnd], interval: 10ms}\n"
+        )
+        done = site.dpctl("run", "--no-report", path, "--out", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert records(tmp_path / "out")[0]["series"]["absent"] == {}
+    finally:
+        (sshd.folder / "root" / ".bashrc").unlink()
+        folder.rmdir()
 
 
 def test_without_root_there_afxdp_is_refused_and_udp_works(site: Site, tmp_path: FilePath) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Hosts reached by ssh: one connection each, on which many programs run.
 
-openssh.py     which host keys the user's ssh configuration trusts
+openssh.py     host keys and keys to log in with, of the user's ssh configuration
 loop.py        the thread in which asyncssh lives
 connection.py  logging in, and the warden that cleans up on the far side
 warden.sh      the warden itself

@@ -44,6 +44,8 @@ WARDEN_PATIENCE_S = 60
 HEARTBEAT_S = 10
 _ANSWER_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 10.0
+_FULL_BYTES = 1 << 20
+"""With less than that, a write that failed has failed for want of space."""
 _CLOSING_S = 0.1  # from the news of a closing connection until it is closed, at most
 _PATH = f'"PATH=$PATH:{":".join(search_path.SYSTEM)}"'
 
@@ -120,8 +122,16 @@ class Connection:
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = asyncio.Lock()
         import_asyncssh()
+        import asyncssh
+
         try:
             loop.call(self._open(login, sudo))
+        except asyncssh.ChannelOpenError as error:
+            closing = self._is_closing()
+            self.close()
+            if closing:
+                raise
+            raise self._refuses_sessions(CapabilityError, error) from None
         except BaseException:
             self.close()
             raise
@@ -141,17 +151,32 @@ class Connection:
             self.lose(str(error))
             raise self.gone() from None
         except asyncssh.SFTPError as error:
-            raise RunFailed(
-                f"files of {self.name}: {error.reason}", hint=f"look at {self.folder} there"
-            ) from None
+            raise self._without_file(error.reason) from None
         except asyncssh.ChannelOpenError as error:
             if self._is_closing():
                 self.lose(str(error))
                 raise self.gone() from None
-            raise RunFailed(
-                f"{self.name} starts no more sessions: {error}",
-                hint="raise MaxSessions in its /etc/ssh/sshd_config",
-            ) from None
+            raise self._refuses_sessions(RunFailed, error) from None
+
+    def _refuses_sessions(self, kind: type[DatapathError], error: Exception) -> DatapathError:
+        return kind(
+            f"{self.name} starts no more sessions: {error}",
+            hint="raise MaxSessions in its /etc/ssh/sshd_config",
+        )
+
+    def _without_file(self, reason: str) -> RunFailed:
+        """For a failure of sftp, which has no word for a full file system."""
+        import asyncssh
+
+        with contextlib.suppress(asyncssh.Error, OSError):
+            left_bytes, files = loop.call(self._space())
+            if left_bytes < _FULL_BYTES or not files:
+                return RunFailed(
+                    f"no space is left for files of {self.name}: {self.folder} there has "
+                    f"{left_bytes >> 10} KiB" + ("" if files else ", and room for no file"),
+                    hint="make space there, or set TMPDIR there to a folder that has some",
+                )
+        return RunFailed(f"files of {self.name}: {reason}", hint=f"look at {self.folder} there")
 
     def _is_closing(self) -> bool:
         """The connection is closed, or is so in a moment: channels are told first."""
@@ -239,6 +264,12 @@ class Connection:
                     ) from None
             return self._sftp
 
+    async def _space(self) -> tuple[int, bool]:
+        """Bytes that are left for the folder, and whether it may have one more file."""
+        found = await (await self.sftp()).statvfs(self.folder)
+        # File systems that do not count files say that they have none of any kind.
+        return found.bavail * found.frsize, not found.files or found.favail > 0
+
     def lose(self, reason: str) -> None:
         """The host is gone from now on; the calls that wait for it fail."""
         if not self._lost:
@@ -280,18 +311,26 @@ class Connection:
 
         assert self._ssh is not None
         script = importlib.resources.files(__package__).joinpath("warden.sh").read_text()
-        shell = [*self._become, "bash", "--norc", "--noprofile", "-c", script]
-        command = shlex.join([*shell, "warden", str(WARDEN_PATIENCE_S)])
+        shell = ["bash", "--norc", "--noprofile", "-c", script, "warden", str(WARDEN_PATIENCE_S)]
+        if self._become:  # sudo would drop TMPDIR
+            keep = f'exec {" ".join(self._become)} env "TMPDIR=${{TMPDIR:-/tmp}}" "$@"'
+            shell = ["sh", "-c", keep, "sh", *shell]
+        command = shlex.join(shell)
         warden = Answers()
         await self._ssh.create_session(lambda: warden, f"exec {command}", encoding=None)
         self._warden = warden
         try:
             hello = await asyncio.wait_for(warden.ask(self._token), LOGIN_TIMEOUT_S)
-            word, self.folder, uid, cpus = hello.split(" ")
+            word, uid, cpus, self.folder = hello.split(" ", 3)
             if word != "ready":
                 raise ValueError
         except (ConnectionError, ValueError, TimeoutError):
             said = warden.last_words() or "it said nothing"
+            if said.startswith("mktemp: "):
+                raise DatapathError(
+                    f"no temporary folder on {self.name}: {said}",
+                    hint="make space there, or set TMPDIR there to a folder for programs",
+                ) from None
             raise DatapathError(
                 f"cannot run a shell on {self.name}: {said}",
                 hint="it needs bash, grep, coreutils and util-linux, "

@@ -133,6 +133,10 @@ class SshHost:
             list(argv), status, out.decode(errors="replace"), err.decode(errors="replace")
         )
 
+    def check_alive(self) -> None:
+        """As lanes.base.Host says."""
+        self.connection.ask("alive")
+
     def facts(self) -> dict[str, Any]:
         """Facts that results may depend on: see datapath.lanes.remote.facts."""
         return facts.gather(self)

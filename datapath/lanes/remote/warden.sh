@@ -6,7 +6,7 @@
 # whatever reason, or nothing was heard of it for PATIENCE seconds, whatever has
 # the token is killed.
 #
-# First line in: the token.  First line out: ready FOLDER UID CPUS.  Then one
+# First line in: the token.  First line out: ready UID CPUS FOLDER.  Then one
 # line out for each line in:
 #   alive          ok
 #   end WORD       kill what has the token followed by WORD; ok
@@ -52,7 +52,7 @@ while read -r key cpus; do
 	[ "$key" != Cpus_allowed_list: ] || break
 done </proc/self/status
 cd /
-echo "ready $folder $UID $cpus"
+echo "ready $UID $cpus $folder"
 
 while read -r -t "$1" verb word; do
 	case $verb in
