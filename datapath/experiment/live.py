@@ -91,11 +91,11 @@ def cause(network: Network | None, error: BaseException) -> BaseException:
 
     It outlasts the run's time-out, since a silent host counts as gone only after a while.
     """
-    for host in network.hosts if network is not None else ():
-        try:
-            host.check_alive()
-        except RunFailed as gone:
-            return gone
+    try:
+        if network is not None:
+            network.check_alive()
+    except RunFailed as gone:
+        return gone
     return error
 
 
@@ -192,7 +192,7 @@ def _tcp(spec: PointSpec, network: Network, conditions: Conditions) -> AbstractC
 def _fetching(network: Network, logs: Path) -> Iterator[None]:
     """Fetch the programs' files into the logs; after a failure, as many as possible.
 
-    Then also what the devices and the path counted.  A host that has ended is the failure's reason.
+    Then also what the devices and the path counted.
     """
     try:
         yield
@@ -201,7 +201,6 @@ def _fetching(network: Network, logs: Path) -> Iterator[None]:
             with contextlib.suppress(DatapathError):
                 host.fetch(logs)
         witness.save(network, logs)
-        network.check_alive()
         raise
     for host in network.hosts:
         host.fetch(logs)

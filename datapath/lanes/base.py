@@ -137,10 +137,6 @@ class Host(Protocol):
         """Run a short command to its end and return its output as text."""
         ...
 
-    def check_alive(self) -> None:
-        """RunFailed when it is gone.  One that is silent is waited for until it counts as gone."""
-        ...
-
 
 @dataclass
 class PathCounters:
@@ -285,7 +281,10 @@ class Network(Protocol):
         ...
 
     def check_alive(self) -> None:
-        """RunFailed, with the name of a host that has ended: why programs of the others failed."""
+        """RunFailed, with the name of a host that is gone: why programs of the others failed.
+
+        A host that is silent is waited for until it counts as gone.
+        """
         ...
 
     def recover(self) -> bool:

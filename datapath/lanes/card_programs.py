@@ -181,7 +181,7 @@ class WithCards:
         return None
 
     def check_alive(self) -> None:
-        """As lanes.base.Network; these hosts do not end by themselves."""
+        """As lanes.base.Network; hosts of this machine do not end by themselves."""
 
     def set_cards(self, topology: Topology) -> None:
         """As lanes.base.Network."""

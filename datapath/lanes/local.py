@@ -128,9 +128,6 @@ class NetnsHost:
             err.decode(errors="replace"),
         )
 
-    def check_alive(self) -> None:
-        """Nothing to do: it is this machine's."""
-
     def _spawn(
         self,
         argv: Sequence[str],

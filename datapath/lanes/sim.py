@@ -106,9 +106,6 @@ class SimHost:
     ) -> subprocess.CompletedProcess[str]:
         self._refuse()
 
-    def check_alive(self) -> None:
-        """Nothing to do: nothing runs there."""
-
     def _refuse(self) -> NoReturn:
         raise LocalError(
             _NO_PROGRAMS, hint="use a workload that it can simulate: stream, flows, incast ..."

@@ -105,6 +105,11 @@ class SshNetwork(WithCards):
             self._add_rdma(index, host, wanted)
         self._device = wanted
 
+    def check_alive(self) -> None:
+        """As lanes.base.Network says."""
+        for host in self.hosts:
+            host.check_alive()
+
     def lacks(self, device: str, port: str) -> Iterator[DatapathError]:
         """Parts that the machines lack for a verbs device (and the port of a dp device)."""
         needs_root = device in rdma.KERNEL_DEVICES or (device == "dp" and port == "afxdp")

@@ -160,9 +160,11 @@ class VmNetwork(WithMiddle):
         self._device = wanted
 
     def check_alive(self) -> None:
-        """As lanes.base.Network says."""
+        """As lanes.base.Network says; a guest's own end says more than that of its connection."""
         for guest in self._guests:
             guest.check_alive()
+        for link in self._links:
+            link.check_alive()
 
     def recover(self) -> bool:
         """End the programs that a failed run left; False when a guest no longer answers."""

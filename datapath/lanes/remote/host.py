@@ -134,7 +134,7 @@ class SshHost:
         )
 
     def check_alive(self) -> None:
-        """As lanes.base.Host says."""
+        """RunFailed when it is gone; a silent one is waited for until it counts as gone."""
         self.connection.ask("alive")
 
     def facts(self) -> dict[str, Any]:
