@@ -33,6 +33,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from datapath import quantiles
 from datapath.errors import LocalError
 
 Flows: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
@@ -296,7 +297,7 @@ class Latencies:
         total = self.count
         if not total:
             return np.full(shares.shape, np.nan)
-        ranks = np.minimum((shares * total).astype(np.int64), total - 1)
+        ranks = np.array([quantiles.rank(float(share), total) for share in shares], np.int64)
         index = np.searchsorted(np.cumsum(self.counts), ranks, side="right")
         low, width = bucket_bounds()
         middle = low[index] + (width[index] - 1) / 2

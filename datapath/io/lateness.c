@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "io/lateness.h"
 
+#define ROUNDING 1e-12
+
 static unsigned bucket_of(uint64_t ns)
 {
 	unsigned power;
@@ -29,13 +31,23 @@ void dp_late_add(struct dp_lateness *l, uint64_t ns)
 		l->max_ns = ns;
 }
 
+/* ceil(q * n), at least 1: as rank() of quantiles.py, which counts from 0. */
+static uint64_t rank_of(double q, uint64_t n)
+{
+	double exact = q * (double)n * (1 - ROUNDING);
+	uint64_t rank = (uint64_t)exact;
+
+	rank += (double)rank < exact;
+	return rank ? rank : 1;
+}
+
 uint64_t dp_late_quantile(const struct dp_lateness *l, double q)
 {
-	uint64_t rank = (uint64_t)(q * (double)l->n), seen = 0, end;
+	uint64_t rank = rank_of(q, l->n), seen = 0, end;
 
 	for (unsigned i = 0; i < DP_LATE_BUCKETS; i++) {
 		seen += l->bucket[i];
-		if (seen > rank) {
+		if (seen >= rank) {
 			end = bucket_end(i);
 			return end < l->max_ns ? end : l->max_ns;
 		}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.compute
 # What marks the rule's code, in which files it is looked for, and the one that has it.
 HOMES = {
     "which name was meant": (r"^\s*(import|from) difflib\b", "**/*.py", "spelling.py"),
-    "the nearest rank": (r"\blen\(\w+\) - 1, int\(", "**/*.py", "quantiles.py"),
+    "the nearest rank": (r"\blen\(\w+\) - 1, int\(|\bceil\(share\b", "**/*.py", "quantiles.py"),
     "the kernel's clocks": (r"\bclock_gettime\(", "**/*.[ch]", "posix/clock.h"),
     "random numbers": (r"0x9e3779b97f4a7c15|0x94d049bb133111eb", "**/*.[ch]", "wire/random.h"),
     "numbers from text": (r"\b(strto(u?ll?|d|f)|ato[ilf])\(", "**/*.[ch]", "posix/number.h"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from datapath.errors import LocalError
 from datapath.fabric import flows as ft
 from datapath.native import paths
+from datapath.quantiles import nearest_rank
 
 HEADER = paths.PACKAGE / "fabric" / "flows.h"
 
@@ -186,8 +187,20 @@ def test_quantiles_are_near_the_exact_ones(values: list[int]) -> None:
     assert latencies.sum_ns == sum(values)
     ranked = sorted(values)
     for share in (0.0, 0.5, 0.9, 0.99, 1.0):
-        exact = ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+        exact = nearest_rank(ranked, share)
         assert latencies.quantile(share) == pytest.approx(exact, rel=1 / 128, abs=0.5)
+
+
+def test_a_quantile_is_the_nearest_rank() -> None:
+    """ceil(share * n), counted from 1; shares of a hundred are no binary fractions."""
+    hundred = ft.Latencies()
+    hundred.add(range(1, 101))
+    for of_hundred in (1, 7, 29, 50, 58, 99, 100):
+        share = of_hundred / 100
+        assert hundred.quantile(share) == nearest_rank(range(1, 101), share) == of_hundred
+    assert nearest_rank([10, 20], 0.5) == 10
+    assert nearest_rank([10, 20], 0.51) == 20
+    assert nearest_rank([10, 20], 0.0) == 10
 
 
 def test_merged_latencies_are_those_of_all_values() -> None:

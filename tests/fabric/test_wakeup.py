@@ -69,7 +69,7 @@ def latency_ns(wakeup: Wakeup | None, share: float = 0.5, count: int = 10) -> fl
 )
 def test_delays_have_the_quantiles_that_were_asked_for(points: Any) -> None:
     """A message waits for the receiver's program, and its acknowledgement for the sender's."""
-    result = run(messages(20_000), Wakeup(Lateness(points), SELDOM, spin_ns=0))
+    result = run(messages(60_000), Wakeup(Lateness(points), SELDOM, spin_ns=0))
     shares, delays = zip(*points, strict=True)
     rng = np.random.default_rng(1)
     both = sum(np.interp(rng.random(200_000), shares, delays) for _ in range(2))

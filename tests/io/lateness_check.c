@@ -16,7 +16,7 @@ static void quantiles_are_close(void)
 	for (uint64_t ns = 1; ns <= 100000; ns++)
 		dp_late_add(&late, ns);
 	for (size_t i = 0; i < sizeof(shares) / sizeof(*shares); i++) {
-		exact = 1 + (uint64_t)(shares[i] * 100000);
+		exact = shares[i] > 0 ? (uint64_t)(shares[i] * 100000 + 0.5) : 1;
 		found = dp_late_quantile(&late, shares[i]);
 		assert(found >= exact && found <= exact + exact / 16);
 	}
@@ -31,6 +31,17 @@ static void any_number_has_a_bucket(void)
 	dp_late_add(&late, UINT64_MAX);
 	assert(dp_late_quantile(&late, 0) == 0);
 	assert(dp_late_quantile(&late, 0.9) == UINT64_MAX);
+}
+
+static void the_nearest_rank(void)
+{
+	memset(&late, 0, sizeof(late));
+	for (unsigned i = 1; i <= 10; i++)
+		dp_late_add(&late, i);
+	assert(dp_late_quantile(&late, 0.5) == 5);
+	assert(dp_late_quantile(&late, 0.51) == 6);
+	assert(dp_late_quantile(&late, 0.9) == 9);
+	assert(dp_late_quantile(&late, 1) == 10);
 }
 
 static void json_has_count_and_quantiles(void)
@@ -51,6 +62,7 @@ int main(void)
 {
 	quantiles_are_close();
 	any_number_has_a_bucket();
+	the_nearest_rank();
 	json_has_count_and_quantiles();
 	return 0;
 }

@@ -182,8 +182,8 @@ def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric
 def _completion(
     flows: Flows, rows: Any, ideal: Ideal | None
 ) -> tuple[list[Metric], dict[str, list[float]]]:
-    """Times from the scheduled start to the end, of the flows that finished."""
-    finished = rows["finish_ns"] > 0
+    """Times from the scheduled start to the end, of flows of a number of bytes that finished."""
+    finished = (rows["finish_ns"] > 0) & (flows["bytes"] != UNTIL_STOP)
     done = flows[finished]
     fct = rows["finish_ns"][finished].astype(np.float64) - done["start_ns"]
     metrics = [Metric(f"fct_{n}", _rank(fct, q), "ns") for n, q in _QUANTILES.items() if fct.size]

@@ -122,6 +122,19 @@ def test_completion_counts_from_the_scheduled_start() -> None:
     assert found["fct_p50"] == 50 * US, "waiting behind another flow of the QP is part of it"
 
 
+def test_flows_without_end_have_no_completion_time() -> None:
+    """They end when they are told to, with no size that a slowdown could refer to."""
+    flows = pair([5_000, table.UNTIL_STOP])
+    ideal = Ideal(8e9, Framing(1000, 0), 5 * US)
+    results = done(flows, [20 * US, 900 * US], delivered_bytes=[5_000, 800_000])
+    outcome = measure.outcome(flows, results, ideal=ideal, completion=True)
+    found = {m.name: m.value for m in outcome.metrics}
+    assert found["fct_p50"] == found["fct_p999"] == 20 * US
+    assert found["slowdown_p999"] == found["slowdown_p999_small"] == pytest.approx(2)
+    assert "slowdown_p50_large" not in found
+    assert outcome.samples["fct_ns"] == [20 * US]
+
+
 def test_utilisation_of_a_shared_and_of_own_links() -> None:
     flows = table.empty(3)
     flows["src"], flows["dst"] = [0, 1, 2], [2, 3, 1]
@@ -171,7 +184,7 @@ def test_rounds_end_with_their_last_flow() -> None:
     flows = pair([100] * 4, [0, 0, 1000, 1000])
     flows["tag"] = [0, 0, 1, 1]
     found = values(flows, done(flows, [300, 500, 1200, 1100]), rounds=True)
-    assert (found["round_p50"], found["round_p99"]) == (500, 500)
+    assert (found["round_p50"], found["round_p99"]) == (200, 500)
     unfinished = done(flows, [300, 500, 1200, 0])
     assert "round_p50" not in values(flows, unfinished, rounds=True)
 
