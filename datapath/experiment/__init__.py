@@ -6,6 +6,7 @@ spec.py       the format: sections, keys, types, meaning
 schema.py     which keys may stand where, and which one was meant
 load.py       reads a file, says everything that is wrong with it
 explain.py    errors of pydantic in the words of the file
+networks.py   mistakes in a point's network
 report_section.py  checks plots and claims
 axes.py       the axes of a sweep
 sweep.py      axes -> points -> runs in their order

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from datapath import foreign
 from datapath.cc.spec import Cc
 from datapath.errors import DatapathError, LocalError
-from datapath.experiment import twins
+from datapath.experiment import networks, twins
 from datapath.experiment.axes import Axis, read_axes
 from datapath.experiment.document import (
     BYTES_MAX,
@@ -261,6 +261,8 @@ class _Loader:
                 for place, cc in spec.algorithms.items():
                     self._check_cc(raw, cc, place)
                 self._check_tcp(raw, spec)
+                for place, error in networks.mistakes(spec):
+                    self._add(raw.source_of(place), _with_hint(error))
                 self._check_code(raw, spec)
                 points.append(Point(point_key(spec, raw.axes, files), raw.axes, spec))
         self._check_twins(raw_points, points)

@@ -28,10 +28,15 @@ if TYPE_CHECKING:
 
 
 class Lacking(CapabilityError):
-    """Several things are missing; `lacks` has each with its own hint."""
+    """Several things are missing; `lacks` has each with its own hint.
+
+    When all of them are mistakes of the file, it exits as for a mistake of the file.
+    """
 
     def __init__(self, lacks: Sequence[DatapathError]) -> None:
         self.lacks = list(lacks)
+        if all(isinstance(lack, LocalError) for lack in lacks):
+            self.exit_code = LocalError.exit_code
         super().__init__("\n".join(map(str, lacks)), hint=lacks[0].hint if lacks else "")
 
 
@@ -103,7 +108,6 @@ def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
         spec = point.spec
         yield from _network(spec, experiment.folder)
         yield from _telemetry(spec)
-        yield from _policer(spec)
         lane = spec.topology.of_lane
         if lane.simulated:
             yield from _simulation(spec)
@@ -199,24 +203,6 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
             f"{transport.path_mtu}, and an MTU of {mtu} has no room for them",
             hint="raise topology.mtu, or set a smaller transport.path_mtu",
         )
-
-
-def _policer(spec: PointSpec) -> Iterator[DatapathError]:
-    """A bucket that is smaller than a packet never lets one pass."""
-    from datapath.fabric.links import frame_bytes
-    from datapath.xdp.impair import DIRECTIONS
-
-    if spec.topology.of_lane.keeps_mtu:
-        return
-    largest = frame_bytes(spec.topology.mtu)
-    for direction in DIRECTIONS:
-        policer = spec.path.link(direction).policer
-        if policer is not None and policer.burst_bytes < largest:
-            yield LocalError(
-                f"path.policer: a burst of {policer.burst_bytes} bytes passes no {direction} "
-                f"packet of topology.mtu {spec.topology.mtu}, which takes {largest} on the wire",
-                hint=f"give a burst of {largest}B or more",
-            )
 
 
 def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:

@@ -28,5 +28,5 @@ class Pfc(BaseModel):
     headroom: Bytes | None = Field(
         None,
         description="Room of a port alone, for what still arrives once its peer is paused. "
-        "Unset: as much as rate, delay and MTU of the links ask for.",
+        "Unset: as much as rate, delay and MTU of the links ask for; with less, packets are lost.",
     )

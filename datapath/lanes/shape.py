@@ -176,6 +176,12 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
     headroom = pfc.headroom
     if headroom is None:
         headroom = max(headroom_bytes(link, frame) for link in links)
+    if headroom < frame:
+        raise LocalError(
+            f"topology.pfc: a headroom of {headroom} bytes holds no packet of {frame} bytes, which "
+            "arrives after each pause",
+            hint="leave headroom out: it then follows from rate, delay and MTU of the links",
+        )
     xoff = total // parts - headroom if pfc.xoff is None else pfc.xoff
     if headroom * parts > total or xoff <= 0:
         raise LocalError(

@@ -173,14 +173,16 @@ static bool take_lossless(struct dp_buffer *b, struct ingress *in, const struct 
 		b->used += f->bytes;
 		return true;
 	}
+	/* Also for a frame that will be dropped, but not if nothing of the port waits: the port goes
+	 * on when what waits leaves. */
+	if (!in->paused && (in->bytes + in->headroom || f->bytes <= b->headroom_bytes)) {
+		in->paused = true;
+		b->pfc(b->user, f->ingress, f->class, true, now);
+	}
 	if (in->headroom + f->bytes > b->headroom_bytes)
 		return false;
 	in->headroom += f->bytes;
 	b->headroom_used += f->bytes;
-	if (!in->paused) {
-		in->paused = true;
-		b->pfc(b->user, f->ingress, f->class, true, now);
-	}
 	return true;
 }
 

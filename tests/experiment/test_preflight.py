@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from datapath.errors import CapabilityError, LocalError
 from datapath.experiment import preflight
 from datapath.experiment.preflight import Lacking
 from datapath.native import paths
@@ -19,7 +20,8 @@ from .conftest import Load
 def lacks(load: Load, old: str = "", new: str = "") -> dict[str, str]:
     with pytest.raises(Lacking) as caught:
         preflight.check(load(old, new))
-    assert caught.value.exit_code == 3
+    mistakes = all(isinstance(lack, LocalError) for lack in caught.value.lacks)
+    assert caught.value.exit_code == (2 if mistakes else 3)
     return {str(lack): lack.hint for lack in caught.value.lacks}
 
 
@@ -51,15 +53,16 @@ def test_missing_programs_come_with_their_packages(
             "set: {transport.port: udp, transport.options.paths: 4}",
             "options.paths is 4, and a port of kind udp has one UDP source port",
         ),
-        (
-            "loss: 0",
-            "forward: {policer: {rate: 1gbit, burst: 9037B}}",
-            "a burst of 9037 bytes passes no forward packet of topology.mtu 9000, which takes 9038",
-        ),
     ],
 )
 def test_what_this_version_has_not(load: Load, old: str, new: str, said: str) -> None:
     assert any(said in lack for lack in lacks(load, old, new))
+
+
+def test_mistakes_of_the_file_alone_exit_as_such() -> None:
+    wrong, missing = LocalError("a mistake"), CapabilityError("no program")
+    assert Lacking([wrong, wrong]).exit_code == LocalError.exit_code
+    assert Lacking([wrong, missing]).exit_code == CapabilityError.exit_code
 
 
 PLAIN = """\
@@ -77,6 +80,7 @@ exec chroot . "$@"
 CHECK = """\
 import sys
 from pathlib import Path
+from datapath.errors import CapabilityError, LocalError
 from datapath.experiment import preflight
 from datapath.experiment.load import load_text
 try:

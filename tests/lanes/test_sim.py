@@ -284,6 +284,7 @@ def test_with_too_little_headroom_pfc_drops() -> None:
         ({"pfc": True, "buffer": "1MB", "preset": "p2p", "hosts": 2}, {}, "constant rate"),
         ({"pfc": True, "buffer": "50kB"}, {}, "too few for PFC on 4 ports"),
         ({"pfc": {"xoff": "9kB", "xon": "10kB"}, "buffer": "1MB"}, {}, "xon is 10000, above xoff"),
+        ({"pfc": {"headroom": "100B"}, "buffer": "1MB"}, {}, "headroom of 100 bytes holds no"),
     ],
 )
 def test_pfc_that_makes_no_sense(section: dict[str, Any], way: dict[str, Any], words: str) -> None:

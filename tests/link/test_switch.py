@@ -258,6 +258,26 @@ def test_pfc_loses_when_the_headroom_is_too_small() -> None:
     switch.close()
 
 
+def test_a_frame_that_the_headroom_cannot_hold_pauses_too(make_switch: Any) -> None:
+    switch = make_switch(1, **{**LOSSLESS, "headroom_bytes": 100})
+    for i in range(30):
+        switch.links[0].offer(i, bytes=1000, ingress=2)
+    # Frame 0 is transmitted, 1 to 20 wait, and the others are dropped.
+    assert switch.pauses == [(2, 0, True, 21)]
+    assert switch.links[0].stats.overflowed == 9
+    switch.links[0].arrivals()
+    assert [paused for _, _, paused, _ in switch.pauses] == [True, False]
+
+
+def test_a_port_of_which_nothing_waits_is_not_paused(make_switch: Any) -> None:
+    """Nothing would leave and let it go on."""
+    switch = make_switch(1, **{**LOSSLESS, "headroom_bytes": 100})
+    switch.links[0].offer(0, bytes=1000, ingress=0)
+    switch.links[0].offer(0, bytes=20_001, ingress=2)
+    assert switch.links[0].stats.overflowed == 1
+    assert switch.pauses == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

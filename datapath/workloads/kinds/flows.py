@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from datapath.units import Bytes, DurationNs, Fraction
 from datapath.workloads.base import RunContext
 from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams, pair_indices
+from datapath.workloads.traffic.sizes import SizesName
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
@@ -31,12 +33,11 @@ class SmallFlows(BaseModel):
 class FlowsParams(TrafficParams):
     """Flows of drawn sizes begin at drawn times: an open loop."""
 
-    sizes: str = Field(
+    sizes: SizesName = Field(
         "websearch",
-        min_length=1,
         description="Distribution of flow sizes: websearch, fb_hadoop, alistorage2019, or a file "
         "of your own (with a / in its name) with two columns: bytes, and the percentage of flows "
-        "that are not larger.",
+        "that are not larger. Or one size for all flows: 64KiB.",
     )
     load: Fraction = Field(
         0.5, gt=0, description="Payload that each source offers, as a share of its link's rate."
@@ -57,19 +58,19 @@ class FlowsParams(TrafficParams):
         "Unset: all flows share QPs and DSCP 0.",
     )
 
-    @field_validator("sizes")
-    @classmethod
-    def _known_sizes(cls, value: str) -> str:
-        from datapath.workloads.traffic.sizes import check_name
-
-        return check_name(value)
-
     @property
     def has_load(self) -> bool:
         return True
 
     def data(self) -> Mapping[tuple[str | int, ...], str]:
         return {("sizes",): self.sizes} if "/" in self.sizes else {}
+
+    def mistakes(
+        self, folder: Path, hosts: Sequence[str]
+    ) -> Mapping[tuple[str | int, ...], Sequence[str]]:
+        from datapath.workloads.traffic import sizes
+
+        return {place: sizes.mistakes(folder / name) for place, name in self.data().items()}
 
 
 class PoissonFlows(Traffic):

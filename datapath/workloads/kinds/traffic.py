@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
@@ -75,6 +76,13 @@ class TrafficGroupsParams(TrafficParams):
             for index, group in enumerate(self.flows)
             if group.file is not None
         }
+
+    def mistakes(
+        self, folder: Path, hosts: Sequence[str]
+    ) -> Mapping[tuple[str | int, ...], Sequence[str]]:
+        from datapath.workloads.traffic import sizes
+
+        return {place: sizes.mistakes(folder / name) for place, name in self.data().items()}
 
     def check_events(self, events: Sequence[Event]) -> None:
         names = [group.name for group in self.flows]

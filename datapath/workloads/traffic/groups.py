@@ -14,7 +14,6 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 
@@ -22,6 +21,7 @@ from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.spelling import or_rather
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
+from datapath.workloads.traffic.sizes import SizesName
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
@@ -97,11 +97,10 @@ class FlowGroup(BaseModel):
         description="Payload that each flow offers, in messages that begin at equal intervals, "
         "however long they take. With distribution: that each sender offers on average.",
     )
-    distribution: str | None = Field(
+    distribution: SizesName | None = Field(
         None,
-        min_length=1,
         description="Flows of drawn sizes begin at drawn times (Poisson): websearch, fb_hadoop, "
-        "alistorage2019, or a file of your own with a / in its name.",
+        "alistorage2019, a file of your own with a / in its name, or one size for all: 64KiB.",
     )
     load: Fraction | None = Field(
         None, gt=0, description="With distribution, in place of rate: share of the link's rate."
@@ -136,13 +135,6 @@ class FlowGroup(BaseModel):
         description="Congestion control of these flows; unset: that of the file. TCP has {tcp: "
         "NAME}, of an algorithm that the kernel knows.",
     )
-
-    @field_validator("distribution")
-    @classmethod
-    def _known_sizes(cls, value: str | None) -> str | None:
-        from datapath.workloads.traffic.sizes import check_name
-
-        return value if value is None else check_name(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> FlowGroup:

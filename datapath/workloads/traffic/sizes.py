@@ -2,18 +2,22 @@
 """Distributions of flow sizes: piecewise linear CDFs, from files.
 
 A file has one point a line, bytes and the percentage of flows that are not larger, from 0 % to
-100 %, both growing; lines that begin with # are comments.  Between two points sizes are spread
-evenly.  That is the form and the meaning of the HPCC artefact's files.
+100 %; lines that begin with # are comments.  Shares grow from line to line.  Between two points
+sizes are spread evenly, and a size that is repeated with a higher share is a step: so many flows
+have just this size.  That is the form and the meaning of the HPCC artefact's files.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
 
 from datapath import foreign
 from datapath.errors import LocalError
+from datapath.units import parse_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +26,7 @@ PUBLISHED = ("websearch", "fb_hadoop", "alistorage2019")
 """Names of the files in cdf/, each of which states its source."""
 
 _BYTES_MAX = 2**20
+_SIZE_MAX = 2**30
 _FOLDER = Path(__file__).parent / "cdf"
 
 
@@ -29,7 +34,7 @@ _FOLDER = Path(__file__).parent / "cdf"
 class Sizes:
     """A distribution of flow sizes.
 
-    bytes, shares: the points of the CDF, growing; shares from 0 to 1.
+    bytes, shares: the points of the CDF; shares grow from 0 to 1, and sizes do not fall.
     """
 
     name: str
@@ -58,19 +63,49 @@ class Sizes:
         return np.interp(sizes, self.bytes, self.shares)
 
 
-def check_name(name: str) -> str:
-    """The name itself; ValueError when it is no distribution and no file."""
-    if name not in PUBLISHED and "/" not in name:
+def _known(value: object) -> object:
+    """What may name sizes, as text; ValueError for text that does not."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = f"{value}B"
+    if not isinstance(value, str) or value in PUBLISHED or "/" in value:
+        return value
+    try:
+        constant = parse_bytes(value)
+    except ValueError:
         raise ValueError(
-            f"no distribution {name!r}: there are {', '.join(PUBLISHED)}; a file of "
-            "your own is written with a slash, ./my.cdf"
-        )
-    return name
+            f"no distribution {value!r}: there are {', '.join(PUBLISHED)}; a file of your own is "
+            "written with a slash, ./my.cdf; one size for all flows with its unit, 64KiB"
+        ) from None
+    if not 1 <= constant <= _SIZE_MAX:
+        raise ValueError("sizes are 1 byte to 1 GiB")
+    return value
+
+
+SizesName = Annotated[
+    str,
+    BeforeValidator(_known),
+    WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "minimum": 1}),
+]
+"""One of PUBLISHED, a file (with a slash), or a number of bytes."""
 
 
 def named(name: str, folder: Path) -> Sizes:
-    """One of PUBLISHED, or that of a file.  folder: where a relative file name begins."""
-    return read(folder / name) if "/" in name else published(name)
+    """Those of a SizesName.  folder: where a relative file name begins."""
+    if "/" in name:
+        return read(folder / name)
+    if name in PUBLISHED:
+        return published(name)
+    size = float(parse_bytes(name))
+    return Sizes(name, (size, size), (0.0, 1.0))
+
+
+def mistakes(path: Path) -> list[str]:
+    """What is wrong with a file; the first mistake only."""
+    try:
+        read(path)
+    except LocalError as error:
+        return [f"{error}; {error.hint}" if error.hint else str(error)]
+    return []
 
 
 def published(name: str) -> Sizes:
@@ -106,8 +141,10 @@ def _point(
         size, share = map(float, words)
     except ValueError:
         raise LocalError(f"{path}:{number}: {' '.join(words)!r} is not two numbers") from None
-    if not (0 <= size <= 2**30 and 0 <= share <= 100):
+    if not (0 <= size <= _SIZE_MAX and 0 <= share <= 100):
         raise LocalError(f"{path}:{number}: sizes are 0 to 1 GiB, shares 0 to 100 %")
-    if before is not None and not (size > before[0] and share > before[1]):
-        raise LocalError(f"{path}:{number}: both columns have to grow from line to line")
+    if before is not None and not (size >= before[0] and share > before[1]):
+        raise LocalError(
+            f"{path}:{number}: shares have to grow from line to line, and sizes must not fall"
+        )
     return size, share

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy  # its parts are imported where they are used
+from pydantic import ValidationError
 
 from datapath.errors import LocalError
+from datapath.workloads.kinds.flows import FlowsParams
 from datapath.workloads.traffic import sizes
 
 # getAvg() of the artefact's custom_rand.py over its files.
@@ -65,14 +68,37 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert set(np.unique(found.draw(np.random.default_rng(1), 1000))) <= set(range(100, 201))
 
 
+def test_a_size_that_is_repeated_is_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "steps.cdf"
+    path.write_text("100 0\n100 40\n5000 40.000001\n5000 100\n")
+    found = sizes.read(path)
+    assert found.mean_bytes == pytest.approx(0.4 * 100 + 0.6 * 5000, rel=1e-4)
+    drawn = found.draw(np.random.default_rng(1), 10_000)
+    assert set(np.unique(drawn)) == {100, 5000}
+    assert (drawn == 100).mean() == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize(("written", "size"), [(1000, 1000), ("1kB", 1000), ("64KiB", 65536)])
+def test_one_size_for_all_flows(written: Any, size: int) -> None:
+    found = sizes.named(FlowsParams(sizes=written).sizes, Path())
+    assert found.mean_bytes == size
+    assert set(found.draw(np.random.default_rng(1), 100)) == {size}
+
+
+@pytest.mark.parametrize("written", ["websurch", "", 0, "2GiB", True])
+def test_what_names_no_sizes(written: Any) -> None:
+    with pytest.raises(ValidationError, match="sizes"):
+        FlowsParams(sizes=written)
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
         ("", "from 0 to 100"),
         ("10 0\n20 90\n", "from 0 to 100"),
         ("10 5\n20 100\n", "from 0 to 100"),
-        ("10 0\n10 100\n", ":2: both columns have to grow"),
-        ("10 0\n20 50\n30 40\n", ":3: both columns"),
+        ("10 0\n9 100\n", ":2: shares have to grow .*, and sizes must not fall"),
+        ("10 0\n20 50\n30 40\n", ":3: shares have to grow"),
         ("10 0\nx 100\n", ":2: 'x 100' is not two numbers"),
         ("10 0\n20 100 3\n", "not two numbers"),
         ("10 0\n20 101\n", "shares 0 to 100"),

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Networks that cannot be are mistakes of the file, with their places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datapath.experiment.document import InvalidFile
+from datapath.experiment.load import load
+
+FILE = """\
+version: 1
+name: wrong
+topology: {{lane: sim, preset: star, hosts: 8, mtu: 1500, buffer: {buffer}, pfc: true}}
+path: {{rate: 10gbit, delay: 1us{path}}}
+workload: {{kind: flows, sizes: {sizes}, load: 10%}}
+events: [{{at: 1ms, path: {{delay: {delay}}}}}]
+"""
+
+
+def text(buffer: str = "4MiB", path: str = "", sizes: str = "websearch", delay: str = "2us") -> str:
+    return FILE.format(buffer=buffer, path=path, sizes=sizes, delay=delay)
+
+
+def test_what_can_be_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "right.yaml"
+    file.write_text(text(path=", policer: {rate: 1gbit, burst: 1538B}"))
+    assert len(load(file).points) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line", "said"),
+    [
+        ({"buffer": "20kB"}, 3, "too few for PFC on 8 ports"),
+        (
+            {"path": ", policer: {rate: 1gbit, burst: 1537B}"},
+            4,
+            "a burst of 1537 bytes passes no forward packet of topology.mtu 1500, which takes 1538",
+        ),
+        (
+            {"path": ", backward: {policer: {rate: 1gbit, burst: 1537B}}"},
+            4,
+            "a burst of 1537 bytes passes no backward packet",
+        ),
+        ({"sizes": "./bad.cdf"}, 5, "bad.cdf:2: shares have to grow"),
+        ({"delay": "10ms"}, 6, "too few for PFC on 8 ports"),
+    ],
+)
+def test_a_network_that_cannot_be(
+    tmp_path: Path, wrong: dict[str, str], line: int, said: str
+) -> None:
+    (tmp_path / "bad.cdf").write_text("1000 0\n500 100\n")
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text(**wrong))
+    with pytest.raises(InvalidFile) as caught:
+        load(file)
+    found = {problem.message: problem.place.line for problem in caught.value.problems}
+    assert any(said in message and line == at for message, at in found.items()), found
