@@ -125,3 +125,7 @@ class Field:
         if (low is not None and value < low) or (high is not None and value > high):
             raise LocalError(f"{where} is {value!r}, outside {self.range_text()}{unit}")
         return value if self.kind == "int" else float(value)
+
+    def given(self, value: float) -> float | bool:
+        """What checked() has returned, as it takes it."""
+        return bool(value) if self.kind == "bool" else value

@@ -176,5 +176,7 @@ def _outcome(run: Run, record: RunRecord) -> str:
         )
         # The CPUs did not suffice, so the numbers are worth less.
         result = "; ".join(filter(None, (result, record.cpu_limit)))
-    line = f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"
-    return printable(line)
+    lines = [f"block {run.repetition}  {run.point.label}: {result} ({record.seconds:.1f} s)"]
+    if record.error is not None and record.error["hint"]:
+        lines.append(f"hint: {record.error['hint']}")
+    return "\n".join(map(printable, lines))

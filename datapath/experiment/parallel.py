@@ -65,7 +65,11 @@ class Task:
 
 @dataclass
 class Answer:
-    """Result of a task.  logs: content of files by name.  error: {message, hint} of a failure."""
+    """Result of a task.
+
+    logs: content of files by name.  logs_in: the folder of these files while the task ran; texts of
+    error may name it.  error: {message, hint} of a failure.
+    """
 
     seconds: float = 0.0
     metrics: list[Metric] = field(default_factory=list)
@@ -75,6 +79,7 @@ class Answer:
     notes: dict[str, str] = field(default_factory=dict)
     path_counters: dict[str, dict[str, int]] = field(default_factory=dict)
     logs: dict[str, bytes] = field(default_factory=dict)
+    logs_in: str = ""
     error: dict[str, str] | None = None
 
 
@@ -135,6 +140,7 @@ def measure(task: Task) -> Answer:
             for path in sorted(logs.rglob("*"))
             if path.is_file()
         }
+        answer.logs_in = str(logs)
     answer.seconds = round(time.monotonic() - begin, 6)
     return answer
 
@@ -210,11 +216,18 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
 
 
 def write_logs(folder: Path, answer: Answer, source: str) -> None:
-    """Keep a worker's logs; RemoteError (and nothing written) for a name that leads out."""
+    """Keep a worker's logs; RemoteError (and nothing written) for a name that leads out.
+
+    An error that names the folder in which they were names this one then.
+    """
     logs = {folder / plain_path(name, source): data for name, data in answer.logs.items()}
     for path, content in logs.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    if answer.error is not None and answer.logs_in:
+        answer.error = {
+            key: text.replace(answer.logs_in, str(folder)) for key, text in answer.error.items()
+        }
 
 
 # --- where tasks are made --------------------------------------------------------------------

@@ -37,7 +37,10 @@ class SetLink:
 
 @dataclass(frozen=True)
 class PauseLink:
-    """At a time, classes (a mask) of a link stop, or go on."""
+    """At a time, classes (a mask) of a link stop, or go on.
+
+    If nothing else moves for 100 ms meanwhile, this is a deadlock, whatever change comes later.
+    """
 
     at_ns: int
     link: int

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from math import ceil
 from typing import Any, ClassVar, Literal
 
+from datapath.errors import LocalError
 from datapath.link.impairments import IMPAIRMENTS
 
 PAUSE_FRAME_BYTES = 64 + 20
@@ -210,13 +211,13 @@ class Link:
             for name, value in asdict(self.aqm).items():
                 setattr(config.aqm, name, value)
         if self.marking is not None:
-            config.marking.kind = {"step": 1, "red": 2}[self.marking.kind]
+            config.marking.kind = _numbered(self.marking, "step", "red")
             config.marking.kmin_bytes = self.marking.kmin_bytes
             config.marking.kmax_bytes = self.marking.kmax_bytes
             config.marking.pmax = self.marking.pmax
         if self.jitter is not None:
             jitter = config.jitter
-            jitter.kind = {"normal": 1, "pareto": 2, "trace": 3}[self.jitter.kind]
+            jitter.kind = _numbered(self.jitter, "normal", "pareto", "trace")
             jitter.reorders = self.jitter.reorders
             jitter.scale_ns, jitter.shape = self.jitter.scale_ns, self.jitter.shape
             if self.jitter.samples_ns:
@@ -291,6 +292,15 @@ class SharedBuffer:
         config.pfc_classes = self.pfc_classes
         config.xoff_bytes, config.xon_bytes = self.xoff_bytes, self.xon_bytes
         config.headroom_bytes = self.headroom_bytes
+
+
+def _numbered(setting: Marking | Jitter, *kinds: str) -> int:
+    """The number of a setting's kind, from 1, as link.h has them; LocalError for another kind."""
+    if setting.kind not in kinds:
+        raise LocalError(
+            f"{type(setting).__name__}: kind is {setting.kind!r}", hint=f"kinds: {', '.join(kinds)}"
+        )
+    return kinds.index(setting.kind) + 1
 
 
 def frame_bytes(mtu: int) -> int:

@@ -155,7 +155,8 @@ def _algorithm(algorithm: Algorithm) -> dict[str, Any] | None:
     source = algorithm.algorithm
     registered = Path(source.file).is_relative_to(paths.PACKAGE)
     name = algorithm.name if registered else f"{source.file}:{source.class_name}"
-    return {"name": name, "params": dict(algorithm.params)}
+    params = {field.name: field.given(algorithm.params[field.name]) for field in source.params}
+    return {"name": name, "params": params}
 
 
 def _compiled(value: dict[str, Any] | None) -> Algorithm:

@@ -48,6 +48,7 @@ _SLICE = 200_000
 """Turns of the event loop between two looks at Python's signals."""
 _RESULT_BYTES = traffic.RESULT_DTYPE.itemsize
 _STALL_NS = 100_000_000
+"""Between two looks for a deadlock; more where links are long, and little happens in a time."""
 
 
 class Simulation:
@@ -203,7 +204,6 @@ class _Run:
             emulator = wakeup.emulator.fill(ffi)
             late.emulator, late.n_emulator = emulator, len(emulator)
             self.kept.append(emulator)
-        config.stall_ns += wakeup.longest_ns
         self.kept += [packet, timer]
 
     # --- traffic and its algorithms ---

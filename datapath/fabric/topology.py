@@ -124,7 +124,8 @@ class Star:
     buffer: SharedBuffer | None = None
 
     def graph(self) -> Graph:
-        _at_least(self, hosts=self.hosts - 1)
+        if self.hosts < 2:
+            raise LocalError(f"Star: hosts is {self.hosts}, at least 2 are needed")
         hosts = [f"host{i}" for i in range(self.hosts)]
         down = self.edge if self.downlink is None else self.downlink
         cables = (Cable(i, self.hosts, self.edge, down) for i in range(self.hosts))

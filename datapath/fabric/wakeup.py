@@ -52,8 +52,3 @@ class Wakeup:
     emulator: Lateness | None = None
     spin_ns: int = 20_000
     awake_ns: int = 0
-
-    @property
-    def longest_ns(self) -> int:
-        all_of_them = (self.packet, self.timer, self.emulator)
-        return max(late.points[-1][1] for late in all_of_them if late is not None)

@@ -249,6 +249,47 @@ def test_what_fails_on_a_worker_is_the_runs_failure(file: Path) -> None:
     assert gone.metrics == []
 
 
+RING = """\
+version: 1
+name: ring
+topology:
+  lane: sim
+  preset: graph
+  mtu: 1500
+  buffer: 400kB
+  pfc: {xoff: 20kB, xon: 10kB, headroom: 20kB}
+  graph:
+    links: [{ends: h0--s0}, {ends: h1--s1}, {ends: h2--s2}, {ends: h3--s3}, {ends: h4--s4},
+            {ends: s0--s1}, {ends: s1--s2}, {ends: s2--s3}, {ends: s3--s4}, {ends: s4--s0}]
+path: {rate: 10gbit, delay: 1us}
+transport: {ack_timeout: 20}
+cc: {algo: newreno}
+workload:
+  kind: traffic
+  duration: 100ms
+  flows:
+    - {from: [h0, h1, h2, h3, h4], to: [h2, h3, h4, h0, h1], bytes: 20MB}
+"""
+"""Each flow crosses two of five links in a circle, which PFC pauses one after the other."""
+
+
+def test_a_deadlock_is_told_with_the_line_that_replays_it(tmp_path: Path) -> None:
+    file, out = tmp_path / "ring.yaml", tmp_path / "out"
+    file.write_text(RING)
+    done = dpctl("run", "--no-report", file, "--out", out, "--repetitions", "1")
+    assert done.returncode == 1, done.stderr
+    (record,) = (json.loads(path.read_text()) for path in out.glob("runs/*.json"))
+    (case,) = out.glob("logs/*/case.json")
+    line = f"python -m datapath.fabric.replay {case}"
+    assert record["error"]["hint"] == f"replay it: {line}"
+    assert f"hint: replay it: {line}\n" in done.stderr
+    again = subprocess.run(
+        [sys.executable, "-P", *line.split()[1:]], capture_output=True, text=True, timeout=60
+    )
+    assert again.returncode == 1, again.stderr
+    assert again.stderr == f"Deadlock: {record['error']['message']}\n"
+
+
 ENDLESS = """\
 from datapath.cc import Ack, Flow, algorithm
 

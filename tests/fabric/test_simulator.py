@@ -600,6 +600,19 @@ def test_totals_and_links_are_of_one_moment() -> None:
         assert result.links["duplicated"].sum() == result.totals["duplicated"] > 0
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (Star(1), "Star: hosts is 1, at least 2"),
+        (Star(2, Link(marking=Marking("foo"))), "Marking: kind is 'foo'"),  # type: ignore[arg-type]
+        (Star(2, Link(jitter=Jitter("gauss"))), "Jitter: kind is 'gauss'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_value_is_named(shape: Star, said: str) -> None:
+    with pytest.raises(LocalError, match=said):
+        Simulation(shape).run(flow())
+
+
 # --- deadlock ------------------------------------------------------------------------------------
 
 
@@ -653,6 +666,21 @@ def test_a_link_that_stays_paused_is_a_deadlock_and_replays(tmp_path: Path) -> N
     assert str(repeated.value) == str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["newreno", "cubic", "copa"])
+def test_a_case_of_an_algorithm_with_switches_replays(name: str, tmp_path: Path) -> None:
+    """Parameters that are true or false."""
+    simulation = Simulation(Star(2), transport=EngineOptions(timeout=0))
+    pause = PauseLink(10_000, simulation.graph.link("switch", "host1"))
+    compiled = compile_algorithm(name)
+    with pytest.raises(Deadlock) as caught:
+        simulation.run(flow(), compiled, changes=[pause], keep=tmp_path)
+    again, arguments = replay.read(tmp_path / "case.json")
+    assert arguments["algorithms"][0].params == compiled.params
+    with pytest.raises(Deadlock) as repeated:
+        again.run(**arguments)
+    assert str(repeated.value) == str(caught.value)
+
+
 def test_a_network_that_takes_no_time_is_found() -> None:
     endless = flow(size=traffic.UNTIL_STOP, stop_ns=1_000, message_bytes=100, start_ns=1)
     with pytest.raises(TimeStandsStill, match="time does not pass"):
@@ -684,6 +712,46 @@ def test_packets_that_jitter_holds_on_a_wire_are_no_deadlock() -> None:
     held = Star(2, Link(10 * GBIT, reorder=1.0, reorder_ns=300_000_000))
     simulation = Simulation(held, transport=EngineOptions(min_rto_ns=2_000_000_000))
     assert simulation.run(flow(size=100_000)).finished
+
+
+SLOW_PATIENT = EngineOptions(path_mtu=1024, timeout=20, min_rto_ns=10_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        pytest.param(Link(64_000, 1_000), id="a frame takes 140 ms"),
+        pytest.param(Link(trace_ms=(500,)), id="an opportunity each 500 ms"),
+        pytest.param(Link(trace_ms=(*range(1, 10), 300)), id="a gap of 291 ms in a trace"),
+        pytest.param(Link(10_000_000, 1_000, impairments=(("slot", 300e6),)), id="slots"),
+        pytest.param(
+            Link(GBIT, 1_000, classes=(QueueClass(rate_bps=64_000),)), id="a shaped class"
+        ),
+    ],
+)
+def test_a_slow_link_is_no_deadlock(slow: Link) -> None:
+    """Nothing leaves any link for more than 100 ms, and the link knows when something will."""
+    simulation = Simulation(Dumbbell(1, bottleneck=slow), transport=SLOW_PATIENT)
+    result = simulation.run(flow(size=40_960, message_bytes=2_048, depth=4))
+    assert result.finished
+    assert result.totals["now_ns"] > 400_000_000
+
+
+def test_a_rate_that_falls_is_no_deadlock() -> None:
+    simulation = Simulation(Star(2, Link(10_000_000, 1_000)), transport=SLOW_PATIENT)
+    down = simulation.graph.link("switch", "host1")
+    slower = SetLink(2_000_000, down, Link(8_000, 1_000))
+    assert simulation.run(flow(size=8_192), changes=[slower]).finished
+
+
+@pytest.mark.parametrize("delay_ms", [300, 450, 900])
+def test_no_time_out_on_a_clean_path_with_a_long_rtt(delay_ms: int) -> None:
+    """1.2, 1.8 and 3.6 s."""
+    far = Star(2, Link(10 * GBIT, delay_ms * 1_000_000))
+    simulation = Simulation(far, transport=EngineOptions(timeout=31))
+    result = simulation.run(flow(size=100, start_ns=10))
+    assert result.finished
+    assert result.qps["timeouts"] == result.qps["retransmits"] == 0
 
 
 # --- changes and series --------------------------------------------------------------------------

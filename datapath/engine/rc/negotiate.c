@@ -96,7 +96,7 @@ static void end_probe(struct dp_rc *rc, bool carried)
 	rc->hello_ns = 0;
 }
 
-/* Notes the RTT of small packets.  Until data is acknowledged, nothing else is known of the
+/* Notes a measured RTT of small packets.  Until data is acknowledged, nothing else is known of the
  * path. */
 static void note_rtt(struct dp_rc *rc, uint64_t rtt_ns)
 {
@@ -178,7 +178,8 @@ void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t rtt_ns, ui
 	struct dp_hello hello = hello_of(dp_rc_of_const(peer), 0);
 	struct dp_rc *rc = dp_rc_of(qp);
 
-	note_rtt(rc, rtt_ns);
+	/* Computed, not measured, so there is no limit to it but the field's. */
+	rc->hello_rtt_ns = rtt_ns < UINT32_MAX ? (uint32_t)rtt_ns : UINT32_MAX;
 	accept_hello(rc, &hello, now);
 	if (rc->probing)
 		end_probe(rc, true);

@@ -245,9 +245,21 @@ static void deadlock(struct dp_sim *s)
 			 (unsigned long long)s->n_flows);
 }
 
+/* Whether a link has a next time to act, however far away: a frame is being sent or is on the wire,
+ * or a shaped class opens.  A link whose waiting frames are all paused has none.  A pause frame on
+ * its way may change that. */
+static bool goes_on(const struct dp_sim *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->n_links; i++)
+		if (s->link[i].pauses || dp_link_deadline(s->link[i].link) != DP_NEVER)
+			return true;
+	return false;
+}
+
 /* Called every stall_ns.  Checks that no packet was lost from the accounts and that a packet has
- * moved.  If none has, queues that hold packets are in a deadlock.  Packets on the wires do not
- * count: they arrive in time, however long jitter holds them. */
+ * moved or is going to.  If none has and none is, queues that hold packets are in a deadlock. */
 static void watch(struct dp_sim *s)
 {
 	struct dp_link_stats l;
@@ -256,7 +268,7 @@ static void watch(struct dp_sim *s)
 	check_conservation(s);
 	sum_links(s, &l);
 	moved = s->injected + l.delivered + dropped_by_links(&l);
-	if (moved == s->moved && holding(s) != SIM_NONE && s->ended < s->n_flows)
+	if (moved == s->moved && s->ended < s->n_flows && !goes_on(s) && holding(s) != SIM_NONE)
 		deadlock(s);
 	s->moved = moved;
 	sim_queue_set(&s->queue, sim_clock_id(s, SIM_WATCH), s->now + s->cfg.stall_ns);

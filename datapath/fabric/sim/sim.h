@@ -76,7 +76,7 @@ struct dp_sim_config {
 	 * between leaves and spines they take the same path backwards (ExpressPass, section 3.2). */
 	bool symmetric;
 	uint32_t trace_events; /* events kept for each QP, a power of two; 0: none */
-	uint64_t stall_ns;     /* a deadlock if nothing has moved for so long */
+	uint64_t stall_ns;     /* how often to look for a deadlock (watch() of sim.c) */
 	uint32_t workers;      /* 1: there will be steps */
 	struct dp_sim_wakeup wakeup;
 };
