@@ -153,12 +153,14 @@ def trace(
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> int:
-    """Judge every RoCEv2 packet of a capture, standard reliable connections only.
+    """Judge every RoCEv2 packet of a capture.
 
-    Exit code 1 when a packet breaks a rule, 2 when there is none; docs/interop.md lists the rules.
+    The capture may begin and end in mid-connection, and must have whole packets. Of connections
+    in extended mode only the ICRC and the headers before it are judged. Exit code 1 when a packet
+    breaks a rule, 2 when there is none; docs/interop.md lists the rules.
 
     \b
-    tcpdump -i eth1 -w cap.pcap udp port 4791
+    tcpdump -i eth1 -s 0 -w cap.pcap udp port 4791
     dpctl trace cap.pcap
     dpctl trace cap.pcap --gaps 10.0.0.2 --offers 10.0.0.1 --refusal 0x62
     """
@@ -175,7 +177,14 @@ def trace(
     if not report.packets:
         raise LocalError(
             f"{file} holds no RoCEv2 packet, so there is nothing to judge",
-            hint="capture what the programs send: tcpdump -i DEV -w FILE udp port 4791",
+            hint="capture what the programs send: tcpdump -i DEV -s 0 -w FILE udp port 4791",
+        )
+    cut = [violation for violation in report.violations if violation.rule == "cut"]
+    if cut:
+        raise LocalError(
+            f"{file} has only the beginning of {len(cut)} of {report.packets} RoCEv2 packets "
+            f"(packet {cut[0].number}: {cut[0].text}), so it cannot be judged",
+            hint="capture whole packets: dpctl capture HOST -w FILE -s 0, or tcpdump -s 0",
         )
     _print_verdict(report, fmt)
     return 1 if report.violations else 0
@@ -194,6 +203,18 @@ def _print_verdict(report: Report, fmt: Format) -> None:
         f"{len(report.violations)} violations",
         file=sys.stderr,
     )
+    if report.extended:
+        print(
+            f"{report.extended} of them are of extended mode, and only their ICRC and the headers "
+            "before it are judged; tshark -X lua_script:tools/extended.lua -r FILE decodes them",
+            file=sys.stderr,
+        )
+    if report.unmatched:
+        print(
+            f"{report.unmatched} of them are judged by their ICRC and headers alone: the capture "
+            "is too short to tell by requests and answers which QPs are connected",
+            file=sys.stderr,
+        )
     for sender, counts in sorted(report.coverage.items()):
         seen = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         print(f"{sender} sent {seen}", file=sys.stderr)

@@ -18,6 +18,7 @@ from datapath.errors import LocalError
 from datapath.interop.opcodes import (
     CNP,
     DATAGRAMS,
+    EXTENDED_REQUESTS,
     HEADER_BYTES,
     MANUFACTURER,
     OPCODES,
@@ -30,6 +31,11 @@ _ETHERNET, _IPV4, _IPV6, _UDP = 14, 0x0800, 0x86DD, 17
 _BTH, _ICRC, _UDP_HEADER = 12, 4, 8
 _DEFAULT_PKEY = 0xFFFF
 _CNP_BYTES = 16
+
+# Of extended mode: docs/extended-mode.md.
+_XDH_BYTES, _XDH_RECORDS = 20, 15  # the header, and the byte of it that counts records
+_ROOM_HEAD, _RECORD_BYTES, _RECORDS_MAX = 4, 16, 8
+_TRIMMED_DSCP = 43
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,11 @@ class Atomic:
 class Aeth:
     syndrome: int
     msn: int
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """Type of the syndrome, and its lower five bits."""
+        return self.syndrome >> 5, self.syndrome & 31
 
 
 @dataclass(frozen=True)
@@ -152,6 +163,7 @@ class _Network:
 
     src: str
     dst: str
+    dscp: int
     pseudo: bytes
     datagram: bytes
     checksum_base: bytes
@@ -172,7 +184,7 @@ def parse(frame: bytes, number: int, time_ns: int, wire_bytes: int | None = None
         return None
     damage = network.damage
     if wire_bytes is not None and wire_bytes > len(frame):
-        damage = Flaw("length", f"captured {len(frame)} of {wire_bytes} bytes")
+        damage = Flaw("cut", f"{len(frame)} of {wire_bytes} bytes were captured")
     elif damage is None and udp_bytes != len(network.datagram):
         damage = Flaw("length", f"UDP length {udp_bytes}, IP has {len(network.datagram)}")
     flaws = [*network.flaws, *([damage] if damage else [])]
@@ -216,7 +228,7 @@ def _ipv4(data: bytes) -> _Network | None:
     datagram = data[header:total]
     base = data[12:20] + struct.pack("!HH", _UDP, len(datagram))
     src, dst = (str(ipaddress.IPv4Address(data[i : i + 4])) for i in (12, 16))
-    return _Network(src, dst, bytes(pseudo), datagram, base, tuple(flaws), damage)
+    return _Network(src, dst, data[1] >> 2, bytes(pseudo), datagram, base, tuple(flaws), damage)
 
 
 def _ipv6(data: bytes) -> _Network | None:
@@ -232,7 +244,8 @@ def _ipv6(data: bytes) -> _Network | None:
     datagram = data[40 : 40 + total]
     base = data[8:40] + struct.pack("!II", len(datagram), _UDP)
     src, dst = (str(ipaddress.IPv6Address(data[i : i + 16])) for i in (8, 24))
-    return _Network(src, dst, bytes(pseudo), datagram, base, (), damage)
+    dscp = (data[0] << 4 | data[1] >> 4) >> 2 & 0x3F
+    return _Network(src, dst, dscp, bytes(pseudo), datagram, base, (), damage)
 
 
 def _sum16(data: bytes) -> int:
@@ -256,10 +269,33 @@ def icrc(pseudo_ip: bytes, datagram: bytes) -> int:
 
 
 def _icrc(network: _Network, body: bytes) -> Iterator[Flaw]:
-    wanted = icrc(network.pseudo, network.datagram[:-_ICRC])
+    pseudo, datagram = network.pseudo, network.datagram[:-_ICRC]
+    if body[0] >= MANUFACTURER:
+        if network.dscp == _TRIMMED_DSCP:
+            return  # a switch has cut it down to its headers, and the ICRC is gone
+        pseudo, datagram = _as_extended(pseudo, datagram)
+    wanted = icrc(pseudo, datagram)
     got = int.from_bytes(body[-_ICRC:], "little")
     if got != wanted:
         yield Flaw("icrc", f"ICRC {got:#010x}, should be {wanted:#010x}")
+
+
+def _as_extended(pseudo_ip: bytes, datagram: bytes) -> tuple[bytes, bytes]:
+    """What the ICRC of extended mode takes in place of the two.
+
+    An IPv4 identification of zero, and ones in the room for telemetry, which switches fill in.
+    """
+    pseudo, body = bytearray(pseudo_ip), bytearray(datagram)
+    if pseudo[0] >> 4 == 4:
+        pseudo[4:6] = bytes(2)
+    xdh = _UDP_HEADER + _BTH
+    if body[_UDP_HEADER] in EXTENDED_REQUESTS and len(body) >= xdh + _XDH_BYTES:
+        records = body[xdh + _XDH_RECORDS] >> 4
+        room = _ROOM_HEAD + _RECORD_BYTES * records
+        begin = xdh + _XDH_BYTES
+        if 0 < records <= _RECORDS_MAX and begin + room <= len(body):
+            body[begin : begin + room] = b"\xff" * room
+    return bytes(pseudo), bytes(body)
 
 
 def _transport(body: bytes, number: int, time_ns: int, network: _Network, sport: int) -> Packet:

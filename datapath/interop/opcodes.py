@@ -115,6 +115,11 @@ CNP = 0x81
 MANUFACTURER = 0xC0  # and above
 HELLO = 0xE0
 
+EXTENDED_REQUESTS = frozenset(
+    {MANUFACTURER | code for code, row in OPCODES.items() if row.kind in REQUESTS} | {0xE7, 0xE8}
+)
+"""Requests of extended mode (docs/extended-mode.md): those of RC, and two kinds of bundles."""
+
 
 def name_of(opcode: int) -> str:
     row = OPCODES.get(opcode) or DATAGRAMS.get(opcode)

@@ -5,6 +5,9 @@ IBTA volume 1, section 9.7.  A capture is taken at one point of the path, so a
 rule says only what must hold there whatever happens behind it: an answer is
 judged by the requests that passed before it, never by what has not arrived.
 
+A capture may begin and end in mid-connection.  Answers to what was sent before
+its first request, and copies of that, are not judged.
+
 Where a side's packets may be lost before the capture (`gaps` of its side),
 holes in what it sent are no fault, and neither is what would need the missing
 packets to be judged.
@@ -39,6 +42,8 @@ JIFFY_NS = 4_000_000
 """A kernel's timer that counts ticks (250 Hz) may end this much early."""
 ACK_TIMEOUT_NS = 4096 << 14
 """Time-out of a QP with timeout=14 (section 9.7.6.1.3), which most programs ask for."""
+SILENCE_NS = 1_000_000_000
+"""A responder whose answer takes so long is silent: longer than any RTT."""
 
 
 def unwrap(psn: int, near: int) -> int:
@@ -93,6 +98,7 @@ class Stream:
         self._went_on = False  # something new was sent after what that NAK asked for
         self._naks_of_psn = 0
         self._owed: tuple[int, Packet] | None = None
+        self._owed_since_ns = 0  # when what is owed was asked for, the first time
         self._refused = False
         self._answer_next: int | None = None
         self._last_ack: int | None = None
@@ -110,9 +116,13 @@ class Stream:
         if not self._sent and not self._known:
             self._begin(packet.psn)
         psn = unwrap(packet.psn, self._next)
-        if psn < self._base:
+        if psn < self._base and self._known:
             return [Flaw("psn", f"PSN {packet.psn} is before the connection's first")]
         request = request_of(packet, row, psn, self.path_mtu)
+        if psn < self._base:  # a copy of what was sent before the capture began
+            self._cursor = request.end + 1
+            self.retransmissions += 1
+            return []
         if self._acked == self._next:
             self._clock_ns = packet.time_ns
         known = self._sent.get(psn)
@@ -124,6 +134,8 @@ class Stream:
         self._cursor = request.end + 1
         wants = packet.ack_req or request.is_answered
         if wants and (self._owed is None or request.end >= self._owed[0]):
+            if self._owed is None or request.end > self._owed[0]:
+                self._owed_since_ns = packet.time_ns
             self._owed = (request.end, packet)
         return flaws
 
@@ -196,7 +208,8 @@ class Stream:
         row = packet.row
         assert row is not None
         psn = unwrap(packet.psn, self._next)
-        if not self._base <= psn < max(self._prefix, self._base):
+        before = not self._known and (not self._sent or psn < self._base)
+        if not before and not self._base <= psn < max(self._prefix, self._base):
             waits_for_it = row.kind is Kind.ACK and psn == self._prefix < self._next
             if not waits_for_it:
                 return [
@@ -205,35 +218,61 @@ class Stream:
         flaws = [Flaw("bth", f"{packet.name} with AckReq")] if packet.ack_req else []
         if packet.solicited:
             flaws.append(Flaw("solicited", f"{packet.name} with the solicited bit"))
+        if before:
+            return flaws + self._answer_before(packet, psn)
         judge = {Kind.ACK: self._ack, Kind.READ_RESPONSE: self._read, Kind.ATOMIC_ACK: self._swap}
         return flaws + judge[row.kind](packet, psn)
 
+    def _answer_before(self, packet: Packet, psn: int) -> list[Flaw]:
+        """An answer to what was sent before the capture began: little can be said of it."""
+        assert packet.row is not None
+        if packet.row.kind is not Kind.ACK or packet.aeth is None:
+            return []
+        kind, code = packet.aeth.parts
+        if kind == ACK:
+            return self._order_of_acks(packet, psn)
+        self.naks += kind == NAK
+        self.rnrs += kind == RNR
+        return self._refusal(packet, kind, code)
+
+    def _refusal(self, packet: Packet, kind: int, code: int) -> list[Flaw]:
+        """Of a negative answer: its syndrome has a meaning, and is no fatal NAK."""
+        assert packet.aeth is not None
+        if kind == RNR or (kind, code) == (NAK, SEQUENCE_ERROR):
+            return []
+        syndrome = packet.aeth.syndrome
+        if kind != NAK or code >= _NAK_CODES:
+            return [Flaw("syndrome", f"syndrome {syndrome:#04x}")]
+        self._refused = True
+        if syndrome in self.refusals:
+            return []
+        return [Flaw("refusal", f"NAK {syndrome:#04x} of PSN {packet.psn}")]
+
+    def _order_of_acks(self, packet: Packet, psn: int) -> list[Flaw]:
+        if self._last_ack is None or psn >= self._last_ack:
+            return []
+        was = self._last_ack % _MODULUS
+        return [Flaw("ack-order", f"ACK of PSN {packet.psn} after one of {was}")]
+
     def _ack(self, packet: Packet, psn: int) -> list[Flaw]:
         assert packet.aeth is not None
-        syndrome = packet.aeth.syndrome
-        kind, code = syndrome >> 5, syndrome & 31
+        kind, code = packet.aeth.parts
         if kind == ACK:
             if psn >= self._prefix:
                 return [Flaw("ack-beyond", f"ACK of PSN {packet.psn}, which was not sent")]
             return self._positive(packet, psn) + self._msn(packet.aeth, psn)
         if kind == RNR:
             return self._receiver_not_ready(packet, psn) + self._msn(packet.aeth, psn - 1)
-        if kind != NAK or code >= _NAK_CODES:
-            return [Flaw("syndrome", f"syndrome {syndrome:#04x}")]
-        self.naks += 1
-        if code == SEQUENCE_ERROR:
+        self.naks += kind == NAK
+        if (kind, code) == (NAK, SEQUENCE_ERROR):
             return self._sequence_nak(packet, psn) + self._msn(packet.aeth, psn - 1)
-        self._refused = True
-        self._advance(packet, psn)
-        if syndrome in self.refusals:
-            return []
-        return [Flaw("refusal", f"NAK {syndrome:#04x} of PSN {packet.psn}")]
+        flaws = self._refusal(packet, kind, code)
+        if kind == NAK and code < _NAK_CODES:
+            self._advance(packet, psn)
+        return flaws
 
     def _positive(self, packet: Packet, psn: int) -> list[Flaw]:
-        flaws = []
-        if self._last_ack is not None and psn < self._last_ack:
-            was = self._last_ack % _MODULUS
-            flaws.append(Flaw("ack-order", f"ACK of PSN {packet.psn} after one of {was}"))
+        flaws = self._order_of_acks(packet, psn)
         named = self._sent[psn]
         if self.cautious and named.is_answered:
             flaws.append(Flaw("ack-psn", f"ACK with the PSN of a {named.row.name}"))
@@ -394,9 +433,14 @@ class Stream:
 
     # -- the end
 
-    def close(self) -> tuple[Packet, Flaw] | None:
-        """At the end of the capture: whether all that asked for an answer has one."""
+    def close(self, end_ns: int | None) -> tuple[Packet, Flaw] | None:
+        """At the end of the capture: whether all that asked for an answer has one.
+
+        end_ns: when the capture ends, after which an answer may have come; None: it has them all.
+        """
         if self._owed is None or self._refused or self._acked > self._owed[0]:
+            return None
+        if end_ns is not None and end_ns < SILENCE_NS + max(self._owed_since_ns, self._clock_ns):
             return None
         psn, packet = self._owed
         return packet, Flaw("unanswered", f"PSN {psn % _MODULUS} was never acknowledged")

@@ -20,10 +20,11 @@ from datapath.interop.capture import Deth, Flaw, Packet
 from datapath.interop.manager import QPN as MANAGER_QPN
 from datapath.interop.manager import Manager
 from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS, Kind, Place
-from datapath.interop.stream import Stream
+from datapath.interop.stream import SILENCE_NS, Stream
 
 RULES = {
     "frame": "one unfragmented IP packet without options, don't-fragment set, checksums right or 0",
+    "cut": "the whole packet was captured",
     "length": "IP, UDP, headers, payload and pad fit each other",
     "icrc": "the ICRC is right",
     "bth": "transport version 0, default P_Key, reserved bits 0, no AckReq in answers",
@@ -73,6 +74,9 @@ HELLO_VERSION = 8
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
 _HELLO_BYTES = 20
 _PATH_MTU_MAX = 4096
+
+_Key = tuple[str, str, int]
+"""Of a flow: addresses of sender and receiver, and the QP that it goes to."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,9 @@ class Report:
     """The verdict on a capture.
 
     coverage: packets by sender's address and opcode name.
+    extended: packets of connections in extended mode, of which only headers that all packets
+    have and the ICRC were judged.
+    unmatched: packets of which the capture is too short to tell who answers them; judged as those.
     """
 
     violations: list[Violation] = field(default_factory=list)
@@ -136,6 +143,8 @@ class Report:
     naks: int = 0
     rnrs: int = 0
     offers: int = 0
+    extended: int = 0
+    unmatched: int = 0
 
     def not_seen(self, sender: str) -> list[str]:
         """Opcodes of RC that this sender has not used."""
@@ -153,23 +162,33 @@ def check(
 ) -> Report:
     """Judge a capture.
 
-    connections: those that may occur; None finds them by their PSNs.
+    connections: those that may occur, seen from beginning to end.  None finds them by their
+    PSNs; then the capture may begin and end in mid-connection, and some may have extended mode.
     gaps: addresses whose packets may be lost before they reach the capture.
     offers: addresses that may offer extended mode, by HELLO and nothing else.
     refusals: AETH syndromes of fatal NAKs that are expected, e.g. 0x62.
     cautious: addresses whose ACKs must not have the PSN of a READ or atomic,
     which rxe would take for its answer.  The standard does not forbid them.
     """
+    found: list[Packet] | None = None
     if connections is None:
-        packets = list(packets)
-        connections = find_connections(packets)
+        packets = found = list(packets)
+        connections = find_connections(found)
     judge = _Judge(connections, gaps, offers, refusals, cautious)
+    if found is not None:
+        judge.speak = {_key(p) for p in found if p.opcode >= MANUFACTURER and not p.damaged}
     for packet in packets:
         judge.see(packet)
-    return judge.close()
+    return judge.close(max((p.time_ns for p in found), default=0) if found is not None else None)
+
+
+def _key(packet: Packet) -> _Key:
+    return packet.src, packet.dst, packet.qpn
 
 
 class _Judge:
+    """speak: flows that have packets of extended mode, where that is no violation by itself."""
+
     def __init__(
         self,
         connections: Sequence[Connection],
@@ -180,9 +199,12 @@ class _Judge:
     ) -> None:
         self.report = Report(connections=len(connections))
         self._offers = offers
-        self._streams: dict[tuple[str, str, int], tuple[Stream, Stream]] = {}
-        self._ports: dict[tuple[str, str, int], int] = {}
-        self._hellos: Counter[tuple[str, str, int]] = Counter()
+        self.speak: set[_Key] = set()
+        self._streams: dict[_Key, tuple[Stream, Stream]] = {}
+        self._back: dict[_Key, _Key] = {}  # the same connection the other way
+        self._strange: dict[_Key, list[Packet]] = defaultdict(list)  # of no known connection
+        self._ports: dict[_Key, int] = {}
+        self._hellos: Counter[_Key] = Counter()
         self._gaps = gaps
         self._refusals = refusals
         self._cautious = cautious
@@ -206,8 +228,9 @@ class _Judge:
             for asks, answers in ((one, two), (two, one))
         )
         # For each end: the stream of its requests, and the stream of its answers.
-        self._streams[one.address, two.address, two.qpn] = forward, backward
-        self._streams[two.address, one.address, one.qpn] = backward, forward
+        there, back = (one.address, two.address, two.qpn), (two.address, one.address, one.qpn)
+        self._streams[there], self._streams[back] = (forward, backward), (backward, forward)
+        self._back[there], self._back[back] = back, there
 
     def _managed(self, packet: Packet, deth: Deth) -> Iterable[Flaw]:
         """A message of the connection manager, and the connection that it may make."""
@@ -221,7 +244,7 @@ class _Judge:
                 self._connect(Connection(ends, agreement.path_mtu))
 
     def see(self, packet: Packet) -> None:
-        report, key = self.report, (packet.src, packet.dst, packet.qpn)
+        report, key = self.report, _key(packet)
         report.packets += 1
         report.coverage[packet.src][packet.name] += 1
         self._tell(packet, packet.flaws)
@@ -232,13 +255,16 @@ class _Judge:
             if packet.qpn == MANAGER_QPN:
                 self._tell(packet, self._managed(packet, packet.deth))
             return
+        if self._is_extended(key):
+            report.extended += 1
+            return
         streams = self._streams.get(key)
         if streams is None and packet.opcode >= MANUFACTURER and key in self._manager.asked:
             # The QP is ready before the REP is sent, and offers at once.
             self._tell(packet, self._extended(packet, key))
             return
         if streams is None:
-            self._tell(packet, [Flaw("connection", f"{packet.name} to a QP that is none of ours")])
+            self._strange[key].append(packet)
             return
         if self._ports.setdefault(key, packet.sport) != packet.sport:
             text = f"source port {packet.sport}, before it was {self._ports[key]}"
@@ -252,6 +278,11 @@ class _Judge:
         flaws = asks.request(packet) if row.kind in REQUESTS else answers.answer(packet)
         self._tell(packet, flaws)
 
+    def _is_extended(self, key: _Key) -> bool:
+        """Both ends speak extended mode.  A standard peer never does; it may be offered it."""
+        back = self._back.get(key, key)
+        return key in self.speak and back in self.speak
+
     def _datagram(self, packet: Packet, deth: Deth) -> Iterable[Flaw]:
         """A datagram stands alone.  Nothing but its PSN relates it to others of its sender."""
         qpn, reserved = deth.src_qpn & 0xFFFFFF, deth.src_qpn >> 24
@@ -264,7 +295,7 @@ class _Judge:
             yield Flaw("datagram", f"PSN {packet.psn} of QP {qpn:#x}, {wanted} was next")
         self._next_datagram[packet.src, qpn] = (packet.psn + 1) % (1 << 24)
 
-    def _extended(self, packet: Packet, key: tuple[str, str, int]) -> list[Flaw]:
+    def _extended(self, packet: Packet, key: _Key) -> list[Flaw]:
         """A standard peer may be offered extended mode a few times, and is asked nothing else."""
         self._hellos[key] += 1
         self.report.offers += 1
@@ -289,9 +320,18 @@ class _Judge:
             if any(end.qpn == qpn and end.address != asker for end in ends)
         )
 
-    def close(self) -> Report:
+    def close(self, end_ns: int | None) -> Report:
+        """end_ns: of a capture that may end in mid-connection."""
+        for packets in self._strange.values():
+            # Requests and answers tell who is connected, once both were seen.
+            if end_ns is not None and end_ns < packets[0].time_ns + SILENCE_NS:
+                self.report.unmatched += len(packets)
+                continue
+            for packet in packets:
+                text = f"{packet.name} to a QP that is none of ours"
+                self._tell(packet, [Flaw("connection", text)])
         for (asker, _, qpn), (asks, _) in self._streams.items():
-            open_end = asks.close()
+            open_end = asks.close(end_ns)
             # A side that disconnects does not wait for acknowledgements.
             if open_end is not None and not self._has_ended(asker, qpn):
                 self._tell(open_end[0], [open_end[1]])
@@ -308,11 +348,11 @@ def find_connections(packets: Sequence[Packet]) -> list[Connection]:
     A packet names only the QP that it goes to, so a flow one way has to be
     matched with one the other way: answers carry PSNs of the requests.
     """
-    asked: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    answered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    mtus: Counter[tuple[str, str, int]] = Counter()
+    asked: dict[_Key, set[int]] = defaultdict(set)
+    answered: dict[_Key, set[int]] = defaultdict(set)
+    mtus: Counter[_Key] = Counter()
     for packet in packets:
-        row, key = packet.row, (packet.src, packet.dst, packet.qpn)
+        row, key = packet.row, _key(packet)
         if row is None or packet.deth is not None:
             continue
         if row.place in (Place.FIRST, Place.MIDDLE):
@@ -329,7 +369,7 @@ def find_connections(packets: Sequence[Packet]) -> list[Connection]:
             if one[:2] == (two[1], two[0]):
                 score = len(asked[one] & answered[two]) + len(asked[two] & answered[one])
                 scores.append((score, one, two))
-    taken: set[tuple[str, str, int]] = set()
+    taken: set[_Key] = set()
     connections = []
     for score, one, two in sorted(scores, key=lambda entry: -entry[0]):
         if score and one not in taken and two not in taken:

@@ -8,7 +8,8 @@
     report = talk.judge()
 
 a() and b() write one packet and return its number in the capture.  The third
-argument is the payload, or its length.  A asks from PSN 100 on and B from 500.
+argument is the payload, or its length; lost=N: so many bytes more were on the
+wire.  A asks from PSN 100 on and B from 500.
 ICRC, IP and UDP come from scapy, so the checker's own are tested against it.
 """
 
@@ -97,6 +98,7 @@ class Scribe:
             raw = spoil(raw)
         whole = Raw(raw)
         whole.time = self.time_s
+        whole.wirelen = len(raw) + int(fields.get("lost", 0))
         self.time_s += STEP_S
         self.frames.append(whole)
         return len(self.frames)

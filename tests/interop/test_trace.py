@@ -703,8 +703,9 @@ CASES: dict[str, tuple[str, Callable[[Scribe], int]]] = {
     "IP options": ("frame", edited(set_options)),
     "IP checksum": ("frame", spoiled(flip(24))),
     "UDP checksum": ("frame", wrong_field(UDP, chksum=0x1234)),
+    "captured in part": ("cut", lambda talk: after(talk, "SEND ONLY", 101, 8, lost=1)),
     "UDP longer than IP": ("length", spoiled(longer)),
-    "captured in part": ("length", spoiled(cut)),
+    "shorter than its IP length": ("length", spoiled(cut)),
     "pad beyond payload": ("length", lambda talk: after(talk, "SEND ONLY", 101, 0, pad=2)),
     "odd payload": ("length", lambda talk: after(talk, "SEND ONLY", 101, 4, more=b"xy")),
     "payload of a READ": (
