@@ -5,6 +5,7 @@ The modules here lie below all folders:
 
     errors.py          errors that users see, and their exit codes
     units.py           quantities as people write them and as programs count them
+    places.py          places in a file, and errors about two of them
     names.py           names from outside, before they become part of a path
     foreign.py         reads files from outside, within bounds
     disk.py            writes files whole or not at all

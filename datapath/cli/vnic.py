@@ -20,6 +20,7 @@ from datapath.errors import LocalError
 from datapath.terminal import printable
 
 if TYPE_CHECKING:
+    from datapath.experiment.document import Document
     from datapath.vnic.spec import CardFile
 
 app = typer.Typer(
@@ -45,12 +46,14 @@ def run(
     """
     from datapath.vnic.service import check_private, host_here, serve
 
-    spec = _load(file)
+    spec, document = _load(file)
     check_private(file)
     if host and host not in spec.hosts:
         raise LocalError(f"{file} has no host {host}", hint=f"hosts are {', '.join(spec.hosts)}")
+    me = host or host_here(spec)
+    _check_devices(spec, document, me)
     privileges.check("a card", privileges.AF_XDP)
-    serve(spec, host or host_here(spec), file.parent, _tell)
+    serve(spec, me, file.parent, _tell)
 
 
 @app.command()
@@ -114,7 +117,23 @@ def _look(host: str) -> Look:
     return Look(cards, time.monotonic())
 
 
-def _load(file: Path) -> CardFile:
+def _check_devices(spec: CardFile, document: Document, me: str) -> None:
+    """InvalidFile when a guest's device is one that the host needs itself."""
+    from datapath.experiment.document import InvalidFile
+    from datapath.vnic.devices import claim
+    from datapath.vnic.spec import ANOTHER_DEVICE
+
+    address, port = str(spec.hosts[me].address), spec.hosts[me].port
+    problems = [
+        document.problem(place, why)
+        for device, place in spec.devices(me)
+        if (why := claim(device, address, port))
+    ]
+    if problems:
+        raise InvalidFile(problems, hint=ANOTHER_DEVICE)
+
+
+def _load(file: Path) -> tuple[CardFile, Document]:
     from datapath.experiment.document import Kind
     from datapath.experiment.load import load_model
     from datapath.vnic.spec import CardFile

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from datapath.experiment.document import Document, Path, Problem, show_path
+from datapath.experiment.document import Document, Problem, show_path
 from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS
+from datapath.places import Path
 from datapath.spelling import or_rather
 
 COLUMNS_BEFORE = ("point", "block", "repetition")

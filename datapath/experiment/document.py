@@ -25,10 +25,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from datapath.errors import LocalError
 from datapath.foreign import NESTING_MAX
+from datapath.places import Path
 from datapath.terminal import printable
-
-Path = tuple[str | int, ...]
-"""Where something is in a document: keys and list indices from the top."""
 
 BYTES_MAX = 2**20
 """Of an experiment file."""

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from datapath.experiment.document import Path, Problem
+from datapath.experiment.document import Problem
 from datapath.experiment.schema import Schema
+from datapath.places import MISPLACED, Path
 from datapath.spelling import close_match, or_rather
 from datapath.units import alike
 
@@ -31,13 +32,24 @@ def explain(
     """
     messages: dict[tuple[Path, bool], list[str]] = {}
     for detail in details:
-        path = _data_path(detail, data)
+        path, first = _data_path(detail, data), ""
+        if detail["type"] == MISPLACED:
+            path, first = path + detail["ctx"]["place"], _first(path, detail["ctx"], locate)
         of_key = detail["type"] == "extra_forbidden"
         said = messages.setdefault((path, of_key), [])
-        message = _message(detail, path, data, schema)
+        message = _message(detail, path, data, schema) + first
         if message not in said:
             said.append(message)
     return [locate(path, " or ".join(said), of_key) for (path, of_key), said in messages.items()]
+
+
+def _first(model: Path, context: Mapping[str, Any], locate: Any) -> str:
+    """The other place that an error is about, in words."""
+    if not context["first"]:
+        return ""
+    other = locate(model + context["first"], "", False)
+    line = f" in line {other.place.line}" if other.place.line else ""
+    return f"; see {other.path}{line}"
 
 
 def _data_path(detail: ErrorDetails, data: Any) -> Path:
@@ -94,6 +106,8 @@ def _message(detail: ErrorDetails, path: Path, data: Any, schema: Schema) -> str
         return f"{value!r} is not text; put it in quotes"
     if kind == "string_pattern_mismatch":
         return f"{value!r} is not possible here; it must match {context.get('pattern')}"
+    if kind == MISPLACED:
+        return str(context["text"])
     if kind == "value_error":
         return str(detail["msg"]).removeprefix("Value error, ")
     if kind in _LIMITS:

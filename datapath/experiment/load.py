@@ -31,7 +31,6 @@ from datapath.experiment.document import (
     Document,
     InvalidFile,
     Kind,
-    Path,
     Place,
     Problem,
     parse,
@@ -42,6 +41,7 @@ from datapath.experiment.report_section import Selectors, read_report, sides
 from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS, Experiment, PointSpec, json_schema
 from datapath.experiment.sweep import Point, RawPoint, expand, matches, point_key
+from datapath.places import Path
 from datapath.spelling import close_match, or_rather
 from datapath.units import HAND_WRITTEN
 from datapath.verbs.spec import QP_ATTRIBUTE_DEVICES, TCP_DEVICES
@@ -112,14 +112,16 @@ def load_text(
     return _Loader(document, text, source, tuple(overrides)).load()
 
 
-def load_model(source: FilePath, model: type[_Model], kind: Kind, hint: str) -> _Model:
-    """A file of another kind, read and checked as experiments are.
+def load_model(
+    source: FilePath, model: type[_Model], kind: Kind, hint: str
+) -> tuple[_Model, Document]:
+    """A file of another kind, read and checked as experiments are, and its places.
 
     hint: for one with mistakes in it.
     """
     document = parse(read_experiment(source, kind), str(source), kind)
     try:
-        return model.model_validate(document.data, context=dict(HAND_WRITTEN))
+        return model.model_validate(document.data, context=dict(HAND_WRITTEN)), document
     except ValidationError as error:
         details = error.errors(include_url=False)
     problems = explain(

@@ -14,9 +14,10 @@ from datapath.workloads import REGISTRY
 
 if TYPE_CHECKING:
     from datapath.experiment.axes import Axis
-    from datapath.experiment.document import Document, Path, Problem
+    from datapath.experiment.document import Document, Problem
     from datapath.experiment.spec import Claim, Experiment, Plot
     from datapath.experiment.sweep import Point
+    from datapath.places import Path
 
 Selector = Mapping[str, Sequence[str]]
 Selectors = tuple[dict[str, list[str]], dict[str, list[str]]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from datapath.experiment.document import Path
+from datapath.places import Path
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from pydantic import (
 )
 
 from datapath.cc.spec import HostCc
-from datapath.experiment.document import Path as Place
 from datapath.lanes.event_spec import Event, check_events, stalls
 from datapath.lanes.spec import Path, Topology
+from datapath.places import Path as Place
 from datapath.series import Name as SeriesName
 from datapath.series import Request
 from datapath.units import DurationNs

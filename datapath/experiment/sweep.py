@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from datapath.experiment.axes import Axis, AxisValue, Setting, read_settings
-from datapath.experiment.document import Document, Path, Problem, show_path
+from datapath.experiment.document import Document, Problem, show_path
 from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS
+from datapath.places import Path
 from datapath.spelling import or_rather
 
 if TYPE_CHECKING:

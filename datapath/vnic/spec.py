@@ -7,15 +7,16 @@ All hosts have the same file, but for the names of devices on other hosts, which
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
+from pathlib import Path as FilePath
 from string import hexdigits
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from datapath.cc.spec import Cc
+from datapath.places import Path, wrong_at
 from datapath.units import BitRate, Bytes, DurationNs
 from datapath.vnic.program import GuestRow, HostRow, Settings, ShareRow
 
@@ -23,6 +24,8 @@ MAC = r"^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$"
 ROCE_PORT = 4791
 GUEST_MTU_MAX = 9000
+ANOTHER_DEVICE = "name the other end of its veth, or its tap"
+"""What to do about a device that is no guest's."""
 OTHER = "other"
 """The class of the frames that no other class names."""
 
@@ -57,7 +60,7 @@ def _check_mac(value: object) -> object:
 
 def _check_device(value: object) -> object:
     if value == "lo":
-        raise ValueError("lo is no guest's device: name the other end of its veth, or its tap")
+        raise ValueError(f"lo is no guest's device: {ANOTHER_DEVICE}")
     return value
 
 
@@ -92,12 +95,12 @@ class Guest(BaseModel):
         None, description="Its IPv6 address, beside the link-local one that its MAC makes."
     )
 
-    def addresses(self) -> Iterator[str]:
-        """Everything that no other guest of the tenant may have."""
-        yield self.mac.lower()
-        for address in (self.ipv4, self.ipv6):
+    def addresses(self) -> Iterator[tuple[str, str]]:
+        """Everything that no other guest of the tenant may have, with its key."""
+        yield "mac", self.mac.lower()
+        for key, address in (("ipv4", self.ipv4), ("ipv6", self.ipv6)):
             if address is not None:
-                yield str(address)
+                yield key, str(address)
 
 
 class Share(BaseModel):
@@ -214,11 +217,16 @@ class Card(BaseModel):
     def _classes_are_told_apart(self) -> Card:
         for name, row in self.classes.items():
             if (name == OTHER) == bool(row.udp or row.tcp):
-                raise ValueError(f"classes.{name}: every class but {OTHER} has ports")
+                raise wrong_at(("classes", name), f"every class but {OTHER} has ports")
         if len(self.classes) == _CLASSES_MAX and OTHER not in self.classes:
-            raise ValueError(f"classes: at most {_CLASSES_MAX}, {OTHER} among them")
-        _refuse_twice("port", (f"{protocol} {port}" for protocol, port, _ in self.assigned()))
-        _refuse_promises("classes", self.classes.values(), self.rate)
+            raise wrong_at(("classes",), f"at most {_CLASSES_MAX}, {OTHER} among them")
+        _refuse_twice(
+            (f"port {protocol} {port}", ("classes", name, protocol, index))
+            for name, row in self.classes.items()
+            for protocol, ports in (("udp", row.udp), ("tcp", row.tcp))
+            for index, port in enumerate(ports)
+        )
+        _refuse_promises("classes", self.classes, self.rate)
         return self
 
     def assigned(self) -> list[tuple[str, int, str]]:
@@ -235,7 +243,7 @@ class Card(BaseModel):
         rows = {name: row.row for name, row in self.classes.items()}
         return {OTHER: rows.pop(OTHER, FrameClass().row), **rows}
 
-    def compiled_cc(self, folder: Path) -> Path:
+    def compiled_cc(self, folder: FilePath) -> FilePath:
         """The algorithm as an object file, its source beside the card's file in `folder`.
 
         LocalError when it cannot be compiled.
@@ -289,28 +297,47 @@ class CardFile(Card):
 
     @model_validator(mode="after")
     def _addresses_are_unique(self) -> CardFile:
-        _refuse_twice("address", (str(host.address) for host in self.hosts.values()))
-        _refuse_twice("vni", (str(tenant.vni) for tenant in self.tenants.values()))
-        _refuse_promises("tenants", self.tenants.values(), self.rate)
+        _refuse_twice(
+            (f"address {host.address}", ("hosts", name, "address"))
+            for name, host in self.hosts.items()
+        )
+        _refuse_twice(
+            (f"vni {tenant.vni}", ("tenants", name, "vni")) for name, tenant in self.tenants.items()
+        )
+        _refuse_promises("tenants", self.tenants, self.rate)
         for name, tenant in self.tenants.items():
-            everything = (text for guest in tenant.guests for text in guest.addresses())
-            _refuse_twice(f"tenants.{name}: address", everything)
+            _refuse_twice(
+                (f"address {address}", ("tenants", name, "guests", index, key))
+                for index, guest in enumerate(tenant.guests)
+                for key, address in guest.addresses()
+            )
         return self
 
     @model_validator(mode="after")
     def _guests_have_a_host(self) -> CardFile:
-        placed = []
         for name, tenant in self.tenants.items():
-            for guest in tenant.guests:
+            for index, guest in enumerate(tenant.guests):
                 if guest.host not in self.hosts:
                     known = ", ".join(self.hosts)
-                    raise ValueError(f"tenants.{name}: no host {guest.host!r}; hosts are {known}")
-                if guest.device is not None:
-                    placed.append(f"{guest.device} of {guest.host}")
-        _refuse_twice("device", placed)
+                    raise wrong_at(
+                        ("tenants", name, "guests", index, "host"),
+                        f"no host {guest.host!r}; hosts are {known}",
+                    )
+        _refuse_twice(
+            (f"device {device} of {host}", place)
+            for host in self.hosts
+            for device, place in self.devices(host)
+        )
         return self
 
-    def settings(self, me: str, cc: Path) -> Settings:
+    def devices(self, host: str) -> Iterator[tuple[str, Path]]:
+        """The devices of a host's guests, each with its place in the file."""
+        for name, tenant in self.tenants.items():
+            for index, guest in enumerate(tenant.guests):
+                if guest.host == host and guest.device is not None:
+                    yield guest.device, ("tenants", name, "guests", index, "device")
+
+    def settings(self, me: str, cc: FilePath) -> Settings:
         """The settings of the card of host `me`.  ValueError: one of its guests has no device."""
         names = [me, *(name for name in self.hosts if name != me)]
         return Settings(
@@ -349,15 +376,19 @@ class CardFile(Card):
                 )
 
 
-def _refuse_promises(what: str, shares: Iterable[Share], rate: int | None) -> None:
-    promised = sum(share.min_rate or 0 for share in shares)
-    if rate is not None and promised > rate:
-        raise ValueError(f"{what}: their min_rate is more than rate, all together")
+def _refuse_promises(section: str, shares: Mapping[str, Share], rate: int | None) -> None:
+    promised = 0
+    for name, share in shares.items():
+        promised += share.min_rate or 0
+        if rate is not None and promised > rate:
+            text = f"with this one, the min_rate of all {section} together is more than rate"
+            raise wrong_at((section, name, "min_rate"), text, first=("rate",))
 
 
-def _refuse_twice(what: str, texts: Sequence[str] | Iterator[str]) -> None:
-    seen: set[str] = set()
-    for text in texts:
+def _refuse_twice(entries: Iterable[tuple[str, Path]]) -> None:
+    """Each entry: what must be there once, and its place."""
+    seen: dict[str, Path] = {}
+    for text, place in entries:
         if text in seen:
-            raise ValueError(f"{what} {text} is there twice")
-        seen.add(text)
+            raise wrong_at(place, f"{text} is there twice", first=seen[text])
+        seen[text] = place

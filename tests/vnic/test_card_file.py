@@ -44,11 +44,9 @@ def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any
         ({"key": "secret"}, "64 hexadecimal digits in quotes, and has 6 characters, 3 of them no"),
         ({"kye": "0f"}, "did you mean key"),
         ({"mtu": "20KiB"}, "at most 9000B"),
-        ({"hosts": {"b": {"address": "203.0.113.9"}}}, "no host 'a'"),
-        (
-            {"hosts": {"a": {"address": "203.0.113.9"}, "b": {"address": "203.0.113.9"}}},
-            "there twice",
-        ),
+        ({"hosts": {"b": {"address": "203.0.113.9"}}}, "guests[0].host: no host 'a'"),
+        ({"classes": {"a": {"weight": 2}}}, "classes.a: every class but other has ports"),
+        ({"classes": {"other": {"udp": [7]}}}, "classes.other: every class but other has ports"),
         ({"recover": {"udp": [70000]}}, "recover.udp[0]"),
         ({"rate": "99999999tbit"}, "rate: '99999999tbit': it should be at most 10tbit"),
         ({"classes": {"other": {"max_rate": "11tbit"}}}, "classes.other.max_rate"),
@@ -61,6 +59,64 @@ def test_a_wrong_file_is_told_with_its_place(
     error = refused(capfd, tmp_path, card_file() | spoil)
     assert told in error
     assert "cards.yaml" in error
+
+
+def _tenant(number: int, device: str, **changes: Any) -> dict[str, Any]:
+    guest = {"host": "a", "device": device, "mac": f"02:00:00:00:00:0{number}"}
+    return {"vni": number, "min_rate": "600mbit", "guests": [guest], **changes}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "second", "text", "first"),
+    [
+        (
+            {"hosts": {"a": {"address": "203.0.113.9"}, "b": {"address": "203.0.113.9"}}},
+            "hosts.b.address",
+            "address 203.0.113.9 is there twice",
+            "hosts.a.address",
+        ),
+        (
+            {"classes": {"x": {"udp": [4, 5]}, "y": {"udp": [6, 5]}}},
+            "classes.y.udp[1]",
+            "port udp 5 is there twice",
+            "classes.x.udp[1]",
+        ),
+        (
+            {"tenants": {"blue": _tenant(1, "t1"), "red": _tenant(2, "t2", vni=1)}},
+            "tenants.red.vni",
+            "vni 1 is there twice",
+            "tenants.blue.vni",
+        ),
+        (
+            {"tenants": {"blue": _tenant(1, "t1"), "red": _tenant(2, "t1")}},
+            "tenants.red.guests[0].device",
+            "device t1 of a is there twice",
+            "tenants.blue.guests[0].device",
+        ),
+        (
+            {"rate": "1gbit", "tenants": {"blue": _tenant(1, "t1"), "red": _tenant(2, "t2")}},
+            "tenants.red.min_rate",
+            "with this one, the min_rate of all tenants together is more than rate",
+            "rate",
+        ),
+    ],
+)
+def test_an_error_about_two_places_has_the_second_and_names_the_first(
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    spoil: dict[str, Any],
+    second: str,
+    text: str,
+    first: str,
+) -> None:
+    error = refused(capfd, tmp_path, card_file() | spoil)
+    found = re.search(r"cards\.yaml:(\d+):\d+: (.*); see (.*) in line (\d+)", error)
+    assert found, error
+    assert found[2] == f"{second}: {text}"
+    assert found[3] == first
+    numbers = {int(found[1]), int(found[4])}
+    assert len(numbers) == 2
+    assert min(numbers) > 1
 
 
 def test_an_unknown_algorithm_is_named(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

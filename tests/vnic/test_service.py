@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 import secrets
 import signal
 import socket
@@ -21,7 +22,9 @@ import pytest
 from datapath.cli.app import run
 from datapath.lanes.namespace import spawn
 from datapath.native.paths import ROOT
-from datapath.vnic.devices import trouble
+from datapath.vnic import devices
+from datapath.vnic.devices import GuestDevices, claim, trouble
+from datapath.vnic.spec import CardFile
 from datapath.vnic.watching import running
 from tests.vnic.bench import Bench, write_file
 from tests.waiting import wait_for_words, wait_until
@@ -284,6 +287,71 @@ def test_what_keeps_a_card_from_a_device_is_told(services: Services) -> None:
         "many has 2 receive queues in place of one",
         "MTU 1400 of many is less than the guests' of 1500",
     ]
+
+
+def test_a_device_that_the_host_needs_is_no_guests(services: Services) -> None:
+    """The place in the file is told, and no card has the device for a moment."""
+    bench = services.bench
+    netdev = bench.hosts[0].endpoint.netdev
+    bench.data["tenants"]["red"]["guests"][0]["device"] = netdev
+    assert services.start(0).wait(60) == 2
+    address = bench.hosts[0].endpoint.ipv4
+    place = f"tenants.red.guests[0].device: {netdev} has this host's address {address}"
+    assert re.search(rf"cards\.yaml:\d+:\d+: {re.escape(place)}", services.log(0))
+    assert "name the other end of its veth, or its tap" in services.log(0)
+    assert not _has_xdp(bench, netdev)
+
+
+def test_a_device_that_the_host_needs_later_is_waited_for(services: Services) -> None:
+    """Such as one with the name of a guest's that has gone."""
+    bench = services.bench
+    told: list[str] = []
+    host, endpoint = bench.hosts[0].namespace, bench.hosts[0].endpoint
+    file = CardFile.model_validate(bench.data)
+    guests = GuestDevices(file.settings("host0", file.compiled_cc(Path())), told.append)
+    assert host.in_network(guests.available).devices == ["blue0", "red0"]
+    host.check_output(["ip", "address", "add", f"{endpoint.ipv4}/32", "dev", "blue0"])
+    assert host.in_network(guests.available).devices == ["red0"]
+    why = f"blue0 has this host's address {endpoint.ipv4}: name the other end of its veth"
+    assert why in guests.waiting["blue0"]
+    assert why in told[0]
+
+
+def test_what_the_host_needs_a_device_for(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = services.bench.hosts[0].namespace
+    commands = (
+        "link add four type veth peer name four-peer",
+        "link add six type veth peer name six-peer",
+        "link add part type veth peer name part-peer",
+        "link add whole type bridge",
+        "link set part master whole",
+        "link property add dev four altname another",
+        *(f"link set {name} up" for name in ("four", "four-peer", "six", "six-peer", "whole")),
+        "address add 203.0.113.1/24 dev four",
+        "address add 203.0.114.1/24 dev whole",
+        "route replace default via 203.0.113.2 dev four",
+        "route replace ::/0 dev six",
+    )
+    host.check_output(["ip", "-batch", "-"], stdin="\n".join(commands))
+
+    def told(name: str, address: str = "192.0.2.1", port: str = "udp") -> str:
+        return host.in_network(lambda: claim(name, address, port))
+
+    assert told("four") == told("another").replace("another", "four")
+    assert told("four") == "four has this host's default route"
+    assert told("six") == "six has this host's default route"
+    assert told("four", "203.0.113.1") == "four has this host's address 203.0.113.1"
+    for port in ("afxdp:part", "afxdp:part,ip=192.0.2.1"):
+        assert told("part", port=port) == "part is the device of this host's own port"
+    assert told("whole") == told("part") == told("none") == ""
+
+    # A network card, as sysfs has it.
+    for path in ("part/device", "part/upper_whole", "whole"):
+        (tmp_path / path).mkdir(parents=True)
+    monkeypatch.setattr(devices, "_NETDEVS", tmp_path)
+    assert told("part") == "part is a network card of this host, with its address 203.0.114.1"
 
 
 def _cpu_ticks(bench: Bench, pid: int) -> int:
