@@ -179,6 +179,13 @@ def trace(
             f"{file} holds no RoCEv2 packet, so there is nothing to judge",
             hint="capture what the programs send: tcpdump -i DEV -s 0 -w FILE udp port 4791",
         )
+    _check_whole(report, file)
+    _print_verdict(report, fmt)
+    return 1 if report.violations else 0
+
+
+def _check_whole(report: Report, file: Path) -> None:
+    """LocalError when packets were captured in part: without them nothing can be judged."""
     cut = [violation for violation in report.violations if violation.rule == "cut"]
     if cut:
         raise LocalError(
@@ -186,8 +193,6 @@ def trace(
             f"(packet {cut[0].number}: {cut[0].text}), so it cannot be judged",
             hint="capture whole packets: dpctl capture HOST -w FILE -s 0, or tcpdump -s 0",
         )
-    _print_verdict(report, fmt)
-    return 1 if report.violations else 0
 
 
 def _print_verdict(report: Report, fmt: Format) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _RUN_COLUMNS = ("pid", "experiment", "lane", "run", "done", "hosts", "folder")
 _PROGRAM_COLUMNS = ("pid", "program", "devices")
 _FILTER = "udp port 4791"
+_KEPT_BYTES, _HEADER_BYTES = 256, 64  # of each packet in a file, and at least
 _MIDDLE = "middle"
 _HOST = re.compile(rf"host\d+|{_MIDDLE}")
 _Run = Annotated[
@@ -131,8 +132,15 @@ def capture(
         typer.Option("-c", metavar="N", min=1, help="End after N packets.", show_default=False),
     ] = None,
     snaplen: Annotated[
-        int, typer.Option("-s", metavar="BYTES", min=64, help="Keep so much of each packet.")
-    ] = 256,
+        int | None,
+        typer.Option(
+            "-s",
+            metavar="BYTES",
+            min=0,
+            help="Keep so much of each packet; 0 is all. Default: 256 in a file, all otherwise.",
+            show_default=False,
+        ),
+    ] = None,
     only: Annotated[
         str, typer.Option("--filter", metavar="FILTER", help="As tcpdump has it; '' is all.")
     ] = _FILTER,
@@ -149,7 +157,7 @@ def capture(
 
     \b
     dpctl capture host0
-    dpctl capture host0 -w host0.pcap -s 4096
+    dpctl capture host0 -w host0.pcap -s 0
     dpctl capture host1 -c 100 --filter tcp
     dpctl capture ib_write_bw
     """
@@ -159,7 +167,8 @@ def capture(
             f"note: {host} does not see the packets of an AF_XDP port; those of a UDP port it does",
             file=sys.stderr,
         )
-    argv = ["tcpdump", "-Z", "root", "-i", netdev, "-n", "-U", "-s", str(snaplen), "-w", "-"]
+    kept = _kept_bytes(snaplen, write is not None)
+    argv = ["tcpdump", "-Z", "root", "-i", netdev, "-n", "-U", "-s", str(kept), "-w", "-"]
     argv += ["-c", str(count)] if count else []
     argv += [only] if only else []
     with ExitStack() as stack:
@@ -171,6 +180,13 @@ def capture(
         with reader.stdin as pipe:
             status = run_there(argv, stdout=pipe)
         return status or reader.wait()
+
+
+def _kept_bytes(asked: int | None, in_file: bool) -> int:
+    """Of each packet, 0: all.  What is decoded at once and not kept has no need to be short."""
+    if asked is not None and 0 < asked < _HEADER_BYTES:
+        raise LocalError(f"-s {asked} leaves no headers", hint=f"-s {_HEADER_BYTES} or more, or 0")
+    return asked if asked is not None else _KEPT_BYTES if in_file else 0
 
 
 def _row(run: OpenRun) -> dict[str, Any]:
@@ -215,14 +231,14 @@ def _program(name: str, run: int | None) -> int | None:
 
 
 def _place(host: str, run: int | None) -> tuple[Callable[..., int], str, bool]:
-    """Where packets are captured: what runs a command there, device, whether it sees AF_XDP's."""
+    """Where packets are captured: what runs a command there, device, whether it sees them all."""
     from datapath.lanes import visiting
 
     if (pid := _program(host, run)) is not None:
         return functools.partial(visiting.run_beside, pid), "any", False
     found = visiting.chosen(run, host)
     where, netdev = (host, "any") if host == _MIDDLE else map(str, found.host(host)["capture"])
-    sees_all = where != host or host == _MIDDLE
+    sees_all = where != host or host == _MIDDLE or not found.about.get("afxdp", True)
     return functools.partial(visiting.run_on, found, where), netdev, sees_all
 
 

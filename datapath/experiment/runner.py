@@ -261,8 +261,8 @@ class _Sweep:
         if self.entrance is None:
             about = {"experiment": self.experiment.spec.name, "folder": str(self.store.path)}
             self.entrance = Entrance(about)
-        lane = run.point.spec.topology.lane
-        self.entrance.now(network, run=run.name, point=run.point.label, lane=lane, done=self.done)
+        spec, told = run.point.spec, {"run": run.name, "point": run.point.label, "done": self.done}
+        self.entrance.now(network, **told, lane=spec.topology.lane, afxdp=spec.transport.uses_afxdp)
         return network
 
     # --- all runs ---

@@ -123,6 +123,11 @@ class Transport(BaseModel):
     @property
     def reads_dates(self) -> bool:
         """Whether its port can hold dated frames until their date; the UDP port sees no dates."""
+        return self.uses_afxdp
+
+    @property
+    def uses_afxdp(self) -> bool:
+        """Whether packets pass the kernel by, so that captures on the host do not have them."""
         return self.device == "dp" and self.port == "afxdp"
 
     def port_spec(self, netdev: str, ipv4: str, *, dated: bool = False) -> str:

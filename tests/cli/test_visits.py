@@ -245,10 +245,26 @@ def test_capture_to_a_file(
         assert {packet.opcode & 0xC0 for packet in packets} == {0xC0}
 
 
+def test_a_file_has_the_headers_or_all(
+    visited: Visited, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, run = tmp_path / "host0.pcap", ["--run", str(visited.pid)]
+    for options, longest in ((["-s", "0"], 1000), ([], 256), (["-s", "64"], 64)):
+        answer(capfd, "capture", *run, "host0", "-w", str(file), "-c", "50", *options)
+        kept = max(len(frame) for frame, *_ in capture.frames(file))
+        assert kept > longest if options == ["-s", "0"] else kept == longest
+    assert main(["capture", *run, "host0", "-w", str(file), "-s", "63"]) == 2
+    assert "-s 63 leaves no headers" in capfd.readouterr().err
+
+
 def test_capture_decoded(visited: Visited, capfd: pytest.CaptureFixture[str]) -> None:
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed")
-    out = answer(capfd, "capture", "--run", str(visited.pid), "host0", "-c", "20")
+    assert main(["capture", "--run", str(visited.pid), "host0", "-c", "20"]) == 0
+    out, err = capfd.readouterr()
+    assert "AF_XDP" not in err  # the capture sees all packets of either run
+    assert "Malformed" not in out
+    assert "limited" not in out
     lines = out.splitlines()
     assert len(lines) == 20
     protocol = "RoCEv2-X" if visited.kind == "emulated" else "RRoCE"
