@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from datapath.errors import LocalError
-from datapath.experiment.document import Path
 from datapath.experiment.spec import PointSpec
 from datapath.fabric.links import frame_bytes
 from datapath.lanes.link_events import link_changes
 from datapath.lanes.shape import refuse_lossless, shape
+from datapath.places import Path
 from datapath.xdp.impair import DIRECTIONS
 
 
