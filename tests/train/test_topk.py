@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Hook topk by itself: what it selects, keeps and counts."""
+"""Hooks of DDP: what topk selects, keeps and counts; all of the workload's run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -85,3 +86,30 @@ def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
 
     with pytest.raises(ValueError, match="topk:"):
         TopK(**wrong)
+
+
+@pytest.mark.parametrize("hook", ["none", "fp16", "bf16", "topk"])
+def test_hooks_of_the_workload_run(alone: None, hook: str) -> None:
+    from datapath.train import worker
+
+    settings = worker.Settings(
+        backend="gloo",
+        model="convnet",
+        steps=2,
+        warm_up=1,
+        batch=4,
+        learning_rate=0.01,
+        momentum=0.9,
+        seed=1,
+        bucket_mib=25,
+        hook=hook,
+        density=0.01,
+        error_feedback=True,
+        density_warm_up=0,
+        netdev="lo",
+        timeout_s=60,
+        report="",
+    )
+    report = worker.train(settings)
+    assert len(report.losses) == 2
+    assert report.losses == pytest.approx([math.log(10)] * 2, abs=0.3)  # of ten patterns
