@@ -213,7 +213,7 @@ def test_choosing_a_class(write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch
 def test_files_that_cannot_be_loaded(write: WriteAlgorithm, tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="No such file"):
         load(str(tmp_path / "none.py"))
-    with pytest.raises(LocalError, match=r"holds no algorithm$"):
+    with pytest.raises(LocalError, match=r"(?m)holds no algorithm$"):
         load(write("x = 1\n"))
     with pytest.raises(LocalError, match=r"mine.py:6: not Python: "):
         load(write("x = 1\ny = (\n"))

@@ -214,5 +214,5 @@ def test_a_helper_that_calls_itself(
 
         """
     path = write(textwrap.dedent(text) + helpers + "\n")
-    with pytest.raises(LocalError, match=rf"mine.py:{line}: {message}$"):
+    with pytest.raises(LocalError, match=rf"(?m)mine.py:{line}: {message}$"):
         load(path)
