@@ -125,7 +125,7 @@ class Waiter:
     A job starts a collective, waits for it, and returns the work's value.  One thread at a time has
     the turn to do jobs.  Callbacks of a future may wait for later collectives (PowerSGD's do): so
     the thread that completes a future hands the turn to another one before it calls them.
-    Callbacks begin in order, and a slow one keeps the next ones from nothing.
+    A slow callback keeps the next ones from nothing, so they may overtake it.
     """
 
     def __init__(self, name: str) -> None:

@@ -46,7 +46,7 @@ def test_a_guest_that_does_not_boot_is_started_again(troubled: Troubled, index: 
     assert re.search(rf"dpctl: {TROUBLES[host.name][1]}.*; started again", console)
 
 
-def test_a_dead_guest_is_an_error_and_not_a_hang(troubled: Troubled, tmp_path: FilePath) -> None:
+def test_a_dead_guest_is_an_error_and_not_a_hang(troubled: Troubled) -> None:
     """The last test of this network.  Programs of the other guest end, and the run names this."""
     network = troubled.network
     guest = network.hosts[1]
@@ -59,12 +59,10 @@ def test_a_dead_guest_is_an_error_and_not_a_hang(troubled: Troubled, tmp_path: F
     with pytest.raises(RunFailed, match="host1"):
         sleeper.wait(timeout=60)
     assert other.wait(timeout=60) == -signal.SIGKILL
-    with (
-        pytest.raises(RunFailed, match=r"guest host1: it has ended: .*sysrq") as caught,
-        live._fetching(network, tmp_path),
-    ):
-        raise RunFailed("host 1 does not answer")
-    assert caught.value.hint == f"its console is {troubled.logs / 'host1.console'}"
+    told = live.cause(network, RunFailed("host 1 does not answer"))
+    assert isinstance(told, RunFailed)
+    assert re.search(r"guest host1: it has ended: .*sysrq", str(told))
+    assert told.hint == f"its console is {troubled.logs / 'host1.console'}"
     assert not network.recover()
     assert b"sysrq triggered crash" in (troubled.logs / "host1.console").read_bytes()
 

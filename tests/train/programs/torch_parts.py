@@ -4,6 +4,7 @@
 The group is made again and again in the same store, as jobs do that recover from a failure.
 """
 
+import os
 from datetime import timedelta
 
 import torch
@@ -77,9 +78,12 @@ def powers(rank: int) -> None:
     assert torch.equal(*both)
 
 
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+store = dist.TCPStore(address, port, ranks, is_master=rank == 0, timeout=LIMIT)
 for part in (smaller_groups, sharded, functions, powers):
-    dist.init_process_group("dp", timeout=LIMIT)
-    part(dist.get_rank())
+    dist.init_process_group("dp", store=store, rank=rank, world_size=ranks, timeout=LIMIT)
+    part(rank)
     dist.destroy_process_group()
     print(part.__name__, flush=True)
 print("done")
