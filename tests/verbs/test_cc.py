@@ -32,8 +32,7 @@ from tests.verbs.conftest import Pair
 from tests.verbs.devices import PROGRAMS, environment
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
-# It polls all the time; tests beside it come first.
-WRITES = ["nice", "ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "-q", "2"]
+WRITES = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "-q", "2"]
 PAGE = paths.ROOT / "docs" / "cc.md"
 
 
