@@ -19,7 +19,7 @@ from datapath.fabric.topology import Graph
 
 @dataclass(frozen=True)
 class Idle:
-    """The idle path from one host to another; arrays of shape (hosts, hosts).
+    """Idle paths from one host to another; arrays of shape (paths,).
 
     delay_ns: of all its links.  byte_ns: for how long a byte occupies all its links together.
     slowest_byte_ns: and the slowest one.  NaN: a link follows a trace, so its rate is not known.
@@ -45,26 +45,34 @@ class Ways:
             self._out.setdefault(node, []).append(number)
         self._known: dict[int, Mapping[int, Sequence[int]]] = {}
 
-    def idle(self) -> Idle:
-        hosts = self.graph.hosts
-        delay, total, slowest = (np.zeros((hosts, hosts)) for _ in range(3))
-        of_leaf: dict[int, Any] = {}
-        for host in range(hosts):
-            first, leaf = self._first(host)
-            if leaf not in of_leaf:
-                of_leaf[leaf] = self._costs(leaf)
-            link, behind = self.links[first], of_leaf[leaf]
-            delay[host] = link.delay_ns + behind[0]
-            total[host] = _byte_ns(link) + behind[1]
-            slowest[host] = np.maximum(_byte_ns(link), behind[2])
-        for matrix in (delay, total, slowest):
-            np.fill_diagonal(matrix, 0.0)
-        return Idle(delay, total, slowest)
+    def idle(self, src: Any, dst: Any) -> Idle:
+        """src, dst: hosts, shape (paths,)."""
+        src, dst = np.asarray(src), np.asarray(dst)
+        hosts, at = np.unique(src, return_inverse=True)
+        firsts = [self._first(int(host)) for host in hosts]
+        links = [self.links[number] for number, _ in firsts]
+        delay = np.array([link.delay_ns for link in links], np.float64)[at]
+        byte = np.array([_byte_ns(link) for link in links])[at]
+        leaves = np.array([leaf for _, leaf in firsts])[at]
+        behind = np.empty((3, len(src)))
+        for leaf in np.unique(leaves):
+            there = leaves == leaf
+            behind[:, there] = self._costs(int(leaf))[:, dst[there]]
+        return Idle(delay + behind[0], byte + behind[1], np.maximum(byte, behind[2]))
+
+    def there_and_back(self, src: Any, dst: Any) -> tuple[Idle, Idle]:
+        """As idle(), from src to dst and from dst to src; each switch is searched from once."""
+        both = self.idle(np.concatenate([src, dst]), np.concatenate([dst, src]))
+        numbers = (both.delay_ns, both.byte_ns, both.slowest_byte_ns)
+        there, back = zip(*(np.split(each, 2) for each in numbers), strict=True)
+        return Idle(*there), Idle(*back)
 
     def route(self, src: int, dst: int) -> list[int] | None:
         """The links from one host to another, the last one first; None: there is a choice."""
         first, leaf = self._first(src)
-        entered, node, links = self._entered(leaf), dst, []
+        if leaf not in self._known:
+            self._known[leaf] = self._entered(leaf)
+        entered, node, links = self._known[leaf], dst, []
         while node != leaf:
             if len(entered[node]) > 1:
                 return None
@@ -95,20 +103,18 @@ class Ways:
 
     def _entered(self, leaf: int) -> Mapping[int, Sequence[int]]:
         """Links by which shortest paths from a switch enter each node, the nearest node first."""
-        if leaf not in self._known:
-            entered: dict[int, list[int]] = {leaf: []}
-            ring = [leaf]
-            while ring:
-                outer: dict[int, list[int]] = {}
-                for node in ring:
-                    for number in self._out[node]:
-                        other = self.ends[number][1]
-                        if other not in entered:
-                            outer.setdefault(other, []).append(number)
-                entered |= outer
-                ring = list(outer)
-            self._known[leaf] = entered
-        return self._known[leaf]
+        entered: dict[int, list[int]] = {leaf: []}
+        ring = [leaf]
+        while ring:
+            outer: dict[int, list[int]] = {}
+            for node in ring:
+                for number in self._out[node]:
+                    other = self.ends[number][1]
+                    if other not in entered:
+                        outer.setdefault(other, []).append(number)
+            entered |= outer
+            ring = list(outer)
+        return entered
 
 
 def _byte_ns(link: Link) -> float:

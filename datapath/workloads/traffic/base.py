@@ -8,7 +8,6 @@ live network, the simulator on a simulated one.  numpy is loaded when a run begi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -219,19 +218,18 @@ class Traffic:
 
     def ideal(self, ctx: RunContext) -> Ideal | None:
         """None when no rate is known."""
+        from datapath.fabric.ways import Ways
         from datapath.workloads.traffic.ideal import Ideal
 
-        p, graph, framing, reads = self.common, ctx.network.graph, self._framing(ctx), self._reads
+        p, graph, framing = self.common, ctx.network.graph, self._framing(ctx)
         if graph is not None:
-            ideal = Ideal.of_graph(graph, framing, reads=reads)
-            if p.link_rate:
-                ideal = replace(ideal, rate_bps=float(p.link_rate))
-            return ideal if p.base_rtt is None else replace(ideal, base_rtt_ns=p.base_rtt)
+            rate = float(p.link_rate) if p.link_rate else None
+            return Ideal(framing, rate, p.base_rtt, Ways(graph), self._reads)
         rate = self.rates_bps(ctx)[0]
         rtt_ns = p.base_rtt
         if rtt_ns is None and ctx.path.delay is not None:
             rtt_ns = 2 * ctx.path.delay
-        return Ideal(rate, framing, rtt_ns, reads=reads) if rate else None
+        return Ideal(framing, rate, rtt_ns) if rate else None
 
     def lines(self, ctx: RunContext, carried: Any) -> Lines:
         """The links of the run.  carried: bytes of each of them, None: not known."""

@@ -19,7 +19,7 @@ from datapath.verbs import sizes
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
-    from datapath.fabric.topology import Graph
+    from datapath.fabric.ways import Ways
     from datapath.verbs.spec import Transport
 
 _ETHERNET = 14 + 24  # header; FCS, preamble and gap, as link/link.h counts them
@@ -92,39 +92,40 @@ def framing(transport: Transport, mtu: int, operation: str = "write") -> Framing
 
 @dataclass(frozen=True)
 class Ideal:
-    """The idle path between any two hosts.
+    """The idle path of a flow.
 
-    rate_bps: of the slowest link.  framing: how messages become packets.  base_rtt_ns: what the
-    first byte and the acknowledgement take; None: not known.  further_byte_ns: for how long a byte
-    occupies all links but the slowest.  Each of the three is one value or an array of shape
-    (hosts, hosts), by the way of the payload.  reads: which goes from `dst` to `src`.
+    framing: how messages become packets.  ways: those of the network; None: all that is known of
+    it are two numbers.  rate_bps: of the slowest link, in place of what the ways say.
+    base_rtt_ns: what the first byte and the acknowledgement take, likewise.  reads: payload goes
+    from `dst` to `src`.
     """
 
-    rate_bps: Any
     framing: Framing
-    base_rtt_ns: Any = None
-    further_byte_ns: Any = 0.0
+    rate_bps: float | None = None
+    base_rtt_ns: float | None = None
+    ways: Ways | None = None
     reads: bool = False
 
-    @classmethod
-    def of_graph(cls, graph: Graph, framing: Framing, *, reads: bool = False) -> Ideal:
-        """Rates and times of a network; NaN between hosts that no link with a rate joins."""
-        from datapath.fabric.ways import Ways
-
-        idle = Ways(graph).idle()
-        slowest_ns = np.where(idle.slowest_byte_ns > 0, idle.slowest_byte_ns, np.nan)
-        rtt_ns = idle.delay_ns + idle.delay_ns.T + _ACKNOWLEDGEMENT * idle.byte_ns.T
-        return cls(8e9 / slowest_ns, framing, rtt_ns, idle.byte_ns - idle.slowest_byte_ns, reads)
+    @property
+    def knows_rtt(self) -> bool:
+        return self.base_rtt_ns is not None or self.ways is not None
 
     def fct_ns(self, flows: Flows) -> Any:
         """Completion time of each flow if it were alone, shape (flows,); NaN: not known."""
-        ends = (flows["dst"], flows["src"]) if self.reads else (flows["src"], flows["dst"])
-
-        def between(numbers: Any) -> Any:
-            numbers = np.asarray(numbers, np.float64)
-            return numbers[ends] if numbers.ndim else numbers
-
+        rtt_ns: Any = np.nan
+        byte_ns: Any = np.nan
+        further_ns: Any = 0.0  # of a byte on all links but the slowest
+        if self.ways is not None:
+            there, back = self.ways.there_and_back(flows["src"], flows["dst"])
+            if self.reads:
+                there, back = back, there
+            rtt_ns = there.delay_ns + back.delay_ns + _ACKNOWLEDGEMENT * back.byte_ns
+            byte_ns = np.where(there.slowest_byte_ns > 0, there.slowest_byte_ns, np.nan)
+            further_ns = there.byte_ns - there.slowest_byte_ns
+        if self.rate_bps is not None:
+            byte_ns = 8e9 / self.rate_bps
+        if self.base_rtt_ns is not None:
+            rtt_ns = self.base_rtt_ns
         size = flows["bytes"], flows["message_bytes"]
         first, wire = self.framing.first_bytes(*size), self.framing.wire_bytes(*size)
-        on_slowest = wire * 8e9 / between(self.rate_bps)
-        return between(self.base_rtt_ns) + on_slowest + first * between(self.further_byte_ns)
+        return rtt_ns + wire * byte_ns + first * further_ns

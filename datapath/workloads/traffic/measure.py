@@ -188,7 +188,7 @@ def _completion(
     fct = rows["finish_ns"][finished].astype(np.float64) - done["start_ns"]
     metrics = [Metric(f"fct_{n}", _rank(fct, q), "ns") for n, q in _QUANTILES.items() if fct.size]
     samples = {"fct_ns": _thinned(fct)}
-    if ideal is None or ideal.base_rtt_ns is None or not fct.size:
+    if ideal is None or not ideal.knows_rtt or not fct.size:
         return metrics, samples
     alone = ideal.fct_ns(done)
     if not (np.isfinite(alone) & (alone > 0)).all():

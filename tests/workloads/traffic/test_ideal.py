@@ -62,12 +62,14 @@ def alone(
     answer = network.simulate(flows, transport=transport, cc=fixed, seed=1)
     reads = operation == "read"
     frames = framing(transport, network.topology.mtu, operation)
-    ideal = Ideal.of_graph(network.graph, frames, reads=reads)
-    there, back = ((dst, src), (src, dst)) if reads else ((src, dst), (dst, src))
+    ways = Ways(network.graph)
+    ideal = Ideal(frames, ways=ways, reads=reads)
+    there, back = ways.there_and_back([src], [dst])
+    if reads:
+        there, back = back, there
     # Behind the slowest link only the last packet counts, and it may be shorter than the first.
-    less = frames.first_bytes(size, 0) * ideal.further_byte_ns[there]
-    byte_ns = Ways(network.graph).idle().byte_ns
-    more = LONGER_BYTES * byte_ns[back] + PADDING_BYTES * byte_ns[there] + ROUNDED_NS
+    less = frames.first_bytes(size, 0) * (there.byte_ns - there.slowest_byte_ns)[0]
+    more = LONGER_BYTES * back.byte_ns[0] + PADDING_BYTES * there.byte_ns[0] + ROUNDED_NS
     took = float(answer.flows.rows["finish_ns"][0])
     return took, float(ideal.fct_ns(flows)[0]), float(less), float(more)
 

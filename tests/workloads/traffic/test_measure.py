@@ -13,6 +13,7 @@ from datapath.errors import RunFailed
 from datapath.fabric import flows as table
 from datapath.fabric.links import Link
 from datapath.fabric.topology import Dumbbell, LeafSpine, Star
+from datapath.fabric.ways import Ways
 from datapath.verbs.spec import Transport
 from datapath.workloads.traffic import measure
 from datapath.workloads.traffic.busiest import Lines
@@ -81,16 +82,17 @@ def test_framing_of_transports() -> None:
 
 
 def test_ideal_is_rtt_and_serialisation() -> None:
-    ideal = Ideal(1e9, Framing(1000, 100), 10 * US)
+    ideal = Ideal(Framing(1000, 100), 1e9, 10 * US)
     assert ideal.fct_ns(pair([1000, 10_000])).tolist() == [10 * US + 8800, 10 * US + 88_000]
-    between = np.array([[0, 5 * US], [7 * US, 0]])
-    assert Ideal(1e9, Framing(1000, 0), between).fct_ns(pair([1000])).tolist() == [5 * US + 8000]
-    further = Ideal(1e9, Framing(1000, 100), between, 2.0)
-    assert further.fct_ns(pair([10_000, 400])).tolist() == [
-        5 * US + 88_000 + 2 * 1100,
-        5 * US + 4000 + 2 * 500,
+    edge, shared = Link(4_000_000_000, 1 * US), Link(1_000_000_000, 3 * US)  # 2 and 8 ns a byte
+    network = Ideal(Framing(1000, 100), ways=Ways(Dumbbell(1, edge, shared).graph()))
+    rtt = 10 * US + 86 * (2 + 8 + 2)
+    assert network.fct_ns(pair([10_000, 400])).tolist() == [
+        rtt + 88_000 + 1100 * (2 + 2),
+        rtt + 4000 + 500 * (2 + 2),
     ], "a packet on each other link"
-    assert replace(further, reads=True).fct_ns(pair([400])).tolist() == [7 * US + 4000 + 2 * 500]
+    slower = replace(network, rate_bps=5e8, base_rtt_ns=7 * US)
+    assert slower.fct_ns(pair([400])).tolist() == [7 * US + 8000 + 500 * (2 + 2)]
 
 
 # --- metrics ---------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def test_goodput_is_over_all_flows() -> None:
 
 def test_slowdown_is_at_least_one_and_by_size() -> None:
     flows = pair([5_000, 500_000, 5_000_000])
-    ideal = Ideal(8e9, Framing(1000, 0), 5 * US)
+    ideal = Ideal(Framing(1000, 0), 8e9, 5 * US)
     results = done(flows, [20 * US, 100 * US, 50_050 * US])
     found = values(flows, results, ideal=ideal, completion=True)
     assert found["slowdown_p50_small"] == pytest.approx(2)
@@ -125,7 +127,7 @@ def test_completion_counts_from_the_scheduled_start() -> None:
 def test_flows_without_end_have_no_completion_time() -> None:
     """They end when they are told to, with no size that a slowdown could refer to."""
     flows = pair([5_000, table.UNTIL_STOP])
-    ideal = Ideal(8e9, Framing(1000, 0), 5 * US)
+    ideal = Ideal(Framing(1000, 0), 8e9, 5 * US)
     results = done(flows, [20 * US, 900 * US], delivered_bytes=[5_000, 800_000])
     outcome = measure.outcome(flows, results, ideal=ideal, completion=True)
     found = {m.name: m.value for m in outcome.metrics}
@@ -225,7 +227,7 @@ def test_every_metric_has_its_unit() -> None:
     outcome = measure.outcome(
         flows,
         results,
-        ideal=Ideal(1e9, Framing(1000, 0), 1),
+        ideal=Ideal(Framing(1000, 0), 1e9, 1),
         fair=True,
         completion=True,
         rounds=True,
