@@ -366,13 +366,9 @@ def _print_result(result: Result, page: Path | None, fmt: Format, most: int) -> 
         tell_error(f"{count}, the first: {failed_claims[0].title}")
     if result.failed_runs:
         failed = [record for record in result.records if record.error is not None]
-        first = failed[0].error or {}
-        again = (
-            f"logs are in {result.folder}/logs/{failed[0].name}; "
-            f"`dpctl run --resume {result.folder}` makes them again"
-        )
+        first = failed[0].error["message"] if failed[0].error else ""
         tell_error(
-            f"{len(failed)} of {counted(len(result.records), 'run')} failed, the first: "
-            f"{first.get('message', '')}",
-            "\n".join(filter(None, (first.get("hint"), again))),
+            f"{len(failed)} of {counted(len(result.records), 'run')} failed, the first: {first}",
+            f"logs are in {result.folder}/logs/{failed[0].name}; "
+            f"`dpctl run --resume {result.folder}` makes them again",
         )

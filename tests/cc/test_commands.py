@@ -89,20 +89,40 @@ def test_check_finds_an_escape(write: WriteAlgorithm) -> None:
     assert "--seed 1 --events" in caught.value.hint
 
 
-def test_check_tells_a_loop_without_end(
-    write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(
-        """
+STUCK = {
+    "stuck after event \\d+ \\(ack\\)": """
         @algorithm("stuck")
         class Stuck:
             def on_ack(flow, ack):
                 while flow.cwnd_bytes > 0:
                     flow.cwnd_bytes += 1
-        """
-    )
+        """,
+    "stuck after event \\d+ at the receiver \\(\\w+\\)": """
+        @algorithm("stuck")
+        class Stuck:
+            def on_ack(flow, ack):
+                pass
+
+            def on_request(port, sender):
+                while port.n_senders > 2:
+                    sender.granted_bytes += 1
+
+            def on_data(port, sender, data):
+                pass
+
+            def on_timer(port, senders):
+                pass
+        """,
+}
+
+
+@pytest.mark.parametrize(("where", "text"), STUCK.items(), ids=["sender", "receiver"])
+def test_check_tells_a_loop_without_end(
+    write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch, where: str, text: str
+) -> None:
+    path = write(text)
     monkeypatch.setattr(algorithms, "_EVENT_S", 0.2)
-    with pytest.raises(RunFailed, match=r"stuck after event \d+ \(ack\): it has not returned"):
+    with pytest.raises(RunFailed, match=f"{where}: it has not returned"):
         run("check", path)
 
 
@@ -186,34 +206,6 @@ def test_check_names_the_line_that_raises_at_the_receiver(write: WriteAlgorithm)
     ) as caught:
         run("check", path)
     assert "--seed 1 --events" in caught.value.hint
-
-
-def test_check_tells_a_loop_without_end_at_the_receiver(
-    write: WriteAlgorithm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(
-        """
-        @algorithm("granting")
-        class Granting:
-            def on_ack(flow, ack):
-                pass
-
-            def on_request(port, sender):
-                while port.n_senders > 2:
-                    sender.granted_bytes += 1
-
-            def on_data(port, sender, data):
-                pass
-
-            def on_timer(port, senders):
-                pass
-        """
-    )
-    monkeypatch.setattr(algorithms, "_EVENT_S", 0.2)
-    with pytest.raises(
-        RunFailed, match=r"granting after event \d+ at the receiver \(\w+\): it has not returned"
-    ):
-        run("check", path)
 
 
 def test_what_no_hook_raised_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
