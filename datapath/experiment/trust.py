@@ -58,19 +58,19 @@ class Begun:
                 f"{folder}/manifest.json does not tell what was run", hint="start a new run"
             )
         file, words = folder / "experiment.yaml", tuple(map(str, overrides))
-        with _mended(file, source):
+        with _advised(file, source):
             text = read_experiment(file)
             parse(text, str(file))
         return cls(file, text, Path(source), words, seal if isinstance(seal, dict) else {})
 
     def load(self) -> LoadedExperiment:
         """The experiment; LocalError, which names the folder's copy, for a mistake in it."""
-        with _mended(self.file, str(self.source)):
+        with _advised(self.file, str(self.source)):
             return load_text(self.text, self.source, self.overrides, file=self.file)
 
 
 @contextlib.contextmanager
-def _mended(file: Path, source: str) -> Iterator[None]:
+def _advised(file: Path, source: str) -> Iterator[None]:
     """Say of an error in a folder's copy of an experiment what to do."""
     try:
         yield
