@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.]+")
 _NEEDED = (("ssthresh",), ("undo_cwnd",), ("cong_avoid", "cong_control"))
 """Members of which tcp_validate_congestion_control() wants one each."""
 
-_HINT = "datapath/cc/tcp/dp_copa.bpf.c is a complete one (docs/cc.md, The kernel's TCP)"
+_HINT = "datapath/cc/tcp/dp_copa.bpf.c is a complete one (docs/cc-kernels.md, The kernel's TCP)"
 
 
 def plain(image: bytes) -> bytes:

@@ -105,7 +105,7 @@ def hunt(
 
     Simulates random cases, then changes of the worst. Reduces each finding to
     its cause, and writes it as an experiment file: `dpctl run FILE` gives the
-    same score again, and fails until the algorithm is better. docs/cc.md tells
+    same score again, and fails until the algorithm is better. docs/hunt.md tells
     what counts as bad.
 
     \b

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""vpc: its rules, each against the number that docs/cc.md gives for it."""
+"""vpc: its rules, each against the number that docs/vpc.md gives for it."""
 
 from __future__ import annotations
 

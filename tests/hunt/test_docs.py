@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What docs/cc.md says of hunts is true: its tables are the dimensions and the symptoms."""
+"""What docs/hunt.md says is true: its tables are the dimensions and the symptoms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from datapath.hunt.limits import SYMPTOMS
 from datapath.hunt.space import SPACE
 
-PAGE = Path(__file__).parents[2] / "docs" / "cc.md"
+PAGE = Path(__file__).parents[2] / "docs" / "hunt.md"
 
 
 def table(heading: str) -> list[list[str]]:
     """Cells of the rows of the first table below a heading."""
-    section = PAGE.read_text().partition(f"### {heading}\n")[2]
+    section = PAGE.read_text().partition(f"## {heading}\n")[2]
     found = re.search(r"^\|---.*\n((?:\|.*\n)*)", section, re.MULTILINE)
     assert found
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in found[1].splitlines()]

@@ -52,7 +52,7 @@ RIVAL_ROUNDS = 96  # base RTTs for which a flow competes
 FIRST_RTT_NS = 100_000  # at line rate: first window
 
 
-@algorithm("vpc", source="this toolkit; docs/cc.md, section vpc")
+@algorithm("vpc", source="this toolkit; docs/vpc.md")
 class Vpc(Flow):
     """Window control toward a small queueing delay; loss alone says nothing.
 

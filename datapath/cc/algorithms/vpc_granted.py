@@ -9,7 +9,7 @@ from datapath.cc.algorithms.receiver_driven import is_silent, learn_rtt, on_the_
 from datapath.cc.algorithms.vpc import Vpc, begin
 
 
-@algorithm("vpc-granted", source="this toolkit; docs/cc.md, section vpc-granted")
+@algorithm("vpc-granted", source="this toolkit; docs/vpc.md, section vpc-granted")
 class VpcGranted(Vpc):
     """Vpc at the sender; the receiver bounds what all senders may have on the way to its port.
 

@@ -37,7 +37,8 @@ def device_keys() -> Iterator[str]:
 
 def algorithms() -> Iterator[str]:
     yield from ("# Algorithms", "")
-    yield "Those that come with the toolkit: docstring and parameters of each. [cc](../docs/cc.md)"
+    yield "Those that come with the toolkit: docstring and parameters of each."
+    yield "[The included algorithms](../docs/included-algorithms.md)"
     yield "tells what they do in the simulator."
     yield ""
     for name in registry():
