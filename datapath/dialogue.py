@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import select
+import signal
 import subprocess
 import threading
 import time
 from typing import IO, Protocol
 
-from datapath.errors import RunFailed
+from datapath.errors import RunFailed, ending
 
 _ANSWER_S = 10.0
 
@@ -93,6 +94,5 @@ class Dialogue:
 
     def _ended(self) -> RunFailed:
         status = self.process.wait(_ANSWER_S)
-        return RunFailed(
-            f"{self.name} ended with status {status}", hint="dmesg says if it was killed"
-        )
+        hint = "dmesg says if memory ran out" if status == -signal.SIGKILL else ""
+        return RunFailed(f"{self.name} {ending(status)}", hint=hint)

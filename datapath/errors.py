@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Errors that users see, and the exit code of dpctl that goes with each."""
+"""Errors that users see, with the exit code of dpctl that goes with each; how programs ended."""
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 
@@ -47,6 +48,17 @@ class RunFailed(DatapathError):
     """One run of a sweep gave no valid result; the sweep goes on."""
 
     exit_code = 1
+
+
+def ending(status: int | None) -> str:
+    """How a program ended, in words: "ended with status 1", "was killed by signal 9 (SIGKILL)".
+
+    status: as subprocess.Popen.returncode; None: not known.
+    """
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    known = {number.value: f" ({number.name})" for number in signal.Signals}
+    return f"was killed by signal {-status}{known.get(-status, '')}"
 
 
 def _again(kind: type[DatapathError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:

@@ -49,6 +49,13 @@ def test_one_that_ends_before_it_is_asked() -> None:
     program.close()
 
 
+def test_one_that_is_killed() -> None:
+    program = begin("read -r line; kill -9 $$")
+    with pytest.raises(RunFailed, match=r"the script was killed by signal 9 \(SIGKILL\)"):
+        program.ask("anything")
+    program.close()
+
+
 def test_one_that_says_nothing_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialogue, "_ANSWER_S", 0.1)
     program = begin("trap '' HUP PIPE TERM; sleep 60 >&- <&- & wait; wait")

@@ -29,7 +29,7 @@ from pathlib import Path
 from datapath import cachedir, foreign
 from datapath.debian import install_hint
 from datapath.disk import disk_errors, write_atomic
-from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.errors import CapabilityError, LocalError, RunFailed, ending
 from datapath.experiment.load import LoadedExperiment
 from datapath.experiment.store import to_json
 from datapath.native import paths
@@ -244,7 +244,7 @@ def _call(
         said = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
         errors = [line for line in said if line.startswith("error: ")]
         raise RunFailed(
-            f"{what} of revision {revision.name} ended with status {status}: "
+            f"{what} of revision {revision.name} {ending(status)}: "
             f"{(errors or said)[-1].removeprefix('error: ')}",
             hint=f"see {log}",
         )

@@ -89,6 +89,11 @@ class CardPrograms:
             a.connect(at_a, ends_b)
             b.connect(at_b, ends_a)
 
+    def check_alive(self) -> None:
+        """RunFailed, with the name of a card that has ended."""
+        for index, program in enumerate(self._programs):
+            program.check_alive(f"the virtual card {_name(index)}")
+
     def counters(self) -> list[Mapping[str, Any]]:
         """Of each card, as Program.counters()."""
         return [program.counters() for program in self._programs]
@@ -181,7 +186,9 @@ class WithCards:
         return None
 
     def check_alive(self) -> None:
-        """As lanes.base.Network; hosts of this machine do not end by themselves."""
+        """As lanes.base.Network; hosts of this machine do not end by themselves, but cards may."""
+        if self._cards is not None:
+            self._cards.check_alive()
 
     def set_cards(self, topology: Topology) -> None:
         """As lanes.base.Network."""

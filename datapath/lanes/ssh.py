@@ -109,6 +109,7 @@ class SshNetwork(WithCards):
         """As lanes.base.Network says."""
         for host in self.hosts:
             host.check_alive()
+        super().check_alive()
 
     def lacks(self, device: str, port: str) -> Iterator[DatapathError]:
         """Parts that the machines lack for a verbs device (and the port of a dp device)."""

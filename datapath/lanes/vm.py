@@ -160,7 +160,12 @@ class VmNetwork(WithMiddle):
         self._device = wanted
 
     def check_alive(self) -> None:
-        """As lanes.base.Network says; a guest's own end says more than that of its connection."""
+        """As lanes.base.Network says."""
+        self._check_guests()
+        super().check_alive()
+
+    def _check_guests(self) -> None:
+        """RunFailed, with the guest's name: its own end says more than that of its connection."""
         for guest in self._guests:
             guest.check_alive()
         for link in self._links:
@@ -169,7 +174,7 @@ class VmNetwork(WithMiddle):
     def recover(self) -> bool:
         """End the programs that a failed run left; False when a guest no longer answers."""
         try:
-            self.check_alive()
+            self._check_guests()
             for link in self._links:
                 link.end_programs()
         except DatapathError:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from datapath.dialogue import Dialogue, Piped
-from datapath.errors import CapabilityError, RemoteError, RunFailed
+from datapath.errors import CapabilityError, RemoteError, RunFailed, ending
 from datapath.native import paths
 
 Start = Callable[[Path], Piped]
@@ -117,6 +117,12 @@ class Program:
     def runs(self) -> bool:
         """Whether the program has not ended."""
         return self._dialogue.process.poll() is None
+
+    def check_alive(self, name: str) -> None:
+        """CardEnded when the program has ended; name: as the error calls it."""
+        status = self._dialogue.process.poll()
+        if status is not None:
+            raise CardEnded(f"{name} {ending(status)}")
 
     def offer(self, host: int) -> list[PipeEnd]:
         """Make the pipes to a host anew; our ends of them."""

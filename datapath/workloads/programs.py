@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from pydantic import ConfigDict, Field
 
 from datapath.cc.spec import HostCc
 from datapath.debian import install_hint, packages
-from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.errors import CapabilityError, LocalError, RunFailed, ending
 from datapath.lanes.base import Host, Process, Tool
 from datapath.quantiles import nearest_rank
 from datapath.workloads.base import Metric, RunContext
@@ -114,11 +113,7 @@ class Program:
 
     def ending(self) -> str:
         """How it ended, in words."""
-        status = self.process.returncode
-        if status is None or status >= 0:
-            return f"ended with status {status}"
-        known = {number.value: f" ({number.name})" for number in signal.Signals}
-        return f"was killed by signal {-status}{known.get(-status, '')}"
+        return ending(self.process.returncode)
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from datapath import series
-from datapath.errors import CapabilityError
+from datapath.errors import CapabilityError, RunFailed
 from datapath.lanes.cards import guest_device
 from datapath.lanes.middle import choose_backend
 from datapath.lanes.namespace import spawn
@@ -163,6 +163,8 @@ def test_cards_take_other_settings_and_come_back_when_killed() -> None:
         assert (made._cards.describe()["pipes"], made._cards.describe()["ecn"]) == (2, True)
         kill = ["kill", "-9", str(made._cards._programs[0].pid)]
         assert spawn(made._cards.spaces[0], kill).wait() == 0
+        with pytest.raises(RunFailed, match=r"virtual card card0 was killed by signal 9"):
+            wait_until(made.check_alive, "the card has ended")
         made.set_path(Path.model_validate({"loss": "1%"}), 1)
         datagrams(made, 20)
     finally:

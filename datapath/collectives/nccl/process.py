@@ -27,6 +27,7 @@ from datapath.collectives.nccl import departures  # noqa: F401  registers its ca
 from datapath.collectives.nccl.cases import CASES
 from datapath.collectives.nccl.network import CallFailed, Network, Unset
 from datapath.collectives.nccl.side import PEER_ENDED, Broken, Case, Channel, PeerEnded, Side
+from datapath.errors import ending
 
 _CASE_PATIENCES = 20
 _OVER = b"\0"
@@ -139,8 +140,9 @@ def verdict(order: dict[str, Any], rank: int, peer: socket.socket) -> str:
     text = said.replace(_OVER, b"").decode(errors="replace")
     if text or (said and not status):
         return text
-    what = "the process ended" if status < 0 or said else "the plug-in ended the process"
-    return f"{what} with status {status}{calls.where()}"
+    if status < 0 or said:
+        return f"the process {ending(status)}{calls.where()}"
+    return f"the plug-in ended the process with status {status}{calls.where()}"
 
 
 def _status(pid: int, limit_s: float) -> int | None:

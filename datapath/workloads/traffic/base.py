@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
     from datapath.lanes.spec import Path as PathSection
     from datapath.lanes.spec import Topology
-    from datapath.workloads.traffic.busiest import Lines
+    from datapath.workloads.traffic.busiest import BusiestLink
     from datapath.workloads.traffic.ideal import Framing, Ideal
     from datapath.workloads.traffic.orders import Plan
 
@@ -173,7 +173,7 @@ class Traffic:
             flows,
             results,
             ideal=self.ideal(ctx),
-            lines=self.lines(ctx, carried),
+            busiest=self.busiest_link(ctx, carried),
             competing=competing,
             **self.measured(),
         )
@@ -231,17 +231,17 @@ class Traffic:
             rtt_ns = 2 * ctx.path.delay
         return Ideal(framing, rate, rtt_ns) if rate else None
 
-    def lines(self, ctx: RunContext, carried: Any) -> Lines:
+    def busiest_link(self, ctx: RunContext, carried: Any) -> BusiestLink:
         """The links of the run.  carried: bytes of each of them, None: not known."""
         from datapath.fabric.links import Link
         from datapath.fabric.topology import Dumbbell
-        from datapath.workloads.traffic.busiest import Lines
+        from datapath.workloads.traffic.busiest import BusiestLink
 
         rate, graph = self.common.link_rate, ctx.network.graph
         if graph is None:
             free, shared = Link(rate_bps=0), Link(rate_bps=int(self.rates_bps(ctx)[0]))
             graph, rate = Dumbbell(len(ctx.network.hosts) // 2, free, shared).graph(), None
-        return Lines(graph, self._framing(ctx), rate, self._reads, carried)
+        return BusiestLink(graph, self._framing(ctx), rate, self._reads, carried)
 
     @property
     def _reads(self) -> bool:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """The links of a run.
+class BusiestLink:
+    """Of a run.
 
-    rate_bps: of each one, in place of what the graph says.  reads: flows go from `dst` to `src`.
+    rate_bps: of each link, in place of what the graph says.  reads: flows go from `dst` to `src`.
     carried_bytes: of each link, retransmissions and acknowledgements as well; None: not known.
     """
 

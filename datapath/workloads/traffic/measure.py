@@ -16,7 +16,7 @@ from datapath.workloads.base import Metric, Outcome
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import FlowResults, Flows, Latencies
-    from datapath.workloads.traffic.busiest import Lines
+    from datapath.workloads.traffic.busiest import BusiestLink
     from datapath.workloads.traffic.ideal import Ideal
 
 SIZE_BUCKETS: Mapping[str, tuple[float, float]] = {
@@ -67,7 +67,7 @@ def outcome(
     results: FlowResults,
     *,
     ideal: Ideal | None = None,
-    lines: Lines | None = None,
+    busiest: BusiestLink | None = None,
     fair: bool = False,
     completion: bool = False,
     rounds: bool = False,
@@ -75,7 +75,7 @@ def outcome(
 ) -> Outcome:
     """Metrics and samples of one run.
 
-    ideal: gives slowdown if it knows the RTT.  lines: the links, which give utilisation.
+    ideal: gives slowdown if it knows the RTT.  busiest: gives utilisation.
     fair: Jain's index over the QPs, those with flows without end if there are any.
     completion: times and slowdowns of whole flows.
     rounds: flows of one tag belong together (incast).
@@ -100,9 +100,9 @@ def outcome(
         metrics.append(Metric("retransmits", float(results.retransmitted_packets), "1"))
         metrics.append(Metric("retransmitted_share", share, "1"))
     samples = {"latency_ns": results.latencies.samples(_SAMPLES)}
-    if lines is not None:
+    if busiest is not None:
         begin, end = _ends(flows, rows)
-        used = lines.utilisation(flows, rows, max(end - begin, 1.0) / 1e9)
+        used = busiest.utilisation(flows, rows, max(end - begin, 1.0) / 1e9)
         metrics += [] if used is None else [Metric("utilisation", used, "1")]
     if completion:
         more, of_flows = _completion(flows, rows, ideal)

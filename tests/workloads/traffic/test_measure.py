@@ -16,7 +16,7 @@ from datapath.fabric.topology import Dumbbell, LeafSpine, Star
 from datapath.fabric.ways import Ways
 from datapath.verbs.spec import Transport
 from datapath.workloads.traffic import measure
-from datapath.workloads.traffic.busiest import Lines
+from datapath.workloads.traffic.busiest import BusiestLink
 from datapath.workloads.traffic.ideal import Framing, Ideal, framing
 
 US = 1000
@@ -146,7 +146,8 @@ def test_utilisation_of_a_shared_and_of_own_links() -> None:
     link = Link(rate_bps=32_000_000_000)
 
     def utilisation(shape: Dumbbell | Star, **more: Any) -> float:
-        return values(flows, results, lines=Lines(shape.graph(), framing, **more))["utilisation"]
+        busiest = BusiestLink(shape.graph(), framing, **more)
+        return values(flows, results, busiest=busiest)["utilisation"]
 
     assert utilisation(Dumbbell(2, Link(rate_bps=0), link)) == pytest.approx(3300 * 8 / 32e3)
     slower = replace(link, rate_bps=8_000_000_000)
@@ -165,12 +166,14 @@ def test_utilisation_is_of_links_between_switches_too() -> None:
         graph = LeafSpine(2, spines, 2, host, core).graph()
         carried = np.zeros(2 * len(graph.cables))
         carried[graph.link("leaf0", "spine0")] = 1500
-        lines = Lines(graph, Framing(1000, 100))
-        told = values(flows, results, lines=replace(lines, carried_bytes=carried))["utilisation"]
+        busiest = BusiestLink(graph, Framing(1000, 100))
+        known = replace(busiest, carried_bytes=carried)
+        told = values(flows, results, busiest=known)["utilisation"]
         assert told == pytest.approx((1100 if spines == 1 else 1500) * 8 / 16e3)
-        assert ("utilisation" in values(flows, results, lines=lines)) == (spines == 1)
+        assert ("utilisation" in values(flows, results, busiest=busiest)) == (spines == 1)
     traced = Dumbbell(2, host, replace(core, rate_bps=0, trace_ms=(1, 2))).graph()
-    assert "utilisation" not in values(flows, results, lines=Lines(traced, Framing(1000, 100)))
+    busiest = BusiestLink(traced, Framing(1000, 100))
+    assert "utilisation" not in values(flows, results, busiest=busiest)
 
 
 def test_fairness_is_between_qps() -> None:
