@@ -136,11 +136,7 @@ def refused(words: list[str]) -> str:
         command = command.commands[name]
 
 
-# The changelog also names what is gone.
-OF_TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]
-
-
-@pytest.mark.parametrize("page", OF_TODAY, ids=names(OF_TODAY))
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_commands_are_those_of_dpctl(page: Path) -> None:
     wrong = [(line, why) for line in commands(page) if (why := refused(words_of(line)))]
     for line in mentions(page):
