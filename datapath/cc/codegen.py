@@ -13,6 +13,7 @@ reading foreign memory.
 
 from __future__ import annotations
 
+import operator
 import platform
 import re
 from collections.abc import Callable
@@ -173,6 +174,30 @@ class _Compiler:
                     hint="use variables, a tuple, or state(...)",
                 )
             self._check_range(function, line, statement.value, typemap)
+            self._check_operator(function, line, statement.value, typemap)
+
+    def _check_operator(self, function: FunctionType, line: int, value: Any, typemap: Any) -> None:
+        """Operators of whole numbers whose result is of another type, or another one, in Python."""
+        if not isinstance(value, ir.Expr) or value.op not in ("binop", "inplace_binop", "unary"):
+            return
+        file = function.__code__.co_filename
+        if value.op == "unary":
+            if value.fn is operator.invert and isinstance(typemap[value.value.name], types.Boolean):
+                raise located(file, line, "~ of true or false", hint="write not")
+            return
+        plain = value.fn if value.op == "binop" else value.immutable_fn
+        left, right = typemap[value.lhs.name], typemap[value.rhs.name]
+        if plain is not operator.pow or not isinstance(types.unliteral(left), types.Integer):
+            return
+        if not isinstance(types.unliteral(right), types.Integer):
+            return
+        if not isinstance(right, types.IntegerLiteral) or right.literal_value < 0:
+            raise located(
+                file,
+                line,
+                "a power of a whole number, whose exponent may be negative: the result would be 0",
+                hint="make one of them a float, as in 2.0 ** n",
+            )
 
     def _check_range(self, function: FunctionType, line: int, value: Any, typemap: Any) -> None:
         """numba cuts the fraction of a float off without a word; Python raises."""

@@ -39,7 +39,7 @@ class Flow:
     mss_bytes: Annotated[float, "payload of a full packet"]
     line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
-    min_rtt_ns: Annotated[float, "lowest RTT seen; 0: none yet"]
+    min_rtt_ns: Annotated[float, "lowest RTT, believed for 10 s, then measured anew; 0: none yet"]
     srtt_ns: Annotated[float, "smoothed RTT, RFC 6298; 0: none yet"]
     host_ns: Annotated[float, "time that the two hosts add to the RTT, smoothed the same way"]
     inflight_bytes: Annotated[float, "sent and neither acknowledged nor declared lost"]

@@ -111,7 +111,8 @@ class Program:
 
     helpers: every plain function that the hooks reach.
     files: name to text, of the files in which hooks and helpers stand.
-    constants: (file, name) to value, of the globals that they read.
+    constants: (file, name) to value, of the globals that they read; with NAME() for the name, of
+        the defaults of a function's arguments.
     reads: members of ack, loss, hop and data that they read, as "ack.hop".
     """
 
@@ -174,6 +175,9 @@ class _Checker:
         self.seen.add(self.key)
         self.program.files[self.file] = text_of(self.file)
         self._check_signature()
+        if self.function.__defaults__:
+            name = f"{self.function.__name__}()"
+            self.program.constants[(self.file, name)] = self.function.__defaults__
         nodes = [node for statement in self.node.body for node in self._walk(statement)]
         for node in nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -32,7 +32,7 @@ struct dp_cc_flow {
 	double mss_bytes;      /* payload of a full packet */
 	double line_rate_bps;  /* 0: not known */
 	double max_cwnd_bytes; /* what the transport can track */
-	double min_rtt_ns;     /* lowest RTT seen, 0: none yet */
+	double min_rtt_ns;     /* lowest RTT of some 10 s, 0: none yet */
 	double srtt_ns;	       /* RFC 6298, 0: none yet */
 	double host_ns;	       /* time that both hosts add to an RTT, smoothed like srtt_ns */
 	double inflight_bytes;

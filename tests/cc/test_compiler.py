@@ -30,8 +30,19 @@ class Simple:
 """
 
 
+DEFAULT = """\
+def grow(x, gain=GAIN):
+    return gain * x
+
+@algorithm("mine")
+class Mine:
+    def on_ack(flow, ack):
+        flow.cwnd_bytes = grow(ack.acked_bytes)
+"""
+
+
 def answer(path: str, **params: float) -> float:
-    """The window that `SIMPLE` sets for one acknowledged byte."""
+    """The window that an algorithm sets for one acknowledged byte."""
     native = NativeAlgorithm(compile_algorithm(path, params))
     native.on_ack(new_ack(acked_bytes=1))
     return float(native.flow.cwnd_bytes)
@@ -74,6 +85,16 @@ def test_constants_of_other_files_are_part_of_the_key(tmp_path: Path) -> None:
     for gain in (2, 3):
         (tmp_path / "consts.py").write_text(f"GAIN = {gain}\n" + "#" * gain)
         assert answer(str(tmp_path / "mine.py")) == 2 * gain
+
+
+def test_defaults_of_arguments_are_part_of_the_key(tmp_path: Path) -> None:
+    """They may be constants of another file, which the function does not name."""
+    (tmp_path / "mine.py").write_text(
+        "from datapath.cc import algorithm\nfrom consts import GAIN\n\n" + DEFAULT
+    )
+    for gain in (2, 3):
+        (tmp_path / "consts.py").write_text(f"GAIN = {gain}\n" + "#" * gain)
+        assert answer(str(tmp_path / "mine.py")) == gain
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
@@ -172,6 +193,11 @@ class Mine:
         ("n = ack.n_hops; flow.last = len(range(0, n))", 14, "range() takes whole numbers"),
         ("for i in range(min(int(ack.n_hops), len(ack.hop))): flow.last = i", 14, ""),
         ("for i in range(flow.count): flow.last = i", 14, ""),
+        ("flow.last = 2 ** -flow.count", 14, "a power of a whole number"),
+        ("n = flow.count; n **= n; flow.last = n", 14, "a power of a whole number"),
+        ("flow.last = flow.count ** 2 + 2.0 ** -flow.count", 14, ""),
+        ("flow.last = ~(flow.last > 0)", 14, "~ of true or false"),
+        ("flow.last = ~flow.count", 14, ""),
     ],
 )
 def test_numba_s_refusals_name_the_line(

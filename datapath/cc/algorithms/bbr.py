@@ -3,13 +3,13 @@
 """BBR, version 1: a model of the path from its delivery rate and its lowest RTT."""
 
 from datapath.cc import Ack, Flow, Loss, algorithm, param, state
+from datapath.cc.algorithms.episodes import PASSED
 
 BITS_NS = 8e9  # bytes per ns to bit/s
 STARTUP, DRAIN, PROBE_BW, PROBE_RTT = 0, 1, 2, 3
 PACING_GAINS = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # section 4.3.4.2
 ROUNDS = 10  # BtlBwFilterLen
 MIN_PIPE_PACKETS = 4  # BBRMinPipeCwnd
-PASSED = 1  # byte: packets lost together may all have been sent after the last delivery
 
 
 @algorithm("bbr", source="draft-cardwell-iccrg-bbr-congestion-control-00, section 4 (version 1)")
@@ -58,6 +58,7 @@ class Bbr(Flow):
     prior_inflight_bytes: float = state()
     probe_rtt_done_ns: float = state()
     probe_rtt_round_done: bool = state(False)
+    limited_until_bytes: float = state(-1)
     prior_cwnd_bytes: float = state()
     recover_bytes: float = state(-1)
     packet_conservation: bool = state(False)
@@ -74,6 +75,7 @@ class Bbr(Flow):
         flow.full_bw_bps = 0
         flow.full_bw_count = 0
         flow.probe_rtt_done_ns = 0
+        flow.limited_until_bytes = -1
         flow.recover_bytes = -1
         flow.packet_conservation = False
         flow.prior_cwnd_bytes = 0
@@ -128,7 +130,8 @@ def update_btl_bw(flow: Bbr, ack: Ack) -> None:
     """Section 4.1.1.4: the largest sample of each of the last ten rounds."""
     rate_bps = ack.delivery_rate_bps
     slot = flow.round_count % ROUNDS
-    if rate_bps >= flow.btl_bw_bps or ack.app_limited == 0:
+    limited = ack.app_limited != 0 or ack.prior_delivered_bytes <= flow.limited_until_bytes
+    if rate_bps >= flow.btl_bw_bps or not limited:
         flow.bw_of_round_bps[slot] = max(flow.bw_of_round_bps[slot], rate_bps)
     largest = 0.0
     for i in range(ROUNDS):
@@ -205,7 +208,7 @@ def advance_cycle_phase(flow: Bbr, now_ns: float) -> None:
 
 
 def check_probe_rtt(flow: Bbr, ack: Ack) -> None:
-    """Section 4.3.5."""
+    """Section 4.3.5.  Samples of what leaves with the small window count as limited."""
     if flow.mode != PROBE_RTT and flow.rtprop_expired:
         flow.mode = PROBE_RTT
         flow.pacing_gain = 1
@@ -214,6 +217,7 @@ def check_probe_rtt(flow: Bbr, ack: Ack) -> None:
         flow.probe_rtt_done_ns = 0
     if flow.mode != PROBE_RTT:
         return
+    flow.limited_until_bytes = ack.delivered_bytes + ack.inflight_bytes
     if flow.probe_rtt_done_ns == 0:
         if ack.inflight_bytes <= MIN_PIPE_PACKETS * flow.mss_bytes:
             flow.probe_rtt_done_ns = ack.now_ns + flow.probe_rtt_duration_ns

@@ -3,9 +3,8 @@
 """CUBIC: the window grows by the cube of the time since the last loss."""
 
 from datapath.cc import Ack, Flow, Loss, algorithm, param, state
+from datapath.cc.algorithms.episodes import NO_THRESHOLD, PASSED
 
-NO_THRESHOLD = 1e18
-PASSED = 1  # byte: packets lost together may all have been sent after the last delivery
 SECOND_NS = 1e9
 
 
@@ -72,7 +71,8 @@ class Cubic(Flow):
             avoid_congestion(flow, ack)
 
     def on_loss(flow, loss: Loss) -> None:
-        if loss.prior_delivered_bytes >= flow.recover_bytes:
+        begun = max(flow.recover_bytes, flow.timeout_delivered_bytes + PASSED)
+        if loss.prior_delivered_bytes >= begun:
             congestion_event(flow)
             flow.recover_bytes = flow.delivered_bytes + PASSED
 

@@ -3,9 +3,7 @@
 """Data Center TCP: the window shrinks by the share of marked bytes."""
 
 from datapath.cc import Ack, Flow, Loss, algorithm, param, state
-
-NO_THRESHOLD = 1e18  # RFC 5681, section 3.1: ssthresh begins arbitrarily high
-PASSED = 1  # byte: packets lost together may all have been sent after the last delivery
+from datapath.cc.algorithms.episodes import NO_THRESHOLD, PASSED
 
 
 @algorithm("dctcp", source="Alizadeh et al., SIGCOMM 2010, section 3; RFC 8257, section 3.3")

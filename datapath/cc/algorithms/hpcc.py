@@ -3,6 +3,7 @@
 """HPCC: the window that in-band telemetry says the path can hold."""
 
 from datapath.cc import Ack, Flow, algorithm, param, state
+from datapath.cc.algorithms.base_rtt import base_rtt, learn_base_rtt
 
 BITS_NS = 8e9  # bytes per ns to bit/s
 HOPS = 8
@@ -39,6 +40,7 @@ class Hpcc(Flow):
         10e9, unit="bit/s", min=1e6, doc="taken for the port's rate where that is not known"
     )
 
+    lowest_rtt_ns: float = state()
     w_c_bytes: float = state()
     u: float = state(1)
     inc_stage: int = state(0)
@@ -56,9 +58,11 @@ class Hpcc(Flow):
         flow.known_hops = 0
         flow.last_update_bytes = flow.delivered_bytes
         flow.started = False
+        flow.lowest_rtt_ns = flow.min_rtt_ns
         start(flow)
 
     def on_ack(flow, ack: Ack) -> None:
+        learn_base_rtt(flow)
         if not flow.started:
             start(flow)
         hops = min(int(ack.n_hops), HOPS)
@@ -131,11 +135,6 @@ def note_links(flow: Hpcc, ack: Ack, hops: int) -> None:
         flow.hop_ts_ns[i] = hop.ts_ns
         flow.hop_rate_bps[i] = hop.rate_bps
     flow.known_hops = hops
-
-
-def base_rtt(flow: Hpcc) -> float:
-    """T; 0 while unknown; a setting below 1 ns is none."""
-    return flow.base_rtt_ns if flow.base_rtt_ns >= 1 else flow.min_rtt_ns
 
 
 def initial_window(flow: Hpcc) -> float:

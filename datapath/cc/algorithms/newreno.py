@@ -3,9 +3,7 @@
 """NewReno: one packet more per round trip, half the window at a loss."""
 
 from datapath.cc import Ack, Flow, Loss, algorithm, param, state
-
-NO_THRESHOLD = 1e18  # RFC 5681, section 3.1: ssthresh begins arbitrarily high
-PASSED = 1  # byte: packets lost together may all have been sent after the last delivery
+from datapath.cc.algorithms.episodes import NO_THRESHOLD, PASSED
 
 
 @algorithm("newreno", source="RFC 5681, section 3; RFC 6582; RFC 3168, section 6.1.2")
@@ -50,13 +48,14 @@ class NewReno(Flow):
             grow(flow, ack.acked_bytes)
 
     def on_loss(flow, loss: Loss) -> None:
-        if loss.prior_delivered_bytes >= flow.recover_bytes:
+        begun = max(flow.recover_bytes, flow.timeout_delivered_bytes + PASSED)
+        if loss.prior_delivered_bytes >= begun:
             reduce(flow, loss.inflight_bytes + loss.lost_bytes)
             flow.recover_bytes = flow.delivered_bytes + PASSED
 
     def on_timeout(flow, now_ns: float) -> None:
         if flow.timeout_delivered_bytes != flow.delivered_bytes:  # not for its repetitions
-            reduce(flow, max(flow.inflight_bytes, flow.cwnd_bytes))
+            reduce(flow, flow.cwnd_bytes)  # what is lost is in flight no longer
         flow.timeout_delivered_bytes = flow.delivered_bytes
         flow.recover_bytes = flow.delivered_bytes
         set_window(flow, flow.mss_bytes)

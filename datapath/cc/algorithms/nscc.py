@@ -3,6 +3,7 @@
 """NSCC: marks and queueing delay together choose one of four answers to each acknowledgement."""
 
 from datapath.cc import Ack, Flow, Loss, algorithm, param, state
+from datapath.cc.algorithms.base_rtt import base_rtt, learn_base_rtt
 
 REFERENCE_BDP_BYTES = 150_000.0  # 100 Gbit/s and 12 us, for which the constants are meant
 REFERENCE_RTT_NS = 12_000.0
@@ -52,6 +53,7 @@ class Nscc(Flow):
     max_bdps: float = param(1.5, min=0.1, max=16, doc="largest window, bandwidth-delay products")
     fast_delay_ns: float = param(1_000, unit="ns", min=0, doc="what counts as no delay")
 
+    lowest_rtt_ns: float = state()
     avg_delay_ns: float = state()
     increase_bytes2: float = state()  # summed increases, times the window
     clear_bytes: float = state()  # acknowledged in a row without delay
@@ -64,13 +66,15 @@ class Nscc(Flow):
     ignore_until_bytes: float = state()  # what is delivered up to there was sent before it
 
     def on_init(flow) -> None:
+        flow.lowest_rtt_ns = flow.min_rtt_ns
         flow.cwnd_bytes = most_bytes(flow)
 
     def on_ack(flow, ack: Ack) -> None:
+        learn_base_rtt(flow)
         flow.achieved_bytes += ack.acked_bytes
         if ack.rtt_ns <= 0:
             return
-        delay_ns = max(ack.rtt_ns - base_rtt(flow), 0.0)
+        delay_ns = max(ack.rtt_ns - base_rtt_ns(flow), 0.0)
         marked = ack.marked_bytes > 0
         note_delay(flow, delay_ns, marked)
         if marked and ack.prior_delivered_bytes < flow.ignore_until_bytes:
@@ -85,7 +89,7 @@ class Nscc(Flow):
             flow.cwnd_bytes += flow.increase_bytes2 / flow.cwnd_bytes
             flow.cwnd_bytes += flow.eta * scale(flow) * flow.mss_bytes
             flow.increase_bytes2 = 0
-            flow.next_adjust_ns = flow.now_ns + base_rtt(flow)
+            flow.next_adjust_ns = flow.now_ns + base_rtt_ns(flow)
         confine(flow)
 
     def on_loss(flow, loss: Loss) -> None:
@@ -99,20 +103,18 @@ class Nscc(Flow):
         flow.lost = True
 
 
-def base_rtt(flow: Nscc) -> float:
-    if flow.base_rtt_ns > 0:
-        return flow.base_rtt_ns
-    return flow.min_rtt_ns if flow.min_rtt_ns > 0 else REFERENCE_RTT_NS
+def base_rtt_ns(flow: Nscc) -> float:
+    return base_rtt(flow) if base_rtt(flow) > 0 else REFERENCE_RTT_NS
 
 
 def target_ns(flow: Nscc) -> float:
-    return flow.target * base_rtt(flow)
+    return flow.target * base_rtt_ns(flow)
 
 
 def bdp_bytes(flow: Nscc) -> float:
     """The port's rate times the base RTT."""
     rate_bps = flow.line_rate_bps if flow.line_rate_bps > 0 else 100e9
-    return max(rate_bps * base_rtt(flow) / 8e9, flow.mss_bytes)
+    return max(rate_bps * base_rtt_ns(flow) / 8e9, flow.mss_bytes)
 
 
 def scale(flow: Nscc) -> float:
@@ -131,7 +133,7 @@ def confine(flow: Nscc) -> None:
 def note_delay(flow: Nscc, delay_ns: float, marked: bool) -> None:
     """A long delay without a mark is that of a queue that is gone: it counts as a short one."""
     if not marked and delay_ns > target_ns(flow):
-        delay_ns = base_rtt(flow) / 4
+        delay_ns = base_rtt_ns(flow) / 4
     flow.avg_delay_ns += flow.delay_alpha * (delay_ns - flow.avg_delay_ns)
 
 
@@ -145,9 +147,10 @@ def quick_adapts(flow: Nscc, delay_ns: float) -> bool:
     if adapts:
         flow.cwnd_bytes = max(flow.achieved_bytes, flow.mss_bytes)
         flow.ignore_until_bytes = flow.delivered_bytes + 1
+        flow.increase_bytes2 = 0
         flow.lost = False
     flow.achieved_bytes = 0
-    flow.qa_end_ns = flow.now_ns + base_rtt(flow) + target_ns(flow)
+    flow.qa_end_ns = flow.now_ns + base_rtt_ns(flow) + target_ns(flow)
     return adapts
 
 
@@ -156,15 +159,15 @@ def increase(flow: Nscc, acked_bytes: float, delay_ns: float) -> None:
         flow.clear_bytes += acked_bytes
         if flow.fast or flow.clear_bytes > flow.cwnd_bytes:
             flow.fast = True
-            flow.cwnd_bytes += acked_bytes * flow.fast_scale
+            flow.cwnd_bytes += acked_bytes * flow.fast_scale * scale(flow)
             return
     else:
         flow.clear_bytes = 0
     flow.fast = False
-    packets = flow.fair
     if delay_ns < target_ns(flow):
-        below = (target_ns(flow) - delay_ns) / REFERENCE_RTT_NS
-        packets += flow.proportional * below
+        packets = flow.proportional * (target_ns(flow) - delay_ns) / REFERENCE_RTT_NS
+    else:
+        packets = flow.fair
     flow.increase_bytes2 += packets * scale(flow) * flow.mss_bytes * acked_bytes
 
 
@@ -175,4 +178,4 @@ def decrease(flow: Nscc) -> None:
     if excess_ns <= 0 or flow.now_ns < flow.next_decrease_ns:
         return
     flow.cwnd_bytes *= max(1 - flow.gamma * excess_ns / flow.avg_delay_ns, 1 - flow.max_decrease)
-    flow.next_decrease_ns = flow.now_ns + base_rtt(flow)
+    flow.next_decrease_ns = flow.now_ns + base_rtt_ns(flow)

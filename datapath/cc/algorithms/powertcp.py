@@ -3,6 +3,7 @@
 """PowerTCP: the window that brings the power of the most loaded link back to its equilibrium."""
 
 from datapath.cc import Ack, Flow, algorithm, param, state
+from datapath.cc.algorithms.base_rtt import base_rtt, learn_base_rtt
 
 BITS_NS = 8e9  # bytes per ns to bit/s
 HOPS = 8
@@ -48,6 +49,7 @@ class PowerTcp(Flow):
         10e9, unit="bit/s", min=1e6, doc="taken for the port's rate where that is not known"
     )
 
+    lowest_rtt_ns: float = state()
     power: float = state(1)
     started: bool = state(False)
     newest: int = state(0)  # index of the window remembered last
@@ -68,9 +70,11 @@ class PowerTcp(Flow):
         flow.prev_rtt_ns = 0
         flow.round_end_bytes = flow.delivered_bytes
         flow.started = False
+        flow.lowest_rtt_ns = flow.min_rtt_ns
         start(flow)
 
     def on_ack(flow, ack: Ack) -> None:
+        learn_base_rtt(flow)
         if not flow.started:
             start(flow)
         if base_rtt(flow) <= 0:
@@ -182,11 +186,6 @@ def note_links(flow: PowerTcp, ack: Ack, hops: int) -> None:
         flow.hop_rate_bps[i] = hop.rate_bps
     if hops > 0:
         flow.known_hops = hops
-
-
-def base_rtt(flow: PowerTcp) -> float:
-    """tau; 0 while unknown; a setting below 1 ns is none."""
-    return flow.base_rtt_ns if flow.base_rtt_ns >= 1 else flow.min_rtt_ns
 
 
 def host_bdp(flow: PowerTcp) -> float:

@@ -3,6 +3,7 @@
 """TIMELY: a sending rate that follows the gradient of the RTT."""
 
 from datapath.cc import Ack, Flow, algorithm, param, state
+from datapath.cc.algorithms.base_rtt import learn_base_rtt
 
 
 @algorithm(
@@ -47,6 +48,7 @@ class Timely(Flow):
     rtt_ref_ns: float = param(50_000, unit="ns", min=1, doc="patched: RTT that the flows settle at")
     beta_patched: float = param(0.008, min=0, max=1, doc="patched: multiplicative decrease")
 
+    lowest_rtt_ns: float = state()
     rate_bps: float = state()
     prev_rtt_ns: float = state()
     rtt_diff_ns: float = state()
@@ -54,6 +56,7 @@ class Timely(Flow):
     counted_bytes: float = state()
 
     def on_init(flow) -> None:
+        flow.lowest_rtt_ns = flow.min_rtt_ns
         flow.rate_bps = port_rate(flow)
         flow.prev_rtt_ns = 0
         flow.rtt_diff_ns = 0
@@ -62,6 +65,7 @@ class Timely(Flow):
         apply(flow)
 
     def on_ack(flow, ack: Ack) -> None:
+        learn_base_rtt(flow)
         flow.counted_bytes += ack.acked_bytes
         if ack.rtt_ns > 0 and flow.counted_bytes >= flow.segment_bytes:
             flow.counted_bytes = 0
@@ -75,7 +79,7 @@ def gradient(flow: Timely, new_rtt_ns: float) -> float:
     """Smoothed difference of two RTTs, as a share of the lowest (lines 1 to 4)."""
     new_rtt_diff_ns = new_rtt_ns - flow.prev_rtt_ns
     flow.rtt_diff_ns = (1 - flow.alpha) * flow.rtt_diff_ns + flow.alpha * new_rtt_diff_ns
-    return flow.rtt_diff_ns / max(flow.min_rtt_ns, 1)
+    return flow.rtt_diff_ns / max(flow.lowest_rtt_ns, 1)
 
 
 def update(flow: Timely, rtt_ns: float, normalized_gradient: float) -> None:
