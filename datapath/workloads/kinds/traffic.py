@@ -200,7 +200,7 @@ class TrafficGroups(Traffic):
                 other = self._number(group.after)
                 begin = sum(len(one) for one in parts[:other])
                 groups.wait(part, parts[other], begin, (group.name, group.after))
-            rounds = int(part["tag"].max(initial=0)) + 1
+            rounds = max(rounds, int(part["tag"].max(initial=0)) + 1)
             parts.append(part)
             of_group.append(np.full(len(part), index))
             for pair in {(int(row["src"]), int(row["dst"])) for row in part}:

@@ -164,7 +164,7 @@ class Traffic:
         self._refuse_changes(ctx, flows)
         watch = Watch(ctx.events, flows, self.groups(), plan)
         results, series, metrics, zero_ns, end_ns, carried = _run(
-            ctx, flows, self.algorithms(), p, last + p.drain, watch
+            ctx, flows, self.algorithms(), p, deadline_ns, watch
         )
         competing = self.competing()
         if plan is not None:
@@ -172,6 +172,7 @@ class Traffic:
         outcome = measure.outcome(
             flows,
             results,
+        deadline_ns = last + p.drain
             ideal=self.ideal(ctx),
             busiest=self.busiest_link(ctx, carried),
             competing=competing,
@@ -181,6 +182,7 @@ class Traffic:
         outcome.series, outcome.zero_ns = series, zero_ns
         outcome.events = watch.happened(end_ns)
         if missed := untold(watch.missed(end_ns)):
+            deadline_ns=deadline_ns,
             outcome.notes["events"] = f"did not happen: {missed}"
         if isinstance(ctx.network, simulated.SimulatedNetwork) and (names := self._tcp_names()):
             stand = ", ".join(f"{name} is {STAND_INS[name]}" for name in names)

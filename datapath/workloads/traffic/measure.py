@@ -66,6 +66,7 @@ def outcome(
     flows: Flows,
     results: FlowResults,
     *,
+    deadline_ns: int,
     ideal: Ideal | None = None,
     busiest: BusiestLink | None = None,
     fair: bool = False,
@@ -75,6 +76,7 @@ def outcome(
 ) -> Outcome:
     """Metrics and samples of one run.
 
+    deadline_ns: when flows ended that had not finished, and that nothing had stopped before.
     ideal: gives slowdown if it knows the RTT.  busiest: gives utilisation.
     fair: Jain's index over the QPs, those with flows without end if there are any.
     completion: times and slowdowns of whole flows.
@@ -83,26 +85,27 @@ def outcome(
     """
     check(flows, results)
     rows = results.rows
-    flows = _begun(flows, rows)
+    ends_ns = _ends(flows, rows, deadline_ns)
+    flows = _begun(flows, ends_ns)
+    seconds = _lasted_ns(flows, rows, ends_ns) / 1e9
     metrics = [
-        *_throughput(flows, rows),
+        *_throughput(rows, seconds),
         *latency_metrics(results.latencies),
     ]
     if fair:
         endless = flows["bytes"] == UNTIL_STOP
         counted = endless if endless.any() else ~endless
-        shares = _rates(flows[counted], rows[counted])
+        shares = _rates(flows[counted], rows[counted], ends_ns[counted])
         metrics += [Metric("fairness", jain(shares), "1")] if len(shares) > 1 else []
     if competing:
-        metrics += _competing(flows, rows, competing)
+        metrics += _competing(flows, rows, ends_ns, competing)
     if results.data_packets:
         share = results.retransmitted_packets / results.data_packets
         metrics.append(Metric("retransmits", float(results.retransmitted_packets), "1"))
         metrics.append(Metric("retransmitted_share", share, "1"))
     samples = {"latency_ns": results.latencies.samples(_SAMPLES)}
     if busiest is not None:
-        begin, end = _ends(flows, rows)
-        used = busiest.utilisation(flows, rows, max(end - begin, 1.0) / 1e9)
+        used = busiest.utilisation(flows, rows, seconds)
         metrics += [] if used is None else [Metric("utilisation", used, "1")]
     if completion:
         more, of_flows = _completion(flows, rows, ideal)
@@ -113,13 +116,13 @@ def outcome(
     return Outcome(metrics, samples, {"flows": str(len(flows))})
 
 
-def _begun(flows: Flows, rows: Any) -> Flows:
+def _begun(flows: Flows, ends_ns: Any) -> Flows:
     """The table, in which a flow that waited for another one starts when it could begin."""
     waited = np.flatnonzero(flows["after"])
     if not waited.size:
         return flows
     begun = flows.copy()
-    ended = rows["finish_ns"][flows["after"][waited].astype(np.int64) - 1]
+    ended = ends_ns[flows["after"][waited].astype(np.int64) - 1]
     begun["start_ns"][waited] = np.maximum(flows["start_ns"][waited], ended)
     return begun
 
@@ -135,14 +138,20 @@ def latency_metrics(latencies: Latencies) -> list[Metric]:
     ]
 
 
-def _ends(flows: Flows, rows: Any) -> tuple[float, float]:
-    """First start and last end of any flow, ns; unfinished flows end with the last one."""
-    return float(flows["start_ns"].min()), float(max(rows["finish_ns"].max(), 1))
+def _ends(flows: Flows, rows: Any, deadline_ns: int) -> Any:
+    """When each flow ended, ns: it finished, or its stop_ns or the deadline cut it short."""
+    cut = np.where(flows["stop_ns"] > 0, flows["stop_ns"], np.uint64(deadline_ns))
+    cut = np.minimum(cut, np.uint64(deadline_ns))
+    return np.where(rows["finish_ns"] > 0, rows["finish_ns"], cut)
 
 
-def _throughput(flows: Flows, rows: Any) -> list[Metric]:
-    begin, end = _ends(flows, rows)
-    seconds = max(end - begin, 1.0) / 1e9
+def _lasted_ns(flows: Flows, rows: Any, ends_ns: Any) -> float:
+    """From the first start to the last end; flows that neither finished nor delivered are out."""
+    counts = (rows["finish_ns"] > 0) | (rows["delivered_bytes"] > 0)
+    return max(float(ends_ns[counts].max()) - float(flows["start_ns"].min()), 1.0)
+
+
+def _throughput(rows: Any, seconds: float) -> list[Metric]:
     unfinished = float((rows["finish_ns"] == 0).mean())
     return [
         Metric("goodput", float(rows["delivered_bytes"].sum()) * 8 / seconds, "bit/s"),
@@ -151,24 +160,24 @@ def _throughput(flows: Flows, rows: Any) -> list[Metric]:
     ]
 
 
-def _rates(flows: Flows, rows: Any) -> list[float]:
+def _rates(flows: Flows, rows: Any, ends_ns: Any) -> list[float]:
     """bit/s that each QP got while it had a flow, from start to end."""
     if not len(flows):
         return []
-    end = np.where(rows["finish_ns"] > 0, rows["finish_ns"], rows["finish_ns"].max())
-    lasted = np.maximum(end.astype(np.float64) - flows["start_ns"], 1)
+    lasted = np.maximum(ends_ns.astype(np.float64) - flows["start_ns"], 1)
     _, qp = np.unique(flows[["src", "dst", "qp"]], return_inverse=True)
     delivered = np.bincount(qp, rows["delivered_bytes"].astype(np.float64))
     return [float(rate) for rate in delivered * 8e9 / np.bincount(qp, lasted)]
 
 
-def _competing(flows: Flows, rows: Any, competing: Sequence[int]) -> list[Metric]:
+def _competing(flows: Flows, rows: Any, ends_ns: Any, competing: Sequence[int]) -> list[Metric]:
     """Shares of the judged flows, and of those that compete with them, of both without end."""
     others = np.zeros(len(flows), bool)
     others[list(competing)] = True
     endless = flows["bytes"] == UNTIL_STOP
     mine, theirs = (
-        _rates(flows[endless & which], rows[endless & which]) for which in (~others, others)
+        _rates(flows[which], rows[which], ends_ns[which])
+        for which in (endless & ~others, endless & others)
     )
     if not mine or not theirs:
         return []
@@ -209,10 +218,10 @@ def _rounds(flows: Flows, rows: Any) -> list[Metric]:
     """How long it takes until the last flow of a round has finished."""
     if (rows["finish_ns"] == 0).any():
         return []
-    count = int(flows["tag"].max()) + 1
-    begin, end = np.full(count, np.inf), np.zeros(count)
-    np.minimum.at(begin, flows["tag"], flows["start_ns"].astype(np.float64))
-    np.maximum.at(end, flows["tag"], rows["finish_ns"].astype(np.float64))
+    tags, of_round = np.unique(flows["tag"], return_inverse=True)
+    begin, end = np.full(len(tags), np.inf), np.zeros(len(tags))
+    np.minimum.at(begin, of_round, flows["start_ns"].astype(np.float64))
+    np.maximum.at(end, of_round, rows["finish_ns"].astype(np.float64))
     return [Metric(f"round_{n}", _rank(end - begin, q), "ns") for n, q in _QUANTILES.items()]
 
 

@@ -232,6 +232,13 @@ def test_an_incast_in_rounds(simulate: Any) -> None:
     assert found["unfinished_share"] == 0
 
 
+def test_the_goodput_of_flows_that_do_not_finish_is_below_the_link_rate(simulate: Any) -> None:
+    section = {"from": 0, "to": 2, "bytes": "1GB", "size": 4096}
+    found = values(simulate({"duration": "1ms", "drain": "50ms", "flows": [section]})[0])
+    assert found["unfinished_share"] == 1
+    assert 1e8 < found["goodput"] < 1e9
+
+
 def test_drawn_flows_repeat_from_the_seed(simulate: Any) -> None:
     drawn = {"distribution": "alistorage2019", "load": "30%", "start": "2ms", "stop": "12ms"}
     section = {

@@ -14,6 +14,7 @@ from datapath.fabric import flows as table
 from datapath.fabric.links import Link
 from datapath.fabric.topology import Dumbbell, LeafSpine, Star
 from datapath.fabric.ways import Ways
+from datapath.stats import jain
 from datapath.verbs.spec import Transport
 from datapath.workloads.traffic import measure
 from datapath.workloads.traffic.busiest import BusiestLink
@@ -45,8 +46,14 @@ def pair(sizes: list[int], starts: list[int] | None = None) -> table.Flows:
     return flows
 
 
-def values(flows: table.Flows, results: table.FlowResults, **more: Any) -> dict[str, float]:
-    return {m.name: m.value for m in measure.outcome(flows, results, **more).metrics}
+DEADLINE_NS = 10**9
+
+
+def values(
+    flows: table.Flows, results: table.FlowResults, deadline_ns: int = DEADLINE_NS, **more: Any
+) -> dict[str, float]:
+    outcome = measure.outcome(flows, results, deadline_ns=deadline_ns, **more)
+    return {metric.name: metric.value for metric in outcome.metrics}
 
 
 # --- framing and the ideal -------------------------------------------------------------------
@@ -129,7 +136,7 @@ def test_flows_without_end_have_no_completion_time() -> None:
     flows = pair([5_000, table.UNTIL_STOP])
     ideal = Ideal(Framing(1000, 0), 8e9, 5 * US)
     results = done(flows, [20 * US, 900 * US], delivered_bytes=[5_000, 800_000])
-    outcome = measure.outcome(flows, results, ideal=ideal, completion=True)
+    outcome = measure.outcome(flows, results, deadline_ns=DEADLINE_NS, ideal=ideal, completion=True)
     found = {m.name: m.value for m in outcome.metrics}
     assert found["fct_p50"] == found["fct_p999"] == 20 * US
     assert found["slowdown_p999"] == found["slowdown_p999_small"] == pytest.approx(2)
@@ -190,6 +197,8 @@ def test_rounds_end_with_their_last_flow() -> None:
     flows["tag"] = [0, 0, 1, 1]
     found = values(flows, done(flows, [300, 500, 1200, 1100]), rounds=True)
     assert (found["round_p50"], found["round_p99"]) == (200, 500)
+    flows["tag"] = [2, 2, 7, 7]  # rounds that never began are not in the table
+    assert values(flows, done(flows, [300, 500, 1200, 1100]), rounds=True) == found
     unfinished = done(flows, [300, 500, 1200, 0])
     assert "round_p50" not in values(flows, unfinished, rounds=True)
 
@@ -199,6 +208,42 @@ def test_what_is_unfinished_is_counted() -> None:
     found = values(flows, done(flows, [300, 0]), completion=True)
     assert found["unfinished_share"] == 0.5
     assert found["fct_p999"] == 300
+
+
+def test_what_unfinished_flows_delivered_took_until_the_deadline() -> None:
+    flows = pair([10_000, 10_000], [0, 1000])
+    flows["qp"] = [0, 1]
+    results = done(flows, [0, 0], delivered_bytes=[5000, 3000], messages=[5, 3])
+    graph = Dumbbell(1, Link(rate_bps=0), Link(rate_bps=32_000_000_000)).graph()
+    busiest = BusiestLink(graph, Framing(1000, 0))
+    found = values(flows, results, deadline_ns=5000, fair=True, busiest=busiest)
+    assert found["goodput"] == pytest.approx(8000 * 8 / 5e-6)
+    assert found["message_rate"] == pytest.approx(8 / 5e-6)
+    assert found["utilisation"] == pytest.approx(found["goodput"] / 32e9)
+    one_each = 5000 / 5, 3000 / 4
+    assert found["fairness"] == pytest.approx(jain(one_each))
+    one_finished = done(flows, [2000, 0], delivered_bytes=[10_000, 3000])
+    assert values(flows, one_finished, 5000)["goodput"] == pytest.approx(13_000 * 8 / 5e-6)
+
+
+def test_flows_that_were_cut_short_ended_at_their_stop() -> None:
+    flows = pair([10_000, 10_000])
+    flows["stop_ns"] = [3000, 4000]
+    results = done(flows, [2000, 0], delivered_bytes=[10_000, 2000])
+    assert values(flows, results)["goodput"] == pytest.approx(12_000 * 8 / 4e-6)
+    assert values(flows, results, 2500)["goodput"] == pytest.approx(12_000 * 8 / 2.5e-6)
+
+
+def test_a_flow_that_waited_for_one_that_was_cut_short_began_then() -> None:
+    flows = pair([10_000, 1000])
+    flows["stop_ns"], flows["after"] = [3000, 0], [0, 1]
+    results = done(flows, [0, 4000], delivered_bytes=[2000, 1000])
+    assert values(flows, results, completion=True)["fct_p50"] == 1000
+
+
+def test_a_flow_of_which_nothing_arrived_takes_no_time() -> None:
+    flows = pair([1000, 1000])
+    assert values(flows, done(flows, [2000, 0]))["goodput"] == pytest.approx(1000 * 8 / 2e-6)
 
 
 def test_retransmissions_when_the_transport_tells() -> None:
@@ -212,13 +257,13 @@ def test_retransmissions_when_the_transport_tells() -> None:
 def test_a_failed_flow_fails_the_run_with_its_status() -> None:
     flows = pair([100, 100])
     with pytest.raises(RunFailed, match="1 of 2 flows failed; flow 1 from host 0 to host 1: tran"):
-        measure.outcome(flows, done(flows, [300, 0], failed=[0, 12]))
+        values(flows, done(flows, [300, 0], failed=[0, 12]))
 
 
 def test_nothing_delivered_fails_the_run() -> None:
     flows = pair([100])
     with pytest.raises(RunFailed, match="not one message"):
-        measure.outcome(flows, done(flows, [0]))
+        values(flows, done(flows, [0]))
 
 
 def test_every_metric_has_its_unit() -> None:
@@ -230,6 +275,7 @@ def test_every_metric_has_its_unit() -> None:
     outcome = measure.outcome(
         flows,
         results,
+        deadline_ns=DEADLINE_NS,
         ideal=Ideal(Framing(1000, 0), 1e9, 1),
         fair=True,
         completion=True,

@@ -15,6 +15,7 @@ from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.sim import SimNetwork
 from datapath.workloads.base import Outcome
 from datapath.workloads.traffic.orders import Plan
+from tests.workloads.test_perftest import values
 from tests.workloads.traffic.test_watching import MS, PATH, run, topology
 
 FLOWS = [
@@ -104,6 +105,29 @@ def test_a_run_ends_when_nothing_can_begin_what_is_held(
     assert len(flows) == 1 or (flows["held"] == 0).all()
     assert (rows["delivered_bytes"] == 200_000).all()
     assert "1 GB" in outcome.notes["events"] or "1000000000" in outcome.notes["events"]
+
+
+NEVER: dict[str, Any] = {"when": {"delivered": "1GB"}, "start": "held"}
+
+
+@pytest.mark.parametrize(
+    ("names", "events"),
+    [
+        (["first", "second", "stopped"], [{"at": 0, "stop": "stopped"}]),
+        (["held"], [{"when": {"delivered": "10kB"}, "stop": "held"}, NEVER, NEVER]),
+    ],
+)
+def test_rounds_that_never_begin_are_none(
+    tmp_path: FilePath, names: list[str], events: list[dict[str, Any]]
+) -> None:
+    """Those of a group that is stopped before it begins, or held until the end."""
+    bulk = {"from": 1, "to": 3, "bytes": "100kB"}
+    flows = [{"name": name, **bulk} for name in names]
+    flows.append({"name": "last", **bulk, "start": "400ms"})
+    with SimNetwork(topology("sim"), PATH, tmp_path) as network:
+        found = values(run(network, tmp_path, events, flows))
+    assert found["unfinished_share"] == 0
+    assert 8 * MS < found["round_p50"] <= found["round_p999"] < 200 * MS, "100 kB at 100 Mbit/s"
 
 
 REPEATED = [
