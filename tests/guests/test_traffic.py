@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The generator on the kernel's RDMA devices: rxe, and siw with its connections by RDMA-CM."""
+"""The generator on the kernel's RDMA devices (siw connects by RDMA-CM), and sockperf."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ def test_traffic_between_guests(
     assert found["goodput"] > 0
     assert found["unfinished_share"] == 0
     assert found["latency_min"] > 0
+
+
+@pytest.mark.parametrize("device", ["kernel"])
+def test_samples_of_sockperf_are_fetched(
+    network: VmNetwork, tmp_path: FilePath, device: str
+) -> None:
+    outcome = run(network, tmp_path, device, "sockperf", {"duration": "1s"})
+    samples = outcome.samples["latency_ns"]
+    assert values(outcome)["latency_min"] == min(samples) > 0
+    assert not (tmp_path / "sockperf.csv").exists(), "the samples go to the results"
 
 
 @pytest.mark.parametrize("device", ["siw"])

@@ -17,6 +17,7 @@ from datapath.workloads.base import Outcome, RunContext
 from datapath.workloads.programs import Programs, WorkloadParams, latency_metrics, require_device
 
 _PORT = 11111
+_LOG = "sockperf.csv"
 _LOG_HEADER = "packet, txTime(sec), rxTime(sec), latency(usec)"
 
 
@@ -63,14 +64,16 @@ class Sockperf:
         common += ["--tcp"] if p.protocol == "tcp" else []
         common += ["--nonblocked"] if p.polling else []
         common += p.extra
-        log = ctx.logs.resolve() / "sockperf.csv"
         with Programs(ctx, self.tools, p.pin, busy=p.polling) as programs:
             listener = programs.start(server, "sockperf-server", ["sockperf", "server", *common])
             programs.wait_listening(server, listener, _PORT, udp=p.protocol == "udp")
             ping_pong = ["sockperf", "ping-pong", *common, "-m", str(p.size)]
-            ping_pong += ["-t", str(p.duration // 10**9), "--full-log", str(log)]
+            ping_pong += ["-t", str(p.duration // 10**9)]
+            ping_pong += ["--full-log", f"{client.outputs(ctx.logs)}/{_LOG}"]
             pinger = programs.start(client, "sockperf-client", ping_pong)
             programs.finish(pinger, server=listener)
+        client.fetch(ctx.logs)
+        log = ctx.logs / _LOG
         samples = read_full_log(log)
         log.unlink(missing_ok=True)  # the samples go to the results
         if not samples:
