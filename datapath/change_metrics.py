@@ -48,26 +48,30 @@ class Rates(NamedTuple):
 
 def metrics(sampled: Sampled) -> Mapping[str, float]:
     """Those of KINDS that the series of a run tell."""
-    found = rates(sampled.sending)
+    found = rates(sampled.sending, sampled.interval_ns)
     if found is None:
         return {}
     spans = list(_recoveries(found, sampled.events_ns))
     return {**_of_shares(found), **_of_events(found, spans), **_queue(sampled.frame, spans)}
 
 
-def rates(sending: Flows) -> Rates | None:
-    """None: there are too few samples for a window."""
+def rates(sending: Flows, interval_ns: int = 0) -> Rates | None:
+    """None: there are too few samples for a window.  interval_ns: as Sampled has it.
+
+    A flow that ends soon after a sample has a last one then: its own interval says nothing.
+    """
     import numpy as np
 
     series = [(rows["time_ns"].to_numpy(float), rows["delivered_bytes"].to_numpy())
               for _, _, rows in sending]  # fmt: skip
     series = [(at[np.isfinite(sent)], sent[np.isfinite(sent)]) for at, sent in series]
     gaps = [float(np.median(np.diff(at))) for at, _ in series if len(at) > 1]
-    if not gaps or min(gaps) <= 0:
+    interval = max(min(gaps), interval_ns) if gaps else 0
+    if interval <= 0:
         return None
     first, last = min(at[0] for at, _ in series), max(at[-1] for at, _ in series)
-    window = _WINDOW_SAMPLES * min(gaps)
-    grid = np.arange(first, last - window, min(gaps))
+    window = _WINDOW_SAMPLES * interval
+    grid = np.arange(first, last - window, interval)
     if not len(grid):
         return None
     lines, begins = [], []

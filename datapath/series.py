@@ -254,11 +254,13 @@ class Sampled(NamedTuple):
     """The series of one run.
 
     sending: the flows that sent anything.  events_ns: when something changed, on the same clock.
+    interval_ns: that was asked for between samples, 0: not known.
     """
 
     frame: pd.DataFrame
     sending: Flows
     events_ns: Sequence[int] = ()
+    interval_ns: int = 0
 
 
 def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:

@@ -22,13 +22,16 @@ _STARTUP_SAMPLES = 10
 """Of a flow, fewer than these do not tell a plateau."""
 
 
-def derived(frame: pd.DataFrame, events_ns: Sequence[int] = ()) -> dict[str, float]:
+def derived(
+    frame: pd.DataFrame, events_ns: Sequence[int] = (), *, interval_ns: int = 0
+) -> dict[str, float]:
     """Metrics of the table of one run, by name; those that its series tell are there.
 
-    events_ns: when something changed, on the clock of the table.
+    events_ns: when something changed, on the clock of the table.  interval_ns: that was asked
+    for between samples, 0: not known.
     """
     found: dict[str, float] = {}
-    sampled = Sampled(frame, flows(frame), events_ns)
+    sampled = Sampled(frame, flows(frame), events_ns, interval_ns)
     for _, function in DERIVED:
         found |= function(sampled)
     return found

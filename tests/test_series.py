@@ -257,6 +257,18 @@ def test_the_time_to_a_fair_share() -> None:
     assert "convergence_time" not in series_metrics.derived(in_the_last_window)
 
 
+def test_a_short_flow_does_not_shorten_the_windows_of_the_others() -> None:
+    """It is sampled once, and at its end; the others take turns, which is fair over a window."""
+    turns = lines([10.0, 0.0] * 50, [0.0, 10.0] * 50)
+    short = series.table(
+        host="host0", qp=9, time_ns=[50_000_000, 50_005_000], delivered_bytes=[0.0, 64.0]
+    )
+    both = series.join([turns, short])
+    found = series_metrics.derived(both, interval_ns=1_000_000)["fairness_over_time"]
+    assert found == series_metrics.derived(turns)["fairness_over_time"] > 0.95
+    assert series_metrics.derived(both)["fairness_over_time"] < 0.7, "windows of 50 us"
+
+
 def test_the_time_to_recover() -> None:
     """Nothing for 20 ms after the event, and then half of what comes later for 10 ms."""
     rate = [10.0] * 50 + [0.0] * 20 + [4.0] * 10 + [8.0] * 120

@@ -111,7 +111,9 @@ def gather(
     frame["time_ns"] -= zero_ns or 0
     if simulated is not None:
         frame = series.join([simulated, frame])
-    derived = series_metrics.derived(frame, [event.time for event in events])
+    derived = series_metrics.derived(
+        frame, [event.time for event in events], interval_ns=request.interval_ns
+    )
     frame = series.keep(frame, request.names)
     there = series.present(frame)
     about = {
