@@ -368,3 +368,39 @@ def test_a_network_with_links_tells_their_rate(tmp_path: Path, network: str) -> 
 
 def test_an_emulated_link_tells_its_rate(tmp_path: Path) -> None:
     load_text(OF_LOAD + "path: {rate: 1gbit}\n", tmp_path / "load.yaml")
+
+
+OF_BYTES = "from: 0, to: 1, bytes: 1kB"
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        (
+            "{kind: traffic, duration: 10s, flows: [{from: 0, to: 1, rate: 10gbit, size: 64B}]}",
+            "1.95e+08 flows would be generated; the most is 10000000: lower count, repeat, rate",
+        ),
+        (
+            f"{{kind: traffic, flows: [{{{OF_BYTES}, count: 999, repeat: 99999, every: 1s}}]}}",
+            "9.99e+07 flows would be generated",
+        ),
+        ("{kind: incast, rounds: 100000}", "1e+08 flows would be generated"),
+        ("{kind: stream, qps: 1024, pairs: 1}", ""),
+        ("{kind: incast, rounds: 10000}", ""),
+    ],
+)
+def test_traffic_of_too_many_flows_is_a_mistake(tmp_path: Path, workload: str, said: str) -> None:
+    source = tmp_path / "many.yaml"
+    topology = "{lane: sim, preset: star, hosts: 1001}"
+    source.write_text(
+        f"version: 1\nname: many\ntopology: {topology}\npath: {{rate: 1gbit}}\n"
+        f"workload: {workload}\n"
+    )
+    if not said:
+        assert load_file(source).points
+        return
+    with pytest.raises(InvalidFile) as caught:
+        load_file(source)
+    (problem,) = caught.value.problems
+    assert said in problem.message
+    assert problem.path.startswith("workload")

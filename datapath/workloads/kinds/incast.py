@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import pydantic
@@ -11,7 +12,7 @@ from pydantic import Field
 from datapath.errors import LocalError
 from datapath.units import Bytes, DurationNs
 from datapath.workloads.base import RunContext
-from datapath.workloads.traffic.base import MS_NS, Traffic, TrafficParams
+from datapath.workloads.traffic.base import MS_NS, Traffic, TrafficParams, too_many
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
@@ -28,6 +29,10 @@ class IncastParams(TrafficParams):
     interval: DurationNs = Field(
         10 * MS_NS, description="From the start of one round to that of the next."
     )
+
+    def check_hosts(self, names: Sequence[str]) -> None:
+        if wrong := too_many((self.senders or len(names) - 1) * self.rounds):
+            raise ValueError(f"{wrong}: lower rounds or senders")
 
 
 class Incast(Traffic):

@@ -13,7 +13,14 @@ from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.units import Bytes, DurationNs
 from datapath.workloads.base import RunContext
-from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams, pair_indices
+from datapath.workloads.traffic.base import (
+    MS_NS,
+    S_NS,
+    Traffic,
+    TrafficParams,
+    pair_indices,
+    too_many,
+)
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
@@ -52,6 +59,11 @@ class StreamParams(TrafficParams):
     competing: Competing | None = Field(
         None, description="The last pairs have another algorithm than that of `cc`."
     )
+
+    def check_hosts(self, names: Sequence[str]) -> None:
+        pairs = len(names) // 2
+        if wrong := too_many(min(self.pairs or pairs, pairs) * self.qps):
+            raise ValueError(f"{wrong}: lower qps or pairs")
 
 
 class Stream(Traffic):

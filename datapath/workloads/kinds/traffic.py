@@ -18,7 +18,7 @@ from datapath.spelling import or_rather
 from datapath.units import DurationNs
 from datapath.workloads.base import RunContext
 from datapath.workloads.traffic import groups
-from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams
+from datapath.workloads.traffic.base import MS_NS, S_NS, Traffic, TrafficParams, too_many
 from datapath.workloads.traffic.groups import FlowGroup, Phase
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class TrafficGroupsParams(TrafficParams):
                 group.number_hosts(names)
             except ValueError as error:
                 raise ValueError(f"{group.name}: {error}") from None
+        if wrong := too_many(sum(groups.most_flows(one, self.duration) for one in self.flows)):
+            raise ValueError(f"{wrong}: lower count, repeat, rate or duration")
 
 
 class TrafficGroups(Traffic):

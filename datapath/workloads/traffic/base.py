@@ -37,6 +37,15 @@ if TYPE_CHECKING:
 _DEVICES = ("dp", "rxe", "siw", "kernel")
 MS_NS = 1_000_000
 S_NS = 1_000_000_000
+FLOWS_MAX = 10_000_000
+"""Rows of a table, at most."""
+
+
+def too_many(flows: float) -> str:
+    """What is wrong with a table of so many flows; "": nothing."""
+    if flows <= FLOWS_MAX:
+        return ""
+    return f"{flows:.3g} flows would be generated; the most is {FLOWS_MAX}"
 
 
 class TrafficParams(WorkloadParams):
@@ -163,6 +172,7 @@ class Traffic:
             last = max(last, plan.end_ns)
         self._refuse_changes(ctx, flows)
         watch = Watch(ctx.events, flows, self.groups(), plan)
+        deadline_ns = last + p.drain
         results, series, metrics, zero_ns, end_ns, carried = _run(
             ctx, flows, self.algorithms(), p, deadline_ns, watch
         )
@@ -172,7 +182,7 @@ class Traffic:
         outcome = measure.outcome(
             flows,
             results,
-        deadline_ns = last + p.drain
+            deadline_ns=deadline_ns,
             ideal=self.ideal(ctx),
             busiest=self.busiest_link(ctx, carried),
             competing=competing,
@@ -182,7 +192,6 @@ class Traffic:
         outcome.series, outcome.zero_ns = series, zero_ns
         outcome.events = watch.happened(end_ns)
         if missed := untold(watch.missed(end_ns)):
-            deadline_ns=deadline_ns,
             outcome.notes["events"] = f"did not happen: {missed}"
         if isinstance(ctx.network, simulated.SimulatedNetwork) and (names := self._tcp_names()):
             stand = ", ".join(f"{name} is {STAND_INS[name]}" for name in names)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -248,6 +249,17 @@ def phases(group: FlowGroup, duration_ns: int, cc: int) -> list[Phase]:
     every = group.every or 0
     starts = [group.start + index * every for index in range(group.repeat)]
     return [Phase(at, at + stop - group.start, cc) for at in starts]
+
+
+def most_flows(group: FlowGroup, duration_ns: int) -> int:
+    """That the group can have.  0 if it draws them: schedules.poisson() refuses too many."""
+    if group.distribution is not None:
+        return 0
+    each = 1
+    if group.rate is not None:
+        stop = duration_ns if group.stop is None else group.stop
+        each = math.ceil((stop - group.start) * group.rate / (group.size * 8e9))
+    return len(group.pairs()) * group.count * group.repeat * each
 
 
 # --- rows ----------------------------------------------------------------------------------------

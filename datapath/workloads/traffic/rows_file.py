@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from datapath import foreign
 from datapath.errors import LocalError
 from datapath.spelling import or_rather
+from datapath.workloads.traffic.base import FLOWS_MAX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,6 @@ COLUMNS = (
 )
 _SELDOM = ("dscp", "after")
 """Columns that a table has when a row has a value for them."""
-ROWS_MAX = 10_000_000
 _HINT = "src,dst,bytes,start_ns is the first line of a table of four columns"
 
 
@@ -156,8 +156,8 @@ def _frame(path: Path) -> pd.DataFrame:
             frame = pd.read_csv(io.StringIO(foreign.read_text(path)), comment="#")
     except (OSError, ValueError) as error:
         raise LocalError(f"traffic table {path}: {error}") from None
-    if not 0 < len(frame) <= ROWS_MAX:
-        raise LocalError(f"traffic table {path}: {len(frame)} rows; it has 1 to {ROWS_MAX}")
+    if not 0 < len(frame) <= FLOWS_MAX:
+        raise LocalError(f"traffic table {path}: {len(frame)} rows; it has 1 to {FLOWS_MAX}")
     return frame
 
 

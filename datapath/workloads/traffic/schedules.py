@@ -14,12 +14,11 @@ import numpy as np
 
 from datapath.errors import LocalError
 from datapath.fabric import flows as table
+from datapath.workloads.traffic.base import too_many
 from datapath.workloads.traffic.sizes import Sizes
 
 Pairs = Sequence[tuple[int, int]]
 """(source, destination) as host indices."""
-
-FLOWS_MAX = 10_000_000
 
 _STARTS, _DESTINATIONS, _SIZES, _PERMUTATION = range(4)  # random streams
 
@@ -75,11 +74,8 @@ def poisson(
     senders = [host for host in range(hosts) if destinations[host]]
     gaps_ns = {host: sizes.mean_bytes * 8 * 1e9 / (load * rates_bps[host]) for host in senders}
     expected = sum(duration_ns / gap_ns for gap_ns in gaps_ns.values())
-    if expected > FLOWS_MAX:
-        raise LocalError(
-            f"{expected:.3g} flows would be generated; the most is {FLOWS_MAX}",
-            hint="make duration or load less",
-        )
+    if wrong := too_many(expected):
+        raise LocalError(wrong, hint="make duration or load less")
     parts = []
     for source, gap_ns in gaps_ns.items():
         starts = _arrivals(generator(seed, _STARTS, source), gap_ns, duration_ns)
