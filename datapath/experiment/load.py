@@ -185,6 +185,7 @@ class _Loader:
         self.selectors: list[Selectors] = []
         self.read: set[tuple[str, tuple[str, ...]]] = set()
         self.tried: set[tuple[str, int]] = set()
+        self.digests: dict[FilePath, str] = {}
 
     def load(self) -> LoadedExperiment:
         spec, incomplete = self._sections()
@@ -333,12 +334,11 @@ class _Loader:
         if spec.xdp is not None:
             named["xdp", "source"] = spec.xdp.source
         digests = {}
-        for path, name in named.items():
-            if name is None:
-                continue
-            file = self.source.parent / name
+        for path, file in ((at, self.source.parent / name) for at, name in named.items() if name):
             try:
-                digests[show_path(path)] = hashlib.sha256(foreign.read_bytes(file)).hexdigest()
+                if file not in self.digests:
+                    self.digests[file] = hashlib.sha256(foreign.read_bytes(file)).hexdigest()
+                digests[show_path(path)] = self.digests[file]
             except (OSError, ValueError) as error:
                 text = f"{file}: {_why(error)}; paths are relative to the experiment file"
                 self._add(raw.source_of(path), text)

@@ -124,18 +124,17 @@ def _order(flows: Flows) -> tuple[Any, list[str]]:
         row = int(np.argmax(after))
         wrong = [f"row {row + 1}: after is {after[row] + 1}, of {len(flows)} rows"]
         waits = waits[:0]
-    while waits.size:
-        deeper = depth[after[waits]] + 1
-        flows["start_ns"][waits] = np.maximum(
-            flows["start_ns"][waits], flows["start_ns"][after[waits]]
-        )
-        grown = deeper > depth[waits]
-        depth[waits] = np.maximum(depth[waits], deeper)
+    # Each pass looks twice as far up the chains as the one before it.
+    depth[waits], before, left = 1, after.copy(), waits
+    while left.size:
+        far = before[left]
+        flows["start_ns"][left] = np.maximum(flows["start_ns"][left], flows["start_ns"][far])
+        depth[left] += depth[far]
+        before[left] = before[far]
+        left = left[before[left] >= 0]
         if depth.max() > len(flows):
-            wrong = [f"row {int(np.argmax(depth)) + 1} waits for rows that wait for it"]
-            waits = waits[:0]
-        if not grown.any():
-            break
+            wrong = [f"row {int(before[left[0]]) + 1} waits for rows that wait for it"]
+            waits = left = waits[:0]
     order = np.lexsort((depth, flows["start_ns"]))
     place = np.empty(len(flows), np.int64)
     place[order] = np.arange(len(flows))

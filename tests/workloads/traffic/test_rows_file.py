@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from datapath import foreign
 from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.experiment.document import InvalidFile
@@ -96,6 +99,27 @@ def test_rows_that_wait_come_behind_those_that_they_wait_for(tmp_path: Path) -> 
     assert flows["after"].tolist() == [0, 1, 2]
 
 
+def test_a_long_chain_of_rows_that_wait(tmp_path: Path) -> None:
+    """From the last row of the file to the first: one pass for each of them would take hours."""
+    rows = 400_000
+    frame = pd.DataFrame({"src": 0, "dst": 1, "bytes": np.arange(1, rows + 1)})
+    frame["after"] = [*range(2, rows + 1), 0]
+    frame["start_ns"] = [0] * (rows - 2) + [7, 5]
+    frame.to_parquet(tmp_path / "chain.parquet")
+    flows = rows_file.read(tmp_path / "chain.parquet", HOSTS)
+    assert np.array_equal(flows["bytes"], np.arange(rows, 0, -1))
+    assert np.array_equal(flows["after"], np.arange(rows))
+    assert flows["start_ns"][:3].tolist() == [5, 7, 7]
+    assert (flows["start_ns"][1:] == 7).all()
+
+
+def test_a_row_that_waits_for_itself_is_told_by_its_number(tmp_path: Path) -> None:
+    """Not one that waits for it and is in no circle."""
+    text = "src,dst,bytes,after\n0,1,5,2\n0,1,5,3\n0,1,5,4\n0,1,5,3\n"
+    with pytest.raises(LocalError, match=r"row [34] waits for rows that wait for it"):
+        rows_file.read(written(tmp_path, text), HOSTS)
+
+
 def test_a_table_runs_in_the_simulator(tmp_path: Path) -> None:
     written(tmp_path, "src,dst,bytes,start_ns\n0,2,100000,0\n1,3,50000,1000000\n")
     topology = Topology.model_validate({"lane": "sim", "preset": "dumbbell", "hosts": 4})
@@ -157,6 +181,28 @@ def test_validate_tells_all_mistakes_of_a_table(tmp_path: Path) -> None:
         "row 7: start_ns is x, not a whole number in range",
     ]
     assert {problem.path for problem in caught.value.problems} == {"workload.file"}
+
+
+def test_a_file_is_read_as_often_for_many_points_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    plain = foreign.read_bytes
+
+    def spied(path: Path, *rest: Any) -> bytes:
+        read.append(path)
+        return plain(path, *rest)
+
+    monkeypatch.setattr(foreign, "read_bytes", spied)
+    file = written(tmp_path, "src,dst,bytes\n0,1,1000\n")
+    source = tmp_path / "mine.yaml"
+    source.write_text(
+        "version: 1\nname: mine\ntopology: {lane: sim, preset: star, hosts: 3}\n"
+        "path: {rate: 1gbit}\nworkload: {kind: table, file: flows.csv}\n"
+        "sweep: {matrix: {path.delay: [1us, 2us, 3us]}}\n"
+    )
+    assert len({point.key for point in load(source).points}) == 3
+    assert read.count(file) == 2, "for its digest, and to check its rows"
 
 
 # --- captures ------------------------------------------------------------------------------------
