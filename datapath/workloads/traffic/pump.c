@@ -133,7 +133,11 @@ static int post_some(struct run *run, struct conn *conn)
 {
 	int err = 0;
 
-	for (int burst = 0; burst < POST_BURST && !err && !conn->failed; burst++) {
+	/*
+	 * A post counts, for its completion calls this again.  A skipped flow does not:
+	 * with nothing outstanding nobody would call again.
+	 */
+	for (int posted = 0; posted < POST_BURST && !err && !conn->failed;) {
 		struct flow *flow = current_flow(run, conn);
 
 		if (!flow)
@@ -156,6 +160,7 @@ static int post_some(struct run *run, struct conn *conn)
 		if (flow->outstanding >= flow->row->depth || conn_outstanding(conn) >= conn->limit)
 			return 0;
 		err = post_message(run, conn, flow);
+		posted++;
 	}
 	return err;
 }

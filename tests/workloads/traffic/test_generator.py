@@ -248,6 +248,21 @@ def test_the_deadline_ends_everything(pair: NetnsNetwork, tmp_path: FilePath) ->
     assert rows["failed"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("transport", ["dp-udp", "tcp"])
+def test_a_qp_goes_on_behind_many_flows_that_have_ended(
+    pair: NetnsNetwork, tmp_path: FilePath, transport: str
+) -> None:
+    """They end while a long flow before them has one message outstanding at a time."""
+    flows = table.empty(1002)
+    flows["dst"], flows["message_bytes"] = 1, 10_000
+    flows["bytes"], flows["stop_ns"] = table.UNTIL_STOP, 1
+    flows["bytes"][[0, -1]], flows["stop_ns"][[0, -1]] = [1_000_000, 5000], 0
+    generators = Generators(pair, tmp_path, flows, transport, "--deadline", "30")
+    rows = generators.results().rows
+    assert rows["delivered_bytes"][[0, -1]].tolist() == [1_000_000, 5000]
+    assert not rows["messages"][1:-1].any()
+
+
 # --- faults ----------------------------------------------------------------------------------
 
 
