@@ -19,11 +19,11 @@ from datapath.units import Bytes
 from datapath.verbs import sysfs
 from datapath.workloads import collective_times
 from datapath.workloads.base import Outcome, RunContext
-from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
-from datapath.workloads.torch_ranks import rank_environment
+from datapath.workloads.programs import Program, Programs, require_device
+from datapath.workloads.torch_ranks import RankParams, rank_environment
 
 
-class TorchCollectiveParams(WorkloadParams):
+class TorchCollectiveParams(RankParams):
     """One collective on float32 after the other, as in workload collective."""
 
     collective: Literal["allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall"] = (

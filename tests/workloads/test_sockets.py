@@ -80,6 +80,20 @@ def test_sockperf_without_an_answer_fails_with_advice(run: RunWorkload) -> None:
     assert "tcp" in caught.value.hint
 
 
+def test_more_arguments_of_iperf3_are_for_the_client(run: RunWorkload, tmp_path: FilePath) -> None:
+    """Its server refuses those that only clients have."""
+    outcome = run("iperf3", duration="1s", extra=["--no-delay"])
+    assert values(outcome)["goodput"] > 0
+    assert "--no-delay" in (tmp_path / "iperf3-client-0.cmd").read_text()
+    assert "--no-delay" not in (tmp_path / "iperf3-server-0.cmd").read_text()
+
+
+@pytest.mark.parametrize("kind", ["training", "gloo", "nccl"])
+def test_arguments_that_no_program_would_get_are_refused(kind: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match="take extra away"):
+        REGISTRY[kind].Params.model_validate({"extra": ["--verbose"]})
+
+
 @pytest.mark.parametrize("test", ["tag_lat", "put_lat"])
 def test_ucx_latency(run: RunWorkload, test: str) -> None:
     found = values(run("ucx", test=test, iterations=200, warmup=10))

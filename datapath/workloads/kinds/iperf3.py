@@ -38,6 +38,11 @@ class Iperf3Params(WorkloadParams):
         None, description="TCP congestion control of the sender's kernel (cubic, reno, dctcp ...)."
     )
     reverse: bool = Field(False, description="The server sends.")
+    extra: list[str] = Field(
+        default_factory=list,
+        description="More command-line arguments for the client alone, which tells the server "
+        "what it has to know of them.",
+    )
 
     @model_validator(mode="after")
     def _whole_seconds(self) -> Iperf3Params:

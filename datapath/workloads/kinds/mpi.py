@@ -49,6 +49,9 @@ class MpiParams(WorkloadParams):
     size: Bytes = Field(8, ge=8, le=2**26, description="Bytes of each message or sum.")
     iterations: int = Field(1000, ge=1, le=10**7, description="Messages, windows or sums.")
     warm_up: int = Field(10, ge=0, le=10**7, description="Those before them.")
+    extra: list[str] = Field(
+        default_factory=list, description="More command-line arguments for mpirun."
+    )
 
     def check_hosts(self, names: Sequence[str]) -> None:
         if self.ranks % len(names):

@@ -50,6 +50,11 @@ class QperfParams(WorkloadParams):
     duration: DurationNs = Field(
         2_000_000_000, ge=1_000_000_000, description="How long to measure, whole seconds."
     )
+    extra: list[str] = Field(
+        default_factory=list,
+        description="More command-line arguments for the client alone, which tells the server "
+        "what it has to know of them.",
+    )
 
     @property
     def over_rdma(self) -> bool:

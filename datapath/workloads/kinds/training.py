@@ -19,15 +19,15 @@ from datapath.metric_kind import MetricKind
 from datapath.quantiles import nearest_rank
 from datapath.units import DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
-from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
-from datapath.workloads.torch_ranks import rank_environment
+from datapath.workloads.programs import Program, Programs, require_device
+from datapath.workloads.torch_ranks import RankParams, rank_environment
 from datapath.workloads.traffic.live import DEVICE_NAMES
 
 _LAST = 10  # steps whose mean loss is the loss at the end
 _LEARNING_RATES = {"transformer": 0.02, "convnet": 0.05}  # both learn with each of many seeds
 
 
-class TrainingParams(WorkloadParams):
+class TrainingParams(RankParams):
     """Steps of stochastic gradient descent with momentum."""
 
     model: Literal["transformer", "convnet"] = Field(
