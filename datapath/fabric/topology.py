@@ -27,15 +27,19 @@ class Cable:
 
 @dataclass(frozen=True)
 class Graph:
-    """The network as the simulator takes it.
+    """The network as the simulator takes it; a topology, too.
 
     names: of all nodes, hosts first.  buffers: of each switch, None: queues by themselves.
     """
 
+    name: ClassVar[str] = "graph"
     hosts: int
     names: tuple[str, ...]
     cables: tuple[Cable, ...]
     buffers: tuple[SharedBuffer | None, ...] = ()
+
+    def graph(self) -> Graph:
+        return self
 
     @property
     def switches(self) -> int:

@@ -22,6 +22,8 @@ from datapath.units import format_bit_rate, format_duration_ns
 
 BROKEN = "broken"
 """Engine or simulator broke one of their invariants."""
+ENDLESS = "endless"
+"""The run did not come back: a loop of the algorithm has no end."""
 DIED = "died"
 """A QP gave up (RETRY_EXC)."""
 LOW_GOODPUT = "low-goodput"
@@ -34,6 +36,7 @@ SPURIOUS = "spurious"
 
 SYMPTOMS: Mapping[str, str] = {
     BROKEN: "engine or simulator broke an invariant: a mistake in the toolkit",
+    ENDLESS: "a call of the algorithm did not come back",
     DIED: "a QP gave up with RETRY_EXC",
     LOW_GOODPUT: "less than half of what was possible was delivered",
     STANDING_QUEUE: "median RTT above 3 times that of the idle path, or p99 above 10 times",
@@ -46,7 +49,7 @@ SYMPTOMS: Mapping[str, str] = {
 """Symptom -> its meaning, the worst first."""
 
 SCORE_MAX = 1000.0
-SCORE_OF_FAILURE: Mapping[str, float] = {BROKEN: SCORE_MAX, DIED: 10.0}
+SCORE_OF_FAILURE: Mapping[str, float] = {BROKEN: SCORE_MAX, ENDLESS: SCORE_MAX, DIED: 10.0}
 """Of a run; several runs have the mean of theirs."""
 
 _GOODPUT_SHARE = 0.5

@@ -19,6 +19,8 @@ from datapath.stats import median
 _DEAD = "retry counter exceeded"
 _NOTHING = "not one message was delivered"
 _TOO_LONG = "not done in time"
+_ENDLESS = "has not come back"
+_KILLED = "a process of the simulation died"
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,14 @@ def _tasks(setup: Setup, case: Case, repetitions: int) -> list[parallel.Task]:
 
 
 def _scores_of_failure(error: str) -> dict[str, float]:
-    """Of a run that gave no result; a run that took too long says nothing of the algorithm."""
-    if _TOO_LONG in error:
+    """Of a run that gave no result.
+
+    One that took too long, or whose process was killed, says nothing of the algorithm.
+    """
+    if _TOO_LONG in error or _KILLED in error:
         return {}
+    if _ENDLESS in error:
+        return {limits.ENDLESS: limits.SCORE_OF_FAILURE[limits.ENDLESS]}
     if _NOTHING in error:
         return {limits.LOW_GOODPUT: limits.SCORE_MAX}
     symptom = limits.DIED if _DEAD in error else limits.BROKEN

@@ -126,7 +126,7 @@ struct dp_marking {
 /* Delivery opportunities, as in mahimahi's traces.  The times ms[i] never decrease, repeat with
  * period ms[n-1], and count from the first frame.  Each opportunity carries DP_LINK_OPPORTUNITY
  * bytes: an IP packet of 1500 bytes on the wire.  Unused opportunities are lost, and a large frame
- * takes several.  The caller keeps the array. */
+ * takes several.  The caller keeps the array, until after the next configuration. */
 struct dp_rate_trace {
 	const uint32_t *ms;
 	uint32_t n;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <string.h>
+
 #include "link/impl.h"
 
 #define NS_PER_MS 1000000ull
@@ -42,12 +44,19 @@ static void set_byte_time(struct dp_link *l, uint64_t rate_bps)
 	}
 }
 
+static bool same_trace(const struct dp_link_trace *t, const struct dp_rate_trace *trace)
+{
+	return t->n == trace->n && !memcmp(t->ms, trace->ms, t->n * sizeof(*t->ms));
+}
+
+/* A trace that stays the same goes on where it is. */
 int dp_link_rate_configure(struct dp_link *l, const struct dp_link_config *config)
 {
 	const struct dp_rate_trace *trace = &config->trace;
 
 	l->traced = trace->n;
 	if (!l->traced) {
+		l->trace = (struct dp_link_trace){};
 		set_byte_time(l, config->rate_bps);
 		l->rate_mbps = config->rate_bps / 1000000;
 		return 0;
@@ -56,8 +65,9 @@ int dp_link_rate_configure(struct dp_link *l, const struct dp_link_config *confi
 		return -EINVAL;
 	set_byte_time(l, 0);
 	l->rate_mbps = (uint64_t)(mean_rate_bps(trace) / 1e6);
-	if (l->trace.ms != trace->ms || l->trace.n != trace->n)
-		l->trace = (struct dp_link_trace){ .ms = trace->ms, .n = trace->n };
+	if (!same_trace(&l->trace, trace))
+		l->trace = (struct dp_link_trace){ .n = trace->n };
+	l->trace.ms = trace->ms;
 	return 0;
 }
 

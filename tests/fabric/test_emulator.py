@@ -713,7 +713,7 @@ def test_it_dies_with_its_network_and_alone() -> None:
         network.set_path(Path(backend="fabric"), 1)
         process = network.emulator()._program.process
         process.kill()
-        with pytest.raises(RunFailed, match="the emulator ended"):
+        with pytest.raises(RunFailed, match="the emulator was killed by signal 9"):
             network.path_counters()
     assert process.returncode == -signal.SIGKILL
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from datapath.cc import compile_algorithm
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import replay
-from datapath.fabric.changes import Change, PauseLink, SetLink, SetRoute
+from datapath.fabric.changes import Change, PauseLink, SetAlgorithm, SetLink, SetRoute
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.failures import Deadlock, TimeStandsStill
 from datapath.fabric.links import (
@@ -664,6 +665,73 @@ def test_a_link_that_stays_paused_is_a_deadlock_and_replays(tmp_path: Path) -> N
     with pytest.raises(Deadlock) as repeated:
         again.run(**arguments)
     assert str(repeated.value) == str(caught.value)
+
+
+class Own:
+    """A topology that the toolkit does not know."""
+
+    name = "own"
+
+    def graph(self) -> Graph:
+        return Star(2).graph()
+
+
+def test_a_case_of_an_own_topology_replays(tmp_path: Path) -> None:
+    simulation = Simulation(Own(), transport=EngineOptions(timeout=0))
+    pause = PauseLink(10_000, simulation.graph.link("switch", "host1"))
+    with pytest.raises(Deadlock) as caught:
+        simulation.run(flow(), changes=[pause], keep=tmp_path)
+    again, arguments = replay.read(tmp_path / "case.json")
+    assert again.graph == simulation.graph
+    with pytest.raises(Deadlock) as repeated:
+        again.run(**arguments)
+    assert str(repeated.value) == str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [2, 8, 64])
+def test_flows_of_several_operations_share_a_qp(depth: int) -> None:
+    """WRITEs take no receives of the SENDs that follow them."""
+    rows = traffic.join([flow(size=12_000), flow(size=32_000)])
+    rows["message_bytes"], rows["depth"], rows["qp"] = 1000, depth, 0
+    rows["opcode"] = [traffic.RDMA_WRITE, traffic.SEND]
+    result = Simulation(Star(2)).run(rows)
+    assert result.finished
+    assert list(result.flows.rows["delivered_bytes"]) == [12_000, 32_000]
+
+
+def test_the_same_algorithm_set_again_begins_anew() -> None:
+    """As on live hosts."""
+    compiled = compile_algorithm("newreno")
+    later = SetAlgorithm(at_ns=5_500_000, algorithm=compiled)
+    sampling = Sampling(1_000_000, flows=[0])
+    rows = flow(size=20_000_000)
+    network = Star(2, Link(rate_bps=10 * GBIT, delay_ns=100_000))
+    windows = [
+        Simulation(network).run(rows, compiled, changes=changes, sampling=sampling).series.qps
+        for changes in ([], [later])
+    ]
+    plain, anew = (qps["cwnd_bytes"][:, 0] for qps in windows)
+    assert list(plain[:5]) == list(anew[:5])
+    assert anew[5:7].min() < plain[4] / 2
+
+
+def test_pauses_travel_as_the_link_is_now() -> None:
+    """Over a link that has become longer, a pause comes later, and the queue grows further."""
+    buffer = SharedBuffer(
+        8_000_000, 1.0, pfc_classes=1, xoff_bytes=50_000, xon_bytes=40_000, headroom_bytes=1_000_000
+    )
+    link = Link(rate_bps=10 * GBIT, delay_ns=1_000)
+    rows = traffic.join([flow(src, 2, 4_000_000, message_bytes=1_000_000) for src in (0, 1)])
+    peaks = []
+    for delay_ns in (1_000, 100_000):
+        simulation = Simulation(Star(3, link, buffer=buffer))
+        longer = replace(link, delay_ns=delay_ns)
+        changes = [SetLink(0, number, longer) for number in range(4)]
+        links = simulation.run(rows, changes=changes).links
+        peaks.append(max(links["queue_max_bytes"]))
+    # It grows by the excess of two senders, for the time of a pause and of the data behind it.
+    excess = 2 * 100_000 * 10 * GBIT / 8e9
+    assert peaks[0] + excess < peaks[1] < peaks[0] + 1.1 * excess
 
 
 @pytest.mark.parametrize("name", ["newreno", "cubic", "copa"])

@@ -392,6 +392,18 @@ def test_what_nobody_uses_of_a_trace_is_lost(make_link: MakeLink) -> None:
         assert [a.at_ns / 10**6 for a in link.arrivals()] == [ms]
 
 
+def test_a_change_of_something_else_leaves_a_trace_where_it_is(make_link: MakeLink) -> None:
+    link = make_link(trace={"ms": [2, 10]})
+    link.offer(0)
+    assert [a.at_ns // 10**6 for a in link.arrivals()] == [2]
+    assert link.configure(3 * 10**6, trace={"ms": [2, 10]}, delay_ns=0) == 0
+    link.offer(4 * 10**6)
+    assert [a.at_ns // 10**6 for a in link.arrivals()] == [10]
+    assert link.configure(11 * 10**6, trace={"ms": [3, 10]}) == 0  # another one begins
+    link.offer(20 * 10**6)
+    assert [a.at_ns // 10**6 for a in link.arrivals()] == [23]
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(1, 300))
 def test_a_saturated_trace_gives_its_mean_rate(gaps: list[int], n: int) -> None:
     ms = [sum(gaps[: i + 1]) for i in range(len(gaps))]

@@ -171,6 +171,15 @@ static bool graph_valid(const struct dp_sim_graph *g)
 	return true;
 }
 
+void sim_set_reverse(struct dp_sim *s, uint32_t link, const struct dp_link_config *back)
+{
+	struct sim_link *l = &s->link[link];
+
+	l->reverse_ns = back->delay_ns;
+	if (back->rate_bps)
+		l->reverse_ns += SMALL_FRAME_BYTES * 8 * 1000000000ull / back->rate_bps;
+}
+
 static int create_links(struct dp_sim *s, const struct dp_sim_graph *g)
 {
 	struct dp_link_config c;
@@ -190,10 +199,7 @@ static int create_links(struct dp_sim *s, const struct dp_sim_graph *g)
 		err = dp_link_create(&c, &ops, l, &l->link);
 		if (err)
 			return err;
-		c = g->config[g->link[i ^ 1].config];
-		l->reverse_ns = c.delay_ns;
-		if (c.rate_bps)
-			l->reverse_ns += SMALL_FRAME_BYTES * 8 * 1000000000ull / c.rate_bps;
+		sim_set_reverse(s, i, &g->config[g->link[i ^ 1].config]);
 	}
 	return 0;
 }

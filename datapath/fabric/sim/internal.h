@@ -308,6 +308,8 @@ void sim_graph_free(struct dp_sim *);
 void sim_link_act(struct dp_sim *, uint32_t link);
 /* Time that a small frame takes from host to host over idle links. */
 uint64_t sim_delay_ns(const struct dp_sim *, uint32_t from, uint32_t to);
+/* back: the settings of the other direction, in which pause frames and acknowledgements travel. */
+void sim_set_reverse(struct dp_sim *, uint32_t link, const struct dp_link_config *back);
 /* Called when pause frames have arrived at the beginning of a link. */
 void sim_pause_act(struct dp_sim *, uint32_t link);
 void sim_pause_link(struct dp_sim *, uint32_t link, uint32_t class_mask, bool paused);

@@ -119,6 +119,7 @@ int dp_sim_set_link(struct dp_sim *s, uint32_t link, const struct dp_link_config
 	err = dp_link_configure(s->link[link].link, &c, s->now);
 	if (err)
 		return err;
+	sim_set_reverse(s, link ^ 1, &c);
 	sim_requeue_link(s, link);
 	if (s->link[link].from < s->n_hosts)
 		sim_host_run(s, &s->host[s->link[link].from]);

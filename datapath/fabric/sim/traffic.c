@@ -19,8 +19,6 @@ int dp_sim_set_cc(struct dp_sim *s, uint64_t flow, const struct dp_cc_algo *algo
 	if (flow >= s->n_flows)
 		return -EINVAL;
 	c = &s->channel[s->flow[flow].channel];
-	if (c->algo == algo)
-		return 0;
 	c->algo = algo;
 	return c->requester ? dp_qp_set_cc(c->requester, algo, s->now) : 0;
 }
@@ -339,6 +337,7 @@ static void sent(struct dp_sim *s, struct sim_channel *c, const struct dp_wc *wc
 			 c->qp, c->src, c->dst, number);
 		return;
 	}
+	c->received += c->received == number; /* it consumed no receive, and leaves the ring */
 	c->placed_bytes += m->bytes;
 	count_message(s, m->flow, m);
 	if (c->completed == c->posted)
