@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.lanes.tcp_control import tcp_control
+from datapath.native import paths
+from tests.verbs.devices import sanitizer
 from tests.waiting import wait_until
 
 SETTING = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -211,6 +214,21 @@ def kill_meanwhile(network: NetnsNetwork, folder: Path) -> None:
         wait_until(
             lambda: "dp_test_hold" not in AVAILABLE.read_text().split(), "the kernel has let it go"
         )
+
+
+@pytest.mark.skipif(bool(sanitizer()), reason="AddressSanitizer has to be loaded first")
+def test_a_signal_just_before_it_sleeps_ends_it(tmp_path: Path) -> None:
+    """Where it waits for its end; a run would wait for it in vain."""
+    written(tmp_path, "return 2;")
+    library = tmp_path / "late_signal.so"
+    source = Path(__file__).with_name("programs") / "late_signal.c"
+    options = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *options, "-o", library, source], check=True)
+    made = bpf.build(tmp_path / "hold.bpf.c", "", lambda _: Path("/sys/kernel/btf/vmlinux"))
+    argv = ["env", f"LD_PRELOAD={library}", paths.tcp_registrar(), made]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert '"ready"' in done.stdout
+    assert done.stdout.splitlines()[-1] == "{}"
 
 
 def test_the_compiler_names_the_line(network: NetnsNetwork, tmp_path: Path) -> None:

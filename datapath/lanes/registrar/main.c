@@ -160,6 +160,7 @@ static int serve(struct bpf_object *object)
 	struct bpf_map *map = find(object);
 	char name[NAME_ROOM] = "";
 	int err, place, fd;
+	sigset_t none;
 
 	if (!map)
 		return refuse("the object has not one variable in SEC(\".struct_ops\")", -EINVAL);
@@ -176,8 +177,10 @@ static int serve(struct bpf_object *object)
 		return refuse_attached(err, fd, place, name);
 	printf("{\"ready\": %d, \"name\": \"%s\"}\n", getpid(), name);
 	fflush(stdout);
+	/* SIGTERM is blocked but here: one between the look and the sleep ends the sleep. */
+	sigemptyset(&none);
 	while (!ended)
-		pause();
+		sigsuspend(&none);
 	printf("{}\n");
 	return 0;
 }
@@ -186,12 +189,16 @@ int main(int argc, char **argv)
 {
 	const struct sigaction action = { .sa_handler = end };
 	struct bpf_object *object;
+	sigset_t term;
 	int status;
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: dp-tcp-registrar OBJECT\n");
 		return 2;
 	}
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	sigprocmask(SIG_BLOCK, &term, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	libbpf_set_print(warnings);
 	object = bpf_object__open_file(argv[1], NULL);
