@@ -40,9 +40,9 @@ def link_changes(topology: Topology, path: Path, events: Sequence[Event]) -> lis
         elif event.link is None and event.node is None:
             state.path = state.path.model_copy(update=_without_other_rate(event.path_keys))
         else:
-            changes += state.change(event)
+            state.change(event)
         changes += state.differing(event.time)
-    return sorted(changes, key=lambda change: change.at_ns)
+    return sorted([*state.routes(), *changes], key=lambda change: change.at_ns)
 
 
 def _without_other_rate(keys: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class _Links:
     """The settings of all links as time goes on.
 
     own: link -> arguments of Link that events have set for it alone.  down: names of the links and
-    nodes that events have taken down.
+    nodes that events have taken down.  rerouted: when routes follow, and for which link.
     """
 
     def __init__(self, topology: Topology, path: Path) -> None:
@@ -67,10 +67,12 @@ class _Links:
         self.graph: Graph = shape(topology, path).graph()
         self.own: dict[int, dict[str, Any]] = {}
         self.down: set[str] = set()
+        self.rerouted: list[tuple[int, int]] = []
+        self._dead_since: list[tuple[int, set[int]]] = []
         self.now = self._settings()
 
-    def change(self, event: Event) -> Iterator[Change]:
-        """Take up an event about a link or a node; the changes of routes that follow from it."""
+    def change(self, event: Event) -> None:
+        """Take up an event about a link or a node."""
         name = event.link or event.node
         assert name is not None
         arguments = changed_arguments(event.path_keys)
@@ -80,10 +82,16 @@ class _Links:
             self.down |= self._parts(name)
         elif event.state == "up":
             self.down -= self._parts(name)
-        dead = self._dead()
-        for link in _numbers(self.graph, name):
-            if event.reroute is not None:
-                yield SetRoute(event.time + event.reroute, link, link not in dead)
+        self._dead_since.append((event.time, self._dead()))
+        if event.reroute is not None:
+            due = event.time + event.reroute
+            self.rerouted += [(due, link) for link in _numbers(self.graph, name)]
+
+    def routes(self) -> Iterator[Change]:
+        """Routes follow the state that a link has by then; events may have come in between."""
+        for due, link in self.rerouted:
+            dead = next(dead for since, dead in reversed(self._dead_since) if since <= due)
+            yield SetRoute(due, link, link not in dead)
 
     def differing(self, at_ns: int) -> Iterator[Change]:
         """The links whose settings are not what they were."""

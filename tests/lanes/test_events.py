@@ -160,6 +160,22 @@ def test_one_link_of_many() -> None:
     assert routes == [(6, "leaf0>spine1", False), (6, "spine1>leaf0", False)]
 
 
+def test_routes_follow_the_state_that_a_link_has_by_then() -> None:
+    """Not that of the event: it may have come up, or gone down, since."""
+    one = {"leaf0>spine1", "spine1>leaf0"}
+    spine = one | {"leaf1>spine1", "spine1>leaf1"}
+    down, up = (
+        {"state": state, "link": "leaf0--spine1", "reroute": after}
+        for state, after in (("down", "50ms"), ("up", "10ms"))
+    )
+    flap = [event("100ms", **down), event("120ms", **up)]
+    assert dead(CLOS, flap)[-1] == (150, set(), set())
+    again = [*flap, event("125ms", state="down", link="leaf0--spine1")]
+    assert dead(CLOS, again)[-1] == (150, one, one)
+    node = [event("90ms", state="down", node="spine1", reroute="50ms"), *flap]
+    assert dead(CLOS, node)[-1] == (150, spine, spine), "the switch is still down"
+
+
 def test_a_link_that_is_not_there() -> None:
     with pytest.raises(LocalError, match="no link from leaf0 to spine7"):
         link_changes(CLOS, Path(rate="1gbit"), [event(state="down", link="leaf0--spine7")])
