@@ -90,7 +90,8 @@ def _allowed(name: str) -> Iterator[None]:
     """Let network namespaces take an algorithm for their default meanwhile.
 
     They may take only what all users may (tcp_set_default_congestion_control).  The list is the
-    kernel's, and runs change it one after another, each about its own algorithm.
+    kernel's, and runs change it one after another, each about its own algorithm.  The body only
+    sets them: the list is another one, and other runs wait, for a moment and not for a whole run.
     """
     with _ALLOWED.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
