@@ -97,26 +97,34 @@ def _guest(index: int, mtu: int, host: SshHost) -> Endpoint:
 
 
 def _make_pair(host: SshHost, label: str, index: int, where: Endpoint) -> None:
-    if host.run(["ip", "link", "show", CARD_DEVICE]).returncode == 0:
+    delete = f"ip link delete {CARD_DEVICE}"
+    said = host.connection.make(_pair(index, where), delete.split())
+    if said is not None and host.run(["ip", "link", "show", CARD_DEVICE]).returncode == 0:
         raise CapabilityError(
             f"{label}: another run has its {CARD_DEVICE}",
-            hint=f"wait for its end; if there is none: ip link delete {CARD_DEVICE}, there",
+            hint=f"wait for its end; if there is none: {delete}, there",
         )
-    host.connection.ask(f"undo ip link delete {CARD_DEVICE}")
-    script = " && ".join(shlex.join(words) for words in _commands(index, where))
-    done = host.run(["sh", "-c", script])
-    if done.returncode != 0:
-        raise CapabilityError(
-            f"{label} cannot make a guest of its card: {' '.join(done.stderr.split())}",
-            hint="a veth pair needs root, iproute2 and ethtool there",
-        )
+    if said is None:
+        script = " && ".join(shlex.join(words) for words in _commands(where))
+        done = host.run(["sh", "-c", script])
+        if done.returncode == 0:
+            return
+        said = " ".join(done.stderr.split())
+    raise CapabilityError(
+        f"{label} cannot make a guest of its card: {said}",
+        hint="a veth pair needs root, iproute2 and ethtool there",
+    )
 
 
-def _commands(index: int, where: Endpoint) -> Iterator[list[str]]:
+def _pair(index: int, where: Endpoint) -> list[str]:
     size = f"mtu {where.mtu} {ONE_QUEUE}"
     pair = f"{CARD_DEVICE} {size} type veth peer name {GUEST_DEVICE} {size}"
+    return f"ip link add {pair} address {link_address(index)}".split()
+
+
+def _commands(where: Endpoint) -> Iterator[list[str]]:
+    """What makes the pair's end a guest's device."""
     for words in (
-        f"link add {pair} address {link_address(index)}",
         f"link set {CARD_DEVICE} addrgenmode none up",
         f"link set {GUEST_DEVICE} addrgenmode none up",
         f"address add {where.ipv4}/24 dev {GUEST_DEVICE}",

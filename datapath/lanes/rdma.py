@@ -19,14 +19,24 @@ def add(host: Host, device: str) -> None:
 
     CapabilityError in the kernel's or the rdma tool's words.
     """
+    load(host, device)
+    _do(host, adding(host, device), f"make {device}0 on {host.endpoint.netdev}")
+
+
+def load(host: Host, device: str) -> None:
+    """Load the modules that it needs."""
     for module in (_MODULES[device], *_USER_ACCESS):
         _do(host, ["modprobe", module], f"load {module}")
-    netdev = host.endpoint.netdev
-    _do(
-        host,
-        ["rdma", "link", "add", f"{device}0", "type", device, "netdev", netdev],
-        f"make {device}0 on {netdev}",
-    )
+
+
+def adding(host: Host, device: str) -> list[str]:
+    """The command that makes `<device>0`."""
+    return ["rdma", "link", "add", f"{device}0", "type", device, "netdev", host.endpoint.netdev]
+
+
+def removing(device: str) -> list[str]:
+    """The command that takes it away."""
+    return ["rdma", "link", "delete", f"{device}0"]
 
 
 def remove(host: Host, device: str, *, unload: bool = False) -> None:
@@ -35,7 +45,7 @@ def remove(host: Host, device: str, *, unload: bool = False) -> None:
     unload: unload its module too.  The module of rxe holds UDP port 4791, which the udp
     port of dp needs.
     """
-    _do(host, ["rdma", "link", "delete", f"{device}0"], f"remove {device}0")
+    _do(host, removing(device), f"remove {device}0")
     if unload:
         module = _MODULES[device]
         _do(host, ["modprobe", "--remove", module], f"unload {module}")
@@ -45,7 +55,16 @@ def _do(host: Host, argv: Sequence[str], what: str) -> None:
     done = host.run(argv, timeout_s=_TIMEOUT_S)
     if done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).split())
-        raise CapabilityError(
-            f"{host.name} cannot {what}: {words or f'exit status {done.returncode}'}",
-            hint="rxe and siw need a kernel with RDMA: Debian's generic flavour, not cloud",
-        )
+        raise _cannot(host, what, words or f"exit status {done.returncode}")
+
+
+def cannot_make(host: Host, device: str, words: str) -> CapabilityError:
+    """The error of adding() that failed, with what it said."""
+    return _cannot(host, f"make {device}0 on {host.endpoint.netdev}", words)
+
+
+def _cannot(host: Host, what: str, words: str) -> CapabilityError:
+    return CapabilityError(
+        f"{host.name} cannot {what}: {words}",
+        hint="rxe and siw need a kernel with RDMA: Debian's generic flavour, not cloud",
+    )

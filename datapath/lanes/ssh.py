@@ -100,6 +100,7 @@ class SshNetwork(WithCards):
         while self._added:
             host, old = self._added[-1]
             rdma.remove(host, old)
+            host.connection.undone(rdma.removing(old))
             self._added.pop()
         for index, host in enumerate(self.hosts if wanted else []):
             self._add_rdma(index, host, wanted)
@@ -264,11 +265,17 @@ class SshNetwork(WithCards):
     def _add_rdma(self, index: int, host: SshHost, device: str) -> None:
         if not host.connection.root:
             raise _not_root(self.label(index), f"making {device}0")
-        links = json.loads(host.run(["rdma", "-j", "link"]).stdout or "[]")
-        there = next((link for link in links if link["ifname"] == f"{device}0"), None)
+        there = _rdma_link(host, device)
         if there is None:
-            host.connection.ask(f"undo rdma link delete {device}0")
-            rdma.add(host, device)
+            rdma.load(host, device)
+            said = host.connection.make(rdma.adding(host, device), rdma.removing(device))
+            if said is not None:
+                if _rdma_link(host, device) is None:
+                    raise rdma.cannot_make(host, device, said)
+                raise CapabilityError(
+                    f"{self.label(index)}: another run has just made its {device}0",
+                    hint="wait for its end",
+                )
             self._added.append((host, device))
         elif there.get("netdev") != host.endpoint.netdev:
             raise CapabilityError(
@@ -276,6 +283,12 @@ class SshNetwork(WithCards):
                 f"not on {host.endpoint.netdev}",
                 hint=f"rdma link delete {device}0, there",
             )
+
+
+def _rdma_link(host: SshHost, device: str) -> dict[str, Any] | None:
+    """What the machine tells of `<device>0`; None: there is none."""
+    links: list[dict[str, Any]] = json.loads(host.run(["rdma", "-j", "link"]).stdout or "[]")
+    return next((link for link in links if link["ifname"] == f"{device}0"), None)
 
 
 def _not_root(label: str, what: str) -> CapabilityError:

@@ -421,6 +421,43 @@ def test_close_leaves_nothing(sshd: Sshd, tmp_path: Path) -> None:
     host.close()
 
 
+ADD = ["ip", "link", "add", "both0", "type", "veth", "peer", "name", "both1"]
+DELETE = ["ip", "link", "delete", "both0"]
+
+
+def links(sshd: Sshd) -> str:
+    return sshd.host.run(["ip", "-brief", "link"]).stdout
+
+
+def test_who_made_something_takes_it_away_and_nobody_else(sshd: Sshd) -> None:
+    """Two connections ask for the same at a time."""
+    first, second = sshd.log_in(), sshd.log_in()
+    try:
+        assert first.connection.make(ADD, DELETE) is None
+        assert "File exists" in str(second.connection.make(ADD, DELETE))
+        second.close()
+        assert "both0" in links(sshd)
+    finally:
+        first.close()
+        second.close()
+    assert "both0" not in links(sshd)
+
+
+def test_what_is_undone_is_not_taken_away_again(sshd: Sshd) -> None:
+    first, second = sshd.log_in(), sshd.log_in()
+    try:
+        assert first.connection.make(ADD, DELETE) is None
+        assert first.run(DELETE).returncode == 0
+        first.connection.undone(DELETE)
+        assert second.connection.make(ADD, DELETE) is None
+        first.close()
+        assert "both0" in links(sshd)
+    finally:
+        first.close()
+        second.close()
+    assert "both0" not in links(sshd)
+
+
 def test_kill_9_of_the_client_leaves_nothing(
     network: NetnsNetwork, sshd: Sshd, tmp_path: Path
 ) -> None:

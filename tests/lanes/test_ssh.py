@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 from datapath import report, series
 from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.lanes import open_network
+from datapath.lanes.machine_cards import MachineCards
 from datapath.lanes.machine_login import parse_target
 from datapath.lanes.namespace import Namespace, spawn
 from datapath.lanes.netns import NetnsNetwork
@@ -249,6 +251,26 @@ def test_machines_are_guests_of_cards_over_a_network_that_loses(
         )
         assert "xdp" not in sshd.host.run(["ip", "link", "show", "eth1"]).stdout
         assert sshd.host.run(["pgrep", "dp_vnic"]).returncode == 1
+
+
+def test_of_two_runs_that_want_a_machines_card_one_gets_it(site: Site) -> None:
+    """The other one says so, and its end takes nothing away."""
+    topology = Topology.model_validate({"lane": "ssh", "machines": MACHINES, "vnic": True})
+    sshd = site.sshds[0]
+    hosts = [sshd.log_in(), sshd.log_in()]
+    cards = [MachineCards(topology, [host], ["node1"], None) for host in hosts]
+    try:
+        with ThreadPoolExecutor(len(cards)) as pool:
+            errors = [future.exception() for future in [pool.submit(c.join) for c in cards]]
+        (refused,) = [error for error in errors if error is not None]
+        assert isinstance(refused, CapabilityError)
+        assert "node1: another run has its dpcard" in str(refused)
+        hosts[errors.index(refused)].close()
+        assert "dpcard" in sshd.host.run(["ip", "-brief", "link"]).stdout
+    finally:
+        for host in hosts:
+            host.close()
+    assert "dpcard" not in sshd.host.run(["ip", "-brief", "link"]).stdout
 
 
 def test_another_user_and_control_traffic_beside_the_path(site: Site, tmp_path: FilePath) -> None:

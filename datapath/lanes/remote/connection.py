@@ -192,6 +192,19 @@ class Connection:
         """The warden's answer to a line; see warden.sh."""
         return self.call(self.answer(line, timeout_s))
 
+    def make(self, command: Sequence[str], undo: Sequence[str]) -> str | None:
+        """Run a command, of words without blanks; None, or what it says if it fails.
+
+        undo: takes away what it made.  It runs when the connection ends, however that happens, but
+        not if the command failed: what is there then is another connection's.
+        """
+        answer = self.ask(f"make {' '.join(undo)} / {' '.join(command)}")
+        return None if answer == "ok" else answer
+
+    def undone(self, undo: Sequence[str]) -> None:
+        """What make() made is there no more."""
+        self.ask(f"undone {' '.join(undo)}")
+
     def close(self) -> None:
         """End all programs, remove the folder, log out; harmless when that has happened."""
         if not self._closed:

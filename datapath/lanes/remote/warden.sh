@@ -13,7 +13,8 @@
 #   has NAME       yes or no: is there a program of this name
 #   now            microseconds since the epoch
 #   own FOLDER     what root wrote there belongs to the user who logged in; ok
-#   undo COMMAND   at the end, run this; ok
+#   make UNDO / COMMAND   run the command, and if it succeeds, UNDO at the end; ok, or what it says
+#   undone UNDO    not at the end any more; ok
 #   bye            kill all, remove the folder; ok
 export LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 trap "" HUP PIPE INT TERM
@@ -44,6 +45,21 @@ own() {
 	[ -z "$SUDO_UID" ] || chown -R "$SUDO_UID:$SUDO_GID" -- "$1"
 }
 
+# Who made something takes it away, and nobody else: two connections may ask for one name at a time.
+make() {
+	if said=$(set -o noglob && $2 2>&1 </dev/null); then
+		undo+=("$1") && echo ok
+	else
+		echo "${said//$'\n'/ }"
+	fi
+}
+
+undone() {
+	for index in "${!undo[@]}"; do
+		[ "${undo[index]}" != "$1" ] || unset "undo[index]"
+	done
+}
+
 undo=()
 read -r token || exit 1
 folder=$(mktemp -d "${TMPDIR:-/tmp}/datapath-XXXXXXXX") || exit 1
@@ -61,7 +77,8 @@ while read -r -t "$1" verb word; do
 	has) type -P -- "$word" >/dev/null && echo yes || echo no ;;
 	now) now=${EPOCHREALTIME:-$(date +%s.%6N)} && echo "${now/./}" ;;
 	own) own "$word" && echo ok || echo no ;;
-	undo) undo+=("$word") && echo ok ;;
+	make) make "${word%% / *}" "${word#* / }" ;;
+	undone) undone "$word" && echo ok ;;
 	bye) leave && echo ok ;;
 	esac
 done
