@@ -6,6 +6,7 @@ topology.py        hosts, switches, and cables between them; links.py: settings 
 ways.py            shortest paths between hosts
 simulator.py       flows over a simulated network, with the real engine (sim/, C)
 engine_options.py  options of the engines of its hosts
+members.py         whole numbers among settings; refusals.py: which of them C refuses
 changes.py         changes while it runs; running.py: from one to the next
 steps.py           work that begins flows; wakeup.py: late programs
 sim_result.py      its samples and its result; failures.py: how it fails

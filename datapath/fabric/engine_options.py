@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datapath.fabric.members import Settings
+
 
 @dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(Settings):
     """The engines of all hosts, and how their QPs are set up.
 
     path_mtu: payload of a full packet, bytes.  extended: offer the extended mode; preset: both

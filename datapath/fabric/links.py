@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any, ClassVar, Literal
 
 from datapath.errors import LocalError
+from datapath.fabric.members import Settings
 from datapath.link.impairments import IMPAIRMENTS
 
 PAUSE_FRAME_BYTES = 64 + 20
@@ -23,7 +24,7 @@ _ETHERNET_BYTES = 14 + 24
 
 
 @dataclass(frozen=True)
-class Marking:
+class Marking(Settings):
     """When a queue marks ECN-capable packets.
 
     step: above kmin_bytes (DCTCP, SIGCOMM 2010, section 3.1).  red: from kmin_bytes on with a
@@ -38,7 +39,7 @@ class Marking:
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(Settings):
     """Two-state loss (Elliott, 1963): shares `good` and `bad` of the frames in the two states.
 
     The state changes after each frame with probability p (to bad) or r; or, if good_ns and bad_ns
@@ -55,7 +56,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Policer:
+class Policer(Settings):
     """A token bucket before the queue (RFC 2697 without its excess bucket).
 
     burst_bytes: size of the bucket, full at the beginning.  A frame that finds fewer tokens than
@@ -67,7 +68,7 @@ class Policer:
 
 
 @dataclass(frozen=True)
-class CoDel:
+class CoDel(Settings):
     """Drops, at their turn, frames that have waited too long (RFC 8289, section 5).
 
     target_ns, interval_ns: TARGET and INTERVAL.  ecn: mark ECN-capable frames instead.
@@ -81,7 +82,7 @@ class CoDel:
 
 
 @dataclass(frozen=True)
-class FqCoDel:
+class FqCoDel(Settings):
     """CoDel for each of so many hashes of flows, which take turns (RFC 8290, section 4).
 
     quantum_bytes: credit of a queue for each round, in bytes on the wire.
@@ -97,7 +98,7 @@ class FqCoDel:
 
 
 @dataclass(frozen=True)
-class Pie:
+class Pie(Settings):
     """Drops on arrival with a probability that follows the delay (RFC 8033, section 4).
 
     target_ns: QDELAY_REF.  interval_ns: T_UPDATE.  alpha, beta: 1/s.  max_burst_ns: MAX_BURST.
@@ -135,7 +136,7 @@ class Jitter:
 
 
 @dataclass(frozen=True)
-class QueueClass:
+class QueueClass(Settings):
     """One of several queues of a link; weight 0 is strict priority over all behind it.
 
     rate_bps: shaped to that rate, with a bucket that holds one frame; 0: not shaped.  share: in its
@@ -155,7 +156,7 @@ class QueueClass:
 
 
 @dataclass(frozen=True)
-class Link:
+class Link(Settings):
     """One direction of a link.
 
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
@@ -272,7 +273,7 @@ def class_of_credits(classes: Sequence[QueueClass]) -> int | None:
 
 
 @dataclass(frozen=True)
-class SharedBuffer:
+class SharedBuffer(Settings):
     """The packet buffer of a switch: dynamic thresholds, and PFC for the classes of a mask.
 
     alpha: 0: only total_bytes limits.  xoff, xon and headroom are of each ingress port and class;

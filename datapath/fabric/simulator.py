@@ -13,6 +13,7 @@ SimulationBroken, and a deadlock with Deadlock; both tell how to replay it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ from datapath.fabric.changes import (
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.failures import Deadlock, SimulationBroken, failure
 from datapath.fabric.links import Link
+from datapath.fabric.members import check_whole
+from datapath.fabric.refusals import reason
 from datapath.fabric.running import through
 from datapath.fabric.sim_result import Sampling, Series, SimResult, columns, fields
 from datapath.fabric.steps import Steps
@@ -101,7 +104,11 @@ class Simulation:
             SimulationBroken, Deadlock: as they say.
             RunFailed: timeout_s is over, or simulated time is (docs/simulator.md).
         """
+        check_whole(self, "seed", self.seed)
+        check_whole(self, "until_ns", until_ns or 0)
         traffic.check(flows, self.graph.hosts)
+        if not len(flows):
+            raise LocalError("the traffic table has no flows", hint="a simulation needs one")
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
         with _Run(self, trace_events, give_up, steps is not None) as run:
             known: list[Sequence[Change]] = []
@@ -148,12 +155,13 @@ class _Run:
         if simulation.wakeup is not None:
             self._wake_late(config, simulation.wakeup)
         out = ffi.new("struct dp_sim **")
-        error = lib.dp_sim_create(self._graph(), config, out)
+        network, kept = _network(self.graph)
+        self.kept += kept
+        error = lib.dp_sim_create(network, config, out)
+        if error == -errno.ENOMEM:
+            raise RunFailed("no memory for this simulation", hint="simulate a smaller network")
         if error:
-            raise LocalError(
-                f"the simulator refuses this network or transport (errno {-error})",
-                hint="see EngineOptions and datapath.fabric.links for what values may be",
-            )
+            raise reason(self.graph, simulation.transport, _accepts)
         self.sim = out[0]
 
     def __enter__(self) -> _Run:
@@ -162,37 +170,6 @@ class _Run:
     def __exit__(self, *exc: object) -> None:
         lib.dp_sim_destroy(self.sim)
         self.sim = ffi.NULL
-
-    def _graph(self) -> Any:
-        """struct dp_sim_graph *, with equal link settings stored once."""
-        graph = ffi.new("struct dp_sim_graph *")
-        settings: dict[Link, int] = {}
-        ends = []
-        for cable in self.graph.cables:
-            forward = settings.setdefault(cable.forward, len(settings))
-            backward = settings.setdefault(cable.backward, len(settings))
-            ends += [(cable.a, cable.b, forward), (cable.b, cable.a, backward)]
-        links = ffi.new("struct dp_sim_link[]", ends)
-        configs = ffi.new("struct dp_link_config[]", len(settings))
-        for link, index in settings.items():
-            self.kept += link.fill(ffi, configs[index])
-        graph.hosts, graph.switches = self.graph.hosts, self.graph.switches
-        graph.links, graph.link = len(ends), links
-        graph.configs, graph.config = len(settings), configs
-        shared = [buffer for buffer in self.graph.buffers if buffer is not None]
-        if shared:
-            buffers = ffi.new("struct dp_buffer_config[]", len(shared))
-            for index, buffer in enumerate(shared):
-                buffer.fill(buffers[index])
-            numbers = iter(range(len(shared)))
-            of_switch = [
-                2**32 - 1 if buffer is None else next(numbers) for buffer in self.graph.buffers
-            ]
-            indices = ffi.new("uint32_t[]", of_switch)
-            graph.buffers, graph.buffer, graph.switch_buffer = len(shared), buffers, indices
-            self.kept += [buffers, indices]
-        self.kept += [links, configs, graph]
-        return graph
 
     def _wake_late(self, config: Any, wakeup: Wakeup) -> None:
         packet, timer = wakeup.packet.fill(ffi), wakeup.timer.fill(ffi)
@@ -395,6 +372,46 @@ class _Run:
         out = ffi.new("struct dp_sim_trace[]", max(most, 1))
         for index in range(lib.dp_sim_trace(self.sim, row, out, most)):
             yield fields(out[index])
+
+
+def _network(graph: Graph) -> tuple[Any, list[Any]]:
+    """struct dp_sim_graph *, with equal link settings stored once; what has to live as long."""
+    made = ffi.new("struct dp_sim_graph *")
+    kept: list[Any] = []
+    settings: dict[Link, int] = {}
+    ends = []
+    for cable in graph.cables:
+        forward = settings.setdefault(cable.forward, len(settings))
+        backward = settings.setdefault(cable.backward, len(settings))
+        ends += [(cable.a, cable.b, forward), (cable.b, cable.a, backward)]
+    links = ffi.new("struct dp_sim_link[]", ends)
+    configs = ffi.new("struct dp_link_config[]", len(settings))
+    for link, index in settings.items():
+        kept += link.fill(ffi, configs[index])
+    made.hosts, made.switches = graph.hosts, graph.switches
+    made.links, made.link = len(ends), links
+    made.configs, made.config = len(settings), configs
+    shared = [buffer for buffer in graph.buffers if buffer is not None]
+    if shared:
+        buffers = ffi.new("struct dp_buffer_config[]", len(shared))
+        for index, buffer in enumerate(shared):
+            buffer.fill(buffers[index])
+        numbers = iter(range(len(shared)))
+        of_switch = [2**32 - 1 if buffer is None else next(numbers) for buffer in graph.buffers]
+        indices = ffi.new("uint32_t[]", of_switch)
+        made.buffers, made.buffer, made.switch_buffer = len(shared), buffers, indices
+        kept += [buffers, indices]
+    return made, [*kept, links, configs, made]
+
+
+def _accepts(graph: Graph, options: EngineOptions) -> bool:
+    """Whether C makes a simulation of these."""
+    network, _kept = _network(graph)
+    out = ffi.new("struct dp_sim **")
+    error = lib.dp_sim_create(network, _config(1, options, graph, 0), out)
+    if not error:
+        lib.dp_sim_destroy(out[0])
+    return not error
 
 
 def _config(seed: int, options: EngineOptions, graph: Graph, trace_events: int) -> Any:

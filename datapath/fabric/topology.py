@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 
 from datapath.errors import LocalError
 from datapath.fabric.links import Link, SharedBuffer
+from datapath.fabric.members import check_whole
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Topology(Protocol):
 
 def _at_least(topology: object, **dimensions: int) -> None:
     for name, value in dimensions.items():
+        check_whole(topology, name, value)
         if value < 1:
             raise LocalError(f"{type(topology).__name__}: {name} is {value}, at least 1 is needed")
 

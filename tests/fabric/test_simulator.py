@@ -37,7 +37,7 @@ from datapath.fabric.links import (
 )
 from datapath.fabric.sim_result import Sampling
 from datapath.fabric.simulator import Simulation
-from datapath.fabric.topology import Cable, Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
+from datapath.fabric.topology import Cable, Custom, Dumbbell, FatTree, Graph, LeafSpine, Rail, Star
 from datapath.fabric.wakeup import Lateness, Wakeup
 from datapath.native import paths, sim
 from tests.link.links import impairment_settings
@@ -273,10 +273,77 @@ def test_a_table_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(LocalError, match="not one of the 2 hosts"):
         Simulation(Star(2)).run(flow(0, 7))
 
+    with pytest.raises(LocalError, match="has no flows"):
+        Simulation(Star(2)).run(traffic.empty(0))
 
-def test_options_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(LocalError, match="refuses"):
-        Simulation(Star(2), transport=EngineOptions(path_mtu=1000)).run(flow())
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"path_mtu": 1500, "paths": 4}, "EngineOptions: the simulator refuses path_mtu = 1500"),
+        ({"window_psns": 5}, "refuses window_psns = 5"),
+        ({"path_mtu": 1000, "segment_max": 7}, "refuses path_mtu = 1000, segment_max = 7"),
+        ({"window_psns": 64.0}, "EngineOptions: window_psns is 64.0, and has to be a whole"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(LocalError, match=words):
+        Simulation(Star(2), transport=EngineOptions(**options)).run(flow())
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"rate_bps": 1e9}, "Link: rate_bps is 1000000000.0, and has to be a whole number"),
+        ({"delay_ns": -1}, "Link: delay_ns is -1"),
+        ({"rate_bps": "1gbit"}, "Link: rate_bps is '1gbit'"),
+        ({"rate_bps": GBIT, "duplicate": 2.0}, "link switch>host0: Link: .* duplicate = 2.0"),
+        ({"loss": Loss(good=2.0)}, r"link switch>host0: Link: .* loss = Loss\(good=2.0"),
+    ],
+)
+def test_settings_of_links_that_make_no_sense_are_named(
+    members: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(LocalError, match=words):
+        Simulation(Star(2, downlink=Link(**members))).run(flow())
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        (((0, 2), (1, 3)), "no way leads from a to b"),
+        (((0, 2),), "host b has 0 cables"),
+        (((0, 2), (1, 2), (2, 1)), "host b has 2 cables"),
+        (((0, 2), (1, 2), (2, 2)), "a cable from node 2 to node 2"),
+        (((0, 2), (1, 4)), "a cable from node 1 to node 4 of 4 nodes"),
+    ],
+)
+def test_what_keeps_cables_from_being_a_network_is_told(
+    ends: tuple[tuple[int, int], ...], words: str
+) -> None:
+    cables = tuple(Cable(a, b, Link(), Link()) for a, b in ends)
+    with pytest.raises(LocalError, match=words):
+        Simulation(Custom(2, ("a", "b", "left", "right"), cables)).run(flow())
+
+
+def test_a_buffer_and_a_trace_that_make_no_sense_are_told_apart() -> None:
+    small = SharedBuffer(1000, pfc_classes=1, xoff_bytes=10, headroom_bytes=10_000)
+    with pytest.raises(LocalError, match="refuse their SharedBuffer"):
+        Simulation(Star(2, buffer=small)).run(flow())
+    with pytest.raises(LocalError, match="beside network and transport") as caught:
+        Simulation(Star(2)).run(flow(), trace_events=3)
+    assert "power of two" in caught.value.hint
+
+
+@pytest.mark.parametrize(("seed", "until_ns"), [(-1, None), (1, -1), (1, 1e6)])
+def test_numbers_that_are_none_are_named(seed: int, until_ns: Any) -> None:
+    with pytest.raises(LocalError, match=r"Simulation: (seed|until_ns) is .* a whole number"):
+        Simulation(Star(2), seed=seed).run(flow(), until_ns=until_ns)
+
+
+def test_a_dimension_that_is_no_whole_number_is_named() -> None:
+    with pytest.raises(LocalError, match=r"Dumbbell: pairs is 1\.5"):
+        Dumbbell(pairs=1.5).graph()  # type: ignore[arg-type]
 
 
 # --- repeatability -------------------------------------------------------------------------------
