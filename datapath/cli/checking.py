@@ -59,9 +59,9 @@ def validate(
 
 def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, Any]]:
     """The problems of a file as rows for a program; for people it raises the first error."""
-    from datapath.experiment import signals
     from datapath.experiment.document import InvalidFile
     from datapath.experiment.load import load
+    from datapath.experiment.remarks import remarks
 
     try:
         experiment = load(file, overrides)
@@ -83,7 +83,7 @@ def _checked(file: Path, overrides: list[str], fmt: Format) -> list[dict[str, An
         runs, claims = points * repetitions, len(experiment.spec.report.expect)
         counts = (counted(points, "point"), counted(runs, "run"), counted(claims, "claim"))
         print(f"{file}: valid: {', '.join(counts)}")
-        for remark in signals.remarks(experiment):
+        for remark in remarks(experiment):
             tell_note(remark)
     return []
 

@@ -15,6 +15,7 @@ preflight.py  what this machine lacks, before anything is built
 machine.py    the same for `dpctl doctor`
 targets.py    delays that algorithms aim at, below the RTT of the path
 signals.py    telemetry and marks that algorithms read, and of which a file sets one key alone
+remarks.py    what is valid and hardly meant so
 trust.py      whether --resume may run code that a result folder names
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
 live.py       one live run; retakes.py: how often it is made again

@@ -33,7 +33,7 @@ from datapath.experiment import (
     manifest,
     parallel,
     preflight,
-    signals,
+    remarks,
     targets,
     twins,
     wakeup,
@@ -126,7 +126,7 @@ def execute(
         finished = {record.name for record in done}
         pending = [run for run in runs if run.name not in finished]
         observer.begin(len(done) + len(pending), len(done))
-        for remark in [*targets.remarks(experiment, algorithms), *signals.remarks(experiment)]:
+        for remark in [*targets.remarks(experiment, algorithms), *remarks.remarks(experiment)]:
             observer.told(remark)
         sweep = _Sweep(experiment, store, algorithms, observer)
         try:

@@ -175,7 +175,7 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
     parts = ports * mask.bit_count()
     headroom = pfc.headroom
     if headroom is None:
-        headroom = max(headroom_bytes(link, frame) for link in links)
+        headroom = _ample_headroom(topology, graph)
     if headroom < frame:
         raise LocalError(
             f"topology.pfc: a headroom of {headroom} bytes holds no packet of {frame} bytes, which "
@@ -199,6 +199,21 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
         xon_bytes=xon,
         headroom_bytes=headroom,
     )
+
+
+def _ample_headroom(topology: Topology, graph: Graph) -> int:
+    """With so much no port drops: what its link can carry until the peer has stopped."""
+    frame = frame_bytes(topology.mtu)
+    return max(headroom_bytes(link, frame) for link in _links(graph))
+
+
+def lacking_headroom(topology: Topology, path: Path) -> int:
+    """How many bytes topology.pfc.headroom has to have; 0: it has them, or is not set."""
+    pfc = topology.lossless
+    if pfc is None or pfc.headroom is None:
+        return 0
+    ample = _ample_headroom(topology, shape(topology, path).graph())
+    return ample if pfc.headroom < ample else 0
 
 
 def _switched(link: Link) -> Link:

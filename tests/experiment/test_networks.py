@@ -9,6 +9,7 @@ import pytest
 
 from datapath.experiment.document import InvalidFile
 from datapath.experiment.load import load
+from tests.cli.server import dpctl
 
 FILE = """\
 version: 1
@@ -58,3 +59,18 @@ def test_a_network_that_cannot_be(
         load(file)
     found = {problem.message: problem.place.line for problem in caught.value.problems}
     assert any(said in message and line == at for message, at in found.items()), found
+
+
+@pytest.mark.parametrize(("headroom", "told"), [("5kB", True), ("5660B", False), ("", False)])
+def test_a_headroom_that_loses_packets_is_told(tmp_path: Path, headroom: str, told: bool) -> None:
+    """10 Gbit/s bring 2500 bytes in 2 us, two packets of 1538 and a pause frame of 84."""
+    file = tmp_path / "headroom.yaml"
+    pfc = f"{{headroom: {headroom}, xoff: 50kB}}" if headroom else "true"
+    file.write_text(text().replace("pfc: true", f"pfc: {pfc}"))
+    words = "note: topology.pfc: a headroom of 5000 bytes is less than the 5660 that can arrive"
+    done = dpctl("validate", file)
+    assert (words in done.stderr) == told, done.stderr
+    assert ("headroom" in done.stderr) == told
+    if told:
+        done = dpctl("run", file, "--no-report", "--out", tmp_path / "out")
+        assert words in done.stderr
