@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _OWN = Path(__file__).with_name("tcp")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,15}")
 _HEAD = re.compile(r"/\*(?P<text>.*?)\*/", re.DOTALL)
 _SOURCE = "Source: "
+_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*\"([^\"\n]+)\"", re.MULTILINE)
 _LINES_SHOWN = 6
 _TIMEOUT_S = 120.0
 _CHECKED = "checked"  # in the cache is what struct_ops.check() has seen
@@ -97,8 +99,8 @@ def build(source: Path, btf_digest: str, fetch_btf: Callable[[Path], Path]) -> P
     except OSError as error:
         raise LocalError(f"cannot read {display(str(source))}: {error.strerror}") from None
     digest = hashlib.sha256(f"{btf_digest} {_FLAGS} {_CHECKED} {source.parent}".encode() + text)
-    for header in sorted(source.parent.glob("*.h")):
-        digest.update(foreign.read_bytes(header))
+    for header in _included(source, text, set()):
+        digest.update(header)
     path = cache.folder() / f"{source.name.removesuffix(SUFFIX)}-{digest.hexdigest()[:24]}.bpf.o"
     if cache.load(path) is None:
         with tempfile.TemporaryDirectory(prefix="datapath-bpf-") as name:
@@ -106,6 +108,18 @@ def build(source: Path, btf_digest: str, fetch_btf: Callable[[Path], Path]) -> P
             _write_types(fetch_btf(folder), folder / "vmlinux.h")
             cache.store(path, _compiled(source, folder))
     return path
+
+
+def _included(file: Path, text: bytes, seen: set[Path]) -> Iterator[bytes]:
+    """Names and texts of the files beside it that it includes, and that these include."""
+    for name in _INCLUDE.findall(text):
+        header = (file.parent / os.fsdecode(name)).resolve()
+        if header in seen or not header.is_file():
+            continue
+        seen.add(header)
+        inner = foreign.read_bytes(header)
+        yield os.fsencode(header) + b"\0" + inner
+        yield from _included(header, inner, seen)
 
 
 def renamed(made: Path, number: int) -> Path:

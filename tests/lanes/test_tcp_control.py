@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 SETTING = "/proc/sys/net/ipv4/tcp_congestion_control"
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+BTF = Path("/sys/kernel/btf/vmlinux")
 
 SMALL = """
 #include "vmlinux.h"
@@ -229,6 +230,19 @@ def test_a_signal_just_before_it_sleeps_ends_it(tmp_path: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     assert '"ready"' in done.stdout
     assert done.stdout.splitlines()[-1] == "{}"
+
+
+def test_a_header_that_has_changed_is_compiled_again(tmp_path: Path) -> None:
+    """Also one in another folder, which a header includes."""
+    first = '#include "vmlinux.h"'
+    written(tmp_path, "return WINDOW;", (first, f'{first}\n#include "a.h"'))
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.h").write_text('#include "inner/b.h"\n')
+    made = []
+    for window in (7, 8, 7):
+        (tmp_path / "inner" / "b.h").write_text(f"#define WINDOW {window}\n")
+        made.append(bpf.build(tmp_path / "hold.bpf.c", "of this kernel", lambda folder: BTF))
+    assert made[0] == made[2] != made[1]
 
 
 def test_the_compiler_names_the_line(network: NetnsNetwork, tmp_path: Path) -> None:
