@@ -288,6 +288,8 @@ bool dp_link_set_ce(struct dp_link *, struct dp_frame *);
 unsigned dp_link_turn(const struct dp_link *, uint32_t mask);
 /* Sets the tag of a weighted class whose frames begin to wait or are no longer paused. */
 void dp_link_tag(struct dp_link *, struct dp_link_queue *);
+/* Counts the bytes of a frame of a weighted class that is transmitted now. */
+void dp_link_count(struct dp_link *, struct dp_link_queue *, uint32_t bytes);
 
 static inline uint32_t dp_link_eligible(const struct dp_link *l)
 {

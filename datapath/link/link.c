@@ -60,10 +60,8 @@ static struct dp_frame *dequeue(struct dp_link *l, unsigned class)
 		q->trimmed -= f->bytes;
 		l->trimmed -= f->bytes;
 	}
-	if (q->tag_per_byte) {
-		l->virtual_start = q->start;
-		q->start += q->tag_per_byte * f->bytes;
-	}
+	if (q->tag_per_byte)
+		dp_link_count(l, q, f->bytes);
 	if (l->buffer)
 		dp_buffer_give(l->buffer, f, dp_link_idle_ns(l));
 	if (l->shaped >> class & 1)
@@ -179,8 +177,7 @@ static void pass(struct dp_link *l, struct dp_frame *f, uint64_t now)
 	dp_link_not_before(l, now);
 	if (q->tag_per_byte) {
 		dp_link_tag(l, q);
-		l->virtual_start = q->start;
-		q->start += q->tag_per_byte * f->bytes;
+		dp_link_count(l, q, f->bytes);
 	}
 	transmit(l, f);
 }

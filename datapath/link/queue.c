@@ -7,6 +7,7 @@
 #include "link/impl.h"
 
 #define TAG_UNIT (1ull << 24)
+#define FAR (1ull << 61)
 
 static uint64_t limit_or_none(uint64_t bytes)
 {
@@ -87,6 +88,25 @@ void dp_link_tag(struct dp_link *l, struct dp_link_queue *q)
 {
 	if ((int64_t)(l->virtual_start - q->start) > 0)
 		q->start = l->virtual_start;
+}
+
+/* Tags wrap: one that is 2^63 units behind would count as ahead.  So the classes that are far behind
+ * are brought up, each time that the virtual time has gone on by FAR. */
+static __attribute__((noinline)) void bring_up(struct dp_link *l)
+{
+	for (unsigned c = 0; c < l->n_classes; c++)
+		if ((int64_t)(l->virtual_start - l->queue[c].start) > (int64_t)FAR)
+			l->queue[c].start = l->virtual_start;
+}
+
+void dp_link_count(struct dp_link *l, struct dp_link_queue *q, uint32_t bytes)
+{
+	bool far = (l->virtual_start ^ q->start) / FAR;
+
+	l->virtual_start = q->start;
+	if (far)
+		bring_up(l);
+	q->start += q->tag_per_byte * bytes;
 }
 
 /* ---- admission ----------------------------------------------------------------- */

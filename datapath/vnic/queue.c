@@ -20,7 +20,7 @@ static bool has_room(const struct pipe *p)
 
 /* ---- ready lines -------------------------------------------------------------------- */
 
-static void make_ready(struct card *card, struct line *l)
+static void make_ready(struct line *l)
 {
 	struct leaf *leaf = l->leaf;
 	bool first = !leaf->ready;
@@ -31,9 +31,9 @@ static void make_ready(struct card *card, struct line *l)
 	else
 		leaf->ready_last->next = l;
 	leaf->ready_last = l;
-	share_ready(&leaf->tenant->classes, &leaf->share);
+	share_ready(&leaf->share);
 	if (first)
-		share_ready(&card->tenants, &leaf->tenant->share);
+		share_ready(&leaf->tenant->share);
 }
 
 static void unready(struct line *l)
@@ -70,7 +70,7 @@ static void unblock_pipe(struct card *card, struct pipe *p)
 	for (uint32_t i = 0; i < card->n_leaves; i++) {
 		if (p->line[i].blocked) {
 			unblock(card, &p->line[i]);
-			make_ready(card, &p->line[i]);
+			make_ready(&p->line[i]);
 		}
 	}
 }
@@ -127,7 +127,7 @@ void queue_put(struct card *card, struct line *l, uint32_t first)
 	if (l->queued++)
 		return;
 	if (has_room(l->pipe))
-		make_ready(card, l);
+		make_ready(l);
 	else
 		block(card, l);
 }
@@ -189,7 +189,6 @@ static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
 	note_sent(card, leaf, bytes, now);
 	first = take_first(card, l);
 	note_traffic(l->traffic, &card->chunk[first], now);
-	/* Before the line becomes ready again, since make_ready() needs the tag of this turn. */
 	share_spend(&t->classes, &leaf->share, bytes, now);
 	share_spend(&card->tenants, &t->share, bytes, now);
 	rate_spend(&card->rate, bytes, now);
@@ -198,7 +197,7 @@ static void send_one(struct card *card, struct leaf *leaf, uint64_t now)
 	else
 		tunnel_send(card, l->pipe, first);
 	if (l->queued)
-		make_ready(card, l);
+		make_ready(l);
 }
 
 static uint64_t when(const struct rate *r)

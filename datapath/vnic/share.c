@@ -84,21 +84,33 @@ static bool is_first(const struct shares *all, const struct share *s, uint64_t n
 	return true;
 }
 
+/* Moves the virtual time on.  A share that has not sent meanwhile, since it had nothing or not the
+ * right to, does not catch up on the turns that it missed.  So no tag is behind the virtual time, nor
+ * more than a frame ahead: tags wrap, and would be compared the wrong way round after 2^63 units. */
+static void move_on(struct shares *all, uint64_t start)
+{
+	all->start = start;
+	for (uint32_t i = 0; i < all->n; i++) {
+		struct share *s = share_at(all, i);
+
+		if ((int64_t)(s->start - start) < 0)
+			s->start = start;
+	}
+}
+
 void share_spend(struct shares *all, struct share *s, uint32_t bytes, uint64_t now)
 {
 	if (!s->least.bps || is_first(all, s, now)) {
-		all->start = s->start;
+		move_on(all, s->start);
 		s->start += bytes * (TAG_UNIT / s->weight);
 	}
 	guarantee_spend(&s->least, bytes, now);
 	rate_spend(&s->most, bytes, now);
 }
 
-/* A share that had nothing to send does not catch up on the turns that it missed. */
-void share_ready(const struct shares *all, struct share *s)
+void share_ready(struct share *s)
 {
-	if (!s->ready++ && (int64_t)(all->start - s->start) > 0)
-		s->start = all->start;
+	s->ready++;
 }
 
 void share_unready(struct share *s)

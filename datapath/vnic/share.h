@@ -51,7 +51,7 @@ struct share *share_turn(const struct shares *, uint64_t now);
 void share_spend(struct shares *, struct share *, uint32_t bytes, uint64_t now);
 void rate_spend(struct rate *, uint32_t bytes, uint64_t now);
 /* Adds one to the share's `ready`, or takes one off. */
-void share_ready(const struct shares *, struct share *);
+void share_ready(struct share *);
 void share_unready(struct share *);
 
 #endif

@@ -274,6 +274,23 @@ def test_a_class_that_was_silent_gets_no_more_than_its_share(make_link: MakeLink
     assert Counter(order[:40])[1] in (19, 20, 21)
 
 
+@pytest.mark.parametrize("away", [400, 600, 1000, 1200, 1700])
+def test_a_class_that_was_silent_for_long_gets_its_share(make_link: MakeLink, away: int) -> None:
+    """While another class sent so many GB that its tag has wrapped."""
+    link = make_link(rate_bps=100 * GBIT, classes=[(1, 0), (1, 0)])
+    gigabyte = 10**9
+    for _ in range(away):
+        link.offer(0, bytes=gigabyte, **{"class": 0})
+    before = len(link.arrivals())
+    now = away * 80_000_000
+    for _ in range(50):
+        link.offer(now, bytes=gigabyte, **{"class": 0})
+        link.offer(now, bytes=gigabyte, **{"class": 1})
+    order = [getattr(link.frames[a.frame], "class") for a in link.arrivals()]
+    assert before == away
+    assert Counter(order[:40])[1] in (19, 20, 21)
+
+
 # ---- pause --------------------------------------------------------------------------
 
 

@@ -8,13 +8,12 @@
 
 enum { WAIT_NS = 1000 };
 
-static void ask(const struct shares *shares, struct share *s, const struct X_sharer *x,
-		uint64_t now)
+static void ask(struct share *s, const struct X_sharer *x, uint64_t now)
 {
 	bool wants = x->from_ns <= now && now < x->until_ns;
 
 	if (wants && !s->ready)
-		share_ready(shares, s);
+		share_ready(s);
 	else if (!wants && s->ready)
 		share_unready(s);
 }
@@ -37,7 +36,7 @@ void X_share(struct X_sharer *all, uint32_t n, uint64_t rate_bps, uint64_t every
 		struct X_sharer *x;
 
 		for (uint32_t i = 0; i < n; i++)
-			ask(&shares, &share[i], &all[i], now);
+			ask(&share[i], &all[i], now);
 		turn = rate_allows(&rate, now) ? share_turn(&shares, now) : NULL;
 		if (!turn) {
 			now += WAIT_NS;
@@ -51,7 +50,7 @@ void X_share(struct X_sharer *all, uint32_t n, uint64_t rate_bps, uint64_t every
 		share_unready(turn);
 		share_spend(&shares, turn, x->frame_bytes, now);
 		rate_spend(&rate, x->frame_bytes, now);
-		share_ready(&shares, turn);
+		share_ready(turn);
 		now += every_ns;
 	}
 	free(share);

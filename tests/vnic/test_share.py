@@ -113,6 +113,25 @@ def test_who_was_away_has_no_claim() -> None:
     assert got[0] == about(GBIT / 4)
 
 
+def test_a_newcomer_takes_nothing_from_others_when_one_is_held_to_its_largest_rate() -> None:
+    """Whose turn, which comes late, is no measure of how far the others are."""
+    held = 100_000_000
+    for begin in range(SECOND // 10, SECOND // 10 + 240_000, 12_000):  # frame by frame
+        got, _ = share(Sharer(1, most=held), Sharer(1), Sharer(1, begin=begin))
+        assert got[2] == about((GBIT - held) / 4), begin
+
+
+@pytest.mark.parametrize("away", [400, 600, 1000, 1200, 1700])
+def test_a_share_that_was_away_for_long_has_its_share(away: int) -> None:
+    """While another sent so many GB that its tag has wrapped."""
+    step_ns, gigabyte = 1000, 10**9
+    back = Sharer(1, frame=gigabyte, begin=away * step_ns)
+    got, _ = share(
+        back, Sharer(1, frame=gigabyte), rate=0, every_ns=step_ns, seconds=(away + 200) * 1e-6
+    )
+    assert got[0] / sum(got) == pytest.approx(100 / (away + 200), abs=2 / away)
+
+
 sharers = st.builds(
     Sharer,
     weight=st.integers(1, 64),
