@@ -78,6 +78,7 @@ void dp_raw_reap(struct dp_raw *raw, struct dp_raw_port *p)
 	}
 	if (n)
 		xsk_ring_cons__release(&p->comp, n);
+	p->sending -= n;
 }
 
 /* ---- out ---------------------------------------------------------------------- */
@@ -125,6 +126,7 @@ bool dp_raw_send(struct dp_raw *raw, struct dp_raw_port *p, uint32_t first)
 		desc->options = next == DP_NO_CHUNK ? 0 : XDP_PKT_CONTD;
 	}
 	xsk_ring_prod__submit(&p->tx, n);
+	p->sending += n;
 	p->pending = true;
 	return true;
 }

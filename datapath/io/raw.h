@@ -55,6 +55,7 @@ struct dp_raw_port {
 	int fd, link_fd;      /* fd: readable when frames wait */
 	uint32_t fill_target; /* chunks that are at the kernel to receive into */
 	uint32_t filled;
+	uint32_t sending; /* chunks that the device has not sent yet */
 	bool pending;	  /* descriptors wait for a kick */
 	uint64_t dropped; /* frames that the device took and dropped, since it was full */
 };

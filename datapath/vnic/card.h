@@ -46,7 +46,7 @@ enum {
 	CLASSES_MAX = 8,
 	FILL_TARGET = 1024, /* chunks in the fill ring of each guest's device */
 	HELD_MAX = 2048,    /* chunks that a guest may have in lines and tunnels */
-	DELIVERED = 1024,   /* chunks on their way to a guest */
+	DELIVERED = 1024,   /* chunks on their way to a guest, at most */
 	SENDS = 512,	    /* frames posted to a QP */
 	MARKED = 256,	    /* a new frame is marked (CE) behind so many frames */
 	PLAIN_MAX = 512,    /* frames without recovery that may wait in a line */
@@ -211,7 +211,7 @@ struct host {
 	char name[NAME_MAX_LEN];
 	struct dp_addr addr;
 	bool up;     /* frames may enter the tunnel */
-	bool broken; /* a QP of it has failed */
+	bool broken; /* a QP of it has failed; not up then */
 	bool routed;
 	uint32_t path_id;
 	struct pipe pipe[PIPES_MAX];

@@ -9,15 +9,22 @@ enum { BATCH = 256 };
 
 /* ---- to a guest ---------------------------------------------------------------------- */
 
-/* A device takes no more when its ring is full of frames that the kernel could not send. */
+/* A device that is down, or gone, sends nothing: DELIVERED keeps it from having the chunks of
+ * others. */
+static bool hand_over(struct card *card, struct guest *g, uint32_t first)
+{
+	return g->port->sending + card->frame_chunks <= DELIVERED &&
+	       dp_raw_send(&card->raw, g->port, first);
+}
+
 static void deliver(struct card *card, struct guest *g, uint32_t first)
 {
 	uint32_t len = card->chunk[first].raw.total;
 
-	if (!dp_raw_send(&card->raw, g->port, first)) {
+	if (!hand_over(card, g, first)) {
 		dp_raw_kick(g->port);
 		dp_raw_reap(&card->raw, g->port);
-		if (!dp_raw_send(&card->raw, g->port, first)) {
+		if (!hand_over(card, g, first)) {
 			g->counters.overrun++;
 			dp_raw_put(&card->raw, first);
 			return;

@@ -190,6 +190,7 @@ static uint32_t reap(struct card *card)
 		else
 			sent(card, p, &wc[i]);
 	}
+	/* A QP in error completes a receive as soon as it is posted, so this would never end. */
 	for (int i = 0; i < n; i++) {
 		struct pipe *p = pipe_of(card, wc[i].qpn);
 
@@ -213,8 +214,12 @@ uint32_t tunnel_reap(struct card *card)
 void tunnel_event(const struct dp_event *event)
 {
 	if (event->type == DP_EVENT_QP_FAILED || event->type == DP_EVENT_QP_ACCESS ||
-	    event->type == DP_EVENT_QP_REQUEST)
-		((struct host *)dp_qp_user(event->qp))->broken = true;
+	    event->type == DP_EVENT_QP_REQUEST) {
+		struct host *host = dp_qp_user(event->qp);
+
+		host->broken = true;
+		host->up = false;
+	}
 }
 
 /* ---- set-up -------------------------------------------------------------------------- */
