@@ -185,14 +185,14 @@ _CLASS_COLUMNS = (
     *("vni", "class", "to", "sent", "Mbit/s", "rtt us", "wait us", "again %", "queue", "in flight"),
     "window",
 )
-_DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "unknown_guest")
+_DROPPED = ("aborted", "malformed", "foreign_guest", "spoofed_ip", "spoofed_nd", "unknown_guest")
 _GUEST_DROPPED = (
-    *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "unanswered", "group"),
-    *("unknown_guest", "other_protocol", "no_tunnel", "crowded", "not_sent", "overrun"),
-    *("tap_drops", "ring_drops"),
+    *("malformed", "too_long", "spoofed_mac", "spoofed_ip", "spoofed_arp", "spoofed_nd"),
+    *("unanswered", "group", "unknown_guest", "other_protocol", "no_tunnel", "crowded"),
+    *("not_sent", "overrun", "tap_drops", "ring_drops"),
 )
 _REFUSED = (
-    *("unknown_host", "bad_vxlan", "refused", "silent", "too_many", "no_answer"),
+    *("unknown_host", "bad_vxlan", "refused", "silent", "strangers", "too_many", "no_answer"),
     *("engine_drop_unknown_qp", "engine_drop_foreign_addr", "engine_drop_icrc"),
 )
 

@@ -15,8 +15,10 @@ enum {
 	ARP_TARGET_MAC = 18,
 	ARP_TARGET_IP = 24,
 
+	ICMP6_ROUTER_ADVERTISEMENT = 134,
 	ICMP6_SOLICITATION = 135,
 	ICMP6_ADVERTISEMENT = 136,
+	ICMP6_REDIRECT = 137,
 	ND_LEN = 24, /* without options */
 	ND_TARGET = 8,
 	ND_OPTION = 24,
@@ -73,6 +75,12 @@ static bool read_solicitation(const uint8_t *b, uint32_t len, const struct heade
 	memcpy(q->target.b, icmp + ND_TARGET, sizeof(q->target.b));
 	/* From the unspecified address: the guest asks whether another has its address. */
 	return !same_address(&q->asker, &unspecified);
+}
+
+bool tells_of_neighbours(const struct header *h)
+{
+	return h->icmp6 == ICMP6_ROUTER_ADVERTISEMENT || h->icmp6 == ICMP6_ADVERTISEMENT ||
+	       h->icmp6 == ICMP6_REDIRECT;
 }
 
 static uint32_t sum_words(const uint8_t *b, uint32_t len)

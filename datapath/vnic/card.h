@@ -71,7 +71,8 @@ enum {
 	X(spoofed_mac)	  /* not from the guest's link address */                                  \
 	X(spoofed_ip)	  /* not from an address of the guest */                                   \
 	X(spoofed_arp)	  /* a request in another's name */                                        \
-	X(unanswered)	  /* a request for an address that the tenant does not have */             \
+	X(spoofed_nd)	  /* tells where an IPv6 neighbour or router is */                         \
+	X(unanswered)	  /* a request for an address of no other guest of the tenant */           \
 	X(group)	  /* a broadcast or a multicast */                                         \
 	X(unknown_guest)  /* to a link address that the tenant does not have */                    \
 	X(other_protocol) /* not IP, and nothing that the card answers */                          \
@@ -103,6 +104,7 @@ enum {
 	X(malformed)	 /* a header is cut short */                                               \
 	X(foreign_guest) /* the tenant has no such sender on that host */                          \
 	X(spoofed_ip)	 /* not from an address of that guest */                                   \
+	X(spoofed_nd)	 /* tells where an IPv6 neighbour or router is */                          \
 	X(unknown_guest) /* the tenant has no such receiver on this host */
 
 #define CARD_COUNTERS(X)                                                                           \

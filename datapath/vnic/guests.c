@@ -130,6 +130,8 @@ static uint64_t *refuse(struct card *card, struct guest *g, const struct header 
 		return &g->counters.other_protocol;
 	if (!guest_has(g, &h->src))
 		return &g->counters.spoofed_ip;
+	if (tells_of_neighbours(h))
+		return &g->counters.spoofed_nd;
 	target = table_mac(card, g->vni, h->dst_mac);
 	if (target == NOBODY)
 		return &g->counters.unknown_guest;
@@ -145,7 +147,10 @@ static uint64_t *refuse_question(struct card *card, struct guest *g, uint32_t fi
 
 	if (memcmp(q->asker_mac, g->mac, MAC_LEN) || (!probes && !guest_has(g, &q->asker)))
 		return &g->counters.spoofed_arp;
-	return answer(card, g->vni, first, h, q) ? NULL : &g->counters.unanswered;
+	/* Who probes its own address and hears an answer gives it up (RFC 5227, 2.1.1). */
+	if (guest_has(g, &q->target) || !answer(card, g->vni, first, h, q))
+		return &g->counters.unanswered;
+	return NULL;
 }
 
 static uint64_t *look(struct card *card, struct guest *g, uint32_t first, struct header *h)
@@ -258,6 +263,8 @@ static uint64_t *pass_on(struct card *card, struct host *host, uint32_t vni, uin
 	sender = &card->guest[from];
 	if (!h.version || !guest_has(sender, &h.src))
 		return &host->counters.spoofed_ip;
+	if (tells_of_neighbours(&h))
+		return &host->counters.spoofed_nd;
 	to = table_mac(card, vni, h.dst_mac);
 	if (to == NOBODY || !card->guest[to].port)
 		return &host->counters.unknown_guest;

@@ -7,7 +7,11 @@
 enum {
 	PORTS_LEN = 4,
 	PROTO_HOP_BY_HOP = 0,
+	PROTO_ROUTING = 43,
 	PROTO_FRAGMENT = 44,
+	PROTO_AUTHENTICATION = 51,
+	PROTO_DESTINATION = 60,
+	FRAGMENT_OFFSET = 0xfff8,
 };
 
 /* The TCP header (RFC 9293, 3.1): offsets and lengths. */
@@ -55,6 +59,47 @@ static bool read_ipv4(const uint8_t *b, uint32_t len, struct header *h)
 	return true;
 }
 
+static bool is_extension(uint8_t protocol)
+{
+	return protocol == PROTO_HOP_BY_HOP || protocol == PROTO_ROUTING ||
+	       protocol == PROTO_FRAGMENT || protocol == PROTO_AUTHENTICATION ||
+	       protocol == PROTO_DESTINATION;
+}
+
+/* 0: of a fragment that is not the first, which has no further headers. */
+static uint32_t extension_len(const uint8_t *extension, uint8_t protocol)
+{
+	if (protocol == PROTO_FRAGMENT)
+		return dp_get16(extension + 2) & FRAGMENT_OFFSET ? 0 : 8;
+	if (protocol == PROTO_AUTHENTICATION)
+		return (extension[1] + 2u) * 4;
+	return (extension[1] + 1u) * 8;
+}
+
+/* Reads the type of an ICMPv6 message, behind whatever extension headers.  false: they are cut
+ * short, which a first fragment must not do either (RFC 7112). */
+static bool read_icmp6(const uint8_t *b, uint32_t len, struct header *h)
+{
+	uint8_t protocol = b[ETH_LEN + 6];
+	uint32_t at = ETH_LEN + IPV6_LEN, n;
+
+	while (is_extension(protocol)) {
+		if (at + 8 > len)
+			return false;
+		n = extension_len(b + at, protocol);
+		if (!n)
+			return true;
+		protocol = b[at];
+		at += n;
+	}
+	if (protocol != PROTO_ICMPV6)
+		return true;
+	if (at >= len)
+		return false;
+	h->icmp6 = b[at];
+	return true;
+}
+
 static bool read_ipv6(const uint8_t *b, uint32_t len, struct header *h)
 {
 	const uint8_t *ip = b + ETH_LEN;
@@ -76,7 +121,7 @@ static bool read_ipv6(const uint8_t *b, uint32_t len, struct header *h)
 	}
 	h->fragment = h->protocol == PROTO_FRAGMENT;
 	read_transport(b, len, h);
-	return true;
+	return read_icmp6(b, len, h);
 }
 
 bool header_read(const uint8_t *b, uint32_t len, struct header *h)

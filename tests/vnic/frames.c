@@ -38,6 +38,7 @@ int X_vnic_read(const uint8_t *data, size_t size, struct X_vnic_frame *out)
 		memcpy(out->dst, h.dst.b, sizeof(out->dst));
 		out->hash = header_hash(&h);
 		out->asks = question_read(frame, (uint32_t)size, &h, &q);
+		out->tells = tells_of_neighbours(&h);
 		header_mark_ce(frame, &h);
 	}
 	free(frame);

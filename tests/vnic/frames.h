@@ -9,7 +9,7 @@
 struct X_vnic_frame {
 	int valid;
 	uint8_t version, protocol, ecn;
-	uint8_t has_ports, asks;
+	uint8_t has_ports, asks, tells;
 	uint16_t sport, dport;
 	uint8_t src[16], dst[16];
 	uint32_t hash;

@@ -13,14 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
     ICMPv6ND_NA,
     ICMPv6ND_NS,
+    ICMPv6ND_RA,
+    ICMPv6ND_Redirect,
     ICMPv6NDOptDstLLAddr,
     ICMPv6NDOptSrcLLAddr,
     IPv6,
+    IPv6ExtHdrDestOpt,
     IPv6ExtHdrFragment,
     IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
 )
+from scapy.layers.ipsec import AH
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 
@@ -154,6 +160,38 @@ def test_what_asks_nothing(frame: Packet) -> None:
     assert answer(bytes(frame)) == b""
 
 
+BEHIND = [
+    V6,
+    V6 / IPv6ExtHdrHopByHop(),
+    V6 / IPv6ExtHdrDestOpt() / IPv6ExtHdrRouting(),
+    V6 / AH(nh=58, payloadlen=4, icv=bytes(12)),
+    V6 / IPv6ExtHdrFragment(m=1),
+    V6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrFragment() / IPv6ExtHdrDestOpt(),
+]
+NEIGHBOUR = ICMPv6ND_NA(tgt="fd00::3", R=0, O=1) / ICMPv6NDOptDstLLAddr(lladdr=A)
+
+
+@pytest.mark.parametrize("ip", BEHIND, ids=lambda ip: ip.summary())
+@pytest.mark.parametrize(
+    "message", [NEIGHBOUR, ICMPv6ND_RA(), ICMPv6ND_Redirect()], ids=lambda m: m.name
+)
+def test_what_tells_of_neighbours_is_known_behind_any_headers(ip: Packet, message: Packet) -> None:
+    frame = bytes(ETHER / ip / message)
+    assert read(frame).tells
+    assert not read(bytes(ETHER / ip / ICMPv6EchoRequest())).tells
+    assert not any(read(frame[:end]).tells for end in range(len(frame) - len(message)))
+
+
+def test_headers_that_end_before_the_message_are_refused() -> None:
+    """In the first fragment, which has to have them all; the later ones have none."""
+    first = V6 / IPv6ExtHdrFragment(m=1) / IPv6ExtHdrDestOpt(nh=58)
+    assert read(bytes(ETHER / first / b"\x88")).tells
+    assert not read(bytes(ETHER / first)).valid
+    later = read(bytes(ETHER / V6 / IPv6ExtHdrFragment(nh=58, offset=1) / b"\x88"))
+    assert later.valid
+    assert not later.tells
+
+
 @pytest.mark.parametrize("packet", [V4 / UDP(), V6 / UDP()])
 @pytest.mark.parametrize("ecn", [0, 1, 2])
 def test_a_mark_leaves_the_checksum_right(packet: Packet, ecn: int) -> None:
@@ -207,6 +245,7 @@ def test_other_frames_are_left_alone(segment: Packet) -> None:
 
 
 DATA = [
+    ETHER / V6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrFragment() / AH(nh=58, payloadlen=1) / NEIGHBOUR,
     ETHER / V4 / TCP(),
     ETHER / V4 / syn(8960, ("NOP", None)),
     ETHER / V6 / UDP(),

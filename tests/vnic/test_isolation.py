@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from scapy.layers.inet import ICMP, IP, UDP
-from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptSrcLLAddr, IPv6
+from scapy.layers.inet6 import (
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6ND_RA,
+    ICMPv6ND_Redirect,
+    ICMPv6NDOptDstLLAddr,
+    ICMPv6NDOptSrcLLAddr,
+    IPv6,
+    IPv6ExtHdrFragment,
+)
 from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet
@@ -74,7 +83,13 @@ DATA = UDP(sport=49152, dport=ROCE)
 
 
 def out_of_the_tenant(bench: Bench) -> Ways:
-    return {**as_another(bench), **elsewhere(bench), **by_asking(bench), **malformed(bench)}
+    return {
+        **as_another(bench),
+        **elsewhere(bench),
+        **by_asking(bench),
+        **by_telling(bench),
+        **malformed(bench),
+    }
 
 
 def right(bench: Bench) -> IP:
@@ -149,6 +164,29 @@ def by_asking(bench: Bench) -> Ways:
     }
 
 
+def by_telling(bench: Bench) -> Ways:
+    blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
+    to_blue1 = from_blue0(bench) / IPv6(src=blue0.ipv6, dst=blue1.ipv6, hlim=255)
+    own = ICMPv6NDOptDstLLAddr(lladdr=blue0.mac)
+    return {
+        "with an advertisement of another's address": (
+            "spoofed_nd",
+            to_blue1 / ICMPv6ND_NA(tgt="fd00::3", R=0, O=1) / own,
+        ),
+        "with such an advertisement as a fragment": (
+            "spoofed_nd",
+            to_blue1 / IPv6ExtHdrFragment() / ICMPv6ND_NA(tgt="fd00::3", R=0, O=1) / own,
+        ),
+        "with an advertisement of a router": ("spoofed_nd", to_blue1 / ICMPv6ND_RA()),
+        "with a redirect": ("spoofed_nd", to_blue1 / ICMPv6ND_Redirect(dst="fd00::3")),
+        "with a probe of its own address": (
+            "unanswered",
+            from_blue0(bench, dst=EVERYBODY)
+            / ARP(hwsrc=blue0.mac, psrc="0.0.0.0", pdst=blue0.ipv4),
+        ),
+    }
+
+
 def malformed(bench: Bench) -> Ways:
     to_blue1 = from_blue0(bench)
     return {
@@ -164,7 +202,7 @@ def malformed(bench: Bench) -> Ways:
     }
 
 
-WAYS_OUT = 15
+WAYS_OUT = 20
 
 
 @pytest.mark.usefixtures("silence")
@@ -177,6 +215,18 @@ def test_no_way_out_of_a_tenant(bench: Bench) -> None:
             lambda frame=frame: send(bench.guests["blue0"], frame),  # type: ignore[misc]
             f"a frame {way} is counted as {counter}",
         )
+
+
+def test_who_probes_its_own_address_keeps_it(bench: Bench) -> None:
+    """An answer would tell it that another has the address (RFC 5227, 2.1.1)."""
+    blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
+    with blue0.raw() as raw:
+        for address in (blue0.ipv4, blue1.ipv4):
+            probe = ARP(hwsrc=blue0.mac, psrc="0.0.0.0", pdst=address)
+            raw.send(bytes(from_blue0(bench, dst=EVERYBODY) / probe))
+        heard: list[Packet] = []
+        wait_until(lambda: heard.extend(map(Ether, frames(raw))) or heard, "the other is told")
+    assert [frame[ARP].psrc for frame in heard if ARP in frame] == [blue1.ipv4]
 
 
 def test_equal_addresses_of_two_tenants_do_not_meet(bench: Bench) -> None:
@@ -252,6 +302,16 @@ def test_no_way_in_by_vxlan(bench: Bench) -> None:
                 "from an address that the guest has not",
                 from_peer("spoofed_ip"),
                 outer(bench, src=peer) / VXLAN(vni=100) / spoofed_ip,
+            ),
+            (
+                "that tells of a neighbour",
+                from_peer("spoofed_nd"),
+                outer(bench, src=peer)
+                / VXLAN(vni=100)
+                / Ether(src=bench.guests["blue1"].mac, dst=blue0.mac)
+                / IPv6(src=bench.guests["blue1"].ipv6, dst=blue0.ipv6, hlim=255)
+                / ICMPv6ND_NA(tgt="fd00::3", R=0, O=1)
+                / ICMPv6NDOptDstLLAddr(lladdr=bench.guests["blue1"].mac),
             ),
             (
                 "to a guest of another tenant",
