@@ -7,6 +7,7 @@ All hosts have the same file, but for the names of devices on other hosts, which
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path as FilePath
@@ -30,6 +31,9 @@ OTHER = "other"
 """The class of the frames that no other class names."""
 
 _CLASSES_MAX = 8
+
+LOCAL_MAX = 64
+"""Guests of one host, as vnic/card.h has it."""
 
 RATE_MAX = 10_000_000_000_000  # that of vnic/control.c
 
@@ -323,6 +327,7 @@ class CardFile(Card):
                         ("tenants", name, "guests", index, "host"),
                         f"no host {guest.host!r}; hosts are {known}",
                     )
+        _refuse_crowds(self.tenants)
         _refuse_twice(
             (f"device {device} of {host}", place)
             for host in self.hosts
@@ -383,6 +388,16 @@ def _refuse_promises(section: str, shares: Mapping[str, Share], rate: int | None
         if rate is not None and promised > rate:
             text = f"with this one, the min_rate of all {section} together is more than rate"
             raise wrong_at((section, name, "min_rate"), text, first=("rate",))
+
+
+def _refuse_crowds(tenants: Mapping[str, Tenant]) -> None:
+    at_host: Counter[str] = Counter()
+    for name, tenant in tenants.items():
+        for index, guest in enumerate(tenant.guests):
+            at_host[guest.host] += 1
+            if at_host[guest.host] > LOCAL_MAX:
+                place = ("tenants", name, "guests", index, "host")
+                raise wrong_at(place, f"{guest.host} has more than {LOCAL_MAX} guests")
 
 
 def _refuse_twice(entries: Iterable[tuple[str, Path]]) -> None:

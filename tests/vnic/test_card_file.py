@@ -12,7 +12,7 @@ import pytest
 
 from datapath.cli.app import run
 from datapath.native.paths import ROOT
-from datapath.vnic.spec import RATE_MAX
+from datapath.vnic.spec import LOCAL_MAX, RATE_MAX, CardFile
 from tests.vnic.bench import write_file
 
 
@@ -30,6 +30,27 @@ def test_the_largest_rate_is_the_cards() -> None:
     text = (ROOT / "datapath" / "vnic" / "control.c").read_text()
     (most,) = re.findall(r"#define RATE_MAX (\d+)ull", text)
     assert int(most) == RATE_MAX
+
+
+def test_the_most_guests_of_a_host_are_the_cards() -> None:
+    text = (ROOT / "datapath" / "vnic" / "card.h").read_text()
+    assert re.findall(r"\bLOCAL_MAX = (\d+),", text) == [str(LOCAL_MAX)]
+
+
+def test_more_guests_than_a_card_takes_are_told_with_their_place(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = card_file()
+    guests = [
+        {"host": host, "mac": f"02:00:00:00:{i:02x}:{number:02x}", "device": f"tap{number}"}
+        for number in range(LOCAL_MAX)
+        for i, host in enumerate("ab")
+    ]
+    data["tenants"]["blue"]["guests"] = guests
+    CardFile.model_validate(data)
+    guests.append({"host": "b", "mac": "02:00:00:00:02:00"})
+    error = refused(capfd, tmp_path, data)
+    assert f"tenants.blue.guests[{2 * LOCAL_MAX}].host: b has more than {LOCAL_MAX} guests" in error
 
 
 def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any]) -> str:
