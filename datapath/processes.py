@@ -99,6 +99,11 @@ def peer(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
+def is_ours_or_roots(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a connection is this user's, or root's."""
+    return peer(sock)[1] in (0, os.geteuid())
+
+
 def network(pid: int) -> str:
     """Names its network namespace; "" of a process that has ended, or belongs to others."""
     try:

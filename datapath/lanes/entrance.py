@@ -221,8 +221,7 @@ def _namespace(network: Network, name: str) -> Namespace:
 
 
 def _may_visit(visitor: socket.socket) -> bool:
-    _, uid = processes.peer(visitor)
-    return uid in (0, os.geteuid())
+    return processes.is_ours_or_roots(visitor)
 
 
 def _send(visitor: socket.socket, answer: Mapping[str, Any], fds: Sequence[int]) -> None:

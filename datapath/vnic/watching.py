@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The counters of cards that run in this network namespace (service.py has the other end)."""
+"""The counters of cards that run in this network namespace (service.py has the other end).
+
+Any process may give its sockets such names, so a card is believed only if it is this user's or
+root's.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from datapath import processes
 from datapath.vnic.service import SOCKET_PREFIX
 
 _ANSWER_S = 5.0
@@ -35,14 +41,26 @@ def _sockets() -> Iterator[str]:
 
 
 def _ask(name: str) -> dict[str, Any]:
+    """OSError, ValueError: nobody answers in time, or nobody that is believed."""
+    deadline = time.monotonic() + _ANSWER_S
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_S)
         connection.connect(f"\0{name}")
+        if not processes.is_ours_or_roots(connection):
+            raise PermissionError(f"{name} is another user's")
         parts, size = [], 0
-        while size <= _ANSWER_MAX and (part := connection.recv(65536)):
+        while size <= _ANSWER_MAX and (part := _receive(connection, deadline)):
             parts.append(part)
             size += len(part)
     report = json.loads(b"".join(parts))
     if not isinstance(report, dict):
         raise ValueError("not a report of a card")
     return report
+
+
+def _receive(connection: socket.socket, deadline: float) -> bytes:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(left)
+    return connection.recv(65536)
