@@ -41,7 +41,8 @@ class Dialogue:
     """The running program, from construction to close().
 
     process: has pipes as standard input and output, in bytes.  name: as errors call it.  RunFailed
-    when it does not answer for 10 s, or has ended.  Several threads may ask().
+    when it does not answer for 10 s, or has ended.  After such a silence it is not asked again: its
+    late answer would be taken for the next.  Several threads may ask().
     """
 
     def __init__(self, process: Piped, name: str) -> None:
@@ -50,11 +51,13 @@ class Dialogue:
         self.process, self.name = process, name
         self._input, self._output = process.stdin, process.stdout
         self._unread = b""
+        self._silent = False
         self._turn = threading.Lock()
 
     def ask(self, line: str) -> str:
         """Say a line; the answer to it."""
         with self._turn:
+            self._check_speaks()
             try:
                 self._input.write(line.encode() + b"\n")
                 self._input.flush()
@@ -72,8 +75,8 @@ class Dialogue:
         deadline = time.monotonic() + _ANSWER_S
         while b"\n" not in self._unread:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._output], [], [], left)[0]:
-                raise RunFailed(f"{self.name} does not answer", hint="the machine is overloaded")
+            self._silent |= left <= 0 or not select.select([self._output], [], [], left)[0]
+            self._check_speaks()
             # One read of the descriptor: the buffered stream would wait for more.
             chunk = self._output.raw.read(65536)  # type: ignore[attr-defined]
             if not chunk:
@@ -91,6 +94,10 @@ class Dialogue:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+    def _check_speaks(self) -> None:
+        if self._silent:
+            raise RunFailed(f"{self.name} does not answer", hint="the machine is overloaded")
 
     def _ended(self) -> RunFailed:
         status = self.process.wait(_ANSWER_S)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,22 @@ def test_one_that_says_nothing_is_killed_in_the_end(monkeypatch: pytest.MonkeyPa
         program.hear()
     program.close()
     assert program.process.returncode == -9
+
+
+def test_a_late_answer_is_none_to_the_next_question(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    program = begin(f"while read -r line; do cat <'{gate}'; echo \"<$line>\"; done")
+    with monkeypatch.context() as hasty:
+        hasty.setattr(dialogue, "_ANSWER_S", 0.1)
+        with pytest.raises(RunFailed, match="the script does not answer"):
+            program.ask("one")
+    gate.write_text("")
+    with pytest.raises(RunFailed, match="the script does not answer"):
+        program.ask("two")
+    program.close()
 
 
 def test_a_program_without_pipes() -> None:

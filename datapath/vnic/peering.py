@@ -5,8 +5,9 @@ Of two hosts, the one that the file names first calls the other.  The TCP connec
 as long as the tunnel is there: when a card or its host goes away, the other side learns of it and
 ends the tunnel, and the caller calls again.
 
-Strangers may connect.  They get a random number for their hello, within a time and a number of
-connections, and nothing else happens.
+Strangers may connect.  Who does so from another address than those of the hosts that call this one
+is hung up on.  Of each such address a number of connections may shake hands, each for a short time.
+They get a random number for their hello, and nothing else happens before the proof.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from datapath.errors import DatapathError, RemoteError
+from datapath.errors import CapabilityError, DatapathError, RemoteError
 from datapath.vnic.handshake import LINE_MAX, Answerer, Caller, Offer
 from datapath.vnic.program import CardEnded, Program
 
 HANDSHAKE_S = 5.0
-STRANGERS_MAX = 64
-TOLD_MAX = 1024
-"""Hosts and strangers of which is remembered what was told."""
+CALLS_MAX = 8
+"""Handshakes that go on with one host."""
+STRANGERS_TOLD = 1024
+"""So many are told of, each once."""
 _RETRY_S = (0.2, 2.0)
 _WATCH_S = 0.25
 _KEEPALIVE = {"TCP_KEEPIDLE": 3, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 5}
@@ -48,23 +50,39 @@ class Peering:
         calls: Sequence[str],
         tell: Callable[[str], None],
     ) -> None:
-        self._program, self._key, self._port, self._tell = program, key, control_port, tell
+        self.program, self._key, self._port, self._tell = program, key, control_port, tell
         self._hosts = list(program.settings.hosts)
         self._index = {host.name: i for i, host in enumerate(self._hosts)}
         self._calls = list(calls)
         self._sessions: dict[str, asyncio.StreamWriter] = {}
-        self._strangers = 0
+        self._callers = {h.address: h.name for h in self._hosts[1:] if h.name not in calls}
+        self._server: asyncio.Server | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+        self._meeting: Counter[str] = Counter()
         self._told: dict[str, str] = {}
         self.counts: Counter[str] = Counter()
 
+    async def listen(self) -> None:
+        """From now on peers can call; run() has to follow.  CapabilityError."""
+        me, port = self._hosts[0].address, self._port
+        try:
+            self._server = await asyncio.start_server(self._accept, me, port, limit=LINE_MAX)
+        except OSError as error:
+            raise CapabilityError(
+                f"cannot listen on {me}, TCP port {port}: {os.strerror(error.errno or 0)}",
+                hint="end the program that has the port (ss -tlnp), or give the hosts' file "
+                "another control_port",
+            ) from None
+
     async def run(self) -> None:
-        """Until cancelled, or CardEnded."""
-        me = self._hosts[0].address
-        server = await asyncio.start_server(self._answer, me, self._port, limit=LINE_MAX)
-        async with server, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch())
-            for name in self._calls:
-                tasks.create_task(self._keep_calling(name))
+        """Until cancelled, or CardEnded; then all connections end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch())
+                for name in self._calls:
+                    tasks.create_task(self._keep_calling(name))
+        finally:
+            await self._hang_up()
 
     def reasons(self) -> dict[str, str]:
         """Name of each other host without a tunnel -> why, as far as it is known here."""
@@ -82,27 +100,27 @@ class Peering:
         """who: a host's name, or a stranger's address."""
         if self._told.get(who) == why:
             return
+        if who not in self._index and len(self._told) >= STRANGERS_TOLD:
+            return
         self._tell(f"{who}: {why}")
-        if who not in self._index and len(self._told) >= TOLD_MAX:
-            self._told = {name: old for name, old in self._told.items() if name in self._index}
         self._told[who] = why
 
     async def _watch(self) -> None:
         """Ends the session of a tunnel that broke, so that it is made anew."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            if not self._program.runs:
+            if not self.program.runs:
                 raise CardEnded("the virtual card has ended")
-            for name, state in self._program.state().items():
+            for name, state in self.program.state().items():
                 if state == "broken" and name in self._sessions:
                     self._tell(f"the tunnel to {name} broke")
                     self._sessions[name].close()
 
     def _make_offer(self, name: str) -> Offer:
-        return Offer(self._program.settings.mtu, self._program.offer(self._index[name]))
+        return Offer(self.program.settings.mtu, self.program.offer(self._index[name]))
 
     def _check_offer(self, name: str, theirs: Offer) -> None:
-        settings = self._program.settings
+        settings = self.program.settings
         if theirs.mtu != settings.mtu or len(theirs.ends) != settings.pipes:
             raise RemoteError(
                 f"{name} has an mtu of {theirs.mtu} and {len(theirs.ends)} pipes, this host "
@@ -123,8 +141,8 @@ class Peering:
             await reader.read(1)
         if self._sessions.get(name) is writer:
             del self._sessions[name]
-            if self._program.runs:
-                self._program.disconnect(self._index[name])
+            if self.program.runs:
+                self.program.disconnect(self._index[name])
             self._tell(f"the tunnel to {name} is down")
 
     # ---- the caller ----
@@ -135,6 +153,8 @@ class Peering:
             try:
                 await self._call(name)
                 delay_s = _RETRY_S[0]
+            except CardEnded:
+                raise
             except (OSError, EOFError) as error:
                 self.counts["no_answer"] += 1
                 self._tell_failure(name, self._no_answer(name, error))
@@ -154,7 +174,7 @@ class Peering:
                 writer.write(caller.offer(challenge, lambda: self._make_offer(name)))
                 theirs = caller.accept(await _line(reader))
                 self._check_offer(name, theirs)
-                self._program.connect(self._index[name], theirs.ends)
+                self.program.connect(self._index[name], theirs.ends)
             await self._stay(name, reader, writer)
 
     def _no_answer(self, name: str, error: OSError | EOFError) -> str:
@@ -166,27 +186,44 @@ class Peering:
 
     # ---- the answerer ----
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.closing(writer):
-                if self._strangers >= STRANGERS_MAX:
-                    self.counts["too_many"] += 1
-                    return
-                name = await self._meet(reader, writer)
-                if name:
-                    await self._stay(name, reader, writer)
-        except asyncio.CancelledError:
-            pass  # at the end of the service; asyncio would tell it as an error
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Each caller has its own places, so that nobody else can take them."""
+        address = _peer_address(writer)
+        name = self._callers.get(address, "")
+        if not name:
+            self.counts["strangers"] += 1
+            self._tell_failure(
+                address, "it calls, and is the address of no host that calls this one"
+            )
+        elif self._meeting[name] >= CALLS_MAX:
+            self.counts["too_many"] += 1
+        elif self._server is not None:
+            _keep_alive(writer)
+            task = asyncio.create_task(self._answer(name, reader, writer))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+            return
+        writer.close()
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """The name of the peer with which there is a tunnel now; "": it is none."""
-        self._strangers += 1
-        who, answerer = _peer_address(writer), Answerer(self._key, self._hosts[0].name)
+    async def _answer(
+        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        # _watch() finds out as well that the card has ended, and ends run().
+        with contextlib.closing(writer), contextlib.suppress(CardEnded):
+            if await self._meet(name, reader, writer):
+                await self._stay(name, reader, writer)
+
+    async def _meet(
+        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Whether there is a tunnel to the host now, from whose address somebody calls."""
+        answerer = Answerer(self._key, self._hosts[0].name)
+        self._meeting[name] += 1
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 writer.write(answerer.challenge(await _line(reader)))
-                self._check_caller(answerer.peer, writer)
-                who = name = answerer.peer
+                if answerer.peer != name:
+                    raise RemoteError("its card has another name", hint="give all hosts one file")
                 theirs, answer = answerer.accept(
                     await _line(reader), lambda: self._make_offer(name)
                 )
@@ -195,27 +232,30 @@ class Peering:
                 except RemoteError:
                     writer.write(answer)  # by which the caller learns of it
                     raise
-                self._program.connect(self._index[name], theirs.ends)
+                self.program.connect(self._index[name], theirs.ends)
                 writer.write(answer)
-                return name
+                return True
         except (OSError, EOFError):
             self.counts["silent"] += 1
-            if who in self._index:
-                self._tell_failure(who, "it called and hung up; do the hosts have the same key?")
+            self._tell_failure(name, "it called and hung up; do the hosts have the same key?")
+        except CardEnded:
+            raise
         except DatapathError as error:
             self.counts["refused"] += 1
-            self._tell_failure(who, _with_hint(error))
+            self._tell_failure(name, _with_hint(error))
         finally:
-            self._strangers -= 1
-        return ""
+            self._meeting[name] -= 1
+        return False
 
-    def _check_caller(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """RemoteError unless the host of this name is meant to call, from this address."""
-        index = self._index.get(name, 0)
-        if index == 0 or name in self._calls:
-            raise RemoteError(f"{name!r} is no host that calls this one")
-        if _peer_address(writer) != self._hosts[index].address:
-            raise RemoteError(f"{name} calls from another address than its own")
+    async def _hang_up(self) -> None:
+        """The peers learn from it that this card is no more."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for task in self._answering:
+            task.cancel()
+        if self._answering:
+            await asyncio.wait(self._answering)
 
 
 def _with_hint(error: DatapathError) -> str:

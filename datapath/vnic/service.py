@@ -15,11 +15,11 @@ import contextlib
 import json
 import os
 import socket
-import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from datapath import processes
 from datapath.errors import DatapathError, LocalError
 from datapath.vnic.devices import GuestDevices
 from datapath.vnic.peering import Peering
@@ -59,10 +59,7 @@ def serve(file: CardFile, me: str, folder: Path, tell: Callable[[str], None]) ->
         settings = file.settings(me, file.compiled_cc(folder))
     except ValueError as error:
         raise LocalError(str(error), hint="correct the file; docs/vnic.md has the format") from None
-    try:
-        asyncio.run(_serve(file, settings, tell))
-    except* (DatapathError, OSError) as group:
-        raise _first(group) from None
+    asyncio.run(_serve(file, settings, tell))
 
 
 def _first(error: BaseException) -> BaseException:
@@ -79,33 +76,43 @@ async def _serve(file: CardFile, settings: Settings, tell: Callable[[str], None]
     """
     loop, devices = asyncio.get_running_loop(), GuestDevices(settings, tell)
     told, pause_s = "", _AGAIN_S[0]
-    await _serve_one(file, Program(_start, settings), devices, tell)
+    peering: Peering | None = await _begin(file, settings, tell)
     while True:
         began = loop.time()
         try:
-            program = Program(_start, devices.available())
+            peering = peering or await _begin(file, devices.available(), tell)
             told = ""
-            await _serve_one(file, program, devices, tell)
+            await _serve_one(peering, devices, tell)
         except* (DatapathError, OSError) as group:
             why = str(_first(group))
             if why != told:
                 tell(f"{why}; it is tried again until it succeeds")
             told = why
+        peering = None
         if loop.time() - began > _ENDED_QUICKLY_S:
             pause_s = _AGAIN_S[0]
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _AGAIN_S[1])
 
 
-async def _serve_one(
-    file: CardFile, program: Program, devices: GuestDevices, tell: Callable[[str], None]
-) -> None:
-    """Until the card has ended, or another one would have more of the guests."""
-    settings = program.settings
+async def _begin(file: CardFile, settings: Settings, tell: Callable[[str], None]) -> Peering:
+    """A card that its peers can call."""
     names = list(file.hosts)
     me = names.index(settings.hosts[0].name)
-    tell(f"card of {names[me]} on {settings.port}, as process {program.pid}")
+    program = Program(_start, settings)
     peering = Peering(program, bytes.fromhex(file.key), file.control_port, names[me + 1 :], tell)
+    try:
+        await peering.listen()
+        tell(f"card of {names[me]} on {settings.port}, as process {program.pid}")
+    except BaseException:
+        program.close()
+        raise
+    return peering
+
+
+async def _serve_one(peering: Peering, devices: GuestDevices, tell: Callable[[str], None]) -> None:
+    """Until the card has ended, or another one would have more of the guests."""
+    program = peering.program
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(peering.run())
@@ -137,7 +144,7 @@ def _start(program: Path) -> subprocess.Popen[bytes]:
 async def _answer_watchers(program: Program, peering: Peering, devices: GuestDevices) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, DatapathError):
-            if _may_watch(writer):
+            if processes.is_ours_or_roots(writer.get_extra_info("socket")):
                 writer.write(json.dumps(_report(program, peering, devices)).encode())
                 await writer.drain()
 
@@ -147,15 +154,6 @@ async def _answer_watchers(program: Program, peering: Peering, devices: GuestDev
     server = await asyncio.start_unix_server(answer, sock=listener)
     async with server:
         await server.serve_forever()
-
-
-def _may_watch(writer: asyncio.StreamWriter) -> bool:
-    """Root and the card's own user may."""
-    credentials = writer.get_extra_info("socket").getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
-    )
-    _, user, _ = struct.unpack("3i", credentials)
-    return user in (0, os.geteuid())
 
 
 def _report(program: Program, peering: Peering, devices: GuestDevices) -> dict[str, object]:

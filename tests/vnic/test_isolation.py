@@ -224,9 +224,14 @@ def test_who_probes_its_own_address_keeps_it(bench: Bench) -> None:
         for address in (blue0.ipv4, blue1.ipv4):
             probe = ARP(hwsrc=blue0.mac, psrc="0.0.0.0", pdst=address)
             raw.send(bytes(from_blue0(bench, dst=EVERYBODY) / probe))
-        heard: list[Packet] = []
-        wait_until(lambda: heard.extend(map(Ether, frames(raw))) or heard, "the other is told")
-    assert [frame[ARP].psrc for frame in heard if ARP in frame] == [blue1.ipv4]
+        heard: list[str] = []
+
+        def hear() -> list[str]:
+            heard.extend(frame[ARP].psrc for frame in map(Ether, frames(raw)) if ARP in frame)
+            return heard
+
+        wait_until(hear, "the second probe is answered")
+    assert heard == [blue1.ipv4]
 
 
 def test_equal_addresses_of_two_tenants_do_not_meet(bench: Bench) -> None:

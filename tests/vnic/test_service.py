@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
+import os
 import re
 import secrets
 import signal
@@ -23,6 +25,7 @@ from datapath.cli.app import run
 from datapath.lanes.namespace import spawn
 from datapath.native.paths import ROOT
 from datapath.vnic import devices
+from datapath.vnic import service as serving
 from datapath.vnic.devices import GuestDevices, claim, trouble
 from datapath.vnic.spec import CardFile
 from datapath.vnic.watching import running
@@ -97,11 +100,13 @@ def test_cards_meet_and_come_back(services: Services) -> None:
     assert b"blue1" in shown
     assert b"red1" in shown
 
-    # The card alone is killed: its owner makes another one.
-    card = services.show(0)["pid"]
-    _kill(services.bench, card)
-    wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
-    services.wait_up()
+    # The card alone is killed, of the calling host and of the called one: its owner makes another
+    # one, and the peer learns of it without a frame to send.
+    for host in range(2):
+        card = services.show(host)["pid"]
+        _kill(services.bench, card)
+        wait_until(lambda: services.show(host).get("pid") not in (None, card), "there is another")  # noqa: B023
+        services.wait_up()
     assert blue0.ping(blue1.ipv4)
 
     # The owner is killed: everything goes, and the devices are free for the next one.
@@ -385,6 +390,36 @@ def test_strangers_and_other_keys_open_no_tunnel(services: Services) -> None:
     assert services.running[1].poll() is None
 
 
+def test_strangers_keep_no_host_from_calling(root: None, tmp_path: Path) -> None:
+    """Neither many connections from elsewhere, nor those from the address of another host."""
+    with contextlib.ExitStack() as stack:
+        bench = Bench(stack, topology={"preset": "dumbbell", "hosts": 4})
+        address = bench.hosts[1].endpoint.ipv4
+        third = {"another": {"address": bench.hosts[2].endpoint.ipv4}}
+        bench.data["hosts"] = {**third, **bench.data["hosts"]}
+        services = Services(bench, tmp_path)
+        stack.callback(services.end)
+        services.start(1)
+        wait_until(lambda: services.tunnel(1) == "down", "the called host has a card")
+
+        def silent(host: int) -> socket.socket:
+            call = functools.partial(socket.create_connection, (address, CONTROL_PORT), 10)
+            return stack.enter_context(bench.hosts[host].namespace.in_network(call))
+
+        for stranger in [silent(3) for _ in range(70)]:
+            assert stranger.recv(1) == b"", "hung up on at once"
+        assert services.show(1)["handshakes"] == {"strangers": 70}
+        assert services.log(0).count("of no host that calls this one") == 1
+
+        def is_crowded() -> bool:
+            silent(2)
+            return "too_many" in services.show(1)["handshakes"]
+
+        wait_until(is_crowded, "one address has a number of places")
+        services.start(0)
+        services.wait_up()
+
+
 @pytest.mark.parametrize(
     ("changes", "caller", "called"),
     [
@@ -425,3 +460,40 @@ def test_hosts_of_different_files_both_tell_it_once(
 def test_no_card_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["vnic", "show", "nobody"]) == 2
     assert "no card runs here for host nobody" in capfd.readouterr().err
+
+
+def test_what_keeps_a_later_card_from_its_devices_is_told_and_tried_again(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first card on: what kept it from starting would have ended the service."""
+    bench = services.bench
+    file = CardFile.model_validate(bench.data)
+    told: list[str] = []
+
+    class Enough(Exception):
+        pass
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if sum("card of host0" in each for each in told) == 2:
+            raise Enough
+
+    def better(*_: object) -> str:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(serving, "_start", bench.starter(0))
+    monkeypatch.setattr(GuestDevices, "better", better)
+    serve = functools.partial(serving.serve, file, "host0", Path(), tell)
+    with pytest.raises(Enough):
+        bench.hosts[0].namespace.in_network(serve)
+    why = f"{os.strerror(errno.ENOMEM)}; it is tried again until it succeeds"
+    assert [line for line in told if line.endswith(why)] == [told[-2]]
+
+
+def test_what_keeps_the_first_card_from_being_called_is_told(services: Services) -> None:
+    address = services.bench.hosts[0].endpoint.ipv4
+    listen = functools.partial(socket.create_server, (address, CONTROL_PORT))
+    with services.bench.hosts[0].namespace.in_network(listen):
+        assert services.start(0).wait(60) == 3
+    assert f"cannot listen on {address}, TCP port {CONTROL_PORT}: Address al" in services.log(0)
+    assert "control_port" in services.log(0)
