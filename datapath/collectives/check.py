@@ -7,7 +7,8 @@ In the order of the checks:
 2. The plan ends: no step waits for itself, with SLOTS transfers held by each receiver.
 3. Each output is what the collective says: every input reduced into it exactly once, and nothing
    else.  For this the plan runs on symbols: sets of ranks in place of sums.
-4. Two accesses to the same bytes, one of which writes, are in a fixed order.
+4. Two accesses to the same bytes, one of which writes, are in a fixed order.  The number of slots
+   fixes none: an executor may have more of them.
 
 With 4 all schedules of an executor give the result of 3.
 """
@@ -36,7 +37,7 @@ def check(plan: Plan, *, slots: int = SLOTS) -> Plan:
     ranked = order.sorted()
     if len(ranked) < len(plan.steps):
         _tell_deadlock(plan, order, ranked)
-    _Symbols(plan).run(ranked, order)
+    _Symbols(plan).run(ranked)
     return plan
 
 
@@ -194,7 +195,7 @@ class _Symbols:
         made.put(rank * self.part, (rank + 1) * self.part, mine, -1)
         return made
 
-    def run(self, ranked: list[int], order: Order) -> None:
+    def run(self, ranked: list[int]) -> None:
         """Raise PlanFault for a wrong output, or for accesses without an order."""
         steps = self.plan.steps
         taken: dict[int, list[tuple[int, int, Value]]] = {}
@@ -215,7 +216,7 @@ class _Symbols:
                 values = taken.pop(matches[row])
             reduces = op in (Op.REDUCE, Op.REDUCE_LOCAL)
             self._write(row, held[buffers[row]], begin, end, values, reduces)
-        self._check_order(order, ranked)
+        self._check_order(ranked)
         self._check_outputs()
 
     def _read(
@@ -270,9 +271,10 @@ class _Symbols:
         earlier = piece.readers if writes and piece.readers else (piece.writer,)
         self.conflicts.update((other, row) for other in earlier if other not in (-1, row))
 
-    def _check_order(self, order: Order, ranked: list[int]) -> None:
+    def _check_order(self, ranked: list[int]) -> None:
         if not self.conflicts:
             return
+        order = Order(self.plan, slots=None)
         pairs = np.array(sorted(self.conflicts), np.int64)
         waits, count = self.plan.waits, len(self.plan.steps)
         direct = waits["on"].astype(np.int64) * count + waits["step"]

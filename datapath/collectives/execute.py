@@ -2,7 +2,7 @@
 """Runs a plan on arrays of this process: the plainest executor, for tests and for trying.
 
 It has no network.  Steps run in any order that the plan allows, chosen at random, and a SEND takes
-its bytes at a random moment until its other end is done: a plan that lacks a wait goes wrong.
+its bytes at a random moment before its other end does: a plan that lacks a wait goes wrong.
 """
 
 from __future__ import annotations
@@ -94,40 +94,30 @@ def execute(
 ) -> list[Array]:
     """DATA of each rank after the plan; RunFailed when it hangs."""
     draw = random.Random(seed)
-    run = _Run(plan, inputs, combine)
-    order = Order(plan, slots)
-    into = order.into.tolist()
-    ready = [row for row, count in enumerate(into) if not count]
-    done = 0
-    late: dict[int, int] = {}  # row of the other end -> SEND whose bytes are not taken yet
-    while ready:
-        number = draw.randrange(len(ready))
-        ready[number], ready[-1] = ready[-1], ready[number]
-        row = ready.pop()
-        if plan.steps["op"][row] == Op.SEND:
-            if draw.random() < 0.5:
-                run.take(row)
-            else:
-                late[int(plan.steps["match"][row])] = row
-        else:
-            if row in late:
-                run.take(late.pop(row))
-            run.put(row)
-        done += 1
-        for other in order.after[order.first[row] : order.first[row + 1]].tolist():
-            into[other] -= 1
-            if not into[other]:
-                ready.append(other)
-    if done < len(plan.steps):
-        raise RunFailed(f"the plan hangs: {len(plan.steps) - done} steps cannot begin")
+    run = _Run(plan, inputs, combine, Order(plan, slots))
+    while run.ready:
+        number = draw.randrange(len(run.ready))
+        run.ready[number], run.ready[-1] = run.ready[-1], run.ready[number]
+        run.go_on(run.ready.pop())
+    if run.left:
+        raise RunFailed(f"the plan hangs: {run.left} steps cannot begin")
     return run.data
 
 
 class _Run:
+    """ready: steps that may begin, and SENDs that may end.  left: steps that have not ended."""
+
     def __init__(
-        self, plan: Plan, inputs: Sequence[Array], combine: Callable[[Array, Array], Array]
+        self,
+        plan: Plan,
+        inputs: Sequence[Array],
+        combine: Callable[[Array, Array], Array],
+        order: Order,
     ) -> None:
-        self.plan, self.combine = plan, combine
+        self.plan, self.combine, self.order = plan, combine, order
+        self.into = order.into.tolist()
+        self.ready = [row for row, count in enumerate(self.into) if not count]
+        self.left = len(plan.steps)
         self.data = initial(plan, inputs)
         kind = self.data[0].dtype
         scratch = plan.scratch_bytes // plan.item_bytes
@@ -139,13 +129,50 @@ class _Run:
             }
             for rank, data in enumerate(self.data)
         ]
-        self.taken: dict[int, Array] = {}
+        self.begun: set[int] = set()  # SENDs, of which
+        self.late: set[int] = set()  # these have not taken their bytes
+        self.taken: dict[int, Array] = {}  # row of the other end -> bytes
 
-    def take(self, row: int) -> None:
-        """The bytes that a SEND sends."""
-        self.taken[int(self.plan.steps["match"][row])] = self._at(row, "buffer", "offset").copy()
+    def go_on(self, row: int) -> None:
+        """Take a step out of `ready`: it ends, or it is a SEND that begins.
 
-    def put(self, row: int) -> None:
+        The other end of a SEND may begin as soon as the SEND has.  All else that comes behind the
+        SEND waits until its bytes are taken: at a random moment, or when the other end needs them.
+        """
+        match = int(self.plan.steps["match"][row])
+        if self.plan.steps["op"][row] != Op.SEND:
+            self._take(match)
+            self._put(row)
+            self._end(row)
+        elif row in self.begun:
+            self._take(row)
+        else:
+            self.begun.add(row)
+            self.late.add(row)
+            self.ready.append(row)
+            self._release(match)
+
+    def _take(self, row: int) -> None:
+        """The bytes of a SEND, unless they are taken already."""
+        if row in self.late:
+            self.late.remove(row)
+            match = int(self.plan.steps["match"][row])
+            self.taken[match] = self._at(row, "buffer", "offset").copy()
+            self._end(row)
+
+    def _end(self, row: int) -> None:
+        self.left -= 1
+        first, end = self.order.first[row : row + 2]
+        for other in self.order.after[first:end].tolist():
+            if other != self.plan.steps["match"][row]:
+                self._release(other)
+
+    def _release(self, row: int) -> None:
+        self.into[row] -= 1
+        if not self.into[row]:
+            self.ready.append(row)
+
+    def _put(self, row: int) -> None:
         op = self.plan.steps["op"][row]
         target = self._at(row, "buffer", "offset")
         if op >= Op.COPY_LOCAL:

@@ -87,8 +87,8 @@ def make(
     weights = _weights(channels, shares)
     traced = trace(algorithm, ranks, root, params or {})
     rounds = _rounds(traced, size, weights, transfer_bytes)
-    if rounds * channels > 1 and by_parts(algorithm.collective):
-        traced.operations = [one for many in traced.operations for one in _single(many)]
+    if rounds * channels > 1:
+        _take_parts_apart(traced)
     template = _Template(traced)
     while True:
         _refuse_long(len(template.rows) * rounds * channels, steps_max, size, transfer_bytes)
@@ -97,7 +97,10 @@ def make(
         made = _lay_out(template, bounds, traced, channels, size, item_bytes, costs or Costs())
         if made.slot_bytes <= transfer_bytes:
             return made
-        rounds += 1  # slices are whole items, so one may be larger than its share
+        if _take_parts_apart(traced):
+            template = _Template(traced)
+        else:
+            rounds += 1  # slices are whole items, so one may be larger than its share
 
 
 def _refuse_long(steps: int, steps_max: int | None, size: int, transfer_bytes: int) -> None:
@@ -159,6 +162,19 @@ def _rounds(traced: Trace, size: int, weights: Array, transfer_bytes: int) -> in
         most = 1
     largest = size * most / traced.chunks * float(weights.max())
     return max(1, math.ceil(largest / transfer_bytes))
+
+
+def _take_parts_apart(traced: Trace) -> bool:
+    """Have each chunk move by itself where ranks have parts; whether that changes something.
+
+    A slice of a range of parts is not one piece of memory, and the whole range may be more than a
+    transfer holds.
+    """
+    if not by_parts(traced.algorithm.collective):
+        return False
+    before = traced.operations
+    traced.operations = [one for many in before for one in _single(many)]
+    return len(traced.operations) > len(before)
 
 
 def _single(operation: Operation) -> list[Operation]:

@@ -21,10 +21,11 @@ libdpcoll has eight slots, and tells that they are free four at a time.
 class Order:
     """The graph of a plan whose rows have been checked one by one.
 
+    slots: of each receiver; None: as many as a plan needs, so that no SEND waits for one.
     after: successors of row r are after[first[r] : first[r + 1]].
     """
 
-    def __init__(self, plan: Plan, slots: int = SLOTS) -> None:
+    def __init__(self, plan: Plan, slots: int | None = SLOTS) -> None:
         edges = [_pairs(plan.waits["on"], plan.waits["step"])]
         sends = plan.sends
         edges.append(_pairs(sends, plan.steps["match"][sends]))
@@ -34,7 +35,8 @@ class Order:
             rows = rows[np.argsort(numbers[rows], kind="stable")]
             same = numbers[rows[1:]] == numbers[rows[:-1]]
             edges.append(_pairs(rows[:-1][same], rows[1:][same]))
-        edges.append(_slots(plan, numbers, slots))
+        if slots is not None:
+            edges.append(_slots(plan, numbers, slots))
         joined = np.concatenate(edges)
         joined = joined[np.argsort(joined[:, 0], kind="stable")]
         count = len(plan.steps)

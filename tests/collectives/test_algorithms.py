@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from datapath.collectives import check, load, make, registry
 from datapath.collectives.check import PlanFault
-from datapath.collectives.make import make_uneven
+from datapath.collectives.make import TRANSFER_BYTES, make_uneven
 from datapath.collectives.plan import Op, Plan, read
 from datapath.errors import LocalError
 from tests.collectives.plans import NAMES, is_right, plans, uneven_plans
@@ -48,6 +48,21 @@ def test_transfers_keep_to_their_size(plan: Plan) -> None:
         params={"per_node": 1} if plan.algorithm == "two_level" else {},
     )
     assert wanted.slot_bytes <= 64
+
+
+@pytest.mark.parametrize("name", ["gather_tree", "scatter_tree"])
+@pytest.mark.parametrize("ranks", [3, 4, 5, 8, 16])
+@pytest.mark.parametrize("size", [3 * 2**18, 2**20])
+def test_parts_that_no_transfer_holds_together_go_one_by_one(
+    name: str, ranks: int, size: int
+) -> None:
+    """A tree moves blocks of parts: here each part fits into a transfer, and a block does not."""
+    whole = -(-size // (4 * ranks)) * 4 * ranks
+    plan = check(make(registry()[name], ranks, whole, steps_max=4 * ranks**2))
+    assert plan.slot_bytes <= TRANSFER_BYTES
+    # Each rank's part takes each edge of the tree between it and the root once.
+    edges = sum(bin(rank).count("1") for rank in range(ranks))
+    assert plan.steps["bytes"][plan.sends].sum() == edges * whole // ranks
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -272,6 +272,53 @@ def test_the_receivers_slots_count() -> None:
         check(plan.of(waits=waits))
 
 
+def test_slots_are_no_order() -> None:
+    """Rank 1 gets one item from rank 0 and, because five others came first, from rank 2 too.
+
+    The sixth transfer from rank 0 needs a slot that the first one frees, if there are five slots.
+    With eight, rank 2 may be the first.
+    """
+
+    @algorithm("late", collective="broadcast")
+    def late(plan: Trace) -> None:
+        plan.divide(6)
+        for index in range(6):
+            plan.chunk(0, "data", index).copy(1)
+        for index in range(6):
+            plan.chunk(0, "data", index).copy(2)
+        plan.chunk(2, "data", 0).copy(1)
+
+    made = make(late, 3, 24)
+    assert check(made) is made
+    sends = {
+        (
+            int(made.steps["rank"][row]),
+            int(made.steps["peer"][row]),
+            int(made.steps["offset"][row]),
+        ): row
+        for row in made.sends
+    }
+    back = made.steps["match"][sends[2, 1, 0]]
+    waits = made.waits[made.waits["step"] != back]
+    more = np.array([(sends[0, 2, 0], sends[0, 1, 20])], waits.dtype)
+    with pytest.raises(PlanFault, match="nothing makes it wait"):
+        check(made.of(waits=np.concatenate([waits, more])))
+
+
+def test_a_step_that_waits_for_a_send_has_its_bytes_taken() -> None:
+    """Two ranks swap: each adds to the data that it has just sent."""
+
+    @algorithm("swap", collective="allreduce")
+    def swap(plan: Trace) -> None:
+        ends = [plan.chunk(rank, "data", 0) for rank in range(2)]
+        sent = [ends[rank].copy(1 - rank, "scratch", 0) for rank in range(2)]
+        for rank in range(2):
+            ends[rank].reduce(sent[1 - rank])
+
+    plan = check(make(swap, 2, 16))
+    assert all(is_right(plan, seed) for seed in range(50))
+
+
 def test_an_output_that_no_step_writes_is_told() -> None:
     """Also of a plan without steps."""
 
