@@ -24,6 +24,12 @@ TYPES = ("int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", 
 OPS = ("sum", "product", "min", "max")
 """enum dpcoll_op."""
 _ETIMEDOUT = 110
+_LONGEST_MS = 2**31 - 1  # a time in C; some 25 days
+
+
+def in_ms(time_s: float) -> int:
+    """A time-out for C; one that is too long for it becomes the longest one."""
+    return int(min(time_s * 1000, _LONGEST_MS))
 
 
 class Communicator:
@@ -88,16 +94,16 @@ class Communicator:
 
     def take(self, plan: Plan) -> Any:
         """A plan for start(), which check() has proved; it is kept until forget() or close()."""
-        blob = plan.to_bytes()
+        comm, blob = self._opened(), plan.to_bytes()
         out = ffi.new("struct dpcoll_plan **")
-        error = lib.dpcoll_plan(self._comm, ffi.from_buffer(blob), len(blob), out)
+        error = lib.dpcoll_plan(comm, ffi.from_buffer(blob), len(blob), out)
         if error:
             raise self._error(error)
         return out[0]
 
     def forget(self, taken: Any) -> None:
         """Let go of a plan all of whose collectives have been waited for."""
-        lib.dpcoll_forget(self._comm, taken)
+        lib.dpcoll_forget(self._opened(), taken)
 
     def start(
         self, taken: Any, data: int, source: int = 0, *, items: str = "int8", op: str = "sum"
@@ -107,16 +113,16 @@ class Communicator:
         data, source: addresses of the plan's DATA and, of an all-to-all, INPUT.  That memory stays
         as it is until Started.wait() has returned.  items, op: one of TYPES and of OPS.
         """
-        out = ffi.new("struct dpcoll_work **")
+        comm, out = self._opened(), ffi.new("struct dpcoll_work **")
         at = ffi.cast("void *", data), ffi.cast("void *", source)
-        error = lib.dpcoll_start(self._comm, taken, *at, TYPES.index(items), OPS.index(op), out)
+        error = lib.dpcoll_start(comm, taken, *at, TYPES.index(items), OPS.index(op), out)
         if error:
             raise self._error(error)
         return Started(self, out[0])
 
     def abort(self, why: str) -> None:
         """End the collectives under way, on all ranks, with these words."""
-        lib.dpcoll_abort(self._comm, why.encode())
+        lib.dpcoll_abort(self._opened(), why.encode())
 
     def close(self, patience_s: float | None = None) -> None:
         """Waits for the other ranks to close theirs, unless one is gone.
@@ -125,7 +131,7 @@ class Communicator:
         """
         comm, self._comm = self._comm, ffi.NULL
         if comm and patience_s is not None:
-            lib.dpcoll_hurry(comm, int(patience_s * 1000))
+            lib.dpcoll_hurry(comm, in_ms(patience_s))
         lib.dpcoll_close(comm)
 
     def __enter__(self) -> Communicator:
@@ -133,6 +139,11 @@ class Communicator:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _opened(self) -> Any:
+        if not self._comm:
+            raise LocalError(f"rank {self.rank}: the communicator is closed")
+        return self._comm
 
     def _error(self, error: int) -> Exception:
         text = ffi.string(lib.dpcoll_error(self._comm)).decode(errors="replace")
@@ -150,9 +161,12 @@ class Started:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether it has ended; RemoteError says which rank is gone, and where.
 
-        After False the collective goes on, and so may be waited for again.
+        After False the collective goes on, and so may be waited for again; else it may not.
         """
-        error = lib.dpcoll_wait(self._work, -1 if timeout_s is None else int(timeout_s * 1000))
+        if not self._work:
+            raise LocalError("this collective has been waited for")
+        self._communicator._opened()
+        error = lib.dpcoll_wait(self._work, -1 if timeout_s is None else in_ms(timeout_s))
         if error == -_ETIMEDOUT:
             return False
         self._work = ffi.NULL

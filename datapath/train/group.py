@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from datapath.errors import RemoteError
+from datapath.errors import LocalError, RemoteError
 from datapath.train.apart import Direction
 from datapath.train.meeting import meet
 from datapath.train.plans import Plans, Running, meeting_plan, named_algorithm
@@ -63,6 +63,7 @@ class Group(dist.ProcessGroup):
         super().__init__(rank, size)
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
         self._name = self._about = ""
+        self._left = False
         with contextlib.ExitStack() as opened:
             self._comm = meet(store, "dp", rank, size, [meeting_plan(size)], timeout)
             opened.callback(self._comm.close)
@@ -115,6 +116,7 @@ class Group(dist.ProcessGroup):
     def leave(self, until_s: float) -> None:
         """As shutdown(), but waits no longer than to until_s of time.monotonic()."""
         _groups.pop(self, None)
+        self._left = True
         ended = self._waiter.close(self._comm.abort, until_s)
         for ends in sorted(self._directions):  # in the same order on all ranks
             self._directions[ends].close(until_s)
@@ -353,6 +355,7 @@ class Group(dist.ProcessGroup):
         root: int = 0,
     ) -> Work:
         """Start a collective on contiguous data; end() makes the work's value of it."""
+        self._refuse_left()
         on_cpu(data)
         work = Work(f"rank {self._rank}: {collective} of {data.nbytes} bytes", self._limit(opts))
         if not data.nbytes:
@@ -402,10 +405,21 @@ class Group(dist.ProcessGroup):
         end: Callable[[Tensor], object],
         opts: Any,
     ) -> Work:
+        self._refuse_left()
         on_cpu(source)
         return self._uneven.move(source.contiguous(), sent, wanted, self._limit(opts), end)
 
+    def _refuse_left(self) -> None:
+        if self._left:
+            raise backend_error(
+                LocalError(
+                    f"backend dp: rank {self._rank} has destroyed this process group",
+                    hint="make another one by init_process_group() or new_group()",
+                )
+            )
+
     def _direction(self, source: int, to: int) -> Direction:
+        self._refuse_left()
         if (source, to) not in self._directions:
             ends = (source, to)
             self._directions[ends] = Direction(self._store, *ends, self._rank, self._timeout)

@@ -28,7 +28,7 @@ from typing import Any
 import torch.distributed as dist
 
 from datapath.collectives import Plan
-from datapath.collectives.communicator import Communicator
+from datapath.collectives.communicator import Communicator, in_ms
 from datapath.errors import LocalError, RemoteError
 
 _SILENCE_MS = 2500
@@ -88,7 +88,7 @@ def meet(
             device=device,
             plans=plans,
             listener=listener,
-            meet_ms=max(1, int(timeout.total_seconds() * 1000)),
+            meet_ms=max(1, in_ms(timeout.total_seconds())),
             silence_ms=silence,
             **where,
         )

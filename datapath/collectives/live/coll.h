@@ -169,8 +169,9 @@ struct coll_conn {
 	uint64_t arrived, taken;      /* DATA */
 	uint64_t told;		      /* of `taken`, in credits */
 	uint32_t outstanding;	      /* requests in the send queue */
-	uint64_t seen_alive, seen_ns; /* the counter, and when it moved last */
-	bool watch;		      /* signs of life go this way: one connection of each peer */
+	uint64_t seen_alive, seen_ns; /* the counter, and when the peer was heard of last */
+	bool watch;		      /* signs of life go this way: one connection of each peer, */
+	uint32_t watched;	      /* which is this one */
 	bool leaving;		      /* a farewell is sent */
 	/* of the collective that runs: places in its lane */
 	uint32_t next_send, next_sent, next_take;

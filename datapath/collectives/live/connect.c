@@ -21,18 +21,21 @@ struct coll_conn *coll_conn_of(struct dpcoll *comm, uint32_t peer, uint32_t chan
 static int add(struct dpcoll *comm, uint32_t peer, uint32_t channel)
 {
 	struct coll_conn *grown;
-	bool first = true;
+	uint32_t watched = 0;
 
 	if (coll_conn_of(comm, peer, channel))
 		return 0;
-	for (uint32_t i = 0; i < comm->n_conns; i++)
-		first &= comm->conn[i].peer != peer;
+	while (watched < comm->n_conns && comm->conn[watched].peer != peer)
+		watched++;
 	grown = realloc(comm->conn, (comm->n_conns + 1) * sizeof(*grown));
 	if (!grown)
 		return coll_fail(comm, ENOMEM, "no memory");
 	comm->conn = grown;
-	grown[comm->n_conns++] =
-		(struct coll_conn){ .peer = peer, .channel = channel, .watch = first };
+	grown[comm->n_conns] = (struct coll_conn){ .peer = peer,
+						   .channel = channel,
+						   .watched = watched,
+						   .watch = watched == comm->n_conns };
+	comm->n_conns++;
 	return 0;
 }
 
@@ -276,7 +279,6 @@ static int join(struct dpcoll *comm, struct coll_conn *conn, const struct coll_r
 	int err = find_peer_end(comm, conn, all, each);
 
 	conn->credits = COLL_SLOTS;
-	conn->seen_ns = dp_now_ns();
 	if (err || conn->neighbour)
 		return err ? err : coll_shared_connect(comm, conn, peer);
 	if (conn->own.no_immediate != conn->theirs.no_immediate ||

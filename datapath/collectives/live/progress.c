@@ -81,7 +81,8 @@ static int heard(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 		return coll_fail(comm, EPROTO, "rank %u sends what this rank does not know: 0x%x",
 				 conn->peer, imm);
 	}
-	conn->seen_ns = comm->now_ns;
+	/* A message on any channel is a sign of life: the watched one may be busy with long DATA. */
+	comm->conn[conn->watched].seen_ns = comm->now_ns;
 	return 0;
 }
 
@@ -225,6 +226,18 @@ static int next_work(struct dpcoll *comm)
 	return work ? coll_run_begin(comm, work) : 0;
 }
 
+/* Whether a collective waits that nobody will ring for: take_events() may have taken its ring
+ * together with that of an earlier one, which has ended in this turn. */
+static bool has_next(struct dpcoll *comm)
+{
+	bool next;
+
+	pthread_mutex_lock(&comm->lock);
+	next = comm->first && !comm->work;
+	pthread_mutex_unlock(&comm->lock);
+	return next;
+}
+
 static bool is_closing(struct dpcoll *comm)
 {
 	bool closing;
@@ -247,7 +260,7 @@ static int turn(struct dpcoll *comm)
 		err = beat(comm);
 	if (err || n || !comm->idle_ns)
 		comm->idle_ns = comm->now_ns + (uint64_t)comm->cfg.spin_us * 1000;
-	if (!err && !n && (comm->now_ns = dp_now_ns()) >= comm->idle_ns)
+	if (!err && !n && (comm->now_ns = dp_now_ns()) >= comm->idle_ns && !has_next(comm))
 		err = coll_sleep(comm);
 	return err < 0 ? err : 0;
 }
@@ -296,6 +309,9 @@ static void *run(void *argument)
 	int err = 0;
 
 	comm->now_ns = comm->beat_ns = dp_now_ns();
+	/* Peers beat from here on: a rank that came late has held up all of them until now. */
+	for (uint32_t i = 0; i < comm->n_conns; i++)
+		comm->conn[i].seen_ns = comm->now_ns;
 	while (!err && !is_closing(comm) && !coll_has_failed(comm))
 		err = turn(comm);
 	if (coll_has_failed(comm)) {

@@ -6,6 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -30,9 +31,9 @@ enum {
 
 static int left_ms(uint64_t until_ns)
 {
-	uint64_t now = dp_now_ns();
+	uint64_t now = dp_now_ns(), left = now < until_ns ? (until_ns - now) / MS_NS + 1 : 0;
 
-	return now < until_ns ? (int)((until_ns - now) / MS_NS) + 1 : 0;
+	return left < INT_MAX ? (int)left : INT_MAX;
 }
 
 /* Waits until the socket is ready; 0, or -errno. */
@@ -40,10 +41,13 @@ static int await(struct dpcoll *comm, struct pollfd *wait, uint64_t until_ns)
 {
 	for (;;) {
 		int left = left_ms(until_ns);
+		int n = poll(wait, 1, left < LOOK_MS ? left : LOOK_MS);
 
-		if (poll(wait, 1, left < LOOK_MS ? left : LOOK_MS) != 0)
+		if (n > 0)
 			return 0;
-		if (left <= LOOK_MS)
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (!left_ms(until_ns))
 			return -ETIMEDOUT;
 		if (coll_has_failed(comm))
 			return -ECONNABORTED;

@@ -182,7 +182,7 @@ works = [dist.all_reduce(own(rank), async_op=True) for _ in range(20)]
 for work in reversed(works):
     assert work.wait(timedelta(seconds=60))
     assert work.is_completed()
-pair = dist.new_group([0, 1])
+pair = dist.new_group([0, 1], timeout=timedelta(days=60))  # more than milliseconds in C can be
 if rank < 2:
     data = own(rank)
     dist.all_reduce(data, group=pair)
@@ -191,5 +191,14 @@ dist.barrier()
 
 with pytest.raises(TypeError, match=r"does not reduce torch\.int16"):
     dist.all_reduce(torch.zeros(3, dtype=torch.int16))
+world = dist.group.WORLD
+assert world is not None
 dist.destroy_process_group()
+for call in (
+    lambda: world.allreduce([own(rank)]),
+    lambda: world.send([own(rank)], 0, 0),
+    lambda: world.all_to_all_single(own(rank, ranks), own(rank, ranks), [1] * ranks, [1] * ranks),
+):
+    with pytest.raises(dist.DistBackendError, match="has destroyed this process group"):
+        call()
 print("done", rank, os.getpid())

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The communicator for Python: ranks are threads of this process, which share memory."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datapath.collectives import Plan, check, load, make
+from datapath.collectives.communicator import Communicator
+from datapath.errors import LocalError, RemoteError
+
+PATIENCE_S = 120
+MONTH_MS = 30 * 24 * 3600 * 1000
+TOKEN = "a secret of this test"
+
+Opener = Callable[..., Communicator]
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+@pytest.fixture
+def opened(listener: socket.socket) -> Opener:
+    """Opens the communicator of a rank."""
+
+    def open_(rank: int, plan: Plan, **more: Any) -> Communicator:
+        more = {"port": listener.getsockname()[1], "silence_ms": 60_000, **more}
+        return Communicator(
+            rank,
+            plan.ranks,
+            device="shm",
+            address="127.0.0.1",
+            token=TOKEN,
+            plans=[plan],
+            listener=None if rank else listener,
+            **more,
+        )
+
+    return open_
+
+
+def planned(name: str, ranks: int) -> Plan:
+    return check(make(load(name), ranks, 1024))
+
+
+def ended(works: list[Future[Any]]) -> list[Any]:
+    return [work.result(PATIENCE_S) for work in works]
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("ring", 1), ("chain", 2)])
+def test_a_collective_that_waits_for_another_one_begins(
+    opened: Opener, name: str, ranks: int
+) -> None:
+    """The thread hears of both at once, and the first ends before the thread looks again.
+
+    It would sleep until the next sign of life, which is due far behind the end of this test.
+    """
+    plan, together = planned(name, ranks), threading.Barrier(ranks)
+
+    def run(rank: int) -> bool:
+        data = np.zeros(256, np.float32)
+        with opened(rank, plan, silence_ms=2**32 - 1) as comm:
+            taken = comm.take(plan)
+            for _ in range(30):
+                together.wait(PATIENCE_S)
+                time.sleep(0.01)  # until the threads sleep
+                works = [comm.start(taken, data.ctypes.data, items="float32") for _ in range(4)]
+                if not all(work.wait(PATIENCE_S / 4) for work in works):
+                    comm.abort("a collective does not begin")
+                    return False
+        return True
+
+    with ThreadPoolExecutor(ranks) as pool:
+        assert all(ended([pool.submit(run, rank) for rank in range(ranks)]))
+
+
+def relay(listener: socket.socket, port: int, pause_s: float) -> None:
+    """Between a rank and rank 0; what the rank says last before it is connected comes late.
+
+    Ranks meet in four rounds, each of which ends with rank 0's answer.
+    """
+    near, _ = listener.accept()
+    with near, socket.create_connection(("127.0.0.1", port)) as far:
+        answers = 0
+        while True:
+            [source, *_], _, _ = select.select([near, far], [], [])
+            if not (said := source.recv(65536)):
+                return
+            if source is near and answers == 3:
+                time.sleep(pause_s)
+            answers += source is far
+            (near if source is far else far).sendall(said)
+
+
+def test_a_rank_that_is_late_to_connect_ends_nobody(
+    opened: Opener, listener: socket.socket
+) -> None:
+    """Others are ready long before it: the time until it comes is no silence."""
+    plan, silence_ms = planned("ring", 2), 2000
+
+    def run(rank: int, port: int) -> bool:
+        data = np.zeros(256, np.float32)
+        with opened(rank, plan, port=port, silence_ms=silence_ms) as comm:
+            return comm.start(comm.take(plan), data.ctypes.data, items="float32").wait(PATIENCE_S)
+
+    port = listener.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as between, ThreadPoolExecutor(3) as pool:
+        relayed = pool.submit(relay, between, port, 1.5 * silence_ms / 1000)
+        ranks = [pool.submit(run, 0, port), pool.submit(run, 1, between.getsockname()[1])]
+        assert ended(ranks) == [True, True]
+        relayed.result(PATIENCE_S)
+
+
+def test_a_closed_communicator_refuses_all_calls(opened: Opener) -> None:
+    plan, data = planned("ring", 1), np.zeros(256, np.float32)
+    comm = opened(0, plan)
+    taken = comm.take(plan)
+    done = comm.start(taken, data.ctypes.data)
+    assert done.wait()
+    with pytest.raises(LocalError, match="has been waited for"):
+        done.wait()
+    left = comm.start(taken, data.ctypes.data)
+    comm.close()
+    for call in (
+        lambda: comm.take(plan),
+        lambda: comm.start(taken, data.ctypes.data),
+        lambda: comm.forget(taken),
+        lambda: comm.abort("why"),
+        left.wait,
+    ):
+        with pytest.raises(LocalError, match="rank 0: the communicator is closed"):
+            call()
+    comm.close()
+
+
+def test_times_of_months_are_as_long_as_can_be(opened: Opener) -> None:
+    """A rank that waits for so long still notices that its communicator has failed."""
+    plan, over = planned("ring", 2), threading.Event()
+
+    def run(rank: int) -> bool:
+        data = np.zeros(256, np.float32)
+        comm = opened(rank, plan, meet_ms=MONTH_MS)
+        work = comm.start(comm.take(plan), data.ctypes.data, items="float32")
+        assert work.wait(MONTH_MS / 1000)
+        if rank == 0:
+            comm.close()
+            over.set()
+            return True
+        time.sleep(0.5)  # until rank 0 waits for this one
+        comm.abort("it has had enough")
+        in_time = over.wait(PATIENCE_S / 4)
+        comm.close(MONTH_MS / 1000)
+        return in_time
+
+    with ThreadPoolExecutor(2) as pool:
+        assert ended([pool.submit(run, rank) for rank in range(2)]) == [True, True]
+
+
+def test_a_signal_is_no_connection(opened: Opener) -> None:
+    """Rank 0's host drops what this one sends it; meanwhile a signal arrives."""
+    with socket.socket() as full, contextlib.ExitStack() as callers:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        before = signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        try:
+            with pytest.raises(RemoteError, match="rank 0 is not at"):
+                opened(1, planned("ring", 2), port=full.getsockname()[1], meet_ms=1500)
+        finally:
+            signal.signal(signal.SIGALRM, before)
