@@ -10,6 +10,7 @@ been sent yet.
 The optimizer is then plain SGD without momentum, because the hook has it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,8 +22,11 @@ _ENTRY_BYTES = 8  # an index and a value
 
 @dataclass
 class _Bucket:
+    """parameters: whose gradients it has, in that order, by id()."""
+
     u: Tensor
     v: Tensor
+    parameters: tuple[int, ...] = ()
 
 
 @dataclass
@@ -32,8 +36,7 @@ class TopK:
     density: share of the gradients that is sent at the end of the warm-up.
     momentum: of SGD, applied before the selection (momentum correction).
     error_feedback: keep what was not sent; without it, it is lost (to see its effect).
-    dense_steps: all gradients are sent in the first steps; at least 2: DDP lays out its buckets
-        anew after the first one, and momentum begins with the second.
+    dense_steps: all gradients are sent in the first steps; at least 2.
     warm_up_steps: then the density falls from 1/4 to `density`, evenly in its logarithm.
     group: None: the default group.
     """
@@ -50,6 +53,8 @@ class TopK:
     dense_bytes: int = 0
     """The bytes that dense gradients would have taken."""
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
+    _parts: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """By id() of a parameter: its part of u and v, in whichever bucket it is."""
 
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1 or not 0 <= self.momentum < 1:
@@ -69,9 +74,22 @@ class TopK:
             return self.density
         return float(0.25 * (self.density / 0.25) ** (sparse / self.warm_up_steps))
 
-    def bucket(self, index: int, like: Tensor) -> _Bucket:
-        if index not in self._buckets or self._buckets[index].u.numel() != like.numel():
-            self._buckets[index] = _Bucket(torch.zeros_like(like), torch.zeros_like(like))
+    def bucket(self, index: int, parameters: Sequence[Tensor], like: Tensor) -> _Bucket:
+        """Of the gradients `like` of these parameters.
+
+        DDP lays its buckets out anew after the first step; then u and v move with the parameters.
+        """
+        names = tuple(map(id, parameters))
+        if index not in self._buckets or self._buckets[index].parameters != names:
+            made = _Bucket(torch.zeros_like(like), torch.zeros_like(like), names)
+            sizes = [parameter.numel() for parameter in parameters]
+            for name, u, v in zip(names, made.u.split(sizes), made.v.split(sizes), strict=True):
+                if name in self._parts:
+                    before_u, before_v = self._parts[name]
+                    u.copy_(before_u)
+                    v.copy_(before_v)
+                self._parts[name] = u, v
+            self._buckets[index] = made
         return self._buckets[index]
 
 
@@ -80,7 +98,7 @@ def topk(state: TopK, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     group = state.group if state.group is not None else dist.group.WORLD
     ranks = group.size()
     gradient = bucket.buffer()
-    kept = state.bucket(bucket.index(), gradient)
+    kept = state.bucket(bucket.index(), bucket.parameters(), gradient)
     density = state.density_at(state.step)
     state.step += bucket.is_last()
     count = max(1, int(density * gradient.numel()))

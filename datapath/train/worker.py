@@ -29,6 +29,9 @@ import datapath.train  # noqa: F401  (registers backend dp)
 from datapath.train import models
 from datapath.train.topk import TopK, topk
 
+HOOK_ITEM_BYTES = {"fp16": 2, "bf16": 2}
+"""Bytes of a gradient as a hook sends it, where it is not a float32."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -143,7 +146,8 @@ def train(settings: Settings) -> Report:
     report.sent_bytes = sent_bytes(settings.netdev) - sent
     report.cpu_s = cpu_s() - used
     report.gradient_bytes = settings.steps * 2 * (ranks - 1) * 4 * count // ranks
-    report.hook_bytes = state.sent_bytes - before if state else report.gradient_bytes
+    of_dense = report.gradient_bytes * HOOK_ITEM_BYTES.get(settings.hook, 4) // 4
+    report.hook_bytes = state.sent_bytes - before if state else of_dense
     report.accuracy = models.accuracy(task)
     report.digest = digest(task.model)
     return report

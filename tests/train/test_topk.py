@@ -25,7 +25,9 @@ def bucket(values: list[float]) -> Any:
     import torch
 
     buffer = torch.tensor(values)
-    return SimpleNamespace(index=lambda: 0, buffer=lambda: buffer, is_last=lambda: True)
+    return SimpleNamespace(
+        index=lambda: 0, parameters=lambda: [buffer], buffer=lambda: buffer, is_last=lambda: True
+    )
 
 
 def test_what_is_not_sent_is_kept_and_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +70,39 @@ def test_error_feedback_and_momentum(alone: None) -> None:
     lossy = _Bucket(torch.zeros(4), torch.zeros(4))
     _selected(TopK(error_feedback=False), lossy, torch.ones(4), group, 1, 1).wait()
     assert not lossy.v.any()
+
+
+@pytest.mark.parametrize("bucket_mib", [25, 0.2])
+def test_all_gradients_with_momentum_are_plain_sgd(alone: None, bucket_mib: float) -> None:
+    """Also in the first steps, after which DDP lays its buckets out anew: one of them, or several.
+
+    What was kept moves with its parameter.
+    """
+    import copy
+
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from datapath.train import models
+    from datapath.train.topk import TopK, topk
+
+    task = models.make("convnet", 1)
+    plain = copy.deepcopy(task.model)
+    ours = DistributedDataParallel(task.model, bucket_cap_mb=bucket_mib)
+    ours.register_comm_hook(TopK(density=1, momentum=0.9), topk)
+    optimizers = [
+        torch.optim.SGD(ours.parameters(), lr=0.05),
+        torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9),
+    ]
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(4):
+        inputs, wanted = task.batch(generator, 8)
+        for model, optimizer in zip((ours, plain), optimizers, strict=True):
+            optimizer.zero_grad()
+            task.loss(model(inputs), wanted).backward()
+            optimizer.step()
+    for mine, theirs in zip(task.model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-6)
 
 
 def test_the_density_falls_to_its_end() -> None:

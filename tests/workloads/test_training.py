@@ -46,6 +46,9 @@ def test_both_backends_train_alike(run: RunWorkload, network: NetnsNetwork) -> N
     for outcome in (ours, theirs):
         assert gradients < value(outcome, "step_sent") < 1.5 * gradients
         assert value(outcome, "gradient_share") == 1
+    halves = run("training", **common, hook="fp16")
+    assert value(halves, "gradient_share") == 0.5
+    assert gradients / 2 < value(halves, "step_sent") < gradients
 
 
 def report(**changes: Any) -> dict[str, Any]:
