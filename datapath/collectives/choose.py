@@ -97,21 +97,24 @@ class Terms:
 
 
 def candidates(collective: str, ranks: int, terms: Terms | None = None) -> list[Algorithm]:
-    """The toolkit's algorithms that have a plan for so many ranks."""
+    """The toolkit's algorithms that have a plan for so many ranks; LocalError: none has."""
     if collective not in COLLECTIVES:
         raise LocalError(
             f"there is no collective {collective!r}",
             hint=did_you_mean(collective, list(COLLECTIVES), "there are"),
         )
-    found = []
+    found, refused = [], None
     for algorithm in registry().values():
         if algorithm.collective != collective:
             continue
         try:
             (terms or Terms()).plan(algorithm, ranks, SIZES[0])
-        except LocalError:
-            continue  # not for this number of ranks
+        except LocalError as error:  # not for this number of ranks
+            refused = error
+            continue
         found.append(algorithm)
+    if refused is not None and not found:
+        raise refused
     return found
 
 

@@ -196,12 +196,17 @@ def read_steps(paths: Sequence[Path], plan: Plan) -> Measured:
     return Measured(np.concatenate(counts), np.concatenate(sums), busy, still)
 
 
-def diagnose(plan: Plan, measured: Measured, simulated_ns: Array) -> Diagnosis:
-    """Hold a live run against virtual time.  simulated_ns: of each of plan.sends."""
+def diagnose(plan: Plan, measured: Measured, simulated_ns: Array, node: int = 1) -> Diagnosis:
+    """Hold a live run against virtual time.
+
+    simulated_ns: of each of plan.sends.  node: so many ranks that follow each other share memory:
+    what they send each other tells nothing of what hosts cost on a link.
+    """
     if not measured.counts.any():
         raise LocalError("the ranks have not ended one collective", hint="see collective-*.err")
-    links, hosts_ns = _links(plan, measured.counts, measured.sums_ns, simulated_ns)
-    transfer_ns = float(np.mean([link.simulated_ns for link in links])) + hosts_ns
+    links, hosts_ns = _links(plan, measured, simulated_ns, node)
+    far = [link for link in links if link.sender // node != link.receiver // node]
+    transfer_ns = float(np.mean([link.simulated_ns for link in far])) + hosts_ns
     return Diagnosis(links, _ranks(plan, measured, transfer_ns), hosts_ns)
 
 
@@ -211,18 +216,21 @@ def _quick(values: Sequence[float]) -> float:
 
 
 def _links(
-    plan: Plan, counts: Array, sums_ns: Array, simulated_ns: Array
+    plan: Plan, measured: Measured, simulated_ns: Array, node: int
 ) -> tuple[tuple[LinkTime, ...], float]:
-    rows = plan.sends
+    rows, near, costs = plan.sends, plan.inside(node), []
     pairs = plan.steps["rank"][rows].astype(np.int64) * plan.ranks + plan.steps["peer"][rows]
     found = []
     for pair in np.unique(pairs).tolist():
         here = pairs == pair
-        count = int(counts[rows[here]].sum())
-        live = float(sums_ns[rows[here]].sum()) / max(count, 1)
-        found.append((pair, count, live, float(simulated_ns[here].mean())))
-    hosts = max(_quick([live - simulated for _, _, live, simulated in found]), 0.0)
-    matters = float(simulated_ns.mean()) * MATTERS
+        count = int(measured.counts[rows[here]].sum())
+        live = float(measured.sums_ns[rows[here]].sum()) / max(count, 1)
+        simulated = float(simulated_ns[here].mean())
+        found.append((pair, count, live, simulated))
+        if not near[here].any():
+            costs.append(live - simulated)
+    hosts = max(_quick(costs), 0.0)
+    matters = float(simulated_ns[~near].mean()) * MATTERS
     links = []
     for pair, count, live, simulated in found:
         expected = max(simulated + hosts, 1.0)

@@ -143,6 +143,11 @@ class Plan:
         """Rows of the table that are SENDs."""
         return np.flatnonzero(self.steps["op"] == Op.SEND)
 
+    def inside(self, node: int) -> Array:
+        """Of each of `sends`, whether both ends are in one node: so many ranks in a row."""
+        sent = self.steps[self.sends]
+        return np.asarray(sent["rank"] // node == sent["peer"] // node)
+
     @property
     def slot_bytes(self) -> int:
         """The largest transfer."""

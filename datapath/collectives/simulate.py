@@ -38,12 +38,14 @@ class Node:
 class Simulated:
     """Work for a simulator, and where in it the ends of collectives are.
 
-    ends: step of each rank that ends each collective, shape (iterations, ranks).
+    ends: step of each rank that ends each collective, shape (iterations, ranks).  far: rows of the
+    plan's SENDs that take a link, in the order of a collective's flows.
     """
 
     flows: traffic.Flows
     steps: virtual.Steps
     ends: Array
+    far: Array
 
     def times_ns(self, step_ns: Array) -> Array:
         """How long each collective took, by the slowest rank, shape (iterations,).
@@ -72,8 +74,7 @@ def schedule(
     if node.ranks < 1 or plan.ranks % node.ranks:
         raise LocalError(f"{plan.ranks} ranks do not make nodes of {node.ranks}")
     place = _hosts(plan, hosts)
-    sends = plan.steps[plan.sends]
-    far = plan.sends[sends["rank"] // node.ranks != sends["peer"] // node.ranks]
+    far = plan.sends[~plan.inside(node.ranks)]
     if not len(far):
         raise LocalError(f"all {plan.ranks} ranks share the memory of one node: nothing is sent")
     flows = _flows(plan, place, far)
@@ -101,7 +102,7 @@ def schedule(
         np.concatenate([pair[1] for pair in pairs]),
     )
     ends = np.arange(iterations)[:, None] * wide + count + np.arange(plan.ranks)
-    return Simulated(np.tile(flows, iterations), made, ends)
+    return Simulated(np.tile(flows, iterations), made, ends, far)
 
 
 def _hosts(plan: Plan, hosts: Sequence[Sequence[int]] | None) -> Array:

@@ -33,6 +33,8 @@ _OF_NETWORK = (
     *("leaves", "spines", "hosts_per_leaf", "k", "servers", "rails"),
 )
 """Keys of the topology that are not of live hosts."""
+_OF_NODES = ("node", "node_rate")
+"""Keys of the workload that tell which ranks share memory."""
 
 
 def choose(
@@ -54,7 +56,7 @@ def choose(
         collective = load_algorithm(params.algorithm, experiment.folder).collective
     collective = collective or params.collective
     params = params.model_copy(update={"algorithm": AUTO, "params": {}, "collective": collective})
-    with _simulated(found[0].model_dump(mode="json"), experiment.folder) as context:
+    with _simulated(found[0].model_dump(mode="json"), experiment.folder) as (context, _):
         return Collective(params).choose(context, sizes)
 
 
@@ -89,26 +91,36 @@ def examine(folder: Path, record: Mapping[str, Any]) -> Diagnosis:
     spec = record.get("spec")
     if not isinstance(spec, dict):
         raise LocalError(f"{folder}: the record of run {name} has no settings")
-    with _simulated(spec, folder) as context:
+    with _simulated(spec, folder) as (context, params):
         if len(context.network.hosts) != plan.ranks:
             raise LocalError(
                 f"run {name} had {plan.ranks} ranks on {len(context.network.hosts)} hosts, which "
                 "the simulator does not have",
                 hint="use workload: {ranks_per_host: 1}",
             )
-        simulated_ns = Collective(CollectiveParams()).transfers_ns(context, plan)
-    return diagnose(plan, measured, simulated_ns)
+        simulated_ns = Collective(params).transfers_ns(context, plan)
+    return diagnose(plan, measured, simulated_ns, params.node or 1)
 
 
 @contextmanager
-def _simulated(settings: Mapping[str, Any], folder: Path) -> Iterator[RunContext]:
-    """The network of a point in lane sim; settings: the point as JSON has it."""
+def _simulated(
+    settings: Mapping[str, Any], folder: Path
+) -> Iterator[tuple[RunContext, CollectiveParams]]:
+    """The network of a point in lane sim, and the nodes of its ranks.
+
+    settings: the point as JSON has it.
+    """
     algorithm = str(dict(settings.get("cc") or {}).get("algo", ""))
     if ".py" in algorithm:
         raise LocalError(
             f"the run's congestion control is a file, {algorithm}, and no code is run for this",
             hint="use an algorithm of dpctl cc list",
         )
+    nodes = {
+        key: value
+        for key, value in dict(settings.get("workload") or {}).items()
+        if key in _OF_NODES
+    }
     topology = {
         key: value
         for key, value in dict(settings.get("topology") or {}).items()
@@ -119,7 +131,7 @@ def _simulated(settings: Mapping[str, Any], folder: Path) -> Iterator[RunContext
             {
                 "topology": {**topology, "lane": "sim"},
                 **{key: settings[key] for key in ("path", "transport", "cc") if key in settings},
-                "workload": {"kind": Collective.name},
+                "workload": {"kind": Collective.name, **nodes},
             }
         )
     except ValidationError as error:
@@ -133,7 +145,8 @@ def _simulated(settings: Mapping[str, Any], folder: Path) -> Iterator[RunContext
         lanes.open_network(spec.topology, spec.path, folder=folder) as network,
     ):
         network.set_path(spec.path, 1)
-        yield RunContext(
+        assert isinstance(spec.workload, CollectiveParams)
+        context = RunContext(
             network=network,
             transport=spec.transport,
             cc=spec.cc,
@@ -144,3 +157,4 @@ def _simulated(settings: Mapping[str, Any], folder: Path) -> Iterator[RunContext
             path=spec.path,
             folder=folder,
         )
+        yield context, spec.workload

@@ -97,6 +97,13 @@ def test_only_algorithms_that_fit_are_candidates() -> None:
         candidates("allsum", 4)
 
 
+def test_terms_that_no_algorithm_can_have_are_told() -> None:
+    terms = Terms(more={"channels": 2, "shares": [3, 1, 1]})
+    for ranks in (1, 4):
+        with pytest.raises(LocalError, match="there are 2 channels, each with a share above 0"):
+            measure("allreduce", ranks, lambda plan: 1.0, terms=terms)
+
+
 @pytest.mark.parametrize(
     ("size", "measured"),
     [(1, SIZES[:2]), (SIZES[1], SIZES[1:3]), (SIZES[1] - 1, SIZES[:2]), (1 << 40, SIZES[-2:])],

@@ -219,3 +219,12 @@ def test_what_cannot_be_is_told(run: RunWorkload, tmp_path: Path) -> None:
     workload = Collective(REGISTRY["collective"].Params.model_validate({}))
     with pytest.raises(RunFailed, match="has not ended all"):
         workload.outcome(make(registry()["ring"], 2, 64), [[1.0, 2.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [([3, 1, 1], "there are 2 channels, each with a share"), ([3, 0], "greater than 0")],
+)
+def test_shares_that_channels_cannot_have_are_refused(shares: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        REGISTRY["collective"].Params.model_validate({"channels": 2, "shares": shares})

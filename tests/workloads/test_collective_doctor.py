@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from datapath.collectives import check, load, make
 from datapath.collectives.doctor import Diagnosis
+from datapath.collectives.plan import Op
 from datapath.errors import LocalError
 from datapath.experiment.collectives import examine
 from datapath.lanes.middle import choose_backend
@@ -121,6 +124,38 @@ def pid_of(folder: str, rank: int) -> int | None:
             if program.endswith("/dp-collective") and ranks == [str(rank)] and here:
                 return int(entry.parent.name)
     return None
+
+
+def test_transfers_inside_a_node_are_no_measure_for_links(tmp_path: Path) -> None:
+    """They are copies, live as simulated; what hosts cost shows on the links between nodes."""
+    plan = check(make(load("two_level"), 4, 2**16, params={"per_node": 2}))
+    logs, often, copy_ns, cost_ns = tmp_path / "logs" / "planted-0", 10, 2_000, 30_000_000
+    logs.mkdir(parents=True)
+    plan.write(logs / "collective.plan")
+    spec = {**RECORD["spec"], "workload": {"kind": "collective", "node": 2, "size": "64KiB"}}
+    record = {**RECORD, "spec": spec}
+    sums_ns = np.where(plan.steps["op"] == Op.SEND, often * copy_ns, often)
+
+    def examined() -> Diagnosis:
+        for rank in range(plan.ranks):
+            rows = np.flatnonzero(plan.steps["rank"] == rank)
+            lines = [f"{plan.steps['step'][k]}\t{often}\t{sums_ns[k]}\t1" for k in rows]
+            head = ["busy_ns\t1000000000\tstill_ns\t0", "step\tcount\tsum_ns\tlongest_ns"]
+            (logs / f"collective-{rank}.steps").write_text("\n".join([*head, *lines]))
+        return examine(tmp_path, record)
+
+    links = {(link.sender, link.receiver): link.simulated_ns for link in examined().links}
+    near = [ns for (sender, receiver), ns in links.items() if sender // 2 == receiver // 2]
+    far = {ends: ns for ends, ns in links.items() if ends[0] // 2 != ends[1] // 2}
+    assert max(near) < copy_ns
+    assert min(far.values()) > 1_000_000
+    for (sender, receiver), ns in far.items():
+        of_link = (plan.steps["rank"] == sender) & (plan.steps["peer"] == receiver)
+        sums_ns[of_link & (plan.steps["op"] == Op.SEND)] = often * (ns + cost_ns)
+    found = examined()
+    assert found.hosts_ns == pytest.approx(cost_ns, rel=0.01)
+    assert not any(link.deviates for link in found.links)
+    assert "no link and no rank stands out" in found.verdicts()[0]
 
 
 def test_folders_without_live_collectives_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datapath.collectives import Plan
     from datapath.collectives.choose import Chooser, Terms
     from datapath.collectives.plan import Array
-    from datapath.collectives.simulate import Simulated
+    from datapath.collectives.simulate import Node, Simulated
 
 AUTO = "auto"
 """The algorithm that is chosen by a measurement."""
@@ -109,7 +109,7 @@ class CollectiveParams(WorkloadParams):
         ge=100_000_000,
         description="Live lanes: a peer without a sign of life for so long is gone.",
     )
-    shares: list[float] = Field(
+    shares: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=list,
         description="The share of the data that each channel carries, for links of unequal speed; "
         "unset: equal ones.",
@@ -166,6 +166,14 @@ class CollectiveParams(WorkloadParams):
             "costs": Costs(copy_ns=reduce_ns / 2, reduce_ns=reduce_ns),
         }
         return Terms(_ITEM_BYTES[self.type], more={**shared, **more})
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_share_for_each_channel(self) -> CollectiveParams:
+        if self.shares and len(self.shares) != self.channels:
+            raise ValueError(
+                f"shares {self.shares}: there are {self.channels} channels, each with a share"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _has_an_algorithm_for_params(self) -> CollectiveParams:
@@ -280,20 +288,26 @@ class Collective:
         import numpy as np
 
         often = 3
-        _, result = self._simulated(ctx, plan, often)
+        scheduled, result = self._simulated(ctx, plan, often)
         rows = result.flows.rows
         took = rows["finish_ns"].astype(float) - rows["posted_ns"]
-        return np.asarray(took.reshape(often, -1)[1:].mean(axis=0))
+        all_ns = plan.steps["bytes"] * self._node().byte_ns  # copies, but for what takes a link
+        all_ns[scheduled.far] = took.reshape(often, -1)[1:].mean(axis=0)
+        return np.asarray(all_ns[plan.sends])
+
+    def _node(self) -> Node:
+        from datapath.collectives.simulate import Node
+
+        return Node(self.params.node or 1, _NS / float(self.params.node_rate))
 
     def _simulated(self, ctx: RunContext, plan: Plan, iterations: int) -> tuple[Simulated, Any]:
         """The plan in virtual time, so often, and the network's answer."""
-        from datapath.collectives.simulate import Node, schedule
+        from datapath.collectives.simulate import schedule
 
         if self.params.ranks_per_host > 1 or self.params.extra:
             what = "extra" if self.params.extra else "ranks_per_host"
             raise LocalError(f"workload.{what} is for live lanes", hint="take it away")
-        node = Node(self.params.node or 1, _NS / float(self.params.node_rate))
-        scheduled = schedule(plan, iterations=iterations, node=node)
+        scheduled = schedule(plan, iterations=iterations, node=self._node())
         assert isinstance(ctx.network, SimulatedNetwork)
         return scheduled, ctx.network.simulate(
             scheduled.flows,
