@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ HANG_S = 5
 """For faults that are calls which never return."""
 
 NEWEST = max(VERSIONS)
+_ETH_P_IP = 0x0800
 UNDER_LOSS = ["many_messages", "bulk", "groups", "receiver_closes_first"]
 
 Session = Callable[[str, int], Verdict]
@@ -216,10 +219,14 @@ def test_cases_and_versions_that_are_none() -> None:
         next(check(plugin, local([{}, {}]), versions=[7]))
 
 
+def address_here(last: int) -> str:
+    return f"127.0.{100 + os.getpid() % 100}.{last}"
+
+
 def run_here(argv: Sequence[object], address: int) -> subprocess.CompletedProcess[str]:
-    """A program with a device at the given address on loopback."""
+    """A program with a device at address_here() on loopback."""
     base = sanitizer()
-    spec = f"udp:127.0.{100 + os.getpid() % 100}.{address}"
+    spec = f"udp:{address_here(address)}"
     return subprocess.run(
         [str(word) for word in argv],
         env={**os.environ, **base, **device_environment("dp0", spec, base=base)},
@@ -234,6 +241,25 @@ def test_strangers_are_not_let_in() -> None:
     script = Path(__file__).parent / "nccl_strangers.py"
     done = run_here([sys.executable, "-P", script, paths.nccl_plugin(), NEWEST], 4)
     assert done.stdout == "the peer was let in\n", done.stderr
+
+
+@pytest.mark.parametrize("version", [10, NEWEST])
+def test_the_packets_of_both_ends_have_the_traffic_class(root: None, version: int) -> None:
+    script, traffic_class = Path(__file__).parent / "nccl_class.py", 104
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP)) as seen:
+        seen.bind(("lo", _ETH_P_IP))
+        words = [sys.executable, "-P", script, paths.nccl_plugin(), version, traffic_class]
+        done = run_here(words, 5)
+        assert done.stdout == "the data came\n", done.stderr
+        seen.setblocking(False)
+        packets = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                packets.append(seen.recv(96))
+    address = socket.inet_aton(address_here(5))
+    ours = [ip for ip in packets if ip[9] == socket.IPPROTO_UDP and ip[12:16] == address]
+    assert len({ip[33:36] for ip in ours}) == 2  # QPs that are sent to, in the transport header
+    assert {ip[1] for ip in ours} == {traffic_class}
 
 
 def test_the_transport_of_nccl_finds_the_device(root: None) -> None:

@@ -100,7 +100,7 @@ static int give(int fd, const void *from, size_t bytes, size_t *done)
 
 /* ---- the end that connects ---------------------------------------------------------------- */
 
-static enum nccl_result dial(struct net_device *dev, struct handle *h)
+static enum nccl_result dial(struct net_device *dev, int traffic_class, struct handle *h)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET,
 				  .sin_addr = h->address,
@@ -116,6 +116,7 @@ static enum nccl_result dial(struct net_device *dev, struct handle *h)
 		return result;
 	}
 	memcpy(d->comm->own.secret, h->secret, sizeof(h->secret));
+	d->comm->own.traffic_class = (uint32_t)(traffic_class - NCCL_UNDEFINED);
 	d->comm->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (d->comm->fd < 0 || set_options(d->comm->fd) ||
 	    (connect(d->comm->fd, (struct sockaddr *)&to, sizeof(to)) && errno != EINPROGRESS)) {
@@ -180,7 +181,7 @@ enum nccl_result net_connect(int device, int traffic_class, void *handle, void *
 		return net_fail(NCCL_INTERNAL_ERROR, "connect: no device %d, or no handle of ours",
 				device);
 	if (!h->dialling) {
-		result = dial(dev, h);
+		result = dial(dev, traffic_class, h);
 		if (result)
 			return result;
 	}
@@ -300,7 +301,7 @@ static int answer(struct listener *l, struct visitor *v)
 	v->comm->fd = v->fd;
 	v->comm->theirs = v->hello;
 	v->done = 0;
-	if (net_comm_connect(v->comm, NCCL_UNDEFINED))
+	if (net_comm_connect(v->comm, (int)v->hello.traffic_class + NCCL_UNDEFINED))
 		return -EPROTO;
 	return give(v->fd, &v->comm->own, sizeof(v->comm->own), &done);
 }

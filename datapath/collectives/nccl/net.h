@@ -81,7 +81,7 @@ struct net_hello {
 	uint8_t gid[16];
 	uint32_t lid;
 	uint8_t secret[NET_SECRET_BYTES]; /* from the handle */
-	uint32_t reserved;
+	uint32_t traffic_class; /* of both ends, by the one that connects; one more, 0: undefined */
 };
 
 /* Sent by an end that is closed in order. */

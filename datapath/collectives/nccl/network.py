@@ -92,11 +92,15 @@ class Receive:
 
 @dataclass
 class Network:
-    """A plug-in in one version of its interface.  watch: is told of each call, and of its end."""
+    """A plug-in in one version of its interface.
+
+    watch: is told of each call, and of its end.  traffic_class: of its communicators.
+    """
 
     path: str
     version: int
     watch: Callable[[str], None]
+    traffic_class: int = UNDEFINED
     _warning: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +138,7 @@ class Network:
 
     def init(self) -> None:
         """For each communicator of NCCL's since version 11, once before."""
-        context, config = c.c_void_p(), c.byref(Config(UNDEFINED))
+        context, config = c.c_void_p(), c.byref(Config(self.traffic_class))
         if self.version >= 11:
             self._call("init", c.byref(context), 1, config, self._logger, None)
             self._contexts.append(context)
@@ -173,7 +177,7 @@ class Network:
     def connect(self, handle: Handle, device: int = 0) -> int | None:
         """None: not yet.  Call it again with the same handle."""
         comm = c.c_void_p()
-        config = (c.byref(Config(UNDEFINED)),) if self.version == 10 else ()
+        config = (c.byref(Config(self.traffic_class)),) if self.version == 10 else ()
         tail = (*config, handle.address, c.byref(comm), None)
         self._call("connect", *self._context(), device, *tail)
         return comm.value
