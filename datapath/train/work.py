@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 _NONE = timedelta(0)  # torch's way to say that no time-out was given
-_ABORTED_S = 5.0  # a collective ends within milliseconds after an abort
+_ABORTED_S = 5.0  # a collective ends within about a second after an abort
 
 
 def backend_error(error: Exception) -> dist.DistBackendError:

@@ -341,6 +341,41 @@ def test_two_communicators_at_once(tmp_path: Path) -> None:
     assert [out for out, _ in told] == ["done\n"] * 3, told
 
 
+@pytest.mark.parametrize(
+    ("case", "rates", "wanted"),
+    [
+        ("farewell", ("10mbit", "10gbit"), "rank 0: it has had enough; rank 0 told rank 1, .*"),
+        ("silence", ("80kbit", "1mbit"), "done"),
+    ],
+)
+def test_links_that_are_slow(root: None, case: str, rates: tuple[str, str], wanted: str) -> None:
+    """Words of a rank that gives up come behind its data; any channel's data is a sign of life."""
+    addresses, base = [f"127.0.0.{k}" for k in range(11, 15)], sanitizer()
+    lines = ["ip link set lo up", "tc qdisc add dev lo root handle 1: htb default 9"]
+    kind = "tc class add dev lo parent 1: classid"
+    udp = "tc filter add dev lo parent 1: protocol ip u32 match ip protocol 17 0xff match"
+    lines.append(f"{kind} 1:9 htb rate 10gbit quantum 9000")
+    for k, (rate, address) in enumerate(zip(rates, addresses[2:], strict=True), 1):
+        lines.append(f"{kind} 1:{k} htb rate {rate} quantum 9000")
+        for opcodes in ("0x06 0x3e", "0x08 0x3c"):  # WRITEs; ACKs and the like do not wait
+            lines.append(f"{udp} ip dst {address}/32 match u8 {opcodes} at 28 flowid 1:{k}")
+    script = Path(__file__).with_name("slow_links.py")
+    environment = device_environment(
+        "dp0", f"udp:{addresses[0]}", options={"window": 64}, base=base
+    )
+    for k in range(1, 4):
+        environment["DATAPATH_DEVICES"] += f" dp{k}=udp:{addresses[k]}"
+    words = ["unshare", "--net", "sh", "-ec", "\n".join([*lines, 'exec "$@"']), "sh"]
+    done = subprocess.run(
+        [*words, sys.executable, "-P", str(script), case],
+        env={**os.environ, **base, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert re.fullmatch(wanted, done.stdout.strip()), done
+
+
 def test_the_example_of_the_page(jobs: list[Job], tmp_path: Path) -> None:
     """docs/collectives.md shows an algorithm; live ranks get what it promises."""
     page = (paths.ROOT / "docs" / "collectives.md").read_text()

@@ -396,8 +396,10 @@ void coll_combine(enum dpcoll_type, enum dpcoll_op, void *to, const void *from, 
 __attribute__((format(printf, 3, 4))) int coll_fail(struct dpcoll *, int error, const char *, ...);
 /* For other threads than the communicator's, and for it: dpcoll_abort() may have been called. */
 bool coll_has_failed(struct dpcoll *);
-/* The communicator fails: tells its peers, and ends all work. */
-void coll_abandon(struct dpcoll *);
+/* The communicator has failed: tells its peers, */
+void coll_bid_farewell(struct dpcoll *);
+/* and ends all work. */
+void coll_end_all(struct dpcoll *);
 void coll_note(struct dpcoll *, const char *what, const struct coll_conn *, uint64_t number);
 
 #endif

@@ -31,10 +31,8 @@ bool coll_has_failed(struct dpcoll *comm)
 	return failed;
 }
 
-void coll_abandon(struct dpcoll *comm)
+void coll_bid_farewell(struct dpcoll *comm)
 {
-	struct dpcoll_work *work;
-
 	/* Farewells are sent from this memory: it is written once, before the first is posted. */
 	if (!comm->farewell[0])
 		memcpy(comm->farewell, comm->error, COLL_ERROR_BYTES);
@@ -46,6 +44,12 @@ void coll_abandon(struct dpcoll *comm)
 			coll_tell(comm, conn, COLL_FAREWELL, 0);
 		}
 	}
+}
+
+void coll_end_all(struct dpcoll *comm)
+{
+	struct dpcoll_work *work;
+
 	pthread_mutex_lock(&comm->lock);
 	if (comm->work) {
 		comm->work->next = comm->first;

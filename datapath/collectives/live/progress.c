@@ -16,6 +16,7 @@
 
 enum {
 	BEATS = 8, /* signs of life in silence_ms */
+	LEAVE_MS = 1000,
 	MS_NS = 1000000,
 };
 
@@ -288,17 +289,54 @@ static bool all_told(struct dpcoll *comm)
 	return told;
 }
 
-/* After a failure: farewells leave, and work that is started meanwhile ends at once. */
+static void nap(uint64_t ms)
+{
+	struct timespec time = { .tv_nsec = (long)(ms * MS_NS) };
+
+	nanosleep(&time, NULL);
+}
+
+/* Whether DATA is under way to a peer that was alive not long before a time. */
+static bool is_sending(struct dpcoll *comm, uint64_t at_ns)
+{
+	bool sending = false;
+
+	for (uint32_t i = 0; i < comm->n_devices; i++)
+		drain(comm, comm->device[i].cq);
+	for (uint32_t i = 0; i < comm->n_conns; i++) {
+		const struct coll_conn *conn = &comm->conn[i];
+		uint64_t seen_ns = comm->conn[conn->watched].seen_ns;
+
+		sending |= conn->next_sent < conn->next_send && conn->outstanding &&
+			   at_ns - seen_ns < silence_ns(comm) / 2;
+	}
+	return sending;
+}
+
+/*
+ * A farewell waits in the send queue behind DATA, which is read from the caller's memory until work
+ * ends.  If that memory is taken away before, the QP fails, and the farewell with it.
+ */
+static void leave(struct dpcoll *comm)
+{
+	uint64_t now = dp_now_ns(), patience = silence_ns(comm) / 2;
+
+	if (patience > LEAVE_MS * MS_NS)
+		patience = LEAVE_MS * MS_NS;
+	coll_bid_farewell(comm);
+	while (is_sending(comm, now) && dp_now_ns() < now + patience)
+		nap(1);
+	coll_end_all(comm);
+}
+
+/* After a failure: until the communicator is closed, and farewells have left. */
 static void linger(struct dpcoll *comm)
 {
 	uint64_t until = dp_now_ns() + silence_ns(comm) / 2;
 	bool told = all_told(comm);
 
 	while (!is_closing(comm) || (!told && dp_now_ns() < until)) {
-		struct timespec nap = { .tv_nsec = 10 * MS_NS };
-
-		nanosleep(&nap, NULL);
-		coll_abandon(comm);
+		nap(10);
 		told = all_told(comm);
 	}
 }
@@ -315,7 +353,7 @@ static void *run(void *argument)
 	while (!err && !is_closing(comm) && !coll_has_failed(comm))
 		err = turn(comm);
 	if (coll_has_failed(comm)) {
-		coll_abandon(comm);
+		leave(comm);
 		linger(comm);
 	}
 	return NULL;
