@@ -34,17 +34,18 @@ int dp_device_lock_within(struct dp_device *dev, int timeout_ms)
 
 void dp_device_unlock(struct dp_device *dev)
 {
-	bool kick;
+	int kick_fd = -1;
 
 	dp_device_hand_over_events(dev);
-	/* In THREAD mode only the device's thread serves an earlier deadline. */
-	kick = dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns;
-	if (kick)
+	/* In THREAD mode only the device's thread, or the waiter, serves an earlier deadline. */
+	if (dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns) {
 		dev->wake_ns = 0; /* one kick is enough */
+		kick_fd = dp_device_kick_fd(dev);
+	}
 	dp_unlock(&dev->lock);
 	/* Now, or the thread would wake only to wait for the lock. */
-	if (kick)
-		dp_device_signal(dev);
+	if (kick_fd >= 0)
+		dp_device_signal(kick_fd);
 }
 
 /* ---- the calls of the program --------------------------------------------------- */

@@ -71,7 +71,7 @@ struct dp_device {
 	bool armed;	      /* the program is going to wait for an event */
 	bool waiter;	      /* a thread of the program waits, and serves the device */
 	bool crowd;	      /* several threads have waited at a time: none of them serves */
-	bool resting;	      /* the thread sleeps until a kick, because of the waiter */
+	bool resting;	      /* the thread does not look at the program once in a lease */
 	uint8_t habit;	      /* leases for which the next waiter is expected; 0: none is */
 	bool tx_full;	      /* the port had no buffer */
 	bool missed_few;      /* that the program left lying: one message */
@@ -106,7 +106,8 @@ struct dp_device {
 	uint64_t woke_ns;
 	struct dp_sleeps sleeps;
 	struct dp_linger linger;
-	int kick_fd; /* eventfd that wakes the thread */
+	int kick_fd;	    /* eventfd that wakes the thread; -1: no thread */
+	int waiter_kick_fd; /* the same for the waiter */
 	atomic_bool stop;
 	pthread_t thread;
 	struct dp_port_info info;
@@ -140,10 +141,17 @@ int dp_device_tx_burst(struct dp_device *, uint64_t now);
 /* Sends a few bursts at most; returns the packets sent. */
 int dp_device_tx_due(struct dp_device *, uint64_t now);
 void dp_device_hand_over_events(struct dp_device *);
-/* Wakes the thread. */
+/* Wakes the waiter if there is one, else the thread. */
 void dp_device_kick(struct dp_device *);
-/* The same, without the lock: the caller has set wake_ns to 0 under it. */
-void dp_device_signal(struct dp_device *);
+/* Each has an eventfd of its own: with one for both, the one that needs no kick might read it first, and
+ * the other would sleep on. */
+static inline int dp_device_kick_fd(const struct dp_device *dev)
+{
+	return dev->waiter ? dev->waiter_kick_fd : dev->kick_fd;
+}
+/* As dp_device_kick(), without the lock: the caller has set wake_ns to 0 under it, and chosen whom to
+ * wake. */
+void dp_device_signal(int kick_fd);
 void dp_device_enter_thread_mode(struct dp_device *);
 
 /* Before wake_ns is slept for.  serving: the sleep ends with the next packet. */
@@ -156,7 +164,7 @@ static inline int dp_device_port_fd(const struct dp_device *dev)
 	return dp_port_held_until(dev->port) ? -1 : dp_port_fd(dev->port);
 }
 
-/* Without the lock: as ppoll(), of which the first descriptor is the device's kick_fd.  exact: polls
+/* Without the lock: as ppoll(), of which the first descriptor is the kick_fd of the calling thread.  exact: polls
  * through a brief wait (posix/brief.h); sets the timer early for a longer one, and polls for the rest. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
 /* Under the lock: whether lingering until wake_ns pays, and the calling thread is one from which the

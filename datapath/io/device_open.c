@@ -119,6 +119,14 @@ static int open_engine(struct dp_device *dev, const struct dp_device_options *op
 	return err;
 }
 
+static void close_kick_fds(struct dp_device *dev)
+{
+	if (dev->kick_fd >= 0)
+		close(dev->kick_fd);
+	if (dev->waiter_kick_fd >= 0)
+		close(dev->waiter_kick_fd);
+}
+
 static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 {
 	int err;
@@ -127,15 +135,14 @@ static int start_thread(struct dp_device *dev, char *error, size_t error_len)
 	if (err)
 		goto fail;
 	dev->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	err = dev->kick_fd < 0 ? -errno : 0;
-	if (err)
-		goto close_lease;
-	err = dp_thread_start(&dev->thread, dp_device_run, dev);
+	dev->waiter_kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = dev->kick_fd < 0 || dev->waiter_kick_fd < 0 ? -errno : 0;
+	if (!err)
+		err = dp_thread_start(&dev->thread, dp_device_run, dev);
 	if (!err)
 		return 0;
 
-	close(dev->kick_fd);
-close_lease:
+	close_kick_fds(dev);
 	dp_lease_close(&dev->lease);
 fail:
 	snprintf(error, error_len, "cannot start the device's thread: %s", strerror(-err));
@@ -148,7 +155,7 @@ static void stop_thread(struct dp_device *dev)
 
 	dp_lock(&dev->lock);
 	dev->stop = true;
-	dp_device_kick(dev);
+	dp_device_signal(dev->kick_fd);
 	dp_unlock(&dev->lock);
 	pthread_join(dev->thread, NULL);
 	/* A thread of the program that still waits for an event leaves. */
@@ -158,7 +165,7 @@ static void stop_thread(struct dp_device *dev)
 		nanosleep(&pause, NULL);
 	}
 	dp_unlock(&dev->lock);
-	close(dev->kick_fd);
+	close_kick_fds(dev);
 	dp_lease_close(&dev->lease);
 }
 
@@ -184,6 +191,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	dev->ahead_needed = DP_AHEAD_MIN;
 	dev->row_needed = DP_ROW_MIN;
 	dev->tx_want = 4;
+	dev->kick_fd = dev->waiter_kick_fd = -1;
 	dp_lease_end(&dev->lease);
 
 	err = dp_port_open(spec, &dev->port, error, error_len);

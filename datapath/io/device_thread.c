@@ -11,11 +11,11 @@
 #include "posix/early.h"
 #include "posix/realtime.h"
 
-void dp_device_signal(struct dp_device *dev)
+void dp_device_signal(int kick_fd)
 {
 	uint64_t one = 1;
 
-	if (write(dev->kick_fd, &one, sizeof(one)) < 0) {
+	if (write(kick_fd, &one, sizeof(one)) < 0) {
 		/* The counter is full: the thread is awake. */
 	}
 }
@@ -23,7 +23,7 @@ void dp_device_signal(struct dp_device *dev)
 void dp_device_kick(struct dp_device *dev)
 {
 	dev->wake_ns = 0;
-	dp_device_signal(dev);
+	dp_device_signal(dp_device_kick_fd(dev));
 }
 
 void dp_device_enter_thread_mode(struct dp_device *dev)
@@ -263,7 +263,8 @@ static uint64_t attend(struct dp_device *dev, unsigned *seen)
 	}
 	if (dev->mode == DP_MODE_THREAD) {
 		wake_ns = dp_device_attend(dev);
-		if (dev->mode == DP_MODE_THREAD)
+		dev->resting = dev->mode == DP_MODE_THREAD;
+		if (dev->resting)
 			return wake_ns;
 	}
 	return look_after(dev, next_lease(dev));
@@ -309,8 +310,8 @@ int dp_device_sleep(struct dp_device *dev, struct pollfd *fds, unsigned n, uint6
 			dp_early_woke(&early, set_ns, now);
 		await(dev, wake_ns, now);
 	}
-	if (ready > 0 && fds[0].revents && read(dev->kick_fd, &count, sizeof(count)) < 0) {
-		/* Another thread was woken, too, and has read it. */
+	if (ready > 0 && fds[0].revents && read(fds[0].fd, &count, sizeof(count)) < 0) {
+		/* Nobody but the calling thread reads it. */
 	}
 	return ready;
 }

@@ -72,7 +72,7 @@ static int sleep_cancellable(struct dp_device *dev, int fd, int port_fd, uint64_
 			     int cancel_state)
 {
 	struct pollfd fds[3] = {
-		{ .fd = dev->kick_fd, .events = POLLIN },
+		{ .fd = dev->waiter_kick_fd, .events = POLLIN },
 		{ .fd = fd, .events = POLLIN },
 		{ .fd = port_fd, .events = POLLIN },
 	};

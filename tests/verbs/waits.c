@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -27,7 +28,14 @@
 		}                                                                                  \
 	} while (0)
 
-enum { BYTES = 100, ROUNDS = 40, MANY_ROUNDS = 400, EVENTS = 25, MOMENT_US = 20000 };
+enum {
+	BYTES = 100,
+	ROUNDS = 40,
+	MANY_ROUNDS = 400,
+	EVENTS = 25,
+	MOMENT_US = 20000,
+	CALM_US = 150000
+};
 
 struct side {
 	struct ibv_context *context;
@@ -35,11 +43,13 @@ struct side {
 	struct ibv_mr *mr;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	int impatient; /* gives a silent peer up after milliseconds */
 	uint8_t memory[2 * BYTES];
 };
 
 static struct side near, far;		  /* of dp0, and of dp1 */
 static struct side other_near, other_far; /* the same devices, other queues */
+static struct side lost[2], lonely[2];	  /* again; each `lost` has left its peer `lonely` */
 static struct ibv_comp_channel *channel;
 
 /* ---- the vocabulary --------------------------------------------------------------- */
@@ -82,8 +92,8 @@ static void connect_to(struct side *s, const struct side *peer)
 		.max_rd_atomic = 1,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 1,
-		.timeout = 14,
-		.retry_cnt = 7,
+		.timeout = s->impatient ? 8 : 14,
+		.retry_cnt = s->impatient ? 1 : 7,
 		.rnr_retry = 7,
 		.ah_attr = { .is_global = 1, .port_num = 1 },
 	};
@@ -156,7 +166,7 @@ static int take_event(void)
 
 	if (ibv_get_cq_event(channel, &cq, &user))
 		return errno;
-	EXPECT(cq == far.cq || cq == other_far.cq);
+	EXPECT(cq == far.cq || cq == other_far.cq || cq == lonely[0].cq || cq == lonely[1].cq);
 	ibv_ack_cq_events(cq, 1);
 	return 0;
 }
@@ -203,7 +213,7 @@ static void exchange(void)
 	finish(&near);
 }
 
-/* ---- cases ------------------------------------------------------------------------- */
+/* ---- the process's threads ---------------------------------------------------------- */
 
 /* How often dp1's own thread has gone to sleep; -1: it has not got its name yet. */
 static long read_sleeps(void)
@@ -239,6 +249,35 @@ static long sleeps_of_thread(void)
 		usleep(MOMENT_US);
 	return sleeps;
 }
+
+static void run_on(const cpu_set_t *cpus)
+{
+	struct dirent *entry;
+	DIR *folder = opendir("/proc/self/task");
+
+	EXPECT(folder);
+	while ((entry = readdir(folder)))
+		if (entry->d_name[0] != '.')
+			sched_setaffinity(atoi(entry->d_name), sizeof(*cpus), cpus);
+	closedir(folder);
+}
+
+/* There a thread of the policy SCHED_IDLE runs after all others.  Returns where the threads ran. */
+static cpu_set_t run_on_one_cpu(void)
+{
+	cpu_set_t before, one;
+	int cpu = 0;
+
+	EXPECT(!sched_getaffinity(0, sizeof(before), &before));
+	while (!CPU_ISSET(cpu, &before))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	run_on(&one);
+	return before;
+}
+
+/* ---- cases ------------------------------------------------------------------------- */
 
 static void *send_when_asked(void *pipe)
 {
@@ -385,6 +424,61 @@ static void another_thread_posts(void)
 	finish(&far);
 }
 
+/* The next message of lonely[i] gets no answer.  Until then it is silent: it knows its peer. */
+static void make_lonely(int i)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+	lost[i].context = near.context;
+	lonely[i].context = far.context;
+	make_queues(&lost[i], NULL);
+	make_queues(&lonely[i], channel);
+	lonely[i].impatient = 1;
+	connect_to(&lost[i], &lonely[i]);
+	connect_to(&lonely[i], &lost[i]);
+	post(&lost[i], IBV_WR_RDMA_READ, &lonely[i]);
+	finish(&lost[i]);
+	EXPECT(!ibv_modify_qp(lost[i].qp, &attr, IBV_QP_STATE));
+	EXPECT(!ibv_req_notify_cq(lonely[i].cq, 0));
+}
+
+static void expect_given_up(int i)
+{
+	struct ibv_wc wc;
+
+	EXPECT(ibv_poll_cq(lonely[i].cq, 1, &wc) == 1 && wc.status == IBV_WC_RETRY_EXC_ERR);
+}
+
+static void *wait_behind_others(void *unused)
+{
+	struct sched_param none = {};
+
+	EXPECT(!sched_setscheduler(0, SCHED_IDLE, &none));
+	return wait_for_event(unused);
+}
+
+/* The wait began without a deadline, and dp1's own thread is quicker to wake.  After the wait, that thread
+ * has the next deadline: it has slept for a packet since before the wait, and none came. */
+static void a_deadline_is_heard_of(void)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	cpu_set_t before = run_on_one_cpu();
+	pthread_t thread;
+
+	make_lonely(0);
+	make_lonely(1);
+	usleep(CALM_US);
+	EXPECT(!pthread_create(&thread, NULL, wait_behind_others, NULL));
+	usleep(CALM_US);
+	post(&lonely[0], IBV_WR_SEND, &lost[0]);
+	EXPECT(!joined(thread));
+	post(&lonely[1], IBV_WR_SEND, &lost[1]);
+	EXPECT(poll(&fd, 1, -1) == 1 && !take_event());
+	expect_given_up(0);
+	expect_given_up(1);
+	run_on(&before);
+}
+
 /* A program that has waited in the verb waits in poll() now. */
 static void a_program_changes_its_way(void)
 {
@@ -470,6 +564,7 @@ int main(void)
 	a_signal_does_not_end_the_wait();
 	signals_of_both_kinds();
 	another_thread_posts();
+	a_deadline_is_heard_of();
 	a_program_changes_its_way();
 	two_events_at_a_time();
 	two_threads_wait();
